@@ -1,0 +1,88 @@
+// A YAML file read with positions and strict keys. Parameters are spelled required / optional with default where they are
+// used; finish() reports every key nobody asked for, with the nearest one that was. All problems go to one Diagnostics.
+// Not supported on purpose: anchors that expand without bound (files are limited to kMaxFileBytes), duplicate keys (an
+// error), files that are not regular files (a pipe or directory is an error, never read).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/diagnostics.h"
+#include "sim/base/units.h"
+
+namespace rehearse {
+
+inline constexpr std::int64_t kMaxFileBytes = 16 << 20;
+
+// Reads a whole regular file of at most kMaxFileBytes. Throws InputError (missing, directory, pipe, too large, NUL bytes).
+std::string read_text_file(const std::string& path);
+// Writes to a temporary file beside `path`, then renames it over. Throws std::runtime_error naming the path.
+void write_file_atomically(const std::string& path, std::string_view content);
+
+// One value of the document with its position. A Node is a light handle; it is valid while its Document lives.
+class Node {
+ public:
+  enum class Kind { missing, null, scalar, sequence, mapping };
+  Kind kind() const;
+  explicit operator bool() const { return kind() != Kind::missing; }
+
+  // Mapping access. get() returns a missing node if the key is absent and marks the key as known either way.
+  Node get(std::string_view key) const;
+  bool has(std::string_view key) const;
+  std::vector<std::string> keys() const;
+  // Sequence access.
+  std::size_t size() const;
+  Node at(std::size_t index) const;
+
+  // Scalars. Without a default the key is required: a missing one is reported and a neutral value returned, so that
+  // reading goes on and all problems are found in one pass. A value of the wrong type or out of [min, max] is reported too.
+  std::int64_t integer(std::string_view key, std::optional<std::int64_t> fallback = {}, std::int64_t min = INT64_MIN,
+                       std::int64_t max = INT64_MAX) const;
+  double number(std::string_view key, std::optional<double> fallback = {}, double min = -1e300, double max = 1e300) const;
+  bool boolean(std::string_view key, std::optional<bool> fallback = {}) const;
+  std::string text(std::string_view key, std::optional<std::string> fallback = {}) const;
+  // One of `choices`; returns its index.
+  int choice(std::string_view key, const std::vector<std::string>& choices, std::optional<int> fallback = {}) const;
+  Bytes bytes(std::string_view key, std::optional<Bytes> fallback = {}) const;
+  Bandwidth bandwidth(std::string_view key, std::optional<Bandwidth> fallback = {}) const;
+  Time time(std::string_view key, std::optional<Time> fallback = {}) const;
+  FlopRate flop_rate(std::string_view key, std::optional<FlopRate> fallback = {}) const;
+  // The scalar itself (for elements of sequences and either-or keys); nullopt if it is not one.
+  std::optional<std::int64_t> as_integer() const;
+  std::optional<double> as_number() const;
+  std::optional<std::string> as_text() const;
+
+  // Reports a problem at this node's position (at the parent's if it is missing).
+  void error(std::string message, std::string hint = "") const;
+  // Reports keys of this mapping that were never asked for. Call once per mapping, after reading it.
+  void finish() const;
+  int line() const;
+  int column() const;
+  const std::string& path() const;  // "plan.tensor"
+
+ private:
+  friend class Document;
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
+};
+
+class Document {
+ public:
+  // Throws InputError at once if the file cannot be read or is not YAML; later problems go to `diagnostics`.
+  static Document from_file(const std::string& path, Diagnostics& diagnostics);
+  static Document from_text(const std::string& name, const std::string& text, Diagnostics& diagnostics);
+  // Overrides "plan.tensor=4" (the value is YAML). Intermediate mappings are created. Problems are reported with file
+  // "--set". Call before reading.
+  void set(const std::string& assignment);
+  Node root() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace rehearse

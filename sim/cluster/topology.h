@@ -1,0 +1,20 @@
+// Topology files: reads topologies/NAME.yaml or a path, applies overrides, and builds the cluster for a number of devices.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/cluster/cluster.h"
+
+namespace rehearse::cluster {
+
+using Overrides = std::vector<std::pair<std::string, std::string>>;  // key path -> YAML value
+
+// Throws InputError (unknown topology with the nearest name, bad file, more devices than it can hold).
+std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices, const Overrides& overrides,
+                                       int threads_per_rank, const std::string& data_root);
+std::vector<std::string> topology_names(const std::string& data_root);
+
+}  // namespace rehearse::cluster

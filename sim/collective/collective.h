@@ -1,0 +1,59 @@
+// What a collective or a send puts on the network, and how long it takes alone. The engine shares resources among what is
+// in flight; this says which bytes cross which resources, what does not stretch with contention, and what a device pays.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/cluster/cluster.h"
+#include "sim/program/op.h"
+
+namespace rehearse::collective {
+
+// Bytes of the whole activity that cross a resource.
+struct Use {
+  cluster::ResourceId resource;
+  std::int64_t bytes;
+};
+
+// All edges of an activity advance together: one progress from 0 to 1, limited by its slowest resource's share and by
+// min_duration (its own time to move the bytes when nothing else is in flight, >= what capacities alone would give).
+struct Activity {
+  std::vector<Use> uses;  // one entry a resource, sorted by resource
+  Time min_duration;
+};
+
+enum class Coverage : unsigned char { exact, interpolated, extrapolated, spec };
+
+struct TransferPlan {
+  Time startup;                      // latency and fixed kernel time: before the bytes move, never stretched
+  std::vector<Activity> activities;  // done when the last is; identical channels are merged
+  int sms = 0;                       // multiprocessors held on each participant from launch to end
+  std::int64_t memory_bytes = 0;     // device memory traffic on each participant over the transfer
+  Coverage coverage = Coverage::spec;
+  double low = 1, high = 1;          // error interval, as factors of the time
+  std::string algorithm;             // "ring", "local"
+  Time alone() const;                // startup + the longest min_duration
+};
+
+// Costs of communication on one kind of device and fabric, from the `collectives:` section of a device file.
+class CollectiveModel {
+ public:
+  virtual ~CollectiveModel() = default;
+  // `members`: devices in group order, at least 1 (one member: nothing to move, no time). bytes: the full size (op.h).
+  virtual TransferPlan collective(program::CollectiveKind kind, const std::vector<int>& members, Bytes bytes) const = 0;
+  virtual TransferPlan send(int from, int to, Bytes bytes) const = 0;
+};
+
+// `device_file`: path of the device file whose collectives section to use; "" uses the topology's numbers alone (spec).
+// Free communication for closed-form tests: see free_model(). The cluster must outlive the model.
+std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file);
+// Ring formula on the topology's capacities with the given fixed latency a transfer; for tests and what-ifs.
+std::unique_ptr<CollectiveModel> make_plain_model(const cluster::Cluster& cluster, Time latency_per_step);
+// Everything takes no time.
+std::unique_ptr<CollectiveModel> make_free_model();
+
+}  // namespace rehearse::collective

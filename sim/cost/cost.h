@@ -1,0 +1,58 @@
+// How long a kernel takes alone on a device, or beside communication: from measured shapes where there are some, from
+// interpolation that respects tiles and waves, else from a roofline with the device class's efficiency. The answer carries
+// its coverage and an error interval. A kernel nobody can cost is an error that names it, never a silent zero.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/program/program.h"
+
+namespace rehearse::cost {
+
+enum class Coverage : unsigned char { exact, interpolated, extrapolated, spec };
+inline constexpr int kCoverages = 4;
+
+// What communication takes from the device while the kernel runs.
+struct Interference {
+  int sms_held = 0;
+  std::int64_t bandwidth_taken = 0;  // bytes/s of device memory
+  friend auto operator<=>(const Interference&, const Interference&) = default;
+};
+
+struct Estimate {
+  Time duration;
+  Coverage coverage = Coverage::spec;
+  double low = 1, high = 1;  // error interval, as factors of the duration
+};
+
+// Facts of a device, from calibrate/devices/NAME.yaml.
+struct Device {
+  std::string name, file;
+  bool cpu = false;
+  int sms = 0;  // multiprocessors; cores on a CPU
+  Bytes memory;
+  Bandwidth memory_bandwidth;  // nominal
+  FlopRate peak_bf16, peak_fp16, peak_fp32;  // dense; fp32 is what fp32 matmuls use (TF32 where the file says so)
+  FlopRate peak(program::DType dtype) const;
+};
+
+class CostModel {
+ public:
+  virtual ~CostModel() = default;
+  virtual const Device& device() const = 0;
+  // Throws InputError naming the op if it cannot be costed. Transfers and HostSync are not kernels.
+  virtual Estimate kernel(const program::Role& role, const program::Op& op, const Interference& beside) const = 0;
+};
+
+// `files`: device or calibration files; the first is the device, later ones add measurements. Throws InputError.
+std::unique_ptr<CostModel> load_costs(const std::vector<std::string>& files);
+// The path of calibrate/devices/NAME.yaml, or `name` itself if it is a path. Throws InputError with the nearest name.
+std::string find_device_file(const std::string& name, const std::string& data_root);
+// A device on which every kernel of a role takes `duration` (tests of schedules).
+std::unique_ptr<CostModel> make_uniform_costs(Time duration);
+
+}  // namespace rehearse::cost

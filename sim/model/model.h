@@ -1,0 +1,63 @@
+// What is trained: shapes, parameter counts and FLOPs of a model, before any splitting. Counts are exact sums over the
+// tensors; formulas and sources stand beside them in model.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/document.h"
+
+namespace rehearse::model {
+
+enum class Family : unsigned char { gpt, llama, cnn, mlp };  // later: moe, bert, t5
+enum class NormKind : unsigned char { layernorm, rmsnorm };
+enum class Position : unsigned char { learned, rope };
+enum class ActivationKind : unsigned char { gelu, relu, swiglu };
+enum class AttentionKind : unsigned char { flash, unfused };
+
+struct ConvLayer {
+  std::int64_t channels = 0, kernel = 3;
+  std::int64_t pool = 2;  // window of the max pooling after it; 1 = none
+};
+
+struct Model {
+  std::string name;
+  Family family = Family::gpt;
+  // gpt, llama
+  std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn_hidden = 0, vocab = 0, max_seq_len = 0;
+  ActivationKind activation = ActivationKind::gelu;
+  NormKind norm = NormKind::layernorm;
+  Position position = Position::learned;
+  bool tied_embeddings = true;
+  bool bias = true;  // gpt: biases in linear layers and norms; llama: none
+  AttentionKind attention = AttentionKind::flash;
+  double dropout = 0;
+  bool attention_given = false, dropout_given = false;  // set in the file; else the framework profile's default holds
+  // cnn: convolutions (each conv, ReLU, max pooling), then linear layers with ReLU and dropout between
+  std::int64_t image_channels = 0, image_size = 0;
+  std::vector<ConvLayer> convolutions;
+  // cnn: hidden widths and classes after flattening; mlp: input, hidden..., output
+  std::vector<std::int64_t> widths;
+
+  bool is_transformer() const { return family == Family::gpt || family == Family::llama; }
+  std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
+// Parameters; `vocab` may be padded by the caller (0: the model's own).
+std::int64_t parameter_count(const Model& model, std::int64_t vocab = 0);
+std::int64_t layer_parameter_count(const Model& model);
+
+// FLOPs the model needs for forward and backward of `sequences` sequences of `seq_len` tokens (images for cnn, rows for
+// mlp): matrix products only, a multiply-add is 2, attention counted in full. For gpt with ffn = 4 hidden and one vocabulary
+// product this equals 72 B s L h^2 (1 + s/6h + V/12Lh) (Narayanan et al. 2021, arXiv 2104.04473, without recomputation).
+double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len);
+std::string_view flop_formula();  // one line for result.json
+
+// Reads the scenario's `model:` value: a preset's name (scenarios/models/NAME.yaml under `data_root`), or a mapping.
+// Problems are reported through the node; the returned model is then incomplete.
+Model read_model(const Node& node, const std::string& data_root, Diagnostics& diagnostics);
+std::vector<std::string> preset_names(const std::string& data_root);
+
+}  // namespace rehearse::model

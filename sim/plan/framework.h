@@ -1,0 +1,40 @@
+// Framework profiles: what a named framework and version really launches, read by lowering and cost. Documented behaviour
+// with its source; numbers that are judgements say so.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/units.h"
+
+namespace rehearse::plan {
+
+struct FrameworkProfile {
+  std::string name;
+  std::vector<std::string> sources;
+  // Defaults for scenario keys that are not given.
+  bool unfused_attention = false;  // model.attention
+  double dropout = 0;              // model.dropout
+  bool fp32_gradients = true;      // training.grad_dtype and reduce_dtype: fp32; false: the training precision
+  bool overlap_grad_reduce = true, overlap_param_gather = true;
+  // Lowering.
+  bool fused_weight_gradient = true;      // weight gradients accumulate inside the matmul; false: a separate add kernel
+  bool fused_residual_gradient = true;    // norm backward adds the residual's gradient; false: a separate add kernel
+  bool overlap_tensor_backward = true;    // tensor-parallel backward collective beside the weight-gradient matmul
+  bool batched_point_to_point = false;    // pipeline send and the next receive as one group op the compute stream waits for
+  bool split_point_to_point = true;       // pipeline tensors sent as 1/tensor slices, gathered by the receiver
+  std::int64_t vocab_multiple = 1;        // vocabulary padded to a multiple of this times tensor
+  // Cost.
+  Time launch_cost;        // host time to launch one op
+  int collective_sms = 0;  // SMs a collective holds; 0: as the device file says
+  // Memory held beyond tensors on a device that is no CPU: context, communicator buffers, library workspaces.
+  Bytes memory_reserve;
+  double fragmentation = 0;  // share of the tensors' peak an allocator wastes
+};
+
+// nullptr if there is no such profile.
+const FrameworkProfile* find_framework(std::string_view name);
+std::vector<std::string> framework_names();
+
+}  // namespace rehearse::plan

@@ -1,0 +1,61 @@
+// How a model is split over ranks, and what one training step is: the scenario's `plan:` and `training:` mappings, and
+// whether they can be (feasibility rules with the numbers that break them).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/base/axis.h"
+#include "sim/base/diagnostics.h"
+#include "sim/base/units.h"
+#include "sim/model/model.h"
+#include "sim/plan/framework.h"
+
+namespace rehearse::plan {
+
+enum class Schedule : unsigned char { sequential, gpipe, one_f_one_b };  // later: interleaved, zero_bubble
+enum class Recompute : unsigned char { none, selective, full };
+enum class Precision : unsigned char { fp32, bf16, fp16 };
+enum class OptimizerKind : unsigned char { adamw, sgd };
+
+struct Plan {
+  std::int64_t tensor = 1, pipeline = 1, context = 1, expert = 1;
+  std::int64_t data = 1;  // derived: gpus / (tensor * pipeline * context)
+  Schedule schedule = Schedule::one_f_one_b;
+  std::vector<std::int64_t> layers_per_stage;  // resolved: one entry a stage
+  std::int64_t micro_batch = 1;                // sequences
+  int zero = 0;                                // 0..3
+  Bytes bucket{25 << 20};                      // gradient bytes a bucket; transfers start when it is full
+  bool overlap_grad_reduce = true, overlap_param_gather = true;
+  bool sequence_parallel = false;
+  Recompute recompute = Recompute::none;
+  std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline};
+};
+
+struct Training {
+  std::int64_t global_batch = 1, seq_len = 1;
+  Precision precision = Precision::bf16;
+  Precision grad_dtype = Precision::fp32;    // gradients as stored
+  Precision reduce_dtype = Precision::fp32;  // gradients as sent
+  OptimizerKind optimizer = OptimizerKind::adamw;
+  double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0;
+  std::string lr_schedule = "constant";  // constant | cosine
+  std::int64_t warmup_steps = 0;
+  double clip = 1.0;  // global norm; 0 = off
+  std::int64_t seed = 1;
+
+  // Micro-batches a replica runs in a step.
+  std::int64_t micro_batches(const Plan& plan) const { return global_batch / (plan.data * plan.micro_batch); }
+};
+
+// Layers of each stage when `layers_per_stage: auto`: an even split; a remainder goes one layer each to the stages after
+// the first, from the second on (the first and the last stage also hold the embedding and the head). Needs layers >= stages.
+std::vector<std::int64_t> auto_layers(std::int64_t layers, std::int64_t stages);
+
+// Vocabulary as the framework pads it: up to a multiple of profile.vocab_multiple * tensor (and so divisible by tensor).
+std::int64_t padded_vocab(const model::Model& model, const Plan& plan, const FrameworkProfile& profile);
+
+}  // namespace rehearse::plan

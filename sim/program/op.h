@@ -1,0 +1,178 @@
+// The operations a device is fed: each a kind with its shape. One struct a kind; its comment gives the operands in order
+// (reads -> writes) and their shapes. A buffer that is both read and written (accumulated into) is in both lists.
+//
+// Layout: activations are row-major [sequence, micro_batch, width], so tokens = sequence * micro_batch rows and a
+// sequence-parallel shard is contiguous. Weights are [out, in] as in torch.nn.Linear. Packed qkv is
+// [tokens, kv_heads, heads / kv_heads + 2, head_dim] (the queries of a group, then its key, then its value).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "sim/base/axis.h"
+#include "sim/program/ids.h"
+
+namespace rehearse::program {
+
+// C[batch][m, n] = op(A) op(B) (+ bias[n]) (+ C if accumulate). {A, B, bias?, C?} -> {C}. op(A) is [m, k], op(B) is [k, n].
+struct Gemm {
+  std::int64_t m = 0, n = 0, k = 0, batch = 1;
+  bool transpose_a = false, transpose_b = false;  // A stored [k, m], B stored [n, k]
+  bool accumulate = false, bias = false;
+};
+
+// Attention over packed qkv. flash_forward {qkv} -> {out [tokens, heads*head_dim], logsumexp f32 [tokens, heads]};
+// flash_backward {dout, qkv, out, logsumexp} -> {dqkv}. Unfused parts, P = [micro_batch, heads, seq, seq]:
+// scores {qkv} -> {S}; softmax (scaled, masked) {S} -> {P}; dropout {P} -> {D, mask}; context {D, qkv} -> {out};
+// context_backward_probs {dout, qkv} -> {dD}; context_backward_value {dout, D} -> {dqkv: value part};
+// dropout_backward {dD, mask} -> {dP}; softmax_backward {dP, P} -> {dS}; scores_backward_query {dS, qkv} -> {dqkv: query
+// part}; scores_backward_key {dS, qkv} -> {dqkv: key part}.
+enum class AttentionPart : unsigned char {
+  flash_forward, flash_backward, scores, softmax, dropout, context,
+  context_backward_probs, context_backward_value, dropout_backward, softmax_backward, scores_backward_query,
+  scores_backward_key
+};
+struct Attention {
+  AttentionPart part = AttentionPart::flash_forward;
+  std::int64_t micro_batch = 0, heads = 0, kv_heads = 0, seq = 0, head_dim = 0;  // heads of this rank
+  bool causal = true;
+  double dropout = 0;
+};
+
+// forward {x, gamma, beta?} -> {y, stats f32 [rows, 2] (layer) or [rows, 1] (rms)};
+// backward_input {dy, x, stats, gamma, residual_grad?} -> {dx} (+ residual_grad if add_residual);
+// backward_weight {dy, x, stats, dgamma, dbeta?} -> {dgamma, dbeta?} (accumulates).
+enum class NormPart : unsigned char { forward, backward_input, backward_weight };
+struct Norm {
+  NormPart part = NormPart::forward;
+  bool rms = false, add_residual = false;
+  std::int64_t rows = 0, cols = 0;
+  double eps = 1e-5;
+};
+
+// gelu, relu: forward {x [rows, cols]} -> {y}; backward {dy, x} -> {dx}. swiglu: forward {gate_up [rows, 2, cols]} -> {y
+// [rows, cols]}, y = silu(gate) * up; backward {dy, gate_up} -> {d_gate_up}.
+enum class ActivationFn : unsigned char { gelu, relu, swiglu };
+struct Activation {
+  ActivationFn fn = ActivationFn::gelu;
+  bool backward = false;
+  std::int64_t rows = 0, cols = 0;
+};
+
+// Element by element; `elements` counts the output.
+//   add {a, b} -> {y};   accumulate {x, y} -> {y} (y += x);   cast / copy {x} -> {y};   fill {} -> {y} (y = value);
+//   scale {x} -> {y} (y = value * x);
+//   bias_dropout_add {x, bias?, residual} -> {y, mask u8?} (mask only if dropout > 0);
+//   dropout {x} -> {y, mask u8};   dropout_backward {dy, mask} -> {dx};
+//   bias_grad {dy [rows, cols], dbias} -> {dbias} (accumulates; elements = rows * cols, cols of the bias);
+//   add_position {x, table [max_seq, cols]} -> {y};   position_grad {dy, dtable} -> {dtable} (accumulates);
+//   rope / rope_backward {qkv} -> {qkv} in place (elements = those of queries and keys).
+enum class ElementwiseFn : unsigned char {
+  add, accumulate, cast, copy, fill, scale, bias_dropout_add, dropout, dropout_backward, bias_grad, add_position,
+  position_grad, rope, rope_backward
+};
+struct Elementwise {
+  ElementwiseFn fn = ElementwiseFn::add;
+  std::int64_t elements = 0, cols = 0;
+  double value = 0;     // fill, scale
+  double dropout = 0;
+  bool bias = false;    // bias_dropout_add has a bias operand
+  // For dropout and positions: which rows of the global tensor these are. Sequence-parallel ranks hold rows
+  // [coordinate(tensor) * rows, ...) of it, so masks and positions do not depend on the split.
+  bool rows_split_over_tensor = false;
+};
+
+// Vocabulary rows [coordinate(tensor) * rows, ...) of the table when vocab_parallel. forward {ids i32 [tokens], table
+// [rows, cols]} -> {y [tokens, cols]} (zero where the id is another rank's); backward {dy, ids, dtable} -> {dtable}.
+struct Embedding {
+  bool backward = false, vocab_parallel = false;
+  std::int64_t tokens = 0, rows = 0, cols = 0;
+};
+
+// Mean over the tokens of the global batch. fused_forward {logits [rows, cols], targets, loss} -> {stats f32 [rows, 2],
+// loss f32 [1]} (accumulates the loss). Vocabulary-parallel in three parts with collectives between: row_max {logits} ->
+// {max f32 [rows]}; exp_sum {logits, targets, max} -> {sums f32 [rows, 2]: sum of exponentials, the target's shifted
+// logit}; loss {sums, loss} -> {loss}. backward {logits, targets, stats | (max, sums)} -> {dlogits} (may be in place).
+enum class CrossEntropyPart : unsigned char { fused_forward, row_max, exp_sum, loss, backward };
+struct CrossEntropy {
+  CrossEntropyPart part = CrossEntropyPart::fused_forward;
+  bool vocab_parallel = false;
+  std::int64_t rows = 0, cols = 0;     // cols of this rank
+  std::int64_t valid_cols = 0;         // columns of the unpadded vocabulary, over all ranks
+  double scale = 1;                    // 1 / tokens of the global batch
+};
+
+// One step of AdamW or SGD on a flat range: {grad, clip f32 [1]?, param, master f32?, exp_avg f32?, exp_avg_sq f32?} ->
+// {param, master?, exp_avg?, exp_avg_sq?}. With a master copy the parameter is written as its cast.
+struct Optimizer {
+  bool adam = true, master = false, clip = false;
+  std::int64_t elements = 0;
+};
+// {grad, sum f32 [1]} -> {sum}: adds the squares of the range, which is skipped on ranks with a tensor coordinate other
+// than 0 if counted_once_over_tensor (parameters replicated over the tensor group).
+struct SumSquares {
+  std::int64_t elements = 0;
+  bool counted_once_over_tensor = false;
+};
+// {sum f32 [1]} -> {coefficient f32 [1]}: min(1, max_norm / (sqrt(sum) + 1e-6)), as torch.nn.utils.clip_grad_norm_.
+struct ClipCoefficient {
+  double max_norm = 1;
+};
+
+// Images [batch, channels, height, width]. forward {x, w [c_out, c_in, kernel, kernel], bias} -> {y};
+// backward_input {dy, w} -> {dx}; backward_weight {dy, x, dw, dbias} -> {dw, dbias} (accumulates).
+enum class ConvPart : unsigned char { forward, backward_input, backward_weight };
+struct Conv2d {
+  ConvPart part = ConvPart::forward;
+  std::int64_t batch = 0, c_in = 0, c_out = 0, height = 0, width = 0, kernel = 3, stride = 1, pad = 1;  // input size
+};
+// Max pooling, window = stride. forward {x} -> {y, argmax i32}; backward {dy, argmax} -> {dx}.
+struct Pool2d {
+  bool backward = false;
+  std::int64_t batch = 0, channels = 0, height = 0, width = 0, window = 2;  // input size
+};
+
+// The next micro-batch of data, host to device: {} -> {y}.
+enum class InputKind : unsigned char { tokens, targets, images, labels, features };
+struct Input {
+  InputKind kind = InputKind::tokens;
+  std::int64_t elements = 0;
+};
+
+// Collectives. `elements` is the full size a rank sees: all_reduce, broadcast: its tensor; all_gather: the output;
+// reduce_scatter: the input; all_to_all: the input. {x} -> {y}; x and y may be the same buffer or a shard view of it.
+enum class CollectiveKind : unsigned char { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all };
+enum class ReduceOp : unsigned char { sum, max };
+struct Collective {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  GroupId group = 0;
+  std::int64_t elements = 0;
+  ReduceOp reduce = ReduceOp::sum;
+};
+
+// Sends and receives that start and finish together (ncclGroupStart/End). The peer of a leg is the rank whose coordinate
+// on `axis` is ours + offset, wrapping around. Between two ranks, sends and receives of one channel match in order. Operands:
+// reads are the send legs' buffers in leg order, writes the receive legs' buffers in leg order.
+struct Leg {
+  bool send = false;
+  Axis axis = Axis::pipeline;
+  int offset = 1;
+  int channel = 0;
+  std::int64_t elements = 0;
+};
+struct PointToPoint {
+  std::vector<Leg> legs;
+};
+
+// The host waits for this op's waits before it launches anything later in program order.
+struct HostSync {};
+
+using OpShape = std::variant<Gemm, Attention, Norm, Activation, Elementwise, Embedding, CrossEntropy, Optimizer,
+                             SumSquares, ClipCoefficient, Conv2d, Pool2d, Input, Collective, PointToPoint, HostSync>;
+
+// "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
+std::string_view kind_name(const OpShape& shape);
+
+}  // namespace rehearse::program

@@ -1,0 +1,134 @@
+// The intermediate representation that is both simulated and performed. A plan is lowered to a Program: per role (a
+// pipeline stage), bodies of operations on streams over named buffers, and the order of slots in which the bodies run.
+// Its size grows with layers and stages, never with micro-batches or ranks.
+//
+// Program order. A rank's host issues, step after step, the slots in order and in each slot the body's ops in order, each
+// to its stream. Streams are queues as on a CUDA device: an op starts when the op before it on its stream is done and its
+// waits are met.
+//
+// Events follow CUDA's rule: a wait is for the latest record of that event *before the wait in program order* (earlier
+// slots and steps included); if there was none yet, the wait is met. So a rank alone cannot deadlock; only ranks waiting
+// for one another in transfers can (static_check.h). An event is recorded by exactly one op of one body.
+//
+// Buffers have instances by their lifetime; an operand names a buffer and, for micro-batch buffers, which micro-batch's
+// instance relative to the slot's own. Views share their base's memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/base/axis.h"
+#include "sim/program/ids.h"
+#include "sim/program/op.h"
+
+namespace rehearse::program {
+
+enum class BufferClass : unsigned char { parameter, gradient, optimizer, activation, workspace, communication };
+inline constexpr int kBufferClasses = 6;
+
+// persistent: one instance, allocated before the first step, kept across steps (parameters, optimizer states, gradient
+// sums). step: one instance a step. micro_batch: one per micro-batch (what forward saves for backward). slot: one per
+// slot, gone by its end. Non-persistent instances live from the first op that writes them (in program order) to the op
+// that releases them.
+enum class Lifetime : unsigned char { persistent, step, micro_batch, slot };
+
+// How the Performer fills a persistent buffer before the first step; what is drawn depends only on (seed, name of the
+// parameter, global index), so every split starts alike. `global_shape` is the whole parameter; this rank holds the slice
+// [coordinate(tensor) * n / t, ...) of dimension `tensor_dim` (-1: all of it).
+struct Init {
+  enum class Kind : unsigned char { none, zeros, ones, normal, uniform } kind = Kind::none;
+  double scale = 0;  // normal: standard deviation; uniform: half width
+  std::vector<std::int64_t> global_shape;
+  int tensor_dim = -1;
+};
+
+struct Buffer {
+  std::string name;  // "layer3.mlp.up.weight"; parameters carry their global name, the same under every plan
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;
+  BufferClass cls = BufferClass::activation;
+  Lifetime lifetime = Lifetime::slot;
+  // View: elements [offset + coordinate(data) * shard_stride, + elements) of base, which is no view itself.
+  BufferId base = -1;
+  std::int64_t offset = 0, shard_stride = 0;
+  Init init;
+
+  bool is_view() const { return base >= 0; }
+  std::int64_t elements() const;
+  std::int64_t bytes() const { return elements() * size_of(dtype); }
+};
+
+struct Operand {
+  BufferId buffer = -1;
+  int micro_batch_delta = 0;  // instance of slot.micro_batch + delta; only for Lifetime::micro_batch
+};
+
+enum class StreamKind : unsigned char { compute, tensor, data, pipeline, copy, host };
+struct Stream {
+  std::string name;
+  StreamKind kind = StreamKind::compute;
+};
+
+struct Event {
+  std::string name;
+};
+
+// What an op belongs to, for the breakdown of a step.
+enum class Phase : unsigned char { forward, recompute, backward, grad_reduce, param_gather, optimizer, pipeline };
+
+struct Op {
+  std::string name;  // "layer3.mlp.up.forward"; unique in its body
+  OpShape shape;
+  DType dtype = DType::f32;  // of the arithmetic (gemm inputs) or of the elements sent
+  Phase phase = Phase::forward;
+  StreamId stream = 0;
+  std::vector<Operand> reads, writes;
+  std::vector<EventId> waits;
+  EventId records = -1;             // recorded when the op is done
+  std::vector<Operand> releases;    // instances freed after this op, in program order
+};
+
+struct Body {
+  std::string name;  // "forward", "backward.last", "optimizer"
+  std::vector<Op> ops;
+};
+
+struct Slot {
+  BodyId body = 0;
+  int micro_batch = -1;  // -1: none (optimizer)
+};
+
+struct Role {
+  std::string name;           // "stage3"
+  int pipeline = 0;           // the ranks of this role are those with this coordinate
+  std::vector<Buffer> buffers;
+  std::vector<Stream> streams;
+  std::vector<Event> events;
+  std::vector<Body> bodies;
+  std::vector<Slot> slots;    // one step
+};
+
+// The ranks that agree with us on every axis not named, and whose pipeline coordinate, if restricted, is listed. Order:
+// the axes' coordinates, rank order's fastest axis first.
+enum class GroupKind : unsigned char { tensor, context, expert, data, pipeline, embedding, world };
+struct Group {
+  std::string name;
+  GroupKind kind = GroupKind::tensor;
+  std::vector<Axis> axes;
+  std::vector<int> pipeline_only;  // empty: no restriction
+};
+
+struct Program {
+  std::string name;
+  int micro_batches = 1;  // a step, per replica
+  std::vector<Group> groups;
+  std::vector<Role> roles;  // roles[i].pipeline == i
+};
+
+// Whether an op is a transfer (Collective, PointToPoint).
+inline bool is_transfer(const Op& op) {
+  return std::holds_alternative<Collective>(op.shape) || std::holds_alternative<PointToPoint>(op.shape);
+}
+
+}  // namespace rehearse::program

@@ -1,0 +1,36 @@
+// What must hold before a program is simulated or performed. Violations are values that name ranks and ops.
+//
+// One rank at a time: every wait is for an event some op of the role records; no buffer instance is read before it is
+// written, or touched after it is released or before it exists; conflicting accesses (one of them a write) on different
+// streams are ordered by events; operand counts and sizes fit the op's kind.
+// All ranks together: the members of a group call the same collectives (kind, elements, dtype) in the same order; every
+// send has its receive of the same size; an untimed token execution of every rank's streams runs to the end with
+// rendezvous transfers, so no rank waits for another in a circle. Ranks that behave alike are executed once: see the .cpp.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "sim/program/program.h"
+
+namespace rehearse::program {
+
+// The rank grid as the check needs it (program knows no plan): members of a group as seen from a rank, in group order, and
+// the peer of a point-to-point leg.
+struct GridView {
+  int ranks = 0;
+  std::function<RoleId(int rank)> role;
+  std::function<std::vector<int>(int rank, const Group& group)> members;
+  std::function<int(int rank, Axis axis, int offset)> peer;
+};
+
+struct Violation {
+  std::string rule;     // "missing-receive", "crossed-collectives", "use-after-free", "unrecorded-event", "deadlock", ...
+  std::string message;  // names ranks, ops, buffers
+};
+
+std::vector<Violation> check_role(const Program& program, RoleId role);
+std::vector<Violation> check_ranks(const Program& program, const GridView& grid);
+
+}  // namespace rehearse::program

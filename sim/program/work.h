@@ -1,0 +1,24 @@
+// What an op has to do, from its kind and shape: the one place where FLOPs and bytes are counted; costs, MFU and reports
+// all read it.
+#pragma once
+
+#include "sim/program/program.h"
+
+namespace rehearse::program {
+
+struct Work {
+  double flops = 0;             // multiply-add counts 2; only matrix products, attention and convolutions have any
+  std::int64_t bytes_read = 0;  // device memory traffic, each operand once (embedding: the rows used)
+  std::int64_t bytes_written = 0;
+};
+
+// Work of one kernel. Causal attention is counted in full, as everywhere in Rehearse (MFU formulas of the field do so).
+// Unfused attention parts: scores, context and the four backward products are matrix products of 2*b*h*s*s*d FLOPs each;
+// flash_forward counts 2 products, flash_backward 5 (it recomputes the scores). Transfers have no work here (see bytes_of).
+Work work_of(const Role& role, const Op& op);
+
+// Bytes of a collective's full tensor, or of one leg.
+std::int64_t collective_bytes(const Op& op);
+std::int64_t leg_bytes(const Op& op, const Leg& leg);
+
+}  // namespace rehearse::program

@@ -1,0 +1,80 @@
+// What both interpreters produce: the same structure for a simulated and a measured run, and its files: result.json
+// (schema rehearse.result/1), ops.csv, trace.json.gz. Field names, units and meanings are the JSON's own.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/units.h"
+
+namespace rehearse::result {
+
+// Where the compute stream's time goes; the order is the JSON's. Mean over ranks; sums to step_time to the picosecond.
+enum class Share : unsigned char {
+  compute, exposed_tensor, exposed_context, exposed_expert, exposed_data, exposed_pipeline, bubble, optimizer, host, other
+};
+inline constexpr int kShares = 10;
+inline constexpr std::array<std::string_view, kShares> kShareNames = {
+    "compute", "exposed_tensor", "exposed_context", "exposed_expert", "exposed_data",
+    "exposed_pipeline", "bubble", "optimizer", "host", "other"};
+
+struct StageMemory {
+  int stage = 0;
+  std::int64_t parameters = 0, gradients = 0, optimizer = 0, activations = 0, workspace = 0, communication = 0, framework = 0,
+               peak = 0;  // bytes a rank at the moment of the peak
+  std::string where;      // the op at the peak
+};
+
+// One executed op of a representative rank.
+struct OpRecord {
+  std::int32_t rank = 0, step = 0, slot = 0, body = 0, op = 0;  // identity; names are in OpNames
+  std::int64_t start_ps = 0, duration_ps = 0;
+};
+struct OpName {
+  std::string body, op, kind, phase, stream, coverage;
+  std::string shape;         // "m=2048 n=4608 k=12288", for reports
+  std::int64_t bytes = 0;    // transfers: bytes; kernels: memory traffic
+  double flops = 0;
+  std::int32_t group_size = 0;
+};
+
+struct Result {
+  std::string source = "simulated";
+  std::string scenario_name, scenario_file;
+  std::map<std::string, std::string> scenario;  // resolved keys, for people: "plan.tensor" -> "8"
+  std::int64_t ranks = 0, steps = 1;
+  std::int64_t step_time_ps = 0;
+  double tokens_per_s = 0, tokens_per_s_per_gpu = 0;
+  double model_flops = 0, hardware_flops = 0;  // of one step over all ranks
+  double peak_flops_per_gpu = 0;
+  std::string flop_formula;
+  std::array<std::int64_t, kShares> breakdown_ps{};
+  std::int64_t memory_capacity = 0;
+  bool memory_fits = true;
+  std::vector<StageMemory> stages;
+  std::array<double, 4> coverage{};  // exact, interpolated, extrapolated, spec: shares of simulated busy time
+  double interval_low_s = 0, interval_high_s = 0;
+  std::string limited_by;  // one sentence
+  // engine
+  std::int64_t ops = 0, events = 0, ranks_simulated = 0, peak_rss_bytes = 0;
+  double wall_s = 0;
+  std::vector<double> loss;
+  // Not in result.json.
+  std::vector<OpRecord> records;                        // sorted by rank, then start
+  std::map<int, std::vector<std::vector<OpName>>> names;  // rank's role -> body -> op
+  std::map<int, int> role_of_rank;
+  std::map<int, std::vector<int>> micro_batch_of_slot;  // role -> slot -> micro-batch (-1 none)
+};
+
+double mfu(const Result& r);
+double hfu(const Result& r);
+
+std::string to_json(const Result& r);  // stable key order and number format
+// Writes DIR/result.json, ops.csv and trace.json.gz, each atomically; makes DIR. Throws std::runtime_error.
+void write_directory(const Result& r, const std::string& dir);
+
+}  // namespace rehearse::result
