@@ -1,0 +1,26 @@
+// The main flow, top to bottom in run.cpp: scenario -> program -> static check -> memory plan -> cluster and costs ->
+// simulation -> result. Everything a command or a search needs to simulate one plan.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "sim/plan/scenario.h"
+#include "sim/result/result.h"
+
+namespace rehearse::run {
+
+struct Options {
+  std::string data_root;                  // holds scenarios/, topologies/, calibrate/
+  std::vector<std::string> calibrations;  // --calibration FILE, after the scenario's own
+  int steps = 2;
+  bool record = true;                     // keep the ops of representative ranks (one a stage)
+  std::function<void(double done)> progress;
+};
+
+// Throws InputError for input that cannot be, engine::Deadlock for a program that cannot proceed. A plan that does not
+// fit in memory is a value: result.memory_fits is false, and the rest is as if it fitted.
+result::Result simulate_scenario(const plan::Scenario& scenario, const Options& options);
+
+}  // namespace rehearse::run
