@@ -1,7 +1,8 @@
-// A YAML file read with positions and strict keys. Parameters are spelled required / optional with default where they are
-// used; finish() reports every key nobody asked for, with the nearest one that was. All problems go to one Diagnostics.
-// Not supported on purpose: anchors that expand without bound (files are limited to kMaxFileBytes), duplicate keys (an
-// error), files that are not regular files (a pipe or directory is an error, never read).
+// A YAML file read with positions and strict keys. Parameters are spelled required / optional with default where they
+// are used; finish() reports every key nobody asked for, with the nearest one that was. All problems go to one
+// Diagnostics. Not supported on purpose, each an error with its position: anchors and aliases, tags, a second document,
+// duplicate keys (the first holds), over 100 levels or a million values; files that are not regular (a pipe, a
+// directory) are never read.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +17,14 @@
 
 namespace rehearse {
 
+namespace detail {
+struct Value;
+}
+
 inline constexpr std::int64_t kMaxFileBytes = 16 << 20;
 
-// Reads a whole regular file of at most kMaxFileBytes. Throws InputError (missing, directory, pipe, too large, NUL bytes).
+// Reads a whole regular file of at most kMaxFileBytes. Throws InputError (missing, directory, pipe, too large, NUL
+// bytes).
 std::string read_text_file(const std::string& path);
 // Writes to a temporary file beside `path`, then renames it over. Throws std::runtime_error naming the path.
 void write_file_atomically(const std::string& path, std::string_view content);
@@ -39,10 +45,12 @@ class Node {
   Node at(std::size_t index) const;
 
   // Scalars. Without a default the key is required: a missing one is reported and a neutral value returned, so that
-  // reading goes on and all problems are found in one pass. A value of the wrong type or out of [min, max] is reported too.
+  // reading goes on and all problems are found in one pass. A value of the wrong type or out of [min, max] is reported
+  // too.
   std::int64_t integer(std::string_view key, std::optional<std::int64_t> fallback = {}, std::int64_t min = INT64_MIN,
                        std::int64_t max = INT64_MAX) const;
-  double number(std::string_view key, std::optional<double> fallback = {}, double min = -1e300, double max = 1e300) const;
+  double number(std::string_view key, std::optional<double> fallback = {}, double min = -1e300,
+                double max = 1e300) const;
   bool boolean(std::string_view key, std::optional<bool> fallback = {}) const;
   std::string text(std::string_view key, std::optional<std::string> fallback = {}) const;
   // One of `choices`; returns its index.
@@ -67,6 +75,8 @@ class Node {
  private:
   friend class Document;
   struct Impl;
+  // The scalar of `child`, a key of this node, or nullptr, reported unless it is absent with a default.
+  const detail::Value* scalar(const Node& child, bool has_default, const std::string& expected) const;
   std::shared_ptr<const Impl> impl_;
 };
 

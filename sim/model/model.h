@@ -26,7 +26,8 @@ struct Model {
   std::string name;
   Family family = Family::gpt;
   // gpt, llama
-  std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn_hidden = 0, vocab = 0, max_seq_len = 0;
+  std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn_hidden = 0, vocab = 0,
+               max_seq_len = 0;
   ActivationKind activation = ActivationKind::gelu;
   NormKind norm = NormKind::layernorm;
   Position position = Position::learned;
@@ -48,10 +49,14 @@ struct Model {
 // Parameters; `vocab` may be padded by the caller (0: the model's own).
 std::int64_t parameter_count(const Model& model, std::int64_t vocab = 0);
 std::int64_t layer_parameter_count(const Model& model);
+// cnn: features after the last pooling, the input of the first linear layer. Convolutions are padded to keep the size;
+// pooling windows do not overlap and drop an incomplete last row and column.
+std::int64_t flattened_width(const Model& model);
 
 // FLOPs the model needs for forward and backward of `sequences` sequences of `seq_len` tokens (images for cnn, rows for
-// mlp): matrix products only, a multiply-add is 2, attention counted in full. For gpt with ffn = 4 hidden and one vocabulary
-// product this equals 72 B s L h^2 (1 + s/6h + V/12Lh) (Narayanan et al. 2021, arXiv 2104.04473, without recomputation).
+// mlp): matrix products only, a multiply-add is 2, attention counted in full. For gpt with ffn = 4 hidden and one
+// vocabulary product this equals 72 B s L h^2 (1 + s/6h + V/12Lh) (Narayanan et al. 2021, arXiv 2104.04473, without
+// recomputation).
 double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len);
 std::string_view flop_formula();  // one line for result.json
 

@@ -24,6 +24,9 @@ struct FrameworkProfile {
   bool overlap_tensor_backward = true;    // tensor-parallel backward collective beside the weight-gradient matmul
   bool batched_point_to_point = false;    // pipeline send and the next receive as one group op the compute stream waits for
   bool split_point_to_point = true;       // pipeline tensors sent as 1/tensor slices, gathered by the receiver
+  bool recompute_stops_early = true;      // full recomputation ends at the last tensor backward needs; false: whole layer
+  bool fp32_logits = false;               // logits cast to fp32 and kept so for the loss
+  bool host_sync_on_norm = false;         // the host reads the gradient norm before it launches the optimizer
   std::int64_t vocab_multiple = 1;        // vocabulary padded to a multiple of this times tensor
   // Cost.
   Time launch_cost;        // host time to launch one op

@@ -51,6 +51,10 @@ struct Training {
   std::int64_t micro_batches(const Plan& plan) const { return global_batch / (plan.data * plan.micro_batch); }
 };
 
+// What a pipeline cuts between: transformer layers; for cnn each convolution with its pooling, then each linear layer; for
+// mlp each linear layer. `layers_per_stage` counts these.
+std::int64_t unit_count(const model::Model& model);
+
 // Layers of each stage when `layers_per_stage: auto`: an even split; a remainder goes one layer each to the stages after
 // the first, from the second on (the first and the last stage also hold the embedding and the head). Needs layers >= stages.
 std::vector<std::int64_t> auto_layers(std::int64_t layers, std::int64_t stages);

@@ -1,0 +1,117 @@
+// A Document is a parsed tree with the name of its file; assignments from the command line are merged into it before it
+// is read, so that a reader cannot tell (but a diagnostic can) where a value came from.
+#include "sim/base/document.h"
+
+#include <fmt/format.h>
+
+#include "sim/base/document_impl.h"
+#include "sim/base/text_check.h"
+
+namespace rehearse {
+namespace {
+
+using detail::Value;
+
+void mark_command_line(Value& value) {
+  value.place = {0, 0, true};
+  for (auto& element : value.elements) mark_command_line(*element);
+  if (!value.mapping) return;
+  for (auto& entry : value.mapping->entries) {
+    entry.place = {0, 0, true};
+    mark_command_line(*entry.value);
+  }
+}
+
+std::vector<std::string> split_at_dots(const std::string& path) {
+  std::vector<std::string> keys(1);
+  for (const char c : path) {
+    if (c == '.') {
+      keys.emplace_back();
+    } else {
+      keys.back() += c;
+    }
+  }
+  return keys;
+}
+
+// The value under `key` of `parent`, made null if it was not there; nullptr if `parent` cannot have keys.
+Value* descend(Value& parent, const std::string& key) {
+  if (parent.kind == Node::Kind::null) {
+    parent.become_mapping();
+    parent.place = {0, 0, true};
+  }
+  if (!parent.mapping) return nullptr;
+  const auto found = parent.mapping->index.find(key);
+  if (found != parent.mapping->index.end()) return parent.mapping->entries[found->second].value.get();
+  detail::Entry& entry = parent.mapping->add(key, {0, 0, true});
+  entry.value = std::make_unique<Value>();
+  entry.value->place = {0, 0, true};
+  return entry.value.get();
+}
+
+}  // namespace
+
+Document Document::from_file(const std::string& path, Diagnostics& diagnostics) {
+  return from_text(path, read_text_file(path), diagnostics);
+}
+
+Document Document::from_text(const std::string& name, const std::string& text, Diagnostics& diagnostics) {
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+    throw InputError(Diagnostic{name, 0, 0, "", "is empty, expected 'key: value' lines (YAML)", ""});
+  }
+  Document document;
+  document.impl_ = std::make_shared<Impl>(Impl{std::make_shared<detail::Tree>(
+      detail::Tree{name, detail::parse_yaml(name, text, "", diagnostics), &diagnostics})});
+  return document;
+}
+
+void Document::set(const std::string& assignment) {
+  detail::Tree& tree = *impl_->tree;
+  const auto report = [&](const std::string& path, const std::string& message, const std::string& hint = "") {
+    tree.diagnostics->add({detail::kCommandLineFile, 0, 0, path, message, hint});
+  };
+  const std::size_t equals = assignment.find('=');
+  if (equals == std::string::npos) {
+    return report("", fmt::format("{} has no '=', expected KEY.PATH=VALUE", detail::shown(assignment)),
+                  "e.g. plan.tensor=4");
+  }
+  const std::string path = assignment.substr(0, equals);
+  const std::vector<std::string> keys = split_at_dots(path);
+  for (const std::string& key : keys) {
+    if (key.empty()) {
+      return report("", fmt::format("{} has an empty key, expected KEY.PATH=VALUE", detail::shown(assignment)));
+    }
+  }
+  if (keys.size() > detail::kMaxDepth) return report("", fmt::format("nested more than {} levels", detail::kMaxDepth));
+  std::unique_ptr<Value> value;
+  try {
+    value = detail::parse_yaml(detail::kCommandLineFile, assignment.substr(equals + 1), path, *tree.diagnostics);
+  } catch (const InputError& error) {
+    for (Diagnostic problem : error.diagnostics()) {
+      problem.line = problem.column = 0;
+      tree.diagnostics->add(std::move(problem));
+    }
+    return;
+  }
+  mark_command_line(*value);
+  Value* target = tree.root.get();
+  std::string walked;
+  for (const std::string& key : keys) {
+    Value* const next = descend(*target, key);
+    if (next == nullptr) {
+      const std::string where = walked.empty() ? "the document" : detail::shown(walked);
+      return report(path, fmt::format("{} is {}, not a mapping with keys", where, detail::described(*target)));
+    }
+    target = next;
+    walked = detail::child_path(walked, key);
+  }
+  *target = std::move(*value);
+}
+
+Node Document::root() const {
+  Node node;
+  node.impl_ = std::make_shared<Node::Impl>(Node::Impl{impl_->tree, impl_->tree->root.get(), {}, ""});
+  return node;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,17 @@
+// Whether bytes are text at all: UTF-8 (RFC 3629, so no overlong forms and no surrogates) without NUL bytes. Files that
+// are not are refused before any parser sees them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace rehearse::detail {
+
+// What is wrong, with the offset of the first bad byte; nullopt if the bytes are text.
+std::optional<std::string> not_text(std::string_view bytes);
+
+// A user's word as it may stand in a message: in single quotes, cut after 60 bytes, control characters as \xNN.
+std::string shown(std::string_view word);
+
+}  // namespace rehearse::detail

@@ -1,0 +1,124 @@
+// Parameter and FLOP counts, exact sums over the tensors of each family. A transformer layer holds, with h hidden, q
+// the width of queries, keys and values, a = heads x head_dim, f the feed-forward width:
+//   norms 2 x h (+ 2 x h biases), attention h q + a h (+ q + h), feed-forward 2 h f (+ f + h), or gated 3 h f (+ 2 f +
+//   h).
+// For gpt with f = 4 h this is 12 h^2 + 13 h a layer, as in Narayanan et al. 2021 (arXiv 2104.04473), equation 2:
+// P = 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)); that equation leaves out the final norm (2 h), which is counted
+// here.
+#include "sim/model/model.h"
+
+namespace rehearse::model {
+namespace {
+
+// Gated feed-forward (Shazeer 2020, arXiv 2002.05202) has two matrices on the way in.
+std::int64_t ffn_inputs(const Model& model) {
+  return model.activation == ActivationKind::swiglu ? 2 : 1;
+}
+
+std::int64_t attention_width(const Model& model) {
+  return model.heads * model.head_dim;
+}
+
+std::int64_t norm_parameters(const Model& model) {
+  const bool has_bias = model.norm == NormKind::layernorm && model.bias;
+  return has_bias ? 2 * model.hidden : model.hidden;
+}
+
+// What one convolution sees and makes: square maps, padded so that the convolution keeps their size.
+struct ConvShape {
+  std::int64_t in_channels, out_channels, kernel, size;
+};
+
+std::vector<ConvShape> conv_shapes(const Model& model) {
+  std::vector<ConvShape> shapes;
+  std::int64_t channels = model.image_channels, size = model.image_size;
+  for (const ConvLayer& layer : model.convolutions) {
+    shapes.push_back({channels, layer.channels, layer.kernel, size});
+    channels = layer.channels;
+    size /= layer.pool;
+  }
+  return shapes;
+}
+
+// Widths of the linear layers from first input to last output.
+std::vector<std::int64_t> linear_widths(const Model& model) {
+  if (model.family != Family::cnn) return model.widths;
+  std::vector<std::int64_t> widths = {flattened_width(model)};
+  widths.insert(widths.end(), model.widths.begin(), model.widths.end());
+  return widths;
+}
+
+std::int64_t vision_parameters(const Model& model) {
+  std::int64_t count = 0;
+  for (const ConvShape& conv : conv_shapes(model)) {
+    count += (conv.in_channels * conv.kernel * conv.kernel + 1) * conv.out_channels;
+  }
+  const auto widths = linear_widths(model);
+  for (std::size_t i = 1; i < widths.size(); ++i) count += (widths[i - 1] + 1) * widths[i];
+  return count;
+}
+
+// Multiply-adds of the forward pass of one image or row.
+double vision_multiply_adds(const Model& model) {
+  double sum = 0;
+  for (const ConvShape& conv : conv_shapes(model)) {
+    const auto filter = static_cast<double>(conv.in_channels * conv.kernel * conv.kernel);
+    sum += filter * static_cast<double>(conv.out_channels) * static_cast<double>(conv.size * conv.size);
+  }
+  const auto widths = linear_widths(model);
+  for (std::size_t i = 1; i < widths.size(); ++i) {
+    sum += static_cast<double>(widths[i - 1]) * static_cast<double>(widths[i]);
+  }
+  return sum;
+}
+
+// Multiply-adds of the forward pass of one token: every weight matrix once, queries with keys and probabilities with
+// values over the whole sequence (a causal mask is not subtracted), and the vocabulary product.
+double token_multiply_adds(const Model& model, std::int64_t seq_len) {
+  const auto hidden = static_cast<double>(model.hidden);
+  const auto width = static_cast<double>(attention_width(model));
+  const double projections = hidden * (static_cast<double>(model.qkv_width()) + width);
+  const double attention = 2 * static_cast<double>(seq_len) * width;
+  const double ffn = static_cast<double>(ffn_inputs(model) + 1) * hidden * static_cast<double>(model.ffn_hidden);
+  return static_cast<double>(model.layers) * (projections + attention + ffn) +
+         hidden * static_cast<double>(model.vocab);
+}
+
+}  // namespace
+
+std::int64_t flattened_width(const Model& model) {
+  std::int64_t channels = model.image_channels, size = model.image_size;
+  for (const ConvLayer& layer : model.convolutions) {
+    channels = layer.channels;
+    size /= layer.pool;
+  }
+  return channels * size * size;
+}
+
+std::int64_t layer_parameter_count(const Model& model) {
+  const std::int64_t h = model.hidden, f = model.ffn_hidden, q = model.qkv_width(), in = ffn_inputs(model);
+  const std::int64_t biases = model.bias ? q + h + in * f + h : 0;
+  return 2 * norm_parameters(model) + h * q + attention_width(model) * h + (in + 1) * h * f + biases;
+}
+
+std::int64_t parameter_count(const Model& model, std::int64_t vocab) {
+  if (!model.is_transformer()) return vision_parameters(model);
+  const std::int64_t table = (vocab > 0 ? vocab : model.vocab) * model.hidden;
+  const std::int64_t positions = model.position == Position::learned ? model.max_seq_len * model.hidden : 0;
+  const std::int64_t head = model.tied_embeddings ? 0 : table;
+  return table + positions + model.layers * layer_parameter_count(model) + norm_parameters(model) + head;
+}
+
+// A multiply-add is 2 FLOPs; backward is two products, for inputs and for weights, the size of each one in forward.
+double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len) {
+  const auto count = static_cast<double>(sequences);
+  if (!model.is_transformer()) return 6 * count * vision_multiply_adds(model);
+  return 6 * count * static_cast<double>(seq_len) * token_multiply_adds(model, seq_len);
+}
+
+std::string_view flop_formula() {
+  return "3 x forward matrix products, a multiply-add is 2, attention in full (no causal discount), no recomputation; "
+         "gpt: 72 B s L h^2 (1 + s/6h + V/12Lh), arXiv 2104.04473";
+}
+
+}  // namespace rehearse::model

@@ -1,0 +1,237 @@
+// Whether the sections of a scenario go together, and the values that follow from several of them. Every rule names the
+// key, the numbers that break it and the nearest numbers that would not. The divisibility rules are those of
+// Megatron-LM (arXiv 1909.08053: heads and feed-forward width over the tensor axis; arXiv 2104.04473: batch over data
+// and micro-batch) except that layers need not divide by stages. Whether the plan fits in memory is a result, not a
+// rule.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "sim/plan/sections.h"
+
+namespace rehearse::plan::detail {
+
+namespace {
+
+// "9 or 12": the multiples of `step` around `value`, where there are any below.
+std::string nearest_multiples(std::int64_t value, std::int64_t step) {
+  const std::int64_t below = value / step * step;
+  return below == 0 ? fmt::format("{}", step) : fmt::format("{} or {}", below, below + step);
+}
+
+// The divisors of `whole` around `value`.
+std::string nearest_divisors(std::int64_t whole, std::int64_t value) {
+  std::int64_t below = 1, above = 0;
+  for (std::int64_t d = 1; d <= std::min(whole, kMaxRanks); ++d) {
+    if (whole % d != 0) continue;
+    if (d <= value) {
+      below = d;
+    } else {
+      above = d;
+      break;
+    }
+  }
+  return above == 0 ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
+}
+
+class Rules {
+ public:
+  Rules(const Sections& sections, const Diagnostics& reported, Scenario& scenario)
+      : sections_(sections), reported_(reported), s_(scenario) {}
+
+  void apply() {
+    const bool ranks_known = ranks();
+    if (sections_.model_sound) {
+      tensor();
+      stages();
+      sequence();
+    }
+    const bool batch_known = ranks_known && batch();
+    if (sections_.model_sound && batch_known && sound("training.seq_len")) size();
+  }
+
+ private:
+  // No problem was reported for the key (section.key); nor, if it is absent, for a misspelt key that looks like it.
+  bool sound(const std::string& path) const {
+    const std::size_t dot = path.find('.');
+    const std::string section = path.substr(0, dot), key = path.substr(dot + 1);
+    const bool absent = !sections_.root.get(section).get(key);
+    const std::string quoted = fmt::format("'{}'", key);
+    return std::none_of(reported_.list().begin(), reported_.list().end(), [&](const Diagnostic& d) {
+      const bool misspelt = absent && d.path.starts_with(section + ".") && d.hint.find(quoted) != std::string::npos;
+      return misspelt || d.path == path || d.path == section || d.path.starts_with(path + "[");
+    });
+  }
+  template <typename... Paths>
+  bool all_sound(const Paths&... paths) const {
+    return (sound(paths) && ...);
+  }
+
+  Node key(const char* name) const { return sections_.plan.get(name); }
+
+  bool ranks() {
+    if (!all_sound("cluster.gpus", "plan.tensor", "plan.pipeline")) return false;
+    Plan& plan = s_.plan;
+    const std::int64_t gpus = s_.cluster.gpus, parts = plan.tensor * plan.pipeline;
+    if (gpus % parts == 0) {
+      plan.data = gpus / parts;
+      return true;
+    }
+    const Node given = sections_.cluster.get("gpus");
+    const Node& place = given ? given : (key("tensor") ? key("tensor") : key("pipeline"));
+    place.error(fmt::format("gpus = {} is not divisible by tensor * pipeline = {} * {} = {}; nearest gpus that are: {}",
+                            gpus, plan.tensor, plan.pipeline, parts, nearest_multiples(gpus, parts)));
+    return false;
+  }
+
+  void tensor() {
+    const std::int64_t t = s_.plan.tensor;
+    const model::Model& m = s_.model;
+    if (t == 1 || !sound("plan.tensor")) return;
+    if (!m.is_transformer()) {
+      key("tensor").error(
+          fmt::format("tensor = {}: only gpt and llama models are split over the tensor axis; this "
+                      "model needs tensor: 1",
+                      t));
+      return;
+    }
+    const std::int64_t common = std::gcd(std::gcd(m.heads, m.kv_heads), m.ffn_hidden);
+    const auto rule = [&](const char* what, std::int64_t number) {
+      if (number % t == 0) return;
+      key("tensor").error(fmt::format(
+          "{} = {} is not divisible by tensor = {}; nearest tensor sizes that divide heads = {}, kv_heads = {} and "
+          "ffn_hidden = {}: {}",
+          what, number, t, m.heads, m.kv_heads, m.ffn_hidden, nearest_divisors(common, t)));
+    };
+    rule("heads", m.heads);
+    if (m.kv_heads < t && m.kv_heads != m.heads) {
+      key("tensor").error(fmt::format(
+          "kv_heads = {} is smaller than tensor = {}: every rank needs a key-value head of its own; nearest tensor "
+          "sizes that work: {}",
+          m.kv_heads, t, nearest_divisors(common, t)));
+    } else if (m.kv_heads != m.heads) {
+      rule("kv_heads", m.kv_heads);
+    }
+    rule("ffn_hidden", m.ffn_hidden);
+  }
+
+  void stages() {
+    if (!sound("plan.pipeline")) return;
+    Plan& plan = s_.plan;
+    const std::int64_t units = unit_count(s_.model);
+    const char* what = s_.model.is_transformer() ? "layers" : "layers (convolutions and linear layers)";
+    if (s_.plan.recompute == Recompute::selective && !s_.model.is_transformer()) {
+      key("recompute").error("selective recomputation is of attention, which this model has none of; none or full");
+    }
+    if (units < plan.pipeline) {
+      key("pipeline")
+          .error(fmt::format("pipeline = {} stages need at least one layer each, but the model has {} {}; "
+                             "nearest pipeline that works: {}",
+                             plan.pipeline, units, what, units));
+      return;
+    }
+    if (plan.layers_per_stage.empty()) {
+      if (sound("plan.layers_per_stage")) plan.layers_per_stage = auto_layers(units, plan.pipeline);
+      return;
+    }
+    if (!sound("plan.layers_per_stage")) return;
+    const auto listed = static_cast<std::int64_t>(plan.layers_per_stage.size());
+    const auto sum = std::accumulate(plan.layers_per_stage.begin(), plan.layers_per_stage.end(), std::int64_t{0});
+    if (listed != plan.pipeline) {
+      key("layers_per_stage").error(fmt::format("{} stages are listed, but pipeline = {}", listed, plan.pipeline));
+    }
+    if (sum != units) {
+      key("layers_per_stage").error(fmt::format("the stages add up to {}, but the model has {} {}", sum, units, what));
+    }
+  }
+
+  void sequence() {
+    Training& training = s_.training;
+    const model::Model& m = s_.model;
+    const Node place = sections_.training.get("seq_len");
+    if (!sound("training.seq_len")) return;
+    if (!m.is_transformer()) {
+      if (training.seq_len > 1) {
+        place.error(fmt::format("seq_len = {}: this model reads no sequences; leave the key out", training.seq_len));
+      }
+      training.seq_len = 1;
+      s_.plan.sequence_parallel = false;
+      return;
+    }
+    if (training.seq_len == 0) training.seq_len = m.max_seq_len;
+    if (m.position == model::Position::learned && training.seq_len > m.max_seq_len) {
+      place.error(fmt::format("seq_len = {} is above max_seq_len = {} of the model's learned positions; at most {}",
+                              training.seq_len, m.max_seq_len, m.max_seq_len));
+    }
+    if (!all_sound("plan.tensor", "plan.sequence_parallel")) return;
+    const std::int64_t t = s_.plan.tensor;
+    if (t == 1) s_.plan.sequence_parallel = false;
+    if (s_.plan.sequence_parallel && training.seq_len % t != 0) {
+      key("sequence_parallel")
+          .error(fmt::format("sequence_parallel needs seq_len = {} divisible by tensor = {}; nearest seq_len: {}",
+                             training.seq_len, t, nearest_multiples(training.seq_len, t)));
+    }
+  }
+
+  bool batch() {
+    if (!all_sound("plan.micro_batch", "training.global_batch")) return false;
+    Training& training = s_.training;
+    const Plan& plan = s_.plan;
+    const std::int64_t at_once = plan.data * plan.micro_batch;
+    if (training.global_batch == 0) training.global_batch = at_once;
+    const Node given = sections_.training.get("global_batch");
+    if (training.global_batch % at_once != 0) {
+      given.error(
+          fmt::format("global_batch = {} is not divisible by data * micro_batch = {} * {} = {} (data = gpus / "
+                      "(tensor * pipeline)); nearest global_batch that is: {}",
+                      training.global_batch, plan.data, plan.micro_batch, at_once,
+                      nearest_multiples(training.global_batch, at_once)));
+      return false;
+    }
+    if (training.micro_batches(plan) > kMaxMicroBatch) {
+      given.error(fmt::format("{} micro-batches a step; at most {}", training.micro_batches(plan), kMaxMicroBatch));
+      return false;
+    }
+    return true;
+  }
+
+  // Numbers that no machine can hold would overflow byte counts further on; a rough count in floating point is enough.
+  void size() {
+    const model::Model& m = s_.model;
+    const double tokens = static_cast<double>(s_.plan.micro_batch) * static_cast<double>(s_.training.seq_len);
+    double per_token = 0;
+    if (m.is_transformer()) {
+      const bool unfused = m.attention == model::AttentionKind::unfused;
+      const double scores = unfused ? 8.0 * static_cast<double>(m.heads) * static_cast<double>(s_.training.seq_len) : 0;
+      per_token = static_cast<double>(m.layers) * (40.0 * static_cast<double>(m.hidden + m.ffn_hidden) + scores) +
+                  8.0 * static_cast<double>(m.vocab);
+    } else {
+      const auto side = static_cast<double>(m.image_size);
+      for (const model::ConvLayer& c : m.convolutions) {
+        per_token += 16 * static_cast<double>(c.channels) * side * side * static_cast<double>(c.kernel * c.kernel);
+      }
+      for (const std::int64_t width : m.widths) per_token += 16 * static_cast<double>(width);
+    }
+    constexpr double kExabyte = 1e18;
+    const double bytes = tokens * per_token * static_cast<double>(s_.training.micro_batches(s_.plan));
+    if (bytes <= kExabyte) return;
+    const Node given = sections_.training.get("global_batch");
+    (given ? given : sections_.training.get("seq_len"))
+        .error(fmt::format("the activations of a step come to {:.3g} bytes a replica, which is beyond any machine; "
+                           "micro_batch = {}, seq_len = {}, {} micro-batches",
+                           bytes, s_.plan.micro_batch, s_.training.seq_len, s_.training.micro_batches(s_.plan)));
+  }
+
+  const Sections& sections_;
+  const Diagnostics& reported_;
+  Scenario& s_;
+};
+
+}  // namespace
+
+void resolve(const Sections& sections, const Diagnostics& reported, Scenario& scenario) {
+  Rules(sections, reported, scenario).apply();
+}
+
+}  // namespace rehearse::plan::detail

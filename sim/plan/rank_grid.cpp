@@ -1,0 +1,59 @@
+// Rank arithmetic of the grid: mixed-radix digits. With order (o1, o2, ..., fastest first) the stride of o1 is 1 and
+// the stride of each next axis is the stride before it times the size before it, so rank <-> coordinates is a
+// bijection. This is Megatron-LM's "tp-cp-ep-dp-pp" order string (megatron/core/parallel_state.py, RankGenerator). The
+// expert axis is a plain axis here; a second grid for experts over the same ranks is left out.
+#include "sim/plan/rank_grid.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "sim/base/check.h"
+
+namespace rehearse::plan {
+
+RankGrid::RankGrid(std::array<int, kAxes> sizes, std::array<Axis, kAxes> order)
+    : sizes_(sizes), strides_{}, order_(order), ranks_(0) {
+  std::int64_t stride = 1;
+  for (const Axis axis : order_) {
+    const auto a = static_cast<std::size_t>(axis);
+    REHEARSE_CHECK(strides_[a] == 0, "axis {} appears twice in the rank order", name_of(axis));
+    REHEARSE_CHECK(sizes_[a] >= 1, "axis {} has size {}", name_of(axis), sizes_[a]);
+    strides_[a] = static_cast<int>(stride);
+    stride *= sizes_[a];
+    REHEARSE_CHECK(stride <= std::numeric_limits<int>::max(), "the grid has more than 2^31 - 1 ranks");
+  }
+  ranks_ = static_cast<int>(stride);
+}
+
+int RankGrid::peer(int rank, Axis axis, int offset) const {
+  const auto a = static_cast<std::size_t>(axis);
+  const int here = coordinate(rank, axis);
+  const auto moved = static_cast<int>((static_cast<std::int64_t>(here) + offset) % sizes_[a]);
+  const int there = moved < 0 ? moved + sizes_[a] : moved;
+  return rank + (there - here) * strides_[a];
+}
+
+std::vector<int> RankGrid::members(int rank, const std::vector<Axis>& axes,
+                                   const std::vector<int>& pipeline_only) const {
+  std::array<bool, kAxes> varies{};
+  for (const Axis axis : axes) varies[static_cast<std::size_t>(axis)] = true;
+  std::vector<int> ranks = {rank};
+  for (std::size_t a = 0; a < kAxes; ++a) {
+    const Axis axis = static_cast<Axis>(a);
+    const bool restricted = axis == Axis::pipeline && !pipeline_only.empty();
+    if (!varies[a] && !restricted) continue;
+    const int here = coordinate(rank, axis);
+    std::vector<int> next;
+    for (int c = 0; c < sizes_[a]; ++c) {
+      if (!varies[a] && c != here) continue;
+      if (restricted && std::find(pipeline_only.begin(), pipeline_only.end(), c) == pipeline_only.end()) continue;
+      for (const int r : ranks) next.push_back(r + (c - here) * strides_[a]);
+    }
+    ranks = std::move(next);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+}  // namespace rehearse::plan

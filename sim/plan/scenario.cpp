@@ -1,0 +1,234 @@
+// A scenario file, read top to bottom: framework (its profile sets defaults), model, cluster, plan, training, costs;
+// then resolve() in feasibility.cpp checks the combination. Every problem goes to one Diagnostics and is thrown at the
+// end.
+//
+// key                            default            values
+// rehearse                       required           1, the schema version
+// name                           the file's stem    text
+// model                          required           a preset's name or a mapping (sim/model)
+// framework                      rehearse           rehearse | megatron-2021
+// cluster.topology               local              a name in topologies/ or a path
+// cluster.gpus                   1                  ranks, 1 to 1,000,000
+// cluster.threads_per_rank       auto               auto = cores / ranks; CPU only
+// cluster.overrides              {}                 topology keys, nested or dotted
+// plan.tensor, pipeline          1                  sizes of the axes; data = gpus / (tensor * pipeline)
+// plan.context, expert,
+//   expert_tensor, chunks        1                  only 1 yet
+// plan.context_kind              ring               only ring yet
+// plan.schedule                  1f1b               sequential | gpipe | 1f1b; irrelevant with pipeline 1
+// plan.layers_per_stage          auto               auto, or one number a stage
+// plan.embedding_as_layer        false              only false yet
+// plan.micro_batch               1                  sequences
+// plan.zero                      0                  0 to 3
+// plan.zero_group                all                only all yet
+// plan.bucket                    25MiB              bytes with a unit
+// plan.overlap_grad_reduce,
+//   overlap_param_gather         the framework's    true | false
+// plan.sequence_parallel         false              true | false; off with tensor 1
+// plan.recompute                 none               none | selective | full
+// plan.rank_order                [tensor, context, expert, data, pipeline]   a permutation, fastest-varying first
+// training.global_batch          data * micro_batch sequences
+// training.seq_len               max_seq_len        tokens; 1 for cnn and mlp
+// training.precision             bf16               fp32 | bf16 | fp16
+// training.grad_dtype,
+//   reduce_dtype                 the framework's    fp32 or the precision
+// training.optimizer             adamw              adamw | sgd
+// training.lr                    3e-4
+// training.lr_schedule           constant           constant | cosine
+// training.warmup_steps          0
+// training.betas, eps            [0.9, 0.95], 1e-8  adamw
+// training.momentum              0                  sgd
+// training.weight_decay          0.1
+// training.clip                  1.0                global norm; 0 = off
+// training.seed                  1
+// costs.calibration              the topology's     names in calibrate/devices or paths
+// noise                          {}                 only {} yet
+#include "sim/plan/scenario.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "sim/base/text_check.h"
+#include "sim/plan/sections.h"
+
+namespace rehearse::plan {
+
+namespace detail {
+
+void not_available(const Node& node, const std::string& what, const std::string& available) {
+  node.error(fmt::format("{} is not available yet; available: {}", what, available));
+}
+
+}  // namespace detail
+
+namespace {
+
+using rehearse::detail::shown;
+
+constexpr int kMaxOverrideDepth = 8;
+constexpr std::int64_t kSchemaVersion = 1;
+
+void flatten(const Node& node, const std::string& prefix, int depth,
+             std::vector<std::pair<std::string, std::string>>& out) {
+  if (node.kind() == Node::Kind::mapping && depth < kMaxOverrideDepth) {
+    for (const std::string& key : node.keys()) {
+      flatten(node.get(key), prefix.empty() ? key : prefix + "." + key, depth + 1, out);
+    }
+    return;
+  }
+  const auto text = node.as_text();
+  if (!text) {
+    node.error("expected a value, or a mapping of topology keys to values");
+    return;
+  }
+  out.emplace_back(prefix, *text);
+}
+
+void read_version(const Node& root) {
+  const Node node = root.get("rehearse");
+  if (!node) {
+    node.error("required key is missing: the schema version", fmt::format("rehearse: {}", kSchemaVersion));
+    return;
+  }
+  const std::int64_t version = root.integer("rehearse");
+  if (node.as_integer() && version != kSchemaVersion) {
+    node.error(fmt::format("schema version {} is not known: this program reads version {}", version, kSchemaVersion));
+  }
+}
+
+FrameworkProfile read_framework(const Node& root) {
+  const std::string name = root.text("framework", "rehearse");
+  if (const FrameworkProfile* profile = find_framework(name)) return *profile;
+  const std::string near = nearest(name, framework_names());
+  root.get("framework")
+      .error(fmt::format("unknown framework {}; known: {}", shown(name), fmt::join(framework_names(), ", ")),
+             near.empty() ? "" : fmt::format("did you mean '{}'?", near));
+  return *find_framework("rehearse");
+}
+
+std::vector<std::string> read_calibrations(const Node& costs) {
+  std::vector<std::string> names;
+  const Node list = costs.get("calibration");
+  if (list.kind() == Node::Kind::missing || list.kind() == Node::Kind::null) return names;
+  const bool one = list.kind() == Node::Kind::scalar;
+  for (std::size_t i = 0; i < (one ? 1 : list.size()); ++i) {
+    const Node item = one ? list : list.at(i);
+    const auto text = item.as_text();
+    if (text && !text->empty()) {
+      names.push_back(*text);
+    } else {
+      item.error("expected the name of a calibration or a path");
+    }
+  }
+  if (list.kind() == Node::Kind::mapping) list.error("expected a list of calibrations");
+  return names;
+}
+
+// `--set model.dropout=0` on a scenario that names a preset changes that preset: model: NAME becomes model: {preset: NAME}.
+void open_preset(Document& document, const std::vector<std::string>& assignments) {
+  const auto inside_model = [](const std::string& a) { return a.rfind("model.", 0) == 0; };
+  if (std::none_of(assignments.begin(), assignments.end(), inside_model)) return;
+  const Node root = document.root();
+  if (root.kind() != Node::Kind::mapping) return;
+  const Node model = root.get("model");
+  if (model.kind() == Node::Kind::scalar && model.as_text()) document.set("model={preset: '" + *model.as_text() + "'}");
+}
+
+// The profile decides what the file leaves open; a cnn's or mlp's dropout is the model's own.
+void apply_profile(const FrameworkProfile& profile, model::Model& model) {
+  if (!model.is_transformer()) return;
+  if (!model.attention_given) {
+    model.attention = profile.unfused_attention ? model::AttentionKind::unfused : model::AttentionKind::flash;
+  }
+  if (!model.dropout_given) model.dropout = profile.dropout;
+}
+
+}  // namespace
+
+namespace detail {
+
+ClusterRequest read_cluster(const Node& node) {
+  ClusterRequest request;
+  request.topology = node.text("topology", "local");
+  if (request.topology.empty()) node.get("topology").error("expected the name of a topology or a path");
+  request.gpus = node.integer("gpus", 1, 1, kMaxRanks);
+  const Node threads = node.get("threads_per_rank");
+  if (threads && threads.as_text() != "auto") {
+    request.threads_per_rank = node.integer("threads_per_rank", {}, 1, 4096);
+  }
+  const Node overrides = node.get("overrides");
+  if (overrides.kind() == Node::Kind::mapping) {
+    flatten(overrides, "", 0, request.overrides);
+  } else if (overrides && overrides.kind() != Node::Kind::null) {
+    overrides.error("expected a mapping of topology keys to values, for example {nic: {bandwidth: 100Gbps}}");
+  }
+  return request;
+}
+
+}  // namespace detail
+
+RankGrid Scenario::grid() const {
+  const auto size = [](std::int64_t n) { return static_cast<int>(n); };
+  std::array<int, kAxes> sizes{};
+  sizes[static_cast<std::size_t>(Axis::tensor)] = size(plan.tensor);
+  sizes[static_cast<std::size_t>(Axis::context)] = size(plan.context);
+  sizes[static_cast<std::size_t>(Axis::expert)] = 1;
+  sizes[static_cast<std::size_t>(Axis::data)] = size(plan.data);
+  sizes[static_cast<std::size_t>(Axis::pipeline)] = size(plan.pipeline);
+  return {sizes, plan.rank_order};
+}
+
+Scenario read_scenario(const std::string& path, const std::vector<std::string>& assignments,
+                       const std::string& data_root) {
+  Diagnostics diagnostics;
+  Document document = Document::from_file(path, diagnostics);
+  open_preset(document, assignments);
+  for (const std::string& assignment : assignments) document.set(assignment);
+  detail::Sections sections;
+  const Node root = sections.root = document.root();
+  if (root.kind() != Node::Kind::mapping) {
+    root.error("expected a scenario: a mapping with at least the keys rehearse and model");
+    diagnostics.throw_if_any();
+  }
+
+  Scenario scenario;
+  scenario.file = path;
+  read_version(root);
+  scenario.name = root.text("name", std::filesystem::path(path).stem().string());
+  scenario.framework = read_framework(root);
+
+  const std::size_t before_model = diagnostics.list().size();
+  if (const Node model = root.get("model")) {
+    scenario.model = model::read_model(model, data_root, diagnostics);
+    apply_profile(scenario.framework, scenario.model);
+  } else {
+    model.error("required key is missing: a preset's name, or a mapping that describes the model");
+  }
+  sections.model_sound = diagnostics.list().size() == before_model;
+
+  sections.cluster = root.get("cluster");
+  scenario.cluster = detail::read_cluster(sections.cluster);
+  sections.cluster.finish();
+  sections.plan = root.get("plan");
+  scenario.plan = detail::read_plan(sections.plan, scenario.framework);
+  sections.plan.finish();
+  sections.training = root.get("training");
+  scenario.training = detail::read_training(sections.training, scenario.framework);
+  sections.training.finish();
+  const Node costs = root.get("costs");
+  scenario.calibrations = read_calibrations(costs);
+  costs.finish();
+  const Node noise = root.get("noise");
+  if (noise && noise.kind() != Node::Kind::null && !(noise.kind() == Node::Kind::mapping && noise.keys().empty())) {
+    detail::not_available(noise, "noise", "{} (a run without noise)");
+  }
+  root.finish();
+
+  detail::resolve(sections, diagnostics, scenario);
+  diagnostics.throw_if_any();
+  return scenario;
+}
+
+}  // namespace rehearse::plan

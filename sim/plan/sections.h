@@ -1,0 +1,35 @@
+// The parts of read_scenario (scenario.cpp), one a section of the file, and what they share: each reads its mapping
+// with defaults, reports problems through its nodes and goes on. Nothing here throws for user input.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/base/document.h"
+#include "sim/plan/scenario.h"
+
+namespace rehearse::plan::detail {
+
+// Largest values read; every product of two of them fits int64.
+inline constexpr std::int64_t kMaxRanks = 1'000'000;
+inline constexpr std::int64_t kMaxMicroBatch = 1'000'000;
+inline constexpr std::int64_t kMaxGlobalBatch = 1'000'000'000;
+inline constexpr std::int64_t kMaxSeqLen = 1'000'000'000;
+
+// An error: `what` is in the format but not in this program yet; `available` says what is.
+void not_available(const Node& node, const std::string& what, const std::string& available);
+
+ClusterRequest read_cluster(const Node& node);
+Plan read_plan(const Node& node, const FrameworkProfile& profile);
+Training read_training(const Node& node, const FrameworkProfile& profile);
+
+// Resolves what depends on several sections (data parallel size, layers a stage, sequence length, global batch) and
+// reports every rule that the combination breaks, at the key concerned. A rule is skipped if one of its operands was
+// already reported, so that one mistake gives one message.
+struct Sections {
+  Node root, cluster, plan, training;
+  bool model_sound = true;  // the model was read without a problem
+};
+void resolve(const Sections& sections, const Diagnostics& reported, Scenario& scenario);
+
+}  // namespace rehearse::plan::detail

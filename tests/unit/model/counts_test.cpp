@@ -1,0 +1,91 @@
+// Parameter counts against the published ones to the last parameter, and FLOPs against the published closed form.
+#include <gtest/gtest.h>
+
+#include "sim/model/model.h"
+
+namespace rehearse::model {
+namespace {
+
+Model preset(const std::string& name) {
+  Diagnostics diagnostics;
+  const Document scenario = Document::from_text("s.yaml", "model: " + name, diagnostics);
+  Model model = read_model(scenario.root().get("model"), REHEARSE_SOURCE_DIR, diagnostics);
+  diagnostics.throw_if_any();
+  return model;
+}
+
+// Sums over the published checkpoints' tensors (Hugging Face).
+TEST(ParameterCount, EqualsThePublishedCheckpoints) {
+  EXPECT_EQ(parameter_count(preset("gpt2-small")), 124'439'808);
+  EXPECT_EQ(parameter_count(preset("gpt2-medium")), 354'823'168);
+  EXPECT_EQ(parameter_count(preset("gpt2-large")), 774'030'080);
+  EXPECT_EQ(parameter_count(preset("gpt2-xl")), 1'557'611'200);
+  EXPECT_EQ(parameter_count(preset("llama2-7b")), 6'738'415'616);
+  EXPECT_EQ(parameter_count(preset("llama2-13b")), 13'015'864'320);
+  EXPECT_EQ(parameter_count(preset("llama2-70b")), 68'976'648'192);
+  EXPECT_EQ(parameter_count(preset("llama3-8b")), 8'030'261'248);
+  EXPECT_EQ(parameter_count(preset("llama3-70b")), 70'553'706'496);
+  EXPECT_EQ(parameter_count(preset("llama3-405b")), 405'853'388'800);
+}
+
+// Equation 2 of arXiv 2104.04473 is 12 l h^2 + 13 l h + (V + s) h: everything but the final norm's 2 h.
+TEST(ParameterCount, OfGptIsEquationTwoPlusTheFinalNorm) {
+  for (const char* name : {"gpt3-175b", "megatron-1.7b", "megatron-22b", "megatron-1008b"}) {
+    const Model m = preset(name);
+    const std::int64_t equation =
+        12 * m.layers * m.hidden * m.hidden + 13 * m.layers * m.hidden + (m.vocab + m.max_seq_len) * m.hidden;
+    EXPECT_EQ(parameter_count(m), equation + 2 * m.hidden) << name;
+  }
+  EXPECT_EQ(parameter_count(preset("gpt3-175b")), 174'615'846'912);
+}
+
+// Table 1 of arXiv 2104.04473 names its models by billions of parameters.
+TEST(ParameterCount, OfTheMegatronSeriesIsWhatItsNamesSay) {
+  const std::pair<const char*, double> series[] = {
+      {"1.7b", 1.7},   {"3.6b", 3.6},     {"7.5b", 7.5},     {"18.4b", 18.4},   {"39.1b", 39.1},
+      {"76.1b", 76.1}, {"145.6b", 145.6}, {"310.1b", 310.1}, {"529.6b", 529.6}, {"1008b", 1008.0}};
+  for (const auto& [name, billions] : series) {
+    const auto count = static_cast<double>(parameter_count(preset(std::string("megatron-") + name)));
+    EXPECT_NEAR(count / 1e9, billions, 0.051) << name;
+  }
+}
+
+TEST(ParameterCount, TakesAPaddedVocabularyInTheTableAndAnUntiedHead) {
+  const Model gpt = preset("gpt2-small"), llama = preset("llama2-7b");
+  EXPECT_EQ(parameter_count(gpt, 50304) - parameter_count(gpt), 47 * 768);
+  EXPECT_EQ(parameter_count(llama, 32128) - parameter_count(llama), 2 * 128 * 4096);
+}
+
+// conv 3-64: 1,792; 64-128: 73,856; 128-256: 295,168; 4096-512: 2,097,664; 512-10: 5,130.
+TEST(ParameterCount, OfTheConvolutionalNetworkIsTheSumOfItsLayers) {
+  EXPECT_EQ(flattened_width(preset("cnn-cifar")), 4096);
+  EXPECT_EQ(parameter_count(preset("cnn-cifar")), 1'792 + 73'856 + 295'168 + 2'097'664 + 5'130);
+  EXPECT_EQ(parameter_count(preset("mlp-mnist")), 785 * 512 + 513 * 512 + 513 * 10);
+}
+
+// 96 B s L h^2 (...) of the paper has recomputation in it; a pass without it is 72 B s L h^2 (1 + s/6h + V/12Lh).
+TEST(ModelFlops, OfGptIsThePublishedClosedForm) {
+  for (const char* name : {"gpt3-175b", "gpt2-xl", "megatron-529.6b"}) {
+    const Model m = preset(name);
+    const double batch = 1536, s = static_cast<double>(m.max_seq_len), h = static_cast<double>(m.hidden);
+    const double layers = static_cast<double>(m.layers), vocab = static_cast<double>(m.vocab);
+    const double form = 72 * batch * s * layers * h * h * (1 + s / (6 * h) + vocab / (12 * layers * h));
+    EXPECT_NEAR(model_flops(m, 1536, m.max_seq_len) / form, 1, 1e-12) << name;
+  }
+}
+
+// One llama layer forward for one token, in multiply-adds: q 4096x4096, k and v 4096x1024, out 4096x4096,
+// gate, up and down 4096x14336, scores and values 8192x4096 each; then the head 4096x128256.
+TEST(ModelFlops, OfLlamaCountsGroupedQueriesAndTheGate) {
+  const double layer = 2 * 4096.0 * 4096 + 2 * 4096.0 * 1024 + 3 * 4096.0 * 14336 + 2 * 8192.0 * 4096;
+  const double token = 32 * layer + 4096.0 * 128256;
+  EXPECT_DOUBLE_EQ(model_flops(preset("llama3-8b"), 2, 8192), 6 * 2 * 8192 * token);
+}
+
+TEST(ModelFlops, OfTheConvolutionalNetworkFollowsTheMapSizes) {
+  const double image = 27.0 * 64 * 32 * 32 + 576.0 * 128 * 16 * 16 + 1152.0 * 256 * 8 * 8 + 4096.0 * 512 + 512.0 * 10;
+  EXPECT_DOUBLE_EQ(model_flops(preset("cnn-cifar"), 8, 0), 6 * 8 * image);
+}
+
+}  // namespace
+}  // namespace rehearse::model

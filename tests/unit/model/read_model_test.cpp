@@ -1,0 +1,150 @@
+// Reading models: presets, mappings, presets with overrides, family defaults, and what is said about wrong ones.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "sim/model/model.h"
+
+namespace rehearse::model {
+namespace {
+
+class ReadModelTest : public testing::Test {
+ protected:
+  Model read(const std::string& value) {
+    const Document scenario = Document::from_text("s.yaml", "model: " + value, diagnostics_);
+    return read_model(scenario.root().get("model"), REHEARSE_SOURCE_DIR, diagnostics_);
+  }
+  std::vector<std::string> texts() const {
+    std::vector<std::string> out;
+    for (const Diagnostic& diagnostic : diagnostics_.list()) out.push_back(diagnostic.text());
+    return out;
+  }
+  Diagnostics diagnostics_;
+};
+
+using Texts = std::vector<std::string>;
+
+TEST_F(ReadModelTest, EveryPresetReadsWithoutComplaint) {
+  const auto names = preset_names(REHEARSE_SOURCE_DIR);
+  EXPECT_GE(names.size(), 27U);
+  for (const std::string& name : names) {
+    EXPECT_EQ(read(name).name, name);
+    EXPECT_EQ(texts(), Texts{}) << name;
+  }
+}
+
+TEST_F(ReadModelTest, GptDefaultsAreThoseOfGpt2) {
+  const Model model = read("{family: gpt, layers: 2, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32}");
+  EXPECT_EQ(texts(), Texts{});
+  EXPECT_EQ(model.name, "gpt");
+  EXPECT_EQ(model.kv_heads, 4);
+  EXPECT_EQ(model.head_dim, 16);
+  EXPECT_EQ(model.ffn_hidden, 256);
+  EXPECT_EQ(model.activation, ActivationKind::gelu);
+  EXPECT_EQ(model.norm, NormKind::layernorm);
+  EXPECT_EQ(model.position, Position::learned);
+  EXPECT_TRUE(model.tied_embeddings);
+  EXPECT_TRUE(model.bias);
+  EXPECT_FALSE(model.attention_given);
+  EXPECT_FALSE(model.dropout_given);
+}
+
+TEST_F(ReadModelTest, LlamaDefaultsDifferAndItsFeedForwardWidthIsRequired) {
+  const Model model = read("{family: llama, layers: 2, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32}");
+  EXPECT_EQ(texts(), Texts{"s.yaml:1:8: error: model.ffn_hidden: required key is missing, expected an integer"});
+  EXPECT_EQ(model.activation, ActivationKind::swiglu);
+  EXPECT_EQ(model.norm, NormKind::rmsnorm);
+  EXPECT_EQ(model.position, Position::rope);
+  EXPECT_FALSE(model.tied_embeddings);
+  EXPECT_FALSE(model.bias);
+}
+
+TEST_F(ReadModelTest, APresetMayBeOverriddenKeyByKey) {
+  const Model model = read("{preset: gpt3-175b, dropout: 0.1, attention: unfused, layers: 48}");
+  EXPECT_EQ(texts(), Texts{});
+  EXPECT_EQ(model.name, "gpt3-175b");
+  EXPECT_EQ(model.layers, 48);
+  EXPECT_EQ(model.hidden, 12288);
+  EXPECT_DOUBLE_EQ(model.dropout, 0.1);
+  EXPECT_TRUE(model.dropout_given);
+  EXPECT_EQ(model.attention, AttentionKind::unfused);
+  EXPECT_TRUE(model.attention_given);
+}
+
+TEST_F(ReadModelTest, AnOverrideThePresetCannotHaveIsUnknown) {
+  read("{preset: gpt3-175b, layer: 48}");
+  EXPECT_EQ(texts(), Texts{"s.yaml:1:28: error: model.layer: unknown key (did you mean 'layers'?)"});
+}
+
+TEST_F(ReadModelTest, APresetsDropoutCountsAsGiven) {
+  EXPECT_TRUE(read("cnn-cifar").dropout_given);
+  EXPECT_FALSE(read("gpt3-175b").dropout_given);
+}
+
+TEST_F(ReadModelTest, AnUnknownPresetNamesTheNearest) {
+  read("gpt3-175");
+  ASSERT_EQ(texts().size(), 1U);
+  EXPECT_EQ(diagnostics_.list()[0].hint, "did you mean 'gpt3-175b'?");
+  EXPECT_EQ(diagnostics_.list()[0].column, 8);
+  read("../models/gpt3-175b");
+  EXPECT_EQ(texts().size(), 2U) << "a name is not a path";
+}
+
+TEST_F(ReadModelTest, ShapesThatCannotBeSayTheirNumbers) {
+  read("{family: gpt, layers: 2, hidden: 64, heads: 5, vocab: 100, max_seq_len: 32}");
+  read("{family: gpt, layers: 2, hidden: 64, heads: 8, kv_heads: 3, vocab: 100, max_seq_len: 32}");
+  EXPECT_EQ(texts(),
+            (Texts{"s.yaml:1:52: error: model.heads: hidden 64 is not divisible by 5 heads (give head_dim if the "
+                   "heads do not divide the hidden size)",
+                   "s.yaml:1:65: error: model.kv_heads: 8 heads are not divisible by 3 kv_heads"}));
+}
+
+TEST_F(ReadModelTest, AHeadSizeOfItsOwnNeedNotDivideTheHiddenSize) {
+  const Model model = read("{family: gpt, layers: 2, hidden: 64, heads: 5, head_dim: 32, vocab: 100, max_seq_len: 32}");
+  EXPECT_EQ(texts(), Texts{});
+  EXPECT_EQ(model.qkv_width(), 15 * 32);
+}
+
+// One wrong key brings one message: nothing is said about values that only stand in for it.
+TEST_F(ReadModelTest, AMissingShapeIsReportedOnce) {
+  read("{family: gpt, layers: 2, heads: 12, vocab: 100, max_seq_len: 32}");
+  EXPECT_EQ(texts(), Texts{"s.yaml:1:8: error: model.hidden: required key is missing, expected an integer"});
+}
+
+TEST_F(ReadModelTest, WhatIsNotAvailableSaysSo) {
+  read("{hf: config.json}");
+  read("{family: moe, experts: 8}");
+  read("[1, 2]");
+  read("");
+  ASSERT_EQ(texts().size(), 4U);
+  EXPECT_EQ(diagnostics_.list()[0].message, "reading Hugging Face configurations is not available yet");
+  EXPECT_EQ(diagnostics_.list()[1].message, "expected one of gpt, llama, cnn, mlp, found 'moe'");
+  EXPECT_EQ(diagnostics_.list()[2].message, "expected the name of a model preset or a mapping");
+  EXPECT_EQ(diagnostics_.list()[3].message, "expected the name of a model preset or a mapping");
+}
+
+TEST_F(ReadModelTest, ConvolutionsAreCheckedAgainstTheMapTheyPool) {
+  read(
+      "{family: cnn, image: {channels: 3, size: 4}, convolutions: [{channels: 8, kernel: 2}, {channels: 8, pool: 4}], "
+      "widths: [10, x]}");
+  EXPECT_EQ(
+      texts(),
+      (Texts{"s.yaml:1:90: error: model.convolutions[0].kernel: 2 is even; only an odd kernel can be padded to keep "
+             "the size",
+             "s.yaml:1:114: error: model.convolutions[1].pool: the window of 4 is larger than the 2x2 map it pools",
+             "s.yaml:1:132: error: model.widths[1]: expected a width, an integer from 1 to 1048576"}));
+}
+
+// The largest shapes the reader lets through keep the counts inside 64 bits.
+TEST_F(ReadModelTest, LimitsKeepCountsInRange) {
+  const Model model = read(
+      "{family: llama, layers: 16384, hidden: 1048576, heads: 1048576, head_dim: 1, ffn_hidden: 8388608, "
+      "vocab: 16777216, max_seq_len: 134217728, position: learned}");
+  EXPECT_EQ(texts(), Texts{});
+  EXPECT_GT(parameter_count(model), 1LL << 57);
+  read("{family: gpt, layers: 1, hidden: 1048576, heads: 1048576, head_dim: 1048576, vocab: 1, max_seq_len: 1}");
+  EXPECT_EQ(texts().size(), 1U) << "queries, keys and values may not be wider than the limit";
+}
+
+}  // namespace
+}  // namespace rehearse::model

@@ -1,0 +1,106 @@
+// The rank grid: numbering, peers and groups, worked out by hand for small grids.
+#include "sim/plan/rank_grid.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "sim/base/check.h"
+
+namespace rehearse::plan {
+namespace {
+
+constexpr std::array<Axis, kAxes> kDefaultOrder = {Axis::tensor, Axis::context, Axis::expert, Axis::data,
+                                                   Axis::pipeline};
+
+// tensor 2, data 3, pipeline 4: rank = tensor + 2 data + 6 pipeline.
+RankGrid small() {
+  return {{2, 1, 1, 3, 4}, kDefaultOrder};
+}
+
+TEST(RankGrid, NumbersTheFastestAxisFirst) {
+  const RankGrid grid = small();
+  EXPECT_EQ(grid.ranks(), 24);
+  EXPECT_EQ(grid.coordinate(17, Axis::tensor), 1);
+  EXPECT_EQ(grid.coordinate(17, Axis::data), 2);
+  EXPECT_EQ(grid.coordinate(17, Axis::pipeline), 2);
+  EXPECT_EQ(grid.coordinate(17, Axis::context), 0);
+}
+
+TEST(RankGrid, AnyOrderIsABijectionBetweenRanksAndCoordinates) {
+  std::array<Axis, kAxes> order = kDefaultOrder;
+  std::sort(order.begin(), order.end());
+  do {
+    const RankGrid grid({2, 3, 1, 2, 4}, order);
+    std::set<std::array<int, kAxes>> seen;
+    for (int rank = 0; rank < grid.ranks(); ++rank) {
+      std::array<int, kAxes> coordinates{};
+      int rebuilt = 0, stride = 1;
+      for (const Axis axis : order) {
+        const int c = grid.coordinate(rank, axis);
+        ASSERT_GE(c, 0);
+        ASSERT_LT(c, grid.size(axis));
+        coordinates[static_cast<std::size_t>(axis)] = c;
+        rebuilt += c * stride;
+        stride *= grid.size(axis);
+      }
+      EXPECT_EQ(rebuilt, rank);
+      seen.insert(coordinates);
+    }
+    EXPECT_EQ(seen.size(), 48U) << "two ranks share their coordinates";
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST(RankGrid, PeersWrapAroundAndKeepTheOtherCoordinates) {
+  const RankGrid grid = small();
+  EXPECT_EQ(grid.peer(17, Axis::pipeline, 1), 23);
+  EXPECT_EQ(grid.peer(17, Axis::pipeline, 2), 5) << "stage 2 + 2 wraps to stage 0";
+  EXPECT_EQ(grid.peer(17, Axis::pipeline, -3), 23) << "stage 2 - 3 wraps to stage 3";
+  EXPECT_EQ(grid.peer(17, Axis::data, 1), 13) << "replica 2 + 1 wraps to replica 0";
+  EXPECT_EQ(grid.peer(17, Axis::tensor, -1), 16);
+  EXPECT_EQ(grid.peer(17, Axis::context, 5), 17) << "an axis of size 1 has no other rank";
+}
+
+TEST(RankGrid, GroupsHoldTheRanksThatDifferOnTheirAxesOnly) {
+  const RankGrid grid = small();
+  EXPECT_EQ(grid.members(17, {Axis::tensor}), (std::vector<int>{16, 17}));
+  EXPECT_EQ(grid.members(17, {Axis::data}), (std::vector<int>{13, 15, 17}));
+  EXPECT_EQ(grid.members(17, {Axis::pipeline}), (std::vector<int>{5, 11, 17, 23}));
+  EXPECT_EQ(grid.members(17, {Axis::data, Axis::tensor}), (std::vector<int>{12, 13, 14, 15, 16, 17}));
+  EXPECT_EQ(grid.members(17, {}), (std::vector<int>{17}));
+}
+
+TEST(RankGrid, TheEmbeddingGroupIsTheFirstAndTheLastStage) {
+  const RankGrid grid = small();
+  EXPECT_EQ(grid.members(5, {Axis::pipeline}, {0, 3}), (std::vector<int>{5, 23}));
+  EXPECT_EQ(grid.members(17, {Axis::pipeline}, {0, 3}), (std::vector<int>{5, 23}))
+      << "a rank of a middle stage is not in the group, but finds it";
+  EXPECT_EQ(grid.members(5, {Axis::data}, {0}), (std::vector<int>{1, 3, 5}));
+  EXPECT_EQ(grid.members(17, {Axis::data}, {0}), (std::vector<int>{})) << "stage 2 is not listed and does not vary";
+  const RankGrid one_stage({2, 1, 1, 3, 1}, kDefaultOrder);
+  EXPECT_EQ(one_stage.members(4, {Axis::pipeline}, {0, 0}), (std::vector<int>{4})) << "first and last stage in one";
+}
+
+TEST(RankGrid, GroupsOfAKindPartitionTheRanks) {
+  const RankGrid grid({2, 1, 1, 3, 4}, {Axis::pipeline, Axis::data, Axis::tensor, Axis::expert, Axis::context});
+  std::vector<int> times(24);
+  for (int rank = 0; rank < 24; ++rank) {
+    const std::vector<int> group = grid.members(rank, {Axis::data, Axis::pipeline});
+    EXPECT_EQ(group.size(), 12U);
+    EXPECT_TRUE(std::is_sorted(group.begin(), group.end()));
+    for (const int member : group) {
+      ++times[static_cast<std::size_t>(member)];
+      EXPECT_EQ(grid.members(member, {Axis::data, Axis::pipeline}), group);
+    }
+  }
+  EXPECT_EQ(times, std::vector<int>(24, 12));
+}
+
+TEST(RankGrid, RefusesAnOrderThatIsNoPermutation) {
+  EXPECT_THROW(RankGrid({2, 1, 1, 3, 4}, {Axis::tensor, Axis::tensor, Axis::expert, Axis::data, Axis::pipeline}),
+               InternalError);
+}
+
+}  // namespace
+}  // namespace rehearse::plan

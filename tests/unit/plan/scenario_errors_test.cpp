@@ -1,0 +1,209 @@
+// Scenario files that are wrong: every problem at once, at its place, with the rule, the numbers and what would work.
+#include <algorithm>
+
+#include "tests/unit/plan/scenario_text.h"
+
+namespace rehearse::plan {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+std::string small(const std::string& rest) {
+  return "rehearse: 1\n" + kSmallModel + rest;
+}
+
+TEST(ScenarioErrors, AllProblemsAreReportedAtOnceWithTheirPlaces) {
+  const Texts found = problems(small(R"(cluster: {gpus: 10}
+plan:
+  tensor: 3
+  pipeline: 2
+  micro_batch: 0
+  bucket: 25
+  recompute: some
+  tensr: 4
+training: {global_batch: 7, seq_len: 256, clip: -1}
+frmework: rehearse
+)"));
+  ASSERT_EQ(found.size(), 9U) << testing::PrintToString(found);
+  EXPECT_EQ(
+      found[0],
+      "3:17 cluster.gpus: gpus = 10 is not divisible by tensor * pipeline = 3 * 2 = 6; nearest gpus that are: 6 or "
+      "12");
+  EXPECT_EQ(
+      found[1],
+      "5:11 plan.tensor: kv_heads = 4 is not divisible by tensor = 3; nearest tensor sizes that divide heads = 12, "
+      "kv_heads = 4 and ffn_hidden = 384: 2 or 4");
+  EXPECT_TRUE(found[2].starts_with("7:16 plan.micro_batch: 0 is out of range")) << found[2];
+  EXPECT_TRUE(found[3].starts_with("8:11 plan.bucket: ")) << found[3];
+  EXPECT_TRUE(found[4].starts_with("9:14 plan.recompute: expected one of none, selective, full")) << found[4];
+  EXPECT_EQ(found[5], "10:3 plan.tensr: unknown key (did you mean 'tensor'?)");
+  EXPECT_TRUE(found[6].starts_with("11:38 training.seq_len: seq_len = 256 is above max_seq_len = 128")) << found[6];
+  EXPECT_TRUE(found[7].starts_with("11:49 training.clip: -1 is out of range")) << found[7];
+  EXPECT_EQ(found[8], "12:1 frmework: unknown key (did you mean 'framework'?)");
+}
+
+TEST(ScenarioErrors, OneMistakeGivesOneMessage) {
+  EXPECT_EQ(problems(small("cluster: {gpus: 8}\nplan: {tenso: 8}\ntraining: {global_batch: 1}\n")),
+            (Texts{"4:8 plan.tenso: unknown key (did you mean 'tensor'?)"}))
+      << "the batch is not judged by a data parallel size that is only the typing error's";
+  const Texts bad = problems(small("cluster: {gpus: 8}\nplan: {tensor: many}\ntraining: {global_batch: 1}\n"));
+  ASSERT_EQ(bad.size(), 1U);
+  EXPECT_TRUE(bad[0].starts_with("4:16 plan.tensor: expected an integer")) << bad[0];
+}
+
+TEST(ScenarioErrors, VersionAndModelAreRequired) {
+  const Texts found = problems("name: Nothing\n");
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0], "1:1 rehearse: required key is missing: the schema version (rehearse: 1)");
+  EXPECT_TRUE(found[1].starts_with("1:1 model: required key is missing")) << found[1];
+  EXPECT_EQ(problems("rehearse: 2\n" + kSmallModel),
+            (Texts{"1:11 rehearse: schema version 2 is not known: this program reads version 1"}));
+  EXPECT_EQ(problems("just text\n").size(), 1U);
+  EXPECT_EQ(problems("- a\n- list\n").size(), 1U);
+}
+
+TEST(ScenarioErrors, AnUnknownFrameworkNamesTheNearest) {
+  EXPECT_EQ(problems(small("framework: megatron-2020\n")),
+            (Texts{"3:12 framework: unknown framework 'megatron-2020'; known: rehearse, megatron-2021 (did you mean "
+                   "'megatron-2021'?)"}));
+}
+
+TEST(ScenarioErrors, PartsThatAreNotAvailableYetSaySo) {
+  const Texts found = problems(small(R"(plan:
+  context: 2
+  context_kind: all_to_all
+  expert: 2
+  expert_tensor: 2
+  schedule: interleaved
+  chunks: 2
+  embedding_as_layer: true
+  zero_group: node
+training: {optimizer: lamb, precision: fp8}
+noise: {jitter: 0.1}
+)"));
+  ASSERT_EQ(found.size(), 11U) << testing::PrintToString(found);
+  for (const std::string& text : found) {
+    EXPECT_NE(text.find(" not available yet; available: "), std::string::npos) << text;
+    EXPECT_EQ(text.find("unknown key"), std::string::npos) << text;
+  }
+  EXPECT_EQ(found[4],
+            "8:13 plan.schedule: schedule interleaved is not available yet; available: sequential, gpipe, 1f1b");
+  EXPECT_EQ(found[8], "12:23 training.optimizer: optimizer 'lamb' is not available yet; available: adamw, sgd");
+}
+
+TEST(ScenarioErrors, LaterKeysAreAcceptedAtTheirDefault) {
+  EXPECT_EQ(problems(small("plan: {context: 1, context_kind: ring, expert: 1, expert_tensor: 1, chunks: 1, "
+                           "embedding_as_layer: false, zero_group: all}\nnoise: {}\n")),
+            Texts{});
+}
+
+TEST(ScenarioErrors, TensorDividesHeadsAndFeedForward) {
+  const Texts five = problems(small("cluster: {gpus: 5}\nplan: {tensor: 5}\n"));
+  ASSERT_EQ(five.size(), 3U) << testing::PrintToString(five);
+  EXPECT_EQ(five[0],
+            "4:16 plan.tensor: heads = 12 is not divisible by tensor = 5; nearest tensor sizes that divide heads = 12, "
+            "kv_heads = 4 and ffn_hidden = 384: 4");
+  EXPECT_TRUE(five[1].starts_with("4:16 plan.tensor: kv_heads = 4 is smaller than tensor = 5")) << five[1];
+  EXPECT_TRUE(five[2].starts_with("4:16 plan.tensor: ffn_hidden = 384 is not divisible by tensor = 5")) << five[2];
+  const Texts six = problems(small("cluster: {gpus: 6}\nplan: {tensor: 6}\n"));
+  ASSERT_EQ(six.size(), 1U);
+  EXPECT_TRUE(six[0].starts_with("4:16 plan.tensor: kv_heads = 4 is smaller than tensor = 6")) << six[0];
+}
+
+TEST(ScenarioErrors, TheBatchRuleNamesItsNumbersAndTheNearestBatches) {
+  EXPECT_EQ(
+      problems(small("cluster: {gpus: 4}\nplan: {micro_batch: 2}\ntraining: {global_batch: 20}\n")),
+      (Texts{"5:26 training.global_batch: global_batch = 20 is not divisible by data * micro_batch = 4 * 2 = 8 (data "
+             "= gpus / (tensor * pipeline)); nearest global_batch that is: 16 or 24"}));
+}
+
+TEST(ScenarioErrors, EveryStageNeedsALayer) {
+  EXPECT_EQ(
+      problems(small("cluster: {gpus: 16}\nplan: {pipeline: 16}\n")),
+      (Texts{"4:18 plan.pipeline: pipeline = 16 stages need at least one layer each, but the model has 12 layers; "
+             "nearest pipeline that works: 12"}));
+  const Texts list = problems(small("cluster: {gpus: 2}\nplan: {pipeline: 2, layers_per_stage: [4, 4, 5]}\n"));
+  ASSERT_EQ(list.size(), 2U);
+  EXPECT_EQ(list[0], "4:39 plan.layers_per_stage: 3 stages are listed, but pipeline = 2");
+  EXPECT_EQ(list[1], "4:39 plan.layers_per_stage: the stages add up to 13, but the model has 12 layers");
+  const Texts zero = problems(small("cluster: {gpus: 2}\nplan: {pipeline: 2, layers_per_stage: [12, 0]}\n"));
+  ASSERT_EQ(zero.size(), 1U) << testing::PrintToString(zero);
+  EXPECT_EQ(zero[0], "4:44 plan.layers_per_stage[1]: expected a number of layers, at least 1");
+}
+
+TEST(ScenarioErrors, SequenceParallelNeedsADivisibleSequence) {
+  EXPECT_EQ(
+      problems(small("cluster: {gpus: 4}\nplan: {tensor: 4, sequence_parallel: true}\ntraining: {seq_len: 126}\n")),
+      (Texts{"4:38 plan.sequence_parallel: sequence_parallel needs seq_len = 126 divisible by tensor = 4; nearest "
+             "seq_len: 124 or 128"}));
+}
+
+TEST(ScenarioErrors, RankOrderIsAPermutation) {
+  const std::string expected =
+      "expected a permutation of [tensor, context, expert, data, pipeline], fastest-varying first";
+  EXPECT_EQ(problems(small("plan: {rank_order: [tensor, data]}\n")),
+            (Texts{"3:20 plan.rank_order: not listed: context, expert, pipeline; " + expected}));
+  EXPECT_EQ(problems(small("plan: {rank_order: [tensor, data, tensor, pipelin, context]}\n")),
+            (Texts{"3:35 plan.rank_order[2]: axis tensor is listed twice; " + expected,
+                   "3:43 plan.rank_order[3]: unknown axis 'pipelin'; " + expected + " (did you mean 'pipeline'?)"}));
+}
+
+TEST(ScenarioErrors, GradientsAreFp32OrThePrecision) {
+  EXPECT_EQ(problems(small("training: {precision: bf16, grad_dtype: fp16}\n")),
+            (Texts{"3:41 training.grad_dtype: fp16 with precision bf16: expected fp32 or bf16"}));
+  EXPECT_EQ(problems(small("training: {precision: fp32, reduce_dtype: bf16}\n")),
+            (Texts{"3:43 training.reduce_dtype: bf16 with precision fp32: expected fp32"}));
+}
+
+TEST(ScenarioErrors, ModelsWithoutAttentionAreNotSplitOverTensor) {
+  const Texts found = problems(
+      "rehearse: 1\nmodel: {family: mlp, widths: [784, 256, 10]}\n"
+      "cluster: {gpus: 2}\nplan: {tensor: 2, recompute: selective}\ntraining: {seq_len: 4}\n");
+  ASSERT_EQ(found.size(), 3U) << testing::PrintToString(found);
+  EXPECT_TRUE(found[0].starts_with("4:16 plan.tensor: tensor = 2: only gpt and llama models are split")) << found[0];
+  EXPECT_TRUE(found[1].starts_with("4:30 plan.recompute: selective recomputation is of attention")) << found[1];
+  EXPECT_TRUE(found[2].starts_with("5:21 training.seq_len: seq_len = 4: this model reads no sequences")) << found[2];
+}
+
+TEST(ScenarioErrors, AbsurdNumbersAreErrorsNotOverflows) {
+  const std::string huge = "1000000000000000000";
+  const Texts found =
+      problems(small("cluster: {gpus: " + huge + "}\nplan: {tensor: " + huge + ", pipeline: " + huge +
+                     ", micro_batch: " + huge + "}\ntraining: {global_batch: " + huge + ", seq_len: " + huge + "}\n"));
+  EXPECT_EQ(found.size(), 6U) << testing::PrintToString(found);
+  const Texts beyond = problems(small("cluster: {gpus: 1000000}\nplan: {tensor: 1000000, pipeline: 1000000}\n"));
+  ASSERT_FALSE(beyond.empty());
+  EXPECT_NE(beyond[0].find("1000000 * 1000000 = 1000000000000"), std::string::npos) << beyond[0];
+  EXPECT_EQ(problems(small("training: {global_batch: 1000000000}\n")).size(), 1U) << "a billion micro-batches";
+  EXPECT_EQ(problems(small("model: {family: llama, layers: 12, hidden: 96, heads: 12, kv_heads: 4, ffn_hidden: 384, "
+                           "vocab: 1000, max_seq_len: 128}\n")
+                         .substr(12 + kSmallModel.size())
+                         .insert(0, "rehearse: 1\n") +
+                     "plan: {micro_batch: 1000000}\ntraining: {seq_len: 1000000000}\n")
+                .size(),
+            1U)
+      << "10^15 tokens in a micro-batch";
+}
+
+TEST(ScenarioErrors, OverridesHoldValuesOnly) {
+  EXPECT_EQ(problems(small("cluster: {overrides: {nic: {rails: [1, 2]}}}\n")),
+            (Texts{"3:36 cluster.overrides.nic.rails: expected a value, or a mapping of topology keys to values"}));
+  EXPECT_EQ(
+      problems(small("cluster: {overrides: 100Gbps}\n")),
+      (Texts{"3:22 cluster.overrides: expected a mapping of topology keys to values, for example {nic: {bandwidth: "
+             "100Gbps}}"}));
+}
+
+TEST(ScenarioErrors, ProblemsOfAssignmentsNameTheCommandLine) {
+  EXPECT_EQ(problems(small(""), {"plan.zero=4"}).size(), 1U);
+  const Texts found = problems(small(""), {"plan.tensr=4"});
+  EXPECT_EQ(found, (Texts{"--set plan.tensr: unknown key (did you mean 'tensor'?)"}));
+}
+
+TEST(ScenarioErrors, ASectionOfTheWrongKindIsReportedOnce) {
+  const Texts found = problems(small("plan: 7\ncluster: [1]\n"));
+  EXPECT_EQ(found.size(), 2U) << testing::PrintToString(found);
+}
+
+}  // namespace
+}  // namespace rehearse::plan
