@@ -1,0 +1,40 @@
+// The attention core between the qkv product and the output projection, flash or unfused, as this rank's heads see it.
+#pragma once
+
+#include <string>
+
+#include "sim/lower/stage.h"
+
+namespace rehearse::lower {
+
+class AttentionCore {
+ public:
+  AttentionCore(const Context& context, RoleBuilder& builder, std::string name, int site)
+      : context_(context), builder_(builder), name_(std::move(name)), site_(site) {}
+
+  // qkv [tokens, kv_heads, group + 2, head_dim] -> out [tokens, heads * head_dim]; both live as `saved`. What the unfused
+  // core keeps between (5 a s^2 b bytes a layer with dropout) lives only in a slot under selective recomputation.
+  BufferId declare(BufferId qkv, Lifetime saved);
+  void forward();
+  // out_gradient -> gradient of qkv.
+  BufferId backward(BufferId out_gradient);
+
+ private:
+  program::Attention part(program::AttentionPart p) const;
+  void emit(const std::string& what, program::AttentionPart p, const std::vector<Operand>& reads,
+            const std::vector<Operand>& writes);
+  bool unfused() const { return context_.model().attention == model::AttentionKind::unfused; }
+  bool dropout() const { return context_.model().dropout > 0; }
+  void scores_to_probabilities();
+  BufferId backward_flash(BufferId out_gradient);
+  BufferId backward_unfused(BufferId out_gradient);
+
+  const Context& context_;
+  RoleBuilder& builder_;
+  std::string name_;
+  int site_;
+  BufferId qkv_ = -1, out_ = -1, logsumexp_ = -1;
+  BufferId probabilities_ = -1, dropped_ = -1, mask_ = -1;
+};
+
+}  // namespace rehearse::lower

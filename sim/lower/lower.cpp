@@ -1,0 +1,95 @@
+// Lowering, top to bottom: the scenario's sizes and groups (make_context), then a role for each pipeline stage. A stage is a
+// run of units (unit.h: embedding, blocks, head) whose ops go into bodies; strategies are separate:
+//   tensor_parallel.*   split linear layers and their collectives       block.cpp, attention.*, embedding.cpp, small_models.cpp
+//   parameters.*        buckets and what a ZeRO stage keeps of them     data_parallel.cpp  reductions, gathers, optimizer
+//   schedule.*          pipeline order                                  stage_lowering.*   bodies, transfers between stages
+//   role_builder.*, order_role.cpp   waits and releases derived from operands
+#include "sim/lower/lower.h"
+
+#include "sim/base/check.h"
+#include "sim/lower/stage.h"
+#include "sim/lower/stage_lowering.h"
+
+namespace rehearse::lower {
+
+using program::Group;
+using program::GroupKind;
+
+DType dtype_of(plan::Precision precision) {
+  switch (precision) {
+    case plan::Precision::fp32: return DType::f32;
+    case plan::Precision::bf16: return DType::bf16;
+    case plan::Precision::fp16: return DType::f16;
+  }
+  return DType::f32;
+}
+
+double Context::loss_scale() const {
+  return 1 / (static_cast<double>(scenario.training.global_batch) * static_cast<double>(seq));
+}
+
+namespace {
+
+Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
+  const plan::Plan& p = scenario.plan;
+  Groups groups;
+  const auto add = [&](Group group) {
+    program.groups.push_back(std::move(group));
+    return static_cast<program::GroupId>(program.groups.size()) - 1;
+  };
+  if (p.tensor > 1) groups.tensor = add({"tensor", GroupKind::tensor, {Axis::tensor}, {}});
+  if (p.data > 1) groups.data = add({"data", GroupKind::data, {Axis::data}, {}});
+  if (p.pipeline > 1 && scenario.model.is_transformer() && scenario.model.tied_embeddings)
+    groups.embedding =
+        add({"embedding", GroupKind::embedding, {Axis::pipeline}, {0, static_cast<int>(p.pipeline) - 1}});
+  // Without sharding, data-parallel replicas hold the same gradients.
+  const bool over_data = p.zero > 0 && p.data > 1;
+  if (p.tensor * p.pipeline > 1 || over_data) {
+    Group norm{"norm", GroupKind::world, {Axis::tensor, Axis::pipeline}, {}};
+    if (over_data) norm.axes = {Axis::tensor, Axis::data, Axis::pipeline};
+    groups.norm = add(std::move(norm));
+  }
+  return groups;
+}
+
+}  // namespace
+
+Context make_context(const plan::Scenario& scenario, program::Program& program) {
+  const plan::Plan& p = scenario.plan;
+  const plan::Training& t = scenario.training;
+  Context c{scenario, add_groups(scenario, program)};
+  c.tensor = p.tensor;
+  c.data = p.data;
+  c.stages = p.pipeline;
+  c.micro_batches = t.micro_batches(p);
+  c.batch = p.micro_batch;
+  c.seq = scenario.model.is_transformer() ? t.seq_len : 1;
+  c.tokens = c.batch * c.seq;
+  c.sequence_parallel = p.sequence_parallel && p.tensor > 1;
+  c.local_tokens = c.sequence_parallel ? c.tokens / p.tensor : c.tokens;
+  c.vocab = scenario.model.is_transformer() ? plan::padded_vocab(scenario.model, p, scenario.framework) : 0;
+  c.compute = dtype_of(t.precision);
+  c.gradient = dtype_of(t.grad_dtype);
+  c.reduce = dtype_of(t.reduce_dtype);
+  c.master = t.precision != plan::Precision::fp32;
+  return c;
+}
+
+program::Program lower(const plan::Scenario& scenario) {
+  program::Program program;
+  program.name = scenario.name;
+  const Context context = make_context(scenario, program);
+  program.micro_batches = static_cast<int>(context.micro_batches);
+  const auto& layers = scenario.plan.layers_per_stage;
+  REHEARSE_CHECK(static_cast<std::int64_t>(layers.size()) == context.stages, "{} stages, {} layer counts", context.stages,
+                 layers.size());
+  std::int64_t first_layer = 0;
+  for (int stage = 0; stage < static_cast<int>(layers.size()); ++stage) {
+    const std::int64_t count = layers[static_cast<std::size_t>(stage)];
+    program.roles.push_back(StageLowering(context, stage, first_layer, count).build());
+    first_layer += count;
+  }
+  return program;
+}
+
+}  // namespace rehearse::lower

@@ -1,0 +1,190 @@
+// Layout of a stage's parameters in buckets, and the gradients' way from backward ops into them. What happens to the
+// buckets between ranks and steps is in data_parallel.cpp.
+#include "sim/lower/parameters.h"
+
+#include <functional>
+#include <numeric>
+
+#include "sim/base/check.h"
+
+namespace rehearse::lower {
+
+using program::Buffer;
+using program::BufferClass;
+using program::Elementwise;
+using program::ElementwiseFn;
+
+namespace {
+
+std::int64_t product(const std::vector<std::int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
+ParamId ParameterStore::add(int unit, ParamSpec spec) {
+  Param p;
+  p.local_shape = spec.global_shape;
+  if (spec.tensor_dim >= 0) {
+    auto& n = p.local_shape[static_cast<std::size_t>(spec.tensor_dim)];
+    REHEARSE_CHECK(n % context_.tensor == 0, "{}: {} does not split over {} ranks", spec.name, n, context_.tensor);
+    n /= context_.tensor;
+  }
+  p.elements = product(p.local_shape);
+  p.unit = unit;
+  p.spec = std::move(spec);
+  params_.push_back(std::move(p));
+  return static_cast<ParamId>(params_.size()) - 1;
+}
+
+std::int64_t ParameterStore::rows(ParamId id) const {
+  return params_[static_cast<std::size_t>(id)].local_shape.front();
+}
+
+void ParameterStore::layout() {
+  form_buckets();
+  for (std::size_t i = 0; i < buckets_.size(); ++i) make_buffers(buckets_[i], static_cast<int>(i));
+  for (Param& p : params_) {
+    const Bucket& bucket = buckets_[static_cast<std::size_t>(p.bucket)];
+    const Buffer& flat = builder_.buffer(bucket.values);
+    p.value = builder_.add_buffer({p.spec.name, flat.dtype, p.local_shape, flat.cls, flat.lifetime, bucket.values, p.offset,
+                                   0, Axis::data, {p.spec.init, p.spec.scale, p.spec.global_shape, p.spec.tensor_dim}});
+    p.gradient = builder_.view("grad." + p.spec.name, bucket.gradients, p.offset, p.local_shape);
+  }
+}
+
+// Walks the parameters in backward order and fills one open bucket a kind (sharded or replicated over the tensor group).
+void ParameterStore::form_buckets() {
+  const std::int64_t limit = context_.plan().bucket.count() / program::size_of(context_.gradient);
+  int open[2] = {-1, -1};
+  for (auto id = static_cast<ParamId>(params_.size()) - 1; id >= 0; --id) {
+    Param& p = params_[static_cast<std::size_t>(id)];
+    const bool replicated = context_.tensor > 1 && p.spec.tensor_dim < 0;
+    int& current = open[replicated ? 1 : 0];
+    const bool by_unit = context_.plan().zero == 3;
+    const auto full = [&] {
+      const Bucket& b = buckets_[static_cast<std::size_t>(current)];
+      return p.spec.tied || b.tied || (by_unit ? b.unit != p.unit : b.elements >= limit);
+    };
+    if (current < 0 || full()) {
+      current = static_cast<int>(buckets_.size());
+      Bucket bucket;
+      bucket.unit = p.unit;
+      bucket.replicated = replicated;
+      bucket.tied = p.spec.tied;
+      buckets_.push_back(std::move(bucket));
+    }
+    Bucket& bucket = buckets_[static_cast<std::size_t>(current)];
+    p.bucket = current;
+    p.offset = bucket.elements;
+    bucket.elements += p.elements;
+    bucket.params.push_back(id);
+  }
+}
+
+void ParameterStore::make_buffers(Bucket& bucket, int index) {
+  const std::string suffix = ".bucket" + std::to_string(index);
+  const std::int64_t d = sharded() ? context_.data : 1;
+  bucket.padded = (bucket.elements + d - 1) / d * d;
+  bucket.shard = bucket.padded / d;
+  const int zero = sharded() ? context_.plan().zero : 0;
+
+  // Each parameter is drawn by its global name; the bucket's init says only that it has contents.
+  program::Init drawn;
+  drawn.kind = program::Init::Kind::normal;
+  const auto persistent = [&](const std::string& name, DType dtype, std::int64_t n, BufferClass cls, program::Init init) {
+    return builder_.add_buffer({name + suffix, dtype, {n}, cls, Lifetime::persistent, -1, 0, 0, Axis::data, std::move(init)});
+  };
+  const auto transient = [&](const std::string& name, DType dtype) {
+    return builder_.add_buffer(
+        {name + suffix, dtype, {bucket.padded}, BufferClass::communication, Lifetime::slot, -1, 0, 0, Axis::data, {}});
+  };
+  const auto shard_of = [&](const std::string& name, BufferId base) {
+    return builder_.slice(name + suffix, base, static_cast<int>(d), Axis::data);
+  };
+  if (zero == 3) {
+    bucket.value_shard = persistent("param.shard", context_.compute, bucket.shard, BufferClass::parameter, drawn);
+    bucket.values = transient("param", context_.compute);
+  } else {
+    bucket.values = persistent("param", context_.compute, bucket.padded, BufferClass::parameter, drawn);
+    bucket.value_shard = zero == 0 ? bucket.values : shard_of("param.shard", bucket.values);
+  }
+  if (zero >= 2) {
+    bucket.gradient_shard =
+        persistent("grad.shard", context_.gradient, bucket.shard, BufferClass::gradient, {program::Init::Kind::zeros, 0, {}, -1});
+    bucket.gradients = transient("grad", context_.reduce);
+    if (bucket.padded > bucket.elements)
+      bucket.gathered_pad = builder_.view("grad.padding" + suffix, bucket.gradients, bucket.elements,
+                                          {bucket.padded - bucket.elements});
+  } else {
+    bucket.gradients =
+        persistent("grad", context_.gradient, bucket.padded, BufferClass::gradient, {program::Init::Kind::zeros, 0, {}, -1});
+    bucket.gradient_shard = zero == 0 ? bucket.gradients : shard_of("grad.shard", bucket.gradients);
+  }
+  make_optimizer_state(bucket, index);
+}
+
+void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
+  const std::string suffix = ".bucket" + std::to_string(index);
+  const auto state = [&](const std::string& name, program::Init::Kind init) {
+    return builder_.add_buffer({name + suffix, DType::f32, {bucket.shard}, BufferClass::optimizer, Lifetime::persistent, -1,
+                                0, 0, Axis::data, {init, 0, {}, -1}});
+  };
+  const bool adam = context_.scenario.training.optimizer == plan::OptimizerKind::adamw;
+  if (context_.master) bucket.master = state("master", program::Init::Kind::normal);
+  if (adam || context_.scenario.training.momentum > 0) bucket.exp_avg = state("exp_avg", program::Init::Kind::zeros);
+  if (adam) bucket.exp_avg_sq = state("exp_avg_sq", program::Init::Kind::zeros);
+}
+
+void ParameterStore::begin_backward(bool last) {
+  last_backward_ = last;
+  for (Param& p : params_) {
+    p.written = false;
+    p.pending_uses = p.uses;
+  }
+  for (Bucket& b : buckets_) {
+    b.pending = static_cast<int>(b.params.size());
+    b.reduced = false;
+  }
+}
+
+BufferId ParameterStore::accumulated_gradient(ParamId id) {
+  Param& p = params_[static_cast<std::size_t>(id)];
+  if (transient_gradients() && !p.written) {
+    Elementwise fill{ElementwiseFn::fill, p.elements};
+    builder_.op(p.spec.name + ".zero_grad", fill, context_.reduce, {}, {{p.gradient}});
+  }
+  p.written = true;
+  return p.gradient;
+}
+
+void ParameterStore::weight_gradient(ParamId id, const std::string& name, program::Gemm gemm, BufferId a, BufferId b) {
+  Param& p = params_[static_cast<std::size_t>(id)];
+  if (transient_gradients() && !p.written) {
+    builder_.op(name, gemm, context_.compute, {{a}, {b}}, {{p.gradient}});
+  } else if (context_.profile().fused_weight_gradient) {
+    gemm.accumulate = true;
+    builder_.op(name, gemm, context_.compute, {{a}, {b}, {p.gradient}}, {{p.gradient}});
+  } else {
+    const BufferId fresh = builder_.workspace(p.spec.name + ".fresh_grad." + std::to_string(builder_.current_body()),
+                                              context_.compute, p.local_shape);
+    builder_.op(name, gemm, context_.compute, {{a}, {b}}, {{fresh}});
+    builder_.op(name + ".accumulate", Elementwise{ElementwiseFn::accumulate, p.elements}, context_.gradient,
+                {{fresh}, {p.gradient}}, {{p.gradient}});
+  }
+  p.written = true;
+}
+
+void ParameterStore::gradient_done(ParamId id) {
+  if (--params_[static_cast<std::size_t>(id)].pending_uses > 0) return;
+  Bucket& bucket = bucket_of(id);
+  const int index = params_[static_cast<std::size_t>(id)].bucket;
+  if (--bucket.pending > 0 || context_.groups.data < 0) return;
+  if (transient_gradients()) {
+    reduce_transient(bucket, index);
+  } else if (last_backward_ && context_.plan().overlap_grad_reduce && !deferred(bucket)) {
+    reduce(bucket, index);
+  }
+}
+
+}  // namespace rehearse::lower

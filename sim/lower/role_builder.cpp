@@ -1,0 +1,106 @@
+#include "sim/lower/role_builder.h"
+
+#include "sim/base/check.h"
+
+namespace rehearse::lower {
+
+using program::BufferClass;
+using program::StreamKind;
+
+RoleBuilder::RoleBuilder(std::string name, int pipeline) {
+  role_.name = std::move(name);
+  role_.pipeline = pipeline;
+  stream_id("compute", StreamKind::compute);
+}
+
+BufferId RoleBuilder::add_buffer(program::Buffer buffer) {
+  const auto id = static_cast<BufferId>(role_.buffers.size());
+  REHEARSE_CHECK(buffer_ids_.emplace(buffer.name, id).second, "{}: two buffers named '{}'", role_.name, buffer.name);
+  role_.buffers.push_back(std::move(buffer));
+  return id;
+}
+
+BufferId RoleBuilder::activation(const std::string& name, DType dtype, std::vector<std::int64_t> shape,
+                                 Lifetime lifetime) {
+  return add_buffer({name, dtype, std::move(shape), BufferClass::activation, lifetime, -1, 0, 0, Axis::data, {}});
+}
+
+BufferId RoleBuilder::workspace(const std::string& name, DType dtype, std::vector<std::int64_t> shape,
+                                Lifetime lifetime) {
+  return add_buffer({name, dtype, std::move(shape), BufferClass::workspace, lifetime, -1, 0, 0, Axis::data, {}});
+}
+
+BufferId RoleBuilder::add_loss() {
+  return add_buffer({"loss", DType::f32, {1}, BufferClass::workspace, Lifetime::persistent, -1, 0, 0, Axis::data,
+                     {program::Init::Kind::zeros, 0, {}, -1}});
+}
+
+BufferId RoleBuilder::view(const std::string& name, BufferId base, std::int64_t offset,
+                           std::vector<std::int64_t> shape) {
+  const program::Buffer& b = buffer(base);
+  return add_buffer({name, b.dtype, std::move(shape), b.cls, b.lifetime, base, offset, 0, Axis::data, {}});
+}
+
+BufferId RoleBuilder::slice(const std::string& name, BufferId base, int parts, Axis axis) {
+  const program::Buffer& b = buffer(base);
+  const std::int64_t n = b.elements() / parts;
+  REHEARSE_CHECK(n * parts == b.elements(), "{} of {} elements does not split in {}", b.name, b.elements(), parts);
+  return add_buffer({name, b.dtype, {n}, b.cls, b.lifetime, base, 0, n, axis, {}});
+}
+
+BodyId RoleBuilder::begin_body(const std::string& name) {
+  if (last_compute_.valid()) last_compute_of_bodies_.push_back(last_compute_);
+  first_compute_ = last_compute_ = {};
+  names_in_body_.clear();
+  role_.bodies.push_back({name, {}});
+  return body_ = static_cast<BodyId>(role_.bodies.size()) - 1;
+}
+
+program::StreamId RoleBuilder::stream_id(const std::string& name, StreamKind kind) {
+  const auto [it, added] = stream_ids_.emplace(name, static_cast<program::StreamId>(role_.streams.size()));
+  if (added) role_.streams.push_back({name, kind});
+  return it->second;
+}
+
+OpRef RoleBuilder::op(const std::string& name, program::OpShape shape, DType dtype, const std::vector<Operand>& reads,
+                      const std::vector<Operand>& writes, StreamKind kind) {
+  static constexpr const char* kNames[] = {"compute", "tensor", "data", "pipeline", "copy", "host"};
+  return op_on(kNames[static_cast<int>(kind)], kind, name, std::move(shape), dtype, reads, writes);
+}
+
+OpRef RoleBuilder::op_on(const std::string& stream, StreamKind kind, const std::string& name, program::OpShape shape,
+                         DType dtype, const std::vector<Operand>& reads, const std::vector<Operand>& writes) {
+  REHEARSE_CHECK(body_ >= 0, "op '{}' outside a body", name);
+  auto& ops = role_.bodies[static_cast<std::size_t>(body_)].ops;
+  program::Op op;
+  const int seen = names_in_body_[name]++;
+  op.name = seen == 0 ? name : name + "." + std::to_string(seen + 1);
+  op.shape = std::move(shape);
+  op.dtype = dtype;
+  op.phase = phase_;
+  op.stream = stream_id(stream, kind);
+  op.reads = reads;
+  op.writes = writes;
+  ops.push_back(std::move(op));
+  const OpRef ref{body_, static_cast<int>(ops.size()) - 1};
+  if (kind == StreamKind::compute) {
+    if (!first_compute_.valid()) first_compute_ = ref;
+    last_compute_ = ref;
+  }
+  return ref;
+}
+
+void RoleBuilder::after(OpRef op, OpRef earlier) {
+  if (earlier.valid()) after_.emplace_back(op, earlier);
+}
+
+program::Role RoleBuilder::finish(const std::vector<program::Slot>& sample_slots, std::vector<program::Slot> slots) && {
+  if (last_compute_.valid()) last_compute_of_bodies_.push_back(last_compute_);
+  for (const OpRef op : after_compute_)
+    for (const OpRef end : last_compute_of_bodies_) after_.emplace_back(op, end);
+  order_role(role_, sample_slots, after_);
+  role_.slots = std::move(slots);
+  return std::move(role_);
+}
+
+}  // namespace rehearse::lower

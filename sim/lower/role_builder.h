@@ -1,0 +1,91 @@
+// Builds one role: buffers, streams and bodies of ops in program order. What an op must wait for and when a buffer is
+// free are not written by hand: finish() derives both from the operands, over the slot order (order_role.cpp). Lowering
+// code adds an ordering of its own only where timing, not data, asks for one (after, after_compute).
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/program/program.h"
+
+namespace rehearse::lower {
+
+using program::BodyId;
+using program::BufferId;
+using program::DType;
+using program::Lifetime;
+using program::Operand;
+using program::Phase;
+
+// The place of an op: which body, which index in it.
+struct OpRef {
+  BodyId body = -1;
+  int op = -1;
+  bool valid() const { return body >= 0; }
+  friend auto operator<=>(const OpRef&, const OpRef&) = default;
+};
+
+class RoleBuilder {
+ public:
+  RoleBuilder(std::string name, int pipeline);
+
+  // Buffers. Names are unique; asking for a name again is an error.
+  BufferId add_buffer(program::Buffer buffer);
+  BufferId activation(const std::string& name, DType dtype, std::vector<std::int64_t> shape, Lifetime lifetime);
+  BufferId workspace(const std::string& name, DType dtype, std::vector<std::int64_t> shape,
+                     Lifetime lifetime = Lifetime::slot);
+  BufferId add_loss();  // f32 [1], kept across the step for whoever reads it
+  void set_lifetime(BufferId id, Lifetime lifetime) { role_.buffers[static_cast<std::size_t>(id)].lifetime = lifetime; }
+  BufferId view(const std::string& name, BufferId base, std::int64_t offset, std::vector<std::int64_t> shape);
+  // The 1/parts slice of `base` that belongs to our coordinate on `axis`.
+  BufferId slice(const std::string& name, BufferId base, int parts, Axis axis);
+  const program::Buffer& buffer(BufferId id) const { return role_.buffers[static_cast<std::size_t>(id)]; }
+
+  // Bodies. Ops go to the current body with the current phase; names get a suffix so that they are unique in the body.
+  BodyId begin_body(const std::string& name);
+  BodyId current_body() const { return body_; }
+  bool empty(BodyId body) const { return role_.bodies[static_cast<std::size_t>(body)].ops.empty(); }
+  void set_phase(Phase phase) { phase_ = phase; }
+  Phase phase() const { return phase_; }
+
+  OpRef op(const std::string& name, program::OpShape shape, DType dtype, const std::vector<Operand>& reads,
+           const std::vector<Operand>& writes, program::StreamKind stream = program::StreamKind::compute);
+  // The same on a named stream (several pipeline streams).
+  OpRef op_on(const std::string& stream, program::StreamKind kind, const std::string& name, program::OpShape shape,
+              DType dtype, const std::vector<Operand>& reads, const std::vector<Operand>& writes);
+
+  OpRef last_op() const { return {body_, static_cast<int>(role_.bodies.back().ops.size()) - 1}; }
+  OpRef last_compute_op() const { return last_compute_; }  // of the current body
+  OpRef first_compute_op() const { return first_compute_; }
+  // `op` also waits for `earlier` (the latest instance before it in program order).
+  void after(OpRef op, OpRef earlier);
+  // `op` also waits for the end of whatever the compute stream was given before this slot.
+  void after_compute(OpRef op) { after_compute_.push_back(op); }
+
+  // Derives waits and releases from the operands over `slots` (a step short enough to analyse that shows every
+  // neighbourhood of bodies), then gives the role with the full slot order.
+  program::Role finish(const std::vector<program::Slot>& sample_slots, std::vector<program::Slot> slots) &&;
+
+ private:
+  program::StreamId stream_id(const std::string& name, program::StreamKind kind);
+
+  program::Role role_;
+  std::map<std::string, BufferId> buffer_ids_;
+  std::map<std::string, program::StreamId> stream_ids_;
+  std::map<std::string, int> names_in_body_;
+  BodyId body_ = -1;
+  Phase phase_ = Phase::forward;
+  OpRef first_compute_, last_compute_;
+  std::vector<OpRef> last_compute_of_bodies_;
+  std::vector<std::pair<OpRef, OpRef>> after_;
+  std::vector<OpRef> after_compute_;
+};
+
+// order_role.cpp: adds to the role the waits that order every conflicting access of two streams (and `extra`: op, what it
+// waits for), and the releases of non-persistent instances after their last use.
+void order_role(program::Role& role, const std::vector<program::Slot>& slots,
+                const std::vector<std::pair<OpRef, OpRef>>& extra);
+
+}  // namespace rehearse::lower

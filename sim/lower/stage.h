@@ -1,0 +1,45 @@
+// What every lowering strategy of one stage shares: the scenario's sizes as this rank sees them, the groups that exist,
+// the parameter store, and the role under construction.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "sim/lower/role_builder.h"
+#include "sim/plan/scenario.h"
+
+namespace rehearse::lower {
+
+// Ids of the program's groups; -1 where a group would have one member (nothing is sent then).
+struct Groups {
+  program::GroupId tensor = -1, data = -1, embedding = -1;
+  program::GroupId norm = -1;  // ranks whose gradient squares add up to the global norm
+};
+
+// Facts derived from the scenario once, the same for every stage.
+struct Context {
+  const plan::Scenario& scenario;
+  Groups groups;
+  std::int64_t tensor = 1, data = 1, stages = 1;
+  std::int64_t micro_batches = 1;
+  std::int64_t batch = 1, seq = 1;      // sequences of a micro-batch, tokens of a sequence
+  std::int64_t tokens = 1;              // batch * seq
+  std::int64_t local_tokens = 1;        // rows of the activations between layers: tokens, or tokens / tensor
+  std::int64_t vocab = 0;               // padded
+  bool sequence_parallel = false;
+  DType compute = DType::f32;           // parameters and activations
+  DType gradient = DType::f32, reduce = DType::f32;
+  bool master = false;                  // fp32 copy of the parameters kept by the optimizer
+
+  const model::Model& model() const { return scenario.model; }
+  const plan::Plan& plan() const { return scenario.plan; }
+  const plan::FrameworkProfile& profile() const { return scenario.framework; }
+  double loss_scale() const;            // 1 / loss terms of the global batch
+};
+
+Context make_context(const plan::Scenario& scenario, program::Program& program);
+
+DType dtype_of(plan::Precision precision);
+
+}  // namespace rehearse::lower

@@ -1,0 +1,274 @@
+// A stage's bodies: begin, forward, backward (the last micro-batch's also reduces), step; and their order. Between stages,
+// either each slot receives at its start and sends at its end on streams of their own, beside compute, or (batched, as
+// Megatron-LM does) a group op between two slots sends the one's output and receives the other's input while the host waits.
+#include "sim/lower/stage_lowering.h"
+
+#include "sim/base/check.h"
+
+namespace rehearse::lower {
+
+using program::Collective;
+using program::CollectiveKind;
+using program::Leg;
+using program::PointToPoint;
+using program::Slot;
+using program::StreamKind;
+
+StageLowering::StageLowering(const Context& context, int stage, std::int64_t first_layer, std::int64_t layers)
+    : context_(context),
+      stage_(stage),
+      first_layer_(first_layer),
+      layers_(layers),
+      builder_("stage" + std::to_string(stage), stage),
+      parameters_(context, builder_) {}
+
+void StageLowering::make_units(std::int64_t first_layer, std::int64_t layers) {
+  const model::Model& m = context_.model();
+  const auto scope = [&] { return UnitScope{context_, builder_, parameters_, static_cast<int>(units_.size())}; };
+  if (first()) units_.push_back(m.is_transformer() ? make_embedding(scope()) : make_input(scope()));
+  const auto convolutions = static_cast<std::int64_t>(m.convolutions.size());
+  for (std::int64_t i = first_layer; i < first_layer + layers; ++i) {
+    const int layer = static_cast<int>(i);
+    if (m.is_transformer())
+      units_.push_back(make_block(scope(), layer));
+    else if (i < convolutions)
+      units_.push_back(make_convolution(scope(), layer));
+    else
+      units_.push_back(make_linear(scope(), static_cast<int>(i - convolutions)));
+  }
+  for (auto& unit : units_) unit->declare_parameters();
+  if (!last()) return;
+  table_shared_ = m.is_transformer() && m.tied_embeddings && first();
+  if (m.is_transformer())
+    units_.push_back(make_head(scope(), table_shared_ ? embedding_table(*units_.front()) : -1));
+  else
+    units_.push_back(make_classifier_loss(scope()));
+  units_.back()->declare_parameters();
+}
+
+// What layer `layer` takes as input, per micro-batch.
+std::vector<std::int64_t> StageLowering::boundary_shape(std::int64_t layer) const {
+  const model::Model& m = context_.model();
+  if (m.is_transformer()) return {context_.local_tokens, m.hidden};
+  const auto convolutions = static_cast<std::int64_t>(m.convolutions.size());
+  if (layer > convolutions || m.family == model::Family::mlp) {
+    const std::int64_t index = layer - convolutions - (m.family == model::Family::mlp ? 0 : 1);
+    return {context_.batch, m.widths[static_cast<std::size_t>(index)]};
+  }
+  std::int64_t size = m.image_size, channels = m.image_channels;
+  for (std::int64_t i = 0; i < layer; ++i) {
+    size /= m.convolutions[static_cast<std::size_t>(i)].pool;
+    channels = m.convolutions[static_cast<std::size_t>(i)].channels;
+  }
+  return {context_.batch, channels, size, size};
+}
+
+bool StageLowering::splits(std::int64_t elements) const {
+  return context_.groups.tensor >= 0 && !context_.sequence_parallel && context_.profile().split_point_to_point &&
+         elements % context_.tensor == 0;
+}
+
+StageLowering::Boundary StageLowering::declare_boundary(const std::string& name, std::vector<std::int64_t> shape) {
+  Boundary boundary;
+  boundary.whole = builder_.activation(name, context_.compute, std::move(shape), Lifetime::micro_batch);
+  boundary.slice = boundary.whole;
+  const std::int64_t elements = builder_.buffer(boundary.whole).elements();
+  if (splits(elements))
+    boundary.slice =
+        builder_.activation(name + ".received", context_.compute, {elements / context_.tensor}, Lifetime::micro_batch);
+  return boundary;
+}
+
+// Every output is kept per micro-batch, because the unit after it reads it in backward; the stage's own output only as
+// long as it takes to send it.
+void StageLowering::declare_buffers() {
+  if (!first()) input_ = declare_boundary("stage.input", boundary_shape(first_layer_));
+  if (!last()) output_gradient_ = declare_boundary("stage.output_gradient", boundary_shape(first_layer_ + layers_));
+  BufferId x = input_.whole;
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    const bool sent = u + 1 == units_.size() && !last();
+    x = units_[u]->declare_buffers(x, sent && !batched() ? Lifetime::slot : Lifetime::micro_batch);
+  }
+  output_ = x;
+}
+
+Leg StageLowering::leg(bool is_send, bool forward, std::int64_t elements) const {
+  return {is_send, Axis::pipeline, is_send == forward ? 1 : -1, forward ? 0 : 1, elements};
+}
+
+// The receive is posted when the slot begins: a receive kernel posted earlier would hold multiprocessors for nothing.
+void StageLowering::receive(const Boundary& boundary, bool forward) {
+  const std::string name = forward ? "receive_forward" : "receive_backward";
+  if (!batched()) {
+    const Phase phase = builder_.phase();
+    builder_.set_phase(Phase::pipeline);
+    const std::int64_t n = builder_.buffer(boundary.slice).elements();
+    builder_.after_compute(builder_.op_on(forward ? "receive_previous" : "receive_next", StreamKind::pipeline, name,
+                                          PointToPoint{{leg(false, forward, n)}}, context_.compute, {},
+                                          {{boundary.slice}}));
+    builder_.set_phase(phase);
+  }
+  unpack(boundary, name);
+}
+
+void StageLowering::unpack(const Boundary& boundary, const std::string& name) {
+  if (!boundary.split()) return;
+  builder_.op(name + ".all_gather",
+              Collective{CollectiveKind::all_gather, context_.groups.tensor, builder_.buffer(boundary.whole).elements()},
+              context_.compute, {{boundary.slice}}, {{boundary.whole}}, StreamKind::tensor);
+}
+
+BufferId StageLowering::packed(BufferId whole, const std::string& name) {
+  if (!splits(builder_.buffer(whole).elements())) return whole;
+  return builder_.slice(name, whole, static_cast<int>(context_.tensor), Axis::tensor);
+}
+
+void StageLowering::send(BufferId slice, bool forward) {
+  if (batched()) {
+    sent_by_[builder_.current_body()] = slice;
+    return;
+  }
+  const Phase phase = builder_.phase();
+  builder_.set_phase(Phase::pipeline);
+  builder_.op_on(forward ? "send_next" : "send_previous", StreamKind::pipeline, forward ? "send_forward" : "send_backward",
+                 PointToPoint{{leg(true, forward, builder_.buffer(slice).elements())}}, context_.compute, {{slice}}, {});
+  builder_.set_phase(phase);
+}
+
+void StageLowering::emit_begin() {
+  begin_ = builder_.begin_body("begin");
+  parameters_.emit_zero_gradients();
+  builder_.set_phase(Phase::forward);
+  for (auto& unit : units_) unit->begin_step();
+}
+
+// ZeRO-3: a unit's parameters are gathered while the unit before it computes, not earlier, so at most two units are whole.
+// `previous` is the unit computed two before (its end frees the memory), -1 if that was in an earlier slot.
+void StageLowering::gather_for(int unit, int previous) {
+  if (!parameters_.gathers() || unit < 0 || unit >= static_cast<int>(units_.size())) return;
+  const OpRef before = builder_.last_compute_op();
+  const int ops_before = builder_.last_op().op;
+  parameters_.gather(unit);
+  const int ops_after = builder_.last_op().op;
+  for (int op = ops_before + 1; op <= ops_after; ++op) {
+    const OpRef gather{builder_.current_body(), op};
+    if (previous >= 0)
+      builder_.after(gather, before);
+    else
+      builder_.after_compute(gather);
+  }
+}
+
+void StageLowering::emit_forward() {
+  forward_ = builder_.begin_body("forward");
+  builder_.set_phase(Phase::forward);
+  parameters_.gather(0);
+  if (!first()) receive(input_, true);
+  for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
+    gather_for(u + 1, u - 1);
+    units_[static_cast<std::size_t>(u)]->forward(false);
+  }
+  if (!last()) send(packed(output_, "stage.output.sent"), true);
+}
+
+void StageLowering::emit_backward(const std::string& name, bool last_micro_batch) {
+  (last_micro_batch ? backward_last_ : backward_) = builder_.begin_body(name);
+  builder_.set_phase(Phase::backward);
+  parameters_.begin_backward(last_micro_batch);
+  const int n = static_cast<int>(units_.size());
+  if (table_shared_) parameters_.gather(0);
+  parameters_.gather(n - 1);
+  if (!last()) receive(output_gradient_, false);
+  BufferId gradient = output_gradient_.whole;
+  const bool full = context_.plan().recompute == plan::Recompute::full;
+  for (int u = n - 1; u >= 0; --u) {
+    if (u - 1 > 0 || !table_shared_) gather_for(u - 1, u + 1 < n ? u + 1 : -1);
+    Unit& unit = *units_[static_cast<std::size_t>(u)];
+    if (full && unit.recomputable()) {
+      builder_.set_phase(Phase::recompute);
+      unit.forward(true);
+      builder_.set_phase(Phase::backward);
+    }
+    const bool needed = !first() || u > 1 || (u == 1 && context_.model().is_transformer());
+    gradient = unit.backward(gradient, needed);
+  }
+  if (first()) return;
+  if (batched()) builder_.set_lifetime(gradient, Lifetime::micro_batch);
+  send(packed(gradient, "stage.input_gradient.sent." + std::to_string(builder_.current_body())), false);
+}
+
+void StageLowering::emit_step() {
+  step_ = builder_.begin_body("step");
+  parameters_.emit_step();
+}
+
+// The group op between two slots, from the view of the one before (or of the one after, if it is the first).
+BodyId StageLowering::exchange(BodyId before, const ScheduleSlot* sent, const ScheduleSlot* received) {
+  std::vector<Leg> legs;
+  std::vector<Operand> reads, writes;
+  const auto slice = sent != nullptr ? sent_by_.find(before) : sent_by_.end();
+  if (slice != sent_by_.end()) {
+    legs.push_back(leg(true, sent->forward, builder_.buffer(slice->second).elements()));
+    reads.push_back({slice->second});
+  }
+  const int delta = sent != nullptr && received != nullptr ? received->micro_batch - sent->micro_batch : 0;
+  if (received != nullptr) {
+    const BufferId target = received->forward ? input_.slice : output_gradient_.slice;
+    if (target >= 0) {
+      legs.push_back(leg(false, received->forward, builder_.buffer(target).elements()));
+      writes.push_back({target, delta});
+    }
+  }
+  if (legs.empty()) return -1;
+  const int kind = received == nullptr ? 0 : received->forward ? 1 : 2;
+  const auto [it, added] = exchanges_.try_emplace({before, kind, delta}, -1);
+  if (!added) return it->second;
+  it->second = builder_.begin_body("exchange" + std::to_string(exchanges_.size()));
+  builder_.set_phase(Phase::pipeline);
+  const OpRef group = builder_.op_on("pipeline", StreamKind::pipeline, "exchange", PointToPoint{std::move(legs)},
+                                     context_.compute, reads, writes);
+  builder_.after_compute(group);
+  builder_.after(builder_.op("wait_for_exchange", program::HostSync{}, context_.compute, {}, {}, StreamKind::host), group);
+  return it->second;
+}
+
+std::vector<Slot> StageLowering::slots(int micro_batches) {
+  const auto order = schedule_slots(context_.plan().schedule, stage_, static_cast<int>(context_.stages), micro_batches);
+  int last_backward = -1;
+  for (std::size_t i = 0; i < order.size(); ++i)
+    if (!order[i].forward) last_backward = static_cast<int>(i);
+  std::vector<Slot> slots;
+  if (!builder_.empty(begin_)) slots.push_back({begin_, -1});
+  const auto add_exchange = [&](BodyId before, const ScheduleSlot* sent, const ScheduleSlot* received) {
+    if (!batched() || context_.stages == 1) return;
+    const BodyId body = exchange(before, sent, received);
+    if (body >= 0) slots.push_back({body, (sent != nullptr ? sent : received)->micro_batch});
+  };
+  add_exchange(-1, nullptr, &order.front());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const bool is_last = static_cast<int>(i) == last_backward;
+    const BodyId body = order[i].forward ? forward_ : is_last ? backward_last_ : backward_;
+    slots.push_back({body, order[i].micro_batch});
+    add_exchange(body, &order[i], i + 1 < order.size() ? &order[i + 1] : nullptr);
+  }
+  slots.push_back({step_, -1});
+  return slots;
+}
+
+program::Role StageLowering::build() && {
+  make_units(first_layer_, layers_);
+  parameters_.layout();
+  declare_buffers();
+  emit_begin();
+  emit_forward();
+  if (context_.micro_batches > 1) emit_backward("backward", false);
+  emit_backward("backward.last", true);
+  emit_step();
+  const int micro_batches = static_cast<int>(context_.micro_batches);
+  std::vector<Slot> all = slots(micro_batches);
+  const std::vector<Slot> sample = slots(
+      sample_micro_batches(context_.plan().schedule, stage_, static_cast<int>(context_.stages), micro_batches));
+  return std::move(builder_).finish(sample, std::move(all));
+}
+
+}  // namespace rehearse::lower

@@ -1,0 +1,55 @@
+// A scenario from text, lowered: for tests of programs and of what simulating them gives.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "sim/lower/lower.h"
+#include "sim/plan/scenario.h"
+#include "sim/program/static_check.h"
+
+namespace rehearse {
+
+inline plan::Scenario scenario_from(const std::string& text, const std::vector<std::string>& assignments = {}) {
+  static int count = 0;
+  const std::string path =
+      testing::TempDir() + "scenario_" + std::to_string(getpid()) + "_" + std::to_string(count++) + ".yaml";
+  std::ofstream(path) << text;
+  plan::Scenario scenario = plan::read_scenario(path, assignments, REHEARSE_SOURCE_DIR);
+  std::filesystem::remove(path);
+  return scenario;
+}
+
+inline program::GridView grid_view(const plan::RankGrid& grid) {
+  program::GridView view;
+  view.ranks = grid.ranks();
+  view.role = [&grid](int rank) { return static_cast<program::RoleId>(grid.coordinate(rank, Axis::pipeline)); };
+  view.members = [&grid](int rank, const program::Group& g) { return grid.members(rank, g.axes, g.pipeline_only); };
+  view.peer = [&grid](int rank, Axis axis, int offset) { return grid.peer(rank, axis, offset); };
+  return view;
+}
+
+// Every violation of the static check, one a line; "" if there is none.
+inline std::string violations(const program::Program& program, const plan::RankGrid& grid) {
+  std::string text;
+  for (std::size_t r = 0; r < program.roles.size(); ++r)
+    for (const auto& v : program::check_role(program, static_cast<program::RoleId>(r))) text += v.rule + ": " + v.message + "\n";
+  for (const auto& v : program::check_ranks(program, grid_view(grid))) text += v.rule + ": " + v.message + "\n";
+  return text;
+}
+
+// What the ops of one step of a role sum to.
+template <typename F>
+auto sum_over_step(const program::Role& role, F value_of) {
+  decltype(value_of(role, role.bodies[0].ops[0])) total{};
+  for (const program::Slot& slot : role.slots)
+    for (const program::Op& op : role.bodies[static_cast<std::size_t>(slot.body)].ops) total += value_of(role, op);
+  return total;
+}
+
+}  // namespace rehearse

@@ -1,0 +1,94 @@
+// Every combination of strategies lowers to a program without violations: nothing deadlocks, is used before it is written
+// or after it is freed, or races across streams.
+#include <gtest/gtest.h>
+
+#include "tests/support/lowered.h"
+
+namespace rehearse {
+namespace {
+
+const std::string kGpt =
+    "rehearse: 1\nmodel: {family: gpt, layers: 5, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32}\n";
+const std::string kLlama =
+    "rehearse: 1\nmodel: {family: llama, layers: 5, hidden: 64, heads: 8, kv_heads: 4, ffn_hidden: 96, vocab: 100, "
+    "max_seq_len: 32}\n";
+
+std::string set(const std::string& key, const std::string& value) { return key + "=" + value; }
+
+void expect_sound(const std::string& text, const std::vector<std::string>& assignments) {
+  const plan::Scenario scenario = scenario_from(text, assignments);
+  std::string what;
+  for (const auto& a : assignments) what += a + " ";
+  EXPECT_EQ(violations(lower::lower(scenario), scenario.grid()), "") << what;
+}
+
+struct Sizes {
+  int tensor, pipeline, data;
+};
+
+class EveryPlan : public testing::TestWithParam<Sizes> {};
+
+TEST_P(EveryPlan, OfATransformerIsSound) {
+  const Sizes s = GetParam();
+  const std::vector<std::string> sizes = {set("plan.tensor", std::to_string(s.tensor)),
+                                          set("plan.pipeline", std::to_string(s.pipeline)),
+                                          set("cluster.gpus", std::to_string(s.tensor * s.pipeline * s.data))};
+  for (const char* framework : {"rehearse", "megatron-2021"})
+    for (const char* zero : {"0", "1", "2", "3"})
+      for (const char* recompute : {"none", "selective", "full"})
+        for (const char* sequence_parallel : {"false", "true"})
+          for (const int micro_batches : {1, 2, 7}) {
+            auto all = sizes;
+            all.insert(all.end(), {set("framework", framework), set("plan.zero", zero), set("plan.recompute", recompute),
+                                   set("plan.sequence_parallel", sequence_parallel),
+                                   set("training.global_batch", std::to_string(s.data * micro_batches))});
+            expect_sound(kGpt, all);
+          }
+}
+
+TEST_P(EveryPlan, WithTheOtherChoicesIsSound) {
+  const Sizes s = GetParam();
+  const std::vector<std::string> sizes = {set("plan.tensor", std::to_string(s.tensor)),
+                                          set("plan.pipeline", std::to_string(s.pipeline)),
+                                          set("cluster.gpus", std::to_string(s.tensor * s.pipeline * s.data)),
+                                          set("training.global_batch", std::to_string(s.data * 4))};
+  for (const std::string& model : {kGpt, kLlama})
+    for (const char* schedule : {"sequential", "gpipe", "1f1b"})
+      for (const char* tied : {"false", "true"})
+        for (const char* attention : {"flash", "unfused"})
+          for (const char* dropout : {"0", "0.1"})
+            for (const char* overlap : {"false", "true"}) {
+              auto all = sizes;
+              all.insert(all.end(),
+                         {set("plan.schedule", schedule), set("model.tied_embeddings", tied), set("plan.zero", "1"),
+                          set("model.attention", attention), set("model.dropout", dropout), set("plan.bucket", "4KiB"),
+                          set("plan.overlap_grad_reduce", overlap), set("plan.overlap_param_gather", overlap),
+                          set("training.grad_dtype", "fp32"), set("training.reduce_dtype", "bf16")});
+              expect_sound(model, all);
+            }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, EveryPlan,
+                         testing::Values(Sizes{1, 1, 1}, Sizes{1, 1, 3}, Sizes{2, 1, 1}, Sizes{4, 1, 2}, Sizes{1, 2, 1},
+                                         Sizes{1, 3, 2}, Sizes{2, 2, 2}, Sizes{2, 5, 1}),
+                         [](const auto& test) {
+                           return "t" + std::to_string(test.param.tensor) + "p" + std::to_string(test.param.pipeline) +
+                                  "d" + std::to_string(test.param.data);
+                         });
+
+TEST(SmallModels, EveryPlanIsSound) {
+  for (const char* model : {"cnn-cifar", "mlp-mnist"})
+    for (const int pipeline : {1, 2, 3})
+      for (const int data : {1, 2, 3})
+        for (const char* zero : {"0", "1", "2", "3"})
+          for (const char* recompute : {"none", "full"})
+            for (const char* schedule : {"gpipe", "1f1b"})
+              expect_sound("rehearse: 1\nmodel: " + std::string(model) + "\n",
+                           {set("plan.pipeline", std::to_string(pipeline)), set("plan.micro_batch", "8"),
+                            set("cluster.gpus", std::to_string(pipeline * data)), set("plan.zero", zero),
+                            set("plan.recompute", recompute), set("plan.schedule", schedule), set("plan.bucket", "100kB"),
+                            set("training.precision", "fp32"), set("training.global_batch", std::to_string(data * 24))});
+}
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,151 @@
+// The programs say what the strategies are known for: slot orders, memory, bytes on the wire.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "sim/lower/schedule.h"
+#include "sim/program/memory_plan.h"
+#include "sim/program/work.h"
+#include "tests/support/lowered.h"
+
+namespace rehearse {
+namespace {
+
+using plan::Schedule;
+using program::BufferClass;
+
+std::string order(Schedule schedule, int stage, int stages, int micro_batches) {
+  std::string text;
+  for (const auto& slot : lower::schedule_slots(schedule, stage, stages, micro_batches))
+    text += (slot.forward ? "F" : "B") + std::to_string(slot.micro_batch + 1) + " ";
+  return text;
+}
+
+TEST(Schedule, GpipeRunsAllForwardsThenTheBackwardsInReverse) {
+  for (int stage = 0; stage < 3; ++stage) EXPECT_EQ(order(Schedule::gpipe, stage, 3, 4), "F1 F2 F3 F4 B4 B3 B2 B1 ");
+}
+
+TEST(Schedule, OneFOneBWarmsUpByTheStagesBehindIt) {
+  EXPECT_EQ(order(Schedule::one_f_one_b, 0, 3, 4), "F1 F2 F3 B1 F4 B2 B3 B4 ");
+  EXPECT_EQ(order(Schedule::one_f_one_b, 1, 3, 4), "F1 F2 B1 F3 B2 F4 B3 B4 ");
+  EXPECT_EQ(order(Schedule::one_f_one_b, 2, 3, 4), "F1 B1 F2 B2 F3 B3 F4 B4 ");
+  EXPECT_EQ(order(Schedule::one_f_one_b, 0, 8, 2), "F1 F2 B1 B2 ") << "fewer micro-batches than stages";
+}
+
+TEST(Schedule, SequentialKeepsOneMicroBatchInThePipeline) {
+  EXPECT_EQ(order(Schedule::sequential, 0, 3, 3), "F1 B1 F2 B2 F3 B3 ");
+}
+
+// 7.5 billion parameters on 64 ranks, 2-byte parameters and gradients, 12 bytes of optimizer: the table of Rajbhandari et
+// al. 2020 (arXiv 1910.02054, figure 1) in gigabytes.
+TEST(ZeroMemory, ModelStatesOfThePaper) {
+  const double published[] = {120, 31.4, 16.6, 1.88};
+  for (int zero = 0; zero < 4; ++zero) {
+    const auto s = scenario_from(
+        "rehearse: 1\nmodel: {preset: megatron-7.5b}\ncluster: {gpus: 64}\n"
+        "training: {global_batch: 64, precision: bf16, grad_dtype: bf16, reduce_dtype: bf16, clip: 0}\n",
+        {"plan.zero=" + std::to_string(zero)});
+    const auto program = lower::lower(s);
+    const auto peak = program::memory_peak(program.roles[0]);
+    double states = 0;
+    for (const auto cls : {BufferClass::parameter, BufferClass::gradient, BufferClass::optimizer})
+      states += static_cast<double>(peak.highest[static_cast<std::size_t>(cls)]);
+    const double billions = static_cast<double>(model::parameter_count(s.model)) / 7.5e9;
+    EXPECT_NEAR(states / 1e9 / billions, published[zero], published[zero] * 0.003) << "ZeRO-" << zero;
+  }
+}
+
+// Bytes a rank puts on the wire for data parallelism: all-reduce 2 (n-1)/n of the tensor, gather and scatter half of that.
+double data_parallel_bytes(int zero) {
+  const auto s = scenario_from(
+      "rehearse: 1\nmodel: {family: gpt, layers: 4, hidden: 64, heads: 4, vocab: 128, max_seq_len: 32}\n"
+      "cluster: {gpus: 4}\ntraining: {global_batch: 4, precision: fp32, clip: 0}\n",
+      {"plan.zero=" + std::to_string(zero)});
+  const auto program = lower::lower(s);
+  return sum_over_step(program.roles[0], [](const program::Role&, const program::Op& op) {
+    const auto* c = std::get_if<program::Collective>(&op.shape);
+    if (c == nullptr) return 0.0;
+    const double factor = c->kind == program::CollectiveKind::all_reduce ? 2 : 1;
+    return factor * 3 / 4 * static_cast<double>(program::collective_bytes(op));
+  });
+}
+
+TEST(ZeroTraffic, StagesOneAndTwoEqualDdpAndThreeIsHalfMore) {
+  const double ddp = data_parallel_bytes(0);
+  EXPECT_GT(ddp, 0);
+  EXPECT_DOUBLE_EQ(data_parallel_bytes(1), ddp);
+  EXPECT_DOUBLE_EQ(data_parallel_bytes(2), ddp);
+  EXPECT_DOUBLE_EQ(data_parallel_bytes(3), 1.5 * ddp);
+}
+
+// Activation bytes a layer keeps for backward, unfused attention with dropout, 2-byte activations (Korthikanti et al. 2022,
+// arXiv 2205.05198, equations 1 to 4), plus the norms' statistics (fp32 mean and 1/deviation, 16 bytes a row, 16/t a row
+// when the rows are split), which the paper leaves out.
+struct LayerBytes {
+  std::string tensor, sequence_parallel, recompute;
+  double expected;
+};
+
+double layer_bytes(int layers, const LayerBytes& c) {
+  const auto s = scenario_from(
+      "rehearse: 1\nmodel: {family: gpt, hidden: 128, heads: 8, vocab: 128, max_seq_len: 64, dropout: 0.1, attention: "
+      "unfused, layers: " + std::to_string(layers) + "}\nplan: {micro_batch: 2}\ntraining: {precision: bf16}\n",
+      {"cluster.gpus=" + c.tensor, "plan.tensor=" + c.tensor, "plan.sequence_parallel=" + c.sequence_parallel,
+       "plan.recompute=" + c.recompute});
+  const auto program = lower::lower(s);
+  const program::Role& role = program.roles[0];
+  double bytes = 0;
+  for (const auto& b : role.buffers)
+    if (b.lifetime == program::Lifetime::micro_batch && !b.is_view()) bytes += static_cast<double>(b.bytes());
+  return bytes;
+}
+
+TEST(ActivationMemory, OfALayerIsThePapersFormula) {
+  const double s = 64, b = 2, h = 128, a = 8, t = 4, sbh = s * b * h, core = 5 * a * s / h, stats = 16 * s * b;
+  const LayerBytes cases[] = {{"1", "false", "none", sbh * (34 + core) + stats},
+                              {"4", "false", "none", sbh * (10 + 24 / t + core / t) + stats},
+                              {"4", "true", "none", sbh / t * (34 + core) + stats / t},
+                              {"4", "true", "selective", sbh / t * 34 + stats / t},
+                              {"1", "false", "selective", sbh * 34 + stats},
+                              {"4", "false", "full", sbh * 2}};
+  for (const LayerBytes& c : cases)
+    EXPECT_DOUBLE_EQ(layer_bytes(3, c) - layer_bytes(2, c), c.expected)
+        << "tensor " << c.tensor << " sequence parallel " << c.sequence_parallel << " recompute " << c.recompute;
+}
+
+// FLOPs of the program's own ops: without recomputation those the model needs; full recomputation adds a forward.
+TEST(Flops, OfTheProgramAreThoseOfTheModel) {
+  const auto flops = [](const char* recompute) {
+    const auto s = scenario_from(
+        "rehearse: 1\nmodel: {family: gpt, layers: 4, hidden: 256, heads: 4, vocab: 512, max_seq_len: 64, attention: unfused}\n"
+        "cluster: {gpus: 4}\nplan: {tensor: 2, pipeline: 2}\ntraining: {global_batch: 6}\n",
+        {std::string("plan.recompute=") + recompute});
+    const auto program = lower::lower(s);
+    double total = 0;
+    for (const auto& role : program.roles)
+      total += 2 * sum_over_step(role, [](const program::Role& r, const program::Op& op) {
+                 return program::is_transfer(op) ? 0.0 : program::work_of(r, op).flops;
+               });
+    return std::pair(total, model::model_flops(s.model, 6, 64));
+  };
+  const auto [done, needed] = flops("none");
+  EXPECT_DOUBLE_EQ(done, needed);
+  const auto [with_recompute, same] = flops("full");
+  EXPECT_GT(with_recompute, 1.2 * same);
+  EXPECT_LT(with_recompute, 4.0 / 3 * same) << "the vocabulary product and each layer's last product are not done again";
+}
+
+TEST(UnevenStages, AreAccepted) {
+  const std::string gpt96 =
+      "rehearse: 1\nmodel: {family: gpt, layers: 96, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32}\n";
+  const auto many = scenario_from(gpt96, {"cluster.gpus=64", "plan.pipeline=64"});
+  EXPECT_EQ(lower::lower(many).roles.size(), 64U);
+  EXPECT_EQ(violations(lower::lower(many), many.grid()), "");
+  const auto three = scenario_from(gpt96, {"model.layers=15", "cluster.gpus=9", "plan.pipeline=3", "training.global_batch=12"});
+  EXPECT_EQ(three.plan.data, 3);
+  EXPECT_EQ(three.plan.layers_per_stage, (std::vector<std::int64_t>{5, 5, 5}));
+  EXPECT_EQ(violations(lower::lower(three), three.grid()), "");
+}
+
+}  // namespace
+}  // namespace rehearse
