@@ -8,6 +8,7 @@
 // Releases. A non-persistent instance is released by the op that touches it last in program order. All instances of a
 // buffer must agree, which holds because slots of one body differ only in their micro-batch; it is checked.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <tuple>
@@ -24,108 +25,127 @@ using program::Role;
 using program::Slot;
 using program::StreamKind;
 
-using Clock = std::vector<int>;
+constexpr std::size_t kMaxStreams = 16;
+using Clock = std::array<int, kMaxStreams>;
 
 void join(Clock& into, const Clock& from) {
-  for (std::size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], from[i]);
+  for (std::size_t i = 0; i < kMaxStreams; ++i) into[i] = std::max(into[i], from[i]);
 }
 
 struct Access {
   int stream = -1;
   int position = 0;  // how many ops of its stream were issued up to and including it
-  OpRef op;
+  int op = -1;       // index over all bodies
 };
 
+// Accesses of one buffer instance; `tag` tells instances that follow one another apart.
 struct InstanceState {
+  int tag = -1;
   Access write;
   std::vector<Access> reads;  // since the last write, latest per stream
 };
 
-// (base buffer, what distinguishes its instances)
-using InstanceKey = std::pair<BufferId, int>;
-
 class Orderer {
  public:
-  Orderer(Role& role, const std::vector<std::pair<OpRef, OpRef>>& extra) : role_(role), streams_(role.streams.size()) {
-    for (const auto& [op, earlier] : extra) waits_[op].insert(earlier);
-    clock_.assign(streams_, Clock(streams_, 0));
-    host_.assign(streams_, 0);
-    issued_.assign(streams_, 0);
+  Orderer(Role& role, const std::vector<Slot>& slots, const std::vector<std::pair<OpRef, OpRef>>& extra)
+      : role_(role), slots_(slots) {
+    REHEARSE_CHECK(role.streams.size() <= kMaxStreams, "{} streams", role.streams.size());
+    int ops = 0, micro_batches = 1;
+    for (const auto& body : role.bodies) {
+      first_op_.push_back(ops);
+      for (std::size_t i = 0; i < body.ops.size(); ++i)
+        refs_.push_back({static_cast<BodyId>(first_op_.size()) - 1, static_cast<int>(i)});
+      ops += static_cast<int>(body.ops.size());
+    }
+    for (const Slot& slot : slots) micro_batches = std::max(micro_batches, slot.micro_batch + 1);
+    waits_.resize(refs_.size());
+    latest_.resize(refs_.size(), Clock{});
+    for (const auto& [op, earlier] : extra) add_wait(index(op), index(earlier));
+    state_.resize(role.buffers.size());
+    for (std::size_t b = 0; b < role.buffers.size(); ++b)
+      state_[b].resize(role.buffers[b].lifetime == Lifetime::micro_batch ? static_cast<std::size_t>(micro_batches) : 1);
   }
 
-  void walk(const std::vector<Slot>& slots, int step) {
-    for (std::size_t s = 0; s < slots.size(); ++s) {
-      const auto& body = role_.bodies[static_cast<std::size_t>(slots[s].body)];
-      for (std::size_t i = 0; i < body.ops.size(); ++i)
-        visit({slots[s].body, static_cast<int>(i)}, slots[s], static_cast<int>(s), step);
+  void walk(int step) {
+    for (std::size_t s = 0; s < slots_.size(); ++s) {
+      const auto body = static_cast<std::size_t>(slots_[s].body);
+      // Two steps at most: tags tell steps and slots apart.
+      slot_tag_ = static_cast<int>(slots_.size()) * step + static_cast<int>(s);
+      step_ = step;
+      for (std::size_t i = 0; i < role_.bodies[body].ops.size(); ++i)
+        visit(first_op_[body] + static_cast<int>(i), role_.bodies[body].ops[i], slots_[s]);
     }
   }
 
   void write_events() {
-    std::map<OpRef, program::EventId> events;
-    for (const auto& [waiting, earlier_ops] : waits_) {
-      for (const OpRef earlier : earlier_ops) {
-        const auto [it, added] = events.emplace(earlier, static_cast<program::EventId>(role_.events.size()));
-        if (added) {
-          Op& recording = at(earlier);
-          recording.records = it->second;
-          const auto& body_name = role_.bodies[static_cast<std::size_t>(earlier.body)].name;
-          role_.events.push_back({body_name + "/" + recording.name});
+    for (std::size_t waiting = 0; waiting < waits_.size(); ++waiting) {
+      std::sort(waits_[waiting].begin(), waits_[waiting].end());
+      for (const int earlier : waits_[waiting]) {
+        Op& recording = at(earlier);
+        if (recording.records < 0) {
+          recording.records = static_cast<program::EventId>(role_.events.size());
+          const auto body = static_cast<std::size_t>(refs_[static_cast<std::size_t>(earlier)].body);
+          role_.events.push_back({role_.bodies[body].name + "/" + recording.name});
         }
-        at(waiting).waits.push_back(it->second);
+        at(static_cast<int>(waiting)).waits.push_back(recording.records);
       }
     }
   }
 
  private:
-  Op& at(OpRef ref) {
+  int index(OpRef ref) const { return first_op_[static_cast<std::size_t>(ref.body)] + ref.op; }
+  Op& at(int op) {
+    const OpRef ref = refs_[static_cast<std::size_t>(op)];
     return role_.bodies[static_cast<std::size_t>(ref.body)].ops[static_cast<std::size_t>(ref.op)];
   }
 
-  InstanceKey key(const Operand& operand, const Slot& slot, int slot_index, int step) const {
-    const Buffer& b = role_.buffers[static_cast<std::size_t>(operand.buffer)];
-    const BufferId base = b.is_view() ? b.base : operand.buffer;
-    const auto slots = static_cast<int>(1 << 20);
-    switch (role_.buffers[static_cast<std::size_t>(base)].lifetime) {
-      case Lifetime::persistent: return {base, 0};
-      case Lifetime::step: return {base, step};
-      case Lifetime::micro_batch: return {base, step * slots + slot.micro_batch + operand.micro_batch_delta};
-      case Lifetime::slot: return {base, step * slots + slot_index};
-    }
-    return {base, 0};
+  void add_wait(int op, int earlier) {
+    auto& waits = waits_[static_cast<std::size_t>(op)];
+    if (std::find(waits.begin(), waits.end(), earlier) == waits.end()) waits.push_back(earlier);
   }
 
-  void visit(OpRef ref, const Slot& slot, int slot_index, int step) {
-    Op& op = at(ref);
+  InstanceState& state(const Operand& operand, const Slot& slot) {
+    const Buffer& b = role_.buffers[static_cast<std::size_t>(operand.buffer)];
+    const BufferId base = b.is_view() ? b.base : operand.buffer;
+    const Lifetime lifetime = role_.buffers[static_cast<std::size_t>(base)].lifetime;
+    const int micro_batch = lifetime == Lifetime::micro_batch ? slot.micro_batch + operand.micro_batch_delta : 0;
+    InstanceState& found = state_[static_cast<std::size_t>(base)][static_cast<std::size_t>(micro_batch)];
+    const int tag = lifetime == Lifetime::persistent ? 0 : lifetime == Lifetime::slot ? slot_tag_ : step_;
+    if (found.tag != tag) {
+      found.tag = tag;
+      found.write = {};
+      found.reads.clear();
+    }
+    return found;
+  }
+
+  void visit(int op_index, const Op& op, const Slot& slot) {
     const auto stream = static_cast<std::size_t>(op.stream);
     Clock clock = clock_[stream];
     join(clock, host_);
-    auto& waits = waits_[ref];
-    for (const OpRef earlier : waits) join_latest(clock, earlier);
+    for (const int earlier : waits_[static_cast<std::size_t>(op_index)])
+      join(clock, latest_[static_cast<std::size_t>(earlier)]);
     const auto order_after = [&](const Access& access) {
       if (access.stream < 0 || access.position <= clock[static_cast<std::size_t>(access.stream)]) return;
-      waits.insert(access.op);
-      join_latest(clock, access.op);
+      add_wait(op_index, access.op);
+      join(clock, latest_[static_cast<std::size_t>(access.op)]);
     };
-    for (const Operand& operand : op.reads) order_after(state_[key(operand, slot, slot_index, step)].write);
+    for (const Operand& operand : op.reads) order_after(state(operand, slot).write);
     for (const Operand& operand : op.writes) {
-      const InstanceState& state = state_[key(operand, slot, slot_index, step)];
-      order_after(state.write);
-      for (const Access& read : state.reads) order_after(read);
+      const InstanceState& s = state(operand, slot);
+      order_after(s.write);
+      for (const Access& read : s.reads) order_after(read);
     }
-    const int position = ++issued_[stream];
-    clock[stream] = position;
-    const Access access{static_cast<int>(stream), position, ref};
-    for (const Operand& operand : op.reads) note_read(state_[key(operand, slot, slot_index, step)], access);
-    for (const Operand& operand : op.writes) state_[key(operand, slot, slot_index, step)] = {access, {}};
+    clock[stream] = ++issued_[stream];
+    const Access access{static_cast<int>(stream), issued_[stream], op_index};
+    for (const Operand& operand : op.reads) note_read(state(operand, slot), access);
+    for (const Operand& operand : op.writes) {
+      InstanceState& s = state(operand, slot);
+      s.write = access;
+      s.reads.clear();
+    }
     if (role_.streams[stream].kind == StreamKind::host) join(host_, clock);
-    latest_[ref] = clock;
-    clock_[stream] = std::move(clock);
-  }
-
-  void join_latest(Clock& clock, OpRef op) const {
-    const auto it = latest_.find(op);
-    if (it != latest_.end()) join(clock, it->second);
+    latest_[static_cast<std::size_t>(op_index)] = clock_[stream] = clock;
   }
 
   static void note_read(InstanceState& state, const Access& access) {
@@ -135,13 +155,16 @@ class Orderer {
   }
 
   Role& role_;
-  std::size_t streams_;
-  std::vector<Clock> clock_;
-  Clock host_;
-  std::vector<int> issued_;
-  std::map<OpRef, std::set<OpRef>> waits_;
-  std::map<OpRef, Clock> latest_;
-  std::map<InstanceKey, InstanceState> state_;
+  const std::vector<Slot>& slots_;
+  std::vector<int> first_op_;  // of each body, in the index over all bodies
+  std::vector<OpRef> refs_;
+  std::array<Clock, kMaxStreams> clock_{};
+  Clock host_{};
+  std::array<int, kMaxStreams> issued_{};
+  std::vector<std::vector<int>> waits_;  // of each op: the ops whose events it waits for
+  std::vector<Clock> latest_;            // after each op's latest instance; zero if there was none
+  std::vector<std::vector<InstanceState>> state_;
+  int slot_tag_ = 0, step_ = 0;
 };
 
 void write_releases(Role& role, const std::vector<Slot>& slots) {
@@ -149,7 +172,7 @@ void write_releases(Role& role, const std::vector<Slot>& slots) {
     OpRef op;
     int slot = 0, micro_batch = 0;
   };
-  std::map<InstanceKey, LastUse> last;
+  std::map<std::pair<BufferId, int>, LastUse> last;  // of (base buffer, instance)
   for (std::size_t s = 0; s < slots.size(); ++s) {
     const auto& ops = role.bodies[static_cast<std::size_t>(slots[s].body)].ops;
     for (std::size_t i = 0; i < ops.size(); ++i) {
@@ -180,8 +203,8 @@ void write_releases(Role& role, const std::vector<Slot>& slots) {
 }  // namespace
 
 void order_role(Role& role, const std::vector<Slot>& slots, const std::vector<std::pair<OpRef, OpRef>>& extra) {
-  Orderer orderer(role, extra);
-  for (int step = 0; step < 2; ++step) orderer.walk(slots, step);
+  Orderer orderer(role, slots, extra);
+  for (int step = 0; step < 2; ++step) orderer.walk(step);
   orderer.write_events();
   write_releases(role, slots);
 }
