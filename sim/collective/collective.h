@@ -35,11 +35,11 @@ struct TransferPlan {
   std::int64_t memory_bytes = 0;     // device memory traffic on each participant over the transfer
   Coverage coverage = Coverage::spec;
   double low = 1, high = 1;          // error interval, as factors of the time
-  std::string algorithm;             // "ring", "local"
+  std::string algorithm;             // "ring", "tree", "nvls", "nvls-tree", "pat", "direct", "local"
   Time alone() const;                // startup + the longest min_duration
 };
 
-// Costs of communication on one kind of device and fabric, from the `collectives:` section of a device file.
+// Costs of communication on one kind of device and fabric, from what was measured there (measurements.h).
 class CollectiveModel {
  public:
   virtual ~CollectiveModel() = default;
@@ -48,10 +48,12 @@ class CollectiveModel {
   virtual TransferPlan send(int from, int to, Bytes bytes) const = 0;
 };
 
-// `device_file`: path of the device file whose collectives section to use; "" uses the topology's numbers alone (spec).
-// Free communication for closed-form tests: see free_model(). The cluster must outlive the model.
+// `device_file`: path of a device file X.yaml; measured collectives are read from X.collectives.yaml beside it (and the CSV
+// it names). "" or no such file: a ring on the topology's bandwidths and latencies (spec). Throws InputError for bad files.
+// The cluster must outlive the model.
 std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file);
-// Ring formula on the topology's capacities with the given fixed latency a transfer; for tests and what-ifs.
+// Ring formula on the topology's capacities, start-up = steps * latency_per_step (2(n-1) steps for all_reduce, n-1 for the
+// other collectives, 1 for a send); for tests and what-ifs.
 std::unique_ptr<CollectiveModel> make_plain_model(const cluster::Cluster& cluster, Time latency_per_step);
 // Everything takes no time.
 std::unique_ptr<CollectiveModel> make_free_model();

@@ -1,0 +1,167 @@
+// Reads topology files (schema version 1, two kinds; topologies/dgx-a100.yaml and local.yaml show every key) and builds
+// the cluster. Bandwidths are given as the nominal rate of one direction and the share of it that payload reaches, so
+// that an override of the rate keeps the share.
+#include "sim/cluster/topology.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "sim/base/document.h"
+#include "sim/cluster/machines.h"
+
+namespace rehearse::cluster {
+namespace {
+
+constexpr int kMaxDevices = 1 << 20;
+
+std::string topology_path(const std::string& topology, const std::string& data_root) {
+  if (topology.find('/') != std::string::npos || topology.ends_with(".yaml") || topology.ends_with(".yml"))
+    return topology;
+  const std::vector<std::string> names = topology_names(data_root);
+  if (std::find(names.begin(), names.end(), topology) != names.end())
+    return data_root + "/topologies/" + topology + ".yaml";
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  const std::string near = nearest(topology, names);
+  Diagnostic unknown;
+  unknown.path = "cluster.topology";
+  unknown.message = fmt::format("unknown topology '{}'; known are {} and paths of files", topology, list);
+  if (!near.empty()) unknown.hint = fmt::format("did you mean '{}'?", near);
+  throw InputError(std::move(unknown));
+}
+
+struct Port {
+  Bandwidth effective;
+  Time latency;
+};
+
+Port read_port(const Node& node) {
+  const Bandwidth nominal = node.bandwidth("bandwidth");
+  const double efficiency = node.number("efficiency", 1.0, 0.01, 1.0);
+  Port port;
+  port.effective = Bandwidth(std::llround(static_cast<double>(nominal.per_s()) * efficiency));
+  port.latency = node.time("latency");
+  if (node.has("bandwidth") && port.effective.per_s() <= 0)
+    node.get("bandwidth").error("must be a positive bandwidth, e.g. 200Gbps");
+  return port;
+}
+
+int integer(const Node& node, const char* key, std::int64_t min, std::int64_t max,
+            std::optional<std::int64_t> fallback = {}) {
+  return static_cast<int>(node.integer(key, fallback, min, max));
+}
+
+FatTreeNumbers read_fat_tree(const Node& root) {
+  FatTreeNumbers n;
+  const Node node = root.get("node");
+  n.devices_per_node = integer(node, "devices", 1, 256);
+  node.finish();
+  const Node nvlink = root.get("nvlink");
+  const Port nvlink_port = read_port(nvlink);
+  n.nvlink = nvlink_port.effective;
+  n.nvlink_latency = nvlink_port.latency;
+  nvlink.finish();
+  const Node nic = root.get("nic");
+  n.nics_per_node = integer(nic, "count", 1, 256);
+  const Port nic_port = read_port(nic);
+  n.nic = nic_port.effective;
+  n.nic_latency = nic_port.latency;
+  nic.finish();
+  if (n.devices_per_node > 0 && n.nics_per_node > 0 && n.devices_per_node % n.nics_per_node != 0)
+    nic.get("count").error(
+        fmt::format("{} NICs do not divide {} devices of a node evenly", n.nics_per_node, n.devices_per_node));
+  const Node fabric = root.get("fabric");
+  n.nodes_per_unit = integer(fabric, "nodes_per_unit", 1, 4096);
+  n.units = integer(fabric, "units", 1, 4096);
+  n.oversubscription = fabric.number("oversubscription", 1.0, 1.0, 1000.0);
+  n.hop_latency = fabric.time("hop_latency");
+  fabric.finish();
+  return n;
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+LocalHostNumbers read_local(const Node& root) {
+  LocalHostNumbers n;
+  const Node host = root.get("host");
+  const bool automatic = host.text("cores", "auto") == "auto";
+  n.cores = automatic ? usable_cores() : integer(host, "cores", 1, 4096);
+  host.finish();
+  const Node loopback = root.get("loopback");
+  const Port port = read_port(loopback);
+  n.loopback = port.effective;
+  n.loopback_latency = port.latency;
+  loopback.finish();
+  return n;
+}
+
+[[noreturn]] void refuse_devices(const std::string& path, int devices, const std::string& why,
+                                 const std::string& hint) {
+  Diagnostic refused;
+  refused.path = "cluster.gpus";
+  refused.message = fmt::format("{} devices: {} ({})", devices, why, path);
+  refused.hint = hint;
+  throw InputError(std::move(refused));
+}
+
+}  // namespace
+
+std::vector<std::string> topology_names(const std::string& data_root) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(data_root + "/topologies", error))
+    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices, const Overrides& overrides,
+                                       int threads_per_rank, const std::string& data_root) {
+  const std::string path = topology_path(topology, data_root);
+  Diagnostics diagnostics;
+  Document document = Document::from_file(path, diagnostics);
+  for (const auto& [key, value] : overrides) document.set(key + "=" + value);
+  const Node root = document.root();
+  root.integer("topology", {}, 1, 1);
+  const int kind = root.choice("kind", {"fat_tree", "local"});
+  const std::string name = root.text("name");
+  const std::string device = root.text("device");
+  FatTreeNumbers tree;
+  LocalHostNumbers local;
+  if (kind == 0) {
+    tree = read_fat_tree(root);
+  } else {
+    local = read_local(root);
+  }
+  root.finish();
+  diagnostics.throw_if_any();
+
+  if (devices < 1 || devices > kMaxDevices)
+    refuse_devices(path, devices, fmt::format("a cluster has 1 to {}", kMaxDevices), "");
+  if (kind == 1) {
+    local.name = name;
+    local.device = device;
+    local.threads_per_rank = threads_per_rank > 0 ? threads_per_rank : std::max(1, local.cores / devices);
+    return std::make_unique<LocalHost>(std::move(local), devices);
+  }
+  const std::int64_t limit = std::int64_t{tree.units} * tree.nodes_per_unit * tree.devices_per_node;
+  if (devices > limit)
+    refuse_devices(path, devices,
+                   fmt::format("'{}' holds at most {} ({} units of {} nodes of {})", name, limit, tree.units,
+                               tree.nodes_per_unit, tree.devices_per_node),
+                   "a larger fabric: override fabric.units");
+  tree.name = name;
+  tree.device = device;
+  return std::make_unique<FatTree>(std::move(tree), devices);
+}
+
+}  // namespace rehearse::cluster

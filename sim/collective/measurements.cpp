@@ -1,0 +1,234 @@
+// Reads measured collectives and forms and applies corrections; see measurements.h.
+#include "sim/collective/measurements.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <string_view>
+
+#include "sim/base/document.h"
+#include "sim/collective/wire.h"
+
+namespace rehearse::collective {
+namespace {
+
+using program::CollectiveKind;
+
+const std::vector<std::string>& kind_names() {
+  static const std::vector<std::string> names = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                                 "all_to_all"};
+  return names;
+}
+
+std::vector<std::string_view> fields_of(std::string_view line) {
+  std::vector<std::string_view> fields;
+  while (true) {
+    const std::size_t comma = line.find(',');
+    fields.push_back(line.substr(0, comma));
+    if (comma == std::string_view::npos) return fields;
+    line.remove_prefix(comma + 1);
+  }
+}
+
+template <typename T>
+bool parse(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// One row into `data`; what is wrong with it, or "".
+std::string add_row(std::string_view line, MeasuredData& data) {
+  const std::vector<std::string_view> f = fields_of(line);
+  if (f.size() != 6) return fmt::format("{} fields, expected 6", f.size());
+  const auto& names = kind_names();
+  const auto name = std::find(names.begin(), names.end(), f[0]);
+  if (name == names.end()) {
+    const std::string near = nearest(f[0], names);
+    return fmt::format("unknown collective '{}'{}", f[0],
+                       near.empty() ? "" : fmt::format(", did you mean '{}'?", near));
+  }
+  int ranks = 0;
+  int nodes = 0;
+  Point point;
+  if (!parse(f[1], ranks) || ranks < 2) return fmt::format("gpus is '{}', expected 2 or more", f[1]);
+  if (!parse(f[2], nodes) || nodes < 1 || ranks % nodes != 0)
+    return fmt::format("nodes is '{}', expected a divisor of {}", f[2], ranks);
+  if (!parse(f[3], point.bytes) || point.bytes < 1) return fmt::format("bytes is '{}', expected 1 or more", f[3]);
+  if (!parse(f[4], point.time_us) || !(point.time_us > 0) || !std::isfinite(point.time_us))
+    return fmt::format("time_us is '{}', expected a positive number", f[4]);
+  const auto kind = static_cast<CollectiveKind>(name - names.begin());
+  std::vector<Point>& points = data.points[{kind, ranks, nodes}];
+  const auto at = std::lower_bound(points.begin(), points.end(), point.bytes,
+                                   [](const Point& p, std::int64_t bytes) { return p.bytes < bytes; });
+  if (at != points.end() && at->bytes == point.bytes) return fmt::format("a second row for {} bytes", point.bytes);
+  points.insert(at, point);
+  return "";
+}
+
+void read_csv(const std::string& path, MeasuredData& data) {
+  constexpr std::string_view kHeader = "collective,gpus,nodes,bytes,time_us,source";
+  const std::string text = read_text_file(path);
+  Diagnostics diagnostics;
+  std::string_view rest = text;
+  for (int line_number = 1; !rest.empty(); ++line_number) {
+    const std::size_t newline = rest.find('\n');
+    std::string_view line = rest.substr(0, newline);
+    rest.remove_prefix(newline == std::string_view::npos ? rest.size() : newline + 1);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    std::string problem;
+    if (line_number == 1) {
+      if (line != kHeader) problem = fmt::format("expected the header '{}'", kHeader);
+    } else if (!line.empty()) {
+      problem = add_row(line, data);
+    }
+    if (problem.empty()) continue;
+    Diagnostic diagnostic;
+    diagnostic.file = path;
+    diagnostic.line = line_number;
+    diagnostic.column = 1;
+    diagnostic.message = problem;
+    diagnostics.add(std::move(diagnostic));
+  }
+  diagnostics.throw_if_any();
+}
+
+void read_machine(const Node& root, MeasuredData& data) {
+  const Node on = root.get("measured_on");
+  if (on) {
+    data.has_reference = true;
+    data.prior.machine.nvlink_gbps = static_cast<double>(on.bandwidth("nvlink").per_s()) * 1e-9;
+    data.prior.machine.nic_gbps = static_cast<double>(on.bandwidth("nic").per_s()) * 1e-9;
+    if (data.prior.machine.nvlink_gbps <= 0 || data.prior.machine.nic_gbps <= 0)
+      on.error("nvlink and nic must be positive bandwidths");
+    on.finish();
+  }
+  data.prior.nccl = root.choice("model", {"ring", "nccl"}) == 1;
+  if (!data.prior.nccl) return;
+  data.prior.machine.generation = static_cast<nccl::Generation>(root.choice("generation", {"ampere", "hopper"}));
+  data.prior.machine.cpu = static_cast<nccl::Cpu>(root.choice("cpu", {"intel", "amd"}));
+  data.prior.machine.pat = root.boolean("pat", false);
+  if (!on) root.error("model: nccl needs measured_on with the rates of the machine measured");
+}
+
+void read_blocks(const Node& root, MeasuredData& data) {
+  const Node blocks = root.get("blocks");
+  if (!blocks) return;
+  const auto count = [&blocks](const char* key) { return static_cast<int>(blocks.integer(key, 0, 0, 1024)); };
+  data.blocks = {count("node"), count("nodes"), count("nvls"), count("send")};
+  blocks.finish();
+}
+
+void read_intervals(const Node& root, MeasuredData& data) {
+  const Node intervals = root.get("interval");
+  constexpr std::array<const char*, 4> kNames = {"exact", "interpolated", "extrapolated", "spec"};
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    const Node pair = intervals.get(kNames[i]);
+    const double low = pair.size() == 2 ? pair.at(0).as_number().value_or(0) : 0;
+    const double high = pair.size() == 2 ? pair.at(1).as_number().value_or(0) : 0;
+    if (low > 0 && low <= 1 && high >= 1) {
+      data.interval[i] = {low, high};
+    } else {
+      pair.error("expected [low, high]: factors of the time with 0 < low <= 1 <= high");
+    }
+  }
+  intervals.finish();
+}
+
+bool alike(double a, double b) {
+  return std::abs(a / b - 1) < 1e-3;
+}
+
+double kind_distance(CollectiveKind a, CollectiveKind b) {
+  if (a == b) return 0;
+  const auto half = [](CollectiveKind k) {
+    return k == CollectiveKind::all_gather || k == CollectiveKind::reduce_scatter;
+  };
+  return half(a) && half(b) ? 1 : 3;
+}
+
+}  // namespace
+
+MeasuredData read_measured_data(const std::string& path) {
+  Diagnostics diagnostics;
+  const Document document = Document::from_file(path, diagnostics);
+  const Node root = document.root();
+  MeasuredData data;
+  root.integer("collectives", {}, 1, 1);
+  root.text("library", "");
+  read_machine(root, data);
+  read_blocks(root, data);
+  read_intervals(root, data);
+  const std::string csv = root.text("measurements");
+  root.finish();
+  diagnostics.throw_if_any();
+  read_csv((std::filesystem::path(path).parent_path() / csv).string(), data);
+  return data;
+}
+
+Corrections::Corrections(const MeasuredData& data, const Prior& machine) {
+  const Prior& reference = data.has_reference ? data.prior : machine;
+  // A machine with no pair of devices on a node (or no second node) has no such rate to compare.
+  const auto same = [](double rate, double measured) { return rate == 0 || alike(rate, measured); };
+  same_node_ = same(machine.machine.nvlink_gbps, reference.machine.nvlink_gbps);
+  same_network_ = same(machine.machine.nic_gbps, reference.machine.nic_gbps);
+  for (const auto& [key, points] : data.points) {
+    const auto& [kind, ranks, nodes] = key;
+    Table table{.place = {ranks, nodes, ranks / nodes}, .kind = kind, .log_wire = {}, .log_ratio = {}, .bytes = {}};
+    for (const Point& p : points) {
+      const auto bytes = static_cast<double>(p.bytes);
+      table.bytes.push_back(bytes);
+      table.log_wire.push_back(std::log(bytes * wire_factor(kind, ranks)));
+      table.log_ratio.push_back(std::log(p.time_us / reference.collective(kind, table.place, bytes).time_us));
+    }
+    tables_.push_back(std::move(table));
+  }
+}
+
+// Alike is, in this order: on one node or on several; measured near this size; the kind; the shape of the group.
+const Corrections::Table* Corrections::most_alike(CollectiveKind kind, const nccl::Placement& place,
+                                                  double log_wire) const {
+  const Table* found = nullptr;
+  double least = 0;
+  for (const Table& t : tables_) {
+    if ((t.kind == CollectiveKind::all_to_all) != (kind == CollectiveKind::all_to_all)) continue;
+    const bool other_span = (t.place.nodes > 1) != (place.nodes > 1);
+    const bool out_of_range =
+        log_wire < t.log_wire.front() - std::log(4) || log_wire > t.log_wire.back() + std::log(64);
+    const double distance = (other_span ? 12 : 0) + (out_of_range ? 16 : 0) + kind_distance(t.kind, kind) +
+                            std::abs(std::log2(static_cast<double>(t.place.per_node) / place.per_node)) +
+                            0.5 * std::abs(std::log2(static_cast<double>(t.place.nodes) / place.nodes));
+    if (found == nullptr || distance < least) {
+      found = &t;
+      least = distance;
+    }
+  }
+  return found;
+}
+
+Corrections::Answer Corrections::at(CollectiveKind kind, const nccl::Placement& place, bool uniform,
+                                    double bytes) const {
+  const double log_wire = std::log(bytes * wire_factor(kind, place.ranks));
+  const Table* table = most_alike(kind, place, log_wire);
+  if (table == nullptr) return {};
+  const auto& x = table->log_wire;
+  const auto& y = table->log_ratio;
+  Answer answer{.ratio = 1, .coverage = Coverage::extrapolated};
+  const auto above = std::lower_bound(x.begin(), x.end(), log_wire);
+  if (above == x.begin() || above == x.end()) {
+    answer.ratio = std::exp(above == x.begin() ? y.front() : y.back());
+  } else {
+    const auto i = static_cast<std::size_t>(above - x.begin());
+    answer.ratio = std::exp(std::lerp(y[i - 1], y[i], (log_wire - x[i - 1]) / (x[i] - x[i - 1])));
+  }
+  const bool measured = table->kind == kind && uniform && table->place.ranks == place.ranks &&
+                        table->place.nodes == place.nodes && same_node_ && (place.nodes == 1 || same_network_);
+  if (measured && bytes >= table->bytes.front() && bytes <= table->bytes.back())
+    answer.coverage =
+        std::binary_search(table->bytes.begin(), table->bytes.end(), bytes) ? Coverage::exact : Coverage::interpolated;
+  return answer;
+}
+
+}  // namespace rehearse::collective

@@ -1,0 +1,210 @@
+// Plans transfers: a model's time alone, corrected by measurements (measurements.h), over the bytes that cross the
+// cluster's resources (wire.h).
+//
+// Time alone splits in two. The part that contention stretches is what the bytes need at the highest bandwidth this
+// group reaches, that of very large sizes; the rest is start-up: latency, and the ramp of pipelining through small
+// sizes. A resource that is slower than that bandwidth makes the moving part longer: links between switches lengthen
+// the transfer, while a port's nominal rate never contradicts a measurement (its bytes are then counted smaller).
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+
+#include "sim/base/check.h"
+#include "sim/collective/collective.h"
+#include "sim/collective/measurements.h"
+#include "sim/collective/wire.h"
+
+namespace rehearse::collective {
+namespace {
+
+using program::CollectiveKind;
+
+constexpr double kLargeBytes = 4294967296.0;  // where bandwidth is taken to be at its highest
+constexpr double kLowestUs = 1e-3;
+
+Time from_us(double us) {
+  return Time::from_seconds(us * 1e-6);
+}
+
+TransferPlan nothing() {
+  TransferPlan plan;
+  plan.coverage = Coverage::exact;
+  plan.algorithm = "local";
+  return plan;
+}
+
+// Bytes of device memory moved for a byte on the wire. A ring's reducing step reads the local data and what arrived and
+// writes to the next device's buffer (3), a copying step reads and writes (2); NVLS has the switch read and write each
+// buffer once. Judgement from the kernels' structure, not measured.
+std::int64_t memory_traffic(CollectiveKind kind, nccl::Algorithm algorithm, std::int64_t bytes, std::int64_t wire) {
+  if (algorithm == nccl::Algorithm::nvls) return 2 * bytes;
+  switch (kind) {
+    case CollectiveKind::all_reduce:
+      return wire / 2 * 5;
+    case CollectiveKind::reduce_scatter:
+      return wire * 3;
+    default:
+      return wire * 2;
+  }
+}
+
+class MeasuredModel final : public CollectiveModel {
+ public:
+  MeasuredModel(const cluster::Cluster& cluster, std::optional<MeasuredData> data)
+      : cluster_(cluster), prior_(prior_of(cluster)) {
+    intervals_.fill({0.5, 2.0});  // no data: the topology's own numbers, latencies above all, may be off by this much
+    if (!data) return;
+    prior_.nccl = data->prior.nccl;
+    prior_.machine.generation = data->prior.machine.generation;
+    prior_.machine.cpu = data->prior.machine.cpu;
+    prior_.machine.pat = data->prior.machine.pat;
+    intervals_ = data->interval;
+    blocks_ = data->blocks;
+    corrections_ = Corrections(*data, prior_);
+  }
+
+  TransferPlan collective(CollectiveKind kind, const std::vector<int>& members, Bytes bytes) const override {
+    if (members.size() <= 1 || bytes.count() == 0) return nothing();
+    const Group group = group_of(cluster_, members);
+    const auto size = static_cast<double>(bytes.count());
+    const nccl::Estimate estimate = prior_.collective(kind, group.place, size);
+    const Corrections::Answer correction = corrections_.at(kind, group.place, group.uniform, size);
+    const double per_us = 1000 * prior_.collective(kind, group.place, kLargeBytes).gbps /
+                          corrections_.at(kind, group.place, group.uniform, kLargeBytes).ratio;
+
+    TransferPlan plan;
+    plan.activities = collective_activities(cluster_, group, kind, estimate.algorithm, bytes.count());
+    set_confidence(plan, correction.coverage);
+    set_times(plan, estimate.time_us * correction.ratio, size / per_us);
+    plan.algorithm = nccl::name_of(estimate.algorithm);
+    const bool in_switch =
+        estimate.algorithm == nccl::Algorithm::nvls || estimate.algorithm == nccl::Algorithm::nvls_tree;
+    const int limit = in_switch ? blocks_.nvls : group.place.nodes == 1 ? blocks_.node : blocks_.nodes;
+    if (limit > 0) plan.sms = nccl::blocks(estimate, group.place, size, limit);
+    plan.memory_bytes =
+        memory_traffic(kind, estimate.algorithm, bytes.count(), wire_bytes(kind, group.place.ranks, bytes.count()));
+    return plan;
+  }
+
+  // Measured as one half of an exchange between two devices: all_to_all of twice the bytes on two ranks sends as much
+  // to one peer. Between nodes nothing is measured and the model stands uncorrected.
+  TransferPlan send(int from, int to, Bytes bytes) const override {
+    if (from == to || bytes.count() == 0) return nothing();
+    const bool crosses = cluster_.node_of(from) != cluster_.node_of(to);
+    const auto size = static_cast<double>(bytes.count());
+    Corrections::Answer correction;
+    double large_ratio = 1;
+    if (!crosses) {
+      const nccl::Placement pair{2, 1, 2};
+      correction = corrections_.at(CollectiveKind::all_to_all, pair, true, 2 * size);
+      if (correction.coverage == Coverage::exact) correction.coverage = Coverage::interpolated;
+      large_ratio = corrections_.at(CollectiveKind::all_to_all, pair, true, 2 * kLargeBytes).ratio;
+    }
+    TransferPlan plan;
+    plan.activities = {send_activity(cluster_, from, to, bytes.count())};
+    set_confidence(plan, correction.coverage);
+    set_times(plan, prior_.send(crosses, size).time_us * correction.ratio,
+              size / (1000 * prior_.send(crosses, kLargeBytes).gbps) * large_ratio);
+    plan.algorithm = nccl::name_of(nccl::Algorithm::direct);
+    plan.sms = blocks_.send;
+    plan.memory_bytes = 2 * bytes.count();
+    return plan;
+  }
+
+ private:
+  void set_confidence(TransferPlan& plan, Coverage coverage) const {
+    plan.coverage = coverage;
+    plan.low = intervals_[static_cast<std::size_t>(coverage)].low;
+    plan.high = intervals_[static_cast<std::size_t>(coverage)].high;
+  }
+
+  // moving_us: what the bytes need at the highest bandwidth this group reaches. Reads the plan's coverage.
+  void set_times(TransferPlan& plan, double alone_us, double moving_us) const {
+    Time alone = from_us(std::max(alone_us, kLowestUs));
+    const Bottleneck slowest = bottleneck(cluster_, plan.activities);
+    const bool measured = plan.coverage == Coverage::exact || plan.coverage == Coverage::interpolated;
+    if (!measured) alone = std::max(alone, slowest.ports);
+    if (slowest.ports > alone) {
+      const double factor = alone.seconds() / slowest.ports.seconds();
+      for (Activity& activity : plan.activities)
+        for (Use& use : activity.uses) use.bytes = static_cast<std::int64_t>(static_cast<double>(use.bytes) * factor);
+    }
+    const Time moving = std::min(alone, std::max(from_us(moving_us), slowest.ports));
+    plan.startup = alone - moving;
+    for (Activity& activity : plan.activities) activity.min_duration = std::max(moving, slowest.links);
+  }
+
+  const cluster::Cluster& cluster_;
+  Prior prior_;
+  Corrections corrections_;
+  Blocks blocks_;
+  std::array<Interval, 4> intervals_;
+};
+
+// Ring formula on capacities: exact closed forms for tests.
+class PlainModel final : public CollectiveModel {
+ public:
+  PlainModel(const cluster::Cluster& cluster, Time latency_per_step) : cluster_(cluster), latency_(latency_per_step) {}
+
+  TransferPlan collective(CollectiveKind kind, const std::vector<int>& members, Bytes bytes) const override {
+    if (members.size() <= 1) return nothing();
+    const Group group = group_of(cluster_, members);
+    const std::int64_t steps = (kind == CollectiveKind::all_reduce ? 2 : 1) * (std::int64_t{group.place.ranks} - 1);
+    return plan("ring", collective_activities(cluster_, group, kind, nccl::Algorithm::ring, bytes.count()), steps);
+  }
+
+  TransferPlan send(int from, int to, Bytes bytes) const override {
+    if (from == to) return nothing();
+    return plan("direct", {send_activity(cluster_, from, to, bytes.count())}, 1);
+  }
+
+ private:
+  TransferPlan plan(const char* algorithm, std::vector<Activity> activities, std::int64_t steps) const {
+    TransferPlan made;
+    made.startup = latency_ * steps;
+    const Bottleneck slowest = bottleneck(cluster_, activities);
+    const Time moving = std::max(slowest.ports, slowest.links);
+    for (Activity& activity : activities) activity.min_duration = moving;
+    made.activities = std::move(activities);
+    made.algorithm = algorithm;
+    return made;
+  }
+
+  const cluster::Cluster& cluster_;
+  Time latency_;
+};
+
+class FreeModel final : public CollectiveModel {
+ public:
+  TransferPlan collective(CollectiveKind, const std::vector<int>&, Bytes) const override { return nothing(); }
+  TransferPlan send(int, int, Bytes) const override { return nothing(); }
+};
+
+}  // namespace
+
+Time TransferPlan::alone() const {
+  Time longest;
+  for (const Activity& activity : activities) longest = std::max(longest, activity.min_duration);
+  return startup + longest;
+}
+
+std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file) {
+  std::optional<MeasuredData> data;
+  if (!device_file.empty()) {
+    const std::string path = std::filesystem::path(device_file).replace_extension(".collectives.yaml").string();
+    if (std::filesystem::exists(path)) data = read_measured_data(path);
+  }
+  return std::make_unique<MeasuredModel>(cluster, std::move(data));
+}
+
+std::unique_ptr<CollectiveModel> make_plain_model(const cluster::Cluster& cluster, Time latency_per_step) {
+  return std::make_unique<PlainModel>(cluster, latency_per_step);
+}
+
+std::unique_ptr<CollectiveModel> make_free_model() {
+  return std::make_unique<FreeModel>();
+}
+
+}  // namespace rehearse::collective

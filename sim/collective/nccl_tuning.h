@@ -1,0 +1,69 @@
+// NCCL's own performance model: how long each algorithm and protocol would take for a collective, and which is fastest.
+// Formulas and constants of src/graph/tuning.cc (ncclTopoTuneModel, ncclTopoGetAlgoTime) and src/enqueue.cc, tag
+// v2.28.9-1. NCCL uses it to choose; here it is also the shape that measurements correct (measurements.h).
+//
+// Taken: Ring, Tree, NVLS and NVLSTree (Hopper), PAT; protocols LL, LL128, Simple. Left out: CollNet (SHARP), tuner
+// plugins, fp8 penalties. Ours, because NCCL has no such model: all-to-all and send.
+// Units as in NCCL: microseconds, GB/s (1e9), which is also 1e3 bytes a microsecond.
+#pragma once
+
+#include <string_view>
+
+#include "sim/program/op.h"
+
+namespace rehearse::collective::nccl {
+
+enum class Generation : unsigned char { ampere, hopper };
+enum class Cpu : unsigned char { intel, amd };
+enum class Algorithm : unsigned char { ring, tree, nvls, nvls_tree, pat, direct };
+enum class Protocol : unsigned char { ll, ll128, simple };
+inline constexpr int kProtocols = 3;
+std::string_view name_of(Algorithm algorithm);
+
+// The machine as the model sees it.
+struct Machine {
+  Generation generation = Generation::ampere;
+  Cpu cpu = Cpu::intel;
+  bool pat = false;           // library has PAT (2.23 and later)
+  double nvlink_gbps = 0;     // payload of one device's port, one direction
+  double nic_gbps = 0;        // payload of one NIC, one direction
+  double net_latency_us = 0;  // beyond NCCL's constant: the `latency` a network plugin reports
+};
+
+// Where the ranks of a communicator are.
+struct Placement {
+  int ranks = 1;
+  int nodes = 1;
+  int per_node = 1;  // of the node with the fewest members: rings that cross nodes have that many rails
+};
+
+// A communicator's channels as NCCL's graph search finds them: count and GB/s each.
+struct Channels {
+  int count = 1;
+  double gbps = 0;
+};
+Channels ring_channels(const Machine& machine, const Placement& place);
+
+struct Estimate {
+  double time_us = 0;
+  double latency_us = 0;
+  double gbps = 0;  // bytes of the collective a second (algorithm bandwidth), 0: latency only
+  Algorithm algorithm = Algorithm::ring;
+  Protocol protocol = Protocol::simple;
+};
+
+// One algorithm and protocol with given channels; time_us < 0 if NCCL does not offer it there. all_reduce, all_gather,
+// reduce_scatter, broadcast. `bytes` is the full size.
+Estimate estimate(const Machine& machine, const Placement& place, Channels channels, program::CollectiveKind kind,
+                  Algorithm algorithm, Protocol protocol, double bytes);
+// The fastest of them; all_to_all by the point-to-point model.
+Estimate best(const Machine& machine, const Placement& place, program::CollectiveKind kind, double bytes);
+
+Estimate send(const Machine& machine, bool crosses_nodes, double bytes);
+Estimate all_to_all(const Machine& machine, const Placement& place, double bytes);
+
+// Thread blocks that NCCL uses of `limit`: fewer for small messages (enqueue.cc: while B < channels * threads *
+// threshold).
+int blocks(const Estimate& chosen, const Placement& place, double bytes, int limit);
+
+}  // namespace rehearse::collective::nccl

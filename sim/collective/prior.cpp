@@ -1,0 +1,73 @@
+// See prior.h. Steps of a ring: n-1 for each of its passes; all-to-all sends to n-1 peers one after the other.
+#include "sim/collective/prior.h"
+
+#include <algorithm>
+
+#include "sim/collective/wire.h"
+
+namespace rehearse::collective {
+namespace {
+
+using program::CollectiveKind;
+
+double gbps(Bandwidth rate) {
+  return static_cast<double>(rate.per_s()) * 1e-9;
+}
+double us(Time time) {
+  return time.seconds() * 1e6;
+}
+
+}  // namespace
+
+nccl::Estimate Prior::collective(CollectiveKind kind, const nccl::Placement& place, double bytes) const {
+  if (nccl) return nccl::best(machine, place, kind, bytes);
+  const double passes = kind == CollectiveKind::all_reduce ? 2 : 1;
+  nccl::Estimate e{.algorithm = kind == CollectiveKind::all_to_all ? nccl::Algorithm::direct : nccl::Algorithm::ring};
+  const double net_steps = place.nodes > 1 ? place.nodes - 1 : 0;
+  e.latency_us = passes * ((place.ranks - 1 - net_steps) * hop_us + net_steps * net_hop_us);
+  double bus = machine.nvlink_gbps;
+  if (shared_gbps > 0) bus = shared_gbps / place.ranks;
+  if (place.nodes > 1) bus = std::min(bus, machine.nic_gbps * place.per_node);
+  e.gbps = bus / wire_factor(kind, place.ranks);
+  e.time_us = e.latency_us + bytes / (1000 * e.gbps);
+  return e;
+}
+
+nccl::Estimate Prior::send(bool crosses_nodes, double bytes) const {
+  if (nccl) return nccl::send(machine, crosses_nodes, bytes);
+  nccl::Estimate e{.algorithm = nccl::Algorithm::direct};
+  e.latency_us = crosses_nodes ? net_hop_us : hop_us;
+  e.gbps = crosses_nodes ? machine.nic_gbps : shared_gbps > 0 ? shared_gbps : machine.nvlink_gbps;
+  e.time_us = e.latency_us + bytes / (1000 * e.gbps);
+  return e;
+}
+
+Prior prior_of(const cluster::Cluster& cluster) {
+  Prior prior;
+  const auto rate = [&cluster](const cluster::Route& route, bool nic) {
+    double lowest = 0;
+    for (const cluster::ResourceId id : route.resources) {
+      const cluster::Resource& r = cluster.resources()[static_cast<std::size_t>(id)];
+      if (nic && r.kind != cluster::ResourceKind::nic) continue;
+      lowest = lowest == 0 ? gbps(r.capacity) : std::min(lowest, gbps(r.capacity));
+    }
+    return lowest;
+  };
+  const int node = cluster.devices_per_node();
+  if (node > 1 && cluster.devices() > 1) {
+    const cluster::Route inside = cluster.route(0, 1);
+    prior.hop_us = us(inside.latency);
+    prior.machine.nvlink_gbps = rate(inside, false);
+    const auto kind = cluster.resources()[static_cast<std::size_t>(inside.resources.front())].kind;
+    if (kind == cluster::ResourceKind::loopback) prior.shared_gbps = prior.machine.nvlink_gbps;
+  }
+  if (cluster.devices() > node) {
+    const cluster::Route between = cluster.route(0, node);
+    prior.net_hop_us = us(between.latency);
+    prior.machine.nic_gbps = rate(between, true);
+    if (prior.machine.nvlink_gbps == 0) prior.machine.nvlink_gbps = prior.machine.nic_gbps;
+  }
+  return prior;
+}
+
+}  // namespace rehearse::collective

@@ -1,0 +1,244 @@
+// Builds activities edge by edge from the cluster's routes; see wire.h for the structures and what they leave out.
+#include "sim/collective/wire.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "sim/base/check.h"
+
+namespace rehearse::collective {
+namespace {
+
+using cluster::Cluster;
+using program::CollectiveKind;
+
+// a * b / c rounded up; a * b may exceed 64 bits.
+std::int64_t scaled_up(std::int64_t a, std::int64_t b, std::int64_t c) {
+  __extension__ using Wide = __int128;
+  return static_cast<std::int64_t>((Wide{a} * b + c - 1) / c);
+}
+
+void append(std::vector<Use>& uses, const cluster::Route& route, std::int64_t bytes) {
+  if (bytes == 0) return;
+  for (const cluster::ResourceId id : route.resources) uses.push_back({id, bytes});
+}
+
+bool by_resource(const Use& a, const Use& b) {
+  return a.resource < b.resource;
+}
+
+// Sorts by resource and adds up entries of the same one.
+Activity merged(std::vector<Use> uses) {
+  std::sort(uses.begin(), uses.end(), by_resource);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    if (kept > 0 && uses[kept - 1].resource == uses[i].resource) {
+      uses[kept - 1].bytes += uses[i].bytes;
+    } else {
+      uses[kept++] = uses[i];
+    }
+  }
+  uses.resize(kept);
+  return {std::move(uses), {}};
+}
+
+// Bytes over one edge between neighbours, all channels together.
+struct EdgeBytes {
+  std::int64_t intra = 0, inter = 0;
+};
+
+EdgeBytes edge_bytes(const Group& group, CollectiveKind kind, nccl::Algorithm algorithm, std::int64_t bytes) {
+  const int n = group.place.nodes;
+  const int g = group.place.per_node;
+  const std::int64_t ring = wire_bytes(kind, group.place.ranks, bytes);
+  // Two trees of n - 1 edges, half of the bytes up and down each: 2(n-1)/n in and out of a node on average.
+  const std::int64_t tree = scaled_up(bytes, 2 * (n - 1), n);
+  switch (algorithm) {
+    case nccl::Algorithm::tree:
+      return {n == 1 ? ring : 2 * bytes, tree};
+    // Each of g heads reads B/g once and stores it once through the switch: (1 + 1/g) B in and out of a port. Rings
+    // of several nodes load a port with (g-1)/g of an intra edge, hence the other form.
+    case nccl::Algorithm::nvls:
+      return {scaled_up(bytes, g + 1, g), 0};
+    case nccl::Algorithm::nvls_tree:
+      return {scaled_up(bytes, g + 1, g - 1), tree};
+    default:
+      return {ring, ring};
+  }
+}
+
+Activity node_ring(const Cluster& cluster, const Group& group, std::int64_t edge, bool into_root) {
+  std::vector<Use> uses;
+  uses.reserve(2 * group.members.size());
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    const int to = group.members[(i + 1) % group.members.size()];
+    if (to != group.root || into_root) append(uses, cluster.route(group.members[i], to), edge);
+  }
+  return merged(std::move(uses));
+}
+
+// An intra-node edge's resource, and the channel that does not use it: channel c goes c -> c+1 -> ... -> c-1 inside a
+// node, where the last member hands over to the NIC of member c, beside it (GPUDirect).
+struct IntraUse {
+  cluster::ResourceId resource;
+  std::size_t unused_by;
+};
+
+// Of all nodes, sorted by resource: the same for every channel, so collected once.
+std::vector<IntraUse> intra_uses(const Cluster& cluster, const Group& group, bool into_root) {
+  std::vector<IntraUse> uses;
+  uses.reserve(2 * group.members.size());
+  for (std::size_t k = 0; k + 1 < group.begins.size(); ++k) {
+    const std::size_t begin = group.begins[k];
+    const std::size_t count = group.begins[k + 1] - begin;
+    for (std::size_t i = 0; count > 1 && i < count; ++i) {
+      const std::size_t next = (i + 1) % count;
+      if (group.members[begin + next] == group.root && !into_root) continue;
+      for (const cluster::ResourceId id :
+           cluster.route(group.members[begin + i], group.members[begin + next]).resources)
+        uses.push_back({id, next});
+    }
+  }
+  std::sort(uses.begin(), uses.end(), [](const IntraUse& a, const IntraUse& b) { return a.resource < b.resource; });
+  return uses;
+}
+
+std::vector<Activity> rings(const Cluster& cluster, const Group& group, EdgeBytes bytes, bool into_root) {
+  const std::vector<IntraUse> intra = intra_uses(cluster, group, into_root);
+  const auto channels = static_cast<std::size_t>(group.place.per_node);
+  const std::size_t nodes = group.begins.size() - 1;
+  const auto share = [channels](std::int64_t total, std::size_t c) {
+    const auto n = static_cast<std::int64_t>(channels);
+    return total / n + (static_cast<std::int64_t>(c) < total % n ? 1 : 0);
+  };
+  std::vector<Activity> activities;
+  for (std::size_t c = 0; c < channels; ++c) {
+    std::vector<Use> inter;
+    inter.reserve(4 * nodes);
+    for (std::size_t k = 0; k < nodes; ++k) {
+      const int from = group.members[group.begins[k] + c];
+      const int to = group.members[group.begins[(k + 1) % nodes] + c];
+      if (into_root || to != group.root) append(inter, cluster.route(from, to), share(bytes.inter, c));
+    }
+    Activity activity = merged(std::move(inter));
+    const std::size_t from_nodes = activity.uses.size();
+    activity.uses.reserve(from_nodes + intra.size());
+    const std::int64_t each = share(bytes.intra, c);
+    for (const IntraUse& use : intra)
+      if (use.unused_by != c && each > 0) activity.uses.push_back({use.resource, each});
+    // Two sorted runs; NVLink ports and NICs are different resources, so nothing is there twice.
+    std::inplace_merge(activity.uses.begin(), activity.uses.begin() + static_cast<std::ptrdiff_t>(from_nodes),
+                       activity.uses.end(), by_resource);
+    activities.push_back(std::move(activity));
+  }
+  return activities;
+}
+
+// What the members of node k send to the rest of the group.
+void append_exchange(std::vector<Use>& uses, const Cluster& cluster, const Group& group, std::size_t k,
+                     std::int64_t each) {
+  const std::size_t begin = group.begins[k];
+  const std::size_t end = group.begins[k + 1];
+  const auto local = static_cast<std::int64_t>(end - begin);
+  const int rails = cluster.devices_per_node();
+  std::vector<std::int64_t> relayed(end - begin, 0);  // messages of each other local member that member i forwards
+  std::vector<std::size_t> on_rail(static_cast<std::size_t>(rails), end);
+  for (std::size_t i = begin; i < end; ++i) on_rail[static_cast<std::size_t>(group.members[i] % rails)] = i;
+  for (std::size_t j = 0; j < group.members.size(); ++j) {
+    if (j >= begin && j < end) continue;
+    const std::size_t relay = on_rail[static_cast<std::size_t>(group.members[j] % rails)];
+    if (relay < end) {
+      append(uses, cluster.route(group.members[relay], group.members[j]), local * each);
+      ++relayed[relay - begin];
+    } else {
+      for (std::size_t i = begin; i < end; ++i) append(uses, cluster.route(group.members[i], group.members[j]), each);
+    }
+  }
+  for (std::size_t i = begin; i < end; ++i)
+    for (std::size_t j = begin; j < end; ++j)
+      if (i != j) append(uses, cluster.route(group.members[i], group.members[j]), each * (1 + relayed[j - begin]));
+}
+
+}  // namespace
+
+Group group_of(const Cluster& cluster, const std::vector<int>& members) {
+  REHEARSE_CHECK(!members.empty(), "a collective without members");
+  Group group;
+  group.members = members;
+  group.root = members.front();
+  std::sort(group.members.begin(), group.members.end());
+  REHEARSE_CHECK(std::adjacent_find(group.members.begin(), group.members.end()) == group.members.end(),
+                 "a device is twice in a group");
+  for (std::size_t i = 0; i < group.members.size(); ++i)
+    if (i == 0 || cluster.node_of(group.members[i]) != cluster.node_of(group.members[i - 1])) group.begins.push_back(i);
+  group.begins.push_back(group.members.size());
+  group.place.ranks = static_cast<int>(members.size());
+  group.place.nodes = static_cast<int>(group.begins.size()) - 1;
+  group.place.per_node = group.place.ranks;
+  for (std::size_t k = 0; k + 1 < group.begins.size(); ++k) {
+    const auto count = static_cast<int>(group.begins[k + 1] - group.begins[k]);
+    if (k > 0 && count != group.place.per_node) group.uniform = false;
+    group.place.per_node = std::min(group.place.per_node, count);
+  }
+  return group;
+}
+
+double wire_factor(CollectiveKind kind, int ranks) {
+  switch (kind) {
+    case CollectiveKind::all_reduce:
+      return 2.0 * (ranks - 1) / ranks;
+    case CollectiveKind::all_gather:
+    case CollectiveKind::reduce_scatter:
+    case CollectiveKind::all_to_all:
+      return (ranks - 1.0) / ranks;
+    case CollectiveKind::broadcast:
+      return 1;
+  }
+  return 1;
+}
+
+std::int64_t wire_bytes(CollectiveKind kind, int ranks, std::int64_t bytes) {
+  if (kind == CollectiveKind::broadcast) return bytes;
+  return scaled_up(bytes, (kind == CollectiveKind::all_reduce ? 2 : 1) * (std::int64_t{ranks} - 1), ranks);
+}
+
+std::vector<Activity> collective_activities(const Cluster& cluster, const Group& group, CollectiveKind kind,
+                                            nccl::Algorithm algorithm, std::int64_t bytes) {
+  if (kind == CollectiveKind::all_to_all) {
+    std::vector<Use> uses;
+    const std::int64_t each = scaled_up(bytes, 1, group.place.ranks);
+    for (std::size_t k = 0; k + 1 < group.begins.size(); ++k) append_exchange(uses, cluster, group, k, each);
+    return {merged(std::move(uses))};
+  }
+  const EdgeBytes edge = edge_bytes(group, kind, algorithm, bytes);
+  const bool into_root = kind != CollectiveKind::broadcast;
+  if (group.place.nodes == 1) return {node_ring(cluster, group, edge.intra, into_root)};
+  return rings(cluster, group, edge, into_root);
+}
+
+Activity send_activity(const Cluster& cluster, int from, int to, std::int64_t bytes) {
+  std::vector<Use> uses;
+  append(uses, cluster.route(from, to), bytes);
+  return merged(std::move(uses));
+}
+
+Bottleneck bottleneck(const Cluster& cluster, const std::vector<Activity>& activities) {
+  std::vector<std::size_t> next(activities.size(), 0);
+  Bottleneck longest;
+  while (true) {
+    auto id = std::numeric_limits<cluster::ResourceId>::max();
+    for (std::size_t a = 0; a < activities.size(); ++a)
+      if (next[a] < activities[a].uses.size()) id = std::min(id, activities[a].uses[next[a]].resource);
+    if (id == std::numeric_limits<cluster::ResourceId>::max()) return longest;
+    std::int64_t bytes = 0;
+    for (std::size_t a = 0; a < activities.size(); ++a)
+      if (next[a] < activities[a].uses.size() && activities[a].uses[next[a]].resource == id)
+        bytes += activities[a].uses[next[a]++].bytes;
+    const cluster::Resource& resource = cluster.resources()[static_cast<std::size_t>(id)];
+    Time& part = resource.kind == cluster::ResourceKind::link ? longest.links : longest.ports;
+    part = std::max(part, transfer_time(Bytes(bytes), resource.capacity));
+  }
+}
+
+}  // namespace rehearse::collective

@@ -1,0 +1,69 @@
+// See fit.h. The candidates stand in the order of what they usually cost in step time, a judgement: another schedule
+// and sharding of optimizer states and gradients cost least, then keeping less of the forward pass, then smaller or
+// more divided matrices, then full recomputation (a third more FLOPs: Chen et al. 2016, arXiv 1604.06174), then sharded
+// parameters that are gathered again for every use.
+#include "sim/run/fit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/diagnostics.h"
+#include "sim/lower/lower.h"
+#include "sim/run/stage_memory.h"
+
+namespace rehearse::run {
+namespace {
+
+std::vector<std::string> candidates(const plan::Plan& p) {
+  std::vector<std::string> list;
+  const auto add = [&](bool sensible, std::string assignment) {
+    if (sensible) list.push_back("plan." + std::move(assignment));
+  };
+  add(p.pipeline > 1 && p.schedule != plan::Schedule::one_f_one_b, "schedule=1f1b");
+  add(p.data > 1 && p.zero < 1, "zero=1");
+  add(p.data > 1 && p.zero < 2, "zero=2");
+  add(p.tensor > 1 && !p.sequence_parallel, "sequence_parallel=true");
+  add(p.recompute == plan::Recompute::none, "recompute=selective");
+  add(p.micro_batch > 1, "micro_batch=1");
+  add(true, fmt::format("pipeline={}", p.pipeline * 2));
+  add(true, fmt::format("tensor={}", p.tensor * 2));
+  add(p.recompute != plan::Recompute::full, "recompute=full");
+  add(p.data > 1 && p.zero < 3, "zero=3");
+  return list;
+}
+
+std::int64_t peak_bytes(const plan::Scenario& scenario, bool cpu) {
+  std::int64_t peak = 0;
+  for (const result::StageMemory& stage : stage_memory(lower::lower(scenario), scenario.framework, cpu))
+    peak = std::max(peak, stage.peak);
+  return peak;
+}
+
+// The peak under one more assignment; nullopt if that is no plan that can be.
+std::optional<std::int64_t> peak_with(const plan::Scenario& scenario, std::vector<std::string> assignments,
+                                      const std::string& data_root, bool cpu) {
+  try {
+    return peak_bytes(plan::read_scenario(scenario.file, assignments, data_root), cpu);
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::optional<Change> change_that_fits(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
+                                       const std::string& data_root, std::int64_t capacity_bytes, bool cpu) {
+  std::optional<Change> nearest;
+  for (const std::string& candidate : candidates(scenario.plan)) {
+    std::vector<std::string> with = assignments;
+    with.push_back(candidate);
+    const std::optional<std::int64_t> peak = peak_with(scenario, std::move(with), data_root, cpu);
+    if (!peak) continue;
+    if (*peak <= capacity_bytes) return Change{candidate, *peak, true};
+    if (!nearest || *peak < nearest->peak_bytes) nearest = Change{candidate, *peak, false};
+  }
+  return nearest;
+}
+
+}  // namespace rehearse::run

@@ -1,0 +1,211 @@
+// The main flow: a scenario becomes a program (lower), is checked, its memory planned, its cluster and costs loaded, and is
+// simulated; the outcome becomes the result that every command prints and writes.
+#include "sim/run/run.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+#include "sim/base/check.h"
+#include "sim/cluster/topology.h"
+#include "sim/collective/collective.h"
+#include "sim/cost/cost.h"
+#include "sim/engine/engine.h"
+#include "sim/lower/lower.h"
+#include "sim/program/describe.h"
+#include "sim/program/memory_plan.h"
+#include "sim/program/static_check.h"
+#include "sim/program/work.h"
+#include "sim/run/describe_scenario.h"
+
+namespace rehearse::run {
+
+using program::Program;
+using program::Role;
+using program::RoleId;
+
+namespace {
+
+program::GridView view_of(const plan::RankGrid& grid) {
+  program::GridView view;
+  view.ranks = grid.ranks();
+  view.role = [&grid](int rank) { return static_cast<RoleId>(grid.coordinate(rank, Axis::pipeline)); };
+  view.members = [&grid](int rank, const program::Group& g) { return grid.members(rank, g.axes, g.pipeline_only); };
+  view.peer = [&grid](int rank, Axis axis, int offset) { return grid.peer(rank, axis, offset); };
+  return view;
+}
+
+std::vector<program::Violation> check(const Program& program, const plan::RankGrid& grid) {
+  std::vector<program::Violation> all;
+  for (std::size_t r = 0; r < program.roles.size(); ++r) {
+    auto found = program::check_role(program, static_cast<RoleId>(r));
+    all.insert(all.end(), found.begin(), found.end());
+  }
+  auto found = program::check_ranks(program, view_of(grid));
+  all.insert(all.end(), found.begin(), found.end());
+  return all;
+}
+
+// Bytes a rank of each stage holds, and whether they fit; what a framework holds beyond tensors counts on accelerators.
+void plan_memory(const Program& program, const plan::Scenario& scenario, const cost::Device& device, result::Result& out) {
+  out.memory_capacity = device.memory.count();
+  for (const Role& role : program.roles) {
+    const program::MemoryPeak peak = program::memory_peak(role);
+    const auto at = [&](program::BufferClass c) { return peak.at_peak[static_cast<std::size_t>(c)]; };
+    result::StageMemory m;
+    m.stage = role.pipeline;
+    m.parameters = at(program::BufferClass::parameter);
+    m.gradients = at(program::BufferClass::gradient);
+    m.optimizer = at(program::BufferClass::optimizer);
+    m.activations = at(program::BufferClass::activation);
+    m.workspace = at(program::BufferClass::workspace);
+    m.communication = at(program::BufferClass::communication);
+    if (!device.cpu)
+      m.framework = scenario.framework.memory_reserve.count() +
+                    static_cast<std::int64_t>(scenario.framework.fragmentation * static_cast<double>(peak.peak_bytes));
+    m.peak = peak.peak_bytes + m.framework;
+    m.where = peak.where;
+    out.memory_fits = out.memory_fits && m.peak <= out.memory_capacity;
+    out.stages.push_back(std::move(m));
+  }
+}
+
+double hardware_flops(const Program& program, int ranks_per_role) {
+  double total = 0;
+  for (const Role& role : program.roles) {
+    std::vector<double> of_body(role.bodies.size(), 0);
+    for (std::size_t b = 0; b < role.bodies.size(); ++b)
+      for (const program::Op& op : role.bodies[b].ops)
+        if (!program::is_transfer(op)) of_body[b] += program::work_of(role, op).flops;
+    for (const program::Slot& slot : role.slots) total += of_body[static_cast<std::size_t>(slot.body)] * ranks_per_role;
+  }
+  return total;
+}
+
+result::OpName name_op(const Program& program, const Role& role, const program::Body& body, const program::Op& op,
+                       const plan::RankGrid& grid, const cost::CostModel& costs) {
+  static constexpr const char* kPhases[] = {"forward",      "recompute", "backward", "grad_reduce",
+                                            "param_gather", "optimizer", "pipeline"};
+  static constexpr const char* kCoverages[] = {"exact", "interpolated", "extrapolated", "spec"};
+  result::OpName name;
+  name.body = body.name;
+  name.op = op.name;
+  name.kind = program::kind_name(op.shape);
+  name.phase = kPhases[static_cast<int>(op.phase)];
+  name.stream = role.streams[static_cast<std::size_t>(op.stream)].name;
+  name.shape = program::shape_text(role, op);
+  if (const auto* collective = std::get_if<program::Collective>(&op.shape)) {
+    const program::Group& g = program.groups[static_cast<std::size_t>(collective->group)];
+    name.bytes = program::collective_bytes(op);
+    const int rank = grid.members(0, {Axis::pipeline})[static_cast<std::size_t>(role.pipeline)];
+    name.group_size = static_cast<std::int32_t>(grid.members(rank, g.axes, g.pipeline_only).size());
+  } else if (const auto* legs = std::get_if<program::PointToPoint>(&op.shape)) {
+    for (const program::Leg& leg : legs->legs) name.bytes += program::leg_bytes(op, leg);
+    name.group_size = 2;
+  } else if (!std::holds_alternative<program::HostSync>(op.shape)) {
+    const program::Work work = program::work_of(role, op);
+    name.bytes = work.bytes_read + work.bytes_written;
+    name.flops = work.flops;
+    name.coverage = kCoverages[static_cast<int>(costs.kernel(role, op, {}).coverage)];
+  }
+  return name;
+}
+
+void name_ops(const Program& program, const plan::RankGrid& grid, const cost::CostModel& costs, result::Result& out) {
+  for (const Role& role : program.roles) {
+    auto& bodies = out.names[role.pipeline];
+    for (const program::Body& body : role.bodies) {
+      auto& ops = bodies.emplace_back();
+      for (const program::Op& op : body.ops) ops.push_back(name_op(program, role, body, op, grid, costs));
+    }
+    for (const program::Slot& slot : role.slots) out.micro_batch_of_slot[role.pipeline].push_back(slot.micro_batch);
+  }
+}
+
+void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario, result::Result& out) {
+  out.step_time_ps = outcome.step_time.ps();
+  out.breakdown_ps = outcome.breakdown_ps;
+  const double step = outcome.step_time.seconds();
+  if (step > 0) {
+    const auto& t = scenario.training;
+    const auto per_sample = scenario.model.is_transformer() ? t.seq_len : 1;
+    out.tokens_per_s = static_cast<double>(t.global_batch) * static_cast<double>(per_sample) / step;
+    out.tokens_per_s_per_gpu = out.tokens_per_s / static_cast<double>(out.ranks);
+  }
+  double busy = 0;
+  for (const double s : outcome.coverage_busy_s) busy += s;
+  for (std::size_t i = 0; i < out.coverage.size() && busy > 0; ++i) out.coverage[i] = outcome.coverage_busy_s[i] / busy;
+  const double total = outcome.busy_s > 0 ? outcome.busy_s : 1;
+  out.interval_low_s = step * (outcome.busy_s > 0 ? outcome.busy_low_s / total : 1);
+  out.interval_high_s = step * (outcome.busy_s > 0 ? outcome.busy_high_s / total : 1);
+  out.ops = outcome.ops;
+  out.events = outcome.events;
+  out.records = outcome.records;
+}
+
+std::string device_file(const plan::Scenario& scenario, const cluster::Cluster& cluster, const Options& options) {
+  const std::string& name =
+      scenario.calibrations.empty() && !options.calibrations.empty() ? options.calibrations.front()
+      : scenario.calibrations.empty()                                ? cluster.device_name()
+                                                                     : scenario.calibrations.front();
+  return cost::find_device_file(name, options.data_root);
+}
+
+}  // namespace
+
+result::Result simulate_scenario(const plan::Scenario& scenario, const Options& options) {
+  const auto began = std::chrono::steady_clock::now();
+  const plan::RankGrid grid = scenario.grid();
+  const auto cluster =
+      cluster::build_cluster(scenario.cluster.topology, grid.ranks(), scenario.cluster.overrides,
+                             static_cast<int>(scenario.cluster.threads_per_rank), options.data_root);
+  std::vector<std::string> files{device_file(scenario, *cluster, options)};
+  for (const auto* list : {&scenario.calibrations, &options.calibrations})
+    for (const std::string& name : *list) {
+      const std::string file = cost::find_device_file(name, options.data_root);
+      if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(file);
+    }
+  const auto costs = cost::load_costs(files);
+  const auto collectives = collective::make_model(*cluster, files.front());
+
+  const Program program = lower::lower(scenario);
+  const auto violations = check(program, grid);
+  if (!violations.empty())
+    throw InternalError(fmt::format("the lowered program breaks {} rule(s); first: {}: {}", violations.size(),
+                                    violations.front().rule, violations.front().message));
+
+  result::Result out;
+  describe_scenario(scenario, *cluster, costs->device(), out);
+  out.ranks = grid.ranks();
+  out.steps = options.steps;
+  plan_memory(program, scenario, costs->device(), out);
+  out.model_flops = model::model_flops(scenario.model, scenario.training.global_batch, scenario.training.seq_len);
+  out.hardware_flops = hardware_flops(program, grid.ranks() / static_cast<int>(program.roles.size()));
+  out.flop_formula = model::flop_formula();
+
+  engine::Options engine_options;
+  engine_options.steps = options.steps;
+  if (!costs->device().cpu) engine_options.launch_cost = scenario.framework.launch_cost;
+  engine_options.progress = options.progress;
+  if (options.record) {
+    for (const int rank : grid.members(0, {Axis::pipeline})) {
+      engine_options.recorded_ranks.push_back(rank);
+      out.role_of_rank[rank] = grid.coordinate(rank, Axis::pipeline);
+    }
+    name_ops(program, grid, *costs, out);
+  }
+  const engine::Outcome outcome = engine::simulate(program, grid, *cluster, *collectives, *costs, engine_options);
+  add_outcome(outcome, scenario, out);
+  out.ranks_simulated = grid.ranks();
+
+  out.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  out.peak_rss_bytes = usage.ru_maxrss * 1024;
+  return out;
+}
+
+}  // namespace rehearse::run

@@ -1,0 +1,63 @@
+// Pipelines against their closed form: with p equal stages, m micro-batches and free communication the bubble of GPipe and
+// 1F1B is (p - 1) / (m + p - 1) of the step (Huang et al. 2019; Narayanan et al. 2021); sequential keeps a stage busy 1/p.
+#include <gtest/gtest.h>
+
+#include "tests/support/simulated.h"
+
+namespace rehearse {
+namespace {
+
+constexpr Time kForward = Time::from_us(100), kBackward = Time::from_us(200);
+
+struct Case {
+  std::string schedule;
+  int stages, micro_batches;
+};
+
+engine::Outcome run(const Case& c, int layers_per_stage = 1, int data = 1, const std::string& framework = "rehearse") {
+  const auto scenario = scenario_from(
+      "rehearse: 1\nmodel: {family: gpt, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32}\n",
+      {"model.layers=" + std::to_string(c.stages * layers_per_stage), "plan.pipeline=" + std::to_string(c.stages),
+       "cluster.gpus=" + std::to_string(c.stages * data), "plan.schedule=" + c.schedule, "framework=" + framework,
+       "training.global_batch=" + std::to_string(c.micro_batches * data)});
+  return simulated(scenario, block_costs(kForward, kBackward), Communication::free, {}, 2);
+}
+
+TEST(PipelineBubble, IsTheClosedForm) {
+  for (const char* framework : {"rehearse", "megatron-2021"}) {
+    for (const char* schedule : {"gpipe", "1f1b"}) {
+      for (const auto& [p, m] : {std::pair{3, 4}, {4, 4}, {2, 1}, {8, 96}, {5, 3}}) {
+        const auto outcome = run({schedule, p, m}, 1, 1, framework);
+        const double expected = (p - 1.0) / (m + p - 1.0);
+        EXPECT_NEAR(share(outcome, result::Share::bubble), expected, 1e-9)
+            << framework << " " << schedule << " p=" << p << " m=" << m;
+        EXPECT_EQ(outcome.step_time, (kForward + kBackward) * (m + p - 1));
+      }
+    }
+  }
+}
+
+TEST(PipelineBubble, ThreeStagesFourMicroBatchesIsAThirdAndFourByFourThreeSevenths) {
+  EXPECT_NEAR(share(run({"gpipe", 3, 4}), result::Share::bubble), 1.0 / 3, 1e-9);
+  EXPECT_NEAR(share(run({"gpipe", 4, 4}), result::Share::bubble), 3.0 / 7, 1e-9);
+}
+
+TEST(PipelineBubble, SequentialIsBusyOnePthOfTheStep) {
+  for (const int p : {2, 3, 4}) {
+    const auto outcome = run({"sequential", p, 4});
+    EXPECT_NEAR(share(outcome, result::Share::compute), 1.0 / p, 1e-9);
+    EXPECT_NEAR(share(outcome, result::Share::bubble), 1 - 1.0 / p, 1e-9);
+  }
+}
+
+TEST(PipelineBubble, DoesNotDependOnReplicasOrLayersPerStage) {
+  EXPECT_NEAR(share(run({"1f1b", 4, 8}, 3, 3), result::Share::bubble), 3.0 / 11, 1e-9);
+}
+
+TEST(PipelineBubble, FifteenLayersOnThreeStages) {
+  const auto outcome = run({"1f1b", 3, 6}, 5);
+  EXPECT_EQ(outcome.step_time, (kForward + kBackward) * 5 * (6 + 3 - 1));
+}
+
+}  // namespace
+}  // namespace rehearse
