@@ -1,6 +1,6 @@
 // How long a kernel takes alone on a device, or beside communication: from measured shapes where there are some, from
-// interpolation that respects tiles and waves, else from a roofline with the device class's efficiency. The answer carries
-// its coverage and an error interval. A kernel nobody can cost is an error that names it, never a silent zero.
+// interpolation that respects tiles and waves, else from a roofline with the device class's efficiency. The answer
+// carries its coverage and an error interval. A kernel nobody can cost is an error that names it, never a silent zero.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,12 @@ struct Device {
   bool cpu = false;
   int sms = 0;  // multiprocessors; cores on a CPU
   Bytes memory;
-  Bandwidth memory_bandwidth;  // nominal
+  Bandwidth memory_bandwidth;                // nominal
   FlopRate peak_bf16, peak_fp16, peak_fp32;  // dense; fp32 is what fp32 matmuls use (TF32 where the file says so)
+  // Matrix products in a long run reach this share of the rates in a table of short bursts (clocks under load). It is
+  // in every duration; multiply a duration by it to compare with a burst.
+  double sustained = 1;
+  // Zero for types without matrix products (i32, u8).
   FlopRate peak(program::DType dtype) const;
 };
 
@@ -51,6 +55,7 @@ class CostModel {
 // `files`: device or calibration files; the first is the device, later ones add measurements. Throws InputError.
 std::unique_ptr<CostModel> load_costs(const std::vector<std::string>& files);
 // The path of calibrate/devices/NAME.yaml, or `name` itself if it is a path. Throws InputError with the nearest name.
+// "local", the machine at hand, has no shipped file: the error names `rehearse calibrate`.
 std::string find_device_file(const std::string& name, const std::string& data_root);
 // A device on which every kernel of a role takes `duration` (tests of schedules).
 std::unique_ptr<CostModel> make_uniform_costs(Time duration);

@@ -1,0 +1,288 @@
+// Costs of kernels on a measured device. The order of trust: this very kernel measured; its kind measured at other
+// sizes; the device's model (gemm_model.h, flash attention below, bytes over bandwidth). Interference scales what was
+// measured by the model's own ratio beside / alone, which is never below 1, so a kernel beside communication is never
+// faster.
+//
+// Flash attention (rows of 128 queries are a tile): T = kernel time + flops / rate * (1 + tail * SMs / tiles) * (1 +
+// ramp / keys), with the FLOPs and keys that causality leaves, and half the tail where tiles are alike (no causality).
+// Leaves out: dropout inside flash attention, L2 hits of kernels bound by memory, and the clock's dependence on the mix
+// of kernels (one `sustained` share covers matrix products).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/check.h"
+#include "sim/base/diagnostics.h"
+#include "sim/cost/cost.h"
+#include "sim/cost/device_file.h"
+#include "sim/cost/gemm_table.h"
+#include "sim/cost/kernel_shape.h"
+#include "sim/cost/kernel_table.h"
+#include "sim/program/work.h"
+
+namespace rehearse::cost {
+namespace {
+
+using program::DType;
+using program::Op;
+using program::Role;
+using program::Work;
+
+constexpr double kLeastShare = 0.1;       // of the memory bandwidth, whatever communication takes
+constexpr double kRepeatability = 0.02;   // of a measured shape (calibration repeats within 1-2%)
+constexpr std::int64_t kFlashRows = 128;  // queries of a tile in FlashAttention-2 and -3
+
+struct Prediction {
+  double alone = 0, model_alone = 1, model_beside = 1;  // seconds
+  double extra = 0;                                     // not scaled by interference
+  Coverage coverage = Coverage::spec;
+  double low = 1, high = 1;
+};
+
+constexpr std::array kFloats = {DType::f32, DType::bf16, DType::f16};
+static_assert(static_cast<int>(DType::f32) == 0 && static_cast<int>(DType::bf16) == 1 &&
+              static_cast<int>(DType::f16) == 2);
+
+Range quantiles(std::vector<double> ratios) {
+  if (ratios.empty()) return {};
+  std::sort(ratios.begin(), ratios.end());
+  const auto at = [&](double q) {
+    return ratios[static_cast<std::size_t>(q * static_cast<double>(ratios.size() - 1))];
+  };
+  return {1, std::min(1.0, at(0.05)), std::max(1.0, at(0.95))};
+}
+
+class DeviceCosts final : public CostModel {
+ public:
+  explicit DeviceCosts(DeviceData data)
+      : data_(std::move(data)),
+        machines_(make_machines()),
+        bf16_(machines_[data_.device.peak_bf16.per_s() > 0 ? 1 : 2], data_.gemm.constants, data_.gemm.points),
+        f32_(machines_[0], data_.gemm.constants, data_.gemm.points_f32),
+        kernels_(data_.kernels, data_.kernel_time) {
+    if (data_.gemm.intervals_given) return;
+    const GemmTable& table = bf16_.empty() ? f32_ : bf16_;
+    data_.gemm.interpolated = quantiles(table.leave_one_out());
+    data_.gemm.extrapolated = {1, data_.gemm.interpolated.low * data_.gemm.interpolated.low,
+                               data_.gemm.interpolated.high * data_.gemm.interpolated.high};
+  }
+
+  const Device& device() const override { return data_.device; }
+  Estimate kernel(const Role& role, const Op& op, const Interference& beside) const override;
+
+ private:
+  double reachable() const {
+    return static_cast<double>(data_.device.memory_bandwidth.per_s()) * data_.efficiency(MemoryClass::elementwise);
+  }
+  std::array<GemmMachine, 3> make_machines() const {
+    std::array<GemmMachine, 3> machines;
+    for (std::size_t i = 0; i < machines.size(); ++i)
+      machines[i] = {data_.device.sms, data_.device.peak(kFloats[i]).per_s(), reachable(), data_.gemm.tiles};
+    return machines;
+  }
+  int sms_left(const Interference& beside) const { return std::max(1, data_.device.sms - beside.sms_held); }
+  double bandwidth_left(double efficiency, const Interference& beside) const;
+  void require_rate(const Op& op) const;
+  const GemmMachine& machine(const Op& op) const;
+  Prediction product(const Role& role, const Op& op, const GemmShape& shape, const Interference& beside) const;
+  Prediction flash(const Op& op, const Work& work, const Interference& beside) const;
+  double flash_seconds(const program::Attention& a, const FlashRate& rate, double scale, const Work& work,
+                       const Interference& beside) const;
+  Prediction memory(const Op& op, const Work& work, const Interference& beside) const;
+  void prefer_measured(const Op& op, const Work& work, Prediction& prediction) const;
+
+  DeviceData data_;
+  std::array<GemmMachine, 3> machines_;  // of f32, bf16, f16
+  GemmTable bf16_, f32_;                 // 16-bit types share a table
+  KernelTable kernels_;
+};
+
+double DeviceCosts::bandwidth_left(double efficiency, const Interference& beside) const {
+  const double alone = static_cast<double>(data_.device.memory_bandwidth.per_s()) * efficiency;
+  const double reach = sms_left(beside) / (data_.memory_saturates * data_.device.sms);
+  return std::max(kLeastShare * alone, alone * std::min(1.0, reach) - static_cast<double>(beside.bandwidth_taken));
+}
+
+void DeviceCosts::require_rate(const Op& op) const {
+  if (data_.device.peak(op.dtype).per_s() > 0) return;
+  throw InputError(Diagnostic{
+      data_.device.file, 0, 0, op.name,
+      fmt::format("cannot cost this {} in {}: device {} has no peak rate for {} products", program::kind_name(op.shape),
+                  program::name_of(op.dtype), data_.device.name, program::name_of(op.dtype)),
+      ""});
+}
+
+const GemmMachine& DeviceCosts::machine(const Op& op) const {
+  require_rate(op);
+  return machines_[static_cast<std::size_t>(op.dtype)];
+}
+
+Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape& shape,
+                                const Interference& beside) const {
+  const GemmData& gemm = data_.gemm;
+  const GemmMachine& whole = machine(op);
+  const GemmTable& table = op.dtype == DType::f32 ? f32_ : bf16_;
+  const GemmShare share{sms_left(beside), bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside)};
+  const bool convolution = std::holds_alternative<program::Conv2d>(op.shape);
+  Prediction p;
+  const GemmSeconds model = gemm_seconds(whole, gemm.constants, shape, share);
+  p.model_alone = model.alone, p.model_beside = model.beside;
+  const Range* interval = &gemm.extrapolated;
+  if (const auto exact = convolution ? std::nullopt : table.exact_seconds(shape)) {
+    p.alone = *exact;
+    p.coverage = gemm.measured_here ? Coverage::exact : Coverage::interpolated;
+    p.low = 1 - kRepeatability, p.high = 1 + kRepeatability;
+    interval = nullptr;
+  } else {
+    const bool near = !convolution && shape.batch == 1 && shape.flops() > 0 && !table.empty();
+    p.alone = p.model_alone * (near ? table.correction(shape) : 1);
+    p.coverage = near && table.covers(shape)     ? Coverage::interpolated
+                 : bf16_.empty() && f32_.empty() ? Coverage::spec
+                                                 : Coverage::extrapolated;
+    if (p.coverage == Coverage::interpolated) interval = &gemm.interpolated;
+  }
+  if (interval) p.low = interval->low, p.high = interval->high;
+  const double efficiency = gemm.sustained.value * (convolution ? gemm.convolution : 1);
+  p.alone /= efficiency;
+  p.low *= gemm.sustained.value / gemm.sustained.high, p.high *= gemm.sustained.value / gemm.sustained.low;
+  if (std::holds_alternative<program::Gemm>(op.shape)) {  // fp32 results, read as well when accumulated into
+    const Work work = program::work_of(role, op);
+    const double more = static_cast<double>(work.bytes_read + work.bytes_written) - shape.bytes();
+    p.extra = gemm.accumulate_exposed * std::max(0.0, more) / share.bandwidth;
+  }
+  return p;
+}
+
+double DeviceCosts::flash_seconds(const program::Attention& a, const FlashRate& rate, double scale, const Work& work,
+                                  const Interference& beside) const {
+  const double causal = a.causal ? 0.5 : 1, sms = sms_left(beside);
+  const double keys = static_cast<double>(a.seq) * causal;
+  const double tiles = static_cast<double>((a.seq + kFlashRows - 1) / kFlashRows * a.heads * a.micro_batch);
+  const double narrow = std::clamp((128 - static_cast<double>(a.head_dim)) / 64, 0.0, 1.0);
+  const double tail = rate.tail * (a.causal ? 1 : 0.5);
+  const double per_sm = rate.rate * scale * (1 - narrow * (1 - rate.head_dim_64)) / data_.device.sms;
+  const double compute = work.flops * causal / per_sm * (1 / sms + tail / tiles) * (1 + rate.ramp / keys);
+  const double moved = static_cast<double>(work.bytes_read + work.bytes_written) /
+                       bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside);
+  return data_.kernel_time.seconds() + std::max(compute, moved);
+}
+
+Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference& beside) const {
+  require_rate(op);
+  const auto& a = std::get<program::Attention>(op.shape);
+  const bool backward = a.part == program::AttentionPart::flash_backward;
+  const FlashRate& rate = backward ? data_.flash.backward : data_.flash.forward;
+  const double half = data_.device.peak(data_.device.peak_bf16.per_s() > 0 ? DType::bf16 : DType::f32).per_s();
+  const double scale = data_.flash.scale.value * data_.device.peak(op.dtype).per_s() / half;
+  Prediction p;
+  p.model_alone = flash_seconds(a, rate, scale, work, {});
+  p.model_beside = flash_seconds(a, rate, scale, work, beside);
+  p.alone = p.model_alone;
+  p.low = data_.flash.error.low, p.high = data_.flash.error.high;
+  p.coverage = data_.flash.points.empty() ? Coverage::spec : Coverage::extrapolated;
+  for (const FlashPoint& point : data_.flash.points) {
+    if (point.backward != backward || point.causal != a.causal || point.head_dim != a.head_dim) continue;
+    if (a.seq <= 2 * point.seq && point.seq <= 2 * a.seq) p.coverage = Coverage::interpolated;
+    if (point.batch != a.micro_batch || point.seq != a.seq || point.heads != a.heads || point.kv_heads != a.kv_heads)
+      continue;
+    p.alone = work.flops / (point.flops_per_second * scale);
+    if (data_.flash.measured_here) p.coverage = Coverage::exact;
+    p.low = 1 - kRepeatability, p.high = 1 + kRepeatability;
+    break;
+  }
+  p.low *= data_.flash.scale.value / data_.flash.scale.high, p.high *= data_.flash.scale.value / data_.flash.scale.low;
+  return p;
+}
+
+Prediction DeviceCosts::memory(const Op& op, const Work& work, const Interference& beside) const {
+  const double bytes = static_cast<double>(work.bytes_read + work.bytes_written);
+  Prediction p;
+  if (std::holds_alternative<program::Input>(op.shape)) {
+    p.model_alone = p.model_beside =
+        bytes / static_cast<double>(std::max<std::int64_t>(1, data_.host_bandwidth.per_s()));
+  } else {
+    const double efficiency = data_.efficiency(memory_class(op));
+    p.model_alone = bytes / bandwidth_left(efficiency, {});
+    p.model_beside = bytes / bandwidth_left(efficiency, beside);
+  }
+  p.model_alone += data_.kernel_time.seconds();
+  p.model_beside += data_.kernel_time.seconds();
+  p.alone = p.model_alone;
+  p.low = data_.memory_error.low, p.high = data_.memory_error.high;
+  return p;
+}
+
+// A measurement of the same kind replaces the model's answer, except an interpolated one for products: theirs is
+// better.
+void DeviceCosts::prefer_measured(const Op& op, const Work& work, Prediction& p) const {
+  const auto found = kernels_.find(program::kind_name(op.shape), op.dtype, work.flops,
+                                   static_cast<double>(work.bytes_read + work.bytes_written));
+  if (!found) return;
+  const bool exact = found->coverage == Coverage::exact;
+  if (!exact && std::holds_alternative<program::Gemm>(op.shape)) return;
+  p.alone = found->seconds;
+  p.extra = 0;
+  p.coverage = found->coverage;
+  if (exact) p.low = 1 - kRepeatability, p.high = 1 + kRepeatability;
+}
+
+Estimate DeviceCosts::kernel(const Role& role, const Op& op, const Interference& beside) const {
+  REHEARSE_CHECK(!program::is_transfer(op) && !std::holds_alternative<program::HostSync>(op.shape), "{} is no kernel",
+                 op.name);
+  const Work work = program::work_of(role, op);
+  const auto shape = product_of(role, op);
+  Prediction p = shape          ? product(role, op, *shape, beside)
+                 : is_flash(op) ? flash(op, work, beside)
+                                : memory(op, work, beside);
+  prefer_measured(op, work, p);
+  const double seconds = p.alone * p.model_beside / p.model_alone + p.extra;
+  REHEARSE_CHECK(std::isfinite(seconds) && seconds > 0, "{} would take {} s", op.name, seconds);
+  return {Time::from_seconds(seconds), p.coverage, p.low, p.high};
+}
+
+class UniformCosts final : public CostModel {
+ public:
+  explicit UniformCosts(Time duration) : duration_(duration) {
+    device_.name = "uniform";
+    device_.sms = 1;
+    device_.memory = Bytes(INT64_MAX);
+    device_.memory_bandwidth = Bandwidth(1'000'000'000'000);
+    device_.peak_bf16 = device_.peak_fp16 = device_.peak_fp32 = FlopRate(1e12);
+  }
+  const Device& device() const override { return device_; }
+  Estimate kernel(const Role&, const Op&, const Interference&) const override {
+    return {duration_, Coverage::exact, 1, 1};
+  }
+
+ private:
+  Device device_;
+  Time duration_;
+};
+
+}  // namespace
+
+FlopRate Device::peak(DType dtype) const {
+  switch (dtype) {
+    case DType::f32:
+      return peak_fp32;
+    case DType::bf16:
+      return peak_bf16;
+    case DType::f16:
+      return peak_fp16;
+    case DType::i32:
+    case DType::u8:
+      return {};
+  }
+  return {};
+}
+
+std::unique_ptr<CostModel> load_costs(const std::vector<std::string>& files) {
+  return std::make_unique<DeviceCosts>(read_device_files(files));
+}
+
+std::unique_ptr<CostModel> make_uniform_costs(Time duration) {
+  return std::make_unique<UniformCosts>(duration);
+}
+
+}  // namespace rehearse::cost

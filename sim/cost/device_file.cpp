@@ -1,0 +1,268 @@
+// Reads device files and their tables (device_file.h); strict: an unknown key, unit or column is an error with
+// position.
+#include "sim/cost/device_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "sim/base/document.h"
+#include "sim/cost/csv.h"
+
+namespace rehearse::cost {
+namespace {
+
+constexpr int kSchema = 1;
+constexpr double kNoFloor = 1e-6;  // shares and factors are positive
+const std::vector<std::string> kDTypes = {"f32", "bf16", "f16"};
+
+Range read_range(const Node& parent, std::string_view key, std::string_view value_key) {
+  const Node node = parent.get(key);
+  if (!node) return {};
+  Range range;
+  if (!value_key.empty()) range.value = node.number(value_key, {}, kNoFloor, 100);
+  range.low = node.number("low", range.value, kNoFloor, 100);
+  range.high = node.number("high", range.value, kNoFloor, 100);
+  node.finish();
+  if (range.low > range.value || range.value > range.high) node.error("expected low <= value <= high");
+  return range;
+}
+
+double seconds_of(const Node& node, std::string_view key) {
+  return node.time(key, Time()).seconds();
+}
+
+std::string beside(const std::string& file, const std::string& table) {
+  return (std::filesystem::path(file).parent_path() / table).string();
+}
+
+// The file a `table:` key names; empty if there is none.
+std::string table_path(const Node& node, const std::string& file) {
+  const std::string table = node.text("table", "");
+  return table.empty() ? "" : beside(file, table);
+}
+
+void read_gemm_table(const std::string& path, GemmData& gemm, Diagnostics& diagnostics) {
+  read_csv(path, {"dtype", "m", "n", "k", "tflops", "source"}, diagnostics, [&](const CsvRow& row) {
+    const int dtype = row.choice("dtype", kDTypes);
+    GemmPoint point;
+    point.shape.m = row.positive_integer("m");
+    point.shape.n = row.positive_integer("n");
+    point.shape.k = row.positive_integer("k");
+    point.shape.element_bytes = dtype == 0 ? 4 : 2;
+    point.seconds = point.shape.flops() / (row.positive_number("tflops") * 1e12);
+    (dtype == 0 ? gemm.points_f32 : gemm.points).push_back(point);
+  });
+}
+
+void read_flash_table(const std::string& path, FlashData& flash, Diagnostics& diagnostics) {
+  const std::vector<std::string> columns = {"part",     "causal",   "batch",  "seq",   "heads",
+                                            "kv_heads", "head_dim", "tflops", "source"};
+  read_csv(path, columns, diagnostics, [&](const CsvRow& row) {
+    FlashPoint point;
+    point.backward = row.choice("part", {"forward", "backward"}) == 1;
+    point.causal = row.choice("causal", {"no", "yes"}) == 1;
+    point.batch = row.positive_integer("batch");
+    point.seq = row.positive_integer("seq");
+    point.heads = row.positive_integer("heads");
+    point.kv_heads = row.positive_integer("kv_heads");
+    point.head_dim = row.positive_integer("head_dim");
+    point.flops_per_second = row.positive_number("tflops") * 1e12;
+    flash.points.push_back(point);
+  });
+}
+
+void read_kernel_table(const std::string& path, std::vector<KernelPoint>& kernels, Diagnostics& diagnostics) {
+  const std::vector<std::string> columns = {"kind", "dtype", "flops", "bytes", "time_us", "source"};
+  read_csv(path, columns, diagnostics, [&](const CsvRow& row) {
+    KernelPoint point;
+    point.kind = row.text("kind");
+    point.dtype = std::array{program::DType::f32, program::DType::bf16,
+                             program::DType::f16}[static_cast<std::size_t>(row.choice("dtype", kDTypes))];
+    point.flops = row.text("flops") == "0" ? 0 : row.positive_number("flops");
+    point.bytes = row.positive_number("bytes");
+    point.seconds = row.positive_number("time_us") * 1e-6;
+    kernels.push_back(point);
+  });
+}
+
+void read_gemm_constants(const Node& node, GemmData& gemm) {
+  GemmConstants& c = gemm.constants;
+  c.efficiency = node.number("efficiency", {}, kNoFloor, 1);
+  c.launch = seconds_of(node, "launch");
+  c.wave = seconds_of(node, "wave");
+  c.tile = node.number("tile_ps", 0.0, 0, 1e6) * 1e-12;
+  c.edge = node.number("edge_ps", 0.0, 0, 1e6) * 1e-12;
+  c.split = seconds_of(node, "split");
+  c.partials = node.number("partials", 0.0, 0, 100);
+  const Node tiles = node.get("tiles");
+  for (std::size_t i = 0; i < tiles.size(); ++i) {
+    const Node tile = tiles.at(i);
+    const auto m = tile.at(0).as_integer(), n = tile.at(1).as_integer();
+    if (tile.size() != 2 || !m || !n || *m <= 0 || *n <= 0 || *m > 4096 || *n > 4096) {
+      tile.error("expected a tile as [rows, columns]");
+    } else {
+      gemm.tiles.push_back({static_cast<int>(*m), static_cast<int>(*n)});
+    }
+  }
+  node.finish();
+}
+
+void read_gemm(const Node& node, const std::string& file, GemmData& gemm, Diagnostics& diagnostics) {
+  const std::string table = table_path(node, file);
+  gemm.measured_here = node.boolean("measured_here", true);
+  gemm.sustained = read_range(node, "sustained", "factor");
+  gemm.accumulate_exposed = node.number("accumulate_exposed", 1.0, 0, 1);
+  gemm.convolution = node.number("convolution", 1.0, kNoFloor, 1);
+  gemm.intervals_given = node.has("interpolated");
+  gemm.interpolated = read_range(node, "interpolated", "");
+  gemm.extrapolated = read_range(node, "extrapolated", "");
+  const Node constants = node.get("constants");
+  if (constants) {
+    read_gemm_constants(constants, gemm);
+  } else {
+    node.error("missing key 'constants'");
+  }
+  node.finish();
+  if (!table.empty()) read_gemm_table(table, gemm, diagnostics);
+}
+
+FlashRate read_flash_rate(const Node& parent, std::string_view key) {
+  const Node node = parent.get(key);
+  FlashRate rate;
+  if (!node) {
+    parent.error(fmt::format("missing key '{}'", key));
+    return rate;
+  }
+  rate.rate = node.flop_rate("rate").per_s();
+  rate.tail = node.number("tail", 0.0, 0, 100);
+  rate.ramp = node.number("ramp", 0.0, 0, 1e6);
+  rate.head_dim_64 = node.number("head_dim_64", 1.0, kNoFloor, 1);
+  node.finish();
+  return rate;
+}
+
+void read_flash(const Node& node, const std::string& file, FlashData& flash, Diagnostics& diagnostics) {
+  const std::string table = table_path(node, file);
+  flash.measured_here = node.boolean("measured_here", true);
+  flash.scale = read_range(node, "scale", "factor");
+  flash.error = read_range(node, "error", "");
+  flash.forward = read_flash_rate(node, "forward");
+  flash.backward = read_flash_rate(node, "backward");
+  node.finish();
+  if (!table.empty()) read_flash_table(table, flash, diagnostics);
+}
+
+// Classes that are not given are as `elementwise`, the first.
+void read_memory(const Node& node, DeviceData& data) {
+  const double elementwise = node.number(kMemoryClasses[0], {}, kNoFloor, 1);
+  for (std::size_t i = 0; i < kMemoryClasses.size(); ++i)
+    data.memory_efficiency[i] = node.number(kMemoryClasses[i], elementwise, kNoFloor, 1);
+  data.memory_saturates = node.number("saturates_at", 1.0, kNoFloor, 1);
+  data.memory_error = read_range(node, "error", "");
+  node.finish();
+}
+
+void read_device(const Node& root, const std::string& file, DeviceData& data, Diagnostics& diagnostics) {
+  Device& device = data.device;
+  device.name = root.text("name");
+  device.file = file;
+  device.cpu = root.choice("kind", {"gpu", "cpu"}) == 1;
+  device.sms = static_cast<int>(root.integer(device.cpu ? "cores" : "sms", {}, 1, 1 << 20));
+  device.memory = root.bytes("memory");
+  device.memory_bandwidth = root.bandwidth("memory_bandwidth");
+  if (!root.has("memory_bandwidth") || device.memory_bandwidth.per_s() <= 0) device.memory_bandwidth = Bandwidth(1);
+  data.host_bandwidth = root.bandwidth("host_bandwidth", device.memory_bandwidth);
+  data.kernel_time = root.time("kernel_time");
+  const auto section = [&](std::string_view key) {
+    const Node node = root.get(key);
+    if (!node) root.error(fmt::format("missing key '{}'", key));
+    return node;
+  };
+  if (const Node peak = section("peak")) {
+    device.peak_fp32 = peak.flop_rate("fp32");
+    device.peak_bf16 = peak.flop_rate("bf16", FlopRate());
+    device.peak_fp16 = peak.flop_rate("fp16", FlopRate());
+    peak.finish();
+  }
+  if (const Node memory = section("memory_efficiency")) read_memory(memory, data);
+  if (const Node gemm = section("gemm")) read_gemm(gemm, file, data.gemm, diagnostics);
+  if (const Node flash = root.get("attention")) {
+    read_flash(flash, file, data.flash, diagnostics);
+  } else {  // as fast as matrix products
+    const double peak = (device.peak_bf16.per_s() > 0 ? device.peak_bf16 : device.peak_fp32).per_s();
+    data.flash.forward.rate = data.flash.backward.rate = data.gemm.constants.efficiency * peak;
+  }
+  device.sustained = data.gemm.sustained.value;
+  if (const Node kernels = root.get("kernels")) {
+    const std::string table = table_path(kernels, file);
+    kernels.finish();
+    if (!table.empty()) read_kernel_table(table, data.kernels, diagnostics);
+  }
+  root.get("provenance");  // free form, for people
+  root.finish();
+}
+
+// Sustained or burst: tables of later files say which they are, and bursts are what the device's own table holds.
+void read_measurements(const Node& root, const std::string& file, DeviceData& data, Diagnostics& diagnostics) {
+  const Node name = root.get("measurements_for");
+  if (name.as_text() != data.device.name)
+    name.error(fmt::format("expected '{}', the device of {}", data.device.name, data.device.file));
+  if (const Node node = root.get("gemm")) {
+    GemmData added;
+    const bool sustained = node.choice("clock", {"burst", "sustained"}, 0) == 1;
+    const std::string table = table_path(node, file);
+    node.finish();
+    if (!table.empty()) read_gemm_table(table, added, diagnostics);
+    const double to_burst = sustained ? data.gemm.sustained.value : 1;
+    for (auto [from, to] : {std::pair{&added.points, &data.gemm.points}, {&added.points_f32, &data.gemm.points_f32}}) {
+      for (GemmPoint& point : *from) point.seconds *= to_burst;
+      to->insert(to->end(), from->begin(), from->end());
+    }
+  }
+  if (const Node node = root.get("attention")) {
+    const std::string table = table_path(node, file);
+    node.finish();
+    const std::size_t before = data.flash.points.size();
+    if (!table.empty()) read_flash_table(table, data.flash, diagnostics);
+    for (std::size_t i = before; i < data.flash.points.size(); ++i)
+      data.flash.points[i].flops_per_second /= data.flash.scale.value;
+  }
+  if (const Node node = root.get("kernels")) {
+    const std::string table = table_path(node, file);
+    node.finish();
+    if (!table.empty()) read_kernel_table(table, data.kernels, diagnostics);
+  }
+  root.get("provenance");
+  root.finish();
+}
+
+}  // namespace
+
+DeviceData read_device_files(const std::vector<std::string>& files) {
+  if (files.empty()) throw InputError(Diagnostic{"", 0, 0, "costs", "no device file", ""});
+  DeviceData data;
+  Diagnostics diagnostics;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const Document document = Document::from_file(files[i], diagnostics);
+    const Node root = document.root();
+    const std::int64_t version = root.integer("rehearse_device");
+    if (root.has("rehearse_device") && version != kSchema)
+      root.get("rehearse_device").error(fmt::format("expected {}, the version this program reads", kSchema));
+    if (i == 0) {
+      if (root.has("measurements_for"))
+        root.get("measurements_for").error("the first file must be a device; this one only adds measurements to one");
+      read_device(root, files[i], data, diagnostics);
+    } else {
+      read_measurements(root, files[i], data, diagnostics);
+    }
+    const Device& device = data.device;
+    if (!data.gemm.points.empty() && device.peak_bf16.per_s() <= 0 && device.peak_fp16.per_s() <= 0)
+      root.error(fmt::format("the gemm table has 16-bit products, but {} gives no peak rate for them", device.file));
+    diagnostics.throw_if_any();
+  }
+  return data;
+}
+
+}  // namespace rehearse::cost

@@ -1,0 +1,94 @@
+// What a device file holds (calibrate/devices/NAME.yaml, schema rehearse_device: 1) and the tables beside it. Every
+// number in a shipped file carries its source in a comment. A file with `measurements_for: NAME` holds only tables:
+// more measurements of the device NAME, which replace equal shapes read before.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/cost/cost.h"
+#include "sim/cost/gemm_model.h"
+
+namespace rehearse::cost {
+
+// Kernels that move bytes, by how near to the nominal bandwidth they come.
+enum class MemoryClass : unsigned char {
+  elementwise,
+  activation,
+  dropout,
+  norm,
+  norm_weight,
+  softmax,
+  cross_entropy,
+  embedding,
+  embedding_grad,
+  optimizer,
+  reduction,
+  pool
+};
+inline constexpr std::array<std::string_view, 12> kMemoryClasses = {
+    "elementwise",   "activation", "dropout",        "norm",      "norm_weight", "softmax",
+    "cross_entropy", "embedding",  "embedding_grad", "optimizer", "reduction",   "pool"};
+
+// A factor with the range it may lie in.
+struct Range {
+  double value = 1, low = 1, high = 1;
+};
+
+struct GemmData {
+  GemmConstants constants;
+  std::vector<Tile> tiles;
+  Range sustained;                   // share of the table's rates that a long run reaches
+  bool measured_here = true;         // the table is this device's own, not a sibling's
+  double accumulate_exposed = 1;     // share of the extra traffic of fp32 accumulation that is not hidden
+  double convolution = 1;            // implicit-gemm convolutions against the product of the same size
+  Range interpolated, extrapolated;  // measured / predicted, low and high
+  bool intervals_given = false;
+  std::vector<GemmPoint> points;  // bf16 and f16 alike
+  std::vector<GemmPoint> points_f32;
+};
+
+// rate: of the FLOPs that causality leaves, at many tiles of 128 rows; tail: idle time at the end, in tiles; ramp: keys
+// at which half the rate is reached.
+struct FlashRate {
+  double rate = 0, tail = 0, ramp = 0, head_dim_64 = 1;
+};
+struct FlashPoint {
+  bool backward = false, causal = true;
+  std::int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  double flops_per_second = 0;  // all keys counted
+};
+struct FlashData {
+  FlashRate forward, backward;
+  Range scale;  // this device's rate over that of the device measured
+  bool measured_here = true;
+  Range error;  // measured / model
+  std::vector<FlashPoint> points;
+};
+
+// A measured kernel of any kind: what it did and how long it took.
+struct KernelPoint {
+  std::string kind;  // program::kind_name
+  program::DType dtype = program::DType::f32;
+  double flops = 0, bytes = 0, seconds = 0;
+};
+
+struct DeviceData {
+  Device device;
+  Bandwidth host_bandwidth;  // copies from the host
+  Time kernel_time;          // of a kernel that does next to nothing
+  std::array<double, kMemoryClasses.size()> memory_efficiency{};
+  double memory_saturates = 1;  // share of the SMs that saturates the memory
+  Range memory_error;
+  GemmData gemm;
+  FlashData flash;
+  std::vector<KernelPoint> kernels;
+  double efficiency(MemoryClass c) const { return memory_efficiency[static_cast<std::size_t>(c)]; }
+};
+
+// The first file is the device, later ones add measurements. Throws InputError with all problems of all files.
+DeviceData read_device_files(const std::vector<std::string>& files);
+
+}  // namespace rehearse::cost

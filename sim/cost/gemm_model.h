@@ -1,0 +1,70 @@
+// A matrix product's time from its shape: T = launch + max(compute, bytes / bandwidth) with
+//   compute = waves * (wave + tile * tm * tn + K/s * (2 tm tn / (efficiency * peak / SMs) + edge * (tm + tn))) +
+//   splits, waves   = ceil(batch * ceil(M/tm) * ceil(N/tn) * s / SMs),
+// for the best tile tm x tn and split s of K: products run tile by tile, one wave of tiles over all multiprocessors
+// after another (T = t0 + w (a + b K), as NeuSight, arXiv 2407.13853, and WaveTune, arXiv 2604.10187, use). `edge` is
+// what loading a tile's two operand edges costs, so small tiles are slower per FLOP. A device without tiles (a CPU) has
+// smooth waves: compute = FLOPs / (efficiency * peak). The library picks tile and split for the whole device: beside
+// communication the same tiles run on fewer multiprocessors, in more waves. Leaves out: cache reuse between tiles.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace rehearse::cost {
+
+struct GemmShape {
+  std::int64_t m = 0, n = 0, k = 0, batch = 1;
+  double element_bytes = 2;
+  double traffic = 0;  // bytes moved, where that is not each operand once (convolutions)
+  double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(batch);
+  }
+  double bytes() const;
+};
+
+struct Tile {
+  int m = 0, n = 0;
+};
+
+// In seconds; fitted on one element type, applied to others through the machine's peak and the element's size.
+struct GemmConstants {
+  double efficiency = 0.9;  // of peak, inside the main loop
+  double launch = 3e-6;     // per product
+  double wave = 0;          // per wave: prologue and epilogue latency
+  double tile = 0;          // per wave and tile element: writing the result
+  double edge = 0;          // per K and element of tile edge
+  double split = 0;         // per product whose K is split
+  double partials = 0;      // traffic of partial sums, as a share of the memory's rate
+};
+
+struct GemmMachine {
+  int sms = 1;
+  double peak = 0;       // FLOP/s of the whole device, for the operands' type
+  double bandwidth = 0;  // bytes/s reachable
+  std::vector<Tile> tiles;
+};
+
+// What is left of the machine beside communication.
+struct GemmShare {
+  int sms = 1;
+  double bandwidth = 0;
+};
+
+struct GemmSeconds {
+  double alone = 0, beside = 0;  // beside >= alone
+};
+GemmSeconds gemm_seconds(const GemmMachine& machine, const GemmConstants& constants, const GemmShape& shape,
+                         const GemmShare& share);
+double gemm_seconds(const GemmMachine& machine, const GemmConstants& constants, const GemmShape& shape);
+
+struct GemmPoint {
+  GemmShape shape;
+  double seconds = 0;
+};
+// The constants that minimise the mean |log(measured / model)| over the points, by coordinate descent from `start`:
+// deterministic, and robust because it weighs a point that is far off no more than one that is near.
+GemmConstants fit_gemm_constants(const GemmMachine& machine, const std::vector<GemmPoint>& points, GemmConstants start);
+double mean_log_error(const GemmMachine& machine, const GemmConstants& constants, const std::vector<GemmPoint>& points);
+
+}  // namespace rehearse::cost

@@ -1,0 +1,112 @@
+// The table of kernel_shape.h: op kinds to the model that costs them.
+#include "sim/cost/kernel_shape.h"
+
+#include <variant>
+
+#include "sim/program/work.h"
+
+namespace rehearse::cost {
+namespace {
+
+using namespace program;
+
+// S = Q K^T and its like are [seq, seq, head_dim] per head; products with a probability matrix [seq, head_dim, seq].
+std::optional<GemmShape> attention_product(const Attention& a) {
+  const std::int64_t batch = a.micro_batch * a.heads;
+  switch (a.part) {
+    case AttentionPart::scores:
+    case AttentionPart::context_backward_probs:
+      return GemmShape{a.seq, a.seq, a.head_dim, batch};
+    case AttentionPart::context:
+    case AttentionPart::context_backward_value:
+    case AttentionPart::scores_backward_query:
+    case AttentionPart::scores_backward_key:
+      return GemmShape{a.seq, a.head_dim, a.seq, batch};
+    default:
+      return std::nullopt;
+  }
+}
+
+GemmShape convolution_product(const Conv2d& c) {
+  const std::int64_t out_h = (c.height + 2 * c.pad - c.kernel) / c.stride + 1;
+  const std::int64_t out_w = (c.width + 2 * c.pad - c.kernel) / c.stride + 1;
+  const std::int64_t outputs = c.batch * out_h * out_w, window = c.kernel * c.kernel;
+  switch (c.part) {
+    case ConvPart::forward:
+      return {outputs, c.c_out, c.c_in * window};
+    case ConvPart::backward_input:
+      return {outputs, c.c_in * window, c.c_out};
+    case ConvPart::backward_weight:
+      return {c.c_out, c.c_in * window, outputs};
+  }
+  return {};
+}
+
+MemoryClass elementwise_class(const Elementwise& e) {
+  switch (e.fn) {
+    case ElementwiseFn::dropout:
+      return MemoryClass::dropout;
+    case ElementwiseFn::bias_dropout_add:
+      return e.dropout > 0 ? MemoryClass::dropout : MemoryClass::elementwise;
+    case ElementwiseFn::bias_grad:
+    case ElementwiseFn::position_grad:
+      return MemoryClass::reduction;
+    default:
+      return MemoryClass::elementwise;
+  }
+}
+
+MemoryClass attention_class(const Attention& a) {
+  switch (a.part) {
+    case AttentionPart::softmax:
+    case AttentionPart::softmax_backward:
+      return MemoryClass::softmax;
+    case AttentionPart::dropout:
+      return MemoryClass::dropout;
+    default:
+      return MemoryClass::elementwise;
+  }
+}
+
+struct ClassOf {
+  MemoryClass operator()(const Norm& n) const {
+    return n.part == NormPart::backward_weight ? MemoryClass::norm_weight : MemoryClass::norm;
+  }
+  MemoryClass operator()(const Activation&) const { return MemoryClass::activation; }
+  MemoryClass operator()(const Elementwise& e) const { return elementwise_class(e); }
+  MemoryClass operator()(const Attention& a) const { return attention_class(a); }
+  MemoryClass operator()(const Embedding& e) const {
+    return e.backward ? MemoryClass::embedding_grad : MemoryClass::embedding;
+  }
+  MemoryClass operator()(const CrossEntropy&) const { return MemoryClass::cross_entropy; }
+  MemoryClass operator()(const Optimizer&) const { return MemoryClass::optimizer; }
+  MemoryClass operator()(const SumSquares&) const { return MemoryClass::reduction; }
+  MemoryClass operator()(const Pool2d&) const { return MemoryClass::pool; }
+  MemoryClass operator()(const auto&) const { return MemoryClass::elementwise; }
+};
+
+}  // namespace
+
+std::optional<GemmShape> product_of(const Role& role, const Op& op) {
+  std::optional<GemmShape> shape;
+  if (const auto* gemm = std::get_if<Gemm>(&op.shape)) shape = GemmShape{gemm->m, gemm->n, gemm->k, gemm->batch};
+  if (const auto* attention = std::get_if<Attention>(&op.shape)) shape = attention_product(*attention);
+  if (const auto* conv = std::get_if<Conv2d>(&op.shape)) {
+    shape = convolution_product(*conv);
+    const Work work = work_of(role, op);
+    shape->traffic = static_cast<double>(work.bytes_read + work.bytes_written);
+  }
+  if (shape) shape->element_bytes = static_cast<double>(size_of(op.dtype));
+  return shape;
+}
+
+bool is_flash(const Op& op) {
+  const auto* a = std::get_if<Attention>(&op.shape);
+  return a && (a->part == AttentionPart::flash_forward || a->part == AttentionPart::flash_backward);
+}
+
+MemoryClass memory_class(const Op& op) {
+  return std::visit(ClassOf{}, op.shape);
+}
+
+}  // namespace rehearse::cost

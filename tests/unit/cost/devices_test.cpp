@@ -1,0 +1,206 @@
+// The shipped devices: measured shapes come back as measured, accuracy in between is what the files claim, interference
+// never speeds a kernel up, and every kind of kernel has a cost.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/diagnostics.h"
+#include "sim/cost/cost.h"
+#include "sim/cost/device_file.h"
+#include "sim/cost/gemm_table.h"
+#include "tests/unit/cost/ops.h"
+
+namespace rehearse::cost {
+namespace {
+
+using test::OneOp;
+
+std::string file_of(const std::string& name) {
+  return find_device_file(name, REHEARSE_SOURCE_DIR);
+}
+
+GemmMachine machine_of(const DeviceData& data) {
+  const double bandwidth =
+      static_cast<double>(data.device.memory_bandwidth.per_s()) * data.efficiency(MemoryClass::elementwise);
+  return {data.device.sms, data.device.peak_bf16.per_s(), bandwidth, data.gemm.tiles};
+}
+
+double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1))];
+}
+
+class ShippedDevice : public testing::TestWithParam<const char*> {
+ protected:
+  std::unique_ptr<CostModel> costs = load_costs({file_of(GetParam())});
+  Estimate cost(const OneOp& one, const Interference& beside = {}) const {
+    return costs->kernel(one.role, one.op, beside);
+  }
+};
+
+TEST_P(ShippedDevice, LongerKernelsBesideCommunicationInEveryStep) {
+  using program::AttentionPart;
+  const std::vector<OneOp> kernels = {test::gemm(2048, 4608, 12288),
+                                      test::gemm(12288, 6144, 2048, program::DType::bf16, true),
+                                      test::gemm(2048, 2048, 128, program::DType::bf16, false, 12),
+                                      test::gemm(64, 64, 64),
+                                      test::add(1 << 24),
+                                      test::attention(AttentionPart::flash_forward, 1, 12, 2048),
+                                      test::attention(AttentionPart::flash_backward, 1, 12, 2048),
+                                      test::attention(AttentionPart::context, 1, 12, 2048)};
+  for (const OneOp& kernel : kernels) {
+    Time before = cost(kernel).duration;
+    for (int held = 1; held <= costs->device().sms + 8; ++held) {
+      const Time now = cost(kernel, {held, 0}).duration;
+      ASSERT_GE(now, before) << kernel.op.name << " with " << held << " SMs held";
+      before = now;
+    }
+    before = cost(kernel).duration;
+    for (std::int64_t taken = 0; taken <= costs->device().memory_bandwidth.per_s(); taken += 100'000'000'000) {
+      const Time now = cost(kernel, {0, taken}).duration;
+      ASSERT_GE(now, before) << kernel.op.name << " with " << taken << " B/s taken";
+      before = now;
+    }
+  }
+}
+
+TEST_P(ShippedDevice, MemoryBoundKernelTakesFixedTimeAndBytesAtReachableBandwidth) {
+  const DeviceData data = read_device_files({file_of(GetParam())});
+  const double reachable = static_cast<double>(data.device.memory_bandwidth.per_s()) * data.memory_efficiency[0];
+  const std::int64_t elements = 1 << 26;
+  const double expected = data.kernel_time.seconds() + 6.0 * static_cast<double>(elements) / reachable;
+  EXPECT_NEAR(cost(test::add(elements)).duration.seconds(), expected, 2e-12);
+  EXPECT_EQ(cost(test::add(elements)).coverage, Coverage::spec);
+}
+
+TEST_P(ShippedDevice, CommunicationNeverTakesMoreThanNineTenthsOfTheMemoryBandwidth) {
+  const Time alone = cost(test::add(1 << 28)).duration;
+  EXPECT_LE(cost(test::add(1 << 28), {0, INT64_MAX / 2}).duration, alone * 10);
+}
+
+TEST_P(ShippedDevice, Float32ProductsAreSlowerThanBfloat16OnesAndExtrapolated) {
+  const Estimate f32 = cost(test::gemm(4096, 4096, 4096, program::DType::f32));
+  EXPECT_GT(f32.duration.seconds(), 1.5 * cost(test::gemm(4096, 4096, 4096)).duration.seconds());
+  EXPECT_EQ(f32.coverage, Coverage::extrapolated);
+}
+
+TEST_P(ShippedDevice, AccumulatingInFloat32CostsMoreThanWritingBfloat16) {
+  const double plain = cost(test::gemm(6144, 12288, 2048)).duration.seconds();
+  const double accumulated = cost(test::gemm(6144, 12288, 2048, program::DType::bf16, true)).duration.seconds();
+  EXPECT_GT(accumulated, plain);
+  EXPECT_LT(accumulated, 1.2 * plain) << "most of the traffic hides behind the product";
+}
+
+TEST_P(ShippedDevice, IntegerProductsCannotBeCostedAndTheErrorNamesOpAndKind) {
+  try {
+    cost(test::gemm(64, 64, 64, program::DType::i32));
+    FAIL() << "expected an InputError";
+  } catch (const InputError& error) {
+    const std::string text = error.diagnostics().at(0).text();
+    EXPECT_NE(text.find("layer0.mlp.up.forward"), std::string::npos) << text;
+    EXPECT_NE(text.find("gemm in i32"), std::string::npos) << text;
+    EXPECT_NE(text.find(GetParam()), std::string::npos) << text;
+  }
+}
+
+TEST_P(ShippedDevice, LeaveOneOutErrorIsWhatTheFileClaims) {
+  const DeviceData data = read_device_files({file_of(GetParam())});
+  const GemmTable table(machine_of(data), data.gemm.constants, data.gemm.points);
+  const std::vector<double> ratios = table.leave_one_out();
+  std::vector<double> large;
+  for (std::size_t i = 0; i < ratios.size(); ++i)
+    if (table.points()[i].shape.flops() > 2e10) large.push_back(std::fabs(1 / ratios[i] - 1));
+  ASSERT_GT(large.size(), 300u);
+  EXPECT_LT(quantile(large, 0.5), 0.03) << "median error of a product predicted from the others";
+  EXPECT_LT(quantile(large, 0.9), 0.10) << "90th percentile";
+  EXPECT_NEAR(data.gemm.interpolated.low, quantile(ratios, 0.05), 0.02);
+  EXPECT_NEAR(data.gemm.interpolated.high, quantile(ratios, 0.95), 0.02);
+}
+
+TEST_P(ShippedDevice, ConstantsAreAsGoodAsAFreshFit) {
+  const DeviceData data = read_device_files({file_of(GetParam())});
+  if (!data.gemm.measured_here) GTEST_SKIP() << "the table is another device's, and so are the constants";
+  const GemmMachine machine = machine_of(data);
+  const GemmConstants fitted = fit_gemm_constants(machine, data.gemm.points, data.gemm.constants);
+  const double fresh = mean_log_error(machine, fitted, data.gemm.points);
+  EXPECT_NEAR(mean_log_error(machine, data.gemm.constants, data.gemm.points), fresh, 0.01 * fresh);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ShippedDevice, testing::Values("a100-sxm-80g", "a100-sxm-40g", "h100-sxm"),
+                         [](const testing::TestParamInfo<const char*>& device) {
+                           std::string name = device.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(A100, AMeasuredShapeTakesItsMeasuredTimeAtTheSustainedClock) {
+  const auto costs = load_costs({file_of("a100-sxm-80g")});
+  const OneOp one = test::gemm(512, 1024, 2048);  // row aiconfigurator-0499: 122.6 TFLOP/s
+  const Estimate estimate = costs->kernel(one.role, one.op, {});
+  const double burst = 2.0 * 512 * 1024 * 2048 / 122.6e12;
+  EXPECT_EQ(costs->device().sustained, 0.909);
+  EXPECT_NEAR(estimate.duration.seconds(), burst / 0.909, 1e-12);
+  EXPECT_EQ(estimate.coverage, Coverage::exact);
+  EXPECT_NEAR(estimate.low, 0.98 * 0.909 / 0.959, 1e-12);
+  EXPECT_NEAR(estimate.high, 1.02 * 0.909 / 0.895, 1e-12);
+}
+
+TEST(A100, CoverageSaysHowNearAShapeIsToMeasuredOnes) {
+  const auto costs = load_costs({file_of("a100-sxm-80g")});
+  const auto coverage = [&](const OneOp& one) { return costs->kernel(one.role, one.op, {}).coverage; };
+  EXPECT_EQ(coverage(test::gemm(2048, 4608, 12288)), Coverage::interpolated) << "between table rows";
+  EXPECT_EQ(coverage(test::gemm(12288, 4608, 2048)), Coverage::interpolated) << "its mirror image is between rows";
+  EXPECT_EQ(coverage(test::gemm(2048, 9600, 25600)), Coverage::extrapolated) << "K beyond 16384";
+  EXPECT_EQ(coverage(test::gemm(2048, 2048, 1024, program::DType::bf16, false, 12)), Coverage::extrapolated)
+      << "batched products were not measured";
+  using program::AttentionPart;
+  EXPECT_EQ(coverage(test::attention(AttentionPart::flash_forward, 1, 12, 2048)), Coverage::interpolated);
+  EXPECT_EQ(coverage(test::attention(AttentionPart::flash_forward, 1, 12, 16384)), Coverage::extrapolated)
+      << "measured at 4096 only";
+}
+
+TEST(A100, TheFortyGigabyteCardUsesTheOtherCardsTableAndSaysSo) {
+  const auto large = load_costs({file_of("a100-sxm-80g")}), small = load_costs({file_of("a100-sxm-40g")});
+  const OneOp one = test::gemm(512, 1024, 2048), copy = test::add(1 << 26);
+  EXPECT_EQ(small->kernel(one.role, one.op, {}).duration, large->kernel(one.role, one.op, {}).duration);
+  EXPECT_EQ(small->kernel(one.role, one.op, {}).coverage, Coverage::interpolated);
+  EXPECT_GT(small->kernel(copy.role, copy.op, {}).duration, large->kernel(copy.role, copy.op, {}).duration);
+}
+
+// FlashAttention rows of the PCIe card, predicted by the model behind the table (one head more, so not exact).
+TEST(A100, FlashAttentionModelFollowsItsMeasurements) {
+  const DeviceData data = read_device_files({file_of("a100-sxm-80g")});
+  const auto costs = load_costs({file_of("a100-sxm-80g")});
+  for (const FlashPoint& point : data.flash.points) {
+    const auto part = point.backward ? program::AttentionPart::flash_backward : program::AttentionPart::flash_forward;
+    const OneOp one = test::attention(part, point.batch, point.heads, point.seq);  // kv_heads = heads: no table row
+    const double product = 2.0 * static_cast<double>(point.heads * point.seq * point.seq * 128);
+    const double measured = (point.backward ? 5 : 2) * product / (point.flops_per_second * data.flash.scale.value);
+    EXPECT_NEAR(costs->kernel(one.role, one.op, {}).duration.seconds() / measured, 1, 0.12)
+        << point.heads << (point.backward ? " heads backward" : " heads forward");
+  }
+}
+
+TEST(FindDevice, NamesTheNearestDeviceAndExplainsLocal) {
+  const auto message = [](const std::string& name) -> std::string {
+    try {
+      return find_device_file(name, REHEARSE_SOURCE_DIR);
+    } catch (const InputError& error) {
+      return error.diagnostics().at(0).text();
+    }
+  };
+  EXPECT_NE(message("h100-sxn").find("did you mean 'h100-sxm'?"), std::string::npos) << message("h100-sxn");
+  EXPECT_NE(message("local").find("rehearse calibrate"), std::string::npos) << message("local");
+  EXPECT_EQ(message("some/where.yaml"), "some/where.yaml");
+}
+
+TEST(UniformCosts, EveryKernelTakesTheGivenTime) {
+  const auto costs = make_uniform_costs(Time::from_us(7));
+  const OneOp one = test::gemm(3, 5, 7, program::DType::i32);
+  EXPECT_EQ(costs->kernel(one.role, one.op, {}).duration, Time::from_us(7));
+  EXPECT_EQ(costs->kernel(one.role, one.op, {100, 1'000'000}).duration, Time::from_us(7));
+}
+
+}  // namespace
+}  // namespace rehearse::cost
