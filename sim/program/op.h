@@ -39,6 +39,7 @@ struct Attention {
   std::int64_t micro_batch = 0, heads = 0, kv_heads = 0, seq = 0, head_dim = 0;  // heads of this rank
   bool causal = true;
   double dropout = 0;
+  int site = 0;  // see Elementwise
 };
 
 // forward {x, gamma, beta?} -> {y, stats f32 [rows, 2] (layer) or [rows, 1] (rms)};
@@ -78,6 +79,7 @@ struct Elementwise {
   std::int64_t elements = 0, cols = 0;
   double value = 0;     // fill, scale
   double dropout = 0;
+  int site = 0;         // dropout: the place in the model; masks are keyed by (seed, step, site, sequence, global index)
   bool bias = false;    // bias_dropout_add has a bias operand
   // For dropout and positions: which rows of the global tensor these are. Sequence-parallel ranks hold rows
   // [coordinate(tensor) * rows, ...) of it, so masks and positions do not depend on the split.

@@ -49,9 +49,10 @@ struct Buffer {
   std::vector<std::int64_t> shape;
   BufferClass cls = BufferClass::activation;
   Lifetime lifetime = Lifetime::slot;
-  // View: elements [offset + coordinate(data) * shard_stride, + elements) of base, which is no view itself.
+  // View: elements [offset + coordinate(shard_axis) * shard_stride, + elements) of base, which is no view itself.
   BufferId base = -1;
   std::int64_t offset = 0, shard_stride = 0;
+  Axis shard_axis = Axis::data;
   Init init;
 
   bool is_view() const { return base >= 0; }

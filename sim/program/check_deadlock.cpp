@@ -1,0 +1,261 @@
+// Untimed token execution of one step: every stream of every representative is a queue in program order; a kernel is
+// done as soon as it is first in its queue and its waits are met; a transfer is then posted, and done once everyone it
+// meets has posted too (rendezvous: no sender runs ahead). The host issues nothing beyond a host sync that is not done.
+// What can be reached does not depend on the order of moves, so one sweep after another until nothing moves is exact.
+// Left out: the bounded launch queue, and eager sends (a program that needs them is reported).
+//
+// If something is left, every stuck rank's first unfinished op in program order is a posted transfer: its waits are for
+// earlier ops, which are done. So each stuck rank waits for another stuck rank there, and the chain ends in a circle.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/check.h"
+#include "sim/program/describe.h"
+#include "sim/program/rendezvous.h"
+
+namespace rehearse::program {
+namespace {
+
+// Ops by position in program order: slot, then op.
+struct Position {
+  int slot = 0, op = 0;
+  auto operator<=>(const Position&) const = default;
+};
+
+struct Recorder {
+  BodyId body = -1;
+  int op = -1;
+};
+
+class RoleTokens {
+ public:
+  RoleTokens(const Role& role, const RoleMeetings& meetings);
+
+  // The op at the head of a stream, or nullptr when the stream has drained.
+  const Op* head(StreamId stream, Position& position);
+  bool may_start(const Op& op, Position position) const;
+  void finish(StreamId stream, const Op& op);
+
+  const Role& role() const { return role_; }
+  const RoleMeetings& meetings() const { return meetings_; }
+  const std::vector<Post>& posts(Position p) const {
+    const Slot& slot = role_.slots[static_cast<std::size_t>(p.slot)];
+    return meetings_.posts[static_cast<std::size_t>(slot.body)][static_cast<std::size_t>(p.op)];
+  }
+  // The first op in program order that is not done; false if there is none.
+  bool first_unfinished(Position& position);
+
+ private:
+  const Role& role_;
+  const RoleMeetings& meetings_;
+  std::vector<std::vector<std::vector<int>>> queue_;  // by body and stream: its ops
+  std::vector<Recorder> recorders_;                   // by event
+  std::vector<int> recorded_;                         // by event: how often so far
+  std::vector<int> earlier_;                          // [slot * bodies + body]: slots of the body before the slot
+  std::vector<Position> syncs_;                       // host syncs of the step
+  std::size_t syncs_done_ = 0;
+  struct Cursor {
+    int slot = 0, index = 0;
+  };
+  std::vector<Cursor> cursors_;  // by stream
+};
+
+RoleTokens::RoleTokens(const Role& role, const RoleMeetings& meetings)
+    : role_(role),
+      meetings_(meetings),
+      recorders_(role.events.size()),
+      recorded_(role.events.size(), 0),
+      cursors_(role.streams.size()) {
+  std::vector<std::vector<int>> syncs_of(role.bodies.size());
+  for (std::size_t b = 0; b < role.bodies.size(); ++b) {
+    auto& queue = queue_.emplace_back(role.streams.size());
+    for (int i = 0; i < static_cast<int>(role.bodies[b].ops.size()); ++i) {
+      const Op& op = role.bodies[b].ops[static_cast<std::size_t>(i)];
+      queue[static_cast<std::size_t>(op.stream)].push_back(i);
+      if (op.records >= 0) recorders_[static_cast<std::size_t>(op.records)] = {static_cast<BodyId>(b), i};
+      if (std::holds_alternative<HostSync>(op.shape)) syncs_of[b].push_back(i);
+    }
+  }
+  std::vector<int> count(role.bodies.size(), 0);
+  for (int s = 0; s < static_cast<int>(role.slots.size()); ++s) {
+    const auto body = static_cast<std::size_t>(role.slots[static_cast<std::size_t>(s)].body);
+    earlier_.insert(earlier_.end(), count.begin(), count.end());
+    ++count[body];
+    for (const int i : syncs_of[body]) syncs_.push_back({s, i});
+  }
+}
+
+const Op* RoleTokens::head(StreamId stream, Position& position) {
+  Cursor& c = cursors_[static_cast<std::size_t>(stream)];
+  for (; c.slot < static_cast<int>(role_.slots.size()); ++c.slot, c.index = 0) {
+    const auto body = static_cast<std::size_t>(role_.slots[static_cast<std::size_t>(c.slot)].body);
+    const auto& queue = queue_[body][static_cast<std::size_t>(stream)];
+    if (c.index >= static_cast<int>(queue.size())) continue;
+    position = {c.slot, queue[static_cast<std::size_t>(c.index)]};
+    return &role_.bodies[body].ops[static_cast<std::size_t>(position.op)];
+  }
+  return nullptr;
+}
+
+bool RoleTokens::may_start(const Op& op, Position position) const {
+  if (syncs_done_ < syncs_.size() && position > syncs_[syncs_done_]) return false;
+  const auto slot = static_cast<std::size_t>(position.slot);
+  for (const EventId e : op.waits) {
+    const Recorder& r = recorders_[static_cast<std::size_t>(e)];
+    if (r.body < 0) continue;
+    // Records before the wait in program order; the event has one recorder on one stream, so they happen in order.
+    int needed = earlier_[slot * role_.bodies.size() + static_cast<std::size_t>(r.body)];
+    if (role_.slots[slot].body == r.body && r.op < position.op) ++needed;
+    if (recorded_[static_cast<std::size_t>(e)] < needed) return false;
+  }
+  return true;
+}
+
+void RoleTokens::finish(StreamId stream, const Op& op) {
+  ++cursors_[static_cast<std::size_t>(stream)].index;
+  if (op.records >= 0) ++recorded_[static_cast<std::size_t>(op.records)];
+  if (std::holds_alternative<HostSync>(op.shape)) ++syncs_done_;
+}
+
+bool RoleTokens::first_unfinished(Position& position) {
+  bool found = false;
+  for (StreamId s = 0; s < static_cast<StreamId>(role_.streams.size()); ++s) {
+    Position p;
+    if (head(s, p) == nullptr || (found && p > position)) continue;
+    position = p;
+    found = true;
+  }
+  return found;
+}
+
+class TokenRun {
+ public:
+  TokenRun(const Program& program, const Rendezvous& rendezvous) : rendezvous_(rendezvous) {
+    for (std::size_t r = 0; r < program.roles.size(); ++r) roles_.emplace_back(program.roles[r], rendezvous.roles[r]);
+    for (const Meeting& m : rendezvous.meetings) {
+      auto& sides = posted_.emplace_back();
+      for (const Side& s : m.sides) sides.emplace_back(s.calls.size(), false);
+    }
+  }
+
+  void run() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (RoleTokens& role : roles_) moved = sweep(role) || moved;
+    }
+  }
+
+  // Empty if everything drained.
+  std::string stuck_text();
+
+ private:
+  bool sweep(RoleTokens& role);
+  bool advance(RoleTokens& role, StreamId stream);
+  void post(const RoleTokens& role, Position position);
+  bool posted(const Post& p, std::size_t side, int k) const {
+    return posted_[static_cast<std::size_t>(p.meeting)][side][static_cast<std::size_t>(k)];
+  }
+  bool met(const RoleTokens& role, Position position) const;
+  // The first side that a posted transfer still waits for, and the call it waits for; the role of that side.
+  RoleId waits_for(const RoleTokens& role, Position position, std::string& text) const;
+
+  const Rendezvous& rendezvous_;
+  std::vector<RoleTokens> roles_;
+  std::vector<std::vector<std::vector<bool>>> posted_;  // by meeting, side, call
+  bool posted_new_ = false;
+};
+
+bool TokenRun::sweep(RoleTokens& role) {
+  bool any = false, moved = true;
+  posted_new_ = false;
+  while (moved) {
+    moved = false;
+    for (StreamId s = 0; s < static_cast<StreamId>(role.role().streams.size()); ++s)
+      while (advance(role, s)) moved = any = true;
+  }
+  return any || posted_new_;
+}
+
+bool TokenRun::advance(RoleTokens& role, StreamId stream) {
+  Position position;
+  const Op* op = role.head(stream, position);
+  if (op == nullptr || !role.may_start(*op, position)) return false;
+  if (!role.posts(position).empty()) {
+    post(role, position);
+    if (!met(role, position)) return false;
+  }
+  role.finish(stream, *op);
+  return true;
+}
+
+void TokenRun::post(const RoleTokens& role, Position position) {
+  for (const Post& p : role.posts(position)) {
+    auto flag = posted_[static_cast<std::size_t>(p.meeting)][static_cast<std::size_t>(p.side)]
+                       [static_cast<std::size_t>(role.meetings().index(position.slot, p))];
+    if (flag) continue;
+    flag = true;
+    posted_new_ = true;
+  }
+}
+
+bool TokenRun::met(const RoleTokens& role, Position position) const {
+  for (const Post& p : role.posts(position)) {
+    const int k = role.meetings().index(position.slot, p);
+    for (std::size_t s = 0; s < posted_[static_cast<std::size_t>(p.meeting)].size(); ++s)
+      if (!posted(p, s, k)) return false;
+  }
+  return true;
+}
+
+RoleId TokenRun::waits_for(const RoleTokens& role, Position position, std::string& text) const {
+  for (const Post& p : role.posts(position)) {
+    const int k = role.meetings().index(position.slot, p);
+    const Meeting& m = rendezvous_.meetings[static_cast<std::size_t>(p.meeting)];
+    for (std::size_t s = 0; s < m.sides.size(); ++s) {
+      if (posted(p, s, k)) continue;
+      const Side& side = m.sides[s];
+      const Role& other = roles_[static_cast<std::size_t>(side.role)].role();
+      const Call& call = side.calls[static_cast<std::size_t>(k)];
+      text = fmt::format("{} to reach {}", rank_text(other, side.rank), place_text(other, call.slot, call.op));
+      return side.role;
+    }
+  }
+  return -1;
+}
+
+std::string TokenRun::stuck_text() {
+  std::vector<RoleId> next(roles_.size(), -1);
+  std::string text;
+  for (std::size_t r = 0; r < roles_.size(); ++r) {
+    Position position;
+    if (!roles_[r].first_unfinished(position)) continue;
+    std::string whom;
+    next[r] = waits_for(roles_[r], position, whom);
+    REHEARSE_CHECK(next[r] >= 0, "{} is stuck in an op that meets nobody: {}", roles_[r].role().name,
+                   place_text(roles_[r].role(), position.slot, position.op));
+    if (!text.empty()) text += "; ";
+    text += fmt::format("{} waits in {} for {}", rank_text(roles_[r].role(), rendezvous_.representative[r]),
+                        place_text(roles_[r].role(), position.slot, position.op), whom);
+  }
+  if (text.empty()) return text;
+  // From the first stuck role, as many steps as there are roles end on the circle.
+  std::size_t at = 0;
+  while (next[at] < 0) ++at;
+  for (std::size_t i = 0; i < roles_.size(); ++i) at = static_cast<std::size_t>(next[at]);
+  std::string circle = fmt::format("rank {}", rendezvous_.representative[at]);
+  for (auto r = static_cast<std::size_t>(next[at]); r != at; r = static_cast<std::size_t>(next[r]))
+    circle += fmt::format(" -> rank {}", rendezvous_.representative[r]);
+  return fmt::format("{}. Circle: {} -> rank {}", text, circle, rendezvous_.representative[at]);
+}
+
+}  // namespace
+
+void check_deadlock(const Program& program, const Rendezvous& rendezvous, std::vector<Violation>& violations) {
+  TokenRun run(program, rendezvous);
+  run.run();
+  if (std::string text = run.stuck_text(); !text.empty()) violations.push_back({"deadlock", std::move(text)});
+}
+
+}  // namespace rehearse::program

@@ -1,0 +1,258 @@
+// Whether an op's operands fit its kind: how many it reads and writes, and the elements of each, as the comments of
+// op.h give them. Transfers also have the type of the buffers they move. Leaves out the types of other operands
+// (kernels take mixed precision in many combinations) and the size of a gathered or scattered shard, which the group
+// decides (check_ranks.cpp).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "sim/program/check_parts.h"
+#include "sim/program/describe.h"
+
+namespace rehearse::program {
+namespace {
+
+constexpr std::int64_t kAny = -1;
+using Sizes = std::vector<std::int64_t>;
+
+// Elements of every operand. Operands that op.h marks optional without a flag in the shape (a norm's beta) are expected
+// if the op has as many operands as with them.
+struct Expected {
+  Sizes reads, writes;
+};
+
+struct ExpectedOf {
+  const Op& op;
+
+  Expected operator()(const Gemm& g) const {
+    const std::int64_t c = g.batch * g.m * g.n;
+    Sizes reads = {g.batch * g.m * g.k, g.batch * g.k * g.n};
+    if (g.bias) reads.push_back(g.n);
+    if (g.accumulate) reads.push_back(c);
+    return {reads, {c}};
+  }
+
+  Expected operator()(const Attention& a) const {
+    const std::int64_t tokens = a.seq * a.micro_batch;
+    const std::int64_t out = tokens * a.heads * a.head_dim;
+    const std::int64_t qkv = tokens * (a.heads + 2 * a.kv_heads) * a.head_dim;
+    const std::int64_t logsumexp = tokens * a.heads;
+    const std::int64_t s = a.micro_batch * a.heads * a.seq * a.seq;
+    switch (a.part) {
+      case AttentionPart::flash_forward:
+        return {{qkv}, {out, logsumexp}};
+      case AttentionPart::flash_backward:
+        return {{out, qkv, out, logsumexp}, {qkv}};
+      case AttentionPart::scores:
+        return {{qkv}, {s}};
+      case AttentionPart::softmax:
+        return {{s}, {s}};
+      case AttentionPart::dropout:
+        return {{s}, {s, s}};
+      case AttentionPart::context:
+        return {{s, qkv}, {out}};
+      case AttentionPart::context_backward_probs:
+        return {{out, qkv}, {s}};
+      case AttentionPart::context_backward_value:
+        return {{out, s}, {qkv}};
+      case AttentionPart::dropout_backward:
+      case AttentionPart::softmax_backward:
+        return {{s, s}, {s}};
+      case AttentionPart::scores_backward_query:
+      case AttentionPart::scores_backward_key:
+        return {{s, qkv}, {qkv}};
+    }
+    return {};
+  }
+
+  Expected operator()(const Norm& n) const {
+    const std::int64_t x = n.rows * n.cols;
+    const std::int64_t stats = n.rows * (n.rms ? 1 : 2);
+    switch (n.part) {
+      case NormPart::forward:
+        return {op.reads.size() == 3 ? Sizes{x, n.cols, n.cols} : Sizes{x, n.cols}, {x, stats}};
+      case NormPart::backward_input:
+        return {n.add_residual ? Sizes{x, x, stats, n.cols, x} : Sizes{x, x, stats, n.cols}, {x}};
+      case NormPart::backward_weight:
+        if (op.reads.size() == 5) return {{x, x, stats, n.cols, n.cols}, {n.cols, n.cols}};
+        return {{x, x, stats, n.cols}, {n.cols}};
+    }
+    return {};
+  }
+
+  Expected operator()(const Activation& a) const {
+    const std::int64_t y = a.rows * a.cols;
+    const std::int64_t x = a.fn == ActivationFn::swiglu ? 2 * y : y;
+    return a.backward ? Expected{{y, x}, {x}} : Expected{{x}, {y}};
+  }
+
+  Expected operator()(const Elementwise& e) const {
+    const std::int64_t n = e.elements;
+    switch (e.fn) {
+      case ElementwiseFn::add:
+      case ElementwiseFn::accumulate:
+      case ElementwiseFn::dropout_backward:
+        return {{n, n}, {n}};
+      case ElementwiseFn::cast:
+      case ElementwiseFn::copy:
+      case ElementwiseFn::scale:
+        return {{n}, {n}};
+      case ElementwiseFn::fill:
+        return {{}, {n}};
+      case ElementwiseFn::bias_dropout_add:
+        return {e.bias ? Sizes{n, e.cols, n} : Sizes{n, n}, e.dropout > 0 ? Sizes{n, n} : Sizes{n}};
+      case ElementwiseFn::dropout:
+        return {{n}, {n, n}};
+      case ElementwiseFn::bias_grad:
+        return {{n, e.cols}, {e.cols}};
+      case ElementwiseFn::add_position:
+        return {{n, kAny}, {n}};
+      case ElementwiseFn::position_grad:
+        return {{n, kAny}, {kAny}};
+      case ElementwiseFn::rope:
+      case ElementwiseFn::rope_backward:
+        return {{kAny}, {kAny}};
+    }
+    return {};
+  }
+
+  Expected operator()(const Embedding& e) const {
+    const std::int64_t y = e.tokens * e.cols;
+    const std::int64_t table = e.rows * e.cols;
+    return e.backward ? Expected{{y, e.tokens, table}, {table}} : Expected{{e.tokens, table}, {y}};
+  }
+
+  Expected operator()(const CrossEntropy& c) const {
+    const std::int64_t logits = c.rows * c.cols;
+    switch (c.part) {
+      case CrossEntropyPart::fused_forward:
+        return {{logits, c.rows, 1}, {2 * c.rows, 1}};
+      case CrossEntropyPart::row_max:
+        return {{logits}, {c.rows}};
+      case CrossEntropyPart::exp_sum:
+        return {{logits, c.rows, c.rows}, {2 * c.rows}};
+      case CrossEntropyPart::loss:
+        return {{2 * c.rows, 1}, {1}};
+      case CrossEntropyPart::backward:
+        if (op.reads.size() == 4) return {{logits, c.rows, c.rows, 2 * c.rows}, {logits}};
+        return {{logits, c.rows, 2 * c.rows}, {logits}};
+    }
+    return {};
+  }
+
+  Expected operator()(const Optimizer& o) const {
+    const std::int64_t n = o.elements;
+    Sizes reads = {n};
+    if (o.clip) reads.push_back(1);
+    Sizes state(o.master ? 2 : 1, n);  // the parameter and what is kept beside it
+    const bool momentum = !o.adam && op.reads.size() > reads.size() + state.size();
+    state.resize(state.size() + (o.adam ? 2 : momentum ? 1 : 0), n);
+    reads.insert(reads.end(), state.begin(), state.end());
+    return {reads, state};
+  }
+
+  Expected operator()(const SumSquares& s) const { return {{s.elements, 1}, {1}}; }
+  Expected operator()(const ClipCoefficient&) const { return {{1}, {1}}; }
+
+  Expected operator()(const Conv2d& c) const {
+    const std::int64_t x = c.batch * c.c_in * c.height * c.width;
+    const std::int64_t y = c.batch * c.c_out * ((c.height + 2 * c.pad - c.kernel) / c.stride + 1) *
+                           ((c.width + 2 * c.pad - c.kernel) / c.stride + 1);
+    const std::int64_t w = c.c_out * c.c_in * c.kernel * c.kernel;
+    switch (c.part) {
+      case ConvPart::forward:
+        return {{x, w, c.c_out}, {y}};
+      case ConvPart::backward_input:
+        return {{y, w}, {x}};
+      case ConvPart::backward_weight:
+        return {{y, x, w, c.c_out}, {w, c.c_out}};
+    }
+    return {};
+  }
+
+  Expected operator()(const Pool2d& p) const {
+    const std::int64_t x = p.batch * p.channels * p.height * p.width;
+    const std::int64_t y = p.batch * p.channels * (p.height / p.window) * (p.width / p.window);
+    return p.backward ? Expected{{y, y}, {x}} : Expected{{x}, {y, y}};
+  }
+
+  Expected operator()(const Input& i) const { return {{}, {i.elements}}; }
+
+  Expected operator()(const Collective& c) const {
+    switch (c.kind) {
+      case CollectiveKind::all_reduce:
+      case CollectiveKind::broadcast:
+      case CollectiveKind::all_to_all:
+        return {{c.elements}, {c.elements}};
+      case CollectiveKind::all_gather:
+        return {{kAny}, {c.elements}};
+      case CollectiveKind::reduce_scatter:
+        return {{c.elements}, {kAny}};
+    }
+    return {};
+  }
+
+  Expected operator()(const PointToPoint& p) const {
+    Expected e;
+    for (const Leg& leg : p.legs) (leg.send ? e.reads : e.writes).push_back(leg.elements);
+    return e;
+  }
+
+  Expected operator()(const HostSync&) const { return {}; }
+};
+
+struct Site {
+  const Role& role;
+  BodyId body;
+  int op;
+  ViolationList& list;
+
+  void bad(BufferId buffer, const std::string& what) const {
+    const Body& b = role.bodies[static_cast<std::size_t>(body)];
+    const Op& o = b.ops[static_cast<std::size_t>(op)];
+    if (std::string* text = list.add("bad-operands", body, op, buffer))
+      *text = fmt::format("{}: {} '{}' of body {} {}", role.name, kind_name(o.shape), o.name, b.name, what);
+  }
+
+  void compare(const char* verb, const std::vector<Operand>& operands, const Sizes& expected, bool typed) const {
+    const Op& o = role.bodies[static_cast<std::size_t>(body)].ops[static_cast<std::size_t>(op)];
+    if (operands.size() != expected.size()) {
+      bad(-1, fmt::format("{} {} buffers; its kind {} {}", verb, operands.size(), verb, expected.size()));
+      return;
+    }
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const Buffer& b = role.buffers[static_cast<std::size_t>(operands[i].buffer)];
+      if (expected[i] != kAny && b.elements() != expected[i])
+        bad(operands[i].buffer, fmt::format("{} '{}' with {} elements; its shape ({}) has {}", verb, b.name,
+                                            b.elements(), shape_text(role, o), expected[i]));
+      else if (typed && b.dtype != o.dtype)
+        bad(operands[i].buffer,
+            fmt::format("{} '{}' of {}; it moves {}", verb, b.name, name_of(b.dtype), name_of(o.dtype)));
+    }
+  }
+};
+
+}  // namespace
+
+void check_operands(const Program& program, RoleId role_id, ViolationList& list) {
+  const Role& role = program.roles[static_cast<std::size_t>(role_id)];
+  for (BodyId b = 0; b < static_cast<BodyId>(role.bodies.size()); ++b) {
+    const auto& ops = role.bodies[static_cast<std::size_t>(b)].ops;
+    for (int i = 0; i < static_cast<int>(ops.size()); ++i) {
+      const Op& op = ops[static_cast<std::size_t>(i)];
+      const Expected expected = std::visit(ExpectedOf{op}, op.shape);
+      const Site site{role, b, i, list};
+      site.compare("reads", op.reads, expected.reads, is_transfer(op));
+      site.compare("writes", op.writes, expected.writes, is_transfer(op));
+      if (const auto* c = std::get_if<Collective>(&op.shape)) {
+        const auto& only = program.groups[static_cast<std::size_t>(c->group)].pipeline_only;
+        if (!only.empty() && std::find(only.begin(), only.end(), role.pipeline) == only.end())
+          site.bad(-1, fmt::format("is on group {}, which this role is not in",
+                                   program.groups[static_cast<std::size_t>(c->group)].name));
+      }
+    }
+  }
+}
+
+}  // namespace rehearse::program

@@ -1,0 +1,94 @@
+// Key=value texts of ops. Only what distinguishes two ops of one kind is given: a batch of one, or dimensions that
+// follow from others, are left out.
+#include "sim/program/describe.h"
+
+#include <fmt/format.h>
+
+namespace rehearse::program {
+namespace {
+
+struct ShapeText {
+  const Op& op;
+
+  std::string operator()(const Gemm& g) const {
+    std::string text = fmt::format("m={} n={} k={}", g.m, g.n, g.k);
+    if (g.batch != 1) text += fmt::format(" batch={}", g.batch);
+    if (g.transpose_a) text += " transpose_a";
+    if (g.transpose_b) text += " transpose_b";
+    if (g.bias) text += " bias";
+    if (g.accumulate) text += " accumulate";
+    return text;
+  }
+  std::string operator()(const Attention& a) const {
+    std::string text =
+        fmt::format("micro_batch={} heads={} seq={} head_dim={}", a.micro_batch, a.heads, a.seq, a.head_dim);
+    if (a.kv_heads != a.heads) text += fmt::format(" kv_heads={}", a.kv_heads);
+    if (a.causal) text += " causal";
+    if (a.dropout > 0) text += fmt::format(" dropout={}", a.dropout);
+    return text;
+  }
+  std::string operator()(const Norm& n) const {
+    return fmt::format("rows={} cols={}{}", n.rows, n.cols, n.add_residual ? " add_residual" : "");
+  }
+  std::string operator()(const Activation& a) const { return fmt::format("rows={} cols={}", a.rows, a.cols); }
+  std::string operator()(const Elementwise& e) const {
+    std::string text = fmt::format("elements={}", e.elements);
+    if (e.cols > 0) text += fmt::format(" cols={}", e.cols);
+    if (e.dropout > 0) text += fmt::format(" dropout={}", e.dropout);
+    return text;
+  }
+  std::string operator()(const Embedding& e) const {
+    return fmt::format("tokens={} rows={} cols={}", e.tokens, e.rows, e.cols);
+  }
+  std::string operator()(const CrossEntropy& c) const { return fmt::format("rows={} cols={}", c.rows, c.cols); }
+  std::string operator()(const Optimizer& o) const {
+    return fmt::format("elements={}{}", o.elements, o.master ? " master" : "");
+  }
+  std::string operator()(const SumSquares& s) const { return fmt::format("elements={}", s.elements); }
+  std::string operator()(const ClipCoefficient& c) const { return fmt::format("max_norm={}", c.max_norm); }
+  std::string operator()(const Conv2d& c) const {
+    return fmt::format("batch={} c_in={} c_out={} height={} width={} kernel={} stride={} pad={}", c.batch, c.c_in,
+                       c.c_out, c.height, c.width, c.kernel, c.stride, c.pad);
+  }
+  std::string operator()(const Pool2d& p) const {
+    return fmt::format("batch={} channels={} height={} width={} window={}", p.batch, p.channels, p.height, p.width,
+                       p.window);
+  }
+  std::string operator()(const Input& i) const { return fmt::format("elements={}", i.elements); }
+  std::string operator()(const Collective& c) const {
+    return fmt::format("elements={} {}{}", c.elements, name_of(op.dtype), c.reduce == ReduceOp::max ? " max" : "");
+  }
+  std::string operator()(const PointToPoint& p) const {
+    std::string text;
+    for (const Leg& leg : p.legs) {
+      if (!text.empty()) text += ", ";
+      text += fmt::format("{} {}{:+d} elements={} {}", leg.send ? "send" : "receive", name_of(leg.axis), leg.offset,
+                          leg.elements, name_of(op.dtype));
+    }
+    return text;
+  }
+  std::string operator()(const HostSync&) const { return ""; }
+};
+
+}  // namespace
+
+std::string shape_text(const Role&, const Op& op) {
+  return std::visit(ShapeText{op}, op.shape);
+}
+
+std::string slot_text(const Role& role, const Slot& slot) {
+  const std::string& body = role.bodies[static_cast<std::size_t>(slot.body)].name;
+  return slot.micro_batch < 0 ? body : fmt::format("{} micro-batch {}", body, slot.micro_batch);
+}
+
+std::string place_text(const Role& role, int slot, int op) {
+  const Slot& s = role.slots[static_cast<std::size_t>(slot)];
+  const Body& body = role.bodies[static_cast<std::size_t>(s.body)];
+  return fmt::format("'{}' (slot {}: {})", body.ops[static_cast<std::size_t>(op)].name, slot, slot_text(role, s));
+}
+
+std::string rank_text(const Role& role, int rank) {
+  return fmt::format("rank {} ({})", rank, role.name);
+}
+
+}  // namespace rehearse::program

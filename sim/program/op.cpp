@@ -1,0 +1,87 @@
+// The class of an op, as reports, calibration files and coverage tables group by it. Names are stable: they are keys of
+// files on disk.
+#include "sim/program/op.h"
+
+#include <algorithm>
+
+namespace rehearse::program {
+namespace {
+
+template <typename Enum, std::size_t N>
+std::string_view pick(const std::string_view (&names)[N], Enum value) {
+  return names[static_cast<std::size_t>(value)];
+}
+
+struct KindName {
+  std::string_view operator()(const Gemm&) const { return "gemm"; }
+  std::string_view operator()(const Attention& a) const {
+    static constexpr std::string_view names[] = {"flash_attention_forward",
+                                                 "flash_attention_backward",
+                                                 "attention_scores",
+                                                 "attention_softmax",
+                                                 "attention_dropout",
+                                                 "attention_context",
+                                                 "attention_context_backward_probs",
+                                                 "attention_context_backward_value",
+                                                 "attention_dropout_backward",
+                                                 "attention_softmax_backward",
+                                                 "attention_scores_backward_query",
+                                                 "attention_scores_backward_key"};
+    return pick(names, a.part);
+  }
+  std::string_view operator()(const Norm& n) const {
+    static constexpr std::string_view layer[] = {"layer_norm_forward", "layer_norm_backward_input",
+                                                 "layer_norm_backward_weight"};
+    static constexpr std::string_view rms[] = {"rms_norm_forward", "rms_norm_backward_input",
+                                               "rms_norm_backward_weight"};
+    return n.rms ? pick(rms, n.part) : pick(layer, n.part);
+  }
+  std::string_view operator()(const Activation& a) const {
+    static constexpr std::string_view forward[] = {"gelu_forward", "relu_forward", "swiglu_forward"};
+    static constexpr std::string_view backward[] = {"gelu_backward", "relu_backward", "swiglu_backward"};
+    return a.backward ? pick(backward, a.fn) : pick(forward, a.fn);
+  }
+  std::string_view operator()(const Elementwise& e) const {
+    static constexpr std::string_view names[] = {
+        "add",     "accumulate",       "cast",      "copy",         "fill",          "scale", "bias_dropout_add",
+        "dropout", "dropout_backward", "bias_grad", "add_position", "position_grad", "rope",  "rope_backward"};
+    return pick(names, e.fn);
+  }
+  std::string_view operator()(const Embedding& e) const {
+    return e.backward ? "embedding_backward" : "embedding_forward";
+  }
+  std::string_view operator()(const CrossEntropy& c) const {
+    static constexpr std::string_view names[] = {"cross_entropy_forward", "cross_entropy_row_max",
+                                                 "cross_entropy_exp_sum", "cross_entropy_loss",
+                                                 "cross_entropy_backward"};
+    return pick(names, c.part);
+  }
+  std::string_view operator()(const Optimizer& o) const { return o.adam ? "adamw" : "sgd"; }
+  std::string_view operator()(const SumSquares&) const { return "sum_squares"; }
+  std::string_view operator()(const ClipCoefficient&) const { return "clip_coefficient"; }
+  std::string_view operator()(const Conv2d& c) const {
+    static constexpr std::string_view names[] = {"conv2d_forward", "conv2d_backward_input", "conv2d_backward_weight"};
+    return pick(names, c.part);
+  }
+  std::string_view operator()(const Pool2d& p) const { return p.backward ? "max_pool_backward" : "max_pool_forward"; }
+  std::string_view operator()(const Input&) const { return "input"; }
+  std::string_view operator()(const Collective& c) const {
+    static constexpr std::string_view names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                                 "all_to_all"};
+    return pick(names, c.kind);
+  }
+  std::string_view operator()(const PointToPoint& p) const {
+    const auto sends = std::count_if(p.legs.begin(), p.legs.end(), [](const Leg& leg) { return leg.send; });
+    if (sends == 0) return "receive";
+    return sends == static_cast<std::ptrdiff_t>(p.legs.size()) ? "send" : "send_receive";
+  }
+  std::string_view operator()(const HostSync&) const { return "host_sync"; }
+};
+
+}  // namespace
+
+std::string_view kind_name(const OpShape& shape) {
+  return std::visit(KindName{}, shape);
+}
+
+}  // namespace rehearse::program

@@ -1,0 +1,106 @@
+// FLOPs and device memory traffic of an op. Matrix products count a multiply-add as 2; norms, activations, softmax and
+// the like count no FLOPs (they are bound by memory; the FLOP formulas of the field leave them out too: Narayanan et
+// al. 2021, arXiv 2104.04473, appendix). Traffic is each operand once, as if caches held a tile and nothing longer:
+// what a well written kernel moves. A matrix product that accumulates names C in reads and in writes, so it is counted
+// twice.
+#include "sim/program/work.h"
+
+#include <algorithm>
+
+namespace rehearse::program {
+namespace {
+
+std::int64_t bytes_of(const Role& role, const std::vector<Operand>& operands) {
+  std::int64_t sum = 0;
+  for (const Operand& o : operands) sum += role.buffers[static_cast<std::size_t>(o.buffer)].bytes();
+  return sum;
+}
+
+std::int64_t operand_bytes(const Role& role, const std::vector<Operand>& operands, std::size_t index) {
+  return index < operands.size() ? role.buffers[static_cast<std::size_t>(operands[index].buffer)].bytes() : 0;
+}
+
+// Bytes of `operands[index]` when at most `elements` of it are touched.
+std::int64_t touched_bytes(const Role& role, const std::vector<Operand>& operands, std::size_t index,
+                           std::int64_t elements) {
+  if (index >= operands.size()) return 0;
+  const Buffer& b = role.buffers[static_cast<std::size_t>(operands[index].buffer)];
+  return std::min(elements, b.elements()) * size_of(b.dtype);
+}
+
+double gemm_flops(const Gemm& g) {
+  return 2.0 * static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k) *
+         static_cast<double>(g.batch);
+}
+
+// One product is 2 b h s s d. FlashAttention's backward does five: it recomputes the scores, then the gradients of the
+// value, the probabilities, the query and the key (Dao 2023, arXiv 2307.08691, section 3.1).
+double attention_flops(const Attention& a) {
+  const double product = 2.0 * static_cast<double>(a.micro_batch) * static_cast<double>(a.heads) *
+                         static_cast<double>(a.seq) * static_cast<double>(a.seq) * static_cast<double>(a.head_dim);
+  switch (a.part) {
+    case AttentionPart::flash_forward:
+      return 2 * product;
+    case AttentionPart::flash_backward:
+      return 5 * product;
+    case AttentionPart::scores:
+    case AttentionPart::context:
+    case AttentionPart::context_backward_probs:
+    case AttentionPart::context_backward_value:
+    case AttentionPart::scores_backward_query:
+    case AttentionPart::scores_backward_key:
+      return product;
+    case AttentionPart::softmax:
+    case AttentionPart::dropout:
+    case AttentionPart::dropout_backward:
+    case AttentionPart::softmax_backward:
+      return 0;
+  }
+  return 0;
+}
+
+// Forward, input gradient and weight gradient are the same sum of products in another order.
+double conv_flops(const Conv2d& c) {
+  const std::int64_t out_h = (c.height + 2 * c.pad - c.kernel) / c.stride + 1;
+  const std::int64_t out_w = (c.width + 2 * c.pad - c.kernel) / c.stride + 1;
+  return 2.0 * static_cast<double>(c.batch * c.c_out) * static_cast<double>(out_h * out_w) *
+         static_cast<double>(c.c_in * c.kernel * c.kernel);
+}
+
+}  // namespace
+
+Work work_of(const Role& role, const Op& op) {
+  if (is_transfer(op) || std::holds_alternative<HostSync>(op.shape)) return {};
+  Work work{0, bytes_of(role, op.reads), bytes_of(role, op.writes)};
+  if (const auto* g = std::get_if<Gemm>(&op.shape)) {
+    work.flops = gemm_flops(*g);
+  } else if (const auto* a = std::get_if<Attention>(&op.shape)) {
+    work.flops = attention_flops(*a);
+  } else if (const auto* c = std::get_if<Conv2d>(&op.shape)) {
+    work.flops = conv_flops(*c);
+  } else if (const auto* e = std::get_if<Embedding>(&op.shape)) {
+    // The table's rows that the tokens name: at most one a token, at most all.
+    const std::size_t table = e->backward ? 2 : 1;
+    const std::int64_t used = std::min(e->tokens, e->rows) * e->cols;
+    work.bytes_read += touched_bytes(role, op.reads, table, used) - operand_bytes(role, op.reads, table);
+    if (e->backward) work.bytes_written = touched_bytes(role, op.writes, 0, used);
+  } else if (const auto* w = std::get_if<Elementwise>(&op.shape)) {
+    if (w->fn == ElementwiseFn::rope || w->fn == ElementwiseFn::rope_backward) {  // the values are not touched
+      work.bytes_read = touched_bytes(role, op.reads, 0, w->elements);
+      work.bytes_written = touched_bytes(role, op.writes, 0, w->elements);
+    } else if (w->fn == ElementwiseFn::add_position || w->fn == ElementwiseFn::position_grad) {  // rows in use
+      work.bytes_read += touched_bytes(role, op.reads, 1, w->elements) - operand_bytes(role, op.reads, 1);
+      work.bytes_written = touched_bytes(role, op.writes, 0, w->elements);
+    }
+  }
+  return work;
+}
+
+std::int64_t collective_bytes(const Op& op) {
+  return std::get<Collective>(op.shape).elements * size_of(op.dtype);
+}
+std::int64_t leg_bytes(const Op& op, const Leg& leg) {
+  return leg.elements * size_of(op.dtype);
+}
+
+}  // namespace rehearse::program
