@@ -1,1 +1,112 @@
-int main() { return 0; }
+// The rehearse program: reads the command line, runs one command, and turns what went wrong into messages and exit
+// codes (exit_code.h). Errors of the user's input are printed as a compiler prints them, one a line, on standard error.
+#include <fmt/format.h>
+
+#include <new>
+#include <sstream>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/exit_code.h"
+#include "sim/base/check.h"
+#include "sim/base/diagnostics.h"
+
+namespace rehearse::cli {
+namespace {
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  return names;
+}
+
+// The first word that is no option, if it is no command: the parser would call it an unexpected argument.
+std::string unknown_command(const CLI::App& app, int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word.starts_with('-')) continue;
+    const std::vector<std::string> names = command_names(app);
+    if (std::find(names.begin(), names.end(), word) != names.end()) return "";
+    const std::string near = nearest(word, names);
+    return fmt::format("unknown command '{}'{}; the commands are {}", word,
+                       near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), fmt::join(names, ", "));
+  }
+  return "";
+}
+
+// The option nearest to the first one the chosen command does not know, as a hint; "" if there is none.
+std::string option_hint(const CLI::App& app) {
+  const std::vector<std::string> extras = app.remaining(true);
+  const auto chosen = app.get_subcommands();
+  if (extras.empty() || chosen.empty() || !extras.front().starts_with("--")) return "";
+  std::vector<std::string> known;
+  for (const CLI::Option* option : chosen.front()->get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  const std::string near = nearest(extras.front().substr(0, extras.front().find('=')), known);
+  return near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near);
+}
+
+int usage_error(const std::string& message) {
+  note("rehearse: error: " + message);
+  note("rehearse: rehearse --help and rehearse COMMAND --help say what there is");
+  return kBadInput;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Rehearse a training run on a thousand GPUs before you pay for it.", "rehearse");
+  app.set_version_flag("--version", "rehearse " REHEARSE_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(26);
+  app.footer(
+      "Examples:\n  rehearse demo\n  rehearse simulate gpt3-175b-1024xa100 --set plan.pipeline=16\n  rehearse "
+      "COMMAND --help");
+  Action action;
+  add_simulate(app, action);
+  add_demo(app, action);
+  add_validate(app, action);
+  add_list(app, action);
+  if (argc < 2) {
+    note(app.help());
+    return kBadInput;
+  }
+  if (const std::string problem = unknown_command(app, argc, argv); !problem.empty()) return usage_error(problem);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    std::ostringstream out, unused;
+    app.exit(success, out, unused);
+    print(out.str());
+    return kDone;
+  } catch (const CLI::ParseError& error) {
+    return usage_error(error.what() + option_hint(app));
+  }
+  return action();
+}
+
+int run_reporting_errors(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const Interrupted&) {
+    note("rehearse: interrupted");
+    return kInterrupted;
+  } catch (const InputError& error) {
+    for (const Diagnostic& d : error.diagnostics()) note(d.file.empty() ? "rehearse: " + d.text() : d.text());
+    return kBadInput;
+  } catch (const InternalError& error) {
+    note(fmt::format("rehearse: internal error: {}", error.what()));
+  } catch (const std::bad_alloc&) {
+    note("rehearse: error: out of memory");
+  } catch (const std::exception& error) {
+    note(fmt::format("rehearse: error: {}", error.what()));
+  }
+  return kFailed;
+}
+
+}  // namespace
+}  // namespace rehearse::cli
+
+int main(int argc, char** argv) {
+  rehearse::cli::prepare_process();
+  return rehearse::cli::run_reporting_errors(argc, argv);
+}

@@ -40,6 +40,9 @@ struct OpName {
   std::int64_t bytes = 0;    // transfers: bytes; kernels: memory traffic
   double flops = 0;
   std::int32_t group_size = 0;
+  // Transfers, for the trace's arguments; empty or 0 where there is none.
+  std::string dtype, group;    // "bf16", the group's name
+  std::int64_t elements = 0;   // of the full tensor (program::Collective)
 };
 
 struct Result {
@@ -73,8 +76,14 @@ struct Result {
 double mfu(const Result& r);
 double hfu(const Result& r);
 
-std::string to_json(const Result& r);  // stable key order and number format
-// Writes DIR/result.json, ops.csv and trace.json.gz, each atomically; makes DIR. Throws std::runtime_error.
+double tokens_per_step(const Result& r);
+double gpu_hours(const Result& r, double tokens);  // 0 if the result has no token rate
+
+// Stable key order and number format: seconds are exact decimals of the picoseconds, never binary noise.
+std::string to_json(const Result& r);
+// Why `dir` cannot be a result directory (a file is in the way, not writable), or "" if it can; makes nothing.
+std::string directory_problem(const std::string& dir);
+// Writes DIR/ops.csv, trace.json.gz and, last, result.json, each atomically; makes DIR. Throws std::runtime_error.
 void write_directory(const Result& r, const std::string& dir);
 
 }  // namespace rehearse::result

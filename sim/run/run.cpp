@@ -16,10 +16,10 @@
 #include "sim/engine/engine.h"
 #include "sim/lower/lower.h"
 #include "sim/program/describe.h"
-#include "sim/program/memory_plan.h"
 #include "sim/program/static_check.h"
 #include "sim/program/work.h"
 #include "sim/run/describe_scenario.h"
+#include "sim/run/stage_memory.h"
 
 namespace rehearse::run {
 
@@ -49,28 +49,11 @@ std::vector<program::Violation> check(const Program& program, const plan::RankGr
   return all;
 }
 
-// Bytes a rank of each stage holds, and whether they fit; what a framework holds beyond tensors counts on accelerators.
+// Bytes a rank of each stage holds, and whether they fit.
 void plan_memory(const Program& program, const plan::Scenario& scenario, const cost::Device& device, result::Result& out) {
   out.memory_capacity = device.memory.count();
-  for (const Role& role : program.roles) {
-    const program::MemoryPeak peak = program::memory_peak(role);
-    const auto at = [&](program::BufferClass c) { return peak.at_peak[static_cast<std::size_t>(c)]; };
-    result::StageMemory m;
-    m.stage = role.pipeline;
-    m.parameters = at(program::BufferClass::parameter);
-    m.gradients = at(program::BufferClass::gradient);
-    m.optimizer = at(program::BufferClass::optimizer);
-    m.activations = at(program::BufferClass::activation);
-    m.workspace = at(program::BufferClass::workspace);
-    m.communication = at(program::BufferClass::communication);
-    if (!device.cpu)
-      m.framework = scenario.framework.memory_reserve.count() +
-                    static_cast<std::int64_t>(scenario.framework.fragmentation * static_cast<double>(peak.peak_bytes));
-    m.peak = peak.peak_bytes + m.framework;
-    m.where = peak.where;
-    out.memory_fits = out.memory_fits && m.peak <= out.memory_capacity;
-    out.stages.push_back(std::move(m));
-  }
+  out.stages = stage_memory(program, scenario.framework, device.cpu);
+  for (const result::StageMemory& m : out.stages) out.memory_fits = out.memory_fits && m.peak <= out.memory_capacity;
 }
 
 double hardware_flops(const Program& program, int ranks_per_role) {
@@ -100,6 +83,9 @@ result::OpName name_op(const Program& program, const Role& role, const program::
   if (const auto* collective = std::get_if<program::Collective>(&op.shape)) {
     const program::Group& g = program.groups[static_cast<std::size_t>(collective->group)];
     name.bytes = program::collective_bytes(op);
+    name.dtype = program::name_of(op.dtype);
+    name.group = g.name;
+    name.elements = collective->elements;
     const int rank = grid.members(0, {Axis::pipeline})[static_cast<std::size_t>(role.pipeline)];
     name.group_size = static_cast<std::int32_t>(grid.members(rank, g.axes, g.pipeline_only).size());
   } else if (const auto* legs = std::get_if<program::PointToPoint>(&op.shape)) {

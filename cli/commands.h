@@ -1,0 +1,35 @@
+// The commands, one file each. add_X() describes a command to the parser; when the user chose it, parsing sets
+// `action`, which does the work and returns the exit code. Bad input throws InputError.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "sim/result/result.h"
+
+namespace rehearse::cli {
+
+using Action = std::function<int()>;
+
+void add_simulate(CLI::App& app, Action& action);
+void add_demo(CLI::App& app, Action& action);
+void add_validate(CLI::App& app, Action& action);
+void add_list(CLI::App& app, Action& action);
+
+// Checks of option values whose help shows the option's own type name alone.
+CLI::Validator one_of(std::vector<std::string> values);
+CLI::Validator between(int low, int high);
+
+// What the commands that simulate have in common.
+struct SimulationRequest {
+  std::string file;  // the scenario's
+  std::vector<std::string> assignments, calibrations;
+  int steps = 2;
+  bool record = false;
+};
+// Reads and simulates one scenario with a progress line; fills limited_by and shows the file as the user knows it.
+result::Result simulate_file(const SimulationRequest& request, const std::string& root);
+
+}  // namespace rehearse::cli

@@ -1,0 +1,116 @@
+// rehearse simulate: one plan, its result as a table or as JSON, its files with -o.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/exit_code.h"
+#include "cli/paths.h"
+#include "reports/limits.h"
+#include "reports/tables.h"
+#include "reports/text.h"
+#include "sim/base/diagnostics.h"
+#include "sim/base/units.h"
+#include "sim/cluster/topology.h"
+#include "sim/plan/scenario.h"
+#include "sim/run/fit.h"
+
+namespace rehearse::cli {
+namespace {
+
+struct Arguments {
+  SimulationRequest request;
+  std::string scenario, output, fold = "auto", fidelity = "flow";
+  bool json = false, output_given = false;
+  int threads = 1;
+};
+
+// Where it does not fit, by how much, and the single change that would make it fit.
+std::string memory_message(const Arguments& a, const result::Result& r, const std::string& root) {
+  const plan::Scenario scenario = plan::read_scenario(a.request.file, a.request.assignments, root);
+  const auto cluster =
+      cluster::build_cluster(scenario.cluster.topology, static_cast<int>(scenario.cluster.gpus),
+                             scenario.cluster.overrides, static_cast<int>(scenario.cluster.threads_per_rank), root);
+  const auto change = run::change_that_fits(scenario, a.request.assignments, root, r.memory_capacity,
+                                            cluster->host_sharing().cores > 0);
+  const result::StageMemory* worst = reports::largest_stage(r);
+  std::string out = "rehearse: does not fit in memory";
+  if (worst != nullptr)
+    out += fmt::format(": stage {} needs {} of {} a GPU, {} too much, at {}", worst->stage,
+                       format_bytes(Bytes(worst->peak)), format_bytes(Bytes(r.memory_capacity)),
+                       format_bytes(Bytes(worst->peak - r.memory_capacity)),
+                       worst->where.empty() ? "its peak" : worst->where);
+  if (!change) return out + "\n";
+  const std::string needs = format_bytes(Bytes(change->peak_bytes));
+  return out + (change->fits
+                    ? fmt::format("\nrehearse: it would fit with --set {} (needs {})\n", change->assignment, needs)
+                    : fmt::format("\nrehearse: no single change makes it fit; the nearest is --set {} (needs {})\n",
+                                  change->assignment, needs));
+}
+
+void require_available(const Arguments& a) {
+  if (a.fidelity != "flow")
+    throw InputError(
+        Diagnostic{"", 0, 0, "", fmt::format("--fidelity {} is not available yet; available: flow", a.fidelity), ""});
+  if (a.threads > 1) note("rehearse: note: one thread is used; the result is the same with any number");
+}
+
+int simulate(Arguments a) {
+  require_available(a);
+  const std::string root = data_root();
+  a.request.file = scenario_file(a.scenario, root);
+  if (a.output_given) check_output(a.output, a.request.file);
+  a.request.record = a.output_given;
+  const result::Result r = simulate_file(a.request, root);
+  if (a.output_given) result::write_directory(r, a.output);
+  print(a.json ? result::to_json(r) : reports::summary(r));
+  if (r.memory_fits) return kDone;
+  std::string message = memory_message(a, r, root);
+  message.pop_back();
+  note(message);
+  return kDoesNotFit;
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, Action& action) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("simulate", "Simulate one plan: step time, MFU, memory");
+  command->add_option("SCENARIO", a->scenario, "A file, or a name of rehearse list scenarios")
+      ->required()
+      ->type_name("");
+  command->add_option("--set", a->request.assignments, "Override a key, as plan.tensor=4; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
+  command->add_option("--calibration", a->request.calibrations, "Add a calibration file; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
+  command->add_option("--steps", a->request.steps, "Steps; the last is reported (default 2)")
+      ->check(between(1, 1000))
+      ->type_name("N");
+  command->add_option("--fold", a->fold, "auto | off: simulate every rank (same result)")
+      ->check(one_of({"auto", "off"}))
+      ->type_name("HOW");
+  command->add_option("--fidelity", a->fidelity, "How transfers are simulated: flow")
+      ->check(one_of({"analytic", "flow", "step"}))
+      ->type_name("KIND");
+  command->add_option("--threads", a->threads, "Threads at most (same result)")
+      ->check(between(1, 4096))
+      ->type_name("N");
+  CLI::Option* output =
+      command->add_option("-o", a->output, "Write result.json, ops.csv, trace.json.gz there")->type_name("DIR");
+  command->add_flag("--json", a->json, "Print result.json alone to standard output");
+  command->footer(
+      "Examples:\n"
+      "  rehearse simulate gpt3-175b-1024xa100\n"
+      "  rehearse simulate my.yaml --set plan.tensor=4 --set plan.zero=1 -o out\n"
+      "  rehearse simulate my.yaml --json | jq .mfu\n"
+      "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other.");
+  command->callback([a, output, &action] {
+    a->output_given = output->count() > 0;
+    action = [a] { return simulate(*a); };
+  });
+}
+
+}  // namespace rehearse::cli

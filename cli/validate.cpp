@@ -1,0 +1,108 @@
+// rehearse validate: published measurements against what we predict for the same runs, and the ledger of both.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/exit_code.h"
+#include "cli/paths.h"
+#include "reports/ledger.h"
+#include "reports/limits.h"
+#include "sim/base/diagnostics.h"
+#include "sim/base/document.h"
+#include "sim/base/units.h"
+
+namespace rehearse::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kShipped = "scenarios/published/korthikanti-t5.csv";
+
+struct Arguments {
+  std::string throughput, filter, output;
+  bool output_given = false;
+};
+
+bool selected(const reports::Measurement& m, const std::string& filter) {
+  return m.id.find(filter) != std::string::npos || m.scenario.find(filter) != std::string::npos;
+}
+
+// A prediction, or why there is none.
+struct Prediction {
+  result::Result result;
+  std::string problem;
+};
+
+Prediction predict(const std::string& file, const std::string& root) {
+  Prediction p;
+  SimulationRequest request;
+  request.file = file;
+  try {
+    p.result = simulate_file(request, root);
+    if (const auto* worst = reports::largest_stage(p.result); !p.result.memory_fits && worst != nullptr)
+      note(fmt::format("rehearse: note: {}: predicted not to fit: needs {} of {} a GPU", p.result.scenario_file,
+                       format_bytes(Bytes(worst->peak)), format_bytes(Bytes(p.result.memory_capacity))));
+  } catch (const InputError& error) {
+    p.problem = error.diagnostics().front().text();
+  }
+  return p;
+}
+
+void check_ledger_output(const std::string& dir) {
+  if (const std::string problem = result::directory_problem(dir); !problem.empty())
+    throw InputError(Diagnostic{"", 0, 0, "", "-o: " + problem, "-o names a directory"});
+}
+
+int validate(const Arguments& a) {
+  const std::string root = data_root();
+  if (a.output_given) check_ledger_output(a.output);
+  const std::string csv = a.throughput.empty() ? (fs::path(root) / kShipped).string() : a.throughput;
+  const std::vector<reports::Measurement> measurements =
+      reports::read_measurements(shown_path(csv, root), read_text_file(csv));
+  std::map<std::string, Prediction> predictions;
+  std::vector<reports::LedgerRow> rows;
+  for (const reports::Measurement& m : measurements) {
+    if (!selected(m, a.filter)) continue;
+    const std::string file = (fs::path(csv).parent_path() / m.scenario).string();
+    auto known = predictions.find(file);
+    if (known == predictions.end()) known = predictions.emplace(file, predict(file, root)).first;
+    const Prediction& p = known->second;
+    rows.push_back(p.problem.empty() ? reports::compare(m, p.result) : reports::unused(m, p.problem));
+  }
+  if (rows.empty())
+    throw InputError(Diagnostic{
+        csv, 0, 0, "",
+        a.filter.empty() ? "holds no measurements" : fmt::format("no measurement matches --filter {}", a.filter), ""});
+  if (a.output_given) {
+    fs::create_directories(a.output);
+    write_file_atomically((fs::path(a.output) / "ledger.csv").string(), reports::ledger_csv(rows));
+    write_file_atomically((fs::path(a.output) / "ledger.json").string(), reports::ledger_json(rows));
+  }
+  print(reports::ledger_table(rows));
+  return reports::summarize(rows).used > 0 ? kDone : kFailed;
+}
+
+}  // namespace
+
+void add_validate(CLI::App& app, Action& action) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("validate", "Compare predictions with published measurements");
+  command->add_option("--throughput", a->throughput, "Measurements to use instead of the shipped ones")
+      ->type_name("CSV");
+  command->add_option("--filter", a->filter, "Only rows whose id or scenario contains this")->type_name("NAME");
+  CLI::Option* output =
+      command->add_option("-o", a->output, "Write ledger.csv and ledger.json to a directory")->type_name("DIR");
+  command->footer(
+      "The CSV has the columns id, scenario (a path beside it), metric, value, unit.\n"
+      "Examples:\n  rehearse validate\n  rehearse validate --filter 175b -o out");
+  command->callback([a, output, &action] {
+    a->output_given = output->count() > 0;
+    action = [a] { return validate(*a); };
+  });
+}
+
+}  // namespace rehearse::cli

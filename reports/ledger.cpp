@@ -1,0 +1,254 @@
+// See ledger.h. A metric that falls when the step gets longer has its interval turned round.
+#include "reports/ledger.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "reports/csv.h"
+#include "reports/text.h"
+#include "sim/base/diagnostics.h"
+#include "sim/result/csv_field.h"
+#include "sim/result/json_writer.h"
+
+namespace rehearse::reports {
+namespace {
+
+using result::Result;
+
+constexpr std::array<std::string_view, 4> kCoverageNames = {"exact", "interpolated", "extrapolated", "spec"};
+
+enum class Unit { seconds, tokens_per_s, tflops, share };
+struct Metric {
+  std::string_view name;
+  Unit unit;
+};
+constexpr Metric kMetrics[] = {{"iter_time_s", Unit::seconds},
+                               {"step_time_s", Unit::seconds},
+                               {"tokens_per_s", Unit::tokens_per_s},
+                               {"tokens_per_s_per_gpu", Unit::tokens_per_s},
+                               {"model_tflops_per_gpu", Unit::tflops},
+                               {"hardware_tflops_per_gpu", Unit::tflops},
+                               {"mfu", Unit::share},
+                               {"hfu", Unit::share}};
+
+double value_of(std::string_view metric, const Result& r) {
+  const double step_s = static_cast<double>(r.step_time_ps) * 1e-12;
+  const double gpu_tera_seconds = step_s * static_cast<double>(r.ranks) * 1e12;
+  if (metric == "tokens_per_s") return r.tokens_per_s;
+  if (metric == "tokens_per_s_per_gpu") return r.tokens_per_s_per_gpu;
+  if (metric == "model_tflops_per_gpu") return gpu_tera_seconds > 0 ? r.model_flops / gpu_tera_seconds : 0;
+  if (metric == "hardware_tflops_per_gpu") return gpu_tera_seconds > 0 ? r.hardware_flops / gpu_tera_seconds : 0;
+  if (metric == "mfu") return mfu(r);
+  return metric == "hfu" ? hfu(r) : step_s;
+}
+
+// What a printed value is multiplied by to be in the result's unit; nullopt for a unit the metric does not have.
+std::optional<double> factor_of(Unit unit, std::string_view text) {
+  using Known = std::pair<std::string_view, double>;
+  static constexpr Known kSeconds[] = {{"s", 1}, {"ms", 1e-3}};
+  static constexpr Known kTokens[] = {{"tokens/s", 1}, {"tokens/s/gpu", 1}, {"tokens/s/GPU", 1}};
+  static constexpr Known kTflops[] = {{"TFLOP/s", 1}, {"TFLOPS", 1}, {"TFLOP/s/GPU", 1}, {"PFLOP/s", 1e3}};
+  static constexpr Known kShares[] = {{"", 1}, {"1", 1}, {"fraction", 1}, {"%", 1e-2}, {"percent", 1e-2}};
+  const auto find = [&](const auto& list) -> std::optional<double> {
+    for (const auto& [name, factor] : list)
+      if (name == text) return factor;
+    return std::nullopt;
+  };
+  switch (unit) {
+    case Unit::seconds:
+      return find(kSeconds);
+    case Unit::tokens_per_s:
+      return find(kTokens);
+    case Unit::tflops:
+      return find(kTflops);
+    case Unit::share:
+      return find(kShares);
+  }
+  return std::nullopt;
+}
+
+std::optional<double> parse_number(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+LedgerRow start_row(const Measurement& m) {
+  LedgerRow row;
+  row.id = m.id;
+  row.metric = m.metric;
+  row.unit = m.unit;
+  row.scenario = m.scenario;
+  row.source = m.source;
+  row.measured = m.value;
+  return row;
+}
+
+std::string coverage_text(const std::array<double, 4>& coverage) {
+  std::string out;
+  for (std::size_t i = 0; i < coverage.size(); ++i)
+    if (coverage[i] >= 0.005)
+      out += fmt::format("{}{:.0f}% {}", out.empty() ? "" : " ", coverage[i] * 100, kCoverageNames[i]);
+  return out;
+}
+
+// "16/64/15/5": percent of each coverage in its order.
+std::string percents(const std::array<double, 4>& coverage) {
+  return fmt::format("{:.0f}/{:.0f}/{:.0f}/{:.0f}", coverage[0] * 100, coverage[1] * 100, coverage[2] * 100,
+                     coverage[3] * 100);
+}
+
+}  // namespace
+
+std::vector<Measurement> read_measurements(const std::string& file, std::string_view text) {
+  const CsvTable table = parse_csv(file, text, {"id", "scenario", "metric", "value", "unit"});
+  const auto index = [&](const char* name) { return static_cast<std::size_t>(column_of(table, name)); };
+  const std::size_t id = index("id"), scenario = index("scenario"), metric = index("metric"), value = index("value"),
+                    unit = index("unit");
+  const int source = column_of(table, "source");
+  std::vector<Measurement> out;
+  Diagnostics problems;
+  for (const CsvRow& row : table.rows) {
+    const std::optional<double> measured = parse_number(row.fields[value]);
+    if (!measured)
+      problems.add({file, row.line, 1, "value", fmt::format("expected a number, found '{}'", row.fields[value]), ""});
+    if (row.fields[scenario].empty())
+      problems.add({file, row.line, 1, "scenario", "expected a scenario, found nothing", ""});
+    out.push_back({row.fields[id], row.fields[scenario], row.fields[metric], row.fields[unit],
+                   source < 0 ? "" : row.fields[static_cast<std::size_t>(source)], measured.value_or(0), row.line});
+  }
+  problems.throw_if_any();
+  return out;
+}
+
+LedgerRow unused(const Measurement& measurement, std::string reason) {
+  LedgerRow row = start_row(measurement);
+  row.reason = std::move(reason);
+  return row;
+}
+
+LedgerRow compare(const Measurement& m, const Result& r) {
+  const auto metric =
+      std::find_if(std::begin(kMetrics), std::end(kMetrics), [&](const Metric& k) { return k.name == m.metric; });
+  if (metric == std::end(kMetrics)) return unused(m, fmt::format("no result has the metric '{}'", m.metric));
+  const std::optional<double> factor = factor_of(metric->unit, m.unit);
+  if (!factor) return unused(m, fmt::format("'{}' is no unit of {}", m.unit, m.metric));
+  if (!(m.value > 0)) return unused(m, "the measured value is not positive");
+  LedgerRow row = start_row(m);
+  row.used = true;
+  row.predicted = value_of(m.metric, r) / *factor;
+  row.error = row.predicted / row.measured - 1;
+  row.coverage = r.coverage;
+  const double step_s = static_cast<double>(r.step_time_ps) * 1e-12;
+  row.low = row.high = row.predicted;
+  if (step_s > 0 && r.interval_low_s > 0) {
+    const double shorter = r.interval_low_s / step_s, longer = r.interval_high_s / step_s;
+    const bool time = metric->unit == Unit::seconds;
+    row.low = time ? row.predicted * shorter : row.predicted / longer;
+    row.high = time ? row.predicted * longer : row.predicted / shorter;
+  }
+  return row;
+}
+
+LedgerSummary summarize(const std::vector<LedgerRow>& rows) {
+  LedgerSummary s;
+  for (const LedgerRow& row : rows) {
+    if (!row.used) continue;
+    ++s.used;
+    s.within_10_percent += std::abs(row.error) <= 0.1 ? 1 : 0;
+    s.in_interval += row.low <= row.measured && row.measured <= row.high ? 1 : 0;
+    s.mean_absolute_error += std::abs(row.error);
+    s.mean_error += row.error;
+    if (std::abs(row.error) > std::abs(s.worst_error)) s.worst_error = row.error;
+  }
+  if (s.used > 0) {
+    s.mean_absolute_error /= s.used;
+    s.mean_error /= s.used;
+  }
+  return s;
+}
+
+std::string ledger_table(const std::vector<LedgerRow>& rows) {
+  std::vector<std::string> ids, scenarios;
+  for (const LedgerRow& row : rows) {
+    ids.push_back(row.id);
+    scenarios.push_back(file_stem(row.scenario));
+  }
+  ids = without_common_words(std::move(ids));
+  scenarios = without_common_words(std::move(scenarios));
+  std::vector<std::vector<std::string>> cells = {
+      {"scenario", "id", "metric", "measured", "predicted", "error", "coverage"}};
+  std::string reasons;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const LedgerRow& row = rows[i];
+    if (!row.used) {
+      reasons += wrap(fmt::format("not used: {}: {}", row.id, row.reason));
+      continue;
+    }
+    cells.push_back({scenarios[i], clip(ids[i], 12), clip(row.metric, 23), compact(row.measured),
+                     clip(fmt::format("{} {}", compact(row.predicted), row.unit), 13),
+                     fmt::format("{:+.1f}%", row.error * 100), percents(row.coverage)});
+  }
+  if (cells.size() > 1) reasons = "coverage: % of busy time exact/interpolated/extrapolated/data sheet\n" + reasons;
+  std::string out = cells.size() > 1 ? align(cells) : "";
+  out += reasons;
+  const LedgerSummary s = summarize(rows);
+  if (s.used == 0) return out + "No measurement was used.\n";
+  return out + wrap(fmt::format(
+                   "{} used: mean absolute error {}, mean error {:+.1f}%, worst {:+.1f}%; {} within 10%, {} inside "
+                   "their predicted interval.",
+                   s.used, percent(s.mean_absolute_error), s.mean_error * 100, s.worst_error * 100, s.within_10_percent,
+                   s.in_interval));
+}
+
+std::string ledger_csv(const std::vector<LedgerRow>& rows) {
+  using result::csv_field;
+  using result::number;
+  std::string out = "id,used,reason,metric,measured,predicted,error,low,high,coverage\n";
+  for (const LedgerRow& row : rows) {
+    out += fmt::format("{},{},{},{},{}", csv_field(row.id), row.used, csv_field(row.reason), csv_field(row.metric),
+                       number(row.measured));
+    out += row.used ? fmt::format(",{},{},{},{},{}\n", number(row.predicted), number(row.error), number(row.low),
+                                  number(row.high), csv_field(coverage_text(row.coverage)))
+                    : ",,,,,\n";
+  }
+  return out;
+}
+
+std::string ledger_json(const std::vector<LedgerRow>& rows) {
+  result::JsonWriter json;
+  json.open('{').key("schema").text("rehearse.ledger/1").key("rows").open('[');
+  for (const LedgerRow& row : rows) {
+    json.open('{').key("id").text(row.id).key("used").boolean(row.used).key("reason").text(row.reason);
+    json.key("metric")
+        .text(row.metric)
+        .key("unit")
+        .text(row.unit)
+        .key("scenario")
+        .text(row.scenario)
+        .key("source")
+        .text(row.source);
+    json.key("measured").real(row.measured);
+    const auto predicted = [&](std::string_view key, double value) {
+      json.key(key).raw(row.used ? result::number(value) : "null");
+    };
+    predicted("predicted", row.predicted);
+    predicted("error", row.error);
+    predicted("low", row.low);
+    predicted("high", row.high);
+    json.key("coverage").open('{');
+    for (std::size_t i = 0; i < kCoverageNames.size() && row.used; ++i)
+      json.key(kCoverageNames[i]).real(row.coverage[i]);
+    json.close('}').close('}');
+  }
+  json.close(']').close('}');
+  return json.str();
+}
+
+}  // namespace rehearse::reports

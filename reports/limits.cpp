@@ -1,0 +1,152 @@
+// See limits.h. Shares are of the mean over ranks of what the compute stream does (result.json's breakdown_s).
+#include "reports/limits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "reports/text.h"
+#include "sim/base/units.h"
+
+namespace rehearse::reports {
+namespace {
+
+using result::Result;
+using result::Share;
+
+struct ExposedKind {
+  Share share;
+  std::string_view name;
+};
+constexpr std::array<ExposedKind, 5> kExposed = {{{Share::exposed_tensor, "tensor-parallel"},
+                                                  {Share::exposed_context, "context-parallel"},
+                                                  {Share::exposed_expert, "expert-parallel"},
+                                                  {Share::exposed_data, "data-parallel"},
+                                                  {Share::exposed_pipeline, "pipeline"}}};
+
+ExposedKind largest_exposed(const Result& r) {
+  return *std::max_element(kExposed.begin(), kExposed.end(), [&](const ExposedKind& a, const ExposedKind& b) {
+    return share_of(r, a.share) < share_of(r, b.share);
+  });
+}
+
+// A resolved key of the scenario as a positive integer; 0 if it is not one.
+std::int64_t scenario_integer(const Result& r, const char* key) {
+  const auto found = r.scenario.find(key);
+  std::int64_t value = 0;
+  if (found != r.scenario.end())
+    std::from_chars(found->second.data(), found->second.data() + found->second.size(), value);
+  return std::max<std::int64_t>(value, 0);
+}
+
+// Micro-batches whose activations a stage holds at once: all of them under gpipe, at most the stages from this one to
+// the last under 1f1b (Narayanan et al. 2021, arXiv 2104.04473, section 2.2). 0 if the scenario's keys do not say.
+std::int64_t micro_batches_held(const Result& r, int stage) {
+  const auto schedule = r.scenario.find("plan.schedule");
+  if (schedule == r.scenario.end()) return 0;
+  const std::int64_t all = scenario_integer(r, "plan.micro_batches");
+  if (schedule->second == "gpipe") return all;
+  if (schedule->second == "1f1b") return std::min(all, scenario_integer(r, "plan.pipeline") - stage);
+  return 0;
+}
+
+std::string does_not_fit(const Result& r) {
+  const result::StageMemory* worst = largest_stage(r);
+  if (worst == nullptr) return "Does not fit in memory.";
+  const std::array<std::pair<std::string_view, std::int64_t>, 7> classes = {
+      {{"parameters", worst->parameters},
+       {"gradients", worst->gradients},
+       {"optimizer states", worst->optimizer},
+       {"activations", worst->activations},
+       {"workspaces", worst->workspace},
+       {"communication buffers", worst->communication},
+       {"the framework's own", worst->framework}}};
+  const auto& [name, bytes] = *std::max_element(classes.begin(), classes.end(),
+                                                [](const auto& a, const auto& b) { return a.second < b.second; });
+  std::string what(name);
+  const std::int64_t held = name == "activations" ? micro_batches_held(r, worst->stage) : 0;
+  if (held > 1) what += fmt::format(" of {} micro-batches", held);
+  const double share = worst->peak > 0 ? static_cast<double>(bytes) / static_cast<double>(worst->peak) : 0;
+  return fmt::format("Does not fit: stage {} needs {} of {} a GPU; {} are {} of it.", worst->stage,
+                     format_bytes(Bytes(worst->peak)), format_bytes(Bytes(r.memory_capacity)), what, percent(share));
+}
+
+std::string communication_sentence(const Result& r, double total) {
+  const ExposedKind most = largest_exposed(r);
+  const double share = share_of(r, most.share);
+  if (share >= 0.8 * total)
+    return fmt::format("Exposed {} communication: {} of the step waits for it.", most.name, percent(share));
+  return fmt::format("Exposed communication: {} of the step waits for it, {} of the step for {} transfers.",
+                     percent(total), percent(share), most.name);
+}
+
+std::string communication_name(const Result& r, double total) {
+  const ExposedKind most = largest_exposed(r);
+  const std::string_view mostly = share_of(r, most.share) >= 0.5 * total ? most.name : "";
+  return mostly.empty() ? "exposed communication" : fmt::format("exposed communication (mostly {})", mostly);
+}
+
+// FLOPs done in kernel time over the peak; 0 if unknown.
+double kernel_efficiency(const Result& r) {
+  const double compute_s = static_cast<double>(r.breakdown_ps[static_cast<std::size_t>(Share::compute)]) * 1e-12;
+  const double capacity = compute_s * r.peak_flops_per_gpu * static_cast<double>(r.ranks);
+  return capacity > 0 ? r.hardware_flops / capacity : 0;
+}
+
+std::string compute_sentence(const Result& r, std::string_view loss, double loss_share) {
+  std::string out = fmt::format("Compute: {} of the step runs kernels", percent(share_of(r, Share::compute)));
+  if (const double efficiency = kernel_efficiency(r); efficiency > 0)
+    out += fmt::format(" at {} of the peak rate", percent(efficiency));
+  if (const double extra = 1 - r.model_flops / std::max(r.hardware_flops, 1.0); r.hardware_flops > 0 && extra >= 0.005)
+    out += fmt::format(", {} of their FLOPs recomputation", percent(extra));
+  if (loss_share >= 0.0005) out += fmt::format("; the largest loss is {}, {}", loss, percent(loss_share));
+  return out + ".";
+}
+
+}  // namespace
+
+const result::StageMemory* largest_stage(const Result& r) {
+  const auto worst =
+      std::max_element(r.stages.begin(), r.stages.end(), [](const auto& a, const auto& b) { return a.peak < b.peak; });
+  return worst == r.stages.end() ? nullptr : &*worst;
+}
+
+double share_of(const Result& r, Share share) {
+  if (r.step_time_ps <= 0) return 0;
+  return static_cast<double>(r.breakdown_ps[static_cast<std::size_t>(share)]) / static_cast<double>(r.step_time_ps);
+}
+
+double exposed_communication(const Result& r) {
+  double total = 0;
+  for (const ExposedKind& kind : kExposed) total += share_of(r, kind.share);
+  return total;
+}
+
+std::string limited_by(const Result& r) {
+  if (!r.memory_fits) return does_not_fit(r);
+  struct Loss {
+    std::string name;
+    double share;
+    std::string sentence;
+  };
+  const double exposed = exposed_communication(r), bubble = share_of(r, Share::bubble);
+  const double optimizer = share_of(r, Share::optimizer), host = share_of(r, Share::host),
+               other = share_of(r, Share::other);
+  const std::array<Loss, 5> losses = {{
+      {communication_name(r, exposed), exposed, communication_sentence(r, exposed)},
+      {"the pipeline bubble", bubble,
+       fmt::format("Pipeline bubble: {} of the step stages wait for work from other stages.", percent(bubble))},
+      {"the optimizer", optimizer, fmt::format("Optimizer: {} of the step updates parameters.", percent(optimizer))},
+      {"the host", host, fmt::format("Host: {} of the step waits for kernel launches and host syncs.", percent(host))},
+      {"other waits", other, fmt::format("Other waits: {} of the step is idle for no single cause.", percent(other))},
+  }};
+  const Loss& largest =
+      *std::max_element(losses.begin(), losses.end(), [](const Loss& a, const Loss& b) { return a.share < b.share; });
+  if (largest.share >= kLargeLoss) return largest.sentence;
+  return compute_sentence(r, largest.name, largest.share);
+}
+
+}  // namespace rehearse::reports

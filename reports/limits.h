@@ -1,0 +1,24 @@
+// One sentence on what limits a result, from its breakdown and its memory: where a change of plan would have an effect.
+#pragma once
+
+#include <string>
+
+#include "sim/result/result.h"
+
+namespace rehearse::reports {
+
+// "Does not fit: stage 0 needs 512.3 GB of 80 GB a GPU; activations are 89% of it." if it does not fit; else the
+// largest loss if that is kLargeLoss of the step or more; else the kernels themselves, with the largest loss beside
+// them.
+std::string limited_by(const result::Result& r);
+
+inline constexpr double kLargeLoss = 0.2;  // a judgement: below it, what the kernels do matters more than any one loss
+
+// The stage with the highest peak; nullptr if there are none.
+const result::StageMemory* largest_stage(const result::Result& r);
+// The share of the step in `share`; 0 if the step takes no time.
+double share_of(const result::Result& r, result::Share share);
+// All exposed communication as a share of the step.
+double exposed_communication(const result::Result& r);
+
+}  // namespace rehearse::reports

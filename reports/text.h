@@ -1,0 +1,41 @@
+// Plain text for a terminal: wrapping, columns, and numbers for people. Every line these make is at most kWidth
+// columns.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rehearse::reports {
+
+inline constexpr std::size_t kWidth = 80;
+
+// Columns `text` takes: its UTF-8 code points.
+std::size_t columns(std::string_view text);
+// At most `width` columns, the end replaced by "~" if it does not fit. Control characters become '?', so that a name
+// from a file cannot drive the terminal.
+std::string clip(std::string_view text, std::size_t width);
+// Words wrapped at kWidth, every line after `indent` spaces, each ended by a newline. A word longer than a line is cut.
+std::string wrap(std::string_view text, std::size_t indent = 0);
+// `text` padded with spaces to `width` columns, text to the left or to the right of them.
+std::string left(std::string_view text, std::size_t width);
+std::string right(std::string_view text, std::size_t width);
+
+// 1234567 -> "1,234,567".
+std::string grouped(double value);
+// Four significant digits at most: "0.1234", "12.3", "1,234", "5.68M", "3.2G".
+std::string compact(double value);
+std::string percent(double share);  // 0.4567 -> "45.7%"
+
+// Names without the words ("gpt3-175b-") that all of them begin with, up to the last dash they share; one name stays
+// whole.
+std::vector<std::string> without_common_words(std::vector<std::string> names);
+// "scenarios/gpt3-175b.yaml" -> "gpt3-175b".
+std::string file_stem(std::string_view path);
+
+// Rows of cells as aligned columns, two spaces between; the first row is the heading. Column 0 to the left, the others
+// to the right. Column 0 is clipped if the table would be wider than kWidth.
+std::string align(const std::vector<std::vector<std::string>>& rows, std::size_t indent = 0);
+
+}  // namespace rehearse::reports

@@ -1,0 +1,48 @@
+// A result's directory: ops.csv, trace.json.gz, and last result.json, so that a directory with a result.json is
+// complete.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <stdexcept>
+
+#include "sim/result/output_file.h"
+#include "sim/result/records.h"
+#include "sim/result/result.h"
+
+namespace rehearse::result {
+
+namespace fs = std::filesystem;
+
+std::string directory_problem(const std::string& dir) {
+  if (dir.empty()) return "the output directory's name is empty";
+  std::error_code error;
+  fs::path existing = fs::absolute(dir, error).lexically_normal();
+  if (!existing.has_filename()) existing = existing.parent_path();
+  while (!fs::exists(fs::symlink_status(existing, error)) && existing.has_relative_path())
+    existing = existing.parent_path();
+  if (!fs::is_directory(existing, error)) return fmt::format("{} exists and is not a directory", existing.string());
+  if (::access(existing.c_str(), W_OK | X_OK) != 0) return fmt::format("{} is not writable", existing.string());
+  return "";
+}
+
+void write_directory(const Result& r, const std::string& dir) {
+  if (const std::string problem = directory_problem(dir); !problem.empty())
+    throw std::runtime_error(fmt::format("cannot write results to {}: {}", dir, problem));
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error && !fs::is_directory(dir))
+    throw std::runtime_error(fmt::format("cannot make the directory {}: {}", dir, error.message()));
+  const fs::path base(dir);
+  OutputFile ops((base / "ops.csv").string(), OutputFile::Format::plain);
+  write_ops_csv(r, ops);
+  ops.commit();
+  OutputFile trace((base / "trace.json.gz").string(), OutputFile::Format::gzip);
+  write_trace(r, trace);
+  trace.commit();
+  OutputFile json((base / "result.json").string(), OutputFile::Format::plain);
+  json.write(to_json(r));
+  json.commit();
+}
+
+}  // namespace rehearse::result

@@ -1,0 +1,43 @@
+// ops.csv: one row an executed op of a representative rank, in the result's order (rank, then start). The id
+// rank/step/slot/body/op is the same in a simulated and a measured run, so that rows can be joined.
+#include <fmt/format.h>
+
+#include "sim/base/check.h"
+#include "sim/result/csv_field.h"
+#include "sim/result/records.h"
+
+namespace rehearse::result {
+int role_of(const Result& r, const OpRecord& record) {
+  const auto role = r.role_of_rank.find(record.rank);
+  REHEARSE_CHECK(role != r.role_of_rank.end(), "recorded rank {} has no role", record.rank);
+  return role->second;
+}
+
+const OpName& name_of(const Result& r, const OpRecord& record) {
+  const auto role = r.names.find(role_of(r, record));
+  REHEARSE_CHECK(role != r.names.end(), "the role of recorded rank {} has no names", record.rank);
+  const auto body = static_cast<std::size_t>(record.body), op = static_cast<std::size_t>(record.op);
+  REHEARSE_CHECK(body < role->second.size() && op < role->second[body].size(), "rank {}: no op {} in body {}",
+                 record.rank, record.op, record.body);
+  return role->second[body][op];
+}
+
+int micro_batch_of(const Result& r, const OpRecord& record) {
+  const auto role = r.micro_batch_of_slot.find(role_of(r, record));
+  const auto slot = static_cast<std::size_t>(record.slot);
+  if (role == r.micro_batch_of_slot.end() || slot >= role->second.size()) return -1;
+  return role->second[slot];
+}
+
+void write_ops_csv(const Result& r, OutputFile& out) {
+  out.write("id,rank,stage,stream,kind,phase,shape,start_ps,duration_ps,coverage,bytes,flops\n");
+  for (const OpRecord& record : r.records) {
+    const OpName& n = name_of(r, record);
+    const std::string id = fmt::format("{}/{}/{}/{}/{}", record.rank, record.step, record.slot, n.body, n.op);
+    out.write(fmt::format("{},{},{},{},{},{},{},{},{},{},{},{:.0f}\n", csv_field(id), record.rank, role_of(r, record),
+                          csv_field(n.stream), csv_field(n.kind), csv_field(n.phase), csv_field(n.shape),
+                          record.start_ps, record.duration_ps, csv_field(n.coverage), n.bytes, n.flops));
+  }
+}
+
+}  // namespace rehearse::result

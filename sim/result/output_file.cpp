@@ -1,0 +1,92 @@
+// See output_file.h.
+#include "sim/result/output_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+
+#include "sim/base/check.h"
+
+namespace rehearse::result {
+namespace {
+
+constexpr std::size_t kPendingBytes = 1 << 18;
+constexpr int kGzipWindow = 15 + 16;  // zlib: the largest window, with a gzip header (its time stamp is 0 by default)
+
+}  // namespace
+
+OutputFile::OutputFile(std::string path, Format format)
+    : path_(std::move(path)),
+      temporary_(fmt::format("{}.{}.tmp", path_, static_cast<long>(::getpid()))),
+      gzip_(format == Format::gzip) {
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (fd_ < 0) fail(std::strerror(errno));
+  if (gzip_) {
+    const int code = deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzipWindow, 8, Z_DEFAULT_STRATEGY);
+    REHEARSE_CHECK(code == Z_OK, "deflateInit2 returned {}", code);
+  }
+}
+
+OutputFile::~OutputFile() {
+  if (gzip_) deflateEnd(&stream_);
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+void OutputFile::write(std::string_view text) {
+  pending_ += text;
+  if (pending_.size() >= kPendingBytes) flush_pending(false);
+}
+
+void OutputFile::commit() {
+  flush_pending(true);
+  const int closed = ::close(fd_);
+  fd_ = -1;
+  if (closed != 0 || std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary_.c_str());
+    fail(std::strerror(error));
+  }
+}
+
+void OutputFile::flush_pending(bool last) {
+  if (!gzip_) {
+    put(pending_.data(), pending_.size());
+    pending_.clear();
+    return;
+  }
+  std::array<char, 1 << 16> block;
+  stream_.next_in = reinterpret_cast<Bytef*>(pending_.data());
+  stream_.avail_in = static_cast<uInt>(pending_.size());
+  do {
+    stream_.next_out = reinterpret_cast<Bytef*>(block.data());
+    stream_.avail_out = static_cast<uInt>(block.size());
+    const int code = deflate(&stream_, last ? Z_FINISH : Z_NO_FLUSH);
+    REHEARSE_CHECK(code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR, "deflate returned {}", code);
+    put(block.data(), block.size() - stream_.avail_out);
+  } while (stream_.avail_out == 0);
+  pending_.clear();
+}
+
+void OutputFile::put(const char* data, std::size_t size) {
+  while (size > 0) {
+    const ssize_t written = ::write(fd_, data, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail(std::strerror(errno));
+    data += written;
+    size -= static_cast<std::size_t>(written);
+  }
+}
+
+void OutputFile::fail(std::string_view what) const {
+  throw std::runtime_error(fmt::format("cannot write {}: {}", path_, what));
+}
+
+}  // namespace rehearse::result

@@ -1,0 +1,35 @@
+// A file written piece by piece beside its final place and renamed over it on commit(), so that a reader sees the old
+// content or the new one, never half of it. Without commit() nothing is left behind. Optionally gzip (RFC 1952, time
+// stamp 0, so equal content gives equal bytes). Errors throw std::runtime_error naming the path. Not copyable.
+#pragma once
+
+#include <zlib.h>
+
+#include <string>
+#include <string_view>
+
+namespace rehearse::result {
+
+class OutputFile {
+ public:
+  enum class Format { plain, gzip };
+  OutputFile(std::string path, Format format);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void write(std::string_view text);
+  void commit();
+
+ private:
+  void flush_pending(bool last);
+  void put(const char* data, std::size_t size);
+  [[noreturn]] void fail(std::string_view what) const;
+
+  std::string path_, temporary_, pending_;
+  int fd_ = -1;
+  bool gzip_;
+  z_stream stream_{};
+};
+
+}  // namespace rehearse::result

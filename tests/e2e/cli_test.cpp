@@ -1,0 +1,338 @@
+// The program as a user meets it: help, messages and exit codes for what can go wrong, and the files of a result.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "program.h"
+
+namespace rehearse::e2e {
+namespace {
+
+// A small model on four ranks: every kind of traffic, simulated in well under a second.
+constexpr char kSmall[] = R"(rehearse: 1
+name: small
+model: {family: gpt, layers: 4, hidden: 512, heads: 8, kv_heads: 8, ffn_hidden: 2048, vocab: 8192, max_seq_len: 256}
+cluster: {topology: dgx-a100, gpus: 8}
+plan: {tensor: 2, pipeline: 2, micro_batch: 1, zero: 1, schedule: 1f1b}
+training: {global_batch: 16, seq_len: 256, precision: bf16}
+)";
+
+// Llama 2 7B whose GPipe schedule holds the activations of 64 micro-batches: too many for 80 GB.
+constexpr char kTooLarge[] = R"(rehearse: 1
+name: too large
+model: llama2-7b
+cluster: {topology: dgx-a100, gpus: 8}
+plan: {tensor: 2, pipeline: 4, micro_batch: 1, schedule: gpipe}
+training: {global_batch: 64, seq_len: 4096, precision: bf16}
+)";
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Bytes of the longest line.
+std::size_t widest(const std::string& text) {
+  std::istringstream lines(text);
+  std::size_t most = 0;
+  for (std::string line; std::getline(lines, line);) most = std::max(most, line.size());
+  return most;
+}
+
+TEST(Help, NamesEveryCommandAndExits0) {
+  const Outcome top = run({"--help"});
+  EXPECT_EQ(top.status, 0);
+  EXPECT_EQ(top.err, "");
+  for (const char* command : {"simulate", "demo", "validate", "list"}) {
+    EXPECT_TRUE(has(top.out, command)) << command;
+    const Outcome own = run({command, "--help"});
+    EXPECT_EQ(own.status, 0) << command;
+    EXPECT_TRUE(has(own.out, "Example")) << own.out;
+    EXPECT_LE(widest(top.out + own.out), 80u) << top.out << own.out;
+  }
+}
+
+TEST(Help, VersionIsOneLine) {
+  const Outcome r = run({"--version"});
+  EXPECT_EQ(r.status, 0);
+  EXPECT_EQ(r.out.rfind("rehearse ", 0), 0u) << r.out;
+  EXPECT_EQ(std::count(r.out.begin(), r.out.end(), '\n'), 1);
+}
+
+TEST(Usage, NoCommandPrintsHelpToStandardErrorAndExits2) {
+  const Outcome r = run({});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_EQ(r.out, "");
+  EXPECT_TRUE(has(r.err, "simulate"));
+}
+
+TEST(Usage, UnknownCommandNamesTheNearestAndAll) {
+  const Outcome r = run({"simulat", "x"});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(
+      r.err, "unknown command 'simulat' (did you mean 'simulate'?); the commands are simulate, demo, validate, list"))
+      << r.err;
+}
+
+TEST(Usage, UnknownOptionNamesTheNearest) {
+  const Outcome r = run({"simulate", "x", "--jsn"});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err, "did you mean '--json'?")) << r.err;
+}
+
+TEST(Usage, BadValuesExit2) {
+  EXPECT_EQ(run({"simulate"}).status, 2) << "no scenario";
+  EXPECT_EQ(run({"simulate", "gpt3-175b-1024xa100", "--steps", "0"}).status, 2);
+  EXPECT_EQ(run({"simulate", "gpt3-175b-1024xa100", "--fold", "maybe"}).status, 2);
+  EXPECT_EQ(run({"list", "planets"}).status, 2);
+  const Outcome r = run({"simulate", "gpt3-175b-1024xa100", "--fidelity", "step"});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err, "--fidelity step is not available yet; available: flow")) << r.err;
+}
+
+TEST(BadInput, MissingScenarioNamesTheNearest) {
+  const Outcome r = run({"simulate", "gpt3-175b-gpip"});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err, "gpt3-175b-gpip: error:")) << r.err;
+  EXPECT_TRUE(has(r.err, "did you mean 'gpt3-175b-gpipe'?")) << r.err;
+  EXPECT_EQ(r.out, "");
+}
+
+TEST(BadInput, MisspeltKeyHasItsPlaceAndTheNearestKey) {
+  const Folder folder;
+  const std::string file = folder.write("s.yaml", "rehearse: 1\nmodel: gpt-tiny\nplan:\n  tensr: 2\n");
+  const Outcome r = run({"simulate", file});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err, file + ":4:3: error: ")) << r.err;
+  EXPECT_TRUE(has(r.err, "tensor")) << r.err;
+}
+
+TEST(BadInput, AllProblemsAtOnceOneALine) {
+  const Folder folder;
+  const std::string file = folder.write("s.yaml", "rehearse: 1\nmodel: gpt-tiny\nplan:\n  tensr: 2\n  zero: 7\n");
+  const Outcome r = run({"simulate", file});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 2) << r.err;
+}
+
+TEST(BadInput, ThingsThatAreNoScenarioExit2AndDoNotHang) {
+  const Folder folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const std::string text = std::string("rehearse: 1\n") + '\0' + "x";
+  for (const std::string& path :
+       {pipe, folder / "", folder.write("empty.yaml", ""), folder.write("binary.yaml", text),
+        folder.write("list.yaml", "[1, 2]\n"), folder.write("open.yaml", "plan: {tensor: [1,\n"), std::string("")}) {
+    const Outcome r = run({"simulate", path});
+    EXPECT_EQ(r.status, 2) << path << "\n" << r.err;
+    EXPECT_TRUE(has(r.err, "error: ")) << path << "\n" << r.err;
+  }
+}
+
+TEST(BadInput, SetIsCheckedLikeTheFile) {
+  const Folder folder;
+  const std::string file = folder.write("s.yaml", kSmall);
+  EXPECT_EQ(run({"simulate", file, "--set", "plan.tensor=3"}).status, 2) << "8 GPUs are not divisible by 3 * 2";
+  EXPECT_EQ(run({"simulate", file, "--set", "nonsense"}).status, 2);
+  EXPECT_EQ(run({"simulate", file, "--calibration", folder / "none.yaml"}).status, 2);
+}
+
+TEST(BadInput, DataRootWithoutDataIsNamed) {
+  const Outcome r = shell("REHEARSE_ROOT=/nowhere $REHEARSE list models");
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err, "/nowhere: error: ")) << r.err;
+}
+
+TEST(Simulate, TableFits80ColumnsAndNamesTheScenario) {
+  const Folder folder;
+  const Outcome r = run({"simulate", folder.write("s.yaml", kSmall)});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(r.err, "") << "no progress where standard error is no terminal";
+  EXPECT_EQ(r.out.rfind("small\n", 0), 0u) << r.out;
+  EXPECT_LE(widest(r.out), 80u) << r.out;
+}
+
+TEST(Simulate, JsonIsAllThatIsPrinted) {
+  const Folder folder;
+  const std::string file = folder.write("s.yaml", kSmall);
+  const Outcome r = run({"simulate", file, "--json", "--fold", "off", "--threads", "2", "-o", folder / "out"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const auto json = nlohmann::json::parse(r.out);
+  EXPECT_EQ(json["schema"], "rehearse.result/1");
+  EXPECT_EQ(json["ranks"], 8);
+  EXPECT_GT(json["step_time_s"], 0);
+  EXPECT_EQ(json["scenario"]["file"], file);
+  EXPECT_NE(json["limited_by"], "");
+  EXPECT_EQ(read(folder / "out/result.json"), r.out);
+}
+
+TEST(Simulate, SetOverridesTheFile) {
+  const Folder folder;
+  const Outcome r =
+      run({"simulate", folder.write("s.yaml", kSmall), "--set", "plan.tensor=1", "--set", "plan.zero=2", "--json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const auto json = nlohmann::json::parse(r.out);
+  EXPECT_EQ(json["scenario"]["plan.tensor"], "1");
+  EXPECT_EQ(json["scenario"]["plan.zero"], "2");
+  EXPECT_EQ(json["scenario"]["plan.data"], "4") << "8 GPUs in 2 stages";
+}
+
+TEST(Simulate, DirectoryHoldsTheResultAndItsOps) {
+  const Folder folder;
+  ASSERT_EQ(run({"simulate", folder.write("s.yaml", kSmall), "-o", folder / "a/b"}).status, 0);
+  EXPECT_EQ(folder.files(),
+            (std::vector<std::string>{"a/b/ops.csv", "a/b/result.json", "a/b/trace.json.gz", "s.yaml"}));
+  EXPECT_EQ(read(folder / "a/b/ops.csv")
+                .rfind("id,rank,stage,stream,kind,phase,shape,start_ps,duration_ps,coverage,bytes,flops\n", 0),
+            0u);
+  const auto trace = nlohmann::json::parse(gunzip(folder / "a/b/trace.json.gz"));
+  EXPECT_GT(trace["traceEvents"].size(), 100u);
+  EXPECT_EQ(trace["distributedInfo"]["world_size"], 8);
+}
+
+TEST(Simulate, BreakdownOfARealRunSumsToTheStep) {
+  const Folder folder;
+  const auto json = nlohmann::json::parse(run({"simulate", folder.write("s.yaml", kSmall), "--json"}).out);
+  std::int64_t sum = 0;
+  for (const auto& [key, value] : json["breakdown_s"].items()) sum += std::llround(value.get<double>() * 1e12);
+  EXPECT_EQ(sum, std::llround(json["step_time_s"].get<double>() * 1e12));
+}
+
+TEST(Simulate, TwoRunsGiveTheSameBytesButForTheEngine) {
+  const Folder folder;
+  const std::string file = folder.write("s.yaml", kSmall);
+  ASSERT_EQ(run({"simulate", file, "-o", folder / "x"}).status, 0);
+  ASSERT_EQ(run({"simulate", file, "-o", folder / "y"}).status, 0);
+  for (const char* name : {"/ops.csv", "/trace.json.gz"})
+    EXPECT_EQ(read(folder / ("x" + std::string(name))), read(folder / ("y" + std::string(name)))) << name;
+  const auto without_engine = [&](const std::string& dir) {
+    auto json = nlohmann::ordered_json::parse(read(folder / (dir + "/result.json")));
+    json.erase("engine");
+    return json.dump();
+  };
+  EXPECT_EQ(without_engine("x"), without_engine("y"));
+}
+
+TEST(Simulate, PlanThatDoesNotFitExits3WithItsResultAndAWayOut) {
+  const Folder folder;
+  const Outcome r = run({"simulate", folder.write("s.yaml", kTooLarge), "-o", folder / "out"});
+  EXPECT_EQ(r.status, 3) << r.err;
+  const auto json = nlohmann::json::parse(read(folder / "out/result.json"));
+  EXPECT_EQ(json["memory"]["fits"], false);
+  EXPECT_GT(json["step_time_s"], 0) << "as if it fitted";
+  EXPECT_TRUE(has(r.err, "does not fit in memory: stage 3 needs ")) << r.err;
+  EXPECT_TRUE(has(r.err, "it would fit with --set plan.schedule=1f1b")) << r.err;
+  EXPECT_TRUE(has(r.out, "Does not fit: stage 3 needs ")) << r.out;
+  // The advice is true.
+  EXPECT_EQ(run({"simulate", folder / "s.yaml", "--set", "plan.schedule=1f1b"}).status, 0);
+}
+
+TEST(Simulate, PlanThatNoSingleChangeSavesNamesTheNearest) {
+  const Folder folder;
+  // 175 billion parameters on 8 GPUs: their 12 bytes of optimizer state alone are 262 GB a GPU.
+  const std::string file = folder.write("s.yaml",
+                                        "rehearse: 1\nmodel: gpt3-175b\ncluster: {topology: dgx-a100, gpus: 8}\n"
+                                        "plan: {tensor: 8}\ntraining: {global_batch: 1}\n");
+  const Outcome r = run({"simulate", file, "--json"});
+  EXPECT_EQ(r.status, 3) << r.err;
+  EXPECT_EQ(nlohmann::json::parse(r.out)["memory"]["fits"], false);
+  EXPECT_TRUE(has(r.err, "no single change makes it fit; the nearest is --set plan.")) << r.err;
+}
+
+TEST(Simulate, OutputOntoAFileIsRefusedAndTheFileKept) {
+  const Folder folder;
+  const std::string file = folder.write("s.yaml", kSmall);
+  for (const std::string& target : {file, folder.write("notes", "mine"), folder / "notes/below", std::string("")}) {
+    const Outcome r = run({"simulate", file, "-o", target});
+    EXPECT_EQ(r.status, 2) << target << "\n" << r.err;
+  }
+  EXPECT_EQ(read(file), kSmall);
+  EXPECT_EQ(read(folder / "notes"), "mine");
+}
+
+TEST(Simulate, ScenarioNamedLikeAResultIsNotOverwritten) {
+  const Folder folder;
+  const std::string file = folder.write("result.json", kSmall);
+  EXPECT_EQ(run({"simulate", file, "-o", folder / ""}).status, 2);
+  EXPECT_EQ(read(file), kSmall);
+}
+
+TEST(Streams, ReaderThatLeavesIsNoError) {
+  const Folder folder;
+  const std::string file = folder.write("s.yaml", kSmall);
+  const Outcome r = shell("$REHEARSE simulate " + file + " --json | true; echo ${PIPESTATUS[0]}");
+  EXPECT_EQ(r.out, "0\n");
+  EXPECT_EQ(r.err, "");
+}
+
+TEST(Streams, FullDiskIsAnError) {
+  const Outcome r = shell("$REHEARSE list frameworks > /dev/full");
+  EXPECT_EQ(r.status, 1);
+  EXPECT_TRUE(has(r.err, "cannot write to standard output")) << r.err;
+}
+
+TEST(Streams, ClosedStandardOutputDoesNotReachTheFiles) {
+  const Folder folder;
+  const std::string file = folder.write("s.yaml", kSmall);
+  const Outcome r = shell("$REHEARSE simulate " + file + " -o " + (folder / "out") + " >&-");
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(nlohmann::json::accept(read(folder / "out/result.json")));
+}
+
+TEST(Interrupt, StopsTheRunAndWritesNothing) {
+  const Folder folder;
+  // 1,000 steps of 1,024 ranks take far longer than the half second after which timeout sends SIGINT.
+  const Outcome r =
+      shell("timeout --preserve-status -s INT 0.5 $REHEARSE simulate gpt3-175b-1024xa100 --steps 1000 -o " +
+            (folder / "out"));
+  EXPECT_EQ(r.status, 130);
+  EXPECT_EQ(r.err, "rehearse: interrupted\n");
+  EXPECT_TRUE(folder.files().empty());
+}
+
+TEST(List, NamesWhatScenariosMayUse) {
+  const Outcome models = run({"list", "models"});
+  EXPECT_EQ(models.status, 0) << models.err;
+  EXPECT_TRUE(has(models.out, "gpt3-175b")) << models.out;
+  EXPECT_TRUE(has(run({"list", "topologies"}).out, "dgx-a100\n"));
+  EXPECT_TRUE(has(run({"list", "devices"}).out, "a100-sxm-80g\n"));
+  EXPECT_TRUE(has(run({"list", "frameworks"}).out, "megatron-2021\n"));
+  EXPECT_TRUE(has(run({"list", "scenarios"}).out, "gpt3-175b-1024xa100\n"));
+}
+
+TEST(Validate, ComparesEachMeasurementAndWritesTheLedger) {
+  const Folder folder;
+  folder.write("small.yaml", kSmall);
+  folder.write("broken.yaml", "rehearse: 1\n");
+  const std::string csv = folder.write("m.csv",
+                                       "id,scenario,metric,value,unit\n"
+                                       "one,small.yaml,iter_time_s,1,s\n"
+                                       "two,broken.yaml,mfu,40,%\n"
+                                       "three,small.yaml,mood,1,\n");
+  const Outcome r = run({"validate", "--throughput", csv, "-o", folder / "out"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const auto json = nlohmann::json::parse(read(folder / "out/ledger.json"));
+  EXPECT_EQ(json["schema"], "rehearse.ledger/1");
+  ASSERT_EQ(json["rows"].size(), 3u);
+  EXPECT_TRUE(json["rows"][0]["used"]);
+  EXPECT_GT(json["rows"][0]["predicted"], 0);
+  EXPECT_FALSE(json["rows"][1]["used"]);
+  EXPECT_TRUE(has(json["rows"][1]["reason"], "model")) << json["rows"][1]["reason"];
+  EXPECT_FALSE(json["rows"][2]["used"]);
+  const std::string ledger = read(folder / "out/ledger.csv");
+  EXPECT_EQ(std::count(ledger.begin(), ledger.end(), '\n'), 4);
+  EXPECT_TRUE(has(r.out, "1 used")) << r.out;
+}
+
+TEST(Validate, FilterAndColumnsAreChecked) {
+  const Folder folder;
+  EXPECT_EQ(run({"validate", "--filter", "no-such-run"}).status, 2);
+  EXPECT_EQ(run({"validate", "--throughput", folder / "none.csv"}).status, 2);
+  const Outcome r = run({"validate", "--throughput", folder.write("m.csv", "id,scenario,metric,value\n")});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err, "m.csv:1:1: error: there is no column 'unit'")) << r.err;
+}
+
+}  // namespace
+}  // namespace rehearse::e2e

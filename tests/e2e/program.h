@@ -1,0 +1,38 @@
+// Runs the built program as a user would: its own process, its standard output and error caught apart.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace rehearse::e2e {
+
+struct Outcome {
+  int status = -1;  // exit status; 128 + signal if a signal ended it
+  std::string out, err;
+};
+
+// `arguments` follow the program's name. REHEARSE_ROOT is the source tree. Gives up after two minutes (status 124).
+Outcome run(const std::vector<std::string>& arguments);
+// The same through a shell: `command` is a shell command in which $REHEARSE is the program.
+Outcome shell(const std::string& command);
+
+// A folder that is gone with the object.
+class Folder {
+ public:
+  Folder();
+  ~Folder();
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  std::string write(const std::string& name, const std::string& content) const;  // returns the path
+  std::vector<std::string> files() const;                                        // names below it, sorted
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string read(const std::string& path);
+std::string gunzip(const std::string& path);
+
+}  // namespace rehearse::e2e
