@@ -1,4 +1,5 @@
-// Performs a Program in simulated time. See engine.cpp for the flow. Deterministic: the same inputs give the same bytes.
+// Performs a Program in simulated time. See engine.cpp for the flow. Deterministic: the same inputs give the same
+// bytes.
 #pragma once
 
 #include <functional>
@@ -19,15 +20,16 @@ struct Options {
   int steps = 2;                    // simulated; the last one is the steady step reported
   Time launch_cost;                 // host time an op
   std::vector<int> recorded_ranks;  // whose ops are recorded (of the last step)
-  std::function<void(double done)> progress;  // called now and then with the share of op instances done; may throw to stop
+  std::function<void(double done)>
+      progress;  // called now and then with the share of op instances done; may throw to stop
 };
 
 struct Outcome {
-  Time step_time;                                     // of the last step
-  std::vector<Time> step_ends;                        // latest rank's end of each step
+  Time step_time;                                            // of the last step
+  std::vector<Time> step_ends;                               // latest rank's end of each step
   std::array<std::int64_t, result::kShares> breakdown_ps{};  // mean over ranks of the last step; sums to step_time
-  std::array<double, 4> coverage_busy_s{};            // device busy time by coverage, all ranks
-  double busy_low_s = 0, busy_high_s = 0, busy_s = 0; // for the interval
+  std::array<double, 4> coverage_busy_s{};                   // device busy time by coverage, all ranks
+  double busy_low_s = 0, busy_high_s = 0, busy_s = 0;        // for the interval
   std::int64_t ops = 0, events = 0;
   std::vector<result::OpRecord> records;
 };

@@ -1,0 +1,319 @@
+// Lays a Program out for execution; see code.h for the rules by which streams are cut into items.
+#include "sim/engine/code.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "sim/base/check.h"
+#include "sim/program/work.h"
+
+namespace rehearse::engine {
+
+namespace {
+
+using program::Op;
+using program::Role;
+
+constexpr std::int32_t kHostStream = -2;
+
+bool is_sync(const Op& op) {
+  return std::holds_alternative<program::HostSync>(op.shape);
+}
+
+template <class T>
+std::int32_t index_of(std::vector<T>& list, const T& value) {
+  const auto found = std::find(list.begin(), list.end(), value);
+  if (found != list.end()) return static_cast<std::int32_t>(found - list.begin());
+  list.push_back(value);
+  return static_cast<std::int32_t>(list.size() - 1);
+}
+
+// Where an event is recorded, and whether anything but its own stream waits for it.
+struct EventUse {
+  std::int32_t body = -1, op = -1, stream = -1;
+  std::int32_t item = 0;  // items of its stream in the body up to and with it
+  bool visible = false;
+};
+
+class RoleCompiler {
+ public:
+  RoleCompiler(const program::Program& program, const Role& role, const plan::RankGrid& grid, ProgramCode& out)
+      : source_(program), role_(role), grid_(grid), program_(out) {}
+
+  RoleCode compile() {
+    code_.role = &role_;
+    code_.streams = static_cast<std::int32_t>(role_.streams.size());
+    for (std::size_t s = 0; s < role_.streams.size(); ++s)
+      if (role_.streams[s].kind == program::StreamKind::compute)
+        code_.compute_streams.push_back(static_cast<std::int32_t>(s));
+    find_events();
+    count_slots();
+    for (std::size_t body = 0; body < role_.bodies.size(); ++body)
+      for (std::int32_t stream = 0; stream < code_.streams; ++stream) cut(static_cast<std::int32_t>(body), stream);
+    place_in_slots();
+    resolve_waits();
+    number_calls();
+    return std::move(code_);
+  }
+
+ private:
+  static std::int32_t stream_of(const Op& op) { return is_sync(op) ? kHostStream : op.stream; }
+
+  void find_events() {
+    events_.resize(role_.events.size());
+    for (std::size_t b = 0; b < role_.bodies.size(); ++b)
+      for (std::size_t i = 0; i < role_.bodies[b].ops.size(); ++i) {
+        const Op& op = role_.bodies[b].ops[i];
+        REHEARSE_CHECK(op.stream >= 0 && op.stream < code_.streams, "{}: {} has no stream", role_.name, op.name);
+        if (op.records < 0) continue;
+        EventUse& use = events_.at(static_cast<std::size_t>(op.records));
+        REHEARSE_CHECK(use.body < 0, "{}: event {} is recorded twice", role_.name,
+                       role_.events[static_cast<std::size_t>(op.records)].name);
+        use = {static_cast<std::int32_t>(b), static_cast<std::int32_t>(i), stream_of(op), 0, false};
+      }
+    for (const program::Body& body : role_.bodies)
+      for (const Op& op : body.ops)
+        for (const program::EventId event : op.waits) {
+          EventUse& use = events_.at(static_cast<std::size_t>(event));
+          if (use.body >= 0 && use.stream != stream_of(op)) use.visible = true;
+        }
+  }
+
+  void count_slots() {
+    occurrences_.assign(role_.bodies.size(), 0);
+    for (const program::Slot& slot : role_.slots) {
+      code_.slot_body.push_back(slot.body);
+      ++occurrences_.at(static_cast<std::size_t>(slot.body));
+    }
+  }
+
+  // The waits of op `index` that another stream's progress decides.
+  Range waits_of(std::int32_t body, std::int32_t index) {
+    const Op& op = role_.bodies[static_cast<std::size_t>(body)].ops[static_cast<std::size_t>(index)];
+    Range range{static_cast<std::int32_t>(code_.waits.size()), 0};
+    for (const program::EventId event : op.waits) {
+      const EventUse& use = events_[static_cast<std::size_t>(event)];
+      if (use.body < 0 || use.stream == stream_of(op) || occurrences_[static_cast<std::size_t>(use.body)] == 0)
+        continue;
+      code_.waits.push_back({event, use.stream == kHostStream ? -1 : use.stream, 0, 0, 0});
+      same_slot_.push_back(use.body == body && use.op < index);
+    }
+    range.last = static_cast<std::int32_t>(code_.waits.size());
+    return range;
+  }
+
+  std::int32_t visible_record(const Op& op) const {
+    return op.records >= 0 && events_[static_cast<std::size_t>(op.records)].visible ? op.records : -1;
+  }
+
+  // Cuts the ops of a body that go to one stream into items.
+  void cut(std::int32_t body, std::int32_t stream) {
+    const std::vector<Op>& ops = role_.bodies[static_cast<std::size_t>(body)].ops;
+    Range range{static_cast<std::int32_t>(code_.items.size()), 0};
+    bool fresh = true;  // the next op begins an item
+    std::int32_t issue = 0;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      const Op& op = ops[i];
+      if (is_sync(op)) {
+        fresh = true;
+        continue;
+      }
+      const std::int32_t issued = issue++;
+      if (op.stream != stream) continue;
+      const auto position = static_cast<std::int32_t>(code_.ops.size());
+      code_.ops.push_back({body, static_cast<std::int32_t>(i), issued});
+      const Range waits = waits_of(body, static_cast<std::int32_t>(i));
+      const bool optimizer = op.phase == program::Phase::optimizer;
+      const bool transfer = program::is_transfer(op);
+      if (fresh || transfer || waits.first != waits.last || code_.items.back().optimizer != optimizer) {
+        Item item;
+        item.first = position;
+        item.wait_first = waits.first, item.wait_last = waits.last;
+        item.optimizer = optimizer;
+        item.blame = blame_for_kernel(role_.streams[static_cast<std::size_t>(stream)].kind);
+        if (transfer) describe_transfer(op, item);
+        code_.items.push_back(item);
+      }
+      code_.items.back().last = position + 1;
+      code_.items.back().records = visible_record(op);
+      if (op.records >= 0)
+        events_[static_cast<std::size_t>(op.records)].item =
+            static_cast<std::int32_t>(code_.items.size()) - range.first;
+      fresh = transfer || code_.items.back().records >= 0;
+    }
+    range.last = static_cast<std::int32_t>(code_.items.size());
+    code_.ranges.push_back(range);
+  }
+
+  void describe_transfer(const Op& op, Item& item) {
+    if (const auto* collective = std::get_if<program::Collective>(&op.shape)) {
+      item.kind = ItemKind::collective;
+      item.group = collective->group;
+      item.blame = blame_for_group(source_.groups.at(static_cast<std::size_t>(collective->group)).kind,
+                                   source_.roles.size() > 1);
+      item.size = index_of(program_.collectives.at(static_cast<std::size_t>(collective->group)),
+                           CollectiveSize{collective->kind, program::collective_bytes(op)});
+      Queue queue;
+      queue.group = collective->group;
+      item.queue = find_queue(queue);
+      return;
+    }
+    item.kind = ItemKind::point_to_point;
+    item.leg_first = static_cast<std::int32_t>(code_.legs.size());
+    const std::vector<program::Leg>& legs = std::get<program::PointToPoint>(op.shape).legs;
+    if (!legs.empty()) item.blame = blame_for_messages(legs[0].axis);
+    for (const program::Leg& leg : legs) {
+      const int size = grid_.size(leg.axis);
+      Queue queue;
+      queue.axis = leg.axis, queue.offset = (leg.offset % size + size) % size;
+      queue.channel = leg.channel, queue.send = leg.send;
+      code_.legs.push_back({find_queue(queue), 0, index_of(program_.leg_bytes, program::leg_bytes(op, leg)), leg.send});
+    }
+    item.leg_last = static_cast<std::int32_t>(code_.legs.size());
+  }
+
+  std::int32_t find_queue(const Queue& wanted) {
+    for (std::size_t q = 0; q < code_.queues.size(); ++q) {
+      const Queue& have = code_.queues[q];
+      if (have.group == wanted.group && have.axis == wanted.axis && have.offset == wanted.offset &&
+          have.channel == wanted.channel && have.send == wanted.send)
+        return static_cast<std::int32_t>(q);
+    }
+    code_.queues.push_back(wanted);
+    return static_cast<std::int32_t>(code_.queues.size() - 1);
+  }
+
+  void place_in_slots() {
+    std::vector<std::int64_t> issues(role_.bodies.size());
+    for (std::size_t b = 0; b < role_.bodies.size(); ++b)
+      issues[b] = std::count_if(role_.bodies[b].ops.begin(), role_.bodies[b].ops.end(),
+                                [](const Op& op) { return !is_sync(op); });
+    code_.stream_slots.resize(role_.streams.size());
+    for (std::size_t s = 0; s < role_.slots.size(); ++s) {
+      const std::int32_t body = code_.slot_body[s];
+      code_.slot_issue.push_back(code_.issues_per_step);
+      add_syncs(static_cast<std::int32_t>(s), body);
+      code_.issues_per_step += issues[static_cast<std::size_t>(body)];
+      code_.ops_per_step += static_cast<std::int64_t>(role_.bodies[static_cast<std::size_t>(body)].ops.size());
+      for (std::int32_t stream = 0; stream < code_.streams; ++stream) {
+        const Range& range = code_.ranges[static_cast<std::size_t>(body * code_.streams + stream)];
+        if (range.first != range.last)
+          code_.stream_slots[static_cast<std::size_t>(stream)].push_back(static_cast<std::int32_t>(s));
+      }
+    }
+  }
+
+  void add_syncs(std::int32_t slot, std::int32_t body) {
+    const std::vector<Op>& ops = role_.bodies[static_cast<std::size_t>(body)].ops;
+    std::int64_t issue = code_.issues_per_step;
+    const auto first = static_cast<std::int32_t>(code_.syncs.size());
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      if (!is_sync(ops[i])) {
+        ++issue;
+        continue;
+      }
+      const Range waits = waits_of(body, static_cast<std::int32_t>(i));
+      if (ops[i].records >= 0)
+        events_[static_cast<std::size_t>(ops[i].records)].item =
+            static_cast<std::int32_t>(code_.syncs.size()) - first + 1;
+      code_.syncs.push_back(
+          {slot, body, static_cast<std::int32_t>(i), issue, waits.first, waits.last, visible_record(ops[i])});
+    }
+  }
+
+  std::int32_t items_in(std::int32_t body, std::int32_t stream) const {
+    if (stream >= 0) {
+      const Range& range = code_.ranges[static_cast<std::size_t>(body * code_.streams + stream)];
+      return range.last - range.first;
+    }
+    const std::vector<Op>& ops = role_.bodies[static_cast<std::size_t>(body)].ops;
+    return static_cast<std::int32_t>(std::count_if(ops.begin(), ops.end(), is_sync));
+  }
+
+  // For each slot, the items of `stream` before the slot itself, or before the latest earlier slot of `body` (>= 0),
+  // which may be of the step before.
+  std::vector<std::int32_t> progress_row(std::int32_t stream, std::int32_t body) const {
+    std::vector<std::int32_t> before;
+    std::int32_t items = 0, latest = 0;
+    for (const std::int32_t of_slot : code_.slot_body) {
+      before.push_back(items);
+      if (of_slot == body) latest = items;
+      items += items_in(of_slot, stream);
+    }
+    if (body < 0) return before;
+    std::vector<std::int32_t> row;
+    latest -= items;
+    for (std::size_t slot = 0; slot < before.size(); ++slot) {
+      row.push_back(latest);
+      if (code_.slot_body[slot] == body) latest = before[slot];
+    }
+    return row;
+  }
+
+  void resolve_waits() {
+    std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> rows;  // stream, body
+    for (std::size_t w = 0; w < code_.waits.size(); ++w) {
+      Wait& wait = code_.waits[w];
+      const EventUse& use = events_[static_cast<std::size_t>(wait.event)];
+      const auto [entry, fresh] = rows.try_emplace({wait.stream, same_slot_[w] ? -1 : use.body},
+                                                   static_cast<std::int32_t>(code_.progress.size()));
+      if (fresh) {
+        const std::vector<std::int32_t> row = progress_row(entry->first.first, entry->first.second);
+        code_.progress.insert(code_.progress.end(), row.begin(), row.end());
+      }
+      wait.row = entry->second;
+      wait.item = use.item;
+      for (const std::int32_t body : code_.slot_body) wait.per_step += items_in(body, wait.stream);
+    }
+  }
+
+  // Numbers the calls on each queue: within a body in program order, whatever stream they are on; then over slots.
+  void number_calls() {
+    const std::size_t bodies = role_.bodies.size(), queues = code_.queues.size();
+    std::vector<std::int32_t> calls(bodies * queues, 0);
+    std::vector<Item*> transfers;
+    for (Item& item : code_.items)
+      if (item.kind != ItemKind::kernels) transfers.push_back(&item);
+    std::sort(transfers.begin(), transfers.end(), [this](const Item* a, const Item* b) {
+      const OpRef& x = code_.ops[static_cast<std::size_t>(a->first)];
+      const OpRef& y = code_.ops[static_cast<std::size_t>(b->first)];
+      return x.body != y.body ? x.body < y.body : x.op < y.op;
+    });
+    for (Item* item : transfers) {
+      std::int32_t* row =
+          &calls[static_cast<std::size_t>(code_.ops[static_cast<std::size_t>(item->first)].body) * queues];
+      if (item->kind == ItemKind::collective) item->ordinal = row[item->queue]++;
+      for (std::int32_t l = item->leg_first; l < item->leg_last; ++l) {
+        LegCode& leg = code_.legs[static_cast<std::size_t>(l)];
+        leg.ordinal = row[leg.queue]++;
+      }
+    }
+    for (std::size_t q = 0; q < queues; ++q)
+      for (const std::int32_t body : code_.slot_body) {
+        Queue& queue = code_.queues[q];
+        queue.before.push_back(static_cast<std::int32_t>(queue.per_step));
+        queue.per_step += calls[static_cast<std::size_t>(body) * queues + q];
+      }
+  }
+
+  const program::Program& source_;
+  const Role& role_;
+  const plan::RankGrid& grid_;
+  ProgramCode& program_;
+  RoleCode code_;
+  std::vector<EventUse> events_;
+  std::vector<std::int32_t> occurrences_;  // of a body in a step
+  std::vector<char> same_slot_;            // waits for a record of their own slot
+};
+
+}  // namespace
+
+ProgramCode compile(const program::Program& program, const plan::RankGrid& grid) {
+  ProgramCode code;
+  code.collectives.resize(program.groups.size());
+  for (const Role& role : program.roles) code.roles.push_back(RoleCompiler(program, role, grid, code).compile());
+  return code;
+}
+
+}  // namespace rehearse::engine

@@ -1,0 +1,128 @@
+// A Program laid out for execution: per role flat tables that the simulator walks without looking into Ops again.
+//
+// Of each (body, stream) the ops are cut into items. An item is one transfer, or a run of kernels during which nothing
+// can come in between: a new item begins at an op that waits for another stream, after an op whose event another stream
+// or the host waits for, after a HostSync in program order, and where the optimizer phase begins or ends. Waits for an
+// event of the same stream are always met and are dropped.
+//
+// Waits follow CUDA's rule by counting: an execution of a wait refers to the latest record before it in program order.
+// Streams go in order, so the wait is met once the recording stream has completed needed() items since the run began;
+// the op that records ends its item. Calls on a group and messages on a channel are numbered in program order too, so
+// that the members of a group agree on which call is which.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/engine/breakdown.h"
+#include "sim/plan/rank_grid.h"
+#include "sim/program/program.h"
+
+namespace rehearse::engine {
+
+struct Wait {
+  program::EventId event;
+  std::int32_t stream;    // of the recording op; -1: the host, whose items are its HostSyncs
+  std::int32_t row;       // RoleCode::progress: items of that stream before the slot of the record, by slot of the wait
+  std::int32_t item;      // how many items of that slot's body, the recording one included
+  std::int64_t per_step;  // items of that stream a step
+};
+
+// One side of a message.
+struct LegCode {
+  std::int32_t queue;    // RoleCode::queues
+  std::int32_t ordinal;  // of this leg among those of its queue in the body
+  std::int32_t size;     // ProgramCode::leg_bytes
+  bool send;
+};
+
+enum class ItemKind : unsigned char { kernels, collective, point_to_point };
+
+struct Item {
+  ItemKind kind = ItemKind::kernels;
+  bool optimizer = false;            // kernels: of the optimizer phase
+  Blame blame;                       // of waits for this item
+  std::int32_t first = 0, last = 0;  // positions: RoleCode::ops
+  std::int32_t wait_first = 0, wait_last = 0;
+  std::int32_t records = -1;             // event that another stream or the host waits for
+  std::int32_t queue = -1, ordinal = 0;  // collective
+  std::int32_t group = -1, size = -1;    // collective; ProgramCode::collectives[group][size]
+  std::int32_t leg_first = 0, leg_last = 0;
+};
+
+// An op in the order of execution of its (body, stream).
+struct OpRef {
+  program::BodyId body;
+  std::int32_t op;
+  std::int32_t issue;  // ops that the host issues before it in the body
+};
+
+// A sequence of calls that match other ranks' calls in order: on a group, or one direction of a channel to a peer.
+struct Queue {
+  program::GroupId group = -1;  // -1: a channel
+  Axis axis = Axis::pipeline;
+  int offset = 0, channel = 0;  // offset in [0, size of axis)
+  bool send = false;
+  std::int64_t per_step = 0;
+  std::vector<std::int32_t> before;  // calls of the step before each slot
+};
+
+struct Range {
+  std::int32_t first = 0, last = 0;
+};
+
+// One HostSync of a step.
+struct SyncCode {
+  std::int32_t slot, body, op;
+  std::int64_t issue;  // ops of the step that the host issues before it
+  std::int32_t wait_first, wait_last;
+  std::int32_t records;
+};
+
+struct RoleCode {
+  const program::Role* role = nullptr;
+  std::int32_t streams = 0;
+  std::int64_t ops_per_step = 0, issues_per_step = 0;
+  std::vector<std::int32_t> slot_body;
+  std::vector<std::int64_t> slot_issue;  // ops issued before each slot
+  std::vector<OpRef> ops;                // by position
+  std::vector<Item> items;
+  std::vector<Range> ranges;                            // items of [body * streams + stream]
+  std::vector<std::vector<std::int32_t>> stream_slots;  // slots with items on a stream
+  std::vector<Wait> waits;
+  std::vector<std::int32_t> progress;  // rows of one number a slot
+  std::vector<LegCode> legs;
+  std::vector<Queue> queues;
+  std::vector<SyncCode> syncs;
+  std::vector<std::int32_t> compute_streams;
+
+  const program::Op& op(std::int32_t position) const {
+    const OpRef& ref = ops[static_cast<std::size_t>(position)];
+    return role->bodies[static_cast<std::size_t>(ref.body)].ops[static_cast<std::size_t>(ref.op)];
+  }
+  // How many items the recording stream must have completed for the wait in `slot` of `step`; 0 or less: there was no
+  // record yet.
+  std::int64_t needed(const Wait& wait, std::int64_t step, std::int32_t slot) const {
+    return step * wait.per_step + progress[static_cast<std::size_t>(wait.row + slot)] + wait.item;
+  }
+  std::int64_t call(const Queue& queue, std::int64_t step, std::int32_t slot, std::int32_t ordinal) const {
+    return step * queue.per_step + queue.before[static_cast<std::size_t>(slot)] + ordinal;
+  }
+};
+
+struct CollectiveSize {
+  program::CollectiveKind kind;
+  std::int64_t bytes;
+  friend bool operator==(const CollectiveSize&, const CollectiveSize&) = default;
+};
+
+struct ProgramCode {
+  std::vector<RoleCode> roles;
+  std::vector<std::vector<CollectiveSize>> collectives;  // of each group
+  std::vector<std::int64_t> leg_bytes;
+};
+
+// The program must outlive the code.
+ProgramCode compile(const program::Program& program, const plan::RankGrid& grid);
+
+}  // namespace rehearse::engine

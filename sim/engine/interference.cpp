@@ -1,0 +1,45 @@
+// Interning of interference states; see interference.h.
+#include "sim/engine/interference.h"
+
+#include <algorithm>
+
+#include "sim/base/check.h"
+
+namespace rehearse::engine {
+
+InterferenceStates::InterferenceStates() {
+  intern({});
+  holds_.push_back({});
+}
+
+HoldId InterferenceStates::hold(const cost::Interference& what) {
+  const auto found = std::find(holds_.begin(), holds_.end(), what);
+  if (found != holds_.end()) return static_cast<HoldId>(found - holds_.begin());
+  holds_.push_back(what);
+  return static_cast<HoldId>(holds_.size() - 1);
+}
+
+StateId InterferenceStates::intern(const cost::Interference& value) {
+  const auto [entry, fresh] = ids_.try_emplace(value, static_cast<StateId>(states_.size()));
+  if (fresh) {
+    states_.push_back(value);
+    next_.emplace_back();
+  }
+  return entry->second;
+}
+
+StateId InterferenceStates::find(StateId state, HoldId hold, int removing) {
+  const cost::Interference& now = value(state);
+  const cost::Interference& change = holds_[static_cast<std::size_t>(hold)];
+  const int sign = removing != 0 ? -1 : 1;
+  const cost::Interference sum{now.sms_held + sign * change.sms_held,
+                               now.bandwidth_taken + sign * change.bandwidth_taken};
+  REHEARSE_CHECK(sum.sms_held >= 0 && sum.bandwidth_taken >= 0, "a transfer gave back more than it held");
+  const StateId result = intern(sum);
+  std::vector<StateId>& row = next_[static_cast<std::size_t>(state)];
+  row.resize(std::max(row.size(), holds_.size() * 2), -1);
+  row[static_cast<std::size_t>(hold) * 2 + static_cast<std::size_t>(removing)] = result;
+  return result;
+}
+
+}  // namespace rehearse::engine

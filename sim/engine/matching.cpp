@@ -1,0 +1,134 @@
+// Meetings of ranks and the plans of their transfers; see matching.h.
+#include "sim/engine/matching.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "sim/base/check.h"
+
+namespace rehearse::engine {
+
+std::vector<int> roles_of_ranks(const program::Program& program, const plan::RankGrid& grid) {
+  std::vector<int> roles(static_cast<std::size_t>(grid.ranks()), -1);
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    const int coordinate = grid.coordinate(rank, Axis::pipeline);
+    for (std::size_t r = 0; r < program.roles.size(); ++r)
+      if (program.roles[r].pipeline == coordinate) roles[static_cast<std::size_t>(rank)] = static_cast<int>(r);
+    REHEARSE_CHECK(roles[static_cast<std::size_t>(rank)] >= 0, "no role for rank {} (stage {})", rank, coordinate);
+  }
+  return roles;
+}
+
+Matching::Matching(const program::Program& program, const ProgramCode& code, const plan::RankGrid& grid,
+                   const collective::CollectiveModel& model, InterferenceStates& states, Network& network)
+    : program_(program), code_(code), model_(model), states_(states), network_(network) {
+  connect_ranks(grid, roles_of_ranks(program, grid));
+}
+
+void Matching::connect_ranks(const plan::RankGrid& grid, const std::vector<int>& role_of_rank) {
+  const auto ranks = static_cast<std::size_t>(grid.ranks());
+  // Group instances are made when their first member comes up.
+  std::vector<std::vector<std::int32_t>> instance(program_.groups.size());
+  std::map<std::tuple<int, int, int>, std::int32_t> channels;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const int here = static_cast<int>(rank);
+    first_queue_.push_back(static_cast<std::int32_t>(queue_meeting_.size()));
+    for (const Queue& queue : code_.roles[static_cast<std::size_t>(role_of_rank[rank])].queues) {
+      if (queue.group < 0) {
+        const int peer = grid.peer(here, queue.axis, queue.offset);
+        const int from = queue.send ? here : peer, to = queue.send ? peer : here;
+        const auto [entry, fresh] =
+            channels.try_emplace({from, to, queue.channel}, static_cast<std::int32_t>(meetings_.size()));
+        if (fresh) meetings_.push_back({-1, {from, to}, queue.channel, {}, -1});
+        queue_meeting_.push_back(entry->second);
+        continue;
+      }
+      auto& ids = instance[static_cast<std::size_t>(queue.group)];
+      if (ids.empty()) ids.assign(ranks, -1);
+      if (ids[rank] < 0) {
+        const program::Group& group = program_.groups[static_cast<std::size_t>(queue.group)];
+        Meeting meeting{queue.group, grid.members(here, group.axes, group.pipeline_only), 0, {}, -1};
+        REHEARSE_CHECK(std::find(meeting.members.begin(), meeting.members.end(), here) != meeting.members.end(),
+                       "rank {} calls on group {} but is no member", rank, group.name);
+        for (const int member : meeting.members)
+          ids[static_cast<std::size_t>(member)] = static_cast<std::int32_t>(meetings_.size());
+        meetings_.push_back(std::move(meeting));
+      }
+      queue_meeting_.push_back(ids[rank]);
+    }
+  }
+}
+
+std::int32_t Matching::find_or_open(std::int32_t id, std::int64_t call, std::int32_t size) {
+  Meeting& meeting = meetings_[static_cast<std::size_t>(id)];
+  for (std::int32_t t = meeting.open; t >= 0; t = transfers_[static_cast<std::size_t>(t)].next_open) {
+    const Transfer& open = transfers_[static_cast<std::size_t>(t)];
+    if (open.call != call) continue;
+    REHEARSE_CHECK(open.size == size, "ranks of {} disagree about the size of call {}",
+                   meeting.group < 0 ? "a channel" : program_.groups[static_cast<std::size_t>(meeting.group)].name,
+                   call);
+    return t;
+  }
+  std::int32_t slot;
+  if (free_.empty()) {
+    slot = static_cast<std::int32_t>(transfers_.size());
+    transfers_.emplace_back();
+  } else {
+    slot = free_.back();
+    free_.pop_back();
+  }
+  Transfer& made = transfers_[static_cast<std::size_t>(slot)];
+  made = Transfer();
+  made.meeting = id, made.call = call, made.size = size;
+  made.expected = static_cast<std::int32_t>(meeting.members.size());
+  if (static_cast<std::size_t>(size) >= meeting.plans.size())
+    meeting.plans.resize(static_cast<std::size_t>(size) + 1, -1);
+  std::int32_t& plan = meeting.plans[static_cast<std::size_t>(size)];
+  if (plan < 0) plan = make_plan(meeting, size);
+  made.plan = plan;
+  made.next_open = meeting.open;
+  meeting.open = slot;
+  return slot;
+}
+
+void Matching::close(std::int32_t id) {
+  const Transfer& closed = transfers_[static_cast<std::size_t>(id)];
+  std::int32_t* link = &meetings_[static_cast<std::size_t>(closed.meeting)].open;
+  while (*link != id) link = &transfers_[static_cast<std::size_t>(*link)].next_open;
+  *link = closed.next_open;
+}
+
+void Matching::release(std::int32_t id) {
+  free_.push_back(id);
+}
+
+std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
+  collective::TransferPlan plan;
+  if (meeting.group >= 0) {
+    const CollectiveSize& what =
+        code_.collectives[static_cast<std::size_t>(meeting.group)][static_cast<std::size_t>(size)];
+    plan = model_.collective(what.kind, meeting.members, Bytes(what.bytes));
+  } else if (meeting.members[0] != meeting.members[1]) {  // a message to oneself is free
+    const std::int64_t bytes = code_.leg_bytes[static_cast<std::size_t>(size)];
+    plan = model_.send(meeting.members[0], meeting.members[1], Bytes(bytes));
+  }
+  PlanCode code;
+  code.startup = plan.startup.ps();
+  code.activities.first = static_cast<std::int32_t>(activities_.size());
+  std::int64_t longest = 0;
+  for (const collective::Activity& activity : plan.activities) {
+    longest = std::max(longest, activity.min_duration.ps());
+    if (activity.min_duration > Time()) activities_.push_back(network_.define(activity));
+  }
+  code.activities.last = static_cast<std::int32_t>(activities_.size());
+  code.sms = plan.sms;
+  code.sms_hold = states_.hold({plan.sms, 0});
+  if (longest > 0 && plan.memory_bytes > 0)
+    code.bandwidth_hold = states_.hold({0, mul_div_down(plan.memory_bytes, kPicosecondsPerSecond, longest)});
+  code.coverage = plan.coverage, code.low = plan.low, code.high = plan.high;
+  plans_.push_back(code);
+  return static_cast<std::int32_t>(plans_.size() - 1);
+}
+
+}  // namespace rehearse::engine

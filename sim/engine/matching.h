@@ -1,0 +1,95 @@
+// Who takes part in which transfer. Collective calls meet by (group instance, k-th call), messages by (source,
+// destination, channel, k-th message), both counted in program order (code.h). Plans of the collective model are asked
+// for once a (group instance, kind, bytes) or (source, destination, bytes) and kept.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/collective/collective.h"
+#include "sim/engine/code.h"
+#include "sim/engine/interference.h"
+#include "sim/engine/network.h"
+#include "sim/plan/rank_grid.h"
+
+namespace rehearse::engine {
+
+// A plan as the simulator uses it.
+struct PlanCode {
+  std::int64_t startup = 0;  // ps
+  Range activities;          // Matching::activities: ids of Network::define
+  int sms = 0;
+  HoldId sms_hold = 0, bandwidth_hold = 0;
+  collective::Coverage coverage = collective::Coverage::spec;
+  double low = 1, high = 1;
+  std::int64_t busy = 0;  // ps over all participants
+};
+
+// A transfer from the first post to its end.
+struct Transfer {
+  std::int32_t plan = -1;
+  std::int32_t meeting = -1;    // Matching::meetings
+  std::int32_t next_open = -1;  // of its meeting
+  std::int64_t call = 0;
+  std::int32_t posted = 0, expected = 0;
+  std::int32_t size = -1;            // as the first to post saw it; the others must agree
+  std::int32_t first = -1;           // collective: lanes that posted, linked by Lane::next_participant
+  std::int32_t sides[2] = {-1, -1};  // message: sender's and receiver's lane
+  std::int64_t started = 0;          // everybody had posted
+  std::int32_t moving = 0;           // activities in flight
+};
+
+// A group instance, or one channel from a rank to another.
+struct Meeting {
+  program::GroupId group = -1;  // -1: a channel
+  std::vector<int> members;     // group: its ranks in group order; channel: source, destination
+  int channel = 0;
+  std::vector<std::int32_t> plans;  // by size class, -1 unknown
+  std::int32_t open = -1;           // transfers that wait for posts
+};
+
+class Matching {
+ public:
+  Matching(const program::Program& program, const ProgramCode& code, const plan::RankGrid& grid,
+           const collective::CollectiveModel& model, InterferenceStates& states, Network& network);
+
+  // The meeting behind a queue of a rank's role; -1 if the rank is no member.
+  std::int32_t meeting(int rank, std::int32_t queue) const {
+    return queue_meeting_[static_cast<std::size_t>(first_queue_[static_cast<std::size_t>(rank)] + queue)];
+  }
+  const Meeting& meeting_at(std::int32_t id) const { return meetings_[static_cast<std::size_t>(id)]; }
+
+  // The open transfer of `call`, made if this is the first post.
+  std::int32_t find_or_open(std::int32_t meeting, std::int64_t call, std::int32_t size);
+  // Everybody has posted: takes it off the list of its meeting.
+  void close(std::int32_t transfer);
+  // It has ended.
+  void release(std::int32_t transfer);
+
+  Transfer& transfer(std::int32_t id) { return transfers_[static_cast<std::size_t>(id)]; }
+  const Transfer& transfer(std::int32_t id) const { return transfers_[static_cast<std::size_t>(id)]; }
+  PlanCode& plan(std::int32_t id) { return plans_[static_cast<std::size_t>(id)]; }
+  const std::vector<PlanCode>& plans() const { return plans_; }
+  std::int32_t activity(std::int32_t index) const { return activities_[static_cast<std::size_t>(index)]; }
+
+ private:
+  void connect_ranks(const plan::RankGrid& grid, const std::vector<int>& role_of_rank);
+  std::int32_t make_plan(Meeting& meeting, std::int32_t size);
+
+  const program::Program& program_;
+  const ProgramCode& code_;
+  const collective::CollectiveModel& model_;
+  InterferenceStates& states_;
+  Network& network_;
+  std::vector<Meeting> meetings_;
+  std::vector<std::int32_t> first_queue_, queue_meeting_;
+  std::vector<Transfer> transfers_;
+  std::vector<std::int32_t> free_;
+  std::vector<PlanCode> plans_;
+  std::vector<std::int32_t> activities_;
+};
+
+// The role of each rank: the one whose pipeline coordinate it has.
+std::vector<int> roles_of_ranks(const program::Program& program, const plan::RankGrid& grid);
+
+}  // namespace rehearse::engine

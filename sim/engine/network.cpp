@@ -1,0 +1,220 @@
+// Activities in flight: loads, components of overloaded resources, rates and ends. See network.h for units and rules.
+#include "sim/engine/network.h"
+
+#include <algorithm>
+
+#include "sim/base/check.h"
+
+namespace rehearse::engine {
+
+namespace {
+
+constexpr int kRateBits = 32;
+constexpr std::uint64_t kFullRate = std::uint64_t{1} << kRateBits;
+
+}  // namespace
+
+Network::Network(const cluster::Cluster& cluster, EventQueue& queue, std::uint32_t target_base)
+    : queue_(queue), target_base_(target_base), ports_(cluster.resources().size()) {
+  for (std::size_t r = 0; r < ports_.size(); ++r) ports_[r].capacity = cluster.resources()[r].capacity.per_s();
+}
+
+std::int32_t Network::define(const collective::Activity& activity) {
+  Defined defined;
+  defined.duration = activity.min_duration.ps();
+  defined.first = static_cast<std::int32_t>(uses_.size());
+  REHEARSE_CHECK(defined.duration > 0, "an activity that takes no time");
+  for (const collective::Use& use : activity.uses) defined.bytes = std::max(defined.bytes, use.bytes);
+  for (const collective::Use& use : activity.uses) {
+    if (use.bytes == 0) continue;
+    const auto weight = mul_div_up(use.bytes, kWeightOne, defined.bytes);
+    uses_.push_back({use.resource, static_cast<std::int32_t>(weight),
+                     mul_div_up(use.bytes, kPicosecondsPerSecond, defined.duration)});
+  }
+  defined.last = static_cast<std::int32_t>(uses_.size());
+  if (defined.bytes > 0) defined.limit = mul_div_up(defined.bytes, kPicosecondsPerSecond, defined.duration);
+  defined_.push_back(defined);
+  return static_cast<std::int32_t>(defined_.size() - 1);
+}
+
+void Network::touch(std::int32_t resource) {
+  Port& port = ports_[static_cast<std::size_t>(resource)];
+  if (port.touched) return;
+  port.touched = true;
+  touched_.push_back(resource);
+}
+
+void Network::start(std::int32_t id, std::int32_t owner, std::int64_t now) {
+  std::int32_t slot;
+  if (free_.empty()) {
+    slot = static_cast<std::int32_t>(flights_.size());
+    flights_.emplace_back();
+  } else {
+    slot = free_.back();
+    free_.pop_back();
+  }
+  const Defined& what = defined_[static_cast<std::size_t>(id)];
+  Flight& flight = flights_[static_cast<std::size_t>(slot)];
+  flight.defined = id, flight.owner = owner;
+  flight.left = static_cast<Int128>(what.duration) << kRateBits;
+  flight.since = now, flight.rate = 0;
+  flight.places.clear();
+  flight.hot.clear();
+  flight.hot_places.assign(static_cast<std::size_t>(what.last - what.first), -1);
+  for (std::int32_t u = what.first; u < what.last; ++u) {
+    const Use& use = uses_[static_cast<std::size_t>(u)];
+    Port& port = ports_[static_cast<std::size_t>(use.resource)];
+    const User self{slot, u - what.first};
+    const bool before = port.overloaded();
+    flight.places.push_back(static_cast<std::int32_t>(port.users.size()));
+    port.users.push_back(self);
+    port.load += use.load;
+    if (!port.overloaded()) continue;
+    touch(use.resource);
+    if (before)
+      heat(self);
+    else
+      for (const User& user : port.users) heat(user);
+  }
+  fresh_.push_back(slot);
+}
+
+// The port of this use is overloaded now.
+void Network::heat(const User& user) {
+  Flight& flight = flights_[static_cast<std::size_t>(user.flight)];
+  flight.hot_places[static_cast<std::size_t>(user.use)] = static_cast<std::int32_t>(flight.hot.size());
+  flight.hot.push_back(user.use);
+}
+
+// It no longer is.
+void Network::cool(const User& user) {
+  Flight& flight = flights_[static_cast<std::size_t>(user.flight)];
+  const auto use = static_cast<std::size_t>(user.use);
+  const std::int32_t place = flight.hot_places[use], moved = flight.hot.back();
+  flight.hot[static_cast<std::size_t>(place)] = moved;
+  flight.hot_places[static_cast<std::size_t>(moved)] = place;
+  flight.hot_places[use] = -1;
+  flight.hot.pop_back();
+}
+
+void Network::leave(std::int32_t slot, const Defined& what) {
+  const Flight& flight = flights_[static_cast<std::size_t>(slot)];
+  for (std::int32_t u = what.first; u < what.last; ++u) {
+    const Use& use = uses_[static_cast<std::size_t>(u)];
+    Port& port = ports_[static_cast<std::size_t>(use.resource)];
+    const bool before = port.overloaded();
+    if (before) touch(use.resource);
+    port.load -= use.load;
+    const auto place = static_cast<std::size_t>(flight.places[static_cast<std::size_t>(u - what.first)]);
+    const User moved = port.users.back();
+    port.users[place] = moved;
+    flights_[static_cast<std::size_t>(moved.flight)].places[static_cast<std::size_t>(moved.use)] =
+        static_cast<std::int32_t>(place);
+    port.users.pop_back();
+    if (before && !port.overloaded())
+      for (const User& user : port.users) cool(user);
+  }
+}
+
+std::int32_t Network::finish(std::uint32_t slot) {
+  Flight& flight = flights_[slot];
+  ++flight.version;
+  leave(static_cast<std::int32_t>(slot), defined_[static_cast<std::size_t>(flight.defined)]);
+  free_.push_back(static_cast<std::int32_t>(slot));
+  return flight.owner;
+}
+
+void Network::settle_changes(std::int64_t now) {
+  for (const std::int32_t resource : touched_) {
+    ++stamp_;
+    if (!ports_[static_cast<std::size_t>(resource)].touched) continue;  // was in an earlier component
+    collect_component(resource);
+    solve_component(now);
+  }
+  touched_.clear();
+  for (const std::int32_t slot : fresh_)
+    if (flights_[static_cast<std::size_t>(slot)].rate == 0) set_rate(slot, kFullRate, now);
+  fresh_.clear();
+}
+
+// The flights connected to `resource` through overloaded resources.
+void Network::collect_component(std::int32_t resource) {
+  component_.clear();
+  frontier_.assign(1, resource);
+  ports_[static_cast<std::size_t>(resource)].seen = stamp_;
+  for (std::size_t next = 0; next < frontier_.size(); ++next) {
+    Port& port = ports_[static_cast<std::size_t>(frontier_[next])];
+    port.touched = false;
+    for (const User& user : port.users) {
+      Flight& flight = flights_[static_cast<std::size_t>(user.flight)];
+      if (flight.seen == stamp_) continue;
+      flight.seen = stamp_;
+      component_.push_back(user.flight);
+      const std::int32_t first = defined_[static_cast<std::size_t>(flight.defined)].first;
+      for (const std::int32_t use : flight.hot) {
+        const std::int32_t other = uses_[static_cast<std::size_t>(first + use)].resource;
+        Port& beside = ports_[static_cast<std::size_t>(other)];
+        if (beside.seen == stamp_) continue;
+        beside.seen = stamp_;
+        frontier_.push_back(other);
+      }
+    }
+  }
+}
+
+void Network::solve_component(std::int64_t now) {
+  if (component_.empty()) return;
+  ++solves_;
+  system_.clear();
+  for (const std::int32_t resource : frontier_) {
+    Port& port = ports_[static_cast<std::size_t>(resource)];
+    port.local = static_cast<std::int32_t>(system_.capacity.size());
+    system_.capacity.push_back(port.capacity);
+  }
+  for (const std::int32_t slot : component_) {
+    const Flight& flight = flights_[static_cast<std::size_t>(slot)];
+    const Defined& what = defined_[static_cast<std::size_t>(flight.defined)];
+    system_.add_activity(what.limit);
+    for (const std::int32_t hot : flight.hot) {
+      const Use& use = uses_[static_cast<std::size_t>(what.first + hot)];
+      system_.add_use(ports_[static_cast<std::size_t>(use.resource)].local, use.weight);
+    }
+    system_.end_activity();
+  }
+  system_.solve();
+  for (std::size_t i = 0; i < component_.size(); ++i) {
+    const Defined& what = defined_[static_cast<std::size_t>(flights_[static_cast<std::size_t>(component_[i])].defined)];
+    std::uint64_t rate = kFullRate;
+    if (system_.rate[i] < what.limit) {
+      const UInt128 moved = static_cast<UInt128>(system_.rate[i]) * static_cast<UInt128>(what.duration);
+      const UInt128 whole = static_cast<UInt128>(what.bytes) * static_cast<UInt128>(kPicosecondsPerSecond);
+      rate = std::clamp<std::uint64_t>(static_cast<std::uint64_t>((moved << kRateBits) / whole), 1, kFullRate);
+    }
+    set_rate(component_[i], rate, now);
+  }
+}
+
+void Network::set_rate(std::int32_t slot, std::uint64_t rate, std::int64_t now) {
+  Flight& flight = flights_[static_cast<std::size_t>(slot)];
+  if (flight.rate == rate) return;
+  flight.left -= static_cast<Int128>(flight.rate) * (now - flight.since);
+  flight.since = now;
+  flight.rate = rate;
+  const Int128 left = std::max<Int128>(flight.left, 0);
+  flight.end = now + static_cast<std::int64_t>((left + static_cast<Int128>(rate) - 1) / static_cast<Int128>(rate));
+  ++flight.version;
+  queue_.push(flight.end, target_base_ | static_cast<std::uint32_t>(slot), flight.version);
+}
+
+std::int64_t Network::flow(cluster::ResourceId resource) const {
+  const Port& port = ports_[static_cast<std::size_t>(resource)];
+  Int128 sum = 0;
+  for (const User& user : port.users) {
+    const Flight& flight = flights_[static_cast<std::size_t>(user.flight)];
+    const Defined& what = defined_[static_cast<std::size_t>(flight.defined)];
+    sum += static_cast<Int128>(uses_[static_cast<std::size_t>(what.first + user.use)].load) * flight.rate;
+  }
+  return static_cast<std::int64_t>((sum + kFullRate - 1) >> kRateBits);
+}
+
+}  // namespace rehearse::engine

@@ -1,0 +1,104 @@
+// What is in flight and how fast it moves. An activity (collective.h) that runs alone takes its min_duration to the
+// picosecond; where activities together would load a resource beyond its capacity they get max-min fair shares
+// (max_min.h).
+//
+// Progress. `left` counts picoseconds at full rate in units of 2^-32; `rate` is the share of the full rate in the same
+// units, rounded down. After dt picoseconds left has gone down by rate * dt, and an activity ends at now + ceil(left /
+// rate).
+//
+// Which activities are solved together. A resource is overloaded while the full rates of its activities add up to more
+// than its capacity; no other can limit anything, so an activity that touches none runs at its full rate and never
+// meets the solver. When an activity starts on or leaves an overloaded resource, the activities connected to that
+// resource through overloaded ones are solved again, once, at the end of the instant (settle), and only ends that move
+// are rescheduled.
+//
+// Host cores are not a resource here: moving bytes takes no cores from the kernels of a shared host.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/cluster/cluster.h"
+#include "sim/collective/collective.h"
+#include "sim/engine/event_queue.h"
+#include "sim/engine/max_min.h"
+
+namespace rehearse::engine {
+
+class Network {
+ public:
+  // Ends are pushed to `queue` as events with target `target_base | slot`. Both must outlive the network.
+  Network(const cluster::Cluster& cluster, EventQueue& queue, std::uint32_t target_base);
+
+  // Registers an activity of a plan; the id is for start(). min_duration must be positive.
+  std::int32_t define(const collective::Activity& activity);
+  // The bytes of a defined activity begin to move; `owner` comes back from finish(). Its end is scheduled by settle().
+  void start(std::int32_t defined, std::int32_t owner, std::int64_t now);
+  bool current(std::uint32_t slot, std::uint32_t version) const { return flights_[slot].version == version; }
+  // The end event of `slot` came up and is current. Returns the owner.
+  std::int32_t finish(std::uint32_t slot);
+  // All starts and ends of this instant are in: shares are solved where they changed, ends scheduled.
+  void settle(std::int64_t now) {
+    if (!fresh_.empty() || !touched_.empty()) settle_changes(now);
+  }
+  std::int64_t solves() const { return solves_; }
+  // Bytes/s on a resource now, for tests: sum over its activities, rounded up.
+  std::int64_t flow(cluster::ResourceId resource) const;
+
+ private:
+  struct Use {
+    std::int32_t resource;
+    std::int32_t weight;  // as MaxMin
+    std::int64_t load;    // bytes/s at full rate, rounded up
+  };
+  struct Defined {
+    std::int32_t first = 0, last = 0;  // uses_
+    std::int64_t duration = 0;         // ps alone
+    std::int64_t bytes = 0;            // of its largest use
+    std::int64_t limit = 0;            // bytes/s on its largest use, rounded up
+  };
+  struct Flight {
+    Int128 left = 0;
+    std::int64_t since = 0, end = 0;
+    std::uint64_t rate = 0;  // 0: not set yet
+    std::int32_t defined = -1, owner = -1;
+    std::uint32_t version = 0, seen = 0;   // seen: stamp of the last component it was in
+    std::vector<std::int32_t> places;      // of each of its uses: where in the port's users
+    std::vector<std::int32_t> hot;         // its uses that are on overloaded ports
+    std::vector<std::int32_t> hot_places;  // of each of its uses: where in `hot`, -1 if it is not there
+  };
+  struct User {
+    std::int32_t flight, use;  // the use-th of the flight's uses
+  };
+  struct Port {
+    std::int64_t capacity = 0, load = 0;
+    std::vector<User> users;
+    std::uint32_t seen = 0;
+    std::int32_t local = -1;  // index in the system being solved
+    bool touched = false;
+    bool overloaded() const { return load > capacity; }
+  };
+
+  void heat(const User& user);
+  void cool(const User& user);
+  void leave(std::int32_t flight, const Defined& what);
+  void touch(std::int32_t resource);
+  void settle_changes(std::int64_t now);
+  void collect_component(std::int32_t resource);
+  void solve_component(std::int64_t now);
+  void set_rate(std::int32_t flight, std::uint64_t rate, std::int64_t now);
+
+  EventQueue& queue_;
+  std::uint32_t target_base_;
+  std::vector<Port> ports_;  // by resource
+  std::vector<Use> uses_;
+  std::vector<Defined> defined_;
+  std::vector<Flight> flights_;
+  std::vector<std::int32_t> free_, fresh_, touched_;
+  std::vector<std::int32_t> component_, frontier_;  // flights; resources
+  MaxMin system_;
+  std::uint32_t stamp_ = 0;
+  std::int64_t solves_ = 0;
+};
+
+}  // namespace rehearse::engine

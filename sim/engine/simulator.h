@@ -1,0 +1,240 @@
+// The simulation of one program: lanes (one stream of one rank each), hosts, transfers, and the clock.
+//
+// An instant. All events of the time `now` are taken from the queue; each may complete items, which record events,
+// which wake lanes (work_), which post transfers or become ready to run kernels. When nothing is left of this instant,
+// flush() re-costs kernels on ranks whose interference changed and starts the ready ones, with the state all of the
+// instant's posts and ends have led to. That may bring up events of the same instant (kernels that take no time), so
+// the round repeats; when it is quiet, the network solves its shares, once. So nothing depends on the order in which
+// the events of an instant come.
+//
+// Kernels of an item have one event, at the item's end. When interference changes in between, the kernel in progress is
+// found by walking from the last anchor; the fraction of it that is done is kept, and the rest takes its share of the
+// duration in the new state, rounded up.
+//
+// The parts: simulator.cpp (clock, lanes), kernels.cpp, shared_cores.cpp (kernels where ranks share cores),
+// transfers.cpp, host.cpp (launches), deadlock.cpp (who waits for whom).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/engine/breakdown.h"
+#include "sim/engine/code.h"
+#include "sim/engine/engine.h"
+#include "sim/engine/event_queue.h"
+#include "sim/engine/interference.h"
+#include "sim/engine/kernel_times.h"
+#include "sim/engine/matching.h"
+#include "sim/engine/network.h"
+
+namespace rehearse::engine {
+
+class Simulator {
+ public:
+  Simulator(const program::Program& program, const plan::RankGrid& grid, const cluster::Cluster& cluster,
+            const collective::CollectiveModel& collectives, const cost::CostModel& costs, const Options& options);
+  Outcome run();
+
+ private:
+  using LaneId = std::int32_t;
+
+  // What an event is about: the kind in the top bits of its target, an index below.
+  static constexpr int kIndexBits = 28;
+  static constexpr std::uint32_t kIndexMask = (1u << kIndexBits) - 1;
+  enum class EventKind : std::uint32_t {
+    kernels,     // the kernels of a lane's item end (where cores are shared: one kernel)
+    activity,    // an activity of the network ends
+    bytes,       // a transfer's startup is over
+    launch,      // the host has launched what a lane waits for
+    host_record  // the host has reached a HostSync that records; version: its progress
+  };
+  static std::uint32_t target(EventKind kind, std::int32_t index = 0) {
+    return static_cast<std::uint32_t>(kind) << kIndexBits | static_cast<std::uint32_t>(index);
+  }
+
+  enum class Status : unsigned char { advancing, waiting, held_by_host, launching, ready, running, transferring, done };
+
+  // A stream of a rank and where it is in the program. Thousands of them are touched in turn, so what an event reads
+  // lies on as few cache lines as can be: one for the place in the program, one for kernels, one for transfers.
+  struct alignas(64) Lane {
+    const RoleCode* code = nullptr;
+    std::int64_t progress = 0;    // items completed
+    std::int64_t idle_since = 0;  // the end of the op before; of a main lane, up to where the breakdown is told
+    std::int32_t rank = 0;
+    std::uint32_t version = 0;  // of its pending event
+    std::int32_t step = 0, slot_index = 0, slot = 0, item = 0, item_last = 0;
+    std::int8_t stream = 0;
+    Status status = Status::advancing;
+    bool compute = false;      // transfers interfere with its kernels
+    bool main = false;         // the rank's breakdown is about this one
+    bool whole = true;         // kernels: the item has been in one state so far
+    bool gaps = false;         // kernels: some are not launched yet, so they may not follow one another
+    bool one_by_one = false;   // kernels: account for each
+    bool transferred = false;  // its last op was a transfer
+    Blame blame;               // of waits for its last op
+    // Kernels. The one at `position` needs `left` more from `anchor` on, in `state`.
+    KernelTable* table = nullptr;  // of the role in `state`
+    KernelTimes* times = nullptr;
+    std::int64_t anchor = 0, left = 0, kernel_start = 0, launch_base = 0;
+    std::int32_t position = 0;
+    StateId state = 0;
+    // On shared cores: `work` left in ps * 2^20 from `anchor` on, running at cores / share; 0: not scheduled yet.
+    std::int64_t share = 0;
+    Int128 work = 0;
+    // Transfer.
+    std::int64_t posted = 0, started = 0;            // of the one in progress
+    std::int64_t last_posted = 0, last_started = 0;  // of the last op
+    LaneId next_participant = -1;
+    std::int32_t legs_left = 0;
+    HoldId sms_hold = 0;
+
+    Cause last() const { return transferred ? Cause{blame, last_posted, last_started} : Cause{blame, -1, -1}; }
+  };
+
+  // The wait that a lane or host is held by.
+  struct Held {
+    std::int64_t needed = 0;  // progress
+    std::int32_t wait = -1;   // RoleCode::waits
+    std::int32_t stream = 0;  // whose progress; -1: the host's
+  };
+
+  // The host of a rank, launching ops in program order.
+  struct Host {
+    std::int32_t step = 0, sync = 0;        // the next HostSync
+    std::int64_t base = 0, base_issue = 0;  // op i is launched by base + launch_cost * (i - base_issue + 1)
+    std::int64_t limit = INT64_MAX;         // ops from this one on are behind a HostSync that is pending
+    std::int64_t progress = 0;              // HostSyncs of which the record is out
+    Held held;                              // wait -1: by none
+    Cause ended;                            // what ended its last wait
+  };
+
+  struct alignas(64) Rank {
+    const RoleCode* code = nullptr;
+    LaneId first_lane = 0;
+    LaneId main_lane = -1;
+    StateId state = 0;
+    std::uint32_t waiting = 0;  // lanes of it with Status::waiting, by stream
+    bool changed = false;       // in changed_ranks_
+    bool recorded = false;
+    Cause ended;  // what ended the last wait of its main lane
+  };
+
+  // simulator.cpp
+  void make_lanes(std::int32_t rank, const RoleCode& code, KernelTimes& times);
+  void begin();
+  void dispatch(const Event& event);
+  void drain();
+  void flush();
+  void advance(LaneId id);
+  // The first of a rank's waits in a slot that is not met; its `wait` is -1 if all are.
+  Held unmet(std::int32_t rank, Range waits, std::int32_t step, std::int32_t slot) const;
+  Cause cause_of(const Rank& rank, Range waits, std::int32_t step, std::int32_t slot, const Cause& woken_by) const;
+  void finish_item(LaneId id);
+  bool enter_slot(Lane& lane);
+  void end_of_step(std::int32_t step);
+  void record(std::int32_t rank, std::int32_t stream, std::int64_t progress, const Cause& cause);
+  void wake(LaneId id) {
+    lanes_[static_cast<std::size_t>(id)].status = Status::advancing;
+    work_.push_back(id);
+  }
+  void keep(const Lane& lane, std::int32_t position, std::int64_t start, std::int64_t end);
+  void report_progress();
+  Outcome outcome();
+  void account_tails();
+  bool recording(const Lane& lane) const {
+    return lane.step == steps_ - 1 && ranks_[static_cast<std::size_t>(lane.rank)].recorded;
+  }
+  const Item& item_of(const Lane& lane) const { return lane.code->items[static_cast<std::size_t>(lane.item)]; }
+  static result::Share share_of(const Item& item) {
+    return item.optimizer ? result::Share::optimizer : result::Share::compute;
+  }
+
+  // kernels.cpp
+  void begin_kernels(LaneId id);
+  void end_kernels(LaneId id);
+  void schedule_kernels(LaneId id);
+  void run_until(Lane& lane, std::int64_t time);
+  void complete_together(Lane& lane, std::int64_t time);
+  void complete_one_by_one(Lane& lane, std::int64_t time);
+  void complete_kernel(Lane& lane, std::int64_t end);
+  void change_state(LaneId id);
+  std::int64_t launch_time(const Lane& lane, std::int32_t position) const {
+    return lane.launch_base + launch_cost_ * lane.code->ops[static_cast<std::size_t>(position)].issue;
+  }
+
+  // shared_cores.cpp
+  void begin_shared_kernel(LaneId id);
+  void end_shared_kernel(LaneId id);
+  void touch_node(std::int32_t rank);
+  void share_node(std::int32_t node);
+  void reschedule_shared(LaneId id, std::int64_t share);
+
+  // transfers.cpp
+  void post(LaneId id);
+  void post_collective(LaneId id);
+  void post_messages(LaneId id);
+  void begin_transfer(std::int32_t transfer);
+  void move_bytes(std::int32_t transfer);
+  void end_activity(std::int32_t transfer);
+  void end_transfer(std::int32_t transfer);
+  void end_leg(LaneId id, const Transfer& transfer);
+  void change_hold(std::int32_t rank, HoldId hold, bool add);
+  template <class Function>
+  void for_participants(const Transfer& transfer, Function&& function);
+
+  // host.cpp
+  bool held_by_host(const Lane& lane, const Item& item) const;
+  std::int64_t issue_index(const Lane& lane, std::int32_t position) const;
+  std::int64_t launch_base(const Lane& lane) const;
+  void advance_host(std::int32_t rank);
+  void set_limit(std::int32_t rank);
+
+  // deadlock.cpp
+  struct Stuck {
+    std::string text;  // what it waits for
+    LaneId next = -1;  // the lane that would have to go on; -1: none
+  };
+  std::string describe_deadlock() const;
+  std::string name_of(LaneId id) const;
+  Stuck describe(LaneId id) const;
+  Stuck describe_event(std::int32_t rank, std::int32_t event) const;
+  Stuck describe_transfer(LaneId id) const;
+  Stuck describe_meeting(std::int32_t meeting, std::int64_t call) const;
+  LaneId poster(std::int32_t rank, std::int32_t meeting, std::int64_t call, bool send) const;
+
+  const program::Program& program_;
+  const cluster::Cluster& cluster_;
+  const Options& options_;
+  const std::int32_t steps_;
+  const std::int64_t launch_cost_;
+  const cluster::HostSharing sharing_;
+
+  ProgramCode code_;
+  InterferenceStates states_;
+  EventQueue queue_;
+  Network network_;
+  Matching matching_;
+  std::vector<KernelTimes> times_;  // by role
+  Breakdown breakdown_;
+
+  std::vector<Rank> ranks_;
+  std::vector<Host> hosts_;
+  std::vector<Lane> lanes_;
+  std::vector<Held> held_;  // by lane, while it waits
+
+  std::int64_t now_ = 0;
+  std::vector<Event> instant_;  // the events being dispatched
+  std::vector<LaneId> work_, ready_;
+  std::vector<std::int32_t> changed_ranks_;
+  std::vector<std::int32_t> touched_nodes_;
+  std::vector<char> node_touched_;
+  std::vector<std::int32_t> posting_;  // transfers of the messages being posted
+
+  std::vector<std::int64_t> lanes_left_;  // by step: lanes and hosts that have not finished it
+  std::vector<Time> step_ends_;
+  std::vector<result::OpRecord> records_;
+  std::int64_t ops_ = 0, ops_done_ = 0, events_ = 0, next_report_ = 1 << 16, lanes_running_ = 0;
+};
+
+}  // namespace rehearse::engine

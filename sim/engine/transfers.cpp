@@ -1,0 +1,157 @@
+// Transfers: posted by lanes, matched (matching.h), started when everybody has posted, moved by the network. What they
+// take from a device is held here: SMs from a rank's post to the end of its op (the legs of one op are one kernel: the
+// most any of them takes), memory bandwidth while the bytes of a collective or leg move.
+#include <algorithm>
+
+#include "sim/base/check.h"
+#include "sim/engine/simulator.h"
+
+namespace rehearse::engine {
+
+template <class Function>
+void Simulator::for_participants(const Transfer& transfer, Function&& function) {
+  if (transfer.first < 0) {
+    function(transfer.sides[0]);
+    function(transfer.sides[1]);
+    return;
+  }
+  for (LaneId id = transfer.first; id >= 0;) {
+    const LaneId next = lanes_[static_cast<std::size_t>(id)].next_participant;
+    function(id);
+    id = next;
+  }
+}
+
+void Simulator::change_hold(std::int32_t index, HoldId hold, bool add) {
+  if (hold == 0) return;
+  Rank& rank = ranks_[static_cast<std::size_t>(index)];
+  rank.state = add ? states_.add(rank.state, hold) : states_.remove(rank.state, hold);
+  if (rank.changed) return;
+  rank.changed = true;
+  changed_ranks_.push_back(index);
+}
+
+void Simulator::post(LaneId id) {
+  Lane& lane = lanes_[static_cast<std::size_t>(id)];
+  lane.status = Status::transferring;
+  lane.posted = lane.started = now_;
+  lane.sms_hold = 0;
+  if (item_of(lane).kind == ItemKind::collective)
+    post_collective(id);
+  else
+    post_messages(id);
+}
+
+void Simulator::post_collective(LaneId id) {
+  Lane& lane = lanes_[static_cast<std::size_t>(id)];
+  const Item& item = item_of(lane);
+  const Queue& queue = lane.code->queues[static_cast<std::size_t>(item.queue)];
+  const std::int64_t call = lane.code->call(queue, lane.step, lane.slot, item.ordinal);
+  const std::int32_t number = matching_.find_or_open(matching_.meeting(lane.rank, item.queue), call, item.size);
+  Transfer& transfer = matching_.transfer(number);
+  lane.legs_left = 1;
+  lane.sms_hold = matching_.plan(transfer.plan).sms_hold;
+  change_hold(lane.rank, lane.sms_hold, true);
+  lane.next_participant = transfer.first;
+  transfer.first = id;
+  if (++transfer.posted == transfer.expected) begin_transfer(number);
+}
+
+void Simulator::post_messages(LaneId id) {
+  Lane& lane = lanes_[static_cast<std::size_t>(id)];
+  const Item& item = item_of(lane);
+  lane.legs_left = item.leg_last - item.leg_first;
+  posting_.clear();
+  int most = 0;
+  for (std::int32_t l = item.leg_first; l < item.leg_last; ++l) {
+    const LegCode& leg = lane.code->legs[static_cast<std::size_t>(l)];
+    const Queue& queue = lane.code->queues[static_cast<std::size_t>(leg.queue)];
+    const std::int64_t call = lane.code->call(queue, lane.step, lane.slot, leg.ordinal);
+    const std::int32_t number = matching_.find_or_open(matching_.meeting(lane.rank, leg.queue), call, leg.size);
+    posting_.push_back(number);
+    Transfer& transfer = matching_.transfer(number);
+    transfer.sides[leg.send ? 0 : 1] = id;
+    ++transfer.posted;
+    const PlanCode& plan = matching_.plan(transfer.plan);
+    if (plan.sms > most) {
+      most = plan.sms;
+      lane.sms_hold = plan.sms_hold;
+    }
+  }
+  change_hold(lane.rank, lane.sms_hold, true);
+  if (posting_.empty()) {
+    change_hold(lane.rank, lane.sms_hold, false);
+    lane.blame = item.blame;
+    lane.transferred = true;
+    lane.last_posted = lane.last_started = now_;
+    finish_item(id);
+    return;
+  }
+  // A message to oneself is in the list twice; the first look begins it.
+  for (std::size_t i = 0; i < posting_.size(); ++i) {
+    const std::int32_t number = posting_[i];
+    const Transfer& transfer = matching_.transfer(number);
+    const bool seen = std::find(posting_.begin(), posting_.begin() + static_cast<std::ptrdiff_t>(i), number) !=
+                      posting_.begin() + static_cast<std::ptrdiff_t>(i);
+    if (!seen && transfer.posted == transfer.expected) begin_transfer(number);
+  }
+}
+
+void Simulator::begin_transfer(std::int32_t number) {
+  matching_.close(number);
+  Transfer& transfer = matching_.transfer(number);
+  transfer.started = now_;
+  const std::int64_t startup = matching_.plan(transfer.plan).startup;
+  if (startup > 0)
+    queue_.push(now_ + startup, target(EventKind::bytes, number), 0);
+  else
+    move_bytes(number);
+}
+
+void Simulator::move_bytes(std::int32_t number) {
+  Transfer& transfer = matching_.transfer(number);
+  const PlanCode& plan = matching_.plan(transfer.plan);
+  transfer.moving = plan.activities.last - plan.activities.first;
+  if (transfer.moving == 0) {
+    end_transfer(number);
+    return;
+  }
+  if (plan.bandwidth_hold != 0)
+    for_participants(transfer, [&](LaneId id) {
+      change_hold(lanes_[static_cast<std::size_t>(id)].rank, plan.bandwidth_hold, true);
+    });
+  for (std::int32_t a = plan.activities.first; a < plan.activities.last; ++a)
+    network_.start(matching_.activity(a), number, now_);
+}
+
+void Simulator::end_activity(std::int32_t number) {
+  Transfer& transfer = matching_.transfer(number);
+  if (--transfer.moving > 0) return;
+  const HoldId hold = matching_.plan(transfer.plan).bandwidth_hold;
+  if (hold != 0)
+    for_participants(transfer, [&](LaneId id) { change_hold(lanes_[static_cast<std::size_t>(id)].rank, hold, false); });
+  end_transfer(number);
+}
+
+void Simulator::end_transfer(std::int32_t number) {
+  const Transfer transfer = matching_.transfer(number);
+  matching_.plan(transfer.plan).busy += (now_ - transfer.started) * transfer.expected;
+  matching_.release(number);
+  for_participants(transfer, [&](LaneId id) { end_leg(id, transfer); });
+}
+
+// A collective, or one leg of the lane's messages, has ended.
+void Simulator::end_leg(LaneId id, const Transfer& transfer) {
+  Lane& lane = lanes_[static_cast<std::size_t>(id)];
+  lane.started = std::max(lane.started, transfer.started);
+  if (--lane.legs_left > 0) return;
+  change_hold(lane.rank, lane.sms_hold, false);
+  if (recording(lane)) keep(lane, item_of(lane).first, lane.posted, now_);
+  lane.blame = item_of(lane).blame;
+  lane.transferred = true;
+  lane.last_posted = lane.posted, lane.last_started = lane.started;
+  if (lane.main) breakdown_.add_wait(lane.rank, lane.idle_since, now_, lane.last());
+  finish_item(id);
+}
+
+}  // namespace rehearse::engine

@@ -1,0 +1,74 @@
+// A step of GPT-3 175B on 1,024 GPUs, part by part: what a user waits for. The simulation takes every one of the 1,024
+// ranks through two steps; the counter `ops` is the op instances of one step. Design budgets: 1 s and 1 GiB a step.
+#include <benchmark/benchmark.h>
+
+#include "sim/cluster/topology.h"
+#include "sim/collective/collective.h"
+#include "sim/cost/cost.h"
+#include "sim/engine/engine.h"
+#include "sim/lower/lower.h"
+#include "sim/plan/scenario.h"
+#include "sim/program/memory_plan.h"
+#include "sim/program/static_check.h"
+
+namespace rehearse {
+namespace {
+
+const std::string kRoot = REHEARSE_SOURCE_DIR;
+
+plan::Scenario scenario(const std::string& name) {
+  return plan::read_scenario(kRoot + "/scenarios/" + name + ".yaml", {}, kRoot);
+}
+
+void read_scenario(benchmark::State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(scenario("gpt3-175b-1024xa100"));
+}
+BENCHMARK(read_scenario)->Unit(benchmark::kMillisecond);
+
+void lower_plan(benchmark::State& state, const std::string& name) {
+  const auto s = scenario(name);
+  for (auto _ : state) benchmark::DoNotOptimize(lower::lower(s));
+}
+BENCHMARK_CAPTURE(lower_plan, gpt3, "gpt3-175b-1024xa100")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(lower_plan, gpt1t_64_stages, "published/korthikanti-1t-full")->Unit(benchmark::kMillisecond);
+
+void check_program(benchmark::State& state) {
+  const auto program = lower::lower(scenario("gpt3-175b-1024xa100"));
+  for (auto _ : state)
+    for (std::size_t role = 0; role < program.roles.size(); ++role)
+      benchmark::DoNotOptimize(program::check_role(program, static_cast<program::RoleId>(role)));
+}
+BENCHMARK(check_program)->Unit(benchmark::kMillisecond);
+
+void memory_of_program(benchmark::State& state) {
+  const auto program = lower::lower(scenario("gpt3-175b-1024xa100"));
+  for (auto _ : state)
+    for (const auto& role : program.roles) benchmark::DoNotOptimize(program::memory_peak(role));
+}
+BENCHMARK(memory_of_program)->Unit(benchmark::kMillisecond);
+
+void simulate_step(benchmark::State& state, const std::string& name) {
+  const auto s = scenario(name);
+  const auto program = lower::lower(s);
+  const auto grid = s.grid();
+  const auto cluster = cluster::build_cluster(s.cluster.topology, grid.ranks(), {}, 0, kRoot);
+  const std::string device = cost::find_device_file(cluster->device_name(), kRoot);
+  const auto costs = cost::load_costs({device});
+  const auto collectives = collective::make_model(*cluster, device);
+  engine::Options options;
+  options.launch_cost = s.framework.launch_cost;
+  options.steps = static_cast<int>(state.range(0));
+  double ops = 0;
+  for (auto _ : state) {
+    const auto outcome = engine::simulate(program, grid, *cluster, *collectives, *costs, options);
+    ops = static_cast<double>(outcome.ops) / options.steps;
+    benchmark::DoNotOptimize(outcome.step_time);
+  }
+  state.counters["ops"] = ops;
+}
+BENCHMARK_CAPTURE(simulate_step, gpt3_every_rank, "gpt3-175b-1024xa100")->Arg(1)->Arg(2)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(simulate_step, gpt3_zero3, "gpt3-175b-zero3-tp2")->Arg(1)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(simulate_step, gpt1t_512_ranks, "published/korthikanti-1t-full")->Arg(1)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace rehearse
