@@ -23,9 +23,14 @@ struct Blame {
 
 // The end of a wait: whose, and when that op was posted and could start (a kernel: both -1, all of it counts as
 // moving).
+struct Before {  // what the op itself waited for until it was posted, from when its stream was free; -1: nothing
+  Blame blame;
+  std::int64_t from = -1, posted = -1, started = -1;
+};
 struct Cause {
   Blame blame;
   std::int64_t posted = -1, started = -1;
+  Before before = {};
 };
 
 Blame blame_for_group(program::GroupKind kind, bool several_roles);
@@ -48,15 +53,27 @@ class Breakdown {
   void add_wait(std::int32_t rank, std::int64_t begin, std::int64_t end, const Cause& cause) {
     if (end <= from_) return;
     const std::int64_t posted = std::clamp(cause.posted, begin, end);
-    const std::int64_t started = std::clamp(cause.started, posted, end);
-    add(rank, cause.blame.queued, begin, posted);
-    add(rank, cause.blame.peers, posted, started);
-    add(rank, cause.blame.moving, started, end);
+    if (cause.before.from >= 0 && cause.before.from < posted) {
+      const std::int64_t from = std::max(cause.before.from, begin);
+      add(rank, cause.blame.queued, begin, from);
+      add_parts(rank, cause.before.blame, from, cause.before.posted, cause.before.started, posted);
+      begin = posted;
+    }
+    add_parts(rank, cause.blame, begin, cause.posted, cause.started, end);
   }
   // Mean over ranks, rounded down; the remainder goes to the largest share. Every rank must sum to `window`.
   std::array<std::int64_t, result::kShares> mean(std::int64_t window) const;
 
  private:
+  void add_parts(std::int32_t rank, const Blame& blame, std::int64_t begin, std::int64_t posted, std::int64_t started,
+                 std::int64_t end) {
+    posted = std::clamp(posted, begin, end);
+    started = std::clamp(started, posted, end);
+    add(rank, blame.queued, begin, posted);
+    add(rank, blame.peers, posted, started);
+    add(rank, blame.moving, started, end);
+  }
+
   std::int64_t from_ = kNever;
   std::vector<std::array<std::int64_t, result::kShares>> shares_;
 };

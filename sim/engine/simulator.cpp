@@ -69,6 +69,7 @@ void Simulator::make_lanes(std::int32_t index, const RoleCode& code, KernelTimes
     }
     lanes_.push_back(lane);
     held_.emplace_back();
+    woken_.emplace_back();
   }
 }
 
@@ -180,7 +181,8 @@ Cause Simulator::cause_of(const Rank& rank, Range waits, std::int32_t step, std:
     const Wait& wait = rank.code->waits[static_cast<std::size_t>(w)];
     if (wait.stream < 0) continue;
     const Lane& recorder = lanes_[static_cast<std::size_t>(rank.first_lane + wait.stream)];
-    if (recorder.idle_since == now_ && recorder.progress == rank.code->needed(wait, step, slot)) return recorder.last();
+    if (recorder.idle_since == now_ && recorder.progress == rank.code->needed(wait, step, slot)) 
+      return last_of(rank.first_lane + wait.stream);
   }
   return woken_by;
 }
@@ -234,7 +236,7 @@ void Simulator::finish_item(LaneId id) {
   lane.idle_since = now_;
   lane.status = Status::advancing;
   ++lane.progress;
-  if (item.records >= 0) record(lane.rank, lane.stream, lane.progress, lane.last());
+  if (item.records >= 0) record(lane.rank, lane.stream, lane.progress, last_of(id));
   if (++lane.item == lane.item_last) {
     ++lane.slot_index;
     if (!enter_slot(lane)) return;
@@ -268,6 +270,17 @@ void Simulator::end_of_step(std::int32_t step) {
   if (step == steps_ - 2) breakdown_.open(now_);
 }
 
+// The lane's last op as what ends a wait: with what that op waited for itself, if it was posted when that ended.
+Cause Simulator::last_of(LaneId id) const {
+  const Lane& lane = lanes_[static_cast<std::size_t>(id)];
+  Cause cause = lane.last();
+  if (!lane.transferred || lane.main) return cause;
+  const Woken& woken = woken_[static_cast<std::size_t>(id)];
+  if (woken.at == lane.last_posted)
+    cause.before = {woken.cause.blame, woken.from, woken.cause.posted, woken.cause.started};
+  return cause;
+}
+
 // A stream of a rank (-1: its host) has completed its `progress`-th item, whose event something waits for.
 void Simulator::record(std::int32_t index, std::int32_t stream, std::int64_t progress, const Cause& cause) {
   Rank& rank = ranks_[static_cast<std::size_t>(index)];
@@ -277,7 +290,11 @@ void Simulator::record(std::int32_t index, std::int32_t stream, std::int64_t pro
     const Held& held = held_[static_cast<std::size_t>(id)];
     if (held.stream != stream || held.needed > progress) continue;
     rank.waiting &= ~(1u << waiting);
-    if (id == rank.main_lane) rank.ended = cause;
+    if (id == rank.main_lane) {
+      rank.ended = cause;
+    } else if (lanes_[static_cast<std::size_t>(id)].step == steps_ - 1) {
+      woken_[static_cast<std::size_t>(id)] = {cause, lanes_[static_cast<std::size_t>(id)].idle_since, now_};
+    }
     wake(id);
   }
   if (rank.code->syncs.empty()) return;
@@ -314,7 +331,7 @@ void Simulator::account_tails() {
       if (lane.idle_since > idle && (last == nullptr || lane.idle_since > last->idle_since)) last = &lane;
     }
     if (last != nullptr) {
-      breakdown_.add_wait(number, idle, last->idle_since, last->last());
+      breakdown_.add_wait(number, idle, last->idle_since, last_of(static_cast<LaneId>(last - lanes_.data())));
       idle = last->idle_since;
     }
     breakdown_.add(number, share, idle, end);

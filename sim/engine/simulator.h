@@ -99,6 +99,12 @@ class Simulator {
     std::int32_t stream = 0;  // whose progress; -1: the host's
   };
 
+  // What ended the last wait of a lane other than its rank's main one, and from when its stream had been free.
+  struct Woken {
+    Cause cause;
+    std::int64_t from = -1, at = -1;
+  };
+
   // The host of a rank, launching ops in program order.
   struct Host {
     std::int32_t step = 0, sync = 0;        // the next HostSync
@@ -133,6 +139,7 @@ class Simulator {
   void finish_item(LaneId id);
   bool enter_slot(Lane& lane);
   void end_of_step(std::int32_t step);
+  Cause last_of(LaneId id) const;
   void record(std::int32_t rank, std::int32_t stream, std::int64_t progress, const Cause& cause);
   void wake(LaneId id) {
     lanes_[static_cast<std::size_t>(id)].status = Status::advancing;
@@ -222,6 +229,7 @@ class Simulator {
   std::vector<Host> hosts_;
   std::vector<Lane> lanes_;
   std::vector<Held> held_;  // by lane, while it waits
+  std::vector<Woken> woken_;  // by lane; of the last step
 
   std::int64_t now_ = 0;
   std::vector<Event> instant_;  // the events being dispatched

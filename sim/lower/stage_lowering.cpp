@@ -98,22 +98,20 @@ Leg StageLowering::leg(bool is_send, bool forward, std::int64_t elements) const 
 
 // The receive is posted when the slot begins: a receive kernel posted earlier would hold multiprocessors for nothing.
 void StageLowering::receive(const Boundary& boundary, bool forward) {
-  const std::string name = forward ? "receive_forward" : "receive_backward";
-  if (!batched()) {
-    const Phase phase = builder_.phase();
-    builder_.set_phase(Phase::pipeline);
-    const std::int64_t n = builder_.buffer(boundary.slice).elements();
-    builder_.after_compute(builder_.op_on(forward ? "receive_previous" : "receive_next", StreamKind::pipeline, name,
-                                          PointToPoint{{leg(false, forward, n)}}, context_.compute, {},
-                                          {{boundary.slice}}));
-    builder_.set_phase(phase);
-  }
-  unpack(boundary, name);
+  if (batched()) return;
+  const Phase phase = builder_.phase();
+  builder_.set_phase(Phase::pipeline);
+  const std::int64_t n = builder_.buffer(boundary.slice).elements();
+  builder_.after_compute(builder_.op_on(forward ? "receive_previous" : "receive_next", StreamKind::pipeline,
+                                        forward ? "receive_forward" : "receive_backward",
+                                        PointToPoint{{leg(false, forward, n)}}, context_.compute, {},
+                                        {{boundary.slice}}));
+  builder_.set_phase(phase);
 }
 
-void StageLowering::unpack(const Boundary& boundary, const std::string& name) {
+void StageLowering::unpack(const Boundary& boundary, bool forward) {
   if (!boundary.split()) return;
-  builder_.op(name + ".all_gather",
+  builder_.op(forward ? "receive_forward.all_gather" : "receive_backward.all_gather",
               Collective{CollectiveKind::all_gather, context_.groups.tensor, builder_.buffer(boundary.whole).elements()},
               context_.compute, {{boundary.slice}}, {{boundary.whole}}, StreamKind::tensor);
 }
@@ -163,7 +161,10 @@ void StageLowering::emit_forward() {
   forward_ = builder_.begin_body("forward");
   builder_.set_phase(Phase::forward);
   parameters_.gather(0);
-  if (!first()) receive(input_, true);
+  if (!first()) {
+    receive(input_, true);
+    unpack(input_, true);
+  }
   for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
     gather_for(u + 1, u - 1);
     units_[static_cast<std::size_t>(u)]->forward(false);
@@ -189,6 +190,8 @@ void StageLowering::emit_backward(const std::string& name, bool last_micro_batch
       unit.forward(true);
       builder_.set_phase(Phase::backward);
     }
+    // Not before the last layer's recomputation, whose collectives would queue behind it on the tensor stream.
+    if (u == n - 1 && !last()) unpack(output_gradient_, false);
     const bool needed = !first() || u > 1 || (u == 1 && context_.model().is_transformer());
     gradient = unit.backward(gradient, needed);
   }

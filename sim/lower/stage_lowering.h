@@ -43,7 +43,7 @@ class StageLowering {
   void emit_step();
   void gather_for(int unit, int previous);
   void receive(const Boundary& boundary, bool forward);
-  void unpack(const Boundary& boundary, const std::string& name);
+  void unpack(const Boundary& boundary, bool forward);
   // What is sent of a whole tensor.
   BufferId packed(BufferId whole, const std::string& name);
   void send(BufferId slice, bool forward);

@@ -68,11 +68,22 @@ double hardware_flops(const Program& program, int ranks_per_role) {
   return total;
 }
 
+// What names need: the first rank of the role stands for the others.
+struct Models {
+  const plan::RankGrid& grid;
+  const cost::CostModel& costs;
+  const collective::CollectiveModel& collectives;
+};
+
 result::OpName name_op(const Program& program, const Role& role, const program::Body& body, const program::Op& op,
-                       const plan::RankGrid& grid, const cost::CostModel& costs) {
+                       const Models& models) {
   static constexpr const char* kPhases[] = {"forward",      "recompute", "backward", "grad_reduce",
                                             "param_gather", "optimizer", "pipeline"};
-  static constexpr const char* kCoverages[] = {"exact", "interpolated", "extrapolated", "spec"};
+  const auto coverage = [](auto c) {
+    constexpr const char* names[] = {"exact", "interpolated", "extrapolated", "spec"};
+    return names[static_cast<int>(c)];
+  };
+  const int rank = models.grid.members(0, {Axis::pipeline})[static_cast<std::size_t>(role.pipeline)];
   result::OpName name;
   name.body = body.name;
   name.op = op.name;
@@ -86,26 +97,31 @@ result::OpName name_op(const Program& program, const Role& role, const program::
     name.dtype = program::name_of(op.dtype);
     name.group = g.name;
     name.elements = collective->elements;
-    const int rank = grid.members(0, {Axis::pipeline})[static_cast<std::size_t>(role.pipeline)];
-    name.group_size = static_cast<std::int32_t>(grid.members(rank, g.axes, g.pipeline_only).size());
+    const std::vector<int> members = models.grid.members(rank, g.axes, g.pipeline_only);
+    name.group_size = static_cast<std::int32_t>(members.size());
+    name.coverage = coverage(models.collectives.collective(collective->kind, members, Bytes(name.bytes)).coverage);
   } else if (const auto* legs = std::get_if<program::PointToPoint>(&op.shape)) {
-    for (const program::Leg& leg : legs->legs) name.bytes += program::leg_bytes(op, leg);
+    for (const program::Leg& leg : legs->legs) {
+      name.bytes += program::leg_bytes(op, leg);
+      const int peer = models.grid.peer(rank, leg.axis, leg.offset);
+      name.coverage = coverage(models.collectives.send(rank, peer, Bytes(program::leg_bytes(op, leg))).coverage);
+    }
     name.group_size = 2;
   } else if (!std::holds_alternative<program::HostSync>(op.shape)) {
     const program::Work work = program::work_of(role, op);
     name.bytes = work.bytes_read + work.bytes_written;
     name.flops = work.flops;
-    name.coverage = kCoverages[static_cast<int>(costs.kernel(role, op, {}).coverage)];
+    name.coverage = coverage(models.costs.kernel(role, op, {}).coverage);
   }
   return name;
 }
 
-void name_ops(const Program& program, const plan::RankGrid& grid, const cost::CostModel& costs, result::Result& out) {
+void name_ops(const Program& program, const Models& models, result::Result& out) {
   for (const Role& role : program.roles) {
     auto& bodies = out.names[role.pipeline];
     for (const program::Body& body : role.bodies) {
       auto& ops = bodies.emplace_back();
-      for (const program::Op& op : body.ops) ops.push_back(name_op(program, role, body, op, grid, costs));
+      for (const program::Op& op : body.ops) ops.push_back(name_op(program, role, body, op, models));
     }
     for (const program::Slot& slot : role.slots) out.micro_batch_of_slot[role.pipeline].push_back(slot.micro_batch);
   }
@@ -181,7 +197,7 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
       engine_options.recorded_ranks.push_back(rank);
       out.role_of_rank[rank] = grid.coordinate(rank, Axis::pipeline);
     }
-    name_ops(program, grid, *costs, out);
+    name_ops(program, {grid, *costs, *collectives}, out);
   }
   const engine::Outcome outcome = engine::simulate(program, grid, *cluster, *collectives, *costs, engine_options);
   add_outcome(outcome, scenario, out);

@@ -50,6 +50,16 @@ TEST(PipelineBubble, SequentialIsBusyOnePthOfTheStep) {
   }
 }
 
+// With tensor parallelism a message is sent in slices that the receiver gathers, so what compute waits for is the gather;
+// the time the gather waits for the message is the bubble all the same.
+TEST(PipelineBubble, IsTheClosedFormWhenTheMessageIsGathered) {
+  const auto scenario = scenario_from(
+      "rehearse: 1\nmodel: {family: gpt, layers: 4, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32}\n",
+      {"plan.pipeline=4", "plan.tensor=2", "cluster.gpus=8", "training.global_batch=6"});
+  const auto outcome = simulated(scenario, block_costs(kForward, kBackward), Communication::free, {}, 2);
+  EXPECT_NEAR(share(outcome, result::Share::bubble), 3.0 / 9, 1e-9);
+}
+
 TEST(PipelineBubble, DoesNotDependOnReplicasOrLayersPerStage) {
   EXPECT_NEAR(share(run({"1f1b", 4, 8}, 3, 3), result::Share::bubble), 3.0 / 11, 1e-9);
 }

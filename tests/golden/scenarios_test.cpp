@@ -1,0 +1,57 @@
+// What the shipped scenarios give, so that a change of any part shows. Step times and memory were printed by
+// `rehearse simulate`; a change of more than the tolerance is to be understood, not adjusted.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "sim/run/run.h"
+
+namespace rehearse {
+namespace {
+
+constexpr double kTolerance = 0.01;
+
+struct Golden {
+  std::string scenario;
+  double step_s, peak_gb;
+  bool fits;
+};
+
+class Scenario : public testing::TestWithParam<Golden> {};
+
+TEST_P(Scenario, GivesWhatItGave) {
+  const Golden& golden = GetParam();
+  const std::string root = REHEARSE_SOURCE_DIR;
+  run::Options options;
+  options.data_root = root;
+  options.record = false;
+  const auto scenario = plan::read_scenario(root + "/scenarios/" + golden.scenario + ".yaml", {}, root);
+  const auto result = run::simulate_scenario(scenario, options);
+  EXPECT_NEAR(static_cast<double>(result.step_time_ps) * 1e-12, golden.step_s, kTolerance * golden.step_s);
+  std::int64_t peak = 0;
+  for (const auto& stage : result.stages) peak = std::max(peak, stage.peak);
+  EXPECT_NEAR(static_cast<double>(peak) * 1e-9, golden.peak_gb, kTolerance * golden.peak_gb);
+  EXPECT_EQ(result.memory_fits, golden.fits);
+  std::int64_t sum = 0;
+  for (const auto part : result.breakdown_ps) sum += part;
+  EXPECT_EQ(sum, result.step_time_ps) << "the breakdown sums to the step to the picosecond";
+}
+
+INSTANTIATE_TEST_SUITE_P(Shipped, Scenario, testing::Values(Golden{"gpt3-175b-1024xa100", 24.26, 25.26, true},
+                                         Golden{"gpt3-175b-zero3-tp2", 17.79, 28.96, true},
+                                         Golden{"gpt3-175b-tp8-pp16", 24.40, 17.18, true},
+                                         Golden{"gpt3-175b-gpipe", 19.96, 351.2, false},
+                                         Golden{"llama2-7b-8xa100", 13.03, 52.81, true},
+                                         Golden{"published/korthikanti-22b-full", 1.419, 61.3, true},
+                                         Golden{"published/korthikanti-22b-selective", 1.065, 66.2, true},
+                                         Golden{"published/korthikanti-175b-full", 19.73, 61.6, true},
+                                         Golden{"published/korthikanti-175b-selective", 15.05, 66.6, true}), [](const auto& test) {
+  std::string name = test.param.scenario;
+  for (char& c : name)
+    if (c == '-' || c == '/') c = '_';
+  return name;
+});
+
+}  // namespace
+}  // namespace rehearse
