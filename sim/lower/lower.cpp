@@ -1,9 +1,9 @@
-// Lowering, top to bottom: the scenario's sizes and groups (make_context), then a role for each pipeline stage. A stage is a
-// run of units (unit.h: embedding, blocks, head) whose ops go into bodies; strategies are separate:
-//   tensor_parallel.*   split linear layers and their collectives       block.cpp, attention.*, embedding.cpp, small_models.cpp
-//   parameters.*        buckets and what a ZeRO stage keeps of them     data_parallel.cpp  reductions, gathers, optimizer
-//   schedule.*          pipeline order                                  stage_lowering.*   bodies, transfers between stages
-//   role_builder.*, order_role.cpp   waits and releases derived from operands
+// Lowering, top to bottom: the scenario's sizes and groups (make_context), then a role for each pipeline stage. A stage
+// is a run of units (unit.h: embedding, blocks, head) whose ops go into bodies; strategies are separate:
+//   tensor_parallel.*   split linear layers and their collectives       block.cpp, attention.*, embedding.cpp,
+//   small_models.cpp parameters.*        buckets and what a ZeRO stage keeps of them     data_parallel.cpp  reductions,
+//   gathers, optimizer schedule.*          pipeline order                                  stage_lowering.*   bodies,
+//   transfers between stages role_builder.*, order_role.cpp   waits and releases derived from operands
 #include "sim/lower/lower.h"
 
 #include "sim/base/check.h"
@@ -17,9 +17,12 @@ using program::GroupKind;
 
 DType dtype_of(plan::Precision precision) {
   switch (precision) {
-    case plan::Precision::fp32: return DType::f32;
-    case plan::Precision::bf16: return DType::bf16;
-    case plan::Precision::fp16: return DType::f16;
+    case plan::Precision::fp32:
+      return DType::f32;
+    case plan::Precision::bf16:
+      return DType::bf16;
+    case plan::Precision::fp16:
+      return DType::f16;
   }
   return DType::f32;
 }
@@ -61,6 +64,7 @@ Context make_context(const plan::Scenario& scenario, program::Program& program) 
   c.tensor = p.tensor;
   c.data = p.data;
   c.stages = p.pipeline;
+  c.chunks = p.chunks;
   c.micro_batches = t.micro_batches(p);
   c.batch = p.micro_batch;
   c.seq = scenario.model.is_transformer() ? t.seq_len : 1;
@@ -81,14 +85,16 @@ program::Program lower(const plan::Scenario& scenario) {
   const Context context = make_context(scenario, program);
   program.micro_batches = static_cast<int>(context.micro_batches);
   const auto& layers = scenario.plan.layers_per_stage;
-  REHEARSE_CHECK(static_cast<std::int64_t>(layers.size()) == context.stages, "{} stages, {} layer counts", context.stages,
-                 layers.size());
+  REHEARSE_CHECK(static_cast<std::int64_t>(layers.size()) == context.stages * context.chunks,
+                 "{} stages of {} chunks, {} layer counts", context.stages, context.chunks, layers.size());
+  std::vector<std::vector<LayerRange>> chunks(static_cast<std::size_t>(context.stages));  // of each stage
   std::int64_t first_layer = 0;
-  for (int stage = 0; stage < static_cast<int>(layers.size()); ++stage) {
-    const std::int64_t count = layers[static_cast<std::size_t>(stage)];
-    program.roles.push_back(StageLowering(context, stage, first_layer, count).build());
-    first_layer += count;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    chunks[i % chunks.size()].push_back({first_layer, layers[i]});
+    first_layer += layers[i];
   }
+  for (std::size_t stage = 0; stage < chunks.size(); ++stage)
+    program.roles.push_back(StageLowering(context, static_cast<int>(stage), chunks[stage]).build());
   return program;
 }
 

@@ -32,6 +32,7 @@ ParamId ParameterStore::add(int unit, ParamSpec spec) {
   }
   p.elements = product(p.local_shape);
   p.unit = unit;
+  p.chunk = chunk_;
   p.spec = std::move(spec);
   params_.push_back(std::move(p));
   return static_cast<ParamId>(params_.size()) - 1;
@@ -47,13 +48,22 @@ void ParameterStore::layout() {
   for (Param& p : params_) {
     const Bucket& bucket = buckets_[static_cast<std::size_t>(p.bucket)];
     const Buffer& flat = builder_.buffer(bucket.values);
-    p.value = builder_.add_buffer({p.spec.name, flat.dtype, p.local_shape, flat.cls, flat.lifetime, bucket.values, p.offset,
-                                   0, Axis::data, {p.spec.init, p.spec.scale, p.spec.global_shape, p.spec.tensor_dim}});
+    p.value = builder_.add_buffer({p.spec.name,
+                                   flat.dtype,
+                                   p.local_shape,
+                                   flat.cls,
+                                   flat.lifetime,
+                                   bucket.values,
+                                   p.offset,
+                                   0,
+                                   Axis::data,
+                                   {p.spec.init, p.spec.scale, p.spec.global_shape, p.spec.tensor_dim}});
     p.gradient = builder_.view("grad." + p.spec.name, bucket.gradients, p.offset, p.local_shape);
   }
 }
 
-// Walks the parameters in backward order and fills one open bucket a kind (sharded or replicated over the tensor group).
+// Walks the parameters in backward order and fills one open bucket a kind (sharded or replicated over the tensor
+// group).
 void ParameterStore::form_buckets() {
   const std::int64_t limit = context_.plan().bucket.count() / program::size_of(context_.gradient);
   int open[2] = {-1, -1};
@@ -64,12 +74,13 @@ void ParameterStore::form_buckets() {
     const bool by_unit = context_.plan().zero == 3;
     const auto full = [&] {
       const Bucket& b = buckets_[static_cast<std::size_t>(current)];
-      return p.spec.tied || b.tied || (by_unit ? b.unit != p.unit : b.elements >= limit);
+      return b.chunk != p.chunk || p.spec.tied || b.tied || (by_unit ? b.unit != p.unit : b.elements >= limit);
     };
     if (current < 0 || full()) {
       current = static_cast<int>(buckets_.size());
       Bucket bucket;
       bucket.unit = p.unit;
+      bucket.chunk = p.chunk;
       bucket.replicated = replicated;
       bucket.tied = p.spec.tied;
       buckets_.push_back(std::move(bucket));
@@ -92,8 +103,10 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
   // Each parameter is drawn by its global name; the bucket's init says only that it has contents.
   program::Init drawn;
   drawn.kind = program::Init::Kind::normal;
-  const auto persistent = [&](const std::string& name, DType dtype, std::int64_t n, BufferClass cls, program::Init init) {
-    return builder_.add_buffer({name + suffix, dtype, {n}, cls, Lifetime::persistent, -1, 0, 0, Axis::data, std::move(init)});
+  const auto persistent = [&](const std::string& name, DType dtype, std::int64_t n, BufferClass cls,
+                              program::Init init) {
+    return builder_.add_buffer(
+        {name + suffix, dtype, {n}, cls, Lifetime::persistent, -1, 0, 0, Axis::data, std::move(init)});
   };
   const auto transient = [&](const std::string& name, DType dtype) {
     return builder_.add_buffer(
@@ -110,15 +123,15 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
     bucket.value_shard = zero == 0 ? bucket.values : shard_of("param.shard", bucket.values);
   }
   if (zero >= 2) {
-    bucket.gradient_shard =
-        persistent("grad.shard", context_.gradient, bucket.shard, BufferClass::gradient, {program::Init::Kind::zeros, 0, {}, -1});
+    bucket.gradient_shard = persistent("grad.shard", context_.gradient, bucket.shard, BufferClass::gradient,
+                                       {program::Init::Kind::zeros, 0, {}, -1});
     bucket.gradients = transient("grad", context_.reduce);
     if (bucket.padded > bucket.elements)
-      bucket.gathered_pad = builder_.view("grad.padding" + suffix, bucket.gradients, bucket.elements,
-                                          {bucket.padded - bucket.elements});
+      bucket.gathered_pad =
+          builder_.view("grad.padding" + suffix, bucket.gradients, bucket.elements, {bucket.padded - bucket.elements});
   } else {
-    bucket.gradients =
-        persistent("grad", context_.gradient, bucket.padded, BufferClass::gradient, {program::Init::Kind::zeros, 0, {}, -1});
+    bucket.gradients = persistent("grad", context_.gradient, bucket.padded, BufferClass::gradient,
+                                  {program::Init::Kind::zeros, 0, {}, -1});
     bucket.gradient_shard = zero == 0 ? bucket.gradients : shard_of("grad.shard", bucket.gradients);
   }
   make_optimizer_state(bucket, index);
@@ -127,8 +140,16 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
 void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
   const std::string suffix = ".bucket" + std::to_string(index);
   const auto state = [&](const std::string& name, program::Init::Kind init) {
-    return builder_.add_buffer({name + suffix, DType::f32, {bucket.shard}, BufferClass::optimizer, Lifetime::persistent, -1,
-                                0, 0, Axis::data, {init, 0, {}, -1}});
+    return builder_.add_buffer({name + suffix,
+                                DType::f32,
+                                {bucket.shard},
+                                BufferClass::optimizer,
+                                Lifetime::persistent,
+                                -1,
+                                0,
+                                0,
+                                Axis::data,
+                                {init, 0, {}, -1}});
   };
   const bool adam = context_.scenario.training.optimizer == plan::OptimizerKind::adamw;
   if (context_.master) bucket.master = state("master", program::Init::Kind::normal);
@@ -136,13 +157,15 @@ void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
   if (adam) bucket.exp_avg_sq = state("exp_avg_sq", program::Init::Kind::zeros);
 }
 
-void ParameterStore::begin_backward(bool last) {
+void ParameterStore::begin_backward(int chunk, bool last) {
   last_backward_ = last;
   for (Param& p : params_) {
+    if (p.chunk != chunk) continue;
     p.written = false;
     p.pending_uses = p.uses;
   }
   for (Bucket& b : buckets_) {
+    if (b.chunk != chunk) continue;
     b.pending = static_cast<int>(b.params.size());
     b.reduced = false;
   }

@@ -1,5 +1,6 @@
-// The parameters of a stage and how data parallelism stores them: parameters are views of flat buckets, so that a bucket is
-// what is reduced, gathered, sharded and updated. What a rank keeps of a bucket of n elements over d data-parallel ranks:
+// The parameters of a stage and how data parallelism stores them: parameters are views of flat buckets, so that a
+// bucket is what is reduced, gathered, sharded and updated. What a rank keeps of a bucket of n elements over d
+// data-parallel ranks:
 //
 //   ZeRO   parameters   gradients                              optimizer states
 //   0      n            n                                      n
@@ -8,10 +9,11 @@
 //   3      n / d, full  n / d, full only within a backward     n / d
 //          only in use
 //
-// (Rajbhandari et al. 2020, arXiv 1910.02054.) Buckets are padded to a multiple of d. With ZeRO 0 to 2 a bucket is filled in
-// backward order up to plan.bucket bytes; with ZeRO-3 a unit (layer) has one. Parameters replicated over the tensor group
-// have buckets of their own: their gradients count once in the norm and, under sequence parallelism, are summed over the
-// tensor group first. A tied embedding is a bucket of its own too: its gradient is summed with the other copy's.
+// (Rajbhandari et al. 2020, arXiv 1910.02054.) Buckets are padded to a multiple of d. With ZeRO 0 to 2 a bucket is
+// filled in backward order up to plan.bucket bytes; with ZeRO-3 a unit (layer) has one. Parameters replicated over the
+// tensor group have buckets of their own: their gradients count once in the norm and, under sequence parallelism, are
+// summed over the tensor group first. A tied embedding is a bucket of its own too: its gradient is summed with the
+// other copy's.
 #pragma once
 
 #include <string>
@@ -27,7 +29,7 @@ struct ParamSpec {
   int tensor_dim = -1;  // dimension split over the tensor group; -1: replicated
   program::Init::Kind init = program::Init::Kind::normal;
   double scale = 0.02;
-  bool tied = false;    // also held by another stage (embedding)
+  bool tied = false;  // also held by another stage (embedding)
 };
 
 using ParamId = int;
@@ -36,7 +38,9 @@ class ParameterStore {
  public:
   ParameterStore(const Context& context, RoleBuilder& builder) : context_(context), builder_(builder) {}
 
-  // In forward order; `unit` numbers the units of the stage. Call layout() after the last.
+  // In forward order; `unit` numbers the units of the stage. A new chunk starts new buckets. Call layout() after the
+  // last.
+  void begin_chunk() { ++chunk_; }
   ParamId add(int unit, ParamSpec spec);
   void add_use(ParamId id) { ++params_[static_cast<std::size_t>(id)].uses; }  // a second unit uses it (tied embedding)
   void layout();
@@ -49,8 +53,9 @@ class ParameterStore {
   OpRef gather(int unit);
   bool gathers() const { return context_.plan().zero == 3 && context_.groups.data >= 0; }
 
-  // Starts a backward body. `last`: no later micro-batch adds to the gradients, so buckets are reduced as they complete.
-  void begin_backward(bool last);
+  // Starts a backward body of a chunk. `last`: no later micro-batch adds to the chunk's gradients, so its buckets are
+  // reduced as they complete.
+  void begin_backward(int chunk, bool last);
   // The gradient buffer of a parameter for an op that adds to it (filled with zeros first where it is transient).
   BufferId accumulated_gradient(ParamId id);
   // dW = A B as a matrix product into the parameter's gradient, fused or by a separate add as the framework does.
@@ -64,17 +69,17 @@ class ParameterStore {
  private:
   struct Param {
     ParamSpec spec;
-    int unit = 0, bucket = -1;
+    int unit = 0, chunk = 0, bucket = -1;
     std::int64_t elements = 0;
     std::vector<std::int64_t> local_shape;
     std::int64_t offset = 0;  // in the bucket
     BufferId value = -1, gradient = -1;
     int uses = 1, pending_uses = 0;
-    bool written = false;     // in this backward (transient gradients)
+    bool written = false;  // in this backward (transient gradients)
   };
   struct Bucket {
     std::vector<ParamId> params;
-    int unit = 0;
+    int unit = 0, chunk = 0;
     bool replicated = false, tied = false;
     std::int64_t elements = 0, padded = 0, shard = 0;
     BufferId values = -1, value_shard = -1;        // full values (ZeRO-3: gathered); our shard of them
@@ -98,12 +103,15 @@ class ParameterStore {
   void reduce_transient(Bucket& bucket, int index);
   BufferId emit_norm();
   void emit_optimizer(Bucket& bucket, int index, BufferId clip);
-  Bucket& bucket_of(ParamId id) { return buckets_[static_cast<std::size_t>(params_[static_cast<std::size_t>(id)].bucket)]; }
+  Bucket& bucket_of(ParamId id) {
+    return buckets_[static_cast<std::size_t>(params_[static_cast<std::size_t>(id)].bucket)];
+  }
 
   const Context& context_;
   RoleBuilder& builder_;
   std::vector<Param> params_;
   std::vector<Bucket> buckets_;
+  int chunk_ = -1;
   bool last_backward_ = false;
 };
 

@@ -33,19 +33,46 @@ std::vector<ScheduleSlot> one_f_one_b(int stage, int stages, int micro_batches) 
   return slots;
 }
 
+// The k-th forward (or backward) of a stage: groups of `stages` micro-batches pass chunk after chunk.
+ScheduleSlot interleaved_slot(bool forward, int k, int stages, int chunks) {
+  const int in_round = k % (stages * chunks);
+  const int chunk = in_round / stages;
+  return {forward, k / (stages * chunks) * stages + k % stages, forward ? chunk : chunks - 1 - chunk};
+}
+
+std::vector<ScheduleSlot> interleaved(int stage, int stages, int chunks, int micro_batches) {
+  const int all = micro_batches * chunks;
+  const int warm_up = std::min((stages - stage - 1) * 2 + (chunks - 1) * stages, all);
+  std::vector<ScheduleSlot> slots;
+  for (int k = 0; k < warm_up; ++k) slots.push_back(interleaved_slot(true, k, stages, chunks));
+  for (int k = 0; k + warm_up < all; ++k) {
+    slots.push_back(interleaved_slot(true, k + warm_up, stages, chunks));
+    slots.push_back(interleaved_slot(false, k, stages, chunks));
+  }
+  for (int k = all - warm_up; k < all; ++k) slots.push_back(interleaved_slot(false, k, stages, chunks));
+  return slots;
+}
+
 }  // namespace
 
-std::vector<ScheduleSlot> schedule_slots(plan::Schedule schedule, int stage, int stages, int micro_batches) {
+std::vector<ScheduleSlot> schedule_slots(plan::Schedule schedule, int stage, int stages, int chunks,
+                                         int micro_batches) {
   if (stages == 1) return one_by_one(micro_batches);
   switch (schedule) {
-    case plan::Schedule::sequential: return one_by_one(micro_batches);
-    case plan::Schedule::gpipe: return gpipe(micro_batches);
-    case plan::Schedule::one_f_one_b: return one_f_one_b(stage, stages, micro_batches);
+    case plan::Schedule::sequential:
+      return one_by_one(micro_batches);
+    case plan::Schedule::gpipe:
+      return gpipe(micro_batches);
+    case plan::Schedule::one_f_one_b:
+      return one_f_one_b(stage, stages, micro_batches);
+    case plan::Schedule::interleaved:
+      return interleaved(stage, stages, chunks, micro_batches);
   }
   return {};
 }
 
 int sample_micro_batches(plan::Schedule schedule, int stage, int stages, int micro_batches) {
+  if (schedule == plan::Schedule::interleaved && stages > 1) return std::min(micro_batches, stages);
   const int warm_up = stages > 1 && schedule == plan::Schedule::one_f_one_b ? stages - stage - 1 : 0;
   return std::min(micro_batches, warm_up + 3);
 }

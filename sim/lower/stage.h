@@ -21,21 +21,21 @@ struct Groups {
 struct Context {
   const plan::Scenario& scenario;
   Groups groups;
-  std::int64_t tensor = 1, data = 1, stages = 1;
+  std::int64_t tensor = 1, data = 1, stages = 1, chunks = 1;
   std::int64_t micro_batches = 1;
-  std::int64_t batch = 1, seq = 1;      // sequences of a micro-batch, tokens of a sequence
-  std::int64_t tokens = 1;              // batch * seq
-  std::int64_t local_tokens = 1;        // rows of the activations between layers: tokens, or tokens / tensor
-  std::int64_t vocab = 0;               // padded
+  std::int64_t batch = 1, seq = 1;  // sequences of a micro-batch, tokens of a sequence
+  std::int64_t tokens = 1;          // batch * seq
+  std::int64_t local_tokens = 1;    // rows of the activations between layers: tokens, or tokens / tensor
+  std::int64_t vocab = 0;           // padded
   bool sequence_parallel = false;
-  DType compute = DType::f32;           // parameters and activations
+  DType compute = DType::f32;  // parameters and activations
   DType gradient = DType::f32, reduce = DType::f32;
-  bool master = false;                  // fp32 copy of the parameters kept by the optimizer
+  bool master = false;  // fp32 copy of the parameters kept by the optimizer
 
   const model::Model& model() const { return scenario.model; }
   const plan::Plan& plan() const { return scenario.plan; }
   const plan::FrameworkProfile& profile() const { return scenario.framework; }
-  double loss_scale() const;            // 1 / loss terms of the global batch
+  double loss_scale() const;  // 1 / loss terms of the global batch
 };
 
 Context make_context(const plan::Scenario& scenario, program::Program& program);

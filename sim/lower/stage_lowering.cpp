@@ -1,6 +1,7 @@
-// A stage's bodies: begin, forward, backward (the last micro-batch's also reduces), step; and their order. Between stages,
-// either each slot receives at its start and sends at its end on streams of their own, beside compute, or (batched, as
-// Megatron-LM does) a group op between two slots sends the one's output and receives the other's input while the host waits.
+// A stage's bodies: begin, forward, backward (the last micro-batch's also reduces), step; and their order. Between
+// stages, either each slot receives at its start and sends at its end on streams of their own, beside compute, or
+// (batched, as Megatron-LM does) a group op between two slots sends the one's output and receives the other's input
+// while the host waits.
 #include "sim/lower/stage_lowering.h"
 
 #include "sim/base/check.h"
@@ -14,36 +15,50 @@ using program::PointToPoint;
 using program::Slot;
 using program::StreamKind;
 
-StageLowering::StageLowering(const Context& context, int stage, std::int64_t first_layer, std::int64_t layers)
+StageLowering::StageLowering(const Context& context, int stage, const std::vector<LayerRange>& layers)
     : context_(context),
       stage_(stage),
-      first_layer_(first_layer),
-      layers_(layers),
       builder_("stage" + std::to_string(stage), stage),
-      parameters_(context, builder_) {}
+      parameters_(context, builder_) {
+  for (std::size_t c = 0; c < layers.size(); ++c) {
+    Chunk& chunk = chunks_.emplace_back();
+    chunk.index = static_cast<int>(c);
+    chunk.layers = layers[c];
+    chunk.first = stage == 0 && c == 0;
+    chunk.last = stage == context.stages - 1 && c + 1 == layers.size();
+  }
+}
 
-void StageLowering::make_units(std::int64_t first_layer, std::int64_t layers) {
+std::string StageLowering::named(const std::string& name, const Chunk& chunk) const {
+  return chunks_.size() == 1 ? name : name + ".chunk" + std::to_string(chunk.index);
+}
+
+void StageLowering::make_units(Chunk& chunk) {
   const model::Model& m = context_.model();
-  const auto scope = [&] { return UnitScope{context_, builder_, parameters_, static_cast<int>(units_.size())}; };
-  if (first()) units_.push_back(m.is_transformer() ? make_embedding(scope()) : make_input(scope()));
+  parameters_.begin_chunk();
+  chunk.first_unit = units_;
+  const auto scope = [&] { return UnitScope{context_, builder_, parameters_, units_++}; };
+  const auto add = [&](std::unique_ptr<Unit> unit) {
+    unit->declare_parameters();
+    chunk.units.push_back(std::move(unit));
+  };
+  if (chunk.first) add(m.is_transformer() ? make_embedding(scope()) : make_input(scope()));
   const auto convolutions = static_cast<std::int64_t>(m.convolutions.size());
-  for (std::int64_t i = first_layer; i < first_layer + layers; ++i) {
+  for (std::int64_t i = chunk.layers.first; i < chunk.layers.first + chunk.layers.count; ++i) {
     const int layer = static_cast<int>(i);
     if (m.is_transformer())
-      units_.push_back(make_block(scope(), layer));
+      add(make_block(scope(), layer));
     else if (i < convolutions)
-      units_.push_back(make_convolution(scope(), layer));
+      add(make_convolution(scope(), layer));
     else
-      units_.push_back(make_linear(scope(), static_cast<int>(i - convolutions)));
+      add(make_linear(scope(), static_cast<int>(i - convolutions)));
   }
-  for (auto& unit : units_) unit->declare_parameters();
-  if (!last()) return;
-  table_shared_ = m.is_transformer() && m.tied_embeddings && first();
+  if (!chunk.last) return;
+  table_shared_ = m.is_transformer() && m.tied_embeddings && chunk.first;
   if (m.is_transformer())
-    units_.push_back(make_head(scope(), table_shared_ ? embedding_table(*units_.front()) : -1));
+    add(make_head(scope(), table_shared_ ? embedding_table(*chunk.units.front()) : -1));
   else
-    units_.push_back(make_classifier_loss(scope()));
-  units_.back()->declare_parameters();
+    add(make_classifier_loss(scope()));
 }
 
 // What layer `layer` takes as input, per micro-batch.
@@ -81,15 +96,18 @@ StageLowering::Boundary StageLowering::declare_boundary(const std::string& name,
 
 // Every output is kept per micro-batch, because the unit after it reads it in backward; the stage's own output only as
 // long as it takes to send it.
-void StageLowering::declare_buffers() {
-  if (!first()) input_ = declare_boundary("stage.input", boundary_shape(first_layer_));
-  if (!last()) output_gradient_ = declare_boundary("stage.output_gradient", boundary_shape(first_layer_ + layers_));
-  BufferId x = input_.whole;
-  for (std::size_t u = 0; u < units_.size(); ++u) {
-    const bool sent = u + 1 == units_.size() && !last();
-    x = units_[u]->declare_buffers(x, sent && !batched() ? Lifetime::slot : Lifetime::micro_batch);
+void StageLowering::declare_buffers(Chunk& chunk) {
+  const std::int64_t first = chunk.layers.first;
+  if (!chunk.first) chunk.input = declare_boundary(named("stage.input", chunk), boundary_shape(first));
+  if (!chunk.last)
+    chunk.output_gradient =
+        declare_boundary(named("stage.output_gradient", chunk), boundary_shape(first + chunk.layers.count));
+  BufferId x = chunk.input.whole;
+  for (std::size_t u = 0; u < chunk.units.size(); ++u) {
+    const bool sent = u + 1 == chunk.units.size() && !chunk.last;
+    x = chunk.units[u]->declare_buffers(x, sent && !batched() ? Lifetime::slot : Lifetime::micro_batch);
   }
-  output_ = x;
+  chunk.output = x;
 }
 
 Leg StageLowering::leg(bool is_send, bool forward, std::int64_t elements) const {
@@ -111,9 +129,10 @@ void StageLowering::receive(const Boundary& boundary, bool forward) {
 
 void StageLowering::unpack(const Boundary& boundary, bool forward) {
   if (!boundary.split()) return;
-  builder_.op(forward ? "receive_forward.all_gather" : "receive_backward.all_gather",
-              Collective{CollectiveKind::all_gather, context_.groups.tensor, builder_.buffer(boundary.whole).elements()},
-              context_.compute, {{boundary.slice}}, {{boundary.whole}}, StreamKind::tensor);
+  builder_.op(
+      forward ? "receive_forward.all_gather" : "receive_backward.all_gather",
+      Collective{CollectiveKind::all_gather, context_.groups.tensor, builder_.buffer(boundary.whole).elements()},
+      context_.compute, {{boundary.slice}}, {{boundary.whole}}, StreamKind::tensor);
 }
 
 BufferId StageLowering::packed(BufferId whole, const std::string& name) {
@@ -128,8 +147,9 @@ void StageLowering::send(BufferId slice, bool forward) {
   }
   const Phase phase = builder_.phase();
   builder_.set_phase(Phase::pipeline);
-  builder_.op_on(forward ? "send_next" : "send_previous", StreamKind::pipeline, forward ? "send_forward" : "send_backward",
-                 PointToPoint{{leg(true, forward, builder_.buffer(slice).elements())}}, context_.compute, {{slice}}, {});
+  builder_.op_on(
+      forward ? "send_next" : "send_previous", StreamKind::pipeline, forward ? "send_forward" : "send_backward",
+      PointToPoint{{leg(true, forward, builder_.buffer(slice).elements())}}, context_.compute, {{slice}}, {});
   builder_.set_phase(phase);
 }
 
@@ -137,16 +157,18 @@ void StageLowering::emit_begin() {
   begin_ = builder_.begin_body("begin");
   parameters_.emit_zero_gradients();
   builder_.set_phase(Phase::forward);
-  for (auto& unit : units_) unit->begin_step();
+  for (Chunk& chunk : chunks_)
+    for (auto& unit : chunk.units) unit->begin_step();
 }
 
-// ZeRO-3: a unit's parameters are gathered while the unit before it computes, not earlier, so at most two units are whole.
-// `previous` is the unit computed two before (its end frees the memory), -1 if that was in an earlier slot.
-void StageLowering::gather_for(int unit, int previous) {
-  if (!parameters_.gathers() || unit < 0 || unit >= static_cast<int>(units_.size())) return;
+// ZeRO-3: a unit's parameters are gathered while the unit before it computes, not earlier, so at most two units are
+// whole. `unit` counts within the chunk. `previous` is the unit computed two before (its end frees the memory), -1 if
+// that was in an earlier slot.
+void StageLowering::gather_for(const Chunk& chunk, int unit, int previous) {
+  if (!parameters_.gathers() || unit < 0 || unit >= static_cast<int>(chunk.units.size())) return;
   const OpRef before = builder_.last_compute_op();
   const int ops_before = builder_.last_op().op;
-  parameters_.gather(unit);
+  parameters_.gather(chunk.first_unit + unit);
   const int ops_after = builder_.last_op().op;
   for (int op = ops_before + 1; op <= ops_after; ++op) {
     const OpRef gather{builder_.current_body(), op};
@@ -157,47 +179,48 @@ void StageLowering::gather_for(int unit, int previous) {
   }
 }
 
-void StageLowering::emit_forward() {
-  forward_ = builder_.begin_body("forward");
+void StageLowering::emit_forward(Chunk& chunk) {
+  chunk.forward = builder_.begin_body(named("forward", chunk));
   builder_.set_phase(Phase::forward);
-  parameters_.gather(0);
-  if (!first()) {
-    receive(input_, true);
-    unpack(input_, true);
+  parameters_.gather(chunk.first_unit);
+  if (!chunk.first) {
+    receive(chunk.input, true);
+    unpack(chunk.input, true);
   }
-  for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
-    gather_for(u + 1, u - 1);
-    units_[static_cast<std::size_t>(u)]->forward(false);
+  for (int u = 0; u < static_cast<int>(chunk.units.size()); ++u) {
+    gather_for(chunk, u + 1, u - 1);
+    chunk.units[static_cast<std::size_t>(u)]->forward(false);
   }
-  if (!last()) send(packed(output_, "stage.output.sent"), true);
+  if (!chunk.last) send(packed(chunk.output, named("stage.output.sent", chunk)), true);
 }
 
-void StageLowering::emit_backward(const std::string& name, bool last_micro_batch) {
-  (last_micro_batch ? backward_last_ : backward_) = builder_.begin_body(name);
+void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
+  const BodyId body = builder_.begin_body(named(last_micro_batch ? "backward.last" : "backward", chunk));
+  (last_micro_batch ? chunk.backward_last : chunk.backward) = body;
   builder_.set_phase(Phase::backward);
-  parameters_.begin_backward(last_micro_batch);
-  const int n = static_cast<int>(units_.size());
-  if (table_shared_) parameters_.gather(0);
-  parameters_.gather(n - 1);
-  if (!last()) receive(output_gradient_, false);
-  BufferId gradient = output_gradient_.whole;
+  parameters_.begin_backward(chunk.index, last_micro_batch);
+  const int n = static_cast<int>(chunk.units.size());
+  if (table_shared_) parameters_.gather(chunk.first_unit);
+  parameters_.gather(chunk.first_unit + n - 1);
+  if (!chunk.last) receive(chunk.output_gradient, false);
+  BufferId gradient = chunk.output_gradient.whole;
   const bool full = context_.plan().recompute == plan::Recompute::full;
   for (int u = n - 1; u >= 0; --u) {
-    if (u - 1 > 0 || !table_shared_) gather_for(u - 1, u + 1 < n ? u + 1 : -1);
-    Unit& unit = *units_[static_cast<std::size_t>(u)];
+    if (u - 1 > 0 || !table_shared_) gather_for(chunk, u - 1, u + 1 < n ? u + 1 : -1);
+    Unit& unit = *chunk.units[static_cast<std::size_t>(u)];
     if (full && unit.recomputable()) {
       builder_.set_phase(Phase::recompute);
       unit.forward(true);
       builder_.set_phase(Phase::backward);
     }
     // Not before the last layer's recomputation, whose collectives would queue behind it on the tensor stream.
-    if (u == n - 1 && !last()) unpack(output_gradient_, false);
-    const bool needed = !first() || u > 1 || (u == 1 && context_.model().is_transformer());
+    if (u == n - 1 && !chunk.last) unpack(chunk.output_gradient, false);
+    const bool needed = !chunk.first || u > 1 || (u == 1 && context_.model().is_transformer());
     gradient = unit.backward(gradient, needed);
   }
-  if (first()) return;
+  if (chunk.first) return;
   if (batched()) builder_.set_lifetime(gradient, Lifetime::micro_batch);
-  send(packed(gradient, "stage.input_gradient.sent." + std::to_string(builder_.current_body())), false);
+  send(packed(gradient, "stage.input_gradient.sent." + std::to_string(body)), false);
 }
 
 void StageLowering::emit_step() {
@@ -216,7 +239,8 @@ BodyId StageLowering::exchange(BodyId before, const ScheduleSlot* sent, const Sc
   }
   const int delta = sent != nullptr && received != nullptr ? received->micro_batch - sent->micro_batch : 0;
   if (received != nullptr) {
-    const BufferId target = received->forward ? input_.slice : output_gradient_.slice;
+    const Chunk& chunk = chunks_.front();
+    const BufferId target = received->forward ? chunk.input.slice : chunk.output_gradient.slice;
     if (target >= 0) {
       legs.push_back(leg(false, received->forward, builder_.buffer(target).elements()));
       writes.push_back({target, delta});
@@ -231,15 +255,17 @@ BodyId StageLowering::exchange(BodyId before, const ScheduleSlot* sent, const Sc
   const OpRef group = builder_.op_on("pipeline", StreamKind::pipeline, "exchange", PointToPoint{std::move(legs)},
                                      context_.compute, reads, writes);
   builder_.after_compute(group);
-  builder_.after(builder_.op("wait_for_exchange", program::HostSync{}, context_.compute, {}, {}, StreamKind::host), group);
+  builder_.after(builder_.op("wait_for_exchange", program::HostSync{}, context_.compute, {}, {}, StreamKind::host),
+                 group);
   return it->second;
 }
 
 std::vector<Slot> StageLowering::slots(int micro_batches) {
-  const auto order = schedule_slots(context_.plan().schedule, stage_, static_cast<int>(context_.stages), micro_batches);
-  int last_backward = -1;
+  const auto order = schedule_slots(context_.plan().schedule, stage_, static_cast<int>(context_.stages),
+                                    static_cast<int>(chunks_.size()), micro_batches);
+  std::vector<std::size_t> last_backward(chunks_.size());
   for (std::size_t i = 0; i < order.size(); ++i)
-    if (!order[i].forward) last_backward = static_cast<int>(i);
+    if (!order[i].forward) last_backward[static_cast<std::size_t>(order[i].chunk)] = i;
   std::vector<Slot> slots;
   if (!builder_.empty(begin_)) slots.push_back({begin_, -1});
   const auto add_exchange = [&](BodyId before, const ScheduleSlot* sent, const ScheduleSlot* received) {
@@ -249,8 +275,9 @@ std::vector<Slot> StageLowering::slots(int micro_batches) {
   };
   add_exchange(-1, nullptr, &order.front());
   for (std::size_t i = 0; i < order.size(); ++i) {
-    const bool is_last = static_cast<int>(i) == last_backward;
-    const BodyId body = order[i].forward ? forward_ : is_last ? backward_last_ : backward_;
+    const Chunk& chunk = chunks_[static_cast<std::size_t>(order[i].chunk)];
+    const bool is_last = i == last_backward[static_cast<std::size_t>(order[i].chunk)];
+    const BodyId body = order[i].forward ? chunk.forward : is_last ? chunk.backward_last : chunk.backward;
     slots.push_back({body, order[i].micro_batch});
     add_exchange(body, &order[i], i + 1 < order.size() ? &order[i + 1] : nullptr);
   }
@@ -259,18 +286,20 @@ std::vector<Slot> StageLowering::slots(int micro_batches) {
 }
 
 program::Role StageLowering::build() && {
-  make_units(first_layer_, layers_);
+  for (Chunk& chunk : chunks_) make_units(chunk);
   parameters_.layout();
-  declare_buffers();
+  for (Chunk& chunk : chunks_) declare_buffers(chunk);
   emit_begin();
-  emit_forward();
-  if (context_.micro_batches > 1) emit_backward("backward", false);
-  emit_backward("backward.last", true);
+  for (Chunk& chunk : chunks_) emit_forward(chunk);
+  for (Chunk& chunk : chunks_) {
+    if (context_.micro_batches > 1) emit_backward(chunk, false);
+    emit_backward(chunk, true);
+  }
   emit_step();
   const int micro_batches = static_cast<int>(context_.micro_batches);
   std::vector<Slot> all = slots(micro_batches);
-  const std::vector<Slot> sample = slots(
-      sample_micro_batches(context_.plan().schedule, stage_, static_cast<int>(context_.stages), micro_batches));
+  const std::vector<Slot> sample =
+      slots(sample_micro_batches(context_.plan().schedule, stage_, static_cast<int>(context_.stages), micro_batches));
   return std::move(builder_).finish(sample, std::move(all));
 }
 

@@ -1,4 +1,5 @@
-// One pipeline stage: its units, the bodies made of them, the transfers to the neighbours, and the slot order.
+// One pipeline stage: its chunks of units (one unless the schedule interleaves), the bodies made of them, the transfers
+// to the neighbours, and the slot order.
 #pragma once
 
 #include <map>
@@ -13,10 +14,15 @@
 
 namespace rehearse::lower {
 
+// Consecutive layers of the model (units of cnn and mlp count as layers).
+struct LayerRange {
+  std::int64_t first = 0, count = 0;
+};
+
 class StageLowering {
  public:
-  // `first_layer`, `layers`: the stage's share of the model's layers (units of cnn and mlp count as layers).
-  StageLowering(const Context& context, int stage, std::int64_t first_layer, std::int64_t layers);
+  // `layers`: of each of the stage's chunks. Chunk c of the last stage is followed by chunk c + 1 of the first.
+  StageLowering(const Context& context, int stage, const std::vector<LayerRange>& layers);
   program::Role build() &&;
 
  private:
@@ -27,21 +33,33 @@ class StageLowering {
     bool split() const { return slice != whole; }
   };
 
-  bool first() const { return stage_ == 0; }
-  bool last() const { return stage_ == context_.stages - 1; }
-  bool batched() const { return context_.profile().batched_point_to_point; }
+  struct Chunk {
+    int index = 0;
+    LayerRange layers;
+    bool first = false, last = false;  // of the model
+    std::vector<std::unique_ptr<Unit>> units;
+    int first_unit = 0;  // number of its first unit in the stage
+    BufferId output = -1;
+    Boundary input, output_gradient;
+    BodyId forward = -1, backward = -1, backward_last = -1;
+  };
 
-  void make_units(std::int64_t first_layer, std::int64_t layers);
+  // An interleaved stage sends as soon as it can: its neighbours' slots do not alternate with its own.
+  bool batched() const { return context_.profile().batched_point_to_point && chunks_.size() == 1; }
+  // "forward", or "forward.chunk1" where there are several.
+  std::string named(const std::string& name, const Chunk& chunk) const;
+
+  void make_units(Chunk& chunk);
   std::vector<std::int64_t> boundary_shape(std::int64_t layer) const;
   bool splits(std::int64_t elements) const;
   Boundary declare_boundary(const std::string& name, std::vector<std::int64_t> shape);
-  void declare_buffers();
+  void declare_buffers(Chunk& chunk);
 
   void emit_begin();
-  void emit_forward();
-  void emit_backward(const std::string& name, bool last_micro_batch);
+  void emit_forward(Chunk& chunk);
+  void emit_backward(Chunk& chunk, bool last_micro_batch);
   void emit_step();
-  void gather_for(int unit, int previous);
+  void gather_for(const Chunk& chunk, int unit, int previous);
   void receive(const Boundary& boundary, bool forward);
   void unpack(const Boundary& boundary, bool forward);
   // What is sent of a whole tensor.
@@ -54,14 +72,12 @@ class StageLowering {
 
   const Context& context_;
   int stage_;
-  std::int64_t first_layer_, layers_;
   RoleBuilder builder_;
   ParameterStore parameters_;
-  std::vector<std::unique_ptr<Unit>> units_;
+  std::vector<Chunk> chunks_;
+  int units_ = 0;
   bool table_shared_ = false;  // the head uses the embedding's table on this stage
-  BufferId output_ = -1;
-  Boundary input_, output_gradient_;
-  BodyId begin_ = -1, forward_ = -1, backward_ = -1, backward_last_ = -1, step_ = -1;
+  BodyId begin_ = -1, step_ = -1;
   std::map<BodyId, BufferId> sent_by_;  // body -> what is sent after it (batched point-to-point)
   std::map<std::tuple<BodyId, int, int>, BodyId> exchanges_;
 };

@@ -48,6 +48,7 @@ class Rules {
       sequence();
     }
     const bool batch_known = ranks_known && batch();
+    if (batch_known && sections_.model_sound) interleaving();
     if (sections_.model_sound && batch_known && sound("training.seq_len")) size();
   }
 
@@ -124,26 +125,59 @@ class Rules {
     if (s_.plan.recompute == Recompute::selective && !s_.model.is_transformer()) {
       key("recompute").error("selective recomputation is of attention, which this model has none of; none or full");
     }
-    if (units < plan.pipeline) {
+    if (!chunks()) return;
+    const std::int64_t parts = plan.pipeline * plan.chunks;
+    if (units < parts) {
       key("pipeline")
-          .error(fmt::format("pipeline = {} stages need at least one layer each, but the model has {} {}; "
+          .error(fmt::format("pipeline = {} stages{} need at least one layer each, but the model has {} {}; "
                              "nearest pipeline that works: {}",
-                             plan.pipeline, units, what, units));
+                             plan.pipeline, plan.chunks > 1 ? fmt::format(" of {} chunks", plan.chunks) : "", units,
+                             what, units / plan.chunks));
       return;
     }
     if (plan.layers_per_stage.empty()) {
-      if (sound("plan.layers_per_stage")) plan.layers_per_stage = auto_layers(units, plan.pipeline);
+      if (sound("plan.layers_per_stage")) plan.layers_per_stage = auto_layers(units, parts);
       return;
     }
     if (!sound("plan.layers_per_stage")) return;
     const auto listed = static_cast<std::int64_t>(plan.layers_per_stage.size());
     const auto sum = std::accumulate(plan.layers_per_stage.begin(), plan.layers_per_stage.end(), std::int64_t{0});
-    if (listed != plan.pipeline) {
-      key("layers_per_stage").error(fmt::format("{} stages are listed, but pipeline = {}", listed, plan.pipeline));
+    if (listed != parts) {
+      key("layers_per_stage")
+          .error(plan.chunks == 1
+                     ? fmt::format("{} stages are listed, but pipeline = {}", listed, plan.pipeline)
+                     : fmt::format("{} numbers are listed, but pipeline * chunks = {} * {} = {}, in the model's order",
+                                   listed, plan.pipeline, plan.chunks, parts));
     }
     if (sum != units) {
       key("layers_per_stage").error(fmt::format("the stages add up to {}, but the model has {} {}", sum, units, what));
     }
+  }
+
+  // Interleaving is about pipelines; other schedules have one chunk a stage.
+  bool chunks() {
+    Plan& plan = s_.plan;
+    if (!all_sound("plan.chunks", "plan.schedule")) return false;
+    if (plan.chunks > 1 && plan.schedule != Schedule::interleaved) {
+      key("chunks").error(
+          fmt::format("chunks = {}: several model chunks a stage need schedule: interleaved", plan.chunks));
+      return false;
+    }
+    if (plan.pipeline == 1) plan.chunks = 1;
+    if (plan.chunks == 1 && plan.schedule == Schedule::interleaved) plan.schedule = Schedule::one_f_one_b;
+    return true;
+  }
+
+  // Groups of `pipeline` micro-batches go through a chunk together (Narayanan et al. 2021, section 2.2).
+  void interleaving() {
+    const Plan& plan = s_.plan;
+    const std::int64_t micro_batches = s_.training.micro_batches(plan);
+    if (plan.schedule != Schedule::interleaved || micro_batches % plan.pipeline == 0) return;
+    const Node given = sections_.training.get("global_batch");
+    (given ? given : key("schedule"))
+        .error(fmt::format("schedule interleaved needs a number of micro-batches divisible by pipeline = {}, but there "
+                           "are {} (global_batch / (data * micro_batch)); nearest: {}",
+                           plan.pipeline, micro_batches, nearest_multiples(micro_batches, plan.pipeline)));
   }
 
   void sequence() {

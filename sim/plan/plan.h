@@ -16,7 +16,7 @@
 
 namespace rehearse::plan {
 
-enum class Schedule : unsigned char { sequential, gpipe, one_f_one_b };  // later: interleaved, zero_bubble
+enum class Schedule : unsigned char { sequential, gpipe, one_f_one_b, interleaved };  // later: zero_bubble
 enum class Recompute : unsigned char { none, selective, full };
 enum class Precision : unsigned char { fp32, bf16, fp16 };
 enum class OptimizerKind : unsigned char { adamw, sgd };
@@ -25,10 +25,12 @@ struct Plan {
   std::int64_t tensor = 1, pipeline = 1, context = 1, expert = 1;
   std::int64_t data = 1;  // derived: gpus / (tensor * pipeline * context)
   Schedule schedule = Schedule::one_f_one_b;
-  std::vector<std::int64_t> layers_per_stage;  // resolved: one entry a stage
-  std::int64_t micro_batch = 1;                // sequences
-  int zero = 0;                                // 0..3
-  Bytes bucket{25 << 20};                      // gradient bytes a bucket; transfers start when it is full
+  std::int64_t chunks = 1;  // model chunks a stage; above 1 only with interleaved
+  // Resolved: one entry a stage; with chunks one a stage and chunk in the model's order (chunk * pipeline + stage).
+  std::vector<std::int64_t> layers_per_stage;
+  std::int64_t micro_batch = 1;  // sequences
+  int zero = 0;                  // 0..3
+  Bytes bucket{25 << 20};        // gradient bytes a bucket; transfers start when it is full
   bool overlap_grad_reduce = true, overlap_param_gather = true;
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
@@ -51,15 +53,17 @@ struct Training {
   std::int64_t micro_batches(const Plan& plan) const { return global_batch / (plan.data * plan.micro_batch); }
 };
 
-// What a pipeline cuts between: transformer layers; for cnn each convolution with its pooling, then each linear layer; for
-// mlp each linear layer. `layers_per_stage` counts these.
+// What a pipeline cuts between: transformer layers; for cnn each convolution with its pooling, then each linear layer;
+// for mlp each linear layer. `layers_per_stage` counts these.
 std::int64_t unit_count(const model::Model& model);
 
-// Layers of each stage when `layers_per_stage: auto`: an even split; a remainder goes one layer each to the stages after
-// the first, from the second on (the first and the last stage also hold the embedding and the head). Needs layers >= stages.
+// Layers of each stage when `layers_per_stage: auto`: an even split; a remainder goes one layer each to the stages
+// after the first, from the second on (the first and the last stage also hold the embedding and the head). Needs layers
+// >= stages.
 std::vector<std::int64_t> auto_layers(std::int64_t layers, std::int64_t stages);
 
-// Vocabulary as the framework pads it: up to a multiple of profile.vocab_multiple * tensor (and so divisible by tensor).
+// Vocabulary as the framework pads it: up to a multiple of profile.vocab_multiple * tensor (and so divisible by
+// tensor).
 std::int64_t padded_vocab(const model::Model& model, const Plan& plan, const FrameworkProfile& profile);
 
 }  // namespace rehearse::plan

@@ -24,7 +24,6 @@ void refuse_later_keys(const Node& node) {
   require_one(node, "context", "context parallelism");
   require_one(node, "expert", "expert parallelism");
   require_one(node, "expert_tensor", "tensor parallelism of experts");
-  require_one(node, "chunks", "several model chunks a stage");
   if (node.choice("context_kind", {"ring", "all_to_all"}, 0) != 0) {
     not_available(node.get("context_kind"), "context_kind all_to_all", "ring");
   }
@@ -39,9 +38,8 @@ void refuse_later_keys(const Node& node) {
 
 Schedule read_schedule(const Node& node) {
   const int choice = node.choice("schedule", {"sequential", "gpipe", "1f1b", "interleaved", "zero_bubble"}, 2);
-  if (choice > 2) {
-    not_available(node.get("schedule"), choice == 3 ? "schedule interleaved" : "schedule zero_bubble",
-                  "sequential, gpipe, 1f1b");
+  if (choice > 3) {
+    not_available(node.get("schedule"), "schedule zero_bubble", "sequential, gpipe, 1f1b, interleaved");
     return Schedule::one_f_one_b;
   }
   return static_cast<Schedule>(choice);
@@ -113,6 +111,7 @@ Plan read_plan(const Node& node, const FrameworkProfile& profile) {
   plan.pipeline = node.integer("pipeline", 1, 1, kMaxRanks);
   refuse_later_keys(node);
   plan.schedule = read_schedule(node);
+  plan.chunks = node.integer("chunks", 1, 1, kMaxRanks);
   plan.layers_per_stage = read_layers(node);
   plan.micro_batch = node.integer("micro_batch", 1, 1, kMaxMicroBatch);
   plan.zero = static_cast<int>(node.integer("zero", 0, 0, 3));

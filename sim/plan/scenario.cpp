@@ -13,10 +13,11 @@
 // cluster.overrides              {}                 topology keys, nested or dotted
 // plan.tensor, pipeline          1                  sizes of the axes; data = gpus / (tensor * pipeline)
 // plan.context, expert,
-//   expert_tensor, chunks        1                  only 1 yet
+//   expert_tensor                1                  only 1 yet
 // plan.context_kind              ring               only ring yet
-// plan.schedule                  1f1b               sequential | gpipe | 1f1b; irrelevant with pipeline 1
-// plan.layers_per_stage          auto               auto, or one number a stage
+// plan.schedule                  1f1b               sequential | gpipe | 1f1b | interleaved; irrelevant with pipeline 1
+// plan.chunks                    1                  model chunks a stage, above 1 with interleaved
+// plan.layers_per_stage          auto               auto, or one number a stage (and chunk, in the model's order)
 // plan.embedding_as_layer        false              only false yet
 // plan.micro_batch               1                  sequences
 // plan.zero                      0                  0 to 3
@@ -126,7 +127,8 @@ std::vector<std::string> read_calibrations(const Node& costs) {
   return names;
 }
 
-// `--set model.dropout=0` on a scenario that names a preset changes that preset: model: NAME becomes model: {preset: NAME}.
+// `--set model.dropout=0` on a scenario that names a preset changes that preset: model: NAME becomes model: {preset:
+// NAME}.
 void open_preset(Document& document, const std::vector<std::string>& assignments) {
   const auto inside_model = [](const std::string& a) { return a.rfind("model.", 0) == 0; };
   if (std::none_of(assignments.begin(), assignments.end(), inside_model)) return;

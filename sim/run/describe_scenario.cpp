@@ -9,7 +9,7 @@ namespace rehearse::run {
 namespace {
 
 const char* name_of(plan::Schedule s) {
-  constexpr const char* names[] = {"sequential", "gpipe", "1f1b"};
+  constexpr const char* names[] = {"sequential", "gpipe", "1f1b", "interleaved"};
   return names[static_cast<int>(s)];
 }
 const char* name_of(plan::Recompute r) {
@@ -20,7 +20,9 @@ const char* name_of(plan::Precision p) {
   constexpr const char* names[] = {"fp32", "bf16", "fp16"};
   return names[static_cast<int>(p)];
 }
-const char* yes(bool b) { return b ? "true" : "false"; }
+const char* yes(bool b) {
+  return b ? "true" : "false";
+}
 
 }  // namespace
 
@@ -47,6 +49,7 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   s["plan.pipeline"] = fmt::to_string(p.pipeline);
   s["plan.data"] = fmt::to_string(p.data);
   s["plan.schedule"] = name_of(p.schedule);
+  s["plan.chunks"] = fmt::to_string(p.chunks);
   s["plan.layers_per_stage"] = fmt::format("{}", fmt::join(p.layers_per_stage, " "));
   s["plan.micro_batch"] = fmt::to_string(p.micro_batch);
   s["plan.micro_batches"] = fmt::to_string(t.micro_batches(p));

@@ -1,6 +1,9 @@
-// Pipelines against their closed form: with p equal stages, m micro-batches and free communication the bubble of GPipe and
-// 1F1B is (p - 1) / (m + p - 1) of the step (Huang et al. 2019; Narayanan et al. 2021); sequential keeps a stage busy 1/p.
+// Pipelines against their closed form: with p equal stages, m micro-batches and free communication the bubble of GPipe
+// and 1F1B is (p - 1) / (m + p - 1) of the step (Huang et al. 2019; Narayanan et al. 2021); sequential keeps a stage
+// busy 1/p.
 #include <gtest/gtest.h>
+
+#include <array>
 
 #include "tests/support/simulated.h"
 
@@ -50,14 +53,28 @@ TEST(PipelineBubble, SequentialIsBusyOnePthOfTheStep) {
   }
 }
 
-// With tensor parallelism a message is sent in slices that the receiver gathers, so what compute waits for is the gather;
-// the time the gather waits for the message is the bubble all the same.
+// With tensor parallelism a message is sent in slices that the receiver gathers, so what compute waits for is the
+// gather; the time the gather waits for the message is the bubble all the same.
 TEST(PipelineBubble, IsTheClosedFormWhenTheMessageIsGathered) {
-  const auto scenario = scenario_from(
-      "rehearse: 1\nmodel: {family: gpt, layers: 4, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32}\n",
-      {"plan.pipeline=4", "plan.tensor=2", "cluster.gpus=8", "training.global_batch=6"});
+  const auto scenario =
+      scenario_from("rehearse: 1\nmodel: {family: gpt, layers: 4, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32}\n",
+                    {"plan.pipeline=4", "plan.tensor=2", "cluster.gpus=8", "training.global_batch=6"});
   const auto outcome = simulated(scenario, block_costs(kForward, kBackward), Communication::free, {}, 2);
   EXPECT_NEAR(share(outcome, result::Share::bubble), 3.0 / 9, 1e-9);
+}
+
+// With v chunks a stage a slot is 1 / v as long, and so is the bubble: (p - 1) / (m v + p - 1).
+TEST(PipelineBubble, OfAnInterleavedScheduleIsDividedByTheChunks) {
+  for (const auto& [p, v, m] : {std::array{2, 2, 4}, {4, 2, 8}, {3, 3, 6}, {4, 3, 4}}) {
+    const auto scenario =
+        scenario_from("rehearse: 1\nmodel: {family: gpt, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32}\n",
+                      {"model.layers=" + std::to_string(p * v), "plan.pipeline=" + std::to_string(p),
+                       "plan.schedule=interleaved", "plan.chunks=" + std::to_string(v),
+                       "cluster.gpus=" + std::to_string(p), "training.global_batch=" + std::to_string(m)});
+    const auto outcome = simulated(scenario, block_costs(kForward, kBackward), Communication::free, {}, 2);
+    EXPECT_NEAR(share(outcome, result::Share::bubble), (p - 1.0) / (m * v + p - 1.0), 1e-9)
+        << p << " " << v << " " << m;
+  }
 }
 
 TEST(PipelineBubble, DoesNotDependOnReplicasOrLayersPerStage) {

@@ -1,5 +1,5 @@
-// Every combination of strategies lowers to a program without violations: nothing deadlocks, is used before it is written
-// or after it is freed, or races across streams.
+// Every combination of strategies lowers to a program without violations: nothing deadlocks, is used before it is
+// written or after it is freed, or races across streams.
 #include <gtest/gtest.h>
 
 #include "tests/support/lowered.h"
@@ -13,7 +13,9 @@ const std::string kLlama =
     "rehearse: 1\nmodel: {family: llama, layers: 5, hidden: 64, heads: 8, kv_heads: 4, ffn_hidden: 96, vocab: 100, "
     "max_seq_len: 32}\n";
 
-std::string set(const std::string& key, const std::string& value) { return key + "=" + value; }
+std::string set(const std::string& key, const std::string& value) {
+  return key + "=" + value;
+}
 
 void expect_sound(const std::string& text, const std::vector<std::string>& assignments) {
   const plan::Scenario scenario = scenario_from(text, assignments);
@@ -39,8 +41,8 @@ TEST_P(EveryPlan, OfATransformerIsSound) {
         for (const char* sequence_parallel : {"false", "true"})
           for (const int micro_batches : {1, 2, 7}) {
             auto all = sizes;
-            all.insert(all.end(), {set("framework", framework), set("plan.zero", zero), set("plan.recompute", recompute),
-                                   set("plan.sequence_parallel", sequence_parallel),
+            all.insert(all.end(), {set("framework", framework), set("plan.zero", zero),
+                                   set("plan.recompute", recompute), set("plan.sequence_parallel", sequence_parallel),
                                    set("training.global_batch", std::to_string(s.data * micro_batches))});
             expect_sound(kGpt, all);
           }
@@ -76,6 +78,23 @@ INSTANTIATE_TEST_SUITE_P(Sizes, EveryPlan,
                                   "d" + std::to_string(test.param.data);
                          });
 
+TEST(Interleaved, EveryPlanIsSound) {
+  for (const char* framework : {"rehearse", "megatron-2021"})
+    for (const int tensor : {1, 2})
+      for (const int pipeline : {2, 3, 4})
+        for (const int chunks : {2, 3})
+          for (const int data : {1, 2})
+            for (const char* zero : {"0", "1", "3"})
+              for (const char* recompute : {"none", "full"})
+                for (const int rounds : {1, 3})
+                  expect_sound(kGpt, {set("framework", framework), set("model.layers", "13"),
+                                      set("plan.tensor", std::to_string(tensor)), set("plan.schedule", "interleaved"),
+                                      set("plan.pipeline", std::to_string(pipeline)), set("plan.zero", zero),
+                                      set("plan.chunks", std::to_string(chunks)), set("plan.recompute", recompute),
+                                      set("cluster.gpus", std::to_string(tensor * pipeline * data)),
+                                      set("training.global_batch", std::to_string(data * pipeline * rounds))});
+}
+
 TEST(SmallModels, EveryPlanIsSound) {
   for (const char* model : {"cnn-cifar", "mlp-mnist"})
     for (const int pipeline : {1, 2, 3})
@@ -83,11 +102,12 @@ TEST(SmallModels, EveryPlanIsSound) {
         for (const char* zero : {"0", "1", "2", "3"})
           for (const char* recompute : {"none", "full"})
             for (const char* schedule : {"gpipe", "1f1b"})
-              expect_sound("rehearse: 1\nmodel: " + std::string(model) + "\n",
-                           {set("plan.pipeline", std::to_string(pipeline)), set("plan.micro_batch", "8"),
-                            set("cluster.gpus", std::to_string(pipeline * data)), set("plan.zero", zero),
-                            set("plan.recompute", recompute), set("plan.schedule", schedule), set("plan.bucket", "100kB"),
-                            set("training.precision", "fp32"), set("training.global_batch", std::to_string(data * 24))});
+              expect_sound(
+                  "rehearse: 1\nmodel: " + std::string(model) + "\n",
+                  {set("plan.pipeline", std::to_string(pipeline)), set("plan.micro_batch", "8"),
+                   set("cluster.gpus", std::to_string(pipeline * data)), set("plan.zero", zero),
+                   set("plan.recompute", recompute), set("plan.schedule", schedule), set("plan.bucket", "100kB"),
+                   set("training.precision", "fp32"), set("training.global_batch", std::to_string(data * 24))});
 }
 
 }  // namespace

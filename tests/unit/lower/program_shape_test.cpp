@@ -16,7 +16,7 @@ using program::BufferClass;
 
 std::string order(Schedule schedule, int stage, int stages, int micro_batches) {
   std::string text;
-  for (const auto& slot : lower::schedule_slots(schedule, stage, stages, micro_batches))
+  for (const auto& slot : lower::schedule_slots(schedule, stage, stages, 1, micro_batches))
     text += (slot.forward ? "F" : "B") + std::to_string(slot.micro_batch + 1) + " ";
   return text;
 }
@@ -36,8 +36,15 @@ TEST(Schedule, SequentialKeepsOneMicroBatchInThePipeline) {
   EXPECT_EQ(order(Schedule::sequential, 0, 3, 3), "F1 B1 F2 B2 F3 B3 ");
 }
 
-// 7.5 billion parameters on 64 ranks, 2-byte parameters and gradients, 12 bytes of optimizer: the table of Rajbhandari et
-// al. 2020 (arXiv 1910.02054, figure 1) in gigabytes.
+TEST(Schedule, InterleavedPassesGroupsOfMicroBatchesThroughTheChunks) {
+  std::string text;
+  for (const auto& slot : lower::schedule_slots(Schedule::interleaved, 1, 2, 2, 4))
+    text += (slot.forward ? "F" : "B") + std::to_string(slot.micro_batch + 1) + (slot.chunk == 0 ? "a " : "b ");
+  EXPECT_EQ(text, "F1a F2a F1b B1b F2b B2b F3a B1a F4a B2a F3b B3b F4b B4b B3a B4a ");
+}
+
+// 7.5 billion parameters on 64 ranks, 2-byte parameters and gradients, 12 bytes of optimizer: the table of Rajbhandari
+// et al. 2020 (arXiv 1910.02054, figure 1) in gigabytes.
 TEST(ZeroMemory, ModelStatesOfThePaper) {
   const double published[] = {120, 31.4, 16.6, 1.88};
   for (int zero = 0; zero < 4; ++zero) {
@@ -55,7 +62,8 @@ TEST(ZeroMemory, ModelStatesOfThePaper) {
   }
 }
 
-// Bytes a rank puts on the wire for data parallelism: all-reduce 2 (n-1)/n of the tensor, gather and scatter half of that.
+// Bytes a rank puts on the wire for data parallelism: all-reduce 2 (n-1)/n of the tensor, gather and scatter half of
+// that.
 double data_parallel_bytes(int zero) {
   const auto s = scenario_from(
       "rehearse: 1\nmodel: {family: gpt, layers: 4, hidden: 64, heads: 4, vocab: 128, max_seq_len: 32}\n"
@@ -78,9 +86,9 @@ TEST(ZeroTraffic, StagesOneAndTwoEqualDdpAndThreeIsHalfMore) {
   EXPECT_DOUBLE_EQ(data_parallel_bytes(3), 1.5 * ddp);
 }
 
-// Activation bytes a layer keeps for backward, unfused attention with dropout, 2-byte activations (Korthikanti et al. 2022,
-// arXiv 2205.05198, equations 1 to 4), plus the norms' statistics (fp32 mean and 1/deviation, 16 bytes a row, 16/t a row
-// when the rows are split), which the paper leaves out.
+// Activation bytes a layer keeps for backward, unfused attention with dropout, 2-byte activations (Korthikanti et al.
+// 2022, arXiv 2205.05198, equations 1 to 4), plus the norms' statistics (fp32 mean and 1/deviation, 16 bytes a row,
+// 16/t a row when the rows are split), which the paper leaves out.
 struct LayerBytes {
   std::string tensor, sequence_parallel, recompute;
   double expected;
@@ -89,7 +97,8 @@ struct LayerBytes {
 double layer_bytes(int layers, const LayerBytes& c) {
   const auto s = scenario_from(
       "rehearse: 1\nmodel: {family: gpt, hidden: 128, heads: 8, vocab: 128, max_seq_len: 64, dropout: 0.1, attention: "
-      "unfused, layers: " + std::to_string(layers) + "}\nplan: {micro_batch: 2}\ntraining: {precision: bf16}\n",
+      "unfused, layers: " +
+          std::to_string(layers) + "}\nplan: {micro_batch: 2}\ntraining: {precision: bf16}\n",
       {"cluster.gpus=" + c.tensor, "plan.tensor=" + c.tensor, "plan.sequence_parallel=" + c.sequence_parallel,
        "plan.recompute=" + c.recompute});
   const auto program = lower::lower(s);
@@ -117,7 +126,8 @@ TEST(ActivationMemory, OfALayerIsThePapersFormula) {
 TEST(Flops, OfTheProgramAreThoseOfTheModel) {
   const auto flops = [](const char* recompute) {
     const auto s = scenario_from(
-        "rehearse: 1\nmodel: {family: gpt, layers: 4, hidden: 256, heads: 4, vocab: 512, max_seq_len: 64, attention: unfused}\n"
+        "rehearse: 1\nmodel: {family: gpt, layers: 4, hidden: 256, heads: 4, vocab: 512, max_seq_len: 64, attention: "
+        "unfused}\n"
         "cluster: {gpus: 4}\nplan: {tensor: 2, pipeline: 2}\ntraining: {global_batch: 6}\n",
         {std::string("plan.recompute=") + recompute});
     const auto program = lower::lower(s);
@@ -132,7 +142,8 @@ TEST(Flops, OfTheProgramAreThoseOfTheModel) {
   EXPECT_DOUBLE_EQ(done, needed);
   const auto [with_recompute, same] = flops("full");
   EXPECT_GT(with_recompute, 1.2 * same);
-  EXPECT_LT(with_recompute, 4.0 / 3 * same) << "the vocabulary product and each layer's last product are not done again";
+  EXPECT_LT(with_recompute, 4.0 / 3 * same)
+      << "the vocabulary product and each layer's last product are not done again";
 }
 
 TEST(UnevenStages, AreAccepted) {
@@ -141,7 +152,8 @@ TEST(UnevenStages, AreAccepted) {
   const auto many = scenario_from(gpt96, {"cluster.gpus=64", "plan.pipeline=64"});
   EXPECT_EQ(lower::lower(many).roles.size(), 64U);
   EXPECT_EQ(violations(lower::lower(many), many.grid()), "");
-  const auto three = scenario_from(gpt96, {"model.layers=15", "cluster.gpus=9", "plan.pipeline=3", "training.global_batch=12"});
+  const auto three =
+      scenario_from(gpt96, {"model.layers=15", "cluster.gpus=9", "plan.pipeline=3", "training.global_batch=12"});
   EXPECT_EQ(three.plan.data, 3);
   EXPECT_EQ(three.plan.layers_per_stage, (std::vector<std::int64_t>{5, 5, 5}));
   EXPECT_EQ(violations(lower::lower(three), three.grid()), "");

@@ -74,21 +74,36 @@ TEST(ScenarioErrors, PartsThatAreNotAvailableYetSaySo) {
   context_kind: all_to_all
   expert: 2
   expert_tensor: 2
-  schedule: interleaved
-  chunks: 2
+  schedule: zero_bubble
   embedding_as_layer: true
   zero_group: node
 training: {optimizer: lamb, precision: fp8}
 noise: {jitter: 0.1}
 )"));
-  ASSERT_EQ(found.size(), 11U) << testing::PrintToString(found);
+  ASSERT_EQ(found.size(), 10U) << testing::PrintToString(found);
   for (const std::string& text : found) {
     EXPECT_NE(text.find(" not available yet; available: "), std::string::npos) << text;
     EXPECT_EQ(text.find("unknown key"), std::string::npos) << text;
   }
-  EXPECT_EQ(found[4],
-            "8:13 plan.schedule: schedule interleaved is not available yet; available: sequential, gpipe, 1f1b");
-  EXPECT_EQ(found[8], "12:23 training.optimizer: optimizer 'lamb' is not available yet; available: adamw, sgd");
+  EXPECT_EQ(
+      found[4],
+      "8:13 plan.schedule: schedule zero_bubble is not available yet; available: sequential, gpipe, 1f1b, interleaved");
+  EXPECT_EQ(found[7], "11:23 training.optimizer: optimizer 'lamb' is not available yet; available: adamw, sgd");
+}
+
+TEST(ScenarioErrors, InterleavingNeedsItsScheduleAndWholeGroupsOfMicroBatches) {
+  EXPECT_EQ(problems(small("plan: {pipeline: 2, chunks: 2}\ncluster: {gpus: 2}\n")),
+            Texts{"3:29 plan.chunks: chunks = 2: several model chunks a stage need schedule: interleaved"});
+  EXPECT_EQ(
+      problems(small("plan: {pipeline: 2, chunks: 2, schedule: interleaved}\ncluster: {gpus: 2}\n"
+                     "training: {global_batch: 5}\n")),
+      Texts{"5:26 training.global_batch: schedule interleaved needs a number of micro-batches divisible by pipeline = "
+            "2, but there are 5 (global_batch / (data * micro_batch)); nearest: 4 or 6"});
+  EXPECT_EQ(
+      problems(small("plan: {pipeline: 2, chunks: 7, schedule: interleaved}\ncluster: {gpus: 2}\n"
+                     "training: {global_batch: 4}\n")),
+      Texts{"3:18 plan.pipeline: pipeline = 2 stages of 7 chunks need at least one layer each, but the model has 12 "
+            "layers; nearest pipeline that works: 1"});
 }
 
 TEST(ScenarioErrors, LaterKeysAreAcceptedAtTheirDefault) {
