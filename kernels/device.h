@@ -18,15 +18,15 @@ struct Gemm {
   bool transpose_a = false, transpose_b = false, accumulate = false;
 };
 
-// Which elements of the whole model a dropout mask is about, so that the mask does not depend on the split: an element is
-// (sequence of the global batch, position, column). For attention the column is (head, key position).
+// Which elements of the whole model a dropout mask is about, so that the mask does not depend on the split: an element
+// is (sequence of the global batch, position, column). For attention the column is (head, key position).
 struct DropoutSite {
-  double probability = 0;              // of being dropped; kept values are scaled by 1 / (1 - probability)
-  std::uint64_t key = 0;               // seed, step and place in the model, mixed
+  double probability = 0;                   // of being dropped; kept values are scaled by 1 / (1 - probability)
+  std::uint64_t key = 0;                    // seed, step and place in the model, mixed
   const std::int64_t* sequences = nullptr;  // [micro_batch]: index of each sequence
   std::int64_t micro_batch = 1;
-  std::int64_t first_position = 0;     // of the first row (sequence parallel)
-  std::int64_t first_head = 0;         // attention: of this rank
+  std::int64_t first_position = 0;  // of the first row (sequence parallel)
+  std::int64_t first_head = 0;      // attention: of this rank
 };
 
 struct AttentionShape {
@@ -78,8 +78,8 @@ class Device {
                                              float* d_qkv) = 0;  // writes the key part
 
   // stats: layer [rows, 2] (mean, 1 / deviation), rms [rows, 1] (1 / root mean square). beta may be null.
-  virtual void norm_forward(bool rms, std::int64_t rows, std::int64_t cols, double eps, const float* x, const float* gamma,
-                            const float* beta, float* y, float* stats) = 0;
+  virtual void norm_forward(bool rms, std::int64_t rows, std::int64_t cols, double eps, const float* x,
+                            const float* gamma, const float* beta, float* y, float* stats) = 0;
   virtual void norm_backward_input(bool rms, std::int64_t rows, std::int64_t cols, const float* dy, const float* x,
                                    const float* stats, const float* gamma, const float* residual, float* dx) = 0;
   virtual void norm_backward_weight(bool rms, std::int64_t rows, std::int64_t cols, const float* dy, const float* x,
@@ -107,8 +107,8 @@ class Device {
   // Rows are positions first_position, ... each micro_batch times.
   virtual void add_position(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position,
                             const float* x, const float* table, float* y) = 0;
-  virtual void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position,
-                             const float* dy, float* d_table) = 0;  // adds
+  virtual void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch,
+                             std::int64_t first_position, const float* dy, float* d_table) = 0;  // adds
   // Rotary embedding of queries and keys of packed qkv, in place; half-split pairs (i, i + head_dim / 2) as Llama,
   // base 10000. backward: the inverse rotation.
   virtual void rope(const AttentionShape& s, bool backward, float* qkv) = 0;
@@ -119,20 +119,21 @@ class Device {
   virtual void embedding_backward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
                                   const float* dy, const std::int32_t* ids, float* d_table) = 0;  // adds
 
-  // Columns [first_col, first_col + cols) of the whole vocabulary, of which the first valid_cols count. targets are whole
-  // indices. stats [rows, 2]: maximum, sum of exponentials.
+  // Columns [first_col, first_col + cols) of the whole vocabulary, of which the first valid_cols count. targets are
+  // whole indices. stats [rows, 2]: maximum, sum of exponentials.
   virtual void cross_entropy_forward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, double scale,
                                      const float* logits, const std::int32_t* targets, float* stats, float* loss) = 0;
   virtual void cross_entropy_max(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
                                  const float* logits, float* max) = 0;
-  virtual void cross_entropy_exp_sum(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
-                                     const float* logits, const std::int32_t* targets, const float* max, float* sums) = 0;
+  virtual void cross_entropy_exp_sum(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols,
+                                     std::int64_t first_col, const float* logits, const std::int32_t* targets,
+                                     const float* max, float* sums) = 0;
   virtual void cross_entropy_loss(std::int64_t rows, double scale, const float* sums, float* loss) = 0;  // adds to loss
   // (softmax - one_hot) * scale. `max` and `sum` are read with stride: stats (2, 2) or max (1) and sums (2).
-  virtual void cross_entropy_backward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
-                                      double scale, const float* logits, const std::int32_t* targets, const float* max,
-                                      std::int64_t max_stride, const float* sum, std::int64_t sum_stride,
-                                      float* d_logits) = 0;
+  virtual void cross_entropy_backward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols,
+                                      std::int64_t first_col, double scale, const float* logits,
+                                      const std::int32_t* targets, const float* max, std::int64_t max_stride,
+                                      const float* sum, std::int64_t sum_stride, float* d_logits) = 0;
 
   // Images [batch, channels, height, width].
   virtual void conv_forward(const ConvShape& s, const float* x, const float* w, const float* bias, float* y) = 0;
@@ -145,7 +146,8 @@ class Device {
 
   virtual void adamw(std::int64_t n, const AdamW& o, const float* grad, float grad_scale, float* param, float* exp_avg,
                      float* exp_avg_sq) = 0;
-  virtual void sgd(std::int64_t n, const Sgd& o, const float* grad, float grad_scale, float* param, float* momentum) = 0;
+  virtual void sgd(std::int64_t n, const Sgd& o, const float* grad, float grad_scale, float* param,
+                   float* momentum) = 0;
   virtual double sum_squares(std::int64_t n, const float* x) = 0;
 };
 

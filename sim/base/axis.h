@@ -9,6 +9,8 @@ namespace rehearse {
 enum class Axis : unsigned char { tensor, context, expert, data, pipeline };
 inline constexpr int kAxes = 5;
 inline constexpr std::array<std::string_view, kAxes> kAxisNames = {"tensor", "context", "expert", "data", "pipeline"};
-constexpr std::string_view name_of(Axis axis) { return kAxisNames[static_cast<std::size_t>(axis)]; }
+constexpr std::string_view name_of(Axis axis) {
+  return kAxisNames[static_cast<std::size_t>(axis)];
+}
 
 }  // namespace rehearse

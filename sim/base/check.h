@@ -1,5 +1,5 @@
-// REHEARSE_CHECK(condition, fmt-style message...): an invariant of our own that stays on in release builds. A broken one
-// throws InternalError with the place; it is never used for user input (see diagnostics.h).
+// REHEARSE_CHECK(condition, fmt-style message...): an invariant of our own that stays on in release builds. A broken
+// one throws InternalError with the place; it is never used for user input (see diagnostics.h).
 #pragma once
 
 #include <fmt/format.h>
@@ -18,8 +18,8 @@ class InternalError : public std::logic_error {
 
 }  // namespace rehearse
 
-#define REHEARSE_CHECK(condition, ...)                                                            \
-  do {                                                                                            \
-    if (!(condition)) [[unlikely]]                                                                \
-      ::rehearse::fail_check(#condition, __FILE__, __LINE__, ::fmt::format(__VA_ARGS__));         \
+#define REHEARSE_CHECK(condition, ...)                                                    \
+  do {                                                                                    \
+    if (!(condition)) [[unlikely]]                                                        \
+      ::rehearse::fail_check(#condition, __FILE__, __LINE__, ::fmt::format(__VA_ARGS__)); \
   } while (false)

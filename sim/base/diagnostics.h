@@ -42,7 +42,8 @@ class Diagnostics {
   std::vector<Diagnostic> list_;
 };
 
-// The candidate nearest to `word` by edit distance, or "" if none is near (distance over a third of the longer length + 1).
+// The candidate nearest to `word` by edit distance, or "" if none is near (distance over a third of the longer length +
+// 1).
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace rehearse

@@ -1,6 +1,6 @@
-// Counter-based random numbers: Philox 4x32 with 10 rounds (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
-// 3"). A draw depends only on its key and counter, never on what was drawn before, so every split of a model, and every
-// order of events, sees the same numbers.
+// Counter-based random numbers: Philox 4x32 with 10 rounds (Salmon et al. 2011, "Parallel random numbers: as easy as 1,
+// 2, 3"). A draw depends only on its key and counter, never on what was drawn before, so every split of a model, and
+// every order of events, sees the same numbers.
 #pragma once
 
 #include <array>
@@ -13,9 +13,9 @@ class Philox {
   // `key` separates uses (seed mixed with a purpose), `counter` names the draw.
   static constexpr std::array<std::uint32_t, 4> draw(std::uint64_t key, std::uint64_t counter_low,
                                                      std::uint64_t counter_high = 0) {
-    std::array<std::uint32_t, 4> c = {static_cast<std::uint32_t>(counter_low), static_cast<std::uint32_t>(counter_low >> 32),
-                                      static_cast<std::uint32_t>(counter_high),
-                                      static_cast<std::uint32_t>(counter_high >> 32)};
+    std::array<std::uint32_t, 4> c = {
+        static_cast<std::uint32_t>(counter_low), static_cast<std::uint32_t>(counter_low >> 32),
+        static_cast<std::uint32_t>(counter_high), static_cast<std::uint32_t>(counter_high >> 32)};
     std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
     for (int round = 0; round < 10; ++round) {
       const std::uint64_t p0 = std::uint64_t{0xD2511F53} * c[0], p1 = std::uint64_t{0xCD9E8D57} * c[2];

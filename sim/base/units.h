@@ -1,7 +1,8 @@
 // Quantities with a unit. Time is an integer number of picoseconds (int64: 106 days), bytes and bandwidth are integers,
-// FLOPs are doubles (a step of a large model exceeds int64). Each type has only the arithmetic that makes sense, so that
-// mixing GB/s with Gb/s, or seconds with picoseconds, does not compile. The explicit ways out are ps(), count(), per_s(),
-// seconds(). Text with a unit ("25MiB", "400Gbps", "5us") is read by the parse_* functions, written by the format_* ones.
+// FLOPs are doubles (a step of a large model exceeds int64). Each type has only the arithmetic that makes sense, so
+// that mixing GB/s with Gb/s, or seconds with picoseconds, does not compile. The explicit ways out are ps(), count(),
+// per_s(), seconds(). Text with a unit ("25MiB", "400Gbps", "5us") is read by the parse_* functions, written by the
+// format_* ones.
 #pragma once
 
 #include <compare>
@@ -76,17 +77,17 @@ class FlopRate {
 // Time to move `bytes` at `rate`, rounded up to the picosecond. rate must be positive.
 Time transfer_time(Bytes bytes, Bandwidth rate);
 
-// Readers: number + unit, no space needed between them. nullopt if the text is not such a quantity, is negative, or does
-// not fit. Units: bytes B kB MB GB TB KiB MiB GiB TiB; bandwidth <bytes>/s and bps kbps Mbps Gbps Tbps; time ps ns us ms s
-// min h; flop rate FLOPS kFLOPS MFLOPS GFLOPS TFLOPS PFLOPS; "0" is accepted without a unit.
+// Readers: number + unit, no space needed between them. nullopt if the text is not such a quantity, is negative, or
+// does not fit. Units: bytes B kB MB GB TB KiB MiB GiB TiB; bandwidth <bytes>/s and bps kbps Mbps Gbps Tbps; time ps ns
+// us ms s min h; flop rate FLOPS kFLOPS MFLOPS GFLOPS TFLOPS PFLOPS; "0" is accepted without a unit.
 std::optional<Bytes> parse_bytes(std::string_view text);
 std::optional<Bandwidth> parse_bandwidth(std::string_view text);
 std::optional<Time> parse_time(std::string_view text);
 std::optional<FlopRate> parse_flop_rate(std::string_view text);
 
 // Writers for people: four significant digits at most, e.g. "31.42 GB", "25 MiB" only where asked, "1.234 ms".
-std::string format_bytes(Bytes bytes);      // decimal units: B kB MB GB TB
-std::string format_time(Time time);         // ps ns us ms s, above 120 s in min, above 2 h in h
+std::string format_bytes(Bytes bytes);         // decimal units: B kB MB GB TB
+std::string format_time(Time time);            // ps ns us ms s, above 120 s in min, above 2 h in h
 std::string format_bandwidth(Bandwidth rate);  // GB/s and so on
 
 }  // namespace rehearse

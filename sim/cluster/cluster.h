@@ -1,8 +1,9 @@
-// The machine as a graph of shared resources, and routes over it. Devices are numbered node by node; rank r runs on device
-// r. Built from a topology file (topologies/NAME.yaml), each of whose numbers carries its source in a comment.
+// The machine as a graph of shared resources, and routes over it. Devices are numbered node by node; rank r runs on
+// device r. Built from a topology file (topologies/NAME.yaml), each of whose numbers carries its source in a comment.
 //
-// A resource is one direction of a port or link with a capacity in bytes a second: NVLink ports in and out of each device,
-// NICs in and out, leaf-to-spine links, host loopback. A route lists the resources a byte crosses and the latency.
+// A resource is one direction of a port or link with a capacity in bytes a second: NVLink ports in and out of each
+// device, NICs in and out, leaf-to-spine links, host loopback. A route lists the resources a byte crosses and the
+// latency.
 #pragma once
 
 #include <cstdint>

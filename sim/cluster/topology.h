@@ -1,4 +1,5 @@
-// Topology files: reads topologies/NAME.yaml or a path, applies overrides, and builds the cluster for a number of devices.
+// Topology files: reads topologies/NAME.yaml or a path, applies overrides, and builds the cluster for a number of
+// devices.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
-// What a collective or a send puts on the network, and how long it takes alone. The engine shares resources among what is
-// in flight; this says which bytes cross which resources, what does not stretch with contention, and what a device pays.
+// What a collective or a send puts on the network, and how long it takes alone. The engine shares resources among what
+// is in flight; this says which bytes cross which resources, what does not stretch with contention, and what a device
+// pays.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +35,9 @@ struct TransferPlan {
   int sms = 0;                       // multiprocessors held on each participant from launch to end
   std::int64_t memory_bytes = 0;     // device memory traffic on each participant over the transfer
   Coverage coverage = Coverage::spec;
-  double low = 1, high = 1;          // error interval, as factors of the time
-  std::string algorithm;             // "ring", "tree", "nvls", "nvls-tree", "pat", "direct", "local"
-  Time alone() const;                // startup + the longest min_duration
+  double low = 1, high = 1;  // error interval, as factors of the time
+  std::string algorithm;     // "ring", "tree", "nvls", "nvls-tree", "pat", "direct", "local"
+  Time alone() const;        // startup + the longest min_duration
 };
 
 // Costs of communication on one kind of device and fabric, from what was measured there (measurements.h).
@@ -48,12 +49,12 @@ class CollectiveModel {
   virtual TransferPlan send(int from, int to, Bytes bytes) const = 0;
 };
 
-// `device_file`: path of a device file X.yaml; measured collectives are read from X.collectives.yaml beside it (and the CSV
-// it names). "" or no such file: a ring on the topology's bandwidths and latencies (spec). Throws InputError for bad files.
-// The cluster must outlive the model.
+// `device_file`: path of a device file X.yaml; measured collectives are read from X.collectives.yaml beside it (and the
+// CSV it names). "" or no such file: a ring on the topology's bandwidths and latencies (spec). Throws InputError for
+// bad files. The cluster must outlive the model.
 std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file);
-// Ring formula on the topology's capacities, start-up = steps * latency_per_step (2(n-1) steps for all_reduce, n-1 for the
-// other collectives, 1 for a send); for tests and what-ifs.
+// Ring formula on the topology's capacities, start-up = steps * latency_per_step (2(n-1) steps for all_reduce, n-1 for
+// the other collectives, 1 for a send); for tests and what-ifs.
 std::unique_ptr<CollectiveModel> make_plain_model(const cluster::Cluster& cluster, Time latency_per_step);
 // Everything takes no time.
 std::unique_ptr<CollectiveModel> make_free_model();

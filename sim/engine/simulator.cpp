@@ -181,7 +181,7 @@ Cause Simulator::cause_of(const Rank& rank, Range waits, std::int32_t step, std:
     const Wait& wait = rank.code->waits[static_cast<std::size_t>(w)];
     if (wait.stream < 0) continue;
     const Lane& recorder = lanes_[static_cast<std::size_t>(rank.first_lane + wait.stream)];
-    if (recorder.idle_since == now_ && recorder.progress == rank.code->needed(wait, step, slot)) 
+    if (recorder.idle_since == now_ && recorder.progress == rank.code->needed(wait, step, slot))
       return last_of(rank.first_lane + wait.stream);
   }
   return woken_by;

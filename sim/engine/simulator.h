@@ -228,7 +228,7 @@ class Simulator {
   std::vector<Rank> ranks_;
   std::vector<Host> hosts_;
   std::vector<Lane> lanes_;
-  std::vector<Held> held_;  // by lane, while it waits
+  std::vector<Held> held_;    // by lane, while it waits
   std::vector<Woken> woken_;  // by lane; of the last step
 
   std::int64_t now_ = 0;

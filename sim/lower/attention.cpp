@@ -63,7 +63,8 @@ BufferId AttentionCore::backward(BufferId out_gradient) {
 
 BufferId AttentionCore::backward_flash(BufferId out_gradient) {
   const std::string body = "." + std::to_string(builder_.current_body());
-  const BufferId d_qkv = builder_.workspace("d_" + name_ + ".qkv" + body, context_.compute, builder_.buffer(qkv_).shape);
+  const BufferId d_qkv =
+      builder_.workspace("d_" + name_ + ".qkv" + body, context_.compute, builder_.buffer(qkv_).shape);
   emit("flash_backward", AttentionPart::flash_backward, {{out_gradient}, {qkv_}, {out_}, {logsumexp_}}, {{d_qkv}});
   return d_qkv;
 }
@@ -79,7 +80,8 @@ BufferId AttentionCore::backward_unfused(BufferId out_gradient) {
   const auto temporary = [&](const std::string& what) {
     return builder_.workspace("d_" + name_ + "." + what + body, context_.compute, square);
   };
-  const BufferId d_qkv = builder_.workspace("d_" + name_ + ".qkv" + body, context_.compute, builder_.buffer(qkv_).shape);
+  const BufferId d_qkv =
+      builder_.workspace("d_" + name_ + ".qkv" + body, context_.compute, builder_.buffer(qkv_).shape);
   const BufferId read = dropout() ? dropped_ : probabilities_;
   const BufferId d_dropped = temporary("dropped");
   emit("context.backward_probs", AttentionPart::context_backward_probs, {{out_gradient}, {qkv_}}, {{d_dropped}});

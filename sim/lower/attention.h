@@ -12,8 +12,9 @@ class AttentionCore {
   AttentionCore(const Context& context, RoleBuilder& builder, std::string name, int site)
       : context_(context), builder_(builder), name_(std::move(name)), site_(site) {}
 
-  // qkv [tokens, kv_heads, group + 2, head_dim] -> out [tokens, heads * head_dim]; both live as `saved`. What the unfused
-  // core keeps between (5 a s^2 b bytes a layer with dropout) lives only in a slot under selective recomputation.
+  // qkv [tokens, kv_heads, group + 2, head_dim] -> out [tokens, heads * head_dim]; both live as `saved`. What the
+  // unfused core keeps between (5 a s^2 b bytes a layer with dropout) lives only in a slot under selective
+  // recomputation.
   BufferId declare(BufferId qkv, Lifetime saved);
   void forward();
   // out_gradient -> gradient of qkv.

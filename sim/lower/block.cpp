@@ -1,6 +1,7 @@
-// One pre-norm transformer block: norm, attention, norm, MLP, each with a residual. gpt: LayerNorm, biases, GELU; llama:
-// RMSNorm, rope, SwiGLU, grouped queries. What forward keeps for backward is, for unfused attention with dropout, the
-// s b h (34 + 5 a s / h) bytes of Korthikanti et al. 2022 (arXiv 2205.05198, section 4), plus the norms' statistics.
+// One pre-norm transformer block: norm, attention, norm, MLP, each with a residual. gpt: LayerNorm, biases, GELU;
+// llama: RMSNorm, rope, SwiGLU, grouped queries. What forward keeps for backward is, for unfused attention with
+// dropout, the s b h (34 + 5 a s / h) bytes of Korthikanti et al. 2022 (arXiv 2205.05198, section 4), plus the norms'
+// statistics.
 #include <cmath>
 
 #include "sim/lower/attention.h"
@@ -56,7 +57,8 @@ class Block : public Unit {
   void declare_norm(NormLayer& norm, BufferId in, Lifetime saved);
   void forward_norm(const NormLayer& norm);
   BufferId backward_norm(const NormLayer& norm, BufferId gradient, BufferId residual_gradient);
-  void residual(const std::string& name, BufferId x, ParamId bias, BufferId residual, BufferId out, BufferId mask, int site);
+  void residual(const std::string& name, BufferId x, ParamId bias, BufferId residual, BufferId out, BufferId mask,
+                int site);
   BufferId residual_backward(const std::string& name, BufferId gradient, BufferId mask);
   Activation activation(bool backward) const;
   void rope(bool backward, BufferId qkv);
@@ -79,12 +81,14 @@ class Block : public Unit {
 };
 
 ParamId Block::weight(const std::string& name, std::vector<std::int64_t> shape, int tensor_dim, double scale) {
-  return s_.parameters.add(s_.number, {name_ + "." + name, std::move(shape), tensor_dim, program::Init::Kind::normal, scale});
+  return s_.parameters.add(s_.number,
+                           {name_ + "." + name, std::move(shape), tensor_dim, program::Init::Kind::normal, scale});
 }
 
 ParamId Block::bias(const std::string& name, std::vector<std::int64_t> shape, int tensor_dim) {
   if (!m_.bias) return -1;
-  return s_.parameters.add(s_.number, {name_ + "." + name, std::move(shape), tensor_dim, program::Init::Kind::zeros, 0});
+  return s_.parameters.add(s_.number,
+                           {name_ + "." + name, std::move(shape), tensor_dim, program::Init::Kind::zeros, 0});
 }
 
 void Block::declare_norm_parameters(NormLayer& norm) {
@@ -96,7 +100,8 @@ void Block::declare_norm_parameters(NormLayer& norm) {
 // Global shapes keep what one rank must hold together: qkv a key-value group, the gated up-projection its two halves.
 void Block::declare_parameters() {
   const std::int64_t h = m_.hidden, group = m_.heads / m_.kv_heads + 2;
-  const double std = 0.02, deep = 0.02 / std::sqrt(2.0 * static_cast<double>(m_.layers));  // GPT-2: residual projections
+  const double std = 0.02,
+               deep = 0.02 / std::sqrt(2.0 * static_cast<double>(m_.layers));  // GPT-2: residual projections
   norm1_.name = name_ + ".norm1";
   norm2_.name = name_ + ".norm2";
   declare_norm_parameters(norm1_);
@@ -166,7 +171,7 @@ void Block::rope(bool backward, BufferId qkv) {
 }
 
 Activation Block::activation(bool backward) const {
-  const ActivationFn fn = gated() ? ActivationFn::swiglu
+  const ActivationFn fn = gated()                                 ? ActivationFn::swiglu
                           : m_.activation == ActivationKind::relu ? ActivationFn::relu
                                                                   : ActivationFn::gelu;
   return {fn, backward, c_.tokens, ffn()};
@@ -217,8 +222,8 @@ BufferId Block::backward_norm(const NormLayer& norm, BufferId gradient, BufferId
     reads.push_back({d_beta});
     writes.push_back({d_beta});
   }
-  b.op(norm.name + ".backward_weight", Norm{NormPart::backward_weight, rms, false, c_.local_tokens, m_.hidden}, c_.compute,
-       reads, writes);
+  b.op(norm.name + ".backward_weight", Norm{NormPart::backward_weight, rms, false, c_.local_tokens, m_.hidden},
+       c_.compute, reads, writes);
   s_.parameters.gradient_done(norm.gamma);
   if (norm.beta >= 0) s_.parameters.gradient_done(norm.beta);
 
@@ -227,8 +232,8 @@ BufferId Block::backward_norm(const NormLayer& norm, BufferId gradient, BufferId
   const BufferId out = b.workspace("d_" + norm.name + body, c_.compute, shape);
   reads = {{gradient}, {norm.in}, {norm.stats}, {s_.parameters.value(norm.gamma)}};
   if (fused) reads.push_back({residual_gradient});
-  b.op(norm.name + ".backward_input", Norm{NormPart::backward_input, rms, fused, c_.local_tokens, m_.hidden}, c_.compute,
-       reads, {{out}});
+  b.op(norm.name + ".backward_input", Norm{NormPart::backward_input, rms, fused, c_.local_tokens, m_.hidden},
+       c_.compute, reads, {{out}});
   if (fused) return out;
   const BufferId sum = b.workspace("d_" + norm.name + ".sum" + body, c_.compute, shape);
   b.op(norm.name + ".add_residual_gradient", Elementwise{ElementwiseFn::add, c_.local_tokens * m_.hidden}, c_.compute,
@@ -264,6 +269,8 @@ BufferId Block::backward(BufferId output_gradient, bool /*input_gradient*/) {
 
 }  // namespace
 
-std::unique_ptr<Unit> make_block(UnitScope scope, int layer) { return std::make_unique<Block>(scope, layer); }
+std::unique_ptr<Unit> make_block(UnitScope scope, int layer) {
+  return std::make_unique<Block>(scope, layer);
+}
 
 }  // namespace rehearse::lower

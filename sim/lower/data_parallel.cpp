@@ -1,6 +1,6 @@
-// What data parallelism does with buckets: reduces gradients as backward completes them, gathers ZeRO-3 parameters before
-// use, and ends the step: remaining reductions, the global gradient norm, the optimizer on what the rank owns, and the
-// gather of updated parameters (ZeRO 1 and 2).
+// What data parallelism does with buckets: reduces gradients as backward completes them, gathers ZeRO-3 parameters
+// before use, and ends the step: remaining reductions, the global gradient norm, the optimizer on what the rank owns,
+// and the gather of updated parameters (ZeRO 1 and 2).
 #include <string>
 
 #include "sim/lower/parameters.h"
@@ -13,8 +13,8 @@ using program::Elementwise;
 using program::ElementwiseFn;
 using program::StreamKind;
 
-// A tied embedding's bucket waits for the other stage's copy; replicated parameters under sequence parallelism for their
-// sum over the tensor group.
+// A tied embedding's bucket waits for the other stage's copy; replicated parameters under sequence parallelism for
+// their sum over the tensor group.
 bool ParameterStore::deferred(const Bucket& bucket) const {
   return (bucket.tied && context_.groups.embedding >= 0) || (bucket.replicated && context_.sequence_parallel);
 }
@@ -46,8 +46,9 @@ void ParameterStore::emit_zero_gradients() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& b = buckets_[i];
     const BufferId target = transient_gradients() ? b.gradient_shard : b.gradients;
-    builder_.op("zero_grad.bucket" + std::to_string(i), Elementwise{ElementwiseFn::fill, builder_.buffer(target).elements()},
-                context_.gradient, {}, {{target}});
+    builder_.op("zero_grad.bucket" + std::to_string(i),
+                Elementwise{ElementwiseFn::fill, builder_.buffer(target).elements()}, context_.gradient, {},
+                {{target}});
   }
 }
 
@@ -57,8 +58,8 @@ void ParameterStore::reduce_transient(Bucket& bucket, int index) {
   const Phase phase = builder_.phase();
   builder_.set_phase(Phase::grad_reduce);
   if (bucket.gathered_pad >= 0)
-    builder_.op("zero_padding" + suffix, Elementwise{ElementwiseFn::fill, bucket.padded - bucket.elements}, context_.reduce,
-                {}, {{bucket.gathered_pad}});
+    builder_.op("zero_padding" + suffix, Elementwise{ElementwiseFn::fill, bucket.padded - bucket.elements},
+                context_.reduce, {}, {{bucket.gathered_pad}});
   if (bucket.replicated && context_.sequence_parallel) reduce_over_tensor(bucket, index);
   const Collective scatter{CollectiveKind::reduce_scatter, context_.groups.data, bucket.padded};
   if (context_.micro_batches == 1 && context_.reduce == context_.gradient) {
@@ -66,12 +67,21 @@ void ParameterStore::reduce_transient(Bucket& bucket, int index) {
                 StreamKind::data);
   } else {
     const std::string name = "reduced" + suffix + "." + std::to_string(builder_.current_body());
-    const BufferId reduced = builder_.add_buffer({name, context_.reduce, {bucket.shard}, program::BufferClass::communication,
-                                                  Lifetime::slot, -1, 0, 0, Axis::data, {}});
-    builder_.op("reduce_scatter" + suffix, scatter, context_.reduce, {{bucket.gradients}}, {{reduced}}, StreamKind::data);
+    const BufferId reduced = builder_.add_buffer({name,
+                                                  context_.reduce,
+                                                  {bucket.shard},
+                                                  program::BufferClass::communication,
+                                                  Lifetime::slot,
+                                                  -1,
+                                                  0,
+                                                  0,
+                                                  Axis::data,
+                                                  {}});
+    builder_.op("reduce_scatter" + suffix, scatter, context_.reduce, {{bucket.gradients}}, {{reduced}},
+                StreamKind::data);
     if (context_.micro_batches == 1) {
-      builder_.op("cast_reduced" + suffix, Elementwise{ElementwiseFn::cast, bucket.shard}, context_.gradient, {{reduced}},
-                  {{bucket.gradient_shard}}, StreamKind::data);
+      builder_.op("cast_reduced" + suffix, Elementwise{ElementwiseFn::cast, bucket.shard}, context_.gradient,
+                  {{reduced}}, {{bucket.gradient_shard}}, StreamKind::data);
     } else {
       builder_.op("accumulate" + suffix, Elementwise{ElementwiseFn::accumulate, bucket.shard}, context_.gradient,
                   {{reduced}, {bucket.gradient_shard}}, {{bucket.gradient_shard}}, StreamKind::data);
@@ -81,8 +91,8 @@ void ParameterStore::reduce_transient(Bucket& bucket, int index) {
   builder_.set_phase(phase);
 }
 
-// ZeRO 0: all-reduce in place. ZeRO 1: reduce-scatter into our shard of the bucket. In another type than the gradients are
-// stored in, through a cast copy.
+// ZeRO 0: all-reduce in place. ZeRO 1: reduce-scatter into our shard of the bucket. In another type than the gradients
+// are stored in, through a cast copy.
 void ParameterStore::reduce(Bucket& bucket, int index) {
   const std::string suffix = ".bucket" + std::to_string(index);
   const Phase phase = builder_.phase();
@@ -91,22 +101,32 @@ void ParameterStore::reduce(Bucket& bucket, int index) {
   BufferId whole = bucket.gradients, shard = bucket.gradient_shard;
   if (cast) {
     const std::string name = "send" + suffix + "." + std::to_string(builder_.current_body());
-    whole = builder_.add_buffer({name, context_.reduce, {bucket.padded}, program::BufferClass::communication, Lifetime::slot,
-                                 -1, 0, 0, Axis::data, {}});
+    whole = builder_.add_buffer({name,
+                                 context_.reduce,
+                                 {bucket.padded},
+                                 program::BufferClass::communication,
+                                 Lifetime::slot,
+                                 -1,
+                                 0,
+                                 0,
+                                 Axis::data,
+                                 {}});
     if (sharded()) shard = builder_.slice(name + ".shard", whole, static_cast<int>(context_.data), Axis::data);
     builder_.op("cast" + suffix, Elementwise{ElementwiseFn::cast, bucket.padded}, context_.reduce, {{bucket.gradients}},
                 {{whole}});
   }
   if (sharded()) {
-    builder_.op("reduce_scatter" + suffix, Collective{CollectiveKind::reduce_scatter, context_.groups.data, bucket.padded},
-                context_.reduce, {{whole}}, {{shard}}, StreamKind::data);
+    builder_.op("reduce_scatter" + suffix,
+                Collective{CollectiveKind::reduce_scatter, context_.groups.data, bucket.padded}, context_.reduce,
+                {{whole}}, {{shard}}, StreamKind::data);
   } else {
     builder_.op("all_reduce" + suffix, Collective{CollectiveKind::all_reduce, context_.groups.data, bucket.padded},
                 context_.reduce, {{whole}}, {{whole}}, StreamKind::data);
   }
   if (cast)
     builder_.op("cast_back" + suffix, Elementwise{ElementwiseFn::cast, sharded() ? bucket.shard : bucket.padded},
-                context_.gradient, {{sharded() ? shard : whole}}, {{sharded() ? bucket.gradient_shard : bucket.gradients}});
+                context_.gradient, {{sharded() ? shard : whole}},
+                {{sharded() ? bucket.gradient_shard : bucket.gradients}});
   bucket.reduced = true;
   builder_.set_phase(phase);
 }
@@ -148,7 +168,8 @@ void ParameterStore::emit_step() {
                        {{b.value_shard}}, {{b.values}}, StreamKind::data);
   }
   if (!context_.plan().overlap_param_gather)
-    builder_.after(builder_.op("wait_for_parameters", program::HostSync{}, context_.compute, {}, {}, StreamKind::host), last);
+    builder_.after(builder_.op("wait_for_parameters", program::HostSync{}, context_.compute, {}, {}, StreamKind::host),
+                   last);
 }
 
 // Sum of the squares of every gradient of the model, once each; then min(1, clip / norm).
@@ -165,18 +186,20 @@ BufferId ParameterStore::emit_norm() {
   }
   OpRef reduced;
   if (context_.groups.norm >= 0)
-    reduced = builder_.op_on("norm", StreamKind::data, "grad_norm.all_reduce",
-                             Collective{CollectiveKind::all_reduce, context_.groups.norm, 1}, DType::f32, {{sum}}, {{sum}});
-  const OpRef coefficient =
-      builder_.op("grad_norm.clip", program::ClipCoefficient{context_.scenario.training.clip}, DType::f32, {{sum}}, {{clip}});
+    reduced =
+        builder_.op_on("norm", StreamKind::data, "grad_norm.all_reduce",
+                       Collective{CollectiveKind::all_reduce, context_.groups.norm, 1}, DType::f32, {{sum}}, {{sum}});
+  const OpRef coefficient = builder_.op("grad_norm.clip", program::ClipCoefficient{context_.scenario.training.clip},
+                                        DType::f32, {{sum}}, {{clip}});
   if (context_.profile().host_sync_on_norm)
-    builder_.after(builder_.op("grad_norm.read", program::HostSync{}, DType::f32, {}, {}, StreamKind::host), coefficient);
+    builder_.after(builder_.op("grad_norm.read", program::HostSync{}, DType::f32, {}, {}, StreamKind::host),
+                   coefficient);
   return clip;
 }
 
 void ParameterStore::emit_optimizer(Bucket& bucket, int index, BufferId clip) {
-  program::Optimizer step{context_.scenario.training.optimizer == plan::OptimizerKind::adamw, context_.master, clip >= 0,
-                          bucket.shard};
+  program::Optimizer step{context_.scenario.training.optimizer == plan::OptimizerKind::adamw, context_.master,
+                          clip >= 0, bucket.shard};
   std::vector<Operand> reads{{bucket.gradient_shard}}, writes{{bucket.value_shard}};
   if (clip >= 0) reads.push_back({clip});
   reads.push_back({bucket.value_shard});

@@ -28,11 +28,12 @@ class EmbeddingUnit : public Unit {
   bool keeps_input() const override { return false; }
 
   void declare_parameters() override {
-    table_ = s_.parameters.add(s_.number, {"embedding.word.weight", {c_.vocab, m_.hidden}, 0,
-                                           program::Init::Kind::normal, 0.02, m_.tied_embeddings});
+    table_ = s_.parameters.add(
+        s_.number,
+        {"embedding.word.weight", {c_.vocab, m_.hidden}, 0, program::Init::Kind::normal, 0.02, m_.tied_embeddings});
     if (m_.position == model::Position::learned)
-      positions_ = s_.parameters.add(s_.number, {"embedding.position.weight", {m_.max_seq_len, m_.hidden}, -1,
-                                                 program::Init::Kind::normal, 0.02});
+      positions_ = s_.parameters.add(
+          s_.number, {"embedding.position.weight", {m_.max_seq_len, m_.hidden}, -1, program::Init::Kind::normal, 0.02});
   }
 
   BufferId declare_buffers(BufferId /*input*/, Lifetime output) override {
@@ -44,14 +45,13 @@ class EmbeddingUnit : public Unit {
 
   void forward(bool) override {
     RoleBuilder& b = s_.builder;
-    b.op("tokens.load", program::Input{program::InputKind::tokens, c_.tokens}, DType::i32, {}, {{ids_}}, StreamKind::copy);
+    b.op("tokens.load", program::Input{program::InputKind::tokens, c_.tokens}, DType::i32, {}, {{ids_}},
+         StreamKind::copy);
     const bool more = positions_ >= 0 || mask_ >= 0;
     const bool partial = c_.groups.tensor >= 0;
-    BufferId x = more || c_.sequence_parallel
-                     ? b.workspace("embedding.words", c_.compute, {c_.tokens, m_.hidden}) : y_;
-    b.op("embedding.word.forward",
-         program::Embedding{false, partial, c_.tokens, s_.parameters.rows(table_), m_.hidden}, c_.compute,
-         {{ids_}, {s_.parameters.value(table_)}}, {{x}});
+    BufferId x = more || c_.sequence_parallel ? b.workspace("embedding.words", c_.compute, {c_.tokens, m_.hidden}) : y_;
+    b.op("embedding.word.forward", program::Embedding{false, partial, c_.tokens, s_.parameters.rows(table_), m_.hidden},
+         c_.compute, {{ids_}, {s_.parameters.value(table_)}}, {{x}});
     x = tp_.reduce_partial("embedding.word", x, m_.hidden);
     if (positions_ >= 0) {
       const BufferId out = mask_ >= 0 ? b.workspace("embedding.sum", c_.compute, {c_.local_tokens, m_.hidden}) : y_;
@@ -120,8 +120,8 @@ class Head : public Unit {
       beta_ = s_.parameters.add(s_.number, {"final_norm.beta", {m_.hidden}, -1, program::Init::Kind::zeros, 0});
     if (table_ >= 0) return s_.parameters.add_use(table_);
     const std::string name = m_.tied_embeddings ? "embedding.word.weight" : "head.weight";
-    table_ = s_.parameters.add(
-        s_.number, {name, {c_.vocab, m_.hidden}, 0, program::Init::Kind::normal, 0.02, m_.tied_embeddings});
+    table_ = s_.parameters.add(s_.number,
+                               {name, {c_.vocab, m_.hidden}, 0, program::Init::Kind::normal, 0.02, m_.tied_embeddings});
   }
 
   BufferId declare_buffers(BufferId input, Lifetime /*output*/) override {
@@ -159,10 +159,12 @@ class Head : public Unit {
          {{norm_}, {stats_}});
     const BufferId in = tp_.gather_sequence("final_norm", norm_, m_.hidden);
     BufferId product = logits_;
-    if (b.buffer(logits_).dtype != c_.compute) product = b.workspace("logits.product", c_.compute, {c_.tokens, columns()});
+    if (b.buffer(logits_).dtype != c_.compute)
+      product = b.workspace("logits.product", c_.compute, {c_.tokens, columns()});
     tp_.product("head.forward", in, table_, -1, product, columns(), m_.hidden);
     if (product != logits_)
-      b.op("logits.cast", Elementwise{ElementwiseFn::cast, c_.tokens * columns()}, DType::f32, {{product}}, {{logits_}});
+      b.op("logits.cast", Elementwise{ElementwiseFn::cast, c_.tokens * columns()}, DType::f32, {{product}},
+           {{logits_}});
     emit_loss();
   }
 
@@ -183,13 +185,13 @@ class Head : public Unit {
       weight_reads.push_back({d_beta});
       weight_writes.push_back({d_beta});
     }
-    b.op("final_norm.backward_weight", Norm{NormPart::backward_weight, rms(), false, c_.local_tokens, m_.hidden}, c_.compute,
-         weight_reads, weight_writes);
+    b.op("final_norm.backward_weight", Norm{NormPart::backward_weight, rms(), false, c_.local_tokens, m_.hidden},
+         c_.compute, weight_reads, weight_writes);
     s_.parameters.gradient_done(gamma_);
     if (beta_ >= 0) s_.parameters.gradient_done(beta_);
     const BufferId dx = b.workspace("d_final_norm" + body, c_.compute, {c_.local_tokens, m_.hidden});
-    b.op("final_norm.backward_input", Norm{NormPart::backward_input, rms(), false, c_.local_tokens, m_.hidden}, c_.compute,
-         {{d_norm}, {x_}, {stats_}, {s_.parameters.value(gamma_)}}, {{dx}});
+    b.op("final_norm.backward_input", Norm{NormPart::backward_input, rms(), false, c_.local_tokens, m_.hidden},
+         c_.compute, {{d_norm}, {x_}, {stats_}, {s_.parameters.value(gamma_)}}, {{dx}});
     return dx;
   }
 
@@ -229,7 +231,9 @@ class Head : public Unit {
 
 }  // namespace
 
-std::unique_ptr<Unit> make_embedding(UnitScope scope) { return std::make_unique<EmbeddingUnit>(scope); }
+std::unique_ptr<Unit> make_embedding(UnitScope scope) {
+  return std::make_unique<EmbeddingUnit>(scope);
+}
 
 ParamId embedding_table(const Unit& embedding) {
   const auto* unit = dynamic_cast<const EmbeddingUnit*>(&embedding);

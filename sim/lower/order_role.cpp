@@ -1,9 +1,10 @@
 // Derives a role's waits and releases from what its ops read and write.
 //
-// Waits. Two steps are walked in program order with a vector clock a stream: clock[s] counts the ops of stream s known to
-// be done when an op starts. An op that conflicts with an earlier access on another stream (one of the two writes) and
-// whose clock does not cover it gets a wait for that op's event. An event wait refers to the latest record before it, so
-// one wait in the body serves every slot that runs it. Conflicts are found per buffer instance, views as their base.
+// Waits. Two steps are walked in program order with a vector clock a stream: clock[s] counts the ops of stream s known
+// to be done when an op starts. An op that conflicts with an earlier access on another stream (one of the two writes)
+// and whose clock does not cover it gets a wait for that op's event. An event wait refers to the latest record before
+// it, so one wait in the body serves every slot that runs it. Conflicts are found per buffer instance, views as their
+// base.
 //
 // Releases. A non-persistent instance is released by the op that touches it last in program order. All instances of a
 // buffer must agree, which holds because slots of one body differ only in their micro-batch; it is checked.
@@ -183,7 +184,9 @@ void write_releases(Role& role, const std::vector<Slot>& slots) {
           const Lifetime lifetime = role.buffers[static_cast<std::size_t>(base)].lifetime;
           if (lifetime == Lifetime::persistent) continue;
           const int mb = slots[s].micro_batch + operand.micro_batch_delta;
-          const int instance = lifetime == Lifetime::micro_batch ? mb : lifetime == Lifetime::slot ? static_cast<int>(s) : 0;
+          const int instance = lifetime == Lifetime::micro_batch ? mb
+                               : lifetime == Lifetime::slot      ? static_cast<int>(s)
+                                                                 : 0;
           last[{base, instance}] = {{slots[s].body, static_cast<int>(i)}, static_cast<int>(s), mb};
         }
       }

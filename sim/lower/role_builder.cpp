@@ -31,7 +31,15 @@ BufferId RoleBuilder::workspace(const std::string& name, DType dtype, std::vecto
 }
 
 BufferId RoleBuilder::add_loss() {
-  return add_buffer({"loss", DType::f32, {1}, BufferClass::workspace, Lifetime::persistent, -1, 0, 0, Axis::data,
+  return add_buffer({"loss",
+                     DType::f32,
+                     {1},
+                     BufferClass::workspace,
+                     Lifetime::persistent,
+                     -1,
+                     0,
+                     0,
+                     Axis::data,
                      {program::Init::Kind::zeros, 0, {}, -1}});
 }
 

@@ -83,8 +83,8 @@ class RoleBuilder {
   std::vector<OpRef> after_compute_;
 };
 
-// order_role.cpp: adds to the role the waits that order every conflicting access of two streams (and `extra`: op, what it
-// waits for), and the releases of non-persistent instances after their last use.
+// order_role.cpp: adds to the role the waits that order every conflicting access of two streams (and `extra`: op, what
+// it waits for), and the releases of non-persistent instances after their last use.
 void order_role(program::Role& role, const std::vector<program::Slot>& slots,
                 const std::vector<std::pair<OpRef, OpRef>>& extra);
 

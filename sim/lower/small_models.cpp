@@ -1,5 +1,6 @@
-// Units of cnn and mlp models: a convolution with ReLU and max pooling, a linear layer with ReLU and dropout, the input, and
-// the classification loss. Data parallelism, ZeRO and pipelines apply to them as to any unit; tensor parallelism does not.
+// Units of cnn and mlp models: a convolution with ReLU and max pooling, a linear layer with ReLU and dropout, the
+// input, and the classification loss. Data parallelism, ZeRO and pipelines apply to them as to any unit; tensor
+// parallelism does not.
 #include <cmath>
 
 #include "sim/lower/unit.h"
@@ -71,8 +72,11 @@ class Convolution : public Unit {
 
   void declare_parameters() override {
     const double fan_in = static_cast<double>(in_.channels * layer_.kernel * layer_.kernel);
-    weight_ = s_.parameters.add(s_.number, {name_ + ".weight", {layer_.channels, in_.channels, layer_.kernel, layer_.kernel},
-                                            -1, program::Init::Kind::uniform, 1 / std::sqrt(fan_in)});
+    weight_ = s_.parameters.add(s_.number, {name_ + ".weight",
+                                            {layer_.channels, in_.channels, layer_.kernel, layer_.kernel},
+                                            -1,
+                                            program::Init::Kind::uniform,
+                                            1 / std::sqrt(fan_in)});
     bias_ = s_.parameters.add(
         s_.number, {name_ + ".bias", {layer_.channels}, -1, program::Init::Kind::uniform, 1 / std::sqrt(fan_in)});
   }
@@ -117,11 +121,12 @@ class Convolution : public Unit {
     BufferId dx = -1;
     if (input_gradient) {
       dx = b.workspace(temp(b, "d_" + name_ + ".input"), c.compute, b.buffer(x_).shape);
-      b.op(name_ + ".backward_input", conv(ConvPart::backward_input), c.compute, {{d_conv}, {s_.parameters.value(weight_)}},
-           {{dx}});
+      b.op(name_ + ".backward_input", conv(ConvPart::backward_input), c.compute,
+           {{d_conv}, {s_.parameters.value(weight_)}}, {{dx}});
     }
     const BufferId dw = s_.parameters.accumulated_gradient(weight_), db = s_.parameters.accumulated_gradient(bias_);
-    b.op(name_ + ".backward_weight", conv(ConvPart::backward_weight), c.compute, {{d_conv}, {x_}, {dw}, {db}}, {{dw}, {db}});
+    b.op(name_ + ".backward_weight", conv(ConvPart::backward_weight), c.compute, {{d_conv}, {x_}, {dw}, {db}},
+         {{dw}, {db}});
     s_.parameters.gradient_done(weight_);
     s_.parameters.gradient_done(bias_);
     return dx;
@@ -131,7 +136,8 @@ class Convolution : public Unit {
  private:
   bool pooled() const { return layer_.pool > 1; }
   Conv2d conv(ConvPart part) const {
-    return {part, s_.context.batch, in_.channels, layer_.channels, in_.size, in_.size, layer_.kernel, 1, layer_.kernel / 2};
+    return {part, s_.context.batch, in_.channels, layer_.channels, in_.size, in_.size, layer_.kernel,
+            1,    layer_.kernel / 2};
   }
   Activation relu_op(bool backward) const {
     return {ActivationFn::relu, backward, s_.context.batch, layer_.channels * in_.size * in_.size};
@@ -152,7 +158,8 @@ class Linear : public Unit {
  public:
   Linear(UnitScope scope, int index) : s_(scope), name_("linear" + std::to_string(index)), index_(index) {
     const model::Model& m = scope.context.model();
-    const auto widths = m.family == Family::cnn ? static_cast<int>(m.widths.size()) : static_cast<int>(m.widths.size()) - 1;
+    const auto widths =
+        m.family == Family::cnn ? static_cast<int>(m.widths.size()) : static_cast<int>(m.widths.size()) - 1;
     const auto at = [&](int i) { return m.widths[static_cast<std::size_t>(i)]; };
     if (m.family == Family::mlp) {
       in_ = at(index);
@@ -196,7 +203,8 @@ class Linear : public Unit {
       return final_op && !again ? y_ : b.workspace(temp(b, name_ + what), c.compute, b.buffer(y_).shape);
     };
     const BufferId relu = out(!dropped(), ".relu");
-    b.op(name_ + ".relu.forward", Activation{ActivationFn::relu, false, c.batch, out_}, c.compute, {{product_}}, {{relu}});
+    b.op(name_ + ".relu.forward", Activation{ActivationFn::relu, false, c.batch, out_}, c.compute, {{product_}},
+         {{relu}});
     if (!dropped()) return;
     Elementwise drop{ElementwiseFn::dropout, c.batch * out_, out_};
     drop.dropout = c.model().dropout;
@@ -224,14 +232,14 @@ class Linear : public Unit {
       gradient = d;
     }
     const BufferId db = s_.parameters.accumulated_gradient(bias_);
-    b.op(name_ + ".bias_grad", Elementwise{ElementwiseFn::bias_grad, c.batch * out_, out_}, c.compute, {{gradient}, {db}},
-         {{db}});
+    b.op(name_ + ".bias_grad", Elementwise{ElementwiseFn::bias_grad, c.batch * out_, out_}, c.compute,
+         {{gradient}, {db}}, {{db}});
     s_.parameters.gradient_done(bias_);
     BufferId dx = -1;
     if (input_gradient) {
       dx = b.workspace(temp(b, "d_" + name_ + ".input"), c.compute, {c.batch, in_});
-      b.op(name_ + ".backward_input", Gemm{c.batch, in_, out_, 1}, c.compute, {{gradient}, {s_.parameters.value(weight_)}},
-           {{dx}});
+      b.op(name_ + ".backward_input", Gemm{c.batch, in_, out_, 1}, c.compute,
+           {{gradient}, {s_.parameters.value(weight_)}}, {{dx}});
     }
     Gemm gemm{out_, in_, c.batch, 1};
     gemm.transpose_a = true;
@@ -268,13 +276,14 @@ class ClassifierLoss : public Unit {
     s_.builder.op("loss.zero", Elementwise{ElementwiseFn::fill, 1}, DType::f32, {}, {{loss_}});
   }
   void forward(bool) override {
-    s_.builder.op("labels.load", program::Input{program::InputKind::labels, s_.context.batch}, DType::i32, {}, {{labels_}},
-                  StreamKind::copy);
+    s_.builder.op("labels.load", program::Input{program::InputKind::labels, s_.context.batch}, DType::i32, {},
+                  {{labels_}}, StreamKind::copy);
     s_.builder.op("loss.forward", loss(CrossEntropyPart::fused_forward), DType::f32, {{x_}, {labels_}, {loss_}},
                   {{stats_}, {loss_}});
   }
   BufferId backward(BufferId, bool) override {
-    const BufferId dx = s_.builder.workspace(temp(s_.builder, "d_logits"), s_.context.compute, s_.builder.buffer(x_).shape);
+    const BufferId dx =
+        s_.builder.workspace(temp(s_.builder, "d_logits"), s_.context.compute, s_.builder.buffer(x_).shape);
     s_.builder.op("loss.backward", loss(CrossEntropyPart::backward), DType::f32, {{x_}, {labels_}, {stats_}}, {{dx}});
     return dx;
   }
@@ -290,9 +299,17 @@ class ClassifierLoss : public Unit {
 
 }  // namespace
 
-std::unique_ptr<Unit> make_input(UnitScope scope) { return std::make_unique<InputUnit>(scope); }
-std::unique_ptr<Unit> make_convolution(UnitScope scope, int index) { return std::make_unique<Convolution>(scope, index); }
-std::unique_ptr<Unit> make_linear(UnitScope scope, int index) { return std::make_unique<Linear>(scope, index); }
-std::unique_ptr<Unit> make_classifier_loss(UnitScope scope) { return std::make_unique<ClassifierLoss>(scope); }
+std::unique_ptr<Unit> make_input(UnitScope scope) {
+  return std::make_unique<InputUnit>(scope);
+}
+std::unique_ptr<Unit> make_convolution(UnitScope scope, int index) {
+  return std::make_unique<Convolution>(scope, index);
+}
+std::unique_ptr<Unit> make_linear(UnitScope scope, int index) {
+  return std::make_unique<Linear>(scope, index);
+}
+std::unique_ptr<Unit> make_classifier_loss(UnitScope scope) {
+  return std::make_unique<ClassifierLoss>(scope);
+}
 
 }  // namespace rehearse::lower

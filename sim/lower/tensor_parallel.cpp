@@ -12,8 +12,9 @@ using program::StreamKind;
 BufferId TensorParallel::gather_sequence(const std::string& name, BufferId shard, std::int64_t width) {
   if (!context_.sequence_parallel) return shard;
   const BufferId whole = builder_.workspace(unique(name + ".gathered"), context_.compute, {context_.tokens, width});
-  builder_.op(name + ".all_gather", Collective{CollectiveKind::all_gather, context_.groups.tensor, context_.tokens * width},
-              context_.compute, {{shard}}, {{whole}}, StreamKind::tensor);
+  builder_.op(name + ".all_gather",
+              Collective{CollectiveKind::all_gather, context_.groups.tensor, context_.tokens * width}, context_.compute,
+              {{shard}}, {{whole}}, StreamKind::tensor);
   return whole;
 }
 
@@ -25,7 +26,8 @@ BufferId TensorParallel::reduce_partial(const std::string& name, BufferId partia
                 context_.compute, {{partial}}, {{partial}}, StreamKind::tensor);
     return partial;
   }
-  const BufferId shard = builder_.workspace(unique(name + ".scattered"), context_.compute, {context_.local_tokens, width});
+  const BufferId shard =
+      builder_.workspace(unique(name + ".scattered"), context_.compute, {context_.local_tokens, width});
   builder_.op(name + ".reduce_scatter", Collective{CollectiveKind::reduce_scatter, context_.groups.tensor, elements},
               context_.compute, {{partial}}, {{shard}}, StreamKind::tensor);
   return shard;
@@ -44,9 +46,8 @@ void TensorParallel::product(const std::string& name, BufferId in, ParamId weigh
 void TensorParallel::bias_gradient(const std::string& name, BufferId gradient, ParamId bias, std::int64_t cols) {
   if (bias < 0) return;
   const BufferId target = parameters_.accumulated_gradient(bias);
-  builder_.op(name + ".bias_grad",
-              Elementwise{ElementwiseFn::bias_grad, builder_.buffer(gradient).elements(), cols}, context_.compute,
-              {{gradient}, {target}}, {{target}});
+  builder_.op(name + ".bias_grad", Elementwise{ElementwiseFn::bias_grad, builder_.buffer(gradient).elements(), cols},
+              context_.compute, {{gradient}, {target}}, {{target}});
   parameters_.gradient_done(bias);
 }
 
@@ -54,7 +55,8 @@ BufferId TensorParallel::column_backward(const std::string& name, BufferId out_g
                                          ParamId bias, std::int64_t n, std::int64_t k) {
   // The input is gathered again beside the input-gradient product, which does not need it.
   const BufferId whole_in = gather_sequence(name + ".input_again", in, k);
-  const BufferId in_gradient = builder_.workspace(unique("d_" + name + ".input"), context_.compute, {context_.tokens, k});
+  const BufferId in_gradient =
+      builder_.workspace(unique("d_" + name + ".input"), context_.compute, {context_.tokens, k});
   builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, context_.compute,
               {{out_gradient}, {parameters_.value(weight)}}, {{in_gradient}});
   const auto emit_weight = [&] {
@@ -81,7 +83,8 @@ BufferId TensorParallel::row_backward(const std::string& name, BufferId out_grad
                                       ParamId bias, std::int64_t n, std::int64_t k) {
   const BufferId whole = gather_sequence("d_" + name, out_gradient, n);
   bias_gradient(name, out_gradient, bias, n);
-  const BufferId in_gradient = builder_.workspace(unique("d_" + name + ".input"), context_.compute, {context_.tokens, k});
+  const BufferId in_gradient =
+      builder_.workspace(unique("d_" + name + ".input"), context_.compute, {context_.tokens, k});
   builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, context_.compute,
               {{whole}, {parameters_.value(weight)}}, {{in_gradient}});
   Gemm gemm{n, k, context_.tokens, 1};

@@ -1,8 +1,9 @@
-// Linear layers split over the tensor group as Megatron-LM does it (Shoeybi et al. 2019, arXiv 1909.08053): a column-parallel
-// layer splits its outputs, the row-parallel layer after it its inputs, so nothing is sent between the two. Forward of the
-// row layer ends with an all-reduce, backward of the column layer too. With sequence parallelism (Korthikanti et al. 2022,
-// arXiv 2205.05198) the activations between are shards of the sequence: all-gather before the column layer,
-// reduce-scatter after the row layer, and the column layer's backward gathers its input again instead of keeping it whole.
+// Linear layers split over the tensor group as Megatron-LM does it (Shoeybi et al. 2019, arXiv 1909.08053): a
+// column-parallel layer splits its outputs, the row-parallel layer after it its inputs, so nothing is sent between the
+// two. Forward of the row layer ends with an all-reduce, backward of the column layer too. With sequence parallelism
+// (Korthikanti et al. 2022, arXiv 2205.05198) the activations between are shards of the sequence: all-gather before the
+// column layer, reduce-scatter after the row layer, and the column layer's backward gathers its input again instead of
+// keeping it whole.
 #pragma once
 
 #include <string>
@@ -28,11 +29,12 @@ class TensorParallel {
                std::int64_t k);
 
   // Backward of a column-parallel layer with input `in` [local_tokens, k]: emits the weight (and bias) gradients and
-  // returns the input's gradient [local_tokens, k], its collective beside the weight-gradient product where the framework
-  // overlaps them.
+  // returns the input's gradient [local_tokens, k], its collective beside the weight-gradient product where the
+  // framework overlaps them.
   BufferId column_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight, ParamId bias,
                            std::int64_t n, std::int64_t k);
-  // Backward of a row-parallel layer: out_gradient [local_tokens, n] (after the bias), in [tokens, k]. Returns [tokens, k].
+  // Backward of a row-parallel layer: out_gradient [local_tokens, n] (after the bias), in [tokens, k]. Returns [tokens,
+  // k].
   BufferId row_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight, ParamId bias,
                         std::int64_t n, std::int64_t k);
 

@@ -1,6 +1,6 @@
-// A unit is a consecutive part of the model that lowering treats as one: embedding, transformer block, head, convolution,
-// linear layer. A stage is a run of units. A unit declares its parameters, then emits its forward and backward ops into
-// whatever body is current; buffers are declared once and shared by both.
+// A unit is a consecutive part of the model that lowering treats as one: embedding, transformer block, head,
+// convolution, linear layer. A stage is a run of units. A unit declares its parameters, then emits its forward and
+// backward ops into whatever body is current; buffers are declared once and shared by both.
 #pragma once
 
 #include <memory>
@@ -25,8 +25,8 @@ class Unit {
   virtual void begin_step() {}
   // Ops from input to output. `again`: within a backward body, to restore what backward reads (full recomputation).
   virtual void forward(bool again) = 0;
-  // Given the gradient of the output (-1 for the loss), emits the ops that give the parameters' gradients and returns the
-  // gradient of the input; -1 if `input_gradient` is false (nothing before needs it).
+  // Given the gradient of the output (-1 for the loss), emits the ops that give the parameters' gradients and returns
+  // the gradient of the input; -1 if `input_gradient` is false (nothing before needs it).
   virtual BufferId backward(BufferId output_gradient, bool input_gradient) = 0;
   // Whether backward reads the unit's input, so that it is kept per micro-batch.
   virtual bool keeps_input() const { return true; }
@@ -44,7 +44,8 @@ struct UnitScope {
 
 std::unique_ptr<Unit> make_embedding(UnitScope scope);
 std::unique_ptr<Unit> make_block(UnitScope scope, int layer);
-// The final norm, the vocabulary product and the loss. `tied`: uses the embedding's table; `table` if it is on this stage.
+// The final norm, the vocabulary product and the loss. `tied`: uses the embedding's table; `table` if it is on this
+// stage.
 std::unique_ptr<Unit> make_head(UnitScope scope, ParamId table_on_this_stage);
 ParamId embedding_table(const Unit& embedding);
 

@@ -1,5 +1,5 @@
-// Framework profiles: what a named framework and version really launches, read by lowering and cost. Documented behaviour
-// with its source; numbers that are judgements say so.
+// Framework profiles: what a named framework and version really launches, read by lowering and cost. Documented
+// behaviour with its source; numbers that are judgements say so.
 #pragma once
 
 #include <string>
@@ -19,15 +19,16 @@ struct FrameworkProfile {
   bool fp32_gradients = true;      // training.grad_dtype and reduce_dtype: fp32; false: the training precision
   bool overlap_grad_reduce = true, overlap_param_gather = true;
   // Lowering.
-  bool fused_weight_gradient = true;      // weight gradients accumulate inside the matmul; false: a separate add kernel
-  bool fused_residual_gradient = true;    // norm backward adds the residual's gradient; false: a separate add kernel
-  bool overlap_tensor_backward = true;    // tensor-parallel backward collective beside the weight-gradient matmul
-  bool batched_point_to_point = false;    // pipeline send and the next receive as one group op the compute stream waits for
-  bool split_point_to_point = true;       // pipeline tensors sent as 1/tensor slices, gathered by the receiver
-  bool recompute_stops_early = true;      // full recomputation ends at the last tensor backward needs; false: whole layer
-  bool fp32_logits = false;               // logits cast to fp32 and kept so for the loss
-  bool host_sync_on_norm = false;         // the host reads the gradient norm before it launches the optimizer
-  std::int64_t vocab_multiple = 1;        // vocabulary padded to a multiple of this times tensor
+  bool fused_weight_gradient = true;    // weight gradients accumulate inside the matmul; false: a separate add kernel
+  bool fused_residual_gradient = true;  // norm backward adds the residual's gradient; false: a separate add kernel
+  bool overlap_tensor_backward = true;  // tensor-parallel backward collective beside the weight-gradient matmul
+  bool batched_point_to_point =
+      false;                          // pipeline send and the next receive as one group op the compute stream waits for
+  bool split_point_to_point = true;   // pipeline tensors sent as 1/tensor slices, gathered by the receiver
+  bool recompute_stops_early = true;  // full recomputation ends at the last tensor backward needs; false: whole layer
+  bool fp32_logits = false;           // logits cast to fp32 and kept so for the loss
+  bool host_sync_on_norm = false;     // the host reads the gradient norm before it launches the optimizer
+  std::int64_t vocab_multiple = 1;    // vocabulary padded to a multiple of this times tensor
   // Cost.
   Time launch_cost;        // host time to launch one op
   int collective_sms = 0;  // SMs a collective holds; 0: as the device file says

@@ -22,8 +22,8 @@ class RankGrid {
   }
   // The rank `offset` further on `axis`, wrapping around.
   int peer(int rank, Axis axis, int offset) const;
-  // Ranks that agree with `rank` on all axes but `axes`; on the pipeline axis only the listed coordinates if any are. In
-  // rank order. Contains `rank` unless its own pipeline coordinate is not listed.
+  // Ranks that agree with `rank` on all axes but `axes`; on the pipeline axis only the listed coordinates if any are.
+  // In rank order. Contains `rank` unless its own pipeline coordinate is not listed.
   std::vector<int> members(int rank, const std::vector<Axis>& axes, const std::vector<int>& pipeline_only = {}) const;
 
  private:

@@ -1,5 +1,5 @@
-// A scenario file, read and resolved: every key has a default (docs: README), every problem is reported at once with its
-// place, and the combination is feasible (divisibility rules name the numbers) once read_scenario returns.
+// A scenario file, read and resolved: every key has a default (docs: README), every problem is reported at once with
+// its place, and the combination is feasible (divisibility rules name the numbers) once read_scenario returns.
 #pragma once
 
 #include <string>
@@ -16,8 +16,9 @@ namespace rehearse::plan {
 struct ClusterRequest {
   std::string topology = "local";  // a name in topologies/ or a path
   std::int64_t gpus = 1;           // ranks
-  std::vector<std::pair<std::string, std::string>> overrides;  // topology key path -> value, e.g. nic.bandwidth: 100Gbps
-  std::int64_t threads_per_rank = 0;                           // 0: auto (cores / ranks); CPU only
+  std::vector<std::pair<std::string, std::string>>
+      overrides;                      // topology key path -> value, e.g. nic.bandwidth: 100Gbps
+  std::int64_t threads_per_rank = 0;  // 0: auto (cores / ranks); CPU only
 };
 
 struct Scenario {
@@ -32,8 +33,9 @@ struct Scenario {
   RankGrid grid() const;
 };
 
-// `assignments`: --set key.path=value in order. `data_root`: the folder that holds scenarios/, topologies/ and calibrate/.
-// Throws InputError with every problem.
-Scenario read_scenario(const std::string& path, const std::vector<std::string>& assignments, const std::string& data_root);
+// `assignments`: --set key.path=value in order. `data_root`: the folder that holds scenarios/, topologies/ and
+// calibrate/. Throws InputError with every problem.
+Scenario read_scenario(const std::string& path, const std::vector<std::string>& assignments,
+                       const std::string& data_root);
 
 }  // namespace rehearse::plan

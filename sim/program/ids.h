@@ -16,9 +16,14 @@ using RoleId = std::int32_t;    // Program::roles
 enum class DType : unsigned char { f32, bf16, f16, i32, u8 };
 constexpr std::int64_t size_of(DType t) {
   switch (t) {
-    case DType::f32: case DType::i32: return 4;
-    case DType::bf16: case DType::f16: return 2;
-    case DType::u8: return 1;
+    case DType::f32:
+    case DType::i32:
+      return 4;
+    case DType::bf16:
+    case DType::f16:
+      return 2;
+    case DType::u8:
+      return 1;
   }
   return 0;
 }

@@ -1,5 +1,5 @@
-// Memory of a role, from its program alone: instances live from their first write to their release in program order, never
-// in simulated time, so the plan a simulation reports is the one the Performer allocates by.
+// Memory of a role, from its program alone: instances live from their first write to their release in program order,
+// never in simulated time, so the plan a simulation reports is the one the Performer allocates by.
 #pragma once
 
 #include <array>
@@ -21,12 +21,12 @@ struct MemoryPeak {
 // tensors' own bytes; the Performer uses its arena's).
 MemoryPeak memory_peak(const Role& role, std::int64_t alignment = 1);
 
-// Places instances in one arena, for the Performer and for fragmentation: offsets such that no two instances that live at
-// the same time overlap (first fit in program order). `arena_bytes` is what the arena needs.
+// Places instances in one arena, for the Performer and for fragmentation: offsets such that no two instances that live
+// at the same time overlap (first fit in program order). `arena_bytes` is what the arena needs.
 struct Placement {
   BufferId buffer;
-  int micro_batch;            // instance; -1 for persistent and step
-  int slot;                   // slot instances: their slot; else -1
+  int micro_batch;  // instance; -1 for persistent and step
+  int slot;         // slot instances: their slot; else -1
   std::int64_t offset, bytes;
 };
 struct MemoryPlan {

@@ -1,5 +1,5 @@
-// The operations a device is fed: each a kind with its shape. One struct a kind; its comment gives the operands in order
-// (reads -> writes) and their shapes. A buffer that is both read and written (accumulated into) is in both lists.
+// The operations a device is fed: each a kind with its shape. One struct a kind; its comment gives the operands in
+// order (reads -> writes) and their shapes. A buffer that is both read and written (accumulated into) is in both lists.
 //
 // Layout: activations are row-major [sequence, micro_batch, width], so tokens = sequence * micro_batch rows and a
 // sequence-parallel shard is contiguous. Weights are [out, in] as in torch.nn.Linear. Packed qkv is
@@ -16,7 +16,8 @@
 
 namespace rehearse::program {
 
-// C[batch][m, n] = op(A) op(B) (+ bias[n]) (+ C if accumulate). {A, B, bias?, C?} -> {C}. op(A) is [m, k], op(B) is [k, n].
+// C[batch][m, n] = op(A) op(B) (+ bias[n]) (+ C if accumulate). {A, B, bias?, C?} -> {C}. op(A) is [m, k], op(B) is [k,
+// n].
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   bool transpose_a = false, transpose_b = false;  // A stored [k, m], B stored [n, k]
@@ -27,11 +28,20 @@ struct Gemm {
 // flash_backward {dout, qkv, out, logsumexp} -> {dqkv}. Unfused parts, P = [micro_batch, heads, seq, seq]:
 // scores {qkv} -> {S}; softmax (scaled, masked) {S} -> {P}; dropout {P} -> {D, mask}; context {D, qkv} -> {out};
 // context_backward_probs {dout, qkv} -> {dD}; context_backward_value {dout, D} -> {dqkv: value part};
-// dropout_backward {dD, mask} -> {dP}; softmax_backward {dP, P} -> {dS}; scores_backward_query {dS, qkv} -> {dqkv: query
-// part}; scores_backward_key {dS, qkv} -> {dqkv: key part}.
+// dropout_backward {dD, mask} -> {dP}; softmax_backward {dP, P} -> {dS}; scores_backward_query {dS, qkv} -> {dqkv:
+// query part}; scores_backward_key {dS, qkv} -> {dqkv: key part}.
 enum class AttentionPart : unsigned char {
-  flash_forward, flash_backward, scores, softmax, dropout, context,
-  context_backward_probs, context_backward_value, dropout_backward, softmax_backward, scores_backward_query,
+  flash_forward,
+  flash_backward,
+  scores,
+  softmax,
+  dropout,
+  context,
+  context_backward_probs,
+  context_backward_value,
+  dropout_backward,
+  softmax_backward,
+  scores_backward_query,
   scores_backward_key
 };
 struct Attention {
@@ -53,8 +63,8 @@ struct Norm {
   double eps = 1e-5;
 };
 
-// gelu, relu: forward {x [rows, cols]} -> {y}; backward {dy, x} -> {dx}. swiglu: forward {gate_up [rows, 2, cols]} -> {y
-// [rows, cols]}, y = silu(gate) * up; backward {dy, gate_up} -> {d_gate_up}.
+// gelu, relu: forward {x [rows, cols]} -> {y}; backward {dy, x} -> {dx}. swiglu: forward {gate_up [rows, 2, cols]} ->
+// {y [rows, cols]}, y = silu(gate) * up; backward {dy, gate_up} -> {d_gate_up}.
 enum class ActivationFn : unsigned char { gelu, relu, swiglu };
 struct Activation {
   ActivationFn fn = ActivationFn::gelu;
@@ -71,16 +81,28 @@ struct Activation {
 //   add_position {x, table [max_seq, cols]} -> {y};   position_grad {dy, dtable} -> {dtable} (accumulates);
 //   rope / rope_backward {qkv} -> {qkv} in place (elements = those of queries and keys).
 enum class ElementwiseFn : unsigned char {
-  add, accumulate, cast, copy, fill, scale, bias_dropout_add, dropout, dropout_backward, bias_grad, add_position,
-  position_grad, rope, rope_backward
+  add,
+  accumulate,
+  cast,
+  copy,
+  fill,
+  scale,
+  bias_dropout_add,
+  dropout,
+  dropout_backward,
+  bias_grad,
+  add_position,
+  position_grad,
+  rope,
+  rope_backward
 };
 struct Elementwise {
   ElementwiseFn fn = ElementwiseFn::add;
   std::int64_t elements = 0, cols = 0;
-  double value = 0;     // fill, scale
+  double value = 0;  // fill, scale
   double dropout = 0;
-  int site = 0;         // dropout: the place in the model; masks are keyed by (seed, step, site, sequence, global index)
-  bool bias = false;    // bias_dropout_add has a bias operand
+  int site = 0;       // dropout: the place in the model; masks are keyed by (seed, step, site, sequence, global index)
+  bool bias = false;  // bias_dropout_add has a bias operand
   // For dropout and positions: which rows of the global tensor these are. Sequence-parallel ranks hold rows
   // [coordinate(tensor) * rows, ...) of it, so masks and positions do not depend on the split.
   bool rows_split_over_tensor = false;
@@ -94,16 +116,16 @@ struct Embedding {
 };
 
 // Mean over the tokens of the global batch. fused_forward {logits [rows, cols], targets, loss} -> {stats f32 [rows, 2],
-// loss f32 [1]} (accumulates the loss). Vocabulary-parallel in three parts with collectives between: row_max {logits} ->
-// {max f32 [rows]}; exp_sum {logits, targets, max} -> {sums f32 [rows, 2]: sum of exponentials, the target's shifted
+// loss f32 [1]} (accumulates the loss). Vocabulary-parallel in three parts with collectives between: row_max {logits}
+// -> {max f32 [rows]}; exp_sum {logits, targets, max} -> {sums f32 [rows, 2]: sum of exponentials, the target's shifted
 // logit}; loss {sums, loss} -> {loss}. backward {logits, targets, stats | (max, sums)} -> {dlogits} (may be in place).
 enum class CrossEntropyPart : unsigned char { fused_forward, row_max, exp_sum, loss, backward };
 struct CrossEntropy {
   CrossEntropyPart part = CrossEntropyPart::fused_forward;
   bool vocab_parallel = false;
-  std::int64_t rows = 0, cols = 0;     // cols of this rank
-  std::int64_t valid_cols = 0;         // columns of the unpadded vocabulary, over all ranks
-  double scale = 1;                    // 1 / tokens of the global batch
+  std::int64_t rows = 0, cols = 0;  // cols of this rank
+  std::int64_t valid_cols = 0;      // columns of the unpadded vocabulary, over all ranks
+  double scale = 1;                 // 1 / tokens of the global batch
 };
 
 // One step of AdamW or SGD on a flat range: {grad, clip f32 [1]?, param, master f32?, exp_avg f32?, exp_avg_sq f32?} ->
@@ -154,9 +176,9 @@ struct Collective {
   ReduceOp reduce = ReduceOp::sum;
 };
 
-// Sends and receives that start and finish together (ncclGroupStart/End). The peer of a leg is the rank whose coordinate
-// on `axis` is ours + offset, wrapping around. Between two ranks, sends and receives of one channel match in order. Operands:
-// reads are the send legs' buffers in leg order, writes the receive legs' buffers in leg order.
+// Sends and receives that start and finish together (ncclGroupStart/End). The peer of a leg is the rank whose
+// coordinate on `axis` is ours + offset, wrapping around. Between two ranks, sends and receives of one channel match in
+// order. Operands: reads are the send legs' buffers in leg order, writes the receive legs' buffers in leg order.
 struct Leg {
   bool send = false;
   Axis axis = Axis::pipeline;

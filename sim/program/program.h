@@ -2,13 +2,13 @@
 // pipeline stage), bodies of operations on streams over named buffers, and the order of slots in which the bodies run.
 // Its size grows with layers and stages, never with micro-batches or ranks.
 //
-// Program order. A rank's host issues, step after step, the slots in order and in each slot the body's ops in order, each
-// to its stream. Streams are queues as on a CUDA device: an op starts when the op before it on its stream is done and its
-// waits are met.
+// Program order. A rank's host issues, step after step, the slots in order and in each slot the body's ops in order,
+// each to its stream. Streams are queues as on a CUDA device: an op starts when the op before it on its stream is done
+// and its waits are met.
 //
 // Events follow CUDA's rule: a wait is for the latest record of that event *before the wait in program order* (earlier
-// slots and steps included); if there was none yet, the wait is met. So a rank alone cannot deadlock; only ranks waiting
-// for one another in transfers can (static_check.h). An event is recorded by exactly one op of one body.
+// slots and steps included); if there was none yet, the wait is met. So a rank alone cannot deadlock; only ranks
+// waiting for one another in transfers can (static_check.h). An event is recorded by exactly one op of one body.
 //
 // Buffers have instances by their lifetime; an operand names a buffer and, for micro-batch buffers, which micro-batch's
 // instance relative to the slot's own. Views share their base's memory.
@@ -34,8 +34,8 @@ inline constexpr int kBufferClasses = 6;
 enum class Lifetime : unsigned char { persistent, step, micro_batch, slot };
 
 // How the Performer fills a persistent buffer before the first step; what is drawn depends only on (seed, name of the
-// parameter, global index), so every split starts alike. `global_shape` is the whole parameter; this rank holds the slice
-// [coordinate(tensor) * n / t, ...) of dimension `tensor_dim` (-1: all of it).
+// parameter, global index), so every split starts alike. `global_shape` is the whole parameter; this rank holds the
+// slice [coordinate(tensor) * n / t, ...) of dimension `tensor_dim` (-1: all of it).
 struct Init {
   enum class Kind : unsigned char { none, zeros, ones, normal, uniform } kind = Kind::none;
   double scale = 0;  // normal: standard deviation; uniform: half width
@@ -86,8 +86,8 @@ struct Op {
   StreamId stream = 0;
   std::vector<Operand> reads, writes;
   std::vector<EventId> waits;
-  EventId records = -1;             // recorded when the op is done
-  std::vector<Operand> releases;    // instances freed after this op, in program order
+  EventId records = -1;           // recorded when the op is done
+  std::vector<Operand> releases;  // instances freed after this op, in program order
 };
 
 struct Body {
@@ -101,13 +101,13 @@ struct Slot {
 };
 
 struct Role {
-  std::string name;           // "stage3"
-  int pipeline = 0;           // the ranks of this role are those with this coordinate
+  std::string name;  // "stage3"
+  int pipeline = 0;  // the ranks of this role are those with this coordinate
   std::vector<Buffer> buffers;
   std::vector<Stream> streams;
   std::vector<Event> events;
   std::vector<Body> bodies;
-  std::vector<Slot> slots;    // one step
+  std::vector<Slot> slots;  // one step
 };
 
 // The ranks that agree with us on every axis not named, and whose pipeline coordinate, if restricted, is listed. Order:

@@ -5,7 +5,8 @@
 // streams are ordered by events; operand counts and sizes fit the op's kind.
 // All ranks together: the members of a group call the same collectives (kind, elements, dtype) in the same order; every
 // send has its receive of the same size; an untimed token execution of every rank's streams runs to the end with
-// rendezvous transfers, so no rank waits for another in a circle. Ranks that behave alike are executed once: see the .cpp.
+// rendezvous transfers, so no rank waits for another in a circle. Ranks that behave alike are executed once: see the
+// .cpp.
 #pragma once
 
 #include <functional>
@@ -16,8 +17,8 @@
 
 namespace rehearse::program {
 
-// The rank grid as the check needs it (program knows no plan): members of a group as seen from a rank, in group order, and
-// the peer of a point-to-point leg.
+// The rank grid as the check needs it (program knows no plan): members of a group as seen from a rank, in group order,
+// and the peer of a point-to-point leg.
 struct GridView {
   int ranks = 0;
   std::function<RoleId(int rank)> role;
@@ -26,7 +27,7 @@ struct GridView {
 };
 
 struct Violation {
-  std::string rule;     // "missing-receive", "crossed-collectives", "use-after-free", "unrecorded-event", "deadlock", ...
+  std::string rule;  // "missing-receive", "crossed-collectives", "use-after-free", "unrecorded-event", "deadlock", ...
   std::string message;  // names ranks, ops, buffers
 };
 

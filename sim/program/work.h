@@ -1,5 +1,5 @@
-// What an op has to do, from its kind and shape: the one place where FLOPs and bytes are counted; costs, MFU and reports
-// all read it.
+// What an op has to do, from its kind and shape: the one place where FLOPs and bytes are counted; costs, MFU and
+// reports all read it.
 #pragma once
 
 #include "sim/program/program.h"
@@ -13,8 +13,9 @@ struct Work {
 };
 
 // Work of one kernel. Causal attention is counted in full, as everywhere in Rehearse (MFU formulas of the field do so).
-// Unfused attention parts: scores, context and the four backward products are matrix products of 2*b*h*s*s*d FLOPs each;
-// flash_forward counts 2 products, flash_backward 5 (it recomputes the scores). Transfers have no work here (see bytes_of).
+// Unfused attention parts: scores, context and the four backward products are matrix products of 2*b*h*s*s*d FLOPs
+// each; flash_forward counts 2 products, flash_backward 5 (it recomputes the scores). Transfers have no work here (see
+// bytes_of).
 Work work_of(const Role& role, const Op& op);
 
 // Bytes of a collective's full tensor, or of one leg.

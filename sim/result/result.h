@@ -15,16 +15,26 @@ namespace rehearse::result {
 
 // Where the compute stream's time goes; the order is the JSON's. Mean over ranks; sums to step_time to the picosecond.
 enum class Share : unsigned char {
-  compute, exposed_tensor, exposed_context, exposed_expert, exposed_data, exposed_pipeline, bubble, optimizer, host, other
+  compute,
+  exposed_tensor,
+  exposed_context,
+  exposed_expert,
+  exposed_data,
+  exposed_pipeline,
+  bubble,
+  optimizer,
+  host,
+  other
 };
 inline constexpr int kShares = 10;
 inline constexpr std::array<std::string_view, kShares> kShareNames = {
-    "compute", "exposed_tensor", "exposed_context", "exposed_expert", "exposed_data",
-    "exposed_pipeline", "bubble", "optimizer", "host", "other"};
+    "compute",          "exposed_tensor", "exposed_context", "exposed_expert", "exposed_data",
+    "exposed_pipeline", "bubble",         "optimizer",       "host",           "other"};
 
 struct StageMemory {
   int stage = 0;
-  std::int64_t parameters = 0, gradients = 0, optimizer = 0, activations = 0, workspace = 0, communication = 0, framework = 0,
+  std::int64_t parameters = 0, gradients = 0, optimizer = 0, activations = 0, workspace = 0, communication = 0,
+               framework = 0,
                peak = 0;  // bytes a rank at the moment of the peak
   std::string where;      // the op at the peak
 };
@@ -36,13 +46,13 @@ struct OpRecord {
 };
 struct OpName {
   std::string body, op, kind, phase, stream, coverage;
-  std::string shape;         // "m=2048 n=4608 k=12288", for reports
-  std::int64_t bytes = 0;    // transfers: bytes; kernels: memory traffic
+  std::string shape;       // "m=2048 n=4608 k=12288", for reports
+  std::int64_t bytes = 0;  // transfers: bytes; kernels: memory traffic
   double flops = 0;
   std::int32_t group_size = 0;
   // Transfers, for the trace's arguments; empty or 0 where there is none.
-  std::string dtype, group;    // "bf16", the group's name
-  std::int64_t elements = 0;   // of the full tensor (program::Collective)
+  std::string dtype, group;   // "bf16", the group's name
+  std::int64_t elements = 0;  // of the full tensor (program::Collective)
 };
 
 struct Result {
@@ -67,7 +77,7 @@ struct Result {
   double wall_s = 0;
   std::vector<double> loss;
   // Not in result.json.
-  std::vector<OpRecord> records;                        // sorted by rank, then start
+  std::vector<OpRecord> records;                          // sorted by rank, then start
   std::map<int, std::vector<std::vector<OpName>>> names;  // rank's role -> body -> op
   std::map<int, int> role_of_rank;
   std::map<int, std::vector<int>> micro_batch_of_slot;  // role -> slot -> micro-batch (-1 none)

@@ -1,5 +1,5 @@
-// The main flow: a scenario becomes a program (lower), is checked, its memory planned, its cluster and costs loaded, and is
-// simulated; the outcome becomes the result that every command prints and writes.
+// The main flow: a scenario becomes a program (lower), is checked, its memory planned, its cluster and costs loaded,
+// and is simulated; the outcome becomes the result that every command prints and writes.
 #include "sim/run/run.h"
 
 #include <fmt/format.h>
@@ -50,7 +50,8 @@ std::vector<program::Violation> check(const Program& program, const plan::RankGr
 }
 
 // Bytes a rank of each stage holds, and whether they fit.
-void plan_memory(const Program& program, const plan::Scenario& scenario, const cost::Device& device, result::Result& out) {
+void plan_memory(const Program& program, const plan::Scenario& scenario, const cost::Device& device,
+                 result::Result& out) {
   out.memory_capacity = device.memory.count();
   out.stages = stage_memory(program, scenario.framework, device.cpu);
   for (const result::StageMemory& m : out.stages) out.memory_fits = out.memory_fits && m.peak <= out.memory_capacity;
@@ -149,10 +150,10 @@ void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario,
 }
 
 std::string device_file(const plan::Scenario& scenario, const cluster::Cluster& cluster, const Options& options) {
-  const std::string& name =
-      scenario.calibrations.empty() && !options.calibrations.empty() ? options.calibrations.front()
-      : scenario.calibrations.empty()                                ? cluster.device_name()
-                                                                     : scenario.calibrations.front();
+  const std::string& name = scenario.calibrations.empty() && !options.calibrations.empty()
+                                ? options.calibrations.front()
+                            : scenario.calibrations.empty() ? cluster.device_name()
+                                                            : scenario.calibrations.front();
   return cost::find_device_file(name, options.data_root);
 }
 
@@ -161,9 +162,8 @@ std::string device_file(const plan::Scenario& scenario, const cluster::Cluster& 
 result::Result simulate_scenario(const plan::Scenario& scenario, const Options& options) {
   const auto began = std::chrono::steady_clock::now();
   const plan::RankGrid grid = scenario.grid();
-  const auto cluster =
-      cluster::build_cluster(scenario.cluster.topology, grid.ranks(), scenario.cluster.overrides,
-                             static_cast<int>(scenario.cluster.threads_per_rank), options.data_root);
+  const auto cluster = cluster::build_cluster(scenario.cluster.topology, grid.ranks(), scenario.cluster.overrides,
+                                              static_cast<int>(scenario.cluster.threads_per_rank), options.data_root);
   std::vector<std::string> files{device_file(scenario, *cluster, options)};
   for (const auto* list : {&scenario.calibrations, &options.calibrations})
     for (const std::string& name : *list) {

@@ -15,7 +15,7 @@ struct Options {
   std::string data_root;                  // holds scenarios/, topologies/, calibrate/
   std::vector<std::string> calibrations;  // --calibration FILE, after the scenario's own
   int steps = 2;
-  bool record = true;                     // keep the ops of representative ranks (one a stage)
+  bool record = true;  // keep the ops of representative ranks (one a stage)
   std::function<void(double done)> progress;
 };
 

@@ -1,4 +1,5 @@
-// Communication against closed forms, on the plain ring model (no latency): data-parallel time, what links matter to whom.
+// Communication against closed forms, on the plain ring model (no latency): data-parallel time, what links matter to
+// whom.
 #include <gtest/gtest.h>
 
 #include "tests/support/simulated.h"
@@ -16,7 +17,8 @@ Bandwidth capacity(cluster::ResourceKind kind) {
   return {};
 }
 
-double step_seconds(const std::vector<std::string>& assignments, const cost::CostModel& costs, const Machine& machine = {}) {
+double step_seconds(const std::vector<std::string>& assignments, const cost::CostModel& costs,
+                    const Machine& machine = {}) {
   return simulated(scenario_from(kModel, assignments), costs, Communication::plain, machine).step_time.seconds();
 }
 
@@ -48,8 +50,9 @@ TEST(Links, HalvingTheNicSlowsOnlyWhatCrossesNodes) {
 TEST(Links, TensorParallelMovedAcrossNodesSlowsByTheLinkRatioWhenBoundByIt) {
   const GivenCosts nothing([](const program::Op&) { return Time(); });
   // Tensor pairs: neighbours in a node, or (data fastest) eight apart, on the same rail of two nodes.
-  const std::vector<std::string> plan = {"cluster.gpus=16",        "plan.tensor=2",        "training.global_batch=8",
-                                         "training.precision=bf16", "training.clip=0", "plan.overlap_grad_reduce=false"};
+  const std::vector<std::string> plan = {"cluster.gpus=16",         "plan.tensor=2",
+                                         "training.global_batch=8", "training.precision=bf16",
+                                         "training.clip=0",         "plan.overlap_grad_reduce=false"};
   auto tensor_only = [&](const std::string& order) {
     auto assignments = plan;
     assignments.push_back("plan.rank_order=[" + order + "]");

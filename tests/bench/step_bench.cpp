@@ -68,7 +68,9 @@ void simulate_step(benchmark::State& state, const std::string& name) {
 }
 BENCHMARK_CAPTURE(simulate_step, gpt3_every_rank, "gpt3-175b-1024xa100")->Arg(1)->Arg(2)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(simulate_step, gpt3_zero3, "gpt3-175b-zero3-tp2")->Arg(1)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(simulate_step, gpt1t_512_ranks, "published/korthikanti-1t-full")->Arg(1)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(simulate_step, gpt1t_512_ranks, "published/korthikanti-1t-full")
+    ->Arg(1)
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace rehearse

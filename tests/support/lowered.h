@@ -38,7 +38,8 @@ inline program::GridView grid_view(const plan::RankGrid& grid) {
 inline std::string violations(const program::Program& program, const plan::RankGrid& grid) {
   std::string text;
   for (std::size_t r = 0; r < program.roles.size(); ++r)
-    for (const auto& v : program::check_role(program, static_cast<program::RoleId>(r))) text += v.rule + ": " + v.message + "\n";
+    for (const auto& v : program::check_role(program, static_cast<program::RoleId>(r)))
+      text += v.rule + ": " + v.message + "\n";
   for (const auto& v : program::check_ranks(program, grid_view(grid))) text += v.rule + ": " + v.message + "\n";
   return text;
 }

@@ -52,8 +52,8 @@ inline engine::Outcome simulated(const plan::Scenario& scenario, const cost::Cos
   const plan::RankGrid grid = scenario.grid();
   const auto cluster =
       cluster::build_cluster(machine.topology, grid.ranks(), machine.overrides, 0, REHEARSE_SOURCE_DIR);
-  const auto collectives = kind == Communication::free ? collective::make_free_model()
-                                                       : collective::make_plain_model(*cluster, Time());
+  const auto collectives =
+      kind == Communication::free ? collective::make_free_model() : collective::make_plain_model(*cluster, Time());
   engine::Options options;
   options.steps = steps;
   return engine::simulate(lower::lower(scenario), grid, *cluster, *collectives, costs, options);
