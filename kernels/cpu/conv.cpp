@@ -1,0 +1,135 @@
+// Convolution as a matrix product over unfolded images (im2col, Chellapilla et al. 2006), and max pooling.
+// The images of a batch are independent for outputs and input gradients; weight gradients are summed in image order.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/simd.h"
+
+namespace rehearse::kernels::cpu {
+namespace {
+
+struct ConvSizes {
+  std::int64_t out_height, out_width, image, out_pixels, patch;
+
+  explicit ConvSizes(const ConvShape& s)
+      : out_height((s.height + 2 * s.pad - s.kernel) / s.stride + 1),
+        out_width((s.width + 2 * s.pad - s.kernel) / s.stride + 1),
+        image(s.c_in * s.height * s.width),
+        out_pixels(out_height * out_width),
+        patch(s.c_in * s.kernel * s.kernel) {}
+};
+
+// body(input pixel, unfolded element, count) for runs along output rows: `count` output pixels whose input pixels are
+// `stride` apart. Unfolded elements outside every run are padding.
+template <class Body>
+void over_patches(const ConvShape& s, const ConvSizes& z, const Body& body) {
+  for (std::int64_t row = 0; row < z.patch; ++row) {
+    const std::int64_t channel = row / (s.kernel * s.kernel), ky = row / s.kernel % s.kernel, kx = row % s.kernel;
+    // Output columns whose input column stride * x + kx - pad lies in [0, width).
+    const std::int64_t first = kx >= s.pad ? 0 : (s.pad - kx + s.stride - 1) / s.stride;
+    const std::int64_t room = s.width - 1 + s.pad - kx;
+    const std::int64_t last = room < 0 ? 0 : std::min(z.out_width, room / s.stride + 1);
+    if (first >= last) continue;
+    for (std::int64_t y = 0; y < z.out_height; ++y) {
+      const std::int64_t in_y = y * s.stride + ky - s.pad;
+      if (in_y < 0 || in_y >= s.height) continue;
+      const std::int64_t in_x = first * s.stride + kx - s.pad;
+      body((channel * s.height + in_y) * s.width + in_x, row * z.out_pixels + y * z.out_width + first, last - first);
+    }
+  }
+}
+
+// columns [patch, out_pixels] from an image.
+void unfold(const ConvShape& s, const ConvSizes& z, const float* image, float* columns) {
+  std::fill_n(columns, z.patch * z.out_pixels, 0.0f);
+  over_patches(s, z, [&](std::int64_t in, std::int64_t out, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) columns[out + i] = image[in + i * s.stride];
+  });
+}
+
+}  // namespace
+
+void CpuDevice::conv_forward(const ConvShape& s, const float* x, const float* w, const float* bias, float* y) {
+  const ConvSizes z(s);
+  pool_.ranges(s.batch, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
+    float* columns = scratch(worker, z.patch * z.out_pixels);
+    for (std::int64_t b = begin; b < end; ++b) {
+      float* out = y + b * s.c_out * z.out_pixels;
+      for (std::int64_t c = 0; c < s.c_out; ++c) std::fill_n(out + c * z.out_pixels, z.out_pixels, bias ? bias[c] : 0);
+      unfold(s, z, x + b * z.image, columns);
+      multiply(s.c_out, z.out_pixels, z.patch, {w, z.patch}, {columns, z.out_pixels}, true, out, z.out_pixels);
+    }
+  });
+}
+
+void CpuDevice::conv_backward_input(const ConvShape& s, const float* dy, const float* w, float* dx) {
+  const ConvSizes z(s);
+  pool_.ranges(s.batch, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
+    float* columns = scratch(worker, z.patch * z.out_pixels);
+    for (std::int64_t b = begin; b < end; ++b) {
+      float* image = dx + b * z.image;
+      std::fill_n(image, z.image, 0.0f);
+      multiply(z.patch, z.out_pixels, s.c_out, {w, z.patch, true}, {dy + b * s.c_out * z.out_pixels, z.out_pixels},
+               false, columns, z.out_pixels);
+      over_patches(s, z, [&](std::int64_t in, std::int64_t out, std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i) image[in + i * s.stride] += columns[out + i];
+      });
+    }
+  });
+}
+
+// Split over output channels; every worker unfolds every image.
+void CpuDevice::conv_backward_weight(const ConvShape& s, const float* dy, const float* x, float* dw, float* d_bias) {
+  const ConvSizes z(s);
+  pool_.ranges(s.c_out, 16, [&](std::int64_t begin, std::int64_t end, int worker) {
+    float* columns = scratch(worker, z.patch * z.out_pixels);
+    for (std::int64_t b = 0; b < s.batch; ++b) {
+      const float* d = dy + (b * s.c_out + begin) * z.out_pixels;
+      unfold(s, z, x + b * z.image, columns);
+      multiply(end - begin, z.patch, z.out_pixels, {d, z.out_pixels}, {columns, z.out_pixels, true}, true,
+               dw + begin * z.patch, z.patch);
+      for (std::int64_t c = begin; d_bias && c < end; ++c) {
+        const float* row = d + (c - begin) * z.out_pixels;
+        d_bias[c] += sum_terms(z.out_pixels, [=](std::int64_t i, auto tag) { return get(row + i, tag); });
+      }
+    }
+  });
+}
+
+// argmax is the pixel within its own plane (y * width + x); the first of equals; a NaN is the maximum, as in torch.
+void CpuDevice::pool_forward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
+                             std::int64_t window, const float* x, float* y, std::int32_t* argmax) {
+  const std::int64_t out_height = height / window, out_width = width / window;
+  pool_.ranges(batch * channels, 4, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t plane = begin; plane < end; ++plane) {
+      const float* in = x + plane * height * width;
+      for (std::int64_t o = 0; o < out_height * out_width; ++o) {
+        const std::int64_t corner = o / out_width * window * width + o % out_width * window;
+        std::int64_t best = corner;
+        for (std::int64_t i = 0; i < window * window; ++i) {
+          const std::int64_t pixel = corner + i / window * width + i % window;
+          if (in[pixel] > in[best] || std::isnan(in[pixel])) best = pixel;
+        }
+        y[plane * out_height * out_width + o] = in[best];
+        argmax[plane * out_height * out_width + o] = static_cast<std::int32_t>(best);
+      }
+    }
+  });
+}
+
+void CpuDevice::pool_backward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
+                              std::int64_t window, const float* dy, const std::int32_t* argmax, float* dx) {
+  const std::int64_t outputs = (height / window) * (width / window);
+  pool_.ranges(batch * channels, 4, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t plane = begin; plane < end; ++plane) {
+      float* image = dx + plane * height * width;
+      std::fill_n(image, height * width, 0.0f);
+      for (std::int64_t o = 0; o < outputs; ++o) image[argmax[plane * outputs + o]] += dy[plane * outputs + o];
+    }
+  });
+}
+
+}  // namespace rehearse::kernels::cpu

@@ -1,0 +1,116 @@
+// Kernels that touch each element once: sums, copies, activations, and the bias gradient.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/cpu/column_sum.h"
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/simd.h"
+
+namespace rehearse::kernels::cpu {
+namespace {
+
+constexpr std::int64_t kGrain = 16384;  // elements below which a second thread does not pay
+
+// gelu(x) = x / 2 (1 + tanh u) = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3) (Hendrycks and Gimpel 2016, eq.
+// 2). The sigmoid form keeps full relative precision where tanh is near -1.
+constexpr float kTwoRootTwoOverPi = 1.5957691216057308f, kCubic = 0.044715f;
+
+inline float sigmoid(float x) {
+  return 1.0f / (1.0f + exp(-x));
+}
+inline float gelu(float x) {
+  return x * sigmoid(kTwoRootTwoOverPi * (x + kCubic * x * x * x));
+}
+inline float gelu_slope(float x) {
+  const float s = sigmoid(kTwoRootTwoOverPi * (x + kCubic * x * x * x));
+  return s + x * s * (1.0f - s) * kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * x * x);
+}
+
+}  // namespace
+
+void CpuDevice::activation_forward(Unary fn, std::int64_t n, const float* x, float* y) {
+  pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
+    if (fn == Unary::gelu) {
+      for (std::int64_t i = begin; i < end; ++i) y[i] = gelu(x[i]);
+    } else {
+      for (std::int64_t i = begin; i < end; ++i) y[i] = x[i] < 0 ? 0 : x[i];  // NaN stays
+    }
+  });
+}
+
+void CpuDevice::activation_backward(Unary fn, std::int64_t n, const float* dy, const float* x, float* dx) {
+  pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
+    if (fn == Unary::gelu) {
+      for (std::int64_t i = begin; i < end; ++i) dx[i] = dy[i] * gelu_slope(x[i]);
+    } else {
+      for (std::int64_t i = begin; i < end; ++i) dx[i] = x[i] > 0 ? dy[i] : 0;
+    }
+  });
+}
+
+void CpuDevice::swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, float* y) {
+  pool_.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* __restrict gate = gate_up + row * 2 * cols;
+      const float* __restrict up = gate + cols;
+      float* __restrict out = y + row * cols;
+      for (std::int64_t i = 0; i < cols; ++i) out[i] = gate[i] * sigmoid(gate[i]) * up[i];
+    }
+  });
+}
+
+void CpuDevice::swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up,
+                                float* d_gate_up) {
+  pool_.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* __restrict gate = gate_up + row * 2 * cols;
+      const float* __restrict up = gate + cols;
+      const float* __restrict d = dy + row * cols;
+      float* __restrict d_gate = d_gate_up + row * 2 * cols;
+      float* __restrict d_up = d_gate + cols;
+      for (std::int64_t i = 0; i < cols; ++i) {
+        const float s = sigmoid(gate[i]);
+        d_gate[i] = d[i] * up[i] * (s + gate[i] * s * (1.0f - s));
+        d_up[i] = d[i] * gate[i] * s;
+      }
+    }
+  });
+}
+
+void CpuDevice::add(std::int64_t n, const float* a, const float* b, float* y) {
+  pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) y[i] = a[i] + b[i];
+  });
+}
+
+void CpuDevice::accumulate(std::int64_t n, const float* x, float* y) {
+  pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) y[i] += x[i];
+  });
+}
+
+void CpuDevice::copy(std::int64_t n, const float* x, float* y) {
+  pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
+    std::memcpy(y + begin, x + begin, static_cast<std::size_t>(end - begin) * sizeof(float));
+  });
+}
+
+void CpuDevice::fill(std::int64_t n, float value, float* y) {
+  pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) { std::fill(y + begin, y + end, value); });
+}
+
+void CpuDevice::scale(std::int64_t n, float value, const float* x, float* y) {
+  pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) y[i] = value * x[i];
+  });
+}
+
+void CpuDevice::bias_grad(std::int64_t rows, std::int64_t cols, const float* dy, float* d_bias) {
+  pool_.ranges(cols, 64, [&](std::int64_t begin, std::int64_t end, int) {
+    add_column_sums(rows, begin, end, d_bias,
+                    [&](std::int64_t row, std::int64_t col, auto tag) { return get(dy + row * cols + col, tag); });
+  });
+}
+
+}  // namespace rehearse::kernels::cpu

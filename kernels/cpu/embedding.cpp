@@ -1,0 +1,101 @@
+// Token embeddings, learned positions and rotary positions (Su et al. 2021, arXiv 2104.09864; half-split pairs as
+// Llama).
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/cpu_device.h"
+
+namespace rehearse::kernels::cpu {
+
+void CpuDevice::embedding_forward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
+                                  const std::int32_t* ids, const float* table, float* y) {
+  pool_.ranges(tokens, 16, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      const std::int64_t row = ids[t] - first_row;
+      if (row >= 0 && row < rows) {
+        std::memcpy(y + t * cols, table + row * cols, static_cast<std::size_t>(cols) * sizeof(float));
+      } else {
+        std::fill_n(y + t * cols, cols, 0.0f);
+      }
+    }
+  });
+}
+
+// Split over columns: a row of the table may be that of many tokens.
+void CpuDevice::embedding_backward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
+                                   const float* dy, const std::int32_t* ids, float* d_table) {
+  pool_.ranges(cols, 64, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const std::int64_t row = ids[t] - first_row;
+      if (row < 0 || row >= rows) continue;
+      const float* __restrict d = dy + t * cols;
+      float* __restrict out = d_table + row * cols;
+      for (std::int64_t c = begin; c < end; ++c) out[c] += d[c];
+    }
+  });
+}
+
+void CpuDevice::add_position(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch,
+                             std::int64_t first_position, const float* x, const float* table, float* y) {
+  pool_.ranges(rows, 16, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* __restrict in = x + row * cols;
+      const float* __restrict position = table + (first_position + row / micro_batch) * cols;
+      float* __restrict out = y + row * cols;
+      for (std::int64_t c = 0; c < cols; ++c) out[c] = in[c] + position[c];
+    }
+  });
+}
+
+void CpuDevice::position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch,
+                              std::int64_t first_position, const float* dy, float* d_table) {
+  pool_.ranges(rows / micro_batch, 16, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin * micro_batch; row < end * micro_batch; ++row) {
+      const float* __restrict d = dy + row * cols;
+      float* __restrict out = d_table + (first_position + row / micro_batch) * cols;
+      for (std::int64_t c = 0; c < cols; ++c) out[c] += d[c];
+    }
+  });
+}
+
+const float* CpuDevice::rope_table(std::int64_t seq, std::int64_t head_dim) {
+  if (rope_seq_ == seq && rope_head_dim_ == head_dim) return rope_table_.data();
+  const std::int64_t half = head_dim / 2;
+  rope_table_.resize(static_cast<std::size_t>(seq * head_dim));
+  for (std::int64_t i = 0; i < half; ++i) {
+    const double frequency = std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    for (std::int64_t t = 0; t < seq; ++t) {
+      const double angle = static_cast<double>(t) * frequency;
+      rope_table_[static_cast<std::size_t>(t * head_dim + i)] = static_cast<float>(std::cos(angle));
+      rope_table_[static_cast<std::size_t>(t * head_dim + half + i)] = static_cast<float>(std::sin(angle));
+    }
+  }
+  rope_seq_ = seq;
+  rope_head_dim_ = head_dim;
+  return rope_table_.data();
+}
+
+void CpuDevice::rope(const AttentionShape& s, bool backward, float* qkv) {
+  const std::int64_t group = s.heads / s.kv_heads + 2, half = s.head_dim / 2;
+  const float* table = rope_table(s.seq, s.head_dim);
+  const float direction = backward ? -1.0f : 1.0f;
+  pool_.ranges(s.seq * s.micro_batch, 8, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* __restrict cosine = table + row / s.micro_batch * s.head_dim;
+      const float* __restrict sine = cosine + half;
+      for (std::int64_t head = 0; head < s.kv_heads * group; ++head) {
+        if (head % group == group - 1) continue;  // values do not rotate
+        float* __restrict first = qkv + (row * s.kv_heads * group + head) * s.head_dim;
+        float* __restrict second = first + half;
+        for (std::int64_t i = 0; i < half; ++i) {
+          const float a = first[i], b = second[i], sin = direction * sine[i];
+          first[i] = a * cosine[i] - b * sin;
+          second[i] = b * cosine[i] + a * sin;
+        }
+      }
+    }
+  });
+}
+
+}  // namespace rehearse::kernels::cpu

@@ -1,0 +1,72 @@
+// Matrix products by Eigen, split over the device's threads along the longer side of the result.
+// Eigen's small-product path is turned off (threshold 1): its summation order depends on the alignment of the operands.
+#define EIGEN_DONT_PARALLELIZE
+#define EIGEN_GEMM_TO_COEFFBASED_THRESHOLD 1
+#include "kernels/cpu/gemm.h"
+
+#include <Eigen/Core>
+
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/simd.h"
+
+namespace rehearse::kernels::cpu {
+namespace {
+
+using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Stride = Eigen::OuterStride<>;
+using Input = Eigen::Map<const Matrix, 0, Stride>;
+using Output = Eigen::Map<Matrix, 0, Stride>;
+
+template <class A, class B>
+void add_product(const A& a, const B& b, Output& c) {
+  c.noalias() += a * b;
+}
+
+}  // namespace
+
+void multiply(std::int64_t m, std::int64_t n, std::int64_t k, Operand a, Operand b, bool accumulate, float* c,
+              std::int64_t stride) {
+  if (!accumulate) {
+    for (std::int64_t i = 0; i < m; ++i) std::fill_n(c + i * stride, n, 0.0f);
+  }
+  if (m == 0 || n == 0 || k == 0) return;
+  const Input stored_a(a.data, a.transposed ? k : m, a.transposed ? m : k, Stride(a.stride));
+  const Input stored_b(b.data, b.transposed ? n : k, b.transposed ? k : n, Stride(b.stride));
+  Output result(c, m, n, Stride(stride));
+  if (a.transposed && b.transposed) {
+    add_product(stored_a.transpose(), stored_b.transpose(), result);
+  } else if (a.transposed) {
+    add_product(stored_a.transpose(), stored_b, result);
+  } else if (b.transposed) {
+    add_product(stored_a, stored_b.transpose(), result);
+  } else {
+    add_product(stored_a, stored_b, result);
+  }
+}
+
+void CpuDevice::gemm(const Gemm& s, const float* a, const float* b, const float* bias, float* c) {
+  const std::int64_t lda = s.transpose_a ? s.m : s.k, ldb = s.transpose_b ? s.k : s.n;
+  const auto block = [&](std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
+    float* out = c + row * s.n + col;
+    if (bias) {
+      for (std::int64_t i = 0; i < rows; ++i) {
+        float* y = out + i * s.n;
+        if (s.accumulate) {
+          for (std::int64_t j = 0; j < cols; ++j) y[j] += bias[col + j];
+        } else {
+          std::copy_n(bias + col, cols, y);
+        }
+      }
+    }
+    multiply(rows, cols, s.k, {a + (s.transpose_a ? row : row * lda), lda, s.transpose_a},
+             {b + (s.transpose_b ? col * ldb : col), ldb, s.transpose_b}, s.accumulate || bias, out, s.n);
+  };
+  constexpr std::int64_t kGrain = 48;  // a multiple of the register blocks of Eigen's kernel
+  if (s.m >= s.n) {
+    pool_.ranges(s.m, kGrain, [&](std::int64_t begin, std::int64_t end, int) { block(begin, end - begin, 0, s.n); });
+  } else {
+    pool_.ranges(s.n, kGrain, [&](std::int64_t begin, std::int64_t end, int) { block(0, s.m, begin, end - begin); });
+  }
+}
+
+}  // namespace rehearse::kernels::cpu
