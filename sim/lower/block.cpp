@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "sim/lower/attention.h"
+#include "sim/lower/norm.h"
 #include "sim/lower/tensor_parallel.h"
 #include "sim/lower/unit.h"
 
@@ -16,15 +17,6 @@ using program::Activation;
 using program::ActivationFn;
 using program::Elementwise;
 using program::ElementwiseFn;
-using program::Norm;
-using program::NormPart;
-
-// A norm with its parameters, input and statistics.
-struct NormLayer {
-  std::string name;
-  ParamId gamma = -1, beta = -1;
-  BufferId in = -1, stats = -1, out = -1;
-};
 
 class Block : public Unit {
  public:
@@ -35,7 +27,9 @@ class Block : public Unit {
         name_("layer" + std::to_string(layer)),
         layer_(layer),
         tp_(scope.context, scope.builder, scope.parameters),
-        core_(scope.context, scope.builder, name_ + ".attention", layer * 4 + 1) {}
+        core_(scope.context, scope.builder, name_ + ".attention", layer * 4 + 1),
+        norm1_(scope.context, scope.builder, scope.parameters, name_ + ".norm1"),
+        norm2_(scope.context, scope.builder, scope.parameters, name_ + ".norm2") {}
 
   void declare_parameters() override;
   BufferId declare_buffers(BufferId input, Lifetime output) override;
@@ -53,10 +47,6 @@ class Block : public Unit {
 
   ParamId weight(const std::string& name, std::vector<std::int64_t> shape, int tensor_dim, double scale);
   ParamId bias(const std::string& name, std::vector<std::int64_t> shape, int tensor_dim);
-  void declare_norm_parameters(NormLayer& norm);
-  void declare_norm(NormLayer& norm, BufferId in, Lifetime saved);
-  void forward_norm(const NormLayer& norm);
-  BufferId backward_norm(const NormLayer& norm, BufferId gradient, BufferId residual_gradient);
   void residual(const std::string& name, BufferId x, ParamId bias, BufferId residual, BufferId out, BufferId mask,
                 int site);
   BufferId residual_backward(const std::string& name, BufferId gradient, BufferId mask);
@@ -91,25 +81,17 @@ ParamId Block::bias(const std::string& name, std::vector<std::int64_t> shape, in
                            {name_ + "." + name, std::move(shape), tensor_dim, program::Init::Kind::zeros, 0});
 }
 
-void Block::declare_norm_parameters(NormLayer& norm) {
-  norm.gamma = s_.parameters.add(s_.number, {norm.name + ".gamma", {m_.hidden}, -1, program::Init::Kind::ones, 0});
-  if (m_.norm == model::NormKind::layernorm && m_.bias)
-    norm.beta = s_.parameters.add(s_.number, {norm.name + ".beta", {m_.hidden}, -1, program::Init::Kind::zeros, 0});
-}
-
 // Global shapes keep what one rank must hold together: qkv a key-value group, the gated up-projection its two halves.
 void Block::declare_parameters() {
   const std::int64_t h = m_.hidden, group = m_.heads / m_.kv_heads + 2;
   const double std = 0.02,
                deep = 0.02 / std::sqrt(2.0 * static_cast<double>(m_.layers));  // GPT-2: residual projections
-  norm1_.name = name_ + ".norm1";
-  norm2_.name = name_ + ".norm2";
-  declare_norm_parameters(norm1_);
+  norm1_.declare_parameters(s_.number);
   qkv_w_ = weight("attention.qkv.weight", {m_.kv_heads, group * m_.head_dim, h}, 0, std);
   qkv_b_ = bias("attention.qkv.bias", {m_.kv_heads, group * m_.head_dim}, 0);
   proj_w_ = weight("attention.proj.weight", {h, m_.heads * m_.head_dim}, 1, deep);
   proj_b_ = bias("attention.proj.bias", {h}, -1);
-  declare_norm_parameters(norm2_);
+  norm2_.declare_parameters(s_.number);
   const std::int64_t f = m_.ffn_hidden;
   up_w_ = gated() ? weight("mlp.up.weight", {2, f, h}, 1, std) : weight("mlp.up.weight", {f, h}, 0, std);
   up_b_ = gated() ? bias("mlp.up.bias", {2, f}, 1) : bias("mlp.up.bias", {f}, 0);
@@ -117,36 +99,22 @@ void Block::declare_parameters() {
   down_b_ = bias("mlp.down.bias", {h}, -1);
 }
 
-void Block::declare_norm(NormLayer& norm, BufferId in, Lifetime saved) {
-  const std::int64_t per_row = m_.norm == model::NormKind::layernorm ? 2 : 1;
-  norm.in = in;
-  norm.stats = s_.builder.activation(norm.name + ".stats", DType::f32, {c_.local_tokens, per_row}, saved);
-  norm.out = s_.builder.activation(norm.name + ".out", c_.compute, {c_.local_tokens, m_.hidden}, saved);
-}
-
 BufferId Block::declare_buffers(BufferId input, Lifetime output) {
   const Lifetime saved = c_.plan().recompute == plan::Recompute::full ? Lifetime::slot : Lifetime::micro_batch;
   RoleBuilder& b = s_.builder;
   const std::vector<std::int64_t> row{c_.local_tokens, m_.hidden};
   x_ = input;
-  declare_norm(norm1_, x_, saved);
+  norm1_.declare_buffers(x_, saved);
   qkv_ = b.activation(name_ + ".attention.qkv", c_.compute, {c_.tokens, qkv_width()}, saved);
   attn_ = core_.declare(qkv_, saved);
   if (dropout()) mask1_ = b.activation(name_ + ".attention.residual_mask", DType::u8, row, saved);
   y1_ = b.activation(name_ + ".attention.residual", c_.compute, row, saved);
-  declare_norm(norm2_, y1_, saved);
+  norm2_.declare_buffers(y1_, saved);
   up_ = b.activation(name_ + ".mlp.up", c_.compute, {c_.tokens, up_width()}, saved);
   act_ = b.activation(name_ + ".mlp.activation", c_.compute, {c_.tokens, ffn()}, saved);
   if (dropout()) mask2_ = b.activation(name_ + ".mlp.residual_mask", DType::u8, row, saved);
   y_ = b.activation(name_ + ".out", c_.compute, row, output);
   return y_;
-}
-
-void Block::forward_norm(const NormLayer& norm) {
-  Norm op{NormPart::forward, m_.norm == model::NormKind::rmsnorm, false, c_.local_tokens, m_.hidden};
-  std::vector<Operand> reads{{norm.in}, {s_.parameters.value(norm.gamma)}};
-  if (norm.beta >= 0) reads.push_back({s_.parameters.value(norm.beta)});
-  s_.builder.op(norm.name + ".forward", op, c_.compute, reads, {{norm.out}, {norm.stats}});
 }
 
 void Block::residual(const std::string& name, BufferId x, ParamId bias, BufferId residual, BufferId out, BufferId mask,
@@ -180,8 +148,8 @@ Activation Block::activation(bool backward) const {
 // Again: stops after what backward reads where the framework does (nothing after the activation without dropout).
 void Block::forward(bool again) {
   RoleBuilder& b = s_.builder;
-  forward_norm(norm1_);
-  const BufferId in1 = tp_.gather_sequence(name_ + ".norm1", norm1_.out, m_.hidden);
+  norm1_.forward();
+  const BufferId in1 = tp_.gather_sequence(name_ + ".norm1", norm1_.out(), m_.hidden);
   tp_.product(name_ + ".attention.qkv.forward", in1, qkv_w_, qkv_b_, qkv_, qkv_width(), m_.hidden);
   rope(false, qkv_);
   core_.forward();
@@ -189,8 +157,8 @@ void Block::forward(bool again) {
   tp_.product(name_ + ".attention.proj.forward", attn_, proj_w_, -1, projected, m_.hidden, attention_width());
   const BufferId summed = tp_.reduce_partial(name_ + ".attention.proj", projected, m_.hidden);
   residual("attention.residual.forward", summed, proj_b_, x_, y1_, mask1_, layer_ * 4 + 2);
-  forward_norm(norm2_);
-  const BufferId in2 = tp_.gather_sequence(name_ + ".norm2", norm2_.out, m_.hidden);
+  norm2_.forward();
+  const BufferId in2 = tp_.gather_sequence(name_ + ".norm2", norm2_.out(), m_.hidden);
   tp_.product(name_ + ".mlp.up.forward", in2, up_w_, up_b_, up_, up_width(), m_.hidden);
   b.op(name_ + ".mlp.activation.forward", activation(false), c_.compute, {{up_}}, {{act_}});
   if (again && !dropout() && c_.profile().recompute_stops_early) return;
@@ -211,43 +179,13 @@ BufferId Block::residual_backward(const std::string& name, BufferId gradient, Bu
   return out;
 }
 
-BufferId Block::backward_norm(const NormLayer& norm, BufferId gradient, BufferId residual_gradient) {
-  RoleBuilder& b = s_.builder;
-  const bool rms = m_.norm == model::NormKind::rmsnorm;
-  const bool fused = c_.profile().fused_residual_gradient;
-  const BufferId d_gamma = s_.parameters.accumulated_gradient(norm.gamma);
-  std::vector<Operand> reads{{gradient}, {norm.in}, {norm.stats}, {d_gamma}}, writes{{d_gamma}};
-  if (norm.beta >= 0) {
-    const BufferId d_beta = s_.parameters.accumulated_gradient(norm.beta);
-    reads.push_back({d_beta});
-    writes.push_back({d_beta});
-  }
-  b.op(norm.name + ".backward_weight", Norm{NormPart::backward_weight, rms, false, c_.local_tokens, m_.hidden},
-       c_.compute, reads, writes);
-  s_.parameters.gradient_done(norm.gamma);
-  if (norm.beta >= 0) s_.parameters.gradient_done(norm.beta);
-
-  const std::vector<std::int64_t> shape{c_.local_tokens, m_.hidden};
-  const std::string body = "." + std::to_string(b.current_body());
-  const BufferId out = b.workspace("d_" + norm.name + body, c_.compute, shape);
-  reads = {{gradient}, {norm.in}, {norm.stats}, {s_.parameters.value(norm.gamma)}};
-  if (fused) reads.push_back({residual_gradient});
-  b.op(norm.name + ".backward_input", Norm{NormPart::backward_input, rms, fused, c_.local_tokens, m_.hidden},
-       c_.compute, reads, {{out}});
-  if (fused) return out;
-  const BufferId sum = b.workspace("d_" + norm.name + ".sum" + body, c_.compute, shape);
-  b.op(norm.name + ".add_residual_gradient", Elementwise{ElementwiseFn::add, c_.local_tokens * m_.hidden}, c_.compute,
-       {{out}, {residual_gradient}}, {{sum}});
-  return sum;
-}
-
 // Gradient of the MLP branch's input (after norm2), [local_tokens, hidden].
 BufferId Block::mlp_backward(BufferId gradient) {
   const BufferId d_out = residual_backward("mlp", gradient, mask2_);
   const BufferId d_act = tp_.row_backward(name_ + ".mlp.down", d_out, act_, down_w_, down_b_, m_.hidden, ffn());
   const BufferId d_up = s_.builder.workspace(temp("d_mlp.up"), c_.compute, {c_.tokens, up_width()});
   s_.builder.op(name_ + ".mlp.activation.backward", activation(true), c_.compute, {{d_act}, {up_}}, {{d_up}});
-  return tp_.column_backward(name_ + ".mlp.up", d_up, norm2_.out, up_w_, up_b_, up_width(), m_.hidden);
+  return tp_.column_backward(name_ + ".mlp.up", d_up, norm2_.out(), up_w_, up_b_, up_width(), m_.hidden);
 }
 
 BufferId Block::attention_backward(BufferId gradient) {
@@ -256,15 +194,15 @@ BufferId Block::attention_backward(BufferId gradient) {
       tp_.row_backward(name_ + ".attention.proj", d_out, attn_, proj_w_, proj_b_, m_.hidden, attention_width());
   const BufferId d_qkv = core_.backward(d_attn);
   rope(true, d_qkv);
-  return tp_.column_backward(name_ + ".attention.qkv", d_qkv, norm1_.out, qkv_w_, qkv_b_, qkv_width(), m_.hidden);
+  return tp_.column_backward(name_ + ".attention.qkv", d_qkv, norm1_.out(), qkv_w_, qkv_b_, qkv_width(), m_.hidden);
 }
 
 BufferId Block::backward(BufferId output_gradient, bool /*input_gradient*/) {
   s_.builder.set_phase(Phase::backward);
   const BufferId d_norm2 = mlp_backward(output_gradient);
-  const BufferId d_y1 = backward_norm(norm2_, d_norm2, output_gradient);
+  const BufferId d_y1 = norm2_.backward(d_norm2, output_gradient);
   const BufferId d_norm1 = attention_backward(d_y1);
-  return backward_norm(norm1_, d_norm1, d_y1);
+  return norm1_.backward(d_norm1, d_y1);
 }
 
 }  // namespace

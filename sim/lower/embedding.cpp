@@ -3,6 +3,7 @@
 // looking up gives partial sums that are reduced; the loss needs the maximum and the sum over the whole vocabulary, two
 // small all-reduces instead of gathering the logits.
 #include "sim/base/check.h"
+#include "sim/lower/norm.h"
 #include "sim/lower/tensor_parallel.h"
 #include "sim/lower/unit.h"
 
@@ -15,8 +16,6 @@ using program::CrossEntropy;
 using program::CrossEntropyPart;
 using program::Elementwise;
 using program::ElementwiseFn;
-using program::Norm;
-using program::NormPart;
 using program::StreamKind;
 
 class EmbeddingUnit : public Unit {
@@ -112,12 +111,11 @@ class Head : public Unit {
         c_(scope.context),
         m_(scope.context.model()),
         tp_(scope.context, scope.builder, scope.parameters),
+        norm_(scope.context, scope.builder, scope.parameters, "final_norm"),
         table_(table) {}
 
   void declare_parameters() override {
-    gamma_ = s_.parameters.add(s_.number, {"final_norm.gamma", {m_.hidden}, -1, program::Init::Kind::ones, 0});
-    if (m_.norm == model::NormKind::layernorm && m_.bias)
-      beta_ = s_.parameters.add(s_.number, {"final_norm.beta", {m_.hidden}, -1, program::Init::Kind::zeros, 0});
+    norm_.declare_parameters(s_.number);
     if (table_ >= 0) return s_.parameters.add_use(table_);
     const std::string name = m_.tied_embeddings ? "embedding.word.weight" : "head.weight";
     table_ = s_.parameters.add(s_.number,
@@ -127,10 +125,7 @@ class Head : public Unit {
   BufferId declare_buffers(BufferId input, Lifetime /*output*/) override {
     RoleBuilder& b = s_.builder;
     const Lifetime kept = Lifetime::micro_batch;
-    x_ = input;
-    norm_ = b.activation("final_norm.out", c_.compute, {c_.local_tokens, m_.hidden}, kept);
-    stats_ = b.activation("final_norm.stats", DType::f32,
-                          {c_.local_tokens, m_.norm == model::NormKind::layernorm ? 2 : 1}, kept);
+    norm_.declare_buffers(input, kept);
     targets_ = b.activation("targets", DType::i32, {c_.tokens}, kept);
     const DType logits = c_.profile().fp32_logits ? DType::f32 : c_.compute;
     logits_ = b.activation("logits", logits, {c_.tokens, columns()}, kept);
@@ -153,11 +148,8 @@ class Head : public Unit {
     RoleBuilder& b = s_.builder;
     b.op("targets.load", program::Input{program::InputKind::targets, c_.tokens}, DType::i32, {}, {{targets_}},
          StreamKind::copy);
-    std::vector<Operand> reads{{x_}, {s_.parameters.value(gamma_)}};
-    if (beta_ >= 0) reads.push_back({s_.parameters.value(beta_)});
-    b.op("final_norm.forward", Norm{NormPart::forward, rms(), false, c_.local_tokens, m_.hidden}, c_.compute, reads,
-         {{norm_}, {stats_}});
-    const BufferId in = tp_.gather_sequence("final_norm", norm_, m_.hidden);
+    norm_.forward();
+    const BufferId in = tp_.gather_sequence("final_norm", norm_.out(), m_.hidden);
     BufferId product = logits_;
     if (b.buffer(logits_).dtype != c_.compute)
       product = b.workspace("logits.product", c_.compute, {c_.tokens, columns()});
@@ -176,27 +168,11 @@ class Head : public Unit {
     if (parallel()) reads.push_back({max_});
     reads.push_back({sums_});
     b.op("loss.backward", loss(CrossEntropyPart::backward), DType::f32, reads, {{d_logits}});
-    const BufferId d_norm = tp_.column_backward("head", d_logits, norm_, table_, -1, columns(), m_.hidden);
-
-    const BufferId d_gamma = s_.parameters.accumulated_gradient(gamma_);
-    std::vector<Operand> weight_reads{{d_norm}, {x_}, {stats_}, {d_gamma}}, weight_writes{{d_gamma}};
-    if (beta_ >= 0) {
-      const BufferId d_beta = s_.parameters.accumulated_gradient(beta_);
-      weight_reads.push_back({d_beta});
-      weight_writes.push_back({d_beta});
-    }
-    b.op("final_norm.backward_weight", Norm{NormPart::backward_weight, rms(), false, c_.local_tokens, m_.hidden},
-         c_.compute, weight_reads, weight_writes);
-    s_.parameters.gradient_done(gamma_);
-    if (beta_ >= 0) s_.parameters.gradient_done(beta_);
-    const BufferId dx = b.workspace("d_final_norm" + body, c_.compute, {c_.local_tokens, m_.hidden});
-    b.op("final_norm.backward_input", Norm{NormPart::backward_input, rms(), false, c_.local_tokens, m_.hidden},
-         c_.compute, {{d_norm}, {x_}, {stats_}, {s_.parameters.value(gamma_)}}, {{dx}});
-    return dx;
+    const BufferId d_norm = tp_.column_backward("head", d_logits, norm_.out(), table_, -1, columns(), m_.hidden);
+    return norm_.backward(d_norm, -1);
   }
 
  private:
-  bool rms() const { return m_.norm == model::NormKind::rmsnorm; }
   bool parallel() const { return c_.groups.tensor >= 0; }
   std::int64_t columns() const { return c_.vocab / c_.tensor; }
 
@@ -225,8 +201,9 @@ class Head : public Unit {
   const Context& c_;
   const model::Model& m_;
   TensorParallel tp_;
-  ParamId table_, gamma_ = -1, beta_ = -1;
-  BufferId x_ = -1, norm_ = -1, stats_ = -1, targets_ = -1, logits_ = -1, max_ = -1, sums_ = -1, loss_ = -1;
+  NormLayer norm_;
+  ParamId table_;
+  BufferId targets_ = -1, logits_ = -1, max_ = -1, sums_ = -1, loss_ = -1;
 };
 
 }  // namespace
