@@ -21,6 +21,20 @@ std::string joined(const std::vector<Diagnostic>& diagnostics) {
   return text;
 }
 
+// Control characters of the user's own keys and file names, which a terminal would obey, as \xNN.
+std::string harmless(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -46,7 +60,7 @@ std::string Diagnostic::text() const {
   if (!path.empty()) out += path + ": ";
   out += message;
   if (!hint.empty()) out += fmt::format(" ({})", hint);
-  return out;
+  return harmless(out);
 }
 
 InputError::InputError(std::vector<Diagnostic> diagnostics)

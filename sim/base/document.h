@@ -68,6 +68,7 @@ class Node {
   void error(std::string message, std::string hint = "") const;
   // Reports keys of this mapping that were never asked for. Call once per mapping, after reading it.
   void finish() const;
+  std::string file() const;  // the document's, or "--set" for a value from the command line
   int line() const;
   int column() const;
   const std::string& path() const;  // "plan.tensor"

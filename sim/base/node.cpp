@@ -60,7 +60,8 @@ const char* quote_hint(const Value& value) {
 
 template <typename Quantity>
 Quantity read_quantity(const Node& child, const Value* scalar, Quantity neutral, std::string_view key,
-                       std::optional<Quantity> (*parse)(std::string_view), const char* what, const char* example) {
+                       std::optional<Quantity> (*parse)(std::string_view), const char* what, const char* units,
+                       const char* example) {
   if (scalar == nullptr) return neutral;
   if (const auto parsed = parse(scalar->text)) return *parsed;
   double number = 0;
@@ -72,7 +73,7 @@ Quantity read_quantity(const Node& child, const Value* scalar, Quantity neutral,
     child.error(fmt::format("{} needs its unit, found the bare number {}", what, found),
                 fmt::format("e.g. '{}: {}'", key, example));
   } else {
-    child.error(fmt::format("expected {} with its unit (a number that fits and a known unit), found {}", what, found),
+    child.error(fmt::format("expected {} with its unit ({}) that fits in 64 bits, found {}", what, units, found),
                 fmt::format("e.g. '{}: {}'", key, example));
   }
   return neutral;
@@ -234,25 +235,25 @@ int Node::choice(std::string_view key, const std::vector<std::string>& choices, 
 Bytes Node::bytes(std::string_view key, std::optional<Bytes> fallback) const {
   const Node child = get(key);
   const Value* const found = scalar(child, fallback.has_value(), "a size such as 25MiB");
-  return read_quantity(child, found, fallback.value_or(Bytes()), key, &parse_bytes, "a size", "25MiB");
+  return read_quantity(child, found, fallback.value_or(Bytes()), key, &parse_bytes, "a size", "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB", "25MiB");
 }
 
 Bandwidth Node::bandwidth(std::string_view key, std::optional<Bandwidth> fallback) const {
   const Node child = get(key);
   const Value* const found = scalar(child, fallback.has_value(), "a bandwidth such as 400Gbps");
-  return read_quantity(child, found, fallback.value_or(Bandwidth()), key, &parse_bandwidth, "a bandwidth", "400Gbps");
+  return read_quantity(child, found, fallback.value_or(Bandwidth()), key, &parse_bandwidth, "a bandwidth", "bps, kbps, Mbps, Gbps, Tbps, or bytes as in GB/s", "400Gbps");
 }
 
 Time Node::time(std::string_view key, std::optional<Time> fallback) const {
   const Node child = get(key);
   const Value* const found = scalar(child, fallback.has_value(), "a time such as 5us");
-  return read_quantity(child, found, fallback.value_or(Time()), key, &parse_time, "a time", "5us");
+  return read_quantity(child, found, fallback.value_or(Time()), key, &parse_time, "a time", "ps, ns, us, ms, s, min, h", "5us");
 }
 
 FlopRate Node::flop_rate(std::string_view key, std::optional<FlopRate> fallback) const {
   const Node child = get(key);
   const Value* const found = scalar(child, fallback.has_value(), "a rate such as 312TFLOPS");
-  return read_quantity(child, found, fallback.value_or(FlopRate()), key, &parse_flop_rate, "a rate", "312TFLOPS");
+  return read_quantity(child, found, fallback.value_or(FlopRate()), key, &parse_flop_rate, "a rate", "FLOPS, kFLOPS, MFLOPS, GFLOPS, TFLOPS, PFLOPS", "312TFLOPS");
 }
 
 std::optional<std::int64_t> Node::as_integer() const {
@@ -275,9 +276,7 @@ std::optional<std::string> Node::as_text() const {
 
 void Node::error(std::string message, std::string hint) const {
   REHEARSE_CHECK(impl_, "an error was reported at a node that belongs to no document: {}", message);
-  const detail::Place& place = impl_->value != nullptr ? impl_->value->place : impl_->parent_place;
-  const std::string file = place.command_line ? detail::kCommandLineFile : impl_->tree->file;
-  impl_->tree->diagnostics->add({file, place.line, place.column, impl_->path, std::move(message), std::move(hint)});
+  impl_->tree->diagnostics->add({file(), line(), column(), impl_->path, std::move(message), std::move(hint)});
 }
 
 void Node::finish() const {
@@ -294,6 +293,12 @@ void Node::finish() const {
                                    entry.place.line, entry.place.column, detail::child_path(impl_->path, entry.key),
                                    "unknown key", std::move(hint)});
   }
+}
+
+std::string Node::file() const {
+  if (!impl_) return "";
+  const detail::Place& place = impl_->value != nullptr ? impl_->value->place : impl_->parent_place;
+  return place.command_line ? detail::kCommandLineFile : impl_->tree->file;
 }
 
 int Node::line() const {

@@ -17,6 +17,9 @@ namespace rehearse::cluster {
 namespace {
 
 constexpr int kMaxDevices = 1 << 20;
+// Slower links and longer latencies are mistakes, and would make steps that do not fit in 106 days of picoseconds.
+constexpr Bandwidth kLowestBandwidth(1'000'000);
+constexpr Time kLongestLatency = Time::from_us(1'000'000);
 
 std::string topology_path(const std::string& topology, const std::string& data_root) {
   if (topology.find('/') != std::string::npos || topology.ends_with(".yaml") || topology.ends_with(".yml"))
@@ -39,14 +42,22 @@ struct Port {
   Time latency;
 };
 
+Time read_latency(const Node& node, const char* key) {
+  const Time latency = node.time(key);
+  if (latency > kLongestLatency)
+    node.get(key).error(fmt::format("{} is out of range, expected at most 1s", *node.get(key).as_text()));
+  return latency;
+}
+
 Port read_port(const Node& node) {
   const Bandwidth nominal = node.bandwidth("bandwidth");
   const double efficiency = node.number("efficiency", 1.0, 0.01, 1.0);
   Port port;
   port.effective = Bandwidth(std::llround(static_cast<double>(nominal.per_s()) * efficiency));
-  port.latency = node.time("latency");
-  if (node.has("bandwidth") && port.effective.per_s() <= 0)
-    node.get("bandwidth").error("must be a positive bandwidth, e.g. 200Gbps");
+  port.latency = read_latency(node, "latency");
+  const auto given = node.get("bandwidth").as_text();
+  if (given && parse_bandwidth(*given) && port.effective < kLowestBandwidth)
+    node.get("bandwidth").error(fmt::format("{} is out of range, expected at least 1MB/s", *given));
   return port;
 }
 
@@ -78,7 +89,7 @@ FatTreeNumbers read_fat_tree(const Node& root) {
   n.nodes_per_unit = integer(fabric, "nodes_per_unit", 1, 4096);
   n.units = integer(fabric, "units", 1, 4096);
   n.oversubscription = fabric.number("oversubscription", 1.0, 1.0, 1000.0);
-  n.hop_latency = fabric.time("hop_latency");
+  n.hop_latency = read_latency(fabric, "hop_latency");
   fabric.finish();
   return n;
 }
@@ -102,6 +113,19 @@ LocalHostNumbers read_local(const Node& root) {
   n.loopback_latency = port.latency;
   loopback.finish();
   return n;
+}
+
+// An override's problem is reported by its key in the scenario, not as one of the topology file's.
+void throw_if_any(const Diagnostics& found) {
+  Diagnostics moved;
+  for (Diagnostic d : found.list()) {
+    if (d.file == "--set") {
+      d.file.clear();
+      d.path = d.path.empty() ? "cluster.overrides" : "cluster.overrides." + d.path;
+    }
+    moved.add(std::move(d));
+  }
+  moved.throw_if_any();
 }
 
 [[noreturn]] void refuse_devices(const std::string& path, int devices, const std::string& why,
@@ -143,7 +167,7 @@ std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices,
     local = read_local(root);
   }
   root.finish();
-  diagnostics.throw_if_any();
+  throw_if_any(diagnostics);
 
   if (devices < 1 || devices > kMaxDevices)
     refuse_devices(path, devices, fmt::format("a cluster has 1 to {}", kMaxDevices), "");

@@ -158,7 +158,8 @@ double DeviceCosts::flash_seconds(const program::Attention& a, const FlashRate& 
                                   const Interference& beside) const {
   const double causal = a.causal ? 0.5 : 1, sms = sms_left(beside);
   const double keys = static_cast<double>(a.seq) * causal;
-  const double tiles = static_cast<double>((a.seq + kFlashRows - 1) / kFlashRows * a.heads * a.micro_batch);
+  const std::int64_t row_tiles = (a.seq + kFlashRows - 1) / kFlashRows;
+  const auto tiles = static_cast<double>(row_tiles * a.heads * a.micro_batch);
   const double narrow = std::clamp((128 - static_cast<double>(a.head_dim)) / 64, 0.0, 1.0);
   const double tail = rate.tail * (a.causal ? 1 : 0.5);
   const double per_sm = rate.rate * scale * (1 - narrow * (1 - rate.head_dim_64)) / data_.device.sms;

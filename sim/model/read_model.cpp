@@ -175,6 +175,11 @@ Model read_source(const Source& source, const std::string& default_name, const D
   Model model;
   static const std::vector<std::string> families = {"gpt", "llama", "cnn", "mlp"};
   const std::size_t problems = diagnostics.list().size();
+  const Node family = source.of("family").get("family");
+  if (const auto text = family.as_text(); text && (*text == "moe" || *text == "bert" || *text == "t5")) {
+    family.error(fmt::format("family {} is not available yet; available: gpt, llama, cnn, mlp", *text));
+    return model;
+  }
   model.family = static_cast<Family>(source.of("family").choice("family", families));
   model.name = source.of("name").text(
       "name", default_name.empty() ? families[static_cast<std::size_t>(model.family)] : default_name);

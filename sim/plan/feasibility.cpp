@@ -230,9 +230,22 @@ class Rules {
     return true;
   }
 
-  // Numbers that no machine can hold would overflow byte counts further on; a rough count in floating point is enough.
+  // Numbers that no machine can hold or finish would overflow counts of bytes and picoseconds further on; a rough count
+  // in floating point is enough.
   void size() {
     const model::Model& m = s_.model;
+    constexpr double kMostFlops = 1e19;  // a day of the fastest device, 11 days of 10 TFLOP/s
+    const double flops = model::model_flops(m, s_.training.global_batch / s_.plan.data, s_.training.seq_len) /
+                         static_cast<double>(s_.plan.tensor * s_.plan.pipeline);
+    if (flops > kMostFlops) {
+      const Node batch = sections_.training.get("global_batch");
+      (batch ? batch : key("micro_batch"))
+          .error(fmt::format("a step takes {:.3g} FLOPs a GPU, expected at most {:.0e}; micro_batch = {}, seq_len = {}, "
+                             "{} micro-batches",
+                             flops, kMostFlops, s_.plan.micro_batch, s_.training.seq_len,
+                             s_.training.micro_batches(s_.plan)));
+      return;
+    }
     const double tokens = static_cast<double>(s_.plan.micro_batch) * static_cast<double>(s_.training.seq_len);
     double per_token = 0;
     if (m.is_transformer()) {

@@ -127,6 +127,13 @@ std::vector<std::string> read_calibrations(const Node& costs) {
   return names;
 }
 
+// Places of `node`, called `key`, and of everything below it. An override may have its path as one dotted key.
+void note_places(const Node& node, const std::string& key, std::map<std::string, Place>& places) {
+  if (!node) return;
+  places[key] = {node.file(), node.line(), node.column()};
+  for (const std::string& child : node.keys()) note_places(node.get(child), key + "." + child, places);
+}
+
 // `--set model.dropout=0` on a scenario that names a preset changes that preset: model: NAME becomes model: {preset:
 // NAME}.
 void open_preset(Document& document, const std::vector<std::string>& assignments) {
@@ -182,6 +189,26 @@ RankGrid Scenario::grid() const {
   return {sizes, plan.rank_order};
 }
 
+InputError located(const InputError& error, const Scenario& scenario) {
+  std::vector<Diagnostic> list = error.diagnostics();
+  for (Diagnostic& d : list) {
+    if (!d.file.empty()) continue;
+    if (d.path == "costs.calibration" && scenario.calibrations.empty()) d.path = "cluster.topology";
+    for (std::string key = d.path; !key.empty(); key.erase(std::min(key.rfind('.'), key.size()))) {
+      const auto place = scenario.places.find(key);
+      if (place != scenario.places.end()) {
+        d.file = place->second.file;
+        d.line = place->second.line;
+        d.column = place->second.column;
+        break;
+      }
+      if (key.find('.') == std::string::npos) break;
+    }
+    if (d.file.empty()) d.file = scenario.file;
+  }
+  return InputError(std::move(list));
+}
+
 Scenario read_scenario(const std::string& path, const std::vector<std::string>& assignments,
                        const std::string& data_root) {
   Diagnostics diagnostics;
@@ -227,6 +254,8 @@ Scenario read_scenario(const std::string& path, const std::vector<std::string>& 
     detail::not_available(noise, "noise", "{} (a run without noise)");
   }
   root.finish();
+  note_places(sections.cluster, "cluster", scenario.places);
+  note_places(costs, "costs", scenario.places);
 
   detail::resolve(sections, diagnostics, scenario);
   diagnostics.throw_if_any();

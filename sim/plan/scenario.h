@@ -2,10 +2,12 @@
 // its place, and the combination is feasible (divisibility rules name the numbers) once read_scenario returns.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "sim/base/diagnostics.h"
 #include "sim/model/model.h"
 #include "sim/plan/framework.h"
 #include "sim/plan/plan.h"
@@ -21,6 +23,12 @@ struct ClusterRequest {
   std::int64_t threads_per_rank = 0;  // 0: auto (cores / ranks); CPU only
 };
 
+// Where the file (or --set, line 0) gives a value.
+struct Place {
+  std::string file;
+  int line = 0, column = 0;
+};
+
 struct Scenario {
   std::string file, name;
   model::Model model;
@@ -29,6 +37,7 @@ struct Scenario {
   Plan plan;
   Training training;
   std::vector<std::string> calibrations;  // costs.calibration: names in calibrate/devices or paths
+  std::map<std::string, Place> places;    // of the keys below cluster and costs that are given
 
   RankGrid grid() const;
 };
@@ -37,5 +46,9 @@ struct Scenario {
 // calibrate/. Throws InputError with every problem.
 Scenario read_scenario(const std::string& path, const std::vector<std::string>& assignments,
                        const std::string& data_root);
+
+// What came to light only when the cluster and the costs were loaded: problems that name a key of the scenario
+// (path "cluster.topology") and no file get the place of that key.
+InputError located(const InputError& error, const Scenario& scenario);
 
 }  // namespace rehearse::plan

@@ -19,8 +19,12 @@ std::string directory_problem(const std::string& dir) {
   std::error_code error;
   fs::path existing = fs::absolute(dir, error).lexically_normal();
   if (!existing.has_filename()) existing = existing.parent_path();
-  while (!fs::exists(fs::symlink_status(existing, error)) && existing.has_relative_path())
-    existing = existing.parent_path();
+  for (; existing.has_relative_path(); existing = existing.parent_path()) {
+    const fs::file_status status = fs::symlink_status(existing, error);
+    if (fs::exists(status)) break;
+    if (status.type() == fs::file_type::none)
+      return fmt::format("cannot look for {}: {}", existing.string(), error.message());
+  }
   if (!fs::is_directory(existing, error)) return fmt::format("{} exists and is not a directory", existing.string());
   if (::access(existing.c_str(), W_OK | X_OK) != 0) return fmt::format("{} is not writable", existing.string());
   return "";
@@ -31,7 +35,8 @@ void write_directory(const Result& r, const std::string& dir) {
     throw std::runtime_error(fmt::format("cannot write results to {}: {}", dir, problem));
   std::error_code error;
   fs::create_directories(dir, error);
-  if (error && !fs::is_directory(dir))
+  std::error_code ignored;
+  if (error && !fs::is_directory(dir, ignored))
     throw std::runtime_error(fmt::format("cannot make the directory {}: {}", dir, error.message()));
   const fs::path base(dir);
   OutputFile ops((base / "ops.csv").string(), OutputFile::Format::plain);

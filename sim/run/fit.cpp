@@ -41,7 +41,7 @@ std::int64_t peak_bytes(const plan::Scenario& scenario, bool cpu) {
 }
 
 // The peak under one more assignment; nullopt if that is no plan that can be.
-std::optional<std::int64_t> peak_with(const plan::Scenario& scenario, std::vector<std::string> assignments,
+std::optional<std::int64_t> peak_with(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
                                       const std::string& data_root, bool cpu) {
   try {
     return peak_bytes(plan::read_scenario(scenario.file, assignments, data_root), cpu);

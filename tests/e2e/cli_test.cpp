@@ -139,7 +139,7 @@ TEST(BadInput, SetIsCheckedLikeTheFile) {
 }
 
 TEST(BadInput, DataRootWithoutDataIsNamed) {
-  const Outcome r = shell("REHEARSE_ROOT=/nowhere $REHEARSE list models");
+  const Outcome r = shell("REHEARSE_ROOT=/nowhere \"$REHEARSE\" list models");
   EXPECT_EQ(r.status, 2);
   EXPECT_TRUE(has(r.err, "/nowhere: error: ")) << r.err;
 }
@@ -261,13 +261,13 @@ TEST(Simulate, ScenarioNamedLikeAResultIsNotOverwritten) {
 TEST(Streams, ReaderThatLeavesIsNoError) {
   const Folder folder;
   const std::string file = folder.write("s.yaml", kSmall);
-  const Outcome r = shell("$REHEARSE simulate " + file + " --json | true; echo ${PIPESTATUS[0]}");
+  const Outcome r = shell("\"$REHEARSE\" simulate " + file + " --json | true; echo ${PIPESTATUS[0]}");
   EXPECT_EQ(r.out, "0\n");
   EXPECT_EQ(r.err, "");
 }
 
 TEST(Streams, FullDiskIsAnError) {
-  const Outcome r = shell("$REHEARSE list frameworks > /dev/full");
+  const Outcome r = shell("\"$REHEARSE\" list frameworks > /dev/full");
   EXPECT_EQ(r.status, 1);
   EXPECT_TRUE(has(r.err, "cannot write to standard output")) << r.err;
 }
@@ -275,7 +275,7 @@ TEST(Streams, FullDiskIsAnError) {
 TEST(Streams, ClosedStandardOutputDoesNotReachTheFiles) {
   const Folder folder;
   const std::string file = folder.write("s.yaml", kSmall);
-  const Outcome r = shell("$REHEARSE simulate " + file + " -o " + (folder / "out") + " >&-");
+  const Outcome r = shell("\"$REHEARSE\" simulate " + file + " -o " + (folder / "out") + " >&-");
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(nlohmann::json::accept(read(folder / "out/result.json")));
 }
@@ -283,9 +283,9 @@ TEST(Streams, ClosedStandardOutputDoesNotReachTheFiles) {
 TEST(Interrupt, StopsTheRunAndWritesNothing) {
   const Folder folder;
   // 1,000 steps of 1,024 ranks take far longer than the half second after which timeout sends SIGINT.
-  const Outcome r =
-      shell("timeout --preserve-status -s INT 0.5 $REHEARSE simulate gpt3-175b-1024xa100 --steps 1000 -o " +
-            (folder / "out"));
+  const Outcome r = shell(
+      "timeout --foreground --preserve-status -s INT 0.5 \"$REHEARSE\" simulate gpt3-175b-1024xa100 --steps 1000 -o " +
+      (folder / "out"));
   EXPECT_EQ(r.status, 130);
   EXPECT_EQ(r.err, "rehearse: interrupted\n");
   EXPECT_TRUE(folder.files().empty());

@@ -1,5 +1,6 @@
 // Topology files, their errors and overrides, and the routes of the clusters built from them.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
@@ -41,7 +42,7 @@ std::string errors_of(const std::string& topology, int devices, const Overrides&
 }
 
 std::string write_topology(const std::string& name, const std::string& text) {
-  const std::string path = testing::TempDir() + name;
+  const std::string path = testing::TempDir() + std::to_string(getpid()) + name;
   std::ofstream(path) << text;
   return path;
 }

@@ -2,8 +2,10 @@
 #include "sim/collective/collective.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <numeric>
@@ -373,7 +375,9 @@ class BadMeasurements : public testing::Test {
  protected:
   // What reading a device's collectives reports; "" if they are read.
   std::string errors(const std::string& yaml, const std::string& csv) {
-    const std::string base = testing::TempDir() + "bad-device";
+    const std::string folder = testing::TempDir() + "collective_" + std::to_string(getpid());
+    std::filesystem::create_directories(folder);
+    const std::string base = folder + "/bad-device";
     std::ofstream(base + ".collectives.yaml") << yaml;
     std::ofstream(base + ".csv") << csv;
     const auto cluster = dgx(8);

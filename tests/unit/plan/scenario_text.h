@@ -2,7 +2,9 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -18,7 +20,9 @@ inline const std::string kSmallModel =
 
 inline std::string scenario_file(const std::string& text) {
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-  const std::string path = testing::TempDir() + "plan_" + test->name() + ".yaml";
+  const std::string folder = testing::TempDir() + "plan_" + std::to_string(getpid());
+  std::filesystem::create_directories(folder);
+  const std::string path = folder + "/plan_" + test->name() + ".yaml";
   std::ofstream(path) << text;
   return path;
 }

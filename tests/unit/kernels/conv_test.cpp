@@ -1,0 +1,80 @@
+// Convolutions of odd sizes, strides and paddings against plain loops; gradients against differences; max pooling.
+#include "tests/unit/kernels/kernel_test.h"
+
+namespace rehearse::kernels {
+namespace {
+
+const std::vector<ConvShape> kShapes = {
+    {2, 3, 4, 5, 7, 3, 1, 1}, {1, 2, 5, 9, 6, 3, 2, 1}, {3, 1, 2, 4, 4, 1, 1, 0},  {1, 2, 3, 7, 7, 5, 1, 2},
+    {2, 2, 3, 6, 5, 3, 3, 0}, {1, 1, 1, 3, 2, 5, 2, 2}, {2, 1, 18, 8, 8, 3, 1, 3},
+};
+
+std::int64_t out_size(const ConvShape& s) {
+  return s.batch * s.c_out * ((s.height + 2 * s.pad - s.kernel) / s.stride + 1) *
+         ((s.width + 2 * s.pad - s.kernel) / s.stride + 1);
+}
+
+class ConvTest : public KernelTest {
+ protected:
+  void draw(const ConvShape& s) {
+    x = random.normal(s.batch * s.c_in * s.height * s.width);
+    w = random.normal(s.c_out * s.c_in * s.kernel * s.kernel);
+    bias = random.normal(s.c_out);
+    dy = random.normal(out_size(s));
+  }
+  double loss(const ConvShape& s, const Values& of_x, const Values& of_w, const Values& of_bias) const {
+    return dot(reference::conv(s, of_x, of_w, of_bias), doubles(dy));
+  }
+  Floats x, w, bias, dy;
+};
+INSTANTIATE_TEST_SUITE_P(Threads, ConvTest, testing::Values(1, 3));
+
+TEST_P(ConvTest, ForwardEqualsThePlainLoop) {
+  for (const ConvShape& s : kShapes) {
+    draw(s);
+    Floats y = poisoned(out_size(s));
+    device->conv_forward(s, x.data(), w.data(), bias.data(), y.data());
+    EXPECT_LE(relative_error(y, reference::conv(s, doubles(x), doubles(w), doubles(bias))), kTolerance) << s.height;
+  }
+}
+
+TEST_P(ConvTest, GradientsAreTheDifferencesAndThoseOfWeightsAdd) {
+  for (const ConvShape& s : kShapes) {
+    SCOPED_TRACE(s.height);
+    draw(s);
+    Floats dx = poisoned(static_cast<std::int64_t>(x.size()));
+    const Floats w_before = random.normal(static_cast<std::int64_t>(w.size())), bias_before = random.normal(s.c_out);
+    Floats dw = w_before, d_bias = bias_before;
+    device->conv_backward_input(s, dy.data(), w.data(), dx.data());
+    device->conv_backward_weight(s, dy.data(), x.data(), dw.data(), d_bias.data());
+    expect_gradient([&](const Values& v) { return loss(s, v, doubles(w), doubles(bias)); }, x, doubles(dx));
+    expect_gradient([&](const Values& v) { return loss(s, doubles(x), v, doubles(bias)); }, w, minus(dw, w_before));
+    expect_gradient([&](const Values& v) { return loss(s, doubles(x), doubles(w), v); }, bias,
+                    minus(d_bias, bias_before));
+  }
+}
+
+// 5 x 7 by a window of 2: the last row and column take no part.
+TEST_P(ConvTest, PoolingTakesMaximaAndSendsGradientsToThem) {
+  const std::int64_t planes = 6, height = 5, width = 7, outputs = 2 * 3;
+  x = random.normal(planes * height * width);
+  dy = random.normal(planes * outputs);
+  Floats y = poisoned(planes * outputs), dx = poisoned(planes * height * width);
+  std::vector<std::int32_t> argmax(y.size(), -1);
+  device->pool_forward(2, 3, height, width, 2, x.data(), y.data(), argmax.data());
+  device->pool_backward(2, 3, height, width, 2, dy.data(), argmax.data(), dx.data());
+  Floats expected(x.size(), 0.0f);
+  for (std::int64_t i = 0; i < planes * outputs; ++i) {
+    const std::int64_t corner = i / outputs * height * width + i % outputs / 3 * 2 * width + i % 3 * 2;
+    std::int64_t best = corner;
+    for (const std::int64_t pixel : {corner, corner + 1, corner + width, corner + width + 1}) {
+      if (x[at(pixel)] > x[at(best)]) best = pixel;
+    }
+    EXPECT_EQ(y[at(i)], x[at(best)]);
+    expected[at(best)] += dy[at(i)];
+  }
+  EXPECT_EQ(dx, expected);
+}
+
+}  // namespace
+}  // namespace rehearse::kernels

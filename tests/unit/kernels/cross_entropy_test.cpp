@@ -1,0 +1,102 @@
+// Cross-entropy: fused, and in three parts over shards of a padded vocabulary, against the plain loss.
+#include "tests/unit/kernels/kernel_test.h"
+
+namespace rehearse::kernels {
+namespace {
+
+constexpr std::int64_t kRows = 13, kValid = 45, kCols = 56;  // 11 columns of padding: all of the last of eight shards
+constexpr double kScale = 0.25;
+
+class CrossEntropyTest : public KernelTest {
+ protected:
+  CrossEntropyTest() {
+    logits = random.normal(kRows * kCols, 3);
+    targets = random.below(kRows, kValid);
+    // Padding that would show: larger than every logit.
+    for (std::int64_t i = 0; i < kRows * kCols; ++i) {
+      if (i % kCols >= kValid) logits[at(i)] = 60;
+    }
+  }
+  double expected_loss(const Values& of) const {
+    return kScale * reference::cross_entropy(kRows, kCols, kValid, of, targets);
+  }
+
+  Floats logits;
+  std::vector<std::int32_t> targets;
+};
+INSTANTIATE_TEST_SUITE_P(Threads, CrossEntropyTest, testing::Values(1, 3));
+
+TEST_P(CrossEntropyTest, FusedAddsTheLossAndItsGradientIsTheDifference) {
+  Floats stats = poisoned(kRows * 2), d = poisoned(kRows * kCols);
+  float loss = 1.5f;
+  device->cross_entropy_forward(kRows, kCols, kValid, kScale, logits.data(), targets.data(), stats.data(), &loss);
+  EXPECT_NEAR((loss - 1.5) / expected_loss(doubles(logits)), 1, kTolerance);
+  device->cross_entropy_backward(kRows, kCols, kValid, 0, kScale, logits.data(), targets.data(), stats.data(), 2,
+                                 stats.data() + 1, 2, d.data());
+  // 728 logits: row by row, of which the others are constants.
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    const auto first = row * kCols, last = first + kCols;
+    const auto of_row = [&](const Values& v) {
+      return kScale * reference::cross_entropy(1, kCols, kValid, v, {targets[at(row)]});
+    };
+    expect_gradient(of_row, Floats(logits.begin() + first, logits.begin() + last),
+                    Values(d.begin() + first, d.begin() + last));
+    for (std::int64_t c = kValid; c < kCols; ++c) EXPECT_EQ(d[at(first + c)], 0.0f);
+  }
+  Floats in_place = logits;
+  device->cross_entropy_backward(kRows, kCols, kValid, 0, kScale, in_place.data(), targets.data(), stats.data(), 2,
+                                 stats.data() + 1, 2, in_place.data());
+  EXPECT_EQ(in_place, d);
+}
+
+TEST_P(CrossEntropyTest, ThreePartsOverShardsEqualTheFused) {
+  Floats stats = poisoned(kRows * 2), expected = poisoned(kRows * kCols);
+  float fused = 0;
+  device->cross_entropy_forward(kRows, kCols, kValid, kScale, logits.data(), targets.data(), stats.data(), &fused);
+  device->cross_entropy_backward(kRows, kCols, kValid, 0, kScale, logits.data(), targets.data(), stats.data(), 2,
+                                 stats.data() + 1, 2, expected.data());
+  for (const std::int64_t shards : {1, 2, 4, 8}) {
+    SCOPED_TRACE(shards);
+    const std::int64_t cols = kCols / shards;
+    std::vector<Floats> shard(at(shards));
+    for (std::int64_t i = 0; i < kRows * kCols; ++i) shard[at(i % kCols / cols)].push_back(logits[at(i)]);
+    Floats max(at(kRows), -std::numeric_limits<float>::infinity()), sums(at(kRows * 2), 0.0f);
+    for (std::int64_t i = 0; i < shards; ++i) {  // an all-reduce of maxima
+      Floats mine = poisoned(kRows);
+      device->cross_entropy_max(kRows, cols, kValid, i * cols, shard[at(i)].data(), mine.data());
+      for (std::size_t r = 0; r < max.size(); ++r) max[r] = std::max(max[r], mine[r]);
+    }
+    for (std::int64_t i = 0; i < shards; ++i) {  // an all-reduce of sums
+      Floats mine = poisoned(kRows * 2);
+      device->cross_entropy_exp_sum(kRows, cols, kValid, i * cols, shard[at(i)].data(), targets.data(), max.data(),
+                                    mine.data());
+      device->accumulate(kRows * 2, mine.data(), sums.data());
+    }
+    float loss = 2;
+    device->cross_entropy_loss(kRows, kScale, sums.data(), &loss);
+    EXPECT_NEAR((loss - 2) / fused, 1, kTolerance);
+    for (std::int64_t i = 0; i < shards; ++i) {
+      Floats d = poisoned(kRows * cols);
+      device->cross_entropy_backward(kRows, cols, kValid, i * cols, kScale, shard[at(i)].data(), targets.data(),
+                                     max.data(), 1, sums.data(), 2, d.data());
+      Values part;
+      for (std::int64_t k = 0; k < kRows * kCols; ++k) {
+        if (k % kCols / cols == i) part.push_back(expected[at(k)]);
+      }
+      EXPECT_LE(relative_error(d, part), kTolerance);
+    }
+  }
+}
+
+// Logits of 1000 do not overflow: the loss of two equal logits is ln 2.
+TEST_P(CrossEntropyTest, LargeLogits) {
+  const Floats big = {1000, 1000, -1000};
+  const std::vector<std::int32_t> target = {1};
+  Floats stats = poisoned(2);
+  float loss = 0;
+  device->cross_entropy_forward(1, 3, 3, 1, big.data(), target.data(), stats.data(), &loss);
+  EXPECT_NEAR(loss, std::log(2.0), 1e-6);
+}
+
+}  // namespace
+}  // namespace rehearse::kernels
