@@ -14,6 +14,7 @@ namespace rehearse::cli {
 using Action = std::function<int()>;
 
 void add_simulate(CLI::App& app, Action& action);
+void add_execute(CLI::App& app, Action& action);
 void add_demo(CLI::App& app, Action& action);
 void add_validate(CLI::App& app, Action& action);
 void add_list(CLI::App& app, Action& action);

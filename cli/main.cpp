@@ -35,16 +35,22 @@ std::string unknown_command(const CLI::App& app, int argc, char** argv) {
   return "";
 }
 
-// The option nearest to the first one the chosen command does not know, as a hint; "" if there is none.
-std::string option_hint(const CLI::App& app) {
+// The first option the chosen command does not know, with the nearest it does; "" if it knows them all. The parser
+// would name the option's value too, and first.
+std::string unknown_option(const CLI::App& app) {
   const std::vector<std::string> extras = app.remaining(true);
+  const auto option =
+      std::find_if(extras.begin(), extras.end(), [](const std::string& word) { return word.starts_with('-'); });
   const auto chosen = app.get_subcommands();
-  if (extras.empty() || chosen.empty() || !extras.front().starts_with("--")) return "";
+  if (option == extras.end() || chosen.empty()) return "";
   std::vector<std::string> known;
-  for (const CLI::Option* option : chosen.front()->get_options())
-    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  const std::string near = nearest(extras.front().substr(0, extras.front().find('=')), known);
-  return near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near);
+  for (const CLI::Option* other : chosen.front()->get_options())
+    for (const std::string& name : other->get_lnames()) known.push_back("--" + name);
+  const std::string word = option->substr(0, option->find('='));
+  const std::string near = word.starts_with("--") ? nearest(word, known) : "";
+  return fmt::format("unknown option '{}'{}; rehearse {} has {}", word,
+                     near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), chosen.front()->get_name(),
+                     fmt::join(known, ", "));
 }
 
 int usage_error(const std::string& message) {
@@ -63,6 +69,7 @@ int run(int argc, char** argv) {
       "COMMAND --help");
   Action action;
   add_simulate(app, action);
+  add_execute(app, action);
   add_demo(app, action);
   add_validate(app, action);
   add_list(app, action);
@@ -79,7 +86,8 @@ int run(int argc, char** argv) {
     print(out.str());
     return kDone;
   } catch (const CLI::ParseError& error) {
-    return usage_error(error.what() + option_hint(app));
+    const std::string option = unknown_option(app);
+    return usage_error(option.empty() ? error.what() : option);
   }
   return action();
 }

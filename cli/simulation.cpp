@@ -3,6 +3,7 @@
 #include "cli/console.h"
 #include "cli/paths.h"
 #include "reports/limits.h"
+#include "sim/cost/cost.h"
 #include "sim/plan/scenario.h"
 #include "sim/run/run.h"
 
@@ -16,8 +17,32 @@ CLI::Validator between(int low, int high) {
   return CLI::Validator(CLI::Range(low, high)).description("");
 }
 
+namespace {
+
+void check_calibrations(const std::vector<std::string>& names, const std::string& root) {
+  for (const std::string& name : names) {
+    try {
+      cost::find_device_file(name, root);
+    } catch (const InputError& error) {
+      Diagnostic d = error.diagnostics().front();
+      throw InputError(Diagnostic{"--calibration", 0, 0, "", d.message, d.hint});
+    }
+  }
+}
+
+result::Result simulate_located(const plan::Scenario& scenario, const run::Options& options) {
+  try {
+    return run::simulate_scenario(scenario, options);
+  } catch (const InputError& error) {
+    throw plan::located(error, scenario);
+  }
+}
+
+}  // namespace
+
 result::Result simulate_file(const SimulationRequest& request, const std::string& root) {
   const plan::Scenario scenario = plan::read_scenario(request.file, request.assignments, root);
+  check_calibrations(request.calibrations, root);
   Progress progress("simulating " + scenario.name);
   run::Options options;
   options.data_root = root;
@@ -25,7 +50,7 @@ result::Result simulate_file(const SimulationRequest& request, const std::string
   options.steps = request.steps;
   options.record = request.record;
   options.progress = [&](double done) { progress(done); };
-  result::Result r = run::simulate_scenario(scenario, options);
+  result::Result r = simulate_located(scenario, options);
   check_interrupt();
   r.scenario_file = shown_path(request.file, root);
   r.limited_by = reports::limited_by(r);

@@ -63,12 +63,12 @@ void CpuDevice::attention_softmax(const AttentionShape& s, const float* scores, 
 
 void CpuDevice::attention_dropout(const AttentionShape& s, const DropoutSite& site, const float* p, float* d,
                                   std::uint8_t* mask) {
-  const DropoutRow drop(site.probability);
+  const DropoutRow drop(site);
   over_score_rows(pool_, s, [&](std::int64_t row, std::int64_t n) {
     const std::int64_t batch = row / s.seq / s.heads, head = site.first_head + row / s.seq % s.heads;
-    const float* __restrict x = p + row * s.seq;
-    float* __restrict y = d + row * s.seq;
-    std::uint8_t* __restrict keep = mask + row * s.seq;
+    const float* x = p + row * s.seq;
+    float* y = d + row * s.seq;
+    std::uint8_t* keep = mask + row * s.seq;
     if (site.probability == 0) {
       std::copy_n(x, n, y);
       std::fill_n(keep, n, std::uint8_t{1});
@@ -76,10 +76,9 @@ void CpuDevice::attention_dropout(const AttentionShape& s, const DropoutSite& si
       DropoutRow::pieces(site.key, site.sequences[batch], site.first_position + row % s.seq,
                          attention_column(head, s.seq, 0), n,
                          [&](std::int64_t offset, std::int64_t count, const std::uint32_t* words) {
-                           for (std::int64_t i = 0; i < count; ++i) {
-                             y[offset + i] = words[i] >= drop.threshold ? x[offset + i] * drop.kept_scale : 0;
-                           }
-                           for (std::int64_t i = 0; i < count; ++i) keep[offset + i] = words[i] >= drop.threshold;
+                           drop.each(count, words, keep + offset, [=](std::int64_t i, auto tag, auto kept_here) {
+                             put(y + offset + i, kept(get(x + offset + i, tag) * drop.kept_scale, kept_here));
+                           });
                          });
     }
     std::fill(y + n, y + s.seq, 0.0f);

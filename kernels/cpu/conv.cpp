@@ -99,23 +99,58 @@ void CpuDevice::conv_backward_weight(const ConvShape& s, const float* dy, const 
   });
 }
 
+namespace {
+
+// The larger of two candidates; the first of equals, a NaN before all.
+struct Maximum {
+  float value;
+  std::int32_t pixel;
+
+  void take(float x, std::int32_t at) {
+    const bool better = x > value || x != x;
+    value = better ? x : value;
+    pixel = better ? at : pixel;
+  }
+};
+
+// One row of outputs from the `window` input rows from pixel `first` on.
+void pool_row(std::int32_t outputs, std::int32_t window, std::int32_t width, std::int32_t first, const float* plane,
+              float* __restrict y, std::int32_t* __restrict argmax) {
+  if (window == 2) {  // the common case, in a form the compiler vectorises
+    const float *top = plane + first, *bottom = top + width;
+    for (std::int32_t o = 0; o < outputs; ++o) {
+      Maximum best{top[2 * o], first + 2 * o};
+      best.take(top[2 * o + 1], first + 2 * o + 1);
+      best.take(bottom[2 * o], first + width + 2 * o);
+      best.take(bottom[2 * o + 1], first + width + 2 * o + 1);
+      y[o] = best.value;
+      argmax[o] = best.pixel;
+    }
+    return;
+  }
+  for (std::int32_t o = 0; o < outputs; ++o) {
+    const std::int32_t corner = first + o * window;
+    Maximum best{plane[corner], corner};
+    for (std::int32_t row = corner; row < corner + window * width; row += width) {
+      for (std::int32_t pixel = row; pixel < row + window; ++pixel) best.take(plane[pixel], pixel);
+    }
+    y[o] = best.value;
+    argmax[o] = best.pixel;
+  }
+}
+
+}  // namespace
+
 // argmax is the pixel within its own plane (y * width + x); the first of equals; a NaN is the maximum, as in torch.
 void CpuDevice::pool_forward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
                              std::int64_t window, const float* x, float* y, std::int32_t* argmax) {
   const std::int64_t out_height = height / window, out_width = width / window;
-  pool_.ranges(batch * channels, 4, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t plane = begin; plane < end; ++plane) {
-      const float* in = x + plane * height * width;
-      for (std::int64_t o = 0; o < out_height * out_width; ++o) {
-        const std::int64_t corner = o / out_width * window * width + o % out_width * window;
-        std::int64_t best = corner;
-        for (std::int64_t i = 0; i < window * window; ++i) {
-          const std::int64_t pixel = corner + i / window * width + i % window;
-          if (in[pixel] > in[best] || std::isnan(in[pixel])) best = pixel;
-        }
-        y[plane * out_height * out_width + o] = in[best];
-        argmax[plane * out_height * out_width + o] = static_cast<std::int32_t>(best);
-      }
+  pool_.ranges(batch * channels * out_height, 16, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* plane = x + row / out_height * height * width;
+      const std::int64_t first = row % out_height * window * width, out = row * out_width;
+      pool_row(static_cast<std::int32_t>(out_width), static_cast<std::int32_t>(window),
+               static_cast<std::int32_t>(width), static_cast<std::int32_t>(first), plane, y + out, argmax + out);
     }
   });
 }

@@ -82,7 +82,7 @@ void CpuDevice::cross_entropy_backward(std::int64_t rows, std::int64_t cols, std
       float* d = d_logits + row * cols;
       const float m = max[row * max_stride];
       const auto factor = static_cast<float>(scale / sum[row * sum_stride]);
-      for (std::int64_t i = 0; i < n; ++i) d[i] = exp(x[i] - m) * factor;
+      each(0, n, [=](std::int64_t i, auto tag) { put(d + i, exp(get(x + i, tag) - m) * factor); });
       std::fill(d + n, d + cols, 0.0f);
       const std::int64_t target = targets[row] - first_col;
       if (target >= 0 && target < n) d[target] -= static_cast<float>(scale);

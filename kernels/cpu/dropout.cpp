@@ -7,35 +7,64 @@
 #include "sim/base/check.h"
 
 namespace rehearse::kernels::cpu {
+namespace {
 
-void dropout_words(std::uint64_t key, std::int64_t sequence, std::int64_t position, std::int64_t first_group,
-                   std::int64_t groups, std::uint32_t* words) {
-  const __m256i m0 = _mm256_set1_epi64x(0xD2511F53), m1 = _mm256_set1_epi64x(0xCD9E8D57);
-  const __m256i low = _mm256_set1_epi64x(0xFFFFFFFF);
-  const __m256i lanes = _mm256_set_epi64x(3, 2, 1, 0);
-  const auto s = static_cast<std::uint64_t>(sequence);
-  for (std::int64_t g = 0; g < groups; g += 4) {
-    const auto counter = static_cast<long long>(dropout_counter(position, first_group + g));
-    __m256i c0 = _mm256_add_epi64(_mm256_set1_epi64x(counter), lanes);
-    __m256i c1 = _mm256_srli_epi64(c0, 32);
-    __m256i c2 = _mm256_set1_epi64x(static_cast<long long>(s & 0xFFFFFFFF));
-    __m256i c3 = _mm256_set1_epi64x(static_cast<long long>(s >> 32));
-    std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const __m256i p0 = _mm256_mul_epu32(m0, c0), p1 = _mm256_mul_epu32(m1, c2);
-      c0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p1, 32), c1), _mm256_set1_epi64x(k0));
-      c2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(p0, 32), c3), _mm256_set1_epi64x(k1));
-      c1 = p1;
-      c3 = p0;
-      k0 += 0x9E3779B9;
-      k1 += 0xBB67AE85;
+// Ten rounds' keys and the multipliers of Philox, in every lane.
+struct PhiloxKeys {
+  __m256i m0 = _mm256_set1_epi64x(0xD2511F53), m1 = _mm256_set1_epi64x(0xCD9E8D57);
+  __m256i k0[10], k1[10];
+
+  explicit PhiloxKeys(std::uint64_t key) {
+    for (std::uint32_t round = 0; round < 10; ++round) {
+      k0[round] = _mm256_set1_epi64x(static_cast<std::uint32_t>(key) + round * 0x9E3779B9);
+      k1[round] = _mm256_set1_epi64x(static_cast<std::uint32_t>(key >> 32) + round * 0xBB67AE85);
     }
-    const __m256i w01 = _mm256_or_si256(_mm256_and_si256(c0, low), _mm256_slli_epi64(c1, 32));
-    const __m256i w23 = _mm256_or_si256(_mm256_and_si256(c2, low), _mm256_slli_epi64(c3, 32));
+  }
+};
+
+// Four draws whose counters differ in the lowest word.
+struct PhiloxDraws {
+  __m256i c0, c1, c2, c3;
+
+  PhiloxDraws(std::uint64_t counter, std::uint64_t sequence)
+      : c0(_mm256_add_epi64(_mm256_set1_epi64x(static_cast<long long>(counter)), _mm256_set_epi64x(3, 2, 1, 0))),
+        c1(_mm256_srli_epi64(c0, 32)),
+        c2(_mm256_set1_epi64x(static_cast<long long>(sequence & 0xFFFFFFFF))),
+        c3(_mm256_set1_epi64x(static_cast<long long>(sequence >> 32))) {}
+
+  void round(const PhiloxKeys& keys, int number) {
+    const auto high = [](__m256i x) { return _mm256_shuffle_epi32(x, 0xF5); };  // to the low half of each lane
+    const __m256i p0 = _mm256_mul_epu32(keys.m0, c0), p1 = _mm256_mul_epu32(keys.m1, c2);
+    c0 = _mm256_xor_si256(high(p1), _mm256_xor_si256(c1, keys.k0[number]));
+    c2 = _mm256_xor_si256(high(p0), _mm256_xor_si256(c3, keys.k1[number]));
+    c1 = p1;
+    c3 = p0;
+  }
+  void write(std::uint32_t* words) const {
+    const __m256i w01 = _mm256_blend_epi32(c0, _mm256_slli_epi64(c1, 32), 0xAA);
+    const __m256i w23 = _mm256_blend_epi32(c2, _mm256_slli_epi64(c3, 32), 0xAA);
     const __m256i even = _mm256_unpacklo_epi64(w01, w23), odd = _mm256_unpackhi_epi64(w01, w23);  // draws 0, 2 and 1, 3
-    auto* out = reinterpret_cast<__m256i*>(words + 4 * g);
+    auto* out = reinterpret_cast<__m256i*>(words);
     _mm256_storeu_si256(out, _mm256_permute2x128_si256(even, odd, 0x20));
     _mm256_storeu_si256(out + 1, _mm256_permute2x128_si256(even, odd, 0x31));
+  }
+};
+
+}  // namespace
+
+// Two sets of draws take turns: a round's instructions wait for each other.
+void dropout_words(std::uint64_t key, std::int64_t sequence, std::int64_t position, std::int64_t first_group,
+                   std::int64_t groups, std::uint32_t* words) {
+  const PhiloxKeys keys(key);
+  for (std::int64_t g = 0; g < groups; g += 8) {
+    const std::uint64_t counter = dropout_counter(position, first_group + g);
+    PhiloxDraws a(counter, static_cast<std::uint64_t>(sequence)), b(counter + 4, static_cast<std::uint64_t>(sequence));
+    for (int round = 0; round < 10; ++round) {
+      a.round(keys, round);
+      b.round(keys, round);
+    }
+    a.write(words + 4 * g);
+    b.write(words + 4 * g + 16);
   }
 }
 
@@ -63,23 +92,22 @@ void CpuDevice::dropout(std::int64_t rows, std::int64_t cols, const DropoutSite&
     return;
   }
   REHEARSE_CHECK(mask, "dropout without a mask");
-  const DropoutRow drop(site.probability);
+  const DropoutRow drop(site);
   pool_.ranges(rows, 16, [&](std::int64_t begin, std::int64_t end, int) {
     over_rows(site, begin, end, cols,
               [&](std::int64_t row, std::int64_t offset, std::int64_t count, const std::uint32_t* words) {
-                const float* __restrict in = x + row * cols + offset;
-                float* __restrict out = y + row * cols + offset;
-                std::uint8_t* __restrict keep = mask + row * cols + offset;
-                for (std::int64_t i = 0; i < count; ++i)
-                  out[i] = words[i] >= drop.threshold ? in[i] * drop.kept_scale : 0;
-                for (std::int64_t i = 0; i < count; ++i) keep[i] = words[i] >= drop.threshold;
+                const float* in = x + row * cols + offset;
+                float* out = y + row * cols + offset;
+                drop.each(count, words, mask + row * cols + offset, [=](std::int64_t i, auto tag, auto keep) {
+                  put(out + i, kept(get(in + i, tag) * drop.kept_scale, keep));
+                });
               });
   });
 }
 
 void CpuDevice::bias_dropout_add(std::int64_t rows, std::int64_t cols, const DropoutSite& site, const float* x,
                                  const float* bias, const float* residual, float* y, std::uint8_t* mask) {
-  const DropoutRow drop(site.probability);
+  const DropoutRow drop(site);
   const auto without_dropout = [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t at = row * cols;
@@ -91,15 +119,18 @@ void CpuDevice::bias_dropout_add(std::int64_t rows, std::int64_t cols, const Dro
     over_rows(site, begin, end, cols,
               [&](std::int64_t row, std::int64_t offset, std::int64_t count, const std::uint32_t* words) {
                 const std::int64_t at = row * cols + offset;
-                const float* __restrict in = x + at;
-                const float* __restrict skip = residual + at;
-                float* __restrict out = y + at;
-                std::uint8_t* __restrict keep = mask + at;
-                for (std::int64_t i = 0; i < count; ++i) {
-                  const float value = bias ? in[i] + bias[offset + i] : in[i];
-                  out[i] = skip[i] + (words[i] >= drop.threshold ? value * drop.kept_scale : 0);
+                const float *in = x + at, *skip = residual + at, *biases = bias ? bias + offset : nullptr;
+                float* out = y + at;
+                if (biases) {
+                  drop.each(count, words, mask + at, [=](std::int64_t i, auto tag, auto keep) {
+                    const auto value = (get(in + i, tag) + get(biases + i, tag)) * drop.kept_scale;
+                    put(out + i, get(skip + i, tag) + kept(value, keep));
+                  });
+                } else {
+                  drop.each(count, words, mask + at, [=](std::int64_t i, auto tag, auto keep) {
+                    put(out + i, get(skip + i, tag) + kept(get(in + i, tag) * drop.kept_scale, keep));
+                  });
                 }
-                for (std::int64_t i = 0; i < count; ++i) keep[i] = words[i] >= drop.threshold;
               });
   };
   if (site.probability == 0) {

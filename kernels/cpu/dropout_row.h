@@ -5,21 +5,64 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/cpu/simd.h"
 #include "kernels/dropout.h"
+#include "sim/base/check.h"
 
 namespace rehearse::kernels::cpu {
 
-// words[4 * i + w] = word w of the draw of group first_group + i. groups is a multiple of 4.
+// words[4 * i + w] = word w of the draw of group first_group + i. groups is a multiple of 8.
 void dropout_words(std::uint64_t key, std::int64_t sequence, std::int64_t position, std::int64_t first_group,
                    std::int64_t groups, std::uint32_t* words);
+
+// Which of eight elements, or of one, are kept; `kept(x, keep)` is x or zero.
+struct KeepVec {
+  __m256i bits;
+};
+inline Vec kept(Vec x, KeepVec keep) {
+  return _mm256_and_ps(x, _mm256_castsi256_ps(keep.bits));
+}
+inline float kept(float x, bool keep) {
+  return keep ? x : 0;
+}
 
 // What a dropout does to the rows it is applied to.
 struct DropoutRow {
   std::uint32_t threshold;
   float kept_scale;  // 1 / (1 - probability)
 
-  explicit DropoutRow(double probability)
-      : threshold(dropout_threshold(probability)), kept_scale(static_cast<float>(1 / (1 - probability))) {}
+  explicit DropoutRow(const DropoutSite& site)
+      : threshold(dropout_threshold(site.probability)), kept_scale(static_cast<float>(1 / (1 - site.probability))) {
+    REHEARSE_CHECK(site.probability >= 0 && site.probability < 1, "dropout of {}", site.probability);
+    REHEARSE_CHECK(site.probability == 0 || site.sequences, "dropout without the indices of its sequences");
+  }
+
+  // body(i, tag, keep) for i in [0, n), eight at a time and one by one, from words as `pieces` gives them. `mask`, if
+  // any, gets 1 where kept, else 0.
+  template <class Body>
+  void each(std::int64_t n, const std::uint32_t* words, std::uint8_t* mask, const Body& body) const {
+    const __m256i bound = _mm256_set1_epi32(static_cast<int>(threshold));
+    const auto eight = [&](std::int64_t i) {
+      const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words + i));
+      const __m256i bits = _mm256_cmpeq_epi32(_mm256_max_epu32(w, bound), w);  // w >= bound
+      body(i, Vec{}, KeepVec{bits});
+      return bits;
+    };
+    std::int64_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+      const __m256i b0 = eight(i), b1 = eight(i + 8), b2 = eight(i + 16), b3 = eight(i + 24);
+      if (!mask) continue;
+      // Packing works in halves of a vector: the quarters of the result are put in order afterwards.
+      const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(b0, b1), _mm256_packs_epi32(b2, b3));
+      const __m256i ordered = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(mask + i), _mm256_and_si256(ordered, _mm256_set1_epi8(1)));
+    }
+    for (; i < n; ++i) {
+      const bool keep = words[i] >= threshold;
+      body(i, 0.0f, keep);
+      if (mask) mask[i] = keep;
+    }
+  }
 
   // body(offset, count, words) for pieces of columns [first_column, first_column + n): column first_column + offset + i
   // is kept if words[i] >= threshold.
@@ -31,7 +74,7 @@ struct DropoutRow {
     std::int64_t skip = first_column % 4;
     for (std::int64_t done = 0; done < n;) {
       const std::int64_t count = std::min(n - done, 4 * kGroups - skip);
-      const std::int64_t groups = (skip + count + 15) / 16 * 4;
+      const std::int64_t groups = (skip + count + 31) / 32 * 8;
       dropout_words(key, sequence, position, (first_column + done) / 4, groups, words.data());
       body(done, count, words.data() + skip);
       done += count;

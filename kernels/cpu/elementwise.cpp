@@ -16,14 +16,18 @@ constexpr std::int64_t kGrain = 16384;  // elements below which a second thread 
 // 2). The sigmoid form keeps full relative precision where tanh is near -1.
 constexpr float kTwoRootTwoOverPi = 1.5957691216057308f, kCubic = 0.044715f;
 
-inline float sigmoid(float x) {
+// F is float or Vec.
+template <class F>
+inline F sigmoid(F x) {
   return 1.0f / (1.0f + exp(-x));
 }
-inline float gelu(float x) {
+template <class F>
+inline F gelu(F x) {
   return x * sigmoid(kTwoRootTwoOverPi * (x + kCubic * x * x * x));
 }
-inline float gelu_slope(float x) {
-  const float s = sigmoid(kTwoRootTwoOverPi * (x + kCubic * x * x * x));
+template <class F>
+inline F gelu_slope(F x) {
+  const F s = sigmoid(kTwoRootTwoOverPi * (x + kCubic * x * x * x));
   return s + x * s * (1.0f - s) * kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * x * x);
 }
 
@@ -32,7 +36,7 @@ inline float gelu_slope(float x) {
 void CpuDevice::activation_forward(Unary fn, std::int64_t n, const float* x, float* y) {
   pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
     if (fn == Unary::gelu) {
-      for (std::int64_t i = begin; i < end; ++i) y[i] = gelu(x[i]);
+      each(begin, end, [=](std::int64_t i, auto tag) { put(y + i, gelu(get(x + i, tag))); });
     } else {
       for (std::int64_t i = begin; i < end; ++i) y[i] = x[i] < 0 ? 0 : x[i];  // NaN stays
     }
@@ -42,7 +46,7 @@ void CpuDevice::activation_forward(Unary fn, std::int64_t n, const float* x, flo
 void CpuDevice::activation_backward(Unary fn, std::int64_t n, const float* dy, const float* x, float* dx) {
   pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
     if (fn == Unary::gelu) {
-      for (std::int64_t i = begin; i < end; ++i) dx[i] = dy[i] * gelu_slope(x[i]);
+      each(begin, end, [=](std::int64_t i, auto tag) { put(dx + i, get(dy + i, tag) * gelu_slope(get(x + i, tag))); });
     } else {
       for (std::int64_t i = begin; i < end; ++i) dx[i] = x[i] > 0 ? dy[i] : 0;
     }
@@ -52,10 +56,12 @@ void CpuDevice::activation_backward(Unary fn, std::int64_t n, const float* dy, c
 void CpuDevice::swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, float* y) {
   pool_.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
-      const float* __restrict gate = gate_up + row * 2 * cols;
-      const float* __restrict up = gate + cols;
-      float* __restrict out = y + row * cols;
-      for (std::int64_t i = 0; i < cols; ++i) out[i] = gate[i] * sigmoid(gate[i]) * up[i];
+      const float *gate = gate_up + row * 2 * cols, *up = gate + cols;
+      float* out = y + row * cols;
+      each(0, cols, [=](std::int64_t i, auto tag) {
+        const auto g = get(gate + i, tag);
+        put(out + i, g * sigmoid(g) * get(up + i, tag));
+      });
     }
   });
 }
@@ -64,16 +70,13 @@ void CpuDevice::swiglu_backward(std::int64_t rows, std::int64_t cols, const floa
                                 float* d_gate_up) {
   pool_.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
-      const float* __restrict gate = gate_up + row * 2 * cols;
-      const float* __restrict up = gate + cols;
-      const float* __restrict d = dy + row * cols;
-      float* __restrict d_gate = d_gate_up + row * 2 * cols;
-      float* __restrict d_up = d_gate + cols;
-      for (std::int64_t i = 0; i < cols; ++i) {
-        const float s = sigmoid(gate[i]);
-        d_gate[i] = d[i] * up[i] * (s + gate[i] * s * (1.0f - s));
-        d_up[i] = d[i] * gate[i] * s;
-      }
+      const float *gate = gate_up + row * 2 * cols, *up = gate + cols, *d = dy + row * cols;
+      float *d_gate = d_gate_up + row * 2 * cols, *d_up = d_gate + cols;
+      each(0, cols, [=](std::int64_t i, auto tag) {
+        const auto g = get(gate + i, tag), s = sigmoid(g), of_y = get(d + i, tag);
+        put(d_gate + i, of_y * get(up + i, tag) * (s + g * s * (1.0f - s)));
+        put(d_up + i, of_y * g * s);
+      });
     }
   });
 }

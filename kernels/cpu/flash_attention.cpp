@@ -1,5 +1,5 @@
 // Attention in tiles with an online softmax (Dao et al. 2022, arXiv 2205.14135; Dao 2023, arXiv 2307.08691): no more
-// than a kRows x kCols tile of the probabilities exists at a time. The backward pass recomputes P from logsumexp and
+// than a kQueries x kKeys tile of the probabilities exists at a time. The backward pass recomputes P from logsumexp and
 // uses rowsum(P dP) = rowsum(dO O), which holds with dropout too. Forward tiles of queries are independent; in the
 // backward pass a thread owns a key head and the query heads it serves, so gradients add in a fixed order.
 #include <algorithm>
@@ -15,7 +15,9 @@
 namespace rehearse::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kRows = 128, kCols = 128;  // queries and keys of a tile
+// Queries and keys of a tile; the tile that a thread keeps (queries forward, keys backward) is the smaller, as what it
+// computes above the diagonal is wasted.
+constexpr std::int64_t kQueries = 64, kKeys = 128, kQueriesBackward = 128, kKeysBackward = 64;
 
 struct Tile {
   std::int64_t batch, head, first_query, queries, first_key, keys;
@@ -40,7 +42,7 @@ struct Flash {
         site(dropout),
         qkv(packed),
         view(shape),
-        drop(dropout.probability),
+        drop(dropout),
         scale(static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)))) {}
 
   Operand query(const Tile& t) const {
@@ -75,7 +77,7 @@ Operand transposed(Operand o) {
 // rescaled to it.
 void Flash::softmax_step(const Tile& t, float* scores, float* acc, float* maxima, float* sums) const {
   for (std::int64_t i = 0; i < t.queries; ++i) {
-    float* row = scores + i * kCols;
+    float* row = scores + i * kKeys;
     const std::int64_t n = t.visible(s.causal, i);
     std::fill(row + n, row + t.keys, 0.0f);
     if (n == 0) continue;
@@ -93,24 +95,27 @@ void Flash::softmax_step(const Tile& t, float* scores, float* acc, float* maxima
     }
     if (site.probability > 0) {
       over_words(t, i, n, [&](std::int64_t offset, std::int64_t count, const std::uint32_t* words) {
-        float* __restrict p = row + offset;
-        for (std::int64_t k = 0; k < count; ++k) p[k] = words[k] >= drop.threshold ? p[k] * drop.kept_scale : 0;
+        float* p = row + offset;
+        drop.each(count, words, nullptr, [=, factor = drop.kept_scale](std::int64_t k, auto tag, auto keep) {
+          put(p + k, kept(get(p + k, tag) * factor, keep));
+        });
       });
     }
   }
 }
 
 void Flash::forward_queries(Tile t, float* scratch, float* out, float* logsumexp) const {
-  float *scores = scratch, *acc = scores + kRows * kCols, *maxima = acc + kRows * s.head_dim, *sums = maxima + kRows;
+  float *scores = scratch, *acc = scores + kQueries * kKeys, *maxima = acc + kQueries * s.head_dim,
+        *sums = maxima + kQueries;
   std::fill_n(acc, t.queries * s.head_dim, 0.0f);
   std::fill_n(maxima, t.queries, -std::numeric_limits<float>::infinity());
   std::fill_n(sums, t.queries, 0.0f);
   const std::int64_t keys = s.causal ? t.first_query + t.queries : s.seq;
-  for (t.first_key = 0; t.first_key < keys; t.first_key += kCols) {
-    t.keys = std::min(kCols, keys - t.first_key);
-    multiply(t.queries, t.keys, s.head_dim, query(t), transposed(key(t)), false, scores, kCols);
+  for (t.first_key = 0; t.first_key < keys; t.first_key += kKeys) {
+    t.keys = std::min(kKeys, keys - t.first_key);
+    multiply(t.queries, t.keys, s.head_dim, query(t), transposed(key(t)), false, scores, kKeys);
     softmax_step(t, scores, acc, maxima, sums);
-    multiply(t.queries, s.head_dim, t.keys, {scores, kCols}, value(t), true, acc, s.head_dim);
+    multiply(t.queries, s.head_dim, t.keys, {scores, kKeys}, value(t), true, acc, s.head_dim);
   }
   for (std::int64_t i = 0; i < t.queries; ++i) {
     float* y = out + view.out(t.batch, t.head) + (t.first_query + i) * view.out_stride;
@@ -123,26 +128,26 @@ void Flash::forward_queries(Tile t, float* scratch, float* out, float* logsumexp
 // Scores become the (dropped) probabilities that multiplied V; dO V^T becomes the gradient of the unscaled scores.
 void Flash::backward_scores(const Tile& t, const float* logsumexp, const float* delta, float* p, float* d_p) const {
   for (std::int64_t i = 0; i < t.queries; ++i) {
-    float* __restrict prob = p + i * kCols;
-    float* __restrict grad = d_p + i * kCols;
+    float* prob = p + i * kKeysBackward;
+    float* grad = d_p + i * kKeysBackward;
     const std::int64_t n = t.visible(s.causal, i);
     const float offset = logsumexp[view.per_row(t.first_query + i, t.batch, t.head)];
     const float mean = delta[t.first_query + i];
     if (site.probability > 0) {
       over_words(t, i, n, [&](std::int64_t first, std::int64_t count, const std::uint32_t* words) {
-        for (std::int64_t k = 0; k < count; ++k) {
-          const float keep = words[k] >= drop.threshold ? drop.kept_scale : 0;
-          const float probability = exp(prob[first + k] * scale - offset);
-          grad[first + k] = probability * (grad[first + k] * keep - mean) * scale;
-          prob[first + k] = probability * keep;
-        }
+        drop.each(count, words, nullptr, [&](std::int64_t k, auto tag, auto keep) {
+          const auto probability = exp(get(prob + first + k, tag) * scale - offset);
+          const auto d = kept(get(grad + first + k, tag) * drop.kept_scale, keep);
+          put(grad + first + k, probability * (d - mean) * scale);
+          put(prob + first + k, kept(probability * drop.kept_scale, keep));
+        });
       });
     } else {
-      for (std::int64_t k = 0; k < n; ++k) {
-        const float probability = exp(prob[k] * scale - offset);
-        grad[k] = probability * (grad[k] - mean) * scale;
-        prob[k] = probability;
-      }
+      each(0, n, [&](std::int64_t k, auto tag) {
+        const auto probability = exp(get(prob + k, tag) * scale - offset);
+        put(grad + k, probability * (get(grad + k, tag) - mean) * scale);
+        put(prob + k, probability);
+      });
     }
     std::fill(prob + n, prob + t.keys, 0.0f);
     std::fill(grad + n, grad + t.keys, 0.0f);
@@ -153,20 +158,20 @@ void Flash::backward_scores(const Tile& t, const float* logsumexp, const float* 
 // to; its key and value too, unless this is the first head of the group.
 void Flash::backward_keys(Tile t, float* scratch, const float* d_out, const float* logsumexp, const float* delta,
                           float* d_qkv) const {
-  float *p = scratch, *d_p = p + kRows * kCols;
+  float *p = scratch, *d_p = p + kQueriesBackward * kKeysBackward;
   const std::int64_t at_keys = t.first_key * view.qkv_stride;
   float* d_key = d_qkv + view.key(t.batch, t.head) + at_keys;
   float* d_value = d_qkv + view.value(t.batch, t.head) + at_keys;
   bool add = t.head % view.group > 0;
-  for (t.first_query = s.causal ? t.first_key / kRows * kRows : 0; t.first_query < s.seq; t.first_query += kRows) {
-    t.queries = std::min(kRows, s.seq - t.first_query);
+  for (t.first_query = s.causal ? t.first_key : 0; t.first_query < s.seq; t.first_query += kQueriesBackward) {
+    t.queries = std::min(kQueriesBackward, s.seq - t.first_query);
     const Operand grad = {d_out + view.out(t.batch, t.head) + t.first_query * view.out_stride, view.out_stride};
-    multiply(t.queries, t.keys, s.head_dim, query(t), transposed(key(t)), false, p, kCols);
-    multiply(t.queries, t.keys, s.head_dim, grad, transposed(value(t)), false, d_p, kCols);
+    multiply(t.queries, t.keys, s.head_dim, query(t), transposed(key(t)), false, p, kKeysBackward);
+    multiply(t.queries, t.keys, s.head_dim, grad, transposed(value(t)), false, d_p, kKeysBackward);
     backward_scores(t, logsumexp, delta, p, d_p);
-    multiply(t.keys, s.head_dim, t.queries, {p, kCols, true}, grad, add, d_value, view.qkv_stride);
-    multiply(t.keys, s.head_dim, t.queries, {d_p, kCols, true}, query(t), add, d_key, view.qkv_stride);
-    multiply(t.queries, s.head_dim, t.keys, {d_p, kCols}, key(t), t.first_key > 0,
+    multiply(t.keys, s.head_dim, t.queries, {p, kKeysBackward, true}, grad, add, d_value, view.qkv_stride);
+    multiply(t.keys, s.head_dim, t.queries, {d_p, kKeysBackward, true}, query(t), add, d_key, view.qkv_stride);
+    multiply(t.queries, s.head_dim, t.keys, {d_p, kKeysBackward}, key(t), t.first_key > 0,
              d_qkv + view.query(t.batch, t.head) + t.first_query * view.qkv_stride, view.qkv_stride);
     add = true;
   }
@@ -177,13 +182,13 @@ void Flash::backward_keys(Tile t, float* scratch, const float* d_out, const floa
 void CpuDevice::flash_forward(const AttentionShape& s, const DropoutSite& site, const float* qkv, float* out,
                               float* logsumexp) {
   const Flash flash(s, site, qkv);
-  const std::int64_t tiles = (s.seq + kRows - 1) / kRows;
+  const std::int64_t tiles = (s.seq + kQueries - 1) / kQueries;
   pool_.ranges(s.micro_batch * s.heads * tiles, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
-    float* memory = scratch(worker, kRows * (kCols + s.head_dim + 2));
+    float* memory = scratch(worker, kQueries * (kKeys + s.head_dim + 2));
     for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t first = i % tiles * kRows, head = i / tiles;
-      flash.forward_queries({head / s.heads, head % s.heads, first, std::min(kRows, s.seq - first), 0, 0}, memory, out,
-                            logsumexp);
+      const std::int64_t first = i % tiles * kQueries, head = i / tiles;
+      flash.forward_queries({head / s.heads, head % s.heads, first, std::min(kQueries, s.seq - first), 0, 0}, memory,
+                            out, logsumexp);
     }
   });
 }
@@ -193,17 +198,17 @@ void CpuDevice::flash_backward(const AttentionShape& s, const DropoutSite& site,
   const Flash flash(s, site, qkv);
   const AttentionView& view = flash.view;
   pool_.ranges(s.micro_batch * s.kv_heads, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
-    float* memory = scratch(worker, 2 * kRows * kCols + s.seq);
-    float* delta = memory + 2 * kRows * kCols;
+    float* memory = scratch(worker, 2 * kQueriesBackward * kKeysBackward + s.seq);
+    float* delta = memory + 2 * kQueriesBackward * kKeysBackward;
     for (std::int64_t i = begin * view.group; i < end * view.group; ++i) {
       const std::int64_t batch = i / s.heads, head = i % s.heads;
       for (std::int64_t t = 0; t < s.seq; ++t) {
         const std::int64_t at = view.out(batch, head) + t * view.out_stride;
         delta[t] = dot(s.head_dim, d_out + at, out + at);
       }
-      for (std::int64_t key = 0; key < s.seq; key += kCols) {
-        flash.backward_keys({batch, head, 0, 0, key, std::min(kCols, s.seq - key)}, memory, d_out, logsumexp, delta,
-                            d_qkv);
+      for (std::int64_t key = 0; key < s.seq; key += kKeysBackward) {
+        flash.backward_keys({batch, head, 0, 0, key, std::min(kKeysBackward, s.seq - key)}, memory, d_out, logsumexp,
+                            delta, d_qkv);
       }
     }
   });

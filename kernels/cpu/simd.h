@@ -7,6 +7,8 @@
 // infinity from 88.37 (exactly: 88.72); NaN stays NaN.
 #pragma once
 
+#include <immintrin.h>
+
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -32,27 +34,39 @@ inline Vec splat(float x) {
 inline float sum(Vec v) {
   return ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2] + v[6]) + (v[3] + v[7]));
 }
+// b where either is NaN.
 inline Vec max(Vec a, Vec b) {
-  return a > b ? a : b;
+  return _mm256_max_ps(a, b);
+}
+inline Vec min(Vec a, Vec b) {
+  return _mm256_min_ps(a, b);
 }
 inline float max(float a, float b) {
   return a > b ? a : b;
+}
+inline float min(float a, float b) {
+  return a < b ? a : b;
 }
 inline float max(Vec v) {
   float m = v[0];
   for (int i = 1; i < 8; ++i) m = max(m, v[i]);
   return m;
 }
+// y, or zero where x < low; y where x is NaN.
+inline float zero_below(float x, float low, float y) {
+  return x < low ? 0 : y;
+}
+inline Vec zero_below(Vec x, Vec low, Vec y) {
+  return _mm256_and_ps(_mm256_cmp_ps(x, low, _CMP_NLT_UQ), y);
+}
 
-inline constexpr float kExpLow = -87.33654f, kExpHigh = 88.37626f;
-
-// 2^n for the n that x + kMagic rounds to: adding 1.5 * 2^23 leaves round(x) in the low bits of the float.
-inline constexpr float kMagic = 12582912.0f, kLog2E = 1.44269504088896341f;
-inline constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
-
+// F is float or Vec, I the integers of its width.
 template <class F, class I>
-inline F exp_with(F x, F low, F high, F zero, F infinity) {
-  const F clamped = x < low ? low : (x > high ? high : x);
+inline F exp_with(F x, F low, F high) {
+  // Adding 1.5 * 2^23 leaves the nearest integer in the low bits of the float.
+  constexpr float kMagic = 12582912.0f, kLog2E = 1.44269504088896341f;
+  constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
+  const F clamped = min(high, max(low, x));
   const F shifted = clamped * kLog2E + kMagic;
   const F n = shifted - kMagic;
   const F r = (clamped - n * kLn2High) - n * kLn2Low;
@@ -61,18 +75,17 @@ inline F exp_with(F x, F low, F high, F zero, F infinity) {
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  const I bits = (std::bit_cast<I>(shifted) << 23) + 0x3F800000;
-  const F y = p * std::bit_cast<F>(bits);
-  return x < low ? zero : (x > high ? infinity : y);
+  p = p * (r * r) + (r + 1.0f);
+  const I power = (std::bit_cast<I>(shifted) << 23) + 0x3F800000;  // 2^n; infinity for n = 128
+  return zero_below(x, low, p * std::bit_cast<F>(power));
 }
 
+inline constexpr float kExpLow = -87.33654f, kExpHigh = 88.9f;
 inline float exp(float x) {
-  return exp_with<float, std::uint32_t>(x, kExpLow, kExpHigh, 0.0f, std::numeric_limits<float>::infinity());
+  return exp_with<float, std::uint32_t>(x, kExpLow, kExpHigh);
 }
 inline Vec exp(Vec x) {
-  return exp_with<Vec, VecInt>(x, splat(kExpLow), splat(kExpHigh), Vec{},
-                               splat(std::numeric_limits<float>::infinity()));
+  return exp_with<Vec, VecInt>(x, splat(kExpLow), splat(kExpHigh));
 }
 
 // Sums over rows of n, in two (four) interleaved vectors: the order does not depend on alignment.
@@ -104,6 +117,14 @@ inline void put(float* p, Vec v) {
 }
 inline void put(float* p, float v) {
   *p = v;
+}
+
+// body(i, tag) for i in [begin, end): eight at a time, then one by one.
+template <class Body>
+inline void each(std::int64_t begin, std::int64_t end, const Body& body) {
+  std::int64_t i = begin;
+  for (; i + kLanes <= end; i += kLanes) body(i, Vec{});
+  for (; i < end; ++i) body(i, 0.0f);
 }
 
 inline float dot(std::int64_t n, const float* a, const float* b) {

@@ -235,25 +235,29 @@ int Node::choice(std::string_view key, const std::vector<std::string>& choices, 
 Bytes Node::bytes(std::string_view key, std::optional<Bytes> fallback) const {
   const Node child = get(key);
   const Value* const found = scalar(child, fallback.has_value(), "a size such as 25MiB");
-  return read_quantity(child, found, fallback.value_or(Bytes()), key, &parse_bytes, "a size", "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB", "25MiB");
+  return read_quantity(child, found, fallback.value_or(Bytes()), key, &parse_bytes, "a size",
+                       "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB", "25MiB");
 }
 
 Bandwidth Node::bandwidth(std::string_view key, std::optional<Bandwidth> fallback) const {
   const Node child = get(key);
   const Value* const found = scalar(child, fallback.has_value(), "a bandwidth such as 400Gbps");
-  return read_quantity(child, found, fallback.value_or(Bandwidth()), key, &parse_bandwidth, "a bandwidth", "bps, kbps, Mbps, Gbps, Tbps, or bytes as in GB/s", "400Gbps");
+  return read_quantity(child, found, fallback.value_or(Bandwidth()), key, &parse_bandwidth, "a bandwidth",
+                       "bps, kbps, Mbps, Gbps, Tbps, or bytes as in GB/s", "400Gbps");
 }
 
 Time Node::time(std::string_view key, std::optional<Time> fallback) const {
   const Node child = get(key);
   const Value* const found = scalar(child, fallback.has_value(), "a time such as 5us");
-  return read_quantity(child, found, fallback.value_or(Time()), key, &parse_time, "a time", "ps, ns, us, ms, s, min, h", "5us");
+  return read_quantity(child, found, fallback.value_or(Time()), key, &parse_time, "a time", "ps, ns, us, ms, s, min, h",
+                       "5us");
 }
 
 FlopRate Node::flop_rate(std::string_view key, std::optional<FlopRate> fallback) const {
   const Node child = get(key);
   const Value* const found = scalar(child, fallback.has_value(), "a rate such as 312TFLOPS");
-  return read_quantity(child, found, fallback.value_or(FlopRate()), key, &parse_flop_rate, "a rate", "FLOPS, kFLOPS, MFLOPS, GFLOPS, TFLOPS, PFLOPS", "312TFLOPS");
+  return read_quantity(child, found, fallback.value_or(FlopRate()), key, &parse_flop_rate, "a rate",
+                       "FLOPS, kFLOPS, MFLOPS, GFLOPS, TFLOPS, PFLOPS", "312TFLOPS");
 }
 
 std::optional<std::int64_t> Node::as_integer() const {

@@ -56,7 +56,7 @@ Port read_port(const Node& node) {
   port.effective = Bandwidth(std::llround(static_cast<double>(nominal.per_s()) * efficiency));
   port.latency = read_latency(node, "latency");
   const auto given = node.get("bandwidth").as_text();
-  if (given && parse_bandwidth(*given) && port.effective < kLowestBandwidth)
+  if (given && parse_bandwidth(*given) && nominal < kLowestBandwidth)
     node.get("bandwidth").error(fmt::format("{} is out of range, expected at least 1MB/s", *given));
   return port;
 }

@@ -57,8 +57,8 @@ std::string add_row(std::string_view line, MeasuredData& data) {
   if (!parse(f[2], nodes) || nodes < 1 || ranks % nodes != 0)
     return fmt::format("nodes is '{}', expected a divisor of {}", f[2], ranks);
   if (!parse(f[3], point.bytes) || point.bytes < 1) return fmt::format("bytes is '{}', expected 1 or more", f[3]);
-  if (!parse(f[4], point.time_us) || !(point.time_us > 0) || !std::isfinite(point.time_us))
-    return fmt::format("time_us is '{}', expected a positive number", f[4]);
+  if (!parse(f[4], point.time_us) || !(point.time_us >= 1e-6 && point.time_us <= 1e9))
+    return fmt::format("time_us is '{}', expected a number from 1e-6 to 1e9", f[4]);
   const auto kind = static_cast<CollectiveKind>(name - names.begin());
   std::vector<Point>& points = data.points[{kind, ranks, nodes}];
   const auto at = std::lower_bound(points.begin(), points.end(), point.bytes,
@@ -172,8 +172,10 @@ Corrections::Corrections(const MeasuredData& data, const Prior& machine) {
   const Prior& reference = data.has_reference ? data.prior : machine;
   // A machine with no pair of devices on a node (or no second node) has no such rate to compare.
   const auto same = [](double rate, double measured) { return rate == 0 || alike(rate, measured); };
-  same_node_ = same(machine.machine.nvlink_gbps, reference.machine.nvlink_gbps);
-  same_network_ = same(machine.machine.nic_gbps, reference.machine.nic_gbps);
+  same_node_ = same(machine.machine.nvlink_gbps, reference.machine.nvlink_gbps) &&
+               (!machine.nccl || machine.machine.nvlink_latency_us == 0);
+  same_network_ = same(machine.machine.nic_gbps, reference.machine.nic_gbps) &&
+                  (!machine.nccl || machine.machine.net_latency_us == 0);
   for (const auto& [key, points] : data.points) {
     const auto& [kind, ranks, nodes] = key;
     Table table{.place = {ranks, nodes, ranks / nodes}, .kind = kind, .log_wire = {}, .log_ratio = {}, .bytes = {}};
@@ -187,7 +189,9 @@ Corrections::Corrections(const MeasuredData& data, const Prior& machine) {
   }
 }
 
-// Alike is, in this order: on one node or on several; measured near this size; the kind; the shape of the group.
+// Alike is, in this order: measured near this size; on one node or on several; the kind; the shape of the group. For a
+// group over several nodes where only one node was measured, the largest group is the most alike: two or four devices
+// miss the model by what a pair of them reaches over NVLink, which is not what NICs wait for.
 const Corrections::Table* Corrections::most_alike(CollectiveKind kind, const nccl::Placement& place,
                                                   double log_wire) const {
   const Table* found = nullptr;
@@ -197,9 +201,11 @@ const Corrections::Table* Corrections::most_alike(CollectiveKind kind, const ncc
     const bool other_span = (t.place.nodes > 1) != (place.nodes > 1);
     const bool out_of_range =
         log_wire < t.log_wire.front() - std::log(4) || log_wire > t.log_wire.back() + std::log(64);
-    const double distance = (other_span ? 12 : 0) + (out_of_range ? 16 : 0) + kind_distance(t.kind, kind) +
-                            std::abs(std::log2(static_cast<double>(t.place.per_node) / place.per_node)) +
-                            0.5 * std::abs(std::log2(static_cast<double>(t.place.nodes) / place.nodes));
+    const double shape = t.place.nodes == 1 && place.nodes > 1
+                             ? -std::log2(static_cast<double>(t.place.ranks))
+                             : std::abs(std::log2(static_cast<double>(t.place.per_node) / place.per_node)) +
+                                   0.5 * std::abs(std::log2(static_cast<double>(t.place.nodes) / place.nodes));
+    const double distance = (other_span ? 12 : 0) + (out_of_range ? 16 : 0) + kind_distance(t.kind, kind) + shape;
     if (found == nullptr || distance < least) {
       found = &t;
       least = distance;

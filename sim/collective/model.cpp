@@ -50,6 +50,23 @@ std::int64_t memory_traffic(CollectiveKind kind, nccl::Algorithm algorithm, std:
   }
 }
 
+// Latency of the way between two nodes beyond that of neighbours on one leaf: the switches above it.
+Time detour(const cluster::Cluster& cluster, int from, int to) {
+  return cluster.route(from, to).latency - cluster.route(0, cluster.devices_per_node()).latency;
+}
+
+// A ring's passes go through all its edges, a tree's twice through the longest.
+Time detours(const cluster::Cluster& cluster, const Group& group, CollectiveKind kind, nccl::Algorithm algorithm) {
+  Time sum, longest;
+  for (std::size_t k = 0; k + 2 < group.begins.size(); ++k) {
+    const Time one = detour(cluster, group.members[group.begins[k]], group.members[group.begins[k + 1]]);
+    sum += one;
+    longest = std::max(longest, one);
+  }
+  const int passes = kind == CollectiveKind::all_reduce ? 2 : 1;
+  return algorithm == nccl::Algorithm::ring ? sum * passes : longest * 2;
+}
+
 class MeasuredModel final : public CollectiveModel {
  public:
   MeasuredModel(const cluster::Cluster& cluster, std::optional<MeasuredData> data)
@@ -78,6 +95,7 @@ class MeasuredModel final : public CollectiveModel {
     plan.activities = collective_activities(cluster_, group, kind, estimate.algorithm, bytes.count());
     set_confidence(plan, correction.coverage);
     set_times(plan, estimate.time_us * correction.ratio, size / per_us);
+    plan.startup += detours(cluster_, group, kind, estimate.algorithm);
     plan.algorithm = nccl::name_of(estimate.algorithm);
     const bool in_switch =
         estimate.algorithm == nccl::Algorithm::nvls || estimate.algorithm == nccl::Algorithm::nvls_tree;
@@ -107,6 +125,7 @@ class MeasuredModel final : public CollectiveModel {
     set_confidence(plan, correction.coverage);
     set_times(plan, prior_.send(crosses, size).time_us * correction.ratio,
               size / (1000 * prior_.send(crosses, kLargeBytes).gbps) * large_ratio);
+    if (crosses) plan.startup += detour(cluster_, from, to);
     plan.algorithm = nccl::name_of(nccl::Algorithm::direct);
     plan.sms = blocks_.send;
     plan.memory_bytes = 2 * bytes.count();

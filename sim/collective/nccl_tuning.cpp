@@ -19,10 +19,10 @@ using PerProtocol = std::array<double, kProtocols>;  // LL, LL128, Simple
 constexpr PerProtocol kTreeBase = {6.8, 14.0, 8.4};
 constexpr PerProtocol kRingBase = {6.6, 14.0, 8.4};
 constexpr double kPatBase = 8.0;
-constexpr PerProtocol kTreeNvlink = {0.6, 1.25, 4.0};
-constexpr PerProtocol kRingNvlink = {0.6, 1.9, 3.4};
+constexpr PerProtocol kTreeNvlink = {kNvlinkHopUs, 1.25, 4.0};
+constexpr PerProtocol kRingNvlink = {kNvlinkHopUs, 1.9, 3.4};
 constexpr PerProtocol kTreeNet = {5.0, 8.5, 14.0};
-constexpr PerProtocol kRingNet = {2.7, 4.0, 14.0};
+constexpr PerProtocol kRingNet = {kNetHopUs, 4.0, 14.0};
 constexpr double kNvlsNvlink = 25.0;
 constexpr double kNvlsTreeNet = 20.9;
 constexpr double kPatNet = 14.0;
@@ -72,14 +72,14 @@ double ring_steps(CollectiveKind kind, int ranks) {
 double ring_latency(const Machine& machine, const Placement& place, CollectiveKind kind, Protocol protocol) {
   const auto p = static_cast<std::size_t>(protocol);
   const bool net = place.nodes > 1;
-  if (kind == CollectiveKind::broadcast)
-    return kRingBase[p] + (net ? kRingNet[p] + machine.net_latency_us : kRingNvlink[p]);
+  const double nvlink = kRingNvlink[p] + machine.nvlink_latency_us;
+  if (kind == CollectiveKind::broadcast) return kRingBase[p] + (net ? kRingNet[p] + machine.net_latency_us : nvlink);
   const double simple = protocol == Protocol::simple ? 1 : 0;
   const double overhead = net ? (machine.cpu == Cpu::amd ? 2.0 : 1.0) * (1 + 2 * simple) : 0;
   const double inter = (place.per_node == 1 ? kTreeNet[p] : kRingNet[p]) + machine.net_latency_us * (1 + simple);
   const double net_steps = net ? ring_steps(kind, place.nodes) : 0;
   const double steps = ring_steps(kind, place.ranks);
-  return kRingBase[p] + (steps - net_steps) * std::max(kRingNvlink[p], overhead) + net_steps * inter;
+  return kRingBase[p] + (steps - net_steps) * std::max(nvlink, overhead) + net_steps * inter;
 }
 
 Estimate ring(const Machine& machine, const Placement& place, Channels ch, CollectiveKind kind, Protocol protocol,
@@ -111,8 +111,8 @@ Estimate tree(const Machine& machine, const Placement& place, Channels ch, Proto
   Estimate e;
   e.gbps = bus / 2 * tree_correction(protocol, bytes);
   const double inter = kTreeNet[p] + machine.net_latency_us * (protocol == Protocol::simple ? 2 : 1);
-  e.latency_us =
-      kTreeBase[p] + 2 * ((place.per_node - 1) * kTreeNvlink[p] + std::floor(std::log2(place.nodes)) * inter);
+  e.latency_us = kTreeBase[p] + 2 * ((place.per_node - 1) * (kTreeNvlink[p] + machine.nvlink_latency_us) +
+                                     std::floor(std::log2(place.nodes)) * inter);
   return e;
 }
 
@@ -128,7 +128,7 @@ Estimate nvls(const Machine& machine, const Placement& place, Channels ch, bool 
     }
   double bus = head_gbps * kNvlsEfficiency * (heads - 1) / heads * 2;
   Estimate e;
-  e.latency_us = kNvlsNvlink;
+  e.latency_us = kNvlsNvlink + machine.nvlink_latency_us;
   if (across_nodes) {
     const double net = ch.gbps * ch.count / heads * (place.nodes == 2 ? 2 : 1);
     bus = std::min({bus, net, kNvlsTreeMax[static_cast<std::size_t>(span(place))]});
@@ -236,7 +236,8 @@ Estimate send(const Machine& machine, bool crosses_nodes, double bytes) {
   constexpr double kLlThreshold = 16384;
   Estimate e{.algorithm = Algorithm::direct, .protocol = bytes <= kLlThreshold ? Protocol::ll : Protocol::simple};
   const auto p = static_cast<std::size_t>(e.protocol);
-  e.latency_us = kRingBase[p] + (crosses_nodes ? kRingNet[p] + machine.net_latency_us : kRingNvlink[p]);
+  e.latency_us = kRingBase[p] +
+                 (crosses_nodes ? kRingNet[p] + machine.net_latency_us : kRingNvlink[p] + machine.nvlink_latency_us);
   e.gbps = crosses_nodes ? machine.nic_gbps : machine.nvlink_gbps;
   if (e.protocol == Protocol::ll) e.gbps /= 2;
   e.time_us = e.latency_us + bytes / (1000 * e.gbps);
@@ -252,7 +253,8 @@ Estimate all_to_all(const Machine& machine, const Placement& place, double bytes
   const int remote = place.nodes > 1 ? place.ranks - place.per_node : 0;
   const int local = place.per_node - 1;
   const double overhead = machine.cpu == Cpu::amd ? 2.0 : 1.0;
-  e.latency_us += kRingNvlink[0] * std::max(0, local - (remote == 0 ? 1 : 0)) + overhead * std::max(0, remote - 1);
+  e.latency_us += (kRingNvlink[0] + machine.nvlink_latency_us) * std::max(0, local - (remote == 0 ? 1 : 0)) +
+                  overhead * std::max(0, remote - 1);
   const double ll = e.protocol == Protocol::ll ? 2 : 1;
   const double port_us = each * local * ll / (1000 * machine.nvlink_gbps);
   const double nic_us = remote > 0 ? each * remote * ll / (1000 * machine.nic_gbps) : 0;

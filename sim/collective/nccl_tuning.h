@@ -24,11 +24,14 @@ std::string_view name_of(Algorithm algorithm);
 struct Machine {
   Generation generation = Generation::ampere;
   Cpu cpu = Cpu::intel;
-  bool pat = false;           // library has PAT (2.23 and later)
-  double nvlink_gbps = 0;     // payload of one device's port, one direction
-  double nic_gbps = 0;        // payload of one NIC, one direction
-  double net_latency_us = 0;  // beyond NCCL's constant: the `latency` a network plugin reports
+  bool pat = false;              // library has PAT (2.23 and later)
+  double nvlink_gbps = 0;        // payload of one device's port, one direction
+  double nic_gbps = 0;           // payload of one NIC, one direction
+  double net_latency_us = 0;     // beyond NCCL's constant: the `latency` a network plugin reports
+  double nvlink_latency_us = 0;  // the same of a hop over NVLink; ours
 };
+// NCCL's constants of the LL protocol, which a topology file gives as its latencies.
+inline constexpr double kNvlinkHopUs = 0.6, kNetHopUs = 2.7;
 
 // Where the ranks of a communicator are.
 struct Placement {

@@ -2,6 +2,7 @@
 #include "sim/collective/prior.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/collective/wire.h"
 
@@ -15,6 +16,11 @@ double gbps(Bandwidth rate) {
 }
 double us(Time time) {
   return time.seconds() * 1e6;
+}
+// The difference, exactly 0 for the constant itself.
+double beyond(double hop_us, double constant_us) {
+  const double difference = hop_us - constant_us;
+  return std::abs(difference) < 1e-9 ? 0 : difference;
 }
 
 }  // namespace
@@ -57,6 +63,7 @@ Prior prior_of(const cluster::Cluster& cluster) {
   if (node > 1 && cluster.devices() > 1) {
     const cluster::Route inside = cluster.route(0, 1);
     prior.hop_us = us(inside.latency);
+    prior.machine.nvlink_latency_us = beyond(prior.hop_us, nccl::kNvlinkHopUs);
     prior.machine.nvlink_gbps = rate(inside, false);
     const auto kind = cluster.resources()[static_cast<std::size_t>(inside.resources.front())].kind;
     if (kind == cluster::ResourceKind::loopback) prior.shared_gbps = prior.machine.nvlink_gbps;
@@ -64,6 +71,7 @@ Prior prior_of(const cluster::Cluster& cluster) {
   if (cluster.devices() > node) {
     const cluster::Route between = cluster.route(0, node);
     prior.net_hop_us = us(between.latency);
+    prior.machine.net_latency_us = beyond(prior.net_hop_us, nccl::kNetHopUs);
     prior.machine.nic_gbps = rate(between, true);
     if (prior.machine.nvlink_gbps == 0) prior.machine.nvlink_gbps = prior.machine.nic_gbps;
   }

@@ -18,7 +18,7 @@ struct Prior {
   nccl::Estimate send(bool crosses_nodes, double bytes) const;
 };
 
-// Rates and latencies of the cluster's ports; the ring model.
+// Rates and latencies of the cluster's ports, for both models; the ring model is chosen.
 Prior prior_of(const cluster::Cluster& cluster);
 
 }  // namespace rehearse::collective

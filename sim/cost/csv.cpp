@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
 #include "sim/base/check.h"
 #include "sim/base/document.h"
@@ -82,12 +81,12 @@ std::int64_t CsvRow::positive_integer(std::string_view column) const {
   return 1;
 }
 
-double CsvRow::positive_number(std::string_view column) const {
+double CsvRow::positive_number(std::string_view column, double least, double most) const {
   const std::string& cell = cells_[index(column)];
   double value = 0;
   const auto [end, code] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-  if (code == std::errc() && end == cell.data() + cell.size() && value > 0 && std::isfinite(value)) return value;
-  report(index(column), fmt::format("'{}' is not a positive number", cell));
+  if (code == std::errc() && end == cell.data() + cell.size() && value >= least && value <= most) return value;
+  report(index(column), fmt::format("'{}' is not a number from {:g} to {:g}", cell, least, most));
   return 1;
 }
 

@@ -18,7 +18,7 @@ class CsvRow {
          Diagnostics& diagnostics);
   const std::string& text(std::string_view column) const;
   std::int64_t positive_integer(std::string_view column) const;
-  double positive_number(std::string_view column) const;
+  double positive_number(std::string_view column, double least = 1e-12, double most = 1e24) const;
   // One of `choices`; returns its index.
   int choice(std::string_view column, const std::vector<std::string>& choices) const;
 

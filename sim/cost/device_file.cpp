@@ -14,7 +14,8 @@ namespace rehearse::cost {
 namespace {
 
 constexpr int kSchema = 1;
-constexpr double kNoFloor = 1e-6;  // shares and factors are positive
+constexpr double kLeastTflops = 1e-6, kMostTflops = 1e5;  // of a table: a slow CPU core, ten times any device
+constexpr double kNoFloor = 1e-6;                         // shares and factors are positive
 const std::vector<std::string> kDTypes = {"f32", "bf16", "f16"};
 
 Range read_range(const Node& parent, std::string_view key, std::string_view value_key) {
@@ -51,7 +52,7 @@ void read_gemm_table(const std::string& path, GemmData& gemm, Diagnostics& diagn
     point.shape.n = row.positive_integer("n");
     point.shape.k = row.positive_integer("k");
     point.shape.element_bytes = dtype == 0 ? 4 : 2;
-    point.seconds = point.shape.flops() / (row.positive_number("tflops") * 1e12);
+    point.seconds = point.shape.flops() / (row.positive_number("tflops", kLeastTflops, kMostTflops) * 1e12);
     (dtype == 0 ? gemm.points_f32 : gemm.points).push_back(point);
   });
 }
@@ -68,7 +69,7 @@ void read_flash_table(const std::string& path, FlashData& flash, Diagnostics& di
     point.heads = row.positive_integer("heads");
     point.kv_heads = row.positive_integer("kv_heads");
     point.head_dim = row.positive_integer("head_dim");
-    point.flops_per_second = row.positive_number("tflops") * 1e12;
+    point.flops_per_second = row.positive_number("tflops", kLeastTflops, kMostTflops) * 1e12;
     flash.points.push_back(point);
   });
 }
@@ -82,7 +83,7 @@ void read_kernel_table(const std::string& path, std::vector<KernelPoint>& kernel
                              program::DType::f16}[static_cast<std::size_t>(row.choice("dtype", kDTypes))];
     point.flops = row.text("flops") == "0" ? 0 : row.positive_number("flops");
     point.bytes = row.positive_number("bytes");
-    point.seconds = row.positive_number("time_us") * 1e-6;
+    point.seconds = row.positive_number("time_us", 1e-6, 1e9) * 1e-6;
     kernels.push_back(point);
   });
 }

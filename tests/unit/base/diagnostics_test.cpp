@@ -15,6 +15,11 @@ TEST(Diagnostic, ReadsLikeACompilersMessage) {
   EXPECT_EQ((Diagnostic{"", 0, 0, "", "no scenario given", ""}.text()), "error: no scenario given");
 }
 
+TEST(Diagnostic, ControlCharactersOfTheUsersWordsReachNoTerminal) {
+  EXPECT_EQ((Diagnostic{"a.yaml", 3, 1, "\x1b[31mred", "unknown key\n", ""}.text()),
+            "a.yaml:3:1: error: \\x1b[31mred: unknown key\\x0a");
+}
+
 TEST(Diagnostics, ThrowsAllOfThemOnceInFileOrder) {
   Diagnostics diagnostics;
   EXPECT_NO_THROW(diagnostics.throw_if_any());

@@ -125,6 +125,21 @@ TEST(Overrides, AnUnknownPathNamesTheNearest) {
   EXPECT_NE(text.find("'bandwidth'"), std::string::npos) << text;
 }
 
+TEST(Overrides, ProblemsNameTheirKeyInTheScenario) {
+  EXPECT_EQ(errors_of("dgx-a100", 8, {{"nic.bandwidth", "100"}}),
+            "error: cluster.overrides.nic.bandwidth: a bandwidth needs its unit, found the bare number '100' (e.g. "
+            "'bandwidth: 400Gbps')\n")
+      << "one message, and not one of the topology file";
+  EXPECT_EQ(errors_of("dgx-a100", 8, {{"nic.bandwidth", "8Mbps"}}), "") << "1 MB/s, 0.96 of it payload: just enough";
+}
+
+TEST(Overrides, LinksSlowerThanAnyAreErrors) {
+  EXPECT_EQ(errors_of("dgx-a100", 8, {{"nic.bandwidth", "1kB/s"}}),
+            "error: cluster.overrides.nic.bandwidth: 1kB/s is out of range, expected at least 1MB/s\n");
+  EXPECT_EQ(errors_of("dgx-a100", 8, {{"fabric.hop_latency", "2s"}}),
+            "error: cluster.overrides.fabric.hop_latency: 2s is out of range, expected at most 1s\n");
+}
+
 TEST(Topologies, AnUnknownNameNamesTheNearest) {
   const std::string text = errors_of("dgx-a10", 8);
   EXPECT_NE(text.find("did you mean 'dgx-a100'?"), std::string::npos) << text;

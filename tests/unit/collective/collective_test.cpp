@@ -350,6 +350,52 @@ TEST(MeasuredModel, AnOversubscribedSpineLengthensTransfersAcrossIt) {
   EXPECT_GT(slow, 3 * fast) << "a leaf's uplinks carry 2 NICs / 8";
 }
 
+TEST(MeasuredModel, TheTopologysLatenciesCount) {
+  // 16 members, 8 a node: a ring all-reduce of 1 KiB passes 30 edges, 2 of them between the nodes, a tree passes 14
+  // and 2.
+  const auto shipped = dgx(16);
+  const Bytes bytes(1024);
+  const double before =
+      seconds(make_model(*shipped, device("a100-sxm-80g"))->collective(CollectiveKind::all_reduce, first(16), bytes));
+  const auto grown = [&](const char* key, const char* latency) {
+    const auto other = dgx(16, {{key, latency}});
+    return seconds(
+               make_model(*other, device("a100-sxm-80g"))->collective(CollectiveKind::all_reduce, first(16), bytes)) -
+           before;
+  };
+  EXPECT_GT(grown("nic.latency", "1002700ns"), 2 * 0.9e-3) << "two passes over the network of 1 ms more each";
+  EXPECT_GT(grown("nvlink.latency", "1000600ns"), 14 * 0.9e-3);
+  EXPECT_LT(grown("nic.latency", "0"), 0);
+  EXPECT_NEAR(grown("fabric.hop_latency", "1ms"), 0, 1e-12) << "both nodes hang on the same leaves";
+}
+
+TEST(MeasuredModel, SwitchesAboveTheLeavesAddTheirHops) {
+  // Six nodes, two a unit: of the five edges of a ring's all-gather two cross units, over two switches more each.
+  const cluster::Overrides far = {{"fabric.nodes_per_unit", "2"}};
+  const auto near = dgx(48), apart = dgx(48, far);
+  const auto time = [](const cluster::Cluster& c) {
+    return make_model(c, device("a100-sxm-80g"))->collective(CollectiveKind::all_gather, spread(6, 1), Bytes(4096));
+  };
+  EXPECT_EQ(time(*apart).startup - time(*near).startup, Time::from_ns(2 * 2 * 130));
+  const auto send = [](const cluster::Cluster& c) {
+    return make_model(c, device("a100-sxm-80g"))->send(0, 16, Bytes(4096)).startup;
+  };
+  EXPECT_EQ(send(*apart) - send(*near), Time::from_ns(2 * 130));
+}
+
+TEST(MeasuredModel, OneNodesSmallGroupsSayNothingAboutTheNetwork) {
+  // Measured on one node, two devices reach 150 of NVLink's 240 GB/s at most, eight 213 or more. One device a node
+  // waits for its NIC of 24 GB/s, which all-gather and reduce-scatter fill as an all-reduce, their sum, does.
+  const auto cluster = dgx(128);
+  const auto model = make_model(*cluster, device("a100-sxm-80g"));
+  const Bytes bytes(std::int64_t{1} << 30);
+  const double reduce = seconds(model->collective(CollectiveKind::all_reduce, spread(16, 1), bytes));
+  const double gather = seconds(model->collective(CollectiveKind::all_gather, spread(16, 1), bytes));
+  const double scatter = seconds(model->collective(CollectiveKind::reduce_scatter, spread(16, 1), bytes));
+  EXPECT_NEAR((gather + scatter) / reduce, 1, 0.12);
+  EXPECT_GT(15.0 / 16 * static_cast<double>(bytes.count()) / gather, 0.8 * 24e9);
+}
+
 TEST(SpecModel, WithoutMeasurementsTheTopologySpeaks) {
   const auto cluster = dgx(8);
   for (const std::string& file : {std::string(), kRoot + "/calibrate/devices/none.yaml"}) {

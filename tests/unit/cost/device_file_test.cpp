@@ -125,12 +125,16 @@ TEST_F(DeviceFiles, MissingKeysWrongUnitsAndUnknownKeysAreReportedTogetherWithPo
 }
 
 TEST_F(DeviceFiles, BadCellsOfATableAreReportedWithLineAndColumn) {
-  write("cpu.gemm.csv", "dtype,m,n,k,tflops,source\nf32,100,-5,100,0.1,a\nf23,100,100,100,0.1,a\nf32,1,2\n");
+  write("cpu.gemm.csv",
+        "dtype,m,n,k,tflops,source\nf32,100,-5,100,0.1,a\nf23,100,100,100,0.1,a\nf32,1,2\nf32,1,1,1,1e300,a\n");
   const std::string found = problems({write("cpu.yaml", with(kCpu, "gemm:\n", "gemm:\n  table: cpu.gemm.csv\n"))});
   EXPECT_NE(found.find("cpu.gemm.csv:2:9: error: n: '-5' is not a positive whole number"), std::string::npos) << found;
   EXPECT_NE(found.find("cpu.gemm.csv:3:1: error: dtype: 'f23' is not one of f32, bf16, f16"), std::string::npos)
       << found;
   EXPECT_NE(found.find("cpu.gemm.csv:4:1: error: 3 cells where the header has 6"), std::string::npos) << found;
+  EXPECT_NE(found.find("cpu.gemm.csv:5:11: error: tflops: '1e300' is not a number from 1e-06 to 100000"),
+            std::string::npos)
+      << found;
 }
 
 TEST_F(DeviceFiles, ATableWithAnUnknownColumnOrNoRateForItsTypeIsAnError) {

@@ -54,26 +54,44 @@ TEST_P(ConvTest, GradientsAreTheDifferencesAndThoseOfWeightsAdd) {
   }
 }
 
-// 5 x 7 by a window of 2: the last row and column take no part.
+// 8 x 23 by windows of 2 and 3: rows and columns left over take no part.
 TEST_P(ConvTest, PoolingTakesMaximaAndSendsGradientsToThem) {
-  const std::int64_t planes = 6, height = 5, width = 7, outputs = 2 * 3;
-  x = random.normal(planes * height * width);
-  dy = random.normal(planes * outputs);
-  Floats y = poisoned(planes * outputs), dx = poisoned(planes * height * width);
-  std::vector<std::int32_t> argmax(y.size(), -1);
-  device->pool_forward(2, 3, height, width, 2, x.data(), y.data(), argmax.data());
-  device->pool_backward(2, 3, height, width, 2, dy.data(), argmax.data(), dx.data());
-  Floats expected(x.size(), 0.0f);
-  for (std::int64_t i = 0; i < planes * outputs; ++i) {
-    const std::int64_t corner = i / outputs * height * width + i % outputs / 3 * 2 * width + i % 3 * 2;
-    std::int64_t best = corner;
-    for (const std::int64_t pixel : {corner, corner + 1, corner + width, corner + width + 1}) {
-      if (x[at(pixel)] > x[at(best)]) best = pixel;
+  const std::int64_t planes = 6, height = 8, width = 23;
+  for (const std::int64_t window : {2, 3}) {
+    const std::int64_t out_width = width / window, outputs = height / window * out_width;
+    x = random.normal(planes * height * width);
+    dy = random.normal(planes * outputs);
+    Floats y = poisoned(planes * outputs), dx = poisoned(planes * height * width);
+    std::vector<std::int32_t> argmax(y.size(), -1);
+    device->pool_forward(2, 3, height, width, window, x.data(), y.data(), argmax.data());
+    device->pool_backward(2, 3, height, width, window, dy.data(), argmax.data(), dx.data());
+    Floats expected(x.size(), 0.0f);
+    for (std::int64_t i = 0; i < planes * outputs; ++i) {
+      const std::int64_t top = i % outputs / out_width * window, left = i % out_width * window;
+      std::int64_t best = -1;
+      for (std::int64_t pixel = 0; pixel < height * width; ++pixel) {
+        const std::int64_t row = pixel / width - top, col = pixel % width - left,
+                           at_x = i / outputs * height * width + pixel;
+        if (row < 0 || row >= window || col < 0 || col >= window) continue;
+        if (best < 0 || x[at(at_x)] > x[at(best)]) best = at_x;
+      }
+      EXPECT_EQ(y[at(i)], x[at(best)]);
+      expected[at(best)] += dy[at(i)];
     }
-    EXPECT_EQ(y[at(i)], x[at(best)]);
-    expected[at(best)] += dy[at(i)];
+    EXPECT_EQ(dx, expected);
   }
-  EXPECT_EQ(dx, expected);
+}
+
+TEST_P(ConvTest, PoolingKeepsNotANumberAndTheFirstOfEquals) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  x = {5,   1, 2, 2,  //
+       nan, 3, 2, 2};
+  Floats y = poisoned(2);
+  std::vector<std::int32_t> argmax(2, -1);
+  device->pool_forward(1, 1, 2, 4, 2, x.data(), y.data(), argmax.data());
+  EXPECT_TRUE(std::isnan(y[0]));
+  EXPECT_EQ(y[1], 2.0f);
+  EXPECT_EQ(argmax, (std::vector<std::int32_t>{4, 2}));
 }
 
 }  // namespace

@@ -18,11 +18,12 @@ TEST_P(DropoutTest, FollowsTheDefinitionElementByElement) {
   for (const std::int64_t cols : {1, 7, 64, 1031}) {
     const std::int64_t rows = 3 * 17;
     const Floats x = random.normal(rows * cols), bias = random.normal(cols), residual = random.normal(rows * cols);
-    Floats y = poisoned(rows * cols), sum = y;
+    Floats y = poisoned(rows * cols), sum = y, no_bias = y;
     std::vector<std::uint8_t> mask(x.size(), 77), mask_of_sum = mask;
     device->dropout(rows, cols, site, x.data(), y.data(), mask.data());
     device->bias_dropout_add(rows, cols, site, x.data(), bias.data(), residual.data(), sum.data(), mask_of_sum.data());
-    Values expected, expected_sum;
+    device->bias_dropout_add(rows, cols, site, x.data(), nullptr, residual.data(), no_bias.data(), mask_of_sum.data());
+    Values expected, expected_sum, expected_no_bias;
     for (std::int64_t i = 0; i < rows * cols; ++i) {
       const std::int64_t row = i / cols, col = i % cols;
       const bool keep = dropout_keep(site, kSequences[row % 3], 6 + row / 3, col);
@@ -30,7 +31,9 @@ TEST_P(DropoutTest, FollowsTheDefinitionElementByElement) {
       expected.push_back(keep ? x[at(i)] / 0.7 : 0);
       expected_sum.push_back(residual[at(i)] + (keep ? (x[at(i)] + static_cast<double>(bias[at(col)])) / 0.7 : 0));
     }
+    for (std::size_t i = 0; i < x.size(); ++i) expected_no_bias.push_back(residual[i] + expected[i]);
     EXPECT_EQ(mask_of_sum, mask);
+    EXPECT_LE(relative_error(no_bias, expected_no_bias), kTolerance);
     EXPECT_LE(relative_error(y, expected), kTolerance);
     EXPECT_LE(relative_error(sum, expected_sum), kTolerance);
   }

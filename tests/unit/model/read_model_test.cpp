@@ -118,7 +118,7 @@ TEST_F(ReadModelTest, WhatIsNotAvailableSaysSo) {
   read("");
   ASSERT_EQ(texts().size(), 4U);
   EXPECT_EQ(diagnostics_.list()[0].message, "reading Hugging Face configurations is not available yet");
-  EXPECT_EQ(diagnostics_.list()[1].message, "expected one of gpt, llama, cnn, mlp, found 'moe'");
+  EXPECT_EQ(diagnostics_.list()[1].message, "family moe is not available yet; available: gpt, llama, cnn, mlp");
   EXPECT_EQ(diagnostics_.list()[2].message, "expected the name of a model preset or a mapping");
   EXPECT_EQ(diagnostics_.list()[3].message, "expected the name of a model preset or a mapping");
 }

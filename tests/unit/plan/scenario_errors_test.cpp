@@ -220,5 +220,28 @@ TEST(ScenarioErrors, ASectionOfTheWrongKindIsReportedOnce) {
   EXPECT_EQ(found.size(), 2U) << testing::PrintToString(found);
 }
 
+TEST(ScenarioErrors, WhatTheClusterOrTheCostsRefuseIsLocatedAtItsKey) {
+  const Scenario scenario = read(small("cluster: {topology: dgx-a100, overrides: {nic.bandwidth: 1Gbps}}\n"
+                                       "costs: {calibration: [a100]}\n"),
+                                 {"cluster.gpus=2"});
+  const auto place = [&](const std::string& path) {
+    const Diagnostic d = located(InputError(Diagnostic{"", 0, 0, path, "", ""}), scenario).diagnostics().front();
+    return d.file == "--set" ? d.file : std::to_string(d.line) + ":" + std::to_string(d.column);
+  };
+  EXPECT_EQ(place("cluster.topology"), "3:21");
+  EXPECT_EQ(place("cluster.overrides.nic.bandwidth"), "3:58") << "a dotted key";
+  EXPECT_EQ(place("cluster.overrides.nic.count"), "3:42") << "what is not given has the place of what holds it";
+  EXPECT_EQ(place("costs.calibration"), "4:22");
+  EXPECT_EQ(place("cluster.gpus"), "--set");
+}
+
+TEST(ScenarioErrors, AStepThatNoDeviceFinishesIsRefused) {
+  const Texts found =
+      problems(small("plan: {micro_batch: 1000000}\ntraining: {seq_len: 1000000}\n"), {"model.max_seq_len=1000000"});
+  ASSERT_EQ(found.size(), 1U) << testing::PrintToString(found);
+  EXPECT_NE(found[0].find("3:21 plan.micro_batch: a step takes"), std::string::npos) << found[0];
+  EXPECT_NE(found[0].find("at most 1e+19"), std::string::npos) << found[0];
+}
+
 }  // namespace
 }  // namespace rehearse::plan

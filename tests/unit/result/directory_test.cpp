@@ -143,6 +143,7 @@ TEST_F(Directory, FileInTheWayIsAnError) {
   EXPECT_NE(directory_problem(dir_ / "file"), "");
   EXPECT_NE(directory_problem(dir_ / "file" / "below"), "");
   EXPECT_NE(directory_problem(""), "");
+  EXPECT_NE(directory_problem(dir_ / std::string(300, 'x')), "") << "a name longer than file systems take";
   EXPECT_EQ(directory_problem(dir_ / "new" / "deep"), "");
   EXPECT_EQ(directory_problem(dir_.string() + "/"), "");
   EXPECT_FALSE(fs::exists(dir_ / "new")) << "asking makes nothing";

@@ -1,0 +1,152 @@
+// rehearse execute: performs a plan for real on this machine's CPU, its ranks threads of this process, whatever the
+// scenario's topology; prints what was measured, as a table or as JSON, its files with -o.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/exit_code.h"
+#include "cli/paths.h"
+#include "execute/performer.h"
+#include "reports/text.h"
+#include "sim/cluster/topology.h"
+#include "sim/cost/cost.h"
+#include "sim/lower/lower.h"
+#include "sim/plan/scenario.h"
+#include "sim/run/describe_scenario.h"
+
+namespace rehearse::cli {
+namespace {
+
+struct Arguments {
+  std::string scenario, output, data, ranks = "local";
+  std::vector<std::string> assignments;
+  int steps = 20;
+  double timeout = 60;
+  bool json = false, output_given = false;
+};
+
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
+std::string table(const Rows& rows) {
+  std::string out;
+  for (const auto& [label, value] : rows)
+    out += reports::clip(reports::left(label, 18) + value, reports::kWidth) + '\n';
+  return out;
+}
+
+std::string breakdown(const result::Result& r) {
+  std::string out = "\nWhere the step goes (mean over ranks)\n";
+  for (std::size_t i = 0; i < result::kShares; ++i) {
+    if (r.breakdown_ps[i] == 0) continue;
+    const double share = static_cast<double>(r.breakdown_ps[i]) / static_cast<double>(r.step_time_ps);
+    out += fmt::format("  {}{}  {}\n", reports::left(result::kShareNames[i], 18),
+                       reports::right(reports::percent(share), 6), format_time(Time::from_ps(r.breakdown_ps[i])));
+  }
+  return out;
+}
+
+std::string measured(const execute::Outcome& outcome, bool tokens) {
+  const result::Result& r = outcome.result;
+  std::int64_t peak = 0, arena = 0;
+  for (const auto& stage : r.stages) peak = std::max(peak, stage.peak);
+  for (const std::int64_t bytes : outcome.arena_bytes) arena = std::max(arena, bytes);
+  const std::string unit = tokens ? "tokens" : "samples";
+  Rows rows = {
+      {"Trained on", outcome.data},
+      {"Loss", fmt::format("{:.4f} first, {:.4f} last of {} steps, nats a {}", r.loss.front(), r.loss.back(), r.steps,
+                           tokens ? "token" : "sample")},
+      {"Step", fmt::format("{}  ({} to {})", format_time(Time::from_ps(r.step_time_ps)),
+                           format_time(Time::from_seconds(r.interval_low_s)),
+                           format_time(Time::from_seconds(r.interval_high_s)))},
+      {tokens ? "Tokens a second" : "Samples a second", reports::compact(r.tokens_per_s)},
+      {"Memory a rank",
+       fmt::format("{} at the peak, {} allocated", format_bytes(Bytes(peak)), format_bytes(Bytes(arena)))},
+      {"Process", fmt::format("{} at most, {} s", format_bytes(Bytes(r.peak_rss_bytes)), reports::compact(r.wall_s))},
+  };
+  return reports::wrap(fmt::format("{}: measured, {} rank{} on this machine", r.scenario_name, r.ranks,
+                                   r.ranks == 1 ? "" : "s")) +
+         table(rows) + breakdown(r);
+}
+
+execute::Outcome perform(const Arguments& a, const plan::Scenario& scenario) {
+  Progress progress("performing " + scenario.name);
+  execute::Options options;
+  options.steps = a.steps;
+  options.data = a.data;
+  options.timeout = std::chrono::milliseconds(std::llround(a.timeout * 1000));
+  options.record = a.output_given;
+  options.poll = check_interrupt;
+  options.on_step = [&](int step, double) { progress(static_cast<double>(step + 1) / a.steps); };
+  try {
+    execute::check_performable(scenario, a.steps);
+    return execute::perform(scenario, lower::lower(scenario), options);
+  } catch (const InputError& error) {
+    throw plan::located(error, scenario);
+  }
+}
+
+// Names and keys as a simulation of the scenario on this machine has them.
+void describe(const plan::Scenario& scenario, const std::string& file, const std::string& root, result::Result& r) {
+  const auto cluster = cluster::build_cluster("local", static_cast<int>(r.ranks), {}, 0, root);
+  cost::Device device;
+  device.name = "CPU";
+  run::describe_scenario(scenario, *cluster, device, r);
+  r.scenario_file = shown_path(file, root);
+}
+
+int run_execute(const Arguments& a) {
+  const std::string root = data_root();
+  const std::string file = scenario_file(a.scenario, root);
+  if (a.output_given) check_output(a.output, file);
+  const plan::Scenario scenario = plan::read_scenario(file, a.assignments, root);
+  try {
+    execute::Outcome outcome = perform(a, scenario);
+    describe(scenario, file, root, outcome.result);
+    if (a.output_given) result::write_directory(outcome.result, a.output);
+    print(a.json ? result::to_json(outcome.result) : measured(outcome, scenario.model.is_transformer()));
+    return kDone;
+  } catch (const execute::DoesNotFit& error) {
+    note(fmt::format("rehearse: {}", error.what()));
+    return kDoesNotFit;
+  }
+}
+
+}  // namespace
+
+void add_execute(CLI::App& app, Action& action) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("execute", "Perform a plan for real on this machine's CPU");
+  command->add_option("SCENARIO", a->scenario, "A file, or a name of rehearse list scenarios")
+      ->required()
+      ->type_name("");
+  command->add_option("--set", a->assignments, "Override a key, as plan.tensor=4; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
+  command->add_option("--steps", a->steps, "Optimizer steps (default 20)")
+      ->check(between(1, 1'000'000))
+      ->type_name("N");
+  command->add_option("--data", a->data, "A text file (bytes as tokens) or a .bin of uint16 tokens")->type_name("FILE");
+  command->add_option("--ranks", a->ranks, "local: threads of this process")
+      ->check(one_of({"local"}))
+      ->type_name("HOW");
+  command->add_option("--timeout", a->timeout, "Seconds a rank waits for others (default 60)")
+      ->check(CLI::Range(0.1, 1e6).description(""))
+      ->type_name("S");
+  CLI::Option* output =
+      command->add_option("-o", a->output, "Write result.json, ops.csv, trace.json.gz there")->type_name("DIR");
+  command->add_flag("--json", a->json, "Print result.json alone to standard output");
+  command->footer(
+      "Examples:\n"
+      "  rehearse execute gpt-tiny-ddp --steps 50\n"
+      "  rehearse execute gpt-tiny-2x2x2 --data book.txt -o measured\n"
+      "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other.");
+  command->callback([a, output, &action] {
+    a->output_given = output->count() > 0;
+    action = [a] { return run_execute(*a); };
+  });
+}
+
+}  // namespace rehearse::cli

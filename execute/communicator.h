@@ -1,0 +1,76 @@
+// How ranks move numbers between them, whatever carries them: threads of one process (local/), later Gloo, MPI or NCCL.
+// One Communicator a rank; its calls block until our part is done, and may be made by several threads at once (one a
+// stream), because every call names its match: collectives by their number on the group, messages by their number on
+// the channel, both counted in program order. Sends are buffered: they never wait for the receiver, so no order of a
+// rank's own operations can make two ranks wait for one another in a circle.
+//
+// A wait ends with DeadlineError after the run's deadline, with Stopped once another thread of the run has failed.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/program/op.h"
+
+namespace rehearse::execute {
+
+using Clock = std::chrono::steady_clock;
+
+// One call of a collective on a group, as a member sees it.
+struct Meeting {
+  program::GroupId group = 0;
+  std::span<const int> members;  // ranks in group order, ours among them
+  std::int64_t sequence = 0;     // how many calls the group made before, since the run began
+};
+
+// One send or receive of a group of them that start and finish together.
+struct Message {
+  bool send = false;
+  int peer = 0;
+  int channel = 0;
+  std::int64_t sequence = 0;  // how many messages went from sender to receiver on this channel before
+  float* data = nullptr;      // only read if sent
+  std::int64_t elements = 0;
+};
+
+class WaitEnded : public std::exception {
+ public:
+  explicit WaitEnded(std::vector<int> missing) : missing_(std::move(missing)) {}
+  const std::vector<int>& missing() const { return missing_; }  // the ranks that had not come
+
+ private:
+  std::vector<int> missing_;
+};
+class DeadlineError : public WaitEnded {
+ public:
+  using WaitEnded::WaitEnded;
+  const char* what() const noexcept override { return "deadline passed"; }
+};
+class Stopped : public WaitEnded {
+ public:
+  using WaitEnded::WaitEnded;
+  const char* what() const noexcept override { return "stopped"; }
+};
+
+// Element counts are those of program::Collective. Reductions add in group order, element by element, so that a result
+// does not depend on who came first. `in` and `out` may be the same buffer, or the shard our own part of the whole.
+// Each returns when the last participant had come.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual Clock::time_point all_reduce(const Meeting& m, program::ReduceOp op, const float* in, float* out,
+                                       std::int64_t elements) = 0;
+  virtual Clock::time_point all_gather(const Meeting& m, const float* in, float* out, std::int64_t elements) = 0;
+  virtual Clock::time_point reduce_scatter(const Meeting& m, const float* in, float* out, std::int64_t elements) = 0;
+  // From the group's first member.
+  virtual Clock::time_point broadcast(const Meeting& m, const float* in, float* out, std::int64_t elements) = 0;
+  virtual Clock::time_point all_to_all(const Meeting& m, const float* in, float* out, std::int64_t elements) = 0;
+  virtual Clock::time_point exchange(std::span<const Message> messages) = 0;
+};
+
+}  // namespace rehearse::execute

@@ -1,0 +1,180 @@
+// Reading, cutting and shuffling; see data.h.
+#include "execute/data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <numeric>
+
+#include "sim/base/check.h"
+#include "sim/base/diagnostics.h"
+#include "sim/base/random.h"
+
+namespace rehearse::execute {
+namespace {
+
+using program::InputKind;
+
+// What a key of the generator is for; mixed with the seed.
+enum Purpose : std::uint64_t { kShuffle = 101, kLabel, kPattern, kNoise };
+
+[[noreturn]] void fail(const std::string& file, const std::string& message, const std::string& hint = "") {
+  throw InputError(Diagnostic{file, 0, 0, "", message, hint});
+}
+
+class TextData : public Data {
+ public:
+  TextData(std::vector<std::uint16_t> tokens, std::string name, std::int64_t seq_len, std::int64_t seed)
+      : tokens_(std::move(tokens)), name_(std::move(name)), seq_len_(seq_len), seed_(seed) {
+    sequences_ = (static_cast<std::int64_t>(tokens_.size()) - 1) / seq_len;
+  }
+
+  void load(InputKind kind, const std::vector<std::int64_t>& numbers, std::int64_t elements, void* out) override {
+    REHEARSE_CHECK(kind == InputKind::tokens || kind == InputKind::targets, "text has tokens and targets only");
+    const auto n = static_cast<std::int64_t>(numbers.size());
+    REHEARSE_CHECK(elements == n * seq_len_, "{} tokens for {} sequences of {}", elements, n, seq_len_);
+    auto* ids = static_cast<std::int32_t*>(out);
+    const std::int64_t shift = kind == InputKind::targets ? 1 : 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int64_t first = sequence_of(numbers[static_cast<std::size_t>(i)]) * seq_len_ + shift;
+      for (std::int64_t t = 0; t < seq_len_; ++t) ids[t * n + i] = tokens_[static_cast<std::size_t>(first + t)];
+    }
+  }
+
+  std::int64_t examples() const override { return sequences_; }
+  std::string description() const override {
+    return fmt::format("{}: {} tokens, {} sequences an epoch", name_, tokens_.size(), sequences_);
+  }
+
+ private:
+  using Order = std::vector<std::int64_t>;
+
+  std::int64_t sequence_of(std::int64_t number) {
+    return (*order(number / sequences_))[static_cast<std::size_t>(number % sequences_)];
+  }
+
+  // Ranks are at most a few steps apart, so two epochs are in use at a time.
+  std::shared_ptr<const Order> order(std::int64_t epoch) {
+    const std::lock_guard lock(mutex_);
+    auto& found = orders_[epoch];
+    if (found == nullptr) found = std::make_shared<const Order>(shuffled(epoch));
+    const std::shared_ptr<const Order> result = found;
+    while (orders_.size() > 3) orders_.erase(orders_.begin());
+    return result;
+  }
+
+  Order shuffled(std::int64_t epoch) const {
+    Order order(static_cast<std::size_t>(sequences_));
+    std::iota(order.begin(), order.end(), 0);
+    const std::uint64_t key =
+        mix_key(mix_key(static_cast<std::uint64_t>(seed_), kShuffle), static_cast<std::uint64_t>(epoch));
+    for (std::size_t i = order.size(); i > 1; --i) {
+      const auto words = Philox::draw(key, i);
+      const std::uint64_t wide = (static_cast<std::uint64_t>(words[0]) << 32) | words[1];
+      std::swap(order[i - 1], order[static_cast<std::size_t>(wide % i)]);
+    }
+    return order;
+  }
+
+  std::vector<std::uint16_t> tokens_;
+  std::string name_;
+  std::int64_t seq_len_, seed_, sequences_ = 0;
+  std::mutex mutex_;
+  std::map<std::int64_t, std::shared_ptr<const Order>> orders_;
+};
+
+// Examples without end: number n has a class, and is that class's pattern (uniform in [-1, 1)) with uniform noise of
+// half that width added.
+class MadeData : public Data {
+ public:
+  MadeData(std::int64_t classes, std::int64_t width, std::int64_t seed)
+      : classes_(classes), width_(width), seed_(seed) {
+    for (std::int64_t i = 0; i < classes * width; ++i)
+      patterns_.push_back(signed_uniform(kPattern, static_cast<std::uint64_t>(i), 0));
+  }
+
+  void load(InputKind kind, const std::vector<std::int64_t>& numbers, std::int64_t elements, void* out) override {
+    const auto n = static_cast<std::int64_t>(numbers.size());
+    if (kind == InputKind::labels) {
+      for (std::int64_t i = 0; i < n; ++i)
+        static_cast<std::int32_t*>(out)[i] = static_cast<std::int32_t>(class_of(numbers[static_cast<std::size_t>(i)]));
+      return;
+    }
+    REHEARSE_CHECK((kind == InputKind::images || kind == InputKind::features) && elements == n * width_,
+                   "{} values for {} examples of {}", elements, n, width_);
+    auto* values = static_cast<float*>(out);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int64_t number = numbers[static_cast<std::size_t>(i)];
+      const float* pattern = &patterns_[static_cast<std::size_t>(class_of(number) * width_)];
+      for (std::int64_t j = 0; j < width_; ++j)
+        values[i * width_ + j] = pattern[j] + 0.5F * signed_uniform(kNoise, static_cast<std::uint64_t>(j),
+                                                                    static_cast<std::uint64_t>(number));
+    }
+  }
+
+  std::int64_t examples() const override { return 0; }
+  std::string description() const override {
+    return fmt::format("made examples: {} classes of {} values", classes_, width_);
+  }
+
+ private:
+  std::int64_t class_of(std::int64_t number) const {
+    return Philox::draw(mix_key(static_cast<std::uint64_t>(seed_), kLabel), static_cast<std::uint64_t>(number))[0] %
+           classes_;
+  }
+  float signed_uniform(Purpose purpose, std::uint64_t low, std::uint64_t high) const {
+    return 2 * Philox::uniform(Philox::draw(mix_key(static_cast<std::uint64_t>(seed_), purpose), low, high)[0]) - 1;
+  }
+
+  std::int64_t classes_, width_, seed_;
+  std::vector<float> patterns_;  // [classes, width]
+};
+
+std::vector<std::uint16_t> read_tokens(const std::string& file) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error))
+    fail(file, "no such file with training data", "--data takes a text file or a .bin of uint16 tokens");
+  std::ifstream in(file, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  if (!in) fail(file, "cannot be read");
+  std::vector<std::uint16_t> tokens;
+  if (!file.ends_with(".bin")) {
+    for (const char c : bytes) tokens.push_back(static_cast<unsigned char>(c));
+    return tokens;
+  }
+  if (bytes.size() % 2 != 0) fail(file, fmt::format("{} bytes are no whole number of uint16 tokens", bytes.size()));
+  for (std::size_t i = 0; i < bytes.size(); i += 2)
+    tokens.push_back(static_cast<std::uint16_t>(static_cast<unsigned char>(bytes[i]) |
+                                                static_cast<unsigned char>(bytes[i + 1]) << 8));
+  return tokens;
+}
+
+}  // namespace
+
+std::unique_ptr<Data> open_data(const model::Model& model, std::int64_t seq_len, std::int64_t seed,
+                                const std::string& file) {
+  if (!model.is_transformer()) {
+    if (!file.empty()) fail(file, "data files are for gpt and llama; cnn and mlp train on made examples");
+    const std::int64_t width = model.family == model::Family::cnn
+                                   ? model.image_channels * model.image_size * model.image_size
+                                   : model.widths.front();
+    return std::make_unique<MadeData>(model.widths.back(), width, seed);
+  }
+  const std::string name = file.empty() ? kDefaultText : file;
+  std::vector<std::uint16_t> tokens = read_tokens(name);
+  if (static_cast<std::int64_t>(tokens.size()) < seq_len + 1)
+    fail(name, fmt::format("{} tokens are too few for one sequence of seq_len = {} and its last target", tokens.size(),
+                           seq_len));
+  const auto highest = std::max_element(tokens.begin(), tokens.end());
+  if (*highest >= model.vocab)
+    fail(name,
+         fmt::format("token {} at {} is outside the model's vocabulary of {}", *highest, highest - tokens.begin(),
+                     model.vocab),
+         "bytes need model.vocab >= 256");
+  return std::make_unique<TextData>(std::move(tokens), name, seq_len, seed);
+}
+
+}  // namespace rehearse::execute

@@ -1,0 +1,35 @@
+// What was measured, as the same Result a simulation gives. A step of a rank is what lies between two ends of its
+// compute stream's last op; the compute stream's time in it is ops (compute, optimizer) and waits, blamed on the op
+// that ended them: for a transfer, until the last peer came and from then on. The reported step is the one whose
+// slowest rank is the median over the steps after two of warm-up; where another rank was quicker, the difference counts
+// as other, so that the mean over ranks sums to the step's time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "sim/plan/scenario.h"
+#include "sim/program/program.h"
+#include "sim/result/result.h"
+
+namespace rehearse::execute {
+
+using Shares = std::array<std::int64_t, result::kShares>;  // ps
+
+struct Blame {
+  result::Share peers = result::Share::other;   // until the last participant came
+  result::Share moving = result::Share::other;  // from then on; kernels: all of it
+};
+Blame blame_for(const program::Program& program, const program::Role& role, const program::Op& op);
+
+// By rank and step.
+using StepShares = std::vector<std::vector<Shares>>;
+
+// Fills step time, rates and breakdown.
+void add_times(const StepShares& shares, const plan::Scenario& scenario, result::Result& out);
+// Fills FLOPs, memory by stage, names and counts from the program.
+void add_program(const program::Program& program, const plan::Scenario& scenario, const plan::RankGrid& grid,
+                 bool names, result::Result& out);
+
+}  // namespace rehearse::execute

@@ -1,0 +1,32 @@
+// Where a rank keeps the model's parameters, whatever the plan: pieces of them in its arena, found by the names the
+// lowering gives. With ZeRO-3 a rank keeps the shard "param.shard.bucketN" of what is, gathered, "param.bucketN", of
+// which the parameters are views.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "execute/timeline.h"
+#include "sim/plan/rank_grid.h"
+
+namespace rehearse::execute {
+
+// Elements [first, first + count) of the rank's part of parameter `buffer`, at `offset` bytes in the arena.
+struct Piece {
+  program::BufferId buffer;
+  std::int64_t first, count, offset;
+};
+std::vector<Piece> parameter_pieces(const Timeline& timeline, const plan::RankGrid& grid, int rank);
+
+// Fills every persistent buffer as its Init says, each parameter by its own name.
+void initialise(const Timeline& timeline, const plan::RankGrid& grid, int rank, std::int64_t seed, std::byte* arena);
+
+// Whole parameters by name, in their global layout.
+using Parameters = std::map<std::string, std::vector<float>>;
+// Adds what the rank holds.
+void collect(const Timeline& timeline, const plan::RankGrid& grid, int rank, const std::byte* arena, Parameters& whole);
+
+}  // namespace rehearse::execute

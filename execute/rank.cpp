@@ -1,0 +1,288 @@
+// A stream's thread: for each op in turn wait, do, publish. Only ops that another stream waits for take the rank's
+// mutex; a position that was waited for once is remembered, so most waits cost a comparison. Transfers are numbered in
+// program order and handed to the communicator; inputs are loaded, everything else is a kernel.
+#include "execute/rank.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "sim/base/check.h"
+#include "sim/program/describe.h"
+
+namespace rehearse::execute {
+
+using program::Op;
+using result::Share;
+
+namespace {
+
+std::int64_t ps_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count() * 1000;
+}
+
+}  // namespace
+
+Rank::Rank(Run& run, int rank, const Timeline& timeline, Communicator& communicator, int loss_reporter)
+    : run_(run), rank_(rank), loss_reporter_(loss_reporter), timeline_(timeline), communicator_(communicator) {
+  const auto bytes = static_cast<std::size_t>(std::max(timeline.memory.arena_bytes, kArenaAlignment));
+  arena_ = static_cast<std::byte*>(std::aligned_alloc(static_cast<std::size_t>(kArenaAlignment), bytes));
+  if (arena_ == nullptr) throw std::bad_alloc();
+  // Not-a-number as float: what is read before it was written shows.
+  std::memset(arena_, 0xFF, bytes);
+  for (const program::Buffer& b : timeline.role->buffers)
+    shift_.push_back(
+        b.is_view() ? (b.offset + run.grid.coordinate(rank, b.shard_axis) * b.shard_stride) * size_of(b.dtype) : 0);
+  for (const program::Group& g : run.program.groups)
+    members_.push_back(run.grid.members(rank, g.axes, g.pipeline_only));
+  for (std::size_t s = 0; s < timeline.role->streams.size(); ++s) {
+    streams_.push_back(std::make_unique<StreamState>());
+    StreamState& state = *streams_.back();
+    state.met.resize(timeline.streams[s].size());
+    state.known.assign(timeline.streams.size(), 0);
+    const bool compute = timeline.role->streams[s].kind == program::StreamKind::compute;
+    if (compute) timed_stream_ = static_cast<std::int32_t>(s);
+    if (!timeline.streams[s].empty()) state.device = kernels::make_cpu_device(compute ? run.threads_per_rank : 1);
+  }
+}
+
+Rank::~Rank() {
+  join();
+  std::free(arena_);
+}
+
+void Rank::initialise() {
+  execute::initialise(timeline_, run_.grid, rank_, run_.scenario.training.seed, arena_);
+}
+
+void Rank::start() {
+  for (std::size_t s = 0; s < streams_.size(); ++s)
+    if (!timeline_.streams[s].empty())
+      streams_[s]->thread = std::thread([this, s] { run_stream(static_cast<std::int32_t>(s)); });
+}
+
+void Rank::join() {
+  for (auto& stream : streams_)
+    if (stream->thread.joinable()) stream->thread.join();
+}
+
+void Rank::run_stream(std::int32_t stream) {
+  try {
+    walk(stream);
+  } catch (const Stopped& stopped) {
+    note_failure(stream, "waited", stopped.missing(), false);
+  } catch (const DeadlineError& late) {
+    note_failure(stream, fmt::format("waited {:.3g} s", static_cast<double>(run_.options.timeout.count()) / 1000),
+                 late.missing(), true);
+  } catch (const std::exception& error) {
+    note_failure(stream, fmt::format("failed: {}", error.what()), {}, true);
+  }
+}
+
+void Rank::walk(std::int32_t stream) {
+  StreamState& own = *streams_[static_cast<std::size_t>(stream)];
+  const auto& instances = timeline_.streams[static_cast<std::size_t>(stream)];
+  Timing timing;
+  timing.on = stream == timed_stream_;
+  timing.now = run_.began;
+  for (std::int64_t step = 0; step < run_.options.steps; ++step) {
+    const bool recorded = run_.options.record && step == run_.options.steps - 1;
+    own.examples_slot = -1;
+    for (const std::int32_t index : instances) {
+      const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
+      own.instance.store(index, std::memory_order_relaxed);
+      await(own, i, step, timing);
+      const Clock::time_point start = Clock::now();
+      count(timing, Share::host, start);
+      if (run_.options.before_op) run_.options.before_op(rank_, step, timeline_.op(i));
+      perform(own, i, step);
+      const Clock::time_point end = Clock::now();
+      count(timing, timeline_.op(i).phase == program::Phase::optimizer ? Share::optimizer : Share::compute, end);
+      if (recorded)
+        own.records.push_back({rank_, static_cast<std::int32_t>(step), i.slot, i.body, i.op,
+                               ps_between(run_.began, start), ps_between(start, end)});
+    }
+    if (timing.on) shares_.push_back(std::exchange(timing.shares, {}));
+    if (run_.stop.requested()) throw Stopped(std::vector<int>());
+  }
+  own.instance.store(-1, std::memory_order_relaxed);
+}
+
+void Rank::count(Timing& timing, Share share, Clock::time_point until) {
+  if (!timing.on || until <= timing.now) return;
+  timing.shares[static_cast<std::size_t>(share)] += ps_between(timing.now, until);
+  timing.now = until;
+}
+
+void Rank::await(StreamState& own, const Instance& i, std::int64_t step, Timing& timing) {
+  for (std::size_t w = i.first_wait; w < i.last_wait; ++w) {
+    const Wait& wait = timeline_.waits[w];
+    const std::int64_t per_step = timeline_.per_step(wait.stream), needed = step * per_step + wait.position;
+    std::int64_t& known = own.known[static_cast<std::size_t>(wait.stream)];
+    if (needed <= known) continue;
+    const StreamState& other = *streams_[static_cast<std::size_t>(wait.stream)];
+    const auto index = static_cast<std::size_t>((wait.position - 1 + per_step) % per_step);
+    Clock::time_point met;
+    {
+      std::unique_lock lock(mutex_);
+      own.waits_for = wait.stream;
+      own.needed = needed;
+      // Without a deadline of its own: whom it waits for waits in transfers, which have one.
+      wait_for(
+          lock, own.changed, run_.stop, std::chrono::milliseconds(0), [&] { return other.done >= needed; },
+          [] { return std::vector<int>(); });
+      own.waits_for = -1;
+      known = other.done;
+      met = other.met[index];
+    }
+    if (timing.on)
+      blame(timeline_
+                .instances[static_cast<std::size_t>(timeline_.streams[static_cast<std::size_t>(wait.stream)][index])],
+            met, timing);
+  }
+}
+
+void Rank::blame(const Instance& earlier, Clock::time_point met, Timing& timing) {
+  const Blame blame = blame_for(run_.program, *timeline_.role, timeline_.op(earlier));
+  const Clock::time_point now = Clock::now();
+  if (program::is_transfer(timeline_.op(earlier))) count(timing, blame.peers, std::min(met, now));
+  count(timing, blame.moving, now);
+}
+
+void Rank::perform(StreamState& own, const Instance& i, std::int64_t step) {
+  const Op& op = timeline_.op(i);
+  Clock::time_point met;
+  if (program::is_transfer(op)) {
+    met = transfer(i, op, step);
+  } else if (const auto* input = std::get_if<program::Input>(&op.shape)) {
+    run_.data.load(input->kind, examples(own, i, step), input->elements, pointer(i.first_place));
+  } else {
+    std::array<void*, 8> operands{};
+    const std::size_t reads = op.reads.size(), writes = op.writes.size();
+    REHEARSE_CHECK(reads + writes <= operands.size(), "{} operands", reads + writes);
+    for (std::size_t o = 0; o < reads + writes; ++o) operands[o] = pointer(i.first_place + o);
+    const auto* numbers = timeline_.slot(i).micro_batch < 0 ? nullptr : &examples(own, i, step);
+    call_kernel(
+        op, std::span(operands.data(), reads), std::span(operands.data() + reads, writes),
+        {run_.scenario, *own.device, run_.grid.coordinate(rank_, Axis::tensor), step, run_.options.steps, numbers});
+  }
+  if (i.ends_loss && loss_reporter_ >= 0) {
+    const std::int64_t loss = timeline_.persistent[static_cast<std::size_t>(timeline_.loss)];
+    run_.losses.report(step, loss_reporter_, *reinterpret_cast<const float*>(arena_ + loss));
+  }
+  if (i.awaited) publish(i.stream, own, i, step, met);
+}
+
+void Rank::publish(std::int32_t stream, StreamState& own, const Instance& i, std::int64_t step, Clock::time_point met) {
+  const std::lock_guard lock(mutex_);
+  own.done = step * timeline_.per_step(stream) + i.position;
+  own.met[static_cast<std::size_t>(i.position - 1)] = met;
+  for (auto& other : streams_)
+    if (other->waits_for == stream && other->needed <= own.done) other->changed.notify_one();
+}
+
+Clock::time_point Rank::transfer(const Instance& i, const Op& op, std::int64_t step) {
+  if (const auto* c = std::get_if<program::Collective>(&op.shape)) return collective(i, op, *c, step);
+  return exchange(i, std::get<program::PointToPoint>(op.shape), step);
+}
+
+std::int64_t Rank::call_number(std::size_t call, std::int64_t step) const {
+  const Call& c = timeline_.calls[call];
+  return step * timeline_.calls_per_step[static_cast<std::size_t>(c.queue)] + c.ordinal;
+}
+
+Clock::time_point Rank::collective(const Instance& i, const Op& op, const program::Collective& c, std::int64_t step) {
+  REHEARSE_CHECK(op.dtype == program::DType::f32, "'{}': only fp32 is sent", op.name);
+  const Meeting meeting{c.group, members_[static_cast<std::size_t>(c.group)], call_number(i.first_call, step)};
+  const auto* in = static_cast<const float*>(pointer(i.first_place));
+  auto* out = static_cast<float*>(pointer(i.first_place + 1));
+  switch (c.kind) {
+    case program::CollectiveKind::all_reduce:
+      return communicator_.all_reduce(meeting, c.reduce, in, out, c.elements);
+    case program::CollectiveKind::all_gather:
+      return communicator_.all_gather(meeting, in, out, c.elements);
+    case program::CollectiveKind::reduce_scatter:
+      return communicator_.reduce_scatter(meeting, in, out, c.elements);
+    case program::CollectiveKind::broadcast:
+      return communicator_.broadcast(meeting, in, out, c.elements);
+    case program::CollectiveKind::all_to_all:
+      return communicator_.all_to_all(meeting, in, out, c.elements);
+  }
+  return Clock::now();
+}
+
+Clock::time_point Rank::exchange(const Instance& i, const program::PointToPoint& p, std::int64_t step) {
+  std::vector<Message> messages;
+  std::size_t reads = i.first_place;
+  std::size_t writes = i.first_place + static_cast<std::size_t>(std::count_if(
+                                           p.legs.begin(), p.legs.end(), [](const auto& leg) { return leg.send; }));
+  for (std::size_t l = 0; l < p.legs.size(); ++l) {
+    const program::Leg& leg = p.legs[l];
+    messages.push_back({leg.send, run_.grid.peer(rank_, leg.axis, leg.offset), leg.channel,
+                        call_number(i.first_call + l, step),
+                        static_cast<float*>(pointer(leg.send ? reads++ : writes++)), leg.elements});
+  }
+  return communicator_.exchange(messages);
+}
+
+void* Rank::pointer(std::size_t place) const {
+  const Place& p = timeline_.places[place];
+  return arena_ + p.offset + shift_[static_cast<std::size_t>(p.buffer)];
+}
+
+const std::vector<std::int64_t>& Rank::examples(StreamState& own, const Instance& i, std::int64_t step) const {
+  if (own.examples_slot == i.slot) return own.examples;
+  const plan::Plan& p = run_.scenario.plan;
+  const plan::Training& t = run_.scenario.training;
+  const std::int64_t first = step * t.global_batch +
+                             run_.grid.coordinate(rank_, Axis::data) * (t.micro_batches(p) * p.micro_batch) +
+                             timeline_.slot(i).micro_batch * p.micro_batch;
+  own.examples.resize(static_cast<std::size_t>(p.micro_batch));
+  for (std::int64_t n = 0; n < p.micro_batch; ++n) own.examples[static_cast<std::size_t>(n)] = first + n;
+  own.examples_slot = i.slot;
+  return own.examples;
+}
+
+std::vector<result::OpRecord> Rank::records() const {
+  std::vector<result::OpRecord> all;
+  for (const auto& stream : streams_) all.insert(all.end(), stream->records.begin(), stream->records.end());
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.start_ps < b.start_ps; });
+  return all;
+}
+
+std::string Rank::place_of(std::int32_t instance) const {
+  const Instance& i = timeline_.instances[static_cast<std::size_t>(instance)];
+  return program::place_text(*timeline_.role, i.slot, i.op);
+}
+
+std::string Rank::whereabouts() const {
+  const std::string who = program::rank_text(*timeline_.role, rank_);
+  // The compute stream first: the others mostly wait for it.
+  for (const auto& stream : streams_)
+    if (const std::int32_t instance = stream->instance.load(std::memory_order_relaxed); instance >= 0)
+      return fmt::format("{} was in {}", who, place_of(instance));
+  return who + " was done";
+}
+
+void Rank::note_failure(std::int32_t stream, const std::string& what, const std::vector<int>& missing, bool cause) {
+  const std::int32_t instance = streams_[static_cast<std::size_t>(stream)]->instance.load(std::memory_order_relaxed);
+  std::string text = program::rank_text(*timeline_.role, rank_);
+  if (instance >= 0) text += " in " + place_of(instance);
+  text += " " + what;
+  if (!missing.empty()) text += fmt::format(" for rank{} {}", missing.size() == 1 ? "" : "s", fmt::join(missing, ", "));
+  // Where the others are now, not where they get to until they notice.
+  for (std::size_t m = 0; cause && m < missing.size(); ++m) text += "\n  " + run_.whereabouts(missing[m]);
+  if (cause)
+    run_.failures.add_cause(std::move(text));
+  else if (!missing.empty())
+    run_.failures.add_waiting(std::move(text));
+  run_.stop.request();
+}
+
+}  // namespace rehearse::execute

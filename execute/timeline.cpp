@@ -1,0 +1,236 @@
+// Two steps are walked in program order with positions counted since the first step's beginning; what the second walk
+// finds is the pattern of every step (in the first step, waits on the step before are met). The instances' places
+// follow program::plan_memory: its placements are in the order in which the walk meets first writes.
+#include "execute/timeline.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <tuple>
+
+#include "sim/base/check.h"
+
+namespace rehearse::execute {
+namespace {
+
+using program::BufferId;
+using program::Lifetime;
+using program::Op;
+using program::Operand;
+using program::Role;
+using program::Slot;
+
+constexpr std::size_t kMaxStreams = 16;
+using Positions = std::array<std::int64_t, kMaxStreams>;  // by stream; 0: none
+
+void join(Positions& into, const Positions& from) {
+  for (std::size_t s = 0; s < kMaxStreams; ++s) into[s] = std::max(into[s], from[s]);
+}
+
+// Which streams touched each stretch of the arena last, and when. Stretches end where any placement does.
+class ArenaHistory {
+ public:
+  explicit ArenaHistory(const program::MemoryPlan& plan) {
+    for (const auto& p : plan.placements) {
+      bounds_.push_back(p.offset);
+      bounds_.push_back(p.offset + p.bytes);
+    }
+    std::sort(bounds_.begin(), bounds_.end());
+    bounds_.erase(std::unique(bounds_.begin(), bounds_.end()), bounds_.end());
+    touched_.resize(bounds_.size());
+  }
+  void leave(const program::Placement& p, const Positions& touches) {
+    for (std::size_t i = index(p.offset); i < index(p.offset + p.bytes); ++i) join(touched_[i], touches);
+  }
+  Positions before(const program::Placement& p) const {
+    Positions all{};
+    for (std::size_t i = index(p.offset); i < index(p.offset + p.bytes); ++i) join(all, touched_[i]);
+    return all;
+  }
+
+ private:
+  std::size_t index(std::int64_t offset) const {
+    return static_cast<std::size_t>(std::lower_bound(bounds_.begin(), bounds_.end(), offset) - bounds_.begin());
+  }
+  std::vector<std::int64_t> bounds_;
+  std::vector<Positions> touched_;
+};
+
+class TimelineMaker {
+ public:
+  TimelineMaker(const Role& role, const plan::RankGrid& grid) : role_(role), grid_(grid) {
+    REHEARSE_CHECK(role.streams.size() <= kMaxStreams, "{}: {} streams", role.name, role.streams.size());
+    out_.role = &role;
+    out_.memory = program::plan_memory(role, kArenaAlignment);
+    out_.streams.resize(role.streams.size());
+    for (const Slot& s : role.slots) {
+      micro_batches_ = std::max(micro_batches_, s.micro_batch + 1);
+      for (const Op& op : body_of(s).ops) ++per_step_[static_cast<std::size_t>(op.stream)];
+    }
+    std::size_t instances = 0;
+    for (const auto& b : role.buffers) {
+      first_instance_.push_back(instances);
+      instances += b.lifetime == Lifetime::micro_batch ? static_cast<std::size_t>(micro_batches_) : 1;
+    }
+    live_.assign(instances, -1);
+    touches_.resize(out_.memory.placements.size());
+    recorded_.resize(role.events.size());
+  }
+
+  Timeline make() {
+    place_persistent();
+    ArenaHistory history(out_.memory);
+    for (step_ = 0; step_ < 2; ++step_) walk(history);
+    mark_awaited();
+    mark_loss();
+    return std::move(out_);
+  }
+
+ private:
+  const program::Body& body_of(const Slot& s) const { return role_.bodies[static_cast<std::size_t>(s.body)]; }
+  const program::Buffer& buffer(BufferId id) const { return role_.buffers[static_cast<std::size_t>(id)]; }
+  BufferId base_of(BufferId id) const { return buffer(id).is_view() ? buffer(id).base : id; }
+  const program::Placement& placement(int index) const {
+    return out_.memory.placements[static_cast<std::size_t>(index)];
+  }
+
+  void place_persistent() {
+    out_.persistent.assign(role_.buffers.size(), -1);
+    for (; cursor_ < out_.memory.placements.size(); ++cursor_) {
+      const auto& p = out_.memory.placements[cursor_];
+      if (buffer(p.buffer).lifetime != Lifetime::persistent) break;
+      out_.persistent[static_cast<std::size_t>(p.buffer)] = p.offset;
+      live_[first_instance_[static_cast<std::size_t>(p.buffer)]] = static_cast<int>(cursor_);
+    }
+    first_transient_ = cursor_;
+  }
+
+  int& live(const Operand& operand, const Slot& slot) {
+    const BufferId base = base_of(operand.buffer);
+    std::size_t index = first_instance_[static_cast<std::size_t>(base)];
+    if (buffer(base).lifetime == Lifetime::micro_batch)
+      index += static_cast<std::size_t>(slot.micro_batch + operand.micro_batch_delta);
+    return live_.at(index);
+  }
+
+  void walk(ArenaHistory& history) {
+    cursor_ = first_transient_;
+    for (int s = 0; s < static_cast<int>(role_.slots.size()); ++s) {
+      const Slot& slot = role_.slots[static_cast<std::size_t>(s)];
+      for (std::size_t b = 0; b < role_.buffers.size(); ++b)
+        if (role_.buffers[b].lifetime == Lifetime::slot) live_[first_instance_[b]] = -1;
+      const auto& ops = body_of(slot).ops;
+      for (int i = 0; i < static_cast<int>(ops.size()); ++i)
+        visit(s, slot, i, ops[static_cast<std::size_t>(i)], history);
+    }
+  }
+
+  void visit(int s, const Slot& slot, int index, const Op& op, ArenaHistory& history) {
+    const auto stream = static_cast<std::size_t>(op.stream);
+    Positions needed = after_sync_;
+    for (const program::EventId event : op.waits) {
+      const auto& [recorder, position] = recorded_[static_cast<std::size_t>(event)];
+      needed[recorder] = std::max(needed[recorder], position);
+    }
+    const std::int64_t position = ++issued_[stream];
+    for (const Operand& w : op.writes) begin_instance(w, slot, needed, history);
+    std::size_t first_place = out_.places.size();
+    for (const auto* operands : {&op.reads, &op.writes})
+      for (const Operand& operand : *operands) {
+        const int where = live(operand, slot);
+        REHEARSE_CHECK(where >= 0, "{}: '{}' uses '{}' before it exists", role_.name, op.name,
+                       buffer(operand.buffer).name);
+        touches_[static_cast<std::size_t>(where)][stream] = position;
+        if (step_ == 1) out_.places.push_back({placement(where).offset, operand.buffer});
+      }
+    if (step_ == 1) emit(s, slot, index, op, needed, first_place);
+    if (op.records >= 0) recorded_[static_cast<std::size_t>(op.records)] = {stream, position};
+    if (std::holds_alternative<program::HostSync>(op.shape)) after_sync_[stream] = position;
+    for (const Operand& r : op.releases) {
+      int& where = live(r, slot);
+      if (where < 0 || buffer(base_of(r.buffer)).lifetime == Lifetime::persistent) continue;
+      history.leave(placement(where), touches_[static_cast<std::size_t>(where)]);
+      where = -1;
+    }
+  }
+
+  void begin_instance(const Operand& w, const Slot& slot, Positions& needed, const ArenaHistory& history) {
+    int& where = live(w, slot);
+    if (where >= 0) return;
+    where = static_cast<int>(cursor_++);
+    REHEARSE_CHECK(placement(where).buffer == base_of(w.buffer), "{}: placements out of program order", role_.name);
+    touches_[static_cast<std::size_t>(where)] = {};
+    join(needed, history.before(placement(where)));
+  }
+
+  void emit(int s, const Slot& slot, int index, const Op& op, const Positions& needed, std::size_t first_place) {
+    Instance i{s, slot.body, index, op.stream, 0};
+    auto& own = out_.streams[static_cast<std::size_t>(op.stream)];
+    own.push_back(static_cast<std::int32_t>(out_.instances.size()));
+    i.position = static_cast<std::int64_t>(own.size());
+    i.first_wait = out_.waits.size();
+    for (std::size_t t = 0; t < role_.streams.size(); ++t)
+      if (needed[t] > 0 && t != static_cast<std::size_t>(op.stream))
+        out_.waits.push_back({static_cast<std::int32_t>(t), needed[t] - per_step_[t]});
+    i.last_wait = out_.waits.size();
+    i.first_place = first_place;
+    i.first_call = out_.calls.size();
+    if (const auto* c = std::get_if<program::Collective>(&op.shape)) number({true, c->group, 0, 0, false});
+    if (const auto* p = std::get_if<program::PointToPoint>(&op.shape))
+      for (const program::Leg& leg : p->legs) {
+        const int size = grid_.size(leg.axis);
+        number({false, static_cast<int>(leg.axis), (leg.offset % size + size) % size, leg.channel, leg.send});
+      }
+    out_.instances.push_back(i);
+  }
+
+  // Calls that match one another's in order: on a group, or one direction of a channel to a peer.
+  using Queue = std::tuple<bool, int, int, int, bool>;
+  void number(const Queue& queue) {
+    const auto [it, added] = queues_.try_emplace(queue, static_cast<std::int32_t>(out_.calls_per_step.size()));
+    if (added) out_.calls_per_step.push_back(0);
+    out_.calls.push_back({it->second, out_.calls_per_step[static_cast<std::size_t>(it->second)]++});
+  }
+
+  void mark_awaited() {
+    for (const Wait& wait : out_.waits) {
+      const auto& stream = out_.streams[static_cast<std::size_t>(wait.stream)];
+      const auto n = static_cast<std::int64_t>(stream.size());
+      const std::int64_t index = ((wait.position - 1) % n + n) % n;
+      out_.instances[static_cast<std::size_t>(stream[static_cast<std::size_t>(index)])].awaited = true;
+    }
+  }
+
+  void mark_loss() {
+    for (BufferId b = 0; b < static_cast<BufferId>(role_.buffers.size()); ++b)
+      if (buffer(b).name == "loss") out_.loss = b;
+    if (out_.loss < 0) return;
+    const auto writes_loss = [&](const Instance& i) {
+      const auto& writes = out_.op(i).writes;
+      return std::any_of(writes.begin(), writes.end(), [&](const Operand& w) { return w.buffer == out_.loss; });
+    };
+    const auto last = std::find_if(out_.instances.rbegin(), out_.instances.rend(), writes_loss);
+    REHEARSE_CHECK(last != out_.instances.rend(), "{}: nothing writes the loss", role_.name);
+    last->ends_loss = true;
+  }
+
+  const Role& role_;
+  const plan::RankGrid& grid_;
+  Timeline out_;
+  int step_ = 0, micro_batches_ = 0;
+  std::size_t cursor_ = 0, first_transient_ = 0;
+  std::vector<std::size_t> first_instance_;  // of a buffer, in live_
+  std::vector<int> live_;                    // placement; -1: none
+  std::vector<Positions> touches_;           // by placement
+  Positions per_step_{}, issued_{}, after_sync_{};
+  std::vector<std::pair<std::size_t, std::int64_t>> recorded_;  // by event: stream, position (0: not yet)
+  std::map<Queue, std::int32_t> queues_;
+};
+
+}  // namespace
+
+Timeline make_timeline(const Role& role, const plan::RankGrid& grid) {
+  return TimelineMaker(role, grid).make();
+}
+
+}  // namespace rehearse::execute

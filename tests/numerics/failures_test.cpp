@@ -1,0 +1,83 @@
+// A run that cannot go on ends, soon, and says which rank failed where and who waited for it.
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "execute/performer.h"
+#include "tests/support/lowered.h"
+
+namespace rehearse {
+namespace {
+
+const std::string kScenario =
+    "rehearse: 1\n"
+    "model: {family: mlp, widths: [8, 8, 8, 4]}\n"
+    "cluster: {gpus: 4}\n"
+    "plan: {pipeline: 2, micro_batch: 1}\n"
+    "training: {global_batch: 8, precision: fp32}\n";
+
+std::string failure(const execute::Options& options) {
+  const plan::Scenario scenario = scenario_from(kScenario);
+  try {
+    execute::perform(scenario, lower::lower(scenario), options);
+  } catch (const execute::RankFailure& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Failures, ARankThatThrowsEndsTheRunWithItsNameAndPlace) {
+  execute::Options options;
+  options.before_op = [](int rank, std::int64_t step, const program::Op& op) {
+    if (rank != 2 || step != 1 || op.name != "linear2.backward_weight") return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // until the others wait for it
+    throw std::runtime_error("out of ideas");
+  };
+  const std::string text = failure(options);
+  EXPECT_NE(text.find("rank 2 (stage1) in 'linear2.backward_weight' (slot "), std::string::npos) << text;
+  EXPECT_NE(text.find("backward"), std::string::npos) << text;
+  EXPECT_NE(text.find("out of ideas"), std::string::npos) << text;
+  EXPECT_NE(text.find("waited for rank 2"), std::string::npos) << text;
+}
+
+TEST(Failures, ARankThatStopsAnsweringIsNamedAfterTheTimeout) {
+  execute::Options options;
+  options.timeout = std::chrono::milliseconds(200);
+  options.before_op = [](int rank, std::int64_t step, const program::Op& op) {
+    if (rank == 3 && step == 0 && op.name == "loss.forward") std::this_thread::sleep_for(std::chrono::seconds(2));
+  };
+  const std::string text = failure(options);
+  EXPECT_NE(text.find("waited 0.2 s for rank 3"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 3 (stage1) was in 'loss.forward'"), std::string::npos) << text;
+}
+
+TEST(Failures, TheCallersExceptionEndsTheRunAndIsThrownOn) {
+  const plan::Scenario scenario = scenario_from(kScenario);
+  execute::Options options;
+  options.steps = 1000;
+  int steps = 0;
+  options.on_step = [&](int, double) {
+    if (++steps == 3) throw std::domain_error("enough");
+  };
+  EXPECT_THROW(execute::perform(scenario, lower::lower(scenario), options), std::domain_error);
+  EXPECT_EQ(steps, 3);
+}
+
+TEST(Failures, WhatIsNotPerformedIsRefusedWithTheKey) {
+  for (const auto& [assignment, key] :
+       {std::pair<std::string, std::string>{"training.precision=bf16", "training.precision"},
+        {"cluster.gpus=128", "cluster.gpus"}}) {
+    const plan::Scenario scenario = scenario_from(kScenario, {assignment, "training.global_batch=128"});
+    try {
+      execute::perform(scenario, lower::lower(scenario), {});
+      ADD_FAILURE() << assignment << " was performed";
+    } catch (const InputError& error) {
+      EXPECT_EQ(error.diagnostics().front().path, key);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rehearse

@@ -1,0 +1,378 @@
+// Formulas: GPT-2 (Radford et al. 2019), LayerNorm (Ba et al. 2016, arXiv 1607.06450), GELU's tanh form (Hendrycks and
+// Gimpel 2016, arXiv 1606.08415), AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101) as torch.optim.AdamW computes
+// it. Rows are tokens of one sequence in order; every matrix is row-major.
+#include "tests/numerics/plain_gpt.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <stdexcept>
+
+namespace rehearse::numerics {
+namespace {
+
+using Index = std::int64_t;
+
+template <typename Real>
+Real& at(std::vector<Real>& values, Index i) {
+  return values[static_cast<std::size_t>(i)];
+}
+template <typename Real>
+const Real& at(const std::vector<Real>& values, Index i) {
+  return values[static_cast<std::size_t>(i)];
+}
+
+template <typename Real>
+Index size_of(const std::vector<Real>& values) {
+  return static_cast<Index>(values.size());
+}
+
+template <typename Real>
+std::vector<Real> zeros(Index n) {
+  return std::vector<Real>(static_cast<std::size_t>(n), Real{0});
+}
+
+template <typename Real>
+std::vector<Real> sum(const std::vector<Real>& a, const std::vector<Real>& b) {
+  std::vector<Real> y = a;
+  for (Index i = 0; i < size_of(y); ++i) at(y, i) += at(b, i);
+  return y;
+}
+
+// gelu(x) = x (1 + tanh u) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3).
+template <typename Real>
+struct Gelu {
+  static constexpr Real kRoot = Real(std::numbers::sqrt2 * std::numbers::inv_sqrtpi), kCubic = Real(0.044715);
+  static Real value(Real x) { return Real(0.5) * x * (1 + std::tanh(kRoot * (x + kCubic * x * x * x))); }
+  static Real slope(Real x) {
+    const Real t = std::tanh(kRoot * (x + kCubic * x * x * x));
+    return Real(0.5) * (1 + t) + Real(0.5) * x * (1 - t * t) * kRoot * (1 + 3 * kCubic * x * x);
+  }
+};
+
+// `values[first, first + n)` becomes its softmax. Returns the logarithm of the sum of exponentials.
+template <typename Real>
+Real softmax(std::vector<Real>& values, Index first, Index n) {
+  Real largest = at(values, first), total = 0;
+  for (Index i = 1; i < n; ++i) largest = std::max(largest, at(values, first + i));
+  for (Index i = 0; i < n; ++i) total += std::exp(at(values, first + i) - largest);
+  for (Index i = 0; i < n; ++i) at(values, first + i) = std::exp(at(values, first + i) - largest) / total;
+  return largest + std::log(total);
+}
+
+}  // namespace
+
+template <typename Real>
+PlainGpt<Real>::PlainGpt(const GptShape& shape, const Initial& initial) : shape_(shape) {
+  const Index h = shape.hidden;
+  words_ = add("embedding.word.weight", shape.vocab * h, initial);
+  positions_ = add("embedding.position.weight", shape.max_seq_len * h, initial);
+  for (Index l = 0; l < shape.layers; ++l) {
+    const std::string name = "layer" + std::to_string(l) + ".";
+    Block block;
+    block.norm1 = add_norm(name + "norm1", initial);
+    const Index qkv = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
+    block.qkv = add_linear(name + "attention.qkv", qkv, h, initial);
+    block.proj = add_linear(name + "attention.proj", h, shape.heads * shape.head_dim, initial);
+    block.norm2 = add_norm(name + "norm2", initial);
+    block.up = add_linear(name + "mlp.up", shape.ffn_hidden, h, initial);
+    block.down = add_linear(name + "mlp.down", h, shape.ffn_hidden, initial);
+    blocks_.push_back(block);
+  }
+  final_norm_ = add_norm("final_norm", initial);
+  head_ = {shape.tied_embeddings ? words_ : add("head.weight", shape.vocab * h, initial), -1, shape.vocab, h};
+}
+
+template <typename Real>
+int PlainGpt<Real>::add(const std::string& name, Index elements, const Initial& initial) {
+  Parameter p;
+  p.name = name;
+  p.value = p.gradient = p.exp_avg = p.exp_avg_sq = zeros<Real>(elements);
+  for (Index i = 0; i < elements; ++i) at(p.value, i) = static_cast<Real>(initial(name, i));
+  parameters_.push_back(std::move(p));
+  return static_cast<int>(parameters_.size()) - 1;
+}
+
+template <typename Real>
+auto PlainGpt<Real>::add_norm(const std::string& name, const Initial& initial) -> Norm {
+  Norm norm;
+  norm.gamma = add(name + ".gamma", shape_.hidden, initial);
+  if (shape_.bias) norm.beta = add(name + ".beta", shape_.hidden, initial);
+  return norm;
+}
+
+template <typename Real>
+auto PlainGpt<Real>::add_linear(const std::string& name, Index out, Index in, const Initial& initial) -> Linear {
+  Linear linear{-1, -1, out, in};
+  linear.weight = add(name + ".weight", out * in, initial);
+  if (shape_.bias) linear.bias = add(name + ".bias", out, initial);
+  return linear;
+}
+
+template <typename Real>
+auto PlainGpt<Real>::parameter(const std::string& name) -> Parameter& {
+  for (Parameter& p : parameters_)
+    if (p.name == name) return p;
+  throw std::out_of_range("no parameter '" + name + "'");
+}
+
+template <typename Real>
+auto PlainGpt<Real>::norm_forward(const Norm& norm, const Values& x, NormTrace& trace) const -> Values {
+  constexpr Real kEps = Real(1e-5);
+  const Index h = shape_.hidden, rows = size_of(x) / h;
+  Values y = zeros<Real>(rows * h);
+  trace.in = x;
+  trace.mean = trace.inverse_deviation = zeros<Real>(rows);
+  for (Index r = 0; r < rows; ++r) {
+    Real mean = 0, variance = 0;
+    for (Index i = 0; i < h; ++i) mean += at(x, r * h + i) / Real(h);
+    for (Index i = 0; i < h; ++i) variance += (at(x, r * h + i) - mean) * (at(x, r * h + i) - mean) / Real(h);
+    const Real inverse = 1 / std::sqrt(variance + kEps);
+    for (Index i = 0; i < h; ++i) {
+      at(y, r * h + i) = (at(x, r * h + i) - mean) * inverse * at(value(norm.gamma), i);
+      if (norm.beta >= 0) at(y, r * h + i) += at(value(norm.beta), i);
+    }
+    at(trace.mean, r) = mean;
+    at(trace.inverse_deviation, r) = inverse;
+  }
+  return trace.out = y;
+}
+
+// With n = (x - mean) / deviation and g = gamma dy: dx = (g - mean(g) - n mean(g n)) / deviation.
+template <typename Real>
+auto PlainGpt<Real>::norm_backward(const Norm& norm, const Values& dy, const NormTrace& trace) -> Values {
+  const Index h = shape_.hidden, rows = size_of(dy) / h;
+  Values dx = zeros<Real>(rows * h);
+  for (Index r = 0; r < rows; ++r) {
+    const Real mean = at(trace.mean, r), inverse = at(trace.inverse_deviation, r);
+    const auto normal = [&](Index i) { return (at(trace.in, r * h + i) - mean) * inverse; };
+    const auto scaled = [&](Index i) { return at(dy, r * h + i) * at(value(norm.gamma), i); };
+    Real mean_scaled = 0, mean_product = 0;
+    for (Index i = 0; i < h; ++i) {
+      at(gradient(norm.gamma), i) += at(dy, r * h + i) * normal(i);
+      if (norm.beta >= 0) at(gradient(norm.beta), i) += at(dy, r * h + i);
+      mean_scaled += scaled(i) / Real(h);
+      mean_product += scaled(i) * normal(i) / Real(h);
+    }
+    for (Index i = 0; i < h; ++i) at(dx, r * h + i) = (scaled(i) - mean_scaled - normal(i) * mean_product) * inverse;
+  }
+  return dx;
+}
+
+template <typename Real>
+auto PlainGpt<Real>::linear_forward(const Linear& linear, const Values& x) const -> Values {
+  const Index rows = size_of(x) / linear.in;
+  Values y = zeros<Real>(rows * linear.out);
+  for (Index r = 0; r < rows; ++r) {
+    for (Index o = 0; o < linear.out; ++o) {
+      Real total = linear.bias >= 0 ? at(value(linear.bias), o) : Real{0};
+      for (Index i = 0; i < linear.in; ++i)
+        total += at(x, r * linear.in + i) * at(value(linear.weight), o * linear.in + i);
+      at(y, r * linear.out + o) = total;
+    }
+  }
+  return y;
+}
+
+template <typename Real>
+auto PlainGpt<Real>::linear_backward(const Linear& linear, const Values& dy, const Values& x) -> Values {
+  const Index rows = size_of(x) / linear.in;
+  Values dx = zeros<Real>(rows * linear.in);
+  for (Index r = 0; r < rows; ++r) {
+    for (Index o = 0; o < linear.out; ++o) {
+      const Real d = at(dy, r * linear.out + o);
+      if (linear.bias >= 0) at(gradient(linear.bias), o) += d;
+      for (Index i = 0; i < linear.in; ++i) {
+        at(dx, r * linear.in + i) += d * at(value(linear.weight), o * linear.in + i);
+        at(gradient(linear.weight), o * linear.in + i) += d * at(x, r * linear.in + i);
+      }
+    }
+  }
+  return dx;
+}
+
+// Each token attends to itself and those before it; probabilities are [heads, tokens, tokens], zero after the diagonal.
+template <typename Real>
+auto PlainGpt<Real>::attention_forward(const Values& qkv, Values& probabilities) const -> Values {
+  const Index d = shape_.head_dim, heads = shape_.heads, width = (heads + 2 * shape_.kv_heads) * d;
+  const Index tokens = size_of(qkv) / width;
+  const Real scale = 1 / std::sqrt(Real(d));
+  Values out = zeros<Real>(tokens * heads * d);
+  probabilities = zeros<Real>(heads * tokens * tokens);
+  for (Index head = 0; head < heads; ++head) {
+    for (Index t = 0; t < tokens; ++t) {
+      const Index row = (head * tokens + t) * tokens;
+      for (Index s = 0; s <= t; ++s)
+        for (Index i = 0; i < d; ++i)
+          at(probabilities, row + s) +=
+              scale * at(qkv, t * width + query_at(head) + i) * at(qkv, s * width + key_at(head) + i);
+      softmax(probabilities, row, t + 1);
+      for (Index s = 0; s <= t; ++s)
+        for (Index i = 0; i < d; ++i)
+          at(out, (t * heads + head) * d + i) += at(probabilities, row + s) * at(qkv, s * width + value_at(head) + i);
+    }
+  }
+  return out;
+}
+
+template <typename Real>
+auto PlainGpt<Real>::attention_backward(const Values& d_out, const Values& qkv, const Values& probabilities) const
+    -> Values {
+  const Index d = shape_.head_dim, heads = shape_.heads, width = (heads + 2 * shape_.kv_heads) * d;
+  const Index tokens = size_of(qkv) / width;
+  const Real scale = 1 / std::sqrt(Real(d));
+  Values d_qkv = zeros<Real>(tokens * width), d_probabilities = zeros<Real>(tokens);
+  for (Index head = 0; head < heads; ++head) {
+    for (Index t = 0; t < tokens; ++t) {
+      const auto p = [&](Index s) { return at(probabilities, (head * tokens + t) * tokens + s); };
+      Real mean = 0;  // of the probabilities' gradient, under the probabilities
+      for (Index s = 0; s <= t; ++s) {
+        at(d_probabilities, s) = 0;
+        for (Index i = 0; i < d; ++i) {
+          const Real gradient_out = at(d_out, (t * heads + head) * d + i);
+          at(d_probabilities, s) += gradient_out * at(qkv, s * width + value_at(head) + i);
+          at(d_qkv, s * width + value_at(head) + i) += p(s) * gradient_out;
+        }
+        mean += p(s) * at(d_probabilities, s);
+      }
+      for (Index s = 0; s <= t; ++s) {
+        const Real d_score = scale * p(s) * (at(d_probabilities, s) - mean);
+        for (Index i = 0; i < d; ++i) {
+          at(d_qkv, t * width + query_at(head) + i) += d_score * at(qkv, s * width + key_at(head) + i);
+          at(d_qkv, s * width + key_at(head) + i) += d_score * at(qkv, t * width + query_at(head) + i);
+        }
+      }
+    }
+  }
+  return d_qkv;
+}
+
+template <typename Real>
+auto PlainGpt<Real>::block_forward(const Block& block, const Values& x, BlockTrace& trace) const -> Values {
+  trace.qkv = linear_forward(block.qkv, norm_forward(block.norm1, x, trace.norm1));
+  trace.attention = attention_forward(trace.qkv, trace.probabilities);
+  const Values middle = sum(x, linear_forward(block.proj, trace.attention));
+  trace.up = linear_forward(block.up, norm_forward(block.norm2, middle, trace.norm2));
+  trace.activation = trace.up;
+  for (Real& a : trace.activation) a = Gelu<Real>::value(a);
+  return sum(middle, linear_forward(block.down, trace.activation));
+}
+
+template <typename Real>
+auto PlainGpt<Real>::block_backward(const Block& block, const Values& dy, const BlockTrace& trace) -> Values {
+  Values d_up = linear_backward(block.down, dy, trace.activation);
+  for (Index i = 0; i < size_of(d_up); ++i) at(d_up, i) *= Gelu<Real>::slope(at(trace.up, i));
+  const Values d_norm2 = linear_backward(block.up, d_up, trace.norm2.out);
+  const Values d_middle = sum(dy, norm_backward(block.norm2, d_norm2, trace.norm2));
+  const Values d_attention = linear_backward(block.proj, d_middle, trace.attention);
+  const Values d_qkv = attention_backward(d_attention, trace.qkv, trace.probabilities);
+  const Values d_norm1 = linear_backward(block.qkv, d_qkv, trace.norm1.out);
+  return sum(d_middle, norm_backward(block.norm1, d_norm1, trace.norm1));
+}
+
+// Returns each token's cross-entropy.
+template <typename Real>
+auto PlainGpt<Real>::forward(const Sequence& sequence, Trace& trace) const -> Values {
+  const Index h = shape_.hidden, tokens = size_of(sequence.tokens);
+  Values x = zeros<Real>(tokens * h);
+  for (Index t = 0; t < tokens; ++t)
+    for (Index i = 0; i < h; ++i)
+      at(x, t * h + i) = at(value(words_), at(sequence.tokens, t) * h + i) + at(value(positions_), t * h + i);
+  trace.blocks.resize(blocks_.size());
+  for (std::size_t l = 0; l < blocks_.size(); ++l) x = block_forward(blocks_[l], x, trace.blocks[l]);
+  trace.probabilities = linear_forward(head_, norm_forward(final_norm_, x, trace.norm));
+  Values losses = zeros<Real>(tokens);
+  for (Index t = 0; t < tokens; ++t) {
+    const Real target = at(trace.probabilities, t * shape_.vocab + at(sequence.targets, t));
+    at(losses, t) = softmax(trace.probabilities, t * shape_.vocab, shape_.vocab) - target;
+  }
+  return losses;
+}
+
+// Adds the gradients of scale * (sum of the sequence's losses).
+template <typename Real>
+void PlainGpt<Real>::backward(const Sequence& sequence, const Trace& trace, Real scale) {
+  const Index h = shape_.hidden, tokens = size_of(sequence.tokens);
+  Values d_logits = trace.probabilities;
+  for (Index t = 0; t < tokens; ++t) at(d_logits, t * shape_.vocab + at(sequence.targets, t)) -= 1;
+  for (Real& d : d_logits) d *= scale;
+  Values dx = norm_backward(final_norm_, linear_backward(head_, d_logits, trace.norm.out), trace.norm);
+  for (std::size_t l = blocks_.size(); l-- > 0;) dx = block_backward(blocks_[l], dx, trace.blocks[l]);
+  for (Index t = 0; t < tokens; ++t) {
+    for (Index i = 0; i < h; ++i) {
+      at(gradient(words_), at(sequence.tokens, t) * h + i) += at(dx, t * h + i);
+      at(gradient(positions_), t * h + i) += at(dx, t * h + i);
+    }
+  }
+}
+
+template <typename Real>
+auto PlainGpt<Real>::token_losses(const Sequence& sequence) const -> Values {
+  Trace trace;
+  return forward(sequence, trace);
+}
+
+template <typename Real>
+double PlainGpt<Real>::loss(const std::vector<Sequence>& batch) const {
+  double total = 0, tokens = 0;
+  for (const Sequence& sequence : batch) {
+    for (const Real l : token_losses(sequence)) total += static_cast<double>(l);
+    tokens += static_cast<double>(sequence.tokens.size());
+  }
+  return total / tokens;
+}
+
+template <typename Real>
+double PlainGpt<Real>::loss_and_gradients(const std::vector<Sequence>& batch) {
+  for (Parameter& p : parameters_) std::fill(p.gradient.begin(), p.gradient.end(), Real{0});
+  double tokens = 0, total = 0;
+  for (const Sequence& sequence : batch) tokens += static_cast<double>(sequence.tokens.size());
+  for (const Sequence& sequence : batch) {
+    Trace trace;
+    for (const Real l : forward(sequence, trace)) total += static_cast<double>(l);
+    backward(sequence, trace, Real(1 / tokens));
+  }
+  return total / tokens;
+}
+
+template <typename Real>
+double PlainGpt<Real>::update(const AdamWSettings& s) {
+  double squares = 0;
+  for (const Parameter& p : parameters_)
+    for (const Real g : p.gradient) squares += static_cast<double>(g) * static_cast<double>(g);
+  const double norm = std::sqrt(squares);
+  const Real clip = s.clip > 0 ? Real(std::min(1.0, s.clip / (norm + 1e-6))) : Real{1};
+  const auto step = static_cast<double>(++updates_);
+  const Real lr = Real(s.lr), beta1 = Real(s.beta1), beta2 = Real(s.beta2);
+  const Real correction1 = Real(1 - std::pow(s.beta1, step)),
+             correction2 = Real(std::sqrt(1 - std::pow(s.beta2, step)));
+  for (Parameter& p : parameters_) {
+    for (Index i = 0; i < size_of(p.value); ++i) {
+      const Real g = clip * at(p.gradient, i);
+      at(p.value, i) *= 1 - lr * Real(s.weight_decay);
+      at(p.exp_avg, i) = beta1 * at(p.exp_avg, i) + (1 - beta1) * g;
+      at(p.exp_avg_sq, i) = beta2 * at(p.exp_avg_sq, i) + (1 - beta2) * g * g;
+      const Real denominator = std::sqrt(at(p.exp_avg_sq, i)) / correction2 + Real(s.eps);
+      at(p.value, i) -= lr / correction1 * at(p.exp_avg, i) / denominator;
+    }
+  }
+  return norm;
+}
+
+template <typename Real>
+std::vector<double> PlainGpt<Real>::train(Index steps, Index global_batch, const AdamWSettings& settings,
+                                          const Data& data) {
+  std::vector<double> losses;
+  for (Index step = 0; step < steps; ++step) {
+    std::vector<Sequence> batch;
+    for (Index i = 0; i < global_batch; ++i) batch.push_back(data(step, i));
+    losses.push_back(loss_and_gradients(batch));
+    update(settings);
+  }
+  return losses;
+}
+
+template class PlainGpt<float>;
+template class PlainGpt<double>;
+
+}  // namespace rehearse::numerics

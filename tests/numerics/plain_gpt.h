@@ -1,0 +1,130 @@
+// A GPT trained on one device, written plainly: naive loops over one sequence at a time, a hand-written backward, AdamW
+// and clipping as PyTorch does them. It shares nothing with lowering, programs or kernels, so that a plan's loss curve
+// can be held against it. The model is the one the gpt family names: pre-norm blocks (LayerNorm), causal attention with
+// grouped queries, GELU in the tanh form, learned positions, biases, a tied or an own vocabulary product. Left out:
+// dropout, RMSNorm, rotary positions, SwiGLU.
+//
+// Parameters have the global names and shapes of a lowered program ("layer0.attention.qkv.weight" is [kv_heads,
+// (heads / kv_heads + 2) * head_dim, hidden]: a group's queries, its key, its value); weights are [out, in].
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace rehearse::numerics {
+
+struct GptShape {
+  std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn_hidden = 0, vocab = 0,
+               max_seq_len = 0;
+  bool tied_embeddings = true, bias = true;
+};
+
+// torch.optim.AdamW on every parameter, after torch.nn.utils.clip_grad_norm_ (clip 0: none).
+struct AdamWSettings {
+  double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip = 1.0;
+};
+
+// Token t of a sequence predicts targets[t].
+struct Sequence {
+  std::vector<std::int32_t> tokens, targets;
+};
+
+// Sums, products and states are in Real: double to check gradients, float to compare with a training run.
+template <typename Real>
+class PlainGpt {
+ public:
+  using Values = std::vector<Real>;
+  // The value a parameter starts with at a (row-major) index of its global shape.
+  using Initial = std::function<float(const std::string& name, std::int64_t global_index)>;
+  // The sequence `index` of the global batch of `step`, both from 0.
+  using Data = std::function<Sequence(std::int64_t step, std::int64_t index)>;
+
+  struct Parameter {
+    std::string name;
+    Values value, gradient, exp_avg, exp_avg_sq;
+  };
+
+  PlainGpt(const GptShape& shape, const Initial& initial);
+
+  // Mean cross-entropy over the batch's tokens; the second also replaces every parameter's gradient by the mean's.
+  double loss(const std::vector<Sequence>& batch) const;
+  double loss_and_gradients(const std::vector<Sequence>& batch);
+  // Clips the gradients and makes one AdamW step. Returns the gradients' norm before clipping.
+  double update(const AdamWSettings& settings);
+  // The loss of each of `steps` steps before its update.
+  std::vector<double> train(std::int64_t steps, std::int64_t global_batch, const AdamWSettings& settings,
+                            const Data& data);
+
+  std::vector<Parameter>& parameters() { return parameters_; }
+  Parameter& parameter(const std::string& name);
+  // Cross-entropy of each token of one sequence.
+  Values token_losses(const Sequence& sequence) const;
+
+ private:
+  struct Norm {
+    int gamma = -1, beta = -1;
+  };
+  struct Linear {
+    int weight = -1, bias = -1;
+    std::int64_t out = 0, in = 0;
+  };
+  struct Block {
+    Norm norm1, norm2;
+    Linear qkv, proj, up, down;
+  };
+  // What a norm and a block keep of one sequence for backward.
+  struct NormTrace {
+    Values in, mean, inverse_deviation, out;
+  };
+  struct BlockTrace {
+    NormTrace norm1, norm2;
+    Values qkv, probabilities, attention, up, activation;
+  };
+  struct Trace {
+    std::vector<BlockTrace> blocks;
+    NormTrace norm;
+    Values probabilities;  // of the next token, [tokens, vocab]
+  };
+
+  int add(const std::string& name, std::int64_t elements, const Initial& initial);
+  Norm add_norm(const std::string& name, const Initial& initial);
+  Linear add_linear(const std::string& name, std::int64_t out, std::int64_t in, const Initial& initial);
+
+  Values norm_forward(const Norm& norm, const Values& x, NormTrace& trace) const;
+  Values norm_backward(const Norm& norm, const Values& dy, const NormTrace& trace);
+  Values linear_forward(const Linear& linear, const Values& x) const;
+  Values linear_backward(const Linear& linear, const Values& dy, const Values& x);
+  Values attention_forward(const Values& qkv, Values& probabilities) const;
+  Values attention_backward(const Values& d_out, const Values& qkv, const Values& probabilities) const;
+  Values block_forward(const Block& block, const Values& x, BlockTrace& trace) const;
+  Values block_backward(const Block& block, const Values& dy, const BlockTrace& trace);
+  Values forward(const Sequence& sequence, Trace& trace) const;
+  void backward(const Sequence& sequence, const Trace& trace, Real scale);
+
+  std::int64_t group() const { return shape_.heads / shape_.kv_heads; }
+  // Where in a token's packed qkv a head's query, and its group's key and value, begin.
+  std::int64_t query_at(std::int64_t head) const {
+    return ((head / group()) * (group() + 2) + head % group()) * shape_.head_dim;
+  }
+  std::int64_t key_at(std::int64_t head) const {
+    return ((head / group()) * (group() + 2) + group()) * shape_.head_dim;
+  }
+  std::int64_t value_at(std::int64_t head) const { return key_at(head) + shape_.head_dim; }
+  const Values& value(int parameter) const { return parameters_[static_cast<std::size_t>(parameter)].value; }
+  Values& gradient(int parameter) { return parameters_[static_cast<std::size_t>(parameter)].gradient; }
+
+  GptShape shape_;
+  std::vector<Parameter> parameters_;
+  std::vector<Block> blocks_;
+  Norm final_norm_;
+  Linear head_;  // its weight is the word table if tied
+  int words_ = -1, positions_ = -1;
+  std::int64_t updates_ = 0;
+};
+
+extern template class PlainGpt<float>;
+extern template class PlainGpt<double>;
+
+}  // namespace rehearse::numerics

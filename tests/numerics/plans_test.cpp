@@ -1,0 +1,226 @@
+// Every plan trains as one rank does. A small model is performed for 20 steps under a plan and on a single rank, with
+// the same examples: the losses agree to 1e-4 of their size, and the parameters at the end to 1e-3 in relative norm
+// over all of them (Adam turns gradients that are only rounding noise into whole steps, so single elements may differ).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "execute/performer.h"
+#include "tests/support/lowered.h"
+
+namespace rehearse {
+namespace {
+
+using Assignments = std::vector<std::string>;
+
+constexpr double kLossTolerance = 1e-4, kParameterTolerance = 1e-3;
+
+const std::string kTraining =
+    "training: {global_batch: 12, precision: fp32, lr: 1e-3, warmup_steps: 4, lr_schedule: cosine, seed: 3}\n";
+const std::string kGpt =
+    "rehearse: 1\n"
+    "model: {family: gpt, layers: 4, hidden: 32, heads: 4, vocab: 250, max_seq_len: 16}\n" +
+    kTraining;
+const std::string kLlama =
+    "rehearse: 1\n"
+    "model: {family: llama, layers: 4, hidden: 32, heads: 8, kv_heads: 4, ffn_hidden: 64, vocab: 250, max_seq_len: "
+    "16}\n" +
+    kTraining;
+const std::string kCnn =
+    "rehearse: 1\n"
+    "model: {family: cnn, image: {channels: 2, size: 8}, convolutions: [{channels: 6, kernel: 3, pool: 2}, "
+    "{channels: 8, kernel: 3, pool: 1}], widths: [24, 5]}\n"
+    "training: {global_batch: 12, precision: fp32, optimizer: sgd, lr: 0.05, momentum: 0.9, weight_decay: 0.001, clip: "
+    "0.5}\n";
+const std::string kMlp =
+    "rehearse: 1\n"
+    "model: {family: mlp, widths: [20, 32, 24, 16, 7]}\n"
+    "training: {global_batch: 12, precision: fp32, lr: 3e-3}\n";
+
+execute::Outcome perform(const std::string& text, const Assignments& assignments, int steps = 20) {
+  const plan::Scenario scenario = scenario_from(text, assignments);
+  execute::Options options;
+  options.steps = steps;
+  options.keep_parameters = true;
+  return execute::perform(scenario, lower::lower(scenario), options);
+}
+
+// Distance of two sets of parameters over the norm of the first; only rows of the unpadded vocabulary count.
+double distance(const execute::Parameters& expected, const execute::Parameters& actual) {
+  double difference = 0, norm = 0;
+  for (const auto& [name, values] : expected) {
+    const auto found = actual.find(name);
+    if (found == actual.end()) {
+      ADD_FAILURE() << name << " is missing";
+      continue;
+    }
+    const std::size_t n = std::min(values.size(), found->second.size());
+    for (std::size_t i = 0; i < n; ++i) {
+      difference += std::pow(double{values[i]} - double{found->second[i]}, 2);
+      norm += std::pow(double{values[i]}, 2);
+    }
+  }
+  return std::sqrt(difference / norm);
+}
+
+double mean_of_last_5(const std::vector<double>& losses) {
+  return std::accumulate(losses.end() - 5, losses.end(), 0.0) / 5;
+}
+
+struct Case {
+  std::string name, text;
+  Assignments plan;        // of the plan only
+  Assignments model = {};  // holds for the single rank too
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.name;
+}
+
+void expect_trains_as_one_rank(const Case& c) {
+  Assignments both = c.model;
+  Assignments single = both;
+  single.insert(single.end(), {"cluster.gpus=1", "plan.micro_batch=12"});
+  both.insert(both.end(), c.plan.begin(), c.plan.end());
+  const execute::Outcome one = perform(c.text, single), many = perform(c.text, both);
+  ASSERT_EQ(many.result.loss.size(), one.result.loss.size());
+  for (std::size_t step = 0; step < one.result.loss.size(); ++step)
+    ASSERT_NEAR(many.result.loss[step] / one.result.loss[step], 1, kLossTolerance) << "step " << step;
+  EXPECT_LT(mean_of_last_5(one.result.loss), one.result.loss.front()) << "one rank does not learn";
+  EXPECT_LT(distance(one.parameters, many.parameters), kParameterTolerance);
+}
+
+class Plans : public testing::TestWithParam<Case> {};
+TEST_P(Plans, TrainAsOneRankDoes) {
+  expect_trains_as_one_rank(GetParam());
+}
+
+std::string name_of_case(const testing::TestParamInfo<Case>& info) {
+  return info.param.name;
+}
+
+// "gpus tensor pipeline zero micro_batch" and more.
+Assignments grid(int gpus, int tensor, int pipeline, int zero, const Assignments& more = {}) {
+  Assignments all = {"cluster.gpus=" + std::to_string(gpus), "plan.tensor=" + std::to_string(tensor),
+                     "plan.pipeline=" + std::to_string(pipeline), "plan.zero=" + std::to_string(zero),
+                     "plan.bucket=8KiB"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+std::vector<Case> data_parallel_cases() {
+  std::vector<Case> cases;
+  const std::vector<std::pair<std::string, std::string>> models = {
+      {"gpt", kGpt}, {"llama", kLlama}, {"cnn", kCnn}, {"mlp", kMlp}};
+  for (const auto& [name, text] : models) {
+    for (const int ranks : {2, 3, 4})
+      cases.push_back({name + "_ddp" + std::to_string(ranks), text, grid(ranks, 1, 1, 0)});
+    for (const int zero : {1, 2, 3})
+      cases.push_back({name + "_zero" + std::to_string(zero), text, grid(4, 1, 1, zero)});
+    cases.push_back({name + "_accumulation", text, grid(1, 1, 1, 0)});
+    cases.push_back({name + "_zero2_one_micro_batch", text, grid(4, 1, 1, 2, {"plan.micro_batch=3"})});
+    cases.push_back({name + "_zero3_odd", text, grid(3, 1, 1, 3, {"plan.micro_batch=2"})});
+    cases.push_back({name + "_ddp_no_overlap", text, grid(2, 1, 1, 0, {"plan.overlap_grad_reduce=false"})});
+    cases.push_back({name + "_zero1_no_overlap", text,
+                     grid(4, 1, 1, 1, {"plan.overlap_grad_reduce=false", "plan.overlap_param_gather=false"})});
+    cases.push_back({name + "_recompute_full", text, grid(2, 1, 1, 0, {"plan.recompute=full"})});
+    cases.push_back({name + "_dropout", text, grid(2, 1, 1, 0), {"model.dropout=0.1"}});
+    cases.push_back(
+        {name + "_dropout_recompute", text, grid(2, 1, 1, 0, {"plan.recompute=full"}), {"model.dropout=0.1"}});
+    cases.push_back({name + "_megatron", text, grid(2, 1, 1, 1, {"framework=megatron-2021"}), {"model.dropout=0.1"}});
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(DataParallel, Plans, testing::ValuesIn(data_parallel_cases()), name_of_case);
+
+std::vector<Case> pipeline_cases() {
+  std::vector<Case> cases;
+  for (const std::string schedule : {"sequential", "gpipe", "1f1b"})
+    for (const int stages : {2, 3, 4})
+      for (const std::string framework : {"rehearse", "megatron-2021"}) {
+        const std::string suffix =
+            "_" + schedule + std::to_string(stages) + (framework == "rehearse" ? "" : "_megatron");
+        const Assignments plan = grid(stages, 1, stages, 0, {"plan.schedule=" + schedule, "framework=" + framework});
+        const Assignments model = {"model.dropout=0.1", "model.attention=unfused"};
+        cases.push_back({"gpt" + suffix, kGpt, plan, model});
+        cases.push_back({"llama" + suffix, kLlama, plan, {"model.dropout=0", "model.attention=flash"}});
+        if (framework == "rehearse" && schedule == "1f1b") {
+          cases.push_back({"cnn" + suffix, kCnn, plan});
+          cases.push_back({"mlp" + suffix, kMlp, plan});
+        }
+      }
+  cases.push_back({"gpt_1f1b_untied", kGpt, grid(4, 1, 2, 0), {"model.tied_embeddings=false"}});
+  cases.push_back({"gpt_1f1b_zero1", kGpt, grid(4, 1, 2, 1)});
+  cases.push_back({"gpt_1f1b_zero2", kGpt, grid(4, 1, 2, 2)});
+  cases.push_back({"gpt_1f1b_zero3", kGpt, grid(4, 1, 2, 3)});
+  cases.push_back({"gpt_1f1b_recompute", kGpt, grid(2, 1, 2, 0, {"plan.recompute=full"}), {"model.dropout=0.1"}});
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Pipeline, Plans, testing::ValuesIn(pipeline_cases()), name_of_case);
+
+std::vector<Case> tensor_cases() {
+  std::vector<Case> cases;
+  for (const auto& [name, text] : {std::pair<std::string, std::string>{"gpt", kGpt}, {"llama", kLlama}})
+    for (const int ranks : {2, 4})
+      for (const std::string sequence : {"false", "true"}) {
+        const std::string suffix = std::to_string(ranks) + (sequence == "true" ? "_sequence" : "");
+        const Assignments plan = grid(ranks, ranks, 1, 0, {"plan.sequence_parallel=" + sequence, "plan.micro_batch=3"});
+        const auto with = [&](const std::string& assignment) {
+          Assignments all = plan;
+          all.push_back(assignment);
+          return all;
+        };
+        cases.push_back({name + "_tensor" + suffix, text, plan});
+        cases.push_back({name + "_tensor_dropout" + suffix, text, plan, {"model.dropout=0.1"}});
+        cases.push_back(
+            {name + "_tensor_unfused" + suffix, text, plan, {"model.dropout=0.1", "model.attention=unfused"}});
+        cases.push_back({name + "_tensor_selective" + suffix,
+                         text,
+                         with("plan.recompute=selective"),
+                         {"model.dropout=0.1", "model.attention=unfused"}});
+        cases.push_back({name + "_tensor_full" + suffix, text, with("plan.recompute=full"), {"model.dropout=0.1"}});
+        cases.push_back({name + "_tensor_megatron" + suffix,
+                         text,
+                         with("framework=megatron-2021"),
+                         {"model.dropout=0.1", "model.attention=unfused"}});
+        cases.push_back({name + "_tensor_tied" + suffix,
+                         text,
+                         plan,
+                         {name == "gpt" ? "model.tied_embeddings=false" : "model.tied_embeddings=true"}});
+      }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Tensor, Plans, testing::ValuesIn(tensor_cases()), name_of_case);
+
+std::vector<Case> combined_cases() {
+  std::vector<Case> cases;
+  for (const auto& [name, text] : {std::pair<std::string, std::string>{"gpt", kGpt}, {"llama", kLlama}})
+    for (const std::string sequence : {"false", "true"}) {
+      const std::string suffix = sequence == "true" ? "_sequence" : "";
+      const Assignments more = {"plan.sequence_parallel=" + sequence};
+      Assignments megatron = more;
+      megatron.push_back("framework=megatron-2021");
+      const Assignments model = {"model.dropout=0.1", "model.attention=unfused", "model.tied_embeddings=true"};
+      cases.push_back({name + "_zero3_tensor2" + suffix, text, grid(4, 2, 1, 3, more)});
+      cases.push_back({name + "_2x2x2" + suffix, text, grid(8, 2, 2, 0, more), model});
+      cases.push_back({name + "_2x2x2_zero1" + suffix, text, grid(8, 2, 2, 1, more), model});
+      cases.push_back({name + "_2x2x2_zero2" + suffix, text, grid(8, 2, 2, 2, more), model});
+      cases.push_back({name + "_2x2x2_zero3" + suffix, text, grid(8, 2, 2, 3, more), model});
+      cases.push_back({name + "_2x2x2_megatron" + suffix, text, grid(8, 2, 2, 1, megatron), model});
+    }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Combined, Plans, testing::ValuesIn(combined_cases()), name_of_case);
+
+TEST(Plans, AreTheSameInEveryBitWhenRunAgain) {
+  const Assignments plan = grid(8, 2, 2, 1, {"plan.sequence_parallel=true", "model.dropout=0.1"});
+  const execute::Outcome first = perform(kGpt, plan, 6), second = perform(kGpt, plan, 6);
+  EXPECT_EQ(first.result.loss, second.result.loss);
+  EXPECT_EQ(first.parameters, second.parameters);
+}
+
+}  // namespace
+}  // namespace rehearse
