@@ -240,10 +240,10 @@ class Rules {
     if (flops > kMostFlops) {
       const Node batch = sections_.training.get("global_batch");
       (batch ? batch : key("micro_batch"))
-          .error(fmt::format("a step takes {:.3g} FLOPs a GPU, expected at most {:.0e}; micro_batch = {}, seq_len = {}, "
-                             "{} micro-batches",
-                             flops, kMostFlops, s_.plan.micro_batch, s_.training.seq_len,
-                             s_.training.micro_batches(s_.plan)));
+          .error(fmt::format(
+              "a step takes {:.3g} FLOPs a GPU, expected at most {:.0e}; micro_batch = {}, seq_len = {}, "
+              "{} micro-batches",
+              flops, kMostFlops, s_.plan.micro_batch, s_.training.seq_len, s_.training.micro_batches(s_.plan)));
       return;
     }
     const double tokens = static_cast<double>(s_.plan.micro_batch) * static_cast<double>(s_.training.seq_len);
