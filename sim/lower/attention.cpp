@@ -44,8 +44,7 @@ BufferId AttentionCore::declare(BufferId qkv, Lifetime saved) {
 
 void AttentionCore::scores_to_probabilities() {
   const program::Buffer& p = builder_.buffer(probabilities_);
-  const BufferId scores =
-      builder_.workspace(name_ + ".scores." + std::to_string(builder_.current_body()), p.dtype, p.shape);
+  const BufferId scores = builder_.workspace(builder_.here(name_ + ".scores"), p.dtype, p.shape);
   emit("scores", AttentionPart::scores, {{qkv_}}, {{scores}});
   emit("softmax", AttentionPart::softmax, {{scores}}, {{probabilities_}});
   if (dropout()) emit("dropout", AttentionPart::dropout, {{probabilities_}}, {{dropped_}, {mask_}});
@@ -62,9 +61,8 @@ BufferId AttentionCore::backward(BufferId out_gradient) {
 }
 
 BufferId AttentionCore::backward_flash(BufferId out_gradient) {
-  const std::string body = "." + std::to_string(builder_.current_body());
   const BufferId d_qkv =
-      builder_.workspace("d_" + name_ + ".qkv" + body, context_.compute, builder_.buffer(qkv_).shape);
+      builder_.workspace(builder_.here("d_" + name_ + ".qkv"), context_.compute, builder_.buffer(qkv_).shape);
   emit("flash_backward", AttentionPart::flash_backward, {{out_gradient}, {qkv_}, {out_}, {logsumexp_}}, {{d_qkv}});
   return d_qkv;
 }
@@ -73,15 +71,19 @@ BufferId AttentionCore::backward_unfused(BufferId out_gradient) {
   if (context_.plan().recompute == plan::Recompute::selective) {
     builder_.set_phase(Phase::recompute);
     scores_to_probabilities();
+    if (!context_.profile().recompute_stops_early) {
+      const program::Buffer& out = builder_.buffer(out_);
+      const BufferId again = builder_.workspace(builder_.here(name_ + ".out_again"), out.dtype, out.shape);
+      emit("context", AttentionPart::context, {{dropout() ? dropped_ : probabilities_}, {qkv_}}, {{again}});
+    }
     builder_.set_phase(Phase::backward);
   }
-  const std::string body = "." + std::to_string(builder_.current_body());
   const std::vector<std::int64_t> square = builder_.buffer(probabilities_).shape;
   const auto temporary = [&](const std::string& what) {
-    return builder_.workspace("d_" + name_ + "." + what + body, context_.compute, square);
+    return builder_.workspace(builder_.here("d_" + name_ + "." + what), context_.compute, square);
   };
   const BufferId d_qkv =
-      builder_.workspace("d_" + name_ + ".qkv" + body, context_.compute, builder_.buffer(qkv_).shape);
+      builder_.workspace(builder_.here("d_" + name_ + ".qkv"), context_.compute, builder_.buffer(qkv_).shape);
   const BufferId read = dropout() ? dropped_ : probabilities_;
   const BufferId d_dropped = temporary("dropped");
   emit("context.backward_probs", AttentionPart::context_backward_probs, {{out_gradient}, {qkv_}}, {{d_dropped}});

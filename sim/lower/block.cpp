@@ -54,9 +54,7 @@ class Block : public Unit {
   void rope(bool backward, BufferId qkv);
   BufferId attention_backward(BufferId gradient);
   BufferId mlp_backward(BufferId gradient);
-  std::string temp(const std::string& what) const {
-    return name_ + "." + what + "." + std::to_string(s_.builder.current_body());
-  }
+  std::string temp(const std::string& what) const { return s_.builder.here(name_ + "." + what); }
 
   UnitScope s_;
   const Context& c_;

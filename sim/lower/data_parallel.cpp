@@ -23,20 +23,18 @@ bool ParameterStore::counted(const Bucket& bucket) const {
   return !(bucket.tied && context_.groups.embedding >= 0 && bucket.unit > 0);
 }
 
-OpRef ParameterStore::gather(int unit) {
-  OpRef last;
-  if (!gathers()) return last;
+void ParameterStore::gather(int unit) {
+  if (!gathers()) return;
   const Phase phase = builder_.phase();
   builder_.set_phase(Phase::param_gather);
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& b = buckets_[i];
     if (b.unit != unit) continue;
-    last = builder_.op("gather.bucket" + std::to_string(i),
-                       Collective{CollectiveKind::all_gather, context_.groups.data, b.padded}, context_.compute,
-                       {{b.value_shard}}, {{b.values}}, StreamKind::data);
+    builder_.op("gather.bucket" + std::to_string(i),
+                Collective{CollectiveKind::all_gather, context_.groups.data, b.padded}, context_.compute,
+                {{b.value_shard}}, {{b.values}}, StreamKind::data);
   }
   builder_.set_phase(phase);
-  return last;
 }
 
 void ParameterStore::emit_zero_gradients() {
@@ -126,7 +124,7 @@ void ParameterStore::reduce(Bucket& bucket, int index) {
   if (cast)
     builder_.op("cast_back" + suffix, Elementwise{ElementwiseFn::cast, sharded() ? bucket.shard : bucket.padded},
                 context_.gradient, {{sharded() ? shard : whole}},
-                {{sharded() ? bucket.gradient_shard : bucket.gradients}});
+                {{sharded() ? bucket.gradient_shard : bucket.gradients}}, StreamKind::data);
   bucket.reduced = true;
   builder_.set_phase(phase);
 }

@@ -24,7 +24,7 @@ class EmbeddingUnit : public Unit {
       : s_(scope), c_(scope.context), m_(scope.context.model()), tp_(scope.context, scope.builder, scope.parameters) {}
 
   ParamId table() const { return table_; }
-  bool keeps_input() const override { return false; }
+  bool backward_reads_parameters() const override { return false; }
 
   void declare_parameters() override {
     table_ = s_.parameters.add(
@@ -71,9 +71,8 @@ class EmbeddingUnit : public Unit {
 
   BufferId backward(BufferId gradient, bool) override {
     RoleBuilder& b = s_.builder;
-    const std::string body = "." + std::to_string(b.current_body());
     if (mask_ >= 0) {
-      const BufferId out = b.workspace("d_embedding.dropout" + body, c_.compute, {c_.local_tokens, m_.hidden});
+      const BufferId out = b.workspace(b.here("d_embedding.dropout"), c_.compute, {c_.local_tokens, m_.hidden});
       Elementwise drop{ElementwiseFn::dropout_backward, c_.local_tokens * m_.hidden};
       drop.dropout = m_.dropout;
       b.op("embedding.dropout.backward", drop, c_.compute, {{gradient}, {mask_}}, {{out}});
@@ -162,8 +161,7 @@ class Head : public Unit {
 
   BufferId backward(BufferId, bool) override {
     RoleBuilder& b = s_.builder;
-    const std::string body = "." + std::to_string(b.current_body());
-    const BufferId d_logits = b.workspace("d_logits" + body, c_.compute, {c_.tokens, columns()});
+    const BufferId d_logits = b.workspace(b.here("d_logits"), c_.compute, {c_.tokens, columns()});
     std::vector<Operand> reads{{logits_}, {targets_}};
     if (parallel()) reads.push_back({max_});
     reads.push_back({sums_});

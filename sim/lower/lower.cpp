@@ -1,9 +1,13 @@
 // Lowering, top to bottom: the scenario's sizes and groups (make_context), then a role for each pipeline stage. A stage
-// is a run of units (unit.h: embedding, blocks, head) whose ops go into bodies; strategies are separate:
-//   tensor_parallel.*   split linear layers and their collectives       block.cpp, attention.*, embedding.cpp,
-//   small_models.cpp parameters.*        buckets and what a ZeRO stage keeps of them     data_parallel.cpp  reductions,
-//   gathers, optimizer schedule.*          pipeline order                                  stage_lowering.*   bodies,
-//   transfers between stages role_builder.*, order_role.cpp   waits and releases derived from operands
+// is a run of units (unit.h: embedding, blocks, head) whose ops go into bodies. One file a strategy:
+//
+//   tensor_parallel.*            split linear layers and their collectives
+//   block.cpp, attention.*, norm.*, embedding.cpp, small_models.cpp   the units
+//   parameters.*                 buckets, and what a ZeRO stage keeps of them
+//   data_parallel.cpp            reductions, gathers, the optimizer
+//   schedule.*                   pipeline order
+//   stage_lowering.*             bodies, transfers between stages
+//   role_builder.*, order_role.cpp   waits and releases, derived from operands
 #include "sim/lower/lower.h"
 
 #include "sim/base/check.h"

@@ -50,13 +50,12 @@ BufferId NormLayer::backward(BufferId gradient, BufferId residual_gradient) {
   backward_weight(gradient);
   const bool residual = residual_gradient >= 0, fused = residual && context_.profile().fused_residual_gradient;
   const std::vector<std::int64_t> rows{context_.local_tokens, context_.model().hidden};
-  const std::string body = "." + std::to_string(builder_.current_body());
-  const BufferId out = builder_.workspace("d_" + name_ + body, context_.compute, rows);
+  const BufferId out = builder_.workspace(builder_.here("d_" + name_), context_.compute, rows);
   std::vector<Operand> reads{{gradient}, {in_}, {stats_}, {parameters_.value(gamma_)}};
   if (fused) reads.push_back({residual_gradient});
   builder_.op(name_ + ".backward_input", shape(NormPart::backward_input, fused), context_.compute, reads, {{out}});
   if (!residual || fused) return out;
-  const BufferId sum = builder_.workspace("d_" + name_ + ".sum" + body, context_.compute, rows);
+  const BufferId sum = builder_.workspace(builder_.here("d_" + name_ + ".sum"), context_.compute, rows);
   builder_.op(name_ + ".add_residual_gradient", Elementwise{ElementwiseFn::add, rows[0] * rows[1]}, context_.compute,
               {{out}, {residual_gradient}}, {{sum}});
   return sum;

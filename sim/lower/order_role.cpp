@@ -7,7 +7,8 @@
 // base.
 //
 // Releases. A non-persistent instance is released by the op that touches it last in program order. All instances of a
-// buffer must agree, which holds because slots of one body differ only in their micro-batch; it is checked.
+// buffer must agree, which holds because slots of one body differ only in their micro-batch; check_accesses.cpp checks
+// it.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -39,9 +40,8 @@ struct Access {
   int op = -1;       // index over all bodies
 };
 
-// Accesses of one buffer instance; `tag` tells instances that follow one another apart.
+// Accesses of one buffer instance and of those before it in its place.
 struct InstanceState {
-  int tag = -1;
   Access write;
   std::vector<Access> reads;  // since the last write, latest per stream
 };
@@ -67,12 +67,9 @@ class Orderer {
       state_[b].resize(role.buffers[b].lifetime == Lifetime::micro_batch ? static_cast<std::size_t>(micro_batches) : 1);
   }
 
-  void walk(int step) {
+  void walk() {
     for (std::size_t s = 0; s < slots_.size(); ++s) {
       const auto body = static_cast<std::size_t>(slots_[s].body);
-      // Two steps at most: tags tell steps and slots apart.
-      slot_tag_ = static_cast<int>(slots_.size()) * step + static_cast<int>(s);
-      step_ = step;
       for (std::size_t i = 0; i < role_.bodies[body].ops.size(); ++i)
         visit(first_op_[body] + static_cast<int>(i), role_.bodies[body].ops[i], slots_[s]);
     }
@@ -110,14 +107,9 @@ class Orderer {
     const BufferId base = b.is_view() ? b.base : operand.buffer;
     const Lifetime lifetime = role_.buffers[static_cast<std::size_t>(base)].lifetime;
     const int micro_batch = lifetime == Lifetime::micro_batch ? slot.micro_batch + operand.micro_batch_delta : 0;
-    InstanceState& found = state_[static_cast<std::size_t>(base)][static_cast<std::size_t>(micro_batch)];
-    const int tag = lifetime == Lifetime::persistent ? 0 : lifetime == Lifetime::slot ? slot_tag_ : step_;
-    if (found.tag != tag) {
-      found.tag = tag;
-      found.write = {};
-      found.reads.clear();
-    }
-    return found;
+    // Instances that follow one another (slots, steps) lie in the same memory, so what was done with one orders the
+    // first write of the next.
+    return state_[static_cast<std::size_t>(base)][static_cast<std::size_t>(micro_batch)];
   }
 
   void visit(int op_index, const Op& op, const Slot& slot) {
@@ -165,7 +157,6 @@ class Orderer {
   std::vector<std::vector<int>> waits_;  // of each op: the ops whose events it waits for
   std::vector<Clock> latest_;            // after each op's latest instance; zero if there was none
   std::vector<std::vector<InstanceState>> state_;
-  int slot_tag_ = 0, step_ = 0;
 };
 
 void write_releases(Role& role, const std::vector<Slot>& slots) {
@@ -207,7 +198,8 @@ void write_releases(Role& role, const std::vector<Slot>& slots) {
 
 void order_role(Role& role, const std::vector<Slot>& slots, const std::vector<std::pair<OpRef, OpRef>>& extra) {
   Orderer orderer(role, slots, extra);
-  for (int step = 0; step < 2; ++step) orderer.walk(step);
+  orderer.walk();
+  orderer.walk();
   orderer.write_events();
   write_releases(role, slots);
 }

@@ -49,8 +49,8 @@ class ParameterStore {
   BufferId value(ParamId id) const { return params_[static_cast<std::size_t>(id)].value; }
   std::int64_t rows(ParamId id) const;
 
-  // Gathers a unit's parameters (ZeRO-3; else nothing) on the data stream. Returns the last gather.
-  OpRef gather(int unit);
+  // Gathers a unit's parameters (ZeRO-3; else nothing) on the data stream.
+  void gather(int unit);
   bool gathers() const { return context_.plan().zero == 3 && context_.groups.data >= 0; }
 
   // Starts a backward body of a chunk. `last`: no later micro-batch adds to the chunk's gradients, so its buckets are

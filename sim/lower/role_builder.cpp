@@ -58,7 +58,7 @@ BufferId RoleBuilder::slice(const std::string& name, BufferId base, int parts, A
 
 BodyId RoleBuilder::begin_body(const std::string& name) {
   if (last_compute_.valid()) last_compute_of_bodies_.push_back(last_compute_);
-  first_compute_ = last_compute_ = {};
+  last_compute_ = {};
   names_in_body_.clear();
   role_.bodies.push_back({name, {}});
   return body_ = static_cast<BodyId>(role_.bodies.size()) - 1;
@@ -92,7 +92,6 @@ OpRef RoleBuilder::op_on(const std::string& stream, StreamKind kind, const std::
   ops.push_back(std::move(op));
   const OpRef ref{body_, static_cast<int>(ops.size()) - 1};
   if (kind == StreamKind::compute) {
-    if (!first_compute_.valid()) first_compute_ = ref;
     last_compute_ = ref;
   }
   return ref;

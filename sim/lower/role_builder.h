@@ -46,6 +46,8 @@ class RoleBuilder {
   // Bodies. Ops go to the current body with the current phase; names get a suffix so that they are unique in the body.
   BodyId begin_body(const std::string& name);
   BodyId current_body() const { return body_; }
+  // The name with the current body's number: buffers that each body has of its own.
+  std::string here(const std::string& name) const { return name + "." + std::to_string(body_); }
   bool empty(BodyId body) const { return role_.bodies[static_cast<std::size_t>(body)].ops.empty(); }
   void set_phase(Phase phase) { phase_ = phase; }
   Phase phase() const { return phase_; }
@@ -58,7 +60,6 @@ class RoleBuilder {
 
   OpRef last_op() const { return {body_, static_cast<int>(role_.bodies.back().ops.size()) - 1}; }
   OpRef last_compute_op() const { return last_compute_; }  // of the current body
-  OpRef first_compute_op() const { return first_compute_; }
   // `op` also waits for `earlier` (the latest instance before it in program order).
   void after(OpRef op, OpRef earlier);
   // `op` also waits for the end of whatever the compute stream was given before this slot.
@@ -77,7 +78,7 @@ class RoleBuilder {
   std::map<std::string, int> names_in_body_;
   BodyId body_ = -1;
   Phase phase_ = Phase::forward;
-  OpRef first_compute_, last_compute_;
+  OpRef last_compute_;
   std::vector<OpRef> last_compute_of_bodies_;
   std::vector<std::pair<OpRef, OpRef>> after_;
   std::vector<OpRef> after_compute_;

@@ -42,7 +42,8 @@ ScheduleSlot interleaved_slot(bool forward, int k, int stages, int chunks) {
 
 std::vector<ScheduleSlot> interleaved(int stage, int stages, int chunks, int micro_batches) {
   const int all = micro_batches * chunks;
-  const int warm_up = std::min((stages - stage - 1) * 2 + (chunks - 1) * stages, all);
+  // With one round there is nothing to alternate with: all forwards come first, as in Megatron-LM.
+  const int warm_up = micro_batches == stages ? all : std::min((stages - stage - 1) * 2 + (chunks - 1) * stages, all);
   std::vector<ScheduleSlot> slots;
   for (int k = 0; k < warm_up; ++k) slots.push_back(interleaved_slot(true, k, stages, chunks));
   for (int k = 0; k + warm_up < all; ++k) {

@@ -21,14 +21,9 @@ using program::Gemm;
 using program::Pool2d;
 using program::StreamKind;
 
-std::string temp(const RoleBuilder& builder, const std::string& what) {
-  return what + "." + std::to_string(builder.current_body());
-}
-
 class InputUnit : public Unit {
  public:
   explicit InputUnit(UnitScope scope) : s_(scope) {}
-  bool keeps_input() const override { return false; }
   BufferId declare_buffers(BufferId, Lifetime output) override {
     const model::Model& m = s_.context.model();
     const std::int64_t n = s_.context.batch;
@@ -100,11 +95,11 @@ class Convolution : public Unit {
     b.op(name_ + ".forward", conv(ConvPart::forward), c.compute,
          {{x_}, {s_.parameters.value(weight_)}, {s_.parameters.value(bias_)}}, {{conv_}});
     BufferId relu = relu_;
-    if (pooled() || again) relu = b.workspace(temp(b, name_ + ".relu"), c.compute, b.buffer(conv_).shape);
+    if (pooled() || again) relu = b.workspace(b.here(name_ + ".relu"), c.compute, b.buffer(conv_).shape);
     b.op(name_ + ".relu.forward", relu_op(false), c.compute, {{conv_}}, {{relu}});
     if (!pooled()) return;
     BufferId y = y_;
-    if (again) y = b.workspace(temp(b, name_ + ".out_again"), c.compute, b.buffer(y_).shape);
+    if (again) y = b.workspace(b.here(name_ + ".out_again"), c.compute, b.buffer(y_).shape);
     b.op(name_ + ".pool.forward", pool(false), c.compute, {{relu}}, {{y}, {argmax_}});
   }
 
@@ -112,15 +107,15 @@ class Convolution : public Unit {
     const Context& c = s_.context;
     RoleBuilder& b = s_.builder;
     if (pooled()) {
-      const BufferId d = b.workspace(temp(b, "d_" + name_ + ".pool"), c.compute, b.buffer(conv_).shape);
+      const BufferId d = b.workspace(b.here("d_" + name_ + ".pool"), c.compute, b.buffer(conv_).shape);
       b.op(name_ + ".pool.backward", pool(true), c.compute, {{gradient}, {argmax_}}, {{d}});
       gradient = d;
     }
-    const BufferId d_conv = b.workspace(temp(b, "d_" + name_ + ".product"), c.compute, b.buffer(conv_).shape);
+    const BufferId d_conv = b.workspace(b.here("d_" + name_ + ".product"), c.compute, b.buffer(conv_).shape);
     b.op(name_ + ".relu.backward", relu_op(true), c.compute, {{gradient}, {conv_}}, {{d_conv}});
     BufferId dx = -1;
     if (input_gradient) {
-      dx = b.workspace(temp(b, "d_" + name_ + ".input"), c.compute, b.buffer(x_).shape);
+      dx = b.workspace(b.here("d_" + name_ + ".input"), c.compute, b.buffer(x_).shape);
       b.op(name_ + ".backward_input", conv(ConvPart::backward_input), c.compute,
            {{d_conv}, {s_.parameters.value(weight_)}}, {{dx}});
     }
@@ -200,7 +195,7 @@ class Linear : public Unit {
          {{product_}});
     if (last_ || (again && !dropped())) return;
     const auto out = [&](bool final_op, const std::string& what) {
-      return final_op && !again ? y_ : b.workspace(temp(b, name_ + what), c.compute, b.buffer(y_).shape);
+      return final_op && !again ? y_ : b.workspace(b.here(name_ + what), c.compute, b.buffer(y_).shape);
     };
     const BufferId relu = out(!dropped(), ".relu");
     b.op(name_ + ".relu.forward", Activation{ActivationFn::relu, false, c.batch, out_}, c.compute, {{product_}},
@@ -216,7 +211,7 @@ class Linear : public Unit {
     const Context& c = s_.context;
     RoleBuilder& b = s_.builder;
     const auto next = [&](const std::string& what) {
-      return b.workspace(temp(b, "d_" + name_ + what), c.compute, {c.batch, out_});
+      return b.workspace(b.here("d_" + name_ + what), c.compute, {c.batch, out_});
     };
     if (dropped()) {
       const BufferId d = next(".dropout");
@@ -237,7 +232,7 @@ class Linear : public Unit {
     s_.parameters.gradient_done(bias_);
     BufferId dx = -1;
     if (input_gradient) {
-      dx = b.workspace(temp(b, "d_" + name_ + ".input"), c.compute, {c.batch, in_});
+      dx = b.workspace(b.here("d_" + name_ + ".input"), c.compute, {c.batch, in_});
       b.op(name_ + ".backward_input", Gemm{c.batch, in_, out_, 1}, c.compute,
            {{gradient}, {s_.parameters.value(weight_)}}, {{dx}});
     }
@@ -283,7 +278,7 @@ class ClassifierLoss : public Unit {
   }
   BufferId backward(BufferId, bool) override {
     const BufferId dx =
-        s_.builder.workspace(temp(s_.builder, "d_logits"), s_.context.compute, s_.builder.buffer(x_).shape);
+        s_.builder.workspace(s_.builder.here("d_logits"), s_.context.compute, s_.builder.buffer(x_).shape);
     s_.builder.op("loss.backward", loss(CrossEntropyPart::backward), DType::f32, {{x_}, {labels_}, {stats_}}, {{dx}});
     return dx;
   }

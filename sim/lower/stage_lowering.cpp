@@ -182,7 +182,7 @@ void StageLowering::gather_for(const Chunk& chunk, int unit, int previous) {
 void StageLowering::emit_forward(Chunk& chunk) {
   chunk.forward = builder_.begin_body(named("forward", chunk));
   builder_.set_phase(Phase::forward);
-  parameters_.gather(chunk.first_unit);
+  gather_for(chunk, 0, -1);
   if (!chunk.first) {
     receive(chunk.input, true);
     unpack(chunk.input, true);
@@ -200,13 +200,14 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
   builder_.set_phase(Phase::backward);
   parameters_.begin_backward(chunk.index, last_micro_batch);
   const int n = static_cast<int>(chunk.units.size());
-  if (table_shared_) parameters_.gather(chunk.first_unit);
-  parameters_.gather(chunk.first_unit + n - 1);
+  if (table_shared_) gather_for(chunk, 0, -1);
+  gather_for(chunk, n - 1, -1);
   if (!chunk.last) receive(chunk.output_gradient, false);
   BufferId gradient = chunk.output_gradient.whole;
   const bool full = context_.plan().recompute == plan::Recompute::full;
   for (int u = n - 1; u >= 0; --u) {
-    if (u - 1 > 0 || !table_shared_) gather_for(chunk, u - 1, u + 1 < n ? u + 1 : -1);
+    if (u > 0 && chunk.units[static_cast<std::size_t>(u) - 1]->backward_reads_parameters())
+      gather_for(chunk, u - 1, u + 1 < n ? u + 1 : -1);
     Unit& unit = *chunk.units[static_cast<std::size_t>(u)];
     if (full && unit.recomputable()) {
       builder_.set_phase(Phase::recompute);

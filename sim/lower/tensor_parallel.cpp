@@ -11,7 +11,8 @@ using program::StreamKind;
 
 BufferId TensorParallel::gather_sequence(const std::string& name, BufferId shard, std::int64_t width) {
   if (!context_.sequence_parallel) return shard;
-  const BufferId whole = builder_.workspace(unique(name + ".gathered"), context_.compute, {context_.tokens, width});
+  const BufferId whole =
+      builder_.workspace(builder_.here(name + ".gathered"), context_.compute, {context_.tokens, width});
   builder_.op(name + ".all_gather",
               Collective{CollectiveKind::all_gather, context_.groups.tensor, context_.tokens * width}, context_.compute,
               {{shard}}, {{whole}}, StreamKind::tensor);
@@ -27,7 +28,7 @@ BufferId TensorParallel::reduce_partial(const std::string& name, BufferId partia
     return partial;
   }
   const BufferId shard =
-      builder_.workspace(unique(name + ".scattered"), context_.compute, {context_.local_tokens, width});
+      builder_.workspace(builder_.here(name + ".scattered"), context_.compute, {context_.local_tokens, width});
   builder_.op(name + ".reduce_scatter", Collective{CollectiveKind::reduce_scatter, context_.groups.tensor, elements},
               context_.compute, {{partial}}, {{shard}}, StreamKind::tensor);
   return shard;
@@ -54,9 +55,11 @@ void TensorParallel::bias_gradient(const std::string& name, BufferId gradient, P
 BufferId TensorParallel::column_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight,
                                          ParamId bias, std::int64_t n, std::int64_t k) {
   // The input is gathered again beside the input-gradient product, which does not need it.
+  const OpRef before = builder_.last_compute_op();
   const BufferId whole_in = gather_sequence(name + ".input_again", in, k);
+  if (whole_in != in) builder_.after(builder_.last_op(), before);
   const BufferId in_gradient =
-      builder_.workspace(unique("d_" + name + ".input"), context_.compute, {context_.tokens, k});
+      builder_.workspace(builder_.here("d_" + name + ".input"), context_.compute, {context_.tokens, k});
   builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, context_.compute,
               {{out_gradient}, {parameters_.value(weight)}}, {{in_gradient}});
   const auto emit_weight = [&] {
@@ -84,7 +87,7 @@ BufferId TensorParallel::row_backward(const std::string& name, BufferId out_grad
   const BufferId whole = gather_sequence("d_" + name, out_gradient, n);
   bias_gradient(name, out_gradient, bias, n);
   const BufferId in_gradient =
-      builder_.workspace(unique("d_" + name + ".input"), context_.compute, {context_.tokens, k});
+      builder_.workspace(builder_.here("d_" + name + ".input"), context_.compute, {context_.tokens, k});
   builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, context_.compute,
               {{whole}, {parameters_.value(weight)}}, {{in_gradient}});
   Gemm gemm{n, k, context_.tokens, 1};

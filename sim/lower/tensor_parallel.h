@@ -39,7 +39,6 @@ class TensorParallel {
                         std::int64_t n, std::int64_t k);
 
  private:
-  std::string unique(const std::string& name) const { return name + "." + std::to_string(builder_.current_body()); }
   void bias_gradient(const std::string& name, BufferId gradient, ParamId bias, std::int64_t cols);
 
   const Context& context_;

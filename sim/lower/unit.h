@@ -28,13 +28,13 @@ class Unit {
   // Given the gradient of the output (-1 for the loss), emits the ops that give the parameters' gradients and returns
   // the gradient of the input; -1 if `input_gradient` is false (nothing before needs it).
   virtual BufferId backward(BufferId output_gradient, bool input_gradient) = 0;
-  // Whether backward reads the unit's input, so that it is kept per micro-batch.
-  virtual bool keeps_input() const { return true; }
+  // Whether backward reads the parameters' values (an embedding's adds to gradients alone).
+  virtual bool backward_reads_parameters() const { return true; }
   // Whether full recomputation applies.
   virtual bool recomputable() const { return false; }
 };
 
-// Everything a unit needs; `number` is its index in the stage (parameter unit), `site` numbers its dropouts.
+// Everything a unit needs; `number` is its index in the stage.
 struct UnitScope {
   const Context& context;
   RoleBuilder& builder;
@@ -44,8 +44,8 @@ struct UnitScope {
 
 std::unique_ptr<Unit> make_embedding(UnitScope scope);
 std::unique_ptr<Unit> make_block(UnitScope scope, int layer);
-// The final norm, the vocabulary product and the loss. `tied`: uses the embedding's table; `table` if it is on this
-// stage.
+// The final norm, the vocabulary product and the loss. `table_on_this_stage`: the embedding's table, tied and on this
+// stage; -1: the head has a table of its own, or its own copy of the tied one.
 std::unique_ptr<Unit> make_head(UnitScope scope, ParamId table_on_this_stage);
 ParamId embedding_table(const Unit& embedding);
 

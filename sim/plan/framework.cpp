@@ -20,7 +20,7 @@ FrameworkProfile rehearse_profile() {
       "memory_reserve: CUDA context 0.3 GB or more with lazy loading (pytorch/pytorch#107667), 0.5 to 0.7 GB for an "
       "NCCL "
       "communicator on A100 (NVIDIA/nccl#964); 1 GiB in all is a judgement",
-      "fragmentation: buffers are placed by the memory plan before the run, so none",
+      "fragmentation: none beyond what placing the buffers in one arena costs, which is counted",
   };
   p.launch_cost = Time::from_us(4);
   p.memory_reserve = Bytes(std::int64_t{1} << 30);
@@ -36,9 +36,13 @@ FrameworkProfile megatron_2021_profile() {
       "bias-dropout-add; attention itself unfused)",
       "arXiv 2205.05198 section 4 (sequence parallelism, selective recomputation; dropout 0.1 in its activation "
       "counts)",
-      "Megatron-LM megatron/model/distributed.py (fp32 main_grad, all-reduced after the last backward, no overlap), "
+      "Megatron-LM megatron/model/distributed.py (fp32 main_grad in one contiguous buffer, all-reduced at once after "
+      "the "
+      "last backward, no overlap), "
       "megatron/optimizer (parameters gathered after the update, no overlap)",
-      "Megatron-LM megatron/p2p_communication.py (batch_isend_irecv, then torch.cuda.synchronize)",
+      "Megatron-LM megatron/p2p_communication.py (batch_isend_irecv, then torch.cuda.synchronize). Interleaved "
+      "schedules "
+      "are lowered with sends beside compute instead: optimistic for these releases",
       "Megatron-LM megatron/mpu/layers.py, LinearWithGradAccumulationAndAsyncCommunication (tensor-parallel backward "
       "collective beside the weight-gradient matmul). Weight gradients reach main_grad by a separate add, the "
       "behaviour "
@@ -55,6 +59,7 @@ FrameworkProfile megatron_2021_profile() {
   p.unfused_attention = true;
   p.dropout = 0.1;
   p.overlap_grad_reduce = p.overlap_param_gather = false;
+  p.bucket = Bytes(std::int64_t{1} << 50);
   p.fused_weight_gradient = false;
   p.fused_residual_gradient = false;
   p.batched_point_to_point = true;

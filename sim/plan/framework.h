@@ -18,6 +18,7 @@ struct FrameworkProfile {
   double dropout = 0;              // model.dropout
   bool fp32_gradients = true;      // training.grad_dtype and reduce_dtype: fp32; false: the training precision
   bool overlap_grad_reduce = true, overlap_param_gather = true;
+  Bytes bucket{25 << 20};  // plan.bucket
   // Lowering.
   bool fused_weight_gradient = true;    // weight gradients accumulate inside the matmul; false: a separate add kernel
   bool fused_residual_gradient = true;  // norm backward adds the residual's gradient; false: a separate add kernel
@@ -30,8 +31,7 @@ struct FrameworkProfile {
   bool host_sync_on_norm = false;     // the host reads the gradient norm before it launches the optimizer
   std::int64_t vocab_multiple = 1;    // vocabulary padded to a multiple of this times tensor
   // Cost.
-  Time launch_cost;        // host time to launch one op
-  int collective_sms = 0;  // SMs a collective holds; 0: as the device file says
+  Time launch_cost;  // host time to launch one op
   // Memory held beyond tensors on a device that is no CPU: context, communicator buffers, library workspaces.
   Bytes memory_reserve;
   double fragmentation = 0;  // share of the tensors' peak an allocator wastes

@@ -115,7 +115,7 @@ Plan read_plan(const Node& node, const FrameworkProfile& profile) {
   plan.layers_per_stage = read_layers(node);
   plan.micro_batch = node.integer("micro_batch", 1, 1, kMaxMicroBatch);
   plan.zero = static_cast<int>(node.integer("zero", 0, 0, 3));
-  plan.bucket = node.bytes("bucket", plan.bucket);
+  plan.bucket = node.bytes("bucket", profile.bucket);
   if (plan.bucket < Bytes(1)) {
     node.get("bucket").error("a bucket holds at least one byte; 1B sends every gradient on its own");
   }

@@ -1,5 +1,5 @@
-// See stage_memory.h. The reserve is a constant of the framework's profile; fragmentation is a share of the tensors'
-// peak.
+// See stage_memory.h. The reserve is a constant of the framework's profile. Fragmentation is a share of the tensors'
+// peak, or, where the profile has none, what placing the tensors in one arena takes beyond their peak.
 #include "sim/run/stage_memory.h"
 
 #include "sim/program/memory_plan.h"
@@ -21,10 +21,10 @@ std::vector<result::StageMemory> stage_memory(const program::Program& program, c
     m.activations = at(BufferClass::activation);
     m.workspace = at(BufferClass::workspace);
     m.communication = at(BufferClass::communication);
-    if (!cpu) {
-      const double wasted = framework.fragmentation * static_cast<double>(peak.peak_bytes);
-      m.framework = framework.memory_reserve.count() + static_cast<std::int64_t>(wasted);
-    }
+    m.framework = !cpu && framework.fragmentation > 0
+                      ? static_cast<std::int64_t>(framework.fragmentation * static_cast<double>(peak.peak_bytes))
+                      : program::plan_memory(role).arena_bytes - peak.peak_bytes;
+    if (!cpu) m.framework += framework.memory_reserve.count();
     m.peak = peak.peak_bytes + m.framework;
     m.where = peak.where;
     stages.push_back(std::move(m));
