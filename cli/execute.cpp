@@ -50,9 +50,11 @@ std::string breakdown(const result::Result& r) {
 
 std::string measured(const execute::Outcome& outcome, bool tokens) {
   const result::Result& r = outcome.result;
-  std::int64_t peak = 0, arena = 0;
-  for (const auto& stage : r.stages) peak = std::max(peak, stage.peak);
-  for (const std::int64_t bytes : outcome.arena_bytes) arena = std::max(arena, bytes);
+  std::int64_t arena = 0, gaps = 0;
+  for (const auto& stage : r.stages) {
+    if (stage.peak > arena) gaps = stage.framework;
+    arena = std::max(arena, stage.peak);
+  }
   const std::string unit = tokens ? "tokens" : "samples";
   Rows rows = {
       {"Trained on", outcome.data},
@@ -62,8 +64,8 @@ std::string measured(const execute::Outcome& outcome, bool tokens) {
                            format_time(Time::from_seconds(r.interval_low_s)),
                            format_time(Time::from_seconds(r.interval_high_s)))},
       {tokens ? "Tokens a second" : "Samples a second", reports::compact(r.tokens_per_s)},
-      {"Memory a rank",
-       fmt::format("{} at the peak, {} allocated", format_bytes(Bytes(peak)), format_bytes(Bytes(arena)))},
+      {"Memory a rank", fmt::format("{} allocated at most, {} of it gaps", format_bytes(Bytes(arena)),
+                                    format_bytes(Bytes(gaps)))},
       {"Process", fmt::format("{} at most, {} s", format_bytes(Bytes(r.peak_rss_bytes)), reports::compact(r.wall_s))},
   };
   return reports::wrap(fmt::format("{}: measured, {} rank{} on this machine", r.scenario_name, r.ranks,
@@ -128,7 +130,7 @@ void add_execute(CLI::App& app, Action& action) {
   command->add_option("--steps", a->steps, "Optimizer steps (default 20)")
       ->check(between(1, 1'000'000))
       ->type_name("N");
-  command->add_option("--data", a->data, "A text file (bytes as tokens) or a .bin of uint16 tokens")->type_name("FILE");
+  command->add_option("--data", a->data, "A text file, read as bytes, or a .bin of uint16")->type_name("FILE");
   command->add_option("--ranks", a->ranks, "local: threads of this process")
       ->check(one_of({"local"}))
       ->type_name("HOW");

@@ -42,15 +42,13 @@ std::string unknown_option(const CLI::App& app) {
   const auto option =
       std::find_if(extras.begin(), extras.end(), [](const std::string& word) { return word.starts_with('-'); });
   const auto chosen = app.get_subcommands();
-  if (option == extras.end() || chosen.empty()) return "";
+  if (option == extras.end()) return "";
   std::vector<std::string> known;
-  for (const CLI::Option* other : chosen.front()->get_options())
+  for (const CLI::Option* other : (chosen.empty() ? &app : chosen.front())->get_options())
     for (const std::string& name : other->get_lnames()) known.push_back("--" + name);
   const std::string word = option->substr(0, option->find('='));
   const std::string near = word.starts_with("--") ? nearest(word, known) : "";
-  return fmt::format("unknown option '{}'{}; rehearse {} has {}", word,
-                     near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), chosen.front()->get_name(),
-                     fmt::join(known, ", "));
+  return fmt::format("unknown option '{}'{}", word, near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
 }
 
 int usage_error(const std::string& message) {

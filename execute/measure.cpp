@@ -99,7 +99,7 @@ result::OpName name_op(const program::Program& program, const Role& role, const 
 
 result::StageMemory memory_of(const Role& role) {
   using program::BufferClass;
-  const program::MemoryPeak peak = program::memory_peak(role, kArenaAlignment);
+  const program::MemoryPeak peak = program::memory_peak(role);
   const auto at = [&](BufferClass c) { return peak.at_peak[static_cast<std::size_t>(c)]; };
   result::StageMemory m;
   m.stage = role.pipeline;
@@ -109,7 +109,8 @@ result::StageMemory memory_of(const Role& role) {
   m.activations = at(BufferClass::activation);
   m.workspace = at(BufferClass::workspace);
   m.communication = at(BufferClass::communication);
-  m.peak = peak.peak_bytes;
+  m.framework = program::plan_memory(role, kArenaAlignment).arena_bytes - peak.peak_bytes;  // gaps of the arena
+  m.peak = peak.peak_bytes + m.framework;
   m.where = peak.where;
   return m;
 }

@@ -223,7 +223,6 @@ Outcome perform(const plan::Scenario& scenario, const program::Program& program,
 
   outcome.result = measured(run, ranks, std::move(curve));
   outcome.data = data->description();
-  for (const Timeline& t : timelines) outcome.arena_bytes.push_back(t.memory.arena_bytes);
   if (options.keep_parameters)
     for (int r = 0; r < grid.ranks(); ++r)
       collect(ranks[static_cast<std::size_t>(r)]->timeline(), grid, r, ranks[static_cast<std::size_t>(r)]->arena(),

@@ -36,7 +36,6 @@ struct Options {
 
 struct Outcome {
   result::Result result;                  // source "measured"
-  std::vector<std::int64_t> arena_bytes;  // of a rank, by stage
   std::string data;                       // what was trained on, for people
   Parameters parameters;                  // after the last step
 };

@@ -17,7 +17,7 @@
 
 namespace rehearse::execute {
 
-inline constexpr std::int64_t kArenaAlignment = 64;
+inline constexpr std::int64_t kArenaAlignment = 256;  // plan_memory's default, by which simulations count
 
 // The wait is met once `stream` has done `position` ops of the step (0 or less: counted back from the step's
 // beginning).

@@ -1,5 +1,6 @@
 // Matrix products by Eigen, split over the device's threads along the longer side of the result.
-// Eigen's small-product path is turned off (threshold 1): its summation order depends on the alignment of the operands.
+// Eigen's path for small products is turned off (threshold 1), so that every size is summed in the order of the one
+// kernel, which packs its operands: results do not depend on their alignment.
 #define EIGEN_DONT_PARALLELIZE
 #define EIGEN_GEMM_TO_COEFFBASED_THRESHOLD 1
 #include "kernels/cpu/gemm.h"

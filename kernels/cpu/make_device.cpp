@@ -12,9 +12,7 @@ std::unique_ptr<Device> make_unchecked(int threads);
 std::unique_ptr<Device> make_cpu_device(int threads) {
   REHEARSE_CHECK(threads >= 1, "a device of {} threads", threads);
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
-    throw std::runtime_error(
-        "the CPU kernels were built for AVX2 and FMA (x86-64-v3), which this processor lacks; build with "
-        "-DREHEARSE_ARCH=x86-64-v2 or run on a newer machine");
+    throw std::runtime_error("this processor lacks AVX2 and FMA (x86-64-v3), which the CPU kernels need");
   }
   return cpu::make_unchecked(threads);
 }

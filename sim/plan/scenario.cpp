@@ -22,7 +22,7 @@
 // plan.micro_batch               1                  sequences
 // plan.zero                      0                  0 to 3
 // plan.zero_group                all                only all yet
-// plan.bucket                    25MiB              bytes with a unit
+// plan.bucket                    the framework's    bytes with a unit
 // plan.overlap_grad_reduce,
 //   overlap_param_gather         the framework's    true | false
 // plan.sequence_parallel         false              true | false; off with tensor 1

@@ -44,7 +44,7 @@ TEST(Help, NamesEveryCommandAndExits0) {
   const Outcome top = run({"--help"});
   EXPECT_EQ(top.status, 0);
   EXPECT_EQ(top.err, "");
-  for (const char* command : {"simulate", "demo", "validate", "list"}) {
+  for (const char* command : {"simulate", "execute", "demo", "validate", "list"}) {
     EXPECT_TRUE(has(top.out, command)) << command;
     const Outcome own = run({command, "--help"});
     EXPECT_EQ(own.status, 0) << command;
@@ -71,14 +71,16 @@ TEST(Usage, UnknownCommandNamesTheNearestAndAll) {
   const Outcome r = run({"simulat", "x"});
   EXPECT_EQ(r.status, 2);
   EXPECT_TRUE(has(
-      r.err, "unknown command 'simulat' (did you mean 'simulate'?); the commands are simulate, demo, validate, list"))
+      r.err, "unknown command 'simulat' (did you mean 'simulate'?); the commands are simulate, execute, demo, validate, list"))
       << r.err;
 }
 
 TEST(Usage, UnknownOptionNamesTheNearest) {
   const Outcome r = run({"simulate", "x", "--jsn"});
   EXPECT_EQ(r.status, 2);
-  EXPECT_TRUE(has(r.err, "did you mean '--json'?")) << r.err;
+  EXPECT_TRUE(has(r.err, "unknown option '--jsn' (did you mean '--json'?)")) << r.err;
+  const Outcome with_value = run({"simulate", "x", "--colour", "red"});
+  EXPECT_TRUE(has(with_value.err, "unknown option '--colour'")) << with_value.err << "and not its value";
 }
 
 TEST(Usage, BadValuesExit2) {

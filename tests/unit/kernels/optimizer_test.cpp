@@ -50,10 +50,10 @@ TEST_P(OptimizerTest, Sgd) {
   }
 }
 
-// 2^22 squares of 2^-26 and one of 2^24: single precision would lose the small ones, double keeps all exactly.
+// One square of 2^24, then 2^22 of 2^-26: single precision would lose the small ones, double keeps all exactly.
 TEST_P(OptimizerTest, SumOfSquaresIsTakenInDouble) {
-  Floats x(std::size_t{1} << 22, 0x1p-13f);
-  x.push_back(4096);
+  Floats x((std::size_t{1} << 22) + 1, 0x1p-13f);
+  x[0] = 4096;
   EXPECT_EQ(device->sum_squares(static_cast<std::int64_t>(x.size()), x.data()), 0x1p24 + 0x1p-4);
   EXPECT_EQ(device->sum_squares(0, nullptr), 0);
 }
