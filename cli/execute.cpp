@@ -9,6 +9,7 @@
 #include "cli/console.h"
 #include "cli/exit_code.h"
 #include "cli/paths.h"
+#include "execute/data.h"
 #include "execute/performer.h"
 #include "reports/text.h"
 #include "sim/cluster/topology.h"
@@ -20,12 +21,14 @@
 namespace rehearse::cli {
 namespace {
 
+constexpr int kMaxSteps = 1'000'000;
+
 struct Arguments {
   std::string scenario, output, data, ranks = "local";
   std::vector<std::string> assignments;
   int steps = 20;
-  double timeout = 60;
-  bool json = false, output_given = false;
+  double epochs = 0, timeout = 60;
+  bool baseline = false, json = false, output_given = false;
 };
 
 using Rows = std::vector<std::pair<std::string, std::string>>;
@@ -64,8 +67,8 @@ std::string measured(const execute::Outcome& outcome, bool tokens) {
                            format_time(Time::from_seconds(r.interval_low_s)),
                            format_time(Time::from_seconds(r.interval_high_s)))},
       {tokens ? "Tokens a second" : "Samples a second", reports::compact(r.tokens_per_s)},
-      {"Memory a rank", fmt::format("{} allocated at most, {} of it gaps", format_bytes(Bytes(arena)),
-                                    format_bytes(Bytes(gaps)))},
+      {"Memory a rank",
+       fmt::format("{} allocated at most, {} of it gaps", format_bytes(Bytes(arena)), format_bytes(Bytes(gaps)))},
       {"Process", fmt::format("{} at most, {} s", format_bytes(Bytes(r.peak_rss_bytes)), reports::compact(r.wall_s))},
   };
   return reports::wrap(fmt::format("{}: measured, {} rank{} on this machine", r.scenario_name, r.ranks,
@@ -73,8 +76,22 @@ std::string measured(const execute::Outcome& outcome, bool tokens) {
          table(rows) + breakdown(r);
 }
 
-execute::Outcome perform(const Arguments& a, const plan::Scenario& scenario) {
-  Progress progress("performing " + scenario.name);
+// --epochs in steps: as many as see every sequence of the data that often.
+int steps_of(const Arguments& a, const plan::Scenario& scenario) {
+  if (a.epochs <= 0) return a.steps;
+  const auto& t = scenario.training;
+  const auto examples = execute::open_data(scenario.model, t.seq_len, t.seed, a.data)->examples();
+  if (examples == 0)
+    throw InputError(
+        Diagnostic{"--epochs", 0, 0, "", "this model trains on made examples, which have no end", "--steps"});
+  const double steps = std::ceil(a.epochs * static_cast<double>(examples) / static_cast<double>(t.global_batch));
+  if (steps > kMaxSteps)
+    throw InputError(Diagnostic{"--epochs", 0, 0, "", fmt::format("{} steps; at most {}", steps, kMaxSteps), ""});
+  return static_cast<int>(steps);
+}
+
+execute::Outcome perform(const Arguments& a, const plan::Scenario& scenario, const std::string& what) {
+  Progress progress(what + scenario.name);
   execute::Options options;
   options.steps = a.steps;
   options.data = a.data;
@@ -90,6 +107,24 @@ execute::Outcome perform(const Arguments& a, const plan::Scenario& scenario) {
   }
 }
 
+// The same training on one rank with as many threads as each rank of the plan has.
+execute::Outcome perform_baseline(Arguments a, const std::string& file, const std::string& root, std::int64_t threads) {
+  a.output_given = false;
+  a.assignments.insert(a.assignments.end(),
+                       {"cluster.gpus=1", fmt::format("cluster.threads_per_rank={}", threads), "plan.tensor=1",
+                        "plan.pipeline=1", "plan.zero=0", "plan.layers_per_stage=auto"});
+  return perform(a, plan::read_scenario(file, a.assignments, root), "performing on one rank ");
+}
+
+std::string comparison(const result::Result& many, const result::Result& one) {
+  const double speed_up = static_cast<double>(one.step_time_ps) / static_cast<double>(many.step_time_ps);
+  return "\nAgainst one rank\n" +
+         table({{"  Step", format_time(Time::from_ps(one.step_time_ps))},
+                {"  Loss", fmt::format("{:.4f} last", one.loss.back())},
+                {"  Speed-up", fmt::format("{:.3g}, {} of {} ranks", speed_up,
+                                           reports::percent(speed_up / static_cast<double>(many.ranks)), many.ranks)}});
+}
+
 // Names and keys as a simulation of the scenario on this machine has them.
 void describe(const plan::Scenario& scenario, const std::string& file, const std::string& root, result::Result& r) {
   const auto cluster = cluster::build_cluster("local", static_cast<int>(r.ranks), {}, 0, root);
@@ -99,16 +134,20 @@ void describe(const plan::Scenario& scenario, const std::string& file, const std
   r.scenario_file = shown_path(file, root);
 }
 
-int run_execute(const Arguments& a) {
+int run_execute(Arguments a) {
   const std::string root = data_root();
   const std::string file = scenario_file(a.scenario, root);
   if (a.output_given) check_output(a.output, file);
   const plan::Scenario scenario = plan::read_scenario(file, a.assignments, root);
   try {
-    execute::Outcome outcome = perform(a, scenario);
+    a.steps = steps_of(a, scenario);
+    execute::Outcome outcome = perform(a, scenario, "performing ");
     describe(scenario, file, root, outcome.result);
     if (a.output_given) result::write_directory(outcome.result, a.output);
-    print(a.json ? result::to_json(outcome.result) : measured(outcome, scenario.model.is_transformer()));
+    std::string text = a.json ? result::to_json(outcome.result) : measured(outcome, scenario.model.is_transformer());
+    if (a.baseline)
+      text += comparison(outcome.result, perform_baseline(a, file, root, execute::threads_per_rank(scenario)).result);
+    print(text);
     return kDone;
   } catch (const execute::DoesNotFit& error) {
     note(fmt::format("rehearse: {}", error.what()));
@@ -128,7 +167,10 @@ void add_execute(CLI::App& app, Action& action) {
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
   command->add_option("--steps", a->steps, "Optimizer steps (default 20)")
-      ->check(between(1, 1'000'000))
+      ->check(between(1, kMaxSteps))
+      ->type_name("N");
+  command->add_option("--epochs", a->epochs, "Instead of --steps: times through the data")
+      ->check(CLI::Range(1e-3, 1e6).description(""))
       ->type_name("N");
   command->add_option("--data", a->data, "A text file, read as bytes, or a .bin of uint16")->type_name("FILE");
   command->add_option("--ranks", a->ranks, "local: threads of this process")
@@ -139,7 +181,8 @@ void add_execute(CLI::App& app, Action& action) {
       ->type_name("S");
   CLI::Option* output =
       command->add_option("-o", a->output, "Write result.json, ops.csv, trace.json.gz there")->type_name("DIR");
-  command->add_flag("--json", a->json, "Print result.json alone to standard output");
+  CLI::Option* json = command->add_flag("--json", a->json, "Print result.json alone to standard output");
+  command->add_flag("--baseline", a->baseline, "Also perform on one rank: speed-up and efficiency")->excludes(json);
   command->footer(
       "Examples:\n"
       "  rehearse execute gpt-tiny-ddp --steps 50\n"

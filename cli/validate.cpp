@@ -52,15 +52,21 @@ Prediction predict(const std::string& file, const std::string& root) {
   return p;
 }
 
-void check_ledger_output(const std::string& dir) {
+void check_ledger_output(const std::string& dir, const std::string& csv) {
   if (const std::string problem = result::directory_problem(dir); !problem.empty())
     throw InputError(Diagnostic{"", 0, 0, "", "-o: " + problem, "-o names a directory"});
+  for (const char* name : {"ledger.csv", "ledger.json"}) {
+    std::error_code error;
+    if (fs::equivalent(fs::path(dir) / name, csv, error))
+      throw InputError(
+          Diagnostic{"", 0, 0, "", fmt::format("-o {}: would overwrite the measurements {}", dir, csv), ""});
+  }
 }
 
 int validate(const Arguments& a) {
   const std::string root = data_root();
-  if (a.output_given) check_ledger_output(a.output);
   const std::string csv = a.throughput.empty() ? (fs::path(root) / kShipped).string() : a.throughput;
+  if (a.output_given) check_ledger_output(a.output, csv);
   const std::vector<reports::Measurement> measurements =
       reports::read_measurements(shown_path(csv, root), read_text_file(csv));
   std::map<std::string, Prediction> predictions;

@@ -55,11 +55,6 @@ std::vector<int> loss_reporters(const plan::RankGrid& grid) {
   return ranks;
 }
 
-int threads_per_rank(const plan::Scenario& scenario, int ranks) {
-  if (scenario.cluster.threads_per_rank > 0) return static_cast<int>(scenario.cluster.threads_per_rank);
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks);
-}
-
 using Ranks = std::vector<std::unique_ptr<Rank>>;
 
 void initialise(const Ranks& ranks) {
@@ -184,6 +179,12 @@ void check_performable(const plan::Scenario& scenario, int steps) {
   problems.throw_if_any();
 }
 
+int threads_per_rank(const plan::Scenario& scenario) {
+  const plan::ClusterRequest& c = scenario.cluster;
+  if (c.threads_per_rank > 0) return static_cast<int>(c.threads_per_rank);
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / static_cast<int>(c.gpus));
+}
+
 Outcome perform(const plan::Scenario& scenario, const program::Program& program, const Options& options) {
   check_performable(scenario, options.steps);
   const plan::RankGrid grid = scenario.grid();
@@ -197,8 +198,7 @@ Outcome perform(const plan::Scenario& scenario, const program::Program& program,
   Failures failures;
   const std::vector<int> reporters = loss_reporters(grid);
   Losses losses(static_cast<int>(reporters.size()), options.steps);
-  Run run{scenario, program, grid, options, *data, stop, losses, failures, threads_per_rank(scenario, grid.ranks()),
-          {},       {}};
+  Run run{scenario, program, grid, options, *data, stop, losses, failures, threads_per_rank(scenario), {}, {}};
   const auto communicators = make_local_communicators(grid.ranks(), options.timeout, stop);
   Ranks ranks;
   for (int r = 0; r < grid.ranks(); ++r) {

@@ -35,9 +35,9 @@ struct Options {
 };
 
 struct Outcome {
-  result::Result result;                  // source "measured"
-  std::string data;                       // what was trained on, for people
-  Parameters parameters;                  // after the last step
+  result::Result result;  // source "measured"
+  std::string data;       // what was trained on, for people
+  Parameters parameters;  // after the last step
 };
 
 // A rank failed, or waited longer than the timeout: which rank, in which op of which slot, and who waited for whom.
@@ -54,6 +54,9 @@ class DoesNotFit : public std::runtime_error {
 
 // Throws InputError for a scenario that cannot be performed (precision, number of ranks); perform() does too.
 void check_performable(const plan::Scenario& scenario, int steps);
+
+// Threads of a rank's compute stream: as the scenario says, else cores / ranks.
+int threads_per_rank(const plan::Scenario& scenario);
 
 // Throws InputError for a scenario that cannot be performed (precision, number of ranks, data), DoesNotFit,
 // RankFailure.

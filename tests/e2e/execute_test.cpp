@@ -1,0 +1,76 @@
+// rehearse execute as a user meets it: a small plan performed, its files, and what is refused.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "program.h"
+
+namespace rehearse::e2e {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kSmall[] = R"(rehearse: 1
+name: small
+model: {family: gpt, layers: 2, hidden: 16, heads: 2, vocab: 256, max_seq_len: 8}
+cluster: {topology: dgx-a100, gpus: 4}
+plan: {tensor: 2, pipeline: 2, micro_batch: 1}
+training: {global_batch: 4, precision: fp32, lr: 1e-2}
+)";
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Execute, AMeasuredResultHasLossesAndSharesThatSumToTheStep) {
+  const Folder folder;
+  const std::string scenario = folder.write("small.yaml", kSmall);
+  const Outcome r = run({"execute", scenario, "--steps", "30", "-o", folder / "out", "--json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(r.err, "");
+  const json result = json::parse(r.out);
+  EXPECT_EQ(result["source"], "measured");
+  EXPECT_EQ(result["ranks"], 4);
+  EXPECT_EQ(result["steps"], 30);
+  ASSERT_EQ(result["loss"].size(), 30u);
+  EXPECT_LT(result["loss"].back().get<double>(), result["loss"].front().get<double>());
+  double sum = 0;
+  for (const auto& [name, share] : result["breakdown_s"].items()) sum += share.get<double>();
+  EXPECT_NEAR(sum, result["step_time_s"].get<double>(), 1e-12);
+  EXPECT_EQ(r.out, read(folder / "out/result.json"));
+  // The last step of one rank a stage: ranks 0 and 2.
+  const std::string ops = read(folder / "out/ops.csv");
+  EXPECT_TRUE(has(ops, "\n0/29/")) << ops;
+  EXPECT_TRUE(has(ops, "\n2/29/"));
+  EXPECT_FALSE(has(ops, "\n1/29/"));
+  EXPECT_TRUE(json::accept(gunzip(folder / "out/trace.json.gz")));
+}
+
+TEST(Execute, TheTableSaysWhatWasTrainedOnAndHowItWent) {
+  const Folder folder;
+  const std::string text = folder.write("text.txt", std::string(500, 'a'));
+  const Outcome r = run({"execute", folder.write("small.yaml", kSmall), "--steps", "3", "--data", text});
+  ASSERT_EQ(r.status, 0) << r.err;
+  for (const char* part : {"text.txt", "first, ", "last of 3 steps", "Tokens a second", "Memory a rank", "compute"})
+    EXPECT_TRUE(has(r.out, part)) << part << "\n" << r.out;
+}
+
+TEST(Execute, WhatCannotBePerformedExits2AndSaysWhy) {
+  const Folder folder;
+  const std::string scenario = folder.write("small.yaml", kSmall);
+  const Outcome precision = run({"execute", scenario, "--set", "training.precision=bf16"});
+  EXPECT_EQ(precision.status, 2);
+  EXPECT_TRUE(has(precision.err, "set training.precision=fp32")) << precision.err;
+  const Outcome ranks = run({"execute", scenario, "--set", "cluster.gpus=256", "--set", "training.global_batch=64"});
+  EXPECT_EQ(ranks.status, 2);
+  EXPECT_TRUE(has(ranks.err, "at most 64")) << ranks.err;
+  const Outcome vocabulary = run({"execute", scenario, "--set", "model.vocab=50"});
+  EXPECT_EQ(vocabulary.status, 2);
+  EXPECT_TRUE(has(vocabulary.err, "outside the model's vocabulary of 50")) << vocabulary.err;
+  const Outcome data = run({"execute", scenario, "--data", folder / "none.txt"});
+  EXPECT_EQ(data.status, 2);
+  EXPECT_TRUE(has(data.err, "no such file")) << data.err;
+}
+
+}  // namespace
+}  // namespace rehearse::e2e
