@@ -1,5 +1,5 @@
 // A result's directory: ops.csv, trace.json.gz, and last result.json, so that a directory with a result.json is
-// complete.
+// complete. Nothing is renamed to its place before all three are written: a full disk leaves an older result whole.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -41,12 +41,15 @@ void write_directory(const Result& r, const std::string& dir) {
   const fs::path base(dir);
   OutputFile ops((base / "ops.csv").string(), OutputFile::Format::plain);
   write_ops_csv(r, ops);
-  ops.commit();
+  ops.finish();
   OutputFile trace((base / "trace.json.gz").string(), OutputFile::Format::gzip);
   write_trace(r, trace);
-  trace.commit();
+  trace.finish();
   OutputFile json((base / "result.json").string(), OutputFile::Format::plain);
   json.write(to_json(r));
+  json.finish();
+  ops.commit();
+  trace.commit();
   json.commit();
 }
 

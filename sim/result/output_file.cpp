@@ -27,6 +27,7 @@ OutputFile::OutputFile(std::string path, Format format)
       gzip_(format == Format::gzip) {
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (fd_ < 0) fail(std::strerror(errno));
+  opened_ = true;
   if (gzip_) {
     const int code = deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzipWindow, 8, Z_DEFAULT_STRATEGY);
     REHEARSE_CHECK(code == Z_OK, "deflateInit2 returned {}", code);
@@ -35,9 +36,8 @@ OutputFile::OutputFile(std::string path, Format format)
 
 OutputFile::~OutputFile() {
   if (gzip_) deflateEnd(&stream_);
-  if (fd_ < 0) return;
-  ::close(fd_);
-  ::unlink(temporary_.c_str());
+  if (fd_ >= 0) ::close(fd_);
+  if (opened_ && !committed_) ::unlink(temporary_.c_str());
 }
 
 void OutputFile::write(std::string_view text) {
@@ -45,15 +45,17 @@ void OutputFile::write(std::string_view text) {
   if (pending_.size() >= kPendingBytes) flush_pending(false);
 }
 
-void OutputFile::commit() {
+void OutputFile::finish() {
   flush_pending(true);
   const int closed = ::close(fd_);
   fd_ = -1;
-  if (closed != 0 || std::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(temporary_.c_str());
-    fail(std::strerror(error));
-  }
+  if (closed != 0) fail(std::strerror(errno));
+}
+
+void OutputFile::commit() {
+  if (fd_ >= 0) finish();
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail(std::strerror(errno));
+  committed_ = true;
 }
 
 void OutputFile::flush_pending(bool last) {

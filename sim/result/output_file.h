@@ -19,7 +19,8 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   void write(std::string_view text);
-  void commit();
+  void finish();  // all of it is on disk, not yet at its place: what may fail for lack of space has happened
+  void commit();  // finishes if that was not done
 
  private:
   void flush_pending(bool last);
@@ -28,7 +29,7 @@ class OutputFile {
 
   std::string path_, temporary_, pending_;
   int fd_ = -1;
-  bool gzip_;
+  bool gzip_, opened_ = false, committed_ = false;
   z_stream stream_{};
 };
 

@@ -71,7 +71,8 @@ TEST(Usage, UnknownCommandNamesTheNearestAndAll) {
   const Outcome r = run({"simulat", "x"});
   EXPECT_EQ(r.status, 2);
   EXPECT_TRUE(has(
-      r.err, "unknown command 'simulat' (did you mean 'simulate'?); the commands are simulate, execute, demo, validate, list"))
+      r.err,
+      "unknown command 'simulat' (did you mean 'simulate'?); the commands are simulate, execute, demo, validate, list"))
       << r.err;
 }
 
@@ -334,6 +335,16 @@ TEST(Validate, FilterAndColumnsAreChecked) {
   const Outcome r = run({"validate", "--throughput", folder.write("m.csv", "id,scenario,metric,value\n")});
   EXPECT_EQ(r.status, 2);
   EXPECT_TRUE(has(r.err, "m.csv:1:1: error: there is no column 'unit'")) << r.err;
+}
+
+TEST(Validate, DoesNotOverwriteItsMeasurements) {
+  const Folder folder;
+  folder.write("small.yaml", kSmall);
+  const std::string csv = "id,scenario,metric,value,unit\none,small.yaml,iter_time_s,1,s\n";
+  const Outcome r = run({"validate", "--throughput", folder.write("ledger.csv", csv), "-o", folder / ""});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err, "would overwrite the measurements")) << r.err;
+  EXPECT_EQ(read(folder / "ledger.csv"), csv);
 }
 
 }  // namespace

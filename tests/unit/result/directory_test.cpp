@@ -156,6 +156,16 @@ TEST_F(Directory, BrokenRecordIsOurOwnErrorAndLeavesNoHalfFile) {
   EXPECT_TRUE(files(dir_).empty());
 }
 
+TEST_F(Directory, AFailureLeavesTheOlderResultWhole) {
+  write_directory(small_result(), dir_);
+  const std::string ops = read(dir_ / "ops.csv");
+  Result broken = small_result();
+  broken.records.push_back({3, 0, 0, 0, 0, 0, 0});
+  EXPECT_THROW(write_directory(broken, dir_), InternalError);
+  EXPECT_EQ(read(dir_ / "ops.csv"), ops);
+  EXPECT_EQ(files(dir_).size(), 3u) << "no temporary file stays";
+}
+
 TEST_F(Directory, OutputFileReplacesOnlyOnCommit) {
   std::ofstream(dir_ / "f") << "old";
   {
