@@ -57,7 +57,8 @@ void Simulator::advance_host(std::int32_t index) {
       records_.push_back({index, host.step, sync.slot, sync.body, sync.op, host.base, 0});
     if (++host.sync == syncs) {
       host.sync = 0;
-      end_of_step(host.step++);
+      if (steps_ == 1) end_of_step(0);
+      ++host.step;
     }
     set_limit(index);
     // Through the queue even if it is now: a record may come back here.

@@ -50,8 +50,7 @@ void Simulator::make_lanes(std::int32_t index, const RoleCode& code, KernelTimes
   rank.first_lane = static_cast<LaneId>(lanes_.size());
   REHEARSE_CHECK(code.streams <= 32, "{} has {} streams", code.role->name, code.streams);
   ops_ += code.ops_per_step * steps_;
-  if (!code.syncs.empty())
-    for (auto& left : lanes_left_) ++left;
+  if (!code.syncs.empty() && steps_ == 1) ++lanes_left_[0];
   for (std::int32_t stream = 0; stream < code.streams; ++stream) {
     Lane lane;
     lane.code = &code, lane.times = &times;
@@ -60,12 +59,14 @@ void Simulator::make_lanes(std::int32_t index, const RoleCode& code, KernelTimes
     if (code.stream_slots[static_cast<std::size_t>(stream)].empty()) {
       lane.status = Status::done;
     } else {
-      for (auto& left : lanes_left_) ++left;
       ++lanes_running_;
       if (lane.compute && rank.main_lane < 0) {
         lane.main = true;
         rank.main_lane = static_cast<LaneId>(lanes_.size());
       }
+      lane.ends_steps = lane.main || steps_ == 1 || code.compute_streams.empty();
+      if (lane.ends_steps)
+        for (auto& left : lanes_left_) ++left;
     }
     lanes_.push_back(lane);
     held_.emplace_back();
@@ -249,7 +250,7 @@ bool Simulator::enter_slot(Lane& lane) {
   const std::vector<std::int32_t>& slots = lane.code->stream_slots[static_cast<std::size_t>(lane.stream)];
   if (static_cast<std::size_t>(lane.slot_index) == slots.size()) {
     lane.slot_index = 0;
-    end_of_step(lane.step);
+    if (lane.ends_steps) end_of_step(lane.step);
     if (++lane.step == steps_) {
       lane.status = Status::done;
       --lanes_running_;
@@ -316,8 +317,8 @@ void Simulator::report_progress() {
     options_.progress(static_cast<double>(ops_done_) / static_cast<double>(std::max<std::int64_t>(1, ops_)));
 }
 
-// After its last op a rank's compute stream idles: first beside what its other streams still do, then until the last
-// rank has finished.
+// After its last op a rank's compute stream idles: in a single step first beside what its other streams still do, then
+// until the last rank has finished.
 void Simulator::account_tails() {
   const std::int64_t end = step_ends_.back().ps();
   const result::Share share = code_.roles.size() > 1 ? result::Share::bubble : result::Share::other;
@@ -328,7 +329,8 @@ void Simulator::account_tails() {
     const Lane* last = nullptr;
     for (std::int32_t stream = 0; stream < rank.code->streams; ++stream) {
       const Lane& lane = lanes_[static_cast<std::size_t>(rank.first_lane + stream)];
-      if (lane.idle_since > idle && (last == nullptr || lane.idle_since > last->idle_since)) last = &lane;
+      if (lane.ends_steps && lane.idle_since > idle && (last == nullptr || lane.idle_since > last->idle_since))
+        last = &lane;
     }
     if (last != nullptr) {
       breakdown_.add_wait(number, idle, last->idle_since, last_of(static_cast<LaneId>(last - lanes_.data())));

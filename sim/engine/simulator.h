@@ -68,6 +68,7 @@ class Simulator {
     Status status = Status::advancing;
     bool compute = false;      // transfers interfere with its kernels
     bool main = false;         // the rank's breakdown is about this one
+    bool ends_steps = false;   // a step is not over before it has finished it
     bool whole = true;         // kernels: the item has been in one state so far
     bool gaps = false;         // kernels: some are not launched yet, so they may not follow one another
     bool one_by_one = false;   // kernels: account for each
@@ -239,7 +240,9 @@ class Simulator {
   std::vector<char> node_touched_;
   std::vector<std::int32_t> posting_;  // transfers of the messages being posted
 
-  std::vector<std::int64_t> lanes_left_;  // by step: lanes and hosts that have not finished it
+  // By step: who has not finished it. Of several steps a step ends when the last compute stream does: what other
+  // streams still do (gathers for the next forward) is the next step's. A single step ends with everything.
+  std::vector<std::int64_t> lanes_left_;
   std::vector<Time> step_ends_;
   std::vector<result::OpRecord> records_;
   std::int64_t ops_ = 0, ops_done_ = 0, events_ = 0, next_report_ = 1 << 16, lanes_running_ = 0;

@@ -121,6 +121,8 @@ void ParameterStore::reduce(Bucket& bucket, int index) {
     builder_.op("all_reduce" + suffix, Collective{CollectiveKind::all_reduce, context_.groups.data, bucket.padded},
                 context_.reduce, {{whole}}, {{whole}}, StreamKind::data);
   }
+  // Not beside backward, although the bucket's own gradients may long be there.
+  if (!context_.plan().overlap_grad_reduce) builder_.after_compute(builder_.last_op());
   if (cast)
     builder_.op("cast_back" + suffix, Elementwise{ElementwiseFn::cast, sharded() ? bucket.shard : bucket.padded},
                 context_.gradient, {{sharded() ? shard : whole}},
