@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include "execute/timeline.h"
+#include "sim/account/program_facts.h"
+#include "sim/account/stage_memory.h"
 #include "sim/base/check.h"
-#include "sim/program/describe.h"
-#include "sim/program/memory_plan.h"
-#include "sim/program/work.h"
 
 namespace rehearse::execute {
 
@@ -56,63 +54,6 @@ GroupKind group_of(program::StreamKind stream) {
 
 std::int64_t total(const Shares& shares) {
   return std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
-}
-
-double hardware_flops(const program::Program& program, int ranks_per_role) {
-  double sum = 0;
-  for (const Role& role : program.roles)
-    for (const program::Slot& slot : role.slots)
-      for (const Op& op : role.bodies[static_cast<std::size_t>(slot.body)].ops)
-        if (!program::is_transfer(op)) sum += program::work_of(role, op).flops * ranks_per_role;
-  return sum;
-}
-
-result::OpName name_op(const program::Program& program, const Role& role, const program::Body& body, const Op& op,
-                       const plan::RankGrid& grid) {
-  static constexpr const char* kPhases[] = {"forward",      "recompute", "backward", "grad_reduce",
-                                            "param_gather", "optimizer", "pipeline"};
-  result::OpName name;
-  name.body = body.name;
-  name.op = op.name;
-  name.kind = program::kind_name(op.shape);
-  name.phase = kPhases[static_cast<int>(op.phase)];
-  name.stream = role.streams[static_cast<std::size_t>(op.stream)].name;
-  name.shape = program::shape_text(role, op);
-  if (const auto* collective = std::get_if<program::Collective>(&op.shape)) {
-    const program::Group& g = program.groups[static_cast<std::size_t>(collective->group)];
-    const int rank = grid.members(0, {Axis::pipeline})[static_cast<std::size_t>(role.pipeline)];
-    name.bytes = program::collective_bytes(op);
-    name.dtype = program::name_of(op.dtype);
-    name.group = g.name;
-    name.elements = collective->elements;
-    name.group_size = static_cast<std::int32_t>(grid.members(rank, g.axes, g.pipeline_only).size());
-  } else if (const auto* legs = std::get_if<program::PointToPoint>(&op.shape)) {
-    for (const program::Leg& leg : legs->legs) name.bytes += program::leg_bytes(op, leg);
-    name.group_size = 2;
-  } else if (!std::holds_alternative<program::HostSync>(op.shape)) {
-    const program::Work work = program::work_of(role, op);
-    name.bytes = work.bytes_read + work.bytes_written;
-    name.flops = work.flops;
-  }
-  return name;
-}
-
-result::StageMemory memory_of(const Role& role) {
-  using program::BufferClass;
-  const program::MemoryPeak peak = program::memory_peak(role);
-  const auto at = [&](BufferClass c) { return peak.at_peak[static_cast<std::size_t>(c)]; };
-  result::StageMemory m;
-  m.stage = role.pipeline;
-  m.parameters = at(BufferClass::parameter);
-  m.gradients = at(BufferClass::gradient);
-  m.optimizer = at(BufferClass::optimizer);
-  m.activations = at(BufferClass::activation);
-  m.workspace = at(BufferClass::workspace);
-  m.communication = at(BufferClass::communication);
-  m.framework = program::plan_memory(role, kArenaAlignment).arena_bytes - peak.peak_bytes;  // gaps of the arena
-  m.peak = peak.peak_bytes + m.framework;
-  m.where = peak.where;
-  return m;
 }
 
 }  // namespace
@@ -165,21 +106,15 @@ void add_program(const program::Program& program, const plan::Scenario& scenario
                  bool names, result::Result& out) {
   const auto& t = scenario.training;
   out.model_flops = model::model_flops(scenario.model, t.global_batch, t.seq_len);
-  out.hardware_flops = hardware_flops(program, grid.ranks() / static_cast<int>(program.roles.size()));
+  out.hardware_flops = account::hardware_flops(program, grid);
   out.flop_formula = model::flop_formula();
-  for (const Role& role : program.roles) {
-    out.stages.push_back(memory_of(role));
+  out.stages = account::stage_memory(program, scenario.framework, true);
+  const std::int64_t ranks_a_role = grid.ranks() / static_cast<int>(program.roles.size());
+  for (const Role& role : program.roles)
     for (const program::Slot& slot : role.slots)
-      out.ops += static_cast<std::int64_t>(role.bodies[static_cast<std::size_t>(slot.body)].ops.size()) *
-                 (grid.ranks() / static_cast<int>(program.roles.size())) * out.steps;
-    if (!names) continue;
-    auto& bodies = out.names[role.pipeline];
-    for (const program::Body& body : role.bodies) {
-      auto& ops = bodies.emplace_back();
-      for (const Op& op : body.ops) ops.push_back(name_op(program, role, body, op, grid));
-    }
-    for (const program::Slot& slot : role.slots) out.micro_batch_of_slot[role.pipeline].push_back(slot.micro_batch);
-  }
+      out.ops += static_cast<std::int64_t>(role.bodies[static_cast<std::size_t>(slot.body)].ops.size()) * ranks_a_role *
+                 out.steps;
+  if (names) account::name_ops(program, grid, {}, out);
 }
 
 }  // namespace rehearse::execute

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 
+#include "sim/account/stage_memory.h"
 #include "sim/base/diagnostics.h"
 #include "sim/lower/lower.h"
-#include "sim/run/stage_memory.h"
 
 namespace rehearse::run {
 namespace {
@@ -35,7 +35,7 @@ std::vector<std::string> candidates(const plan::Plan& p) {
 
 std::int64_t peak_bytes(const plan::Scenario& scenario, bool cpu) {
   std::int64_t peak = 0;
-  for (const result::StageMemory& stage : stage_memory(lower::lower(scenario), scenario.framework, cpu))
+  for (const result::StageMemory& stage : account::stage_memory(lower::lower(scenario), scenario.framework, cpu))
     peak = std::max(peak, stage.peak);
   return peak;
 }

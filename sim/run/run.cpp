@@ -9,17 +9,17 @@
 #include <chrono>
 #include <filesystem>
 
+#include "sim/account/program_facts.h"
+#include "sim/account/stage_memory.h"
 #include "sim/base/check.h"
 #include "sim/cluster/topology.h"
 #include "sim/collective/collective.h"
 #include "sim/cost/cost.h"
 #include "sim/engine/engine.h"
 #include "sim/lower/lower.h"
-#include "sim/program/describe.h"
 #include "sim/program/static_check.h"
 #include "sim/program/work.h"
 #include "sim/run/describe_scenario.h"
-#include "sim/run/stage_memory.h"
 
 namespace rehearse::run {
 
@@ -53,79 +53,30 @@ std::vector<program::Violation> check(const Program& program, const plan::RankGr
 void plan_memory(const Program& program, const plan::Scenario& scenario, const cost::Device& device,
                  result::Result& out) {
   out.memory_capacity = device.memory.count();
-  out.stages = stage_memory(program, scenario.framework, device.cpu);
+  out.stages = account::stage_memory(program, scenario.framework, device.cpu);
   for (const result::StageMemory& m : out.stages) out.memory_fits = out.memory_fits && m.peak <= out.memory_capacity;
 }
 
-double hardware_flops(const Program& program, int ranks_per_role) {
-  double total = 0;
-  for (const Role& role : program.roles) {
-    std::vector<double> of_body(role.bodies.size(), 0);
-    for (std::size_t b = 0; b < role.bodies.size(); ++b)
-      for (const program::Op& op : role.bodies[b].ops)
-        if (!program::is_transfer(op)) of_body[b] += program::work_of(role, op).flops;
-    for (const program::Slot& slot : role.slots) total += of_body[static_cast<std::size_t>(slot.body)] * ranks_per_role;
-  }
-  return total;
-}
-
-// What names need: the first rank of the role stands for the others.
-struct Models {
-  const plan::RankGrid& grid;
-  const cost::CostModel& costs;
-  const collective::CollectiveModel& collectives;
-};
-
-result::OpName name_op(const Program& program, const Role& role, const program::Body& body, const program::Op& op,
-                       const Models& models) {
-  static constexpr const char* kPhases[] = {"forward",      "recompute", "backward", "grad_reduce",
-                                            "param_gather", "optimizer", "pipeline"};
-  const auto coverage = [](auto c) {
+// How well the costs of an op are known; the first rank of the role stands for the others.
+std::string coverage_of(const Program& program, const Role& role, const program::Op& op, const plan::RankGrid& grid,
+                        const cost::CostModel& costs, const collective::CollectiveModel& collectives) {
+  const auto text = [](auto coverage) {
     constexpr const char* names[] = {"exact", "interpolated", "extrapolated", "spec"};
-    return names[static_cast<int>(c)];
+    return names[static_cast<int>(coverage)];
   };
-  const int rank = models.grid.members(0, {Axis::pipeline})[static_cast<std::size_t>(role.pipeline)];
-  result::OpName name;
-  name.body = body.name;
-  name.op = op.name;
-  name.kind = program::kind_name(op.shape);
-  name.phase = kPhases[static_cast<int>(op.phase)];
-  name.stream = role.streams[static_cast<std::size_t>(op.stream)].name;
-  name.shape = program::shape_text(role, op);
+  const int rank = account::first_rank(grid, role);
   if (const auto* collective = std::get_if<program::Collective>(&op.shape)) {
     const program::Group& g = program.groups[static_cast<std::size_t>(collective->group)];
-    name.bytes = program::collective_bytes(op);
-    name.dtype = program::name_of(op.dtype);
-    name.group = g.name;
-    name.elements = collective->elements;
-    const std::vector<int> members = models.grid.members(rank, g.axes, g.pipeline_only);
-    name.group_size = static_cast<std::int32_t>(members.size());
-    name.coverage = coverage(models.collectives.collective(collective->kind, members, Bytes(name.bytes)).coverage);
-  } else if (const auto* legs = std::get_if<program::PointToPoint>(&op.shape)) {
-    for (const program::Leg& leg : legs->legs) {
-      name.bytes += program::leg_bytes(op, leg);
-      const int peer = models.grid.peer(rank, leg.axis, leg.offset);
-      name.coverage = coverage(models.collectives.send(rank, peer, Bytes(program::leg_bytes(op, leg))).coverage);
-    }
-    name.group_size = 2;
-  } else if (!std::holds_alternative<program::HostSync>(op.shape)) {
-    const program::Work work = program::work_of(role, op);
-    name.bytes = work.bytes_read + work.bytes_written;
-    name.flops = work.flops;
-    name.coverage = coverage(models.costs.kernel(role, op, {}).coverage);
+    const std::vector<int> members = grid.members(rank, g.axes, g.pipeline_only);
+    return text(collectives.collective(collective->kind, members, Bytes(program::collective_bytes(op))).coverage);
   }
-  return name;
-}
-
-void name_ops(const Program& program, const Models& models, result::Result& out) {
-  for (const Role& role : program.roles) {
-    auto& bodies = out.names[role.pipeline];
-    for (const program::Body& body : role.bodies) {
-      auto& ops = bodies.emplace_back();
-      for (const program::Op& op : body.ops) ops.push_back(name_op(program, role, body, op, models));
-    }
-    for (const program::Slot& slot : role.slots) out.micro_batch_of_slot[role.pipeline].push_back(slot.micro_batch);
+  if (const auto* legs = std::get_if<program::PointToPoint>(&op.shape)) {
+    const program::Leg& leg = legs->legs.back();
+    const int peer = grid.peer(rank, leg.axis, leg.offset);
+    return text(collectives.send(rank, peer, Bytes(program::leg_bytes(op, leg))).coverage);
   }
+  if (std::holds_alternative<program::HostSync>(op.shape)) return "";
+  return text(costs.kernel(role, op, {}).coverage);
 }
 
 void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario, result::Result& out) {
@@ -185,7 +136,7 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   out.steps = options.steps;
   plan_memory(program, scenario, costs->device(), out);
   out.model_flops = model::model_flops(scenario.model, scenario.training.global_batch, scenario.training.seq_len);
-  out.hardware_flops = hardware_flops(program, grid.ranks() / static_cast<int>(program.roles.size()));
+  out.hardware_flops = account::hardware_flops(program, grid);
   out.flop_formula = model::flop_formula();
 
   engine::Options engine_options;
@@ -197,7 +148,12 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
       engine_options.recorded_ranks.push_back(rank);
       out.role_of_rank[rank] = grid.coordinate(rank, Axis::pipeline);
     }
-    name_ops(program, {grid, *costs, *collectives}, out);
+    account::name_ops(
+        program, grid,
+        [&](const Role& role, const program::Op& op) {
+          return coverage_of(program, role, op, grid, *costs, *collectives);
+        },
+        out);
   }
   const engine::Outcome outcome = engine::simulate(program, grid, *cluster, *collectives, *costs, engine_options);
   add_outcome(outcome, scenario, out);

@@ -8,10 +8,10 @@
 #include "sim/program/program.h"
 #include "sim/result/result.h"
 
-namespace rehearse::run {
+namespace rehearse::account {
 
 // `cpu`: the device is a CPU; frameworks reserve nothing there.
 std::vector<result::StageMemory> stage_memory(const program::Program& program, const plan::FrameworkProfile& framework,
                                               bool cpu);
 
-}  // namespace rehearse::run
+}  // namespace rehearse::account

@@ -1,10 +1,10 @@
 // See stage_memory.h. The reserve is a constant of the framework's profile. Fragmentation is a share of the tensors'
 // peak, or, where the profile has none, what placing the tensors in one arena takes beyond their peak.
-#include "sim/run/stage_memory.h"
+#include "sim/account/stage_memory.h"
 
 #include "sim/program/memory_plan.h"
 
-namespace rehearse::run {
+namespace rehearse::account {
 
 std::vector<result::StageMemory> stage_memory(const program::Program& program, const plan::FrameworkProfile& framework,
                                               bool cpu) {
@@ -32,4 +32,4 @@ std::vector<result::StageMemory> stage_memory(const program::Program& program, c
   return stages;
 }
 
-}  // namespace rehearse::run
+}  // namespace rehearse::account

@@ -1,0 +1,75 @@
+#include "sim/account/program_facts.h"
+
+#include "sim/program/describe.h"
+#include "sim/program/work.h"
+
+namespace rehearse::account {
+
+using program::Op;
+using program::Program;
+using program::Role;
+
+double hardware_flops(const Program& program, const plan::RankGrid& grid) {
+  double total = 0;
+  for (const Role& role : program.roles) {
+    std::vector<double> of_body(role.bodies.size(), 0);
+    for (std::size_t b = 0; b < role.bodies.size(); ++b)
+      for (const Op& op : role.bodies[b].ops)
+        if (!program::is_transfer(op)) of_body[b] += program::work_of(role, op).flops;
+    for (const program::Slot& slot : role.slots) total += of_body[static_cast<std::size_t>(slot.body)];
+  }
+  return total * (grid.ranks() / static_cast<int>(program.roles.size()));
+}
+
+int first_rank(const plan::RankGrid& grid, const Role& role) {
+  return grid.members(0, {Axis::pipeline})[static_cast<std::size_t>(role.pipeline)];
+}
+
+namespace {
+
+result::OpName name_op(const Program& program, const Role& role, const program::Body& body, const Op& op,
+                       const plan::RankGrid& grid) {
+  static constexpr const char* kPhases[] = {"forward",      "recompute", "backward", "grad_reduce",
+                                            "param_gather", "optimizer", "pipeline"};
+  result::OpName name;
+  name.body = body.name;
+  name.op = op.name;
+  name.kind = program::kind_name(op.shape);
+  name.phase = kPhases[static_cast<int>(op.phase)];
+  name.stream = role.streams[static_cast<std::size_t>(op.stream)].name;
+  name.shape = program::shape_text(role, op);
+  if (const auto* collective = std::get_if<program::Collective>(&op.shape)) {
+    const program::Group& g = program.groups[static_cast<std::size_t>(collective->group)];
+    name.bytes = program::collective_bytes(op);
+    name.dtype = program::name_of(op.dtype);
+    name.group = g.name;
+    name.elements = collective->elements;
+    name.group_size = static_cast<std::int32_t>(grid.members(first_rank(grid, role), g.axes, g.pipeline_only).size());
+  } else if (const auto* legs = std::get_if<program::PointToPoint>(&op.shape)) {
+    for (const program::Leg& leg : legs->legs) name.bytes += program::leg_bytes(op, leg);
+    name.group_size = 2;
+  } else if (!std::holds_alternative<program::HostSync>(op.shape)) {
+    const program::Work work = program::work_of(role, op);
+    name.bytes = work.bytes_read + work.bytes_written;
+    name.flops = work.flops;
+  }
+  return name;
+}
+
+}  // namespace
+
+void name_ops(const Program& program, const plan::RankGrid& grid, const CoverageOf& coverage, result::Result& out) {
+  for (const Role& role : program.roles) {
+    auto& bodies = out.names[role.pipeline];
+    for (const program::Body& body : role.bodies) {
+      auto& ops = bodies.emplace_back();
+      for (const Op& op : body.ops) {
+        ops.push_back(name_op(program, role, body, op, grid));
+        if (coverage) ops.back().coverage = coverage(role, op);
+      }
+    }
+    for (const program::Slot& slot : role.slots) out.micro_batch_of_slot[role.pipeline].push_back(slot.micro_batch);
+  }
+}
+
+}  // namespace rehearse::account
