@@ -2,6 +2,7 @@
 // scenario's topology; prints what was measured, as a table or as JSON, its files with -o.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
 #include <memory>
 
@@ -26,7 +27,7 @@ constexpr int kMaxSteps = 1'000'000;
 struct Arguments {
   std::string scenario, output, data, ranks = "local";
   std::vector<std::string> assignments;
-  int steps = 20;
+  int steps = 20, log_every = 0;
   double epochs = 0, timeout = 60;
   bool baseline = false, json = false, output_given = false;
 };
@@ -90,15 +91,44 @@ int steps_of(const Arguments& a, const plan::Scenario& scenario) {
   return static_cast<int>(steps);
 }
 
+// A line on standard error every so many steps: loss, mean time and rate since the line before.
+class Log {
+ public:
+  Log(int every, const plan::Scenario& scenario)
+      : every_(every),
+        tokens_(scenario.model.is_transformer()),
+        per_step_(static_cast<double>(scenario.training.global_batch * (tokens_ ? scenario.training.seq_len : 1))) {}
+
+  bool operator()(int step, double loss) {
+    if (every_ == 0) return false;
+    if ((step + 1) % every_ != 0) return true;
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(now - since_).count() / every_;
+    since_ = now;
+    note(fmt::format("step {}  loss {:.4f}  {}  {} {}/s", step + 1, loss, format_time(Time::from_seconds(seconds)),
+                     reports::compact(per_step_ / seconds), tokens_ ? "tokens" : "samples"));
+    return true;
+  }
+
+ private:
+  int every_;
+  bool tokens_;
+  double per_step_;
+  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+};
+
 execute::Outcome perform(const Arguments& a, const plan::Scenario& scenario, const std::string& what) {
   Progress progress(what + scenario.name);
+  Log log(a.log_every, scenario);
   execute::Options options;
   options.steps = a.steps;
   options.data = a.data;
   options.timeout = std::chrono::milliseconds(std::llround(a.timeout * 1000));
   options.record = a.output_given;
   options.poll = check_interrupt;
-  options.on_step = [&](int step, double) { progress(static_cast<double>(step + 1) / a.steps); };
+  options.on_step = [&](int step, double loss) {
+    if (!log(step, loss)) progress(static_cast<double>(step + 1) / a.steps);
+  };
   try {
     execute::check_performable(scenario, a.steps);
     return execute::perform(scenario, lower::lower(scenario), options);
@@ -176,6 +206,9 @@ void add_execute(CLI::App& app, Action& action) {
   command->add_option("--ranks", a->ranks, "local: threads of this process")
       ->check(one_of({"local"}))
       ->type_name("HOW");
+  command->add_option("--log-every", a->log_every, "Print loss, step time and rate every N steps")
+      ->check(between(1, kMaxSteps))
+      ->type_name("N");
   command->add_option("--timeout", a->timeout, "Seconds a rank waits for others (default 60)")
       ->check(CLI::Range(0.1, 1e6).description(""))
       ->type_name("S");

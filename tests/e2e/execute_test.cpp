@@ -1,6 +1,7 @@
 // rehearse execute as a user meets it: a small plan performed, its files, and what is refused.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "program.h"
@@ -53,6 +54,14 @@ TEST(Execute, TheTableSaysWhatWasTrainedOnAndHowItWent) {
   ASSERT_EQ(r.status, 0) << r.err;
   for (const char* part : {"text.txt", "first, ", "last of 3 steps", "Tokens a second", "Memory a rank", "compute"})
     EXPECT_TRUE(has(r.out, part)) << part << "\n" << r.out;
+}
+
+TEST(Execute, TheLogHasALineEverySoManySteps) {
+  const Folder folder;
+  const Outcome r = run({"execute", folder.write("small.yaml", kSmall), "--steps", "7", "--log-every", "3"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 2) << r.err;
+  for (const char* part : {"step 3  loss ", "step 6  loss ", " tokens/s"}) EXPECT_TRUE(has(r.err, part)) << r.err;
 }
 
 TEST(Execute, WhatCannotBePerformedExits2AndSaysWhy) {
