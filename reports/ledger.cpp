@@ -174,16 +174,22 @@ LedgerSummary summarize(const std::vector<LedgerRow>& rows) {
   return s;
 }
 
+namespace {
+
+// "MFU, %", "s", "TFLOP/s": what a row's numbers are, for a narrow column.
+std::string what(const LedgerRow& row) {
+  if (row.metric == "mfu" || row.metric == "hfu")
+    return fmt::format("{}, {}", row.metric == "mfu" ? "MFU" : "HFU", row.unit);
+  return row.unit;
+}
+
+}  // namespace
+
 std::string ledger_table(const std::vector<LedgerRow>& rows) {
-  std::vector<std::string> ids, scenarios;
-  for (const LedgerRow& row : rows) {
-    ids.push_back(row.id);
-    scenarios.push_back(file_stem(row.scenario));
-  }
-  ids = without_common_words(std::move(ids));
+  std::vector<std::string> scenarios;
+  for (const LedgerRow& row : rows) scenarios.push_back(file_stem(row.scenario));
   scenarios = without_common_words(std::move(scenarios));
-  std::vector<std::vector<std::string>> cells = {
-      {"scenario", "id", "metric", "measured", "predicted", "error", "coverage"}};
+  std::vector<std::vector<std::string>> cells = {{"scenario", "of", "measured", "predicted", "error", "coverage"}};
   std::string reasons;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const LedgerRow& row = rows[i];
@@ -191,8 +197,7 @@ std::string ledger_table(const std::vector<LedgerRow>& rows) {
       reasons += wrap(fmt::format("not used: {}: {}", row.id, row.reason));
       continue;
     }
-    cells.push_back({scenarios[i], clip(ids[i], 12), clip(row.metric, 23), compact(row.measured),
-                     clip(fmt::format("{} {}", compact(row.predicted), row.unit), 13),
+    cells.push_back({clip(scenarios[i], 26), clip(what(row), 9), compact(row.measured), compact(row.predicted),
                      fmt::format("{:+.1f}%", row.error * 100), percents(row.coverage)});
   }
   if (cells.size() > 1) reasons = "coverage: % of busy time exact/interpolated/extrapolated/data sheet\n" + reasons;
