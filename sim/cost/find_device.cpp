@@ -28,9 +28,9 @@ std::vector<std::string> shipped_devices(const fs::path& folder) {
 
 std::string find_device_file(const std::string& name, const std::string& data_root) {
   if (name == "local")
-    throw InputError(Diagnostic{"", 0, 0, "costs.calibration",
-                                "a local topology needs a calibration of this machine and there is none",
-                                "`rehearse calibrate` will make one; until then name a device, --calibration a100-sxm-80g"});
+    throw InputError(Diagnostic{
+        "", 0, 0, "costs.calibration", "a local topology needs a calibration of this machine and there is none",
+        "`rehearse calibrate` will make one; until then name a device, --calibration a100-sxm-80g"});
   const bool is_path = name.find('/') != std::string::npos || name.ends_with(".yaml") || name.ends_with(".yml");
   if (is_path) return name;
   const fs::path folder = fs::path(data_root) / "calibrate" / "devices";

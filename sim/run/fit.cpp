@@ -58,7 +58,7 @@ std::optional<Change> change_that_fits(const plan::Scenario& scenario, const std
   for (const std::string& candidate : candidates(scenario.plan)) {
     std::vector<std::string> with = assignments;
     with.push_back(candidate);
-    const std::optional<std::int64_t> peak = peak_with(scenario, std::move(with), data_root, cpu);
+    const std::optional<std::int64_t> peak = peak_with(scenario, with, data_root, cpu);
     if (!peak) continue;
     if (*peak <= capacity_bytes) return Change{candidate, *peak, true};
     if (!nearest || *peak < nearest->peak_bytes) nearest = Change{candidate, *peak, false};
