@@ -18,7 +18,8 @@ double hardware_flops(const Program& program, const plan::RankGrid& grid) {
         if (!program::is_transfer(op)) of_body[b] += program::work_of(role, op).flops;
     for (const program::Slot& slot : role.slots) total += of_body[static_cast<std::size_t>(slot.body)];
   }
-  return total * (grid.ranks() / static_cast<int>(program.roles.size()));
+  const int ranks_a_role = grid.ranks() / static_cast<int>(program.roles.size());
+  return total * ranks_a_role;
 }
 
 int first_rank(const plan::RankGrid& grid, const Role& role) {
