@@ -39,6 +39,36 @@ TEST(DataParallel, AllReduceTakesTwiceTheTensorLessOneNthOverTheBandwidth) {
   }
 }
 
+// Eight layers of 1 + 2 ms, so that backward is longer than the reductions it may hide; four ranks of one node.
+engine::Outcome four_ranks(std::vector<std::string> more) {
+  more.insert(more.end(), {"cluster.gpus=4", "training.global_batch=4", "training.clip=0", "plan.bucket=1MiB"});
+  return simulated(scenario_from(kModel, more), block_costs(Time::from_us(1000), Time::from_us(2000)),
+                   Communication::plain, {}, 2);
+}
+
+// Ring time of all parameters once over (gather or scatter), at so many bytes each.
+double pass_seconds(double bytes_each) {
+  const double bytes = bytes_each * static_cast<double>(model::parameter_count(scenario_from(kModel).model));
+  return 3.0 / 4 * bytes / static_cast<double>(capacity(cluster::ResourceKind::nvlink).per_s());
+}
+
+TEST(DataParallel, WithoutOverlapTheReductionsFollowBackwardHoweverSmallTheBuckets) {
+  const double compute = 8 * 3e-3, reduction = 2 * pass_seconds(4);
+  EXPECT_NEAR(four_ranks({"plan.overlap_grad_reduce=false"}).step_time.seconds(), compute + reduction, 1e-6);
+  EXPECT_LT(four_ranks({}).step_time.seconds(), compute + reduction / 4) << "most of it is beside backward";
+}
+
+TEST(DataParallel, ReducingInHalfTheBytesIsNoSlower) {
+  EXPECT_LE(four_ranks({"training.reduce_dtype=bf16"}).step_time, four_ranks({}).step_time);
+}
+
+TEST(DataParallel, ParametersGatheredBesideTheNextForwardAreNotExposed) {
+  const auto outcome = four_ranks({"plan.zero=1"});
+  EXPECT_LT(share(outcome, result::Share::exposed_data) * outcome.step_time.seconds(), pass_seconds(2) / 2);
+  const auto waiting = four_ranks({"plan.zero=1", "plan.overlap_param_gather=false"});
+  EXPECT_GT(share(waiting, result::Share::exposed_data) * waiting.step_time.seconds(), pass_seconds(2) * 0.9);
+}
+
 TEST(Links, HalvingTheNicSlowsOnlyWhatCrossesNodes) {
   const auto costs = block_costs(Time::from_us(10), Time::from_us(20));
   const std::vector<std::string> inside = {"cluster.gpus=8", "plan.tensor=8", "training.global_batch=4"};

@@ -1,7 +1,7 @@
 // The programs say what the strategies are known for: slot orders, memory, bytes on the wire.
 #include <gtest/gtest.h>
 
-#include <map>
+#include <algorithm>
 
 #include "sim/lower/schedule.h"
 #include "sim/program/memory_plan.h"
@@ -144,6 +144,26 @@ TEST(Flops, OfTheProgramAreThoseOfTheModel) {
   EXPECT_GT(with_recompute, 1.2 * same);
   EXPECT_LT(with_recompute, 4.0 / 3 * same)
       << "the vocabulary product and each layer's last product are not done again";
+}
+
+// Memory holds one instance of what a stage sends, so it is not written again before the send is done.
+TEST(Sends, AreDoneBeforeTheirBufferIsWrittenAgain) {
+  const auto s = scenario_from(
+      "rehearse: 1\nmodel: {family: gpt, layers: 4, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32}\n"
+      "cluster: {gpus: 2}\nplan: {pipeline: 2, schedule: gpipe}\ntraining: {global_batch: 4}\n");
+  const auto program = lower::lower(s);
+  const program::Role& role = program.roles[0];
+  for (const program::Body& body : role.bodies) {
+    if (body.name != "forward") continue;
+    const program::Op& send = body.ops.back();
+    ASSERT_EQ(send.name, "send_forward");
+    const auto writes_it = [&](const program::Op& op) {
+      return !op.writes.empty() && op.writes.front().buffer == send.reads.front().buffer;
+    };
+    const auto writer = std::find_if(body.ops.begin(), body.ops.end(), writes_it);
+    ASSERT_NE(writer, body.ops.end());
+    EXPECT_EQ(std::count(writer->waits.begin(), writer->waits.end(), send.records), 1) << writer->name;
+  }
 }
 
 TEST(UnevenStages, AreAccepted) {
