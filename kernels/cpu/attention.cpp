@@ -50,7 +50,9 @@ void CpuDevice::attention_softmax(const AttentionShape& s, const float* scores, 
     const float* x = scores + row * s.seq;
     float* __restrict y = p + row * s.seq;
     const float max = max_of(n, x) * scale;
-    const float total = sum_terms(n, [=](std::int64_t i, auto tag) {
+    const float total = sum_terms(n, [=, next = s.seq](std::int64_t i, auto tag) {
+      __builtin_prefetch(x + next + i);
+      __builtin_prefetch(y + next + i, 1);
       const auto e = exp(get(x + i, tag) * scale - max);
       put(y + i, e);
       return e;
@@ -75,8 +77,8 @@ void CpuDevice::attention_dropout(const AttentionShape& s, const DropoutSite& si
     } else {
       DropoutRow::pieces(site.key, site.sequences[batch], site.first_position + row % s.seq,
                          attention_column(head, s.seq, 0), n,
-                         [&](std::int64_t offset, std::int64_t count, const std::uint32_t* words) {
-                           drop.each(count, words, keep + offset, [=](std::int64_t i, auto tag, auto kept_here) {
+                         [&](std::int64_t offset, std::int64_t count, const std::uint16_t* numbers) {
+                           drop.each(count, numbers, keep + offset, [=](std::int64_t i, auto tag, auto kept_here) {
                              put(y + offset + i, kept(get(x + offset + i, tag) * drop.kept_scale, kept_here));
                            });
                          });

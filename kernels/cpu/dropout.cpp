@@ -1,4 +1,4 @@
-// Dropout over rows of activations, and the random words that all dropouts use: Philox 4x32-10 (sim/base/random.h),
+// Dropout over rows of activations, and the random numbers that all dropouts use: Philox 4x32-10 (sim/base/random.h),
 // four draws at a time in the 64-bit lanes of a vector, of which only the low halves mean anything.
 #include <immintrin.h>
 
@@ -40,11 +40,11 @@ struct PhiloxDraws {
     c1 = p1;
     c3 = p0;
   }
-  void write(std::uint32_t* words) const {
+  void write(std::uint16_t* numbers) const {
     const __m256i w01 = _mm256_blend_epi32(c0, _mm256_slli_epi64(c1, 32), 0xAA);
     const __m256i w23 = _mm256_blend_epi32(c2, _mm256_slli_epi64(c3, 32), 0xAA);
     const __m256i even = _mm256_unpacklo_epi64(w01, w23), odd = _mm256_unpackhi_epi64(w01, w23);  // draws 0, 2 and 1, 3
-    auto* out = reinterpret_cast<__m256i*>(words);
+    auto* out = reinterpret_cast<__m256i*>(numbers);
     _mm256_storeu_si256(out, _mm256_permute2x128_si256(even, odd, 0x20));
     _mm256_storeu_si256(out + 1, _mm256_permute2x128_si256(even, odd, 0x31));
   }
@@ -53,8 +53,8 @@ struct PhiloxDraws {
 }  // namespace
 
 // Two sets of draws take turns: a round's instructions wait for each other.
-void dropout_words(std::uint64_t key, std::int64_t sequence, std::int64_t position, std::int64_t first_group,
-                   std::int64_t groups, std::uint32_t* words) {
+void dropout_numbers(std::uint64_t key, std::int64_t sequence, std::int64_t position, std::int64_t first_group,
+                     std::int64_t groups, std::uint16_t* numbers) {
   const PhiloxKeys keys(key);
   for (std::int64_t g = 0; g < groups; g += 8) {
     const std::uint64_t counter = dropout_counter(position, first_group + g);
@@ -63,22 +63,23 @@ void dropout_words(std::uint64_t key, std::int64_t sequence, std::int64_t positi
       a.round(keys, round);
       b.round(keys, round);
     }
-    a.write(words + 4 * g);
-    b.write(words + 4 * g + 16);
+    a.write(numbers + kDropoutGroup * g);
+    b.write(numbers + kDropoutGroup * (g + 4));
   }
 }
 
 namespace {
 
-// body(row, first column, columns, words) over the pieces of rows [begin, end) of an activation.
+// body(row, first column, columns, numbers) over the pieces of rows [begin, end) of an activation.
 template <class Body>
 void over_rows(const DropoutSite& site, std::int64_t begin, std::int64_t end, std::int64_t cols, const Body& body) {
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t sequence = site.sequences[row % site.micro_batch];
     const std::int64_t position = site.first_position + row / site.micro_batch;
-    DropoutRow::pieces(
-        site.key, sequence, position, 0, cols,
-        [&](std::int64_t offset, std::int64_t count, const std::uint32_t* words) { body(row, offset, count, words); });
+    DropoutRow::pieces(site.key, sequence, position, 0, cols,
+                       [&](std::int64_t offset, std::int64_t count, const std::uint16_t* numbers) {
+                         body(row, offset, count, numbers);
+                       });
   }
 }
 
@@ -95,10 +96,10 @@ void CpuDevice::dropout(std::int64_t rows, std::int64_t cols, const DropoutSite&
   const DropoutRow drop(site);
   pool_.ranges(rows, 16, [&](std::int64_t begin, std::int64_t end, int) {
     over_rows(site, begin, end, cols,
-              [&](std::int64_t row, std::int64_t offset, std::int64_t count, const std::uint32_t* words) {
+              [&](std::int64_t row, std::int64_t offset, std::int64_t count, const std::uint16_t* numbers) {
                 const float* in = x + row * cols + offset;
                 float* out = y + row * cols + offset;
-                drop.each(count, words, mask + row * cols + offset, [=](std::int64_t i, auto tag, auto keep) {
+                drop.each(count, numbers, mask + row * cols + offset, [=](std::int64_t i, auto tag, auto keep) {
                   put(out + i, kept(get(in + i, tag) * drop.kept_scale, keep));
                 });
               });
@@ -117,17 +118,17 @@ void CpuDevice::bias_dropout_add(std::int64_t rows, std::int64_t cols, const Dro
   };
   const auto with_dropout = [&](std::int64_t begin, std::int64_t end, int) {
     over_rows(site, begin, end, cols,
-              [&](std::int64_t row, std::int64_t offset, std::int64_t count, const std::uint32_t* words) {
+              [&](std::int64_t row, std::int64_t offset, std::int64_t count, const std::uint16_t* numbers) {
                 const std::int64_t at = row * cols + offset;
                 const float *in = x + at, *skip = residual + at, *biases = bias ? bias + offset : nullptr;
                 float* out = y + at;
                 if (biases) {
-                  drop.each(count, words, mask + at, [=](std::int64_t i, auto tag, auto keep) {
+                  drop.each(count, numbers, mask + at, [=](std::int64_t i, auto tag, auto keep) {
                     const auto value = (get(in + i, tag) + get(biases + i, tag)) * drop.kept_scale;
                     put(out + i, get(skip + i, tag) + kept(value, keep));
                   });
                 } else {
-                  drop.each(count, words, mask + at, [=](std::int64_t i, auto tag, auto keep) {
+                  drop.each(count, numbers, mask + at, [=](std::int64_t i, auto tag, auto keep) {
                     put(out + i, get(skip + i, tag) + kept(get(in + i, tag) * drop.kept_scale, keep));
                   });
                 }

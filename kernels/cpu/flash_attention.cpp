@@ -55,9 +55,9 @@ struct Flash {
     return {qkv + view.value(t.batch, t.head) + t.first_key * view.qkv_stride, view.qkv_stride};
   }
 
-  // body(offset, count, words) over the first n keys of row i of a tile.
+  // body(offset, count, numbers) over the first n keys of row i of a tile.
   template <class Body>
-  void over_words(const Tile& t, std::int64_t i, std::int64_t n, const Body& body) const {
+  void over_numbers(const Tile& t, std::int64_t i, std::int64_t n, const Body& body) const {
     DropoutRow::pieces(site.key, site.sequences[t.batch], site.first_position + t.first_query + i,
                        attention_column(site.first_head + t.head, s.seq, t.first_key), n, body);
   }
@@ -94,9 +94,9 @@ void Flash::softmax_step(const Tile& t, float* scores, float* acc, float* maxima
       for (std::int64_t c = 0; c < s.head_dim; ++c) acc[i * s.head_dim + c] *= fade;
     }
     if (site.probability > 0) {
-      over_words(t, i, n, [&](std::int64_t offset, std::int64_t count, const std::uint32_t* words) {
+      over_numbers(t, i, n, [&](std::int64_t offset, std::int64_t count, const std::uint16_t* numbers) {
         float* p = row + offset;
-        drop.each(count, words, nullptr, [=, factor = drop.kept_scale](std::int64_t k, auto tag, auto keep) {
+        drop.each(count, numbers, nullptr, [=, factor = drop.kept_scale](std::int64_t k, auto tag, auto keep) {
           put(p + k, kept(get(p + k, tag) * factor, keep));
         });
       });
@@ -134,8 +134,8 @@ void Flash::backward_scores(const Tile& t, const float* logsumexp, const float* 
     const float offset = logsumexp[view.per_row(t.first_query + i, t.batch, t.head)];
     const float mean = delta[t.first_query + i];
     if (site.probability > 0) {
-      over_words(t, i, n, [&](std::int64_t first, std::int64_t count, const std::uint32_t* words) {
-        drop.each(count, words, nullptr, [&](std::int64_t k, auto tag, auto keep) {
+      over_numbers(t, i, n, [&](std::int64_t first, std::int64_t count, const std::uint16_t* numbers) {
+        drop.each(count, numbers, nullptr, [&](std::int64_t k, auto tag, auto keep) {
           const auto probability = exp(get(prob + first + k, tag) * scale - offset);
           const auto d = kept(get(grad + first + k, tag) * drop.kept_scale, keep);
           put(grad + first + k, probability * (d - mean) * scale);

@@ -11,7 +11,9 @@
 
 namespace rehearse::kernels::cpu {
 
-// For std::vector and the like. Small blocks are only aligned to cache lines. Memory is not initialised.
+// For std::vector and the like. Memory is not initialised. Only whole huge pages of a block are asked for as such, so
+// that a block takes no more memory than its size in small pages, once it is written. Small blocks begin at multiples
+// of 256.
 template <class T>
 struct HostAllocator {
   using value_type = T;
@@ -21,12 +23,12 @@ struct HostAllocator {
   explicit HostAllocator(const HostAllocator<U>&) {}
 
   T* allocate(std::size_t n) {
-    constexpr std::size_t kHugePage = std::size_t{2} << 20, kLine = 64;
-    const std::size_t wanted = n * sizeof(T), unit = wanted >= kHugePage ? kHugePage : kLine;
+    constexpr std::size_t kHugePage = std::size_t{2} << 20, kAligned = 256;
+    const std::size_t wanted = n * sizeof(T), unit = wanted >= kHugePage ? kHugePage : kAligned;
     const std::size_t bytes = (wanted + unit - 1) / unit * unit;
     void* memory = std::aligned_alloc(unit, bytes);
     if (!memory && bytes > 0) throw std::bad_alloc();
-    if (unit == kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);  // a hint: refusal costs only speed
+    if (unit == kHugePage) madvise(memory, wanted / unit * unit, MADV_HUGEPAGE);  // a hint: refusal costs only speed
     return static_cast<T*>(memory);
   }
   void deallocate(T* memory, std::size_t) { std::free(memory); }

@@ -1,17 +1,21 @@
 // CPU kernels against what bounds them, on one thread:
 //   copy              memcpy of 64 MiB: the bandwidth (read + written) that memory-bound kernels are held against
 //   stream/NAME       memory-bound kernels on tensors of 16 Mi elements: the bytes a kernel must read and write, a
-//   second gemm/FORM/N       C = A B of N x N by the device; eigen/FORM/N: the same by Eigen alone on its own matrices
-//   gemm_layer/NAME   products of a transformer layer (rows 2048, width 1024) and Eigen alone
+//   second;
+//                     of_copy is the share of a copy's bandwidth: each call follows a copy, and the medians are divided
+//   gemm/FORM/N       C = A B of N x N by the device; eigen/FORM/N: the same by Eigen alone on its own matrices
+//   gemm/layer/NAME   products of a transformer layer (rows 2048, width 1024) and Eigen alone
 //   flash/..          attention of 8 heads of 64, causal: FLOPs counted as the two (five) half-filled products
-// FLOP/s and bytes/s are counters. For a ratio to mean anything take the best of several interleaved repetitions
-// (--benchmark_repetitions=5 --benchmark_enable_random_interleaving=true).
+// FLOP/s and bytes/s are counters. For a ratio of two benchmarks to mean anything take the best of several interleaved
+// repetitions (--benchmark_repetitions=5 --benchmark_enable_random_interleaving=true).
 #define EIGEN_DONT_PARALLELIZE
 #define EIGEN_GEMM_TO_COEFFBASED_THRESHOLD 1
 #include <benchmark/benchmark.h>
 
 #include <Eigen/Core>
+#include <algorithm>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <random>
 #include <string>
@@ -196,6 +200,42 @@ void register_gemm(const std::string& name, const Gemm& shape) {
   benchmark::RegisterBenchmark(("eigen/" + name).c_str(), eigen, shape);
 }
 
+// Of this thread at work: others on the machine do not count, but for what they take of its caches and memory.
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+double median(std::vector<double> x) {
+  const auto middle = x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2);
+  std::nth_element(x.begin(), middle, x.end());
+  return *middle;
+}
+
+void stream(benchmark::State& state, const Streaming& kernel) {
+  static Tensors tensors;  // shared: 350 MB
+  static const Floats from = random_floats(1 << 24);
+  static Floats to(from.size());
+  const auto device = make_cpu_device(1);
+  std::vector<double> copies, calls;  // seconds
+  const auto timed = [](std::vector<double>& into, const auto& body) {
+    const double start = thread_seconds();
+    body();
+    into.push_back(thread_seconds() - start);
+  };
+  for (auto _ : state) {
+    timed(copies, [] { std::memcpy(to.data(), from.data(), from.size() * sizeof(float)); });
+    benchmark::ClobberMemory();
+    timed(calls, [&] { kernel.run(*device, tensors); });
+    state.SetIterationTime(calls.back());
+  }
+  const double bytes = kernel.bytes_per_element * Tensors::kElements;
+  set_bytes(state, bytes);
+  const double copied = 2.0 * static_cast<double>(from.size() * sizeof(float));
+  state.counters["of_copy"] = bytes / median(calls) / (copied / median(copies));
+}
+
 int register_all() {
   benchmark::RegisterBenchmark("copy", copy);
   for (const std::int64_t n : {128, 256, 512, 1024}) {
@@ -206,12 +246,7 @@ int register_all() {
   register_gemm("layer/qkv", {2048, 3072, 1024, false, true});
   register_gemm("layer/mlp_weight_grad", {4096, 1024, 2048, true});
   for (const Streaming& kernel : streaming_kernels()) {
-    benchmark::RegisterBenchmark((std::string("stream/") + kernel.name).c_str(), [kernel](benchmark::State& state) {
-      static Tensors tensors;  // shared: 350 MB
-      const auto device = make_cpu_device(1);
-      for (auto _ : state) kernel.run(*device, tensors);
-      set_bytes(state, kernel.bytes_per_element * Tensors::kElements);
-    });
+    benchmark::RegisterBenchmark((std::string("stream/") + kernel.name).c_str(), stream, kernel)->UseManualTime();
   }
   for (const std::int64_t seq : {256, 1024}) {
     for (const double dropout : {0.0, 0.1}) {

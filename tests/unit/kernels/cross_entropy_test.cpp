@@ -1,4 +1,7 @@
 // Cross-entropy: fused, and in three parts over shards of a padded vocabulary, against the plain loss.
+#include <algorithm>
+#include <limits>
+
 #include "tests/unit/kernels/kernel_test.h"
 
 namespace rehearse::kernels {
@@ -96,6 +99,48 @@ TEST_P(CrossEntropyTest, LargeLogits) {
   float loss = 0;
   device->cross_entropy_forward(1, 3, 3, 1, big.data(), target.data(), stats.data(), &loss);
   EXPECT_NEAR(loss, std::log(2.0), 1e-6);
+}
+
+// Rows far longer than what is taken at a time, whose maximum comes late, early, or after nothing but zeros of the sum.
+TEST_P(CrossEntropyTest, LongRowsWhereverTheirMaximumIs) {
+  constexpr std::int64_t cols = 1777, rows = 4;
+  Floats x = random.normal(rows * cols, 2);
+  for (std::int64_t c = 0; c < cols; ++c) {
+    x[at(c)] += static_cast<float>(c) / 20;
+    x[at(cols + c)] -= static_cast<float>(c) / 20;
+    if (c < 1500) x[at(2 * cols + c)] = -std::numeric_limits<float>::infinity();
+  }
+  x[at(3 * cols + 700)] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<std::int32_t> ids = {1776, 0, 1600, 5};
+  for (std::int64_t row = 0; row < rows; ++row) {
+    Floats stats = poisoned(2);
+    float loss = 0;
+    device->cross_entropy_forward(1, cols, cols, 1, x.data() + row * cols, &ids[at(row)], stats.data(), &loss);
+    if (row == 3) {
+      EXPECT_TRUE(std::isnan(loss));
+      continue;
+    }
+    const auto first = x.begin() + row * cols, last = first + cols;
+    EXPECT_EQ(stats[0], *std::max_element(first, last)) << row;
+    EXPECT_NEAR(loss / reference::cross_entropy(1, cols, cols, Values(first, last), {ids[at(row)]}), 1, kTolerance)
+        << row;
+  }
+}
+
+// The exponential that all kernels use, read through a sum in which every other term is zero.
+TEST_P(CrossEntropyTest, ExponentialIsWithinAUnitInTheLastPlace) {
+  constexpr std::int64_t rows = 100'000;
+  for (const std::int64_t cols : {1, 8}) {  // alone, in a vector
+    Floats x(at(rows * cols), -std::numeric_limits<float>::infinity()), max(at(rows), 0.0f), sums = poisoned(2 * rows);
+    for (std::int64_t row = 0; row < rows; ++row)
+      x[at(row * cols + row % cols)] = -87.3f + 175.6f * static_cast<float>(row) / static_cast<float>(rows);
+    const std::vector<std::int32_t> ids(at(rows), 0);
+    device->cross_entropy_exp_sum(rows, cols, cols, 0, x.data(), ids.data(), max.data(), sums.data());
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const double expected = std::exp(static_cast<double>(x[at(row * cols + row % cols)]));
+      ASSERT_LE(std::abs(sums[at(2 * row)] - expected), std::ldexp(1.0, std::ilogb(expected) - 23)) << row;
+    }
+  }
 }
 
 }  // namespace

@@ -72,6 +72,15 @@ TEST_P(ElementwiseTest, SumsAndCopiesAreExact) {
   }
 }
 
+// Large enough to be written past the cache, from an address that no vector begins at.
+TEST_P(ElementwiseTest, FillsExactlyWhatIsLarge) {
+  constexpr std::int64_t n = (1 << 20) + 5;
+  Floats y(at(n + 3), -1.0f), expected(at(n + 3), 2.5f);
+  expected[0] = expected[at(n + 1)] = expected[at(n + 2)] = -1.0f;
+  device->fill(n, 2.5f, y.data() + 1);
+  EXPECT_EQ(y, expected);
+}
+
 TEST_P(ElementwiseTest, BiasGradientAddsTheColumnSums) {
   for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 5}, {300, 1100}, {65, 64}}) {
     const Floats dy = random.normal(rows * cols), before = random.normal(cols);
