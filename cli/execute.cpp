@@ -1,23 +1,25 @@
-// rehearse execute: performs a plan for real on this machine's CPU, its ranks threads of this process, whatever the
-// scenario's topology; prints what was measured, as a table or as JSON, its files with -o.
+// rehearse execute: performs a plan for real on CPUs, its ranks threads of this process or processes (execute_ranks.h),
+// whatever the scenario's topology; prints what was measured, as a table or as JSON, its files with -o. Of several
+// processes only the root's speaks.
 #include <fmt/format.h>
 
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/execute_mpi.h"
+#include "cli/execute_ranks.h"
 #include "cli/exit_code.h"
 #include "cli/paths.h"
 #include "execute/data.h"
+#include "execute/local/local_world.h"
 #include "execute/performer.h"
 #include "reports/text.h"
-#include "sim/cluster/topology.h"
-#include "sim/cost/cost.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/scenario.h"
-#include "sim/run/describe_scenario.h"
 
 namespace rehearse::cli {
 namespace {
@@ -25,31 +27,43 @@ namespace {
 constexpr int kMaxSteps = 1'000'000;
 
 struct Arguments {
-  std::string scenario, output, data, ranks = "local";
+  std::string scenario, output, data;
+  RanksRequest ranks;
   std::vector<std::string> assignments;
   int steps = 20, log_every = 0;
-  double epochs = 0, timeout = 60;
+  double epochs = 0;
   bool baseline = false, json = false, output_given = false;
 };
-
-using Rows = std::vector<std::pair<std::string, std::string>>;
-
-std::string table(const Rows& rows) {
-  std::string out;
-  for (const auto& [label, value] : rows)
-    out += reports::clip(reports::left(label, 18) + value, reports::kWidth) + '\n';
-  return out;
-}
 
 std::string breakdown(const result::Result& r) {
   std::string out = "\nWhere the step goes (mean over ranks)\n";
   for (std::size_t i = 0; i < result::kShares; ++i) {
     if (r.breakdown_ps[i] == 0) continue;
     const double share = static_cast<double>(r.breakdown_ps[i]) / static_cast<double>(r.step_time_ps);
-    out += fmt::format("  {}{}  {}\n", reports::left(result::kShareNames[i], 18),
+    out += fmt::format("  {}{}  {}\n", reports::left(reports::spaced(result::kShareNames[i]), 18),
                        reports::right(reports::percent(share), 6), format_time(Time::from_ps(r.breakdown_ps[i])));
   }
   return out;
+}
+
+// What the arenas of all ranks held, and how far that is from the memory plan.
+std::string arenas(const result::Result& r) {
+  std::int64_t planned = 0;
+  for (const auto& stage : r.stages) planned += stage.peak * (r.ranks / static_cast<std::int64_t>(r.stages.size()));
+  const double off = static_cast<double>(r.arena_bytes - planned) / static_cast<double>(planned);
+  return fmt::format("{} held, {:+.2f}% of what was planned", format_bytes(Bytes(r.arena_bytes)), 100 * off);
+}
+
+std::string processes(const execute::Outcome& outcome) {
+  const result::Result& r = outcome.result;
+  const std::string beside = format_bytes(Bytes(outcome.all_rss_bytes - r.arena_bytes));
+  const std::string seconds = reports::compact(r.wall_s);
+  if (outcome.processes == 1)
+    return fmt::format("{} at most, {} of it beside the ranks'; {} s", format_bytes(Bytes(r.peak_rss_bytes)), beside,
+                       seconds);
+  return fmt::format("{}, {} at most, {} in all, {} beside the ranks'; {} s", outcome.processes,
+                     format_bytes(Bytes(r.peak_rss_bytes)), format_bytes(Bytes(outcome.all_rss_bytes)), beside,
+                     seconds);
 }
 
 std::string measured(const execute::Outcome& outcome, bool tokens) {
@@ -60,7 +74,7 @@ std::string measured(const execute::Outcome& outcome, bool tokens) {
     arena = std::max(arena, stage.peak);
   }
   const std::string unit = tokens ? "tokens" : "samples";
-  Rows rows = {
+  const std::vector<std::pair<std::string, std::string>> rows = {
       {"Trained on", outcome.data},
       {"Loss", fmt::format("{:.4f} first, {:.4f} last of {} steps, nats a {}", r.loss.front(), r.loss.back(), r.steps,
                            tokens ? "token" : "sample")},
@@ -70,11 +84,11 @@ std::string measured(const execute::Outcome& outcome, bool tokens) {
       {tokens ? "Tokens a second" : "Samples a second", reports::compact(r.tokens_per_s)},
       {"Memory a rank",
        fmt::format("{} allocated at most, {} of it gaps", format_bytes(Bytes(arena)), format_bytes(Bytes(gaps)))},
-      {"Process", fmt::format("{} at most, {} s", format_bytes(Bytes(r.peak_rss_bytes)), reports::compact(r.wall_s))},
+      {"Memory of all", arenas(r)},
+      {outcome.processes == 1 ? "Process" : "Processes", processes(outcome)},
   };
-  return reports::wrap(fmt::format("{}: measured, {} rank{} on this machine", r.scenario_name, r.ranks,
-                                   r.ranks == 1 ? "" : "s")) +
-         table(rows) + breakdown(r);
+  return reports::wrap(fmt::format("{}: measured, {} rank{}", r.scenario_name, r.ranks, r.ranks == 1 ? "" : "s")) +
+         reports::labelled(rows) + breakdown(r);
 }
 
 // --epochs in steps: as many as see every sequence of the data that often.
@@ -117,21 +131,28 @@ class Log {
   std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
 };
 
-execute::Outcome perform(const Arguments& a, const plan::Scenario& scenario, const std::string& what) {
-  Progress progress(what + scenario.name);
-  Log log(a.log_every, scenario);
+execute::Options options_of(const Arguments& a) {
   execute::Options options;
   options.steps = a.steps;
   options.data = a.data;
-  options.timeout = std::chrono::milliseconds(std::llround(a.timeout * 1000));
+  options.timeout = a.ranks.timeout;
   options.record = a.output_given;
   options.poll = check_interrupt;
+  return options;
+}
+
+// Nothing in processes that are not the root's.
+std::optional<execute::Outcome> perform(const Arguments& a, const plan::Scenario& scenario, const std::string& what,
+                                        execute::World& world) {
+  Progress progress(what + scenario.name);
+  Log log(a.log_every, scenario);
+  execute::Options options = options_of(a);
   options.on_step = [&](int step, double loss) {
     if (!log(step, loss)) progress(static_cast<double>(step + 1) / a.steps);
   };
   try {
     execute::check_performable(scenario, a.steps);
-    return execute::perform(scenario, lower::lower(scenario), options);
+    return execute::perform(scenario, lower::lower(scenario), options, world);
   } catch (const InputError& error) {
     throw plan::located(error, scenario);
   }
@@ -143,25 +164,58 @@ execute::Outcome perform_baseline(Arguments a, const std::string& file, const st
   a.assignments.insert(a.assignments.end(),
                        {"cluster.gpus=1", fmt::format("cluster.threads_per_rank={}", threads), "plan.tensor=1",
                         "plan.pipeline=1", "plan.zero=0", "plan.layers_per_stage=auto"});
-  return perform(a, plan::read_scenario(file, a.assignments, root), "performing on one rank ");
+  const auto alone = execute::make_local_world(1, a.ranks.timeout);
+  return *perform(a, plan::read_scenario(file, a.assignments, root), "performing on one rank ", *alone);
 }
 
 std::string comparison(const result::Result& many, const result::Result& one) {
   const double speed_up = static_cast<double>(one.step_time_ps) / static_cast<double>(many.step_time_ps);
   return "\nAgainst one rank\n" +
-         table({{"  Step", format_time(Time::from_ps(one.step_time_ps))},
-                {"  Loss", fmt::format("{:.4f} last", one.loss.back())},
-                {"  Speed-up", fmt::format("{:.3g}, {} of {} ranks", speed_up,
-                                           reports::percent(speed_up / static_cast<double>(many.ranks)), many.ranks)}});
+         reports::labelled(
+             {{"  Step", format_time(Time::from_ps(one.step_time_ps))},
+              {"  Loss", fmt::format("{:.4f} last", one.loss.back())},
+              {"  Speed-up", fmt::format("{:.3g}, {} of {} ranks", speed_up,
+                                         reports::percent(speed_up / static_cast<double>(many.ranks)), many.ranks)}});
 }
 
-// Names and keys as a simulation of the scenario on this machine has them.
-void describe(const plan::Scenario& scenario, const std::string& file, const std::string& root, result::Result& r) {
-  const auto cluster = cluster::build_cluster("local", static_cast<int>(r.ranks), {}, 0, root);
-  cost::Device device;
-  device.name = "CPU";
-  run::describe_scenario(scenario, *cluster, device, r);
-  r.scenario_file = shown_path(file, root);
+struct Files {
+  std::string root, scenario;
+};
+
+int perform_and_tell(const Arguments& a, const plan::Scenario& scenario, const Files& files, execute::World& world) {
+  std::optional<execute::Outcome> outcome = perform(a, scenario, "performing ", world);
+  if (!outcome) return kDone;
+  describe_measured(scenario, files.scenario, files.root, outcome->result);
+  if (a.output_given) result::write_directory(outcome->result, a.output);
+  std::string text = a.json ? result::to_json(outcome->result) : measured(*outcome, scenario.model.is_transformer());
+  if (a.baseline) {
+    const int threads = execute::threads_per_rank(scenario, static_cast<int>(world.on_this_machine().size()));
+    text += comparison(outcome->result, perform_baseline(a, files.scenario, files.root, threads).result);
+  }
+  print(text);
+  return kDone;
+}
+
+// As one of several processes that is not the root's: others tell the user, this one's exit status says the same.
+int perform_quietly(const Arguments& a, const plan::Scenario& scenario, const Files& files, execute::World& world) {
+  try {
+    return perform_and_tell(a, scenario, files, world);
+  } catch (const InputError&) {
+    return kBadInput;
+  } catch (const execute::DoesNotFit&) {
+    return kDoesNotFit;
+  } catch (const Interrupted&) {
+    return kInterrupted;
+  }
+}
+
+int start(const Arguments& a, const plan::Scenario& scenario) {
+  try {
+    execute::check_performable(scenario, a.steps);
+    return start_processes(a.ranks, scenario, lower::lower(scenario), options_of(a));
+  } catch (const InputError& error) {
+    throw plan::located(error, scenario);
+  }
 }
 
 int run_execute(Arguments a) {
@@ -171,17 +225,17 @@ int run_execute(Arguments a) {
   const plan::Scenario scenario = plan::read_scenario(file, a.assignments, root);
   try {
     a.steps = steps_of(a, scenario);
-    execute::Outcome outcome = perform(a, scenario, "performing ");
-    describe(scenario, file, root, outcome.result);
-    if (a.output_given) result::write_directory(outcome.result, a.output);
-    std::string text = a.json ? result::to_json(outcome.result) : measured(outcome, scenario.model.is_transformer());
-    if (a.baseline)
-      text += comparison(outcome.result, perform_baseline(a, file, root, execute::threads_per_rank(scenario)).result);
-    print(text);
-    return kDone;
+    const auto world = make_world(a.ranks, scenario);
+    if (world == nullptr) return start(a, scenario);
+    return world->root() ? perform_and_tell(a, scenario, {root, file}, *world)
+                         : perform_quietly(a, scenario, {root, file}, *world);
   } catch (const execute::DoesNotFit& error) {
     note(fmt::format("rehearse: {}", error.what()));
     return kDoesNotFit;
+  } catch (const execute::RankFailure& error) {
+    const std::string text = error.what();
+    if (!text.empty()) note(fmt::format("rehearse: error: {}", text));
+    return kFailed;
   }
 }
 
@@ -196,20 +250,25 @@ void add_execute(CLI::App& app, Action& action) {
   command->add_option("--set", a->assignments, "Override a key, as plan.tensor=4; repeatable")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
-  command->add_option("--steps", a->steps, "Optimizer steps (default 20)")
-      ->check(between(1, kMaxSteps))
-      ->type_name("N");
+  CLI::Option* steps = command->add_option("--steps", a->steps, "Optimizer steps (default 20)")
+                           ->check(between(1, kMaxSteps))
+                           ->type_name("N");
   command->add_option("--epochs", a->epochs, "Instead of --steps: times through the data")
       ->check(CLI::Range(1e-3, 1e6).description(""))
+      ->excludes(steps)
       ->type_name("N");
   command->add_option("--data", a->data, "A text file, read as bytes, or a .bin of uint16")->type_name("FILE");
-  command->add_option("--ranks", a->ranks, "local: threads of this process")
-      ->check(one_of({"local"}))
+  command->add_option("--ranks", a->ranks.how, "local: threads of this process; gloo, mpi: processes")
+      ->check(one_of({"local", "gloo", "mpi"}))
       ->type_name("HOW");
+  command->add_option("--rendezvous", a->ranks.rendezvous, "Empty folder where a launcher's processes meet")
+      ->type_name("DIR");
+  command->add_option("--interface", a->ranks.interface, "Network interface of gloo, as eth0")->type_name("NAME");
   command->add_option("--log-every", a->log_every, "Print loss, step time and rate every N steps")
       ->check(between(1, kMaxSteps))
       ->type_name("N");
-  command->add_option("--timeout", a->timeout, "Seconds a rank waits for others (default 60)")
+  const auto timeout = std::make_shared<double>(60);
+  command->add_option("--timeout", *timeout, "Seconds a rank waits for others (default 60)")
       ->check(CLI::Range(0.1, 1e6).description(""))
       ->type_name("S");
   CLI::Option* output =
@@ -221,9 +280,13 @@ void add_execute(CLI::App& app, Action& action) {
       "  rehearse execute gpt-tiny-ddp --steps 50\n"
       "  rehearse execute gpt-tiny-2x2x2 --data book.txt -o measured\n"
       "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other.");
-  command->callback([a, output, &action] {
+  command->callback([a, timeout, output, &action] {
+    a->ranks.timeout = std::chrono::milliseconds(std::llround(*timeout * 1000));
     a->output_given = output->count() > 0;
-    action = [a] { return run_execute(*a); };
+    action = [a] {
+      const auto work = [a] { return run_execute(*a); };
+      return a->ranks.how == "mpi" ? as_mpi_process(a->ranks.mpi, a->ranks.timeout, work) : work();
+    };
   });
 }
 

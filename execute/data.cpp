@@ -136,7 +136,8 @@ class MadeData : public Data {
 std::vector<std::uint16_t> read_tokens(const std::string& file) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(file, error))
-    fail(file, "no such file with training data", "--data takes a text file or a .bin of uint16 tokens");
+    fail(file, std::filesystem::is_directory(file, error) ? "is a directory" : "no such file with training data",
+         "--data takes a text file or a .bin of uint16 tokens");
   std::ifstream in(file, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   if (!in) fail(file, "cannot be read");

@@ -77,20 +77,31 @@ void initialise(const Timeline& timeline, const plan::RankGrid& grid, int rank, 
               reinterpret_cast<float*>(arena + p.offset));
 }
 
-void collect(const Timeline& timeline, const plan::RankGrid& grid, int rank, const std::byte* arena,
+std::vector<float> parameter_values(const Timeline& timeline, const plan::RankGrid& grid, int rank,
+                                    const std::byte* arena) {
+  std::vector<float> values;
+  for (const Piece& p : parameter_pieces(timeline, grid, rank)) {
+    const auto* part = reinterpret_cast<const float*>(arena + p.offset);
+    values.insert(values.end(), part, part + p.count);
+  }
+  return values;
+}
+
+void collect(const Timeline& timeline, const plan::RankGrid& grid, int rank, std::span<const float> held,
              Parameters& whole) {
+  const float* part = held.data();
   for (const Piece& p : parameter_pieces(timeline, grid, rank)) {
     const Buffer& b = timeline.role->buffers[static_cast<std::size_t>(p.buffer)];
     const auto& shape = b.init.global_shape;
     std::vector<float>& values = whole[b.name];
     values.resize(
         static_cast<std::size_t>(std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>())));
-    const auto* part = reinterpret_cast<const float*>(arena + p.offset);
     for (const Run& run : runs_of(b, grid.coordinate(rank, Axis::tensor))) {
       const std::int64_t begin = std::max(run.local, p.first), end = std::min(run.local + run.count, p.first + p.count);
       if (begin < end)
         std::copy(part + (begin - p.first), part + (end - p.first), values.begin() + (run.global + begin - run.local));
     }
+    part += p.count;
   }
 }
 

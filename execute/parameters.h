@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,9 +25,14 @@ std::vector<Piece> parameter_pieces(const Timeline& timeline, const plan::RankGr
 // Fills every persistent buffer as its Init says, each parameter by its own name.
 void initialise(const Timeline& timeline, const plan::RankGrid& grid, int rank, std::int64_t seed, std::byte* arena);
 
+// What the rank holds, piece after piece.
+std::vector<float> parameter_values(const Timeline& timeline, const plan::RankGrid& grid, int rank,
+                                    const std::byte* arena);
+
 // Whole parameters by name, in their global layout.
 using Parameters = std::map<std::string, std::vector<float>>;
-// Adds what the rank holds.
-void collect(const Timeline& timeline, const plan::RankGrid& grid, int rank, const std::byte* arena, Parameters& whole);
+// Adds the parameter_values() of a rank.
+void collect(const Timeline& timeline, const plan::RankGrid& grid, int rank, std::span<const float> values,
+             Parameters& whole);
 
 }  // namespace rehearse::execute

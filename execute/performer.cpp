@@ -3,18 +3,21 @@
 #include "execute/performer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <thread>
 
-#include "execute/local/local_communicator.h"
+#include "execute/local/local_world.h"
 #include "execute/measure.h"
+#include "execute/memory_use.h"
 #include "execute/rank.h"
-#include "execute/run_state.h"
+#include "execute/report.h"
 #include "execute/timeline.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
@@ -23,27 +26,21 @@
 namespace rehearse::execute {
 namespace {
 
-std::vector<Timeline> make_timelines(const program::Program& program, const plan::RankGrid& grid) {
-  std::vector<Timeline> timelines;
-  for (const program::Role& role : program.roles) {
-    for (const program::Buffer& b : role.buffers)
-      REHEARSE_CHECK(b.dtype != program::DType::bf16 && b.dtype != program::DType::f16, "{}: '{}' is not fp32",
-                     role.name, b.name);
-    timelines.push_back(make_timeline(role, grid));
-  }
-  return timelines;
-}
-
 std::int64_t machine_memory() {
   return static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
 
-void check_memory(const std::vector<Timeline>& timelines, int ranks) {
+void check_memory(const std::vector<Timeline>& timelines, const plan::RankGrid& grid, std::span<const int> ranks) {
   std::int64_t needed = 0;
-  for (const Timeline& t : timelines) needed += t.memory.arena_bytes * (ranks / static_cast<int>(timelines.size()));
+  for (const int rank : ranks)
+    needed += timelines[static_cast<std::size_t>(grid.coordinate(rank, Axis::pipeline))].memory.arena_bytes;
   if (needed > machine_memory())
-    throw DoesNotFit(fmt::format("does not fit in memory: {} ranks need {} of this machine's {}", ranks,
+    throw DoesNotFit(fmt::format("does not fit in memory: {} ranks need {} of this machine's {}", ranks.size(),
                                  format_bytes(Bytes(needed)), format_bytes(Bytes(machine_memory()))));
+}
+
+std::unique_ptr<Data> data_of(const plan::Scenario& scenario, const Options& options) {
+  return open_data(scenario.model, scenario.training.seq_len, scenario.training.seed, options.data);
 }
 
 // Ranks that report the loss: of the last stage, one a data-parallel replica.
@@ -57,10 +54,15 @@ std::vector<int> loss_reporters(const plan::RankGrid& grid) {
 
 using Ranks = std::vector<std::unique_ptr<Rank>>;
 
-void initialise(const Ranks& ranks) {
+Ranks make_ranks(Run& run, const std::vector<int>& reporters) {
+  Ranks ranks;
+  for (const int r : run.world.here())
+    ranks.push_back(
+        std::make_unique<Rank>(run, r, std::find(reporters.begin(), reporters.end(), r) != reporters.end()));
   std::vector<std::thread> threads;
   for (const auto& rank : ranks) threads.emplace_back([&rank] { rank->initialise(); });
   for (auto& thread : threads) thread.join();
+  return ranks;
 }
 
 // Ends every rank's threads when it goes, whatever the way out.
@@ -70,29 +72,26 @@ class Running {
     for (const auto& rank : ranks_) rank->start();
   }
   ~Running() {
-    if (finished_) return;
-    stop_.request();
-    finish();
+    if (!ended()) stop_.request();
+    for (const auto& rank : ranks_) rank->join();
   }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
-  void finish() {
-    for (const auto& rank : ranks_) rank->join();
-    finished_ = true;
+  bool ended() const {
+    return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->ended(); });
   }
 
  private:
   const Ranks& ranks_;
   Stop& stop_;
-  bool finished_ = false;
 };
 
 // Follows the steps as they end; returns early if the run is stopped.
-void follow(Run& run, std::vector<double>& losses) {
+void follow_losses(const Run& run, const std::vector<int>& reporters, std::vector<double>& losses) {
   for (int step = 0; step < run.options.steps; ++step) {
     std::optional<double> loss;
-    while (!(loss = run.losses.wait(step))) {
-      if (run.stop.requested()) return;
+    while (!(loss = run.world.loss(step, reporters))) {
+      if (run.world.stop().requested()) return;
       if (run.options.poll) run.options.poll();
     }
     losses.push_back(*loss);
@@ -100,45 +99,104 @@ void follow(Run& run, std::vector<double>& losses) {
   }
 }
 
-std::string failure_text(const Failures& failures) {
-  std::string text = failures.cause();
-  constexpr std::size_t kShown = 8;
-  const auto& waiting = failures.waiting();
-  for (std::size_t i = 0; i < std::min(kShown, waiting.size()); ++i) text += "\n  " + waiting[i];
-  if (waiting.size() > kShown) text += fmt::format("\n  and {} more waits", waiting.size() - kShown);
-  return text;
+// Runs the ranks that are here to their end; at the root returns the losses by step.
+std::vector<double> run_ranks(const Run& run, const Ranks& ranks, const std::vector<int>& reporters) {
+  constexpr std::chrono::milliseconds kPause{5};
+  std::vector<double> losses;
+  const Running running(ranks, run.world.stop());
+  if (run.world.root()) follow_losses(run, reporters, losses);
+  while (!running.ended()) {
+    if (run.options.poll) run.options.poll();
+    std::this_thread::sleep_for(kPause);
+  }
+  return losses;
 }
 
-result::Result measured(const Run& run, const Ranks& ranks, std::vector<double> losses) {
-  result::Result r;
+RankFailure failure_of(const Run& run) {
+  return RankFailure(run.world.failure([&run](int rank) { return run.whereabouts(rank); }));
+}
+
+// What `wait` returns; throws RankFailure if the run fails before it does.
+template <class Wait>
+auto wait_for_others(const Run& run, const std::string& what, Wait wait) {
+  World& world = run.world;
+  try {
+    return wait();
+  } catch (const DeadlineError& late) {
+    world.fail(world.here().front(),
+               fmt::format("rank {} waited in vain {} for rank{} {}", world.here().front(), what,
+                           late.missing().size() == 1 ? "" : "s", fmt::join(late.missing(), ", ")));
+  } catch (const Stopped&) {
+  }
+  throw failure_of(run);
+}
+
+// One rank a stage stands for its stage.
+bool recorded(const Run& run, int rank) {
+  const std::vector<int> representatives = run.grid.members(0, {Axis::pipeline});
+  return run.options.record && std::find(representatives.begin(), representatives.end(), rank) != representatives.end();
+}
+
+Report report_of(const Run& run, const Ranks& ranks) {
+  Report report;
+  for (const auto& rank : ranks) {
+    RankReport& r = report.ranks.emplace_back();
+    r.rank = rank->rank();
+    r.shares = rank->shares();
+    if (recorded(run, r.rank)) r.records = rank->records();
+    if (run.options.keep_parameters) r.parameters = parameter_values(rank->timeline(), run.grid, r.rank, rank->arena());
+    r.arena_bytes = resident_bytes(rank->arena(), rank->timeline().memory.arena_bytes);
+  }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  report.peak_rss_bytes = usage.ru_maxrss * 1024;
+  return report;
+}
+
+void add_records(const Run& run, const std::vector<RankReport>& ranks, result::Result& out) {
+  for (const RankReport& r : ranks) {
+    if (!recorded(run, r.rank)) continue;
+    out.role_of_rank[r.rank] = run.grid.coordinate(r.rank, Axis::pipeline);
+    out.records.insert(out.records.end(), r.records.begin(), r.records.end());
+  }
+  if (out.records.empty()) return;
+  std::int64_t first = out.records.front().start_ps;
+  for (const auto& record : out.records) first = std::min(first, record.start_ps);
+  for (auto& record : out.records) record.start_ps -= first;
+}
+
+Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std::vector<double> losses) {
+  Outcome outcome;
+  result::Result& r = outcome.result;
   r.source = "measured";
   r.scenario_name = run.scenario.name;
   r.scenario_file = run.scenario.file;
   r.ranks = run.grid.ranks();
   r.steps = run.options.steps;
   r.loss = std::move(losses);
-  r.memory_capacity = machine_memory() / r.ranks;
+  r.memory_capacity = machine_memory() / static_cast<std::int64_t>(run.world.on_this_machine().size());
+  outcome.processes = static_cast<int>(reports.size());
+  std::vector<RankReport> ranks;
+  for (const std::string& bytes : reports) {
+    Report report = unpack(bytes);
+    r.peak_rss_bytes = std::max(r.peak_rss_bytes, report.peak_rss_bytes);
+    outcome.all_rss_bytes += report.peak_rss_bytes;
+    std::move(report.ranks.begin(), report.ranks.end(), std::back_inserter(ranks));
+  }
+  std::sort(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   StepShares shares;
-  for (const auto& rank : ranks) shares.push_back(rank->shares());
+  for (const RankReport& rank : ranks) {
+    shares.push_back(rank.shares);
+    r.arena_bytes += rank.arena_bytes;
+    if (run.options.keep_parameters)
+      collect(run.timeline(rank.rank), run.grid, rank.rank, rank.parameters, outcome.parameters);
+  }
   add_times(shares, run.scenario, r);
   add_program(run.program, run.scenario, run.grid, run.options.record, r);
-  if (run.options.record) {
-    for (const int rank : run.grid.members(0, {Axis::pipeline})) {
-      r.role_of_rank[rank] = run.grid.coordinate(rank, Axis::pipeline);
-      const auto records = ranks[static_cast<std::size_t>(rank)]->records();
-      r.records.insert(r.records.end(), records.begin(), records.end());
-    }
-    if (!r.records.empty()) {
-      std::int64_t first = r.records.front().start_ps;
-      for (const auto& record : r.records) first = std::min(first, record.start_ps);
-      for (auto& record : r.records) record.start_ps -= first;
-    }
-  }
+  add_records(run, ranks, r);
   r.wall_s = std::chrono::duration<double>(Clock::now() - run.began).count();
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  r.peak_rss_bytes = usage.ru_maxrss * 1024;
-  return r;
+  outcome.data = run.data.description();
+  return outcome;
 }
 
 // What must hold of every program (program/static_check.h); a broken rule would be a hang or a wrong number here.
@@ -179,55 +237,65 @@ void check_performable(const plan::Scenario& scenario, int steps) {
   problems.throw_if_any();
 }
 
-int threads_per_rank(const plan::Scenario& scenario) {
+int threads_per_rank(const plan::Scenario& scenario, int ranks_on_machine) {
   const plan::ClusterRequest& c = scenario.cluster;
   if (c.threads_per_rank > 0) return static_cast<int>(c.threads_per_rank);
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / static_cast<int>(c.gpus));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_on_machine);
 }
 
-Outcome perform(const plan::Scenario& scenario, const program::Program& program, const Options& options) {
+std::vector<Timeline> make_timelines(const program::Program& program, const plan::RankGrid& grid) {
+  std::vector<Timeline> timelines;
+  for (const program::Role& role : program.roles) {
+    for (const program::Buffer& b : role.buffers)
+      REHEARSE_CHECK(b.dtype != program::DType::bf16 && b.dtype != program::DType::f16, "{}: '{}' is not fp32",
+                     role.name, b.name);
+    timelines.push_back(make_timeline(role, grid));
+  }
+  return timelines;
+}
+
+void check_run(const plan::Scenario& scenario, const program::Program& program, const Options& options,
+               std::span<const int> ranks) {
+  check_performable(scenario, options.steps);
+  const plan::RankGrid grid = scenario.grid();
+  check_program(program, grid);
+  check_memory(make_timelines(program, grid), grid, ranks);
+  data_of(scenario, options);
+}
+
+std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Program& program, const Options& options,
+                               World& world) try {
   check_performable(scenario, options.steps);
   const plan::RankGrid grid = scenario.grid();
   check_program(program, grid);
   const std::vector<Timeline> timelines = make_timelines(program, grid);
-  check_memory(timelines, grid.ranks());
-  const std::unique_ptr<Data> data =
-      open_data(scenario.model, scenario.training.seq_len, scenario.training.seed, options.data);
+  check_memory(timelines, grid, world.on_this_machine());
+  const std::unique_ptr<Data> data = data_of(scenario, options);
 
-  Stop stop;
-  Failures failures;
+  const int threads = threads_per_rank(scenario, static_cast<int>(world.on_this_machine().size()));
+  Run run{scenario, program, grid, options, *data, world, timelines, threads, {}};
   const std::vector<int> reporters = loss_reporters(grid);
-  Losses losses(static_cast<int>(reporters.size()), options.steps);
-  Run run{scenario, program, grid, options, *data, stop, losses, failures, threads_per_rank(scenario), {}, {}};
-  const auto communicators = make_local_communicators(grid.ranks(), options.timeout, stop);
-  Ranks ranks;
-  for (int r = 0; r < grid.ranks(); ++r) {
-    const auto reporter = std::find(reporters.begin(), reporters.end(), r);
-    ranks.push_back(
-        std::make_unique<Rank>(run, r, timelines[static_cast<std::size_t>(grid.coordinate(r, Axis::pipeline))],
-                               *communicators[static_cast<std::size_t>(r)],
-                               reporter == reporters.end() ? -1 : static_cast<int>(reporter - reporters.begin())));
-  }
-  run.whereabouts = [&](int rank) { return ranks[static_cast<std::size_t>(rank)]->whereabouts(); };
-  initialise(ranks);
+  const Ranks ranks = make_ranks(run, reporters);
 
-  Outcome outcome;
-  std::vector<double> curve;
-  run.began = Clock::now();
-  {
-    Running running(ranks, stop);
-    follow(run, curve);
-    running.finish();
-  }
-  if (!failures.cause().empty()) throw RankFailure(failure_text(failures));
+  run.began = wait_for_others(run, "at the beginning", [&] { return world.begin(); });
+  std::vector<double> losses = run_ranks(run, ranks, reporters);
+  if (world.stop().requested()) throw failure_of(run);
 
-  outcome.result = measured(run, ranks, std::move(curve));
-  outcome.data = data->description();
-  if (options.keep_parameters)
-    for (int r = 0; r < grid.ranks(); ++r)
-      collect(ranks[static_cast<std::size_t>(r)]->timeline(), grid, r, ranks[static_cast<std::size_t>(r)]->arena(),
-              outcome.parameters);
-  return outcome;
+  const std::vector<std::string> reports =
+      wait_for_others(run, "at the end", [&] { return world.gather(pack(report_of(run, ranks))); });
+  if (!world.root()) return {};
+  return outcome_of(run, reports, std::move(losses));
+} catch (const RankFailure&) {
+  throw;
+} catch (const std::exception& error) {
+  world.fail(world.here().front(), fmt::format("rank {} ended: {}", world.here().front(), error.what()));
+  throw;
+}
+
+Outcome perform(const plan::Scenario& scenario, const program::Program& program, const Options& options) {
+  check_performable(scenario, options.steps);
+  const auto world = make_local_world(scenario.grid().ranks(), options.timeout);
+  return *perform(scenario, program, options, *world);
 }
 
 }  // namespace rehearse::execute

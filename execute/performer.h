@@ -1,17 +1,22 @@
-// Performs a Program for real: every rank of the plan is a set of threads of this process, one a stream, on CPU
-// kernels. The flow, top to bottom in performer.cpp: check that it can be performed, lay out each role's step
-// (timeline.*), open the data (data.*), make and fill the ranks (rank.*, parameters.*), run them, and turn what was
-// measured into a result::Result (measure.*).
+// Performs a Program for real: every rank of the plan is a set of threads, one a stream, on CPU kernels; in this
+// process or, with the others of a World (world.h), each in its own. The flow, top to bottom in performer.cpp: check
+// that it can be performed, lay out each role's step (timeline.*), open the data (data.*), make and fill the ranks that
+// are here (rank.*, parameters.*), run them, gather what was measured at the root (report.*) and turn it into a
+// result::Result (measure.*).
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "execute/parameters.h"
+#include "execute/timeline.h"
+#include "execute/world.h"
 #include "sim/plan/scenario.h"
 #include "sim/program/program.h"
 #include "sim/result/result.h"
@@ -23,10 +28,12 @@ inline constexpr int kMaxRanks = 64;
 struct Options {
   int steps = 20;
   std::string data;                           // data.h; empty: the default
-  std::chrono::milliseconds timeout{60'000};  // how long a rank waits for others in a transfer
+  std::chrono::milliseconds timeout{60'000};  // how long a rank waits for others in a transfer (the World's)
   bool record = false;                        // keep the ops of the last step of one rank a stage
+  bool record_every_step = false;             // with `record`: of all steps
+  bool clear_arena = false;                   // memory begins as zeros, not as what shows reads too early
   bool keep_parameters = false;               // fill Outcome::parameters
-  // In the caller's thread, after each step in order; what it throws ends the run and is thrown on.
+  // At the root in the caller's thread, after each step in order; what it throws ends the run and is thrown on.
   std::function<void(int step, double loss)> on_step;
   // In the caller's thread, many times a second; what it throws ends the run and is thrown on.
   std::function<void()> poll;
@@ -35,12 +42,15 @@ struct Options {
 };
 
 struct Outcome {
-  result::Result result;  // source "measured"
+  result::Result result;  // source "measured"; its peak_rss_bytes is the largest process's
   std::string data;       // what was trained on, for people
-  Parameters parameters;  // after the last step
+  int processes = 1;
+  std::int64_t all_rss_bytes = 0;  // the processes' peaks, added
+  Parameters parameters;           // after the last step
 };
 
-// A rank failed, or waited longer than the timeout: which rank, in which op of which slot, and who waited for whom.
+// A rank failed, or waited longer than the timeout: which rank, in which op of which slot, and who waited for whom. An
+// empty text if another process tells the user.
 class RankFailure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -54,12 +64,22 @@ class DoesNotFit : public std::runtime_error {
 
 // Throws InputError for a scenario that cannot be performed (precision, number of ranks); perform() does too.
 void check_performable(const plan::Scenario& scenario, int steps);
+// All that perform() checks before it begins, for `ranks` that are to be on this machine: also the data, and
+// DoesNotFit.
+void check_run(const plan::Scenario& scenario, const program::Program& program, const Options& options,
+               std::span<const int> ranks);
 
-// Threads of a rank's compute stream: as the scenario says, else cores / ranks.
-int threads_per_rank(const plan::Scenario& scenario);
+// Threads of a rank's compute stream: as the scenario says, else cores / ranks on this machine.
+int threads_per_rank(const plan::Scenario& scenario, int ranks_on_machine);
 
-// Throws InputError for a scenario that cannot be performed (precision, number of ranks, data), DoesNotFit,
-// RankFailure.
+// Each role's step; `program` must outlive it.
+std::vector<Timeline> make_timelines(const program::Program& program, const plan::RankGrid& grid);
+
+// Performs the ranks of `world` that are here. At the root the outcome of all ranks, elsewhere nothing. Throws
+// InputError for a scenario that cannot be performed (precision, number of ranks, data), DoesNotFit, RankFailure.
+std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Program& program, const Options& options,
+                               World& world);
+// With all ranks here.
 Outcome perform(const plan::Scenario& scenario, const program::Program& program, const Options& options);
 
 }  // namespace rehearse::execute

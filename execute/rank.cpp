@@ -8,11 +8,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <utility>
 
+#include "kernels/cpu/host_memory.h"
 #include "sim/base/check.h"
 #include "sim/program/describe.h"
 
@@ -29,18 +28,25 @@ std::int64_t ps_between(Clock::time_point from, Clock::time_point to) {
 
 }  // namespace
 
-Rank::Rank(Run& run, int rank, const Timeline& timeline, Communicator& communicator, int loss_reporter)
-    : run_(run), rank_(rank), loss_reporter_(loss_reporter), timeline_(timeline), communicator_(communicator) {
+Rank::Rank(Run& run, int rank, bool reports_loss)
+    : run_(run),
+      rank_(rank),
+      reports_loss_(reports_loss),
+      timeline_(run.timeline(rank)),
+      communicator_(run.world.communicator(rank)),
+      at_(run.world.whereabouts(rank)) {
+  const Timeline& timeline = timeline_;
   const auto bytes = static_cast<std::size_t>(std::max(timeline.memory.arena_bytes, kArenaAlignment));
-  arena_ = static_cast<std::byte*>(std::aligned_alloc(static_cast<std::size_t>(kArenaAlignment), bytes));
-  if (arena_ == nullptr) throw std::bad_alloc();
-  // Not-a-number as float: what is read before it was written shows.
-  std::memset(arena_, 0xFF, bytes);
+  arena_ = kernels::cpu::HostAllocator<std::byte>().allocate(bytes);
+  // Not-a-number as float: what is read before it was written shows. It also means that the whole arena is held from
+  // the beginning.
+  std::memset(arena_, run.options.clear_arena ? 0 : 0xFF, bytes);
   for (const program::Buffer& b : timeline.role->buffers)
     shift_.push_back(
         b.is_view() ? (b.offset + run.grid.coordinate(rank, b.shard_axis) * b.shard_stride) * size_of(b.dtype) : 0);
   for (const program::Group& g : run.program.groups)
     members_.push_back(run.grid.members(rank, g.axes, g.pipeline_only));
+  REHEARSE_CHECK(timeline.role->streams.size() <= Whereabouts::kStreams, "{} streams", timeline.role->streams.size());
   for (std::size_t s = 0; s < timeline.role->streams.size(); ++s) {
     streams_.push_back(std::make_unique<StreamState>());
     StreamState& state = *streams_.back();
@@ -54,7 +60,7 @@ Rank::Rank(Run& run, int rank, const Timeline& timeline, Communicator& communica
 
 Rank::~Rank() {
   join();
-  std::free(arena_);
+  kernels::cpu::HostAllocator<std::byte>().deallocate(arena_, 0);
 }
 
 void Rank::initialise() {
@@ -62,9 +68,13 @@ void Rank::initialise() {
 }
 
 void Rank::start() {
+  for (const auto& instances : timeline_.streams) running_ += instances.empty() ? 0 : 1;
   for (std::size_t s = 0; s < streams_.size(); ++s)
     if (!timeline_.streams[s].empty())
-      streams_[s]->thread = std::thread([this, s] { run_stream(static_cast<std::int32_t>(s)); });
+      streams_[s]->thread = std::thread([this, s] {
+        run_stream(static_cast<std::int32_t>(s));
+        --running_;
+      });
 }
 
 void Rank::join() {
@@ -87,31 +97,34 @@ void Rank::run_stream(std::int32_t stream) {
 
 void Rank::walk(std::int32_t stream) {
   StreamState& own = *streams_[static_cast<std::size_t>(stream)];
+  std::atomic<std::int32_t>& at = at_.instance[static_cast<std::size_t>(stream)];
   const auto& instances = timeline_.streams[static_cast<std::size_t>(stream)];
   Timing timing;
   timing.on = stream == timed_stream_;
   timing.now = run_.began;
   for (std::int64_t step = 0; step < run_.options.steps; ++step) {
-    const bool recorded = run_.options.record && step == run_.options.steps - 1;
+    const bool recorded = run_.options.record && (run_.options.record_every_step || step == run_.options.steps - 1);
     own.examples_slot = -1;
+    if (timing.on) at_.step.store(step, std::memory_order_relaxed);
     for (const std::int32_t index : instances) {
       const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
-      own.instance.store(index, std::memory_order_relaxed);
+      at.store(index, std::memory_order_relaxed);
       await(own, i, step, timing);
       const Clock::time_point start = Clock::now();
       count(timing, Share::host, start);
       if (run_.options.before_op) run_.options.before_op(rank_, step, timeline_.op(i));
-      perform(own, i, step);
+      const Clock::time_point met = perform(own, i, step);
       const Clock::time_point end = Clock::now();
       count(timing, timeline_.op(i).phase == program::Phase::optimizer ? Share::optimizer : Share::compute, end);
       if (recorded)
         own.records.push_back({rank_, static_cast<std::int32_t>(step), i.slot, i.body, i.op,
-                               ps_between(run_.began, start), ps_between(start, end)});
+                               ps_between(run_.began, start), ps_between(start, end),
+                               met > start ? ps_between(start, std::min(met, end)) : 0});
     }
     if (timing.on) shares_.push_back(std::exchange(timing.shares, {}));
-    if (run_.stop.requested()) throw Stopped(std::vector<int>());
+    if (run_.world.stop().requested()) throw Stopped(std::vector<int>());
   }
-  own.instance.store(-1, std::memory_order_relaxed);
+  at.store(-1, std::memory_order_relaxed);
 }
 
 void Rank::count(Timing& timing, Share share, Clock::time_point until) {
@@ -133,9 +146,11 @@ void Rank::await(StreamState& own, const Instance& i, std::int64_t step, Timing&
       std::unique_lock lock(mutex_);
       own.waits_for = wait.stream;
       own.needed = needed;
-      // Without a deadline of its own: whom it waits for waits in transfers, which have one.
+      // Without a deadline: an op waits only for ops earlier in program order (timeline.h), so whoever waits here
+      // waits, through others perhaps, for the earliest unfinished op of the rank, which waits for nobody here. That op
+      // is a transfer, which has a deadline, or a kernel, which may take its time.
       wait_for(
-          lock, own.changed, run_.stop, std::chrono::milliseconds(0), [&] { return other.done >= needed; },
+          lock, own.changed, run_.world.stop(), std::chrono::milliseconds(0), [&] { return other.done >= needed; },
           [] { return std::vector<int>(); });
       own.waits_for = -1;
       known = other.done;
@@ -155,7 +170,7 @@ void Rank::blame(const Instance& earlier, Clock::time_point met, Timing& timing)
   count(timing, blame.moving, now);
 }
 
-void Rank::perform(StreamState& own, const Instance& i, std::int64_t step) {
+Clock::time_point Rank::perform(StreamState& own, const Instance& i, std::int64_t step) {
   const Op& op = timeline_.op(i);
   Clock::time_point met;
   if (program::is_transfer(op)) {
@@ -172,11 +187,12 @@ void Rank::perform(StreamState& own, const Instance& i, std::int64_t step) {
         op, std::span(operands.data(), reads), std::span(operands.data() + reads, writes),
         {run_.scenario, *own.device, run_.grid.coordinate(rank_, Axis::tensor), step, run_.options.steps, numbers});
   }
-  if (i.ends_loss && loss_reporter_ >= 0) {
+  if (i.ends_loss && reports_loss_) {
     const std::int64_t loss = timeline_.persistent[static_cast<std::size_t>(timeline_.loss)];
-    run_.losses.report(step, loss_reporter_, *reinterpret_cast<const float*>(arena_ + loss));
+    run_.world.report_loss(step, rank_, *reinterpret_cast<const float*>(arena_ + loss));
   }
   if (i.awaited) publish(i.stream, own, i, step, met);
+  return met;
 }
 
 void Rank::publish(std::int32_t stream, StreamState& own, const Instance& i, std::int64_t step, Clock::time_point met) {
@@ -256,33 +272,22 @@ std::vector<result::OpRecord> Rank::records() const {
   return all;
 }
 
-std::string Rank::place_of(std::int32_t instance) const {
-  const Instance& i = timeline_.instances[static_cast<std::size_t>(instance)];
-  return program::place_text(*timeline_.role, i.slot, i.op);
-}
-
-std::string Rank::whereabouts() const {
-  const std::string who = program::rank_text(*timeline_.role, rank_);
-  // The compute stream first: the others mostly wait for it.
-  for (const auto& stream : streams_)
-    if (const std::int32_t instance = stream->instance.load(std::memory_order_relaxed); instance >= 0)
-      return fmt::format("{} was in {}", who, place_of(instance));
-  return who + " was done";
-}
-
 void Rank::note_failure(std::int32_t stream, const std::string& what, const std::vector<int>& missing, bool cause) {
-  const std::int32_t instance = streams_[static_cast<std::size_t>(stream)]->instance.load(std::memory_order_relaxed);
+  const std::int32_t instance = at_.instance[static_cast<std::size_t>(stream)].load(std::memory_order_relaxed);
   std::string text = program::rank_text(*timeline_.role, rank_);
-  if (instance >= 0) text += " in " + place_of(instance);
+  if (instance >= 0) {
+    const Instance& i = timeline_.instances[static_cast<std::size_t>(instance)];
+    text += " in " + program::place_text(*timeline_.role, i.slot, i.op);
+  }
   text += " " + what;
   if (!missing.empty()) text += fmt::format(" for rank{} {}", missing.size() == 1 ? "" : "s", fmt::join(missing, ", "));
-  // Where the others are now, not where they get to until they notice.
-  for (std::size_t m = 0; cause && m < missing.size(); ++m) text += "\n  " + run_.whereabouts(missing[m]);
-  if (cause)
-    run_.failures.add_cause(std::move(text));
-  else if (!missing.empty())
-    run_.failures.add_waiting(std::move(text));
-  run_.stop.request();
+  if (cause) {
+    // Where the others are now, not where they get to until they notice.
+    for (const int other : missing) text += "\n  " + run_.whereabouts(other);
+    run_.world.fail(rank_, std::move(text));
+  } else if (!missing.empty()) {
+    run_.world.waited(rank_, std::move(text));
+  }
 }
 
 }  // namespace rehearse::execute

@@ -1,10 +1,13 @@
-// What the ranks of one run report to whoever started it: losses as steps end, and what went wrong where. Thread-safe.
+// What the ranks of one process report to whoever started it: losses as steps end, and what went wrong where.
+// Thread-safe.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,36 +15,28 @@
 
 namespace rehearse::execute {
 
-// Each of `reporters` ranks reports its part of every step's loss; the parts are added in the reporters' order.
+// Parts of a step's loss until all of its reporters have reported.
 class Losses {
  public:
-  Losses(int reporters, std::int64_t steps)
-      : reporters_(reporters),
-        parts_(static_cast<std::size_t>(steps * reporters)),
-        counts_(static_cast<std::size_t>(steps)) {}
-
-  void report(std::int64_t step, int reporter, double part) {
+  void report(std::int64_t step, int rank, double part) {
     const std::lock_guard lock(mutex_);
-    parts_[static_cast<std::size_t>(step * reporters_ + reporter)] = part;
-    if (++counts_[static_cast<std::size_t>(step)] == reporters_) changed_.notify_all();
+    parts_[step][rank] = part;
+    changed_.notify_all();
   }
-  // The loss of a step if all have reported it by kLook from now.
-  std::optional<double> wait(std::int64_t step) {
+  // The parts of a step, added in the reporters' order, if all have reported by kLook from now; they are forgotten.
+  std::optional<double> take(std::int64_t step, std::span<const int> reporters) {
     std::unique_lock lock(mutex_);
-    const bool all =
-        changed_.wait_for(lock, kLook, [&] { return counts_[static_cast<std::size_t>(step)] == reporters_; });
-    if (!all) return {};
+    if (!changed_.wait_for(lock, kLook, [&] { return parts_[step].size() == reporters.size(); })) return {};
     double sum = 0;
-    for (int r = 0; r < reporters_; ++r) sum += parts_[static_cast<std::size_t>(step * reporters_ + r)];
+    for (const int rank : reporters) sum += parts_[step].at(rank);
+    parts_.erase(step);
     return sum;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  int reporters_;
-  std::vector<double> parts_;
-  std::vector<int> counts_;
+  std::map<std::int64_t, std::map<int, double>> parts_;  // step -> rank -> part
 };
 
 // The first thing that went wrong, and who waited where when the run was stopped for it.
@@ -59,12 +54,11 @@ class Failures {
     const std::lock_guard lock(mutex_);
     waiting_.push_back(std::move(text));
   }
-  // After all threads have ended.
-  const std::string& cause() const { return cause_; }  // empty: nothing failed
-  const std::vector<std::string>& waiting() const { return waiting_; }
+  // The cause and the first of those who waited, a line each; empty if nothing failed.
+  std::string text() const;
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::string cause_;
   std::vector<std::string> waiting_;
 };

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "execute/fold.h"
 #include "sim/base/check.h"
 
 namespace rehearse::execute {
@@ -77,13 +78,7 @@ constexpr std::int64_t kBlock = 1024;  // elements summed at a time, so that par
 // sum (or max) over members, in group order, of elements [first, first + count).
 void reduce(const Call& call, program::ReduceOp op, std::int64_t first, std::int64_t count, float* sum) {
   std::copy_n(call.in[0] + first, count, sum);
-  for (std::size_t member = 1; member < call.in.size(); ++member) {
-    const float* x = call.in[member] + first;
-    if (op == program::ReduceOp::sum)
-      for (std::int64_t i = 0; i < count; ++i) sum[i] += x[i];
-    else
-      for (std::int64_t i = 0; i < count; ++i) sum[i] = std::max(sum[i], x[i]);
-  }
+  for (std::size_t member = 1; member < call.in.size(); ++member) fold(op, sum, call.in[member] + first, count);
 }
 
 class LocalCommunicator : public Communicator {

@@ -52,8 +52,54 @@ TEST(Execute, TheTableSaysWhatWasTrainedOnAndHowItWent) {
   const std::string text = folder.write("text.txt", std::string(500, 'a'));
   const Outcome r = run({"execute", folder.write("small.yaml", kSmall), "--steps", "3", "--data", text});
   ASSERT_EQ(r.status, 0) << r.err;
-  for (const char* part : {"text.txt", "first, ", "last of 3 steps", "Tokens a second", "Memory a rank", "compute"})
+  for (const char* part :
+       {"text.txt", "first, ", "last of 3 steps", "Tokens a second", "Memory a rank", "compute", "exposed tensor"})
     EXPECT_TRUE(has(r.out, part)) << part << "\n" << r.out;
+}
+
+// The process holds its ranks' arenas, which are as large as planned to a page, and no more beside them than stated
+// (execute/memory_use.h): 24 MiB and 8 MiB a computing thread. The models are large enough for a lost copy to show.
+TEST(Execute, TheProcessHoldsItsArenasAndNoMoreBesideThanStated) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers hold memory of their own";
+#endif
+  const std::string gpt =
+      "rehearse: 1\n"
+      "model: {family: gpt, layers: 2, hidden: 256, heads: 8, vocab: 20000, max_seq_len: 16}\n"
+      "training: {global_batch: 4, precision: fp32}\n";
+  const std::vector<std::pair<int, std::string>> plans = {
+      {1, "plan: {micro_batch: 4}\n"},
+      {4, "plan: {zero: 3}\n"},
+      {8, "plan: {tensor: 2, pipeline: 2}\n"},
+  };
+  for (const auto& [ranks, plan] : plans) {
+    SCOPED_TRACE(plan);
+    const Folder folder;
+    const std::string cluster =
+        "cluster: {topology: dgx-a100, gpus: " + std::to_string(ranks) + ", threads_per_rank: 1}\n";
+    const Outcome r = run({"execute", folder.write("memory.yaml", gpt + cluster + plan), "--steps", "1", "--json"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    const json result = json::parse(r.out);
+    const json& stages = result["memory"]["stages"];
+    std::int64_t planned = 0;
+    for (const json& stage : stages)
+      planned += stage["peak"].get<std::int64_t>() * ranks / static_cast<std::int64_t>(stages.size());
+    const auto arenas = result["engine"]["arena_bytes"].get<std::int64_t>();
+    EXPECT_LE(std::abs(arenas - planned), planned / 100) << arenas << " of " << planned;
+    EXPECT_GT(arenas, 50'000'000);
+    const std::int64_t beside = result["engine"]["peak_rss_bytes"].get<std::int64_t>() - arenas;
+    EXPECT_GT(beside, 0);
+    EXPECT_LE(beside, (24 + 8 * ranks) * (std::int64_t{1} << 20));
+  }
+}
+
+TEST(Execute, TheShippedScenariosOfThisMachineArePerformed) {
+  for (const char* scenario : {"gpt-tiny-text", "gpt-tiny-ddp", "gpt-tiny-2x2x2"}) {
+    const Outcome r = run({"execute", scenario, "--steps", "2", "--json"});
+    ASSERT_EQ(r.status, 0) << scenario << ": " << r.err;
+    const json loss = json::parse(r.out)["loss"];
+    EXPECT_LT(loss[1].get<double>(), loss[0].get<double>()) << scenario;
+  }
 }
 
 TEST(Execute, TheLogHasALineEverySoManySteps) {
@@ -62,6 +108,12 @@ TEST(Execute, TheLogHasALineEverySoManySteps) {
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 2) << r.err;
   for (const char* part : {"step 3  loss ", "step 6  loss ", " tokens/s"}) EXPECT_TRUE(has(r.err, part)) << r.err;
+}
+
+TEST(Execute, EpochsAndStepsExcludeEachOther) {
+  const Outcome r = run({"execute", "gpt-tiny-ddp", "--epochs", "1", "--steps", "3"});
+  EXPECT_EQ(r.status, 2) << r.out;
+  EXPECT_TRUE(has(r.err, "--epochs")) << r.err;
 }
 
 TEST(Execute, WhatCannotBePerformedExits2AndSaysWhy) {

@@ -53,6 +53,18 @@ TEST(Failures, ARankThatStopsAnsweringIsNamedAfterTheTimeout) {
   EXPECT_NE(text.find("rank 3 (stage1) was in 'loss.forward'"), std::string::npos) << text;
 }
 
+// A stream that waits for another of its own rank has no deadline: a kernel may take longer than the timeout.
+TEST(Failures, AKernelMayTakeLongerThanTheTimeout) {
+  const plan::Scenario scenario = scenario_from(kScenario, {"cluster.gpus=1", "plan.pipeline=1"});
+  execute::Options options;
+  options.steps = 2;
+  options.timeout = std::chrono::milliseconds(100);
+  options.before_op = [](int, std::int64_t step, const program::Op& op) {
+    if (step == 1 && op.name == "loss.forward") std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  };
+  EXPECT_EQ(execute::perform(scenario, lower::lower(scenario), options).result.loss.size(), 2u);
+}
+
 TEST(Failures, TheCallersExceptionEndsTheRunAndIsThrownOn) {
   const plan::Scenario scenario = scenario_from(kScenario);
   execute::Options options;

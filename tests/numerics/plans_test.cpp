@@ -215,12 +215,23 @@ std::vector<Case> combined_cases() {
 }
 INSTANTIATE_TEST_SUITE_P(Combined, Plans, testing::ValuesIn(combined_cases()), name_of_case);
 
-TEST(Plans, AreTheSameInEveryBitWhenRunAgain) {
-  const Assignments plan = grid(8, 2, 2, 1, {"plan.sequence_parallel=true", "model.dropout=0.1"});
-  const execute::Outcome first = perform(kGpt, plan, 6), second = perform(kGpt, plan, 6);
+class Repeats : public testing::TestWithParam<Case> {};
+TEST_P(Repeats, AreTheSameInEveryBit) {
+  const Case& c = GetParam();
+  const execute::Outcome first = perform(c.text, c.plan, 6), second = perform(c.text, c.plan, 6);
   EXPECT_EQ(first.result.loss, second.result.loss);
   EXPECT_EQ(first.parameters, second.parameters);
 }
+std::vector<Case> repeat_cases() {
+  const Assignments dropout = {"plan.sequence_parallel=true", "model.dropout=0.1"};
+  return {{"ddp3", kGpt, grid(3, 1, 1, 0)},
+          {"zero3", kLlama, grid(4, 1, 1, 3)},
+          {"tensor4_sequence", kGpt, grid(4, 4, 1, 0, dropout)},
+          {"pipeline2", kGpt, grid(2, 1, 2, 0, {"model.dropout=0.1"})},
+          {"pipeline4_gpipe", kCnn, grid(4, 1, 4, 0, {"plan.schedule=gpipe"})},
+          {"2x2x2_zero1", kGpt, grid(8, 2, 2, 1, dropout)}};
+}
+INSTANTIATE_TEST_SUITE_P(Plans, Repeats, testing::ValuesIn(repeat_cases()), name_of_case);
 
 }  // namespace
 }  // namespace rehearse

@@ -1,0 +1,33 @@
+// How the ranks of `rehearse execute` come about: as threads of this process, or as processes that a launcher started
+// (torchrun, srun, mpirun, a script that sets RANK and WORLD_SIZE) or that we start.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "execute/mpi/mpi_world.h"
+#include "execute/performer.h"
+#include "execute/world.h"
+#include "sim/plan/scenario.h"
+#include "sim/program/program.h"
+
+namespace rehearse::cli {
+
+struct RanksRequest {
+  std::string how = "local";          // local, gloo, mpi
+  std::string rendezvous, interface;  // empty: as the environment says
+  std::chrono::milliseconds timeout{60'000};
+  std::shared_ptr<execute::MpiSession> mpi;  // of as_mpi_process(); null: none was started
+};
+
+// The world this process belongs to; null if its processes are still to be started, by start_processes(). Throws
+// InputError for options or an environment that do not fit, RankFailure if a rank does not come.
+std::unique_ptr<execute::World> make_world(const RanksRequest& request, const plan::Scenario& scenario);
+
+// Checks all that can be checked before, then starts this command once a rank; returns the exit status. Throws
+// InputError, DoesNotFit, RankFailure, Interrupted.
+int start_processes(const RanksRequest& request, const plan::Scenario& scenario, const program::Program& program,
+                    const execute::Options& options);
+
+}  // namespace rehearse::cli

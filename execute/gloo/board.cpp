@@ -1,0 +1,221 @@
+// See board.h. A new file is zeros, which is the state of a board nobody has come to.
+#include "execute/gloo/board.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <new>
+#include <vector>
+
+#include "sim/base/check.h"
+#include "sim/base/diagnostics.h"
+
+namespace rehearse::execute {
+namespace {
+
+constexpr std::size_t kText = 4000, kGroups = 32, kCalls = 4, kMachine = 48;
+
+struct Text {
+  std::atomic<std::int32_t> length;  // written after the bytes; 0: none
+  std::array<char, kText> bytes;
+
+  void set(const std::string& text) {
+    if (length.load() != 0 || text.empty()) return;
+    const std::size_t n = std::min(text.size(), kText);
+    std::memcpy(bytes.data(), text.data(), n);
+    length.store(static_cast<std::int32_t>(n), std::memory_order_release);
+  }
+  std::string get() const {
+    const auto n = static_cast<std::size_t>(length.load(std::memory_order_acquire));
+    return {bytes.data(), std::min(n, kText)};
+  }
+};
+
+struct Arrival {
+  std::atomic<std::int64_t> call;  // sequence + 1; written after the time
+  std::atomic<std::int64_t> time;  // of the steady clock, ns
+};
+
+// Of a started system: equal on two processes whose steady clocks are the same.
+std::string boot_id() {
+  std::ifstream in("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(in, id);
+  return id.substr(0, kMachine - 1);
+}
+
+enum State : std::int32_t { kAbsent = 0, kPresent = 1, kThrough = 2 };
+
+}  // namespace
+
+struct Board::Header {
+  std::atomic<std::int32_t> stop, cause, lost, teller;  // the last three: rank + 1
+};
+
+struct Board::Slot {
+  std::atomic<std::int32_t> state;
+  std::array<char, kMachine> machine;
+  Whereabouts at;
+  std::array<std::array<Arrival, kCalls>, kGroups> arrivals;
+  Text failure, waiting;
+};
+
+std::string files_folder(const std::string& rendezvous) {
+  const std::filesystem::path folder = std::filesystem::path(rendezvous) / "rehearse-ranks";
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw InputError(Diagnostic{folder.string(), 0, 0, "", fmt::format("cannot be made: {}", error.message()), ""});
+  return folder.string();
+}
+
+Board::Board(const std::string& file, int ranks, int rank) : ranks_(ranks), rank_(rank), machine_(boot_id()) {
+  const auto refuse = [&](const std::string& message, const std::string& hint) {
+    if (map_ != nullptr) ::munmap(map_, bytes_);
+    if (file_ >= 0) ::close(file_);
+    throw InputError(Diagnostic{file, 0, 0, "", message, hint});
+  };
+  bytes_ = sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot);
+  file_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file_ < 0) refuse(fmt::format("cannot be made: {}", std::strerror(errno)), "");
+  if (::ftruncate(file_, static_cast<off_t>(bytes_)) != 0) refuse(std::strerror(errno), "");
+  map_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  if (map_ == MAP_FAILED) {
+    map_ = nullptr;
+    refuse(fmt::format("cannot be mapped: {}", std::strerror(errno)), "");
+  }
+  if (rank == kObserver) return;
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = rank;
+  lock.l_len = 1;
+  if (::fcntl(file_, F_OFD_SETLK, &lock) != 0) refuse(fmt::format("another process is rank {}", rank), "");
+  Slot& own = slot(rank);
+  if (own.state != kAbsent) refuse("left by an earlier run", "give an empty folder");
+  new (&own.at) Whereabouts();
+  std::copy_n(machine_.c_str(), machine_.size() + 1, own.machine.data());
+  own.state.store(kPresent, std::memory_order_release);
+}
+
+Board::~Board() {
+  ::munmap(map_, bytes_);
+  ::close(file_);
+}
+
+Board::Header& Board::header() const {
+  return *static_cast<Header*>(map_);
+}
+Board::Slot& Board::slot(int rank) const {
+  REHEARSE_CHECK(rank >= 0 && rank < ranks_, "rank {} of {}", rank, ranks_);
+  return *(reinterpret_cast<Slot*>(static_cast<std::byte*>(map_) + sizeof(Header)) + rank);
+}
+
+bool Board::present(int rank) const {
+  return slot(rank).state.load(std::memory_order_acquire) != kAbsent;
+}
+bool Board::alive(int rank) const {
+  if (rank == rank_) return true;
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = rank;
+  lock.l_len = 1;
+  return ::fcntl(file_, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+bool Board::through(int rank) const {
+  return slot(rank).state.load(std::memory_order_acquire) == kThrough;
+}
+void Board::set_through() {
+  slot(rank_).state.store(kThrough, std::memory_order_release);
+}
+bool Board::same_machine(int rank) const {
+  return present(rank) && !machine_.empty() && machine_ == slot(rank).machine.data();
+}
+Whereabouts& Board::whereabouts(int rank) const {
+  return slot(rank).at;
+}
+
+void Board::arrive(std::int32_t group, std::int64_t sequence, Clock::time_point when) {
+  if (group < 0 || static_cast<std::size_t>(group) >= kGroups) return;
+  Arrival& a = slot(rank_).arrivals[static_cast<std::size_t>(group)][static_cast<std::size_t>(sequence) % kCalls];
+  a.call.store(0, std::memory_order_release);
+  a.time.store(std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count());
+  a.call.store(sequence + 1, std::memory_order_release);
+}
+std::optional<Clock::time_point> Board::arrival(int rank, std::int32_t group, std::int64_t sequence) const {
+  if (group < 0 || static_cast<std::size_t>(group) >= kGroups || !same_machine(rank)) return {};
+  const Arrival& a = slot(rank).arrivals[static_cast<std::size_t>(group)][static_cast<std::size_t>(sequence) % kCalls];
+  if (a.call.load(std::memory_order_acquire) != sequence + 1) return {};
+  const std::int64_t time = a.time.load();
+  if (a.call.load(std::memory_order_acquire) != sequence + 1) return {};
+  return Clock::time_point(std::chrono::nanoseconds(time));
+}
+
+void Board::stop() {
+  header().stop = 1;
+}
+bool Board::stopped() const {
+  return header().stop.load(std::memory_order_relaxed) != 0;
+}
+void Board::fail(const std::string& text) {
+  slot(rank_).failure.set(text);
+  std::int32_t none = 0;
+  if (!header().cause.compare_exchange_strong(none, rank_ + 1)) slot(rank_).waiting.set(text);
+  stop();
+}
+void Board::waited(const std::string& text) {
+  slot(rank_).waiting.set(text);
+}
+void Board::lost(int rank) {
+  std::int32_t none = 0;
+  header().lost.compare_exchange_strong(none, rank + 1);
+  stop();
+}
+bool Board::claim_telling() {
+  std::int32_t none = 0;
+  return header().teller.compare_exchange_strong(none, rank_ + 1) || none == rank_ + 1;
+}
+int Board::cause() const {
+  return header().cause - 1;
+}
+int Board::lost() const {
+  return header().lost - 1;
+}
+std::string Board::failure(int rank) const {
+  return slot(rank).failure.get();
+}
+std::string Board::waiting(int rank) const {
+  return slot(rank).waiting.get();
+}
+
+std::string failure_text(const Board& board, std::span<const std::string> deaths,
+                         const std::function<std::string(int rank)>& whereabouts_of) {
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> lines;
+  if (board.cause() >= 0) lines.push_back(board.failure(board.cause()));
+  for (int rank = 0; rank < board.ranks(); ++rank)
+    if (const std::string& death = deaths[static_cast<std::size_t>(rank)]; !death.empty())
+      lines.push_back(fmt::format("rank {} {}\n  {}", rank, death, whereabouts_of(rank)));
+  if (lines.empty() && board.lost() >= 0)
+    lines.push_back(
+        fmt::format("the connection to rank {} was lost\n  {}", board.lost(), whereabouts_of(board.lost())));
+  if (lines.empty()) return "";
+  std::string text = lines.front();
+  lines.erase(lines.begin());
+  for (int rank = 0; rank < board.ranks(); ++rank)
+    if (const std::string waiting = board.waiting(rank); !waiting.empty() && rank != board.cause())
+      lines.push_back(waiting);
+  for (std::size_t i = 0; i < std::min(kShown, lines.size()); ++i) text += "\n  " + lines[i];
+  if (lines.size() > kShown) text += fmt::format("\n  and {} more", lines.size() - kShown);
+  return text;
+}
+
+}  // namespace rehearse::execute

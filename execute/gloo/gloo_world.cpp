@@ -1,0 +1,271 @@
+// See gloo_world.h. Control goes over the wire's lane 0: "ready" to the root and its "go", losses, accounts, and the
+// root's "enough", after which a process may end.
+#include "execute/gloo/gloo_world.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "execute/gloo/board.h"
+#include "execute/gloo/gloo_communicator.h"
+#include "execute/gloo/wire.h"
+#include "execute/performer.h"
+#include "execute/run_state.h"
+
+namespace rehearse::execute {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kRoot = 0;
+constexpr std::chrono::milliseconds kGrace{2000};  // for others to say what they waited for
+
+enum Control : std::int64_t { kReady, kGo, kSize, kAccounts, kEnough };
+std::uint64_t control_tag(Control what) {
+  return make_tag(TagKind::control, what, 0);
+}
+
+// Raises the stop of this process when any process of the run raises its own on the board, and looks whether the next
+// rank lives: of any that are dead one is next to a living one. (Gloo does not always tell a wait that its peer is
+// gone.)
+class StopWatch {
+ public:
+  StopWatch(Board& board, int rank, Stop& stop) : board_(board), next_((rank + 1) % board.ranks()), stop_(stop) {
+    thread_ = std::thread([this] {
+      for (; !ended_; std::this_thread::sleep_for(kLook / 2)) look();
+    });
+  }
+  ~StopWatch() {
+    ended_ = true;
+    thread_.join();
+  }
+  StopWatch(const StopWatch&) = delete;
+  StopWatch& operator=(const StopWatch&) = delete;
+
+ private:
+  void look() {
+    const bool here = board_.same_machine(next_);
+    if (here && !board_.alive(next_) && !board_.through(next_)) board_.lost(next_);
+    if (board_.stopped()) stop_.request();
+  }
+
+  Board& board_;
+  const int next_;
+  Stop& stop_;
+  std::atomic<bool> ended_ = false;
+  std::thread thread_;
+};
+
+class GlooWorld : public World {
+ public:
+  explicit GlooWorld(const GlooOptions& o)
+      : options_(o),
+        here_{o.rank},
+        folder_(files_folder(o.folder)),
+        board_(folder_ + "/" + kBoardFile, o.ranks, o.rank),
+        watch_(board_, o.rank, stop_) {
+    wait_for_presence();
+    for (int rank = 0; rank < o.ranks; ++rank)
+      if (board_.same_machine(rank)) on_this_machine_.push_back(rank);
+    connect();
+    communicator_ = make_gloo_communicator(*wire_, board_);
+  }
+  ~GlooWorld() override {
+    board_.set_through();
+    parts_.clear();
+    wire_.reset();
+  }
+
+  std::span<const int> here() const override { return here_; }
+  std::span<const int> on_this_machine() const override { return on_this_machine_; }
+  bool root() const override { return options_.rank == kRoot; }
+  Communicator& communicator(int) override { return *communicator_; }
+  Stop& stop() override { return stop_; }
+  Whereabouts& whereabouts(int rank) override { return board_.whereabouts(rank); }
+
+  Clock::time_point begin() override {
+    Clock::time_point now;
+    if (root()) {
+      for (int rank = 1; rank < options_.ranks; ++rank) receive(rank, kReady, &now, sizeof now);
+      remove_files();
+      now = Clock::now();
+      for (int rank = 1; rank < options_.ranks; ++rank)
+        wire_->post(rank, kControlLane, control_tag(kGo), bytes_of(now));
+      return now;
+    }
+    wire_->post(kRoot, kControlLane, control_tag(kReady), bytes_of(Clock::now()));
+    receive(kRoot, kGo, &now, sizeof now);
+    return board_.same_machine(kRoot) ? now : Clock::now();
+  }
+
+  void report_loss(std::int64_t step, int rank, double part) override {
+    if (root())
+      losses_.report(step, rank, part);
+    else
+      wire_->post(kRoot, kControlLane, make_tag(TagKind::loss, 0, step), bytes_of(part));
+  }
+
+  std::optional<double> loss(std::int64_t step, std::span<const int> reporters) override {
+    try {
+      for (const int rank : reporters) {
+        if (rank == kRoot) continue;
+        Part& part = parts_[rank];
+        if (part.step == step) continue;  // has come
+        if (part.transfer == nullptr)
+          part.transfer =
+              wire_->receive(rank, kControlLane, make_tag(TagKind::loss, 0, step), &part.value, sizeof part.value);
+        if (!wire_->look(*part.transfer)) return {};
+        part.transfer.reset();
+        part.step = step;
+        losses_.report(step, rank, part.value);
+      }
+    } catch (const Stopped&) {
+      return {};
+    }
+    return losses_.take(step, reporters);
+  }
+
+  void fail(int, std::string text) override {
+    board_.fail(text);
+    stop_.request();
+  }
+  void waited(int, std::string text) override { board_.waited(text); }
+
+  std::string failure(const std::function<std::string(int)>& whereabouts_of) override {
+    if (!board_.stopped()) return "";
+    board_.set_through();
+    if (options_.supervised) return "";
+    wait_for_others_to_say();
+    if (!board_.claim_telling()) return "";
+    remove_files();
+    std::vector<std::string> deaths(static_cast<std::size_t>(options_.ranks));
+    for (int rank = 0; rank < options_.ranks; ++rank)
+      if (board_.same_machine(rank) && !board_.alive(rank) && !board_.through(rank))
+        deaths[static_cast<std::size_t>(rank)] = "ended without a word";
+    return failure_text(board_, deaths, whereabouts_of);
+  }
+
+  std::vector<std::string> gather(std::string bytes) override {
+    std::vector<std::string> all;
+    if (!root()) {
+      wire_->post(kRoot, kControlLane, control_tag(kSize), bytes_of(static_cast<std::uint64_t>(bytes.size())));
+      wire_->post(kRoot, kControlLane, control_tag(kAccounts), std::move(bytes));
+      char enough = 0;
+      receive(kRoot, kEnough, &enough, sizeof enough);
+      return all;
+    }
+    all.push_back(std::move(bytes));
+    for (int rank = 1; rank < options_.ranks; ++rank) {
+      std::uint64_t size = 0;
+      receive(rank, kSize, &size, sizeof size);
+      std::string& account = all.emplace_back(size, '\0');
+      receive(rank, kAccounts, account.data(), size);
+    }
+    for (int rank = 1; rank < options_.ranks; ++rank)
+      wire_->post(rank, kControlLane, control_tag(kEnough), std::string(1, '\0'));
+    return all;
+  }
+
+ private:
+  struct Part {  // of a step's loss, from another process
+    std::int64_t step = -1;
+    double value = 0;
+    std::unique_ptr<Wire::Transfer> transfer;
+  };
+
+  template <class T>
+  static std::string bytes_of(const T& value) {
+    return {reinterpret_cast<const char*>(&value), sizeof value};
+  }
+  void receive(int from, Control what, void* data, std::size_t bytes) {
+    wire_->wait(*wire_->receive(from, kControlLane, control_tag(what), data, bytes));
+  }
+
+  void wait_for_presence() {
+    const Clock::time_point deadline = Clock::now() + options_.timeout;
+    for (;;) {
+      std::vector<int> absent;
+      for (int rank = 0; rank < options_.ranks; ++rank)
+        if (!board_.present(rank)) absent.push_back(rank);
+      if (absent.empty()) return;
+      if (Clock::now() >= deadline)
+        board_.fail(fmt::format("rank {} waited {:.3g} s in {} for rank{} {}, which did not come", options_.rank,
+                                static_cast<double>(options_.timeout.count()) / 1000, options_.folder,
+                                absent.size() == 1 ? "" : "s", fmt::join(absent, ", ")));
+      if (board_.stopped()) throw RankFailure(failure(unknown_place));
+      std::this_thread::sleep_for(kLook / 5);
+    }
+  }
+
+  void connect() {
+    // Every lane is a connection with each other rank: few lanes if there are many.
+    constexpr int kFewRanks = 16, kLanes = 4, kLanesOfMany = 2;
+    WireOptions w;
+    w.rank = options_.rank;
+    w.ranks = options_.ranks;
+    w.lanes = options_.ranks <= kFewRanks ? kLanes : kLanesOfMany;
+    w.folder = folder_;
+    w.interface = options_.interface;
+    w.loopback = on_this_machine_.size() == static_cast<std::size_t>(options_.ranks);
+    w.timeout = options_.timeout;
+    try {
+      wire_ = make_gloo_wire(w, stop_, [this](int rank) {
+        board_.lost(rank);
+        stop_.request();
+      });
+    } catch (const std::exception& error) {
+      board_.fail(fmt::format("rank {}: {}", options_.rank, error.what()));
+      throw RankFailure(failure(unknown_place));
+    }
+  }
+
+  static std::string unknown_place(int rank) { return fmt::format("rank {} had not begun", rank); }
+
+  // Once everyone is here, so that nothing is left however the run ends.
+  void remove_files() const {
+    std::error_code error;
+    fs::remove_all(folder_, error);
+    if (options_.supervised) fs::remove(options_.folder, error);  // was made for us
+  }
+
+  // Until every other rank is through or dead, and then in the order of ranks, the first that is left tells.
+  void wait_for_others_to_say() const {
+    const Clock::time_point deadline = Clock::now() + kGrace;
+    const auto silent = [&](int rank) {
+      return board_.same_machine(rank) && board_.alive(rank) && !board_.through(rank);
+    };
+    const auto any_silent = [&] {
+      for (int rank = 0; rank < options_.ranks; ++rank)
+        if (silent(rank)) return true;
+      return false;
+    };
+    while (Clock::now() < deadline && any_silent()) std::this_thread::sleep_for(kLook / 2);
+    for (int rank = 0; rank < options_.rank; ++rank)
+      if (board_.alive(rank) && board_.through(rank)) std::this_thread::sleep_for(kLook);
+  }
+
+  const GlooOptions options_;
+  Stop stop_;
+  std::vector<int> here_, on_this_machine_;
+  const std::string folder_;
+  Board board_;
+  StopWatch watch_;
+  std::unique_ptr<Wire> wire_;
+  std::unique_ptr<Communicator> communicator_;
+  Losses losses_;
+  std::map<int, Part> parts_;
+};
+
+}  // namespace
+
+std::unique_ptr<World> make_gloo_world(const GlooOptions& options) {
+  return std::make_unique<GlooWorld>(options);
+}
+
+}  // namespace rehearse::execute

@@ -1,0 +1,19 @@
+// Instead of wire.cpp where Gloo was not found.
+#include "execute/gloo/gloo_world.h"
+#include "execute/gloo/wire.h"
+#include "sim/base/check.h"
+
+namespace rehearse::execute {
+
+bool gloo_available() {
+  return false;
+}
+
+// NOLINTNEXTLINE(performance-unnecessary-value-param): wire.cpp keeps what it is given
+std::unique_ptr<Wire> make_gloo_wire(const WireOptions&, const Stop&, std::function<void(int)>) {
+  throw InternalError("built without Gloo");
+}
+
+void check_interface(const std::string&) {}
+
+}  // namespace rehearse::execute

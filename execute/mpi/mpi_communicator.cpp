@@ -1,0 +1,326 @@
+// A collective: wait for our turn on the group; tell every member that we have come and post the transfer; look until
+// all have told us and the transfer is done. The telling, an empty message to each member, says when the last came and,
+// if the wait ends before its time, who did not.
+#include "execute/mpi/mpi_communicator.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "execute/fold.h"
+#include "execute/mpi/call.h"
+#include "execute/mpi/poll.h"
+#include "sim/base/check.h"
+
+namespace rehearse::execute {
+namespace {
+
+constexpr int kChannels = 64;
+constexpr std::int64_t kSmall = 32'768;  // elements of an all-reduce, times members
+constexpr std::int64_t kBlock = 1024;  // elements summed at a time, so that partial sums stay in the first-level cache
+
+int count_of(std::int64_t elements) {
+  REHEARSE_CHECK(elements >= 0 && elements <= std::numeric_limits<int>::max(), "{} elements in one call of MPI",
+                 elements);
+  return static_cast<int>(elements);
+}
+
+int bytes_of(const Message& message) {
+  return count_of(message.elements * static_cast<std::int64_t>(sizeof(float)));
+}
+
+// parts[m][0 .. count): sums (or maxima) over m, in order.
+void reduce(std::span<const float* const> parts, program::ReduceOp op, std::int64_t count, float* out) {
+  for (std::int64_t first = 0; first < count; first += kBlock) {
+    const std::int64_t n = std::min(kBlock, count - first);
+    float* sum = out + first;
+    std::copy_n(parts[0] + first, n, sum);
+    for (std::size_t m = 1; m < parts.size(); ++m) fold(op, sum, parts[m] + first, n);
+  }
+}
+
+MPI_Comm communicator_of(MPI_Comm world, const std::vector<int>& members, int tag) {
+  MPI_Group all = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
+  MPI_Comm comm = MPI_COMM_NULL;
+  REHEARSE_MPI(MPI_Comm_group(world, &all));
+  REHEARSE_MPI(MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &group));
+  REHEARSE_MPI(MPI_Comm_create_group(world, group, tag, &comm));
+  REHEARSE_MPI(MPI_Group_free(&group));
+  REHEARSE_MPI(MPI_Group_free(&all));
+  REHEARSE_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+  return comm;
+}
+
+}  // namespace
+
+struct MpiCommunicator::Room {
+  Room(MPI_Comm c, std::vector<int> ranks) : comm(c), members(std::move(ranks)) {
+    REHEARSE_MPI(MPI_Comm_rank(comm, &index));
+    REHEARSE_CHECK(index < static_cast<int>(members.size()), "member {} of {}", index, members.size());
+  }
+
+  int size() const { return static_cast<int>(members.size()); }
+  std::int64_t part_of(std::int64_t elements) const {
+    REHEARSE_CHECK(elements % size() == 0, "{} elements over {} ranks", elements, size());
+    return elements / size();
+  }
+  float* space(std::int64_t elements) {
+    if (scratch.size() < static_cast<std::size_t>(elements)) scratch.resize(static_cast<std::size_t>(elements));
+    return scratch.data();
+  }
+  // `count` elements from each member lie in `space`, one after the other.
+  void reduce_space(program::ReduceOp op, std::int64_t count, float* out) {
+    std::vector<const float*> parts;
+    for (int m = 0; m < size(); ++m) parts.push_back(scratch.data() + m * count);
+    reduce(parts, op, count, out);
+  }
+
+  MPI_Comm comm;
+  std::vector<int> members;
+  int index = 0;  // ours
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::int64_t next = 0;  // the call whose turn it is
+  std::vector<float> scratch;
+  std::vector<int> counts, offsets, own_counts, own_offsets;
+};
+
+// Our turn on a group, from its beginning to its end. A call that throws leaves the group unusable: what it has posted
+// cannot be taken back.
+class MpiCommunicator::Visit {
+ public:
+  Visit(const MpiCommunicator& own, Room& room, std::int64_t sequence) : own_(own), room_(room) {
+    std::unique_lock lock(room.mutex);
+    wait_for(
+        lock, room.changed, own.stop_, own.limit_, [&] { return room.next == sequence; },
+        [] { return std::vector<int>(); });
+    lock.unlock();
+    const auto n = static_cast<std::size_t>(room.size());
+    arrivals_.assign(2 * n, MPI_REQUEST_NULL);
+    for (int m = 0; m < room.size(); ++m)
+      if (m != room.index)
+        REHEARSE_MPI(
+            MPI_Irecv(nullptr, 0, MPI_BYTE, m, own.arrival_tag_, room.comm, &arrivals_[static_cast<std::size_t>(m)]));
+    for (int m = 0; m < room.size(); ++m)
+      if (m != room.index)
+        REHEARSE_MPI(MPI_Isend(nullptr, 0, MPI_BYTE, m, own.arrival_tag_, room.comm,
+                               &arrivals_[n + static_cast<std::size_t>(m)]));
+  }
+
+  // Until everyone has come and `transfer` is done.
+  void wait(MPI_Request transfer = MPI_REQUEST_NULL) {
+    poll_for(
+        own_.stop_, own_.limit_,
+        [&] {
+          if (!all_came_) look_for_arrivals();
+          int done = 1;
+          if (transfer != MPI_REQUEST_NULL) REHEARSE_MPI(MPI_Test(&transfer, &done, MPI_STATUS_IGNORE));
+          return all_came_ && done != 0;
+        },
+        [&] { return missing(); });
+  }
+
+  // The end. Returns when the last member had come.
+  Clock::time_point leave() {
+    const std::lock_guard lock(room_.mutex);
+    ++room_.next;
+    room_.changed.notify_all();
+    return complete_;
+  }
+
+ private:
+  void look_for_arrivals() {
+    int done = 0;
+    REHEARSE_MPI(MPI_Testall(static_cast<int>(arrivals_.size()), arrivals_.data(), &done, MPI_STATUSES_IGNORE));
+    if (done == 0) return;
+    all_came_ = true;
+    complete_ = Clock::now();
+  }
+
+  std::vector<int> missing() {
+    std::vector<int> ranks;
+    for (int m = 0; !all_came_ && m < room_.size(); ++m) {
+      MPI_Request& request = arrivals_[static_cast<std::size_t>(m)];
+      int done = 1;
+      if (request != MPI_REQUEST_NULL) REHEARSE_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+      if (done == 0) ranks.push_back(room_.members[static_cast<std::size_t>(m)]);
+    }
+    if (!ranks.empty()) return ranks;
+    for (const int rank : own_.silent_())
+      if (std::find(room_.members.begin(), room_.members.end(), rank) != room_.members.end()) ranks.push_back(rank);
+    if (!ranks.empty()) return ranks;
+    for (int m = 0; m < room_.size(); ++m)
+      if (m != room_.index) ranks.push_back(room_.members[static_cast<std::size_t>(m)]);
+    return ranks;
+  }
+
+  const MpiCommunicator& own_;
+  Room& room_;
+  std::vector<MPI_Request> arrivals_;  // from each member, then to each
+  bool all_came_ = false;
+  Clock::time_point complete_;
+};
+
+MpiCommunicator::MpiCommunicator(MPI_Comm world, const Groups& groups, std::chrono::milliseconds limit,
+                                 const Stop& stop, Outbox& outbox, std::function<std::vector<int>()> silent)
+    : messages_(world), limit_(limit), stop_(stop), outbox_(outbox), silent_(std::move(silent)) {
+  int size = 0, found = 0;
+  const int* most = nullptr;
+  REHEARSE_MPI(MPI_Comm_size(world, &size));
+  REHEARSE_MPI(MPI_Comm_get_attr(world, MPI_TAG_UB, static_cast<void*>(&most), &found));
+  REHEARSE_CHECK(found != 0, "MPI says nothing of its largest tag");
+  arrival_tag_ = *most;
+  sequences_ = arrival_tag_ / kChannels;  // so that no message has arrival_tag_
+  std::vector<int> all(static_cast<std::size_t>(size));
+  std::iota(all.begin(), all.end(), 0);
+  everyone_ = std::make_unique<Room>(world, std::move(all));
+  meet_all();  // making communicators has no deadline: not before all are here
+  // In the order of their numbers at every rank: no two ranks wait for one another in different groups.
+  for (const auto& [id, members] : groups)
+    rooms_[id] = std::make_unique<Room>(communicator_of(world, members, id), members);
+}
+
+// Communicators are left to MPI_Finalize: freeing one is a collective call, which the others may not come to.
+MpiCommunicator::~MpiCommunicator() = default;
+
+Clock::time_point MpiCommunicator::meet_all() {
+  Visit visit(*this, *everyone_, everyone_->next);
+  visit.wait();
+  return visit.leave();
+}
+
+MpiCommunicator::Room& MpiCommunicator::room(const Meeting& m) {
+  const auto found = rooms_.find(m.group);
+  REHEARSE_CHECK(found != rooms_.end() && std::equal(m.members.begin(), m.members.end(), found->second->members.begin(),
+                                                     found->second->members.end()),
+                 "group {} was not known when the run began", m.group);
+  return *found->second;
+}
+
+Clock::time_point MpiCommunicator::all_reduce(const Meeting& m, program::ReduceOp op, const float* in, float* out,
+                                              std::int64_t elements) {
+  Room& r = room(m);
+  Visit visit(*this, r, m.sequence);
+  const int n = r.size();
+  const int total = count_of(elements);
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (n * elements <= kSmall) {  // all of it to all: more bytes, but one round instead of two
+    REHEARSE_MPI(MPI_Iallgather(in, total, MPI_FLOAT, r.space(n * elements), total, MPI_FLOAT, r.comm, &request));
+    visit.wait(request);
+    r.reduce_space(op, elements, out);
+    return visit.leave();
+  }
+  r.counts.resize(static_cast<std::size_t>(n));
+  r.offsets.resize(static_cast<std::size_t>(n));
+  r.own_offsets.resize(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < r.counts.size(); ++i) {
+    const auto part = static_cast<std::int64_t>(i);
+    r.offsets[i] = static_cast<int>(static_cast<std::int64_t>(total) * part / n);
+    r.counts[i] = static_cast<int>(static_cast<std::int64_t>(total) * (part + 1) / n) - r.offsets[i];
+  }
+  const int own = r.counts[static_cast<std::size_t>(r.index)];
+  r.own_counts.assign(static_cast<std::size_t>(n), own);
+  for (int i = 0; i < n; ++i) r.own_offsets[static_cast<std::size_t>(i)] = count_of(std::int64_t{i} * own);
+  float* parts = r.space(std::int64_t{n} * own);
+  REHEARSE_MPI(MPI_Ialltoallv(in, r.counts.data(), r.offsets.data(), MPI_FLOAT, parts, r.own_counts.data(),
+                              r.own_offsets.data(), MPI_FLOAT, r.comm, &request));
+  visit.wait(request);
+  r.reduce_space(op, own, out + r.offsets[static_cast<std::size_t>(r.index)]);
+  REHEARSE_MPI(
+      MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_FLOAT, out, r.counts.data(), r.offsets.data(), MPI_FLOAT, r.comm, &request));
+  visit.wait(request);
+  return visit.leave();
+}
+
+Clock::time_point MpiCommunicator::all_gather(const Meeting& m, const float* in, float* out, std::int64_t elements) {
+  Room& r = room(m);
+  Visit visit(*this, r, m.sequence);
+  const int part = count_of(r.part_of(elements));
+  const bool in_place = in == out + std::int64_t{r.index} * part;
+  MPI_Request request = MPI_REQUEST_NULL;
+  REHEARSE_MPI(MPI_Iallgather(in_place ? MPI_IN_PLACE : in, part, MPI_FLOAT, out, part, MPI_FLOAT, r.comm, &request));
+  visit.wait(request);
+  return visit.leave();
+}
+
+Clock::time_point MpiCommunicator::reduce_scatter(const Meeting& m, const float* in, float* out,
+                                                  std::int64_t elements) {
+  Room& r = room(m);
+  Visit visit(*this, r, m.sequence);
+  const int part = count_of(r.part_of(elements));
+  MPI_Request request = MPI_REQUEST_NULL;
+  REHEARSE_MPI(MPI_Ialltoall(in, part, MPI_FLOAT, r.space(elements), part, MPI_FLOAT, r.comm, &request));
+  visit.wait(request);
+  r.reduce_space(program::ReduceOp::sum, part, out);
+  return visit.leave();
+}
+
+Clock::time_point MpiCommunicator::broadcast(const Meeting& m, const float* in, float* out, std::int64_t elements) {
+  Room& r = room(m);
+  Visit visit(*this, r, m.sequence);
+  if (r.index == 0 && in != out) std::copy_n(in, elements, out);
+  MPI_Request request = MPI_REQUEST_NULL;
+  REHEARSE_MPI(MPI_Ibcast(out, count_of(elements), MPI_FLOAT, 0, r.comm, &request));
+  visit.wait(request);
+  return visit.leave();
+}
+
+Clock::time_point MpiCommunicator::all_to_all(const Meeting& m, const float* in, float* out, std::int64_t elements) {
+  Room& r = room(m);
+  Visit visit(*this, r, m.sequence);
+  const int part = count_of(r.part_of(elements));
+  float* received = in == out ? r.space(elements) : out;
+  MPI_Request request = MPI_REQUEST_NULL;
+  REHEARSE_MPI(MPI_Ialltoall(in, part, MPI_FLOAT, received, part, MPI_FLOAT, r.comm, &request));
+  visit.wait(request);
+  if (received != out) std::copy_n(received, elements, out);
+  return visit.leave();
+}
+
+// Numbers repeat after sequences_ messages; a channel's messages with one tag arrive in the order they were sent.
+int MpiCommunicator::tag_of(const Message& message) const {
+  REHEARSE_CHECK(message.channel >= 0 && message.channel < kChannels, "channel {}", message.channel);
+  return message.channel * sequences_ + static_cast<int>(message.sequence % sequences_);
+}
+
+Clock::time_point MpiCommunicator::exchange(std::span<const Message> messages) {
+  std::vector<MPI_Request> requests;
+  std::vector<const Message*> receives;
+  for (const Message& message : messages) {
+    if (message.send) continue;
+    MPI_Request& request = requests.emplace_back(MPI_REQUEST_NULL);
+    receives.push_back(&message);
+    REHEARSE_MPI(
+        MPI_Irecv(message.data, bytes_of(message), MPI_BYTE, message.peer, tag_of(message), messages_, &request));
+  }
+  for (const Message& message : messages)
+    if (message.send)
+      outbox_.send(message.data, static_cast<std::size_t>(bytes_of(message)), message.peer, tag_of(message), messages_);
+  std::vector<char> came(receives.size(), 0);
+  const auto look = [&] {
+    bool all = true;
+    for (std::size_t i = 0; i < receives.size(); ++i) {
+      if (came[i] != 0) continue;
+      int done = 0, received = 0;
+      MPI_Status status;
+      REHEARSE_MPI(MPI_Test(&requests[i], &done, &status));
+      all &= done != 0;
+      if (done == 0) continue;
+      came[i] = 1;
+      REHEARSE_MPI(MPI_Get_count(&status, MPI_BYTE, &received));
+      REHEARSE_CHECK(received == bytes_of(*receives[i]), "a message of {} bytes, {} expected", received,
+                     bytes_of(*receives[i]));
+    }
+    return all;
+  };
+  poll_for(stop_, limit_, look, [&] {
+    std::vector<int> ranks;
+    for (std::size_t i = 0; i < receives.size(); ++i)
+      if (came[i] == 0) ranks.push_back(receives[i]->peer);
+    return ranks;
+  });
+  return Clock::now();
+}
+
+}  // namespace rehearse::execute

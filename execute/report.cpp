@@ -1,0 +1,84 @@
+// See report.h.
+#include "execute/report.h"
+
+#include <cstring>
+#include <type_traits>
+
+#include "sim/base/check.h"
+
+namespace rehearse::execute {
+namespace {
+
+template <class T>
+void put(std::string& out, const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+template <class T>
+void put(std::string& out, const std::vector<T>& values) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  put(out, static_cast<std::uint64_t>(values.size()));
+  out.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : left_(bytes) {}
+  template <class T>
+  void get(T& value) {
+    copy(&value, sizeof value);
+  }
+  template <class T>
+  void get(std::vector<T>& values) {
+    std::uint64_t count = 0;
+    get(count);
+    REHEARSE_CHECK(count <= left_.size() / sizeof(T), "a report ends early");
+    values.resize(count);
+    copy(values.data(), count * sizeof(T));
+  }
+  bool done() const { return left_.empty(); }
+
+ private:
+  void copy(void* to, std::size_t bytes) {
+    REHEARSE_CHECK(bytes <= left_.size(), "a report ends early");
+    if (bytes > 0) std::memcpy(to, left_.data(), bytes);
+    left_.remove_prefix(bytes);
+  }
+  std::string_view left_;
+};
+
+}  // namespace
+
+std::string pack(const Report& report) {
+  std::string out;
+  put(out, report.peak_rss_bytes);
+  put(out, static_cast<std::uint64_t>(report.ranks.size()));
+  for (const RankReport& r : report.ranks) {
+    put(out, r.rank);
+    put(out, r.shares);
+    put(out, r.records);
+    put(out, r.parameters);
+    put(out, r.arena_bytes);
+  }
+  return out;
+}
+
+Report unpack(std::string_view bytes) {
+  Reader in(bytes);
+  Report report;
+  std::uint64_t ranks = 0;
+  in.get(report.peak_rss_bytes);
+  in.get(ranks);
+  for (std::uint64_t i = 0; i < ranks; ++i) {
+    RankReport& r = report.ranks.emplace_back();
+    in.get(r.rank);
+    in.get(r.shares);
+    in.get(r.records);
+    in.get(r.parameters);
+    in.get(r.arena_bytes);
+  }
+  REHEARSE_CHECK(in.done(), "a report goes on after its end");
+  return report;
+}
+
+}  // namespace rehearse::execute

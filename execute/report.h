@@ -1,0 +1,30 @@
+// What a process tells the root of its ranks once they have ended, and its form as bytes: fields in order, each a
+// little-endian copy of memory; processes of one run are the same program.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "execute/measure.h"
+#include "sim/result/result.h"
+
+namespace rehearse::execute {
+
+struct RankReport {
+  std::int32_t rank = 0;
+  std::vector<Shares> shares;             // by step
+  std::vector<result::OpRecord> records;  // if the rank is a representative and recording was asked for
+  std::vector<float> parameters;          // parameter_values(), if asked for
+  std::int64_t arena_bytes = 0;           // that were in memory
+};
+struct Report {
+  std::vector<RankReport> ranks;
+  std::int64_t peak_rss_bytes = 0;
+};
+
+std::string pack(const Report& report);
+Report unpack(std::string_view bytes);  // REHEARSE_CHECKs that they are a whole report
+
+}  // namespace rehearse::execute

@@ -1,0 +1,164 @@
+// rehearse execute --ranks gloo as a user meets it: the results of local ranks, processes that a launcher started, and
+// how a run ends whose ranks are killed, stopped or interrupted: soon, with one message, and nothing left.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "program.h"
+
+namespace rehearse::e2e {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kSmall[] = R"(rehearse: 1
+name: small
+model: {family: gpt, layers: 2, hidden: 16, heads: 2, vocab: 256, max_seq_len: 8}
+cluster: {topology: dgx-a100, gpus: 2}
+plan: {micro_batch: 1}
+training: {global_batch: 4, precision: fp32, lr: 1e-2}
+)";
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+class ExecuteGloo : public testing::Test {
+ protected:
+  void SetUp() override {
+    const Outcome r = run({"execute", scenario_, "--steps", "1", "--ranks", "gloo"});
+    if (has(r.err, "built without Gloo")) GTEST_SKIP() << r.err;
+  }
+
+  // Starts four ranks, waits until they train, does `then` (which may use $P, the parent, and $V, the process of rank
+  // 3) and waits for the end. Says on standard output what is left: processes, temporary files, results.
+  Outcome disturb(const std::string& then) {
+    // Whoever is left to init may not be reaped by it, as in a container: the dead count only if we should have reaped.
+    return shell("exec 3>&2 2>/dev/null; set -m; export TMPDIR=" + folder_ / "" + "; cd $TMPDIR; $REHEARSE execute " +
+                 scenario_ +
+                 " --set cluster.gpus=4 --set plan.pipeline=2 --steps 1000000 --ranks gloo --timeout 1.5 --log-every 1 "
+                 "-o out 2> err & P=$!; until grep -q 'step 3' err; do sleep 0.05; done;"
+                 "K=$(cat /proc/$P/task/$P/children); for k in $K; do tr '\\0' '\\n' < /proc/$k/environ |"
+                 " grep -qx RANK=3 && V=$k; done; " +
+                 then +
+                 "; wait $P; S=$?; sleep 0.2; for k in $K; do [ $S = 137 ] && grep -q 'State:.Z' /proc/$k/status ||"
+                 " [ ! -d /proc/$k ] || echo process $k; done;"
+                 "ls -d rehearse-* out; grep -v '^step ' err >&3; exit $S");
+  }
+
+  const Folder folder_;
+  const std::string scenario_ = folder_.write("small.yaml", kSmall);
+};
+
+TEST_F(ExecuteGloo, LossesAreThoseOfLocalRanksAndTheSameWhenRunAgain) {
+  for (const std::vector<std::string>& plan : {std::vector<std::string>{},
+                                               {"cluster.gpus=4", "plan.zero=3"},
+                                               {"plan.tensor=2", "plan.sequence_parallel=true"},
+                                               {"plan.pipeline=2", "plan.schedule=1f1b"},
+                                               {"cluster.gpus=8", "plan.tensor=2", "plan.pipeline=2"}}) {
+    std::vector<std::string> words = {"execute", scenario_, "--steps", "5", "--json"};
+    for (const std::string& key : plan) words.insert(words.end(), {"--set", key});
+    const Outcome local = run(words);
+    words.insert(words.end(), {"--ranks", "gloo"});
+    const Outcome first = run(words), second = run(words);
+    ASSERT_EQ(local.status, 0) << local.err;
+    ASSERT_EQ(first.status, 0) << first.err;
+    EXPECT_EQ(first.err, "");
+    const json a = json::parse(local.out), b = json::parse(first.out), c = json::parse(second.out);
+    ASSERT_EQ(b["loss"].size(), 5u);
+    for (std::size_t step = 0; step < 5; ++step)
+      EXPECT_NEAR(b["loss"][step].get<double>() / a["loss"][step].get<double>(), 1, 1e-5) << plan.back();
+    EXPECT_EQ(b["loss"], c["loss"]);
+  }
+}
+
+TEST_F(ExecuteGloo, TheRootWritesTheFilesOfAllRanks) {
+  const Outcome r = run({"execute", scenario_, "--set", "cluster.gpus=4", "--set", "plan.pipeline=2", "--steps", "3",
+                         "--ranks", "gloo", "-o", folder_ / "out"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, "Processes")) << r.out;
+  const std::string ops = read(folder_ / "out/ops.csv");
+  EXPECT_TRUE(has(ops, "\n0/2/")) << ops;
+  EXPECT_TRUE(has(ops, "\n2/2/")) << "rank 2 stands for the second stage";
+}
+
+TEST_F(ExecuteGloo, ALaunchersProcessesAreTheRanks) {
+  const Outcome r = shell("cd " + folder_ / "" + "; mkdir meet; RANK=1 WORLD_SIZE=2 $REHEARSE execute " + scenario_ +
+                          " --steps 3 --ranks gloo --rendezvous meet --interface lo > one & "
+                          "RANK=0 WORLD_SIZE=2 GLOO_SOCKET_IFNAME=lo REHEARSE_RENDEZVOUS=meet $REHEARSE execute " +
+                          scenario_ + " --steps 3 --ranks gloo --json; S=$?; wait; cat one; ls meet; exit $S");
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(json::parse(r.out)["loss"].size(), 3u) << "the other rank and the folder have nothing to say";
+}
+
+TEST_F(ExecuteGloo, ARankWhoseOthersDoNotComeSaysSo) {
+  const Outcome r = shell("cd " + folder_ / "" + "; RANK=1 WORLD_SIZE=2 $REHEARSE execute " + scenario_ +
+                          " --ranks gloo --rendezvous meet --timeout 0.5; S=$?; ls meet; exit $S");
+  EXPECT_EQ(r.status, 1);
+  EXPECT_TRUE(has(r.err, "rank 1 waited 0.5 s in meet for rank 0, which did not come")) << r.err;
+  EXPECT_EQ(r.out, "");
+}
+
+TEST_F(ExecuteGloo, OfALaunchersProcessesTheLowestThatIsLeftTells) {
+  const Outcome r =
+      shell("cd " + folder_ / "" + "; for r in 0 1 2; do RANK=$r WORLD_SIZE=3 $REHEARSE execute " + scenario_ +
+            " --set cluster.gpus=3 --set training.global_batch=6 --steps 1000000 --log-every 1 --ranks gloo "
+            "--rendezvous meet 2> err$r & P[$r]=$!; done; until grep -q 'step 3' err0; do sleep 0.05; done;"
+            "kill -KILL ${P[0]}; wait ${P[1]}; S=$?; wait ${P[2]}; cat err1 err2; ls meet; exit $S");
+  EXPECT_EQ(r.status, 1);
+  EXPECT_EQ(r.out.rfind("rehearse: error: rank 0 ended without a word\n  rank 0 (stage0) was in ", 0), 0u) << r.out;
+  EXPECT_EQ(r.out.find("rehearse: error"), r.out.rfind("rehearse: error")) << "told twice";
+}
+
+TEST_F(ExecuteGloo, WhatDoesNotFitTogetherIsRefused) {
+  const auto refused = [&](const std::string& prefix, const std::string& options, const std::string& message) {
+    const Outcome r = shell(prefix + " $REHEARSE execute " + scenario_ + " --steps 1 " + options);
+    EXPECT_EQ(r.status, 2) << options;
+    EXPECT_TRUE(has(r.err, message)) << r.err;
+    EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
+  };
+  refused("", "--ranks gloo --interface none0", "no interface 'none0'");
+  refused("", "--ranks gloo --rendezvous x", "set RANK and WORLD_SIZE");
+  refused("", "--interface lo", "only with --ranks gloo");
+  refused("RANK=0 WORLD_SIZE=2", "--ranks gloo", "--rendezvous DIR");
+  refused("RANK=0 WORLD_SIZE=3", "--ranks gloo --rendezvous x", "3");
+  refused("", "--ranks gloo --set training.precision=bf16", "set training.precision=fp32");
+  refused("", "--ranks gloo --data none.txt", "no such file");
+}
+
+TEST_F(ExecuteGloo, AKilledRankIsNamedAndNothingIsLeft) {
+  const Outcome r = disturb("kill -KILL $V");
+  EXPECT_EQ(r.status, 1);
+  EXPECT_EQ(r.out, "");
+  EXPECT_EQ(r.err.rfind("rehearse: error: rank 3 was killed by signal 9", 0), 0u) << r.err;
+  EXPECT_TRUE(has(r.err, "rank 3 (stage1) was in ")) << r.err;
+  EXPECT_TRUE(has(r.err, " waited for rank 3")) << r.err;
+}
+
+TEST_F(ExecuteGloo, AStoppedRankIsNamedAfterTheTimeout) {
+  const Outcome r = disturb("kill -STOP $V");
+  EXPECT_EQ(r.status, 1);
+  EXPECT_EQ(r.out, "");
+  EXPECT_TRUE(has(r.err, "waited 1.5 s for rank ")) << r.err;
+  EXPECT_TRUE(has(r.err, "rank 3 (stage1) was in ")) << r.err;
+  EXPECT_EQ(r.err.find("rehearse: error"), r.err.rfind("rehearse: error")) << r.err;
+}
+
+TEST_F(ExecuteGloo, AnInterruptEndsAllProcesses) {
+  for (const char* target : {"$P", "-- -$P"}) {  // the parent; everyone, as a terminal does
+    const Outcome r = disturb(std::string("kill -INT ") + target);
+    EXPECT_EQ(r.status, 130) << target;
+    EXPECT_EQ(r.out, "");
+    EXPECT_EQ(r.err, "rehearse: interrupted\n");
+  }
+}
+
+TEST_F(ExecuteGloo, RanksEndWithTheirParent) {
+  const Outcome r = disturb("kill -KILL $P");
+  EXPECT_EQ(r.status, 137);
+  EXPECT_EQ(r.out, "");
+}
+
+}  // namespace
+}  // namespace rehearse::e2e

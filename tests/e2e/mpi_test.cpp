@@ -1,0 +1,148 @@
+// rehearse execute --ranks mpi as a user meets it, under mpirun: the losses of ranks that are threads, one voice, and
+// ranks that are killed or stopped. Skipped where there is no MPI.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "program.h"
+
+namespace rehearse::e2e {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kTiny[] = R"(rehearse: 1
+name: tiny
+model: {family: gpt, layers: 4, hidden: 16, heads: 2, vocab: 256, max_seq_len: 8}
+cluster: {topology: dgx-a100, gpus: 2}
+plan: {micro_batch: 1}
+training: {global_batch: 8, precision: fp32, lr: 1e-2}
+)";
+
+// As root, with more ranks than cores, without ssh, in containers; Open MPI itself leaks.
+constexpr char kMpirun[] =
+    "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
+    "OMPI_MCA_plm=isolated OMPI_MCA_btl_vader_single_copy_mechanism=none "
+    "LSAN_OPTIONS=detect_leaks=0\n"
+    "unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT\n";
+
+Outcome under_mpirun(int ranks, const std::string& arguments, const std::string& variables = "") {
+  return shell(std::string(kMpirun) + variables + " mpirun -n " + std::to_string(ranks) + " \"$REHEARSE\" execute " +
+               arguments + " --ranks mpi");
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+class Mpi : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (shell("command -v mpirun").status != 0) GTEST_SKIP() << "there is no mpirun (openmpi-bin)";
+    if (has(run({"execute", "gpt-tiny-ddp", "--ranks", "mpi"}).err, "built without MPI"))
+      GTEST_SKIP() << "built without MPI (libopenmpi-dev)";
+  }
+
+  const Folder folder_;
+  const std::string scenario_ = folder_.write("tiny.yaml", kTiny);
+};
+
+struct Case {
+  const char* name;
+  int ranks;
+  const char* set;
+};
+class MpiPlans : public Mpi, public testing::WithParamInterface<Case> {};
+
+TEST_P(MpiPlans, HaveTheLossesOfThreads) {
+  const Case& c = GetParam();
+  const std::string arguments = scenario_ + " --steps 4 --json --set cluster.gpus=" + std::to_string(c.ranks) + c.set;
+  const Outcome threads = shell("\"$REHEARSE\" execute " + arguments);
+  const Outcome processes = under_mpirun(c.ranks, arguments + " -o " + (folder_ / "out"));
+  ASSERT_EQ(threads.status, 0) << threads.err;
+  ASSERT_EQ(processes.status, 0) << processes.err;
+  EXPECT_EQ(processes.err, "");
+  ASSERT_TRUE(json::accept(processes.out)) << "one rank prints, and prints once:\n" << processes.out;
+  // Bit by bit: sums are added in group order however numbers travel.
+  EXPECT_EQ(json::parse(processes.out)["loss"], json::parse(threads.out)["loss"]);
+  EXPECT_EQ(processes.out, read(folder_ / "out/result.json"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, MpiPlans,
+    testing::Values(Case{"data_2", 2, ""}, Case{"zero3_4", 4, " --set plan.zero=3"},
+                    Case{"tensor_2", 2, " --set plan.tensor=2"},
+                    Case{"sequence_parallel_4", 4, " --set plan.tensor=2 --set plan.sequence_parallel=true"},
+                    Case{"pipeline_2", 2, " --set plan.pipeline=2 --set plan.schedule=1f1b"},
+                    Case{"all_8", 8, " --set plan.tensor=2 --set plan.pipeline=2 --set plan.zero=1"}),
+    [](const auto& plan) { return std::string(plan.param.name); });
+
+TEST_F(Mpi, AMistakeIsToldOnceAndExits2) {
+  const Outcome missing = under_mpirun(3, folder_ / "none.yaml");
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_TRUE(has(missing.err, "no such file")) << missing.err;
+  EXPECT_EQ(missing.err.find("no such file"), missing.err.rfind("no such file")) << missing.err;
+  const Outcome data = under_mpirun(2, scenario_ + " --data " + (folder_ / "none.txt"));
+  EXPECT_EQ(data.status, 2);
+  EXPECT_EQ(data.err.find("no such file"), data.err.rfind("no such file")) << data.err;
+}
+
+TEST_F(Mpi, AnotherNumberOfProcessesThanRanksExits2) {
+  const Outcome more = under_mpirun(3, scenario_);
+  EXPECT_EQ(more.status, 2);
+  EXPECT_TRUE(has(more.err, "the scenario has 2 ranks, but MPI counts 3 processes")) << more.err;
+  const Outcome alone = shell(std::string(kMpirun) + "\"$REHEARSE\" execute " + scenario_ + " --ranks mpi");
+  EXPECT_EQ(alone.status, 2);
+  EXPECT_TRUE(has(alone.err, "mpirun -n 2 rehearse execute")) << alone.err;
+}
+
+TEST_F(Mpi, LaunchersThatDisagreeExit2) {
+  const Outcome r = under_mpirun(2, scenario_, "RANK=0 WORLD_SIZE=4");
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err, "two launchers disagree") && has(r.err, "WORLD_SIZE=4") &&
+              has(r.err, "OMPI_COMM_WORLD_SIZE=2"))
+      << r.err;
+}
+
+// Sends `signal` to `rank` once steps are being made; the outcome of mpirun.
+Outcome disturb(const Folder& folder, const std::string& scenario, const std::string& signal, int rank) {
+  const std::string mark = "REHEARSE_TEST_JOB=" + (folder / "job");
+  return shell(
+      std::string(kMpirun) + "export " + mark + "\nmpirun -n 4 \"$REHEARSE\" execute " + scenario +
+      " --set cluster.gpus=4 --set plan.pipeline=2 --steps 1000000 --log-every 1 --timeout 3 --ranks mpi -o " +
+      (folder / "out") + " 2>\"" + (folder / "err") + "\" &\njob=$!\nuntil grep -q '^step 3 ' \"" + (folder / "err") +
+      "\"; do kill -0 $job || exit 99; sleep 0.1; done\n"
+      "for p in /proc/[0-9]*; do\n"
+      "  { tr '\\0' '\\n' <$p/environ; } 2>/dev/null | { grep -qx 'OMPI_COMM_WORLD_RANK=" +
+      std::to_string(rank) + "' && :; } || continue\n  grep -qz '^" + mark + "' $p/environ && kill -" + signal +
+      " ${p#/proc/}\ndone\nwait $job; status=$?\ngrep -v '^step' \"" + (folder / "err") + "\" >&2; exit $status");
+}
+
+TEST_F(Mpi, ARankThatIsKilledIsNamed) {
+  for (const int rank : {2, 0}) {
+    const Outcome r = disturb(folder_, scenario_, "KILL", rank);
+    EXPECT_NE(r.status, 0);
+    EXPECT_NE(r.status, 124) << "hung";
+    const std::string name = "rank " + std::to_string(rank);
+    // mpirun, which names the rank itself, gives the others a second for their last words: on a busy machine too
+    // little.
+    if (has(r.err, "rehearse: error"))
+      EXPECT_TRUE(has(r.err, "the process of " + name + " has died") &&
+                  has(r.err, name + " (stage" + (rank == 2 ? "1" : "0") + ") was in"))
+          << r.err;
+    else
+      EXPECT_TRUE(has(r.err, "process " + name + " with PID")) << r.err;
+    EXPECT_EQ(folder_.files(), (std::vector<std::string>{"err", "tiny.yaml"})) << "a result of a run that failed";
+  }
+}
+
+TEST_F(Mpi, ARankThatIsStoppedIsNamedAtTheDeadline) {
+  const Outcome r = disturb(folder_, scenario_, "STOP", 3);
+  EXPECT_NE(r.status, 0);
+  EXPECT_NE(r.status, 124) << "hung";
+  EXPECT_TRUE(has(r.err, "waited 3 s for rank")) << r.err;
+  EXPECT_TRUE(has(r.err, "rank 3's process does not answer")) << r.err;
+}
+
+}  // namespace
+}  // namespace rehearse::e2e

@@ -1,0 +1,62 @@
+// What ranks hold is what the memory account of a simulation says (sim/account/stage_memory.h).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "execute/memory_use.h"
+#include "execute/performer.h"
+#include "kernels/cpu/host_memory.h"
+#include "sim/account/stage_memory.h"
+#include "tests/support/lowered.h"
+
+namespace rehearse {
+namespace {
+
+const std::string kGpt =
+    "rehearse: 1\n"
+    "model: {family: gpt, layers: 4, hidden: 64, heads: 4, vocab: 257, max_seq_len: 32}\n"
+    "training: {global_batch: 8, precision: fp32}\n";
+
+TEST(Memory, ArenasHoldWhatASimulationOfThePlanCounts) {
+  const std::vector<std::vector<std::string>> plans = {
+      {"cluster.gpus=1"},
+      {"cluster.gpus=1", "framework=megatron-2021"},
+      {"cluster.gpus=4", "plan.zero=3"},
+      {"cluster.gpus=4", "plan.zero=1", "plan.recompute=full"},
+      {"cluster.gpus=8", "plan.tensor=2", "plan.pipeline=2", "plan.sequence_parallel=true"},
+      {"cluster.gpus=2", "plan.pipeline=2", "plan.chunks=2", "plan.schedule=interleaved"},
+  };
+  for (const auto& assignments : plans) {
+    SCOPED_TRACE(testing::PrintToString(assignments));
+    const plan::Scenario scenario = scenario_from(kGpt, assignments);
+    const program::Program program = lower::lower(scenario);
+    execute::Options options;
+    options.steps = 2;
+    const result::Result measured = execute::perform(scenario, program, options).result;
+    std::int64_t simulated = 0;
+    const auto stages = account::stage_memory(program, scenario.framework, true);
+    for (const auto& stage : stages)
+      simulated += stage.peak * (scenario.grid().ranks() / static_cast<std::int64_t>(stages.size()));
+    EXPECT_NEAR(static_cast<double>(measured.arena_bytes), static_cast<double>(simulated),
+                0.01 * static_cast<double>(simulated));
+  }
+}
+
+// Huge pages round nothing up: of a block that ends amid one, what is not touched is not held.
+TEST(Memory, OnlyWhatWasTouchedIsResident) {
+  // More than the C library ever takes from memory that was used before.
+  constexpr std::int64_t kPage = 4096, kTouched = std::int64_t{40} << 20, kBytes = kTouched + 300 * kPage;
+  kernels::cpu::HostAllocator<std::byte> allocator;
+  std::byte* block = allocator.allocate(kBytes);
+  std::fill_n(block, kTouched, std::byte{1});  // whole huge pages
+  EXPECT_EQ(execute::resident_bytes(block, kBytes), kTouched);
+  block[kBytes - 1] = std::byte{1};
+  EXPECT_EQ(execute::resident_bytes(block, kBytes), kTouched + kPage);
+  EXPECT_EQ(execute::resident_bytes(block + kBytes - 10, 7), 7);
+  allocator.deallocate(block, kBytes);
+}
+
+}  // namespace
+}  // namespace rehearse
