@@ -28,6 +28,24 @@ int first_rank(const plan::RankGrid& grid, const Role& role) {
 
 namespace {
 
+// The op that records an event, as "body/op"; an event has one.
+std::vector<std::string> recorders(const Role& role) {
+  std::vector<std::string> names(role.events.size());
+  for (const program::Body& body : role.bodies)
+    for (const Op& op : body.ops)
+      if (op.records >= 0) names[static_cast<std::size_t>(op.records)] = body.name + '/' + op.name;
+  return names;
+}
+
+std::string names_after(const Op& op, const std::vector<std::string>& recorders) {
+  std::string text;
+  for (const program::EventId event : op.waits) {
+    if (!text.empty()) text += ';';
+    text += recorders[static_cast<std::size_t>(event)];
+  }
+  return text;
+}
+
 result::OpName name_op(const Program& program, const Role& role, const program::Body& body, const Op& op,
                        const plan::RankGrid& grid) {
   static constexpr const char* kPhases[] = {"forward",      "recompute", "backward", "grad_reduce",
@@ -49,6 +67,7 @@ result::OpName name_op(const Program& program, const Role& role, const program::
   } else if (const auto* legs = std::get_if<program::PointToPoint>(&op.shape)) {
     for (const program::Leg& leg : legs->legs) name.bytes += program::leg_bytes(op, leg);
     name.group_size = 2;
+    if (!legs->legs.empty()) name.group = name_of(legs->legs.front().axis);
   } else if (!std::holds_alternative<program::HostSync>(op.shape)) {
     const program::Work work = program::work_of(role, op);
     name.bytes = work.bytes_read + work.bytes_written;
@@ -61,11 +80,13 @@ result::OpName name_op(const Program& program, const Role& role, const program::
 
 void name_ops(const Program& program, const plan::RankGrid& grid, const CoverageOf& coverage, result::Result& out) {
   for (const Role& role : program.roles) {
+    const std::vector<std::string> recorded_by = recorders(role);
     auto& bodies = out.names[role.pipeline];
     for (const program::Body& body : role.bodies) {
       auto& ops = bodies.emplace_back();
       for (const Op& op : body.ops) {
         ops.push_back(name_op(program, role, body, op, grid));
+        ops.back().after = names_after(op, recorded_by);
         if (coverage) ops.back().coverage = coverage(role, op);
       }
     }

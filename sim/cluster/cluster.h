@@ -49,6 +49,8 @@ class Cluster {
   virtual Route route(int from, int to) const = 0;  // from != to; deterministic (static routing)
   // The NICs of a node in use order: a ring that crosses nodes enters and leaves device d's node through d's own NIC.
   virtual HostSharing host_sharing() const = 0;
+  // Whether devices are joined by links written out one by one, with nothing a collective could use but routes.
+  virtual bool explicit_links() const { return false; }
 };
 
 }  // namespace rehearse::cluster

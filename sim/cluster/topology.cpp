@@ -1,26 +1,25 @@
-// Reads topology files (schema version 1, two kinds; topologies/dgx-a100.yaml and local.yaml show every key) and builds
+// Reads topology files (schema version 1; topologies/dgx-a100.yaml and local.yaml show the keys of two kinds, the third
+// is in read_links.cpp) and builds
 // the cluster. Bandwidths are given as the nominal rate of one direction and the share of it that payload reaches, so
 // that an override of the rate keeps the share.
 #include "sim/cluster/topology.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 
 #include "sim/base/document.h"
+#include "sim/base/host.h"
 #include "sim/cluster/machines.h"
+#include "sim/cluster/read_links.h"
+#include "sim/cluster/read_port.h"
 
 namespace rehearse::cluster {
 namespace {
 
 constexpr int kMaxDevices = 1 << 20;
-// Slower links and longer latencies are mistakes, and would make steps that do not fit in 106 days of picoseconds.
-constexpr Bandwidth kLowestBandwidth(1'000'000);
-constexpr Time kLongestLatency = Time::from_us(1'000'000);
-
 std::string topology_path(const std::string& topology, const std::string& data_root) {
   if (topology.find('/') != std::string::npos || topology.ends_with(".yaml") || topology.ends_with(".yml"))
     return topology;
@@ -35,30 +34,6 @@ std::string topology_path(const std::string& topology, const std::string& data_r
   unknown.message = fmt::format("unknown topology '{}'; known are {} and paths of files", topology, list);
   if (!near.empty()) unknown.hint = fmt::format("did you mean '{}'?", near);
   throw InputError(std::move(unknown));
-}
-
-struct Port {
-  Bandwidth effective;
-  Time latency;
-};
-
-Time read_latency(const Node& node, const char* key) {
-  const Time latency = node.time(key);
-  if (latency > kLongestLatency)
-    node.get(key).error(fmt::format("{} is out of range, expected at most 1s", *node.get(key).as_text()));
-  return latency;
-}
-
-Port read_port(const Node& node) {
-  const Bandwidth nominal = node.bandwidth("bandwidth");
-  const double efficiency = node.number("efficiency", 1.0, 0.01, 1.0);
-  Port port;
-  port.effective = Bandwidth(std::llround(static_cast<double>(nominal.per_s()) * efficiency));
-  port.latency = read_latency(node, "latency");
-  const auto given = node.get("bandwidth").as_text();
-  if (given && parse_bandwidth(*given) && nominal < kLowestBandwidth)
-    node.get("bandwidth").error(fmt::format("{} is out of range, expected at least 1MB/s", *given));
-  return port;
 }
 
 int integer(const Node& node, const char* key, std::int64_t min, std::int64_t max,
@@ -94,18 +69,11 @@ FatTreeNumbers read_fat_tree(const Node& root) {
   return n;
 }
 
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
-LocalHostNumbers read_local(const Node& root) {
+LocalHostNumbers read_local(const Node& root, int open_cores) {
   LocalHostNumbers n;
   const Node host = root.get("host");
   const bool automatic = host.text("cores", "auto") == "auto";
-  n.cores = automatic ? usable_cores() : integer(host, "cores", 1, 4096);
+  n.cores = automatic ? open_cores : integer(host, "cores", 1, 4096);
   host.finish();
   const Node loopback = root.get("loopback");
   const Port port = read_port(loopback);
@@ -149,23 +117,23 @@ std::vector<std::string> topology_names(const std::string& data_root) {
 }
 
 std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices, const Overrides& overrides,
-                                       int threads_per_rank, const std::string& data_root) {
+                                       int threads_per_rank, const std::string& data_root, int open_cores) {
+  if (open_cores == 0) open_cores = usable_cores();
   const std::string path = topology_path(topology, data_root);
   Diagnostics diagnostics;
   Document document = Document::from_file(path, diagnostics);
   for (const auto& [key, value] : overrides) document.set(key + "=" + value);
   const Node root = document.root();
   root.integer("topology", {}, 1, 1);
-  const int kind = root.choice("kind", {"fat_tree", "local"});
+  const int kind = root.choice("kind", {"fat_tree", "local", "links"});
   const std::string name = root.text("name");
   const std::string device = root.text("device");
   FatTreeNumbers tree;
   LocalHostNumbers local;
-  if (kind == 0) {
-    tree = read_fat_tree(root);
-  } else {
-    local = read_local(root);
-  }
+  LinksNumbers links;
+  if (kind == 0) tree = read_fat_tree(root);
+  if (kind == 1) local = read_local(root, open_cores);
+  if (kind == 2) links = read_links(root, open_cores);
   root.finish();
   throw_if_any(diagnostics);
 
@@ -176,6 +144,15 @@ std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices,
     local.device = device;
     local.threads_per_rank = threads_per_rank > 0 ? threads_per_rank : std::max(1, local.cores / devices);
     return std::make_unique<LocalHost>(std::move(local), devices);
+  }
+  if (kind == 2) {
+    if (devices > static_cast<int>(links.hosts.size()))
+      refuse_devices(path, devices, fmt::format("'{}' has {} hosts of one each", name, links.hosts.size()), "");
+    links.name = name;
+    links.device = device;
+    const int ranks = links.shared_host ? devices : 1;
+    links.threads_per_rank = threads_per_rank > 0 ? threads_per_rank : std::max(1, links.cores / ranks);
+    return std::make_unique<Links>(std::move(links), devices);
   }
   const std::int64_t limit = std::int64_t{tree.units} * tree.nodes_per_unit * tree.devices_per_node;
   if (devices > limit)

@@ -13,9 +13,10 @@ namespace rehearse::cluster {
 
 using Overrides = std::vector<std::pair<std::string, std::string>>;  // key path -> YAML value
 
-// Throws InputError (unknown topology with the nearest name, bad file, more devices than it can hold).
+// Throws InputError (unknown topology with the nearest name, bad file, more devices than it can hold). `open_cores`: of
+// a host whose file leaves them open (auto); 0: those this process may use.
 std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices, const Overrides& overrides,
-                                       int threads_per_rank, const std::string& data_root);
+                                       int threads_per_rank, const std::string& data_root, int open_cores = 0);
 std::vector<std::string> topology_names(const std::string& data_root);
 
 }  // namespace rehearse::cluster

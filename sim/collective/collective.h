@@ -37,7 +37,12 @@ struct TransferPlan {
   Coverage coverage = Coverage::spec;
   double low = 1, high = 1;  // error interval, as factors of the time
   std::string algorithm;     // "ring", "tree", "nvls", "nvls-tree", "pat", "direct", "local"
-  Time alone() const;        // startup + the longest min_duration
+  // On a host whose ranks share its cores: how many of them the bytes of a collective keep busy while they move, spread
+  // over its participants, and then they cross no resources. 0: moved by something else.
+  int threads = 0;
+  // A buffered message (CollectiveModel::buffered_messages): what the sender's and the receiver's stream do themselves.
+  Time copy_out, copy_in;
+  Time alone() const;  // startup + the longest min_duration + the copies
 };
 
 // Costs of communication on one kind of device and fabric, from what was measured there (measurements.h).
@@ -47,11 +52,16 @@ class CollectiveModel {
   // `members`: devices in group order, at least 1 (one member: nothing to move, no time). bytes: the full size (op.h).
   virtual TransferPlan collective(program::CollectiveKind kind, const std::vector<int>& members, Bytes bytes) const = 0;
   virtual TransferPlan send(int from, int to, Bytes bytes) const = 0;
+  // Whether a sender leaves a copy for the receiver and goes on (execute/communicator.h), where others meet: the sender
+  // is done after copy_out, the message then moves (activities, after startup), and the receiver, if it has waited for
+  // it, goes on and takes copy_in. With nothing to move, startup is what waking a receiver that waited takes.
+  virtual bool buffered_messages() const { return false; }
 };
 
 // `device_file`: path of a device file X.yaml; measured collectives are read from X.collectives.yaml beside it (and the
-// CSV it names). "" or no such file: a ring on the topology's bandwidths and latencies (spec). Throws InputError for
-// bad files. The cluster must outlive the model.
+// CSV it names). "" or no such file: a ring on the topology's bandwidths and latencies (spec). A calibration (.json) on
+// a local host: what it measured there (local_model.h). On a network of explicit links: links_model.h. Throws
+// InputError for bad files. The cluster must outlive the model.
 std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file);
 // Ring formula on the topology's capacities, start-up = steps * latency_per_step (2(n-1) steps for all_reduce, n-1 for
 // the other collectives, 1 for a send); for tests and what-ifs.

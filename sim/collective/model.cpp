@@ -13,6 +13,8 @@
 
 #include "sim/base/check.h"
 #include "sim/collective/collective.h"
+#include "sim/collective/links_model.h"
+#include "sim/collective/local_model.h"
 #include "sim/collective/measurements.h"
 #include "sim/collective/wire.h"
 
@@ -195,6 +197,12 @@ class PlainModel final : public CollectiveModel {
   Time latency_;
 };
 
+// The one place where ranks are threads that copy from one another.
+bool is_local_host(const cluster::Cluster& cluster) {
+  const auto& resources = cluster.resources();
+  return resources.size() == 1 && resources.front().kind == cluster::ResourceKind::loopback;
+}
+
 class FreeModel final : public CollectiveModel {
  public:
   TransferPlan collective(CollectiveKind, const std::vector<int>&, Bytes) const override { return nothing(); }
@@ -206,10 +214,14 @@ class FreeModel final : public CollectiveModel {
 Time TransferPlan::alone() const {
   Time longest;
   for (const Activity& activity : activities) longest = std::max(longest, activity.min_duration);
-  return startup + longest;
+  return startup + longest + copy_out + copy_in;
 }
 
 std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file) {
+  std::optional<cost::Calibration> calibration;
+  if (cost::is_calibration_path(device_file)) calibration = cost::read_calibration(device_file);
+  if (cluster.explicit_links()) return make_links_model(cluster, calibration);
+  if (calibration && is_local_host(cluster)) return make_local_model(cluster, *calibration);
   std::optional<MeasuredData> data;
   if (!device_file.empty()) {
     const std::string path = std::filesystem::path(device_file).replace_extension(".collectives.yaml").string();

@@ -20,6 +20,8 @@ inline constexpr int kCoverages = 4;
 struct Interference {
   int sms_held = 0;
   std::int64_t bandwidth_taken = 0;  // bytes/s of device memory
+  // On a host whose ranks share its cores: cores at work in all, the kernel's own included; 0: its own alone.
+  int busy_cores = 0;
   friend auto operator<=>(const Interference&, const Interference&) = default;
 };
 
@@ -40,6 +42,9 @@ struct Device {
   // Matrix products in a long run reach this share of the rates in a table of short bursts (clocks under load). It is
   // in every duration; multiply a duration by it to compare with a burst.
   double sustained = 1;
+  // On a CPU, of the thread that performs a stream: from an op's end to the next one's start; what is added where it
+  // slept for another stream.
+  Time dispatch, wake;
   // Zero for types without matrix products (i32, u8).
   FlopRate peak(program::DType dtype) const;
 };
@@ -52,10 +57,18 @@ class CostModel {
   virtual Estimate kernel(const program::Role& role, const program::Op& op, const Interference& beside) const = 0;
 };
 
-// `files`: device or calibration files; the first is the device, later ones add measurements. Throws InputError.
-std::unique_ptr<CostModel> load_costs(const std::vector<std::string>& files);
+// How the ranks of a simulation divide a host.
+struct HostShare {
+  int ranks = 1;    // on the host
+  int threads = 1;  // of each, on its compute stream
+};
+
+// `files`: device or calibration files; the first is the device, later ones add measurements. A calibration's device is
+// one rank's share of its host. Throws InputError.
+std::unique_ptr<CostModel> load_costs(const std::vector<std::string>& files, const HostShare& share = {});
 // The path of calibrate/devices/NAME.yaml, or `name` itself if it is a path. Throws InputError with the nearest name.
-// "local", the machine at hand, has no shipped file: the error names `rehearse calibrate`.
+// "local", the machine at hand, is the calibration that `rehearse calibrate` left in the user's cache, if it is of this
+// very host and build; else the error names that command.
 std::string find_device_file(const std::string& name, const std::string& data_root);
 // A device on which every kernel of a role takes `duration` (tests of schedules).
 std::unique_ptr<CostModel> make_uniform_costs(Time duration);

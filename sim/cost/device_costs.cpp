@@ -14,6 +14,7 @@
 
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
+#include "sim/cost/calibrated_costs.h"
 #include "sim/cost/cost.h"
 #include "sim/cost/device_file.h"
 #include "sim/cost/gemm_table.h"
@@ -278,7 +279,17 @@ FlopRate Device::peak(DType dtype) const {
   return {};
 }
 
-std::unique_ptr<CostModel> load_costs(const std::vector<std::string>& files) {
+std::unique_ptr<CostModel> load_costs(const std::vector<std::string>& files, const HostShare& share) {
+  std::vector<Calibration> calibrations;
+  for (const std::string& file : files) {
+    if (is_calibration_path(file) != is_calibration_path(files.front()))
+      throw InputError(
+          Diagnostic{file, 0, 0, "costs.calibration",
+                     fmt::format("a calibration of a CPU and a device file cannot be one device ({})", files.front()),
+                     "name files of one kind"});
+    if (is_calibration_path(file)) calibrations.push_back(read_calibration(file));
+  }
+  if (!calibrations.empty()) return make_calibrated_costs(std::move(calibrations), share);
   return std::make_unique<DeviceCosts>(read_device_files(files));
 }
 

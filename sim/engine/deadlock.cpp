@@ -113,6 +113,7 @@ Simulator::Stuck Simulator::describe_transfer(LaneId id) const {
     return describe_meeting(matching_.meeting(lane.rank, item.queue), call(item.queue, item.ordinal));
   for (std::int32_t l = item.leg_first; l < item.leg_last; ++l) {
     const LegCode& leg = lane.code->legs[static_cast<std::size_t>(l)];
+    if (buffered_ && leg.send) continue;
     Stuck stuck = describe_meeting(matching_.meeting(lane.rank, leg.queue), call(leg.queue, leg.ordinal));
     if (!stuck.text.empty()) return stuck;
   }

@@ -33,7 +33,7 @@ StateId InterferenceStates::find(StateId state, HoldId hold, int removing) {
   const cost::Interference& change = holds_[static_cast<std::size_t>(hold)];
   const int sign = removing != 0 ? -1 : 1;
   const cost::Interference sum{now.sms_held + sign * change.sms_held,
-                               now.bandwidth_taken + sign * change.bandwidth_taken};
+                               now.bandwidth_taken + sign * change.bandwidth_taken, now.busy_cores};
   REHEARSE_CHECK(sum.sms_held >= 0 && sum.bandwidth_taken >= 0, "a transfer gave back more than it held");
   const StateId result = intern(sum);
   std::vector<StateId>& row = next_[static_cast<std::size_t>(state)];

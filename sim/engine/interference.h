@@ -21,6 +21,12 @@ class InterferenceStates {
   HoldId hold(const cost::Interference& what);
   StateId add(StateId state, HoldId hold) { return step(state, hold, 0); }
   StateId remove(StateId state, HoldId hold) { return step(state, hold, 1); }
+  // The state with so many cores of the host busy in all.
+  StateId with_busy(StateId state, int cores) {
+    cost::Interference at = value(state);
+    at.busy_cores = cores;
+    return intern(at);
+  }
   const cost::Interference& value(StateId state) const { return states_[static_cast<std::size_t>(state)]; }
 
  private:

@@ -23,7 +23,7 @@ void Simulator::begin_kernels(LaneId id) {
   }
   lane.one_by_one = lane.gaps || recording(lane);
   lane.kernel_start = lane.anchor;
-  if (lane.compute && sharing_.cores > 0) {
+  if (on_shared_cores(lane)) {
     begin_shared_kernel(id);
     return;
   }
@@ -51,7 +51,11 @@ void Simulator::schedule_kernels(LaneId id) {
 
 void Simulator::end_kernels(LaneId id) {
   Lane& lane = lanes_[static_cast<std::size_t>(id)];
-  if (lane.compute && sharing_.cores > 0) {
+  if (lane.status == Status::copying) {
+    end_copy(id);
+    return;
+  }
+  if (on_shared_cores(lane)) {
     end_shared_kernel(id);
     return;
   }

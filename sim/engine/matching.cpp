@@ -79,7 +79,9 @@ std::int32_t Matching::find_or_open(std::int32_t id, std::int64_t call, std::int
     free_.pop_back();
   }
   Transfer& made = transfers_[static_cast<std::size_t>(slot)];
+  const std::uint32_t version = made.version;  // ends of whom was here before may still be queued
   made = Transfer();
+  made.version = version;
   made.meeting = id, made.call = call, made.size = size;
   made.expected = static_cast<std::int32_t>(meeting.members.size());
   if (static_cast<std::size_t>(size) >= meeting.plans.size())
@@ -119,9 +121,12 @@ std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
   std::int64_t longest = 0;
   for (const collective::Activity& activity : plan.activities) {
     longest = std::max(longest, activity.min_duration.ps());
-    if (activity.min_duration > Time()) activities_.push_back(network_.define(activity));
+    if (activity.min_duration > Time() && plan.threads == 0) activities_.push_back(network_.define(activity));
   }
   code.activities.last = static_cast<std::int32_t>(activities_.size());
+  code.threads = plan.threads;
+  if (plan.threads > 0) code.core_time = longest;
+  code.copy_out = plan.copy_out.ps(), code.copy_in = plan.copy_in.ps();
   code.sms = plan.sms;
   code.sms_hold = states_.hold({plan.sms, 0});
   if (longest > 0 && plan.memory_bytes > 0)

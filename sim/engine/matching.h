@@ -16,8 +16,11 @@ namespace rehearse::engine {
 
 // A plan as the simulator uses it.
 struct PlanCode {
-  std::int64_t startup = 0;  // ps
-  Range activities;          // Matching::activities: ids of Network::define
+  std::int64_t startup = 0;    // ps
+  Range activities;            // Matching::activities: ids of Network::define
+  std::int64_t core_time = 0;  // ps of `threads` cores each, instead of activities
+  std::int64_t copy_out = 0, copy_in = 0;
+  int threads = 0;
   int sms = 0;
   HoldId sms_hold = 0, bandwidth_hold = 0;
   collective::Coverage coverage = collective::Coverage::spec;
@@ -37,6 +40,12 @@ struct Transfer {
   std::int32_t sides[2] = {-1, -1};  // message: sender's and receiver's lane
   std::int64_t started = 0;          // everybody had posted
   std::int32_t moving = 0;           // activities in flight
+  // Buffered message: it was sent; it is there; its receiver has stopped for it.
+  bool sent = false, arrived = false, awaited = false;
+  // Moved by cores of a shared host: as Lane::work.
+  Int128 work = 0;
+  std::int64_t anchor = 0, share = 0;
+  std::uint32_t version = 0;  // of its end
 };
 
 // A group instance, or one channel from a rank to another.
@@ -69,6 +78,7 @@ class Matching {
   Transfer& transfer(std::int32_t id) { return transfers_[static_cast<std::size_t>(id)]; }
   const Transfer& transfer(std::int32_t id) const { return transfers_[static_cast<std::size_t>(id)]; }
   PlanCode& plan(std::int32_t id) { return plans_[static_cast<std::size_t>(id)]; }
+  const PlanCode& plan(std::int32_t id) const { return plans_[static_cast<std::size_t>(id)]; }
   const std::vector<PlanCode>& plans() const { return plans_; }
   std::int32_t activity(std::int32_t index) const { return activities_[static_cast<std::size_t>(index)]; }
 

@@ -24,6 +24,10 @@ Simulator::Simulator(const program::Program& program, const plan::RankGrid& grid
       steps_(options.steps),
       launch_cost_(options.launch_cost.ps()),
       sharing_(cluster.host_sharing()),
+      cpu_(sharing_.cores > 0 && costs.device().cpu),
+      buffered_(collectives.buffered_messages()),
+      dispatch_(cpu_ ? costs.device().dispatch.ps() : 0),
+      wake_(cpu_ ? costs.device().wake.ps() : 0),
       code_(compile(program, grid)),
       network_(cluster, queue_, target(EventKind::activity)),
       matching_(program, code_, grid, collectives, states_, network_),
@@ -41,7 +45,10 @@ Simulator::Simulator(const program::Program& program, const plan::RankGrid& grid
   }
   for (const int rank : options.recorded_ranks) ranks_.at(static_cast<std::size_t>(rank)).recorded = true;
   step_ends_.resize(static_cast<std::size_t>(steps_));
-  if (sharing_.cores > 0) node_touched_.assign(static_cast<std::size_t>(cluster.node_of(cluster.devices() - 1)) + 1, 0);
+  if (sharing_.cores > 0) {
+    node_touched_.assign(static_cast<std::size_t>(cluster.node_of(cluster.devices() - 1)) + 1, 0);
+    core_transfers_.resize(node_touched_.size());
+  }
 }
 
 void Simulator::make_lanes(std::int32_t index, const RoleCode& code, KernelTimes& times) {
@@ -132,6 +139,9 @@ void Simulator::dispatch(const Event& event) {
       hosts_[static_cast<std::size_t>(index)].progress = event.version;
       record(index, -1, event.version, {kHostBlame, -1, -1});
       return;
+    case EventKind::cores:
+      if (matching_.transfer(index).version == event.version) end_core_transfer(index);
+      return;
   }
 }
 
@@ -203,15 +213,20 @@ void Simulator::advance(LaneId id) {
     if (held.wait >= 0) {
       held_[static_cast<std::size_t>(id)] = held;
       lane.status = Status::waiting;
+      lane.slept = true;
       ranks_[static_cast<std::size_t>(lane.rank)].waiting |= 1u << lane.stream;
       return;
     }
   }
-  if (lane.main && now_ > lane.idle_since) {
+  if (lane.gap_over) {
+    if (lane.main) breakdown_.add(lane.rank, result::Share::host, lane.idle_since, now_);
+    if (lane.main) lane.idle_since = now_;
+  } else if (lane.main && now_ > lane.idle_since) {
     const Rank& rank = ranks_[static_cast<std::size_t>(lane.rank)];
     breakdown_.add_wait(lane.rank, lane.idle_since, now_, cause_of(rank, waits, lane.step, lane.slot, rank.ended));
     lane.idle_since = now_;
   }
+  if (cpu_ && begin_gap(id)) return;
   if (item.kind == ItemKind::kernels) {
     lane.status = Status::ready;
     ready_.push_back(id);
@@ -306,9 +321,10 @@ void Simulator::record(std::int32_t index, std::int32_t stream, std::int64_t pro
   }
 }
 
-void Simulator::keep(const Lane& lane, std::int32_t position, std::int64_t start, std::int64_t end) {
+void Simulator::keep(const Lane& lane, std::int32_t position, std::int64_t start, std::int64_t end,
+                     std::int64_t waited) {
   const OpRef& op = lane.code->ops[static_cast<std::size_t>(position)];
-  records_.push_back({lane.rank, lane.step, lane.slot, op.body, op.op, start, end - start});
+  records_.push_back({lane.rank, lane.step, lane.slot, op.body, op.op, start, end - start, waited});
 }
 
 void Simulator::report_progress() {

@@ -11,12 +11,15 @@
 // found by walking from the last anchor; the fraction of it that is done is kept, and the rest takes its share of the
 // duration in the new state, rounded up.
 //
-// The parts: simulator.cpp (clock, lanes), kernels.cpp, shared_cores.cpp (kernels where ranks share cores),
-// transfers.cpp, host.cpp (launches), deadlock.cpp (who waits for whom).
+// The parts: simulator.cpp (clock, lanes), kernels.cpp, shared_cores.cpp (kernels and transfers where ranks share
+// cores), transfers.cpp, mailboxes.cpp (buffered messages), host.cpp (launches), deadlock.cpp (who waits for whom).
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/engine/breakdown.h"
@@ -43,17 +46,28 @@ class Simulator {
   static constexpr int kIndexBits = 28;
   static constexpr std::uint32_t kIndexMask = (1u << kIndexBits) - 1;
   enum class EventKind : std::uint32_t {
-    kernels,     // the kernels of a lane's item end (where cores are shared: one kernel)
-    activity,    // an activity of the network ends
-    bytes,       // a transfer's startup is over
-    launch,      // the host has launched what a lane waits for
-    host_record  // the host has reached a HostSync that records; version: its progress
+    kernels,      // the kernels of a lane's item end (where cores are shared: one kernel)
+    activity,     // an activity of the network ends
+    bytes,        // a transfer's startup is over
+    launch,       // the host has launched what a lane waits for
+    host_record,  // the host has reached a HostSync that records; version: its progress
+    cores         // a transfer that cores of a shared host move ends
   };
   static std::uint32_t target(EventKind kind, std::int32_t index = 0) {
     return static_cast<std::uint32_t>(kind) << kIndexBits | static_cast<std::uint32_t>(index);
   }
 
-  enum class Status : unsigned char { advancing, waiting, held_by_host, launching, ready, running, transferring, done };
+  enum class Status : unsigned char {
+    advancing,
+    waiting,
+    held_by_host,
+    launching,
+    ready,
+    running,
+    transferring,
+    copying,  // one leg of buffered messages
+    done
+  };
 
   // A stream of a rank and where it is in the program. Thousands of them are touched in turn, so what an event reads
   // lies on as few cache lines as can be: one for the place in the program, one for kernels, one for transfers.
@@ -80,6 +94,9 @@ class Simulator {
     std::int64_t anchor = 0, left = 0, kernel_start = 0, launch_base = 0;
     std::int32_t position = 0;
     StateId state = 0;
+    // Of a thread on a shared host (cpu_): it slept for the item at the head; the gap before that item is over; it
+    // keeps a core busy in the gap it is in.
+    bool slept = false, gap_over = false, at_work = false;
     // On shared cores: `work` left in ps * 2^20 from `anchor` on, running at cores / share; 0: not scheduled yet.
     std::int64_t share = 0;
     Int128 work = 0;
@@ -88,6 +105,7 @@ class Simulator {
     std::int64_t last_posted = 0, last_started = 0;  // of the last op
     LaneId next_participant = -1;
     std::int32_t legs_left = 0;
+    std::int32_t message = -1;  // buffered: the transfer that its leg is
     HoldId sms_hold = 0;
 
     Cause last() const { return transferred ? Cause{blame, last_posted, last_started} : Cause{blame, -1, -1}; }
@@ -146,7 +164,7 @@ class Simulator {
     lanes_[static_cast<std::size_t>(id)].status = Status::advancing;
     work_.push_back(id);
   }
-  void keep(const Lane& lane, std::int32_t position, std::int64_t start, std::int64_t end);
+  void keep(const Lane& lane, std::int32_t position, std::int64_t start, std::int64_t end, std::int64_t waited = 0);
   void report_progress();
   Outcome outcome();
   void account_tails();
@@ -172,11 +190,33 @@ class Simulator {
   }
 
   // shared_cores.cpp
+  bool on_shared_cores(const Lane& lane) const { return sharing_.cores > 0 && (lane.compute || cpu_); }
+  bool begin_gap(LaneId id);
   void begin_shared_kernel(LaneId id);
   void end_shared_kernel(LaneId id);
+  void begin_shared_copy(LaneId id, std::int64_t ps);
+  void begin_core_transfer(std::int32_t transfer);
+  void end_core_transfer(std::int32_t transfer);
   void touch_node(std::int32_t rank);
   void share_node(std::int32_t node);
-  void reschedule_shared(LaneId id, std::int64_t share);
+  std::int64_t threads_at_work(std::int32_t node, std::vector<LaneId>& running) const;
+  void reschedule_shared(LaneId id, std::int64_t share, StateId state);
+  void reschedule_core_transfer(std::int32_t transfer, std::int64_t share);
+
+  // mailboxes.cpp
+  void post_buffered(LaneId id);
+  void next_leg(LaneId id);
+  void send_leg(LaneId id, const LegCode& leg);
+  void receive_leg(LaneId id, const LegCode& leg);
+  std::int32_t open_leg(LaneId id, const LegCode& leg);
+  void begin_copy(LaneId id, std::int64_t ps);
+  void end_copy(LaneId id);
+  void deliver(std::int32_t transfer);
+  void queue_up(std::int32_t transfer);
+  void cross(std::int32_t transfer);
+  std::pair<int, int> connection_of(const Transfer& transfer) const;
+  void arrive(std::int32_t transfer);
+  void take(std::int32_t transfer);
 
   // transfers.cpp
   void post(LaneId id);
@@ -217,6 +257,11 @@ class Simulator {
   const std::int32_t steps_;
   const std::int64_t launch_cost_;
   const cluster::HostSharing sharing_;
+  const bool cpu_;       // ranks are threads of a shared host, with gaps between their ops
+  const bool buffered_;  // messages
+  // Buffered messages on their way over the network, by sender and receiver, the first of them moving.
+  std::map<std::pair<int, int>, std::deque<std::int32_t>> connections_;
+  const std::int64_t dispatch_, wake_;
 
   ProgramCode code_;
   InterferenceStates states_;
@@ -238,7 +283,8 @@ class Simulator {
   std::vector<std::int32_t> changed_ranks_;
   std::vector<std::int32_t> touched_nodes_;
   std::vector<char> node_touched_;
-  std::vector<std::int32_t> posting_;  // transfers of the messages being posted
+  std::vector<std::vector<std::int32_t>> core_transfers_;  // that cores move, by node
+  std::vector<std::int32_t> posting_;                      // transfers of the messages being posted
 
   // By step: who has not finished it. Of several steps a step ends when the last compute stream does: what other
   // streams still do (gathers for the next forward) is the next step's. A single step ends with everything.

@@ -38,6 +38,8 @@ void Simulator::post(LaneId id) {
   lane.sms_hold = 0;
   if (item_of(lane).kind == ItemKind::collective)
     post_collective(id);
+  else if (buffered_)
+    post_buffered(id);
   else
     post_messages(id);
 }
@@ -111,12 +113,20 @@ void Simulator::begin_transfer(std::int32_t number) {
 void Simulator::move_bytes(std::int32_t number) {
   Transfer& transfer = matching_.transfer(number);
   const PlanCode& plan = matching_.plan(transfer.plan);
+  if (buffered_ && matching_.meeting_at(transfer.meeting).group < 0 && plan.activities.first == plan.activities.last) {
+    take(number);
+    return;
+  }
+  if (plan.core_time > 0) {
+    begin_core_transfer(number);
+    return;
+  }
   transfer.moving = plan.activities.last - plan.activities.first;
   if (transfer.moving == 0) {
     end_transfer(number);
     return;
   }
-  if (plan.bandwidth_hold != 0)
+  if (plan.bandwidth_hold != 0 && !buffered_)
     for_participants(transfer, [&](LaneId id) {
       change_hold(lanes_[static_cast<std::size_t>(id)].rank, plan.bandwidth_hold, true);
     });
@@ -128,12 +138,16 @@ void Simulator::end_activity(std::int32_t number) {
   Transfer& transfer = matching_.transfer(number);
   if (--transfer.moving > 0) return;
   const HoldId hold = matching_.plan(transfer.plan).bandwidth_hold;
-  if (hold != 0)
+  if (hold != 0 && !buffered_)
     for_participants(transfer, [&](LaneId id) { change_hold(lanes_[static_cast<std::size_t>(id)].rank, hold, false); });
   end_transfer(number);
 }
 
 void Simulator::end_transfer(std::int32_t number) {
+  if (buffered_ && matching_.meeting_at(matching_.transfer(number).meeting).group < 0) {
+    arrive(number);
+    return;
+  }
   const Transfer transfer = matching_.transfer(number);
   matching_.plan(transfer.plan).busy += (now_ - transfer.started) * transfer.expected;
   matching_.release(number);
@@ -146,7 +160,7 @@ void Simulator::end_leg(LaneId id, const Transfer& transfer) {
   lane.started = std::max(lane.started, transfer.started);
   if (--lane.legs_left > 0) return;
   change_hold(lane.rank, lane.sms_hold, false);
-  if (recording(lane)) keep(lane, item_of(lane).first, lane.posted, now_);
+  if (recording(lane)) keep(lane, item_of(lane).first, lane.posted, now_, lane.started - lane.posted);
   lane.blame = item_of(lane).blame;
   lane.transferred = true;
   lane.last_posted = lane.posted, lane.last_started = lane.started;

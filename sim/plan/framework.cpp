@@ -13,6 +13,7 @@ namespace {
 FrameworkProfile rehearse_profile() {
   FrameworkProfile p;
   p.name = "rehearse";
+  p.summary = "one fused kernel an operation, flash attention, everything overlapped";
   p.sources = {
       "the Program's own ops: fused weight-gradient accumulation and residual gradient, flash attention, no dropout",
       "launch_cost: an empty asynchronous kernel call takes the host about 3 us (334,000 calls a second, "
@@ -31,6 +32,7 @@ FrameworkProfile rehearse_profile() {
 FrameworkProfile megatron_2021_profile() {
   FrameworkProfile p;
   p.name = "megatron-2021";
+  p.summary = "Megatron-LM 2.x: unfused attention, dropout, reductions not overlapped";
   p.sources = {
       "arXiv 2104.04473 section 4.1 (scatter/gather of pipeline tensors), 4.2 (fused scale-mask-softmax, bias-gelu, "
       "bias-dropout-add; attention itself unfused)",

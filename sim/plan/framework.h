@@ -11,7 +11,7 @@
 namespace rehearse::plan {
 
 struct FrameworkProfile {
-  std::string name;
+  std::string name, summary;  // one line on what it stands for
   std::vector<std::string> sources;
   // Defaults for scenario keys that are not given.
   bool unfused_attention = false;  // model.attention

@@ -30,13 +30,17 @@ int micro_batch_of(const Result& r, const OpRecord& record) {
 }
 
 void write_ops_csv(const Result& r, OutputFile& out) {
-  out.write("id,rank,stage,stream,kind,phase,shape,start_ps,duration_ps,coverage,bytes,flops\n");
+  out.write(
+      "id,rank,stage,stream,kind,phase,shape,start_ps,duration_ps,coverage,bytes,flops,"
+      "micro_batch,group,group_size,waited_ps,after\n");
   for (const OpRecord& record : r.records) {
     const OpName& n = name_of(r, record);
     const std::string id = fmt::format("{}/{}/{}/{}/{}", record.rank, record.step, record.slot, n.body, n.op);
-    out.write(fmt::format("{},{},{},{},{},{},{},{},{},{},{},{:.0f}\n", csv_field(id), record.rank, role_of(r, record),
-                          csv_field(n.stream), csv_field(n.kind), csv_field(n.phase), csv_field(n.shape),
-                          record.start_ps, record.duration_ps, csv_field(n.coverage), n.bytes, n.flops));
+    out.write(fmt::format("{},{},{},{},{},{},{},{},{},{},{},{:.0f},{},{},{},{},{}\n", csv_field(id), record.rank,
+                          role_of(r, record), csv_field(n.stream), csv_field(n.kind), csv_field(n.phase),
+                          csv_field(n.shape), record.start_ps, record.duration_ps, csv_field(n.coverage), n.bytes,
+                          n.flops, micro_batch_of(r, record), csv_field(n.group), n.group_size, record.waited_ps,
+                          csv_field(n.after)));
   }
 }
 

@@ -92,7 +92,9 @@ std::string to_json(const Result& r) {
   json.key("gpu_hours_per_billion_tokens").real(gpu_hours(r, 1e9)).close('}');
   json.key("engine").open('{').key("ops").integer(r.ops).key("events").integer(r.events);
   json.key("wall_s").real(r.wall_s).key("ranks_simulated").integer(r.ranks_simulated);
-  json.key("peak_rss_bytes").integer(r.peak_rss_bytes).close('}');
+  json.key("peak_rss_bytes").integer(r.peak_rss_bytes);
+  if (r.arena_bytes > 0) json.key("arena_bytes").integer(r.arena_bytes);
+  json.close('}');
   json.key("loss").open('[');
   for (const double loss : r.loss) json.real(loss);
   json.close(']').close('}');

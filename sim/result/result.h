@@ -43,6 +43,7 @@ struct StageMemory {
 struct OpRecord {
   std::int32_t rank = 0, step = 0, slot = 0, body = 0, op = 0;  // identity; names are in OpNames
   std::int64_t start_ps = 0, duration_ps = 0;
+  std::int64_t waited_ps = 0;  // transfers: of the duration, until the last participant had come
 };
 struct OpName {
   std::string body, op, kind, phase, stream, coverage;
@@ -51,8 +52,10 @@ struct OpName {
   double flops = 0;
   std::int32_t group_size = 0;
   // Transfers, for the trace's arguments; empty or 0 where there is none.
-  std::string dtype, group;   // "bf16", the group's name
+  std::string dtype, group;   // "bf16"; the group's name, for sends and receives their axis
   std::int64_t elements = 0;  // of the full tensor (program::Collective)
+  // The ops whose end this one waits for beside its own stream's order, "body/op" joined by ";".
+  std::string after = {};
 };
 
 struct Result {
@@ -74,6 +77,7 @@ struct Result {
   std::string limited_by;  // one sentence
   // engine
   std::int64_t ops = 0, events = 0, ranks_simulated = 0, peak_rss_bytes = 0;
+  std::int64_t arena_bytes = 0;  // measured: what all ranks' arenas held, of peak_rss_bytes
   double wall_s = 0;
   std::vector<double> loss;
   // Not in result.json.

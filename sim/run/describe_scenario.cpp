@@ -39,6 +39,10 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   s["cluster.topology"] = cluster.name();
   s["cluster.gpus"] = fmt::to_string(scenario.cluster.gpus);
   s["cluster.device"] = device.name;
+  if (const cluster::HostSharing host = cluster.host_sharing(); host.cores > 0) {
+    s["cluster.cores"] = fmt::to_string(host.cores);
+    s["cluster.threads_per_rank"] = fmt::to_string(host.threads_per_rank);
+  }
   s["framework"] = scenario.framework.name;
   if (scenario.model.is_transformer()) {
     s["model.attention"] = scenario.model.attention == model::AttentionKind::flash ? "flash" : "unfused";
@@ -54,6 +58,8 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   s["plan.micro_batch"] = fmt::to_string(p.micro_batch);
   s["plan.micro_batches"] = fmt::to_string(t.micro_batches(p));
   s["plan.zero"] = fmt::to_string(p.zero);
+  std::string& order = s["plan.rank_order"];
+  for (const Axis axis : p.rank_order) order += (order.empty() ? "" : " ") + std::string(name_of(axis));
   s["plan.bucket_bytes"] = fmt::to_string(p.bucket.count());
   s["plan.overlap_grad_reduce"] = yes(p.overlap_grad_reduce);
   s["plan.overlap_param_gather"] = yes(p.overlap_param_gather);

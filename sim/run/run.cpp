@@ -14,6 +14,7 @@
 #include "sim/base/check.h"
 #include "sim/cluster/topology.h"
 #include "sim/collective/collective.h"
+#include "sim/cost/calibration_file.h"
 #include "sim/cost/cost.h"
 #include "sim/engine/engine.h"
 #include "sim/lower/lower.h"
@@ -76,7 +77,9 @@ std::string coverage_of(const Program& program, const Role& role, const program:
     return text(collectives.send(rank, peer, Bytes(program::leg_bytes(op, leg))).coverage);
   }
   if (std::holds_alternative<program::HostSync>(op.shape)) return "";
-  return text(costs.kernel(role, op, {}).coverage);
+  cost::Interference beside;
+  if (costs.device().cpu) beside.busy_cores = grid.ranks();  // the usual company: every rank at its compute stream
+  return text(costs.kernel(role, op, beside).coverage);
 }
 
 void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario, result::Result& out) {
@@ -108,20 +111,33 @@ std::string device_file(const plan::Scenario& scenario, const cluster::Cluster& 
   return cost::find_device_file(name, options.data_root);
 }
 
+// Cores of a host that leaves their number open: those of the calibration named, 0 (this machine's) if none is.
+int open_cores(const plan::Scenario& scenario, const Options& options) {
+  for (const auto* list : {&scenario.calibrations, &options.calibrations}) {
+    if (list->empty()) continue;
+    const std::string file = cost::find_device_file(list->front(), options.data_root);
+    return cost::is_calibration_path(file) ? cost::read_calibration(file).host.cores : 0;
+  }
+  return 0;
+}
+
 }  // namespace
 
 result::Result simulate_scenario(const plan::Scenario& scenario, const Options& options) {
   const auto began = std::chrono::steady_clock::now();
   const plan::RankGrid grid = scenario.grid();
   const auto cluster = cluster::build_cluster(scenario.cluster.topology, grid.ranks(), scenario.cluster.overrides,
-                                              static_cast<int>(scenario.cluster.threads_per_rank), options.data_root);
+                                              static_cast<int>(scenario.cluster.threads_per_rank), options.data_root,
+                                              open_cores(scenario, options));
   std::vector<std::string> files{device_file(scenario, *cluster, options)};
   for (const auto* list : {&scenario.calibrations, &options.calibrations})
     for (const std::string& name : *list) {
       const std::string file = cost::find_device_file(name, options.data_root);
       if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(file);
     }
-  const auto costs = cost::load_costs(files);
+  const cluster::HostSharing sharing = cluster->host_sharing();
+  const int on_host = std::min(grid.ranks(), cluster->devices_per_node());
+  const auto costs = cost::load_costs(files, {on_host, std::max(1, sharing.threads_per_rank)});
   const auto collectives = collective::make_model(*cluster, files.front());
 
   const Program program = lower::lower(scenario);

@@ -50,23 +50,24 @@ class TestCosts : public cost::CostModel {
   std::function<std::int64_t(std::int64_t alone, const cost::Interference& beside)> slowed;
   cost::Coverage coverage = cost::Coverage::exact;
 
-  const cost::Device& device() const override { return device_; }
+  cost::Device machine;
+
+  const cost::Device& device() const override { return machine; }
   cost::Estimate kernel(const program::Role&, const program::Op& op, const cost::Interference& beside) const override {
     const auto found = ps.find(op.name);
     std::int64_t duration = found == ps.end() ? otherwise : found->second;
     if (slowed) duration = slowed(duration, beside);
     return {Time::from_ps(duration), coverage, 0.9, 1.2};
   }
-
- private:
-  cost::Device device_;
 };
 
 class TestModel : public collective::CollectiveModel {
  public:
   std::function<collective::TransferPlan(const std::vector<int>& members, std::int64_t bytes)> groups;
   std::function<collective::TransferPlan(int from, int to, std::int64_t bytes)> messages;
+  bool buffered = false;
 
+  bool buffered_messages() const override { return buffered; }
   collective::TransferPlan collective(program::CollectiveKind, const std::vector<int>& members,
                                       Bytes bytes) const override {
     return groups ? groups(members, bytes.count()) : collective::TransferPlan();

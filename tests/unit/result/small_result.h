@@ -38,13 +38,13 @@ inline Result small_result() {
               0,         "bf16",          "",     0};
   OpName reduce{"forward", "layer0.reduce", "all_reduce", "forward", "tensor", "interpolated", "elements=64", 128, 0,
                 2,         "bf16",          "tensor",     64};
-  OpName gather{"optimizer", "gather", "all_gather", "param_gather", "data", "spec", "elements=64", 128,
-                0,           2,        "f32",        "data",         64};
+  OpName gather{"optimizer", "gather", "all_gather", "param_gather",         "data", "spec", "elements=64", 128, 0, 2,
+                "f32",       "data",   64,           "forward/layer0.reduce"};
   r.names = {{0, {{gemm, reduce}, {gather}}}, {1, {{gemm}}}};
   r.role_of_rank = {{0, 0}, {2, 1}};
   r.micro_batch_of_slot = {{0, {0, -1}}, {1, {0}}};
   r.records = {{0, 1, 0, 0, 0, 1'000'999, 2'500},
-               {0, 1, 0, 0, 1, 1'003'499, 1'000'000},
+               {0, 1, 0, 0, 1, 1'003'499, 1'000'000, 400'000},
                {0, 1, 1, 1, 0, 2'003'499, 1},
                {2, 1, 0, 0, 0, 5'000'000, 1'500'000}};
   return r;

@@ -1,0 +1,184 @@
+// See keys.h. The table itself is in key_table.cpp and key_table_model.cpp; this is what is said of every key alike.
+#include "sim/plan/keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/base/check.h"
+
+namespace rehearse::plan {
+
+namespace {
+
+std::vector<Key> all_keys() {
+  std::vector<Key> all;
+  for (auto part : {detail::top_keys, detail::model_keys, detail::cluster_keys, detail::plan_keys,
+                    detail::training_keys, detail::costs_keys}) {
+    std::vector<Key> some = part();
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
+bool has_word(std::string_view words, std::string_view word) {
+  for (std::size_t at = 0; at < words.size();) {
+    const std::size_t end = std::min(words.find(' ', at), words.size());
+    if (words.substr(at, end - at) == word) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+// 1000000 -> "1,000,000", 0.999 -> "0.999".
+std::string number_text(double value) {
+  std::string text = fmt::format("{}", value);
+  if (value < 1e4 || value >= 1e15 || text.find_first_not_of("0123456789") != std::string::npos) return text;
+  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
+std::string range_text(const Key& key) {
+  if (key.min && key.max) {
+    return fmt::format(", {} {} {}", number_text(*key.min), key.below_max ? "to below" : "to", number_text(*key.max));
+  }
+  return key.min ? fmt::format(", at least {}", number_text(*key.min)) : "";
+}
+
+// "models" -> "model", "topologies" -> "topology".
+std::string singular(std::string_view plural) {
+  if (plural.ends_with("ies")) return std::string(plural.substr(0, plural.size() - 3)) + "y";
+  return std::string(plural.substr(0, plural.size() - 1));
+}
+
+std::string plain_type(const Key& key) {
+  const std::string one_of = fmt::format("{}", fmt::join(key.values, ", "));
+  switch (key.type) {
+    case KeyType::integer:
+      return "integer" + range_text(key);
+    case KeyType::number:
+      return "number" + range_text(key);
+    case KeyType::boolean:
+      return "true or false";
+    case KeyType::text:
+      return "text";
+    case KeyType::choice:
+      return (key.values.size() > 1 ? "one of " : "") + one_of;
+    case KeyType::bytes:
+      return "size with its unit (B, kB, MB, GB, KiB, MiB, GiB)";
+    case KeyType::name:
+      return fmt::format("name of a {}{}", singular(key.names_of), key.or_path ? ", or a path" : "");
+    case KeyType::names:
+      return fmt::format("name of a {}, a path, or a list of these", singular(key.names_of));
+    case KeyType::integers:
+      return fmt::format("list of integers{}", range_text(key));
+    case KeyType::numbers:
+      return fmt::format("list of numbers{}", range_text(key));
+    case KeyType::permutation:
+      return fmt::format("list of {}, each once", one_of);
+    case KeyType::mapping:
+      return "mapping";
+    case KeyType::mappings:
+      return "list of mappings";
+    case KeyType::free_mapping:
+      return "mapping of keys of the topology file to values";
+    case KeyType::model:
+      return "name of a model, or a mapping";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string_view Key::section() const {
+  const std::size_t dot = path.find('.');
+  return dot == std::string_view::npos ? std::string_view() : path.substr(0, dot);
+}
+
+std::string_view Key::leaf() const {
+  return path.substr(path.rfind('.') == std::string_view::npos ? 0 : path.rfind('.') + 1);
+}
+
+bool Key::available() const {
+  return std::find(later.begin(), later.end(), "all") == later.end();
+}
+
+bool Key::of_family(std::string_view family) const {
+  return families.empty() || has_word(families, family);
+}
+
+const std::vector<Key>& keys() {
+  static const std::vector<Key> all = all_keys();
+  return all;
+}
+
+const Key* find_key(std::string_view path) {
+  const auto found = std::find_if(keys().begin(), keys().end(), [&](const Key& key) { return key.path == path; });
+  return found == keys().end() ? nullptr : &*found;
+}
+
+std::vector<std::string> key_paths() {
+  std::vector<std::string> paths;
+  for (const Key& key : keys()) paths.emplace_back(key.path);
+  return paths;
+}
+
+std::string type_text(const Key& key) {
+  return (key.or_auto ? "auto, or " : "") + plain_type(key);
+}
+
+std::string default_of(const Key& key, const FrameworkProfile& profile) {
+  const auto yes = [](bool b) { return std::string(b ? "true" : "false"); };
+  if (key.path == "model.attention") return profile.unfused_attention ? "unfused" : "flash";
+  if (key.path == "model.dropout") return fmt::format("{}", profile.dropout);
+  if (key.path == "plan.bucket") {
+    std::int64_t count = profile.bucket.count();
+    constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    std::size_t unit = 0;
+    for (; unit + 1 < std::size(kUnits) && count % 1024 == 0; count /= 1024) ++unit;
+    return fmt::format("{}{}", count, kUnits[unit]);
+  }
+  if (key.path == "plan.overlap_grad_reduce") return yes(profile.overlap_grad_reduce);
+  if (key.path == "plan.overlap_param_gather") return yes(profile.overlap_param_gather);
+  if (key.path == "training.grad_dtype" || key.path == "training.reduce_dtype") {
+    return profile.fp32_gradients ? "fp32" : "the precision";
+  }
+  REHEARSE_CHECK(false, "{} has no default of a framework", key.path);
+  return "";
+}
+
+std::string default_text(const Key& key) {
+  if (key.origin == Default::required) return "required";
+  if (key.origin == Default::framework) return "the framework's";
+  return std::string(key.fallback);
+}
+
+std::string meaning_markdown(const Key& key) {
+  std::string text(key.meaning);
+  const std::string gap = text.empty() ? "" : "; ";
+  if (!key.available()) return text + gap + "not available yet";
+  if (key.later.empty()) return text;
+  std::string list;
+  for (const std::string_view value : key.later) {
+    const bool words = value.find(' ') != std::string_view::npos;
+    list += (list.empty() ? "" : ", ") + (words ? std::string(value) : fmt::format("`{}`", value));
+  }
+  return text + gap + list + " not available yet";
+}
+
+std::string meaning_text(const Key& key) {
+  std::string text = meaning_markdown(key);
+  text.erase(std::remove(text.begin(), text.end(), '`'), text.end());
+  return text;
+}
+
+std::string markdown_row(const Key& key) {
+  const std::string fallback = default_text(key);
+  const bool code = key.origin == Default::value && !fallback.empty();
+  // Below its section: `image.channels` of model, but the section's own name at the top.
+  const std::string_view name = key.section().empty() ? key.path : key.path.substr(key.section().size() + 1);
+  return fmt::format("| `{}` | {} | {} |", name, code ? fmt::format("`{}`", fallback) : fallback,
+                     meaning_markdown(key));
+}
+
+}  // namespace rehearse::plan

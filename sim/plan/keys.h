@@ -1,0 +1,87 @@
+// What a scenario file may say: one table of its keys, from which `rehearse explain`, `rehearse init`, the JSON schema
+// for editors and the tables of docs/scenario.md are made. The reader (scenario.cpp, sim/model) stays the judge of a
+// file; tests/unit/plan/keys_test.cpp holds the two to each other: the same keys, values, ranges and defaults.
+// Leaves out: which combinations can be (feasibility.cpp), the keys of topology and device files.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/plan/framework.h"
+
+namespace rehearse::plan {
+
+enum class KeyType : unsigned char {
+  integer,
+  number,
+  boolean,
+  text,
+  choice,
+  bytes,         // a size with its unit
+  name,          // of something that can be listed (names_of), or a path where paths are taken
+  names,         // one of those or a list of them
+  integers,      // a list
+  numbers,       // a list
+  permutation,   // a list with each of `values` once
+  mapping,       // with the keys that begin with this one's path
+  mappings,      // a list of those
+  free_mapping,  // keys of another file
+  model          // a preset's name or a mapping
+};
+
+// Where the value comes from when the file does not give one.
+enum class Default : unsigned char {
+  required,
+  value,      // `fallback` is it, as it would be written
+  framework,  // the profile's: default_of()
+  derived     // from other keys; `fallback` says how
+};
+
+struct Key {
+  std::string_view path;  // "plan.tensor"; "model.convolutions[].kernel" inside a list
+  KeyType type = KeyType::mapping;
+  Default origin = Default::value;
+  std::string_view fallback = {};
+  std::vector<std::string_view> values = {};  // of a choice or a permutation
+  // Values of the format that this program refuses, saying what is available; {"all"}: the whole key.
+  std::vector<std::string_view> later = {};
+  std::optional<double> min = {}, max = {};  // of a number, or of each in a list
+  bool below_max = false;                    // `max` itself is out
+  bool or_auto = false;                      // also the word auto
+  std::string_view names_of = {};            // models, topologies, devices, frameworks
+  bool or_path = false;
+  std::string_view families = {};  // of models that have the key, blanks between; empty: all
+  std::string_view meaning = {};   // for people, with `code` marks
+  std::string_view example = {};   // a value that may be given
+  std::string_view related = {};   // paths, blanks between
+
+  std::string_view section() const;  // "plan"; "" at the top level
+  std::string_view leaf() const;     // "tensor"
+  bool available() const;
+  bool of_family(std::string_view family) const;
+};
+
+// In the order of the file: top level, model, cluster, plan, training, costs; then as a reader wants to meet them.
+const std::vector<Key>& keys();
+const Key* find_key(std::string_view path);
+std::vector<std::string> key_paths();
+
+// "integer, 1 to 4096", "one of none, selective, full", for people.
+std::string type_text(const Key& key);
+// The value that `profile` gives a key of Default::framework, as a file would say it.
+std::string default_of(const Key& key, const FrameworkProfile& profile);
+// "required", "1", "the framework's", "4 x hidden".
+std::string default_text(const Key& key);
+// The meaning with what is not available yet, in Markdown; without the marks for a terminal.
+std::string meaning_markdown(const Key& key);
+std::string meaning_text(const Key& key);
+// The key's row in docs/scenario.md.
+std::string markdown_row(const Key& key);
+
+namespace detail {
+std::vector<Key> top_keys(), model_keys(), cluster_keys(), plan_keys(), training_keys(), costs_keys();
+}
+
+}  // namespace rehearse::plan

@@ -1,0 +1,247 @@
+// result.json back into a Result: what result.cpp derives is turned round (FLOPs from rates, the device's peak from the
+// utilisation). Seconds are decimals of whole picoseconds; a double keeps them exactly up to an hour and a quarter.
+#include "sim/result/read_directory.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "sim/base/diagnostics.h"
+
+namespace rehearse::result {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::string_view kSchema = "rehearse.result/1";
+
+// Typed access to the document; a problem is noted with the key's path and the line of its name, and reading goes on.
+class JsonReader {
+ public:
+  JsonReader(const std::string& file, std::string_view text) : file_(file), text_(text) {}
+
+  void fail(const std::string& path, std::string message) {
+    const std::string name = '"' + path.substr(path.find_last_of('.') + 1) + '"';
+    const std::size_t at = text_.find(name);
+    const auto line = at == std::string_view::npos ? 1 : 1 + std::count(text_.begin(), text_.begin() + at, '\n');
+    problems_.add({file_, static_cast<int>(line), 1, path, std::move(message), ""});
+  }
+
+  const json* find(const json& object, const std::string& parent, std::string_view key) {
+    const auto found = object.find(key);
+    if (found != object.end()) return &*found;
+    problems_.add(
+        {file_, 1, 1, join(parent, key), "is missing", "rehearse simulate -o and rehearse execute -o write it"});
+    return nullptr;
+  }
+  const json& object(const json& parent_object, const std::string& parent, std::string_view key) {
+    static const json empty = json::object();
+    return typed(parent_object, parent, key, "an object", &json::is_object, empty);
+  }
+  const json& array(const json& parent_object, const std::string& parent, std::string_view key) {
+    static const json empty = json::array();
+    return typed(parent_object, parent, key, "a list", &json::is_array, empty);
+  }
+  std::string text(const json& parent_object, const std::string& parent, std::string_view key) {
+    static const json empty = "";
+    return typed(parent_object, parent, key, "text", &json::is_string, empty).get<std::string>();
+  }
+  double number(const json& parent_object, const std::string& parent, std::string_view key) {
+    static const json zero = 0;
+    const json& value = typed(parent_object, parent, key, "a number", &json::is_number, zero);
+    const auto read = value.get<double>();
+    if (std::isfinite(read) && std::abs(read) < 1e30) return read;
+    fail(join(parent, key), "expected a number of usual size");
+    return 0;
+  }
+  std::int64_t integer(const json& parent_object, const std::string& parent, std::string_view key) {
+    static const json zero = 0;
+    return typed(parent_object, parent, key, "an integer", &json::is_number_integer, zero).get<std::int64_t>();
+  }
+  bool boolean(const json& parent_object, const std::string& parent, std::string_view key) {
+    static const json yes = true;
+    return typed(parent_object, parent, key, "true or false", &json::is_boolean, yes).get<bool>();
+  }
+  std::int64_t picoseconds(const json& parent_object, const std::string& parent, std::string_view key) {
+    const double seconds = number(parent_object, parent, key);
+    if (std::abs(seconds) < 9e6) return std::llround(seconds * 1e12);  // int64 holds 106 days
+    fail(join(parent, key), "expected less than 100 days, in seconds");
+    return 0;
+  }
+  void finish() { problems_.throw_if_any(); }
+
+ private:
+  static std::string join(const std::string& parent, std::string_view key) {
+    return parent.empty() ? std::string(key) : fmt::format("{}.{}", parent, key);
+  }
+  const json& typed(const json& object, const std::string& parent, std::string_view key, std::string_view expected,
+                    bool (json::*is)() const noexcept, const json& neutral) {
+    const json* value = find(object, parent, key);
+    if (value == nullptr) return neutral;
+    if ((value->*is)()) return *value;
+    fail(join(parent, key), fmt::format("expected {}, found {}", expected, value->type_name()));
+    return neutral;
+  }
+
+  const std::string& file_;
+  std::string_view text_;
+  Diagnostics problems_;
+};
+
+void read_scenario(JsonReader& in, const json& document, Result& r) {
+  const json& scenario = in.object(document, "", "scenario");
+  for (const auto& [key, value] : scenario.items()) {
+    if (!value.is_string())
+      in.fail("scenario." + key, fmt::format("expected text, found {}", value.type_name()));
+    else if (key == "name")
+      r.scenario_name = value.get<std::string>();
+    else if (key == "file")
+      r.scenario_file = value.get<std::string>();
+    else
+      r.scenario[key] = value.get<std::string>();
+  }
+}
+
+void read_times(JsonReader& in, const json& document, Result& r) {
+  r.step_time_ps = in.picoseconds(document, "", "step_time_s");
+  if (r.step_time_ps < 0) in.fail("step_time_s", "expected a positive number of seconds");
+  r.tokens_per_s = in.number(document, "", "tokens_per_s");
+  r.tokens_per_s_per_gpu = in.number(document, "", "tokens_per_s_per_gpu");
+  const double rank_seconds = static_cast<double>(r.step_time_ps) * 1e-12 * static_cast<double>(r.ranks);
+  const double model_rate = in.number(document, "", "model_tflops_per_gpu") * 1e12;
+  r.model_flops = model_rate * rank_seconds;
+  r.hardware_flops = in.number(document, "", "hardware_tflops_per_gpu") * 1e12 * rank_seconds;
+  const double mfu = in.number(document, "", "mfu");
+  r.peak_flops_per_gpu = mfu > 0 ? model_rate / mfu : 0;
+  r.flop_formula = in.text(document, "", "flop_formula");
+  const json& breakdown = in.object(document, "", "breakdown_s");
+  for (std::size_t i = 0; i < kShares; ++i)
+    r.breakdown_ps[i] = in.picoseconds(breakdown, "breakdown_s", kShareNames[i]);
+}
+
+void read_memory(JsonReader& in, const json& document, Result& r) {
+  const json& memory = in.object(document, "", "memory");
+  r.memory_capacity = in.integer(memory, "memory", "capacity_bytes");
+  r.memory_fits = in.boolean(memory, "memory", "fits");
+  const json& stages = in.array(memory, "memory", "stages");
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const std::string path = fmt::format("memory.stages[{}]", i);
+    if (!stages[i].is_object()) {
+      in.fail("memory.stages", fmt::format("expected objects, found {}", stages[i].type_name()));
+      continue;
+    }
+    const auto bytes = [&](std::string_view key) { return in.integer(stages[i], path, key); };
+    r.stages.push_back({static_cast<int>(bytes("stage")), bytes("parameters"), bytes("gradients"), bytes("optimizer"),
+                        bytes("activations"), bytes("workspace"), bytes("communication"), bytes("framework"),
+                        bytes("peak"), in.text(stages[i], path, "where")});
+  }
+}
+
+void read_trust(JsonReader& in, const json& document, Result& r) {
+  constexpr std::array<std::string_view, 4> kNames = {"exact", "interpolated", "extrapolated", "spec"};
+  const json& coverage = in.object(document, "", "coverage");
+  for (std::size_t i = 0; i < kNames.size(); ++i) r.coverage[i] = in.number(coverage, "coverage", kNames[i]);
+  const json& interval = in.array(document, "", "interval_s");
+  if (interval.size() == 2 && interval[0].is_number() && interval[1].is_number()) {
+    r.interval_low_s = interval[0].get<double>();
+    r.interval_high_s = interval[1].get<double>();
+  } else {
+    in.fail("interval_s", "expected two numbers, low and high");
+  }
+  r.limited_by = in.text(document, "", "limited_by");
+}
+
+void read_engine(JsonReader& in, const json& document, Result& r) {
+  const json& engine = in.object(document, "", "engine");
+  r.ops = in.integer(engine, "engine", "ops");
+  r.events = in.integer(engine, "engine", "events");
+  r.wall_s = in.number(engine, "engine", "wall_s");
+  r.ranks_simulated = in.integer(engine, "engine", "ranks_simulated");
+  r.peak_rss_bytes = in.integer(engine, "engine", "peak_rss_bytes");
+  for (const json& loss : in.array(document, "", "loss")) {
+    if (loss.is_number())
+      r.loss.push_back(loss.get<double>());
+    else
+      in.fail("loss", fmt::format("expected numbers, found {}", loss.type_name()));
+  }
+}
+
+json parse(const std::string& file, std::string_view text) {
+  try {
+    return json::parse(text);
+  } catch (const json::parse_error& error) {
+    const std::size_t at = std::min(error.byte == 0 ? 0 : error.byte - 1, text.size());
+    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+    const std::size_t start = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
+    const std::size_t column = start == std::string_view::npos ? at + 1 : at - start;
+    throw InputError(Diagnostic{file, static_cast<int>(line), static_cast<int>(column), "",
+                                "this is not JSON from here on", "the file was cut off or edited"});
+  }
+}
+
+// A whole regular file: results grow with the plan, so there is no limit of size here.
+std::string read_file(const std::string& dir, const char* name) {
+  const std::string path = (fs::path(dir) / name).string();
+  struct stat status {};
+  const auto fail = [&](const std::string& what) {
+    throw InputError(
+        Diagnostic{path, 0, 0, "", what, "rehearse simulate and rehearse execute write results with -o DIR"});
+  };
+  if (::stat(path.c_str(), &status) != 0)
+    fail(errno == ENOENT ? fmt::format("no such file: {} holds no result", dir) : std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) fail("is no regular file");
+  std::ifstream in(path, std::ios::binary);
+  std::string text(static_cast<std::size_t>(status.st_size), '\0');
+  if (!in.read(text.data(), status.st_size)) fail("cannot be read");
+  return text;
+}
+
+}  // namespace
+
+std::string id_of(const StoredResult& stored, const OpRow& row) {
+  const OpText& text = stored.text_of(row);
+  return fmt::format("{}/{}/{}/{}/{}", row.rank, row.step, row.slot, text.body, text.op);
+}
+
+Result parse_result_json(const std::string& file, std::string_view text) {
+  const json document = parse(file, text);
+  const auto schema = document.is_object() ? document.find("schema") : document.end();
+  if (schema == document.end() || *schema != kSchema)
+    throw InputError(Diagnostic{file, 1, 1, "schema",
+                                fmt::format("expected \"{}\", found {}", kSchema,
+                                            schema == document.end() ? std::string("none") : schema->dump()),
+                                "result.json of a result directory is expected"});
+  JsonReader in(file, text);
+  Result r;
+  r.source = in.text(document, "", "source");
+  r.ranks = in.integer(document, "", "ranks");
+  r.steps = in.integer(document, "", "steps");
+  read_scenario(in, document, r);
+  read_times(in, document, r);
+  read_memory(in, document, r);
+  read_trust(in, document, r);
+  read_engine(in, document, r);
+  in.finish();
+  return r;
+}
+
+StoredResult read_directory(const std::string& dir) {
+  std::error_code error;
+  if (!fs::is_directory(dir, error))
+    throw InputError(Diagnostic{dir, 0, 0, "", fs::exists(dir, error) ? "is no directory" : "no such directory",
+                                "name a directory that rehearse simulate -o or rehearse execute -o wrote"});
+  StoredResult stored;
+  stored.directory = dir;
+  stored.result = parse_result_json((fs::path(dir) / "result.json").string(), read_file(dir, "result.json"));
+  parse_ops_csv((fs::path(dir) / "ops.csv").string(), read_file(dir, "ops.csv"), stored);
+  return stored;
+}
+
+}  // namespace rehearse::result

@@ -1,0 +1,242 @@
+// ops.csv back into rows. A stage executes the same few thousand ops over and over, so the texts of a row are looked up
+// and kept once: a row is then some 50 bytes, and the 400,000 of a large plan are read in about a second.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <deque>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "sim/base/diagnostics.h"
+#include "sim/result/read_directory.h"
+
+namespace rehearse::result {
+namespace {
+
+constexpr std::array<std::string_view, 17> kColumns = {
+    "id",       "rank",  "stage", "stream",      "kind",  "phase",      "shape",     "start_ps", "duration_ps",
+    "coverage", "bytes", "flops", "micro_batch", "group", "group_size", "waited_ps", "after"};
+constexpr std::size_t kRequired = 12;
+constexpr std::size_t kMostProblems = 20;  // of a file whose every row is wrong
+enum Column {
+  id,
+  rank,
+  stage,
+  stream,
+  kind,
+  phase,
+  shape,
+  start,
+  duration,
+  coverage,
+  bytes,
+  flops,
+  micro_batch,
+  group,
+  group_size,
+  waited,
+  after
+};
+
+// The fields of the row that begins at `at`, and where the next begins. Fields without quotes are views of the text.
+class RowReader {
+ public:
+  RowReader(const std::string& file, std::string_view text) : file_(file), text_(text) {}
+
+  bool next() {
+    while (at_ < text_.size() && (text_[at_] == '\n' || text_[at_] == '\r')) line_end();
+    if (at_ >= text_.size()) return false;
+    row_line_ = line_;
+    count_ = 0;
+    do field();
+    while (at_ < text_.size() && text_[at_] == ',' && ++at_ > 0);
+    if (at_ < text_.size()) line_end();
+    return true;
+  }
+  std::size_t size() const { return count_; }
+  std::string_view operator[](std::size_t i) const { return fields_[i]; }
+  int line() const { return row_line_; }
+
+ private:
+  void line_end() {
+    if (text_[at_] == '\n') ++line_;
+    ++at_;
+  }
+
+  void field() {
+    if (fields_.size() <= count_) {
+      fields_.emplace_back();
+      unquoted_.emplace_back();
+    }
+    const std::size_t place = count_++;
+    if (at_ >= text_.size() || text_[at_] != '"') {
+      const std::size_t end = std::min(text_.find_first_of(",\r\n", at_), text_.size());
+      fields_[place] = text_.substr(at_, end - at_);
+      at_ = end;
+      return;
+    }
+    std::string& out = unquoted_[place];
+    out.clear();
+    for (++at_; at_ < text_.size(); ++at_) {
+      if (text_[at_] == '\n') ++line_;
+      if (text_[at_] != '"') {
+        out += text_[at_];
+      } else if (at_ + 1 < text_.size() && text_[at_ + 1] == '"') {
+        out += text_[at_++];
+      } else {
+        ++at_;
+        fields_[place] = out;
+        if (at_ < text_.size() && text_.find_first_of(",\r\n", at_) != at_) fail("text after a closing quote");
+        return;
+      }
+    }
+    fail("a quoted field that never ends");
+  }
+
+  [[noreturn]] void fail(const char* message) const {
+    throw InputError(Diagnostic{file_, row_line_, 1, "", message, ""});
+  }
+
+  const std::string& file_;
+  std::string_view text_;
+  std::size_t at_ = 0, count_ = 0;
+  int line_ = 1, row_line_ = 1;
+  std::vector<std::string_view> fields_;
+  std::deque<std::string> unquoted_;  // never moved: fields_ points into them
+};
+
+class OpsReader {
+ public:
+  OpsReader(const std::string& file, std::string_view text, StoredResult& out)
+      : file_(file), rows_(file, text), out_(out) {}
+
+  void read() {
+    read_heading();
+    while (rows_.next() && problems_.list().size() < kMostProblems) {
+      if (rows_.size() == columns_)
+        read_row();
+      else
+        fail(fmt::format("expected {} fields, found {}", columns_, rows_.size()));
+    }
+    problems_.throw_if_any();
+  }
+
+ private:
+  void fail(std::string message) { problems_.add({file_, rows_.line(), 1, "", std::move(message), ""}); }
+
+  void read_heading() {
+    place_.fill(-1);
+    if (!rows_.next()) throw InputError(Diagnostic{file_, 1, 1, "", "expected a row that names the columns", ""});
+    columns_ = rows_.size();
+    std::vector<std::string> found;
+    for (std::size_t i = 0; i < columns_; ++i) {
+      found.emplace_back(rows_[i]);
+      const auto known = std::find(kColumns.begin(), kColumns.end(), rows_[i]);
+      if (known != kColumns.end()) place_[static_cast<std::size_t>(known - kColumns.begin())] = static_cast<int>(i);
+    }
+    for (std::size_t c = 0; c < kRequired; ++c) {
+      if (place_[c] >= 0) continue;
+      const std::string near = nearest(kColumns[c], found);
+      problems_.add(
+          {file_, 1, 1, "", fmt::format("there is no column '{}'", kColumns[c]),
+           near.empty() ? "ops.csv of a result directory is expected" : fmt::format("did you mean '{}'?", near)});
+    }
+    problems_.throw_if_any();
+  }
+
+  std::string_view text(Column c) const {
+    const int at = place_[c];
+    return at < 0 ? std::string_view() : rows_[static_cast<std::size_t>(at)];
+  }
+
+  template <typename Number>
+  Number number(Column c, Number least, Number absent = 0) {
+    if (place_[c] < 0) return absent;
+    const std::string_view field = text(c);
+    Number value{};
+    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+    if (error == std::errc() && end == field.data() + field.size() && value >= least) return value;
+    fail(fmt::format("{}: expected a number from {} on, found '{}'", kColumns[c], least, field));
+    return absent;
+  }
+
+  // rank/step/slot/body/op; an op's name may hold a slash, a body's not.
+  bool split_id(OpRow& row, std::string_view& body, std::string_view& op) {
+    std::string_view rest = text(id);
+    std::int32_t* const numbers[] = {&row.rank, &row.step, &row.slot};
+    for (std::int32_t* number : numbers) {
+      const std::size_t slash = rest.find('/');
+      if (slash == std::string_view::npos) return false;
+      const auto [end, error] = std::from_chars(rest.data(), rest.data() + slash, *number);
+      if (error != std::errc() || end != rest.data() + slash || *number < 0) return false;
+      rest.remove_prefix(slash + 1);
+    }
+    const std::size_t slash = rest.find('/');
+    if (slash == std::string_view::npos || slash == 0 || slash + 1 == rest.size()) return false;
+    body = rest.substr(0, slash);
+    op = rest.substr(slash + 1);
+    return true;
+  }
+
+  void read_row() {
+    OpRow row;
+    std::string_view body, op;
+    if (!split_id(row, body, op)) {
+      fail(fmt::format("id: expected rank/step/slot/body/op, found '{}'", text(id)));
+      return;
+    }
+    if (const auto named = number<std::int32_t>(rank, 0); named != row.rank)
+      fail(fmt::format("rank {}, but the id says {}", named, row.rank));
+    row.start_ps = number<std::int64_t>(start, 0);
+    row.duration_ps = number<std::int64_t>(duration, 0);
+    row.waited_ps = std::min(number<std::int64_t>(waited, 0), row.duration_ps);
+    row.micro_batch = number<std::int32_t>(micro_batch, -1, -1);
+    row.text = text_index(body, op);
+    key_ = fmt::format("{}/{}/{}/{}", row.rank, row.slot, body, op);
+    if (!seen_.insert(key_).second) fail(fmt::format("'{}' is there twice", text(id)));
+    out_.ops.push_back(row);
+  }
+
+  std::uint32_t text_index(std::string_view body, std::string_view op) {
+    key_.assign(body).append(1, '\0').append(op);
+    for (const Column c : {stage, stream, kind, phase, shape, coverage, bytes, flops, group, group_size, after})
+      key_.append(1, '\0').append(text(c));
+    const auto [known, fresh] = index_.emplace(key_, static_cast<std::uint32_t>(out_.texts.size()));
+    if (!fresh) return known->second;
+    OpText t;
+    t.body = body, t.op = op;
+    t.stage = number<std::int32_t>(stage, 0);
+    t.stream = text(stream), t.kind = text(kind), t.phase = text(phase), t.shape = text(shape);
+    t.coverage = text(coverage), t.group = text(group);
+    t.group_size = number<std::int32_t>(group_size, 0);
+    t.bytes = number<std::int64_t>(bytes, 0);
+    t.flops = number<double>(flops, 0);
+    for (std::string_view rest = text(after); !rest.empty();) {
+      const std::size_t end = std::min(rest.find(';'), rest.size());
+      t.after.emplace_back(rest.substr(0, end));
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    out_.texts.push_back(std::move(t));
+    return known->second;
+  }
+
+  const std::string& file_;
+  RowReader rows_;
+  StoredResult& out_;
+  Diagnostics problems_;
+  std::array<int, kColumns.size()> place_{};
+  std::size_t columns_ = 0;
+  std::string key_;
+  std::unordered_map<std::string, std::uint32_t> index_;
+  std::unordered_set<std::string> seen_;
+};
+
+}  // namespace
+
+void parse_ops_csv(const std::string& file, std::string_view text, StoredResult& out) {
+  OpsReader(file, text, out).read();
+}
+
+}  // namespace rehearse::result

@@ -1,0 +1,339 @@
+// The table of keys against the reader: the same keys, values, ranges and defaults, neither with one the other lacks;
+// and against docs/scenario.md, whose rows are the table's. The reader itself says which keys it knows, in its hint at
+// a key that is like none.
+#include "sim/plan/keys.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "tests/unit/plan/scenario_text.h"
+
+namespace rehearse::plan {
+namespace {
+
+const std::vector<std::string> kFamilies = {"gpt", "llama", "cnn", "mlp"};
+constexpr const char* kNoKey = "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq";
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+// The least mapping that is a model of the family.
+Pairs least_model(const std::string& family) {
+  if (family == "cnn")
+    return {{"family", "cnn"},
+            {"image", "{channels: 3, size: 32}"},
+            {"convolutions", "[{channels: 8}]"},
+            {"widths", "[10]"}};
+  if (family == "mlp") return {{"family", "mlp"}, {"widths", "[784, 10]"}};
+  Pairs model = {{"family", family}, {"layers", "12"},  {"hidden", "96"},
+                 {"heads", "12"},    {"vocab", "1000"}, {"max_seq_len", "128"}};
+  if (family == "llama") model.emplace_back("ffn_hidden", "256");
+  return model;
+}
+
+std::string text_of(const Pairs& model, const std::string& framework = "rehearse") {
+  std::string text = "rehearse: 1\nname: base\nframework: " + framework + "\nmodel:\n";
+  for (const auto& [key, value] : model) text += "  " + key + ": " + value + "\n";
+  return text;
+}
+
+std::string family_of(const Key& key) {
+  return key.families.empty() ? "gpt" : std::string(key.families.substr(0, key.families.find(' ')));
+}
+
+// The scenario with one more key given, and what the reader says of that key.
+struct Case {
+  std::string text;
+  std::vector<std::string> assignments;
+  std::string path;
+};
+Case with(const Key& key, const std::string& value, const std::string& framework = "rehearse") {
+  Case c;
+  c.text = text_of(least_model(family_of(key)), framework);
+  c.path = key.path;
+  const std::size_t list = c.path.find("[]");
+  if (list == std::string::npos) {
+    c.assignments = {c.path + "=" + value};
+  } else {
+    const std::string leaf(key.leaf());
+    c.assignments = {c.path.substr(0, list) + "=[{" + (leaf == "channels" ? "" : "channels: 8, ") + leaf + ": " +
+                     value + "}]"};
+    c.path.replace(list, 2, "[0]");
+  }
+  return c;
+}
+
+std::vector<Diagnostic> diagnostics(const std::string& text, const std::vector<std::string>& assignments = {}) {
+  try {
+    read(text, assignments);
+  } catch (const InputError& error) {
+    return error.diagnostics();
+  }
+  return {};
+}
+
+// Why the reader refuses this value of this key as such, whatever the other keys are; "" if it takes it.
+std::string refusal(const Case& c) {
+  for (const Diagnostic& d : diagnostics(c.text, c.assignments)) {
+    const bool here = d.path == c.path || d.path.starts_with(c.path + "[");
+    const bool as_such =
+        d.message.starts_with("expected") || d.message.find("out of range") != std::string::npos ||
+        d.message.find("not available yet") != std::string::npos || d.message.find("unknown") != std::string::npos ||
+        d.message.find("no model preset") != std::string::npos || d.message.find("is not known") != std::string::npos ||
+        d.message.starts_with("a bucket") || d.message.find("needs its unit") != std::string::npos;
+    if (here && as_such) return d.message;
+  }
+  return "";
+}
+std::string refusal(const Key& key, const std::string& value) {
+  return refusal(with(key, value));
+}
+
+// Everything a scenario was resolved to.
+std::string dump(const Scenario& s) {
+  const model::Model& m = s.model;
+  std::string out =
+      fmt::format("{} | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} | {} {} {}", s.name, m.name,
+                  static_cast<int>(m.family), m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.ffn_hidden,
+                  m.vocab, m.max_seq_len, static_cast<int>(m.activation), static_cast<int>(m.norm),
+                  static_cast<int>(m.position), m.tied_embeddings, m.bias, static_cast<int>(m.attention), m.dropout,
+                  fmt::join(m.widths, ","), m.image_channels, m.image_size, m.convolutions.size());
+  for (const auto& c : m.convolutions) out += fmt::format(" ({} {} {})", c.channels, c.kernel, c.pool);
+  out += fmt::format(" | {} {} {}", s.cluster.topology, s.cluster.gpus, s.cluster.threads_per_rank);
+  for (const auto& [key, value] : s.cluster.overrides) out += " " + key + "=" + value;
+  const Plan& p = s.plan;
+  out += fmt::format(" | {} | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", s.framework.name, p.tensor, p.pipeline,
+                     p.context, p.expert, p.data, static_cast<int>(p.schedule), p.chunks,
+                     fmt::join(p.layers_per_stage, ","), p.micro_batch, p.zero, p.bucket.count(), p.overlap_grad_reduce,
+                     p.overlap_param_gather, p.sequence_parallel, static_cast<int>(p.recompute));
+  for (const Axis axis : p.rank_order) out += fmt::format(" {}", static_cast<int>(axis));
+  const Training& t = s.training;
+  out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.global_batch, t.seq_len,
+                     static_cast<int>(t.precision), static_cast<int>(t.grad_dtype), static_cast<int>(t.reduce_dtype),
+                     static_cast<int>(t.optimizer), t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.momentum,
+                     t.lr_schedule, t.warmup_steps, t.clip, t.seed);
+  return out + fmt::format(" | {}", fmt::join(s.calibrations, " "));
+}
+
+// The keys the reader asks a mapping for; `at` is the mapping's path in a --set, `path` in its messages.
+std::set<std::string> reader_keys(const std::string& text, const std::string& assignment, const std::string& path) {
+  const std::string start = "known keys: ";
+  for (const Diagnostic& d : diagnostics(text, {assignment})) {
+    if (d.path != path + kNoKey || !d.hint.starts_with(start)) continue;
+    std::set<std::string> known;
+    std::istringstream words(d.hint.substr(start.size()));
+    for (std::string word; std::getline(words >> std::ws, word, ',');) known.insert(word);
+    return known;
+  }
+  ADD_FAILURE() << "the reader did not list its keys at " << path;
+  return {};
+}
+
+std::set<std::string> table_keys(const std::string& prefix, const std::string& family) {
+  std::set<std::string> names;
+  for (const Key& key : keys()) {
+    const bool below = key.path.starts_with(prefix);
+    const std::string_view rest = below ? key.path.substr(prefix.size()) : "";
+    if (below && rest.find('.') == std::string_view::npos && key.of_family(family)) names.emplace(rest);
+  }
+  return names;
+}
+
+TEST(Keys, TheReaderAndTheTableKnowTheSameOnes) {
+  for (const std::string& family : kFamilies) {
+    const std::string text = text_of(least_model(family));
+    for (const std::string section : {"", "model.", "cluster.", "plan.", "training.", "costs."})
+      EXPECT_EQ(reader_keys(text, section + kNoKey + "=1", section), table_keys(section, family)) << family << section;
+  }
+  const std::string cnn = text_of(least_model("cnn"));
+  EXPECT_EQ(reader_keys(cnn, std::string("model.image.") + kNoKey + "=1", "model.image."),
+            table_keys("model.image.", "cnn"));
+  EXPECT_EQ(
+      reader_keys(cnn, std::string("model.convolutions=[{channels: 8, ") + kNoKey + ": 1}]", "model.convolutions[0]."),
+      table_keys("model.convolutions[].", "cnn"));
+}
+
+TEST(Keys, EachStandsOnceAndPointsToKeysThatAre) {
+  std::set<std::string_view> seen;
+  for (const Key& key : keys()) {
+    EXPECT_TRUE(seen.insert(key.path).second) << key.path;
+    EXPECT_FALSE(key.meaning.empty()) << key.path;
+    EXPECT_FALSE(key.example.empty()) << key.path;
+    std::istringstream related{std::string(key.related)};
+    for (std::string path; related >> path;) EXPECT_NE(find_key(path), nullptr) << key.path << " names " << path;
+    if (!key.section().empty()) {
+      EXPECT_NE(find_key(key.section()), nullptr) << key.path;
+    }
+  }
+}
+
+TEST(Keys, TheReaderTakesEveryExample) {
+  for (const Key& key : keys()) {
+    if (key.path == "model" || !key.available()) continue;
+    EXPECT_EQ(refusal(key, std::string(key.example)), "") << key.path << ": " << key.example;
+  }
+  for (const Key& key : keys())
+    if (!key.available() && key.path != "noise") {
+      EXPECT_NE(refusal(key, std::string(key.example)), "") << key.path << " is available";
+    }
+}
+
+std::string number(double value) {
+  return fmt::format("{:.15g}", value);
+}
+
+TEST(Keys, RangesAreTheReaders) {
+  for (const Key& key : keys()) {
+    const bool whole = key.type == KeyType::integer || key.type == KeyType::integers;
+    if (!whole && key.type != KeyType::number && key.type != KeyType::numbers) continue;
+    const double step = whole || (key.max && *key.max > 1e6) ? 1 : 1e-3;
+    const auto value = [&](double x) {
+      const std::string one = whole ? fmt::format("{}", static_cast<std::int64_t>(x)) : number(x);
+      if (key.type == KeyType::integers) return "[" + one + ", " + one + "]";
+      return key.type == KeyType::numbers ? "[" + one + ", 0.5]" : one;
+    };
+    ASSERT_TRUE(key.min) << key.path;
+    EXPECT_EQ(refusal(key, value(*key.min)), "") << key.path;
+    EXPECT_NE(refusal(key, value(*key.min - step)), "") << key.path << " takes less than " << *key.min;
+    if (!key.max) continue;
+    EXPECT_EQ(refusal(key, value(key.below_max ? *key.max - step : *key.max)), "") << key.path;
+    EXPECT_NE(refusal(key, value(key.below_max ? *key.max : *key.max + step)), "")
+        << key.path << " takes more than " << *key.max;
+    EXPECT_NE(refusal(key, "many"), "") << key.path;
+  }
+}
+
+TEST(Keys, ChoicesAreTheReaders) {
+  for (const Key& key : keys()) {
+    if (key.type != KeyType::choice) continue;
+    // Of another family the model would lack required keys; that is no matter of this key.
+    for (const std::string_view value : key.values) EXPECT_EQ(refusal(key, std::string(value)), "") << key.path;
+    for (const std::string_view value : key.later)
+      EXPECT_NE(refusal(key, std::string(value)).find("not available yet"), std::string::npos) << key.path << value;
+    const std::string message = refusal(key, "zzzzzzzz");
+    ASSERT_NE(message, "") << key.path;
+    std::string list = message.substr(0, message.find(", found"));
+    list =
+        list.substr(list.find(list.starts_with("expected one of ") ? "of " : ": ") + (list.starts_with("e") ? 3 : 2));
+    std::istringstream words(list);
+    for (std::string word; std::getline(words >> std::ws, word, ',');) {
+      const bool known = std::count(key.values.begin(), key.values.end(), word) +
+                             std::count(key.later.begin(), key.later.end(), word) >
+                         0;
+      EXPECT_TRUE(known) << key.path << ": the reader offers " << word << " in: " << message;
+    }
+  }
+}
+
+TEST(Keys, BooleansSizesAndMappingsAreOfTheirType) {
+  for (const Key& key : keys()) {
+    if (key.type == KeyType::boolean) {
+      EXPECT_EQ(refusal(key, "false"), "") << key.path;
+      EXPECT_EQ(refusal(key, "true").empty(), key.later.empty()) << key.path;
+      EXPECT_NE(refusal(key, "maybe"), "") << key.path;
+    }
+    if (key.type == KeyType::bytes) {
+      EXPECT_NE(refusal(key, "25"), "") << key.path;
+    }
+    if (key.type == KeyType::permutation) {
+      EXPECT_NE(refusal(key, "[tensor, up]"), "") << key.path;
+    }
+    if (key.or_auto) {
+      EXPECT_EQ(refusal(key, "auto"), "") << key.path;
+    }
+  }
+}
+
+TEST(Keys, AKeyAtItsDefaultChangesNothing) {
+  for (const Key& key : keys()) {
+    if (key.origin != Default::value) continue;
+    const Case c = with(key, std::string(key.fallback));
+    EXPECT_EQ(dump(read(c.text, c.assignments)), dump(read(c.text))) << key.path << ": " << key.fallback;
+  }
+}
+
+TEST(Keys, AKeyAtTheFrameworksDefaultChangesNothing) {
+  for (const std::string& name : framework_names()) {
+    const FrameworkProfile& profile = *find_framework(name);
+    for (const Key& key : keys()) {
+      if (key.origin != Default::framework) continue;
+      std::string value = default_of(key, profile);
+      if (value == "the precision") value = "bf16";
+      const Case c = with(key, value, name);
+      EXPECT_EQ(dump(read(c.text, c.assignments)), dump(read(c.text))) << name << " " << key.path << ": " << value;
+    }
+  }
+}
+
+// The two tests above see something: each key away from its default changes what is read, or is refused.
+TEST(Keys, AKeyAwayFromItsDefaultChangesSomething) {
+  for (const Key& key : keys()) {
+    const std::string value(key.example);
+    const bool of_a_profile = key.origin == Default::framework;
+    if (!key.available() || key.path == "model" || key.path == "rehearse" || value == key.fallback ||
+        key.type == KeyType::mapping || (of_a_profile && value == default_of(key, *find_framework("rehearse"))))
+      continue;
+    const Case c = with(key, value);
+    if (!diagnostics(c.text, c.assignments).empty()) continue;  // it cannot be with the other keys
+    const std::string given = dump(read(c.text, c.assignments));
+    if (key.origin == Default::required && given == dump(read(c.text))) continue;     // the example is the base's value
+    if (key.path == "plan.sequence_parallel" || key.path == "plan.chunks") continue;  // off without tensor, pipeline
+    EXPECT_NE(given, dump(read(c.text))) << key.path << ": " << value;
+  }
+}
+
+TEST(Keys, RequiredOnesAreMissed) {
+  for (const Key& key : keys()) {
+    if (key.origin != Default::required || key.section() != "model" || key.leaf() != key.path.substr(6)) continue;
+    Pairs model = least_model(family_of(key));
+    std::erase_if(model, [&](const auto& pair) { return pair.first == key.leaf(); });
+    const auto found = diagnostics(text_of(model));
+    EXPECT_TRUE(std::any_of(found.begin(), found.end(), [&](const Diagnostic& d) { return d.path == key.path; }))
+        << key.path;
+  }
+  for (const auto* path : {"model.image.channels", "model.image.size", "model.convolutions[].channels"})
+    EXPECT_EQ(find_key(path)->origin, Default::required);
+  EXPECT_EQ(diagnostics("rehearse: 1\n").size(), 1u) << "model";
+  EXPECT_EQ(diagnostics(text_of(least_model("gpt")).substr(12)).size(), 1u) << "rehearse";
+}
+
+TEST(Keys, NothingElseIsRequired) {
+  for (const std::string& family : kFamilies) EXPECT_TRUE(diagnostics(text_of(least_model(family))).empty()) << family;
+}
+
+TEST(Keys, DocsHaveTheRowOfEachAndNoOther) {
+  std::ifstream file(std::string(REHEARSE_SOURCE_DIR) + "/docs/scenario.md");
+  std::multiset<std::string> found, expected;
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("| `") && std::count(line.begin(), line.end(), '|') == 4) found.insert(line);
+  for (const Key& key : keys()) expected.insert(markdown_row(key));
+  for (const std::string& row : expected)
+    EXPECT_EQ(found.count(row), expected.count(row)) << "docs/scenario.md should have (rehearse explain --markdown):\n"
+                                                     << row;
+  for (const std::string& row : found)
+    EXPECT_TRUE(expected.contains(row)) << "docs/scenario.md has a row that is no key's:\n" << row;
+}
+
+TEST(Keys, TypesAreSaidInWords) {
+  const auto type = [](const char* path) { return type_text(*find_key(path)); };
+  EXPECT_EQ(type("plan.zero"), "integer, 0 to 3");
+  EXPECT_EQ(type("cluster.gpus"), "integer, 1 to 1,000,000");
+  EXPECT_EQ(type("training.momentum"), "number, 0 to below 1");
+  EXPECT_EQ(type("training.seed"), "integer, at least 0");
+  EXPECT_EQ(type("plan.recompute"), "one of none, selective, full");
+  EXPECT_EQ(type("cluster.topology"), "name of a topology, or a path");
+  EXPECT_EQ(type("cluster.threads_per_rank"), "auto, or integer, 1 to 4096");
+}
+
+TEST(Keys, MeaningsSayWhatIsNotAvailable) {
+  EXPECT_TRUE(meaning_text(*find_key("plan.schedule")).ends_with("; zero_bubble not available yet"));
+  EXPECT_EQ(meaning_text(*find_key("plan.context")), "ranks a sequence is split over; above 1 not available yet");
+  EXPECT_TRUE(meaning_text(*find_key("noise")).ends_with("; not available yet"));
+}
+
+}  // namespace
+}  // namespace rehearse::plan

@@ -1,0 +1,182 @@
+// Result directories read back: all that was written comes back, and what is not one of ours is refused with file, line
+// and what was expected.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "sim/base/diagnostics.h"
+#include "sim/result/read_directory.h"
+#include "small_result.h"
+
+namespace rehearse::result {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ReadDirectory : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    dir_ =
+        fs::temp_directory_path() / ("rehearse_read_" + std::string(test->name()) + "_" + std::to_string(::getpid()));
+    fs::create_directories(dir_);
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+  fs::path dir_;
+};
+
+// The messages of what reading throws, one a line; "" if it reads.
+template <typename Function>
+std::string problems(Function&& read) {
+  try {
+    read();
+  } catch (const InputError& error) {
+    std::string text;
+    for (const Diagnostic& d : error.diagnostics()) text += d.text() + "\n";
+    return text;
+  }
+  return "";
+}
+
+std::string json_problems(const std::string& text) {
+  return problems([&] { parse_result_json("r.json", text); });
+}
+
+std::string csv_problems(const std::string& text) {
+  return problems([&] {
+    StoredResult stored;
+    parse_ops_csv("ops.csv", text, stored);
+  });
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
+
+constexpr char kHeading[] = "id,rank,stage,stream,kind,phase,shape,start_ps,duration_ps,coverage,bytes,flops\n";
+
+TEST_F(ReadDirectory, WhatWasWrittenComesBack) {
+  const Result written = small_result();
+  write_directory(written, dir_);
+  const StoredResult stored = read_directory(dir_);
+  const Result& r = stored.result;
+  EXPECT_EQ(to_json(r), to_json(written)) << "to the picosecond, and every other key";
+  EXPECT_EQ(r.step_time_ps, 2'000'000'000'001);
+  EXPECT_EQ(r.breakdown_ps, written.breakdown_ps);
+  ASSERT_EQ(stored.ops.size(), 4u);
+  const OpRow& first = stored.ops[0];
+  EXPECT_EQ(id_of(stored, first), "0/1/0/forward/layer0.\"up\"");
+  EXPECT_EQ(first.start_ps, 1'000'999);
+  EXPECT_EQ(first.duration_ps, 2'500);
+  EXPECT_EQ(first.micro_batch, 0);
+  const OpText& gemm = stored.text_of(first);
+  EXPECT_EQ(gemm.shape, "m=2, n=4, k=8") << "a field with commas";
+  EXPECT_EQ(gemm.kind, "gemm");
+  EXPECT_EQ(gemm.flops, 128);
+  const OpText& reduce = stored.text_of(stored.ops[1]);
+  EXPECT_EQ(reduce.group, "tensor");
+  EXPECT_EQ(reduce.group_size, 2);
+  EXPECT_EQ(stored.ops[1].waited_ps, 400'000);
+  EXPECT_EQ(stored.text_of(stored.ops[2]).after, std::vector<std::string>{"forward/layer0.reduce"});
+  EXPECT_EQ(stored.ops[2].micro_batch, -1);
+  EXPECT_EQ(stored.ops[3].rank, 2);
+  EXPECT_EQ(stored.text_of(stored.ops[3]).stage, 1);
+}
+
+TEST_F(ReadDirectory, TextsAreKeptOnce) {
+  Result many = small_result();
+  many.records.clear();
+  for (std::int32_t i = 0; i < 1000; ++i) many.records.push_back({0, 1, i, 0, i % 2, i * 10, 5});
+  write_directory(many, dir_);
+  const StoredResult stored = read_directory(dir_);
+  EXPECT_EQ(stored.ops.size(), 1000u);
+  EXPECT_EQ(stored.texts.size(), 2u);
+}
+
+TEST_F(ReadDirectory, WhatIsNoResultDirectoryIsRefused) {
+  EXPECT_NE(problems([&] { read_directory(dir_ / "none"); }).find("no such directory"), std::string::npos);
+  EXPECT_NE(problems([&] { read_directory(dir_); }).find("result.json: error: no such file"), std::string::npos);
+  write_directory(small_result(), dir_);
+  fs::remove(dir_ / "ops.csv");
+  EXPECT_NE(problems([&] { read_directory(dir_); }).find("ops.csv: error: no such file"), std::string::npos);
+  fs::create_directory(dir_ / "ops.csv");
+  EXPECT_NE(problems([&] { read_directory(dir_); }).find("is no regular file"), std::string::npos);
+  EXPECT_NE(problems([&] { read_directory(dir_ / "result.json"); }).find("is no directory"), std::string::npos);
+}
+
+TEST(ReadResultJson, BrokenJsonIsNamedWithItsLine) {
+  const std::string whole = to_json(small_result());
+  EXPECT_EQ(json_problems(whole), "");
+  EXPECT_EQ(
+      json_problems("{\n  \"schema\": \"rehearse.result/1\",\n  oops\n}\n").rfind("r.json:3:3: error: this is", 0), 0u);
+  EXPECT_NE(json_problems(whole.substr(0, whole.size() / 2)).find("not JSON"), std::string::npos);
+  EXPECT_NE(json_problems("").find("r.json:1:1: error: this is not JSON"), std::string::npos);
+}
+
+TEST(ReadResultJson, AnotherSchemaIsRefused) {
+  EXPECT_EQ(json_problems("[]"), json_problems("{}"));
+  EXPECT_NE(json_problems("{}").find("schema: expected \"rehearse.result/1\", found none"), std::string::npos);
+  EXPECT_NE(json_problems("{\"schema\": \"rehearse.ledger/1\"}").find("found \"rehearse.ledger/1\""),
+            std::string::npos);
+}
+
+TEST(ReadResultJson, EveryWrongKeyIsNamedAtOnce) {
+  std::string text = replaced(to_json(small_result()), "\"ranks\": 4", "\"ranks\": \"four\"");
+  text = replaced(text, "\"fits\": true", "\"fits\": 1");
+  text = replaced(text, "\"bubble\"", "\"bubbles\"");
+  const std::string found = json_problems(text);
+  EXPECT_NE(found.find("r.json:10:1: error: ranks: expected an integer, found string"), std::string::npos) << found;
+  EXPECT_NE(found.find("memory.fits: expected true or false, found number"), std::string::npos) << found;
+  EXPECT_NE(found.find("breakdown_s.bubble: is missing"), std::string::npos) << found;
+}
+
+TEST(ReadOps, OlderFilesWithoutTheLastColumnsAreRead) {
+  StoredResult stored;
+  parse_ops_csv("ops.csv", std::string(kHeading) + "0/1/2/forward/a,0,0,compute,gemm,forward,m=1,5,7,,96,128\r\n",
+                stored);
+  ASSERT_EQ(stored.ops.size(), 1u);
+  EXPECT_EQ(stored.ops[0].slot, 2);
+  EXPECT_EQ(stored.ops[0].duration_ps, 7);
+  EXPECT_EQ(stored.ops[0].micro_batch, -1);
+  EXPECT_EQ(stored.texts[0].group, "");
+}
+
+TEST(ReadOps, BadRowsAreNamedWithTheirLines) {
+  const std::string good = "0/1/2/forward/a,0,0,compute,gemm,forward,m=1,5,7,,96,128\n";
+  const std::string found =
+      csv_problems(kHeading + good + "0/1/2/forward/b,0,0,compute,gemm,forward,m=1,5,x,,96,128\n" + "short,row\n" +
+                   "0/1/forward/c,0,0,compute,gemm,forward,m=1,5,7,,96,128\n" +
+                   "1/1/2/forward/a,0,0,compute,gemm,forward,m=1,5,-7,,96,128\n" + good);
+  EXPECT_NE(found.find("ops.csv:3:1: error: duration_ps: expected a number from 0 on, found 'x'"), std::string::npos)
+      << found;
+  EXPECT_NE(found.find("ops.csv:4:1: error: expected 12 fields, found 2"), std::string::npos) << found;
+  EXPECT_NE(found.find("ops.csv:5:1: error: id: expected rank/step/slot/body/op, found '0/1/forward/c'"),
+            std::string::npos)
+      << found;
+  EXPECT_NE(found.find("ops.csv:6:1: error: rank 0, but the id says 1"), std::string::npos) << found;
+  EXPECT_NE(found.find("ops.csv:6:1: error: duration_ps: expected a number from 0 on, found '-7'"), std::string::npos)
+      << found;
+  EXPECT_NE(found.find("ops.csv:7:1: error: '0/1/2/forward/a' is there twice"), std::string::npos) << found;
+}
+
+TEST(ReadOps, AWrongHeadingIsNamed) {
+  EXPECT_NE(csv_problems("").find("ops.csv:1:1: error: expected a row that names the columns"), std::string::npos);
+  const std::string found = csv_problems(replaced(kHeading, "duration_ps", "durations_ps"));
+  EXPECT_EQ(found, "ops.csv:1:1: error: there is no column 'duration_ps' (did you mean 'durations_ps'?)\n");
+  EXPECT_NE(csv_problems(std::string(kHeading) + "\"0/1/2").find("ops.csv:2:1: error: a quoted field that never ends"),
+            std::string::npos);
+}
+
+TEST(ReadOps, AFileOfNothingButProblemsIsNotReadToItsEnd) {
+  std::string text = kHeading;
+  for (int i = 0; i < 1000; ++i) text += "x\n";
+  const std::string found = csv_problems(text);
+  EXPECT_EQ(std::count(found.begin(), found.end(), '\n'), 20);
+}
+
+}  // namespace
+}  // namespace rehearse::result
