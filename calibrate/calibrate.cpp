@@ -1,0 +1,132 @@
+#include "calibrate/calibrate.h"
+
+#include <algorithm>
+
+#include "calibrate/budget.h"
+#include "calibrate/flush_denormals.h"
+#include "calibrate/kernel_grid.h"
+#include "calibrate/machine.h"
+#include "calibrate/made.h"
+#include "calibrate/other_load.h"
+#include "calibrate/program_walks.h"
+#include "calibrate/switching.h"
+#include "calibrate/transfers.h"
+#include "execute/gloo/gloo_world.h"
+#include "sim/base/host.h"
+
+namespace rehearse::calibrate {
+namespace {
+
+enum Part : std::size_t { kMachine, kWalks, kLocal, kSharing, kGloo, kGrid };
+
+constexpr double kLeastForGloo = 0.5;  // seconds: ranks take half of that to find one another
+
+// Shares of the budget. With scenarios, half goes to what they do themselves.
+std::vector<double> weights(bool scenarios) {
+  return scenarios ? std::vector<double>{6, 46, 14, 6, 10, 18} : std::vector<double>{8, 0, 20, 10, 16, 46};
+}
+
+class Calibrating {
+ public:
+  explicit Calibrating(const Request& request)
+      : request_(request),
+        budget_(request.budget_s, [this] { report(); }),
+        weights_(weights(!request.scenarios.empty())) {}
+
+  Outcome run() {
+    const auto began = Clock::now();
+    const OtherLoad load;
+    for (const plan::Scenario& s : request_.scenarios) targets_.push_back(make_target(s));
+    cost::Calibration& c = outcome_.calibration;
+    c.name = "this host";
+    c.host = cost::host_fingerprint();
+    c.made = provenance(request_.command, request_.budget_s);
+    cores_ = usable_cores();
+    measure_machine();
+    measure_programs();
+    begin("measuring transfers between threads");
+    measure_transport(cost::Transport::local, make_local_company, seconds_for(kLocal));
+    begin("measuring how cores share");
+    c.slowdown = measure_sharing(cores_, seconds_for(kSharing), budget_);
+    if (execute::gloo_available() && seconds_for(kGloo) > kLeastForGloo) {
+      begin("measuring transfers over Gloo");
+      measure_transport(cost::Transport::gloo, make_gloo_company, seconds_for(kGloo));
+    }
+    begin("measuring kernels");
+    KernelTimes grid;
+    measure_grid(KernelGrid(), cores_, budget_, grid);  // at least one, so that no file is empty
+    const auto kernels = grid.all(cost::Origin::grid);
+    c.kernels.insert(c.kernels.end(), kernels.begin(), kernels.end());
+    c.peak_flops = std::max(c.peak_flops, best_product_rate(c.kernels, cores_));
+    c.made.wall_s = seconds_between(began, Clock::now());
+    outcome_.others = load.share();
+    return std::move(outcome_);
+  }
+
+ private:
+  void begin(const std::string& what) {
+    what_ = what;
+    report();
+  }
+  void report() const {
+    if (request_.progress) request_.progress(what_, 1 - budget_.left() / request_.budget_s);
+  }
+  double seconds_for(Part part) const { return share_of(weights_, part, budget_.left()); }
+
+  void measure_machine() {
+    begin("measuring the machine");
+    const double seconds = seconds_for(kMachine);
+    const Peaks peaks = measure_peaks(cores_, seconds * 0.7, budget_);
+    outcome_.calibration.peak_flops = peaks.flops;
+    outcome_.calibration.memory_bandwidth = peaks.bandwidth;
+    const Switching switching = measure_switching(seconds * 0.3, budget_);
+    outcome_.calibration.wake_s = switching.wake_s;
+    outcome_.calibration.dispatch_s = switching.dispatch_s;
+  }
+
+  // A walk gets its least number of steps even where that takes longer than its share, but leaves three tenths for the
+  // rest.
+  void measure_programs() {
+    if (targets_.empty()) return;
+    begin("walking " + targets_.front().scenario.name +
+          (targets_.size() > 1 ? " and " + std::to_string(targets_.size() - 1) + " more" : ""));
+    Learnt learnt;
+    const WalkReport walked =
+        walk_targets(targets_, cores_, seconds_for(kWalks), budget_.part(0.7 * budget_.left()), learnt);
+    outcome_.shortfalls = walked.shortfalls;
+    outcome_.calibration.kernels = learnt.times.all(cost::Origin::program);
+    if (!learnt.gaps.empty()) outcome_.calibration.dispatch_s = median(learnt.gaps);
+  }
+
+  // The exact sizes of the programs first, in half of the time.
+  void measure_transport(cost::Transport transport, const MakeCompany& make, double seconds) {
+    const auto add = [&](const std::vector<TransferKey>& list, double for_seconds) {
+      const auto found = measure_transfers(list, transport, make, for_seconds, budget_);
+      auto& all = outcome_.calibration.transfers;
+      all.insert(all.end(), found.begin(), found.end());
+    };
+    const std::vector<TransferKey> exact = transfers_of(targets_);
+    const Budget whole = budget_.part(seconds);
+    add(exact, exact.empty() ? 0 : seconds / 2);
+    std::vector<TransferKey> grid = transfer_grid(request_.budget_s >= 120 ? 8 : 4);
+    std::erase_if(grid, [&](const TransferKey& k) { return std::find(exact.begin(), exact.end(), k) != exact.end(); });
+    add(grid, whole.left());
+  }
+
+  const Request& request_;
+  Budget budget_;
+  std::vector<double> weights_;
+  std::string what_;
+  int cores_ = 1;
+  std::vector<Target> targets_;
+  Outcome outcome_;
+};
+
+}  // namespace
+
+Outcome calibrate(const Request& request) {
+  const FlushDenormals flush;
+  return Calibrating(request).run();
+}
+
+}  // namespace rehearse::calibrate

@@ -1,0 +1,102 @@
+// Ranks of a transport for measuring it: threads of this process, over shared memory or, each in a world of its own as
+// a process would be, over Gloo.
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <thread>
+
+#include "calibrate/transfers.h"
+#include "execute/gloo/gloo_world.h"
+#include "execute/local/local_world.h"
+
+namespace rehearse::calibrate {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds kTimeout{60'000};
+
+// An empty folder that only we know of; gone with the object.
+class Rendezvous {
+ public:
+  Rendezvous() {
+    std::string path = (fs::temp_directory_path() / "rehearse-calibrate-XXXXXX").string();
+    if (::mkdtemp(path.data()) == nullptr) throw std::runtime_error("cannot make a folder in " + path);
+    path_ = path;
+  }
+  ~Rendezvous() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Worlds wait for one another while they are made, and may while they end: each in a thread of its own.
+class GlooWorlds {
+ public:
+  explicit GlooWorlds(int ranks) : worlds_(static_cast<std::size_t>(ranks)) {
+    const Rendezvous folder;
+    std::vector<std::exception_ptr> errors(worlds_.size());
+    for_each([&](std::size_t i) {
+      try {
+        execute::GlooOptions options;
+        options.rank = static_cast<int>(i);
+        options.ranks = ranks;
+        options.folder = folder.path();
+        options.timeout = kTimeout;
+        worlds_[i] = execute::make_gloo_world(options);
+        worlds_[i]->begin();
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    });
+    for (const auto& error : errors)
+      if (error) std::rethrow_exception(error);
+  }
+  ~GlooWorlds() {
+    for_each([&](std::size_t i) { worlds_[i].reset(); });
+  }
+  GlooWorlds(const GlooWorlds&) = delete;
+  GlooWorlds& operator=(const GlooWorlds&) = delete;
+  execute::World& operator[](int rank) { return *worlds_[static_cast<std::size_t>(rank)]; }
+
+ private:
+  template <class Work>
+  void for_each(Work work) {
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < worlds_.size(); ++i) threads.emplace_back([&work, i] { work(i); });
+    for (auto& thread : threads) thread.join();
+  }
+
+  std::vector<std::unique_ptr<execute::World>> worlds_;
+};
+
+}  // namespace
+
+Company make_local_company(int ranks) {
+  const std::shared_ptr<execute::World> world = execute::make_local_world(ranks, kTimeout);
+  Company company;
+  company.keep = world;
+  for (int rank = 0; rank < ranks; ++rank) company.communicators.push_back(&world->communicator(rank));
+  company.stop = [w = world.get()] { w->stop().request(); };
+  return company;
+}
+
+Company make_gloo_company(int ranks) {
+  const auto worlds = std::make_shared<GlooWorlds>(ranks);
+  Company company;
+  company.keep = worlds;
+  for (int rank = 0; rank < ranks; ++rank) company.communicators.push_back(&(*worlds)[rank].communicator(rank));
+  company.stop = [w = worlds.get(), ranks] {
+    for (int rank = 0; rank < ranks; ++rank) (*w)[rank].stop().request();
+  };
+  return company;
+}
+
+}  // namespace rehearse::calibrate

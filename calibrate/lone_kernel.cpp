@@ -1,0 +1,139 @@
+#include "calibrate/lone_kernel.h"
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <new>
+#include <numeric>
+
+#include "execute/kernel_call.h"
+#include "kernels/device.h"
+#include "sim/base/check.h"
+
+namespace rehearse::calibrate {
+namespace {
+
+// Keeps the time of every repetition; prints nothing.
+class Collector : public benchmark::BenchmarkReporter {
+ public:
+  bool ReportContext(const Context&) override { return true; }
+  void ReportRuns(const std::vector<Run>& runs) override {
+    for (const Run& run : runs)
+      if (run.run_type == Run::RT_Iteration && run.iterations > 0)
+        seconds.push_back(run.real_accumulated_time / static_cast<double>(run.iterations));
+  }
+  std::vector<double> seconds;
+};
+
+struct Free {
+  void operator()(void* p) const { std::free(p); }
+};
+using Memory = std::unique_ptr<void, Free>;
+
+// How many indices an operand of integers may hold: rows of a table, classes; 1 (all zeros) where they mean positions.
+std::int64_t index_range(const program::Op& op) {
+  if (const auto* e = std::get_if<program::Embedding>(&op.shape)) return std::max<std::int64_t>(1, e->rows);
+  if (const auto* c = std::get_if<program::CrossEntropy>(&op.shape)) return std::max<std::int64_t>(1, c->valid_cols);
+  return 1;
+}
+
+Memory make_operand(const program::Buffer& buffer, std::int64_t range) {
+  constexpr std::size_t kAlignment = 256;
+  const auto bytes =
+      (static_cast<std::size_t>(std::max<std::int64_t>(1, buffer.bytes())) + kAlignment - 1) / kAlignment * kAlignment;
+  Memory memory(std::aligned_alloc(kAlignment, bytes));
+  if (memory == nullptr) throw std::bad_alloc();
+  std::fill_n(static_cast<std::uint8_t*>(memory.get()), bytes, std::uint8_t{1});
+  const std::int64_t n = buffer.elements();
+  // Between 0.1 and 1: no denormals, no negative sums where a kernel takes a logarithm or a root.
+  if (buffer.dtype == program::DType::f32)
+    for (std::int64_t i = 0; i < n; ++i)
+      static_cast<float*>(memory.get())[i] = 0.1F + 0.9F * static_cast<float>(i * 7919 % 1009) / 1009;
+  if (buffer.dtype == program::DType::i32)
+    for (std::int64_t i = 0; i < n; ++i)
+      static_cast<std::int32_t*>(memory.get())[i] = static_cast<std::int32_t>(i * 7919 % range);
+  return memory;
+}
+
+}  // namespace
+
+std::vector<double> repeat(const std::function<void()>& body, double seconds) {
+  constexpr double kShortest = 50e-6;
+  constexpr int kFewest = 3, kMost = 40, kMostCalls = 10'000;
+  const auto before = Clock::now();
+  body();
+  const auto between = Clock::now();
+  body();
+  const double once =
+      std::max(1e-8, std::min(seconds_between(before, between), seconds_between(between, Clock::now())));
+  const double left = seconds - seconds_between(before, Clock::now());
+  const int calls = std::clamp(static_cast<int>(kShortest / once), 1, kMostCalls);
+  int repetitions = std::min(kMost, static_cast<int>(std::max(0.0, left) / (once * calls)));
+  if (once * calls * kFewest < 0.02) repetitions = std::max(kFewest, repetitions);
+  if (repetitions == 0) return {once};
+  benchmark::ClearRegisteredBenchmarks();
+  benchmark::RegisterBenchmark("kernel",
+                               [&](benchmark::State& state) {
+                                 for ([[maybe_unused]] auto _ : state) {
+                                   const auto start = Clock::now();
+                                   body();
+                                   state.SetIterationTime(seconds_between(start, Clock::now()));
+                                 }
+                               })
+      ->Iterations(calls)
+      ->Repetitions(repetitions)
+      ->UseManualTime();
+  Collector collector;
+  benchmark::RunSpecifiedBenchmarks(&collector, ".");
+  benchmark::ClearRegisteredBenchmarks();
+  REHEARSE_CHECK(!collector.seconds.empty(), "the benchmark reported nothing");
+  // What took no tick of the clock took less than one.
+  for (double& s : collector.seconds) s = std::max(s, 1e-9);
+  return std::move(collector.seconds);
+}
+
+std::vector<double> repeat_polled(const std::function<void()>& body, double seconds, const Budget& budget) {
+  constexpr double kTurn = 0.2;
+  const Budget own = budget.part(seconds);
+  std::vector<double> samples;
+  do {
+    budget.poll();
+    const std::vector<double> more = repeat(body, std::clamp(own.left(), 0.0, kTurn));
+    samples.insert(samples.end(), more.begin(), more.end());
+  } while (!own.spent());
+  return samples;
+}
+
+std::int64_t operand_bytes(const program::Role& role, const program::Op& op) {
+  std::map<program::BufferId, std::int64_t> bytes;
+  for (const auto* list : {&op.reads, &op.writes})
+    for (const program::Operand& o : *list) bytes[o.buffer] = role.buffers[static_cast<std::size_t>(o.buffer)].bytes();
+  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0},
+                         [](std::int64_t sum, const auto& entry) { return sum + entry.second; });
+}
+
+std::vector<double> measure(const LoneKernel& kernel, int threads, double seconds) {
+  const program::Op& op = kernel.op;
+  std::map<program::BufferId, Memory> memory;
+  const auto pointers = [&](const std::vector<program::Operand>& operands) {
+    std::vector<void*> list;
+    for (const program::Operand& o : operands) {
+      Memory& m = memory[o.buffer];
+      if (m == nullptr) m = make_operand(kernel.role.buffers[static_cast<std::size_t>(o.buffer)], index_range(op));
+      list.push_back(m.get());
+    }
+    return list;
+  };
+  const std::vector<void*> reads = pointers(op.reads), writes = pointers(op.writes);
+  std::vector<std::int64_t> examples(static_cast<std::size_t>(kernel.scenario.plan.micro_batch));
+  std::iota(examples.begin(), examples.end(), 0);
+  const auto device = kernels::make_cpu_device(threads);
+  const execute::CallContext context{kernel.scenario, *device, 0, 0, 1, &examples};
+  return repeat([&] { execute::call_kernel(op, reads, writes, context); }, seconds);
+}
+
+}  // namespace rehearse::calibrate

@@ -1,0 +1,54 @@
+// What of a scenario's program is walked, and what the table of kernel times learns from it.
+//
+// As many ranks perform at once as the host has cores for (cores / threads of a rank), of different roles where there
+// are; then one rank of each role alone, since with transfers in between ranks do not always compute side by side. A
+// walk that could only repeat known keys is left out: the scenario's middle stages, a second scenario of the same
+// model.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "calibrate/budget.h"
+#include "calibrate/kernel_times.h"
+#include "calibrate/walk.h"
+
+namespace rehearse::calibrate {
+
+// A scenario with its program, as `rehearse execute` performs it.
+struct Target {
+  plan::Scenario scenario;
+  program::Program program;
+  plan::RankGrid grid;
+  int threads = 1;  // of a rank
+};
+// Throws InputError if it cannot be performed for another reason than its number of ranks.
+Target make_target(const plan::Scenario& scenario);
+
+struct PlannedWalk {
+  const Target* target = nullptr;
+  std::vector<int> ranks;
+  int busy = 1;       // cores
+  double weight = 0;  // a rough time of a step: how the budget is split
+};
+std::vector<PlannedWalk> plan_walks(const Target& target, int cores);
+
+// Whether the walk would add a key.
+bool adds_to(const KernelTimes& times, const PlannedWalk& walk);
+
+struct Learnt {
+  KernelTimes times;
+  std::vector<double> gaps;  // seconds between two ops of a stream of which the later had no event to wait for
+};
+// Adds every op of the walk. The first step, with cold caches and pages, is left out of what was done more than once.
+void learn(const PlannedWalk& planned, const Walk& walk, Learnt& learnt);
+
+struct WalkReport {
+  std::vector<std::string> shortfalls;  // for people: what the budget was too small for
+};
+// Plans, walks and learns: for `seconds`, longer where fewer than four steps were done by then, but never past the
+// budget. Throws execute::DoesNotFit for ranks too large for this machine's memory.
+WalkReport walk_targets(const std::vector<Target>& targets, int cores, double seconds, const Budget& budget,
+                        Learnt& learnt);
+
+}  // namespace rehearse::calibrate

@@ -1,0 +1,199 @@
+// rehearse calibrate: measures this machine so that it can be simulated, within a budget of seconds; writes one JSON
+// file (docs/calibration.md), which a local topology finds by itself, and prints what the machine is like.
+#include "calibrate/calibrate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "calibrate/calibration_json.h"
+#include "calibrate/other_load.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/exit_code.h"
+#include "cli/paths.h"
+#include "execute/performer.h"
+#include "reports/text.h"
+#include "sim/base/units.h"
+#include "sim/cost/calibration_file.h"
+#include "sim/plan/scenario.h"
+#include "sim/result/output_file.h"
+
+namespace rehearse::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Arguments {
+  std::string device = "auto", output;
+  std::vector<std::string> scenarios, assignments;
+  double budget = 60;
+  bool add = false, json = false;
+};
+
+// The command that makes this file again.
+std::string command_line(const Arguments& a) {
+  std::string line = fmt::format("rehearse calibrate --budget {}", a.budget);
+  if (!a.scenarios.empty()) line += fmt::format(" --for {}", fmt::join(a.scenarios, " "));
+  for (const std::string& assignment : a.assignments) line += " --set " + assignment;
+  return a.add ? line + " --add" : line;
+}
+
+[[noreturn]] void refuse(const std::string& option, const std::string& message, const std::string& hint) {
+  throw InputError(Diagnostic{option, 0, 0, "", message, hint});
+}
+
+std::string output_path(const Arguments& a) {
+  const std::string path = a.output.empty() ? cost::default_calibration_path() : a.output;
+  if (path.empty()) refuse("", "neither XDG_CACHE_HOME nor HOME is set", "say where the file goes: -o FILE");
+  if (!cost::is_calibration_path(path)) refuse("-o", "expected a file ending in .json, found " + path, "");
+  std::error_code error;
+  if (fs::is_directory(path, error)) refuse("-o", path + " is a directory", "");
+  const fs::path folder = fs::absolute(path).parent_path();
+  fs::create_directories(folder, error);
+  if (error) refuse("-o", fmt::format("cannot make {}: {}", folder.string(), error.message()), "");
+  return path;
+}
+
+// The calibration that --add adds to; nothing if there is none yet.
+std::optional<cost::Calibration> older(const Arguments& a, const std::string& path) {
+  std::error_code error;
+  if (!a.add || !fs::exists(path, error)) return {};
+  cost::Calibration found = cost::read_calibration(path);
+  if (!found.host.same_machine(cost::host_fingerprint()))
+    refuse("--add",
+           fmt::format("{} is of another machine or build: {}, {}, {} cores, {}", path, found.host.name, found.host.cpu,
+                       found.host.cores, found.host.isa),
+           "leave --add out to replace it");
+  return found;
+}
+
+std::string rate(double per_s, const char* unit) {
+  return fmt::format("{:.4g} {}", per_s / 1e9, unit);
+}
+
+// "2 ranks 3.1 GB/s, 4 ranks 1.2 GB/s": bytes a rank has, by the time; of the size next to 64 MiB that was measured.
+std::string all_reduce_rates(const cost::Calibration& c) {
+  std::map<int, const cost::CalibratedTransfer*> largest;
+  for (const auto& t : c.transfers) {
+    if (t.send || t.kind != program::CollectiveKind::all_reduce || t.transport != cost::Transport::local) continue;
+    const cost::CalibratedTransfer*& best = largest[t.ranks];
+    if (t.bytes <= (std::int64_t{65} << 20) && (best == nullptr || t.bytes > best->bytes)) best = &t;
+  }
+  std::string text;
+  for (const auto& [ranks, t] : largest) {
+    if (t == nullptr) continue;
+    text += fmt::format("{}{} ranks {}", text.empty() ? "" : ", ", ranks,
+                        rate(static_cast<double>(t->bytes) / t->time.p50, "GB/s"));
+    if (t->bytes < (std::int64_t{64} << 20)) text += fmt::format(" of {}", format_bytes(Bytes(t->bytes)));
+  }
+  return text.empty() ? "not measured" : text;
+}
+
+std::string summary(const cost::Calibration& c, const std::string& path) {
+  const auto of_programs = std::count_if(c.kernels.begin(), c.kernels.end(),
+                                         [](const auto& k) { return k.origin == cost::Origin::program; });
+  const auto us = [](double seconds) { return format_time(Time::from_seconds(seconds)); };
+  const double worst =
+      c.slowdown[static_cast<std::size_t>(cost::Load::memory)][static_cast<std::size_t>(cost::Load::memory)];
+  const std::vector<std::pair<std::string, std::string>> rows = {
+      {"Peak product", rate(c.peak_flops, "GFLOP/s fp32, all cores")},
+      {"Copy", rate(c.memory_bandwidth, "GB/s read and written, all cores")},
+      {"Dispatch", us(c.dispatch_s) + " from an op to the next of its stream"},
+      {"Wake", us(c.wake_s) + " to an op of a stream that slept"},
+      {"Sharing", fmt::format("a copy beside copies takes {:.3g} times as long", worst)},
+      {"All-reduce", all_reduce_rates(c)},
+      {"Kernels", fmt::format("{} of the scenarios' programs, {} of the grid", of_programs,
+                              static_cast<std::ptrdiff_t>(c.kernels.size()) - of_programs)},
+      {"Transfers", fmt::format("{}", c.transfers.size())},
+      {"Took", fmt::format("{:.3g} s of {:.3g}", c.made.wall_s, c.made.budget_s)},
+  };
+  return reports::wrap(
+             fmt::format("{}: {}, {} core{}", c.host.name, c.host.cpu, c.host.cores, c.host.cores == 1 ? "" : "s")) +
+         reports::labelled(rows) + reports::left("Written to", 18) + path + '\n';  // a path is for copying: whole
+}
+
+calibrate::Outcome measure(const Arguments& a) {
+  const std::string root = data_root();
+  calibrate::Request request;
+  for (const std::string& name : a.scenarios)
+    request.scenarios.push_back(plan::read_scenario(scenario_file(name, root), a.assignments, root));
+  request.budget_s = a.budget;
+  request.command = command_line(a);
+  PhasedProgress progress;
+  request.progress = [&](const std::string& what, double done) { progress(what, done); };
+  if (request.scenarios.size() == 1) {
+    try {
+      return calibrate::calibrate(request);
+    } catch (const InputError& error) {
+      throw plan::located(error, request.scenarios.front());
+    }
+  }
+  return calibrate::calibrate(request);
+}
+
+int run_calibrate(const Arguments& a) {
+  if (a.device == "cuda")
+    refuse("--device", "this program is built without CUDA; it calibrates the CPU",
+           "GPUs are simulated from the device files in calibrate/devices");
+  if (!a.assignments.empty() && a.scenarios.empty())
+    refuse("--set", "overrides keys of the scenarios of --for, and there are none", "");
+  const std::string path = output_path(a);
+  const std::optional<cost::Calibration> before = older(a, path);
+  try {
+    calibrate::Outcome outcome = measure(a);
+    cost::Calibration& c = outcome.calibration;
+    if (before) c = calibrate::merged(*before, std::move(c));
+    const std::string text = calibrate::to_json(c);
+    check_interrupt();
+    result::OutputFile file(path, result::OutputFile::Format::plain);
+    file.write(text);
+    file.commit();
+    if (outcome.others > calibrate::kQuiet)
+      note(fmt::format(
+          "rehearse: warning: other programs used {} of this machine meanwhile: what was measured is slower "
+          "than the machine",
+          reports::percent(outcome.others)));
+    for (const std::string& shortfall : outcome.shortfalls)
+      note("rehearse: warning: " + shortfall + "; a larger --budget helps");
+    print(a.json ? text : summary(c, path));
+    return kDone;
+  } catch (const execute::DoesNotFit& error) {
+    note(fmt::format("rehearse: {}", error.what()));
+    return kDoesNotFit;
+  }
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, Action& action) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("calibrate", "Measure this machine, so that it can be simulated");
+  command->add_option("--device", a->device, "auto or cpu: this machine's CPU")
+      ->check(one_of({"auto", "cpu", "cuda"}))
+      ->type_name("WHAT");
+  command->add_option("--for", a->scenarios, "Measure exactly what these do: files, or names of list")
+      ->expected(1, 64)
+      ->type_name("SCENARIO...");
+  command->add_option("--set", a->assignments, "Override a key of them, as plan.tensor=2; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
+  command->add_option("--budget", a->budget, "Seconds it may take (default 60)")
+      ->check(CLI::Range(1.0, 1e5).description(""))
+      ->type_name("SECONDS");
+  command->add_option("-o", a->output, "Default: the user's cache, where simulate looks")->type_name("FILE");
+  command->add_flag("--add", a->add, "Keep what the file has and this run does not measure");
+  command->add_flag("--json", a->json, "Print the file to standard output");
+  command->footer(
+      "Leave the machine alone meanwhile: what else runs on it is measured too.\n"
+      "Examples:\n"
+      "  rehearse calibrate\n"
+      "  rehearse calibrate --for gpt-tiny-ddp gpt-tiny-2x2x2 --budget 120\n"
+      "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other.");
+  command->callback([a, &action] { action = [a] { return run_calibrate(*a); }; });
+}
+
+}  // namespace rehearse::cli
