@@ -70,8 +70,9 @@ std::string does_not_fit(const Result& r) {
   const std::int64_t held = name == "activations" ? micro_batches_held(r, worst->stage) : 0;
   if (held > 1) what += fmt::format(" of {} micro-batches", held);
   const double share = worst->peak > 0 ? static_cast<double>(bytes) / static_cast<double>(worst->peak) : 0;
-  return fmt::format("Does not fit: stage {} needs {} of {} a GPU; {} are {} of it.", worst->stage,
-                     format_bytes(Bytes(worst->peak)), format_bytes(Bytes(r.memory_capacity)), what, percent(share));
+  return fmt::format("Does not fit: stage {} needs {} of {} a {}; {} are {} of it.", worst->stage,
+                     format_bytes(Bytes(worst->peak)), format_bytes(Bytes(r.memory_capacity)), device_noun(r), what,
+                     percent(share));
 }
 
 std::string communication_sentence(const Result& r, double total) {
@@ -147,6 +148,14 @@ std::string limited_by(const Result& r) {
       *std::max_element(losses.begin(), losses.end(), [](const Loss& a, const Loss& b) { return a.share < b.share; });
   if (largest.share >= kLargeLoss) return largest.sentence;
   return compute_sentence(r, largest.name, largest.share);
+}
+
+bool on_cpu(const result::Result& r) {
+  return r.source == "measured" || r.scenario.contains("cluster.cores");
+}
+
+std::string device_noun(const result::Result& r) {
+  return on_cpu(r) ? "rank" : "GPU";
 }
 
 }  // namespace rehearse::reports

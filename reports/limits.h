@@ -14,6 +14,10 @@ std::string limited_by(const result::Result& r);
 
 inline constexpr double kLargeLoss = 0.2;  // a judgement: below it, what the kernels do matters more than any one loss
 
+// Ranks that share the cores of a host, performed or simulated: only such hosts count cores.
+bool on_cpu(const result::Result& r);
+// What a device is called: "GPU", or "rank" on a CPU.
+std::string device_noun(const result::Result& r);
 // The stage with the highest peak; nullptr if there are none.
 const result::StageMemory* largest_stage(const result::Result& r);
 // The share of the step in `share`; 0 if the step takes no time.

@@ -56,25 +56,19 @@ std::string speed(const Result& r) {
                         format_time(Time::from_seconds(r.interval_high_s)));
   if (!r.memory_fits) step += "  as if it fitted in memory";
   std::string out = line("Step", step);
-  const std::string unit = unit_of(r);
+  const std::string unit = unit_of(r), device = device_noun(r);
   out += line(unit == "tokens" ? "Tokens a second" : "Samples a second",
-              fmt::format("{}, {} a GPU", compact(r.tokens_per_s), compact(r.tokens_per_s_per_gpu)));
+              fmt::format("{}, {} a {}", compact(r.tokens_per_s), compact(r.tokens_per_s_per_gpu), device));
   const std::string peak = r.peak_flops_per_gpu > 0 ? " of " + compact(r.peak_flops_per_gpu / 1e12) : "";
   out += line("Model FLOPs",
-              fmt::format("{}{} TFLOP/s a GPU, MFU {}", tflops(r.model_flops), peak, percent(result::mfu(r))));
+              fmt::format("{}{} TFLOP/s a {}, MFU {}", tflops(r.model_flops), peak, device, percent(result::mfu(r))));
   out += line("Hardware FLOPs",
-              fmt::format("{} TFLOP/s a GPU, HFU {}", tflops(r.hardware_flops), percent(result::hfu(r))));
+              fmt::format("{} TFLOP/s a {}, HFU {}", tflops(r.hardware_flops), device, percent(result::hfu(r))));
   if (!r.flop_formula.empty()) out += wrap(r.flop_formula, kLabel);
-  if (r.tokens_per_s > 0)
+  if (r.tokens_per_s > 0 && !on_cpu(r))
     out += line("Cost", fmt::format("{} GPU-hours a step, {} a billion {}", compact(step_s * ranks / 3600),
                                     compact(result::gpu_hours(r, 1e9)), unit));
   return out + '\n';
-}
-
-std::string share_name(std::string_view key) {
-  std::string name(key);
-  std::replace(name.begin(), name.end(), '_', ' ');
-  return name;
 }
 
 std::string breakdown(const Result& r) {
@@ -85,7 +79,7 @@ std::string breakdown(const Result& r) {
     if (ps == 0) continue;
     const auto bar = static_cast<std::size_t>(
         std::lround(static_cast<double>(kBar) * std::max(0.0, static_cast<double>(ps) / largest)));
-    const std::string text = fmt::format("  {}{}  {}  {}", left(share_name(result::kShareNames[i]), 18),
+    const std::string text = fmt::format("  {}{}  {}  {}", left(spaced(result::kShareNames[i]), 18),
                                          right(percent(share_of(r, static_cast<result::Share>(i))), 6),
                                          right(format_time(Time::from_ps(ps)), 9), std::string(bar, '#'));
     out += clip(text.substr(0, text.find_last_not_of(' ') + 1), kWidth) + '\n';
@@ -128,7 +122,7 @@ std::string memory(const Result& r) {
     rows.push_back(std::move(row));
     i = end;
   }
-  std::string out = fmt::format("Memory a GPU at its peak, {}{}\n", unit.name, fits) + align(rows);
+  std::string out = fmt::format("Memory a {} at its peak, {}{}\n", device_noun(r), unit.name, fits) + align(rows);
   if (const StageMemory* worst = largest_stage(r); !worst->where.empty())
     out += wrap(fmt::format("highest: stage {}, {}", worst->stage, worst->where), 2);
   return out + '\n';

@@ -70,6 +70,21 @@ std::string wrap(std::string_view text, std::size_t indent) {
   return out;
 }
 
+std::string labelled(const std::vector<std::pair<std::string, std::string>>& rows, std::size_t indent) {
+  std::string out;
+  for (const auto& [label, value] : rows) {
+    const std::string wrapped = wrap(value, indent);
+    out += left(label, indent) + (wrapped.empty() ? "\n" : wrapped.substr(indent));
+  }
+  return out;
+}
+
+std::string spaced(std::string_view key) {
+  std::string name(key);
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return name;
+}
+
 std::string left(std::string_view text, std::size_t width) {
   std::string out = clip(text, width);
   return out + std::string(width - columns(out), ' ');

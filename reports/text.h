@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace rehearse::reports {
@@ -18,6 +19,8 @@ std::size_t columns(std::string_view text);
 std::string clip(std::string_view text, std::size_t width);
 // Words wrapped at kWidth, every line after `indent` spaces, each ended by a newline. A word longer than a line is cut.
 std::string wrap(std::string_view text, std::size_t indent = 0);
+// Rows of label and value: values from column `indent` on, wrapped there.
+std::string labelled(const std::vector<std::pair<std::string, std::string>>& rows, std::size_t indent = 18);
 // `text` padded with spaces to `width` columns, text to the left or to the right of them.
 std::string left(std::string_view text, std::size_t width);
 std::string right(std::string_view text, std::size_t width);
@@ -31,6 +34,8 @@ std::string percent(double share);  // 0.4567 -> "45.7%"
 // Names without the words ("gpt3-175b-") that all of them begin with, up to the last dash they share; one name stays
 // whole.
 std::vector<std::string> without_common_words(std::vector<std::string> names);
+// "exposed_data" -> "exposed data".
+std::string spaced(std::string_view key);
 // "scenarios/gpt3-175b.yaml" -> "gpt3-175b".
 std::string file_stem(std::string_view path);
 

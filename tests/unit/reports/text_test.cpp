@@ -20,6 +20,12 @@ TEST(Wrap, CutsAWordLongerThanALine) {
   EXPECT_EQ(out, std::string(80, 'x') + "\n" + std::string(20, 'x') + "\n");
 }
 
+TEST(Labelled, WrapsTheValuesBesideTheirLabels) {
+  const std::string text = labelled({{"First", "short"}, {"Empty", ""}, {"Long", std::string(60, 'a') + " next"}});
+  EXPECT_EQ(text, "First" + std::string(13, ' ') + "short\n" + "Empty" + std::string(13, ' ') + "\n" + "Long" +
+                      std::string(14, ' ') + std::string(60, 'a') + "\n" + std::string(18, ' ') + "next\n");
+}
+
 TEST(Clip, CountsCodePointsAndTamesControlCharacters) {
   EXPECT_EQ(columns("\xC3\xA9t\xC3\xA9"), 3u);
   EXPECT_EQ(clip("\xC3\xA9t\xC3\xA9s", 3), "\xC3\xA9t~");

@@ -1,0 +1,84 @@
+// rehearse compare: two result directories side by side, op by op where they hold the same program.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/exit_code.h"
+#include "reports/difference.h"
+#include "sim/base/diagnostics.h"
+#include "sim/base/document.h"
+#include "sim/result/read_directory.h"
+
+namespace rehearse::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Arguments {
+  std::string first, second, output;
+  bool json = false, output_given = false;
+};
+
+// Both directories' problems at once.
+std::pair<result::StoredResult, result::StoredResult> read_both(const Arguments& a) {
+  std::pair<result::StoredResult, result::StoredResult> both;
+  Diagnostics problems;
+  const auto read = [&](const std::string& dir, result::StoredResult& into) {
+    try {
+      into = result::read_directory(dir);
+    } catch (const InputError& error) {
+      for (const Diagnostic& d : error.diagnostics()) problems.add(d);
+    }
+    check_interrupt();
+  };
+  read(a.first, both.first);
+  read(a.second, both.second);
+  problems.throw_if_any();
+  return both;
+}
+
+int compare(const Arguments& a) {
+  if (a.output_given)
+    if (const std::string problem = result::directory_problem(a.output); !problem.empty())
+      throw InputError(Diagnostic{"", 0, 0, "", "-o: " + problem, "-o names a directory"});
+  const auto [first, second] = read_both(a);
+  const reports::Difference d = reports::difference(first, second);
+  const std::string json = reports::difference_json(d);
+  if (a.output_given) {
+    fs::create_directories(a.output);
+    write_file_atomically((fs::path(a.output) / "compare.csv").string(), reports::difference_csv(d));
+    write_file_atomically((fs::path(a.output) / "compare.json").string(), json);
+  }
+  print(a.json ? json : reports::difference_table(d));
+  return kDone;
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app, Action& action) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("compare", "Compare two results: where their steps differ, and why");
+  command->add_option("FIRST", a->first, "A directory that simulate or execute wrote with -o")
+      ->required()
+      ->type_name("");
+  command->add_option("SECOND", a->second, "Another; differences are the second less the first")
+      ->required()
+      ->type_name("");
+  CLI::Option* output =
+      command->add_option("-o", a->output, "Write compare.csv (op by op) and compare.json there")->type_name("DIR");
+  command->add_flag("--json", a->json, "Print compare.json alone to standard output");
+  command->footer(
+      "Examples:\n"
+      "  rehearse simulate my.yaml -o simulated && rehearse execute my.yaml -o measured\n"
+      "  rehearse compare simulated measured\n"
+      "Exit status: 0 done, 2 bad usage or input, 1 other.");
+  command->callback([a, output, &action] {
+    a->output_given = output->count() > 0;
+    action = [a] { return compare(*a); };
+  });
+}
+
+}  // namespace rehearse::cli

@@ -1,0 +1,102 @@
+// rehearse report: results as one HTML file.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/exit_code.h"
+#include "reports/html.h"
+#include "sim/base/diagnostics.h"
+#include "sim/base/units.h"
+#include "sim/result/output_file.h"
+#include "sim/result/read_directory.h"
+
+namespace rehearse::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostRuns = 8;
+
+struct Arguments {
+  std::vector<std::string> directories;
+  std::string output;
+  reports::HtmlOptions options;
+};
+
+// Problems of all directories at once.
+std::vector<result::StoredResult> read_all(const std::vector<std::string>& directories) {
+  Diagnostics problems;
+  std::vector<result::StoredResult> runs;
+  Progress progress("reading results");
+  for (const std::string& directory : directories) {
+    progress(static_cast<double>(runs.size()) / static_cast<double>(directories.size()));
+    try {
+      runs.push_back(result::read_directory(directory));
+    } catch (const InputError& error) {
+      for (const Diagnostic& d : error.diagnostics()) problems.add(d);
+    }
+  }
+  problems.throw_if_any();
+  return runs;
+}
+
+// Throws InputError unless a page can be written to `path`.
+void check_page(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error))
+    throw InputError(Diagnostic{"", 0, 0, "", fmt::format("-o {}: is a directory", path), "-o names an HTML file"});
+  const fs::path name = fs::path(path).filename();
+  if (name == "result.json" || name == "ops.csv" || name == "trace.json.gz")
+    throw InputError(Diagnostic{"", 0, 0, "", fmt::format("-o {}: would overwrite a result", path), ""});
+  const fs::path folder = fs::absolute(path, error).parent_path();
+  if (!fs::is_directory(folder, error))
+    throw InputError(
+        Diagnostic{"", 0, 0, "", fmt::format("-o {}: there is no directory {}", path, folder.string()), ""});
+}
+
+int report(const Arguments& a) {
+  if (a.directories.size() > kMostRuns)
+    throw InputError(Diagnostic{
+        "", 0, 0, "", fmt::format("{} results; a page holds at most {}", a.directories.size(), kMostRuns), ""});
+  const std::string output = a.output.empty() ? (fs::path(a.directories.front()) / "report.html").string() : a.output;
+  if (!a.output.empty()) check_page(output);
+  const std::vector<result::StoredResult> runs = read_all(a.directories);
+  const std::string page = reports::html_page(runs, a.options);
+  result::OutputFile file(output, result::OutputFile::Format::plain);
+  file.write(page);
+  file.commit();
+  note(fmt::format("rehearse: {} ({})", output, format_bytes(Bytes(static_cast<std::int64_t>(page.size())))));
+  if (a.options.script && !reports::has_page_script())
+    note("rehearse: note: built without Node, so the page's figures are static");
+  return kDone;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Action& action) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("report", "One HTML page: figures, memory, plan, timeline");
+  command->add_option("DIR", a->directories, "What simulate -o or execute -o wrote; up to eight")
+      ->required()
+      ->type_name("");
+  command->add_option("-o", a->output, "The page (default: report.html in the first DIR)")->type_name("FILE");
+  command->add_option("--tokens", a->options.tokens, "Days and GPU-hours are for so many (300e9)")
+      ->check(CLI::Range(1.0, 1e18).description(""))
+      ->type_name("N");
+  command->add_option("--price", a->options.price_per_hour, "Of a GPU-hour: adds the cost")
+      ->check(CLI::Range(0.0, 1e9).description(""))
+      ->type_name("P");
+  command->add_flag(
+      "--static", [a](std::int64_t) { a->options.script = false; }, "Without a script: static figures");
+  command->footer(
+      "Examples:\n"
+      "  rehearse simulate gpt3-175b-1024xa100 -o out && rehearse report out\n"
+      "  rehearse report gpipe 1f1b -o schedules.html\n"
+      "  rehearse report simulated measured -o both.html");
+  command->callback([a, &action] { action = [a] { return report(*a); }; });
+}
+
+}  // namespace rehearse::cli

@@ -1,0 +1,128 @@
+// compare.csv and compare.json: see docs/results.md. A ratio that is not finite is null.
+#include <fmt/format.h>
+
+#include "reports/difference.h"
+#include "reports/op_class.h"
+#include "sim/result/csv_field.h"
+#include "sim/result/json_writer.h"
+
+namespace rehearse::reports {
+namespace {
+
+using result::JsonWriter;
+using result::OpRow;
+using result::OpText;
+using result::StoredResult;
+
+void write_source(JsonWriter& json, const StoredResult& stored, const std::string& label) {
+  const result::Result& r = stored.result;
+  json.open('{').key("label").text(label).key("directory").text(stored.directory).key("source").text(r.source);
+  json.key("name").text(r.scenario_name).key("file").text(r.scenario_file);
+  json.key("ranks").integer(r.ranks).key("steps").integer(r.steps);
+  json.key("ops").integer(static_cast<std::int64_t>(stored.ops.size()));
+  json.key("step_time_s").seconds(r.step_time_ps);
+  json.key("loss").open('[');
+  for (const double loss : r.loss) json.real(loss);
+  json.close(']').close('}');
+}
+
+void write_seconds(JsonWriter& json, const Pair<std::int64_t>& ps) {
+  json.key("first_s").seconds(ps[kFirst]).key("second_s").seconds(ps[kSecond]);
+  json.key("difference_s").seconds(ps[kSecond] - ps[kFirst]);
+  json.key("relative").real(relative(static_cast<double>(ps[kFirst]), static_cast<double>(ps[kSecond])));
+}
+
+void write_groups(JsonWriter& json, std::string_view key, const std::vector<OpGroup>& groups) {
+  json.key(key).open('[');
+  for (const OpGroup& g : groups) {
+    json.open('{').key("name").text(g.name);
+    json.key("first_count").integer(g.count[kFirst]).key("second_count").integer(g.count[kSecond]);
+    write_seconds(json, g.ps);
+    json.close('}');
+  }
+  json.close(']');
+}
+
+void write_lines(JsonWriter& json, std::string_view key, const std::vector<AccountLine>& lines) {
+  json.key(key).open('[');
+  for (const AccountLine& line : lines) {
+    json.open('{').key("line").text(line.line);
+    if (!line.detail.empty()) json.key("detail").text(line.detail);
+    write_seconds(json, line.ps);
+    json.close('}');
+  }
+  json.close(']');
+}
+
+void write_memory(JsonWriter& json, const Difference& d) {
+  json.key("memory_peak_bytes").open('[');
+  const auto &a = d.results[kFirst]->result.stages, &b = d.results[kSecond]->result.stages;
+  for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    json.open('{').key("stage").integer(static_cast<std::int64_t>(i));
+    if (i < a.size()) json.key("first").integer(a[i].peak);
+    if (i < b.size()) json.key("second").integer(b[i].peak);
+    json.close('}');
+  }
+  json.close(']');
+}
+
+}  // namespace
+
+std::string difference_json(const Difference& d) {
+  JsonWriter json;
+  json.open('{').key("schema").text("rehearse.compare/1");
+  json.key("first");
+  write_source(json, *d.results[kFirst], d.labels[kFirst]);
+  json.key("second");
+  write_source(json, *d.results[kSecond], d.labels[kSecond]);
+  json.key("keys").open('[');
+  for (const KeyDifference& k : d.keys)
+    json.open('{')
+        .key("key")
+        .text(k.key)
+        .key("first")
+        .text(k.values[kFirst])
+        .key("second")
+        .text(k.values[kSecond])
+        .close('}');
+  json.close(']');
+  json.key("ops").open('{').key("matched").integer(d.matched).key("of_another_shape").integer(d.other_shape);
+  json.key("first_only").integer(d.alone[kFirst]).key("second_only").integer(d.alone[kSecond]).close('}');
+  json.key("step_time").open('{');
+  write_seconds(json, {d.results[kFirst]->result.step_time_ps, d.results[kSecond]->result.step_time_ps});
+  json.close('}').key("sentence").text(d.sentence);
+  write_lines(json, "account", d.account);
+  write_lines(json, "contributions", d.details);
+  write_groups(json, "kernel_classes", d.classes);
+  write_groups(json, "transfers", d.collectives);
+  write_groups(json, "phases", d.phases);
+  write_memory(json, d);
+  return json.close('}').str();
+}
+
+std::string difference_csv(const Difference& d) {
+  std::string out =
+      "rank,stage,slot,body,op,stream,kind,phase,shape,group,bytes,first_start_ps,first_duration_ps,second_start_ps,"
+      "second_duration_ps,difference_ps,relative\n";
+  for (const JoinedOp& joined : d.ops) {
+    const std::size_t side = joined.rows[kFirst] != nullptr ? kFirst : kSecond;
+    const OpRow& row = *joined.rows[side];
+    const OpText& op = d.results[side]->text_of(row);
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{}", row.rank, op.stage, row.slot, result::csv_field(op.body),
+                       result::csv_field(op.op), result::csv_field(op.stream), result::csv_field(op.kind),
+                       result::csv_field(op.phase), result::csv_field(op.shape), result::csv_field(op.group), op.bytes);
+    for (const OpRow* one : joined.rows)
+      out += one == nullptr ? ",," : fmt::format(",{},{}", one->start_ps, one->duration_ps);
+    if (joined.rows[kFirst] == nullptr || joined.rows[kSecond] == nullptr) {
+      out += ",,\n";
+      continue;
+    }
+    const std::int64_t a = joined.rows[kFirst]->duration_ps, b = joined.rows[kSecond]->duration_ps;
+    out += fmt::format(",{},", b - a);
+    if (a > 0) out += fmt::format("{:.6g}", relative(static_cast<double>(a), static_cast<double>(b)));
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace rehearse::reports

@@ -1,0 +1,219 @@
+// The report page from top to bottom: what was asked, the answer, where the step goes, memory, the plan, the timeline,
+// simulated against measured, losses. Each part is made elsewhere (html_*.h); this file has the order and the frame.
+#include "reports/html.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "reports/html_errors.h"
+#include "reports/html_figures.h"
+#include "reports/html_payload.h"
+#include "reports/html_plan.h"
+#include "reports/html_text.h"
+#include "reports/html_words.h"
+#include "reports/limits.h"
+#include "reports/page_files.h"
+#include "reports/text.h"
+#include "sim/base/check.h"
+#include "sim/base/units.h"
+
+namespace rehearse::reports {
+namespace html {
+namespace {
+
+using result::Result;
+using result::StoredResult;
+using Runs = std::vector<StoredResult>;
+using Names = std::vector<std::string>;
+
+constexpr std::size_t kMostBars =
+    2'000'000;  // of all runs together: a few bytes each in the page, some 32 in the browser
+
+std::string section(std::string_view id, std::string_view title, const std::string& body) {
+  if (body.empty()) return "";
+  return fmt::format("<section id=\"{}\">\n<h2>{}</h2>\n{}</section>\n", id, escape(title), body);
+}
+
+std::string part_title(const Runs& runs, const std::string& name) {
+  return runs.size() > 1 ? fmt::format("<h3>{}</h3>\n", escape(name)) : "";
+}
+
+// Every resolved key, a column a run; keys in which the runs differ are marked.
+std::string keys_table(const Runs& runs, const Names& names) {
+  std::set<std::string> keys;
+  for (const StoredResult& run : runs)
+    for (const auto& [key, value] : run.result.scenario) keys.insert(key);
+  std::vector<std::vector<std::string>> rows = {{"key"}};
+  rows[0].insert(rows[0].end(), names.begin(), names.end());
+  for (const std::string& key : keys) {
+    std::vector<std::string> row = {key};
+    for (const StoredResult& run : runs) row.push_back(key_of(run.result, key.c_str()));
+    if (std::any_of(row.begin() + 1, row.end(), [&](const std::string& value) { return value != row[1]; }))
+      row[0] += " ≠";
+    rows.push_back(std::move(row));
+  }
+  return details(runs.size() > 1 ? "Every key; ≠ marks those that differ" : "Every key", table(rows));
+}
+
+std::string asked_section(const Runs& runs, const Names& names) {
+  std::string out = "<div class=\"cards\">\n";
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    out += "<article>" + part_title(runs, names[i]);
+    for (const std::string& sentence : asked(runs[i].result)) out += fmt::format("<p>{}</p>\n", escape(sentence));
+    out += "</article>\n";
+  }
+  return out + "</div>\n" + keys_table(runs, names);
+}
+
+std::string number(const std::string& value, std::string_view name) {
+  return fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
+}
+
+std::string numbers(const Result& r) {
+  std::string out = "<dl class=\"numbers\">" + number(format_time(Time::from_ps(r.step_time_ps)), "step");
+  if (result::mfu(r) >= 0.0005) out += number(percent(result::mfu(r)), "MFU");
+  if (r.tokens_per_s > 0) out += number(compact(r.tokens_per_s), unit_of(r) + " a second");
+  if (const auto* worst = largest_stage(r); worst != nullptr)
+    out += number(format_bytes(Bytes(worst->peak)), "peak memory");
+  return out + "</dl>\n";
+}
+
+std::string answer_section(const Runs& runs, const Names& names, const HtmlOptions& options) {
+  std::string out = "<div class=\"cards\">\n";
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const Result& r = runs[i].result;
+    out += fmt::format("<article{}>{}{}", r.memory_fits ? "" : " class=\"misfit\"", part_title(runs, names[i]),
+                       numbers(r));
+    for (const std::string& sentence : answered(r, options)) out += fmt::format("<p>{}</p>\n", escape(sentence));
+    out += "</article>\n";
+  }
+  out += "</div>\n";
+  if (!runs[0].result.flop_formula.empty())
+    out += fmt::format("<p class=\"note\">MFU counts {}.</p>\n", escape(runs[0].result.flop_formula));
+  return out;
+}
+
+std::string memory_section(const Runs& runs, const Names& names) {
+  std::string out;
+  for (std::size_t i = 0; i < runs.size(); ++i) out += part_title(runs, names[i]) + memory_figure(runs[i].result);
+  return out;
+}
+
+// Runs whose grids are drawn alike share one drawing.
+std::string plan_section(const Runs& runs, const Names& names) {
+  std::vector<std::pair<std::string, Names>> figures;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const auto grid = plan_grid(runs[i].result);
+    const std::string figure =
+        grid
+            ? plan_figure(runs[i].result, *grid)
+            : "<p class=\"note\">This result does not say how its ranks are arranged, or they have axes beside tensor, "
+              "pipeline and data.</p>\n";
+    const auto same = std::find_if(figures.begin(), figures.end(), [&](const auto& f) { return f.first == figure; });
+    if (same == figures.end())
+      figures.push_back({figure, {names[i]}});
+    else
+      same->second.push_back(names[i]);
+  }
+  std::string out;
+  for (const auto& [figure, of] : figures)
+    out += (figures.size() > 1 ? fmt::format("<h3>{}</h3>\n", escape(fmt::format("{}", fmt::join(of, "; ")))) : "") +
+           figure;
+  return out;
+}
+
+std::string timeline_section(const std::vector<Series>& series) {
+  std::int64_t axis = 0;
+  std::size_t ops = 0;
+  for (const Series& one : series) {
+    axis = std::max({axis, one.timeline.last_ps, one.timeline.window_ps});
+    ops += one.timeline.ops;
+  }
+  if (ops == 0) return "<p class=\"note\">There are no recorded operations.</p>\n";
+  std::string out = legend({{"forward", "forward"},
+                            {"recompute", "recomputation"},
+                            {"backward", "backward"},
+                            {"optimizer", "optimizer"},
+                            {"other", "other"}});
+  for (const Series& one : series)
+    out += (series.size() > 1 ? fmt::format("<h3>{}</h3>\n", escape(one.label)) : "") +
+           timeline_figure(*one.run, one.timeline, axis);
+  out = "<div id=\"timeline\"><div class=\"static\">\n" + out + "</div></div>\n";
+  out += "<p class=\"note\">The last step, on one rank a stage; empty is idle: a bubble, or waiting for bytes.";
+  for (const Series& one : series)
+    if (one.timeline.merged_below_ps > 0)
+      out += fmt::format(" {}: of {} operations, neighbours within {} are drawn as one.", escape(one.label),
+                         grouped(static_cast<double>(one.timeline.ops)),
+                         format_time(Time::from_ps(one.timeline.merged_below_ps)));
+  return out + "</p>\n";
+}
+
+std::string loss_section(const Runs& runs, const Names& names) {
+  const std::string figure = loss_figure(runs, names);
+  if (figure.empty()) return "";
+  return "<div id=\"loss-chart\"><div class=\"static\">\n" + figure + "</div></div>\n<p class=\"note\">Nats a " +
+         (unit_of(runs[0].result) == "tokens" ? std::string("token") : std::string("sample")) +
+         ", of the measured runs.</p>\n";
+}
+
+std::vector<Series> series_of(const Runs& runs, const Names& names) {
+  std::vector<Series> out;
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    out.push_back({names[i], &runs[i], timeline_of(runs[i], kMostBars / runs.size())});
+  return out;
+}
+
+std::string scripts(const std::vector<Series>& series) {
+  return "<script type=\"text/plain\" id=\"payload\">" + base64(gzip(payload(series))) + "</script>\n<script>\n" +
+         std::string(page_script()) + "</script>\n";
+}
+
+std::string head(const std::string& title, bool script) {
+  // Nothing may be fetched, whatever a browser extension or a later edit puts into the page.
+  return fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src "
+      "data:{}\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta "
+      "name=\"color-scheme\" "
+      "content=\"light dark\">\n<title>{}</title>\n<style>\n{}</style>\n</head>\n",
+      script ? "; script-src 'unsafe-inline'" : "", escape(title), page_style());
+}
+
+}  // namespace
+}  // namespace html
+
+bool has_page_script() {
+  return !page_script().empty();
+}
+
+std::string html_page(const std::vector<result::StoredResult>& runs, const HtmlOptions& options) {
+  using namespace html;
+  REHEARSE_CHECK(!runs.empty(), "a report of no result");
+  const bool script = options.script && has_page_script();
+  const Names names = labels(runs);
+  const std::vector<Series> series = series_of(runs, names);
+  const std::string title =
+      runs.size() == 1 ? runs[0].result.scenario_name : fmt::format("{}", fmt::join(names, " · "));
+  std::string out = head(title.empty() ? "Rehearse" : title + " – Rehearse", script);
+  out += fmt::format("<body>\n<main>\n<header><p class=\"brand\">Rehearse</p><h1>{}</h1></header>\n", escape(title));
+  out += section("asked", "What was asked", asked_section(runs, names));
+  out += section("answer", "The answer", answer_section(runs, names, options));
+  out += section("breakdown", "Where the step goes", breakdown_figure(runs, names));
+  out += section("memory", fmt::format("Memory of a {} at its peak", device_noun(runs.front().result)),
+                 memory_section(runs, names));
+  out += section("plan", "The plan", plan_section(runs, names));
+  out += section("timelines", "Timeline", timeline_section(series));
+  out += section("errors", "Simulated against measured", errors_table(runs, names));
+  out += section("loss", "Loss", loss_section(runs, names));
+  if (!script)
+    out +=
+        "<footer><p class=\"note\">This page has no script: the figures are static. A program built where Node and npm "
+        "were there makes the timeline one that can be zoomed.</p></footer>\n";
+  out += "</main>\n";
+  if (script) out += scripts(series);
+  return out + "</body>\n</html>\n";
+}
+
+}  // namespace rehearse::reports

@@ -1,0 +1,239 @@
+// See html_figures.h. Colours are CSS classes of reports/page/style.css; what is too narrow for its words has them in a
+// <title> and in the table below the figure.
+#include "reports/html_figures.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "reports/html_text.h"
+#include "reports/limits.h"
+#include "reports/text.h"
+#include "sim/base/units.h"
+
+namespace rehearse::reports::html {
+namespace {
+
+using result::Result;
+using result::StageMemory;
+
+constexpr double kWidth = 1100, kLabel = 210, kBarWidth = 770;
+
+struct ShareStyle {
+  std::string_view style, name;
+};
+constexpr std::array<ShareStyle, result::kShares> kShareStyles = {{{"forward", "compute"},
+                                                                   {"tensor", "exposed tensor communication"},
+                                                                   {"context", "exposed context communication"},
+                                                                   {"expert", "exposed expert communication"},
+                                                                   {"data", "exposed data communication"},
+                                                                   {"pipeline", "exposed pipeline communication"},
+                                                                   {"bubble", "bubble"},
+                                                                   {"optimizer", "optimizer"},
+                                                                   {"host", "host"},
+                                                                   {"other", "other"}}};
+
+struct MemoryClass {
+  std::int64_t StageMemory::*bytes;
+  std::string_view style, name;
+};
+constexpr std::array<MemoryClass, 7> kMemory = {{{&StageMemory::parameters, "m-parameters", "parameters"},
+                                                 {&StageMemory::gradients, "m-gradients", "gradients"},
+                                                 {&StageMemory::optimizer, "m-optimizer", "optimizer state"},
+                                                 {&StageMemory::activations, "m-activations", "activations"},
+                                                 {&StageMemory::workspace, "m-workspace", "workspace"},
+                                                 {&StageMemory::communication, "m-communication", "communication"},
+                                                 {&StageMemory::framework, "m-framework", "framework"}}};
+
+std::string segment(double x, double y, double width, double height, std::string_view style, const std::string& title,
+                    const std::string& inside) {
+  std::string out =
+      fmt::format("<g><title>{}</title><rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
+                  escape(title), style, coordinate(x), coordinate(y), coordinate(width), coordinate(height));
+  if (static_cast<double>(inside.size()) * 7 + 8 < width)
+    out += fmt::format("<text class=\"inside on-{}\" x=\"{}\" y=\"{}\">{}</text>", style, coordinate(x + width / 2),
+                       coordinate(y + height / 2 + 4), escape(inside));
+  return out + "</g>\n";
+}
+
+std::string words(double x, double y, const std::string& text, std::string_view anchor = "start") {
+  return fmt::format("<text class=\"label\" x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>\n", coordinate(x),
+                     coordinate(y), anchor, escape(text));
+}
+
+std::string open_figure(double height, const std::string& label) {
+  return fmt::format("<svg class=\"figure\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n",
+                     coordinate(kWidth), coordinate(height), escape(label));
+}
+
+std::string breakdown_bar(const Result& r, double y, double height, double scale) {
+  std::string out;
+  double x = kLabel;
+  for (std::size_t i = 0; i < result::kShares; ++i) {
+    const std::int64_t ps = std::max<std::int64_t>(r.breakdown_ps[i], 0);
+    if (ps == 0) continue;
+    const double width = static_cast<double>(ps) * scale;
+    const std::string share = percent(share_of(r, static_cast<result::Share>(i)));
+    out += segment(x, y, width, height, kShareStyles[i].style,
+                   fmt::format("{}: {}, {}", kShareStyles[i].name, format_time(Time::from_ps(ps)), share),
+                   width > 90 && i == 0 ? fmt::format("compute {}", share) : share);
+    x += width;
+  }
+  return out;
+}
+
+std::string breakdown_table(const std::vector<result::StoredResult>& runs, const std::vector<std::string>& names) {
+  std::vector<std::vector<std::string>> rows = {{"share of the step"}};
+  rows[0].insert(rows[0].end(), names.begin(), names.end());
+  for (std::size_t i = 0; i < result::kShares; ++i) {
+    std::vector<std::string> row = {std::string(kShareStyles[i].name)};
+    for (const auto& run : runs)
+      row.push_back(fmt::format("{}, {}", percent(share_of(run.result, static_cast<result::Share>(i))),
+                                format_time(Time::from_ps(run.result.breakdown_ps[i]))));
+    rows.push_back(std::move(row));
+  }
+  return details("Numbers", table(rows));
+}
+
+bool same_memory(const StageMemory& a, const StageMemory& b) {
+  return std::all_of(kMemory.begin(), kMemory.end(), [&](const MemoryClass& c) { return a.*c.bytes == b.*c.bytes; });
+}
+
+std::string memory_bar(const StageMemory& stage, double y, double height, double scale) {
+  std::string out;
+  double x = kLabel;
+  for (const MemoryClass& c : kMemory) {
+    const std::int64_t bytes = std::max<std::int64_t>(stage.*c.bytes, 0);
+    if (bytes == 0) continue;
+    const double width = static_cast<double>(bytes) * scale;
+    const std::string amount = format_bytes(Bytes(bytes));
+    out += segment(x, y, width, height, c.style, fmt::format("{}: {}", c.name, amount), amount);
+    x += width;
+  }
+  return out + words(x + 8, y + height / 2 + 4, format_bytes(Bytes(stage.peak)));
+}
+
+std::string memory_table(const Result& r) {
+  std::vector<std::vector<std::string>> rows = {{"stage"}};
+  for (const MemoryClass& c : kMemory) rows[0].emplace_back(c.name);
+  rows[0].insert(rows[0].end(), {"peak", "at"});
+  for (const StageMemory& stage : r.stages) {
+    std::vector<std::string> row = {fmt::format("{}", stage.stage)};
+    for (const MemoryClass& c : kMemory) row.push_back(format_bytes(Bytes(stage.*c.bytes)));
+    row.push_back(format_bytes(Bytes(stage.peak)));
+    row.push_back(stage.where);
+    rows.push_back(std::move(row));
+  }
+  return details("Numbers", table(rows));
+}
+
+// A round step of which about four fit into `range`: 1, 2 or 5 times a power of ten.
+double round_step(double range) {
+  const double power = std::pow(10.0, std::floor(std::log10(range / 4)));
+  for (const double factor : {1.0, 2.0, 5.0})
+    if (range / 4 <= factor * power) return factor * power;
+  return 10 * power;
+}
+
+}  // namespace
+
+std::string breakdown_figure(const std::vector<result::StoredResult>& runs, const std::vector<std::string>& names) {
+  std::int64_t longest = 1;
+  for (const auto& run : runs) longest = std::max(longest, run.result.step_time_ps);
+  constexpr double kHeight = 28, kGap = 12;
+  std::string out =
+      open_figure(static_cast<double>(runs.size()) * (kHeight + kGap), "Where the step goes, mean over ranks");
+  std::array<bool, result::kShares> used{};
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const Result& r = runs[i].result;
+    const double y = static_cast<double>(i) * (kHeight + kGap), scale = kBarWidth / static_cast<double>(longest);
+    out += words(0, y + kHeight / 2 + 4, clip(names[i], 30));
+    out += breakdown_bar(r, y, kHeight, scale);
+    out += words(kLabel + static_cast<double>(r.step_time_ps) * scale + 8, y + kHeight / 2 + 4,
+                 format_time(Time::from_ps(r.step_time_ps)));
+    for (std::size_t s = 0; s < result::kShares; ++s) used[s] |= r.breakdown_ps[s] > 0;
+  }
+  std::vector<Key> keys;
+  for (std::size_t s = 0; s < result::kShares; ++s)
+    if (used[s]) keys.push_back({kShareStyles[s].style, kShareStyles[s].name});
+  return legend(keys) + out + "</svg>\n" + breakdown_table(runs, names);
+}
+
+std::string memory_figure(const Result& r) {
+  const StageMemory* worst = largest_stage(r);
+  if (worst == nullptr || worst->peak <= 0) return "<p class=\"note\">This result has no memory.</p>\n";
+  const bool capacity_shown = r.memory_capacity > 0 && r.memory_capacity <= 20 * worst->peak;
+  const double scale =
+      (kBarWidth - 60) / static_cast<double>(std::max(worst->peak, capacity_shown ? r.memory_capacity : 0));
+  constexpr double kHeight = 20, kGap = 6;
+  std::string bars;
+  double y = capacity_shown ? 22 : 0;
+  for (std::size_t i = 0; i < r.stages.size(); y += kHeight + kGap) {
+    std::size_t end = i + 1;
+    while (end < r.stages.size() && same_memory(r.stages[i], r.stages[end])) ++end;
+    bars += words(0, y + kHeight / 2 + 4,
+                  end - i == 1 ? fmt::format("stage {}", r.stages[i].stage)
+                               : fmt::format("stages {}–{}", r.stages[i].stage, r.stages[end - 1].stage));
+    bars += memory_bar(r.stages[i], y, kHeight, scale);
+    i = end;
+  }
+  std::string out =
+      open_figure(y, fmt::format("Memory of a {} at its peak, by stage and class", device_noun(r))) + bars;
+  if (capacity_shown) {
+    const double x = kLabel + static_cast<double>(r.memory_capacity) * scale;
+    out += fmt::format("<line class=\"limit\" x1=\"{0}\" x2=\"{0}\" y1=\"16\" y2=\"{1}\"/>\n", coordinate(x),
+                       coordinate(y));
+    out += words(x, 12, "capacity " + format_bytes(Bytes(r.memory_capacity)), x > kWidth - 160 ? "end" : "middle");
+  }
+  out += "</svg>\n";
+  if (!capacity_shown && r.memory_capacity > 0)
+    out += fmt::format("<p class=\"note\">The device has {}, far beyond this scale.</p>\n",
+                       escape(format_bytes(Bytes(r.memory_capacity))));
+  std::vector<Key> keys;
+  for (const MemoryClass& c : kMemory)
+    if (std::any_of(r.stages.begin(), r.stages.end(), [&](const StageMemory& s) { return s.*c.bytes > 0; }))
+      keys.push_back({c.style, c.name});
+  return legend(keys) + out + memory_table(r);
+}
+
+std::string loss_figure(const std::vector<result::StoredResult>& runs, const std::vector<std::string>& names) {
+  constexpr double kLeft = 60, kRight = 20, kTop = 10, kBottom = 210;
+  double low = INFINITY, high = -INFINITY;
+  std::size_t steps = 0;
+  for (const auto& run : runs) {
+    for (const double loss : run.result.loss)
+      if (std::isfinite(loss)) low = std::min(low, loss), high = std::max(high, loss);
+    steps = std::max(steps, run.result.loss.size());
+  }
+  if (steps < 2 || !(low <= high)) return "";
+  if (high == low) high = low + 1;
+  const auto x_of = [&](std::size_t step) {
+    return kLeft + (kWidth - kLeft - kRight) * static_cast<double>(step) / static_cast<double>(steps - 1);
+  };
+  const auto y_of = [&](double loss) { return kBottom - (kBottom - kTop) * (loss - low) / (high - low); };
+  std::string out = open_figure(kBottom + 30, "Loss against step");
+  const double step = round_step(high - low);
+  for (double tick = std::ceil(low / step) * step; tick <= high; tick += step) {
+    out += fmt::format("<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>\n", kLeft, kWidth - kRight,
+                       coordinate(y_of(tick)), coordinate(y_of(tick)));
+    out += words(kLeft - 8, y_of(tick) + 4, fmt::format("{:.3g}", tick), "end");
+  }
+  out +=
+      words(kLeft, kBottom + 18, "step 1") + words(kWidth - kRight, kBottom + 18, fmt::format("step {}", steps), "end");
+  constexpr std::array<std::string_view, 4> kLines = {"line-1", "line-2", "line-3", "line-4"};
+  std::vector<Key> keys;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    std::string points;
+    for (std::size_t s = 0; s < runs[i].result.loss.size(); ++s)
+      if (const double loss = runs[i].result.loss[s]; std::isfinite(loss))
+        points += fmt::format("{},{} ", coordinate(x_of(s)), coordinate(y_of(loss)));
+    if (points.empty()) continue;
+    keys.push_back({kLines[keys.size() % kLines.size()], names[i]});
+    out += fmt::format("<polyline class=\"line {}\" points=\"{}\"/>\n", keys.back().style, points);
+  }
+  return (keys.size() > 1 ? legend(keys) : "") + out + "</svg>\n";
+}
+
+}  // namespace rehearse::reports::html

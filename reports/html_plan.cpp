@@ -1,0 +1,174 @@
+// See html_plan.h.
+#include "reports/html_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "reports/html_text.h"
+#include "reports/html_words.h"
+
+namespace rehearse::reports::html {
+namespace {
+
+using result::Result;
+
+constexpr std::int64_t kColumns = 16, kRows = 16, kTicks = 16;
+constexpr double kLabel = 110, kWidth = 990, kHead = 38, kBox = 24, kGap = 6;
+
+std::vector<std::int64_t> integers(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::int64_t> out;
+  for (std::int64_t n = 0; in >> n;) out.push_back(n);
+  return out;
+}
+
+// The list is in the model's order, chunk by chunk over all stages (plan::Plan::layers_per_stage).
+void place_layers(const std::vector<std::int64_t>& counts, PlanGrid& grid) {
+  const auto stages = static_cast<std::size_t>(grid.pipeline);
+  if (counts.empty() || counts.size() % stages != 0) return;
+  grid.layers.resize(stages);
+  std::int64_t next = 1;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    grid.layers[i % stages].emplace_back(next, next + counts[i] - 1);
+    next += counts[i];
+  }
+}
+
+void number_ranks(const std::string& order, PlanGrid& grid) {
+  std::istringstream axes(order);
+  std::int64_t stride = 1;
+  for (std::string axis; axes >> axis;) {
+    if (axis == "tensor") {
+      grid.tensor_stride = stride;
+      stride *= grid.tensor;
+    } else if (axis == "pipeline") {
+      grid.pipeline_stride = stride;
+      stride *= grid.pipeline;
+    } else if (axis == "data") {
+      grid.data_stride = stride;
+      stride *= grid.data;
+    }
+  }
+}
+
+std::string layers_of(const PlanGrid& grid, std::size_t stage) {
+  if (stage >= grid.layers.size()) return "";
+  std::string out;
+  for (const auto& [first, last] : grid.layers[stage]) {
+    const std::string range = last < first    ? "none"
+                              : last == first ? fmt::format("{}", first)
+                                              : fmt::format("{}–{}", first, last);
+    out += (out.empty() ? "" : ", ") + range;
+  }
+  return out;
+}
+
+std::string ranks_of(const PlanGrid& grid, std::int64_t p, std::int64_t d) {
+  if (grid.tensor_stride == 0) return "";
+  const std::int64_t first = grid.rank(0, p, d), last = grid.rank(grid.tensor - 1, p, d);
+  if (grid.tensor == 1) return fmt::format("{}", first);
+  return fmt::format("{}{}{}", first, grid.tensor_stride == 1 ? "–" : " … ", last);
+}
+
+std::string words(double x, double y, const std::string& text, std::string_view anchor = "middle",
+                  std::string_view style = "label") {
+  return fmt::format("<text class=\"{}\" x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>\n", style, coordinate(x),
+                     coordinate(y), anchor, escape(text));
+}
+
+// One tensor-parallel group: a box with a tick a rank, and their numbers if they fit.
+std::string box(const PlanGrid& grid, std::int64_t p, std::int64_t d, double x, double y, double width) {
+  const std::string ranks = ranks_of(grid, p, d), layers = layers_of(grid, static_cast<std::size_t>(p));
+  std::string out =
+      fmt::format("<g><title>{}</title><rect class=\"box{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"3\"/>\n",
+                  escape(fmt::format("stage {}, replica {}{}{}", p, d, ranks.empty() ? "" : ": ranks " + ranks,
+                                     layers.empty() ? "" : ", layers " + layers)),
+                  d == 0 ? " shown" : "", coordinate(x), coordinate(y), coordinate(width), coordinate(kBox));
+  const std::int64_t ticks = std::min(grid.tensor, kTicks);
+  const double tick = (width - 6) / static_cast<double>(ticks);
+  for (std::int64_t t = 0; t < ticks; ++t)
+    out += fmt::format("<rect class=\"shard\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"4\"/>",
+                       coordinate(x + 3 + tick * static_cast<double>(t) + 0.5), coordinate(y + kBox - 7),
+                       coordinate(std::max(tick - 1, 0.5)));
+  if (static_cast<double>(ranks.size()) * 6.2 < width)
+    out += words(x + width / 2, y + 12.5, ranks, "middle", "label small");
+  return out + "</g>\n";
+}
+
+}  // namespace
+
+std::optional<PlanGrid> plan_grid(const Result& r) {
+  PlanGrid grid;
+  grid.tensor = integer_of(r, "plan.tensor");
+  grid.pipeline = integer_of(r, "plan.pipeline");
+  grid.data = integer_of(r, "plan.data");
+  if (grid.tensor < 1 || grid.pipeline < 1 || grid.data < 1) return {};
+  // Sizes come from a file: divide instead of multiplying.
+  if (r.ranks % grid.tensor != 0 || r.ranks / grid.tensor % grid.pipeline != 0 ||
+      r.ranks / grid.tensor / grid.pipeline != grid.data)
+    return {};
+  place_layers(integers(key_of(r, "plan.layers_per_stage")), grid);
+  number_ranks(key_of(r, "plan.rank_order"), grid);
+  return grid;
+}
+
+std::vector<std::int64_t> drawn(std::int64_t n, std::int64_t room) {
+  std::vector<std::int64_t> out;
+  const std::int64_t first = n <= room ? n : std::max<std::int64_t>(room - 2, 1);
+  for (std::int64_t i = 0; i < first; ++i) out.push_back(i);
+  if (n > room) out.insert(out.end(), {-1, n - 1});
+  return out;
+}
+
+std::string plan_figure(const Result& r, const PlanGrid& grid) {
+  const auto columns = drawn(grid.pipeline, kColumns);
+  const auto rows = drawn(grid.data, grid.data <= kRows ? kRows : 5);
+  const double step = std::min((kWidth + kGap) / static_cast<double>(columns.size()), 220.0);
+  const double width = step - kGap, height = kHead + static_cast<double>(rows.size()) * (kBox + kGap);
+  std::string out = fmt::format(
+      "<svg class=\"figure\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{} pipeline stages by {} replicas of {} "
+      "tensor-parallel ranks\">\n",
+      coordinate(kLabel + kWidth), coordinate(height), grid.pipeline, grid.data, grid.tensor);
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    const double x = kLabel + static_cast<double>(c) * step;
+    if (columns[c] < 0) {
+      out += words(x + width / 2, 13,
+                   fmt::format("… {} more", grid.pipeline - static_cast<std::int64_t>(columns.size()) + 1));
+      continue;
+    }
+    const std::string layers = layers_of(grid, static_cast<std::size_t>(columns[c]));
+    out += words(x + width / 2, 13, fmt::format("stage {}", columns[c]));
+    if (!layers.empty() && static_cast<double>(layers.size() + 7) * 6.2 < width)
+      out += words(x + width / 2, 28, "layers " + layers, "middle", "label small");
+    else if (static_cast<double>(layers.size()) * 5.6 < width + kGap)
+      out += words(x + width / 2, 28, layers, "middle", "label small");
+  }
+  for (std::size_t d = 0; d < rows.size(); ++d) {
+    const double y = kHead + static_cast<double>(d) * (kBox + kGap);
+    if (rows[d] < 0) {
+      out += words(0, y + 16,
+                   fmt::format("… {} more replicas, each split the same way",
+                               grid.data - static_cast<std::int64_t>(rows.size()) + 1),
+                   "start");
+      continue;
+    }
+    out += words(0, y + 16, fmt::format("replica {}", rows[d]), "start");
+    for (std::size_t c = 0; c < columns.size(); ++c)
+      if (columns[c] >= 0) out += box(grid, columns[c], rows[d], kLabel + static_cast<double>(c) * step, y, width);
+  }
+  out += "</svg>\n";
+  const std::string optimizer = integer_of(r, "plan.zero") > 0
+                                    ? fmt::format(", ZeRO-{} shards lie along it", integer_of(r, "plan.zero"))
+                                    : std::string();
+  return out +
+         fmt::format(
+             "<p class=\"note\">A box is {}; a row is one replica of the model, a column holds the same layers and "
+             "sums its gradients{}. Outlined: the ranks whose timelines are below stand for their column.</p>\n",
+             grid.tensor == 1 ? std::string("one rank")
+                              : fmt::format("a tensor-parallel group of {} ranks, a tick each", grid.tensor),
+             optimizer);
+}
+
+}  // namespace rehearse::reports::html

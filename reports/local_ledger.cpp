@@ -1,0 +1,171 @@
+// See local_ledger.h. A step is measured as result.json says: the median step, with the fastest and the slowest as its
+// range; the simulated range is the costs' error interval.
+#include "reports/local_ledger.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "reports/text.h"
+#include "sim/base/diagnostics.h"
+#include "sim/base/document.h"
+#include "sim/base/units.h"
+#include "sim/result/csv_field.h"
+#include "sim/result/json_writer.h"
+
+namespace rehearse::reports {
+namespace {
+
+std::int64_t largest_peak(const result::Result& r) {
+  std::int64_t peak = 0;
+  for (const auto& stage : r.stages) peak = std::max(peak, stage.peak);
+  return peak;
+}
+
+std::string signed_percent(double share) {
+  return fmt::format("{:+.1f}%", share * 100);
+}
+
+std::string time_text(double seconds) {
+  return format_time(Time::from_seconds(seconds));
+}
+
+LocalPlan read_plan(const Node& node) {
+  LocalPlan plan;
+  plan.id = node.text("id");
+  plan.scenario = node.text("scenario");
+  if (const Node set = node.get("set"))
+    for (std::size_t i = 0; i < set.size(); ++i) {
+      const auto text = set.at(i).as_text();
+      if (!text || text->find('=') == std::string::npos) set.at(i).error("expected KEY=VALUE");
+      plan.assignments.push_back(text.value_or(""));
+    }
+  node.finish();
+  return plan;
+}
+
+// "A core for each thread: step time of 14 plans within 4.2% in the median, worst +11.0%; memory worst +0.00%."
+std::string sentence(const std::string& what, const LocalSummary& s) {
+  if (s.plans == 0) return "";
+  return wrap(fmt::format("{}: step time of {} plan{} within {} in the median, worst {}; memory worst {}.", what,
+                          s.plans, s.plans == 1 ? "" : "s", percent(s.median_error), signed_percent(s.worst_error),
+                          fmt::format("{:+.2f}%", s.worst_memory_error * 100)));
+}
+
+}  // namespace
+
+std::vector<LocalPlan> read_local_plans(const std::string& file) {
+  Diagnostics problems;
+  const Document document = Document::from_file(file, problems);
+  const Node root = document.root();
+  root.integer("local_plans", {}, 1, 1);
+  std::vector<LocalPlan> plans;
+  const Node list = root.get("plans");
+  if (list.kind() != Node::Kind::sequence) list.error("expected a list of plans");
+  for (std::size_t i = 0; list.kind() == Node::Kind::sequence && i < list.size(); ++i) {
+    LocalPlan plan = read_plan(list.at(i));
+    for (const LocalPlan& other : plans)
+      if (other.id == plan.id) list.at(i).error(fmt::format("a second plan '{}'", plan.id));
+    plan.scenario = (std::filesystem::path(file).parent_path() / plan.scenario).string();
+    plans.push_back(std::move(plan));
+  }
+  root.finish();
+  problems.throw_if_any();
+  return plans;
+}
+
+LocalRow local_row(const std::string& id, const result::Result& simulated, const result::Result& measured,
+                   bool oversubscribed) {
+  LocalRow row;
+  row.id = id;
+  row.ranks = measured.ranks;
+  row.oversubscribed = oversubscribed;
+  row.measured_s = Time::from_ps(measured.step_time_ps).seconds();
+  row.measured_low_s = measured.interval_low_s;
+  row.measured_high_s = measured.interval_high_s;
+  row.simulated_s = Time::from_ps(simulated.step_time_ps).seconds();
+  row.low_s = simulated.interval_low_s;
+  row.high_s = simulated.interval_high_s;
+  row.measured_bytes = largest_peak(measured);
+  row.simulated_bytes = largest_peak(simulated);
+  return row;
+}
+
+LocalSummary summarize(const std::vector<LocalRow>& rows, bool oversubscribed) {
+  LocalSummary s;
+  std::vector<double> errors;
+  for (const LocalRow& row : rows) {
+    if (!row.reason.empty() || row.oversubscribed != oversubscribed) continue;
+    errors.push_back(std::abs(row.time_error()));
+    if (std::abs(row.time_error()) > std::abs(s.worst_error)) s.worst_error = row.time_error();
+    if (std::abs(row.memory_error()) > std::abs(s.worst_memory_error)) s.worst_memory_error = row.memory_error();
+  }
+  s.plans = static_cast<int>(errors.size());
+  if (errors.empty()) return s;
+  std::sort(errors.begin(), errors.end());
+  s.median_error = (errors[(errors.size() - 1) / 2] + errors[errors.size() / 2]) / 2;
+  return s;
+}
+
+std::string local_ledger_table(const std::vector<LocalRow>& rows) {
+  std::vector<std::vector<std::string>> cells = {
+      {"plan", "ranks", "measured", "range", "simulated", "error", "memory"}};
+  std::string reasons;
+  for (const LocalRow& row : rows) {
+    if (!row.reason.empty()) {
+      reasons += wrap(fmt::format("not performed: {}: {}", row.id, row.reason));
+      continue;
+    }
+    cells.push_back({row.id, fmt::format("{}{}", row.oversubscribed ? "*" : "", row.ranks), time_text(row.measured_s),
+                     fmt::format("{:.0f}..{:+.0f}%", (row.measured_low_s / row.measured_s - 1) * 100,
+                                 (row.measured_high_s / row.measured_s - 1) * 100),
+                     time_text(row.simulated_s), signed_percent(row.time_error()),
+                     fmt::format("{:+.2f}%", row.memory_error() * 100)});
+  }
+  const LocalSummary own = summarize(rows, false), shared = summarize(rows, true);
+  std::string out = cells.size() > 1 ? align(cells) : "";
+  if (shared.plans > 0) out += "* more threads than cores\n";
+  out += reasons + sentence("A core for each thread", own) + sentence("More threads than cores", shared);
+  return out;
+}
+
+std::string local_ledger_csv(const std::vector<LocalRow>& rows) {
+  using result::number;
+  std::string out =
+      "id,ranks,oversubscribed,measured_s,measured_low_s,measured_high_s,simulated_s,low_s,high_s,time_error,"
+      "measured_bytes,simulated_bytes,memory_error,reason\n";
+  for (const LocalRow& row : rows) {
+    out += fmt::format("{},", result::csv_field(row.id));
+    if (row.reason.empty())
+      out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},\n", row.ranks, row.oversubscribed,
+                         number(row.measured_s), number(row.measured_low_s), number(row.measured_high_s),
+                         number(row.simulated_s), number(row.low_s), number(row.high_s), number(row.time_error()),
+                         row.measured_bytes, row.simulated_bytes, number(row.memory_error()));
+    else
+      out += fmt::format(",,,,,,,,,,,,{}\n", result::csv_field(row.reason));
+  }
+  return out;
+}
+
+std::string local_ledger_json(const std::vector<LocalRow>& rows) {
+  result::JsonWriter json;
+  json.open('{').key("schema").text("rehearse.local_ledger/1").key("rows").open('[');
+  for (const LocalRow& row : rows) {
+    json.open('{').key("id").text(row.id).key("reason").text(row.reason);
+    if (row.reason.empty()) {
+      json.key("ranks").integer(row.ranks).key("oversubscribed").boolean(row.oversubscribed);
+      json.key("measured_s").real(row.measured_s).key("measured_low_s").real(row.measured_low_s);
+      json.key("measured_high_s").real(row.measured_high_s).key("simulated_s").real(row.simulated_s);
+      json.key("low_s").real(row.low_s).key("high_s").real(row.high_s).key("time_error").real(row.time_error());
+      json.key("measured_bytes").integer(row.measured_bytes).key("simulated_bytes").integer(row.simulated_bytes);
+      json.key("memory_error").real(row.memory_error());
+    }
+    json.close('}');
+  }
+  json.close(']').close('}');
+  return json.str();
+}
+
+}  // namespace rehearse::reports

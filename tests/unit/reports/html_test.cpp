@@ -1,0 +1,228 @@
+// The report page: its sentences, that nothing of a scenario becomes markup, that it fetches nothing, and the page
+// without a script.
+#include "reports/html.h"
+
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "reports/html_errors.h"
+#include "reports/html_figures.h"
+#include "reports/html_text.h"
+#include "reports/html_words.h"
+#include "stored.h"
+
+namespace rehearse::reports {
+namespace {
+
+using html::answered;
+using html::asked;
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::size_t times(const std::string& text, const std::string& part) {
+  std::size_t n = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+std::string static_page(const std::vector<result::StoredResult>& runs) {
+  HtmlOptions options;
+  options.script = false;
+  return html_page(runs, options);
+}
+
+TEST(HtmlWords, SayWhatWasAsked) {
+  const auto sentences = asked(stored().result);
+  ASSERT_EQ(sentences.size(), 2u);
+  EXPECT_EQ(
+      sentences[0],
+      "Train gpt-small (1.5 billion parameters, sequences of 128 tokens) on 8 a100 GPUs (two nodes), in bf16 with "
+      "adamw, 8 sequences a step.");
+  EXPECT_EQ(
+      sentences[1],
+      "Split every matrix over 2 ranks; the layers over 2 stages (1F1B: one forward, one backward; 4 micro-batches "
+      "of 1); the batch over 2 replicas, optimizer state split over them (ZeRO-1); activations are kept.");
+}
+
+TEST(HtmlWords, ANameWithoutKeysIsStillASentence) {
+  result::Result r;
+  r.ranks = 1;
+  EXPECT_EQ(asked(r)[0], "Train a model on 1 GPU.");
+  r.scenario["cluster.cores"] = "4";  // of a host that its ranks share
+  EXPECT_EQ(asked(r)[0], "Train a model on 1 CPU rank.");
+  EXPECT_EQ(asked(r)[1], "Nothing is split.");
+}
+
+TEST(HtmlWords, AnswerInThreeSentences) {
+  HtmlOptions options;
+  options.tokens = 864e9;  // ten days at a million a second
+  options.price_per_hour = 2;
+  const auto sentences = answered(stored().result, options);
+  ASSERT_EQ(sentences.size(), 3u);
+  EXPECT_EQ(
+      sentences[0],
+      "A step takes 10 us, 50.0% of the peak (MFU), 1,000,000 tokens a second; 864 billion tokens take 10 days and "
+      "1,920 GPU-hours, 3,840 at 2 an hour.");
+  EXPECT_TRUE(has(sentences[1],
+                  "It fits in memory (the fullest stage, 0, needs 15 GB of 80 GB a GPU), and what limits "
+                  "it is the pipeline bubble: 20.0% of the step"))
+      << sentences[1];
+  EXPECT_EQ(sentences[2],
+            "Of the simulated busy time 50.0% rests on exactly measured shapes, 25.0% on interpolation, 25.0% on "
+            "extrapolation; at the ends of the costs' error intervals a step takes 9 us and 12 us.");
+}
+
+TEST(HtmlWords, APlanThatDoesNotFitSaysSoFirst) {
+  auto s = stored();
+  s.result.memory_fits = false;
+  s.result.memory_capacity = 10'000'000'000;
+  EXPECT_TRUE(answered(s.result, {})[1].starts_with("It does not fit in memory, and the step time is as if it did: "));
+  EXPECT_TRUE(has(static_page({s}), "<article class=\"misfit\">"));
+}
+
+TEST(HtmlWords, AMeasuredRunIsNoPlanForBillionsOfTokens) {
+  const auto sentences = answered(stored("measured").result, {});
+  EXPECT_EQ(sentences[0], "A step took 10 us, 50.0% of the peak (MFU), 1,000,000 tokens a second.");
+  EXPECT_EQ(sentences[2], "This was measured, not simulated: the median of 2 steps; they took between 9 us and 12 us.");
+}
+
+TEST(HtmlWords, LabelsTellRunsApart) {
+  EXPECT_EQ(html::labels({stored()}), std::vector<std::string>{"small"});
+  EXPECT_EQ(html::labels({stored(), stored("measured")}),
+            (std::vector<std::string>{"small, simulated", "small, measured"}));
+  EXPECT_EQ(html::labels({stored(), stored()}), (std::vector<std::string>{"small, simulated 1", "small, simulated 2"}));
+  std::vector<result::StoredResult> plans = {stored(), stored("measured"), stored()};
+  plans[0].directory = "out/ddp/simulated";
+  plans[1].directory = "out/ddp/measured/";
+  plans[2].directory = "out/zero3";
+  EXPECT_EQ(html::labels(plans), (std::vector<std::string>{"ddp, simulated", "ddp, measured", "zero3"}));
+}
+
+TEST(HtmlText, EscapesWhatCouldBeMarkup) {
+  EXPECT_EQ(html::escape("a<b>&\"c\"'d'"), "a&lt;b&gt;&amp;&quot;c&quot;&#39;d&#39;");
+  EXPECT_EQ(html::escape(std::string("\x1b[2J\0x", 6)), "?[2J?x");
+  EXPECT_EQ(html::escape("µ – ≠"), "µ – ≠");
+  EXPECT_EQ(html::coordinate(12.5), "12.5");
+  EXPECT_EQ(html::coordinate(3.0), "3");
+  EXPECT_EQ(html::coordinate(-0.001), "0");
+}
+
+TEST(HtmlPage, AHostileNameStaysText) {
+  auto s = stored();
+  const std::string evil = "</script></title><script>alert(\"1\")</script><img src='http://x/'>";
+  s.result.scenario_name = s.result.scenario_file = evil;
+  s.result.stages[0].where = evil;
+  s.result.limited_by = evil;
+  for (auto& [key, value] : s.result.scenario)
+    if (key.starts_with("model") || key.starts_with("cluster")) value = evil;
+  for (result::OpText& text : s.texts) text.op = text.shape = text.kind = text.stream = text.phase = evil;
+  for (const bool script : {false, true}) {
+    HtmlOptions options;
+    options.script = script;
+    const std::string page = html_page({s, s}, options);
+    EXPECT_FALSE(has(page, "<script>alert")) << script;
+    EXPECT_FALSE(has(page, "<img")) << script;
+    EXPECT_TRUE(has(page, "&lt;script&gt;alert(&quot;1&quot;)")) << script;
+    EXPECT_EQ(times(page, "</html>"), 1u);
+  }
+}
+
+TEST(HtmlPage, HasItsPartsInOrder) {
+  auto measured = stored("measured");
+  measured.result.loss = {3, 2};
+  const std::string page = static_page({stored(), measured});
+  std::size_t before = 0;
+  for (const char* id : {"asked", "answer", "breakdown", "memory", "plan", "timelines", "errors", "loss"}) {
+    const std::size_t at = page.find(std::string("<section id=\"") + id + "\"");
+    ASSERT_NE(at, std::string::npos) << id;
+    EXPECT_GT(at, before) << id;
+    before = at;
+  }
+  EXPECT_FALSE(has(static_page({stored()}), "id=\"errors\"")) << "one run has nothing to be compared with";
+  EXPECT_FALSE(has(static_page({stored()}), "id=\"loss\""));
+}
+
+TEST(HtmlPage, WithoutAScriptItHasNoneAndItsFiguresAreThere) {
+  const std::string page = static_page({stored()});
+  EXPECT_FALSE(has(page, "<script"));
+  EXPECT_TRUE(has(page, "This page has no script"));
+  EXPECT_TRUE(has(page, "aria-label=\"Timeline of the compute stream of 2 stages\""));
+  EXPECT_TRUE(has(page, "idle 20.0%")) << "stage 0 computes 8 of 10 us";
+  EXPECT_TRUE(has(page, "idle 30.0%")) << "stage 1 computes 7 of 10 us";
+}
+
+TEST(HtmlPage, WithAScriptTheStaticFiguresAreStillThere) {
+  if (!has_page_script()) GTEST_SKIP() << "built without the page's script";
+  const std::string page = html_page({stored()}, {});
+  EXPECT_EQ(times(page, "</script>"), 2u) << "the payload and the script, which does not end itself";
+  EXPECT_TRUE(has(page, "aria-label=\"Timeline of the compute stream of 2 stages\""));
+}
+
+TEST(HtmlPage, NamesNothingToFetch) {
+  static const std::regex resource(R"((src|href)\s*=|url\(|@import|https?:)");
+  for (const bool script : {false, true}) {
+    HtmlOptions options;
+    options.script = script;
+    const std::string page = html_page({stored(), stored("measured")}, options);
+    const std::size_t code =
+        page.find("<script>");  // the bundle's own words, as "src=" in minified code, fetch nothing
+    const std::string markup = page.substr(0, page.find("<script"));
+    EXPECT_FALSE(std::regex_search(markup, resource));
+    if (code != std::string::npos) {
+      EXPECT_FALSE(has(page.substr(code), "http"));
+    }
+    EXPECT_TRUE(has(page, "default-src 'none'"));
+  }
+}
+
+TEST(HtmlFigures, TheBreakdownsBarsAreOnOneScale) {
+  auto half = stored();
+  half.result.step_time_ps = 5 * kMicrosecond;
+  half.result.breakdown_ps = {5 * kMicrosecond, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  const std::string figure = html::breakdown_figure({stored(), half}, {"a", "b"});
+  EXPECT_TRUE(has(figure, "x=\"210\" y=\"0\" width=\"539\"")) << "7 of 10 us of 770\n" << figure;
+  EXPECT_TRUE(has(figure, "x=\"210\" y=\"40\" width=\"385\"")) << "5 of 10 us\n" << figure;
+  EXPECT_TRUE(has(figure, "<title>bubble: 2 us, 20.0%</title><rect class=\"bubble\"")) << figure;
+}
+
+TEST(HtmlFigures, MemoryIsDrawnAgainstTheCapacity) {
+  const std::string figure = html::memory_figure(stored().result);
+  EXPECT_TRUE(has(figure, "capacity 80 GB"));
+  EXPECT_TRUE(has(figure,
+                  "<title>parameters: 10 GB</title><rect class=\"m-parameters\" x=\"210\" y=\"22\" "
+                  "width=\"88.75\""))
+      << "10 of 80 GB of 710\n"
+      << figure;
+  auto tiny = stored().result;
+  tiny.memory_capacity = 1'000'000'000'000'000;
+  EXPECT_TRUE(has(html::memory_figure(tiny), "far beyond this scale"));
+}
+
+TEST(HtmlFigures, LossesThatAreNoNumbersAreLeftOut) {
+  auto s = stored("measured");
+  EXPECT_EQ(html::loss_figure({s}, {"a"}), "");
+  s.result.loss = {4, std::numeric_limits<double>::quiet_NaN(), 2};
+  const std::string figure = html::loss_figure({s}, {"a"});
+  EXPECT_TRUE(has(figure, "points=\"60,10 1080,210 \"")) << figure;
+}
+
+TEST(HtmlErrors, AreSumsOverWhatBothRunsHave) {
+  auto measured = stored("measured");
+  measured.ops[0].duration_ps = 5 * kMicrosecond;
+  measured.ops[2].slot = 7;  // has no twin
+  const auto errors = html::kind_errors(stored(), measured);
+  ASSERT_EQ(errors.size(), 2u);
+  EXPECT_EQ(errors[0].kind, "gemm");
+  EXPECT_EQ(errors[0].ops, 2);
+  EXPECT_EQ(errors[0].simulated_ps, 8 * kMicrosecond);
+  EXPECT_EQ(errors[0].measured_ps, 9 * kMicrosecond);
+  EXPECT_EQ(errors[1].simulated_ps, kMicrosecond) << "a transfer's wait for its peers is not its time";
+  EXPECT_TRUE(has(html::errors_table({stored(), measured}, {"a", "b"}), "-11.1%"));
+  EXPECT_EQ(html::errors_table({stored(), stored()}, {"a", "b"}), "");
+}
+
+}  // namespace
+}  // namespace rehearse::reports

@@ -1,0 +1,103 @@
+// The ledger of plans performed on the machine at hand: reading the list, errors, medians, and what is printed.
+#include "reports/local_ledger.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "sim/base/diagnostics.h"
+
+namespace rehearse::reports {
+namespace {
+
+result::Result timed(double step_s, std::int64_t peak) {
+  result::Result r;
+  r.ranks = 2;
+  r.step_time_ps = static_cast<std::int64_t>(step_s * 1e12);
+  r.interval_low_s = step_s * 0.9;
+  r.interval_high_s = step_s * 1.2;
+  r.stages.resize(2);
+  r.stages[1].peak = peak;
+  return r;
+}
+
+class List : public testing::Test {
+ protected:
+  void write(const std::string& text) { std::ofstream(file_) << text; }
+  void TearDown() override { std::filesystem::remove(file_); }
+  const std::string file_ = testing::TempDir() + "rehearse_local_plans_" +
+                            testing::UnitTest::GetInstance()->current_test_info()->name() + ".yaml";
+};
+
+TEST_F(List, NamesScenariosBesideItself) {
+  write("local_plans: 1\nplans:\n  - {id: a, scenario: gpt.yaml, set: [plan.zero=1, cluster.gpus=2]}\n");
+  const auto plans = read_local_plans(file_);
+  ASSERT_EQ(plans.size(), 1U);
+  EXPECT_EQ(plans[0].id, "a");
+  EXPECT_EQ(std::filesystem::path(plans[0].scenario).parent_path(), std::filesystem::path(file_).parent_path());
+  EXPECT_EQ(plans[0].assignments, (std::vector<std::string>{"plan.zero=1", "cluster.gpus=2"}));
+}
+
+TEST_F(List, TellsEveryProblemAtItsPlace) {
+  write("local_plans: 1\nplans:\n  - {id: a, scenario: x.yaml, set: [plan.zero]}\n  - {id: a, scenaro: y.yaml}\n");
+  try {
+    read_local_plans(file_);
+    FAIL() << "accepted";
+  } catch (const InputError& error) {
+    std::string all;
+    for (const auto& d : error.diagnostics()) all += d.text() + "\n";
+    EXPECT_NE(all.find(":3:"), std::string::npos) << all;
+    EXPECT_NE(all.find("KEY=VALUE"), std::string::npos) << all;
+    EXPECT_NE(all.find("a second plan 'a'"), std::string::npos) << all;
+    EXPECT_NE(all.find("scenaro"), std::string::npos) << all;
+  }
+}
+
+TEST(LocalLedger, SummarisesEachGroupByItself) {
+  std::vector<LocalRow> rows;
+  rows.push_back(local_row("exact", timed(1, 1000), timed(1, 1000), false));
+  rows.push_back(local_row("fast", timed(0.9, 990), timed(1, 1000), false));
+  rows.push_back(local_row("slow", timed(1.2, 1000), timed(1, 1000), false));
+  rows.push_back(local_row("crowd", timed(2, 1000), timed(1, 1000), true));
+  LocalRow failed;
+  failed.id = "failed";
+  failed.reason = "no memory";
+  rows.push_back(failed);
+  const LocalSummary own = summarize(rows, false), shared = summarize(rows, true);
+  EXPECT_EQ(own.plans, 3);
+  EXPECT_NEAR(own.median_error, 0.1, 1e-9);
+  EXPECT_NEAR(own.worst_error, 0.2, 1e-9);
+  EXPECT_NEAR(own.worst_memory_error, -0.01, 1e-9);
+  EXPECT_EQ(shared.plans, 1);
+  EXPECT_NEAR(shared.median_error, 1, 1e-9);
+}
+
+TEST(LocalLedger, MedianOfAnEvenNumberIsTheMeanOfTheMiddleTwo) {
+  std::vector<LocalRow> rows;
+  for (const double step : {1.0, 1.1, 0.7, 1.5}) rows.push_back(local_row("x", timed(step, 1), timed(1, 1), false));
+  EXPECT_NEAR(summarize(rows, false).median_error, 0.2, 1e-9);
+}
+
+TEST(LocalLedger, TableFitsTheTerminalAndTellsWhatWasNotPerformed) {
+  std::vector<LocalRow> rows;
+  rows.push_back(local_row("a-plan-with-quite-a-long-name", timed(1.1, 1000), timed(1, 1000), false));
+  rows.push_back(local_row("crowd", timed(2, 1000), timed(1, 1000), true));
+  LocalRow failed;
+  failed.id = "failed";
+  failed.reason = "no memory";
+  rows.push_back(failed);
+  const std::string table = local_ledger_table(rows);
+  std::size_t begin = 0;
+  for (std::size_t end; (end = table.find('\n', begin)) != std::string::npos; begin = end + 1)
+    EXPECT_LE(end - begin, 80U) << table.substr(begin, end - begin);
+  EXPECT_NE(table.find("+10.0%"), std::string::npos) << table;
+  EXPECT_NE(table.find("*2"), std::string::npos) << table;
+  EXPECT_NE(table.find("not performed: failed: no memory"), std::string::npos) << table;
+  const std::string csv = local_ledger_csv(rows);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 4);
+  EXPECT_NE(local_ledger_json(rows).find("rehearse.local_ledger/1"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace rehearse::reports
