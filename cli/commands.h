@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/plan/scenario.h"
 #include "sim/result/result.h"
 
 namespace rehearse::cli {
@@ -15,9 +16,17 @@ using Action = std::function<int()>;
 
 void add_simulate(CLI::App& app, Action& action);
 void add_execute(CLI::App& app, Action& action);
+void add_calibrate(CLI::App& app, Action& action);
 void add_demo(CLI::App& app, Action& action);
 void add_validate(CLI::App& app, Action& action);
+void add_compare(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
 void add_list(CLI::App& app, Action& action);
+void add_explain(CLI::App& app, Action& action);
+void add_init(CLI::App& app, Action& action);
+void add_schema(CLI::App& app, Action& action);
+// Needs the commands added before it: they are what it completes.
+void add_completion(CLI::App& app, Action& action);
 
 // Checks of option values whose help shows the option's own type name alone.
 CLI::Validator one_of(std::vector<std::string> values);
@@ -29,8 +38,13 @@ struct SimulationRequest {
   std::vector<std::string> assignments, calibrations;
   int steps = 2;
   bool record = false;
+  std::function<void(double done)> progress = {};  // instead of a progress line
 };
-// Reads and simulates one scenario with a progress line; fills limited_by and shows the file as the user knows it.
+// Reads and simulates one scenario with a progress line; several threads may at once with a `progress` of their own.
+// Fills limited_by and shows the file as the user knows it.
 result::Result simulate_file(const SimulationRequest& request, const std::string& root);
+// Gives a measured result the names and keys that a simulation of the scenario on this machine has.
+void describe_measured(const plan::Scenario& scenario, const std::string& file, const std::string& root,
+                       result::Result& r);
 
 }  // namespace rehearse::cli

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
@@ -16,10 +17,12 @@
 namespace rehearse::cli {
 namespace {
 
-volatile sig_atomic_t interrupted = 0;
+// Lock-free, so that the handler may set it and every thread may read it.
+std::atomic<bool> interrupted = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
 
 void on_interrupt(int) {
-  interrupted = 1;
+  interrupted = true;
 }
 
 // Returns the error, 0 if all was written.
@@ -50,7 +53,7 @@ void prepare_process() {
 }
 
 void check_interrupt() {
-  if (interrupted != 0) throw Interrupted();
+  if (interrupted) throw Interrupted();
 }
 
 void print(std::string_view text) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <exception>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -38,6 +39,23 @@ class Progress {
   std::string what_;
   bool terminal_;
   int shown_ = -1;
+};
+
+// The same for work in phases, which take the line one after the other.
+class PhasedProgress {
+ public:
+  void operator()(const std::string& what, double done) {
+    if (what != what_) {
+      line_.reset();  // erases itself
+      line_.emplace(what_ = what);
+    }
+    (*line_)(done);
+  }
+  void clear() { line_.reset(); }
+
+ private:
+  std::string what_;
+  std::optional<Progress> line_;
 };
 
 }  // namespace rehearse::cli

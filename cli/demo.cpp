@@ -1,4 +1,9 @@
-// rehearse demo: five ways to split GPT-3 175B over 1,024 A100, side by side.
+// rehearse demo: the whole loop. Five ways to split GPT-3 175B over 1,024 A100, simulated; then this machine is
+// calibrated, and a small GPT is simulated and performed on it under four plans, side by side; last the pages that show
+// both. Everything is kept below one directory.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <memory>
@@ -6,34 +11,88 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
+#include "cli/local_loop.h"
 #include "cli/paths.h"
+#include "reports/html.h"
 #include "reports/tables.h"
+#include "sim/base/document.h"
+#include "sim/result/read_directory.h"
 
 namespace rehearse::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::array<const char*, 5> kPlans = {"gpt3-175b-1024xa100", "gpt3-175b-zero3-tp2", "gpt3-175b-tp8-pp16",
                                                "gpt3-175b-gpipe", "gpt3-175b-gpipe-recompute"};
+// Of these two the page shows the timeline: 1F1B beside GPipe. The others' operations would be tens of megabytes more.
+constexpr std::array<const char*, 2> kDrawn = {"gpt3-175b-1024xa100", "gpt3-175b-gpipe-recompute"};
+constexpr std::array<const char*, 4> kLocal = {"gpt-ddp2", "gpt-zero3", "gpt-gpipe2", "gpt-2x2x2"};
 
 struct Arguments {
-  std::string output;
-  bool output_given = false;
+  std::string output = "rehearse-demo";
+  double budget = 60, seconds = 4;
 };
 
-int demo(const Arguments& a) {
-  const std::string root = data_root();
+std::string below(const Arguments& a, const std::string& name) {
+  return (fs::path(a.output) / name).string();
+}
+
+void write_page(const std::vector<std::string>& directories, const std::string& path) {
+  std::vector<result::StoredResult> runs;
+  for (const std::string& directory : directories) runs.push_back(result::read_directory(directory));
+  write_file_atomically(path, reports::html_page(runs, {}));
+}
+
+// Five plans on 1,024 GPUs; returns their directories.
+std::vector<std::string> simulate_plans(const Arguments& a, const std::string& root) {
   std::vector<result::Result> results;
+  std::vector<std::string> directories;
   for (const char* name : kPlans) {
     SimulationRequest request;
     request.file = scenario_file(name, root);
-    request.record = a.output_given;
-    const std::string directory = (std::filesystem::path(a.output) / name).string();
-    if (a.output_given) check_output(directory, request.file);
+    request.record = std::find(kDrawn.begin(), kDrawn.end(), std::string_view(name)) != kDrawn.end();
+    directories.push_back(below(a, name));
+    check_output(directories.back(), request.file);
     results.push_back(simulate_file(request, root));
-    if (a.output_given) result::write_directory(results.back(), directory);
+    result::write_directory(results.back(), directories.back());
     results.back().records = {};
   }
-  print("GPT-3 175B on 1,024 A100 (80 GB), five ways to split it\n\n" + reports::comparison(results));
+  print("GPT-3 175B on 1,024 A100 (80 GB), five ways to split it\n\n" + reports::comparison(results) + '\n');
+  return directories;
+}
+
+// A small GPT under four plans on this machine; returns the directories of what was simulated and measured.
+std::vector<std::string> close_the_loop(const Arguments& a, const std::string& root) {
+  std::vector<reports::LocalPlan> plans = local_plans(root);
+  std::erase_if(plans,
+                [](const auto& plan) { return std::find(kLocal.begin(), kLocal.end(), plan.id) == kLocal.end(); });
+  const std::string calibration = below(a, "calibration.json");
+  calibrate_for(plans, {a.budget, "rehearse demo", calibration}, root);
+  std::vector<reports::LocalRow> rows;
+  std::vector<std::string> directories;
+  for (const reports::LocalPlan& plan : plans) {
+    const LocalRun run = simulate_and_perform(plan, calibration, a.seconds, true, root);
+    rows.push_back(reports::local_row(plan.id, run.simulated, run.measured, run.oversubscribed));
+    for (const result::Result* r : {&run.simulated, &run.measured}) {
+      directories.push_back(below(a, fmt::format("{}/{}", plan.id, r->source)));
+      result::write_directory(*r, directories.back());
+    }
+  }
+  print("A small GPT on this machine: simulated from its calibration, then performed\n\n" +
+        reports::local_ledger_table(rows) + '\n');
+  return directories;
+}
+
+int demo(const Arguments& a) {
+  const std::string root = data_root();
+  if (const std::string problem = result::directory_problem(a.output); !problem.empty())
+    throw InputError(Diagnostic{"", 0, 0, "", "-o: " + problem, "-o names a directory"});
+  const std::vector<std::string> plans = simulate_plans(a, root);
+  const std::vector<std::string> local = close_the_loop(a, root);
+  write_page(plans, below(a, "gpt3.html"));
+  write_page(local, below(a, "this-machine.html"));
+  print(fmt::format("Open in a browser:\n  {}\n  {}\n", below(a, "gpt3.html"), below(a, "this-machine.html")));
   return kDone;
 }
 
@@ -41,14 +100,16 @@ int demo(const Arguments& a) {
 
 void add_demo(CLI::App& app, Action& action) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("demo", "Compare five plans for GPT-3 175B on 1,024 GPUs");
-  CLI::Option* output =
-      command->add_option("-o", a->output, "Write each plan's results below this directory")->type_name("DIR");
-  command->footer("Examples:\n  rehearse demo\n  rehearse demo -o out    # out/gpt3-175b-1024xa100/result.json, ...");
-  command->callback([a, output, &action] {
-    a->output_given = output->count() > 0;
-    action = [a] { return demo(*a); };
-  });
+  CLI::App* command = app.add_subcommand("demo", "The whole loop: simulate, calibrate, perform, compare, report");
+  command->add_option("--budget", a->budget, "Seconds to calibrate this machine (default 60)")
+      ->check(CLI::Range(1.0, 1e5).description(""))
+      ->type_name("S");
+  command->add_option("--seconds", a->seconds, "Seconds each plan is performed (default 4)")
+      ->check(CLI::Range(0.1, 1e5).description(""))
+      ->type_name("S");
+  command->add_option("-o", a->output, "Where results and pages go (default rehearse-demo)")->type_name("DIR");
+  command->footer("Examples:\n  rehearse demo\n  rehearse demo --budget 20 -o out");
+  command->callback([a, &action] { action = [a] { return demo(*a); }; });
 }
 
 }  // namespace rehearse::cli

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
+#include "cli/version.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 
@@ -57,20 +58,28 @@ int usage_error(const std::string& message) {
   return kBadInput;
 }
 
-int run(int argc, char** argv) {
+// `action` outlives what is said of its errors: it may hold what other processes wait for (execute_mpi.h).
+int run(int argc, char** argv, Action& action) {
   CLI::App app("Rehearse a training run on a thousand GPUs before you pay for it.", "rehearse");
-  app.set_version_flag("--version", "rehearse " REHEARSE_VERSION);
+  app.set_version_flag(
+      "--version", [&app] { return version_text(app); }, "The version and what is compiled in");
   app.require_subcommand(1);
   app.get_formatter()->column_width(26);
   app.footer(
       "Examples:\n  rehearse demo\n  rehearse simulate gpt3-175b-1024xa100 --set plan.pipeline=16\n  rehearse "
       "COMMAND --help");
-  Action action;
   add_simulate(app, action);
   add_execute(app, action);
+  add_calibrate(app, action);
   add_demo(app, action);
   add_validate(app, action);
+  add_compare(app, action);
+  add_report(app, action);
   add_list(app, action);
+  add_init(app, action);
+  add_explain(app, action);
+  add_schema(app, action);
+  add_completion(app, action);
   if (argc < 2) {
     note(app.help());
     return kBadInput;
@@ -90,9 +99,9 @@ int run(int argc, char** argv) {
   return action();
 }
 
-int run_reporting_errors(int argc, char** argv) {
+int run_reporting_errors(int argc, char** argv, Action& action) {
   try {
-    return run(argc, argv);
+    return run(argc, argv, action);
   } catch (const Interrupted&) {
     note("rehearse: interrupted");
     return kInterrupted;
@@ -114,5 +123,6 @@ int run_reporting_errors(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   rehearse::cli::prepare_process();
-  return rehearse::cli::run_reporting_errors(argc, argv);
+  rehearse::cli::Action action;
+  return rehearse::cli::run_reporting_errors(argc, argv, action);
 }

@@ -2,6 +2,7 @@
 #include "cli/paths.h"
 
 #include <fmt/format.h>
+#include <sys/auxv.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -15,9 +16,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kInstalled = "share/rehearse";  // where `cmake --install` puts the data, beside bin/
+
 bool holds_data(const fs::path& folder) {
   std::error_code error;
   return fs::is_directory(folder / "scenarios", error) && fs::is_directory(folder / "topologies", error);
+}
+
+// The program's own file, links resolved. Where /proc is not mounted, by the name it was started with.
+fs::path own_file() {
+  std::error_code error;
+  fs::path file = fs::read_symlink("/proc/self/exe", error);
+  if (!error) return file;
+  // getauxval() gives addresses as integers.
+  const auto* name = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));  // NOLINT(performance-no-int-to-ptr)
+  if (name == nullptr) return {};
+  file = fs::canonical(name, error);
+  return error ? fs::path() : file;
 }
 
 [[noreturn]] void fail(const std::string& file, std::string message, std::string hint = "") {
@@ -31,10 +46,11 @@ std::string data_root() {
     if (!holds_data(given)) fail(given, "REHEARSE_ROOT names a folder without scenarios/ and topologies/");
     return given;
   }
-  std::error_code error;
-  for (fs::path at = fs::read_symlink("/proc/self/exe", error); at.has_relative_path(); at = at.parent_path())
-    if (holds_data(at.parent_path())) return at.parent_path().string();
-  fail("", "found no folder with scenarios/ and topologies/ above the program", "set REHEARSE_ROOT to it");
+  for (fs::path at = own_file(); at.has_relative_path(); at = at.parent_path())
+    for (const fs::path& folder : {at.parent_path(), at.parent_path() / kInstalled})
+      if (holds_data(folder)) return folder.string();
+  fail("", fmt::format("found no folder with scenarios/ and topologies/ above the program, nor {} there", kInstalled),
+       "set REHEARSE_ROOT to it");
 }
 
 std::vector<std::string> yaml_names(const std::string& folder) {
@@ -54,10 +70,12 @@ std::vector<std::string> scenario_names(const std::string& root) {
 std::string scenario_file(const std::string& given, const std::string& root) {
   std::error_code error;
   if (given.empty()) fail("", "the scenario's name is empty");
-  if (fs::exists(fs::status(given, error))) return given;
+  const bool bare = given.find('/') == std::string::npos && !given.ends_with(".yaml");
+  const fs::file_status there = fs::status(given, error);
+  if (fs::exists(there) && !(bare && fs::is_directory(there))) return given;
   const fs::path shipped = fs::path(root) / "scenarios" / (given + ".yaml");
-  const bool bare = given.find('/') == std::string::npos;
   if (bare && fs::exists(fs::status(shipped, error))) return shipped.string();
+  if (fs::is_directory(there)) return given;  // its reader says so
   const std::string near = nearest(fs::path(given).stem().string(), scenario_names(root));
   fail(given, "no such file, and no scenario of that name",
        near.empty() ? "rehearse list scenarios names them" : fmt::format("did you mean '{}'?", near));

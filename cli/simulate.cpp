@@ -7,12 +7,14 @@
 #include "cli/console.h"
 #include "cli/exit_code.h"
 #include "cli/paths.h"
+#include "cli/sweep.h"
 #include "reports/limits.h"
 #include "reports/tables.h"
 #include "reports/text.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/units.h"
 #include "sim/cluster/topology.h"
+#include "sim/cost/calibration_file.h"
 #include "sim/plan/scenario.h"
 #include "sim/run/fit.h"
 
@@ -22,8 +24,9 @@ namespace {
 struct Arguments {
   SimulationRequest request;
   std::string scenario, output, fold = "auto", fidelity = "flow";
+  std::vector<std::string> sweeps;
   bool json = false, output_given = false;
-  int threads = 1;
+  int threads = 0;
 };
 
 // Where it does not fit, by how much, and the single change that would make it fit.
@@ -53,13 +56,28 @@ void require_available(const Arguments& a) {
   if (a.fidelity != "flow")
     throw InputError(
         Diagnostic{"", 0, 0, "", fmt::format("--fidelity {} is not available yet; available: flow", a.fidelity), ""});
-  if (a.threads > 1) note("rehearse: note: one thread is used; the result is the same with any number");
+  if (a.threads > 1 && a.sweeps.empty())
+    note("rehearse: note: one thread is used; the result is the same with any number");
+}
+
+// A calibration that was named is taken whatever machine it is of, but not in silence.
+void note_other_machines(const std::vector<std::string>& calibrations) {
+  const cost::HostFacts here = cost::host_fingerprint();
+  for (const std::string& file : calibrations) {
+    if (!cost::is_calibration_path(file)) continue;
+    const cost::HostFacts there = cost::read_calibration(file).host;
+    if (!there.same_machine(here))
+      note(fmt::format("rehearse: note: {} is of another machine than this: {}, {}, {} cores", file, there.name,
+                       there.cpu, there.cores));
+  }
 }
 
 int simulate(Arguments a) {
   require_available(a);
   const std::string root = data_root();
   a.request.file = scenario_file(a.scenario, root);
+  note_other_machines(a.request.calibrations);
+  if (!a.sweeps.empty()) return sweep({a.request, a.sweeps, a.output, a.output_given, a.json, a.threads}, root);
   if (a.output_given) check_output(a.output, a.request.file);
   a.request.record = a.output_given;
   const result::Result r = simulate_file(a.request, root);
@@ -83,6 +101,9 @@ void add_simulate(CLI::App& app, Action& action) {
   command->add_option("--set", a->request.assignments, "Override a key, as plan.tensor=4; repeatable")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
+  command->add_option("--sweep", a->sweeps, "Compare plans: all combinations of values; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("KEY=V,V,...");
   command->add_option("--calibration", a->request.calibrations, "Add a calibration file; repeatable")
       ->allow_extra_args(false)
       ->type_name("FILE");
@@ -95,7 +116,7 @@ void add_simulate(CLI::App& app, Action& action) {
   command->add_option("--fidelity", a->fidelity, "How transfers are simulated: flow")
       ->check(one_of({"analytic", "flow", "step"}))
       ->type_name("KIND");
-  command->add_option("--threads", a->threads, "Threads at most (same result)")
+  command->add_option("--threads", a->threads, "Plans at once with --sweep (default: cores)")
       ->check(between(1, 4096))
       ->type_name("N");
   CLI::Option* output =
@@ -106,6 +127,7 @@ void add_simulate(CLI::App& app, Action& action) {
       "  rehearse simulate gpt3-175b-1024xa100\n"
       "  rehearse simulate my.yaml --set plan.tensor=4 --set plan.zero=1 -o out\n"
       "  rehearse simulate my.yaml --json | jq .mfu\n"
+      "  rehearse simulate my.yaml --sweep plan.tensor=1,2,4 --sweep plan.zero=1,3\n"
       "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other.");
   command->callback([a, output, &action] {
     a->output_given = output->count() > 0;

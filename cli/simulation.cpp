@@ -1,16 +1,22 @@
 // What commands share: simulating one scenario file, and checks of option values.
+#include <optional>
+
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/paths.h"
 #include "reports/limits.h"
+#include "sim/cluster/topology.h"
 #include "sim/cost/cost.h"
 #include "sim/plan/scenario.h"
+#include "sim/run/describe_scenario.h"
 #include "sim/run/run.h"
 
 namespace rehearse::cli {
 
 CLI::Validator one_of(std::vector<std::string> values) {
-  return CLI::Validator(CLI::IsMember(std::move(values))).description("");
+  std::string name;  // command_tree() reads the values from it
+  for (const std::string& value : values) name += (name.empty() ? "" : "|") + value;
+  return CLI::Validator(CLI::IsMember(std::move(values))).description("").name(name);
 }
 
 CLI::Validator between(int low, int high) {
@@ -43,18 +49,28 @@ result::Result simulate_located(const plan::Scenario& scenario, const run::Optio
 result::Result simulate_file(const SimulationRequest& request, const std::string& root) {
   const plan::Scenario scenario = plan::read_scenario(request.file, request.assignments, root);
   check_calibrations(request.calibrations, root);
-  Progress progress("simulating " + scenario.name);
+  std::optional<Progress> line;
+  if (!request.progress) line.emplace("simulating " + scenario.name);
   run::Options options;
   options.data_root = root;
   options.calibrations = request.calibrations;
   options.steps = request.steps;
   options.record = request.record;
-  options.progress = [&](double done) { progress(done); };
+  options.progress = request.progress ? request.progress : [&](double done) { (*line)(done); };
   result::Result r = simulate_located(scenario, options);
   check_interrupt();
   r.scenario_file = shown_path(request.file, root);
   r.limited_by = reports::limited_by(r);
   return r;
+}
+
+void describe_measured(const plan::Scenario& scenario, const std::string& file, const std::string& root,
+                       result::Result& r) {
+  const auto cluster = cluster::build_cluster("local", static_cast<int>(r.ranks), {}, 0, root);
+  cost::Device device;
+  device.name = "this host";
+  run::describe_scenario(scenario, *cluster, device, r);
+  r.scenario_file = shown_path(file, root);
 }
 
 }  // namespace rehearse::cli

@@ -1,4 +1,5 @@
-// rehearse validate: published measurements against what we predict for the same runs, and the ledger of both.
+// rehearse validate: published measurements against what we predict for the same runs, and the ledger of both; with
+// --local, plans of this machine (local_loop.h).
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
+#include "cli/local_loop.h"
 #include "cli/paths.h"
 #include "reports/ledger.h"
 #include "reports/limits.h"
@@ -23,8 +25,9 @@ namespace fs = std::filesystem;
 constexpr const char* kShipped = "scenarios/published/measurements.csv";
 
 struct Arguments {
-  std::string throughput, filter, output;
-  bool output_given = false;
+  std::string throughput, filter, output, calibration;
+  double budget = 120, seconds = 4;
+  bool local = false, output_given = false;
 };
 
 bool selected(const reports::Measurement& m, const std::string& filter) {
@@ -65,6 +68,7 @@ void check_ledger_output(const std::string& dir, const std::string& csv) {
 
 int validate(const Arguments& a) {
   const std::string root = data_root();
+  if (a.local) return validate_local({a.calibration, a.budget, a.seconds, a.filter, a.output}, root);
   const std::string csv = a.throughput.empty() ? (fs::path(root) / kShipped).string() : a.throughput;
   if (a.output_given) check_ledger_output(a.output, csv);
   const std::vector<reports::Measurement> measurements =
@@ -100,11 +104,23 @@ void add_validate(CLI::App& app, Action& action) {
   command->add_option("--throughput", a->throughput, "Measurements to use instead of the shipped ones")
       ->type_name("CSV");
   command->add_option("--filter", a->filter, "Only rows whose id or scenario contains this")->type_name("NAME");
+  CLI::Option* local = command->add_flag("--local", a->local, "Instead: calibrate, simulate, perform plans here");
+  command->add_option("--calibration", a->calibration, "With --local: this one instead of a new one")
+      ->needs(local)
+      ->type_name("FILE");
+  command->add_option("--budget", a->budget, "With --local: seconds to calibrate (default 120)")
+      ->needs(local)
+      ->check(CLI::Range(1.0, 1e5).description(""))
+      ->type_name("S");
+  command->add_option("--seconds", a->seconds, "With --local: seconds to perform each (default 4)")
+      ->needs(local)
+      ->check(CLI::Range(0.1, 1e5).description(""))
+      ->type_name("S");
   CLI::Option* output =
       command->add_option("-o", a->output, "Write ledger.csv and ledger.json to a directory")->type_name("DIR");
   command->footer(
       "The CSV has the columns id, scenario (a path beside it), metric, value, unit.\n"
-      "Examples:\n  rehearse validate\n  rehearse validate --filter 175b -o out");
+      "Examples:\n  rehearse validate\n  rehearse validate --filter 175b -o out\n  rehearse validate --local");
   command->callback([a, output, &action] {
     a->output_given = output->count() > 0;
     action = [a] { return validate(*a); };

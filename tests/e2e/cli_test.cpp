@@ -44,7 +44,8 @@ TEST(Help, NamesEveryCommandAndExits0) {
   const Outcome top = run({"--help"});
   EXPECT_EQ(top.status, 0);
   EXPECT_EQ(top.err, "");
-  for (const char* command : {"simulate", "execute", "demo", "validate", "list"}) {
+  for (const char* command : {"simulate", "execute", "calibrate", "demo", "validate", "compare", "report", "list",
+                              "init", "explain", "schema", "completion"}) {
     EXPECT_TRUE(has(top.out, command)) << command;
     const Outcome own = run({command, "--help"});
     EXPECT_EQ(own.status, 0) << command;
@@ -53,11 +54,14 @@ TEST(Help, NamesEveryCommandAndExits0) {
   }
 }
 
-TEST(Help, VersionIsOneLine) {
+TEST(Help, VersionSaysWhatIsInIt) {
   const Outcome r = run({"--version"});
   EXPECT_EQ(r.status, 0);
   EXPECT_EQ(r.out.rfind("rehearse ", 0), 0u) << r.out;
-  EXPECT_EQ(std::count(r.out.begin(), r.out.end(), '\n'), 1);
+  EXPECT_EQ(r.out.find('\n'), r.out.find_first_not_of("0123456789.", 9)) << "the first line is for scripts: " << r.out;
+  EXPECT_TRUE(has(r.out, "linked\nfmt ")) << r.out;
+  EXPECT_TRUE(has(r.out, "ranks of execute: local")) << r.out;
+  EXPECT_LE(widest(r.out), 80u);
 }
 
 TEST(Usage, NoCommandPrintsHelpToStandardErrorAndExits2) {
@@ -70,9 +74,9 @@ TEST(Usage, NoCommandPrintsHelpToStandardErrorAndExits2) {
 TEST(Usage, UnknownCommandNamesTheNearestAndAll) {
   const Outcome r = run({"simulat", "x"});
   EXPECT_EQ(r.status, 2);
-  EXPECT_TRUE(has(
-      r.err,
-      "unknown command 'simulat' (did you mean 'simulate'?); the commands are simulate, execute, demo, validate, list"))
+  EXPECT_TRUE(has(r.err,
+                  "unknown command 'simulat' (did you mean 'simulate'?); the commands are simulate, execute, "
+                  "calibrate, demo, validate, compare, report, list, init, explain, schema, completion"))
       << r.err;
 }
 
@@ -156,6 +160,20 @@ TEST(Simulate, TableFits80ColumnsAndNamesTheScenario) {
   EXPECT_LE(widest(r.out), 80u) << r.out;
 }
 
+TEST(Simulate, AFolderDoesNotHideAShippedName) {
+  const Folder folder;
+  const std::string in = "cd '" + folder / "." + "' && ";
+  const Outcome r = shell(in + "mkdir llama2-7b-8xa100 && \"$REHEARSE\" simulate llama2-7b-8xa100");
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, "scenarios/llama2-7b-8xa100.yaml")) << r.out;
+  folder.write("gpt-tiny-ddp", kSmall);  // a file of the name is what the user means
+  const Outcome file = shell(in + "\"$REHEARSE\" simulate gpt-tiny-ddp");
+  EXPECT_TRUE(has(file.out, "small")) << file.out << file.err;
+  const Outcome none = shell(in + "mkdir no-such-name && \"$REHEARSE\" simulate no-such-name");
+  EXPECT_EQ(none.status, 2);
+  EXPECT_TRUE(has(none.err, "is a directory")) << none.err;
+}
+
 TEST(Simulate, JsonIsAllThatIsPrinted) {
   const Folder folder;
   const std::string file = folder.write("s.yaml", kSmall);
@@ -187,7 +205,9 @@ TEST(Simulate, DirectoryHoldsTheResultAndItsOps) {
   EXPECT_EQ(folder.files(),
             (std::vector<std::string>{"a/b/ops.csv", "a/b/result.json", "a/b/trace.json.gz", "s.yaml"}));
   EXPECT_EQ(read(folder / "a/b/ops.csv")
-                .rfind("id,rank,stage,stream,kind,phase,shape,start_ps,duration_ps,coverage,bytes,flops\n", 0),
+                .rfind("id,rank,stage,stream,kind,phase,shape,start_ps,duration_ps,coverage,bytes,flops,"
+                       "micro_batch,group,group_size,waited_ps,after\n",
+                       0),
             0u);
   const auto trace = nlohmann::json::parse(gunzip(folder / "a/b/trace.json.gz"));
   EXPECT_GT(trace["traceEvents"].size(), 100u);
@@ -292,16 +312,6 @@ TEST(Interrupt, StopsTheRunAndWritesNothing) {
   EXPECT_EQ(r.status, 130);
   EXPECT_EQ(r.err, "rehearse: interrupted\n");
   EXPECT_TRUE(folder.files().empty());
-}
-
-TEST(List, NamesWhatScenariosMayUse) {
-  const Outcome models = run({"list", "models"});
-  EXPECT_EQ(models.status, 0) << models.err;
-  EXPECT_TRUE(has(models.out, "gpt3-175b")) << models.out;
-  EXPECT_TRUE(has(run({"list", "topologies"}).out, "dgx-a100\n"));
-  EXPECT_TRUE(has(run({"list", "devices"}).out, "a100-sxm-80g\n"));
-  EXPECT_TRUE(has(run({"list", "frameworks"}).out, "megatron-2021\n"));
-  EXPECT_TRUE(has(run({"list", "scenarios"}).out, "gpt3-175b-1024xa100\n"));
 }
 
 TEST(Validate, ComparesEachMeasurementAndWritesTheLedger) {

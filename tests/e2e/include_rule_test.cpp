@@ -31,7 +31,7 @@ const std::map<std::string, std::set<std::string>> kHouse = {
     {"plan", {"base", "model"}},
     {"lower", {"model", "plan", "program"}},
     {"cost", {"program"}},
-    {"collective", {"cluster", "program"}},
+    {"collective", {"cluster", "program", "cost"}},
     {"engine", {"plan", "program", "cluster", "collective", "cost", "result"}},
     {"account", {"plan", "program", "result"}},
     {"run", {"lower", "engine", "account"}},

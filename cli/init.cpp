@@ -1,0 +1,282 @@
+// rehearse init: a commented scenario to start from. Its plan is the first of a few usual splits that can be and that
+// fits into the devices' memory (by the memory of the lowered program, nothing is simulated); every other key stands
+// beside it as a comment, with its default and meaning. An existing file is kept unless --force is given.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/exit_code.h"
+#include "cli/names.h"
+#include "cli/paths.h"
+#include "reports/text.h"
+#include "sim/account/stage_memory.h"
+#include "sim/base/document.h"
+#include "sim/cluster/topology.h"
+#include "sim/cost/cost.h"
+#include "sim/lower/lower.h"
+#include "sim/plan/keys.h"
+#include "sim/plan/scenario.h"
+
+namespace rehearse::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using plan::Default;
+using plan::Key;
+
+constexpr int kMaxGpus = 1'000'000;
+
+struct Arguments {
+  std::string file = "scenario.yaml", model = "llama2-7b", topology;
+  int gpus = 0;
+  bool force = false;
+};
+
+struct Machine {
+  std::string topology;
+  int gpus = 1, a_node = 1;
+  std::int64_t memory = 0;  // bytes a device; 0: this host, whose memory is not asked for
+};
+
+[[noreturn]] void fail(const std::string& place, std::string message, std::string hint = "") {
+  throw InputError(Diagnostic{place, 0, 0, "", std::move(message), std::move(hint)});
+}
+
+void check_name(const std::string& option, std::string_view kind, const std::string& name, const std::string& root) {
+  const std::vector<std::string> names = names_of(kind, root);
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  const std::string near = nearest(name, names);
+  fail(option, fmt::format("'{}' is none of {}", reports::clip(name, 60), fmt::join(names, ", ")),
+       near.empty() ? fmt::format("rehearse list {}", kind) : fmt::format("did you mean '{}'?", near));
+}
+
+bool is_path(const std::string& name) {
+  return name.find('/') != std::string::npos || name.ends_with(".yaml") || name.ends_with(".yml");
+}
+
+Machine machine_of(const Arguments& a, const std::string& root) {
+  Machine m;
+  m.topology = a.topology;
+  if (!is_path(m.topology)) check_name("--cluster", "topologies", m.topology, root);
+  try {
+    const auto probe = cluster::build_cluster(m.topology, 1, {}, 0, root);
+    const bool accelerators = probe->host_sharing().cores == 0;
+    m.a_node = accelerators ? probe->devices_per_node() : 1;
+    m.gpus = a.gpus > 0 ? a.gpus : (accelerators ? m.a_node : 1);
+    if (m.gpus > 1) cluster::build_cluster(m.topology, m.gpus, {}, 0, root);  // refuses more than it holds
+    if (accelerators) {
+      const auto costs = cost::load_costs({cost::find_device_file(probe->device_name(), root)});
+      m.memory = costs->device().memory.count();
+    }
+  } catch (const InputError& error) {
+    const Diagnostic& d = error.diagnostics().front();
+    if (!d.file.empty()) throw;
+    fail(d.path == "cluster.gpus" ? "--gpus" : "--cluster", d.message, d.hint);
+  }
+  return m;
+}
+
+// Assignments beside a scenario that has only model and cluster.
+struct Candidate {
+  int tensor = 1, pipeline = 1, zero = 0;
+  std::string recompute = "none";
+};
+
+// From what costs least time to what needs least memory, a judgement: replicas, then sharded optimizer state,
+// parameters sharded over a node's worth, tensor parallelism inside a node, pipelines over nodes, and each with
+// recomputation.
+std::vector<Candidate> candidates(const Machine& m) {
+  std::vector<Candidate> list = {{1, 1, 0}};
+  if (m.gpus > 1) list.insert(list.end(), {{1, 1, 1}, {1, 1, 3}});
+  for (const char* recompute : {"none", "full"})
+    for (int pipeline = 1; pipeline <= std::min(m.gpus, 64); pipeline *= 2)
+      for (int tensor = 1; tensor <= m.a_node && tensor * pipeline <= m.gpus; tensor *= 2)
+        list.push_back({tensor, pipeline, m.gpus > tensor * pipeline ? 1 : 0, recompute});
+  if (m.gpus > 1) list.push_back({1, 1, 3, "full"});
+  for (int tensor = 2; tensor <= m.a_node && tensor < m.gpus; tensor *= 2) list.push_back({tensor, 1, 3, "full"});
+  return list;
+}
+
+constexpr int kMicroBatches = 8;  // a replica and step, times the stages: a bubble of about a ninth
+
+std::string precision_of(const Machine& m) {
+  return m.memory == 0 ? "fp32" : "bf16";  // ranks on this host compute in fp32
+}
+
+std::string value_of(const std::string& key, const Candidate& c, const Machine& m, const Arguments& a) {
+  const int data = m.gpus / (c.tensor * c.pipeline);
+  if (key == "rehearse") return "1";
+  if (key == "model") return a.model;
+  if (key == "cluster.topology") return m.topology;
+  if (key == "cluster.gpus") return fmt::to_string(m.gpus);
+  if (key == "plan.tensor") return fmt::to_string(c.tensor);
+  if (key == "plan.pipeline") return fmt::to_string(c.pipeline);
+  if (key == "plan.schedule") return "1f1b";
+  if (key == "plan.micro_batch") return "1";
+  if (key == "plan.zero") return fmt::to_string(c.zero);
+  if (key == "plan.recompute") return c.recompute;
+  if (key == "training.global_batch") return fmt::to_string(std::int64_t{data} * kMicroBatches * c.pipeline);
+  return key == "training.precision" ? precision_of(m) : "";
+}
+
+// "  # the meaning, wrapped", beside or above the key.
+std::string comment(const std::string& text, std::size_t indent) {
+  std::string block = reports::wrap(text, indent + 2), out;
+  for (std::size_t at = 0; at < block.size();) {
+    block.replace(at + indent, 2, "# ");
+    at = block.find('\n', at) + 1;
+    if (at == 0) break;
+  }
+  return block;
+}
+
+std::string entry(const Key& key, const std::string& value, std::size_t indent) {
+  const std::string pad(indent, ' ');
+  if (!value.empty()) {
+    const bool words = value.find_first_of(" #:{}[],'\"") != std::string::npos;
+    return comment(plan::meaning_text(key), indent) +
+           fmt::format("{}{}: {}\n", pad, key.leaf(), words ? fmt::format("'{}'", value) : value);
+  }
+  std::string fallback = plan::default_text(key);
+  fallback.erase(std::remove(fallback.begin(), fallback.end(), '`'), fallback.end());
+  const bool literal = key.origin == Default::value;
+  const std::string line = literal ? fmt::format("{}: {}", key.leaf(), fallback)
+                                   : fmt::format("{}: {}  # default: {}", key.leaf(), key.example, fallback);
+  return fmt::format("{}#{}\n", pad, line);
+}
+
+std::string scenario_text(const Candidate& c, const Machine& m, const Arguments& a) {
+  std::string out =
+      comment(fmt::format("{} on {} x {}. Made by rehearse init: change what you like; commented keys "
+                          "show their default, or an example.",
+                          a.model, m.gpus, m.topology),
+              0) +
+      comment("rehearse explain KEY says what a key means and takes, rehearse list what can be named.", 0);
+  for (const char* key : {"rehearse", "name", "model", "framework"})
+    out += '\n' + entry(*plan::find_key(key), value_of(key, c, m, a), 0);
+  for (const char* section : {"cluster", "plan", "training", "costs"}) {
+    std::string body;
+    bool any = false;
+    for (const Key& key : plan::keys()) {
+      if (key.section() != section || !key.available()) continue;
+      if (!key.later.empty() && value_of(std::string(key.path), c, m, a).empty()) continue;  // only the default yet
+      const std::string value = value_of(std::string(key.path), c, m, a);
+      any = any || !value.empty();
+      body += entry(key, value, 2);
+    }
+    out +=
+        fmt::format("\n# {}\n{}{}:\n{}", plan::meaning_text(*plan::find_key(section)), any ? "" : "#", section, body);
+  }
+  return out;
+}
+
+// The peak of a rank, nullopt if the plan cannot be.
+std::optional<std::int64_t> peak(const std::string& file, const Machine& m, const std::string& root) {
+  try {
+    const plan::Scenario s = plan::read_scenario(file, {}, root);
+    std::int64_t most = 0;
+    for (const auto& stage : account::stage_memory(lower::lower(s), s.framework, m.memory == 0))
+      most = std::max(most, stage.peak);
+    return most;
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+// A file of its own beside nothing else, gone with the object: candidates are read as the user's file will be.
+class Draft {
+ public:
+  Draft() {
+    std::string pattern = (fs::temp_directory_path() / "rehearse-init-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a temporary folder");
+    folder_ = pattern;
+  }
+  ~Draft() {
+    std::error_code error;
+    fs::remove_all(folder_, error);
+  }
+  Draft(const Draft&) = delete;
+  Draft& operator=(const Draft&) = delete;
+  std::string write(const std::string& text) const {
+    const std::string path = (folder_ / "scenario.yaml").string();
+    write_file_atomically(path, text);
+    return path;
+  }
+
+ private:
+  fs::path folder_;
+};
+
+// The text of the first candidate that fits; else of the one that needs least, and a note.
+std::string best_text(const Machine& m, const Arguments& a, const std::string& root) {
+  const Draft draft;
+  std::optional<std::int64_t> least;
+  std::string text;
+  std::vector<Diagnostic> why;
+  for (const Candidate& c : candidates(m)) {
+    check_interrupt();
+    std::string tried = scenario_text(c, m, a);
+    const auto needs = peak(draft.write(tried), m, root);
+    if (!needs) continue;
+    if (m.memory == 0 || *needs <= m.memory) return tried;
+    if (!least || *needs < *least) {
+      least = needs;
+      text = std::move(tried);
+    }
+  }
+  if (!least) fail("", fmt::format("found no way to split {} over {} x {}", a.model, m.gpus, m.topology));
+  note(fmt::format("rehearse: note: no plan tried fits: this one needs {} of {} a GPU; more --gpus would help",
+                   format_bytes(Bytes(*least)), format_bytes(Bytes(m.memory))));
+  return text;
+}
+
+void check_target(const Arguments& a) {
+  if (a.file.empty()) fail("", "the file's name is empty");
+  std::error_code error;
+  if (fs::is_directory(a.file, error)) fail(a.file, "is a directory, expected the name of a file to write");
+  if (!a.force && fs::exists(fs::symlink_status(a.file, error))) fail(a.file, "exists already", "--force replaces it");
+  const fs::path folder = fs::path(a.file).parent_path();
+  if (!folder.empty() && !fs::is_directory(folder, error)) fail(folder.string(), "is no directory");
+}
+
+int init(Arguments a) {
+  const std::string root = data_root();
+  if (a.file != "-") check_target(a);
+  check_name("--model", "models", a.model, root);
+  if (a.topology.empty()) a.topology = plan::find_key("cluster.topology")->example;
+  const Machine m = machine_of(a, root);
+  const std::string text = best_text(m, a, root);
+  if (a.file == "-") {
+    print(text);
+    return kDone;
+  }
+  write_file_atomically(a.file, text);
+  note(fmt::format("rehearse: wrote {0}; now rehearse {1} {0}", a.file, m.memory == 0 ? "execute" : "simulate"));
+  return kDone;
+}
+
+}  // namespace
+
+void add_init(CLI::App& app, Action& action) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("init", "Write a commented scenario to start from");
+  command->add_option("FILE", a->file, "Where to (default scenario.yaml; - prints it)")->type_name("");
+  command->add_option("--model", a->model, "A name of rehearse list models (default llama2-7b)")->type_name("MODEL");
+  command->add_option("--cluster", a->topology, "Of rehearse list topologies, or a path (dgx-a100)")
+      ->type_name("TOPOLOGY");
+  command->add_option("--gpus", a->gpus, "Devices (default: a node)")->check(between(1, kMaxGpus))->type_name("N");
+  command->add_flag("--force", a->force, "Replace FILE if it exists");
+  command->footer(
+      "The plan is a usual one that fits in memory, not the fastest.\n"
+      "Examples:\n"
+      "  rehearse init\n"
+      "  rehearse init big.yaml --model llama3-70b --cluster dgx-h100 --gpus 256");
+  command->callback([a, &action] { action = [a] { return init(*a); }; });
+}
+
+}  // namespace rehearse::cli

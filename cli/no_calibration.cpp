@@ -1,0 +1,41 @@
+// Stands for calibrate.cpp and local_loop.cpp in a static build, which has no Google Benchmark: the commands are there
+// and say so.
+#include "cli/commands.h"
+#include "cli/local_loop.h"
+#include "sim/base/diagnostics.h"
+
+namespace rehearse::cli {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw InputError(Diagnostic{"", 0, 0, "",
+                              "this program is a static build, which cannot calibrate or perform plans to "
+                              "be compared",
+                              "build without REHEARSE_STATIC for that"});
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("calibrate", "Not in this build: measure this machine");
+  command->allow_extras();
+  command->callback([&action] { action = []() -> int { refuse(); }; });
+}
+
+std::vector<reports::LocalPlan> local_plans(const std::string&) {
+  refuse();
+}
+
+void calibrate_for(const std::vector<reports::LocalPlan>&, const Calibrating&, const std::string&) {
+  refuse();
+}
+
+LocalRun simulate_and_perform(const reports::LocalPlan&, const std::string&, double, bool, const std::string&) {
+  refuse();
+}
+
+int validate_local(const LocalValidation&, const std::string&) {
+  refuse();
+}
+
+}  // namespace rehearse::cli

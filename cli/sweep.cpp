@@ -1,0 +1,226 @@
+// See sweep.h. Threads take combinations in order from a counter and fill each one's own row, so that neither the rows
+// nor what is printed depends on which was done first; a row keeps a few numbers of its result, not the result.
+#include "cli/sweep.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "cli/console.h"
+#include "cli/exit_code.h"
+#include "cli/sweep_rows.h"
+#include "reports/limits.h"
+#include "sim/base/diagnostics.h"
+#include "sim/base/document.h"
+#include "sim/plan/keys.h"
+
+namespace rehearse::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostPlans = 10'000;
+
+[[noreturn]] void refuse(std::string message, std::string hint = "") {
+  throw InputError(Diagnostic{"--sweep", 0, 0, "", std::move(message), std::move(hint)});
+}
+
+// "1,2,[3, 4]" -> "1", "2", "[3, 4]": commas inside brackets and quotes belong to the value.
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> values(1);
+  int depth = 0;
+  char quote = 0;
+  for (const char c : text) {
+    if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if (c == '\'' || c == '"') {
+      quote = c;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    } else if (c == ',' && depth == 0) {
+      values.emplace_back();
+      continue;
+    }
+    if (c != ' ' || !values.back().empty()) values.back() += c;
+  }
+  return values;
+}
+
+void check_key(const std::string& key) {
+  if (plan::find_key(key) != nullptr && key.find('[') == std::string::npos) return;
+  if (key.starts_with("cluster.overrides.")) return;
+  if (key.find('[') != std::string::npos)
+    refuse(fmt::format("{} is of a list's elements; sweep the whole list", key), "KEY=[...],[...]");
+  const std::string near = nearest(key, plan::key_paths());
+  refuse(fmt::format("no key of a scenario file is called '{}'", key),
+         near.empty() ? "rehearse explain lists all keys" : fmt::format("did you mean '{}'?", near));
+}
+
+std::vector<SweepAxis> read_axes(const std::vector<std::string>& sweeps) {
+  std::vector<SweepAxis> axes;
+  std::size_t plans = 1;
+  for (const std::string& text : sweeps) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0)
+      refuse(fmt::format("'{}' is not KEY=VALUE,VALUE,...", text), "e.g. --sweep plan.tensor=1,2,4,8");
+    SweepAxis axis{text.substr(0, equals), split(text.substr(equals + 1))};
+    check_key(axis.key);
+    for (const SweepAxis& other : axes)
+      if (other.key == axis.key)
+        refuse(fmt::format("{} is swept twice", axis.key), "list all its values in one --sweep");
+    std::set<std::string> seen;
+    for (const std::string& value : axis.values) {
+      if (value.empty()) refuse(fmt::format("{} has an empty value in '{}'", axis.key, text));
+      if (!seen.insert(value).second) refuse(fmt::format("{} has the value {} twice", axis.key, value));
+    }
+    plans *= axis.values.size();
+    if (plans > kMostPlans) refuse(fmt::format("more than {} combinations", kMostPlans), "sweep fewer values");
+    axes.push_back(std::move(axis));
+  }
+  return axes;
+}
+
+// The last axis varies fastest.
+std::vector<SweepRow> combinations(const std::vector<SweepAxis>& axes) {
+  std::vector<SweepRow> rows(1);
+  for (const SweepAxis& axis : axes) {
+    std::vector<SweepRow> longer;
+    for (const SweepRow& row : rows)
+      for (const std::string& value : axis.values) {
+        longer.push_back(row);
+        longer.back().values.push_back(value);
+      }
+    rows = std::move(longer);
+  }
+  return rows;
+}
+
+// "007-tensor=4-pipeline=2" with nothing that a shell or a file system minds.
+std::string directory_name(std::size_t index, const std::vector<SweepAxis>& axes, const SweepRow& row) {
+  std::string name = fmt::format("{:03}", index + 1);
+  for (std::size_t a = 0; a < axes.size(); ++a)
+    name += "-" + axes[a].key.substr(axes[a].key.rfind('.') + 1) + "=" + row.values[a];
+  for (char& c : name) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (!plain && c != '-' && c != '=' && c != '.') c = '_';
+  }
+  return name.substr(0, 100);
+}
+
+class Sweep {
+ public:
+  Sweep(const SweepRequest& request, const std::string& root)
+      : request_(request), root_(root), axes_(read_axes(request.sweeps)), rows_(combinations(axes_)) {
+    if (!request.output_given) return;
+    for (std::size_t i = 0; i < rows_.size(); ++i) rows_[i].directory = directory_name(i, axes_, rows_[i]);
+  }
+
+  void run() {
+    Progress progress(fmt::format("simulating {} plans", rows_.size()));
+    const auto cores = std::max<std::size_t>(1, std::thread::hardware_concurrency());
+    const std::size_t wanted = request_.threads > 0 ? static_cast<std::size_t>(request_.threads) : cores;
+    std::vector<std::thread> others;
+    for (std::size_t t = 1; t < std::min(wanted, rows_.size()); ++t)
+      others.emplace_back([this, &progress] { work(progress); });
+    work(progress);
+    for (std::thread& other : others) other.join();
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+  const std::vector<SweepAxis>& axes() const { return axes_; }
+  const std::vector<SweepRow>& rows() const { return rows_; }
+
+ private:
+  // Takes rows until there are none left or one of the threads met an error that is no row's.
+  void work(Progress& progress) {
+    for (std::size_t i = next_++; i < rows_.size(); i = next_++) {
+      try {
+        one(rows_[i], progress);
+      } catch (...) {
+        const std::lock_guard lock(mutex_);
+        if (!failure_) failure_ = std::current_exception();
+        stop_ = true;
+      }
+      if (stop_) return;
+    }
+  }
+
+  void one(SweepRow& row, Progress& progress) {
+    SimulationRequest request = request_.base;
+    for (std::size_t a = 0; a < axes_.size(); ++a) request.assignments.push_back(axes_[a].key + "=" + row.values[a]);
+    request.record = request_.output_given;
+    request.progress = [&, before = 0.0](double done) mutable {
+      const std::lock_guard lock(mutex_);
+      if (stop_) throw Interrupted();
+      done_ += done - before;
+      before = done;
+      progress(done_ / static_cast<double>(rows_.size()));
+    };
+    try {
+      request.progress(0);
+      const result::Result r = simulate_file(request, root_);
+      if (request_.output_given) result::write_directory(r, (fs::path(request_.output) / row.directory).string());
+      fill(row, r);
+    } catch (const InputError& error) {
+      row.directory.clear();
+      row.problems = error.diagnostics();
+    }
+    request.progress(1);
+  }
+
+  const SweepRequest& request_;
+  const std::string& root_;
+  std::vector<SweepAxis> axes_;
+  std::vector<SweepRow> rows_;
+  std::atomic<std::size_t> next_ = 0;
+  std::atomic<bool> stop_ = false;
+  std::mutex mutex_;  // of the progress line, done_ and failure_
+  double done_ = 0;
+  std::exception_ptr failure_;
+};
+
+// Every reason once.
+[[noreturn]] void throw_all(const std::vector<SweepRow>& rows) {
+  std::vector<Diagnostic> list;
+  std::set<std::string> seen;
+  for (const SweepRow& row : rows)
+    for (const Diagnostic& d : row.problems)
+      if (seen.insert(d.text()).second) list.push_back(d);
+  throw InputError(std::move(list));
+}
+
+void check_sweep_output(const SweepRequest& request) {
+  if (const std::string problem = result::directory_problem(request.output); !problem.empty())
+    throw InputError(Diagnostic{"", 0, 0, "", "-o: " + problem, "-o names a directory"});
+  std::error_code error;
+  if (fs::equivalent(fs::path(request.output) / "sweep.csv", request.base.file, error))
+    throw InputError(
+        Diagnostic{"", 0, 0, "", fmt::format("-o {}: would overwrite {}", request.output, request.base.file), ""});
+}
+
+}  // namespace
+
+int sweep(const SweepRequest& request, const std::string& root) {
+  if (request.output_given) check_sweep_output(request);
+  Sweep all(request, root);
+  all.run();
+  const std::vector<SweepRow>& rows = all.rows();
+  const auto is = [](SweepStatus status) { return [status](const SweepRow& row) { return row.status == status; }; };
+  if (std::all_of(rows.begin(), rows.end(), is(SweepStatus::infeasible))) throw_all(rows);
+  if (request.output_given) {
+    fs::create_directories(request.output);
+    write_file_atomically((fs::path(request.output) / "sweep.csv").string(), sweep_csv(all.axes(), rows));
+  }
+  print(request.json ? sweep_json(all.axes(), rows) : sweep_table(all.axes(), rows));
+  return std::any_of(rows.begin(), rows.end(), is(SweepStatus::fits)) ? kDone : kDoesNotFit;
+}
+
+}  // namespace rehearse::cli

@@ -1,0 +1,75 @@
+// Shell completion as a shell uses it: the script is sourced and asked; bash always, zsh and fish where they are there.
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "program.h"
+
+namespace rehearse::e2e {
+namespace {
+
+// What bash offers for a line, words between blanks.
+std::string offered(const std::string& line) {
+  const Outcome r = shell("source <(\"$REHEARSE\" completion bash) && COMP_LINE='" + line +
+                          "' && COMP_POINT=${#COMP_LINE} && _rehearse && printf '%s ' \"${COMPREPLY[@]}\"");
+  EXPECT_EQ(r.status, 0) << line << ": " << r.err;
+  EXPECT_EQ(r.err, "") << line;
+  return r.out.empty() ? "" : r.out.substr(0, r.out.size() - 1);
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Completion, BashOffersCommandsOptionsAndValues) {
+  EXPECT_EQ(offered("rehearse si"), "simulate");
+  EXPECT_TRUE(has(offered("rehearse "), "simulate execute calibrate demo"));
+  EXPECT_EQ(offered("./rehearse simulate x --sw"), "--sweep");
+  EXPECT_EQ(offered("rehearse simulate gpt-tiny-"), "gpt-tiny-2x2x2 gpt-tiny-ddp gpt-tiny-text");
+  EXPECT_EQ(offered("rehearse simulate x --fold "), "auto off");
+  EXPECT_EQ(offered("rehearse list d"), "devices");
+  EXPECT_EQ(offered("rehearse init --model gpt2-"), "gpt2-large gpt2-medium gpt2-small gpt2-xl");
+  EXPECT_EQ(offered("rehearse init --cluster dgx-h"), "dgx-h100");
+  EXPECT_EQ(offered("rehearse explain plan.ov"), "plan.overlap_grad_reduce plan.overlap_param_gather");
+  EXPECT_EQ(offered("rehearse completion "), "bash zsh fish");
+}
+
+TEST(Completion, BashOffersKeysThenTheirValues) {
+  EXPECT_EQ(offered("rehearse simulate x --set plan.ze"), "plan.zero= plan.zero_group=");
+  EXPECT_EQ(offered("rehearse simulate x --set plan.recompute="), "none selective full");
+  EXPECT_EQ(offered("rehearse simulate x --set plan.schedule=g"), "gpipe");
+  EXPECT_EQ(offered("rehearse simulate x --set=model=llama2-7b"), "llama2-7b");
+  EXPECT_EQ(offered("rehearse simulate x --set plan.tensor=8"), "") << "any number";
+}
+
+TEST(Completion, BashCountsArgumentsWithoutOptionsAndTheirValues) {
+  EXPECT_EQ(offered("rehearse simulate --steps 3 --json gpt-tiny-d"), "gpt-tiny-ddp");
+  EXPECT_EQ(offered("rehearse simulate --steps "), "");
+  EXPECT_EQ(offered("rehearse simulate one two"), "") << "there is one argument";
+}
+
+TEST(Completion, EveryOptionOfEveryCommandIsOffered) {
+  for (const char* command : {"simulate", "execute", "demo", "validate", "list", "init", "explain"}) {
+    const std::string all = " " + offered(std::string("rehearse ") + command + " -") + " ";
+    std::istringstream help(run({command, "--help"}).out);
+    for (std::string word; help >> word;)
+      if (word.starts_with("--") && word.find_first_of(",=.:;'|") == std::string::npos) {
+        EXPECT_TRUE(has(all, " " + word + " ")) << command << " " << word << " in" << all;
+      }
+  }
+}
+
+TEST(Completion, OtherShellsReadTheirScripts) {
+  for (const char* name : {"bash", "zsh", "fish"}) {
+    const Folder folder;
+    const Outcome r =
+        shell("set -- '" + (folder / "script") + "'; " + std::string("command -v ") + name +
+              " >/dev/null || exit 77; \"$REHEARSE\" completion " + name + " >\"$1\" && " + name + " -n \"$1\"");
+    EXPECT_TRUE(r.status == 0 || r.status == 77) << name << ": " << r.err;
+  }
+  EXPECT_EQ(run({"completion", "csh"}).status, 2);
+  EXPECT_EQ(run({"completion"}).status, 2);
+}
+
+}  // namespace
+}  // namespace rehearse::e2e
