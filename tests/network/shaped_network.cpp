@@ -15,6 +15,8 @@
 namespace rehearse::network {
 namespace {
 
+constexpr const char* kReno = "sh -c 'echo reno > /proc/sys/net/ipv4/tcp_congestion_control'";
+
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
@@ -24,6 +26,7 @@ std::string first_line(const std::string& text) {
 std::string ShapedNetwork::problem() {
   if (::geteuid() != 0) return "needs root";
   const std::string name = "rehearse-probe-" + std::to_string(::getpid());
+  const std::string tc = "tc -n " + name + " ";
   const e2e::Outcome outcome = e2e::shell(
       "command -v ip tc >/dev/null || { echo 'ip and tc (iproute2) are not here' >&2; exit 1; }\n"
       "ip netns add " +
@@ -33,13 +36,14 @@ std::string ShapedNetwork::problem() {
       name +
       "' EXIT\n"
       "ip -n " +
-      name + " link add veth0 type veth peer name veth1 && ip -n " + name +
-      " link add bridge0 type bridge &&\n"
-      "tc -n " +
-      name +
-      " qdisc add dev veth0 root tbf rate 100mbit burst 128kb latency 50ms &&\n"
-      "tc -n " +
-      name + " qdisc add dev veth1 root handle 1: htb");
+      name + " link add veth0 type veth peer name veth1 && ip -n " + name + " link add bridge0 type bridge &&\n" + tc +
+      "qdisc add dev veth0 root tbf rate 100mbit burst 128kb latency 50ms &&\n" + tc +
+      "qdisc add dev veth1 root handle 1: htb &&\n" + tc +
+      "class add dev veth1 parent 1: classid 1:1 htb rate 100mbit burst 32kb &&\n" + tc +
+      "qdisc add dev veth1 parent 1:1 bfifo limit 300000 &&\n" + tc +
+      "filter add dev veth1 parent 1: protocol ip u32 match ip src 10.77.0.1/32 flowid 1:1 &&\n"
+      "ip netns exec " +
+      name + " " + kReno);
   return outcome.status == 0 ? "" : first_line(outcome.err) + " (exit status " + std::to_string(outcome.status) + ")";
 }
 
@@ -85,7 +89,7 @@ void ShapedNetwork::add_host(const std::string& name, const std::string& on_swit
   run("ip -n " + own + " addr add 10.77.0." + std::to_string(switch_of_host_.size()) + "/24 dev eth0 && ip -n " + own +
       " link set lo up && ip -n " + own + " link set eth0 up");
   run("ip -n " + spaces_.front() + " link set " + port + " master " + on_switch + " up");
-  run(on(name) + "sysctl -qw net.ipv4.tcp_congestion_control=reno");
+  run(on(name) + kReno);
   shape(own, "eth0", rate);
   shape(spaces_.front(), port, rate);
 }
