@@ -100,7 +100,7 @@ int demo(const Arguments& a) {
 
 void add_demo(CLI::App& app, Action& action) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("demo", "The whole loop: simulate, calibrate, perform, compare, report");
+  CLI::App* command = app.add_subcommand("demo", "The whole loop, from 1,024 GPUs to this machine");
   command->add_option("--budget", a->budget, "Seconds to calibrate this machine (default 60)")
       ->check(CLI::Range(1.0, 1e5).description(""))
       ->type_name("S");

@@ -213,6 +213,11 @@ std::string failure_text(const Board& board, std::span<const std::string> deaths
   for (int rank = 0; rank < board.ranks(); ++rank)
     if (const std::string waiting = board.waiting(rank); !waiting.empty() && rank != board.cause())
       lines.push_back(waiting);
+  // The one all wait for, through one another, may be named by none of them that ran out of time.
+  for (int rank = 0; rank < board.ranks(); ++rank)
+    if (board.present(rank) && !board.through(rank) && rank != board.cause() && board.waiting(rank).empty() &&
+        deaths[static_cast<std::size_t>(rank)].empty())
+      lines.push_back(fmt::format("rank {} does not answer: stopped, perhaps\n  {}", rank, whereabouts_of(rank)));
   for (std::size_t i = 0; i < std::min(kShown, lines.size()); ++i) text += "\n  " + lines[i];
   if (lines.size() > kShown) text += fmt::format("\n  and {} more", lines.size() - kShown);
   return text;
