@@ -26,7 +26,7 @@ std::set<std::string> shapes_of(const json& file, const std::string& origin) {
 TEST(Calibrate, TheFileHoldsTheProgramsKernelsAndTransfers) {
   const Folder folder;
   const std::string path = folder / "new/host.json";
-  const Outcome r = run({"calibrate", "--budget", "3", "--for", "gpt-tiny-ddp", "-o", path});
+  const Outcome r = run({"calibrate", "--budget", "8", "--for", "gpt-tiny-ddp", "-o", path});
   ASSERT_EQ(r.status, 0) << r.err;
   for (const char* part : {"GFLOP/s", "GB/s", "Dispatch", "Wake", "All-reduce", "host.json"})
     EXPECT_TRUE(has(r.out, part)) << part << "\n" << r.out;

@@ -16,7 +16,7 @@ bool has(const std::string& text, const std::string& part) {
 TEST(ValidateLocal, CalibratesSimulatesAndPerforms) {
   const Folder folder;
   const Outcome r = run(
-      {"validate", "--local", "--filter", "gpt-tiny-ddp2", "--budget", "3", "--seconds", "0.3", "-o", folder / "out"});
+      {"validate", "--local", "--filter", "gpt-tiny-ddp2", "--budget", "8", "--seconds", "0.3", "-o", folder / "out"});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(has(r.out, "gpt-tiny-ddp2")) << r.out;
   const auto ledger = nlohmann::json::parse(read(folder / "out/ledger.json"));
