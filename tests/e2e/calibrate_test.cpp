@@ -32,7 +32,7 @@ TEST(Calibrate, TheFileHoldsTheProgramsKernelsAndTransfers) {
     EXPECT_TRUE(has(r.out, part)) << part << "\n" << r.out;
   const json file = json::parse(read(path));
   EXPECT_EQ(file["schema"], "rehearse.calibration/1");
-  EXPECT_EQ(file["made"]["command"], "rehearse calibrate --budget 3 --for gpt-tiny-ddp");
+  EXPECT_EQ(file["made"]["command"], "rehearse calibrate --budget 8 --for gpt-tiny-ddp");
   const auto shapes = shapes_of(file, "program");
   // Two sequences of 128 tokens, width 128: the first matmul of a layer, attention, and the loss over 256 bytes.
   for (const char* shape : {"gemm m=256 n=384 k=128 transpose_b bias", "cross_entropy_forward rows=256 cols=256",
@@ -49,14 +49,14 @@ TEST(Calibrate, TheFileHoldsTheProgramsKernelsAndTransfers) {
 TEST(Calibrate, ByDefaultTheFileIsInTheUsersCacheAndAddKeepsWhatItHas) {
   const Folder folder;
   const Outcome first =
-      shell("XDG_CACHE_HOME=" + (folder / "cache") + " $REHEARSE calibrate --budget 1 --for cnn-cifar-ddp --json");
+      shell("XDG_CACHE_HOME=" + (folder / "cache") + " $REHEARSE calibrate --budget 4 --for cnn-cifar-ddp --json");
   ASSERT_EQ(first.status, 0) << first.err;
   ASSERT_EQ(folder.files().size(), 1u);
   const std::string path = folder / folder.files().front();
   EXPECT_TRUE(has(path, "/cache/rehearse/calibration-")) << path;
   EXPECT_EQ(read(path), first.out);
   const auto before = shapes_of(json::parse(first.out), "program");
-  const Outcome second = run({"calibrate", "--budget", "1", "--for", "gpt-tiny-ddp", "--add", "-o", path});
+  const Outcome second = run({"calibrate", "--budget", "4", "--for", "gpt-tiny-ddp", "--add", "-o", path});
   ASSERT_EQ(second.status, 0) << second.err;
   const auto after = shapes_of(json::parse(read(path)), "program");
   EXPECT_GT(after.size(), before.size());
@@ -66,7 +66,7 @@ TEST(Calibrate, ByDefaultTheFileIsInTheUsersCacheAndAddKeepsWhatItHas) {
 TEST(Calibrate, AFileOfAnotherMachineIsTakenButNotInSilence) {
   const Folder folder;
   const std::string path = folder / "host.json";
-  ASSERT_EQ(run({"calibrate", "--budget", "1", "-o", path}).status, 0);
+  ASSERT_EQ(run({"calibrate", "--budget", "6", "-o", path}).status, 0);
   const Outcome own = run({"simulate", "gpt-tiny-ddp", "--calibration", path});
   EXPECT_EQ(own.status, 0) << own.err;
   EXPECT_EQ(own.err, "");
