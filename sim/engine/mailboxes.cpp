@@ -117,13 +117,8 @@ void Simulator::queue_up(std::int32_t number) {
 
 // Over the network: one message after the other between the same two ranks, as on one connection.
 void Simulator::cross(std::int32_t number) {
-  Transfer& transfer = matching_.transfer(number);
-  transfer.anchor = now_;
-  const std::int64_t startup = matching_.plan(transfer.plan).startup;
-  if (startup > 0)
-    queue_.push(now_ + startup, target(EventKind::bytes, number), 0);
-  else
-    move_bytes(number);
+  matching_.transfer(number).anchor = now_;
+  start_up(number);
 }
 
 std::pair<int, int> Simulator::connection_of(const Transfer& transfer) const {

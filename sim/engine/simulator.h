@@ -223,6 +223,7 @@ class Simulator {
   void post_collective(LaneId id);
   void post_messages(LaneId id);
   void begin_transfer(std::int32_t transfer);
+  void start_up(std::int32_t transfer);
   void move_bytes(std::int32_t transfer);
   void end_activity(std::int32_t transfer);
   void end_transfer(std::int32_t transfer);

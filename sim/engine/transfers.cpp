@@ -103,7 +103,12 @@ void Simulator::begin_transfer(std::int32_t number) {
   matching_.close(number);
   Transfer& transfer = matching_.transfer(number);
   transfer.started = now_;
-  const std::int64_t startup = matching_.plan(transfer.plan).startup;
+  start_up(number);
+}
+
+// The bytes move once the transfer's latency is over.
+void Simulator::start_up(std::int32_t number) {
+  const std::int64_t startup = matching_.plan(matching_.transfer(number).plan).startup;
   if (startup > 0)
     queue_.push(now_ + startup, target(EventKind::bytes, number), 0);
   else
