@@ -246,9 +246,8 @@ TEST(Mailboxes, CopiesTakeCores) {
   EXPECT_EQ(end_of(op_of(outcome, 0, 1)), 2400);
 }
 
-// Over a network the bytes move by themselves; the sender is done at once.
-TEST(Mailboxes, AMessageCrossesTheNetworkWhileItsSenderGoesOn) {
-  Host h = message(1000, 0);
+// Messages cross one link: 50 ps, then 7000 ps.
+void over_network(Host& h) {
   h.cluster = testing::TestCluster(64, {1'000'000'000});
   h.cluster.sharing = {8, 1};
   h.model.messages = [](int, int, std::int64_t) {
@@ -256,6 +255,12 @@ TEST(Mailboxes, AMessageCrossesTheNetworkWhileItsSenderGoesOn) {
     plan.startup = Time::from_ps(50);
     return plan;
   };
+}
+
+// Over a network the bytes move by themselves; the sender is done at once.
+TEST(Mailboxes, AMessageCrossesTheNetworkWhileItsSenderGoesOn) {
+  Host h = message(1000, 0);
+  over_network(h);
   const Outcome outcome = h.run();
   EXPECT_EQ(end_of(op_of(outcome, 0, 1)), 1000);
   EXPECT_EQ(end_of(op_of(outcome, 1, 1)), 1000 + 50 + 7000);
@@ -264,13 +269,7 @@ TEST(Mailboxes, AMessageCrossesTheNetworkWhileItsSenderGoesOn) {
 // Bytes of a message over the network move once its receiver asks: what is sent early crosses late.
 TEST(Mailboxes, AMessageOverTheNetworkWaitsForItsReceiver) {
   Host h = message(1000, 9000);
-  h.cluster = testing::TestCluster(64, {1'000'000'000});
-  h.cluster.sharing = {8, 1};
-  h.model.messages = [](int, int, std::int64_t) {
-    auto plan = testing::plan_of(7000, {{0, 1}});
-    plan.startup = Time::from_ps(50);
-    return plan;
-  };
+  over_network(h);
   const Outcome outcome = h.run();
   EXPECT_EQ(end_of(op_of(outcome, 0, 1)), 1000);
   EXPECT_EQ(end_of(op_of(outcome, 1, 1)), 9000 + 50 + 7000);
