@@ -1,8 +1,9 @@
-// Indices into the tables of a Program or of one of its roles, and the element types of buffers.
+// Indices into the tables of a Program or of one of its roles.
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+
+#include "sim/base/dtype.h"
 
 namespace rehearse::program {
 
@@ -13,23 +14,8 @@ using EventId = std::int32_t;   // Role::events
 using GroupId = std::int32_t;   // Program::groups
 using RoleId = std::int32_t;    // Program::roles
 
-enum class DType : unsigned char { f32, bf16, f16, i32, u8 };
-constexpr std::int64_t size_of(DType t) {
-  switch (t) {
-    case DType::f32:
-    case DType::i32:
-      return 4;
-    case DType::bf16:
-    case DType::f16:
-      return 2;
-    case DType::u8:
-      return 1;
-  }
-  return 0;
-}
-constexpr std::string_view name_of(DType t) {
-  constexpr std::string_view names[] = {"f32", "bf16", "f16", "i32", "u8"};
-  return names[static_cast<int>(t)];
-}
+using rehearse::DType;
+using rehearse::name_of;
+using rehearse::size_of;
 
 }  // namespace rehearse::program
