@@ -219,10 +219,10 @@ std::int64_t Rank::call_number(std::size_t call, std::int64_t step) const {
 }
 
 Clock::time_point Rank::collective(const Instance& i, const Op& op, const program::Collective& c, std::int64_t step) {
-  REHEARSE_CHECK(op.dtype == program::DType::f32, "'{}': only fp32 is sent", op.name);
   const Meeting meeting{c.group, members_[static_cast<std::size_t>(c.group)], call_number(i.first_call, step)};
-  const auto* in = static_cast<const float*>(pointer(i.first_place));
-  auto* out = static_cast<float*>(pointer(i.first_place + 1));
+  const kernels::Out in = operand(i.first_place), out = operand(i.first_place + 1);
+  REHEARSE_CHECK(in.type == op.dtype && out.type == op.dtype, "'{}' sends {}, its operands are {} and {}", op.name,
+                 name_of(op.dtype), name_of(in.type), name_of(out.type));
   switch (c.kind) {
     case program::CollectiveKind::all_reduce:
       return communicator_.all_reduce(meeting, c.reduce, in, out, c.elements);
@@ -246,8 +246,7 @@ Clock::time_point Rank::exchange(const Instance& i, const program::PointToPoint&
   for (std::size_t l = 0; l < p.legs.size(); ++l) {
     const program::Leg& leg = p.legs[l];
     messages.push_back({leg.send, run_.grid.peer(rank_, leg.axis, leg.offset), leg.channel,
-                        call_number(i.first_call + l, step),
-                        static_cast<float*>(pointer(leg.send ? reads++ : writes++)), leg.elements});
+                        call_number(i.first_call + l, step), operand(leg.send ? reads++ : writes++), leg.elements});
   }
   return communicator_.exchange(messages);
 }
