@@ -56,7 +56,7 @@ TEST(Half, RoundsToTheNearestAndTiesToEven) {
       const float middle = static_cast<float>((static_cast<double>(wide(f.type, x)) + wide(f.type, next)) / 2);
       ASSERT_EQ(narrow(f.type, middle), x % 2 == 0 ? x : next) << x;
       ASSERT_EQ(narrow(f.type, std::nextafter(middle, 0.0F)), x) << x;
-      ASSERT_EQ(narrow(f.type, std::nextafter(middle, 1e38F)), next) << x;
+      ASSERT_EQ(narrow(f.type, std::nextafter(middle, std::numeric_limits<float>::infinity())), next) << x;
       ASSERT_EQ(narrow(f.type, -middle), 0x8000 | (x % 2 == 0 ? x : next)) << x;
     }
     EXPECT_EQ(wide(f.type, static_cast<std::uint16_t>(end - 1)), static_cast<float>(f.largest));
