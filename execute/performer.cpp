@@ -145,6 +145,7 @@ Report report_of(const Run& run, const Ranks& ranks) {
     r.shares = rank->shares();
     if (recorded(run, r.rank)) r.records = rank->records();
     if (run.options.keep_parameters) r.parameters = parameter_values(rank->timeline(), run.grid, r.rank, rank->arena());
+    r.loss_scale = loss_scale(rank->timeline(), rank->arena());
     r.arena_bytes = resident_bytes(rank->arena(), rank->timeline().memory.arena_bytes);
   }
   rusage usage{};
@@ -188,6 +189,7 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
   for (const RankReport& rank : ranks) {
     shares.push_back(rank.shares);
     r.arena_bytes += rank.arena_bytes;
+    if (!rank.loss_scale.empty()) outcome.loss_scales.push_back(rank.loss_scale);
     if (run.options.keep_parameters)
       collect(run.timeline(rank.rank), run.grid, rank.rank, rank.parameters, outcome.parameters);
   }
