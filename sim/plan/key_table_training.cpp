@@ -125,7 +125,7 @@ std::vector<Key> training_keys() {
        .type = KeyType::number,
        .fallback = "65536",
        .min = 1,
-       .max = 1e15,
+       .max = 1e12,
        .meaning = "of fp16, at first: the loss is multiplied by it before backward, gradients are divided by it; an "
                   "overflow skips the step and halves it",
        .example = "1024",
