@@ -95,13 +95,23 @@ void initialise(const Timeline& timeline, const plan::RankGrid& grid, int rank, 
     REHEARSE_CHECK(b.dtype == DType::f32, "{} begins with what is not 0", b.name);
     draw_values(b.init.kind, b.init.scale, b.name, seed, 0, b.elements(), reinterpret_cast<float*>(memory));
   }
+  constexpr std::int64_t kBlock =
+      65536;  // elements drawn at a time where they are rounded: nothing large beside the arena
   std::vector<float> drawn;
   for (const auto& pieces : {parameter_pieces(timeline, grid, rank), master_pieces(timeline, grid, rank)})
     for (const Piece& p : pieces) {
-      drawn.resize(static_cast<std::size_t>(p.count));
-      draw_part(buffers[static_cast<std::size_t>(p.buffer)], grid.coordinate(rank, Axis::tensor), seed, p.first,
-                p.count, drawn.data());
-      from_float(p.type, drawn.data(), p.count, arena + p.offset);
+      const Buffer& b = buffers[static_cast<std::size_t>(p.buffer)];
+      const int coordinate = grid.coordinate(rank, Axis::tensor);
+      if (p.type == DType::f32) {
+        draw_part(b, coordinate, seed, p.first, p.count, reinterpret_cast<float*>(arena + p.offset));
+        continue;
+      }
+      drawn.resize(kBlock);
+      for (std::int64_t i = 0; i < p.count; i += kBlock) {
+        const std::int64_t n = std::min(kBlock, p.count - i);
+        draw_part(b, coordinate, seed, p.first + i, n, drawn.data());
+        from_float(p.type, drawn.data(), n, arena + p.offset + i * size_of(p.type));
+      }
     }
 }
 

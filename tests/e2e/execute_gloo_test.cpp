@@ -123,7 +123,6 @@ TEST_F(ExecuteGloo, WhatDoesNotFitTogetherIsRefused) {
   refused("", "--interface lo", "only with --ranks gloo");
   refused("RANK=0 WORLD_SIZE=2", "--ranks gloo", "--rendezvous DIR");
   refused("RANK=0 WORLD_SIZE=3", "--ranks gloo --rendezvous x", "3");
-  refused("", "--ranks gloo --set training.precision=bf16", "set training.precision=fp32");
   refused("", "--ranks gloo --data none.txt", "no such file");
 }
 
