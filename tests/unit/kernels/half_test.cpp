@@ -122,8 +122,14 @@ std::vector<Call> attention_calls() {
        [](D& d, O& o) {
          const In d_out = o.read(kContext), p = o.read(kScores), qkv = o.read(kQkv);
          const Out d_qkv = o.update(kQkv);
+         const auto forget = [&] {  // what the device's own memory holds
+           const In x = o.read(kQkv);
+           d.scale(kQkv, 0.5F, x, o.write(kQkv));
+         };
          d.attention_context_backward_value(kHeads, d_out, p, d_qkv);
+         forget();
          d.attention_scores_backward_query(kHeads, p, qkv, d_qkv);
+         forget();
          d.attention_scores_backward_key(kHeads, p, qkv, d_qkv);
        }},
       {"attention_dropout_backward",
