@@ -46,8 +46,9 @@ class Namespaces : public testing::Test {
   // The step time of a result directory.
   static double step_of(const std::string& json) { return nlohmann::json::parse(json)["step_time_s"].get<double>(); }
 
-  // Whatever else the machine runs lengthens what is measured, and a calibration made meanwhile may miss it: of up to
-  // three rounds the first that agrees counts.
+  // What else the machine runs lengthens what is measured, and more or less of it what is calibrated: of up to three
+  // rounds the first that agrees counts. If none does and the program says that others used the machine, there was
+  // nothing to compare.
   double error_of(const ShapedNetwork& network, const std::vector<std::string>& hosts, const std::string& topology,
                   const std::string& plan, int steps) {
     double error = 1;
@@ -73,9 +74,11 @@ class Namespaces : public testing::Test {
               "code=0; for p in ${pids[@]}; do wait $p || code=$?; done; exit $code";
     const e2e::Outcome performed = e2e::shell(command);
     EXPECT_EQ(performed.status, 0) << performed.err;
+    note_others(performed.err);
     const std::string calibration = folder + "/calibration.json";
     const e2e::Outcome calibrated = e2e::run({"calibrate", "--for", scenario, "--budget", "10", "-o", calibration});
     EXPECT_EQ(calibrated.status, 0) << calibrated.err;
+    note_others(calibrated.err);
     const e2e::Outcome simulated = e2e::run({"simulate", scenario, "--calibration", calibration, "--json"});
     EXPECT_EQ(simulated.status, 0) << simulated.err;
     if (HasFailure()) return 1;
@@ -85,7 +88,18 @@ class Namespaces : public testing::Test {
     return predicted / measured - 1;
   }
 
+  void note_others(const std::string& err) {
+    const std::size_t at = err.find("other programs used ");
+    if (at != std::string::npos) others_ = err.substr(at, err.find('\n', at) - at);
+  }
+  void expect_agreement(double error) const {
+    if (std::abs(error) > kTolerance && !HasFailure() && !others_.empty())
+      GTEST_SKIP() << "nothing to compare: " << others_;
+    EXPECT_LE(std::abs(error), kTolerance);
+  }
+
   e2e::Folder folder_;
+  std::string others_;  // what the program said of others' load
 };
 
 const std::vector<std::string> kHosts = {"h0", "h1", "h2", "h3"};
@@ -102,7 +116,7 @@ TEST_F(Namespaces, GradientsOfFourReplicas) {
   const double error = error_of(
       network, kHosts, topology(kHosts, {"s0"}, links),
       "model: gpt-mini\nplan: {micro_batch: 1}\ntraining: {global_batch: 4, seq_len: 32, precision: fp32}\n", 5);
-  EXPECT_LE(std::abs(error), kTolerance);
+  expect_agreement(error);
 }
 
 // Three stages of one layer: 2 MB of activations a micro-batch forward and as much back, over links of 100 Mbit/s. A
@@ -121,7 +135,7 @@ TEST_F(Namespaces, PipelineOverSlowLinks) {
                                 "plan: {pipeline: 3, schedule: gpipe, micro_batch: 8}\n"
                                 "training: {global_batch: 32, seq_len: 512, precision: fp32}\n",
                                 6);
-  EXPECT_LE(std::abs(error), kTolerance);
+  expect_agreement(error);
 }
 
 // Two data-parallel rings, h0-h1 and h2-h3, each with an end on either side of one trunk of half its links' rate.
@@ -140,7 +154,7 @@ TEST_F(Namespaces, TwoRingsShareATrunk) {
                                 "model: gpt-mini\nplan: {pipeline: 2, micro_batch: 1, overlap_grad_reduce: false}\n"
                                 "training: {global_batch: 4, seq_len: 32, precision: fp32}\n",
                                 5);
-  EXPECT_LE(std::abs(error), kTolerance);
+  expect_agreement(error);
 }
 
 }  // namespace
