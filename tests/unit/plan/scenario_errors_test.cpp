@@ -63,9 +63,11 @@ TEST(ScenarioErrors, VersionAndModelAreRequired) {
 }
 
 TEST(ScenarioErrors, AnUnknownFrameworkNamesTheNearest) {
-  EXPECT_EQ(problems(small("framework: megatron-2020\n")),
-            (Texts{"3:12 framework: unknown framework 'megatron-2020'; known: rehearse, megatron-2021 (did you mean "
-                   "'megatron-2021'?)"}));
+  EXPECT_EQ(
+      problems(small("framework: megatron-2020\n")),
+      (Texts{
+          "3:12 framework: unknown framework 'megatron-2020'; known: rehearse, megatron-2021, torch-ddp (did you mean "
+          "'megatron-2021'?)"}));
 }
 
 TEST(ScenarioErrors, PartsThatAreNotAvailableYetSaySo) {
