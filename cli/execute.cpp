@@ -74,7 +74,7 @@ std::string measured(const execute::Outcome& outcome, bool tokens) {
     arena = std::max(arena, stage.peak);
   }
   const std::string unit = tokens ? "tokens" : "samples";
-  const std::vector<std::pair<std::string, std::string>> rows = {
+  std::vector<std::pair<std::string, std::string>> rows = {
       {"Trained on", outcome.data},
       {"Loss", fmt::format("{:.4f} first, {:.4f} last of {} steps, nats a {}", r.loss.front(), r.loss.back(), r.steps,
                            tokens ? "token" : "sample")},
@@ -87,6 +87,11 @@ std::string measured(const execute::Outcome& outcome, bool tokens) {
       {"Memory of all", arenas(r)},
       {outcome.processes == 1 ? "Process" : "Processes", processes(outcome)},
   };
+  if (!outcome.loss_scales.empty()) {
+    const std::vector<float>& state = outcome.loss_scales.front();
+    rows.insert(rows.begin() + 2, {"Loss scale", fmt::format("{} at the end, for {} step{}", state[0], state[1],
+                                                             state[1] == 1 ? "" : "s")});
+  }
   return reports::wrap(fmt::format("{}: measured, {} rank{}", r.scenario_name, r.ranks, r.ranks == 1 ? "" : "s")) +
          reports::labelled(rows) + breakdown(r);
 }

@@ -145,6 +145,7 @@ Report report_of(const Run& run, const Ranks& ranks) {
     r.shares = rank->shares();
     if (recorded(run, r.rank)) r.records = rank->records();
     if (run.options.keep_parameters) r.parameters = parameter_values(rank->timeline(), run.grid, r.rank, rank->arena());
+    r.loss_scale = loss_scale(rank->timeline(), rank->arena());
     r.arena_bytes = resident_bytes(rank->arena(), rank->timeline().memory.arena_bytes);
   }
   rusage usage{};
@@ -188,6 +189,7 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
   for (const RankReport& rank : ranks) {
     shares.push_back(rank.shares);
     r.arena_bytes += rank.arena_bytes;
+    if (!rank.loss_scale.empty()) outcome.loss_scales.push_back(rank.loss_scale);
     if (run.options.keep_parameters)
       collect(run.timeline(rank.rank), run.grid, rank.rank, rank.parameters, outcome.parameters);
   }
@@ -223,12 +225,7 @@ void check_performable(const plan::Scenario& scenario, int steps) {
   const auto problem = [&](const std::string& path, const std::string& message, const std::string& hint) {
     problems.add({"", 0, 0, path, message, hint});
   };
-  using plan::Precision;
-  const plan::Training& t = scenario.training;
   const std::int64_t ranks = scenario.cluster.gpus;
-  if (t.precision != Precision::fp32 || t.grad_dtype != Precision::fp32 || t.reduce_dtype != Precision::fp32)
-    problem("training.precision", "plans are performed in fp32 only",
-            "set training.precision=fp32, and grad_dtype and reduce_dtype to fp32 if given");
   if (ranks > kMaxRanks)
     problem("cluster.gpus",
             fmt::format("{} ranks as threads of this machine; at most {} are performed", ranks, kMaxRanks),
@@ -245,12 +242,7 @@ int threads_per_rank(const plan::Scenario& scenario, int ranks_on_machine) {
 
 std::vector<Timeline> make_timelines(const program::Program& program, const plan::RankGrid& grid) {
   std::vector<Timeline> timelines;
-  for (const program::Role& role : program.roles) {
-    for (const program::Buffer& b : role.buffers)
-      REHEARSE_CHECK(b.dtype != program::DType::bf16 && b.dtype != program::DType::f16, "{}: '{}' is not fp32",
-                     role.name, b.name);
-    timelines.push_back(make_timeline(role, grid));
-  }
+  for (const program::Role& role : program.roles) timelines.push_back(make_timeline(role, grid));
   return timelines;
 }
 

@@ -58,6 +58,7 @@ std::string pack(const Report& report) {
     put(out, r.shares);
     put(out, r.records);
     put(out, r.parameters);
+    put(out, r.loss_scale);
     put(out, r.arena_bytes);
   }
   return out;
@@ -75,6 +76,7 @@ Report unpack(std::string_view bytes) {
     in.get(r.shares);
     in.get(r.records);
     in.get(r.parameters);
+    in.get(r.loss_scale);
     in.get(r.arena_bytes);
   }
   REHEARSE_CHECK(in.done(), "a report goes on after its end");

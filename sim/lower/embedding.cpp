@@ -169,6 +169,7 @@ class Head : public Unit {
     std::vector<Operand> reads{{logits_}, {targets_}};
     if (parallel()) reads.push_back({max_});
     reads.push_back({sums_});
+    if (s_.parameters.loss_scale() >= 0) reads.push_back({s_.parameters.loss_scale()});
     b.op("loss.backward", loss(CrossEntropyPart::backward), DType::f32, reads, {{d_logits}});
     if (separate) {
       b.op("logits.backward_cast", Elementwise{ElementwiseFn::cast, c_.tokens * columns()}, c_.compute, {{d_logits}},
@@ -184,7 +185,14 @@ class Head : public Unit {
   std::int64_t columns() const { return c_.vocab / c_.tensor; }
 
   CrossEntropy loss(CrossEntropyPart part) const {
-    return {part, parallel(), c_.tokens, columns(), m_.vocab, c_.loss_scale(), !c_.profile().fused_elementwise};
+    return {part,
+            parallel(),
+            c_.tokens,
+            columns(),
+            m_.vocab,
+            c_.loss_weight(),
+            part == CrossEntropyPart::backward && c_.scales_loss(),
+            !c_.profile().fused_elementwise};
   }
 
   void emit_loss() {
