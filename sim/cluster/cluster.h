@@ -24,6 +24,7 @@ struct Resource {
   std::string name;  // "node3/gpu5/nvlink-out"
   ResourceKind kind = ResourceKind::nvlink;
   Bandwidth capacity;
+  Bandwidth nominal = {};  // what it would be if nothing were wrong with it; 0: as capacity
 };
 
 struct Route {
@@ -54,6 +55,12 @@ struct NodeView {
   Time net_hop;    // device to device through two NICs and one switch
 };
 
+// A ring through devices of one node over links of its own, `links` of them all the way in each direction.
+struct NodeRing {
+  std::vector<int> order;
+  int links = 1;
+};
+
 // A host whose ranks share cores (CPU execution). cores == 0: devices are accelerators and compute is private.
 struct HostSharing {
   int cores = 0;
@@ -80,6 +87,9 @@ class Cluster {
   // The place of the device in its node, and which of the node's NICs (0, 1, ...) is its own; -1: none.
   virtual int local_index(int device) const { return device % devices_per_node(); }
   virtual int rail_of(int /*device*/) const { return -1; }
+  // The rings to send round among members of one node, where the links between devices differ (an NVLink mesh); empty:
+  // one order is as good as another, or there is no such ring.
+  virtual std::vector<NodeRing> rings(const std::vector<int>& /*members*/) const { return {}; }
   virtual const std::vector<Resource>& resources() const = 0;
   // from != to; deterministic. A ring that crosses nodes enters and leaves device d's node through d's own NIC.
   virtual Route route(int from, int to) const = 0;
