@@ -173,8 +173,9 @@ std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices,
     conditions = read_conditions(root, devices, first_device);
     if (kind == 0) refuse_missing(root, conditions);
   }
-  if (accelerators)
-    for (const char* key : kScenarioKeys) root.get(key);  // known, read or not
+  for (const char* key : kScenarioKeys)  // known, read or not
+    if (const Node node = root.get(key); node && !accelerators)
+      node.error("only clusters of accelerators have it (kind: fat_tree or composed)");
   root.finish();
   throw_if_any(diagnostics);
 
