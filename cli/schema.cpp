@@ -86,6 +86,9 @@ Json plain(const Key& key, const std::string& root) {
       return {{"type", "array"}, {"items", object_of(std::string(key.path) + "[].", root)}, {"minItems", 1}};
     case KeyType::free_mapping:
       return {{"type", {"object", "null"}}};
+    case KeyType::free_list:
+      if (key.or_path) return {{"type", {"array", "string", "integer", "null"}}};
+      return {{"type", {"array", "null"}}, {"items", {{"type", "object"}}}};
     case KeyType::model:
       return {{"anyOf", {name(key, root), object_of(std::string(key.path) + ".", root)}}};
   }

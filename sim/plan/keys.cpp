@@ -82,6 +82,8 @@ std::string plain_type(const Key& key) {
       return "list of mappings";
     case KeyType::free_mapping:
       return "mapping of keys of the topology file to values";
+    case KeyType::free_list:
+      return key.or_path ? "list, one entry, or the path of a file of entries" : "list of mappings";
     case KeyType::model:
       return "name of a model, or a mapping";
   }

@@ -28,6 +28,7 @@ enum class KeyType : unsigned char {
   mapping,       // with the keys that begin with this one's path
   mappings,      // a list of those
   free_mapping,  // keys of another file
+  free_list,     // entries that another file's reader judges; where paths are taken also one text
   model          // a preset's name or a mapping
 };
 
