@@ -1,6 +1,6 @@
-// A scenario file, read top to bottom: framework (its profile sets defaults), model, cluster, plan, training, costs;
-// then resolve() in feasibility.cpp checks the combination. Every problem goes to one Diagnostics and is thrown at the
-// end.
+// A scenario file, read top to bottom: framework (its profile sets defaults), model, cluster, plan, training, costs,
+// noise; then resolve() in feasibility.cpp checks the combination. Every problem goes to one Diagnostics and is thrown
+// at the end.
 //
 // key                            default            values
 // rehearse                       required           1, the schema version
@@ -43,7 +43,12 @@
 // training.clip                  1.0                global norm; 0 = off
 // training.seed                  1
 // costs.calibration              the topology's     names in calibrate/devices or paths
-// noise                          {}                 only {} yet
+// noise.seed                     1
+// noise.granularity              slot               slot | op
+// noise.distribution             lognormal          lognormal | uniform
+// noise.kernels, transfers       0                  coefficients of variation, 0 to 0.5
+// noise.slow_ranks               none               a list of {ranks, share, factor}
+// noise.links                    none               a list of {resources, capacity, share, period, duty}
 #include "sim/plan/scenario.h"
 
 #include <fmt/format.h>
@@ -250,12 +255,12 @@ Scenario read_scenario(const std::string& path, const std::vector<std::string>& 
   scenario.calibrations = read_calibrations(costs);
   costs.finish();
   const Node noise = root.get("noise");
-  if (noise && noise.kind() != Node::Kind::null && !(noise.kind() == Node::Kind::mapping && noise.keys().empty())) {
-    detail::not_available(noise, "noise", "{} (a run without noise)");
-  }
+  scenario.noise = detail::read_noise(noise);
+  detail::check_noise(noise, scenario);
   root.finish();
   note_places(sections.cluster, "cluster", scenario.places);
   note_places(costs, "costs", scenario.places);
+  note_places(noise, "noise", scenario.places);
 
   detail::resolve(sections, diagnostics, scenario);
   diagnostics.throw_if_any();
