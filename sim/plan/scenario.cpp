@@ -137,6 +137,8 @@ void note_places(const Node& node, const std::string& key, std::map<std::string,
   if (!node) return;
   places[key] = {node.file(), node.line(), node.column()};
   for (const std::string& child : node.keys()) note_places(node.get(child), key + "." + child, places);
+  if (node.kind() != Node::Kind::sequence) return;
+  for (std::size_t i = 0; i < node.size(); ++i) note_places(node.at(i), fmt::format("{}[{}]", key, i), places);
 }
 
 // `--set model.dropout=0` on a scenario that names a preset changes that preset: model: NAME becomes model: {preset:

@@ -97,11 +97,11 @@ struct Samples {
 
 // What noise costs in the sample reported, each by a simulation without it: `without_ps` is the step then.
 struct NoiseCause {
-  std::string what;        // "slow_rank", "slow_ranks", "links", "kernels", "transfers"
-  std::int64_t rank = -1;  // slow_rank
-  double factor = 1;       // slow_rank: its kernels'
-  std::string resources;   // links: the pattern
-  std::int64_t count = 0;  // links, slow_ranks: how many
+  std::string what = {};       // "slow_rank", "slow_ranks", "links", "kernels", "transfers"
+  std::int64_t rank = -1;      // slow_rank
+  double factor = 1;           // slow_rank: its kernels'
+  std::string resources = {};  // links: the pattern
+  std::int64_t count = 0;      // links, slow_ranks: how many
   std::int64_t without_ps = 0;
 };
 struct NoiseCost {
