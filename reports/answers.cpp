@@ -25,7 +25,7 @@ constexpr std::array<LeverName, 6> kLevers = {{{"compute", "compute rate", true}
                                                {"memory_bandwidth", "memory bandwidth", true},
                                                {"nvlink", "links inside a node", true},
                                                {"nic", "NICs and network", true},
-                                               {"latency", "network latency", false},
+                                               {"latency", "transfers' latency", false},
                                                {"launch", "host launch cost", false}}};
 constexpr std::size_t kTerminalLinks = 6;
 
@@ -64,7 +64,7 @@ std::string sentence_of(const Result& r, const NoiseCause& cause) {
     return fmt::format("Rank {} is slow (its kernels take {:.4g} times as long): that", cause.rank, cause.factor) +
            costs(r, cause, "costs", "it");
   if (cause.what == "slow_ranks")
-    return fmt::format("All {} slow ranks together", cause.count) + costs(r, cause, "cost", "them");
+    return fmt::format("The {} slow ranks together", cause.count) + costs(r, cause, "cost", "them");
   if (cause.what == "links")
     return fmt::format("Slow links '{}' ({})", cause.resources, cause.count) + costs(r, cause, "cost", "them");
   return fmt::format("Jitter of {}", cause.what) + costs(r, cause, "costs", "it");
@@ -150,7 +150,7 @@ std::string link_sentence(const Result& r, const LinkUse& link) {
                   percent(busy), time(link.first_ps), time(link.last_ps), time(link.window_from_ps),
                   percent(result::utilisation(link, link.window_bytes, link.window_ps)),
                   format_bandwidth(Bandwidth(link.capacity)));
-  for (std::size_t u = 0; u < link.users.size(); ++u)
+  for (std::size_t u = 0; u < link.users.size() && user_share(link, u) >= 0.0005; ++u)
     out += fmt::format("{} {} {}", u == 0 ? "; for" : ",", link.users[u].name, percent(user_share(link, u)));
   return out + ".";
 }

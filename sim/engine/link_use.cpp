@@ -188,7 +188,9 @@ class LinkUses {
       use.window_from_ps = mul_div_down(step, static_cast<std::int64_t>(first), kBins);
     }
     use.window_ps = step / static_cast<std::int64_t>(kBins / kWindow);
-    use.window_bytes = static_cast<std::int64_t>(most);
+    // Transfers that contended did not move evenly, so the estimate may be above what the link carries.
+    use.window_bytes =
+        std::min(static_cast<std::int64_t>(most), mul_div_down(use.capacity, use.window_ps, kPicosecondsPerSecond));
   }
 
   const Network& network_;
