@@ -52,9 +52,8 @@ std::vector<Key> top_keys() {
        .example = "{calibration: a100-sxm-80g}"},
       {.path = "noise",
        .fallback = "{}",
-       .later = {"all"},
-       .meaning = "jitter, slow ranks, link faults",
-       .example = "{}"},
+       .meaning = "what makes steps and ranks differ: jitter, slow ranks, link faults",
+       .example = "{kernels: 0.03}"},
   };
 }
 

@@ -1,6 +1,6 @@
-// A scenario file, read top to bottom: framework (its profile sets defaults), model, cluster, plan, training, costs;
-// then resolve() in feasibility.cpp checks the combination. Every problem goes to one Diagnostics and is thrown at the
-// end.
+// A scenario file, read top to bottom: framework (its profile sets defaults), model, cluster, plan, training, costs,
+// noise; then resolve() in feasibility.cpp checks the combination. Every problem goes to one Diagnostics and is thrown
+// at the end.
 //
 // key                            default            values
 // rehearse                       required           1, the schema version
@@ -46,7 +46,12 @@
 // training.loss_scale_interval   2000               steps
 // training.seed                  1
 // costs.calibration              the topology's     names in calibrate/devices or paths
-// noise                          {}                 only {} yet
+// noise.seed                     1
+// noise.granularity              slot               slot | op
+// noise.distribution             lognormal          lognormal | uniform
+// noise.kernels, transfers       0                  coefficients of variation, 0 to 0.5
+// noise.slow_ranks               none               a list of {ranks, share, factor}
+// noise.links                    none               a list of {resources, capacity, share, period, duty}
 #include "sim/plan/scenario.h"
 
 #include <fmt/format.h>
@@ -158,6 +163,8 @@ void note_places(const Node& node, const std::string& key, std::map<std::string,
   if (!node) return;
   places[key] = {node.file(), node.line(), node.column()};
   for (const std::string& child : node.keys()) note_places(node.get(child), key + "." + child, places);
+  if (node.kind() != Node::Kind::sequence) return;
+  for (std::size_t i = 0; i < node.size(); ++i) note_places(node.at(i), fmt::format("{}[{}]", key, i), places);
 }
 
 // `--set model.dropout=0` on a scenario that names a preset changes that preset: model: NAME becomes model: {preset:
@@ -284,12 +291,12 @@ Scenario read_scenario(const std::string& path, const std::vector<std::string>& 
   scenario.calibrations = read_calibrations(costs);
   costs.finish();
   const Node noise = root.get("noise");
-  if (noise && noise.kind() != Node::Kind::null && !(noise.kind() == Node::Kind::mapping && noise.keys().empty())) {
-    detail::not_available(noise, "noise", "{} (a run without noise)");
-  }
+  scenario.noise = detail::read_noise(noise);
+  detail::check_noise(noise, scenario);
   root.finish();
   note_places(sections.cluster, "cluster", scenario.places);
   note_places(costs, "costs", scenario.places);
+  note_places(noise, "noise", scenario.places);
 
   detail::resolve(sections, diagnostics, scenario);
   diagnostics.throw_if_any();
