@@ -20,6 +20,9 @@ namespace {
 enum Part : std::size_t { kMachine, kWalks, kLocal, kSharing, kGloo, kGrid };
 
 constexpr double kLeastForGloo = 0.5;  // seconds: ranks take half of that to find one another
+// Seconds, at most, for what no simulation goes without, even if the budget is spent: about 0.05 are taken where
+// nothing else runs.
+constexpr double kLeastForLocal = 2;
 
 // Shares of the budget. With scenarios, half goes to what they do themselves.
 std::vector<double> weights(bool scenarios) {
@@ -45,12 +48,13 @@ class Calibrating {
     measure_machine();
     measure_programs();
     begin("measuring transfers between threads");
-    measure_transport(cost::Transport::local, make_local_company, seconds_for(kLocal));
+    const std::vector<TransferKey> least = measure_least();
+    measure_transport(cost::Transport::local, make_local_company, seconds_for(kLocal), least);
     begin("measuring how cores share");
     c.slowdown = measure_sharing(cores_, seconds_for(kSharing), budget_);
     if (execute::gloo_available() && seconds_for(kGloo) > kLeastForGloo) {
       begin("measuring transfers over Gloo");
-      measure_transport(cost::Transport::gloo, make_gloo_company, seconds_for(kGloo));
+      measure_transport(cost::Transport::gloo, make_gloo_company, seconds_for(kGloo), {});
     }
     begin("measuring kernels");
     KernelTimes grid;
@@ -69,7 +73,7 @@ class Calibrating {
     report();
   }
   void report() const {
-    if (request_.progress) request_.progress(what_, 1 - budget_.left() / request_.budget_s);
+    if (request_.progress) request_.progress(what_, std::min(1.0, 1 - budget_.left() / request_.budget_s));
   }
   double seconds_for(Part part) const { return share_of(weights_, part, budget_.left()); }
 
@@ -98,19 +102,35 @@ class Calibrating {
     if (!learnt.gaps.empty()) outcome_.calibration.dispatch_s = median(learnt.gaps);
   }
 
-  // The exact sizes of the programs first, in half of the time.
-  void measure_transport(cost::Transport transport, const MakeCompany& make, double seconds) {
-    const auto add = [&](const std::vector<TransferKey>& list, double for_seconds) {
-      const auto found = measure_transfers(list, transport, make, for_seconds, budget_);
-      auto& all = outcome_.calibration.transfers;
-      all.insert(all.end(), found.begin(), found.end());
+  void add_transfers(const std::vector<TransferKey>& keys, cost::Transport transport, const MakeCompany& make,
+                     double seconds, const Budget& budget) {
+    const auto found = measure_transfers(keys, transport, make, seconds, budget);
+    auto& all = outcome_.calibration.transfers;
+    all.insert(all.end(), found.begin(), found.end());
+  }
+
+  // Outside of the budget, which a busy machine may have used up by now. Returns what was measured.
+  std::vector<TransferKey> measure_least() {
+    const std::vector<TransferKey> keys = least_transfers();
+    const Budget own(kLeastForLocal, [this] { report(); });
+    add_transfers(keys, cost::Transport::local, make_local_company, kLeastForLocal, own);
+    return keys;
+  }
+
+  // The exact sizes of the programs first, in half of the time. `done` are measured already.
+  void measure_transport(cost::Transport transport, const MakeCompany& make, double seconds,
+                         const std::vector<TransferKey>& done) {
+    const std::vector<TransferKey> programs = transfers_of(targets_);
+    const auto without = [](std::vector<TransferKey> keys, const std::vector<TransferKey>& others) {
+      std::erase_if(keys,
+                    [&](const auto& key) { return std::find(others.begin(), others.end(), key) != others.end(); });
+      return keys;
     };
-    const std::vector<TransferKey> exact = transfers_of(targets_);
+    const std::vector<TransferKey> exact = without(programs, done);
     const Budget whole = budget_.part(seconds);
-    add(exact, exact.empty() ? 0 : seconds / 2);
-    std::vector<TransferKey> grid = transfer_grid(request_.budget_s >= 120 ? 8 : 4);
-    std::erase_if(grid, [&](const TransferKey& k) { return std::find(exact.begin(), exact.end(), k) != exact.end(); });
-    add(grid, whole.left());
+    add_transfers(exact, transport, make, exact.empty() ? 0 : seconds / 2, budget_);
+    const auto grid = without(without(transfer_grid(request_.budget_s >= 120 ? 8 : 4), programs), done);
+    add_transfers(grid, transport, make, whole.left(), budget_);
   }
 
   const Request& request_;

@@ -18,6 +18,7 @@ namespace {
 using execute::Communicator;
 using program::CollectiveKind;
 
+constexpr std::int64_t kKiB = 1 << 10;
 constexpr std::int64_t kTurn = 16 << 20;                       // bytes a rank's buffers go round in
 constexpr std::int64_t kWarmUp = 4, kFewest = 5, kMost = 400;  // calls
 
@@ -212,8 +213,14 @@ std::vector<TransferKey> transfers_of(const std::vector<Target>& targets) {
   return list;
 }
 
+std::vector<TransferKey> least_transfers() {
+  std::vector<TransferKey> keys;
+  for (const std::int64_t bytes : {kKiB, 1024 * kKiB})
+    for (const bool send : {false, true}) keys.push_back({send, CollectiveKind::all_reduce, 2, bytes});
+  return keys;
+}
+
 std::vector<TransferKey> transfer_grid(int most_ranks) {
-  constexpr std::int64_t kKiB = 1 << 10;
   std::vector<TransferKey> keys;
   const auto add = [&](int ranks, std::initializer_list<std::int64_t> sizes, bool others) {
     for (const std::int64_t kib : sizes) {

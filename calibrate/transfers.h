@@ -54,6 +54,8 @@ std::vector<double> measure_transfer(const TransferKey& key, Company& company, d
 
 // What the targets' programs transfer, exact in ranks and bytes.
 std::vector<TransferKey> transfers_of(const std::vector<Target>& targets);
+// What no simulation of ranks on a shared host goes without: a collective and a message, small and large, between two.
+std::vector<TransferKey> least_transfers();
 // Every kind from 1 KiB to 64 MiB between 2, 4, 3 (and more, up to `most_ranks`) ranks, the most telling first.
 std::vector<TransferKey> transfer_grid(int most_ranks);
 

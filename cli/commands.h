@@ -38,6 +38,9 @@ struct SimulationRequest {
   std::vector<std::string> assignments, calibrations;
   int steps = 2;
   bool record = false;
+  int samples = 0;
+  bool what_if = false;
+  int threads = 1;                                 // simulations at once
   std::function<void(double done)> progress = {};  // instead of a progress line
 };
 // Reads and simulates one scenario with a progress line; several threads may at once with a `progress` of their own.

@@ -56,7 +56,11 @@ Json topology_facts(const std::string& name, const std::string& root) {
     j["nic_bytes_per_s"] = nic.bandwidth("bandwidth").per_s();
   }
   if (const Node fabric = top.get("fabric"); fabric && j.contains("devices_per_node")) {
-    const std::int64_t nodes = fabric.integer("units", 0) * fabric.integer("nodes_per_unit", 0);
+    std::int64_t nodes = 1;
+    for (const char* key : {"units", "nodes_per_unit", "nodes", "groups", "routers", "nodes_per_router"})
+      if (fabric.has(key)) nodes *= fabric.integer(key, 1);
+    const Node dims = fabric.get("dims");
+    for (std::size_t i = 0; i < dims.size(); ++i) nodes *= dims.at(i).as_integer().value_or(1);
     j["devices_at_most"] = nodes * j["devices_per_node"].get<std::int64_t>();
   }
   problems.throw_if_any();

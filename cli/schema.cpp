@@ -23,6 +23,7 @@ using plan::KeyType;
 
 // Quantities as sim/base/units.h reads them; zero needs no unit.
 constexpr const char* kBytes = "^[0-9]+(\\.[0-9]+)?([eE][+-]?[0-9]+)? *(B|kB|MB|GB|TB|KiB|MiB|GiB|TiB)$";
+constexpr const char* kTime = "^[0-9]+(\\.[0-9]+)?([eE][+-]?[0-9]+)? *(ps|ns|us|ms|s|min|h)$";
 
 Json number(const Key& key, const char* type) {
   Json j = {{"type", type}};
@@ -66,6 +67,8 @@ Json plain(const Key& key, const std::string& root) {
       return {{"type", "string"}, {"enum", key.values}};
     case KeyType::bytes:
       return {{"type", "string"}, {"pattern", kBytes}};
+    case KeyType::time:
+      return {{"type", "string"}, {"pattern", kTime}};
     case KeyType::name:
       return name(key, root);
     case KeyType::names:
@@ -86,6 +89,9 @@ Json plain(const Key& key, const std::string& root) {
       return {{"type", "array"}, {"items", object_of(std::string(key.path) + "[].", root)}, {"minItems", 1}};
     case KeyType::free_mapping:
       return {{"type", {"object", "null"}}};
+    case KeyType::free_list:
+      if (key.or_path) return {{"type", {"array", "string", "integer", "null"}}};
+      return {{"type", {"array", "null"}}, {"items", {{"type", "object"}}}};
     case KeyType::model:
       return {{"anyOf", {name(key, root), object_of(std::string(key.path) + ".", root)}}};
   }
@@ -146,7 +152,6 @@ Json object_of(const std::string& prefix, const std::string& root) {
     j["properties"][std::string(key->leaf())] = property(*key, root);
     if (key->origin == Default::required && prefix != "model.") required.push_back(key->leaf());
   }
-  if (prefix == "noise.") j["maxProperties"] = 0;
   if (prefix == "model.") {
     j["type"] = "object";
     j["anyOf"] = {{{"required", {"preset"}}}, {{"required", {"family"}}}};

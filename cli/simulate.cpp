@@ -1,13 +1,16 @@
 // rehearse simulate: one plan, its result as a table or as JSON, its files with -o.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
+#include <thread>
 
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
 #include "cli/paths.h"
 #include "cli/sweep.h"
+#include "reports/answers.h"
 #include "reports/limits.h"
 #include "reports/tables.h"
 #include "reports/text.h"
@@ -56,8 +59,11 @@ void require_available(const Arguments& a) {
   if (a.fidelity != "flow")
     throw InputError(
         Diagnostic{"", 0, 0, "", fmt::format("--fidelity {} is not available yet; available: flow", a.fidelity), ""});
-  if (a.threads > 1 && a.sweeps.empty())
-    note("rehearse: note: one thread is used; the result is the same with any number");
+  const bool several = !a.sweeps.empty() || a.request.samples > 0 || a.request.what_if;
+  if (a.threads > 1 && !several) note("rehearse: note: one thread is used; the result is the same with any number");
+  if (!a.sweeps.empty() && (a.request.samples > 0 || a.request.what_if))
+    throw InputError(Diagnostic{"", 0, 0, "", "--sweep compares plans; --samples and --what-if are of one plan",
+                                "name the plan with --set"});
 }
 
 // A calibration that was named is taken whatever machine it is of, but not in silence.
@@ -80,7 +86,10 @@ int simulate(Arguments a) {
   if (!a.sweeps.empty()) return sweep({a.request, a.sweeps, a.output, a.output_given, a.json, a.threads}, root);
   if (a.output_given) check_output(a.output, a.request.file);
   a.request.record = a.output_given;
+  a.request.threads = a.threads > 0 ? a.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const result::Result r = simulate_file(a.request, root);
+  for (const std::string& warning : reports::warnings(r))
+    if (a.json) note("rehearse: warning: " + warning);
   if (a.output_given) result::write_directory(r, a.output);
   print(a.json ? result::to_json(r) : reports::summary(r));
   if (r.memory_fits) return kDone;
@@ -116,7 +125,11 @@ void add_simulate(CLI::App& app, Action& action) {
   command->add_option("--fidelity", a->fidelity, "How transfers are simulated: flow")
       ->check(one_of({"analytic", "flow", "step"}))
       ->type_name("KIND");
-  command->add_option("--threads", a->threads, "Plans at once with --sweep (default: cores)")
+  command->add_option("--samples", a->request.samples, "Draw the scenario's noise N times: p5, p50, p95 of the step")
+      ->check(between(1, 100000))
+      ->type_name("N");
+  command->add_flag("--what-if", a->request.what_if, "Halve and double rates and costs, one at a time");
+  command->add_option("--threads", a->threads, "Simulations at once, where there are several (cores)")
       ->check(between(1, 4096))
       ->type_name("N");
   CLI::Option* output =
@@ -128,6 +141,8 @@ void add_simulate(CLI::App& app, Action& action) {
       "  rehearse simulate my.yaml --set plan.tensor=4 --set plan.zero=1 -o out\n"
       "  rehearse simulate my.yaml --json | jq .mfu\n"
       "  rehearse simulate my.yaml --sweep plan.tensor=1,2,4 --sweep plan.zero=1,3\n"
+      "  rehearse simulate my.yaml --set noise.kernels=0.03 --samples 100\n"
+      "  rehearse simulate my.yaml --what-if\n"
       "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other.");
   command->callback([a, output, &action] {
     a->output_given = output->count() > 0;

@@ -56,6 +56,9 @@ result::Result simulate_file(const SimulationRequest& request, const std::string
   options.calibrations = request.calibrations;
   options.steps = request.steps;
   options.record = request.record;
+  options.samples = request.samples;
+  options.what_if = request.what_if;
+  options.threads = request.threads;
   options.progress = request.progress ? request.progress : [&](double done) { (*line)(done); };
   result::Result r = simulate_located(scenario, options);
   check_interrupt();

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <set>
 
+#include "reports/answers.h"
+#include "reports/html_answers.h"
 #include "reports/html_errors.h"
 #include "reports/html_figures.h"
 #include "reports/html_payload.h"
@@ -87,6 +89,7 @@ std::string answer_section(const Runs& runs, const Names& names, const HtmlOptio
     out += fmt::format("<article{}>{}{}", r.memory_fits ? "" : " class=\"misfit\"", part_title(runs, names[i]),
                        numbers(r));
     for (const std::string& sentence : answered(r, options)) out += fmt::format("<p>{}</p>\n", escape(sentence));
+    for (const std::string& sentence : warnings(r)) out += fmt::format("<p>Warning: {}</p>\n", escape(sentence));
     out += "</article>\n";
   }
   out += "</div>\n";
@@ -201,10 +204,14 @@ std::string html_page(const std::vector<result::StoredResult>& runs, const HtmlO
   out += section("asked", "What was asked", asked_section(runs, names));
   out += section("answer", "The answer", answer_section(runs, names, options));
   out += section("breakdown", "Where the step goes", breakdown_figure(runs, names));
+  out += section("samples", "Over samples of the noise", samples_section(runs, names));
+  out += section("noise", "What noise costs", noise_section(runs, names));
+  out += section("what-if", "What if", what_if_section(runs, names));
   out += section("memory", fmt::format("Memory of a {} at its peak", device_noun(runs.front().result)),
                  memory_section(runs, names));
   out += section("plan", "The plan", plan_section(runs, names));
   out += section("timelines", "Timeline", timeline_section(series));
+  out += section("links", "Busiest links", links_section(runs, names));
   out += section("errors", "Simulated against measured", errors_table(runs, names));
   out += section("loss", "Loss", loss_section(runs, names));
   if (!script)

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <utility>
 
+#include "reports/answers.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
 
@@ -107,6 +108,26 @@ std::string compute_sentence(const Result& r, std::string_view loss, double loss
   return out + ".";
 }
 
+// From what-ifs: the lever that helps most, and the next.
+std::string gain_sentence(const Result& r) {
+  const std::vector<Gain> list = gains(r);
+  const auto change = [](const Gain& gain) {
+    return fmt::format("{} {}", gain.name, gain.doubled ? "doubled" : "halved");
+  };
+  const Gain& best = list.front();
+  if (best.shorter < kSmallGain)
+    return fmt::format("Nothing alone: of all what-ifs {} helps most, and makes the step {} shorter.", change(best),
+                       percent(std::max(0.0, best.shorter)));
+  std::string name = best.name;
+  if (name.front() >= 'a' && name.front() <= 'z') name.front() = static_cast<char>(name.front() - 'a' + 'A');
+  std::string out =
+      fmt::format("{}: {}, it would make the step {} shorter ({})", name, best.doubled ? "doubled" : "halved",
+                  percent(best.shorter), format_time(Time::from_ps(best.step_ps)));
+  if (list.size() > 1 && list[1].shorter >= kSmallGain)
+    out += fmt::format("; next is {}, {}", change(list[1]), percent(list[1].shorter));
+  return out + ".";
+}
+
 }  // namespace
 
 const result::StageMemory* largest_stage(const Result& r) {
@@ -128,6 +149,7 @@ double exposed_communication(const Result& r) {
 
 std::string limited_by(const Result& r) {
   if (!r.memory_fits) return does_not_fit(r);
+  if (!r.what_if.empty()) return gain_sentence(r);
   struct Loss {
     std::string name;
     double share;

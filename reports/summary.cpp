@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 
+#include "reports/answers.h"
 #include "reports/limits.h"
 #include "reports/tables.h"
 #include "reports/text.h"
@@ -148,8 +149,10 @@ std::string engine(const Result& r) {
 }  // namespace
 
 std::string summary(const Result& r) {
-  return heading(r) + speed(r) + breakdown(r) + memory(r) + wrap(r.limited_by.empty() ? limited_by(r) : r.limited_by) +
-         trust(r) + engine(r);
+  std::string warned;
+  for (const std::string& warning : warnings(r)) warned += wrap("Warning: " + warning);
+  return heading(r) + speed(r) + breakdown(r) + answers_text(r) + memory(r) + warned +
+         wrap(r.limited_by.empty() ? limited_by(r) : r.limited_by) + trust(r) + engine(r);
 }
 
 }  // namespace rehearse::reports

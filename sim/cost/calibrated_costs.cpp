@@ -38,7 +38,7 @@ Load load_of(double flops) {
 
 class CalibratedCosts final : public CostModel {
  public:
-  CalibratedCosts(std::vector<Calibration> calibrations, const HostShare& share);
+  CalibratedCosts(std::vector<Calibration> calibrations, const HostShare& share, const Scale& scale);
   const Device& device() const override { return device_; }
   Estimate kernel(const Role& role, const Op& op, const Interference& beside) const override;
 
@@ -48,7 +48,7 @@ class CalibratedCosts final : public CostModel {
   using Kind = std::tuple<std::string, DType, int>;
 
   double slowdown(Load load, int threads, int busy) const;
-  double roofline(double flops, double bytes, int threads) const;
+  double roofline(double flops, double bytes, int threads, const Scale& scale = {}) const;
   void add(const CalibratedKernel& kernel);
   void learn();
   double scale(const Key& key, const CalibratedKernel& from, int busy) const;
@@ -57,6 +57,7 @@ class CalibratedCosts final : public CostModel {
 
   Calibration host_;
   Device device_;
+  Scale scale_;
   int threads_;
   double base_ = 1e-7;  // of a kernel that does next to nothing
   std::map<Key, ByBusy> program_, grid_;
@@ -65,8 +66,8 @@ class CalibratedCosts final : public CostModel {
   Interval inside_, outside_, spec_{0.3, 3};
 };
 
-CalibratedCosts::CalibratedCosts(std::vector<Calibration> calibrations, const HostShare& share)
-    : threads_(std::max(1, share.threads)) {
+CalibratedCosts::CalibratedCosts(std::vector<Calibration> calibrations, const HostShare& share, const Scale& scale)
+    : scale_(scale), threads_(std::max(1, share.threads)) {
   host_ = std::move(calibrations.front());
   for (const CalibratedKernel& kernel : host_.kernels) add(kernel);
   for (std::size_t i = 1; i < calibrations.size(); ++i)
@@ -80,8 +81,8 @@ CalibratedCosts::CalibratedCosts(std::vector<Calibration> calibrations, const Ho
   const double part = std::min(1.0, cores / host_.host.cores);
   device_.memory_bandwidth = Bandwidth(std::llround(host_.memory_bandwidth * part));
   device_.peak_fp32 = device_.peak_bf16 = device_.peak_fp16 = FlopRate(host_.peak_flops * part);
-  device_.dispatch = Time::from_seconds(host_.dispatch_s);
-  device_.wake = Time::from_seconds(host_.wake_s);
+  device_.dispatch = Time::from_seconds(host_.dispatch_s * scale.launch);
+  device_.wake = Time::from_seconds(host_.wake_s * scale.launch);
   learn();
 }
 
@@ -99,9 +100,10 @@ double CalibratedCosts::slowdown(Load load, int threads, int busy) const {
   return 1 + (full - 1) * std::min(1.0, static_cast<double>(busy - threads) / others);
 }
 
-double CalibratedCosts::roofline(double flops, double bytes, int threads) const {
+double CalibratedCosts::roofline(double flops, double bytes, int threads, const Scale& scale) const {
   const double part = std::min(1.0, static_cast<double>(threads) / host_.host.cores);
-  return base_ + flops / (host_.peak_flops * part) + bytes / (host_.memory_bandwidth * part);
+  return base_ + flops / (host_.peak_flops * part * scale.compute) +
+         bytes / (host_.memory_bandwidth * part * scale.memory);
 }
 
 // What entries alone on the host would take over what the roofline says, by kind; and how well they foretell each
@@ -204,17 +206,21 @@ Estimate CalibratedCosts::kernel(const Role& role, const Op& op, const Interfere
   const double bytes = static_cast<double>(work.bytes_read + work.bytes_written);
   const Key key{program::kind_name(op.shape), program::shape_text(role, op), op.dtype, threads};
   const auto known = measured(key, busy);
-  const Estimate e = known ? *known : predicted(key, work.flops, bytes, busy);
+  Estimate e = known ? *known : predicted(key, work.flops, bytes, busy);
+  if (!scale_.none())
+    e.duration = Time::from_seconds(e.duration.seconds() * roofline(work.flops, bytes, threads, scale_) /
+                                    roofline(work.flops, bytes, threads));
   REHEARSE_CHECK(e.duration > Time(), "{} would take no time", op.name);
   return e;
 }
 
 }  // namespace
 
-std::unique_ptr<CostModel> make_calibrated_costs(std::vector<Calibration> calibrations, const HostShare& share) {
+std::unique_ptr<CostModel> make_calibrated_costs(std::vector<Calibration> calibrations, const HostShare& share,
+                                                 const Scale& scale) {
   REHEARSE_CHECK(!calibrations.empty() && share.ranks > 0, "{} calibrations for {} ranks", calibrations.size(),
                  share.ranks);
-  return std::make_unique<CalibratedCosts>(std::move(calibrations), share);
+  return std::make_unique<CalibratedCosts>(std::move(calibrations), share, scale);
 }
 
 }  // namespace rehearse::cost

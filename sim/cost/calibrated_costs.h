@@ -10,6 +10,7 @@
 namespace rehearse::cost {
 
 // The first calibration is the host; later ones add entries, which replace equal ones read before.
-std::unique_ptr<CostModel> make_calibrated_costs(std::vector<Calibration> calibrations, const HostShare& share);
+std::unique_ptr<CostModel> make_calibrated_costs(std::vector<Calibration> calibrations, const HostShare& share,
+                                                 const Scale& scale = {});
 
 }  // namespace rehearse::cost

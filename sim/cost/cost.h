@@ -63,9 +63,20 @@ struct HostShare {
   int threads = 1;  // of each, on its compute stream
 };
 
+// A device that is not as it is, for what-ifs: factors of its rates and of what its host takes. What was measured takes
+// the ratio that the device's model has between the two devices (for this very kernel and company), so that a kernel
+// bound by its products follows `compute`, one bound by its traffic `memory`, and constants stay: a measured time T
+// becomes T * model'(kernel) / model(kernel). compute: all that multiprocessors do, matrix units and what feeds them.
+// launch: of a CPU rank's threads (dispatch, wake); what a GPU's host takes is the framework's.
+struct Scale {
+  double compute = 1, memory = 1, launch = 1;
+  bool none() const { return compute == 1 && memory == 1; }
+};
+
 // `files`: device or calibration files; the first is the device, later ones add measurements. A calibration's device is
 // one rank's share of its host. Throws InputError.
-std::unique_ptr<CostModel> load_costs(const std::vector<std::string>& files, const HostShare& share = {});
+std::unique_ptr<CostModel> load_costs(const std::vector<std::string>& files, const HostShare& share = {},
+                                      const Scale& scale = {});
 // The path of calibrate/devices/NAME.yaml, or `name` itself if it is a path. Throws InputError with the nearest name.
 // "local", the machine at hand, is the calibration that `rehearse calibrate` left in the user's cache, if it is of this
 // very host and build; else the error names that command.

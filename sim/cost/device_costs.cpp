@@ -56,9 +56,12 @@ Range quantiles(std::vector<double> ratios) {
 
 class DeviceCosts final : public CostModel {
  public:
-  explicit DeviceCosts(DeviceData data)
+  explicit DeviceCosts(DeviceData data, const Scale& scale = {})
       : data_(std::move(data)),
-        machines_(make_machines()),
+        scale_(scale),
+        machines_(make_machines({})),
+        scaled_(make_machines(scale)),
+        scaled_constants_(faster(data_.gemm.constants, scale.compute)),
         bf16_(machines_[data_.device.peak_bf16.per_s() > 0 ? 1 : 2], data_.gemm.constants, data_.gemm.points),
         f32_(machines_[0], data_.gemm.constants, data_.gemm.points_f32),
         kernels_(data_.kernels, data_.kernel_time) {
@@ -76,33 +79,42 @@ class DeviceCosts final : public CostModel {
   double reachable() const {
     return static_cast<double>(data_.device.memory_bandwidth.per_s()) * data_.efficiency(MemoryClass::elementwise);
   }
-  std::array<GemmMachine, 3> make_machines() const {
+  std::array<GemmMachine, 3> make_machines(const Scale& scale) const {
     std::array<GemmMachine, 3> machines;
     for (std::size_t i = 0; i < machines.size(); ++i)
-      machines[i] = {data_.device.sms, data_.device.peak(kFloats[i]).per_s(), reachable(), data_.gemm.tiles};
+      machines[i] = {data_.device.sms, data_.device.peak(kFloats[i]).per_s() * scale.compute,
+                     reachable() * scale.memory, data_.gemm.tiles};
     return machines;
   }
+  // What multiprocessors do besides products goes with their rate; the launch does not.
+  static GemmConstants faster(GemmConstants c, double compute) {
+    for (double* part : {&c.wave, &c.tile, &c.edge, &c.split}) *part /= compute;
+    return c;
+  }
   int sms_left(const Interference& beside) const { return std::max(1, data_.device.sms - beside.sms_held); }
-  double bandwidth_left(double efficiency, const Interference& beside) const;
+  double bandwidth_left(double efficiency, const Interference& beside, double scale = 1) const;
   void require_rate(const Op& op) const;
   const GemmMachine& machine(const Op& op) const;
   Prediction product(const Role& role, const Op& op, const GemmShape& shape, const Interference& beside) const;
   Prediction flash(const Op& op, const Work& work, const Interference& beside) const;
-  double flash_seconds(const program::Attention& a, const FlashRate& rate, double scale, const Work& work,
-                       const Interference& beside) const;
+  double flash_seconds(const program::Attention& a, const FlashRate& rate, double rate_scale, const Work& work,
+                       const Interference& beside, const Scale& scale) const;
   Prediction memory(const Op& op, const Work& work, const Interference& beside) const;
   void prefer_measured(const Op& op, const Work& work, Prediction& prediction) const;
 
   DeviceData data_;
-  std::array<GemmMachine, 3> machines_;  // of f32, bf16, f16
-  GemmTable bf16_, f32_;                 // 16-bit types share a table
+  Scale scale_;
+  std::array<GemmMachine, 3> machines_, scaled_;  // of f32, bf16, f16: the device, and as scaled
+  GemmConstants scaled_constants_;
+  GemmTable bf16_, f32_;  // 16-bit types share a table
   KernelTable kernels_;
 };
 
-double DeviceCosts::bandwidth_left(double efficiency, const Interference& beside) const {
-  const double alone = static_cast<double>(data_.device.memory_bandwidth.per_s()) * efficiency;
+double DeviceCosts::bandwidth_left(double efficiency, const Interference& beside, double scale) const {
+  const double alone = static_cast<double>(data_.device.memory_bandwidth.per_s()) * efficiency * scale;
   const double reach = sms_left(beside) / (data_.memory_saturates * data_.device.sms);
-  return std::max(kLeastShare * alone, alone * std::min(1.0, reach) - static_cast<double>(beside.bandwidth_taken));
+  const double left = reachable() - static_cast<double>(beside.bandwidth_taken);
+  return std::max(kLeastShare * alone, std::min(alone * std::min(1.0, reach), left));
 }
 
 void DeviceCosts::require_rate(const Op& op) const {
@@ -124,11 +136,13 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   const GemmData& gemm = data_.gemm;
   const GemmMachine& whole = machine(op);
   const GemmTable& table = op.dtype == DType::f32 ? f32_ : bf16_;
-  const GemmShare share{sms_left(beside), bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside)};
+  const GemmShare share{sms_left(beside),
+                        bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside, scale_.memory)};
   const bool convolution = std::holds_alternative<program::Conv2d>(op.shape);
   Prediction p;
-  const GemmSeconds model = gemm_seconds(whole, gemm.constants, shape, share);
-  p.model_alone = model.alone, p.model_beside = model.beside;
+  const GemmSeconds model = gemm_seconds(scaled_[static_cast<std::size_t>(op.dtype)], scaled_constants_, shape, share);
+  p.model_alone = scale_.none() ? model.alone : gemm_seconds(whole, gemm.constants, shape);
+  p.model_beside = model.beside;
   const Range* interval = &gemm.extrapolated;
   if (const auto exact = convolution ? std::nullopt : table.exact_seconds(shape)) {
     p.alone = *exact;
@@ -155,18 +169,19 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   return p;
 }
 
-double DeviceCosts::flash_seconds(const program::Attention& a, const FlashRate& rate, double scale, const Work& work,
-                                  const Interference& beside) const {
+double DeviceCosts::flash_seconds(const program::Attention& a, const FlashRate& rate, double rate_scale,
+                                  const Work& work, const Interference& beside, const Scale& scale) const {
   const double causal = a.causal ? 0.5 : 1, sms = sms_left(beside);
   const double keys = static_cast<double>(a.seq) * causal;
   const std::int64_t row_tiles = (a.seq + kFlashRows - 1) / kFlashRows;
   const auto tiles = static_cast<double>(row_tiles * a.heads * a.micro_batch);
   const double narrow = std::clamp((128 - static_cast<double>(a.head_dim)) / 64, 0.0, 1.0);
   const double tail = rate.tail * (a.causal ? 1 : 0.5);
-  const double per_sm = rate.rate * scale * (1 - narrow * (1 - rate.head_dim_64)) / data_.device.sms;
+  const double per_sm =
+      rate.rate * rate_scale * scale.compute * (1 - narrow * (1 - rate.head_dim_64)) / data_.device.sms;
   const double compute = work.flops * causal / per_sm * (1 / sms + tail / tiles) * (1 + rate.ramp / keys);
   const double moved = static_cast<double>(work.bytes_read + work.bytes_written) /
-                       bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside);
+                       bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside, scale.memory);
   return data_.kernel_time.seconds() + std::max(compute, moved);
 }
 
@@ -178,8 +193,8 @@ Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference
   const double half = data_.device.peak(data_.device.peak_bf16.per_s() > 0 ? DType::bf16 : DType::f32).per_s();
   const double scale = data_.flash.scale.value * data_.device.peak(op.dtype).per_s() / half;
   Prediction p;
-  p.model_alone = flash_seconds(a, rate, scale, work, {});
-  p.model_beside = flash_seconds(a, rate, scale, work, beside);
+  p.model_alone = flash_seconds(a, rate, scale, work, {}, {});
+  p.model_beside = flash_seconds(a, rate, scale, work, beside, scale_);
   p.alone = p.model_alone;
   p.low = data_.flash.error.low, p.high = data_.flash.error.high;
   p.coverage = data_.flash.points.empty() ? Coverage::spec : Coverage::extrapolated;
@@ -206,7 +221,7 @@ Prediction DeviceCosts::memory(const Op& op, const Work& work, const Interferenc
   } else {
     const double efficiency = data_.efficiency(memory_class(op));
     p.model_alone = bytes / bandwidth_left(efficiency, {});
-    p.model_beside = bytes / bandwidth_left(efficiency, beside);
+    p.model_beside = bytes / bandwidth_left(efficiency, beside, scale_.memory);
   }
   p.model_alone += data_.kernel_time.seconds();
   p.model_beside += data_.kernel_time.seconds();
@@ -279,7 +294,8 @@ FlopRate Device::peak(DType dtype) const {
   return {};
 }
 
-std::unique_ptr<CostModel> load_costs(const std::vector<std::string>& files, const HostShare& share) {
+std::unique_ptr<CostModel> load_costs(const std::vector<std::string>& files, const HostShare& share,
+                                      const Scale& scale) {
   std::vector<Calibration> calibrations;
   for (const std::string& file : files) {
     if (is_calibration_path(file) != is_calibration_path(files.front()))
@@ -289,8 +305,8 @@ std::unique_ptr<CostModel> load_costs(const std::vector<std::string>& files, con
                      "name files of one kind"});
     if (is_calibration_path(file)) calibrations.push_back(read_calibration(file));
   }
-  if (!calibrations.empty()) return make_calibrated_costs(std::move(calibrations), share);
-  return std::make_unique<DeviceCosts>(read_device_files(files));
+  if (!calibrations.empty()) return make_calibrated_costs(std::move(calibrations), share, scale);
+  return std::make_unique<DeviceCosts>(read_device_files(files), scale);
 }
 
 std::unique_ptr<CostModel> make_uniform_costs(Time duration) {

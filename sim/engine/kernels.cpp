@@ -21,6 +21,7 @@ void Simulator::begin_kernels(LaneId id) {
     lane.anchor = std::max(now_, launch_time(lane, item.first));
     lane.gaps = launch_time(lane, item.last - 1) > now_;
   }
+  lane.gaps = lane.gaps || noisy_kernels_;
   lane.one_by_one = lane.gaps || recording(lane);
   lane.kernel_start = lane.anchor;
   if (on_shared_cores(lane)) {
@@ -28,7 +29,7 @@ void Simulator::begin_kernels(LaneId id) {
     return;
   }
   const std::int64_t all = lane.table->item(lane.item);
-  lane.left = lane.table->kernel(item.first);
+  lane.left = kernel_time(lane, item.first);
   if (lane.gaps)
     schedule_kernels(id);
   else
@@ -42,7 +43,7 @@ void Simulator::schedule_kernels(LaneId id) {
   std::int64_t end = lane.anchor + lane.left;
   if (lane.gaps) {
     for (std::int32_t position = lane.position + 1; position < last; ++position)
-      end = std::max(end, launch_time(lane, position)) + lane.table->kernel(position);
+      end = std::max(end, launch_time(lane, position)) + kernel_time(lane, position);
   } else {
     end += lane.table->item(lane.item) - lane.table->before(lane.position) - lane.table->kernel(lane.position);
   }
@@ -107,7 +108,7 @@ void Simulator::complete_one_by_one(Lane& lane, std::int64_t time) {
     if (++lane.position == last) return;
     lane.anchor = lane.gaps ? std::max(end, launch_time(lane, lane.position)) : end;
     lane.kernel_start = lane.anchor;
-    lane.left = lane.table->kernel(lane.position);
+    lane.left = kernel_time(lane, lane.position);
   }
 }
 
@@ -133,16 +134,16 @@ void Simulator::change_state(LaneId id) {
   KernelTable& table = lane.times->in_state(to, states_);
   table.item(lane.item);
   const std::int64_t changed = table.kernel(lane.position);
-  if (lane.kernel_start < now_) {
+  const bool begun = lane.kernel_start < now_;
+  if (begun) {
     const std::int64_t whole = lane.table->kernel(lane.position), done = now_ - lane.anchor;
     lane.table->count_time(lane.position, done);
     lane.left = whole == 0 ? 0 : mul_div_up(lane.left - done, changed, whole);
     lane.anchor = now_;
-  } else {
-    lane.left = changed;
   }
   lane.state = to;
   lane.table = &table;
+  if (!begun) lane.left = kernel_time(lane, lane.position);
   lane.whole = false;
   schedule_kernels(id);
 }

@@ -56,7 +56,9 @@ std::int32_t Simulator::open_leg(LaneId id, const LegCode& leg) {
 }
 
 void Simulator::send_leg(LaneId id, const LegCode& leg) {
-  begin_copy(id, matching_.plan(matching_.transfer(open_leg(id, leg)).plan).copy_out);
+  const Transfer& transfer = matching_.transfer(open_leg(id, leg));
+  const std::int64_t ps = matching_.plan(transfer.plan).copy_out;
+  begin_copy(id, noisy_transfers_ ? times(ps, factor_of_transfer(transfer)) : ps);
 }
 
 void Simulator::receive_leg(LaneId id, const LegCode& leg) {
@@ -150,7 +152,8 @@ void Simulator::take(std::int32_t number) {
   const Transfer& transfer = matching_.transfer(number);
   Lane& lane = lanes_[static_cast<std::size_t>(transfer.sides[1])];
   lane.started = std::max(lane.started, transfer.started);
-  begin_copy(transfer.sides[1], matching_.plan(transfer.plan).copy_in);
+  const std::int64_t ps = matching_.plan(transfer.plan).copy_in;
+  begin_copy(transfer.sides[1], noisy_transfers_ ? times(ps, factor_of_transfer(transfer)) : ps);
 }
 
 }  // namespace rehearse::engine

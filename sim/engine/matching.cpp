@@ -1,6 +1,8 @@
 // Meetings of ranks and the plans of their transfers; see matching.h.
 #include "sim/engine/matching.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -40,7 +42,7 @@ void Matching::connect_ranks(const plan::RankGrid& grid, const std::vector<int>&
         const int from = queue.send ? here : peer, to = queue.send ? peer : here;
         const auto [entry, fresh] =
             channels.try_emplace({from, to, queue.channel}, static_cast<std::int32_t>(meetings_.size()));
-        if (fresh) meetings_.push_back({-1, {from, to}, queue.channel, {}, -1});
+        if (fresh) meetings_.push_back({-1, {from, to}, queue.channel, queue.axis, {}, -1});
         queue_meeting_.push_back(entry->second);
         continue;
       }
@@ -48,7 +50,7 @@ void Matching::connect_ranks(const plan::RankGrid& grid, const std::vector<int>&
       if (ids.empty()) ids.assign(ranks, -1);
       if (ids[rank] < 0) {
         const program::Group& group = program_.groups[static_cast<std::size_t>(queue.group)];
-        Meeting meeting{queue.group, grid.members(here, group.axes, group.pipeline_only), 0, {}, -1};
+        Meeting meeting{queue.group, grid.members(here, group.axes, group.pipeline_only), 0, {}, {}, -1};
         REHEARSE_CHECK(std::find(meeting.members.begin(), meeting.members.end(), here) != meeting.members.end(),
                        "rank {} calls on group {} but is no member", rank, group.name);
         for (const int member : meeting.members)
@@ -105,6 +107,21 @@ void Matching::release(std::int32_t id) {
   free_.push_back(id);
 }
 
+// The name stands for all instances of the group, and for all channels of the axis.
+std::int32_t Matching::user_of(const Meeting& meeting, std::int32_t size) {
+  std::string name = std::string(name_of(meeting.axis)) + " send";
+  if (meeting.group >= 0) {
+    const auto group = static_cast<std::size_t>(meeting.group);
+    const CollectiveSize& what = code_.collectives[group][static_cast<std::size_t>(size)];
+    name =
+        fmt::format("{} {}", program_.groups[group].name, program::kind_name(program::Collective{what.kind, 0, 0, {}}));
+  }
+  const auto found = std::find(users_.begin(), users_.end(), name);
+  if (found != users_.end()) return static_cast<std::int32_t>(found - users_.begin());
+  users_.push_back(std::move(name));
+  return static_cast<std::int32_t>(users_.size() - 1);
+}
+
 std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
   collective::TransferPlan plan;
   if (meeting.group >= 0) {
@@ -121,7 +138,9 @@ std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
   std::int64_t longest = 0;
   for (const collective::Activity& activity : plan.activities) {
     longest = std::max(longest, activity.min_duration.ps());
-    if (activity.min_duration > Time() && plan.threads == 0) activities_.push_back(network_.define(activity));
+    if (activity.min_duration <= Time() || plan.threads > 0) continue;
+    activities_.push_back(network_.define(activity));
+    user_.push_back(user_of(meeting, size));
   }
   code.activities.last = static_cast<std::int32_t>(activities_.size());
   code.threads = plan.threads;

@@ -53,6 +53,7 @@ struct Meeting {
   program::GroupId group = -1;  // -1: a channel
   std::vector<int> members;     // group: its ranks in group order; channel: source, destination
   int channel = 0;
+  Axis axis = Axis::pipeline;       // channel
   std::vector<std::int32_t> plans;  // by size class, -1 unknown
   std::int32_t open = -1;           // transfers that wait for posts
 };
@@ -81,10 +82,14 @@ class Matching {
   const PlanCode& plan(std::int32_t id) const { return plans_[static_cast<std::size_t>(id)]; }
   const std::vector<PlanCode>& plans() const { return plans_; }
   std::int32_t activity(std::int32_t index) const { return activities_[static_cast<std::size_t>(index)]; }
+  // Whose an activity of the network is, "data all_reduce": an index into users().
+  std::int32_t user(std::size_t defined) const { return user_[defined]; }
+  const std::vector<std::string>& users() const { return users_; }
 
  private:
   void connect_ranks(const plan::RankGrid& grid, const std::vector<int>& role_of_rank);
   std::int32_t make_plan(Meeting& meeting, std::int32_t size);
+  std::int32_t user_of(const Meeting& meeting, std::int32_t size);
 
   const program::Program& program_;
   const ProgramCode& code_;
@@ -97,6 +102,8 @@ class Matching {
   std::vector<std::int32_t> free_;
   std::vector<PlanCode> plans_;
   std::vector<std::int32_t> activities_;
+  std::vector<std::int32_t> user_;  // by activity of the network
+  std::vector<std::string> users_;
 };
 
 // The role of each rank: the one whose pipeline coordinate it has.

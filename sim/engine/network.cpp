@@ -30,6 +30,7 @@ std::int32_t Network::define(const collective::Activity& activity) {
     const auto weight = mul_div_up(use.bytes, kWeightOne, defined.bytes);
     uses_.push_back({use.resource, static_cast<std::int32_t>(weight),
                      mul_div_up(use.bytes, kPicosecondsPerSecond, defined.duration)});
+    use_bytes_.push_back(use.bytes);
   }
   defined.last = static_cast<std::int32_t>(uses_.size());
   if (defined.bytes > 0) defined.limit = mul_div_up(defined.bytes, kPicosecondsPerSecond, defined.duration);
@@ -44,7 +45,7 @@ void Network::touch(std::int32_t resource) {
   touched_.push_back(resource);
 }
 
-void Network::start(std::int32_t id, std::int32_t owner, std::int64_t now) {
+void Network::start(std::int32_t id, std::int32_t owner, std::int64_t now, Factor factor) {
   std::int32_t slot;
   if (free_.empty()) {
     slot = static_cast<std::int32_t>(flights_.size());
@@ -56,8 +57,10 @@ void Network::start(std::int32_t id, std::int32_t owner, std::int64_t now) {
   const Defined& what = defined_[static_cast<std::size_t>(id)];
   Flight& flight = flights_[static_cast<std::size_t>(slot)];
   flight.defined = id, flight.owner = owner;
-  flight.left = static_cast<Int128>(what.duration) << kRateBits;
-  flight.since = now, flight.rate = 0;
+  const std::int64_t duration =
+      factor == kFactorOne ? what.duration : std::max<std::int64_t>(1, times(what.duration, factor));
+  flight.left = static_cast<Int128>(duration) << kRateBits;
+  flight.begun = flight.since = now, flight.rate = 0;
   flight.places.clear();
   flight.hot.clear();
   flight.hot_places.assign(static_cast<std::size_t>(what.last - what.first), -1);
@@ -119,9 +122,20 @@ void Network::leave(std::int32_t slot, const Defined& what) {
 std::int32_t Network::finish(std::uint32_t slot) {
   Flight& flight = flights_[slot];
   ++flight.version;
+  if (logging_) log_.push_back({flight.defined, flight.begun, flight.end});
   leave(static_cast<std::int32_t>(slot), defined_[static_cast<std::size_t>(flight.defined)]);
   free_.push_back(static_cast<std::int32_t>(slot));
   return flight.owner;
+}
+
+void Network::set_capacity(cluster::ResourceId resource, std::int64_t per_s) {
+  Port& port = ports_[static_cast<std::size_t>(resource)];
+  const bool before = port.overloaded();
+  port.capacity = per_s;
+  const bool after = port.overloaded();
+  if (before || after) touch(resource);
+  if (before == after) return;
+  for (const User& user : port.users) after ? heat(user) : cool(user);
 }
 
 void Network::settle_changes(std::int64_t now) {

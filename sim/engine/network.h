@@ -22,6 +22,7 @@
 #include "sim/collective/collective.h"
 #include "sim/engine/event_queue.h"
 #include "sim/engine/max_min.h"
+#include "sim/engine/noise.h"
 
 namespace rehearse::engine {
 
@@ -33,7 +34,8 @@ class Network {
   // Registers an activity of a plan; the id is for start(). min_duration must be positive.
   std::int32_t define(const collective::Activity& activity);
   // The bytes of a defined activity begin to move; `owner` comes back from finish(). Its end is scheduled by settle().
-  void start(std::int32_t defined, std::int32_t owner, std::int64_t now);
+  // They take `factor` (noise.h) times as long as alone they would.
+  void start(std::int32_t defined, std::int32_t owner, std::int64_t now, Factor factor = kFactorOne);
   bool current(std::uint32_t slot, std::uint32_t version) const { return flights_[slot].version == version; }
   // The end event of `slot` came up and is current. Returns the owner.
   std::int32_t finish(std::uint32_t slot);
@@ -41,7 +43,25 @@ class Network {
   void settle(std::int64_t now) {
     if (!fresh_.empty() || !touched_.empty()) settle_changes(now);
   }
+  // A link fault begins or ends; settle() then shares what there is.
+  void set_capacity(cluster::ResourceId resource, std::int64_t per_s);
   std::int64_t solves() const { return solves_; }
+
+  // What has ended since open_log(), in order, for link_use.h.
+  struct Flown {
+    std::int32_t defined;
+    std::int64_t begin, end;
+  };
+  void open_log() { logging_ = true; }
+  const std::vector<Flown>& log() const { return log_; }
+  std::size_t definitions() const { return defined_.size(); }
+  // Calls use(resource, bytes) for what a defined activity puts on each.
+  template <class Function>
+  void for_uses(std::size_t defined, Function&& use) const {
+    const Defined& what = defined_[defined];
+    for (auto u = static_cast<std::size_t>(what.first); u < static_cast<std::size_t>(what.last); ++u)
+      use(uses_[u].resource, use_bytes_[u]);
+  }
   // Bytes/s on a resource now, for tests: sum over its activities, rounded up.
   std::int64_t flow(cluster::ResourceId resource) const;
 
@@ -59,7 +79,7 @@ class Network {
   };
   struct Flight {
     Int128 left = 0;
-    std::int64_t since = 0, end = 0;
+    std::int64_t begun = 0, since = 0, end = 0;
     std::uint64_t rate = 0;  // 0: not set yet
     std::int32_t defined = -1, owner = -1;
     std::uint32_t version = 0, seen = 0;   // seen: stamp of the last component it was in
@@ -92,6 +112,9 @@ class Network {
   std::uint32_t target_base_;
   std::vector<Port> ports_;  // by resource
   std::vector<Use> uses_;
+  std::vector<std::int64_t> use_bytes_;
+  std::vector<Flown> log_;
+  bool logging_ = false;
   std::vector<Defined> defined_;
   std::vector<Flight> flights_;
   std::vector<std::int32_t> free_, fresh_, touched_;

@@ -76,7 +76,7 @@ void Simulator::begin_shared_kernel(LaneId id) {
   lane.at_work = false;
   lane.state = ranks_[static_cast<std::size_t>(lane.rank)].state;
   lane.table = &lane.times->in_state(lane.state, states_);
-  lane.work = work_of(lane.table->kernel(lane.position));
+  lane.work = work_of(kernel_time(lane, lane.position));
   touch_node(lane.rank);
 }
 
@@ -111,7 +111,8 @@ void Simulator::begin_shared_copy(LaneId id, std::int64_t ps) {
 void Simulator::begin_core_transfer(std::int32_t number) {
   Transfer& transfer = matching_.transfer(number);
   const std::int32_t rank = matching_.meeting_at(transfer.meeting).members.front();
-  transfer.work = work_of(matching_.plan(transfer.plan).core_time);
+  const std::int64_t core_time = matching_.plan(transfer.plan).core_time;
+  transfer.work = work_of(noisy_transfers_ ? times(core_time, factor_of_transfer(transfer)) : core_time);
   transfer.share = 0;
   core_transfers_[static_cast<std::size_t>(cluster_.node_of(rank))].push_back(number);
   touch_node(rank);

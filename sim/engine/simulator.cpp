@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "sim/base/check.h"
+#include "sim/engine/link_use.h"
 
 namespace rehearse::engine {
 
@@ -28,6 +29,10 @@ Simulator::Simulator(const program::Program& program, const plan::RankGrid& grid
       buffered_(collectives.buffered_messages()),
       dispatch_(cpu_ ? costs.device().dispatch.ps() : 0),
       wake_(cpu_ ? costs.device().wake.ps() : 0),
+      noise_(options.noise, options.sample, options.spared, grid.ranks()),
+      noisy_kernels_(noise_.kernels()),
+      noisy_transfers_(noise_.transfers()),
+      faults_(options.noise, options.sample, cluster.resources()),
       code_(compile(program, grid)),
       network_(cluster, queue_, target(EventKind::activity)),
       matching_(program, code_, grid, collectives, states_, network_),
@@ -46,7 +51,7 @@ Simulator::Simulator(const program::Program& program, const plan::RankGrid& grid
   for (const int rank : options.recorded_ranks) ranks_.at(static_cast<std::size_t>(rank)).recorded = true;
   step_ends_.resize(static_cast<std::size_t>(steps_));
   if (sharing_.cores > 0) {
-    node_touched_.assign(static_cast<std::size_t>(cluster.node_of(cluster.devices() - 1)) + 1, 0);
+    node_touched_.assign(static_cast<std::size_t>(cluster.nodes()), 0);
     core_transfers_.resize(node_touched_.size());
   }
 }
@@ -89,7 +94,8 @@ Outcome Simulator::run() {
     if (queue_.next_time() > now_) network_.settle(now_);
     if (queue_.empty()) break;
     REHEARSE_CHECK(queue_.next_time() >= now_, "the clock would run backwards");
-    now_ = queue_.next_time();
+    now_ = std::min(queue_.next_time(), faults_.next());
+    if (now_ == faults_.next()) change_links();
     while (queue_.next_time() == now_) {
       queue_.take(instant_);
       for (const Event& event : instant_) dispatch(event);
@@ -105,7 +111,11 @@ Outcome Simulator::run() {
 }
 
 void Simulator::begin() {
-  if (steps_ == 1) breakdown_.open(0);
+  if (steps_ == 1) {
+    breakdown_.open(0);
+    network_.open_log();
+  }
+  if (faults_.next() == 0) change_links();
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
     if (!ranks_[rank].code->syncs.empty()) {
       set_limit(static_cast<std::int32_t>(rank));
@@ -277,13 +287,16 @@ bool Simulator::enter_slot(Lane& lane) {
   const Range& range = lane.code->ranges[static_cast<std::size_t>(body * lane.code->streams + lane.stream)];
   lane.item = range.first;
   lane.item_last = range.last;
+  if (noisy_kernels_ && !noise_.by_op()) lane.factor = noise_.kernel(lane.rank, lane.step, lane.slot, 0);
   return true;
 }
 
 void Simulator::end_of_step(std::int32_t step) {
   if (--lanes_left_[static_cast<std::size_t>(step)] > 0) return;
   step_ends_[static_cast<std::size_t>(step)] = Time::from_ps(now_);
-  if (step == steps_ - 2) breakdown_.open(now_);
+  if (step != steps_ - 2) return;
+  breakdown_.open(now_);
+  network_.open_log();
 }
 
 // The lane's last op as what ends a wait: with what that op waited for itself, if it was posted when that ended.
@@ -325,6 +338,10 @@ void Simulator::keep(const Lane& lane, std::int32_t position, std::int64_t start
                      std::int64_t waited) {
   const OpRef& op = lane.code->ops[static_cast<std::size_t>(position)];
   records_.push_back({lane.rank, lane.step, lane.slot, op.body, op.op, start, end - start, waited});
+}
+
+void Simulator::change_links() {
+  faults_.apply(now_, [this](cluster::ResourceId link, std::int64_t per_s) { network_.set_capacity(link, per_s); });
 }
 
 void Simulator::report_progress() {
@@ -369,6 +386,9 @@ Outcome Simulator::outcome() {
     if (plan.busy > 0) busy.add(plan.busy, static_cast<int>(plan.coverage), plan.low, plan.high);
   result.coverage_busy_s = busy.by_coverage_s;
   result.busy_low_s = busy.low_s, result.busy_high_s = busy.high_s, result.busy_s = busy.total_s;
+  describe_links(network_, matching_, cluster_, before.ps(), step_ends_.back().ps(), result);
+  result.slow_ranks = noise_.slow_ranks();
+  result.faulty_links = faults_.counts();
   result.ops = ops_;
   result.events = events_;
   std::sort(records_.begin(), records_.end(), [](const result::OpRecord& a, const result::OpRecord& b) {

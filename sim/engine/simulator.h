@@ -84,7 +84,7 @@ class Simulator {
     bool main = false;         // the rank's breakdown is about this one
     bool ends_steps = false;   // a step is not over before it has finished it
     bool whole = true;         // kernels: the item has been in one state so far
-    bool gaps = false;         // kernels: some are not launched yet, so they may not follow one another
+    bool gaps = false;         // kernels: some are not launched yet or all vary, so each is looked at
     bool one_by_one = false;   // kernels: account for each
     bool transferred = false;  // its last op was a transfer
     Blame blame;               // of waits for its last op
@@ -107,6 +107,7 @@ class Simulator {
     std::int32_t legs_left = 0;
     std::int32_t message = -1;  // buffered: the transfer that its leg is
     HoldId sms_hold = 0;
+    Factor factor = kFactorOne;  // noise, of its slot
 
     Cause last() const { return transferred ? Cause{blame, last_posted, last_started} : Cause{blame, -1, -1}; }
   };
@@ -165,6 +166,7 @@ class Simulator {
     work_.push_back(id);
   }
   void keep(const Lane& lane, std::int32_t position, std::int64_t start, std::int64_t end, std::int64_t waited = 0);
+  void change_links();
   void report_progress();
   Outcome outcome();
   void account_tails();
@@ -185,6 +187,16 @@ class Simulator {
   void complete_one_by_one(Lane& lane, std::int64_t time);
   void complete_kernel(Lane& lane, std::int64_t end);
   void change_state(LaneId id);
+  // The kernel's duration in the lane's state, noise and all.
+  std::int64_t kernel_time(const Lane& lane, std::int32_t position) const {
+    const std::int64_t ps = lane.table->kernel(position);
+    return noisy_kernels_ ? times(ps, factor_of_kernel(lane, position)) : ps;
+  }
+  Factor factor_of_kernel(const Lane& lane, std::int32_t position) const {
+    if (!noise_.by_op()) return lane.factor;
+    const OpRef& op = lane.code->ops[static_cast<std::size_t>(position)];
+    return noise_.kernel(lane.rank, lane.step, lane.slot, op.op);
+  }
   std::int64_t launch_time(const Lane& lane, std::int32_t position) const {
     return lane.launch_base + launch_cost_ * lane.code->ops[static_cast<std::size_t>(position)].issue;
   }
@@ -229,6 +241,7 @@ class Simulator {
   void end_transfer(std::int32_t transfer);
   void end_leg(LaneId id, const Transfer& transfer);
   void change_hold(std::int32_t rank, HoldId hold, bool add);
+  Factor factor_of_transfer(const Transfer& transfer) const;
   template <class Function>
   void for_participants(const Transfer& transfer, Function&& function);
 
@@ -263,6 +276,9 @@ class Simulator {
   // Buffered messages on their way over the network, by sender and receiver, the first of them moving.
   std::map<std::pair<int, int>, std::deque<std::int32_t>> connections_;
   const std::int64_t dispatch_, wake_;
+  const Noise noise_;
+  const bool noisy_kernels_, noisy_transfers_;
+  LinkFaults faults_;
 
   ProgramCode code_;
   InterferenceStates states_;

@@ -106,9 +106,19 @@ void Simulator::begin_transfer(std::int32_t number) {
   start_up(number);
 }
 
+// By which call it is, so that both its start-up and its bytes take the same.
+Factor Simulator::factor_of_transfer(const Transfer& transfer) const {
+  const Meeting& meeting = matching_.meeting_at(transfer.meeting);
+  const bool group = meeting.group >= 0;
+  return noise_.transfer(group, meeting.members[0], group ? meeting.group : meeting.members[1], meeting.channel,
+                         transfer.call);
+}
+
 // The bytes move once the transfer's latency is over.
 void Simulator::start_up(std::int32_t number) {
-  const std::int64_t startup = matching_.plan(matching_.transfer(number).plan).startup;
+  const Transfer& transfer = matching_.transfer(number);
+  std::int64_t startup = matching_.plan(transfer.plan).startup;
+  if (noisy_transfers_) startup = times(startup, factor_of_transfer(transfer));
   if (startup > 0)
     queue_.push(now_ + startup, target(EventKind::bytes, number), 0);
   else
@@ -135,8 +145,9 @@ void Simulator::move_bytes(std::int32_t number) {
     for_participants(transfer, [&](LaneId id) {
       change_hold(lanes_[static_cast<std::size_t>(id)].rank, plan.bandwidth_hold, true);
     });
+  const Factor factor = noisy_transfers_ ? factor_of_transfer(transfer) : kFactorOne;
   for (std::int32_t a = plan.activities.first; a < plan.activities.last; ++a)
-    network_.start(matching_.activity(a), number, now_);
+    network_.start(matching_.activity(a), number, now_, factor);
 }
 
 void Simulator::end_activity(std::int32_t number) {

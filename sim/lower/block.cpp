@@ -49,6 +49,9 @@ class Block : public Unit {
   ParamId bias(const std::string& name, std::vector<std::int64_t> shape, int tensor_dim);
   void residual(const std::string& name, BufferId x, ParamId bias, BufferId residual, BufferId out, BufferId mask,
                 int site);
+  Elementwise row_op(ElementwiseFn fn, int site) const;
+  // The bias that goes into the product, where it is not added with the residual.
+  ParamId in_product(ParamId bias) const { return c_.profile().fused_elementwise ? -1 : bias; }
   BufferId residual_backward(const std::string& name, BufferId gradient, BufferId mask);
   Activation activation(bool backward) const;
   void rope(bool backward, BufferId qkv);
@@ -106,22 +109,38 @@ BufferId Block::declare_buffers(BufferId input, Lifetime output) {
   qkv_ = b.activation(name_ + ".attention.qkv", c_.compute, {c_.tokens, qkv_width()}, saved);
   attn_ = core_.declare(qkv_, saved);
   if (dropout()) mask1_ = b.activation(name_ + ".attention.residual_mask", DType::u8, row, saved);
-  y1_ = b.activation(name_ + ".attention.residual", c_.compute, row, saved);
+  y1_ = b.activation(name_ + ".attention.residual", c_.residual, row, saved);
   norm2_.declare_buffers(y1_, saved);
   up_ = b.activation(name_ + ".mlp.up", c_.compute, {c_.tokens, up_width()}, saved);
   act_ = b.activation(name_ + ".mlp.activation", c_.compute, {c_.tokens, ffn()}, saved);
   if (dropout()) mask2_ = b.activation(name_ + ".mlp.residual_mask", DType::u8, row, saved);
-  y_ = b.activation(name_ + ".out", c_.compute, row, output);
+  y_ = b.activation(name_ + ".out", c_.residual, row, output);
   return y_;
+}
+
+Elementwise Block::row_op(ElementwiseFn fn, int site) const {
+  Elementwise op{fn, c_.local_tokens * m_.hidden, m_.hidden};
+  op.dropout = m_.dropout;
+  op.site = site;
+  op.rows_split_over_tensor = c_.sequence_parallel;
+  return op;
 }
 
 void Block::residual(const std::string& name, BufferId x, ParamId bias, BufferId residual, BufferId out, BufferId mask,
                      int site) {
-  Elementwise op{ElementwiseFn::bias_dropout_add, c_.local_tokens * m_.hidden, m_.hidden};
-  op.dropout = m_.dropout;
-  op.site = site;
+  if (!c_.profile().fused_elementwise) {
+    if (mask >= 0) {
+      const BufferId kept = s_.builder.workspace(temp(name + ".dropped"), c_.compute, {c_.local_tokens, m_.hidden});
+      s_.builder.op(name_ + "." + name + ".dropout", row_op(ElementwiseFn::dropout, site), c_.compute, {{x}},
+                    {{kept}, {mask}});
+      x = kept;
+    }
+    s_.builder.op(name_ + "." + name, Elementwise{ElementwiseFn::add, c_.local_tokens * m_.hidden}, c_.residual,
+                  {{x}, {residual}}, {{out}});
+    return;
+  }
+  Elementwise op = row_op(ElementwiseFn::bias_dropout_add, site);
   op.bias = bias >= 0;
-  op.rows_split_over_tensor = c_.sequence_parallel;
   std::vector<Operand> reads{{x}}, writes{{out}};
   if (bias >= 0) reads.push_back({s_.parameters.value(bias)});
   reads.push_back({residual});
@@ -140,7 +159,7 @@ Activation Block::activation(bool backward) const {
   const ActivationFn fn = gated()                                 ? ActivationFn::swiglu
                           : m_.activation == ActivationKind::relu ? ActivationFn::relu
                                                                   : ActivationFn::gelu;
-  return {fn, backward, c_.tokens, ffn()};
+  return {fn, backward, c_.tokens, ffn(), !c_.profile().fused_elementwise};
 }
 
 // Again: stops after what backward reads where the framework does (nothing after the activation without dropout).
@@ -152,7 +171,8 @@ void Block::forward(bool again) {
   rope(false, qkv_);
   core_.forward();
   const BufferId projected = b.workspace(temp("attention.projected"), c_.compute, {c_.tokens, m_.hidden});
-  tp_.product(name_ + ".attention.proj.forward", attn_, proj_w_, -1, projected, m_.hidden, attention_width());
+  tp_.product(name_ + ".attention.proj.forward", attn_, proj_w_, in_product(proj_b_), projected, m_.hidden,
+              attention_width());
   const BufferId summed = tp_.reduce_partial(name_ + ".attention.proj", projected, m_.hidden);
   residual("attention.residual.forward", summed, proj_b_, x_, y1_, mask1_, layer_ * 4 + 2);
   norm2_.forward();
@@ -161,17 +181,25 @@ void Block::forward(bool again) {
   b.op(name_ + ".mlp.activation.forward", activation(false), c_.compute, {{up_}}, {{act_}});
   if (again && !dropout() && c_.profile().recompute_stops_early) return;
   const BufferId mlp = b.workspace(temp("mlp.projected"), c_.compute, {c_.tokens, m_.hidden});
-  tp_.product(name_ + ".mlp.down.forward", act_, down_w_, -1, mlp, m_.hidden, ffn());
+  tp_.product(name_ + ".mlp.down.forward", act_, down_w_, in_product(down_b_), mlp, m_.hidden, ffn());
   const BufferId out = tp_.reduce_partial(name_ + ".mlp.down", mlp, m_.hidden);
   BufferId y = y_;
-  if (again) y = b.workspace(temp("out_again"), c_.compute, {c_.local_tokens, m_.hidden});
+  if (again) y = b.workspace(temp("out_again"), c_.residual, {c_.local_tokens, m_.hidden});
   residual("mlp.residual.forward", out, down_b_, y1_, y, mask2_, layer_ * 4 + 3);
 }
 
+// The gradient of what was added to the residual stream, in the type of products.
 BufferId Block::residual_backward(const std::string& name, BufferId gradient, BufferId mask) {
+  const std::vector<std::int64_t> row{c_.local_tokens, m_.hidden};
+  if (c_.residual != c_.compute) {
+    const BufferId narrow = s_.builder.workspace(temp("d_" + name + ".narrow"), c_.compute, row);
+    s_.builder.op(name_ + "." + name + ".backward_cast", Elementwise{ElementwiseFn::cast, row[0] * row[1]}, c_.compute,
+                  {{gradient}}, {{narrow}});
+    gradient = narrow;
+  }
   if (mask < 0) return gradient;
-  const BufferId out = s_.builder.workspace(temp("d_" + name), c_.compute, {c_.local_tokens, m_.hidden});
-  Elementwise op{ElementwiseFn::dropout_backward, c_.local_tokens * m_.hidden};
+  const BufferId out = s_.builder.workspace(temp("d_" + name), c_.compute, row);
+  Elementwise op{ElementwiseFn::dropout_backward, row[0] * row[1]};
   op.dropout = m_.dropout;
   s_.builder.op(name_ + "." + name + ".dropout_backward", op, c_.compute, {{gradient}, {mask}}, {{out}});
   return out;

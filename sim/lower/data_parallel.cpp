@@ -90,12 +90,12 @@ void ParameterStore::reduce_transient(Bucket& bucket, int index) {
 }
 
 // ZeRO 0: all-reduce in place. ZeRO 1: reduce-scatter into our shard of the bucket. In another type than the gradients
-// are stored in, through a cast copy.
+// are stored in, or by a framework that keeps buckets apart, through a copy.
 void ParameterStore::reduce(Bucket& bucket, int index) {
   const std::string suffix = ".bucket" + std::to_string(index);
   const Phase phase = builder_.phase();
   builder_.set_phase(Phase::grad_reduce);
-  const bool cast = context_.reduce != context_.gradient;
+  const bool cast = context_.reduce != context_.gradient || context_.profile().copies_buckets;
   BufferId whole = bucket.gradients, shard = bucket.gradient_shard;
   if (cast) {
     const std::string name = "send" + suffix + "." + std::to_string(builder_.current_body());
@@ -207,7 +207,7 @@ BufferId ParameterStore::emit_coefficient() {
 
 void ParameterStore::emit_optimizer(Bucket& bucket, int index, BufferId coefficient) {
   program::Optimizer step{context_.scenario.training.optimizer == plan::OptimizerKind::adamw, context_.master,
-                          coefficient >= 0, bucket.shard};
+                          coefficient >= 0, bucket.shard, !context_.profile().fused_optimizer};
   std::vector<Operand> reads{{bucket.gradient_shard}}, writes{{bucket.value_shard}};
   if (coefficient >= 0) reads.push_back({coefficient});
   reads.push_back({bucket.value_shard});

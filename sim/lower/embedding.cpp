@@ -39,7 +39,7 @@ class EmbeddingUnit : public Unit {
     const std::vector<std::int64_t> row{c_.local_tokens, m_.hidden};
     ids_ = s_.builder.activation("tokens", DType::i32, {c_.tokens}, Lifetime::micro_batch);
     if (m_.dropout > 0) mask_ = s_.builder.activation("embedding.mask", DType::u8, row, Lifetime::micro_batch);
-    return y_ = s_.builder.activation("embedding.out", c_.compute, row, output);
+    return y_ = s_.builder.activation("embedding.out", c_.residual, row, output);
   }
 
   void forward(bool) override {
@@ -48,12 +48,13 @@ class EmbeddingUnit : public Unit {
          StreamKind::copy);
     const bool more = positions_ >= 0 || mask_ >= 0;
     const bool partial = c_.groups.tensor >= 0;
-    BufferId x = more || c_.sequence_parallel ? b.workspace("embedding.words", c_.compute, {c_.tokens, m_.hidden}) : y_;
+    BufferId x =
+        more || c_.sequence_parallel ? b.workspace("embedding.words", c_.residual, {c_.tokens, m_.hidden}) : y_;
     b.op("embedding.word.forward", program::Embedding{false, partial, c_.tokens, s_.parameters.rows(table_), m_.hidden},
          c_.compute, {{ids_}, {s_.parameters.value(table_)}}, {{x}});
     x = tp_.reduce_partial("embedding.word", x, m_.hidden);
     if (positions_ >= 0) {
-      const BufferId out = mask_ >= 0 ? b.workspace("embedding.sum", c_.compute, {c_.local_tokens, m_.hidden}) : y_;
+      const BufferId out = mask_ >= 0 ? b.workspace("embedding.sum", c_.residual, {c_.local_tokens, m_.hidden}) : y_;
       Elementwise add{ElementwiseFn::add_position, c_.local_tokens * m_.hidden, m_.hidden};
       add.rows_split_over_tensor = c_.sequence_parallel;
       b.op("embedding.position.forward", add, c_.compute, {{x}, {s_.parameters.value(positions_)}}, {{out}});
@@ -72,7 +73,7 @@ class EmbeddingUnit : public Unit {
   BufferId backward(BufferId gradient, bool) override {
     RoleBuilder& b = s_.builder;
     if (mask_ >= 0) {
-      const BufferId out = b.workspace(b.here("d_embedding.dropout"), c_.compute, {c_.local_tokens, m_.hidden});
+      const BufferId out = b.workspace(b.here("d_embedding.dropout"), c_.residual, {c_.local_tokens, m_.hidden});
       Elementwise drop{ElementwiseFn::dropout_backward, c_.local_tokens * m_.hidden};
       drop.dropout = m_.dropout;
       b.op("embedding.dropout.backward", drop, c_.compute, {{gradient}, {mask_}}, {{out}});
@@ -161,12 +162,20 @@ class Head : public Unit {
 
   BufferId backward(BufferId, bool) override {
     RoleBuilder& b = s_.builder;
-    const BufferId d_logits = b.workspace(b.here("d_logits"), c_.compute, {c_.tokens, columns()});
+    BufferId d_logits = b.workspace(b.here("d_logits"), c_.compute, {c_.tokens, columns()});
+    const BufferId narrow = d_logits;
+    const bool separate = !c_.profile().fused_elementwise && b.buffer(logits_).dtype != c_.compute;
+    if (separate) d_logits = b.workspace(b.here("d_logits.wide"), DType::f32, {c_.tokens, columns()});
     std::vector<Operand> reads{{logits_}, {targets_}};
     if (parallel()) reads.push_back({max_});
     reads.push_back({sums_});
     if (s_.parameters.loss_scale() >= 0) reads.push_back({s_.parameters.loss_scale()});
     b.op("loss.backward", loss(CrossEntropyPart::backward), DType::f32, reads, {{d_logits}});
+    if (separate) {
+      b.op("logits.backward_cast", Elementwise{ElementwiseFn::cast, c_.tokens * columns()}, c_.compute, {{d_logits}},
+           {{narrow}});
+      d_logits = narrow;
+    }
     const BufferId d_norm = tp_.column_backward("head", d_logits, norm_.out(), table_, -1, columns(), m_.hidden);
     return norm_.backward(d_norm, -1);
   }
@@ -182,7 +191,8 @@ class Head : public Unit {
             columns(),
             m_.vocab,
             c_.loss_weight(),
-            part == CrossEntropyPart::backward && c_.scales_loss()};
+            part == CrossEntropyPart::backward && c_.scales_loss(),
+            !c_.profile().fused_elementwise};
   }
 
   void emit_loss() {

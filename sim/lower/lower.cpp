@@ -77,6 +77,7 @@ Context make_context(const plan::Scenario& scenario, program::Program& program) 
   c.local_tokens = c.sequence_parallel ? c.tokens / p.tensor : c.tokens;
   c.vocab = scenario.model.is_transformer() ? plan::padded_vocab(scenario.model, p, scenario.framework) : 0;
   c.compute = dtype_of(t.precision);
+  c.residual = scenario.framework.autocast ? DType::f32 : c.compute;
   c.gradient = dtype_of(t.grad_dtype);
   c.reduce = dtype_of(t.reduce_dtype);
   c.master = t.precision != plan::Precision::fp32;

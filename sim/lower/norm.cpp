@@ -30,7 +30,13 @@ Norm NormLayer::shape(NormPart part, bool add_residual) const {
 void NormLayer::forward() {
   std::vector<Operand> reads{{in_}, {parameters_.value(gamma_)}};
   if (beta_ >= 0) reads.push_back({parameters_.value(beta_)});
-  builder_.op(name_ + ".forward", shape(NormPart::forward, false), context_.compute, reads, {{out_}, {stats_}});
+  BufferId y = out_;
+  const std::vector<std::int64_t> rows{context_.local_tokens, context_.model().hidden};
+  if (casts()) y = builder_.workspace(builder_.here(name_ + ".wide"), context_.residual, rows);
+  builder_.op(name_ + ".forward", shape(NormPart::forward, false), context_.residual, reads, {{y}, {stats_}});
+  if (casts())
+    builder_.op(name_ + ".cast", Elementwise{ElementwiseFn::cast, rows[0] * rows[1]}, context_.compute, {{y}},
+                {{out_}});
 }
 
 void NormLayer::backward_weight(BufferId gradient) {
@@ -41,22 +47,28 @@ void NormLayer::backward_weight(BufferId gradient) {
     reads.push_back({d_beta});
     writes.push_back({d_beta});
   }
-  builder_.op(name_ + ".backward_weight", shape(NormPart::backward_weight, false), context_.compute, reads, writes);
+  builder_.op(name_ + ".backward_weight", shape(NormPart::backward_weight, false), context_.residual, reads, writes);
   parameters_.gradient_done(gamma_);
   if (beta_ >= 0) parameters_.gradient_done(beta_);
 }
 
 BufferId NormLayer::backward(BufferId gradient, BufferId residual_gradient) {
+  const std::vector<std::int64_t> rows{context_.local_tokens, context_.model().hidden};
+  if (casts()) {
+    const BufferId wide = builder_.workspace(builder_.here("d_" + name_ + ".wide"), context_.residual, rows);
+    builder_.op(name_ + ".backward_cast", Elementwise{ElementwiseFn::cast, rows[0] * rows[1]}, context_.residual,
+                {{gradient}}, {{wide}});
+    gradient = wide;
+  }
   backward_weight(gradient);
   const bool residual = residual_gradient >= 0, fused = residual && context_.profile().fused_residual_gradient;
-  const std::vector<std::int64_t> rows{context_.local_tokens, context_.model().hidden};
-  const BufferId out = builder_.workspace(builder_.here("d_" + name_), context_.compute, rows);
+  const BufferId out = builder_.workspace(builder_.here("d_" + name_), context_.residual, rows);
   std::vector<Operand> reads{{gradient}, {in_}, {stats_}, {parameters_.value(gamma_)}};
   if (fused) reads.push_back({residual_gradient});
-  builder_.op(name_ + ".backward_input", shape(NormPart::backward_input, fused), context_.compute, reads, {{out}});
+  builder_.op(name_ + ".backward_input", shape(NormPart::backward_input, fused), context_.residual, reads, {{out}});
   if (!residual || fused) return out;
-  const BufferId sum = builder_.workspace(builder_.here("d_" + name_ + ".sum"), context_.compute, rows);
-  builder_.op(name_ + ".add_residual_gradient", Elementwise{ElementwiseFn::add, rows[0] * rows[1]}, context_.compute,
+  const BufferId sum = builder_.workspace(builder_.here("d_" + name_ + ".sum"), context_.residual, rows);
+  builder_.op(name_ + ".add_residual_gradient", Elementwise{ElementwiseFn::add, rows[0] * rows[1]}, context_.residual,
               {{out}, {residual_gradient}}, {{sum}});
   return sum;
 }

@@ -14,7 +14,8 @@ class NormLayer {
       : context_(context), builder_(builder), parameters_(parameters), name_(std::move(name)) {}
 
   void declare_parameters(int unit);
-  // in, out [local_tokens, hidden]; out and the statistics live as `saved`. Returns out.
+  // in [local_tokens, hidden] of context.residual; out, of context.compute, and the statistics live as `saved`. Returns
+  // out.
   BufferId declare_buffers(BufferId in, Lifetime saved);
   BufferId out() const { return out_; }
 
@@ -26,6 +27,7 @@ class NormLayer {
  private:
   program::Norm shape(program::NormPart part, bool add_residual) const;
   void backward_weight(BufferId gradient);
+  bool casts() const { return context_.residual != context_.compute; }
 
   const Context& context_;
   RoleBuilder& builder_;

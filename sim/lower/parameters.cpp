@@ -70,6 +70,8 @@ void ParameterStore::layout() {
                                    Axis::data,
                                    {p.spec.init, p.spec.scale, p.spec.global_shape, p.spec.tensor_dim}});
     p.gradient = builder_.view("grad." + p.spec.name, bucket.gradients, p.offset, p.local_shape);
+    if (context_.profile().autocast && context_.master)
+      p.master = builder_.view("master." + p.spec.name, bucket.master, p.offset, p.local_shape);
   }
 }
 
@@ -166,6 +168,13 @@ void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
   if (context_.master) bucket.master = state("master", program::Init::Kind::normal);
   if (adam || context_.scenario.training.momentum > 0) bucket.exp_avg = state("exp_avg", program::Init::Kind::zeros);
   if (adam) bucket.exp_avg_sq = state("exp_avg_sq", program::Init::Kind::zeros);
+}
+
+void ParameterStore::cast_weight(ParamId id) {
+  const Param& p = params_[static_cast<std::size_t>(id)];
+  if (p.master >= 0)
+    builder_.op(p.spec.name + ".cast", Elementwise{ElementwiseFn::cast, p.elements}, context_.compute, {{p.master}},
+                {{p.value}});
 }
 
 void ParameterStore::begin_backward(int chunk, bool last) {

@@ -49,6 +49,9 @@ class ParameterStore {
   BufferId value(ParamId id) const { return params_[static_cast<std::size_t>(id)].value; }
   std::int64_t rows(ParamId id) const;
 
+  // Under autocast: the values a product is about to read, from the fp32 copy.
+  void cast_weight(ParamId id);
+
   // Gathers a unit's parameters (ZeRO-3; else nothing) on the data stream.
   void gather(int unit);
   bool gathers() const { return context_.plan().zero == 3 && context_.groups.data >= 0; }
@@ -77,6 +80,7 @@ class ParameterStore {
     std::vector<std::int64_t> local_shape;
     std::int64_t offset = 0;  // in the bucket
     BufferId value = -1, gradient = -1;
+    BufferId master = -1;  // under autocast, as `value`
     int uses = 1, pending_uses = 0;
     bool written = false;  // in this backward (transient gradients)
   };

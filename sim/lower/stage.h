@@ -28,7 +28,8 @@ struct Context {
   std::int64_t local_tokens = 1;    // rows of the activations between layers: tokens, or tokens / tensor
   std::int64_t vocab = 0;           // padded
   bool sequence_parallel = false;
-  DType compute = DType::f32;  // parameters and activations
+  DType compute = DType::f32;   // parameters and activations
+  DType residual = DType::f32;  // what is added between layers: compute, or f32 under autocast
   DType gradient = DType::f32, reduce = DType::f32;
   bool master = false;  // fp32 copy of the parameters kept by the optimizer
 

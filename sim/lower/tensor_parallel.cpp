@@ -36,6 +36,8 @@ BufferId TensorParallel::reduce_partial(const std::string& name, BufferId partia
 
 void TensorParallel::product(const std::string& name, BufferId in, ParamId weight, ParamId bias, BufferId out,
                              std::int64_t n, std::int64_t k) {
+  parameters_.cast_weight(weight);
+  if (bias >= 0) parameters_.cast_weight(bias);
   Gemm gemm{context_.tokens, n, k, 1};
   gemm.transpose_b = true;
   gemm.bias = bias >= 0;

@@ -42,6 +42,7 @@ class Rules {
 
   void apply() {
     const bool ranks_known = ranks();
+    data_parallel_only();
     if (sections_.model_sound) {
       tensor();
       stages();
@@ -70,6 +71,16 @@ class Rules {
   }
 
   Node key(const char* name) const { return sections_.plan.get(name); }
+
+  void data_parallel_only() {
+    if (!s_.framework.data_parallel_only) return;
+    const std::pair<const char*, bool> kept[] = {
+        {"tensor", s_.plan.tensor == 1}, {"pipeline", s_.plan.pipeline == 1}, {"zero", s_.plan.zero == 0}};
+    for (const auto& [name, holds] : kept)
+      if (!holds && sound(fmt::format("plan.{}", name)))
+        key(name).error(fmt::format("framework {} holds replicas of a whole model", s_.framework.name),
+                        fmt::format("leave plan.{} out, or choose another framework", name));
+  }
 
   bool ranks() {
     if (!all_sound("cluster.gpus", "plan.tensor", "plan.pipeline")) return false;

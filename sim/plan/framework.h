@@ -28,8 +28,15 @@ struct FrameworkProfile {
   bool split_point_to_point = true;   // pipeline tensors sent as 1/tensor slices, gathered by the receiver
   bool recompute_stops_early = true;  // full recomputation ends at the last tensor backward needs; false: whole layer
   bool fp32_logits = false;           // logits cast to fp32 and kept so for the loss
-  bool host_sync_on_norm = false;     // the host reads the gradient norm before it launches the optimizer
-  std::int64_t vocab_multiple = 1;    // vocabulary padded to a multiple of this times tensor
+  bool autocast = false;  // transformers: parameters and what is added between layers stay in fp32; casts before
+                          // each matrix product, of weights anew in each forward
+  bool fused_elementwise = true;    // false: bias in the matmul, then dropout, residual add and the parts of SwiGLU and
+                                    // of the loss as kernels of their own
+  bool fused_optimizer = true;      // false: a pass over the tensors an arithmetic operation
+  bool copies_buckets = false;      // gradients are copied into buckets to be reduced, and back
+  bool data_parallel_only = false;  // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
+  bool host_sync_on_norm = false;   // the host reads the gradient norm before it launches the optimizer
+  std::int64_t vocab_multiple = 1;  // vocabulary padded to a multiple of this times tensor
   // Cost.
   Time launch_cost;  // host time to launch one op
   // Memory held beyond tensors on a device that is no CPU: context, communicator buffers, library workspaces.

@@ -52,9 +52,8 @@ std::vector<Key> top_keys() {
        .example = "{calibration: a100-sxm-80g}"},
       {.path = "noise",
        .fallback = "{}",
-       .later = {"all"},
-       .meaning = "jitter, slow ranks, link faults",
-       .example = "{}"},
+       .meaning = "what makes steps and ranks differ: jitter, slow ranks, link faults",
+       .example = "{kernels: 0.03}"},
   };
 }
 
@@ -73,7 +72,7 @@ std::vector<Key> cluster_keys() {
        .fallback = "1",
        .min = 1,
        .max = kRanks,
-       .meaning = "ranks; rank r runs on device r, devices are numbered node by node",
+       .meaning = "ranks; rank r runs on device r unless `placement` says otherwise; devices are numbered node by node",
        .example = "1024",
        .related = "plan.tensor plan.pipeline cluster.topology"},
       {.path = "cluster.overrides",
@@ -82,6 +81,31 @@ std::vector<Key> cluster_keys() {
        .meaning = "keys of the topology file to change, nested or dotted",
        .example = "{nic: {bandwidth: 100Gbps}}",
        .related = "cluster.topology"},
+      {.path = "cluster.placement",
+       .type = KeyType::free_list,
+       .fallback = "[]",
+       .or_path = true,
+       .meaning =
+           "which devices the ranks run on, in rank order: device numbers, ranges `0-7`, `nodeN`, `node[A-B,C]`, "
+           "`nodeN/gpuK`, or a file of these; not for `local` or `kind: links`",
+       .example = "['node[0-3]']",
+       .related = "cluster.gpus cluster.topology"},
+      {.path = "cluster.faults",
+       .type = KeyType::free_list,
+       .fallback = "[]",
+       .meaning =
+           "links that are missing or degraded, each `{link: PATTERN}` with `missing: true`, `share`, `bandwidth` or "
+           "`latency` (added); `*` stands for anything",
+       .example = "[{link: node0/nic0-*, share: 0.5}]",
+       .related = "cluster.topology cluster.overrides"},
+      {.path = "cluster.background",
+       .type = KeyType::free_list,
+       .fallback = "[]",
+       .meaning = "steady flows of other jobs, each `{from: DEVICE, to: DEVICE, rate: BANDWIDTH}`; what they take is "
+                  "missing on "
+                  "the links they cross",
+       .example = "[{from: node2/gpu0, to: node3/gpu0, rate: 10GB/s}]",
+       .related = "cluster.placement cluster.topology"},
       {.path = "cluster.threads_per_rank",
        .type = KeyType::integer,
        .fallback = "auto",

@@ -14,7 +14,7 @@ namespace {
 std::vector<Key> all_keys() {
   std::vector<Key> all;
   for (auto part : {detail::top_keys, detail::model_keys, detail::cluster_keys, detail::plan_keys,
-                    detail::training_keys, detail::costs_keys}) {
+                    detail::training_keys, detail::costs_keys, detail::noise_keys}) {
     std::vector<Key> some = part();
     all.insert(all.end(), some.begin(), some.end());
   }
@@ -66,6 +66,8 @@ std::string plain_type(const Key& key) {
       return (key.values.size() > 1 ? "one of " : "") + one_of;
     case KeyType::bytes:
       return "size with its unit (B, kB, MB, GB, KiB, MiB, GiB)";
+    case KeyType::time:
+      return "time with its unit (ps, ns, us, ms, s, min, h)";
     case KeyType::name:
       return fmt::format("name of a {}{}", singular(key.names_of), key.or_path ? ", or a path" : "");
     case KeyType::names:
@@ -82,6 +84,8 @@ std::string plain_type(const Key& key) {
       return "list of mappings";
     case KeyType::free_mapping:
       return "mapping of keys of the topology file to values";
+    case KeyType::free_list:
+      return key.or_path ? "list, one entry, or the path of a file of entries" : "list of mappings";
     case KeyType::model:
       return "name of a model, or a mapping";
   }

@@ -20,6 +20,7 @@ enum class KeyType : unsigned char {
   text,
   choice,
   bytes,         // a size with its unit
+  time,          // likewise
   name,          // of something that can be listed (names_of), or a path where paths are taken
   names,         // one of those or a list of them
   integers,      // a list
@@ -28,6 +29,7 @@ enum class KeyType : unsigned char {
   mapping,       // with the keys that begin with this one's path
   mappings,      // a list of those
   free_mapping,  // keys of another file
+  free_list,     // entries that another file's reader judges; where paths are taken also one text
   model          // a preset's name or a mapping
 };
 
@@ -63,7 +65,8 @@ struct Key {
   bool of_family(std::string_view family) const;
 };
 
-// In the order of the file: top level, model, cluster, plan, training, costs; then as a reader wants to meet them.
+// In the order of the file: top level, model, cluster, plan, training, costs, noise; then as a reader wants to meet
+// them.
 const std::vector<Key>& keys();
 const Key* find_key(std::string_view path);
 std::vector<std::string> key_paths();
@@ -81,7 +84,7 @@ std::string meaning_text(const Key& key);
 std::string markdown_row(const Key& key);
 
 namespace detail {
-std::vector<Key> top_keys(), model_keys(), cluster_keys(), plan_keys(), training_keys(), costs_keys();
+std::vector<Key> top_keys(), model_keys(), cluster_keys(), plan_keys(), training_keys(), costs_keys(), noise_keys();
 }
 
 }  // namespace rehearse::plan

@@ -1,6 +1,6 @@
-// A scenario file, read top to bottom: framework (its profile sets defaults), model, cluster, plan, training, costs;
-// then resolve() in feasibility.cpp checks the combination. Every problem goes to one Diagnostics and is thrown at the
-// end.
+// A scenario file, read top to bottom: framework (its profile sets defaults), model, cluster, plan, training, costs,
+// noise; then resolve() in feasibility.cpp checks the combination. Every problem goes to one Diagnostics and is thrown
+// at the end.
 //
 // key                            default            values
 // rehearse                       required           1, the schema version
@@ -11,6 +11,7 @@
 // cluster.gpus                   1                  ranks, 1 to 1,000,000
 // cluster.threads_per_rank       auto               auto = cores / ranks; CPU only
 // cluster.overrides              {}                 topology keys, nested or dotted
+// cluster.placement, faults, background  []         handed to the topology's reader as overrides of these names
 // plan.tensor, pipeline          1                  sizes of the axes; data = gpus / (tensor * pipeline)
 // plan.context, expert,
 //   expert_tensor                1                  only 1 yet
@@ -45,7 +46,12 @@
 // training.loss_scale_interval   2000               steps
 // training.seed                  1
 // costs.calibration              the topology's     names in calibrate/devices or paths
-// noise                          {}                 only {} yet
+// noise.seed                     1
+// noise.granularity              slot               slot | op
+// noise.distribution             lognormal          lognormal | uniform
+// noise.kernels, transfers       0                  coefficients of variation, 0 to 0.5
+// noise.slow_ranks               none               a list of {ranks, share, factor}
+// noise.links                    none               a list of {resources, capacity, share, period, duty}
 #include "sim/plan/scenario.h"
 
 #include <fmt/format.h>
@@ -73,12 +79,35 @@ using rehearse::detail::shown;
 constexpr int kMaxOverrideDepth = 8;
 constexpr std::int64_t kSchemaVersion = 1;
 
+// A value as one line of YAML. Text that is no plain word is quoted.
+std::string flow_text(const Node& node) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
+  std::string text;
+  if (node.kind() == Node::Kind::sequence) {
+    for (std::size_t i = 0; i < node.size(); ++i) text += (i > 0 ? ", " : "") + flow_text(node.at(i));
+    return "[" + text + "]";
+  }
+  if (node.kind() == Node::Kind::mapping) {
+    for (const std::string& key : node.keys())
+      text += (text.empty() ? "" : ", ") + key + ": " + flow_text(node.get(key));
+    return "{" + text + "}";
+  }
+  const std::string scalar = node.as_text().value_or("");
+  if (!scalar.empty() && scalar.find_first_not_of(kPlain) == std::string::npos) return scalar;
+  for (const char c : scalar) text += c == '\'' ? std::string("''") : std::string(1, c);
+  return "'" + text + "'";
+}
+
 void flatten(const Node& node, const std::string& prefix, int depth,
              std::vector<std::pair<std::string, std::string>>& out) {
   if (node.kind() == Node::Kind::mapping && depth < kMaxOverrideDepth) {
     for (const std::string& key : node.keys()) {
       flatten(node.get(key), prefix.empty() ? key : prefix + "." + key, depth + 1, out);
     }
+    return;
+  }
+  if (node.kind() == Node::Kind::sequence) {
+    out.emplace_back(prefix, flow_text(node));
     return;
   }
   const auto text = node.as_text();
@@ -134,6 +163,8 @@ void note_places(const Node& node, const std::string& key, std::map<std::string,
   if (!node) return;
   places[key] = {node.file(), node.line(), node.column()};
   for (const std::string& child : node.keys()) note_places(node.get(child), key + "." + child, places);
+  if (node.kind() != Node::Kind::sequence) return;
+  for (std::size_t i = 0; i < node.size(); ++i) note_places(node.at(i), fmt::format("{}[{}]", key, i), places);
 }
 
 // `--set model.dropout=0` on a scenario that names a preset changes that preset: model: NAME becomes model: {preset:
@@ -174,6 +205,14 @@ ClusterRequest read_cluster(const Node& node) {
     flatten(overrides, "", 0, request.overrides);
   } else if (overrides && overrides.kind() != Node::Kind::null) {
     overrides.error("expected a mapping of topology keys to values, for example {nic: {bandwidth: 100Gbps}}");
+  }
+  for (const char* key : {"placement", "faults", "background"}) {
+    const Node list = node.get(key);
+    const bool one = key == std::string_view("placement") && list.as_text();
+    if ((list.kind() == Node::Kind::sequence && list.size() > 0) || one)
+      request.overrides.emplace_back(key, flow_text(list));
+    else if (list && list.kind() != Node::Kind::null && list.kind() != Node::Kind::sequence)
+      list.error("expected a list");
   }
   return request;
 }
@@ -252,12 +291,12 @@ Scenario read_scenario(const std::string& path, const std::vector<std::string>& 
   scenario.calibrations = read_calibrations(costs);
   costs.finish();
   const Node noise = root.get("noise");
-  if (noise && noise.kind() != Node::Kind::null && !(noise.kind() == Node::Kind::mapping && noise.keys().empty())) {
-    detail::not_available(noise, "noise", "{} (a run without noise)");
-  }
+  scenario.noise = detail::read_noise(noise);
+  detail::check_noise(noise, scenario);
   root.finish();
   note_places(sections.cluster, "cluster", scenario.places);
   note_places(costs, "costs", scenario.places);
+  note_places(noise, "noise", scenario.places);
 
   detail::resolve(sections, diagnostics, scenario);
   diagnostics.throw_if_any();

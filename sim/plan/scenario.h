@@ -10,6 +10,7 @@
 #include "sim/base/diagnostics.h"
 #include "sim/model/model.h"
 #include "sim/plan/framework.h"
+#include "sim/plan/noise.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/rank_grid.h"
 
@@ -36,8 +37,9 @@ struct Scenario {
   FrameworkProfile framework;
   Plan plan;
   Training training;
+  Noise noise;
   std::vector<std::string> calibrations;  // costs.calibration: names in calibrate/devices or paths
-  std::map<std::string, Place> places;    // of the keys below cluster and costs that are given
+  std::map<std::string, Place> places;    // of the keys below cluster, costs and noise that are given
 
   RankGrid grid() const;
 };

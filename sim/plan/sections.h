@@ -22,6 +22,9 @@ void not_available(const Node& node, const std::string& what, const std::string&
 ClusterRequest read_cluster(const Node& node);
 Plan read_plan(const Node& node, const FrameworkProfile& profile);
 Training read_training(const Node& node, const FrameworkProfile& profile);
+Noise read_noise(const Node& node);
+// Ranks that noise names must be there.
+void check_noise(const Node& node, Scenario& scenario);
 
 // Resolves what depends on several sections (data parallel size, layers a stage, sequence length, global batch) and
 // reports every rule that the combination breaks, at the key concerned. A rule is skipped if one of its operands was

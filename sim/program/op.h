@@ -70,6 +70,7 @@ struct Activation {
   ActivationFn fn = ActivationFn::gelu;
   bool backward = false;
   std::int64_t rows = 0, cols = 0;
+  bool separate = false;  // swiglu: silu and the product are kernels of their own (costs; the result is the same)
 };
 
 // Element by element; `elements` counts the output.
@@ -128,6 +129,7 @@ struct CrossEntropy {
   std::int64_t valid_cols = 0;      // columns of the unpadded vocabulary, over all ranks
   double scale = 1;                 // 1 / tokens of the global batch
   bool scaled = false;              // backward: there is a loss scale
+  bool separate = false;            // log_softmax and nll_loss are kernels of their own (costs; the result is the same)
 };
 
 // One step of AdamW or SGD on a flat range: {grad, coefficient f32 [1]?, param, master f32?, exp_avg f32?, exp_avg_sq
@@ -136,6 +138,7 @@ struct CrossEntropy {
 struct Optimizer {
   bool adam = true, master = false, clip = false;
   std::int64_t elements = 0;
+  bool separate = false;  // a pass an arithmetic operation (costs; the result is the same)
 };
 // {grad, sum f32 [1]} -> {sum}: adds the squares of the range, which is skipped on ranks with a tensor coordinate other
 // than 0 if counted_once_over_tensor (parameters replicated over the tensor group).

@@ -67,6 +67,31 @@ double conv_flops(const Conv2d& c) {
          static_cast<double>(c.c_in * c.kernel * c.kernel);
 }
 
+// What kernels of their own move beside the operands, which a fused one would move alone. Sources: the ops of PyTorch
+// 2.x named in plan/framework.cpp, torch-ddp.
+Work extra_of(const Role& role, const Op& op) {
+  if (const auto* a = std::get_if<Activation>(&op.shape);
+      a != nullptr && a->separate && a->fn == ActivationFn::swiglu) {
+    // Forward: silu's result is written and read. Backward: y = silu * up is undone into d_silu, written and read; dy
+    // is read twice, silu and gate each once more.
+    const std::int64_t one = a->rows * a->cols * size_of(op.dtype);
+    return a->backward ? Work{0, 3 * one, one} : Work{0, one, one};
+  }
+  if (const auto* e = std::get_if<CrossEntropy>(&op.shape); e != nullptr && e->separate) {
+    // log_softmax writes its result; nll_loss's backward writes zeros, which log_softmax's backward reads.
+    const std::int64_t all = operand_bytes(role, op.reads, 0);
+    if (e->part == CrossEntropyPart::fused_forward) return {0, 0, all};
+    if (e->part == CrossEntropyPart::backward) return {0, all, all};
+  }
+  if (const auto* o = std::get_if<Optimizer>(&op.shape); o != nullptr && o->separate && o->adam) {
+    // In fp32 elements a parameter: mul of the parameter 1 read 1 written, lerp 2 1, mul 1 1, addcmul 2 1, sqrt 1 1,
+    // div 1 1, add 1 1, addcdiv 3 1: 12 and 8; one kernel reads 4 and writes 3. Clipping: 1 and 1 more.
+    const std::int64_t one = 4 * o->elements, clip = o->clip ? one : 0;
+    return {0, 8 * one + clip, 5 * one + clip};
+  }
+  return {};
+}
+
 }  // namespace
 
 Work work_of(const Role& role, const Op& op) {
@@ -93,6 +118,9 @@ Work work_of(const Role& role, const Op& op) {
       work.bytes_written = touched_bytes(role, op.writes, 0, w->elements);
     }
   }
+  const Work extra = extra_of(role, op);
+  work.bytes_read += extra.bytes_read;
+  work.bytes_written += extra.bytes_written;
   return work;
 }
 

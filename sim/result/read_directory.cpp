@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/diagnostics.h"
+#include "sim/result/json_reader.h"
 
 namespace rehearse::result {
 namespace {
@@ -21,79 +22,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::string_view kSchema = "rehearse.result/1";
-
-// Typed access to the document; a problem is noted with the key's path and the line of its name, and reading goes on.
-class JsonReader {
- public:
-  JsonReader(const std::string& file, std::string_view text) : file_(file), text_(text) {}
-
-  void fail(const std::string& path, std::string message) {
-    const std::string name = '"' + path.substr(path.find_last_of('.') + 1) + '"';
-    const std::size_t at = text_.find(name);
-    const auto line = at == std::string_view::npos ? 1 : 1 + std::count(text_.begin(), text_.begin() + at, '\n');
-    problems_.add({file_, static_cast<int>(line), 1, path, std::move(message), ""});
-  }
-
-  const json* find(const json& object, const std::string& parent, std::string_view key) {
-    const auto found = object.find(key);
-    if (found != object.end()) return &*found;
-    problems_.add(
-        {file_, 1, 1, join(parent, key), "is missing", "rehearse simulate -o and rehearse execute -o write it"});
-    return nullptr;
-  }
-  const json& object(const json& parent_object, const std::string& parent, std::string_view key) {
-    static const json empty = json::object();
-    return typed(parent_object, parent, key, "an object", &json::is_object, empty);
-  }
-  const json& array(const json& parent_object, const std::string& parent, std::string_view key) {
-    static const json empty = json::array();
-    return typed(parent_object, parent, key, "a list", &json::is_array, empty);
-  }
-  std::string text(const json& parent_object, const std::string& parent, std::string_view key) {
-    static const json empty = "";
-    return typed(parent_object, parent, key, "text", &json::is_string, empty).get<std::string>();
-  }
-  double number(const json& parent_object, const std::string& parent, std::string_view key) {
-    static const json zero = 0;
-    const json& value = typed(parent_object, parent, key, "a number", &json::is_number, zero);
-    const auto read = value.get<double>();
-    if (std::isfinite(read) && std::abs(read) < 1e30) return read;
-    fail(join(parent, key), "expected a number of usual size");
-    return 0;
-  }
-  std::int64_t integer(const json& parent_object, const std::string& parent, std::string_view key) {
-    static const json zero = 0;
-    return typed(parent_object, parent, key, "an integer", &json::is_number_integer, zero).get<std::int64_t>();
-  }
-  bool boolean(const json& parent_object, const std::string& parent, std::string_view key) {
-    static const json yes = true;
-    return typed(parent_object, parent, key, "true or false", &json::is_boolean, yes).get<bool>();
-  }
-  std::int64_t picoseconds(const json& parent_object, const std::string& parent, std::string_view key) {
-    const double seconds = number(parent_object, parent, key);
-    if (std::abs(seconds) < 9e6) return std::llround(seconds * 1e12);  // int64 holds 106 days
-    fail(join(parent, key), "expected less than 100 days, in seconds");
-    return 0;
-  }
-  void finish() { problems_.throw_if_any(); }
-
- private:
-  static std::string join(const std::string& parent, std::string_view key) {
-    return parent.empty() ? std::string(key) : fmt::format("{}.{}", parent, key);
-  }
-  const json& typed(const json& object, const std::string& parent, std::string_view key, std::string_view expected,
-                    bool (json::*is)() const noexcept, const json& neutral) {
-    const json* value = find(object, parent, key);
-    if (value == nullptr) return neutral;
-    if ((value->*is)()) return *value;
-    fail(join(parent, key), fmt::format("expected {}, found {}", expected, value->type_name()));
-    return neutral;
-  }
-
-  const std::string& file_;
-  std::string_view text_;
-  Diagnostics problems_;
-};
 
 void read_scenario(JsonReader& in, const json& document, Result& r) {
   const json& scenario = in.object(document, "", "scenario");
@@ -228,6 +156,7 @@ Result parse_result_json(const std::string& file, std::string_view text) {
   read_memory(in, document, r);
   read_trust(in, document, r);
   read_engine(in, document, r);
+  read_answers(in, document, r);
   in.finish();
   return r;
 }

@@ -1,6 +1,7 @@
 // The recorded ops of a result as text: one row or one slice each. Internal to this folder.
 #pragma once
 
+#include "sim/result/json_writer.h"
 #include "sim/result/output_file.h"
 #include "sim/result/result.h"
 
@@ -10,6 +11,9 @@ namespace rehearse::result {
 const OpName& name_of(const Result& r, const OpRecord& record);
 int role_of(const Result& r, const OpRecord& record);
 int micro_batch_of(const Result& r, const OpRecord& record);  // -1: none
+
+// The parts of result.json that not every result has: links, samples, noise, what_if.
+void write_answers(const Result& r, JsonWriter& json);
 
 void write_ops_csv(const Result& r, OutputFile& out);
 // Chrome trace JSON with the names PyTorch Kineto writes (pytorch/kineto 114171d, libkineto/src/output_json.cpp).

@@ -3,6 +3,7 @@
 #include "sim/result/result.h"
 
 #include "sim/result/json_writer.h"
+#include "sim/result/records.h"
 
 namespace rehearse::result {
 namespace {
@@ -87,6 +88,7 @@ std::string to_json(const Result& r) {
   write_memory(r, json);
   write_coverage(r, json);
   json.key("limited_by").text(r.limited_by);
+  write_answers(r, json);
   json.key("cost").open('{');
   json.key("gpu_hours_per_step").real(seconds(r.step_time_ps) * static_cast<double>(r.ranks) / 3600);
   json.key("gpu_hours_per_billion_tokens").real(gpu_hours(r, 1e9)).close('}');

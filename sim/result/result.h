@@ -58,6 +58,65 @@ struct OpName {
   std::string after = {};
 };
 
+// What a link carried in the step reported. Times are from the step's start; bytes are of the transfers that ended in
+// it.
+struct LinkUser {
+  std::string name;  // "data all_reduce", "pipeline send"
+  std::int64_t bytes = 0;
+};
+struct LinkUse {
+  std::string name, kind;     // a resource of the cluster; nvlink, nic, link, ...
+  std::int64_t alike = 1;     // links, with this one, of its kind and capacity that carried the same for the same users
+  std::int64_t capacity = 0;  // bytes/s
+  std::int64_t bytes = 0;
+  std::vector<LinkUser> users;                     // most bytes first
+  std::int64_t busy_ps = 0;                        // with bytes of anything moving
+  std::int64_t first_ps = 0, last_ps = 0;          // of that
+  std::int64_t window_from_ps = 0, window_ps = 0;  // the tenth of the step in which it carried most
+  std::int64_t window_bytes = 0;
+};
+struct Links {
+  bool known = false;
+  std::int64_t used = 0;   // links that carried anything
+  std::int64_t bytes = 0;  // sum over all links
+  std::vector<LinkUse> busiest;
+};
+double utilisation(const LinkUse& link, std::int64_t bytes, std::int64_t ps);  // of its capacity over that time
+
+// One quantity over samples: order statistics, p is the ceil(p/100 n)-th smallest.
+struct Quantiles {
+  std::int64_t p5 = 0, p50 = 0, p95 = 0;
+};
+struct Samples {
+  std::int64_t count = 0;     // 0: there are none
+  std::int64_t reported = 0;  // the sample whose numbers the rest of the result is: that of the median step
+  Quantiles step_ps;
+  std::int64_t least_ps = 0, most_ps = 0, mean_ps = 0;
+  std::array<Quantiles, kShares> breakdown_ps{};
+};
+
+// What noise costs in the sample reported, each by a simulation without it: `without_ps` is the step then.
+struct NoiseCause {
+  std::string what = {};       // "slow_rank", "slow_ranks", "links", "kernels", "transfers"
+  std::int64_t rank = -1;      // slow_rank
+  double factor = 1;           // slow_rank: its kernels'
+  std::string resources = {};  // links: the pattern
+  std::int64_t count = 0;      // links, slow_ranks: how many
+  std::int64_t without_ps = 0;
+};
+struct NoiseCost {
+  bool known = false;
+  std::int64_t seed = 0, sample = 0;
+  std::int64_t without_ps = 0;  // without any
+  std::vector<NoiseCause> causes;
+};
+
+// The step with one physical rate or cost changed and everything else as it is.
+struct WhatIf {
+  std::string what;  // "compute", "memory_bandwidth", "nvlink", "nic", "latency", "launch"
+  std::int64_t halved_ps = 0, doubled_ps = 0;
+};
+
 struct Result {
   std::string source = "simulated";
   std::string scenario_name, scenario_file;
@@ -80,6 +139,10 @@ struct Result {
   std::int64_t arena_bytes = 0;  // measured: what all ranks' arenas held, of peak_rss_bytes
   double wall_s = 0;
   std::vector<double> loss;
+  Links links;
+  Samples samples;
+  NoiseCost noise;
+  std::vector<WhatIf> what_if;
   // Not in result.json.
   std::vector<OpRecord> records;                          // sorted by rank, then start
   std::map<int, std::vector<std::vector<OpName>>> names;  // rank's role -> body -> op

@@ -1,54 +1,28 @@
-// The main flow: a scenario becomes a program (lower), is checked, its memory planned, its cluster and costs loaded,
-// and is simulated; the outcome becomes the result that every command prints and writes.
+// The main flow: a scenario becomes a program, is checked, its cluster and costs loaded (prepared.cpp), its memory
+// planned, and is simulated, more than once if samples or what-ifs are asked for (study.cpp); the outcome becomes the
+// result that every command prints and writes.
 #include "sim/run/run.h"
 
-#include <fmt/format.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <chrono>
-#include <filesystem>
 
 #include "sim/account/program_facts.h"
 #include "sim/account/stage_memory.h"
-#include "sim/base/check.h"
-#include "sim/cluster/topology.h"
 #include "sim/collective/collective.h"
-#include "sim/cost/calibration_file.h"
 #include "sim/cost/cost.h"
 #include "sim/engine/engine.h"
-#include "sim/lower/lower.h"
-#include "sim/program/static_check.h"
 #include "sim/program/work.h"
 #include "sim/run/describe_scenario.h"
+#include "sim/run/prepared.h"
+#include "sim/run/study.h"
 
 namespace rehearse::run {
 
 using program::Program;
 using program::Role;
-using program::RoleId;
 
 namespace {
-
-program::GridView view_of(const plan::RankGrid& grid) {
-  program::GridView view;
-  view.ranks = grid.ranks();
-  view.role = [&grid](int rank) { return static_cast<RoleId>(grid.coordinate(rank, Axis::pipeline)); };
-  view.members = [&grid](int rank, const program::Group& g) { return grid.members(rank, g.axes, g.pipeline_only); };
-  view.peer = [&grid](int rank, Axis axis, int offset) { return grid.peer(rank, axis, offset); };
-  return view;
-}
-
-std::vector<program::Violation> check(const Program& program, const plan::RankGrid& grid) {
-  std::vector<program::Violation> all;
-  for (std::size_t r = 0; r < program.roles.size(); ++r) {
-    auto found = program::check_role(program, static_cast<RoleId>(r));
-    all.insert(all.end(), found.begin(), found.end());
-  }
-  auto found = program::check_ranks(program, view_of(grid));
-  all.insert(all.end(), found.begin(), found.end());
-  return all;
-}
 
 // Bytes a rank of each stage holds, and whether they fit.
 void plan_memory(const Program& program, const plan::Scenario& scenario, const cost::Device& device,
@@ -101,64 +75,45 @@ void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario,
   out.ops = outcome.ops;
   out.events = outcome.events;
   out.records = outcome.records;
+  out.links = outcome.links;
 }
 
-std::string device_file(const plan::Scenario& scenario, const cluster::Cluster& cluster, const Options& options) {
-  const std::string& name = scenario.calibrations.empty() && !options.calibrations.empty()
-                                ? options.calibrations.front()
-                            : scenario.calibrations.empty() ? cluster.device_name()
-                                                            : scenario.calibrations.front();
-  return cost::find_device_file(name, options.data_root);
-}
-
-// Cores of a host that leaves their number open: those of the calibration named, 0 (this machine's) if none is.
-int open_cores(const plan::Scenario& scenario, const Options& options) {
-  for (const auto* list : {&scenario.calibrations, &options.calibrations}) {
-    if (list->empty()) continue;
-    const std::string file = cost::find_device_file(list->front(), options.data_root);
-    return cost::is_calibration_path(file) ? cost::read_calibration(file).host.cores : 0;
+// The simulation reported (of samples, that of the median step), and what else is asked.
+void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, const Options& options,
+                  engine::Options engine_options, result::Result& out) {
+  constexpr std::size_t kUsualCauses = 2;
+  SharedProgress progress(options.progress, static_cast<std::size_t>(options.samples) + 1 +
+                                                (scenario.noise.any() ? kUsualCauses : 0) +
+                                                (options.what_if ? 2 * kLevers : 0));
+  if (options.samples > 0) {
+    out.samples = sample(prepared, options.samples, options.threads, progress);
+    engine_options.sample = out.samples.reported;
   }
-  return 0;
+  engine_options.progress = progress.one();
+  const engine::Outcome outcome = prepared.simulate(engine_options);
+  add_outcome(outcome, scenario, out);
+  if (scenario.noise.any()) out.noise = noise_cost(prepared, engine_options, outcome, options.threads, progress);
+  if (options.what_if) out.what_if = what_if(prepared, engine_options, options.threads, progress);
 }
 
 }  // namespace
 
 result::Result simulate_scenario(const plan::Scenario& scenario, const Options& options) {
   const auto began = std::chrono::steady_clock::now();
-  const plan::RankGrid grid = scenario.grid();
-  const auto cluster = cluster::build_cluster(scenario.cluster.topology, grid.ranks(), scenario.cluster.overrides,
-                                              static_cast<int>(scenario.cluster.threads_per_rank), options.data_root,
-                                              open_cores(scenario, options));
-  std::vector<std::string> files{device_file(scenario, *cluster, options)};
-  for (const auto* list : {&scenario.calibrations, &options.calibrations})
-    for (const std::string& name : *list) {
-      const std::string file = cost::find_device_file(name, options.data_root);
-      if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(file);
-    }
-  const cluster::HostSharing sharing = cluster->host_sharing();
-  const int on_host = std::min(grid.ranks(), cluster->devices_per_node());
-  const auto costs = cost::load_costs(files, {on_host, std::max(1, sharing.threads_per_rank)});
-  const auto collectives = collective::make_model(*cluster, files.front());
-
-  const Program program = lower::lower(scenario);
-  const auto violations = check(program, grid);
-  if (!violations.empty())
-    throw InternalError(fmt::format("the lowered program breaks {} rule(s); first: {}: {}", violations.size(),
-                                    violations.front().rule, violations.front().message));
+  const Prepared prepared(scenario, options);
+  const Program& program = prepared.program();
+  const plan::RankGrid& grid = prepared.grid();
 
   result::Result out;
-  describe_scenario(scenario, *cluster, costs->device(), out);
+  describe_scenario(scenario, prepared.cluster(), prepared.costs().device(), out);
   out.ranks = grid.ranks();
   out.steps = options.steps;
-  plan_memory(program, scenario, costs->device(), out);
+  plan_memory(program, scenario, prepared.costs().device(), out);
   out.model_flops = model::model_flops(scenario.model, scenario.training.global_batch, scenario.training.seq_len);
   out.hardware_flops = account::hardware_flops(program, grid);
   out.flop_formula = model::flop_formula();
 
-  engine::Options engine_options;
-  engine_options.steps = options.steps;
-  if (!costs->device().cpu) engine_options.launch_cost = scenario.framework.launch_cost;
-  engine_options.progress = options.progress;
+  engine::Options engine_options = prepared.engine_options();
   if (options.record) {
     for (const int rank : grid.members(0, {Axis::pipeline})) {
       engine_options.recorded_ranks.push_back(rank);
@@ -167,12 +122,11 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
     account::name_ops(
         program, grid,
         [&](const Role& role, const program::Op& op) {
-          return coverage_of(program, role, op, grid, *costs, *collectives);
+          return coverage_of(program, role, op, grid, prepared.costs(), prepared.collectives());
         },
         out);
   }
-  const engine::Outcome outcome = engine::simulate(program, grid, *cluster, *collectives, *costs, engine_options);
-  add_outcome(outcome, scenario, out);
+  simulate_all(prepared, scenario, options, std::move(engine_options), out);
   out.ranks_simulated = grid.ranks();
 
   out.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();

@@ -16,6 +16,9 @@ struct Options {
   std::vector<std::string> calibrations;  // --calibration FILE, after the scenario's own
   int steps = 2;
   bool record = true;  // keep the ops of representative ranks (one a stage)
+  int samples = 0;     // of the noise, to be simulated; 0: sample 0 alone, and no statistics
+  bool what_if = false;
+  int threads = 1;  // simulations at once, where there are several
   std::function<void(double done)> progress;
 };
 

@@ -76,7 +76,9 @@ TEST(Schema, WhatItRefusesTheProgramRefusesToo) {
                                   head + "training: {momentum: 1}\n",
                                   head + "training: {precision: fp8}\n",
                                   head + "framework: torch\n",
-                                  head + "noise: {seed: 1}\n",
+                                  head + "noise: {seed: -1}\n",
+                                  head + "noise: {kernels: 0.6}\n",
+                                  head + "noise: {links: [{resources: '*', capacity: 0.5, period: 3}]}\n",
                                   head + "costs: {calibration: {a: b}}\n"}) {
     EXPECT_FALSE(problems(text).empty()) << text;
     EXPECT_EQ(run({"simulate", folder.write("s.yaml", text)}).status, 2) << text;
@@ -90,6 +92,7 @@ TEST(Schema, WhatTheProgramTakesPasses) {
         head + "plan: {layers_per_stage: [1, 3], pipeline: 2}\n", head + "cluster: {topology: ./my.yaml}\n",
         head + "cluster: {overrides: {nic: {count: 4}}}\n", head + "costs: {calibration: [a100-sxm-80g, mine.yaml]}\n",
         head + "name: 7\n", head + "training: {lr: 1e-3, eps: 1e-8, clip: 0}\n", head + "noise: {}\n",
+        head + "noise: {seed: 3, kernels: 0.1, slow_ranks: [{ranks: [0], factor: 1.5}]}\n",
         std::string("rehearse: 1\nmodel: {preset: gpt3-175b, layers: 2}\n")})
     for (const std::string& problem : problems(text)) ADD_FAILURE() << text << problem;
 }

@@ -130,6 +130,7 @@ std::vector<Case> data_parallel_cases() {
     cases.push_back({name + "_dropout", text, grid(2, 1, 1, 0), {"model.dropout=0.1"}});
     cases.push_back(
         {name + "_dropout_recompute", text, grid(2, 1, 1, 0, {"plan.recompute=full"}), {"model.dropout=0.1"}});
+    cases.push_back({name + "_torch", text, grid(2, 1, 1, 0, {"framework=torch-ddp"}), {"model.dropout=0.1"}});
     cases.push_back({name + "_megatron", text, grid(2, 1, 1, 1, {"framework=megatron-2021"}), {"model.dropout=0.1"}});
   }
   return cases;

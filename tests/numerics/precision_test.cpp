@@ -149,6 +149,8 @@ std::vector<Case> cases() {
         grid(8, 2, 2, 1, {"framework=megatron-2021", "plan.sequence_parallel=true", "plan.micro_batch=2"}), dropout);
     add("2x2x2_zero1", kLlama, grid(8, 2, 2, 1, {"plan.sequence_parallel=true"}));
     add("2x2x2_zero3", kGpt, grid(8, 2, 2, 3), dropout);
+    add("torch_ddp2", kGpt, grid(2, 1, 1, 0), {"framework=torch-ddp"});
+    add("torch_ddp2_llama", kLlama, grid(2, 1, 1, 0), {"framework=torch-ddp"});
   }
   return all;
 }

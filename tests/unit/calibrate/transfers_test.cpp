@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "calibrate/calibrate.h"
 #include "calibrate/machine.h"
 #include "execute/gloo/gloo_world.h"
 #include "tests/support/lowered.h"
@@ -53,6 +54,21 @@ TEST(Transfers, EveryKindTakesTimeBetweenThreads) {
 TEST(Transfers, EveryKindTakesTimeOverGloo) {
   if (!execute::gloo_available()) GTEST_SKIP() << "built without Gloo";
   expect_times(make_gloo_company);
+}
+
+// A busy machine may leave no time for transfers; simulations of this host need two kinds of them all the same.
+TEST(Transfers, WhatNoSimulationGoesWithoutIsMeasuredWhenTheBudgetIsSpent) {
+  Request request;
+  request.budget_s = 1e-3;
+  const cost::Calibration made = calibrate(request).calibration;
+  for (const TransferKey& key : least_transfers())
+    EXPECT_EQ(std::count_if(made.transfers.begin(), made.transfers.end(),
+                            [&](const cost::CalibratedTransfer& t) {
+                              return t.transport == cost::Transport::local && t.send == key.send &&
+                                     t.kind == key.kind && t.ranks == key.ranks && t.bytes == key.bytes;
+                            }),
+              1)
+        << key.bytes << " bytes";
 }
 
 TEST(Transfers, TheBudgetEndsThemInTheMiddle) {

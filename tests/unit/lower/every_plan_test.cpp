@@ -110,6 +110,22 @@ TEST(Interleaved, EveryPlanIsSound) {
                                       set("training.global_batch", std::to_string(data * pipeline * rounds))});
 }
 
+TEST(ReplicasOfAWholeModel, EveryPlanIsSound) {
+  for (const std::string& model : {kGpt, kLlama})
+    for (const char* precision : {"fp32", "bf16", "fp16"})
+      for (const int data : {1, 2, 3})
+        for (const char* recompute : {"none", "selective", "full"})
+          for (const char* tied : {"false", "true"})
+            for (const char* dropout : {"0", "0.1"})
+              for (const char* overlap : {"false", "true"})
+                for (const int micro_batches : {1, 3})
+                  expect_sound(model, {set("framework", "torch-ddp"), set("training.precision", precision),
+                                       set("plan.recompute", recompute), set("model.tied_embeddings", tied),
+                                       set("model.dropout", dropout), set("plan.overlap_grad_reduce", overlap),
+                                       set("plan.bucket", "4KiB"), set("cluster.gpus", std::to_string(data)),
+                                       set("training.global_batch", std::to_string(data * micro_batches))});
+}
+
 TEST(SmallModels, EveryPlanIsSound) {
   for (const char* model : {"cnn-cifar", "mlp-mnist"})
     for (const int pipeline : {1, 2, 3})

@@ -239,5 +239,69 @@ TEST(LossScale, IsKeptByEveryRankOfAnFp16Program) {
     }
 }
 
+// A step of PyTorch's own, op by op, of a model without biases and two layers of Llama: what autocast, separate kernels
+// and the foreach optimizer move, counted by hand.
+class Torch : public testing::Test {
+ protected:
+  static constexpr std::int64_t kTokens = 64, kHidden = 64, kFfn = 96, kVocab = 128;
+  const plan::Scenario scenario = scenario_from(
+      "rehearse: 1\nframework: torch-ddp\n"
+      "model: {family: llama, layers: 2, hidden: 64, heads: 4, kv_heads: 4, ffn_hidden: 96, vocab: 128, max_seq_len: "
+      "32}\n"
+      "cluster: {gpus: 2}\nplan: {micro_batch: 2}\n"
+      "training: {global_batch: 4, seq_len: 32, precision: bf16}\n");
+  const program::Program program = lower::lower(scenario);
+
+  // Bytes of the step's ops whose names hold `part`.
+  std::int64_t bytes(const std::string& part) const {
+    return static_cast<std::int64_t>(
+        sum_over_step(program.roles[0], [&](const program::Role& r, const program::Op& op) {
+          if (op.name.find(part) == std::string::npos) return 0.0;
+          const program::Work w = program::work_of(r, op);
+          return static_cast<double>(w.bytes_read + w.bytes_written);
+        }));
+  }
+};
+
+TEST_F(Torch, ResidualsAndNormsAreInFp32) {
+  // norm1 of layer 0 reads and writes fp32, its cast halves that; gamma and the statistics are small.
+  EXPECT_EQ(bytes("layer0.norm1.forward"), kTokens * kHidden * 8 + kHidden * 2 + kTokens * 4);
+  EXPECT_EQ(bytes("layer0.norm1.cast"), kTokens * kHidden * 6);
+  EXPECT_EQ(bytes("layer0.mlp.residual.forward"), kTokens * kHidden * (2 + 4 + 4)) << "bf16 branch, fp32 stream";
+}
+
+TEST_F(Torch, EveryProductsWeightsAreCastOnce) {
+  const std::int64_t layer = kHidden * (3 * kHidden + kHidden + 3 * kFfn);
+  EXPECT_EQ(bytes(".weight.cast"), (2 * layer + kVocab * kHidden) * 6);
+}
+
+TEST_F(Torch, ForeachAdamWMoves92BytesAParameterAndWritesTheCopies) {
+  std::int64_t parameters = 0;
+  for (const auto& b : program.roles[0].buffers)
+    if (b.name.starts_with("exp_avg.")) parameters += b.elements();
+  // 80 of the passes, 8 of clipping, 4 of reading the gradient that a fused kernel counts too, 2 + 2 of the bf16 copy.
+  // The passes read the gradient twice: it is in the 80. A coefficient a bucket.
+  std::int64_t buckets = 0;
+  for (const auto& b : program.roles[0].buffers) buckets += b.name.starts_with("exp_avg.") ? 1 : 0;
+  EXPECT_EQ(bytes("optimizer.bucket"), parameters * (80 + 8 + 2 + 2) + buckets * 4);
+}
+
+TEST_F(Torch, SwigluAndTheLossAreKernelsOfTheirOwn) {
+  EXPECT_EQ(bytes("layer0.mlp.activation.forward"), kTokens * kFfn * 2 * 5) << "silu: 1 and 1, product: 2 and 1";
+  EXPECT_EQ(bytes("layer0.mlp.activation.backward"), kTokens * kFfn * 2 * 9) << "product: 4 and 2, silu: 2 and 1";
+  const std::int64_t logits = kTokens * kVocab;
+  EXPECT_EQ(bytes("loss.forward"), logits * (4 + 4) + kTokens * (4 + 8) + 8) << "log_softmax reads and writes";
+  EXPECT_EQ(bytes("loss.backward"), logits * (8 + 8) + kTokens * (4 + 8))
+      << "zeros; log_softmax's two inputs, one output";
+  EXPECT_EQ(bytes("logits.backward_cast"), logits * 6);
+}
+
+TEST_F(Torch, BucketsAreCopiedThereAndBack) {
+  std::int64_t parameters = 0;
+  for (const auto& b : program.roles[0].buffers)
+    if (b.name.starts_with("exp_avg.")) parameters += b.elements();
+  EXPECT_EQ(bytes("cast.bucket") + bytes("cast_back.bucket"), parameters * 16);
+}
+
 }  // namespace
 }  // namespace rehearse

@@ -26,7 +26,7 @@ Pairs least_model(const std::string& family) {
   if (family == "cnn")
     return {{"family", "cnn"},
             {"image", "{channels: 3, size: 32}"},
-            {"convolutions", "[{channels: 8}]"},
+            {"convolutions", "[{channels: 64}]"},
             {"widths", "[10]"}};
   if (family == "mlp") return {{"family", "mlp"}, {"widths", "[784, 10]"}};
   Pairs model = {{"family", family}, {"layers", "12"},  {"hidden", "96"},
@@ -60,8 +60,14 @@ Case with(const Key& key, const std::string& value, const std::string& framework
     c.assignments = {c.path + "=" + value};
   } else {
     const std::string leaf(key.leaf());
-    c.assignments = {c.path.substr(0, list) + "=[{" + (leaf == "channels" ? "" : "channels: 8, ") + leaf + ": " +
-                     value + "}]"};
+    std::string item = leaf + ": " + value;
+    for (const Key& other : keys())  // what each entry of the list must have
+      if (other.origin == Default::required && other.path != key.path &&
+          other.path.starts_with(c.path.substr(0, list) + "[]."))
+        item += fmt::format(", {}: {}", other.leaf(), other.example);
+    if (leaf == "factor") item += ", share: 0.5";
+    if (leaf == "duty") item += ", period: 1ms";
+    c.assignments = {c.path.substr(0, list) + "=[{" + item + "}]"};
     c.path.replace(list, 2, "[0]");
   }
   return c;
@@ -116,6 +122,13 @@ std::string dump(const Scenario& s) {
                      static_cast<int>(t.precision), static_cast<int>(t.grad_dtype), static_cast<int>(t.reduce_dtype),
                      static_cast<int>(t.optimizer), t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.momentum,
                      t.lr_schedule, t.warmup_steps, t.clip, t.loss_scale, t.loss_scale_interval, t.seed);
+  const Noise& n = s.noise;
+  out += fmt::format(" | {} {} {} {} {}", n.seed, static_cast<int>(n.distribution), static_cast<int>(n.granularity),
+                     n.kernels, n.transfers);
+  for (const SlowRanks& slow : n.slow_ranks)
+    out += fmt::format(" ({} {} {})", fmt::join(slow.ranks, ","), slow.share, slow.factor);
+  for (const LinkFault& l : n.links)
+    out += fmt::format(" ({} {} {} {} {})", l.resources, l.share, l.capacity, l.period.ps(), l.duty);
   return out + fmt::format(" | {}", fmt::join(s.calibrations, " "));
 }
 
@@ -146,7 +159,7 @@ std::set<std::string> table_keys(const std::string& prefix, const std::string& f
 TEST(Keys, TheReaderAndTheTableKnowTheSameOnes) {
   for (const std::string& family : kFamilies) {
     const std::string text = text_of(least_model(family));
-    for (const std::string section : {"", "model.", "cluster.", "plan.", "training.", "costs."})
+    for (const std::string section : {"", "model.", "cluster.", "plan.", "training.", "costs.", "noise."})
       EXPECT_EQ(reader_keys(text, section + kNoKey + "=1", section), table_keys(section, family)) << family << section;
   }
   const std::string cnn = text_of(least_model("cnn"));
@@ -155,6 +168,9 @@ TEST(Keys, TheReaderAndTheTableKnowTheSameOnes) {
   EXPECT_EQ(
       reader_keys(cnn, std::string("model.convolutions=[{channels: 8, ") + kNoKey + ": 1}]", "model.convolutions[0]."),
       table_keys("model.convolutions[].", "cnn"));
+  const std::string gpt = text_of(least_model("gpt"));
+  for (const std::string list : {"noise.slow_ranks", "noise.links"})
+    EXPECT_EQ(reader_keys(gpt, list + "=[{" + kNoKey + ": 1}]", list + "[0]."), table_keys(list + "[].", "gpt"));
 }
 
 TEST(Keys, EachStandsOnceAndPointsToKeysThatAre) {
@@ -177,7 +193,7 @@ TEST(Keys, TheReaderTakesEveryExample) {
     EXPECT_EQ(refusal(key, std::string(key.example)), "") << key.path << ": " << key.example;
   }
   for (const Key& key : keys())
-    if (!key.available() && key.path != "noise") {
+    if (!key.available()) {
       EXPECT_NE(refusal(key, std::string(key.example)), "") << key.path << " is available";
     }
 }
@@ -236,7 +252,7 @@ TEST(Keys, BooleansSizesAndMappingsAreOfTheirType) {
       EXPECT_EQ(refusal(key, "true").empty(), key.later.empty()) << key.path;
       EXPECT_NE(refusal(key, "maybe"), "") << key.path;
     }
-    if (key.type == KeyType::bytes) {
+    if (key.type == KeyType::bytes || key.type == KeyType::time) {
       EXPECT_NE(refusal(key, "25"), "") << key.path;
     }
     if (key.type == KeyType::permutation) {
@@ -332,7 +348,7 @@ TEST(Keys, TypesAreSaidInWords) {
 TEST(Keys, MeaningsSayWhatIsNotAvailable) {
   EXPECT_TRUE(meaning_text(*find_key("plan.schedule")).ends_with("; zero_bubble not available yet"));
   EXPECT_EQ(meaning_text(*find_key("plan.context")), "ranks a sequence is split over; above 1 not available yet");
-  EXPECT_TRUE(meaning_text(*find_key("noise")).ends_with("; not available yet"));
+  EXPECT_TRUE(meaning_text(*find_key("model.hf")).ends_with("; not available yet"));
 }
 
 }  // namespace

@@ -63,9 +63,11 @@ TEST(ScenarioErrors, VersionAndModelAreRequired) {
 }
 
 TEST(ScenarioErrors, AnUnknownFrameworkNamesTheNearest) {
-  EXPECT_EQ(problems(small("framework: megatron-2020\n")),
-            (Texts{"3:12 framework: unknown framework 'megatron-2020'; known: rehearse, megatron-2021 (did you mean "
-                   "'megatron-2021'?)"}));
+  EXPECT_EQ(
+      problems(small("framework: megatron-2020\n")),
+      (Texts{
+          "3:12 framework: unknown framework 'megatron-2020'; known: rehearse, megatron-2021, torch-ddp (did you mean "
+          "'megatron-2021'?)"}));
 }
 
 TEST(ScenarioErrors, PartsThatAreNotAvailableYetSaySo) {
@@ -78,9 +80,8 @@ TEST(ScenarioErrors, PartsThatAreNotAvailableYetSaySo) {
   embedding_as_layer: true
   zero_group: node
 training: {optimizer: lamb, precision: fp8}
-noise: {jitter: 0.1}
 )"));
-  ASSERT_EQ(found.size(), 10U) << testing::PrintToString(found);
+  ASSERT_EQ(found.size(), 9U) << testing::PrintToString(found);
   for (const std::string& text : found) {
     EXPECT_NE(text.find(" not available yet; available: "), std::string::npos) << text;
     EXPECT_EQ(text.find("unknown key"), std::string::npos) << text;
@@ -89,6 +90,19 @@ noise: {jitter: 0.1}
       found[4],
       "8:13 plan.schedule: schedule zero_bubble is not available yet; available: sequential, gpipe, 1f1b, interleaved");
   EXPECT_EQ(found[7], "11:23 training.optimizer: optimizer 'lamb' is not available yet; available: adamw, sgd");
+}
+
+TEST(ScenarioErrors, NoiseNamesRanksAndLinksThatCanBe) {
+  EXPECT_EQ(problems(small("cluster: {gpus: 2}\nnoise: {slow_ranks: [{ranks: [1, 2], factor: 1.2}]}\n")),
+            Texts{"4:34 noise.slow_ranks[0].ranks[1]: there is no rank 2: cluster.gpus = 2, ranks are 0 to 1"});
+  EXPECT_EQ(problems(small("noise: {slow_ranks: [{factor: 1.2}]}\n")),
+            Texts{"3:22 noise.slow_ranks[0]: names no ranks: needs ranks, share or both (e.g. '{ranks: [3], "
+                  "factor: 1.2}')"});
+  EXPECT_EQ(problems(small("noise: {links: [{resources: 'nic*', capacity: 0.5, duty: 0.5}]}\n")),
+            Texts{"3:58 noise.links[0].duty: is a share of period, which is not given (period: 100ms)"});
+  EXPECT_EQ(problems(small("noise: {links: [{resources: 'nic*', capacity: 0.5, period: 1ns}]}\n")),
+            Texts{"3:60 noise.links[0].period: is out of range: a period is at least 1 us"});
+  EXPECT_EQ(problems(small("noise: {kernels: 0.6, jitter: 1}\n")).size(), 2U);
 }
 
 TEST(ScenarioErrors, InterleavingNeedsItsScheduleAndWholeGroupsOfMicroBatches) {

@@ -71,7 +71,14 @@ training: {global_batch: 24, seq_len: 64, precision: fp16, grad_dtype: fp16, red
            lr_schedule: cosine, warmup_steps: 7, betas: [0.8, 0.9], eps: 1e-6, momentum: 0.9, weight_decay: 0, clip: 0,
            seed: 5}
 costs: {calibration: [a100-sxm-80g, mine.yaml]}
-noise: {}
+noise:
+  seed: 9
+  distribution: uniform
+  granularity: op
+  kernels: 0.03
+  transfers: 0.1
+  slow_ranks: [{ranks: [3], factor: 1.2}, {share: 0.25, factor: 2}]
+  links: [{resources: node0/nic*, capacity: 0.5}, {resources: "*", share: 0.5, capacity: 0.1, period: 10ms, duty: 0.2}]
 )");
   EXPECT_EQ(s.name, "All keys");
   EXPECT_EQ(s.framework.name, "megatron-2021");
@@ -99,6 +106,22 @@ noise: {}
   EXPECT_DOUBLE_EQ(s.training.weight_decay, 0);
   EXPECT_EQ(s.training.seed, 5);
   EXPECT_EQ(s.calibrations, (std::vector<std::string>{"a100-sxm-80g", "mine.yaml"}));
+  EXPECT_EQ(s.noise.seed, 9);
+  EXPECT_EQ(s.noise.distribution, Distribution::uniform);
+  EXPECT_EQ(s.noise.granularity, Granularity::op);
+  EXPECT_DOUBLE_EQ(s.noise.kernels, 0.03);
+  EXPECT_DOUBLE_EQ(s.noise.transfers, 0.1);
+  ASSERT_EQ(s.noise.slow_ranks.size(), 2U);
+  EXPECT_EQ(s.noise.slow_ranks[0].ranks, std::vector<std::int64_t>{3});
+  EXPECT_DOUBLE_EQ(s.noise.slow_ranks[0].share, 0);
+  EXPECT_DOUBLE_EQ(s.noise.slow_ranks[1].share, 0.25);
+  EXPECT_DOUBLE_EQ(s.noise.slow_ranks[1].factor, 2);
+  ASSERT_EQ(s.noise.links.size(), 2U);
+  EXPECT_EQ(s.noise.links[0].resources, "node0/nic*");
+  EXPECT_DOUBLE_EQ(s.noise.links[0].share, 1);
+  EXPECT_EQ(s.noise.links[0].period, Time());
+  EXPECT_EQ(s.noise.links[1].period, Time::from_us(10000));
+  EXPECT_DOUBLE_EQ(s.noise.links[1].duty, 0.2);
   EXPECT_EQ(s.grid().coordinate(3, Axis::pipeline), 3) << "pipeline varies fastest";
   EXPECT_EQ(s.grid().coordinate(4, Axis::tensor), 1);
 }

@@ -1,0 +1,190 @@
+// See answers.h. Shares of links are of their capacity; changes are of the step reported.
+#include "reports/answers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "reports/text.h"
+#include "sim/base/units.h"
+
+namespace rehearse::reports {
+namespace {
+
+using result::LinkUse;
+using result::NoiseCause;
+using result::Result;
+
+struct LeverName {
+  std::string_view what, name;
+  bool rate;
+};
+constexpr std::array<LeverName, 6> kLevers = {{{"compute", "compute rate", true},
+                                               {"memory_bandwidth", "memory bandwidth", true},
+                                               {"nvlink", "links inside a node", true},
+                                               {"nic", "NICs and network", true},
+                                               {"latency", "transfers' latency", false},
+                                               {"launch", "host launch cost", false}}};
+constexpr std::size_t kTerminalLinks = 6;
+
+LeverName lever(const std::string& what) {
+  for (const LeverName& known : kLevers)
+    if (known.what == what) return known;
+  return {what, what, true};
+}
+
+std::string time(std::int64_t ps) {
+  return format_time(Time::from_ps(ps));
+}
+
+// "+12.3%", "-45.0%", "0.0%".
+std::string signed_percent(double change) {
+  const std::string text = percent(change);
+  return change > 0 && text != "0.0%" ? "+" + text : text == "-0.0%" ? "0.0%" : text;
+}
+
+double relative(std::int64_t ps, std::int64_t to) {
+  return to > 0 ? static_cast<double>(ps - to) / static_cast<double>(to) : 0;
+}
+
+// " costs 1.2 s a step, 18.0% more than without it"
+std::string costs(const Result& r, const NoiseCause& cause, std::string_view verb, std::string_view it) {
+  const std::int64_t cost = r.step_time_ps - cause.without_ps;
+  if (cost == 0) return fmt::format(" {} nothing in this step: others are in its way more.", verb);
+  const bool gain = cost < 0;
+  return fmt::format(" {} {} a step, {} {} than without {}.", gain ? verb == "cost" ? "gain" : "gains" : verb,
+                     time(gain ? -cost : cost), percent(std::abs(relative(r.step_time_ps, cause.without_ps))),
+                     gain ? "less" : "more", it);
+}
+
+std::string sentence_of(const Result& r, const NoiseCause& cause) {
+  if (cause.what == "slow_rank")
+    return fmt::format("Rank {} is slow (its kernels take {:.4g} times as long): that", cause.rank, cause.factor) +
+           costs(r, cause, "costs", "it");
+  if (cause.what == "slow_ranks")
+    return fmt::format("The {} slow ranks together", cause.count) + costs(r, cause, "cost", "them");
+  if (cause.what == "links")
+    return fmt::format("Slow links '{}' ({})", cause.resources, cause.count) + costs(r, cause, "cost", "them");
+  return fmt::format("Jitter of {}", cause.what) + costs(r, cause, "costs", "it");
+}
+
+std::string alike(const LinkUse& link) {
+  return link.alike > 1 ? grouped(static_cast<double>(link.alike)) : "1";
+}
+
+double user_share(const LinkUse& link, std::size_t user) {
+  return link.bytes > 0 ? static_cast<double>(link.users[user].bytes) / static_cast<double>(link.bytes) : 0;
+}
+
+std::string part(std::string_view title, const std::string& body) {
+  return body.empty() ? "" : fmt::format("{}\n{}\n", title, body);
+}
+
+std::string links_text(const Result& r) {
+  if (r.links.busiest.empty()) return "";
+  std::string out = align(link_rows(r, kTerminalLinks), 2);
+  return part("Busiest links (share of their capacity)", out + wrap(link_sentence(r, r.links.busiest.front()), 2));
+}
+
+std::string noise_text(const Result& r) {
+  std::string out;
+  for (const std::string& sentence : noise_sentences(r)) out += wrap(sentence, 2);
+  return out;
+}
+
+}  // namespace
+
+std::vector<Gain> gains(const Result& r) {
+  std::vector<Gain> list;
+  for (const result::WhatIf& w : r.what_if) {
+    const LeverName known = lever(w.what);
+    const std::int64_t step = known.rate ? w.doubled_ps : w.halved_ps;
+    list.push_back({std::string(known.name), known.rate, step, -relative(step, r.step_time_ps)});
+  }
+  std::stable_sort(list.begin(), list.end(), [](const Gain& a, const Gain& b) { return a.step_ps < b.step_ps; });
+  return list;
+}
+
+Rows sample_rows(const Result& r) {
+  if (r.samples.count == 0) return {};
+  Rows rows = {{"", "p5", "p50", "p95"}};
+  const auto add = [&](std::string name, const result::Quantiles& q) {
+    rows.push_back({std::move(name), time(q.p5), time(q.p50), time(q.p95)});
+  };
+  add("step", r.samples.step_ps);
+  for (std::size_t i = 0; i < result::kShares; ++i)
+    if (r.samples.breakdown_ps[i].p95 > 0) add(spaced(result::kShareNames[i]), r.samples.breakdown_ps[i]);
+  return rows;
+}
+
+std::vector<std::string> noise_sentences(const Result& r) {
+  std::vector<std::string> list;
+  if (!r.noise.known) return list;
+  list.push_back(fmt::format("Without noise the step would take {}; noise makes it {} longer (seed {}, sample {}).",
+                             time(r.noise.without_ps), percent(relative(r.step_time_ps, r.noise.without_ps)),
+                             r.noise.seed, r.noise.sample));
+  for (const NoiseCause& cause : r.noise.causes) list.push_back(sentence_of(r, cause));
+  return list;
+}
+
+Rows link_rows(const Result& r, std::size_t most) {
+  if (r.links.busiest.empty()) return {};
+  Rows rows = {{"link", "alike", "step", "peak", "bytes", "mostly"}};
+  for (std::size_t i = 0; i < std::min(most, r.links.busiest.size()); ++i) {
+    const LinkUse& link = r.links.busiest[i];
+    const std::string mostly =
+        link.users.empty() ? "" : fmt::format("{} {:.0f}%", link.users[0].name, 100 * user_share(link, 0));
+    rows.push_back({link.name, alike(link), percent(result::utilisation(link, link.bytes, r.step_time_ps)),
+                    percent(result::utilisation(link, link.window_bytes, link.window_ps)),
+                    format_bytes(Bytes(link.bytes)), mostly});
+  }
+  return rows;
+}
+
+std::string link_sentence(const Result& r, const LinkUse& link) {
+  const double busy = r.step_time_ps > 0 ? static_cast<double>(link.busy_ps) / static_cast<double>(r.step_time_ps) : 0;
+  std::string out =
+      fmt::format("{}: in use for {} of the step, from {} to {}; most in the tenth from {}: {} of {}", link.name,
+                  percent(busy), time(link.first_ps), time(link.last_ps), time(link.window_from_ps),
+                  percent(result::utilisation(link, link.window_bytes, link.window_ps)),
+                  format_bandwidth(Bandwidth(link.capacity)));
+  for (std::size_t u = 0; u < link.users.size() && user_share(link, u) >= 0.0005; ++u)
+    out += fmt::format("{} {} {}", u == 0 ? "; for" : ",", link.users[u].name, percent(user_share(link, u)));
+  return out + ".";
+}
+
+Rows what_if_rows(const Result& r) {
+  if (r.what_if.empty()) return {};
+  Rows rows = {{"", "halved", "step", "doubled", "step"}};
+  for (const result::WhatIf& w : r.what_if)
+    rows.push_back({std::string(lever(w.what).name), time(w.halved_ps),
+                    signed_percent(relative(w.halved_ps, r.step_time_ps)), time(w.doubled_ps),
+                    signed_percent(relative(w.doubled_ps, r.step_time_ps))});
+  return rows;
+}
+
+std::vector<std::string> warnings(const Result& r) {
+  if (result::mfu(r) <= 1) return {};
+  return {
+      fmt::format("MFU is above 100%: {} of the peak that the device's file gives for this precision. Either that "
+                  "peak or the costs are wrong, or they are of different devices.",
+                  percent(result::mfu(r)))};
+}
+
+std::string answers_text(const Result& r) {
+  std::string out;
+  if (r.samples.count > 0)
+    out += part(fmt::format("Over {} samples of the noise (above: sample {}, the median step)",
+                            grouped(static_cast<double>(r.samples.count)), r.samples.reported),
+                align(sample_rows(r), 2) + wrap(fmt::format("least {}, most {}, mean {}", time(r.samples.least_ps),
+                                                            time(r.samples.most_ps), time(r.samples.mean_ps)),
+                                                2));
+  out += part("What noise costs", noise_text(r));
+  out += links_text(r);
+  if (!r.what_if.empty()) out += part("What if (one at a time)", align(what_if_rows(r), 2));
+  return out;
+}
+
+}  // namespace rehearse::reports

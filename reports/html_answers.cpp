@@ -1,0 +1,77 @@
+// See html_answers.h; the words are those of the terminal (answers.h).
+#include "reports/html_answers.h"
+
+#include <fmt/format.h>
+
+#include "reports/answers.h"
+#include "reports/html_text.h"
+#include "reports/text.h"
+
+namespace rehearse::reports::html {
+namespace {
+
+using result::Result;
+using result::StoredResult;
+
+// Each run's part under its name, where there are several runs.
+template <class Function>
+std::string each(const std::vector<StoredResult>& runs, const RunNames& names, Function&& body) {
+  std::string out;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::string part = body(runs[i].result);
+    if (part.empty()) continue;
+    if (runs.size() > 1) out += fmt::format("<h3>{}</h3>\n", escape(names[i]));
+    out += part;
+  }
+  return out;
+}
+
+std::string paragraph(const std::string& sentence) {
+  return fmt::format("<p>{}</p>\n", escape(sentence));
+}
+
+}  // namespace
+
+std::string samples_section(const std::vector<StoredResult>& runs, const RunNames& names) {
+  return each(runs, names, [](const Result& r) {
+    if (r.samples.count == 0) return std::string();
+    return table(sample_rows(r)) +
+           fmt::format(
+               "<p class=\"note\">Of {} samples of the noise; all else on this page is sample {}, that of the "
+               "median step.</p>\n",
+               grouped(static_cast<double>(r.samples.count)), r.samples.reported);
+  });
+}
+
+std::string noise_section(const std::vector<StoredResult>& runs, const RunNames& names) {
+  return each(runs, names, [](const Result& r) {
+    std::string out;
+    for (const std::string& sentence : noise_sentences(r)) out += paragraph(sentence);
+    if (!out.empty())
+      out += "<p class=\"note\">Each cost is from a simulation with the same draws without that cause.</p>\n";
+    return out;
+  });
+}
+
+std::string links_section(const std::vector<StoredResult>& runs, const RunNames& names) {
+  return each(runs, names, [](const Result& r) {
+    if (r.links.busiest.empty()) return std::string();
+    std::string sentences;
+    for (const result::LinkUse& link : r.links.busiest) sentences += paragraph(link_sentence(r, link));
+    return table(link_rows(r, r.links.busiest.size())) +
+           "<p class=\"note\">Step: share of the link's capacity over the step; peak: over the tenth of it in which "
+           "the "
+           "link carries most. Alike: links that carry the same, of which the first is named.</p>\n" +
+           details("When each is in use, and for whom", sentences);
+  });
+}
+
+std::string what_if_section(const std::vector<StoredResult>& runs, const RunNames& names) {
+  return each(runs, names, [](const Result& r) {
+    if (r.what_if.empty()) return std::string();
+    return table(what_if_rows(r)) +
+           "<p class=\"note\">The step with one rate or cost halved or doubled, and all else as it is.</p>\n";
+  });
+}
+
+}  // namespace rehearse::reports::html

@@ -1,0 +1,107 @@
+// The section `noise`: plain reading; which ranks and links there are is known to the cluster's caller (sim/run).
+#include <fmt/format.h>
+
+#include "sim/plan/sections.h"
+
+namespace rehearse::plan::detail {
+
+namespace {
+
+constexpr std::size_t kMostEntries = 1000;
+constexpr Time kShortestPeriod = Time::from_us(1);
+
+// The mappings of a list; reports what is no list of 1 to kMostEntries.
+std::vector<Node> entries(const Node& list, const char* what, const char* example) {
+  std::vector<Node> found;
+  if (!list || list.kind() == Node::Kind::null) return found;
+  if (list.kind() != Node::Kind::sequence || list.size() < 1 || list.size() > kMostEntries) {
+    list.error(fmt::format("expected a list of 1 to {} {}", kMostEntries, what), fmt::format("e.g. '{}'", example));
+    return found;
+  }
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    found.push_back(list.at(i));
+    if (found.back().kind() == Node::Kind::mapping) continue;
+    found.back().error("expected a mapping", fmt::format("e.g. '{}'", example));
+    found.pop_back();
+  }
+  return found;
+}
+
+std::vector<std::int64_t> read_ranks(const Node& list) {
+  std::vector<std::int64_t> ranks;
+  if (!list || list.kind() == Node::Kind::null) return ranks;
+  if (list.kind() != Node::Kind::sequence || list.size() < 1) {
+    list.error("expected a list of ranks", "e.g. 'ranks: [3]'");
+    return ranks;
+  }
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const auto rank = list.at(i).as_integer();
+    if (!rank)
+      list.at(i).error("expected a rank, an integer");
+    else if (*rank < 0 || *rank >= kMaxRanks)
+      list.at(i).error(fmt::format("rank {} is out of range [0, {}]", *rank, kMaxRanks - 1));
+    else
+      ranks.push_back(*rank);
+  }
+  return ranks;
+}
+
+SlowRanks read_slow_ranks(const Node& node) {
+  SlowRanks slow;
+  slow.ranks = read_ranks(node.get("ranks"));
+  slow.share = node.number("share", 0.0, 0.0, 1.0);
+  slow.factor = node.number("factor", {}, 1.0, kMostSlow);
+  if (!node.has("ranks") && !node.has("share"))
+    node.error("names no ranks: needs ranks, share or both", "e.g. '{ranks: [3], factor: 1.2}'");
+  node.finish();
+  return slow;
+}
+
+LinkFault read_link_fault(const Node& node) {
+  LinkFault fault;
+  fault.resources = node.text("resources");
+  if (node.has("resources") && fault.resources.empty()) node.get("resources").error("expected a pattern of link names");
+  fault.share = node.number("share", 1.0, 0.0, 1.0);
+  fault.capacity = node.number("capacity", {}, kLeastCapacity, 1.0);
+  if (const Node period = node.get("period"); period && period.kind() != Node::Kind::null) {
+    fault.period = node.time("period", Time());
+    if (fault.period > Time() && fault.period < kShortestPeriod)
+      period.error(fmt::format("is out of range: a period is at least {}", format_time(kShortestPeriod)));
+  }
+  fault.duty = node.number("duty", 1.0, 0.0, 1.0);
+  if (node.has("duty") && !node.has("period"))
+    node.get("duty").error("is a share of period, which is not given", "period: 100ms");
+  node.finish();
+  return fault;
+}
+
+}  // namespace
+
+Noise read_noise(const Node& node) {
+  Noise noise;
+  noise.seed = node.integer("seed", 1, 0);
+  noise.granularity = static_cast<Granularity>(node.choice("granularity", {"slot", "op"}, 0));
+  noise.distribution = static_cast<Distribution>(node.choice("distribution", {"lognormal", "uniform"}, 0));
+  noise.kernels = node.number("kernels", 0.0, 0.0, kMostJitter);
+  noise.transfers = node.number("transfers", 0.0, 0.0, kMostJitter);
+  for (const Node& entry : entries(node.get("slow_ranks"), "slow ranks", "slow_ranks: [{ranks: [3], factor: 1.2}]"))
+    noise.slow_ranks.push_back(read_slow_ranks(entry));
+  for (const Node& entry :
+       entries(node.get("links"), "link faults", "links: [{resources: 'node0/nic*', capacity: 0.5}]"))
+    noise.links.push_back(read_link_fault(entry));
+  node.finish();
+  return noise;
+}
+
+void check_noise(const Node& node, Scenario& scenario) {
+  const Node list = node.get("slow_ranks");
+  for (std::size_t i = 0; i < list.size() && list.kind() == Node::Kind::sequence; ++i) {
+    const Node ranks = list.at(i).get("ranks");
+    for (std::size_t k = 0; k < ranks.size() && ranks.kind() == Node::Kind::sequence; ++k)
+      if (const auto rank = ranks.at(k).as_integer(); rank && *rank >= scenario.cluster.gpus && *rank < kMaxRanks)
+        ranks.at(k).error(fmt::format("there is no rank {}: cluster.gpus = {}, ranks are 0 to {}", *rank,
+                                      scenario.cluster.gpus, scenario.cluster.gpus - 1));
+  }
+}
+
+}  // namespace rehearse::plan::detail

@@ -1,0 +1,93 @@
+// The parts of result.json that not every result has: the busiest links, statistics over samples, what noise costs, and
+// what-ifs.
+#include "sim/result/json_writer.h"
+#include "sim/result/records.h"
+
+namespace rehearse::result {
+namespace {
+
+// How much longer (positive) a step of `ps` is than one of `than`.
+double change(std::int64_t ps, std::int64_t than) {
+  return than > 0 ? static_cast<double>(ps - than) / static_cast<double>(than) : 0;
+}
+
+void write_links(const Result& r, JsonWriter& json) {
+  json.key("links").open('{').key("used").integer(r.links.used).key("bytes").integer(r.links.bytes);
+  json.key("busiest").open('[');
+  for (const LinkUse& link : r.links.busiest) {
+    json.open('{').key("name").text(link.name).key("kind").text(link.kind).key("alike").integer(link.alike);
+    json.key("capacity_bytes_per_s").integer(link.capacity).key("bytes").integer(link.bytes);
+    json.key("utilisation").real(utilisation(link, link.bytes, r.step_time_ps));
+    json.key("busy_s").seconds(link.busy_ps).key("first_s").seconds(link.first_ps).key("last_s").seconds(link.last_ps);
+    json.key("busiest_window").open('{').key("from_s").seconds(link.window_from_ps);
+    json.key("to_s").seconds(link.window_from_ps + link.window_ps).key("bytes").integer(link.window_bytes);
+    json.key("utilisation").real(utilisation(link, link.window_bytes, link.window_ps)).close('}');
+    json.key("users").open('[');
+    for (const LinkUser& user : link.users)
+      json.open('{').key("name").text(user.name).key("bytes").integer(user.bytes).close('}');
+    json.close(']').close('}');
+  }
+  json.close(']').close('}');
+}
+
+void write_quantiles(const Quantiles& q, JsonWriter& json) {
+  json.key("p5").seconds(q.p5).key("p50").seconds(q.p50).key("p95").seconds(q.p95);
+}
+
+void write_samples(const Result& r, JsonWriter& json) {
+  const Samples& s = r.samples;
+  json.key("samples").open('{').key("count").integer(s.count).key("reported").integer(s.reported);
+  json.key("step_time_s").open('{');
+  write_quantiles(s.step_ps, json);
+  json.key("min").seconds(s.least_ps).key("max").seconds(s.most_ps).key("mean").seconds(s.mean_ps).close('}');
+  json.key("breakdown_s").open('{');
+  for (std::size_t i = 0; i < kShares; ++i) {
+    json.key(kShareNames[i]).open('{');
+    write_quantiles(s.breakdown_ps[i], json);
+    json.close('}');
+  }
+  json.close('}').close('}');
+}
+
+void write_noise(const Result& r, JsonWriter& json) {
+  json.key("noise").open('{').key("seed").integer(r.noise.seed).key("sample").integer(r.noise.sample);
+  json.key("step_time_without_s").seconds(r.noise.without_ps);
+  json.key("causes").open('[');
+  for (const NoiseCause& cause : r.noise.causes) {
+    json.open('{').key("what").text(cause.what);
+    if (cause.what == "slow_rank") json.key("rank").integer(cause.rank).key("factor").real(cause.factor);
+    if (cause.what == "links") json.key("resources").text(cause.resources);
+    if (cause.what == "links" || cause.what == "slow_ranks") json.key("count").integer(cause.count);
+    json.key("step_time_without_s").seconds(cause.without_ps);
+    json.key("cost_s").seconds(r.step_time_ps - cause.without_ps);
+    json.key("cost").real(change(r.step_time_ps, cause.without_ps)).close('}');
+  }
+  json.close(']').close('}');
+}
+
+void write_what_if(const Result& r, JsonWriter& json) {
+  json.key("what_if").open('[');
+  for (const WhatIf& w : r.what_if) {
+    json.open('{').key("what").text(w.what);
+    json.key("halved_step_time_s").seconds(w.halved_ps).key("halved").real(change(w.halved_ps, r.step_time_ps));
+    json.key("doubled_step_time_s").seconds(w.doubled_ps).key("doubled").real(change(w.doubled_ps, r.step_time_ps));
+    json.close('}');
+  }
+  json.close(']');
+}
+
+}  // namespace
+
+double utilisation(const LinkUse& link, std::int64_t bytes, std::int64_t ps) {
+  const double could = static_cast<double>(link.capacity) * static_cast<double>(ps) * 1e-12;
+  return could > 0 ? static_cast<double>(bytes) / could : 0;
+}
+
+void write_answers(const Result& r, JsonWriter& json) {
+  if (r.links.known) write_links(r, json);
+  if (r.samples.count > 0) write_samples(r, json);
+  if (r.noise.known) write_noise(r, json);
+  if (!r.what_if.empty()) write_what_if(r, json);
+}
+
+}  // namespace rehearse::result

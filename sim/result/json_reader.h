@@ -1,0 +1,95 @@
+// Typed access to a JSON document of ours: what is missing or of another type is noted with its path and line, a
+// neutral value returned, and reading goes on, so that all problems of a file are found in one pass.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "sim/base/diagnostics.h"
+#include "sim/result/result.h"
+
+namespace rehearse::result {
+
+using nlohmann::json;
+
+class JsonReader {
+ public:
+  JsonReader(const std::string& file, std::string_view text) : file_(file), text_(text) {}
+
+  void fail(const std::string& path, std::string message) {
+    const std::string name = '"' + path.substr(path.find_last_of('.') + 1) + '"';
+    const std::size_t at = text_.find(name);
+    const auto line = at == std::string_view::npos ? 1 : 1 + std::count(text_.begin(), text_.begin() + at, '\n');
+    problems_.add({file_, static_cast<int>(line), 1, path, std::move(message), ""});
+  }
+
+  const json* find(const json& object, const std::string& parent, std::string_view key) {
+    const auto found = object.find(key);
+    if (found != object.end()) return &*found;
+    problems_.add(
+        {file_, 1, 1, join(parent, key), "is missing", "rehearse simulate -o and rehearse execute -o write it"});
+    return nullptr;
+  }
+  const json& object(const json& parent_object, const std::string& parent, std::string_view key) {
+    static const json empty = json::object();
+    return typed(parent_object, parent, key, "an object", &json::is_object, empty);
+  }
+  const json& array(const json& parent_object, const std::string& parent, std::string_view key) {
+    static const json empty = json::array();
+    return typed(parent_object, parent, key, "a list", &json::is_array, empty);
+  }
+  std::string text(const json& parent_object, const std::string& parent, std::string_view key) {
+    static const json empty = "";
+    return typed(parent_object, parent, key, "text", &json::is_string, empty).get<std::string>();
+  }
+  double number(const json& parent_object, const std::string& parent, std::string_view key) {
+    static const json zero = 0;
+    const json& value = typed(parent_object, parent, key, "a number", &json::is_number, zero);
+    const auto read = value.get<double>();
+    if (std::isfinite(read) && std::abs(read) < 1e30) return read;
+    fail(join(parent, key), "expected a number of usual size");
+    return 0;
+  }
+  std::int64_t integer(const json& parent_object, const std::string& parent, std::string_view key) {
+    static const json zero = 0;
+    return typed(parent_object, parent, key, "an integer", &json::is_number_integer, zero).get<std::int64_t>();
+  }
+  bool boolean(const json& parent_object, const std::string& parent, std::string_view key) {
+    static const json yes = true;
+    return typed(parent_object, parent, key, "true or false", &json::is_boolean, yes).get<bool>();
+  }
+  std::int64_t picoseconds(const json& parent_object, const std::string& parent, std::string_view key) {
+    const double seconds = number(parent_object, parent, key);
+    if (std::abs(seconds) < 9e6) return std::llround(seconds * 1e12);  // int64 holds 106 days
+    fail(join(parent, key), "expected less than 100 days, in seconds");
+    return 0;
+  }
+  void finish() { problems_.throw_if_any(); }
+
+ private:
+  static std::string join(const std::string& parent, std::string_view key) {
+    return parent.empty() ? std::string(key) : fmt::format("{}.{}", parent, key);
+  }
+  const json& typed(const json& object, const std::string& parent, std::string_view key, std::string_view expected,
+                    bool (json::*is)() const noexcept, const json& neutral) {
+    const json* value = find(object, parent, key);
+    if (value == nullptr) return neutral;
+    if ((value->*is)()) return *value;
+    fail(join(parent, key), fmt::format("expected {}, found {}", expected, value->type_name()));
+    return neutral;
+  }
+
+  const std::string& file_;
+  std::string_view text_;
+  Diagnostics problems_;
+};
+
+// The parts of result.json that not every result has: links, samples, noise, what_if.
+void read_answers(JsonReader& in, const json& document, Result& r);
+
+}  // namespace rehearse::result

@@ -1,0 +1,96 @@
+// The parts of result.json that not every result has, back into a Result; see answers.cpp.
+#include "sim/result/json_reader.h"
+
+namespace rehearse::result {
+namespace {
+
+// The objects of a list; others are reported and left out.
+template <class Function>
+void for_objects(JsonReader& in, const json& parent, const std::string& path, std::string_view key,
+                 Function&& function) {
+  const json& list = in.array(parent, path, key);
+  const std::string name = path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (list[i].is_object())
+      function(list[i], fmt::format("{}[{}]", name, i));
+    else
+      in.fail(name, fmt::format("expected objects, found {}", list[i].type_name()));
+  }
+}
+
+void read_links(JsonReader& in, const json& document, Result& r) {
+  r.links.known = true;
+  const json& links = in.object(document, "", "links");
+  r.links.used = in.integer(links, "links", "used");
+  r.links.bytes = in.integer(links, "links", "bytes");
+  for_objects(in, links, "links", "busiest", [&](const json& item, const std::string& path) {
+    LinkUse link;
+    link.name = in.text(item, path, "name"), link.kind = in.text(item, path, "kind");
+    link.alike = in.integer(item, path, "alike");
+    link.capacity = in.integer(item, path, "capacity_bytes_per_s"), link.bytes = in.integer(item, path, "bytes");
+    link.busy_ps = in.picoseconds(item, path, "busy_s");
+    link.first_ps = in.picoseconds(item, path, "first_s"), link.last_ps = in.picoseconds(item, path, "last_s");
+    const json& window = in.object(item, path, "busiest_window");
+    const std::string of_window = path + ".busiest_window";
+    link.window_from_ps = in.picoseconds(window, of_window, "from_s");
+    link.window_ps = in.picoseconds(window, of_window, "to_s") - link.window_from_ps;
+    link.window_bytes = in.integer(window, of_window, "bytes");
+    for_objects(in, item, path, "users", [&](const json& user, const std::string& of_user) {
+      link.users.push_back({in.text(user, of_user, "name"), in.integer(user, of_user, "bytes")});
+    });
+    r.links.busiest.push_back(std::move(link));
+  });
+}
+
+Quantiles read_quantiles(JsonReader& in, const json& item, const std::string& path) {
+  return {in.picoseconds(item, path, "p5"), in.picoseconds(item, path, "p50"), in.picoseconds(item, path, "p95")};
+}
+
+void read_samples(JsonReader& in, const json& document, Result& r) {
+  const json& samples = in.object(document, "", "samples");
+  r.samples.count = in.integer(samples, "samples", "count");
+  r.samples.reported = in.integer(samples, "samples", "reported");
+  const json& step = in.object(samples, "samples", "step_time_s");
+  r.samples.step_ps = read_quantiles(in, step, "samples.step_time_s");
+  r.samples.least_ps = in.picoseconds(step, "samples.step_time_s", "min");
+  r.samples.most_ps = in.picoseconds(step, "samples.step_time_s", "max");
+  r.samples.mean_ps = in.picoseconds(step, "samples.step_time_s", "mean");
+  const json& breakdown = in.object(samples, "samples", "breakdown_s");
+  for (std::size_t i = 0; i < kShares; ++i) {
+    const json& share = in.object(breakdown, "samples.breakdown_s", kShareNames[i]);
+    r.samples.breakdown_ps[i] = read_quantiles(in, share, fmt::format("samples.breakdown_s.{}", kShareNames[i]));
+  }
+}
+
+void read_noise(JsonReader& in, const json& document, Result& r) {
+  const json& noise = in.object(document, "", "noise");
+  r.noise.known = true;
+  r.noise.seed = in.integer(noise, "noise", "seed");
+  r.noise.sample = in.integer(noise, "noise", "sample");
+  r.noise.without_ps = in.picoseconds(noise, "noise", "step_time_without_s");
+  for_objects(in, noise, "noise", "causes", [&](const json& item, const std::string& path) {
+    NoiseCause cause;
+    cause.what = in.text(item, path, "what");
+    if (cause.what == "slow_rank")
+      cause.rank = in.integer(item, path, "rank"), cause.factor = in.number(item, path, "factor");
+    if (cause.what == "links") cause.resources = in.text(item, path, "resources");
+    if (cause.what == "links" || cause.what == "slow_ranks") cause.count = in.integer(item, path, "count");
+    cause.without_ps = in.picoseconds(item, path, "step_time_without_s");
+    r.noise.causes.push_back(std::move(cause));
+  });
+}
+
+}  // namespace
+
+void read_answers(JsonReader& in, const json& document, Result& r) {
+  if (document.contains("links")) read_links(in, document, r);
+  if (document.contains("samples")) read_samples(in, document, r);
+  if (document.contains("noise")) read_noise(in, document, r);
+  if (document.contains("what_if"))
+    for_objects(in, document, "", "what_if", [&](const json& item, const std::string& path) {
+      r.what_if.push_back({in.text(item, path, "what"), in.picoseconds(item, path, "halved_step_time_s"),
+                           in.picoseconds(item, path, "doubled_step_time_s")});
+    });
+}
+
+}  // namespace rehearse::result

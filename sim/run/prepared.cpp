@@ -1,0 +1,147 @@
+// See prepared.h.
+#include "sim/run/prepared.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "sim/base/check.h"
+#include "sim/base/diagnostics.h"
+#include "sim/cluster/scaled.h"
+#include "sim/cluster/topology.h"
+#include "sim/collective/scaled_model.h"
+#include "sim/cost/calibration_file.h"
+#include "sim/lower/lower.h"
+#include "sim/program/static_check.h"
+
+namespace rehearse::run {
+
+using program::Program;
+using program::RoleId;
+
+namespace {
+
+program::GridView view_of(const plan::RankGrid& grid) {
+  program::GridView view;
+  view.ranks = grid.ranks();
+  view.role = [&grid](int rank) { return static_cast<RoleId>(grid.coordinate(rank, Axis::pipeline)); };
+  view.members = [&grid](int rank, const program::Group& g) { return grid.members(rank, g.axes, g.pipeline_only); };
+  view.peer = [&grid](int rank, Axis axis, int offset) { return grid.peer(rank, axis, offset); };
+  return view;
+}
+
+std::vector<program::Violation> check(const Program& program, const plan::RankGrid& grid) {
+  std::vector<program::Violation> all;
+  for (std::size_t r = 0; r < program.roles.size(); ++r) {
+    auto found = program::check_role(program, static_cast<RoleId>(r));
+    all.insert(all.end(), found.begin(), found.end());
+  }
+  auto found = program::check_ranks(program, view_of(grid));
+  all.insert(all.end(), found.begin(), found.end());
+  return all;
+}
+
+std::string device_file(const plan::Scenario& scenario, const cluster::Cluster& cluster, const Options& options) {
+  const std::string& name = scenario.calibrations.empty() && !options.calibrations.empty()
+                                ? options.calibrations.front()
+                            : scenario.calibrations.empty() ? cluster.device_name()
+                                                            : scenario.calibrations.front();
+  return cost::find_device_file(name, options.data_root);
+}
+
+// The device's file first, then every other that adds to it.
+std::vector<std::string> cost_files(const plan::Scenario& scenario, const cluster::Cluster& cluster,
+                                    const Options& options) {
+  std::vector<std::string> files{device_file(scenario, cluster, options)};
+  for (const auto* list : {&scenario.calibrations, &options.calibrations})
+    for (const std::string& name : *list) {
+      const std::string file = cost::find_device_file(name, options.data_root);
+      if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(file);
+    }
+  return files;
+}
+
+// Cores of a host that leaves their number open: those of the calibration named, 0 (this machine's) if none is.
+int open_cores(const plan::Scenario& scenario, const Options& options) {
+  for (const auto* list : {&scenario.calibrations, &options.calibrations}) {
+    if (list->empty()) continue;
+    const std::string file = cost::find_device_file(list->front(), options.data_root);
+    return cost::is_calibration_path(file) ? cost::read_calibration(file).host.cores : 0;
+  }
+  return 0;
+}
+
+cost::HostShare share_of(const plan::RankGrid& grid, const cluster::Cluster& cluster) {
+  return {std::min(grid.ranks(), cluster.devices_per_node()), std::max(1, cluster.host_sharing().threads_per_rank)};
+}
+
+// One link's name of each kind.
+std::string example_links(const cluster::Cluster& cluster) {
+  std::set<cluster::ResourceKind> kinds;
+  std::string names;
+  for (const cluster::Resource& r : cluster.resources())
+    if (kinds.insert(r.kind).second) names += (names.empty() ? "" : ", ") + r.name;
+  return names;
+}
+
+}  // namespace
+
+Prepared::Prepared(const plan::Scenario& scenario, const Options& options)
+    : scenario_(scenario),
+      options_(options),
+      grid_(scenario.grid()),
+      cluster_(cluster::build_cluster(scenario.cluster.topology, grid_.ranks(), scenario.cluster.overrides,
+                                      static_cast<int>(scenario.cluster.threads_per_rank), options.data_root,
+                                      open_cores(scenario, options))),
+      files_(cost_files(scenario, *cluster_, options)),
+      costs_(cost::load_costs(files_, share_of(grid_, *cluster_))),
+      collectives_(collective::make_model(*cluster_, files_.front())),
+      program_(lower::lower(scenario)) {
+  check_noise();
+  const auto violations = check(program_, grid_);
+  if (!violations.empty())
+    throw InternalError(fmt::format("the lowered program breaks {} rule(s); first: {}: {}", violations.size(),
+                                    violations.front().rule, violations.front().message));
+}
+
+void Prepared::check_noise() const {
+  Diagnostics problems;
+  const bool one_host = cluster_->host_sharing().cores > 0 && !cluster_->explicit_links();
+  for (std::size_t i = 0; i < scenario_.noise.links.size(); ++i) {
+    const std::string& pattern = scenario_.noise.links[i].resources;
+    const std::string path = fmt::format("noise.links[{}].resources", i);
+    const auto& links = cluster_->resources();
+    if (one_host)
+      problems.add({"", 0, 0, path, "the ranks are on one host: what they send one another crosses no link", ""});
+    else if (std::none_of(links.begin(), links.end(), [&](const auto& r) { return engine::matches(pattern, r.name); }))
+      problems.add({"", 0, 0, path, fmt::format("no link of {} is called '{}'", cluster_->name(), pattern),
+                    fmt::format("links are called: {}", example_links(*cluster_))});
+  }
+  problems.throw_if_any();
+}
+
+engine::Options Prepared::engine_options() const {
+  engine::Options options;
+  options.steps = options_.steps;
+  if (!costs_->device().cpu) options.launch_cost = scenario_.framework.launch_cost;
+  options.noise = scenario_.noise;
+  return options;
+}
+
+engine::Outcome Prepared::simulate(const engine::Options& options) const {
+  return engine::simulate(program_, grid_, *cluster_, *collectives_, *costs_, options);
+}
+
+engine::Outcome Prepared::simulate(const engine::Options& options, const Levers& levers) const {
+  const auto cluster = cluster::scaled(*cluster_, {levers.nvlink, levers.nic});
+  const auto costs =
+      cost::load_costs(files_, share_of(grid_, *cluster_), {levers.compute, levers.memory, levers.launch});
+  const auto collectives =
+      collective::scaled(collective::make_model(*cluster, files_.front()), {levers.latency, levers.memory});
+  engine::Options changed = options;
+  changed.launch_cost = Time::from_seconds(options.launch_cost.seconds() * levers.launch);
+  return engine::simulate(program_, grid_, *cluster, *collectives, *costs, changed);
+}
+
+}  // namespace rehearse::run

@@ -1,0 +1,44 @@
+// What is asked of a scenario beyond one simulation: its step over samples of the noise, what each cause of noise costs
+// (the same draws without it), and what the step would be with other hardware. Simulations are spread over threads; the
+// answers do not depend on how many.
+#pragma once
+
+#include <functional>
+#include <mutex>
+
+#include "sim/result/result.h"
+#include "sim/run/prepared.h"
+
+namespace rehearse::run {
+
+// Calls task(0) to task(count - 1), `threads` at once; rethrows the first error.
+void in_parallel(int threads, std::size_t count, const std::function<void(std::size_t)>& task);
+
+// One progress for many simulations. The callback is called by one thread at a time.
+class SharedProgress {
+ public:
+  SharedProgress(const std::function<void(double)>& report, std::size_t simulations)
+      : report_(report), simulations_(static_cast<double>(simulations)) {}
+  std::function<void(double)> one();
+
+ private:
+  const std::function<void(double)>& report_;
+  double simulations_, done_ = 0;
+  std::mutex mutex_;
+};
+
+// Simulates samples 0 to count - 1. Of the steps' order statistics the median one is `reported`.
+result::Samples sample(const Prepared& prepared, std::int64_t count, int threads, SharedProgress& progress);
+
+// What each cause of noise costs in a sample of which `outcome` is the simulation: each slow rank (the first
+// kMostSlowRanks), all of them, each entry of noise.links, jitter of kernels, of transfers.
+result::NoiseCost noise_cost(const Prepared& prepared, const engine::Options& options, const engine::Outcome& outcome,
+                             int threads, SharedProgress& progress);
+inline constexpr std::size_t kMostSlowRanks = 8;
+
+// The step with one lever at a half and at the double; levers that change nothing here are there too.
+std::vector<result::WhatIf> what_if(const Prepared& prepared, const engine::Options& options, int threads,
+                                    SharedProgress& progress);
+inline constexpr std::size_t kLevers = 6;
+
+}  // namespace rehearse::run
