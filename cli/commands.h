@@ -23,6 +23,7 @@ void add_compare(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
 void add_list(CLI::App& app, Action& action);
 void add_explain(CLI::App& app, Action& action);
+void add_discover(CLI::App& app, Action& action);
 void add_init(CLI::App& app, Action& action);
 void add_schema(CLI::App& app, Action& action);
 // Needs the commands added before it: they are what it completes.

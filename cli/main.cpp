@@ -76,6 +76,7 @@ int run(int argc, char** argv, Action& action) {
   add_compare(app, action);
   add_report(app, action);
   add_list(app, action);
+  add_discover(app, action);
   add_init(app, action);
   add_explain(app, action);
   add_schema(app, action);

@@ -1,6 +1,7 @@
 # REHEARSE_STATIC: the libraries as archives, before they are looked for otherwise. Where a distribution ships none, the
 # build stops and says which; {fmt} is used as headers, since Debian has no archive of it. CLI11, nlohmann-json and Eigen
-# are headers anyway. Sets REHEARSE_FMT and REHEARSE_YAML, what the program links for the two.
+# are headers anyway. Sets REHEARSE_FMT, REHEARSE_YAML and
+# REHEARSE_PUGIXML, what the program links for the three.
 if(REHEARSE_SANITIZE)
   message(FATAL_ERROR "REHEARSE_STATIC and REHEARSE_SANITIZE exclude each other: sanitizers are shared libraries")
 endif()
@@ -27,3 +28,7 @@ if(includes)
   set_target_properties(rehearse-yaml-cpp PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${includes}")
 endif()
 set(REHEARSE_YAML rehearse-yaml-cpp)
+find_library(REHEARSE_PUGIXML NAMES libpugixml.a)
+if(NOT REHEARSE_PUGIXML)
+  message(FATAL_ERROR "REHEARSE_STATIC needs libpugixml.a (Debian: libpugixml-dev)")
+endif()

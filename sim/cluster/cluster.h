@@ -55,10 +55,11 @@ struct NodeView {
   Time net_hop;    // device to device through two NICs and one switch
 };
 
-// A ring through devices of one node over links of its own, `links` of them all the way in each direction.
+// A ring through devices of one node over links of its own, used in both directions; its share of what goes round is
+// its parts of all rings' parts.
 struct NodeRing {
   std::vector<int> order;
-  int links = 1;
+  int parts = 1;
 };
 
 // A host whose ranks share cores (CPU execution). cores == 0: devices are accelerators and compute is private.

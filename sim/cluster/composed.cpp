@@ -137,7 +137,7 @@ std::vector<NodeRing> Composed::rings(const std::vector<int>& members) const {
   if (found == rings_.end()) found = rings_.emplace(std::move(key), mesh_rings(type, places)).first;
   std::vector<NodeRing> rings;
   for (const MeshRing& ring : found->second) {
-    NodeRing named{{}, ring.links};
+    NodeRing named{{}, ring.parts};
     for (const int place : ring.order)
       named.order.push_back(
           members[static_cast<std::size_t>(std::find(places.begin(), places.end(), place) - places.begin())]);

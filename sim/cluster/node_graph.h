@@ -91,12 +91,13 @@ class NodeWays {
 // with fewest devices so far, then the first.
 std::vector<int> own_nics(const NodeGraph& graph, const NodeWays& ways, const std::vector<bool>& allowed);
 
-// Rings over NVLinks of a mesh through the given devices (places), all of them once; a direction each. Each takes
-// `share` of what crosses the ring. Empty: no such ring, or over nine devices. Found one link at a time: the cycle
-// whose least used-up link has most left, then the one with most left in sum, then the first in order.
+// Rings over NVLinks of a mesh through the given devices (places), all of them once, each in both directions. A ring's
+// share of what goes round is its parts of all rings' parts; a part is half the bandwidth of the narrowest pair joined.
+// Empty: no such ring, or over nine devices. Found part by part: the cycle whose least used-up pair has most left, then
+// the one with most left in sum, then the first in order.
 struct MeshRing {
   std::vector<int> order;
-  int links = 0;  // NVLinks it has for itself all the way, in each direction
+  int parts = 0;
 };
 std::vector<MeshRing> mesh_rings(const NodeGraph& graph, const std::vector<int>& devices);
 

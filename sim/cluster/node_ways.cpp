@@ -98,7 +98,8 @@ void cycles(std::vector<int>& order, std::vector<bool>& used, const std::functio
   }
 }
 
-// Bandwidth between pairs of the given devices, in units of the narrowest link between two of them.
+// Bandwidth between pairs of the given devices, in halves of the narrowest between two of them: four devices all joined
+// alike are used up only by three rings, each pair on two of them.
 std::vector<std::vector<int>> links_between(const NodeGraph& graph, const std::vector<int>& devices) {
   const std::vector<int> vertices = graph.of_kind(VertexKind::device);
   std::vector<int> place(graph.vertices.size(), -1);
@@ -116,7 +117,7 @@ std::vector<std::vector<int>> links_between(const NodeGraph& graph, const std::v
   std::vector<std::vector<int>> count(devices.size(), std::vector<int>(devices.size(), 0));
   for (std::size_t a = 0; a < devices.size() && unit > 0; ++a)
     for (std::size_t b = 0; b < devices.size(); ++b)
-      count[a][b] = static_cast<int>(std::min<std::int64_t>(rate[a][b] / unit, 64));
+      count[a][b] = static_cast<int>(std::min<std::int64_t>(2 * rate[a][b] / unit, 64));
   return count;
 }
 
@@ -201,7 +202,7 @@ std::vector<MeshRing> mesh_rings(const NodeGraph& graph, const std::vector<int>&
     for (int& place : best) place = devices[static_cast<std::size_t>(place)];
     const auto same = std::find_if(rings.begin(), rings.end(), [&](const MeshRing& r) { return r.order == best; });
     if (same != rings.end())
-      ++same->links;
+      ++same->parts;
     else
       rings.push_back({best, 1});
   }

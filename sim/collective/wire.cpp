@@ -73,18 +73,18 @@ EdgeBytes edge_bytes(const Group& group, CollectiveKind kind, nccl::Algorithm al
   }
 }
 
-// A mesh's rings (Cluster::rings), each once in either direction; one carries links / of of the bytes.
+// A mesh's rings (Cluster::rings), each once in either direction; one carries parts / of of the bytes.
 struct DirectedRing {
   std::vector<int> order;
-  int links, of;
+  int parts, of;
 };
 std::vector<DirectedRing> directed(const std::vector<cluster::NodeRing>& rings) {
   int of = 0;
-  for (const cluster::NodeRing& ring : rings) of += 2 * ring.links;
+  for (const cluster::NodeRing& ring : rings) of += 2 * ring.parts;
   std::vector<DirectedRing> both;
   for (const cluster::NodeRing& ring : rings) {
-    both.push_back({ring.order, ring.links, of});
-    both.push_back({{ring.order.rbegin(), ring.order.rend()}, ring.links, of});
+    both.push_back({ring.order, ring.parts, of});
+    both.push_back({{ring.order.rbegin(), ring.order.rend()}, ring.parts, of});
   }
   return both;
 }
@@ -96,7 +96,7 @@ Activity node_ring(const Cluster& cluster, const Group& group, std::int64_t edge
     for (const DirectedRing& ring : directed(own))
       for (std::size_t i = 0; i < ring.order.size(); ++i)
         append(uses, cluster.route(ring.order[i], ring.order[(i + 1) % ring.order.size()]),
-               scaled_up(edge, ring.links, ring.of));
+               scaled_up(edge, ring.parts, ring.of));
     return merged(std::move(uses));
   }
   for (std::size_t i = 0; i < group.members.size(); ++i) {
@@ -127,7 +127,7 @@ std::vector<IntraUse> intra_uses(const Cluster& cluster, const Group& group, boo
     for (const DirectedRing& ring : directed(own))
       for (std::size_t i = 0; i < count; ++i)
         for (const cluster::ResourceId id : cluster.route(ring.order[i], ring.order[(i + 1) % count]).resources)
-          uses.push_back({id, count, ring.links, ring.of});
+          uses.push_back({id, count, ring.parts, ring.of});
     for (std::size_t i = 0; count > 1 && own.empty() && i < count; ++i) {
       const std::size_t next = (i + 1) % count;
       if (group.members[begin + next] == group.root && !into_root) continue;

@@ -235,7 +235,7 @@ InputError located(const InputError& error, const Scenario& scenario) {
   for (Diagnostic& d : list) {
     if (!d.file.empty()) continue;
     if (d.path == "costs.calibration" && scenario.calibrations.empty()) d.path = "cluster.topology";
-    for (std::string key = d.path; !key.empty(); key.erase(std::min(key.rfind('.'), key.size()))) {
+    for (std::string key = d.path; !key.empty(); key.erase(std::min(key.find_last_of(".["), key.size()))) {
       const auto place = scenario.places.find(key);
       if (place != scenario.places.end()) {
         d.file = place->second.file;

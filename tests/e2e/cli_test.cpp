@@ -45,7 +45,7 @@ TEST(Help, NamesEveryCommandAndExits0) {
   EXPECT_EQ(top.status, 0);
   EXPECT_EQ(top.err, "");
   for (const char* command : {"simulate", "execute", "calibrate", "demo", "validate", "compare", "report", "list",
-                              "init", "explain", "schema", "completion"}) {
+                              "discover", "init", "explain", "schema", "completion"}) {
     EXPECT_TRUE(has(top.out, command)) << command;
     const Outcome own = run({command, "--help"});
     EXPECT_EQ(own.status, 0) << command;
@@ -76,7 +76,7 @@ TEST(Usage, UnknownCommandNamesTheNearestAndAll) {
   EXPECT_EQ(r.status, 2);
   EXPECT_TRUE(has(r.err,
                   "unknown command 'simulat' (did you mean 'simulate'?); the commands are simulate, execute, "
-                  "calibrate, demo, validate, compare, report, list, init, explain, schema, completion"))
+                  "calibrate, demo, validate, compare, report, list, discover, init, explain, schema, completion"))
       << r.err;
 }
 

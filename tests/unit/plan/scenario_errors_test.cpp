@@ -215,8 +215,7 @@ TEST(ScenarioErrors, AbsurdNumbersAreErrorsNotOverflows) {
 }
 
 TEST(ScenarioErrors, OverridesHoldValuesOnly) {
-  EXPECT_EQ(problems(small("cluster: {overrides: {nic: {rails: [1, 2]}}}\n")),
-            (Texts{"3:36 cluster.overrides.nic.rails: expected a value, or a mapping of topology keys to values"}));
+  EXPECT_EQ(problems(small("cluster: {overrides: {nic: {rails: [1, 2]}}}\n")), Texts{}) << "the topology's to judge";
   EXPECT_EQ(
       problems(small("cluster: {overrides: 100Gbps}\n")),
       (Texts{"3:22 cluster.overrides: expected a mapping of topology keys to values, for example {nic: {bandwidth: "

@@ -1,0 +1,101 @@
+// rehearse discover: a topology file from what a machine's own tools say of it: NCCL's topology XML, nvidia-smi topo
+// -m, ibnetdiscover. Tells which is which by looking.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/exit_code.h"
+#include "cli/paths.h"
+#include "formats/discovered.h"
+#include "sim/base/document.h"
+#include "sim/base/units.h"
+#include "sim/cluster/topology.h"
+
+namespace rehearse::cli {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> files;
+  std::string out, name, device, nic_rate;
+};
+
+[[noreturn]] void refuse(const std::string& file, std::string message, std::string hint = "") {
+  throw InputError(Diagnostic{file, 0, 0, "", std::move(message), std::move(hint)});
+}
+
+void print_report(const formats::Report& report) {
+  for (const std::string& line : report.used) note("rehearse: read " + line);
+  for (const std::string& line : report.ignored) note("rehearse: ignored " + line);
+  for (const std::string& line : report.assumed) note("rehearse: assumed " + line);
+}
+
+int discover(const Arguments& a) {
+  formats::DiscoverHints hints;
+  hints.device = a.device;
+  if (!a.nic_rate.empty()) {
+    const auto rate = parse_bandwidth(a.nic_rate);
+    if (!rate || rate->per_s() <= 0)
+      refuse("", fmt::format("--nic-rate: '{}' is no bandwidth, for example 400Gbps", a.nic_rate));
+    hints.nic_gbps = static_cast<double>(rate->per_s()) * 1e-9;
+  }
+  formats::Report report;
+  std::vector<formats::DiscoveredNode> nodes;
+  std::unique_ptr<formats::DiscoveredFabric> fabric;
+  for (const std::string& file : a.files) {
+    const std::string text = read_text_file(file);
+    switch (formats::format_of(text)) {
+      case formats::NetworkFormat::nccl_xml:
+        nodes.push_back(formats::read_nccl_xml(file, text, hints, report));
+        break;
+      case formats::NetworkFormat::topo_matrix:
+        nodes.push_back(formats::read_topo_matrix(file, text, hints, report));
+        break;
+      case formats::NetworkFormat::ibnetdiscover:
+        if (fabric) refuse(file, "a second fabric: one output of ibnetdiscover describes all of it");
+        fabric = std::make_unique<formats::DiscoveredFabric>(formats::read_ibnetdiscover(file, text, report));
+        break;
+      case formats::NetworkFormat::unknown:
+        refuse(file, "expected an NCCL topology XML, the output of nvidia-smi topo -m, or that of ibnetdiscover");
+    }
+  }
+  const std::string name = !a.name.empty() ? a.name
+                           : a.out.empty() ? std::filesystem::path(a.files.front()).stem().string()
+                                           : std::filesystem::path(a.out).stem().string();
+  const std::string text = formats::write_topology(name, nodes, fabric.get(), report);
+  print_report(report);
+  if (a.out.empty()) {
+    print(text);
+    return kDone;
+  }
+  write_file_atomically(a.out, text);
+  // What was written is read as any topology file is.
+  const std::string path = a.out.find('/') == std::string::npos ? "./" + a.out : a.out;
+  const auto cluster = cluster::build_cluster(path, 1, {}, 0, data_root());
+  note(fmt::format("rehearse: wrote {}: nodes of {} devices ({})", a.out, cluster->devices_per_node(),
+                   cluster->device_name()));
+  return kDone;
+}
+
+}  // namespace
+
+void add_discover(CLI::App& app, Action& action) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("discover", "A topology file from what a machine's tools say of it");
+  command->add_option("FILES", a->files, "NCCL topology XML, nvidia-smi topo -m, ibnetdiscover")
+      ->required()
+      ->type_name("");
+  command->add_option("-o", a->out, "The topology file; without it, to standard output")->type_name("FILE");
+  command->add_option("--name", a->name, "Its name; else that of the file")->type_name("TEXT");
+  command->add_option("--device", a->device, "A name of calibrate/devices")->type_name("NAME");
+  command->add_option("--nic-rate", a->nic_rate, "Of a NIC, where files do not say it")->type_name("RATE");
+  command->footer(
+      "Examples:\n  NCCL_TOPO_DUMP_FILE=node.xml all_reduce_perf -g 8; ibnetdiscover > fabric.txt\n  rehearse discover "
+      "node.xml fabric.txt -o cluster.yaml\n  nvidia-smi topo -m | tee topo.txt; rehearse discover topo.txt");
+  command->callback([a, &action] { action = [a] { return discover(*a); }; });
+}
+
+}  // namespace rehearse::cli
