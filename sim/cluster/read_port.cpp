@@ -13,19 +13,19 @@ constexpr Time kLongestLatency = Time::from_us(1'000'000);
 
 }  // namespace
 
-Time read_latency(const Node& node, const char* key) {
-  const Time latency = node.time(key);
+Time read_latency(const Node& node, const char* key, std::optional<Time> fallback) {
+  const Time latency = node.time(key, fallback);
   if (latency > kLongestLatency)
     node.get(key).error(fmt::format("{} is out of range, expected at most 1s", *node.get(key).as_text()));
   return latency;
 }
 
-Port read_port(const Node& node) {
+Port read_port(const Node& node, std::optional<Time> latency) {
   const Bandwidth nominal = node.bandwidth("bandwidth");
   const double efficiency = node.number("efficiency", 1.0, 0.01, 1.0);
   Port port;
   port.effective = Bandwidth(std::llround(static_cast<double>(nominal.per_s()) * efficiency));
-  port.latency = read_latency(node, "latency");
+  port.latency = read_latency(node, "latency", latency);
   const auto given = node.get("bandwidth").as_text();
   if (given && parse_bandwidth(*given) && nominal < kLowestBandwidth)
     node.get("bandwidth").error(fmt::format("{} is out of range, expected at least 1MB/s", *given));

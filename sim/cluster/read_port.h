@@ -2,6 +2,8 @@
 // and a latency.
 #pragma once
 
+#include <optional>
+
 #include "sim/base/document.h"
 
 namespace rehearse::cluster {
@@ -11,7 +13,8 @@ struct Port {
   Time latency;
 };
 
-Time read_latency(const Node& node, const char* key);
-Port read_port(const Node& node);
+Time read_latency(const Node& node, const char* key, std::optional<Time> fallback = {});
+// The latency is required unless one is given for where it is left out.
+Port read_port(const Node& node, std::optional<Time> latency = {});
 
 }  // namespace rehearse::cluster

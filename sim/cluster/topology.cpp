@@ -1,7 +1,6 @@
-// Reads topology files (schema version 1; topologies/dgx-a100.yaml and local.yaml show the keys of two kinds, the third
-// is in read_links.cpp) and builds
-// the cluster. Bandwidths are given as the nominal rate of one direction and the share of it that payload reaches, so
-// that an override of the rate keeps the share.
+// Reads topology files (schema version 1; topologies/dgx-a100.yaml and local.yaml show the keys of two kinds, the
+// others are in read_links.cpp and read_composed.h) and builds the cluster. Bandwidths are given as the nominal rate of
+// one direction and the share of it that payload reaches, so that an override of the rate keeps the share.
 #include "sim/cluster/topology.h"
 
 #include <fmt/format.h>
@@ -12,7 +11,10 @@
 
 #include "sim/base/document.h"
 #include "sim/base/host.h"
+#include "sim/cluster/build_composed.h"
+#include "sim/cluster/faults.h"
 #include "sim/cluster/machines.h"
+#include "sim/cluster/read_composed.h"
 #include "sim/cluster/read_links.h"
 #include "sim/cluster/read_port.h"
 
@@ -20,6 +22,10 @@ namespace rehearse::cluster {
 namespace {
 
 constexpr int kMaxDevices = 1 << 20;
+// Keys of the topology file that the scenario has under the same name (sim/plan/scenario.cpp hands them on as
+// overrides).
+constexpr const char* kScenarioKeys[] = {"placement", "faults", "background"};
+
 std::string topology_path(const std::string& topology, const std::string& data_root) {
   if (topology.find('/') != std::string::npos || topology.ends_with(".yaml") || topology.ends_with(".yml"))
     return topology;
@@ -83,13 +89,36 @@ LocalHostNumbers read_local(const Node& root, int open_cores) {
   return n;
 }
 
+std::vector<int> first_devices(const FatTreeNumbers& tree) {
+  std::vector<int> first{0};
+  for (int n = 0; n < tree.units * tree.nodes_per_unit; ++n) first.push_back(first.back() + tree.devices_per_node);
+  return first;
+}
+
+// Whole nodes, as far as any rank or flow needs them.
+int devices_made(const Conditions& conditions, int ranks, int per_node) {
+  int last = conditions.placement.empty() ? ranks - 1 : 0;
+  for (const int device : conditions.placement) last = std::max(last, device);
+  for (const BackgroundFlow& flow : conditions.background) last = std::max({last, flow.from, flow.to});
+  return (last / per_node + 1) * per_node;
+}
+
+void refuse_missing(const Node& root, const Conditions& conditions) {
+  for (std::size_t i = 0; i < conditions.faults.size(); ++i)
+    if (conditions.faults[i].missing || conditions.faults[i].latency > Time())
+      root.get("faults").at(i).error("a fat_tree keeps no links to leave out or to lengthen, only shares of them",
+                                     "share or bandwidth; or a topology of kind: composed, as hgx-h200");
+}
+
 // An override's problem is reported by its key in the scenario, not as one of the topology file's.
 void throw_if_any(const Diagnostics& found) {
   Diagnostics moved;
   for (Diagnostic d : found.list()) {
     if (d.file == "--set") {
       d.file.clear();
-      d.path = d.path.empty() ? "cluster.overrides" : "cluster.overrides." + d.path;
+      const bool own_key = std::any_of(std::begin(kScenarioKeys), std::end(kScenarioKeys),
+                                       [&](const char* key) { return d.path.starts_with(key); });
+      d.path = own_key ? "cluster." + d.path : d.path.empty() ? "cluster.overrides" : "cluster.overrides." + d.path;
     }
     moved.add(std::move(d));
   }
@@ -125,15 +154,27 @@ std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices,
   for (const auto& [key, value] : overrides) document.set(key + "=" + value);
   const Node root = document.root();
   root.integer("topology", {}, 1, 1);
-  const int kind = root.choice("kind", {"fat_tree", "local", "links"});
+  const int kind = root.choice("kind", {"fat_tree", "local", "links", "composed"});
   const std::string name = root.text("name");
   const std::string device = root.text("device");
   FatTreeNumbers tree;
   LocalHostNumbers local;
   LinksNumbers links;
+  ComposedFile composed;
+  Conditions conditions;
+  const bool accelerators = kind == 0 || kind == 3;
+  std::vector<int> first_device{0, 0};
   if (kind == 0) tree = read_fat_tree(root);
   if (kind == 1) local = read_local(root, open_cores);
   if (kind == 2) links = read_links(root, open_cores);
+  if (kind == 3) composed = read_composed(root);
+  if (diagnostics.empty() && accelerators) {
+    first_device = kind == 0 ? first_devices(tree) : first_devices(composed);
+    conditions = read_conditions(root, devices, first_device);
+    if (kind == 0) refuse_missing(root, conditions);
+  }
+  if (accelerators)
+    for (const char* key : kScenarioKeys) root.get(key);  // known, read or not
   root.finish();
   throw_if_any(diagnostics);
 
@@ -154,6 +195,17 @@ std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices,
     links.threads_per_rank = threads_per_rank > 0 ? threads_per_rank : std::max(1, links.cores / ranks);
     return std::make_unique<Links>(std::move(links), devices);
   }
+  if (kind == 3) {
+    if (devices > first_device.back())
+      refuse_devices(path, devices, fmt::format("'{}' holds at most {}", name, first_device.back()), "a larger fabric");
+    Diagnostics unfit;
+    try {
+      return build_composed(std::move(composed), conditions, name, device, devices);
+    } catch (const InputError& error) {
+      for (const Diagnostic& d : error.diagnostics()) unfit.add(d);
+    }
+    throw_if_any(unfit);
+  }
   const std::int64_t limit = std::int64_t{tree.units} * tree.nodes_per_unit * tree.devices_per_node;
   if (devices > limit)
     refuse_devices(path, devices,
@@ -162,7 +214,13 @@ std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices,
                    "a larger fabric: override fabric.units");
   tree.name = name;
   tree.device = device;
-  return std::make_unique<FatTree>(std::move(tree), devices);
+  if (conditions.none()) return std::make_unique<FatTree>(std::move(tree), devices);
+  const int all = devices_made(conditions, devices, tree.devices_per_node);
+  auto adjusted = make_adjusted(std::make_unique<FatTree>(std::move(tree), all), conditions, devices);
+  Diagnostics unused;
+  report_unused(conditions.faults, unused);
+  throw_if_any(unused);
+  return adjusted;
 }
 
 }  // namespace rehearse::cluster

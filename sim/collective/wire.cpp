@@ -21,16 +21,16 @@ std::int64_t scaled_up(std::int64_t a, std::int64_t b, std::int64_t c) {
 
 void append(std::vector<Use>& uses, const cluster::Route& route, std::int64_t bytes) {
   if (bytes == 0) return;
-  for (const cluster::ResourceId id : route.resources) uses.push_back({id, bytes});
+  for (std::size_t i = 0; i < route.resources.size(); ++i)
+    uses.push_back({route.resources[i], route.carried(i, bytes)});
 }
 
 bool by_resource(const Use& a, const Use& b) {
   return a.resource < b.resource;
 }
 
-// Sorts by resource and adds up entries of the same one.
-Activity merged(std::vector<Use> uses) {
-  std::sort(uses.begin(), uses.end(), by_resource);
+// Adds up neighbouring entries of the same resource.
+Activity added_up(std::vector<Use> uses) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < uses.size(); ++i) {
     if (kept > 0 && uses[kept - 1].resource == uses[i].resource) {
@@ -41,6 +41,11 @@ Activity merged(std::vector<Use> uses) {
   }
   uses.resize(kept);
   return {std::move(uses), {}};
+}
+
+Activity merged(std::vector<Use> uses) {
+  std::sort(uses.begin(), uses.end(), by_resource);
+  return added_up(std::move(uses));
 }
 
 // Bytes over one edge between neighbours, all channels together.
@@ -68,9 +73,32 @@ EdgeBytes edge_bytes(const Group& group, CollectiveKind kind, nccl::Algorithm al
   }
 }
 
+// A mesh's rings (Cluster::rings), each once in either direction; one carries links / of of the bytes.
+struct DirectedRing {
+  std::vector<int> order;
+  int links, of;
+};
+std::vector<DirectedRing> directed(const std::vector<cluster::NodeRing>& rings) {
+  int of = 0;
+  for (const cluster::NodeRing& ring : rings) of += 2 * ring.links;
+  std::vector<DirectedRing> both;
+  for (const cluster::NodeRing& ring : rings) {
+    both.push_back({ring.order, ring.links, of});
+    both.push_back({{ring.order.rbegin(), ring.order.rend()}, ring.links, of});
+  }
+  return both;
+}
+
 Activity node_ring(const Cluster& cluster, const Group& group, std::int64_t edge, bool into_root) {
   std::vector<Use> uses;
   uses.reserve(2 * group.members.size());
+  if (const std::vector<cluster::NodeRing> own = cluster.rings(group.members); !own.empty() && into_root) {
+    for (const DirectedRing& ring : directed(own))
+      for (std::size_t i = 0; i < ring.order.size(); ++i)
+        append(uses, cluster.route(ring.order[i], ring.order[(i + 1) % ring.order.size()]),
+               scaled_up(edge, ring.links, ring.of));
+    return merged(std::move(uses));
+  }
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const int to = group.members[(i + 1) % group.members.size()];
     if (to != group.root || into_root) append(uses, cluster.route(group.members[i], to), edge);
@@ -83,6 +111,7 @@ Activity node_ring(const Cluster& cluster, const Group& group, std::int64_t edge
 struct IntraUse {
   cluster::ResourceId resource;
   std::size_t unused_by;
+  int part = 1, of = 1;  // of a channel's bytes: those that go this way where a mesh's rings share them
 };
 
 // Of all nodes, sorted by resource: the same for every channel, so collected once.
@@ -92,12 +121,19 @@ std::vector<IntraUse> intra_uses(const Cluster& cluster, const Group& group, boo
   for (std::size_t k = 0; k + 1 < group.begins.size(); ++k) {
     const std::size_t begin = group.begins[k];
     const std::size_t count = group.begins[k + 1] - begin;
-    for (std::size_t i = 0; count > 1 && i < count; ++i) {
+    const auto first = group.members.begin() + static_cast<std::ptrdiff_t>(begin);
+    const std::vector<int> here(first, first + static_cast<std::ptrdiff_t>(count));
+    const std::vector<cluster::NodeRing> own = into_root ? cluster.rings(here) : std::vector<cluster::NodeRing>{};
+    for (const DirectedRing& ring : directed(own))
+      for (std::size_t i = 0; i < count; ++i)
+        for (const cluster::ResourceId id : cluster.route(ring.order[i], ring.order[(i + 1) % count]).resources)
+          uses.push_back({id, count, ring.links, ring.of});
+    for (std::size_t i = 0; count > 1 && own.empty() && i < count; ++i) {
       const std::size_t next = (i + 1) % count;
       if (group.members[begin + next] == group.root && !into_root) continue;
       for (const cluster::ResourceId id :
            cluster.route(group.members[begin + i], group.members[begin + next]).resources)
-        uses.push_back({id, next});
+        uses.push_back({id, next, 1, 1});
     }
   }
   std::sort(uses.begin(), uses.end(), [](const IntraUse& a, const IntraUse& b) { return a.resource < b.resource; });
@@ -126,11 +162,11 @@ std::vector<Activity> rings(const Cluster& cluster, const Group& group, EdgeByte
     activity.uses.reserve(from_nodes + intra.size());
     const std::int64_t each = share(bytes.intra, c);
     for (const IntraUse& use : intra)
-      if (use.unused_by != c && each > 0) activity.uses.push_back({use.resource, each});
-    // Two sorted runs; NVLink ports and NICs are different resources, so nothing is there twice.
+      if (use.unused_by != c && each > 0) activity.uses.push_back({use.resource, scaled_up(each, use.part, use.of)});
+    // Two sorted runs. NVLink ports and NICs are different resources; PCIe lanes may be in both.
     std::inplace_merge(activity.uses.begin(), activity.uses.begin() + static_cast<std::ptrdiff_t>(from_nodes),
                        activity.uses.end(), by_resource);
-    activities.push_back(std::move(activity));
+    activities.push_back(added_up(std::move(activity.uses)));
   }
   return activities;
 }
@@ -144,10 +180,11 @@ void append_exchange(std::vector<Use>& uses, const Cluster& cluster, const Group
   const int rails = cluster.devices_per_node();
   std::vector<std::int64_t> relayed(end - begin, 0);  // messages of each other local member that member i forwards
   std::vector<std::size_t> on_rail(static_cast<std::size_t>(rails), end);
-  for (std::size_t i = begin; i < end; ++i) on_rail[static_cast<std::size_t>(group.members[i] % rails)] = i;
+  for (std::size_t i = begin; i < end; ++i)
+    on_rail[static_cast<std::size_t>(cluster.local_index(group.members[i]))] = i;
   for (std::size_t j = 0; j < group.members.size(); ++j) {
     if (j >= begin && j < end) continue;
-    const std::size_t relay = on_rail[static_cast<std::size_t>(group.members[j] % rails)];
+    const std::size_t relay = on_rail[static_cast<std::size_t>(cluster.local_index(group.members[j]))];
     if (relay < end) {
       append(uses, cluster.route(group.members[relay], group.members[j]), local * each);
       ++relayed[relay - begin];
@@ -168,6 +205,8 @@ Group group_of(const Cluster& cluster, const std::vector<int>& members) {
   group.members = members;
   group.root = members.front();
   std::sort(group.members.begin(), group.members.end());
+  std::stable_sort(group.members.begin(), group.members.end(),
+                   [&](int a, int b) { return cluster.node_of(a) < cluster.node_of(b); });
   REHEARSE_CHECK(std::adjacent_find(group.members.begin(), group.members.end()) == group.members.end(),
                  "a device is twice in a group");
   for (std::size_t i = 0; i < group.members.size(); ++i)
@@ -236,8 +275,13 @@ Bottleneck bottleneck(const Cluster& cluster, const std::vector<Activity>& activ
       if (next[a] < activities[a].uses.size() && activities[a].uses[next[a]].resource == id)
         bytes += activities[a].uses[next[a]++].bytes;
     const cluster::Resource& resource = cluster.resources()[static_cast<std::size_t>(id)];
-    Time& part = resource.kind == cluster::ResourceKind::link ? longest.links : longest.ports;
-    part = std::max(part, transfer_time(Bytes(bytes), resource.capacity));
+    // What a port lacks of its nominal rate no measurement of sound ones knows of: it counts as a link does.
+    const bool sound = resource.nominal.per_s() == 0;
+    if (resource.kind == cluster::ResourceKind::link || !sound)
+      longest.links = std::max(longest.links, transfer_time(Bytes(bytes), resource.capacity));
+    if (resource.kind != cluster::ResourceKind::link)
+      longest.ports =
+          std::max(longest.ports, transfer_time(Bytes(bytes), sound ? resource.capacity : resource.nominal));
   }
 }
 
