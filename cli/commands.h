@@ -38,6 +38,7 @@ struct SimulationRequest {
   std::vector<std::string> assignments, calibrations;
   int steps = 2;
   bool record = false;
+  std::string fidelity = "flow";                   // analytic, flow or step
   std::function<void(double done)> progress = {};  // instead of a progress line
 };
 // Reads and simulates one scenario with a progress line; several threads may at once with a `progress` of their own.

@@ -23,7 +23,7 @@ namespace {
 
 struct Arguments {
   SimulationRequest request;
-  std::string scenario, output, fold = "auto", fidelity = "flow";
+  std::string scenario, output, fold = "auto";
   std::vector<std::string> sweeps;
   bool json = false, output_given = false;
   int threads = 0;
@@ -52,10 +52,7 @@ std::string memory_message(const Arguments& a, const result::Result& r, const st
                                   change->assignment, needs));
 }
 
-void require_available(const Arguments& a) {
-  if (a.fidelity != "flow")
-    throw InputError(
-        Diagnostic{"", 0, 0, "", fmt::format("--fidelity {} is not available yet; available: flow", a.fidelity), ""});
+void note_threads(const Arguments& a) {
   if (a.threads > 1 && a.sweeps.empty())
     note("rehearse: note: one thread is used; the result is the same with any number");
 }
@@ -73,7 +70,7 @@ void note_other_machines(const std::vector<std::string>& calibrations) {
 }
 
 int simulate(Arguments a) {
-  require_available(a);
+  note_threads(a);
   const std::string root = data_root();
   a.request.file = scenario_file(a.scenario, root);
   note_other_machines(a.request.calibrations);
@@ -113,7 +110,7 @@ void add_simulate(CLI::App& app, Action& action) {
   command->add_option("--fold", a->fold, "auto | off: simulate every rank (same result)")
       ->check(one_of({"auto", "off"}))
       ->type_name("HOW");
-  command->add_option("--fidelity", a->fidelity, "How transfers are simulated: flow")
+  command->add_option("--fidelity", a->request.fidelity, "How transfers are simulated (default flow)")
       ->check(one_of({"analytic", "flow", "step"}))
       ->type_name("KIND");
   command->add_option("--threads", a->threads, "Plans at once with --sweep (default: cores)")

@@ -55,6 +55,9 @@ result::Result simulate_file(const SimulationRequest& request, const std::string
   options.data_root = root;
   options.calibrations = request.calibrations;
   options.steps = request.steps;
+  options.fidelity = request.fidelity == "analytic" ? run::Fidelity::analytic
+                     : request.fidelity == "step"   ? run::Fidelity::step
+                                                    : run::Fidelity::flow;
   options.record = request.record;
   options.progress = request.progress ? request.progress : [&](double done) { (*line)(done); };
   result::Result r = simulate_located(scenario, options);

@@ -14,6 +14,7 @@
 #include "sim/base/check.h"
 #include "sim/cluster/topology.h"
 #include "sim/collective/collective.h"
+#include "sim/collective/steps.h"
 #include "sim/cost/calibration_file.h"
 #include "sim/cost/cost.h"
 #include "sim/engine/engine.h"
@@ -138,7 +139,11 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   const cluster::HostSharing sharing = cluster->host_sharing();
   const int on_host = std::min(grid.ranks(), cluster->devices_per_node());
   const auto costs = cost::load_costs(files, {on_host, std::max(1, sharing.threads_per_rank)});
-  const auto collectives = collective::make_model(*cluster, files.front());
+  const auto measured = collective::make_model(*cluster, files.front());
+  const auto other = options.fidelity == Fidelity::analytic ? collective::make_analytic_model(*measured)
+                     : options.fidelity == Fidelity::step   ? collective::make_stepped_model(*measured, *cluster)
+                                                            : nullptr;
+  const collective::CollectiveModel& collectives = other ? *other : *measured;
 
   const Program program = lower::lower(scenario);
   const auto violations = check(program, grid);
@@ -167,11 +172,11 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
     account::name_ops(
         program, grid,
         [&](const Role& role, const program::Op& op) {
-          return coverage_of(program, role, op, grid, *costs, *collectives);
+          return coverage_of(program, role, op, grid, *costs, collectives);
         },
         out);
   }
-  const engine::Outcome outcome = engine::simulate(program, grid, *cluster, *collectives, *costs, engine_options);
+  const engine::Outcome outcome = engine::simulate(program, grid, *cluster, collectives, *costs, engine_options);
   add_outcome(outcome, scenario, out);
   out.ranks_simulated = grid.ranks();
 
