@@ -26,7 +26,7 @@ namespace {
 
 struct Arguments {
   SimulationRequest request;
-  std::string scenario, output, fold = "auto", fidelity = "flow";
+  std::string scenario, output, fold = "auto";
   std::vector<std::string> sweeps;
   bool json = false, output_given = false;
   int threads = 0;
@@ -56,9 +56,6 @@ std::string memory_message(const Arguments& a, const result::Result& r, const st
 }
 
 void require_available(const Arguments& a) {
-  if (a.fidelity != "flow")
-    throw InputError(
-        Diagnostic{"", 0, 0, "", fmt::format("--fidelity {} is not available yet; available: flow", a.fidelity), ""});
   const bool several = !a.sweeps.empty() || a.request.samples > 0 || a.request.what_if;
   if (a.threads > 1 && !several) note("rehearse: note: one thread is used; the result is the same with any number");
   if (!a.sweeps.empty() && (a.request.samples > 0 || a.request.what_if))
@@ -79,7 +76,7 @@ void note_other_machines(const std::vector<std::string>& calibrations) {
 }
 
 int simulate(Arguments a) {
-  require_available(a);
+  note_threads(a);
   const std::string root = data_root();
   a.request.file = scenario_file(a.scenario, root);
   note_other_machines(a.request.calibrations);
@@ -122,7 +119,7 @@ void add_simulate(CLI::App& app, Action& action) {
   command->add_option("--fold", a->fold, "auto | off: simulate every rank (same result)")
       ->check(one_of({"auto", "off"}))
       ->type_name("HOW");
-  command->add_option("--fidelity", a->fidelity, "How transfers are simulated: flow")
+  command->add_option("--fidelity", a->request.fidelity, "How transfers are simulated (default flow)")
       ->check(one_of({"analytic", "flow", "step"}))
       ->type_name("KIND");
   command->add_option("--samples", a->request.samples, "Draw the scenario's noise N times: p5, p50, p95 of the step")

@@ -55,6 +55,9 @@ result::Result simulate_file(const SimulationRequest& request, const std::string
   options.data_root = root;
   options.calibrations = request.calibrations;
   options.steps = request.steps;
+  options.fidelity = request.fidelity == "analytic" ? run::Fidelity::analytic
+                     : request.fidelity == "step"   ? run::Fidelity::step
+                                                    : run::Fidelity::flow;
   options.record = request.record;
   options.samples = request.samples;
   options.what_if = request.what_if;

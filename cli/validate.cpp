@@ -11,6 +11,7 @@
 #include "cli/exit_code.h"
 #include "cli/local_loop.h"
 #include "cli/paths.h"
+#include "cli/validate_collectives.h"
 #include "reports/ledger.h"
 #include "reports/limits.h"
 #include "sim/base/diagnostics.h"
@@ -23,11 +24,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kShipped = "scenarios/published/measurements.csv";
+constexpr const char* kShippedCollectives = "scenarios/published/collectives.csv";
 
 struct Arguments {
   std::string throughput, filter, output, calibration;
   double budget = 120, seconds = 4;
   bool local = false, output_given = false;
+  bool collectives = false;
+  std::string collectives_csv;
 };
 
 bool selected(const reports::Measurement& m, const std::string& filter) {
@@ -66,9 +70,33 @@ void check_ledger_output(const std::string& dir, const std::string& csv) {
   }
 }
 
+void write_ledger(const std::string& dir, const std::vector<reports::LedgerRow>& rows) {
+  fs::create_directories(dir);
+  write_file_atomically((fs::path(dir) / "ledger.csv").string(), reports::ledger_csv(rows));
+  write_file_atomically((fs::path(dir) / "ledger.json").string(), reports::ledger_json(rows));
+}
+
+[[noreturn]] void refuse_empty(const std::string& csv, const std::string& filter) {
+  throw InputError(Diagnostic{
+      csv, 0, 0, "",
+      filter.empty() ? "holds no measurements" : fmt::format("no measurement matches --filter {}", filter), ""});
+}
+
+int validate_collectives(const Arguments& a, const std::string& root) {
+  const std::string csv =
+      a.collectives_csv.empty() ? (fs::path(root) / kShippedCollectives).string() : a.collectives_csv;
+  if (a.output_given) check_ledger_output(a.output, csv);
+  const CollectiveLedger ledger = collective_ledger(shown_path(csv, root), read_text_file(csv), a.filter);
+  if (ledger.rows.empty()) refuse_empty(csv, a.filter);
+  if (a.output_given) write_ledger(a.output, ledger.rows);
+  print(ledger.table);
+  return reports::summarize(ledger.rows).used > 0 ? kDone : kFailed;
+}
+
 int validate(const Arguments& a) {
   const std::string root = data_root();
   if (a.local) return validate_local({a.calibration, a.budget, a.seconds, a.filter, a.output}, root);
+  if (a.collectives) return validate_collectives(a, root);
   const std::string csv = a.throughput.empty() ? (fs::path(root) / kShipped).string() : a.throughput;
   if (a.output_given) check_ledger_output(a.output, csv);
   const std::vector<reports::Measurement> measurements =
@@ -83,15 +111,8 @@ int validate(const Arguments& a) {
     const Prediction& p = known->second;
     rows.push_back(p.problem.empty() ? reports::compare(m, p.result) : reports::unused(m, p.problem));
   }
-  if (rows.empty())
-    throw InputError(Diagnostic{
-        csv, 0, 0, "",
-        a.filter.empty() ? "holds no measurements" : fmt::format("no measurement matches --filter {}", a.filter), ""});
-  if (a.output_given) {
-    fs::create_directories(a.output);
-    write_file_atomically((fs::path(a.output) / "ledger.csv").string(), reports::ledger_csv(rows));
-    write_file_atomically((fs::path(a.output) / "ledger.json").string(), reports::ledger_json(rows));
-  }
+  if (rows.empty()) refuse_empty(csv, a.filter);
+  if (a.output_given) write_ledger(a.output, rows);
   print(reports::ledger_table(rows));
   return reports::summarize(rows).used > 0 ? kDone : kFailed;
 }
@@ -103,6 +124,12 @@ void add_validate(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("validate", "Compare predictions with published measurements");
   command->add_option("--throughput", a->throughput, "Measurements to use instead of the shipped ones")
       ->type_name("CSV");
+  CLI::Option* throughput = command->get_option("--throughput");
+  CLI::Option* collectives =
+      command->add_option("--collectives", a->collectives_csv, "Collectives instead: fitted on every other size")
+          ->expected(0, 1)
+          ->excludes(throughput)
+          ->type_name("[CSV]");
   command->add_option("--filter", a->filter, "Only rows whose id or scenario contains this")->type_name("NAME");
   CLI::Option* local = command->add_flag("--local", a->local, "Instead: calibrate, simulate, perform plans here");
   command->add_option("--calibration", a->calibration, "With --local: this one instead of a new one")
@@ -116,12 +143,15 @@ void add_validate(CLI::App& app, Action& action) {
       ->needs(local)
       ->check(CLI::Range(0.1, 1e5).description(""))
       ->type_name("S");
+  local->excludes(collectives);
   CLI::Option* output =
       command->add_option("-o", a->output, "Write ledger.csv and ledger.json to a directory")->type_name("DIR");
   command->footer(
       "The CSV has the columns id, scenario (a path beside it), metric, value, unit.\n"
-      "Examples:\n  rehearse validate\n  rehearse validate --filter 175b -o out\n  rehearse validate --local");
-  command->callback([a, output, &action] {
+      "Examples:\n  rehearse validate\n  rehearse validate --filter 175b -o out\n  rehearse validate --local\n"
+      "  rehearse validate --collectives -o out");
+  command->callback([a, output, collectives, &action] {
+    a->collectives = collectives->count() > 0;
     a->output_given = output->count() > 0;
     action = [a] { return validate(*a); };
   });

@@ -29,6 +29,8 @@ struct Activity {
 
 enum class Coverage : unsigned char { exact, interpolated, extrapolated, spec };
 
+struct Steps;  // steps.h
+
 struct TransferPlan {
   Time startup;                      // latency and fixed kernel time: before the bytes move, never stretched
   std::vector<Activity> activities;  // done when the last is; identical channels are merged
@@ -42,6 +44,8 @@ struct TransferPlan {
   int threads = 0;
   // A buffered message (CollectiveModel::buffered_messages): what the sender's and the receiver's stream do themselves.
   Time copy_out, copy_in;
+  // Fidelity `step`: instead of startup and activities, which still say what it takes alone.
+  std::shared_ptr<const Steps> steps;
   Time alone() const;  // startup + the longest min_duration + the copies
 };
 

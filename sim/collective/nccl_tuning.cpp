@@ -230,11 +230,9 @@ Estimate best(const Machine& machine, const Placement& place, CollectiveKind kin
   return chosen;
 }
 
-// NCCL sends point to point with LL up to NCCL_P2P_LL_THRESHOLD, 16 KiB, and Simple above. Latency: a ring's base and
-// one of its hops.
+// Latency: a ring's base and one of its hops.
 Estimate send(const Machine& machine, bool crosses_nodes, double bytes) {
-  constexpr double kLlThreshold = 16384;
-  Estimate e{.algorithm = Algorithm::direct, .protocol = bytes <= kLlThreshold ? Protocol::ll : Protocol::simple};
+  Estimate e{.algorithm = Algorithm::direct, .protocol = bytes <= kPointToPointLlBytes ? Protocol::ll : Protocol::simple};
   const auto p = static_cast<std::size_t>(e.protocol);
   e.latency_us = kRingBase[p] +
                  (crosses_nodes ? kRingNet[p] + machine.net_latency_us : kRingNvlink[p] + machine.nvlink_latency_us);

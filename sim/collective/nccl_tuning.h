@@ -32,6 +32,8 @@ struct Machine {
 };
 // NCCL's constants of the LL protocol, which a topology file gives as its latencies.
 inline constexpr double kNvlinkHopUs = 0.6, kNetHopUs = 2.7;
+// NCCL_P2P_LL_THRESHOLD: up to here a message goes by LL, above by Simple.
+inline constexpr double kPointToPointLlBytes = 16384;
 
 // Where the ranks of a communicator are.
 struct Placement {

@@ -23,8 +23,9 @@ std::vector<int> roles_of_ranks(const program::Program& program, const plan::Ran
 }
 
 Matching::Matching(const program::Program& program, const ProgramCode& code, const plan::RankGrid& grid,
-                   const collective::CollectiveModel& model, InterferenceStates& states, Network& network)
-    : program_(program), code_(code), model_(model), states_(states), network_(network) {
+                   const collective::CollectiveModel& model, InterferenceStates& states, Network& network,
+                   StepRuns& step_runs)
+    : program_(program), code_(code), model_(model), states_(states), network_(network), step_runs_(step_runs) {
   connect_ranks(grid, roles_of_ranks(program, grid));
 }
 
@@ -138,11 +139,15 @@ std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
   std::int64_t longest = 0;
   for (const collective::Activity& activity : plan.activities) {
     longest = std::max(longest, activity.min_duration.ps());
-    if (activity.min_duration <= Time() || plan.threads > 0) continue;
+    if (activity.min_duration <= Time() || plan.threads > 0 || plan.steps != nullptr) continue;
     activities_.push_back(network_.define(activity));
     user_.push_back(user_of(meeting, size));
   }
   code.activities.last = static_cast<std::int32_t>(activities_.size());
+  if (plan.steps != nullptr) {
+    code.steps = step_runs_.define(plan.steps);
+    code.startup = 0;
+  }
   code.threads = plan.threads;
   if (plan.threads > 0) code.core_time = longest;
   code.copy_out = plan.copy_out.ps(), code.copy_in = plan.copy_in.ps();

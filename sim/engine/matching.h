@@ -10,6 +10,7 @@
 #include "sim/engine/code.h"
 #include "sim/engine/interference.h"
 #include "sim/engine/network.h"
+#include "sim/engine/step_runs.h"
 #include "sim/plan/rank_grid.h"
 
 namespace rehearse::engine {
@@ -18,6 +19,7 @@ namespace rehearse::engine {
 struct PlanCode {
   std::int64_t startup = 0;    // ps
   Range activities;            // Matching::activities: ids of Network::define
+  std::int32_t steps = -1;     // StepRuns::define, instead of startup and activities
   std::int64_t core_time = 0;  // ps of `threads` cores each, instead of activities
   std::int64_t copy_out = 0, copy_in = 0;
   int threads = 0;
@@ -61,7 +63,7 @@ struct Meeting {
 class Matching {
  public:
   Matching(const program::Program& program, const ProgramCode& code, const plan::RankGrid& grid,
-           const collective::CollectiveModel& model, InterferenceStates& states, Network& network);
+           const collective::CollectiveModel& model, InterferenceStates& states, Network& network, StepRuns& step_runs);
 
   // The meeting behind a queue of a rank's role; -1 if the rank is no member.
   std::int32_t meeting(int rank, std::int32_t queue) const {
@@ -96,6 +98,7 @@ class Matching {
   const collective::CollectiveModel& model_;
   InterferenceStates& states_;
   Network& network_;
+  StepRuns& step_runs_;
   std::vector<Meeting> meetings_;
   std::vector<std::int32_t> first_queue_, queue_meeting_;
   std::vector<Transfer> transfers_;

@@ -31,7 +31,7 @@ void MaxMin::prepare() {
   }
   std::partial_sum(user_first_.begin(), user_first_.end(), user_first_.begin());
   users_.resize(uses.size());
-  std::vector<std::int32_t>& cursor = open_;
+  std::vector<std::int32_t>& cursor = full_;
   cursor.assign(user_first_.begin(), user_first_.end());
   for (std::size_t i = 0; i < activities; ++i)
     for (auto u = static_cast<std::size_t>(first[i]); u < static_cast<std::size_t>(first[i + 1]); ++u)
@@ -42,8 +42,6 @@ void MaxMin::prepare() {
   std::sort(by_limit_.begin(), by_limit_.end(), [this](std::int32_t a, std::int32_t b) {
     return limit[static_cast<std::size_t>(a)] < limit[static_cast<std::size_t>(b)];
   });
-  open_.resize(resources);
-  std::iota(open_.begin(), open_.end(), 0);
 }
 
 void MaxMin::freeze(std::int32_t activity, std::int64_t at) {
@@ -57,27 +55,43 @@ void MaxMin::freeze(std::int32_t activity, std::int64_t at) {
   }
 }
 
+void MaxMin::push(std::int32_t resource) {
+  const auto r = static_cast<std::size_t>(resource);
+  if (weights_[r] == 0) return;
+  heap_.push_back({left_[r] / weights_[r], resource});
+  std::push_heap(heap_.begin(), heap_.end());
+}
+
+// The lowest rate at which resources fill up, and those that do. A fair rate only grows while others freeze below it,
+// so an entry of the heap is a lower bound that is renewed when it comes up.
+std::int64_t MaxMin::pop_level() {
+  std::int64_t level = INT64_MAX;
+  full_.clear();
+  while (!heap_.empty() && heap_.front().fair <= level) {
+    const Entry top = heap_.front();
+    std::pop_heap(heap_.begin(), heap_.end());
+    heap_.pop_back();
+    const auto r = static_cast<std::size_t>(top.resource);
+    if (weights_[r] == 0) continue;
+    if (left_[r] / weights_[r] > top.fair) {
+      push(top.resource);
+      continue;
+    }
+    level = top.fair;
+    full_.push_back(top.resource);
+  }
+  return level;
+}
+
 void MaxMin::solve() {
   prepare();
+  heap_.clear();
+  for (std::size_t r = 0; r < capacity.size(); ++r)
+    if (weights_[r] != 0) heap_.push_back({left_[r] / weights_[r], static_cast<std::int32_t>(r)});
+  std::make_heap(heap_.begin(), heap_.end());
   std::size_t next_limit = 0;
   for (;;) {
-    // The rate at which the next resources fill up.
-    std::int64_t level = INT64_MAX;
-    full_.clear();
-    std::size_t kept = 0;
-    for (const std::int32_t r : open_) {
-      const std::int64_t weight = weights_[static_cast<std::size_t>(r)];
-      if (weight == 0) continue;
-      open_[kept++] = r;
-      const std::int64_t fair = left_[static_cast<std::size_t>(r)] / weight;
-      if (fair < level) {
-        level = fair;
-        full_.clear();
-      }
-      if (fair == level) full_.push_back(r);
-    }
-    open_.resize(kept);
-
+    const std::int64_t level = pop_level();
     bool limited = false;
     for (; next_limit < by_limit_.size(); ++next_limit) {
       const std::int32_t activity = by_limit_[next_limit];
@@ -86,8 +100,11 @@ void MaxMin::solve() {
       freeze(activity, limit[static_cast<std::size_t>(activity)]);
       limited = true;
     }
-    if (limited) continue;
-    if (kept == 0) return;
+    if (limited) {
+      for (const std::int32_t r : full_) push(r);
+      continue;
+    }
+    if (full_.empty()) return;
     for (const std::int32_t r : full_)
       for (auto u = static_cast<std::size_t>(user_first_[static_cast<std::size_t>(r)]);
            u < static_cast<std::size_t>(user_first_[static_cast<std::size_t>(r) + 1]); ++u)

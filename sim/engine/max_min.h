@@ -9,7 +9,8 @@
 // such that sum over i of rate[i] * weight[i,r] / 65536 <= capacity[r] for every r, and no rate can grow but at the
 // cost of an activity with a lower one. All rates are raised equally; the activities on the first resource to fill up,
 // or at their own limit, are frozen there; the rest go on. Resources whose fair rates round down to the same integer
-// freeze together, so the result does not depend on the order of resources or activities.
+// freeze together, so the result does not depend on the order of resources or activities. With F uses and R resources
+// it takes O(F log R); tests/unit/engine/max_min_test.cpp compares it with a solver that looks at everything each time.
 //
 // Four activities a b c d on resources L (100 bytes/s) and M (60 bytes/s):
 //   L:  1 a + 1 b + 1/2 c      = 100
@@ -46,13 +47,24 @@ struct MaxMin {
   void solve();
 
  private:
+  // A resource and a rate below which it does not fill up.
+  struct Entry {
+    std::int64_t fair;
+    std::int32_t resource;
+    bool operator<(const Entry& other) const {  // the lowest rate on top of a heap
+      return fair != other.fair ? fair > other.fair : resource > other.resource;
+    }
+  };
+
   void prepare();
   void freeze(std::int32_t activity, std::int64_t at);
+  void push(std::int32_t resource);
+  std::int64_t pop_level();
 
   std::vector<std::int64_t> left_, weights_;      // by resource: capacity left * 65536, weights not yet frozen
   std::vector<std::int32_t> user_first_, users_;  // activities of a resource
-  std::vector<std::int32_t> by_limit_, open_,
-      full_;  // activities by limit; resources in play; resources filling up now
+  std::vector<std::int32_t> by_limit_, full_;     // activities by limit; resources filling up now
+  std::vector<Entry> heap_;                       // resources in play
 };
 
 }  // namespace rehearse::engine

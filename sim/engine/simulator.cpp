@@ -35,7 +35,8 @@ Simulator::Simulator(const program::Program& program, const plan::RankGrid& grid
       faults_(options.noise, options.sample, cluster.resources()),
       code_(compile(program, grid)),
       network_(cluster, queue_, target(EventKind::activity)),
-      matching_(program, code_, grid, collectives, states_, network_),
+      step_runs_(network_, queue_, target(EventKind::message)),
+      matching_(program, code_, grid, collectives, states_, network_, step_runs_),
       breakdown_(static_cast<std::size_t>(grid.ranks())) {
   REHEARSE_CHECK(grid.ranks() <= cluster.devices(), "{} ranks on {} devices", grid.ranks(), cluster.devices());
   REHEARSE_CHECK(steps_ > 0 && launch_cost_ >= 0, "{} steps, launch cost {} ps", steps_, launch_cost_);
@@ -136,8 +137,13 @@ void Simulator::dispatch(const Event& event) {
       if (lanes_[static_cast<std::size_t>(index)].version == event.version) end_kernels(index);
       return;
     case EventKind::activity:
-      if (network_.current(static_cast<std::uint32_t>(index), event.version))
-        end_activity(network_.finish(static_cast<std::uint32_t>(index)));
+      if (network_.current(static_cast<std::uint32_t>(index), event.version)) {
+        const std::int32_t owner = network_.finish(static_cast<std::uint32_t>(index));
+        if (StepRuns::is_message(owner))
+          end_steps(step_runs_.sent(owner, now_));
+        else
+          end_activity(owner);
+      }
       return;
     case EventKind::bytes:
       move_bytes(index);
@@ -148,6 +154,9 @@ void Simulator::dispatch(const Event& event) {
     case EventKind::host_record:
       hosts_[static_cast<std::size_t>(index)].progress = event.version;
       record(index, -1, event.version, {kHostBlame, -1, -1});
+      return;
+    case EventKind::message:
+      end_steps(step_runs_.arrived(static_cast<std::uint32_t>(index), now_));
       return;
     case EventKind::cores:
       if (matching_.transfer(index).version == event.version) end_core_transfer(index);

@@ -30,6 +30,7 @@
 #include "sim/engine/kernel_times.h"
 #include "sim/engine/matching.h"
 #include "sim/engine/network.h"
+#include "sim/engine/step_runs.h"
 
 namespace rehearse::engine {
 
@@ -51,7 +52,8 @@ class Simulator {
     bytes,        // a transfer's startup is over
     launch,       // the host has launched what a lane waits for
     host_record,  // the host has reached a HostSync that records; version: its progress
-    cores         // a transfer that cores of a shared host move ends
+    cores,        // a transfer that cores of a shared host move ends
+    message       // of a collective's steps arrives
   };
   static std::uint32_t target(EventKind kind, std::int32_t index = 0) {
     return static_cast<std::uint32_t>(kind) << kIndexBits | static_cast<std::uint32_t>(index);
@@ -238,6 +240,8 @@ class Simulator {
   void start_up(std::int32_t transfer);
   void move_bytes(std::int32_t transfer);
   void end_activity(std::int32_t transfer);
+  void hold_bandwidth(const Transfer& transfer, bool add);
+  void end_steps(std::int32_t transfer);
   void end_transfer(std::int32_t transfer);
   void end_leg(LaneId id, const Transfer& transfer);
   void change_hold(std::int32_t rank, HoldId hold, bool add);
@@ -284,6 +288,7 @@ class Simulator {
   InterferenceStates states_;
   EventQueue queue_;
   Network network_;
+  StepRuns step_runs_;
   Matching matching_;
   std::vector<KernelTimes> times_;  // by role
   Breakdown breakdown_;

@@ -136,26 +136,39 @@ void Simulator::move_bytes(std::int32_t number) {
     begin_core_transfer(number);
     return;
   }
+  if (plan.steps >= 0) {
+    hold_bandwidth(transfer, true);
+    end_steps(step_runs_.start(plan.steps, number, now_));
+    return;
+  }
   transfer.moving = plan.activities.last - plan.activities.first;
   if (transfer.moving == 0) {
     end_transfer(number);
     return;
   }
-  if (plan.bandwidth_hold != 0 && !buffered_)
-    for_participants(transfer, [&](LaneId id) {
-      change_hold(lanes_[static_cast<std::size_t>(id)].rank, plan.bandwidth_hold, true);
-    });
+  hold_bandwidth(transfer, true);
   const Factor factor = noisy_transfers_ ? factor_of_transfer(transfer) : kFactorOne;
   for (std::int32_t a = plan.activities.first; a < plan.activities.last; ++a)
     network_.start(matching_.activity(a), number, now_, factor);
 }
 
+void Simulator::hold_bandwidth(const Transfer& transfer, bool add) {
+  const HoldId hold = matching_.plan(transfer.plan).bandwidth_hold;
+  if (hold == 0 || buffered_) return;
+  for_participants(transfer, [&](LaneId id) { change_hold(lanes_[static_cast<std::size_t>(id)].rank, hold, add); });
+}
+
 void Simulator::end_activity(std::int32_t number) {
   Transfer& transfer = matching_.transfer(number);
   if (--transfer.moving > 0) return;
-  const HoldId hold = matching_.plan(transfer.plan).bandwidth_hold;
-  if (hold != 0 && !buffered_)
-    for_participants(transfer, [&](LaneId id) { change_hold(lanes_[static_cast<std::size_t>(id)].rank, hold, false); });
+  hold_bandwidth(transfer, false);
+  end_transfer(number);
+}
+
+// The steps of a collective have ended, or go on.
+void Simulator::end_steps(std::int32_t number) {
+  if (number == StepRuns::kGoesOn) return;
+  hold_bandwidth(matching_.transfer(number), false);
   end_transfer(number);
 }
 

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 #include "sim/cluster/scaled.h"
 #include "sim/cluster/topology.h"
 #include "sim/collective/scaled_model.h"
+#include "sim/collective/steps.h"
 #include "sim/cost/calibration_file.h"
 #include "sim/lower/lower.h"
 #include "sim/program/static_check.h"
@@ -87,6 +89,13 @@ std::string example_links(const cluster::Cluster& cluster) {
 
 }  // namespace
 
+Prepared::Collectives::Collectives(std::unique_ptr<collective::CollectiveModel> measured,
+                                   const cluster::Cluster& cluster, Fidelity fidelity)
+    : measured_(std::move(measured)) {
+  if (fidelity == Fidelity::analytic) other_ = collective::make_analytic_model(*measured_);
+  if (fidelity == Fidelity::step) other_ = collective::make_stepped_model(*measured_, cluster);
+}
+
 Prepared::Prepared(const plan::Scenario& scenario, const Options& options)
     : scenario_(scenario),
       options_(options),
@@ -96,7 +105,7 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options)
                                       open_cores(scenario, options))),
       files_(cost_files(scenario, *cluster_, options)),
       costs_(cost::load_costs(files_, share_of(grid_, *cluster_))),
-      collectives_(collective::make_model(*cluster_, files_.front())),
+      collectives_(collective::make_model(*cluster_, files_.front()), *cluster_, options.fidelity),
       program_(lower::lower(scenario)) {
   check_noise();
   const auto violations = check(program_, grid_);
@@ -130,18 +139,19 @@ engine::Options Prepared::engine_options() const {
 }
 
 engine::Outcome Prepared::simulate(const engine::Options& options) const {
-  return engine::simulate(program_, grid_, *cluster_, *collectives_, *costs_, options);
+  return engine::simulate(program_, grid_, *cluster_, collectives(), *costs_, options);
 }
 
 engine::Outcome Prepared::simulate(const engine::Options& options, const Levers& levers) const {
   const auto cluster = cluster::scaled(*cluster_, {levers.nvlink, levers.nic});
   const auto costs =
       cost::load_costs(files_, share_of(grid_, *cluster_), {levers.compute, levers.memory, levers.launch});
-  const auto collectives =
-      collective::scaled(collective::make_model(*cluster, files_.front()), {levers.latency, levers.memory});
+  const Collectives collectives(
+      collective::scaled(collective::make_model(*cluster, files_.front()), {levers.latency, levers.memory}), *cluster,
+      options_.fidelity);
   engine::Options changed = options;
   changed.launch_cost = Time::from_seconds(options.launch_cost.seconds() * levers.launch);
-  return engine::simulate(program_, grid_, *cluster, *collectives, *costs, changed);
+  return engine::simulate(program_, grid_, *cluster, collectives.model(), *costs, changed);
 }
 
 }  // namespace rehearse::run

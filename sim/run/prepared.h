@@ -31,7 +31,7 @@ class Prepared {
   const plan::RankGrid& grid() const { return grid_; }
   const cluster::Cluster& cluster() const { return *cluster_; }
   const cost::CostModel& costs() const { return *costs_; }
-  const collective::CollectiveModel& collectives() const { return *collectives_; }
+  const collective::CollectiveModel& collectives() const { return collectives_.model(); }
 
   // Of a plain simulation: the scenario's noise, sample 0, nothing recorded.
   engine::Options engine_options() const;
@@ -40,6 +40,17 @@ class Prepared {
   engine::Outcome simulate(const engine::Options& options, const Levers& levers) const;
 
  private:
+  // Transfers as the options' fidelity wants them, on top of what is measured.
+  class Collectives {
+   public:
+    Collectives(std::unique_ptr<collective::CollectiveModel> measured, const cluster::Cluster& cluster,
+                Fidelity fidelity);
+    const collective::CollectiveModel& model() const { return other_ ? *other_ : *measured_; }
+
+   private:
+    std::unique_ptr<collective::CollectiveModel> measured_, other_;
+  };
+
   void check_noise() const;
 
   const plan::Scenario& scenario_;
@@ -48,7 +59,7 @@ class Prepared {
   std::unique_ptr<cluster::Cluster> cluster_;
   std::vector<std::string> files_;  // of devices and calibrations
   std::unique_ptr<cost::CostModel> costs_;
-  std::unique_ptr<collective::CollectiveModel> collectives_;
+  Collectives collectives_;
   program::Program program_;
 };
 

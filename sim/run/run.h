@@ -11,10 +11,15 @@
 
 namespace rehearse::run {
 
+// analytic: every transfer takes its time alone; flow: activities share links; step: collectives message by message
+// (sim/collective/steps.h).
+enum class Fidelity : unsigned char { analytic, flow, step };
+
 struct Options {
   std::string data_root;                  // holds scenarios/, topologies/, calibrate/
   std::vector<std::string> calibrations;  // --calibration FILE, after the scenario's own
   int steps = 2;
+  Fidelity fidelity = Fidelity::flow;
   bool record = true;  // keep the ops of representative ranks (one a stage)
   int samples = 0;     // of the noise, to be simulated; 0: sample 0 alone, and no statistics
   bool what_if = false;

@@ -338,6 +338,44 @@ TEST(Validate, ComparesEachMeasurementAndWritesTheLedger) {
   EXPECT_TRUE(has(r.out, "1 used")) << r.out;
 }
 
+TEST(Validate, CollectivesAreFittedOnEveryOtherSize) {
+  const Folder folder;
+  const Outcome r = run({"validate", "--collectives", "-o", folder / "out"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const auto json = nlohmann::json::parse(read(folder / "out/ledger.json"));
+  std::vector<double> all, large;
+  for (const auto& row : json["rows"]) {
+    EXPECT_EQ(row["metric"], "time_us");
+    if (!row["used"]) {
+      EXPECT_NE(row["reason"], "");
+      continue;
+    }
+    all.push_back(std::abs(row["error"].get<double>()));
+    EXPECT_LE(row["low"], row["predicted"]);
+  }
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(json["rows"].size(), 1184u) << "misses and what is not used stay in the table";
+  EXPECT_GT(all.size(), 500u);
+  EXPECT_LT(all[all.size() / 2], 0.07) << "6.0 % when this was written";
+}
+
+TEST(Validate, CollectivesInAFileOfOnesOwn) {
+  const Folder folder;
+  std::string csv =
+      "id,source,collective,gpu,gpus,gpus_per_node,interconnect,bytes,time_us,algbw_gbps,busbw_gbps\n"
+      "odd,me,all_reduce,H100,8,8,x,lots,1,,\n";
+  const Outcome bad = run({"validate", "--collectives", folder.write("bad.csv", csv)});
+  EXPECT_EQ(bad.status, 2);
+  EXPECT_TRUE(has(bad.err, "bad.csv:2")) << bad.err;
+  csv.resize(csv.find("odd"));
+  for (int i = 10; i < 22; ++i)
+    csv += "r" + std::to_string(i) + ",me,all_gather,A100,4,8,x," + std::to_string(1 << i) + "," +
+           std::to_string(10 + (1 << i) * 1e-5) + ",,\n";
+  const Outcome r = run({"validate", "--collectives", folder.write("good.csv", csv)});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, "0.0%")) << r.out;
+}
+
 TEST(Validate, FilterAndColumnsAreChecked) {
   const Folder folder;
   EXPECT_EQ(run({"validate", "--filter", "no-such-run"}).status, 2);

@@ -1,0 +1,243 @@
+// Reads the rows, groups them into systems, fits every other size of each group of ranks, and predicts the rest.
+#include "cli/validate_collectives.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "reports/csv.h"
+#include "reports/text.h"
+#include "sim/base/diagnostics.h"
+#include "sim/collective/fit.h"
+#include "sim/collective/wire.h"
+
+namespace rehearse::cli {
+namespace {
+
+using collective::FittedSystem;
+using collective::Observation;
+using program::CollectiveKind;
+
+constexpr double kLowest = 1024, kLarge = 64 << 20;
+constexpr std::size_t kFewestSizes = 6, kMissesShown = 8;
+
+struct Row {
+  Observation seen;
+  std::string system, reason;  // not empty: not used
+  bool fitted = false;
+  std::optional<FittedSystem::Prediction> predicted;
+};
+
+std::optional<double> number_in(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+std::optional<CollectiveKind> kind_in(const std::string& name) {
+  static const std::map<std::string, CollectiveKind> kinds = {
+      {"all_reduce", CollectiveKind::all_reduce},         {"all_gather", CollectiveKind::all_gather},
+      {"reduce_scatter", CollectiveKind::reduce_scatter}, {"broadcast", CollectiveKind::broadcast},
+      {"alltoall", CollectiveKind::all_to_all},           {"all_to_all", CollectiveKind::all_to_all}};
+  const auto found = kinds.find(name);
+  return found == kinds.end() ? std::nullopt : std::optional(found->second);
+}
+
+// Fields of the table by column name.
+class Fields {
+ public:
+  Fields(const reports::CsvTable& table, const reports::CsvRow& row) : table_(table), row_(row) {}
+  const std::string& operator[](const char* column) const {
+    return row_.fields[static_cast<std::size_t>(reports::column_of(table_, column))];
+  }
+  // An empty field is 0; anything else that is no number above `least` is a problem.
+  double number(const char* column, double least, Diagnostics& problems) const {
+    const std::string& text = (*this)[column];
+    if (text.empty()) return 0;
+    const std::optional<double> value = number_in(text);
+    if (!value || *value < least)
+      problems.add({table_.file, row_.line, 1, column,
+                    fmt::format("expected a number from {} on, found '{}'", least, text), ""});
+    return value.value_or(0);
+  }
+
+ private:
+  const reports::CsvTable& table_;
+  const reports::CsvRow& row_;
+};
+
+// us, from the columns that are there; algbw = bytes / time, busbw = algbw times the wire factor (nccl-tests).
+double time_of(double time_us, double algbw, double busbw, const Observation& seen) {
+  if (time_us > 0) return time_us;
+  if (algbw > 0) return seen.bytes / (1e3 * algbw);
+  return busbw > 0 ? seen.bytes * collective::wire_factor(seen.kind, seen.place.ranks) / (1e3 * busbw) : 0;
+}
+
+Row read_row(const Fields& f, Diagnostics& problems) {
+  Row row;
+  const double ranks = f.number("gpus", 1, problems), per_node = f.number("gpus_per_node", 1, problems);
+  row.seen.bytes = f.number("bytes", 0, problems);
+  row.seen.place.ranks = static_cast<int>(std::min(ranks, 1e6));
+  row.seen.place.per_node = static_cast<int>(std::min(ranks, std::max(1.0, per_node)));
+  row.seen.place.nodes = row.seen.place.per_node > 0 ? row.seen.place.ranks / row.seen.place.per_node : 1;
+  row.system = fmt::format("{}, {}, {}, {}", f["source"], f["gpu"],
+                           row.seen.place.nodes > 1 ? "several nodes" : "one node", f["interconnect"]);
+  const std::optional<CollectiveKind> kind = kind_in(f["collective"]);
+  const double time = f.number("time_us", 0, problems), algbw = f.number("algbw_gbps", 0, problems),
+               busbw = f.number("busbw_gbps", 0, problems);
+  if (!kind) {
+    row.reason = fmt::format("'{}' is no collective that is modelled", f["collective"]);
+  } else if (row.seen.place.ranks < 2) {
+    row.reason = "one rank: a local copy";
+  } else {
+    row.seen.kind = *kind;
+    row.seen.time_us = time_of(time, algbw, busbw, row.seen);
+    if (!(row.seen.time_us > 0)) row.reason = "no time and no bandwidth";
+    if (row.seen.bytes < kLowest) row.reason = "below 1 KiB";
+  }
+  return row;
+}
+
+// A system's rows in order of (collective, ranks, size): every other size of each is fitted, the first included.
+void fit_system(std::vector<Row*> rows, bool in_switch, std::vector<std::pair<std::string, FittedSystem>>& systems) {
+  std::stable_sort(rows.begin(), rows.end(), [](const Row* a, const Row* b) {
+    return std::tuple(a->seen.kind, a->seen.place.ranks, a->seen.bytes) <
+           std::tuple(b->seen.kind, b->seen.place.ranks, b->seen.bytes);
+  });
+  std::vector<Observation> fitted;
+  for (std::size_t first = 0, last = 0; first < rows.size(); first = last) {
+    std::set<double> sizes;
+    for (; last < rows.size() && rows[last]->seen.kind == rows[first]->seen.kind &&
+           rows[last]->seen.place.ranks == rows[first]->seen.place.ranks;
+         ++last) {
+      sizes.insert(rows[last]->seen.bytes);
+      rows[last]->fitted = sizes.size() % 2 == 1;
+    }
+    for (std::size_t i = first; i < last; ++i) {
+      if (sizes.size() < kFewestSizes)
+        rows[i]->reason = fmt::format("{} size(s), fewer than {}: nothing to fit on", sizes.size(), kFewestSizes);
+      else if (rows[i]->fitted)
+        fitted.push_back(rows[i]->seen);
+    }
+  }
+  if (fitted.empty()) return;
+  const FittedSystem& system = systems.emplace_back(rows.front()->system, FittedSystem(fitted, in_switch)).second;
+  for (Row* row : rows) {
+    if (!row->reason.empty()) continue;
+    if (row->fitted)
+      row->reason = "its size is fitted";
+    else
+      row->predicted = system.predict(row->seen.kind, row->seen.place, row->seen.bytes);
+  }
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+struct Errors {
+  std::vector<double> all, large;
+  double worst = 0;
+  void add(const reports::LedgerRow& row, double bytes) {
+    all.push_back(std::abs(row.error));
+    if (bytes >= kLarge) large.push_back(std::abs(row.error));
+    if (std::abs(row.error) > std::abs(worst)) worst = row.error;
+  }
+  std::vector<std::string> cells(const std::string& name) const {
+    return {reports::clip(name, 46), fmt::format("{}", all.size()), fmt::format("{:.1f}%", median(all) * 100),
+            large.empty() ? "-" : fmt::format("{:.1f}%", median(large) * 100), fmt::format("{:+.0f}%", worst * 100)};
+  }
+};
+
+std::string table_of(const std::vector<Row>& rows, const std::vector<reports::LedgerRow>& ledger,
+                     const std::vector<std::pair<std::string, FittedSystem>>& systems) {
+  std::map<std::string, Errors> by_system;
+  Errors all;
+  std::map<std::string, int> reasons;
+  std::vector<std::size_t> used;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!rows[i].predicted) {
+      ++reasons[rows[i].reason];
+      continue;
+    }
+    used.push_back(i);
+    by_system[rows[i].system].add(ledger[i], rows[i].seen.bytes);
+    all.add(ledger[i], rows[i].seen.bytes);
+  }
+  std::vector<std::vector<std::string>> cells = {{"system", "tested", "median", "from 64 MiB", "worst"}};
+  for (const auto& [name, errors] : by_system) cells.push_back(errors.cells(name));
+  cells.push_back(all.cells("all"));
+  std::string out = reports::align(cells);
+  std::stable_sort(used.begin(), used.end(),
+                   [&](std::size_t a, std::size_t b) { return std::abs(ledger[a].error) > std::abs(ledger[b].error); });
+  used.resize(std::min(used.size(), kMissesShown));
+  cells = {{"largest misses", "ranks", "bytes", "measured us", "predicted us", "error"}};
+  for (const std::size_t i : used)
+    cells.push_back({reports::clip(ledger[i].id, 24), fmt::format("{}", rows[i].seen.place.ranks),
+                     fmt::format("{:.0f}", rows[i].seen.bytes), reports::compact(ledger[i].measured),
+                     reports::compact(ledger[i].predicted), fmt::format("{:+.0f}%", ledger[i].error * 100)});
+  if (!used.empty()) out += "\n" + reports::align(cells);
+  for (const auto& [reason, count] : reasons) out += reports::wrap(fmt::format("not used, {}: {}", count, reason));
+  std::size_t constants = 0;
+  for (const auto& [name, system] : systems) constants += 2 + 2 * system.constants().size();
+  out +=
+      reports::wrap(fmt::format("{} constants of {} systems, fitted on every other size: a floor and a copy each, a "
+                                "latency and a bandwidth for each algorithm and protocol.",
+                                constants, systems.size()));
+  return out;
+}
+
+}  // namespace
+
+CollectiveLedger collective_ledger(const std::string& file, const std::string& text, const std::string& filter) {
+  const reports::CsvTable table = reports::parse_csv(file, text,
+                                                     {"id", "source", "collective", "gpu", "gpus", "gpus_per_node",
+                                                      "interconnect", "bytes", "time_us", "algbw_gbps", "busbw_gbps"});
+  Diagnostics problems;
+  std::vector<Row> rows;
+  CollectiveLedger ledger;
+  std::map<std::string, bool> in_switch;
+  for (const reports::CsvRow& line : table.rows) {
+    const Fields f(table, line);
+    Row row = read_row(f, problems);
+    if (f["id"].find(filter) == std::string::npos && row.system.find(filter) == std::string::npos) continue;
+    // NVLink SHARP is in the switches beside Hopper and later GPUs.
+    for (const char* name : {"H100", "H200", "H800", "B200", "B300"})
+      if (f["gpu"].find(name) != std::string::npos) in_switch[row.system] = true;
+    reports::LedgerRow entry;
+    entry.id = f["id"], entry.metric = "time_us", entry.unit = "us";
+    entry.scenario = fmt::format("{} {}", f["collective"], row.system);
+    entry.source = f["source"];
+    entry.measured = row.seen.time_us;
+    ledger.rows.push_back(std::move(entry));
+    rows.push_back(std::move(row));
+  }
+  problems.throw_if_any();
+  std::map<std::string, std::vector<Row*>> by_system;
+  for (Row& row : rows)
+    if (row.reason.empty()) by_system[row.system].push_back(&row);
+  std::vector<std::pair<std::string, FittedSystem>> systems;
+  for (auto& [name, members] : by_system) fit_system(members, in_switch[name], systems);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    reports::LedgerRow& entry = ledger.rows[i];
+    entry.reason = rows[i].reason;
+    if (!rows[i].predicted) continue;
+    entry.used = true;
+    entry.predicted = rows[i].predicted->time_us;
+    entry.low = rows[i].predicted->low, entry.high = rows[i].predicted->high;
+    entry.error = entry.predicted / entry.measured - 1;
+    entry.coverage[1] = 1;  // interpolated: its neighbours in size are fitted
+  }
+  ledger.table = table_of(rows, ledger.rows, systems);
+  return ledger;
+}
+
+}  // namespace rehearse::cli

@@ -1,0 +1,90 @@
+// The other two fidelities as models around a model; see steps.h.
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "sim/collective/steps.h"
+
+namespace rehearse::collective {
+namespace {
+
+using program::CollectiveKind;
+
+class AnalyticModel final : public CollectiveModel {
+ public:
+  explicit AnalyticModel(const CollectiveModel& model) : model_(model) {}
+  bool buffered_messages() const override { return model_.buffered_messages(); }
+  TransferPlan collective(CollectiveKind kind, const std::vector<int>& members, Bytes bytes) const override {
+    return alone(model_.collective(kind, members, bytes));
+  }
+  TransferPlan send(int from, int to, Bytes bytes) const override { return alone(model_.send(from, to, bytes)); }
+
+ private:
+  static TransferPlan alone(TransferPlan plan) {
+    for (Activity& activity : plan.activities) activity.uses.clear();
+    return plan;
+  }
+  const CollectiveModel& model_;
+};
+
+class SteppedModel final : public CollectiveModel {
+ public:
+  SteppedModel(const CollectiveModel& model, const cluster::Cluster& cluster) : model_(model), cluster_(cluster) {}
+  bool buffered_messages() const override { return model_.buffered_messages(); }
+  TransferPlan send(int from, int to, Bytes bytes) const override { return model_.send(from, to, bytes); }
+
+  TransferPlan collective(CollectiveKind kind, const std::vector<int>& members, Bytes bytes) const override {
+    TransferPlan plan = model_.collective(kind, members, bytes);
+    static const std::map<std::string, StepAlgorithm> known = {{"ring", StepAlgorithm::ring},
+                                                               {"tree", StepAlgorithm::tree},
+                                                               {"pat", StepAlgorithm::pat},
+                                                               {"direct", StepAlgorithm::direct}};
+    const auto algorithm = known.find(plan.algorithm);
+    if (plan.threads > 0 || plan.activities.empty() || algorithm == known.end()) return plan;
+    if (!has_steps(kind, algorithm->second)) return plan;
+    const Group group = group_of(cluster_, members);
+    Steps steps = steps_of(cluster_, group, kind, algorithm->second, bytes.count());
+    // Bytes move as slowly as the model says of them on ports; links between switches are shared as they are.
+    Time moving;
+    for (const Activity& activity : plan.activities) moving = std::max(moving, activity.min_duration);
+    double slower = 1;
+    if (moving > bottleneck(cluster_, plan.activities).links) slower = moving.seconds() / busiest_port(steps).seconds();
+    const double rest = plan.alone().seconds() - moving.seconds() * (1 + steps.fill);
+    set_times(steps, cluster_, slower, steps.concurrent || slower < 1,
+              Time::from_seconds(std::max(0.0, rest) / static_cast<double>(steps.depth)));
+    plan.steps = std::make_shared<const Steps>(std::move(steps));
+    return plan;
+  }
+
+ private:
+  // How long the port with most to carry needs for all messages that cross it.
+  Time busiest_port(const Steps& steps) const {
+    std::vector<std::int64_t> load(cluster_.resources().size(), 0);
+    for (const Steps::Stage& stage : steps.stages)
+      for (std::int32_t s = stage.sends.first; s < stage.sends.last; ++s) {
+        const Steps::Edge& edge = steps.edges[static_cast<std::size_t>(steps.sends[static_cast<std::size_t>(s)])];
+        for (const Use& use : edge.activity.uses)
+          load[static_cast<std::size_t>(use.resource)] += use.bytes * stage.repeat;
+      }
+    Time longest = Time::from_ps(1);
+    for (std::size_t r = 0; r < load.size(); ++r)
+      if (load[r] > 0 && cluster_.resources()[r].kind != cluster::ResourceKind::link)
+        longest = std::max(longest, transfer_time(Bytes(load[r]), cluster_.resources()[r].capacity));
+    return longest;
+  }
+
+  const CollectiveModel& model_;
+  const cluster::Cluster& cluster_;
+};
+
+}  // namespace
+
+std::unique_ptr<CollectiveModel> make_analytic_model(const CollectiveModel& model) {
+  return std::make_unique<AnalyticModel>(model);
+}
+
+std::unique_ptr<CollectiveModel> make_stepped_model(const CollectiveModel& model, const cluster::Cluster& cluster) {
+  return std::make_unique<SteppedModel>(model, cluster);
+}
+
+}  // namespace rehearse::collective

@@ -1,0 +1,144 @@
+// Collectives performed message by message against closed forms: n ranks, S bytes, links of B bytes a second, a latency
+// of a for each message. Nothing else is on the network.
+#include "sim/collective/steps.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "sim/cluster/machines.h"
+#include "sim/cluster/topology.h"
+#include "sim/engine/step_runs.h"
+
+namespace rehearse {
+namespace {
+
+using collective::StepAlgorithm;
+using program::CollectiveKind;
+
+constexpr double kNic = 50e9, kPort = 400e9, kLatency = 5e-6;
+
+cluster::FatTree tree(int devices, int per_node) {
+  cluster::FatTreeNumbers n;
+  n.name = "flat";
+  n.devices_per_node = n.nics_per_node = per_node;
+  n.nvlink = Bandwidth(static_cast<std::int64_t>(kPort)), n.nic = Bandwidth(static_cast<std::int64_t>(kNic));
+  n.nodes_per_unit = 4096;
+  return {n, devices};
+}
+
+std::vector<int> all_of(int devices) {
+  std::vector<int> members(static_cast<std::size_t>(devices));
+  std::iota(members.begin(), members.end(), 0);
+  return members;
+}
+
+double seconds(int devices, int per_node, CollectiveKind kind, StepAlgorithm algorithm, std::int64_t bytes) {
+  const cluster::FatTree cluster = tree(devices, per_node);
+  collective::Steps steps =
+      collective::steps_of(cluster, collective::group_of(cluster, all_of(devices)), kind, algorithm, bytes);
+  collective::set_times(steps, cluster, 1, false, Time::from_seconds(kLatency));
+  return engine::run_steps(cluster, std::move(steps)).time.seconds();
+}
+
+#define EXPECT_TIME(value, expected) EXPECT_NEAR((value) / (expected), 1, 1e-4)
+
+constexpr double kBytes = 1 << 30;
+
+TEST(StepsClosedForm, RingOverNodes) {
+  for (const int n : {2, 5, 16}) {
+    const double share = kBytes / n / kNic;
+    EXPECT_TIME(seconds(n, 1, CollectiveKind::all_reduce, StepAlgorithm::ring, 1 << 30),
+                2 * (n - 1) * (kLatency + share));
+    EXPECT_TIME(seconds(n, 1, CollectiveKind::all_gather, StepAlgorithm::ring, 1 << 30), (n - 1) * (kLatency + share));
+    EXPECT_TIME(seconds(n, 1, CollectiveKind::reduce_scatter, StepAlgorithm::ring, 1 << 30),
+                (n - 1) * (kLatency + share));
+  }
+}
+
+// Eight channels, one a NIC: 2(n-1) steps of S/(8 n).
+TEST(StepsClosedForm, RingsOverRails) {
+  EXPECT_TIME(seconds(32, 8, CollectiveKind::all_reduce, StepAlgorithm::ring, 1 << 30),
+              62 * (kLatency + kBytes / 8 / 32 / kNic));
+}
+
+// A pipeline of C = 2048 chunks of 512 KiB down a line.
+TEST(StepsClosedForm, Broadcast) {
+  EXPECT_TIME(seconds(6, 1, CollectiveKind::broadcast, StepAlgorithm::ring, 1 << 30),
+              5 * kLatency + (2048 + 4) * kBytes / 2048 / kNic);
+}
+
+// Two nodes: each is the root of one tree with half of the bytes: S out and in of either. Four and more: a node in the
+// middle of one tree has two children and a parent there and a parent in the other: 2 S.
+TEST(StepsClosedForm, DoubleBinaryTree) {
+  const double two = seconds(2, 1, CollectiveKind::all_reduce, StepAlgorithm::tree, 1 << 30);
+  EXPECT_GE(two, kBytes / kNic);
+  EXPECT_LE(two, 1.02 * kBytes / kNic);
+  for (const int n : {4, 7, 16}) {
+    const double time = seconds(n, 1, CollectiveKind::all_reduce, StepAlgorithm::tree, 1 << 30);
+    EXPECT_GE(time, 0.999 * 2 * kBytes / kNic) << n;
+    EXPECT_LE(time, 1.03 * 2 * kBytes / kNic) << n;
+  }
+}
+
+// Bruck: ceil(log2 n) rounds, (n-1)/n S in all.
+TEST(StepsClosedForm, Pat) {
+  for (const int n : {8, 11}) {
+    const double rounds = n == 8 ? 3 : 4;
+    for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::reduce_scatter})
+      EXPECT_TIME(seconds(n, 1, kind, StepAlgorithm::pat, 1 << 30), rounds * kLatency + (n - 1.0) / n * kBytes / kNic);
+  }
+}
+
+TEST(StepsClosedForm, DirectAndAllToAll) {
+  const double exchange = kLatency + 15.0 / 16 * kBytes / kNic;
+  EXPECT_TIME(seconds(16, 1, CollectiveKind::all_to_all, StepAlgorithm::direct, 1 << 30), exchange);
+  EXPECT_TIME(seconds(16, 1, CollectiveKind::all_gather, StepAlgorithm::direct, 1 << 30), exchange);
+  EXPECT_TIME(seconds(16, 1, CollectiveKind::all_reduce, StepAlgorithm::direct, 1 << 30), 2 * exchange);
+}
+
+// 2 log2 n rounds of halving sizes: 2 (n-1)/n S; of six ranks two hand S to a partner first and get it back.
+TEST(StepsClosedForm, HalvingDoubling) {
+  EXPECT_TIME(seconds(8, 1, CollectiveKind::all_reduce, StepAlgorithm::halving_doubling, 1 << 30),
+              6 * kLatency + 2 * 7.0 / 8 * kBytes / kNic);
+  EXPECT_TIME(seconds(6, 1, CollectiveKind::all_reduce, StepAlgorithm::halving_doubling, 1 << 30),
+              6 * kLatency + (2 * 3.0 / 4 + 2) * kBytes / kNic);
+}
+
+// Reduce-scatter and all-gather of 7 steps of S/8 inside, 2 (4-1) steps of S/32 between.
+TEST(StepsClosedForm, Hierarchical) {
+  EXPECT_TIME(seconds(32, 8, CollectiveKind::all_reduce, StepAlgorithm::hierarchical, 1 << 30),
+              14 * (kLatency + kBytes / 8 / kPort) + 6 * (kLatency + kBytes / 32 / kNic));
+}
+
+// Every NIC carries 8 x 3 messages of S/32; before the first leaves, 7 come over NVLink.
+TEST(StepsClosedForm, AllToAllOverRails) {
+  const double message = kBytes / 32;
+  EXPECT_TIME(seconds(32, 8, CollectiveKind::all_to_all, StepAlgorithm::direct, 1 << 30),
+              2 * kLatency + 7 * message / kPort + 24 * message / kNic);
+}
+
+// What the calibrated model says of a collective alone is what its steps take, on the machines that are shipped.
+TEST(Fidelities, StepsTakeWhatTheFlowTakesAlone) {
+  const std::string root = REHEARSE_SOURCE_DIR;
+  for (const auto& [topology, device] : {std::pair{"dgx-a100", "a100-sxm-80g"}, std::pair{"dgx-h100", "h100-sxm"}}) {
+    const auto cluster = cluster::build_cluster(topology, 32, {}, 1, root);
+    const auto flow = collective::make_model(*cluster, root + "/calibrate/devices/" + device + ".yaml");
+    const auto stepped = collective::make_stepped_model(*flow, *cluster);
+    const auto analytic = collective::make_analytic_model(*flow);
+    for (const int ranks : {8, 32})
+      for (const CollectiveKind kind :
+           {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
+            CollectiveKind::broadcast, CollectiveKind::all_to_all}) {
+        const auto plan = stepped->collective(kind, all_of(ranks), Bytes(std::int64_t{1} << 32));
+        EXPECT_EQ(analytic->collective(kind, all_of(ranks), Bytes(std::int64_t{1} << 32)).alone(), plan.alone());
+        if (plan.steps == nullptr) continue;  // NVLS
+        const double time = engine::run_steps(*cluster, *plan.steps).time.seconds();
+        EXPECT_NEAR(time / plan.alone().seconds(), 1, 0.02)
+            << topology << " " << ranks << " ranks, kind " << static_cast<int>(kind) << " " << plan.algorithm;
+      }
+  }
+}
+
+}  // namespace
+}  // namespace rehearse
