@@ -18,7 +18,8 @@ namespace rehearse::cluster {
 
 using ResourceId = std::int32_t;
 
-enum class ResourceKind : unsigned char { nvlink, pcie, nic, link, loopback };
+// host: host bridges, the link between sockets.
+enum class ResourceKind : unsigned char { nvlink, pcie, nic, link, loopback, host };
 struct Resource {
   std::string name;  // "node3/gpu5/nvlink-out"
   ResourceKind kind = ResourceKind::nvlink;
@@ -29,6 +30,28 @@ struct Route {
   std::vector<ResourceId> resources;
   Time latency;
   bool crosses_nodes = false;
+  // What part of the bytes crosses each resource, of kWhole; empty: all bytes cross all of them. Adaptive routing
+  // spreads a flow over several ways.
+  static constexpr std::int64_t kWhole = 1 << 20;
+  std::vector<std::int32_t> shares = {};
+  // Of `bytes` those that cross resources[i], rounded up.
+  std::int64_t carried(std::size_t i, std::int64_t bytes) const {
+    if (shares.empty()) return bytes;
+    const std::int64_t whole = bytes / kWhole, rest = bytes % kWhole;
+    return whole * shares[i] + (rest * shares[i] + kWhole - 1) / kWhole;
+  }
+};
+
+// What joins the devices of a node.
+enum class Inside : unsigned char { none, nvswitch, nvlink_mesh, pcie, memory };
+// A node as a collective library sees it. Rates are effective, of one direction.
+struct NodeView {
+  Inside inside = Inside::none;
+  int devices = 0, nics = 0;
+  Bandwidth port;  // all NVLinks of one device together; pcie: its lanes; of the slowest device
+  Time hop;        // device to device over them
+  Bandwidth nic;   // the slowest NIC
+  Time net_hop;    // device to device through two NICs and one switch
 };
 
 // A host whose ranks share cores (CPU execution). cores == 0: devices are accelerators and compute is private.
@@ -43,11 +66,26 @@ class Cluster {
   virtual const std::string& name() const = 0;
   virtual const std::string& device_name() const = 0;  // a device file of calibrate/devices, or "local"
   virtual int devices() const = 0;
-  virtual int devices_per_node() const = 0;
-  int node_of(int device) const { return device / devices_per_node(); }
+  virtual int devices_per_node() const = 0;  // of the largest node, where they differ
+  virtual int nodes() const { return (devices() + devices_per_node() - 1) / devices_per_node(); }
+  virtual int node_of(int device) const { return device / devices_per_node(); }
+  // In use order. With a placement they need not be neighbours in number; device numbers are ranks.
+  virtual std::vector<int> devices_of(int node) const {
+    std::vector<int> found;
+    for (int d = node * devices_per_node(); d < devices() && d < (node + 1) * devices_per_node(); ++d)
+      found.push_back(d);
+    return found;
+  }
+  virtual NodeView node_view(int /*node*/) const { return {}; }
+  // The place of the device in its node, and which of the node's NICs (0, 1, ...) is its own; -1: none.
+  virtual int local_index(int device) const { return device % devices_per_node(); }
+  virtual int rail_of(int /*device*/) const { return -1; }
   virtual const std::vector<Resource>& resources() const = 0;
-  virtual Route route(int from, int to) const = 0;  // from != to; deterministic (static routing)
-  // The NICs of a node in use order: a ring that crosses nodes enters and leaves device d's node through d's own NIC.
+  // from != to; deterministic. A ring that crosses nodes enters and leaves device d's node through d's own NIC.
+  virtual Route route(int from, int to) const = 0;
+  // Of one channel of several between the two: where ways are chosen by a hash of the flow, channels take different
+  // ones.
+  virtual Route route(int from, int to, int /*channel*/) const { return route(from, to); }
   virtual HostSharing host_sharing() const = 0;
   // Whether devices are joined by links written out one by one, with nothing a collective could use but routes.
   virtual bool explicit_links() const { return false; }

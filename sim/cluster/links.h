@@ -40,6 +40,7 @@ class Links final : public Cluster {
   int devices() const override { return devices_; }
   int devices_per_node() const override { return numbers_.shared_host ? devices_ : 1; }
   const std::vector<Resource>& resources() const override { return resources_; }
+  using Cluster::route;
   Route route(int from, int to) const override;
   HostSharing host_sharing() const override { return {numbers_.cores, numbers_.threads_per_rank}; }
   bool explicit_links() const override { return true; }

@@ -2,6 +2,7 @@
 // a pair of devices, and four resources for a device.
 #include "sim/cluster/machines.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -60,18 +61,25 @@ int FatTree::rail_of(int device) const {
   return device % numbers_.devices_per_node * numbers_.nics_per_node / numbers_.devices_per_node;
 }
 
+NodeView FatTree::node_view(int node) const {
+  const FatTreeNumbers& n = numbers_;
+  const int devices = std::min(n.devices_per_node, devices_ - node * n.devices_per_node);
+  return {Inside::nvswitch, devices, n.nics_per_node, n.nvlink, n.nvlink_latency, n.nic, n.nic_latency};
+}
+
 Route FatTree::route(int from, int to) const {
   check_route(from, to, devices_);
   const int a = node_of(from);
   const int b = node_of(to);
-  if (a == b) return {{nvlink(from), nvlink(to) + 1}, numbers_.nvlink_latency, false};
+  if (a == b) return {{nvlink(from), nvlink(to) + 1}, numbers_.nvlink_latency, false, {}};
   const int rail_a = rail_of(from);
   const int rail_b = rail_of(to);
   const bool one_leaf = rail_a == rail_b && a / numbers_.nodes_per_unit == b / numbers_.nodes_per_unit;
-  if (one_leaf) return {{nic(a, rail_a), nic(b, rail_b) + 1}, numbers_.nic_latency, true};
+  if (one_leaf) return {{nic(a, rail_a), nic(b, rail_b) + 1}, numbers_.nic_latency, true, {}};
   return {{nic(a, rail_a), leaf(a, rail_a), leaf(b, rail_b) + 1, nic(b, rail_b) + 1},
           numbers_.nic_latency + numbers_.hop_latency * 2,
-          true};
+          true,
+          {}};
 }
 
 LocalHost::LocalHost(LocalHostNumbers numbers, int devices) : numbers_(std::move(numbers)), devices_(devices) {
@@ -80,7 +88,7 @@ LocalHost::LocalHost(LocalHostNumbers numbers, int devices) : numbers_(std::move
 
 Route LocalHost::route(int from, int to) const {
   check_route(from, to, devices_);
-  return {{0}, numbers_.loopback_latency, false};
+  return {{0}, numbers_.loopback_latency, false, {}};
 }
 
 }  // namespace rehearse::cluster

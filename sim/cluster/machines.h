@@ -39,8 +39,11 @@ class FatTree final : public Cluster {
   int devices() const override { return devices_; }
   int devices_per_node() const override { return numbers_.devices_per_node; }
   const std::vector<Resource>& resources() const override { return resources_; }
+  using Cluster::route;
   Route route(int from, int to) const override;
   HostSharing host_sharing() const override { return {}; }
+  NodeView node_view(int node) const override;
+  int rail_of(int device) const override;
 
  private:
   // Resources lie node by node: out and in of each device's NVLink port, then out and in of each NIC; after the nodes,
@@ -48,7 +51,6 @@ class FatTree final : public Cluster {
   ResourceId nvlink(int device) const;
   ResourceId nic(int node, int rail) const;
   ResourceId leaf(int node, int rail) const;
-  int rail_of(int device) const;
 
   FatTreeNumbers numbers_;
   int devices_;
@@ -72,8 +74,12 @@ class LocalHost final : public Cluster {
   int devices() const override { return devices_; }
   int devices_per_node() const override { return devices_; }
   const std::vector<Resource>& resources() const override { return resources_; }
+  using Cluster::route;
   Route route(int from, int to) const override;
   HostSharing host_sharing() const override { return {numbers_.cores, numbers_.threads_per_rank}; }
+  NodeView node_view(int /*node*/) const override {
+    return {Inside::memory, devices_, 0, numbers_.loopback, numbers_.loopback_latency, {}, {}};
+  }
 
  private:
   LocalHostNumbers numbers_;

@@ -76,7 +76,7 @@ class LinksModel final : public CollectiveModel {
     void add(int from, int to, std::int64_t bytes) {
       if (from == to) return;
       const cluster::Route route = cluster_.route(from, to);
-      for (const cluster::ResourceId link : route.resources) round_[link] += bytes;
+      for (std::size_t i = 0; i < route.resources.size(); ++i) round_[route.resources[i]] += route.carried(i, bytes);
       longest_ = std::max(longest_, route.latency);
     }
     // The round is over; it consisted of `steps` that each wait for what came over the longest way.

@@ -54,7 +54,7 @@ std::int64_t memory_traffic(CollectiveKind kind, nccl::Algorithm algorithm, std:
 
 // Latency of the way between two nodes beyond that of neighbours on one leaf: the switches above it.
 Time detour(const cluster::Cluster& cluster, int from, int to) {
-  return cluster.route(from, to).latency - cluster.route(0, cluster.devices_per_node()).latency;
+  return cluster.route(from, to).latency - cluster.node_view(cluster.node_of(from)).net_hop;
 }
 
 // A ring's passes go through all its edges, a tree's twice through the longest.

@@ -50,29 +50,26 @@ nccl::Estimate Prior::send(bool crosses_nodes, double bytes) const {
 
 Prior prior_of(const cluster::Cluster& cluster) {
   Prior prior;
-  const auto rate = [&cluster](const cluster::Route& route, bool nic) {
-    double lowest = 0;
-    for (const cluster::ResourceId id : route.resources) {
-      const cluster::Resource& r = cluster.resources()[static_cast<std::size_t>(id)];
-      if (nic && r.kind != cluster::ResourceKind::nic) continue;
-      lowest = lowest == 0 ? gbps(r.capacity) : std::min(lowest, gbps(r.capacity));
-    }
-    return lowest;
-  };
-  const int node = cluster.devices_per_node();
-  if (node > 1 && cluster.devices() > 1) {
-    const cluster::Route inside = cluster.route(0, 1);
-    prior.hop_us = us(inside.latency);
-    prior.machine.nvlink_latency_us = beyond(prior.hop_us, nccl::kNvlinkHopUs);
-    prior.machine.nvlink_gbps = rate(inside, false);
-    const auto kind = cluster.resources()[static_cast<std::size_t>(inside.resources.front())].kind;
-    if (kind == cluster::ResourceKind::loopback) prior.shared_gbps = prior.machine.nvlink_gbps;
+  // Where all nodes are alike, the first speaks for them; with unequal ones the slowest of each number.
+  cluster::NodeView view = cluster.node_view(0);
+  for (int node = 1; node < cluster.nodes(); ++node) {
+    const cluster::NodeView other = cluster.node_view(node);
+    if (other.port.per_s() > 0) view.port = view.port.per_s() > 0 ? std::min(view.port, other.port) : other.port;
+    if (other.nic.per_s() > 0) view.nic = view.nic.per_s() > 0 ? std::min(view.nic, other.nic) : other.nic;
+    view.hop = std::max(view.hop, other.hop);
+    view.net_hop = std::max(view.net_hop, other.net_hop);
+    if (view.inside == cluster::Inside::none) view.inside = other.inside;
   }
-  if (cluster.devices() > node) {
-    const cluster::Route between = cluster.route(0, node);
-    prior.net_hop_us = us(between.latency);
+  if (view.port.per_s() > 0) {
+    prior.hop_us = us(view.hop);
+    prior.machine.nvlink_latency_us = beyond(prior.hop_us, nccl::kNvlinkHopUs);
+    prior.machine.nvlink_gbps = gbps(view.port);
+    if (view.inside == cluster::Inside::memory) prior.shared_gbps = prior.machine.nvlink_gbps;
+  }
+  if (cluster.nodes() > 1 && view.nic.per_s() > 0) {
+    prior.net_hop_us = us(view.net_hop);
     prior.machine.net_latency_us = beyond(prior.net_hop_us, nccl::kNetHopUs);
-    prior.machine.nic_gbps = rate(between, true);
+    prior.machine.nic_gbps = gbps(view.nic);
     if (prior.machine.nvlink_gbps == 0) prior.machine.nvlink_gbps = prior.machine.nic_gbps;
   }
   return prior;

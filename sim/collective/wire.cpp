@@ -21,7 +21,8 @@ std::int64_t scaled_up(std::int64_t a, std::int64_t b, std::int64_t c) {
 
 void append(std::vector<Use>& uses, const cluster::Route& route, std::int64_t bytes) {
   if (bytes == 0) return;
-  for (const cluster::ResourceId id : route.resources) uses.push_back({id, bytes});
+  for (std::size_t i = 0; i < route.resources.size(); ++i)
+    uses.push_back({route.resources[i], route.carried(i, bytes)});
 }
 
 bool by_resource(const Use& a, const Use& b) {
@@ -168,6 +169,8 @@ Group group_of(const Cluster& cluster, const std::vector<int>& members) {
   group.members = members;
   group.root = members.front();
   std::sort(group.members.begin(), group.members.end());
+  std::stable_sort(group.members.begin(), group.members.end(),
+                   [&](int a, int b) { return cluster.node_of(a) < cluster.node_of(b); });
   REHEARSE_CHECK(std::adjacent_find(group.members.begin(), group.members.end()) == group.members.end(),
                  "a device is twice in a group");
   for (std::size_t i = 0; i < group.members.size(); ++i)

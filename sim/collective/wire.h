@@ -21,7 +21,7 @@ namespace rehearse::collective {
 
 // A group's members, node by node.
 struct Group {
-  std::vector<int> members;         // sorted
+  std::vector<int> members;         // sorted, node by node
   std::vector<std::size_t> begins;  // first member of each node, then members.size()
   int root = 0;
   nccl::Placement place;

@@ -62,7 +62,7 @@ Simulator::Simulator(const program::Program& program, const plan::RankGrid& grid
   for (const int rank : options.recorded_ranks) ranks_.at(static_cast<std::size_t>(rank)).recorded = true;
   step_ends_.resize(static_cast<std::size_t>(steps_));
   if (sharing_.cores > 0) {
-    node_touched_.assign(static_cast<std::size_t>(cluster.node_of(cluster.devices() - 1)) + 1, 0);
+    node_touched_.assign(static_cast<std::size_t>(cluster.nodes()), 0);
     core_transfers_.resize(node_touched_.size());
   }
 }
