@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 struct Arguments {
   std::string first, second, output;
-  bool json = false, output_given = false;
+  bool json = false, output_given = false, force = false;
 };
 
 // Both directories' problems at once.
@@ -40,11 +40,30 @@ std::pair<result::StoredResult, result::StoredResult> read_both(const Arguments&
   return both;
 }
 
+// Op by op says nothing of two models that are not the same.
+void require_related(const result::Result& first, const result::Result& second) {
+  const auto value = [](const result::Result& r, const char* key) {
+    const auto found = r.scenario.find(key);
+    return found == r.scenario.end() ? std::string() : found->second;
+  };
+  const auto differ = [&](const char* key) {
+    const std::string a = value(first, key), b = value(second, key);
+    return !a.empty() && !b.empty() && a != b;
+  };
+  if (differ("model") && differ("model.parameters"))
+    throw InputError(Diagnostic{
+        "", 0, 0, "",
+        fmt::format("the results are of different models, {} ({} parameters) and {} ({})", value(first, "model"),
+                    value(first, "model.parameters"), value(second, "model"), value(second, "model.parameters")),
+        "--force compares them all the same"});
+}
+
 int compare(const Arguments& a) {
   if (a.output_given)
     if (const std::string problem = result::directory_problem(a.output); !problem.empty())
       throw InputError(Diagnostic{"", 0, 0, "", "-o: " + problem, "-o names a directory"});
   const auto [first, second] = read_both(a);
+  if (!a.force) require_related(first.result, second.result);
   const reports::Difference d = reports::difference(first, second);
   const std::string json = reports::difference_json(d);
   if (a.output_given) {
@@ -69,6 +88,7 @@ void add_compare(CLI::App& app, Action& action) {
       ->type_name("");
   CLI::Option* output =
       command->add_option("-o", a->output, "Write compare.csv (op by op) and compare.json there")->type_name("DIR");
+  command->add_flag("--force", a->force, "Compare results of different models too");
   command->add_flag("--json", a->json, "Print compare.json alone to standard output");
   command->footer(
       "Examples:\n"

@@ -122,7 +122,7 @@ void add_simulate(CLI::App& app, Action& action) {
   command->add_option("--fidelity", a->request.fidelity, "How transfers are simulated (default flow)")
       ->check(one_of({"analytic", "flow", "step"}))
       ->type_name("KIND");
-  command->add_option("--samples", a->request.samples, "Draw the scenario's noise N times: p5, p50, p95 of the step")
+  command->add_option("--samples", a->request.samples, "Draw the noise N times: p5, p50, p95 of the step")
       ->check(between(1, 100000))
       ->type_name("N");
   command->add_flag("--what-if", a->request.what_if, "Halve and double rates and costs, one at a time");

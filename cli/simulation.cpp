@@ -1,4 +1,7 @@
 // What commands share: simulating one scenario file, and checks of option values.
+#include <fmt/format.h>
+
+#include <charconv>
 #include <optional>
 
 #include "cli/commands.h"
@@ -20,7 +23,13 @@ CLI::Validator one_of(std::vector<std::string> values) {
 }
 
 CLI::Validator between(int low, int high) {
-  return CLI::Validator(CLI::Range(low, high)).description("");
+  const auto check = [low, high](std::string& text) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size() && value >= low && value <= high) return std::string();
+    return fmt::format("expected an integer from {} to {}, found '{}'", low, high, text);
+  };
+  return CLI::Validator(check, "");
 }
 
 namespace {

@@ -1,4 +1,4 @@
-// See scaled.h. Forwards what Cluster has; only capacities are its own.
+// See scaled.h. Forwards all that Cluster has: what is added there belongs here too. Only rates are its own.
 #include "sim/cluster/scaled.h"
 
 #include <algorithm>
@@ -17,20 +17,34 @@ Bandwidth times(Bandwidth rate, double factor) {
 
 class Scaled final : public Cluster {
  public:
-  Scaled(const Cluster& original, const LinkScale& scale) : original_(original), resources_(original.resources()) {
+  Scaled(const Cluster& original, const LinkScale& scale)
+      : original_(original), scale_(scale), resources_(original.resources()) {
     for (Resource& r : resources_) r.capacity = times(r.capacity, on_network(r.kind) ? scale.network : scale.inside);
   }
   const std::string& name() const override { return original_.name(); }
   const std::string& device_name() const override { return original_.device_name(); }
   int devices() const override { return original_.devices(); }
   int devices_per_node() const override { return original_.devices_per_node(); }
+  int nodes() const override { return original_.nodes(); }
+  int node_of(int device) const override { return original_.node_of(device); }
+  std::vector<int> devices_of(int node) const override { return original_.devices_of(node); }
+  int local_index(int device) const override { return original_.local_index(device); }
+  int rail_of(int device) const override { return original_.rail_of(device); }
+  NodeView node_view(int node) const override {
+    NodeView view = original_.node_view(node);
+    if (view.port.per_s() > 0) view.port = times(view.port, scale_.inside);
+    if (view.nic.per_s() > 0) view.nic = times(view.nic, scale_.network);
+    return view;
+  }
   const std::vector<Resource>& resources() const override { return resources_; }
   Route route(int from, int to) const override { return original_.route(from, to); }
+  Route route(int from, int to, int channel) const override { return original_.route(from, to, channel); }
   HostSharing host_sharing() const override { return original_.host_sharing(); }
   bool explicit_links() const override { return original_.explicit_links(); }
 
  private:
   const Cluster& original_;
+  LinkScale scale_;
   std::vector<Resource> resources_;
 };
 

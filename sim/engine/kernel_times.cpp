@@ -1,9 +1,15 @@
 // Durations of kernels by interference state; see kernel_times.h.
 #include "sim/engine/kernel_times.h"
 
+#include <fmt/format.h>
+
 #include "sim/base/check.h"
+#include "sim/base/diagnostics.h"
 
 namespace rehearse::engine {
+
+// A quarter of what int64 holds in picoseconds: sums of two stay below the engine's limit.
+constexpr std::int64_t kLongest = INT64_MAX / 4;
 
 void BusyTime::add(std::int64_t ps, int coverage, double low, double high) {
   const double seconds = Time::from_ps(ps).seconds();
@@ -39,6 +45,11 @@ std::int64_t KernelTable::sum_item(std::int32_t index) {
   for (std::int32_t position = item.first; position < item.last; ++position) {
     before_[static_cast<std::size_t>(position)] = sum;
     sum += kernel(position);
+    if (sum > kLongest)
+      throw InputError(Diagnostic{"", 0, 0, code_.op(position).name,
+                                  fmt::format("kernels up to here take {} without a pause, too long to simulate",
+                                              format_time(Time::from_ps(sum))),
+                                  "is the device's rate or the size of the model wrong?"});
   }
   return item_duration_[static_cast<std::size_t>(index)] = sum;
 }

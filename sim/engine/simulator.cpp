@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "sim/base/check.h"
+#include "sim/base/diagnostics.h"
 #include "sim/engine/link_use.h"
 
 namespace rehearse::engine {
@@ -13,6 +14,16 @@ namespace rehearse::engine {
 namespace {
 
 constexpr std::int64_t kEventsPerReport = 1 << 17;
+// Half of what int64 holds: what happens next may be as far away again.
+constexpr std::int64_t kLatest = INT64_MAX / 2;
+
+[[noreturn]] void refuse_long_run() {
+  throw InputError(
+      Diagnostic{"", 0, 0, "",
+                 fmt::format("the simulated time passes {}, the longest this program counts in picoseconds",
+                             format_time(Time::from_ps(kLatest))),
+                 "simulate fewer --steps, or look at the costs: is a step meant to take so long?"});
+}
 
 }  // namespace
 
@@ -96,6 +107,7 @@ Outcome Simulator::run() {
     if (queue_.empty()) break;
     REHEARSE_CHECK(queue_.next_time() >= now_, "the clock would run backwards");
     now_ = std::min(queue_.next_time(), faults_.next());
+    if (now_ > kLatest) refuse_long_run();
     if (now_ == faults_.next()) change_links();
     while (queue_.next_time() == now_) {
       queue_.take(instant_);

@@ -20,7 +20,20 @@ void require_one(const Node& node, const char* key, const char* what) {
   }
 }
 
+// Keys that are no keys because they follow from others.
+void explain_derived_keys(const Node& node) {
+  const std::vector<std::string> given = node.keys();
+  const auto follows = [&](const char* key, const char* how, const char* hint) {
+    if (std::find(given.begin(), given.end(), key) != given.end())
+      node.get(key).error(fmt::format("is no key: {}", how), hint);
+  };
+  follows("data", "the data parallel size follows, gpus / (tensor * pipeline)", "set cluster.gpus, or split less");
+  follows("micro_batches", "their number follows, global_batch / (data * micro_batch)",
+          "set training.global_batch or plan.micro_batch");
+}
+
 void refuse_later_keys(const Node& node) {
+  explain_derived_keys(node);
   require_one(node, "context", "context parallelism");
   require_one(node, "expert", "expert parallelism");
   require_one(node, "expert_tensor", "tensor parallelism of experts");

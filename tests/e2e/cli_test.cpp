@@ -98,6 +98,55 @@ TEST(Usage, BadValuesExit2) {
   EXPECT_TRUE(has(r.err, "--fidelity step is not available yet; available: flow")) << r.err;
 }
 
+TEST(Usage, NumbersOutOfRangeSayTheRange) {
+  const Outcome r = run({"simulate", "gpt3-175b-1024xa100", "--steps", "0.1"});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err, "--steps: expected an integer from 1 to 1000, found '0.1'")) << r.err;
+}
+
+TEST(Usage, SamplesAndWhatIfsAreOfOnePlan) {
+  for (const char* option : {"--what-if", "--samples=3"})
+    EXPECT_EQ(run({"simulate", "llama2-7b-8xa100", option, "--sweep", "plan.zero=1,3"}).status, 2) << option;
+}
+
+TEST(BadInput, ARunLongerThanTheClockIsRefused) {
+  const Outcome r = run({"simulate", "llama2-7b-8xa100", "--set", "training.global_batch=400000", "--set",
+                         "plan.micro_batch=1000", "--steps", "1000"});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err, "the longest this program counts in picoseconds")) << r.err;
+}
+
+TEST(BadInput, ADerivedKeySaysWhatItFollowsFrom) {
+  const Outcome r = run({"simulate", "llama2-7b-8xa100", "--set", "plan.data=4"});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err, "plan.data: is no key: the data parallel size follows")) << r.err;
+}
+
+TEST(Simulate, ASlowRankIsNamedWhateverTheThreads) {
+  const std::vector<std::string> arguments = {
+      "simulate",  "llama2-7b-8xa100",
+      "--set",     "noise={kernels: 0.02, slow_ranks: [{ranks: [3], factor: 1.2}]}",
+      "--samples", "5",
+      "--what-if"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = arguments;
+    all.insert(all.end(), more.begin(), more.end());
+    return run(all);
+  };
+  const Outcome table = with({});
+  EXPECT_EQ(table.status, 0) << table.err;
+  for (const char* part :
+       {"Over 5 samples of the noise", "Rank 3 is slow (its kernels take 1.2 times as long): that costs",
+        "Busiest links", "What if (one at a time)", "Compute rate: doubled, it would make the step"})
+    EXPECT_TRUE(has(table.out, part)) << part << "\n" << table.out;
+  nlohmann::json one = nlohmann::json::parse(with({"--json", "--threads", "1"}).out);
+  nlohmann::json four = nlohmann::json::parse(with({"--json", "--threads", "4"}).out);
+  one.erase("engine"), four.erase("engine");
+  EXPECT_TRUE(one == four);
+  EXPECT_EQ(one["samples"]["count"], 5);
+  EXPECT_EQ(one["what_if"].size(), 6u);
+}
+
 TEST(BadInput, MissingScenarioNamesTheNearest) {
   const Outcome r = run({"simulate", "gpt3-175b-gpip"});
   EXPECT_EQ(r.status, 2);

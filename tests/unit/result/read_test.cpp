@@ -87,6 +87,58 @@ TEST_F(ReadDirectory, WhatWasWrittenComesBack) {
   EXPECT_EQ(stored.text_of(stored.ops[3]).stage, 1);
 }
 
+Result with_answers() {
+  Result r = small_result();
+  r.links.known = true;
+  r.links.used = 32, r.links.bytes = 64'000;
+  r.links.busiest = {{"node0/\"nic\"0-out",
+                      "nic",
+                      31,
+                      25'000'000'000,
+                      2'001,
+                      {{"data all_reduce", 2'000}, {"send", 1}},
+                      5,
+                      1,
+                      7,
+                      2,
+                      4,
+                      1'500}};
+  r.samples = {20, 7, {1, 2, 3}, 1, 4, 2, {}};
+  for (std::size_t i = 0; i < r.samples.breakdown_ps.size(); ++i) {
+    const auto n = static_cast<std::int64_t>(i);
+    r.samples.breakdown_ps[i] = {n, n + 1, n + 2};
+  }
+  r.noise.known = true;
+  r.noise.seed = 3, r.noise.sample = 7, r.noise.without_ps = 1'900'000'000'001;
+  r.noise.causes = {{"slow_rank", 3, 1.2, "", 0, 1'800'000'000'000},
+                    {"slow_ranks", -1, 1, "", 2, 1'700'000'000'000},
+                    {"links", -1, 1, "node0/nic*", 8, 2'000'000'000'001},
+                    {"kernels", -1, 1, "", 0, 2'100'000'000'000}};
+  r.what_if = {{"compute", 3'000'000'000'001, 1'500'000'000'001}, {"latency", 1, 2}};
+  return r;
+}
+
+TEST_F(ReadDirectory, AnswersComeBack) {
+  const Result written = with_answers();
+  write_directory(written, dir_);
+  const Result r = read_directory(dir_).result;
+  EXPECT_EQ(to_json(r), to_json(written));
+  EXPECT_EQ(r.links.busiest.at(0).users.at(1).bytes, 1);
+  EXPECT_EQ(r.links.busiest.at(0).window_ps, 4);
+  EXPECT_EQ(r.samples.breakdown_ps[3].p95, 5);
+  EXPECT_EQ(r.noise.causes.at(2).resources, "node0/nic*");
+  EXPECT_EQ(r.what_if.at(0).doubled_ps, 1'500'000'000'001);
+}
+
+TEST(ReadResultJson, AnswersOfAnotherTypeAreNamed) {
+  const std::string whole = to_json(with_answers());
+  EXPECT_NE(json_problems(replaced(whole, "\"alike\": 31", "\"alike\": \"31\"")).find("links.busiest[0].alike"),
+            std::string::npos);
+  EXPECT_NE(json_problems(replaced(whole, "\"what\": \"latency\"", "\"what\": 7")).find("what_if[1].what"),
+            std::string::npos);
+  EXPECT_NE(json_problems(replaced(whole, "\"reported\": 7,", "")).find("samples.reported"), std::string::npos);
+}
+
 TEST_F(ReadDirectory, TextsAreKeptOnce) {
   Result many = small_result();
   many.records.clear();
