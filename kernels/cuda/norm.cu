@@ -123,10 +123,12 @@ __global__ void __launch_bounds__(Bounds<T, kHeld>::kThreads, Bounds<T, kHeld>::
                         float* stats) {
   __shared__ SharedSums shared;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  if (s.whole) {
+  if constexpr (kHeld > 0) {
     forward_row<Whole, T, kHeld>(s, row, row < s.rows, shared, x, gamma, beta, y, stats);
+  } else if (s.whole) {
+    forward_row<Whole, T, 0>(s, row, row < s.rows, shared, x, gamma, beta, y, stats);
   } else {
-    forward_row<Piecewise, T, kHeld>(s, row, row < s.rows, shared, x, gamma, beta, y, stats);
+    forward_row<Piecewise, T, 0>(s, row, row < s.rows, shared, x, gamma, beta, y, stats);
   }
 }
 
@@ -169,28 +171,35 @@ __global__ void __launch_bounds__(Bounds<T, kHeld>::kThreads, Bounds<T, kHeld>::
                                Source<T> residual, Target<T> dx) {
   __shared__ SharedSums shared;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  if (s.whole) {
+  if constexpr (kHeld > 0) {
     backward_row<Whole, T, kHeld>(s, row, row < s.rows, shared, dy, x, stats, gamma, residual, dx);
+  } else if (s.whole) {
+    backward_row<Whole, T, 0>(s, row, row < s.rows, shared, dy, x, stats, gamma, residual, dx);
   } else {
-    backward_row<Piecewise, T, kHeld>(s, row, row < s.rows, shared, dy, x, stats, gamma, residual, dx);
+    backward_row<Piecewise, T, 0>(s, row, row < s.rows, shared, dy, x, stats, gamma, residual, dx);
   }
 }
 
-// Calls f.operator()<kHeld>(grid, block) with as few warps a row as hold it in at most two chunks a thread (four for
-// rows beyond 8192 columns), and enough rows that a block has four warps. Rows of several types are not held.
-template <class T, class F>
-void by_row_length(std::int64_t rows, std::int64_t cols, F&& f) {
-  const std::int64_t chunks = ceil_div(cols, kChunk);
-  const auto with = [&]<int kHeld>(unsigned warps) {
+// Calls f.operator()<T, kHeld>(grid, block) with as few warps a row as hold it in one chunk a thread up to 2048
+// columns, in two up to 8192, in four up to 16384, and enough rows that a block has four warps. Longer rows, rows of
+// several types, and those that cannot be taken in whole chunks are not held.
+template <class F>
+void by_row_length(const NormShape& s, std::initializer_list<In> operands, F&& f) {
+  const std::int64_t chunks = ceil_div(s.cols, kChunk);
+  const auto with = [&]<class T, int kHeld>() {
+    const auto warps =
+        static_cast<unsigned>(std::min<std::int64_t>(ceil_div(chunks, 32 * std::max(kHeld, 1)), kMaxWarps));
     const unsigned down = warps >= 4 ? 1 : 4 / warps;
-    f.template operator()<kHeld>(grid_of(ceil_div(rows, down)), dim3(32 * warps, down));
+    f.template operator()<T, kHeld>(grid_of(ceil_div(s.rows, down)), dim3(32 * warps, down));
   };
-  const auto warps = [chunks](std::int64_t held) { return static_cast<unsigned>(ceil_div(chunks, 32 * held)); };
-  if constexpr (std::is_same_v<T, AnyType>) return with.template operator()<0>(std::min(warps(1), kMaxWarps * 1U));
-  if (chunks <= 32 * 8) return with.template operator()<1>(warps(1));
-  if (chunks <= 32 * kMaxWarps * 2) return with.template operator()<2>(warps(2));
-  if (chunks <= 32 * kMaxWarps * 4) return with.template operator()<4>(warps(4));
-  with.template operator()<0>(kMaxWarps);
+  by_type(operands, [&]<class T>() {
+    if constexpr (!std::is_same_v<T, AnyType>) {
+      if (s.whole && chunks <= 32 * 8) return with.template operator()<T, 1>();
+      if (s.whole && chunks <= 32 * kMaxWarps * 2) return with.template operator()<T, 2>();
+      if (s.whole && chunks <= 32 * kMaxWarps * 4) return with.template operator()<T, 4>();
+    }
+    with.template operator()<AnyType, 0>();
+  });
 }
 
 }  // namespace
@@ -198,22 +207,18 @@ void by_row_length(std::int64_t rows, std::int64_t cols, F&& f) {
 void CudaDevice::norm_forward(bool rms, std::int64_t rows, std::int64_t cols, double eps, In x, In gamma, In beta,
                               Out y, float* stats) {
   const NormShape s{rms, whole_rows(cols, {x, gamma, beta, y}), rows, cols, eps};
-  by_type({x, y}, [&]<class T>() {
-    by_row_length<T>(rows, cols, [&]<int kHeld>(dim3 grid, dim3 block) {
-      launch(norm_forward_kernel<T, kHeld>, grid, block, 0, stream_, s, Source<T>(x), Source<AnyType>(gamma),
-             Source<AnyType>(beta), Target<T>(y), stats);
-    });
+  by_row_length(s, {x, y}, [&]<class T, int kHeld>(dim3 grid, dim3 block) {
+    launch(norm_forward_kernel<T, kHeld>, grid, block, 0, stream_, s, Source<T>(x), Source<AnyType>(gamma),
+           Source<AnyType>(beta), Target<T>(y), stats);
   });
 }
 
 void CudaDevice::norm_backward_input(bool rms, std::int64_t rows, std::int64_t cols, In dy, In x, const float* stats,
                                      In gamma, In residual, Out dx) {
   const NormShape s{rms, whole_rows(cols, {dy, x, gamma, residual, dx}), rows, cols, 0};
-  by_type({dy, x, residual, dx}, [&]<class T>() {
-    by_row_length<T>(rows, cols, [&]<int kHeld>(dim3 grid, dim3 block) {
-      launch(norm_backward_input_kernel<T, kHeld>, grid, block, 0, stream_, s, Source<T>(dy), Source<T>(x), stats,
-             Source<AnyType>(gamma), Source<T>(residual), Target<T>(dx));
-    });
+  by_row_length(s, {dy, x, residual, dx}, [&]<class T, int kHeld>(dim3 grid, dim3 block) {
+    launch(norm_backward_input_kernel<T, kHeld>, grid, block, 0, stream_, s, Source<T>(dy), Source<T>(x), stats,
+           Source<AnyType>(gamma), Source<T>(residual), Target<T>(dx));
   });
 }
 
