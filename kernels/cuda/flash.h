@@ -68,8 +68,9 @@ struct FlashTensors {
   const void* forward_out = nullptr;
   void* out = nullptr;  // forward
   void* d_qkv = nullptr;
-  const float* logsumexp = nullptr;  // backward
-  float* logsumexp_out = nullptr;    // forward
+  const float* logsumexp = nullptr;          // backward
+  float* logsumexp_out = nullptr;            // forward
+  std::size_t shared_of_multiprocessor = 0;  // bytes that the device has (backward)
 };
 template <class T>
 void flash_forward_tiles(const FlashCall& call, const FlashTensors& x, cudaStream_t stream);

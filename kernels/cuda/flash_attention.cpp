@@ -23,11 +23,11 @@ bool aligned(In x) {
   return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
 }
 
-// Dynamic shared memory that a block of the current device may have.
-std::size_t most_shared_bytes() {
+// Bytes of shared memory: what a block of the current device may have, or what a multiprocessor has.
+std::size_t shared_memory(cudaDeviceAttr which) {
   int device = 0, bytes = 0;
   REHEARSE_CUDA(cudaGetDevice(&device));
-  REHEARSE_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  REHEARSE_CUDA(cudaDeviceGetAttribute(&bytes, which, device));
   return static_cast<std::size_t>(bytes);
 }
 
@@ -38,7 +38,7 @@ bool on_matrix_units(const FlashCall& f, std::initializer_list<In> operands, boo
   if ((type != DType::bf16 && type != DType::f16) || f.head_dim % 8 != 0) return false;
   for (const In& o : operands)
     if (o.type != type || !aligned(o)) return false;
-  return flash_shared_bytes(f.head_dim, backward) <= most_shared_bytes();
+  return flash_shared_bytes(f.head_dim, backward) <= shared_memory(cudaDevAttrMaxSharedMemoryPerBlockOptin);
 }
 
 void check_width(const FlashCall& f) {
@@ -108,6 +108,7 @@ void CudaDevice::flash_backward(const AttentionShape& s, const DropoutSite& drop
   x.forward_out = out.data;
   x.d_qkv = d_qkv.data;
   x.logsumexp = logsumexp;
+  x.shared_of_multiprocessor = shared_memory(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
   if (qkv.type == DType::bf16) {
     flash_backward_tiles<__nv_bfloat16>(f, x, stream_.get());
   } else {

@@ -21,9 +21,10 @@ struct KeyTiles {
   static constexpr std::size_t kSharedBytes =
       std::size_t{2} * (2 * kKeys * tile_row<D>() + 2 * kStage) + std::size_t{4} * 2 * 2 * kQueries;
 };
-template <int D>
+// kM: times 16 queries a warp. With two, a fragment of keys or values serves two products, but a block above 64 columns
+// takes so much shared memory that two of them fit in a multiprocessor of 227 KiB only (compute capability 9.0).
+template <int D, int kM>
 struct QueryTiles {
-  static constexpr int kM = D <= 64 ? 2 : 1;  // times 16 queries a warp
   static constexpr int kQueries = 16 * kM * kFlashWarps, kKeys = 32;
   static constexpr int kStage = 2 * kKeys * tile_row<D>();  // elements: keys, values
   static constexpr std::size_t kSharedBytes = std::size_t{2} * (2 * kQueries * tile_row<D>() + 2 * kStage);
@@ -207,21 +208,20 @@ __device__ __forceinline__ void backward_rows(const float (&s)[kM][kN][4], float
       }
 }
 
-template <class T, int D>
+template <class T, int D, int kKeys>
 __device__ __forceinline__ void load_keys(T* stage, const FlashCall& f, const T* qkv, int batch, int kv_head,
                                           int first_key) {
-  constexpr int kKeys = QueryTiles<D>::kKeys;
   load_tile<T, D, kKeys>(stage, qkv + f.key(batch, kv_head), f.qkv_stride(), first_key, f.seq, f.head_dim);
   load_tile<T, D, kKeys>(stage + kKeys * tile_row<D>(), qkv + f.value(batch, kv_head), f.qkv_stride(), first_key, f.seq,
                          f.head_dim);
   commit_copies();
 }
 
-template <class T, int D, bool kDrop>
+template <class T, int D, int kM, bool kDrop>
 __global__ void __launch_bounds__(kFlashThreads)
     flash_queries_kernel(FlashCall f, const T* qkv, const T* d_out, const float* logsumexp, T* d_qkv) {
-  using Tiles = QueryTiles<D>;
-  constexpr int kM = Tiles::kM, kN = Tiles::kKeys / 8;
+  using Tiles = QueryTiles<D, kM>;
+  constexpr int kN = Tiles::kKeys / 8;
   REHEARSE_DYNAMIC_SHARED(T, queries);
   T* const gradients = queries + Tiles::kQueries * tile_row<D>();
   T* const stages = gradients + Tiles::kQueries * tile_row<D>();
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kFlashThreads)
   load_tile<T, D, Tiles::kQueries>(queries, qkv + f.query(batch, head), f.qkv_stride(), block_query, f.seq, f.head_dim);
   load_tile<T, D, Tiles::kQueries>(gradients, d_out + f.out(batch, head), f.out_stride(), block_query, f.seq,
                                    f.head_dim);
-  load_keys<T, D>(stages, f, qkv, batch, kv_head, 0);
+  load_keys<T, D, Tiles::kKeys>(stages, f, qkv, batch, kv_head, 0);
   float row_sum[kM][2], delta[kM][2];
 #pragma unroll
   for (int m = 0; m < kM; ++m)
@@ -251,7 +251,8 @@ __global__ void __launch_bounds__(kFlashThreads)
     wait_copies<0>();
     __syncthreads();  // this step's tiles are here; nobody reads those of the step before
     if (first_key + Tiles::kKeys < limit)
-      load_keys<T, D>(stages + (step + 1) % 2 * Tiles::kStage, f, qkv, batch, kv_head, first_key + Tiles::kKeys);
+      load_keys<T, D, Tiles::kKeys>(stages + (step + 1) % 2 * Tiles::kStage, f, qkv, batch, kv_head,
+                                    first_key + Tiles::kKeys);
     if (f.causal && first_key >= first_query + 16 * kM) continue;  // the whole warp
     const T* const keys = stages + step % 2 * Tiles::kStage;
     unsigned keep[kM][2] = {};
@@ -283,6 +284,16 @@ __global__ void __launch_bounds__(kFlashThreads)
   }
 }
 
+template <class T, int D, int kM, bool kDrop>
+void launch_flash_queries(const FlashCall& f, const FlashTensors& x, cudaStream_t stream) {
+  using Tiles = QueryTiles<D, kM>;
+  const int tiles = (f.seq + Tiles::kQueries - 1) / Tiles::kQueries;
+  launch(flash_queries_kernel<T, D, kM, kDrop>,
+         dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(f.heads), static_cast<unsigned>(f.micro_batch)),
+         dim3(kFlashThreads), Tiles::kSharedBytes, stream, f, static_cast<const T*>(x.qkv),
+         static_cast<const T*>(x.d_out), x.logsumexp, static_cast<T*>(x.d_qkv));
+}
+
 template <class T, int D, bool kDrop>
 void launch_flash_backward(const FlashCall& f, const FlashTensors& x, cudaStream_t stream) {
   const auto* qkv = static_cast<const T*>(x.qkv);
@@ -298,11 +309,18 @@ void launch_flash_backward(const FlashCall& f, const FlashTensors& x, cudaStream
   launch(flash_keys_kernel<T, D, kDrop>,
          dim3(static_cast<unsigned>(key_tiles), static_cast<unsigned>(f.kv_heads), batch), dim3(kFlashThreads),
          K::kSharedBytes, stream, f, qkv, d_out, logsumexp, d_qkv);
-  using Q = QueryTiles<D>;
-  const int query_tiles = (f.seq + Q::kQueries - 1) / Q::kQueries;
-  launch(flash_queries_kernel<T, D, kDrop>,
-         dim3(static_cast<unsigned>(query_tiles), static_cast<unsigned>(f.heads), batch), dim3(kFlashThreads),
-         Q::kSharedBytes, stream, f, qkv, d_out, logsumexp, d_qkv);
+  if constexpr (D <= 64) {
+    launch_flash_queries<T, D, 2, kDrop>(f, x, stream);
+  } else if constexpr (D <= (kDrop ? 80 : 128)) {  // with masks, wider ones run out of registers
+    // 1 KiB of each block is the system's.
+    if (x.shared_of_multiprocessor >= 2 * (QueryTiles<D, 2>::kSharedBytes + 1024)) {
+      launch_flash_queries<T, D, 2, kDrop>(f, x, stream);
+    } else {
+      launch_flash_queries<T, D, 1, kDrop>(f, x, stream);
+    }
+  } else {
+    launch_flash_queries<T, D, 1, kDrop>(f, x, stream);
+  }
 }
 
 template <class T>

@@ -18,7 +18,7 @@
 // half of the softmax hidden:
 //                           A100, of 312 TFLOP/s         H100, of 989 TFLOP/s
 //   forward  64 / 128          50% / 60%                    33% / 40%
-//   backward 64 / 128          40% / 40%                    25% / 20%      (7 products done, 5 counted)
+//   backward 64 / 128          40% / 40%                    25% / 23%      (7 products done, 5 counted)
 // More than this on an H100 takes wgmma and tensor-map copies (FlashAttention-3), which these kernels do not use.
 #include <benchmark/benchmark.h>
 

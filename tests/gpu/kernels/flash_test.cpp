@@ -1,5 +1,9 @@
 // Flash attention on the matrix units and by multiply-adds against the whole matrix in double precision: widths, odd
 // lengths, causal or not, grouped queries, dropout; gradients against those of the plain loops, written out here.
+#include "kernels/cuda/flash.h"
+
+#include <cuda_bf16.h>
+
 #include "kernels/dropout.h"
 #include "tests/gpu/kernels/cuda_test.h"
 #include "tests/unit/kernels/reference.h"
@@ -204,6 +208,30 @@ TEST_F(CudaFlash, MasksAreThoseOfTheUnfusedKernel) {
       }
     }
   }
+}
+
+// dQ by tiles of 64 and of 128 queries, which one depends on the device: the same bits.
+TEST_F(CudaFlash, TilesOfTheQueriesKernelGiveTheSameBits) {
+  const AttentionShape s{1, 2, 1, 150, 128, true};
+  const FlashCall call(s, {});
+  const Tensor qkv = given(normal(qkv_size(s), DType::bf16), DType::bf16),
+               d_out = given(normal(out_size(s), DType::bf16), DType::bf16), out = poisoned(out_size(s), DType::bf16),
+               logsumexp = poisoned(s.seq * s.heads, DType::f32);
+  device().flash_forward(s, {}, qkv.in(), out.out(), logsumexp.as<float>());
+  std::vector<std::vector<std::byte>> gradients;
+  for (const std::size_t shared : {std::size_t{0}, std::size_t{228} << 10}) {
+    const Tensor d_qkv = poisoned(qkv_size(s), DType::bf16);
+    FlashTensors x;
+    x.qkv = qkv.data();
+    x.d_out = d_out.data();
+    x.forward_out = out.data();
+    x.d_qkv = d_qkv.data();
+    x.logsumexp = logsumexp.as<float>();
+    x.shared_of_multiprocessor = shared;
+    flash_backward_tiles<__nv_bfloat16>(call, x, stream().get());
+    gradients.push_back(d_qkv.bytes());
+  }
+  EXPECT_EQ(gradients[0], gradients[1]);
 }
 
 // A head_dim that no kernel takes is named.
