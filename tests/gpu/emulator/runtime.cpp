@@ -182,6 +182,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device)
     case cudaDevAttrComputeCapabilityMinor:
       *value = 0;
       break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *value = 228 << 10;
+      break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
       *value = kSharedOptIn;
       break;
