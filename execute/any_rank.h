@@ -29,10 +29,10 @@ struct TransferWait {
 
 // What lies beside the arenas on a rank's device, and what may be said of its clock. All 0 on a CPU.
 struct DeviceUse {
-  std::int64_t beside_bytes = 0;   // in use on the device that is no rank's arena; shared evenly by its ranks
-  std::int64_t total_bytes = 0;    // of the device
-  std::int64_t clock_drift_ps = 0; // host clock minus device clock, gained over the run
-  std::int64_t graph_steps = 0;    // steps that were replayed as a graph
+  std::int64_t beside_bytes = 0;    // in use on the device that is no rank's arena; shared evenly by its ranks
+  std::int64_t total_bytes = 0;     // of the device
+  std::int64_t clock_drift_ps = 0;  // host clock minus device clock, gained over the run
+  std::int64_t graph_steps = 0;     // steps that were replayed as a graph
 };
 
 class AnyRank {

@@ -2,8 +2,9 @@
 // launches. Small and virtual so that the rank above it (gpu_rank.h) is the same over CUDA (cuda_gpu.cpp) and over the
 // tests' GPU, whose streams run late and in any order that events allow.
 //
-// One thread issues; done() may be asked from any thread that called bind_thread(). Streams and events are numbers; they
-// and all memory go with the Gpu. Errors are kernels::DeviceError or the like: std::exceptions that say what failed.
+// One thread issues; done() may be asked from any thread that called bind_thread(). Streams and events are numbers;
+// they and all memory go with the Gpu. Errors are kernels::DeviceError or the like: std::exceptions that say what
+// failed.
 #pragma once
 
 #include <cstddef>
@@ -39,17 +40,17 @@ class Gpu {
   virtual void bind_thread() = 0;  // before a thread's first call
   virtual std::string name() const = 0;
   virtual Memory memory() = 0;
-  virtual void* allocate(std::int64_t bytes) = 0;         // device memory; throws GpuOutOfMemory
+  virtual void* allocate(std::int64_t bytes) = 0;            // device memory; throws GpuOutOfMemory
   virtual std::byte* allocate_host(std::int64_t bytes) = 0;  // pinned host memory
 
   virtual Stream make_stream() = 0;
-  virtual void* native(Stream stream) = 0;                  // cudaStream_t, for other libraries
-  virtual kernels::Device& device(Stream stream) = 0;       // its kernels are queued on the stream
+  virtual void* native(Stream stream) = 0;             // cudaStream_t, for other libraries
+  virtual kernels::Device& device(Stream stream) = 0;  // its kernels are queued on the stream
   virtual Event make_event(bool timing) = 0;
   virtual void record(Event event, Stream stream) = 0;
-  virtual void wait(Stream stream, Event event) = 0;        // for the event's latest record; none: goes on
-  virtual bool done(Event event) = 0;                       // whether its latest record has been reached; none: yes
-  virtual double elapsed_s(Event from, Event to) = 0;       // both done, with timing
+  virtual void wait(Stream stream, Event event) = 0;   // for the event's latest record; none: goes on
+  virtual bool done(Event event) = 0;                  // whether its latest record has been reached; none: yes
+  virtual double elapsed_s(Event from, Event to) = 0;  // both done, with timing
 
   // Queued on the stream. `host` is pinned memory and must stay until the copy is done.
   virtual void to_device(Stream stream, void* device, const void* host, std::int64_t bytes) = 0;

@@ -1,5 +1,6 @@
-// Transfers between ranks that run on a GPU's streams beside its kernels: queued and not waited for. Whoever queues them
-// asks meanwhile whether something went wrong, from any thread, and ends them with abort(). nccl/ has them over NCCL.
+// Transfers between ranks that run on a GPU's streams beside its kernels: queued and not waited for. Whoever queues
+// them asks meanwhile whether something went wrong, from any thread, and ends them with abort(). nccl/ has them over
+// NCCL.
 #pragma once
 
 #include <cstdint>

@@ -16,8 +16,8 @@ namespace {
 
 using program::CollectiveKind;
 
-constexpr std::chrono::milliseconds kPatience{1000};   // of abort(), with a thread inside NCCL
-constexpr std::chrono::milliseconds kForAbort{5000};   // that NCCL may take to abort
+constexpr std::chrono::milliseconds kPatience{1000};  // of abort(), with a thread inside NCCL
+constexpr std::chrono::milliseconds kForAbort{5000};  // that NCCL may take to abort
 constexpr std::chrono::microseconds kPoll{50};
 
 ncclDataType_t type_of(DType type) {
@@ -200,7 +200,14 @@ class NcclTransfers final : public QueuedTransfers {
   }
 
   void look() const {
-    if (shared_->aborted || stop_.requested()) throw Stopped({});
+    if (shared_->aborted || stop_.requested()) throw Stopped(std::vector<int>());
+  }
+
+  std::vector<int> others() const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < options_.ranks; ++rank)
+      if (rank != options_.rank) ranks.push_back(rank);
+    return ranks;
   }
 
   // Until NCCL has taken what was last called on `comm`. The mutex, which is held, is let go in between.
@@ -215,7 +222,7 @@ class NcclTransfers final : public QueuedTransfers {
       std::this_thread::sleep_for(kPoll);
       shared_->mutex.lock();
       look();
-      if (options_.timeout.count() > 0 && Clock::now() >= deadline) throw DeadlineError({});
+      if (options_.timeout.count() > 0 && Clock::now() >= deadline) throw DeadlineError(others());
     }
   }
 

@@ -16,7 +16,7 @@ namespace rehearse::execute::nccl {
 
 struct NcclOptions {
   int rank = 0, ranks = 1;
-  ncclUniqueId id{};                           // the same on all ranks, made by one
+  ncclUniqueId id{};                          // the same on all ranks, made by one
   std::chrono::milliseconds timeout{60'000};  // for communicators to be made, and for calls to be taken
 };
 

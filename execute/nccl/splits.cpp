@@ -88,11 +88,12 @@ void Splits::add_axis(const plan::RankGrid& grid, Axis axis) {
 void Splits::add_pair(int from, int to, int channel) {
   auto& candidates = open_[channel];
   const auto a = static_cast<std::size_t>(from), b = static_cast<std::size_t>(to);
-  auto fits = std::find_if(candidates.begin(), candidates.end(),
-                           [&](const auto& c) { return !c.second[a] && !c.second[b]; });
+  auto fits =
+      std::find_if(candidates.begin(), candidates.end(), [&](const auto& c) { return !c.second[a] && !c.second[b]; });
   if (fits == candidates.end()) {
     splits_.emplace_back();
-    fits = candidates.insert(candidates.end(), {splits_.size() - 1, std::vector<bool>(static_cast<std::size_t>(ranks_))});
+    fits =
+        candidates.insert(candidates.end(), {splits_.size() - 1, std::vector<bool>(static_cast<std::size_t>(ranks_))});
   }
   fits->second[a] = fits->second[b] = true;
   splits_[fits->first].push_back({from, to});

@@ -1,10 +1,10 @@
 // Which communicators a program needs, so that all ranks make them in one order. Each split divides the world into
 // disjoint parts, as ncclCommSplit does; a rank in no part takes part in the call and gets none. A group of collectives
 // is one split (its parts: the groups of all ranks). Of sends and receives, every pair of ranks and channel has a
-// communicator of its own, so that streams stay as independent as the program has them - NCCL runs what is queued on one
-// communicator in the order in which it was queued, whatever the stream; neighbouring pairs share ranks and so go into
-// different splits. Only where a program starts sends and receives together, which must be on one communicator, all
-// ranks along the axis share one.
+// communicator of its own, so that streams stay as independent as the program has them - NCCL runs what is queued on
+// one communicator in the order in which it was queued, whatever the stream; neighbouring pairs share ranks and so go
+// into different splits. Only where a program starts sends and receives together, which must be on one communicator,
+// all ranks along the axis share one.
 #pragma once
 
 #include <cstdint>
@@ -41,9 +41,10 @@ class Splits {
 
   std::vector<Split> splits_;
   std::map<program::GroupId, std::size_t> groups_;
-  std::map<std::tuple<int, int, int>, std::size_t> pairs_;                  // from, to, channel
-  std::map<int, std::vector<std::pair<std::size_t, std::vector<bool>>>> open_;  // channel -> splits of pairs, ranks taken
-  std::map<std::pair<int, int>, std::size_t> shared_;                       // from, to: whatever the channel
+  std::map<std::tuple<int, int, int>, std::size_t> pairs_;  // from, to, channel
+  std::map<int, std::vector<std::pair<std::size_t, std::vector<bool>>>>
+      open_;                                           // channel -> splits of pairs, ranks taken
+  std::map<std::pair<int, int>, std::size_t> shared_;  // from, to: whatever the channel
   int ranks_ = 0;
 };
 
