@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 
 #include "sim/program/op.h"
@@ -19,10 +20,17 @@ struct QueuedMessage {
   std::int64_t elements = 0;
 };
 
+// A transfer that could not be queued because something beneath it failed, which may be another rank's end.
+class BrokenTransfer : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 class QueuedTransfers {
  public:
   virtual ~QueuedTransfers() = default;
 
+  // Both throw BrokenTransfer, Stopped, DeadlineError.
   // Elements as program::Collective counts them; `in` and `out` may be the same, or our own part of the whole. Ranks of
   // a group call alike, in one order. `stream` is Gpu::native().
   virtual void collective(const program::Collective& c, DType type, const void* in, void* out, void* stream) = 0;
