@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "execute/measure.h"
@@ -60,10 +61,13 @@ class AnyRank {
 class RankMaker {
  public:
   virtual ~RankMaker() = default;
-  // Throws DoesNotFit (performer.h) if an arena cannot be had.
+  // Before any process of `ranks`, which are to be on this machine, begins: throws DoesNotFit (performer.h) or
+  // InputError.
+  virtual void check(const std::vector<Timeline>& timelines, const plan::RankGrid& grid,
+                     std::span<const int> ranks) = 0;
+  // Throws DoesNotFit if the arena cannot be had.
   virtual std::unique_ptr<AnyRank> make(Run& run, int rank, bool reports_loss) = 0;
-  // Whether programs of half precision, and so on, can be performed: throws InputError.
-  virtual std::int64_t memory_of_a_rank() const = 0;  // bytes of a rank's device
+  virtual std::int64_t memory_of_a_rank() const = 0;  // bytes a rank may have on its device
 };
 
 }  // namespace rehearse::execute

@@ -57,7 +57,8 @@ void GpuRank::keep_profile(std::int64_t step, Lent& lent) {
     if (begin < 0)
       p.spans.push_back(lent.host_spans[i]);
     else
-      p.spans.push_back({reference_s + gpu_->elapsed_s(reference, begin), reference_s + gpu_->elapsed_s(reference, end)});
+      p.spans.push_back(
+          {reference_s + gpu_->elapsed_s(reference, begin), reference_s + gpu_->elapsed_s(reference, end)});
   }
   account(run_.program, timeline_, compute_stream_, p);
   profiles_.push_back(std::move(p));
@@ -83,8 +84,7 @@ void GpuRank::finish() {
     for (const ProfiledWait& w : p.waits)
       waits_.push_back({step, w.instance, on_host(w.span.begin_s), on_host(w.span.end_s)});
   }
-  std::sort(records_.begin(), records_.end(),
-            [](const auto& a, const auto& b) { return a.start_ps < b.start_ps; });
+  std::sort(records_.begin(), records_.end(), [](const auto& a, const auto& b) { return a.start_ps < b.start_ps; });
   for (std::size_t s = 0; s < ends_s_.size(); ++s) {
     const auto own = std::find_if(profiles_.begin(), profiles_.end(),
                                   [&](const auto& p) { return p.step == static_cast<std::int64_t>(s); });
@@ -93,15 +93,15 @@ void GpuRank::finish() {
   }
   const Gpu::Memory memory = gpu_->memory();
   use_.total_bytes = memory.total_bytes;
-  use_.beside_bytes = (memory.total_bytes - memory.free_bytes) / options_.ranks_on_device - timeline_.memory.arena_bytes;
+  use_.beside_bytes =
+      (memory.total_bytes - memory.free_bytes) / options_.ranks_on_device - timeline_.memory.arena_bytes;
   if (run_.options.keep_parameters) fetch_parameters();
 }
 
 void GpuRank::fetch_parameters() {
   std::int64_t end = kArenaAlignment;
   for (std::size_t b = 0; b < timeline_.persistent.size(); ++b)
-    if (timeline_.persistent[b] >= 0)
-      end = std::max(end, timeline_.persistent[b] + timeline_.role->buffers[b].bytes());
+    if (timeline_.persistent[b] >= 0) end = std::max(end, timeline_.persistent[b] + timeline_.role->buffers[b].bytes());
   std::vector<std::byte> copy(static_cast<std::size_t>(std::min(end, timeline_.memory.arena_bytes)));
   gpu_->to_host(compute().stream, copy.data(), arena_, static_cast<std::int64_t>(copy.size()));
   gpu_->record(values_ready_, compute().stream);

@@ -34,7 +34,8 @@ void GpuRank::issue_graph(std::int64_t step) {
   }
   if (!lent(step - 1).graphed)
     for (const StreamState& s : streams_)
-      if (s.stream >= 0 && s.stream != stream) gpu_->wait(stream, s.ends[static_cast<std::size_t>((step - 1) % kAhead)]);
+      if (s.stream >= 0 && s.stream != stream)
+        gpu_->wait(stream, s.ends[static_cast<std::size_t>((step - 1) % kAhead)]);
   gpu_->launch(l.graph, stream);
   watch_->begin_graph(static_cast<std::size_t>(compute_stream_), stream, has_transfers_);
   gpu_->record(compute().ends[static_cast<std::size_t>(step % kAhead)], stream);

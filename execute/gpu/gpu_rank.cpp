@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "execute/initial_values.h"
+#include "execute/parameters.h"
 #include "sim/base/check.h"
 
 namespace rehearse::execute {
@@ -46,8 +46,7 @@ bool reads_step_values(const program::Op& op) {
 std::int64_t persistent_end(const Timeline& timeline) {
   std::int64_t end = kArenaAlignment;
   for (std::size_t b = 0; b < timeline.persistent.size(); ++b)
-    if (timeline.persistent[b] >= 0)
-      end = std::max(end, timeline.persistent[b] + timeline.role->buffers[b].bytes());
+    if (timeline.persistent[b] >= 0) end = std::max(end, timeline.persistent[b] + timeline.role->buffers[b].bytes());
   return end;
 }
 
@@ -196,7 +195,8 @@ std::vector<int> GpuRank::missing(std::int32_t instance) const {
   for (const int other : all) {
     const Whereabouts& at = run_.world.whereabouts(other);
     const bool collective = std::holds_alternative<program::Collective>(timeline_.op(i).shape);
-    const bool here = collective && &run_.timeline(other) == &timeline_ && at.step.load(std::memory_order_relaxed) == step &&
+    const bool here = collective && &run_.timeline(other) == &timeline_ &&
+                      at.step.load(std::memory_order_relaxed) == step &&
                       at.instance[static_cast<std::size_t>(i.stream)].load(std::memory_order_relaxed) == instance;
     if (!here) absent.push_back(other);
   }

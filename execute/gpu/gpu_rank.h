@@ -7,9 +7,9 @@
 //
 // Since addresses are the same in every step, a step can be recorded as a CUDA graph and replayed: one for even and one
 // for odd steps, as their pinned memory differs. The first two steps are always issued op by op (libraries set
-// themselves up, NCCL connects), and so are steps that are measured op by op: there each op lies between two events with
-// the time, which in a graph would be nodes of their own between kernels that else start back to back. The last step is
-// one of those; the others are timed by the ends of their compute streams, and their shares have the last one's
+// themselves up, NCCL connects), and so are steps that are measured op by op: there each op lies between two events
+// with the time, which in a graph would be nodes of their own between kernels that else start back to back. The last
+// step is one of those; the others are timed by the ends of their compute streams, and their shares have the last one's
 // proportions.
 #pragma once
 
@@ -111,8 +111,8 @@ class GpuRank final : public AnyRank {
   std::vector<QueuedMessage> messages(const Instance& i) const;
 
   // gpu_account.cpp
-  double host_s() const;              // since the run began
-  double anchor(Gpu::Event& event);   // records it on the idle compute stream; when that was, as host_s()
+  double host_s() const;             // since the run began
+  double anchor(Gpu::Event& event);  // records it on the idle compute stream; when that was, as host_s()
   void keep_profile(std::int64_t step, Lent& lent);
   void finish();
   void fetch_parameters();

@@ -55,7 +55,8 @@ class Account {
 
   void blame(std::int32_t index) {
     const program::Op& op = timeline_.op(timeline_.instances[static_cast<std::size_t>(index)]);
-    if (program::is_transfer(op) && span(index).end_s > now_) profile_.waits.push_back({index, {now_, span(index).end_s}});
+    if (program::is_transfer(op) && span(index).end_s > now_)
+      profile_.waits.push_back({index, {now_, span(index).end_s}});
     count(blame_for(program_, *timeline_.role, op).moving, span(index).end_s);
   }
 

@@ -1,5 +1,5 @@
-// Looks after what a GPU rank has queued, in a thread of its own, since the issuing thread may be stuck in a call of the
-// driver: how far each stream has come (for Whereabouts), whether a transfer waits for others beyond the deadline,
+// Looks after what a GPU rank has queued, in a thread of its own, since the issuing thread may be stuck in a call of
+// the driver: how far each stream has come (for Whereabouts), whether a transfer waits for others beyond the deadline,
 // whether transfers report an error, whether the run is stopped; then it ends the rank's transfers, so that whatever
 // waits for them goes on. Streams are followed by marks: events before and after each transfer, and after some kernels.
 // Only transfers have a deadline, from when their stream reached them; kernels may take their time.
@@ -26,7 +26,7 @@ namespace rehearse::execute {
 class Watch {
  public:
   struct Told {
-    std::function<void(std::int32_t instance)> late;                            // waited too long there
+    std::function<void(std::int32_t instance)> late;                             // waited too long there
     std::function<void(std::int32_t instance, const std::string& what)> failed;  // instance -1: unknown
   };
 
