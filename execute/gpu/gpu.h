@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -43,7 +44,8 @@ class Gpu {
   virtual void* allocate(std::int64_t bytes) = 0;            // device memory; throws GpuOutOfMemory
   virtual std::byte* allocate_host(std::int64_t bytes) = 0;  // pinned host memory
 
-  virtual Stream make_stream() = 0;
+  // `urgent`: for transfers, whose kernels shall start before others that wait for room on the device.
+  virtual Stream make_stream(bool urgent) = 0;
   virtual void* native(Stream stream) = 0;             // cudaStream_t, for other libraries
   virtual kernels::Device& device(Stream stream) = 0;  // its kernels are queued on the stream
   virtual Event make_event(bool timing) = 0;
@@ -52,16 +54,15 @@ class Gpu {
   virtual bool done(Event event) = 0;                  // whether its latest record has been reached; none: yes
   virtual double elapsed_s(Event from, Event to) = 0;  // both done, with timing
 
-  // Queued on the stream. `host` is pinned memory and must stay until the copy is done.
+  // Queued on the stream. `host` must stay until the copy is done; pinned, or the call may wait.
   virtual void to_device(Stream stream, void* device, const void* host, std::int64_t bytes) = 0;
   virtual void to_host(Stream stream, void* host, const void* device, std::int64_t bytes) = 0;
   virtual void copy(Stream stream, void* to, const void* from, std::int64_t bytes) = 0;  // within the device
   virtual void set_bytes(Stream stream, void* device, int value, std::int64_t bytes) = 0;
 
-  // What is queued in between on `stream`, and on streams that wait for its events, is recorded and not run; all of
-  // them must have come back to `stream` by the end.
-  virtual void begin_capture(Stream stream) = 0;
-  virtual Graph end_capture(Stream stream) = 0;
+  // What `record` queues on `stream`, and on streams that wait for its events, is recorded and not run; all of them
+  // must have come back to `stream` by the end.
+  virtual Graph capture(Stream stream, const std::function<void()>& record) = 0;
   virtual void launch(Graph graph, Stream stream) = 0;
 };
 

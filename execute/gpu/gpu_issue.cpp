@@ -27,11 +27,7 @@ void GpuRank::issue_graph(std::int64_t step) {
   const Gpu::Stream stream = compute().stream;
   for (std::size_t index = 0; index < timeline_.instances.size(); ++index)
     if (input_offset_[index] >= 0) load_input(static_cast<std::int32_t>(index), step);
-  if (l.graph < 0) {
-    gpu_->begin_capture(stream);
-    issue_ops(step, Mode::captured);
-    l.graph = gpu_->end_capture(stream);
-  }
+  if (l.graph < 0) l.graph = gpu_->capture(stream, [&] { issue_ops(step, Mode::captured); });
   if (!lent(step - 1).graphed)
     for (const StreamState& s : streams_)
       if (s.stream >= 0 && s.stream != stream)

@@ -91,7 +91,7 @@ void GpuRank::make_streams() {
     state.known.assign(streams.size(), 0);
     if (streams[s].kind == program::StreamKind::compute) compute_stream_ = static_cast<std::int32_t>(s);
     if (timeline_.streams[s].empty() || streams[s].kind == program::StreamKind::host) continue;
-    state.stream = gpu_->make_stream();
+    state.stream = gpu_->make_stream(streams[s].kind != program::StreamKind::compute);
     for (Gpu::Event& e : state.ends) e = gpu_->make_event(false);
   }
   REHEARSE_CHECK(compute().stream >= 0, "{}: no op on the compute stream", timeline_.role->name);

@@ -69,7 +69,7 @@ class NcclTransfers final : public QueuedTransfers {
     }
   }
 
-  void collective(const program::Collective& c, DType type, const void* in, void* out, void* stream) override {
+  void collective(const program::Collective& c, DType type, const void* in, void* out, void* stream) override try {
     const std::optional<std::size_t> split = splits_.of_group(c.group);
     REHEARSE_CHECK(split.has_value(), "no communicator of group {}", c.group);
     const Member& m = members_[*split];
@@ -77,9 +77,11 @@ class NcclTransfers final : public QueuedTransfers {
     look();
     call(c, m, type_of(type), in, out, static_cast<cudaStream_t>(stream));
     settle_locked(m.comm);
+  } catch (const NcclError& error) {
+    throw BrokenTransfer(error.what());
   }
 
-  void exchange(std::span<const QueuedMessage> messages, DType type, void* stream) override {
+  void exchange(std::span<const QueuedMessage> messages, DType type, void* stream) override try {
     const std::scoped_lock lock(shared_->mutex);
     look();
     const auto queue = static_cast<cudaStream_t>(stream);
@@ -100,6 +102,8 @@ class NcclTransfers final : public QueuedTransfers {
     }
     REHEARSE_NCCL(api_, group_end());
     for (const ncclComm_t comm : used) settle_locked(comm);
+  } catch (const NcclError& error) {
+    throw BrokenTransfer(error.what());
   }
 
   std::string problem() override {
