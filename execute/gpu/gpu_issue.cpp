@@ -34,8 +34,8 @@ void GpuRank::issue_graph(std::int64_t step) {
         gpu_->wait(stream, s.ends[static_cast<std::size_t>((step - 1) % kAhead)]);
   gpu_->launch(l.graph, stream);
   watch_->begin_graph(static_cast<std::size_t>(compute_stream_), stream, has_transfers_);
-  gpu_->record(compute().ends[static_cast<std::size_t>(step % kAhead)], stream);
   gpu_->record(step_ends_[static_cast<std::size_t>(step) % step_ends_.size()], stream);
+  gpu_->record(compute().ends[static_cast<std::size_t>(step % kAhead)], stream);
   ++use_.graph_steps;
 }
 
@@ -74,13 +74,13 @@ void GpuRank::begin_step(std::int64_t step, Mode mode) {
 
 void GpuRank::end_step(std::int64_t step, Mode mode) {
   const auto k = static_cast<std::size_t>(step % kAhead);
+  if (mode != Mode::captured)  // before `ends`, which say that it is there
+    gpu_->record(step_ends_[static_cast<std::size_t>(step) % step_ends_.size()], compute().stream);
   for (const StreamState& s : streams_) {
     if (s.stream < 0 || (mode == Mode::captured && &s == &compute())) continue;
     gpu_->record(s.ends[k], s.stream);
     if (mode == Mode::captured) gpu_->wait(compute().stream, s.ends[k]);
   }
-  if (mode != Mode::captured)
-    gpu_->record(step_ends_[static_cast<std::size_t>(step) % step_ends_.size()], compute().stream);
 }
 
 void GpuRank::issue_op(std::int32_t index, std::int64_t step, Mode mode) {
