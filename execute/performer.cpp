@@ -257,12 +257,7 @@ void check_performable(const plan::Scenario& scenario, int steps) {
   const auto problem = [&](const std::string& path, const std::string& message, const std::string& hint) {
     problems.add({"", 0, 0, path, message, hint});
   };
-  using plan::Precision;
-  const plan::Training& t = scenario.training;
   const std::int64_t ranks = scenario.cluster.gpus;
-  if (t.precision != Precision::fp32 || t.grad_dtype != Precision::fp32 || t.reduce_dtype != Precision::fp32)
-    problem("training.precision", "plans are performed in fp32 only",
-            "set training.precision=fp32, and grad_dtype and reduce_dtype to fp32 if given");
   if (ranks > kMaxRanks)
     problem("cluster.gpus",
             fmt::format("{} ranks as threads of this machine; at most {} are performed", ranks, kMaxRanks),
@@ -279,12 +274,7 @@ int threads_per_rank(const plan::Scenario& scenario, int ranks_on_machine) {
 
 std::vector<Timeline> make_timelines(const program::Program& program, const plan::RankGrid& grid) {
   std::vector<Timeline> timelines;
-  for (const program::Role& role : program.roles) {
-    for (const program::Buffer& b : role.buffers)
-      REHEARSE_CHECK(b.dtype != program::DType::bf16 && b.dtype != program::DType::f16, "{}: '{}' is not fp32",
-                     role.name, b.name);
-    timelines.push_back(make_timeline(role, grid));
-  }
+  for (const program::Role& role : program.roles) timelines.push_back(make_timeline(role, grid));
   return timelines;
 }
 

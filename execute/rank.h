@@ -72,6 +72,7 @@ class Rank final : public AnyRank {
     std::vector<std::int64_t> known;        // other streams' positions we have waited for
     kernels::StepValues* values = nullptr;  // of the step its ops are in; streams are not in step with one another
     std::vector<std::int64_t> examples;
+    std::vector<float> loaded;  // before it is rounded
     std::thread thread;
   };
   struct Timing {  // of the compute stream
@@ -85,6 +86,7 @@ class Rank final : public AnyRank {
   void await(StreamState& own, const Instance& i, std::int64_t step, Timing& timing);
   // When a transfer's last participant had come; of a kernel, no time.
   Clock::time_point perform(StreamState& own, const Instance& i, std::int64_t step);
+  void load(StreamState& own, const program::Input& input, kernels::Out to);
   void publish(std::int32_t stream, StreamState& own, const Instance& i, std::int64_t step, Clock::time_point met);
   Clock::time_point transfer(const Instance& i, const program::Op& op, std::int64_t step);
   Clock::time_point collective(const Instance& i, const program::Op& op, const program::Collective& c,
