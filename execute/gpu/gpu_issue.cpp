@@ -170,7 +170,7 @@ void GpuRank::queue_input(std::int32_t index, std::int64_t step, Mode mode) {
 
 void GpuRank::queue_kernel(const Instance& i) {
   const Op& op = timeline_.op(i);
-  std::array<kernels::Out, 8> operands{};
+  std::array<kernels::Out, 10> operands{};
   const std::size_t reads = op.reads.size(), writes = op.writes.size();
   REHEARSE_CHECK(reads + writes <= operands.size(), "{} operands", reads + writes);
   for (std::size_t o = 0; o < reads + writes; ++o) operands[o] = layout_.operand(arena_, i.first_place + o);

@@ -73,6 +73,8 @@ std::vector<Case> cases() {
       {"mlp_ddp", kMlp, {"cluster.gpus=2", "plan.micro_batch=3"}},
       {"gpt_ddp", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "training.clip=0.5"}},
       {"gpt_ddp_graphs", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "training.clip=0.5"}, Graphs::on},
+      {"gpt_bf16_zero1", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "plan.zero=1", "training.precision=bf16"}},
+      {"gpt_fp16_graphs", kGpt, {"cluster.gpus=1", "plan.micro_batch=2", "training.precision=fp16"}},
       {"gpt_zero1", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "plan.zero=1"}},
       {"gpt_zero2", kGpt, {"cluster.gpus=4", "plan.micro_batch=1", "plan.zero=2"}},
       {"gpt_zero3", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "plan.zero=3"}},
