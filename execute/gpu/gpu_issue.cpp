@@ -8,6 +8,7 @@
 #include "execute/gpu/gpu_rank.h"
 #include "execute/kernel_call.h"
 #include "sim/base/check.h"
+#include "sim/base/half.h"
 
 namespace rehearse::execute {
 
@@ -155,8 +156,12 @@ void GpuRank::load_input(std::int32_t index, std::int64_t step) {
   const auto& input = std::get<program::Input>(timeline_.op(i).shape);
   std::vector<std::int64_t> examples(static_cast<std::size_t>(run_.scenario.plan.micro_batch));
   std::iota(examples.begin(), examples.end(), lent(step).values->first_sequence + layout_.first_sequence(i));
-  run_.data.load(input.kind, examples, input.elements,
-                 lent(step).inputs + input_offset_[static_cast<std::size_t>(index)]);
+  std::byte* to = lent(step).inputs + input_offset_[static_cast<std::size_t>(index)];
+  const DType type = layout_.operand(arena_, i.first_place).type;
+  if (!is_half(type)) return run_.data.load(input.kind, examples, input.elements, to);
+  std::vector<float> loaded(static_cast<std::size_t>(input.elements));
+  run_.data.load(input.kind, examples, input.elements, loaded.data());
+  from_float(type, loaded.data(), input.elements, to);
 }
 
 void GpuRank::queue_input(std::int32_t index, std::int64_t step, Mode mode) {
@@ -170,7 +175,7 @@ void GpuRank::queue_input(std::int32_t index, std::int64_t step, Mode mode) {
 
 void GpuRank::queue_kernel(const Instance& i) {
   const Op& op = timeline_.op(i);
-  std::array<kernels::Out, 10> operands{};
+  std::array<kernels::Out, 12> operands{};
   const std::size_t reads = op.reads.size(), writes = op.writes.size();
   REHEARSE_CHECK(reads + writes <= operands.size(), "{} operands", reads + writes);
   for (std::size_t o = 0; o < reads + writes; ++o) operands[o] = layout_.operand(arena_, i.first_place + o);
