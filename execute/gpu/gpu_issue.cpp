@@ -82,6 +82,8 @@ void GpuRank::end_step(std::int64_t step, Mode mode) {
     gpu_->record(s.ends[k], s.stream);
     if (mode == Mode::captured) gpu_->wait(compute().stream, s.ends[k]);
   }
+  for (const auto& out : outboxes_)
+    if (out) gpu_->record(out->ends[k], out->stream);
 }
 
 void GpuRank::issue_op(std::int32_t index, std::int64_t step, Mode mode) {
@@ -195,6 +197,7 @@ void GpuRank::queue_transfer(std::int32_t index, bool marked) {
     if (in != out) gpu_->copy(stream, out, in, c->elements * size_of(op.dtype));
     return;
   }
+  if (sends_from_copy(op)) return send_from_copy(index);
   REHEARSE_CHECK(transfers_ != nullptr, "'{}' of a rank without others", op.name);
   if (marked) watch_->begin_transfer(s, stream, index);
   if (c != nullptr)
@@ -202,6 +205,30 @@ void GpuRank::queue_transfer(std::int32_t index, bool marked) {
   else
     transfers_->exchange(messages(i), op.dtype, gpu_->native(stream));
   if (marked) watch_->end_transfer(s, stream);
+}
+
+bool GpuRank::sends_from_copy(const Op& op) const {
+  const auto* p = std::get_if<program::PointToPoint>(&op.shape);
+  return options_.send_slots > 0 && p != nullptr && p->legs.size() == 1 && p->legs.front().send;
+}
+
+// The slot is free once what it last held was sent.
+void GpuRank::send_from_copy(std::int32_t index) {
+  const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
+  const auto s = static_cast<std::size_t>(i.stream);
+  Outbox& out = *outboxes_[s];
+  const std::size_t slot = out.next++ % out.slots.size();
+  std::vector<QueuedMessage> one = messages(i);
+  const DType type = timeline_.op(i).dtype;
+  gpu_->wait(streams_[s].stream, out.sent[slot]);
+  gpu_->copy(streams_[s].stream, out.slots[slot], one.front().data, one.front().elements * size_of(type));
+  gpu_->record(out.filled[slot], streams_[s].stream);
+  gpu_->wait(out.stream, out.filled[slot]);
+  one.front().data = out.slots[slot];
+  watch_->begin_transfer(s, out.stream, index);
+  transfers_->exchange(one, type, gpu_->native(out.stream));
+  watch_->end_transfer(s, out.stream);
+  gpu_->record(out.sent[slot], out.stream);
 }
 
 std::vector<QueuedMessage> GpuRank::messages(const Instance& i) const {
