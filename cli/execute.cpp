@@ -107,6 +107,11 @@ std::string measured(const execute::Outcome& outcome, const plan::Scenario& scen
   };
   if (outcome.device.total_bytes > 0)
     rows.insert(rows.end(), {{"Beside it", beside_arena(outcome, scenario)}, {"GPU steps", gpu_steps(outcome)}});
+  if (!outcome.loss_scales.empty()) {
+    const std::vector<float>& state = outcome.loss_scales.front();
+    rows.insert(rows.begin() + 2, {"Loss scale", fmt::format("{} at the end, for {} step{}", state[0], state[1],
+                                                             state[1] == 1 ? "" : "s")});
+  }
   return reports::wrap(fmt::format("{}: measured, {} rank{}", r.scenario_name, r.ranks, r.ranks == 1 ? "" : "s")) +
          reports::labelled(rows) + breakdown(r);
 }

@@ -231,6 +231,7 @@ void GpuRank::run() {
     gpu_->bind_thread();
     run_steps();
     finish();
+    fetch();
     watch_->clear();
   } catch (const Stopped&) {
     if (told_.exchange(true)) return;
@@ -284,6 +285,21 @@ void GpuRank::await(Gpu::Event event) {
     if (run_.world.stop().requested()) throw Stopped(std::vector<int>());
     if (i >= kSpins) std::this_thread::sleep_for(kNap);
   }
+}
+
+// What is left on the device that is asked for: copied to where it would lie in an arena of the host.
+void GpuRank::fetch() {
+  const Staging copy(persistent_end(timeline_));
+  const auto& buffers = timeline_.role->buffers;
+  for (std::size_t b = 0; b < buffers.size(); ++b) {
+    if (timeline_.persistent[b] < 0 || !(run_.options.keep_parameters || buffers[b].name == "loss_scale")) continue;
+    const std::int64_t at = timeline_.persistent[b];
+    gpu_->to_host(compute().stream, copy.data() + at, arena_ + at, buffers[b].bytes());
+  }
+  gpu_->record(values_ready_, compute().stream);
+  await(values_ready_);
+  loss_scale_ = execute::loss_scale(timeline_, copy.data());
+  if (run_.options.keep_parameters) parameters_ = parameter_values(timeline_, run_.grid, rank_, copy.data());
 }
 
 bool GpuRank::measured(std::int64_t step) const {

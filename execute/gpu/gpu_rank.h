@@ -62,6 +62,7 @@ class GpuRank final : public AnyRank {
   const std::vector<Shares>& shares() const override { return shares_; }
   std::vector<result::OpRecord> records() const override { return records_; }
   std::vector<float> parameters() const override { return parameters_; }
+  std::vector<float> loss_scale() const override { return loss_scale_; }
   std::int64_t held_bytes() const override { return timeline_.memory.arena_bytes; }
   std::vector<TransferStart> transfer_starts() const override { return starts_; }
   std::vector<TransferWait> transfer_waits() const override { return waits_; }
@@ -102,6 +103,7 @@ class GpuRank final : public AnyRank {
   void run_steps();
   void retire(std::int64_t step);
   void await(Gpu::Event event);
+  void fetch();
   bool measured(std::int64_t step) const;
   bool replayed(std::int64_t step) const;
   void tell_broken(std::int32_t instance, const std::string& what);
@@ -130,7 +132,6 @@ class GpuRank final : public AnyRank {
   double anchor(Gpu::Event& event);  // records it on the idle compute stream; when that was, as host_s()
   void keep_profile(std::int64_t step, Lent& lent);
   void finish();
-  void fetch_parameters();
 
   Lent& lent(std::int64_t step) { return lent_[static_cast<std::size_t>(step % kAhead)]; }
   StreamState& compute() { return streams_[static_cast<std::size_t>(compute_stream_)]; }
@@ -168,7 +169,7 @@ class GpuRank final : public AnyRank {
   std::vector<result::OpRecord> records_;
   std::vector<TransferStart> starts_;
   std::vector<TransferWait> waits_;
-  std::vector<float> parameters_;
+  std::vector<float> parameters_, loss_scale_;
   DeviceUse use_;
   std::int32_t issuing_ = -1;  // the instance that is being queued
   std::atomic<bool> running_ = false;
