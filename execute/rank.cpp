@@ -12,6 +12,8 @@
 #include <numeric>
 #include <utility>
 
+#include "execute/memory_use.h"
+#include "execute/parameters.h"
 #include "kernels/cpu/host_memory.h"
 #include "sim/base/check.h"
 #include "sim/base/half.h"
@@ -282,6 +284,18 @@ std::vector<result::OpRecord> Rank::records() const {
   for (const auto& stream : streams_) all.insert(all.end(), stream->records.begin(), stream->records.end());
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.start_ps < b.start_ps; });
   return all;
+}
+
+std::vector<float> Rank::parameters() const {
+  return parameter_values(timeline_, run_.grid, rank_, arena_);
+}
+
+std::vector<float> Rank::loss_scale() const {
+  return execute::loss_scale(timeline_, arena_);
+}
+
+std::int64_t Rank::held_bytes() const {
+  return resident_bytes(arena_, timeline_.memory.arena_bytes);
 }
 
 void Rank::note_failure(std::int32_t stream, const std::string& what, const std::vector<int>& missing, bool cause) {

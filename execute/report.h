@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "execute/any_rank.h"
 #include "execute/measure.h"
 #include "sim/result/result.h"
 
@@ -19,6 +20,9 @@ struct RankReport {
   std::vector<float> parameters;          // parameter_values(), if asked for
   std::vector<float> loss_scale;          // loss_scale()
   std::int64_t arena_bytes = 0;           // that were in memory
+  std::vector<TransferStart> transfer_starts;
+  std::vector<TransferWait> transfer_waits;
+  DeviceUse device;
 };
 struct Report {
   std::vector<RankReport> ranks;

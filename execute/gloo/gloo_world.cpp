@@ -17,6 +17,7 @@
 #include "execute/gloo/wire.h"
 #include "execute/performer.h"
 #include "execute/run_state.h"
+#include "sim/base/check.h"
 
 namespace rehearse::execute {
 namespace {
@@ -26,7 +27,7 @@ namespace fs = std::filesystem;
 constexpr int kRoot = 0;
 constexpr std::chrono::milliseconds kGrace{2000};  // for others to say what they waited for
 
-enum Control : std::int64_t { kReady, kGo, kSize, kAccounts, kEnough };
+enum Control : std::int64_t { kReady, kGo, kSize, kAccounts, kEnough, kSharedSize, kShared };
 std::uint64_t control_tag(Control what) {
   return make_tag(TagKind::control, what, 0);
 }
@@ -74,7 +75,7 @@ class GlooWorld : public World {
     for (int rank = 0; rank < o.ranks; ++rank)
       if (board_.same_machine(rank)) on_this_machine_.push_back(rank);
     connect();
-    communicator_ = make_gloo_communicator(*wire_, board_);
+    if (!o.control_only) communicator_ = make_gloo_communicator(*wire_, board_);
   }
   ~GlooWorld() override {
     board_.set_through();
@@ -85,9 +86,27 @@ class GlooWorld : public World {
   std::span<const int> here() const override { return here_; }
   std::span<const int> on_this_machine() const override { return on_this_machine_; }
   bool root() const override { return options_.rank == kRoot; }
-  Communicator& communicator(int) override { return *communicator_; }
+  Communicator& communicator(int) override {
+    REHEARSE_CHECK(communicator_ != nullptr, "a world of processes without a communicator");
+    return *communicator_;
+  }
   Stop& stop() override { return stop_; }
   Whereabouts& whereabouts(int rank) override { return board_.whereabouts(rank); }
+
+  std::string from_root(std::string bytes) override {
+    if (root()) {
+      for (int rank = 1; rank < options_.ranks; ++rank) {
+        wire_->post(rank, kControlLane, control_tag(kSharedSize), bytes_of(static_cast<std::uint64_t>(bytes.size())));
+        wire_->post(rank, kControlLane, control_tag(kShared), bytes);
+      }
+      return bytes;
+    }
+    std::uint64_t size = 0;
+    receive(kRoot, kSharedSize, &size, sizeof size);
+    std::string shared(size, '\0');
+    receive(kRoot, kShared, shared.data(), shared.size());
+    return shared;
+  }
 
   Clock::time_point begin() override {
     Clock::time_point now;
@@ -215,10 +234,11 @@ class GlooWorld : public World {
     w.loopback = on_this_machine_.size() == static_cast<std::size_t>(options_.ranks);
     w.timeout = options_.timeout;
     try {
-      wire_ = make_gloo_wire(w, stop_, [this](int rank) {
+      const auto lost = [this](int rank) {
         board_.lost(rank);
         stop_.request();
-      });
+      };
+      wire_ = options_.control_only ? make_socket_wire(w, stop_, lost) : make_gloo_wire(w, stop_, lost);
     } catch (const std::exception& error) {
       board_.fail(fmt::format("rank {}: {}", options_.rank, error.what()));
       throw RankFailure(failure(unknown_place));
