@@ -1,7 +1,7 @@
-// Costs of kernels on a measured device. The order of trust: this very kernel measured; its kind measured at other
-// sizes; the device's model (gemm_model.h, flash attention below, bytes over bandwidth). Interference scales what was
-// measured by the model's own ratio beside / alone, which is never below 1, so a kernel beside communication is never
-// faster.
+// Costs of kernels on a measured device. The order of trust: this very kernel measured; products on a line of measured
+// ones, by waves (wave_table.h); its kind measured at other sizes; the device's model (gemm_model.h, flash attention
+// below, bytes over bandwidth). Interference scales what was measured by the model's own ratio beside / alone, which is
+// never below 1, so a kernel beside communication is never faster.
 //
 // Flash attention (rows of 128 queries are a tile): T = kernel time + flops / rate * (1 + tail * SMs / tiles) * (1 +
 // ramp / keys), with the FLOPs and keys that causality leaves, and half the tail where tiles are alike (no causality).
@@ -20,6 +20,8 @@
 #include "sim/cost/gemm_table.h"
 #include "sim/cost/kernel_shape.h"
 #include "sim/cost/kernel_table.h"
+#include "sim/cost/shape_times.h"
+#include "sim/cost/wave_table.h"
 #include "sim/program/work.h"
 
 namespace rehearse::cost {
@@ -61,18 +63,37 @@ class DeviceCosts final : public CostModel {
         machines_(make_machines()),
         bf16_(machines_[data_.device.peak_bf16.per_s() > 0 ? 1 : 2], data_.gemm.constants, data_.gemm.points),
         f32_(machines_[0], data_.gemm.constants, data_.gemm.points_f32),
-        kernels_(data_.kernels, data_.kernel_time) {
-    if (data_.gemm.intervals_given) return;
-    const GemmTable& table = bf16_.empty() ? f32_ : bf16_;
-    data_.gemm.interpolated = quantiles(table.leave_one_out());
-    data_.gemm.extrapolated = {1, data_.gemm.interpolated.low * data_.gemm.interpolated.low,
-                               data_.gemm.interpolated.high * data_.gemm.interpolated.high};
+        kernels_(data_.kernels, data_.kernel_time),
+        waves_(data_.measured.products, data_.device.sms, data_.gemm.constants.launch, data_.gemm.sustained.value),
+        shapes_(data_.measured.shapes),
+        interference_(data_.measured.interference,
+                      [this](const InterferencePoint& p) { return modelled_slowdown(p); }) {
+    std::vector<double> on_lines = waves_.leave_one_out();
+    for (double& ratio : on_lines) ratio = 1 / ratio;  // measured / predicted
+    on_line_ = quantiles(std::move(on_lines));
+    if (!data_.gemm.intervals_given) learn_intervals();
   }
 
   const Device& device() const override { return data_.device; }
   Estimate kernel(const Role& role, const Op& op, const Interference& beside) const override;
 
  private:
+  // Each measured product predicted from the others.
+  void learn_intervals() {
+    const GemmTable& table = bf16_.empty() ? f32_ : bf16_;
+    data_.gemm.interpolated = quantiles(table.leave_one_out());
+    data_.gemm.extrapolated = {1, data_.gemm.interpolated.low * data_.gemm.interpolated.low,
+                               data_.gemm.interpolated.high * data_.gemm.interpolated.high};
+  }
+  double modelled_slowdown(const InterferencePoint& p) const {
+    const GemmMachine& whole = machines_[static_cast<std::size_t>(p.key.dtype) % machines_.size()];
+    if (whole.peak <= 0) return 1;
+    const GemmShape shape{p.key.m, p.key.n, p.key.k, 1, static_cast<double>(size_of(p.key.dtype))};
+    const Interference beside{p.sms_held, static_cast<std::int64_t>(p.bandwidth_taken)};
+    const GemmShare share{sms_left(beside), bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside)};
+    const GemmSeconds seconds = gemm_seconds(whole, data_.gemm.constants, shape, share);
+    return seconds.beside / seconds.alone;
+  }
   double reachable() const {
     return static_cast<double>(data_.device.memory_bandwidth.per_s()) * data_.efficiency(MemoryClass::elementwise);
   }
@@ -91,12 +112,17 @@ class DeviceCosts final : public CostModel {
   double flash_seconds(const program::Attention& a, const FlashRate& rate, double scale, const Work& work,
                        const Interference& beside) const;
   Prediction memory(const Op& op, const Work& work, const Interference& beside) const;
-  void prefer_measured(const Op& op, const Work& work, Prediction& prediction) const;
+  void prefer_measured(const Role& role, const Op& op, const Work& work, Prediction& prediction) const;
+  bool product_from_waves(const Role& role, const Op& op, Prediction& prediction) const;
 
   DeviceData data_;
   std::array<GemmMachine, 3> machines_;  // of f32, bf16, f16
   GemmTable bf16_, f32_;                 // 16-bit types share a table
   KernelTable kernels_;
+  WaveTable waves_;
+  ShapeTimes shapes_;
+  InterferenceTable interference_;
+  Range on_line_;  // measured / predicted of products between others
 };
 
 double DeviceCosts::bandwidth_left(double efficiency, const Interference& beside) const {
@@ -128,11 +154,13 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   const bool convolution = std::holds_alternative<program::Conv2d>(op.shape);
   Prediction p;
   const GemmSeconds model = gemm_seconds(whole, gemm.constants, shape, share);
-  p.model_alone = model.alone, p.model_beside = model.beside;
+  p.model_alone = model.alone, p.model_beside = std::max(model.alone, model.beside * interference_.correction(beside));
+  if (product_from_waves(role, op, p)) return p;
   const Range* interval = &gemm.extrapolated;
   if (const auto exact = convolution ? std::nullopt : table.exact_seconds(shape)) {
     p.alone = *exact;
-    p.coverage = gemm.measured_here ? Coverage::exact : Coverage::interpolated;
+    // A calibration knows the product's form: this is another (layout, accumulation) of the same sizes.
+    p.coverage = gemm.measured_here && waves_.empty() ? Coverage::exact : Coverage::interpolated;
     p.low = 1 - kRepeatability, p.high = 1 + kRepeatability;
     interval = nullptr;
   } else {
@@ -153,6 +181,19 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
     p.extra = gemm.accumulate_exposed * std::max(0.0, more) / share.bandwidth;
   }
   return p;
+}
+
+// Measured as performed: what it accumulates into and writes is in the time.
+bool DeviceCosts::product_from_waves(const Role& role, const Op& op, Prediction& p) const {
+  const auto* g = std::get_if<program::Gemm>(&op.shape);
+  if (waves_.empty() || g == nullptr || g->batch != 1 || op.writes.empty()) return false;
+  const auto found = waves_.find(product_key(role, op));
+  if (!found) return false;
+  const bool exact = found->coverage == Coverage::exact;
+  p.alone = found->seconds;
+  p.coverage = found->coverage;
+  p.low = exact ? 1 - kRepeatability : on_line_.low, p.high = exact ? 1 + kRepeatability : on_line_.high;
+  return true;
 }
 
 double DeviceCosts::flash_seconds(const program::Attention& a, const FlashRate& rate, double scale, const Work& work,
@@ -217,12 +258,21 @@ Prediction DeviceCosts::memory(const Op& op, const Work& work, const Interferenc
 
 // A measurement of the same kind replaces the model's answer, except an interpolated one for products: theirs is
 // better.
-void DeviceCosts::prefer_measured(const Op& op, const Work& work, Prediction& p) const {
+void DeviceCosts::prefer_measured(const Role& role, const Op& op, const Work& work, Prediction& p) const {
+  const bool product = std::holds_alternative<program::Gemm>(op.shape);
+  if (const auto seconds = product ? std::nullopt : shapes_.find(role, op)) {
+    p.alone = *seconds;
+    p.extra = 0;
+    p.coverage = Coverage::exact;
+    p.low = 1 - kRepeatability, p.high = 1 + kRepeatability;
+    return;
+  }
+  if (product && !waves_.empty() && p.coverage == Coverage::exact) return;
   const auto found = kernels_.find(program::kind_name(op.shape), op.dtype, work.flops,
                                    static_cast<double>(work.bytes_read + work.bytes_written));
   if (!found) return;
   const bool exact = found->coverage == Coverage::exact;
-  if (!exact && std::holds_alternative<program::Gemm>(op.shape)) return;
+  if (!exact && product) return;
   p.alone = found->seconds;
   p.extra = 0;
   p.coverage = found->coverage;
@@ -237,7 +287,7 @@ Estimate DeviceCosts::kernel(const Role& role, const Op& op, const Interference&
   Prediction p = shape          ? product(role, op, *shape, beside)
                  : is_flash(op) ? flash(op, work, beside)
                                 : memory(op, work, beside);
-  prefer_measured(op, work, p);
+  prefer_measured(role, op, work, p);
   const double seconds = p.alone * p.model_beside / p.model_alone + p.extra;
   REHEARSE_CHECK(std::isfinite(seconds) && seconds > 0, "{} would take {} s", op.name, seconds);
   return {Time::from_seconds(seconds), p.coverage, p.low, p.high};

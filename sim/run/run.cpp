@@ -111,6 +111,18 @@ std::string device_file(const plan::Scenario& scenario, const cluster::Cluster& 
   return cost::find_device_file(name, options.data_root);
 }
 
+// Our own Performer's launches are those that were measured; other frameworks' are documented in their profiles.
+Time launch_cost(const plan::Scenario& scenario, const cost::Device& device) {
+  const bool measured = device.launch > Time() && scenario.framework.name == "rehearse";
+  return measured ? device.launch : scenario.framework.launch_cost;
+}
+
+// A calibration of one GPU measured no collectives.
+std::string collectives_file(const std::string& device, const cluster::Cluster& cluster, const Options& options) {
+  if (cluster.device_name() == "local" || !collective::takes_collectives_of_topology(device)) return device;
+  return cost::find_device_file(cluster.device_name(), options.data_root);
+}
+
 // Cores of a host that leaves their number open: those of the calibration named, 0 (this machine's) if none is.
 int open_cores(const plan::Scenario& scenario, const Options& options) {
   for (const auto* list : {&scenario.calibrations, &options.calibrations}) {
@@ -138,7 +150,7 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   const cluster::HostSharing sharing = cluster->host_sharing();
   const int on_host = std::min(grid.ranks(), cluster->devices_per_node());
   const auto costs = cost::load_costs(files, {on_host, std::max(1, sharing.threads_per_rank)});
-  const auto collectives = collective::make_model(*cluster, files.front());
+  const auto collectives = collective::make_model(*cluster, collectives_file(files.front(), *cluster, options));
 
   const Program program = lower::lower(scenario);
   const auto violations = check(program, grid);
@@ -157,7 +169,7 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
 
   engine::Options engine_options;
   engine_options.steps = options.steps;
-  if (!costs->device().cpu) engine_options.launch_cost = scenario.framework.launch_cost;
+  if (!costs->device().cpu) engine_options.launch_cost = launch_cost(scenario, costs->device());
   engine_options.progress = options.progress;
   if (options.record) {
     for (const int rank : grid.members(0, {Axis::pipeline})) {
