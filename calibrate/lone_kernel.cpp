@@ -13,6 +13,7 @@
 #include "execute/kernel_call.h"
 #include "kernels/device.h"
 #include "sim/base/check.h"
+#include "sim/base/half.h"
 
 namespace rehearse::calibrate {
 namespace {
@@ -50,9 +51,11 @@ Memory make_operand(const program::Buffer& buffer, std::int64_t range) {
   std::fill_n(static_cast<std::uint8_t*>(memory.get()), bytes, std::uint8_t{1});
   const std::int64_t n = buffer.elements();
   // Between 0.1 and 1: no denormals, no negative sums where a kernel takes a logarithm or a root.
-  if (buffer.dtype == program::DType::f32)
-    for (std::int64_t i = 0; i < n; ++i)
-      static_cast<float*>(memory.get())[i] = 0.1F + 0.9F * static_cast<float>(i * 7919 % 1009) / 1009;
+  if (buffer.dtype == program::DType::f32 || is_half(buffer.dtype))
+    for (std::int64_t i = 0; i < n; ++i) {
+      const float x = 0.1F + 0.9F * static_cast<float>(i * 7919 % 1009) / 1009;
+      from_float(buffer.dtype, &x, 1, static_cast<std::byte*>(memory.get()) + i * size_of(buffer.dtype));
+    }
   if (buffer.dtype == program::DType::i32)
     for (std::int64_t i = 0; i < n; ++i)
       static_cast<std::int32_t*>(memory.get())[i] = static_cast<std::int32_t>(i * 7919 % range);
@@ -120,19 +123,19 @@ std::vector<double> measure(const LoneKernel& kernel, int threads, double second
   const program::Op& op = kernel.op;
   std::map<program::BufferId, Memory> memory;
   const auto pointers = [&](const std::vector<program::Operand>& operands) {
-    std::vector<void*> list;
+    std::vector<kernels::Out> list;
     for (const program::Operand& o : operands) {
       Memory& m = memory[o.buffer];
-      if (m == nullptr) m = make_operand(kernel.role.buffers[static_cast<std::size_t>(o.buffer)], index_range(op));
-      list.push_back(m.get());
+      const program::Buffer& buffer = kernel.role.buffers[static_cast<std::size_t>(o.buffer)];
+      if (m == nullptr) m = make_operand(buffer, index_range(op));
+      list.emplace_back(m.get(), buffer.dtype);
     }
     return list;
   };
-  const std::vector<void*> reads = pointers(op.reads), writes = pointers(op.writes);
-  std::vector<std::int64_t> examples(static_cast<std::size_t>(kernel.scenario.plan.micro_batch));
-  std::iota(examples.begin(), examples.end(), 0);
+  const std::vector<kernels::Out> reads = pointers(op.reads), writes = pointers(op.writes);
+  const kernels::StepValues step = execute::step_values(kernel.scenario.training, 0, 1);
   const auto device = kernels::make_cpu_device(threads);
-  const execute::CallContext context{kernel.scenario, *device, 0, 0, 1, &examples};
+  const execute::CallContext context{kernel.scenario, *device, 0, &step, 0};
   return repeat([&] { execute::call_kernel(op, reads, writes, context); }, seconds);
 }
 

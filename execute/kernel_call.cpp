@@ -1,17 +1,20 @@
 // Operands and shapes of program ops as arguments of device calls; the masks' sites and the vocabulary's offsets are
-// where the rank's coordinate and the step come in. Half-precision types are left out.
+// where the rank's coordinate and the step come in.
 #include "execute/kernel_call.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <numbers>
+#include <type_traits>
 
 #include "sim/base/check.h"
-#include "sim/base/random.h"
 
 namespace rehearse::execute {
 namespace {
 
+using kernels::In;
+using kernels::Out;
 using program::AttentionPart;
 using program::ConvPart;
 using program::CrossEntropyPart;
@@ -20,14 +23,14 @@ using program::NormPart;
 
 class KernelCall {
  public:
-  KernelCall(std::span<void* const> reads, std::span<void* const> writes, const CallContext& c)
+  KernelCall(std::span<const kernels::Out> reads, std::span<const kernels::Out> writes, const CallContext& c)
       : reads_(reads), writes_(writes), c_(c), d_(c.device) {}
 
   void operator()(const program::Gemm& g) const {
     const kernels::Gemm shape{g.m, g.n, g.k, g.transpose_a, g.transpose_b, g.accumulate};
-    const float* bias = g.bias ? in(2) : nullptr;
+    const In bias = g.bias ? in(2) : nullptr;
     for (std::int64_t b = 0; b < g.batch; ++b)
-      d_.gemm(shape, in(0) + b * g.m * g.k, in(1) + b * g.k * g.n, bias, out(0) + b * g.m * g.n);
+      d_.gemm(shape, from(in(0), b * g.m * g.k), from(in(1), b * g.k * g.n), bias, from(out(0), b * g.m * g.n));
   }
 
   void operator()(const program::Attention& a) const {
@@ -35,9 +38,9 @@ class KernelCall {
     const kernels::DropoutSite site = dropout(a.dropout, a.site, 0, c_.tensor_coordinate * a.heads);
     switch (a.part) {
       case AttentionPart::flash_forward:
-        return d_.flash_forward(s, site, in(0), out(0), out(1));
+        return d_.flash_forward(s, site, in(0), out(0), f32_out(1));
       case AttentionPart::flash_backward:
-        return d_.flash_backward(s, site, in(0), in(1), in(2), in(3), out(0));
+        return d_.flash_backward(s, site, in(0), in(1), in(2), f32(3), out(0));
       case AttentionPart::scores:
         return d_.attention_scores(s, in(0), out(0));
       case AttentionPart::softmax:
@@ -64,12 +67,12 @@ class KernelCall {
   void operator()(const program::Norm& n) const {
     switch (n.part) {
       case NormPart::forward:
-        return d_.norm_forward(n.rms, n.rows, n.cols, n.eps, in(0), in(1), optional(2), out(0), out(1));
+        return d_.norm_forward(n.rms, n.rows, n.cols, n.eps, in(0), in(1), optional(2), out(0), f32_out(1));
       case NormPart::backward_input:
-        return d_.norm_backward_input(n.rms, n.rows, n.cols, in(0), in(1), in(2), in(3),
+        return d_.norm_backward_input(n.rms, n.rows, n.cols, in(0), in(1), f32(2), in(3),
                                       n.add_residual ? in(4) : nullptr, out(0));
       case NormPart::backward_weight:
-        return d_.norm_backward_weight(n.rms, n.rows, n.cols, in(0), in(1), in(2), out(0),
+        return d_.norm_backward_weight(n.rms, n.rows, n.cols, in(0), in(1), f32(2), out(0),
                                        writes_.size() > 1 ? out(1) : nullptr);
     }
   }
@@ -130,19 +133,19 @@ class KernelCall {
     const std::int64_t first = e.vocab_parallel ? c_.tensor_coordinate * e.cols : 0;
     switch (e.part) {
       case CrossEntropyPart::fused_forward:
-        return d_.cross_entropy_forward(e.rows, e.cols, e.valid_cols, e.scale, in(0), ids(1), out(0), out(1));
+        return d_.cross_entropy_forward(e.rows, e.cols, e.valid_cols, e.scale, in(0), ids(1), f32_out(0), f32_out(1));
       case CrossEntropyPart::row_max:
-        return d_.cross_entropy_max(e.rows, e.cols, e.valid_cols, first, in(0), out(0));
+        return d_.cross_entropy_max(e.rows, e.cols, e.valid_cols, first, in(0), f32_out(0));
       case CrossEntropyPart::exp_sum:
-        return d_.cross_entropy_exp_sum(e.rows, e.cols, e.valid_cols, first, in(0), ids(1), in(2), out(0));
+        return d_.cross_entropy_exp_sum(e.rows, e.cols, e.valid_cols, first, in(0), ids(1), f32(2), f32_out(0));
       case CrossEntropyPart::loss:
-        return d_.cross_entropy_loss(e.rows, e.scale, in(0), out(0));
+        return d_.cross_entropy_loss(e.rows, e.scale, f32(0), f32_out(0));
       case CrossEntropyPart::backward: {
         // Statistics interleaved [rows, 2], or maxima [rows] and sums [rows, 2] whose first column is the sum.
         const bool apart = reads_.size() == 4;
-        const float* max = in(2);
-        const float* sum = apart ? in(3) : in(2) + 1;
-        return d_.cross_entropy_backward(e.rows, e.cols, e.valid_cols, first, e.scale, in(0), ids(1), max,
+        const float* max = f32(2);
+        const float* sum = apart ? f32(3) : f32(2) + 1;
+        return d_.cross_entropy_backward(e.rows, e.cols, e.valid_cols, first, e.scale, nullptr, in(0), ids(1), max,
                                          apart ? 1 : 2, sum, 2, out(0));
       }
     }
@@ -150,22 +153,22 @@ class KernelCall {
 
   void operator()(const program::Optimizer& o) const {
     const plan::Training& t = c_.scenario.training;
-    REHEARSE_CHECK(!o.master, "only fp32 is performed");
-    const float scale = o.clip ? *in(1) : 1.0F;
-    const double lr = learning_rate(t, c_.step, c_.steps);
-    if (o.adam) {
-      const kernels::AdamW adam{lr, t.beta1, t.beta2, t.eps, t.weight_decay, c_.step + 1};
-      return d_.adamw(o.elements, adam, in(0), scale, out(0), out(1), out(2));
-    }
-    d_.sgd(o.elements, {lr, t.momentum, t.weight_decay}, in(0), scale, out(0), writes_.size() > 1 ? out(1) : nullptr);
+    const float* coefficient = o.clip ? f32(1) : nullptr;
+    float* master = o.master ? f32_out(1) : nullptr;
+    const std::size_t state = o.master ? 2 : 1;
+    if (o.adam)
+      return d_.adamw(o.elements, {t.beta1, t.beta2, t.eps, t.weight_decay, c_.step}, in(0), coefficient, out(0),
+                      master, f32_out(state), f32_out(state + 1));
+    d_.sgd(o.elements, {t.momentum, t.weight_decay, c_.step}, in(0), coefficient, out(0), master,
+           writes_.size() > state ? f32_out(state) : nullptr);
   }
 
   void operator()(const program::SumSquares& s) const {
     if (s.counted_once_over_tensor && c_.tensor_coordinate != 0) return;
-    *out(0) = static_cast<float>(static_cast<double>(*out(0)) + d_.sum_squares(s.elements, in(0)));
+    d_.sum_squares(s.elements, in(0), f32_out(0));
   }
   void operator()(const program::ClipCoefficient& clip) const {
-    *out(0) = static_cast<float>(std::min(1.0, clip.max_norm / (std::sqrt(static_cast<double>(*in(0))) + 1e-6)));
+    d_.clip_coefficient(clip.max_norm, f32(0), nullptr, f32_out(0));
   }
 
   void operator()(const program::Conv2d& v) const {
@@ -182,7 +185,7 @@ class KernelCall {
   void operator()(const program::Pool2d& p) const {
     if (p.backward) return d_.pool_backward(p.batch, p.channels, p.height, p.width, p.window, in(0), ids(1), out(0));
     d_.pool_forward(p.batch, p.channels, p.height, p.width, p.window, in(0), out(0),
-                    static_cast<std::int32_t*>(writes_[1]));
+                    static_cast<std::int32_t*>(writes_[1].data));
   }
 
   void operator()(const program::HostSync&) const {}
@@ -192,12 +195,25 @@ class KernelCall {
   }
 
  private:
-  const float* in(std::size_t i) const { return static_cast<const float*>(reads_[i]); }
-  const float* optional(std::size_t i) const { return i < reads_.size() ? in(i) : nullptr; }
-  const std::int32_t* ids(std::size_t i) const { return static_cast<const std::int32_t*>(reads_[i]); }
-  float* out(std::size_t i) const { return static_cast<float*>(writes_[i]); }
-  static std::uint8_t* bytes(std::span<void* const> operands, std::size_t i) {
-    return static_cast<std::uint8_t*>(operands[i]);
+  In in(std::size_t i) const { return reads_[i]; }
+  In optional(std::size_t i) const { return i < reads_.size() ? in(i) : In(); }
+  Out out(std::size_t i) const { return writes_[i]; }
+  // Operands that are fp32 whatever the precision.
+  const float* f32(std::size_t i) const { return fp32(reads_[i]); }
+  float* f32_out(std::size_t i) const { return fp32(writes_[i]); }
+  static float* fp32(const Out& operand) {
+    REHEARSE_CHECK(operand.type == DType::f32, "an operand of {} where fp32 is needed", name_of(operand.type));
+    return static_cast<float*>(operand.data);
+  }
+  const std::int32_t* ids(std::size_t i) const { return static_cast<const std::int32_t*>(reads_[i].data); }
+  static std::uint8_t* bytes(std::span<const Out> operands, std::size_t i) {
+    return static_cast<std::uint8_t*>(operands[i].data);
+  }
+  template <class Operand>
+  static Operand from(Operand o, std::int64_t element) {
+    return {static_cast<std::conditional_t<std::is_same_v<Operand, In>, const std::byte*, std::byte*>>(o.data) +
+                element * size_of(o.type),
+            o.type};
   }
 
   std::int64_t micro_batch() const { return c_.scenario.plan.micro_batch; }
@@ -210,16 +226,17 @@ class KernelCall {
                                std::int64_t first_head) const {
     kernels::DropoutSite d;
     d.probability = probability;
-    d.key = mix_key(mix_key(static_cast<std::uint64_t>(c_.scenario.training.seed), static_cast<std::uint64_t>(c_.step)),
-                    static_cast<std::uint64_t>(site));
-    d.sequences = c_.examples == nullptr ? nullptr : c_.examples->data();
+    d.seed = static_cast<std::uint64_t>(c_.scenario.training.seed);
+    d.site = static_cast<std::uint64_t>(site);
+    d.step = c_.step;
+    d.first_sequence = c_.first_sequence;
     d.micro_batch = micro_batch();
     d.first_position = first_position;
     d.first_head = first_head;
     return d;
   }
 
-  std::span<void*const> reads_, writes_;
+  std::span<const Out> reads_, writes_;
   const CallContext& c_;
   kernels::Device& d_;
 };
@@ -234,7 +251,13 @@ double learning_rate(const plan::Training& t, std::int64_t step, std::int64_t st
   return t.lr * (0.1 + 0.45 * (1 + std::cos(std::numbers::pi * done)));
 }
 
-void call_kernel(const program::Op& op, std::span<void* const> reads, std::span<void* const> writes,
+kernels::StepValues step_values(const plan::Training& t, std::int64_t step, std::int64_t steps) {
+  const auto updates = static_cast<double>(step + 1);
+  return {step, step * t.global_batch, static_cast<float>(learning_rate(t, step, steps)),
+          static_cast<float>(1 - std::pow(t.beta1, updates)), static_cast<float>(1 - std::pow(t.beta2, updates))};
+}
+
+void call_kernel(const program::Op& op, std::span<const kernels::Out> reads, std::span<const kernels::Out> writes,
                  const CallContext& c) {
   std::visit(KernelCall(reads, writes, c), op.shape);
 }

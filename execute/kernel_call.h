@@ -1,10 +1,9 @@
-// One op of a program as a call of a kernels::Device, and the numbers a call needs beside its operands: the step, the
-// rank's coordinate, the examples of the micro-batch. Only fp32 is performed.
+// One op of a program as a call of a kernels::Device, and the numbers a call needs beside its operands: what the step
+// is, the rank's coordinate, the micro-batch's place among the step's sequences.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "kernels/device.h"
 #include "sim/plan/scenario.h"
@@ -17,16 +16,20 @@ namespace rehearse::execute {
 // cosine to a tenth at the last step (Brown et al. 2020, arXiv 2005.14165, appendix B).
 double learning_rate(const plan::Training& training, std::int64_t step, std::int64_t steps);
 
+// Of step `step` of `steps`, the same on every rank.
+kernels::StepValues step_values(const plan::Training& training, std::int64_t step, std::int64_t steps);
+
 struct CallContext {
   const plan::Scenario& scenario;
   kernels::Device& device;
   int tensor_coordinate = 0;
-  std::int64_t step = 0, steps = 1;           // from 0
-  const std::vector<std::int64_t>* examples;  // of the micro-batch; null for slots without one
+  const kernels::StepValues* step = nullptr;  // device memory
+  std::int64_t first_sequence = 0;            // of the micro-batch, counted from the step's first
 };
 
-// Any op that is neither a transfer nor an input; HostSync does nothing. Operands in the order of op.h.
-void call_kernel(const program::Op& op, std::span<void* const> reads, std::span<void* const> writes,
+// Any op that is neither a transfer nor an input; HostSync does nothing. Operands in the order of op.h; reads are
+// all operands' types as their buffers have them.
+void call_kernel(const program::Op& op, std::span<const kernels::Out> reads, std::span<const kernels::Out> writes,
                  const CallContext& c);
 
 }  // namespace rehearse::execute

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "kernels/cpu/host_memory.h"
@@ -36,7 +37,10 @@ Rank::Rank(Run& run, int rank, bool reports_loss)
       communicator_(run.world.communicator(rank)),
       at_(run.world.whereabouts(rank)) {
   const Timeline& timeline = timeline_;
-  const auto bytes = static_cast<std::size_t>(std::max(timeline.memory.arena_bytes, kArenaAlignment));
+  // Behind the plan's bytes, one StepValues a stream: in device memory, as kernels read them.
+  const std::int64_t values = (timeline.memory.arena_bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+  const std::size_t bytes =
+      static_cast<std::size_t>(values) + timeline.role->streams.size() * sizeof(kernels::StepValues);
   arena_ = kernels::cpu::HostAllocator<std::byte>().allocate(bytes);
   // Not-a-number as float: what is read before it was written shows. It also means that the whole arena is held from
   // the beginning.
@@ -52,6 +56,7 @@ Rank::Rank(Run& run, int rank, bool reports_loss)
     StreamState& state = *streams_.back();
     state.met.resize(timeline.streams[s].size());
     state.known.assign(timeline.streams.size(), 0);
+    state.values = reinterpret_cast<kernels::StepValues*>(arena_ + values) + s;
     const bool compute = timeline.role->streams[s].kind == program::StreamKind::compute;
     if (compute) timed_stream_ = static_cast<std::int32_t>(s);
     if (!timeline.streams[s].empty()) state.device = kernels::make_cpu_device(compute ? run.threads_per_rank : 1);
@@ -104,7 +109,7 @@ void Rank::walk(std::int32_t stream) {
   timing.now = run_.began;
   for (std::int64_t step = 0; step < run_.options.steps; ++step) {
     const bool recorded = run_.options.record && (run_.options.record_every_step || step == run_.options.steps - 1);
-    own.examples_slot = -1;
+    *own.values = step_values(run_.scenario.training, step, run_.options.steps);
     if (timing.on) at_.step.store(step, std::memory_order_relaxed);
     for (const std::int32_t index : instances) {
       const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
@@ -176,16 +181,16 @@ Clock::time_point Rank::perform(StreamState& own, const Instance& i, std::int64_
   if (program::is_transfer(op)) {
     met = transfer(i, op, step);
   } else if (const auto* input = std::get_if<program::Input>(&op.shape)) {
-    run_.data.load(input->kind, examples(own, i, step), input->elements, pointer(i.first_place));
+    own.examples.resize(static_cast<std::size_t>(run_.scenario.plan.micro_batch));
+    std::iota(own.examples.begin(), own.examples.end(), own.values->first_sequence + first_sequence(i));
+    run_.data.load(input->kind, own.examples, input->elements, pointer(i.first_place));
   } else {
-    std::array<void*, 8> operands{};
+    std::array<kernels::Out, 8> operands{};
     const std::size_t reads = op.reads.size(), writes = op.writes.size();
     REHEARSE_CHECK(reads + writes <= operands.size(), "{} operands", reads + writes);
-    for (std::size_t o = 0; o < reads + writes; ++o) operands[o] = pointer(i.first_place + o);
-    const auto* numbers = timeline_.slot(i).micro_batch < 0 ? nullptr : &examples(own, i, step);
-    call_kernel(
-        op, std::span(operands.data(), reads), std::span(operands.data() + reads, writes),
-        {run_.scenario, *own.device, run_.grid.coordinate(rank_, Axis::tensor), step, run_.options.steps, numbers});
+    for (std::size_t o = 0; o < reads + writes; ++o) operands[o] = operand(i.first_place + o);
+    call_kernel(op, std::span(operands.data(), reads), std::span(operands.data() + reads, writes),
+                {run_.scenario, *own.device, run_.grid.coordinate(rank_, Axis::tensor), own.values, first_sequence(i)});
   }
   if (i.ends_loss && reports_loss_) {
     const std::int64_t loss = timeline_.persistent[static_cast<std::size_t>(timeline_.loss)];
@@ -252,17 +257,16 @@ void* Rank::pointer(std::size_t place) const {
   return arena_ + p.offset + shift_[static_cast<std::size_t>(p.buffer)];
 }
 
-const std::vector<std::int64_t>& Rank::examples(StreamState& own, const Instance& i, std::int64_t step) const {
-  if (own.examples_slot == i.slot) return own.examples;
+kernels::Out Rank::operand(std::size_t place) const {
+  const auto buffer = static_cast<std::size_t>(timeline_.places[place].buffer);
+  return {pointer(place), timeline_.role->buffers[buffer].dtype};
+}
+
+std::int64_t Rank::first_sequence(const Instance& i) const {
   const plan::Plan& p = run_.scenario.plan;
-  const plan::Training& t = run_.scenario.training;
-  const std::int64_t first = step * t.global_batch +
-                             run_.grid.coordinate(rank_, Axis::data) * (t.micro_batches(p) * p.micro_batch) +
-                             timeline_.slot(i).micro_batch * p.micro_batch;
-  own.examples.resize(static_cast<std::size_t>(p.micro_batch));
-  for (std::int64_t n = 0; n < p.micro_batch; ++n) own.examples[static_cast<std::size_t>(n)] = first + n;
-  own.examples_slot = i.slot;
-  return own.examples;
+  const std::int64_t micro_batch = std::max(0, timeline_.slot(i).micro_batch);
+  return (run_.grid.coordinate(rank_, Axis::data) * run_.scenario.training.micro_batches(p) + micro_batch) *
+         p.micro_batch;
 }
 
 std::vector<result::OpRecord> Rank::records() const {

@@ -68,9 +68,9 @@ class Rank {
     std::vector<Clock::time_point> met;  // by position in the step: when a transfer's last participant came
     std::unique_ptr<kernels::Device> device;
     std::vector<result::OpRecord> records;
-    std::vector<std::int64_t> known;  // other streams' positions we have waited for
+    std::vector<std::int64_t> known;        // other streams' positions we have waited for
+    kernels::StepValues* values = nullptr;  // of the step its ops are in; streams are not in step with one another
     std::vector<std::int64_t> examples;
-    std::int32_t examples_slot = -1;
     std::thread thread;
   };
   struct Timing {  // of the compute stream
@@ -92,7 +92,8 @@ class Rank {
   void blame(const Instance& earlier, Clock::time_point met, Timing& timing);
   void count(Timing& timing, result::Share share, Clock::time_point until);
   void* pointer(std::size_t place) const;
-  const std::vector<std::int64_t>& examples(StreamState& own, const Instance& i, std::int64_t step) const;
+  kernels::Out operand(std::size_t place) const;
+  std::int64_t first_sequence(const Instance& i) const;  // of its micro-batch, counted from the step's first
   std::int64_t call_number(std::size_t call, std::int64_t step) const;
   void note_failure(std::int32_t stream, const std::string& what, const std::vector<int>& missing, bool cause);
 

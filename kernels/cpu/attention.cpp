@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "kernels/cpu/attention_view.h"
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/dropout_row.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/simd.h"
@@ -36,7 +36,7 @@ float softmax_scale(const AttentionShape& s) {
 
 }  // namespace
 
-void CpuDevice::attention_scores(const AttentionShape& s, const float* qkv, float* scores) {
+void CpuKernels::attention_scores(const AttentionShape& s, const float* qkv, float* scores) {
   const AttentionView view(s);
   over_heads(pool_, s, [&](std::int64_t b, std::int64_t h, std::int64_t at) {
     multiply(s.seq, s.seq, s.head_dim, {qkv + view.query(b, h), view.qkv_stride},
@@ -44,7 +44,7 @@ void CpuDevice::attention_scores(const AttentionShape& s, const float* qkv, floa
   });
 }
 
-void CpuDevice::attention_softmax(const AttentionShape& s, const float* scores, float* p) {
+void CpuKernels::attention_softmax(const AttentionShape& s, const float* scores, float* p) {
   const float scale = softmax_scale(s);
   over_score_rows(pool_, s, [&](std::int64_t row, std::int64_t n) {
     const float* x = scores + row * s.seq;
@@ -63,8 +63,8 @@ void CpuDevice::attention_softmax(const AttentionShape& s, const float* scores, 
   });
 }
 
-void CpuDevice::attention_dropout(const AttentionShape& s, const DropoutSite& site, const float* p, float* d,
-                                  std::uint8_t* mask) {
+void CpuKernels::attention_dropout(const AttentionShape& s, const DropoutSite& site, const float* p, float* d,
+                                   std::uint8_t* mask) {
   const DropoutRow drop(site);
   over_score_rows(pool_, s, [&](std::int64_t row, std::int64_t n) {
     const std::int64_t batch = row / s.seq / s.heads, head = site.first_head + row / s.seq % s.heads;
@@ -75,7 +75,7 @@ void CpuDevice::attention_dropout(const AttentionShape& s, const DropoutSite& si
       std::copy_n(x, n, y);
       std::fill_n(keep, n, std::uint8_t{1});
     } else {
-      DropoutRow::pieces(site.key, site.sequences[batch], site.first_position + row % s.seq,
+      DropoutRow::pieces(drop.key, drop.first_sequence + batch, site.first_position + row % s.seq,
                          attention_column(head, s.seq, 0), n,
                          [&](std::int64_t offset, std::int64_t count, const std::uint16_t* numbers) {
                            drop.each(count, numbers, keep + offset, [=](std::int64_t i, auto tag, auto kept_here) {
@@ -88,7 +88,7 @@ void CpuDevice::attention_dropout(const AttentionShape& s, const DropoutSite& si
   });
 }
 
-void CpuDevice::attention_context(const AttentionShape& s, const float* d, const float* qkv, float* out) {
+void CpuKernels::attention_context(const AttentionShape& s, const float* d, const float* qkv, float* out) {
   const AttentionView view(s);
   over_heads(pool_, s, [&](std::int64_t b, std::int64_t h, std::int64_t at) {
     multiply(s.seq, s.head_dim, s.seq, {d + at, s.seq}, {qkv + view.value(b, h), view.qkv_stride}, false,
@@ -96,8 +96,8 @@ void CpuDevice::attention_context(const AttentionShape& s, const float* d, const
   });
 }
 
-void CpuDevice::attention_context_backward_probs(const AttentionShape& s, const float* d_out, const float* qkv,
-                                                 float* d_d) {
+void CpuKernels::attention_context_backward_probs(const AttentionShape& s, const float* d_out, const float* qkv,
+                                                  float* d_d) {
   const AttentionView view(s);
   over_heads(pool_, s, [&](std::int64_t b, std::int64_t h, std::int64_t at) {
     multiply(s.seq, s.seq, s.head_dim, {d_out + view.out(b, h), view.out_stride},
@@ -106,8 +106,8 @@ void CpuDevice::attention_context_backward_probs(const AttentionShape& s, const 
 }
 
 // Gradients of a key or value sum over the query heads it serves: split over key heads.
-void CpuDevice::attention_context_backward_value(const AttentionShape& s, const float* d_out, const float* d,
-                                                 float* d_qkv) {
+void CpuKernels::attention_context_backward_value(const AttentionShape& s, const float* d_out, const float* d,
+                                                  float* d_qkv) {
   const AttentionView view(s);
   pool_.ranges(s.micro_batch * s.kv_heads, 1, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin * view.group; i < end * view.group; ++i) {
@@ -119,12 +119,12 @@ void CpuDevice::attention_context_backward_value(const AttentionShape& s, const 
   });
 }
 
-void CpuDevice::attention_dropout_backward(const AttentionShape& s, double probability, const float* d_d,
-                                           const std::uint8_t* mask, float* d_p) {
+void CpuKernels::attention_dropout_backward(const AttentionShape& s, double probability, const float* d_d,
+                                            const std::uint8_t* mask, float* d_p) {
   dropout_backward(s.micro_batch * s.heads * s.seq * s.seq, probability, d_d, mask, d_p);
 }
 
-void CpuDevice::attention_softmax_backward(const AttentionShape& s, const float* d_p, const float* p, float* d_s) {
+void CpuKernels::attention_softmax_backward(const AttentionShape& s, const float* d_p, const float* p, float* d_s) {
   const float scale = softmax_scale(s);
   over_score_rows(pool_, s, [&](std::int64_t row, std::int64_t n) {
     const float* __restrict d = d_p + row * s.seq;
@@ -136,8 +136,8 @@ void CpuDevice::attention_softmax_backward(const AttentionShape& s, const float*
   });
 }
 
-void CpuDevice::attention_scores_backward_query(const AttentionShape& s, const float* d_s, const float* qkv,
-                                                float* d_qkv) {
+void CpuKernels::attention_scores_backward_query(const AttentionShape& s, const float* d_s, const float* qkv,
+                                                 float* d_qkv) {
   const AttentionView view(s);
   over_heads(pool_, s, [&](std::int64_t b, std::int64_t h, std::int64_t at) {
     multiply(s.seq, s.head_dim, s.seq, {d_s + at, s.seq}, {qkv + view.key(b, h), view.qkv_stride}, false,
@@ -145,8 +145,8 @@ void CpuDevice::attention_scores_backward_query(const AttentionShape& s, const f
   });
 }
 
-void CpuDevice::attention_scores_backward_key(const AttentionShape& s, const float* d_s, const float* qkv,
-                                              float* d_qkv) {
+void CpuKernels::attention_scores_backward_key(const AttentionShape& s, const float* d_s, const float* qkv,
+                                               float* d_qkv) {
   const AttentionView view(s);
   pool_.ranges(s.micro_batch * s.kv_heads, 1, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin * view.group; i < end * view.group; ++i) {

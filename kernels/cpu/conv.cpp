@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/simd.h"
 
@@ -52,7 +52,7 @@ void unfold(const ConvShape& s, const ConvSizes& z, const float* image, float* c
 
 }  // namespace
 
-void CpuDevice::conv_forward(const ConvShape& s, const float* x, const float* w, const float* bias, float* y) {
+void CpuKernels::conv_forward(const ConvShape& s, const float* x, const float* w, const float* bias, float* y) {
   const ConvSizes z(s);
   pool_.ranges(s.batch, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
     float* columns = scratch(worker, z.patch * z.out_pixels);
@@ -65,7 +65,7 @@ void CpuDevice::conv_forward(const ConvShape& s, const float* x, const float* w,
   });
 }
 
-void CpuDevice::conv_backward_input(const ConvShape& s, const float* dy, const float* w, float* dx) {
+void CpuKernels::conv_backward_input(const ConvShape& s, const float* dy, const float* w, float* dx) {
   const ConvSizes z(s);
   pool_.ranges(s.batch, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
     float* columns = scratch(worker, z.patch * z.out_pixels);
@@ -82,7 +82,7 @@ void CpuDevice::conv_backward_input(const ConvShape& s, const float* dy, const f
 }
 
 // Split over output channels; every worker unfolds every image.
-void CpuDevice::conv_backward_weight(const ConvShape& s, const float* dy, const float* x, float* dw, float* d_bias) {
+void CpuKernels::conv_backward_weight(const ConvShape& s, const float* dy, const float* x, float* dw, float* d_bias) {
   const ConvSizes z(s);
   pool_.ranges(s.c_out, 16, [&](std::int64_t begin, std::int64_t end, int worker) {
     float* columns = scratch(worker, z.patch * z.out_pixels);
@@ -142,8 +142,8 @@ void pool_row(std::int32_t outputs, std::int32_t window, std::int32_t width, std
 }  // namespace
 
 // argmax is the pixel within its own plane (y * width + x); the first of equals; a NaN is the maximum, as in torch.
-void CpuDevice::pool_forward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
-                             std::int64_t window, const float* x, float* y, std::int32_t* argmax) {
+void CpuKernels::pool_forward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
+                              std::int64_t window, const float* x, float* y, std::int32_t* argmax) {
   const std::int64_t out_height = height / window, out_width = width / window;
   pool_.ranges(batch * channels * out_height, 16, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
@@ -155,8 +155,8 @@ void CpuDevice::pool_forward(std::int64_t batch, std::int64_t channels, std::int
   });
 }
 
-void CpuDevice::pool_backward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
-                              std::int64_t window, const float* dy, const std::int32_t* argmax, float* dx) {
+void CpuKernels::pool_backward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
+                               std::int64_t window, const float* dy, const std::int32_t* argmax, float* dx) {
   const std::int64_t outputs = (height / window) * (width / window);
   pool_.ranges(batch * channels, 4, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t plane = begin; plane < end; ++plane) {

@@ -1,12 +1,187 @@
-// What the kernels of a CPU device share: scratch memory.
+// What the typed calls share: widening, rounding, and the calls that do more than that (casts, optimizer, embeddings,
+// the loss scale). The others are in cpu_device_calls.cpp.
 #include "kernels/cpu/cpu_device.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/half_convert.h"
+#include "sim/base/check.h"
 
 namespace rehearse::kernels::cpu {
 
-float* CpuDevice::scratch(int worker, std::int64_t n) {
+constexpr std::int64_t kGrain = 16384;  // elements below which a second thread does not pay
+
+float* CpuKernels::scratch(int worker, std::int64_t n) {
   auto& memory = scratch_[static_cast<std::size_t>(worker)];
   if (memory.size() < static_cast<std::size_t>(n)) memory.resize(static_cast<std::size_t>(n));
   return memory.data();
+}
+
+float* CpuDevice::scratch(std::size_t operand, std::int64_t n) {
+  REHEARSE_CHECK(operand < kOperands, "more than {} operands", kOperands);
+  auto& memory = scratch_[operand];
+  if (memory.size() < static_cast<std::size_t>(n)) {
+    memory = {};  // not both at once
+    memory.resize(static_cast<std::size_t>(n));
+  }
+  return memory.data();
+}
+
+void CpuDevice::convert(std::int64_t n, In x, Out y) {
+  kernels_.parallel(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
+    const In source = from(x, begin);
+    const Out target = from(y, begin);
+    if (source.type == target.type) {
+      std::memcpy(target.data, source.data, static_cast<std::size_t>((end - begin) * size_of(source.type)));
+    } else if (target.type == DType::f32) {
+      widen(source.type, source.data, end - begin, static_cast<float*>(target.data));
+    } else if (source.type == DType::f32) {
+      narrow(target.type, static_cast<const float*>(source.data), end - begin, target.data);
+    } else {
+      std::array<float, 512> block;
+      for (std::int64_t i = 0; i < end - begin; i += 512) {
+        const std::int64_t count = std::min<std::int64_t>(512, end - begin - i);
+        widen(source.type, from(source, i).data, count, block.data());
+        narrow(target.type, block.data(), count, from(target, i).data);
+      }
+    }
+  });
+}
+
+const float* Widened::read(In x, std::int64_t n) {
+  if (!x || fp32(x)) return static_cast<const float*>(x.data);
+  float* copy = device_.scratch(operands_++, n);
+  device_.convert(n, x, copy);
+  return copy;
+}
+float* Widened::write(Out y, std::int64_t n) {
+  if (!y || fp32(y)) return static_cast<float*>(y.data);
+  float* copy = device_.scratch(operands_++, n);
+  written_[writes_++] = {copy, y, n};
+  return copy;
+}
+float* Widened::update(Out y, std::int64_t n) {
+  float* copy = write(y, n);
+  if (y && !fp32(y)) device_.convert(n, y, copy);
+  return copy;
+}
+Widened::~Widened() {
+  for (std::size_t i = 0; i < writes_; ++i) device_.convert(written_[i].n, written_[i].from, written_[i].to);
+}
+
+void CpuDevice::copy(std::int64_t n, In x, Out y) {
+  if (fp32(x) && fp32(y)) return kernels_.copy(n, static_cast<const float*>(x.data), static_cast<float*>(y.data));
+  convert(n, x, y);
+}
+
+void CpuDevice::fill(std::int64_t n, float value, Out y) {
+  if (fp32(y)) return kernels_.fill(n, value, static_cast<float*>(y.data));
+  const std::uint16_t half = y.type == DType::bf16 ? bf16_of_float(value) : f16_of_float(value);
+  kernels_.parallel(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
+    std::fill(static_cast<std::uint16_t*>(y.data) + begin, static_cast<std::uint16_t*>(y.data) + end, half);
+  });
+}
+
+namespace {
+
+// The rows of [first_row, first_row + rows) that `ids` name, ascending; each id's place among them, or -1.
+void rows_used(std::int64_t tokens, std::int64_t rows, std::int64_t first_row, const std::int32_t* ids,
+               std::vector<std::int32_t>& used, std::vector<std::int32_t>& places) {
+  const auto inside = [=](std::int32_t id) { return id >= first_row && id < first_row + rows; };
+  used.clear();
+  for (std::int64_t t = 0; t < tokens; ++t)
+    if (inside(ids[t])) used.push_back(static_cast<std::int32_t>(ids[t] - first_row));
+  std::sort(used.begin(), used.end());
+  used.erase(std::unique(used.begin(), used.end()), used.end());
+  places.assign(static_cast<std::size_t>(tokens), -1);
+  for (std::int64_t t = 0; t < tokens; ++t)
+    if (inside(ids[t]))
+      places[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(
+          std::lower_bound(used.begin(), used.end(), static_cast<std::int32_t>(ids[t] - first_row)) - used.begin());
+}
+
+}  // namespace
+
+void CpuDevice::embedding_forward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
+                                  const std::int32_t* ids, In table, Out y) {
+  Widened w(*this);
+  if (fp32(table))
+    return kernels_.embedding_forward(tokens, rows, cols, first_row, ids, w.read(table, 0), w.write(y, tokens * cols));
+  rows_used(tokens, rows, first_row, ids, rows_, row_ids_);
+  const auto used = static_cast<std::int64_t>(rows_.size());
+  float* part = scratch(kOperands - 1, used * cols);
+  for (std::int64_t i = 0; i < used; ++i)
+    widen(table.type, from(table, rows_[static_cast<std::size_t>(i)] * cols).data, cols, part + i * cols);
+  kernels_.embedding_forward(tokens, used, cols, 0, row_ids_.data(), part, w.write(y, tokens * cols));
+}
+
+void CpuDevice::embedding_backward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
+                                   In dy, const std::int32_t* ids, Out d_table) {
+  Widened w(*this);
+  const float* d = w.read(dy, tokens * cols);
+  if (fp32(d_table))
+    return kernels_.embedding_backward(tokens, rows, cols, first_row, d, ids, static_cast<float*>(d_table.data));
+  rows_used(tokens, rows, first_row, ids, rows_, row_ids_);
+  const auto used = static_cast<std::int64_t>(rows_.size());
+  float* part = scratch(kOperands - 1, used * cols);
+  const auto row = [&](std::int64_t i) { return from(d_table, rows_[static_cast<std::size_t>(i)] * cols).data; };
+  for (std::int64_t i = 0; i < used; ++i) widen(d_table.type, row(i), cols, part + i * cols);
+  kernels_.embedding_backward(tokens, used, cols, 0, d, row_ids_.data(), part);
+  for (std::int64_t i = 0; i < used; ++i) narrow(d_table.type, part + i * cols, cols, row(i));
+}
+
+void CpuDevice::adamw(std::int64_t n, const AdamW& o, In grad, const float* coefficient, Out param, float* master,
+                      float* exp_avg, float* exp_avg_sq) {
+  const float factor = coefficient ? *coefficient : 1.0F;
+  if (std::isnan(factor)) return;
+  in_pieces(n, fp32(grad) && fp32(param), [&](std::int64_t begin, std::int64_t count) {
+    Widened w(*this);
+    float* p = master ? master + begin : w.update(from(param, begin), count);
+    kernels_.adamw(count, o, w.read(from(grad, begin), count), factor, p, exp_avg + begin, exp_avg_sq + begin);
+    if (master) convert(count, p, from(param, begin));
+  });
+}
+
+void CpuDevice::sgd(std::int64_t n, const Sgd& o, In grad, const float* coefficient, Out param, float* master,
+                    float* momentum) {
+  const float factor = coefficient ? *coefficient : 1.0F;
+  if (std::isnan(factor)) return;
+  in_pieces(n, fp32(grad) && fp32(param), [&](std::int64_t begin, std::int64_t count) {
+    Widened w(*this);
+    float* p = master ? master + begin : w.update(from(param, begin), count);
+    kernels_.sgd(count, o, w.read(from(grad, begin), count), factor, p, momentum ? momentum + begin : nullptr);
+    if (master) convert(count, p, from(param, begin));
+  });
+}
+
+void CpuDevice::sum_squares(std::int64_t n, In x, float* sum) {
+  double total = 0;
+  in_pieces(n, fp32(x), [&](std::int64_t begin, std::int64_t count) {
+    total += kernels_.sum_squares(count, Widened(*this).read(from(x, begin), count));
+  });
+  *sum = static_cast<float>(static_cast<double>(*sum) + total);
+}
+
+void CpuDevice::clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) {
+  const double scale = loss_scale ? static_cast<double>(*loss_scale) : 1.0;
+  const double norm = std::sqrt(static_cast<double>(*sum)) / scale;
+  if (!std::isfinite(*sum)) {
+    *coefficient = std::numeric_limits<float>::quiet_NaN();
+  } else {
+    *coefficient = static_cast<float>((max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0) / scale);
+  }
+}
+
+void CpuDevice::update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) {
+  if (std::isnan(*coefficient)) {
+    state[0] *= rule.backoff;
+    state[1] = 0;
+  } else if (state[1] += 1; state[1] >= static_cast<float>(rule.interval)) {
+    state[0] *= rule.growth;
+    state[1] = 0;
+  }
 }
 
 std::unique_ptr<Device> make_unchecked(int threads) {

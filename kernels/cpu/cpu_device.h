@@ -1,108 +1,146 @@
-// The CPU device: fp32, one small thread pool a device, vectorised for REHEARSE_ARCH. Every call gives the same bits on
-// the same device whatever else the machine runs: work is cut by shape and thread count only, and sums that cross rows
-// are taken in row order. The kernels of a kind are in one file each: gemm, flash_attention, attention (unfused), norm,
-// elementwise, dropout, embedding (also positions and rope), cross_entropy, conv, optimizer.
+// The Device interface over the CPU's kernels, which know fp32 only. Operands of fp32 are handed on as they are; of a
+// 16-bit operand the kernel sees an fp32 copy in memory of the device's own, and what it wrote there is rounded back.
+// So a call in 16 bits is the fp32 call of the widened operands, rounded once. Element-wise kernels go in pieces that
+// stay in the cache; tables of embeddings are copied by the rows that are used.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/host_memory.h"
 #include "kernels/device.h"
 
 namespace rehearse::kernels::cpu {
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(int threads) : pool_(threads), scratch_(static_cast<std::size_t>(threads)) {}
+  explicit CpuDevice(int threads) : threads_(threads), kernels_(threads) {}
 
-  void gemm(const Gemm& shape, const float* a, const float* b, const float* bias, float* c) override;
-  void flash_forward(const AttentionShape& s, const DropoutSite& dropout, const float* qkv, float* out,
-                     float* logsumexp) override;
-  void flash_backward(const AttentionShape& s, const DropoutSite& dropout, const float* d_out, const float* qkv,
-                      const float* out, const float* logsumexp, float* d_qkv) override;
-  void attention_scores(const AttentionShape& s, const float* qkv, float* scores) override;
-  void attention_softmax(const AttentionShape& s, const float* scores, float* p) override;
-  void attention_dropout(const AttentionShape& s, const DropoutSite& dropout, const float* p, float* d,
-                         std::uint8_t* mask) override;
-  void attention_context(const AttentionShape& s, const float* d, const float* qkv, float* out) override;
-  void attention_context_backward_probs(const AttentionShape& s, const float* d_out, const float* qkv,
-                                        float* d_d) override;
-  void attention_context_backward_value(const AttentionShape& s, const float* d_out, const float* d,
-                                        float* d_qkv) override;
-  void attention_dropout_backward(const AttentionShape& s, double probability, const float* d_d,
-                                  const std::uint8_t* mask, float* d_p) override;
-  void attention_softmax_backward(const AttentionShape& s, const float* d_p, const float* p, float* d_s) override;
-  void attention_scores_backward_query(const AttentionShape& s, const float* d_s, const float* qkv,
-                                       float* d_qkv) override;
-  void attention_scores_backward_key(const AttentionShape& s, const float* d_s, const float* qkv,
-                                     float* d_qkv) override;
-  void norm_forward(bool rms, std::int64_t rows, std::int64_t cols, double eps, const float* x, const float* gamma,
-                    const float* beta, float* y, float* stats) override;
-  void norm_backward_input(bool rms, std::int64_t rows, std::int64_t cols, const float* dy, const float* x,
-                           const float* stats, const float* gamma, const float* residual, float* dx) override;
-  void norm_backward_weight(bool rms, std::int64_t rows, std::int64_t cols, const float* dy, const float* x,
-                            const float* stats, float* d_gamma, float* d_beta) override;
-  void activation_forward(Unary fn, std::int64_t n, const float* x, float* y) override;
-  void activation_backward(Unary fn, std::int64_t n, const float* dy, const float* x, float* dx) override;
-  void swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, float* y) override;
-  void swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up,
-                       float* d_gate_up) override;
-  void add(std::int64_t n, const float* a, const float* b, float* y) override;
-  void accumulate(std::int64_t n, const float* x, float* y) override;
-  void copy(std::int64_t n, const float* x, float* y) override;
-  void fill(std::int64_t n, float value, float* y) override;
-  void scale(std::int64_t n, float value, const float* x, float* y) override;
-  void bias_dropout_add(std::int64_t rows, std::int64_t cols, const DropoutSite& dropout, const float* x,
-                        const float* bias, const float* residual, float* y, std::uint8_t* mask) override;
-  void dropout(std::int64_t rows, std::int64_t cols, const DropoutSite& site, const float* x, float* y,
-               std::uint8_t* mask) override;
-  void dropout_backward(std::int64_t n, double probability, const float* dy, const std::uint8_t* mask,
-                        float* dx) override;
-  void bias_grad(std::int64_t rows, std::int64_t cols, const float* dy, float* d_bias) override;
-  void add_position(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position,
-                    const float* x, const float* table, float* y) override;
-  void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position,
-                     const float* dy, float* d_table) override;
-  void rope(const AttentionShape& s, bool backward, float* qkv) override;
+  void gemm(const Gemm& shape, In a, In b, In bias, Out c) override;
+  void flash_forward(const AttentionShape& s, const DropoutSite& dropout, In qkv, Out out, float* logsumexp) override;
+  void flash_backward(const AttentionShape& s, const DropoutSite& dropout, In d_out, In qkv, In out,
+                      const float* logsumexp, Out d_qkv) override;
+  void attention_scores(const AttentionShape& s, In qkv, Out scores) override;
+  void attention_softmax(const AttentionShape& s, In scores, Out p) override;
+  void attention_dropout(const AttentionShape& s, const DropoutSite& dropout, In p, Out d, std::uint8_t* mask) override;
+  void attention_context(const AttentionShape& s, In d, In qkv, Out out) override;
+  void attention_context_backward_probs(const AttentionShape& s, In d_out, In qkv, Out d_d) override;
+  void attention_context_backward_value(const AttentionShape& s, In d_out, In d, Out d_qkv) override;
+  void attention_dropout_backward(const AttentionShape& s, double probability, In d_d, const std::uint8_t* mask,
+                                  Out d_p) override;
+  void attention_softmax_backward(const AttentionShape& s, In d_p, In p, Out d_s) override;
+  void attention_scores_backward_query(const AttentionShape& s, In d_s, In qkv, Out d_qkv) override;
+  void attention_scores_backward_key(const AttentionShape& s, In d_s, In qkv, Out d_qkv) override;
+  void norm_forward(bool rms, std::int64_t rows, std::int64_t cols, double eps, In x, In gamma, In beta, Out y,
+                    float* stats) override;
+  void norm_backward_input(bool rms, std::int64_t rows, std::int64_t cols, In dy, In x, const float* stats, In gamma,
+                           In residual, Out dx) override;
+  void norm_backward_weight(bool rms, std::int64_t rows, std::int64_t cols, In dy, In x, const float* stats,
+                            Out d_gamma, Out d_beta) override;
+  void activation_forward(Unary fn, std::int64_t n, In x, Out y) override;
+  void activation_backward(Unary fn, std::int64_t n, In dy, In x, Out dx) override;
+  void swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, Out y) override;
+  void swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, Out d_gate_up) override;
+  void add(std::int64_t n, In a, In b, Out y) override;
+  void accumulate(std::int64_t n, In x, Out y) override;
+  void copy(std::int64_t n, In x, Out y) override;
+  void fill(std::int64_t n, float value, Out y) override;
+  void scale(std::int64_t n, float value, In x, Out y) override;
+  void bias_dropout_add(std::int64_t rows, std::int64_t cols, const DropoutSite& dropout, In x, In bias, In residual,
+                        Out y, std::uint8_t* mask) override;
+  void dropout(std::int64_t rows, std::int64_t cols, const DropoutSite& site, In x, Out y, std::uint8_t* mask) override;
+  void dropout_backward(std::int64_t n, double probability, In dy, const std::uint8_t* mask, Out dx) override;
+  void bias_grad(std::int64_t rows, std::int64_t cols, In dy, Out d_bias) override;
+  void add_position(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position, In x,
+                    In table, Out y) override;
+  void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position, In dy,
+                     Out d_table) override;
+  void rope(const AttentionShape& s, bool backward, Out qkv) override;
   void embedding_forward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
-                         const std::int32_t* ids, const float* table, float* y) override;
-  void embedding_backward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
-                          const float* dy, const std::int32_t* ids, float* d_table) override;
-  void cross_entropy_forward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, double scale,
-                             const float* logits, const std::int32_t* targets, float* stats, float* loss) override;
+                         const std::int32_t* ids, In table, Out y) override;
+  void embedding_backward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row, In dy,
+                          const std::int32_t* ids, Out d_table) override;
+  void cross_entropy_forward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, double scale, In logits,
+                             const std::int32_t* targets, float* stats, float* loss) override;
   void cross_entropy_max(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
-                         const float* logits, float* max) override;
+                         In logits, float* max) override;
   void cross_entropy_exp_sum(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
-                             const float* logits, const std::int32_t* targets, const float* max, float* sums) override;
+                             In logits, const std::int32_t* targets, const float* max, float* sums) override;
   void cross_entropy_loss(std::int64_t rows, double scale, const float* sums, float* loss) override;
   void cross_entropy_backward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
-                              double scale, const float* logits, const std::int32_t* targets, const float* max,
-                              std::int64_t max_stride, const float* sum, std::int64_t sum_stride,
-                              float* d_logits) override;
-  void conv_forward(const ConvShape& s, const float* x, const float* w, const float* bias, float* y) override;
-  void conv_backward_input(const ConvShape& s, const float* dy, const float* w, float* dx) override;
-  void conv_backward_weight(const ConvShape& s, const float* dy, const float* x, float* dw, float* d_bias) override;
+                              double scale, const float* loss_scale, In logits, const std::int32_t* targets,
+                              const float* max, std::int64_t max_stride, const float* sum, std::int64_t sum_stride,
+                              Out d_logits) override;
+  void conv_forward(const ConvShape& s, In x, In w, In bias, Out y) override;
+  void conv_backward_input(const ConvShape& s, In dy, In w, Out dx) override;
+  void conv_backward_weight(const ConvShape& s, In dy, In x, Out dw, Out d_bias) override;
   void pool_forward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
-                    std::int64_t window, const float* x, float* y, std::int32_t* argmax) override;
+                    std::int64_t window, In x, Out y, std::int32_t* argmax) override;
   void pool_backward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
-                     std::int64_t window, const float* dy, const std::int32_t* argmax, float* dx) override;
-  void adamw(std::int64_t n, const AdamW& o, const float* grad, float grad_scale, float* param, float* exp_avg,
-             float* exp_avg_sq) override;
-  void sgd(std::int64_t n, const Sgd& o, const float* grad, float grad_scale, float* param, float* momentum) override;
-  double sum_squares(std::int64_t n, const float* x) override;
+                     std::int64_t window, In dy, const std::int32_t* argmax, Out dx) override;
+  void adamw(std::int64_t n, const AdamW& o, In grad, const float* coefficient, Out param, float* master,
+             float* exp_avg, float* exp_avg_sq) override;
+  void sgd(std::int64_t n, const Sgd& o, In grad, const float* coefficient, Out param, float* master,
+           float* momentum) override;
+  void sum_squares(std::int64_t n, In x, float* sum) override;
+  void clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) override;
+  void update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) override;
 
  private:
-  // At least n floats of a worker's own, not initialised; valid until that worker's next request.
-  float* scratch(int worker, std::int64_t n);
-  // {cos, sin} pairs of every (position, pair of dimensions), kept for the last shape asked for.
-  const float* rope_table(std::int64_t seq, std::int64_t head_dim);
+  friend class Widened;
+  static constexpr std::size_t kOperands = 6;
 
-  ThreadPool pool_;
-  std::vector<std::vector<float>> scratch_;
-  std::vector<float> rope_table_;
-  std::int64_t rope_seq_ = 0, rope_head_dim_ = 0;
+  // At least n floats for the operand of that number of the call under way, not initialised.
+  float* scratch(std::size_t operand, std::int64_t n);
+  void convert(std::int64_t n, In x, Out y);
+  // body(begin, count) over [0, n): at once if all operands are fp32, else in pieces that stay in the cache.
+  template <class Body>
+  void in_pieces(std::int64_t n, bool all_fp32, const Body& body) const {
+    const std::int64_t piece = all_fp32 ? n : std::int64_t{65536} * threads_;
+    for (std::int64_t begin = 0; begin < n; begin += piece) body(begin, std::min(piece, n - begin));
+  }
+
+  int threads_;
+  CpuKernels kernels_;
+  std::array<HostVector<float>, kOperands> scratch_;
+  std::vector<std::int32_t> rows_, row_ids_;  // of an embedding's table
 };
+
+// The operands of one call as fp32; what was written is rounded back when it goes out of scope.
+class Widened {
+ public:
+  explicit Widened(CpuDevice& device) : device_(device) {}
+  ~Widened();
+  Widened(const Widened&) = delete;
+  Widened& operator=(const Widened&) = delete;
+
+  const float* read(In x, std::int64_t n);
+  float* write(Out y, std::int64_t n);   // all of it is written
+  float* update(Out y, std::int64_t n);  // read too, or not written everywhere
+
+ private:
+  struct Written {
+    float* from;
+    Out to;
+    std::int64_t n;
+  };
+  CpuDevice& device_;
+  std::size_t operands_ = 0, writes_ = 0;
+  std::array<Written, CpuDevice::kOperands> written_;
+};
+
+// Elements from the i-th on.
+inline In from(In x, std::int64_t i) {
+  return x ? In(static_cast<const std::byte*>(x.data) + i * size_of(x.type), x.type) : x;
+}
+inline Out from(Out y, std::int64_t i) {
+  return y ? Out(static_cast<std::byte*>(y.data) + i * size_of(y.type), y.type) : y;
+}
+inline bool fp32(In x) {
+  return x.type == DType::f32;
+}
 
 // make_cpu_device without the check of the machine's instruction set.
 std::unique_ptr<Device> make_unchecked(int threads);

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
 #include "sim/base/check.h"
 
@@ -47,8 +47,8 @@ RowSum row_sum(std::int64_t n, const float* x) {
 
 }  // namespace
 
-void CpuDevice::cross_entropy_forward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, double scale,
-                                      const float* logits, const std::int32_t* targets, float* stats, float* loss) {
+void CpuKernels::cross_entropy_forward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, double scale,
+                                       const float* logits, const std::int32_t* targets, float* stats, float* loss) {
   std::vector<double> losses(static_cast<std::size_t>(rows));
   pool_.ranges(rows, 4, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
@@ -66,17 +66,17 @@ void CpuDevice::cross_entropy_forward(std::int64_t rows, std::int64_t cols, std:
   *loss = static_cast<float>(*loss + total * scale);
 }
 
-void CpuDevice::cross_entropy_max(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
-                                  const float* logits, float* max) {
+void CpuKernels::cross_entropy_max(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols,
+                                   std::int64_t first_col, const float* logits, float* max) {
   const std::int64_t n = local_columns(cols, valid_cols, first_col);
   pool_.ranges(rows, 4, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) max[row] = max_of(n, logits + row * cols);
   });
 }
 
-void CpuDevice::cross_entropy_exp_sum(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols,
-                                      std::int64_t first_col, const float* logits, const std::int32_t* targets,
-                                      const float* max, float* sums) {
+void CpuKernels::cross_entropy_exp_sum(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols,
+                                       std::int64_t first_col, const float* logits, const std::int32_t* targets,
+                                       const float* max, float* sums) {
   const std::int64_t n = local_columns(cols, valid_cols, first_col);
   pool_.ranges(rows, 4, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
@@ -88,17 +88,17 @@ void CpuDevice::cross_entropy_exp_sum(std::int64_t rows, std::int64_t cols, std:
   });
 }
 
-void CpuDevice::cross_entropy_loss(std::int64_t rows, double scale, const float* sums, float* loss) {
+void CpuKernels::cross_entropy_loss(std::int64_t rows, double scale, const float* sums, float* loss) {
   double total = 0;
   for (std::int64_t row = 0; row < rows; ++row)
     total += std::log(static_cast<double>(sums[2 * row])) - sums[2 * row + 1];
   *loss = static_cast<float>(*loss + total * scale);
 }
 
-void CpuDevice::cross_entropy_backward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols,
-                                       std::int64_t first_col, double scale, const float* logits,
-                                       const std::int32_t* targets, const float* max, std::int64_t max_stride,
-                                       const float* sum, std::int64_t sum_stride, float* d_logits) {
+void CpuKernels::cross_entropy_backward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols,
+                                        std::int64_t first_col, double scale, const float* logits,
+                                        const std::int32_t* targets, const float* max, std::int64_t max_stride,
+                                        const float* sum, std::int64_t sum_stride, float* d_logits) {
   const std::int64_t n = local_columns(cols, valid_cols, first_col);
   pool_.ranges(rows, 4, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {

@@ -2,7 +2,7 @@
 // four draws at a time in the 64-bit lanes of a vector, of which only the low halves mean anything.
 #include <immintrin.h>
 
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/dropout_row.h"
 #include "sim/base/check.h"
 
@@ -72,11 +72,12 @@ namespace {
 
 // body(row, first column, columns, numbers) over the pieces of rows [begin, end) of an activation.
 template <class Body>
-void over_rows(const DropoutSite& site, std::int64_t begin, std::int64_t end, std::int64_t cols, const Body& body) {
+void over_rows(const DropoutSite& site, const DropoutRow& drop, std::int64_t begin, std::int64_t end, std::int64_t cols,
+               const Body& body) {
   for (std::int64_t row = begin; row < end; ++row) {
-    const std::int64_t sequence = site.sequences[row % site.micro_batch];
+    const std::int64_t sequence = drop.first_sequence + row % site.micro_batch;
     const std::int64_t position = site.first_position + row / site.micro_batch;
-    DropoutRow::pieces(site.key, sequence, position, 0, cols,
+    DropoutRow::pieces(drop.key, sequence, position, 0, cols,
                        [&](std::int64_t offset, std::int64_t count, const std::uint16_t* numbers) {
                          body(row, offset, count, numbers);
                        });
@@ -85,8 +86,8 @@ void over_rows(const DropoutSite& site, std::int64_t begin, std::int64_t end, st
 
 }  // namespace
 
-void CpuDevice::dropout(std::int64_t rows, std::int64_t cols, const DropoutSite& site, const float* x, float* y,
-                        std::uint8_t* mask) {
+void CpuKernels::dropout(std::int64_t rows, std::int64_t cols, const DropoutSite& site, const float* x, float* y,
+                         std::uint8_t* mask) {
   if (site.probability == 0) {
     copy(rows * cols, x, y);
     if (mask) std::fill_n(mask, rows * cols, std::uint8_t{1});
@@ -95,7 +96,7 @@ void CpuDevice::dropout(std::int64_t rows, std::int64_t cols, const DropoutSite&
   REHEARSE_CHECK(mask, "dropout without a mask");
   const DropoutRow drop(site);
   pool_.ranges(rows, 16, [&](std::int64_t begin, std::int64_t end, int) {
-    over_rows(site, begin, end, cols,
+    over_rows(site, drop, begin, end, cols,
               [&](std::int64_t row, std::int64_t offset, std::int64_t count, const std::uint16_t* numbers) {
                 const float* in = x + row * cols + offset;
                 float* out = y + row * cols + offset;
@@ -106,8 +107,8 @@ void CpuDevice::dropout(std::int64_t rows, std::int64_t cols, const DropoutSite&
   });
 }
 
-void CpuDevice::bias_dropout_add(std::int64_t rows, std::int64_t cols, const DropoutSite& site, const float* x,
-                                 const float* bias, const float* residual, float* y, std::uint8_t* mask) {
+void CpuKernels::bias_dropout_add(std::int64_t rows, std::int64_t cols, const DropoutSite& site, const float* x,
+                                  const float* bias, const float* residual, float* y, std::uint8_t* mask) {
   const DropoutRow drop(site);
   const auto without_dropout = [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
@@ -117,7 +118,7 @@ void CpuDevice::bias_dropout_add(std::int64_t rows, std::int64_t cols, const Dro
     if (mask) std::fill(mask + begin * cols, mask + end * cols, std::uint8_t{1});
   };
   const auto with_dropout = [&](std::int64_t begin, std::int64_t end, int) {
-    over_rows(site, begin, end, cols,
+    over_rows(site, drop, begin, end, cols,
               [&](std::int64_t row, std::int64_t offset, std::int64_t count, const std::uint16_t* numbers) {
                 const std::int64_t at = row * cols + offset;
                 const float *in = x + at, *skip = residual + at, *biases = bias ? bias + offset : nullptr;
@@ -142,8 +143,8 @@ void CpuDevice::bias_dropout_add(std::int64_t rows, std::int64_t cols, const Dro
   }
 }
 
-void CpuDevice::dropout_backward(std::int64_t n, double probability, const float* dy, const std::uint8_t* mask,
-                                 float* dx) {
+void CpuKernels::dropout_backward(std::int64_t n, double probability, const float* dy, const std::uint8_t* mask,
+                                  float* dx) {
   const auto kept_scale = static_cast<float>(1 / (1 - probability));
   pool_.ranges(n, 16384, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) dx[i] = mask[i] ? dy[i] * kept_scale : 0;

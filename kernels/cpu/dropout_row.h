@@ -30,11 +30,17 @@ inline float kept(float x, bool keep) {
 struct DropoutRow {
   std::uint16_t threshold;
   float kept_scale;  // 1 / (1 - probability)
+  // If anything is dropped at all.
+  std::uint64_t key = 0;
+  std::int64_t first_sequence = 0;
 
   explicit DropoutRow(const DropoutSite& site)
       : threshold(dropout_threshold(site.probability)), kept_scale(static_cast<float>(1 / (1 - site.probability))) {
     REHEARSE_CHECK(site.probability >= 0 && site.probability < 1, "dropout of {}", site.probability);
-    REHEARSE_CHECK(site.probability == 0 || site.sequences, "dropout without the indices of its sequences");
+    if (site.probability == 0) return;
+    REHEARSE_CHECK(site.step, "dropout without its step");
+    key = dropout_key(site);
+    first_sequence = dropout_sequence(site, 0);
   }
 
   // body(i, tag, keep) for i in [0, n), eight at a time and one by one, from numbers as `pieces` gives them. `mask`, if

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/cpu/column_sum.h"
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
 
 namespace rehearse::kernels::cpu {
@@ -36,7 +36,7 @@ inline F gelu_slope(F x) {
 
 }  // namespace
 
-void CpuDevice::activation_forward(Unary fn, std::int64_t n, const float* x, float* y) {
+void CpuKernels::activation_forward(Unary fn, std::int64_t n, const float* x, float* y) {
   pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
     if (fn == Unary::gelu) {
       each(begin, end, [=](std::int64_t i, auto tag) { put(y + i, gelu(get(x + i, tag))); });
@@ -46,7 +46,7 @@ void CpuDevice::activation_forward(Unary fn, std::int64_t n, const float* x, flo
   });
 }
 
-void CpuDevice::activation_backward(Unary fn, std::int64_t n, const float* dy, const float* x, float* dx) {
+void CpuKernels::activation_backward(Unary fn, std::int64_t n, const float* dy, const float* x, float* dx) {
   pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
     if (fn == Unary::gelu) {
       each(begin, end, [=](std::int64_t i, auto tag) { put(dx + i, get(dy + i, tag) * gelu_slope(get(x + i, tag))); });
@@ -56,7 +56,7 @@ void CpuDevice::activation_backward(Unary fn, std::int64_t n, const float* dy, c
   });
 }
 
-void CpuDevice::swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, float* y) {
+void CpuKernels::swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, float* y) {
   pool_.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
       const float *gate = gate_up + row * 2 * cols, *up = gate + cols;
@@ -69,8 +69,8 @@ void CpuDevice::swiglu_forward(std::int64_t rows, std::int64_t cols, const float
   });
 }
 
-void CpuDevice::swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up,
-                                float* d_gate_up) {
+void CpuKernels::swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up,
+                                 float* d_gate_up) {
   pool_.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
       const float *gate = gate_up + row * 2 * cols, *up = gate + cols, *d = dy + row * cols;
@@ -84,25 +84,25 @@ void CpuDevice::swiglu_backward(std::int64_t rows, std::int64_t cols, const floa
   });
 }
 
-void CpuDevice::add(std::int64_t n, const float* a, const float* b, float* y) {
+void CpuKernels::add(std::int64_t n, const float* a, const float* b, float* y) {
   pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) y[i] = a[i] + b[i];
   });
 }
 
-void CpuDevice::accumulate(std::int64_t n, const float* x, float* y) {
+void CpuKernels::accumulate(std::int64_t n, const float* x, float* y) {
   pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) y[i] += x[i];
   });
 }
 
-void CpuDevice::copy(std::int64_t n, const float* x, float* y) {
+void CpuKernels::copy(std::int64_t n, const float* x, float* y) {
   pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
     std::memcpy(y + begin, x + begin, static_cast<std::size_t>(end - begin) * sizeof(float));
   });
 }
 
-void CpuDevice::fill(std::int64_t n, float value, float* y) {
+void CpuKernels::fill(std::int64_t n, float value, float* y) {
   const bool past_cache = n >= kPastCache;
   pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
     std::int64_t i = begin;
@@ -115,13 +115,13 @@ void CpuDevice::fill(std::int64_t n, float value, float* y) {
   });
 }
 
-void CpuDevice::scale(std::int64_t n, float value, const float* x, float* y) {
+void CpuKernels::scale(std::int64_t n, float value, const float* x, float* y) {
   pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) y[i] = value * x[i];
   });
 }
 
-void CpuDevice::bias_grad(std::int64_t rows, std::int64_t cols, const float* dy, float* d_bias) {
+void CpuKernels::bias_grad(std::int64_t rows, std::int64_t cols, const float* dy, float* d_bias) {
   pool_.ranges(cols, 64, [&](std::int64_t begin, std::int64_t end, int) {
     add_column_sums(rows, begin, end, d_bias,
                     [&](std::int64_t row, std::int64_t col, auto tag) { return get(dy + row * cols + col, tag); });

@@ -4,12 +4,12 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/cpu_kernels.h"
 
 namespace rehearse::kernels::cpu {
 
-void CpuDevice::embedding_forward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
-                                  const std::int32_t* ids, const float* table, float* y) {
+void CpuKernels::embedding_forward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
+                                   const std::int32_t* ids, const float* table, float* y) {
   pool_.ranges(tokens, 16, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t t = begin; t < end; ++t) {
       const std::int64_t row = ids[t] - first_row;
@@ -23,8 +23,8 @@ void CpuDevice::embedding_forward(std::int64_t tokens, std::int64_t rows, std::i
 }
 
 // Split over columns: a row of the table may be that of many tokens.
-void CpuDevice::embedding_backward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
-                                   const float* dy, const std::int32_t* ids, float* d_table) {
+void CpuKernels::embedding_backward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
+                                    const float* dy, const std::int32_t* ids, float* d_table) {
   pool_.ranges(cols, 64, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t t = 0; t < tokens; ++t) {
       const std::int64_t row = ids[t] - first_row;
@@ -36,8 +36,8 @@ void CpuDevice::embedding_backward(std::int64_t tokens, std::int64_t rows, std::
   });
 }
 
-void CpuDevice::add_position(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch,
-                             std::int64_t first_position, const float* x, const float* table, float* y) {
+void CpuKernels::add_position(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch,
+                              std::int64_t first_position, const float* x, const float* table, float* y) {
   pool_.ranges(rows, 16, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
       const float* __restrict in = x + row * cols;
@@ -48,8 +48,8 @@ void CpuDevice::add_position(std::int64_t rows, std::int64_t cols, std::int64_t 
   });
 }
 
-void CpuDevice::position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch,
-                              std::int64_t first_position, const float* dy, float* d_table) {
+void CpuKernels::position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch,
+                               std::int64_t first_position, const float* dy, float* d_table) {
   pool_.ranges(rows / micro_batch, 16, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin * micro_batch; row < end * micro_batch; ++row) {
       const float* __restrict d = dy + row * cols;
@@ -59,7 +59,7 @@ void CpuDevice::position_grad(std::int64_t rows, std::int64_t cols, std::int64_t
   });
 }
 
-const float* CpuDevice::rope_table(std::int64_t seq, std::int64_t head_dim) {
+const float* CpuKernels::rope_table(std::int64_t seq, std::int64_t head_dim) {
   if (rope_seq_ == seq && rope_head_dim_ == head_dim) return rope_table_.data();
   const std::int64_t half = head_dim / 2;
   rope_table_.resize(static_cast<std::size_t>(seq * head_dim));
@@ -76,7 +76,7 @@ const float* CpuDevice::rope_table(std::int64_t seq, std::int64_t head_dim) {
   return rope_table_.data();
 }
 
-void CpuDevice::rope(const AttentionShape& s, bool backward, float* qkv) {
+void CpuKernels::rope(const AttentionShape& s, bool backward, float* qkv) {
   const std::int64_t group = s.heads / s.kv_heads + 2, half = s.head_dim / 2;
   const float* table = rope_table(s.seq, s.head_dim);
   const float direction = backward ? -1.0f : 1.0f;

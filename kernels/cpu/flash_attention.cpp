@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "kernels/cpu/attention_view.h"
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/dropout_row.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/simd.h"
@@ -58,7 +58,7 @@ struct Flash {
   // body(offset, count, numbers) over the first n keys of row i of a tile.
   template <class Body>
   void over_numbers(const Tile& t, std::int64_t i, std::int64_t n, const Body& body) const {
-    DropoutRow::pieces(site.key, site.sequences[t.batch], site.first_position + t.first_query + i,
+    DropoutRow::pieces(drop.key, drop.first_sequence + t.batch, site.first_position + t.first_query + i,
                        attention_column(site.first_head + t.head, s.seq, t.first_key), n, body);
   }
 
@@ -179,8 +179,8 @@ void Flash::backward_keys(Tile t, float* scratch, const float* d_out, const floa
 
 }  // namespace
 
-void CpuDevice::flash_forward(const AttentionShape& s, const DropoutSite& site, const float* qkv, float* out,
-                              float* logsumexp) {
+void CpuKernels::flash_forward(const AttentionShape& s, const DropoutSite& site, const float* qkv, float* out,
+                               float* logsumexp) {
   const Flash flash(s, site, qkv);
   const std::int64_t tiles = (s.seq + kQueries - 1) / kQueries;
   pool_.ranges(s.micro_batch * s.heads * tiles, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
@@ -193,8 +193,8 @@ void CpuDevice::flash_forward(const AttentionShape& s, const DropoutSite& site, 
   });
 }
 
-void CpuDevice::flash_backward(const AttentionShape& s, const DropoutSite& site, const float* d_out, const float* qkv,
-                               const float* out, const float* logsumexp, float* d_qkv) {
+void CpuKernels::flash_backward(const AttentionShape& s, const DropoutSite& site, const float* d_out, const float* qkv,
+                                const float* out, const float* logsumexp, float* d_qkv) {
   const Flash flash(s, site, qkv);
   const AttentionView& view = flash.view;
   pool_.ranges(s.micro_batch * s.kv_heads, 1, [&](std::int64_t begin, std::int64_t end, int worker) {

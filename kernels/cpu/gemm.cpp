@@ -7,7 +7,7 @@
 
 #include <Eigen/Core>
 
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
 
 namespace rehearse::kernels::cpu {
@@ -59,7 +59,7 @@ void multiply(std::int64_t m, std::int64_t n, std::int64_t k, Operand a, Operand
   }
 }
 
-void CpuDevice::gemm(const Gemm& s, const float* a, const float* b, const float* bias, float* c) {
+void CpuKernels::gemm(const Gemm& s, const float* a, const float* b, const float* bias, float* c) {
   const std::int64_t lda = s.transpose_a ? s.m : s.k, ldb = s.transpose_b ? s.k : s.n;
   const auto block = [&](std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
     float* out = c + row * s.n + col;

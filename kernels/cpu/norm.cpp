@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/column_sum.h"
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
 
 namespace rehearse::kernels::cpu {
@@ -20,8 +20,8 @@ RowStats read_stats(bool rms, const float* stats, std::int64_t row) {
 
 }  // namespace
 
-void CpuDevice::norm_forward(bool rms, std::int64_t rows, std::int64_t cols, double eps, const float* x,
-                             const float* gamma, const float* beta, float* y, float* stats) {
+void CpuKernels::norm_forward(bool rms, std::int64_t rows, std::int64_t cols, double eps, const float* x,
+                              const float* gamma, const float* beta, float* y, float* stats) {
   pool_.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
       const float* __restrict in = x + row * cols;
@@ -49,8 +49,8 @@ void CpuDevice::norm_forward(bool rms, std::int64_t rows, std::int64_t cols, dou
   });
 }
 
-void CpuDevice::norm_backward_input(bool rms, std::int64_t rows, std::int64_t cols, const float* dy, const float* x,
-                                    const float* stats, const float* gamma, const float* residual, float* dx) {
+void CpuKernels::norm_backward_input(bool rms, std::int64_t rows, std::int64_t cols, const float* dy, const float* x,
+                                     const float* stats, const float* gamma, const float* residual, float* dx) {
   pool_.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
       const auto [mean, inverse] = read_stats(rms, stats, row);
@@ -77,8 +77,8 @@ void CpuDevice::norm_backward_input(bool rms, std::int64_t rows, std::int64_t co
   });
 }
 
-void CpuDevice::norm_backward_weight(bool rms, std::int64_t rows, std::int64_t cols, const float* dy, const float* x,
-                                     const float* stats, float* d_gamma, float* d_beta) {
+void CpuKernels::norm_backward_weight(bool rms, std::int64_t rows, std::int64_t cols, const float* dy, const float* x,
+                                      const float* stats, float* d_gamma, float* d_beta) {
   pool_.ranges(cols, 64, [&](std::int64_t begin, std::int64_t end, int) {
     add_column_sums(rows, begin, end, d_gamma, [&](std::int64_t row, std::int64_t col, auto tag) {
       const auto [mean, inverse] = read_stats(rms, stats, row);

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/cpu_kernels.h"
 
 namespace rehearse::kernels::cpu {
 namespace {
@@ -12,12 +12,13 @@ constexpr std::int64_t kGrain = 8192;
 
 }  // namespace
 
-void CpuDevice::adamw(std::int64_t n, const AdamW& o, const float* grad, float grad_scale, float* param, float* exp_avg,
-                      float* exp_avg_sq) {
-  const double correction1 = 1 - std::pow(o.beta1, static_cast<double>(o.step));
-  const double correction2 = 1 - std::pow(o.beta2, static_cast<double>(o.step));
-  const auto step_size = static_cast<float>(o.lr / correction1), keep = static_cast<float>(1 - o.lr * o.weight_decay);
-  const auto root_scale = static_cast<float>(1 / std::sqrt(correction2)), eps = static_cast<float>(o.eps);
+void CpuKernels::adamw(std::int64_t n, const AdamW& o, const float* grad, float grad_scale, float* param,
+                       float* exp_avg, float* exp_avg_sq) {
+  const auto lr = static_cast<double>(o.step->lr);
+  const auto step_size = static_cast<float>(lr / static_cast<double>(o.step->correction1));
+  const auto keep = static_cast<float>(1 - lr * o.weight_decay);
+  const auto root_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(o.step->correction2)));
+  const auto eps = static_cast<float>(o.eps);
   const auto beta1 = static_cast<float>(o.beta1), rest1 = static_cast<float>(1 - o.beta1);
   const auto beta2 = static_cast<float>(o.beta2), rest2 = static_cast<float>(1 - o.beta2);
   pool_.ranges(n, kGrain, [=](std::int64_t begin, std::int64_t end, int) {
@@ -35,8 +36,9 @@ void CpuDevice::adamw(std::int64_t n, const AdamW& o, const float* grad, float g
   });
 }
 
-void CpuDevice::sgd(std::int64_t n, const Sgd& o, const float* grad, float grad_scale, float* param, float* momentum) {
-  const auto lr = static_cast<float>(o.lr), factor = static_cast<float>(o.momentum);
+void CpuKernels::sgd(std::int64_t n, const Sgd& o, const float* grad, float grad_scale, float* param, float* momentum) {
+  const float lr = o.step->lr;
+  const auto factor = static_cast<float>(o.momentum);
   const auto decay = static_cast<float>(o.weight_decay);
   pool_.ranges(n, kGrain, [=](std::int64_t begin, std::int64_t end, int) {
     const float* __restrict g = grad;
@@ -55,7 +57,7 @@ void CpuDevice::sgd(std::int64_t n, const Sgd& o, const float* grad, float grad_
 }
 
 // Blocks of fixed size, added in order: the same sum for any number of threads.
-double CpuDevice::sum_squares(std::int64_t n, const float* x) {
+double CpuKernels::sum_squares(std::int64_t n, const float* x) {
   constexpr std::int64_t kBlock = 32768, kWays = 16;
   std::vector<double> sums(static_cast<std::size_t>((n + kBlock - 1) / kBlock));
   pool_.ranges(n, kBlock, [&](std::int64_t begin, std::int64_t end, int) {

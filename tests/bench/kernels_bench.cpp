@@ -88,9 +88,9 @@ struct Tensors {
   Floats gamma = random_floats(kCols), beta = gamma, stats = Floats(2 * kRows), table = random_floats(kElements);
   cpu::HostVector<std::uint8_t> mask = cpu::HostVector<std::uint8_t>(kElements, 1);
   std::vector<std::int32_t> ids = std::vector<std::int32_t>(kRows);
-  std::vector<std::int64_t> sequences = {0, 1, 2, 3};
-  DropoutSite site{.probability = 0.1, .key = 5, .sequences = sequences.data(), .micro_batch = 4};
-  float loss = 0;
+  StepValues step{.lr = 1e-9F};
+  DropoutSite site{.probability = 0.1, .seed = 5, .step = &step, .micro_batch = 4};
+  float loss = 0, sum = 0;
 
   Tensors() {
     for (float& v : w) v = v * v;  // second moments
@@ -159,7 +159,7 @@ std::vector<Streaming> streaming_kernels() {
        }},
       {"cross_entropy_backward", 8,
        [](Device& d, T& t) {
-         d.cross_entropy_backward(rows, cols, cols, 0, 1e-6, t.x.data(), t.ids.data(), t.stats.data(), 2,
+         d.cross_entropy_backward(rows, cols, cols, 0, 1e-6, nullptr, t.x.data(), t.ids.data(), t.stats.data(), 2,
                                   t.stats.data() + 1, 2, t.z.data());
        }},
       {"attention_softmax", 6,  // causal: half is read, all is written
@@ -167,8 +167,10 @@ std::vector<Streaming> streaming_kernels() {
          d.attention_softmax({1, 16, 16, 1024, 64}, t.x.data(), t.z.data());
        }},
       {"adamw", 28,
-       [](Device& d, T& t) { d.adamw(n, {.lr = 1e-9}, t.x.data(), 1, t.y.data(), t.z.data(), t.w.data()); }},
-      {"sum_squares", 4, [](Device& d, T& t) { benchmark::DoNotOptimize(d.sum_squares(n, t.x.data())); }},
+       [](Device& d, T& t) {
+         d.adamw(n, {.step = &t.step}, t.x.data(), nullptr, t.y.data(), nullptr, t.z.data(), t.w.data());
+       }},
+      {"sum_squares", 4, [](Device& d, T& t) { d.sum_squares(n, t.x.data(), &t.sum); }},
       {"max_pool", 6,  // the argmax too
        [](Device& d, T& t) {
          d.pool_forward(256, 64, 32, 32, 2, t.x.data(), t.z.data(), reinterpret_cast<std::int32_t*>(t.w.data()));
@@ -180,8 +182,8 @@ void flash(benchmark::State& state, std::int64_t seq, bool backward, double drop
   const AttentionShape s{1, 8, 8, seq, 64};
   const Floats qkv = random_floats(seq * 3 * 8 * 64), d_out = random_floats(seq * 8 * 64);
   Floats out(d_out.size()), logsumexp(static_cast<std::size_t>(seq * 8)), d_qkv(qkv.size());
-  const std::int64_t sequence = 3;
-  const DropoutSite site{.probability = dropout, .key = 1, .sequences = &sequence};
+  const StepValues step{.first_sequence = 3};
+  const DropoutSite site{.probability = dropout, .seed = 1, .step = &step};
   const auto device = make_cpu_device(1);
   device->flash_forward(s, site, qkv.data(), out.data(), logsumexp.data());
   for (auto _ : state) {

@@ -7,10 +7,10 @@
 namespace rehearse::kernels {
 namespace {
 
-constexpr std::int64_t kSequences[] = {11, 4, 7};
+constexpr StepValues kStep = {.step = 2, .first_sequence = 11};
 
 DropoutSite site_of(double probability) {
-  return {.probability = probability, .key = 0x1234567890ABCDEF, .sequences = kSequences, .micro_batch = 3};
+  return {.probability = probability, .seed = 0x1234567890ABCDEF, .step = &kStep, .micro_batch = 3};
 }
 
 std::int64_t qkv_size(const AttentionShape& s) {
@@ -139,7 +139,7 @@ TEST_P(AttentionTest, MasksDoNotDependOnTheSplitOfHeadsAndSequences) {
   for (std::int64_t batch = 0; batch < 2; ++batch) {
     for (std::int64_t first_head = 0; first_head < 4; first_head += 2) {
       DropoutSite site = site_of(0.4);
-      site.sequences = kSequences + batch;
+      site.first_sequence = batch;
       site.first_head = first_head;
       std::vector<std::uint8_t> mine(at(score_size(part)));
       device->attention_dropout(part, site, ones.data(), d.data(), mine.data());

@@ -34,8 +34,8 @@ TEST_P(CrossEntropyTest, FusedAddsTheLossAndItsGradientIsTheDifference) {
   float loss = 1.5f;
   device->cross_entropy_forward(kRows, kCols, kValid, kScale, logits.data(), targets.data(), stats.data(), &loss);
   EXPECT_NEAR((loss - 1.5) / expected_loss(doubles(logits)), 1, kTolerance);
-  device->cross_entropy_backward(kRows, kCols, kValid, 0, kScale, logits.data(), targets.data(), stats.data(), 2,
-                                 stats.data() + 1, 2, d.data());
+  device->cross_entropy_backward(kRows, kCols, kValid, 0, kScale, nullptr, logits.data(), targets.data(), stats.data(),
+                                 2, stats.data() + 1, 2, d.data());
   // 728 logits: row by row, of which the others are constants.
   for (std::int64_t row = 0; row < kRows; ++row) {
     const auto first = row * kCols, last = first + kCols;
@@ -47,8 +47,8 @@ TEST_P(CrossEntropyTest, FusedAddsTheLossAndItsGradientIsTheDifference) {
     for (std::int64_t c = kValid; c < kCols; ++c) EXPECT_EQ(d[at(first + c)], 0.0f);
   }
   Floats in_place = logits;
-  device->cross_entropy_backward(kRows, kCols, kValid, 0, kScale, in_place.data(), targets.data(), stats.data(), 2,
-                                 stats.data() + 1, 2, in_place.data());
+  device->cross_entropy_backward(kRows, kCols, kValid, 0, kScale, nullptr, in_place.data(), targets.data(),
+                                 stats.data(), 2, stats.data() + 1, 2, in_place.data());
   EXPECT_EQ(in_place, d);
 }
 
@@ -56,8 +56,8 @@ TEST_P(CrossEntropyTest, ThreePartsOverShardsEqualTheFused) {
   Floats stats = poisoned(kRows * 2), expected = poisoned(kRows * kCols);
   float fused = 0;
   device->cross_entropy_forward(kRows, kCols, kValid, kScale, logits.data(), targets.data(), stats.data(), &fused);
-  device->cross_entropy_backward(kRows, kCols, kValid, 0, kScale, logits.data(), targets.data(), stats.data(), 2,
-                                 stats.data() + 1, 2, expected.data());
+  device->cross_entropy_backward(kRows, kCols, kValid, 0, kScale, nullptr, logits.data(), targets.data(), stats.data(),
+                                 2, stats.data() + 1, 2, expected.data());
   for (const std::int64_t shards : {1, 2, 4, 8}) {
     SCOPED_TRACE(shards);
     const std::int64_t cols = kCols / shards;
@@ -80,8 +80,8 @@ TEST_P(CrossEntropyTest, ThreePartsOverShardsEqualTheFused) {
     EXPECT_NEAR((loss - 2) / fused, 1, kTolerance);
     for (std::int64_t i = 0; i < shards; ++i) {
       Floats d = poisoned(kRows * cols);
-      device->cross_entropy_backward(kRows, cols, kValid, i * cols, kScale, shard[at(i)].data(), targets.data(),
-                                     max.data(), 1, sums.data(), 2, d.data());
+      device->cross_entropy_backward(kRows, cols, kValid, i * cols, kScale, nullptr, shard[at(i)].data(),
+                                     targets.data(), max.data(), 1, sums.data(), 2, d.data());
       Values part;
       for (std::int64_t k = 0; k < kRows * kCols; ++k) {
         if (k % kCols / cols == i) part.push_back(expected[at(k)]);

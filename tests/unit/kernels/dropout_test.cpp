@@ -4,10 +4,18 @@
 namespace rehearse::kernels {
 namespace {
 
-constexpr std::int64_t kSequences[] = {5, 0, 123456789012};
+// The micro-batch is sequences 7 + 123456789012 + {0, 1, 2} of the global batch.
+constexpr StepValues kStep = {.step = 3, .first_sequence = 123456789012};
+constexpr std::int64_t kSequences[] = {123456789019, 123456789020, 123456789021};
 
 DropoutSite site_of(double probability) {
-  return {.probability = probability, .key = 42, .sequences = kSequences, .micro_batch = 3, .first_position = 6};
+  return {.probability = probability,
+          .seed = 42,
+          .site = 5,
+          .step = &kStep,
+          .first_sequence = 7,
+          .micro_batch = 3,
+          .first_position = 6};
 }
 
 class DropoutTest : public KernelTest {};
@@ -64,7 +72,7 @@ TEST_P(DropoutTest, MasksDoNotDependOnTheSplitOfPositions) {
 }
 
 // 3 * 400 * 1000 draws at p = 0.1: the dropped share lies within six deviations (1.7e-3) of p, and half the elements
-// differ between two keys at p = 0.5.
+// differ between two seeds, two sites and two steps at p = 0.5.
 TEST_P(DropoutTest, DropsItsShareAndKeysAreIndependent) {
   const std::int64_t rows = 1200, cols = 1000;
   const Floats x(at(rows * cols), 1.0f);
@@ -73,13 +81,18 @@ TEST_P(DropoutTest, DropsItsShareAndKeysAreIndependent) {
   device->dropout(rows, cols, site_of(0.1), x.data(), y.data(), mask.data());
   const auto kept = static_cast<double>(std::count(mask.begin(), mask.end(), 1));
   EXPECT_NEAR(kept / static_cast<double>(x.size()), 0.9, 1.7e-3);
-  DropoutSite site = site_of(0.5);
-  device->dropout(rows, cols, site, x.data(), y.data(), mask.data());
-  site.key = 43;
-  device->dropout(rows, cols, site, x.data(), y.data(), other.data());
-  double differ = 0;
-  for (std::size_t i = 0; i < mask.size(); ++i) differ += mask[i] != other[i];
-  EXPECT_NEAR(differ / static_cast<double>(x.size()), 0.5, 3e-3);
+  device->dropout(rows, cols, site_of(0.5), x.data(), y.data(), mask.data());
+  const StepValues next = {.step = kStep.step + 1, .first_sequence = kStep.first_sequence};
+  for (int what = 0; what < 3; ++what) {
+    DropoutSite site = site_of(0.5);
+    if (what == 0) site.seed = 43;
+    if (what == 1) site.site = 6;
+    if (what == 2) site.step = &next;
+    device->dropout(rows, cols, site, x.data(), y.data(), other.data());
+    double differ = 0;
+    for (std::size_t i = 0; i < mask.size(); ++i) differ += mask[i] != other[i];
+    EXPECT_NEAR(differ / static_cast<double>(x.size()), 0.5, 3e-3) << what;
+  }
 }
 
 TEST_P(DropoutTest, BackwardPassesWhatWasKept) {

@@ -10,20 +10,25 @@ INSTANTIATE_TEST_SUITE_P(Threads, OptimizerTest, testing::Values(1, 3));
 // torch.optim.AdamW, four steps.
 TEST_P(OptimizerTest, AdamW) {
   const std::int64_t n = 20011;
-  AdamW o{.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1};
+  StepValues now{.lr = 0.01F};
+  const AdamW o{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1, .step = &now};
+  const double lr = now.lr;
+  const float half = 0.5F;
   Floats param = random.normal(n), m(at(n), 0.0f), v(at(n), 0.0f);
   Values p = doubles(param), first(at(n), 0), second(at(n), 0);
-  for (o.step = 1; o.step <= 4; ++o.step) {
+  for (now.step = 0; now.step < 4; ++now.step) {
     const Floats grad = random.normal(n);
-    device->adamw(n, o, grad.data(), 0.5f, param.data(), m.data(), v.data());
-    const auto step = static_cast<double>(o.step);
+    const auto step = static_cast<double>(now.step + 1);
+    now.correction1 = static_cast<float>(1 - std::pow(o.beta1, step));
+    now.correction2 = static_cast<float>(1 - std::pow(o.beta2, step));
+    device->adamw(n, o, grad.data(), &half, param.data(), nullptr, m.data(), v.data());
     for (std::size_t i = 0; i < at(n); ++i) {
       const double g = grad[i] * 0.5;
-      p[i] -= o.lr * o.weight_decay * p[i];
+      p[i] -= lr * o.weight_decay * p[i];
       first[i] = o.beta1 * first[i] + (1 - o.beta1) * g;
       second[i] = o.beta2 * second[i] + (1 - o.beta2) * g * g;
       const double m_hat = first[i] / (1 - std::pow(o.beta1, step)), v_hat = second[i] / (1 - std::pow(o.beta2, step));
-      p[i] -= o.lr * m_hat / (std::sqrt(v_hat) + o.eps);
+      p[i] -= lr * m_hat / (std::sqrt(v_hat) + o.eps);
     }
   }
   EXPECT_LE(relative_error(param, p), kTolerance);
@@ -35,32 +40,43 @@ TEST_P(OptimizerTest, AdamW) {
 TEST_P(OptimizerTest, Sgd) {
   const std::int64_t n = 1003;
   for (const double momentum : {0.0, 0.9}) {
-    const Sgd o{.lr = 0.1, .momentum = momentum, .weight_decay = 0.01};
+    const StepValues now{.lr = 0.1F};
+    const Sgd o{.momentum = momentum, .weight_decay = 0.01, .step = &now};
+    const float two = 2;
     Floats param = random.normal(n), velocity(at(n), 0.0f);
     Values p = doubles(param), v(at(n), 0);
     for (int step = 0; step < 3; ++step) {
       const Floats grad = random.normal(n);
-      device->sgd(n, o, grad.data(), 2.0f, param.data(), momentum > 0 ? velocity.data() : nullptr);
+      device->sgd(n, o, grad.data(), &two, param.data(), nullptr, momentum > 0 ? velocity.data() : nullptr);
       for (std::size_t i = 0; i < at(n); ++i) {
         v[i] = momentum * v[i] + 2.0 * grad[i] + o.weight_decay * p[i];
-        p[i] -= o.lr * v[i];
+        p[i] -= static_cast<double>(now.lr) * v[i];
       }
     }
     EXPECT_LE(relative_error(param, p), kTolerance) << momentum;
   }
 }
 
-// One square of 2^24, then 2^22 of 2^-26: single precision would lose the small ones, double keeps all exactly.
+// One square of 2^24, then 2^21 of 2^-20: single precision would lose the small ones, double keeps all exactly. What
+// was there before is added to.
 TEST_P(OptimizerTest, SumOfSquaresIsTakenInDouble) {
-  Floats x((std::size_t{1} << 22) + 1, 0x1p-13f);
+  Floats x((std::size_t{1} << 21) + 1, 0x1p-10f);
   x[0] = 4096;
-  EXPECT_EQ(device->sum_squares(static_cast<std::int64_t>(x.size()), x.data()), 0x1p24 + 0x1p-4);
-  EXPECT_EQ(device->sum_squares(0, nullptr), 0);
+  float sum = 0;
+  device->sum_squares(static_cast<std::int64_t>(x.size()), x.data(), &sum);
+  EXPECT_EQ(sum, 0x1p24F + 2);
+  device->sum_squares(0, nullptr, &sum);
+  EXPECT_EQ(sum, 0x1p24F + 2);
+  device->sum_squares(1, x.data(), &sum);
+  EXPECT_EQ(sum, 0x1p25F + 2);
 }
 
 TEST_P(OptimizerTest, SumOfSquaresDoesNotDependOnTheThreads) {
   const Floats x = random.normal(300007);
-  EXPECT_EQ(device->sum_squares(300007, x.data()), make_cpu_device(1)->sum_squares(300007, x.data()));
+  float here = 0, alone = 0;
+  device->sum_squares(300007, x.data(), &here);
+  make_cpu_device(1)->sum_squares(300007, x.data(), &alone);
+  EXPECT_EQ(here, alone);
 }
 
 }  // namespace

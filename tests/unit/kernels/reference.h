@@ -68,8 +68,9 @@ inline Attended attention(const AttentionShape& s, const DropoutSite& site, cons
         r.logsumexp[at(token * s.heads + h)] = max + std::log(total);
         for (std::int64_t k = 0; k < keys; ++k) {
           const double p = std::exp(r.scores[at(row + k)] / std::sqrt(static_cast<double>(s.head_dim)) - max) / total;
-          const bool keep = site.probability == 0 || dropout_keep(site, site.sequences[b], site.first_position + q,
-                                                                  attention_column(site.first_head + h, s.seq, k));
+          const bool keep =
+              site.probability == 0 || dropout_keep(site, dropout_sequence(site, b), site.first_position + q,
+                                                    attention_column(site.first_head + h, s.seq, k));
           r.p[at(row + k)] = p;
           r.d[at(row + k)] = keep ? p / (1 - site.probability) : 0;
           for (std::int64_t c = 0; c < s.head_dim; ++c) {

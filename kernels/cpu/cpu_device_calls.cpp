@@ -1,0 +1,252 @@
+// Typed calls that are the fp32 kernel on widened operands, and nothing else. Sizes in elements, from the shapes of
+// kernels/device.h.
+#include "kernels/cpu/cpu_device.h"
+
+namespace rehearse::kernels::cpu {
+namespace {
+
+std::int64_t qkv_size(const AttentionShape& s) {
+  return s.seq * s.micro_batch * (s.heads + 2 * s.kv_heads) * s.head_dim;
+}
+std::int64_t out_size(const AttentionShape& s) {
+  return s.seq * s.micro_batch * s.heads * s.head_dim;
+}
+std::int64_t score_size(const AttentionShape& s) {
+  return s.micro_batch * s.heads * s.seq * s.seq;
+}
+
+struct ConvElements {
+  std::int64_t x, y, w;
+  explicit ConvElements(const ConvShape& s)
+      : x(s.batch * s.c_in * s.height * s.width),
+        y(s.batch * s.c_out * ((s.height + 2 * s.pad - s.kernel) / s.stride + 1) *
+          ((s.width + 2 * s.pad - s.kernel) / s.stride + 1)),
+        w(s.c_out * s.c_in * s.kernel * s.kernel) {}
+};
+
+}  // namespace
+
+void CpuDevice::gemm(const Gemm& s, In a, In b, In bias, Out c) {
+  Widened w(*this);
+  float* out = s.accumulate ? w.update(c, s.m * s.n) : w.write(c, s.m * s.n);
+  kernels_.gemm(s, w.read(a, s.m * s.k), w.read(b, s.k * s.n), w.read(bias, s.n), out);
+}
+
+void CpuDevice::flash_forward(const AttentionShape& s, const DropoutSite& dropout, In qkv, Out out, float* logsumexp) {
+  Widened w(*this);
+  kernels_.flash_forward(s, dropout, w.read(qkv, qkv_size(s)), w.write(out, out_size(s)), logsumexp);
+}
+void CpuDevice::flash_backward(const AttentionShape& s, const DropoutSite& dropout, In d_out, In qkv, In out,
+                               const float* logsumexp, Out d_qkv) {
+  Widened w(*this);
+  kernels_.flash_backward(s, dropout, w.read(d_out, out_size(s)), w.read(qkv, qkv_size(s)), w.read(out, out_size(s)),
+                          logsumexp, w.write(d_qkv, qkv_size(s)));
+}
+
+void CpuDevice::attention_scores(const AttentionShape& s, In qkv, Out scores) {
+  Widened w(*this);
+  kernels_.attention_scores(s, w.read(qkv, qkv_size(s)), w.write(scores, score_size(s)));
+}
+void CpuDevice::attention_softmax(const AttentionShape& s, In scores, Out p) {
+  Widened w(*this);
+  kernels_.attention_softmax(s, w.read(scores, score_size(s)), w.write(p, score_size(s)));
+}
+void CpuDevice::attention_dropout(const AttentionShape& s, const DropoutSite& dropout, In p, Out d,
+                                  std::uint8_t* mask) {
+  Widened w(*this);
+  kernels_.attention_dropout(s, dropout, w.read(p, score_size(s)), w.write(d, score_size(s)), mask);
+}
+void CpuDevice::attention_context(const AttentionShape& s, In d, In qkv, Out out) {
+  Widened w(*this);
+  kernels_.attention_context(s, w.read(d, score_size(s)), w.read(qkv, qkv_size(s)), w.write(out, out_size(s)));
+}
+void CpuDevice::attention_context_backward_probs(const AttentionShape& s, In d_out, In qkv, Out d_d) {
+  Widened w(*this);
+  kernels_.attention_context_backward_probs(s, w.read(d_out, out_size(s)), w.read(qkv, qkv_size(s)),
+                                            w.write(d_d, score_size(s)));
+}
+void CpuDevice::attention_context_backward_value(const AttentionShape& s, In d_out, In d, Out d_qkv) {
+  Widened w(*this);
+  kernels_.attention_context_backward_value(s, w.read(d_out, out_size(s)), w.read(d, score_size(s)),
+                                            w.update(d_qkv, qkv_size(s)));
+}
+void CpuDevice::attention_dropout_backward(const AttentionShape& s, double probability, In d_d,
+                                           const std::uint8_t* mask, Out d_p) {
+  dropout_backward(score_size(s), probability, d_d, mask, d_p);
+}
+void CpuDevice::attention_softmax_backward(const AttentionShape& s, In d_p, In p, Out d_s) {
+  Widened w(*this);
+  kernels_.attention_softmax_backward(s, w.read(d_p, score_size(s)), w.read(p, score_size(s)),
+                                      w.write(d_s, score_size(s)));
+}
+void CpuDevice::attention_scores_backward_query(const AttentionShape& s, In d_s, In qkv, Out d_qkv) {
+  Widened w(*this);
+  kernels_.attention_scores_backward_query(s, w.read(d_s, score_size(s)), w.read(qkv, qkv_size(s)),
+                                           w.update(d_qkv, qkv_size(s)));
+}
+void CpuDevice::attention_scores_backward_key(const AttentionShape& s, In d_s, In qkv, Out d_qkv) {
+  Widened w(*this);
+  kernels_.attention_scores_backward_key(s, w.read(d_s, score_size(s)), w.read(qkv, qkv_size(s)),
+                                         w.update(d_qkv, qkv_size(s)));
+}
+
+void CpuDevice::norm_forward(bool rms, std::int64_t rows, std::int64_t cols, double eps, In x, In gamma, In beta, Out y,
+                             float* stats) {
+  Widened w(*this);
+  kernels_.norm_forward(rms, rows, cols, eps, w.read(x, rows * cols), w.read(gamma, cols), w.read(beta, cols),
+                        w.write(y, rows * cols), stats);
+}
+void CpuDevice::norm_backward_input(bool rms, std::int64_t rows, std::int64_t cols, In dy, In x, const float* stats,
+                                    In gamma, In residual, Out dx) {
+  Widened w(*this);
+  kernels_.norm_backward_input(rms, rows, cols, w.read(dy, rows * cols), w.read(x, rows * cols), stats,
+                               w.read(gamma, cols), w.read(residual, rows * cols), w.write(dx, rows * cols));
+}
+void CpuDevice::norm_backward_weight(bool rms, std::int64_t rows, std::int64_t cols, In dy, In x, const float* stats,
+                                     Out d_gamma, Out d_beta) {
+  Widened w(*this);
+  kernels_.norm_backward_weight(rms, rows, cols, w.read(dy, rows * cols), w.read(x, rows * cols), stats,
+                                w.update(d_gamma, cols), w.update(d_beta, cols));
+}
+
+void CpuDevice::activation_forward(Unary fn, std::int64_t n, In x, Out y) {
+  in_pieces(n, fp32(x) && fp32(y), [&](std::int64_t i, std::int64_t count) {
+    Widened w(*this);
+    kernels_.activation_forward(fn, count, w.read(from(x, i), count), w.write(from(y, i), count));
+  });
+}
+void CpuDevice::activation_backward(Unary fn, std::int64_t n, In dy, In x, Out dx) {
+  in_pieces(n, fp32(dy) && fp32(x) && fp32(dx), [&](std::int64_t i, std::int64_t count) {
+    Widened w(*this);
+    kernels_.activation_backward(fn, count, w.read(from(dy, i), count), w.read(from(x, i), count),
+                                 w.write(from(dx, i), count));
+  });
+}
+void CpuDevice::swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, Out y) {
+  Widened w(*this);
+  kernels_.swiglu_forward(rows, cols, w.read(gate_up, rows * 2 * cols), w.write(y, rows * cols));
+}
+void CpuDevice::swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, Out d_gate_up) {
+  Widened w(*this);
+  kernels_.swiglu_backward(rows, cols, w.read(dy, rows * cols), w.read(gate_up, rows * 2 * cols),
+                           w.write(d_gate_up, rows * 2 * cols));
+}
+
+void CpuDevice::add(std::int64_t n, In a, In b, Out y) {
+  in_pieces(n, fp32(a) && fp32(b) && fp32(y), [&](std::int64_t i, std::int64_t count) {
+    Widened w(*this);
+    kernels_.add(count, w.read(from(a, i), count), w.read(from(b, i), count), w.write(from(y, i), count));
+  });
+}
+void CpuDevice::accumulate(std::int64_t n, In x, Out y) {
+  in_pieces(n, fp32(x) && fp32(y), [&](std::int64_t i, std::int64_t count) {
+    Widened w(*this);
+    kernels_.accumulate(count, w.read(from(x, i), count), w.update(from(y, i), count));
+  });
+}
+void CpuDevice::scale(std::int64_t n, float value, In x, Out y) {
+  in_pieces(n, fp32(x) && fp32(y), [&](std::int64_t i, std::int64_t count) {
+    Widened w(*this);
+    kernels_.scale(count, value, w.read(from(x, i), count), w.write(from(y, i), count));
+  });
+}
+void CpuDevice::bias_dropout_add(std::int64_t rows, std::int64_t cols, const DropoutSite& dropout, In x, In bias,
+                                 In residual, Out y, std::uint8_t* mask) {
+  Widened w(*this);
+  kernels_.bias_dropout_add(rows, cols, dropout, w.read(x, rows * cols), w.read(bias, cols),
+                            w.read(residual, rows * cols), w.write(y, rows * cols), mask);
+}
+void CpuDevice::dropout(std::int64_t rows, std::int64_t cols, const DropoutSite& site, In x, Out y,
+                        std::uint8_t* mask) {
+  Widened w(*this);
+  kernels_.dropout(rows, cols, site, w.read(x, rows * cols), w.write(y, rows * cols), mask);
+}
+void CpuDevice::dropout_backward(std::int64_t n, double probability, In dy, const std::uint8_t* mask, Out dx) {
+  in_pieces(n, fp32(dy) && fp32(dx), [&](std::int64_t i, std::int64_t count) {
+    Widened w(*this);
+    kernels_.dropout_backward(count, probability, w.read(from(dy, i), count), mask + i, w.write(from(dx, i), count));
+  });
+}
+void CpuDevice::bias_grad(std::int64_t rows, std::int64_t cols, In dy, Out d_bias) {
+  Widened w(*this);
+  kernels_.bias_grad(rows, cols, w.read(dy, rows * cols), w.update(d_bias, cols));
+}
+
+// Of the table only the positions of these rows.
+void CpuDevice::add_position(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch,
+                             std::int64_t first_position, In x, In table, Out y) {
+  Widened w(*this);
+  kernels_.add_position(rows, cols, micro_batch, 0, w.read(x, rows * cols),
+                        w.read(from(table, first_position * cols), rows / micro_batch * cols), w.write(y, rows * cols));
+}
+void CpuDevice::position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch,
+                              std::int64_t first_position, In dy, Out d_table) {
+  Widened w(*this);
+  kernels_.position_grad(rows, cols, micro_batch, 0, w.read(dy, rows * cols),
+                         w.update(from(d_table, first_position * cols), rows / micro_batch * cols));
+}
+void CpuDevice::rope(const AttentionShape& s, bool backward, Out qkv) {
+  Widened w(*this);
+  kernels_.rope(s, backward, w.update(qkv, qkv_size(s)));
+}
+
+void CpuDevice::cross_entropy_forward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, double scale,
+                                      In logits, const std::int32_t* targets, float* stats, float* loss) {
+  Widened w(*this);
+  kernels_.cross_entropy_forward(rows, cols, valid_cols, scale, w.read(logits, rows * cols), targets, stats, loss);
+}
+void CpuDevice::cross_entropy_max(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
+                                  In logits, float* max) {
+  Widened w(*this);
+  kernels_.cross_entropy_max(rows, cols, valid_cols, first_col, w.read(logits, rows * cols), max);
+}
+void CpuDevice::cross_entropy_exp_sum(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols,
+                                      std::int64_t first_col, In logits, const std::int32_t* targets, const float* max,
+                                      float* sums) {
+  Widened w(*this);
+  kernels_.cross_entropy_exp_sum(rows, cols, valid_cols, first_col, w.read(logits, rows * cols), targets, max, sums);
+}
+void CpuDevice::cross_entropy_loss(std::int64_t rows, double scale, const float* sums, float* loss) {
+  kernels_.cross_entropy_loss(rows, scale, sums, loss);
+}
+void CpuDevice::cross_entropy_backward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols,
+                                       std::int64_t first_col, double scale, const float* loss_scale, In logits,
+                                       const std::int32_t* targets, const float* max, std::int64_t max_stride,
+                                       const float* sum, std::int64_t sum_stride, Out d_logits) {
+  Widened w(*this);
+  kernels_.cross_entropy_backward(
+      rows, cols, valid_cols, first_col, loss_scale ? scale * static_cast<double>(*loss_scale) : scale,
+      w.read(logits, rows * cols), targets, max, max_stride, sum, sum_stride, w.write(d_logits, rows * cols));
+}
+
+void CpuDevice::conv_forward(const ConvShape& s, In x, In w, In bias, Out y) {
+  const ConvElements n(s);
+  Widened wide(*this);
+  kernels_.conv_forward(s, wide.read(x, n.x), wide.read(w, n.w), wide.read(bias, s.c_out), wide.write(y, n.y));
+}
+void CpuDevice::conv_backward_input(const ConvShape& s, In dy, In w, Out dx) {
+  const ConvElements n(s);
+  Widened wide(*this);
+  kernels_.conv_backward_input(s, wide.read(dy, n.y), wide.read(w, n.w), wide.write(dx, n.x));
+}
+void CpuDevice::conv_backward_weight(const ConvShape& s, In dy, In x, Out dw, Out d_bias) {
+  const ConvElements n(s);
+  Widened wide(*this);
+  kernels_.conv_backward_weight(s, wide.read(dy, n.y), wide.read(x, n.x), wide.update(dw, n.w),
+                                wide.update(d_bias, s.c_out));
+}
+void CpuDevice::pool_forward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
+                             std::int64_t window, In x, Out y, std::int32_t* argmax) {
+  Widened w(*this);
+  kernels_.pool_forward(batch, channels, height, width, window, w.read(x, batch * channels * height * width),
+                        w.write(y, batch * channels * (height / window) * (width / window)), argmax);
+}
+void CpuDevice::pool_backward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
+                              std::int64_t window, In dy, const std::int32_t* argmax, Out dx) {
+  Widened w(*this);
+  kernels_.pool_backward(batch, channels, height, width, window,
+                         w.read(dy, batch * channels * (height / window) * (width / window)), argmax,
+                         w.write(dx, batch * channels * height * width));
+}
+
+}  // namespace rehearse::kernels::cpu

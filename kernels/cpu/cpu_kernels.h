@@ -1,0 +1,107 @@
+// The CPU's kernels: fp32, one small thread pool a device, vectorised for REHEARSE_ARCH. Every call gives the same bits
+// on the same device whatever else the machine runs: work is cut by shape and thread count only, and sums that cross
+// rows are taken in row order. The kernels of a kind are in one file each: gemm, flash_attention, attention (unfused),
+// norm, elementwise, dropout, embedding (also positions and rope), cross_entropy, conv, optimizer. What they compute is
+// said in kernels/device.h, whose interface cpu_device.h puts over them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/device.h"
+
+namespace rehearse::kernels::cpu {
+
+class CpuKernels {
+ public:
+  explicit CpuKernels(int threads) : pool_(threads), scratch_(static_cast<std::size_t>(threads)) {}
+
+  void gemm(const Gemm& shape, const float* a, const float* b, const float* bias, float* c);
+  void flash_forward(const AttentionShape& s, const DropoutSite& dropout, const float* qkv, float* out,
+                     float* logsumexp);
+  void flash_backward(const AttentionShape& s, const DropoutSite& dropout, const float* d_out, const float* qkv,
+                      const float* out, const float* logsumexp, float* d_qkv);
+  void attention_scores(const AttentionShape& s, const float* qkv, float* scores);
+  void attention_softmax(const AttentionShape& s, const float* scores, float* p);
+  void attention_dropout(const AttentionShape& s, const DropoutSite& dropout, const float* p, float* d,
+                         std::uint8_t* mask);
+  void attention_context(const AttentionShape& s, const float* d, const float* qkv, float* out);
+  void attention_context_backward_probs(const AttentionShape& s, const float* d_out, const float* qkv, float* d_d);
+  void attention_context_backward_value(const AttentionShape& s, const float* d_out, const float* d, float* d_qkv);
+  void attention_dropout_backward(const AttentionShape& s, double probability, const float* d_d,
+                                  const std::uint8_t* mask, float* d_p);
+  void attention_softmax_backward(const AttentionShape& s, const float* d_p, const float* p, float* d_s);
+  void attention_scores_backward_query(const AttentionShape& s, const float* d_s, const float* qkv, float* d_qkv);
+  void attention_scores_backward_key(const AttentionShape& s, const float* d_s, const float* qkv, float* d_qkv);
+  void norm_forward(bool rms, std::int64_t rows, std::int64_t cols, double eps, const float* x, const float* gamma,
+                    const float* beta, float* y, float* stats);
+  void norm_backward_input(bool rms, std::int64_t rows, std::int64_t cols, const float* dy, const float* x,
+                           const float* stats, const float* gamma, const float* residual, float* dx);
+  void norm_backward_weight(bool rms, std::int64_t rows, std::int64_t cols, const float* dy, const float* x,
+                            const float* stats, float* d_gamma, float* d_beta);
+  void activation_forward(Unary fn, std::int64_t n, const float* x, float* y);
+  void activation_backward(Unary fn, std::int64_t n, const float* dy, const float* x, float* dx);
+  void swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, float* y);
+  void swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up, float* d_gate_up);
+  void add(std::int64_t n, const float* a, const float* b, float* y);
+  void accumulate(std::int64_t n, const float* x, float* y);
+  void copy(std::int64_t n, const float* x, float* y);
+  void fill(std::int64_t n, float value, float* y);
+  void scale(std::int64_t n, float value, const float* x, float* y);
+  void bias_dropout_add(std::int64_t rows, std::int64_t cols, const DropoutSite& dropout, const float* x,
+                        const float* bias, const float* residual, float* y, std::uint8_t* mask);
+  void dropout(std::int64_t rows, std::int64_t cols, const DropoutSite& site, const float* x, float* y,
+               std::uint8_t* mask);
+  void dropout_backward(std::int64_t n, double probability, const float* dy, const std::uint8_t* mask, float* dx);
+  void bias_grad(std::int64_t rows, std::int64_t cols, const float* dy, float* d_bias);
+  void add_position(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position,
+                    const float* x, const float* table, float* y);
+  void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position,
+                     const float* dy, float* d_table);
+  void rope(const AttentionShape& s, bool backward, float* qkv);
+  void embedding_forward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
+                         const std::int32_t* ids, const float* table, float* y);
+  void embedding_backward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
+                          const float* dy, const std::int32_t* ids, float* d_table);
+  void cross_entropy_forward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, double scale,
+                             const float* logits, const std::int32_t* targets, float* stats, float* loss);
+  void cross_entropy_max(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
+                         const float* logits, float* max);
+  void cross_entropy_exp_sum(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
+                             const float* logits, const std::int32_t* targets, const float* max, float* sums);
+  void cross_entropy_loss(std::int64_t rows, double scale, const float* sums, float* loss);
+  void cross_entropy_backward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
+                              double scale, const float* logits, const std::int32_t* targets, const float* max,
+                              std::int64_t max_stride, const float* sum, std::int64_t sum_stride, float* d_logits);
+  void conv_forward(const ConvShape& s, const float* x, const float* w, const float* bias, float* y);
+  void conv_backward_input(const ConvShape& s, const float* dy, const float* w, float* dx);
+  void conv_backward_weight(const ConvShape& s, const float* dy, const float* x, float* dw, float* d_bias);
+  void pool_forward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
+                    std::int64_t window, const float* x, float* y, std::int32_t* argmax);
+  void pool_backward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
+                     std::int64_t window, const float* dy, const std::int32_t* argmax, float* dx);
+  void adamw(std::int64_t n, const AdamW& o, const float* grad, float grad_scale, float* param, float* exp_avg,
+             float* exp_avg_sq);
+  void sgd(std::int64_t n, const Sgd& o, const float* grad, float grad_scale, float* param, float* momentum);
+  double sum_squares(std::int64_t n, const float* x);
+
+  // body(begin, end) on parts of [0, n).
+  template <class Body>
+  void parallel(std::int64_t n, std::int64_t grain, const Body& body) {
+    pool_.ranges(n, grain, [&](std::int64_t begin, std::int64_t end, int) { body(begin, end); });
+  }
+
+ private:
+  // At least n floats of a worker's own, not initialised; valid until that worker's next request.
+  float* scratch(int worker, std::int64_t n);
+  // {cos, sin} pairs of every (position, pair of dimensions), kept for the last shape asked for.
+  const float* rope_table(std::int64_t seq, std::int64_t head_dim);
+
+  ThreadPool pool_;
+  std::vector<std::vector<float>> scratch_;
+  std::vector<float> rope_table_;
+  std::int64_t rope_seq_ = 0, rope_head_dim_ = 0;
+};
+
+}  // namespace rehearse::kernels::cpu
