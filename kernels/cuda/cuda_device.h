@@ -1,0 +1,120 @@
+// The CUDA device: one stream of a GPU, on which every call is queued. The kernels of a kind are in one .cu file each,
+// as in kernels/cpu; matrix products are cuBLASLt's (gemm). Every kernel is deterministic: no floating-point atomics,
+// and what is summed across threads or blocks is summed in an order that depends on the shape alone, not on the GPU.
+//
+// Calls only queue launches (no allocation, no synchronisation), so a stream that is being recorded into a Graph takes
+// them too. What a call needs beside its operands lies in the device's workspace, which calls on the stream use one
+// after another: it must not be used by another stream at the same time.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "kernels/cuda/runtime.h"
+#include "kernels/device.h"
+
+namespace rehearse::kernels::cuda {
+
+struct BlasState;  // handles and chosen algorithms of cuBLASLt (gemm)
+
+class CudaDevice final : public Device {
+ public:
+  struct Options {
+    bool tf32 = false;  // fp32 matrix products may use the matrix units' 19-bit mode
+  };
+  // `workspace` is device memory, best 32 MiB (which cuBLASLt asks for on Hopper); kernels adapt to what there is, and
+  // at least kLeastWorkspace is needed. `stream` and `workspace` outlive the device.
+  static constexpr std::size_t kLeastWorkspace = std::size_t{4} << 20;
+  CudaDevice(Stream& stream, Options options, void* workspace, std::size_t workspace_bytes);
+  ~CudaDevice() override;
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  Stream& stream() const { return stream_; }
+
+  void gemm(const Gemm& shape, In a, In b, In bias, Out c) override;
+  void flash_forward(const AttentionShape& s, const DropoutSite& dropout, In qkv, Out out, float* logsumexp) override;
+  void flash_backward(const AttentionShape& s, const DropoutSite& dropout, In d_out, In qkv, In out,
+                      const float* logsumexp, Out d_qkv) override;
+  void attention_scores(const AttentionShape& s, In qkv, Out scores) override;
+  void attention_softmax(const AttentionShape& s, In scores, Out p) override;
+  void attention_dropout(const AttentionShape& s, const DropoutSite& dropout, In p, Out d, std::uint8_t* mask) override;
+  void attention_context(const AttentionShape& s, In d, In qkv, Out out) override;
+  void attention_context_backward_probs(const AttentionShape& s, In d_out, In qkv, Out d_d) override;
+  void attention_context_backward_value(const AttentionShape& s, In d_out, In d, Out d_qkv) override;
+  void attention_dropout_backward(const AttentionShape& s, double probability, In d_d, const std::uint8_t* mask,
+                                  Out d_p) override;
+  void attention_softmax_backward(const AttentionShape& s, In d_p, In p, Out d_s) override;
+  void attention_scores_backward_query(const AttentionShape& s, In d_s, In qkv, Out d_qkv) override;
+  void attention_scores_backward_key(const AttentionShape& s, In d_s, In qkv, Out d_qkv) override;
+  void norm_forward(bool rms, std::int64_t rows, std::int64_t cols, double eps, In x, In gamma, In beta, Out y,
+                    float* stats) override;
+  void norm_backward_input(bool rms, std::int64_t rows, std::int64_t cols, In dy, In x, const float* stats, In gamma,
+                           In residual, Out dx) override;
+  void norm_backward_weight(bool rms, std::int64_t rows, std::int64_t cols, In dy, In x, const float* stats,
+                            Out d_gamma, Out d_beta) override;
+  void activation_forward(Unary fn, std::int64_t n, In x, Out y) override;
+  void activation_backward(Unary fn, std::int64_t n, In dy, In x, Out dx) override;
+  void swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, Out y) override;
+  void swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, Out d_gate_up) override;
+  void add(std::int64_t n, In a, In b, Out y) override;
+  void accumulate(std::int64_t n, In x, Out y) override;
+  void copy(std::int64_t n, In x, Out y) override;
+  void fill(std::int64_t n, float value, Out y) override;
+  void scale(std::int64_t n, float value, In x, Out y) override;
+  void bias_dropout_add(std::int64_t rows, std::int64_t cols, const DropoutSite& dropout, In x, In bias, In residual,
+                        Out y, std::uint8_t* mask) override;
+  void dropout(std::int64_t rows, std::int64_t cols, const DropoutSite& site, In x, Out y, std::uint8_t* mask) override;
+  void dropout_backward(std::int64_t n, double probability, In dy, const std::uint8_t* mask, Out dx) override;
+  void bias_grad(std::int64_t rows, std::int64_t cols, In dy, Out d_bias) override;
+  void add_position(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position, In x,
+                    In table, Out y) override;
+  void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position, In dy,
+                     Out d_table) override;
+  void rope(const AttentionShape& s, bool backward, Out qkv) override;
+  void embedding_forward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
+                         const std::int32_t* ids, In table, Out y) override;
+  void embedding_backward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row, In dy,
+                          const std::int32_t* ids, Out d_table) override;
+  void cross_entropy_forward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, double scale, In logits,
+                             const std::int32_t* targets, float* stats, float* loss) override;
+  void cross_entropy_max(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
+                         In logits, float* max) override;
+  void cross_entropy_exp_sum(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
+                             In logits, const std::int32_t* targets, const float* max, float* sums) override;
+  void cross_entropy_loss(std::int64_t rows, double scale, const float* sums, float* loss) override;
+  void cross_entropy_backward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
+                              double scale, const float* loss_scale, In logits, const std::int32_t* targets,
+                              const float* max, std::int64_t max_stride, const float* sum, std::int64_t sum_stride,
+                              Out d_logits) override;
+  void conv_forward(const ConvShape& s, In x, In w, In bias, Out y) override;
+  void conv_backward_input(const ConvShape& s, In dy, In w, Out dx) override;
+  void conv_backward_weight(const ConvShape& s, In dy, In x, Out dw, Out d_bias) override;
+  void pool_forward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
+                    std::int64_t window, In x, Out y, std::int32_t* argmax) override;
+  void pool_backward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
+                     std::int64_t window, In dy, const std::int32_t* argmax, Out dx) override;
+  void adamw(std::int64_t n, const AdamW& o, In grad, const float* coefficient, Out param, float* master,
+             float* exp_avg, float* exp_avg_sq) override;
+  void sgd(std::int64_t n, const Sgd& o, In grad, const float* coefficient, Out param, float* master,
+           float* momentum) override;
+  void sum_squares(std::int64_t n, In x, float* sum) override;
+  void clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) override;
+  void update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) override;
+
+ private:
+  // The workspace as `count` elements of T, or a failed check that says how much is there.
+  template <class T>
+  T* workspace(std::int64_t count) const {
+    return static_cast<T*>(workspace_of(static_cast<std::size_t>(count) * sizeof(T)));
+  }
+  void* workspace_of(std::size_t bytes) const;
+
+  Stream& stream_;
+  Options options_;
+  void* workspace_;
+  std::size_t workspace_bytes_;
+  std::shared_ptr<BlasState> blas_;  // made when first needed
+};
+
+}  // namespace rehearse::kernels::cuda

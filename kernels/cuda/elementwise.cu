@@ -1,0 +1,80 @@
+// Kernels that touch each element once, by position: sums, copies, casts, activations and their gradients.
+// Bytes they must move: each input element read once, each output element written once (accumulate and scale in place
+// read what they write).
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/elements.h"
+
+namespace rehearse::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256, kPerThread = 2;  // chunks a thread has on their way at once
+
+template <class T, int kInputs>
+struct Inputs {
+  Source<T> x[kInputs == 0 ? 1 : kInputs];
+};
+
+// y[i] = op(x0[i], x1[i], ...). A thread's chunks are a block apart, so that a warp's accesses lie side by side.
+template <class T, int kInputs, class Op>
+__global__ void __launch_bounds__(kThreads)
+    elementwise(std::int64_t n, bool aligned, Inputs<T, kInputs> in, Target<T> y, Op op) {
+  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * (kThreads * kPerThread) + threadIdx.x) * kChunk;
+  const auto step = static_cast<std::int64_t>(kThreads) * kChunk;
+  const auto work = [&]<class Access>(Access, int count) {
+    typename Access::template Loaded<T> loaded[kPerThread][kInputs == 0 ? 1 : kInputs];
+#pragma unroll
+    for (int u = 0; u < kPerThread; ++u) {
+      if (u >= count) break;
+#pragma unroll
+      for (int k = 0; k < kInputs; ++k) loaded[u][k] = Access::load(in.x[k], clip(first + u * step, 0, n));
+    }
+#pragma unroll
+    for (int u = 0; u < kPerThread; ++u) {
+      if (u >= count) break;
+      float v[kInputs == 0 ? 1 : kInputs][kChunk], out[kChunk];
+#pragma unroll
+      for (int k = 0; k < kInputs; ++k) Access::values(in.x[k], loaded[u][k], v[k]);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        if constexpr (kInputs == 0) out[i] = op();
+        if constexpr (kInputs == 1) out[i] = op(v[0][i]);
+        if constexpr (kInputs == 2) out[i] = op(v[0][i], v[1][i]);
+      }
+      Access::store(y, clip(first + u * step, 0, n), out);
+    }
+  };
+  if (aligned && first + (kPerThread - 1) * step + kChunk <= n) {
+    work(Whole{}, kPerThread);
+  } else {
+    int count = 0;
+    while (count < kPerThread && first + count * step < n) ++count;
+    work(Piecewise{}, count);
+  }
+}
+
+template <int kInputs, class Op, class... Ins>
+void run(const Stream& stream, std::int64_t n, Out y, Op op, Ins... ins) {
+  by_type({y, ins...}, [&]<class T>() {
+    Inputs<T, kInputs> in{{Source<T>(ins)...}};
+    bool aligned = Target<T>(y).aligned;
+    for (int k = 0; k < kInputs; ++k) aligned = aligned && in.x[k].aligned;
+    launch(elementwise<T, kInputs, Op>, grid_of(ceil_div(n, kThreads * kPerThread * kChunk)), kThreads, 0, stream, n,
+           aligned, in, Target<T>(y), op);
+  });
+}
+
+struct Same {
+  __device__ float operator()(float x) const { return x; }
+};
+
+}  // namespace
+
+void CudaDevice::copy(std::int64_t n, In x, Out y) {
+  if (x.type == y.type) {
+    cuda::copy(y.data, x.data, static_cast<std::size_t>(n * size_of(x.type)), stream_);
+  } else {
+    run<1>(stream_, n, y, Same{}, x);
+  }
+}
+
+}  // namespace rehearse::kernels::cuda
