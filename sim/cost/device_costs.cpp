@@ -1,10 +1,8 @@
 // Costs of kernels on a measured device. The order of trust: this very kernel measured; products on a line of measured
-// ones, by waves (wave_table.h); its kind measured at other sizes; the device's model (gemm_model.h, flash attention
-// below, bytes over bandwidth). Interference scales what was measured by the model's own ratio beside / alone, which is
-// never below 1, so a kernel beside communication is never faster.
+// ones, by waves (wave_table.h); its kind measured at other sizes; the device's model (gemm_model.h,
+// flash_model.h, bytes over bandwidth). Interference scales what was measured by the model's own ratio beside / alone,
+// which is never below 1, so a kernel beside communication is never faster.
 //
-// Flash attention (rows of 128 queries are a tile): T = kernel time + flops / rate * (1 + tail * SMs / tiles) * (1 +
-// ramp / keys), with the FLOPs and keys that causality leaves, and half the tail where tiles are alike (no causality).
 // Leaves out: dropout inside flash attention, L2 hits of kernels bound by memory, and the clock's dependence on the mix
 // of kernels (one `sustained` share covers matrix products).
 #include <fmt/format.h>
@@ -17,6 +15,7 @@
 #include "sim/cost/calibrated_costs.h"
 #include "sim/cost/cost.h"
 #include "sim/cost/device_file.h"
+#include "sim/cost/flash_model.h"
 #include "sim/cost/gemm_table.h"
 #include "sim/cost/kernel_shape.h"
 #include "sim/cost/kernel_table.h"
@@ -32,9 +31,8 @@ using program::Op;
 using program::Role;
 using program::Work;
 
-constexpr double kLeastShare = 0.1;       // of the memory bandwidth, whatever communication takes
-constexpr double kRepeatability = 0.02;   // of a measured shape (calibration repeats within 1-2%)
-constexpr std::int64_t kFlashRows = 128;  // queries of a tile in FlashAttention-2 and -3
+constexpr double kLeastShare = 0.1;      // of the memory bandwidth, whatever communication takes
+constexpr double kRepeatability = 0.02;  // of a measured shape (calibration repeats within 1-2%)
 
 struct Prediction {
   double alone = 0, model_alone = 1, model_beside = 1;  // seconds
@@ -198,14 +196,8 @@ bool DeviceCosts::product_from_waves(const Role& role, const Op& op, Prediction&
 
 double DeviceCosts::flash_seconds(const program::Attention& a, const FlashRate& rate, double scale, const Work& work,
                                   const Interference& beside) const {
-  const double causal = a.causal ? 0.5 : 1, sms = sms_left(beside);
-  const double keys = static_cast<double>(a.seq) * causal;
-  const std::int64_t row_tiles = (a.seq + kFlashRows - 1) / kFlashRows;
-  const auto tiles = static_cast<double>(row_tiles * a.heads * a.micro_batch);
-  const double narrow = std::clamp((128 - static_cast<double>(a.head_dim)) / 64, 0.0, 1.0);
-  const double tail = rate.tail * (a.causal ? 1 : 0.5);
-  const double per_sm = rate.rate * scale * (1 - narrow * (1 - rate.head_dim_64)) / data_.device.sms;
-  const double compute = work.flops * causal / per_sm * (1 / sms + tail / tiles) * (1 + rate.ramp / keys);
+  const double compute =
+      flash_compute_seconds(a, rate, scale, work.flops, data_.device.sms, static_cast<double>(sms_left(beside)));
   const double moved = static_cast<double>(work.bytes_read + work.bytes_written) /
                        bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside);
   return data_.kernel_time.seconds() + std::max(compute, moved);
