@@ -1,6 +1,7 @@
 // Kernels that touch each element once, by position: sums, copies, casts, activations and their gradients.
 // Bytes they must move: each input element read once, each output element written once (accumulate and scale in place
 // read what they write).
+#include "kernels/cuda/activations.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/elements.h"
 
@@ -66,8 +67,55 @@ void run(const Stream& stream, std::int64_t n, Out y, Op op, Ins... ins) {
 struct Same {
   __device__ float operator()(float x) const { return x; }
 };
+struct Sum {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Constant {
+  float value;
+  __device__ float operator()() const { return value; }
+};
+struct Times {
+  float factor;
+  __device__ float operator()(float x) const { return factor * x; }
+};
+struct Gelu {
+  __device__ float operator()(float x) const { return gelu(x); }
+};
+struct GeluBackward {
+  __device__ float operator()(float dy, float x) const { return dy * gelu_slope(x); }
+};
+struct Relu {
+  __device__ float operator()(float x) const { return x < 0 ? 0.0F : x; }  // not a number stays
+};
+struct ReluBackward {
+  __device__ float operator()(float dy, float x) const { return x > 0 ? dy : 0.0F; }
+};
 
 }  // namespace
+
+void CudaDevice::activation_forward(Unary fn, std::int64_t n, In x, Out y) {
+  if (fn == Unary::gelu) {
+    run<1>(stream_, n, y, Gelu{}, x);
+  } else {
+    run<1>(stream_, n, y, Relu{}, x);
+  }
+}
+
+void CudaDevice::activation_backward(Unary fn, std::int64_t n, In dy, In x, Out dx) {
+  if (fn == Unary::gelu) {
+    run<2>(stream_, n, dx, GeluBackward{}, dy, x);
+  } else {
+    run<2>(stream_, n, dx, ReluBackward{}, dy, x);
+  }
+}
+
+void CudaDevice::add(std::int64_t n, In a, In b, Out y) {
+  run<2>(stream_, n, y, Sum{}, a, b);
+}
+
+void CudaDevice::accumulate(std::int64_t n, In x, Out y) {
+  run<2>(stream_, n, y, Sum{}, y, x);
+}
 
 void CudaDevice::copy(std::int64_t n, In x, Out y) {
   if (x.type == y.type) {
@@ -75,6 +123,14 @@ void CudaDevice::copy(std::int64_t n, In x, Out y) {
   } else {
     run<1>(stream_, n, y, Same{}, x);
   }
+}
+
+void CudaDevice::fill(std::int64_t n, float value, Out y) {
+  run<0>(stream_, n, y, Constant{value});
+}
+
+void CudaDevice::scale(std::int64_t n, float value, In x, Out y) {
+  run<1>(stream_, n, y, Times{value}, x);
 }
 
 }  // namespace rehearse::kernels::cuda

@@ -10,57 +10,6 @@ namespace {
 
 }  // namespace
 
-void CudaDevice::norm_forward(bool, std::int64_t, std::int64_t, double, In, In, In, Out, float*) {
-  pending("norm_forward");
-}
-void CudaDevice::norm_backward_input(bool, std::int64_t, std::int64_t, In, In, const float*, In, In, Out) {
-  pending("norm_backward_input");
-}
-void CudaDevice::norm_backward_weight(bool, std::int64_t, std::int64_t, In, In, const float*, Out, Out) {
-  pending("norm_backward_weight");
-}
-void CudaDevice::activation_forward(Unary, std::int64_t, In, Out) {
-  pending("activation_forward");
-}
-void CudaDevice::activation_backward(Unary, std::int64_t, In, In, Out) {
-  pending("activation_backward");
-}
-void CudaDevice::swiglu_forward(std::int64_t, std::int64_t, In, Out) {
-  pending("swiglu_forward");
-}
-void CudaDevice::swiglu_backward(std::int64_t, std::int64_t, In, In, Out) {
-  pending("swiglu_backward");
-}
-void CudaDevice::add(std::int64_t, In, In, Out) {
-  pending("add");
-}
-void CudaDevice::accumulate(std::int64_t, In, Out) {
-  pending("accumulate");
-}
-void CudaDevice::fill(std::int64_t, float, Out) {
-  pending("fill");
-}
-void CudaDevice::scale(std::int64_t, float, In, Out) {
-  pending("scale");
-}
-void CudaDevice::bias_dropout_add(std::int64_t, std::int64_t, const DropoutSite&, In, In, In, Out, std::uint8_t*) {
-  pending("bias_dropout_add");
-}
-void CudaDevice::dropout(std::int64_t, std::int64_t, const DropoutSite&, In, Out, std::uint8_t*) {
-  pending("dropout");
-}
-void CudaDevice::dropout_backward(std::int64_t, double, In, const std::uint8_t*, Out) {
-  pending("dropout_backward");
-}
-void CudaDevice::bias_grad(std::int64_t, std::int64_t, In, Out) {
-  pending("bias_grad");
-}
-void CudaDevice::add_position(std::int64_t, std::int64_t, std::int64_t, std::int64_t, In, In, Out) {
-  pending("add_position");
-}
-void CudaDevice::position_grad(std::int64_t, std::int64_t, std::int64_t, std::int64_t, In, Out) {
-  pending("position_grad");
-}
 void CudaDevice::rope(const AttentionShape&, bool, Out) {
   pending("rope");
 }

@@ -31,8 +31,6 @@
 #define __launch_bounds__(...)
 #undef __grid_constant__
 #define __grid_constant__
-#undef __noinline__
-#define __noinline__ __attribute__((noinline))
 
 namespace emulator {
 

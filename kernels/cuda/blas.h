@@ -1,0 +1,131 @@
+// Matrix products on the GPU by cuBLASLt, in row-major terms. What an algorithm depends on is a MatmulProblem; for
+// each, descriptors and the algorithms that the library proposes (best first by its heuristic) are made once and kept.
+// run() takes the first of them unless choose() named another: frameworks take the first, a calibration times all.
+//
+// cuBLASLt is column-major: row-major C = op(A) op(B) is asked for as C^T = op(B)^T op(A)^T, that is with the operands
+// swapped, each row stride as a leading dimension; its bias, one value for each row of C^T, is then ours for each
+// column.
+//
+// Deterministic: split-K partial sums only through the workspace, in the compute type (no other reduction scheme is
+// allowed). One Blas is for one stream: its workspace is used by one product at a time. Not thread-safe.
+// cuBLAS documentation, "Using the cuBLASLt API" (CUDA 13.0).
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/blas_api.h"
+#include "sim/base/dtype.h"
+
+namespace rehearse::kernels::cuda {
+
+enum class MatrixType : unsigned char { f32, bf16, f16, e4m3, e5m2 };  // e4m3, e5m2: 8 bits, of A and B only
+
+MatrixType matrix_type(DType t);
+std::int64_t size_of(MatrixType t);
+
+// One matrix of a product as it lies in memory: rows `stride` elements apart, batches `batch_stride` elements apart.
+struct MatrixLayout {
+  MatrixType type = MatrixType::f32;
+  std::int64_t stride = 0, batch_stride = 0;
+  int alignment = 256;  // of the first element: bytes, a power of two, 256 at most
+
+  auto operator<=>(const MatrixLayout&) const = default;
+};
+
+// C[m, n] (+)= op(A)[m, k] op(B)[k, n] (+ bias[n]) for each of `batch`. A is stored [m, k], or [k, m] if transposed; B
+// [k, n] or [n, k].
+struct MatmulProblem {
+  std::int64_t m = 0, n = 0, k = 0, batch = 1;
+  bool transpose_a = false, transpose_b = false, accumulate = false;
+  bool bias = false;             // of C's type
+  bool tf32 = false;             // f32 operands are multiplied with 10 bits of mantissa
+  bool fast_accumulate = false;  // 8-bit operands: sums of fewer bits between promotions, as frameworks' forward passes
+  MatrixLayout a, b, c;
+
+  auto operator<=>(const MatmulProblem&) const = default;
+  double flops() const;
+};
+
+// A, B of one type, dense matrices, aligned as allocations are.
+MatmulProblem dense_problem(std::int64_t m, std::int64_t n, std::int64_t k, bool transpose_a, bool transpose_b,
+                            MatrixType ab, MatrixType c);
+
+// Device memory. The scales (8-bit operands only) multiply what A and B hold; null: 1.
+struct MatmulOperands {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* bias = nullptr;
+  void* c = nullptr;
+  const float* scale_a = nullptr;
+  const float* scale_b = nullptr;
+};
+
+// `p` with the alignments that these pointers have.
+MatmulProblem aligned_problem(MatmulProblem p, const MatmulOperands& operands);
+
+// One of the library's ways to do a problem. Ids are cublasLt.h's; tiles are as we see C: rows along m, cols along n.
+struct Algorithm {
+  cublasLtMatmulAlgo_t opaque = {};
+  std::size_t workspace = 0;  // bytes
+  float waves = 0;            // full turns of all multiprocessors, as the library reckons
+  int id = -1, tile_id = 0, stages_id = 0, cluster_id = 0, swizzle = 0, custom = 0;
+  int split_k = 1, reduction_scheme = 0;
+  int tile_rows = 0, tile_cols = 0;  // 0: of a library newer than our table
+  std::string describe() const;      // "id 66 tile 128x256 stages 37 split-k 1 cluster 3 waves 0.97"
+};
+
+// Rows and columns of C^T that a CUBLASLT_MATMUL_TILE_... id means; zeros if unknown.
+struct TileShape {
+  int rows = 0, cols = 0;
+};
+TileShape tile_of(int tile_id);
+
+// Bytes to give a Blas: 32 MiB from compute capability 9.0 on, 4 MiB before (cuBLAS documentation, cublasSetWorkspace).
+std::size_t blas_workspace_bytes(int compute_capability_major);
+
+class Blas {
+ public:
+  static constexpr int kProposals = 8;
+
+  // `workspace` is device memory aligned to 256 bytes that outlives this; `api` too.
+  Blas(const BlasApi& api, void* workspace, std::size_t workspace_bytes);
+  ~Blas();
+  Blas(const Blas&) = delete;
+  Blas& operator=(const Blas&) = delete;
+
+  // At most kProposals, never empty. Throws DeviceError for what the library cannot do.
+  const std::vector<Algorithm>& algorithms(const MatmulProblem& p);
+  // From now on run() does this problem by algorithms(p)[index].
+  void choose(const MatmulProblem& p, std::size_t index);
+  // The alignments of `p` are taken from the pointers.
+  void run(MatmulProblem p, const MatmulOperands& operands, cudaStream_t stream);
+  // For timing each: `p` must hold for the pointers.
+  void run(const MatmulProblem& p, const MatmulOperands& operands, std::size_t index, cudaStream_t stream);
+
+  std::size_t version() const;  // of the library, as CUBLAS_VERSION
+  std::size_t problems_kept() const { return kept_.size(); }
+
+ private:
+  struct Plan;
+
+  Plan& plan_of(const MatmulProblem& p);
+  void propose(Plan* plan, const MatmulProblem& p) const;
+  void multiply(Plan* plan, const MatmulProblem& p, const MatmulOperands& operands, std::size_t index,
+                cudaStream_t stream);
+
+  const BlasApi& api_;
+  cublasLtHandle_t handle_ = nullptr;
+  void* workspace_;
+  std::size_t workspace_bytes_;
+  std::map<MatmulProblem, std::unique_ptr<Plan>> kept_;
+};
+
+}  // namespace rehearse::kernels::cuda

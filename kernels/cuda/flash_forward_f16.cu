@@ -1,0 +1,8 @@
+// The forward kernels for f16: one file a type, so that they compile beside each other.
+#include "kernels/cuda/flash_forward.h"
+
+namespace rehearse::kernels::cuda {
+
+template void flash_forward_tiles<__half>(const FlashCall&, const FlashTensors&, cudaStream_t);
+
+}  // namespace rehearse::kernels::cuda

@@ -1,0 +1,218 @@
+// Matrix instructions of a warp and asynchronous copies into shared memory, each with a plain definition for the host
+// (tests/gpu/emulator), so that kernels written with them are really executed on a machine without a GPU. Fragment
+// layouts: PTX ISA 9.0, "Matrix fragments for mma.m16n8k16" and "ldmatrix". With g = lane / 4 and t = lane % 4, a lane
+// holds, of 16-bit elements in pairs (the lower column or row in the lower half):
+//   A [16, 16]: a0 (row g, columns 2t, 2t+1), a1 (row g+8), a2 (row g, columns 2t+8, 2t+9), a3 (row g+8, those columns)
+//   B [16, 8]:  b0 (rows 2t, 2t+1 of column g), b1 (rows 2t+8, 2t+9)
+//   C [16, 8]:  c0, c1 (row g, columns 2t, 2t+1), c2, c3 (row g+8), of fp32
+// Compute capability 8.0 and later. All 32 lanes make each call together.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/launch.h"
+
+#ifndef __CUDACC__
+#include <array>
+#include <vector>
+#endif
+
+namespace rehearse::kernels::cuda {
+
+#ifndef __CUDACC__
+namespace host {
+
+// Where the lanes of a warp show each other what they hold. One block runs at a time.
+struct Shown {
+  std::array<std::uint64_t, 4> words;
+};
+__attribute__((no_sanitize("thread"))) inline Shown& shown(int lane) {
+  static std::array<Shown, 1024> all;
+  const int thread = static_cast<int>(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
+  return all[static_cast<std::size_t>(thread / 32 * 32 + lane)];
+}
+
+template <class T>
+float element(unsigned pair, int high) {
+  const auto bits = static_cast<std::uint16_t>(high ? pair >> 16 : pair);
+  T value;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return static_cast<float>(value);
+}
+
+template <class T>
+__attribute__((no_sanitize("thread"))) void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  const int lane = emulator::lane(), g = lane / 4, t = lane % 4;
+  shown(lane).words = {a[0] | std::uint64_t{a[1]} << 32, a[2] | std::uint64_t{a[3]} << 32, b0 | std::uint64_t{b1} << 32,
+                       0};
+  __syncwarp();
+  for (int i = 0; i < 4; ++i) {
+    const int row = g + i / 2 * 8, column = 2 * t + i % 2;
+    float sum = 0;
+    for (int k = 0; k < 16; ++k) {
+      const std::uint64_t both = shown(row % 8 * 4 + k % 8 / 2).words[static_cast<std::size_t>(k / 8)];
+      const auto left = static_cast<unsigned>(row < 8 ? both : both >> 32);
+      const std::uint64_t rights = shown(column * 4 + k % 8 / 2).words[2];
+      const auto right = static_cast<unsigned>(k < 8 ? rights : rights >> 32);
+      sum += element<T>(left, k % 2) * element<T>(right, k % 2);
+    }
+    c[i] += sum;
+  }
+  __syncwarp();
+}
+
+// A copy takes place when it is waited for, and until then its target holds no number: a missing wait shows.
+struct PendingCopy {
+  void* to;
+  const void* from;
+  int bytes;
+  bool there;
+  int group;
+};
+struct PendingCopies {
+  std::vector<PendingCopy> copies;
+  int groups = 0;  // committed
+};
+inline PendingCopies& pending_copies() {
+  static std::array<PendingCopies, 1024> all;
+  return all[threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)];
+}
+inline void begin_copy(void* to, const void* from, int bytes, bool there) {
+  __builtin_memset(to, 0xFF, static_cast<std::size_t>(bytes));
+  PendingCopies& mine = pending_copies();
+  mine.copies.push_back({to, from, bytes, there, mine.groups});
+}
+inline void end_copies(int groups_left) {
+  PendingCopies& mine = pending_copies();
+  std::vector<PendingCopy> later;
+  for (const PendingCopy& c : mine.copies) {
+    if (c.group >= mine.groups - groups_left) {
+      later.push_back(c);
+    } else if (c.there) {
+      for (int i = 0; i < c.bytes; ++i) static_cast<char*>(c.to)[i] = static_cast<const char*>(c.from)[i];
+    } else {
+      for (int i = 0; i < c.bytes; ++i) static_cast<char*>(c.to)[i] = 0;
+    }
+  }
+  mine.copies = later;
+}
+
+}  // namespace host
+#endif
+
+// c += a b. T: __nv_bfloat16 or __half; sums in fp32.
+template <class T>
+__device__ __forceinline__ void mma_16x8x16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+#ifdef __CUDACC__
+  if constexpr (std::is_same_v<T, __half>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+#else
+  host::mma<T>(c, a, b0, b1);
+#endif
+}
+
+// Four matrices of 8 rows of 16 bytes in shared memory; lane 8 i + j names row j of the i-th. r[i] is the pair at row
+// g, columns 2t and 2t+1 of the i-th matrix; transposed: at rows 2t and 2t+1 of column g.
+template <bool kTransposed>
+__device__ __forceinline__ void load_matrices(unsigned (&r)[4], const void* row) {
+#ifdef __CUDACC__
+  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+  }
+#else
+  const int lane = emulator::lane(), g = lane / 4, t = lane % 4;
+  host::shown(lane).words[3] = reinterpret_cast<std::uintptr_t>(row);
+  __syncwarp();
+  for (int i = 0; i < 4; ++i) {
+    const auto row_of = [&](int j) { return reinterpret_cast<const std::uint16_t*>(host::shown(8 * i + j).words[3]); };
+    const std::uint16_t low = kTransposed ? row_of(2 * t)[g] : row_of(g)[2 * t];
+    const std::uint16_t high = kTransposed ? row_of(2 * t + 1)[g] : row_of(g)[2 * t + 1];
+    r[i] = low | static_cast<unsigned>(high) << 16;
+  }
+  __syncwarp();
+#endif
+}
+
+// kBytes (4, 8 or 16; both addresses at a multiple of it) to shared memory, in the background; zeros if not `there`.
+template <int kBytes>
+__device__ __forceinline__ void copy_async(void* shared, const void* global, bool there) {
+#ifdef __CUDACC__
+  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(there ? 16 : 0)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(global), "n"(kBytes),
+                 "r"(there ? kBytes : 0)
+                 : "memory");
+  }
+#else
+  host::begin_copy(shared, global, kBytes, there);
+#endif
+}
+// This thread's copies since the last commit are a group.
+__device__ __forceinline__ void commit_copies() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#else
+  ++host::pending_copies().groups;
+#endif
+}
+// Waits for all of this thread's groups but the last kLeft. Other threads see the copies after a barrier.
+template <int kLeft>
+__device__ __forceinline__ void wait_copies() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+#else
+  host::end_copies(kLeft);
+#endif
+}
+
+// 2^x to 2 units in the last place, subnormal results are zero.
+__device__ __forceinline__ float fast_exp2(float x) {
+#ifdef __CUDACC__
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return std::exp2(x);
+#endif
+}
+
+// Rounded to nearest even, `low` in the lower half.
+template <class T>
+__device__ __forceinline__ unsigned pack_pair(float low, float high) {
+  unsigned bits;
+  if constexpr (std::is_same_v<T, __half>) {
+    const __half2 pair = __floats2half2_rn(low, high);
+    __builtin_memcpy(&bits, &pair, sizeof bits);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    __builtin_memcpy(&bits, &pair, sizeof bits);
+  }
+  return bits;
+}
+
+}  // namespace rehearse::kernels::cuda
