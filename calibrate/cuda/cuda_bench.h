@@ -1,6 +1,6 @@
 // A Bench (calibrate/gpu/bench.h) on a real GPU: kernels through the same kernels::Device that `execute` uses, timed as
-// CUDA graphs with events, on random normal numbers in sets of operands that are rotated over more than four times the L2
-// cache. Changes no clock, power limit or mode. Where the program is built without CUDA, there is none to be made.
+// CUDA graphs with events, on random normal numbers in sets of operands that are rotated over more than four times the
+// L2 cache. Changes no clock, power limit or mode. Where the program is built without CUDA, there is none to be made.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,7 @@
-#include "calibrate/cuda/load_kernels.h"
-
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "calibrate/cuda/load_kernels.h"
 #include "kernels/cuda/launch.h"
 
 namespace rehearse::calibrate::gpu {

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <type_traits>
 
 namespace rehearse::calibrate::gpu {
 
@@ -35,13 +36,12 @@ Nvml::Nvml(const std::string& pci_bus_id) : api_(std::make_unique<Api>()) {
   Api& a = *api_;
   a.library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   if (a.library == nullptr) return;
-  const bool whole = a.find("nvmlInit_v2", a.init) && a.find("nvmlShutdown", a.shutdown) &&
-                     a.find("nvmlDeviceGetHandleByPciBusId_v2", a.by_bus_id) &&
-                     a.find("nvmlDeviceGetClockInfo", a.clock) && a.find("nvmlDeviceGetMaxClockInfo", a.max_clock) &&
-                     a.find("nvmlDeviceGetPowerUsage", a.power) &&
-                     a.find("nvmlDeviceGetEnforcedPowerLimit", a.power_limit) &&
-                     a.find("nvmlDeviceGetTemperature", a.temperature) &&
-                     a.find("nvmlSystemGetDriverVersion", a.driver);
+  const bool whole =
+      a.find("nvmlInit_v2", a.init) && a.find("nvmlShutdown", a.shutdown) &&
+      a.find("nvmlDeviceGetHandleByPciBusId_v2", a.by_bus_id) && a.find("nvmlDeviceGetClockInfo", a.clock) &&
+      a.find("nvmlDeviceGetMaxClockInfo", a.max_clock) && a.find("nvmlDeviceGetPowerUsage", a.power) &&
+      a.find("nvmlDeviceGetEnforcedPowerLimit", a.power_limit) && a.find("nvmlDeviceGetTemperature", a.temperature) &&
+      a.find("nvmlSystemGetDriverVersion", a.driver);
   if (!whole || a.init() != 0) return;
   a.started = true;
   // Renamed in newer drivers, which keep the old name too.

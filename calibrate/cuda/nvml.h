@@ -1,6 +1,6 @@
-// What NVML (the driver's management library) says of a GPU: clocks, power, temperature, why it is held back. Loaded when
-// asked for; its functions are declared here after the NVML API reference, since toolkits need not have its header. Only
-// reads: nothing is ever set.
+// What NVML (the driver's management library) says of a GPU: clocks, power, temperature, why it is held back. Loaded
+// when asked for; its functions are declared here after the NVML API reference, since toolkits need not have its
+// header. Only reads: nothing is ever set.
 #pragma once
 
 #include <memory>
