@@ -19,11 +19,11 @@ class NoTransfers : public execute::Communicator {
  public:
   using Time = execute::Clock::time_point;
   using Meeting = execute::Meeting;
-  Time all_reduce(const Meeting&, program::ReduceOp, const float*, float*, std::int64_t) override { return now(); }
-  Time all_gather(const Meeting&, const float*, float*, std::int64_t) override { return now(); }
-  Time reduce_scatter(const Meeting&, const float*, float*, std::int64_t) override { return now(); }
-  Time broadcast(const Meeting&, const float*, float*, std::int64_t) override { return now(); }
-  Time all_to_all(const Meeting&, const float*, float*, std::int64_t) override { return now(); }
+  Time all_reduce(const Meeting&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  Time all_gather(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  Time reduce_scatter(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  Time broadcast(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  Time all_to_all(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
   Time exchange(std::span<const execute::Message>) override { return now(); }
 
  private:

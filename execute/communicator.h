@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/device.h"
 #include "sim/program/op.h"
 
 namespace rehearse::execute {
@@ -33,7 +34,7 @@ struct Message {
   int peer = 0;
   int channel = 0;
   std::int64_t sequence = 0;  // how many messages went from sender to receiver on this channel before
-  float* data = nullptr;      // only read if sent
+  kernels::Out data;          // only read if sent
   std::int64_t elements = 0;
 };
 
@@ -56,20 +57,22 @@ class Stopped : public WaitEnded {
   const char* what() const noexcept override { return "stopped"; }
 };
 
-// Element counts are those of program::Collective. Reductions add in group order, element by element, so that a result
-// does not depend on who came first. `in` and `out` may be the same buffer, or the shard our own part of the whole.
-// Each returns when the last participant had come.
+// Element counts are those of program::Collective; `in` and `out` are of one type, fp32, bf16 or f16, on every rank
+// alike. Reductions add in fp32, element by element, in an order that does not depend on who came first (of 16-bit
+// elements in group order), and round the result once. `in` and `out` may be the same buffer, or the shard our own part
+// of the whole. Each returns when the last participant had come.
 class Communicator {
  public:
   virtual ~Communicator() = default;
 
-  virtual Clock::time_point all_reduce(const Meeting& m, program::ReduceOp op, const float* in, float* out,
+  virtual Clock::time_point all_reduce(const Meeting& m, program::ReduceOp op, kernels::In in, kernels::Out out,
                                        std::int64_t elements) = 0;
-  virtual Clock::time_point all_gather(const Meeting& m, const float* in, float* out, std::int64_t elements) = 0;
-  virtual Clock::time_point reduce_scatter(const Meeting& m, const float* in, float* out, std::int64_t elements) = 0;
+  virtual Clock::time_point all_gather(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
+  virtual Clock::time_point reduce_scatter(const Meeting& m, kernels::In in, kernels::Out out,
+                                           std::int64_t elements) = 0;
   // From the group's first member.
-  virtual Clock::time_point broadcast(const Meeting& m, const float* in, float* out, std::int64_t elements) = 0;
-  virtual Clock::time_point all_to_all(const Meeting& m, const float* in, float* out, std::int64_t elements) = 0;
+  virtual Clock::time_point broadcast(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
+  virtual Clock::time_point all_to_all(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
   virtual Clock::time_point exchange(std::span<const Message> messages) = 0;
 };
 

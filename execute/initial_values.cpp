@@ -26,6 +26,10 @@ void draw_values(program::Init::Kind kind, double scale, std::string_view name, 
   using Kind = program::Init::Kind;
   const std::uint64_t key = mix_key(static_cast<std::uint64_t>(seed), hash_of(name));
   for (std::int64_t i = 0; i < count; ++i) {
+    if (kind == Kind::first) {
+      out[i] = first + i == 0 ? static_cast<float>(scale) : 0.0F;
+      continue;
+    }
     if (kind == Kind::none || kind == Kind::zeros || kind == Kind::ones) {
       out[i] = kind == Kind::ones ? 1.0F : 0.0F;
       continue;

@@ -142,10 +142,11 @@ class KernelCall {
         return d_.cross_entropy_loss(e.rows, e.scale, f32(0), f32_out(0));
       case CrossEntropyPart::backward: {
         // Statistics interleaved [rows, 2], or maxima [rows] and sums [rows, 2] whose first column is the sum.
-        const bool apart = reads_.size() == 4;
+        const bool apart = reads_.size() == (e.scaled ? 5 : 4);
+        const float* loss_scale = e.scaled ? f32(reads_.size() - 1) : nullptr;
         const float* max = f32(2);
         const float* sum = apart ? f32(3) : f32(2) + 1;
-        return d_.cross_entropy_backward(e.rows, e.cols, e.valid_cols, first, e.scale, nullptr, in(0), ids(1), max,
+        return d_.cross_entropy_backward(e.rows, e.cols, e.valid_cols, first, e.scale, loss_scale, in(0), ids(1), max,
                                          apart ? 1 : 2, sum, 2, out(0));
       }
     }
@@ -168,7 +169,12 @@ class KernelCall {
     d_.sum_squares(s.elements, in(0), f32_out(0));
   }
   void operator()(const program::ClipCoefficient& clip) const {
-    d_.clip_coefficient(clip.max_norm, f32(0), nullptr, f32_out(0));
+    d_.clip_coefficient(clip.max_norm, f32(0), clip.scaled ? f32(1) : nullptr, f32_out(0));
+  }
+  void operator()(const program::UpdateLossScale& update) const {
+    kernels::LossScaleRule rule;
+    rule.interval = update.interval;
+    d_.update_loss_scale(rule, f32(0), f32_out(0));
   }
 
   void operator()(const program::Conv2d& v) const {

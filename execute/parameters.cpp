@@ -8,6 +8,7 @@
 
 #include "execute/initial_values.h"
 #include "sim/base/check.h"
+#include "sim/base/half.h"
 
 namespace rehearse::execute {
 
@@ -28,38 +29,57 @@ BufferId find(const program::Role& role, const std::string& name) {
   return -1;
 }
 
-std::string shard_name(const Buffer& bucket) {
+// Of the bucket "param.bucketN": "param.shard.bucketN", "master.bucketN".
+std::string beside(const Buffer& bucket, const std::string& what) {
   constexpr std::string_view kWhole = "param.";
   REHEARSE_CHECK(bucket.name.starts_with(kWhole), "'{}' is no bucket of parameters", bucket.name);
-  return "param.shard." + bucket.name.substr(kWhole.size());
+  return what + "." + bucket.name.substr(kWhole.size());
 }
 
-// The piece of view `v` that lies in our slice of its bucket, which begins at `first` of the bucket.
-Piece piece_in_shard(BufferId id, const Buffer& v, std::int64_t first, std::int64_t elements, std::int64_t offset) {
-  const std::int64_t begin = std::max(v.offset, first), end = std::min(v.offset + v.elements(), first + elements);
-  return {id, begin - v.offset, std::max<std::int64_t>(0, end - begin), offset + 4 * (begin - first)};
-}
+struct PieceFinder {
+  const Timeline& timeline;
+  const plan::RankGrid& grid;
+  int rank;
+  std::vector<Piece> pieces;
+
+  const Buffer& buffer(BufferId id) const { return timeline.role->buffers[static_cast<std::size_t>(id)]; }
+  BufferId base_of(BufferId id) const { return buffer(id).is_view() ? buffer(id).base : id; }
+
+  // The piece of parameter `id` that lies in `holder`: the whole of the parameter's bucket, or our slice of it.
+  void add(BufferId id, BufferId holder) {
+    const Buffer &p = buffer(id), &h = buffer(holder);
+    const std::int64_t whole = buffer(base_of(id)).elements(), n = h.elements();
+    const std::int64_t first = n == whole ? 0 : grid.coordinate(rank, Axis::data) * n;
+    const std::int64_t from = p.is_view() ? p.offset : 0;
+    const std::int64_t begin = std::max(from, first), end = std::min(from + p.elements(), first + n);
+    if (begin >= end) return;
+    pieces.push_back({id, begin - from, end - begin,
+                      timeline.persistent[static_cast<std::size_t>(holder)] + size_of(h.dtype) * (begin - first),
+                      h.dtype});
+  }
+};
 
 }  // namespace
 
 std::vector<Piece> parameter_pieces(const Timeline& timeline, const plan::RankGrid& grid, int rank) {
-  std::vector<Piece> pieces;
-  const auto& buffers = timeline.role->buffers;
-  for (BufferId id = 0; id < static_cast<BufferId>(buffers.size()); ++id) {
-    const Buffer& b = buffers[static_cast<std::size_t>(id)];
-    if (!is_parameter(b)) continue;
-    const BufferId base = b.is_view() ? b.base : id;
-    if (const std::int64_t offset = timeline.persistent[static_cast<std::size_t>(base)]; offset >= 0) {
-      pieces.push_back({id, 0, b.elements(), offset + (b.is_view() ? 4 * b.offset : 0)});
-      continue;
-    }
-    const BufferId shard = find(*timeline.role, shard_name(buffers[static_cast<std::size_t>(base)]));
-    const std::int64_t n = buffers[static_cast<std::size_t>(shard)].elements();
-    const Piece piece = piece_in_shard(id, b, grid.coordinate(rank, Axis::data) * n, n,
-                                       timeline.persistent[static_cast<std::size_t>(shard)]);
-    if (piece.count > 0) pieces.push_back(piece);
+  PieceFinder finder{timeline, grid, rank, {}};
+  for (BufferId id = 0; id < static_cast<BufferId>(timeline.role->buffers.size()); ++id) {
+    if (!is_parameter(finder.buffer(id))) continue;
+    const BufferId base = finder.base_of(id);
+    const bool kept = timeline.persistent[static_cast<std::size_t>(base)] >= 0;
+    finder.add(id, kept ? base : find(*timeline.role, beside(finder.buffer(base), "param.shard")));
   }
-  return pieces;
+  return finder.pieces;
+}
+
+std::vector<Piece> master_pieces(const Timeline& timeline, const plan::RankGrid& grid, int rank) {
+  PieceFinder finder{timeline, grid, rank, {}};
+  for (BufferId id = 0; id < static_cast<BufferId>(timeline.role->buffers.size()); ++id) {
+    const Buffer& b = finder.buffer(id);
+    if (is_parameter(b) && is_half(b.dtype))
+      finder.add(id, find(*timeline.role, beside(finder.buffer(finder.base_of(id)), "master")));
+  }
+  return finder.pieces;
 }
 
 void initialise(const Timeline& timeline, const plan::RankGrid& grid, int rank, std::int64_t seed, std::byte* arena) {
@@ -67,22 +87,40 @@ void initialise(const Timeline& timeline, const plan::RankGrid& grid, int rank, 
   for (std::size_t id = 0; id < buffers.size(); ++id) {
     if (timeline.persistent[id] < 0) continue;
     const Buffer& b = buffers[id];
-    if (b.init.kind == Init::Kind::ones)
-      std::fill_n(reinterpret_cast<float*>(arena + timeline.persistent[id]), b.elements(), 1.0F);
-    else
-      std::fill_n(arena + timeline.persistent[id], b.bytes(), std::byte{0});
+    std::byte* memory = arena + timeline.persistent[id];
+    if (b.init.kind != Init::Kind::ones && b.init.kind != Init::Kind::first) {
+      std::fill_n(memory, b.bytes(), std::byte{0});
+      continue;
+    }
+    REHEARSE_CHECK(b.dtype == DType::f32, "{} begins with what is not 0", b.name);
+    draw_values(b.init.kind, b.init.scale, b.name, seed, 0, b.elements(), reinterpret_cast<float*>(memory));
   }
-  for (const Piece& p : parameter_pieces(timeline, grid, rank))
-    draw_part(buffers[static_cast<std::size_t>(p.buffer)], grid.coordinate(rank, Axis::tensor), seed, p.first, p.count,
-              reinterpret_cast<float*>(arena + p.offset));
+  std::vector<float> drawn;
+  for (const auto& pieces : {parameter_pieces(timeline, grid, rank), master_pieces(timeline, grid, rank)})
+    for (const Piece& p : pieces) {
+      drawn.resize(static_cast<std::size_t>(p.count));
+      draw_part(buffers[static_cast<std::size_t>(p.buffer)], grid.coordinate(rank, Axis::tensor), seed, p.first,
+                p.count, drawn.data());
+      from_float(p.type, drawn.data(), p.count, arena + p.offset);
+    }
 }
+
+namespace {
+
+// Where values are kept in their best precision.
+std::vector<Piece> value_pieces(const Timeline& timeline, const plan::RankGrid& grid, int rank) {
+  std::vector<Piece> masters = master_pieces(timeline, grid, rank);
+  return masters.empty() ? parameter_pieces(timeline, grid, rank) : masters;
+}
+
+}  // namespace
 
 std::vector<float> parameter_values(const Timeline& timeline, const plan::RankGrid& grid, int rank,
                                     const std::byte* arena) {
   std::vector<float> values;
-  for (const Piece& p : parameter_pieces(timeline, grid, rank)) {
-    const auto* part = reinterpret_cast<const float*>(arena + p.offset);
-    values.insert(values.end(), part, part + p.count);
+  for (const Piece& p : value_pieces(timeline, grid, rank)) {
+    values.resize(values.size() + static_cast<std::size_t>(p.count));
+    to_float(p.type, arena + p.offset, p.count, values.data() + values.size() - p.count);
   }
   return values;
 }
@@ -90,7 +128,7 @@ std::vector<float> parameter_values(const Timeline& timeline, const plan::RankGr
 void collect(const Timeline& timeline, const plan::RankGrid& grid, int rank, std::span<const float> held,
              Parameters& whole) {
   const float* part = held.data();
-  for (const Piece& p : parameter_pieces(timeline, grid, rank)) {
+  for (const Piece& p : value_pieces(timeline, grid, rank)) {
     const Buffer& b = timeline.role->buffers[static_cast<std::size_t>(p.buffer)];
     const auto& shape = b.init.global_shape;
     std::vector<float>& values = whole[b.name];

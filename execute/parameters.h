@@ -1,6 +1,7 @@
 // Where a rank keeps the model's parameters, whatever the plan: pieces of them in its arena, found by the names the
 // lowering gives. With ZeRO-3 a rank keeps the shard "param.shard.bucketN" of what is, gathered, "param.bucketN", of
-// which the parameters are views.
+// which the parameters are views. In mixed precision the optimizer's fp32 copies, "master.bucketN", are whole or a
+// shard too.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +20,16 @@ namespace rehearse::execute {
 struct Piece {
   program::BufferId buffer;
   std::int64_t first, count, offset;
+  DType type;
 };
 std::vector<Piece> parameter_pieces(const Timeline& timeline, const plan::RankGrid& grid, int rank);
+std::vector<Piece> master_pieces(const Timeline& timeline, const plan::RankGrid& grid, int rank);  // empty: none
 
-// Fills every persistent buffer as its Init says, each parameter by its own name.
+// Fills every persistent buffer as its Init says, each parameter by its own name; 16-bit parameters are the fp32 ones
+// rounded.
 void initialise(const Timeline& timeline, const plan::RankGrid& grid, int rank, std::int64_t seed, std::byte* arena);
 
-// What the rank holds, piece after piece.
+// What the rank holds, piece after piece: the fp32 copies if there are any.
 std::vector<float> parameter_values(const Timeline& timeline, const plan::RankGrid& grid, int rank,
                                     const std::byte* arena);
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <iterator>
 #include <memory>
@@ -15,6 +16,7 @@
 
 #include "execute/local/local_world.h"
 #include "execute/measure.h"
+#include "execute/meetings.h"
 #include "execute/memory_use.h"
 #include "execute/rank.h"
 #include "execute/report.h"
@@ -52,17 +54,35 @@ std::vector<int> loss_reporters(const plan::RankGrid& grid) {
   return ranks;
 }
 
-using Ranks = std::vector<std::unique_ptr<Rank>>;
+using Ranks = std::vector<std::unique_ptr<AnyRank>>;
+
+std::unique_ptr<AnyRank> make_rank(Run& run, int rank, bool reports_loss) {
+  if (run.options.maker != nullptr) return run.options.maker->make(run, rank, reports_loss);
+  return std::make_unique<Rank>(run, rank, reports_loss);
+}
 
 Ranks make_ranks(Run& run, const std::vector<int>& reporters) {
   Ranks ranks;
   for (const int r : run.world.here())
-    ranks.push_back(
-        std::make_unique<Rank>(run, r, std::find(reporters.begin(), reporters.end(), r) != reporters.end()));
-  std::vector<std::thread> threads;
-  for (const auto& rank : ranks) threads.emplace_back([&rank] { rank->initialise(); });
-  for (auto& thread : threads) thread.join();
+    ranks.push_back(make_rank(run, r, std::find(reporters.begin(), reporters.end(), r) != reporters.end()));
   return ranks;
+}
+
+// All at once: they may meet in it. The first that fails is thrown on.
+void initialise(const Ranks& ranks) {
+  std::vector<std::exception_ptr> errors(ranks.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    threads.emplace_back([&, i] {
+      try {
+        ranks[i]->initialise();
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  for (const auto& error : errors)
+    if (error) std::rethrow_exception(error);
 }
 
 // Ends every rank's threads when it goes, whatever the way out.
@@ -144,8 +164,11 @@ Report report_of(const Run& run, const Ranks& ranks) {
     r.rank = rank->rank();
     r.shares = rank->shares();
     if (recorded(run, r.rank)) r.records = rank->records();
-    if (run.options.keep_parameters) r.parameters = parameter_values(rank->timeline(), run.grid, r.rank, rank->arena());
-    r.arena_bytes = resident_bytes(rank->arena(), rank->timeline().memory.arena_bytes);
+    if (run.options.keep_parameters) r.parameters = rank->parameters();
+    r.arena_bytes = rank->held_bytes();
+    r.transfer_starts = rank->transfer_starts();
+    r.transfer_waits = rank->transfer_waits();
+    r.device = rank->device_use();
   }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -165,6 +188,11 @@ void add_records(const Run& run, const std::vector<RankReport>& ranks, result::R
   for (auto& record : out.records) record.start_ps -= first;
 }
 
+std::int64_t memory_of_a_rank(const Run& run) {
+  if (run.options.maker != nullptr) return run.options.maker->memory_of_a_rank();
+  return machine_memory() / static_cast<std::int64_t>(run.world.on_this_machine().size());
+}
+
 Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std::vector<double> losses) {
   Outcome outcome;
   result::Result& r = outcome.result;
@@ -174,7 +202,7 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
   r.ranks = run.grid.ranks();
   r.steps = run.options.steps;
   r.loss = std::move(losses);
-  r.memory_capacity = machine_memory() / static_cast<std::int64_t>(run.world.on_this_machine().size());
+  r.memory_capacity = memory_of_a_rank(run);
   outcome.processes = static_cast<int>(reports.size());
   std::vector<RankReport> ranks;
   for (const std::string& bytes : reports) {
@@ -184,10 +212,16 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
     std::move(report.ranks.begin(), report.ranks.end(), std::back_inserter(ranks));
   }
   std::sort(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  settle_waits(run, ranks);
   StepShares shares;
   for (const RankReport& rank : ranks) {
     shares.push_back(rank.shares);
     r.arena_bytes += rank.arena_bytes;
+    outcome.device.beside_bytes = std::max(outcome.device.beside_bytes, rank.device.beside_bytes);
+    outcome.device.total_bytes = std::max(outcome.device.total_bytes, rank.device.total_bytes);
+    outcome.device.graph_steps = std::max(outcome.device.graph_steps, rank.device.graph_steps);
+    if (std::abs(rank.device.clock_drift_ps) > std::abs(outcome.device.clock_drift_ps))
+      outcome.device.clock_drift_ps = rank.device.clock_drift_ps;
     if (run.options.keep_parameters)
       collect(run.timeline(rank.rank), run.grid, rank.rank, rank.parameters, outcome.parameters);
   }
@@ -223,12 +257,7 @@ void check_performable(const plan::Scenario& scenario, int steps) {
   const auto problem = [&](const std::string& path, const std::string& message, const std::string& hint) {
     problems.add({"", 0, 0, path, message, hint});
   };
-  using plan::Precision;
-  const plan::Training& t = scenario.training;
   const std::int64_t ranks = scenario.cluster.gpus;
-  if (t.precision != Precision::fp32 || t.grad_dtype != Precision::fp32 || t.reduce_dtype != Precision::fp32)
-    problem("training.precision", "plans are performed in fp32 only",
-            "set training.precision=fp32, and grad_dtype and reduce_dtype to fp32 if given");
   if (ranks > kMaxRanks)
     problem("cluster.gpus",
             fmt::format("{} ranks as threads of this machine; at most {} are performed", ranks, kMaxRanks),
@@ -245,12 +274,7 @@ int threads_per_rank(const plan::Scenario& scenario, int ranks_on_machine) {
 
 std::vector<Timeline> make_timelines(const program::Program& program, const plan::RankGrid& grid) {
   std::vector<Timeline> timelines;
-  for (const program::Role& role : program.roles) {
-    for (const program::Buffer& b : role.buffers)
-      REHEARSE_CHECK(b.dtype != program::DType::bf16 && b.dtype != program::DType::f16, "{}: '{}' is not fp32",
-                     role.name, b.name);
-    timelines.push_back(make_timeline(role, grid));
-  }
+  for (const program::Role& role : program.roles) timelines.push_back(make_timeline(role, grid));
   return timelines;
 }
 
@@ -259,7 +283,11 @@ void check_run(const plan::Scenario& scenario, const program::Program& program, 
   check_performable(scenario, options.steps);
   const plan::RankGrid grid = scenario.grid();
   check_program(program, grid);
-  check_memory(make_timelines(program, grid), grid, ranks);
+  const std::vector<Timeline> timelines = make_timelines(program, grid);
+  if (options.maker != nullptr)
+    options.maker->check(timelines, grid, ranks);
+  else
+    check_memory(timelines, grid, ranks);
   data_of(scenario, options);
 }
 
@@ -269,13 +297,14 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
   const plan::RankGrid grid = scenario.grid();
   check_program(program, grid);
   const std::vector<Timeline> timelines = make_timelines(program, grid);
-  check_memory(timelines, grid, world.on_this_machine());
+  if (options.maker == nullptr) check_memory(timelines, grid, world.on_this_machine());
   const std::unique_ptr<Data> data = data_of(scenario, options);
 
   const int threads = threads_per_rank(scenario, static_cast<int>(world.on_this_machine().size()));
   Run run{scenario, program, grid, options, *data, world, timelines, threads, {}};
   const std::vector<int> reporters = loss_reporters(grid);
   const Ranks ranks = make_ranks(run, reporters);
+  wait_for_others(run, "for the ranks to be connected", [&] { initialise(ranks); });
 
   run.began = wait_for_others(run, "at the beginning", [&] { return world.begin(); });
   std::vector<double> losses = run_ranks(run, ranks, reporters);

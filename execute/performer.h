@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "execute/any_rank.h"
 #include "execute/parameters.h"
 #include "execute/timeline.h"
 #include "execute/world.h"
@@ -37,6 +38,8 @@ struct Options {
   std::function<void(int step, double loss)> on_step;
   // In the caller's thread, many times a second; what it throws ends the run and is thrown on.
   std::function<void()> poll;
+  // Makes the ranks; null: they are threads of the CPU. Outlives the run.
+  RankMaker* maker = nullptr;
   // In the thread of the stream, before each op; what it throws fails that rank there.
   std::function<void(int rank, std::int64_t step, const program::Op& op)> before_op;
 };
@@ -47,6 +50,8 @@ struct Outcome {
   int processes = 1;
   std::int64_t all_rss_bytes = 0;  // the processes' peaks, added
   Parameters parameters;           // after the last step
+  // Of ranks on devices: the most that a rank's share of what lies beside arenas is, and the largest drift.
+  DeviceUse device;
 };
 
 // A rank failed, or waited longer than the timeout: which rank, in which op of which slot, and who waited for whom. An

@@ -12,8 +12,11 @@
 #include <numeric>
 #include <utility>
 
+#include "execute/memory_use.h"
+#include "execute/parameters.h"
 #include "kernels/cpu/host_memory.h"
 #include "sim/base/check.h"
+#include "sim/base/half.h"
 #include "sim/program/describe.h"
 
 namespace rehearse::execute {
@@ -183,9 +186,9 @@ Clock::time_point Rank::perform(StreamState& own, const Instance& i, std::int64_
   } else if (const auto* input = std::get_if<program::Input>(&op.shape)) {
     own.examples.resize(static_cast<std::size_t>(run_.scenario.plan.micro_batch));
     std::iota(own.examples.begin(), own.examples.end(), own.values->first_sequence + first_sequence(i));
-    run_.data.load(input->kind, own.examples, input->elements, pointer(i.first_place));
+    load(own, *input, operand(i.first_place));
   } else {
-    std::array<kernels::Out, 8> operands{};
+    std::array<kernels::Out, 12> operands{};
     const std::size_t reads = op.reads.size(), writes = op.writes.size();
     REHEARSE_CHECK(reads + writes <= operands.size(), "{} operands", reads + writes);
     for (std::size_t o = 0; o < reads + writes; ++o) operands[o] = operand(i.first_place + o);
@@ -198,6 +201,14 @@ Clock::time_point Rank::perform(StreamState& own, const Instance& i, std::int64_
   }
   if (i.awaited) publish(i.stream, own, i, step, met);
   return met;
+}
+
+// Data gives fp32 or whole numbers.
+void Rank::load(StreamState& own, const program::Input& input, kernels::Out to) {
+  if (!is_half(to.type)) return run_.data.load(input.kind, own.examples, input.elements, to.data);
+  own.loaded.resize(static_cast<std::size_t>(input.elements));
+  run_.data.load(input.kind, own.examples, input.elements, own.loaded.data());
+  from_float(to.type, own.loaded.data(), input.elements, to.data);
 }
 
 void Rank::publish(std::int32_t stream, StreamState& own, const Instance& i, std::int64_t step, Clock::time_point met) {
@@ -219,10 +230,10 @@ std::int64_t Rank::call_number(std::size_t call, std::int64_t step) const {
 }
 
 Clock::time_point Rank::collective(const Instance& i, const Op& op, const program::Collective& c, std::int64_t step) {
-  REHEARSE_CHECK(op.dtype == program::DType::f32, "'{}': only fp32 is sent", op.name);
   const Meeting meeting{c.group, members_[static_cast<std::size_t>(c.group)], call_number(i.first_call, step)};
-  const auto* in = static_cast<const float*>(pointer(i.first_place));
-  auto* out = static_cast<float*>(pointer(i.first_place + 1));
+  const kernels::Out in = operand(i.first_place), out = operand(i.first_place + 1);
+  REHEARSE_CHECK(in.type == op.dtype && out.type == op.dtype, "'{}' sends {}, its operands are {} and {}", op.name,
+                 name_of(op.dtype), name_of(in.type), name_of(out.type));
   switch (c.kind) {
     case program::CollectiveKind::all_reduce:
       return communicator_.all_reduce(meeting, c.reduce, in, out, c.elements);
@@ -246,8 +257,7 @@ Clock::time_point Rank::exchange(const Instance& i, const program::PointToPoint&
   for (std::size_t l = 0; l < p.legs.size(); ++l) {
     const program::Leg& leg = p.legs[l];
     messages.push_back({leg.send, run_.grid.peer(rank_, leg.axis, leg.offset), leg.channel,
-                        call_number(i.first_call + l, step),
-                        static_cast<float*>(pointer(leg.send ? reads++ : writes++)), leg.elements});
+                        call_number(i.first_call + l, step), operand(leg.send ? reads++ : writes++), leg.elements});
   }
   return communicator_.exchange(messages);
 }
@@ -274,6 +284,14 @@ std::vector<result::OpRecord> Rank::records() const {
   for (const auto& stream : streams_) all.insert(all.end(), stream->records.begin(), stream->records.end());
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.start_ps < b.start_ps; });
   return all;
+}
+
+std::vector<float> Rank::parameters() const {
+  return parameter_values(timeline_, run_.grid, rank_, arena_);
+}
+
+std::int64_t Rank::held_bytes() const {
+  return resident_bytes(arena_, timeline_.memory.arena_bytes);
 }
 
 void Rank::note_failure(std::int32_t stream, const std::string& what, const std::vector<int>& missing, bool cause) {

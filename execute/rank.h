@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "execute/any_rank.h"
 #include "execute/communicator.h"
 #include "execute/data.h"
 #include "execute/kernel_call.h"
@@ -42,22 +43,22 @@ struct Run {
   std::string whereabouts(int rank) const { return whereabouts_text(timeline(rank), rank, world.whereabouts(rank)); }
 };
 
-class Rank {
+class Rank final : public AnyRank {
  public:
   Rank(Run& run, int rank, bool reports_loss);
-  ~Rank();
+  ~Rank() override;
 
-  void initialise();
-  void start();
-  bool ended() const { return running_ == 0; }  // every thread is through, or has failed
-  void join();
+  void initialise() override;
+  void start() override;
+  bool ended() const override { return running_ == 0; }
+  void join() override;
 
-  // After join().
-  int rank() const { return rank_; }
-  const std::byte* arena() const { return arena_; }
-  const Timeline& timeline() const { return timeline_; }
-  const std::vector<Shares>& shares() const { return shares_; }
-  std::vector<result::OpRecord> records() const;
+  int rank() const override { return rank_; }
+  const Timeline& timeline() const override { return timeline_; }
+  const std::vector<Shares>& shares() const override { return shares_; }
+  std::vector<result::OpRecord> records() const override;
+  std::vector<float> parameters() const override;
+  std::int64_t held_bytes() const override;
 
  private:
   struct StreamState {
@@ -71,6 +72,7 @@ class Rank {
     std::vector<std::int64_t> known;        // other streams' positions we have waited for
     kernels::StepValues* values = nullptr;  // of the step its ops are in; streams are not in step with one another
     std::vector<std::int64_t> examples;
+    std::vector<float> loaded;  // before it is rounded
     std::thread thread;
   };
   struct Timing {  // of the compute stream
@@ -84,6 +86,7 @@ class Rank {
   void await(StreamState& own, const Instance& i, std::int64_t step, Timing& timing);
   // When a transfer's last participant had come; of a kernel, no time.
   Clock::time_point perform(StreamState& own, const Instance& i, std::int64_t step);
+  void load(StreamState& own, const program::Input& input, kernels::Out to);
   void publish(std::int32_t stream, StreamState& own, const Instance& i, std::int64_t step, Clock::time_point met);
   Clock::time_point transfer(const Instance& i, const program::Op& op, std::int64_t step);
   Clock::time_point collective(const Instance& i, const program::Op& op, const program::Collective& c,

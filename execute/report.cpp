@@ -59,6 +59,9 @@ std::string pack(const Report& report) {
     put(out, r.records);
     put(out, r.parameters);
     put(out, r.arena_bytes);
+    put(out, r.transfer_starts);
+    put(out, r.transfer_waits);
+    put(out, r.device);
   }
   return out;
 }
@@ -76,6 +79,9 @@ Report unpack(std::string_view bytes) {
     in.get(r.records);
     in.get(r.parameters);
     in.get(r.arena_bytes);
+    in.get(r.transfer_starts);
+    in.get(r.transfer_waits);
+    in.get(r.device);
   }
   REHEARSE_CHECK(in.done(), "a report goes on after its end");
   return report;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "execute/any_rank.h"
 #include "execute/measure.h"
 #include "sim/result/result.h"
 
@@ -18,6 +19,9 @@ struct RankReport {
   std::vector<result::OpRecord> records;  // if the rank is a representative and recording was asked for
   std::vector<float> parameters;          // parameter_values(), if asked for
   std::int64_t arena_bytes = 0;           // that were in memory
+  std::vector<TransferStart> transfer_starts;
+  std::vector<TransferWait> transfer_waits;
+  DeviceUse device;
 };
 struct Report {
   std::vector<RankReport> ranks;

@@ -2,11 +2,11 @@
 // Communicators move: that all are ready, losses, where each rank is, what went wrong, and the accounts at the end.
 // perform() is the same over every world: local/ has all ranks in this process, gloo/ and mpi/ one rank a process.
 //
-// The order of calls: begin() once before any rank runs; communicators, whereabouts, report_loss, fail and waited by
-// the ranks' threads while they run, loss() by the root's main thread; after the ranks here have ended gather() if
-// nothing failed, failure() in any case. One process is the root: it has rank 0 and gets losses and accounts. A wait in
-// begin() or gather() ends as a Communicator's does (WaitEnded). What one process reports with fail() raises stop() in
-// all.
+// The order of calls: from_root() perhaps, begin() once before any rank runs; communicators, whereabouts, report_loss,
+// fail and waited by the ranks' threads while they run, loss() by the root's main thread; after the ranks here have
+// ended gather() if nothing failed, failure() in any case. One process is the root: it has rank 0 and gets losses and
+// accounts. A wait in begin() or gather() ends as a Communicator's does (WaitEnded). What one process reports with
+// fail() raises stop() in all.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,9 @@ class World {
 
   // Written by a rank's process; of a rank elsewhere the last that is known of it.
   virtual Whereabouts& whereabouts(int rank) = 0;
+
+  // The root's bytes, in every process; before begin(), by all. A wait as in begin().
+  virtual std::string from_root(std::string bytes);
 
   // Waits until every process has come here. The beginning of the run: the same instant in all processes whose clocks
   // are the same.

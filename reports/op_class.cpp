@@ -40,6 +40,7 @@ constexpr Class kClasses[] = {
     {"sgd", "optimizer"},
     {"sum_squares", "optimizer"},
     {"clip_coefficient", "optimizer"},
+    {"update_loss_scale", "optimizer"},
     {"conv2d", "convolution"},
     {"max_pool", "pooling"},
     {"input", "input"},

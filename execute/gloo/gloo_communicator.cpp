@@ -16,6 +16,10 @@ namespace {
 using program::ReduceOp;
 using Transfers = std::vector<std::unique_ptr<Wire::Transfer>>;
 
+std::size_t bytes_of(DType type, std::int64_t elements) {
+  return static_cast<std::size_t>(elements * size_of(type));
+}
+
 constexpr std::int64_t kSegment = 64 * 1024;    // elements, 256 KiB: long against a latency, short against a chunk
 constexpr std::int64_t kMaxSegments = 1 << 10;  // of a chunk; what a tag holds
 constexpr std::int64_t kDirect = 2048;          // elements a member, 8 KiB: up to here directly instead of by a ring
@@ -29,10 +33,6 @@ Part part_of(std::int64_t elements, std::int64_t parts, std::int64_t index) {
 }
 std::int64_t segments_of(std::int64_t count) {
   return std::min(kMaxSegments, (count + kSegment - 1) / kSegment);
-}
-
-void copy(const float* from, float* to, std::int64_t count) {
-  if (from != to) std::memmove(to, from, static_cast<std::size_t>(count) * sizeof(float));
 }
 
 // One call of a collective as one member makes it.
@@ -49,8 +49,12 @@ class Circle {
   std::int64_t index() const { return index_; }
 
   // Leaves chunk `index` of the sum of every member's `in` in `own`, which may lie there in `in`.
-  void reduce_scatter(ReduceOp op, const float* in, float* own, std::int64_t elements) {
-    if (elements / size_ <= kDirect) return reduce_scatter_directly(op, in, own, elements);
+  // Sums of 16 bits are not passed on, which would round them at each member.
+  void reduce_scatter(ReduceOp op, In in, Out own, std::int64_t elements) {
+    if (elements / size_ <= kDirect || in.type != DType::f32) return reduce_scatter_directly(op, in, own, elements);
+    ring_reduce_scatter(op, static_cast<const float*>(in.data), static_cast<float*>(own.data), elements);
+  }
+  void ring_reduce_scatter(ReduceOp op, const float* in, float* own, std::int64_t elements) {
     std::array<std::vector<float>, 2> room;
     for (auto& r : room) r.resize(static_cast<std::size_t>(elements / size_ + 1));
     std::array<Transfers, 2> sent;  // out of each room; [1] first from `in`
@@ -79,7 +83,7 @@ class Circle {
   }
 
   // Chunk `index` of `whole` is there already; fetches the others.
-  void all_gather(float* whole, std::int64_t elements) {
+  void all_gather(Out whole, std::int64_t elements) {
     if (elements / size_ <= kDirect) return all_gather_directly(whole, elements);
     std::vector<Transfers> incoming(static_cast<std::size_t>(size_ - 1));
     for (std::int64_t step = 0; step < size_ - 1; ++step)
@@ -98,29 +102,30 @@ class Circle {
   }
 
   // All tell all; added in group order.
-  void all_reduce_directly(ReduceOp op, const float* in, float* out, std::int64_t elements) {
-    std::vector<float> all(static_cast<std::size_t>(size_ * elements));
-    const auto of = [&](std::int64_t member) { return all.data() + member * elements; };
+  void all_reduce_directly(ReduceOp op, In in, Out out, std::int64_t elements) {
+    std::vector<std::byte> all(static_cast<std::size_t>(size_ * elements * size_of(in.type)));
+    const auto of = [&](std::int64_t member) { return from(Out(all.data(), in.type), member * elements); };
     exchange(
         0, [&](std::int64_t) { return in; }, of, [&](std::int64_t) { return elements; },
         [&](std::int64_t) { return elements; });
-    copy(in, of(index_), elements);
-    reduce(op, all.data(), elements, out);
+    copy_elements(in, of(index_), elements);
+    add_up(op, of(0), elements, out);
   }
 
   // Chunk m of every member's `in` to member m; `out` may be `in`.
-  void all_to_all(const float* in, float* out, std::int64_t elements) {
+  void all_to_all(In in, Out out, std::int64_t elements) {
     const std::int64_t each = elements / size_;
-    std::vector<float> received(static_cast<std::size_t>(elements));
+    std::vector<std::byte> memory(static_cast<std::size_t>(elements * size_of(in.type)));
+    const Out received(memory.data(), in.type);
     const auto count = [&](std::int64_t) { return each; };
     exchange(
-        0, [&](std::int64_t m) { return in + m * each; }, [&](std::int64_t m) { return received.data() + m * each; },
+        0, [&](std::int64_t m) { return from(in, m * each); }, [&](std::int64_t m) { return from(received, m * each); },
         count, count);
-    copy(in + index_ * each, received.data() + index_ * each, each);
-    copy(received.data(), out, elements);
+    copy_elements(from(in, index_ * each), from(received, index_ * each), each);
+    copy_elements(received, out, elements);
   }
 
-  void broadcast(const float* in, float* out, std::int64_t elements) {
+  void broadcast(In in, Out out, std::int64_t elements) {
     const Part whole{0, elements};
     Transfers incoming, sent;
     if (index_ == 0) {
@@ -133,7 +138,7 @@ class Circle {
       }
     }
     wait(sent);
-    if (index_ == 0) copy(in, out, elements);
+    if (index_ == 0) copy_elements(in, out, elements);
   }
 
  private:
@@ -153,18 +158,17 @@ class Circle {
     return make_tag(TagKind::collective, meeting_.group, meeting_.sequence, step, segment);
   }
 
-  std::unique_ptr<Wire::Transfer> send(int to, std::int64_t step, std::int64_t segment, const float* base, Part p) {
-    return wire_.send(to, lane_, tag(step, segment), base + p.first, static_cast<std::size_t>(p.count) * sizeof(float));
+  std::unique_ptr<Wire::Transfer> send(int to, std::int64_t step, std::int64_t segment, In base, Part p) {
+    return wire_.send(to, lane_, tag(step, segment), at(base, p.first), bytes_of(base.type, p.count));
   }
-  void send_chunk(int to, std::int64_t step, const float* base, const Part& chunk, Transfers& out) {
+  void send_chunk(int to, std::int64_t step, In base, const Part& chunk, Transfers& out) {
     for (std::int64_t s = 0; s < segments_of(chunk.count); ++s)
       out.push_back(send(to, step, s, base, segment_of(chunk, s)));
   }
-  void receive_chunk(int from, std::int64_t step, float* base, const Part& chunk, Transfers& out) {
+  void receive_chunk(int source, std::int64_t step, Out base, const Part& chunk, Transfers& out) {
     for (std::int64_t s = 0; s < segments_of(chunk.count); ++s) {
       const Part p = segment_of(chunk, s);
-      out.push_back(
-          wire_.receive(from, lane_, tag(step, s), base + p.first, static_cast<std::size_t>(p.count) * sizeof(float)));
+      out.push_back(wire_.receive(source, lane_, tag(step, s), at(base, p.first), bytes_of(base.type, p.count)));
     }
   }
   // Chunk `index` - 2 - step of a reduce-scatter's partial sums, into `room` from its beginning.
@@ -193,25 +197,27 @@ class Circle {
     }
     wait(transfers);
   }
-  void reduce(ReduceOp op, const float* all, std::int64_t count, float* out) const {
-    std::copy_n(all, count, out);
-    for (std::int64_t m = 1; m < size_; ++m) fold(op, out, all + m * count, count);
+  // `count` elements of each member lie one after the other in `all`.
+  void add_up(ReduceOp op, In all, std::int64_t count, Out out) const {
+    std::vector<In> parts;
+    for (std::int64_t m = 0; m < size_; ++m) parts.push_back(from(all, m * count));
+    reduce(parts, op, 0, count, out);
   }
-  void reduce_scatter_directly(ReduceOp op, const float* in, float* own, std::int64_t elements) {
+  void reduce_scatter_directly(ReduceOp op, In in, Out own, std::int64_t elements) {
     const Part mine = part(elements, index_);
-    std::vector<float> all(static_cast<std::size_t>(size_ * mine.count));
-    const auto of = [&](std::int64_t m) { return all.data() + m * mine.count; };
+    std::vector<std::byte> all(static_cast<std::size_t>(size_ * mine.count * size_of(in.type)));
+    const auto of = [&](std::int64_t m) { return from(Out(all.data(), in.type), m * mine.count); };
     exchange(
-        0, [&](std::int64_t m) { return in + part(elements, m).first; }, of,
+        0, [&](std::int64_t m) { return from(in, part(elements, m).first); }, of,
         [&](std::int64_t m) { return part(elements, m).count; }, [&](std::int64_t) { return mine.count; });
-    copy(in + mine.first, of(index_), mine.count);
-    reduce(op, all.data(), mine.count, own);
+    copy_elements(from(in, mine.first), of(index_), mine.count);
+    add_up(op, of(0), mine.count, own);
   }
-  void all_gather_directly(float* whole, std::int64_t elements) {
+  void all_gather_directly(Out whole, std::int64_t elements) {
     const Part mine = part(elements, index_);
     exchange(
-        kGather, [&](std::int64_t) { return whole + mine.first; },
-        [&](std::int64_t m) { return whole + part(elements, m).first; }, [&](std::int64_t) { return mine.count; },
+        kGather, [&](std::int64_t) { return from(whole, mine.first); },
+        [&](std::int64_t m) { return from(whole, part(elements, m).first); }, [&](std::int64_t) { return mine.count; },
         [&](std::int64_t m) { return part(elements, m).count; });
   }
 
@@ -225,32 +231,31 @@ class GlooCommunicator : public Communicator {
  public:
   GlooCommunicator(Wire& wire, Board& board) : wire_(wire), board_(board) {}
 
-  Clock::time_point all_reduce(const Meeting& m, ReduceOp op, const float* in, float* out,
-                               std::int64_t elements) override {
+  Clock::time_point all_reduce(const Meeting& m, ReduceOp op, In in, Out out, std::int64_t elements) override {
     return meet(m, [&](Circle& circle) {
       if (elements <= kDirect) return circle.all_reduce_directly(op, in, out, elements);
       const Part mine = part_of(elements, circle.size(), circle.index());
-      circle.reduce_scatter(op, in, out + mine.first, elements);
+      circle.reduce_scatter(op, in, from(out, mine.first), elements);
       circle.all_gather(out, elements);
     });
   }
-  Clock::time_point all_gather(const Meeting& m, const float* in, float* out, std::int64_t elements) override {
+  Clock::time_point all_gather(const Meeting& m, In in, Out out, std::int64_t elements) override {
     return meet(m, [&](Circle& circle) {
       const std::int64_t each = each_of(circle, elements);
-      copy(in, out + circle.index() * each, each);
+      copy_elements(in, from(out, circle.index() * each), each);
       circle.all_gather(out, elements);
     });
   }
-  Clock::time_point reduce_scatter(const Meeting& m, const float* in, float* out, std::int64_t elements) override {
+  Clock::time_point reduce_scatter(const Meeting& m, In in, Out out, std::int64_t elements) override {
     return meet(m, [&](Circle& circle) {
       each_of(circle, elements);
       circle.reduce_scatter(ReduceOp::sum, in, out, elements);
     });
   }
-  Clock::time_point broadcast(const Meeting& m, const float* in, float* out, std::int64_t elements) override {
+  Clock::time_point broadcast(const Meeting& m, In in, Out out, std::int64_t elements) override {
     return meet(m, [&](Circle& circle) { circle.broadcast(in, out, elements); });
   }
-  Clock::time_point all_to_all(const Meeting& m, const float* in, float* out, std::int64_t elements) override {
+  Clock::time_point all_to_all(const Meeting& m, In in, Out out, std::int64_t elements) override {
     return meet(m, [&](Circle& circle) {
       each_of(circle, elements);
       circle.all_to_all(in, out, elements);
@@ -264,11 +269,11 @@ class GlooCommunicator : public Communicator {
     letters.reserve(messages.size());  // what is being written must not move
     Transfers incoming;
     for (const Message& m : messages) {
-      const std::size_t bytes = static_cast<std::size_t>(m.elements) * sizeof(float);
+      const std::size_t bytes = bytes_of(m.data.type, m.elements);
       const std::uint64_t tag = make_tag(TagKind::message, m.channel, m.sequence);
       std::string letter(bytes + sizeof met, '\0');
       if (m.send) {
-        std::memcpy(letter.data(), m.data, bytes);
+        std::memcpy(letter.data(), m.data.data, bytes);
         std::memcpy(letter.data() + bytes, &met, sizeof met);
         wire_.post(m.peer, kControlLane, tag, std::move(letter));
       } else {
@@ -282,7 +287,7 @@ class GlooCommunicator : public Communicator {
       wire_.wait(*incoming[next]);
       const std::string& letter = letters[next++];
       const std::size_t bytes = letter.size() - sizeof met;
-      std::memcpy(m.data, letter.data(), bytes);
+      std::memcpy(m.data.data, letter.data(), bytes);
       Clock::time_point posted;
       std::memcpy(&posted, letter.data() + bytes, sizeof posted);
       if (board_.same_machine(m.peer)) met = std::max(met, posted);

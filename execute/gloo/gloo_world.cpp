@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 constexpr int kRoot = 0;
 constexpr std::chrono::milliseconds kGrace{2000};  // for others to say what they waited for
 
-enum Control : std::int64_t { kReady, kGo, kSize, kAccounts, kEnough };
+enum Control : std::int64_t { kReady, kGo, kSize, kAccounts, kEnough, kSharedSize, kShared };
 std::uint64_t control_tag(Control what) {
   return make_tag(TagKind::control, what, 0);
 }
@@ -88,6 +88,21 @@ class GlooWorld : public World {
   Communicator& communicator(int) override { return *communicator_; }
   Stop& stop() override { return stop_; }
   Whereabouts& whereabouts(int rank) override { return board_.whereabouts(rank); }
+
+  std::string from_root(std::string bytes) override {
+    if (root()) {
+      for (int rank = 1; rank < options_.ranks; ++rank) {
+        wire_->post(rank, kControlLane, control_tag(kSharedSize), bytes_of(static_cast<std::uint64_t>(bytes.size())));
+        wire_->post(rank, kControlLane, control_tag(kShared), bytes);
+      }
+      return bytes;
+    }
+    std::uint64_t size = 0;
+    receive(kRoot, kSharedSize, &size, sizeof size);
+    std::string shared(size, '\0');
+    receive(kRoot, kShared, shared.data(), shared.size());
+    return shared;
+  }
 
   Clock::time_point begin() override {
     Clock::time_point now;

@@ -20,11 +20,12 @@ namespace {
 struct Call {
   explicit Call(std::size_t members) : in(members), out(members), present(members, 0) {}
   std::condition_variable changed;
-  std::vector<const float*> in;
-  std::vector<float*> out;
+  std::vector<In> in;
+  std::vector<Out> out;
   std::vector<char> present;
   std::size_t arrived = 0, stages = 0;  // stages: members through with the current stage of the work
   std::int64_t elements = 0;
+  DType type = DType::f32;
   Clock::time_point complete;
 };
 
@@ -37,7 +38,7 @@ struct Room {
 struct Mailbox {
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<std::int64_t, std::vector<float>> letters;
+  std::map<std::int64_t, std::vector<std::byte>> letters;
 };
 
 class World {
@@ -73,70 +74,55 @@ Share share_of(std::int64_t elements, std::size_t parts, std::size_t index) {
   return {elements * i / n, elements * (i + 1) / n};
 }
 
-constexpr std::int64_t kBlock = 1024;  // elements summed at a time, so that partial sums stay in the first-level cache
-
-// sum (or max) over members, in group order, of elements [first, first + count).
-void reduce(const Call& call, program::ReduceOp op, std::int64_t first, std::int64_t count, float* sum) {
-  std::copy_n(call.in[0] + first, count, sum);
-  for (std::size_t member = 1; member < call.in.size(); ++member) fold(op, sum, call.in[member] + first, count);
-}
+constexpr std::int64_t kBlock =
+    1024;  // elements summed, and then copied, at a time: they stay in the first-level cache
 
 class LocalCommunicator : public Communicator {
  public:
   LocalCommunicator(int rank, std::shared_ptr<World> world) : rank_(rank), world_(std::move(world)) {}
 
-  Clock::time_point all_reduce(const Meeting& m, program::ReduceOp op, const float* in, float* out,
-                               std::int64_t elements) override {
+  Clock::time_point all_reduce(const Meeting& m, program::ReduceOp op, In in, Out out, std::int64_t elements) override {
     return meet(m, in, out, elements, [&](Visit& v) {
-      float sum[kBlock];
       const Share share = share_of(elements, m.members.size(), v.index);
       for (std::int64_t i = share.first; i < share.last; i += kBlock) {
         const std::int64_t count = std::min(kBlock, share.last - i);
-        reduce(v.call, op, i, count, sum);
-        for (float* target : v.call.out) std::copy_n(sum, count, target + i);
+        reduce(v.call.in, op, i, count, from(out, i));
+        for (const Out& target : v.call.out) copy_elements(from(out, i), from(target, i), count);
       }
     });
   }
 
-  Clock::time_point all_gather(const Meeting& m, const float* in, float* out, std::int64_t elements) override {
+  Clock::time_point all_gather(const Meeting& m, In in, Out out, std::int64_t elements) override {
     const std::int64_t part = part_of(m, elements);
     return meet(m, in, out, elements, [&](Visit& v) {
       for (std::size_t member = 0; member < m.members.size(); ++member) {
-        float* target = out + static_cast<std::int64_t>(member) * part;
-        if (target != v.call.in[member]) std::copy_n(v.call.in[member], part, target);
+        copy_elements(v.call.in[member], from(out, static_cast<std::int64_t>(member) * part), part);
       }
     });
   }
 
-  Clock::time_point reduce_scatter(const Meeting& m, const float* in, float* out, std::int64_t elements) override {
+  Clock::time_point reduce_scatter(const Meeting& m, In in, Out out, std::int64_t elements) override {
     const std::int64_t part = part_of(m, elements);
     return meet(m, in, out, elements, [&](Visit& v) {
-      float sum[kBlock];
-      const std::int64_t first = static_cast<std::int64_t>(v.index) * part;
-      for (std::int64_t i = 0; i < part; i += kBlock) {
-        const std::int64_t count = std::min(kBlock, part - i);
-        reduce(v.call, program::ReduceOp::sum, first + i, count, sum);
-        std::copy_n(sum, count, out + i);
-      }
+      reduce(v.call.in, program::ReduceOp::sum, static_cast<std::int64_t>(v.index) * part, part, out);
     });
   }
 
-  Clock::time_point broadcast(const Meeting& m, const float* in, float* out, std::int64_t elements) override {
-    return meet(m, in, out, elements, [&](Visit& v) {
-      if (out != v.call.in[0]) std::copy_n(v.call.in[0], elements, out);
-    });
+  Clock::time_point broadcast(const Meeting& m, In in, Out out, std::int64_t elements) override {
+    return meet(m, in, out, elements, [&](Visit& v) { copy_elements(v.call.in[0], out, elements); });
   }
 
   // The output may be the input of others still reading: all read before any writes.
-  Clock::time_point all_to_all(const Meeting& m, const float* in, float* out, std::int64_t elements) override {
+  Clock::time_point all_to_all(const Meeting& m, In in, Out out, std::int64_t elements) override {
     const std::int64_t part = part_of(m, elements);
     return meet(m, in, out, elements, [&](Visit& v) {
-      std::vector<float> received(static_cast<std::size_t>(elements));
+      std::vector<std::byte> memory(static_cast<std::size_t>(elements * size_of(in.type)));
+      const Out received(memory.data(), in.type);
       for (std::size_t member = 0; member < m.members.size(); ++member)
-        std::copy_n(v.call.in[member] + static_cast<std::int64_t>(v.index) * part, part,
-                    received.data() + static_cast<std::int64_t>(member) * part);
+        copy_elements(from(v.call.in[member], static_cast<std::int64_t>(v.index) * part),
+                      from(received, static_cast<std::int64_t>(member) * part), part);
       synchronize(m, v, 1);
-      std::copy_n(received.data(), elements, out);
+      copy_elements(received, out, elements);
     });
   }
 
@@ -144,7 +130,7 @@ class LocalCommunicator : public Communicator {
     for (const Message& message : messages) {
       if (!message.send) continue;
       Mailbox& box = world_->mailbox(rank_, message.peer, message.channel);
-      std::vector<float> letter(message.data, message.data + message.elements);
+      std::vector<std::byte> letter(at(message.data, 0), at(message.data, message.elements));
       const std::lock_guard lock(box.mutex);
       box.letters.emplace(message.sequence, std::move(letter));
       box.changed.notify_all();
@@ -168,9 +154,10 @@ class LocalCommunicator : public Communicator {
   }
 
   template <class Work>
-  Clock::time_point meet(const Meeting& m, const float* in, float* out, std::int64_t elements, Work work) {
+  Clock::time_point meet(const Meeting& m, In in, Out out, std::int64_t elements, Work work) {
     const auto found = std::find(m.members.begin(), m.members.end(), rank_);
     REHEARSE_CHECK(found != m.members.end(), "rank {} calls a group it is not in", rank_);
+    REHEARSE_CHECK(in.type == out.type, "a collective from {} to {}", name_of(in.type), name_of(out.type));
     const auto index = static_cast<std::size_t>(found - m.members.begin());
     Room& room = world_->room(m.group, m.members.front());
     std::shared_ptr<Call> call;
@@ -179,9 +166,11 @@ class LocalCommunicator : public Communicator {
       auto& slot = room.calls[m.sequence];
       if (slot == nullptr) slot = std::make_shared<Call>(m.members.size());
       call = slot;
-      REHEARSE_CHECK(call->arrived == 0 || call->elements == elements, "a collective of {} elements meets one of {}",
-                     elements, call->elements);
+      REHEARSE_CHECK(call->arrived == 0 || (call->elements == elements && call->type == in.type),
+                     "a collective of {} {} meets one of {} {}", elements, name_of(in.type), call->elements,
+                     name_of(call->type));
       call->elements = elements;
+      call->type = in.type;
       call->in[index] = in;
       call->out[index] = out;
       call->present[index] = 1;
@@ -222,7 +211,7 @@ class LocalCommunicator : public Communicator {
 
   void receive(const Message& message) {
     Mailbox& box = world_->mailbox(message.peer, rank_, message.channel);
-    std::vector<float> letter;
+    std::vector<std::byte> letter;
     {
       std::unique_lock lock(box.mutex);
       world_->wait(
@@ -230,9 +219,10 @@ class LocalCommunicator : public Communicator {
           [&] { return std::vector<int>{message.peer}; });
       letter = std::move(box.letters.extract(message.sequence).mapped());
     }
-    REHEARSE_CHECK(static_cast<std::int64_t>(letter.size()) == message.elements,
-                   "a message of {} elements, {} expected", letter.size(), message.elements);
-    std::copy(letter.begin(), letter.end(), message.data);
+    const std::int64_t expected = message.elements * size_of(message.data.type);
+    REHEARSE_CHECK(static_cast<std::int64_t>(letter.size()) == expected, "a message of {} bytes, {} expected",
+                   letter.size(), expected);
+    std::copy(letter.begin(), letter.end(), at(message.data, 0));
   }
 
   int rank_;

@@ -18,7 +18,6 @@ namespace {
 
 constexpr int kChannels = 64;
 constexpr std::int64_t kSmall = 32'768;  // elements of an all-reduce, times members
-constexpr std::int64_t kBlock = 1024;  // elements summed at a time, so that partial sums stay in the first-level cache
 
 int count_of(std::int64_t elements) {
   REHEARSE_CHECK(elements >= 0 && elements <= std::numeric_limits<int>::max(), "{} elements in one call of MPI",
@@ -27,17 +26,13 @@ int count_of(std::int64_t elements) {
 }
 
 int bytes_of(const Message& message) {
-  return count_of(message.elements * static_cast<std::int64_t>(sizeof(float)));
+  return count_of(message.elements * size_of(message.data.type));
 }
 
-// parts[m][0 .. count): sums (or maxima) over m, in order.
-void reduce(std::span<const float* const> parts, program::ReduceOp op, std::int64_t count, float* out) {
-  for (std::int64_t first = 0; first < count; first += kBlock) {
-    const std::int64_t n = std::min(kBlock, count - first);
-    float* sum = out + first;
-    std::copy_n(parts[0] + first, n, sum);
-    for (std::size_t m = 1; m < parts.size(); ++m) fold(op, sum, parts[m] + first, n);
-  }
+// Sums are ours, so that 16 bits are only bits to MPI.
+MPI_Datatype type_of(In in, Out out) {
+  REHEARSE_CHECK(in.type == out.type, "a collective from {} to {}", name_of(in.type), name_of(out.type));
+  return in.type == DType::f32 ? MPI_FLOAT : MPI_UINT16_T;
 }
 
 MPI_Comm communicator_of(MPI_Comm world, const std::vector<int>& members, int tag) {
@@ -65,15 +60,16 @@ struct MpiCommunicator::Room {
     REHEARSE_CHECK(elements % size() == 0, "{} elements over {} ranks", elements, size());
     return elements / size();
   }
-  float* space(std::int64_t elements) {
-    if (scratch.size() < static_cast<std::size_t>(elements)) scratch.resize(static_cast<std::size_t>(elements));
-    return scratch.data();
+  Out space(std::int64_t elements, DType type) {
+    const auto bytes = static_cast<std::size_t>(elements * size_of(type));
+    if (scratch.size() < bytes) scratch.resize(bytes);
+    return {scratch.data(), type};
   }
   // `count` elements from each member lie in `space`, one after the other.
-  void reduce_space(program::ReduceOp op, std::int64_t count, float* out) {
-    std::vector<const float*> parts;
-    for (int m = 0; m < size(); ++m) parts.push_back(scratch.data() + m * count);
-    reduce(parts, op, count, out);
+  void reduce_space(program::ReduceOp op, std::int64_t count, Out out) {
+    std::vector<In> parts;
+    for (int m = 0; m < size(); ++m) parts.push_back(from(In(scratch.data(), out.type), m * count));
+    reduce(parts, op, 0, count, out);
   }
 
   MPI_Comm comm;
@@ -82,7 +78,7 @@ struct MpiCommunicator::Room {
   std::mutex mutex;
   std::condition_variable changed;
   std::int64_t next = 0;  // the call whose turn it is
-  std::vector<float> scratch;
+  std::vector<std::byte> scratch;
   std::vector<int> counts, offsets, own_counts, own_offsets;
 };
 
@@ -198,15 +194,17 @@ MpiCommunicator::Room& MpiCommunicator::room(const Meeting& m) {
   return *found->second;
 }
 
-Clock::time_point MpiCommunicator::all_reduce(const Meeting& m, program::ReduceOp op, const float* in, float* out,
+Clock::time_point MpiCommunicator::all_reduce(const Meeting& m, program::ReduceOp op, In in, Out out,
                                               std::int64_t elements) {
   Room& r = room(m);
   Visit visit(*this, r, m.sequence);
   const int n = r.size();
   const int total = count_of(elements);
+  const MPI_Datatype type = type_of(in, out);
   MPI_Request request = MPI_REQUEST_NULL;
   if (n * elements <= kSmall) {  // all of it to all: more bytes, but one round instead of two
-    REHEARSE_MPI(MPI_Iallgather(in, total, MPI_FLOAT, r.space(n * elements), total, MPI_FLOAT, r.comm, &request));
+    REHEARSE_MPI(
+        MPI_Iallgather(in.data, total, type, r.space(n * elements, in.type).data, total, type, r.comm, &request));
     visit.wait(request);
     r.reduce_space(op, elements, out);
     return visit.leave();
@@ -222,59 +220,60 @@ Clock::time_point MpiCommunicator::all_reduce(const Meeting& m, program::ReduceO
   const int own = r.counts[static_cast<std::size_t>(r.index)];
   r.own_counts.assign(static_cast<std::size_t>(n), own);
   for (int i = 0; i < n; ++i) r.own_offsets[static_cast<std::size_t>(i)] = count_of(std::int64_t{i} * own);
-  float* parts = r.space(std::int64_t{n} * own);
-  REHEARSE_MPI(MPI_Ialltoallv(in, r.counts.data(), r.offsets.data(), MPI_FLOAT, parts, r.own_counts.data(),
-                              r.own_offsets.data(), MPI_FLOAT, r.comm, &request));
+  const Out parts = r.space(std::int64_t{n} * own, in.type);
+  REHEARSE_MPI(MPI_Ialltoallv(in.data, r.counts.data(), r.offsets.data(), type, parts.data, r.own_counts.data(),
+                              r.own_offsets.data(), type, r.comm, &request));
   visit.wait(request);
-  r.reduce_space(op, own, out + r.offsets[static_cast<std::size_t>(r.index)]);
+  r.reduce_space(op, own, from(out, r.offsets[static_cast<std::size_t>(r.index)]));
   REHEARSE_MPI(
-      MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_FLOAT, out, r.counts.data(), r.offsets.data(), MPI_FLOAT, r.comm, &request));
+      MPI_Iallgatherv(MPI_IN_PLACE, 0, type, out.data, r.counts.data(), r.offsets.data(), type, r.comm, &request));
   visit.wait(request);
   return visit.leave();
 }
 
-Clock::time_point MpiCommunicator::all_gather(const Meeting& m, const float* in, float* out, std::int64_t elements) {
+Clock::time_point MpiCommunicator::all_gather(const Meeting& m, In in, Out out, std::int64_t elements) {
   Room& r = room(m);
   Visit visit(*this, r, m.sequence);
   const int part = count_of(r.part_of(elements));
-  const bool in_place = in == out + std::int64_t{r.index} * part;
+  const bool in_place = in.data == at(out, std::int64_t{r.index} * part);
+  const MPI_Datatype type = type_of(in, out);
   MPI_Request request = MPI_REQUEST_NULL;
-  REHEARSE_MPI(MPI_Iallgather(in_place ? MPI_IN_PLACE : in, part, MPI_FLOAT, out, part, MPI_FLOAT, r.comm, &request));
+  REHEARSE_MPI(MPI_Iallgather(in_place ? MPI_IN_PLACE : in.data, part, type, out.data, part, type, r.comm, &request));
   visit.wait(request);
   return visit.leave();
 }
 
-Clock::time_point MpiCommunicator::reduce_scatter(const Meeting& m, const float* in, float* out,
-                                                  std::int64_t elements) {
+Clock::time_point MpiCommunicator::reduce_scatter(const Meeting& m, In in, Out out, std::int64_t elements) {
   Room& r = room(m);
   Visit visit(*this, r, m.sequence);
   const int part = count_of(r.part_of(elements));
   MPI_Request request = MPI_REQUEST_NULL;
-  REHEARSE_MPI(MPI_Ialltoall(in, part, MPI_FLOAT, r.space(elements), part, MPI_FLOAT, r.comm, &request));
+  REHEARSE_MPI(MPI_Ialltoall(in.data, part, type_of(in, out), r.space(elements, in.type).data, part, type_of(in, out),
+                             r.comm, &request));
   visit.wait(request);
   r.reduce_space(program::ReduceOp::sum, part, out);
   return visit.leave();
 }
 
-Clock::time_point MpiCommunicator::broadcast(const Meeting& m, const float* in, float* out, std::int64_t elements) {
+Clock::time_point MpiCommunicator::broadcast(const Meeting& m, In in, Out out, std::int64_t elements) {
   Room& r = room(m);
   Visit visit(*this, r, m.sequence);
-  if (r.index == 0 && in != out) std::copy_n(in, elements, out);
+  if (r.index == 0) copy_elements(in, out, elements);
   MPI_Request request = MPI_REQUEST_NULL;
-  REHEARSE_MPI(MPI_Ibcast(out, count_of(elements), MPI_FLOAT, 0, r.comm, &request));
+  REHEARSE_MPI(MPI_Ibcast(out.data, count_of(elements), type_of(in, out), 0, r.comm, &request));
   visit.wait(request);
   return visit.leave();
 }
 
-Clock::time_point MpiCommunicator::all_to_all(const Meeting& m, const float* in, float* out, std::int64_t elements) {
+Clock::time_point MpiCommunicator::all_to_all(const Meeting& m, In in, Out out, std::int64_t elements) {
   Room& r = room(m);
   Visit visit(*this, r, m.sequence);
   const int part = count_of(r.part_of(elements));
-  float* received = in == out ? r.space(elements) : out;
+  const Out received = in.data == out.data ? r.space(elements, in.type) : out;
   MPI_Request request = MPI_REQUEST_NULL;
-  REHEARSE_MPI(MPI_Ialltoall(in, part, MPI_FLOAT, received, part, MPI_FLOAT, r.comm, &request));
+  REHEARSE_MPI(MPI_Ialltoall(in.data, part, type_of(in, out), received.data, part, type_of(in, out), r.comm, &request));
   visit.wait(request);
-  if (received != out) std::copy_n(received, elements, out);
+  copy_elements(received, out, elements);
   return visit.leave();
 }
 
@@ -292,11 +291,12 @@ Clock::time_point MpiCommunicator::exchange(std::span<const Message> messages) {
     MPI_Request& request = requests.emplace_back(MPI_REQUEST_NULL);
     receives.push_back(&message);
     REHEARSE_MPI(
-        MPI_Irecv(message.data, bytes_of(message), MPI_BYTE, message.peer, tag_of(message), messages_, &request));
+        MPI_Irecv(message.data.data, bytes_of(message), MPI_BYTE, message.peer, tag_of(message), messages_, &request));
   }
   for (const Message& message : messages)
     if (message.send)
-      outbox_.send(message.data, static_cast<std::size_t>(bytes_of(message)), message.peer, tag_of(message), messages_);
+      outbox_.send(message.data.data, static_cast<std::size_t>(bytes_of(message)), message.peer, tag_of(message),
+                   messages_);
   std::vector<char> came(receives.size(), 0);
   const auto look = [&] {
     bool all = true;

@@ -34,12 +34,12 @@ class MpiCommunicator : public Communicator {
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
 
-  Clock::time_point all_reduce(const Meeting& m, program::ReduceOp op, const float* in, float* out,
+  Clock::time_point all_reduce(const Meeting& m, program::ReduceOp op, kernels::In in, kernels::Out out,
                                std::int64_t elements) override;
-  Clock::time_point all_gather(const Meeting& m, const float* in, float* out, std::int64_t elements) override;
-  Clock::time_point reduce_scatter(const Meeting& m, const float* in, float* out, std::int64_t elements) override;
-  Clock::time_point broadcast(const Meeting& m, const float* in, float* out, std::int64_t elements) override;
-  Clock::time_point all_to_all(const Meeting& m, const float* in, float* out, std::int64_t elements) override;
+  Clock::time_point all_gather(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
+  Clock::time_point reduce_scatter(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
+  Clock::time_point broadcast(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
+  Clock::time_point all_to_all(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
   Clock::time_point exchange(std::span<const Message> messages) override;
 
   // Waits until every rank of the world has come here.

@@ -155,9 +155,10 @@ void ParameterStore::emit_step() {
     if (context_.groups.data >= 0 && !b.reduced) reduce(b, index);
   }
   builder_.set_phase(Phase::optimizer);
-  const BufferId clip = context_.scenario.training.clip > 0 ? emit_norm() : -1;
+  const bool needed = context_.scenario.training.clip > 0 || loss_scale_ >= 0;
+  const BufferId coefficient = needed ? emit_coefficient() : -1;
   // Forward order, so that the first layers' parameters are gathered first.
-  for (std::size_t i = buckets_.size(); i-- > 0;) emit_optimizer(buckets_[i], static_cast<int>(i), clip);
+  for (std::size_t i = buckets_.size(); i-- > 0;) emit_optimizer(buckets_[i], static_cast<int>(i), coefficient);
   if (!sharded() || context_.plan().zero == 3) return;
   builder_.set_phase(Phase::param_gather);
   OpRef last;
@@ -172,8 +173,9 @@ void ParameterStore::emit_step() {
                    last);
 }
 
-// Sum of the squares of every gradient of the model, once each; then min(1, clip / norm).
-BufferId ParameterStore::emit_norm() {
+// Sum of the squares of every gradient of the model, once each; then min(1, clip / norm), and what it says of the loss
+// scale: an overflow anywhere makes the sum not finite on every rank.
+BufferId ParameterStore::emit_coefficient() {
   const BufferId sum = builder_.workspace("grad_norm.sum", DType::f32, {1}, Lifetime::step);
   const BufferId clip = builder_.workspace("grad_norm.clip", DType::f32, {1}, Lifetime::step);
   builder_.op("grad_norm.zero", Elementwise{ElementwiseFn::fill, 1}, DType::f32, {}, {{sum}});
@@ -189,19 +191,25 @@ BufferId ParameterStore::emit_norm() {
     reduced =
         builder_.op_on("norm", StreamKind::data, "grad_norm.all_reduce",
                        Collective{CollectiveKind::all_reduce, context_.groups.norm, 1}, DType::f32, {{sum}}, {{sum}});
-  const OpRef coefficient = builder_.op("grad_norm.clip", program::ClipCoefficient{context_.scenario.training.clip},
-                                        DType::f32, {{sum}}, {{clip}});
+  std::vector<Operand> reads{{sum}};
+  if (loss_scale_ >= 0) reads.push_back({loss_scale_});
+  const OpRef coefficient =
+      builder_.op("grad_norm.clip", program::ClipCoefficient{context_.scenario.training.clip, loss_scale_ >= 0},
+                  DType::f32, reads, {{clip}});
+  if (loss_scale_ >= 0)
+    builder_.op("loss_scale.update", program::UpdateLossScale{context_.scenario.training.loss_scale_interval},
+                DType::f32, {{clip}, {loss_scale_}}, {{loss_scale_}});
   if (context_.profile().host_sync_on_norm)
     builder_.after(builder_.op("grad_norm.read", program::HostSync{}, DType::f32, {}, {}, StreamKind::host),
                    coefficient);
   return clip;
 }
 
-void ParameterStore::emit_optimizer(Bucket& bucket, int index, BufferId clip) {
+void ParameterStore::emit_optimizer(Bucket& bucket, int index, BufferId coefficient) {
   program::Optimizer step{context_.scenario.training.optimizer == plan::OptimizerKind::adamw, context_.master,
-                          clip >= 0, bucket.shard};
+                          coefficient >= 0, bucket.shard};
   std::vector<Operand> reads{{bucket.gradient_shard}}, writes{{bucket.value_shard}};
-  if (clip >= 0) reads.push_back({clip});
+  if (coefficient >= 0) reads.push_back({coefficient});
   reads.push_back({bucket.value_shard});
   for (const BufferId state : {bucket.master, bucket.exp_avg, bucket.exp_avg_sq}) {
     if (state < 0) continue;

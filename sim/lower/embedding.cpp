@@ -165,6 +165,7 @@ class Head : public Unit {
     std::vector<Operand> reads{{logits_}, {targets_}};
     if (parallel()) reads.push_back({max_});
     reads.push_back({sums_});
+    if (s_.parameters.loss_scale() >= 0) reads.push_back({s_.parameters.loss_scale()});
     b.op("loss.backward", loss(CrossEntropyPart::backward), DType::f32, reads, {{d_logits}});
     const BufferId d_norm = tp_.column_backward("head", d_logits, norm_.out(), table_, -1, columns(), m_.hidden);
     return norm_.backward(d_norm, -1);
@@ -175,7 +176,13 @@ class Head : public Unit {
   std::int64_t columns() const { return c_.vocab / c_.tensor; }
 
   CrossEntropy loss(CrossEntropyPart part) const {
-    return {part, parallel(), c_.tokens, columns(), m_.vocab, c_.loss_scale()};
+    return {part,
+            parallel(),
+            c_.tokens,
+            columns(),
+            m_.vocab,
+            c_.loss_weight(),
+            part == CrossEntropyPart::backward && c_.scales_loss()};
   }
 
   void emit_loss() {

@@ -31,7 +31,7 @@ DType dtype_of(plan::Precision precision) {
   return DType::f32;
 }
 
-double Context::loss_scale() const {
+double Context::loss_weight() const {
   return 1 / (static_cast<double>(scenario.training.global_batch) * static_cast<double>(seq));
 }
 

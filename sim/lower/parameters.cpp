@@ -43,6 +43,17 @@ std::int64_t ParameterStore::rows(ParamId id) const {
 }
 
 void ParameterStore::layout() {
+  if (context_.scales_loss())
+    loss_scale_ = builder_.add_buffer({"loss_scale",
+                                       DType::f32,
+                                       {2},
+                                       BufferClass::optimizer,
+                                       Lifetime::persistent,
+                                       -1,
+                                       0,
+                                       0,
+                                       Axis::data,
+                                       {program::Init::Kind::first, context_.scenario.training.loss_scale, {}, -1}});
   form_buckets();
   for (std::size_t i = 0; i < buckets_.size(); ++i) make_buffers(buckets_[i], static_cast<int>(i));
   for (Param& p : params_) {

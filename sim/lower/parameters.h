@@ -63,6 +63,9 @@ class ParameterStore {
   // After an op of this backward that adds to the parameter's gradient, once a use.
   void gradient_done(ParamId id);
 
+  // fp16: the loss scale and how many steps it has stood, f32 [2], the same on every rank; -1: none.
+  BufferId loss_scale() const { return loss_scale_; }
+
   void emit_zero_gradients();  // start of the step
   void emit_step();            // the rest of the reductions, norm, optimizer, gathers
 
@@ -101,8 +104,8 @@ class ParameterStore {
   void reduce_over_embedding(Bucket& bucket, int index);
   void reduce(Bucket& bucket, int index);
   void reduce_transient(Bucket& bucket, int index);
-  BufferId emit_norm();
-  void emit_optimizer(Bucket& bucket, int index, BufferId clip);
+  BufferId emit_coefficient();
+  void emit_optimizer(Bucket& bucket, int index, BufferId coefficient);
   Bucket& bucket_of(ParamId id) {
     return buckets_[static_cast<std::size_t>(params_[static_cast<std::size_t>(id)].bucket)];
   }
@@ -113,6 +116,7 @@ class ParameterStore {
   std::vector<Bucket> buckets_;
   int chunk_ = -1;
   bool last_backward_ = false;
+  BufferId loss_scale_ = -1;
 };
 
 }  // namespace rehearse::lower

@@ -279,14 +279,22 @@ class ClassifierLoss : public Unit {
   BufferId backward(BufferId, bool) override {
     const BufferId dx =
         s_.builder.workspace(s_.builder.here("d_logits"), s_.context.compute, s_.builder.buffer(x_).shape);
-    s_.builder.op("loss.backward", loss(CrossEntropyPart::backward), DType::f32, {{x_}, {labels_}, {stats_}}, {{dx}});
+    std::vector<Operand> reads{{x_}, {labels_}, {stats_}};
+    if (s_.parameters.loss_scale() >= 0) reads.push_back({s_.parameters.loss_scale()});
+    s_.builder.op("loss.backward", loss(CrossEntropyPart::backward), DType::f32, reads, {{dx}});
     return dx;
   }
 
  private:
   CrossEntropy loss(CrossEntropyPart part) const {
     const std::int64_t classes = s_.context.model().widths.back();
-    return {part, false, s_.context.batch, classes, classes, s_.context.loss_scale()};
+    return {part,
+            false,
+            s_.context.batch,
+            classes,
+            classes,
+            s_.context.loss_weight(),
+            part == CrossEntropyPart::backward && s_.context.scales_loss()};
   }
   UnitScope s_;
   BufferId x_ = -1, labels_ = -1, stats_ = -1, loss_ = -1;

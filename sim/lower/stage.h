@@ -35,7 +35,8 @@ struct Context {
   const model::Model& model() const { return scenario.model; }
   const plan::Plan& plan() const { return scenario.plan; }
   const plan::FrameworkProfile& profile() const { return scenario.framework; }
-  double loss_scale() const;  // 1 / loss terms of the global batch
+  double loss_weight() const;  // 1 / loss terms of the global batch
+  bool scales_loss() const { return compute == DType::f16; }
 };
 
 Context make_context(const plan::Scenario& scenario, program::Program& program);

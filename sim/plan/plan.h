@@ -46,7 +46,9 @@ struct Training {
   double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0;
   std::string lr_schedule = "constant";  // constant | cosine
   std::int64_t warmup_steps = 0;
-  double clip = 1.0;  // global norm; 0 = off
+  double clip = 1.0;          // global norm; 0 = off
+  double loss_scale = 65536;  // fp16: at first
+  std::int64_t loss_scale_interval = 2000;
   std::int64_t seed = 1;
 
   // Micro-batches a replica runs in a step.

@@ -41,6 +41,8 @@
 // training.momentum              0                  sgd
 // training.weight_decay          0.1
 // training.clip                  1.0                global norm; 0 = off
+// training.loss_scale            65536              fp16: at first
+// training.loss_scale_interval   2000               steps
 // training.seed                  1
 // costs.calibration              the topology's     names in calibrate/devices or paths
 // noise                          {}                 only {} yet

@@ -134,9 +134,12 @@ struct ExpectedOf {
         return {{logits, c.rows, c.rows}, {2 * c.rows}};
       case CrossEntropyPart::loss:
         return {{2 * c.rows, 1}, {1}};
-      case CrossEntropyPart::backward:
-        if (op.reads.size() == 4) return {{logits, c.rows, c.rows, 2 * c.rows}, {logits}};
-        return {{logits, c.rows, 2 * c.rows}, {logits}};
+      case CrossEntropyPart::backward: {
+        Expected e{{logits, c.rows, 2 * c.rows}, {logits}};
+        if (op.reads.size() == (c.scaled ? 5 : 4)) e.reads = {logits, c.rows, c.rows, 2 * c.rows};
+        if (c.scaled) e.reads.push_back(2);
+        return e;
+      }
     }
     return {};
   }
@@ -153,7 +156,8 @@ struct ExpectedOf {
   }
 
   Expected operator()(const SumSquares& s) const { return {{s.elements, 1}, {1}}; }
-  Expected operator()(const ClipCoefficient&) const { return {{1}, {1}}; }
+  Expected operator()(const ClipCoefficient& c) const { return {c.scaled ? Sizes{1, 2} : Sizes{1}, {1}}; }
+  Expected operator()(const UpdateLossScale&) const { return {{1, 2}, {2}}; }
 
   Expected operator()(const Conv2d& c) const {
     const std::int64_t x = c.batch * c.c_in * c.height * c.width;

@@ -46,6 +46,7 @@ struct ShapeText {
   }
   std::string operator()(const SumSquares& s) const { return fmt::format("elements={}", s.elements); }
   std::string operator()(const ClipCoefficient& c) const { return fmt::format("max_norm={}", c.max_norm); }
+  std::string operator()(const UpdateLossScale& u) const { return fmt::format("interval={}", u.interval); }
   std::string operator()(const Conv2d& c) const {
     return fmt::format("batch={} c_in={} c_out={} height={} width={} kernel={} stride={} pad={}", c.batch, c.c_in,
                        c.c_out, c.height, c.width, c.kernel, c.stride, c.pad);

@@ -59,6 +59,7 @@ struct KindName {
   std::string_view operator()(const Optimizer& o) const { return o.adam ? "adamw" : "sgd"; }
   std::string_view operator()(const SumSquares&) const { return "sum_squares"; }
   std::string_view operator()(const ClipCoefficient&) const { return "clip_coefficient"; }
+  std::string_view operator()(const UpdateLossScale&) const { return "update_loss_scale"; }
   std::string_view operator()(const Conv2d& c) const {
     static constexpr std::string_view names[] = {"conv2d_forward", "conv2d_backward_input", "conv2d_backward_weight"};
     return pick(names, c.part);

@@ -118,7 +118,8 @@ struct Embedding {
 // Mean over the tokens of the global batch. fused_forward {logits [rows, cols], targets, loss} -> {stats f32 [rows, 2],
 // loss f32 [1]} (accumulates the loss). Vocabulary-parallel in three parts with collectives between: row_max {logits}
 // -> {max f32 [rows]}; exp_sum {logits, targets, max} -> {sums f32 [rows, 2]: sum of exponentials, the target's shifted
-// logit}; loss {sums, loss} -> {loss}. backward {logits, targets, stats | (max, sums)} -> {dlogits} (may be in place).
+// logit}; loss {sums, loss} -> {loss}. backward {logits, targets, stats | (max, sums), loss_scale f32 [2]?} ->
+// {dlogits} (may be in place), times the scale if there is one.
 enum class CrossEntropyPart : unsigned char { fused_forward, row_max, exp_sum, loss, backward };
 struct CrossEntropy {
   CrossEntropyPart part = CrossEntropyPart::fused_forward;
@@ -126,10 +127,12 @@ struct CrossEntropy {
   std::int64_t rows = 0, cols = 0;  // cols of this rank
   std::int64_t valid_cols = 0;      // columns of the unpadded vocabulary, over all ranks
   double scale = 1;                 // 1 / tokens of the global batch
+  bool scaled = false;              // backward: there is a loss scale
 };
 
-// One step of AdamW or SGD on a flat range: {grad, clip f32 [1]?, param, master f32?, exp_avg f32?, exp_avg_sq f32?} ->
-// {param, master?, exp_avg?, exp_avg_sq?}. With a master copy the parameter is written as its cast.
+// One step of AdamW or SGD on a flat range: {grad, coefficient f32 [1]?, param, master f32?, exp_avg f32?, exp_avg_sq
+// f32?} -> {param, master?, exp_avg?, exp_avg_sq?}. With a master copy the parameter is written as its cast. The
+// coefficient multiplies the gradient; not a number: nothing changes.
 struct Optimizer {
   bool adam = true, master = false, clip = false;
   std::int64_t elements = 0;
@@ -140,9 +143,17 @@ struct SumSquares {
   std::int64_t elements = 0;
   bool counted_once_over_tensor = false;
 };
-// {sum f32 [1]} -> {coefficient f32 [1]}: min(1, max_norm / (sqrt(sum) + 1e-6)), as torch.nn.utils.clip_grad_norm_.
+// {sum f32 [1], loss_scale f32 [2]?} -> {coefficient f32 [1]}: min(1, max_norm / (norm + 1e-6)) / scale with norm =
+// sqrt(sum) / scale, as torch.nn.utils.clip_grad_norm_ of unscaled gradients; max_norm 0: 1 / scale. Not a number if
+// the sum is not finite: the step is skipped.
 struct ClipCoefficient {
   double max_norm = 1;
+  bool scaled = false;  // there is a loss scale
+};
+// {coefficient f32 [1], loss_scale f32 [2]} -> {loss_scale}: the scale halves if the step is skipped, and doubles after
+// `interval` steps that were not (Micikevicius et al. 2017, arXiv 1710.03740; torch.amp.GradScaler).
+struct UpdateLossScale {
+  std::int64_t interval = 2000;
 };
 
 // Images [batch, channels, height, width]. forward {x, w [c_out, c_in, kernel, kernel], bias} -> {y};
@@ -193,8 +204,9 @@ struct PointToPoint {
 // The host waits for this op's waits before it launches anything later in program order.
 struct HostSync {};
 
-using OpShape = std::variant<Gemm, Attention, Norm, Activation, Elementwise, Embedding, CrossEntropy, Optimizer,
-                             SumSquares, ClipCoefficient, Conv2d, Pool2d, Input, Collective, PointToPoint, HostSync>;
+using OpShape =
+    std::variant<Gemm, Attention, Norm, Activation, Elementwise, Embedding, CrossEntropy, Optimizer, SumSquares,
+                 ClipCoefficient, UpdateLossScale, Conv2d, Pool2d, Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

@@ -37,8 +37,8 @@ enum class Lifetime : unsigned char { persistent, step, micro_batch, slot };
 // parameter, global index), so every split starts alike. `global_shape` is the whole parameter; this rank holds the
 // slice [coordinate(tensor) * n / t, ...) of dimension `tensor_dim` (-1: all of it).
 struct Init {
-  enum class Kind : unsigned char { none, zeros, ones, normal, uniform } kind = Kind::none;
-  double scale = 0;  // normal: standard deviation; uniform: half width
+  enum class Kind : unsigned char { none, zeros, ones, normal, uniform, first } kind = Kind::none;
+  double scale = 0;  // normal: standard deviation; uniform: half width; first: the first element, the others are 0
   std::vector<std::int64_t> global_shape;
   int tensor_dim = -1;
 };

@@ -11,6 +11,7 @@
 
 #include "execute/mpi/mpi_communicator.h"
 #include "execute/mpi/mpi_world.h"
+#include "tests/unit/execute/half_collectives.h"
 
 namespace rehearse::execute {
 namespace {
@@ -67,6 +68,12 @@ TEST(Mpi, AllReduceAddsInGroupOrder) {
     EXPECT_EQ(in_place, reduced(job->all, ReduceOp::sum, n)) << n;
     EXPECT_EQ(apart, reduced(job->all, ReduceOp::max, n)) << n;
   }
+}
+
+TEST(Mpi, SixteenBitElementsAreAddedInFp32AndRoundedOnce) {
+  for (const DType type : {DType::bf16, DType::f16})
+    for (const std::int64_t each : {1, 700, 20'001})
+      expect_half_collectives(job->communicator(), type, job->rank, job->ranks, each, [] { return job->on(kAll); });
 }
 
 TEST(Mpi, ReduceScatterLeavesOurShardEvenInTheInput) {

@@ -238,6 +238,9 @@ T atomicCAS(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> v) {
 }
 
 // --- arithmetic
+using std::isfinite;
+using std::isinf;
+using std::isnan;
 inline float __expf(float x) {
   return std::exp(x);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "execute/local/local_communicator.h"
+#include "tests/unit/execute/half_collectives.h"
 
 namespace rehearse::execute {
 namespace {
@@ -58,6 +59,14 @@ TEST(LocalCommunicator, SumsInGroupOrderWhoeverComesFirst) {
       float x = rank == 0 ? 1e8F : rank == 1 ? 1.0F : -1e8F;
       c.all_reduce({0, kGroup, 0}, ReduceOp::sum, &x, &x, 1);
       EXPECT_EQ(x, 0);
+    });
+}
+
+TEST(LocalCommunicator, SixteenBitElementsAreAddedInFp32AndRoundedOnce) {
+  for (const DType type : {DType::bf16, DType::f16})
+    on_every_rank(3, [type](int rank, Communicator& c) {
+      std::int64_t calls = 0;
+      expect_half_collectives(c, type, rank, 3, 1501, [&] { return Meeting{0, kGroup, calls++}; });
     });
 }
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "execute/gloo/gloo_world.h"
+#include "tests/unit/execute/half_collectives.h"
 
 namespace rehearse::execute {
 namespace {
@@ -117,6 +118,16 @@ TEST_P(GlooCommunicator, ReduceScatterAndAllGatherInPlaceAndNot) {
       for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(whole[static_cast<std::size_t>(i)], sum(ranks, i)) << i;
       EXPECT_EQ(x, whole);
     });
+}
+
+TEST_P(GlooCommunicator, SixteenBitElementsAreAddedInFp32AndRoundedOnce) {
+  for (const DType type : {DType::bf16, DType::f16})
+    for (const int ranks : {2, 3})
+      on_every_rank(ranks, kLong, [&](int rank, Communicator& c, Stop&) {
+        const std::vector<int> group = group_of(ranks);
+        std::int64_t calls = 0;
+        expect_half_collectives(c, type, rank, ranks, GetParam(), [&] { return Meeting{0, group, calls++}; });
+      });
 }
 
 TEST_P(GlooCommunicator, BroadcastAndAllToAll) {

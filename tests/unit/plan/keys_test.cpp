@@ -112,10 +112,10 @@ std::string dump(const Scenario& s) {
                      p.overlap_param_gather, p.sequence_parallel, static_cast<int>(p.recompute));
   for (const Axis axis : p.rank_order) out += fmt::format(" {}", static_cast<int>(axis));
   const Training& t = s.training;
-  out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.global_batch, t.seq_len,
+  out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.global_batch, t.seq_len,
                      static_cast<int>(t.precision), static_cast<int>(t.grad_dtype), static_cast<int>(t.reduce_dtype),
                      static_cast<int>(t.optimizer), t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.momentum,
-                     t.lr_schedule, t.warmup_steps, t.clip, t.seed);
+                     t.lr_schedule, t.warmup_steps, t.clip, t.loss_scale, t.loss_scale_interval, t.seed);
   return out + fmt::format(" | {}", fmt::join(s.calibrations, " "));
 }
 

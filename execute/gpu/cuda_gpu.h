@@ -1,0 +1,14 @@
+// The GPU that performs a rank, over CUDA (cuda_gpu.cpp); a build without CUDA refuses (no_cuda.cpp).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "execute/gpu/gpu.h"
+
+namespace rehearse::execute {
+
+// Device `index` for the calling process; its context is made. Throws std::runtime_error.
+std::unique_ptr<Gpu> make_cuda_gpu(int index);
+
+}  // namespace rehearse::execute

@@ -1,0 +1,203 @@
+// See late_device.h.
+#include "tests/gpu_ranks/late_device.h"
+
+namespace rehearse {
+namespace {
+
+using namespace kernels;  // NOLINT(google-build-using-namespace): signatures as in device.h
+
+class LateDevice final : public Device {
+ public:
+  LateDevice(LateGpu& gpu, execute::Gpu::Stream stream) : gpu_(gpu), stream_(stream), cpu_(make_cpu_device(1)) {}
+
+  void gemm(const Gemm& shape, In a, In b, In bias, Out c) override {
+    later([=, this] { cpu_->gemm(shape, a, b, bias, c); });
+  }
+  void flash_forward(const AttentionShape& s, const DropoutSite& dropout, In qkv, Out out, float* logsumexp) override {
+    later([=, this] { cpu_->flash_forward(s, dropout, qkv, out, logsumexp); });
+  }
+  void flash_backward(const AttentionShape& s, const DropoutSite& dropout, In d_out, In qkv, In out,
+                      const float* logsumexp, Out d_qkv) override {
+    later([=, this] { cpu_->flash_backward(s, dropout, d_out, qkv, out, logsumexp, d_qkv); });
+  }
+  void attention_scores(const AttentionShape& s, In qkv, Out scores) override {
+    later([=, this] { cpu_->attention_scores(s, qkv, scores); });
+  }
+  void attention_softmax(const AttentionShape& s, In scores, Out p) override {
+    later([=, this] { cpu_->attention_softmax(s, scores, p); });
+  }
+  void attention_dropout(const AttentionShape& s, const DropoutSite& dropout, In p, Out d,
+                         std::uint8_t* mask) override {
+    later([=, this] { cpu_->attention_dropout(s, dropout, p, d, mask); });
+  }
+  void attention_context(const AttentionShape& s, In d, In qkv, Out out) override {
+    later([=, this] { cpu_->attention_context(s, d, qkv, out); });
+  }
+  void attention_context_backward_probs(const AttentionShape& s, In d_out, In qkv, Out d_d) override {
+    later([=, this] { cpu_->attention_context_backward_probs(s, d_out, qkv, d_d); });
+  }
+  void attention_context_backward_value(const AttentionShape& s, In d_out, In d, Out d_qkv) override {
+    later([=, this] { cpu_->attention_context_backward_value(s, d_out, d, d_qkv); });
+  }
+  void attention_dropout_backward(const AttentionShape& s, double probability, In d_d, const std::uint8_t* mask,
+                                  Out d_p) override {
+    later([=, this] { cpu_->attention_dropout_backward(s, probability, d_d, mask, d_p); });
+  }
+  void attention_softmax_backward(const AttentionShape& s, In d_p, In p, Out d_s) override {
+    later([=, this] { cpu_->attention_softmax_backward(s, d_p, p, d_s); });
+  }
+  void attention_scores_backward_query(const AttentionShape& s, In d_s, In qkv, Out d_qkv) override {
+    later([=, this] { cpu_->attention_scores_backward_query(s, d_s, qkv, d_qkv); });
+  }
+  void attention_scores_backward_key(const AttentionShape& s, In d_s, In qkv, Out d_qkv) override {
+    later([=, this] { cpu_->attention_scores_backward_key(s, d_s, qkv, d_qkv); });
+  }
+  void norm_forward(bool rms, std::int64_t rows, std::int64_t cols, double eps, In x, In gamma, In beta, Out y,
+                    float* stats) override {
+    later([=, this] { cpu_->norm_forward(rms, rows, cols, eps, x, gamma, beta, y, stats); });
+  }
+  void norm_backward_input(bool rms, std::int64_t rows, std::int64_t cols, In dy, In x, const float* stats, In gamma,
+                           In residual, Out dx) override {
+    later([=, this] { cpu_->norm_backward_input(rms, rows, cols, dy, x, stats, gamma, residual, dx); });
+  }
+  void norm_backward_weight(bool rms, std::int64_t rows, std::int64_t cols, In dy, In x, const float* stats,
+                            Out d_gamma, Out d_beta) override {
+    later([=, this] { cpu_->norm_backward_weight(rms, rows, cols, dy, x, stats, d_gamma, d_beta); });
+  }
+  void activation_forward(Unary fn, std::int64_t n, In x, Out y) override {
+    later([=, this] { cpu_->activation_forward(fn, n, x, y); });
+  }
+  void activation_backward(Unary fn, std::int64_t n, In dy, In x, Out dx) override {
+    later([=, this] { cpu_->activation_backward(fn, n, dy, x, dx); });
+  }
+  void swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, Out y) override {
+    later([=, this] { cpu_->swiglu_forward(rows, cols, gate_up, y); });
+  }
+  void swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, Out d_gate_up) override {
+    later([=, this] { cpu_->swiglu_backward(rows, cols, dy, gate_up, d_gate_up); });
+  }
+  void add(std::int64_t n, In a, In b, Out y) override {
+    later([=, this] { cpu_->add(n, a, b, y); });
+  }
+  void accumulate(std::int64_t n, In x, Out y) override {
+    later([=, this] { cpu_->accumulate(n, x, y); });
+  }
+  void copy(std::int64_t n, In x, Out y) override {
+    later([=, this] { cpu_->copy(n, x, y); });
+  }
+  void fill(std::int64_t n, float value, Out y) override {
+    later([=, this] { cpu_->fill(n, value, y); });
+  }
+  void scale(std::int64_t n, float value, In x, Out y) override {
+    later([=, this] { cpu_->scale(n, value, x, y); });
+  }
+  void bias_dropout_add(std::int64_t rows, std::int64_t cols, const DropoutSite& dropout, In x, In bias, In residual,
+                        Out y, std::uint8_t* mask) override {
+    later([=, this] { cpu_->bias_dropout_add(rows, cols, dropout, x, bias, residual, y, mask); });
+  }
+  void dropout(std::int64_t rows, std::int64_t cols, const DropoutSite& site, In x, Out y,
+               std::uint8_t* mask) override {
+    later([=, this] { cpu_->dropout(rows, cols, site, x, y, mask); });
+  }
+  void dropout_backward(std::int64_t n, double probability, In dy, const std::uint8_t* mask, Out dx) override {
+    later([=, this] { cpu_->dropout_backward(n, probability, dy, mask, dx); });
+  }
+  void bias_grad(std::int64_t rows, std::int64_t cols, In dy, Out d_bias) override {
+    later([=, this] { cpu_->bias_grad(rows, cols, dy, d_bias); });
+  }
+  void add_position(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position, In x,
+                    In table, Out y) override {
+    later([=, this] { cpu_->add_position(rows, cols, micro_batch, first_position, x, table, y); });
+  }
+  void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position, In dy,
+                     Out d_table) override {
+    later([=, this] { cpu_->position_grad(rows, cols, micro_batch, first_position, dy, d_table); });
+  }
+  void rope(const AttentionShape& s, bool backward, Out qkv) override {
+    later([=, this] { cpu_->rope(s, backward, qkv); });
+  }
+  void embedding_forward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
+                         const std::int32_t* ids, In table, Out y) override {
+    later([=, this] { cpu_->embedding_forward(tokens, rows, cols, first_row, ids, table, y); });
+  }
+  void embedding_backward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row, In dy,
+                          const std::int32_t* ids, Out d_table) override {
+    later([=, this] { cpu_->embedding_backward(tokens, rows, cols, first_row, dy, ids, d_table); });
+  }
+  void cross_entropy_forward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, double scale, In logits,
+                             const std::int32_t* targets, float* stats, float* loss) override {
+    later([=, this] { cpu_->cross_entropy_forward(rows, cols, valid_cols, scale, logits, targets, stats, loss); });
+  }
+  void cross_entropy_max(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
+                         In logits, float* max) override {
+    later([=, this] { cpu_->cross_entropy_max(rows, cols, valid_cols, first_col, logits, max); });
+  }
+  void cross_entropy_exp_sum(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
+                             In logits, const std::int32_t* targets, const float* max, float* sums) override {
+    later([=, this] { cpu_->cross_entropy_exp_sum(rows, cols, valid_cols, first_col, logits, targets, max, sums); });
+  }
+  void cross_entropy_loss(std::int64_t rows, double scale, const float* sums, float* loss) override {
+    later([=, this] { cpu_->cross_entropy_loss(rows, scale, sums, loss); });
+  }
+  void cross_entropy_backward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
+                              double scale, const float* loss_scale, In logits, const std::int32_t* targets,
+                              const float* max, std::int64_t max_stride, const float* sum, std::int64_t sum_stride,
+                              Out d_logits) override {
+    later([=, this] {
+      cpu_->cross_entropy_backward(rows, cols, valid_cols, first_col, scale, loss_scale, logits, targets, max,
+                                   max_stride, sum, sum_stride, d_logits);
+    });
+  }
+  void conv_forward(const ConvShape& s, In x, In w, In bias, Out y) override {
+    later([=, this] { cpu_->conv_forward(s, x, w, bias, y); });
+  }
+  void conv_backward_input(const ConvShape& s, In dy, In w, Out dx) override {
+    later([=, this] { cpu_->conv_backward_input(s, dy, w, dx); });
+  }
+  void conv_backward_weight(const ConvShape& s, In dy, In x, Out dw, Out d_bias) override {
+    later([=, this] { cpu_->conv_backward_weight(s, dy, x, dw, d_bias); });
+  }
+  void pool_forward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
+                    std::int64_t window, In x, Out y, std::int32_t* argmax) override {
+    later([=, this] { cpu_->pool_forward(batch, channels, height, width, window, x, y, argmax); });
+  }
+  void pool_backward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
+                     std::int64_t window, In dy, const std::int32_t* argmax, Out dx) override {
+    later([=, this] { cpu_->pool_backward(batch, channels, height, width, window, dy, argmax, dx); });
+  }
+  void adamw(std::int64_t n, const AdamW& o, In grad, const float* coefficient, Out param, float* master,
+             float* exp_avg, float* exp_avg_sq) override {
+    later([=, this] { cpu_->adamw(n, o, grad, coefficient, param, master, exp_avg, exp_avg_sq); });
+  }
+  void sgd(std::int64_t n, const Sgd& o, In grad, const float* coefficient, Out param, float* master,
+           float* momentum) override {
+    later([=, this] { cpu_->sgd(n, o, grad, coefficient, param, master, momentum); });
+  }
+  void sum_squares(std::int64_t n, In x, float* sum) override {
+    later([=, this] { cpu_->sum_squares(n, x, sum); });
+  }
+  void clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) override {
+    later([=, this] { cpu_->clip_coefficient(max_norm, sum, loss_scale, coefficient); });
+  }
+  void update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) override {
+    later([=, this] { cpu_->update_loss_scale(rule, coefficient, state); });
+  }
+
+ private:
+  template <class Call>
+  void later(Call call) {
+    gpu_.kernel(stream_, call);
+  }
+
+  LateGpu& gpu_;
+  execute::Gpu::Stream stream_;
+  std::unique_ptr<Device> cpu_;
+};
+
+}  // namespace
+
+std::unique_ptr<kernels::Device> make_late_device(LateGpu& gpu, execute::Gpu::Stream stream) {
+  return std::make_unique<LateDevice>(gpu, stream);
+}
+
+}  // namespace rehearse

@@ -1,0 +1,137 @@
+// Ranks on GPUs train as ranks on the CPU do, though the GPU here does everything as late as it may and in an order
+// that only events bind: what the rank forgets to wait for is a wrong number or not a number at all.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/gpu_ranks/gpu_run.h"
+#include "tests/support/lowered.h"
+
+namespace rehearse {
+namespace {
+
+using Assignments = std::vector<std::string>;
+
+const std::string kGpt =
+    "rehearse: 1\n"
+    "model: {family: gpt, layers: 2, hidden: 16, heads: 4, vocab: 256, max_seq_len: 8, dropout: 0.1}\n"
+    "training: {global_batch: 8, precision: fp32, lr: 1e-3, warmup_steps: 2, lr_schedule: cosine, seed: 3}\n";
+const std::string kLlama =
+    "rehearse: 1\n"
+    "model: {family: llama, layers: 4, hidden: 16, heads: 4, kv_heads: 2, ffn_hidden: 32, vocab: 256, max_seq_len: 8}\n"
+    "training: {global_batch: 8, precision: fp32, lr: 1e-3, seed: 3}\n";
+const std::string kMlp =
+    "rehearse: 1\n"
+    "model: {family: mlp, widths: [20, 32, 24, 16, 7]}\n"
+    "training: {global_batch: 12, precision: fp32, lr: 3e-3}\n";
+
+struct Case {
+  std::string name, text;
+  Assignments plan;
+  execute::Graphs graphs = execute::Graphs::automatic;
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.name;
+}
+
+class GpuRanks : public testing::TestWithParam<Case> {};
+
+// One rank adds what the CPU adds in the CPU's order: every bit is the same. Sums over ranks have NCCL's order.
+TEST_P(GpuRanks, TrainAsCpuRanksDo) {
+  const Case& c = GetParam();
+  Assignments plan = c.plan;
+  plan.push_back("plan.bucket=2KiB");
+  const plan::Scenario scenario = scenario_from(c.text, plan);
+  execute::Options options;
+  options.steps = 7;
+  options.keep_parameters = true;
+  const execute::Outcome cpu = execute::perform(scenario, lower::lower(scenario), options);
+  for (const unsigned seed : {1U, 2U, 3U}) {
+    GpuRun run;
+    run.late.seed = seed;
+    run.rank.graphs = c.graphs;
+    const execute::Outcome gpu = run.perform(scenario, options);
+    ASSERT_EQ(gpu.result.loss.size(), cpu.result.loss.size());
+    for (std::size_t step = 0; step < cpu.result.loss.size(); ++step)
+      ASSERT_NEAR(gpu.result.loss[step] / cpu.result.loss[step], 1, scenario.cluster.gpus == 1 ? 0 : 1e-5)
+          << "step " << step << ", seed " << seed;
+    for (const auto& [name, values] : cpu.parameters)
+      for (std::size_t i = 0; i < values.size(); ++i)
+        ASSERT_NEAR(gpu.parameters.at(name)[i], values[i], 1e-4) << name << ", seed " << seed;
+    EXPECT_EQ(fake_nccl_alive(), 0);
+  }
+}
+
+std::vector<Case> cases() {
+  using execute::Graphs;
+  return {
+      {"mlp", kMlp, {"cluster.gpus=1", "plan.micro_batch=4"}, Graphs::off},
+      {"mlp_graphs", kMlp, {"cluster.gpus=1", "plan.micro_batch=4"}},
+      {"gpt_clip", kGpt, {"cluster.gpus=1", "plan.micro_batch=2", "training.clip=0.5"}, Graphs::off},
+      {"gpt_graphs", kGpt, {"cluster.gpus=1", "plan.micro_batch=2", "training.clip=0.5"}},
+      {"mlp_ddp", kMlp, {"cluster.gpus=2", "plan.micro_batch=3"}},
+      {"gpt_ddp", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "training.clip=0.5"}},
+      {"gpt_ddp_graphs", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "training.clip=0.5"}, Graphs::on},
+      {"gpt_bf16_zero1", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "plan.zero=1", "training.precision=bf16"}},
+      {"gpt_fp16_graphs", kGpt, {"cluster.gpus=1", "plan.micro_batch=2", "training.precision=fp16"}},
+      {"gpt_zero1", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "plan.zero=1"}},
+      {"gpt_zero2", kGpt, {"cluster.gpus=4", "plan.micro_batch=1", "plan.zero=2"}},
+      {"gpt_zero3", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "plan.zero=3"}},
+      {"gpt_zero3_graphs", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "plan.zero=3"}, Graphs::on},
+      {"gpt_tensor", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "plan.tensor=2"}},
+      {"llama_sequence_parallel",
+       kLlama,
+       {"cluster.gpus=2", "plan.micro_batch=2", "plan.tensor=2", "plan.sequence_parallel=true"}},
+      {"gpt_pipeline", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "plan.pipeline=2"}},
+      {"gpt_pipeline_graphs", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "plan.pipeline=2"}, Graphs::on},
+      {"llama_pipeline4", kLlama, {"cluster.gpus=4", "plan.micro_batch=1", "plan.pipeline=4"}},
+      {"llama_interleaved",
+       kLlama,
+       {"cluster.gpus=2", "plan.micro_batch=1", "plan.pipeline=2", "plan.schedule=interleaved", "plan.chunks=2"}},
+      {"llama_host_syncs",
+       kLlama,
+       {"cluster.gpus=2", "plan.micro_batch=1", "plan.pipeline=2", "framework=megatron-2021"}},
+      {"llama_all",
+       kLlama,
+       {"cluster.gpus=8", "plan.micro_batch=1", "plan.pipeline=2", "plan.tensor=2", "plan.zero=1"}},
+  };
+}
+std::string name_of_case(const testing::TestParamInfo<Case>& info) {
+  return info.param.name;
+}
+INSTANTIATE_TEST_SUITE_P(All, GpuRanks, testing::ValuesIn(cases()), name_of_case);
+
+// The test above would notice: with waits forgotten, some seed trains to something else.
+TEST(LateGpus, AWaitThatIsForgottenShows) {
+  const plan::Scenario scenario =
+      scenario_from(kGpt, {"cluster.gpus=1", "plan.micro_batch=2", "training.clip=0.5", "plan.bucket=2KiB"});
+  execute::Options options;
+  options.steps = 4;
+  const std::vector<double> right = execute::perform(scenario, lower::lower(scenario), options).result.loss;
+  int wrong = 0;
+  for (const unsigned seed : {1U, 2U, 3U, 4U}) {
+    GpuRun run;
+    run.late.seed = seed;
+    run.late.lose_waits = true;
+    run.rank.graphs = execute::Graphs::off;
+    try {
+      wrong += run.perform(scenario, options).result.loss != right ? 1 : 0;
+    } catch (const execute::RankFailure&) {  // targets that are no classes
+      ++wrong;
+    }
+  }
+  EXPECT_GT(wrong, 0);
+}
+
+TEST(LateGpus, StepsAreReplayedAsGraphsButTheFirstTwoAndTheLast) {
+  const plan::Scenario scenario = scenario_from(kMlp, {"cluster.gpus=1", "plan.micro_batch=4"});
+  execute::Options options;
+  options.steps = 9;
+  EXPECT_EQ(GpuRun().perform(scenario, options).device.graph_steps, 6);
+  options.steps = 3;
+  EXPECT_EQ(GpuRun().perform(scenario, options).device.graph_steps, 0);
+}
+
+}  // namespace
+}  // namespace rehearse
