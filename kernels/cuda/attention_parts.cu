@@ -5,9 +5,9 @@
 
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/dropout_draw.h"
+#include "kernels/cuda/flash.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/rows.h"
-#include "sim/base/check.h"
 
 namespace rehearse::kernels::cuda {
 namespace {
@@ -218,8 +218,7 @@ void CudaDevice::attention_softmax_backward(const AttentionShape& s, In d_p, In 
 
 void CudaDevice::attention_dropout(const AttentionShape& s, const DropoutSite& dropout, In p, Out d,
                                    std::uint8_t* mask) {
-  REHEARSE_CHECK(dropout.probability >= 0 && dropout.probability < 1, "dropout of {}", dropout.probability);
-  REHEARSE_CHECK(dropout.probability == 0 || dropout.step, "dropout without the values of its step");
+  check_dropout(dropout);
   Rows r = rows_of(s, {p, d});
   r.whole = r.whole && reinterpret_cast<std::uintptr_t>(mask) % 8 == 0;
   by_type({p, d}, [&]<class T>() {

@@ -15,12 +15,15 @@
 
 namespace rehearse::kernels::cuda {
 
-struct BlasState;  // handles and chosen algorithms of cuBLASLt (gemm)
+struct BlasApi;
+class Blas;
+struct BlasState;  // handles and chosen algorithms of cuBLASLt (gemm.h)
 
 class CudaDevice final : public Device {
  public:
   struct Options {
-    bool tf32 = false;  // fp32 matrix products may use the matrix units' 19-bit mode
+    bool tf32 = false;                  // fp32 matrix products may use the matrix units' 19-bit mode
+    const BlasApi* blas_api = nullptr;  // cuBLASLt's functions; null: this machine's library (blas_api.h)
   };
   // `workspace` is device memory, best 32 MiB (which cuBLASLt asks for on Hopper); kernels adapt to what there is, and
   // at least kLeastWorkspace is needed. `stream` and `workspace` outlive the device.
@@ -31,6 +34,8 @@ class CudaDevice final : public Device {
   CudaDevice& operator=(const CudaDevice&) = delete;
 
   Stream& stream() const { return stream_; }
+  // The matrix products of this device, to choose algorithms for them. Throws DeviceError if cuBLASLt cannot be loaded.
+  Blas& blas();
 
   void gemm(const Gemm& shape, In a, In b, In bias, Out c) override;
   void flash_forward(const AttentionShape& s, const DropoutSite& dropout, In qkv, Out out, float* logsumexp) override;

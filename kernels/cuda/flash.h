@@ -13,6 +13,8 @@
 
 namespace rehearse::kernels::cuda {
 
+void check_dropout(const DropoutSite& site);  // a failed check for a site that is not one
+
 // A dropout site as kernels take it; step is null if nothing is dropped.
 struct Dropping {
   std::uint32_t threshold = 0;  // kept: number >= threshold

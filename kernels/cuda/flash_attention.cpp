@@ -49,10 +49,14 @@ void check_width(const FlashCall& f) {
 
 }  // namespace
 
+void check_dropout(const DropoutSite& site) {
+  REHEARSE_CHECK(site.probability >= 0 && site.probability < 1, "dropout of {}", site.probability);
+  REHEARSE_CHECK(site.probability == 0 || site.step, "dropout without the values of its step");
+}
+
 Dropping::Dropping(const DropoutSite& from) {
-  REHEARSE_CHECK(from.probability >= 0 && from.probability < 1, "dropout of {}", from.probability);
+  check_dropout(from);
   if (from.probability == 0) return;
-  REHEARSE_CHECK(from.step, "dropout without a step");
   threshold = dropout_threshold(from.probability);
   kept_scale = static_cast<float>(1 / (1 - from.probability));
   seed = from.seed;
