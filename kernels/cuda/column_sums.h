@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "kernels/cuda/elements.h"
+#include "kernels/cuda/require.h"
 #include "kernels/cuda/rows.h"
-#include "sim/base/check.h"
 
 namespace rehearse::kernels::cuda {
 
@@ -95,7 +95,7 @@ struct ColumnSums {
   void run(const Terms& terms, std::initializer_list<Out> out) const {
     if (rows == 0 || cols == 0) return;
     std::int64_t count = slabs<kSums>();
-    REHEARSE_CHECK(count > 0, "sums of {} columns in {} bytes", cols, table_bytes);
+    REHEARSE_REQUIRE(count > 0, "sums of " + std::to_string(cols) + " columns do not fit the workspace");
     const std::int64_t slab_rows = ceil_div(rows, count);
     count = ceil_div(rows, slab_rows);
     Sums to;

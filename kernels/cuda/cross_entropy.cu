@@ -8,8 +8,8 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/reduce.h"
+#include "kernels/cuda/require.h"
 #include "kernels/cuda/rows.h"
-#include "sim/base/check.h"
 
 namespace rehearse::kernels::cuda {
 namespace {
@@ -240,8 +240,7 @@ void CudaDevice::cross_entropy_backward(std::int64_t rows, std::int64_t cols, st
                                         std::int64_t first_col, double scale, const float* loss_scale, In logits,
                                         const std::int32_t* targets, const float* max, std::int64_t max_stride,
                                         const float* sum, std::int64_t sum_stride, Out d_logits) {
-  REHEARSE_CHECK(logits.data != d_logits.data || logits.type == d_logits.type, "gradients in place of {} are {}",
-                 name_of(logits.type), name_of(d_logits.type));
+  REHEARSE_REQUIRE(logits.data != d_logits.data || logits.type == d_logits.type, "gradients in place of another type");
   by_type({logits, d_logits}, [&]<class T>() {
     launch(backward_kernel<T>, grid_of(rows), kThreads, 0, stream_, cols, local_columns(cols, valid_cols, first_col),
            first_col, static_cast<float>(scale), loss_scale, whole_rows(kChunk, {logits, d_logits}), Source<T>(logits),

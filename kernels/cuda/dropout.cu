@@ -2,8 +2,8 @@
 // once, and a byte of mask an element.
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/dropout_draw.h"
+#include "kernels/cuda/require.h"
 #include "kernels/cuda/rows.h"
-#include "sim/base/check.h"
 
 namespace rehearse::kernels::cuda {
 namespace {
@@ -18,13 +18,13 @@ __device__ inline unsigned mask_bytes(unsigned bits, int from) {
 
 template <class Access>
 __device__ void put_mask(std::uint8_t* mask, const Chunk& c, unsigned bits) {
-  if (std::is_same_v<Access, Whole>) {
+  if constexpr (std::is_same_v<Access, Whole>) {
     *reinterpret_cast<uint2*>(mask + c.at) = {mask_bytes(bits, 0), mask_bytes(bits, 4)};
-    return;
-  }
+  } else {
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i)
-    if (i >= c.first && i < c.last) mask[c.at + i] = static_cast<std::uint8_t>(bits >> i & 1U);
+    for (int i = 0; i < kChunk; ++i)
+      if (i >= c.first && i < c.last) mask[c.at + i] = static_cast<std::uint8_t>(bits >> i & 1U);
+  }
 }
 
 // y = residual + dropout(x + bias); bias, residual and mask may be missing.
@@ -67,8 +67,8 @@ __global__ void __launch_bounds__(kRowThreads)
 
 void run(const Stream& stream, std::int64_t rows, std::int64_t cols, const DropoutSite& site, In x, In bias,
          In residual, Out y, std::uint8_t* mask) {
-  REHEARSE_CHECK(site.probability >= 0 && site.probability < 1, "dropout of {}", site.probability);
-  REHEARSE_CHECK(site.probability == 0 || site.step, "dropout without the values of its step");
+  REHEARSE_REQUIRE(site.probability >= 0 && site.probability < 1, "dropout of " + std::to_string(site.probability));
+  REHEARSE_REQUIRE(site.probability == 0 || site.step, "dropout without the values of its step");
   const auto [grid, block] = row_grid(rows, cols);
   const bool whole = whole_rows(cols, {x, bias, residual, y}) && reinterpret_cast<std::uintptr_t>(mask) % 8 == 0;
   by_type({x, residual, y}, [&]<class T>() {
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kThreads)
     const auto words = Access::load(dy, c);
     float v[kChunk];
     bool keep[kChunk];
-    if (std::is_same_v<Access, Whole>) {
+    if constexpr (std::is_same_v<Access, Whole>) {
       const uint2 bytes = *reinterpret_cast<const uint2*>(mask + c.at);
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) keep[i] = ((i < 4 ? bytes.x : bytes.y) >> i % 4 * 8 & 0xFFU) != 0;

@@ -9,8 +9,8 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/reduce.h"
+#include "kernels/cuda/require.h"
 #include "kernels/cuda/rows.h"
-#include "sim/base/check.h"
 
 namespace rehearse::kernels::cuda {
 namespace {
@@ -175,7 +175,7 @@ void CudaDevice::adamw(std::int64_t n, const AdamW& o, In grad, const float* coe
                       static_cast<float>(o.eps),
                       static_cast<float>(o.weight_decay),
                       o.step};
-  REHEARSE_CHECK(master || param.type == DType::f32, "a parameter of {} without an fp32 copy", name_of(param.type));
+  REHEARSE_REQUIRE(master || param.type == DType::f32, "a half parameter without an fp32 copy");
   const Out weights = master ? Out(master) : param, copy = master ? param : Out();
   const bool aligned = whole_rows(kChunk, {grad, weights, exp_avg, exp_avg_sq, copy});
   const AdamState state{Target<float>(weights), Target<float>(exp_avg), Target<float>(exp_avg_sq)};
@@ -188,7 +188,8 @@ void CudaDevice::adamw(std::int64_t n, const AdamW& o, In grad, const float* coe
 void CudaDevice::sgd(std::int64_t n, const Sgd& o, In grad, const float* coefficient, Out param, float* master,
                      float* momentum) {
   const SgdRule rule{static_cast<float>(o.momentum), static_cast<float>(o.weight_decay), o.step};
-  REHEARSE_CHECK(master || param.type == DType::f32, "a parameter of {} without an fp32 copy", name_of(param.type));
+  REHEARSE_REQUIRE(master || param.type == DType::f32, "a half parameter without an fp32 copy");
+  REHEARSE_REQUIRE(master || param.type == DType::f32, "a half parameter without an fp32 copy");
   const Out weights = master ? Out(master) : param, copy = master ? param : Out();
   const bool aligned = whole_rows(kChunk, {grad, weights, momentum, copy});
   by_type({grad}, [&]<class TG>() {

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/require.h"
 #include "kernels/cuda/rows.h"
-#include "sim/base/check.h"
 
 namespace rehearse::kernels::cuda {
 namespace {
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kRopeThreads)
 
 void CudaDevice::rope(const AttentionShape& s, bool backward, Out qkv) {
   const std::int64_t half = s.head_dim / 2, group = s.heads / s.kv_heads + 2;
-  REHEARSE_CHECK(half <= kMaxHalf, "rotary positions of heads of {}", s.head_dim);
+  REHEARSE_REQUIRE(half <= kMaxHalf, "rotary positions of heads of " + std::to_string(s.head_dim));
   Turns turns{};
   for (std::int64_t i = 0; i < half; ++i)
     turns.a_position[i] = std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(s.head_dim)) /

@@ -17,8 +17,7 @@
 #include "kernels/cuda/launch.h"
 
 #ifndef __CUDACC__
-#include <array>
-#include <vector>
+#include <stdexcept>
 #endif
 
 namespace rehearse::kernels::cuda {
@@ -26,79 +25,85 @@ namespace rehearse::kernels::cuda {
 #ifndef __CUDACC__
 namespace host {
 
+// What stands beside the kernel's own memory is no business of the emulator's checks.
+#define REHEARSE_UNCHECKED __attribute__((no_sanitize("thread"), noinline))
+
+inline int thread_of_block() {
+  return static_cast<int>(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
+}
+
 // Where the lanes of a warp show each other what they hold. One block runs at a time.
-struct Shown {
-  std::array<std::uint64_t, 4> words;
-};
-__attribute__((no_sanitize("thread"))) inline Shown& shown(int lane) {
-  static std::array<Shown, 1024> all;
-  const int thread = static_cast<int>(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
-  return all[static_cast<std::size_t>(thread / 32 * 32 + lane)];
+inline std::uint64_t shown[1024][4];
+REHEARSE_UNCHECKED inline void show(int word, std::uint64_t value) {
+  shown[thread_of_block()][word] = value;
+}
+REHEARSE_UNCHECKED inline std::uint64_t seen(int lane, int word) {
+  return shown[thread_of_block() / 32 * 32 + lane][word];
 }
 
 template <class T>
-float element(unsigned pair, int high) {
-  const auto bits = static_cast<std::uint16_t>(high ? pair >> 16 : pair);
-  T value;
-  __builtin_memcpy(&value, &bits, sizeof value);
-  return static_cast<float>(value);
+float element(std::uint64_t words, int word, int high) {
+  const auto bits = static_cast<std::uint16_t>(words >> (32 * word + 16 * high));
+  if constexpr (std::is_same_v<T, __half>) return __half2float(__half(__half_raw{bits}));
+  return __uint_as_float(static_cast<unsigned>(bits) << 16);
 }
 
 template <class T>
-__attribute__((no_sanitize("thread"))) void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+REHEARSE_UNCHECKED void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   const int lane = emulator::lane(), g = lane / 4, t = lane % 4;
-  shown(lane).words = {a[0] | std::uint64_t{a[1]} << 32, a[2] | std::uint64_t{a[3]} << 32, b0 | std::uint64_t{b1} << 32,
-                       0};
+  const auto* warp = shown + thread_of_block() / 32 * 32;
+  show(0, a[0] | std::uint64_t{a[1]} << 32);
+  show(1, a[2] | std::uint64_t{a[3]} << 32);
+  show(2, b0 | std::uint64_t{b1} << 32);
   __syncwarp();
   for (int i = 0; i < 4; ++i) {
     const int row = g + i / 2 * 8, column = 2 * t + i % 2;
     float sum = 0;
     for (int k = 0; k < 16; ++k) {
-      const std::uint64_t both = shown(row % 8 * 4 + k % 8 / 2).words[static_cast<std::size_t>(k / 8)];
-      const auto left = static_cast<unsigned>(row < 8 ? both : both >> 32);
-      const std::uint64_t rights = shown(column * 4 + k % 8 / 2).words[2];
-      const auto right = static_cast<unsigned>(k < 8 ? rights : rights >> 32);
-      sum += element<T>(left, k % 2) * element<T>(right, k % 2);
+      const float left = element<T>(warp[row % 8 * 4 + k % 8 / 2][k / 8], row / 8, k % 2);
+      const float right = element<T>(warp[column * 4 + k % 8 / 2][2], k / 8, k % 2);
+      sum += left * right;
     }
     c[i] += sum;
   }
   __syncwarp();
 }
 
-// A copy takes place when it is waited for, and until then its target holds no number: a missing wait shows.
+// A copy takes place when it is waited for: until then its target is as if not written, and a missing wait shows.
 struct PendingCopy {
-  void* to;
-  const void* from;
-  int bytes;
-  bool there;
-  int group;
+  char* to;
+  const char* from;
+  int bytes, group;
 };
 struct PendingCopies {
-  std::vector<PendingCopy> copies;
-  int groups = 0;  // committed
+  PendingCopy copies[256];
+  int count, groups;  // groups committed
 };
-inline PendingCopies& pending_copies() {
-  static std::array<PendingCopies, 1024> all;
-  return all[threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)];
-}
-inline void begin_copy(void* to, const void* from, int bytes, bool there) {
+inline PendingCopies pending[1024];
+
+REHEARSE_UNCHECKED inline void begin_copy(void* to, const void* from, int bytes) {
+  PendingCopies& mine = pending[thread_of_block()];
+  if (mine.count == 256) throw std::logic_error("more asynchronous copies under way than the emulator keeps");
   __builtin_memset(to, 0xFF, static_cast<std::size_t>(bytes));
-  PendingCopies& mine = pending_copies();
-  mine.copies.push_back({to, from, bytes, there, mine.groups});
+  mine.copies[mine.count++] = {static_cast<char*>(to), static_cast<const char*>(from), bytes, mine.groups};
 }
-inline void end_copies(int groups_left) {
-  PendingCopies& mine = pending_copies();
-  std::vector<PendingCopy> later;
-  for (const PendingCopy& c : mine.copies) {
-    if (c.group >= mine.groups - groups_left) {
-      later.push_back(c);
-    } else if (c.there) {
-      for (int i = 0; i < c.bytes; ++i) static_cast<char*>(c.to)[i] = static_cast<const char*>(c.from)[i];
-    } else {
-      for (int i = 0; i < c.bytes; ++i) static_cast<char*>(c.to)[i] = 0;
-    }
+REHEARSE_UNCHECKED inline void commit() {
+  ++pending[thread_of_block()].groups;
+}
+// The next copy of all groups but the last `left`; nothing is copied if bytes is 0.
+REHEARSE_UNCHECKED inline PendingCopy take_copy(int left) {
+  PendingCopies& mine = pending[thread_of_block()];
+  for (int i = 0; i < mine.count; ++i) {
+    if (mine.copies[i].group >= mine.groups - left) continue;
+    const PendingCopy first = mine.copies[i];
+    mine.copies[i] = mine.copies[--mine.count];
+    return first;
   }
-  mine.copies = later;
+  return {};
+}
+inline void end_copies(int left) {
+  for (PendingCopy c = take_copy(left); c.bytes > 0; c = take_copy(left))
+    for (int i = 0; i < c.bytes; ++i) c.to[i] = c.from ? c.from[i] : '\0';
 }
 
 }  // namespace host
@@ -143,10 +148,10 @@ __device__ __forceinline__ void load_matrices(unsigned (&r)[4], const void* row)
   }
 #else
   const int lane = emulator::lane(), g = lane / 4, t = lane % 4;
-  host::shown(lane).words[3] = reinterpret_cast<std::uintptr_t>(row);
+  host::show(3, reinterpret_cast<std::uintptr_t>(row));
   __syncwarp();
   for (int i = 0; i < 4; ++i) {
-    const auto row_of = [&](int j) { return reinterpret_cast<const std::uint16_t*>(host::shown(8 * i + j).words[3]); };
+    const auto row_of = [&](int j) { return reinterpret_cast<const std::uint16_t*>(host::seen(8 * i + j, 3)); };
     const std::uint16_t low = kTransposed ? row_of(2 * t)[g] : row_of(g)[2 * t];
     const std::uint16_t high = kTransposed ? row_of(2 * t + 1)[g] : row_of(g)[2 * t + 1];
     r[i] = low | static_cast<unsigned>(high) << 16;
@@ -169,7 +174,7 @@ __device__ __forceinline__ void copy_async(void* shared, const void* global, boo
                  : "memory");
   }
 #else
-  host::begin_copy(shared, global, kBytes, there);
+  host::begin_copy(shared, there ? global : nullptr, kBytes);
 #endif
 }
 // This thread's copies since the last commit are a group.
@@ -177,7 +182,7 @@ __device__ __forceinline__ void commit_copies() {
 #ifdef __CUDACC__
   asm volatile("cp.async.commit_group;" ::: "memory");
 #else
-  ++host::pending_copies().groups;
+  host::commit();
 #endif
 }
 // Waits for all of this thread's groups but the last kLeft. Other threads see the copies after a barrier.

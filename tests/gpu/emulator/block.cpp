@@ -314,6 +314,13 @@ int block_vote(int predicate, int kind) {
   return kind == 0 ? vote : kind == 1 ? vote == f.from : vote > 0;
 }
 
+void abandon() {
+  block.failed = true;
+  block.running->state = State::ended;
+  to_scheduler();
+  std::terminate();
+}
+
 std::string where() {
   const auto text = [](const uint3& v) {
     return "(" + std::to_string(v.x) + "," + std::to_string(v.y) + "," + std::to_string(v.z) + ")";

@@ -117,10 +117,15 @@ void check(const void* p, std::size_t bytes, Access access) {
     return;
   }
   if (checks->device.holds(p)) {
-    if (!allocated(p, bytes))
-      return report("an access of " + std::to_string(bytes) + " bytes at " + address(p) + " outside any allocation");
-    if (reinterpret_cast<std::uintptr_t>(p) % (bytes > 16 ? 16 : bytes) != 0 && bytes > 0 && (bytes & (bytes - 1)) == 0)
-      return report("a misaligned access of " + std::to_string(bytes) + " bytes at " + address(p));
+    if (!allocated(p, bytes)) {
+      report("an access of " + std::to_string(bytes) + " bytes at " + address(p) + " outside any allocation");
+      abandon();
+    }
+    const bool power = bytes > 0 && (bytes & (bytes - 1)) == 0;
+    if (power && reinterpret_cast<std::uintptr_t>(p) % (bytes > 16 ? 16 : bytes) != 0) {
+      report("a misaligned access of " + std::to_string(bytes) + " bytes at " + address(p));
+      abandon();
+    }
     check_range(checks->device, p, bytes, access, false);
   } else if (checks->dynamic.holds(p)) {
     check_range(checks->dynamic, p, bytes, access, true);

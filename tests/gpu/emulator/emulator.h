@@ -30,6 +30,7 @@ void set_segment(std::uint32_t segment);
 void begin_checks();       // of a launch
 std::string end_checks();  // what they found, the first of it; empty: nothing
 void report(const std::string& finding);
-std::string where();  // "thread (1,0,0) of block (0,0,0)"
+[[noreturn]] void abandon();  // the block: what the thread would do next cannot be done
+std::string where();          // "thread (1,0,0) of block (0,0,0)"
 
 }  // namespace emulator

@@ -51,7 +51,7 @@ bool allocated(const void* p, std::size_t bytes) {
 void* allocate(std::size_t bytes) {
   Memory& m = memory();
   const std::lock_guard lock(m.mutex);
-  std::size_t offset = 0;
+  std::size_t offset = kRoom;
   for (const auto& [begin, size] : m.allocations) {
     if (offset + bytes + kRoom <= begin) break;
     offset = (begin + size + kRoom + kAligned - 1) / kAligned * kAligned;

@@ -1,3 +1,4 @@
+// See cuda_test.h.
 #include "tests/gpu/kernels/cuda_test.h"
 
 #include <cuda_bf16.h>
@@ -102,6 +103,10 @@ std::vector<std::byte> CudaTest::Tensor::bytes() const {
 
 Floats CudaTest::Tensor::read() const {
   return decoded(bytes(), type_);
+}
+
+void CudaTest::expect_near(const Tensor& t, const Values& expected) {
+  EXPECT_LE(relative_error(t.read(), expected), tolerance(t.type())) << name_of(t.type());
 }
 
 Floats CudaTest::normal(std::int64_t n, DType type, double deviation) {

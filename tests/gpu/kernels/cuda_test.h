@@ -14,15 +14,24 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_device.h"
+#include "tests/unit/kernels/reference.h"
 
 namespace rehearse::kernels::cuda {
 
 using Floats = std::vector<float>;
-using Values = std::vector<double>;
+using reference::at;
+using reference::Values;
 
-inline std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
+inline constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
+// Operands of one type, and of two: what mixed training has.
+struct Mix {
+  DType x, y;
+};
+inline constexpr Mix kMixes[] = {{DType::f32, DType::f32},
+                                 {DType::bf16, DType::bf16},
+                                 {DType::f16, DType::f16},
+                                 {DType::bf16, DType::f32},
+                                 {DType::f32, DType::f16}};
 
 // Relative norm of what a kernel may be off, by the type of what it writes.
 inline double tolerance(DType type) {
@@ -72,6 +81,8 @@ class CudaTest : public testing::Test {
     if (!x.empty()) std::memcpy(bytes.data(), x.data(), bytes.size());
     return tensor(bytes, DType::u8);
   }
+  // Within the tolerance of its type of `expected`, relative to its norm.
+  static void expect_near(const Tensor& t, const Values& expected);
   // Normal numbers as `type` holds them.
   Floats normal(std::int64_t n, DType type, double deviation = 1);
   std::vector<std::int32_t> below(std::int64_t n, std::int32_t bound);

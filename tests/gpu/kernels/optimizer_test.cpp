@@ -1,0 +1,150 @@
+// Optimizer updates against the published formulas in double precision; sums of squares, clipping, loss scaling.
+#include "tests/gpu/kernels/cuda_test.h"
+
+namespace rehearse::kernels::cuda {
+namespace {
+
+class CudaOptimizer : public CudaTest {};
+
+// torch.optim.AdamW, four steps: its own fp32 parameter, and a half one with a master copy.
+TEST_F(CudaOptimizer, AdamW) {
+  const AdamW rule{.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1};
+  const double lr = 0.01;
+  for (const auto& [grad_type, param_type] : kMixes) {
+    const bool own = param_type == DType::f32;
+    const std::int64_t n = 5011;
+    const Floats start = normal(n, DType::f32);
+    const Tensor param = given(start, param_type), master = given(start, DType::f32);
+    const Tensor m = given(Floats(at(n), 0.0F), DType::f32), v = given(Floats(at(n), 0.0F), DType::f32);
+    const Tensor coefficient = given({0.5F}, DType::f32);
+    Values p = doubles(start), first(at(n), 0), second(at(n), 0);
+    for (std::int64_t step = 0; step < 4; ++step) {
+      const Floats grad = normal(n, grad_type);
+      const double correction1 = 1 - std::pow(0.9, static_cast<double>(step + 1));
+      const double correction2 = 1 - std::pow(0.95, static_cast<double>(step + 1));
+      const Tensor values = raw(std::vector<StepValues>{{.step = step,
+                                                         .lr = static_cast<float>(lr),
+                                                         .correction1 = static_cast<float>(correction1),
+                                                         .correction2 = static_cast<float>(correction2)}});
+      AdamW o = rule;
+      o.step = values.as<StepValues>();
+      const Tensor g = given(grad, grad_type);
+      device().adamw(n, o, g.in(), coefficient.as<float>(), param.out(), own ? nullptr : master.as<float>(),
+                     m.as<float>(), v.as<float>());
+      stream().synchronize();
+      for (std::size_t i = 0; i < at(n); ++i) {
+        const double d = grad[i] * 0.5;
+        p[i] -= lr * o.weight_decay * p[i];
+        first[i] = o.beta1 * first[i] + (1 - o.beta1) * d;
+        second[i] = o.beta2 * second[i] + (1 - o.beta2) * d * d;
+        p[i] -= lr * (first[i] / correction1) / (std::sqrt(second[i] / correction2) + o.eps);
+      }
+    }
+    expect_near(param, p);
+    expect_near(m, first);
+    expect_near(v, second);
+    if (own) continue;
+    expect_near(master, p);
+    EXPECT_EQ(param.bytes(), encoded(master.read(), param_type));  // the master's rounding
+  }
+}
+
+// torch.optim.SGD with and without momentum, three steps.
+TEST_F(CudaOptimizer, Sgd) {
+  const Tensor values = raw(std::vector<StepValues>{{.lr = 0.1F}});
+  for (const double momentum : {0.0, 0.9}) {
+    for (const DType type : kTypes) {
+      const std::int64_t n = 1003;
+      const Sgd o{.momentum = momentum, .weight_decay = 0.01, .step = values.as<StepValues>()};
+      const Floats start = normal(n, DType::f32);
+      const Tensor param = given(start, type), master = given(start, DType::f32);
+      const Tensor velocity = given(Floats(at(n), 0.0F), DType::f32);
+      const bool own = type == DType::f32;
+      Values p = doubles(start), v(at(n), 0);
+      for (int step = 0; step < 3; ++step) {
+        const Floats grad = normal(n, type);
+        const Tensor g = given(grad, type);
+        device().sgd(n, o, g.in(), nullptr, param.out(), own ? nullptr : master.as<float>(),
+                     momentum > 0 ? velocity.as<float>() : nullptr);
+        stream().synchronize();
+        for (std::size_t i = 0; i < at(n); ++i) {
+          v[i] = momentum * v[i] + grad[i] + o.weight_decay * p[i];
+          p[i] -= 0.1 * v[i];
+        }
+      }
+      expect_near(param, p);
+      if (momentum > 0) expect_near(velocity, v);
+    }
+  }
+}
+
+TEST_F(CudaOptimizer, AStepWithoutACoefficientChangesNothing) {
+  const Tensor values = raw(std::vector<StepValues>{{.lr = 0.1F}});
+  const Tensor coefficient = poisoned(1, DType::f32);
+  const Floats start = normal(100, DType::f32);
+  const Tensor p = given(start, DType::f32), m = given(start, DType::f32), v = given(start, DType::f32);
+  const Tensor g = given(start, DType::f32);
+  device().adamw(100, {.step = values.as<StepValues>()}, g.in(), coefficient.as<float>(), p.out(), nullptr,
+                 m.as<float>(), v.as<float>());
+  device().sgd(100, {.momentum = 0.5, .step = values.as<StepValues>()}, g.in(), coefficient.as<float>(), p.out(),
+               nullptr, m.as<float>());
+  EXPECT_EQ(p.read(), start);
+  EXPECT_EQ(m.read(), start);
+  EXPECT_EQ(v.read(), start);
+}
+
+// A square of 2^24, then 2^16 of 2^-10: single precision would lose every one of the small ones.
+TEST_F(CudaOptimizer, SumsOfSquares) {
+  Floats x((std::size_t{1} << 16) + 8, 0x1p-5F);
+  for (std::size_t i = 0; i < 8; ++i) x[i] = 0;
+  x[0] = 4096;
+  const Tensor in = given(x, DType::f32), sum = given({1.0F}, DType::f32);
+  device().sum_squares(static_cast<std::int64_t>(x.size()), in.in(), sum.as<float>());
+  EXPECT_EQ(sum.read()[0], 0x1p24F + 64 + 1);
+  device().sum_squares(0, nullptr, sum.as<float>());
+  EXPECT_EQ(sum.read()[0], 0x1p24F + 64 + 1);
+  for (const DType type : kTypes) {
+    for (const std::int64_t n : {1, 8191, 40003}) {
+      for (const std::int64_t offset : {0, 1}) {
+        const Floats y = normal(n, type);
+        const Tensor of = given(y, type, offset), total = given({0.0F}, DType::f32), again = given({0.0F}, DType::f32);
+        device().sum_squares(n, of.in(), total.as<float>());
+        device().sum_squares(n, of.in(), again.as<float>());
+        double expected = 0;
+        for (const float v : y) expected += static_cast<double>(v) * static_cast<double>(v);
+        expect_near(total, {expected});
+        EXPECT_EQ(total.bytes(), again.bytes());
+      }
+    }
+  }
+}
+
+TEST_F(CudaOptimizer, ClippingAndLossScaling) {
+  const auto coefficient = [&](double max_norm, float sum, const float* scale) {
+    const Tensor s = given({sum}, DType::f32), c = poisoned(1, DType::f32);
+    device().clip_coefficient(max_norm, s.as<float>(), scale, c.as<float>());
+    return c.read()[0];
+  };
+  const Tensor eight = given({8.0F}, DType::f32);
+  EXPECT_EQ(coefficient(0, 100, nullptr), 1.0F);
+  EXPECT_EQ(coefficient(20, 100, nullptr), 1.0F);             // a norm of 10
+  EXPECT_NEAR(coefficient(1, 100, nullptr), 0.1, 1e-7);       // 1 / (10 + 1e-6)
+  EXPECT_EQ(coefficient(2, 100, eight.as<float>()), 0.125F);  // a norm of 10 / 8
+  EXPECT_NEAR(coefficient(0.5, 100, eight.as<float>()), 0.5 / 1.25 / 8, 1e-7);
+  EXPECT_TRUE(std::isnan(coefficient(0, std::numeric_limits<float>::infinity(), nullptr)));
+  EXPECT_TRUE(std::isnan(coefficient(0, std::numeric_limits<float>::quiet_NaN(), nullptr)));
+
+  const LossScaleRule rule{.growth = 2, .backoff = 0.5F, .interval = 2};
+  const Tensor state = given({8.0F, 0.0F}, DType::f32), good = given({0.1F}, DType::f32), bad = poisoned(1, DType::f32);
+  const auto after = [&](const Tensor& c) {
+    device().update_loss_scale(rule, c.as<float>(), state.as<float>());
+    return state.read();
+  };
+  EXPECT_EQ(after(good), (Floats{8, 1}));
+  EXPECT_EQ(after(good), (Floats{16, 0}));
+  EXPECT_EQ(after(good), (Floats{16, 1}));
+  EXPECT_EQ(after(bad), (Floats{8, 0}));
+}
+
+}  // namespace
+}  // namespace rehearse::kernels::cuda
