@@ -41,9 +41,8 @@ cp -r "$root/topologies" "$root/scenarios" "$folder/"
 mkdir -p "$folder/calibrate"
 cp -r "$root/calibrate/devices" "$folder/calibrate/"
 cp "$root/tests/gpu/run.sh" "$root/tests/gpu/torch_steps.py" "$folder/gpu/"
-for extra in plans.txt; do [ -e "$root/tests/gpu/$extra" ] && cp "$root/tests/gpu/$extra" "$folder/gpu/"; done
 {
-  echo "version: $("$build/cli/rehearse" version 2>/dev/null | head -n 1)"
+  echo "version: $("$build/cli/rehearse" --version 2>/dev/null | head -n 1)"
   echo "commit: $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)"
   echo "packed: $(date -u +%Y-%m-%dT%H:%M:%SZ)"
   echo "needs glibc: $(objdump -T "$folder"/bin/* "$folder"/lib/* 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)"

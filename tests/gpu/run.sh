@@ -83,7 +83,7 @@ if [ -n "$nvidia_smi" ]; then
   gpu=$(timeout 30 "$nvidia_smi" --query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit,mig.mode.current --format=csv,noheader 2>/dev/null | head -n 8)
 fi
 if [ -n "$gpu" ]; then say "gpu: $gpu"; else say "gpu: no GPU (nvidia-smi $([ -n "$nvidia_smi" ] && echo "names none" || echo "is not there"))"; fi
-[ -e "$program" ] && timeout 20 "$program" version >> "$log" 2>&1
+[ -e "$program" ] && timeout 20 "$program" --version >> "$log" 2>&1
 python=$(command -v python3 || true)
 if [ -n "$python" ]; then
   torch=$(timeout 120 "$python" -c 'import torch; print(torch.__version__, "CUDA", torch.version.cuda, "GPU", torch.cuda.is_available())' 2>/dev/null || echo none)
