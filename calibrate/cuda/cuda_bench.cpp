@@ -55,10 +55,14 @@ class CudaBench final : public Bench {
     kernels::cuda::copy(step_.data(), &values, sizeof values, stream_);
     stream_.synchronize();
     std::string reason;
-    if (const kernels::cuda::BlasApi* api = kernels::cuda::find_blas_api(&reason)) {
-      blas_workspace_ = DeviceMemory(kernels::cuda::blas_workspace_bytes(facts_.major));
+    const kernels::cuda::BlasApi* api = kernels::cuda::find_blas_api(&reason);
+    if (api == nullptr) return;
+    blas_workspace_ = DeviceMemory(kernels::cuda::blas_workspace_bytes(facts_.major));
+    try {
       blas_.emplace(*api, blas_workspace_.data(), blas_workspace_.bytes());
       shared_.blas = &*blas_;
+    } catch (const DeviceError&) {
+      if (!recoverable()) throw;
     }
   }
 
@@ -88,10 +92,12 @@ class CudaBench final : public Bench {
     try {
       return run_of(kernel);
     } catch (const DeviceError& error) {
-      if (!recoverable(error)) throw;
+      if (!recoverable()) throw;
+      problem_ = error.what();
       return nullptr;
     }
   }
+  std::string problem() const override { return problem_; }
 
   double copy(const std::string& direction, std::int64_t bytes) override;
   cost::LaunchTimes launches() override;
@@ -106,15 +112,17 @@ class CudaBench final : public Bench {
  private:
   static constexpr std::size_t kWorkspace = std::size_t{64} << 20;
 
-  // No memory, or a kernel that this device or library does not have: others can still be measured.
-  static bool recoverable(const DeviceError& error) {
-    return error.code() == 0 || error.code() == cudaErrorMemoryAllocation;
+  // After a failed call: whether the device still works, as it does when there was no memory, or no such kernel. What
+  // breaks a context stays its answer to every later call.
+  static bool recoverable() {
+    (void)cudaGetLastError();
+    return cudaDeviceSynchronize() == cudaSuccess;
   }
   std::unique_ptr<CudaRun> run_of(const Kernel& kernel) {
     std::size_t free = 0, total = 0;
     REHEARSE_CUDA(cudaMemGetInfo(&free, &total));
     Operands operands(kernel, facts_.l2_bytes, static_cast<std::int64_t>(free), stream_);
-    if (operands.empty()) return nullptr;
+    if (operands.empty()) throw DeviceError("no memory for its operands");
     return std::make_unique<CudaRun>(kernel, std::move(operands), shared_);
   }
   double timed(int times, const std::function<void(int)>& queue);
@@ -129,6 +137,7 @@ class CudaBench final : public Bench {
   DeviceMemory blas_workspace_;
   std::optional<kernels::cuda::Blas> blas_;
   Shared shared_;
+  std::string problem_;
 };
 
 // Median over five of the device time of one of `times` in a row.
@@ -203,7 +212,6 @@ cost::LaunchTimes CudaBench::launches() {
 double CudaBench::beside(const Kernel& product, int& sms, double& bytes_per_s) {
   try {
     const std::unique_ptr<CudaRun> run = run_of(product);
-    if (run == nullptr) return 0;
     const int launches = std::clamp(static_cast<int>(0.02 / run->launch(1)), 1, 200);
     const auto time = [&] { return run->launch(launches); };
     time();
@@ -211,8 +219,8 @@ double CudaBench::beside(const Kernel& product, int& sms, double& bytes_per_s) {
     Company company(static_cast<int>(facts_.shared_bytes_per_block));
     const double together = sms > 0 ? company.beside_holder(sms, time) : company.beside_mover(bytes_per_s, time);
     return together > 0 ? together / alone : 0;
-  } catch (const DeviceError& error) {
-    if (!recoverable(error)) throw;
+  } catch (const DeviceError&) {
+    if (!recoverable()) throw;
     return 0;
   }
 }

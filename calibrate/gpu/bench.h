@@ -73,8 +73,9 @@ class Bench {
   virtual double now() = 0;  // of a clock that only goes forward
   virtual Facts facts() = 0;
   virtual State state() = 0;
-  // Null if its operands do not fit in memory.
+  // Null if it cannot be measured here: no memory for its operands, or the device or a library does not have it.
   virtual std::unique_ptr<Run> kernel(const Kernel& kernel) = 0;
+  virtual std::string problem() const { return ""; }  // why the last one was null
   // direction as in cost::CopyPoint; 0 where there is no such copy (no peer).
   virtual double copy(const std::string& direction, std::int64_t bytes) = 0;
   virtual cost::LaunchTimes launches() = 0;

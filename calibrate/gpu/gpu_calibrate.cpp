@@ -25,7 +25,7 @@ constexpr double kTakenShares[] = {0.1, 0.25, 0.5};  // of the copy's bandwidth
 class Calibrating {
  public:
   Calibrating(Bench& bench, const GpuRequest& request)
-      : bench_(bench), request_(request), began_(bench.now()), kernels_(request.scenarios) {
+      : bench_(bench), request_(request), began_(bench.now()), kernels_(request.scenarios, request.grid) {
     count_scenarios();
   }
 
@@ -83,7 +83,7 @@ class Calibrating {
   void measure_copies() {
     GpuCalibration& c = outcome_.calibration;
     for (const char* direction : {"on_device", "to_device", "from_device", "to_peer"}) {
-      for (const std::int64_t bytes : {std::int64_t{1} << 12, std::int64_t{1} << 20, std::int64_t{1} << 28}) {
+      for (const std::int64_t bytes : {std::int64_t{4} << 10, std::int64_t{1} << 20, request_.largest_copy}) {
         poll();
         const double seconds = bench_.copy(direction, bytes);
         if (seconds <= 0) break;
@@ -110,7 +110,7 @@ class Calibrating {
       const std::unique_ptr<Run> run = bench_.kernel(k);
       done_ = i + 1;
       if (run == nullptr) {
-        ++too_large_;
+        if (refused_++ == 0) why_refused_ = bench_.problem();
         continue;
       }
       // The share counts from here: making the operands is not the kernel's time.
@@ -213,7 +213,8 @@ class Calibrating {
     if (incomplete_ > 0)
       list.push_back(fmt::format("{} kernels were timed for less than {} ms or {} repetitions", incomplete_,
                                  request_.protocol.kernel_s * 1e3, request_.protocol.repetitions));
-    if (too_large_ > 0) list.push_back(fmt::format("{} kernels' operands did not fit in memory", too_large_));
+    if (refused_ > 0)
+      list.push_back(fmt::format("{} kernels could not be measured; the first: {}", refused_, why_refused_));
   }
 
   struct Heavy {
@@ -227,7 +228,8 @@ class Calibrating {
   std::string what_;
   std::size_t of_scenarios_ = 0, done_ = 0;
   double all_weight_ = 0, measured_weight_ = 0;
-  int incomplete_ = 0, too_large_ = 0;
+  int incomplete_ = 0, refused_ = 0;
+  std::string why_refused_;
   std::vector<Heavy> heavy_;
   GpuOutcome outcome_;
 };

@@ -19,6 +19,8 @@ struct GpuRequest {
   double budget_s = 60;
   double sustained_s = 10;  // of the long run; none in budgets below three times that
   Protocol protocol;
+  bool grid = true;  // beyond the scenarios
+  std::int64_t largest_copy = std::int64_t{256} << 20;
   std::string command;
   std::function<void(const std::string& what, double done)> progress;
 };

@@ -105,12 +105,13 @@ program::Program product_program(const cost::ProductKey& key) {
   return program;
 }
 
-KernelsToTime::KernelsToTime(const std::vector<plan::Scenario>& scenarios)
+KernelsToTime::KernelsToTime(const std::vector<plan::Scenario>& scenarios, bool grid)
     : scenarios_(scenarios.begin(), scenarios.end()) {
   add_programs();
   std::stable_sort(kernels_.begin(), kernels_.end(),
                    [](const Kernel& a, const Kernel& b) { return a.weight > b.weight; });
   for (std::size_t i = 0; i < kernels_.size(); ++i) known_[key_of(*kernels_[i].role, *kernels_[i].op)] = i;
+  if (!grid) return;
   add_neighbours();
   add_held_out();
   add_grid();

@@ -19,7 +19,8 @@ std::string key_of(const program::Role& role, const program::Op& op);
 // Owns the programs its kernels are of. Not copyable.
 class KernelsToTime {
  public:
-  explicit KernelsToTime(const std::vector<plan::Scenario>& scenarios);
+  // `grid`: also what is not of the scenarios.
+  explicit KernelsToTime(const std::vector<plan::Scenario>& scenarios, bool grid = true);
   KernelsToTime(const KernelsToTime&) = delete;
   KernelsToTime& operator=(const KernelsToTime&) = delete;
   const std::vector<Kernel>& kernels() const { return kernels_; }
