@@ -73,8 +73,9 @@ __global__ void __launch_bounds__(32 * kSumWarps)
   if (threadIdx.y != 0 || column >= cols) return;
 #pragma unroll
   for (int w = 1; w < kSumWarps; ++w) total += sums[w][threadIdx.x];
-  const Target<AnyType>& to = out.to[s];
-  to.put(column, to.get(column) + total);
+  // An index known at compile time: the arguments stay where they are.
+  if (s == 0) out.to[0].put(column, out.to[0].get(column) + total);
+  if (s == 1) out.to[1].put(column, out.to[1].get(column) + total);
 }
 
 struct ColumnSums {

@@ -20,22 +20,29 @@ __device__ inline float lowest() {
   return -3.402823466e38F;
 }
 
-// exp(x - max), and 0 for what is minus infinity.
-__device__ inline float exp_below(float x, float max) {
-  return __expf(x - max);
-}
-
-// body(Access, chunk) for the thread's chunks of elements [begin, begin + n). Two at a time, their loads together.
+// body(Access, chunk, what was loaded) for the thread's chunks of elements [begin, end), two whole ones loaded at once.
+// Chunks that reach past `begin` or `end` are cut; `aligned`: every operand of the body is.
 template <class T, class Body>
-__device__ void over_span(const Source<T>& x, std::int64_t begin, std::int64_t n, Body&& body) {
-  const std::int64_t end = begin + n, step = static_cast<std::int64_t>(kThreads) * kChunk;
-  for (std::int64_t at = (begin / kChunk + threadIdx.x) * kChunk; at < end; at += step) {
-    if (x.aligned && at >= begin && at + kChunk <= end) {
-      body(Whole{}, Chunk{at, 0, kChunk});
-    } else {
-      body(Piecewise{}, clip(at, begin, end));
-    }
+__device__ void over_span(const Source<T>& x, bool aligned, std::int64_t begin, std::int64_t end, Body&& body) {
+  const auto step = static_cast<std::int64_t>(kThreads) * kChunk;
+  std::int64_t at = (begin / kChunk + threadIdx.x) * kChunk;
+  const auto cut = [&] {
+    const Chunk c = clip(at, begin, end);
+    body(Piecewise{}, c, Piecewise::load(x, c));
+    at += step;
+  };
+  if (at < begin && at < end) cut();
+  for (; aligned && at + step + kChunk <= end; at += 2 * step) {
+    const Chunk one{at, 0, kChunk}, two{at + step, 0, kChunk};
+    const auto words_one = Whole::load(x, one), words_two = Whole::load(x, two);
+    body(Whole{}, one, words_one);
+    body(Whole{}, two, words_two);
   }
+  for (; aligned && at + kChunk <= end; at += step) {
+    const Chunk c{at, 0, kChunk};
+    body(Whole{}, c, Whole::load(x, c));
+  }
+  while (at < end) cut();
 }
 
 struct RowSum {
@@ -52,9 +59,9 @@ template <class T>
 __device__ RowSum row_sum(const Source<T>& x, std::int64_t begin, std::int64_t n, RowSum (&shared)[kWarps]) {
   // The maximum begins at a finite number, so that minus infinities are zeros of the sum.
   RowSum row{lowest(), 0};
-  over_span(x, begin, n, [&]<class Access>(Access, const Chunk& c) {
+  over_span(x, x.aligned, begin, begin + n, [&]<class Access>(Access, const Chunk& c, const auto& words) {
     float v[kChunk];
-    Access::values(x, Access::load(x, c), v);
+    Access::values(x, words, v);
     float max = row.max;
 #pragma unroll
     for (int i = 0; i < kChunk; ++i)
@@ -62,7 +69,7 @@ __device__ RowSum row_sum(const Source<T>& x, std::int64_t begin, std::int64_t n
     float total = row.total * __expf(row.max - max);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i)
-      if (i >= c.first && i < c.last) total += exp_below(v[i], max);
+      if (i >= c.first && i < c.last) total += __expf(v[i] - max);
     row = {max, total};
   });
 #pragma unroll
@@ -99,13 +106,14 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float shared[kWarps];
   const std::int64_t row = blockIdx.x;
   float most = -__uint_as_float(0x7F800000U);
-  over_span(logits, row * cols, count, [&]<class Access>(Access, const Chunk& c) {
-    float v[kChunk];
-    Access::values(logits, Access::load(logits, c), v);
+  over_span(logits, logits.aligned, row * cols, row * cols + count,
+            [&]<class Access>(Access, const Chunk& c, const auto& words) {
+              float v[kChunk];
+              Access::values(logits, words, v);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i)
-      if (i >= c.first && i < c.last) most = v[i] > most || v[i] != v[i] ? v[i] : most;
-  });
+              for (int i = 0; i < kChunk; ++i)
+                if (i >= c.first && i < c.last) most = v[i] > most || v[i] != v[i] ? v[i] : most;
+            });
   most = warp_max(most);
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = most;
   __syncthreads();
@@ -123,13 +131,14 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t row = blockIdx.x;
   const float most = max[row];
   float total = 0;
-  over_span(logits, row * cols, count, [&]<class Access>(Access, const Chunk& c) {
-    float v[kChunk];
-    Access::values(logits, Access::load(logits, c), v);
+  over_span(logits, logits.aligned, row * cols, row * cols + count,
+            [&]<class Access>(Access, const Chunk& c, const auto& words) {
+              float v[kChunk];
+              Access::values(logits, words, v);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i)
-      if (i >= c.first && i < c.last) total += exp_below(v[i], most);
-  });
+              for (int i = 0; i < kChunk; ++i)
+                if (i >= c.first && i < c.last) total += __expf(v[i] - most);
+            });
   total = cuda::row_sum(total, shared);
   if (threadIdx.x != 0) return;
   const std::int64_t target = targets[row] - first_col;
@@ -175,24 +184,16 @@ __global__ void __launch_bounds__(kThreads)
   const float factor = of_target / of.sum[row * of.sum_stride];
   const std::int64_t local = targets[row] - first_col;
   const std::int64_t target = local >= 0 && local < count ? begin + local : -1;
-  const std::int64_t step = static_cast<std::int64_t>(kThreads) * kChunk;
-  const auto work = [&]<class Access>(Access, const Chunk& c) {
+  over_span(logits, aligned, begin, end, [&]<class Access>(Access, const Chunk& c, const auto& words) {
     float v[kChunk];
-    Access::values(logits, Access::load(logits, c), v);
+    Access::values(logits, words, v);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       v[i] = c.at + i < last ? __expf(v[i] - max) * factor : 0.0F;
       if (c.at + i == target) v[i] -= of_target;
     }
     Access::store(d_logits, c, v);
-  };
-  for (std::int64_t at = (begin / kChunk + threadIdx.x) * kChunk; at < end; at += step) {
-    if (aligned && at >= begin && at + kChunk <= end) {
-      work(Whole{}, Chunk{at, 0, kChunk});
-    } else {
-      work(Piecewise{}, clip(at, begin, end));
-    }
-  }
+  });
 }
 
 std::int64_t local_columns(std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col) {

@@ -4,10 +4,12 @@
 //
 // A row is held in registers by one or more warps, kHeld chunks of eight a thread, so that it is read once; rows too
 // long for that (kHeld = 0) are read again, from the second-level cache. Bytes that must be moved: forward x and y;
-// backward dy, x, dx and the residual; weights dy and x (the column sums of their slabs are 2 to 6% of that more).
-#include "kernels/cuda/column_sums.h"
+// backward dy, x, dx and the residual. Gradients of the weights: norm_weight.cu.
+#include <algorithm>
+
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/elements.h"
+#include "kernels/cuda/norm_stats.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/rows.h"
 
@@ -15,12 +17,20 @@ namespace rehearse::kernels::cuda {
 namespace {
 
 constexpr int kMaxWarps = 16;  // of a row
-constexpr int kNormThreads = 512, kMaxRows = 8;
+constexpr int kMaxRows = 8;
 
 struct NormShape {
   bool rms = false, whole = false;
   std::int64_t rows = 0, cols = 0;
   double eps = 0;
+};
+
+// Threads of a block, and blocks that shall fit a multiprocessor, which bounds the registers: 64 for rows of up to two
+// chunks a thread (two fp32 ones need more), 128 beyond.
+template <class T, int kHeld>
+struct Bounds {
+  static constexpr int kThreads = kHeld == 1 ? 256 : 512;
+  static constexpr int kBlocks = kHeld == 1 ? 4 : kHeld == 2 && sizeof(T) == 2 ? 2 : 1;
 };
 
 // body(k, chunk of columns) for the thread's chunks of a row; k is which of the held ones.
@@ -108,24 +118,18 @@ __device__ void forward_row(const NormShape& s, std::int64_t row, bool active, S
 }
 
 template <class T, int kHeld>
-__global__ void __launch_bounds__(kNormThreads) norm_forward_kernel(NormShape s, Source<T> x, Source<AnyType> gamma,
-                                                                    Source<AnyType> beta, Target<T> y, float* stats) {
+__global__ void __launch_bounds__(Bounds<T, kHeld>::kThreads, Bounds<T, kHeld>::kBlocks)
+    norm_forward_kernel(NormShape s, Source<T> x, Source<AnyType> gamma, Source<AnyType> beta, Target<T> y,
+                        float* stats) {
   __shared__ SharedSums shared;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  if (s.whole) {
+  if constexpr (kHeld > 0) {
     forward_row<Whole, T, kHeld>(s, row, row < s.rows, shared, x, gamma, beta, y, stats);
+  } else if (s.whole) {
+    forward_row<Whole, T, 0>(s, row, row < s.rows, shared, x, gamma, beta, y, stats);
   } else {
-    forward_row<Piecewise, T, kHeld>(s, row, row < s.rows, shared, x, gamma, beta, y, stats);
+    forward_row<Piecewise, T, 0>(s, row, row < s.rows, shared, x, gamma, beta, y, stats);
   }
-}
-
-struct RowStats {
-  float mean, inverse;
-};
-__device__ RowStats read_stats(bool rms, const float* stats, std::int64_t row) {
-  if (rms) return {0, stats[row]};
-  const float2 both = *reinterpret_cast<const float2*>(stats + 2 * row);
-  return {both.x, both.y};
 }
 
 template <class Access, class T, int kHeld>
@@ -162,109 +166,60 @@ __device__ void backward_row(const NormShape& s, std::int64_t row, bool active, 
 }
 
 template <class T, int kHeld>
-__global__ void __launch_bounds__(kNormThreads)
+__global__ void __launch_bounds__(Bounds<T, kHeld>::kThreads, Bounds<T, kHeld>::kBlocks)
     norm_backward_input_kernel(NormShape s, Source<T> dy, Source<T> x, const float* stats, Source<AnyType> gamma,
                                Source<T> residual, Target<T> dx) {
   __shared__ SharedSums shared;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  if (s.whole) {
+  if constexpr (kHeld > 0) {
     backward_row<Whole, T, kHeld>(s, row, row < s.rows, shared, dy, x, stats, gamma, residual, dx);
+  } else if (s.whole) {
+    backward_row<Whole, T, 0>(s, row, row < s.rows, shared, dy, x, stats, gamma, residual, dx);
   } else {
-    backward_row<Piecewise, T, kHeld>(s, row, row < s.rows, shared, dy, x, stats, gamma, residual, dx);
+    backward_row<Piecewise, T, 0>(s, row, row < s.rows, shared, dy, x, stats, gamma, residual, dx);
   }
 }
 
-// Calls f.operator()<kHeld>(grid, block) with as few warps a row as hold it in at most two chunks a thread (four for
-// rows beyond 8192 columns), and enough rows that a block has four warps.
+// Calls f.operator()<T, kHeld>(grid, block) with as few warps a row as hold it in one chunk a thread up to 2048
+// columns, in two up to 8192, in four up to 16384, and enough rows that a block has four warps. Longer rows, rows of
+// several types, and those that cannot be taken in whole chunks are not held.
 template <class F>
-void by_row_length(std::int64_t rows, std::int64_t cols, F&& f) {
-  const std::int64_t chunks = ceil_div(cols, kChunk);
-  const auto with = [&]<int kHeld>(unsigned warps) {
+void by_row_length(const NormShape& s, std::initializer_list<In> operands, F&& f) {
+  const std::int64_t chunks = ceil_div(s.cols, kChunk);
+  const auto with = [&]<class T, int kHeld>() {
+    const auto warps =
+        static_cast<unsigned>(std::min<std::int64_t>(ceil_div(chunks, 32 * std::max(kHeld, 1)), kMaxWarps));
     const unsigned down = warps >= 4 ? 1 : 4 / warps;
-    f.template operator()<kHeld>(grid_of(ceil_div(rows, down)), dim3(32 * warps, down));
+    f.template operator()<T, kHeld>(grid_of(ceil_div(s.rows, down)), dim3(32 * warps, down));
   };
-  const auto warps = [chunks](std::int64_t held) { return static_cast<unsigned>(ceil_div(chunks, 32 * held)); };
-  if (chunks <= 32 * 8) return with.template operator()<1>(warps(1));
-  if (chunks <= 32 * kMaxWarps * 2) return with.template operator()<2>(warps(2));
-  if (chunks <= 32 * kMaxWarps * 4) return with.template operator()<4>(warps(4));
-  with.template operator()<0>(kMaxWarps);
-}
-
-// What a row adds to the sums of its columns: dy x^ and, if wanted, dy.
-template <class T, int kSums>
-struct WeightTerms {
-  bool rms;
-  Source<T> dy, x;
-  const float* stats;
-
-  template <class Access>
-  __device__ void add(std::int64_t row, const Chunk& c, float (&total)[kSums][kChunk]) const {
-    const auto d_words = Access::load(dy, c);
-    const auto x_words = Access::load(x, c);
-    const RowStats at = read_stats(rms, stats, row);
-    float d[kChunk], v[kChunk];
-    Access::values(dy, d_words, d);
-    Access::values(x, x_words, v);
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      total[0][i] += d[i] * ((v[i] - at.mean) * at.inverse);
-      if constexpr (kSums == 2) total[1][i] += d[i];
+  by_type(operands, [&]<class T>() {
+    if constexpr (!std::is_same_v<T, AnyType>) {
+      if (s.whole && chunks <= 32 * 8) return with.template operator()<T, 1>();
+      if (s.whole && chunks <= 32 * kMaxWarps * 2) return with.template operator()<T, 2>();
+      if (s.whole && chunks <= 32 * kMaxWarps * 4) return with.template operator()<T, 4>();
     }
-  }
-};
-
-template <class T>
-struct BiasTerms {
-  Source<T> dy;
-
-  template <class Access>
-  __device__ void add(std::int64_t, const Chunk& c, float (&total)[1][kChunk]) const {
-    float d[kChunk];
-    Access::values(dy, Access::load(dy, c), d);
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) total[0][i] += d[i];
-  }
-};
+    with.template operator()<AnyType, 0>();
+  });
+}
 
 }  // namespace
 
 void CudaDevice::norm_forward(bool rms, std::int64_t rows, std::int64_t cols, double eps, In x, In gamma, In beta,
                               Out y, float* stats) {
   const NormShape s{rms, whole_rows(cols, {x, gamma, beta, y}), rows, cols, eps};
-  by_type({x, y}, [&]<class T>() {
-    by_row_length(rows, cols, [&]<int kHeld>(dim3 grid, dim3 block) {
-      launch(norm_forward_kernel<T, kHeld>, grid, block, 0, stream_, s, Source<T>(x), Source<AnyType>(gamma),
-             Source<AnyType>(beta), Target<T>(y), stats);
-    });
+  by_row_length(s, {x, y}, [&]<class T, int kHeld>(dim3 grid, dim3 block) {
+    launch(norm_forward_kernel<T, kHeld>, grid, block, 0, stream_, s, Source<T>(x), Source<AnyType>(gamma),
+           Source<AnyType>(beta), Target<T>(y), stats);
   });
 }
 
 void CudaDevice::norm_backward_input(bool rms, std::int64_t rows, std::int64_t cols, In dy, In x, const float* stats,
                                      In gamma, In residual, Out dx) {
   const NormShape s{rms, whole_rows(cols, {dy, x, gamma, residual, dx}), rows, cols, 0};
-  by_type({dy, x, residual, dx}, [&]<class T>() {
-    by_row_length(rows, cols, [&]<int kHeld>(dim3 grid, dim3 block) {
-      launch(norm_backward_input_kernel<T, kHeld>, grid, block, 0, stream_, s, Source<T>(dy), Source<T>(x), stats,
-             Source<AnyType>(gamma), Source<T>(residual), Target<T>(dx));
-    });
+  by_row_length(s, {dy, x, residual, dx}, [&]<class T, int kHeld>(dim3 grid, dim3 block) {
+    launch(norm_backward_input_kernel<T, kHeld>, grid, block, 0, stream_, s, Source<T>(dy), Source<T>(x), stats,
+           Source<AnyType>(gamma), Source<T>(residual), Target<T>(dx));
   });
-}
-
-void CudaDevice::norm_backward_weight(bool rms, std::int64_t rows, std::int64_t cols, In dy, In x, const float* stats,
-                                      Out d_gamma, Out d_beta) {
-  const ColumnSums sums{stream_, rows, cols, whole_rows(cols, {dy, x}), workspace<float>(0), workspace_bytes_};
-  by_type({dy, x}, [&]<class T>() {
-    if (d_beta) {
-      sums.run<2>(WeightTerms<T, 2>{rms, dy, x, stats}, {d_gamma, d_beta});
-    } else {
-      sums.run<1>(WeightTerms<T, 1>{rms, dy, x, stats}, {d_gamma});
-    }
-  });
-}
-
-void CudaDevice::bias_grad(std::int64_t rows, std::int64_t cols, In dy, Out d_bias) {
-  const ColumnSums sums{stream_, rows, cols, whole_rows(cols, {dy}), workspace<float>(0), workspace_bytes_};
-  by_type({dy}, [&]<class T>() { sums.run<1>(BiasTerms<T>{dy}, {d_bias}); });
 }
 
 }  // namespace rehearse::kernels::cuda

@@ -4,6 +4,10 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#ifdef REHEARSE_EMULATED
+#include "tests/gpu/emulator/blas.h"
+#endif
+
 namespace rehearse::kernels::cuda {
 
 std::vector<std::byte> encoded(const Floats& x, DType type) {
@@ -55,7 +59,11 @@ void CudaTest::SetUp() {
   use_device(0);
   stream_ = std::make_unique<Stream>();
   workspace_ = DeviceMemory(std::size_t{32} << 20);
-  device_ = std::make_unique<CudaDevice>(*stream_, CudaDevice::Options{}, workspace_.data(), workspace_.bytes());
+  CudaDevice::Options options;
+#ifdef REHEARSE_EMULATED
+  options.blas_api = &emulator::blas_api();
+#endif
+  device_ = std::make_unique<CudaDevice>(*stream_, options, workspace_.data(), workspace_.bytes());
 }
 
 namespace {

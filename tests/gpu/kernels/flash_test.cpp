@@ -132,5 +132,87 @@ TEST_F(CudaFlash, PlainKernels) {
   check({1, 1, 1, 70, 130, true}, DType::f32, 0, true);
 }
 
+// Slot i of (position, sequence, key head) in packed qkv.
+std::size_t slot(const AttentionShape& s, std::int64_t t, std::int64_t b, std::int64_t kv, std::int64_t i) {
+  return at((((t * s.micro_batch + b) * s.kv_heads + kv) * (s.heads / s.kv_heads + 2) + i) * s.head_dim);
+}
+
+// Values are zero but for one key: queries before it must give zero to the bit, the others must not. Keys at the edges
+// of tiles of 16, 48, 64 and 128.
+TEST_F(CudaFlash, PlantedCausalMask) {
+  const AttentionShape s{1, 1, 1, 131, 64, true};
+  for (const std::int64_t planted : {0, 15, 16, 47, 48, 63, 64, 127, 128, 130}) {
+    Floats x = normal(qkv_size(s), DType::bf16);
+    for (std::int64_t t = 0; t < s.seq; ++t)
+      for (std::int64_t c = 0; c < s.head_dim; ++c) x[slot(s, t, 0, 0, 2) + at(c)] = t == planted ? 64.0F : 0.0F;
+    const Tensor qkv = given(x, DType::bf16), out = poisoned(out_size(s), DType::bf16),
+                 logsumexp = poisoned(s.seq, DType::f32);
+    device().flash_forward(s, {}, qkv.in(), out.out(), logsumexp.as<float>());
+    const Floats y = out.read();
+    for (std::int64_t t = 0; t < s.seq; ++t)
+      ASSERT_EQ(y[at(t * s.head_dim)] != 0, t >= planted) << "query " << t << ", key " << planted;
+  }
+}
+
+// The values of each (sequence, key head) are a number of its own: a query head must give that of its group.
+TEST_F(CudaFlash, PlantedGroups) {
+  const AttentionShape s{2, 6, 2, 40, 32, true};
+  for (const DType type : {DType::bf16, DType::f32}) {
+    Floats x = normal(qkv_size(s), type);
+    for (std::int64_t t = 0; t < s.seq; ++t)
+      for (std::int64_t b = 0; b < 2; ++b)
+        for (std::int64_t kv = 0; kv < 2; ++kv)
+          for (std::int64_t c = 0; c < s.head_dim; ++c)
+            x[slot(s, t, b, kv, 4) + at(c)] = static_cast<float>(1 << (2 * b + kv));
+    const Tensor qkv = given(x, type), out = poisoned(out_size(s), type),
+                 logsumexp = poisoned(s.seq * s.micro_batch * s.heads, DType::f32);
+    device().flash_forward(s, {}, qkv.in(), out.out(), logsumexp.as<float>());
+    const Floats y = out.read();
+    for (std::int64_t row = 0; row < s.seq * 2; ++row)
+      for (std::int64_t h = 0; h < s.heads; ++h) {
+        const auto expected = static_cast<double>(1 << (2 * (row % 2) + h / 3));
+        ASSERT_NEAR(y[at((row * s.heads + h) * s.head_dim)], expected, expected * 0.01) << row << " " << h;
+      }
+  }
+}
+
+// Equal scores and values that are unit vectors: output column k of query q is not zero if, and only if, the mask keeps
+// (q, k). The masks are those of the unfused kernel, bit for bit.
+TEST_F(CudaFlash, MasksAreThoseOfTheUnfusedKernel) {
+  for (const DType type : {DType::bf16, DType::f32}) {
+    for (const std::int64_t seq : {64, 61}) {
+      const AttentionShape s{2, 2, 2, seq, 64, false};
+      StepValues step;
+      step.step = 4;
+      const Tensor on_device = raw(std::vector<StepValues>{step});
+      const DropoutSite site = site_of(0.4, on_device);
+      Floats x(at(qkv_size(s)), 0.0F);
+      for (std::int64_t t = 0; t < seq; ++t)
+        for (std::int64_t i = 0; i < 4; ++i) x[slot(s, t, i / 2, i % 2, 2) + at(t)] = 1;
+      const std::int64_t scores = 2 * 2 * seq * seq;
+      const Tensor ones = given(Floats(at(scores), 1.0F), type), d = poisoned(scores, type),
+                   mask = raw(std::vector<std::uint8_t>(at(scores), 7));
+      device().attention_dropout(s, site, ones.in(), d.out(), mask.as<std::uint8_t>());
+      const auto kept = mask.bytes();
+      const Tensor qkv = given(x, type), out = poisoned(out_size(s), type), logsumexp = poisoned(seq * 4, DType::f32);
+      device().flash_forward(s, site, qkv.in(), out.out(), logsumexp.as<float>());
+      const Floats y = out.read();
+      for (std::int64_t i = 0; i < scores; ++i) {
+        const std::int64_t key = i % seq, query = i / seq % seq, head = i / seq / seq % 2, batch = i / seq / seq / 2;
+        ASSERT_EQ(y[at(((query * 2 + batch) * 2 + head) * 64 + key)] != 0, kept[at(i)] == std::byte{1})
+            << "query " << query << ", key " << key << ", head " << head << ", sequence " << batch;
+      }
+    }
+  }
+}
+
+// A head_dim that no kernel takes is named.
+TEST_F(CudaFlash, WiderHeadsAreRefused) {
+  const AttentionShape s{1, 1, 1, 4, 320, true};
+  const Tensor qkv = poisoned(qkv_size(s), DType::bf16), out = poisoned(out_size(s), DType::bf16),
+               logsumexp = poisoned(4, DType::f32);
+  EXPECT_THROW(device().flash_forward(s, {}, qkv.in(), out.out(), logsumexp.as<float>()), DeviceError);
+}
+
 }  // namespace
 }  // namespace rehearse::kernels::cuda

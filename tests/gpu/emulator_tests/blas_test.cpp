@@ -1,0 +1,212 @@
+// What cuBLASLt is asked for: descriptors and algorithms are made once for a problem, every part of a problem tells,
+// the preference rules out what is not deterministic or needs more alignment, strides and batches arrive, errors are
+// named, and nothing is left behind. Products themselves are checked by computing them from the descriptors
+// (emulator/blas.h).
+#include "kernels/cuda/blas.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/runtime.h"
+#include "tests/gpu/emulator/blas.h"
+
+namespace rehearse::kernels::cuda {
+namespace {
+
+class BlasTest : public testing::Test {
+ protected:
+  BlasTest() : live_before_(emulator::blas_log().live_objects) {
+    const int live = emulator::blas_log().live_objects;
+    emulator::blas_log() = {};
+    emulator::blas_log().live_objects = live;
+    blas_ = std::make_unique<Blas>(emulator::blas_api(), workspace_.data(), workspace_.bytes());
+  }
+  void TearDown() override {
+    blas_.reset();
+    EXPECT_EQ(emulator::blas_log().live_objects, live_before_);
+  }
+
+  float* floats(const std::vector<float>& x) {
+    memory_.emplace_back(x.size() * sizeof(float));
+    copy(memory_.back().data(), x.data(), x.size() * sizeof(float), stream_);
+    return memory_.back().as<float>();
+  }
+  // The n floats from `p`.
+  std::vector<float> read(const float* p, std::size_t n) {
+    std::vector<float> x(n);
+    copy(x.data(), p, n * sizeof(float), stream_);
+    stream_.synchronize();
+    return x;
+  }
+
+  Stream stream_;
+  DeviceMemory workspace_{std::size_t{4} << 20};
+  std::vector<DeviceMemory> memory_;
+  std::unique_ptr<Blas> blas_;
+  int live_before_;
+};
+
+MatmulProblem square() {
+  return dense_problem(2, 2, 2, false, false, MatrixType::f32, MatrixType::f32);
+}
+
+TEST_F(BlasTest, AProblemIsPreparedOnce) {
+  const float* a = floats({1, 2, 3, 4});
+  float* c = floats({0, 0, 0, 0});
+  MatmulOperands x;
+  x.a = a;
+  x.b = a;
+  x.c = c;
+  for (int i = 0; i < 3; ++i) blas_->run(square(), x, stream_.get());
+  EXPECT_EQ(read(c, 4), (std::vector<float>{7, 10, 15, 22}));
+  EXPECT_EQ(emulator::blas_log().heuristics, 1);
+  EXPECT_EQ(emulator::blas_log().products, 3);
+}
+
+TEST_F(BlasTest, EveryPartOfAProblemTells) {
+  std::vector<MatmulProblem> all = {square()};
+  const auto also = [&](auto&& change) {
+    MatmulProblem p = square();
+    change(p);
+    all.push_back(p);
+  };
+  also([](MatmulProblem& p) { p.accumulate = true; });
+  also([](MatmulProblem& p) { p.transpose_a = true; });
+  also([](MatmulProblem& p) { p.transpose_b = true; });
+  also([](MatmulProblem& p) { p.bias = true; });
+  also([](MatmulProblem& p) { p.tf32 = true; });
+  also([](MatmulProblem& p) { p.batch = 2; });
+  also([](MatmulProblem& p) { p.a.stride = 3; });
+  also([](MatmulProblem& p) { p.c.batch_stride = 8; });
+  also([](MatmulProblem& p) { p.b.alignment = 16; });
+  also([](MatmulProblem& p) { p.a.type = p.b.type = p.c.type = MatrixType::bf16; });
+  also([](MatmulProblem& p) { p.a.type = p.b.type = MatrixType::bf16; });
+  for (const MatmulProblem& p : all) blas_->algorithms(p);
+  EXPECT_EQ(blas_->problems_kept(), all.size());
+  for (const MatmulProblem& p : all) blas_->algorithms(p);
+  EXPECT_EQ(emulator::blas_log().heuristics, static_cast<int>(all.size()));
+}
+
+TEST_F(BlasTest, OnlyReproducibleReductionsAndWhatTheAddressesAllow) {
+  MatmulProblem p = square();
+  p.a.alignment = 4;
+  p.b.alignment = 32;
+  p.c.alignment = 64;
+  blas_->algorithms(p);
+  const emulator::BlasLog& log = emulator::blas_log();
+  EXPECT_EQ(log.reduction_mask, static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  EXPECT_EQ(log.workspace, std::uint64_t{4} << 20);
+  EXPECT_EQ(log.alignment_a, 32U);  // the library's A is our B
+  EXPECT_EQ(log.alignment_b, 4U);
+  EXPECT_EQ(log.alignment_c, 64U);
+  EXPECT_EQ(log.alignment_d, 64U);
+}
+
+TEST_F(BlasTest, AlgorithmsAreReadAsWeSeeC) {
+  const std::vector<Algorithm>& all = blas_->algorithms(square());
+  ASSERT_EQ(all.size(), 2U);  // the second of three needs more workspace than there is
+  EXPECT_EQ(all[0].id, 60);
+  EXPECT_EQ(all[1].id, 62);
+  EXPECT_EQ(all[0].tile_rows, 256);  // CUBLASLT_MATMUL_TILE_128x256 of C^T
+  EXPECT_EQ(all[0].tile_cols, 128);
+  EXPECT_EQ(all[0].split_k, 2);
+  EXPECT_EQ(all[0].stages_id, static_cast<int>(CUBLASLT_MATMUL_STAGES_64x3));
+  EXPECT_EQ(all[0].cluster_id, static_cast<int>(CUBLASLT_CLUSTER_SHAPE_2x1x1));
+  EXPECT_FLOAT_EQ(all[0].waves, 0.5F);
+}
+
+TEST_F(BlasTest, TilesAreThoseOfTheHeader) {
+  EXPECT_EQ(tile_of(CUBLASLT_MATMUL_TILE_8x8).rows, 8);
+  EXPECT_EQ(tile_of(CUBLASLT_MATMUL_TILE_96x64).rows, 96);
+  EXPECT_EQ(tile_of(CUBLASLT_MATMUL_TILE_96x64).cols, 64);
+  EXPECT_EQ(tile_of(CUBLASLT_MATMUL_TILE_256x1024).cols, 1024);
+  EXPECT_EQ(tile_of(CUBLASLT_MATMUL_TILE_512x1024).rows, 512);
+  EXPECT_EQ(tile_of(CUBLASLT_MATMUL_TILE_END).rows, 0);
+  EXPECT_EQ(tile_of(-1).cols, 0);
+}
+
+TEST_F(BlasTest, TheFirstIsTakenUnlessAnotherIsChosen) {
+  const float* a = floats({1, 2, 3, 4});
+  float* c = floats({0, 0, 0, 0});
+  MatmulOperands x;
+  x.a = a;
+  x.b = a;
+  x.c = c;
+  const MatmulProblem p = aligned_problem(square(), x);
+  blas_->run(square(), x, stream_.get());
+  blas_->choose(p, 1);
+  blas_->run(square(), x, stream_.get());
+  blas_->run(p, x, 0, stream_.get());
+  EXPECT_EQ(emulator::blas_log().algorithms, (std::vector<std::uint64_t>{0, 2, 0}));
+  EXPECT_THROW(blas_->choose(p, 2), std::logic_error);
+}
+
+// Two products at once out of wider matrices: rows 3 apart, batches 7 apart; C's columns beyond n stay.
+TEST_F(BlasTest, StridesAndBatches) {
+  MatmulProblem p;
+  p.m = 2;
+  p.n = 1;
+  p.k = 2;
+  p.batch = 2;
+  p.a = {MatrixType::f32, 3, 7};
+  p.b = {MatrixType::f32, 1, 2};
+  p.c = {MatrixType::f32, 2, 4};
+  MatmulOperands x;
+  x.a = floats({1, 2, 99, 3, 4, 99, 99, 5, 6, 99, 7, 8, 99, 99});
+  x.b = floats({10, 1, 1, 10});
+  float* c = floats({-1, -1, -1, -1, -1, -1, -1, -1});
+  x.c = c;
+  blas_->run(p, x, stream_.get());
+  EXPECT_EQ(read(c, 8), (std::vector<float>{12, -1, 34, -1, 65, -1, 87, -1}));
+}
+
+TEST_F(BlasTest, WhatTheLibraryCannotDoIsNamed) {
+  MatmulProblem p = square();
+  p.c.type = MatrixType::bf16;
+  try {
+    blas_->algorithms(p);
+    ADD_FAILURE() << "taken";
+  } catch (const DeviceError& e) {
+    EXPECT_NE(std::string(e.what()).find("no algorithm for C[2, 2] = f32 f32 -> bf16"), std::string::npos) << e.what();
+  }
+  EXPECT_THROW(blas_->algorithms(fp8_problem(16, 16, 24, MatrixType::e4m3, MatrixType::e4m3, DType::bf16, false)),
+               DeviceError);
+  EXPECT_THROW(blas_->algorithms(fp8_problem(16, 16, 32, MatrixType::e5m2, MatrixType::e5m2, DType::bf16, false)),
+               DeviceError);
+  EXPECT_EQ(blas_->problems_kept(), 0U);
+}
+
+// 1.5 (A) and 0.5 (B) of e4m3 are 0x3C and 0x30: each of C is 16 * 1.5 * 0.5 * 2 * 4 with scales 2 and 4.
+TEST_F(BlasTest, EightBitOperandsWithScales) {
+  const MatmulProblem p = fp8_problem(2, 16, 16, MatrixType::e4m3, MatrixType::e4m3, DType::f32, true);
+  const std::vector<unsigned char> a(32, 0x3C), b(256, 0x30);
+  const DeviceMemory on_a(a.size()), on_b(b.size());
+  copy(on_a.data(), a.data(), a.size(), stream_);
+  copy(on_b.data(), b.data(), b.size(), stream_);
+  float* c = floats(std::vector<float>(32, -1.0F));
+  MatmulOperands x;
+  x.a = on_a.data();
+  x.b = on_b.data();
+  x.c = c;
+  x.scale_a = floats({2});
+  x.scale_b = floats({4});
+  blas_->run(p, x, stream_.get());
+  EXPECT_EQ(read(c, 32), std::vector<float>(32, 96.0F));
+}
+
+TEST_F(BlasTest, Tf32IsAskedForByTheProblem) {
+  MatmulProblem p = dense_problem(1, 1, 1, false, false, MatrixType::f32, MatrixType::f32);
+  MatmulOperands x;
+  x.a = floats({1 + 0x1p-12F});  // tf32 keeps ten bits of mantissa
+  x.b = floats({1});
+  float* c = floats({0});
+  x.c = c;
+  blas_->run(p, x, stream_.get());
+  EXPECT_EQ(read(c, 1)[0], 1 + 0x1p-12F);
+  p.tf32 = true;
+  blas_->run(p, x, stream_.get());
+  EXPECT_EQ(read(c, 1)[0], 1.0F);
+}
+
+}  // namespace
+}  // namespace rehearse::kernels::cuda

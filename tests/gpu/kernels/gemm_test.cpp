@@ -1,0 +1,191 @@
+// Matrix products of the device, through cuBLASLt or what stands in for it under the emulator (emulator/blas.h).
+#include "kernels/cuda/gemm.h"
+
+#include "tests/gpu/kernels/cuda_test.h"
+#include "tests/unit/kernels/reference.h"
+
+namespace rehearse::kernels::cuda {
+namespace {
+
+class CudaGemm : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped()) return;
+#ifndef REHEARSE_EMULATED
+    std::string reason;
+    if (!find_blas_api(&reason)) GTEST_SKIP() << reason;
+#endif
+  }
+
+  void check(const Gemm& s, DType type, DType result, bool with_bias, DType bias_type, std::int64_t offset = 0) {
+    SCOPED_TRACE(std::string(name_of(type)) + " into " + std::string(name_of(result)) + ", " + std::to_string(s.m) +
+                 "x" + std::to_string(s.n) + "x" + std::to_string(s.k) + (s.transpose_a ? " A^T" : "") +
+                 (s.transpose_b ? " B^T" : "") + (s.accumulate ? " +=" : "") + (with_bias ? " bias" : ""));
+    const Floats a = normal(s.m * s.k, type), b = normal(s.k * s.n, type);
+    const Floats bias = with_bias ? normal(s.n, bias_type, 4) : Floats(), before = normal(s.m * s.n, result, 4);
+    const Tensor on_a = given(a, type, offset), on_b = given(b, type, offset), on_bias = given(bias, bias_type),
+                 c = s.accumulate ? given(before, result) : poisoned(s.m * s.n, result);
+    device().gemm(s, on_a.in(), on_b.in(), with_bias ? on_bias.in() : In(), c.out());
+    EXPECT_LE(relative_error(c.read(), reference::gemm(s, doubles(a), doubles(b), doubles(bias), doubles(before))),
+              tolerance(result));
+  }
+};
+
+TEST_F(CudaGemm, TypesTransposesBiasesAndSums) {
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
+    for (const int form : {0, 1, 2, 3}) {
+      for (const bool accumulate : {false, true}) {
+        const Gemm s{24, 40, 16, (form & 1) != 0, (form & 2) != 0, accumulate};
+        check(s, type, type, false, type);
+        check(s, type, type, true, type);
+        check(s, type, DType::f32, accumulate, DType::f32);
+      }
+    }
+  }
+}
+
+// The weight gradient of a layer: dW[out, in] += dY^T X, 16-bit operands into fp32.
+TEST_F(CudaGemm, WeightGradientsAddUpInFp32) {
+  const Gemm s{12, 20, 33, true, false, true};
+  check(s, DType::bf16, DType::f32, false, DType::f32);
+  check(s, DType::f16, DType::f32, false, DType::f32);
+}
+
+TEST_F(CudaGemm, OddSizesAndAddresses) {
+  check({7, 5, 3, false, true, false}, DType::f32, DType::f32, true, DType::f32, 1);
+  check({1, 9, 17, false, true, false}, DType::bf16, DType::bf16, false, DType::bf16, 3);
+  check({13, 1, 9, true, false, true}, DType::f16, DType::f16, false, DType::f16, 1);
+}
+
+TEST_F(CudaGemm, ABiasOfAnotherTypeIsConverted) {
+  check({8, 24, 16, false, true, false}, DType::bf16, DType::bf16, true, DType::f32);
+  check({8, 24, 16, false, true, false}, DType::bf16, DType::f32, true, DType::bf16);
+}
+
+TEST_F(CudaGemm, TypesThatHaveNoProductAreNamed) {
+  const Tensor x = poisoned(64, DType::f32), y = poisoned(64, DType::bf16);
+  const Gemm s{8, 8, 8};
+  for (const auto& [a, b, c] : {std::tuple{x.in(), y.in(), x.out()}, std::tuple{x.in(), x.in(), y.out()}}) {
+    try {
+      device().gemm(s, a, b, nullptr, c);
+      ADD_FAILURE() << "taken";
+    } catch (const DeviceError& e) {
+      EXPECT_NE(std::string(e.what()).find("no matrix product of f32"), std::string::npos) << e.what();
+    }
+  }
+}
+
+#ifdef REHEARSE_EMULATED
+constexpr int kMostProposed = 2;  // of three, one asks for too much workspace
+#else
+constexpr int kMostProposed = Blas::kProposals;
+#endif
+
+// Every algorithm that is proposed gives the same product, and a chosen one is taken.
+TEST_F(CudaGemm, AlgorithmsCanBeChosen) {
+  const Gemm s{64, 96, 128, false, true, false};
+  const Floats a = normal(s.m * s.k, DType::bf16), b = normal(s.k * s.n, DType::bf16);
+  const Tensor on_a = given(a, DType::bf16), on_b = given(b, DType::bf16);
+  const Values expected = reference::gemm(s, doubles(a), doubles(b), {}, {});
+  const MatmulProblem p = gemm_problem(s, DType::bf16, DType::bf16, false, DType::bf16, false);
+  const std::vector<Algorithm> all = device().blas().algorithms(p);
+  ASSERT_GE(all.size(), 1U);
+  ASSERT_LE(all.size(), static_cast<std::size_t>(kMostProposed));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_GT(all[i].waves, 0) << all[i].describe();
+    EXPECT_GT(all[i].tile_rows * all[i].tile_cols, 0) << all[i].describe();
+    device().blas().choose(p, i);
+    const Tensor c = poisoned(s.m * s.n, DType::bf16);
+    device().gemm(s, on_a.in(), on_b.in(), nullptr, c.out());
+    EXPECT_LE(relative_error(c.read(), expected), tolerance(DType::bf16)) << all[i].describe();
+  }
+}
+
+std::int64_t qkv_size(const AttentionShape& s) {
+  return s.seq * s.micro_batch * (s.heads + 2 * s.kv_heads) * s.head_dim;
+}
+std::int64_t score_size(const AttentionShape& s) {
+  return s.micro_batch * s.heads * s.seq * s.seq;
+}
+
+// Every part of unfused attention, from scores to the gradient of qkv, against flash attention and the plain loops.
+TEST_F(CudaGemm, UnfusedAttentionIsFlashAttention) {
+  for (const AttentionShape& s : {AttentionShape{2, 4, 2, 24, 16, true}, AttentionShape{2, 3, 3, 21, 8, false},
+                                  AttentionShape{1, 2, 1, 280, 8, true}}) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      SCOPED_TRACE(std::string(name_of(type)) + " seq " + std::to_string(s.seq));
+      StepValues step;
+      step.step = 3;
+      step.first_sequence = 11;
+      const Tensor on_device = raw(std::vector<StepValues>{step});
+      DropoutSite site;
+      site.probability = 0.25;
+      site.seed = 5;
+      site.site = 8;
+      site.step = on_device.as<StepValues>();
+      site.first_head = 1;
+      DropoutSite same = site;
+      same.step = &step;
+      const std::int64_t outs = s.seq * s.micro_batch * s.heads * s.head_dim;
+      const Floats x = normal(qkv_size(s), type), g = normal(outs, type);
+      const Tensor qkv = given(x, type), d_out = given(g, type), out = poisoned(outs, type);
+      const Tensor scores = poisoned(score_size(s), type), p = poisoned(score_size(s), type),
+                   d = poisoned(score_size(s), type), mask = raw(std::vector<std::uint8_t>(at(score_size(s)), 77));
+      device().attention_scores(s, qkv.in(), scores.out());
+      device().attention_softmax(s, scores.in(), p.out());
+      device().attention_dropout(s, site, p.in(), d.out(), mask.as<std::uint8_t>());
+      device().attention_context(s, d.in(), qkv.in(), out.out());
+      const auto expected = reference::attention(s, same, doubles(x));
+      const double allowed = 2 * tolerance(type);  // 16-bit scores are rounded on the way
+      EXPECT_LE(relative_error(scores.read(), expected.scores), allowed);
+      EXPECT_LE(relative_error(p.read(), expected.p), allowed);
+      EXPECT_LE(relative_error(d.read(), expected.d), allowed);
+      EXPECT_LE(relative_error(out.read(), expected.out), allowed);
+      const auto kept = mask.bytes();
+      for (std::size_t i = 0; i < kept.size(); ++i)
+        ASSERT_EQ(static_cast<int>(kept[i]), expected.d[i] != 0 ? 1 : 0) << i;
+
+      const Tensor d_d = poisoned(score_size(s), type), d_p = poisoned(score_size(s), type),
+                   d_s = poisoned(score_size(s), type), d_qkv = poisoned(qkv_size(s), type);
+      device().attention_context_backward_probs(s, d_out.in(), qkv.in(), d_d.out());
+      device().attention_context_backward_value(s, d_out.in(), d.in(), d_qkv.out());
+      device().attention_dropout_backward(s, site.probability, d_d.in(), mask.as<std::uint8_t>(), d_p.out());
+      device().attention_softmax_backward(s, d_p.in(), p.in(), d_s.out());
+      device().attention_scores_backward_query(s, d_s.in(), qkv.in(), d_qkv.out());
+      device().attention_scores_backward_key(s, d_s.in(), qkv.in(), d_qkv.out());
+
+      const Tensor logsumexp = poisoned(s.seq * s.micro_batch * s.heads, DType::f32), flash_out = poisoned(outs, type),
+                   flash_d_qkv = poisoned(qkv_size(s), type);
+      device().flash_forward(s, site, qkv.in(), flash_out.out(), logsumexp.as<float>());
+      device().flash_backward(s, site, d_out.in(), qkv.in(), flash_out.in(), logsumexp.as<float>(), flash_d_qkv.out());
+      EXPECT_LE(relative_error(d_qkv.read(), doubles(flash_d_qkv.read())), allowed);
+    }
+  }
+}
+
+// Rows longer than what a warp keeps in registers.
+TEST_F(CudaGemm, SoftmaxOfLongRows) {
+  const AttentionShape s{1, 1, 1, 2061, 64, true};
+  const Floats x = normal(s.seq * s.seq, DType::f32, 20);
+  const Tensor scores = given(x, DType::f32), p = poisoned(s.seq * s.seq, DType::f32),
+               d_s = poisoned(s.seq * s.seq, DType::f32);
+  device().attention_softmax(s, scores.in(), p.out());
+  const Floats y = p.read();
+  for (const std::int64_t row : {std::int64_t{0}, std::int64_t{700}, s.seq - 1}) {
+    double max = -1e30, total = 0;
+    for (std::int64_t k = 0; k <= row; ++k) max = std::max(max, static_cast<double>(x[at(row * s.seq + k)]) / 8);
+    for (std::int64_t k = 0; k <= row; ++k) total += std::exp(x[at(row * s.seq + k)] / 8.0 - max);
+    for (std::int64_t k = 0; k < s.seq; ++k) {
+      const double expected = k <= row ? std::exp(x[at(row * s.seq + k)] / 8.0 - max) / total : 0;
+      ASSERT_NEAR(y[at(row * s.seq + k)], expected, 1e-5) << row << " " << k;
+    }
+  }
+  // A gradient of one everywhere changes nothing: rows of P sum to one.
+  const Tensor ones = given(Floats(x.size(), 1.0F), DType::f32);
+  device().attention_softmax_backward(s, ones.in(), p.in(), d_s.out());
+  for (const float v : d_s.read()) ASSERT_NEAR(v, 0, 1e-6);
+}
+
+}  // namespace
+}  // namespace rehearse::kernels::cuda
