@@ -5,11 +5,13 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/execute_cuda.h"
 #include "cli/execute_mpi.h"
 #include "cli/execute_ranks.h"
 #include "cli/exit_code.h"
@@ -29,6 +31,9 @@ constexpr int kMaxSteps = 1'000'000;
 struct Arguments {
   std::string scenario, output, data;
   RanksRequest ranks;
+  DeviceRequest device;
+  execute::Devices devices;                   // if ranks are on GPUs
+  std::shared_ptr<execute::RankMaker> maker;  // of this process's ranks; null: on the CPU
   std::vector<std::string> assignments;
   int steps = 20, log_every = 0;
   double epochs = 0;
@@ -66,7 +71,20 @@ std::string processes(const execute::Outcome& outcome) {
                      seconds);
 }
 
-std::string measured(const execute::Outcome& outcome, bool tokens) {
+// What context, libraries and workspaces take, against what the framework's profile sets aside for them.
+std::string beside_arena(const execute::Outcome& outcome, const plan::Scenario& scenario) {
+  return fmt::format("{} a rank at most on a GPU of {}, by the driver's count; the profile '{}' reserves {}",
+                     format_bytes(Bytes(outcome.device.beside_bytes)), format_bytes(Bytes(outcome.device.total_bytes)),
+                     scenario.framework.name, format_bytes(scenario.framework.memory_reserve));
+}
+
+std::string gpu_steps(const execute::Outcome& outcome) {
+  return fmt::format("{} of {} as CUDA graphs; the clocks of host and GPU drifted by {}", outcome.device.graph_steps,
+                     outcome.result.steps, format_time(Time::from_ps(std::abs(outcome.device.clock_drift_ps))));
+}
+
+std::string measured(const execute::Outcome& outcome, const plan::Scenario& scenario) {
+  const bool tokens = scenario.model.is_transformer();
   const result::Result& r = outcome.result;
   std::int64_t arena = 0, gaps = 0;
   for (const auto& stage : r.stages) {
@@ -74,7 +92,7 @@ std::string measured(const execute::Outcome& outcome, bool tokens) {
     arena = std::max(arena, stage.peak);
   }
   const std::string unit = tokens ? "tokens" : "samples";
-  const std::vector<std::pair<std::string, std::string>> rows = {
+  std::vector<std::pair<std::string, std::string>> rows = {
       {"Trained on", outcome.data},
       {"Loss", fmt::format("{:.4f} first, {:.4f} last of {} steps, nats a {}", r.loss.front(), r.loss.back(), r.steps,
                            tokens ? "token" : "sample")},
@@ -87,6 +105,13 @@ std::string measured(const execute::Outcome& outcome, bool tokens) {
       {"Memory of all", arenas(r)},
       {outcome.processes == 1 ? "Process" : "Processes", processes(outcome)},
   };
+  if (outcome.device.total_bytes > 0)
+    rows.insert(rows.end(), {{"Beside it", beside_arena(outcome, scenario)}, {"GPU steps", gpu_steps(outcome)}});
+  if (!outcome.loss_scales.empty()) {
+    const std::vector<float>& state = outcome.loss_scales.front();
+    rows.insert(rows.begin() + 2, {"Loss scale", fmt::format("{} at the end, for {} step{}", state[0], state[1],
+                                                             state[1] == 1 ? "" : "s")});
+  }
   return reports::wrap(fmt::format("{}: measured, {} rank{}", r.scenario_name, r.ranks, r.ranks == 1 ? "" : "s")) +
          reports::labelled(rows) + breakdown(r);
 }
@@ -138,6 +163,7 @@ execute::Options options_of(const Arguments& a) {
   options.timeout = a.ranks.timeout;
   options.record = a.output_given;
   options.poll = check_interrupt;
+  options.maker = a.maker.get();
   return options;
 }
 
@@ -187,7 +213,7 @@ int perform_and_tell(const Arguments& a, const plan::Scenario& scenario, const F
   if (!outcome) return kDone;
   describe_measured(scenario, files.scenario, files.root, outcome->result);
   if (a.output_given) result::write_directory(outcome->result, a.output);
-  std::string text = a.json ? result::to_json(outcome->result) : measured(*outcome, scenario.model.is_transformer());
+  std::string text = a.json ? result::to_json(outcome->result) : measured(*outcome, scenario);
   if (a.baseline) {
     const int threads = execute::threads_per_rank(scenario, static_cast<int>(world.on_this_machine().size()));
     text += comparison(outcome->result, perform_baseline(a, files.scenario, files.root, threads).result);
@@ -212,7 +238,9 @@ int perform_quietly(const Arguments& a, const plan::Scenario& scenario, const Fi
 int start(const Arguments& a, const plan::Scenario& scenario) {
   try {
     execute::check_performable(scenario, a.steps);
-    return start_processes(a.ranks, scenario, lower::lower(scenario), options_of(a));
+    if (!a.devices.rooms.empty())
+      return start_on_gpus(a.device, a.ranks, scenario, lower::lower(scenario), options_of(a), a.devices);
+    return start_processes(scenario, lower::lower(scenario), options_of(a));
   } catch (const InputError& error) {
     throw plan::located(error, scenario);
   }
@@ -225,8 +253,10 @@ int run_execute(Arguments a) {
   const plan::Scenario scenario = plan::read_scenario(file, a.assignments, root);
   try {
     a.steps = steps_of(a, scenario);
-    const auto world = make_world(a.ranks, scenario);
+    const bool cuda = choose_cuda(a.device, a.ranks, scenario, a.devices);
+    const auto world = cuda ? make_cuda_world(a.ranks, scenario) : make_world(a.ranks, scenario);
     if (world == nullptr) return start(a, scenario);
+    if (cuda) a.maker = make_cuda_maker(a.device, scenario, a.devices, *world);
     return world->root() ? perform_and_tell(a, scenario, {root, file}, *world)
                          : perform_quietly(a, scenario, {root, file}, *world);
   } catch (const execute::DoesNotFit& error) {
@@ -243,7 +273,7 @@ int run_execute(Arguments a) {
 
 void add_execute(CLI::App& app, Action& action) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("execute", "Perform a plan for real on this machine's CPU");
+  CLI::App* command = app.add_subcommand("execute", "Perform a plan for real on this machine's CPU or GPUs");
   command->add_option("SCENARIO", a->scenario, "A file, or a name of rehearse list scenarios")
       ->required()
       ->type_name("");
@@ -258,12 +288,19 @@ void add_execute(CLI::App& app, Action& action) {
       ->excludes(steps)
       ->type_name("N");
   command->add_option("--data", a->data, "A text file, read as bytes, or a .bin of uint16")->type_name("FILE");
-  command->add_option("--ranks", a->ranks.how, "local: threads of this process; gloo, mpi: processes")
-      ->check(one_of({"local", "gloo", "mpi"}))
+  command->add_option("--device", a->device.device, "auto, cpu, cuda: where the plan is performed (default auto)")
+      ->check(one_of({"auto", "cpu", "cuda"}))
+      ->type_name("WHERE");
+  command->add_option("--ranks", a->ranks.how, "local: threads of this process; gloo, mpi: processes; nccl: on GPUs")
+      ->check(one_of({"local", "gloo", "mpi", "nccl"}))
       ->type_name("HOW");
+  command->add_option("--cuda-graphs", a->device.graphs, "auto, on, off: replay steps on a GPU as CUDA graphs")
+      ->check(one_of({"auto", "on", "off"}))
+      ->type_name("WHEN");
   command->add_option("--rendezvous", a->ranks.rendezvous, "Empty folder where a launcher's processes meet")
       ->type_name("DIR");
-  command->add_option("--interface", a->ranks.interface, "Network interface of gloo, as eth0")->type_name("NAME");
+  command->add_option("--interface", a->ranks.interface, "Network interface of gloo and nccl, as eth0")
+      ->type_name("NAME");
   command->add_option("--log-every", a->log_every, "Print loss, step time and rate every N steps")
       ->check(between(1, kMaxSteps))
       ->type_name("N");

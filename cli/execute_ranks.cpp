@@ -28,8 +28,10 @@ std::string or_variable(const std::string& option, const char* name) {
   throw InputError(Diagnostic{option, 0, 0, "", message, hint});
 }
 
-std::unique_ptr<execute::World> make_gloo(const RanksRequest& request, const plan::Scenario& scenario) {
-  if (!execute::gloo_available())
+// Processes over Gloo, or those over NCCL, which control one another over plain sockets.
+std::unique_ptr<execute::World> make_processes(const RanksRequest& request, const plan::Scenario& scenario) {
+  const bool nccl = request.how == "nccl";
+  if (!nccl && !execute::gloo_available())
     refuse("--ranks gloo", "this program was built without Gloo", "install libgloo-dev and build again");
   const std::string interface = or_variable(request.interface, "GLOO_SOCKET_IFNAME");
   if (!interface.empty()) execute::check_interface(interface);
@@ -42,7 +44,7 @@ std::unique_ptr<execute::World> make_gloo(const RanksRequest& request, const pla
   }
   execute::check_ranks(launch, scenario.cluster.gpus);
   if (folder.empty())
-    refuse("--ranks gloo",
+    refuse("--ranks " + request.how,
            fmt::format("started as one rank of {} ({}), which must meet somewhere", launch.ranks, launch.source),
            "--rendezvous DIR, an empty folder that all ranks see");
   execute::GlooOptions options;
@@ -51,6 +53,7 @@ std::unique_ptr<execute::World> make_gloo(const RanksRequest& request, const pla
   options.folder = folder;
   options.interface = interface;
   options.timeout = request.timeout;
+  options.control_only = nccl;
   options.supervised = std::getenv(execute::kSupervisedVariable) != nullptr;
   return execute::make_gloo_world(options);
 }
@@ -58,17 +61,19 @@ std::unique_ptr<execute::World> make_gloo(const RanksRequest& request, const pla
 }  // namespace
 
 std::unique_ptr<execute::World> make_world(const RanksRequest& request, const plan::Scenario& scenario) {
-  if (request.how != "gloo") {
-    if (!request.rendezvous.empty()) refuse("--rendezvous", "only with --ranks gloo", "");
-    if (!request.interface.empty()) refuse("--interface", "only with --ranks gloo", "");
+  const bool processes = request.how == "gloo" || request.how == "nccl";
+  if (!processes) {
+    if (!request.rendezvous.empty()) refuse("--rendezvous", "only with --ranks gloo or nccl", "");
+    if (!request.interface.empty()) refuse("--interface", "only with --ranks gloo or nccl", "");
   }
-  if (request.how == "gloo") return make_gloo(request, scenario);
+  if (processes) return make_processes(request, scenario);
   if (request.how == "mpi") return make_mpi_world(request.mpi.get(), scenario, request.timeout);
   return execute::make_local_world(static_cast<int>(scenario.cluster.gpus), request.timeout);
 }
 
-int start_processes(const RanksRequest&, const plan::Scenario& scenario, const program::Program& program,
-                    const execute::Options& options) {
+int start_processes(const plan::Scenario& scenario, const program::Program& program, const execute::Options& options,
+                    const std::function<void()>& begin,
+                    const std::function<std::vector<std::pair<std::string, std::string>>(int rank)>& variables) {
   std::vector<int> ranks(static_cast<std::size_t>(scenario.cluster.gpus));
   std::iota(ranks.begin(), ranks.end(), 0);
   execute::check_run(scenario, program, options, ranks);
@@ -77,6 +82,8 @@ int start_processes(const RanksRequest&, const plan::Scenario& scenario, const p
   execute::StartOptions start;
   start.ranks = static_cast<int>(ranks.size());
   start.poll = check_interrupt;
+  start.variables = variables;
+  if (begin) begin();
   start.whereabouts_of = [&](int rank, const execute::Whereabouts& at) {
     return execute::whereabouts_text(timelines[static_cast<std::size_t>(grid.coordinate(rank, Axis::pipeline))], rank,
                                      at);

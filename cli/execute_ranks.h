@@ -3,8 +3,11 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "execute/mpi/mpi_world.h"
 #include "execute/performer.h"
@@ -15,7 +18,7 @@
 namespace rehearse::cli {
 
 struct RanksRequest {
-  std::string how = "local";          // local, gloo, mpi
+  std::string how;                    // local, gloo, mpi, nccl; empty: local, or nccl on GPUs
   std::string rendezvous, interface;  // empty: as the environment says
   std::chrono::milliseconds timeout{60'000};
   std::shared_ptr<execute::MpiSession> mpi;  // of as_mpi_process(); null: none was started
@@ -27,7 +30,9 @@ std::unique_ptr<execute::World> make_world(const RanksRequest& request, const pl
 
 // Checks all that can be checked before, then starts this command once a rank; returns the exit status. Throws
 // InputError, DoesNotFit, RankFailure, Interrupted.
-int start_processes(const RanksRequest& request, const plan::Scenario& scenario, const program::Program& program,
-                    const execute::Options& options);
+// After the checks `begin` is called; `variables` are a rank's, beside those of start_ranks.h.
+int start_processes(const plan::Scenario& scenario, const program::Program& program, const execute::Options& options,
+                    const std::function<void()>& begin = {},
+                    const std::function<std::vector<std::pair<std::string, std::string>>(int rank)>& variables = {});
 
 }  // namespace rehearse::cli

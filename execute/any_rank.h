@@ -51,6 +51,7 @@ class AnyRank {
   virtual const std::vector<Shares>& shares() const = 0;
   virtual std::vector<result::OpRecord> records() const = 0;
   virtual std::vector<float> parameters() const = 0;  // parameter_values()
+  virtual std::vector<float> loss_scale() const = 0;  // loss_scale() of parameters.h
   virtual std::int64_t held_bytes() const = 0;        // of the arena
   virtual std::vector<TransferStart> transfer_starts() const { return {}; }
   virtual std::vector<TransferWait> transfer_waits() const { return {}; }

@@ -18,7 +18,8 @@ inline constexpr std::int64_t kProgramBytes = std::int64_t{24} << 20;
 inline constexpr std::int64_t kThreadBytes = std::int64_t{8} << 20;
 
 // What a process may hold beside its arenas. Messages between pipeline stages that were sent and not yet taken, other
-// data than the default and what is recorded of the ops (-o) are left out.
+// data than the default, what is recorded of the ops (-o) and the fp32 copies that the CPU makes of 16-bit operands
+// (kernels/cpu/cpu_device.h) are left out. A rank's StepValues lie behind its arena.
 inline constexpr std::int64_t beside_arenas(std::int64_t ranks, std::int64_t threads_per_rank) {
   return kProgramBytes + ranks * threads_per_rank * kThreadBytes;
 }

@@ -125,6 +125,17 @@ std::vector<float> parameter_values(const Timeline& timeline, const plan::RankGr
   return values;
 }
 
+std::vector<float> loss_scale(const Timeline& timeline, const std::byte* arena) {
+  const auto& buffers = timeline.role->buffers;
+  for (std::size_t id = 0; id < buffers.size(); ++id) {
+    if (buffers[id].name != "loss_scale") continue;
+    std::vector<float> state(static_cast<std::size_t>(buffers[id].elements()));
+    to_float(buffers[id].dtype, arena + timeline.persistent[id], buffers[id].elements(), state.data());
+    return state;
+  }
+  return {};
+}
+
 void collect(const Timeline& timeline, const plan::RankGrid& grid, int rank, std::span<const float> held,
              Parameters& whole) {
   const float* part = held.data();

@@ -33,6 +33,9 @@ void initialise(const Timeline& timeline, const plan::RankGrid& grid, int rank, 
 std::vector<float> parameter_values(const Timeline& timeline, const plan::RankGrid& grid, int rank,
                                     const std::byte* arena);
 
+// fp16: the loss scale, and for how many steps it has stood; else empty.
+std::vector<float> loss_scale(const Timeline& timeline, const std::byte* arena);
+
 // Whole parameters by name, in their global layout.
 using Parameters = std::map<std::string, std::vector<float>>;
 // Adds the parameter_values() of a rank.

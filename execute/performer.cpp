@@ -169,6 +169,7 @@ Report report_of(const Run& run, const Ranks& ranks) {
     r.transfer_starts = rank->transfer_starts();
     r.transfer_waits = rank->transfer_waits();
     r.device = rank->device_use();
+    r.loss_scale = rank->loss_scale();
   }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -222,6 +223,7 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
     outcome.device.graph_steps = std::max(outcome.device.graph_steps, rank.device.graph_steps);
     if (std::abs(rank.device.clock_drift_ps) > std::abs(outcome.device.clock_drift_ps))
       outcome.device.clock_drift_ps = rank.device.clock_drift_ps;
+    if (!rank.loss_scale.empty()) outcome.loss_scales.push_back(rank.loss_scale);
     if (run.options.keep_parameters)
       collect(run.timeline(rank.rank), run.grid, rank.rank, rank.parameters, outcome.parameters);
   }

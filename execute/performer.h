@@ -52,6 +52,8 @@ struct Outcome {
   Parameters parameters;           // after the last step
   // Of ranks on devices: the most that a rank's share of what lies beside arenas is, and the largest drift.
   DeviceUse device;
+  // fp16, after the last step, by rank: the loss scale, and how many steps it has stood.
+  std::vector<std::vector<float>> loss_scales;
 };
 
 // A rank failed, or waited longer than the timeout: which rank, in which op of which slot, and who waited for whom. An
@@ -67,7 +69,7 @@ class DoesNotFit : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws InputError for a scenario that cannot be performed (precision, number of ranks); perform() does too.
+// Throws InputError for a scenario that cannot be performed (number of ranks); perform() does too.
 void check_performable(const plan::Scenario& scenario, int steps);
 // All that perform() checks before it begins, for `ranks` that are to be on this machine: also the data, and
 // DoesNotFit.
@@ -81,7 +83,7 @@ int threads_per_rank(const plan::Scenario& scenario, int ranks_on_machine);
 std::vector<Timeline> make_timelines(const program::Program& program, const plan::RankGrid& grid);
 
 // Performs the ranks of `world` that are here. At the root the outcome of all ranks, elsewhere nothing. Throws
-// InputError for a scenario that cannot be performed (precision, number of ranks, data), DoesNotFit, RankFailure.
+// InputError for a scenario that cannot be performed (number of ranks, data), DoesNotFit, RankFailure.
 std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Program& program, const Options& options,
                                World& world);
 // With all ranks here.

@@ -290,6 +290,10 @@ std::vector<float> Rank::parameters() const {
   return parameter_values(timeline_, run_.grid, rank_, arena_);
 }
 
+std::vector<float> Rank::loss_scale() const {
+  return execute::loss_scale(timeline_, arena_);
+}
+
 std::int64_t Rank::held_bytes() const {
   return resident_bytes(arena_, timeline_.memory.arena_bytes);
 }

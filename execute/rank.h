@@ -58,6 +58,7 @@ class Rank final : public AnyRank {
   const std::vector<Shares>& shares() const override { return shares_; }
   std::vector<result::OpRecord> records() const override;
   std::vector<float> parameters() const override;
+  std::vector<float> loss_scale() const override;
   std::int64_t held_bytes() const override;
 
  private:

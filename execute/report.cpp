@@ -58,6 +58,7 @@ std::string pack(const Report& report) {
     put(out, r.shares);
     put(out, r.records);
     put(out, r.parameters);
+    put(out, r.loss_scale);
     put(out, r.arena_bytes);
     put(out, r.transfer_starts);
     put(out, r.transfer_waits);
@@ -78,6 +79,7 @@ Report unpack(std::string_view bytes) {
     in.get(r.shares);
     in.get(r.records);
     in.get(r.parameters);
+    in.get(r.loss_scale);
     in.get(r.arena_bytes);
     in.get(r.transfer_starts);
     in.get(r.transfer_waits);

@@ -18,6 +18,7 @@ struct RankReport {
   std::vector<Shares> shares;             // by step
   std::vector<result::OpRecord> records;  // if the rank is a representative and recording was asked for
   std::vector<float> parameters;          // parameter_values(), if asked for
+  std::vector<float> loss_scale;          // loss_scale()
   std::int64_t arena_bytes = 0;           // that were in memory
   std::vector<TransferStart> transfer_starts;
   std::vector<TransferWait> transfer_waits;

@@ -17,6 +17,7 @@
 #include "execute/gloo/wire.h"
 #include "execute/performer.h"
 #include "execute/run_state.h"
+#include "sim/base/check.h"
 
 namespace rehearse::execute {
 namespace {
@@ -74,7 +75,7 @@ class GlooWorld : public World {
     for (int rank = 0; rank < o.ranks; ++rank)
       if (board_.same_machine(rank)) on_this_machine_.push_back(rank);
     connect();
-    communicator_ = make_gloo_communicator(*wire_, board_);
+    if (!o.control_only) communicator_ = make_gloo_communicator(*wire_, board_);
   }
   ~GlooWorld() override {
     board_.set_through();
@@ -85,7 +86,10 @@ class GlooWorld : public World {
   std::span<const int> here() const override { return here_; }
   std::span<const int> on_this_machine() const override { return on_this_machine_; }
   bool root() const override { return options_.rank == kRoot; }
-  Communicator& communicator(int) override { return *communicator_; }
+  Communicator& communicator(int) override {
+    REHEARSE_CHECK(communicator_ != nullptr, "a world of processes without a communicator");
+    return *communicator_;
+  }
   Stop& stop() override { return stop_; }
   Whereabouts& whereabouts(int rank) override { return board_.whereabouts(rank); }
 
@@ -230,10 +234,11 @@ class GlooWorld : public World {
     w.loopback = on_this_machine_.size() == static_cast<std::size_t>(options_.ranks);
     w.timeout = options_.timeout;
     try {
-      wire_ = make_gloo_wire(w, stop_, [this](int rank) {
+      const auto lost = [this](int rank) {
         board_.lost(rank);
         stop_.request();
-      });
+      };
+      wire_ = options_.control_only ? make_socket_wire(w, stop_, lost) : make_gloo_wire(w, stop_, lost);
     } catch (const std::exception& error) {
       board_.fail(fmt::format("rank {}: {}", options_.rank, error.what()));
       throw RankFailure(failure(unknown_place));

@@ -16,7 +16,8 @@ struct GlooOptions {
   std::string folder;     // the rendezvous: the same for all ranks of the run, and of no other
   std::string interface;  // network interface; empty: the loopback, for ranks of one machine
   std::chrono::milliseconds timeout{60'000};
-  bool supervised = false;  // started by start_ranks(), which tells the user of failures
+  bool control_only = false;  // no Communicator: numbers go another way; needs no Gloo
+  bool supervised = false;    // started by start_ranks(), which tells the user of failures
 };
 
 // Whether this program was built with Gloo.

@@ -65,10 +65,12 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return list;
 }
 
-std::vector<std::string> environment_of(int rank, int ranks, const std::string& folder) {
-  const std::vector<std::string> ours = {
-      fmt::format("RANK={}", rank), fmt::format("LOCAL_RANK={}", rank), fmt::format("WORLD_SIZE={}", ranks),
+std::vector<std::string> environment_of(int rank, const StartOptions& options, const std::string& folder) {
+  std::vector<std::string> ours = {
+      fmt::format("RANK={}", rank), fmt::format("LOCAL_RANK={}", rank), fmt::format("WORLD_SIZE={}", options.ranks),
       fmt::format("{}={}", kRendezvousVariable, folder), fmt::format("{}=1", kSupervisedVariable)};
+  if (options.variables)
+    for (const auto& [name, value] : options.variables(rank)) ours.push_back(name + "=" + value);
   std::vector<std::string> all;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string text = *variable;
@@ -81,8 +83,8 @@ std::vector<std::string> environment_of(int rank, int ranks, const std::string& 
   return all;
 }
 
-pid_t start(int rank, int ranks, const std::string& folder) {
-  std::vector<std::string> words = own_command_line(), variables = environment_of(rank, ranks, folder);
+pid_t start(int rank, const StartOptions& options, const std::string& folder) {
+  std::vector<std::string> words = own_command_line(), variables = environment_of(rank, options, folder);
   const std::vector<char*> argv = pointers(words), envp = pointers(variables);
   const pid_t parent = ::getpid(), child = ::fork();
   if (child < 0) throw std::runtime_error(fmt::format("rank {} cannot be started: {}", rank, std::strerror(errno)));
@@ -97,8 +99,10 @@ pid_t start(int rank, int ranks, const std::string& folder) {
 // The processes of the ranks. Ends and reaps those that are left when it goes.
 class Children {
  public:
-  Children(int ranks, const std::string& folder) : pids_(static_cast<std::size_t>(ranks)), ended_(pids_.size()) {
-    for (int rank = 0; rank < ranks; ++rank) pids_[static_cast<std::size_t>(rank)] = start(rank, ranks, folder);
+  Children(const StartOptions& options, const std::string& folder)
+      : pids_(static_cast<std::size_t>(options.ranks)), ended_(pids_.size()) {
+    for (int rank = 0; rank < options.ranks; ++rank)
+      pids_[static_cast<std::size_t>(rank)] = start(rank, options, folder);
   }
   ~Children() { kill_all(); }
   Children(const Children&) = delete;
@@ -159,7 +163,7 @@ std::vector<std::string> deaths_of(const Children& children, bool by_status) {
 int start_ranks(const StartOptions& options) {
   const TemporaryFolder folder;
   Board board(files_folder(folder.path()) + "/" + kBoardFile, options.ranks, Board::kObserver);
-  Children children(options.ranks, folder.path());
+  Children children(options, folder.path());
   try {
     for (children.look(); !children.all_ended() && !children.any_failed() && !board.stopped(); children.look()) {
       if (options.poll) options.poll();

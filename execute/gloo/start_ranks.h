@@ -5,6 +5,8 @@
 
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "execute/whereabouts.h"
 
@@ -16,6 +18,8 @@ inline constexpr const char* kSupervisedVariable = "REHEARSE_SUPERVISED";  // "1
 
 struct StartOptions {
   int ranks = 1;
+  // More of a rank's environment: names and values.
+  std::function<std::vector<std::pair<std::string, std::string>>(int rank)> variables;
   std::function<void()> poll;  // many times a second; what it throws ends the ranks and is thrown on
   // "rank 3 (stage1) was in ...": of a rank that has ended without saying so itself.
   std::function<std::string(int rank, const Whereabouts& at)> whereabouts_of;

@@ -50,4 +50,7 @@ class Wire {
 // `stop`. Throws std::runtime_error if the connections cannot be made.
 std::unique_ptr<Wire> make_gloo_wire(const WireOptions& options, const Stop& stop, std::function<void(int)> lost);
 
+// Over plain sockets, each rank connected with rank 0 alone: for control, where numbers go another way.
+std::unique_ptr<Wire> make_socket_wire(const WireOptions& options, const Stop& stop, std::function<void(int)> lost);
+
 }  // namespace rehearse::execute

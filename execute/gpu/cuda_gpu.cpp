@@ -23,7 +23,8 @@ constexpr double kMsPerSecond = 1e3;
 
 class CudaGpu final : public Gpu {
  public:
-  explicit CudaGpu(int index) : index_(index) {
+  CudaGpu(int index, const cuda::BlasApi* blas) : index_(index) {
+    options_.blas_api = blas;
     cuda::use_device(index);
     REHEARSE_CUDA(cudaFree(nullptr));  // makes the context
   }
@@ -70,7 +71,7 @@ class CudaGpu final : public Gpu {
     Queue& q = *streams_[static_cast<std::size_t>(stream)];
     if (!q.device) {
       q.workspace = cuda::DeviceMemory(kWorkspace);
-      q.device.emplace(q.stream, cuda::CudaDevice::Options{}, q.workspace.data(), q.workspace.bytes());
+      q.device.emplace(q.stream, options_, q.workspace.data(), q.workspace.bytes());
     }
     return *q.device;
   }
@@ -119,6 +120,7 @@ class CudaGpu final : public Gpu {
   }
 
   const int index_;
+  cuda::CudaDevice::Options options_;
   std::vector<cuda::DeviceMemory> device_memory_;
   std::vector<cuda::PinnedMemory> pinned_;
   std::vector<std::unique_ptr<Queue>> streams_;
@@ -129,8 +131,8 @@ class CudaGpu final : public Gpu {
 
 }  // namespace
 
-std::unique_ptr<Gpu> make_cuda_gpu(int index) {
-  return std::make_unique<CudaGpu>(index);
+std::unique_ptr<Gpu> make_cuda_gpu(int index, const kernels::cuda::BlasApi* blas) {
+  return std::make_unique<CudaGpu>(index, blas);
 }
 
 }  // namespace rehearse::execute

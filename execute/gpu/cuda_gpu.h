@@ -6,9 +6,14 @@
 
 #include "execute/gpu/gpu.h"
 
+namespace rehearse::kernels::cuda {
+struct BlasApi;
+}
+
 namespace rehearse::execute {
 
-// Device `index` for the calling process; its context is made. Throws std::runtime_error.
-std::unique_ptr<Gpu> make_cuda_gpu(int index);
+// Device `index` for the calling process; its context is made. `blas`: cuBLASLt's functions, which outlive it; null:
+// this machine's library. Throws std::runtime_error.
+std::unique_ptr<Gpu> make_cuda_gpu(int index, const kernels::cuda::BlasApi* blas = nullptr);
 
 }  // namespace rehearse::execute

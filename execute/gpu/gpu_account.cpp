@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "execute/gpu/gpu_rank.h"
-#include "execute/parameters.h"
 
 namespace rehearse::execute {
 namespace {
@@ -95,18 +94,6 @@ void GpuRank::finish() {
   use_.total_bytes = memory.total_bytes;
   use_.beside_bytes =
       (memory.total_bytes - memory.free_bytes) / options_.ranks_on_device - timeline_.memory.arena_bytes;
-  if (run_.options.keep_parameters) fetch_parameters();
-}
-
-void GpuRank::fetch_parameters() {
-  std::int64_t end = kArenaAlignment;
-  for (std::size_t b = 0; b < timeline_.persistent.size(); ++b)
-    if (timeline_.persistent[b] >= 0) end = std::max(end, timeline_.persistent[b] + timeline_.role->buffers[b].bytes());
-  std::vector<std::byte> copy(static_cast<std::size_t>(std::min(end, timeline_.memory.arena_bytes)));
-  gpu_->to_host(compute().stream, copy.data(), arena_, static_cast<std::int64_t>(copy.size()));
-  gpu_->record(values_ready_, compute().stream);
-  await(values_ready_);
-  parameters_ = parameter_values(timeline_, run_.grid, rank_, copy.data());
 }
 
 }  // namespace rehearse::execute

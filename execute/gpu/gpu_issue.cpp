@@ -8,6 +8,7 @@
 #include "execute/gpu/gpu_rank.h"
 #include "execute/kernel_call.h"
 #include "sim/base/check.h"
+#include "sim/base/half.h"
 
 namespace rehearse::execute {
 
@@ -81,6 +82,8 @@ void GpuRank::end_step(std::int64_t step, Mode mode) {
     gpu_->record(s.ends[k], s.stream);
     if (mode == Mode::captured) gpu_->wait(compute().stream, s.ends[k]);
   }
+  for (const auto& out : outboxes_)
+    if (out) gpu_->record(out->ends[k], out->stream);
 }
 
 void GpuRank::issue_op(std::int32_t index, std::int64_t step, Mode mode) {
@@ -155,8 +158,12 @@ void GpuRank::load_input(std::int32_t index, std::int64_t step) {
   const auto& input = std::get<program::Input>(timeline_.op(i).shape);
   std::vector<std::int64_t> examples(static_cast<std::size_t>(run_.scenario.plan.micro_batch));
   std::iota(examples.begin(), examples.end(), lent(step).values->first_sequence + layout_.first_sequence(i));
-  run_.data.load(input.kind, examples, input.elements,
-                 lent(step).inputs + input_offset_[static_cast<std::size_t>(index)]);
+  std::byte* to = lent(step).inputs + input_offset_[static_cast<std::size_t>(index)];
+  const DType type = layout_.operand(arena_, i.first_place).type;
+  if (!is_half(type)) return run_.data.load(input.kind, examples, input.elements, to);
+  std::vector<float> loaded(static_cast<std::size_t>(input.elements));
+  run_.data.load(input.kind, examples, input.elements, loaded.data());
+  from_float(type, loaded.data(), input.elements, to);
 }
 
 void GpuRank::queue_input(std::int32_t index, std::int64_t step, Mode mode) {
@@ -170,7 +177,7 @@ void GpuRank::queue_input(std::int32_t index, std::int64_t step, Mode mode) {
 
 void GpuRank::queue_kernel(const Instance& i) {
   const Op& op = timeline_.op(i);
-  std::array<kernels::Out, 10> operands{};
+  std::array<kernels::Out, 12> operands{};
   const std::size_t reads = op.reads.size(), writes = op.writes.size();
   REHEARSE_CHECK(reads + writes <= operands.size(), "{} operands", reads + writes);
   for (std::size_t o = 0; o < reads + writes; ++o) operands[o] = layout_.operand(arena_, i.first_place + o);
@@ -190,6 +197,7 @@ void GpuRank::queue_transfer(std::int32_t index, bool marked) {
     if (in != out) gpu_->copy(stream, out, in, c->elements * size_of(op.dtype));
     return;
   }
+  if (sends_from_copy(op)) return send_from_copy(index);
   REHEARSE_CHECK(transfers_ != nullptr, "'{}' of a rank without others", op.name);
   if (marked) watch_->begin_transfer(s, stream, index);
   if (c != nullptr)
@@ -197,6 +205,30 @@ void GpuRank::queue_transfer(std::int32_t index, bool marked) {
   else
     transfers_->exchange(messages(i), op.dtype, gpu_->native(stream));
   if (marked) watch_->end_transfer(s, stream);
+}
+
+bool GpuRank::sends_from_copy(const Op& op) const {
+  const auto* p = std::get_if<program::PointToPoint>(&op.shape);
+  return options_.send_slots > 0 && p != nullptr && p->legs.size() == 1 && p->legs.front().send;
+}
+
+// The slot is free once what it last held was sent.
+void GpuRank::send_from_copy(std::int32_t index) {
+  const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
+  const auto s = static_cast<std::size_t>(i.stream);
+  Outbox& out = *outboxes_[s];
+  const std::size_t slot = out.next++ % out.slots.size();
+  std::vector<QueuedMessage> one = messages(i);
+  const DType type = timeline_.op(i).dtype;
+  gpu_->wait(streams_[s].stream, out.sent[slot]);
+  gpu_->copy(streams_[s].stream, out.slots[slot], one.front().data, one.front().elements * size_of(type));
+  gpu_->record(out.filled[slot], streams_[s].stream);
+  gpu_->wait(out.stream, out.filled[slot]);
+  one.front().data = out.slots[slot];
+  watch_->begin_transfer(s, out.stream, index);
+  transfers_->exchange(one, type, gpu_->native(out.stream));
+  watch_->end_transfer(s, out.stream);
+  gpu_->record(out.sent[slot], out.stream);
 }
 
 std::vector<QueuedMessage> GpuRank::messages(const Instance& i) const {

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "execute/gpu/send_slots.h"
 #include "execute/performer.h"
 #include "execute/rank.h"
 #include "sim/base/diagnostics.h"
@@ -51,7 +52,9 @@ std::unique_ptr<AnyRank> GpuMaker::make(Run& run, int rank, bool reports_loss) {
     memory_of_a_rank_ = gpu->memory().total_bytes / parts_.options.ranks_on_device;
     GpuRank::Connect connect;
     if (parts_.connect) connect = [this, &run, rank] { return parts_.connect(run, rank); };
-    return std::make_unique<GpuRank>(run, rank, reports_loss, std::move(gpu), std::move(connect), parts_.options);
+    GpuOptions options = parts_.options;
+    options.send_slots = send_slots(run.program, run.timelines, run.grid);
+    return std::make_unique<GpuRank>(run, rank, reports_loss, std::move(gpu), std::move(connect), options);
   } catch (const GpuOutOfMemory& error) {
     throw DoesNotFit(
         fmt::format("rank {} does not fit on its GPU: its tensors need {}; {}", rank, text(arena), error.what()));

@@ -70,11 +70,12 @@ GpuRank::GpuRank(Run& run, int rank, bool reports_loss, std::unique_ptr<Gpu> gpu
       connect_(std::move(connect)) {
   has_transfers_ = std::any_of(timeline_.instances.begin(), timeline_.instances.end(),
                                [&](const Instance& i) { return !layout_.others(i).empty(); });
-  const bool possible = graphs_possible(timeline_) && !run.options.before_op;
+  const bool possible = graphs_possible(timeline_) && !run.options.before_op && options.send_slots == 0;
   graphs_ = possible && (options_.graphs == Graphs::on || (options_.graphs == Graphs::automatic && !has_transfers_));
   gpu_->bind_thread();
   make_streams();
   lay_out_memory();
+  make_outboxes();
 }
 
 GpuRank::~GpuRank() {
@@ -125,6 +126,28 @@ void GpuRank::lay_out_memory() {
     lent.values = new (gpu_->allocate_host(sizeof(kernels::StepValues))) kernels::StepValues();
     lent.loss = new (gpu_->allocate_host(sizeof(float))) float(0);
     lent.host_spans.resize(timeline_.instances.size());
+  }
+}
+
+void GpuRank::make_outboxes() {
+  outboxes_.resize(streams_.size());
+  std::vector<std::int64_t> bytes(streams_.size(), 0);  // of the largest message
+  for (const Instance& i : timeline_.instances)
+    if (const program::Op& op = timeline_.op(i); sends_from_copy(op)) {
+      std::int64_t& most = bytes[static_cast<std::size_t>(i.stream)];
+      const auto& legs = std::get<program::PointToPoint>(op.shape).legs;
+      most = std::max(most, legs.front().elements * size_of(op.dtype));
+    }
+  for (std::size_t s = 0; s < streams_.size(); ++s) {
+    if (bytes[s] == 0) continue;
+    Outbox& out = outboxes_[s].emplace();
+    out.stream = gpu_->make_stream(true);
+    for (Gpu::Event& e : out.ends) e = gpu_->make_event(false);
+    for (int slot = 0; slot < options_.send_slots; ++slot) {
+      out.slots.push_back(static_cast<std::byte*>(gpu_->allocate(bytes[s])));
+      out.filled.push_back(gpu_->make_event(false));
+      out.sent.push_back(gpu_->make_event(false));
+    }
   }
 }
 
@@ -208,6 +231,7 @@ void GpuRank::run() {
     gpu_->bind_thread();
     run_steps();
     finish();
+    fetch();
     watch_->clear();
   } catch (const Stopped&) {
     if (told_.exchange(true)) return;
@@ -243,6 +267,8 @@ void GpuRank::retire(std::int64_t step) {
   const auto k = static_cast<std::size_t>(step % kAhead);
   for (const StreamState& s : streams_)
     if (s.stream >= 0 && (!lent.graphed || &s == &compute())) await(s.ends[k]);
+  for (const auto& out : outboxes_)
+    if (out) await(out->ends[k]);
   const Gpu::Event end = step_ends_[static_cast<std::size_t>(step) % step_ends_.size()];
   const Gpu::Event before = step == 0 ? base_ : step_ends_[static_cast<std::size_t>(step - 1) % step_ends_.size()];
   ends_s_.push_back((step == 0 ? 0 : ends_s_.back()) + gpu_->elapsed_s(before, end));
@@ -259,6 +285,21 @@ void GpuRank::await(Gpu::Event event) {
     if (run_.world.stop().requested()) throw Stopped(std::vector<int>());
     if (i >= kSpins) std::this_thread::sleep_for(kNap);
   }
+}
+
+// What is left on the device that is asked for: copied to where it would lie in an arena of the host.
+void GpuRank::fetch() {
+  const Staging copy(persistent_end(timeline_));
+  const auto& buffers = timeline_.role->buffers;
+  for (std::size_t b = 0; b < buffers.size(); ++b) {
+    if (timeline_.persistent[b] < 0 || !(run_.options.keep_parameters || buffers[b].name == "loss_scale")) continue;
+    const std::int64_t at = timeline_.persistent[b];
+    gpu_->to_host(compute().stream, copy.data() + at, arena_ + at, buffers[b].bytes());
+  }
+  gpu_->record(values_ready_, compute().stream);
+  await(values_ready_);
+  loss_scale_ = execute::loss_scale(timeline_, copy.data());
+  if (run_.options.keep_parameters) parameters_ = parameter_values(timeline_, run_.grid, rank_, copy.data());
 }
 
 bool GpuRank::measured(std::int64_t step) const {

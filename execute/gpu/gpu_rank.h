@@ -5,6 +5,10 @@
 // the loss one behind the op that ends it. The host is at most kAhead steps ahead of the device, and has what it lends
 // to copies as often.
 //
+// Where sends that wait for their receivers could make ranks wait in a circle (send_slots.h) they are made from copies
+// in slots beside the arena, on a stream of their own; the op then lasts as long as the copy. Such steps are not
+// recorded.
+//
 // Since addresses are the same in every step, a step can be recorded as a CUDA graph and replayed: one for even and one
 // for odd steps, as their pinned memory differs. The first two steps are always issued op by op (libraries set
 // themselves up, NCCL connects), and so are steps that are measured op by op: there each op lies between two events
@@ -38,6 +42,7 @@ bool graphs_possible(const Timeline& timeline);
 struct GpuOptions {
   Graphs graphs = Graphs::automatic;
   int ranks_on_device = 1;
+  int send_slots = 0;  // send_slots.h
 };
 
 class GpuRank final : public AnyRank {
@@ -57,6 +62,7 @@ class GpuRank final : public AnyRank {
   const std::vector<Shares>& shares() const override { return shares_; }
   std::vector<result::OpRecord> records() const override { return records_; }
   std::vector<float> parameters() const override { return parameters_; }
+  std::vector<float> loss_scale() const override { return loss_scale_; }
   std::int64_t held_bytes() const override { return timeline_.memory.arena_bytes; }
   std::vector<TransferStart> transfer_starts() const override { return starts_; }
   std::vector<TransferWait> transfer_waits() const override { return waits_; }
@@ -72,6 +78,13 @@ class GpuRank final : public AnyRank {
     std::vector<std::int64_t> known;      // other streams' positions we have waited for
     bool reads_values = false;            // has kernels that read StepValues
   };
+  struct Outbox {  // of a stream whose sends are made from copies
+    Gpu::Stream stream = -1;
+    std::vector<std::byte*> slots;
+    std::vector<Gpu::Event> filled, sent;  // by slot
+    std::array<Gpu::Event, kAhead> ends;
+    std::size_t next = 0;
+  };
   struct Lent {  // of the steps with one remainder by kAhead; pinned memory and what was issued
     std::byte* inputs = nullptr;
     kernels::StepValues* values = nullptr;
@@ -85,10 +98,12 @@ class GpuRank final : public AnyRank {
 
   void make_streams();
   void lay_out_memory();
+  void make_outboxes();
   void run();
   void run_steps();
   void retire(std::int64_t step);
   void await(Gpu::Event event);
+  void fetch();
   bool measured(std::int64_t step) const;
   bool replayed(std::int64_t step) const;
   void tell_broken(std::int32_t instance, const std::string& what);
@@ -108,6 +123,8 @@ class GpuRank final : public AnyRank {
   void queue_input(std::int32_t index, std::int64_t step, Mode mode);
   void queue_kernel(const Instance& i);
   void queue_transfer(std::int32_t index, bool marked);
+  bool sends_from_copy(const program::Op& op) const;
+  void send_from_copy(std::int32_t index);
   std::vector<QueuedMessage> messages(const Instance& i) const;
 
   // gpu_account.cpp
@@ -115,7 +132,6 @@ class GpuRank final : public AnyRank {
   double anchor(Gpu::Event& event);  // records it on the idle compute stream; when that was, as host_s()
   void keep_profile(std::int64_t step, Lent& lent);
   void finish();
-  void fetch_parameters();
 
   Lent& lent(std::int64_t step) { return lent_[static_cast<std::size_t>(step % kAhead)]; }
   StreamState& compute() { return streams_[static_cast<std::size_t>(compute_stream_)]; }
@@ -137,8 +153,9 @@ class GpuRank final : public AnyRank {
   std::byte* arena_ = nullptr;
   kernels::StepValues* values_ = nullptr;  // device memory
   std::array<Lent, kAhead> lent_;
-  std::vector<std::int64_t> input_offset_;  // by instance, in Lent::inputs; -1: no input
-  std::vector<StreamState> streams_;        // by program stream
+  std::vector<std::int64_t> input_offset_;       // by instance, in Lent::inputs; -1: no input
+  std::vector<StreamState> streams_;             // by program stream
+  std::vector<std::optional<Outbox>> outboxes_;  // by program stream
   std::int32_t compute_stream_ = 0;
   std::vector<Gpu::Event> instance_event_;  // by instance; -1: nobody waits for it
   Gpu::Event values_ready_ = -1;
@@ -152,7 +169,7 @@ class GpuRank final : public AnyRank {
   std::vector<result::OpRecord> records_;
   std::vector<TransferStart> starts_;
   std::vector<TransferWait> waits_;
-  std::vector<float> parameters_;
+  std::vector<float> parameters_, loss_scale_;
   DeviceUse use_;
   std::int32_t issuing_ = -1;  // the instance that is being queued
   std::atomic<bool> running_ = false;

@@ -29,7 +29,7 @@ __device__ void put_mask(std::uint8_t* mask, const Chunk& c, unsigned bits) {
 
 // y = residual + dropout(x + bias); bias, residual and mask may be missing.
 template <class T>
-__global__ void __launch_bounds__(kRowThreads, 4)
+__global__ void __launch_bounds__(kRowThreads, std::is_same_v<T, AnyType> ? 3 : 4)
     bias_dropout_add_kernel(std::int64_t rows, std::int64_t cols, bool whole, DropoutDraw drop, Source<T> x,
                             Source<AnyType> bias, Source<T> residual, Target<T> y, std::uint8_t* mask) {
   const bool drops = drop.threshold != 0;

@@ -117,14 +117,15 @@ std::vector<Key> training_keys() {
        .fallback = "1.0",
        .min = 0,
        .max = 1e12,
-       .meaning = "global gradient norm; 0 turns clipping, and its all-reduce, off",
+       .meaning = "global gradient norm; 0 turns clipping off, and (but for fp16, which looks for overflows there) its "
+                  "all-reduce",
        .example = "0",
        .related = "training.optimizer"},
       {.path = "training.loss_scale",
        .type = KeyType::number,
        .fallback = "65536",
        .min = 1,
-       .max = 1e30,
+       .max = 1e12,
        .meaning = "of fp16, at first: the loss is multiplied by it before backward, gradients are divided by it; an "
                   "overflow skips the step and halves it",
        .example = "1024",

@@ -84,7 +84,7 @@ Training read_training(const Node& node, const FrameworkProfile& profile) {
   t.weight_decay = node.number("weight_decay", t.weight_decay, 0, 1e6);
   t.momentum = node.number("momentum", t.momentum, 0, kBelowOne);
   t.clip = node.number("clip", t.clip, 0, 1e12);
-  t.loss_scale = node.number("loss_scale", t.loss_scale, 1, 1e30);
+  t.loss_scale = node.number("loss_scale", t.loss_scale, 1, 1e12);
   t.loss_scale_interval = node.integer("loss_scale_interval", t.loss_scale_interval, 1, 1'000'000'000);
   t.seed = node.integer("seed", t.seed, 0);
   return t;

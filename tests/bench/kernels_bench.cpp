@@ -5,6 +5,7 @@
 //                     of_copy is the share of a copy's bandwidth: each call follows a copy, and the medians are divided
 //   gemm/FORM/N       C = A B of N x N by the device; eigen/FORM/N: the same by Eigen alone on its own matrices
 //   gemm/layer/NAME   products of a transformer layer (rows 2048, width 1024) and Eigen alone
+//   half/..           the same product and element-wise kernels on 16-bit operands, which are widened and rounded
 //   flash/..          attention of 8 heads of 64, causal: FLOPs counted as the two (five) half-filled products
 // FLOP/s and bytes/s are counters. For a ratio of two benchmarks to mean anything take the best of several interleaved
 // repetitions (--benchmark_repetitions=5 --benchmark_enable_random_interleaving=true).
@@ -49,6 +50,29 @@ void gemm(benchmark::State& state, const Gemm& shape) {
   const auto device = make_cpu_device(1);
   for (auto _ : state) device->gemm(shape, a.data(), b.data(), nullptr, c.data());
   set_flops(state, 2.0 * static_cast<double>(shape.m * shape.n * shape.k));
+}
+
+void gemm_half(benchmark::State& state, const Gemm& shape, DType type) {
+  const auto device = make_cpu_device(1);
+  const auto halves = [&](std::int64_t n) {
+    cpu::HostVector<std::uint16_t> x(static_cast<std::size_t>(n));
+    device->copy(n, random_floats(n).data(), Out(x.data(), type));
+    return x;
+  };
+  const auto a = halves(shape.m * shape.k), b = halves(shape.k * shape.n);
+  auto c = halves(shape.m * shape.n);
+  for (auto _ : state) device->gemm(shape, In(a.data(), type), In(b.data(), type), nullptr, Out(c.data(), type));
+  set_flops(state, 2.0 * static_cast<double>(shape.m * shape.n * shape.k));
+}
+
+// Widen, compute, round: bytes are those of the 16-bit operands.
+void gelu_half(benchmark::State& state, DType type) {
+  constexpr std::int64_t n = 1 << 24;
+  const auto device = make_cpu_device(1);
+  cpu::HostVector<std::uint16_t> x(n), y(n);
+  device->copy(n, random_floats(n).data(), Out(x.data(), type));
+  for (auto _ : state) device->activation_forward(Unary::gelu, n, In(x.data(), type), Out(y.data(), type));
+  set_bytes(state, 4.0 * static_cast<double>(n));
 }
 
 void eigen(benchmark::State& state, const Gemm& s) {
@@ -244,6 +268,11 @@ int register_all() {
     register_gemm("nn/" + std::to_string(n), {n, n, n});
     register_gemm("nt/" + std::to_string(n), {n, n, n, false, true});
     register_gemm("tn/" + std::to_string(n), {n, n, n, true});
+  }
+  for (const DType type : {DType::bf16, DType::f16}) {
+    const std::string suffix = "/" + std::string(name_of(type));
+    benchmark::RegisterBenchmark(("half/gemm/1024" + suffix).c_str(), gemm_half, Gemm{1024, 1024, 1024}, type);
+    benchmark::RegisterBenchmark(("half/gelu" + suffix).c_str(), gelu_half, type);
   }
   register_gemm("layer/qkv", {2048, 3072, 1024, false, true});
   register_gemm("layer/mlp_weight_grad", {4096, 1024, 2048, true});

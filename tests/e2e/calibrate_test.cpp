@@ -94,10 +94,6 @@ TEST(Calibrate, WhatCannotBeMeasuredExits2AndSaysWhy) {
   const Outcome cuda = run({"calibrate", "--device", "cuda", "-o", path});
   EXPECT_EQ(cuda.status, 2);
   EXPECT_TRUE(has(cuda.err, "without CUDA")) << cuda.err;
-  const Outcome precision =
-      run({"calibrate", "--budget", "1", "--for", "gpt-tiny-ddp", "--set", "training.precision=bf16", "-o", path});
-  EXPECT_EQ(precision.status, 2);
-  EXPECT_TRUE(has(precision.err, "fp32 only")) << precision.err;
   const Outcome unknown = run({"calibrate", "--for", "gpt-tiny-dpd", "-o", path});
   EXPECT_EQ(unknown.status, 2);
   EXPECT_TRUE(has(unknown.err, "did you mean 'gpt-tiny-ddp'?")) << unknown.err;

@@ -217,6 +217,7 @@ void LateGpu::launch(Graph graph, Stream stream) {
     };
   };
   const auto begun = std::make_shared<Reached>();
+  if (launches_ == options_.stuck_after_launches) push(stream, [] { return false; });
   push(stream, token_item(begun));
   for (const auto& [from, lane] : lanes) push(lane, [begun] { return begun->yes; });
   std::map<Event, Token> tokens;

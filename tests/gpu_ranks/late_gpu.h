@@ -23,8 +23,9 @@ namespace rehearse {
 struct LateOptions {
   unsigned seed = 1;
   std::int64_t total_bytes = std::int64_t{1} << 30, context_bytes = 1 << 20;
-  int fails_at_kernel = -1;  // counted from 0: an error that shows at the next question
-  bool lose_waits = false;   // waits for events are forgotten: what a test must notice
+  int fails_at_kernel = -1;       // counted from 0: an error that shows at the next question
+  int stuck_after_launches = -1;  // of graphs: those behind never run
+  bool lose_waits = false;        // waits for events are forgotten: what a test must notice
 };
 
 class LateGpu final : public execute::Gpu {

@@ -70,6 +70,21 @@ TEST_P(EveryPlan, WithTheOtherChoicesIsSound) {
             }
 }
 
+TEST_P(EveryPlan, OfFp16IsSound) {
+  const Sizes s = GetParam();
+  for (const std::string& model : {kGpt, kLlama})
+    for (const char* zero : {"0", "2", "3"})
+      for (const char* clip : {"0", "1"})
+        for (const char* dtype : {"fp32", "fp16"})
+          for (const int micro_batches : {1, 3})
+            expect_sound(
+                model, {set("plan.tensor", std::to_string(s.tensor)), set("plan.pipeline", std::to_string(s.pipeline)),
+                        set("cluster.gpus", std::to_string(s.tensor * s.pipeline * s.data)), set("plan.zero", zero),
+                        set("training.global_batch", std::to_string(s.data * micro_batches)),
+                        set("training.precision", "fp16"), set("training.clip", clip),
+                        set("training.grad_dtype", dtype), set("training.reduce_dtype", "fp16")});
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, EveryPlan,
                          testing::Values(Sizes{1, 1, 1}, Sizes{1, 1, 3}, Sizes{2, 1, 1}, Sizes{4, 1, 2}, Sizes{1, 2, 1},
                                          Sizes{1, 3, 2}, Sizes{2, 2, 2}, Sizes{2, 5, 1}),

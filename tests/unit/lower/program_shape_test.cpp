@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ostream>
+#include <string_view>
 
 #include "sim/lower/schedule.h"
 #include "sim/program/memory_plan.h"
@@ -177,6 +179,64 @@ TEST(UnevenStages, AreAccepted) {
   EXPECT_EQ(three.plan.data, 3);
   EXPECT_EQ(three.plan.layers_per_stage, (std::vector<std::int64_t>{5, 5, 5}));
   EXPECT_EQ(violations(lower::lower(three), three.grid()), "");
+}
+
+const std::string kSmall =
+    "rehearse: 1\nmodel: {family: gpt, layers: 4, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32}\n";
+
+// Of every role: ops of a kind, and those among them that read the loss scale.
+struct Uses {
+  int ops = 0, scaled = 0;
+  friend bool operator==(const Uses&, const Uses&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const Uses& u) {
+  return out << u.ops << " ops, " << u.scaled << " scaled";
+}
+Uses uses(const program::Role& role, std::string_view kind) {
+  Uses found;
+  for (const auto& body : role.bodies)
+    for (const program::Op& op : body.ops) {
+      if (program::kind_name(op.shape) != kind) continue;
+      ++found.ops;
+      for (const auto& read : op.reads)
+        found.scaled += role.buffers[static_cast<std::size_t>(read.buffer)].name == "loss_scale" ? 1 : 0;
+    }
+  return found;
+}
+
+// fp16: every stage keeps the scale, undoes it in the coefficient, and updates it once; the last multiplies the loss's
+// gradient by it. The overflow check needs the norm's all-reduce whether gradients are clipped or not. Other precisions
+// have none of it.
+TEST(LossScale, IsKeptByEveryRankOfAnFp16Program) {
+  for (const std::string clip : {"0", "1"}) {
+    const program::Program p = lower::lower(scenario_from(
+        kSmall, {"cluster.gpus=4", "plan.pipeline=2", "training.global_batch=8", "training.precision=fp16",
+                 "training.loss_scale=128", "training.loss_scale_interval=7", "training.clip=" + clip}));
+    for (const program::Role& role : p.roles) {
+      EXPECT_EQ(uses(role, "update_loss_scale"), (Uses{1, 1})) << role.name;
+      EXPECT_EQ(uses(role, "clip_coefficient"), (Uses{1, 1}));
+      const bool last = role.pipeline == 1;
+      EXPECT_EQ(uses(role, "cross_entropy_backward"), (last ? Uses{2, 2} : Uses{0, 0})) << "two backward bodies";
+      EXPECT_EQ(uses(role, "all_reduce").ops > 0, true);
+      const auto& state = *std::find_if(role.buffers.begin(), role.buffers.end(),
+                                        [](const program::Buffer& b) { return b.name == "loss_scale"; });
+      EXPECT_EQ(state.lifetime, program::Lifetime::persistent);
+      EXPECT_EQ(state.init.kind, program::Init::Kind::first);
+      EXPECT_EQ(state.init.scale, 128);
+      for (const auto& op : role.bodies.back().ops)
+        if (const auto* update = std::get_if<program::UpdateLossScale>(&op.shape)) {
+          EXPECT_EQ(update->interval, 7);
+        }
+    }
+  }
+  for (const std::string precision : {"bf16", "fp32"})
+    for (const program::Role& role :
+         lower::lower(scenario_from(kSmall, {"cluster.gpus=2", "plan.pipeline=2", "training.precision=" + precision}))
+             .roles) {
+      EXPECT_EQ(uses(role, "update_loss_scale"), Uses{});
+      EXPECT_EQ(uses(role, "clip_coefficient"), (Uses{1, 0}));
+      EXPECT_EQ(uses(role, "cross_entropy_backward").scaled, 0);
+    }
 }
 
 }  // namespace

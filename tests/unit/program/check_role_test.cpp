@@ -85,6 +85,13 @@ TEST(CheckRole, AccumulatingGemmThatDoesNotReadC) {
   expect_only(check_role(p, 0), "bad-operands", {"'weight gradient'", "reads 2 buffers; its kind reads 3"});
 }
 
+// A coefficient that undoes a loss scale must be told it.
+TEST(CheckRole, ScaledCoefficientThatDoesNotReadTheScale) {
+  Program p = two_stages();
+  std::get<ClipCoefficient>(find_op(p.roles[0], "clip").shape).scaled = true;
+  expect_only(check_role(p, 0), "bad-operands", {"'clip'", "reads 1 buffers; its kind reads 2"});
+}
+
 TEST(CheckRole, LegLargerThanItsBuffer) {
   Program p = two_stages();
   std::get<PointToPoint>(find_op(p.roles[0], "send forward").shape).legs[0].elements = 9;

@@ -17,6 +17,7 @@ TEST(OpClass, KindsFallIntoTheirClasses) {
                                                           {"add_position", "embedding"},
                                                           {"adamw", "optimizer"},
                                                           {"sum_squares", "optimizer"},
+                                                          {"update_loss_scale", "optimizer"},
                                                           {"cast", "copies"},
                                                           {"cross_entropy_row_max", "cross-entropy"},
                                                           {"conv2d_forward", "convolution"},
