@@ -7,6 +7,7 @@
 #include <fstream>
 #include <set>
 
+#include "calibrate/cuda/nvml.h"
 #include "calibrate/gpu/gpu_calibrate.h"
 #include "calibrate/gpu/kernels_to_time.h"
 #include "sim/program/work.h"
@@ -258,6 +259,13 @@ TEST_F(GpuCalibrations, AnInterruptEndsIt) {
     if (bench_.asked.size() == 5) throw std::runtime_error("interrupted");
   };
   EXPECT_THROW(calibrate_gpu(bench_, request), std::runtime_error);
+}
+
+// NVML API reference: 0x4 software power cap, 0x40 hardware thermal slowdown; 0x1000 is no reason of today.
+TEST(GpuFile, ReasonsOfThrottlingInWords) {
+  EXPECT_EQ(throttle_text(0), "none");
+  EXPECT_EQ(throttle_text(0x44), "sw_power_cap+hw_thermal");
+  EXPECT_EQ(throttle_text(0x1001), "idle+other");
 }
 
 TEST(GpuFile, NamesOfDevices) {
