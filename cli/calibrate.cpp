@@ -1,5 +1,6 @@
 // rehearse calibrate: measures this machine so that it can be simulated, within a budget of seconds; writes one JSON
-// file (docs/calibration.md), which a local topology finds by itself, and prints what the machine is like.
+// file (docs/calibration.md), which a local topology finds by itself, and prints what the machine is like. With
+// --device cuda its GPU instead (calibrate_cuda.h).
 #include "calibrate/calibrate.h"
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 
 #include "calibrate/calibration_json.h"
 #include "calibrate/other_load.h"
+#include "cli/calibrate_cuda.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
@@ -36,7 +38,8 @@ struct Arguments {
 
 // The command that makes this file again.
 std::string command_line(const Arguments& a) {
-  std::string line = fmt::format("rehearse calibrate --budget {}", a.budget);
+  std::string line =
+      fmt::format("rehearse calibrate{} --budget {}", a.device == "cuda" ? " --device cuda" : "", a.budget);
   if (!a.scenarios.empty()) line += fmt::format(" --for {}", fmt::join(a.scenarios, " "));
   for (const std::string& assignment : a.assignments) line += " --set " + assignment;
   return a.add ? line + " --add" : line;
@@ -116,11 +119,17 @@ std::string summary(const cost::Calibration& c, const std::string& path) {
          reports::labelled(rows) + reports::left("Written to", 18) + path + '\n';  // a path is for copying: whole
 }
 
-calibrate::Outcome measure(const Arguments& a) {
+std::vector<plan::Scenario> scenarios_of(const Arguments& a) {
   const std::string root = data_root();
-  calibrate::Request request;
+  std::vector<plan::Scenario> list;
   for (const std::string& name : a.scenarios)
-    request.scenarios.push_back(plan::read_scenario(scenario_file(name, root), a.assignments, root));
+    list.push_back(plan::read_scenario(scenario_file(name, root), a.assignments, root));
+  return list;
+}
+
+calibrate::Outcome measure(const Arguments& a) {
+  calibrate::Request request;
+  request.scenarios = scenarios_of(a);
   request.budget_s = a.budget;
   request.command = command_line(a);
   PhasedProgress progress;
@@ -135,12 +144,18 @@ calibrate::Outcome measure(const Arguments& a) {
   return calibrate::calibrate(request);
 }
 
+int run_cuda(const Arguments& a) {
+  require_cuda_device();
+  if (a.add) refuse("--add", "adds to a calibration of a CPU", "leave it out with --device cuda");
+  const CudaCalibrated made = calibrate_cuda({scenarios_of(a), a.budget, command_line(a), a.output});
+  print(a.json ? made.text : made.summary);
+  return kDone;
+}
+
 int run_calibrate(const Arguments& a) {
-  if (a.device == "cuda")
-    refuse("--device", "this program is built without CUDA; it calibrates the CPU",
-           "GPUs are simulated from the device files in calibrate/devices");
   if (!a.assignments.empty() && a.scenarios.empty())
     refuse("--set", "overrides keys of the scenarios of --for, and there are none", "");
+  if (a.device == "cuda") return run_cuda(a);
   const std::string path = output_path(a);
   const std::optional<cost::Calibration> before = older(a, path);
   try {
@@ -172,7 +187,7 @@ int run_calibrate(const Arguments& a) {
 void add_calibrate(CLI::App& app, Action& action) {
   auto a = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("calibrate", "Measure this machine, so that it can be simulated");
-  command->add_option("--device", a->device, "auto or cpu: this machine's CPU")
+  command->add_option("--device", a->device, "auto or cpu: this machine's CPU; cuda: its GPU")
       ->check(one_of({"auto", "cpu", "cuda"}))
       ->type_name("WHAT");
   command->add_option("--for", a->scenarios, "Measure exactly what these do: files, or names of list")
@@ -192,6 +207,7 @@ void add_calibrate(CLI::App& app, Action& action) {
       "Examples:\n"
       "  rehearse calibrate\n"
       "  rehearse calibrate --for gpt-tiny-ddp gpt-tiny-2x2x2 --budget 120\n"
+      "  rehearse calibrate --device cuda --for my.yaml -o my-gpu.yaml\n"
       "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other.");
   command->callback([a, &action] { action = [a] { return run_calibrate(*a); }; });
 }

@@ -1,6 +1,7 @@
-// Stands for calibrate.cpp and local_loop.cpp in a static build, which has no Google Benchmark: the commands are there
-// and say so.
+// Stands for calibrate.cpp, local_loop.cpp and gpu_loop.cpp in a static build, which has no Google Benchmark: the
+// commands are there and say so.
 #include "cli/commands.h"
+#include "cli/gpu_loop.h"
 #include "cli/local_loop.h"
 #include "sim/base/diagnostics.h"
 
@@ -35,6 +36,10 @@ LocalRun simulate_and_perform(const reports::LocalPlan&, const std::string&, dou
 }
 
 int validate_local(const LocalValidation&, const std::string&) {
+  refuse();
+}
+
+int validate_gpu(const GpuValidation&, const std::string&) {
   refuse();
 }
 

@@ -1,5 +1,5 @@
 // rehearse validate: published measurements against what we predict for the same runs, and the ledger of both; with
-// --local, plans of this machine (local_loop.h).
+// --local, plans of this machine (local_loop.h), with --gpu of its GPU (gpu_loop.h).
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
+#include "cli/gpu_loop.h"
 #include "cli/local_loop.h"
 #include "cli/paths.h"
 #include "cli/validate_collectives.h"
@@ -29,7 +30,7 @@ constexpr const char* kShippedCollectives = "scenarios/published/collectives.csv
 struct Arguments {
   std::string throughput, filter, output, calibration;
   double budget = 120, seconds = 4;
-  bool local = false, output_given = false;
+  bool local = false, gpu = false, output_given = false, budget_given = false, seconds_given = false;
   bool collectives = false;
   std::string collectives_csv;
 };
@@ -96,6 +97,10 @@ int validate_collectives(const Arguments& a, const std::string& root) {
 int validate(const Arguments& a) {
   const std::string root = data_root();
   if (a.local) return validate_local({a.calibration, a.budget, a.seconds, a.filter, a.output}, root);
+  if (a.gpu) return validate_gpu({a.calibration, a.budget, a.seconds, a.filter, a.output}, root);
+  if (!a.calibration.empty() || a.budget_given || a.seconds_given)
+    throw InputError(
+        Diagnostic{"validate", 0, 0, "", "--calibration, --budget and --seconds need --local or --gpu", ""});
   if (a.collectives) return validate_collectives(a, root);
   const std::string csv = a.throughput.empty() ? (fs::path(root) / kShipped).string() : a.throughput;
   if (a.output_given) check_ledger_output(a.output, csv);
@@ -132,27 +137,26 @@ void add_validate(CLI::App& app, Action& action) {
           ->type_name("[CSV]");
   command->add_option("--filter", a->filter, "Only rows whose id or scenario contains this")->type_name("NAME");
   CLI::Option* local = command->add_flag("--local", a->local, "Instead: calibrate, simulate, perform plans here");
-  command->add_option("--calibration", a->calibration, "With --local: this one instead of a new one")
-      ->needs(local)
+  CLI::Option* gpu = command->add_flag("--gpu", a->gpu, "The same on this machine's GPU")->excludes(local);
+  command->add_option("--calibration", a->calibration, "With these two: this one instead of a new one")
       ->type_name("FILE");
-  command->add_option("--budget", a->budget, "With --local: seconds to calibrate (default 120)")
-      ->needs(local)
-      ->check(CLI::Range(1.0, 1e5).description(""))
-      ->type_name("S");
-  command->add_option("--seconds", a->seconds, "With --local: seconds to perform each (default 4)")
-      ->needs(local)
-      ->check(CLI::Range(0.1, 1e5).description(""))
-      ->type_name("S");
-  local->excludes(collectives);
+  CLI::Option* budget = command->add_option("--budget", a->budget, "With these: seconds to calibrate (default 120)")
+                            ->check(CLI::Range(1.0, 1e5).description(""))
+                            ->type_name("S");
+  CLI::Option* seconds = command->add_option("--seconds", a->seconds, "With these: seconds to perform each (default 4)")
+                             ->check(CLI::Range(0.1, 1e5).description(""))
+                             ->type_name("S");
+  for (CLI::Option* mode : {local, gpu}) mode->excludes(collectives);
   CLI::Option* output =
       command->add_option("-o", a->output, "Write ledger.csv and ledger.json to a directory")->type_name("DIR");
   command->footer(
       "The CSV has the columns id, scenario (a path beside it), metric, value, unit.\n"
       "Examples:\n  rehearse validate\n  rehearse validate --filter 175b -o out\n  rehearse validate --local\n"
       "  rehearse validate --collectives -o out");
-  command->callback([a, output, collectives, &action] {
+  command->callback([a, output, collectives, budget, seconds, &action] {
     a->collectives = collectives->count() > 0;
     a->output_given = output->count() > 0;
+    a->budget_given = budget->count() > 0, a->seconds_given = seconds->count() > 0;
     action = [a] { return validate(*a); };
   });
 }

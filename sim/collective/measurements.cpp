@@ -68,18 +68,16 @@ std::string add_row(std::string_view line, MeasuredData& data) {
   return "";
 }
 
-void read_csv(const std::string& path, MeasuredData& data) {
+void read_csv(const std::string& path, std::string_view rest, int first_line, MeasuredData& data) {
   constexpr std::string_view kHeader = "collective,gpus,nodes,bytes,time_us,source";
-  const std::string text = read_text_file(path);
   Diagnostics diagnostics;
-  std::string_view rest = text;
-  for (int line_number = 1; !rest.empty(); ++line_number) {
+  for (int line_number = first_line; !rest.empty(); ++line_number) {
     const std::size_t newline = rest.find('\n');
     std::string_view line = rest.substr(0, newline);
     rest.remove_prefix(newline == std::string_view::npos ? rest.size() : newline + 1);
     if (line.ends_with('\r')) line.remove_suffix(1);
     std::string problem;
-    if (line_number == 1) {
+    if (line_number == first_line) {
       if (line != kHeader) problem = fmt::format("expected the header '{}'", kHeader);
     } else if (!line.empty()) {
       problem = add_row(line, data);
@@ -149,23 +147,73 @@ double kind_distance(CollectiveKind a, CollectiveKind b) {
   return half(a) && half(b) ? 1 : 3;
 }
 
+// What a file and the section of a calibration have in common.
+MeasuredData read_keys(const Node& root) {
+  MeasuredData data;
+  root.text("library", "");
+  read_machine(root, data);
+  read_blocks(root, data);
+  read_intervals(root, data);
+  return data;
+}
+
+bool is_device_file(const std::string& path) {
+  return (path.ends_with(".yaml") || path.ends_with(".yml")) && std::filesystem::exists(path);
+}
+std::string file_beside(const std::string& device_file) {
+  return std::filesystem::path(device_file).replace_extension(".collectives.yaml").string();
+}
+
+// The `collectives` section of a calibration (calibrate/devices): the table is a literal block; there is none for a
+// machine with one device.
+std::optional<MeasuredData> read_section(const std::string& device_file) {
+  if (!is_device_file(device_file)) return std::nullopt;
+  Diagnostics diagnostics;
+  const Document document = Document::from_file(device_file, diagnostics);
+  const Node section = document.root().get("collectives");
+  if (!section) return std::nullopt;
+  if (section.has("of")) {
+    section.choice("of", {"topology"});
+    section.finish();
+    diagnostics.throw_if_any();
+    return std::nullopt;
+  }
+  MeasuredData data = read_keys(section);
+  const std::string rows = section.text("rows");
+  const int line = section.get("rows").line() + 1;
+  section.get("pinned");  // for people: columns as nccl-tests prints them
+  section.finish();
+  diagnostics.throw_if_any();
+  read_csv(device_file, rows, line, data);
+  return data;
+}
+
 }  // namespace
 
 MeasuredData read_measured_data(const std::string& path) {
   Diagnostics diagnostics;
   const Document document = Document::from_file(path, diagnostics);
   const Node root = document.root();
-  MeasuredData data;
   root.integer("collectives", {}, 1, 1);
-  root.text("library", "");
-  read_machine(root, data);
-  read_blocks(root, data);
-  read_intervals(root, data);
+  MeasuredData data = read_keys(root);
   const std::string csv = root.text("measurements");
   root.finish();
   diagnostics.throw_if_any();
-  read_csv((std::filesystem::path(path).parent_path() / csv).string(), data);
+  const std::string table = (std::filesystem::path(path).parent_path() / csv).string();
+  read_csv(table, read_text_file(table), 1, data);
   return data;
+}
+
+std::optional<MeasuredData> find_measured_data(const std::string& device_file) {
+  if (device_file.empty()) return std::nullopt;
+  if (const std::string path = file_beside(device_file); std::filesystem::exists(path)) return read_measured_data(path);
+  return read_section(device_file);
+}
+
+bool takes_collectives_of_topology(const std::string& device_file) {
+  if (!is_device_file(device_file)) return false;
+  Diagnostics ignored;
+  return Document::from_file(device_file, ignored).root().get("collectives").get("of").as_text() == "topology";
 }
 
 Corrections::Corrections(const MeasuredData& data, const Prior& machine) {

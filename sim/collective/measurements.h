@@ -12,6 +12,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -46,6 +47,9 @@ struct MeasuredData {
 
 // Reads the YAML file and its CSV. Throws InputError.
 MeasuredData read_measured_data(const std::string& path);
+// Those of a device: X.collectives.yaml beside X.yaml, else the section `collectives` of X.yaml, where a calibration
+// has them; nothing if there is neither. Throws InputError.
+std::optional<MeasuredData> find_measured_data(const std::string& device_file);
 
 class Corrections {
  public:

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 #include <optional>
 
 #include "sim/base/check.h"
@@ -222,12 +221,7 @@ std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, con
   if (cost::is_calibration_path(device_file)) calibration = cost::read_calibration(device_file);
   if (cluster.explicit_links()) return make_links_model(cluster, calibration);
   if (calibration && is_local_host(cluster)) return make_local_model(cluster, *calibration);
-  std::optional<MeasuredData> data;
-  if (!device_file.empty()) {
-    const std::string path = std::filesystem::path(device_file).replace_extension(".collectives.yaml").string();
-    if (std::filesystem::exists(path)) data = read_measured_data(path);
-  }
-  return std::make_unique<MeasuredModel>(cluster, std::move(data));
+  return std::make_unique<MeasuredModel>(cluster, find_measured_data(device_file));
 }
 
 std::unique_ptr<CollectiveModel> make_plain_model(const cluster::Cluster& cluster, Time latency_per_step) {

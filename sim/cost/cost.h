@@ -45,6 +45,8 @@ struct Device {
   // On a CPU, of the thread that performs a stream: from an op's end to the next one's start; what is added where it
   // slept for another stream.
   Time dispatch, wake;
+  // Of a calibrated GPU: host time a kernel where bodies are launched as graphs; zero: not measured.
+  Time launch;
   // Zero for types without matrix products (i32, u8).
   FlopRate peak(program::DType dtype) const;
 };

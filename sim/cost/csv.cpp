@@ -90,6 +90,18 @@ double CsvRow::positive_number(std::string_view column, double least, double mos
   return 1;
 }
 
+double CsvRow::number_or_dash(std::string_view column, double least, double most) const {
+  return cells_[index(column)] == "-" ? 0 : positive_number(column, least, most);
+}
+
+std::int64_t CsvRow::integer_or_dash(std::string_view column) const {
+  return cells_[index(column)] == "-" ? 0 : positive_integer(column);
+}
+
+bool CsvRow::yes(std::string_view column) const {
+  return choice(column, {"no", "yes"}) == 1;
+}
+
 int CsvRow::choice(std::string_view column, const std::vector<std::string>& choices) const {
   const std::string& cell = cells_[index(column)];
   const auto found = std::find(choices.begin(), choices.end(), cell);
@@ -102,9 +114,14 @@ int CsvRow::choice(std::string_view column, const std::vector<std::string>& choi
 
 void read_csv(const std::string& file, const std::vector<std::string>& columns, Diagnostics& diagnostics,
               const std::function<void(const CsvRow&)>& each) {
-  const std::string text = read_text_file(file);
+  read_csv_text(file, read_text_file(file), 1, columns, diagnostics, each);
+}
+
+void read_csv_text(const std::string& file, const std::string& text, int first_line,
+                   const std::vector<std::string>& columns, Diagnostics& diagnostics,
+                   const std::function<void(const CsvRow&)>& each) {
   std::vector<std::string> header;
-  int line_number = 0;
+  int line_number = first_line - 1;
   for (std::size_t start = 0; start < text.size();) {
     const std::size_t end = std::min(text.find('\n', start), text.size());
     const std::string_view line = trimmed(std::string_view(text).substr(start, end - start));
@@ -122,7 +139,7 @@ void read_csv(const std::string& file, const std::vector<std::string>& columns, 
       each(CsvRow(file, line_number, header, std::move(cells), diagnostics));
     }
   }
-  if (header.empty()) diagnostics.add({file, 1, 1, "", "the table is empty: expected a header line", ""});
+  if (header.empty()) diagnostics.add({file, first_line, 1, "", "the table is empty: expected a header line", ""});
 }
 
 }  // namespace rehearse::cost

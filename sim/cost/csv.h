@@ -19,6 +19,10 @@ class CsvRow {
   const std::string& text(std::string_view column) const;
   std::int64_t positive_integer(std::string_view column) const;
   double positive_number(std::string_view column, double least = 1e-12, double most = 1e24) const;
+  // The same, or 0 where the cell is "-": not measured, not known.
+  double number_or_dash(std::string_view column, double least = 1e-12, double most = 1e24) const;
+  std::int64_t integer_or_dash(std::string_view column) const;
+  bool yes(std::string_view column) const;  // yes or no
   // One of `choices`; returns its index.
   int choice(std::string_view column, const std::vector<std::string>& choices) const;
 
@@ -37,5 +41,9 @@ class CsvRow {
 // cannot be read; everything else goes to `diagnostics`.
 void read_csv(const std::string& file, const std::vector<std::string>& columns, Diagnostics& diagnostics,
               const std::function<void(const CsvRow&)>& each);
+// The same of text that stands in `file` from line `first_line` on.
+void read_csv_text(const std::string& file, const std::string& text, int first_line,
+                   const std::vector<std::string>& columns, Diagnostics& diagnostics,
+                   const std::function<void(const CsvRow&)>& each);
 
 }  // namespace rehearse::cost

@@ -1,10 +1,8 @@
-// Costs of kernels on a measured device. The order of trust: this very kernel measured; its kind measured at other
-// sizes; the device's model (gemm_model.h, flash attention below, bytes over bandwidth). Interference scales what was
-// measured by the model's own ratio beside / alone, which is never below 1, so a kernel beside communication is never
-// faster.
+// Costs of kernels on a measured device. The order of trust: this very kernel measured; products on a line of measured
+// ones, by waves (wave_table.h); its kind measured at other sizes; the device's model (gemm_model.h,
+// flash_model.h, bytes over bandwidth). Interference scales what was measured by the model's own ratio beside / alone,
+// which is never below 1, so a kernel beside communication is never faster.
 //
-// Flash attention (rows of 128 queries are a tile): T = kernel time + flops / rate * (1 + tail * SMs / tiles) * (1 +
-// ramp / keys), with the FLOPs and keys that causality leaves, and half the tail where tiles are alike (no causality).
 // Leaves out: dropout inside flash attention, L2 hits of kernels bound by memory, and the clock's dependence on the mix
 // of kernels (one `sustained` share covers matrix products).
 #include <fmt/format.h>
@@ -17,9 +15,12 @@
 #include "sim/cost/calibrated_costs.h"
 #include "sim/cost/cost.h"
 #include "sim/cost/device_file.h"
+#include "sim/cost/flash_model.h"
 #include "sim/cost/gemm_table.h"
 #include "sim/cost/kernel_shape.h"
 #include "sim/cost/kernel_table.h"
+#include "sim/cost/shape_times.h"
+#include "sim/cost/wave_table.h"
 #include "sim/program/work.h"
 
 namespace rehearse::cost {
@@ -30,9 +31,8 @@ using program::Op;
 using program::Role;
 using program::Work;
 
-constexpr double kLeastShare = 0.1;       // of the memory bandwidth, whatever communication takes
-constexpr double kRepeatability = 0.02;   // of a measured shape (calibration repeats within 1-2%)
-constexpr std::int64_t kFlashRows = 128;  // queries of a tile in FlashAttention-2 and -3
+constexpr double kLeastShare = 0.1;      // of the memory bandwidth, whatever communication takes
+constexpr double kRepeatability = 0.02;  // of a measured shape (calibration repeats within 1-2%)
 
 struct Prediction {
   double alone = 0, model_alone = 1, model_beside = 1;  // seconds
@@ -64,18 +64,37 @@ class DeviceCosts final : public CostModel {
         scaled_constants_(faster(data_.gemm.constants, scale.compute)),
         bf16_(machines_[data_.device.peak_bf16.per_s() > 0 ? 1 : 2], data_.gemm.constants, data_.gemm.points),
         f32_(machines_[0], data_.gemm.constants, data_.gemm.points_f32),
-        kernels_(data_.kernels, data_.kernel_time) {
-    if (data_.gemm.intervals_given) return;
-    const GemmTable& table = bf16_.empty() ? f32_ : bf16_;
-    data_.gemm.interpolated = quantiles(table.leave_one_out());
-    data_.gemm.extrapolated = {1, data_.gemm.interpolated.low * data_.gemm.interpolated.low,
-                               data_.gemm.interpolated.high * data_.gemm.interpolated.high};
+        kernels_(data_.kernels, data_.kernel_time),
+        waves_(data_.measured.products, data_.device.sms, data_.gemm.constants.launch, data_.gemm.sustained.value),
+        shapes_(data_.measured.shapes),
+        interference_(data_.measured.interference,
+                      [this](const InterferencePoint& p) { return modelled_slowdown(p); }) {
+    std::vector<double> on_lines = waves_.leave_one_out();
+    for (double& ratio : on_lines) ratio = 1 / ratio;  // measured / predicted
+    on_line_ = quantiles(std::move(on_lines));
+    if (!data_.gemm.intervals_given) learn_intervals();
   }
 
   const Device& device() const override { return data_.device; }
   Estimate kernel(const Role& role, const Op& op, const Interference& beside) const override;
 
  private:
+  // Each measured product predicted from the others.
+  void learn_intervals() {
+    const GemmTable& table = bf16_.empty() ? f32_ : bf16_;
+    data_.gemm.interpolated = quantiles(table.leave_one_out());
+    data_.gemm.extrapolated = {1, data_.gemm.interpolated.low * data_.gemm.interpolated.low,
+                               data_.gemm.interpolated.high * data_.gemm.interpolated.high};
+  }
+  double modelled_slowdown(const InterferencePoint& p) const {
+    const GemmMachine& whole = machines_[static_cast<std::size_t>(p.key.dtype) % machines_.size()];
+    if (whole.peak <= 0) return 1;
+    const GemmShape shape{p.key.m, p.key.n, p.key.k, 1, static_cast<double>(size_of(p.key.dtype))};
+    const Interference beside{p.sms_held, static_cast<std::int64_t>(p.bandwidth_taken)};
+    const GemmShare share{sms_left(beside), bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside)};
+    const GemmSeconds seconds = gemm_seconds(whole, data_.gemm.constants, shape, share);
+    return seconds.beside / seconds.alone;
+  }
   double reachable() const {
     return static_cast<double>(data_.device.memory_bandwidth.per_s()) * data_.efficiency(MemoryClass::elementwise);
   }
@@ -100,7 +119,8 @@ class DeviceCosts final : public CostModel {
   double flash_seconds(const program::Attention& a, const FlashRate& rate, double rate_scale, const Work& work,
                        const Interference& beside, const Scale& scale) const;
   Prediction memory(const Op& op, const Work& work, const Interference& beside) const;
-  void prefer_measured(const Op& op, const Work& work, Prediction& prediction) const;
+  void prefer_measured(const Role& role, const Op& op, const Work& work, Prediction& prediction) const;
+  bool product_from_waves(const Role& role, const Op& op, Prediction& prediction) const;
 
   DeviceData data_;
   Scale scale_;
@@ -108,6 +128,10 @@ class DeviceCosts final : public CostModel {
   GemmConstants scaled_constants_;
   GemmTable bf16_, f32_;  // 16-bit types share a table
   KernelTable kernels_;
+  WaveTable waves_;
+  ShapeTimes shapes_;
+  InterferenceTable interference_;
+  Range on_line_;  // measured / predicted of products between others
 };
 
 double DeviceCosts::bandwidth_left(double efficiency, const Interference& beside, double scale) const {
@@ -142,11 +166,13 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   Prediction p;
   const GemmSeconds model = gemm_seconds(scaled_[static_cast<std::size_t>(op.dtype)], scaled_constants_, shape, share);
   p.model_alone = scale_.none() ? model.alone : gemm_seconds(whole, gemm.constants, shape);
-  p.model_beside = model.beside;
+  p.model_beside = std::max(model.alone, model.beside * interference_.correction(beside));
+  if (product_from_waves(role, op, p)) return p;
   const Range* interval = &gemm.extrapolated;
   if (const auto exact = convolution ? std::nullopt : table.exact_seconds(shape)) {
     p.alone = *exact;
-    p.coverage = gemm.measured_here ? Coverage::exact : Coverage::interpolated;
+    // A calibration knows the product's form: this is another (layout, accumulation) of the same sizes.
+    p.coverage = gemm.measured_here && waves_.empty() ? Coverage::exact : Coverage::interpolated;
     p.low = 1 - kRepeatability, p.high = 1 + kRepeatability;
     interval = nullptr;
   } else {
@@ -169,17 +195,23 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   return p;
 }
 
+// Measured as performed: what it accumulates into and writes is in the time.
+bool DeviceCosts::product_from_waves(const Role& role, const Op& op, Prediction& p) const {
+  const auto* g = std::get_if<program::Gemm>(&op.shape);
+  if (waves_.empty() || g == nullptr || g->batch != 1 || op.writes.empty()) return false;
+  const auto found = waves_.find(product_key(role, op));
+  if (!found) return false;
+  const bool exact = found->coverage == Coverage::exact;
+  p.alone = found->seconds;
+  p.coverage = found->coverage;
+  p.low = exact ? 1 - kRepeatability : on_line_.low, p.high = exact ? 1 + kRepeatability : on_line_.high;
+  return true;
+}
+
 double DeviceCosts::flash_seconds(const program::Attention& a, const FlashRate& rate, double rate_scale,
                                   const Work& work, const Interference& beside, const Scale& scale) const {
-  const double causal = a.causal ? 0.5 : 1, sms = sms_left(beside);
-  const double keys = static_cast<double>(a.seq) * causal;
-  const std::int64_t row_tiles = (a.seq + kFlashRows - 1) / kFlashRows;
-  const auto tiles = static_cast<double>(row_tiles * a.heads * a.micro_batch);
-  const double narrow = std::clamp((128 - static_cast<double>(a.head_dim)) / 64, 0.0, 1.0);
-  const double tail = rate.tail * (a.causal ? 1 : 0.5);
-  const double per_sm =
-      rate.rate * rate_scale * scale.compute * (1 - narrow * (1 - rate.head_dim_64)) / data_.device.sms;
-  const double compute = work.flops * causal / per_sm * (1 / sms + tail / tiles) * (1 + rate.ramp / keys);
+  const double compute = flash_compute_seconds(a, rate, rate_scale * scale.compute, work.flops, data_.device.sms,
+                                               static_cast<double>(sms_left(beside)));
   const double moved = static_cast<double>(work.bytes_read + work.bytes_written) /
                        bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside, scale.memory);
   return data_.kernel_time.seconds() + std::max(compute, moved);
@@ -232,12 +264,21 @@ Prediction DeviceCosts::memory(const Op& op, const Work& work, const Interferenc
 
 // A measurement of the same kind replaces the model's answer, except an interpolated one for products: theirs is
 // better.
-void DeviceCosts::prefer_measured(const Op& op, const Work& work, Prediction& p) const {
+void DeviceCosts::prefer_measured(const Role& role, const Op& op, const Work& work, Prediction& p) const {
+  const bool product = std::holds_alternative<program::Gemm>(op.shape);
+  if (const auto seconds = product ? std::nullopt : shapes_.find(role, op)) {
+    p.alone = *seconds;
+    p.extra = 0;
+    p.coverage = Coverage::exact;
+    p.low = 1 - kRepeatability, p.high = 1 + kRepeatability;
+    return;
+  }
+  if (product && !waves_.empty() && p.coverage == Coverage::exact) return;
   const auto found = kernels_.find(program::kind_name(op.shape), op.dtype, work.flops,
                                    static_cast<double>(work.bytes_read + work.bytes_written));
   if (!found) return;
   const bool exact = found->coverage == Coverage::exact;
-  if (!exact && std::holds_alternative<program::Gemm>(op.shape)) return;
+  if (!exact && product) return;
   p.alone = found->seconds;
   p.extra = 0;
   p.coverage = found->coverage;
@@ -252,7 +293,7 @@ Estimate DeviceCosts::kernel(const Role& role, const Op& op, const Interference&
   Prediction p = shape          ? product(role, op, *shape, beside)
                  : is_flash(op) ? flash(op, work, beside)
                                 : memory(op, work, beside);
-  prefer_measured(op, work, p);
+  prefer_measured(role, op, work, p);
   const double seconds = p.alone * p.model_beside / p.model_alone + p.extra;
   REHEARSE_CHECK(std::isfinite(seconds) && seconds > 0, "{} would take {} s", op.name, seconds);
   return {Time::from_seconds(seconds), p.coverage, p.low, p.high};

@@ -57,10 +57,10 @@ void read_gemm_table(const std::string& path, GemmData& gemm, Diagnostics& diagn
   });
 }
 
-void read_flash_table(const std::string& path, FlashData& flash, Diagnostics& diagnostics) {
-  const std::vector<std::string> columns = {"part",     "causal",   "batch",  "seq",   "heads",
-                                            "kv_heads", "head_dim", "tflops", "source"};
-  read_csv(path, columns, diagnostics, [&](const CsvRow& row) {
+const std::vector<std::string> kFlashColumns = {"part",     "causal",   "batch",  "seq",   "heads",
+                                                "kv_heads", "head_dim", "tflops", "source"};
+auto flash_reader(FlashData& flash) {
+  return [&flash](const CsvRow& row) {
     FlashPoint point;
     point.backward = row.choice("part", {"forward", "backward"}) == 1;
     point.causal = row.choice("causal", {"no", "yes"}) == 1;
@@ -71,7 +71,19 @@ void read_flash_table(const std::string& path, FlashData& flash, Diagnostics& di
     point.head_dim = row.positive_integer("head_dim");
     point.flops_per_second = row.positive_number("tflops", kLeastTflops, kMostTflops) * 1e12;
     flash.points.push_back(point);
-  });
+  };
+}
+
+void read_flash_table(const std::string& path, FlashData& flash, Diagnostics& diagnostics) {
+  read_csv(path, kFlashColumns, diagnostics, flash_reader(flash));
+}
+
+// The table as a literal block, as calibrations have it.
+void read_flash_rows(const Node& node, FlashData& flash, Diagnostics& diagnostics) {
+  const Node rows = node.get("rows");
+  if (!rows) return;
+  if (const auto text = rows.as_text())
+    read_csv_text(node.file(), *text, rows.line() + 1, kFlashColumns, diagnostics, flash_reader(flash));
 }
 
 void read_kernel_table(const std::string& path, std::vector<KernelPoint>& kernels, Diagnostics& diagnostics) {
@@ -151,6 +163,7 @@ void read_flash(const Node& node, const std::string& file, FlashData& flash, Dia
   flash.error = read_range(node, "error", "");
   flash.forward = read_flash_rate(node, "forward");
   flash.backward = read_flash_rate(node, "backward");
+  read_flash_rows(node, flash, diagnostics);
   node.finish();
   if (!table.empty()) read_flash_table(table, flash, diagnostics);
 }
@@ -163,6 +176,20 @@ void read_memory(const Node& node, DeviceData& data) {
   data.memory_saturates = node.number("saturates_at", 1.0, kNoFloor, 1);
   data.memory_error = read_range(node, "error", "");
   node.finish();
+}
+
+// Plain products and all other kernels also stand in the tables from which other shapes are interpolated.
+void add_measured(DeviceData& data) {
+  for (const ProductPoint& p : data.measured.products) {
+    if (p.held_out || p.key.out != p.key.dtype || p.key.accumulate) continue;
+    const bool fp32 = p.key.dtype == program::DType::f32;
+    GemmPoint point{{p.key.m, p.key.n, p.key.k}, p.seconds};
+    point.shape.element_bytes = fp32 ? 4 : 2;
+    (fp32 ? data.gemm.points_f32 : data.gemm.points).push_back(point);
+  }
+  for (const ShapePoint& p : data.measured.shapes)
+    if (!p.held_out && p.flops + p.bytes > 0)
+      data.kernels.push_back({p.kind, p.dtype, p.flops, p.bytes, p.sustained > 0 ? p.sustained : p.seconds});
 }
 
 void read_device(const Node& root, const std::string& file, DeviceData& data, Diagnostics& diagnostics) {
@@ -201,7 +228,11 @@ void read_device(const Node& root, const std::string& file, DeviceData& data, Di
     kernels.finish();
     if (!table.empty()) read_kernel_table(table, data.kernels, diagnostics);
   }
-  root.get("provenance");  // free form, for people
+  read_measured(root, data.measured, diagnostics);
+  device.launch = Time::from_seconds(data.measured.launch.graph);
+  add_measured(data);
+  root.get("collectives");  // sim/collective/measurements.h
+  root.get("provenance");   // free form, for people
   root.finish();
 }
 

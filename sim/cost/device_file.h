@@ -10,6 +10,7 @@
 
 #include "sim/cost/cost.h"
 #include "sim/cost/gemm_model.h"
+#include "sim/cost/measured_device.h"
 
 namespace rehearse::cost {
 
@@ -85,6 +86,7 @@ struct DeviceData {
   GemmData gemm;
   FlashData flash;
   std::vector<KernelPoint> kernels;
+  MeasuredDevice measured;  // of a calibration
   double efficiency(MemoryClass c) const { return memory_efficiency[static_cast<std::size_t>(c)]; }
 };
 

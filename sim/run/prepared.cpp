@@ -64,6 +64,18 @@ std::vector<std::string> cost_files(const plan::Scenario& scenario, const cluste
   return files;
 }
 
+// Our own Performer's launches are those that were measured; other frameworks' are documented in their profiles.
+Time launch_cost(const plan::Scenario& scenario, const cost::Device& device) {
+  const bool measured = device.launch > Time() && scenario.framework.name == "rehearse";
+  return measured ? device.launch : scenario.framework.launch_cost;
+}
+
+// A calibration of one GPU measured no collectives.
+std::string collectives_file(const std::string& device, const cluster::Cluster& cluster, const Options& options) {
+  if (cluster.device_name() == "local" || !collective::takes_collectives_of_topology(device)) return device;
+  return cost::find_device_file(cluster.device_name(), options.data_root);
+}
+
 // Cores of a host that leaves their number open: those of the calibration named, 0 (this machine's) if none is.
 int open_cores(const plan::Scenario& scenario, const Options& options) {
   for (const auto* list : {&scenario.calibrations, &options.calibrations}) {
@@ -105,7 +117,8 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options)
                                       open_cores(scenario, options))),
       files_(cost_files(scenario, *cluster_, options)),
       costs_(cost::load_costs(files_, share_of(grid_, *cluster_))),
-      collectives_(collective::make_model(*cluster_, files_.front()), *cluster_, options.fidelity),
+      collectives_(collective::make_model(*cluster_, collectives_file(files_.front(), *cluster_, options)), *cluster_,
+                   options.fidelity),
       program_(lower::lower(scenario)) {
   check_noise();
   const auto violations = check(program_, grid_);
@@ -133,7 +146,7 @@ void Prepared::check_noise() const {
 engine::Options Prepared::engine_options() const {
   engine::Options options;
   options.steps = options_.steps;
-  if (!costs_->device().cpu) options.launch_cost = scenario_.framework.launch_cost;
+  if (!costs_->device().cpu) options.launch_cost = launch_cost(scenario_, costs_->device());
   options.noise = scenario_.noise;
   return options;
 }
@@ -147,8 +160,9 @@ engine::Outcome Prepared::simulate(const engine::Options& options, const Levers&
   const auto costs =
       cost::load_costs(files_, share_of(grid_, *cluster_), {levers.compute, levers.memory, levers.launch});
   const Collectives collectives(
-      collective::scaled(collective::make_model(*cluster, files_.front()), {levers.latency, levers.memory}), *cluster,
-      options_.fidelity);
+      collective::scaled(collective::make_model(*cluster, collectives_file(files_.front(), *cluster, options_)),
+                         {levers.latency, levers.memory}),
+      *cluster, options_.fidelity);
   engine::Options changed = options;
   changed.launch_cost = Time::from_seconds(options.launch_cost.seconds() * levers.launch);
   return engine::simulate(program_, grid_, *cluster, collectives.model(), *costs, changed);

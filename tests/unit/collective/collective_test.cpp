@@ -231,6 +231,48 @@ TEST(AnyModel, MembersMayComeInAnyOrder) {
   EXPECT_EQ(bytes_by_resource(*cluster, a), bytes_by_resource(*cluster, b));
 }
 
+// A calibration is one file: its collectives are a section with the table as a literal block.
+class CalibratedCollectives : public testing::Test {
+ protected:
+  std::string write(const std::string& section) {
+    file_ = testing::TempDir() + testing::UnitTest::GetInstance()->current_test_info()->name() + ".yaml";
+    std::ofstream(file_) << "rehearse_device: 1\nname: planted\n" << section;
+    return file_;
+  }
+  void TearDown() override { std::filesystem::remove(file_); }
+  std::string file_;
+};
+const std::string kSection =
+    "collectives:\n  library: NCCL 2.28.9\n  model: nccl\n  generation: hopper\n  cpu: intel\n"
+    "  measured_on: {nvlink: 370.8GB/s, nic: 47GB/s}\n  blocks: {node: 24, nodes: 16, nvls: 16, send: 2}\n"
+    "  interval: {exact: [0.9, 1.1], interpolated: [0.9, 1.1], extrapolated: [0.7, 1.4], spec: [0.6, 1.7]}\n"
+    "  rows: |\n    collective,gpus,nodes,bytes,time_us,source\n    all_reduce,8,1,1048576,31.5,measured\n";
+
+TEST_F(CalibratedCollectives, AreExactWhereMeasured) {
+  const auto cluster = dgx(8, {}, "dgx-h100");
+  const auto model = make_model(*cluster, write(kSection));
+  const TransferPlan plan = model->collective(CollectiveKind::all_reduce, first(8), Bytes(1 << 20));
+  EXPECT_NEAR(seconds(plan) * 1e6, 31.5, 1e-6);
+  EXPECT_EQ(plan.coverage, Coverage::exact);
+}
+
+TEST_F(CalibratedCollectives, AreTheTopologysForOneGpu) {
+  EXPECT_TRUE(takes_collectives_of_topology(write("collectives: {of: topology}\n")));
+  EXPECT_FALSE(find_measured_data(file_).has_value());
+  EXPECT_FALSE(takes_collectives_of_topology(device("h100-sxm")));
+}
+
+TEST_F(CalibratedCollectives, WhatIsWrongIsToldWithItsLine) {
+  const std::string file = write(kSection + "    all_redue,8,1,4,1,measured\n");
+  try {
+    find_measured_data(file);
+    FAIL() << "accepted";
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.diagnostics().front().line, 14);
+    EXPECT_NE(error.diagnostics().front().message.find("did you mean 'all_reduce'"), std::string::npos);
+  }
+}
+
 class MeasuredDevices : public testing::TestWithParam<std::pair<const char*, const char*>> {};
 
 TEST_P(MeasuredDevices, ReproduceEveryMeasuredPoint) {

@@ -1,0 +1,216 @@
+#include "calibrate/gpu/kernels_to_time.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "calibrate/kernel_times.h"
+#include "sim/lower/lower.h"
+#include "sim/program/describe.h"
+#include "sim/program/work.h"
+
+namespace rehearse::calibrate::gpu {
+namespace {
+
+using program::Op;
+using program::Role;
+
+// Of any GPU of today, for the order alone.
+constexpr double kRoughFlops = 5e14, kRoughBytes = 2e12, kRoughLaunch = 3e-6;
+constexpr std::size_t kMostLines = 12;  // products whose neighbours are measured
+constexpr std::size_t kMostHeldOut = 24;
+constexpr std::int64_t kLeastTokens = 256;
+
+double rough_seconds(const Role& role, const Op& op) {
+  const program::Work work = program::work_of(role, op);
+  const auto bytes = static_cast<double>(work.bytes_read + work.bytes_written);
+  return kRoughLaunch + std::max(work.flops / kRoughFlops, bytes / kRoughBytes);
+}
+
+bool is_product(const Op& op) {
+  const auto* g = std::get_if<program::Gemm>(&op.shape);
+  return g != nullptr && g->batch == 1;
+}
+
+plan::Scenario grid_model(model::Family family, std::int64_t hidden, std::int64_t seq_len, std::int64_t micro_batch) {
+  plan::Scenario s;
+  model::Model& m = s.model;
+  m.family = family;
+  m.name = s.name = "grid";
+  m.layers = 1;
+  m.hidden = hidden;
+  m.head_dim = 128;
+  m.heads = m.kv_heads = hidden / m.head_dim;
+  m.ffn_hidden = 4 * hidden;
+  m.vocab = 32768;
+  m.max_seq_len = seq_len;
+  if (family == model::Family::llama) {
+    m.kv_heads = std::max<std::int64_t>(1, m.heads / 4);
+    m.ffn_hidden = 7 * hidden / 2;
+    m.activation = model::ActivationKind::swiglu;
+    m.norm = model::NormKind::rmsnorm;
+    m.position = model::Position::rope;
+    m.tied_embeddings = m.bias = false;
+  }
+  s.plan.layers_per_stage = {1};
+  s.plan.micro_batch = micro_batch;
+  s.training.global_batch = 2 * micro_batch;
+  s.training.seq_len = seq_len;
+  s.training.precision = plan::Precision::bf16;
+  return s;
+}
+
+program::Buffer buffer_of(std::int64_t rows, std::int64_t cols, program::DType dtype) {
+  program::Buffer b;
+  b.shape = {rows, cols};
+  b.dtype = dtype;
+  return b;
+}
+
+}  // namespace
+
+std::string key_of(const Role& role, const Op& op) {
+  return fmt::format("{} {} {} {}", program::kind_name(op.shape), program::shape_text(role, op),
+                     cost::operand_types(role, op), program::name_of(op.dtype));
+}
+
+std::int64_t& tokens_of(cost::ProductKey& key) {
+  return key.transpose_a ? key.k : key.m;
+}
+
+program::Program product_program(const cost::ProductKey& key) {
+  program::Role role;
+  role.name = "product";
+  role.streams = {{"compute", program::StreamKind::compute}};
+  role.buffers = {key.transpose_a ? buffer_of(key.k, key.m, key.dtype) : buffer_of(key.m, key.k, key.dtype),
+                  key.transpose_b ? buffer_of(key.n, key.k, key.dtype) : buffer_of(key.k, key.n, key.dtype),
+                  buffer_of(key.m, key.n, key.out)};
+  program::Gemm g{key.m, key.n, key.k, 1, key.transpose_a, key.transpose_b, key.accumulate, key.bias};
+  Op op;
+  op.name = "product";
+  op.dtype = key.dtype;
+  op.shape = g;
+  op.reads = {{0, 0}, {1, 0}};
+  if (key.bias) {
+    role.buffers.push_back(buffer_of(1, key.n, key.dtype));
+    op.reads.push_back({3, 0});
+  }
+  if (key.accumulate) op.reads.push_back({2, 0});
+  op.writes = {{2, 0}};
+  role.bodies = {{"product", {op}}};
+  program::Program program;
+  program.roles = {role};
+  return program;
+}
+
+KernelsToTime::KernelsToTime(const std::vector<plan::Scenario>& scenarios, bool grid)
+    : scenarios_(scenarios.begin(), scenarios.end()) {
+  add_programs();
+  std::stable_sort(kernels_.begin(), kernels_.end(),
+                   [](const Kernel& a, const Kernel& b) { return a.weight > b.weight; });
+  for (std::size_t i = 0; i < kernels_.size(); ++i) known_[key_of(*kernels_[i].role, *kernels_[i].op)] = i;
+  if (!grid) return;
+  add_neighbours();
+  add_held_out();
+  add_grid();
+}
+
+void KernelsToTime::add(const Kernel& kernel) {
+  const auto [place, is_new] = known_.try_emplace(key_of(*kernel.role, *kernel.op), kernels_.size());
+  if (is_new) {
+    kernels_.push_back(kernel);
+  } else {
+    kernels_[place->second].weight += kernel.weight;
+  }
+}
+
+// Each op as often as the slots of a step have it.
+void KernelsToTime::add_programs() {
+  for (const plan::Scenario& s : scenarios_) {
+    const program::Program& p = programs_.emplace_back(lower::lower(s));
+    for (const Role& role : p.roles) {
+      std::vector<double> times(role.bodies.size());
+      for (const program::Slot& slot : role.slots) times[static_cast<std::size_t>(slot.body)] += 1;
+      for (std::size_t b = 0; b < role.bodies.size(); ++b)
+        for (const Op& op : role.bodies[b].ops)
+          if (is_kernel(op) && !std::holds_alternative<program::Input>(op.shape))
+            add({&s, &role, &op, times[b] * rough_seconds(role, op), false});
+    }
+  }
+}
+
+const Kernel* KernelsToTime::add_product(const cost::ProductKey& key, const plan::Scenario& scenario, bool held_out) {
+  const program::Program& p = programs_.emplace_back(product_program(key));
+  const Role& role = p.roles.front();
+  const std::size_t before = kernels_.size();
+  add({&scenario, &role, &role.bodies.front().ops.front(), 0, held_out});
+  return kernels_.size() > before ? &kernels_.back() : nullptr;
+}
+
+void KernelsToTime::add_neighbours() {
+  const std::vector<Kernel> of_programs = kernels_;
+  std::size_t lines = 0;
+  for (const Kernel& k : of_programs) {
+    if (!is_product(*k.op) || lines == kMostLines) continue;
+    ++lines;
+    for (const int factor : {-2, 2}) {
+      cost::ProductKey key = cost::product_key(*k.role, *k.op);
+      std::int64_t& tokens = tokens_of(key);
+      tokens = factor < 0 ? tokens / 2 : tokens * 2;
+      if (tokens >= kLeastTokens) add_product(key, *k.scenario, false);
+    }
+  }
+}
+
+// One between two neighbours of a line, at two thirds of the way, in whole 64s: the wave model must tell it. Lines in
+// the order of what they weigh.
+void KernelsToTime::add_held_out() {
+  struct Line {
+    cost::ProductKey key;
+    std::map<std::int64_t, const plan::Scenario*> sizes;
+  };
+  std::vector<Line> lines;
+  for (const Kernel& k : kernels_) {
+    if (!is_product(*k.op)) continue;
+    cost::ProductKey key = cost::product_key(*k.role, *k.op);
+    const std::int64_t tokens = std::exchange(tokens_of(key), 0);
+    auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.key == key; });
+    if (line == lines.end()) line = lines.insert(lines.end(), {key, {}});
+    line->sizes.emplace(tokens, k.scenario);
+  }
+  std::size_t count = 0;
+  for (const Line& line : lines) {
+    for (auto at = line.sizes.begin(); at != line.sizes.end() && std::next(at) != line.sizes.end(); ++at) {
+      const std::int64_t low = at->first, high = std::next(at)->first;
+      const std::int64_t between = (low + (high - low) * 2 / 3) / 64 * 64;
+      if (between <= low || between >= high) continue;
+      cost::ProductKey key = line.key;
+      tokens_of(key) = between;
+      if (add_product(key, *at->second, true) != nullptr && ++count == kMostHeldOut) return;
+    }
+  }
+}
+
+void KernelsToTime::add_grid() {
+  using model::Family;
+  for (const auto& [family, hidden, seq_len, micro_batch] : {std::tuple{Family::gpt, 1024, 1024, 4},
+                                                             {Family::llama, 2048, 2048, 2},
+                                                             {Family::gpt, 4096, 2048, 1},
+                                                             {Family::llama, 512, 512, 8}}) {
+    const plan::Scenario& s = scenarios_.emplace_back(grid_model(family, hidden, seq_len, micro_batch));
+    const program::Program& p = programs_.emplace_back(lower::lower(s));
+    for (const Role& role : p.roles)
+      for (const program::Body& body : role.bodies)
+        for (const Op& op : body.ops)
+          if (is_kernel(op) && !std::holds_alternative<program::Input>(op.shape)) add({&s, &role, &op, 0, false});
+  }
+  const plan::Scenario& any = scenarios_.back();
+  for (const std::int64_t m : {8192, 1024, 4096, 512})
+    for (const std::int64_t n : {8192, 1024, 4096, 512})
+      for (const std::int64_t k : {8192, 1024, 4096, 512})
+        add_product({program::DType::bf16, program::DType::bf16, false, true, false, false, m, n, k}, any, false);
+}
+
+}  // namespace rehearse::calibrate::gpu

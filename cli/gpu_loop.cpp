@@ -1,0 +1,160 @@
+#include "cli/gpu_loop.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "cli/calibrate_cuda.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/exit_code.h"
+#include "reports/gpu_ledger.h"
+#include "reports/text.h"
+#include "sim/base/diagnostics.h"
+#include "sim/base/document.h"
+#include "sim/result/read_directory.h"
+
+namespace rehearse::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPlans = "scenarios/gpu/plans.yaml";
+constexpr int kLeastSteps = 8, kMostSteps = 200;
+
+std::vector<reports::LocalPlan> selected(const std::string& filter, const std::string& root) {
+  std::vector<reports::LocalPlan> plans = reports::read_local_plans((fs::path(root) / kPlans).string());
+  std::erase_if(plans, [&](const auto& plan) { return plan.id.find(filter) == std::string::npos; });
+  if (plans.empty())
+    throw InputError(Diagnostic{kPlans, 0, 0, "", fmt::format("no plan matches --filter {}", filter), ""});
+  return plans;
+}
+
+// Runs this very program with its standard streams in `log`; its exit code, or 128 and the signal's number.
+int run_self(std::vector<std::string> arguments, const std::string& log) {
+  arguments.insert(arguments.begin(), "/proc/self/exe");
+  std::vector<char*> argv;
+  for (std::string& a : arguments) argv.push_back(a.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+  pid_t child = 0;
+  const int failed = ::posix_spawn(&child, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (failed != 0) throw std::runtime_error(fmt::format("cannot start this program again: error {}", failed));
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0) check_interrupt();
+  check_interrupt();
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// The last line that is not empty: what the program says when it fails.
+std::string last_line(const std::string& file) {
+  std::ifstream in(file);
+  std::string line, last;
+  while (std::getline(in, line))
+    if (!line.empty()) last = line;
+  return last;
+}
+
+struct Loop {
+  const GpuValidation& v;
+  const std::string& root;
+  std::string folder, calibration;
+
+  reports::GpuRow row(const reports::LocalPlan& plan) const {
+    const fs::path place = fs::path(folder) / plan.id;
+    const std::string simulated = (place / "simulated").string(), measured = (place / "measured").string();
+    fs::create_directories(place);
+    SimulationRequest request;
+    request.file = plan.scenario;
+    request.assignments = plan.assignments;
+    request.calibrations = {calibration};
+    request.record = true;
+    const result::Result prediction = simulate_file(request, root);
+    result::write_directory(prediction, simulated);
+    const double step = static_cast<double>(prediction.step_time_ps) * 1e-12;
+    const int steps = std::clamp(static_cast<int>(std::min(v.seconds / step, 1e6)), kLeastSteps, kMostSteps);
+    std::vector<std::string> command = {
+        "execute", plan.scenario, "--device", "cuda", "--steps", fmt::format("{}", steps), "-o", measured};
+    for (const std::string& a : plan.assignments) command.insert(command.end(), {"--set", a});
+    Progress progress("performing " + plan.id);
+    progress(0);
+    const std::string log = (place / "execute.log").string();
+    if (const int code = run_self(command, log); code != kDone) {
+      reports::GpuRow failed;
+      failed.step.id = plan.id;
+      failed.step.reason = fmt::format("exit status {}: {}", code, last_line(log));
+      return failed;
+    }
+    const result::StoredResult first = result::read_directory(simulated), second = result::read_directory(measured);
+    return reports::gpu_row(plan.id, reports::difference(first, second));
+  }
+};
+
+// Of a run whose results nobody asked to keep.
+class Temporary {
+ public:
+  Temporary() : path_(fs::temp_directory_path() / fmt::format("rehearse-gpu-{}", ::getpid())) {
+    fs::create_directories(path_);
+  }
+  ~Temporary() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Temporary(const Temporary&) = delete;
+  Temporary& operator=(const Temporary&) = delete;
+  std::string path() const { return path_.string(); }
+
+ private:
+  fs::path path_;
+};
+
+std::string calibrated(const GpuValidation& v, const std::vector<reports::LocalPlan>& plans, const std::string& folder,
+                       const std::string& root) {
+  CudaCalibration how;
+  for (const reports::LocalPlan& plan : plans)
+    how.scenarios.push_back(plan::read_scenario(plan.scenario, plan.assignments, root));
+  how.budget_s = v.budget_s;
+  how.command = fmt::format("rehearse validate --gpu --budget {}", v.budget_s);
+  how.file = (fs::path(folder) / "calibration.yaml").string();
+  const CudaCalibrated made = calibrate_cuda(how);
+  print(made.summary + '\n');
+  return made.file;
+}
+
+}  // namespace
+
+int validate_gpu(const GpuValidation& v, const std::string& root) {
+  require_cuda_device();
+  const std::vector<reports::LocalPlan> plans = selected(v.filter, root);
+  const Temporary temporary;
+  const std::string folder = v.output.empty() ? temporary.path() : v.output;
+  fs::create_directories(folder);
+  const Loop loop{v, root, folder, v.calibration.empty() ? calibrated(v, plans, folder, root) : v.calibration};
+  std::vector<reports::GpuRow> rows;
+  for (const reports::LocalPlan& plan : plans) {
+    rows.push_back(loop.row(plan));
+    if (v.output.empty()) continue;  // after each: a run that is cut off leaves what it has
+    write_file_atomically((fs::path(folder) / "ledger.csv").string(), reports::gpu_ledger_csv(rows));
+    write_file_atomically((fs::path(folder) / "ledger.json").string(), reports::gpu_ledger_json(rows));
+  }
+  print(reports::gpu_ledger_table(rows));
+  const HeldOutErrors held_out = errors_of(calibrate::gpu::check_held_out(loop.calibration));
+  if (held_out.shapes > 0)
+    print(reports::wrap(fmt::format("{} products held out of the calibration: within {} in the median, worst {}.",
+                                    held_out.shapes, reports::percent(held_out.median),
+                                    reports::percent(held_out.worst))));
+  return reports::summarize(rows).plans > 0 ? kDone : kFailed;
+}
+
+}  // namespace rehearse::cli

@@ -1,0 +1,75 @@
+#include "sim/cost/flash_model.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace rehearse::cost {
+namespace {
+
+constexpr std::int64_t kFlashRows = 128;  // queries of a tile in FlashAttention-2 and -3
+
+program::Attention shape_of(const FlashPoint& p) {
+  program::Attention a;
+  a.micro_batch = p.batch, a.heads = p.heads, a.kv_heads = p.kv_heads, a.seq = p.seq, a.head_dim = p.head_dim;
+  a.causal = p.causal;
+  return a;
+}
+
+double mean_error(const std::vector<FlashPoint>& points, bool backward, int sms, double fixed, const FlashRate& rate) {
+  double sum = 0;
+  for (const FlashPoint& p : points) {
+    if (p.backward != backward) continue;
+    const double flops = flash_flops(p), measured = flops / p.flops_per_second;
+    sum += std::fabs(std::log(measured / (fixed + flash_compute_seconds(shape_of(p), rate, 1, flops, sms, sms))));
+  }
+  return sum;
+}
+
+}  // namespace
+
+double flash_flops(const FlashPoint& p) {
+  const double products = p.backward ? 5 : 2;
+  return 2 * products * static_cast<double>(p.batch * p.heads) * static_cast<double>(p.seq) *
+         static_cast<double>(p.seq) * static_cast<double>(p.head_dim);
+}
+
+double flash_compute_seconds(const program::Attention& a, const FlashRate& rate, double scale, double flops,
+                             int device_sms, double sms) {
+  const double causal = a.causal ? 0.5 : 1;
+  const double keys = static_cast<double>(a.seq) * causal;
+  const std::int64_t row_tiles = (a.seq + kFlashRows - 1) / kFlashRows;
+  const auto tiles = static_cast<double>(row_tiles * a.heads * a.micro_batch);
+  const double narrow = std::clamp((128 - static_cast<double>(a.head_dim)) / 64, 0.0, 1.0);
+  const double tail = rate.tail * (a.causal ? 1 : 0.5);
+  const double per_sm = rate.rate * scale * (1 - narrow * (1 - rate.head_dim_64)) / device_sms;
+  return flops * causal / per_sm * (1 / sms + tail / tiles) * (1 + rate.ramp / keys);
+}
+
+FlashRate fit_flash_rate(const std::vector<FlashPoint>& points, bool backward, int device_sms, double fixed,
+                         FlashRate start) {
+  constexpr std::array kFields = {&FlashRate::rate, &FlashRate::tail, &FlashRate::ramp, &FlashRate::head_dim_64};
+  constexpr double kLastStep = 1e-3;
+  std::array<double, kFields.size()> steps;
+  steps.fill(0.5);
+  double error = mean_error(points, backward, device_sms, fixed, start);
+  while (error > 0 && *std::max_element(steps.begin(), steps.end()) > kLastStep) {
+    bool improved = false;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      for (const double factor : {1 + steps[i], 1 - steps[i]}) {
+        FlashRate trial = start;
+        trial.*kFields[i] *= factor;
+        trial.head_dim_64 = std::min(trial.head_dim_64, 1.0);
+        const double trial_error = mean_error(points, backward, device_sms, fixed, trial);
+        if (trial_error >= error) continue;
+        start = trial, error = trial_error, improved = true;
+        break;
+      }
+    }
+    if (!improved)
+      for (double& step : steps) step /= 2;
+  }
+  return start;
+}
+
+}  // namespace rehearse::cost

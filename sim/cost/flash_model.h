@@ -1,0 +1,25 @@
+// Fused attention's time from its shape. Rows of 128 queries are a tile:
+//   T = flops / rate * (1 + tail * SMs / tiles) * (1 + ramp / keys),
+// with the FLOPs and keys that causality leaves, and half the tail where tiles are alike (no causality). Leaves out:
+// dropout, and what bytes take (device_costs.cpp takes the larger of the two).
+#pragma once
+
+#include <vector>
+
+#include "sim/cost/device_file.h"
+#include "sim/program/op.h"
+
+namespace rehearse::cost {
+
+// FLOPs of one pass, all keys counted: 2 products forward, 5 backward.
+double flash_flops(const FlashPoint& point);
+// `sms` of the device's `device_sms` are left; `scale` multiplies the rate.
+double flash_compute_seconds(const program::Attention& a, const FlashRate& rate, double scale, double flops,
+                             int device_sms, double sms);
+
+// The rate, tail and ramp that minimise the mean |log(measured / model)| over the points of one direction, by
+// coordinate descent from `start`: deterministic. `fixed`: of every kernel, seconds.
+FlashRate fit_flash_rate(const std::vector<FlashPoint>& points, bool backward, int device_sms, double fixed,
+                         FlashRate start);
+
+}  // namespace rehearse::cost

@@ -1,0 +1,74 @@
+// `calibrate --device cuda` from end to end on the emulated device, for a model so small that its kernels take
+// milliseconds there. What the times are means nothing; that every kernel is called, timed and written down, and read
+// back as exact, does. Products need cuBLASLt, which has no device here: they are told as not measured.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "calibrate/cuda/cuda_bench.h"
+#include "calibrate/gpu/gpu_calibrate.h"
+#include "calibrate/gpu/kernels_to_time.h"
+
+namespace rehearse::calibrate::gpu {
+namespace {
+
+namespace fs = std::filesystem;
+
+plan::Scenario tiny(model::Family family) {
+  plan::Scenario s;
+  s.name = "tiny";
+  model::Model& m = s.model;
+  m.name = "tiny";
+  m.family = family;
+  m.layers = 1;
+  m.hidden = 64;
+  m.head_dim = 32;
+  m.heads = m.kv_heads = 2;
+  m.ffn_hidden = 64;
+  m.vocab = 96;
+  m.max_seq_len = 32;
+  if (family == model::Family::llama) {
+    m.activation = model::ActivationKind::swiglu;
+    m.norm = model::NormKind::rmsnorm;
+    m.position = model::Position::rope;
+    m.tied_embeddings = m.bias = false;
+  }
+  s.plan.layers_per_stage = {1};
+  s.plan.micro_batch = 1;
+  s.training.global_batch = 2;
+  s.training.seq_len = 32;
+  s.training.precision = plan::Precision::bf16;
+  return s;
+}
+
+TEST(EmulatedCalibration, EveryKernelIsTimedAndReadBackAsExact) {
+  const auto bench = make_cuda_bench(0);
+  GpuRequest request;
+  request.scenarios = {tiny(model::Family::gpt), tiny(model::Family::llama)};
+  request.budget_s = 20;
+  request.sustained_s = 0;
+  request.grid = false;
+  request.largest_copy = 2 << 20;
+  request.protocol = {
+      .warm_up_s = 0, .warm_up_runs = 1, .graph_s = 0, .most_launches = 2, .kernel_s = 0, .repetitions = 1};
+  const GpuOutcome outcome = calibrate_gpu(*bench, request);
+  const GpuCalibration& c = outcome.calibration;
+  EXPECT_GT(c.measured.launch.graph, 0);
+  EXPECT_EQ(c.measured.copies.size(), 9U);
+  const std::string file = (fs::path(testing::TempDir()) / "emulated.yaml").string();
+  std::ofstream(file) << to_yaml(c);
+  const auto costs = cost::load_costs({file});
+  const KernelsToTime list(request.scenarios, false);
+  int kernels = 0;
+  for (const Kernel& k : list.kernels()) {
+    if (std::holds_alternative<program::Gemm>(k.op->shape)) continue;
+    ++kernels;
+    EXPECT_EQ(costs->kernel(*k.role, *k.op, {}).coverage, cost::Coverage::exact) << key_of(*k.role, *k.op);
+  }
+  EXPECT_GE(kernels, 20);
+  fs::remove(file);
+}
+
+}  // namespace
+}  // namespace rehearse::calibrate::gpu

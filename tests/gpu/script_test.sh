@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# What run.sh, pack.sh and torch_steps.py can show without a GPU: the folder packs, every path is there, a wrong argument and
+# a missing file are named, a machine without a GPU is told so, and PyTorch's models are ours to the parameter.
+# usage: script_test.sh BUILD_DIR
+set -euo pipefail
+build=${1:?usage: script_test.sh BUILD_DIR}
+here=$(cd "$(dirname "$0")" && pwd)
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+fail() { echo "script_test: $*" >&2; exit 1; }
+
+"$here/pack.sh" "$build" "$place/folder"
+[ "$(du -sk --apparent-size "$place/folder" | cut -f1)" -le $((60 * 1024)) ] || fail "the folder is too large"
+env -i PATH=/usr/bin:/bin LD_LIBRARY_PATH="$place/folder/lib" "$place/folder/bin/rehearse" --version > /dev/null || fail "the packed program does not start"
+
+"$place/folder/gpu/run.sh" --folder "$place/folder" --out "$place/out" --dry > "$place/dry.txt" || fail "dry: $(cat "$place/dry.txt")"
+grep -q '^dry: every path is there' "$place/dry.txt" || fail "dry does not say so: $(cat "$place/dry.txt")"
+for part in calibrate steps torch memcheck one_rank; do
+  grep -q "^would run $part " "$place/dry.txt" || grep -q "^SKIPPED" "$place/dry.txt" || fail "dry names no $part"
+done
+[ "$(find "$place/out" -type f | wc -l)" -le 8 ] || fail "more than 8 files"
+[ -s "$place/out/summary.txt" ] || fail "no summary"
+
+if ! nvidia-smi -L > /dev/null 2>&1; then
+  grep -q '^gpu: no GPU' "$place/dry.txt" || fail "dry does not say that there is no GPU"
+  "$place/folder/gpu/run.sh" --folder "$place/folder" --out "$place/none" > "$place/none.txt" 2>&1 && fail "without a GPU it succeeds"
+  grep -q '^no GPU: nothing was run' "$place/none.txt" || fail "without a GPU: $(cat "$place/none.txt")"
+  code=0
+  "$place/folder/bin/rehearse" calibrate --device cuda > "$place/calibrate.txt" 2>&1 || code=$?
+  [ "$code" = 2 ] || fail "calibrate --device cuda exits $code, expected 2"
+  grep -q 'no CUDA device: ' "$place/calibrate.txt" || fail "calibrate says: $(cat "$place/calibrate.txt")"
+fi
+
+"$place/folder/gpu/run.sh" --out "$place/bad" --parts tests,nonsense > /dev/null 2>&1 && fail "an unknown part is taken"
+rm "$place/folder/scenarios/gpu/plans.yaml"
+"$place/folder/gpu/run.sh" --folder "$place/folder" --out "$place/gone" --dry > "$place/gone.txt" 2>&1 && fail "a missing file is not seen"
+grep -q 'MISSING scenarios' "$place/gone.txt" || fail "a missing file is not named"
+
+python3 "$here/torch_steps.py" --self-check --program "$place/folder/bin/rehearse" > "$place/torch.txt" || fail "torch_steps.py: $(cat "$place/torch.txt")"
+echo "script_test: passed"

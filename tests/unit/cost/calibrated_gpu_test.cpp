@@ -1,0 +1,187 @@
+// A calibration of a GPU as `simulate` reads it: a planted file with known times. 132 multiprocessors, tiles of 128 x
+// 128 and a product of N = 1024: ceil(M / 128) * 8 tiles, so M = 2048 has 128 tiles (one wave), M = 2176 has 136 (two),
+// and M = 4096 has 256 (two). Times of the plain products: one wave 20 us, two waves 38 us.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "sim/base/diagnostics.h"
+#include "sim/cost/device_file.h"
+#include "sim/cost/wave_table.h"
+#include "tests/unit/cost/ops.h"
+
+namespace rehearse::cost {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kHead = R"(rehearse_device: 1
+name: planted
+kind: gpu
+sms: 132
+memory: 80GiB
+memory_bandwidth: 3350GB/s
+host_bandwidth: 50GB/s
+kernel_time: 2us
+peak: {bf16: 989TFLOPS, fp16: 989TFLOPS, fp32: 67TFLOPS}
+memory_efficiency: {elementwise: 0.8}
+gemm:
+  sustained: {factor: 0.9, low: 0.85, high: 0.95}
+  constants: {efficiency: 0.8, launch: 2us, tiles: [[128, 128]]}
+launch: {plain: 2.5us, graph: 400ns, plain_gap: 1us, graph_gap: 700ns}
+collectives: {of: topology}
+)";
+const std::string kProductHeader =
+    "    dtype,out,layout,accumulate,bias,m,n,k,tile_m,tile_n,stages,split,waves,time_us,sustained_us,first_us,best_us,"
+    "p10_us,p90_us,repetitions,held_out\n";
+const std::string kProducts = "products:\n  rows: |\n" + kProductHeader +
+                              "    bf16,bf16,nn,no,no,2048,1024,1024,128,128,4,1,-,20,20,20,20,19,21,30,no\n"
+                              "    bf16,bf16,nn,no,no,4096,1024,1024,128,128,4,1,-,38,38,38,38,37,39,30,no\n"
+                              "    bf16,bf16,nn,no,no,3072,1024,1024,128,128,4,1,-,99,99,99,99,99,99,30,yes\n"
+                              "    bf16,bf16,nn,no,no,2048,1024,2048,128,128,4,1,-,36,-,36,36,35,37,30,no\n";
+const std::string kShapes =
+    "shapes:\n  rows: |\n"
+    "    kind,shape,operands,dtype,flops,bytes,time_us,sustained_us,p10_us,p90_us,repetitions,held_out\n"
+    "    add,elements=1048576,bf16 bf16>bf16,bf16,-,6291456,5.5,-,5,6,30,no\n"
+    "    add,elements=4194304,bf16 bf16>bf16,bf16,-,25165824,14,-,13,15,30,no\n";
+const std::string kInterference =
+    "interference:\n  rows: |\n    dtype,out,layout,accumulate,bias,m,n,k,sms_held,bandwidth_gbs,slowdown\n"
+    "    bf16,bf16,nn,no,no,4096,1024,1024,16,-,1.5\n";
+
+class CalibratedGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    file_ = (fs::path(testing::TempDir()) /
+             (std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) + ".yaml"))
+                .string();
+  }
+  void TearDown() override { fs::remove(file_); }
+  std::unique_ptr<CostModel> costs(const std::string& text) const {
+    std::ofstream(file_) << text;
+    return load_costs({file_});
+  }
+  std::string problems(const std::string& text) const {
+    try {
+      costs(text);
+      return "";
+    } catch (const InputError& error) {
+      std::string all;
+      for (const Diagnostic& d : error.diagnostics()) all += std::to_string(d.line) + ": " + d.message + "\n";
+      return all;
+    }
+  }
+  std::string file_;
+};
+
+double us(const Estimate& e) {
+  return e.duration.seconds() * 1e6;
+}
+Estimate of(const CostModel& costs, const test::OneOp& one, const Interference& beside = {}) {
+  return costs.kernel(one.role, one.op, beside);
+}
+
+TEST_F(CalibratedGpu, AnExactProductTakesItsSustainedTime) {
+  const auto costs = this->costs(kHead + kProducts);
+  const Estimate e = of(*costs, test::gemm(2048, 1024, 1024));
+  EXPECT_NEAR(us(e), 20, 1e-6);
+  EXPECT_EQ(e.coverage, Coverage::exact);
+  // Only the burst was measured: 36 us / 0.9.
+  EXPECT_NEAR(us(of(*costs, test::gemm(2048, 1024, 2048))), 40, 1e-6);
+}
+
+TEST_F(CalibratedGpu, ProductsInBetweenTakeWholeWaves) {
+  const auto costs = this->costs(kHead + kProducts);
+  // 17 rows of tiles: 136 tiles on 132 multiprocessors are two waves, as 256 are.
+  for (const std::int64_t m : {2049, 2176, 2560, 4095}) {
+    const Estimate e = of(*costs, test::gemm(m, 1024, 1024));
+    EXPECT_NEAR(us(e), 38, 1e-6) << m;
+    EXPECT_EQ(e.coverage, Coverage::interpolated) << m;
+  }
+}
+
+TEST_F(CalibratedGpu, HeldOutRowsAreNotRead) {
+  // Its row says 99 us; the wave model gives 38.
+  EXPECT_NEAR(us(of(*costs(kHead + kProducts), test::gemm(3072, 1024, 1024))), 38, 1e-6);
+}
+
+TEST_F(CalibratedGpu, TimeIsLinearInDepth) {
+  // Halfway between 20 us at K = 1024 and 40 us at K = 2048.
+  const Estimate e = of(*costs(kHead + kProducts), test::gemm(2048, 1024, 1536));
+  EXPECT_NEAR(us(e), 30, 1e-6);
+  EXPECT_EQ(e.coverage, Coverage::interpolated);
+}
+
+TEST_F(CalibratedGpu, AnotherFormOfTheProductIsNotThatProduct) {
+  const auto costs = this->costs(kHead + kProducts);
+  EXPECT_EQ(of(*costs, test::gemm(2048, 1024, 1024, program::DType::bf16, true)).coverage, Coverage::interpolated);
+}
+
+TEST_F(CalibratedGpu, OtherKernelsByShapeAndByBytes) {
+  const auto costs = this->costs(kHead + kShapes);
+  const Estimate exact = of(*costs, test::add(1 << 20));
+  EXPECT_NEAR(us(exact), 5.5, 1e-6);
+  EXPECT_EQ(exact.coverage, Coverage::exact);
+  // Twice the bytes of the first, half of the last: the geometric mean of 5.5 and 14.
+  const Estimate between = of(*costs, test::add(1 << 21));
+  EXPECT_NEAR(us(between), std::sqrt(5.5 * 14), 1e-5);
+  EXPECT_EQ(between.coverage, Coverage::interpolated);
+}
+
+TEST_F(CalibratedGpu, InterferenceIsWhatWasMeasured) {
+  const auto costs = this->costs(kHead + kProducts + kInterference);
+  const test::OneOp product = test::gemm(4096, 1024, 1024);
+  EXPECT_NEAR(us(of(*costs, product, {16, 0})), 38 * 1.5, 0.01);
+  EXPECT_NEAR(us(of(*costs, product, {0, 0})), 38, 1e-6);
+  // Never faster than alone.
+  EXPECT_GE(us(of(*costs, product, {1, 0})), 38 - 1e-6);
+}
+
+TEST_F(CalibratedGpu, LaunchesInGraphsAreTheDevices) {
+  EXPECT_EQ(costs(kHead + kProducts)->device().launch, Time::from_seconds(0.4e-6));
+}
+
+TEST_F(CalibratedGpu, WhatIsWrongIsNamedWithItsLine) {
+  const int first = static_cast<int>(std::count(kHead.begin(), kHead.end(), '\n')) + 4;  // products, rows, header, row
+  const std::string bad = kHead + "products:\n  rows: |\n" + kProductHeader +
+                          "    bf16,bf16,nx,no,no,0,1024,1024,128,128,4,1,-,20,20,20,20,19,21,30,no\n";
+  EXPECT_EQ(problems(bad), std::to_string(first) + ": 'nx' is not one of nn, nt, tn, tt\n" + std::to_string(first) +
+                               ": '0' is not a positive whole number\n");
+  EXPECT_NE(problems(kHead + "products:\n  rows: |\n    dtype,m\n").find("missing column 'out'"), std::string::npos);
+  EXPECT_NE(problems(kHead + "shapez: {}\n").find("unknown key"), std::string::npos)
+      << problems(kHead + "shapez: {}\n");
+}
+
+// Tiles of two kinds: each continues at its own cost a wave, the faster counts.
+TEST(WaveTable, TheFasterOfTwoConfigurations) {
+  ProductPoint small, large;
+  small.key.m = 1280, small.key.n = 128, small.key.k = 512;  // 10 tiles of 128: one wave on 10 multiprocessors
+  small.tile = {128, 128}, small.seconds = 10e-6;
+  large = small;
+  large.key.m = 5120, large.tile = {256, 128}, large.seconds = 28e-6;  // 20 tiles: two waves
+  const WaveTable table({small, large}, 10, 0, 1);
+  ProductKey key = small.key;
+  key.m = 2560;  // small tiles: 2 waves, 20 us; large ones: 1 wave, 14 us
+  ASSERT_TRUE(table.find(key));
+  EXPECT_NEAR(table.find(key)->seconds, 14e-6, 1e-12);
+  key.m = 1281;  // small: 2 waves, 20 us; large: 6 tiles, 1 wave
+  EXPECT_NEAR(table.find(key)->seconds, 14e-6, 1e-12);
+  key.m = 6000;  // beyond the points
+  EXPECT_FALSE(table.find(key));
+}
+
+// The library's own count of waves tells how many tiles run at once: 40 tiles in 2 waves are 20 at a time.
+TEST(WaveTable, SlotsFollowFromTheWavesTold) {
+  ProductPoint low, high;
+  low.key.m = 2560, low.key.n = 128, low.key.k = 512, low.tile = {128, 128}, low.waves = 1, low.seconds = 10e-6;
+  high = low, high.key.m = 5120, high.waves = 2, high.seconds = 20e-6;
+  const WaveTable table({low, high}, 10, 0, 1);
+  ProductKey key = low.key;
+  key.m = 2561;
+  EXPECT_NEAR(table.find(key)->seconds, 20e-6, 1e-12);
+  EXPECT_EQ(WaveTable({low, high}, 10, 0, 1).leave_one_out().size(), 0U);
+}
+
+}  // namespace
+}  // namespace rehearse::cost
