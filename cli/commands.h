@@ -39,7 +39,7 @@ struct SimulationRequest {
   std::vector<std::string> assignments, calibrations;
   int steps = 2;
   bool record = false;
-  std::string fidelity = "flow";                   // analytic, flow or step
+  std::string fidelity = "flow";  // analytic, flow or step
   int samples = 0;
   bool what_if = false;
   int threads = 1;                                 // simulations at once

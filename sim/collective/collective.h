@@ -67,8 +67,8 @@ class CollectiveModel {
 // a local host: what it measured there (local_model.h). On a network of explicit links: links_model.h. Throws
 // InputError for bad files. The cluster must outlive the model.
 std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file);
-// Whether X.yaml says `collectives: {of: topology}`: a calibration of one GPU measured none, and those of the topology's
-// own device stand in.
+// Whether X.yaml says `collectives: {of: topology}`: a calibration of one GPU measured none, and those of the
+// topology's own device stand in.
 bool takes_collectives_of_topology(const std::string& device_file);
 // Ring formula on the topology's capacities, start-up = steps * latency_per_step (2(n-1) steps for all_reduce, n-1 for
 // the other collectives, 1 for a send); for tests and what-ifs.

@@ -232,7 +232,8 @@ Estimate best(const Machine& machine, const Placement& place, CollectiveKind kin
 
 // Latency: a ring's base and one of its hops.
 Estimate send(const Machine& machine, bool crosses_nodes, double bytes) {
-  Estimate e{.algorithm = Algorithm::direct, .protocol = bytes <= kPointToPointLlBytes ? Protocol::ll : Protocol::simple};
+  Estimate e{.algorithm = Algorithm::direct,
+             .protocol = bytes <= kPointToPointLlBytes ? Protocol::ll : Protocol::simple};
   const auto p = static_cast<std::size_t>(e.protocol);
   e.latency_us = kRingBase[p] +
                  (crosses_nodes ? kRingNet[p] + machine.net_latency_us : kRingNvlink[p] + machine.nvlink_latency_us);
