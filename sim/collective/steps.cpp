@@ -337,7 +337,8 @@ void hierarchical(Builder& b, const Group& group, std::int64_t bytes) {
 
 // Rails: messages for member i of another node go to the local member i first, one a node after the other, and from
 // there to all of that node's together (NCCL's PXN).
-void over_rails(Builder& b, const Group& group, std::int64_t each) {
+// The first of a node's messages leave when they have come over NVLink: that fills the pipeline.
+void over_rails(Builder& b, const Cluster& cluster, const Group& group, std::int64_t each) {
   const std::size_t nodes = group.begins.size() - 1, local = node_size(group, 0);
   const auto g = static_cast<std::int64_t>(local);
   const std::size_t n = group.members.size();
@@ -366,7 +367,11 @@ void over_rails(Builder& b, const Group& group, std::int64_t each) {
       b.stage(relays[at], to_relay[at], {});
     }
   for (std::size_t i = 0; i < n; ++i) b.stage(receivers[i], in[i], {});
-  b.deepen(local > 1 ? 2 : 1);
+  const cluster::NodeView view = cluster.node_view(cluster.node_of(group.members.front()));
+  const double inside = view.port.per_s() > 0 ? static_cast<double>(g - 1) / static_cast<double>(view.port.per_s()) : 0;
+  const double outside =
+      static_cast<double>(g * (static_cast<std::int64_t>(nodes) - 1)) / static_cast<double>(view.nic.per_s());
+  b.deepen(2, view.nic.per_s() > 0 ? inside / outside : 0);
   b.concurrent();
 }
 
@@ -377,7 +382,7 @@ void all_to_all(Builder& b, const Cluster& cluster, const Group& group, std::int
     for (std::size_t i = 0; i < node_size(group, 0); ++i)
       rails = rails && cluster.local_index(member(group, k, i)) == cluster.local_index(member(group, 0, i));
   if (rails && group.place.per_node > 1)
-    over_rails(b, group, each);
+    over_rails(b, cluster, group, each);
   else
     direct(b, group, each, 1);
 }

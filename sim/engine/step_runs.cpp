@@ -137,6 +137,7 @@ StepsAlone run_steps(const cluster::Cluster& cluster, collective::Steps steps) {
   alone.messages = steps.messages();
   const std::int32_t id = runs.define(std::make_shared<const collective::Steps>(std::move(steps)));
   std::int32_t ended = runs.start(id, 0, 0);
+  bool done = ended == 0;
   network.settle(0);
   std::int64_t now = 0;
   std::vector<Event> events;
@@ -146,16 +147,18 @@ StepsAlone run_steps(const cluster::Cluster& cluster, collective::Steps steps) {
       queue.take(events);
       alone.events += static_cast<std::int64_t>(events.size());
       for (const Event& event : events) {
+        ended = StepRuns::kGoesOn;
         if ((event.target & kArrival) != 0)
-          ended = std::max(ended, runs.arrived(event.target & ~kArrival, now));
+          ended = runs.arrived(event.target & ~kArrival, now);
         else if (network.current(event.target, event.version))
-          ended = std::max(ended, runs.sent(network.finish(event.target), now));
+          ended = runs.sent(network.finish(event.target), now);
+        if (ended == 0) alone.time = Time::from_ps(now);  // what the queue still holds is stale
+        done = done || ended == 0;
       }
     }
     network.settle(now);
   }
-  REHEARSE_CHECK(ended == 0, "steps that do not end");
-  alone.time = Time::from_ps(now);
+  REHEARSE_CHECK(done, "steps that do not end");
   alone.solves = network.solves();
   return alone;
 }

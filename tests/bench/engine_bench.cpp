@@ -3,14 +3,26 @@
 //   max_min          progressive filling of random flows over ports, each with a source and a destination port
 //   network_pairs    flows over shared ports started and finished one by one, shares solved at each change
 //   network_all_to_all   65,280 flows of different sizes between 256 ports out and in, all started at once
+//   max_min_growth   the same with 4 flows a port from 1,024 to 65,536 flows; the counter is the time a flow
+//   step_ring        fidelity step: a ring all-reduce of 1 GiB, every message a flow, 2 n (n-1) of them, on a fat tree
+//   of
+//                    50 GB/s with 16 hosts a leaf (W1 flat: 1,024 ranks, 2,095,104 messages)
+//   step_all_to_all  256 ranks, 65,280 flows at once of 4 MiB over a fat tree with 16 spines, routed by destination
+//   (W3);
+//                    `mixed`: sizes differ, so that flows end at many instants
+//   flow_ring        fidelity flow: plan and move a ring all-reduce of 1 GiB on n ranks, 8 a node
 //   stand_in_step    a program of the size of a GPT-3 175B step (tests/unit/engine/stand_in.h), two steps
 #include <benchmark/benchmark.h>
 
+#include <numeric>
 #include <random>
 
+#include "sim/cluster/machines.h"
+#include "sim/collective/steps.h"
 #include "sim/engine/event_queue.h"
 #include "sim/engine/max_min.h"
 #include "sim/engine/network.h"
+#include "sim/engine/step_runs.h"
 #include "tests/unit/engine/stand_in.h"
 
 namespace rehearse::engine {
@@ -113,6 +125,118 @@ void network_all_to_all(benchmark::State& state) {
   state.counters["solves"] = static_cast<double>(solves);
 }
 BENCHMARK(network_all_to_all)->Unit(benchmark::kMillisecond);
+
+void max_min_growth(benchmark::State& state) {
+  const auto flows = static_cast<std::int32_t>(state.range(0)), ports = flows / 4;
+  std::mt19937 random(1);
+  const auto port = [&] { return static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(ports)); };
+  MaxMin system;
+  for (std::int32_t p = 0; p < 2 * ports; ++p) system.capacity.push_back(20'000'000'000 + port() * 1'000'000);
+  for (std::int32_t i = 0; i < flows; ++i) {
+    system.add_activity(25'000'000'000);
+    system.add_use(port(), kWeightOne);
+    system.add_use(ports + port(), kWeightOne);
+    system.end_activity();
+  }
+  for (auto _ : state) system.solve();
+  state.SetItemsProcessed(state.iterations() * flows);
+  state.SetComplexityN(flows);
+}
+BENCHMARK(max_min_growth)
+    ->RangeMultiplier(4)
+    ->Range(1 << 10, 1 << 16)
+    ->Unit(benchmark::kMicrosecond)
+    ->Complexity(benchmark::oNLogN);
+
+std::vector<int> all_of(int devices) {
+  std::vector<int> members(static_cast<std::size_t>(devices));
+  std::iota(members.begin(), members.end(), 0);
+  return members;
+}
+
+cluster::FatTree fat_tree(int devices, int per_node) {
+  cluster::FatTreeNumbers n;
+  n.name = "bench";
+  n.devices_per_node = n.nics_per_node = per_node;
+  n.nvlink = Bandwidth(450'000'000'000), n.nic = Bandwidth(50'000'000'000);
+  n.nodes_per_unit = 16, n.units = 4096;
+  return {n, devices};
+}
+
+void step_ring(benchmark::State& state) {
+  const auto ranks = static_cast<int>(state.range(0));
+  const cluster::FatTree cluster = fat_tree(ranks, 1);
+  StepsAlone alone;
+  for (auto _ : state) {
+    collective::Steps steps =
+        collective::steps_of(cluster, collective::group_of(cluster, all_of(ranks)), program::CollectiveKind::all_reduce,
+                             collective::StepAlgorithm::ring, 1 << 30);
+    collective::set_times(steps, cluster, 1, false, Time::from_us(1));
+    alone = run_steps(cluster, std::move(steps));
+  }
+  state.counters["messages"] = static_cast<double>(alone.messages);
+  state.counters["simulated_ms"] = alone.time.seconds() * 1e3;
+  state.SetItemsProcessed(state.iterations() * alone.messages);
+}
+BENCHMARK(step_ring)->Arg(64)->Arg(256)->Arg(1024)->Unit(benchmark::kMillisecond);
+
+// 16 leaves of 16 hosts, each joined to 16 spines by a link of its own; a flow goes up to the spine of its destination.
+class DestinationRouted final : public testing::TestCluster {
+ public:
+  DestinationRouted() : TestCluster(256, std::vector<std::int64_t>(1024, 50'000'000'000)) {}
+  cluster::Route route(int from, int to) const override {
+    const int up = from / 16 * 16 + to % 16, down = to / 16 * 16 + to % 16;
+    if (from / 16 == to / 16) return {{from, 256 + to}, {}, true, {}};
+    return {{from, 512 + up, 768 + down, 256 + to}, {}, true, {}};
+  }
+};
+
+void step_all_to_all(benchmark::State& state) {
+  DestinationRouted cluster;
+  cluster.per_node = 1;
+  StepsAlone alone;
+  for (auto _ : state) {
+    collective::Steps steps =
+        collective::steps_of(cluster, collective::group_of(cluster, all_of(256)), program::CollectiveKind::all_to_all,
+                             collective::StepAlgorithm::direct, 1 << 30);
+    if (state.range(0) != 0) {
+      for (std::size_t e = 0; e < steps.edges.size(); ++e)
+        steps.edges[e].bytes *= 1 + static_cast<std::int64_t>((e * 2654435761u >> 7) % 4);
+      collective::set_times(steps, cluster, 1, false, Time());
+    }
+    alone = run_steps(cluster, std::move(steps));
+  }
+  state.counters["flows"] = static_cast<double>(alone.messages);
+  state.counters["solves"] = static_cast<double>(alone.solves);
+  state.counters["simulated_ms"] = alone.time.seconds() * 1e3;
+}
+BENCHMARK(step_all_to_all)->ArgName("mixed")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
+
+void flow_ring(benchmark::State& state) {
+  const auto ranks = static_cast<int>(state.range(0));
+  const cluster::FatTree cluster = fat_tree(ranks, 8);
+  const auto model = collective::make_plain_model(cluster, Time::from_us(1));
+  std::int64_t end = 0;
+  for (auto _ : state) {
+    const collective::TransferPlan plan =
+        model->collective(program::CollectiveKind::all_reduce, all_of(ranks), Bytes(1 << 30));
+    EventQueue queue;
+    Network network(cluster, queue, 0);
+    std::vector<Event> events;
+    for (const collective::Activity& activity : plan.activities)
+      network.start(network.define(activity), 0, plan.startup.ps());
+    network.settle(plan.startup.ps());
+    while (!queue.empty()) {
+      end = queue.next_time();
+      queue.take(events);
+      for (const Event& event : events)
+        if (network.current(event.target, event.version)) network.finish(event.target);
+      network.settle(end);
+    }
+  }
+  state.counters["simulated_ms"] = static_cast<double>(end) * 1e-9;
+}
+BENCHMARK(flow_ring)->Arg(256)->Arg(1024)->Arg(4096)->Unit(benchmark::kMillisecond);
 
 void stand_in_step(benchmark::State& state) {
   testing::StandIn size;
