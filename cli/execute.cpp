@@ -290,6 +290,7 @@ void add_execute(CLI::App& app, Action& action) {
   command->add_option("--data", a->data, "A text file, read as bytes, or a .bin of uint16")->type_name("FILE");
   command->add_option("--device", a->device.device, "auto, cpu, cuda: where the plan is performed (default auto)")
       ->check(one_of({"auto", "cpu", "cuda"}))
+      ->envname("REHEARSE_DEVICE")
       ->type_name("WHERE");
   command->add_option("--ranks", a->ranks.how, "local: threads of this process; gloo, mpi: processes; nccl: on GPUs")
       ->check(one_of({"local", "gloo", "mpi", "nccl"}))

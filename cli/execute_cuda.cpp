@@ -18,7 +18,7 @@
 namespace rehearse::cli {
 namespace {
 
-// "cuda": set for the ranks that we start, which so need not find out again.
+// What --device is if it is not given (execute.cpp); "cuda" for the ranks that we start, which need not find out again.
 constexpr const char* kDeviceVariable = "REHEARSE_DEVICE";
 
 bool started_for_gpus() {

@@ -156,5 +156,25 @@ TEST(Execute, WhatCannotBePerformedExits2AndSaysWhy) {
   EXPECT_TRUE(has(data.err, "no such file")) << data.err;
 }
 
+// With a GPU the first is performed there.
+TEST(Execute, WhereItIsPerformedMustBeThereAndFitTheRanks) {
+  const Folder folder;
+  const std::string scenario = folder.write("small.yaml", kSmall);
+  const Outcome cuda = run({"execute", scenario, "--device", "cuda", "--steps", "1"});
+  if (cuda.status != 0) {
+    EXPECT_EQ(cuda.status, 2);
+    EXPECT_TRUE(has(cuda.err, "no CUDA device: ")) << cuda.err;
+    EXPECT_EQ(cuda.out, "");
+    const Outcome without_asking = run({"execute", scenario, "--device", "auto", "--steps", "1"});
+    EXPECT_EQ(without_asking.status, 0) << without_asking.err;
+  }
+  const Outcome gloo = run({"execute", scenario, "--device", "cuda", "--ranks", "gloo"});
+  EXPECT_EQ(gloo.status, 2);
+  EXPECT_TRUE(has(gloo.err, "ranks on GPUs are processes joined by NCCL")) << gloo.err;
+  const Outcome cpu = run({"execute", scenario, "--device", "cpu", "--ranks", "nccl"});
+  EXPECT_EQ(cpu.status, 2);
+  EXPECT_TRUE(has(cpu.err, "joins ranks on GPUs")) << cpu.err;
+}
+
 }  // namespace
 }  // namespace rehearse::e2e

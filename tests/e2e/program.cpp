@@ -48,6 +48,7 @@ Outcome spawn(std::vector<std::string> words) {
 void set_environment() {
   setenv("REHEARSE_ROOT", REHEARSE_SOURCE_DIR, 1);
   setenv("REHEARSE", REHEARSE_BINARY, 1);
+  setenv("REHEARSE_DEVICE", "cpu", 0);  // on machines with a GPU too, unless a test says otherwise
 }
 
 }  // namespace
