@@ -52,10 +52,10 @@ std::string models(const Json& all) {
 }
 
 std::string topologies(const Json& all) {
-  Rows rows = {{"topology", "device", "memory", "a node", "NVLink", "network", "at most"}};
+  Rows rows = {{"topology", "device", "a node", "NVLink", "network", "at most"}};
   for (const Json& t : all) {
     const std::string nics = count(t, "nics_per_node");
-    rows.push_back({text(t, "name"), text(t, "device"), bytes(t, "memory_bytes"), count(t, "devices_per_node"),
+    rows.push_back({text(t, "name"), text(t, "device"), count(t, "devices_per_node"),
                     bandwidth(t, "nvlink_bytes_per_s"),
                     nics.empty() ? "" : nics + " x " + bandwidth(t, "nic_bytes_per_s"), count(t, "devices_at_most")});
   }
