@@ -63,6 +63,18 @@ TEST(Compare, JsonAloneOnStandardOutput) {
   EXPECT_TRUE(has(run({"compare", folder / "a", folder / "b"}).out, "Another program: "));
 }
 
+TEST(Compare, ResultsOfDifferentModelsAreRefusedUnlessForced) {
+  const Folder folder;
+  const std::string small = folder.write("small.yaml", kSmall);
+  ASSERT_EQ(run({"simulate", small, "-o", folder / "A"}).status, 0);
+  ASSERT_EQ(run({"simulate", small, "--set", "model.layers=4", "--set", "model.name=other", "-o", folder / "B"}).status,
+            0);
+  const Outcome refused = run({"compare", folder / "A", folder / "B"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_TRUE(has(refused.err, "the results are of different models, gpt (")) << refused.err;
+  EXPECT_EQ(run({"compare", folder / "A", folder / "B", "--force"}).status, 0);
+}
+
 TEST(Compare, WhatIsNoResultIsRefusedWithBothProblems) {
   const Folder folder;
   std::filesystem::create_directory(folder / "empty");
