@@ -1,6 +1,7 @@
 // Runs the blocks of a grid: threads are fibers, switched to in an order that changes from launch to launch, until all
 // have ended or wait at a barrier or for lanes of their warp. Fibers switch by hand (System V x86-64: the callee-saved
 // registers and the stack pointer), as the C library's swapcontext makes a system call each time.
+#include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -238,7 +239,9 @@ void run_block(const std::vector<std::uint32_t>& order, std::uint32_t number) {
     }
   }
   for (Fiber& f : block.fibers) {  // abandoned ones: what they own is lost, as a failed test may
-    if (f.stack) block.stacks.push_back(f.stack);
+    if (!f.stack) continue;
+    ASAN_UNPOISON_MEMORY_REGION(f.stack, kStackBytes);  // of scopes that were never left
+    block.stacks.push_back(f.stack);
     f.stack = nullptr;
   }
 }
