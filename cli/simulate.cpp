@@ -76,7 +76,7 @@ void note_other_machines(const std::vector<std::string>& calibrations) {
 }
 
 int simulate(Arguments a) {
-  note_threads(a);
+  require_available(a);
   const std::string root = data_root();
   a.request.file = scenario_file(a.scenario, root);
   note_other_machines(a.request.calibrations);
