@@ -137,7 +137,7 @@ class DeviceCosts final : public CostModel {
 double DeviceCosts::bandwidth_left(double efficiency, const Interference& beside, double scale) const {
   const double alone = static_cast<double>(data_.device.memory_bandwidth.per_s()) * efficiency * scale;
   const double reach = sms_left(beside) / (data_.memory_saturates * data_.device.sms);
-  const double left = reachable() - static_cast<double>(beside.bandwidth_taken);
+  const double left = reachable() * scale - static_cast<double>(beside.bandwidth_taken);
   return std::max(kLeastShare * alone, std::min(alone * std::min(1.0, reach), left));
 }
 
