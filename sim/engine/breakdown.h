@@ -61,8 +61,8 @@ class Breakdown {
     }
     add_parts(rank, cause.blame, begin, cause.posted, cause.started, end);
   }
-  // Mean over ranks, rounded down; the remainder goes to the largest share. Every rank must sum to `window`.
-  std::array<std::int64_t, result::kShares> mean(std::int64_t window) const;
+  // Mean over the first `ranks`, rounded down; the remainder goes to the largest share. Every one must sum to `window`.
+  std::array<std::int64_t, result::kShares> mean(std::size_t ranks, std::int64_t window) const;
 
  private:
   void add_parts(std::int32_t rank, const Blame& blame, std::int64_t begin, std::int64_t posted, std::int64_t started,

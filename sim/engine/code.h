@@ -81,6 +81,8 @@ struct SyncCode {
 
 struct RoleCode {
   const program::Role* role = nullptr;
+  std::int32_t job = 0;  // of the simulation's, and what its hosts take to launch an op (ps)
+  std::int64_t launch_cost = 0;
   std::int32_t streams = 0;
   std::int64_t ops_per_step = 0, issues_per_step = 0;
   std::vector<std::int32_t> slot_body;

@@ -23,13 +23,24 @@ std::string list_ranks(const std::vector<int>& ranks) {
 
 }  // namespace
 
+// " of NAME" for a job beside the reported one.
+std::string Simulator::of_job(std::int32_t job) const {
+  return job == 0 ? "" : " of " + codes_[static_cast<std::size_t>(job)].job->name;
+}
+
+std::string Simulator::rank_name(std::int32_t rank) const {
+  const std::int32_t job = ranks_[static_cast<std::size_t>(rank)].code->job;
+  return fmt::format("rank {}{}", rank - jobs_[static_cast<std::size_t>(job)].first_rank, of_job(job));
+}
+
 std::string Simulator::name_of(LaneId id) const {
   const Lane& lane = lanes_[static_cast<std::size_t>(id)];
   const program::Role& role = *lane.code->role;
   const program::Slot& slot = role.slots[static_cast<std::size_t>(lane.slot)];
-  return fmt::format("rank {} ({}), stream {}, op {} of {} (step {}, slot {}, micro-batch {})", lane.rank, role.name,
-                     role.streams[static_cast<std::size_t>(lane.stream)].name, lane.code->op(item_of(lane).first).name,
-                     role.bodies[static_cast<std::size_t>(slot.body)].name, lane.step, lane.slot, slot.micro_batch);
+  return fmt::format("{} ({}), stream {}, op {} of {} (step {}, slot {}, micro-batch {})", rank_name(lane.rank),
+                     role.name, role.streams[static_cast<std::size_t>(lane.stream)].name,
+                     lane.code->op(item_of(lane).first).name, role.bodies[static_cast<std::size_t>(slot.body)].name,
+                     lane.step, lane.slot, slot.micro_batch);
 }
 
 Simulator::Stuck Simulator::describe_event(std::int32_t index, std::int32_t event) const {
@@ -55,7 +66,7 @@ Simulator::LaneId Simulator::poster(std::int32_t index, std::int32_t meeting, st
     const Queue& queue = code.queues[q];
     if (matching_.meeting(index, static_cast<std::int32_t>(q)) != meeting) continue;
     if (queue.group < 0 && queue.send != send) continue;
-    if (queue.per_step == 0 || call >= queue.per_step * steps_) return -1;
+    if (queue.per_step == 0 || call >= queue.per_step * jobs_[static_cast<std::size_t>(code.job)].stop) return -1;
     const std::int64_t in_step = call % queue.per_step;
     for (const Item& item : code.items) {
       const OpRef& op = code.ops[static_cast<std::size_t>(item.first)];
@@ -79,26 +90,28 @@ Simulator::LaneId Simulator::poster(std::int32_t index, std::int32_t meeting, st
 // Who has not posted an open transfer yet.
 Simulator::Stuck Simulator::describe_meeting(std::int32_t number, std::int64_t call) const {
   const Meeting& meeting = matching_.meeting_at(number);
+  const std::int32_t first = jobs_[static_cast<std::size_t>(meeting.job)].first_rank;
   for (std::int32_t t = meeting.open; t >= 0; t = matching_.transfer(t).next_open) {
     const Transfer& transfer = matching_.transfer(t);
     if (transfer.call != call) continue;
     if (meeting.group < 0) {
       const bool send = transfer.sides[0] < 0;  // the missing side
       const int peer = meeting.members[send ? 0 : 1];
-      return {
-          fmt::format("rank {} to {} (channel {}, message {})", peer, send ? "send" : "receive", meeting.channel, call),
-          poster(peer, number, call, send)};
+      return {fmt::format("{} to {} (channel {}, message {})", rank_name(first + peer), send ? "send" : "receive",
+                          meeting.channel, call),
+              poster(first + peer, number, call, send)};
     }
     std::vector<int> missing;
     for (const int member : meeting.members) {
       bool posted = false;
       for (LaneId id = transfer.first; id >= 0; id = lanes_[static_cast<std::size_t>(id)].next_participant)
-        posted = posted || lanes_[static_cast<std::size_t>(id)].rank == member;
+        posted = posted || lanes_[static_cast<std::size_t>(id)].rank == first + member;
       if (!posted) missing.push_back(member);
     }
-    return {fmt::format("{} to post call {} of group {}", list_ranks(missing), call,
-                        program_.groups[static_cast<std::size_t>(meeting.group)].name),
-            missing.empty() ? -1 : poster(missing[0], number, call, false)};
+    const program::Program& program = codes_[static_cast<std::size_t>(meeting.job)].job->program;
+    return {fmt::format("{}{} to post call {} of group {}", list_ranks(missing), of_job(meeting.job), call,
+                        program.groups[static_cast<std::size_t>(meeting.group)].name),
+            missing.empty() ? -1 : poster(first + missing[0], number, call, false)};
   }
   return {};
 }
@@ -168,11 +181,12 @@ std::string Simulator::describe_deadlock() const {
   std::vector<LaneId> seen;
   for (LaneId id = first; id >= 0;) {
     if (lanes_[static_cast<std::size_t>(id)].status == Status::done) {
-      text += fmt::format("\n  rank {} is done", lanes_[static_cast<std::size_t>(id)].rank);
+      text += fmt::format("\n  {} is done", rank_name(lanes_[static_cast<std::size_t>(id)].rank));
       break;
     }
     if (std::find(seen.begin(), seen.end(), id) != seen.end()) {
-      text += fmt::format("\n  which is the op of rank {} again: a circle", lanes_[static_cast<std::size_t>(id)].rank);
+      text += fmt::format("\n  which is the op of {} again: a circle",
+                          rank_name(lanes_[static_cast<std::size_t>(id)].rank));
       break;
     }
     seen.push_back(id);

@@ -1,16 +1,59 @@
 // The flow of a simulation: the program is laid out as flat tables (code.h), ranks are connected to their groups and
 // peers (matching.h), and the clock runs (simulator.h) with kernels timed by kernel_times.h under interference.h, bytes
-// moved by network.h with shares from max_min.h, and the last step's time explained by breakdown.h.
+// moved by network.h with shares from max_min.h, and the last step's time explained by breakdown.h. Several jobs have
+// ranks one after the other; network and clock are one.
 #include "sim/engine/engine.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "sim/base/check.h"
 #include "sim/engine/simulator.h"
 
 namespace rehearse::engine {
 
+namespace {
+
+Job reported(const program::Program& program, const plan::RankGrid& grid,
+             const collective::CollectiveModel& collectives, const cost::CostModel& costs, const Options& options) {
+  return {.program = program,
+          .grid = grid,
+          .collectives = collectives,
+          .costs = costs,
+          .launch_cost = options.launch_cost,
+          .noise = options.noise,
+          .repeats = std::max(options.steps, options.repeats)};
+}
+
+}  // namespace
+
 Outcome simulate(const program::Program& program, const plan::RankGrid& grid, const cluster::Cluster& cluster,
                  const collective::CollectiveModel& collectives, const cost::CostModel& costs, const Options& options) {
-  Simulator simulator(program, grid, cluster, collectives, costs, options);
+  return simulate(program, grid, cluster, collectives, costs, options, {});
+}
+
+Outcome simulate(const program::Program& program, const plan::RankGrid& grid, const cluster::Cluster& cluster,
+                 const collective::CollectiveModel& collectives, const cost::CostModel& costs, const Options& options,
+                 const std::vector<Job>& beside) {
+  REHEARSE_CHECK(options.steps > 0, "{} steps", options.steps);
+  std::vector<Job> jobs{reported(program, grid, collectives, costs, options)};
+  for (const Job& job : beside) jobs.push_back(job);
+  Simulator simulator(jobs, cluster, options);
   return simulator.run();
+}
+
+std::vector<Time> repeat_alone(const Job& job, const cluster::Cluster& cluster, const Options& options) {
+  Options unreported;
+  unreported.steps = 0;
+  unreported.noise.links = options.noise.links;
+  unreported.noise.seed = options.noise.seed;
+  unreported.sample = options.sample;
+  unreported.progress = options.progress;
+  std::vector<Job> jobs{job};
+  Simulator simulator(jobs, cluster, unreported);
+  std::vector<Time> ends = std::move(simulator.run().job_step_ends.front());
+  ends.resize(static_cast<std::size_t>(job.repeats));
+  return ends;
 }
 
 }  // namespace rehearse::engine

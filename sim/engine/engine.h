@@ -19,6 +19,7 @@ namespace rehearse::engine {
 
 struct Options {
   int steps = 2;                    // simulated; the last one is the steady step reported
+  int repeats = 0;                  // of several jobs: steps the reported one does at least; below `steps`: `steps`
   Time launch_cost;                 // host time an op
   std::vector<int> recorded_ranks;  // whose ops are recorded (of the last step)
   plan::Noise noise;
@@ -28,9 +29,23 @@ struct Options {
       progress;  // called now and then with the share of op instances done; may throw to stop
 };
 
+// A job beside the one that is reported, on ranks of its own: it goes through its steps without end. What it points to
+// must outlive the simulation. Its plans of transfers name the resources of the cluster that is simulated.
+struct Job {
+  const program::Program& program;
+  const plan::RankGrid& grid;
+  const collective::CollectiveModel& collectives;
+  const cost::CostModel& costs;
+  std::string name = {};  // of its part in what links carry: "NAME: data all_reduce"
+  Time launch_cost = {};
+  plan::Noise noise = {};  // of its kernels and transfers; links have that of the options
+  Time start = {};         // of its first step
+  int repeats = 2;         // steps it does at least
+};
+
 struct Outcome {
-  Time step_time;               // of the last step
-  std::vector<Time> step_ends;  // latest rank's end of each step; see Simulator::lanes_left_
+  Time step_time;                                            // of the last step
+  std::vector<Time> step_ends;                               // latest rank's end of each step; see Simulator::JobState
   std::array<std::int64_t, result::kShares> breakdown_ps{};  // mean over ranks of the last step; sums to step_time
   std::array<double, 4> coverage_busy_s{};                   // device busy time by coverage, all ranks
   double busy_low_s = 0, busy_high_s = 0, busy_s = 0;        // for the interval
@@ -39,7 +54,8 @@ struct Outcome {
   result::Links links;                   // of the last step
   std::vector<std::int64_t> link_bytes;  // of the last step, by resource of the cluster
   std::vector<SlowRank> slow_ranks;
-  std::vector<std::int64_t> faulty_links;  // by entry of noise.links: how many it befalls
+  std::vector<std::int64_t> faulty_links;        // by entry of noise.links: how many it befalls
+  std::vector<std::vector<Time>> job_step_ends;  // of each job, the reported one first: of all steps it has done
 };
 
 // A simulation that cannot proceed: what() says who waits for whom.
@@ -50,5 +66,14 @@ class Deadlock : public std::runtime_error {
 
 Outcome simulate(const program::Program& program, const plan::RankGrid& grid, const cluster::Cluster& cluster,
                  const collective::CollectiveModel& collectives, const cost::CostModel& costs, const Options& options);
+// The same with other jobs on the cluster's links. The reported job does options.steps steps as it would alone and
+// ends; then it goes on too, as the others do, until all have done their repeats, each with a last step that began when
+// all jobs had. options.steps is at least 2.
+Outcome simulate(const program::Program& program, const plan::RankGrid& grid, const cluster::Cluster& cluster,
+                 const collective::CollectiveModel& collectives, const cost::CostModel& costs, const Options& options,
+                 const std::vector<Job>& beside);
+// The ends of the first job.repeats steps of a job that has the cluster to itself; of the options: noise of links,
+// sample, progress.
+std::vector<Time> repeat_alone(const Job& job, const cluster::Cluster& cluster, const Options& options);
 
 }  // namespace rehearse::engine

@@ -24,14 +24,14 @@ std::int64_t Simulator::launch_base(const Lane& lane) const {
   const Host& host = hosts_[static_cast<std::size_t>(lane.rank)];
   const std::int64_t first =
       lane.step * lane.code->issues_per_step + lane.code->slot_issue[static_cast<std::size_t>(lane.slot)];
-  return host.base + launch_cost_ * (first - host.base_issue + 1);
+  return host.base + lane.code->launch_cost * (first - host.base_issue + 1);
 }
 
 void Simulator::set_limit(std::int32_t index) {
   const Rank& rank = ranks_[static_cast<std::size_t>(index)];
   Host& host = hosts_[static_cast<std::size_t>(index)];
   host.limit = INT64_MAX;
-  if (host.step == steps_) return;
+  if (host.step == jobs_[static_cast<std::size_t>(rank.code->job)].stop) return;
   host.limit = host.step * rank.code->issues_per_step + rank.code->syncs[static_cast<std::size_t>(host.sync)].issue;
 }
 
@@ -40,7 +40,8 @@ void Simulator::advance_host(std::int32_t index) {
   Rank& rank = ranks_[static_cast<std::size_t>(index)];
   Host& host = hosts_[static_cast<std::size_t>(index)];
   bool moved = false;
-  while (host.step < steps_) {
+  const JobState& job = jobs_[static_cast<std::size_t>(rank.code->job)];
+  while (host.step < job.stop) {
     const SyncCode& sync = rank.code->syncs[static_cast<std::size_t>(host.sync)];
     const Range waits{sync.wait_first, sync.wait_last};
     host.held = unmet(index, waits, host.step, sync.slot);
@@ -49,7 +50,7 @@ void Simulator::advance_host(std::int32_t index) {
     const std::int64_t issue = host.limit;
     const auto syncs = static_cast<std::int32_t>(rank.code->syncs.size());
     const auto progress = static_cast<std::uint32_t>(host.step * syncs + host.sync + 1);
-    host.base = std::max(now_, host.base + launch_cost_ * (issue - host.base_issue));
+    host.base = std::max(now_, host.base + rank.code->launch_cost * (issue - host.base_issue));
     host.base_issue = issue;
     moved = true;
     ++ops_done_;
@@ -57,7 +58,7 @@ void Simulator::advance_host(std::int32_t index) {
       records_.push_back({index, host.step, sync.slot, sync.body, sync.op, host.base, 0});
     if (++host.sync == syncs) {
       host.sync = 0;
-      if (steps_ == 1) end_of_step(0);
+      if (steps_ == 1) end_of_step(rank.code->job, 0);
       ++host.step;
     }
     set_limit(index);

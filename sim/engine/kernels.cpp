@@ -16,7 +16,7 @@ void Simulator::begin_kernels(LaneId id) {
   lane.whole = true;
   lane.gaps = false;
   lane.anchor = now_;
-  if (launch_cost_ > 0) {
+  if (lane.code->launch_cost > 0) {
     lane.launch_base = launch_base(lane);
     lane.anchor = std::max(now_, launch_time(lane, item.first));
     lane.gaps = launch_time(lane, item.last - 1) > now_;

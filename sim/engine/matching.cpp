@@ -22,36 +22,37 @@ std::vector<int> roles_of_ranks(const program::Program& program, const plan::Ran
   return roles;
 }
 
-Matching::Matching(const program::Program& program, const ProgramCode& code, const plan::RankGrid& grid,
-                   const collective::CollectiveModel& model, InterferenceStates& states, Network& network,
-                   StepRuns& step_runs)
-    : program_(program), code_(code), model_(model), states_(states), network_(network), step_runs_(step_runs) {
-  connect_ranks(grid, roles_of_ranks(program, grid));
+Matching::Matching(const std::vector<JobCode>& jobs, InterferenceStates& states, Network& network, StepRuns& step_runs)
+    : jobs_(jobs), states_(states), network_(network), step_runs_(step_runs) {
+  for (std::size_t j = 0; j < jobs.size(); ++j) connect_ranks(static_cast<std::int32_t>(j));
 }
 
-void Matching::connect_ranks(const plan::RankGrid& grid, const std::vector<int>& role_of_rank) {
-  const auto ranks = static_cast<std::size_t>(grid.ranks());
+void Matching::connect_ranks(std::int32_t job) {
+  const program::Program& program = jobs_[static_cast<std::size_t>(job)].job->program;
+  const plan::RankGrid& grid = jobs_[static_cast<std::size_t>(job)].job->grid;
+  const std::vector<RoleCode>& codes = jobs_[static_cast<std::size_t>(job)].code.roles;
+  const std::vector<int> roles = roles_of_ranks(program, grid);
   // Group instances are made when their first member comes up.
-  std::vector<std::vector<std::int32_t>> instance(program_.groups.size());
+  std::vector<std::vector<std::int32_t>> instance(program.groups.size());
   std::map<std::tuple<int, int, int>, std::int32_t> channels;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
+  for (std::size_t rank = 0; rank < roles.size(); ++rank) {
     const int here = static_cast<int>(rank);
     first_queue_.push_back(static_cast<std::int32_t>(queue_meeting_.size()));
-    for (const Queue& queue : code_.roles[static_cast<std::size_t>(role_of_rank[rank])].queues) {
+    for (const Queue& queue : codes[static_cast<std::size_t>(roles[rank])].queues) {
       if (queue.group < 0) {
         const int peer = grid.peer(here, queue.axis, queue.offset);
         const int from = queue.send ? here : peer, to = queue.send ? peer : here;
         const auto [entry, fresh] =
             channels.try_emplace({from, to, queue.channel}, static_cast<std::int32_t>(meetings_.size()));
-        if (fresh) meetings_.push_back({-1, {from, to}, queue.channel, queue.axis, {}, -1});
+        if (fresh) meetings_.push_back({job, -1, {from, to}, queue.channel, queue.axis, {}, -1});
         queue_meeting_.push_back(entry->second);
         continue;
       }
       auto& ids = instance[static_cast<std::size_t>(queue.group)];
-      if (ids.empty()) ids.assign(ranks, -1);
+      if (ids.empty()) ids.assign(roles.size(), -1);
       if (ids[rank] < 0) {
-        const program::Group& group = program_.groups[static_cast<std::size_t>(queue.group)];
-        Meeting meeting{queue.group, grid.members(here, group.axes, group.pipeline_only), 0, {}, {}, -1};
+        const program::Group& group = program.groups[static_cast<std::size_t>(queue.group)];
+        Meeting meeting{job, queue.group, grid.members(here, group.axes, group.pipeline_only), 0, {}, {}, -1};
         REHEARSE_CHECK(std::find(meeting.members.begin(), meeting.members.end(), here) != meeting.members.end(),
                        "rank {} calls on group {} but is no member", rank, group.name);
         for (const int member : meeting.members)
@@ -69,7 +70,10 @@ std::int32_t Matching::find_or_open(std::int32_t id, std::int64_t call, std::int
     const Transfer& open = transfers_[static_cast<std::size_t>(t)];
     if (open.call != call) continue;
     REHEARSE_CHECK(open.size == size, "ranks of {} disagree about the size of call {}",
-                   meeting.group < 0 ? "a channel" : program_.groups[static_cast<std::size_t>(meeting.group)].name,
+                   meeting.group < 0 ? "a channel"
+                                     : jobs_[static_cast<std::size_t>(meeting.job)]
+                                           .job->program.groups[static_cast<std::size_t>(meeting.group)]
+                                           .name,
                    call);
     return t;
   }
@@ -110,29 +114,36 @@ void Matching::release(std::int32_t id) {
 
 // The name stands for all instances of the group, and for all channels of the axis.
 std::int32_t Matching::user_of(const Meeting& meeting, std::int32_t size) {
+  const JobCode& job = jobs_[static_cast<std::size_t>(meeting.job)];
   std::string name = std::string(name_of(meeting.axis)) + " send";
   if (meeting.group >= 0) {
     const auto group = static_cast<std::size_t>(meeting.group);
-    const CollectiveSize& what = code_.collectives[group][static_cast<std::size_t>(size)];
-    name =
-        fmt::format("{} {}", program_.groups[group].name, program::kind_name(program::Collective{what.kind, 0, 0, {}}));
+    const CollectiveSize& what = job.code.collectives[group][static_cast<std::size_t>(size)];
+    name = fmt::format("{} {}", job.job->program.groups[group].name,
+                       program::kind_name(program::Collective{what.kind, 0, 0, {}}));
   }
+  if (meeting.job > 0) name = fmt::format("{}: {}", job.job->name, name);
   const auto found = std::find(users_.begin(), users_.end(), name);
   if (found != users_.end()) return static_cast<std::int32_t>(found - users_.begin());
   users_.push_back(std::move(name));
   return static_cast<std::int32_t>(users_.size() - 1);
 }
 
-std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
-  collective::TransferPlan plan;
+collective::TransferPlan Matching::ask_for_plan(const Meeting& meeting, std::int32_t size) const {
+  const JobCode& job = jobs_[static_cast<std::size_t>(meeting.job)];
+  const collective::CollectiveModel& model = job.job->collectives;
   if (meeting.group >= 0) {
     const CollectiveSize& what =
-        code_.collectives[static_cast<std::size_t>(meeting.group)][static_cast<std::size_t>(size)];
-    plan = model_.collective(what.kind, meeting.members, Bytes(what.bytes));
-  } else if (meeting.members[0] != meeting.members[1]) {  // a message to oneself is free
-    const std::int64_t bytes = code_.leg_bytes[static_cast<std::size_t>(size)];
-    plan = model_.send(meeting.members[0], meeting.members[1], Bytes(bytes));
+        job.code.collectives[static_cast<std::size_t>(meeting.group)][static_cast<std::size_t>(size)];
+    return model.collective(what.kind, meeting.members, Bytes(what.bytes));
   }
+  if (meeting.members[0] == meeting.members[1]) return {};  // a message to oneself is free
+  const std::int64_t bytes = job.code.leg_bytes[static_cast<std::size_t>(size)];
+  return model.send(meeting.members[0], meeting.members[1], Bytes(bytes));
+}
+
+std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
+  const collective::TransferPlan plan = ask_for_plan(meeting, size);
   PlanCode code;
   code.startup = plan.startup.ps();
   code.activities.first = static_cast<std::int32_t>(activities_.size());
@@ -157,6 +168,7 @@ std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
   if (longest > 0 && plan.memory_bytes > 0)
     code.bandwidth_hold = states_.hold({0, mul_div_down(plan.memory_bytes, kPicosecondsPerSecond, longest)});
   code.coverage = plan.coverage, code.low = plan.low, code.high = plan.high;
+  code.job = meeting.job;
   plans_.push_back(code);
   return static_cast<std::int32_t>(plans_.size() - 1);
 }

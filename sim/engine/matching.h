@@ -8,6 +8,7 @@
 
 #include "sim/collective/collective.h"
 #include "sim/engine/code.h"
+#include "sim/engine/engine.h"
 #include "sim/engine/interference.h"
 #include "sim/engine/network.h"
 #include "sim/engine/step_runs.h"
@@ -27,6 +28,7 @@ struct PlanCode {
   HoldId sms_hold = 0, bandwidth_hold = 0;
   collective::Coverage coverage = collective::Coverage::spec;
   double low = 1, high = 1;
+  std::int32_t job = 0;
   std::int64_t busy = 0;  // ps over all participants
 };
 
@@ -50,10 +52,18 @@ struct Transfer {
   std::uint32_t version = 0;  // of its end
 };
 
+// A job laid out for execution. Ranks of jobs lie one after the other: its rank r is rank first_rank + r of all.
+struct JobCode {
+  const Job* job = nullptr;
+  ProgramCode code;
+  std::int32_t first_rank = 0;
+};
+
 // A group instance, or one channel from a rank to another.
 struct Meeting {
+  std::int32_t job = 0;
   program::GroupId group = -1;  // -1: a channel
-  std::vector<int> members;     // group: its ranks in group order; channel: source, destination
+  std::vector<int> members;     // group: the job's ranks in group order; channel: source, destination
   int channel = 0;
   Axis axis = Axis::pipeline;       // channel
   std::vector<std::int32_t> plans;  // by size class, -1 unknown
@@ -62,8 +72,7 @@ struct Meeting {
 
 class Matching {
  public:
-  Matching(const program::Program& program, const ProgramCode& code, const plan::RankGrid& grid,
-           const collective::CollectiveModel& model, InterferenceStates& states, Network& network, StepRuns& step_runs);
+  Matching(const std::vector<JobCode>& jobs, InterferenceStates& states, Network& network, StepRuns& step_runs);
 
   // The meeting behind a queue of a rank's role; -1 if the rank is no member.
   std::int32_t meeting(int rank, std::int32_t queue) const {
@@ -84,18 +93,18 @@ class Matching {
   const PlanCode& plan(std::int32_t id) const { return plans_[static_cast<std::size_t>(id)]; }
   const std::vector<PlanCode>& plans() const { return plans_; }
   std::int32_t activity(std::int32_t index) const { return activities_[static_cast<std::size_t>(index)]; }
-  // Whose an activity of the network is, "data all_reduce": an index into users().
+  // Whose an activity of the network is, "data all_reduce", of a job beside "NAME: data all_reduce": an index into
+  // users().
   std::int32_t user(std::size_t defined) const { return user_[defined]; }
   const std::vector<std::string>& users() const { return users_; }
 
  private:
-  void connect_ranks(const plan::RankGrid& grid, const std::vector<int>& role_of_rank);
+  void connect_ranks(std::int32_t job);
   std::int32_t make_plan(Meeting& meeting, std::int32_t size);
+  collective::TransferPlan ask_for_plan(const Meeting& meeting, std::int32_t size) const;
   std::int32_t user_of(const Meeting& meeting, std::int32_t size);
 
-  const program::Program& program_;
-  const ProgramCode& code_;
-  const collective::CollectiveModel& model_;
+  const std::vector<JobCode>& jobs_;
   InterferenceStates& states_;
   Network& network_;
   StepRuns& step_runs_;

@@ -53,6 +53,7 @@ class Network {
     std::int64_t begin, end;
   };
   void open_log() { logging_ = true; }
+  void close_log() { logging_ = false; }
   const std::vector<Flown>& log() const { return log_; }
   std::size_t definitions() const { return defined_.size(); }
   // Calls use(resource, bytes) for what a defined activity puts on each.

@@ -91,7 +91,7 @@ void Simulator::end_shared_kernel(LaneId id) {
   complete_kernel(lane, now_);
   if (++lane.position < item_of(lane).last) {
     lane.anchor = now_ + dispatch_;
-    if (launch_cost_ > 0) lane.anchor = std::max(lane.anchor, launch_time(lane, lane.position));
+    if (lane.code->launch_cost > 0) lane.anchor = std::max(lane.anchor, launch_time(lane, lane.position));
     lane.kernel_start = lane.anchor;
     begin_shared_kernel(id);
     return;

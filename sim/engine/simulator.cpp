@@ -25,43 +25,43 @@ constexpr std::int64_t kLatest = INT64_MAX / 2;
                  "simulate fewer --steps, or look at the costs: is a step meant to take so long?"});
 }
 
+// Programs of all jobs as code, ranks one after the other.
+std::vector<JobCode> lay_out(const std::vector<Job>& jobs) {
+  std::vector<JobCode> codes;
+  std::int32_t first_rank = 0;
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    codes.push_back({&jobs[j], compile(jobs[j].program, jobs[j].grid), first_rank});
+    for (RoleCode& role : codes.back().code.roles) {
+      role.job = static_cast<std::int32_t>(j);
+      role.launch_cost = jobs[j].launch_cost.ps();
+    }
+    first_rank += jobs[j].grid.ranks();
+  }
+  return codes;
+}
+
 }  // namespace
 
-Simulator::Simulator(const program::Program& program, const plan::RankGrid& grid, const cluster::Cluster& cluster,
-                     const collective::CollectiveModel& collectives, const cost::CostModel& costs,
-                     const Options& options)
-    : program_(program),
-      cluster_(cluster),
+Simulator::Simulator(const std::vector<Job>& jobs, const cluster::Cluster& cluster, const Options& options)
+    : cluster_(cluster),
       options_(options),
       steps_(options.steps),
-      launch_cost_(options.launch_cost.ps()),
+      goes_on_(jobs.size() > 1 || jobs[0].repeats != options.steps),
       sharing_(cluster.host_sharing()),
-      cpu_(sharing_.cores > 0 && costs.device().cpu),
-      buffered_(collectives.buffered_messages()),
-      dispatch_(cpu_ ? costs.device().dispatch.ps() : 0),
-      wake_(cpu_ ? costs.device().wake.ps() : 0),
-      noise_(options.noise, options.sample, options.spared, grid.ranks()),
-      noisy_kernels_(noise_.kernels()),
-      noisy_transfers_(noise_.transfers()),
+      cpu_(sharing_.cores > 0 && jobs[0].costs.device().cpu),
+      buffered_(jobs[0].collectives.buffered_messages()),
+      dispatch_(cpu_ ? jobs[0].costs.device().dispatch.ps() : 0),
+      wake_(cpu_ ? jobs[0].costs.device().wake.ps() : 0),
       faults_(options.noise, options.sample, cluster.resources()),
-      code_(compile(program, grid)),
+      codes_(lay_out(jobs)),
       network_(cluster, queue_, target(EventKind::activity)),
       step_runs_(network_, queue_, target(EventKind::message)),
-      matching_(program, code_, grid, collectives, states_, network_, step_runs_),
-      breakdown_(static_cast<std::size_t>(grid.ranks())) {
-  REHEARSE_CHECK(grid.ranks() <= cluster.devices(), "{} ranks on {} devices", grid.ranks(), cluster.devices());
-  REHEARSE_CHECK(steps_ > 0 && launch_cost_ >= 0, "{} steps, launch cost {} ps", steps_, launch_cost_);
-  for (const RoleCode& role : code_.roles) times_.emplace_back(role, costs);
-  const std::vector<int> roles = roles_of_ranks(program, grid);
-  ranks_.resize(roles.size());
-  hosts_.resize(roles.size());
-  lanes_left_.assign(static_cast<std::size_t>(steps_), 0);
-  for (std::size_t rank = 0; rank < roles.size(); ++rank) {
-    const auto role = static_cast<std::size_t>(roles[rank]);
-    make_lanes(static_cast<std::int32_t>(rank), code_.roles[role], times_[role]);
-  }
+      matching_(codes_, states_, network_, step_runs_),
+      breakdown_(static_cast<std::size_t>(codes_.back().first_rank + jobs.back().grid.ranks())) {
+  REHEARSE_CHECK(jobs[0].grid.ranks() <= cluster.devices(), "{} ranks on {} devices", jobs[0].grid.ranks(),
+                 cluster.devices());
+  make_jobs(jobs);
   for (const int rank : options.recorded_ranks) ranks_.at(static_cast<std::size_t>(rank)).recorded = true;
-  step_ends_.resize(static_cast<std::size_t>(steps_));
   if (sharing_.cores > 0) {
     node_touched_.assign(static_cast<std::size_t>(cluster.nodes()), 0);
     core_transfers_.resize(node_touched_.size());
@@ -73,8 +73,9 @@ void Simulator::make_lanes(std::int32_t index, const RoleCode& code, KernelTimes
   rank.code = &code;
   rank.first_lane = static_cast<LaneId>(lanes_.size());
   REHEARSE_CHECK(code.streams <= 32, "{} has {} streams", code.role->name, code.streams);
-  ops_ += code.ops_per_step * steps_;
-  if (!code.syncs.empty() && steps_ == 1) ++lanes_left_[0];
+  JobState& job = jobs_[static_cast<std::size_t>(code.job)];
+  job.ops_per_step += code.ops_per_step;
+  if (!code.syncs.empty() && steps_ == 1) ++job.lanes_per_step;
   for (std::int32_t stream = 0; stream < code.streams; ++stream) {
     Lane lane;
     lane.code = &code, lane.times = &times;
@@ -83,14 +84,13 @@ void Simulator::make_lanes(std::int32_t index, const RoleCode& code, KernelTimes
     if (code.stream_slots[static_cast<std::size_t>(stream)].empty()) {
       lane.status = Status::done;
     } else {
-      ++lanes_running_;
+      ++job.lanes_running;
       if (lane.compute && rank.main_lane < 0) {
         lane.main = true;
         rank.main_lane = static_cast<LaneId>(lanes_.size());
       }
       lane.ends_steps = lane.main || steps_ == 1 || code.compute_streams.empty();
-      if (lane.ends_steps)
-        for (auto& left : lanes_left_) ++left;
+      if (lane.ends_steps) ++job.lanes_per_step;
     }
     lanes_.push_back(lane);
     held_.emplace_back();
@@ -103,7 +103,11 @@ Outcome Simulator::run() {
   for (;;) {
     drain();
     flush();
-    if (queue_.next_time() > now_) network_.settle(now_);
+    if (queue_.next_time() > now_) {
+      network_.settle(now_);
+      if (goes_on_ && queue_.next_time() > now_ && settle_jobs()) break;
+      if (!work_.empty()) continue;
+    }
     if (queue_.empty()) break;
     REHEARSE_CHECK(queue_.next_time() >= now_, "the clock would run backwards");
     now_ = std::min(queue_.next_time(), faults_.next());
@@ -116,11 +120,22 @@ Outcome Simulator::run() {
       if (events_ >= next_report_) report_progress();
     }
   }
-  bool host_stuck = false;
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-    host_stuck = host_stuck || (!ranks_[rank].code->syncs.empty() && hosts_[rank].step < steps_);
-  if (lanes_running_ > 0 || host_stuck) throw Deadlock(describe_deadlock());
-  return outcome();
+  if (stuck()) throw Deadlock(describe_deadlock());
+  if (!goes_on_) outcome_ = outcome();
+  describe_jobs(outcome_);
+  return std::move(outcome_);
+}
+
+bool Simulator::hosts_done(const JobState& job) const {
+  for (auto rank = static_cast<std::size_t>(job.first_rank); rank < static_cast<std::size_t>(job.last_rank); ++rank)
+    if (!ranks_[rank].code->syncs.empty() && hosts_[rank].step < job.stop) return false;
+  return true;
+}
+
+// Nothing happens any more. Whether that is too early.
+bool Simulator::stuck() const {
+  if (!goes_on_) return jobs_[0].lanes_running > 0 || !hosts_done(jobs_[0]);
+  return std::any_of(jobs_.begin(), jobs_.end(), [](const JobState& job) { return !job.met; });
 }
 
 void Simulator::begin() {
@@ -129,16 +144,11 @@ void Simulator::begin() {
     network_.open_log();
   }
   if (faults_.next() == 0) change_links();
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-    if (!ranks_[rank].code->syncs.empty()) {
-      set_limit(static_cast<std::int32_t>(rank));
-      advance_host(static_cast<std::int32_t>(rank));
-    }
-  for (std::size_t id = 0; id < lanes_.size(); ++id) {
-    Lane& lane = lanes_[id];
-    if (lane.status == Status::done) continue;
-    enter_slot(lane);
-    work_.push_back(static_cast<LaneId>(id));
+  for (std::size_t job = 0; job < jobs_.size(); ++job) {
+    if (jobs_[job].start > 0)
+      queue_.push(jobs_[job].start, target(EventKind::job, static_cast<std::int32_t>(job)), 0);
+    else
+      start_job(static_cast<std::int32_t>(job));
   }
 }
 
@@ -169,6 +179,9 @@ void Simulator::dispatch(const Event& event) {
       return;
     case EventKind::message:
       end_steps(step_runs_.arrived(static_cast<std::uint32_t>(index), now_));
+      return;
+    case EventKind::job:
+      start_job(index);
       return;
     case EventKind::cores:
       if (matching_.transfer(index).version == event.version) end_core_transfer(index);
@@ -263,7 +276,7 @@ void Simulator::advance(LaneId id) {
     ready_.push_back(id);
     return;
   }
-  if (launch_cost_ > 0) {
+  if (lane.code->launch_cost > 0) {
     lane.launch_base = launch_base(lane);
     const std::int64_t launched = launch_time(lane, item.first);
     if (launched > now_) {
@@ -296,26 +309,36 @@ bool Simulator::enter_slot(Lane& lane) {
   const std::vector<std::int32_t>& slots = lane.code->stream_slots[static_cast<std::size_t>(lane.stream)];
   if (static_cast<std::size_t>(lane.slot_index) == slots.size()) {
     lane.slot_index = 0;
-    if (lane.ends_steps) end_of_step(lane.step);
-    if (++lane.step == steps_) {
+    if (lane.ends_steps) end_of_step(lane.code->job, lane.step);
+    if (++lane.step == job_of(lane).stop) {
       lane.status = Status::done;
-      --lanes_running_;
+      --job_of(lane).lanes_running;
       return false;
     }
   }
+  go_to_slot(lane);
+  return true;
+}
+
+void Simulator::go_to_slot(Lane& lane) {
+  const std::vector<std::int32_t>& slots = lane.code->stream_slots[static_cast<std::size_t>(lane.stream)];
   lane.slot = slots[static_cast<std::size_t>(lane.slot_index)];
   const std::int32_t body = lane.code->slot_body[static_cast<std::size_t>(lane.slot)];
   const Range& range = lane.code->ranges[static_cast<std::size_t>(body * lane.code->streams + lane.stream)];
   lane.item = range.first;
   lane.item_last = range.last;
-  if (noisy_kernels_ && !noise_.by_op()) lane.factor = noise_.kernel(lane.rank, lane.step, lane.slot, 0);
-  return true;
+  if (!noisy_kernels_) return;
+  const JobState& job = job_of(lane);
+  if (!job.noise.by_op()) lane.factor = job.noise.kernel(lane.rank - job.first_rank, lane.step, lane.slot, 0);
 }
 
-void Simulator::end_of_step(std::int32_t step) {
-  if (--lanes_left_[static_cast<std::size_t>(step)] > 0) return;
-  step_ends_[static_cast<std::size_t>(step)] = Time::from_ps(now_);
-  if (step != steps_ - 2) return;
+void Simulator::end_of_step(std::int32_t index, std::int32_t step) {
+  JobState& job = jobs_[static_cast<std::size_t>(index)];
+  while (static_cast<std::size_t>(step) >= job.lanes_left.size()) job.lanes_left.push_back(job.lanes_per_step);
+  if (--job.lanes_left[static_cast<std::size_t>(step)] > 0) return;
+  job.step_ends.push_back(Time::from_ps(now_));
+  if (goes_on_) end_repeat(index);
+  if (index > 0 || step != steps_ - 2) return;
   breakdown_.open(now_);
   network_.open_log();
 }
@@ -367,16 +390,18 @@ void Simulator::change_links() {
 
 void Simulator::report_progress() {
   next_report_ = events_ + kEventsPerReport;
-  if (options_.progress)
-    options_.progress(static_cast<double>(ops_done_) / static_cast<double>(std::max<std::int64_t>(1, ops_)));
+  if (!options_.progress) return;
+  const std::int64_t ops = jobs_[0].ops_per_step * steps_;
+  options_.progress(goes_on_ ? repeats_done()
+                             : static_cast<double>(ops_done_) / static_cast<double>(std::max<std::int64_t>(1, ops)));
 }
 
 // After its last op a rank's compute stream idles: in a single step first beside what its other streams still do, then
 // until the last rank has finished.
 void Simulator::account_tails() {
-  const std::int64_t end = step_ends_.back().ps();
-  const result::Share share = code_.roles.size() > 1 ? result::Share::bubble : result::Share::other;
-  for (std::size_t index = 0; index < ranks_.size(); ++index) {
+  const std::int64_t end = jobs_[0].step_ends.back().ps();
+  const result::Share share = codes_[0].code.roles.size() > 1 ? result::Share::bubble : result::Share::other;
+  for (std::size_t index = 0; index < static_cast<std::size_t>(jobs_[0].last_rank); ++index) {
     const Rank& rank = ranks_[index];
     std::int64_t idle = rank.main_lane < 0 ? 0 : lanes_[static_cast<std::size_t>(rank.main_lane)].idle_since;
     const auto number = static_cast<std::int32_t>(index);
@@ -394,24 +419,25 @@ void Simulator::account_tails() {
   }
 }
 
+// What the first job reports.
 Outcome Simulator::outcome() {
   Outcome result;
-  result.step_ends = step_ends_;
-  const Time before = steps_ > 1 ? step_ends_[step_ends_.size() - 2] : Time();
-  result.step_time = step_ends_.back() - before;
+  const JobState& job = jobs_[0];
+  result.step_ends = job.step_ends;
+  const Time end = result.step_ends.back(),
+             before = steps_ > 1 ? result.step_ends[result.step_ends.size() - 2] : Time();
+  result.step_time = end - before;
   account_tails();
-  result.breakdown_ps = breakdown_.mean(result.step_time.ps());
+  result.breakdown_ps = breakdown_.mean(static_cast<std::size_t>(job.last_rank), result.step_time.ps());
   BusyTime busy;
-  for (const KernelTimes& times : times_) times.add_busy(busy);
+  for (std::size_t role = 0; role < codes_[0].code.roles.size(); ++role) times_[role].add_busy(busy);
   for (const PlanCode& plan : matching_.plans())
-    if (plan.busy > 0) busy.add(plan.busy, static_cast<int>(plan.coverage), plan.low, plan.high);
+    if (plan.busy > 0 && plan.job == 0) busy.add(plan.busy, static_cast<int>(plan.coverage), plan.low, plan.high);
   result.coverage_busy_s = busy.by_coverage_s;
   result.busy_low_s = busy.low_s, result.busy_high_s = busy.high_s, result.busy_s = busy.total_s;
-  describe_links(network_, matching_, cluster_, before.ps(), step_ends_.back().ps(), result);
-  result.slow_ranks = noise_.slow_ranks();
+  describe_links(network_, matching_, cluster_, before.ps(), end.ps(), result);
+  result.slow_ranks = job.noise.slow_ranks();
   result.faulty_links = faults_.counts();
-  result.ops = ops_;
-  result.events = events_;
   std::sort(records_.begin(), records_.end(), [](const result::OpRecord& a, const result::OpRecord& b) {
     return std::tie(a.rank, a.start_ps, a.slot, a.op) < std::tie(b.rank, b.start_ps, b.slot, b.op);
   });

@@ -1,4 +1,5 @@
-// The simulation of one program: lanes (one stream of one rank each), hosts, transfers, and the clock.
+// The simulation of one program, or of several jobs' programs: lanes (one stream of one rank each), hosts, transfers,
+// and the clock.
 //
 // An instant. All events of the time `now` are taken from the queue; each may complete items, which record events,
 // which wake lanes (work_), which post transfers or become ready to run kernels. When nothing is left of this instant,
@@ -11,8 +12,14 @@
 // found by walking from the last anchor; the fraction of it that is done is kept, and the rest takes its share of the
 // duration in the new state, rounded up.
 //
-// The parts: simulator.cpp (clock, lanes), kernels.cpp, shared_cores.cpp (kernels and transfers where ranks share
-// cores), transfers.cpp, mailboxes.cpp (buffered messages), host.cpp (launches), deadlock.cpp (who waits for whom).
+// Several jobs. Their ranks, and so their lanes, lie one after the other; they share the network, the clock and nothing
+// else. The first, if any, is reported: after its steps its lanes stop as they would alone, what it reports is taken at
+// the end of that instant, and it goes on from there (settle_jobs). The others never stop. It is over at the end of the
+// first instant at which all have done their repeats.
+//
+// The parts: simulator.cpp (clock, lanes), several_jobs.cpp, kernels.cpp, shared_cores.cpp (kernels and transfers where
+// ranks share cores), transfers.cpp, mailboxes.cpp (buffered messages), host.cpp (launches), deadlock.cpp (who waits
+// for whom).
 #pragma once
 
 #include <cstdint>
@@ -36,8 +43,8 @@ namespace rehearse::engine {
 
 class Simulator {
  public:
-  Simulator(const program::Program& program, const plan::RankGrid& grid, const cluster::Cluster& cluster,
-            const collective::CollectiveModel& collectives, const cost::CostModel& costs, const Options& options);
+  // Of jobs the first is reported, unless options.steps is 0. All must outlive it.
+  Simulator(const std::vector<Job>& jobs, const cluster::Cluster& cluster, const Options& options);
   Outcome run();
 
  private:
@@ -53,7 +60,8 @@ class Simulator {
     launch,       // the host has launched what a lane waits for
     host_record,  // the host has reached a HostSync that records; version: its progress
     cores,        // a transfer that cores of a shared host move ends
-    message       // of a collective's steps arrives
+    message,      // of a collective's steps arrives
+    job           // starts
   };
   static std::uint32_t target(EventKind kind, std::int32_t index = 0) {
     return static_cast<std::uint32_t>(kind) << kIndexBits | static_cast<std::uint32_t>(index);
@@ -148,6 +156,22 @@ class Simulator {
     Cause ended;  // what ended the last wait of its main lane
   };
 
+  // Of one job. Of several steps a step ends when the last compute stream does: what other streams still do (gathers
+  // for the next forward) is the next step's. A single step ends with everything.
+  struct JobState {
+    std::int32_t first_rank = 0, last_rank = 0;
+    LaneId first_lane = 0, last_lane = 0;
+    std::int32_t stop = 0;     // lanes are done after so many steps
+    std::int32_t repeats = 0;  // steps it has to do at least
+    bool met = false;          // it has
+    std::int64_t start = 0;
+    Noise noise;
+    std::int64_t lanes_running = 0, ops_per_step = 0;
+    std::int64_t lanes_per_step = 0;       // that must finish a step to end it
+    std::vector<std::int64_t> lanes_left;  // by step: those that have not
+    std::vector<Time> step_ends;
+  };
+
   // simulator.cpp
   void make_lanes(std::int32_t rank, const RoleCode& code, KernelTimes& times);
   void begin();
@@ -160,7 +184,8 @@ class Simulator {
   Cause cause_of(const Rank& rank, Range waits, std::int32_t step, std::int32_t slot, const Cause& woken_by) const;
   void finish_item(LaneId id);
   bool enter_slot(Lane& lane);
-  void end_of_step(std::int32_t step);
+  void go_to_slot(Lane& lane);
+  void end_of_step(std::int32_t job, std::int32_t step);
   Cause last_of(LaneId id) const;
   void record(std::int32_t rank, std::int32_t stream, std::int64_t progress, const Cause& cause);
   void wake(LaneId id) {
@@ -172,6 +197,18 @@ class Simulator {
   void report_progress();
   Outcome outcome();
   void account_tails();
+  bool hosts_done(const JobState& job) const;
+  bool stuck() const;
+  JobState& job_of(const Lane& lane) { return jobs_[static_cast<std::size_t>(lane.code->job)]; }
+  const JobState& job_of(const Lane& lane) const { return jobs_[static_cast<std::size_t>(lane.code->job)]; }
+
+  // several_jobs.cpp
+  void make_jobs(const std::vector<Job>& jobs);
+  void start_job(std::int32_t job);
+  void end_repeat(std::int32_t job);
+  bool settle_jobs();
+  double repeats_done() const;
+  void describe_jobs(Outcome& result) const;
   bool recording(const Lane& lane) const {
     return lane.step == steps_ - 1 && ranks_[static_cast<std::size_t>(lane.rank)].recorded;
   }
@@ -195,12 +232,13 @@ class Simulator {
     return noisy_kernels_ ? times(ps, factor_of_kernel(lane, position)) : ps;
   }
   Factor factor_of_kernel(const Lane& lane, std::int32_t position) const {
-    if (!noise_.by_op()) return lane.factor;
+    const JobState& job = job_of(lane);
+    if (!job.noise.by_op()) return lane.factor;
     const OpRef& op = lane.code->ops[static_cast<std::size_t>(position)];
-    return noise_.kernel(lane.rank, lane.step, lane.slot, op.op);
+    return job.noise.kernel(lane.rank - job.first_rank, lane.step, lane.slot, op.op);
   }
   std::int64_t launch_time(const Lane& lane, std::int32_t position) const {
-    return lane.launch_base + launch_cost_ * lane.code->ops[static_cast<std::size_t>(position)].issue;
+    return lane.launch_base + lane.code->launch_cost * lane.code->ops[static_cast<std::size_t>(position)].issue;
   }
 
   // shared_cores.cpp
@@ -262,6 +300,8 @@ class Simulator {
     LaneId next = -1;  // the lane that would have to go on; -1: none
   };
   std::string describe_deadlock() const;
+  std::string of_job(std::int32_t job) const;
+  std::string rank_name(std::int32_t rank) const;
   std::string name_of(LaneId id) const;
   Stuck describe(LaneId id) const;
   Stuck describe_event(std::int32_t rank, std::int32_t event) const;
@@ -269,28 +309,27 @@ class Simulator {
   Stuck describe_meeting(std::int32_t meeting, std::int64_t call) const;
   LaneId poster(std::int32_t rank, std::int32_t meeting, std::int64_t call, bool send) const;
 
-  const program::Program& program_;
   const cluster::Cluster& cluster_;
   const Options& options_;
-  const std::int32_t steps_;
-  const std::int64_t launch_cost_;
+  const std::int32_t steps_;  // of the reported job, the first; 0: none is
+  const bool goes_on_;        // jobs do, until all have done their repeats
   const cluster::HostSharing sharing_;
   const bool cpu_;       // ranks are threads of a shared host, with gaps between their ops
   const bool buffered_;  // messages
   // Buffered messages on their way over the network, by sender and receiver, the first of them moving.
   std::map<std::pair<int, int>, std::deque<std::int32_t>> connections_;
   const std::int64_t dispatch_, wake_;
-  const Noise noise_;
-  const bool noisy_kernels_, noisy_transfers_;
+  bool noisy_kernels_ = false, noisy_transfers_ = false;  // of any job
   LinkFaults faults_;
 
-  ProgramCode code_;
+  std::vector<JobState> jobs_;
+  std::vector<JobCode> codes_;  // of jobs
   InterferenceStates states_;
   EventQueue queue_;
   Network network_;
   StepRuns step_runs_;
   Matching matching_;
-  std::vector<KernelTimes> times_;  // by role
+  std::vector<KernelTimes> times_;  // by job and role
   Breakdown breakdown_;
 
   std::vector<Rank> ranks_;
@@ -308,12 +347,11 @@ class Simulator {
   std::vector<std::vector<std::int32_t>> core_transfers_;  // that cores move, by node
   std::vector<std::int32_t> posting_;                      // transfers of the messages being posted
 
-  // By step: who has not finished it. Of several steps a step ends when the last compute stream does: what other
-  // streams still do (gathers for the next forward) is the next step's. A single step ends with everything.
-  std::vector<std::int64_t> lanes_left_;
-  std::vector<Time> step_ends_;
   std::vector<result::OpRecord> records_;
-  std::int64_t ops_ = 0, ops_done_ = 0, events_ = 0, next_report_ = 1 << 16, lanes_running_ = 0;
+  std::int64_t ops_done_ = 0, events_ = 0, next_report_ = 1 << 16;
+  std::int64_t last_start_ = 0;  // when the last job starts
+  bool taken_ = false;           // what the reported job reports
+  Outcome outcome_;
 };
 
 }  // namespace rehearse::engine

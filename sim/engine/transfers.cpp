@@ -110,8 +110,10 @@ void Simulator::begin_transfer(std::int32_t number) {
 Factor Simulator::factor_of_transfer(const Transfer& transfer) const {
   const Meeting& meeting = matching_.meeting_at(transfer.meeting);
   const bool group = meeting.group >= 0;
-  return noise_.transfer(group, meeting.members[0], group ? meeting.group : meeting.members[1], meeting.channel,
-                         transfer.call);
+  const Noise& noise = jobs_[static_cast<std::size_t>(meeting.job)].noise;
+  if (!noise.transfers()) return kFactorOne;
+  return noise.transfer(group, meeting.members[0], group ? meeting.group : meeting.members[1], meeting.channel,
+                        transfer.call);
 }
 
 // The bytes move once the transfer's latency is over.
