@@ -88,6 +88,17 @@ std::string links_text(const Result& r) {
   return part("Busiest links (share of their capacity)", out + wrap(link_sentence(r, r.links.busiest.front()), 2));
 }
 
+// Without the columns that 80 characters have no room for.
+std::string jobs_text(const Result& r) {
+  constexpr std::size_t kName = 30, kColumns = 6;
+  Rows rows = job_rows(r);
+  for (std::vector<std::string>& row : rows) {
+    row.resize(kColumns);
+    row[0] = clip(row[0], kName);
+  }
+  return align(rows, 2);
+}
+
 std::string noise_text(const Result& r) {
   std::string out;
   for (const std::string& sentence : noise_sentences(r)) out += wrap(sentence, 2);
@@ -165,6 +176,16 @@ Rows what_if_rows(const Result& r) {
   return rows;
 }
 
+Rows job_rows(const Result& r) {
+  if (r.jobs.empty()) return {};
+  Rows rows = {{"job", "GPUs", "step", "alone", "slowdown", "steps", "least", "most"}};
+  for (const result::JobResult& job : r.jobs)
+    rows.push_back({job.name, grouped(static_cast<double>(job.gpus)), time(job.step_ps), time(job.alone_ps),
+                    fmt::format("{:.3f}", job.slowdown), grouped(static_cast<double>(job.steps)), time(job.least_ps),
+                    time(job.most_ps)});
+  return rows;
+}
+
 std::vector<std::string> warnings(const Result& r) {
   if (result::mfu(r) <= 1) return {};
   return {
@@ -182,6 +203,7 @@ std::string answers_text(const Result& r) {
                                                             time(r.samples.most_ps), time(r.samples.mean_ps)),
                                                 2));
   out += part("What noise costs", noise_text(r));
+  out += part("Jobs on the cluster (mean step beside the others, and alone)", jobs_text(r));
   out += links_text(r);
   if (!r.what_if.empty()) out += part("What if (one at a time)", align(what_if_rows(r), 2));
   return out;

@@ -1,5 +1,5 @@
-// What a result answers beside its step: statistics over samples, what noise costs, the busiest links, what-ifs. Rows
-// and sentences for the terminal and for the report page alike; empty where the result has none.
+// What a result answers beside its step: statistics over samples, what noise costs, the busiest links, what-ifs, other
+// jobs. Rows and sentences for the terminal and for the report page alike; empty where the result has none.
 #pragma once
 
 #include <string>
@@ -27,6 +27,8 @@ Rows link_rows(const result::Result& r, std::size_t most);
 // When the link is busy, and who uses it.
 std::string link_sentence(const result::Result& r, const result::LinkUse& link);
 Rows what_if_rows(const result::Result& r);
+// Jobs on one cluster, with the others and alone.
+Rows job_rows(const result::Result& r);
 // What must not be overlooked, as MFU above 100 %.
 std::vector<std::string> warnings(const result::Result& r);
 

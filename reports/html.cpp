@@ -204,6 +204,7 @@ std::string html_page(const std::vector<result::StoredResult>& runs, const HtmlO
   out += section("asked", "What was asked", asked_section(runs, names));
   out += section("answer", "The answer", answer_section(runs, names, options));
   out += section("breakdown", "Where the step goes", breakdown_figure(runs, names));
+  out += section("jobs", "Jobs on the cluster", jobs_section(runs, names));
   out += section("samples", "Over samples of the noise", samples_section(runs, names));
   out += section("noise", "What noise costs", noise_section(runs, names));
   out += section("what-if", "What if", what_if_section(runs, names));

@@ -66,6 +66,16 @@ std::string links_section(const std::vector<StoredResult>& runs, const RunNames&
   });
 }
 
+std::string jobs_section(const std::vector<StoredResult>& runs, const RunNames& names) {
+  return each(runs, names, [](const Result& r) {
+    if (r.jobs.empty()) return std::string();
+    return table(job_rows(r)) +
+           "<p class=\"note\">Step: the mean of as many as the column steps says, beside the other jobs; alone: of "
+           "the same steps with the cluster to itself. The first job is the one that all else on this page is "
+           "about.</p>\n";
+  });
+}
+
 std::string what_if_section(const std::vector<StoredResult>& runs, const RunNames& names) {
   return each(runs, names, [](const Result& r) {
     if (r.what_if.empty()) return std::string();

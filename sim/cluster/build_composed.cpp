@@ -117,7 +117,7 @@ std::unique_ptr<Cluster> build_composed(ComposedFile file, const Conditions& con
   parts.routing = file.routing, parts.seed = file.seed;
   parts.placement = conditions.placement;
   for (int r = static_cast<int>(parts.placement.size()); r < ranks; ++r) parts.placement.push_back(r);
-  int last = *std::max_element(parts.placement.begin(), parts.placement.end());
+  int last = std::max(conditions.other_jobs, *std::max_element(parts.placement.begin(), parts.placement.end()));
   for (const BackgroundFlow& flow : conditions.background) last = std::max({last, flow.from, flow.to});
   const int nodes = node_at(first, last) + 1;
   std::vector<NicPlace> nics;

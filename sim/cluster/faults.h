@@ -32,12 +32,14 @@ struct BackgroundFlow {
 struct Conditions {
   std::vector<Fault> faults;
   std::vector<int> placement;  // device of each rank; empty: rank r on device r
+  int other_jobs = -1;         // the highest device of any job; -1: there is one job
   std::vector<BackgroundFlow> background;
-  bool none() const { return faults.empty() && placement.empty() && background.empty(); }
+  bool none() const { return faults.empty() && placement.empty() && background.empty() && other_jobs < 0; }
 };
 
-// Devices are numbered node by node. `first_device`: of each node, and at the end how many there can be.
-Conditions read_conditions(const Node& root, int ranks, const std::vector<int>& first_device);
+// Devices are numbered node by node. `first_device`: of each node, and at the end how many there can be. `job`: whose
+// placement, 0 the scenario's own, of `ranks` ranks, k the k-th of `jobs`.
+Conditions read_conditions(const Node& root, int ranks, const std::vector<int>& first_device, int job = 0);
 
 bool matches(const std::string& pattern, const std::string& name);
 

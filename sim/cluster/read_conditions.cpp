@@ -1,4 +1,5 @@
-// Reads `placement`, `faults` and `background` (faults.h).
+// Reads `placement`, `jobs`, `faults` and `background` (faults.h). A job's ranks run on the devices of its placement,
+// or on the first that no job is placed on.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -132,6 +133,97 @@ std::vector<int> read_placement(const Node& node, int ranks, const Places& place
   return placement;
 }
 
+// The devices of all jobs, each device one job's. The scenario's own is the first of them; the list `jobs` has the
+// others, each {name, gpus} and perhaps a placement.
+class Jobs {
+ public:
+  Jobs(const Node& root, int ranks, const std::vector<int>& first_device)
+      : first_(first_device), owner_(static_cast<std::size_t>(first_device.back()), kFree) {
+    add("this scenario's own job", root, ranks);
+    if (jobs_[0].devices.empty())  // rank r on device r; that there are so many is checked elsewhere
+      for (int r = 0; r < std::min(ranks, first_.back()); ++r) jobs_[0].devices.push_back(r);
+    claim(0);
+    const Node list = root.get("jobs");
+    for (std::size_t i = 0; list.kind() == Node::Kind::sequence && i < list.size(); ++i) {
+      const Node job = list.at(i);
+      add(fmt::format("job '{}'", job.text("name")), job, static_cast<int>(job.integer("gpus")));
+      job.finish();
+      claim(i + 1);
+    }
+    for (std::size_t j = 1; j < jobs_.size(); ++j)
+      if (!jobs_[j].placed) place(j);
+  }
+
+  const std::vector<int>& devices(int job) const { return jobs_.at(static_cast<std::size_t>(job)).devices; }
+  int last() const {
+    int last = 0;
+    for (const Job& job : jobs_)
+      for (const int device : job.devices) last = std::max(last, device);
+    return last;
+  }
+
+ private:
+  static constexpr int kFree = -1;
+  struct Job {
+    std::string name;
+    Node node;
+    int ranks = 0;
+    bool placed = false;
+    std::vector<int> devices;
+  };
+
+  void add(std::string name, const Node& node, int ranks) {
+    const Node placement = node.get("placement");
+    const bool placed = placement && placement.kind() != Node::Kind::null;
+    jobs_.push_back({std::move(name), node, ranks, placed, {}});
+    if (placed) jobs_.back().devices = read_placement(placement, ranks, Places(first_));
+  }
+
+  // Its devices are its own, or the first that is not is reported.
+  void claim(std::size_t j) {
+    const auto owner = [this](int device) -> int& { return owner_[static_cast<std::size_t>(device)]; };
+    std::vector<int> taken;
+    for (const int device : jobs_[j].devices) {
+      if (owner(device) == kFree)
+        owner(device) = static_cast<int>(j);
+      else if (owner(device) != static_cast<int>(j))
+        taken.push_back(device);
+    }
+    if (taken.empty()) return;
+    const std::string more = taken.size() > 1 ? fmt::format(" and {} more", taken.size() - 1) : "";
+    jobs_[j]
+        .node.get("placement")
+        .error(fmt::format("{} and {} are both placed on device {} ({}){}", jobs_[j].name,
+                           jobs_[static_cast<std::size_t>(owner(taken[0]))].name, taken[0], name_of(taken[0]), more),
+               "without a placement a job is put on the first devices that are free");
+  }
+
+  // On the first devices that are free.
+  void place(std::size_t j) {
+    Job& job = jobs_[j];
+    const auto free = std::count(owner_.begin(), owner_.end(), kFree);
+    if (free < job.ranks) {
+      job.node.error(fmt::format("{} needs {} devices; {} of {} are free of other jobs", job.name, job.ranks, free,
+                                 owner_.size()));
+      return;
+    }
+    for (int device = 0; static_cast<int>(job.devices.size()) < job.ranks; ++device) {
+      if (owner_[static_cast<std::size_t>(device)] != kFree) continue;
+      owner_[static_cast<std::size_t>(device)] = static_cast<int>(j);
+      job.devices.push_back(device);
+    }
+  }
+
+  std::string name_of(int device) const {
+    const auto after = std::upper_bound(first_.begin(), first_.end(), device);
+    return fmt::format("node{}/gpu{}", after - first_.begin() - 1, device - *std::prev(after));
+  }
+
+  const std::vector<int>& first_;
+  std::vector<int> owner_;  // job of each device
+  std::vector<Job> jobs_;
+};
+
 Fault read_fault(const Node& node) {
   Fault fault;
   fault.pattern = node.text("link");
@@ -164,11 +256,17 @@ bool is_list(const Node& node) {
 
 }  // namespace
 
-Conditions read_conditions(const Node& root, int ranks, const std::vector<int>& first_device) {
+Conditions read_conditions(const Node& root, int ranks, const std::vector<int>& first_device, int job) {
   Conditions found;
   const Places places(first_device);
   const Node placement = root.get("placement"), faults = root.get("faults"), background = root.get("background");
-  if (placement && placement.kind() != Node::Kind::null) found.placement = read_placement(placement, ranks, places);
+  if (is_list(root.get("jobs"))) {
+    const Jobs jobs(root, ranks, first_device);
+    found.placement = jobs.devices(job);
+    found.other_jobs = jobs.last();
+  } else if (placement && placement.kind() != Node::Kind::null) {
+    found.placement = read_placement(placement, ranks, places);
+  }
   for (std::size_t i = 0; is_list(faults) && i < faults.size(); ++i) found.faults.push_back(read_fault(faults.at(i)));
   for (std::size_t i = 0; is_list(background) && i < background.size(); ++i) {
     const Node flow = background.at(i);

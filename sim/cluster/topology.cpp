@@ -24,7 +24,7 @@ namespace {
 constexpr int kMaxDevices = 1 << 20;
 // Keys of the topology file that the scenario has under the same name (sim/plan/scenario.cpp hands them on as
 // overrides).
-constexpr const char* kScenarioKeys[] = {"placement", "faults", "background"};
+constexpr const char* kScenarioKeys[] = {"placement", "jobs", "faults", "background"};
 
 std::string topology_path(const std::string& topology, const std::string& data_root) {
   if (topology.find('/') != std::string::npos || topology.ends_with(".yaml") || topology.ends_with(".yml"))
@@ -99,6 +99,7 @@ std::vector<int> first_devices(const FatTreeNumbers& tree) {
 int devices_made(const Conditions& conditions, int ranks, int per_node) {
   int last = conditions.placement.empty() ? ranks - 1 : 0;
   for (const int device : conditions.placement) last = std::max(last, device);
+  last = std::max(last, conditions.other_jobs);
   for (const BackgroundFlow& flow : conditions.background) last = std::max({last, flow.from, flow.to});
   return (last / per_node + 1) * per_node;
 }
@@ -146,7 +147,7 @@ std::vector<std::string> topology_names(const std::string& data_root) {
 }
 
 std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices, const Overrides& overrides,
-                                       int threads_per_rank, const std::string& data_root, int open_cores) {
+                                       int threads_per_rank, const std::string& data_root, int open_cores, int job) {
   if (open_cores == 0) open_cores = usable_cores();
   const std::string path = topology_path(topology, data_root);
   Diagnostics diagnostics;
@@ -170,7 +171,7 @@ std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices,
   if (kind == 3) composed = read_composed(root);
   if (diagnostics.empty() && accelerators) {
     first_device = kind == 0 ? first_devices(tree) : first_devices(composed);
-    conditions = read_conditions(root, devices, first_device);
+    conditions = read_conditions(root, devices, first_device, job);
     if (kind == 0) refuse_missing(root, conditions);
   }
   for (const char* key : kScenarioKeys)  // known, read or not
@@ -181,6 +182,7 @@ std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices,
 
   if (devices < 1 || devices > kMaxDevices)
     refuse_devices(path, devices, fmt::format("a cluster has 1 to {}", kMaxDevices), "");
+  const int ranks = job > 0 ? static_cast<int>(conditions.placement.size()) : devices;
   if (kind == 1) {
     local.name = name;
     local.device = device;
@@ -192,8 +194,8 @@ std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices,
       refuse_devices(path, devices, fmt::format("'{}' has {} hosts of one each", name, links.hosts.size()), "");
     links.name = name;
     links.device = device;
-    const int ranks = links.shared_host ? devices : 1;
-    links.threads_per_rank = threads_per_rank > 0 ? threads_per_rank : std::max(1, links.cores / ranks);
+    const int sharing = links.shared_host ? devices : 1;
+    links.threads_per_rank = threads_per_rank > 0 ? threads_per_rank : std::max(1, links.cores / sharing);
     return std::make_unique<Links>(std::move(links), devices);
   }
   if (kind == 3) {
@@ -201,7 +203,7 @@ std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices,
       refuse_devices(path, devices, fmt::format("'{}' holds at most {}", name, first_device.back()), "a larger fabric");
     Diagnostics unfit;
     try {
-      return build_composed(std::move(composed), conditions, name, device, devices);
+      return build_composed(std::move(composed), conditions, name, device, ranks);
     } catch (const InputError& error) {
       for (const Diagnostic& d : error.diagnostics()) unfit.add(d);
     }
@@ -216,8 +218,8 @@ std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices,
   tree.name = name;
   tree.device = device;
   if (conditions.none()) return std::make_unique<FatTree>(std::move(tree), devices);
-  const int all = devices_made(conditions, devices, tree.devices_per_node);
-  auto adjusted = make_adjusted(std::make_unique<FatTree>(std::move(tree), all), conditions, devices);
+  const int all = devices_made(conditions, ranks, tree.devices_per_node);
+  auto adjusted = make_adjusted(std::make_unique<FatTree>(std::move(tree), all), conditions, ranks);
   Diagnostics unused;
   report_unused(conditions.faults, unused);
   throw_if_any(unused);

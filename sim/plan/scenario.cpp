@@ -12,6 +12,7 @@
 // cluster.threads_per_rank       auto               auto = cores / ranks; CPU only
 // cluster.overrides              {}                 topology keys, nested or dotted
 // cluster.placement, faults, background  []         handed to the topology's reader as overrides of these names
+// cluster.jobs                   none               other scenarios (read_jobs.cpp)
 // plan.tensor, pipeline          1                  sizes of the axes; data = gpus / (tensor * pipeline)
 // plan.context, expert,
 //   expert_tensor                1                  only 1 yet
@@ -70,14 +71,7 @@ void not_available(const Node& node, const std::string& what, const std::string&
   node.error(fmt::format("{} is not available yet; available: {}", what, available));
 }
 
-}  // namespace detail
-
-namespace {
-
-using rehearse::detail::shown;
-
 constexpr int kMaxOverrideDepth = 8;
-constexpr std::int64_t kSchemaVersion = 1;
 
 // A value as one line of YAML. Text that is no plain word is quoted.
 std::string flow_text(const Node& node) {
@@ -94,12 +88,16 @@ std::string flow_text(const Node& node) {
   }
   const std::string scalar = node.as_text().value_or("");
   if (!scalar.empty() && scalar.find_first_not_of(kPlain) == std::string::npos) return scalar;
-  for (const char c : scalar) text += c == '\'' ? std::string("''") : std::string(1, c);
-  return "'" + text + "'";
+  return quoted_text(scalar);
 }
 
-void flatten(const Node& node, const std::string& prefix, int depth,
-             std::vector<std::pair<std::string, std::string>>& out) {
+std::string quoted_text(const std::string& text) {
+  std::string inside;
+  for (const char c : text) inside += c == '\'' ? std::string("''") : std::string(1, c);
+  return "'" + inside + "'";
+}
+
+void flatten(const Node& node, const std::string& prefix, int depth, Pairs& out) {
   if (node.kind() == Node::Kind::mapping && depth < kMaxOverrideDepth) {
     for (const std::string& key : node.keys()) {
       flatten(node.get(key), prefix.empty() ? key : prefix + "." + key, depth + 1, out);
@@ -117,6 +115,14 @@ void flatten(const Node& node, const std::string& prefix, int depth,
   }
   out.emplace_back(prefix, *text);
 }
+
+}  // namespace detail
+
+namespace {
+
+using rehearse::detail::shown;
+
+constexpr std::int64_t kSchemaVersion = 1;
 
 void read_version(const Node& root) {
   const Node node = root.get("rehearse");
@@ -250,8 +256,8 @@ InputError located(const InputError& error, const Scenario& scenario) {
   return InputError(std::move(list));
 }
 
-Scenario read_scenario(const std::string& path, const std::vector<std::string>& assignments,
-                       const std::string& data_root) {
+Scenario detail::read_scenario(const Source& source) {
+  const auto& [path, assignments, data_root, beside] = source;
   Diagnostics diagnostics;
   Document document = Document::from_file(path, diagnostics);
   open_preset(document, assignments);
@@ -280,6 +286,7 @@ Scenario read_scenario(const std::string& path, const std::vector<std::string>& 
 
   sections.cluster = root.get("cluster");
   scenario.cluster = detail::read_cluster(sections.cluster);
+  const Node jobs = sections.cluster.get("jobs");
   sections.cluster.finish();
   sections.plan = root.get("plan");
   scenario.plan = detail::read_plan(sections.plan, scenario.framework);
@@ -293,6 +300,7 @@ Scenario read_scenario(const std::string& path, const std::vector<std::string>& 
   const Node noise = root.get("noise");
   scenario.noise = detail::read_noise(noise);
   detail::check_noise(noise, scenario);
+  detail::read_jobs(jobs, source, diagnostics, scenario);
   root.finish();
   note_places(sections.cluster, "cluster", scenario.places);
   note_places(costs, "costs", scenario.places);
@@ -301,6 +309,11 @@ Scenario read_scenario(const std::string& path, const std::vector<std::string>& 
   detail::resolve(sections, diagnostics, scenario);
   diagnostics.throw_if_any();
   return scenario;
+}
+
+Scenario read_scenario(const std::string& path, const std::vector<std::string>& assignments,
+                       const std::string& data_root) {
+  return detail::read_scenario({path, assignments, data_root});
 }
 
 }  // namespace rehearse::plan

@@ -30,6 +30,8 @@ struct Place {
   int line = 0, column = 0;
 };
 
+struct JobBeside;
+
 struct Scenario {
   std::string file, name;
   model::Model model;
@@ -40,8 +42,16 @@ struct Scenario {
   Noise noise;
   std::vector<std::string> calibrations;  // costs.calibration: names in calibrate/devices or paths
   std::map<std::string, Place> places;    // of the keys below cluster, costs and noise that are given
+  std::vector<JobBeside> jobs;            // cluster.jobs; where they run is in cluster.overrides
 
   RankGrid grid() const;
+};
+
+// Another whole job on the scenario's cluster. Its own cluster section says no more than how many GPUs it has.
+struct JobBeside {
+  std::string name;  // of no other job
+  Scenario scenario;
+  Time start;
 };
 
 // `assignments`: --set key.path=value in order. `data_root`: the folder that holds scenarios/, topologies/ and

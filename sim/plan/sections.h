@@ -3,8 +3,10 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "sim/base/diagnostics.h"
 #include "sim/base/document.h"
 #include "sim/plan/scenario.h"
 
@@ -19,7 +21,22 @@ inline constexpr std::int64_t kMaxSeqLen = 1'000'000'000;
 // An error: `what` is in the format but not in this program yet; `available` says what is.
 void not_available(const Node& node, const std::string& what, const std::string& available);
 
+// A value as one line of YAML, and a mapping as pairs of dotted key and such a line.
+std::string flow_text(const Node& node);
+std::string quoted_text(const std::string& text);
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+void flatten(const Node& node, const std::string& prefix, int depth, Pairs& out);
+
 ClusterRequest read_cluster(const Node& node);
+// cluster.jobs, once the rest of the scenario is read.
+struct Source {
+  const std::string& path;
+  const std::vector<std::string>& assignments;
+  const std::string& data_root;
+  bool beside = false;  // it is itself read as a job beside another
+};
+void read_jobs(const Node& list, const Source& source, Diagnostics& diagnostics, Scenario& scenario);
+Scenario read_scenario(const Source& source);
 Plan read_plan(const Node& node, const FrameworkProfile& profile);
 Training read_training(const Node& node, const FrameworkProfile& profile);
 Noise read_noise(const Node& node);

@@ -1,5 +1,5 @@
-// The parts of result.json that not every result has: the busiest links, statistics over samples, what noise costs, and
-// what-ifs.
+// The parts of result.json that not every result has: the busiest links, statistics over samples, what noise costs,
+// what-ifs, and other jobs.
 #include "sim/result/json_writer.h"
 #include "sim/result/records.h"
 
@@ -76,6 +76,17 @@ void write_what_if(const Result& r, JsonWriter& json) {
   json.close(']');
 }
 
+void write_jobs(const Result& r, JsonWriter& json) {
+  json.key("jobs").open('[');
+  for (const JobResult& job : r.jobs) {
+    json.open('{').key("name").text(job.name).key("gpus").integer(job.gpus).key("start_s").seconds(job.start_ps);
+    json.key("steps").integer(job.steps).key("step_time_s").seconds(job.step_ps);
+    json.key("step_time_min_s").seconds(job.least_ps).key("step_time_max_s").seconds(job.most_ps);
+    json.key("step_time_alone_s").seconds(job.alone_ps).key("slowdown").real(job.slowdown).close('}');
+  }
+  json.close(']');
+}
+
 }  // namespace
 
 double utilisation(const LinkUse& link, std::int64_t bytes, std::int64_t ps) {
@@ -88,6 +99,7 @@ void write_answers(const Result& r, JsonWriter& json) {
   if (r.samples.count > 0) write_samples(r, json);
   if (r.noise.known) write_noise(r, json);
   if (!r.what_if.empty()) write_what_if(r, json);
+  if (!r.jobs.empty()) write_jobs(r, json);
 }
 
 }  // namespace rehearse::result

@@ -80,12 +80,28 @@ void read_noise(JsonReader& in, const json& document, Result& r) {
   });
 }
 
+void read_jobs(JsonReader& in, const json& document, Result& r) {
+  for_objects(in, document, "", "jobs", [&](const json& item, const std::string& path) {
+    JobResult job;
+    job.name = in.text(item, path, "name");
+    job.gpus = in.integer(item, path, "gpus"), job.steps = in.integer(item, path, "steps");
+    job.start_ps = in.picoseconds(item, path, "start_s");
+    job.step_ps = in.picoseconds(item, path, "step_time_s");
+    job.least_ps = in.picoseconds(item, path, "step_time_min_s");
+    job.most_ps = in.picoseconds(item, path, "step_time_max_s");
+    job.alone_ps = in.picoseconds(item, path, "step_time_alone_s");
+    job.slowdown = in.number(item, path, "slowdown");
+    r.jobs.push_back(std::move(job));
+  });
+}
+
 }  // namespace
 
 void read_answers(JsonReader& in, const json& document, Result& r) {
   if (document.contains("links")) read_links(in, document, r);
   if (document.contains("samples")) read_samples(in, document, r);
   if (document.contains("noise")) read_noise(in, document, r);
+  if (document.contains("jobs")) read_jobs(in, document, r);
   if (document.contains("what_if"))
     for_objects(in, document, "", "what_if", [&](const json& item, const std::string& path) {
       r.what_if.push_back({in.text(item, path, "what"), in.picoseconds(item, path, "halved_step_time_s"),

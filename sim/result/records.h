@@ -12,7 +12,7 @@ const OpName& name_of(const Result& r, const OpRecord& record);
 int role_of(const Result& r, const OpRecord& record);
 int micro_batch_of(const Result& r, const OpRecord& record);  // -1: none
 
-// The parts of result.json that not every result has: links, samples, noise, what_if.
+// The parts of result.json that not every result has: links, samples, noise, what_if, jobs.
 void write_answers(const Result& r, JsonWriter& json);
 
 void write_ops_csv(const Result& r, OutputFile& out);

@@ -117,6 +117,18 @@ struct WhatIf {
   std::int64_t halved_ps = 0, doubled_ps = 0;
 };
 
+// One of several jobs on a cluster. A job's steps differ as the others are at different points of theirs, so several
+// are counted: those from its second on that began once all jobs had started.
+struct JobResult {
+  std::string name;
+  std::int64_t gpus = 0, start_ps = 0;
+  std::int64_t steps = 0;    // counted
+  std::int64_t step_ps = 0;  // their mean, rounded down
+  std::int64_t least_ps = 0, most_ps = 0;
+  std::int64_t alone_ps = 0;  // the mean of the same steps with the cluster to itself
+  double slowdown = 1;        // the sum of steps over that of steps alone
+};
+
 struct Result {
   std::string source = "simulated";
   std::string scenario_name, scenario_file;
@@ -143,6 +155,7 @@ struct Result {
   Samples samples;
   NoiseCost noise;
   std::vector<WhatIf> what_if;
+  std::vector<JobResult> jobs;  // the one that all else is about first; empty: it is alone
   // Not in result.json.
   std::vector<OpRecord> records;                          // sorted by rank, then start
   std::map<int, std::vector<std::vector<OpName>>> names;  // rank's role -> body -> op

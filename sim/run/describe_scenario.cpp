@@ -43,6 +43,10 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
     s["cluster.cores"] = fmt::to_string(host.cores);
     s["cluster.threads_per_rank"] = fmt::to_string(host.threads_per_rank);
   }
+  if (!scenario.jobs.empty()) {
+    std::string& others = s["cluster.jobs"];
+    for (const plan::JobBeside& job : scenario.jobs) others += (others.empty() ? "" : ", ") + job.name;
+  }
   s["framework"] = scenario.framework.name;
   if (scenario.model.is_transformer()) {
     s["model.attention"] = scenario.model.attention == model::AttentionKind::flash ? "flash" : "unfused";

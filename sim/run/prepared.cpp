@@ -9,6 +9,7 @@
 
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/random.h"
 #include "sim/cluster/scaled.h"
 #include "sim/cluster/topology.h"
 #include "sim/collective/scaled_model.h"
@@ -108,19 +109,25 @@ Prepared::Collectives::Collectives(std::unique_ptr<collective::CollectiveModel> 
   if (fidelity == Fidelity::step) other_ = collective::make_stepped_model(*measured_, cluster);
 }
 
-Prepared::Prepared(const plan::Scenario& scenario, const Options& options)
+Prepared::Prepared(const plan::Scenario& scenario, const Options& options) : Prepared(scenario, options, scenario, 0) {
+  check_noise();
+  prepare_jobs();
+}
+
+Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const plan::Scenario& owner, int job)
     : scenario_(scenario),
       options_(options),
+      owner_(owner),
+      job_(job),
       grid_(scenario.grid()),
-      cluster_(cluster::build_cluster(scenario.cluster.topology, grid_.ranks(), scenario.cluster.overrides,
-                                      static_cast<int>(scenario.cluster.threads_per_rank), options.data_root,
-                                      open_cores(scenario, options))),
+      cluster_(cluster::build_cluster(owner.cluster.topology, static_cast<int>(owner.cluster.gpus),
+                                      owner.cluster.overrides, static_cast<int>(owner.cluster.threads_per_rank),
+                                      options.data_root, open_cores(owner, options), job)),
       files_(cost_files(scenario, *cluster_, options)),
       costs_(cost::load_costs(files_, share_of(grid_, *cluster_))),
       collectives_(collective::make_model(*cluster_, collectives_file(files_.front(), *cluster_, options)), *cluster_,
                    options.fidelity),
       program_(lower::lower(scenario)) {
-  check_noise();
   const auto violations = check(program_, grid_);
   if (!violations.empty())
     throw InternalError(fmt::format("the lowered program breaks {} rule(s); first: {}: {}", violations.size(),
@@ -143,29 +150,97 @@ void Prepared::check_noise() const {
   problems.throw_if_any();
 }
 
+void Prepared::prepare_jobs() {
+  if (scenario_.jobs.empty()) return;
+  if (options_.steps < 2)
+    throw InputError(Diagnostic{"", 0, 0, "cluster.jobs", "with jobs beside it at least 2 steps are simulated",
+                                "--steps 2: a job's first step begins with nothing in flight"});
+  for (std::size_t j = 0; j < scenario_.jobs.size(); ++j) {
+    const plan::Scenario& other = scenario_.jobs[j].scenario;
+    try {
+      beside_.push_back(std::unique_ptr<Prepared>(new Prepared(other, options_, scenario_, static_cast<int>(j) + 1)));
+    } catch (const InputError& error) {
+      throw plan::located(error, other);
+    }
+    REHEARSE_CHECK(beside_.back()->cluster().resources().size() == cluster_->resources().size(),
+                   "job {} is on another cluster", j + 1);
+  }
+}
+
+Time Prepared::launch_cost() const {
+  return costs_->device().cpu ? Time() : run::launch_cost(scenario_, costs_->device());
+}
+
 engine::Options Prepared::engine_options() const {
   engine::Options options;
   options.steps = options_.steps;
-  if (!costs_->device().cpu) options.launch_cost = launch_cost(scenario_, costs_->device());
+  options.launch_cost = launch_cost();
   options.noise = scenario_.noise;
   return options;
 }
 
-engine::Outcome Prepared::simulate(const engine::Options& options) const {
-  return engine::simulate(program_, grid_, *cluster_, collectives(), *costs_, options);
+engine::Job Prepared::as_job(int steps, const Changed* changed) const {
+  engine::Job job{.program = program_,
+                  .grid = grid_,
+                  .collectives = changed != nullptr ? changed->collectives.model() : collectives(),
+                  .costs = changed != nullptr ? *changed->costs : *costs_,
+                  .launch_cost = launch_cost(),
+                  .noise = scenario_.noise,
+                  .repeats = steps};
+  if (job_ == 0) return job;
+  job.name = owner_.jobs[static_cast<std::size_t>(job_) - 1].name;
+  job.start = owner_.jobs[static_cast<std::size_t>(job_) - 1].start;
+  // Jobs with one seed, as copies of one scenario are, do not have the same draws.
+  job.noise.seed = static_cast<std::int64_t>(
+      mix_key(static_cast<std::uint64_t>(job.noise.seed), static_cast<std::uint64_t>(job_)) >> 1);
+  return job;
 }
 
+std::vector<engine::Job> Prepared::jobs(int steps, const std::vector<std::unique_ptr<Changed>>& changed) const {
+  std::vector<engine::Job> list;
+  for (std::size_t j = 0; j < beside_.size(); ++j)
+    list.push_back(beside_[j]->as_job(steps, changed.empty() ? nullptr : changed[j].get()));
+  return list;
+}
+
+engine::Outcome Prepared::simulate(const engine::Options& options) const {
+  return engine::simulate(program_, grid_, *cluster_, collectives(), *costs_, options, jobs(options.steps));
+}
+
+std::vector<Time> Prepared::alone(std::size_t job, int steps, const engine::Options& options) const {
+  if (job > 0) {
+    engine::Job one = beside_.at(job - 1)->as_job(steps);
+    one.start = Time();
+    return engine::repeat_alone(one, *cluster_, options);
+  }
+  engine::Options own = options;
+  own.recorded_ranks.clear();
+  own.repeats = steps;
+  std::vector<Time> ends =
+      engine::simulate(program_, grid_, *cluster_, collectives(), *costs_, own).job_step_ends.front();
+  ends.resize(static_cast<std::size_t>(steps));
+  return ends;
+}
+
+Prepared::Changed::Changed(const Prepared& prepared, const Levers& levers)
+    : cluster(cluster::scaled(*prepared.cluster_, {levers.nvlink, levers.nic})),
+      costs(cost::load_costs(prepared.files_, share_of(prepared.grid_, *prepared.cluster_),
+                             {levers.compute, levers.memory, levers.launch})),
+      collectives(collective::scaled(collective::make_model(*cluster, collectives_file(prepared.files_.front(),
+                                                                                       *cluster, prepared.options_)),
+                                     {levers.latency, levers.memory}),
+                  *cluster, prepared.options_.fidelity) {}
+
 engine::Outcome Prepared::simulate(const engine::Options& options, const Levers& levers) const {
-  const auto cluster = cluster::scaled(*cluster_, {levers.nvlink, levers.nic});
-  const auto costs =
-      cost::load_costs(files_, share_of(grid_, *cluster_), {levers.compute, levers.memory, levers.launch});
-  const Collectives collectives(
-      collective::scaled(collective::make_model(*cluster, collectives_file(files_.front(), *cluster, options_)),
-                         {levers.latency, levers.memory}),
-      *cluster, options_.fidelity);
+  const auto scaled = [&levers](Time launch) { return Time::from_seconds(launch.seconds() * levers.launch); };
+  const Changed own(*this, levers);
+  std::vector<std::unique_ptr<Changed>> others;
+  for (const auto& each : beside_) others.push_back(std::make_unique<Changed>(*each, levers));
+  std::vector<engine::Job> beside = jobs(options.steps, others);
+  for (engine::Job& job : beside) job.launch_cost = scaled(job.launch_cost);
   engine::Options changed = options;
-  changed.launch_cost = Time::from_seconds(options.launch_cost.seconds() * levers.launch);
-  return engine::simulate(program_, grid_, *cluster, collectives.model(), *costs, changed);
+  changed.launch_cost = scaled(options.launch_cost);
+  return engine::simulate(program_, grid_, *own.cluster, own.collectives.model(), *own.costs, changed, beside);
 }
 
 }  // namespace rehearse::run

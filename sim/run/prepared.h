@@ -1,5 +1,6 @@
 // A scenario with everything that simulating it needs, loaded and checked once: program, cluster, costs, model of
-// collectives. One of them serves any number of simulations: samples of noise, what-ifs, counterfactuals.
+// collectives; and the same of the jobs beside it. One of them serves any number of simulations: samples of noise,
+// what-ifs, counterfactuals.
 #pragma once
 
 #include <memory>
@@ -32,14 +33,20 @@ class Prepared {
   const cluster::Cluster& cluster() const { return *cluster_; }
   const cost::CostModel& costs() const { return *costs_; }
   const collective::CollectiveModel& collectives() const { return collectives_.model(); }
+  std::size_t jobs_beside() const { return beside_.size(); }
 
   // Of a plain simulation: the scenario's noise, sample 0, nothing recorded.
   engine::Options engine_options() const;
   // Several threads may at once.
   engine::Outcome simulate(const engine::Options& options) const;
   engine::Outcome simulate(const engine::Options& options, const Levers& levers) const;
+  // The ends of so many steps of a job that has the cluster to itself: 0 the scenario's own, k the k-th beside it.
+  std::vector<Time> alone(std::size_t job, int steps, const engine::Options& options) const;
 
  private:
+  // The k-th job beside a scenario, on its cluster.
+  Prepared(const plan::Scenario& scenario, const Options& options, const plan::Scenario& owner, int job);
+
   // Transfers as the options' fidelity wants them, on top of what is measured.
   class Collectives {
    public:
@@ -51,16 +58,32 @@ class Prepared {
     std::unique_ptr<collective::CollectiveModel> measured_, other_;
   };
 
+  // What levers change.
+  struct Changed {
+    Changed(const Prepared& prepared, const Levers& levers);
+    std::unique_ptr<cluster::Cluster> cluster;
+    std::unique_ptr<cost::CostModel> costs;
+    Collectives collectives;
+  };
+
   void check_noise() const;
+  void prepare_jobs();
+  Time launch_cost() const;
+  // As a job beside another; `changed`: nullptr or what stands for its own costs and collectives.
+  engine::Job as_job(int steps, const Changed* changed = nullptr) const;
+  std::vector<engine::Job> jobs(int steps, const std::vector<std::unique_ptr<Changed>>& changed = {}) const;
 
   const plan::Scenario& scenario_;
   const Options& options_;
+  const plan::Scenario& owner_;  // of the cluster
+  int job_ = 0;                  // of the owner's
   plan::RankGrid grid_;
   std::unique_ptr<cluster::Cluster> cluster_;
   std::vector<std::string> files_;  // of devices and calibrations
   std::unique_ptr<cost::CostModel> costs_;
   Collectives collectives_;
   program::Program program_;
+  std::vector<std::unique_ptr<Prepared>> beside_;
 };
 
 }  // namespace rehearse::run

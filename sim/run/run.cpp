@@ -14,6 +14,7 @@
 #include "sim/engine/engine.h"
 #include "sim/program/work.h"
 #include "sim/run/describe_scenario.h"
+#include "sim/run/jobs.h"
 #include "sim/run/prepared.h"
 #include "sim/run/study.h"
 
@@ -84,7 +85,8 @@ void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, cons
   constexpr std::size_t kUsualCauses = 2;
   SharedProgress progress(options.progress, static_cast<std::size_t>(options.samples) + 1 +
                                                 (scenario.noise.any() ? kUsualCauses : 0) +
-                                                (options.what_if ? 2 * kLevers : 0));
+                                                (options.what_if ? 2 * kLevers : 0) +
+                                                (scenario.jobs.empty() ? 0 : scenario.jobs.size() + 1));
   if (options.samples > 0) {
     out.samples = sample(prepared, options.samples, options.threads, progress);
     engine_options.sample = out.samples.reported;
@@ -94,6 +96,7 @@ void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, cons
   add_outcome(outcome, scenario, out);
   if (scenario.noise.any()) out.noise = noise_cost(prepared, engine_options, outcome, options.threads, progress);
   if (options.what_if) out.what_if = what_if(prepared, engine_options, options.threads, progress);
+  out.jobs = compare_jobs(prepared, scenario, engine_options, outcome, options.threads, progress);
 }
 
 }  // namespace

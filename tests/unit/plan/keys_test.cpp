@@ -169,7 +169,7 @@ TEST(Keys, TheReaderAndTheTableKnowTheSameOnes) {
       reader_keys(cnn, std::string("model.convolutions=[{channels: 8, ") + kNoKey + ": 1}]", "model.convolutions[0]."),
       table_keys("model.convolutions[].", "cnn"));
   const std::string gpt = text_of(least_model("gpt"));
-  for (const std::string list : {"noise.slow_ranks", "noise.links"})
+  for (const std::string list : {"cluster.jobs", "noise.slow_ranks", "noise.links"})
     EXPECT_EQ(reader_keys(gpt, list + "=[{" + kNoKey + ": 1}]", list + "[0]."), table_keys(list + "[].", "gpt"));
 }
 
