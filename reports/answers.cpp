@@ -82,9 +82,18 @@ std::string part(std::string_view title, const std::string& body) {
   return body.empty() ? "" : fmt::format("{}\n{}\n", title, body);
 }
 
+// Of a user of another job, "NAME: data all_reduce 50%", the name clipped.
+std::string short_user(const std::string& user) {
+  constexpr std::size_t kName = 12;
+  const std::size_t end = user.rfind(": ");
+  return end == std::string::npos ? user : clip(user.substr(0, end), kName) + user.substr(end);
+}
+
 std::string links_text(const Result& r) {
   if (r.links.busiest.empty()) return "";
-  std::string out = align(link_rows(r, kTerminalLinks), 2);
+  Rows rows = link_rows(r, kTerminalLinks);
+  for (std::vector<std::string>& row : rows) row.back() = short_user(row.back());
+  std::string out = align(rows, 2);
   return part("Busiest links (share of their capacity)", out + wrap(link_sentence(r, r.links.busiest.front()), 2));
 }
 
