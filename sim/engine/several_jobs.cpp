@@ -1,15 +1,33 @@
 // Jobs of a simulation: their lanes, their starts, and where there are several, how long they go on. See simulator.h.
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <utility>
 
 #include "sim/base/check.h"
+#include "sim/base/diagnostics.h"
 #include "sim/engine/simulator.h"
 
 namespace rehearse::engine {
 
+namespace {
+
+// A job that goes on does so many steps at most: what waits for a job that is stuck, or a million times longer, ends.
+constexpr std::int32_t kMostSteps = 100'000;
+
+[[noreturn]] void refuse_many_steps(const std::string& name) {
+  const std::string who = name.empty() ? "this scenario's own job" : "job '" + name + "'";
+  throw InputError(Diagnostic{"", 0, 0, "cluster.jobs",
+                              fmt::format("{} has done {} steps and another job not yet its own: jobs so different are "
+                                          "not simulated together",
+                                          who, kMostSteps),
+                              "fewer --steps, or an earlier start"});
+}
+
+}  // namespace
+
 void Simulator::make_jobs(const std::vector<Job>& jobs) {
-  REHEARSE_CHECK(!goes_on_ || (sharing_.cores == 0 && steps_ != 1), "several jobs: {} cores shared, {} steps",
-                 sharing_.cores, steps_);
+  REHEARSE_CHECK(!goes_on_ || (sharing_.cores == 0 && steps_ != 1 && steps_ < kMostSteps),
+                 "several jobs: {} cores shared, {} steps", sharing_.cores, steps_);
   jobs_.resize(jobs.size());
   std::size_t roles = 0;
   for (const JobCode& code : codes_) roles += code.code.roles.size();
@@ -20,7 +38,7 @@ void Simulator::make_jobs(const std::vector<Job>& jobs) {
     const bool reported = j == 0 && steps_ > 0;
     REHEARSE_CHECK(job.launch_cost >= Time() && job.start >= Time(), "launch cost {} ps, start {} ps",
                    job.launch_cost.ps(), job.start.ps());
-    state.stop = reported ? steps_ : INT32_MAX;
+    state.stop = reported ? steps_ : kMostSteps;
     state.repeats = goes_on_ ? std::max(2, job.repeats) : steps_;
     state.start = job.start.ps();
     last_start_ = std::max(last_start_, state.start);
@@ -66,6 +84,8 @@ void Simulator::start_job(std::int32_t index) {
 void Simulator::end_repeat(std::int32_t index) {
   JobState& job = jobs_[static_cast<std::size_t>(index)];
   const std::size_t done = job.step_ends.size();
+  if (done == static_cast<std::size_t>(kMostSteps))
+    refuse_many_steps(codes_[static_cast<std::size_t>(index)].job->name);
   if (job.met || done < static_cast<std::size_t>(job.repeats)) return;
   const bool from_standstill = index == 0 && steps_ > 0 && done == static_cast<std::size_t>(steps_) + 1;
   job.met = job.step_ends[done - 2].ps() >= last_start_ && !from_standstill;
@@ -84,7 +104,7 @@ bool Simulator::settle_jobs() {
   const bool all = std::all_of(jobs_.begin(), jobs_.end(), [](const JobState& job) { return job.met; });
   if (all && (taken_ || steps_ == 0)) return true;
   if (!stopped) return false;
-  first.stop = INT32_MAX;
+  first.stop = kMostSteps;
   for (LaneId id = first.first_lane; id < first.last_lane; ++id)
     first.lanes_running += lanes_[static_cast<std::size_t>(id)].step == steps_ ? 1 : 0;
   start_job(0);

@@ -125,6 +125,11 @@ TEST(SeveralJobs, TheShortOneRepeatsUntilTheLongOneHasDoneItsSteps) {
   EXPECT_EQ(long_one.job_step_ends[1].size(), 200u);
 }
 
+TEST(SeveralJobs, OneThatTheOthersWouldWaitForTooLongIsRefused) {
+  const Pair one(0, 1, 0), other(1'000'000, 1, 1);
+  EXPECT_THROW(one.simulated(of(2), {other.job()}), InputError);
+}
+
 TEST(SeveralJobs, LinksNameTheUsersOfEach) {
   const Pair one(1000, 300, 0), other(1000, 500, 0);
   const Outcome both = one.simulated(of(2), {other.job()});
@@ -151,8 +156,9 @@ TEST(SeveralJobs, AJobThatCannotGoOnIsADeadlock) {
     RoleBuilder role(stage);
     const auto compute = role.stream("compute", StreamKind::compute), send = role.stream("p2p", StreamKind::pipeline);
     const auto body = role.body("step");
-    if (stage == 0) role.message(body, "send", send, true, 1, 0, 10);  // which nobody receives
-    if (stage == 1) role.kernel(body, "k", compute);
+    const auto sent = role.event("sent");
+    if (stage == 0) role.message(body, "send", send, true, 1, 0, 10, {}, sent);  // which nobody receives
+    role.kernel(body, "k", compute, {sent});
     role.slot(body);
     program.roles.push_back(role.build());
   }
