@@ -124,6 +124,30 @@ TEST(Answers, UtilisationAboveThePeakIsAWarning) {
   EXPECT_NE(summary(r).find("Warning: MFU is above 100%"), std::string::npos);
 }
 
+Result with_jobs() {
+  Result r = with_what_ifs();
+  const std::string name(100, 'n');
+  r.jobs = {{"own", 64, 0, 1, 20 * kMicrosecond, 20 * kMicrosecond, 20 * kMicrosecond, 10 * kMicrosecond, 2},
+            {name, 100'000, 0, 12, 9'999'999'000'000, 1, 2, 9'999'999'000'000, 1}};
+  r.links.busiest[0].users[0].name = name + ": data all_reduce";
+  return r;
+}
+
+TEST(Answers, JobsHaveARowEach) {
+  const Rows rows = job_rows(with_jobs());
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[1], (std::vector<std::string>{"own", "64", "20 us", "10 us", "2.000", "1", "20 us", "20 us"}));
+  std::istringstream lines(summary(with_jobs()));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(columns(line), kWidth) << line;
+  EXPECT_NE(summary(with_jobs()).find(": data all_reduce"), std::string::npos) << "of a long name the end is kept";
+  EXPECT_TRUE(job_rows(with_what_ifs()).empty());
+  result::StoredResult run = stored();
+  run.result = with_jobs();
+  HtmlOptions options;
+  options.script = false;
+  EXPECT_NE(html_page({run}, options).find("id=\"jobs\""), std::string::npos);
+}
+
 TEST(Answers, ATerminalHas80Columns) {
   std::istringstream lines(summary(with_what_ifs()));
   for (std::string line; std::getline(lines, line);) EXPECT_LE(columns(line), kWidth) << line;

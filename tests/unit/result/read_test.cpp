@@ -115,6 +115,7 @@ Result with_answers() {
                     {"links", -1, 1, "node0/nic*", 8, 2'000'000'000'001},
                     {"kernels", -1, 1, "", 0, 2'100'000'000'000}};
   r.what_if = {{"compute", 3'000'000'000'001, 1'500'000'000'001}, {"latency", 1, 2}};
+  r.jobs = {{"own", 8, 0, 3, 2'000'000'000'001, 1, 5, 1'000'000'000'001, 1.5}, {"other", 4, 7, 1, 4, 4, 4, 4, 1.0}};
   return r;
 }
 
@@ -128,6 +129,10 @@ TEST_F(ReadDirectory, AnswersComeBack) {
   EXPECT_EQ(r.samples.breakdown_ps[3].p95, 5);
   EXPECT_EQ(r.noise.causes.at(2).resources, "node0/nic*");
   EXPECT_EQ(r.what_if.at(0).doubled_ps, 1'500'000'000'001);
+  ASSERT_EQ(r.jobs.size(), 2u);
+  EXPECT_EQ(r.jobs[0].step_ps, 2'000'000'000'001);
+  EXPECT_EQ(r.jobs[1].start_ps, 7);
+  EXPECT_EQ(r.jobs[1].name, "other");
 }
 
 TEST(ReadResultJson, AnswersOfAnotherTypeAreNamed) {
