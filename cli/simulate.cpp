@@ -56,8 +56,6 @@ std::string memory_message(const Arguments& a, const result::Result& r, const st
 }
 
 void require_available(const Arguments& a) {
-  const bool several = !a.sweeps.empty() || a.request.samples > 0 || a.request.what_if;
-  if (a.threads > 1 && !several) note("rehearse: note: one thread is used; the result is the same with any number");
   if (!a.sweeps.empty() && (a.request.samples > 0 || a.request.what_if))
     throw InputError(Diagnostic{"", 0, 0, "", "--sweep compares plans; --samples and --what-if are of one plan",
                                 "name the plan with --set"});
@@ -85,6 +83,8 @@ int simulate(Arguments a) {
   a.request.record = a.output_given;
   a.request.threads = a.threads > 0 ? a.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const result::Result r = simulate_file(a.request, root);
+  const bool several = a.request.samples > 0 || a.request.what_if || !r.jobs.empty();
+  if (a.threads > 1 && !several) note("rehearse: note: one thread is used; the result is the same with any number");
   for (const std::string& warning : reports::warnings(r))
     if (a.json) note("rehearse: warning: " + warning);
   if (a.output_given) result::write_directory(r, a.output);
