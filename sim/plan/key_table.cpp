@@ -108,8 +108,7 @@ std::vector<Key> cluster_keys() {
        .related = "cluster.placement cluster.topology"},
       {.path = "cluster.jobs",
        .type = KeyType::mappings,
-       .origin = Default::derived,
-       .fallback = "none",
+       .fallback = "[]",
        .meaning = "other whole jobs on the same cluster, simulated together with this one: they share its links; not "
                   "for `local` or `kind: links`",
        .example = "[{scenario: other.yaml}]",
