@@ -93,9 +93,7 @@ TEST(Usage, BadValuesExit2) {
   EXPECT_EQ(run({"simulate", "gpt3-175b-1024xa100", "--steps", "0"}).status, 2);
   EXPECT_EQ(run({"simulate", "gpt3-175b-1024xa100", "--fold", "maybe"}).status, 2);
   EXPECT_EQ(run({"list", "planets"}).status, 2);
-  const Outcome r = run({"simulate", "gpt3-175b-1024xa100", "--fidelity", "step"});
-  EXPECT_EQ(r.status, 2);
-  EXPECT_TRUE(has(r.err, "--fidelity step is not available yet; available: flow")) << r.err;
+  EXPECT_EQ(run({"simulate", "gpt3-175b-1024xa100", "--fidelity", "packet"}).status, 2);
 }
 
 TEST(Usage, NumbersOutOfRangeSayTheRange) {
