@@ -335,12 +335,26 @@ void hierarchical(Builder& b, const Group& group, std::int64_t bytes) {
   b.deepen(2 * (g - 1) + 2 * (m - 1));
 }
 
+// A message over rails goes in parts of NCCL's NVLink p2p chunk (512 KiB), so that a relay sends what has come while
+// the rest is coming; in at most so many of them, which keeps the number of messages in bounds.
+constexpr std::int64_t kMostParts = 16;
+
+// Of the time that the busiest NIC needs, what goes by before it has anything to send: the first part of all local
+// messages to the relay. Where ports are slower than NICs nothing: they have work from the beginning.
+double rails_fill(const cluster::NodeView& view, std::int64_t local, std::int64_t nodes, std::int64_t parts) {
+  if (view.port.per_s() == 0 || view.nic.per_s() == 0) return 0;
+  const double port = static_cast<double>(local - 1) / static_cast<double>(view.port.per_s());
+  const double nic = static_cast<double>(local * (nodes - 1)) / static_cast<double>(view.nic.per_s());
+  return static_cast<double>(nodes) * port > nic ? 0 : port / static_cast<double>(parts) / nic;
+}
+
 // Rails: messages for member i of another node go to the local member i first, one a node after the other, and from
-// there to all of that node's together (NCCL's PXN).
-// The first of a node's messages leave when they have come over NVLink: that fills the pipeline.
-void over_rails(Builder& b, const Cluster& cluster, const Group& group, std::int64_t each) {
+// there to all of that node's together (NCCL's PXN), part by part.
+void over_rails(Builder& b, const Cluster& cluster, const Group& group, std::int64_t each, std::int64_t chunk) {
   const std::size_t nodes = group.begins.size() - 1, local = node_size(group, 0);
-  const auto g = static_cast<std::int64_t>(local);
+  const auto g = static_cast<std::int64_t>(local), m = static_cast<std::int64_t>(nodes);
+  const std::int64_t parts = std::clamp<std::int64_t>(part(each, chunk), 1, kMostParts);
+  const std::int64_t message = part(each, parts);
   const std::size_t n = group.members.size();
   const Ids senders = b.agents(n), relays = b.agents(n), receivers = b.agents(n);
   std::vector<Ids> to_relay(n), in(n), out(n);
@@ -349,7 +363,7 @@ void over_rails(Builder& b, const Cluster& cluster, const Group& group, std::int
       const std::size_t at = group.begins[k] + i;
       for (std::size_t d = 1; d < local; ++d) {
         const std::size_t relay = group.begins[k] + (i + d) % local;
-        const std::int32_t e = b.edge(group.members[at], group.members[relay], each, relays[relay]);
+        const std::int32_t e = b.edge(group.members[at], group.members[relay], message, relays[relay]);
         out[at].push_back(e);
         to_relay[relay].push_back(e);
       }
@@ -357,32 +371,28 @@ void over_rails(Builder& b, const Cluster& cluster, const Group& group, std::int
   for (std::size_t k = 0; k < nodes; ++k)
     for (std::size_t i = 0; i < local; ++i) {
       const std::size_t at = group.begins[k] + i;
-      b.stage(senders[at], {}, out[at], static_cast<std::int64_t>(nodes));
+      b.stage(senders[at], {}, out[at], m * parts);
       for (std::size_t d = 1; d < nodes; ++d) {
         const std::size_t to = group.begins[(k + d) % nodes] + i;
-        const std::int32_t e = b.edge(group.members[at], group.members[to], g * each, receivers[to]);
-        b.stage(relays[at], to_relay[at], {e});
+        const std::int32_t e = b.edge(group.members[at], group.members[to], g * message, receivers[to]);
+        b.stage(relays[at], to_relay[at], {e}, parts);
         in[to].push_back(e);
       }
-      b.stage(relays[at], to_relay[at], {});
+      b.stage(relays[at], to_relay[at], {}, parts);
     }
-  for (std::size_t i = 0; i < n; ++i) b.stage(receivers[i], in[i], {});
-  const cluster::NodeView view = cluster.node_view(cluster.node_of(group.members.front()));
-  const double inside = view.port.per_s() > 0 ? static_cast<double>(g - 1) / static_cast<double>(view.port.per_s()) : 0;
-  const double outside =
-      static_cast<double>(g * (static_cast<std::int64_t>(nodes) - 1)) / static_cast<double>(view.nic.per_s());
-  b.deepen(2, view.nic.per_s() > 0 ? inside / outside : 0);
+  for (std::size_t i = 0; i < n; ++i) b.stage(receivers[i], in[i], {}, parts);
+  b.deepen(2, rails_fill(cluster.node_view(cluster.node_of(group.members.front())), g, m, parts));
   b.concurrent();
 }
 
-void all_to_all(Builder& b, const Cluster& cluster, const Group& group, std::int64_t bytes) {
+void all_to_all(Builder& b, const Cluster& cluster, const Group& group, std::int64_t bytes, std::int64_t chunk) {
   const std::int64_t each = part(bytes, group.place.ranks);
   bool rails = group.place.nodes > 1 && group.uniform;
   for (std::size_t k = 1; rails && k + 1 < group.begins.size(); ++k)
     for (std::size_t i = 0; i < node_size(group, 0); ++i)
       rails = rails && cluster.local_index(member(group, k, i)) == cluster.local_index(member(group, 0, i));
   if (rails && group.place.per_node > 1)
-    over_rails(b, cluster, group, each);
+    over_rails(b, cluster, group, each, chunk);
   else
     direct(b, group, each, 1);
 }
@@ -431,7 +441,7 @@ Steps steps_of(const Cluster& cluster, const Group& group, CollectiveKind kind, 
       break;
     case StepAlgorithm::direct:
       if (kind == CollectiveKind::all_to_all)
-        all_to_all(b, cluster, group, bytes);
+        all_to_all(b, cluster, group, bytes, chunk);
       else
         direct(b, group, part(bytes, group.place.ranks), kind == CollectiveKind::all_reduce ? 2 : 1);
       break;

@@ -58,7 +58,8 @@ struct Steps {
 
 // Whether the algorithm can do the collective.
 bool has_steps(program::CollectiveKind kind, StepAlgorithm algorithm);
-// Bytes: the full size (op.h). Trees and broadcasts go in chunks of `chunk` bytes a channel, NCCL's step of 512 KiB.
+// Bytes: the full size (op.h). Trees and broadcasts go in chunks of `chunk` bytes a channel, NCCL's step of 512 KiB, as
+// do messages over rails, in 16 of them at most.
 Steps steps_of(const cluster::Cluster& cluster, const Group& group, program::CollectiveKind kind,
                StepAlgorithm algorithm, std::int64_t bytes, std::int64_t chunk = 512 << 10);
 // What each message takes alone: its bytes over its route, `slower` times as long; with `inflate` it also takes that
