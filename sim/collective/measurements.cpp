@@ -105,7 +105,8 @@ void read_machine(const Node& root, MeasuredData& data) {
   }
   data.prior.nccl = root.choice("model", {"ring", "nccl"}) == 1;
   if (!data.prior.nccl) return;
-  data.prior.machine.generation = static_cast<nccl::Generation>(root.choice("generation", {"ampere", "hopper"}));
+  data.prior.machine.generation =
+      static_cast<nccl::Generation>(root.choice("generation", {"ampere", "hopper", "blackwell"}));
   data.prior.machine.cpu = static_cast<nccl::Cpu>(root.choice("cpu", {"intel", "amd"}));
   data.prior.machine.pat = root.boolean("pat", false);
   if (!on) root.error("model: nccl needs measured_on with the rates of the machine measured");

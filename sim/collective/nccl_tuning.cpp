@@ -28,16 +28,19 @@ constexpr double kNvlsTreeNet = 20.9;
 constexpr double kPatNet = 14.0;
 
 // Highest LL bandwidth: one node by generation; two nodes and more by CPU vendor.
-constexpr std::array<double, 2> kLlMaxNode = {87.7, 141.0};
+constexpr std::array<double, 3> kLlMaxNode = {87.7, 141.0, 282.0};
 constexpr std::array<std::array<double, 2>, 2> kLlMaxNodes = {{{39.0, 20.4}, {22.5, 19.0}}};
 // Per channel; index 0 one node, 1 two nodes, 2 more.
-constexpr std::array<std::array<double, 3>, 2> kRingLl128 = {{{20, 20, 20}, {36.7, 36.7, 36.7}}};
-constexpr std::array<std::array<double, 3>, 2> kTreeLl128 = {{{20, 20, 20}, {36.7, 36.7, 29.0}}};
-constexpr std::array<std::array<double, 3>, 2> kTreeMax = {{{24.0, 23.6, 17.8}, {38.7, 41.4, 36.0}}};
-constexpr std::array<double, 3> kNvlsTreeMax = {0, 57.7, 45.5};  // Hopper
-constexpr double kNvlsEfficiency = 0.85;                         // Hopper
-constexpr std::array<double, 11> kNvlsSpeeds = {60, 50, 40, 30, 24, 20,
-                                                15, 12, 11, 6,  3};  // sm90 intra-node candidates
+using BySpan = std::array<double, 3>;
+constexpr std::array<BySpan, 3> kRingLl128 = {{{20, 20, 20}, {36.7, 36.7, 36.7}, {73.4, 34.6, 73.4}}};
+constexpr std::array<BySpan, 3> kTreeLl128 = {{{20, 20, 20}, {36.7, 36.7, 29.0}, {55.6, 31.67, 20.0}}};
+constexpr std::array<BySpan, 3> kTreeMax = {{{24.0, 23.6, 17.8}, {38.7, 41.4, 36.0}, {70.0, 42.8, 24.0}}};
+constexpr std::array<BySpan, 3> kNvlsTreeMax = {{{}, {0, 57.7, 45.5}, {0, 96.0, 43.8}}};
+constexpr std::array<double, 3> kNvlsEfficiency = {0, 0.85, 0.74};
+// Candidates of the graph search inside a node.
+using Speeds = std::array<double, 11>;
+constexpr std::array<Speeds, 3> kNvlsSpeeds = {
+    {{}, {60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3}, {90, 80, 70, 60, 50, 40, 30, 24, 20, 19, 18}}};
 
 constexpr std::array<std::array<double, 23>, kProtocols> kTreeCorrection = {{
     {1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1},
@@ -120,18 +123,19 @@ Estimate tree(const Machine& machine, const Placement& place, Channels ch, Proto
 // carries for all heads.
 Estimate nvls(const Machine& machine, const Placement& place, Channels ch, bool across_nodes) {
   const int heads = place.per_node;
-  double head_gbps = kNvlsSpeeds.back();
-  for (const double speed : kNvlsSpeeds)
+  const auto g = static_cast<std::size_t>(generation(machine));
+  double head_gbps = machine.nvlink_gbps / heads;  // more heads than candidates have speeds for
+  for (const double speed : kNvlsSpeeds[g])
     if (heads * speed <= machine.nvlink_gbps) {
       head_gbps = speed;
       break;
     }
-  double bus = head_gbps * kNvlsEfficiency * (heads - 1) / heads * 2;
+  double bus = head_gbps * kNvlsEfficiency[g] * (heads - 1) / heads * 2;
   Estimate e;
   e.latency_us = kNvlsNvlink + machine.nvlink_latency_us;
   if (across_nodes) {
     const double net = ch.gbps * ch.count / heads * (place.nodes == 2 ? 2 : 1);
-    bus = std::min({bus, net, kNvlsTreeMax[static_cast<std::size_t>(span(place))]});
+    bus = std::min({bus, net, kNvlsTreeMax[g][static_cast<std::size_t>(span(place))]});
     e.latency_us += 2 * std::floor(std::log2(place.nodes)) * (kNvlsTreeNet + machine.net_latency_us);
   }
   e.gbps = bus * heads * place.ranks / (2.0 * (place.ranks - 1));
@@ -149,7 +153,7 @@ Estimate pat(const Machine& machine, const Placement& place, Channels ch) {
 bool offered(const Machine& machine, const Placement& place, CollectiveKind kind, Algorithm algorithm,
              Protocol protocol) {
   const bool reduce = kind == CollectiveKind::all_reduce;
-  const bool hopper = machine.generation == Generation::hopper;
+  const bool hopper = machine.generation >= Generation::hopper;
   const bool simple = protocol == Protocol::simple;
   switch (algorithm) {
     case Algorithm::ring:
@@ -177,12 +181,13 @@ std::string_view name_of(Algorithm algorithm) {
 }
 
 Channels ring_channels(const Machine& machine, const Placement& place) {
-  // One node: 12 channels on both generations (6 found, then doubled at half speed).
-  if (place.nodes == 1) return {12, machine.nvlink_gbps / 12};
+  // One node: 6 channels found on Ampere and Hopper, 8 on Blackwell, then doubled at half speed.
+  const int found = machine.generation == Generation::blackwell ? 16 : 12;
+  if (place.nodes == 1) return {found, machine.nvlink_gbps / found};
   Channels ch{place.per_node, machine.nic_gbps};
   if (place.per_node > 1) ch.gbps = std::min(ch.gbps, machine.nvlink_gbps / place.per_node);
   // ncclTopoDupChannels: fast channels are doubled, except on Hopper when there are more than four slower than 50.
-  const bool keep = machine.generation == Generation::hopper && ch.gbps < 50 && ch.count > 4;
+  const bool keep = machine.generation >= Generation::hopper && ch.gbps < 50 && ch.count > 4;
   if (ch.gbps >= 25 && !keep) ch = {2 * ch.count, ch.gbps / 2};
   return ch;
 }

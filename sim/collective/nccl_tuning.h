@@ -2,7 +2,7 @@
 // Formulas and constants of src/graph/tuning.cc (ncclTopoTuneModel, ncclTopoGetAlgoTime) and src/enqueue.cc, tag
 // v2.28.9-1. NCCL uses it to choose; here it is also the shape that measurements correct (measurements.h).
 //
-// Taken: Ring, Tree, NVLS and NVLSTree (Hopper), PAT; protocols LL, LL128, Simple. Left out: CollNet (SHARP), tuner
+// Taken: Ring, Tree, NVLS and NVLSTree (Hopper and later), PAT; protocols LL, LL128, Simple. Left out: CollNet (SHARP), tuner
 // plugins, fp8 penalties. Ours, because NCCL has no such model: all-to-all and send.
 // Units as in NCCL: microseconds, GB/s (1e9), which is also 1e3 bytes a microsecond.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace rehearse::collective::nccl {
 
-enum class Generation : unsigned char { ampere, hopper };
+enum class Generation : unsigned char { ampere, hopper, blackwell };
 enum class Cpu : unsigned char { intel, amd };
 enum class Algorithm : unsigned char { ring, tree, nvls, nvls_tree, pat, direct };
 enum class Protocol : unsigned char { ll, ll128, simple };
