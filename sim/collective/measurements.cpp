@@ -18,8 +18,12 @@ namespace {
 using program::CollectiveKind;
 
 const std::vector<std::string>& kind_names() {
-  static const std::vector<std::string> names = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
-                                                 "all_to_all"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (int k = 0; k <= static_cast<int>(CollectiveKind::all_to_all); ++k)
+      all.emplace_back(name_of(static_cast<CollectiveKind>(k)));
+    return all;
+  }();
   return names;
 }
 

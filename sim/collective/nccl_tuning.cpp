@@ -24,7 +24,10 @@ constexpr PerProtocol kRingNvlink = {kNvlinkHopUs, 1.9, 3.4};
 constexpr PerProtocol kTreeNet = {5.0, 8.5, 14.0};
 constexpr PerProtocol kRingNet = {kNetHopUs, 4.0, 14.0};
 constexpr double kNvlsNvlink = 25.0;
+constexpr double kNvlsNet = 18.0;
 constexpr double kNvlsTreeNet = 20.9;
+constexpr double kDirectNvlink = 3.7, kDirectNet = 31.0;  // CollNetDirect
+constexpr double kChainNvlink = 2.8, kChainNet = 30.0;    // CollNetChain
 constexpr double kPatNet = 14.0;
 
 // Highest LL bandwidth: one node by generation; two nodes and more by CPU vendor.
@@ -121,7 +124,7 @@ Estimate tree(const Machine& machine, const Placement& place, Channels ch, Proto
 
 // NVLink SHARP: the switch adds. One head (and channel) a member of the node; the highest candidate speed that its port
 // carries for all heads.
-Estimate nvls(const Machine& machine, const Placement& place, Channels ch, bool across_nodes) {
+Estimate nvls(const Machine& machine, const Placement& place, Channels ch, Algorithm algorithm) {
   const int heads = place.per_node;
   const auto g = static_cast<std::size_t>(generation(machine));
   double head_gbps = machine.nvlink_gbps / heads;  // more heads than candidates have speeds for
@@ -133,12 +136,32 @@ Estimate nvls(const Machine& machine, const Placement& place, Channels ch, bool 
   double bus = head_gbps * kNvlsEfficiency[g] * (heads - 1) / heads * 2;
   Estimate e;
   e.latency_us = kNvlsNvlink + machine.nvlink_latency_us;
-  if (across_nodes) {
-    const double net = ch.gbps * ch.count / heads * (place.nodes == 2 ? 2 : 1);
-    bus = std::min({bus, net, kNvlsTreeMax[g][static_cast<std::size_t>(span(place))]});
+  const double net = ch.gbps * ch.count / heads;
+  if (algorithm == Algorithm::nvls_tree) {
+    const double most = kNvlsTreeMax[g][static_cast<std::size_t>(span(place))];
+    bus = std::min({bus, net * (place.nodes == 2 ? 2 : 1), most});
     e.latency_us += 2 * std::floor(std::log2(place.nodes)) * (kNvlsTreeNet + machine.net_latency_us);
+  } else if (place.nodes > 1) {  // the network adds up what the nodes' switches have
+    bus = std::min(bus, net);
+    e.latency_us += kNvlsNet + 2 * machine.net_latency_us;
   }
   e.gbps = bus * heads * place.ranks / (2.0 * (place.ranks - 1));
+  return e;
+}
+
+// The network adds up: a rank's head sends its part of the node's sum and gets back that of all. One channel a head,
+// which its part of the rank's port carries; NCCL's model leaves the NICs out, which here carry every byte once each
+// way.
+Estimate collnet(const Machine& machine, const Placement& place, bool direct) {
+  const bool hopper = machine.generation >= Generation::hopper;
+  const double inside = machine.nvlink_gbps * (direct && hopper ? 0.85 : 1) / 2;
+  const double hop = (direct ? kDirectNvlink : kChainNvlink) + machine.nvlink_latency_us;
+  const double others = place.per_node - 1;
+  Estimate e;
+  e.gbps = std::min(inside, machine.nic_gbps * place.per_node);
+  if (place.per_node == 1) e.gbps = machine.nic_gbps;
+  e.latency_us = direct ? 2 * (std::min(1.0, others) * hop + 0.4 * others) + kDirectNet : 2 * others * hop + kChainNet;
+  e.latency_us += 2 * machine.net_latency_us;
   return e;
 }
 
@@ -150,34 +173,67 @@ Estimate pat(const Machine& machine, const Placement& place, Channels ch) {
   return e;
 }
 
-bool offered(const Machine& machine, const Placement& place, CollectiveKind kind, Algorithm algorithm,
-             Protocol protocol) {
-  const bool reduce = kind == CollectiveKind::all_reduce;
-  const bool hopper = machine.generation >= Generation::hopper;
-  const bool simple = protocol == Protocol::simple;
-  switch (algorithm) {
-    case Algorithm::ring:
-      return kind != CollectiveKind::all_to_all;
-    case Algorithm::tree:
-      return reduce;
-    case Algorithm::nvls:
-      return reduce && hopper && simple && place.nodes == 1 && place.per_node >= 2;
-    case Algorithm::nvls_tree:
-      return reduce && hopper && simple && place.nodes > 1 && place.per_node >= 2;
-    case Algorithm::pat:
-      return machine.pat && simple && place.per_node == 1 && place.nodes == place.ranks &&
-             (kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter);
-    case Algorithm::direct:
-      return false;
-  }
-  return false;
-}
-
 }  // namespace
 
 std::string_view name_of(Algorithm algorithm) {
-  constexpr std::array<std::string_view, 6> names = {"ring", "tree", "nvls", "nvls-tree", "pat", "direct"};
+  constexpr std::array<std::string_view, kAlgorithms> names = {
+      "ring",   "tree",           "nvls",          "nvls_tree",        "pat",
+      "direct", "collnet_direct", "collnet_chain", "halving_doubling", "hierarchical"};
   return names[static_cast<std::size_t>(algorithm)];
+}
+std::string_view name_of(Protocol protocol) {
+  constexpr std::array<std::string_view, kProtocols> names = {"ll", "ll128", "simple"};
+  return names[static_cast<std::size_t>(protocol)];
+}
+
+std::optional<Algorithm> algorithm_called(std::string_view name) {
+  for (int a = 0; a < kAlgorithms; ++a)
+    if (const auto algorithm = static_cast<Algorithm>(a); name_of(algorithm) == name) return algorithm;
+  return std::nullopt;
+}
+
+std::string refusal(const Machine& machine, const Placement& place, CollectiveKind kind, Algorithm algorithm,
+                    Protocol protocol) {
+  const bool reduce = kind == CollectiveKind::all_reduce;
+  const bool halves = kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter;
+  const auto adds_up = [&]() -> std::string {
+    if (!reduce) return "does all_reduce only";
+    if (protocol != Protocol::simple) return "has the protocol simple only";
+    if (algorithm == Algorithm::collnet_chain) return "";
+    if (!machine.nvswitch) return "needs an NVSwitch in the node";
+    if (algorithm == Algorithm::collnet_direct) return "";
+    if (machine.generation < Generation::hopper) return "needs switches that add up (Hopper and later)";
+    return place.per_node < 2 ? "needs two ranks on a node" : "";
+  };
+  const auto network = [&]() -> std::string {
+    if (place.nodes == 1) return "goes over several nodes";
+    return machine.sharp ? "" : "needs a network that adds up (the topology's fabric.sharp)";
+  };
+  std::string why;
+  switch (algorithm) {
+    case Algorithm::ring:
+      return kind == CollectiveKind::all_to_all ? "does not do all_to_all" : "";
+    case Algorithm::tree:
+      return reduce ? "" : "does all_reduce only";
+    case Algorithm::nvls:
+      if (why = adds_up(); !why.empty() || place.nodes == 1) return why;
+      return machine.sharp ? "" : "over several nodes " + network();
+    case Algorithm::nvls_tree:
+      if (why = adds_up(); !why.empty()) return why;
+      return place.nodes == 1 ? "goes over several nodes" : "";
+    case Algorithm::collnet_direct:
+    case Algorithm::collnet_chain:
+      if (why = adds_up(); why.empty()) why = network();
+      if (!why.empty()) return why;
+      return place.per_node > 8 ? "takes at most 8 ranks of a node" : "";
+    case Algorithm::pat:
+      if (!halves) return "does all_gather and reduce_scatter only";
+      if (!machine.pat) return "is not in this library";
+      if (protocol != Protocol::simple) return "has the protocol simple only";
+      return place.per_node == 1 && place.nodes == place.ranks ? "" : "needs one rank a node";
+    default:
+      return "is none of NCCL's";
+  }
 }
 
 Channels ring_channels(const Machine& machine, const Placement& place) {
@@ -195,7 +251,7 @@ Channels ring_channels(const Machine& machine, const Placement& place) {
 Estimate estimate(const Machine& machine, const Placement& place, Channels channels, CollectiveKind kind,
                   Algorithm algorithm, Protocol protocol, double bytes) {
   REHEARSE_CHECK(place.ranks > 1, "a communicator of {} ranks", place.ranks);
-  if (!offered(machine, place, kind, algorithm, protocol)) return {.time_us = -1};
+  if (!refusal(machine, place, kind, algorithm, protocol).empty()) return {.time_us = -1};
   Estimate e;
   switch (algorithm) {
     case Algorithm::ring:
@@ -205,15 +261,17 @@ Estimate estimate(const Machine& machine, const Placement& place, Channels chann
       e = tree(machine, place, channels, protocol, bytes);
       break;
     case Algorithm::nvls:
-      e = nvls(machine, place, channels, false);
-      break;
     case Algorithm::nvls_tree:
-      e = nvls(machine, place, channels, true);
+      e = nvls(machine, place, channels, algorithm);
+      break;
+    case Algorithm::collnet_direct:
+    case Algorithm::collnet_chain:
+      e = collnet(machine, place, algorithm == Algorithm::collnet_direct);
       break;
     case Algorithm::pat:
       e = pat(machine, place, channels);
       break;
-    case Algorithm::direct:
+    default:
       break;
   }
   e.algorithm = algorithm;
@@ -226,7 +284,8 @@ Estimate best(const Machine& machine, const Placement& place, CollectiveKind kin
   if (kind == CollectiveKind::all_to_all) return all_to_all(machine, place, bytes);
   const Channels channels = ring_channels(machine, place);
   Estimate chosen{.time_us = -1};
-  for (const Algorithm a : {Algorithm::ring, Algorithm::tree, Algorithm::nvls, Algorithm::nvls_tree, Algorithm::pat})
+  for (const Algorithm a : {Algorithm::ring, Algorithm::tree, Algorithm::nvls, Algorithm::nvls_tree,
+                            Algorithm::collnet_direct, Algorithm::collnet_chain, Algorithm::pat})
     for (const Protocol p : {Protocol::ll, Protocol::ll128, Protocol::simple}) {
       const Estimate e = estimate(machine, place, channels, kind, a, p, bytes);
       if (e.time_us >= 0 && (chosen.time_us < 0 || e.time_us < chosen.time_us)) chosen = e;
@@ -235,25 +294,47 @@ Estimate best(const Machine& machine, const Placement& place, CollectiveKind kin
   return chosen;
 }
 
+double message_latency(const Machine& machine, Protocol protocol, double inside, double outside) {
+  const auto p = static_cast<std::size_t>(protocol);
+  const double net = machine.net_latency_us * (protocol == Protocol::simple ? 2 : 1);
+  return kRingBase[p] + inside * (kRingNvlink[p] + machine.nvlink_latency_us) + outside * (kRingNet[p] + net);
+}
+
+double payload_share(Protocol protocol) {
+  constexpr PerProtocol kShare = {0.5, 120.0 / 128.0, 1};
+  return kShare[static_cast<std::size_t>(protocol)];
+}
+
+namespace {
+
 // Latency: a ring's base and one of its hops.
-Estimate send(const Machine& machine, bool crosses_nodes, double bytes) {
-  Estimate e{.algorithm = Algorithm::direct,
-             .protocol = bytes <= kPointToPointLlBytes ? Protocol::ll : Protocol::simple};
-  const auto p = static_cast<std::size_t>(e.protocol);
+Estimate send_by(const Machine& machine, bool crosses_nodes, double bytes, Protocol protocol) {
+  Estimate e{.algorithm = Algorithm::direct, .protocol = protocol};
+  const auto p = static_cast<std::size_t>(protocol);
   e.latency_us = kRingBase[p] +
                  (crosses_nodes ? kRingNet[p] + machine.net_latency_us : kRingNvlink[p] + machine.nvlink_latency_us);
   e.gbps = crosses_nodes ? machine.nic_gbps : machine.nvlink_gbps;
-  if (e.protocol == Protocol::ll) e.gbps /= 2;
+  if (protocol == Protocol::ll) e.gbps /= 2;
   e.time_us = e.latency_us + bytes / (1000 * e.gbps);
   return e;
+}
+
+Protocol protocol_of_message(double bytes) {
+  return bytes <= kPointToPointLlBytes ? Protocol::ll : Protocol::simple;
+}
+
+}  // namespace
+
+Estimate send(const Machine& machine, bool crosses_nodes, double bytes) {
+  return send_by(machine, crosses_nodes, bytes, protocol_of_message(bytes));
 }
 
 // Every rank sends bytes / ranks to each other one. The latency of one send, and for each further peer an LL hop over
 // NVLink or NCCL's per-message network overhead: a judgement, close to measured small sizes on one node (10 to 15 us on
 // A100). Bandwidth: the slower of a member's port and its node's NICs, used at the same time.
-Estimate all_to_all(const Machine& machine, const Placement& place, double bytes) {
+Estimate all_to_all(const Machine& machine, const Placement& place, double bytes, std::optional<Protocol> protocol) {
   const double each = bytes / place.ranks;
-  Estimate e = send(machine, place.nodes > 1, each);
+  Estimate e = send_by(machine, place.nodes > 1, each, protocol.value_or(protocol_of_message(each)));
   const int remote = place.nodes > 1 ? place.ranks - place.per_node : 0;
   const int local = place.per_node - 1;
   const double overhead = machine.cpu == Cpu::amd ? 2.0 : 1.0;
