@@ -216,6 +216,7 @@ void read_fabric(const Node& root, ComposedFile& file) {
         n.kind = FabricKind::rail_only;
         n.nodes = integer(node, "nodes", 1, 1 << 20);
     }
+    n.sharp = node.boolean("sharp", false);
     node.finish();
     if (nics == 0) root.error("a fabric joins NICs, and there are none", "add the block 'nic'");
   }

@@ -117,11 +117,11 @@ TEST(StepsClosedForm, Hierarchical) {
               14 * (kLatency + kBytes / 8 / kPort) + 6 * (kLatency + kBytes / 32 / kNic));
 }
 
-// Every NIC carries 8 x 3 messages of S/32; before the first leaves, 7 come over NVLink.
+// Every NIC carries 8 x 3 messages of S/32, each in 16 parts; before the first leaves, a part of 7 comes over NVLink.
 TEST(StepsClosedForm, AllToAllOverRails) {
   const double message = kBytes / 32;
   EXPECT_TIME(seconds(32, 8, CollectiveKind::all_to_all, StepAlgorithm::direct, 1 << 30),
-              2 * kLatency + 7 * message / kPort + 24 * message / kNic);
+              2 * kLatency + 7 * message / 16 / kPort + 24 * message / kNic);
 }
 
 // What the calibrated model says of a collective alone is what its steps take, on the machines that are shipped.

@@ -390,20 +390,41 @@ TEST(Validate, CollectivesAreFittedOnEveryOtherSize) {
   const Outcome r = run({"validate", "--collectives", "-o", folder / "out"});
   ASSERT_EQ(r.status, 0) << r.err;
   const auto json = nlohmann::json::parse(read(folder / "out/ledger.json"));
-  std::vector<double> all, large;
+  std::size_t used = 0;
   for (const auto& row : json["rows"]) {
     EXPECT_EQ(row["metric"], "time_us");
     if (!row["used"]) {
       EXPECT_NE(row["reason"], "");
       continue;
     }
-    all.push_back(std::abs(row["error"].get<double>()));
+    ++used;
     EXPECT_LE(row["low"], row["predicted"]);
   }
-  std::sort(all.begin(), all.end());
   EXPECT_EQ(json["rows"].size(), 1184u) << "misses and what is not used stay in the table";
-  EXPECT_GT(all.size(), 500u);
-  EXPECT_LT(all[all.size() / 2], 0.07) << "6.0 % when this was written";
+  EXPECT_GT(used, 500u);
+}
+
+// Each line of the table ends in: sizes tested, median error, median from 64 MiB on, worst. When this was written 5.3 %
+// and 2.8 % over all, and of the systems at most 10.9 % and 4.3 %.
+TEST(Validate, CollectivesAreWithinTheirBounds) {
+  const Outcome r = run({"validate", "--collectives"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  std::istringstream lines(r.out);
+  std::string line;
+  int systems = 0;
+  std::getline(lines, line);
+  while (std::getline(lines, line) && !line.empty()) {
+    const std::size_t at = line.find_last_not_of("0123456789.%+-<> ");
+    std::istringstream cells(line.substr(at + 1));
+    double tested = 0, median = 0, large = 0;
+    char percent = 0;
+    ASSERT_TRUE(cells >> tested >> median >> percent >> large >> percent) << line;
+    const bool all = line.starts_with("all ");
+    EXPECT_LE(median, all ? 6.0 : 15.0) << line;
+    EXPECT_LE(large, all ? 3.5 : 5.0) << line;
+    systems += all ? 0 : 1;
+  }
+  EXPECT_EQ(systems, 11);
 }
 
 TEST(Validate, CollectivesInAFileOfOnesOwn) {

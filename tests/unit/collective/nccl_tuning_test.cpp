@@ -117,7 +117,7 @@ TEST(NcclTuning, SmallMessagesTakeLowLatencyLargeOnesTakeRings) {
 }
 
 TEST(NcclTuning, TimeGrowsWithSize) {
-  for (const Generation g : {Generation::ampere, Generation::hopper})
+  for (const Generation g : {Generation::ampere, Generation::hopper, Generation::blackwell})
     for (const Placement place : {Placement{8, 1, 8}, Placement{16, 2, 8}, Placement{64, 8, 8}, Placement{16, 16, 1}})
       for (const CollectiveKind kind :
            {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::broadcast}) {
