@@ -123,25 +123,47 @@ TEST(SimGrid, ManySmallSystems) {
   }
 }
 
+// Staggered flows between random devices of a cluster, over its routes, each by a channel of its own.
+void expect_same_ends_on(const cluster::Cluster& cluster, unsigned seed) {
+  Links links;
+  for (const cluster::Resource& r : cluster.resources()) links.push_back(r.capacity.per_s());
+  Random random(seed);
+  const int devices = cluster.devices();
+  std::vector<Flow> flows;
+  for (int f = 0; f < 600; ++f) {
+    const int from = static_cast<int>(random.between(0, devices - 1));
+    const int to = (from + static_cast<int>(random.between(1, devices - 1))) % devices;
+    const cluster::Route route = cluster.route(from, to, f % 4);
+    flows.push_back({random.between(0, 3) * kMillisecond,
+                     random.between(1'000'000, 100'000'000),
+                     {route.resources.begin(), route.resources.end()}});
+  }
+  expect_same_ends(links, flows);
+}
+
 // Routes of a shipped cluster: NVLink ports, NICs, leaves and the spine, with and without oversubscription.
 TEST(SimGrid, FlowsOverAFatTree) {
   for (const char* oversubscription : {"1", "4"}) {
     const auto cluster = cluster::build_cluster("dgx-h100", 512, {{"fabric.oversubscription", oversubscription}}, 0,
                                                 REHEARSE_SOURCE_DIR);
-    Links links;
-    for (const cluster::Resource& r : cluster->resources()) links.push_back(r.capacity.per_s());
-    Random random(4);
-    std::vector<Flow> flows;
-    for (int f = 0; f < 600; ++f) {
-      const int from = static_cast<int>(random.between(0, 511));
-      const int to = (from + static_cast<int>(random.between(1, 511))) % 512;
-      const cluster::Route route = cluster->route(from, to);
-      flows.push_back({random.between(0, 3) * kMillisecond,
-                       random.between(1'000'000, 100'000'000),
-                       {route.resources.begin(), route.resources.end()}});
-    }
-    expect_same_ends(links, flows);
+    expect_same_ends_on(*cluster, 4);
   }
+}
+
+// Ways chosen by a hash, on which flows collide, where some NICs and uplinks have lost bandwidth and one way is gone.
+TEST(SimGrid, FlowsThatCollideOnDegradedLinks) {
+  const cluster::Overrides overrides = {{"routing.policy", "ecmp"},
+                                        {"fabric.oversubscription", "2"},
+                                        {"faults",
+                                         "[{link: node3/nic5-*, share: 0.5}, {link: 'unit0/leaf2->*', share: 0.3}, "
+                                         "{link: node7/nic?-in, bandwidth: 7GB/s},"
+                                         " {link: node1/nic0-out, missing: true}]"}};
+  const auto cluster = cluster::build_cluster("hgx-h200", 512, overrides, 0, REHEARSE_SOURCE_DIR);
+  int crossed = 0, degraded = 0;
+  for (const cluster::Resource& r : cluster->resources()) degraded += r.nominal.per_s() > r.capacity.per_s() ? 1 : 0;
+  EXPECT_GT(degraded, 10);
+  (void)crossed;
+  expect_same_ends_on(*cluster, 5);
 }
 
 }  // namespace
