@@ -18,7 +18,6 @@
 #include <ns3/ipv4-static-routing-helper.h>
 #include <ns3/point-to-point-helper.h>
 #include <ns3/queue-disc.h>
-#include <ns3/red-queue-disc.h>
 #include <ns3/simulator.h>
 #include <ns3/socket.h>
 #include <ns3/string.h>
@@ -146,12 +145,12 @@ class Simulation {
       at_switch.SetRootQueueDisc("ns3::RedQueueDisc", "MaxSize", ns3::StringValue("10000000p"), "UseEcn",
                                  ns3::BooleanValue(true), "UseHardDrop", ns3::BooleanValue(false), "QW",
                                  ns3::DoubleValue(1), "MinTh", ns3::DoubleValue(kMarkedFrom), "MaxTh",
-                                 ns3::DoubleValue(kMarkedFrom + 1), "MeanPktSize", ns3::UintegerValue(kFrame));
+                                 ns3::DoubleValue(kMarkedFrom), "Gentle", ns3::BooleanValue(false), "MeanPktSize",
+                                 ns3::UintegerValue(kFrame));
     else
       at_switch.SetRootQueueDisc("ns3::FifoQueueDisc", "MaxSize",
                                  ns3::StringValue(std::to_string(transport.port_segments) + "p"));
     ports_.push_back(at_switch.Install(devices.Get(1)).Get(0));
-    if (const auto marking = ports_.back()->GetObject<ns3::RedQueueDisc>()) marking->AssignStreams(host);
 
     ns3::Ipv4AddressHelper network(("10.1." + std::to_string(host) + ".0").c_str(), "255.255.255.0");
     const ns3::Ipv4InterfaceContainer ends = network.Assign(devices);

@@ -20,7 +20,6 @@ namespace {
 
 constexpr std::int64_t kKiB = 1024, kMiB = 1024 * kKiB;
 constexpr Transport kLossless{}, kDropping{.port_segments = 100};
-constexpr double kHeaders = static_cast<double>(kFrame) / kPayload;
 
 std::int64_t segments(std::int64_t bytes) {
   return (bytes + kPayload - 1) / kPayload;
