@@ -205,7 +205,7 @@ PinnedCollective read_pinned(const Node& node) {
 std::vector<PinnedCollective> read_collectives(const Node& list) {
   std::vector<PinnedCollective> pinned;
   if (!list || list.kind() == Node::Kind::null) return pinned;
-  if (list.kind() != Node::Kind::sequence || list.size() == 0)
+  if (list.kind() != Node::Kind::sequence)
     list.error("expected a list of collectives", "e.g. '[{kind: all_reduce, algorithm: tree}]'");
   for (std::size_t i = 0; i < list.size() && list.kind() == Node::Kind::sequence; ++i) {
     if (list.at(i).kind() == Node::Kind::mapping)
