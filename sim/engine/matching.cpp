@@ -141,7 +141,6 @@ std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
     longest = std::max(longest, activity.min_duration.ps());
     if (activity.min_duration <= Time() || plan.threads > 0 || plan.steps != nullptr) continue;
     activities_.push_back(network_.define(activity));
-    user_.push_back(user_of(meeting, size));
   }
   code.activities.last = static_cast<std::int32_t>(activities_.size());
   if (plan.steps != nullptr) {
@@ -149,6 +148,7 @@ std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
     code.startup = 0;
     user_.resize(network_.definitions(), user_of(meeting, size));
   }
+  if (network_.definitions() > user_.size()) user_.resize(network_.definitions(), user_of(meeting, size));
   code.threads = plan.threads;
   if (plan.threads > 0) code.core_time = longest;
   code.copy_out = plan.copy_out.ps(), code.copy_in = plan.copy_in.ps();

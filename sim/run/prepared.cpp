@@ -86,6 +86,14 @@ int open_cores(const plan::Scenario& scenario, const Options& options) {
   return 0;
 }
 
+collective::Pins pins_of(const plan::Scenario& scenario) {
+  collective::Pins pins;
+  for (const plan::PinnedCollective& p : scenario.cluster.collectives)
+    pins.push_back(
+        collective::pin_of(p.kind, p.algorithm, p.protocol, fmt::format("cluster.collectives[{}]", pins.size())));
+  return pins;
+}
+
 cost::HostShare share_of(const plan::RankGrid& grid, const cluster::Cluster& cluster) {
   return {std::min(grid.ranks(), cluster.devices_per_node()), std::max(1, cluster.host_sharing().threads_per_rank)};
 }
@@ -117,8 +125,9 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options)
                                       open_cores(scenario, options))),
       files_(cost_files(scenario, *cluster_, options)),
       costs_(cost::load_costs(files_, share_of(grid_, *cluster_))),
-      collectives_(collective::make_model(*cluster_, collectives_file(files_.front(), *cluster_, options)), *cluster_,
-                   options.fidelity),
+      collectives_(
+          collective::make_model(*cluster_, collectives_file(files_.front(), *cluster_, options), pins_of(scenario)),
+          *cluster_, options.fidelity),
       program_(lower::lower(scenario)) {
   check_noise();
   const auto violations = check(program_, grid_);
@@ -160,8 +169,9 @@ engine::Outcome Prepared::simulate(const engine::Options& options, const Levers&
   const auto costs =
       cost::load_costs(files_, share_of(grid_, *cluster_), {levers.compute, levers.memory, levers.launch});
   const Collectives collectives(
-      collective::scaled(collective::make_model(*cluster, collectives_file(files_.front(), *cluster, options_)),
-                         {levers.latency, levers.memory}),
+      collective::scaled(
+          collective::make_model(*cluster, collectives_file(files_.front(), *cluster, options_), pins_of(scenario_)),
+          {levers.latency, levers.memory}),
       *cluster, options_.fidelity);
   engine::Options changed = options;
   changed.launch_cost = Time::from_seconds(options.launch_cost.seconds() * levers.launch);

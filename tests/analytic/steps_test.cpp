@@ -146,5 +146,60 @@ TEST(Fidelities, StepsTakeWhatTheFlowTakesAlone) {
   }
 }
 
+// What is pinned goes the same way at every fidelity: rounds of equal parts one after the other, trees with what fills
+// them. CollNet and NVLS have no messages between ranks and stay flows.
+TEST(Fidelities, OfWhatIsPinned) {
+  const std::string root = REHEARSE_SOURCE_DIR;
+  for (const auto& [topology, device] : {std::pair{"dgx-a100", "a100-sxm-80g"}, std::pair{"dgx-h100", "h100-sxm"}}) {
+    const auto cluster = cluster::build_cluster(topology, 32, {{"fabric.sharp", "true"}}, 1, root);
+    for (const auto& [kind, algorithm] :
+         {std::pair{"all_reduce", "ring"}, std::pair{"all_reduce", "direct"},
+          std::pair{"all_reduce", "halving_doubling"}, std::pair{"all_reduce", "hierarchical"},
+          std::pair{"all_reduce", "collnet_chain"}, std::pair{"all_gather", "direct"},
+          std::pair{"all_gather", "halving_doubling"}, std::pair{"reduce_scatter", "direct"},
+          std::pair{"reduce_scatter", "halving_doubling"}, std::pair{"all_to_all", "direct"}}) {
+      const collective::Pins pins{collective::pin_of(kind, algorithm, "simple", "cluster.collectives[0]")};
+      const auto flow = collective::make_model(*cluster, root + "/calibrate/devices/" + device + ".yaml", pins);
+      const auto stepped = collective::make_stepped_model(*flow, *cluster);
+      const auto analytic = collective::make_analytic_model(*flow);
+      const Bytes bytes(std::int64_t{1} << 32);
+      const auto plan = stepped->collective(pins[0].kind, all_of(32), bytes);
+      EXPECT_EQ(plan.algorithm, algorithm);
+      EXPECT_EQ(analytic->collective(pins[0].kind, all_of(32), bytes).alone(), plan.alone());
+      EXPECT_EQ(plan.steps == nullptr, std::string(algorithm) == "collnet_chain");
+      if (plan.steps == nullptr) continue;
+      const double time = engine::run_steps(*cluster, *plan.steps).time.seconds();
+      EXPECT_NEAR(time / plan.alone().seconds(), 1, 0.02) << topology << " " << kind << " " << algorithm;
+    }
+  }
+}
+
+// Without measurements and NCCL: a NIC a rank, 5 us a message between nodes, S bytes.
+TEST(Fidelities, ClosedFormsOfWhatIsPinned) {
+  cluster::FatTreeNumbers numbers;
+  numbers.name = "flat";
+  numbers.devices_per_node = numbers.nics_per_node = 8;
+  numbers.nvlink = Bandwidth(static_cast<std::int64_t>(kPort)),
+  numbers.nic = Bandwidth(static_cast<std::int64_t>(kNic));
+  numbers.nvlink_latency = Time::from_us(1), numbers.nic_latency = Time::from_us(5);
+  numbers.nodes_per_unit = 4096;
+  const cluster::FatTree cluster(numbers, 32);
+  const auto alone = [&](const char* kind, const char* algorithm) {
+    const collective::Pins pins{collective::pin_of(kind, algorithm, "auto", "")};
+    const auto model = collective::make_model(cluster, "", pins);
+    return model->collective(pins[0].kind, all_of(32), Bytes(1 << 30)).alone().seconds();
+  };
+  // 7 + 7 steps of S/8 inside, 2 x 3 of S/32 between.
+  EXPECT_TIME(alone("all_reduce", "hierarchical"), 14 * (1e-6 + kBytes / 8 / kPort) + 6 * (5e-6 + kBytes / 32 / kNic));
+  // Halves: S/2, S/4 over the NICs, S/8, S/16, S/32 inside, and back.
+  const double inside = 3 * 1e-6 + (1.0 / 8 + 1.0 / 16 + 1.0 / 32) * kBytes / kPort,
+               between = 2 * 5e-6 + 0.75 * kBytes / kNic;
+  EXPECT_TIME(alone("all_reduce", "halving_doubling"), 2 * (inside + between));
+  EXPECT_TIME(alone("all_gather", "halving_doubling"), inside + between);
+  // Each to each at once: 24 of 32 parts leave by the NIC.
+  EXPECT_TIME(alone("all_reduce", "direct"), 2 * (5e-6 + 24.0 / 32 * kBytes / kNic));
+  EXPECT_TIME(alone("reduce_scatter", "direct"), 5e-6 + 24.0 / 32 * kBytes / kNic);
+}
+
 }  // namespace
 }  // namespace rehearse

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -93,7 +94,9 @@ TEST(Usage, BadValuesExit2) {
   EXPECT_EQ(run({"simulate", "gpt3-175b-1024xa100", "--steps", "0"}).status, 2);
   EXPECT_EQ(run({"simulate", "gpt3-175b-1024xa100", "--fold", "maybe"}).status, 2);
   EXPECT_EQ(run({"list", "planets"}).status, 2);
-  EXPECT_EQ(run({"simulate", "gpt3-175b-1024xa100", "--fidelity", "packet"}).status, 2);
+  const Outcome r = run({"simulate", "gpt3-175b-1024xa100", "--fidelity", "packet"});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err, "--fidelity: packet not in {analytic,flow,step}")) << r.err;
 }
 
 TEST(Usage, NumbersOutOfRangeSayTheRange) {
@@ -383,6 +386,37 @@ TEST(Validate, ComparesEachMeasurementAndWritesTheLedger) {
   const std::string ledger = read(folder / "out/ledger.csv");
   EXPECT_EQ(std::count(ledger.begin(), ledger.end(), '\n'), 4);
   EXPECT_TRUE(has(r.out, "1 used")) << r.out;
+}
+
+// One switch, three fidelities, whatever is pinned: a group alone on its links takes the same time at each, to 2 %.
+TEST(Simulate, PinnedCollectivesAtEveryFidelity) {
+  for (const char* pin :
+       {"", "{kind: all_gather, algorithm: direct}", "{kind: all_gather, algorithm: halving_doubling}",
+        "{kind: reduce_scatter, protocol: ll128}", "{kind: all_gather, algorithm: ring, protocol: ll}"}) {
+    std::map<std::string, double> step;
+    for (const char* fidelity : {"analytic", "flow", "step"}) {
+      const Outcome r = run({"simulate", "llama2-7b-8xa100", "--fidelity", fidelity, "--json", "--set",
+                             std::string("cluster.collectives=[") + pin + "]", "--set", "training.global_batch=32"});
+      ASSERT_EQ(r.status, 0) << pin << r.err;
+      step[fidelity] = nlohmann::json::parse(r.out)["step_time_s"];
+    }
+    for (const auto& [fidelity, time] : step) EXPECT_NEAR(time / step["flow"], 1, 0.02) << pin << " " << fidelity;
+  }
+}
+
+TEST(Simulate, APinThatTheMachineLacksNamesItsPlace) {
+  const Folder folder;
+  const std::string text =
+      "rehearse: 1\nmodel: gpt-tiny\ncluster:\n  topology: dgx-a100\n  gpus: 16\n  collectives:\n"
+      "    - {kind: all_reduce, algorithm: ring}\n    - {kind: all_reduce, algorithm: collnet_direct}\n";
+  const Outcome r = run({"simulate", folder.write("pins.yaml", text)});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err,
+                  "pins.yaml:8:37: error: cluster.collectives[1].algorithm: collnet_direct needs a network that "
+                  "adds up (the topology's fabric.sharp)"))
+      << r.err;
+  EXPECT_TRUE(has(r.err, "all_reduce is offered on DGX A100 80GB SuperPOD: ring, tree, direct")) << r.err;
+  EXPECT_EQ(run({"simulate", folder / "pins.yaml", "--set", "cluster.overrides.fabric.sharp=true"}).status, 0);
 }
 
 TEST(Validate, CollectivesAreFittedOnEveryOtherSize) {
