@@ -15,6 +15,7 @@
 #include "calibrate/cuda/nvml.h"
 #include "calibrate/statistics.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/gemm.h"
 
 namespace rehearse::calibrate::gpu {
 namespace {
@@ -42,12 +43,12 @@ std::string dotted(int version) {  // 13000 is 13.0
 
 class CudaBench final : public Bench {
  public:
-  explicit CudaBench(int device)
+  CudaBench(int device, const kernels::cuda::BlasApi* api)
       : index_((kernels::cuda::use_device(device), device)),
         facts_(kernels::cuda::device_facts(device)),
         nvml_(facts_.pci_bus_id),
         workspace_(kWorkspace),
-        device_(stream_, {}, workspace_.data(), workspace_.bytes()),
+        device_(stream_, {.blas_api = api}, workspace_.data(), workspace_.bytes()),
         step_(sizeof(kernels::StepValues)),
         shared_{stream_, device_, nullptr, step_.as<kernels::StepValues>()} {
     kernels::StepValues values;
@@ -55,7 +56,7 @@ class CudaBench final : public Bench {
     kernels::cuda::copy(step_.data(), &values, sizeof values, stream_);
     stream_.synchronize();
     std::string reason;
-    const kernels::cuda::BlasApi* api = kernels::cuda::find_blas_api(&reason);
+    if (api == nullptr) api = kernels::cuda::find_blas_api(&reason);
     if (api == nullptr) return;
     blas_workspace_ = DeviceMemory(kernels::cuda::blas_workspace_bytes(facts_.major));
     try {
@@ -91,6 +92,26 @@ class CudaBench final : public Bench {
   std::unique_ptr<Run> kernel(const Kernel& kernel) override {
     try {
       return run_of(kernel);
+    } catch (const DeviceError& error) {
+      if (!recoverable()) throw;
+      problem_ = error.what();
+      return nullptr;
+    }
+  }
+  // FP8 needs compute capability 8.9.
+  std::unique_ptr<Run> product(const LibraryProduct& of) override {
+    if (shared_.blas == nullptr) return nullptr;
+    const bool fp8 = of.operands == "e4m3";
+    if (fp8 && facts_.major * 10 + facts_.minor < 89) return nullptr;
+    try {
+      std::size_t free = 0, total = 0;
+      REHEARSE_CUDA(cudaMemGetInfo(&free, &total));
+      using kernels::cuda::MatrixType;
+      const auto problem =
+          fp8 ? kernels::cuda::fp8_problem(of.m, of.n, of.k, MatrixType::e4m3, MatrixType::e4m3, DType::bf16, false)
+              : kernels::cuda::gemm_problem({of.m, of.n, of.k, false, true, false}, DType::f32, DType::f32, false,
+                                            DType::f32, true);
+      return std::make_unique<ProductRun>(problem, facts_.l2_bytes, static_cast<std::int64_t>(free), shared_);
     } catch (const DeviceError& error) {
       if (!recoverable()) throw;
       problem_ = error.what();
@@ -227,8 +248,8 @@ double CudaBench::beside(const Kernel& product, int& sms, double& bytes_per_s) {
 
 }  // namespace
 
-std::unique_ptr<Bench> make_cuda_bench(int device) {
-  return std::make_unique<CudaBench>(device);
+std::unique_ptr<Bench> make_cuda_bench(int device, const kernels::cuda::BlasApi* blas) {
+  return std::make_unique<CudaBench>(device, blas);
 }
 
 }  // namespace rehearse::calibrate::gpu

@@ -298,6 +298,13 @@ std::string to_yaml(const GpuCalibration& c) {
     rows.push_back(
         fmt::format("{},{},{},{:.5g}", key_cells(p.key), cell(p.sms_held), cell(p.bandwidth_taken / 1e9), p.slowdown));
   text += block("interference", cost::interference_columns(), rows);
+  rows.clear();
+  for (const auto& p : c.measured.other_products)
+    rows.push_back(fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", p.operands, p.m, p.n, p.k,
+                               cell(p.tile.m), cell(p.tile.n), cell(p.stages), p.split, cell(p.waves), micro(p.seconds),
+                               micro(p.first), micro(p.best), micro(p.p10), micro(p.p90),
+                               cell(static_cast<double>(p.repetitions))));
+  text += block("other_products", cost::other_product_columns(), rows);
   return text + collectives(c) + provenance(c);
 }
 
