@@ -118,6 +118,14 @@ class CudaBench final : public Bench {
       return nullptr;
     }
   }
+  // By the driver's count, of the whole device; less what only a calibration has, and with the workspace of a rank.
+  std::int64_t reserve() override {
+    std::size_t free = 0, total = 0;
+    REHEARSE_CUDA(cudaDeviceSynchronize());
+    REHEARSE_CUDA(cudaMemGetInfo(&free, &total));
+    const auto own = static_cast<std::int64_t>(workspace_.bytes() + blas_workspace_.bytes());
+    return std::max<std::int64_t>(0, static_cast<std::int64_t>(total - free) - own) + kRankWorkspace;
+  }
   std::string problem() const override { return problem_; }
 
   double copy(const std::string& direction, std::int64_t bytes) override;
@@ -132,6 +140,7 @@ class CudaBench final : public Bench {
 
  private:
   static constexpr std::size_t kWorkspace = std::size_t{64} << 20;
+  static constexpr std::int64_t kRankWorkspace = std::int64_t{32} << 20;  // execute/gpu/cuda_gpu.cpp
 
   // After a failed call: whether the device still works, as it does when there was no memory, or no such kernel. What
   // breaks a context stays its answer to every later call.

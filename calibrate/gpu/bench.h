@@ -82,6 +82,8 @@ class Bench {
   // Null if it cannot be measured here: no memory for its operands, or the device or a library does not have it.
   virtual std::unique_ptr<Run> kernel(const Kernel& kernel) = 0;
   virtual std::unique_ptr<Run> product(const LibraryProduct&) { return nullptr; }
+  // Bytes that a process of ours holds beside its tensors (context, loaded code, workspaces); 0: not told.
+  virtual std::int64_t reserve() { return 0; }
   virtual std::string problem() const { return ""; }  // why the last one was null
   // direction as in cost::CopyPoint; 0 where there is no such copy (no peer).
   virtual double copy(const std::string& direction, std::int64_t bytes) = 0;

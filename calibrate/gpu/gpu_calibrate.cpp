@@ -59,6 +59,7 @@ class Calibrating {
     begin("measuring neighbours, held-out shapes and a grid");
     measure_kernels(done_, kernels_.kernels().size(), end());
     note_state("end");
+    c.reserve_bytes = bench_.reserve();
     tell_shortfalls();
     c.made.wall_s = bench_.now() - began_;
     return std::move(outcome_);

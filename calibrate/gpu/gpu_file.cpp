@@ -286,6 +286,8 @@ std::string to_yaml(const GpuCalibration& c) {
       "kernel_time: {:.4f}us\npeak: {{bf16: {:.6g}TFLOPS, fp16: {:.6g}TFLOPS, fp32: {:.6g}TFLOPS}}  # dense, nominal; "
       "fp32 without TF32\n",
       least_kernel_time(c) * 1e6, peaks.bf16 / 1e12, peaks.bf16 / 1e12, peaks.fp32 / 1e12);
+  if (c.reserve_bytes > 0)
+    text += fmt::format("reserve: {}B  # beside a rank's tensors, by the driver's count\n", c.reserve_bytes);
   text += memory_efficiency(c) + gemm(c, peaks) + attention(c, peaks) + launch(c.measured.launch);
   text += block("products", cost::product_columns(), product_rows(c.measured.products));
   text += block("shapes", cost::shape_columns(), shape_rows(c.measured.shapes));

@@ -71,6 +71,7 @@ class FakeBench final : public Bench {
     if (direction == "to_peer" && devices == 1) return 0;
     return 1e-6 + static_cast<double>(bytes) / (direction == "on_device" ? 1e12 : 5e10);
   }
+  std::int64_t reserve() override { return 700'000'000; }
   cost::LaunchTimes launches() override { return {2.5e-6, 0.4e-6, 1e-6, 0.7e-6}; }
   double beside(const Kernel&, int& sms, double&) override { return 1 + sms / 100.0; }
   std::vector<Transfer> transfers(double) override {
@@ -226,6 +227,7 @@ TEST_F(GpuCalibrations, TheFileIsReadBackAndPredictsHeldOutShapes) {
   const auto costs = cost::load_costs({file});
   EXPECT_EQ(costs->device().name, "made-up-80gb");
   EXPECT_EQ(costs->device().sms, 132);
+  EXPECT_EQ(costs->device().reserve, Bytes(700'000'000));
   // The clock drops by 1.1 in the long run: burst / long run = 1 / 1.1.
   EXPECT_NEAR(costs->device().sustained, 1 / 1.1, 1e-3);
   const std::vector<HeldOut> held_out = check_held_out(file);
