@@ -18,6 +18,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
+#include "kernels/cuda/cuda.h"
 #include "reports/gpu_ledger.h"
 #include "reports/text.h"
 #include "sim/base/diagnostics.h"
@@ -161,6 +162,7 @@ std::string calibrated(const GpuValidation& v, const std::vector<reports::LocalP
   how.command = fmt::format("rehearse validate --gpu --budget {}", v.budget_s);
   how.file = (fs::path(folder) / "calibration.yaml").string();
   const CudaCalibrated made = calibrate_cuda(how);
+  kernels::cuda::leave_device();  // the plans, each a process, have the device to themselves
   print(made.summary + '\n');
   return made.file;
 }

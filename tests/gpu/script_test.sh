@@ -31,6 +31,40 @@ if ! nvidia-smi -L > /dev/null 2>&1; then
   grep -q 'no CUDA device: ' "$place/calibrate.txt" || fail "calibrate says: $(cat "$place/calibrate.txt")"
 fi
 
+# The whole flow, with programs that only look like those: results are kept between calls, a hang and a failure stop nothing.
+pretend=$place/pretend
+mkdir -p "$pretend/bin" "$pretend/tools"
+cp -r "$place/folder/scenarios" "$place/folder/calibrate" "$place/folder/gpu" "$pretend/"
+cat > "$pretend/bin/rehearse" <<'END'
+#!/usr/bin/env bash
+echo "$*" >> "$PRETEND_LOG"
+out=""; for a in "$@"; do [ "$previous" = -o ] && out=$a; previous=$a; done
+case "$*" in
+  *gpt-tiny-2x2x2*nccl*) sleep 60 ;;
+  execute*) mkdir -p "$out"; echo '{"loss": [5.0, 4.0]}' > "$out/result.json" ;;
+  validate*) mkdir -p "$out/a"; echo calibration > "$out/calibration.yaml"; echo "log of a" > "$out/a/execute.log"
+    { echo id,class; grep -o 'id: [^,]*' "$REHEARSE_ROOT/scenarios/gpu/plans.yaml" | cut -c5- | sed 's/$/,step/'; } > "$out/ledger.csv" ;;
+esac
+END
+printf '#!/usr/bin/env bash\necho "[  PASSED  ] 1 test."\n' > "$pretend/bin/test_gpu"
+printf '#!/usr/bin/env bash\necho "GPU, 1"\n' > "$pretend/tools/nvidia-smi"
+printf '#!/usr/bin/env bash\necho "========= ERROR SUMMARY: 3 errors"\nexit 9\n' > "$pretend/tools/compute-sanitizer"
+chmod +x "$pretend"/bin/* "$pretend"/tools/*
+sed -i 's/part \$plan 90/part $plan 6/' "$pretend/gpu/run.sh"
+export PRETEND_LOG=$pretend/calls
+for call in first second; do
+  PATH=$pretend/tools:$PATH "$pretend/gpu/run.sh" --folder "$pretend" --out "$pretend/$call" --work "$pretend/work" --seconds 120 \
+    > "$pretend/$call.txt" 2>&1 || fail "the pretended $call call: $(cat "$pretend/$call.txt")"
+done
+for line in 'PASSED  smoke (' 'PASSED  smoke: 2 losses' 'PASSED  test_gpu' '4 \[  PASSED  \] 1 test' 'PASSED  steps (' 'PASSED  gpt-tiny-ddp:' \
+  'TIMEOUT gpt-tiny-2x2x2' 'FAILED  memcheck (exit 9' 'ERROR SUMMARY: 3' 'PASSED  steps_again'; do
+  grep -q -- "$line" "$pretend/first/summary.txt" || fail "pretended: no '$line' in $(cat "$pretend/first/summary.txt")"
+done
+grep -q '^SKIPPED steps: all' "$pretend/second/summary.txt" || fail "the second call measures again: $(cat "$pretend/second/summary.txt")"
+grep -q 'validate --gpu --budget' "$PRETEND_LOG" || fail "no calibration: $(cat "$PRETEND_LOG")"
+for file in calibration.yaml ledger.csv results.tar.gz log.txt; do [ -s "$pretend/second/$file" ] || fail "no $file"; done
+[ "$(find "$pretend/second" -type f | wc -l)" -le 8 ] || fail "more than 8 files"
+
 "$place/folder/gpu/run.sh" --out "$place/bad" --work "$place/work" --parts tests,nonsense > /dev/null 2>&1 && fail "an unknown part is taken"
 rm "$place/folder/scenarios/gpu/plans.yaml"
 "$place/folder/gpu/run.sh" --folder "$place/folder" --out "$place/gone" --dry > "$place/gone.txt" 2>&1 && fail "a missing file is not seen"
