@@ -9,6 +9,7 @@
 #include "sim/cluster/machines.h"
 #include "sim/cluster/topology.h"
 #include "sim/engine/step_runs.h"
+#include "sim/plan/sections.h"
 
 namespace rehearse {
 namespace {
@@ -199,6 +200,23 @@ TEST(Fidelities, ClosedFormsOfWhatIsPinned) {
   // Each to each at once: 24 of 32 parts leave by the NIC.
   EXPECT_TIME(alone("all_reduce", "direct"), 2 * (5e-6 + 24.0 / 32 * kBytes / kNic));
   EXPECT_TIME(alone("reduce_scatter", "direct"), 5e-6 + 24.0 / 32 * kBytes / kNic);
+}
+
+// Both lists are written out, for the reader of scenarios knows nothing of the model.
+TEST(Pins, AScenarioHasTheWordsOfTheModel) {
+  using plan::detail::kAlgorithms, plan::detail::kCollectives, plan::detail::kProtocols;
+  EXPECT_EQ(kAlgorithms.size(), collective::nccl::kAlgorithms + 1u);
+  EXPECT_EQ(kProtocols.size(), collective::nccl::kProtocols + 1u);
+  for (const char* kind : kCollectives)
+    EXPECT_EQ(collective::name_of(collective::pin_of(kind, "auto", "auto", "").kind), kind);
+  for (const char* name : kAlgorithms) {
+    const collective::Pin pin = collective::pin_of("all_reduce", name, "auto", "");
+    EXPECT_EQ(pin.algorithm ? collective::nccl::name_of(*pin.algorithm) : "auto", name);
+  }
+  for (const char* name : kProtocols) {
+    const collective::Pin pin = collective::pin_of("all_reduce", "auto", name, "");
+    EXPECT_EQ(pin.protocol ? collective::nccl::name_of(*pin.protocol) : "auto", name);
+  }
 }
 
 }  // namespace
