@@ -288,11 +288,11 @@ void add_execute(CLI::App& app, Action& action) {
       ->excludes(steps)
       ->type_name("N");
   command->add_option("--data", a->data, "A text file, read as bytes, or a .bin of uint16")->type_name("FILE");
-  command->add_option("--device", a->device.device, "auto, cpu, cuda: where the plan is performed (default auto)")
+  command->add_option("--device", a->device.device, "auto (default), cpu, cuda: what performs it")
       ->check(one_of({"auto", "cpu", "cuda"}))
       ->envname("REHEARSE_DEVICE")
       ->type_name("WHERE");
-  command->add_option("--ranks", a->ranks.how, "local: threads of this process; gloo, mpi: processes; nccl: on GPUs")
+  command->add_option("--ranks", a->ranks.how, "local: threads; gloo, mpi: processes; nccl: on GPUs")
       ->check(one_of({"local", "gloo", "mpi", "nccl"}))
       ->type_name("HOW");
   command->add_option("--cuda-graphs", a->device.graphs, "auto, on, off: replay steps on a GPU as CUDA graphs")

@@ -15,7 +15,7 @@ env -i PATH=/usr/bin:/bin LD_LIBRARY_PATH="$place/folder/lib" "$place/folder/bin
 
 "$place/folder/gpu/run.sh" --folder "$place/folder" --out "$place/out" --dry > "$place/dry.txt" || fail "dry: $(cat "$place/dry.txt")"
 grep -q '^dry: every path is there' "$place/dry.txt" || fail "dry does not say so: $(cat "$place/dry.txt")"
-for part in calibrate steps torch memcheck one_rank; do
+for part in smoke test_gpu steps torch gpt-tiny-ddp memcheck steps_again; do
   grep -q "^would run $part " "$place/dry.txt" || grep -q "^SKIPPED" "$place/dry.txt" || fail "dry names no $part"
 done
 [ "$(find "$place/out" -type f | wc -l)" -le 8 ] || fail "more than 8 files"
@@ -23,7 +23,7 @@ done
 
 if ! nvidia-smi -L > /dev/null 2>&1; then
   grep -q '^gpu: no GPU' "$place/dry.txt" || fail "dry does not say that there is no GPU"
-  "$place/folder/gpu/run.sh" --folder "$place/folder" --out "$place/none" > "$place/none.txt" 2>&1 && fail "without a GPU it succeeds"
+  "$place/folder/gpu/run.sh" --folder "$place/folder" --out "$place/none" --work "$place/work" > "$place/none.txt" 2>&1 && fail "without a GPU it succeeds"
   grep -q '^no GPU: nothing was run' "$place/none.txt" || fail "without a GPU: $(cat "$place/none.txt")"
   code=0
   "$place/folder/bin/rehearse" calibrate --device cuda > "$place/calibrate.txt" 2>&1 || code=$?
@@ -31,7 +31,7 @@ if ! nvidia-smi -L > /dev/null 2>&1; then
   grep -q 'no CUDA device: ' "$place/calibrate.txt" || fail "calibrate says: $(cat "$place/calibrate.txt")"
 fi
 
-"$place/folder/gpu/run.sh" --out "$place/bad" --parts tests,nonsense > /dev/null 2>&1 && fail "an unknown part is taken"
+"$place/folder/gpu/run.sh" --out "$place/bad" --work "$place/work" --parts tests,nonsense > /dev/null 2>&1 && fail "an unknown part is taken"
 rm "$place/folder/scenarios/gpu/plans.yaml"
 "$place/folder/gpu/run.sh" --folder "$place/folder" --out "$place/gone" --dry > "$place/gone.txt" 2>&1 && fail "a missing file is not seen"
 grep -q 'MISSING scenarios' "$place/gone.txt" || fail "a missing file is not named"

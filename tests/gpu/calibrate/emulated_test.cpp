@@ -46,7 +46,7 @@ TEST(EmulatedCalibration, EveryKernelIsTimedAndReadBackAsExact) {
   const auto bench = make_cuda_bench(0);
   GpuRequest request;
   request.scenarios = {tiny(model::Family::gpt), tiny(model::Family::llama)};
-  request.budget_s = 20;
+  request.budget_s = 1000;  // it is done long before, on a busy machine too
   request.sustained_s = 0;
   request.grid = false;
   request.largest_copy = 2 << 20;
