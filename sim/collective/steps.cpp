@@ -299,7 +299,7 @@ void all_to_all(Builder& b, const Cluster& cluster, const Group& group, std::int
   if (rails && group.place.per_node > 1)
     over_rails(b, cluster, group, each, chunk);
   else
-    in_order(b, group, rounds_of(group, CollectiveKind::all_to_all, StepAlgorithm::direct, bytes));
+    in_order(b, group, rounds_of(group, CollectiveKind::all_to_all, nccl::Algorithm::direct, bytes));
 }
 
 }  // namespace
@@ -310,34 +310,34 @@ std::int64_t Steps::messages() const {
   return sum;
 }
 
-bool has_steps(CollectiveKind kind, StepAlgorithm algorithm) {
+bool has_steps(CollectiveKind kind, nccl::Algorithm algorithm) {
   const bool gathers = kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter;
   const bool reduces = kind == CollectiveKind::all_reduce;
   switch (algorithm) {
-    case StepAlgorithm::ring:
+    case nccl::Algorithm::ring:
       return kind != CollectiveKind::all_to_all;
-    case StepAlgorithm::tree:
-    case StepAlgorithm::hierarchical:
+    case nccl::Algorithm::tree:
+    case nccl::Algorithm::hierarchical:
       return reduces;
-    case StepAlgorithm::pat:
+    case nccl::Algorithm::pat:
       return gathers;
-    case StepAlgorithm::direct:
+    case nccl::Algorithm::direct:
       return kind != CollectiveKind::broadcast;
-    case StepAlgorithm::halving_doubling:
+    case nccl::Algorithm::halving_doubling:
       return gathers || reduces;
     default:  // switches add up: there are no messages between ranks
       return false;
   }
 }
 
-Steps steps_of(const Cluster& cluster, const Group& group, CollectiveKind kind, StepAlgorithm algorithm,
+Steps steps_of(const Cluster& cluster, const Group& group, CollectiveKind kind, nccl::Algorithm algorithm,
                std::int64_t bytes, std::int64_t chunk) {
   REHEARSE_CHECK(has_steps(kind, algorithm) && group.place.ranks > 1 && chunk > 0, "steps of algorithm {} for {}",
                  nccl::name_of(algorithm), static_cast<int>(kind));
   Builder b;
-  if (algorithm == StepAlgorithm::ring)
+  if (algorithm == nccl::Algorithm::ring)
     rings(b, group, kind, bytes, chunk);
-  else if (algorithm == StepAlgorithm::tree)
+  else if (algorithm == nccl::Algorithm::tree)
     trees(b, group, bytes, chunk);
   else if (kind == CollectiveKind::all_to_all)
     all_to_all(b, cluster, group, bytes, chunk);

@@ -26,8 +26,6 @@
 
 namespace rehearse::collective {
 
-using StepAlgorithm = nccl::Algorithm;
-
 struct Steps {
   struct Edge {
     int from = 0, to = 0;  // devices, whose route the messages take
@@ -56,11 +54,11 @@ struct Steps {
 };
 
 // Whether the algorithm can do the collective.
-bool has_steps(program::CollectiveKind kind, StepAlgorithm algorithm);
+bool has_steps(program::CollectiveKind kind, nccl::Algorithm algorithm);
 // Bytes: the full size (op.h). Trees and broadcasts go in chunks of `chunk` bytes a channel, NCCL's step of 512 KiB, as
 // do messages over rails, in 16 of them at most.
 Steps steps_of(const cluster::Cluster& cluster, const Group& group, program::CollectiveKind kind,
-               StepAlgorithm algorithm, std::int64_t bytes, std::int64_t chunk = 512 << 10);
+               nccl::Algorithm algorithm, std::int64_t bytes, std::int64_t chunk = 512 << 10);
 // What each message takes alone: its bytes over its route, `slower` times as long; with `inflate` it also takes that
 // much more of the resources.
 void set_times(Steps& steps, const cluster::Cluster& cluster, double slower, bool inflate, Time latency);

@@ -146,7 +146,6 @@ std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
   if (plan.steps != nullptr) {
     code.steps = step_runs_.define(plan.steps);
     code.startup = 0;
-    user_.resize(network_.definitions(), user_of(meeting, size));
   }
   if (network_.definitions() > user_.size()) user_.resize(network_.definitions(), user_of(meeting, size));
   code.threads = plan.threads;

@@ -15,7 +15,6 @@ namespace rehearse::collective {
 namespace {
 
 using nccl::Algorithm;
-using nccl::Protocol;
 using program::CollectiveKind;
 
 const std::string kRoot = REHEARSE_SOURCE_DIR;
