@@ -150,7 +150,7 @@ tests_part() { # in four shards: references are computed on the CPU
 steps_part() {
   local calibration=$work/steps/calibration.yaml given=(--budget 170) limit=400 plans measured
   plans=$(grep -c '^ *- {id: ' "$folder/scenarios/gpu/plans.yaml")
-  measured=$([ -e "$work/steps/ledger.csv" ] && tail -n +2 "$work/steps/ledger.csv" | cut -d, -f1 | sort -u | wc -l)
+  measured=$([ -e "$work/steps/ledger.csv" ] && awk -F, '$2 == "step" && $3 != ""' "$work/steps/ledger.csv" | wc -l)
   if [ "${measured:-0}" -ge "$plans" ]; then say "SKIPPED steps: all $plans plans were performed in an earlier call"; return; fi
   [ -s "$calibration" ] && cp "$calibration" "$work/calibration.yaml" && given=(--calibration "$work/calibration.yaml") limit=240
   part steps $limit "${ours[@]}" "$program" validate --gpu "${given[@]}" --seconds 2.5 -o "$work/steps"
