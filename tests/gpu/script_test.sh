@@ -43,7 +43,7 @@ case "$*" in
   *gpt-tiny-2x2x2*nccl*) sleep 60 ;;
   execute*) mkdir -p "$out"; echo '{"loss": [5.0, 4.0]}' > "$out/result.json" ;;
   validate*) mkdir -p "$out/a"; echo calibration > "$out/calibration.yaml"; echo "log of a" > "$out/a/execute.log"
-    { echo id,class; grep -o 'id: [^,]*' "$REHEARSE_ROOT/scenarios/gpu/plans.yaml" | cut -c5- | sed 's/$/,step/'; } > "$out/ledger.csv" ;;
+    { echo id,class; grep -o 'id: [^,]*' "$REHEARSE_ROOT/scenarios/gpu/plans.yaml" | cut -c5- | sed 's/$/,step,0.1,0.1,0/'; } > "$out/ledger.csv" ;;
 esac
 END
 printf '#!/usr/bin/env bash\necho "[  PASSED  ] 1 test."\n' > "$pretend/bin/test_gpu"
