@@ -112,7 +112,7 @@ std::vector<Key> cluster_keys() {
        .fallback = "none",
        .meaning = "algorithms and protocols that are pinned, as NCCL_ALGO and NCCL_PROTO do; of several entries for a "
                   "collective each group takes the fastest it is offered; not for `local` or `kind: links`",
-       .example = "[{kind: all_reduce, algorithm: ring, protocol: simple}]",
+       .example = "[{kind: all_reduce, algorithm: ring}]",
        .related = "cluster.collectives[].kind cluster.collectives[].algorithm cluster.collectives[].protocol"},
       {.path = "cluster.collectives[].kind",
        .type = KeyType::choice,
