@@ -106,7 +106,8 @@ TEST(Pins, WhatTheMachineLacksIsSaidAtOnce) {
   EXPECT_EQ(message("all_to_all", "auto", "ll128"),
             "cluster.collectives[0].protocol: ll128 is no protocol of all_to_all");
   const Diagnostic d = refusal(a100, pinned("all_reduce", "nvls"), CollectiveKind::broadcast, 2);
-  EXPECT_EQ(d.hint, "all_reduce is offered on DGX A100 80GB SuperPOD: ring, tree, direct, halving_doubling, hierarchical");
+  EXPECT_EQ(d.hint,
+            "all_reduce is offered on DGX A100 80GB SuperPOD: ring, tree, direct, halving_doubling, hierarchical");
 }
 
 TEST(Pins, HalvingDoublingNeedsAPowerOfTwo) {
