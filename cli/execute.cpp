@@ -52,9 +52,10 @@ std::string breakdown(const result::Result& r) {
 }
 
 // What the arenas of all ranks held, and how far that is from the memory plan.
-std::string arenas(const result::Result& r) {
+std::string arenas(const result::Result& r, std::int64_t beside) {
   std::int64_t planned = 0;
-  for (const auto& stage : r.stages) planned += stage.peak * (r.ranks / static_cast<std::int64_t>(r.stages.size()));
+  for (const auto& stage : r.stages)
+    planned += (stage.peak - beside) * (r.ranks / static_cast<std::int64_t>(r.stages.size()));
   const double off = static_cast<double>(r.arena_bytes - planned) / static_cast<double>(planned);
   return fmt::format("{} held, {:+.2f}% of what was planned", format_bytes(Bytes(r.arena_bytes)), 100 * off);
 }
@@ -88,8 +89,9 @@ std::string measured(const execute::Outcome& outcome, const plan::Scenario& scen
   const result::Result& r = outcome.result;
   std::int64_t arena = 0, gaps = 0;
   for (const auto& stage : r.stages) {
-    if (stage.peak > arena) gaps = stage.framework;
-    arena = std::max(arena, stage.peak);
+    const std::int64_t tensors = stage.peak - outcome.device.beside_bytes;
+    if (tensors > arena) gaps = stage.framework - outcome.device.beside_bytes;
+    arena = std::max(arena, tensors);
   }
   const std::string unit = tokens ? "tokens" : "samples";
   std::vector<std::pair<std::string, std::string>> rows = {
@@ -102,7 +104,7 @@ std::string measured(const execute::Outcome& outcome, const plan::Scenario& scen
       {tokens ? "Tokens a second" : "Samples a second", reports::compact(r.tokens_per_s)},
       {"Memory a rank",
        fmt::format("{} allocated at most, {} of it gaps", format_bytes(Bytes(arena)), format_bytes(Bytes(gaps)))},
-      {"Memory of all", arenas(r)},
+      {"Memory of all", arenas(r, outcome.device.beside_bytes)},
       {outcome.processes == 1 ? "Process" : "Processes", processes(outcome)},
   };
   if (outcome.device.total_bytes > 0)
@@ -288,11 +290,11 @@ void add_execute(CLI::App& app, Action& action) {
       ->excludes(steps)
       ->type_name("N");
   command->add_option("--data", a->data, "A text file, read as bytes, or a .bin of uint16")->type_name("FILE");
-  command->add_option("--device", a->device.device, "auto, cpu, cuda: where the plan is performed (default auto)")
+  command->add_option("--device", a->device.device, "auto (default), cpu, cuda: what performs it")
       ->check(one_of({"auto", "cpu", "cuda"}))
       ->envname("REHEARSE_DEVICE")
       ->type_name("WHERE");
-  command->add_option("--ranks", a->ranks.how, "local: threads of this process; gloo, mpi: processes; nccl: on GPUs")
+  command->add_option("--ranks", a->ranks.how, "local: threads; gloo, mpi: processes; nccl: on GPUs")
       ->check(one_of({"local", "gloo", "mpi", "nccl"}))
       ->type_name("HOW");
   command->add_option("--cuda-graphs", a->device.graphs, "auto, on, off: replay steps on a GPU as CUDA graphs")

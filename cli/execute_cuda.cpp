@@ -128,7 +128,12 @@ int start_on_gpus(const DeviceRequest& request, const RanksRequest&, const plan:
   const auto begin = [&] {
     if (!shared) return;
     std::string why;
-    if (auto started = execute::Mps::start(why)) mps.emplace(std::move(*started));
+    if (auto started = execute::Mps::start(why)) {
+      if (const std::string problem = started->problem(); problem.empty())
+        mps.emplace(std::move(*started));
+      else
+        why = "no context under MPS: " + problem;
+    }
     note(sharing_note(ranks, count, mps ? "" : why));
   };
   return start_processes(scenario, program, options, begin, variables);

@@ -2,19 +2,23 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 #include <vector>
 
 #include "cli/calibrate_cuda.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
+#include "kernels/cuda/cuda.h"
 #include "reports/gpu_ledger.h"
 #include "reports/text.h"
 #include "sim/base/diagnostics.h"
@@ -27,7 +31,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kPlans = "scenarios/gpu/plans.yaml";
-constexpr int kLeastSteps = 8, kMostSteps = 200;
+constexpr int kLeastSteps = 8, kMostSteps = 200, kLate = 124;
+constexpr std::chrono::milliseconds kLook{10};
+constexpr std::chrono::seconds kBesideSteps{60};  // to start, to fill the arena, and for steps slower than simulated
 
 std::vector<reports::LocalPlan> selected(const std::string& filter, const std::string& root) {
   std::vector<reports::LocalPlan> plans = reports::read_local_plans((fs::path(root) / kPlans).string());
@@ -37,8 +43,9 @@ std::vector<reports::LocalPlan> selected(const std::string& filter, const std::s
   return plans;
 }
 
-// Runs this very program with its standard streams in `log`; its exit code, or 128 and the signal's number.
-int run_self(std::vector<std::string> arguments, const std::string& log) {
+// Runs this very program with its standard streams in `log`; its exit code, or 128 and the signal's number. One that
+// takes longer than `limit`, as a kernel may that never ends, is ended: 124.
+int run_self(std::vector<std::string> arguments, const std::string& log, std::chrono::seconds limit) {
   arguments.insert(arguments.begin(), "/proc/self/exe");
   std::vector<char*> argv;
   for (std::string& a : arguments) argv.push_back(a.data());
@@ -52,8 +59,18 @@ int run_self(std::vector<std::string> arguments, const std::string& log) {
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) throw std::runtime_error(fmt::format("cannot start this program again: error {}", failed));
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0) check_interrupt();
+  const auto until = std::chrono::steady_clock::now() + limit;
+  bool late = false;
+  while (::waitpid(child, &status, late ? 0 : WNOHANG) != child) {
+    check_interrupt();  // the child has the signal too
+    if (!late && std::chrono::steady_clock::now() >= until) {
+      late = true;
+      ::kill(child, SIGKILL);
+    }
+    if (!late) std::this_thread::sleep_for(kLook);
+  }
   check_interrupt();
+  if (late) return kLate;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -66,12 +83,31 @@ std::string last_line(const std::string& file) {
   return last;
 }
 
+reports::GpuRow failed(const reports::LocalPlan& plan, const std::string& reason) {
+  reports::GpuRow row;
+  row.step.id = plan.id;
+  row.step.reason = reason;
+  return row;
+}
+
 struct Loop {
   const GpuValidation& v;
   const std::string& root;
   std::string folder, calibration;
 
+  // A plan that fails, whatever the way, leaves the others alone.
   reports::GpuRow row(const reports::LocalPlan& plan) const {
+    try {
+      return performed(plan);
+    } catch (const Interrupted&) {
+      throw;
+    } catch (const std::exception& error) {
+      return failed(plan, error.what());
+    }
+  }
+
+ private:
+  reports::GpuRow performed(const reports::LocalPlan& plan) const {
     const fs::path place = fs::path(folder) / plan.id;
     const std::string simulated = (place / "simulated").string(), measured = (place / "measured").string();
     fs::create_directories(place);
@@ -90,12 +126,10 @@ struct Loop {
     Progress progress("performing " + plan.id);
     progress(0);
     const std::string log = (place / "execute.log").string();
-    if (const int code = run_self(command, log); code != kDone) {
-      reports::GpuRow failed;
-      failed.step.id = plan.id;
-      failed.step.reason = fmt::format("exit status {}: {}", code, last_line(log));
-      return failed;
-    }
+    const auto limit = kBesideSteps + std::chrono::seconds(static_cast<int>(3 * steps * step));
+    if (const int code = run_self(command, log, limit); code != kDone)
+      return failed(plan, code == kLate ? fmt::format("took longer than {} s", limit.count())
+                                        : fmt::format("exit status {}: {}", code, last_line(log)));
     const result::StoredResult first = result::read_directory(simulated), second = result::read_directory(measured);
     return reports::gpu_row(plan.id, reports::difference(first, second));
   }
@@ -128,6 +162,7 @@ std::string calibrated(const GpuValidation& v, const std::vector<reports::LocalP
   how.command = fmt::format("rehearse validate --gpu --budget {}", v.budget_s);
   how.file = (fs::path(folder) / "calibration.yaml").string();
   const CudaCalibrated made = calibrate_cuda(how);
+  kernels::cuda::leave_device();  // the plans, each a process, have the device to themselves
   print(made.summary + '\n');
   return made.file;
 }

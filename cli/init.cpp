@@ -159,12 +159,12 @@ std::string scenario_text(const Candidate& c, const Machine& m, const Arguments&
       comment("rehearse explain KEY says what a key means and takes, rehearse list what can be named.", 0);
   for (const char* key : {"rehearse", "name", "model", "framework"})
     out += '\n' + entry(*plan::find_key(key), value_of(key, c, m, a), 0);
-  for (const char* section : {"cluster", "plan", "training", "costs"}) {
+  for (const char* section : {"cluster", "plan", "training", "costs", "noise"}) {
     std::string body;
     bool any = false;
     for (const Key& key : plan::keys()) {
       if (key.section() != section || !key.available()) continue;
-      if (key.path.find("[]") != std::string_view::npos) continue;  // of entries of a list
+      if (key.path.find("[]") != std::string_view::npos) continue;  // its list's example shows it
       if (!key.later.empty() && value_of(std::string(key.path), c, m, a).empty()) continue;  // only the default yet
       const std::string value = value_of(std::string(key.path), c, m, a);
       any = any || !value.empty();

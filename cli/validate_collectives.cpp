@@ -104,8 +104,26 @@ Row read_row(const Fields& f, Diagnostics& problems) {
   return row;
 }
 
+// What NCCL's model asks of a machine. GB/s a GPU, one direction, of NVLink as NCCL's graph search has them
+// (src/graph/topo.h, v2.28.9: a link's times links), and a NIC a GPU of 200 Gb/s beside A100 and 400 Gb/s beside later
+// ones. A GPU that is not named counts as older: NVLink of V100, 100 Gb/s.
+collective::nccl::Machine machine_of(const std::string& gpu) {
+  using collective::nccl::Generation;
+  const auto is = [&](std::initializer_list<const char*> names) {
+    return std::any_of(names.begin(), names.end(), [&](const char* n) { return gpu.find(n) != std::string::npos; });
+  };
+  collective::nccl::Machine machine{.nvlink_gbps = 120, .nic_gbps = 12};
+  if (is({"A100", "A800"})) machine.nvlink_gbps = 240, machine.nic_gbps = 24;
+  if (is({"H100", "H200", "H800"}))
+    machine.generation = Generation::hopper, machine.nvlink_gbps = 370.8, machine.nic_gbps = 48;
+  if (is({"B200", "B300"}))
+    machine.generation = Generation::blackwell, machine.nvlink_gbps = 721.8, machine.nic_gbps = 48;
+  return machine;
+}
+
 // A system's rows in order of (collective, ranks, size): every other size of each is fitted, the first included.
-void fit_system(std::vector<Row*> rows, bool in_switch, std::vector<std::pair<std::string, FittedSystem>>& systems) {
+void fit_system(std::vector<Row*> rows, const collective::nccl::Machine& machine,
+                std::vector<std::pair<std::string, FittedSystem>>& systems) {
   std::stable_sort(rows.begin(), rows.end(), [](const Row* a, const Row* b) {
     return std::tuple(a->seen.kind, a->seen.place.ranks, a->seen.bytes) <
            std::tuple(b->seen.kind, b->seen.place.ranks, b->seen.bytes);
@@ -127,7 +145,7 @@ void fit_system(std::vector<Row*> rows, bool in_switch, std::vector<std::pair<st
     }
   }
   if (fitted.empty()) return;
-  const FittedSystem& system = systems.emplace_back(rows.front()->system, FittedSystem(fitted, in_switch)).second;
+  const FittedSystem& system = systems.emplace_back(rows.front()->system, FittedSystem(fitted, machine)).second;
   for (Row* row : rows) {
     if (!row->reason.empty()) continue;
     if (row->fitted)
@@ -187,11 +205,12 @@ std::string table_of(const std::vector<Row>& rows, const std::vector<reports::Le
   if (!used.empty()) out += "\n" + reports::align(cells);
   for (const auto& [reason, count] : reasons) out += reports::wrap(fmt::format("not used, {}: {}", count, reason));
   std::size_t constants = 0;
-  for (const auto& [name, system] : systems) constants += 2 + 2 * system.constants().size();
-  out +=
-      reports::wrap(fmt::format("{} constants of {} systems, fitted on every other size: a floor and a copy each, a "
-                                "latency and a bandwidth for each algorithm and protocol.",
-                                constants, systems.size()));
+  for (const auto& [name, system] : systems)
+    constants += 2 * system.constants().size() + (system.copy_us_per_byte() > 0 ? 1 : 0);
+  out += reports::wrap(
+      fmt::format("{} constants of {} systems, fitted on every other size: a latency and a bandwidth for each "
+                  "algorithm and protocol, a copy where several numbers of ranks show it.",
+                  constants, systems.size()));
   return out;
 }
 
@@ -204,14 +223,12 @@ CollectiveLedger collective_ledger(const std::string& file, const std::string& t
   Diagnostics problems;
   std::vector<Row> rows;
   CollectiveLedger ledger;
-  std::map<std::string, bool> in_switch;
+  std::map<std::string, collective::nccl::Machine> machines;
   for (const reports::CsvRow& line : table.rows) {
     const Fields f(table, line);
     Row row = read_row(f, problems);
     if (f["id"].find(filter) == std::string::npos && row.system.find(filter) == std::string::npos) continue;
-    // NVLink SHARP is in the switches beside Hopper and later GPUs.
-    for (const char* name : {"H100", "H200", "H800", "B200", "B300"})
-      if (f["gpu"].find(name) != std::string::npos) in_switch[row.system] = true;
+    machines[row.system] = machine_of(f["gpu"]);
     reports::LedgerRow entry;
     entry.id = f["id"], entry.metric = "time_us", entry.unit = "us";
     entry.scenario = fmt::format("{} {}", f["collective"], row.system);
@@ -225,7 +242,7 @@ CollectiveLedger collective_ledger(const std::string& file, const std::string& t
   for (Row& row : rows)
     if (row.reason.empty()) by_system[row.system].push_back(&row);
   std::vector<std::pair<std::string, FittedSystem>> systems;
-  for (auto& [name, members] : by_system) fit_system(members, in_switch[name], systems);
+  for (auto& [name, members] : by_system) fit_system(members, machines[name], systems);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     reports::LedgerRow& entry = ledger.rows[i];
     entry.reason = rows[i].reason;

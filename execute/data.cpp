@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -164,7 +165,8 @@ std::unique_ptr<Data> open_data(const model::Model& model, std::int64_t seq_len,
                                    : model.widths.front();
     return std::make_unique<MadeData>(model.widths.back(), width, seed);
   }
-  const std::string name = file.empty() ? kDefaultText : file;
+  const char* named = std::getenv(kDataVariable);
+  const std::string name = !file.empty() ? file : named != nullptr && *named != '\0' ? named : kDefaultText;
   std::vector<std::uint16_t> tokens = read_tokens(name);
   if (static_cast<std::int64_t>(tokens.size()) < seq_len + 1)
     fail(name, fmt::format("{} tokens are too few for one sequence of seq_len = {} and its last target", tokens.size(),

@@ -21,6 +21,7 @@
 namespace rehearse::execute {
 
 inline constexpr const char* kDefaultText = "/usr/share/common-licenses/GPL-3";  // on every Debian
+inline constexpr const char* kDataVariable = "REHEARSE_DATA";                    // names another default
 
 class Data {
  public:
@@ -33,8 +34,8 @@ class Data {
   virtual std::string description() const = 0;
 };
 
-// `file`: for gpt and llama; empty: kDefaultText. Throws InputError if it cannot be read, is too short, or has a token
-// the model's vocabulary has not.
+// `file`: for gpt and llama; empty: what kDataVariable names, else kDefaultText. Throws InputError if it cannot be
+// read, is too short, or has a token the model's vocabulary has not.
 std::unique_ptr<Data> open_data(const model::Model& model, std::int64_t seq_len, std::int64_t seed,
                                 const std::string& file);
 

@@ -1,7 +1,7 @@
 // The numbers a model begins with. What is drawn depends only on the run's seed, the parameter's name and the element's
 // index in the whole parameter (Philox, sim/base/random.h), so that every split begins alike:
 //   key = mix_key(seed, fnv1a(name)), counter = index; uniform: (2 u - 1) * scale, u from the first word; normal:
-//   Box-Muller with u = (first word + 1) / 2^32 and v = second word / 2^32: scale * sqrt(-2 ln u) cos(2 pi v).
+//   Box-Muller of the first two words (normal_draws.h).
 #pragma once
 
 #include <cstdint>

@@ -14,13 +14,12 @@ namespace rehearse::execute {
 
 using program::Buffer;
 using program::BufferId;
-using program::Init;
-
-namespace {
 
 bool is_parameter(const Buffer& b) {
-  return b.init.kind != Init::Kind::none && !b.init.global_shape.empty();
+  return b.init.kind != program::Init::Kind::none && !b.init.global_shape.empty();
 }
+
+namespace {
 
 BufferId find(const program::Role& role, const std::string& name) {
   for (BufferId b = 0; b < static_cast<BufferId>(role.buffers.size()); ++b)
@@ -80,39 +79,6 @@ std::vector<Piece> master_pieces(const Timeline& timeline, const plan::RankGrid&
       finder.add(id, find(*timeline.role, beside(finder.buffer(finder.base_of(id)), "master")));
   }
   return finder.pieces;
-}
-
-void initialise(const Timeline& timeline, const plan::RankGrid& grid, int rank, std::int64_t seed, std::byte* arena) {
-  const auto& buffers = timeline.role->buffers;
-  for (std::size_t id = 0; id < buffers.size(); ++id) {
-    if (timeline.persistent[id] < 0) continue;
-    const Buffer& b = buffers[id];
-    std::byte* memory = arena + timeline.persistent[id];
-    if (b.init.kind != Init::Kind::ones && b.init.kind != Init::Kind::first) {
-      std::fill_n(memory, b.bytes(), std::byte{0});
-      continue;
-    }
-    REHEARSE_CHECK(b.dtype == DType::f32, "{} begins with what is not 0", b.name);
-    draw_values(b.init.kind, b.init.scale, b.name, seed, 0, b.elements(), reinterpret_cast<float*>(memory));
-  }
-  constexpr std::int64_t kBlock =
-      65536;  // elements drawn at a time where they are rounded: nothing large beside the arena
-  std::vector<float> drawn;
-  for (const auto& pieces : {parameter_pieces(timeline, grid, rank), master_pieces(timeline, grid, rank)})
-    for (const Piece& p : pieces) {
-      const Buffer& b = buffers[static_cast<std::size_t>(p.buffer)];
-      const int coordinate = grid.coordinate(rank, Axis::tensor);
-      if (p.type == DType::f32) {
-        draw_part(b, coordinate, seed, p.first, p.count, reinterpret_cast<float*>(arena + p.offset));
-        continue;
-      }
-      drawn.resize(kBlock);
-      for (std::int64_t i = 0; i < p.count; i += kBlock) {
-        const std::int64_t n = std::min(kBlock, p.count - i);
-        draw_part(b, coordinate, seed, p.first + i, n, drawn.data());
-        from_float(p.type, drawn.data(), n, arena + p.offset + i * size_of(p.type));
-      }
-    }
 }
 
 namespace {

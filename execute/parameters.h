@@ -16,6 +16,8 @@
 
 namespace rehearse::execute {
 
+bool is_parameter(const program::Buffer& buffer);
+
 // Elements [first, first + count) of the rank's part of parameter `buffer`, at `offset` bytes in the arena.
 struct Piece {
   program::BufferId buffer;
@@ -24,10 +26,6 @@ struct Piece {
 };
 std::vector<Piece> parameter_pieces(const Timeline& timeline, const plan::RankGrid& grid, int rank);
 std::vector<Piece> master_pieces(const Timeline& timeline, const plan::RankGrid& grid, int rank);  // empty: none
-
-// Fills every persistent buffer as its Init says, each parameter by its own name; 16-bit parameters are the fp32 ones
-// rounded.
-void initialise(const Timeline& timeline, const plan::RankGrid& grid, int rank, std::int64_t seed, std::byte* arena);
 
 // What the rank holds, piece after piece: the fp32 copies if there are any.
 std::vector<float> parameter_values(const Timeline& timeline, const plan::RankGrid& grid, int rank,

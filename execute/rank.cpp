@@ -12,6 +12,7 @@
 #include <numeric>
 #include <utility>
 
+#include "execute/initial_memory.h"
 #include "execute/memory_use.h"
 #include "execute/parameters.h"
 #include "kernels/cpu/host_memory.h"
@@ -72,7 +73,8 @@ Rank::~Rank() {
 }
 
 void Rank::initialise() {
-  execute::initialise(timeline_, run_.grid, rank_, run_.scenario.training.seed, arena_);
+  execute::initialise(InitialMemory(timeline_, run_.grid, rank_, run_.scenario.training.seed), run_.threads_per_rank,
+                      arena_);
 }
 
 void Rank::start() {

@@ -1,9 +1,12 @@
 #include "calibrate/cuda/company.h"
 
+#include <algorithm>
 #include <chrono>
 #include <new>
 #include <numeric>
 #include <vector>
+
+#include "sim/base/check.h"
 
 namespace rehearse::calibrate::gpu {
 namespace {
@@ -18,15 +21,25 @@ constexpr auto kLongestStart = std::chrono::milliseconds(200);
 
 double Company::beside(unsigned blocks, const std::function<void(Signals*, Stream&)>& start,
                        const std::function<double()>& time) {
+  REHEARSE_CHECK(blocks <= Signals::kMostBlocks, "{} blocks", blocks);
   const kernels::cuda::PinnedMemory memory(sizeof(Signals));
   auto* const signals = new (memory.data()) Signals;
   Stream stream(Stream::Priority::urgent);
   start(signals, stream);
   const auto began = Clock::now();
-  while (signals->started < blocks && Clock::now() - began < kLongestStart) {
+  const auto all_run = [&] {
+    return std::all_of(signals->started, signals->started + blocks, [](const volatile unsigned& s) { return s != 0; });
+  };
+  while (!all_run() && Clock::now() - began < kLongestStart) {
   }
   double seconds = 0;
-  if (signals->started >= blocks) seconds = time();
+  try {
+    if (all_run()) seconds = time();
+  } catch (...) {
+    signals->stop = 1;  // what it tells and is told by lies in memory that goes now
+    (void)cudaStreamSynchronize(stream.get());
+    throw;
+  }
   signals->stop = 1;
   stream.synchronize();
   return seconds;

@@ -15,6 +15,7 @@
 #include "calibrate/cuda/nvml.h"
 #include "calibrate/statistics.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/gemm.h"
 
 namespace rehearse::calibrate::gpu {
 namespace {
@@ -42,12 +43,12 @@ std::string dotted(int version) {  // 13000 is 13.0
 
 class CudaBench final : public Bench {
  public:
-  explicit CudaBench(int device)
+  CudaBench(int device, const kernels::cuda::BlasApi* api)
       : index_((kernels::cuda::use_device(device), device)),
         facts_(kernels::cuda::device_facts(device)),
         nvml_(facts_.pci_bus_id),
         workspace_(kWorkspace),
-        device_(stream_, {}, workspace_.data(), workspace_.bytes()),
+        device_(stream_, {.blas_api = api}, workspace_.data(), workspace_.bytes()),
         step_(sizeof(kernels::StepValues)),
         shared_{stream_, device_, nullptr, step_.as<kernels::StepValues>()} {
     kernels::StepValues values;
@@ -55,7 +56,7 @@ class CudaBench final : public Bench {
     kernels::cuda::copy(step_.data(), &values, sizeof values, stream_);
     stream_.synchronize();
     std::string reason;
-    const kernels::cuda::BlasApi* api = kernels::cuda::find_blas_api(&reason);
+    if (api == nullptr) api = kernels::cuda::find_blas_api(&reason);
     if (api == nullptr) return;
     blas_workspace_ = DeviceMemory(kernels::cuda::blas_workspace_bytes(facts_.major));
     try {
@@ -97,6 +98,34 @@ class CudaBench final : public Bench {
       return nullptr;
     }
   }
+  // FP8 needs compute capability 8.9.
+  std::unique_ptr<Run> product(const LibraryProduct& of) override {
+    if (shared_.blas == nullptr) return nullptr;
+    const bool fp8 = of.operands == "e4m3";
+    if (fp8 && facts_.major * 10 + facts_.minor < 89) return nullptr;
+    try {
+      std::size_t free = 0, total = 0;
+      REHEARSE_CUDA(cudaMemGetInfo(&free, &total));
+      using kernels::cuda::MatrixType;
+      const auto problem =
+          fp8 ? kernels::cuda::fp8_problem(of.m, of.n, of.k, MatrixType::e4m3, MatrixType::e4m3, DType::bf16, false)
+              : kernels::cuda::gemm_problem({of.m, of.n, of.k, false, true, false}, DType::f32, DType::f32, false,
+                                            DType::f32, true);
+      return std::make_unique<ProductRun>(problem, facts_.l2_bytes, static_cast<std::int64_t>(free), shared_);
+    } catch (const DeviceError& error) {
+      if (!recoverable()) throw;
+      problem_ = error.what();
+      return nullptr;
+    }
+  }
+  // By the driver's count, of the whole device; less what only a calibration has, and with the workspace of a rank.
+  std::int64_t reserve() override {
+    std::size_t free = 0, total = 0;
+    REHEARSE_CUDA(cudaDeviceSynchronize());
+    REHEARSE_CUDA(cudaMemGetInfo(&free, &total));
+    const auto own = static_cast<std::int64_t>(workspace_.bytes() + blas_workspace_.bytes());
+    return std::max<std::int64_t>(0, static_cast<std::int64_t>(total - free) - own) + kRankWorkspace;
+  }
   std::string problem() const override { return problem_; }
 
   double copy(const std::string& direction, std::int64_t bytes) override;
@@ -111,6 +140,7 @@ class CudaBench final : public Bench {
 
  private:
   static constexpr std::size_t kWorkspace = std::size_t{64} << 20;
+  static constexpr std::int64_t kRankWorkspace = std::int64_t{32} << 20;  // execute/gpu/cuda_gpu.cpp
 
   // After a failed call: whether the device still works, as it does when there was no memory, or no such kernel. What
   // breaks a context stays its answer to every later call.
@@ -227,8 +257,8 @@ double CudaBench::beside(const Kernel& product, int& sms, double& bytes_per_s) {
 
 }  // namespace
 
-std::unique_ptr<Bench> make_cuda_bench(int device) {
-  return std::make_unique<CudaBench>(device);
+std::unique_ptr<Bench> make_cuda_bench(int device, const kernels::cuda::BlasApi* blas) {
+  return std::make_unique<CudaBench>(device, blas);
 }
 
 }  // namespace rehearse::calibrate::gpu

@@ -7,9 +7,14 @@
 
 #include "calibrate/gpu/bench.h"
 
+namespace rehearse::kernels::cuda {
+struct BlasApi;
+}
+
 namespace rehearse::calibrate::gpu {
 
-// `device` is one of kernels::cuda::device_count(). Throws DeviceError.
-std::unique_ptr<Bench> make_cuda_bench(int device);
+// `device` is one of kernels::cuda::device_count(). `blas`: cuBLASLt's functions, which outlive it; null: this
+// machine's library. Throws DeviceError.
+std::unique_ptr<Bench> make_cuda_bench(int device, const kernels::cuda::BlasApi* blas = nullptr);
 
 }  // namespace rehearse::calibrate::gpu

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "calibrate/cuda/operands.h"
 #include "execute/kernel_call.h"
@@ -34,6 +35,30 @@ struct Shared {
   kernels::cuda::CudaDevice& device;
   kernels::cuda::Blas* blas = nullptr;        // of our own, for the algorithms; null: no library
   const kernels::StepValues* step = nullptr;  // device memory
+};
+
+// The library's ways to do `problem`, the first and the fastest; operands(i) are those of the i-th set.
+Choice choice_of(const Shared& shared, const kernels::cuda::MatmulProblem& problem,
+                 const std::function<kernels::cuda::MatmulOperands(std::size_t)>& operands);
+
+// A product that no op of a program has, straight from the library. C is fp32 for fp32 operands, else bf16.
+class ProductRun final : public Run {
+ public:
+  // Throws DeviceError if the library does not have it, or there is no memory.
+  ProductRun(const kernels::cuda::MatmulProblem& problem, std::int64_t l2_bytes, std::int64_t free_bytes,
+             const Shared& shared);
+  double launch(int launches) override { return replays_.time(launches); }
+  Choice choice() override;
+
+ private:
+  struct Set {
+    kernels::cuda::DeviceMemory a, b, c;
+  };
+  kernels::cuda::MatmulOperands operands(std::size_t set) const;
+  kernels::cuda::MatmulProblem problem_;
+  Shared shared_;
+  std::vector<Set> sets_;
+  Replays replays_;
 };
 
 class CudaRun final : public Run {

@@ -38,6 +38,19 @@ __global__ void fill_kernel(void* data, DType type, std::int64_t n, std::int64_t
   }
 }
 
+// Sign, 4 bits of exponent with a bias of 7, 3 of mantissa; below 2^-6 zero, above 240 never.
+__device__ std::uint8_t e4m3_of(float x) {
+  const unsigned bits = __float_as_uint(x), sign = bits >> 24 & 0x80U, exponent = bits >> 23 & 0xFFU;
+  if (exponent < 121U) return static_cast<std::uint8_t>(sign);
+  return static_cast<std::uint8_t>(sign | ((exponent - 120U) << 3) | (bits >> 20 & 7U));
+}
+
+__global__ void fill_e4m3_kernel(std::uint8_t* data, std::int64_t n, std::uint64_t seed) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step)
+    data[i] = e4m3_of(normal(mixed(seed * 0x632BE59BD9B4E019ULL + static_cast<std::uint64_t>(i))));
+}
+
 __global__ void nothing_kernel() {}
 
 // Company runs on a GPU only: the emulator does one stream after the other, so nothing would ever tell it to stop.
@@ -52,7 +65,8 @@ __device__ unsigned long long nanoseconds() {
 
 __global__ void holder_kernel(Signals* signals) {
   if (threadIdx.x != 0) return;
-  atomicAdd_system(const_cast<unsigned*>(&signals->started), 1U);
+  signals->started[blockIdx.x] = 1;
+  __threadfence_system();
   const unsigned long long began = nanoseconds();
   while (signals->stop == 0 && nanoseconds() - began < kLongestNs) __nanosleep(500);
 }
@@ -61,7 +75,10 @@ __global__ void mover_kernel(uint4* from, uint4* to, std::int64_t chunks, double
                              unsigned long long* moved) {
   constexpr int kPerChunk = static_cast<int>(kMoverChunk / sizeof(uint4));
   __shared__ unsigned go;
-  if (threadIdx.x == 0) atomicAdd_system(const_cast<unsigned*>(&signals->started), 1U);
+  if (threadIdx.x == 0) {
+    signals->started[blockIdx.x] = 1;
+    __threadfence_system();
+  }
   const unsigned long long began = nanoseconds();
   unsigned long long count = 0;
   while (true) {
@@ -90,6 +107,10 @@ void fill_random(void* data, DType type, std::int64_t elements, std::int64_t ran
   const std::int64_t blocks = (elements + kThreads - 1) / kThreads;
   launch(fill_kernel, dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks)), dim3(kThreads), 0,
          stream, data, type, elements, range > 0 ? range : 1, seed);
+}
+
+void fill_random_e4m3(void* data, std::int64_t elements, std::uint64_t seed, kernels::cuda::Stream& stream) {
+  launch(fill_e4m3_kernel, dim3(1024), dim3(kThreads), 0, stream, static_cast<std::uint8_t*>(data), elements, seed);
 }
 
 void launch_nothing(kernels::cuda::Stream& stream) {

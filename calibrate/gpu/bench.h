@@ -57,6 +57,12 @@ class Run {
   virtual Choice choice() { return {}; }
 };
 
+// A product of operands that no op of a program has (cost::OtherProduct): "tf32", "e4m3".
+struct LibraryProduct {
+  std::string operands;
+  std::int64_t m = 0, n = 0, k = 0;
+};
+
 // A group's collective or message as nccl-tests counts it; algorithm and protocol are "free" where NCCL chose.
 struct Transfer {
   std::string kind;  // all_reduce, all_gather, reduce_scatter, all_to_all, send
@@ -75,6 +81,9 @@ class Bench {
   virtual State state() = 0;
   // Null if it cannot be measured here: no memory for its operands, or the device or a library does not have it.
   virtual std::unique_ptr<Run> kernel(const Kernel& kernel) = 0;
+  virtual std::unique_ptr<Run> product(const LibraryProduct&) { return nullptr; }
+  // Bytes that a process of ours holds beside its tensors (context, loaded code, workspaces); 0: not told.
+  virtual std::int64_t reserve() { return 0; }
   virtual std::string problem() const { return ""; }  // why the last one was null
   // direction as in cost::CopyPoint; 0 where there is no such copy (no peer).
   virtual double copy(const std::string& direction, std::int64_t bytes) = 0;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kMostSustained = 8;  // products of the long run: their operands are in memory together
 // Shares of the budget's end that are kept free for what comes after the scenarios' kernels.
-constexpr double kKernels = 0.55, kTransfers = 0.7, kInterference = 0.1;
+constexpr double kKernels = 0.55, kTransfers = 0.7, kInterference = 0.1, kOtherProducts = 0.04;
 constexpr int kHeldSms[] = {4, 8, 16, 24, 32};
 constexpr double kTakenShares[] = {0.1, 0.25, 0.5};  // of the copy's bandwidth
 
@@ -52,9 +52,14 @@ class Calibrating {
     }
     begin("measuring interference");
     measure_interference(bench_.now() + std::min(left(), kInterference * request_.budget_s));
+    if (request_.grid) {
+      begin("measuring products in TF32 and FP8");
+      measure_other_products(bench_.now() + std::min(left(), kOtherProducts * request_.budget_s));
+    }
     begin("measuring neighbours, held-out shapes and a grid");
     measure_kernels(done_, kernels_.kernels().size(), end());
     note_state("end");
+    c.reserve_bytes = bench_.reserve();
     tell_shortfalls();
     c.made.wall_s = bench_.now() - began_;
     return std::move(outcome_);
@@ -201,6 +206,31 @@ class Calibrating {
       for (const int sms : kHeldSms)
         if (sms < outcome_.calibration.facts.sms) add(sms, 0);
       for (const double share : kTakenShares) add(0, share * copy);
+    }
+  }
+
+  // No simulation reads them, so they get little; what the device or the library does not have is left out. The ends
+  // of a grid of sizes first, for both kinds.
+  void measure_other_products(double deadline) {
+    std::vector<LibraryProduct> list;
+    for (const std::int64_t k : {8192, 2048})
+      for (const auto& [m, n] : {std::pair{8192, 8192}, {2048, 2048}, {8192, 2048}, {2048, 8192}})
+        for (const char* operands : {"e4m3", "tf32"}) list.push_back({operands, m, n, k});
+    const auto now = [this] {
+      poll();
+      return bench_.now();
+    };
+    for (std::size_t i = 0; i < list.size() && now() < deadline; ++i) {
+      const LibraryProduct& of = list[i];
+      const std::unique_ptr<Run> run = bench_.product(of);
+      if (run == nullptr) continue;
+      const double share = (deadline - bench_.now()) / static_cast<double>(list.size() - i);
+      const Summary s =
+          summarize(time_burst(*run, request_.protocol, now, bench_.now() + std::max(share, 0.005)).seconds);
+      const Choice c = run->choice();
+      outcome_.calibration.measured.other_products.push_back({of.operands, of.m, of.n, of.k, c.tile, c.stages, c.split,
+                                                              c.waves, s.p50_s, c.first, c.best, s.p10_s, s.p90_s,
+                                                              s.repetitions});
     }
   }
 

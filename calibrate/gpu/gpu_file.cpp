@@ -286,6 +286,8 @@ std::string to_yaml(const GpuCalibration& c) {
       "kernel_time: {:.4f}us\npeak: {{bf16: {:.6g}TFLOPS, fp16: {:.6g}TFLOPS, fp32: {:.6g}TFLOPS}}  # dense, nominal; "
       "fp32 without TF32\n",
       least_kernel_time(c) * 1e6, peaks.bf16 / 1e12, peaks.bf16 / 1e12, peaks.fp32 / 1e12);
+  if (c.reserve_bytes > 0)
+    text += fmt::format("reserve: {}B  # beside a rank's tensors, by the driver's count\n", c.reserve_bytes);
   text += memory_efficiency(c) + gemm(c, peaks) + attention(c, peaks) + launch(c.measured.launch);
   text += block("products", cost::product_columns(), product_rows(c.measured.products));
   text += block("shapes", cost::shape_columns(), shape_rows(c.measured.shapes));
@@ -298,6 +300,13 @@ std::string to_yaml(const GpuCalibration& c) {
     rows.push_back(
         fmt::format("{},{},{},{:.5g}", key_cells(p.key), cell(p.sms_held), cell(p.bandwidth_taken / 1e9), p.slowdown));
   text += block("interference", cost::interference_columns(), rows);
+  rows.clear();
+  for (const auto& p : c.measured.other_products)
+    rows.push_back(fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", p.operands, p.m, p.n, p.k,
+                               cell(p.tile.m), cell(p.tile.n), cell(p.stages), p.split, cell(p.waves), micro(p.seconds),
+                               micro(p.first), micro(p.best), micro(p.p10), micro(p.p90),
+                               cell(static_cast<double>(p.repetitions))));
+  text += block("other_products", cost::other_product_columns(), rows);
   return text + collectives(c) + provenance(c);
 }
 

@@ -211,6 +211,12 @@ void KernelsToTime::add_grid() {
     for (const std::int64_t n : {8192, 1024, 4096, 512})
       for (const std::int64_t k : {8192, 1024, 4096, 512})
         add_product({program::DType::bf16, program::DType::bf16, false, true, false, false, m, n, k}, any, false);
+  // Other sizes, for f16 and bf16 stand in one table of shapes.
+  for (const program::DType type : {program::DType::f16, program::DType::f32})
+    for (const std::int64_t m : {6144, 1536})
+      for (const std::int64_t n : {6144, 1536})
+        for (const std::int64_t k : {6144, 1536})
+          add_product({type, type, false, true, false, false, m, n, k}, any, false);
 }
 
 }  // namespace rehearse::calibrate::gpu

@@ -19,8 +19,6 @@
 namespace rehearse::execute {
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
-
 // A line each: "free total name", or "- why there is none".
 std::string describe(bool free_memory) {
   try {
@@ -38,8 +36,8 @@ std::string describe(bool free_memory) {
 }
 
 // What the child writes; nothing if it does not answer.
-std::string read_all(int fd) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+std::string read_all(int fd, std::chrono::seconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   std::string text;
   for (std::array<char, 4096> bytes{};;) {
     const auto left =
@@ -54,7 +52,7 @@ std::string read_all(int fd) {
   }
 }
 
-std::string ask_in_child(bool free_memory) {
+std::string ask_in_child(bool free_memory, std::chrono::seconds patience) {
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) return fmt::format("- {}", std::strerror(errno));
   const pid_t child = ::fork();
@@ -69,7 +67,7 @@ std::string ask_in_child(bool free_memory) {
     ::_exit(0);
   }
   ::close(ends[1]);
-  const std::string text = child < 0 ? fmt::format("- {}", std::strerror(errno)) : read_all(ends[0]);
+  const std::string text = child < 0 ? fmt::format("- {}", std::strerror(errno)) : read_all(ends[0], patience);
   ::close(ends[0]);
   if (child > 0) {
     if (text.empty()) ::kill(child, SIGKILL);
@@ -82,9 +80,9 @@ std::string ask_in_child(bool free_memory) {
 
 }  // namespace
 
-Devices find_devices(bool free_memory) {
+Devices find_devices(bool free_memory, std::chrono::seconds patience) {
   Devices found;
-  std::istringstream lines(ask_in_child(free_memory));
+  std::istringstream lines(ask_in_child(free_memory, patience));
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("- ")) {
       found.rooms.clear();

@@ -2,6 +2,7 @@
 // threads of a driver, and does not hang if a driver does.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ struct Devices {
 };
 
 // Call it before the process has threads. What is free is asked for only if wanted: it takes a context on each device.
-Devices find_devices(bool free_memory);
+// A driver that does not answer for `patience` has none.
+Devices find_devices(bool free_memory, std::chrono::seconds patience = std::chrono::seconds(60));
 
 }  // namespace rehearse::execute

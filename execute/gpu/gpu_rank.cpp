@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "execute/initial_memory.h"
 #include "execute/parameters.h"
 #include "sim/base/check.h"
 
@@ -16,6 +17,7 @@ namespace rehearse::execute {
 namespace {
 
 constexpr std::chrono::milliseconds kForOthers{500};  // that may know better why a transfer broke
+constexpr std::int64_t kSlabBytes = std::int64_t{16} << 20;
 
 // Host memory that is only there once it is written.
 class Staging {
@@ -40,6 +42,10 @@ bool reads_step_values(const program::Op& op) {
   if (const auto* a = std::get_if<program::Attention>(&op.shape)) return a->dropout > 0;
   if (const auto* e = std::get_if<program::Elementwise>(&op.shape)) return e->dropout > 0;
   return false;
+}
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
 }
 
 // Bytes from the arena's beginning within which everything persistent lies.
@@ -119,7 +125,7 @@ void GpuRank::lay_out_memory() {
     input_offset_.push_back(input == nullptr ? -1 : inputs);
     if (input == nullptr) continue;
     const std::int64_t bytes = input->elements * size_of(layout_.operand(arena_, i.first_place).type);
-    inputs += (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+    inputs += aligned(bytes);
   }
   for (Lent& lent : lent_) {
     lent.inputs = gpu_->allocate_host(std::max(inputs, kArenaAlignment));
@@ -151,20 +157,40 @@ void GpuRank::make_outboxes() {
   }
 }
 
-// Not-a-number in every type: what is read before it was written shows. The persistent buffers are filled on the host,
-// as those of a CPU rank, and copied.
+// Not-a-number in every type: what is read before it was written shows. What is drawn is made on the host, by all its
+// threads, in one of two pieces of pinned memory while the other is copied.
 void GpuRank::initialise() {
   gpu_->bind_thread();
   const Gpu::Stream stream = compute().stream;
   gpu_->set_bytes(stream, arena_, run_.options.clear_arena ? 0 : 0xFF, timeline_.memory.arena_bytes);
-  const Staging staging(persistent_end(timeline_));
-  execute::initialise(timeline_, run_.grid, rank_, run_.scenario.training.seed, staging.data());
-  for (std::size_t b = 0; b < timeline_.persistent.size(); ++b)
-    if (const std::int64_t at = timeline_.persistent[b]; at >= 0)
-      gpu_->to_device(stream, arena_ + at, staging.data() + at, timeline_.role->buffers[b].bytes());
-  const Gpu::Event copied = compute().ends[0];
-  gpu_->record(copied, stream);
-  await(copied);
+  const InitialMemory memory(timeline_, run_.grid, rank_, run_.scenario.training.seed);
+  for (const InitialMemory::Zeros& z : memory.zeros()) gpu_->set_bytes(stream, arena_ + z.offset, 0, z.bytes);
+  const auto& blocks = memory.blocks();
+  std::array<std::byte*, 2> slabs{};
+  for (std::size_t first = 0, turn = 0; first < blocks.size(); turn = 1 - turn) {
+    std::byte*& slab = slabs[turn];
+    if (slab == nullptr)
+      slab = gpu_->allocate_host(kSlabBytes);
+    else
+      await(compute().ends[turn]);
+    std::vector<std::array<std::byte*, 2>> to;  // by block from `first`, as far as the slab goes
+    for (std::int64_t used = 0; first + to.size() < blocks.size();) {
+      const auto& places = blocks[first + to.size()].places;
+      const std::int64_t second = used + aligned(places[0].bytes), end = second + aligned(places[1].bytes);
+      if (end > kSlabBytes) break;
+      to.push_back({slab + used, slab + second});
+      used = end;
+    }
+    in_parallel(run_.threads_per_rank, to.size(), [&](std::size_t i) { memory.make(blocks[first + i], to[i]); });
+    for (std::size_t i = 0; i < to.size(); ++i)
+      for (std::size_t p = 0; p < to[i].size(); ++p)
+        if (const InitialMemory::Place& place = blocks[first + i].places[p]; place.offset >= 0)
+          gpu_->to_device(stream, arena_ + place.offset, to[i][p], place.bytes);
+    first += to.size();
+    gpu_->record(compute().ends[turn], stream);
+  }
+  gpu_->record(compute().ends[0], stream);
+  await(compute().ends[0]);
   if (connect_) transfers_ = connect_();
 }
 

@@ -15,7 +15,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
+#include <utility>
+
+#include "execute/gpu/devices.h"
 
 namespace rehearse::execute {
 namespace {
@@ -153,6 +157,26 @@ void Mps::end() const {
     if (signal != 0) ::kill(pid_, signal);
     if (ended(pid_, kToEnd / 5)) break;
   }
+}
+
+// The daemon comes up where its server, which starts with the first context, may not.
+std::string Mps::problem() const {
+  constexpr std::chrono::seconds kForServer{20};
+  std::vector<std::pair<std::string, std::optional<std::string>>> before;
+  for (const auto& [name, value] : variables()) {
+    const char* old = std::getenv(name.c_str());
+    before.emplace_back(name, old == nullptr ? std::nullopt : std::optional<std::string>(old));
+    ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  const Devices found = find_devices(true, kForServer);
+  for (const auto& [name, value] : before) {
+    if (value) {
+      ::setenv(name.c_str(), value->c_str(), 1);
+    } else {
+      ::unsetenv(name.c_str());
+    }
+  }
+  return found.why_none;
 }
 
 Variables Mps::variables() const {

@@ -33,6 +33,8 @@ class Mps {
   Mps(Mps&& other) noexcept : folder_(std::exchange(other.folder_, {})), pid_(std::exchange(other.pid_, 0)) {}
   Mps& operator=(Mps&&) = delete;
 
+  // Why nothing runs under it, as a process of its own finds out; "" if a context can be made.
+  std::string problem() const;
   Variables variables() const;  // for the processes that are to use it
 
  private:

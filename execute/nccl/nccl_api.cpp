@@ -74,12 +74,12 @@ std::optional<Api> load(std::string& reason) {
   return api;
 }
 
-void check(const Api& api, ncclResult_t result, const char* expression, std::source_location place) {
+void check(const Api& api, ncclResult_t result, const char* expression, const char* file, int line) {
   if (result == ncclSuccess || result == ncclInProgress) return;
   const char* last = api.get_last_error != nullptr ? api.get_last_error(nullptr) : nullptr;
   throw NcclError(result, fmt::format("NCCL: {}{}{} ({}) in {} at {}:{}", api.get_error_string(result),
                                       last != nullptr && *last != '\0' ? ": " : "", last != nullptr ? last : "",
-                                      static_cast<int>(result), expression, place.file_name(), place.line()));
+                                      static_cast<int>(result), expression, file, line));
 }
 
 }  // namespace rehearse::execute::nccl

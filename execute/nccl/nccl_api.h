@@ -7,7 +7,6 @@
 #include <nccl.h>
 
 #include <optional>
-#include <source_location>
 #include <stdexcept>
 #include <string>
 
@@ -55,10 +54,9 @@ class NcclError : public std::runtime_error {
 
 // Throws NcclError with the expression, NCCL's own words and the place, unless `result` is success or in progress (of
 // communicators that do not block).
-void check(const Api& api, ncclResult_t result, const char* expression,
-           std::source_location place = std::source_location::current());
+void check(const Api& api, ncclResult_t result, const char* expression, const char* file, int line);
 
 }  // namespace rehearse::execute::nccl
 
 // REHEARSE_NCCL(api, all_reduce(...)): calls the table's function and checks it.
-#define REHEARSE_NCCL(api, call) ::rehearse::execute::nccl::check((api), (api).call, #call)
+#define REHEARSE_NCCL(api, call) ::rehearse::execute::nccl::check((api), (api).call, #call, __FILE__, __LINE__)

@@ -13,6 +13,8 @@ int device_count() {
   return 0;
 }
 
+void leave_device() {}
+
 DeviceFacts device_facts(int) {
   throw std::runtime_error("no CUDA device: " + why_no_device());
 }

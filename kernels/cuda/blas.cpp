@@ -291,6 +291,8 @@ void Blas::propose(Plan* plan, const MatmulProblem& p) const {
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(p.a.alignment));
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(p.c.alignment));
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(p.c.alignment));
+  // Some versions propose nothing for a bias whose pointer is not there; run() sets the real one.
+  if (p.bias) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(workspace_));
   std::array<cublasLtMatmulHeuristicResult_t, kProposals> proposals{};
   int count = 0;
   const cublasStatus_t status = api_.heuristic(handle_, plan->desc, plan->left, plan->right, plan->result, plan->result,

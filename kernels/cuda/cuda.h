@@ -28,6 +28,9 @@ struct DeviceFacts {
   int copy_engines = 0;
   int driver_version = 0, runtime_version = 0;  // 13000 is 13.0
 };
+// The process gives back what it has on its device: the context and all that is in it. Nothing of it may be in use.
+void leave_device();
+
 // Throws DeviceError (runtime.h) if there is no such device.
 DeviceFacts device_facts(int device);
 

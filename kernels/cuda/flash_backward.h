@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(256)
   const int part = static_cast<int>(threadIdx.x) % 8;
   float sum = 0;
   for (int column = 8 * part; column < f.head_dim && i < row_heads; column += 64) {
-    T a[8], b[8];
+    alignas(16) T a[8], b[8];
     *reinterpret_cast<uint4*>(a) = *reinterpret_cast<const uint4*>(d_out + i * f.head_dim + column);
     *reinterpret_cast<uint4*>(b) = *reinterpret_cast<const uint4*>(out + i * f.head_dim + column);
 #pragma unroll

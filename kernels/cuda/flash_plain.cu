@@ -120,8 +120,9 @@ __device__ Gradient gradient_of(const FlashCall& f, float score, float d_probabi
 }
 
 template <class T>
-__global__ void __launch_bounds__(32 * kWarps) queries_kernel(FlashCall f, Source<T> d_out, Source<T> qkv,
-                                                              Source<T> out, const float* logsumexp, Target<T> d_qkv) {
+__global__ void __launch_bounds__(32 * kWarps, 2)
+    queries_kernel(FlashCall f, Source<T> d_out, Source<T> qkv, Source<T> out, const float* logsumexp,
+                   Target<T> d_qkv) {
   REHEARSE_DYNAMIC_SHARED(float, keys);
   const int width = f.head_dim + 1, warp = static_cast<int>(threadIdx.x) / 32,
             lane = static_cast<int>(threadIdx.x) % 32;
@@ -154,7 +155,7 @@ __global__ void __launch_bounds__(32 * kWarps) queries_kernel(FlashCall f, Sourc
 }
 
 template <class T>
-__global__ void __launch_bounds__(32 * kWarps)
+__global__ void __launch_bounds__(32 * kWarps, 2)
     keys_kernel(FlashCall f, Source<T> d_out, Source<T> qkv, Source<T> out, const float* logsumexp, Target<T> d_qkv) {
   REHEARSE_DYNAMIC_SHARED(float, queries);
   __shared__ float deltas[kTile], row_sums[kTile];

@@ -80,6 +80,11 @@ DeviceFacts device_facts(int device) {
   return f;
 }
 
+void leave_device() {
+  (void)cudaDeviceReset();
+  (void)cudaGetLastError();
+}
+
 void use_device(int device) {
   REHEARSE_CUDA(cudaSetDevice(device));
 }

@@ -98,6 +98,8 @@ class Cluster {
   // ones.
   virtual Route route(int from, int to, int /*channel*/) const { return route(from, to); }
   virtual HostSharing host_sharing() const = 0;
+  // Whether the network's switches add up what crosses them (InfiniBand SHARP).
+  virtual bool network_adds_up() const { return false; }
   // Whether devices are joined by links written out one by one, with nothing a collective could use but routes.
   virtual bool explicit_links() const { return false; }
 };

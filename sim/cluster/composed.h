@@ -25,6 +25,7 @@ struct ComposedParts {
   Fabric fabric;
   std::vector<int> leaf_of;     // switch of each NIC, node by node; -1: it hangs on none
   std::vector<Time> nic_delay;  // of each NIC, beyond its type's; empty: none
+  bool sharp = false;
   Routing routing = Routing::fixed;
   std::uint64_t seed = 1;
   std::vector<int> placement;  // device of each rank, in the order of nodes; each once
@@ -48,6 +49,7 @@ class Composed final : public Cluster {
   Route route(int from, int to) const override { return route(from, to, 0); }
   Route route(int from, int to, int channel) const override;
   HostSharing host_sharing() const override { return {}; }
+  bool network_adds_up() const override { return parts_.sharp; }
 
   // Not of the contract: for faults, whose names speak of resources, and for tests.
   std::vector<Resource>& resources() { return resources_; }

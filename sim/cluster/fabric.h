@@ -57,8 +57,9 @@ struct FabricNumbers {
   bool wraps = true;
   int groups = 1, routers = 1, nodes_per_router = 1, global_links = 1;  // global_links: of a router
   Bandwidth link, global;                                               // torus, dragonfly in a group; between groups
-  Time hop;           // a link between switches and the switch behind it
-  int limit() const;  // nodes it can hold
+  Time hop;            // a link between switches and the switch behind it
+  bool sharp = false;  // switches add up what crosses them
+  int limit() const;   // nodes it can hold
 };
 
 struct NicPlace {

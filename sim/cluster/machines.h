@@ -29,6 +29,7 @@ struct FatTreeNumbers {
   int units = 1;
   double oversubscription = 1;  // NIC bandwidth below a leaf / uplink bandwidth
   Time hop_latency;             // each further switch
+  bool sharp = false;           // switches add up
 };
 
 class FatTree final : public Cluster {
@@ -42,6 +43,7 @@ class FatTree final : public Cluster {
   using Cluster::route;
   Route route(int from, int to) const override;
   HostSharing host_sharing() const override { return {}; }
+  bool network_adds_up() const override { return numbers_.sharp; }
   NodeView node_view(int node) const override;
   int rail_of(int device) const override;
 

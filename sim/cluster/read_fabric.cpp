@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -20,7 +21,7 @@ int integer(const Node& node, const char* key, std::int64_t min, std::int64_t ma
 int uplinks(const Node& node, const char* key, int down, int above, const char* what) {
   const double oversubscription = node.number(key, 1.0, 1.0, 1000.0);
   const double exact = down / oversubscription;
-  const int up = static_cast<int>(exact + 0.5);
+  const int up = static_cast<int>(std::lround(exact));
   if (up < 1 || std::abs(up - exact) > 1e-6 * exact)
     node.error(fmt::format("{} of {}: {} cables below over {} are {:.4g} uplinks, expected a whole number", key, what,
                            down, oversubscription, exact));
@@ -216,6 +217,7 @@ void read_fabric(const Node& root, ComposedFile& file) {
         n.kind = FabricKind::rail_only;
         n.nodes = integer(node, "nodes", 1, 1 << 20);
     }
+    n.sharp = node.boolean("sharp", false);
     node.finish();
     if (nics == 0) root.error("a fabric joins NICs, and there are none", "add the block 'nic'");
   }

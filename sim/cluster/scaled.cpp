@@ -39,7 +39,9 @@ class Scaled final : public Cluster {
   const std::vector<Resource>& resources() const override { return resources_; }
   Route route(int from, int to) const override { return original_.route(from, to); }
   Route route(int from, int to, int channel) const override { return original_.route(from, to, channel); }
+  std::vector<NodeRing> rings(const std::vector<int>& members) const override { return original_.rings(members); }
   HostSharing host_sharing() const override { return original_.host_sharing(); }
+  bool network_adds_up() const override { return original_.network_adds_up(); }
   bool explicit_links() const override { return original_.explicit_links(); }
 
  private:

@@ -71,6 +71,7 @@ FatTreeNumbers read_fat_tree(const Node& root) {
   n.units = integer(fabric, "units", 1, 4096);
   n.oversubscription = fabric.number("oversubscription", 1.0, 1.0, 1000.0);
   n.hop_latency = read_latency(fabric, "hop_latency");
+  n.sharp = fabric.boolean("sharp", false);
   fabric.finish();
   return n;
 }

@@ -10,6 +10,7 @@
 
 #include "sim/base/units.h"
 #include "sim/cluster/cluster.h"
+#include "sim/collective/pins.h"
 #include "sim/program/op.h"
 
 namespace rehearse::collective {
@@ -38,7 +39,7 @@ struct TransferPlan {
   std::int64_t memory_bytes = 0;     // device memory traffic on each participant over the transfer
   Coverage coverage = Coverage::spec;
   double low = 1, high = 1;  // error interval, as factors of the time
-  std::string algorithm;     // "ring", "tree", "nvls", "nvls-tree", "pat", "direct", "local"
+  std::string algorithm;     // a name of nccl_tuning.h, or "local"
   // On a host whose ranks share its cores: how many of them the bytes of a collective keep busy while they move, spread
   // over its participants, and then they cross no resources. 0: moved by something else.
   int threads = 0;
@@ -65,8 +66,10 @@ class CollectiveModel {
 // `device_file`: path of a device file X.yaml; measured collectives are read from X.collectives.yaml beside it (and the
 // CSV it names). "" or no such file: a ring on the topology's bandwidths and latencies (spec). A calibration (.json) on
 // a local host: what it measured there (local_model.h). On a network of explicit links: links_model.h. Throws
-// InputError for bad files. The cluster must outlive the model.
-std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file);
+// InputError for bad files, and for pins that the machine does not offer; collective() does where a group does not. The
+// cluster must outlive the model.
+std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file,
+                                            const Pins& pins = {});
 // Whether X.yaml says `collectives: {of: topology}`: a calibration of one GPU measured none, and those of the
 // topology's own device stand in.
 bool takes_collectives_of_topology(const std::string& device_file);

@@ -1,8 +1,8 @@
 // The other two fidelities as models around a model; see steps.h.
 #include <algorithm>
-#include <map>
-#include <string>
+#include <optional>
 
+#include "sim/collective/rounds.h"
 #include "sim/collective/steps.h"
 
 namespace rehearse::collective {
@@ -35,20 +35,13 @@ class SteppedModel final : public CollectiveModel {
 
   TransferPlan collective(CollectiveKind kind, const std::vector<int>& members, Bytes bytes) const override {
     TransferPlan plan = model_.collective(kind, members, bytes);
-    static const std::map<std::string, StepAlgorithm> known = {{"ring", StepAlgorithm::ring},
-                                                               {"tree", StepAlgorithm::tree},
-                                                               {"pat", StepAlgorithm::pat},
-                                                               {"direct", StepAlgorithm::direct}};
-    const auto algorithm = known.find(plan.algorithm);
-    if (plan.threads > 0 || plan.activities.empty() || algorithm == known.end()) return plan;
-    if (!has_steps(kind, algorithm->second)) return plan;
+    const std::optional<nccl::Algorithm> algorithm = nccl::algorithm_called(plan.algorithm);
+    if (plan.threads > 0 || plan.activities.empty() || !algorithm || !has_steps(kind, *algorithm)) return plan;
     const Group group = group_of(cluster_, members);
-    Steps steps = steps_of(cluster_, group, kind, algorithm->second, bytes.count());
-    // Bytes move as slowly as the model says of them on ports; links between switches are shared as they are.
+    Steps steps = steps_of(cluster_, group, kind, *algorithm, bytes.count());
     Time moving;
     for (const Activity& activity : plan.activities) moving = std::max(moving, activity.min_duration);
-    double slower = 1;
-    if (moving > bottleneck(cluster_, plan.activities).links) slower = moving.seconds() / busiest_port(steps).seconds();
+    const double slower = slowness(kind, *algorithm, group, bytes, plan.activities, moving, steps);
     const double rest = plan.alone().seconds() - moving.seconds() * (1 + steps.fill);
     set_times(steps, cluster_, slower, steps.concurrent || slower < 1,
               Time::from_seconds(std::max(0.0, rest) / static_cast<double>(steps.depth)));
@@ -57,6 +50,19 @@ class SteppedModel final : public CollectiveModel {
   }
 
  private:
+  // How many times as long as on the bare machine the model says that bytes take. Rounds one after the other, pipelines
+  // on the busiest port; links between switches are shared as they are.
+  double slowness(CollectiveKind kind, nccl::Algorithm algorithm, const Group& group, Bytes bytes,
+                  const std::vector<Activity>& activities, Time moving, const Steps& steps) const {
+    if (algorithm == nccl::Algorithm::halving_doubling || algorithm == nccl::Algorithm::hierarchical ||
+        (algorithm == nccl::Algorithm::direct && kind != CollectiveKind::all_to_all)) {
+      const InRounds rounds = in_rounds(cluster_, group, rounds_of(group, kind, algorithm, bytes.count()));
+      return moving.seconds() / rounds.activity.min_duration.seconds();
+    }
+    if (moving <= bottleneck(cluster_, activities).links) return 1;
+    return moving.seconds() / busiest_port(steps).seconds();
+  }
+
   // How long the port with most to carry needs for all messages that cross it.
   Time busiest_port(const Steps& steps) const {
     std::vector<std::int64_t> load(cluster_.resources().size(), 0);

@@ -2,11 +2,9 @@
 #include "sim/collective/fit.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "sim/base/check.h"
-#include "sim/collective/wire.h"
 
 namespace rehearse::collective {
 namespace {
@@ -19,28 +17,7 @@ using Choice = FittedSystem::Choice;
 using Row = std::vector<double>;
 
 constexpr int kRounds = 12, kSweeps = 3000;
-
-// A step between nodes in steps inside one, by protocol: the constants of NCCL v2.28.9 src/graph/tuning.cc, NET over
-// NVLink.
-constexpr std::array<double, nccl::kProtocols> kRingNet = {2.7 / 0.6, 4.0 / 1.9, 14.0 / 3.4},
-                                               kTreeNet = {5.0 / 0.6, 8.5 / 1.25, 14.0 / 4.0};
-
-double hops(const Choice& choice, const Placement& place) {
-  const auto& [algorithm, kind, protocol] = choice;
-  const auto p = static_cast<std::size_t>(protocol);
-  const double passes = kind == CollectiveKind::all_reduce ? 2 : 1;
-  const double net_steps = place.nodes > 1 ? passes * (place.nodes - 1) : 0;
-  switch (algorithm) {
-    case Algorithm::tree:
-      return 2 * (place.per_node - 1 + std::floor(std::log2(place.nodes)) * kTreeNet[p]);
-    case Algorithm::nvls:
-      return 1;
-    case Algorithm::nvls_tree:
-      return 1 + 2 * std::floor(std::log2(place.nodes)) * kTreeNet[p];
-    default:
-      return passes * (place.ranks - 1) - net_steps + net_steps * kRingNet[p];
-  }
-}
+constexpr double kLarge = 64 << 20;  // where a tree is not looked for first
 
 // Where a size is looked for first: near NCCL's usual switching points.
 Protocol usual_protocol(CollectiveKind kind, const Placement& place, double bytes) {
@@ -82,19 +59,17 @@ double quantile(const std::vector<double>& sorted, double q) {
 
 }  // namespace
 
-FittedSystem::FittedSystem(const std::vector<Observation>& observations, bool in_switch) : in_switch_(in_switch) {
+FittedSystem::FittedSystem(const std::vector<Observation>& observations, const nccl::Machine& machine)
+    : machine_(machine) {
   REHEARSE_CHECK(!observations.empty(), "no measured collective to fit");
-  std::vector<Choice> assigned;
-  for (const Observation& o : observations) {
-    const Protocol usual = usual_protocol(o.kind, o.place, o.bytes);
-    std::vector<Choice> choices = offered(o.kind, o.place);
-    // The last that has the protocol: NVLS and its tree rather than rings for large sizes, trees for small ones.
-    const auto found =
-        std::find_if(choices.rbegin(), choices.rend(), [&](const Choice& c) { return std::get<2>(c) == usual; });
-    const bool large = o.bytes >= (64 << 20);
-    assigned.push_back(large && std::get<0>(*found) == Algorithm::tree ? Choice{Algorithm::ring, o.kind, usual}
-                                                                       : *found);
-  }
+  FittedSystem fastest = *this;
+  as_nccl_chooses_ = true;
+  if (const double nccl = settle(observations); fastest.settle(observations) < nccl) *this = fastest;
+}
+
+// Assigns sizes and solves until nothing moves; the sum of the relative errors that are left.
+double FittedSystem::settle(const std::vector<Observation>& observations) {
+  std::vector<Choice> assigned = first_guess(observations);
   FittedSystem best = *this;
   double least = -1;
   for (int round = 0; round < kRounds; ++round) {
@@ -103,7 +78,7 @@ FittedSystem::FittedSystem(const std::vector<Observation>& observations, bool in
     std::vector<Choice> next;
     double sum = 0;
     for (const Observation& o : observations) {
-      const auto [choice, us] = fastest(o.kind, o.place, o.bytes);
+      const auto [choice, us] = chosen(o.kind, o.place, o.bytes);
       next.push_back(choice);
       ratios.push_back(o.time_us / us);
       sum += std::abs(us / o.time_us - 1);
@@ -118,62 +93,97 @@ FittedSystem::FittedSystem(const std::vector<Observation>& observations, bool in
     assigned = std::move(next);
   }
   *this = best;
+  return least;
+}
+
+std::vector<Choice> FittedSystem::first_guess(const std::vector<Observation>& observations) const {
+  std::vector<Choice> assigned;
+  for (const Observation& o : observations) {
+    if (as_nccl_chooses_) {
+      const nccl::Estimate own = nccl::best(machine_, o.place, o.kind, o.bytes);
+      assigned.emplace_back(own.algorithm, own.protocol);
+      continue;
+    }
+    // The last that has the protocol: NVLS and its tree rather than rings for large sizes, trees for small ones.
+    const Protocol usual = usual_protocol(o.kind, o.place, o.bytes);
+    const std::vector<Choice> choices = offered(o.kind, o.place);
+    const auto found =
+        std::find_if(choices.rbegin(), choices.rend(), [&](const Choice& c) { return c.second == usual; });
+    const bool large_tree = o.bytes >= kLarge && found->first == Algorithm::tree;
+    assigned.push_back(large_tree ? Choice{Algorithm::ring, usual} : *found);
+  }
+  return assigned;
 }
 
 std::vector<Choice> FittedSystem::offered(CollectiveKind kind, const Placement& place) const {
   if (kind == CollectiveKind::all_to_all)
-    return {{Algorithm::direct, kind, Protocol::ll}, {Algorithm::direct, kind, Protocol::simple}};
+    return {{Algorithm::direct, Protocol::ll}, {Algorithm::direct, Protocol::simple}};
   std::vector<Choice> choices;
   const auto all = {Protocol::ll, Protocol::ll128, Protocol::simple};
-  for (const Protocol p : all) choices.emplace_back(Algorithm::ring, kind, p);
+  for (const Protocol p : all) choices.emplace_back(Algorithm::ring, p);
   if (kind != CollectiveKind::all_reduce) return choices;
   if (place.nodes > 1)
-    for (const Protocol p : all) choices.emplace_back(Algorithm::tree, kind, p);
-  if (in_switch_ && place.nodes == 1) choices.emplace_back(Algorithm::nvls, kind, Protocol::simple);
-  if (in_switch_ && place.nodes > 1) choices.emplace_back(Algorithm::nvls_tree, kind, Protocol::simple);
+    for (const Protocol p : all) choices.emplace_back(Algorithm::tree, p);
+  const bool in_switch = machine_.generation >= nccl::Generation::hopper && place.per_node >= 2;
+  if (in_switch) choices.emplace_back(place.nodes == 1 ? Algorithm::nvls : Algorithm::nvls_tree, Protocol::simple);
   return choices;
+}
+
+nccl::Estimate FittedSystem::model(const Choice& choice, CollectiveKind kind, const Placement& place,
+                                   double bytes) const {
+  if (kind == CollectiveKind::all_to_all) return nccl::all_to_all(machine_, place, bytes);
+  return nccl::estimate(machine_, place, nccl::ring_channels(machine_, place), kind, choice.first, choice.second,
+                        bytes);
 }
 
 void FittedSystem::solve(const std::vector<Observation>& observations, const std::vector<Choice>& assigned) {
   std::map<Choice, std::size_t> column;
   for (const Choice& c : assigned) column.try_emplace(c, 0);
-  std::size_t columns = 2;
+  std::size_t columns = 1;
   for (auto& [choice, first] : column) {
     first = columns;
     columns += 2;
   }
+  const bool copy_shows = std::any_of(observations.begin(), observations.end(), [&](const Observation& o) {
+    return o.place.ranks != observations.front().place.ranks;
+  });
   std::vector<Row> x;
   for (std::size_t i = 0; i < observations.size(); ++i) {
     const Observation& o = observations[i];
+    const nccl::Estimate own = model(assigned[i], o.kind, o.place, o.bytes);
     Row row(columns, 0);
     const std::size_t c = column.at(assigned[i]);
-    row[0] = 1 / o.time_us;
-    row[1] = o.bytes / o.place.ranks / o.time_us;
-    row[c] = hops(assigned[i], o.place) / o.time_us;
-    row[c + 1] = o.bytes * wire_factor(o.kind, o.place.ranks) / o.time_us;
+    if (copy_shows) row[0] = o.bytes / o.place.ranks / o.time_us;
+    row[c] = own.latency_us / o.time_us;
+    row[c + 1] = (own.time_us - own.latency_us) / o.time_us;
     x.push_back(std::move(row));
   }
   const Row w = nonnegative_least_squares(std::move(x));
-  floor_us_ = w[0], copy_ = w[1];
+  copy_ = w[0];
   constants_.clear();
   for (const auto& [choice, first] : column) constants_[choice] = {w[first], w[first + 1]};
 }
 
-double FittedSystem::time(const Choice& choice, const Placement& place, double bytes) const {
+double FittedSystem::time(const Choice& choice, CollectiveKind kind, const Placement& place, double bytes) const {
   const Constants& c = constants_.at(choice);
-  return floor_us_ + copy_ * bytes / place.ranks + c.latency_us * hops(choice, place) +
-         c.us_per_byte * bytes * wire_factor(std::get<1>(choice), place.ranks);
+  const nccl::Estimate own = model(choice, kind, place, bytes);
+  return copy_ * bytes / place.ranks + c.latency * own.latency_us + c.per_byte * (own.time_us - own.latency_us);
 }
 
-std::pair<Choice, double> FittedSystem::fastest(CollectiveKind kind, const Placement& place, double bytes) const {
-  std::pair<Choice, double> chosen{{}, -1};
+std::pair<Choice, double> FittedSystem::chosen(CollectiveKind kind, const Placement& place, double bytes) const {
+  if (as_nccl_chooses_) {
+    const nccl::Estimate own = nccl::best(machine_, place, kind, bytes);
+    const Choice choice{own.algorithm, own.protocol};
+    if (constants_.contains(choice)) return {choice, time(choice, kind, place, bytes)};
+  }
+  std::pair<Choice, double> fastest{{}, -1};
   for (const Choice& choice : offered(kind, place)) {
     if (!constants_.contains(choice)) continue;
-    const double us = time(choice, place, bytes);
-    if (chosen.second < 0 || us < chosen.second) chosen = {choice, us};
+    const double us = time(choice, kind, place, bytes);
+    if (fastest.second < 0 || us < fastest.second) fastest = {choice, us};
   }
-  REHEARSE_CHECK(chosen.second > 0, "no algorithm was fitted for collective {}", static_cast<int>(kind));
-  return chosen;
+  REHEARSE_CHECK(fastest.second > 0, "no algorithm was fitted for collective {}", static_cast<int>(kind));
+  return fastest;
 }
 
 bool FittedSystem::knows(CollectiveKind kind, const Placement& place) const {
@@ -182,8 +192,8 @@ bool FittedSystem::knows(CollectiveKind kind, const Placement& place) const {
 }
 
 FittedSystem::Prediction FittedSystem::predict(CollectiveKind kind, const Placement& place, double bytes) const {
-  const auto [choice, us] = fastest(kind, place, bytes);
-  return {us, us * low_, us * high_, std::get<0>(choice), std::get<2>(choice)};
+  const auto [choice, us] = chosen(kind, place, bytes);
+  return {us, us * low_, us * high_, choice.first, choice.second};
 }
 
 }  // namespace rehearse::collective

@@ -1,23 +1,22 @@
 // Constants of a system's collectives from measured times of some sizes, to predict the others.
 //
-//   T = floor + copy * B / n + latency[a, p] * hops(a, p) + B * wire / bandwidth[a, p]
+//   T = copy * B / n + latency[a, p] * L(a, p) + M(a, p, B) / bandwidth[a, p]
 //
-// B is the full size on n ranks, wire the bytes on an edge a byte of B (wire.h), hops the serial steps of algorithm a
-// in units of one inside a node (a step between nodes counts as many as NCCL's own constants of the protocol say). Each
-// system has one floor (launch and first synchronisation) and one copy (its own share, which every rank moves through
-// its memory), each algorithm and protocol of it one latency and one bandwidth: nothing belongs to a size or to a
-// number of ranks. An algorithm here is a collective's: ring all-gather and ring all-reduce run different kernels.
-// Which protocol runs at a size is the fastest by the fitted constants, as NCCL chooses by its own.
+// B is the full size on n ranks; L and M are the latency and the time the bytes take in NCCL's own model of the machine
+// (nccl_tuning.h), which knows how many steps a collective has, what crosses an edge, and where a protocol's bandwidth
+// ends. A system has one latency and one bandwidth for each algorithm and protocol, as factors of NCCL's, the same for
+// every collective, size and number of ranks; and, where several numbers of ranks were measured to tell it from the
+// bandwidth, one copy: a rank's own share, which it moves through its memory.
 //
-// Fitted by non-negative least squares of relative errors, in turn with the assignment of sizes to protocols, from
-// NCCL's thresholds on until nothing moves; the round with the smallest error counts. Deterministic.
+// Which algorithm and protocol runs at a size is NCCL's own choice, or the fastest by the fitted constants, whichever
+// explains the fitted sizes better. The constants are non-negative least squares of relative errors; the fastest in
+// turn with the assignment of sizes, from NCCL's thresholds on until nothing moves; the round with the smallest error
+// counts. Deterministic.
 // Left out: what changes within a protocol (fewer channels for small sizes), and everything between ranks of other
 // jobs.
 #pragma once
 
-#include <cstdint>
 #include <map>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -38,29 +37,35 @@ class FittedSystem {
     nccl::Algorithm algorithm{};
     nccl::Protocol protocol{};
   };
+  // What NCCL's latency and the time it gives the bytes are multiplied by.
   struct Constants {
-    double latency_us = 0, us_per_byte = 0;
+    double latency = 1, per_byte = 1;
   };
-  using Choice = std::tuple<nccl::Algorithm, program::CollectiveKind, nccl::Protocol>;
+  using Choice = std::pair<nccl::Algorithm, nccl::Protocol>;
 
-  // `in_switch`: the node's switch can add up (NVLS). At least one observation.
-  FittedSystem(const std::vector<Observation>& observations, bool in_switch);
+  // At least one observation.
+  FittedSystem(const std::vector<Observation>& observations, const nccl::Machine& machine);
   // A collective that was not among the observations cannot be asked for.
   Prediction predict(program::CollectiveKind kind, const nccl::Placement& place, double bytes) const;
   bool knows(program::CollectiveKind kind, const nccl::Placement& place) const;
 
-  double floor_us() const { return floor_us_; }
+  bool as_nccl_chooses() const { return as_nccl_chooses_; }
   double copy_us_per_byte() const { return copy_; }
   const std::map<Choice, Constants>& constants() const { return constants_; }
 
  private:
   std::vector<Choice> offered(program::CollectiveKind kind, const nccl::Placement& place) const;
-  double time(const Choice& choice, const nccl::Placement& place, double bytes) const;
-  std::pair<Choice, double> fastest(program::CollectiveKind kind, const nccl::Placement& place, double bytes) const;
+  nccl::Estimate model(const Choice& choice, program::CollectiveKind kind, const nccl::Placement& place,
+                       double bytes) const;
+  double time(const Choice& choice, program::CollectiveKind kind, const nccl::Placement& place, double bytes) const;
+  std::pair<Choice, double> chosen(program::CollectiveKind kind, const nccl::Placement& place, double bytes) const;
+  std::vector<Choice> first_guess(const std::vector<Observation>& observations) const;
   void solve(const std::vector<Observation>& observations, const std::vector<Choice>& assigned);
+  double settle(const std::vector<Observation>& observations);
 
-  bool in_switch_;
-  double floor_us_ = 0, copy_ = 0, low_ = 1, high_ = 1;
+  nccl::Machine machine_;
+  bool as_nccl_chooses_ = false;
+  double copy_ = 0, low_ = 1, high_ = 1;
   std::map<Choice, Constants> constants_;
 };
 

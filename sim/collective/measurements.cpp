@@ -18,8 +18,12 @@ namespace {
 using program::CollectiveKind;
 
 const std::vector<std::string>& kind_names() {
-  static const std::vector<std::string> names = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
-                                                 "all_to_all"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (int k = 0; k <= static_cast<int>(CollectiveKind::all_to_all); ++k)
+      all.emplace_back(name_of(static_cast<CollectiveKind>(k)));
+    return all;
+  }();
   return names;
 }
 
@@ -105,7 +109,8 @@ void read_machine(const Node& root, MeasuredData& data) {
   }
   data.prior.nccl = root.choice("model", {"ring", "nccl"}) == 1;
   if (!data.prior.nccl) return;
-  data.prior.machine.generation = static_cast<nccl::Generation>(root.choice("generation", {"ampere", "hopper"}));
+  data.prior.machine.generation =
+      static_cast<nccl::Generation>(root.choice("generation", {"ampere", "hopper", "blackwell"}));
   data.prior.machine.cpu = static_cast<nccl::Cpu>(root.choice("cpu", {"intel", "amd"}));
   data.prior.machine.pat = root.boolean("pat", false);
   if (!on) root.error("model: nccl needs measured_on with the rates of the machine measured");

@@ -9,12 +9,14 @@
 #include <array>
 #include <cmath>
 #include <optional>
+#include <utility>
 
-#include "sim/base/check.h"
+#include "sim/base/diagnostics.h"
 #include "sim/collective/collective.h"
 #include "sim/collective/links_model.h"
 #include "sim/collective/local_model.h"
 #include "sim/collective/measurements.h"
+#include "sim/collective/ways.h"
 #include "sim/collective/wire.h"
 
 namespace rehearse::collective {
@@ -22,7 +24,7 @@ namespace {
 
 using program::CollectiveKind;
 
-constexpr double kLargeBytes = 4294967296.0;  // where bandwidth is taken to be at its highest
+constexpr double kLargeBytes = 4294967296.0;  // where corrections are those of the highest bandwidth
 constexpr double kLowestUs = 1e-3;
 
 Time from_us(double us) {
@@ -56,8 +58,8 @@ Time detour(const cluster::Cluster& cluster, int from, int to) {
   return cluster.route(from, to).latency - cluster.node_view(cluster.node_of(from)).net_hop;
 }
 
-// A ring's passes go through all its edges, a tree's twice through the longest.
-Time detours(const cluster::Cluster& cluster, const Group& group, CollectiveKind kind, nccl::Algorithm algorithm) {
+// A ring's passes go through all its edges, a tree's twice through the longest, rounds between nodes each once.
+Time detours(const cluster::Cluster& cluster, const Group& group, CollectiveKind kind, const Way& way) {
   Time sum, longest;
   for (std::size_t k = 0; k + 2 < group.begins.size(); ++k) {
     const Time one = detour(cluster, group.members[group.begins[k]], group.members[group.begins[k + 1]]);
@@ -65,38 +67,52 @@ Time detours(const cluster::Cluster& cluster, const Group& group, CollectiveKind
     longest = std::max(longest, one);
   }
   const int passes = kind == CollectiveKind::all_reduce ? 2 : 1;
-  return algorithm == nccl::Algorithm::ring ? sum * passes : longest * 2;
+  if (way.rounds) return longest * way.rounds->between_nodes;
+  return way.estimate.algorithm == nccl::Algorithm::ring ? sum * passes : longest * 2;
+}
+
+// The cluster's rates, and what the data say of the library and its machine.
+Prior prior_for(const cluster::Cluster& cluster, const std::optional<MeasuredData>& data) {
+  Prior prior = prior_of(cluster);
+  if (!data) return prior;
+  prior.nccl = data->prior.nccl;
+  prior.machine.generation = data->prior.machine.generation;
+  prior.machine.cpu = data->prior.machine.cpu;
+  prior.machine.pat = data->prior.machine.pat;
+  return prior;
 }
 
 class MeasuredModel final : public CollectiveModel {
  public:
-  MeasuredModel(const cluster::Cluster& cluster, std::optional<MeasuredData> data)
-      : cluster_(cluster), prior_(prior_of(cluster)) {
+  MeasuredModel(const cluster::Cluster& cluster, const std::optional<MeasuredData>& data, Pins pins)
+      : cluster_(cluster), prior_(prior_for(cluster, data)), ways_(cluster, prior_, std::move(pins)) {
     intervals_.fill({0.5, 2.0});  // no data: the topology's own numbers, latencies above all, may be off by this much
     if (!data) return;
-    prior_.nccl = data->prior.nccl;
-    prior_.machine.generation = data->prior.machine.generation;
-    prior_.machine.cpu = data->prior.machine.cpu;
-    prior_.machine.pat = data->prior.machine.pat;
     intervals_ = data->interval;
     blocks_ = data->blocks;
     corrections_ = Corrections(*data, prior_);
   }
 
+  // A way that the library would not choose is corrected as the one it would: by what this size misses.
   TransferPlan collective(CollectiveKind kind, const std::vector<int>& members, Bytes bytes) const override {
     if (members.size() <= 1 || bytes.count() == 0) return nothing();
     const Group group = group_of(cluster_, members);
     const auto size = static_cast<double>(bytes.count());
-    const nccl::Estimate estimate = prior_.collective(kind, group.place, size);
-    const Corrections::Answer correction = corrections_.at(kind, group.place, group.uniform, size);
-    const double per_us = 1000 * prior_.collective(kind, group.place, kLargeBytes).gbps /
-                          corrections_.at(kind, group.place, group.uniform, kLargeBytes).ratio;
+    const Way way = ways_.choose(kind, group, size);
+    const nccl::Estimate& estimate = way.estimate;
+    Corrections::Answer correction = corrections_.at(kind, group.place, group.uniform, size);
+    if (!way.own) correction.coverage = std::max(correction.coverage, Coverage::extrapolated);
+    const double per_us =
+        1000 * way.highest_gbps / corrections_.at(kind, group.place, group.uniform, kLargeBytes).ratio;
 
     TransferPlan plan;
-    plan.activities = collective_activities(cluster_, group, kind, estimate.algorithm, bytes.count());
+    if (way.rounds)
+      plan.activities = {way.rounds->activity};
+    else
+      plan.activities = collective_activities(cluster_, group, kind, estimate.algorithm, bytes.count());
     set_confidence(plan, correction.coverage);
     set_times(plan, estimate.time_us * correction.ratio, size / per_us);
-    plan.startup += detours(cluster_, group, kind, estimate.algorithm);
+    plan.startup += detours(cluster_, group, kind, way);
     plan.algorithm = nccl::name_of(estimate.algorithm);
     const bool in_switch =
         estimate.algorithm == nccl::Algorithm::nvls || estimate.algorithm == nccl::Algorithm::nvls_tree;
@@ -158,6 +174,7 @@ class MeasuredModel final : public CollectiveModel {
 
   const cluster::Cluster& cluster_;
   Prior prior_;
+  Ways ways_;
   Corrections corrections_;
   Blocks blocks_;
   std::array<Interval, 4> intervals_;
@@ -216,12 +233,19 @@ Time TransferPlan::alone() const {
   return startup + longest + copy_out + copy_in;
 }
 
-std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file) {
+std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file,
+                                            const Pins& pins) {
   std::optional<cost::Calibration> calibration;
   if (cost::is_calibration_path(device_file)) calibration = cost::read_calibration(device_file);
+  const bool local = calibration && is_local_host(cluster);
+  if (!pins.empty() && (local || cluster.explicit_links()))
+    throw InputError(Diagnostic{"", 0, 0, pins.front().key,
+                                local ? "ranks of one host copy from one another: there is no algorithm to choose"
+                                      : "on explicit links collectives go as Gloo's: there is nothing to choose",
+                                ""});
   if (cluster.explicit_links()) return make_links_model(cluster, calibration);
-  if (calibration && is_local_host(cluster)) return make_local_model(cluster, *calibration);
-  return std::make_unique<MeasuredModel>(cluster, find_measured_data(device_file));
+  if (local) return make_local_model(cluster, *calibration);
+  return std::make_unique<MeasuredModel>(cluster, find_measured_data(device_file), pins);
 }
 
 std::unique_ptr<CollectiveModel> make_plain_model(const cluster::Cluster& cluster, Time latency_per_step) {

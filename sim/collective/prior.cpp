@@ -60,6 +60,8 @@ Prior prior_of(const cluster::Cluster& cluster) {
     view.net_hop = std::max(view.net_hop, other.net_hop);
     if (view.inside == cluster::Inside::none) view.inside = other.inside;
   }
+  prior.machine.nvswitch = view.inside == cluster::Inside::nvswitch;
+  prior.machine.sharp = cluster.network_adds_up();
   if (view.port.per_s() > 0) {
     prior.hop_us = us(view.hop);
     prior.machine.nvlink_latency_us = beyond(prior.hop_us, nccl::kNvlinkHopUs);

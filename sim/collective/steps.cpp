@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/base/check.h"
+#include "sim/collective/rounds.h"
 
 namespace rehearse::collective {
 namespace {
@@ -213,134 +214,52 @@ void trees(Builder& b, const Group& group, std::int64_t bytes, std::int64_t chun
       one_tree(b, group, rank_parents(group, c, second), chunks, part(half, chunks));
 }
 
-// Each agent sends to each other one at once, `rounds` times.
-void direct(Builder& b, const Group& group, std::int64_t message, int rounds) {
+// Round after round: an agent sends its messages of a round when those of the one before have come.
+void in_order(Builder& b, const Group& group, const std::vector<Round>& rounds) {
   const std::size_t n = group.members.size();
   const Ids agents = b.agents(n);
-  std::vector<Ids> in(n), out(n);
-  for (std::size_t i = 0; i < n; ++i)
-    for (std::size_t d = 1; d < n; ++d) {
-      const std::size_t j = (i + d) % n;
-      const std::int32_t e = b.edge(group.members[i], group.members[j], message, agents[j]);
-      out[i].push_back(e);
-      in[j].push_back(e);
+  std::vector<Ids> pending(n);
+  std::int64_t depth = 0;
+  for (const Round& round : rounds) {
+    std::vector<Ids> in(n), out(n);
+    for (const Round::Message& m : round.messages) {
+      const std::int32_t e = b.edge(group.members[m.from], group.members[m.to], m.bytes, agents[m.to]);
+      out[m.from].push_back(e);
+      in[m.to].push_back(e);
     }
-  for (std::size_t i = 0; i < n; ++i) {
-    b.stage(agents[i], {}, out[i]);
-    b.stage(agents[i], in[i], out[i], rounds - 1);
-    b.stage(agents[i], in[i], {});
+    for (std::size_t i = 0; i < n; ++i) {
+      if (out[i].size() > 1) b.concurrent();
+      if (out[i].empty() && in[i].empty()) continue;
+      b.stage(agents[i], std::move(pending[i]), out[i]);
+      b.stage(agents[i], in[i], out[i], round.repeat - 1);
+      pending[i] = std::move(in[i]);
+    }
+    depth += round.repeat;
   }
-  b.deepen(rounds);
-  b.concurrent();
+  for (std::size_t i = 0; i < n; ++i) b.stage(agents[i], std::move(pending[i]), {});
+  b.deepen(depth);
 }
 
-// Stages of exchanges: after each an agent has sent one message and waits for one.
-class Exchanges {
- public:
-  Exchanges(Builder& b, const Group& group)
-      : b_(b), group_(group), agents_(b.agents(group.members.size())), pending_(group.members.size()) {}
-  void send(std::size_t from, std::size_t to, std::int64_t bytes) {
-    const std::int32_t e = b_.edge(group_.members[from], group_.members[to], bytes, agents_[to]);
-    b_.stage(agents_[from], std::exchange(pending_[from], {}), {e});
-    arriving_.emplace_back(to, e);
-  }
-  void end_round() {
-    for (const auto& [to, e] : arriving_) pending_[to].push_back(e);
-    arriving_.clear();
-    b_.deepen(++rounds_);
-  }
-  void finish() {
-    for (std::size_t i = 0; i < pending_.size(); ++i) b_.stage(agents_[i], pending_[i], {});
-  }
+// A message over rails goes in parts of NCCL's NVLink p2p chunk (512 KiB), so that a relay sends what has come while
+// the rest is coming; in at most so many of them, which keeps the number of messages in bounds.
+constexpr std::int64_t kMostParts = 16;
 
- private:
-  Builder& b_;
-  const Group& group_;
-  Ids agents_;
-  std::vector<Ids> pending_;
-  std::vector<std::pair<std::size_t, std::int32_t>> arriving_;
-  std::int64_t rounds_ = 0;
-};
-
-// Bruck's all-gather: round k doubles what each has; a reduce-scatter is its reverse.
-void pat(Builder& b, const Group& group, CollectiveKind kind, std::int64_t bytes) {
-  const std::size_t n = group.members.size();
-  std::vector<std::size_t> distances;
-  for (std::size_t d = 1; d < n; d *= 2) distances.push_back(d);
-  if (kind == CollectiveKind::reduce_scatter) std::reverse(distances.begin(), distances.end());
-  Exchanges x(b, group);
-  for (const std::size_t d : distances) {
-    const auto blocks = static_cast<std::int64_t>(std::min(d, n - d));
-    for (std::size_t i = 0; i < n; ++i)
-      x.send(i, (i + (kind == CollectiveKind::reduce_scatter ? n - d : d)) % n,
-             blocks * part(bytes, static_cast<std::int64_t>(n)));
-    x.end_round();
-  }
-  x.finish();
-}
-
-void halving_doubling(Builder& b, const Group& group, CollectiveKind kind, std::int64_t bytes) {
-  const std::size_t n = group.members.size();
-  std::size_t power = 1;
-  while (power * 2 <= n) power *= 2;
-  Exchanges x(b, group);
-  const auto extras = [&](bool in) {
-    if (power == n) return;
-    for (std::size_t i = power; i < n; ++i) in ? x.send(i, i - power, bytes) : x.send(i - power, i, bytes);
-    x.end_round();
-  };
-  const auto exchange = [&](std::size_t distance, std::int64_t message) {
-    for (std::size_t i = 0; i < power; ++i) x.send(i, i ^ distance, message);
-    x.end_round();
-  };
-  if (kind != CollectiveKind::all_gather) {
-    extras(true);
-    std::int64_t message = bytes;
-    for (std::size_t d = power / 2; d > 0; d /= 2) exchange(d, message = part(message, 2));
-  }
-  if (kind != CollectiveKind::reduce_scatter) {
-    for (std::size_t d = 1; d < power; d *= 2) exchange(d, part(bytes, static_cast<std::int64_t>(power / d)));
-    extras(false);
-  }
-  x.finish();
-}
-
-void hierarchical(Builder& b, const Group& group, std::int64_t bytes) {
-  REHEARSE_CHECK(group.uniform, "a hierarchical all-reduce over nodes with different numbers of members");
-  const std::size_t nodes = group.begins.size() - 1, local = node_size(group, 0);
-  const auto g = static_cast<std::int64_t>(local), m = static_cast<std::int64_t>(nodes);
-  const Ids agents = b.agents(group.members.size());
-  const auto in_nodes = [&] {
-    for (std::size_t k = 0; k < nodes && local > 1; ++k) {
-      Ids here;
-      std::vector<Way> ways;
-      for (std::size_t i = 0; i < local; ++i) {
-        here.push_back(agents[group.begins[k] + i]);
-        ways.push_back({member(group, k, i), member(group, k, i + 1)});
-      }
-      ring(b, here, ways, g - 1, part(bytes, g));
-    }
-  };
-  in_nodes();
-  for (std::size_t i = 0; i < local && nodes > 1; ++i) {
-    Ids rail;
-    std::vector<Way> ways;
-    for (std::size_t k = 0; k < nodes; ++k) {
-      rail.push_back(agents[group.begins[k] + i]);
-      ways.push_back({member(group, k, i), member(group, (k + 1) % nodes, i)});
-    }
-    ring(b, rail, ways, 2 * (m - 1), part(bytes, g * m));
-  }
-  in_nodes();
-  b.deepen(2 * (g - 1) + 2 * (m - 1));
+// Of the time that the busiest NIC needs, what goes by before it has anything to send: the first part of all local
+// messages to the relay. Where ports are slower than NICs nothing: they have work from the beginning.
+double rails_fill(const cluster::NodeView& view, std::int64_t local, std::int64_t nodes, std::int64_t parts) {
+  if (view.port.per_s() == 0 || view.nic.per_s() == 0) return 0;
+  const double port = static_cast<double>(local - 1) / static_cast<double>(view.port.per_s());
+  const double nic = static_cast<double>(local * (nodes - 1)) / static_cast<double>(view.nic.per_s());
+  return static_cast<double>(nodes) * port > nic ? 0 : port / static_cast<double>(parts) / nic;
 }
 
 // Rails: messages for member i of another node go to the local member i first, one a node after the other, and from
-// there to all of that node's together (NCCL's PXN).
-// The first of a node's messages leave when they have come over NVLink: that fills the pipeline.
-void over_rails(Builder& b, const Cluster& cluster, const Group& group, std::int64_t each) {
+// there to all of that node's together (NCCL's PXN), part by part.
+void over_rails(Builder& b, const Cluster& cluster, const Group& group, std::int64_t each, std::int64_t chunk) {
   const std::size_t nodes = group.begins.size() - 1, local = node_size(group, 0);
-  const auto g = static_cast<std::int64_t>(local);
+  const auto g = static_cast<std::int64_t>(local), m = static_cast<std::int64_t>(nodes);
+  const std::int64_t parts = std::clamp<std::int64_t>(part(each, chunk), 1, kMostParts);
+  const std::int64_t message = part(each, parts);
   const std::size_t n = group.members.size();
   const Ids senders = b.agents(n), relays = b.agents(n), receivers = b.agents(n);
   std::vector<Ids> to_relay(n), in(n), out(n);
@@ -349,7 +268,7 @@ void over_rails(Builder& b, const Cluster& cluster, const Group& group, std::int
       const std::size_t at = group.begins[k] + i;
       for (std::size_t d = 1; d < local; ++d) {
         const std::size_t relay = group.begins[k] + (i + d) % local;
-        const std::int32_t e = b.edge(group.members[at], group.members[relay], each, relays[relay]);
+        const std::int32_t e = b.edge(group.members[at], group.members[relay], message, relays[relay]);
         out[at].push_back(e);
         to_relay[relay].push_back(e);
       }
@@ -357,34 +276,30 @@ void over_rails(Builder& b, const Cluster& cluster, const Group& group, std::int
   for (std::size_t k = 0; k < nodes; ++k)
     for (std::size_t i = 0; i < local; ++i) {
       const std::size_t at = group.begins[k] + i;
-      b.stage(senders[at], {}, out[at], static_cast<std::int64_t>(nodes));
+      b.stage(senders[at], {}, out[at], m * parts);
       for (std::size_t d = 1; d < nodes; ++d) {
         const std::size_t to = group.begins[(k + d) % nodes] + i;
-        const std::int32_t e = b.edge(group.members[at], group.members[to], g * each, receivers[to]);
-        b.stage(relays[at], to_relay[at], {e});
+        const std::int32_t e = b.edge(group.members[at], group.members[to], g * message, receivers[to]);
+        b.stage(relays[at], to_relay[at], {e}, parts);
         in[to].push_back(e);
       }
-      b.stage(relays[at], to_relay[at], {});
+      b.stage(relays[at], to_relay[at], {}, parts);
     }
-  for (std::size_t i = 0; i < n; ++i) b.stage(receivers[i], in[i], {});
-  const cluster::NodeView view = cluster.node_view(cluster.node_of(group.members.front()));
-  const double inside = view.port.per_s() > 0 ? static_cast<double>(g - 1) / static_cast<double>(view.port.per_s()) : 0;
-  const double outside =
-      static_cast<double>(g * (static_cast<std::int64_t>(nodes) - 1)) / static_cast<double>(view.nic.per_s());
-  b.deepen(2, view.nic.per_s() > 0 ? inside / outside : 0);
+  for (std::size_t i = 0; i < n; ++i) b.stage(receivers[i], in[i], {}, parts);
+  b.deepen(2, rails_fill(cluster.node_view(cluster.node_of(group.members.front())), g, m, parts));
   b.concurrent();
 }
 
-void all_to_all(Builder& b, const Cluster& cluster, const Group& group, std::int64_t bytes) {
+void all_to_all(Builder& b, const Cluster& cluster, const Group& group, std::int64_t bytes, std::int64_t chunk) {
   const std::int64_t each = part(bytes, group.place.ranks);
   bool rails = group.place.nodes > 1 && group.uniform;
   for (std::size_t k = 1; rails && k + 1 < group.begins.size(); ++k)
     for (std::size_t i = 0; i < node_size(group, 0); ++i)
       rails = rails && cluster.local_index(member(group, k, i)) == cluster.local_index(member(group, 0, i));
   if (rails && group.place.per_node > 1)
-    over_rails(b, cluster, group, each);
+    over_rails(b, cluster, group, each, chunk);
   else
-    direct(b, group, each, 1);
+    in_order(b, group, rounds_of(group, CollectiveKind::all_to_all, nccl::Algorithm::direct, bytes));
 }
 
 }  // namespace
@@ -395,53 +310,39 @@ std::int64_t Steps::messages() const {
   return sum;
 }
 
-bool has_steps(CollectiveKind kind, StepAlgorithm algorithm) {
+bool has_steps(CollectiveKind kind, nccl::Algorithm algorithm) {
   const bool gathers = kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter;
   const bool reduces = kind == CollectiveKind::all_reduce;
   switch (algorithm) {
-    case StepAlgorithm::ring:
+    case nccl::Algorithm::ring:
       return kind != CollectiveKind::all_to_all;
-    case StepAlgorithm::tree:
-    case StepAlgorithm::hierarchical:
+    case nccl::Algorithm::tree:
+    case nccl::Algorithm::hierarchical:
       return reduces;
-    case StepAlgorithm::pat:
+    case nccl::Algorithm::pat:
       return gathers;
-    case StepAlgorithm::direct:
+    case nccl::Algorithm::direct:
       return kind != CollectiveKind::broadcast;
-    case StepAlgorithm::halving_doubling:
+    case nccl::Algorithm::halving_doubling:
       return gathers || reduces;
+    default:  // switches add up: there are no messages between ranks
+      return false;
   }
-  return false;
 }
 
-Steps steps_of(const Cluster& cluster, const Group& group, CollectiveKind kind, StepAlgorithm algorithm,
+Steps steps_of(const Cluster& cluster, const Group& group, CollectiveKind kind, nccl::Algorithm algorithm,
                std::int64_t bytes, std::int64_t chunk) {
   REHEARSE_CHECK(has_steps(kind, algorithm) && group.place.ranks > 1 && chunk > 0, "steps of algorithm {} for {}",
-                 static_cast<int>(algorithm), static_cast<int>(kind));
+                 nccl::name_of(algorithm), static_cast<int>(kind));
   Builder b;
-  switch (algorithm) {
-    case StepAlgorithm::ring:
-      rings(b, group, kind, bytes, chunk);
-      break;
-    case StepAlgorithm::tree:
-      trees(b, group, bytes, chunk);
-      break;
-    case StepAlgorithm::pat:
-      pat(b, group, kind, bytes);
-      break;
-    case StepAlgorithm::direct:
-      if (kind == CollectiveKind::all_to_all)
-        all_to_all(b, cluster, group, bytes);
-      else
-        direct(b, group, part(bytes, group.place.ranks), kind == CollectiveKind::all_reduce ? 2 : 1);
-      break;
-    case StepAlgorithm::halving_doubling:
-      halving_doubling(b, group, kind, bytes);
-      break;
-    case StepAlgorithm::hierarchical:
-      hierarchical(b, group, bytes);
-      break;
-  }
+  if (algorithm == nccl::Algorithm::ring)
+    rings(b, group, kind, bytes, chunk);
+  else if (algorithm == nccl::Algorithm::tree)
+    trees(b, group, bytes, chunk);
+  else if (kind == CollectiveKind::all_to_all)
+    all_to_all(b, cluster, group, bytes, chunk);
+  else
+    in_order(b, group, rounds_of(group, kind, algorithm, bytes));
   Steps steps = b.finish();
   set_times(steps, cluster, 1, false, Time());
   return steps;

@@ -9,10 +9,9 @@
 //
 // Algorithms: ring (Patarasuk and Yuan 2009), the double binary tree over nodes with chains inside (Sanders, Speck,
 // Traeff 2009; NCCL's src/graph/trees.cc: half of the bytes in each, mirrored for an even number of nodes, shifted for
-// an odd one), PAT as Bruck's exchange (Bruck et al. 1997), direct, halving-doubling (Rabenseifner 2004; ranks beyond a
-// power of two hand theirs to a partner first), hierarchical (reduce-scatter in the node, ring over the nodes of each
-// rail, all-gather in the node), all-to-all straight or with PXN.
-// Leaves out: NVLS and its tree (the switch adds up, there are no messages between ranks) and NCCL's bound of eight
+// an odd one), what goes in rounds (rounds.h: PAT, direct, halving-doubling, hierarchical), all-to-all straight or with
+// PXN.
+// Leaves out: NVLS and CollNet (switches add up, there are no messages between ranks) and NCCL's bound of eight
 // steps that a sender may be ahead of its receiver.
 #pragma once
 
@@ -26,8 +25,6 @@
 #include "sim/program/op.h"
 
 namespace rehearse::collective {
-
-enum class StepAlgorithm : unsigned char { ring, tree, pat, direct, halving_doubling, hierarchical };
 
 struct Steps {
   struct Edge {
@@ -57,10 +54,11 @@ struct Steps {
 };
 
 // Whether the algorithm can do the collective.
-bool has_steps(program::CollectiveKind kind, StepAlgorithm algorithm);
-// Bytes: the full size (op.h). Trees and broadcasts go in chunks of `chunk` bytes a channel, NCCL's step of 512 KiB.
+bool has_steps(program::CollectiveKind kind, nccl::Algorithm algorithm);
+// Bytes: the full size (op.h). Trees and broadcasts go in chunks of `chunk` bytes a channel, NCCL's step of 512 KiB, as
+// do messages over rails, in 16 of them at most.
 Steps steps_of(const cluster::Cluster& cluster, const Group& group, program::CollectiveKind kind,
-               StepAlgorithm algorithm, std::int64_t bytes, std::int64_t chunk = 512 << 10);
+               nccl::Algorithm algorithm, std::int64_t bytes, std::int64_t chunk = 512 << 10);
 // What each message takes alone: its bytes over its route, `slower` times as long; with `inflate` it also takes that
 // much more of the resources.
 void set_times(Steps& steps, const cluster::Cluster& cluster, double slower, bool inflate, Time latency);

@@ -64,8 +64,14 @@ EdgeBytes edge_bytes(const Group& group, CollectiveKind kind, nccl::Algorithm al
       return {n == 1 ? ring : 2 * bytes, tree};
     // Each of g heads reads B/g once and stores it once through the switch: (1 + 1/g) B in and out of a port. Rings
     // of several nodes load a port with (g-1)/g of an intra edge, hence the other form.
+    // Over nodes the network adds up what leaves a node: B out of it and in.
     case nccl::Algorithm::nvls:
+      if (n > 1) return {scaled_up(bytes, g + 1, g - 1), bytes};
       return {scaled_up(bytes, g + 1, g), 0};
+    // Every member's share but its own to the node's heads and back.
+    case nccl::Algorithm::collnet_direct:
+    case nccl::Algorithm::collnet_chain:
+      return {2 * bytes, bytes};
     case nccl::Algorithm::nvls_tree:
       return {scaled_up(bytes, g + 1, g - 1), tree};
     default:

@@ -3,10 +3,11 @@
 // Ring on one node: every member sends to the next, one merged activity (the ports are all that is shared). Rings over
 // several nodes: one channel for each member of the smallest node; channel i enters and leaves each node through the
 // NIC of its i-th member there, passes through the node's members in between, and carries its share of the bytes.
-// Trees, NVLS and PAT keep this structure with their own bytes: what crosses a node's NICs and a member's port in total
-// is right, which pair exchanges it is not. Broadcast is the ring without the edge into the root, the group's first
-// member. All-to-all is one activity whose resources advance together; bytes for another node first go over NVLink to
-// the member on the receiver's rail where there is one (NCCL's PXN), so they stay on rails.
+// Trees, NVLS, CollNet and PAT keep this structure with their own bytes: what crosses a node's NICs and a member's port
+// in total is right, which pair exchanges it is not; what goes up to switches that add up and comes down again crosses
+// the links between them once each way, as a ring's bytes do. Broadcast is the ring without the edge into the root, the
+// group's first member. All-to-all is one activity whose resources advance together; bytes for another node first go
+// over NVLink to the member on the receiver's rail where there is one (NCCL's PXN), so they stay on rails.
 #pragma once
 
 #include <cstdint>

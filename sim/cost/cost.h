@@ -47,6 +47,8 @@ struct Device {
   Time dispatch, wake;
   // Of a calibrated GPU: host time a kernel where bodies are launched as graphs; zero: not measured.
   Time launch;
+  // Of a calibrated GPU: what a process of ours holds there beside its tensors; zero: not measured.
+  Bytes reserve;
   // Zero for types without matrix products (i32, u8).
   FlopRate peak(program::DType dtype) const;
 };

@@ -203,6 +203,7 @@ void read_device(const Node& root, const std::string& file, DeviceData& data, Di
   if (!root.has("memory_bandwidth") || device.memory_bandwidth.per_s() <= 0) device.memory_bandwidth = Bandwidth(1);
   data.host_bandwidth = root.bandwidth("host_bandwidth", device.memory_bandwidth);
   data.kernel_time = root.time("kernel_time");
+  device.reserve = root.bytes("reserve", Bytes());
   const auto section = [&](std::string_view key) {
     const Node node = root.get(key);
     if (!node) root.error(fmt::format("missing key '{}'", key));

@@ -62,6 +62,18 @@ struct InterferencePoint {
   double slowdown = 1;         // of the product
 };
 
+// A product of operands that no op of a program has: "tf32" (f32 operands, 10 bits of mantissa in the matrix units) and
+// "e4m3" (8 bits; A [m, k], B [n, k], C in bf16). For people: no cost reads them.
+struct OtherProduct {
+  std::string operands;
+  std::int64_t m = 0, n = 0, k = 0;
+  Tile tile;
+  int stages = 0, split = 1;
+  double waves = 0;
+  double seconds = 0, first = 0, best = 0, p10 = 0, p90 = 0;  // as ProductPoint has them
+  std::int64_t repetitions = 0;
+};
+
 // Host time from one launch to the next, and what lies between two kernels on the device.
 struct LaunchTimes {
   double plain = 0, graph = 0;          // host seconds a kernel: launched alone, in a graph of many
@@ -73,6 +85,7 @@ struct MeasuredDevice {
   std::vector<ShapePoint> shapes;
   std::vector<CopyPoint> copies;
   std::vector<InterferencePoint> interference;
+  std::vector<OtherProduct> other_products;
   LaunchTimes launch;
   bool empty() const { return products.empty() && shapes.empty(); }
 };
@@ -82,8 +95,10 @@ const std::vector<std::string>& product_columns();
 const std::vector<std::string>& shape_columns();
 const std::vector<std::string>& copy_columns();
 const std::vector<std::string>& interference_columns();
+const std::vector<std::string>& other_product_columns();
 
-// Reads the sections `products`, `shapes`, `copies`, `interference` and `launch` of a device file; each may be absent.
+// Reads the sections `products`, `shapes`, `copies`, `interference`, `other_products` and `launch` of a device file;
+// each may be absent.
 void read_measured(const Node& root, MeasuredDevice& measured, Diagnostics& diagnostics);
 
 // The key of an op that is one product, and its operand types as ShapePoint has them.

@@ -79,7 +79,7 @@ std::vector<Key> noise_keys() {
        .origin = Default::derived,
        .fallback = "none",
        .meaning = "links that are slow, or slow now and then",
-       .example = "[{resources: 'node3/nic*', capacity: 0.5}]",
+       .example = "[{resources: 'node0/nic*', capacity: 0.5}]",
        .related = "noise.links[].resources noise.links[].capacity noise.links[].period noise.links[].duty"},
       {.path = "noise.links[].resources",
        .type = KeyType::text,

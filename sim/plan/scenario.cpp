@@ -11,6 +11,7 @@
 // cluster.gpus                   1                  ranks, 1 to 1,000,000
 // cluster.threads_per_rank       auto               auto = cores / ranks; CPU only
 // cluster.overrides              {}                 topology keys, nested or dotted
+// cluster.collectives            none               algorithms and protocols that are pinned
 // cluster.placement, faults, background  []         handed to the topology's reader as overrides of these names
 // cluster.jobs                   none               other scenarios (read_jobs.cpp)
 // plan.tensor, pipeline          1                  sizes of the axes; data = gpus / (tensor * pipeline)
@@ -193,6 +194,34 @@ void apply_profile(const FrameworkProfile& profile, model::Model& model) {
   if (!model.dropout_given) model.dropout = profile.dropout;
 }
 
+PinnedCollective read_pinned(const Node& node) {
+  const auto word = [&node](const char* key, const std::vector<std::string>& words, std::optional<int> fallback) {
+    return words[static_cast<std::size_t>(node.choice(key, words, fallback))];
+  };
+  PinnedCollective pinned;
+  pinned.kind = word("kind", {detail::kCollectives.begin(), detail::kCollectives.end()}, {});
+  pinned.algorithm = word("algorithm", {detail::kAlgorithms.begin(), detail::kAlgorithms.end()}, 0);
+  pinned.protocol = word("protocol", {detail::kProtocols.begin(), detail::kProtocols.end()}, 0);
+  if (pinned.algorithm == "auto" && pinned.protocol == "auto")
+    node.error("pins nothing: needs algorithm, protocol or both", "e.g. '{kind: all_reduce, algorithm: tree}'");
+  node.finish();
+  return pinned;
+}
+
+std::vector<PinnedCollective> read_collectives(const Node& list) {
+  std::vector<PinnedCollective> pinned;
+  if (!list || list.kind() == Node::Kind::null) return pinned;
+  if (list.kind() != Node::Kind::sequence)
+    list.error("expected a list of collectives", "e.g. '[{kind: all_reduce, algorithm: tree}]'");
+  for (std::size_t i = 0; i < list.size() && list.kind() == Node::Kind::sequence; ++i) {
+    if (list.at(i).kind() == Node::Kind::mapping)
+      pinned.push_back(read_pinned(list.at(i)));
+    else
+      list.at(i).error("expected a mapping", "e.g. '{kind: all_reduce, algorithm: tree}'");
+  }
+  return pinned;
+}
+
 }  // namespace
 
 namespace detail {
@@ -212,6 +241,7 @@ ClusterRequest read_cluster(const Node& node) {
   } else if (overrides && overrides.kind() != Node::Kind::null) {
     overrides.error("expected a mapping of topology keys to values, for example {nic: {bandwidth: 100Gbps}}");
   }
+  request.collectives = read_collectives(node.get("collectives"));
   for (const char* key : {"placement", "faults", "background"}) {
     const Node list = node.get(key);
     const bool one = key == std::string_view("placement") && list.as_text();

@@ -16,12 +16,19 @@
 
 namespace rehearse::plan {
 
+// Which algorithms and protocols a collective may take, as NCCL_ALGO and NCCL_PROTO say; names as in the file, "auto":
+// any.
+struct PinnedCollective {
+  std::string kind, algorithm = "auto", protocol = "auto";
+};
+
 struct ClusterRequest {
   std::string topology = "local";  // a name in topologies/ or a path
   std::int64_t gpus = 1;           // ranks
   std::vector<std::pair<std::string, std::string>>
       overrides;                      // topology key path -> value, e.g. nic.bandwidth: 100Gbps
   std::int64_t threads_per_rank = 0;  // 0: auto (cores / ranks); CPU only
+  std::vector<PinnedCollective> collectives;
 };
 
 // Where the file (or --set, line 0) gives a value.

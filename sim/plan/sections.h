@@ -2,6 +2,7 @@
 // with defaults, reports problems through its nodes and goes on. Nothing here throws for user input.
 #pragma once
 
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,14 @@ inline constexpr std::int64_t kMaxRanks = 1'000'000;
 inline constexpr std::int64_t kMaxMicroBatch = 1'000'000;
 inline constexpr std::int64_t kMaxGlobalBatch = 1'000'000'000;
 inline constexpr std::int64_t kMaxSeqLen = 1'000'000'000;
+
+// Words of cluster.collectives; sim/collective has the same (nccl_tuning.h, pins.h), which a test compares.
+inline constexpr std::array kCollectives = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"};
+inline constexpr std::array kAlgorithms = {
+    "auto",        "ring",   "tree",           "nvls",          "nvls_tree",
+    "pat",         "direct", "collnet_direct", "collnet_chain", "halving_doubling",
+    "hierarchical"};
+inline constexpr std::array kProtocols = {"auto", "ll", "ll128", "simple"};
 
 // An error: `what` is in the format but not in this program yet; `available` says what is.
 void not_available(const Node& node, const std::string& what, const std::string& available);

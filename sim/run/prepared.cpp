@@ -87,6 +87,14 @@ int open_cores(const plan::Scenario& scenario, const Options& options) {
   return 0;
 }
 
+collective::Pins pins_of(const plan::Scenario& scenario) {
+  collective::Pins pins;
+  for (const plan::PinnedCollective& p : scenario.cluster.collectives)
+    pins.push_back(
+        collective::pin_of(p.kind, p.algorithm, p.protocol, fmt::format("cluster.collectives[{}]", pins.size())));
+  return pins;
+}
+
 cost::HostShare share_of(const plan::RankGrid& grid, const cluster::Cluster& cluster) {
   return {std::min(grid.ranks(), cluster.devices_per_node()), std::max(1, cluster.host_sharing().threads_per_rank)};
 }
@@ -125,8 +133,9 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
                                       options.data_root, open_cores(owner, options), job)),
       files_(cost_files(scenario, *cluster_, options)),
       costs_(cost::load_costs(files_, share_of(grid_, *cluster_))),
-      collectives_(collective::make_model(*cluster_, collectives_file(files_.front(), *cluster_, options)), *cluster_,
-                   options.fidelity),
+      collectives_(
+          collective::make_model(*cluster_, collectives_file(files_.front(), *cluster_, options), pins_of(scenario)),
+          *cluster_, options.fidelity),
       program_(lower::lower(scenario)) {
   const auto violations = check(program_, grid_);
   if (!violations.empty())
@@ -226,10 +235,12 @@ Prepared::Changed::Changed(const Prepared& prepared, const Levers& levers)
     : cluster(cluster::scaled(*prepared.cluster_, {levers.nvlink, levers.nic})),
       costs(cost::load_costs(prepared.files_, share_of(prepared.grid_, *prepared.cluster_),
                              {levers.compute, levers.memory, levers.launch})),
-      collectives(collective::scaled(collective::make_model(*cluster, collectives_file(prepared.files_.front(),
-                                                                                       *cluster, prepared.options_)),
-                                     {levers.latency, levers.memory}),
-                  *cluster, prepared.options_.fidelity) {}
+      collectives(
+          collective::scaled(
+              collective::make_model(*cluster, collectives_file(prepared.files_.front(), *cluster, prepared.options_),
+                                     pins_of(prepared.scenario_)),
+              {levers.latency, levers.memory}),
+          *cluster, prepared.options_.fidelity) {}
 
 engine::Outcome Prepared::simulate(const engine::Options& options, const Levers& levers) const {
   const auto scaled = [&levers](Time launch) { return Time::from_seconds(launch.seconds() * levers.launch); };

@@ -25,11 +25,14 @@ using program::Role;
 
 namespace {
 
-// Bytes a rank of each stage holds, and whether they fit.
+// Bytes a rank of each stage holds, and whether they fit. What our own Performer holds beside its tensors is what was
+// measured, if it was.
 void plan_memory(const Program& program, const plan::Scenario& scenario, const cost::Device& device,
                  result::Result& out) {
   out.memory_capacity = device.memory.count();
-  out.stages = account::stage_memory(program, scenario.framework, device.cpu);
+  plan::FrameworkProfile framework = scenario.framework;
+  if (framework.name == "rehearse" && device.reserve > Bytes()) framework.memory_reserve = device.reserve;
+  out.stages = account::stage_memory(program, framework, device.cpu);
   for (const result::StageMemory& m : out.stages) out.memory_fits = out.memory_fits && m.peak <= out.memory_capacity;
 }
 

@@ -93,7 +93,7 @@ TEST(Calibrate, WhatCannotBeMeasuredExits2AndSaysWhy) {
   const std::string path = folder / "host.json";
   const Outcome cuda = run({"calibrate", "--device", "cuda", "-o", path});
   EXPECT_EQ(cuda.status, 2);
-  EXPECT_TRUE(has(cuda.err, "without CUDA")) << cuda.err;
+  EXPECT_TRUE(has(cuda.err, "no CUDA device: ")) << cuda.err;
   const Outcome unknown = run({"calibrate", "--for", "gpt-tiny-dpd", "-o", path});
   EXPECT_EQ(unknown.status, 2);
   EXPECT_TRUE(has(unknown.err, "did you mean 'gpt-tiny-ddp'?")) << unknown.err;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -93,9 +94,9 @@ TEST(Usage, BadValuesExit2) {
   EXPECT_EQ(run({"simulate", "gpt3-175b-1024xa100", "--steps", "0"}).status, 2);
   EXPECT_EQ(run({"simulate", "gpt3-175b-1024xa100", "--fold", "maybe"}).status, 2);
   EXPECT_EQ(run({"list", "planets"}).status, 2);
-  const Outcome r = run({"simulate", "gpt3-175b-1024xa100", "--fidelity", "step"});
+  const Outcome r = run({"simulate", "gpt3-175b-1024xa100", "--fidelity", "packet"});
   EXPECT_EQ(r.status, 2);
-  EXPECT_TRUE(has(r.err, "--fidelity step is not available yet; available: flow")) << r.err;
+  EXPECT_TRUE(has(r.err, "--fidelity: packet not in {analytic,flow,step}")) << r.err;
 }
 
 TEST(Usage, NumbersOutOfRangeSayTheRange) {
@@ -387,25 +388,77 @@ TEST(Validate, ComparesEachMeasurementAndWritesTheLedger) {
   EXPECT_TRUE(has(r.out, "1 used")) << r.out;
 }
 
+// One switch, three fidelities, whatever is pinned: a group alone on its links takes the same time at each, to 2 %.
+TEST(Simulate, PinnedCollectivesAtEveryFidelity) {
+  for (const char* pin :
+       {"", "{kind: all_gather, algorithm: direct}", "{kind: all_gather, algorithm: halving_doubling}",
+        "{kind: reduce_scatter, protocol: ll128}", "{kind: all_gather, algorithm: ring, protocol: ll}"}) {
+    std::map<std::string, double> step;
+    for (const char* fidelity : {"analytic", "flow", "step"}) {
+      const Outcome r = run({"simulate", "llama2-7b-8xa100", "--fidelity", fidelity, "--json", "--set",
+                             std::string("cluster.collectives=[") + pin + "]", "--set", "training.global_batch=32"});
+      ASSERT_EQ(r.status, 0) << pin << r.err;
+      step[fidelity] = nlohmann::json::parse(r.out)["step_time_s"];
+    }
+    for (const auto& [fidelity, time] : step) EXPECT_NEAR(time / step["flow"], 1, 0.02) << pin << " " << fidelity;
+  }
+}
+
+TEST(Simulate, APinThatTheMachineLacksNamesItsPlace) {
+  const Folder folder;
+  const std::string text =
+      "rehearse: 1\nmodel: gpt-tiny\ncluster:\n  topology: dgx-a100\n  gpus: 16\n  collectives:\n"
+      "    - {kind: all_reduce, algorithm: ring}\n    - {kind: all_reduce, algorithm: collnet_direct}\n";
+  const Outcome r = run({"simulate", folder.write("pins.yaml", text)});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err,
+                  "pins.yaml:8:37: error: cluster.collectives[1].algorithm: collnet_direct needs a network that "
+                  "adds up (the topology's fabric.sharp)"))
+      << r.err;
+  EXPECT_TRUE(has(r.err, "all_reduce is offered on DGX A100 80GB SuperPOD: ring, tree, direct")) << r.err;
+  EXPECT_EQ(run({"simulate", folder / "pins.yaml", "--set", "cluster.overrides.fabric.sharp=true"}).status, 0);
+}
+
 TEST(Validate, CollectivesAreFittedOnEveryOtherSize) {
   const Folder folder;
   const Outcome r = run({"validate", "--collectives", "-o", folder / "out"});
   ASSERT_EQ(r.status, 0) << r.err;
   const auto json = nlohmann::json::parse(read(folder / "out/ledger.json"));
-  std::vector<double> all, large;
+  std::size_t used = 0;
   for (const auto& row : json["rows"]) {
     EXPECT_EQ(row["metric"], "time_us");
     if (!row["used"]) {
       EXPECT_NE(row["reason"], "");
       continue;
     }
-    all.push_back(std::abs(row["error"].get<double>()));
+    ++used;
     EXPECT_LE(row["low"], row["predicted"]);
   }
-  std::sort(all.begin(), all.end());
   EXPECT_EQ(json["rows"].size(), 1184u) << "misses and what is not used stay in the table";
-  EXPECT_GT(all.size(), 500u);
-  EXPECT_LT(all[all.size() / 2], 0.07) << "6.0 % when this was written";
+  EXPECT_GT(used, 500u);
+}
+
+// Each line of the table ends in: sizes tested, median error, median from 64 MiB on, worst. When this was written 5.3 %
+// and 2.8 % over all, and of the systems at most 10.9 % and 4.3 %.
+TEST(Validate, CollectivesAreWithinTheirBounds) {
+  const Outcome r = run({"validate", "--collectives"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  std::istringstream lines(r.out);
+  std::string line;
+  int systems = 0;
+  std::getline(lines, line);
+  while (std::getline(lines, line) && !line.empty()) {
+    const std::size_t at = line.find_last_not_of("0123456789.%+-<> ");
+    std::istringstream cells(line.substr(at + 1));
+    double tested = 0, median = 0, large = 0;
+    char percent = 0;
+    ASSERT_TRUE(cells >> tested >> median >> percent >> large >> percent) << line;
+    const bool all = line.starts_with("all ");
+    EXPECT_LE(median, all ? 6.0 : 15.0) << line;
+    EXPECT_LE(large, all ? 3.5 : 5.0) << line;
+    systems += all ? 0 : 1;
+  }
+  EXPECT_EQ(systems, 11);
 }
 
 TEST(Validate, CollectivesInAFileOfOnesOwn) {

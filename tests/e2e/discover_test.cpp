@@ -78,7 +78,7 @@ TEST(Placement, AScenarioSaysWhereItsRanksRun) {
       "rehearse: 1\nmodel: gpt-tiny\ncluster:\n  topology: hgx-h200\n  gpus: 16\n  placement: [node2, node7/gpu9]\n");
   const Outcome r = run({"simulate", s});
   EXPECT_EQ(r.status, 2);
-  EXPECT_TRUE(has(r.err, s + ":6:14: error: cluster.placement[1]: 'node7/gpu9': node7 has 8 devices, gpu0 to gpu7"))
+  EXPECT_TRUE(has(r.err, s + ":6:22: error: cluster.placement[1]: 'node7/gpu9': node7 has 8 devices, gpu0 to gpu7"))
       << r.err;
 }
 

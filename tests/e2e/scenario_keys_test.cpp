@@ -164,20 +164,26 @@ TEST(Init, EveryKeyThatCanBeGivenStandsInItAndMayBeUncommented) {
   for (const json& key : json::parse(run({"explain", "--json"}).out)) {
     const std::string path = key["key"];
     if (!key["available"].get<bool>() || path.starts_with("model.") || !key["not_available"].empty()) continue;
-    if (has(path, "[]")) continue;  // keys of a list's entries
+    if (has(path, "[]")) continue;  // shown by its list's example
     EXPECT_TRUE(has(r.out, path.substr(path.find('.') + 1) + ":")) << path;
   }
   const Folder folder;
-  // Each commented key alone; those without blanks after the # are keys.
+  // Each commented key alone, with its section's name; those without blanks after the # are keys.
   const auto lines = lines_of(r.out);
+  std::size_t section = lines.size();  // the line of the section's name, if that is commented
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const std::size_t mark = lines[i].find('#');
+    if (lines[i].empty() || lines[i] == "#costs:" || lines[i] == "#noise:")
+      section = lines[i].empty() ? lines.size() : i;
     if (mark == std::string::npos || mark + 1 >= lines[i].size() || lines[i][mark + 1] == ' ' ||
-        lines[i].find_first_not_of(' ') != mark || has(lines[i], "#costs:") || has(lines[i], "calibration"))
+        lines[i].find_first_not_of(' ') != mark || section == i)
       continue;
     std::string text;
     for (std::size_t j = 0; j < lines.size(); ++j)
-      text += (j == i ? lines[j].substr(0, mark) + lines[j].substr(mark + 1) : lines[j]) + "\n";
+      text += (j == i         ? lines[j].substr(0, mark) + lines[j].substr(mark + 1)
+               : j == section ? lines[j].substr(1)
+                              : lines[j]) +
+              "\n";
     const Outcome checked = run({"simulate", folder.write("s.yaml", text), "--json"});
     EXPECT_EQ(checked.status, 0) << lines[i] << "\n" << checked.err;
   }

@@ -6,13 +6,13 @@ set -euo pipefail
 build=${1:?usage: pack.sh BUILD_DIR FOLDER}
 folder=${2:?usage: pack.sh BUILD_DIR FOLDER}
 root=$(cd "$(dirname "$0")/../.." && pwd)
-limit_kib=$((60 * 1024))
+limit_kib=$((60 * 1024))  # a device machine takes 64 MiB, this repository's files among them
 
 rm -rf "$folder"
 mkdir -p "$folder/bin" "$folder/lib" "$folder/gpu"
 
 binaries=("$build/cli/rehearse")
-for test in test_gpu test_gpu_ranks; do
+for test in test_gpu; do
   found=$(find "$build/tests" -maxdepth 3 -name "$test" -type f -perm -u+x | head -n 1)
   if [ -n "$found" ]; then binaries+=("$found"); else echo "pack: no $test in $build/tests: not packed" >&2; fi
 done
@@ -36,7 +36,8 @@ for binary in "${binaries[@]}"; do
   done
 done
 
-# What the program reads: REHEARSE_ROOT is this folder.
+# What the program reads: REHEARSE_ROOT is this folder. The text is what ranks are trained on, should it not be there.
+cp /usr/share/common-licenses/GPL-3 "$folder/gpu/text.txt"
 cp -r "$root/topologies" "$root/scenarios" "$folder/"
 mkdir -p "$folder/calibrate"
 cp -r "$root/calibrate/devices" "$folder/calibrate/"

@@ -10,11 +10,13 @@ Without PyTorch, --self-check counts every parameter from the shapes below and c
 """
 
 import argparse
+import gc
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 
 # Shapes as scenarios/models has them.
@@ -223,7 +225,7 @@ def make_model(torch, m, recompute):
             for p in self.parameters():
                 if p.dim() > 1:
                     nn.init.normal_(p, std=0.02)
-            angles = torch.outer(torch.arange(m["max_seq"]), 10000.0 ** (-torch.arange(0, dim, 2) / dim))
+            angles = torch.outer(torch.arange(m["max_seq"]).float(), 10000.0 ** (-torch.arange(0, dim, 2) / dim))
             self.register_buffer("cos", angles.cos().to(torch.bfloat16), persistent=False)
             self.register_buffer("sin", angles.sin().to(torch.bfloat16), persistent=False)
 
@@ -246,7 +248,8 @@ def run_plan(torch, plan, compiled, seconds):
     """Medians over the steps that fit into `seconds`, after warm-up; memory; device time by class of one step."""
     device = torch.device("cuda")
     torch.manual_seed(1)
-    model = make_model(torch, MODELS[plan["model"]], plan["recompute"]).to(device)
+    with torch.device(device):  # drawn there: on the host 1.5 billion parameters take a minute
+        model = make_model(torch, MODELS[plan["model"]], plan["recompute"])
     count = sum(p.numel() for p in model.parameters())
     if count != parameter_count(MODELS[plan["model"]]):
         raise RuntimeError(f"{count} parameters, expected {parameter_count(MODELS[plan['model']])}")
@@ -324,6 +327,26 @@ def read_ledger(path):
     return ours
 
 
+def predict(plan, program, calibration, libraries):
+    """Seconds that `rehearse simulate` expects of PyTorch's eager step, from our calibration of this GPU; None if it cannot."""
+    if not program or not calibration or not os.path.exists(calibration):
+        return None
+    environment = dict(os.environ)
+    if libraries:
+        environment["LD_LIBRARY_PATH"] = libraries
+    scenario = os.path.join(environment.get("REHEARSE_ROOT", "."), "scenarios", "gpu", plan["scenario"])
+    with tempfile.TemporaryDirectory() as place:
+        command = [program, "simulate", scenario, "--calibration", calibration, "-o", place]
+        for setting in plan["settings"] + ["framework=torch-ddp"]:
+            command += ["--set", setting]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        if done.returncode != 0:
+            print(f"# {plan['id']}: not predicted: {done.stderr.strip().splitlines()[-1:]}")
+            return None
+        with open(os.path.join(place, "result.json"), encoding="utf-8") as f:
+            return json.load(f)["step_time_s"]
+
+
 def report(plan, kinds, ours):
     """A few lines on one plan."""
     lines = []
@@ -331,12 +354,14 @@ def report(plan, kinds, ours):
     own = ours.get(plan["id"])
     for kind, r in kinds.items():
         if "error" in r:
-            lines.append(f"{plan['id']:36s} {kind:9s} failed: {r['error'][:80]}")
+            lines.append(f"{plan['id']:36s} {kind:9s} failed: {r['error'][:160]}")
             continue
         text = f"{plan['id']:36s} {kind:9s} {r['step_s'] * 1e3:8.2f} ms {r['tokens_per_s']:9.0f} tokens/s"
         text += f" {r['peak_bytes'] / 2**30:6.2f} GiB"
         if own:
             text += f"  ours/torch {tokens / own['step'] / r['tokens_per_s']:.3f}"
+        if r.get("predicted_s"):
+            text += f"  predicted {r['predicted_s'] * 1e3:.2f} ms ({r['predicted_s'] / r['step_s'] - 1:+.1%})"
         lines.append(text)
         if own:
             names = sorted((set(r["classes"]) | set(own)) - {"step"})
@@ -345,6 +370,29 @@ def report(plan, kinds, ours):
             gaps = sorted(gaps + [(rest, "no kernel running")], key=lambda g: -abs(g[0]))[:4]
             lines.append("    ours less torch: " + ", ".join(f"{n} {g * 1e3:+.2f} ms" for g, n in gaps))
     return lines
+
+
+def one_of_each_model_first(plans):
+    first = {}
+    for plan in plans:
+        first.setdefault(plan["model"], plan)
+    return list(first.values()) + [p for p in plans if first[p["model"]] is not p]
+
+
+def print_totals(results, plans, ours):
+    """Medians over the plans: our tokens/s to PyTorch's, and how far its predicted eager step was off."""
+    for kind in ("eager", "compiled"):
+        ratios = sorted(
+            results[p["id"]][kind]["step_s"] / ours[p["id"]]["step"]
+            for p in plans
+            if "step_s" in results.get(p["id"], {}).get(kind, {}) and p["id"] in ours
+        )
+        if ratios:
+            print(f"ours/torch {kind}: median {ratios[len(ratios) // 2]:.3f}, {ratios[0]:.3f} to {ratios[-1]:.3f}, {len(ratios)} plans")
+    eager = [r["eager"] for r in results.values() if r.get("eager", {}).get("predicted_s")]
+    errors = sorted(abs(r["predicted_s"] / r["step_s"] - 1) for r in eager)
+    if errors:
+        print(f"torch eager predicted within {errors[len(errors) // 2]:.1%} in the median, worst {errors[-1]:.1%}, {len(errors)} plans")
 
 
 def main():
@@ -359,7 +407,9 @@ def main():
     parser.add_argument("--kinds", default="eager,compiled")
     parser.add_argument("--self-check", action="store_true", help="without PyTorch: the models' parameter counts")
     parser.add_argument("--root", default=root, help="with --self-check: where scenarios/ is")
-    parser.add_argument("--program", help="with --self-check: a rehearse to compare with")
+    parser.add_argument("--program", help="the rehearse to compare with (--self-check), or that predicts eager steps")
+    parser.add_argument("--calibration", help="a device file of this GPU, to predict eager steps from")
+    parser.add_argument("--libraries", help="LD_LIBRARY_PATH of --program")
     a = parser.parse_args()
     if a.self_check:
         return self_check(a.root, a.program)
@@ -378,7 +428,7 @@ def main():
     print(f"PyTorch {done['torch']}, CUDA {done['cuda']}, {done['gpu']}")
     began = time.monotonic()
     for kind in a.kinds.split(","):  # eager of all plans before the compiler, which takes its time
-        for plan in plans:
+        for plan in plans if kind == "eager" else one_of_each_model_first(plans):
             if time.monotonic() - began > a.seconds:
                 print(f"{plan['id']:36s} {kind:9s} not run: no time left")
                 continue
@@ -386,6 +436,9 @@ def main():
                 r = run_plan(torch, plan, kind == "compiled", a.each)
             except Exception as error:  # noqa: BLE001 - one plan out of memory must not end the others
                 r = dict(error=f"{type(error).__name__}: {error}".replace("\n", " "))
+            if kind == "eager" and "error" not in r:
+                r["predicted_s"] = predict(plan, a.program, a.calibration, a.libraries)
+            gc.collect()
             torch.cuda.empty_cache()
             if kind == "compiled":
                 torch._dynamo.reset()
@@ -396,6 +449,7 @@ def main():
                 with open(a.out + ".part", "w", encoding="utf-8") as f:
                     json.dump(done, f, indent=1)
                 os.replace(a.out + ".part", a.out)
+    print_totals(done["plans"], plans, ours)
     return 0
 
 

@@ -91,6 +91,25 @@ fi
   EXPECT_NE(text.find("asked to quit\nended\n"), std::string::npos) << text;
 }
 
+// A daemon without a server: whoever asks under it gets no context, and its environment is as before.
+TEST_F(FakeMps, OneUnderWhichNothingRunsIsKnown) {
+  script(R"(if [ "$1" = -f ]; then
+  : > $CUDA_MPS_PIPE_DIRECTORY/control
+  while [ ! -e $CUDA_MPS_PIPE_DIRECTORY/quit ]; do sleep 0.05; done
+else
+  : > $CUDA_MPS_PIPE_DIRECTORY/quit
+fi
+)");
+  std::string why;
+  const auto mps = execute::Mps::start(why);
+  ASSERT_TRUE(mps) << why;
+  ::setenv("CUDA_MPS_LOG_DIRECTORY", "as before", 1);
+  EXPECT_NE(mps->problem(), "");
+  EXPECT_STREQ(std::getenv("CUDA_MPS_LOG_DIRECTORY"), "as before");
+  EXPECT_EQ(std::getenv("CUDA_MPS_PIPE_DIRECTORY"), nullptr);
+  ::unsetenv("CUDA_MPS_LOG_DIRECTORY");
+}
+
 TEST_F(FakeMps, OneThatDoesNotQuitIsEnded) {
   script(R"(if [ "$1" = -f ]; then
   echo $$ > $log; : > $CUDA_MPS_PIPE_DIRECTORY/control

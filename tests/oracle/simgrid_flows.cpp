@@ -24,7 +24,8 @@ void write_all(int file, const std::vector<double>& values) {
   }
 }
 
-std::vector<double> run(const std::vector<std::int64_t>& bytes_per_s, const std::vector<Flow>& flows) {
+std::vector<double> run(const std::vector<std::int64_t>& bytes_per_s, const std::vector<Flow>& flows,
+                        const std::vector<Change>& changes) {
   std::vector<std::string> words = {"oracle",
                                     "--cfg=network/model:CM02",
                                     "--cfg=network/crosstraffic:0",
@@ -66,13 +67,19 @@ std::vector<double> run(const std::vector<std::int64_t>& bytes_per_s, const std:
       s4u::Comm::sendto(ends[f].first, ends[f].second, static_cast<std::uint64_t>(flows[f].bytes));
       done[f] = s4u::Engine::get_clock();
     });
+  for (std::size_t c = 0; c < changes.size(); ++c)
+    s4u::Actor::create("change" + std::to_string(c), ends.front().first, [&, c] {
+      s4u::this_actor::sleep_until(static_cast<double>(changes[c].at_ps) * 1e-12);
+      links[static_cast<std::size_t>(changes[c].link)]->set_bandwidth(static_cast<double>(changes[c].bytes_per_s));
+    });
   engine.run();
   return done;
 }
 
 }  // namespace
 
-std::vector<double> simgrid_ends(const std::vector<std::int64_t>& bytes_per_s, const std::vector<Flow>& flows) {
+std::vector<double> simgrid_ends(const std::vector<std::int64_t>& bytes_per_s, const std::vector<Flow>& flows,
+                                 const std::vector<Change>& changes) {
   int pipe_ends[2];
   if (pipe(pipe_ends) != 0) throw std::runtime_error("pipe");
   const pid_t child = fork();
@@ -80,7 +87,7 @@ std::vector<double> simgrid_ends(const std::vector<std::int64_t>& bytes_per_s, c
   if (child == 0) {
     close(pipe_ends[0]);
     try {
-      write_all(pipe_ends[1], run(bytes_per_s, flows));
+      write_all(pipe_ends[1], run(bytes_per_s, flows, changes));
     } catch (const std::exception& error) {
       std::cerr << "SimGrid: " << std::string(error.what()).substr(0, 300) << "\n";
       _exit(4);

@@ -13,7 +13,15 @@ struct Flow {
   std::vector<std::int32_t> links;  // it crosses, each once
 };
 
+// What a link carries from then on.
+struct Change {
+  std::int64_t at_ps = 0;
+  std::int32_t link = 0;
+  std::int64_t bytes_per_s = 0;
+};
+
 // When each flow ends, in seconds. Runs in a process of its own, since SimGrid's engine can be made once a process.
-std::vector<double> simgrid_ends(const std::vector<std::int64_t>& bytes_per_s, const std::vector<Flow>& flows);
+std::vector<double> simgrid_ends(const std::vector<std::int64_t>& bytes_per_s, const std::vector<Flow>& flows,
+                                 const std::vector<Change>& changes = {});
 
 }  // namespace rehearse::oracle

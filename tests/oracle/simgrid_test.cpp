@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <set>
 
@@ -17,7 +18,7 @@ namespace {
 using Links = std::vector<std::int64_t>;  // bytes/s
 
 // When each flow ends, in picoseconds, by the engine's network. A flow alone runs at its slowest link's rate.
-std::vector<std::int64_t> our_ends(const Links& links, const std::vector<Flow>& flows) {
+std::vector<std::int64_t> our_ends(const Links& links, const std::vector<Flow>& flows, std::vector<Change> changes) {
   const engine::testing::TestCluster cluster(1, links);
   engine::EventQueue queue;
   engine::Network network(cluster, queue, 0);
@@ -25,12 +26,15 @@ std::vector<std::int64_t> our_ends(const Links& links, const std::vector<Flow>& 
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return flows[a].start_ps < flows[b].start_ps; });
+  std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return a.at_ps < b.at_ps; });
   std::vector<std::int64_t> ends(flows.size(), -1);
   std::vector<engine::Event> events;
   auto next = order.begin();
+  auto change = changes.begin();
   while (true) {
     const std::int64_t begin = next == order.end() ? engine::kNever : flows[*next].start_ps;
-    const std::int64_t now = std::min(begin, queue.next_time());
+    const std::int64_t changed = change == changes.end() ? engine::kNever : change->at_ps;
+    const std::int64_t now = std::min({begin, changed, queue.next_time()});
     if (now == engine::kNever) break;
     while (queue.next_time() == now) {
       queue.take(events);
@@ -50,14 +54,16 @@ std::vector<std::int64_t> our_ends(const Links& links, const std::vector<Flow>& 
       const auto alone = Time::from_seconds(static_cast<double>(flow.bytes) / static_cast<double>(slowest));
       network.start(network.define({uses, alone}), static_cast<std::int32_t>(*next), now);
     }
+    for (; change != changes.end() && change->at_ps == now; ++change)
+      network.set_capacity(change->link, change->bytes_per_s);
     network.settle(now);
   }
   return ends;
 }
 
-void expect_same_ends(const Links& links, const std::vector<Flow>& flows) {
-  const std::vector<double> theirs = simgrid_ends(links, flows);
-  const std::vector<std::int64_t> ours = our_ends(links, flows);
+void expect_same_ends(const Links& links, const std::vector<Flow>& flows, const std::vector<Change>& changes = {}) {
+  const std::vector<double> theirs = simgrid_ends(links, flows, changes);
+  const std::vector<std::int64_t> ours = our_ends(links, flows, changes);
   double worst = 0;
   for (std::size_t f = 0; f < flows.size(); ++f) {
     ASSERT_GT(ours[f], flows[f].start_ps) << "flow " << f;
@@ -123,24 +129,76 @@ TEST(SimGrid, ManySmallSystems) {
   }
 }
 
+Links capacities_of(const cluster::Cluster& cluster) {
+  Links links;
+  for (const cluster::Resource& r : cluster.resources()) links.push_back(r.capacity.per_s());
+  return links;
+}
+
+// Staggered flows between random devices of a cluster, over its routes, spread over four channels.
+std::vector<Flow> flows_on(const cluster::Cluster& cluster, unsigned seed) {
+  Random random(seed);
+  const int devices = cluster.devices();
+  std::vector<Flow> flows;
+  for (int f = 0; f < 600; ++f) {
+    const int from = static_cast<int>(random.between(0, devices - 1));
+    const int to = (from + static_cast<int>(random.between(1, devices - 1))) % devices;
+    const cluster::Route route = cluster.route(from, to, f % 4);
+    flows.push_back({random.between(0, 3) * kMillisecond,
+                     random.between(1'000'000, 100'000'000),
+                     {route.resources.begin(), route.resources.end()}});
+  }
+  return flows;
+}
+
 // Routes of a shipped cluster: NVLink ports, NICs, leaves and the spine, with and without oversubscription.
 TEST(SimGrid, FlowsOverAFatTree) {
   for (const char* oversubscription : {"1", "4"}) {
     const auto cluster = cluster::build_cluster("dgx-h100", 512, {{"fabric.oversubscription", oversubscription}}, 0,
                                                 REHEARSE_SOURCE_DIR);
-    Links links;
-    for (const cluster::Resource& r : cluster->resources()) links.push_back(r.capacity.per_s());
-    Random random(4);
-    std::vector<Flow> flows;
-    for (int f = 0; f < 600; ++f) {
-      const int from = static_cast<int>(random.between(0, 511));
-      const int to = (from + static_cast<int>(random.between(1, 511))) % 512;
-      const cluster::Route route = cluster->route(from, to);
-      flows.push_back({random.between(0, 3) * kMillisecond,
-                       random.between(1'000'000, 100'000'000),
-                       {route.resources.begin(), route.resources.end()}});
+    expect_same_ends(capacities_of(*cluster), flows_on(*cluster, 4));
+  }
+}
+
+// Three levels, ways chosen by a hash: flows collide. NICs and cables have lost bandwidth, and one NIC sends nothing.
+TEST(SimGrid, FlowsThatCollideOnDegradedLinks) {
+  const cluster::Overrides overrides = {
+      {"routing.policy", "ecmp"},
+      {"faults",
+       "[{link: 'node3/nic5-*', share: 0.5}, {link: 'unit0/leaf?->*', share: 0.3},"
+       " {link: 'node7/nic?-in', bandwidth: 7GB/s}, {link: 'node1/nic0-out', missing: true}]"}};
+  const auto cluster = cluster::build_cluster("hgx-h200", 512, overrides, 0, REHEARSE_SOURCE_DIR);
+  const std::vector<Flow> flows = flows_on(*cluster, 5);
+  std::map<std::int32_t, int> crossed;
+  for (const Flow& flow : flows)
+    for (const std::int32_t l : flow.links) ++crossed[l];
+  int shared_cables = 0, degraded = 0;
+  for (const auto& [l, times] : crossed) {
+    const cluster::Resource& link = cluster->resources()[static_cast<std::size_t>(l)];
+    shared_cables += link.kind == cluster::ResourceKind::link && times > 1 ? 1 : 0;
+    degraded += link.nominal.per_s() > link.capacity.per_s() ? 1 : 0;
+  }
+  EXPECT_GT(shared_cables, 20);
+  EXPECT_GT(degraded, 20);
+  expect_same_ends(capacities_of(*cluster), flows);
+}
+
+// Links that lose half or more of their bandwidth while flows are on them, and get it back: many flows to a link, and
+// hardly more than one, which the loss alone slows. All flows have begun before: for good SimGrid bounds a flow's rate
+// by what its links carry when it begins.
+TEST(SimGrid, LinksThatFlap) {
+  for (const int count : {20, 400}) {
+    Random random(6);
+    const Links links = random.links(count);
+    const std::vector<Flow> flows = random.flows(300, count, 4, 0);
+    std::vector<Change> changes;
+    for (std::int32_t l = 0; l < count; l += 2) {
+      const std::int64_t whole = links[static_cast<std::size_t>(l)];
+      const std::int64_t down = random.between(1, 4000 / count) * kMillisecond;
+      changes.push_back({down, l, whole / random.between(2, 20)});
+      changes.push_back({down + random.between(1, 6000 / count) * kMillisecond, l, whole});
     }
-    expect_same_ends(links, flows);
+    expect_same_ends(links, flows, changes);
   }
 }
 

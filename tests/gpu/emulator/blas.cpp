@@ -232,7 +232,10 @@ cublasStatus_t propose(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatr
   BlasLog& log = blas_log();
   ++log.heuristics;
   *count = 0;
-  if (!supported(*as<Desc>(desc), *as<Layout>(a), *as<Layout>(b), *as<Layout>(c))) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const Desc& d = *as<Desc>(desc);
+  if (d.epilogue == CUBLASLT_EPILOGUE_BIAS && d.bias == nullptr)
+    return CUBLAS_STATUS_NOT_SUPPORTED;  // some versions do
+  if (!supported(d, *as<Layout>(a), *as<Layout>(b), *as<Layout>(c))) return CUBLAS_STATUS_NOT_SUPPORTED;
   for (std::uint64_t i = 0; i < 3 && *count < wanted; ++i) {
     cublasLtMatmulHeuristicResult_t& r = results[(*count)++];
     r = {};

@@ -217,6 +217,9 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
 cudaError_t cudaDeviceSynchronize() {
   return done(captures() ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
 }
+cudaError_t cudaDeviceReset() {
+  return cudaSuccess;
+}
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
   *total = emulator::device_bytes();
   *free_bytes = *total - emulator::allocated_bytes();

@@ -60,11 +60,18 @@ class FakeBench final : public Bench {
     clock.now += 0.001;
     return std::make_unique<FakeRun>(clock, seconds_of(k), 1.1);
   }
+  std::unique_ptr<Run> product(const LibraryProduct& of) override {
+    if (of.operands == "e4m3" && !fp8) return nullptr;
+    clock.now += 0.001;
+    const double rate = of.operands == "e4m3" ? 1.5e15 : 4e14;
+    return std::make_unique<FakeRun>(clock, 2.0 * static_cast<double>(of.m * of.n * of.k) / rate, 1.0);
+  }
   double copy(const std::string& direction, std::int64_t bytes) override {
     clock.now += 0.001;
     if (direction == "to_peer" && devices == 1) return 0;
     return 1e-6 + static_cast<double>(bytes) / (direction == "on_device" ? 1e12 : 5e10);
   }
+  std::int64_t reserve() override { return 700'000'000; }
   cost::LaunchTimes launches() override { return {2.5e-6, 0.4e-6, 1e-6, 0.7e-6}; }
   double beside(const Kernel&, int& sms, double&) override { return 1 + sms / 100.0; }
   std::vector<Transfer> transfers(double) override {
@@ -85,6 +92,7 @@ class FakeBench final : public Bench {
   }
   FakeClock clock;
   int devices = 1;
+  bool fp8 = true;
   std::vector<double> asked;
   std::function<void()> on_kernel;
 };
@@ -219,6 +227,7 @@ TEST_F(GpuCalibrations, TheFileIsReadBackAndPredictsHeldOutShapes) {
   const auto costs = cost::load_costs({file});
   EXPECT_EQ(costs->device().name, "made-up-80gb");
   EXPECT_EQ(costs->device().sms, 132);
+  EXPECT_EQ(costs->device().reserve, Bytes(700'000'000));
   // The clock drops by 1.1 in the long run: burst / long run = 1 / 1.1.
   EXPECT_NEAR(costs->device().sustained, 1 / 1.1, 1e-3);
   const std::vector<HeldOut> held_out = check_held_out(file);
@@ -227,6 +236,21 @@ TEST_F(GpuCalibrations, TheFileIsReadBackAndPredictsHeldOutShapes) {
     EXPECT_EQ(h.coverage, cost::Coverage::interpolated) << h.what;
     EXPECT_NEAR(h.predicted / h.measured, 1, 0.02) << h.what;
   }
+}
+
+TEST_F(GpuCalibrations, OtherProductsAreKeptForPeopleAndReadBack) {
+  const GpuOutcome with = calibrate_gpu(bench_, request_of(60));
+  const auto measured = cost::read_device_files({write(with)}).measured.other_products;
+  ASSERT_EQ(measured.size(), 16U);
+  EXPECT_EQ(measured.front().operands, "e4m3");
+  EXPECT_EQ(measured.front().m, 8192);
+  EXPECT_NEAR(measured.front().seconds, 2.0 * 8192 * 8192 * 8192 / 1.5e15, 1e-8);
+  EXPECT_EQ(measured.front().tile.m, 128);
+  // Where the device has no FP8 there are none of it.
+  FakeBench old;
+  old.fp8 = false;
+  for (const cost::OtherProduct& p : calibrate_gpu(old, request_of(60)).calibration.measured.other_products)
+    EXPECT_EQ(p.operands, "tf32");
 }
 
 TEST_F(GpuCalibrations, AProgramsKernelsAreExact) {

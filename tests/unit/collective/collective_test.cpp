@@ -342,7 +342,8 @@ TEST_P(MeasuredDevices, SendsAreSlowerBetweenNodes) {
 
 INSTANTIATE_TEST_SUITE_P(Shipped, MeasuredDevices,
                          testing::Values(std::pair{"dgx-a100", "a100-sxm-80g"},
-                                         std::pair{"dgx-a100-40g", "a100-sxm-40g"}, std::pair{"dgx-h100", "h100-sxm"}));
+                                         std::pair{"dgx-a100-40g", "a100-sxm-40g"}, std::pair{"dgx-h100", "h100-sxm"},
+                                         std::pair{"hgx-b200", "b200-sxm"}));
 
 TEST(MeasuredModel, StretchesOnlyTheMovingPart) {
   const auto cluster = dgx(8);

@@ -3,10 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-
-#include "sim/collective/wire.h"
 
 namespace rehearse::collective {
 namespace {
@@ -15,57 +12,78 @@ using nccl::Algorithm;
 using nccl::Placement;
 using nccl::Protocol;
 using program::CollectiveKind;
+using Choice = FittedSystem::Choice;
 
-// Given a machine whose rings take 5 us, 0.25 us a step and 40 GB/s by LL, 0.5 us and 160 GB/s by LL128, 3 us and 240
-// GB/s by Simple, and whose own share B/n costs 1 ns for 400 bytes.
-double made_us(CollectiveKind kind, int ranks, double bytes) {
-  const double steps = (kind == CollectiveKind::all_reduce ? 2.0 : 1.0) * (ranks - 1);
-  const double wire = bytes * wire_factor(kind, ranks);
-  const double slowest = std::min({0.25 * steps + wire / 40e3, 0.5 * steps + wire / 160e3, 3 * steps + wire / 240e3});
-  return 5 + bytes / ranks / 400e3 + slowest;
+const nccl::Machine kMachine{.generation = nccl::Generation::ampere, .nvlink_gbps = 240, .nic_gbps = 24};
+
+// Given a machine that takes 1.5 times NCCL's latencies and 1.25 times its time for the bytes, by the protocol that
+// NCCL chooses, and 1 ns for every 400 bytes of a rank's own share.
+double made_us(CollectiveKind kind, const Placement& place, double bytes) {
+  const nccl::Estimate own = nccl::best(kMachine, place, kind, bytes);
+  return bytes / place.ranks / 400e3 + 1.5 * own.latency_us + 1.25 * (own.time_us - own.latency_us);
 }
 
-std::vector<Observation> every_other_size(int from) {
+std::vector<Observation> every_other_size(int from, const std::vector<int>& groups = {2, 4, 8}) {
   std::vector<Observation> out;
-  for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::all_gather})
-    for (const int ranks : {2, 4, 8})
+  for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::all_to_all})
+    for (const int ranks : groups)
       for (int i = from; i < 20; i += 2) {
         const double bytes = 1024.0 * std::pow(2, i);
-        out.push_back({kind, {ranks, 1, ranks}, bytes, made_us(kind, ranks, bytes)});
+        out.push_back({kind, {ranks, 1, ranks}, bytes, made_us(kind, {ranks, 1, ranks}, bytes)});
       }
   return out;
 }
 
 TEST(FittedSystem, FindsConstantsAgain) {
-  const FittedSystem system(every_other_size(0), false);
-  EXPECT_NEAR(system.floor_us(), 5, 0.25);
-  const auto simple = system.constants().at({Algorithm::ring, CollectiveKind::all_reduce, Protocol::simple});
-  EXPECT_NEAR(1e-3 / simple.us_per_byte, 240, 12);
+  const FittedSystem system(every_other_size(0), kMachine);
+  EXPECT_TRUE(system.as_nccl_chooses());
+  EXPECT_NEAR(system.copy_us_per_byte() * 400e3, 1, 0.01);
+  for (const Choice& choice : {Choice{Algorithm::ring, Protocol::ll}, Choice{Algorithm::ring, Protocol::simple},
+                               Choice{Algorithm::direct, Protocol::simple}}) {
+    EXPECT_NEAR(system.constants().at(choice).latency, 1.5, 0.01) << nccl::name_of(choice.first);
+    EXPECT_NEAR(system.constants().at(choice).per_byte, 1.25, 0.01) << nccl::name_of(choice.first);
+  }
+}
+
+// One number of ranks: a rank's own share is a part of the bytes like any other, and belongs to the bandwidth.
+TEST(FittedSystem, CopyNeedsSeveralNumbersOfRanks) {
+  const FittedSystem system(every_other_size(0, {8}), kMachine);
+  EXPECT_EQ(system.copy_us_per_byte(), 0);
+  EXPECT_GT(system.constants().at({Algorithm::ring, Protocol::simple}).per_byte, 1.25);
 }
 
 TEST(FittedSystem, PredictsTheSizesLeftOut) {
-  const FittedSystem system(every_other_size(0), false);
-  std::vector<double> errors;
+  const FittedSystem system(every_other_size(0), kMachine);
   for (const Observation& o : every_other_size(1)) {
     const FittedSystem::Prediction p = system.predict(o.kind, o.place, o.bytes);
-    errors.push_back(std::abs(p.time_us / o.time_us - 1));
+    EXPECT_NEAR(p.time_us / o.time_us, 1, 0.01) << o.bytes;
     EXPECT_LE(p.low, p.time_us);
     EXPECT_GE(p.high, p.time_us);
   }
-  std::sort(errors.begin(), errors.end());
-  EXPECT_LT(errors[errors.size() / 2], 0.01);
-  EXPECT_LT(errors.back(), 0.15);
 }
 
-TEST(FittedSystem, SmallSizesTakeTheLowestLatencyLargeOnesTheHighestBandwidth) {
-  const FittedSystem system(every_other_size(0), false);
-  EXPECT_EQ(system.predict(CollectiveKind::all_reduce, {8, 1, 8}, 2048).protocol, Protocol::ll);
-  EXPECT_EQ(system.predict(CollectiveKind::all_reduce, {8, 1, 8}, 1 << 29).protocol, Protocol::simple);
-  EXPECT_FALSE(system.knows(CollectiveKind::all_to_all, {8, 1, 8}));
+// Given a machine that leaves LL for Simple at 64 KiB where NCCL's own constants would stay far longer.
+TEST(FittedSystem, WhereNcclsChoiceExplainsLessTheFastestRuns) {
+  const Placement place{8, 1, 8};
+  std::vector<Observation> seen;
+  for (int i = 0; i < 20; ++i) {
+    const double bytes = 1024.0 * std::pow(2, i);
+    const Protocol p = bytes <= 65536 ? Protocol::ll : Protocol::simple;
+    const nccl::Estimate own = nccl::estimate(kMachine, place, nccl::ring_channels(kMachine, place),
+                                              CollectiveKind::all_gather, Algorithm::ring, p, bytes);
+    const double moving = own.time_us - own.latency_us;
+    seen.push_back({CollectiveKind::all_gather, place, bytes,
+                    p == Protocol::ll ? own.latency_us + 20 * moving : own.latency_us / 2 + moving});
+  }
+  const FittedSystem system(seen, kMachine);
+  EXPECT_FALSE(system.as_nccl_chooses());
+  EXPECT_EQ(system.predict(CollectiveKind::all_gather, place, 2048).protocol, Protocol::ll);
+  EXPECT_EQ(system.predict(CollectiveKind::all_gather, place, 1 << 29).protocol, Protocol::simple);
+  EXPECT_FALSE(system.knows(CollectiveKind::all_to_all, place));
 }
 
 TEST(FittedSystem, OneObservationIsReproduced) {
-  const FittedSystem system({{CollectiveKind::all_gather, {4, 1, 4}, 1e6, 20}}, true);
+  const FittedSystem system({{CollectiveKind::all_gather, {4, 1, 4}, 1e6, 20}}, kMachine);
   EXPECT_NEAR(system.predict(CollectiveKind::all_gather, {4, 1, 4}, 1e6).time_us, 20, 1e-6);
 }
 

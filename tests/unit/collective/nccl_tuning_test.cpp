@@ -106,6 +106,30 @@ TEST(NcclTuning, NvlsOnEightH100ReachesTheBusBandwidthNvidiaStates) {
   EXPECT_NEAR(e.gbps * 14 / 8, 476, 0.1);
 }
 
+// CollNetDirect 2 (3.7 + 0.4 x 7) + 31 us, chain 2 x 7 x 2.8 + 30 us. Through a port go B up and B down: half of its
+// rate, on Hopper 0.85 of that; with two NICs a node those are less.
+TEST(NcclTuning, CollNet) {
+  const Placement two{16, 2, 8};
+  const auto at = [&](const Machine& machine, Algorithm a) {
+    return estimate(machine, two, ring_channels(machine, two), CollectiveKind::all_reduce, a, Protocol::simple, 1e9);
+  };
+  Machine machine{.generation = Generation::ampere, .sharp = true, .nvlink_gbps = 240, .nic_gbps = 24};
+  EXPECT_NEAR(at(machine, Algorithm::collnet_direct).latency_us, 44, 1e-9);
+  EXPECT_NEAR(at(machine, Algorithm::collnet_direct).gbps, 120, 1e-9);
+  EXPECT_NEAR(at(machine, Algorithm::collnet_chain).latency_us, 69.2, 1e-9);
+  EXPECT_NEAR(at(machine, Algorithm::collnet_chain).gbps, 120, 1e-9);
+  machine.nic_gbps = 6;
+  EXPECT_NEAR(at(machine, Algorithm::collnet_direct).gbps, 48, 1e-9) << "eight NICs of 6 GB/s";
+  machine = {.generation = Generation::hopper, .sharp = true, .nvlink_gbps = 360, .nic_gbps = 48};
+  EXPECT_NEAR(at(machine, Algorithm::collnet_direct).gbps, 153, 1e-9);
+  machine.sharp = false;
+  EXPECT_LT(at(machine, Algorithm::collnet_direct).time_us, 0);
+  machine.sharp = true, machine.nvswitch = false;
+  EXPECT_LT(at(machine, Algorithm::collnet_direct).time_us, 0);
+  EXPECT_LT(at(machine, Algorithm::nvls_tree).time_us, 0);
+  EXPECT_GT(at(machine, Algorithm::collnet_chain).time_us, 0);
+}
+
 TEST(NcclTuning, SmallMessagesTakeLowLatencyLargeOnesTakeRings) {
   const Machine a100{.generation = Generation::ampere, .nvlink_gbps = 240, .nic_gbps = 24};
   EXPECT_EQ(best(a100, {8, 1, 8}, CollectiveKind::all_reduce, 1024).protocol, Protocol::ll);
@@ -117,7 +141,7 @@ TEST(NcclTuning, SmallMessagesTakeLowLatencyLargeOnesTakeRings) {
 }
 
 TEST(NcclTuning, TimeGrowsWithSize) {
-  for (const Generation g : {Generation::ampere, Generation::hopper})
+  for (const Generation g : {Generation::ampere, Generation::hopper, Generation::blackwell})
     for (const Placement place : {Placement{8, 1, 8}, Placement{16, 2, 8}, Placement{64, 8, 8}, Placement{16, 16, 1}})
       for (const CollectiveKind kind :
            {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::broadcast}) {

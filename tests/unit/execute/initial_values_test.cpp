@@ -3,7 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <numbers>
+
+#include "execute/normal_draws.h"
+#include "sim/base/random.h"
 
 namespace rehearse::execute {
 namespace {
@@ -67,6 +72,24 @@ TEST(InitialValues, NormalValuesHaveTheirDeviationAndUniformOnesTheirWidth) {
   EXPECT_LE(highest, 0.5);
   EXPECT_GT(highest, 0.499);
   EXPECT_NEAR(mean, 0, 0.004);
+}
+
+// The definition, one number at a time with the C library.
+TEST(InitialValues, NormalValuesAreThoseOfTheCLibraryInEveryBit) {
+  constexpr std::int64_t kCount = 1'000'000;
+  for (const double scale : {0.02, 1.0, -3.0}) {
+    std::vector<float> values(kCount);
+    normal_values(12345, 0xFFFFFF00, kCount, scale, values.data());  // past 2^32
+    int different = 0;
+    for (std::int64_t i = 0; i < kCount; ++i) {
+      const auto words = Philox::draw(12345, 0xFFFFFF00 + static_cast<std::uint64_t>(i));
+      const double u = (words[0] + 1.0) * 0x1p-32, angle = 2 * std::numbers::pi * (words[1] * 0x1p-32);
+      const auto expected = static_cast<float>(scale * std::sqrt(-2 * std::log(u)) * std::cos(angle));
+      different +=
+          std::bit_cast<std::uint32_t>(values[static_cast<std::size_t>(i)]) != std::bit_cast<std::uint32_t>(expected);
+    }
+    EXPECT_EQ(different, 0) << scale;
+  }
 }
 
 TEST(InitialValues, NamesAndSeedsDrawDifferently) {

@@ -65,6 +65,7 @@ Case with(const Key& key, const std::string& value, const std::string& framework
       if (other.origin == Default::required && other.path != key.path &&
           other.path.starts_with(c.path.substr(0, list) + "[]."))
         item += fmt::format(", {}: {}", other.leaf(), other.example);
+    if (leaf == "kind") item += ", algorithm: ring";
     if (leaf == "factor") item += ", share: 0.5";
     if (leaf == "duty") item += ", period: 1ms";
     c.assignments = {c.path.substr(0, list) + "=[{" + item + "}]"};
@@ -111,6 +112,8 @@ std::string dump(const Scenario& s) {
   for (const auto& c : m.convolutions) out += fmt::format(" ({} {} {})", c.channels, c.kernel, c.pool);
   out += fmt::format(" | {} {} {}", s.cluster.topology, s.cluster.gpus, s.cluster.threads_per_rank);
   for (const auto& [key, value] : s.cluster.overrides) out += " " + key + "=" + value;
+  for (const PinnedCollective& c : s.cluster.collectives)
+    out += fmt::format(" ({} {} {})", c.kind, c.algorithm, c.protocol);
   const Plan& p = s.plan;
   out += fmt::format(" | {} | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", s.framework.name, p.tensor, p.pipeline,
                      p.context, p.expert, p.data, static_cast<int>(p.schedule), p.chunks,
@@ -169,7 +172,7 @@ TEST(Keys, TheReaderAndTheTableKnowTheSameOnes) {
       reader_keys(cnn, std::string("model.convolutions=[{channels: 8, ") + kNoKey + ": 1}]", "model.convolutions[0]."),
       table_keys("model.convolutions[].", "cnn"));
   const std::string gpt = text_of(least_model("gpt"));
-  for (const std::string list : {"cluster.jobs", "noise.slow_ranks", "noise.links"})
+  for (const std::string list : {"cluster.jobs", "cluster.collectives", "noise.slow_ranks", "noise.links"})
     EXPECT_EQ(reader_keys(gpt, list + "=[{" + kNoKey + ": 1}]", list + "[0]."), table_keys(list + "[].", "gpt"));
 }
 
