@@ -211,6 +211,8 @@ struct Files {
 };
 
 int perform_and_tell(const Arguments& a, const plan::Scenario& scenario, const Files& files, execute::World& world) {
+  if (scenario.noise.any() || !scenario.jobs.empty())
+    note("rehearse: note: noise and cluster.jobs are only simulated; nothing of them is performed");
   std::optional<execute::Outcome> outcome = perform(a, scenario, "performing ", world);
   if (!outcome) return kDone;
   describe_measured(scenario, files.scenario, files.root, outcome->result);

@@ -12,10 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 std::set<std::string> shapes_of(const json& file, const std::string& origin) {
   std::set<std::string> shapes;
   for (const json& k : file["kernels"])

@@ -29,10 +29,6 @@ plan: {tensor: 2, pipeline: 4, micro_batch: 1, schedule: gpipe}
 training: {global_batch: 64, seq_len: 4096, precision: bf16}
 )";
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 // Bytes of the longest line.
 std::size_t widest(const std::string& text) {
   std::istringstream lines(text);

@@ -17,10 +17,6 @@ std::string offered(const std::string& line) {
   return r.out.empty() ? "" : r.out.substr(0, r.out.size() - 1);
 }
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST(Completion, BashOffersCommandsOptionsAndValues) {
   EXPECT_EQ(offered("rehearse si"), "simulate");
   EXPECT_TRUE(has(offered("rehearse "), "simulate execute calibrate demo"));

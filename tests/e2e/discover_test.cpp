@@ -10,10 +10,6 @@ namespace {
 
 const std::string kInputs = std::string(REHEARSE_SOURCE_DIR) + "/tests/unit/formats/";
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST(Discover, WritesATopologyThatSimulates) {
   const Folder folder;
   const std::string out = folder / "mine.yaml";

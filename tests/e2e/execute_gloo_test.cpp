@@ -20,10 +20,6 @@ plan: {micro_batch: 1}
 training: {global_batch: 4, precision: fp32, lr: 1e-2}
 )";
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 class ExecuteGloo : public testing::Test {
  protected:
   void SetUp() override {

@@ -19,10 +19,6 @@ plan: {tensor: 2, pipeline: 2, micro_batch: 1}
 training: {global_batch: 4, precision: fp32, lr: 1e-2}
 )";
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST(Execute, AMeasuredResultHasLossesAndSharesThatSumToTheStep) {
   const Folder folder;
   const std::string scenario = folder.write("small.yaml", kSmall);

@@ -11,10 +11,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 // Installs the build this test is of below `prefix`.
 Outcome install(const std::string& prefix) {
   const std::string build = fs::path(REHEARSE_BINARY).parent_path().parent_path().string();

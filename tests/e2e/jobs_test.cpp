@@ -10,10 +10,6 @@ namespace {
 
 using nlohmann::json;
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 const std::string kModel = "rehearse: 1\nmodel: gpt-tiny\n";
 const std::string kOn16 = "cluster: {topology: dgx-a100, gpus: 16, jobs: ";
 

@@ -9,10 +9,6 @@
 namespace rehearse::e2e {
 namespace {
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST(ValidateLocal, CalibratesSimulatesAndPerforms) {
   const Folder folder;
   const Outcome r = run(

@@ -31,10 +31,6 @@ Outcome under_mpirun(int ranks, const std::string& arguments, const std::string&
                arguments + " --ranks mpi");
 }
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 class Mpi : public testing::Test {
  protected:
   void SetUp() override {

@@ -32,6 +32,9 @@ class Folder {
   std::filesystem::path path_;
 };
 
+inline bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 std::string read(const std::string& path);
 std::string gunzip(const std::string& path);
 

@@ -14,10 +14,6 @@ plan: {tensor: 2, pipeline: 2, micro_batch: 1, zero: 1, schedule: 1f1b}
 training: {global_batch: 16, seq_len: 256, precision: bf16}
 )";
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST(Report, OnePageOfOneResult) {
   const Folder folder;
   const std::string scenario = folder.write("small.yaml", kScenario), out = folder / "out";

@@ -12,10 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 std::size_t widest(const std::string& text) {
   std::istringstream lines(text);
   std::size_t most = 0;

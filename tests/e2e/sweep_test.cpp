@@ -17,10 +17,6 @@ cluster: {topology: dgx-a100, gpus: 8}
 training: {global_batch: 16, seq_len: 256, precision: bf16}
 )";
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 std::string scenario(const Folder& folder) {
   return folder.write("s.yaml", kSmall);
 }
