@@ -78,5 +78,34 @@ TEST(Placement, AScenarioSaysWhereItsRanksRun) {
       << r.err;
 }
 
+// Four nodes of eight GPUs and two storage servers, two nodes a leaf. What the servers send comes in through the NIC of
+// node 0's first device, where a ring's channel comes in too.
+TEST(Placement, StorageServersAreNodesOfTheFabricThatNoRankIsOn) {
+  const Folder folder;
+  const std::string topology = folder.write("storage.yaml", R"(topology: 1
+kind: composed
+name: four nodes and storage
+device: a100-sxm-80g
+nodes:
+  - {count: 4, devices: 8, inside: nvswitch, nvlink: {bandwidth: 240GB/s, latency: 600ns}, nic: {count: 8, bandwidth: 23.5GB/s, latency: 2700ns}}
+  - {count: 2, devices: 1, inside: none, nic: {count: 1, bandwidth: 47GB/s, latency: 2700ns}}
+fabric: {kind: fat_tree, rails: false, levels: 2, nodes_per_unit: 2, units: 3, spines: 2, hop_latency: 330ns}
+routing: {policy: adaptive}
+)");
+  const std::string scenario =
+      folder.write("s.yaml", "rehearse: 1\nmodel: llama2-7b\ncluster: {topology: '" + topology +
+                                 "', gpus: 32}\nplan: {zero: 3}\ntraining: {global_batch: 32}\n");
+  const auto step = [&](const std::string& background) {
+    const Outcome r = run({"simulate", scenario, "--json", "--set", "cluster.background=" + background});
+    EXPECT_EQ(r.status, 0) << r.err;
+    return nlohmann::json::parse(r.out).at("step_time_s").get<double>();
+  };
+  const double alone = step("[]");
+  EXPECT_EQ(step("[{from: node4/gpu0, to: node5/gpu0, rate: 40GB/s}]"), alone) << "on leaves of their own";
+  EXPECT_GT(
+      step("[{from: node4/gpu0, to: node0/gpu0, rate: 10GB/s}, {from: node5/gpu0, to: node0/gpu0, rate: 10GB/s}]"),
+      1.2 * alone);
+}
+
 }  // namespace
 }  // namespace rehearse::e2e
