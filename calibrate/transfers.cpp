@@ -57,6 +57,8 @@ Times collective(CollectiveKind kind, const Call& c) {
         return c.communicator.reduce_scatter(meeting, c.data, part, c.elements);
       case CollectiveKind::broadcast:
         return c.communicator.broadcast(meeting, c.data, c.data, c.elements);
+      case CollectiveKind::reduce:
+        return c.communicator.reduce(meeting, program::ReduceOp::sum, c.data, c.data, c.elements);
       case CollectiveKind::all_to_all:
         return c.communicator.all_to_all(meeting, c.data, c.data, c.elements);
     }

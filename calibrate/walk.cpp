@@ -23,6 +23,7 @@ class NoTransfers : public execute::Communicator {
   Time all_gather(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
   Time reduce_scatter(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
   Time broadcast(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  Time reduce(const Meeting&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override { return now(); }
   Time all_to_all(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
   Time exchange(std::span<const execute::Message>) override { return now(); }
 

@@ -41,10 +41,13 @@ std::optional<double> number_in(const std::string& text) {
 }
 
 std::optional<CollectiveKind> kind_in(const std::string& name) {
-  static const std::map<std::string, CollectiveKind> kinds = {
-      {"all_reduce", CollectiveKind::all_reduce},         {"all_gather", CollectiveKind::all_gather},
-      {"reduce_scatter", CollectiveKind::reduce_scatter}, {"broadcast", CollectiveKind::broadcast},
-      {"alltoall", CollectiveKind::all_to_all},           {"all_to_all", CollectiveKind::all_to_all}};
+  static const std::map<std::string, CollectiveKind> kinds = {{"all_reduce", CollectiveKind::all_reduce},
+                                                              {"all_gather", CollectiveKind::all_gather},
+                                                              {"reduce_scatter", CollectiveKind::reduce_scatter},
+                                                              {"broadcast", CollectiveKind::broadcast},
+                                                              {"alltoall", CollectiveKind::all_to_all},
+                                                              {"all_to_all", CollectiveKind::all_to_all},
+                                                              {"reduce", CollectiveKind::reduce}};
   const auto found = kinds.find(name);
   return found == kinds.end() ? std::nullopt : std::optional(found->second);
 }

@@ -72,6 +72,9 @@ class Communicator {
                                            std::int64_t elements) = 0;
   // From the group's first member.
   virtual Clock::time_point broadcast(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
+  // To the group's first member; `out` of the others is left as it is.
+  virtual Clock::time_point reduce(const Meeting& m, program::ReduceOp op, kernels::In in, kernels::Out out,
+                                   std::int64_t elements) = 0;
   virtual Clock::time_point all_to_all(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
   virtual Clock::time_point exchange(std::span<const Message> messages) = 0;
 };

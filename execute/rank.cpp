@@ -245,6 +245,8 @@ Clock::time_point Rank::collective(const Instance& i, const Op& op, const progra
       return communicator_.reduce_scatter(meeting, in, out, c.elements);
     case program::CollectiveKind::broadcast:
       return communicator_.broadcast(meeting, in, out, c.elements);
+    case program::CollectiveKind::reduce:
+      return communicator_.reduce(meeting, c.reduce, in, out, c.elements);
     case program::CollectiveKind::all_to_all:
       return communicator_.all_to_all(meeting, in, out, c.elements);
   }

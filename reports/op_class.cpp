@@ -45,7 +45,8 @@ constexpr Class kClasses[] = {
     {"max_pool", "pooling"},
     {"input", "input"},
 };
-constexpr std::string_view kCollectives[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"};
+constexpr std::string_view kCollectives[] = {"all_reduce", "all_gather", "reduce_scatter",
+                                             "broadcast",  "all_to_all", "reduce"};
 constexpr std::string_view kMessages[] = {"send", "receive", "send_receive"};
 
 template <std::size_t N>

@@ -125,6 +125,19 @@ class Circle {
     copy_elements(received, out, elements);
   }
 
+  // All tell the first; added in group order.
+  void reduce_to_first(ReduceOp op, In in, Out out, std::int64_t elements) {
+    const std::int64_t told = index_ == 0 ? elements : 0;
+    std::vector<std::byte> all(static_cast<std::size_t>(size_ * told * size_of(in.type)));
+    const auto of = [&](std::int64_t member) { return from(Out(all.data(), in.type), member * told); };
+    exchange(
+        0, [&](std::int64_t) { return in; }, of, [&](std::int64_t m) { return m == 0 ? elements : 0; },
+        [&](std::int64_t) { return told; });
+    if (index_ > 0) return;
+    copy_elements(in, of(0), elements);
+    add_up(op, of(0), elements, out);
+  }
+
   void broadcast(In in, Out out, std::int64_t elements) {
     const Part whole{0, elements};
     Transfers incoming, sent;
@@ -251,6 +264,9 @@ class GlooCommunicator : public Communicator {
       each_of(circle, elements);
       circle.reduce_scatter(ReduceOp::sum, in, out, elements);
     });
+  }
+  Clock::time_point reduce(const Meeting& m, ReduceOp op, In in, Out out, std::int64_t elements) override {
+    return meet(m, [&](Circle& circle) { circle.reduce_to_first(op, in, out, elements); });
   }
   Clock::time_point broadcast(const Meeting& m, In in, Out out, std::int64_t elements) override {
     return meet(m, [&](Circle& circle) { circle.broadcast(in, out, elements); });

@@ -86,7 +86,7 @@ class LocalCommunicator : public Communicator {
       const Share share = share_of(elements, m.members.size(), v.index);
       for (std::int64_t i = share.first; i < share.last; i += kBlock) {
         const std::int64_t count = std::min(kBlock, share.last - i);
-        reduce(v.call.in, op, i, count, from(out, i));
+        execute::reduce(v.call.in, op, i, count, from(out, i));
         for (const Out& target : v.call.out) copy_elements(from(out, i), from(target, i), count);
       }
     });
@@ -104,12 +104,20 @@ class LocalCommunicator : public Communicator {
   Clock::time_point reduce_scatter(const Meeting& m, In in, Out out, std::int64_t elements) override {
     const std::int64_t part = part_of(m, elements);
     return meet(m, in, out, elements, [&](Visit& v) {
-      reduce(v.call.in, program::ReduceOp::sum, static_cast<std::int64_t>(v.index) * part, part, out);
+      execute::reduce(v.call.in, program::ReduceOp::sum, static_cast<std::int64_t>(v.index) * part, part, out);
     });
   }
 
   Clock::time_point broadcast(const Meeting& m, In in, Out out, std::int64_t elements) override {
     return meet(m, in, out, elements, [&](Visit& v) { copy_elements(v.call.in[0], out, elements); });
+  }
+
+  // Each adds up a share, in the root's output.
+  Clock::time_point reduce(const Meeting& m, program::ReduceOp op, In in, Out out, std::int64_t elements) override {
+    return meet(m, in, out, elements, [&](Visit& v) {
+      const Share share = share_of(elements, m.members.size(), v.index);
+      execute::reduce(v.call.in, op, share.first, share.last - share.first, from(v.call.out[0], share.first));
+    });
   }
 
   // The output may be the input of others still reading: all read before any writes.

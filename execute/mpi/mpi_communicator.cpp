@@ -69,7 +69,7 @@ struct MpiCommunicator::Room {
   void reduce_space(program::ReduceOp op, std::int64_t count, Out out) {
     std::vector<In> parts;
     for (int m = 0; m < size(); ++m) parts.push_back(from(In(scratch.data(), out.type), m * count));
-    reduce(parts, op, 0, count, out);
+    execute::reduce(parts, op, 0, count, out);
   }
 
   MPI_Comm comm;
@@ -262,6 +262,20 @@ Clock::time_point MpiCommunicator::broadcast(const Meeting& m, In in, Out out, s
   MPI_Request request = MPI_REQUEST_NULL;
   REHEARSE_MPI(MPI_Ibcast(out.data, count_of(elements), type_of(in, out), 0, r.comm, &request));
   visit.wait(request);
+  return visit.leave();
+}
+
+Clock::time_point MpiCommunicator::reduce(const Meeting& m, program::ReduceOp op, In in, Out out,
+                                          std::int64_t elements) {
+  Room& r = room(m);
+  Visit visit(*this, r, m.sequence);
+  const bool root = r.index == 0;
+  const MPI_Datatype type = type_of(in, out);
+  void* all = root ? r.space(r.size() * elements, in.type).data : nullptr;
+  MPI_Request request = MPI_REQUEST_NULL;
+  REHEARSE_MPI(MPI_Igather(in.data, count_of(elements), type, all, count_of(elements), type, 0, r.comm, &request));
+  visit.wait(request);
+  if (root) r.reduce_space(op, elements, out);
   return visit.leave();
 }
 

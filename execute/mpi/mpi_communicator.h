@@ -39,6 +39,8 @@ class MpiCommunicator : public Communicator {
   Clock::time_point all_gather(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
   Clock::time_point reduce_scatter(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
   Clock::time_point broadcast(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
+  Clock::time_point reduce(const Meeting& m, program::ReduceOp op, kernels::In in, kernels::Out out,
+                           std::int64_t elements) override;
   Clock::time_point all_to_all(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
   Clock::time_point exchange(std::span<const Message> messages) override;
 

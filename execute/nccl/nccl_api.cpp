@@ -37,6 +37,7 @@ std::string fill(void* library, Api& api) {
   need("ncclAllGather", api.all_gather);
   need("ncclReduceScatter", api.reduce_scatter);
   need("ncclBroadcast", api.broadcast);
+  need("ncclReduce", api.reduce);
   need("ncclSend", api.send);
   need("ncclRecv", api.recv);
   need("ncclGroupStart", api.group_start);

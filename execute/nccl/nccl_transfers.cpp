@@ -180,6 +180,11 @@ class NcclTransfers final : public QueuedTransfers {
       case CollectiveKind::broadcast:
         REHEARSE_NCCL(api_, broadcast(in, out, n, type, 0, m.comm, stream));
         return;
+      case CollectiveKind::reduce: {
+        const ncclRedOp_t op = c.reduce == program::ReduceOp::sum ? ncclSum : ncclMax;
+        REHEARSE_NCCL(api_, reduce(in, out, n, type, op, 0, m.comm, stream));
+        return;
+      }
       case CollectiveKind::all_to_all:
         all_to_all(m, type, in, out, share, stream);
         return;

@@ -49,6 +49,10 @@ class LinksModel final : public CollectiveModel {
       case CollectiveKind::broadcast:
         tree(members, bytes.count(), crossing);
         break;
+      case CollectiveKind::reduce:  // all to the root, which adds up
+        for (const int from : members) crossing.add(from, members.front(), bytes.count());
+        crossing.end_of_round(1);
+        break;
       case CollectiveKind::all_to_all:
         for (const int from : members)
           for (const int to : members) crossing.add(from, to, part);
@@ -57,7 +61,10 @@ class LinksModel final : public CollectiveModel {
     }
     const TransferTable* table = nullptr;
     if (const auto found = groups_.find({kind, static_cast<int>(n)}); found != groups_.end()) table = &found->second;
-    return plan_of(crossing, table, bytes, kind == CollectiveKind::broadcast ? "tree" : "ring");
+    return plan_of(crossing, table, bytes,
+                   kind == CollectiveKind::broadcast ? "tree"
+                   : kind == CollectiveKind::reduce  ? "direct"
+                                                     : "ring");
   }
 
   TransferPlan send(int from, int to, Bytes bytes) const override {

@@ -7,7 +7,8 @@
 //
 // Groups of a size not measured take the most alike one's time. A member's own share of the work falls or grows with
 // the number of members n, over min(n, cores) cores: all-reduce reads and writes n elements an element, so its work a
-// byte is n; all-gather, broadcast and all-to-all n, reduce-scatter 1. A kind not measured takes all-reduce's.
+// byte is n; all-gather, broadcast and all-to-all n, reduce and reduce-scatter 1. A kind not measured takes
+// all-reduce's.
 #include "sim/collective/local_model.h"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ constexpr double kOtherSize = 1.5;  // a group of another size may be off by thi
 
 // Passes over the full size that all members make together.
 double passes(CollectiveKind kind, int ranks) {
-  return kind == CollectiveKind::reduce_scatter ? 1 : ranks;
+  return kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::reduce ? 1 : ranks;
 }
 
 class LocalModel final : public CollectiveModel {

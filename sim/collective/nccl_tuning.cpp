@@ -79,7 +79,7 @@ double ring_latency(const Machine& machine, const Placement& place, CollectiveKi
   const auto p = static_cast<std::size_t>(protocol);
   const bool net = place.nodes > 1;
   const double nvlink = kRingNvlink[p] + machine.nvlink_latency_us;
-  if (kind == CollectiveKind::broadcast) return kRingBase[p] + (net ? kRingNet[p] + machine.net_latency_us : nvlink);
+  if (has_root(kind)) return kRingBase[p] + (net ? kRingNet[p] + machine.net_latency_us : nvlink);
   const double simple = protocol == Protocol::simple ? 1 : 0;
   const double overhead = net ? (machine.cpu == Cpu::amd ? 2.0 : 1.0) * (1 + 2 * simple) : 0;
   const double inter = (place.per_node == 1 ? kTreeNet[p] : kRingNet[p]) + machine.net_latency_us * (1 + simple);
@@ -97,7 +97,7 @@ Estimate ring(const Machine& machine, const Placement& place, Channels ch, Colle
         0.92 * bus,
         ch.count * kRingLl128[static_cast<std::size_t>(generation(machine))][static_cast<std::size_t>(span(place))]);
   Estimate e;
-  const double steps = kind == CollectiveKind::broadcast ? place.ranks : ring_steps(kind, place.ranks);
+  const double steps = has_root(kind) ? place.ranks : ring_steps(kind, place.ranks);
   e.gbps = bus * place.ranks / steps;
   e.latency_us = ring_latency(machine, place, kind, protocol);
   const bool long_ring = protocol == Protocol::simple && kind == CollectiveKind::all_reduce && place.nodes > 1 &&

@@ -11,13 +11,13 @@ namespace {
 
 using program::CollectiveKind;
 
-constexpr int kKinds = 5;
+constexpr int kKinds = 6;
 
 }  // namespace
 
 std::string_view name_of(CollectiveKind kind) {
-  constexpr std::array<std::string_view, kKinds> names = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
-                                                          "all_to_all"};
+  constexpr std::array<std::string_view, kKinds> names = {"all_reduce", "all_gather", "reduce_scatter",
+                                                          "broadcast",  "all_to_all", "reduce"};
   return names[static_cast<std::size_t>(kind)];
 }
 

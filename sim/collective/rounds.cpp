@@ -100,7 +100,8 @@ std::string rounds_refusal(const Group& group, CollectiveKind kind, Algorithm al
   const bool reduces = kind == CollectiveKind::all_reduce;
   switch (algorithm) {
     case Algorithm::direct:
-      return kind == CollectiveKind::broadcast ? "does not do broadcast" : "";
+      if (!has_root(kind)) return "";
+      return kind == CollectiveKind::broadcast ? "does not do broadcast" : "does not do reduce";
     case Algorithm::halving_doubling:
       if (!gathers && !reduces) return "does all_reduce, all_gather and reduce_scatter only";
       return group.members.size() == power_within(group.members.size()) ? "" : "needs a power of two of ranks";

@@ -102,6 +102,14 @@ int member(const Group& group, std::size_t node, std::size_t i) {
   return group.members[group.begins[node] + i % node_size(group, node)];
 }
 
+// Which way of channel c's ring (below) leads on from a device.
+std::size_t place_in_ring(const Group& group, std::size_t c, int device) {
+  std::size_t place = 0;
+  for (std::size_t k = 0; k + 1 < group.begins.size(); ++k)
+    for (std::size_t i = 0; i < node_size(group, k); ++i, ++place)
+      if (member(group, k, c + i) == device) return place;
+  REHEARSE_CHECK(false, "device {} is not in the group", device);
+}
 // The ways of channel c's ring as wire.h has them: through each node from its member c on, then over c's own NIC.
 std::vector<Way> ring_ways(const Group& group, std::size_t c) {
   const std::size_t nodes = group.begins.size() - 1;
@@ -126,9 +134,9 @@ void rings(Builder& b, const Group& group, CollectiveKind kind, std::int64_t byt
     std::vector<Way> ways = ring_ways(group, c);
     const std::int64_t share = part(bytes, static_cast<std::int64_t>(channels));
     const Ids agents = b.agents(n);
-    if (kind == CollectiveKind::broadcast) {
-      const auto root = std::find_if(ways.begin(), ways.end(), [&](const Way& w) { return w.from == group.root; });
-      std::rotate(ways.begin(), root, ways.end());
+    if (has_root(kind)) {  // a line from the root, or to it: without the way into it, or out of it
+      const std::size_t first = place_in_ring(group, c, group.root) + (kind == CollectiveKind::reduce ? 1 : 0);
+      std::rotate(ways.begin(), ways.begin() + static_cast<std::ptrdiff_t>(first), ways.end());
       const std::int64_t chunks = std::max<std::int64_t>(1, part(share, chunk));
       line(b, agents, ways, chunks, part(share, chunks));
       b.deepen(ranks - 1, static_cast<double>(ranks - 2) / static_cast<double>(chunks));
@@ -322,7 +330,7 @@ bool has_steps(CollectiveKind kind, nccl::Algorithm algorithm) {
     case nccl::Algorithm::pat:
       return gathers;
     case nccl::Algorithm::direct:
-      return kind != CollectiveKind::broadcast;
+      return !has_root(kind);
     case nccl::Algorithm::halving_doubling:
       return gathers || reduces;
     default:  // switches add up: there are no messages between ranks

@@ -95,10 +95,15 @@ std::vector<DirectedRing> directed(const std::vector<cluster::NodeRing>& rings) 
   return both;
 }
 
-Activity node_ring(const Cluster& cluster, const Group& group, std::int64_t edge, bool into_root) {
+// Whether bytes go over the edge of a ring: what has a root goes down a line from it, or up one to it.
+bool used(CollectiveKind kind, const Group& group, int from, int to) {
+  return kind == CollectiveKind::broadcast ? to != group.root : kind != CollectiveKind::reduce || from != group.root;
+}
+
+Activity node_ring(const Cluster& cluster, const Group& group, std::int64_t edge, CollectiveKind kind) {
   std::vector<Use> uses;
   uses.reserve(2 * group.members.size());
-  if (const std::vector<cluster::NodeRing> own = cluster.rings(group.members); !own.empty() && into_root) {
+  if (const std::vector<cluster::NodeRing> own = cluster.rings(group.members); !own.empty() && !has_root(kind)) {
     for (const DirectedRing& ring : directed(own))
       for (std::size_t i = 0; i < ring.order.size(); ++i)
         append(uses, cluster.route(ring.order[i], ring.order[(i + 1) % ring.order.size()]),
@@ -107,7 +112,7 @@ Activity node_ring(const Cluster& cluster, const Group& group, std::int64_t edge
   }
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const int to = group.members[(i + 1) % group.members.size()];
-    if (to != group.root || into_root) append(uses, cluster.route(group.members[i], to), edge);
+    if (used(kind, group, group.members[i], to)) append(uses, cluster.route(group.members[i], to), edge);
   }
   return merged(std::move(uses));
 }
@@ -121,7 +126,7 @@ struct IntraUse {
 };
 
 // Of all nodes, sorted by resource: the same for every channel, so collected once.
-std::vector<IntraUse> intra_uses(const Cluster& cluster, const Group& group, bool into_root) {
+std::vector<IntraUse> intra_uses(const Cluster& cluster, const Group& group, CollectiveKind kind) {
   std::vector<IntraUse> uses;
   uses.reserve(2 * group.members.size());
   for (std::size_t k = 0; k + 1 < group.begins.size(); ++k) {
@@ -129,14 +134,14 @@ std::vector<IntraUse> intra_uses(const Cluster& cluster, const Group& group, boo
     const std::size_t count = group.begins[k + 1] - begin;
     const auto first = group.members.begin() + static_cast<std::ptrdiff_t>(begin);
     const std::vector<int> here(first, first + static_cast<std::ptrdiff_t>(count));
-    const std::vector<cluster::NodeRing> own = into_root ? cluster.rings(here) : std::vector<cluster::NodeRing>{};
+    const std::vector<cluster::NodeRing> own = has_root(kind) ? std::vector<cluster::NodeRing>{} : cluster.rings(here);
     for (const DirectedRing& ring : directed(own))
       for (std::size_t i = 0; i < count; ++i)
         for (const cluster::ResourceId id : cluster.route(ring.order[i], ring.order[(i + 1) % count]).resources)
           uses.push_back({id, count, ring.parts, ring.of});
     for (std::size_t i = 0; count > 1 && own.empty() && i < count; ++i) {
       const std::size_t next = (i + 1) % count;
-      if (group.members[begin + next] == group.root && !into_root) continue;
+      if (!used(kind, group, group.members[begin + i], group.members[begin + next])) continue;
       for (const cluster::ResourceId id :
            cluster.route(group.members[begin + i], group.members[begin + next]).resources)
         uses.push_back({id, next, 1, 1});
@@ -146,8 +151,8 @@ std::vector<IntraUse> intra_uses(const Cluster& cluster, const Group& group, boo
   return uses;
 }
 
-std::vector<Activity> rings(const Cluster& cluster, const Group& group, EdgeBytes bytes, bool into_root) {
-  const std::vector<IntraUse> intra = intra_uses(cluster, group, into_root);
+std::vector<Activity> rings(const Cluster& cluster, const Group& group, EdgeBytes bytes, CollectiveKind kind) {
+  const std::vector<IntraUse> intra = intra_uses(cluster, group, kind);
   const auto channels = static_cast<std::size_t>(group.place.per_node);
   const std::size_t nodes = group.begins.size() - 1;
   const auto share = [channels](std::int64_t total, std::size_t c) {
@@ -161,7 +166,7 @@ std::vector<Activity> rings(const Cluster& cluster, const Group& group, EdgeByte
     for (std::size_t k = 0; k < nodes; ++k) {
       const int from = group.members[group.begins[k] + c];
       const int to = group.members[group.begins[(k + 1) % nodes] + c];
-      if (into_root || to != group.root) append(inter, cluster.route(from, to), share(bytes.inter, c));
+      if (used(kind, group, from, to)) append(inter, cluster.route(from, to), share(bytes.inter, c));
     }
     Activity activity = merged(std::move(inter));
     const std::size_t from_nodes = activity.uses.size();
@@ -238,13 +243,14 @@ double wire_factor(CollectiveKind kind, int ranks) {
     case CollectiveKind::all_to_all:
       return (ranks - 1.0) / ranks;
     case CollectiveKind::broadcast:
+    case CollectiveKind::reduce:
       return 1;
   }
   return 1;
 }
 
 std::int64_t wire_bytes(CollectiveKind kind, int ranks, std::int64_t bytes) {
-  if (kind == CollectiveKind::broadcast) return bytes;
+  if (has_root(kind)) return bytes;
   return scaled_up(bytes, (kind == CollectiveKind::all_reduce ? 2 : 1) * (std::int64_t{ranks} - 1), ranks);
 }
 
@@ -257,9 +263,8 @@ std::vector<Activity> collective_activities(const Cluster& cluster, const Group&
     return {merged(std::move(uses))};
   }
   const EdgeBytes edge = edge_bytes(group, kind, algorithm, bytes);
-  const bool into_root = kind != CollectiveKind::broadcast;
-  if (group.place.nodes == 1) return {node_ring(cluster, group, edge.intra, into_root)};
-  return rings(cluster, group, edge, into_root);
+  if (group.place.nodes == 1) return {node_ring(cluster, group, edge.intra, kind)};
+  return rings(cluster, group, edge, kind);
 }
 
 Activity send_activity(const Cluster& cluster, int from, int to, std::int64_t bytes) {

@@ -80,12 +80,12 @@ CalibratedKernel read_kernel(const Node& node, int cores) {
 }
 
 CalibratedTransfer read_transfer(const Node& node) {
-  static const std::vector<std::string> kinds = {"all_reduce", "all_gather", "reduce_scatter",
-                                                 "broadcast",  "all_to_all", "send"};
+  static const std::vector<std::string> kinds = {
+      "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "send"};
   CalibratedTransfer t;
   t.transport = static_cast<Transport>(node.choice("transport", {"local", "gloo"}));
   const int kind = node.choice("kind", kinds);
-  t.send = kind == 5;
+  t.send = kind == 6;
   if (!t.send) t.kind = static_cast<CollectiveKind>(kind);
   t.ranks = static_cast<int>(node.integer("ranks", {}, 2, 4096));
   t.bytes = node.integer("bytes", {}, 1);

@@ -20,7 +20,8 @@ inline constexpr std::int64_t kMaxGlobalBatch = 1'000'000'000;
 inline constexpr std::int64_t kMaxSeqLen = 1'000'000'000;
 
 // Words of cluster.collectives; sim/collective has the same (nccl_tuning.h, pins.h), which a test compares.
-inline constexpr std::array kCollectives = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"};
+inline constexpr std::array kCollectives = {"all_reduce", "all_gather", "reduce_scatter",
+                                            "broadcast",  "all_to_all", "reduce"};
 inline constexpr std::array kAlgorithms = {
     "auto",        "ring",   "tree",           "nvls",          "nvls_tree",
     "pat",         "direct", "collnet_direct", "collnet_chain", "halving_doubling",

@@ -187,6 +187,7 @@ struct ExpectedOf {
     switch (c.kind) {
       case CollectiveKind::all_reduce:
       case CollectiveKind::broadcast:
+      case CollectiveKind::reduce:
       case CollectiveKind::all_to_all:
         return {{c.elements}, {c.elements}};
       case CollectiveKind::all_gather:

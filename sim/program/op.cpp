@@ -67,8 +67,8 @@ struct KindName {
   std::string_view operator()(const Pool2d& p) const { return p.backward ? "max_pool_backward" : "max_pool_forward"; }
   std::string_view operator()(const Input&) const { return "input"; }
   std::string_view operator()(const Collective& c) const {
-    static constexpr std::string_view names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
-                                                 "all_to_all"};
+    static constexpr std::string_view names[] = {"all_reduce", "all_gather", "reduce_scatter",
+                                                 "broadcast",  "all_to_all", "reduce"};
     return pick(names, c.kind);
   }
   std::string_view operator()(const PointToPoint& p) const {

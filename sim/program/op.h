@@ -179,9 +179,14 @@ struct Input {
   std::int64_t elements = 0;
 };
 
-// Collectives. `elements` is the full size a rank sees: all_reduce, broadcast: its tensor; all_gather: the output;
-// reduce_scatter: the input; all_to_all: the input. {x} -> {y}; x and y may be the same buffer or a shard view of it.
-enum class CollectiveKind : unsigned char { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all };
+// Collectives. `elements` is the full size a rank sees: all_reduce, broadcast, reduce: its tensor; all_gather: the
+// output; reduce_scatter: the input; all_to_all: the input. {x} -> {y}; x and y may be the same buffer or a shard view
+// of it. A broadcast is from the group's first member, a reduce to it: there alone y is written.
+enum class CollectiveKind : unsigned char { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, reduce };
+// From one member to all, or from all to one.
+constexpr bool has_root(CollectiveKind kind) {
+  return kind == CollectiveKind::broadcast || kind == CollectiveKind::reduce;
+}
 enum class ReduceOp : unsigned char { sum, max };
 struct Collective {
   CollectiveKind kind = CollectiveKind::all_reduce;

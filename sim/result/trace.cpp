@@ -25,6 +25,7 @@ constexpr CollectiveNames kCollectives[] = {
     {"reduce_scatter", "_reduce_scatter_base", false, true},
     {"broadcast", "broadcast", false, false},
     {"all_to_all", "all_to_all", false, false},
+    {"reduce", "reduce", false, false},
 };
 
 std::string_view kineto_dtype(std::string_view dtype) {

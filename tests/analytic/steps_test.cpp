@@ -65,9 +65,9 @@ TEST(StepsClosedForm, RingsOverRails) {
 }
 
 // A pipeline of C = 2048 chunks of 512 KiB down a line.
-TEST(StepsClosedForm, Broadcast) {
-  EXPECT_TIME(seconds(6, 1, CollectiveKind::broadcast, Algorithm::ring, 1 << 30),
-              5 * kLatency + (2048 + 4) * kBytes / 2048 / kNic);
+TEST(StepsClosedForm, BroadcastAndReduce) {
+  for (const CollectiveKind kind : {CollectiveKind::broadcast, CollectiveKind::reduce})
+    EXPECT_TIME(seconds(6, 1, kind, Algorithm::ring, 1 << 30), 5 * kLatency + (2048 + 4) * kBytes / 2048 / kNic);
 }
 
 // Two nodes: each is the root of one tree with half of the bytes: S out and in of either. Four and more: a node in the
@@ -134,7 +134,7 @@ TEST(Fidelities, StepsTakeWhatTheFlowTakesAlone) {
     for (const int ranks : {8, 32})
       for (const CollectiveKind kind :
            {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
-            CollectiveKind::broadcast, CollectiveKind::all_to_all}) {
+            CollectiveKind::broadcast, CollectiveKind::reduce, CollectiveKind::all_to_all}) {
         const auto plan = stepped->collective(kind, all_of(ranks), Bytes(std::int64_t{1} << 32));
         EXPECT_EQ(analytic->collective(kind, all_of(ranks), Bytes(std::int64_t{1} << 32)).alone(), plan.alone());
         if (plan.steps == nullptr) continue;  // NVLS

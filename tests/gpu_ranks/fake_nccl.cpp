@@ -342,6 +342,14 @@ execute::nccl::Api fake_nccl() {
     collective(comm, stream, in, bytes, [=](const Round& round) { put(out, round.in.at(root), 0, bytes); });
     return ncclSuccess;
   };
+  api.reduce = [](const void* in, void* out, std::size_t n, ncclDataType_t type, ncclRedOp_t op, int root,
+                  ncclComm_t comm, cudaStream_t stream) {
+    const std::size_t bytes = n * size_of_type(type);
+    collective(comm, stream, in, bytes, [=](const Round& round) {
+      if (comm->rank == root) put(out, reduced(round, type, op), 0, bytes);
+    });
+    return ncclSuccess;
+  };
   return api;
 }
 

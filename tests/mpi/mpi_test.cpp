@@ -112,6 +112,17 @@ TEST(Mpi, BroadcastTakesTheFirstMembersValues) {
   EXPECT_EQ(apart, values_of(0, 700));
 }
 
+TEST(Mpi, ReduceLeavesTheSumWithTheFirstMemberAlone) {
+  const std::vector<float> own = values_of(job->rank, 700);
+  std::vector<float> sum(700, 0), in_place = own, apart(700, -1);
+  for (int r = 0; r < job->ranks; ++r)
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values_of(r, 700)[i];
+  job->communicator().reduce(job->on(kAll), program::ReduceOp::sum, in_place.data(), in_place.data(), 700);
+  job->communicator().reduce(job->on(kAll), program::ReduceOp::sum, own.data(), apart.data(), 700);
+  EXPECT_EQ(in_place, job->rank == 0 ? sum : own);
+  EXPECT_EQ(apart, job->rank == 0 ? sum : std::vector<float>(700, -1));
+}
+
 TEST(Mpi, AllToAllTransposesShards) {
   const std::int64_t part = 501, n = part * job->ranks;
   const std::vector<float> own = values_of(job->rank, n);

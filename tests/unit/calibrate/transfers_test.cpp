@@ -92,6 +92,9 @@ TEST(Transfers, TheBudgetEndsThemEvenIfOneNeverCame) {
     Time all_gather(const execute::Meeting&, kernels::In, kernels::Out, std::int64_t) override { return {}; }
     Time reduce_scatter(const execute::Meeting&, kernels::In, kernels::Out, std::int64_t) override { return {}; }
     Time broadcast(const execute::Meeting&, kernels::In, kernels::Out, std::int64_t) override { return {}; }
+    Time reduce(const execute::Meeting&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override {
+      return {};
+    }
     Time all_to_all(const execute::Meeting&, kernels::In, kernels::Out, std::int64_t) override { return {}; }
     Time exchange(std::span<const execute::Message>) override { return {}; }
   };

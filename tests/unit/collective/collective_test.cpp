@@ -181,6 +181,21 @@ TEST(Wire, BroadcastNeverReturnsToItsRoot) {
   }
 }
 
+TEST(Wire, AReduceIsABroadcastTheOtherWay) {
+  const auto cluster = dgx(16);
+  const auto model = make_plain_model(*cluster, Time());
+  for (const std::vector<int>& members : {std::vector<int>{2, 0, 1}, std::vector<int>{3, 2, 10, 11}}) {
+    const auto bytes =
+        bytes_by_resource(*cluster, model->collective(CollectiveKind::reduce, members, Bytes(1'000'000)));
+    const std::string root = "gpu" + std::to_string(members[0]);
+    EXPECT_EQ(bytes.contains("node0/" + root + "/nvlink-out"), false) << root;
+    EXPECT_EQ(sum_ending(bytes, "-out"), static_cast<std::int64_t>(members.size() - 1) * 1'000'000)
+        << "each other sends once";
+    EXPECT_EQ(model->collective(CollectiveKind::reduce, members, Bytes(1'000'000)).alone(),
+              model->collective(CollectiveKind::broadcast, members, Bytes(1'000'000)).alone());
+  }
+}
+
 TEST(Wire, AllToAllSendsEachPairItsShareOverTheReceiversRail) {
   const auto cluster = dgx(16);
   const auto model = make_plain_model(*cluster, Time());
@@ -204,7 +219,8 @@ TEST(Wire, AllToAllWithoutARelayCrossesRails) {
 TEST(Wire, UsesAreSortedAndUnique) {
   const auto cluster = dgx(1024);
   const auto model = make_model(*cluster, device("a100-sxm-80g"));
-  for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::broadcast, CollectiveKind::all_to_all})
+  for (const CollectiveKind kind :
+       {CollectiveKind::all_reduce, CollectiveKind::broadcast, CollectiveKind::all_to_all, CollectiveKind::reduce})
     for (const Activity& activity : model->collective(kind, spread(40, 3), Bytes(1 << 20)).activities)
       for (std::size_t i = 1; i < activity.uses.size(); ++i)
         ASSERT_LT(activity.uses[i - 1].resource, activity.uses[i].resource);

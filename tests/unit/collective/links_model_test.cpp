@@ -51,6 +51,15 @@ TEST(LinksModel, ABroadcastIsATree) {
   EXPECT_EQ(plan.activities[0].min_duration, Time::from_us(12'000));
 }
 
+// Three times 4 kB come over the root's link, at once.
+TEST(LinksModel, AReduceGoesStraightToTheRoot) {
+  const auto hosts = star(4);
+  const TransferPlan broadcast = make_model(hosts, "")->collective(CollectiveKind::broadcast, {0, 1}, Bytes(4000));
+  const TransferPlan plan = make_model(hosts, "")->collective(CollectiveKind::reduce, {0, 1, 2}, Bytes(4000));
+  EXPECT_EQ(plan.startup, Time::from_us(20));
+  EXPECT_EQ(plan.activities[0].min_duration, broadcast.activities[0].min_duration * 2);
+}
+
 TEST(LinksModel, AMessageGoesStraightAndIsBuffered) {
   const auto hosts = star(3);
   const auto model = make_model(hosts, "");

@@ -104,6 +104,23 @@ TEST(LocalCommunicator, BroadcastTakesTheFirstMembersValues) {
   });
 }
 
+TEST(LocalCommunicator, ReduceLeavesTheSumWithTheFirstMemberAlone) {
+  const std::vector<int> group = {1, 2, 3};
+  on_every_rank(4, [&](int rank, Communicator& c) {
+    if (rank == 0) return;
+    std::vector<float> x = counting(5000, static_cast<float>(rank)), y(5000, -1), largest(5000, -1);
+    c.reduce({4, group, 0}, program::ReduceOp::sum, x.data(), y.data(), 5000);
+    c.reduce({4, group, 1}, program::ReduceOp::max, x.data(), largest.data(), 5000);
+    c.reduce({4, group, 2}, program::ReduceOp::sum, x.data(), x.data(), 5000);
+    for (std::size_t i = 0; i < 5000; i += 499) {
+      const auto n = static_cast<float>(i);
+      EXPECT_EQ(y[i], rank == 1 ? 3 * n + 6 : -1);
+      EXPECT_EQ(largest[i], rank == 1 ? n + 3 : -1);
+      EXPECT_EQ(x[i], rank == 1 ? 3 * n + 6 : n + static_cast<float>(rank)) << "in place";
+    }
+  });
+}
+
 TEST(LocalCommunicator, AllToAllInPlaceTransposesShards) {
   on_every_rank(3, [](int rank, Communicator& c) {
     std::vector<float> x = counting(3, static_cast<float>(3 * rank));

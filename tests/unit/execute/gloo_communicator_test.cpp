@@ -144,6 +144,9 @@ TEST_P(GlooCommunicator, BroadcastAndAllToAll) {
     std::vector<float> y = values(rank, each);
     c.broadcast({1, pair, 0}, y.data(), y.data(), each);
     EXPECT_EQ(y, values(1, each));
+    std::vector<float> sum(static_cast<std::size_t>(each), -1);
+    c.reduce({1, pair, 1}, program::ReduceOp::sum, y.data(), sum.data(), each);
+    for (std::size_t i = 0; i < sum.size(); ++i) ASSERT_EQ(sum[i], rank == 1 ? 2 * y[i] : -1);
   });
 }
 

@@ -72,6 +72,9 @@ inline void expect_half_collectives(Communicator& c, DType type, int rank, int r
   c.broadcast(next(), out(in_place), out(in_place), n);
   EXPECT_EQ(in_place, halves_of(type, 0, n));
   in_place = own;
+  c.reduce(next(), program::ReduceOp::sum, out(in_place), out(in_place), n);
+  EXPECT_EQ(in_place, rank == 0 ? sum : own);
+  in_place = own;
   c.all_to_all(next(), out(in_place), out(in_place), n);
   for (int r = 0; r < ranks; ++r) EXPECT_EQ(shard(in_place, r), shard(halves_of(type, r, n), rank)) << r;
 
