@@ -57,7 +57,9 @@ TEST(GpuFailures, ARankThatDoesNotComeIsNamedAfterTheTimeout) {
     if (rank == 3 && step == 0 && op.name == "loss.forward") std::this_thread::sleep_for(std::chrono::seconds(6));
   };
   const std::string text = failure(run, options);
-  EXPECT_TRUE(has(text, "waited 2 s for rank 3")) << text;
+  // Whose patience ends first is not determined: a rank that waits for rank 3, or for one that does. All are told.
+  EXPECT_TRUE(has(text, "waited 2 s for rank")) << text;
+  EXPECT_TRUE(has(text, "for rank 3")) << text;
 }
 
 TEST(GpuFailures, AnErrorOfAKernelIsThatRanks) {
