@@ -41,9 +41,9 @@ Gpu::Event Watch::event() {
   return gpu_.make_event(false);
 }
 
-void Watch::record(std::size_t program_stream, Mark mark) {
+void Watch::record(std::size_t program_stream, const Mark& mark) {
   const std::lock_guard lock(mutex_);
-  queues_[program_stream].marks.push_back(std::move(mark));
+  queues_[program_stream].marks.push_back(mark);
 }
 
 void Watch::begin_transfer(std::size_t program_stream, Gpu::Stream stream, std::int32_t instance) {

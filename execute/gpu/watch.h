@@ -65,7 +65,7 @@ class Watch {
   bool look();  // whether to go on
   void advance(std::size_t stream, Queue& queue);
   Gpu::Event event();
-  void record(std::size_t program_stream, Mark mark);
+  void record(std::size_t program_stream, const Mark& mark);
 
   Gpu& gpu_;
   QueuedTransfers* transfers_;
