@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "sim/run/run.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse {
 namespace {
@@ -24,7 +25,7 @@ fabric: {kind: fat_tree, levels: 2, rails: false, nodes_per_unit: 2, units: 2, o
 
 class Folder {
  public:
-  Folder() : path_(testing::TempDir() + "jobs_" + std::to_string(getpid())) {
+  Folder() : path_(test::temporary_path("jobs")) {
     std::filesystem::create_directories(path_);
     std::ofstream(path_ + "/trunk.yaml") << kTopology;
   }

@@ -18,6 +18,7 @@
 #include "execute/performer.h"
 #include "tests/numerics/plain_gpt.h"
 #include "tests/support/lowered.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse::numerics {
 namespace {
@@ -47,7 +48,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 // A file of tokens below 61 that a model can learn: each follows from the one before, mostly.
 class Tokens {
  public:
-  Tokens() : path_(testing::TempDir() + "tokens_" + std::to_string(getpid()) + ".bin") {
+  Tokens() : path_(test::temporary_path("tokens.bin")) {
     std::ofstream file(path_, std::ios::binary);
     unsigned token = 1;
     for (unsigned i = 0; i < 4000; ++i) {

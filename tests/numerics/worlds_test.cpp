@@ -8,6 +8,7 @@
 #include "execute/gloo/gloo_world.h"
 #include "execute/performer.h"
 #include "tests/support/lowered.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse {
 namespace {
@@ -24,8 +25,7 @@ struct Runs {
 };
 
 Runs perform_over_gloo(const plan::Scenario& scenario, execute::Options options) {
-  static int count = 0;
-  const std::string folder = testing::TempDir() + "world_" + std::to_string(getpid()) + "_" + std::to_string(count++);
+  const std::string folder = test::temporary_path("world");
   const program::Program program = lower::lower(scenario);
   const int ranks = scenario.grid().ranks();
   Runs runs;

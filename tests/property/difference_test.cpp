@@ -11,6 +11,7 @@
 
 #include "sim/account/program_facts.h"
 #include "tests/support/simulated.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse {
 namespace {
@@ -65,7 +66,7 @@ result::StoredResult stored(const std::string& text, const StageCosts::TimeOf& t
   r.step_time_ps = outcome.step_time.ps();
   r.breakdown_ps = outcome.breakdown_ps;
   r.scenario["plan.pipeline"] = std::to_string(scenario.plan.pipeline);
-  const fs::path dir = fs::path(testing::TempDir()) / ("rehearse_difference_" + std::to_string(::getpid()));
+  const fs::path dir = test::temporary_path("difference");
   result::write_directory(r, dir);
   result::StoredResult back = result::read_directory(dir);
   fs::remove_all(dir);

@@ -12,6 +12,7 @@
 #include "sim/result/read_directory.h"
 #include "sim/run/run.h"
 #include "tests/support/lowered.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse {
 namespace {
@@ -23,7 +24,7 @@ result::StoredResult simulated_and_stored(const std::string& text, int steps) {
   options.data_root = REHEARSE_SOURCE_DIR;
   options.steps = steps;
   options.record = true;
-  const fs::path dir = fs::path(testing::TempDir()) / ("rehearse_account_" + std::to_string(::getpid()));
+  const fs::path dir = test::temporary_path("account");
   result::write_directory(run::simulate_scenario(scenario_from(text), options), dir);
   result::StoredResult stored = result::read_directory(dir);
   fs::remove_all(dir);

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/temporary.h"
+
 namespace rehearse::test {
 
 struct KernelLine {
@@ -68,8 +70,7 @@ struct CalibrationText {
 // A file of this process's own, gone with the object.
 class TemporaryFile {
  public:
-  TemporaryFile(const std::string& name, const std::string& text)
-      : path_((std::filesystem::temp_directory_path() / fmt::format("rehearse-{}-{}", ::getpid(), name)).string()) {
+  TemporaryFile(const std::string& name, const std::string& text) : path_(temporary_path(name)) {
     std::ofstream(path_) << text;
   }
   ~TemporaryFile() { std::filesystem::remove(path_); }

@@ -12,13 +12,12 @@
 #include "sim/lower/lower.h"
 #include "sim/plan/scenario.h"
 #include "sim/program/static_check.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse {
 
 inline plan::Scenario scenario_from(const std::string& text, const std::vector<std::string>& assignments = {}) {
-  static int count = 0;
-  const std::string path =
-      testing::TempDir() + "scenario_" + std::to_string(getpid()) + "_" + std::to_string(count++) + ".yaml";
+  const std::string path = test::temporary_path("scenario.yaml");
   std::ofstream(path) << text;
   plan::Scenario scenario = plan::read_scenario(path, assignments, REHEARSE_SOURCE_DIR);
   std::filesystem::remove(path);

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "calibrate/made.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse::calibrate {
 namespace {
@@ -47,7 +48,7 @@ Calibration example() {
 }
 
 Calibration read_back(const Calibration& c) {
-  const std::string path = testing::TempDir() + "calibration_" + std::to_string(getpid()) + ".json";
+  const std::string path = test::temporary_path("calibration.json");
   std::ofstream(path) << to_json(c);
   Calibration found = cost::read_calibration(path);
   std::filesystem::remove(path);

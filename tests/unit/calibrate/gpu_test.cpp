@@ -11,6 +11,7 @@
 #include "calibrate/gpu/gpu_calibrate.h"
 #include "calibrate/gpu/kernels_to_time.h"
 #include "sim/program/work.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse::calibrate::gpu {
 namespace {
@@ -194,7 +195,7 @@ TEST(GpuTiming, ALongRunCountsItsSecondHalf) {
 class GpuCalibrations : public testing::Test {
  protected:
   std::string write(const GpuOutcome& outcome) {
-    file_ = (fs::path(testing::TempDir()) / "made-up.yaml").string();
+    file_ = test::temporary_path("made-up.yaml");
     std::ofstream(file_) << to_yaml(outcome.calibration);
     return file_;
   }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "sim/cluster/topology.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse::cluster {
 namespace {
@@ -42,7 +43,7 @@ std::string errors_of(const std::string& topology, int devices, const Overrides&
 }
 
 std::string write_topology(const std::string& name, const std::string& text) {
-  const std::string path = testing::TempDir() + std::to_string(getpid()) + name;
+  const std::string path = test::temporary_path(name);
   std::ofstream(path) << text;
   return path;
 }

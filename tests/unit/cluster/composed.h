@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "sim/cluster/topology.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse::cluster {
 
 inline std::string write_file(const std::string& name, const std::string& text) {
-  const std::string path = testing::TempDir() + std::to_string(getpid()) + name;
+  const std::string path = test::temporary_path(name);
   std::ofstream(path) << text;
   return path;
 }

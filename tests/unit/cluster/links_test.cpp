@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "sim/cluster/topology.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse::cluster {
 namespace {
@@ -29,7 +30,7 @@ links:
 )";
 
 std::string write(const std::string& text) {
-  const std::string path = testing::TempDir() + std::to_string(getpid()) + "links.yaml";
+  const std::string path = test::temporary_path("links.yaml");
   std::ofstream(path) << text;
   return path;
 }

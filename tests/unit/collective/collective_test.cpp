@@ -13,6 +13,7 @@
 #include "sim/cluster/topology.h"
 #include "sim/collective/measurements.h"
 #include "sim/collective/wire.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse::collective {
 namespace {
@@ -251,7 +252,7 @@ TEST(AnyModel, MembersMayComeInAnyOrder) {
 class CalibratedCollectives : public testing::Test {
  protected:
   std::string write(const std::string& section) {
-    file_ = testing::TempDir() + testing::UnitTest::GetInstance()->current_test_info()->name() + ".yaml";
+    file_ = test::temporary_path("collectives.yaml");
     std::ofstream(file_) << "rehearse_device: 1\nname: planted\n" << section;
     return file_;
   }
@@ -480,7 +481,7 @@ class BadMeasurements : public testing::Test {
  protected:
   // What reading a device's collectives reports; "" if they are read.
   std::string errors(const std::string& yaml, const std::string& csv) {
-    const std::string folder = testing::TempDir() + "collective_" + std::to_string(getpid());
+    const std::string folder = test::temporary_path("collective");
     std::filesystem::create_directories(folder);
     const std::string base = folder + "/bad-device";
     std::ofstream(base + ".collectives.yaml") << yaml;

@@ -10,6 +10,7 @@
 #include "sim/base/diagnostics.h"
 #include "sim/cost/device_file.h"
 #include "sim/cost/wave_table.h"
+#include "tests/support/temporary.h"
 #include "tests/unit/cost/ops.h"
 
 namespace rehearse::cost {
@@ -52,11 +53,7 @@ const std::string kInterference =
 
 class CalibratedGpu : public testing::Test {
  protected:
-  void SetUp() override {
-    file_ = (fs::path(testing::TempDir()) /
-             (std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) + ".yaml"))
-                .string();
-  }
+  void SetUp() override { file_ = rehearse::test::temporary_path("calibrated.yaml"); }
   void TearDown() override { fs::remove(file_); }
   std::unique_ptr<CostModel> costs(const std::string& text) const {
     std::ofstream(file_) << text;

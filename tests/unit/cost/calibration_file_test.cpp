@@ -11,6 +11,7 @@
 #include "sim/base/diagnostics.h"
 #include "sim/cost/cost.h"
 #include "tests/support/calibration.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse::cost {
 namespace {
@@ -121,7 +122,7 @@ TEST(ReadCalibration, ReadsThousandsOfKernels) {
 // "local" looks in the user's cache, here an empty folder of the test's own.
 class LocalCalibration : public testing::Test {
  protected:
-  LocalCalibration() : folder_(fs::temp_directory_path() / fmt::format("rehearse-cache-{}", ::getpid())) {
+  LocalCalibration() : folder_(test::temporary_path("cache")) {
     if (const char* before = std::getenv("XDG_CACHE_HOME")) before_ = before;
     ::setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
     fs::create_directories(folder_ / "rehearse");

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "sim/base/diagnostics.h"
+#include "tests/support/temporary.h"
 #include "tests/unit/cost/ops.h"
 
 namespace rehearse::cost {
@@ -17,7 +18,7 @@ namespace fs = std::filesystem;
 class DeviceFiles : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
+    folder_ = rehearse::test::temporary_path("devices");
     fs::create_directories(folder_);
   }
   void TearDown() override { fs::remove_all(folder_); }

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "sim/base/diagnostics.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse::execute {
 namespace {
@@ -17,7 +18,7 @@ class Boards : public testing::Test {
  protected:
   Boards() { std::filesystem::remove(file_); }
   ~Boards() override { std::filesystem::remove(file_); }
-  const std::string file_ = testing::TempDir() + "board_" + std::to_string(getpid());
+  const std::string file_ = test::temporary_path("board");
 };
 
 std::string nowhere(int rank) {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "sim/base/diagnostics.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse::execute {
 namespace {
@@ -17,8 +18,7 @@ using program::InputKind;
 
 class File {
  public:
-  File(const std::string& ending, const std::string& content)
-      : path_(testing::TempDir() + "data_" + std::to_string(getpid()) + ending) {
+  File(const std::string& ending, const std::string& content) : path_(test::temporary_path("data" + ending)) {
     std::ofstream(path_, std::ios::binary) << content;
   }
   ~File() { std::filesystem::remove(path_); }

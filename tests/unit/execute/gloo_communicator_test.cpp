@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "execute/gloo/gloo_world.h"
+#include "tests/support/temporary.h"
 #include "tests/unit/execute/half_collectives.h"
 
 namespace rehearse::execute {
@@ -21,8 +22,7 @@ using std::chrono::milliseconds;
 
 // Runs `work(rank, communicator)` on a thread each; the connections stay until all are done.
 void on_every_rank(int ranks, milliseconds timeout, const std::function<void(int, Communicator&, Stop&)>& work) {
-  static int count = 0;
-  const std::string folder = testing::TempDir() + "gloo_" + std::to_string(getpid()) + "_" + std::to_string(count++);
+  const std::string folder = test::temporary_path("gloo");
   std::filesystem::create_directories(folder);
   std::atomic<int> busy = ranks;
   std::vector<std::thread> threads;

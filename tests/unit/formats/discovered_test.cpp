@@ -12,6 +12,7 @@
 
 #include "sim/base/document.h"
 #include "sim/cluster/topology.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse::formats {
 namespace {
@@ -62,7 +63,7 @@ std::map<std::string, double> rates(const DiscoveredNode& node) {
 std::unique_ptr<cluster::Cluster> cluster_of(const std::vector<DiscoveredNode>& nodes, const DiscoveredFabric* net,
                                              int devices) {
   Report report;
-  const std::string path = testing::TempDir() + std::to_string(getpid()) + "written.yaml";
+  const std::string path = test::temporary_path("written.yaml");
   std::ofstream(path) << write_topology("it's", nodes, net, report);
   return cluster::build_cluster(path, devices, {}, 0, REHEARSE_SOURCE_DIR);
 }

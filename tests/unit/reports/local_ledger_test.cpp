@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "sim/base/diagnostics.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse::reports {
 namespace {
@@ -26,8 +27,7 @@ class List : public testing::Test {
  protected:
   void write(const std::string& text) { std::ofstream(file_) << text; }
   void TearDown() override { std::filesystem::remove(file_); }
-  const std::string file_ = testing::TempDir() + "rehearse_local_plans_" +
-                            testing::UnitTest::GetInstance()->current_test_info()->name() + ".yaml";
+  const std::string file_ = test::temporary_path("local_plans.yaml");
 };
 
 TEST_F(List, NamesScenariosBesideItself) {

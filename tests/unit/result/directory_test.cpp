@@ -11,6 +11,7 @@
 #include "sim/base/check.h"
 #include "sim/result/output_file.h"
 #include "small_result.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse::result {
 namespace {
@@ -36,9 +37,7 @@ std::string gunzip(const fs::path& path) {
 class Directory : public testing::Test {
  protected:
   void SetUp() override {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    dir_ =
-        fs::temp_directory_path() / ("rehearse_result_" + std::string(test->name()) + "_" + std::to_string(::getpid()));
+    dir_ = test::temporary_path("result");
     fs::create_directories(dir_);
   }
   void TearDown() override { fs::remove_all(dir_); }

@@ -9,6 +9,7 @@
 #include "sim/base/diagnostics.h"
 #include "sim/result/read_directory.h"
 #include "small_result.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse::result {
 namespace {
@@ -18,9 +19,7 @@ namespace fs = std::filesystem;
 class ReadDirectory : public testing::Test {
  protected:
   void SetUp() override {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    dir_ =
-        fs::temp_directory_path() / ("rehearse_read_" + std::string(test->name()) + "_" + std::to_string(::getpid()));
+    dir_ = test::temporary_path("read");
     fs::create_directories(dir_);
   }
   void TearDown() override { fs::remove_all(dir_); }
