@@ -104,6 +104,17 @@ TEST_P(ShippedDevice, IntegerProductsCannotBeCostedAndTheErrorNamesOpAndKind) {
   }
 }
 
+// Products of more than 2e10 FLOPs: how many a table has, and the error of one predicted from the others. GB200's table
+// is small, and its kernels differ more.
+struct LargeProducts {
+  std::string_view device;
+  std::size_t points;
+  double median, ninth_decile;
+};
+constexpr LargeProducts kLargeProducts[] = {{"a100-sxm-80g", 301, 0.03, 0.10}, {"a100-sxm-40g", 301, 0.03, 0.10},
+                                            {"h100-sxm", 301, 0.03, 0.10},     {"h200-sxm", 238, 0.03, 0.10},
+                                            {"b200-sxm", 532, 0.03, 0.10},     {"gb200", 239, 0.05, 0.13}};
+
 TEST_P(ShippedDevice, LeaveOneOutErrorIsWhatTheFileClaims) {
   const DeviceData data = read_device_files({file_of(GetParam())});
   const GemmTable table(machine_of(data), data.gemm.constants, data.gemm.points);
@@ -111,11 +122,12 @@ TEST_P(ShippedDevice, LeaveOneOutErrorIsWhatTheFileClaims) {
   std::vector<double> large;
   for (std::size_t i = 0; i < ratios.size(); ++i)
     if (table.points()[i].shape.flops() > 2e10) large.push_back(std::fabs(1 / ratios[i] - 1));
-  ASSERT_GT(large.size(), 200u);
-  if (std::string(GetParam()) != "gb200") {  // too few points for kernels that differ so much: the file says so
-    EXPECT_LT(quantile(large, 0.5), 0.03) << "median error of a product predicted from the others";
-    EXPECT_LT(quantile(large, 0.9), 0.10) << "90th percentile";
-  }
+  const auto expected = std::find_if(std::begin(kLargeProducts), std::end(kLargeProducts),
+                                     [](const LargeProducts& e) { return e.device == GetParam(); });
+  ASSERT_NE(expected, std::end(kLargeProducts));
+  ASSERT_GE(large.size(), expected->points);
+  EXPECT_LT(quantile(large, 0.5), expected->median) << "median error of a product predicted from the others";
+  EXPECT_LT(quantile(large, 0.9), expected->ninth_decile) << "90th percentile";
   EXPECT_NEAR(data.gemm.interpolated.low, quantile(ratios, 0.05), 0.02);
   EXPECT_NEAR(data.gemm.interpolated.high, quantile(ratios, 0.95), 0.02);
 }
