@@ -12,31 +12,10 @@ namespace {
 using model::Family;
 using plan::Scenario;
 
-// One layer (or the smallest network), two ranks where something is split: their programs hold the ops of both.
+// One layer, or the smallest network; two ranks where something is split: their programs hold the ops of both.
 Scenario transformer(Family family, std::int64_t hidden, std::int64_t seq_len, std::int64_t micro_batch) {
-  Scenario s;
-  model::Model& m = s.model;
-  m.family = family;
-  m.name = "grid";
-  m.layers = 1;
-  m.hidden = hidden;
-  m.head_dim = std::min<std::int64_t>(64, hidden / 4);
-  m.heads = m.kv_heads = hidden / m.head_dim;
-  m.ffn_hidden = 4 * hidden;
-  m.vocab = 256;
-  m.max_seq_len = seq_len;
-  if (family == Family::llama) {
-    m.kv_heads = m.heads / 2;
-    m.ffn_hidden = (8 * hidden / 3 + 31) / 32 * 32;
-    m.activation = model::ActivationKind::swiglu;
-    m.norm = model::NormKind::rmsnorm;
-    m.position = model::Position::rope;
-    m.tied_embeddings = m.bias = false;
-  }
-  s.plan.layers_per_stage = {1};
-  s.plan.micro_batch = micro_batch;
-  s.training.global_batch = 2 * micro_batch;  // two micro-batches: gradients are accumulated
-  s.training.seq_len = seq_len;
+  Scenario s = one_layer(family, hidden, std::min<std::int64_t>(64, hidden / 4), seq_len, micro_batch);
+  s.model.vocab = 256;
   s.training.precision = plan::Precision::fp32;
   return s;
 }
@@ -105,6 +84,33 @@ program::Program product(std::int64_t m, std::int64_t n, std::int64_t k, int for
 }
 
 }  // namespace
+
+Scenario one_layer(Family family, std::int64_t hidden, std::int64_t head_dim, std::int64_t seq_len,
+                   std::int64_t micro_batch) {
+  Scenario s;
+  model::Model& m = s.model;
+  m.family = family;
+  m.name = s.name = "grid";
+  m.layers = 1;
+  m.hidden = hidden;
+  m.head_dim = head_dim;
+  m.heads = m.kv_heads = hidden / head_dim;
+  m.ffn_hidden = 4 * hidden;
+  m.max_seq_len = seq_len;
+  if (family == Family::llama) {
+    m.kv_heads = std::max<std::int64_t>(1, m.heads / 4);
+    m.ffn_hidden = 7 * hidden / 2;
+    m.activation = model::ActivationKind::swiglu;
+    m.norm = model::NormKind::rmsnorm;
+    m.position = model::Position::rope;
+    m.tied_embeddings = m.bias = false;
+  }
+  s.plan.layers_per_stage = {1};
+  s.plan.micro_batch = micro_batch;
+  s.training.global_batch = 2 * micro_batch;
+  s.training.seq_len = seq_len;
+  return s;
+}
 
 KernelGrid::KernelGrid() {
   add_model(transformer(Family::gpt, 256, 128, 2));

@@ -40,6 +40,12 @@ class KernelGrid {
   std::map<KernelKey, bool> known_;
 };
 
+// A transformer of one layer, `heads` times head_dim = hidden; feed-forward width 4 hidden, of llama (gated) 7/2
+// hidden, a fourth of whose heads have keys. Two micro-batches a step, so that gradients are accumulated. For the
+// caller: vocabulary and precision.
+plan::Scenario one_layer(model::Family family, std::int64_t hidden, std::int64_t head_dim, std::int64_t seq_len,
+                         std::int64_t micro_batch);
+
 // Threads a rank may have on so many cores, as the grid takes them: powers of two, and all cores.
 std::vector<int> thread_counts(int cores);
 

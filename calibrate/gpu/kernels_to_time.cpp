@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "calibrate/kernel_grid.h"
 #include "calibrate/kernel_times.h"
 #include "sim/lower/lower.h"
 #include "sim/program/describe.h"
@@ -35,29 +36,8 @@ bool is_product(const Op& op) {
 }
 
 plan::Scenario grid_model(model::Family family, std::int64_t hidden, std::int64_t seq_len, std::int64_t micro_batch) {
-  plan::Scenario s;
-  model::Model& m = s.model;
-  m.family = family;
-  m.name = s.name = "grid";
-  m.layers = 1;
-  m.hidden = hidden;
-  m.head_dim = 128;
-  m.heads = m.kv_heads = hidden / m.head_dim;
-  m.ffn_hidden = 4 * hidden;
-  m.vocab = 32768;
-  m.max_seq_len = seq_len;
-  if (family == model::Family::llama) {
-    m.kv_heads = std::max<std::int64_t>(1, m.heads / 4);
-    m.ffn_hidden = 7 * hidden / 2;
-    m.activation = model::ActivationKind::swiglu;
-    m.norm = model::NormKind::rmsnorm;
-    m.position = model::Position::rope;
-    m.tied_embeddings = m.bias = false;
-  }
-  s.plan.layers_per_stage = {1};
-  s.plan.micro_batch = micro_batch;
-  s.training.global_batch = 2 * micro_batch;
-  s.training.seq_len = seq_len;
+  plan::Scenario s = one_layer(family, hidden, 128, seq_len, micro_batch);
+  s.model.vocab = 32768;
   s.training.precision = plan::Precision::bf16;
   return s;
 }
