@@ -16,7 +16,7 @@
 namespace rehearse::execute {
 namespace {
 
-constexpr std::chrono::milliseconds kForOthers{500};  // that may know better why a transfer broke
+constexpr std::chrono::milliseconds kForOthers{500};  // that may know better what went wrong
 constexpr std::int64_t kSlabBytes = std::int64_t{16} << 20;
 
 // Host memory that is only there once it is written.
@@ -198,9 +198,12 @@ void GpuRank::start() {
   running_ = true;
   Watch::Told told;
   told.late = [this](std::int32_t instance) {
+    leave_it_to_whom_we_wait_for(instance);
     if (told_.exchange(true)) return;
     const double seconds = static_cast<double>(run_.options.timeout.count()) / 1000;
-    if (instance < 0)
+    if (run_.world.stop().requested())
+      tell_failure(run_, rank_, instance, "waited", instance < 0 ? std::vector<int>() : missing(instance), false);
+    else if (instance < 0)
       tell_failure(run_, rank_, -1,
                    fmt::format("waited {:.3g} s for a step of CUDA graphs, in which others may be late; a longer "
                                "--timeout allows it, --cuda-graphs off says where",
@@ -222,10 +225,14 @@ void GpuRank::join() {
   if (thread_.joinable()) thread_.join();
 }
 
-// A broken transfer is most often another rank's end: then whoever saw that tells it.
-void GpuRank::tell_broken(std::int32_t instance, const std::string& what) {
+void GpuRank::let_others_tell() const {
   const Clock::time_point until = Clock::now() + kForOthers;
   while (!run_.world.stop().requested() && Clock::now() < until) std::this_thread::sleep_for(kLook / 10);
+}
+
+// A broken transfer is most often another rank's end: then whoever saw that tells it.
+void GpuRank::tell_broken(std::int32_t instance, const std::string& what) {
+  let_others_tell();
   if (told_.exchange(true)) return;
   const bool cause = !run_.world.stop().requested();
   const std::vector<int> others = instance < 0 ? std::vector<int>() : missing(instance);
@@ -250,6 +257,24 @@ std::vector<int> GpuRank::missing(std::int32_t instance) const {
     if (!here) absent.push_back(other);
   }
   return absent.empty() ? all : absent;
+}
+
+// A rank that we wait for and that waits for another itself loses patience when we do, and knows better who is late.
+void GpuRank::leave_it_to_whom_we_wait_for(std::int32_t instance) const {
+  if (instance < 0) return;
+  const auto in_transfer = [this](int other) {
+    const Timeline& timeline = run_.timeline(other);
+    const auto& at = run_.world.whereabouts(other).instance;
+    return std::any_of(at.begin(), at.end(), [&](const auto& stream) {
+      const std::int32_t i = stream.load(std::memory_order_relaxed);
+      if (i < 0) return false;
+      const program::OpShape& shape = timeline.op(timeline.instances[static_cast<std::size_t>(i)]).shape;
+      return std::holds_alternative<program::Collective>(shape) || std::holds_alternative<program::PointToPoint>(shape);
+    });
+  };
+  const std::vector<int> others = missing(instance);
+  if (std::none_of(others.begin(), others.end(), in_transfer)) return;
+  let_others_tell();
 }
 
 void GpuRank::run() {

@@ -108,6 +108,8 @@ class GpuRank final : public AnyRank {
   bool replayed(std::int64_t step) const;
   void tell_broken(std::int32_t instance, const std::string& what);
   std::vector<int> missing(std::int32_t instance) const;
+  void let_others_tell() const;
+  void leave_it_to_whom_we_wait_for(std::int32_t instance) const;
 
   // gpu_issue.cpp
   void issue(std::int64_t step);

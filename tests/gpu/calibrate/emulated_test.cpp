@@ -10,6 +10,7 @@
 #include "calibrate/gpu/gpu_calibrate.h"
 #include "calibrate/gpu/kernels_to_time.h"
 #include "tests/gpu/emulator/blas.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse::calibrate::gpu {
 namespace {
@@ -57,7 +58,7 @@ TEST(EmulatedCalibration, EveryKernelIsTimedAndReadBackAsExact) {
   const GpuCalibration& c = outcome.calibration;
   EXPECT_GT(c.measured.launch.graph, 0);
   EXPECT_EQ(c.measured.copies.size(), 9U);
-  const std::string file = (fs::path(testing::TempDir()) / "emulated.yaml").string();
+  const std::string file = test::temporary_path("emulated.yaml");
   std::ofstream(file) << to_yaml(c);
   const auto costs = cost::load_costs({file});
   const KernelsToTime list(request.scenarios, false);

@@ -1,6 +1,6 @@
 // See fake_nccl.h. One mutex for everything; a call of a collective or a group of messages is an item of its stream
 // that says "not yet" until all others have come.
-#include "tests/gpu_ranks/fake_nccl.h"
+#include "tests/gpu/ranks/fake_nccl.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tests/gpu_ranks/late_gpu.h"
+#include "tests/gpu/ranks/late_gpu.h"
 
 namespace rehearse {
 namespace {

@@ -1,5 +1,5 @@
 // See late_device.h.
-#include "tests/gpu_ranks/late_device.h"
+#include "tests/gpu/ranks/late_device.h"
 
 namespace rehearse {
 namespace {

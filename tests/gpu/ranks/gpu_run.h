@@ -8,8 +8,8 @@
 #include "execute/nccl/connect.h"
 #include "execute/performer.h"
 #include "sim/lower/lower.h"
-#include "tests/gpu_ranks/fake_nccl.h"
-#include "tests/gpu_ranks/late_gpu.h"
+#include "tests/gpu/ranks/fake_nccl.h"
+#include "tests/gpu/ranks/late_gpu.h"
 
 namespace rehearse {
 

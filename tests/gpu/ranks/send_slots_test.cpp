@@ -26,7 +26,7 @@ TEST(SendSlots, NoneWhereRanksMeetInOneOrder) {
   EXPECT_EQ(slots({"cluster.gpus=4", "plan.pipeline=4", "plan.schedule=gpipe"}), 0);
 }
 
-// tests/gpu_ranks/trains_test.cpp trains it so; without slots its ranks wait for one another until the deadline.
+// tests/gpu/ranks/trains_test.cpp trains it so; without slots its ranks wait for one another until the deadline.
 TEST(SendSlots, AnInterleavedScheduleNeedsSome) {
   EXPECT_GT(slots({"cluster.gpus=2", "plan.pipeline=2", "plan.schedule=interleaved", "plan.chunks=2"}), 0);
 }

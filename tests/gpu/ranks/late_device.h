@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "kernels/device.h"
-#include "tests/gpu_ranks/late_gpu.h"
+#include "tests/gpu/ranks/late_gpu.h"
 
 namespace rehearse {
 

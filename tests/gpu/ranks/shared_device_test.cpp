@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "execute/gpu/devices.h"
+#include "tests/support/temporary.h"
 
 namespace rehearse {
 namespace {
@@ -46,7 +47,7 @@ TEST(SharedDevice, WhatTheUserHasSetStaysButForTheHost) {
 class FakeMps : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "mps_" + std::to_string(getpid());
+    folder_ = test::temporary_path("mps");
     fs::create_directories(folder_);
     ::setenv("PATH", (folder_ + ":" + path_).c_str(), 1);
   }

@@ -1,5 +1,5 @@
 // A rank on a GPU over the CUDA runtime and our own CUDA kernels, both emulated (tests/gpu/emulator): it trains as one
-// on the CPU does. What no emulator shows: streams that run side by side, which tests/gpu_ranks has.
+// on the CPU does. What no emulator shows: streams that run side by side, which tests/gpu/ranks has.
 #include <gtest/gtest.h>
 
 #include <string>

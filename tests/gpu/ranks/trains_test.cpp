@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/gpu_ranks/gpu_run.h"
+#include "tests/gpu/ranks/gpu_run.h"
 #include "tests/support/lowered.h"
 
 namespace rehearse {

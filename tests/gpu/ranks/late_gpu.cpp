@@ -1,11 +1,11 @@
 // See late_gpu.h.
-#include "tests/gpu_ranks/late_gpu.h"
+#include "tests/gpu/ranks/late_gpu.h"
 
 #include <cstring>
 #include <stdexcept>
 #include <utility>
 
-#include "tests/gpu_ranks/late_device.h"
+#include "tests/gpu/ranks/late_device.h"
 
 namespace rehearse {
 
