@@ -45,6 +45,7 @@ class Adjusted final : public Cluster {
   Route route(int from, int to) const override { return whole_->route(at(from), at(to)); }
   Route route(int from, int to, int channel) const override { return whole_->route(at(from), at(to), channel); }
   HostSharing host_sharing() const override { return whole_->host_sharing(); }
+  bool network_adds_up() const override { return whole_->network_adds_up(); }
   std::vector<Resource>& changed() { return resources_; }
   const Cluster& whole() const { return *whole_; }
 

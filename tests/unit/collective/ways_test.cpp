@@ -29,12 +29,8 @@ std::vector<int> first(int devices) {
 struct Machine {
   std::unique_ptr<cluster::Cluster> cluster;
   std::string device;
-  explicit Machine(const std::string& topology, int devices, bool sharp = false)
-      : cluster(cluster::build_cluster(topology, devices,
-                                       sharp
-                                           ? std::vector<std::pair<std::string, std::string>>{{"fabric.sharp", "true"}}
-                                           : std::vector<std::pair<std::string, std::string>>{},
-                                       1, kRoot)),
+  explicit Machine(const std::string& topology, int devices, const cluster::Overrides& overrides = {})
+      : cluster(cluster::build_cluster(topology, devices, overrides, 1, kRoot)),
         device(kRoot + "/calibrate/devices/" + (topology == "dgx-a100" ? "a100-sxm-80g" : "h100-sxm") + ".yaml") {}
   TransferPlan plan(const Pins& pins, CollectiveKind kind, int ranks, std::int64_t bytes = kBytes) const {
     return make_model(*cluster, device, pins)->collective(kind, first(ranks), Bytes(bytes));
@@ -121,7 +117,7 @@ TEST(Pins, HalvingDoublingNeedsAPowerOfTwo) {
 // With SHARP a node sends what its ranks add up to once and receives the result once: B out of and into its NICs, where
 // a ring of four nodes of eight carries 2 x 31/32 B; a port of each of eight ranks gives 7/8 of a part each way.
 TEST(CollNet, ANodesNicsCarryTheBytesOnce) {
-  const Machine a100("dgx-a100", 32, true);
+  const Machine a100("dgx-a100", 32, {{"fabric.sharp", "true"}});
   const TransferPlan plan = a100.plan(pinned("all_reduce", "collnet_direct"), CollectiveKind::all_reduce, 32);
   EXPECT_EQ(plan.algorithm, "collnet_direct");
   std::map<std::string, std::int64_t> on;
@@ -138,13 +134,26 @@ TEST(CollNet, ANodesNicsCarryTheBytesOnce) {
 // Offered only where the topology says so, and then taken where it is faster: 120 GB/s on four A100 nodes, rings have
 // 8 x 24 x 32/62 = 99.
 TEST(CollNet, IsTakenWhereTheFabricAddsUp) {
-  const Machine plain("dgx-a100", 32), sharp("dgx-a100", 32, true);
+  const Machine plain("dgx-a100", 32), sharp("dgx-a100", 32, {{"fabric.sharp", "true"}});
   EXPECT_EQ(plain.plan({}, CollectiveKind::all_reduce, 32).algorithm, "ring");
   const TransferPlan plan = sharp.plan({}, CollectiveKind::all_reduce, 32);
   EXPECT_EQ(plan.algorithm, "collnet_direct");
   EXPECT_LT(plan.alone(), plain.plan({}, CollectiveKind::all_reduce, 32).alone());
   EXPECT_EQ(sharp.plan({}, CollectiveKind::all_reduce, 8).algorithm, "ring") << "one node has no network";
   EXPECT_EQ(sharp.plan({}, CollectiveKind::all_gather, 32).algorithm, "ring");
+}
+
+// What is said of links and places takes nothing else from the machine.
+TEST(CollNet, IsOfferedOnDegradedLinksAndOtherNodesToo) {
+  for (const char* topology : {"dgx-a100", "hgx-h200"}) {
+    const Machine machine(topology, 32,
+                          {{"fabric.sharp", "true"},
+                           {"placement", "['node[0-2]', node7]"},
+                           {"faults", "[{link: node7/nic5-out, share: 0.5}]"}});
+    EXPECT_EQ(machine.plan(pinned("all_reduce", "collnet_direct"), CollectiveKind::all_reduce, 32).algorithm,
+              "collnet_direct")
+        << topology;
+  }
 }
 
 TEST(Rounds, BytesOfAllMembersAreThoseOfTheClosedForms) {
