@@ -64,7 +64,7 @@ std::vector<Key> cluster_keys() {
        .fallback = "local",
        .names_of = "topologies",
        .or_path = true,
-       .meaning = "a file of `topologies/` by name, or a path",
+       .meaning = "a file of `topologies/` by name, or a path, relative to this file or else to the working directory",
        .example = "dgx-a100",
        .related = "cluster.gpus cluster.overrides costs.calibration"},
       {.path = "cluster.gpus",
@@ -355,7 +355,8 @@ std::vector<Key> costs_keys() {
        .fallback = "the topology's device",
        .names_of = "devices",
        .or_path = true,
-       .meaning = "a name of `calibrate/devices/`, a path, or a list: the first is the device, later ones add "
+       .meaning = "a name of `calibrate/devices/`, a path (as of a topology), or a list: the first is the device, "
+                  "later ones add "
                   "measurements",
        .example = "a100-sxm-80g",
        .related = "cluster.topology"},

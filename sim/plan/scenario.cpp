@@ -147,6 +147,17 @@ FrameworkProfile read_framework(const Node& root) {
   return *find_framework("rehearse");
 }
 
+// What a scenario says of a file: a name or a path, which may be relative to the scenario's own file. If there is
+// nothing, or it comes from the command line, it is left for the working directory.
+std::string beside(const Node& said, const std::string& text) {
+  const std::filesystem::path path = text;
+  const bool named = text.find('/') == std::string::npos && !path.has_extension();
+  if (named || path.is_absolute() || said.file() == "--set") return text;
+  const std::filesystem::path next = std::filesystem::path(said.file()).parent_path() / path;
+  std::error_code error;
+  return std::filesystem::exists(next, error) ? next.string() : text;
+}
+
 std::vector<std::string> read_calibrations(const Node& costs) {
   std::vector<std::string> names;
   const Node list = costs.get("calibration");
@@ -156,7 +167,7 @@ std::vector<std::string> read_calibrations(const Node& costs) {
     const Node item = one ? list : list.at(i);
     const auto text = item.as_text();
     if (text && !text->empty()) {
-      names.push_back(*text);
+      names.push_back(beside(item, *text));
     } else {
       item.error("expected the name of a calibration or a path");
     }
@@ -228,8 +239,10 @@ namespace detail {
 
 ClusterRequest read_cluster(const Node& node) {
   ClusterRequest request;
+  const Node topology = node.get("topology");
   request.topology = node.text("topology", "local");
-  if (request.topology.empty()) node.get("topology").error("expected the name of a topology or a path");
+  if (request.topology.empty()) topology.error("expected the name of a topology or a path");
+  if (topology) request.topology = beside(topology, request.topology);
   request.gpus = node.integer("gpus", 1, 1, kMaxRanks);
   const Node threads = node.get("threads_per_rank");
   if (threads && threads.as_text() != "auto") {
@@ -246,7 +259,7 @@ ClusterRequest read_cluster(const Node& node) {
     const Node list = node.get(key);
     const bool one = key == std::string_view("placement") && list.as_text();
     if ((list.kind() == Node::Kind::sequence && list.size() > 0) || one)
-      request.overrides.emplace_back(key, flow_text(list));
+      request.overrides.emplace_back(key, one ? quoted_text(beside(list, *list.as_text())) : flow_text(list));
     else if (list && list.kind() != Node::Kind::null && list.kind() != Node::Kind::sequence)
       list.error("expected a list");
   }

@@ -44,6 +44,21 @@ TEST(Scenario, EveryKeyButVersionAndModelHasADefault) {
   EXPECT_EQ(s.grid().ranks(), 1);
 }
 
+TEST(Scenario, FilesItNamesMayLieBesideIt) {
+  const std::string text =
+      "rehearse: 1\nmodel: gpt2-small\ncluster: {topology: own.yaml, placement: places.txt}\n"
+      "costs: {calibration: [own.json, other.json]}\n";
+  const std::filesystem::path folder = std::filesystem::path(scenario_file("")).parent_path();
+  for (const char* name : {"own.yaml", "places.txt", "own.json"}) std::ofstream(folder / name) << "x";
+  const Scenario s = read(text);
+  EXPECT_EQ(s.cluster.topology, folder / "own.yaml");
+  EXPECT_EQ(s.calibrations, (std::vector<std::string>{folder / "own.json", "other.json"}));
+  EXPECT_EQ(s.cluster.overrides.back().second, "'" + (folder / "places.txt").string() + "'");
+  // What is said on the command line is meant from there.
+  EXPECT_EQ(read(text, {"cluster.topology=own.yaml"}).cluster.topology, "own.yaml");
+  for (const char* name : {"own.yaml", "places.txt", "own.json"}) std::filesystem::remove(folder / name);
+}
+
 TEST(Scenario, ReadsEveryKey) {
   const Scenario s = read("rehearse: 1\nname: All keys\n" + kSmallModel + R"(framework: megatron-2021
 cluster: {topology: dgx-a100, gpus: 16, threads_per_rank: 2, overrides: {nic: {bandwidth: 100Gbps, count: 4}, gpu.sms: 96}}
