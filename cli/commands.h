@@ -9,6 +9,7 @@
 
 #include "sim/plan/scenario.h"
 #include "sim/result/result.h"
+#include "sim/run/run.h"
 
 namespace rehearse::cli {
 
@@ -45,6 +46,7 @@ struct SimulationRequest {
   int threads = 1;                                 // simulations at once
   std::function<void(double done)> progress = {};  // instead of a progress line
 };
+run::Options options_of(const SimulationRequest& request, const std::string& root);
 // Reads and simulates one scenario with a progress line; several threads may at once with a `progress` of their own.
 // Fills limited_by and shows the file as the user knows it.
 result::Result simulate_file(const SimulationRequest& request, const std::string& root);

@@ -16,7 +16,6 @@
 #include "reports/text.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/units.h"
-#include "sim/cluster/topology.h"
 #include "sim/cost/calibration_file.h"
 #include "sim/plan/scenario.h"
 #include "sim/run/fit.h"
@@ -35,11 +34,7 @@ struct Arguments {
 // Where it does not fit, by how much, and the single change that would make it fit.
 std::string memory_message(const Arguments& a, const result::Result& r, const std::string& root) {
   const plan::Scenario scenario = plan::read_scenario(a.request.file, a.request.assignments, root);
-  const auto cluster =
-      cluster::build_cluster(scenario.cluster.topology, static_cast<int>(scenario.cluster.gpus),
-                             scenario.cluster.overrides, static_cast<int>(scenario.cluster.threads_per_rank), root);
-  const auto change = run::change_that_fits(scenario, a.request.assignments, root, r.memory_capacity,
-                                            cluster->host_sharing().cores > 0);
+  const auto change = run::change_that_fits(scenario, a.request.assignments, options_of(a.request, root));
   const result::StageMemory* worst = reports::largest_stage(r);
   std::string out = "rehearse: does not fit in memory";
   if (worst != nullptr)

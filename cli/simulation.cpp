@@ -55,11 +55,7 @@ result::Result simulate_located(const plan::Scenario& scenario, const run::Optio
 
 }  // namespace
 
-result::Result simulate_file(const SimulationRequest& request, const std::string& root) {
-  const plan::Scenario scenario = plan::read_scenario(request.file, request.assignments, root);
-  check_calibrations(request.calibrations, root);
-  std::optional<Progress> line;
-  if (!request.progress) line.emplace("simulating " + scenario.name);
+run::Options options_of(const SimulationRequest& request, const std::string& root) {
   run::Options options;
   options.data_root = root;
   options.calibrations = request.calibrations;
@@ -71,7 +67,17 @@ result::Result simulate_file(const SimulationRequest& request, const std::string
   options.samples = request.samples;
   options.what_if = request.what_if;
   options.threads = request.threads;
-  options.progress = request.progress ? request.progress : [&](double done) { (*line)(done); };
+  options.progress = request.progress;
+  return options;
+}
+
+result::Result simulate_file(const SimulationRequest& request, const std::string& root) {
+  const plan::Scenario scenario = plan::read_scenario(request.file, request.assignments, root);
+  check_calibrations(request.calibrations, root);
+  std::optional<Progress> line;
+  if (!request.progress) line.emplace("simulating " + scenario.name);
+  run::Options options = options_of(request, root);
+  if (!options.progress) options.progress = [&](double done) { (*line)(done); };
   result::Result r = simulate_located(scenario, options);
   check_interrupt();
   r.scenario_file = shown_path(request.file, root);

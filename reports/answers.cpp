@@ -196,11 +196,18 @@ Rows job_rows(const Result& r) {
 }
 
 std::vector<std::string> warnings(const Result& r) {
-  if (result::mfu(r) <= 1) return {};
-  return {
-      fmt::format("MFU is above 100%: {} of the peak that the device's file gives for this precision. Either that "
-                  "peak or the costs are wrong, or they are of different devices.",
-                  percent(result::mfu(r)))};
+  std::vector<std::string> found;
+  if (result::mfu(r) > 1)
+    found.push_back(
+        fmt::format("MFU is above 100%: {} of the peak that the device's file gives for this precision. Either that "
+                    "peak or the costs are wrong, or they are of different devices.",
+                    percent(result::mfu(r))));
+  for (std::size_t j = 1; j < r.jobs.size(); ++j)
+    if (const result::JobResult& job = r.jobs[j]; job.peak_bytes > job.memory_capacity)
+      found.push_back(
+          fmt::format("Job {} does not fit in memory: it needs {} of {} a GPU, and is simulated as if it did.",
+                      job.name, format_bytes(Bytes(job.peak_bytes)), format_bytes(Bytes(job.memory_capacity))));
+  return found;
 }
 
 std::string answers_text(const Result& r) {

@@ -82,7 +82,9 @@ void write_jobs(const Result& r, JsonWriter& json) {
     json.open('{').key("name").text(job.name).key("gpus").integer(job.gpus).key("start_s").seconds(job.start_ps);
     json.key("steps").integer(job.steps).key("step_time_s").seconds(job.step_ps);
     json.key("step_time_min_s").seconds(job.least_ps).key("step_time_max_s").seconds(job.most_ps);
-    json.key("step_time_alone_s").seconds(job.alone_ps).key("slowdown").real(job.slowdown).close('}');
+    json.key("step_time_alone_s").seconds(job.alone_ps).key("slowdown").real(job.slowdown);
+    json.key("memory_peak_bytes").integer(job.peak_bytes).key("memory_capacity_bytes").integer(job.memory_capacity);
+    json.close('}');
   }
   json.close(']');
 }

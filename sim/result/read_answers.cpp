@@ -91,6 +91,8 @@ void read_jobs(JsonReader& in, const json& document, Result& r) {
     job.most_ps = in.picoseconds(item, path, "step_time_max_s");
     job.alone_ps = in.picoseconds(item, path, "step_time_alone_s");
     job.slowdown = in.number(item, path, "slowdown");
+    job.peak_bytes = in.integer(item, path, "memory_peak_bytes");
+    job.memory_capacity = in.integer(item, path, "memory_capacity_bytes");
     r.jobs.push_back(std::move(job));
   });
 }

@@ -125,8 +125,9 @@ struct JobResult {
   std::int64_t steps = 0;    // counted
   std::int64_t step_ps = 0;  // their mean, rounded down
   std::int64_t least_ps = 0, most_ps = 0;
-  std::int64_t alone_ps = 0;  // the mean of the same steps with the cluster to itself
-  double slowdown = 1;        // the sum of steps over that of steps alone
+  std::int64_t alone_ps = 0;                         // the mean of the same steps with the cluster to itself
+  double slowdown = 1;                               // the sum of steps over that of steps alone
+  std::int64_t peak_bytes = 0, memory_capacity = 0;  // of a rank of the stage that needs most; of its device
 };
 
 struct Result {

@@ -11,6 +11,7 @@
 #include "sim/account/stage_memory.h"
 #include "sim/base/diagnostics.h"
 #include "sim/lower/lower.h"
+#include "sim/run/prepared.h"
 
 namespace rehearse::run {
 namespace {
@@ -33,18 +34,12 @@ std::vector<std::string> candidates(const plan::Plan& p) {
   return list;
 }
 
-std::int64_t peak_bytes(const plan::Scenario& scenario, bool cpu) {
-  std::int64_t peak = 0;
-  for (const result::StageMemory& stage : account::stage_memory(lower::lower(scenario), scenario.framework, cpu))
-    peak = std::max(peak, stage.peak);
-  return peak;
-}
-
 // The peak under one more assignment; nullopt if that is no plan that can be.
 std::optional<std::int64_t> peak_with(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
-                                      const std::string& data_root, bool cpu) {
+                                      const std::string& data_root, const cost::Device& device) {
   try {
-    return peak_bytes(plan::read_scenario(scenario.file, assignments, data_root), cpu);
+    const plan::Scenario changed = plan::read_scenario(scenario.file, assignments, data_root);
+    return largest_peak(stages_on(device, changed, lower::lower(changed)));
   } catch (const InputError&) {
     return std::nullopt;
   }
@@ -52,15 +47,30 @@ std::optional<std::int64_t> peak_with(const plan::Scenario& scenario, const std:
 
 }  // namespace
 
+std::vector<result::StageMemory> stages_on(const cost::Device& device, const plan::Scenario& scenario,
+                                           const program::Program& program) {
+  plan::FrameworkProfile framework = scenario.framework;
+  if (framework.name == "rehearse" && device.reserve > Bytes()) framework.memory_reserve = device.reserve;
+  return account::stage_memory(program, framework, device.cpu);
+}
+
+std::int64_t largest_peak(const std::vector<result::StageMemory>& stages) {
+  std::int64_t peak = 0;
+  for (const result::StageMemory& stage : stages) peak = std::max(peak, stage.peak);
+  return peak;
+}
+
 std::optional<Change> change_that_fits(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
-                                       const std::string& data_root, std::int64_t capacity_bytes, bool cpu) {
+                                       const Options& options) {
+  const Prepared prepared(scenario, options);
+  const cost::Device& device = prepared.costs().device();
   std::optional<Change> nearest;
   for (const std::string& candidate : candidates(scenario.plan)) {
     std::vector<std::string> with = assignments;
     with.push_back(candidate);
-    const std::optional<std::int64_t> peak = peak_with(scenario, with, data_root, cpu);
+    const std::optional<std::int64_t> peak = peak_with(scenario, with, options.data_root, device);
     if (!peak) continue;
-    if (*peak <= capacity_bytes) return Change{candidate, *peak, true};
+    if (*peak <= device.memory.count()) return Change{candidate, *peak, true};
     if (!nearest || *peak < nearest->peak_bytes) nearest = Change{candidate, *peak, false};
   }
   return nearest;

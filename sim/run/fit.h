@@ -1,5 +1,5 @@
-// Which single change of a plan would make it fit in memory. Memory follows from the lowered program alone, so
-// candidates are lowered and walked, never simulated.
+// Whether a plan fits in a device's memory, and which single change would make it fit. Memory follows from the lowered
+// program alone, so candidates are lowered and walked, never simulated.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,20 @@
 #include <string>
 #include <vector>
 
+#include "sim/cost/cost.h"
 #include "sim/plan/scenario.h"
+#include "sim/program/program.h"
+#include "sim/result/result.h"
+#include "sim/run/run.h"
 
 namespace rehearse::run {
+
+// Bytes a rank of each stage holds. What our own Performer holds beside its tensors is what was measured on the device,
+// if it was.
+std::vector<result::StageMemory> stages_on(const cost::Device& device, const plan::Scenario& scenario,
+                                           const program::Program& program);
+// Of the stage that needs most.
+std::int64_t largest_peak(const std::vector<result::StageMemory>& stages);
 
 struct Change {
   std::string assignment;       // "plan.recompute=full", as --set takes it
@@ -18,10 +29,9 @@ struct Change {
 };
 
 // `assignments`: those the scenario was read with; a candidate is read with one more, so it is checked like any plan.
-// `cpu`: the device is a CPU (frameworks hold no memory of their own there). The first candidate that fits, in the
-// order of what it costs (see fit.cpp); if none does, the one that needs least; nullopt if no candidate is a plan that
-// can be.
+// The first candidate that fits on the scenario's devices, in the order of what it costs (see fit.cpp); if none does,
+// the one that needs least; nullopt if no candidate is a plan that can be.
 std::optional<Change> change_that_fits(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
-                                       const std::string& data_root, std::int64_t capacity_bytes, bool cpu);
+                                       const Options& options);
 
 }  // namespace rehearse::run

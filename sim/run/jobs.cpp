@@ -5,6 +5,7 @@
 
 #include "sim/base/check.h"
 #include "sim/engine/wide.h"
+#include "sim/run/fit.h"
 
 namespace rehearse::run {
 
@@ -59,6 +60,10 @@ std::vector<result::JobResult> compare_jobs(const Prepared& prepared, const plan
     out.most_ps = *std::max_element(beside.begin(), beside.end());
     out.alone_ps = static_cast<std::int64_t>(sum(by_itself) / count);
     if (sum(by_itself) > 0) out.slowdown = static_cast<double>(sum(beside)) / static_cast<double>(sum(by_itself));
+    const Prepared& job = prepared.job(j);
+    const cost::Device& device = job.costs().device();
+    out.peak_bytes = largest_peak(stages_on(device, j == 0 ? scenario : scenario.jobs[j - 1].scenario, job.program()));
+    out.memory_capacity = device.memory.count();
     if (alone.progress) alone.progress(1);
   });
   return results;

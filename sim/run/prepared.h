@@ -33,7 +33,8 @@ class Prepared {
   const cluster::Cluster& cluster() const { return *cluster_; }
   const cost::CostModel& costs() const { return *costs_; }
   const collective::CollectiveModel& collectives() const { return collectives_.model(); }
-  std::size_t jobs_beside() const { return beside_.size(); }
+  // 0: this, k: the k-th job beside it.
+  const Prepared& job(std::size_t k) const { return k == 0 ? *this : *beside_.at(k - 1); }
 
   // Of a plain simulation: the scenario's noise, sample 0, nothing recorded.
   engine::Options engine_options() const;

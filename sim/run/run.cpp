@@ -8,12 +8,12 @@
 #include <chrono>
 
 #include "sim/account/program_facts.h"
-#include "sim/account/stage_memory.h"
 #include "sim/collective/collective.h"
 #include "sim/cost/cost.h"
 #include "sim/engine/engine.h"
 #include "sim/program/work.h"
 #include "sim/run/describe_scenario.h"
+#include "sim/run/fit.h"
 #include "sim/run/jobs.h"
 #include "sim/run/prepared.h"
 #include "sim/run/study.h"
@@ -24,17 +24,6 @@ using program::Program;
 using program::Role;
 
 namespace {
-
-// Bytes a rank of each stage holds, and whether they fit. What our own Performer holds beside its tensors is what was
-// measured, if it was.
-void plan_memory(const Program& program, const plan::Scenario& scenario, const cost::Device& device,
-                 result::Result& out) {
-  out.memory_capacity = device.memory.count();
-  plan::FrameworkProfile framework = scenario.framework;
-  if (framework.name == "rehearse" && device.reserve > Bytes()) framework.memory_reserve = device.reserve;
-  out.stages = account::stage_memory(program, framework, device.cpu);
-  for (const result::StageMemory& m : out.stages) out.memory_fits = out.memory_fits && m.peak <= out.memory_capacity;
-}
 
 // How well the costs of an op are known; the first rank of the role stands for the others.
 std::string coverage_of(const Program& program, const Role& role, const program::Op& op, const plan::RankGrid& grid,
@@ -114,7 +103,9 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   describe_scenario(scenario, prepared.cluster(), prepared.costs().device(), out);
   out.ranks = grid.ranks();
   out.steps = options.steps;
-  plan_memory(program, scenario, prepared.costs().device(), out);
+  out.memory_capacity = prepared.costs().device().memory.count();
+  out.stages = stages_on(prepared.costs().device(), scenario, program);
+  out.memory_fits = largest_peak(out.stages) <= out.memory_capacity;
   out.model_flops = model::model_flops(scenario.model, scenario.training.global_batch, scenario.training.seq_len);
   out.hardware_flops = account::hardware_flops(program, grid);
   out.flop_formula = model::flop_formula();

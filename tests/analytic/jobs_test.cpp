@@ -91,6 +91,8 @@ TEST(Jobs, WithLinksOfTheirOwnTheyAreAsTheyWouldBeAlone) {
   for (const result::JobResult& job : both.jobs) {
     EXPECT_EQ(job.slowdown, 1.0);
     EXPECT_EQ(job.step_ps, job.alone_ps);
+    EXPECT_EQ(job.peak_bytes, alone.stages.at(0).peak) << "the jobs are alike";
+    EXPECT_EQ(job.memory_capacity, alone.memory_capacity);
   }
 }
 

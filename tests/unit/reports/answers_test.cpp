@@ -115,6 +115,18 @@ TEST(Answers, WhatIfRowsSayTheChange) {
   EXPECT_EQ(rows[3][2], "0.0%");
 }
 
+TEST(Answers, AJobBesideThatDoesNotFitIsAWarning) {
+  Result r = stored().result;
+  r.jobs.resize(3);
+  for (result::JobResult& job : r.jobs) job.peak_bytes = 90'000'000'000, job.memory_capacity = 80'000'000'000;
+  r.jobs[1].name = "neighbour";
+  r.jobs[2].peak_bytes = 80'000'000'000;
+  EXPECT_EQ(warnings(r),
+            std::vector<std::string>{"Job neighbour does not fit in memory: it needs 90 GB of 80 GB a GPU, "
+                                     "and is simulated as if it did."})
+      << "of the scenario's own the result says so itself";
+}
+
 TEST(Answers, UtilisationAboveThePeakIsAWarning) {
   Result r = stored().result;
   EXPECT_TRUE(warnings(r).empty());
