@@ -356,8 +356,7 @@ std::vector<Key> costs_keys() {
        .names_of = "devices",
        .or_path = true,
        .meaning = "a name of `calibrate/devices/`, a path (as of a topology), or a list: the first is the device, "
-                  "later ones add "
-                  "measurements",
+                  "later ones add measurements",
        .example = "a100-sxm-80g",
        .related = "cluster.topology"},
   };
