@@ -9,7 +9,6 @@ bool gloo_available() {
   return false;
 }
 
-// NOLINTNEXTLINE(performance-unnecessary-value-param): wire.cpp keeps what it is given
 std::unique_ptr<Wire> make_gloo_wire(const WireOptions&, const Stop&, std::function<void(int)>) {
   throw InternalError("built without Gloo");
 }
