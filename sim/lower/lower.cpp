@@ -5,7 +5,7 @@
 //   block.cpp, attention.*, norm.*, embedding.cpp, small_models.cpp   the units
 //   parameters.*                 buckets, and what a ZeRO stage keeps of them
 //   data_parallel.cpp            reductions, gathers, the optimizer
-//   schedule.*                   pipeline order
+//   schedule/                    pipeline order, one file a schedule
 //   stage_lowering.*             bodies, transfers between stages
 //   role_builder.*, order_role.cpp   waits and releases, derived from operands
 #include "sim/lower/lower.h"

@@ -226,7 +226,7 @@ void ParameterStore::gradient_done(ParamId id) {
   if (transient_gradients()) {
     reduce_transient(bucket, index);
   } else if (last_backward_ && context_.plan().overlap_grad_reduce && !deferred(bucket)) {
-    reduce(bucket, index);
+    builder_.weight_part([&] { reduce(bucket, index); });  // which runs after the part that gives the others' gradients
   }
 }
 

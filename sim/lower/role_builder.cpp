@@ -1,5 +1,7 @@
 #include "sim/lower/role_builder.h"
 
+#include <set>
+
 #include "sim/base/check.h"
 
 namespace rehearse::lower {
@@ -57,11 +59,34 @@ BufferId RoleBuilder::slice(const std::string& name, BufferId base, int parts, A
 }
 
 BodyId RoleBuilder::begin_body(const std::string& name) {
-  if (last_compute_.valid()) last_compute_of_bodies_.push_back(last_compute_);
-  last_compute_ = {};
-  names_in_body_.clear();
   role_.bodies.push_back({name, {}});
+  drafts_.emplace_back();
+  weight_body_ = -1;
   return body_ = static_cast<BodyId>(role_.bodies.size()) - 1;
+}
+
+std::pair<BodyId, BodyId> RoleBuilder::begin_parted_bodies(const std::string& input_part,
+                                                           const std::string& weight_part) {
+  const BodyId weights = begin_body(weight_part), inputs = begin_body(input_part);
+  weight_body_ = weights;
+  return parted_.emplace_back(inputs, weights);
+}
+
+// The weight part runs in a later slot of the same micro-batch: what the input part leaves for it must live until then.
+void RoleBuilder::keep_for_weight_parts() {
+  const auto base_of = [&](BufferId id) { return buffer(id).is_view() ? buffer(id).base : id; };
+  for (const auto& [inputs, weights] : parted_) {
+    std::set<BufferId> left;
+    for (const program::Op& op : role_.bodies[static_cast<std::size_t>(inputs)].ops)
+      for (const Operand& write : op.writes) left.insert(base_of(write.buffer));
+    std::set<BufferId> kept;
+    for (const program::Op& op : role_.bodies[static_cast<std::size_t>(weights)].ops)
+      for (const Operand& read : op.reads)
+        if (left.contains(base_of(read.buffer)) && buffer(base_of(read.buffer)).lifetime == Lifetime::slot)
+          kept.insert(base_of(read.buffer));
+    for (program::Buffer& b : role_.buffers)
+      if (kept.contains(base_of(static_cast<BufferId>(&b - role_.buffers.data())))) b.lifetime = Lifetime::micro_batch;
+  }
 }
 
 program::StreamId RoleBuilder::stream_id(const std::string& name, StreamKind kind) {
@@ -81,7 +106,8 @@ OpRef RoleBuilder::op_on(const std::string& stream, StreamKind kind, const std::
   REHEARSE_CHECK(body_ >= 0, "op '{}' outside a body", name);
   auto& ops = role_.bodies[static_cast<std::size_t>(body_)].ops;
   program::Op op;
-  const int seen = names_in_body_[name]++;
+  Draft& draft = drafts_[static_cast<std::size_t>(body_)];
+  const int seen = draft.names[name]++;
   op.name = seen == 0 ? name : name + "." + std::to_string(seen + 1);
   op.shape = std::move(shape);
   op.dtype = dtype;
@@ -91,9 +117,7 @@ OpRef RoleBuilder::op_on(const std::string& stream, StreamKind kind, const std::
   op.writes = writes;
   ops.push_back(std::move(op));
   const OpRef ref{body_, static_cast<int>(ops.size()) - 1};
-  if (kind == StreamKind::compute) {
-    last_compute_ = ref;
-  }
+  if (kind == StreamKind::compute) draft.last_compute = ref;
   return ref;
 }
 
@@ -102,9 +126,10 @@ void RoleBuilder::after(OpRef op, OpRef earlier) {
 }
 
 program::Role RoleBuilder::finish(const std::vector<program::Slot>& sample_slots, std::vector<program::Slot> slots) && {
-  if (last_compute_.valid()) last_compute_of_bodies_.push_back(last_compute_);
+  keep_for_weight_parts();
   for (const OpRef op : after_compute_)
-    for (const OpRef end : last_compute_of_bodies_) after_.emplace_back(op, end);
+    for (const Draft& draft : drafts_)
+      if (draft.last_compute.valid()) after_.emplace_back(op, draft.last_compute);
   order_role(role_, sample_slots, after_);
   role_.slots = std::move(slots);
   return std::move(role_);

@@ -45,6 +45,18 @@ class RoleBuilder {
 
   // Bodies. Ops go to the current body with the current phase; names get a suffix so that they are unique in the body.
   BodyId begin_body(const std::string& name);
+  // A backward in two bodies: what weight_part() emits goes into the second, all else into the first, which is current.
+  // Buffers of a slot that the second reads become buffers of the micro-batch.
+  std::pair<BodyId, BodyId> begin_parted_bodies(const std::string& input_part, const std::string& weight_part);
+  bool parted() const { return weight_body_ >= 0; }
+  // Calls `emit` with the body of the weight part as the current one; without parted bodies just calls it.
+  template <class Emit>
+  void weight_part(Emit&& emit) {
+    const BodyId body = body_;
+    if (parted()) body_ = weight_body_;
+    std::forward<Emit>(emit)();
+    body_ = body;
+  }
   BodyId current_body() const { return body_; }
   // The name with the current body's number: buffers that each body has of its own.
   std::string here(const std::string& name) const { return name + "." + std::to_string(body_); }
@@ -58,8 +70,12 @@ class RoleBuilder {
   OpRef op_on(const std::string& stream, program::StreamKind kind, const std::string& name, program::OpShape shape,
               DType dtype, const std::vector<Operand>& reads, const std::vector<Operand>& writes);
 
-  OpRef last_op() const { return {body_, static_cast<int>(role_.bodies.back().ops.size()) - 1}; }
-  OpRef last_compute_op() const { return last_compute_; }  // of the current body
+  OpRef last_op() const {
+    return {body_, static_cast<int>(role_.bodies[static_cast<std::size_t>(body_)].ops.size()) - 1};
+  }
+  OpRef last_compute_op() const {
+    return drafts_[static_cast<std::size_t>(body_)].last_compute;
+  }  // of the current body
   // `op` also waits for `earlier` (the latest instance before it in program order).
   void after(OpRef op, OpRef earlier);
   // `op` also waits for the end of whatever the compute stream was given before this slot.
@@ -70,16 +86,22 @@ class RoleBuilder {
   program::Role finish(const std::vector<program::Slot>& sample_slots, std::vector<program::Slot> slots) &&;
 
  private:
+  // What is known of a body while ops are added to it.
+  struct Draft {
+    std::map<std::string, int> names;  // how often each was given
+    OpRef last_compute;
+  };
+
   program::StreamId stream_id(const std::string& name, program::StreamKind kind);
+  void keep_for_weight_parts();
 
   program::Role role_;
   std::map<std::string, BufferId> buffer_ids_;
   std::map<std::string, program::StreamId> stream_ids_;
-  std::map<std::string, int> names_in_body_;
-  BodyId body_ = -1;
+  std::vector<Draft> drafts_;  // by body
+  BodyId body_ = -1, weight_body_ = -1;
+  std::vector<std::pair<BodyId, BodyId>> parted_;
   Phase phase_ = Phase::forward;
-  OpRef last_compute_;
-  std::vector<OpRef> last_compute_of_bodies_;
   std::vector<std::pair<OpRef, OpRef>> after_;
   std::vector<OpRef> after_compute_;
 };

@@ -119,11 +119,13 @@ class Convolution : public Unit {
       b.op(name_ + ".backward_input", conv(ConvPart::backward_input), c.compute,
            {{d_conv}, {s_.parameters.value(weight_)}}, {{dx}});
     }
-    const BufferId dw = s_.parameters.accumulated_gradient(weight_), db = s_.parameters.accumulated_gradient(bias_);
-    b.op(name_ + ".backward_weight", conv(ConvPart::backward_weight), c.compute, {{d_conv}, {x_}, {dw}, {db}},
-         {{dw}, {db}});
-    s_.parameters.gradient_done(weight_);
-    s_.parameters.gradient_done(bias_);
+    b.weight_part([&] {
+      const BufferId dw = s_.parameters.accumulated_gradient(weight_), db = s_.parameters.accumulated_gradient(bias_);
+      b.op(name_ + ".backward_weight", conv(ConvPart::backward_weight), c.compute, {{d_conv}, {x_}, {dw}, {db}},
+           {{dw}, {db}});
+      s_.parameters.gradient_done(weight_);
+      s_.parameters.gradient_done(bias_);
+    });
     return dx;
   }
   bool recomputable() const override { return true; }
@@ -236,10 +238,12 @@ class Linear : public Unit {
       b.op(name_ + ".backward_input", Gemm{c.batch, in_, out_, 1}, c.compute,
            {{gradient}, {s_.parameters.value(weight_)}}, {{dx}});
     }
-    Gemm gemm{out_, in_, c.batch, 1};
-    gemm.transpose_a = true;
-    s_.parameters.weight_gradient(weight_, name_ + ".backward_weight", gemm, gradient, x_);
-    s_.parameters.gradient_done(weight_);
+    b.weight_part([&] {
+      Gemm gemm{out_, in_, c.batch, 1};
+      gemm.transpose_a = true;
+      s_.parameters.weight_gradient(weight_, name_ + ".backward_weight", gemm, gradient, x_);
+      s_.parameters.gradient_done(weight_);
+    });
     return dx;
   }
   bool recomputable() const override { return true; }

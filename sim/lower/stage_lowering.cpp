@@ -195,8 +195,13 @@ void StageLowering::emit_forward(Chunk& chunk) {
 }
 
 void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
-  const BodyId body = builder_.begin_body(named(last_micro_batch ? "backward.last" : "backward", chunk));
-  (last_micro_batch ? chunk.backward_last : chunk.backward) = body;
+  const std::string last = last_micro_batch ? ".last" : "";
+  Backward& bodies = last_micro_batch ? chunk.backward_last : chunk.backward;
+  if (schedule().parts_backward())
+    std::tie(bodies.input, bodies.weight) =
+        builder_.begin_parted_bodies(named("backward_input" + last, chunk), named("backward_weight" + last, chunk));
+  else
+    bodies.input = builder_.begin_body(named("backward" + last, chunk));
   builder_.set_phase(Phase::backward);
   parameters_.begin_backward(chunk.index, last_micro_batch);
   const int n = static_cast<int>(chunk.units.size());
@@ -221,7 +226,7 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
   }
   if (chunk.first) return;
   if (batched()) builder_.set_lifetime(gradient, Lifetime::micro_batch);
-  send(packed(gradient, "stage.input_gradient.sent." + std::to_string(body)), false);
+  send(packed(gradient, "stage.input_gradient.sent." + std::to_string(bodies.input)), false);
 }
 
 void StageLowering::emit_step() {
@@ -235,20 +240,20 @@ BodyId StageLowering::exchange(BodyId before, const ScheduleSlot* sent, const Sc
   std::vector<Operand> reads, writes;
   const auto slice = sent != nullptr ? sent_by_.find(before) : sent_by_.end();
   if (slice != sent_by_.end()) {
-    legs.push_back(leg(true, sent->forward, builder_.buffer(slice->second).elements()));
+    legs.push_back(leg(true, sent->forward(), builder_.buffer(slice->second).elements()));
     reads.push_back({slice->second});
   }
   const int delta = sent != nullptr && received != nullptr ? received->micro_batch - sent->micro_batch : 0;
   if (received != nullptr) {
     const Chunk& chunk = chunks_.front();
-    const BufferId target = received->forward ? chunk.input.slice : chunk.output_gradient.slice;
+    const BufferId target = received->forward() ? chunk.input.slice : chunk.output_gradient.slice;
     if (target >= 0) {
-      legs.push_back(leg(false, received->forward, builder_.buffer(target).elements()));
+      legs.push_back(leg(false, received->forward(), builder_.buffer(target).elements()));
       writes.push_back({target, delta});
     }
   }
   if (legs.empty()) return -1;
-  const int kind = received == nullptr ? 0 : received->forward ? 1 : 2;
+  const int kind = received == nullptr ? 0 : received->forward() ? 1 : 2;
   const auto [it, added] = exchanges_.try_emplace({before, kind, delta}, -1);
   if (!added) return it->second;
   it->second = builder_.begin_body("exchange" + std::to_string(exchanges_.size()));
@@ -262,11 +267,12 @@ BodyId StageLowering::exchange(BodyId before, const ScheduleSlot* sent, const Sc
 }
 
 std::vector<Slot> StageLowering::slots(int micro_batches) {
-  const auto order = schedule_slots(context_.plan().schedule, stage_, static_cast<int>(context_.stages),
-                                    static_cast<int>(chunks_.size()), micro_batches);
-  std::vector<std::size_t> last_backward(chunks_.size());
-  for (std::size_t i = 0; i < order.size(); ++i)
-    if (!order[i].forward) last_backward[static_cast<std::size_t>(order[i].chunk)] = i;
+  const auto order = schedule().slots(place(), micro_batches);
+  // The micro-batch whose gradients are the chunk's last: those of its products' weights, where they come apart.
+  const SlotKind ends = schedule().parts_backward() ? SlotKind::backward_weight : SlotKind::backward;
+  std::vector<int> last(chunks_.size());
+  for (const ScheduleSlot& slot : order)
+    if (slot.kind == ends) last[static_cast<std::size_t>(slot.chunk)] = slot.micro_batch;
   std::vector<Slot> slots;
   if (!builder_.empty(begin_)) slots.push_back({begin_, -1});
   const auto add_exchange = [&](BodyId before, const ScheduleSlot* sent, const ScheduleSlot* received) {
@@ -277,8 +283,11 @@ std::vector<Slot> StageLowering::slots(int micro_batches) {
   add_exchange(-1, nullptr, &order.front());
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Chunk& chunk = chunks_[static_cast<std::size_t>(order[i].chunk)];
-    const bool is_last = i == last_backward[static_cast<std::size_t>(order[i].chunk)];
-    const BodyId body = order[i].forward ? chunk.forward : is_last ? chunk.backward_last : chunk.backward;
+    const bool is_last = order[i].micro_batch == last[static_cast<std::size_t>(order[i].chunk)];
+    const Backward& backward = is_last ? chunk.backward_last : chunk.backward;
+    const BodyId body = order[i].forward()                           ? chunk.forward
+                        : order[i].kind == SlotKind::backward_weight ? backward.weight
+                                                                     : backward.input;
     slots.push_back({body, order[i].micro_batch});
     add_exchange(body, &order[i], i + 1 < order.size() ? &order[i + 1] : nullptr);
   }
@@ -299,8 +308,7 @@ program::Role StageLowering::build() && {
   emit_step();
   const int micro_batches = static_cast<int>(context_.micro_batches);
   std::vector<Slot> all = slots(micro_batches);
-  const std::vector<Slot> sample =
-      slots(sample_micro_batches(context_.plan().schedule, stage_, static_cast<int>(context_.stages), micro_batches));
+  const std::vector<Slot> sample = slots(schedule().sample_micro_batches(place(), micro_batches));
   return std::move(builder_).finish(sample, std::move(all));
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "sim/lower/parameters.h"
-#include "sim/lower/schedule.h"
+#include "sim/lower/schedule/schedule.h"
 #include "sim/lower/unit.h"
 
 namespace rehearse::lower {
@@ -33,6 +33,11 @@ class StageLowering {
     bool split() const { return slice != whole; }
   };
 
+  // The bodies of a backward: one, or the two parts of it.
+  struct Backward {
+    BodyId input = -1, weight = -1;
+  };
+
   struct Chunk {
     int index = 0;
     LayerRange layers;
@@ -41,11 +46,13 @@ class StageLowering {
     int first_unit = 0;  // number of its first unit in the stage
     BufferId output = -1;
     Boundary input, output_gradient;
-    BodyId forward = -1, backward = -1, backward_last = -1;
+    BodyId forward = -1;
+    Backward backward, backward_last;  // the last is that of the last micro-batch
   };
 
-  // An interleaved stage sends as soon as it can: its neighbours' slots do not alternate with its own.
-  bool batched() const { return context_.profile().batched_point_to_point && chunks_.size() == 1; }
+  const Schedule& schedule() const { return schedule_of(context_.plan().schedule, static_cast<int>(context_.stages)); }
+  PipelinePlace place() const { return {stage_, static_cast<int>(context_.stages), static_cast<int>(chunks_.size())}; }
+  bool batched() const { return context_.profile().batched_point_to_point && schedule().may_batch_transfers(); }
   // "forward", or "forward.chunk1" where there are several.
   std::string named(const std::string& name, const Chunk& chunk) const;
 

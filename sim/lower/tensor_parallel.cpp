@@ -56,29 +56,35 @@ void TensorParallel::bias_gradient(const std::string& name, BufferId gradient, P
 
 BufferId TensorParallel::column_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight,
                                          ParamId bias, std::int64_t n, std::int64_t k) {
-  // The input is gathered again beside the input-gradient product, which does not need it.
-  const OpRef before = builder_.last_compute_op();
-  const BufferId whole_in = gather_sequence(name + ".input_again", in, k);
-  if (whole_in != in) builder_.after(builder_.last_op(), before);
+  const bool overlaps = context_.profile().overlap_tensor_backward || builder_.parted();
+  BufferId whole_in = in;
+  const auto gather_input = [&] {
+    // Beside the product before it, which does not need it.
+    const OpRef before = builder_.last_compute_op();
+    whole_in = gather_sequence(name + ".input_again", in, k);
+    if (whole_in != in) builder_.after(builder_.last_op(), before);
+  };
+  builder_.weight_part(gather_input);
   const BufferId in_gradient =
       builder_.workspace(builder_.here("d_" + name + ".input"), context_.compute, {context_.tokens, k});
   builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, context_.compute,
               {{out_gradient}, {parameters_.value(weight)}}, {{in_gradient}});
+  OpRef product;
   const auto emit_weight = [&] {
     Gemm gemm{n, k, context_.tokens, 1};
     gemm.transpose_a = true;
     parameters_.weight_gradient(weight, name + ".backward_weight", gemm, out_gradient, whole_in);
-    const OpRef product = builder_.last_compute_op();
+    product = builder_.last_compute_op();
     parameters_.gradient_done(weight);
-    bias_gradient(name, out_gradient, bias, n);
-    return product;
   };
-  if (context_.profile().overlap_tensor_backward) {
+  if (overlaps) {
     const BufferId reduced = reduce_partial("d_" + name, in_gradient, k);
-    emit_weight();
+    builder_.weight_part(emit_weight);
+    bias_gradient(name, out_gradient, bias, n);
     return reduced;
   }
-  const OpRef product = emit_weight();
+  emit_weight();
+  bias_gradient(name, out_gradient, bias, n);
   const BufferId reduced = reduce_partial("d_" + name, in_gradient, k);
   if (context_.groups.tensor >= 0) builder_.after(builder_.last_op(), product);
   return reduced;
@@ -92,10 +98,12 @@ BufferId TensorParallel::row_backward(const std::string& name, BufferId out_grad
       builder_.workspace(builder_.here("d_" + name + ".input"), context_.compute, {context_.tokens, k});
   builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, context_.compute,
               {{whole}, {parameters_.value(weight)}}, {{in_gradient}});
-  Gemm gemm{n, k, context_.tokens, 1};
-  gemm.transpose_a = true;
-  parameters_.weight_gradient(weight, name + ".backward_weight", gemm, whole, in);
-  parameters_.gradient_done(weight);
+  builder_.weight_part([&] {
+    Gemm gemm{n, k, context_.tokens, 1};
+    gemm.transpose_a = true;
+    parameters_.weight_gradient(weight, name + ".backward_weight", gemm, whole, in);
+    parameters_.gradient_done(weight);
+  });
   return in_gradient;
 }
 

@@ -50,6 +50,7 @@ class Rules {
     }
     const bool batch_known = ranks_known && batch();
     if (batch_known && sections_.model_sound) interleaving();
+    parted_backward();
     if (sections_.model_sound && batch_known && sound("training.seq_len")) size();
   }
 
@@ -189,6 +190,23 @@ class Rules {
         .error(fmt::format("schedule interleaved needs a number of micro-batches divisible by pipeline = {}, but there "
                            "are {} (global_batch / (data * micro_batch)); nearest: {}",
                            plan.pipeline, micro_batches, nearest_multiples(micro_batches, plan.pipeline)));
+  }
+
+  // Between a micro-batch's input gradients and its weight gradients other micro-batches run: what both read has to
+  // stay, and gradients that only live within one backward cannot.
+  void parted_backward() {
+    const Plan& plan = s_.plan;
+    if (plan.schedule != Schedule::zero_bubble || plan.pipeline == 1) return;
+    if (plan.recompute == Recompute::full && sound("plan.recompute"))
+      key("recompute")
+          .error(
+              "schedule zero_bubble computes weight gradients after other micro-batches, from "
+              "activations that recompute: full would have dropped; none or selective");
+    if (plan.zero >= 2 && plan.data > 1 && sound("plan.zero"))
+      key("zero").error(
+          fmt::format("zero = {} shards gradients after each backward, which schedule zero_bubble leaves in "
+                      "two parts; zero: 0 or 1",
+                      plan.zero));
   }
 
   void sequence() {

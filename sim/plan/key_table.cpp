@@ -208,11 +208,12 @@ std::vector<Key> plan_keys() {
       {.path = "plan.schedule",
        .type = KeyType::choice,
        .fallback = "1f1b",
-       .values = {"sequential", "gpipe", "1f1b", "interleaved"},
-       .later = {"zero_bubble"},
-       .meaning = "order of forwards and backwards on a stage: `sequential` (one micro-batch at a time), `gpipe` (all "
-                  "forwards, then all backwards), `1f1b` (one forward, one backward), `interleaved` (1f1b over several "
-                  "chunks a stage; needs micro-batches divisible by `pipeline`)",
+       .values = {"sequential", "gpipe", "1f1b", "interleaved", "zero_bubble"},
+       .meaning =
+           "order of forwards and backwards on a stage: `sequential` (one micro-batch at a time), `gpipe` (all "
+           "forwards, then all backwards), `1f1b` (one forward, one backward), `interleaved` (1f1b over several "
+           "chunks a stage; needs micro-batches divisible by `pipeline`), `zero_bubble` (ZB-H1: 1f1b whose weight "
+           "gradients come apart and fill the wait at the end; needs `zero` 0 or 1 and no full recomputation)",
        .example = "gpipe",
        .related = "plan.pipeline plan.chunks plan.micro_batch training.global_batch"},
       {.path = "plan.chunks",

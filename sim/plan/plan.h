@@ -16,7 +16,9 @@
 
 namespace rehearse::plan {
 
-enum class Schedule : unsigned char { sequential, gpipe, one_f_one_b, interleaved };  // later: zero_bubble
+enum class Schedule : unsigned char { sequential, gpipe, one_f_one_b, interleaved, zero_bubble };
+inline constexpr std::array<const char*, 5> kScheduleNames = {"sequential", "gpipe", "1f1b", "interleaved",
+                                                              "zero_bubble"};
 enum class Recompute : unsigned char { none, selective, full };
 enum class Precision : unsigned char { fp32, bf16, fp16 };
 enum class OptimizerKind : unsigned char { adamw, sgd };

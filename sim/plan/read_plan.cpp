@@ -50,12 +50,8 @@ void refuse_later_keys(const Node& node) {
 }
 
 Schedule read_schedule(const Node& node) {
-  const int choice = node.choice("schedule", {"sequential", "gpipe", "1f1b", "interleaved", "zero_bubble"}, 2);
-  if (choice > 3) {
-    not_available(node.get("schedule"), "schedule zero_bubble", "sequential, gpipe, 1f1b, interleaved");
-    return Schedule::one_f_one_b;
-  }
-  return static_cast<Schedule>(choice);
+  return static_cast<Schedule>(
+      node.choice("schedule", {kScheduleNames.begin(), kScheduleNames.end()}, static_cast<int>(Schedule::one_f_one_b)));
 }
 
 std::vector<std::int64_t> read_layers(const Node& node) {

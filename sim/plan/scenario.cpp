@@ -18,7 +18,9 @@
 // plan.context, expert,
 //   expert_tensor                1                  only 1 yet
 // plan.context_kind              ring               only ring yet
-// plan.schedule                  1f1b               sequential | gpipe | 1f1b | interleaved; irrelevant with pipeline 1
+// plan.schedule                  1f1b               sequential | gpipe | 1f1b | interleaved | zero_bubble; irrelevant
+// with
+//                                                   pipeline 1
 // plan.chunks                    1                  model chunks a stage, above 1 with interleaved
 // plan.layers_per_stage          auto               auto, or one number a stage (and chunk, in the model's order)
 // plan.embedding_as_layer        false              only false yet

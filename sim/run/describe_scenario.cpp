@@ -8,10 +8,6 @@
 namespace rehearse::run {
 namespace {
 
-const char* name_of(plan::Schedule s) {
-  constexpr const char* names[] = {"sequential", "gpipe", "1f1b", "interleaved"};
-  return names[static_cast<int>(s)];
-}
 const char* name_of(plan::Recompute r) {
   constexpr const char* names[] = {"none", "selective", "full"};
   return names[static_cast<int>(r)];
@@ -56,7 +52,7 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   s["plan.tensor"] = fmt::to_string(p.tensor);
   s["plan.pipeline"] = fmt::to_string(p.pipeline);
   s["plan.data"] = fmt::to_string(p.data);
-  s["plan.schedule"] = name_of(p.schedule);
+  s["plan.schedule"] = plan::kScheduleNames[static_cast<std::size_t>(p.schedule)];
   s["plan.chunks"] = fmt::to_string(p.chunks);
   s["plan.layers_per_stage"] = fmt::format("{}", fmt::join(p.layers_per_stage, " "));
   s["plan.micro_batch"] = fmt::to_string(p.micro_batch);

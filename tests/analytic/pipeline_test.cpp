@@ -77,6 +77,34 @@ TEST(PipelineBubble, OfAnInterleavedScheduleIsDividedByTheChunks) {
   }
 }
 
+// ZB-H1 (Qi et al. 2023, arXiv 2401.10241): every stage waits (p - 1) (F + B - W) a step, B the input gradients alone.
+TEST(PipelineBubble, OfZeroBubbleIsShorterByTheWeightGradients) {
+  struct Times {
+    int forward, input, weight;
+  };
+  for (const Times& t : {Times{100, 100, 100}, {100, 120, 90}, {100, 150, 50}}) {
+    const GivenCosts costs([&](const program::Op& op) {
+      if (ends_with(op.name, "mlp.up.forward")) return Time::from_us(t.forward);
+      if (ends_with(op.name, "mlp.up.backward_input")) return Time::from_us(t.input);
+      if (ends_with(op.name, "mlp.up.backward_weight")) return Time::from_us(t.weight);
+      return Time();
+    });
+    for (const char* framework : {"rehearse", "megatron-2021"}) {
+      for (const auto& [p, m] : {std::pair{2, 2}, {2, 7}, {3, 6}, {4, 4}, {4, 13}, {8, 24}}) {
+        const auto scenario =
+            scenario_from("rehearse: 1\nmodel: {family: gpt, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32}\n",
+                          {"model.layers=" + std::to_string(p), "plan.pipeline=" + std::to_string(p),
+                           "plan.schedule=zero_bubble", "cluster.gpus=" + std::to_string(p),
+                           std::string("framework=") + framework, "training.global_batch=" + std::to_string(m)});
+        const auto outcome = simulated(scenario, costs, Communication::free, {}, 2);
+        const int busy = m * (t.forward + t.input + t.weight), bubble = (p - 1) * (t.forward + t.input - t.weight);
+        EXPECT_EQ(outcome.step_time, Time::from_us(busy + bubble)) << framework << " p=" << p << " m=" << m;
+        EXPECT_NEAR(share(outcome, result::Share::bubble), static_cast<double>(bubble) / (busy + bubble), 1e-9);
+      }
+    }
+  }
+}
+
 TEST(PipelineBubble, DoesNotDependOnReplicasOrLayersPerStage) {
   EXPECT_NEAR(share(run({"1f1b", 4, 8}, 3, 3), result::Share::bubble), 3.0 / 11, 1e-9);
 }

@@ -127,9 +127,9 @@ TEST(Explain, MisspeltKeysNameTheNearestAndExit2) {
 TEST(Explain, JsonAndValuesAreForPrograms) {
   const json all = json::parse(run({"explain", "--json"}).out);
   EXPECT_EQ(all.size(), lines_of(run({"explain", "--names"}).out).size());
-  const json one = json::parse(run({"explain", "plan.schedule", "--json"}).out);
-  EXPECT_EQ(one["default"], "1f1b");
-  EXPECT_EQ(one["not_available"], json({"zero_bubble"}));
+  const json one = json::parse(run({"explain", "plan.zero_group", "--json"}).out);
+  EXPECT_EQ(one["default"], "all");
+  EXPECT_EQ(one["not_available"], json({"node"}));
   EXPECT_EQ(run({"explain", "plan.recompute", "--values"}).out, "none\nselective\nfull\n");
   EXPECT_EQ(run({"explain", "plan.zero", "--values"}).out, "0\n1\n2\n3\n");
 }

@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(DataParallel, Plans, testing::ValuesIn(data_parallel_ca
 
 std::vector<Case> pipeline_cases() {
   std::vector<Case> cases;
-  for (const std::string schedule : {"sequential", "gpipe", "1f1b"})
+  for (const std::string schedule : {"sequential", "gpipe", "1f1b", "zero_bubble"})
     for (const int stages : {2, 3, 4})
       for (const std::string framework : {"rehearse", "megatron-2021"}) {
         const std::string suffix =
@@ -148,7 +148,7 @@ std::vector<Case> pipeline_cases() {
         const Assignments model = {"model.dropout=0.1", "model.attention=unfused"};
         cases.push_back({"gpt" + suffix, kGpt, plan, model});
         cases.push_back({"llama" + suffix, kLlama, plan, {"model.dropout=0", "model.attention=flash"}});
-        if (framework == "rehearse" && schedule == "1f1b") {
+        if (framework == "rehearse" && (schedule == "1f1b" || schedule == "zero_bubble")) {
           cases.push_back({"cnn" + suffix, kCnn, plan});
           cases.push_back({"mlp" + suffix, kMlp, plan});
         }
@@ -157,6 +157,12 @@ std::vector<Case> pipeline_cases() {
   cases.push_back({"gpt_1f1b_zero1", kGpt, grid(4, 1, 2, 1)});
   cases.push_back({"gpt_1f1b_zero2", kGpt, grid(4, 1, 2, 2)});
   cases.push_back({"gpt_1f1b_zero3", kGpt, grid(4, 1, 2, 3)});
+  const Assignments zero_bubble = {"plan.schedule=zero_bubble"};
+  cases.push_back({"gpt_zero_bubble_zero1", kGpt, grid(4, 1, 2, 1, zero_bubble)});
+  cases.push_back({"gpt_zero_bubble_selective",
+                   kGpt,
+                   grid(3, 1, 3, 0, {"plan.schedule=zero_bubble", "plan.recompute=selective"}),
+                   {"model.dropout=0.1", "model.attention=unfused"}});
   cases.push_back({"gpt_1f1b_recompute", kGpt, grid(2, 1, 2, 0, {"plan.recompute=full"}), {"model.dropout=0.1"}});
   return cases;
 }
@@ -211,6 +217,8 @@ std::vector<Case> combined_cases() {
       cases.push_back({name + "_2x2x2_zero2" + suffix, text, grid(8, 2, 2, 2, more), model});
       cases.push_back({name + "_2x2x2_zero3" + suffix, text, grid(8, 2, 2, 3, more), model});
       cases.push_back({name + "_2x2x2_megatron" + suffix, text, grid(8, 2, 2, 1, megatron), model});
+      megatron.push_back("plan.schedule=zero_bubble");
+      cases.push_back({name + "_2x2x2_zero_bubble_megatron" + suffix, text, grid(8, 2, 2, 1, megatron), model});
     }
   return cases;
 }
@@ -230,7 +238,8 @@ std::vector<Case> repeat_cases() {
           {"tensor4_sequence", kGpt, grid(4, 4, 1, 0, dropout)},
           {"pipeline2", kGpt, grid(2, 1, 2, 0, {"model.dropout=0.1"})},
           {"pipeline4_gpipe", kCnn, grid(4, 1, 4, 0, {"plan.schedule=gpipe"})},
-          {"2x2x2_zero1", kGpt, grid(8, 2, 2, 1, dropout)}};
+          {"2x2x2_zero1", kGpt, grid(8, 2, 2, 1, dropout)},
+          {"pipeline3_zero_bubble", kGpt, grid(3, 1, 3, 0, {"plan.schedule=zero_bubble", "model.dropout=0.1"})}};
 }
 INSTANTIATE_TEST_SUITE_P(Plans, Repeats, testing::ValuesIn(repeat_cases()), name_of_case);
 

@@ -55,7 +55,7 @@ TEST_P(EveryPlan, WithTheOtherChoicesIsSound) {
                                           set("cluster.gpus", std::to_string(s.tensor * s.pipeline * s.data)),
                                           set("training.global_batch", std::to_string(s.data * 4))};
   for (const std::string& model : {kGpt, kLlama})
-    for (const char* schedule : {"sequential", "gpipe", "1f1b"})
+    for (const char* schedule : {"sequential", "gpipe", "1f1b", "zero_bubble"})
       for (const char* tied : {"false", "true"})
         for (const char* attention : {"flash", "unfused"})
           for (const char* dropout : {"0", "0.1"})
@@ -108,6 +108,22 @@ TEST(Interleaved, EveryPlanIsSound) {
                                       set("plan.chunks", std::to_string(chunks)), set("plan.recompute", recompute),
                                       set("cluster.gpus", std::to_string(tensor * pipeline * data)),
                                       set("training.global_batch", std::to_string(data * pipeline * rounds))});
+}
+
+TEST(ZeroBubble, EveryPlanIsSound) {
+  for (const char* framework : {"rehearse", "megatron-2021"})
+    for (const int tensor : {1, 2})
+      for (const int pipeline : {2, 3, 5})
+        for (const int data : {1, 2})
+          for (const char* recompute : {"none", "selective"})
+            for (const char* sequence_parallel : {"false", "true"})
+              for (const int micro_batches : {1, 2, 4, 13})
+                expect_sound(kGpt, {set("framework", framework), set("model.layers", "13"),
+                                    set("plan.tensor", std::to_string(tensor)), set("plan.schedule", "zero_bubble"),
+                                    set("plan.pipeline", std::to_string(pipeline)), set("plan.recompute", recompute),
+                                    set("plan.sequence_parallel", sequence_parallel), set("plan.zero", "1"),
+                                    set("cluster.gpus", std::to_string(tensor * pipeline * data)),
+                                    set("training.global_batch", std::to_string(data * micro_batches))});
 }
 
 TEST(ReplicasOfAWholeModel, EveryPlanIsSound) {

@@ -5,7 +5,7 @@
 #include <ostream>
 #include <string_view>
 
-#include "sim/lower/schedule.h"
+#include "sim/lower/schedule/schedule.h"
 #include "sim/program/memory_plan.h"
 #include "sim/program/work.h"
 #include "tests/support/lowered.h"
@@ -16,10 +16,15 @@ namespace {
 using plan::Schedule;
 using program::BufferClass;
 
-std::string order(Schedule schedule, int stage, int stages, int micro_batches) {
+std::string order(Schedule schedule, int stage, int stages, int micro_batches, int chunks = 1) {
   std::string text;
-  for (const auto& slot : lower::schedule_slots(schedule, stage, stages, 1, micro_batches))
-    text += (slot.forward ? "F" : "B") + std::to_string(slot.micro_batch + 1) + " ";
+  for (const auto& slot :
+       lower::schedule_of(schedule, stages).slots(lower::PipelinePlace{stage, stages, chunks}, micro_batches)) {
+    text += slot.forward() ? "F" : slot.kind == lower::SlotKind::backward_weight ? "W" : "B";
+    text += std::to_string(slot.micro_batch + 1);
+    if (chunks > 1) text += slot.chunk == 0 ? "a" : "b";
+    text += " ";
+  }
   return text;
 }
 
@@ -39,10 +44,47 @@ TEST(Schedule, SequentialKeepsOneMicroBatchInThePipeline) {
 }
 
 TEST(Schedule, InterleavedPassesGroupsOfMicroBatchesThroughTheChunks) {
-  std::string text;
-  for (const auto& slot : lower::schedule_slots(Schedule::interleaved, 1, 2, 2, 4))
-    text += (slot.forward ? "F" : "B") + std::to_string(slot.micro_batch + 1) + (slot.chunk == 0 ? "a " : "b ");
-  EXPECT_EQ(text, "F1a F2a F1b B1b F2b B2b F3a B1a F4a B2a F3b B3b F4b B4b B3a B4a ");
+  EXPECT_EQ(order(Schedule::interleaved, 1, 2, 4, 2),
+            "F1a F2a F1b B1b F2b B2b F3a B1a F4a B2a F3b B3b F4b B4b B3a B4a ");
+}
+
+// A stage's weight gradients come as many micro-batches late as there are stages before it, so that all hold as many.
+TEST(Schedule, ZeroBubbleDelaysWeightGradientsByTheStagesBeforeIt) {
+  EXPECT_EQ(order(Schedule::zero_bubble, 0, 3, 4), "F1 F2 F3 B1 W1 F4 B2 W2 B3 W3 B4 W4 ");
+  EXPECT_EQ(order(Schedule::zero_bubble, 1, 3, 4), "F1 F2 B1 F3 B2 W1 F4 B3 W2 B4 W3 W4 ");
+  EXPECT_EQ(order(Schedule::zero_bubble, 2, 3, 4), "F1 B1 F2 B2 F3 B3 W1 F4 B4 W2 W3 W4 ");
+  EXPECT_EQ(order(Schedule::zero_bubble, 3, 4, 1), "F1 B1 W1 ") << "fewer micro-batches than stages";
+}
+
+// ZB-H1's promise (Qi et al. 2023, section 2.2): no stage needs more than the first of 1f1b, but for the output
+// gradients that weight gradients wait for, at most one set of a stage's products a micro-batch that is behind.
+TEST(Memory, OfZeroBubbleIsThatOfTheFirstStageOf1f1bAndTheGradientsThatWait) {
+  const int stages = 4, hidden = 64, seq = 32, layers = 2;
+  const auto peaks = [&](const std::string& schedule) {
+    const auto program = lower::lower(scenario_from(
+        "rehearse: 1\nmodel: {family: gpt, hidden: 64, heads: 4, vocab: 128, max_seq_len: 32, "
+        "tied_embeddings: false, position: rope}\n",
+        {"model.layers=" + std::to_string(stages * layers), "plan.pipeline=" + std::to_string(stages),
+         "plan.schedule=" + schedule, "cluster.gpus=" + std::to_string(stages), "training.global_batch=12"}));
+    std::vector<std::int64_t> bytes;
+    for (const auto& role : program.roles) {
+      const auto peak = program::memory_peak(role);
+      bytes.push_back(peak.highest[static_cast<std::size_t>(BufferClass::activation)] +
+                      peak.highest[static_cast<std::size_t>(BufferClass::workspace)]);
+    }
+    return bytes;
+  };
+  const auto plain = peaks("1f1b"), parted = peaks("zero_bubble");
+  // Two bytes each of the gradients of qkv (3 h), of the sum after attention (h), of up (4 h) and of the layer's end
+  // (h).
+  const std::int64_t waiting_per_micro_batch = std::int64_t{layers} * seq * 9 * hidden * 2;
+  const std::int64_t logits = std::int64_t{seq} * 128 * 2;
+  for (int stage = 0; stage < stages; ++stage) {
+    const std::int64_t behind = stage + 1, last = stage == stages - 1 ? stages * 4 * logits : 0;
+    EXPECT_LE(parted[static_cast<std::size_t>(stage)], plain.front() + behind * waiting_per_micro_batch + last)
+        << "stage " << stage;
+    EXPECT_GT(parted[static_cast<std::size_t>(stage)], plain[static_cast<std::size_t>(stage)]);
+  }
 }
 
 // 7.5 billion parameters on 64 ranks, 2-byte parameters and gradients, 12 bytes of optimizer: the table of Rajbhandari

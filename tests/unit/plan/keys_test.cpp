@@ -349,7 +349,7 @@ TEST(Keys, TypesAreSaidInWords) {
 }
 
 TEST(Keys, MeaningsSayWhatIsNotAvailable) {
-  EXPECT_TRUE(meaning_text(*find_key("plan.schedule")).ends_with("; zero_bubble not available yet"));
+  EXPECT_TRUE(meaning_text(*find_key("plan.zero_group")).ends_with("; node not available yet"));
   EXPECT_EQ(meaning_text(*find_key("plan.context")), "ranks a sequence is split over; above 1 not available yet");
   EXPECT_TRUE(meaning_text(*find_key("model.hf")).ends_with("; not available yet"));
 }
