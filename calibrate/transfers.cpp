@@ -62,9 +62,9 @@ Times collective(CollectiveKind kind, const Call& c) {
       case CollectiveKind::all_to_all:
         return c.communicator.all_to_all(meeting, c.data, c.data, c.elements);
     }
-    return Clock::now();
+    return execute::Arrival{Clock::now()};
   }();
-  return {met, Clock::now()};
+  return {met.when, Clock::now()};
 }
 
 // Calls of an even number go from rank 0 to rank 1, odd ones back; a run of calls begins with an even one. The sender

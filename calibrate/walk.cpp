@@ -17,7 +17,7 @@ namespace {
 // Moves nothing.
 class NoTransfers : public execute::Communicator {
  public:
-  using Time = execute::Clock::time_point;
+  using Time = execute::Arrival;
   using Meeting = execute::Meeting;
   Time all_reduce(const Meeting&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override { return now(); }
   Time all_gather(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
@@ -28,7 +28,7 @@ class NoTransfers : public execute::Communicator {
   Time exchange(std::span<const execute::Message>) override { return now(); }
 
  private:
-  static Time now() { return execute::Clock::now(); }
+  static Time now() { return {execute::Clock::now()}; }
 };
 
 // The few ranks that are walked, in a world in which nobody answers.
@@ -194,8 +194,8 @@ Walk walk(const WalkRequest& request, const Budget& budget) {
   options.steps = INT32_MAX;  // the course ends it
   options.record = options.record_every_step = options.clear_arena = true;
   options.before_op = [&](int rank, std::int64_t step, const program::Op& op) { course.before_op(rank, step, op); };
-  execute::Run run{
-      request.scenario, request.program, request.grid, options, *data, world, timelines, request.threads, {}};
+  execute::Run run{request.scenario, request.program, request.grid, options, *data, world,
+                   timelines,        request.threads, true,         {}};
   Ranks ranks;
   for (const int rank : request.ranks) ranks.push_back(std::make_unique<execute::Rank>(run, rank, false));
   if (worth_initialising(timelines, std::min(request.seconds, budget.left())))

@@ -43,6 +43,9 @@ struct Arguments {
 std::string breakdown(const result::Result& r) {
   std::string out = "\nWhere the step goes (mean over ranks)\n";
   for (std::size_t i = 0; i < result::kShares; ++i) {
+    if (!r.late_ranks_known && result::needs_common_clock(static_cast<result::Share>(i)))
+      out +=
+          fmt::format("  {}{}\n", reports::left(reports::spaced(result::kShareNames[i]), 18), reports::kUnknownShare);
     if (r.breakdown_ps[i] == 0) continue;
     const double share = static_cast<double>(r.breakdown_ps[i]) / static_cast<double>(r.step_time_ps);
     out += fmt::format("  {}{}  {}\n", reports::left(reports::spaced(result::kShareNames[i]), 18),

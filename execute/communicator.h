@@ -38,6 +38,12 @@ struct Message {
   std::int64_t elements = 0;
 };
 
+// When the last participant of a call had come, and of a collective which rank that was (-1: not told).
+struct Arrival {
+  Clock::time_point when;
+  int last = -1;
+};
+
 class WaitEnded : public std::exception {
  public:
   explicit WaitEnded(std::vector<int> missing) : missing_(std::move(missing)) {}
@@ -60,23 +66,23 @@ class Stopped : public WaitEnded {
 // Element counts are those of program::Collective; `in` and `out` are of one type, fp32, bf16 or f16, on every rank
 // alike. Reductions add in fp32, element by element, in an order that does not depend on who came first (of 16-bit
 // elements in group order), and round the result once. `in` and `out` may be the same buffer, or the shard our own part
-// of the whole. Each returns when the last participant had come.
+// of the whole. Each says when the last participant had come; of messages, when the last that we receive was sent, if
+// that is known.
 class Communicator {
  public:
   virtual ~Communicator() = default;
 
-  virtual Clock::time_point all_reduce(const Meeting& m, program::ReduceOp op, kernels::In in, kernels::Out out,
-                                       std::int64_t elements) = 0;
-  virtual Clock::time_point all_gather(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
-  virtual Clock::time_point reduce_scatter(const Meeting& m, kernels::In in, kernels::Out out,
-                                           std::int64_t elements) = 0;
+  virtual Arrival all_reduce(const Meeting& m, program::ReduceOp op, kernels::In in, kernels::Out out,
+                             std::int64_t elements) = 0;
+  virtual Arrival all_gather(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
+  virtual Arrival reduce_scatter(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
   // From the group's first member.
-  virtual Clock::time_point broadcast(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
+  virtual Arrival broadcast(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
   // To the group's first member; `out` of the others is left as it is.
-  virtual Clock::time_point reduce(const Meeting& m, program::ReduceOp op, kernels::In in, kernels::Out out,
-                                   std::int64_t elements) = 0;
-  virtual Clock::time_point all_to_all(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
-  virtual Clock::time_point exchange(std::span<const Message> messages) = 0;
+  virtual Arrival reduce(const Meeting& m, program::ReduceOp op, kernels::In in, kernels::Out out,
+                         std::int64_t elements) = 0;
+  virtual Arrival all_to_all(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
+  virtual Arrival exchange(std::span<const Message> messages) = 0;
 };
 
 }  // namespace rehearse::execute

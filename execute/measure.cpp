@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "sim/account/blame.h"
 #include "sim/account/program_facts.h"
 #include "sim/account/stage_memory.h"
 #include "sim/base/check.h"
 
 namespace rehearse::execute {
 
-using program::GroupKind;
 using program::Op;
 using program::Role;
 using result::Share;
@@ -19,54 +19,22 @@ namespace {
 
 constexpr std::size_t kWarmUpSteps = 2;
 
-Blame blame_for_group(GroupKind kind, bool several_roles) {
-  switch (kind) {
-    case GroupKind::tensor:
-      return {Share::exposed_tensor, Share::exposed_tensor};
-    case GroupKind::context:
-      return {Share::exposed_context, Share::exposed_context};
-    case GroupKind::expert:
-      return {Share::exposed_expert, Share::exposed_expert};
-    case GroupKind::data:
-      return {Share::exposed_data, Share::exposed_data};
-    case GroupKind::pipeline:
-      return {Share::bubble, Share::exposed_pipeline};
-    case GroupKind::embedding:
-      return {several_roles ? Share::bubble : Share::exposed_data, Share::exposed_pipeline};
-    case GroupKind::world:
-      return {several_roles ? Share::bubble : Share::other, Share::other};
-  }
-  return {};
-}
-
-GroupKind group_of(program::StreamKind stream) {
-  switch (stream) {
-    case program::StreamKind::tensor:
-      return GroupKind::tensor;
-    case program::StreamKind::data:
-      return GroupKind::data;
-    case program::StreamKind::pipeline:
-      return GroupKind::pipeline;
-    default:
-      return GroupKind::world;
-  }
-}
-
 std::int64_t total(const Shares& shares) {
   return std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
 }
 
 }  // namespace
 
-Blame blame_for(const program::Program& program, const Role& role, const Op& op) {
-  const bool several_roles = program.roles.size() > 1;
-  if (const auto* c = std::get_if<program::Collective>(&op.shape))
-    return blame_for_group(program.groups[static_cast<std::size_t>(c->group)].kind, several_roles);
-  if (program::is_transfer(op)) return blame_for_group(GroupKind::pipeline, several_roles);
-  const program::StreamKind stream = role.streams[static_cast<std::size_t>(op.stream)].kind;
-  if (stream == program::StreamKind::host) return {Share::host, Share::host};
-  const Share moving = blame_for_group(group_of(stream), several_roles).moving;
-  return {moving, moving};
+Share late_share(const program::Program& program, const plan::RankGrid& grid, int rank, const Op& op, int last) {
+  if (const auto* p = std::get_if<program::PointToPoint>(&op.shape))
+    return account::late(std::all_of(p->legs.begin(), p->legs.end(),
+                                     [](const program::Leg& leg) { return account::same_role(leg.axis); }));
+  const auto* c = std::get_if<program::Collective>(&op.shape);
+  REHEARSE_CHECK(c != nullptr, "'{}' waits for nobody", op.name);
+  const auto role = [&](int member) { return grid.coordinate(member, Axis::pipeline); };
+  if (last >= 0) return account::late(role(last) == role(rank));
+  const auto& axes = program.groups.at(static_cast<std::size_t>(c->group)).axes;
+  return account::late(std::find(axes.begin(), axes.end(), Axis::pipeline) == axes.end());
 }
 
 void add_times(const StepShares& shares, const plan::Scenario& scenario, result::Result& out) {

@@ -1,8 +1,8 @@
 // What was measured, as the same Result a simulation gives. A step of a rank is what lies between two ends of its
-// compute stream's last op; the compute stream's time in it is ops (compute, optimizer) and waits, blamed on the op
-// that ended them: for a transfer, until the last peer came and from then on. The reported step is the one whose
-// slowest rank is the median over the steps after two of warm-up; where another rank was quicker, the difference counts
-// as other, so that the mean over ranks sums to the step's time.
+// compute stream's last op; the compute stream's time in it is ops (compute, optimizer) and waits, called as
+// sim/account/blame.h says. The reported step is the one whose slowest rank is the median over the steps after two of
+// warm-up; where another rank was quicker, the difference counts as other, so that the mean over ranks sums to the
+// step's time.
 #pragma once
 
 #include <array>
@@ -17,11 +17,10 @@ namespace rehearse::execute {
 
 using Shares = std::array<std::int64_t, result::kShares>;  // ps
 
-struct Blame {
-  result::Share peers = result::Share::other;   // until the last participant came
-  result::Share moving = result::Share::other;  // from then on; kernels: all of it
-};
-Blame blame_for(const program::Program& program, const program::Role& role, const program::Op& op);
+// What the wait of `rank` for the last participant of a transfer is called; `last`: that rank, of a collective (-1: not
+// known, as if it were of another role where one of the group may be).
+result::Share late_share(const program::Program& program, const plan::RankGrid& grid, int rank, const program::Op& op,
+                         int last);
 
 // By rank and step.
 using StepShares = std::vector<std::vector<Shares>>;

@@ -9,11 +9,18 @@
 #include <optional>
 #include <tuple>
 
+#include "sim/account/blame.h"
+
 namespace rehearse::execute {
 namespace {
 
 using Key =
     std::tuple<std::int32_t, int, int, int, std::int64_t>;  // step, group or sender, receiver or -1, channel, call
+
+struct Met {
+  std::int64_t when_ps = 0;
+  int last = -1;  // rank
+};
 
 class Meetings {
  public:
@@ -21,31 +28,20 @@ class Meetings {
 
   void begin(int rank, const TransferStart& start) {
     for (const Key& key : keys(rank, start.step, start.instance)) {
-      const auto [it, added] = came_.try_emplace(key, start.start_ps);
-      it->second = std::max(it->second, start.start_ps);
+      const auto [it, added] = came_.try_emplace(key, Met{start.start_ps, rank});
+      if (start.start_ps > it->second.when_ps) it->second = {start.start_ps, rank};
     }
   }
 
-  // When the last of a transfer's ranks had come, if that is known of all.
-  std::optional<std::int64_t> met(int rank, std::int32_t step, std::int32_t instance) const {
-    std::int64_t last = 0;
+  // When the last of a transfer's ranks had come, and who that was, if that is known of all.
+  std::optional<Met> met(int rank, std::int32_t step, std::int32_t instance) const {
+    Met last;
     for (const Key& key : keys(rank, step, instance)) {
       const auto found = came_.find(key);
       if (found == came_.end()) return {};
-      last = std::max(last, found->second);
+      if (found->second.when_ps >= last.when_ps) last = found->second;
     }
     return last;
-  }
-
-  // The other ranks whose calls meet ours.
-  std::vector<int> others(int rank, std::int32_t instance) const {
-    const Timeline& t = run_.timeline(rank);
-    const program::Op& op = t.op(t.instances[static_cast<std::size_t>(instance)]);
-    if (const auto* g = collective(rank, instance)) return run_.grid.members(rank, g->axes, g->pipeline_only);
-    std::vector<int> ranks;
-    if (const auto* p = std::get_if<program::PointToPoint>(&op.shape))
-      for (const program::Leg& leg : p->legs) ranks.push_back(run_.grid.peer(rank, leg.axis, leg.offset));
-    return ranks;
   }
 
  private:
@@ -75,14 +71,8 @@ class Meetings {
   }
 
   const Run& run_;
-  std::map<Key, std::int64_t> came_;
+  std::map<Key, Met> came_;
 };
-
-bool all_here(const Run& run, const std::vector<int>& ranks) {
-  const auto here = run.world.on_this_machine();
-  return std::all_of(ranks.begin(), ranks.end(),
-                     [&](int rank) { return std::find(here.begin(), here.end(), rank) != here.end(); });
-}
 
 // Of the shares of a measured step, what goes from one to another.
 struct Move {
@@ -103,28 +93,25 @@ void move_shares(const std::vector<Move>& moves, Shares& shares) {
 }  // namespace
 
 void settle_waits(const Run& run, std::vector<RankReport>& ranks) {
+  if (!run.late_ranks_known) return;
   Meetings meetings(run);
   for (const RankReport& r : ranks)
     for (const TransferStart& start : r.transfer_starts) meetings.begin(r.rank, start);
-  const auto met = [&](int rank, std::int32_t step, std::int32_t instance) -> std::optional<std::int64_t> {
-    if (!all_here(run, {rank}) || !all_here(run, meetings.others(rank, instance))) return {};
-    return meetings.met(rank, step, instance);
-  };
   for (RankReport& r : ranks) {
     if (r.transfer_starts.empty()) continue;
     const Timeline& timeline = run.timeline(r.rank);
     std::map<std::int32_t, std::vector<Move>> moves;  // by measured step
     for (const TransferStart& start : r.transfer_starts) moves[start.step];
     for (const TransferWait& w : r.transfer_waits) {
-      const auto came = met(r.rank, w.step, w.instance);
-      if (!came || *came <= w.begin_ps) continue;
-      const Blame blame =
-          blame_for(run.program, *timeline.role, timeline.op(timeline.instances[static_cast<std::size_t>(w.instance)]));
+      const auto came = meetings.met(r.rank, w.step, w.instance);
+      if (!came || came->when_ps <= w.begin_ps) continue;
+      const program::Op& op = timeline.op(timeline.instances[static_cast<std::size_t>(w.instance)]);
       const Shares& shares = r.shares[static_cast<std::size_t>(w.step)];
       const auto total = static_cast<double>(std::accumulate(shares.begin(), shares.end(), std::int64_t{0}));
-      if (blame.peers != blame.moving && total > 0)
-        moves[w.step].push_back(
-            {blame.moving, blame.peers, static_cast<double>(std::min(*came, w.end_ps) - w.begin_ps) / total});
+      if (total > 0)
+        moves[w.step].push_back({account::share_of_op(run.program, *timeline.role, op),
+                                 late_share(run.program, run.grid, r.rank, op, came->last),
+                                 static_cast<double>(std::min(came->when_ps, w.end_ps) - w.begin_ps) / total});
     }
     for (std::size_t s = 0; s < r.shares.size(); ++s) {
       const auto own = moves.find(static_cast<std::int32_t>(s));
@@ -137,9 +124,12 @@ void settle_waits(const Run& run, std::vector<RankReport>& ranks) {
     }
     for (result::OpRecord& record : r.records) {
       const std::int32_t n = instance_of.at({record.slot, record.body, record.op});
-      if (!program::is_transfer(timeline.op(timeline.instances[static_cast<std::size_t>(n)]))) continue;
-      if (const auto came = met(r.rank, record.step, n); came && *came > record.start_ps)
-        record.waited_ps = std::min(*came - record.start_ps, record.duration_ps);
+      const program::Op& op = timeline.op(timeline.instances[static_cast<std::size_t>(n)]);
+      if (!program::is_transfer(op)) continue;
+      const auto came = meetings.met(r.rank, record.step, n);
+      if (!came || came->when_ps <= record.start_ps) continue;
+      record.waited_ps = std::min(came->when_ps - record.start_ps, record.duration_ps);
+      record.waited_for = late_share(run.program, run.grid, r.rank, op, came->last);
     }
   }
 }

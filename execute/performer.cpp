@@ -202,6 +202,7 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
   r.scenario_file = run.scenario.file;
   r.ranks = run.grid.ranks();
   r.steps = run.options.steps;
+  r.late_ranks_known = run.late_ranks_known;
   r.loss = std::move(losses);
   r.memory_capacity = memory_of_a_rank(run);
   outcome.processes = static_cast<int>(reports.size());
@@ -307,7 +308,10 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
   const std::unique_ptr<Data> data = data_of(scenario, options);
 
   const int threads = threads_per_rank(scenario, static_cast<int>(world.on_this_machine().size()));
-  Run run{scenario, program, grid, options, *data, world, timelines, threads, {}};
+  // GPUs compare their ranks' starts afterwards (meetings.h), which takes one clock.
+  const bool one_machine = world.on_this_machine().size() == static_cast<std::size_t>(grid.ranks());
+  const bool known = options.maker == nullptr ? world.knows_arrivals() : one_machine;
+  Run run{scenario, program, grid, options, *data, world, timelines, threads, known, {}};
   const std::vector<int> reporters = loss_reporters(grid);
   const Ranks ranks = make_ranks(run, reporters);
   wait_for_others(run, "for the ranks to be connected", [&] { initialise(ranks); });

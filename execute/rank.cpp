@@ -16,6 +16,7 @@
 #include "execute/memory_use.h"
 #include "execute/parameters.h"
 #include "kernels/cpu/host_memory.h"
+#include "sim/account/blame.h"
 #include "sim/base/check.h"
 #include "sim/base/half.h"
 #include "sim/program/describe.h"
@@ -58,7 +59,7 @@ Rank::Rank(Run& run, int rank, bool reports_loss)
   for (std::size_t s = 0; s < timeline.role->streams.size(); ++s) {
     streams_.push_back(std::make_unique<StreamState>());
     StreamState& state = *streams_.back();
-    state.met.resize(timeline.streams[s].size());
+    state.ended.resize(timeline.streams[s].size());
     state.known.assign(timeline.streams.size(), 0);
     state.values = reinterpret_cast<kernels::StepValues*>(arena_ + values) + s;
     const bool compute = timeline.role->streams[s].kind == program::StreamKind::compute;
@@ -110,12 +111,13 @@ void Rank::walk(std::int32_t stream) {
   std::atomic<std::int32_t>& at = at_.instance[static_cast<std::size_t>(stream)];
   const auto& instances = timeline_.streams[static_cast<std::size_t>(stream)];
   Timing timing;
-  timing.on = stream == timed_stream_;
+  timing.compute = stream == timed_stream_;
+  timing.untold = &own.untold;
   timing.now = run_.began;
   for (std::int64_t step = 0; step < run_.options.steps; ++step) {
     const bool recorded = run_.options.record && (run_.options.record_every_step || step == run_.options.steps - 1);
     *own.values = step_values(run_.scenario.training, step, run_.options.steps);
-    if (timing.on) at_.step.store(step, std::memory_order_relaxed);
+    if (timing.compute) at_.step.store(step, std::memory_order_relaxed);
     for (const std::int32_t index : instances) {
       const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
       at.store(index, std::memory_order_relaxed);
@@ -123,27 +125,57 @@ void Rank::walk(std::int32_t stream) {
       const Clock::time_point start = Clock::now();
       count(timing, Share::host, start);
       if (run_.options.before_op) run_.options.before_op(rank_, step, timeline_.op(i));
-      const Clock::time_point met = perform(own, i, step);
+      const Arrival last = perform(own, i, step);
       const Clock::time_point end = Clock::now();
-      count(timing, timeline_.op(i).phase == program::Phase::optimizer ? Share::optimizer : Share::compute, end);
-      if (recorded)
-        own.records.push_back({rank_, static_cast<std::int32_t>(step), i.slot, i.body, i.op,
-                               ps_between(run_.began, start), ps_between(start, end),
-                               met > start ? ps_between(start, std::min(met, end)) : 0});
+      count_op(timing, timeline_.op(i), last, end);
+      if (i.awaited) publish(own, i, step, timing);
+      if (recorded) record(own, i, step, start, end, last);
     }
-    if (timing.on) shares_.push_back(std::exchange(timing.shares, {}));
+    end_step(own, timing);
+    if (timing.compute) shares_.push_back(std::exchange(timing.shares, {}));
     if (run_.world.stop().requested()) throw Stopped(std::vector<int>());
   }
   at.store(-1, std::memory_order_relaxed);
 }
 
 void Rank::count(Timing& timing, Share share, Clock::time_point until) {
-  if (!timing.on || until <= timing.now) return;
-  timing.shares[static_cast<std::size_t>(share)] += ps_between(timing.now, until);
+  if (until <= timing.now) return;
+  if (timing.compute)
+    timing.shares[static_cast<std::size_t>(share)] += ps_between(timing.now, until);
+  else
+    timing.untold->push_back({share, timing.now, until});
   timing.now = until;
 }
 
+void Rank::count_op(Timing& timing, const Op& op, const Arrival& last, Clock::time_point end) {
+  if (program::is_transfer(op)) {
+    if (run_.late_ranks_known)
+      count(timing, late_share(run_.program, run_.grid, rank_, op, last.last), std::min(last.when, end));
+  } else if (timing.compute) {
+    count(timing, op.phase == program::Phase::optimizer ? Share::optimizer : Share::compute, end);
+    return;
+  }
+  count(timing, account::share_of_op(run_.program, *timeline_.role, op), end);
+}
+
+void Rank::record(StreamState& own, const Instance& i, std::int64_t step, Clock::time_point start,
+                  Clock::time_point end, const Arrival& last) {
+  result::OpRecord record{rank_,
+                          static_cast<std::int32_t>(step),
+                          i.slot,
+                          i.body,
+                          i.op,
+                          ps_between(run_.began, start),
+                          ps_between(start, end)};
+  if (run_.late_ranks_known && last.when > start) {
+    record.waited_ps = ps_between(start, std::min(last.when, end));
+    record.waited_for = late_share(run_.program, run_.grid, rank_, timeline_.op(i), last.last);
+  }
+  own.records.push_back(record);
+}
+
 void Rank::await(StreamState& own, const Instance& i, std::int64_t step, Timing& timing) {
+  WaitEnd last;
   for (std::size_t w = i.first_wait; w < i.last_wait; ++w) {
     const Wait& wait = timeline_.waits[w];
     const std::int64_t per_step = timeline_.per_step(wait.stream), needed = step * per_step + wait.position;
@@ -151,7 +183,6 @@ void Rank::await(StreamState& own, const Instance& i, std::int64_t step, Timing&
     if (needed <= known) continue;
     const StreamState& other = *streams_[static_cast<std::size_t>(wait.stream)];
     const auto index = static_cast<std::size_t>((wait.position - 1 + per_step) % per_step);
-    Clock::time_point met;
     {
       std::unique_lock lock(mutex_);
       own.waits_for = wait.stream;
@@ -164,27 +195,41 @@ void Rank::await(StreamState& own, const Instance& i, std::int64_t step, Timing&
           [] { return std::vector<int>(); });
       own.waits_for = -1;
       known = other.done;
-      met = other.met[index];
+      if (last.op == nullptr || other.ended[index] > last.ended)
+        last = {
+            &timeline_
+                 .instances[static_cast<std::size_t>(timeline_.streams[static_cast<std::size_t>(wait.stream)][index])],
+            other.ended[index]};
     }
-    if (timing.on)
-      blame(timeline_
-                .instances[static_cast<std::size_t>(timeline_.streams[static_cast<std::size_t>(wait.stream)][index])],
-            met, timing);
   }
+  if (last.op != nullptr) count_wait(timing, last);
 }
 
-void Rank::blame(const Instance& earlier, Clock::time_point met, Timing& timing) {
-  const Blame blame = blame_for(run_.program, *timeline_.role, timeline_.op(earlier));
-  const Clock::time_point now = Clock::now();
-  if (program::is_transfer(timeline_.op(earlier))) count(timing, blame.peers, std::min(met, now));
-  count(timing, blame.moving, now);
+// The wait is told by what the stream of its last op did; from that op's end on we were waking up, which is still its.
+void Rank::count_wait(Timing& timing, const WaitEnd& wait) {
+  if (wait.ended <= timing.now) return;
+  std::vector<Stretch> told;
+  {
+    const std::lock_guard lock(mutex_);
+    if (timing.compute) asked_since_ = timing.now;
+    streams_[static_cast<std::size_t>(wait.op->stream)]->history.each(
+        timing.now, wait.ended, [&](Share share, Clock::time_point from, Clock::time_point to) {
+          told.push_back({share, from, to});
+        });
+  }
+  const Share own = account::share_of_op(run_.program, *timeline_.role, timeline_.op(*wait.op));
+  for (const Stretch& stretch : told) {
+    count(timing, own, stretch.from);
+    count(timing, stretch.share, stretch.to);
+  }
+  count(timing, own, Clock::now());
 }
 
-Clock::time_point Rank::perform(StreamState& own, const Instance& i, std::int64_t step) {
+Arrival Rank::perform(StreamState& own, const Instance& i, std::int64_t step) {
   const Op& op = timeline_.op(i);
-  Clock::time_point met;
+  Arrival last;
   if (program::is_transfer(op)) {
-    met = transfer(i, op, step);
+    last = transfer(i, op, step);
   } else if (const auto* input = std::get_if<program::Input>(&op.shape)) {
     own.examples.resize(static_cast<std::size_t>(run_.scenario.plan.micro_batch));
     std::iota(own.examples.begin(), own.examples.end(), own.values->first_sequence + first_sequence(i));
@@ -201,8 +246,7 @@ Clock::time_point Rank::perform(StreamState& own, const Instance& i, std::int64_
     const std::int64_t loss = timeline_.persistent[static_cast<std::size_t>(timeline_.loss)];
     run_.world.report_loss(step, rank_, *reinterpret_cast<const float*>(arena_ + loss));
   }
-  if (i.awaited) publish(i.stream, own, i, step, met);
-  return met;
+  return last;
 }
 
 // Data gives fp32 or whole numbers.
@@ -213,15 +257,33 @@ void Rank::load(StreamState& own, const program::Input& input, kernels::Out to) 
   from_float(to.type, own.loaded.data(), input.elements, to.data);
 }
 
-void Rank::publish(std::int32_t stream, StreamState& own, const Instance& i, std::int64_t step, Clock::time_point met) {
-  const std::lock_guard lock(mutex_);
-  own.done = step * timeline_.per_step(stream) + i.position;
-  own.met[static_cast<std::size_t>(i.position - 1)] = met;
-  for (auto& other : streams_)
-    if (other->waits_for == stream && other->needed <= own.done) other->changed.notify_one();
+// What the stream's thread knows of its time becomes known to the others. With the mutex held.
+void Rank::tell(StreamState& own, const Timing& timing) {
+  if (timing.compute) {
+    asked_since_ = timing.now;
+    return;
+  }
+  for (const Stretch& stretch : own.untold) own.history.add(stretch);
+  own.untold.clear();
+  own.history.forget(asked_since_);
 }
 
-Clock::time_point Rank::transfer(const Instance& i, const Op& op, std::int64_t step) {
+// A stream whose ops nobody waits for gathers no more than a step's.
+void Rank::end_step(StreamState& own, const Timing& timing) {
+  const std::lock_guard lock(mutex_);
+  tell(own, timing);
+}
+
+void Rank::publish(StreamState& own, const Instance& i, std::int64_t step, const Timing& timing) {
+  const std::lock_guard lock(mutex_);
+  tell(own, timing);
+  own.done = step * timeline_.per_step(i.stream) + i.position;
+  own.ended[static_cast<std::size_t>(i.position - 1)] = timing.now;
+  for (auto& other : streams_)
+    if (other->waits_for == i.stream && other->needed <= own.done) other->changed.notify_one();
+}
+
+Arrival Rank::transfer(const Instance& i, const Op& op, std::int64_t step) {
   if (const auto* c = std::get_if<program::Collective>(&op.shape)) return collective(i, op, *c, step);
   return exchange(i, std::get<program::PointToPoint>(op.shape), step);
 }
@@ -231,7 +293,7 @@ std::int64_t Rank::call_number(std::size_t call, std::int64_t step) const {
   return step * timeline_.calls_per_step[static_cast<std::size_t>(c.queue)] + c.ordinal;
 }
 
-Clock::time_point Rank::collective(const Instance& i, const Op& op, const program::Collective& c, std::int64_t step) {
+Arrival Rank::collective(const Instance& i, const Op& op, const program::Collective& c, std::int64_t step) {
   const Meeting meeting{c.group, members_[static_cast<std::size_t>(c.group)], call_number(i.first_call, step)};
   const kernels::Out in = operand(i.first_place), out = operand(i.first_place + 1);
   REHEARSE_CHECK(in.type == op.dtype && out.type == op.dtype, "'{}' sends {}, its operands are {} and {}", op.name,
@@ -250,10 +312,10 @@ Clock::time_point Rank::collective(const Instance& i, const Op& op, const progra
     case program::CollectiveKind::all_to_all:
       return communicator_.all_to_all(meeting, in, out, c.elements);
   }
-  return Clock::now();
+  return {Clock::now()};
 }
 
-Clock::time_point Rank::exchange(const Instance& i, const program::PointToPoint& p, std::int64_t step) {
+Arrival Rank::exchange(const Instance& i, const program::PointToPoint& p, std::int64_t step) {
   std::vector<Message> messages;
   std::size_t reads = i.first_place;
   std::size_t writes = i.first_place + static_cast<std::size_t>(std::count_if(

@@ -15,6 +15,7 @@
 #include "execute/any_rank.h"
 #include "execute/communicator.h"
 #include "execute/data.h"
+#include "execute/history.h"
 #include "execute/kernel_call.h"
 #include "execute/measure.h"
 #include "execute/performer.h"
@@ -34,6 +35,7 @@ struct Run {
   World& world;
   const std::vector<Timeline>& timelines;  // by role
   int threads_per_rank = 1;
+  bool late_ranks_known = true;  // result::Result's
   Clock::time_point began;
 
   const Timeline& timeline(int rank) const {
@@ -67,7 +69,9 @@ class Rank final : public AnyRank {
     std::int64_t done = 0;  // position published, since the run began
     int waits_for = -1;     // stream we sleep for, until it has done `needed`
     std::int64_t needed = 0;
-    std::vector<Clock::time_point> met;  // by position in the step: when a transfer's last participant came
+    History history;                       // up to `done`
+    std::vector<Clock::time_point> ended;  // by position in the step, of ops that are waited for
+    std::vector<Stretch> untold;           // what is still to go into the history; of its own thread
     std::unique_ptr<kernels::Device> device;
     std::vector<result::OpRecord> records;
     std::vector<std::int64_t> known;        // other streams' positions we have waited for
@@ -76,24 +80,35 @@ class Rank final : public AnyRank {
     std::vector<float> loaded;  // before it is rounded
     std::thread thread;
   };
-  struct Timing {  // of the compute stream
-    bool on = false;
-    Clock::time_point now;
+  // What a stream's thread makes of its time: the compute stream shares of the step, others their history.
+  struct Timing {
+    bool compute = false;
+    Clock::time_point now;  // accounted for up to here
     Shares shares{};
+    std::vector<Stretch>* untold = nullptr;
+  };
+  // The end of a wait: what ended last of what was waited for.
+  struct WaitEnd {
+    const Instance* op = nullptr;
+    Clock::time_point ended;
   };
 
   void run_stream(std::int32_t stream);
   void walk(std::int32_t stream);
   void await(StreamState& own, const Instance& i, std::int64_t step, Timing& timing);
-  // When a transfer's last participant had come; of a kernel, no time.
-  Clock::time_point perform(StreamState& own, const Instance& i, std::int64_t step);
+  // Who came last to a transfer; of a kernel, no time.
+  Arrival perform(StreamState& own, const Instance& i, std::int64_t step);
   void load(StreamState& own, const program::Input& input, kernels::Out to);
-  void publish(std::int32_t stream, StreamState& own, const Instance& i, std::int64_t step, Clock::time_point met);
-  Clock::time_point transfer(const Instance& i, const program::Op& op, std::int64_t step);
-  Clock::time_point collective(const Instance& i, const program::Op& op, const program::Collective& c,
-                               std::int64_t step);
-  Clock::time_point exchange(const Instance& i, const program::PointToPoint& p, std::int64_t step);
-  void blame(const Instance& earlier, Clock::time_point met, Timing& timing);
+  void tell(StreamState& own, const Timing& timing);
+  void end_step(StreamState& own, const Timing& timing);
+  void publish(StreamState& own, const Instance& i, std::int64_t step, const Timing& timing);
+  Arrival transfer(const Instance& i, const program::Op& op, std::int64_t step);
+  Arrival collective(const Instance& i, const program::Op& op, const program::Collective& c, std::int64_t step);
+  Arrival exchange(const Instance& i, const program::PointToPoint& p, std::int64_t step);
+  void count_op(Timing& timing, const program::Op& op, const Arrival& last, Clock::time_point end);
+  void record(StreamState& own, const Instance& i, std::int64_t step, Clock::time_point start, Clock::time_point end,
+              const Arrival& last);
+  void count_wait(Timing& timing, const WaitEnd& wait);
   void count(Timing& timing, result::Share share, Clock::time_point until);
   void* pointer(std::size_t place) const;
   kernels::Out operand(std::size_t place) const;
@@ -111,8 +126,9 @@ class Rank final : public AnyRank {
   std::vector<std::int64_t> shift_;        // by buffer: bytes from its base instance to the view, for this rank
   std::vector<std::vector<int>> members_;  // by group
   std::int32_t timed_stream_ = 0;          // the compute stream, whose time is accounted for
-  std::mutex mutex_;                       // of StreamState::done, waits_for, needed, met
+  std::mutex mutex_;                       // of StreamState::done, waits_for, needed, history, ended; asked_since_
   std::vector<std::unique_ptr<StreamState>> streams_;
+  Clock::time_point asked_since_;  // the compute stream asks for nothing that was before
   std::atomic<int> running_ = 0;
   std::vector<Shares> shares_;  // by step; written by the compute stream
 };

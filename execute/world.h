@@ -28,6 +28,9 @@ class World {
 
   virtual std::span<const int> here() const = 0;             // ranks of this process, ascending
   virtual std::span<const int> on_this_machine() const = 0;  // ranks that share this machine's memory and cores
+  // Whether what Communicators say of arrivals holds: false where ranks on several machines, whose clocks differ, do
+  // not tell one another that they have come.
+  virtual bool knows_arrivals() const { return true; }
   virtual bool root() const = 0;
   virtual Communicator& communicator(int rank) = 0;  // of a rank here
   virtual Stop& stop() = 0;                          // of the ranks here

@@ -55,7 +55,7 @@ std::string row(const std::string& label, const Result& r, double tokens) {
                                short_fixed(r.tokens_per_s_per_gpu),
                                percent(result::mfu(r)),
                                format_bytes(peak),
-                               percent(share_of(r, result::Share::bubble)),
+                               r.late_ranks_known ? percent(share_of(r, result::Share::bubble)) : "?",
                                percent(exposed_communication(r)),
                                short_fixed(days),
                                compact(result::gpu_hours(r, tokens))};

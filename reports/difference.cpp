@@ -30,8 +30,8 @@ constexpr std::string_view kOrder[] = {"gemm",           "attention",      "norm
                                        "optimizer",      "copies",         "input",
                                        "other kernels",  "exposed_tensor", "exposed_context",
                                        "exposed_expert", "exposed_data",   "exposed_pipeline",
-                                       "bubble",         "host",           "other",
-                                       kNotRecorded};
+                                       "straggler",      "bubble",         "host",
+                                       "other",          kNotRecorded};
 
 std::size_t place_of(std::string_view line) {
   return static_cast<std::size_t>(std::find(std::begin(kOrder), std::end(kOrder), line) - std::begin(kOrder));
@@ -156,6 +156,7 @@ std::string described(const AccountLine& line) {
     return name;
   }
   if (line.line == "bubble") return "waiting, " + line.detail;
+  if (line.line == "straggler") return "waiting for a slower rank, " + line.detail;
   return line.line.starts_with("exposed") ? "exposed " + line.detail : line.detail;
 }
 

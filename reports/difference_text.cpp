@@ -104,7 +104,7 @@ std::string contributions(const Difference& d) {
   for (const AccountLine& line : d.details) {
     if (line.difference() == 0 || rows.size() > kMostDetails || step == 0) break;
     std::string name = line.line == kNotRecorded ? kRest : line.detail;
-    if (line.line == "bubble" || line.line.starts_with("exposed"))
+    if (line.line == "bubble" || line.line == "straggler" || line.line.starts_with("exposed"))
       name = line.line.substr(0, line.line.find('_')) + ": " + name;
     rows.push_back({"  " + name, time(line.ps[kFirst]), time(line.ps[kSecond]),
                     fmt::format("{:+.2f}%", static_cast<double>(line.difference()) / step * 100)});

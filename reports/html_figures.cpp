@@ -24,16 +24,18 @@ constexpr double kWidth = 1100, kLabel = 210, kBarWidth = 770;
 struct ShareStyle {
   std::string_view style, name;
 };
-constexpr std::array<ShareStyle, result::kShares> kShareStyles = {{{"forward", "compute"},
-                                                                   {"tensor", "exposed tensor communication"},
-                                                                   {"context", "exposed context communication"},
-                                                                   {"expert", "exposed expert communication"},
-                                                                   {"data", "exposed data communication"},
-                                                                   {"pipeline", "exposed pipeline communication"},
-                                                                   {"bubble", "bubble"},
-                                                                   {"optimizer", "optimizer"},
-                                                                   {"host", "host"},
-                                                                   {"other", "other"}}};
+constexpr std::array<ShareStyle, result::kShares> kShareStyles = {
+    {{"forward", "compute"},
+     {"tensor", "exposed tensor communication"},
+     {"context", "exposed context communication"},
+     {"expert", "exposed expert communication"},
+     {"data", "exposed data communication"},
+     {"pipeline", "exposed pipeline communication"},
+     {"straggler", "waiting for slower ranks of the same stage"},
+     {"bubble", "bubble"},
+     {"optimizer", "optimizer"},
+     {"host", "host"},
+     {"other", "other"}}};
 
 struct MemoryClass {
   std::int64_t StageMemory::*bytes;
@@ -89,9 +91,12 @@ std::string breakdown_table(const std::vector<result::StoredResult>& runs, const
   rows[0].insert(rows[0].end(), names.begin(), names.end());
   for (std::size_t i = 0; i < result::kShares; ++i) {
     std::vector<std::string> row = {std::string(kShareStyles[i].name)};
+    const auto share = static_cast<result::Share>(i);
     for (const auto& run : runs)
-      row.push_back(fmt::format("{}, {}", percent(share_of(run.result, static_cast<result::Share>(i))),
-                                format_time(Time::from_ps(run.result.breakdown_ps[i]))));
+      row.push_back(!run.result.late_ranks_known && result::needs_common_clock(share)
+                        ? std::string(kUnknownShare)
+                        : fmt::format("{}, {}", percent(share_of(run.result, share)),
+                                      format_time(Time::from_ps(run.result.breakdown_ps[i]))));
     rows.push_back(std::move(row));
   }
   return details("Numbers", table(rows));

@@ -156,12 +156,15 @@ std::string limited_by(const Result& r) {
     std::string sentence;
   };
   const double exposed = exposed_communication(r), bubble = share_of(r, Share::bubble);
+  const double straggler = share_of(r, Share::straggler);
   const double optimizer = share_of(r, Share::optimizer), host = share_of(r, Share::host),
                other = share_of(r, Share::other);
-  const std::array<Loss, 5> losses = {{
+  const std::array<Loss, 6> losses = {{
       {communication_name(r, exposed), exposed, communication_sentence(r, exposed)},
       {"the pipeline bubble", bubble,
        fmt::format("Pipeline bubble: {} of the step stages wait for work from other stages.", percent(bubble))},
+      {"stragglers", straggler,
+       fmt::format("Stragglers: {} of the step ranks wait for slower ones that do the same work.", percent(straggler))},
       {"the optimizer", optimizer, fmt::format("Optimizer: {} of the step updates parameters.", percent(optimizer))},
       {"the host", host, fmt::format("Host: {} of the step waits for kernel launches and host syncs.", percent(host))},
       {"other waits", other, fmt::format("Other waits: {} of the step is idle for no single cause.", percent(other))},

@@ -24,7 +24,7 @@ std::string device_noun(const result::Result& r);
 const result::StageMemory* largest_stage(const result::Result& r);
 // The share of the step in `share`; 0 if the step takes no time.
 double share_of(const result::Result& r, result::Share share);
-// All exposed communication as a share of the step.
+// All exposed communication as a share of the step: bytes that move, not waits for late ranks.
 double exposed_communication(const result::Result& r);
 
 }  // namespace rehearse::reports

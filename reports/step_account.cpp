@@ -1,6 +1,6 @@
 // See step_account.h. The engine knows what ended a wait; here it is found again: the latest of the ops that the one
-// behind the gap waits for. Of an op of the step before it is taken that the step before was as this one, a step's time
-// earlier.
+// behind the gap waits for, and so on back along the streams. Of an op of the step before it is taken that the step
+// before was as this one, a step's time earlier.
 #include "reports/step_account.h"
 
 #include <algorithm>
@@ -20,9 +20,7 @@ using result::OpText;
 using result::Share;
 using result::StoredResult;
 
-struct Blame {
-  Share queued = Share::other, peers = Share::other, moving = Share::other;
-};
+constexpr int kDeepest = 64;  // waits that lead from one to the next: more than a step has streams
 
 Share exposed(std::string_view axis) {
   if (axis == "tensor") return Share::exposed_tensor;
@@ -33,20 +31,22 @@ Share exposed(std::string_view axis) {
   return Share::other;
 }
 
-// As sim/engine/breakdown.cpp and execute/measure.cpp blame; files of before the column `group` have the stream's name.
-Blame blame_for(const OpText& op, bool several_stages) {
-  if (op.kind == "host_sync") return {Share::host, Share::host, Share::host};
-  const std::string_view axis = op.group.empty() ? op.stream : op.group;
-  const Share share = exposed(axis);
-  if (!is_transfer(op) || share == Share::exposed_tensor || share == Share::exposed_data) return {share, share, share};
-  if (axis == "pipeline") return {share, Share::bubble, share};
-  if (axis == "embedding") return {share, several_stages ? Share::bubble : Share::exposed_data, share};
-  return {share, share == Share::other && several_stages ? Share::bubble : share, share};
+// As sim/account/blame.h; files of before the column `group` have the stream's name.
+Share share_of_op(const OpText& op) {
+  return op.kind == "host_sync" ? Share::host : exposed(op.group.empty() ? op.stream : op.group);
+}
+
+// Whom a transfer waits for if the file does not say (before the column waited_for): members of groups within a stage
+// have one role.
+Share usual_late(const OpText& op, bool several_stages) {
+  const Share share = share_of_op(op);
+  const bool within = share != Share::exposed_pipeline && share != Share::other;
+  return within || !several_stages ? Share::straggler : Share::bubble;
 }
 
 // What is the same for all executions of an op.
 struct Facts {
-  Blame blame;
+  Share share = Share::other, late = Share::other;
   std::string line, label;  // as a kernel
   bool main = false, transfer = false, sync = false;
   std::vector<std::uint32_t> after;  // texts
@@ -73,7 +73,8 @@ class Accountant {
                       static_cast<std::uint32_t>(t));
     for (const OpText& op : stored.texts) {
       Facts f;
-      f.blame = blame_for(op, stages_ > 1);
+      f.share = share_of_op(op);
+      f.late = usual_late(op, stages_ > 1);
       f.line = kernel_class(op.kind);
       f.label = op_label(op, stages_);
       f.main = op.stream == "compute";
@@ -168,22 +169,20 @@ class Accountant {
         for (const OpRow* row : rows)
           if (end_of(*row) > at && (latest == nullptr || end_of(*row) > end_of(*latest))) latest = row;
       if (latest != nullptr) {
-        waited_for(*latest, at, end_of(*latest));
+        stream_until(*latest, at, end_of(*latest));
         at = end_of(*latest);
       }
     }
     const std::string whose = last == nullptr ? "" : "stage " + std::to_string(stored_.text_of(*last).stage) + ": ";
-    add_wait(stages_ > 1 ? Share::bubble : Share::other, whose + "after its last op", at, end_);
+    add_wait(stages_ > 1 ? Share::bubble : Share::straggler, whose + "after its last op", at, end_);
   }
 
-  // [posted, peers there, end) of a transfer, cut to [from, to).
+  // [posted, everybody there, end) of a transfer, all of a kernel: of it [from, to).
   void parts(const OpRow& row, std::int64_t from, std::int64_t to) {
     const Facts& f = facts(row);
-    const std::int64_t posted = f.transfer ? std::clamp(row.start_ps, from, to) : from;
-    const std::int64_t started = f.transfer ? std::clamp(row.start_ps + row.waited_ps, posted, to) : from;
-    add_wait(f.blame.queued, f.label, from, posted);
-    add_wait(f.blame.peers, f.label, posted, started);
-    add_wait(f.blame.moving, f.label, started, to);
+    const std::int64_t started = f.transfer ? std::clamp(row.start_ps + row.waited_ps, from, to) : from;
+    add_wait(row.waited_for == Share::other ? f.late : row.waited_for, f.label, from, started);
+    add_wait(f.share, f.label, started, to);
   }
 
   // The execution of `text` that an op of `slot` which starts at `start` waits for; nullptr if it is of the step
@@ -223,7 +222,7 @@ class Accountant {
     return best;
   }
 
-  // The idle time before an op of the compute stream.
+  // The idle time of its stream before an op.
   void gap(const OpRow& row, std::int64_t from, std::int64_t to) {
     if (to <= from) return;
     std::optional<Waited> cause = latest(row, from, to);
@@ -234,37 +233,41 @@ class Accountant {
       const auto through = latest(**std::prev(sync), from, to);
       if (through && (!cause || through->end > cause->end)) cause = through;
     }
-    if (!cause) {
+    if (!cause || depth_ == kDeepest) {
       add_wait(Share::host, "launches", from, to);
       return;
     }
     // A performed run counts the time until it woke up as its wait, too; in a simulated one the rest is the launch's.
     const std::int64_t end = measured_ ? to : cause->end;
-    shift_ = cause->shift;
-    waited_for(*cause->row, from + shift_, end + shift_);
-    shift_ = 0;
+    ++depth_;
+    shift_ += cause->shift;
+    stream_until(*cause->row, from + cause->shift, end + cause->shift);
+    shift_ -= cause->shift;
+    --depth_;
     add_wait(Share::host, "launches", end, to);
   }
 
-  // A wait that ended with `row`: before it was posted, what it waited for itself.
-  void waited_for(const OpRow& row, std::int64_t from, std::int64_t to) {
-    const std::int64_t posted = std::clamp(row.start_ps, from, to);
-    if (facts(row).transfer && posted > from) {
-      const auto& queue = ops_->of_stream.at(stored_.text_of(row).stream);
-      const auto self =
-          std::find(std::lower_bound(queue.begin(), queue.end(), row.start_ps,
-                                     [](const OpRow* r, std::int64_t time) { return r->start_ps < time; }),
-                    queue.end(), &row);
-      const std::int64_t free = self == queue.begin() || self == queue.end() ? from : end_of(**std::prev(self));
-      if (const auto before = latest(row, free, row.start_ps); before && before->shift == 0 && free < posted) {
-        const std::int64_t begin = std::max(from, free);
-        const Facts& f = facts(row);
-        add_wait(f.blame.queued, f.label, from, begin);
-        parts(*before->row, begin, posted);
-        from = posted;
-      }
+  // What the stream of `last` did in [from, to), of which `last` is the end.
+  void stream_until(const OpRow& last, std::int64_t from, std::int64_t to) {
+    const auto& queue = ops_->of_stream.at(stored_.text_of(last).stream);
+    auto at = std::find(std::lower_bound(queue.begin(), queue.end(), last.start_ps,
+                                         [](const OpRow* r, std::int64_t time) { return r->start_ps < time; }),
+                        queue.end(), &last);
+    const std::int64_t shift = shift_, period = end_ - begin_;
+    while (from < to && at != queue.end()) {
+      const OpRow& row = **at;
+      const std::int64_t posted = std::clamp(row.start_ps, from, to);
+      parts(row, posted, to);
+      // The op before it, perhaps of the step before.
+      const bool first = at == queue.begin();
+      const bool known = !first || (stored_.result.steps > 1 && shift_ < period);
+      const std::int64_t back = first ? period : 0;
+      at = first ? std::prev(queue.end()) : std::prev(at);
+      to = known ? std::clamp(end_of(**at) - back, from, posted) : from;
+      gap(row, to, posted);
+      shift_ += back, from += back, to += back;
     }
-    parts(row, from, to);
+    shift_ = shift;
   }
 
   StepAccount mean(int ranks) const {
@@ -295,6 +298,7 @@ class Accountant {
   std::int64_t begin_ = 0, end_ = 0;
   std::int64_t shift_ = 0;  // what is added is this much earlier than it says: times of the step before
   bool tail_by_streams_ = false;
+  int depth_ = 0;
   const RankOps* ops_ = nullptr;  // of the rank being walked
   std::map<Key, std::int64_t> sums_;
 };

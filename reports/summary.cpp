@@ -77,6 +77,8 @@ std::string breakdown(const Result& r) {
   const double largest = static_cast<double>(*std::max_element(r.breakdown_ps.begin(), r.breakdown_ps.end()));
   for (std::size_t i = 0; i < result::kShares; ++i) {
     const std::int64_t ps = r.breakdown_ps[i];
+    if (!r.late_ranks_known && result::needs_common_clock(static_cast<result::Share>(i)))
+      out += fmt::format("  {}{}\n", left(spaced(result::kShareNames[i]), 18), kUnknownShare);
     if (ps == 0) continue;
     const auto bar = static_cast<std::size_t>(
         std::lround(static_cast<double>(kBar) * std::max(0.0, static_cast<double>(ps) / largest)));

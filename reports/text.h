@@ -11,6 +11,8 @@
 namespace rehearse::reports {
 
 inline constexpr std::size_t kWidth = 80;
+// In the place of a part of the step that a result does not know (Result::late_ranks_known).
+inline constexpr std::string_view kUnknownShare = "not known: ranks on hosts without a common clock";
 
 // Columns `text` takes: its UTF-8 code points.
 std::size_t columns(std::string_view text);

@@ -38,7 +38,7 @@ struct Text {
   }
 };
 
-struct Arrival {
+struct CallTime {
   std::atomic<std::int64_t> call;  // sequence + 1; written after the time
   std::atomic<std::int64_t> time;  // of the steady clock, ns
 };
@@ -63,7 +63,7 @@ struct Board::Slot {
   std::atomic<std::int32_t> state;
   std::array<char, kMachine> machine;
   Whereabouts at;
-  std::array<std::array<Arrival, kCalls>, kGroups> arrivals;
+  std::array<std::array<CallTime, kCalls>, kGroups> arrivals;
   Text failure, waiting;
 };
 
@@ -145,14 +145,14 @@ Whereabouts& Board::whereabouts(int rank) const {
 
 void Board::arrive(std::int32_t group, std::int64_t sequence, Clock::time_point when) {
   if (group < 0 || static_cast<std::size_t>(group) >= kGroups) return;
-  Arrival& a = slot(rank_).arrivals[static_cast<std::size_t>(group)][static_cast<std::size_t>(sequence) % kCalls];
+  CallTime& a = slot(rank_).arrivals[static_cast<std::size_t>(group)][static_cast<std::size_t>(sequence) % kCalls];
   a.call.store(0, std::memory_order_release);
   a.time.store(std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count());
   a.call.store(sequence + 1, std::memory_order_release);
 }
 std::optional<Clock::time_point> Board::arrival(int rank, std::int32_t group, std::int64_t sequence) const {
   if (group < 0 || static_cast<std::size_t>(group) >= kGroups || !same_machine(rank)) return {};
-  const Arrival& a = slot(rank).arrivals[static_cast<std::size_t>(group)][static_cast<std::size_t>(sequence) % kCalls];
+  const CallTime& a = slot(rank).arrivals[static_cast<std::size_t>(group)][static_cast<std::size_t>(sequence) % kCalls];
   if (a.call.load(std::memory_order_acquire) != sequence + 1) return {};
   const std::int64_t time = a.time.load();
   if (a.call.load(std::memory_order_acquire) != sequence + 1) return {};

@@ -244,7 +244,7 @@ class GlooCommunicator : public Communicator {
  public:
   GlooCommunicator(Wire& wire, Board& board) : wire_(wire), board_(board) {}
 
-  Clock::time_point all_reduce(const Meeting& m, ReduceOp op, In in, Out out, std::int64_t elements) override {
+  Arrival all_reduce(const Meeting& m, ReduceOp op, In in, Out out, std::int64_t elements) override {
     return meet(m, [&](Circle& circle) {
       if (elements <= kDirect) return circle.all_reduce_directly(op, in, out, elements);
       const Part mine = part_of(elements, circle.size(), circle.index());
@@ -252,26 +252,26 @@ class GlooCommunicator : public Communicator {
       circle.all_gather(out, elements);
     });
   }
-  Clock::time_point all_gather(const Meeting& m, In in, Out out, std::int64_t elements) override {
+  Arrival all_gather(const Meeting& m, In in, Out out, std::int64_t elements) override {
     return meet(m, [&](Circle& circle) {
       const std::int64_t each = each_of(circle, elements);
       copy_elements(in, from(out, circle.index() * each), each);
       circle.all_gather(out, elements);
     });
   }
-  Clock::time_point reduce_scatter(const Meeting& m, In in, Out out, std::int64_t elements) override {
+  Arrival reduce_scatter(const Meeting& m, In in, Out out, std::int64_t elements) override {
     return meet(m, [&](Circle& circle) {
       each_of(circle, elements);
       circle.reduce_scatter(ReduceOp::sum, in, out, elements);
     });
   }
-  Clock::time_point reduce(const Meeting& m, ReduceOp op, In in, Out out, std::int64_t elements) override {
+  Arrival reduce(const Meeting& m, ReduceOp op, In in, Out out, std::int64_t elements) override {
     return meet(m, [&](Circle& circle) { circle.reduce_to_first(op, in, out, elements); });
   }
-  Clock::time_point broadcast(const Meeting& m, In in, Out out, std::int64_t elements) override {
+  Arrival broadcast(const Meeting& m, In in, Out out, std::int64_t elements) override {
     return meet(m, [&](Circle& circle) { circle.broadcast(in, out, elements); });
   }
-  Clock::time_point all_to_all(const Meeting& m, In in, Out out, std::int64_t elements) override {
+  Arrival all_to_all(const Meeting& m, In in, Out out, std::int64_t elements) override {
     return meet(m, [&](Circle& circle) {
       each_of(circle, elements);
       circle.all_to_all(in, out, elements);
@@ -279,7 +279,7 @@ class GlooCommunicator : public Communicator {
   }
 
   // A letter is the elements and the time at which it was posted.
-  Clock::time_point exchange(std::span<const Message> messages) override {
+  Arrival exchange(std::span<const Message> messages) override {
     Clock::time_point met = Clock::now();
     std::vector<std::string> letters;
     letters.reserve(messages.size());  // what is being written must not move
@@ -308,7 +308,7 @@ class GlooCommunicator : public Communicator {
       std::memcpy(&posted, letter.data() + bytes, sizeof posted);
       if (board_.same_machine(m.peer)) met = std::max(met, posted);
     }
-    return met;
+    return {met};
   }
 
  private:
@@ -318,7 +318,7 @@ class GlooCommunicator : public Communicator {
   }
 
   template <class Work>
-  Clock::time_point meet(const Meeting& m, Work work) {
+  Arrival meet(const Meeting& m, Work work) {
     const Clock::time_point came = Clock::now();
     Circle circle(wire_, m);
     board_.arrive(m.group, m.sequence, came);
@@ -329,10 +329,12 @@ class GlooCommunicator : public Communicator {
     } catch (const Stopped& error) {
       throw Stopped(missing(m, error));
     }
-    Clock::time_point last = came;
+    Arrival last{came, wire_.rank()};
     for (const int member : m.members)
-      if (const auto time = board_.arrival(member, m.group, m.sequence)) last = std::max(last, *time);
-    return std::min(last, Clock::now());
+      if (const auto time = board_.arrival(member, m.group, m.sequence); time && *time > last.when)
+        last = {*time, member};
+    last.when = std::min(last.when, Clock::now());
+    return last;
   }
 
   // The members that had not come, as far as the board knows; if all had, whom the transfer waited for.

@@ -85,6 +85,8 @@ class GlooWorld : public World {
 
   std::span<const int> here() const override { return here_; }
   std::span<const int> on_this_machine() const override { return on_this_machine_; }
+  // By the board: of ranks on other machines it does not know.
+  bool knows_arrivals() const override { return on_this_machine_.size() == static_cast<std::size_t>(options_.ranks); }
   bool root() const override { return options_.rank == kRoot; }
   Communicator& communicator(int) override {
     REHEARSE_CHECK(communicator_ != nullptr, "a world of processes without a communicator");

@@ -1,6 +1,7 @@
 // What the events of a step say of it: when each op began and ended on the device, and so what the compute stream did
-// all the time: ran, or waited for the op that ended last of those it waited for, or - the rest - had nothing queued in
-// time (host). Times are seconds since the rank's base event; a rank makes them the run's own at its end.
+// all the time: ran, or waited for the op that ended last of those it waited for, which is told by what that op's
+// stream did (sim/account/blame.h), or - the rest - had nothing queued in time (host). Times are seconds since the
+// rank's base event; a rank makes them the run's own at its end.
 //
 // NCCL does not say when the last participant of a transfer had come; so a wait for a transfer counts as bytes moving,
 // and is kept, for meetings.h to split once all ranks' starts are known.

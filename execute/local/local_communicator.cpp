@@ -26,7 +26,7 @@ struct Call {
   std::size_t arrived = 0, stages = 0;  // stages: members through with the current stage of the work
   std::int64_t elements = 0;
   DType type = DType::f32;
-  Clock::time_point complete;
+  Arrival complete;
 };
 
 // Of one group of ranks.
@@ -35,10 +35,15 @@ struct Room {
   std::map<std::int64_t, std::shared_ptr<Call>> calls;
 };
 
+struct Letter {
+  std::vector<std::byte> bytes;
+  Clock::time_point posted;
+};
+
 struct Mailbox {
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<std::int64_t, std::vector<std::byte>> letters;
+  std::map<std::int64_t, Letter> letters;
 };
 
 class World {
@@ -81,7 +86,7 @@ class LocalCommunicator : public Communicator {
  public:
   LocalCommunicator(int rank, std::shared_ptr<World> world) : rank_(rank), world_(std::move(world)) {}
 
-  Clock::time_point all_reduce(const Meeting& m, program::ReduceOp op, In in, Out out, std::int64_t elements) override {
+  Arrival all_reduce(const Meeting& m, program::ReduceOp op, In in, Out out, std::int64_t elements) override {
     return meet(m, in, out, elements, [&](Visit& v) {
       const Share share = share_of(elements, m.members.size(), v.index);
       for (std::int64_t i = share.first; i < share.last; i += kBlock) {
@@ -92,7 +97,7 @@ class LocalCommunicator : public Communicator {
     });
   }
 
-  Clock::time_point all_gather(const Meeting& m, In in, Out out, std::int64_t elements) override {
+  Arrival all_gather(const Meeting& m, In in, Out out, std::int64_t elements) override {
     const std::int64_t part = part_of(m, elements);
     return meet(m, in, out, elements, [&](Visit& v) {
       for (std::size_t member = 0; member < m.members.size(); ++member) {
@@ -101,19 +106,19 @@ class LocalCommunicator : public Communicator {
     });
   }
 
-  Clock::time_point reduce_scatter(const Meeting& m, In in, Out out, std::int64_t elements) override {
+  Arrival reduce_scatter(const Meeting& m, In in, Out out, std::int64_t elements) override {
     const std::int64_t part = part_of(m, elements);
     return meet(m, in, out, elements, [&](Visit& v) {
       execute::reduce(v.call.in, program::ReduceOp::sum, static_cast<std::int64_t>(v.index) * part, part, out);
     });
   }
 
-  Clock::time_point broadcast(const Meeting& m, In in, Out out, std::int64_t elements) override {
+  Arrival broadcast(const Meeting& m, In in, Out out, std::int64_t elements) override {
     return meet(m, in, out, elements, [&](Visit& v) { copy_elements(v.call.in[0], out, elements); });
   }
 
   // Each adds up a share, in the root's output.
-  Clock::time_point reduce(const Meeting& m, program::ReduceOp op, In in, Out out, std::int64_t elements) override {
+  Arrival reduce(const Meeting& m, program::ReduceOp op, In in, Out out, std::int64_t elements) override {
     return meet(m, in, out, elements, [&](Visit& v) {
       const Share share = share_of(elements, m.members.size(), v.index);
       execute::reduce(v.call.in, op, share.first, share.last - share.first, from(v.call.out[0], share.first));
@@ -121,7 +126,7 @@ class LocalCommunicator : public Communicator {
   }
 
   // The output may be the input of others still reading: all read before any writes.
-  Clock::time_point all_to_all(const Meeting& m, In in, Out out, std::int64_t elements) override {
+  Arrival all_to_all(const Meeting& m, In in, Out out, std::int64_t elements) override {
     const std::int64_t part = part_of(m, elements);
     return meet(m, in, out, elements, [&](Visit& v) {
       std::vector<std::byte> memory(static_cast<std::size_t>(elements * size_of(in.type)));
@@ -134,18 +139,20 @@ class LocalCommunicator : public Communicator {
     });
   }
 
-  Clock::time_point exchange(std::span<const Message> messages) override {
+  Arrival exchange(std::span<const Message> messages) override {
+    Arrival last{Clock::now()};
     for (const Message& message : messages) {
       if (!message.send) continue;
       Mailbox& box = world_->mailbox(rank_, message.peer, message.channel);
-      std::vector<std::byte> letter(at(message.data, 0), at(message.data, message.elements));
+      Letter letter{{at(message.data, 0), at(message.data, message.elements)}, {}};
       const std::lock_guard lock(box.mutex);
+      letter.posted = Clock::now();
       box.letters.emplace(message.sequence, std::move(letter));
       box.changed.notify_all();
     }
     for (const Message& message : messages)
-      if (!message.send) receive(message);
-    return Clock::now();
+      if (!message.send) last.when = std::max(last.when, receive(message));
+    return last;
   }
 
  private:
@@ -162,7 +169,7 @@ class LocalCommunicator : public Communicator {
   }
 
   template <class Work>
-  Clock::time_point meet(const Meeting& m, In in, Out out, std::int64_t elements, Work work) {
+  Arrival meet(const Meeting& m, In in, Out out, std::int64_t elements, Work work) {
     const auto found = std::find(m.members.begin(), m.members.end(), rank_);
     REHEARSE_CHECK(found != m.members.end(), "rank {} calls a group it is not in", rank_);
     REHEARSE_CHECK(in.type == out.type, "a collective from {} to {}", name_of(in.type), name_of(out.type));
@@ -183,7 +190,7 @@ class LocalCommunicator : public Communicator {
       call->out[index] = out;
       call->present[index] = 1;
       if (++call->arrived == m.members.size()) {
-        call->complete = Clock::now();
+        call->complete = {Clock::now(), rank_};
         room.calls.erase(m.sequence);
         call->changed.notify_all();
       }
@@ -217,9 +224,10 @@ class LocalCommunicator : public Communicator {
     return ranks;
   }
 
-  void receive(const Message& message) {
+  // Returns when it was sent.
+  Clock::time_point receive(const Message& message) {
     Mailbox& box = world_->mailbox(message.peer, rank_, message.channel);
-    std::vector<std::byte> letter;
+    Letter letter;
     {
       std::unique_lock lock(box.mutex);
       world_->wait(
@@ -228,9 +236,10 @@ class LocalCommunicator : public Communicator {
       letter = std::move(box.letters.extract(message.sequence).mapped());
     }
     const std::int64_t expected = message.elements * size_of(message.data.type);
-    REHEARSE_CHECK(static_cast<std::int64_t>(letter.size()) == expected, "a message of {} bytes, {} expected",
-                   letter.size(), expected);
-    std::copy(letter.begin(), letter.end(), at(message.data, 0));
+    REHEARSE_CHECK(static_cast<std::int64_t>(letter.bytes.size()) == expected, "a message of {} bytes, {} expected",
+                   letter.bytes.size(), expected);
+    std::copy(letter.bytes.begin(), letter.bytes.end(), at(message.data, 0));
+    return letter.posted;
   }
 
   int rank_;

@@ -92,6 +92,7 @@ class MpiCommunicator::Visit {
         lock, room.changed, own.stop_, own.limit_, [&] { return room.next == sequence; },
         [] { return std::vector<int>(); });
     lock.unlock();
+    last_ = {Clock::now(), room.members[static_cast<std::size_t>(room.index)]};
     const auto n = static_cast<std::size_t>(room.size());
     arrivals_.assign(2 * n, MPI_REQUEST_NULL);
     for (int m = 0; m < room.size(); ++m)
@@ -117,21 +118,31 @@ class MpiCommunicator::Visit {
         [&] { return missing(); });
   }
 
-  // The end. Returns when the last member had come.
-  Clock::time_point leave() {
+  // The end. Returns when the last member had come: when its word had reached us, by our own clock.
+  Arrival leave() {
     const std::lock_guard lock(room_.mutex);
     ++room_.next;
     room_.changed.notify_all();
-    return complete_;
+    return last_;
   }
 
  private:
   void look_for_arrivals() {
-    int done = 0;
-    REHEARSE_MPI(MPI_Testall(static_cast<int>(arrivals_.size()), arrivals_.data(), &done, MPI_STATUSES_IGNORE));
-    if (done == 0) return;
-    all_came_ = true;
-    complete_ = Clock::now();
+    bool all = true;
+    for (int m = 0; m < room_.size(); ++m) {
+      MPI_Request& request = arrivals_[static_cast<std::size_t>(m)];
+      if (request == MPI_REQUEST_NULL) continue;
+      int done = 0;
+      REHEARSE_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+      all &= done != 0;
+      if (done != 0 && looked_) last_ = {Clock::now(), room_.members[static_cast<std::size_t>(m)]};
+    }
+    looked_ = true;  // whose word was there already came before us
+    if (!all) return;
+    int sent = 0;
+    const std::size_t n = room_.members.size();
+    REHEARSE_MPI(MPI_Testall(static_cast<int>(n), arrivals_.data() + n, &sent, MPI_STATUSES_IGNORE));
+    all_came_ = sent != 0;
   }
 
   std::vector<int> missing() {
@@ -154,8 +165,8 @@ class MpiCommunicator::Visit {
   const MpiCommunicator& own_;
   Room& room_;
   std::vector<MPI_Request> arrivals_;  // from each member, then to each
-  bool all_came_ = false;
-  Clock::time_point complete_;
+  bool all_came_ = false, looked_ = false;
+  Arrival last_;
 };
 
 MpiCommunicator::MpiCommunicator(MPI_Comm world, const Groups& groups, std::chrono::milliseconds limit,
@@ -180,7 +191,7 @@ MpiCommunicator::MpiCommunicator(MPI_Comm world, const Groups& groups, std::chro
 // Communicators are left to MPI_Finalize: freeing one is a collective call, which the others may not come to.
 MpiCommunicator::~MpiCommunicator() = default;
 
-Clock::time_point MpiCommunicator::meet_all() {
+Arrival MpiCommunicator::meet_all() {
   Visit visit(*this, *everyone_, everyone_->next);
   visit.wait();
   return visit.leave();
@@ -194,8 +205,7 @@ MpiCommunicator::Room& MpiCommunicator::room(const Meeting& m) {
   return *found->second;
 }
 
-Clock::time_point MpiCommunicator::all_reduce(const Meeting& m, program::ReduceOp op, In in, Out out,
-                                              std::int64_t elements) {
+Arrival MpiCommunicator::all_reduce(const Meeting& m, program::ReduceOp op, In in, Out out, std::int64_t elements) {
   Room& r = room(m);
   Visit visit(*this, r, m.sequence);
   const int n = r.size();
@@ -231,7 +241,7 @@ Clock::time_point MpiCommunicator::all_reduce(const Meeting& m, program::ReduceO
   return visit.leave();
 }
 
-Clock::time_point MpiCommunicator::all_gather(const Meeting& m, In in, Out out, std::int64_t elements) {
+Arrival MpiCommunicator::all_gather(const Meeting& m, In in, Out out, std::int64_t elements) {
   Room& r = room(m);
   Visit visit(*this, r, m.sequence);
   const int part = count_of(r.part_of(elements));
@@ -243,7 +253,7 @@ Clock::time_point MpiCommunicator::all_gather(const Meeting& m, In in, Out out, 
   return visit.leave();
 }
 
-Clock::time_point MpiCommunicator::reduce_scatter(const Meeting& m, In in, Out out, std::int64_t elements) {
+Arrival MpiCommunicator::reduce_scatter(const Meeting& m, In in, Out out, std::int64_t elements) {
   Room& r = room(m);
   Visit visit(*this, r, m.sequence);
   const int part = count_of(r.part_of(elements));
@@ -255,7 +265,7 @@ Clock::time_point MpiCommunicator::reduce_scatter(const Meeting& m, In in, Out o
   return visit.leave();
 }
 
-Clock::time_point MpiCommunicator::broadcast(const Meeting& m, In in, Out out, std::int64_t elements) {
+Arrival MpiCommunicator::broadcast(const Meeting& m, In in, Out out, std::int64_t elements) {
   Room& r = room(m);
   Visit visit(*this, r, m.sequence);
   if (r.index == 0) copy_elements(in, out, elements);
@@ -265,8 +275,7 @@ Clock::time_point MpiCommunicator::broadcast(const Meeting& m, In in, Out out, s
   return visit.leave();
 }
 
-Clock::time_point MpiCommunicator::reduce(const Meeting& m, program::ReduceOp op, In in, Out out,
-                                          std::int64_t elements) {
+Arrival MpiCommunicator::reduce(const Meeting& m, program::ReduceOp op, In in, Out out, std::int64_t elements) {
   Room& r = room(m);
   Visit visit(*this, r, m.sequence);
   const bool root = r.index == 0;
@@ -279,7 +288,7 @@ Clock::time_point MpiCommunicator::reduce(const Meeting& m, program::ReduceOp op
   return visit.leave();
 }
 
-Clock::time_point MpiCommunicator::all_to_all(const Meeting& m, In in, Out out, std::int64_t elements) {
+Arrival MpiCommunicator::all_to_all(const Meeting& m, In in, Out out, std::int64_t elements) {
   Room& r = room(m);
   Visit visit(*this, r, m.sequence);
   const int part = count_of(r.part_of(elements));
@@ -297,7 +306,7 @@ int MpiCommunicator::tag_of(const Message& message) const {
   return message.channel * sequences_ + static_cast<int>(message.sequence % sequences_);
 }
 
-Clock::time_point MpiCommunicator::exchange(std::span<const Message> messages) {
+Arrival MpiCommunicator::exchange(std::span<const Message> messages) {
   std::vector<MPI_Request> requests;
   std::vector<const Message*> receives;
   for (const Message& message : messages) {
@@ -334,7 +343,7 @@ Clock::time_point MpiCommunicator::exchange(std::span<const Message> messages) {
       if (came[i] == 0) ranks.push_back(receives[i]->peer);
     return ranks;
   });
-  return Clock::now();
+  return {Clock::now()};  // MPI does not say when they were sent
 }
 
 }  // namespace rehearse::execute

@@ -34,18 +34,18 @@ class MpiCommunicator : public Communicator {
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
 
-  Clock::time_point all_reduce(const Meeting& m, program::ReduceOp op, kernels::In in, kernels::Out out,
-                               std::int64_t elements) override;
-  Clock::time_point all_gather(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
-  Clock::time_point reduce_scatter(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
-  Clock::time_point broadcast(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
-  Clock::time_point reduce(const Meeting& m, program::ReduceOp op, kernels::In in, kernels::Out out,
-                           std::int64_t elements) override;
-  Clock::time_point all_to_all(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
-  Clock::time_point exchange(std::span<const Message> messages) override;
+  Arrival all_reduce(const Meeting& m, program::ReduceOp op, kernels::In in, kernels::Out out,
+                     std::int64_t elements) override;
+  Arrival all_gather(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
+  Arrival reduce_scatter(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
+  Arrival broadcast(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
+  Arrival reduce(const Meeting& m, program::ReduceOp op, kernels::In in, kernels::Out out,
+                 std::int64_t elements) override;
+  Arrival all_to_all(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
+  Arrival exchange(std::span<const Message> messages) override;
 
   // Waits until every rank of the world has come here.
-  Clock::time_point meet_all();
+  Arrival meet_all();
 
  private:
   struct Room;  // of one group

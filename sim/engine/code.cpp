@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "sim/account/blame.h"
 #include "sim/base/check.h"
 #include "sim/program/work.h"
 
@@ -131,7 +132,7 @@ class RoleCompiler {
         item.first = position;
         item.wait_first = waits.first, item.wait_last = waits.last;
         item.optimizer = optimizer;
-        item.blame = blame_for_kernel(role_.streams[static_cast<std::size_t>(stream)].kind);
+        item.share = account::share_of_op(source_, role_, op);
         if (transfer) describe_transfer(op, item);
         code_.items.push_back(item);
       }
@@ -150,8 +151,6 @@ class RoleCompiler {
     if (const auto* collective = std::get_if<program::Collective>(&op.shape)) {
       item.kind = ItemKind::collective;
       item.group = collective->group;
-      item.blame = blame_for_group(source_.groups.at(static_cast<std::size_t>(collective->group)).kind,
-                                   source_.roles.size() > 1);
       item.size = index_of(program_.collectives.at(static_cast<std::size_t>(collective->group)),
                            CollectiveSize{collective->kind, program::collective_bytes(op)});
       Queue queue;
@@ -162,7 +161,8 @@ class RoleCompiler {
     item.kind = ItemKind::point_to_point;
     item.leg_first = static_cast<std::int32_t>(code_.legs.size());
     const std::vector<program::Leg>& legs = std::get<program::PointToPoint>(op.shape).legs;
-    if (!legs.empty()) item.blame = blame_for_messages(legs[0].axis);
+    item.same_role =
+        std::all_of(legs.begin(), legs.end(), [](const program::Leg& l) { return account::same_role(l.axis); });
     for (const program::Leg& leg : legs) {
       const int size = grid_.size(leg.axis);
       Queue queue;

@@ -14,9 +14,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "sim/engine/breakdown.h"
 #include "sim/plan/rank_grid.h"
 #include "sim/program/program.h"
+#include "sim/result/result.h"
 
 namespace rehearse::engine {
 
@@ -41,7 +41,8 @@ enum class ItemKind : unsigned char { kernels, collective, point_to_point };
 struct Item {
   ItemKind kind = ItemKind::kernels;
   bool optimizer = false;            // kernels: of the optimizer phase
-  Blame blame;                       // of waits for this item
+  result::Share share{};             // of waits for this item: a transfer's bytes, a stream's kernels
+  bool same_role = true;             // point to point: its peers are of our role
   std::int32_t first = 0, last = 0;  // positions: RoleCode::ops
   std::int32_t wait_first = 0, wait_last = 0;
   std::int32_t records = -1;             // event that another stream or the host waits for

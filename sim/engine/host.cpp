@@ -46,7 +46,8 @@ void Simulator::advance_host(std::int32_t index) {
     const Range waits{sync.wait_first, sync.wait_last};
     host.held = unmet(index, waits, host.step, sync.slot);
     if (host.held.wait >= 0) break;
-    host.ended = cause_of(rank, waits, host.step, sync.slot, host.ended);
+    host.ended = who_ended(rank, waits, host.step, sync.slot, host.ended);
+    histories_.tell_by(host_of(index), host.ended, now_, asked_since(index));
     const std::int64_t issue = host.limit;
     const auto syncs = static_cast<std::int32_t>(rank.code->syncs.size());
     const auto progress = static_cast<std::uint32_t>(host.step * syncs + host.sync + 1);
@@ -69,7 +70,7 @@ void Simulator::advance_host(std::int32_t index) {
   for (std::int32_t stream = 0; stream < rank.code->streams; ++stream) {
     Lane& lane = lanes_[static_cast<std::size_t>(rank.first_lane + stream)];
     if (lane.status != Status::held_by_host) continue;
-    if (lane.main) rank.ended = host.ended;
+    ended_[static_cast<std::size_t>(rank.first_lane + stream)] = host.ended;
     wake(rank.first_lane + stream);
   }
 }

@@ -64,21 +64,20 @@ void Simulator::end_kernels(LaneId id) {
   if (lane.whole && !lane.one_by_one) {
     lane.table->count_item(lane.item);  // for coverage, as if there were no noise
   } else {
-    run_until(lane, now_);
+    run_until(id, now_);
     REHEARSE_CHECK(lane.position == item.last, "an item ended before its kernels");
   }
-  // Kernels that were accounted for one by one have moved idle_since here.
-  if (lane.main) breakdown_.add(lane.rank, share_of(item), lane.idle_since, now_);
-  lane.blame = item.blame;
-  lane.transferred = false;
+  // Kernels that were accounted for one by one have been told already.
+  tell(id, share_of(lane, item), now_);
   finish_item(id);
 }
 
 // Completes the kernels of the item that have ended by `time` and brings up the next.
-void Simulator::run_until(Lane& lane, std::int64_t time) {
+void Simulator::run_until(LaneId id, std::int64_t time) {
+  Lane& lane = lanes_[static_cast<std::size_t>(id)];
   if (lane.anchor + lane.left > time) return;
   if (lane.one_by_one || noisy_kernels_)
-    complete_one_by_one(lane, time);
+    complete_one_by_one(id, time);
   else
     complete_together(lane, time);
 }
@@ -98,13 +97,14 @@ void Simulator::complete_together(Lane& lane, std::int64_t time) {
 }
 
 // Launches come between kernels, or each is recorded.
-void Simulator::complete_one_by_one(Lane& lane, std::int64_t time) {
+void Simulator::complete_one_by_one(LaneId id, std::int64_t time) {
+  Lane& lane = lanes_[static_cast<std::size_t>(id)];
   const std::int32_t last = item_of(lane).last;
   for (;;) {
     const std::int64_t end = lane.anchor + lane.left;
     if (end > time) return;
     lane.table->count_time(lane.position, lane.left);
-    complete_kernel(lane, end);
+    complete_kernel(id, end);
     if (++lane.position == last) return;
     lane.anchor = lane.gaps ? std::max(end, launch_time(lane, lane.position)) : end;
     lane.kernel_start = lane.anchor;
@@ -112,12 +112,11 @@ void Simulator::complete_one_by_one(Lane& lane, std::int64_t time) {
   }
 }
 
-void Simulator::complete_kernel(Lane& lane, std::int64_t end) {
+void Simulator::complete_kernel(LaneId id, std::int64_t end) {
+  const Lane& lane = lanes_[static_cast<std::size_t>(id)];
   if (recording(lane)) keep(lane, lane.position, lane.kernel_start, end);
-  if (!lane.main) return;
-  breakdown_.add(lane.rank, result::Share::host, lane.idle_since, lane.kernel_start);
-  breakdown_.add(lane.rank, share_of(item_of(lane)), lane.kernel_start, end);
-  lane.idle_since = end;
+  tell(id, result::Share::host, lane.kernel_start);
+  tell(id, share_of(lane, item_of(lane)), end);
 }
 
 // Interference on the lane's rank has changed: what is left of the kernel in progress takes its share of the new
@@ -128,7 +127,7 @@ void Simulator::change_state(LaneId id) {
     touch_node(lane.rank);
     return;
   }
-  run_until(lane, now_);
+  run_until(id, now_);
   REHEARSE_CHECK(lane.position < item_of(lane).last, "an item went on past its end");
   const StateId to = ranks_[static_cast<std::size_t>(lane.rank)].state;
   KernelTable& table = lane.times->in_state(to, states_);

@@ -5,6 +5,7 @@
 // ranks can wait for one another's sends.
 //
 // A transfer is opened by whichever side comes first and leaves the list of its channel when both have come.
+#include "sim/account/blame.h"
 #include "sim/base/check.h"
 #include "sim/engine/simulator.h"
 
@@ -35,12 +36,7 @@ void Simulator::next_leg(LaneId id) {
       receive_leg(id, leg);
     return;
   }
-  if (recording(lane)) keep(lane, item.first, lane.posted, now_);
-  lane.blame = item.blame;
-  lane.transferred = true;
-  lane.last_posted = lane.posted, lane.last_started = lane.started;
-  if (lane.main) breakdown_.add_wait(lane.rank, lane.idle_since, now_, lane.last());
-  finish_item(id);
+  end_op(id, account::late(item.same_role));
 }
 
 // The transfer of a leg, with this lane as one of its sides.

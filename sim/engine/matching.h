@@ -39,11 +39,13 @@ struct Transfer {
   std::int32_t next_open = -1;  // of its meeting
   std::int64_t call = 0;
   std::int32_t posted = 0, expected = 0;
-  std::int32_t size = -1;            // as the first to post saw it; the others must agree
-  std::int32_t first = -1;           // collective: lanes that posted, linked by Lane::next_participant
-  std::int32_t sides[2] = {-1, -1};  // message: sender's and receiver's lane
-  std::int64_t started = 0;          // everybody had posted
-  std::int32_t moving = 0;           // activities in flight
+  std::int32_t size = -1;               // as the first to post saw it; the others must agree
+  std::int32_t first = -1;              // collective: lanes that posted, linked by Lane::next_participant
+  std::int32_t sides[2] = {-1, -1};     // message: sender's and receiver's lane
+  std::int64_t started = 0;             // everybody had posted
+  std::int64_t last_post = 0;           // collective
+  const RoleCode* last_role = nullptr;  // collective: of who posted last; nullptr: of several roles
+  std::int32_t moving = 0;              // activities in flight
   // Buffered message: it was sent; it is there; its receiver has stopped for it.
   bool sent = false, arrived = false, awaited = false;
   // Moved by cores of a shared host: as Lane::work.

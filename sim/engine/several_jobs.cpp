@@ -75,6 +75,7 @@ void Simulator::start_job(std::int32_t index) {
     if (lane.code->stream_slots[static_cast<std::size_t>(lane.stream)].empty()) continue;
     lane.status = Status::advancing;
     lane.idle_since = now_;
+    histories_.begin(id, now_);
     go_to_slot(lane);
     work_.push_back(id);
   }

@@ -55,9 +55,6 @@ bool Simulator::begin_gap(LaneId id) {
   lane.gap_over = true;
   lane.at_work = !slept;
   if (lane.at_work) touch_node(lane.rank);
-  // The wait before still explains the post that comes after the gap.
-  Woken& woken = woken_[static_cast<std::size_t>(id)];
-  if (woken.at == now_) woken.at += gap;
   queue_.push(now_ + gap, target(EventKind::launch, id), 0);
   return true;
 }
@@ -88,7 +85,7 @@ void Simulator::end_shared_kernel(LaneId id) {
   }
   touch_node(lane.rank);
   lane.table->count_time(lane.position, now_ - lane.anchor);
-  complete_kernel(lane, now_);
+  complete_kernel(id, now_);
   if (++lane.position < item_of(lane).last) {
     lane.anchor = now_ + dispatch_;
     if (lane.code->launch_cost > 0) lane.anchor = std::max(lane.anchor, launch_time(lane, lane.position));
@@ -96,8 +93,6 @@ void Simulator::end_shared_kernel(LaneId id) {
     begin_shared_kernel(id);
     return;
   }
-  lane.blame = item_of(lane).blame;
-  lane.transferred = false;
   finish_item(id);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "sim/account/blame.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 #include "sim/engine/link_use.h"
@@ -61,6 +62,7 @@ Simulator::Simulator(const std::vector<Job>& jobs, const cluster::Cluster& clust
   REHEARSE_CHECK(jobs[0].grid.ranks() <= cluster.devices(), "{} ranks on {} devices", jobs[0].grid.ranks(),
                  cluster.devices());
   make_jobs(jobs);
+  histories_.resize(lanes_.size() + ranks_.size());
   for (const int rank : options.recorded_ranks) ranks_.at(static_cast<std::size_t>(rank)).recorded = true;
   if (sharing_.cores > 0) {
     node_touched_.assign(static_cast<std::size_t>(cluster.nodes()), 0);
@@ -94,7 +96,7 @@ void Simulator::make_lanes(std::int32_t index, const RoleCode& code, KernelTimes
     }
     lanes_.push_back(lane);
     held_.emplace_back();
-    woken_.emplace_back();
+    ended_.push_back(kNobody);
   }
 }
 
@@ -175,7 +177,8 @@ void Simulator::dispatch(const Event& event) {
       return;
     case EventKind::host_record:
       hosts_[static_cast<std::size_t>(index)].progress = event.version;
-      record(index, -1, event.version, {kHostBlame, -1, -1});
+      histories_.tell(host_of(index), result::Share::host, now_, asked_since(index));
+      record(index, -1, event.version);
       return;
     case EventKind::message:
       end_steps(step_runs_.arrived(static_cast<std::uint32_t>(index), now_));
@@ -227,17 +230,16 @@ Simulator::Held Simulator::unmet(std::int32_t index, Range waits, std::int32_t s
   return {};
 }
 
-// What ended a wait for several events: of those recorded at this instant the last that is named, whatever order they
-// came in.
-Cause Simulator::cause_of(const Rank& rank, Range waits, std::int32_t step, std::int32_t slot,
-                          const Cause& woken_by) const {
-  if (waits.last - waits.first < 2) return woken_by;
+// Who ended a wait: of the events recorded at this instant the last that is named, whatever order they came in. What the
+// compute stream itself did before is nothing that it can ask for.
+Teller Simulator::who_ended(const Rank& rank, Range waits, std::int32_t step, std::int32_t slot,
+                            Teller woken_by) const {
   for (std::int32_t w = waits.last - 1; w >= waits.first; --w) {
     const Wait& wait = rank.code->waits[static_cast<std::size_t>(w)];
-    if (wait.stream < 0) continue;
+    if (wait.stream < 0 || rank.first_lane + wait.stream == rank.main_lane) continue;
     const Lane& recorder = lanes_[static_cast<std::size_t>(rank.first_lane + wait.stream)];
     if (recorder.idle_since == now_ && recorder.progress == rank.code->needed(wait, step, slot))
-      return last_of(rank.first_lane + wait.stream);
+      return rank.first_lane + wait.stream;
   }
   return woken_by;
 }
@@ -262,13 +264,11 @@ void Simulator::advance(LaneId id) {
       return;
     }
   }
-  if (lane.gap_over) {
-    if (lane.main) breakdown_.add(lane.rank, result::Share::host, lane.idle_since, now_);
-    if (lane.main) lane.idle_since = now_;
-  } else if (lane.main && now_ > lane.idle_since) {
-    const Rank& rank = ranks_[static_cast<std::size_t>(lane.rank)];
-    breakdown_.add_wait(lane.rank, lane.idle_since, now_, cause_of(rank, waits, lane.step, lane.slot, rank.ended));
-    lane.idle_since = now_;
+  if (now_ > lane.idle_since) {
+    const Teller woken_by = ended_[static_cast<std::size_t>(id)];
+    tell_wait(id, lane.gap_over
+                      ? kLaunch
+                      : who_ended(ranks_[static_cast<std::size_t>(lane.rank)], waits, lane.step, lane.slot, woken_by));
   }
   if (cpu_ && begin_gap(id)) return;
   if (item.kind == ItemKind::kernels) {
@@ -281,7 +281,7 @@ void Simulator::advance(LaneId id) {
     const std::int64_t launched = launch_time(lane, item.first);
     if (launched > now_) {
       lane.status = Status::launching;
-      if (lane.main) ranks_[static_cast<std::size_t>(lane.rank)].ended = {kHostBlame, -1, -1};
+      ended_[static_cast<std::size_t>(id)] = kLaunch;
       queue_.push(launched, target(EventKind::launch, id), 0);
       return;
     }
@@ -296,7 +296,7 @@ void Simulator::finish_item(LaneId id) {
   lane.idle_since = now_;
   lane.status = Status::advancing;
   ++lane.progress;
-  if (item.records >= 0) record(lane.rank, lane.stream, lane.progress, last_of(id));
+  if (item.records >= 0) record(lane.rank, lane.stream, lane.progress);
   if (++lane.item == lane.item_last) {
     ++lane.slot_index;
     if (!enter_slot(lane)) return;
@@ -343,45 +343,58 @@ void Simulator::end_of_step(std::int32_t index, std::int32_t step) {
   network_.open_log();
 }
 
-// The lane's last op as what ends a wait: with what that op waited for itself, if it was posted when that ended.
-Cause Simulator::last_of(LaneId id) const {
-  const Lane& lane = lanes_[static_cast<std::size_t>(id)];
-  Cause cause = lane.last();
-  if (!lane.transferred || lane.main) return cause;
-  const Woken& woken = woken_[static_cast<std::size_t>(id)];
-  if (woken.at == lane.last_posted)
-    cause.before = {woken.cause.blame, woken.from, woken.cause.posted, woken.cause.started};
-  return cause;
+// From when on the rank's compute stream may ask what others did: it waits, in what is counted. Of a rank without one
+// the end of its other streams may (account_tails).
+std::int64_t Simulator::asked_since(std::int32_t index) const {
+  const Rank& rank = ranks_[static_cast<std::size_t>(index)];
+  if (rank.main_lane < 0) return breakdown_.from();
+  const Lane& main = lanes_[static_cast<std::size_t>(rank.main_lane)];
+  return main.status == Status::running ? kNever : std::max(main.idle_since, breakdown_.from());
+}
+
+// The lane did `share` until then; of a main lane it goes into the breakdown.
+void Simulator::tell(LaneId id, result::Share share, std::int64_t until) {
+  Lane& lane = lanes_[static_cast<std::size_t>(id)];
+  if (!lane.main) return histories_.tell(id, share, until, asked_since(lane.rank));
+  breakdown_.add(lane.rank, share, lane.idle_since, until);
+  lane.idle_since = until;
+}
+
+// The lane's wait is over, thanks to `by`.
+void Simulator::tell_wait(LaneId id, Teller by) {
+  Lane& lane = lanes_[static_cast<std::size_t>(id)];
+  if (!lane.main) return histories_.tell_by(id, by, now_, asked_since(lane.rank));
+  histories_.each(by, lane.idle_since, now_, [&](result::Share share, std::int64_t from, std::int64_t to) {
+    breakdown_.add(lane.rank, share, from, to);
+  });
+  lane.idle_since = now_;
 }
 
 // A stream of a rank (-1: its host) has completed its `progress`-th item, whose event something waits for.
-void Simulator::record(std::int32_t index, std::int32_t stream, std::int64_t progress, const Cause& cause) {
+void Simulator::record(std::int32_t index, std::int32_t stream, std::int64_t progress) {
   Rank& rank = ranks_[static_cast<std::size_t>(index)];
+  const Teller by = stream < 0 ? host_of(index) : rank.first_lane + stream;
   for (std::uint32_t rest = rank.waiting; rest != 0; rest &= rest - 1) {
     const int waiting = __builtin_ctz(rest);
     const LaneId id = rank.first_lane + waiting;
     const Held& held = held_[static_cast<std::size_t>(id)];
     if (held.stream != stream || held.needed > progress) continue;
     rank.waiting &= ~(1u << waiting);
-    if (id == rank.main_lane) {
-      rank.ended = cause;
-    } else if (lanes_[static_cast<std::size_t>(id)].step == steps_ - 1) {
-      woken_[static_cast<std::size_t>(id)] = {cause, lanes_[static_cast<std::size_t>(id)].idle_since, now_};
-    }
+    ended_[static_cast<std::size_t>(id)] = by;
     wake(id);
   }
   if (rank.code->syncs.empty()) return;
   Host& host = hosts_[static_cast<std::size_t>(index)];
   if (host.held.wait >= 0 && host.held.stream == stream && host.held.needed <= progress) {
-    host.ended = cause;
+    host.ended = by;
     advance_host(index);
   }
 }
 
-void Simulator::keep(const Lane& lane, std::int32_t position, std::int64_t start, std::int64_t end,
-                     std::int64_t waited) {
+void Simulator::keep(const Lane& lane, std::int32_t position, std::int64_t start, std::int64_t end, std::int64_t waited,
+                     result::Share waited_for) {
   const OpRef& op = lane.code->ops[static_cast<std::size_t>(position)];
-  records_.push_back({lane.rank, lane.step, lane.slot, op.body, op.op, start, end - start, waited});
+  records_.push_back({lane.rank, lane.step, lane.slot, op.body, op.op, start, end - start, waited, waited_for});
 }
 
 void Simulator::change_links() {
@@ -396,11 +409,23 @@ void Simulator::report_progress() {
                              : static_cast<double>(ops_done_) / static_cast<double>(std::max<std::int64_t>(1, ops)));
 }
 
+// When the last lane that ends steps has ended, by role.
+std::vector<std::int64_t> Simulator::last_ends() const {
+  const std::vector<RoleCode>& roles = codes_[0].code.roles;
+  std::vector<std::int64_t> ends(roles.size());
+  for (LaneId id = jobs_[0].first_lane; id < jobs_[0].last_lane; ++id) {
+    const Lane& lane = lanes_[static_cast<std::size_t>(id)];
+    std::int64_t& end = ends[static_cast<std::size_t>(lane.code - roles.data())];
+    if (lane.ends_steps) end = std::max(end, lane.idle_since);
+  }
+  return ends;
+}
+
 // After its last op a rank's compute stream idles: in a single step first beside what its other streams still do, then
-// until the last rank has finished.
+// until the last rank has finished, of its own role or of another.
 void Simulator::account_tails() {
   const std::int64_t end = jobs_[0].step_ends.back().ps();
-  const result::Share share = codes_[0].code.roles.size() > 1 ? result::Share::bubble : result::Share::other;
+  const std::vector<std::int64_t> ends = last_ends();
   for (std::size_t index = 0; index < static_cast<std::size_t>(jobs_[0].last_rank); ++index) {
     const Rank& rank = ranks_[index];
     std::int64_t idle = rank.main_lane < 0 ? 0 : lanes_[static_cast<std::size_t>(rank.main_lane)].idle_since;
@@ -412,10 +437,15 @@ void Simulator::account_tails() {
         last = &lane;
     }
     if (last != nullptr) {
-      breakdown_.add_wait(number, idle, last->idle_since, last_of(static_cast<LaneId>(last - lanes_.data())));
+      histories_.each(
+          static_cast<Teller>(last - lanes_.data()), idle, last->idle_since,
+          [&](result::Share share, std::int64_t from, std::int64_t to) { breakdown_.add(number, share, from, to); });
       idle = last->idle_since;
     }
-    breakdown_.add(number, share, idle, end);
+    const auto role = static_cast<std::size_t>(rank.code - codes_[0].code.roles.data());
+    bool others = false;
+    for (std::size_t r = 0; r < ends.size(); ++r) others |= r != role && ends[r] == end;
+    breakdown_.add(number, account::late(!others), idle, end);
   }
 }
 

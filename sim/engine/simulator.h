@@ -33,6 +33,7 @@
 #include "sim/engine/code.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/event_queue.h"
+#include "sim/engine/histories.h"
 #include "sim/engine/interference.h"
 #include "sim/engine/kernel_times.h"
 #include "sim/engine/matching.h"
@@ -84,20 +85,18 @@ class Simulator {
   struct alignas(64) Lane {
     const RoleCode* code = nullptr;
     std::int64_t progress = 0;    // items completed
-    std::int64_t idle_since = 0;  // the end of the op before; of a main lane, up to where the breakdown is told
+    std::int64_t idle_since = 0;  // the end of the op before; of a main lane, up to where its breakdown is told
     std::int32_t rank = 0;
     std::uint32_t version = 0;  // of its pending event
     std::int32_t step = 0, slot_index = 0, slot = 0, item = 0, item_last = 0;
     std::int8_t stream = 0;
     Status status = Status::advancing;
-    bool compute = false;      // transfers interfere with its kernels
-    bool main = false;         // the rank's breakdown is about this one
-    bool ends_steps = false;   // a step is not over before it has finished it
-    bool whole = true;         // kernels: the item has been in one state so far
-    bool gaps = false;         // kernels: some are not launched yet or all vary, so each is looked at
-    bool one_by_one = false;   // kernels: account for each
-    bool transferred = false;  // its last op was a transfer
-    Blame blame;               // of waits for its last op
+    bool compute = false;     // transfers interfere with its kernels
+    bool main = false;        // the rank's breakdown is about this one
+    bool ends_steps = false;  // a step is not over before it has finished it
+    bool whole = true;        // kernels: the item has been in one state so far
+    bool gaps = false;        // kernels: some are not launched yet or all vary, so each is looked at
+    bool one_by_one = false;  // kernels: account for each
     // Kernels. The one at `position` needs `left` more from `anchor` on, in `state`.
     KernelTable* table = nullptr;  // of the role in `state`
     KernelTimes* times = nullptr;
@@ -111,15 +110,12 @@ class Simulator {
     std::int64_t share = 0;
     Int128 work = 0;
     // Transfer.
-    std::int64_t posted = 0, started = 0;            // of the one in progress
-    std::int64_t last_posted = 0, last_started = 0;  // of the last op
+    std::int64_t posted = 0, started = 0;
     LaneId next_participant = -1;
     std::int32_t legs_left = 0;
     std::int32_t message = -1;  // buffered: the transfer that its leg is
     HoldId sms_hold = 0;
     Factor factor = kFactorOne;  // noise, of its slot
-
-    Cause last() const { return transferred ? Cause{blame, last_posted, last_started} : Cause{blame, -1, -1}; }
   };
 
   // The wait that a lane or host is held by.
@@ -129,12 +125,6 @@ class Simulator {
     std::int32_t stream = 0;  // whose progress; -1: the host's
   };
 
-  // What ended the last wait of a lane other than its rank's main one, and from when its stream had been free.
-  struct Woken {
-    Cause cause;
-    std::int64_t from = -1, at = -1;
-  };
-
   // The host of a rank, launching ops in program order.
   struct Host {
     std::int32_t step = 0, sync = 0;        // the next HostSync
@@ -142,7 +132,7 @@ class Simulator {
     std::int64_t limit = INT64_MAX;         // ops from this one on are behind a HostSync that is pending
     std::int64_t progress = 0;              // HostSyncs of which the record is out
     Held held;                              // wait -1: by none
-    Cause ended;                            // what ended its last wait
+    Teller ended = kNobody;                 // who ended its last wait
   };
 
   struct alignas(64) Rank {
@@ -153,7 +143,6 @@ class Simulator {
     std::uint32_t waiting = 0;  // lanes of it with Status::waiting, by stream
     bool changed = false;       // in changed_ranks_
     bool recorded = false;
-    Cause ended;  // what ended the last wait of its main lane
   };
 
   // Of one job. Of several steps a step ends when the last compute stream does: what other streams still do (gathers
@@ -181,22 +170,28 @@ class Simulator {
   void advance(LaneId id);
   // The first of a rank's waits in a slot that is not met; its `wait` is -1 if all are.
   Held unmet(std::int32_t rank, Range waits, std::int32_t step, std::int32_t slot) const;
-  Cause cause_of(const Rank& rank, Range waits, std::int32_t step, std::int32_t slot, const Cause& woken_by) const;
+  Teller who_ended(const Rank& rank, Range waits, std::int32_t step, std::int32_t slot, Teller woken_by) const;
   void finish_item(LaneId id);
   bool enter_slot(Lane& lane);
   void go_to_slot(Lane& lane);
   void end_of_step(std::int32_t job, std::int32_t step);
-  Cause last_of(LaneId id) const;
-  void record(std::int32_t rank, std::int32_t stream, std::int64_t progress, const Cause& cause);
+  void record(std::int32_t rank, std::int32_t stream, std::int64_t progress);
+  // What lanes and hosts did, in the order of time.
+  Teller host_of(std::int32_t rank) const { return static_cast<Teller>(lanes_.size()) + rank; }
+  std::int64_t asked_since(std::int32_t rank) const;
+  void tell(LaneId id, result::Share share, std::int64_t until);
+  void tell_wait(LaneId id, Teller by);
   void wake(LaneId id) {
     lanes_[static_cast<std::size_t>(id)].status = Status::advancing;
     work_.push_back(id);
   }
-  void keep(const Lane& lane, std::int32_t position, std::int64_t start, std::int64_t end, std::int64_t waited = 0);
+  void keep(const Lane& lane, std::int32_t position, std::int64_t start, std::int64_t end, std::int64_t waited = 0,
+            result::Share waited_for = result::Share::other);
   void change_links();
   void report_progress();
   Outcome outcome();
   void account_tails();
+  std::vector<std::int64_t> last_ends() const;
   bool hosts_done(const JobState& job) const;
   bool stuck() const;
   JobState& job_of(const Lane& lane) { return jobs_[static_cast<std::size_t>(lane.code->job)]; }
@@ -213,7 +208,8 @@ class Simulator {
     return lane.step == steps_ - 1 && ranks_[static_cast<std::size_t>(lane.rank)].recorded;
   }
   const Item& item_of(const Lane& lane) const { return lane.code->items[static_cast<std::size_t>(lane.item)]; }
-  static result::Share share_of(const Item& item) {
+  static result::Share share_of(const Lane& lane, const Item& item) {
+    if (!lane.main) return item.share;
     return item.optimizer ? result::Share::optimizer : result::Share::compute;
   }
 
@@ -221,10 +217,10 @@ class Simulator {
   void begin_kernels(LaneId id);
   void end_kernels(LaneId id);
   void schedule_kernels(LaneId id);
-  void run_until(Lane& lane, std::int64_t time);
+  void run_until(LaneId id, std::int64_t time);
   void complete_together(Lane& lane, std::int64_t time);
-  void complete_one_by_one(Lane& lane, std::int64_t time);
-  void complete_kernel(Lane& lane, std::int64_t end);
+  void complete_one_by_one(LaneId id, std::int64_t time);
+  void complete_kernel(LaneId id, std::int64_t end);
   void change_state(LaneId id);
   // The kernel's duration in the lane's state, noise and all.
   std::int64_t kernel_time(const Lane& lane, std::int32_t position) const {
@@ -282,6 +278,7 @@ class Simulator {
   void end_steps(std::int32_t transfer);
   void end_transfer(std::int32_t transfer);
   void end_leg(LaneId id, const Transfer& transfer);
+  void end_op(LaneId id, result::Share late);
   void change_hold(std::int32_t rank, HoldId hold, bool add);
   Factor factor_of_transfer(const Transfer& transfer) const;
   template <class Function>
@@ -335,8 +332,9 @@ class Simulator {
   std::vector<Rank> ranks_;
   std::vector<Host> hosts_;
   std::vector<Lane> lanes_;
-  std::vector<Held> held_;    // by lane, while it waits
-  std::vector<Woken> woken_;  // by lane; of the last step
+  std::vector<Held> held_;     // by lane, while it waits
+  std::vector<Teller> ended_;  // by lane: who ended its last wait
+  Histories histories_;
 
   std::int64_t now_ = 0;
   std::vector<Event> instant_;  // the events being dispatched

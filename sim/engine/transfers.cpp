@@ -3,6 +3,7 @@
 // most any of them takes), memory bandwidth while the bytes of a collective or leg move.
 #include <algorithm>
 
+#include "sim/account/blame.h"
 #include "sim/base/check.h"
 #include "sim/engine/simulator.h"
 
@@ -56,6 +57,11 @@ void Simulator::post_collective(LaneId id) {
   change_hold(lane.rank, lane.sms_hold, true);
   lane.next_participant = transfer.first;
   transfer.first = id;
+  if (transfer.posted == 0 || transfer.last_post < now_)
+    transfer.last_role = lane.code;
+  else if (transfer.last_role != lane.code)
+    transfer.last_role = nullptr;
+  transfer.last_post = now_;
   if (++transfer.posted == transfer.expected) begin_transfer(number);
 }
 
@@ -83,9 +89,6 @@ void Simulator::post_messages(LaneId id) {
   change_hold(lane.rank, lane.sms_hold, true);
   if (posting_.empty()) {
     change_hold(lane.rank, lane.sms_hold, false);
-    lane.blame = item.blame;
-    lane.transferred = true;
-    lane.last_posted = lane.last_started = now_;
     finish_item(id);
     return;
   }
@@ -191,11 +194,17 @@ void Simulator::end_leg(LaneId id, const Transfer& transfer) {
   lane.started = std::max(lane.started, transfer.started);
   if (--lane.legs_left > 0) return;
   change_hold(lane.rank, lane.sms_hold, false);
-  if (recording(lane)) keep(lane, item_of(lane).first, lane.posted, now_, lane.started - lane.posted);
-  lane.blame = item_of(lane).blame;
-  lane.transferred = true;
-  lane.last_posted = lane.posted, lane.last_started = lane.started;
-  if (lane.main) breakdown_.add_wait(lane.rank, lane.idle_since, now_, lane.last());
+  // With one of another role that came as late as one of ours, no one of ours made us wait longer.
+  end_op(id, account::late(transfer.first >= 0 ? transfer.last_role == lane.code : item_of(lane).same_role));
+}
+
+// The lane's transfer is over. `late`: what its wait for the last participant is called.
+void Simulator::end_op(LaneId id, result::Share late) {
+  Lane& lane = lanes_[static_cast<std::size_t>(id)];
+  const Item& item = item_of(lane);
+  if (recording(lane)) keep(lane, item.first, lane.posted, now_, lane.started - lane.posted, late);
+  tell(id, late, lane.started);
+  tell(id, item.share, now_);
   finish_item(id);
 }
 

@@ -137,12 +137,16 @@ void ParameterStore::reduce_over_tensor(Bucket& bucket, int index) {
               builder_.buffer(bucket.gradients).dtype, {{bucket.gradients}}, {{bucket.gradients}}, StreamKind::tensor);
 }
 
-// With transient gradients the shards are summed: both stages shard the table alike.
+// With transient gradients the shards are summed: both stages shard the table alike. After the stage's last backward,
+// as Megatron-LM reduces after the flush (megatron/core/distributed/finalize_model_grads.py): the last stage's gradient
+// is done when its last backward begins, and a kernel that waits for the first stage from then on would hold
+// multiprocessors that this backward needs.
 void ParameterStore::reduce_over_embedding(Bucket& bucket, int index) {
   const BufferId target = transient_gradients() ? bucket.gradient_shard : bucket.gradients;
   builder_.op_on("embedding", StreamKind::pipeline, "embedding_reduce.bucket" + std::to_string(index),
                  Collective{CollectiveKind::all_reduce, context_.groups.embedding, builder_.buffer(target).elements()},
                  context_.gradient, {{target}}, {{target}});
+  builder_.after_compute(builder_.last_op());
 }
 
 void ParameterStore::emit_step() {

@@ -29,18 +29,25 @@ int micro_batch_of(const Result& r, const OpRecord& record) {
   return role->second[slot];
 }
 
+namespace {
+std::string_view waited_for(const OpRecord& record) {
+  if (record.waited_ps == 0 || record.waited_for == Share::other) return "";
+  return kShareNames[static_cast<std::size_t>(record.waited_for)];
+}
+}  // namespace
+
 void write_ops_csv(const Result& r, OutputFile& out) {
   out.write(
       "id,rank,stage,stream,kind,phase,shape,start_ps,duration_ps,coverage,bytes,flops,"
-      "micro_batch,group,group_size,waited_ps,after\n");
+      "micro_batch,group,group_size,waited_ps,after,waited_for\n");
   for (const OpRecord& record : r.records) {
     const OpName& n = name_of(r, record);
     const std::string id = fmt::format("{}/{}/{}/{}/{}", record.rank, record.step, record.slot, n.body, n.op);
-    out.write(fmt::format("{},{},{},{},{},{},{},{},{},{},{},{:.0f},{},{},{},{},{}\n", csv_field(id), record.rank,
+    out.write(fmt::format("{},{},{},{},{},{},{},{},{},{},{},{:.0f},{},{},{},{},{},{}\n", csv_field(id), record.rank,
                           role_of(r, record), csv_field(n.stream), csv_field(n.kind), csv_field(n.phase),
                           csv_field(n.shape), record.start_ps, record.duration_ps, csv_field(n.coverage), n.bytes,
                           n.flops, micro_batch_of(r, record), csv_field(n.group), n.group_size, record.waited_ps,
-                          csv_field(n.after)));
+                          csv_field(n.after), waited_for(record)));
   }
 }
 

@@ -57,6 +57,8 @@ void read_samples(JsonReader& in, const json& document, Result& r) {
   r.samples.mean_ps = in.picoseconds(step, "samples.step_time_s", "mean");
   const json& breakdown = in.object(samples, "samples", "breakdown_s");
   for (std::size_t i = 0; i < kShares; ++i) {
+    const bool older = static_cast<Share>(i) == Share::straggler && !breakdown.contains(kShareNames[i]);
+    if (older) continue;  // files of before there was one
     const json& share = in.object(breakdown, "samples.breakdown_s", kShareNames[i]);
     r.samples.breakdown_ps[i] = read_quantiles(in, share, fmt::format("samples.breakdown_s.{}", kShareNames[i]));
   }

@@ -50,8 +50,15 @@ void read_times(JsonReader& in, const json& document, Result& r) {
   r.peak_flops_per_gpu = mfu > 0 ? model_rate / mfu : 0;
   r.flop_formula = in.text(document, "", "flop_formula");
   const json& breakdown = in.object(document, "", "breakdown_s");
-  for (std::size_t i = 0; i < kShares; ++i)
-    r.breakdown_ps[i] = in.picoseconds(breakdown, "breakdown_s", kShareNames[i]);
+  for (std::size_t i = 0; i < kShares; ++i) {
+    const auto share = static_cast<Share>(i);
+    const auto found = breakdown.find(kShareNames[i]);
+    if (share == Share::straggler && found == breakdown.end()) continue;  // files of before there was one
+    if (needs_common_clock(share) && found != breakdown.end() && found->is_null())
+      r.late_ranks_known = false;
+    else
+      r.breakdown_ps[i] = in.picoseconds(breakdown, "breakdown_s", kShareNames[i]);
+  }
 }
 
 void read_memory(JsonReader& in, const json& document, Result& r) {

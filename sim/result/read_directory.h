@@ -1,6 +1,7 @@
 // Reads what write_directory wrote: DIR/result.json (schema rehearse.result/1) and DIR/ops.csv, of simulated and
-// measured runs alike. Columns that older files lack (micro_batch and those after it) read as absent. The trace is not
-// read: it says nothing that ops.csv does not. Problems are InputErrors with file and line, all of a file at once.
+// measured runs alike. What older files lack (the column micro_batch and those after it, the share straggler) reads as
+// absent. The trace is not read: it says nothing that ops.csv does not. Problems are InputErrors with file and line, all
+// of a file at once.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,7 @@ struct OpRow {
   std::int32_t rank = 0, step = 0, slot = 0, micro_batch = -1;
   std::uint32_t text = 0;  // index into StoredResult::texts
   std::int64_t start_ps = 0, duration_ps = 0, waited_ps = 0;
+  Share waited_for = Share::other;  // OpRecord's
 };
 
 struct StoredResult {

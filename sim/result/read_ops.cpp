@@ -15,9 +15,9 @@
 namespace rehearse::result {
 namespace {
 
-constexpr std::array<std::string_view, 17> kColumns = {
+constexpr std::array<std::string_view, 18> kColumns = {
     "id",       "rank",  "stage", "stream",      "kind",  "phase",      "shape",     "start_ps", "duration_ps",
-    "coverage", "bytes", "flops", "micro_batch", "group", "group_size", "waited_ps", "after"};
+    "coverage", "bytes", "flops", "micro_batch", "group", "group_size", "waited_ps", "after",    "waited_for"};
 constexpr std::size_t kRequired = 12;
 constexpr std::size_t kMostProblems = 20;  // of a file whose every row is wrong
 enum Column {
@@ -37,7 +37,8 @@ enum Column {
   group,
   group_size,
   waited,
-  after
+  after,
+  waited_for
 };
 
 // The fields of the row that begins at `at`, and where the next begins. Fields without quotes are views of the text.
@@ -162,6 +163,15 @@ class OpsReader {
     return absent;
   }
 
+  Share who_was_late() {
+    const std::string_view field = text(waited_for);
+    if (field.empty()) return Share::other;
+    for (const Share share : {Share::straggler, Share::bubble})
+      if (field == kShareNames[static_cast<std::size_t>(share)]) return share;
+    fail(fmt::format("waited_for: expected straggler, bubble or nothing, found '{}'", field));
+    return Share::other;
+  }
+
   // rank/step/slot/body/op; an op's name may hold a slash, a body's not.
   bool split_id(OpRow& row, std::string_view& body, std::string_view& op) {
     std::string_view rest = text(id);
@@ -193,6 +203,7 @@ class OpsReader {
     row.duration_ps = number<std::int64_t>(duration, 0);
     row.waited_ps = std::min(number<std::int64_t>(waited, 0), row.duration_ps);
     row.micro_batch = number<std::int32_t>(micro_batch, -1, -1);
+    row.waited_for = who_was_late();
     row.text = text_index(body, op);
     key_ = fmt::format("{}/{}/{}/{}", row.rank, row.slot, body, op);
     if (!seen_.insert(key_).second) fail(fmt::format("'{}' is there twice", text(id)));

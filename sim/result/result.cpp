@@ -50,7 +50,13 @@ void write_rates(const Result& r, JsonWriter& json) {
   json.key("hardware_tflops_per_gpu").real(rate_per_gpu(r, r.hardware_flops) / 1e12);
   json.key("mfu").real(mfu(r)).key("hfu").real(hfu(r)).key("flop_formula").text(r.flop_formula);
   json.key("breakdown_s").open('{');
-  for (std::size_t i = 0; i < kShares; ++i) json.key(kShareNames[i]).seconds(r.breakdown_ps[i]);
+  for (std::size_t i = 0; i < kShares; ++i) {
+    json.key(kShareNames[i]);
+    if (!r.late_ranks_known && needs_common_clock(static_cast<Share>(i)))
+      json.raw("null");
+    else
+      json.seconds(r.breakdown_ps[i]);
+  }
   json.close('}');
 }
 

@@ -14,6 +14,8 @@
 namespace rehearse::result {
 
 // Where the compute stream's time goes; the order is the JSON's. Mean over ranks; sums to step_time to the picosecond.
+// Exposed: it waits for bytes of that axis that move. Straggler: for a late rank of its own role. Bubble: for one of
+// another role, which has not got there yet. The rule for waits is in sim/account/blame.h.
 enum class Share : unsigned char {
   compute,
   exposed_tensor,
@@ -21,15 +23,16 @@ enum class Share : unsigned char {
   exposed_expert,
   exposed_data,
   exposed_pipeline,
+  straggler,
   bubble,
   optimizer,
   host,
   other
 };
-inline constexpr int kShares = 10;
+inline constexpr int kShares = 11;
 inline constexpr std::array<std::string_view, kShares> kShareNames = {
-    "compute",          "exposed_tensor", "exposed_context", "exposed_expert", "exposed_data",
-    "exposed_pipeline", "bubble",         "optimizer",       "host",           "other"};
+    "compute",   "exposed_tensor", "exposed_context", "exposed_expert", "exposed_data", "exposed_pipeline",
+    "straggler", "bubble",         "optimizer",       "host",           "other"};
 
 struct StageMemory {
   int stage = 0;
@@ -43,7 +46,8 @@ struct StageMemory {
 struct OpRecord {
   std::int32_t rank = 0, step = 0, slot = 0, body = 0, op = 0;  // identity; names are in OpNames
   std::int64_t start_ps = 0, duration_ps = 0;
-  std::int64_t waited_ps = 0;  // transfers: of the duration, until the last participant had come
+  std::int64_t waited_ps = 0;       // transfers: of the duration, until the last participant had come
+  Share waited_for = Share::other;  // who that was: straggler, bubble (of another role); other: nobody or not known
 };
 struct OpName {
   std::string body, op, kind, phase, stream, coverage;
@@ -81,6 +85,10 @@ struct Links {
   std::int64_t bytes = 0;  // sum over all links
   std::vector<LinkUse> busiest;
 };
+// Parts of the breakdown that a result with !late_ranks_known does not know.
+inline bool needs_common_clock(Share share) {
+  return share == Share::straggler || share == Share::bubble;
+}
 double utilisation(const LinkUse& link, std::int64_t bytes, std::int64_t ps);  // of its capacity over that time
 
 // One quantity over samples: order statistics, p is the ceil(p/100 n)-th smallest.
@@ -141,6 +149,9 @@ struct Result {
   double peak_flops_per_gpu = 0;
   std::string flop_formula;
   std::array<std::int64_t, kShares> breakdown_ps{};
+  // False: measured on hosts without a common clock, which cannot say who came late. Straggler and bubble are 0 then
+  // (null in the JSON), and waits for late ranks lie in exposed_*.
+  bool late_ranks_known = true;
   std::int64_t memory_capacity = 0;
   bool memory_fits = true;
   std::vector<StageMemory> stages;

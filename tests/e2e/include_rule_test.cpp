@@ -32,7 +32,7 @@ const std::map<std::string, std::set<std::string>> kHouse = {
     {"lower", {"model", "plan", "program"}},
     {"cost", {"program"}},
     {"collective", {"cluster", "program", "cost"}},
-    {"engine", {"plan", "program", "cluster", "collective", "cost", "result"}},
+    {"engine", {"plan", "program", "cluster", "collective", "cost", "result", "account"}},
     {"account", {"plan", "program", "result"}},
     {"run", {"lower", "engine", "account"}},
     {"execute", {"plan", "program", "kernels", "result", "account"}},

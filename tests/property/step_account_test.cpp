@@ -45,6 +45,7 @@ struct Case {
   const char* name;
   const char* plan;
   int gpus;
+  const char* framework = "rehearse";
 };
 
 class AccountAgrees : public testing::TestWithParam<std::tuple<Case, int>> {};
@@ -56,7 +57,7 @@ TEST_P(AccountAgrees, WithTheEnginesBreakdown) {
                                "model: {family: gpt, layers: 8, hidden: 1024, heads: 16, vocab: 51200, "
                                "max_seq_len: 512}\n") +
                            "cluster: {topology: dgx-a100, gpus: " + std::to_string(c.gpus) + "}\nplan: {" + c.plan +
-                           "}\ntraining: {global_batch: 32}\n";
+                           "}\ntraining: {global_batch: 32}\nframework: " + c.framework + "\n";
   const result::StoredResult stored = simulated_and_stored(text, steps);
   const reports::StepAccount account = reports::step_account(stored);
   std::int64_t sum = 0;
@@ -77,6 +78,8 @@ constexpr Case kCases[] = {
     {"pipeline", "pipeline: 4, micro_batch: 2", 4},
     {"pipeline_over_nodes", "tensor: 8, pipeline: 4, micro_batch: 2", 32},
     {"interleaved", "pipeline: 4, schedule: interleaved, chunks: 2, micro_batch: 2, zero: 1", 8},
+    {"batched_exchange", "tensor: 4, pipeline: 4, micro_batch: 2", 16, "megatron-2021"},
+    {"batched_exchange_and_data", "tensor: 2, pipeline: 2, micro_batch: 2", 16, "megatron-2021"},
     {"all", "tensor: 2, pipeline: 2, micro_batch: 2, zero: 2, sequence_parallel: true, recompute: full", 16},
 };
 

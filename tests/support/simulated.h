@@ -48,7 +48,7 @@ struct Machine {
 enum class Communication { free, plain };
 
 inline engine::Outcome simulated(const plan::Scenario& scenario, const cost::CostModel& costs, Communication kind,
-                                 const Machine& machine = {}, int steps = 1) {
+                                 const Machine& machine = {}, int steps = 1, Time launch_cost = {}) {
   const plan::RankGrid grid = scenario.grid();
   const auto cluster =
       cluster::build_cluster(machine.topology, grid.ranks(), machine.overrides, 0, REHEARSE_SOURCE_DIR);
@@ -56,6 +56,7 @@ inline engine::Outcome simulated(const plan::Scenario& scenario, const cost::Cos
       kind == Communication::free ? collective::make_free_model() : collective::make_plain_model(*cluster, Time());
   engine::Options options;
   options.steps = steps;
+  options.launch_cost = launch_cost;
   return engine::simulate(lower::lower(scenario), grid, *cluster, *collectives, costs, options);
 }
 

@@ -84,7 +84,7 @@ TEST(Transfers, TheBudgetEndsThemEvenIfOneNeverCame) {
   class Absent : public execute::Communicator {
    public:
     std::atomic<bool> stopped = false;
-    using Time = execute::Clock::time_point;
+    using Time = execute::Arrival;
     Time all_reduce(const execute::Meeting&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override {
       while (!stopped) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       throw execute::Stopped(std::vector<int>());

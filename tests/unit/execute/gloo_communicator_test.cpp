@@ -212,9 +212,10 @@ TEST_F(GlooWaits, TheLastToComeGivesTheTime) {
       late = Clock::now();
     }
     float x = 0;
-    const Clock::time_point met = c.all_reduce({0, group, 0}, ReduceOp::sum, &x, &x, 1);
-    EXPECT_GE(met, late);  // rank 1 wrote it before it came
-    EXPECT_LE(met, Clock::now());
+    const Arrival met = c.all_reduce({0, group, 0}, ReduceOp::sum, &x, &x, 1);
+    EXPECT_GE(met.when, late);  // rank 1 wrote it before it came
+    EXPECT_LE(met.when, Clock::now());
+    EXPECT_EQ(met.last, 1);
   });
 }
 

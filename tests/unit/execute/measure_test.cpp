@@ -5,7 +5,9 @@
 
 #include <numeric>
 
+#include "execute/history.h"
 #include "execute/kernel_call.h"
+#include "sim/account/blame.h"
 
 namespace rehearse::execute {
 namespace {
@@ -35,6 +37,44 @@ TEST(Measure, TheStepIsTheMedianOfTheSlowestRankAfterTwoStepsOfWarmUp) {
   EXPECT_EQ(r.breakdown_ps[static_cast<std::size_t>(Share::bubble)], 11);
   EXPECT_EQ(r.breakdown_ps[static_cast<std::size_t>(Share::other)], 3);  // the first rank was 7 quicker
   EXPECT_DOUBLE_EQ(r.tokens_per_s, 80 / 40e-12);
+}
+
+// Two stages of two replicas: ranks 0 and 1 are of one role.
+TEST(Measure, WhoCameLateIsAStragglerIfItHasOurRole) {
+  const plan::RankGrid grid{{1, 1, 1, 2, 2}, {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline}};
+  program::Program program;
+  program.groups = {{"data", program::GroupKind::data, {Axis::data}, {}},
+                    {"norm", program::GroupKind::world, {Axis::data, Axis::pipeline}, {}}};
+  const auto collective = [](program::GroupId group) {
+    program::Op op;
+    op.shape = program::Collective{program::CollectiveKind::all_reduce, group, 1};
+    return op;
+  };
+  EXPECT_EQ(late_share(program, grid, 0, collective(0), 1), Share::straggler);
+  EXPECT_EQ(late_share(program, grid, 0, collective(1), 1), Share::straggler);
+  EXPECT_EQ(late_share(program, grid, 0, collective(1), 2), Share::bubble);
+  EXPECT_EQ(late_share(program, grid, 0, collective(0), -1), Share::straggler);
+  EXPECT_EQ(late_share(program, grid, 0, collective(1), -1), Share::bubble);
+  const auto send = [](Axis axis) {
+    program::Op op;
+    op.shape = program::PointToPoint{{{true, axis, 1, 0, 1}}};
+    return op;
+  };
+  EXPECT_EQ(late_share(program, grid, 0, send(Axis::pipeline), -1), Share::bubble);
+  EXPECT_EQ(late_share(program, grid, 0, send(Axis::data), -1), Share::straggler);
+}
+
+// A send is called by the axis it goes along, in both interpreters.
+TEST(Measure, AMessageIsOfItsAxis) {
+  program::Program program;
+  program::Role role;
+  role.streams = {{"compute", program::StreamKind::compute}, {"ring", program::StreamKind::pipeline}};
+  program::Op op;
+  op.stream = 1;
+  op.shape = program::PointToPoint{{{true, Axis::context, 1, 0, 1}}};
+  EXPECT_EQ(account::share_of_op(program, role, op), Share::exposed_context);
+  op.shape = program::PointToPoint{{{true, Axis::pipeline, 1, 0, 1}}};
+  EXPECT_EQ(account::share_of_op(program, role, op), Share::exposed_pipeline);
 }
 
 TEST(LearningRate, WarmsUpThenStays) {

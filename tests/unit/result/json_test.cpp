@@ -36,6 +36,7 @@ constexpr char kGolden[] = R"({
     "exposed_expert": 0.0,
     "exposed_data": 0.2,
     "exposed_pipeline": 0.0,
+    "straggler": 0.0,
     "bubble": 0.25,
     "optimizer": 0.05,
     "host": 0.0,

@@ -80,6 +80,8 @@ TEST_F(ReadDirectory, WhatWasWrittenComesBack) {
   EXPECT_EQ(reduce.group, "tensor");
   EXPECT_EQ(reduce.group_size, 2);
   EXPECT_EQ(stored.ops[1].waited_ps, 400'000);
+  EXPECT_EQ(stored.ops[1].waited_for, Share::straggler);
+  EXPECT_EQ(stored.ops[0].waited_for, Share::other);
   EXPECT_EQ(stored.text_of(stored.ops[2]).after, std::vector<std::string>{"forward/layer0.reduce"});
   EXPECT_EQ(stored.ops[2].micro_batch, -1);
   EXPECT_EQ(stored.ops[3].rank, 2);
@@ -188,6 +190,25 @@ TEST(ReadResultJson, EveryWrongKeyIsNamedAtOnce) {
   EXPECT_NE(found.find("r.json:10:1: error: ranks: expected an integer, found string"), std::string::npos) << found;
   EXPECT_NE(found.find("memory.fits: expected true or false, found number"), std::string::npos) << found;
   EXPECT_NE(found.find("breakdown_s.bubble: is missing"), std::string::npos) << found;
+}
+
+// Files of before there was a share `straggler`; and of a run that does not know it.
+TEST(ReadResultJson, SharesThatAreMissingOrNotKnown) {
+  const std::string whole = to_json(small_result());
+  const Result older = parse_result_json("r.json", replaced(whole, "    \"straggler\": 0.0,\n", ""));
+  EXPECT_EQ(older.breakdown_ps, small_result().breakdown_ps);
+  EXPECT_TRUE(older.late_ranks_known);
+
+  Result unknown = small_result();
+  unknown.late_ranks_known = false;
+  unknown.breakdown_ps[static_cast<std::size_t>(Share::bubble)] = 0;
+  const std::string text = to_json(unknown);
+  EXPECT_NE(text.find("\"straggler\": null,\n    \"bubble\": null,"), std::string::npos) << text;
+  const Result read = parse_result_json("r.json", text);
+  EXPECT_FALSE(read.late_ranks_known);
+  EXPECT_EQ(read.breakdown_ps, unknown.breakdown_ps);
+  EXPECT_EQ(to_json(read), text);
+  EXPECT_NE(json_problems(replaced(whole, "\"host\": 0.0", "\"host\": null")), "") << "of nothing else";
 }
 
 TEST(ReadOps, OlderFilesWithoutTheLastColumnsAreRead) {
