@@ -16,6 +16,9 @@ enum class NormKind : unsigned char { layernorm, rmsnorm };
 enum class Position : unsigned char { learned, rope };
 enum class ActivationKind : unsigned char { gelu, relu, swiglu };
 enum class AttentionKind : unsigned char { flash, unfused };
+// What a cnn or an mlp is trained on: classes (softmax and cross-entropy) or numbers (mean squared error, over all
+// outputs of the global batch as torch.nn.MSELoss takes it).
+enum class LossKind : unsigned char { cross_entropy, mse };
 
 struct ConvLayer {
   std::int64_t channels = 0, kernel = 3;
@@ -41,6 +44,7 @@ struct Model {
   std::vector<ConvLayer> convolutions;
   // cnn: hidden widths and classes after flattening; mlp: input, hidden..., output
   std::vector<std::int64_t> widths;
+  LossKind loss = LossKind::cross_entropy;  // gpt, llama: always cross-entropy
 
   bool is_transformer() const { return family == Family::gpt || family == Family::llama; }
   std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }

@@ -110,6 +110,7 @@ std::string dump(const Scenario& s) {
                   static_cast<int>(m.position), m.tied_embeddings, m.bias, static_cast<int>(m.attention), m.dropout,
                   fmt::join(m.widths, ","), m.image_channels, m.image_size, m.convolutions.size());
   for (const auto& c : m.convolutions) out += fmt::format(" ({} {} {})", c.channels, c.kernel, c.pool);
+  out += fmt::format(" | {}", static_cast<int>(m.loss));
   out += fmt::format(" | {} {} {}", s.cluster.topology, s.cluster.gpus, s.cluster.threads_per_rank);
   for (const auto& [key, value] : s.cluster.overrides) out += " " + key + "=" + value;
   for (const PinnedCollective& c : s.cluster.collectives)
@@ -172,9 +173,9 @@ TEST(Keys, TheReaderAndTheTableKnowTheSameOnes) {
       reader_keys(cnn, std::string("model.convolutions=[{channels: 8, ") + kNoKey + ": 1}]", "model.convolutions[0]."),
       table_keys("model.convolutions[].", "cnn"));
   const std::string gpt = text_of(least_model("gpt"));
-  for (const std::string list : {"cluster.jobs", "cluster.collectives", "noise.slow_ranks", "noise.links"})
   EXPECT_EQ(reader_keys(gpt, std::string("noise.rank_step={") + kNoKey + ": 1}", "noise.rank_step."),
             table_keys("noise.rank_step.", "gpt"));
+  for (const std::string list : {"cluster.jobs", "cluster.collectives", "noise.slow_ranks", "noise.links"})
     EXPECT_EQ(reader_keys(gpt, list + "=[{" + kNoKey + ": 1}]", list + "[0]."), table_keys(list + "[].", "gpt"));
 }
 
