@@ -39,6 +39,11 @@ Scenario network(Family family, std::vector<std::int64_t> widths, std::int64_t m
   return s;
 }
 
+Scenario regression(Scenario s) {
+  s.model.loss = model::LossKind::mse;
+  return s;
+}
+
 Scenario unfused(Scenario s) {
   s.model.attention = model::AttentionKind::unfused;
   s.model.dropout = 0.1;
@@ -119,6 +124,7 @@ KernelGrid::KernelGrid() {
   add_model(unfused(transformer(Family::gpt, 256, 128, 2)));
   add_model(network(Family::cnn, {256, 10}, 32));
   add_model(network(Family::mlp, {784, 512, 10}, 64));
+  add_model(regression(network(Family::mlp, {64, 64, 1}, 64)));
   add_model(transformer(Family::gpt, 1024, 256, 4));
   add_model(tensor_parallel(transformer(Family::gpt, 256, 128, 2), true));
   add_model(zero(transformer(Family::gpt, 256, 128, 2), 3));
@@ -134,6 +140,7 @@ KernelGrid::KernelGrid() {
   add_model(tensor_parallel(transformer(Family::llama, 512, 128, 2), false));
   add_model(network(Family::cnn, {512, 10}, 8));
   add_model(network(Family::mlp, {1024, 2048, 100}, 512));
+  for (const std::int64_t outputs : {16, 1024}) add_model(regression(network(Family::mlp, {64, outputs}, 512)));
   add_products({64, 256, 1024, 4096});
 }
 

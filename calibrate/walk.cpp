@@ -69,7 +69,8 @@ class MadeData : public execute::Data {
   explicit MadeData(std::int64_t vocab) : vocab_(std::max<std::int64_t>(1, vocab)) {}
   void load(program::InputKind kind, const std::vector<std::int64_t>& numbers, std::int64_t elements,
             void* out) override {
-    const bool ids = kind != program::InputKind::images && kind != program::InputKind::features;
+    const bool ids =
+        kind == program::InputKind::tokens || kind == program::InputKind::targets || kind == program::InputKind::labels;
     std::int64_t next = numbers.empty() ? 0 : numbers.front();
     for (std::int64_t i = 0; i < elements; ++i, next += 7919) {
       if (ids)

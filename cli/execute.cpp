@@ -19,6 +19,7 @@
 #include "execute/data.h"
 #include "execute/local/local_world.h"
 #include "execute/performer.h"
+#include "reports/limits.h"
 #include "reports/text.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/scenario.h"
@@ -99,8 +100,8 @@ std::string measured(const execute::Outcome& outcome, const plan::Scenario& scen
   const std::string unit = tokens ? "tokens" : "samples";
   std::vector<std::pair<std::string, std::string>> rows = {
       {"Trained on", outcome.data},
-      {"Loss", fmt::format("{:.4f} first, {:.4f} last of {} steps, nats a {}", r.loss.front(), r.loss.back(), r.steps,
-                           tokens ? "token" : "sample")},
+      {"Loss", fmt::format("{:.4f} first, {:.4f} last of {} steps, {}", r.loss.front(), r.loss.back(), r.steps,
+                           reports::loss_unit(r))},
       {"Step", fmt::format("{}  ({} to {})", format_time(Time::from_ps(r.step_time_ps)),
                            format_time(Time::from_seconds(r.interval_low_s)),
                            format_time(Time::from_seconds(r.interval_high_s)))},

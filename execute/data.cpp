@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -20,7 +21,7 @@ namespace {
 using program::InputKind;
 
 // What a key of the generator is for; mixed with the seed.
-enum Purpose : std::uint64_t { kShuffle = 101, kLabel, kPattern, kNoise };
+enum Purpose : std::uint64_t { kShuffle = 101, kLabel, kPattern, kNoise, kWeights, kInput, kError };
 
 [[noreturn]] void fail(const std::string& file, const std::string& message, const std::string& hint = "") {
   throw InputError(Diagnostic{file, 0, 0, "", message, hint});
@@ -134,6 +135,56 @@ class MadeData : public Data {
   std::vector<float> patterns_;  // [classes, width]
 };
 
+// Examples without end for a regression; data.h says how they are made.
+class MadeRegression : public Data {
+ public:
+  MadeRegression(std::int64_t outputs, std::int64_t width, std::int64_t seed)
+      : outputs_(outputs), width_(width), seed_(seed) {}
+
+  void load(InputKind kind, const std::vector<std::int64_t>& numbers, std::int64_t elements, void* out) override {
+    const bool values = kind == InputKind::values;
+    const std::int64_t each = values ? outputs_ : width_;
+    REHEARSE_CHECK((values || kind == InputKind::images || kind == InputKind::features) &&
+                       elements == static_cast<std::int64_t>(numbers.size()) * each,
+                   "{} values for {} examples of {}", elements, numbers.size(), each);
+    auto* to = static_cast<float*>(out);
+    for (const std::int64_t number : numbers) {
+      if (values)
+        put_values(number, to);
+      else
+        for (std::int64_t j = 0; j < width_; ++j) to[j] = static_cast<float>(input(number, j));
+      to += each;
+    }
+  }
+
+  std::int64_t examples() const override { return 0; }
+  std::string description() const override {
+    return fmt::format("made examples: {} value{} of {} inputs", outputs_, outputs_ == 1 ? "" : "s", width_);
+  }
+
+ private:
+  void put_values(std::int64_t number, float* to) const {
+    std::vector<double> x(static_cast<std::size_t>(width_));
+    for (std::int64_t j = 0; j < width_; ++j) x[static_cast<std::size_t>(j)] = input(number, j);
+    const double scale = 1 / std::sqrt(static_cast<double>(width_));
+    for (std::int64_t k = 0; k < outputs_; ++k) {
+      double sum = 0;
+      for (std::int64_t j = 0; j < width_; ++j)
+        sum += draw(kWeights, k * width_ + j, 0) * x[static_cast<std::size_t>(j)];
+      to[k] = static_cast<float>(sum * scale + 0.1 * draw(kError, k, number));
+    }
+  }
+  double input(std::int64_t number, std::int64_t j) const { return draw(kInput, j, number); }
+  // Uniform in [-1, 1).
+  double draw(Purpose purpose, std::int64_t low, std::int64_t high) const {
+    const auto words = Philox::draw(mix_key(static_cast<std::uint64_t>(seed_), purpose),
+                                    static_cast<std::uint64_t>(low), static_cast<std::uint64_t>(high));
+    return 2 * static_cast<double>(Philox::uniform(words[0])) - 1;
+  }
+
+  std::int64_t outputs_, width_, seed_;
+};
+
 std::vector<std::uint16_t> read_tokens(const std::string& file) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(file, error))
@@ -163,6 +214,7 @@ std::unique_ptr<Data> open_data(const model::Model& model, std::int64_t seq_len,
     const std::int64_t width = model.family == model::Family::cnn
                                    ? model.image_channels * model.image_size * model.image_size
                                    : model.widths.front();
+    if (model.loss == model::LossKind::mse) return std::make_unique<MadeRegression>(model.widths.back(), width, seed);
     return std::make_unique<MadeData>(model.widths.back(), width, seed);
   }
   const char* named = std::getenv(kDataVariable);

@@ -152,6 +152,11 @@ class KernelCall {
     }
   }
 
+  void operator()(const program::MeanSquaredError& m) const {
+    if (!m.backward) return d_.mse_forward(m.elements, m.scale, in(0), f32(1), f32_out(0));
+    d_.mse_backward(m.elements, m.scale, m.scaled ? f32(2) : nullptr, in(0), f32(1), out(0));
+  }
+
   void operator()(const program::Optimizer& o) const {
     const plan::Training& t = c_.scenario.training;
     const float* coefficient = o.clip ? f32(1) : nullptr;

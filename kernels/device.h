@@ -185,6 +185,12 @@ class Device {
                                       const std::int32_t* targets, const float* max, std::int64_t max_stride,
                                       const float* sum, std::int64_t sum_stride, Out d_logits) = 0;
 
+  // loss [1] += scale * sum of (x - target)^2.
+  virtual void mse_forward(std::int64_t n, double scale, In x, const float* target, float* loss) = 0;
+  // dx = 2 * scale * *loss_scale * (x - target) (loss_scale in device memory; null: 1); dx may be x.
+  virtual void mse_backward(std::int64_t n, double scale, const float* loss_scale, In x, const float* target,
+                            Out dx) = 0;
+
   // Images [batch, channels, height, width].
   virtual void conv_forward(const ConvShape& s, In x, In w, In bias, Out y) = 0;
   virtual void conv_backward_input(const ConvShape& s, In dy, In w, Out dx) = 0;

@@ -82,6 +82,25 @@ std::string numbers(const Result& r) {
   return out + "</dl>\n";
 }
 
+// What is said of each run, once where it is the same of all: "X", or "A: X; B: Y".
+template <class TextOf>
+std::string of_runs(const Runs& runs, const Names& names, TextOf&& text_of) {
+  std::vector<std::pair<std::string, Names>> texts;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::string text = text_of(runs[i].result);
+    if (text.empty()) continue;
+    const auto same = std::find_if(texts.begin(), texts.end(), [&](const auto& one) { return one.first == text; });
+    if (same == texts.end())
+      texts.push_back({text, {names[i]}});
+    else
+      same->second.push_back(names[i]);
+  }
+  std::string out;
+  for (const auto& [text, of] : texts)
+    out += (out.empty() ? "" : "; ") + (texts.size() > 1 ? fmt::format("{}: {}", fmt::join(of, ", "), text) : text);
+  return out;
+}
+
 std::string answer_section(const Runs& runs, const Names& names, const HtmlOptions& options) {
   std::string out = "<div class=\"cards\">\n";
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -93,8 +112,8 @@ std::string answer_section(const Runs& runs, const Names& names, const HtmlOptio
     out += "</article>\n";
   }
   out += "</div>\n";
-  if (!runs[0].result.flop_formula.empty())
-    out += fmt::format("<p class=\"note\">MFU counts {}.</p>\n", escape(runs[0].result.flop_formula));
+  const std::string formulas = of_runs(runs, names, [](const Result& r) { return r.flop_formula; });
+  if (!formulas.empty()) out += fmt::format("<p class=\"note\">MFU counts {}.</p>\n", escape(formulas));
   return out;
 }
 
@@ -156,9 +175,9 @@ std::string timeline_section(const std::vector<Series>& series) {
 std::string loss_section(const Runs& runs, const Names& names) {
   const std::string figure = loss_figure(runs, names);
   if (figure.empty()) return "";
-  return "<div id=\"loss-chart\"><div class=\"static\">\n" + figure + "</div></div>\n<p class=\"note\">Nats a " +
-         (unit_of(runs[0].result) == "tokens" ? std::string("token") : std::string("sample")) +
-         ", of the measured runs.</p>\n";
+  const auto unit = [](const Result& r) { return r.loss.empty() ? std::string() : loss_unit(r); };
+  return "<div id=\"loss-chart\"><div class=\"static\">\n" + figure +
+         "</div></div>\n<p class=\"note\">Of the measured runs, in " + escape(of_runs(runs, names, unit)) + ".</p>\n";
 }
 
 std::vector<Series> series_of(const Runs& runs, const Names& names) {

@@ -141,7 +141,7 @@ std::string kind_class(const OpText& op) {
   if (op.phase == "optimizer") return "optimizer";
   if (starts(op.kind, "gemm") || starts(op.kind, "conv")) return "matmul";
   if (op.kind.find("attention") != std::string::npos) return "attention";
-  if (starts(op.kind, "cross_entropy") || starts(op.kind, "embedding")) return "loss";
+  if (starts(op.kind, "cross_entropy") || starts(op.kind, "mse") || starts(op.kind, "embedding")) return "loss";
   return "vector";
 }
 

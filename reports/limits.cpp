@@ -183,4 +183,10 @@ std::string device_noun(const result::Result& r) {
   return on_cpu(r) ? "rank" : "GPU";
 }
 
+std::string loss_unit(const Result& r) {
+  const auto loss = r.scenario.find("model.loss");
+  if (loss != r.scenario.end() && loss->second == "mse") return "mean squared error";
+  return r.scenario.empty() || r.scenario.contains("training.seq_len") ? "nats a token" : "nats a sample";
+}
+
 }  // namespace rehearse::reports

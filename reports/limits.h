@@ -20,6 +20,8 @@ inline constexpr double kLargeLoss = 0.2;   // a judgement: below it, what the k
 bool on_cpu(const result::Result& r);
 // What a device is called: "GPU", or "rank" on a CPU.
 std::string device_noun(const result::Result& r);
+// What its losses are counted in: "nats a token", "nats a sample" or "mean squared error".
+std::string loss_unit(const result::Result& r);
 // The stage with the highest peak; nullptr if there are none.
 const result::StageMemory* largest_stage(const result::Result& r);
 // The share of the step in `share`; 0 if the step takes no time.

@@ -37,6 +37,7 @@ constexpr Class kClasses[] = {
     {"rope", "elementwise"},
     {"embedding", "embedding"},
     {"cross_entropy", "cross-entropy"},
+    {"mse", "mean squared error"},
     {"sgd", "optimizer"},
     {"sum_squares", "optimizer"},
     {"clip_coefficient", "optimizer"},

@@ -219,6 +219,16 @@ void CpuDevice::cross_entropy_backward(std::int64_t rows, std::int64_t cols, std
       w.read(logits, rows * cols), targets, max, max_stride, sum, sum_stride, w.write(d_logits, rows * cols));
 }
 
+void CpuDevice::mse_forward(std::int64_t n, double scale, In x, const float* target, float* loss) {
+  Widened w(*this);
+  *loss = static_cast<float>(*loss + scale * kernels_.sum_square_differences(n, w.read(x, n), target));
+}
+void CpuDevice::mse_backward(std::int64_t n, double scale, const float* loss_scale, In x, const float* target, Out dx) {
+  Widened w(*this);
+  const double by = loss_scale ? scale * static_cast<double>(*loss_scale) : scale;
+  kernels_.mse_backward(n, by, w.read(x, n), target, w.write(dx, n));
+}
+
 void CpuDevice::conv_forward(const ConvShape& s, In x, In w, In bias, Out y) {
   const ConvElements n(s);
   Widened wide(*this);

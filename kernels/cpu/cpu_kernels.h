@@ -1,8 +1,8 @@
 // The CPU's kernels: fp32, one small thread pool a device, vectorised for REHEARSE_ARCH. Every call gives the same bits
 // on the same device whatever else the machine runs: work is cut by shape and thread count only, and sums that cross
 // rows are taken in row order. The kernels of a kind are in one file each: gemm, flash_attention, attention (unfused),
-// norm, elementwise, dropout, embedding (also positions and rope), cross_entropy, conv, optimizer. What they compute is
-// said in kernels/device.h, whose interface cpu_device.h puts over them.
+// norm, elementwise, dropout, embedding (also positions and rope), cross_entropy, mse, conv, optimizer. What they
+// compute is said in kernels/device.h, whose interface cpu_device.h puts over them.
 #pragma once
 
 #include <cstdint>
@@ -74,6 +74,8 @@ class CpuKernels {
   void cross_entropy_backward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,
                               double scale, const float* logits, const std::int32_t* targets, const float* max,
                               std::int64_t max_stride, const float* sum, std::int64_t sum_stride, float* d_logits);
+  double sum_square_differences(std::int64_t n, const float* a, const float* b);
+  void mse_backward(std::int64_t n, double scale, const float* x, const float* target, float* dx);
   void conv_forward(const ConvShape& s, const float* x, const float* w, const float* bias, float* y);
   void conv_backward_input(const ConvShape& s, const float* dy, const float* w, float* dx);
   void conv_backward_weight(const ConvShape& s, const float* dy, const float* x, float* dw, float* d_bias);

@@ -92,6 +92,8 @@ class CudaDevice final : public Device {
                               double scale, const float* loss_scale, In logits, const std::int32_t* targets,
                               const float* max, std::int64_t max_stride, const float* sum, std::int64_t sum_stride,
                               Out d_logits) override;
+  void mse_forward(std::int64_t n, double scale, In x, const float* target, float* loss) override;
+  void mse_backward(std::int64_t n, double scale, const float* loss_scale, In x, const float* target, Out dx) override;
   void conv_forward(const ConvShape& s, In x, In w, In bias, Out y) override;
   void conv_backward_input(const ConvShape& s, In dy, In w, Out dx) override;
   void conv_backward_weight(const ConvShape& s, In dy, In x, Out dw, Out d_bias) override;

@@ -79,6 +79,9 @@ struct ClassOf {
     return e.backward ? MemoryClass::embedding_grad : MemoryClass::embedding;
   }
   MemoryClass operator()(const CrossEntropy&) const { return MemoryClass::cross_entropy; }
+  MemoryClass operator()(const MeanSquaredError& m) const {
+    return m.backward ? MemoryClass::elementwise : MemoryClass::reduction;
+  }
   MemoryClass operator()(const Optimizer&) const { return MemoryClass::optimizer; }
   MemoryClass operator()(const SumSquares&) const { return MemoryClass::reduction; }
   MemoryClass operator()(const Pool2d&) const { return MemoryClass::pool; }

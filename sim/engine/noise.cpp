@@ -11,7 +11,7 @@ namespace rehearse::engine {
 
 namespace {
 
-enum Purpose : std::uint64_t { kKernels = 1, kGroups, kChannels, kSlowRanks, kSlowLinks, kMoments };
+enum Purpose : std::uint64_t { kKernels = 1, kGroups, kChannels, kSlowRanks, kSlowLinks, kMoments, kRankSteps };
 
 std::uint64_t key_of(const plan::Noise& noise, std::int64_t sample) {
   return mix_key(static_cast<std::uint64_t>(noise.seed), static_cast<std::uint64_t>(sample));
@@ -54,7 +54,8 @@ Noise::Noise(const plan::Noise& noise, std::int64_t sample, const std::vector<in
       by_op_(noise.granularity == plan::Granularity::op),
       uniform_(noise.distribution == plan::Distribution::uniform),
       kernels_(noise.kernels),
-      transfers_(noise.transfers) {
+      transfers_(noise.transfers),
+      rank_step_(noise.rank_step) {
   find_slow_ranks(noise, spared, ranks);
 }
 
@@ -86,10 +87,17 @@ Factor Noise::draw(double variation, std::uint64_t key, std::uint64_t low, std::
   return factor_of(std::exp(std::sqrt(variance) * normal - variance / 2));
 }
 
+// A function of (seed, sample, rank, step) alone: the same for every kernel of the step.
+Factor Noise::rank_step(std::int32_t rank, std::int32_t step) const {
+  const double u = inside(Philox::draw(mix_key(key_, kRankSteps), pair_of(rank, step))[0]);
+  return factor_of(rank_step_.low + (rank_step_.high - rank_step_.low) * u);
+}
+
 Factor Noise::kernel(std::int32_t rank, std::int32_t step, std::int32_t slot, std::int32_t op) const {
   Factor factor = kFactorOne;
   if (kernels_ > 0)
     factor = draw(kernels_, mix_key(key_, kKernels), pair_of(rank, step), pair_of(slot, by_op_ ? op + 1 : 0));
+  if (rank_step_.any()) factor = times(factor, rank_step(rank, step));
   return of_rank_.empty() ? factor : times(factor, of_rank_[static_cast<std::size_t>(rank)]);
 }
 

@@ -4,7 +4,8 @@
 //
 // Factors are integers in units of 2^-32, so that a library's last bit of exp() or cos() does not reach the result.
 // Uniform factors with coefficient of variation c lie in [1 - c sqrt(3), 1 + c sqrt(3)); lognormal ones are
-// exp(s z - s^2 / 2) with s^2 = ln(1 + c^2) and a standard normal z (Box and Muller 1958). Both have mean 1.
+// exp(s z - s^2 / 2) with s^2 = ln(1 + c^2) and a standard normal z (Box and Muller 1958). Both have mean 1. A rank's
+// factor for a step (noise.rank_step) is uniform between the ends given, whatever their mean.
 #pragma once
 
 #include <cstdint>
@@ -44,10 +45,11 @@ class Noise {
   Noise(const plan::Noise& noise, std::int64_t sample, const std::vector<int>& spared, int ranks);
 
   // Whether kernels take other times than they cost.
-  bool kernels() const { return kernels_ > 0 || !slow_.empty(); }
+  bool kernels() const { return kernels_ > 0 || rank_step_.any() || !slow_.empty(); }
   bool transfers() const { return transfers_ > 0; }
   bool by_op() const { return by_op_; }
-  // Of a kernel; with granularity slot, op 0 stands for all of the slot.
+  // Of a kernel; with granularity slot, op 0 stands for all of the slot. The product of its own jitter, the rank's
+  // factor for the step and that of a slow rank.
   Factor kernel(std::int32_t rank, std::int32_t step, std::int32_t slot, std::int32_t op) const;
   // Of the `call`-th transfer of a group's instance (a: its first member, b: the group) or of a channel (a: from, b:
   // to).
@@ -55,12 +57,14 @@ class Noise {
   const std::vector<SlowRank>& slow_ranks() const { return slow_; }
 
  private:
+  Factor rank_step(std::int32_t rank, std::int32_t step) const;
   Factor draw(double variation, std::uint64_t key, std::uint64_t low, std::uint64_t high) const;
   void find_slow_ranks(const plan::Noise& noise, const std::vector<int>& spared, int ranks);
 
   std::uint64_t key_ = 0;
   bool by_op_ = false, uniform_ = false;
   double kernels_ = 0, transfers_ = 0;
+  plan::RankStep rank_step_;
   std::vector<SlowRank> slow_;   // by rank
   std::vector<Factor> of_rank_;  // slow ones; empty: none is
 };

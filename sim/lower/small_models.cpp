@@ -1,6 +1,6 @@
 // Units of cnn and mlp models: a convolution with ReLU and max pooling, a linear layer with ReLU and dropout, the
-// input, and the classification loss. Data parallelism, ZeRO and pipelines apply to them as to any unit; tensor
-// parallelism does not.
+// input, and the losses of classification and regression. Data parallelism, ZeRO and pipelines apply to them as to any
+// unit; tensor parallelism does not.
 #include <cmath>
 
 #include "sim/lower/unit.h"
@@ -18,6 +18,7 @@ using program::CrossEntropyPart;
 using program::Elementwise;
 using program::ElementwiseFn;
 using program::Gemm;
+using program::MeanSquaredError;
 using program::Pool2d;
 using program::StreamKind;
 
@@ -304,6 +305,42 @@ class ClassifierLoss : public Unit {
   BufferId x_ = -1, labels_ = -1, stats_ = -1, loss_ = -1;
 };
 
+class RegressionLoss : public Unit {
+ public:
+  explicit RegressionLoss(UnitScope scope) : s_(scope) {}
+  BufferId declare_buffers(BufferId input, Lifetime) override {
+    x_ = input;
+    values_ = s_.builder.activation("values", DType::f32, s_.builder.buffer(x_).shape, Lifetime::micro_batch);
+    loss_ = s_.builder.add_loss();
+    return -1;
+  }
+  void begin_step() override {
+    s_.builder.op("loss.zero", Elementwise{ElementwiseFn::fill, 1}, DType::f32, {}, {{loss_}});
+  }
+  void forward(bool) override {
+    s_.builder.op("values.load", program::Input{program::InputKind::values, elements()}, DType::f32, {}, {{values_}},
+                  StreamKind::copy);
+    s_.builder.op("loss.forward", loss(false), DType::f32, {{x_}, {values_}, {loss_}}, {{loss_}});
+  }
+  BufferId backward(BufferId, bool) override {
+    const BufferId dx =
+        s_.builder.workspace(s_.builder.here("d_outputs"), s_.context.compute, s_.builder.buffer(x_).shape);
+    std::vector<Operand> reads{{x_}, {values_}};
+    if (s_.parameters.loss_scale() >= 0) reads.push_back({s_.parameters.loss_scale()});
+    s_.builder.op("loss.backward", loss(true), DType::f32, reads, {{dx}});
+    return dx;
+  }
+
+ private:
+  std::int64_t elements() const { return s_.builder.buffer(x_).elements(); }
+  MeanSquaredError loss(bool backward) const {
+    const double outputs = static_cast<double>(s_.context.model().widths.back());
+    return {backward, elements(), s_.context.loss_weight() / outputs, backward && s_.context.scales_loss()};
+  }
+  UnitScope s_;
+  BufferId x_ = -1, values_ = -1, loss_ = -1;
+};
+
 }  // namespace
 
 std::unique_ptr<Unit> make_input(UnitScope scope) {
@@ -315,7 +352,8 @@ std::unique_ptr<Unit> make_convolution(UnitScope scope, int index) {
 std::unique_ptr<Unit> make_linear(UnitScope scope, int index) {
   return std::make_unique<Linear>(scope, index);
 }
-std::unique_ptr<Unit> make_classifier_loss(UnitScope scope) {
+std::unique_ptr<Unit> make_loss(UnitScope scope) {
+  if (scope.context.model().loss == model::LossKind::mse) return std::make_unique<RegressionLoss>(scope);
   return std::make_unique<ClassifierLoss>(scope);
 }
 

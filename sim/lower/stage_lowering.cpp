@@ -58,7 +58,7 @@ void StageLowering::make_units(Chunk& chunk) {
   if (m.is_transformer())
     add(make_head(scope(), table_shared_ ? embedding_table(*chunk.units.front()) : -1));
   else
-    add(make_classifier_loss(scope()));
+    add(make_loss(scope()));
 }
 
 // What layer `layer` takes as input, per micro-batch.

@@ -53,6 +53,6 @@ ParamId embedding_table(const Unit& embedding);
 std::unique_ptr<Unit> make_input(UnitScope scope);
 std::unique_ptr<Unit> make_convolution(UnitScope scope, int index);
 std::unique_ptr<Unit> make_linear(UnitScope scope, int index);
-std::unique_ptr<Unit> make_classifier_loss(UnitScope scope);
+std::unique_ptr<Unit> make_loss(UnitScope scope);
 
 }  // namespace rehearse::lower

@@ -7,6 +7,8 @@
 // here.
 #include "sim/model/model.h"
 
+#include <numeric>
+
 namespace rehearse::model {
 namespace {
 
@@ -58,18 +60,25 @@ std::int64_t vision_parameters(const Model& model) {
   return count;
 }
 
-// Multiply-adds of the forward pass of one image or row.
-double vision_multiply_adds(const Model& model) {
-  double sum = 0;
+// Multiply-adds of the forward pass of one image or row, layer by layer.
+std::vector<double> vision_multiply_adds(const Model& model) {
+  std::vector<double> layers;
   for (const ConvShape& conv : conv_shapes(model)) {
     const auto filter = static_cast<double>(conv.in_channels * conv.kernel * conv.kernel);
-    sum += filter * static_cast<double>(conv.out_channels) * static_cast<double>(conv.size * conv.size);
+    layers.push_back(filter * static_cast<double>(conv.out_channels) * static_cast<double>(conv.size * conv.size));
   }
   const auto widths = linear_widths(model);
   for (std::size_t i = 1; i < widths.size(); ++i) {
-    sum += static_cast<double>(widths[i - 1]) * static_cast<double>(widths[i]);
+    layers.push_back(static_cast<double>(widths[i - 1]) * static_cast<double>(widths[i]));
   }
-  return sum;
+  return layers;
+}
+
+// Of one image or row, forward and backward: each layer's product, again for its weights' gradient, and for its
+// input's, which the first layer's is not asked for.
+double vision_training_multiply_adds(const Model& model) {
+  const std::vector<double> layers = vision_multiply_adds(model);
+  return 3 * std::accumulate(layers.begin(), layers.end(), 0.0) - layers.front();
 }
 
 // Multiply-adds of the forward pass of one token: every weight matrix once, queries with keys and probabilities with
@@ -110,15 +119,43 @@ std::int64_t parameter_count(const Model& model, std::int64_t vocab) {
 }
 
 // A multiply-add is 2 FLOPs; backward is two products, for inputs and for weights, the size of each one in forward.
+// What a transformer's first layer takes in are the embedding's rows, whose gradient is needed.
 double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len) {
   const auto count = static_cast<double>(sequences);
-  if (!model.is_transformer()) return 6 * count * vision_multiply_adds(model);
+  if (!model.is_transformer()) return 2 * count * vision_training_multiply_adds(model);
   return 6 * count * static_cast<double>(seq_len) * token_multiply_adds(model, seq_len);
 }
 
-std::string_view flop_formula() {
-  return "3 x forward matrix products, a multiply-add is 2, attention in full (no causal discount), no recomputation; "
-         "gpt: 72 B s L h^2 (1 + s/6h + V/12Lh), arXiv 2104.04473";
+namespace {
+
+// Whether the closed form of the paper holds: every projection as wide as the model, a feed-forward four times that.
+bool is_plain_gpt(const Model& model) {
+  return model.kv_heads == model.heads && attention_width(model) == model.hidden &&
+         model.ffn_hidden * ffn_inputs(model) + model.ffn_hidden == 8 * model.hidden;
+}
+
+}  // namespace
+
+std::string flop_formula(const Model& model) {
+  const std::string counted = "forward and backward matrix products, a multiply-add is 2, no recomputation";
+  const std::string attention = counted + ", attention in full (no causal discount): ";
+  switch (model.family) {
+    case Family::gpt:
+      if (is_plain_gpt(model)) return attention + "72 B s L h^2 (1 + s/6h + V/12Lh), arXiv 2104.04473";
+      [[fallthrough]];
+    case Family::llama:
+      return attention + "6 B s (L (2 h a + 2 h k + 2 s a + " + std::to_string(ffn_inputs(model) + 1) +
+             " h f) + h V), a = heads x head_dim, k = kv_heads x head_dim, f = ffn_hidden";
+    case Family::cnn:
+      return counted +
+             ": 2 B (3 S - S1), S = sum of Cin K^2 Cout H W over convolutions and in x out over linear "
+             "layers, S1 = the first convolution's, whose input needs no gradient";
+    case Family::mlp:
+      return counted +
+             ": 2 B (3 S - S1), S = sum of in x out over layers, S1 = the first's, whose input needs no "
+             "gradient";
+  }
+  return counted;
 }
 
 }  // namespace rehearse::model

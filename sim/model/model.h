@@ -16,6 +16,9 @@ enum class NormKind : unsigned char { layernorm, rmsnorm };
 enum class Position : unsigned char { learned, rope };
 enum class ActivationKind : unsigned char { gelu, relu, swiglu };
 enum class AttentionKind : unsigned char { flash, unfused };
+// What a cnn or an mlp is trained on: classes (softmax and cross-entropy) or numbers (mean squared error, over all
+// outputs of the global batch as torch.nn.MSELoss takes it).
+enum class LossKind : unsigned char { cross_entropy, mse };
 
 struct ConvLayer {
   std::int64_t channels = 0, kernel = 3;
@@ -39,8 +42,9 @@ struct Model {
   // cnn: convolutions (each conv, ReLU, max pooling), then linear layers with ReLU and dropout between
   std::int64_t image_channels = 0, image_size = 0;
   std::vector<ConvLayer> convolutions;
-  // cnn: hidden widths and classes after flattening; mlp: input, hidden..., output
+  // cnn: hidden widths and outputs after flattening; mlp: input, hidden..., output
   std::vector<std::int64_t> widths;
+  LossKind loss = LossKind::cross_entropy;  // gpt, llama: always cross-entropy
 
   bool is_transformer() const { return family == Family::gpt || family == Family::llama; }
   std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
@@ -54,11 +58,12 @@ std::int64_t layer_parameter_count(const Model& model);
 std::int64_t flattened_width(const Model& model);
 
 // FLOPs the model needs for forward and backward of `sequences` sequences of `seq_len` tokens (images for cnn, rows for
-// mlp): matrix products only, a multiply-add is 2, attention counted in full. For gpt with ffn = 4 hidden and one
-// vocabulary product this equals 72 B s L h^2 (1 + s/6h + V/12Lh) (Narayanan et al. 2021, arXiv 2104.04473, without
-// recomputation).
+// mlp): matrix products only, a multiply-add is 2, attention counted in full. Nothing asks for the gradient of a cnn's
+// or an mlp's input, so the first layer's is not counted. For gpt with ffn = 4 hidden and one vocabulary product this
+// equals 72 B s L h^2 (1 + s/6h + V/12Lh) (Narayanan et al. 2021, arXiv 2104.04473, without recomputation).
 double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len);
-std::string_view flop_formula();  // one line for result.json
+// How model_flops counts this model, in its own symbols: one line for result.json and reports.
+std::string flop_formula(const Model& model);
 
 // Reads the scenario's `model:` value: a preset's name (scenarios/models/NAME.yaml under `data_root`), or a mapping.
 // Problems are reported through the node; the returned model is then incomplete.

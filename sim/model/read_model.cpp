@@ -189,10 +189,12 @@ Model read_source(const Source& source, const std::string& default_name, const D
   model.dropout_given = source.given("dropout");
   if (model.is_transformer()) {
     read_transformer(source, model, diagnostics);
-  } else if (model.family == Family::cnn) {
-    read_cnn(source, model, diagnostics);
   } else {
-    model.widths = read_widths(source, 2);
+    model.loss = choice(source, "loss", {"cross_entropy", "mse"}, LossKind::cross_entropy);
+    if (model.family == Family::cnn)
+      read_cnn(source, model, diagnostics);
+    else
+      model.widths = read_widths(source, 2);
   }
   source.finish();
   return model;

@@ -198,9 +198,19 @@ std::vector<Key> small_model_keys() {
        .min = 1,
        .max = 1 << 20,
        .families = "cnn mlp",
-       .meaning = "of the linear layers. cnn: after flattening, the classes last; mlp: input, hidden layers, classes",
+       .meaning = "of the linear layers. cnn: after flattening, the outputs last; mlp: input, hidden layers, outputs",
        .example = "[784, 256, 10]",
-       .related = "model.family"},
+       .related = "model.family model.loss"},
+      {.path = "model.loss",
+       .type = KeyType::choice,
+       .fallback = "cross_entropy",
+       .values = {"cross_entropy", "mse"},
+       .families = "cnn mlp",
+       .meaning =
+           "what training makes small: `cross_entropy` (the outputs are classes) or `mse` (they are numbers: the "
+           "mean of the squared errors)",
+       .example = "mse",
+       .related = "model.widths"},
   };
 }
 

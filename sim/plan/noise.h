@@ -1,7 +1,7 @@
 // What makes steps and ranks differ in a simulation (section `noise` of a scenario): jitter of every duration, ranks
-// that are slow throughout, links that lose capacity. Drawn by sim/engine/noise.h from counters, so that nothing
-// depends on the order of events. Left out: ranks and links that fail for good, and jitter that is correlated between
-// ranks.
+// that are slow for a step or throughout, links that lose capacity. Drawn by sim/engine/noise.h from counters, so that
+// nothing depends on the order of events. Left out: ranks and links that fail for good, and jitter that is correlated
+// between ranks.
 #pragma once
 
 #include <cstdint>
@@ -32,18 +32,26 @@ struct LinkFault {
   double duty = 1;
 };
 
+// A factor that all kernels of a rank's step take together, drawn for each rank and step: uniform in [low, high).
+struct RankStep {
+  double low = 1, high = 1;
+  bool any() const { return low != 1 || high != 1; }
+};
+
 struct Noise {
   std::int64_t seed = 1;
   Distribution distribution = Distribution::lognormal;
   Granularity granularity = Granularity::slot;
   double kernels = 0, transfers = 0;  // coefficients of variation of factors with mean 1
+  RankStep rank_step;
   std::vector<SlowRanks> slow_ranks;
   std::vector<LinkFault> links;
 
-  bool any() const { return kernels > 0 || transfers > 0 || !slow_ranks.empty() || !links.empty(); }
+  bool any() const { return kernels > 0 || transfers > 0 || rank_step.any() || !slow_ranks.empty() || !links.empty(); }
 };
 
 inline constexpr double kMostJitter = 0.5;  // uniform factors stay above 1 - sqrt(3) / 2
 inline constexpr double kLeastCapacity = 0.001, kMostSlow = 1000;
+inline constexpr double kLeastFactor = 0.001;  // of rank_step; kMostSlow is its largest
 
 }  // namespace rehearse::plan

@@ -46,6 +46,44 @@ std::vector<std::int64_t> read_ranks(const Node& list) {
   return ranks;
 }
 
+// Ends of a uniform distribution.
+void read_uniform(const Node& list, RankStep& factor) {
+  if (list.kind() != Node::Kind::sequence || list.size() != 2) {
+    list.error("expected a list of two factors, the least and the largest", "e.g. 'uniform: [0.8, 1.2]'");
+    return;
+  }
+  double ends[2] = {1, 1};
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto value = list.at(i).as_number();
+    if (!value || !(*value >= kLeastFactor && *value <= kMostSlow)) {
+      list.at(i).error(fmt::format("expected a factor, a number from {} to {}", kLeastFactor, kMostSlow));
+      return;
+    }
+    ends[i] = *value;
+  }
+  if (ends[0] > ends[1]) {
+    list.error(fmt::format("the least factor, {}, is above the largest, {}", ends[0], ends[1]),
+               fmt::format("uniform: [{}, {}]", ends[1], ends[0]));
+    return;
+  }
+  factor = {ends[0], ends[1]};
+}
+
+RankStep read_rank_step(const Node& node) {
+  RankStep factor;
+  if (!node || node.kind() == Node::Kind::null) return factor;
+  if (node.kind() != Node::Kind::mapping) {
+    node.error("expected a mapping", "e.g. 'rank_step: {uniform: [0.8, 1.2]}'");
+    return factor;
+  }
+  if (const Node list = node.get("uniform"))
+    read_uniform(list, factor);
+  else
+    node.error("required key uniform is missing", "e.g. 'rank_step: {uniform: [0.8, 1.2]}'");
+  node.finish();
+  return factor;
+}
+
 SlowRanks read_slow_ranks(const Node& node) {
   SlowRanks slow;
   slow.ranks = read_ranks(node.get("ranks"));
@@ -84,6 +122,7 @@ Noise read_noise(const Node& node) {
   noise.distribution = static_cast<Distribution>(node.choice("distribution", {"lognormal", "uniform"}, 0));
   noise.kernels = node.number("kernels", 0.0, 0.0, kMostJitter);
   noise.transfers = node.number("transfers", 0.0, 0.0, kMostJitter);
+  noise.rank_step = read_rank_step(node.get("rank_step"));
   for (const Node& entry : entries(node.get("slow_ranks"), "slow ranks", "slow_ranks: [{ranks: [3], factor: 1.2}]"))
     noise.slow_ranks.push_back(read_slow_ranks(entry));
   for (const Node& entry :

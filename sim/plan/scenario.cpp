@@ -54,6 +54,7 @@
 // noise.granularity              slot               slot | op
 // noise.distribution             lognormal          lognormal | uniform
 // noise.kernels, transfers       0                  coefficients of variation, 0 to 0.5
+// noise.rank_step                none               {uniform: [LEAST, LARGEST]}, a factor for each rank and step
 // noise.slow_ranks               none               a list of {ranks, share, factor}
 // noise.links                    none               a list of {resources, capacity, share, period, duty}
 #include "sim/plan/scenario.h"

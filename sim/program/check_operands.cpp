@@ -144,6 +144,12 @@ struct ExpectedOf {
     return {};
   }
 
+  Expected operator()(const MeanSquaredError& m) const {
+    const std::int64_t n = m.elements;
+    if (!m.backward) return {{n, n, 1}, {1}};
+    return m.scaled ? Expected{{n, n, 2}, {n}} : Expected{{n, n}, {n}};
+  }
+
   Expected operator()(const Optimizer& o) const {
     const std::int64_t n = o.elements;
     Sizes reads = {n};

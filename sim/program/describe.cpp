@@ -41,6 +41,7 @@ struct ShapeText {
     return fmt::format("tokens={} rows={} cols={}", e.tokens, e.rows, e.cols);
   }
   std::string operator()(const CrossEntropy& c) const { return fmt::format("rows={} cols={}", c.rows, c.cols); }
+  std::string operator()(const MeanSquaredError& m) const { return fmt::format("elements={}", m.elements); }
   std::string operator()(const Optimizer& o) const {
     return fmt::format("elements={}{}", o.elements, o.master ? " master" : "");
   }

@@ -132,6 +132,16 @@ struct CrossEntropy {
   bool separate = false;            // log_softmax and nll_loss are kernels of their own (costs; the result is the same)
 };
 
+// Mean squared error over the `elements` of all ranks' predictions, as torch.nn.MSELoss: forward {prediction, target
+// f32, loss} -> {loss f32 [1]} (adds scale * sum of (prediction - target)^2); backward {prediction, target f32,
+// loss_scale f32 [2]?} -> {dprediction} = 2 scale (prediction - target), times the loss scale if there is one.
+struct MeanSquaredError {
+  bool backward = false;
+  std::int64_t elements = 0;  // of this rank's micro-batch
+  double scale = 1;           // 1 / elements of the global batch
+  bool scaled = false;        // backward: there is a loss scale
+};
+
 // One step of AdamW or SGD on a flat range: {grad, coefficient f32 [1]?, param, master f32?, exp_avg f32?, exp_avg_sq
 // f32?} -> {param, master?, exp_avg?, exp_avg_sq?}. With a master copy the parameter is written as its cast. The
 // coefficient multiplies the gradient; not a number: nothing changes.
@@ -172,8 +182,8 @@ struct Pool2d {
   std::int64_t batch = 0, channels = 0, height = 0, width = 0, window = 2;  // input size
 };
 
-// The next micro-batch of data, host to device: {} -> {y}.
-enum class InputKind : unsigned char { tokens, targets, images, labels, features };
+// The next micro-batch of data, host to device: {} -> {y}. values: what a regression's outputs should be.
+enum class InputKind : unsigned char { tokens, targets, images, labels, features, values };
 struct Input {
   InputKind kind = InputKind::tokens;
   std::int64_t elements = 0;
@@ -212,9 +222,9 @@ struct PointToPoint {
 // The host waits for this op's waits before it launches anything later in program order.
 struct HostSync {};
 
-using OpShape =
-    std::variant<Gemm, Attention, Norm, Activation, Elementwise, Embedding, CrossEntropy, Optimizer, SumSquares,
-                 ClipCoefficient, UpdateLossScale, Conv2d, Pool2d, Input, Collective, PointToPoint, HostSync>;
+using OpShape = std::variant<Gemm, Attention, Norm, Activation, Elementwise, Embedding, CrossEntropy, MeanSquaredError,
+                             Optimizer, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d, Pool2d, Input, Collective,
+                             PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

@@ -105,7 +105,7 @@ struct Samples {
 
 // What noise costs in the sample reported, each by a simulation without it: `without_ps` is the step then.
 struct NoiseCause {
-  std::string what = {};       // "slow_rank", "slow_ranks", "links", "kernels", "transfers"
+  std::string what = {};       // "slow_rank", "slow_ranks", "links", "rank_step", "kernels", "transfers"
   std::int64_t rank = -1;      // slow_rank
   double factor = 1;           // slow_rank: its kernels'
   std::string resources = {};  // links: the pattern

@@ -47,6 +47,8 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   if (scenario.model.is_transformer()) {
     s["model.attention"] = scenario.model.attention == model::AttentionKind::flash ? "flash" : "unfused";
     s["training.seq_len"] = fmt::to_string(t.seq_len);
+  } else {
+    s["model.loss"] = scenario.model.loss == model::LossKind::mse ? "mse" : "cross_entropy";
   }
   s["model.dropout"] = fmt::to_string(scenario.model.dropout);
   s["plan.tensor"] = fmt::to_string(p.tensor);

@@ -108,7 +108,7 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   out.memory_fits = largest_peak(out.stages) <= out.memory_capacity;
   out.model_flops = model::model_flops(scenario.model, scenario.training.global_batch, scenario.training.seq_len);
   out.hardware_flops = account::hardware_flops(program, grid);
-  out.flop_formula = model::flop_formula();
+  out.flop_formula = model::flop_formula(scenario.model);
 
   engine::Options engine_options = prepared.engine_options();
   if (options.record) {

@@ -66,6 +66,7 @@ std::vector<Without> counterfactuals(const engine::Options& options, const engin
   for (std::size_t i = 0; i < options.noise.links.size(); ++i)
     add({.what = "links", .resources = options.noise.links[i].resources, .count = outcome.faulty_links[i]},
         [i](engine::Options& o) { mend(o.noise.links[i]); });
+  if (options.noise.rank_step.any()) add({.what = "rank_step"}, [](engine::Options& o) { o.noise.rank_step = {}; });
   if (options.noise.kernels > 0) add({.what = "kernels"}, [](engine::Options& o) { o.noise.kernels = 0; });
   if (options.noise.transfers > 0) add({.what = "transfers"}, [](engine::Options& o) { o.noise.transfers = 0; });
   return list;

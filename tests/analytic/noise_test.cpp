@@ -62,6 +62,76 @@ TEST(NoiseAnalytic, TheExpectedMaximumOfUniformRanksIsItsClosedForm) {
   }
 }
 
+// Four workers compute in two slots, forward (1 us) and backward (2 us), then wait for one another. Each worker's time
+// is uniform in 0.8 to 1.2 of its mean of 3 us, drawn for each worker and step: the mean over steps of the slowest is
+// 0.8 + 0.4 * 4/5 = 1.12 of it. (Were the factors drawn for each slot, sums of two would be nearer the mean: 1.094.)
+constexpr double kLeast = 0.8, kLargest = 1.2;
+
+DataParallel four_workers() {
+  DataParallel run(4);
+  program::Role& role = run.program.roles.front();
+  program::Op forward = role.bodies.front().ops.front();
+  forward.name = "forward";
+  forward.records = -1;
+  role.bodies.push_back({"forward", {forward}});
+  role.slots.insert(role.slots.begin(), {1, -1});
+  run.costs.ps["k0"] = 2'000'000;
+  run.options.noise.rank_step = {kLeast, kLargest};
+  return run;
+}
+
+// Four standard errors, as above.
+double tolerance_of_the_slowest(int n, int draws) {
+  const double width = kLargest - kLeast;
+  return 4 * std::sqrt(width * width * n / ((n + 1.0) * (n + 1.0) * (n + 2.0)) / draws);
+}
+
+TEST(NoiseAnalytic, TheSlowestOfFourUniformWorkersIsItsExpectedMaximumOverSteps) {
+  constexpr int kSteps = 4000;
+  DataParallel run = four_workers();
+  run.options.steps = kSteps;
+  const Outcome outcome = simulate(run.program, run.grid, run.cluster, run.model, run.costs, run.options);
+  ASSERT_EQ(outcome.step_ends.size(), std::size_t{kSteps});
+  const double mean = static_cast<double>(outcome.step_ends.back().ps()) / 3e6 / kSteps;
+  EXPECT_NEAR(mean, 1.12, tolerance_of_the_slowest(4, kSteps));
+  EXPECT_LT(tolerance_of_the_slowest(4, kSteps), 0.005) << "nearer than the 1.094 of factors a slot";
+}
+
+TEST(NoiseAnalytic, TheSlowestOfFourUniformWorkersIsItsExpectedMaximumOverSamples) {
+  constexpr int kSamples = 4000;
+  DataParallel run = four_workers();
+  double sum = 0;
+  for (int s = 0; s < kSamples; ++s) {
+    run.options.sample = s;
+    sum += static_cast<double>(run.step()) / 3e6;
+  }
+  EXPECT_NEAR(sum / kSamples, 1.12, tolerance_of_the_slowest(4, kSamples));
+}
+
+// The other causes multiply, and their own draws stay what they were.
+TEST(NoiseAnalytic, ARanksFactorForAStepIsOneOfAProduct) {
+  DataParallel run = four_workers();
+  const plan::RankStep both = run.options.noise.rank_step;
+  run.options.noise.kernels = 0.1;
+  run.options.noise.slow_ranks = {{{2}, 0, 1.5}};
+  const Noise all(run.options.noise, 3, {}, 4);
+  run.options.noise.rank_step = {};
+  const Noise without(run.options.noise, 3, {}, 4);
+  run.options.noise = {};
+  run.options.noise.rank_step = both;
+  const Noise alone(run.options.noise, 3, {}, 4);
+  for (const std::int32_t rank : {0, 2}) {
+    EXPECT_NE(alone.kernel(rank, 0, 0, 0), alone.kernel(rank, 1, 0, 0)) << "each step its own";
+    for (const std::int32_t slot : {0, 1}) {
+      EXPECT_EQ(alone.kernel(rank, 5, slot, 0), alone.kernel(rank, 5, 0, 0)) << "a step has one";
+      const double product = static_cast<double>(without.kernel(rank, 5, slot, 0)) *
+                             static_cast<double>(alone.kernel(rank, 5, slot, 0)) / static_cast<double>(kFactorOne);
+      EXPECT_NEAR(static_cast<double>(all.kernel(rank, 5, slot, 0)) / product, 1, 1e-8);
+    }
+  }
+  EXPECT_NE(alone.kernel(0, 5, 0, 0), alone.kernel(1, 5, 0, 0)) << "each rank its own";
+}
+
 // With a draw an op, a slot's time has 1/sqrt(k) of the variation that one draw for all its kernels has.
 TEST(NoiseAnalytic, DrawsForEachOpAverageOut) {
   constexpr int kKernels = 25, kSamples = 2000;

@@ -357,6 +357,18 @@ std::vector<Case> training_cases(DType t, const StepValues* step) {
          const Sgd rule{.momentum = 0.9, .step = step};
          d.sgd(n, rule, {p[0], t}, nullptr, own ? Out(f(p[2])) : Out(p[1], t), own ? nullptr : f(p[2]), f(p[3]));
        }},
+      {"mse",
+       n * (size + 4),
+       {g, w, {64, DType::f32, Fill::zeros}},
+       [=](D& d, const P& p) {
+         d.mse_forward(n, 1e-6, {p[0], t}, f(p[1]), f(p[2]));
+       }},
+      {"mse_backward",
+       n * (2 * size + 4),
+       {g, w, g},
+       [=](D& d, const P& p) {
+         d.mse_backward(n, 1e-6, nullptr, {p[0], t}, f(p[1]), {p[2], t});
+       }},
       // Each token's row read, its row of the table read and written; about 12,800 rows of 32,000 are met.
       {"embedding_backward",
        tokens * cols * size + 8.0 * 12800 * cols,

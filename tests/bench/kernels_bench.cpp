@@ -186,6 +186,9 @@ std::vector<Streaming> streaming_kernels() {
          d.cross_entropy_backward(rows, cols, cols, 0, 1e-6, nullptr, t.x.data(), t.ids.data(), t.stats.data(), 2,
                                   t.stats.data() + 1, 2, t.z.data());
        }},
+      {"mse", 8, [](Device& d, T& t) { d.mse_forward(n, 1e-6, t.x.data(), t.y.data(), &t.loss); }},
+      {"mse_backward", 12,
+       [](Device& d, T& t) { d.mse_backward(n, 1e-6, nullptr, t.x.data(), t.y.data(), t.z.data()); }},
       {"attention_softmax", 6,  // causal: half is read, all is written
        [](Device& d, T& t) {
          d.attention_softmax({1, 16, 16, 1024, 64}, t.x.data(), t.z.data());

@@ -28,6 +28,7 @@ struct KindOf {
   const char* operator()(const program::Norm&) const { return "norm"; }
   const char* operator()(const program::Activation&) const { return "activation"; }
   const char* operator()(const program::CrossEntropy&) const { return "loss"; }
+  const char* operator()(const program::MeanSquaredError&) const { return "loss"; }
   const char* operator()(const program::Embedding&) const { return "embedding"; }
   const char* operator()(const program::Optimizer&) const { return "optimizer"; }
   const char* operator()(const program::SumSquares&) const { return "optimizer"; }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "program.h"
@@ -41,6 +42,52 @@ TEST(Execute, AMeasuredResultHasLossesAndSharesThatSumToTheStep) {
   EXPECT_TRUE(has(ops, "\n2/29/"));
   EXPECT_FALSE(has(ops, "\n1/29/"));
   EXPECT_TRUE(json::accept(gunzip(folder / "out/trace.json.gz")));
+}
+
+// 128 images of ten classes and first weights that say little: ln 10 = 2.3026 but for those. The outputs' spread over
+// classes is about 0.1 (biases and weights uniform in +-1 / sqrt(84) make it so), which moves the mean loss by some
+// 0.005.
+TEST(Execute, TheCifarNetworkBeginsAtTheLossOfTenClasses) {
+  const Folder folder;
+  const Outcome r = run({"execute", "cifar-4-workers", "--steps", "2", "-o", folder / "out", "--json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const json result = json::parse(r.out);
+  EXPECT_EQ(result["ranks"], 4);
+  EXPECT_EQ(result["scenario"]["training.global_batch"], "128");
+  EXPECT_EQ(result["scenario"]["model.parameters"],
+            std::to_string(76 * 6 + 151 * 16 + 1025 * 120 + 121 * 84 + 85 * 10));
+  EXPECT_NEAR(result["loss"][0].get<double>(), std::log(10.0), 0.02);
+  // One rank sees the same 128 images.
+  const Outcome alone = run({"execute", "cifar-4-workers", "--set", "cluster.gpus=1", "--steps", "2", "--json"});
+  ASSERT_EQ(alone.status, 0) << alone.err;
+  for (const int step : {0, 1})
+    EXPECT_NEAR(json::parse(alone.out)["loss"][step].get<double>(), result["loss"][step].get<double>(), 1e-5);
+}
+
+constexpr char kRegression[] = R"(rehearse: 1
+name: regression
+model: {family: mlp, widths: [10, 1], loss: mse}
+cluster: {topology: dgx-a100, gpus: 2}
+training: {global_batch: 8, precision: fp32, optimizer: sgd, lr: 0.1, weight_decay: 0, clip: 0}
+)";
+
+TEST(Execute, ARegressionIsSimulatedPerformedAndReportedInItsOwnLoss) {
+  const Folder folder;
+  const std::string scenario = folder.write("regression.yaml", kRegression);
+  const Outcome simulated = run({"simulate", scenario, "-o", folder / "simulated"});
+  ASSERT_EQ(simulated.status, 0) << simulated.err;
+  const Outcome r = run({"execute", scenario, "--steps", "20", "-o", folder / "measured"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, "mean squared error")) << r.out;
+  EXPECT_TRUE(has(r.out, "1 value of 10 inputs")) << r.out;
+  EXPECT_FALSE(has(r.out, "nats")) << r.out;
+  const Outcome report = run({"report", folder / "simulated", folder / "measured", "-o", folder / "page.html"});
+  ASSERT_EQ(report.status, 0) << report.err;
+  EXPECT_TRUE(has(read(folder / "page.html"), "Of the measured runs, in mean squared error"));
+  const Outcome compared = run({"compare", folder / "simulated", folder / "measured"});
+  EXPECT_EQ(compared.status, 0) << compared.err;
+  for (const char* kind : {"mse_forward", "mse_backward"})
+    EXPECT_TRUE(has(read(folder / "measured/ops.csv") + gunzip(folder / "simulated/trace.json.gz"), kind)) << kind;
 }
 
 TEST(Execute, TheTableSaysWhatWasTrainedOnAndHowItWent) {

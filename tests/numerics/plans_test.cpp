@@ -41,6 +41,12 @@ const std::string kMlp =
     "model: {family: mlp, widths: [20, 32, 24, 16, 7]}\n"
     "training: {global_batch: 12, precision: fp32, lr: 3e-3}\n";
 
+const std::string kRegression =
+    "rehearse: 1\n"
+    "model: {family: mlp, widths: [20, 32, 24, 16, 3], loss: mse}\n"
+    "training: {global_batch: 12, precision: fp32, optimizer: sgd, lr: 0.1, momentum: 0.5, weight_decay: 0, clip: "
+    "0.5}\n";
+
 execute::Outcome perform(const std::string& text, const Assignments& assignments, int steps = 20) {
   const plan::Scenario scenario = scenario_from(text, assignments);
   execute::Options options;
@@ -114,7 +120,7 @@ Assignments grid(int gpus, int tensor, int pipeline, int zero, const Assignments
 std::vector<Case> data_parallel_cases() {
   std::vector<Case> cases;
   const std::vector<std::pair<std::string, std::string>> models = {
-      {"gpt", kGpt}, {"llama", kLlama}, {"cnn", kCnn}, {"mlp", kMlp}};
+      {"gpt", kGpt}, {"llama", kLlama}, {"cnn", kCnn}, {"mlp", kMlp}, {"regression", kRegression}};
   for (const auto& [name, text] : models) {
     for (const int ranks : {2, 3, 4})
       cases.push_back({name + "_ddp" + std::to_string(ranks), text, grid(ranks, 1, 1, 0)});
@@ -151,6 +157,7 @@ std::vector<Case> pipeline_cases() {
         if (framework == "rehearse" && (schedule == "1f1b" || schedule == "zero_bubble")) {
           cases.push_back({"cnn" + suffix, kCnn, plan});
           cases.push_back({"mlp" + suffix, kMlp, plan});
+          cases.push_back({"regression" + suffix, kRegression, plan});
         }
       }
   cases.push_back({"gpt_1f1b_untied", kGpt, grid(4, 1, 2, 0), {"model.tied_embeddings=false"}});

@@ -148,6 +148,12 @@ class LateDevice final : public Device {
                                    max_stride, sum, sum_stride, d_logits);
     });
   }
+  void mse_forward(std::int64_t n, double scale, In x, const float* target, float* loss) override {
+    later([=, this] { cpu_->mse_forward(n, scale, x, target, loss); });
+  }
+  void mse_backward(std::int64_t n, double scale, const float* loss_scale, In x, const float* target, Out dx) override {
+    later([=, this] { cpu_->mse_backward(n, scale, loss_scale, x, target, dx); });
+  }
   void conv_forward(const ConvShape& s, In x, In w, In bias, Out y) override {
     later([=, this] { cpu_->conv_forward(s, x, w, bias, y); });
   }

@@ -61,6 +61,8 @@ TEST(KernelGrid, ItHasEachShapeOnceAndEveryKindThatProgramsHave) {
                            "embedding_backward",
                            "cross_entropy_forward",
                            "cross_entropy_exp_sum",
+                           "mse_forward",
+                           "mse_backward",
                            "adamw",
                            "sgd",
                            "sum_squares",
@@ -85,7 +87,7 @@ TEST(KernelGrid, EveryKindRunsOnItsOwn) {
     if (!seen.insert(key_of(*k.role, *k.op, 1, 1).kind).second) continue;
     for (const double s : measure({*k.scenario, *k.role, *k.op}, 2, 1e-4)) EXPECT_GT(s, 0);
   }
-  EXPECT_GE(seen.size(), 23u);
+  EXPECT_GE(seen.size(), 25u);
 }
 
 TEST(KernelGrid, ItStopsWithTheBudget) {

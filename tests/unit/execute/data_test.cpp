@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -131,6 +132,44 @@ TEST(MadeData, AnExampleIsNearItsClassesPatternWhoeverLoadsIt) {
   std::vector<float> one(16);
   data->load(InputKind::features, {7}, 16, one.data());
   EXPECT_TRUE(std::equal(one.begin(), one.end(), features.begin() + 7 * 16));
+}
+
+// The values are a linear function of the inputs and an error of at most 0.1: over many examples the least squares fit
+// leaves (0.1 e)^2, whose mean is 0.01 / 3.
+TEST(MadeData, ARegressionsValuesAreLinearInItsInputsButForASmallError) {
+  model::Model mlp;
+  mlp.family = model::Family::mlp;
+  mlp.widths = {2, 1};
+  mlp.loss = model::LossKind::mse;
+  const auto data = open_data(mlp, 1, 5, "");
+  constexpr std::int64_t kExamples = 4000;
+  std::vector<std::int64_t> numbers(kExamples);
+  for (std::int64_t n = 0; n < kExamples; ++n) numbers[static_cast<std::size_t>(n)] = n;
+  std::vector<float> x(2 * kExamples), y(kExamples);
+  data->load(InputKind::features, numbers, 2 * kExamples, x.data());
+  data->load(InputKind::values, numbers, kExamples, y.data());
+  // Normal equations of y = a x0 + b x1.
+  double xx = 0, xz = 0, zz = 0, xy = 0, zy = 0, yy = 0;
+  for (std::size_t i = 0; i < kExamples; ++i) {
+    const double a = x[2 * i], b = x[2 * i + 1], v = y[i];
+    EXPECT_GE(a, -1);
+    EXPECT_LT(a, 1);
+    xx += a * a, xz += a * b, zz += b * b, xy += a * v, zy += b * v, yy += v * v;
+  }
+  const double determinant = xx * zz - xz * xz;
+  const double a = (xy * zz - zy * xz) / determinant, b = (zy * xx - xy * xz) / determinant;
+  EXPECT_NEAR((yy - a * xy - b * zy) / kExamples, 0.01 / 3, 0.0003);
+  EXPECT_LE(std::abs(a), 1 / std::sqrt(2.0) + 0.01) << "weights of at most 1, over the root of the width";
+  EXPECT_GT(a * a + b * b, 0.01) << "there is something to learn";
+  // Whoever loads it.
+  std::vector<float> one(1), three(3);
+  data->load(InputKind::values, {1007}, 1, one.data());
+  data->load(InputKind::values, {3, 1007, 9}, 3, three.data());
+  EXPECT_EQ(one[0], y[1007]);
+  EXPECT_EQ(three[1], y[1007]);
+  const auto other = open_data(mlp, 1, 6, "");
+  other->load(InputKind::values, {1007}, 1, one.data());
+  EXPECT_NE(one[0], y[1007]) << "the seed's";
 }
 
 }  // namespace

@@ -234,6 +234,17 @@ std::vector<Call> row_calls() {
          d.cross_entropy_backward(kRows, kCols, 33, 0, 0.25, o.f32(2), x, o.ids(kRows, 33), stats, 2, stats + 1, 2,
                                   o.write(kN));
        }},
+      {"mse",
+       [](D& d, O& o) {
+         const In x = o.read(kN);
+         d.mse_forward(kN, 0.25, x, o.f32(kN), o.f32(1));
+       }},
+      {"mse_backward",
+       [](D& d, O& o) {
+         const In x = o.read(kN);
+         const float* target = o.f32(kN);
+         d.mse_backward(kN, 0.25, o.f32(2), x, target, o.write(kN));
+       }},
       {"conv",
        [](D& d, O& o) {
          const In x = o.read(3 * 2 * 64), w = o.read(5 * 2 * 9), bias = o.read(5);

@@ -84,7 +84,37 @@ TEST(ModelFlops, OfLlamaCountsGroupedQueriesAndTheGate) {
 
 TEST(ModelFlops, OfTheConvolutionalNetworkFollowsTheMapSizes) {
   const double image = 27.0 * 64 * 32 * 32 + 576.0 * 128 * 16 * 16 + 1152.0 * 256 * 8 * 8 + 4096.0 * 512 + 512.0 * 10;
-  EXPECT_DOUBLE_EQ(model_flops(preset("cnn-cifar"), 8, 0), 6 * 8 * image);
+  EXPECT_DOUBLE_EQ(model_flops(preset("cnn-cifar"), 8, 0), 2 * 8 * (3 * image - 27.0 * 64 * 32 * 32))
+      << "nothing needs the images' gradient";
+}
+
+TEST(ModelFlops, OfAPerceptronLeaveOutTheInputsGradient) {
+  const double first = 784.0 * 512, others = 512.0 * 512 + 512.0 * 10;
+  EXPECT_DOUBLE_EQ(model_flops(preset("mlp-mnist"), 8, 0), 2 * 8 * (2 * first + 3 * others));
+}
+
+// Each family's formula speaks of that family; gpt's closed form is stated where it holds.
+TEST(ModelFlops, TheFormulaIsTheFamilys) {
+  const auto has = [](const char* name, const char* part) {
+    return flop_formula(preset(name)).find(part) != std::string::npos;
+  };
+  EXPECT_TRUE(has("gpt3-175b", "72 B s L h^2 (1 + s/6h + V/12Lh), arXiv 2104.04473"));
+  EXPECT_TRUE(has("llama3-8b", "6 B s (L (2 h a + 2 h k + 2 s a + 3 h f) + h V)"));
+  EXPECT_TRUE(has("cnn-cifar", "2 B (3 S - S1), S = sum of Cin K^2 Cout H W over convolutions"));
+  EXPECT_TRUE(has("mlp-mnist", "2 B (3 S - S1), S = sum of in x out over layers"));
+  for (const char* name : {"llama3-8b", "cnn-cifar", "mlp-mnist"}) EXPECT_FALSE(has(name, "72 B")) << name;
+  for (const char* name : {"cnn-cifar", "mlp-mnist"}) EXPECT_FALSE(has(name, "attention")) << name;
+  Model wide = preset("gpt2-small");
+  wide.ffn_hidden = 5 * wide.hidden;
+  EXPECT_EQ(flop_formula(wide).find("72 B"), std::string::npos);
+  EXPECT_NE(flop_formula(wide).find("2 h f"), std::string::npos);
+}
+
+// The general form printed for llama, worked out: L = 32, h = a = 4096, k = 1024, f = 14336, s = 8192, V = 128256.
+TEST(ModelFlops, TheGeneralFormulaGivesTheNumber) {
+  const double h = 4096, k = 1024, f = 14336, s = 8192;
+  EXPECT_DOUBLE_EQ(model_flops(preset("llama3-8b"), 3, 8192),
+                   6 * 3 * s * (32 * (2 * h * h + 2 * h * k + 2 * s * h + 3 * h * f) + h * 128256));
 }
 
 }  // namespace

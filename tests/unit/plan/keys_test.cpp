@@ -110,6 +110,7 @@ std::string dump(const Scenario& s) {
                   static_cast<int>(m.position), m.tied_embeddings, m.bias, static_cast<int>(m.attention), m.dropout,
                   fmt::join(m.widths, ","), m.image_channels, m.image_size, m.convolutions.size());
   for (const auto& c : m.convolutions) out += fmt::format(" ({} {} {})", c.channels, c.kernel, c.pool);
+  out += fmt::format(" | {}", static_cast<int>(m.loss));
   out += fmt::format(" | {} {} {}", s.cluster.topology, s.cluster.gpus, s.cluster.threads_per_rank);
   for (const auto& [key, value] : s.cluster.overrides) out += " " + key + "=" + value;
   for (const PinnedCollective& c : s.cluster.collectives)
@@ -126,8 +127,8 @@ std::string dump(const Scenario& s) {
                      static_cast<int>(t.optimizer), t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.momentum,
                      t.lr_schedule, t.warmup_steps, t.clip, t.loss_scale, t.loss_scale_interval, t.seed);
   const Noise& n = s.noise;
-  out += fmt::format(" | {} {} {} {} {}", n.seed, static_cast<int>(n.distribution), static_cast<int>(n.granularity),
-                     n.kernels, n.transfers);
+  out += fmt::format(" | {} {} {} {} {} {} {}", n.seed, static_cast<int>(n.distribution),
+                     static_cast<int>(n.granularity), n.kernels, n.transfers, n.rank_step.low, n.rank_step.high);
   for (const SlowRanks& slow : n.slow_ranks)
     out += fmt::format(" ({} {} {})", fmt::join(slow.ranks, ","), slow.share, slow.factor);
   for (const LinkFault& l : n.links)
@@ -172,6 +173,8 @@ TEST(Keys, TheReaderAndTheTableKnowTheSameOnes) {
       reader_keys(cnn, std::string("model.convolutions=[{channels: 8, ") + kNoKey + ": 1}]", "model.convolutions[0]."),
       table_keys("model.convolutions[].", "cnn"));
   const std::string gpt = text_of(least_model("gpt"));
+  EXPECT_EQ(reader_keys(gpt, std::string("noise.rank_step={") + kNoKey + ": 1}", "noise.rank_step."),
+            table_keys("noise.rank_step.", "gpt"));
   for (const std::string list : {"cluster.jobs", "cluster.collectives", "noise.slow_ranks", "noise.links"})
     EXPECT_EQ(reader_keys(gpt, list + "=[{" + kNoKey + ": 1}]", list + "[0]."), table_keys(list + "[].", "gpt"));
 }

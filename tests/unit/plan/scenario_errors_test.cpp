@@ -112,6 +112,16 @@ TEST(ScenarioErrors, NoiseNamesRanksAndLinksThatCanBe) {
   EXPECT_EQ(problems(small("noise: {links: [{resources: 'nic*', capacity: 0.5, period: 1ns}]}\n")),
             Texts{"3:60 noise.links[0].period: is out of range: a period is at least 1 us"});
   EXPECT_EQ(problems(small("noise: {kernels: 0.6, jitter: 1}\n")).size(), 2U);
+  EXPECT_EQ(problems(small("noise: {rank_step: {uniform: [1.2, 0.8]}}\n")),
+            Texts{"3:30 noise.rank_step.uniform: the least factor, 1.2, is above the largest, 0.8 (uniform: [0.8, "
+                  "1.2])"});
+  EXPECT_EQ(problems(small("noise: {rank_step: {uniform: 0.2}}\n")),
+            Texts{"3:30 noise.rank_step.uniform: expected a list of two factors, the least and the largest (e.g. "
+                  "'uniform: [0.8, 1.2]')"});
+  EXPECT_EQ(problems(small("noise: {rank_step: {uniform: [0, 1.2]}}\n")),
+            Texts{"3:31 noise.rank_step.uniform[0]: expected a factor, a number from 0.001 to 1000"});
+  EXPECT_EQ(problems(small("noise: {rank_step: {}}\n")),
+            Texts{"3:20 noise.rank_step: required key uniform is missing (e.g. 'rank_step: {uniform: [0.8, 1.2]}')"});
 }
 
 TEST(ScenarioErrors, InterleavingNeedsItsScheduleAndWholeGroupsOfMicroBatches) {

@@ -33,6 +33,8 @@ TEST(KindName, TellsPartsApart) {
   Collective c;
   c.kind = CollectiveKind::all_to_all;
   EXPECT_EQ(kind_name(c), "all_to_all");
+  EXPECT_EQ(kind_name(MeanSquaredError{}), "mse_forward");
+  EXPECT_EQ(kind_name(MeanSquaredError{.backward = true}), "mse_backward");
   EXPECT_EQ(kind_name(HostSync{}), "host_sync");
 }
 

@@ -50,6 +50,21 @@ TEST_F(WorkTest, GemmBatch) {
   EXPECT_EQ(work(Gemm{2, 5, 3, 7}, {a, w}, {c}).flops, 420);
 }
 
+// Bound by memory: 6 predictions in bf16 and 6 targets in fp32 are read, the loss is read and written; backward writes
+// 6 gradients in bf16.
+TEST_F(WorkTest, MeanSquaredError) {
+  const auto x = buffer({2, 3}, DType::bf16), target = buffer({2, 3}), loss = buffer({1});
+  const auto dx = buffer({2, 3}, DType::bf16);
+  const Work forward = work(MeanSquaredError{false, 6}, {x, target, loss}, {loss});
+  EXPECT_EQ(forward.flops, 0);
+  EXPECT_EQ(forward.bytes_read, 12 + 24 + 4);
+  EXPECT_EQ(forward.bytes_written, 4);
+  const Work backward = work(MeanSquaredError{true, 6}, {x, target}, {dx});
+  EXPECT_EQ(backward.flops, 0);
+  EXPECT_EQ(backward.bytes_read, 12 + 24);
+  EXPECT_EQ(backward.bytes_written, 12);
+}
+
 // b=2 h=3 s=4 d=5: one product is 2*2*3*4*4*5 = 960 FLOPs. Flash does 2 forward and 5 backward and keeps no scores; the
 // unfused softmax has none.
 TEST_F(WorkTest, Attention) {

@@ -20,6 +20,7 @@ TEST(OpClass, KindsFallIntoTheirClasses) {
                                                           {"update_loss_scale", "optimizer"},
                                                           {"cast", "copies"},
                                                           {"cross_entropy_row_max", "cross-entropy"},
+                                                          {"mse_backward", "mean squared error"},
                                                           {"conv2d_forward", "convolution"},
                                                           {"input", "input"},
                                                           {"quantise", "other kernels"},

@@ -1,0 +1,118 @@
+// FLOPs that a model needs (MFU counts them) against those that its program does (HFU): never more, whatever the model,
+// the framework and the plan; the same where nothing is done twice, fewer where something is.
+#include <gtest/gtest.h>
+
+#include "sim/account/program_facts.h"
+#include "sim/model/model.h"
+#include "tests/support/lowered.h"
+
+namespace rehearse {
+namespace {
+
+struct Flops {
+  double needed = 0, done = 0;
+};
+
+Flops flops_of(const std::string& model, const std::vector<std::string>& assignments) {
+  const plan::Scenario s =
+      scenario_from("rehearse: 1\nmodel: " + model + "\ncluster: {topology: dgx-a100, gpus: 1}\n", assignments);
+  return {model::model_flops(s.model, s.training.global_batch, s.training.seq_len),
+          account::hardware_flops(lower::lower(s), s.grid())};
+}
+
+// Sums of exact integers up to 2^53 and, of the largest models, of doubles in another order.
+constexpr double kRounding = 1e-12;
+
+void expect_equal(const Flops& f) {
+  EXPECT_NEAR(f.done / f.needed, 1, kRounding);
+}
+void expect_more(const Flops& f) {
+  EXPECT_GT(f.done / f.needed, 1 + kRounding);
+}
+
+bool is_transformer(const std::string& preset) {
+  return scenario_from("rehearse: 1\nmodel: " + preset + "\n").model.is_transformer();
+}
+
+TEST(Flops, OfEveryPresetAreDoneOnceWithoutRecomputation) {
+  for (const std::string& preset : model::preset_names(REHEARSE_SOURCE_DIR)) {
+    SCOPED_TRACE(preset);
+    std::vector<std::string> plan = {"framework=rehearse"};
+    if (is_transformer(preset)) {
+      // Flash attention computes the scores again in its backward: it is recomputation.
+      expect_more(flops_of(preset, {"framework=rehearse", "model.attention=flash"}));
+      plan.emplace_back("model.attention=unfused");
+    }
+    expect_equal(flops_of(preset, plan));
+  }
+}
+
+TEST(Flops, OfEveryPresetAreMoreWithRecomputation) {
+  for (const std::string& preset : model::preset_names(REHEARSE_SOURCE_DIR)) {
+    SCOPED_TRACE(preset);
+    std::vector<std::string> plan = {"framework=rehearse", "plan.recompute=full"};
+    if (is_transformer(preset)) plan.emplace_back("model.attention=unfused");
+    expect_more(flops_of(preset, plan));
+    if (!is_transformer(preset)) continue;
+    plan[1] = "plan.recompute=selective";
+    expect_more(flops_of(preset, plan));
+  }
+}
+
+// A padded vocabulary is done and not needed.
+TEST(Flops, OfEveryFrameworkAreNeverFewerThanNeeded) {
+  for (const std::string& framework : plan::framework_names())
+    for (const char* preset : {"gpt2-small", "llama-tiny", "cnn-cifar", "mlp-mnist"}) {
+      SCOPED_TRACE(framework + ", " + preset);
+      const Flops f = flops_of(preset, {"framework=" + framework});
+      EXPECT_GE(f.done / f.needed, 1 - kRounding);
+    }
+  expect_more(flops_of("gpt2-small", {"framework=megatron-2021", "plan.recompute=none", "model.attention=unfused"}));
+}
+
+// One more or fewer ranks do not change what is needed; splits do it once between them.
+TEST(Flops, DoNotDependOnTheSplit) {
+  const char* const models[] = {
+      "{family: gpt, layers: 4, hidden: 24, heads: 6, head_dim: 8, ffn_hidden: 40, vocab: 64, max_seq_len: 16, "
+      "attention: unfused}",
+      "{family: llama, layers: 4, hidden: 24, heads: 6, kv_heads: 2, ffn_hidden: 40, vocab: 64, max_seq_len: 16, "
+      "attention: unfused}",
+      "{family: cnn, image: {channels: 3, size: 9}, convolutions: [{channels: 5, kernel: 3, pool: 2}, {channels: 7, "
+      "kernel: 5, pool: 1}], widths: [12, 4]}",
+      "{family: cnn, image: {channels: 3, size: 9}, convolutions: [{channels: 5, kernel: 3, pool: 2}], widths: [8, 12, "
+      "4]}",
+      "{family: mlp, widths: [10, 14, 9, 8, 3]}",
+      "{family: mlp, widths: [10, 14, 9, 8, 3], loss: mse}",
+  };
+  const std::vector<std::vector<std::string>> plans = {
+      {"plan.micro_batch=12"},
+      {"plan.micro_batch=3"},
+      {"cluster.gpus=4"},
+      {"cluster.gpus=4", "plan.zero=1"},
+      {"cluster.gpus=4", "plan.zero=3"},
+      {"cluster.gpus=2", "plan.pipeline=2"},
+      {"cluster.gpus=4", "plan.pipeline=4", "plan.schedule=gpipe"},
+      {"cluster.gpus=4", "plan.pipeline=2", "plan.zero=1"},
+  };
+  for (const char* model : models)
+    for (std::vector<std::string> plan : plans) {
+      SCOPED_TRACE(testing::PrintToString(plan) + model);
+      plan.insert(plan.end(), {"training.global_batch=12", "framework=rehearse"});
+      const Flops f = flops_of(model, plan);
+      expect_equal(f);
+      plan.emplace_back("plan.recompute=full");
+      const Flops twice = flops_of(model, plan);
+      EXPECT_EQ(twice.needed, f.needed);
+      expect_more(twice);
+    }
+}
+
+// Its only layer is the last one, of whose output backward needs nothing: there is nothing to compute again.
+TEST(Flops, OfALinearRegressionAreForwardAndTheWeightsGradient) {
+  const Flops f = flops_of("{family: mlp, widths: [10, 1], loss: mse}", {"training.global_batch=8"});
+  EXPECT_EQ(f.needed, 2 * 8 * 2 * 10);
+  EXPECT_EQ(f.done, f.needed);
+}
+
+}  // namespace
+}  // namespace rehearse
