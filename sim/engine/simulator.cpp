@@ -7,6 +7,7 @@
 
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/interrupt.h"
 #include "sim/engine/link_use.h"
 
 namespace rehearse::engine {
@@ -101,6 +102,7 @@ void Simulator::make_lanes(std::int32_t index, const RoleCode& code, KernelTimes
 Outcome Simulator::run() {
   begin();
   for (;;) {
+    check_interrupt();
     drain();
     flush();
     if (queue_.next_time() > now_) {
