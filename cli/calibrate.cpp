@@ -49,12 +49,17 @@ std::string command_line(const Arguments& a) {
   throw InputError(Diagnostic{option, 0, 0, "", message, hint});
 }
 
+// --add reads the file it replaces.
+result::Over over(const Arguments& a) {
+  return a.add ? result::Over::its_own_input : result::Over::no_input;
+}
+
 std::string output_path(const Arguments& a) {
   const std::string path = a.output.empty() ? cost::default_calibration_path() : a.output;
   if (path.empty()) refuse("", "neither XDG_CACHE_HOME nor HOME is set", "say where the file goes: -o FILE");
   if (!cost::is_calibration_path(path)) refuse("-o", "expected a file ending in .json, found " + path, "");
   std::error_code error;
-  if (fs::is_directory(path, error)) refuse("-o", path + " is a directory", "");
+  result::check_output_file(path, over(a));
   const fs::path folder = fs::absolute(path).parent_path();
   fs::create_directories(folder, error);
   if (error) refuse("-o", fmt::format("cannot make {}: {}", folder.string(), error.message()), "");
@@ -164,9 +169,7 @@ int run_calibrate(const Arguments& a) {
     if (before) c = calibrate::merged(*before, std::move(c));
     const std::string text = calibrate::to_json(c);
     check_interrupt();
-    result::OutputFile file(path, result::OutputFile::Format::plain);
-    file.write(text);
-    file.commit();
+    result::write_output(path, text, over(a));
     if (outcome.others > calibrate::kQuiet)
       note(fmt::format(
           "rehearse: warning: other programs used {} of this machine meanwhile: what was measured is slower "
@@ -197,7 +200,7 @@ void add_calibrate(CLI::App& app, Action& action) {
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
   command->add_option("--budget", a->budget, "Seconds it may take (default 60)")
-      ->check(CLI::Range(1.0, 1e5).description(""))
+      ->check(number_between(1, 1e5))
       ->type_name("SECONDS");
   command->add_option("-o", a->output, "Default: the user's cache, where simulate looks")->type_name("FILE");
   command->add_flag("--add", a->add, "Keep what the file has and this run does not measure");

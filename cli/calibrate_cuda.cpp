@@ -13,9 +13,9 @@
 #include "kernels/cuda/cuda.h"
 #include "reports/text.h"
 #include "sim/base/diagnostics.h"
-#include "sim/base/document.h"
 #include "sim/base/units.h"
 #include "sim/cost/calibration_file.h"
+#include "sim/result/output_file.h"
 
 namespace rehearse::cli {
 namespace {
@@ -96,6 +96,7 @@ CudaCalibrated calibrate_cuda(const CudaCalibration& how) {
   const auto bench = calibrate::gpu::make_cuda_bench(0);
   CudaCalibrated made;
   made.file = how.file.empty() ? default_file(bench->facts().name) : how.file;
+  result::check_output_file(made.file);
   make_folder_of(made.file);
   calibrate::gpu::GpuRequest request;
   request.scenarios = how.scenarios;
@@ -106,7 +107,7 @@ CudaCalibrated calibrate_cuda(const CudaCalibration& how) {
   const GpuOutcome outcome = calibrate::gpu::calibrate_gpu(*bench, request);
   progress.clear();
   made.text = calibrate::gpu::to_yaml(outcome.calibration);
-  write_file_atomically(made.file, made.text);
+  result::write_output(made.file, made.text);
   made.held_out = calibrate::gpu::check_held_out(made.file);
   for (const std::string& shortfall : outcome.shortfalls)
     note("rehearse: note: " + shortfall + "; a larger --budget helps");

@@ -33,6 +33,8 @@ void add_completion(CLI::App& app, Action& action);
 // Checks of option values whose help shows the option's own type name alone.
 CLI::Validator one_of(std::vector<std::string> values);
 CLI::Validator between(int low, int high);
+// A finite decimal number, nothing else beside it: the parser's own ranges let "nan" through.
+CLI::Validator number_between(double low, double high);
 
 // What the commands that simulate have in common.
 struct SimulationRequest {

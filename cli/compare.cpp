@@ -7,9 +7,11 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
+#include "cli/paths.h"
 #include "reports/difference.h"
 #include "sim/base/diagnostics.h"
-#include "sim/base/document.h"
+#include "sim/base/interrupt.h"
+#include "sim/result/output_file.h"
 #include "sim/result/read_directory.h"
 
 namespace rehearse::cli {
@@ -26,6 +28,7 @@ struct Arguments {
 std::pair<result::StoredResult, result::StoredResult> read_both(const Arguments& a) {
   std::pair<result::StoredResult, result::StoredResult> both;
   Diagnostics problems;
+  const Busy line("reading results");
   const auto read = [&](const std::string& dir, result::StoredResult& into) {
     try {
       into = result::read_directory(dir);
@@ -59,17 +62,15 @@ void require_related(const result::Result& first, const result::Result& second) 
 }
 
 int compare(const Arguments& a) {
-  if (a.output_given)
-    if (const std::string problem = result::directory_problem(a.output); !problem.empty())
-      throw InputError(Diagnostic{"", 0, 0, "", "-o: " + problem, "-o names a directory"});
+  if (a.output_given) check_output_directory(a.output, {"compare.csv", "compare.json"});
   const auto [first, second] = read_both(a);
   if (!a.force) require_related(first.result, second.result);
   const reports::Difference d = reports::difference(first, second);
   const std::string json = reports::difference_json(d);
   if (a.output_given) {
     fs::create_directories(a.output);
-    write_file_atomically((fs::path(a.output) / "compare.csv").string(), reports::difference_csv(d));
-    write_file_atomically((fs::path(a.output) / "compare.json").string(), json);
+    result::write_output((fs::path(a.output) / "compare.csv").string(), reports::difference_csv(d));
+    result::write_output((fs::path(a.output) / "compare.json").string(), json);
   }
   print(a.json ? json : reports::difference_table(d));
   return kDone;

@@ -13,16 +13,20 @@
 #include <stdexcept>
 
 #include "reports/text.h"
+#include "sim/base/harmless_text.h"
+#include "sim/base/interrupt.h"
 
 namespace rehearse::cli {
 namespace {
 
-// Lock-free, so that the handler may set it and every thread may read it.
-std::atomic<bool> interrupted = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
+constexpr std::string_view kKept = "\n\t";
+constexpr std::string_view kErase = "\r\x1b[K";
+
+// Whether a progress line stands where the next line of standard error would.
+std::atomic<bool> line_drawn = false;
 
 void on_interrupt(int) {
-  interrupted = true;
+  request_interrupt();
 }
 
 // Returns the error, 0 if all was written.
@@ -52,24 +56,26 @@ void prepare_process() {
   ::sigaction(SIGINT, &action, nullptr);
 }
 
-void check_interrupt() {
-  if (interrupted) throw Interrupted();
-}
-
 void print(std::string_view text) {
-  const int error = write_all(STDOUT_FILENO, text);
+  const int error = write_all(STDOUT_FILENO, escaped_controls(text, kKept));
   if (error != 0 && error != EPIPE)
     throw std::runtime_error(fmt::format("cannot write to standard output: {}", std::strerror(error)));
 }
 
 void note(std::string_view text) {
-  (void)write_all(STDERR_FILENO, std::string(text) + '\n');
+  if (line_drawn.exchange(false)) (void)write_all(STDERR_FILENO, kErase);
+  (void)write_all(STDERR_FILENO, escaped_controls(text, kKept) + '\n');
 }
 
 Progress::Progress(std::string what) : what_(std::move(what)), terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() {
-  if (terminal_ && shown_ >= 0) (void)write_all(STDERR_FILENO, "\r\x1b[K");
+  if (line_drawn.exchange(false)) (void)write_all(STDERR_FILENO, kErase);
+}
+
+void Progress::begin() {
+  check_interrupt();
+  if (terminal_ && shown_ < 0) draw("...");
 }
 
 void Progress::operator()(double done) {
@@ -77,7 +83,12 @@ void Progress::operator()(double done) {
   const int percent = static_cast<int>(std::clamp(done, 0.0, 1.0) * 100);
   if (!terminal_ || percent == shown_) return;
   shown_ = percent;
-  (void)write_all(STDERR_FILENO, fmt::format("\r\x1b[K{} {:3}%", reports::clip(what_, reports::kWidth - 8), percent));
+  draw(fmt::format("{:3}%", percent));
+}
+
+void Progress::draw(const std::string& how_far) const {
+  line_drawn = true;
+  (void)write_all(STDERR_FILENO, fmt::format("{}{} {}", kErase, reports::clip(what_, reports::kWidth - 8), how_far));
 }
 
 }  // namespace rehearse::cli

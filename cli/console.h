@@ -2,27 +2,23 @@
 // progress line is drawn only when standard error is a terminal.
 #pragma once
 
-#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "sim/base/interrupt.h"
 
 namespace rehearse::cli {
-
-// Thrown by check_interrupt() after SIGINT.
-class Interrupted : public std::exception {
- public:
-  const char* what() const noexcept override { return "interrupted"; }
-};
 
 // Opens closed standard streams on /dev/null (a result file must not become descriptor 1), ignores SIGPIPE, and takes
 // the first SIGINT as a request to stop; a second one ends the program at once.
 void prepare_process();
-void check_interrupt();
 
-// Writes all of `text` to standard output. A reader that has gone is no error; anything else throws std::runtime_error.
+// Writes all of `text` to standard output, control characters but line ends and tabs escaped (harmless_text.h; in JSON
+// the escapes are JSON's own). A reader that has gone is no error; anything else throws std::runtime_error.
 void print(std::string_view text);
-// A line on standard error.
+// A line on standard error, escaped alike.
 void note(std::string_view text);
 
 // A progress line "what  45%" that redraws itself; gone when this is destroyed.
@@ -34,26 +30,44 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   // `done` from 0 to 1. Throws Interrupted after SIGINT.
   void operator()(double done);
+  void begin();  // where nobody knows how far it is: the words alone
 
  private:
+  void draw(const std::string& how_far) const;
+
   std::string what_;
   bool terminal_;
   int shown_ = -1;
 };
 
+// The words alone, while this lives.
+class Busy {
+ public:
+  explicit Busy(std::string what) : line_(std::move(what)) { line_.begin(); }
+
+ private:
+  Progress line_;
+};
+
 // The same for work in phases, which take the line one after the other.
 class PhasedProgress {
  public:
-  void operator()(const std::string& what, double done) {
+  void operator()(const std::string& what, double done) { of(what)(done); }
+  void begin(const std::string& what) { of(what).begin(); }
+  void clear() {
+    line_.reset();
+    what_.clear();
+  }
+
+ private:
+  Progress& of(const std::string& what) {
     if (what != what_) {
       line_.reset();  // erases itself
       line_.emplace(what_ = what);
     }
-    (*line_)(done);
+    return *line_;
   }
-  void clear() { line_.reset(); }
 
- private:
   std::string what_;
   std::optional<Progress> line_;
 };

@@ -15,7 +15,7 @@
 #include "cli/paths.h"
 #include "reports/html.h"
 #include "reports/tables.h"
-#include "sim/base/document.h"
+#include "sim/result/output_file.h"
 #include "sim/result/read_directory.h"
 
 namespace rehearse::cli {
@@ -41,7 +41,7 @@ std::string below(const Arguments& a, const std::string& name) {
 void write_page(const std::vector<std::string>& directories, const std::string& path) {
   std::vector<result::StoredResult> runs;
   for (const std::string& directory : directories) runs.push_back(result::read_directory(directory));
-  write_file_atomically(path, reports::html_page(runs, {}));
+  result::write_output(path, reports::html_page(runs, {}));
 }
 
 // Five plans on 1,024 GPUs; returns their directories.
@@ -53,7 +53,7 @@ std::vector<std::string> simulate_plans(const Arguments& a, const std::string& r
     request.file = scenario_file(name, root);
     request.record = std::find(kDrawn.begin(), kDrawn.end(), std::string_view(name)) != kDrawn.end();
     directories.push_back(below(a, name));
-    check_output(directories.back(), request.file);
+    check_result_directory(directories.back());
     results.push_back(simulate_file(request, root));
     result::write_directory(results.back(), directories.back());
     results.back().records = {};
@@ -86,8 +86,7 @@ std::vector<std::string> close_the_loop(const Arguments& a, const std::string& r
 
 int demo(const Arguments& a) {
   const std::string root = data_root();
-  if (const std::string problem = result::directory_problem(a.output); !problem.empty())
-    throw InputError(Diagnostic{"", 0, 0, "", "-o: " + problem, "-o names a directory"});
+  check_output_directory(a.output, {"calibration.json", "gpt3.html", "this-machine.html"});
   const std::vector<std::string> plans = simulate_plans(a, root);
   const std::vector<std::string> local = close_the_loop(a, root);
   write_page(plans, below(a, "gpt3.html"));
@@ -102,10 +101,10 @@ void add_demo(CLI::App& app, Action& action) {
   auto a = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("demo", "The whole loop, from 1,024 GPUs to this machine");
   command->add_option("--budget", a->budget, "Seconds to calibrate this machine (default 60)")
-      ->check(CLI::Range(1.0, 1e5).description(""))
+      ->check(number_between(1, 1e5))
       ->type_name("S");
   command->add_option("--seconds", a->seconds, "Seconds each plan is performed (default 4)")
-      ->check(CLI::Range(0.1, 1e5).description(""))
+      ->check(number_between(0.1, 1e5))
       ->type_name("S");
   command->add_option("-o", a->output, "Where results and pages go (default rehearse-demo)")->type_name("DIR");
   command->footer("Examples:\n  rehearse demo\n  rehearse demo --budget 20 -o out");

@@ -1,6 +1,7 @@
 // rehearse discover: a topology file from what a machine's own tools say of it: NCCL's topology XML, nvidia-smi topo
 // -m, ibnetdiscover. Tells which is which by looking.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -12,16 +13,23 @@
 #include "cli/paths.h"
 #include "formats/discovered.h"
 #include "sim/base/document.h"
+#include "sim/base/input_files.h"
 #include "sim/base/units.h"
 #include "sim/cluster/topology.h"
+#include "sim/cost/cost.h"
+#include "sim/result/output_file.h"
 
 namespace rehearse::cli {
 namespace {
+
+constexpr Bandwidth kMostNicRate{12'500'000'000'000};  // 100 Tb/s
 
 struct Arguments {
   std::vector<std::string> files;
   std::string out, name, device, nic_rate;
 };
+
+namespace fs = std::filesystem;
 
 [[noreturn]] void refuse(const std::string& file, std::string message, std::string hint = "") {
   throw InputError(Diagnostic{file, 0, 0, "", std::move(message), std::move(hint)});
@@ -33,13 +41,36 @@ void print_report(const formats::Report& report) {
   for (const std::string& line : report.assumed) note("rehearse: assumed " + line);
 }
 
+// What is written is read as any topology file is, before it is at its place: nothing is written that simulate refuses.
+std::unique_ptr<cluster::Cluster> read_back(const Arguments& a, result::OutputFile& file, const std::string& text) {
+  file.write(text);
+  file.finish();
+  const std::string& written = file.temporary();
+  const std::string root = data_root();
+  try {
+    auto cluster =
+        cluster::build_cluster(written.find('/') == std::string::npos ? "./" + written : written, 1, {}, 0, root);
+    cost::find_device_file(cluster->device_name(), root);
+    return cluster;
+  } catch (const InputError& error) {
+    std::vector<Diagnostic> problems;
+    for (const Diagnostic& d : error.diagnostics()) {
+      const std::string what = d.path.empty() || d.path == "costs.calibration" ? d.message : d.path + ": " + d.message;
+      problems.push_back({a.files.front(), 0, 0, "", "makes no topology that can be simulated: " + what, d.hint});
+    }
+    throw InputError(std::move(problems));
+  }
+}
+
 int discover(const Arguments& a) {
+  for (const std::string& file : a.files) note_input(file);
+  if (!a.out.empty()) check_output_path(a.out);
   formats::DiscoverHints hints;
   hints.device = a.device;
   if (!a.nic_rate.empty()) {
     const auto rate = parse_bandwidth(a.nic_rate);
-    if (!rate || rate->per_s() <= 0)
-      refuse("", fmt::format("--nic-rate: '{}' is no bandwidth, for example 400Gbps", a.nic_rate));
+    if (!rate || rate->per_s() <= 0 || *rate > kMostNicRate)
+      refuse("", fmt::format("--nic-rate: expected a bandwidth up to 100Tbps such as 400Gbps, found '{}'", a.nic_rate));
     hints.nic_gbps = static_cast<double>(rate->per_s()) * 1e-9;
   }
   formats::Report report;
@@ -66,15 +97,18 @@ int discover(const Arguments& a) {
                            : a.out.empty() ? std::filesystem::path(a.files.front()).stem().string()
                                            : std::filesystem::path(a.out).stem().string();
   const std::string text = formats::write_topology(name, nodes, fabric.get(), report);
-  print_report(report);
   if (a.out.empty()) {
+    const fs::path unseen = fs::temp_directory_path() / fmt::format("rehearse-discover-{}.yaml", ::getpid());
+    result::OutputFile draft(unseen.string(), result::OutputFile::Format::plain);
+    read_back(a, draft, text);
+    print_report(report);
     print(text);
     return kDone;
   }
-  write_file_atomically(a.out, text);
-  // What was written is read as any topology file is.
-  const std::string path = a.out.find('/') == std::string::npos ? "./" + a.out : a.out;
-  const auto cluster = cluster::build_cluster(path, 1, {}, 0, data_root());
+  result::OutputFile file(a.out, result::OutputFile::Format::plain);
+  const auto cluster = read_back(a, file, text);
+  print_report(report);
+  file.commit();
   note(fmt::format("rehearse: wrote {}: nodes of {} devices ({})", a.out, cluster->devices_per_node(),
                    cluster->device_name()));
   return kDone;

@@ -21,6 +21,8 @@
 #include "execute/performer.h"
 #include "reports/limits.h"
 #include "reports/text.h"
+#include "sim/base/input_files.h"
+#include "sim/base/interrupt.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/scenario.h"
 
@@ -177,6 +179,7 @@ execute::Options options_of(const Arguments& a) {
 std::optional<execute::Outcome> perform(const Arguments& a, const plan::Scenario& scenario, const std::string& what,
                                         execute::World& world) {
   Progress progress(what + scenario.name);
+  progress.begin();
   Log log(a.log_every, scenario);
   execute::Options options = options_of(a);
   options.on_step = [&](int step, double loss) {
@@ -220,7 +223,10 @@ int perform_and_tell(const Arguments& a, const plan::Scenario& scenario, const F
   std::optional<execute::Outcome> outcome = perform(a, scenario, "performing ", world);
   if (!outcome) return kDone;
   describe_measured(scenario, files.scenario, files.root, outcome->result);
-  if (a.output_given) result::write_directory(outcome->result, a.output);
+  if (a.output_given) {
+    const Busy line("writing " + a.output);
+    result::write_directory(outcome->result, a.output);
+  }
   std::string text = a.json ? result::to_json(outcome->result) : measured(*outcome, scenario);
   if (a.baseline) {
     const int threads = execute::threads_per_rank(scenario, static_cast<int>(world.on_this_machine().size()));
@@ -257,7 +263,8 @@ int start(const Arguments& a, const plan::Scenario& scenario) {
 int run_execute(Arguments a) {
   const std::string root = data_root();
   const std::string file = scenario_file(a.scenario, root);
-  if (a.output_given) check_output(a.output, file);
+  if (!a.data.empty()) note_input(a.data);
+  if (a.output_given) check_result_directory(a.output);
   const plan::Scenario scenario = plan::read_scenario(file, a.assignments, root);
   try {
     a.steps = steps_of(a, scenario);
@@ -292,7 +299,7 @@ void add_execute(CLI::App& app, Action& action) {
                            ->check(between(1, kMaxSteps))
                            ->type_name("N");
   command->add_option("--epochs", a->epochs, "Instead of --steps: times through the data")
-      ->check(CLI::Range(1e-3, 1e6).description(""))
+      ->check(number_between(1e-3, 1e6))
       ->excludes(steps)
       ->type_name("N");
   command->add_option("--data", a->data, "A text file, read as bytes, or a .bin of uint16")->type_name("FILE");
@@ -315,7 +322,7 @@ void add_execute(CLI::App& app, Action& action) {
       ->type_name("N");
   const auto timeout = std::make_shared<double>(60);
   command->add_option("--timeout", *timeout, "Seconds a rank waits for others (default 60)")
-      ->check(CLI::Range(0.1, 1e6).description(""))
+      ->check(number_between(0.1, 1e6))
       ->type_name("S");
   CLI::Option* output =
       command->add_option("-o", a->output, "Write result.json, ops.csv, trace.json.gz there")->type_name("DIR");

@@ -1,6 +1,5 @@
 #include "cli/gpu_loop.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <spawn.h>
@@ -18,11 +17,13 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
+#include "cli/paths.h"
 #include "kernels/cuda/cuda.h"
 #include "reports/gpu_ledger.h"
 #include "reports/text.h"
 #include "sim/base/diagnostics.h"
-#include "sim/base/document.h"
+#include "sim/base/input_files.h"
+#include "sim/result/output_file.h"
 #include "sim/result/read_directory.h"
 
 namespace rehearse::cli {
@@ -43,16 +44,17 @@ std::vector<reports::LocalPlan> selected(const std::string& filter, const std::s
   return plans;
 }
 
-// Runs this very program with its standard streams in `log`; its exit code, or 128 and the signal's number. One that
-// takes longer than `limit`, as a kernel may that never ends, is ended: 124.
+// Runs this very program with its standard streams in the file `log`; its exit code, or 128 and the signal's number.
+// One that takes longer than `limit`, as a kernel may that never ends, is ended: 124.
 int run_self(std::vector<std::string> arguments, const std::string& log, std::chrono::seconds limit) {
+  result::OutputFile output(log, result::OutputFile::Format::plain);
   arguments.insert(arguments.begin(), "/proc/self/exe");
   std::vector<char*> argv;
   for (std::string& a : arguments) argv.push_back(a.data());
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  posix_spawn_file_actions_adddup2(&actions, output.descriptor(), STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
   pid_t child = 0;
   const int failed = ::posix_spawn(&child, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
@@ -70,6 +72,7 @@ int run_self(std::vector<std::string> arguments, const std::string& log, std::ch
     if (!late) std::this_thread::sleep_for(kLook);
   }
   check_interrupt();
+  output.commit();
   if (late) return kLate;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
@@ -174,14 +177,16 @@ int validate_gpu(const GpuValidation& v, const std::string& root) {
   const std::vector<reports::LocalPlan> plans = selected(v.filter, root);
   const Temporary temporary;
   const std::string folder = v.output.empty() ? temporary.path() : v.output;
+  if (!v.calibration.empty()) note_input(v.calibration);
+  if (!v.output.empty()) check_output_directory(v.output, {"ledger.csv", "ledger.json", "calibration.yaml"});
   fs::create_directories(folder);
   const Loop loop{v, root, folder, v.calibration.empty() ? calibrated(v, plans, folder, root) : v.calibration};
   std::vector<reports::GpuRow> rows;
   for (const reports::LocalPlan& plan : plans) {
     rows.push_back(loop.row(plan));
     if (v.output.empty()) continue;  // after each: a run that is cut off leaves what it has
-    write_file_atomically((fs::path(folder) / "ledger.csv").string(), reports::gpu_ledger_csv(rows));
-    write_file_atomically((fs::path(folder) / "ledger.json").string(), reports::gpu_ledger_json(rows));
+    result::write_output((fs::path(folder) / "ledger.csv").string(), reports::gpu_ledger_csv(rows));
+    result::write_output((fs::path(folder) / "ledger.json").string(), reports::gpu_ledger_json(rows));
   }
   print(reports::gpu_ledger_table(rows));
   const HeldOutErrors held_out = errors_of(calibrate::gpu::check_held_out(loop.calibration));

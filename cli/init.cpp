@@ -15,12 +15,14 @@
 #include "cli/paths.h"
 #include "reports/text.h"
 #include "sim/account/stage_memory.h"
-#include "sim/base/document.h"
+#include "sim/base/input_files.h"
+#include "sim/base/interrupt.h"
 #include "sim/cluster/topology.h"
 #include "sim/cost/cost.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/keys.h"
 #include "sim/plan/scenario.h"
+#include "sim/result/output_file.h"
 
 namespace rehearse::cli {
 namespace {
@@ -205,7 +207,7 @@ class Draft {
   Draft& operator=(const Draft&) = delete;
   std::string write(const std::string& text) const {
     const std::string path = (folder_ / "scenario.yaml").string();
-    write_file_atomically(path, text);
+    result::write_output(path, text);
     return path;
   }
 
@@ -219,6 +221,7 @@ std::string best_text(const Machine& m, const Arguments& a, const std::string& r
   std::optional<std::int64_t> least;
   std::string text;
   std::vector<Diagnostic> why;
+  const Busy line("looking for a plan that fits");
   for (const Candidate& c : candidates(m)) {
     check_interrupt();
     std::string tried = scenario_text(c, m, a);
@@ -239,14 +242,13 @@ std::string best_text(const Machine& m, const Arguments& a, const std::string& r
 void check_target(const Arguments& a) {
   if (a.file.empty()) fail("", "the file's name is empty");
   std::error_code error;
-  if (fs::is_directory(a.file, error)) fail(a.file, "is a directory, expected the name of a file to write");
   if (!a.force && fs::exists(fs::symlink_status(a.file, error))) fail(a.file, "exists already", "--force replaces it");
-  const fs::path folder = fs::path(a.file).parent_path();
-  if (!folder.empty() && !fs::is_directory(folder, error)) fail(folder.string(), "is no directory");
+  check_output_path(a.file);
 }
 
 int init(Arguments a) {
   const std::string root = data_root();
+  if (is_path(a.topology)) note_input(a.topology);
   if (a.file != "-") check_target(a);
   check_name("--model", "models", a.model, root);
   if (a.topology.empty()) a.topology = plan::find_key("cluster.topology")->example;
@@ -256,7 +258,7 @@ int init(Arguments a) {
     print(text);
     return kDone;
   }
-  write_file_atomically(a.file, text);
+  result::write_output(a.file, text);
   note(fmt::format("rehearse: wrote {0}; now rehearse {1} {0}", a.file, m.memory == 0 ? "execute" : "simulate"));
   return kDone;
 }

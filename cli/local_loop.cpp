@@ -19,10 +19,11 @@
 #include "execute/performer.h"
 #include "reports/text.h"
 #include "sim/base/diagnostics.h"
-#include "sim/base/document.h"
+#include "sim/base/input_files.h"
 #include "sim/cost/calibration_file.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/scenario.h"
+#include "sim/result/output_file.h"
 #include "sim/run/describe_scenario.h"
 
 namespace rehearse::cli {
@@ -86,7 +87,7 @@ void calibrate_for(const std::vector<reports::LocalPlan>& plans, const Calibrati
     note(fmt::format("rehearse: note: {} of what the plans do did not fit into {} s and is interpolated; first: {}",
                      outcome.shortfalls.size(), how.budget_s, outcome.shortfalls.front()));
   tell_load("calibrating", outcome.others);
-  write_file_atomically(how.file, calibrate::to_json(outcome.calibration));
+  result::write_output(how.file, calibrate::to_json(outcome.calibration));
 }
 
 LocalRun simulate_and_perform(const reports::LocalPlan& plan, const std::string& calibration, double seconds,
@@ -115,7 +116,11 @@ int validate_local(const LocalValidation& v, const std::string& root) {
   const std::string calibration = !v.calibration.empty() ? v.calibration
                                   : v.output.empty()     ? temporary.string()
                                                          : (fs::path(v.output) / "calibration.json").string();
-  if (!v.output.empty()) fs::create_directories(v.output);
+  if (!v.calibration.empty()) note_input(v.calibration);
+  if (!v.output.empty()) {
+    check_output_directory(v.output, {"ledger.csv", "ledger.json", "calibration.json"});
+    fs::create_directories(v.output);
+  }
   if (v.calibration.empty()) calibrate_for(plans, {v.budget_s, "rehearse validate --local", calibration}, root);
   std::vector<reports::LocalRow> rows;
   for (const reports::LocalPlan& plan : plans) {
@@ -134,8 +139,8 @@ int validate_local(const LocalValidation& v, const std::string& root) {
   std::error_code ignored;
   fs::remove(temporary, ignored);
   if (!v.output.empty()) {
-    write_file_atomically((fs::path(v.output) / "ledger.csv").string(), reports::local_ledger_csv(rows));
-    write_file_atomically((fs::path(v.output) / "ledger.json").string(), reports::local_ledger_json(rows));
+    result::write_output((fs::path(v.output) / "ledger.csv").string(), reports::local_ledger_csv(rows));
+    result::write_output((fs::path(v.output) / "ledger.json").string(), reports::local_ledger_json(rows));
   }
   print(reports::local_ledger_table(rows));
   const bool any = std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.reason.empty(); });

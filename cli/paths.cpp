@@ -9,6 +9,8 @@
 #include <filesystem>
 
 #include "sim/base/diagnostics.h"
+#include "sim/base/input_files.h"
+#include "sim/result/output_file.h"
 #include "sim/result/result.h"
 
 namespace rehearse::cli {
@@ -72,9 +74,15 @@ std::string scenario_file(const std::string& given, const std::string& root) {
   if (given.empty()) fail("", "the scenario's name is empty");
   const bool bare = given.find('/') == std::string::npos && !given.ends_with(".yaml");
   const fs::file_status there = fs::status(given, error);
-  if (fs::exists(there) && !(bare && fs::is_directory(there))) return given;
+  if (fs::exists(there) && !(bare && fs::is_directory(there))) {
+    note_input(given);
+    return given;
+  }
   const fs::path shipped = fs::path(root) / "scenarios" / (given + ".yaml");
-  if (bare && fs::exists(fs::status(shipped, error))) return shipped.string();
+  if (bare && fs::exists(fs::status(shipped, error))) {
+    note_input(shipped.string());
+    return shipped.string();
+  }
   if (fs::is_directory(there)) return given;  // its reader says so
   const std::string near = nearest(fs::path(given).stem().string(), scenario_names(root));
   fail(given, "no such file, and no scenario of that name",
@@ -86,14 +94,21 @@ std::string shown_path(const std::string& path, const std::string& root) {
   return path.starts_with(prefix) ? path.substr(prefix.size()) : path;
 }
 
-void check_output(const std::string& dir, const std::string& scenario) {
+void check_output_directory(const std::string& dir, std::initializer_list<const char*> files) {
   if (const std::string problem = result::directory_problem(dir); !problem.empty())
     fail("", "-o: " + problem, "-o names a directory");
-  for (const char* name : {"result.json", "ops.csv", "trace.json.gz"}) {
-    std::error_code error;
-    if (fs::equivalent(fs::path(dir) / name, scenario, error))
-      fail("", fmt::format("-o {}: would overwrite the scenario {}", dir, scenario));
-  }
+  for (const char* name : files) result::check_output_file((fs::path(dir) / name).string());
+}
+
+void check_result_directory(const std::string& dir) {
+  check_output_directory(dir, {"ops.csv", "trace.json.gz", "result.json"});
+}
+
+void check_output_path(const std::string& file) {
+  result::check_output_file(file);
+  std::error_code error;
+  const fs::path folder = fs::absolute(file, error).parent_path();
+  if (!fs::is_directory(folder, error)) fail(file, fmt::format("there is no directory {}", folder.string()));
 }
 
 }  // namespace rehearse::cli

@@ -7,8 +7,10 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
+#include "cli/paths.h"
 #include "reports/html.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/input_files.h"
 #include "sim/base/units.h"
 #include "sim/result/output_file.h"
 #include "sim/result/read_directory.h"
@@ -31,6 +33,7 @@ std::vector<result::StoredResult> read_all(const std::vector<std::string>& direc
   Diagnostics problems;
   std::vector<result::StoredResult> runs;
   Progress progress("reading results");
+  progress.begin();
   for (const std::string& directory : directories) {
     progress(static_cast<double>(runs.size()) / static_cast<double>(directories.size()));
     try {
@@ -45,16 +48,10 @@ std::vector<result::StoredResult> read_all(const std::vector<std::string>& direc
 
 // Throws InputError unless a page can be written to `path`.
 void check_page(const std::string& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error))
-    throw InputError(Diagnostic{"", 0, 0, "", fmt::format("-o {}: is a directory", path), "-o names an HTML file"});
   const fs::path name = fs::path(path).filename();
   if (name == "result.json" || name == "ops.csv" || name == "trace.json.gz")
     throw InputError(Diagnostic{"", 0, 0, "", fmt::format("-o {}: would overwrite a result", path), ""});
-  const fs::path folder = fs::absolute(path, error).parent_path();
-  if (!fs::is_directory(folder, error))
-    throw InputError(
-        Diagnostic{"", 0, 0, "", fmt::format("-o {}: there is no directory {}", path, folder.string()), ""});
+  check_output_path(path);
 }
 
 int report(const Arguments& a) {
@@ -62,12 +59,20 @@ int report(const Arguments& a) {
     throw InputError(Diagnostic{
         "", 0, 0, "", fmt::format("{} results; a page holds at most {}", a.directories.size(), kMostRuns), ""});
   const std::string output = a.output.empty() ? (fs::path(a.directories.front()) / "report.html").string() : a.output;
-  if (!a.output.empty()) check_page(output);
+  for (const std::string& directory : a.directories)
+    for (const char* name : {"result.json", "ops.csv", "trace.json.gz"})
+      note_input((fs::path(directory) / name).string());
+  if (!a.output.empty())
+    check_page(output);
+  else
+    result::check_output_file(output);
   const std::vector<result::StoredResult> runs = read_all(a.directories);
-  const std::string page = reports::html_page(runs, a.options);
-  result::OutputFile file(output, result::OutputFile::Format::plain);
-  file.write(page);
-  file.commit();
+  std::string page;
+  {
+    const Busy line("making " + output);
+    page = reports::html_page(runs, a.options);
+    result::write_output(output, page);
+  }
   note(fmt::format("rehearse: {} ({})", output, format_bytes(Bytes(static_cast<std::int64_t>(page.size())))));
   if (a.options.script && !reports::has_page_script())
     note("rehearse: note: built without Node, so the page's figures are static");
@@ -84,10 +89,10 @@ void add_report(CLI::App& app, Action& action) {
       ->type_name("");
   command->add_option("-o", a->output, "The page (default: report.html in the first DIR)")->type_name("FILE");
   command->add_option("--tokens", a->options.tokens, "Days and GPU-hours are for so many (300e9)")
-      ->check(CLI::Range(1.0, 1e18).description(""))
+      ->check(number_between(1, 1e18))
       ->type_name("N");
   command->add_option("--price", a->options.price_per_hour, "Of a GPU-hour: adds the cost")
-      ->check(CLI::Range(0.0, 1e9).description(""))
+      ->check(number_between(0, 1e9))
       ->type_name("P");
   command->add_flag(
       "--static", [a](std::int64_t) { a->options.script = false; }, "Without a script: static figures");

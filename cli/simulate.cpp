@@ -15,6 +15,7 @@
 #include "reports/tables.h"
 #include "reports/text.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/input_files.h"
 #include "sim/base/units.h"
 #include "sim/cost/calibration_file.h"
 #include "sim/plan/scenario.h"
@@ -34,6 +35,7 @@ struct Arguments {
 // Where it does not fit, by how much, and the single change that would make it fit.
 std::string memory_message(const Arguments& a, const result::Result& r, const std::string& root) {
   const plan::Scenario scenario = plan::read_scenario(a.request.file, a.request.assignments, root);
+  const Busy line("looking for a change that fits");
   const auto change = run::change_that_fits(scenario, a.request.assignments, options_of(a.request, root));
   const result::StageMemory* worst = reports::largest_stage(r);
   std::string out = "rehearse: does not fit in memory";
@@ -72,9 +74,10 @@ int simulate(Arguments a) {
   require_available(a);
   const std::string root = data_root();
   a.request.file = scenario_file(a.scenario, root);
+  for (const std::string& calibration : a.request.calibrations) note_input(calibration);
   note_other_machines(a.request.calibrations);
   if (!a.sweeps.empty()) return sweep({a.request, a.sweeps, a.output, a.output_given, a.json, a.threads}, root);
-  if (a.output_given) check_output(a.output, a.request.file);
+  if (a.output_given) check_result_directory(a.output);
   a.request.record = a.output_given;
   a.request.threads = a.threads > 0 ? a.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const result::Result r = simulate_file(a.request, root);
@@ -82,7 +85,10 @@ int simulate(Arguments a) {
   if (a.threads > 1 && !several) note("rehearse: note: one thread is used; the result is the same with any number");
   for (const std::string& warning : reports::warnings(r))
     if (a.json) note("rehearse: warning: " + warning);
-  if (a.output_given) result::write_directory(r, a.output);
+  if (a.output_given) {
+    const Busy line("writing " + a.output);
+    result::write_directory(r, a.output);
+  }
   print(a.json ? result::to_json(r) : reports::summary(r));
   if (r.memory_fits) return kDone;
   std::string message = memory_message(a, r, root);

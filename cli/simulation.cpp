@@ -2,12 +2,13 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <optional>
+#include <cmath>
 
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/paths.h"
 #include "reports/limits.h"
+#include "sim/base/interrupt.h"
 #include "sim/cluster/topology.h"
 #include "sim/cost/cost.h"
 #include "sim/plan/scenario.h"
@@ -28,6 +29,17 @@ CLI::Validator between(int low, int high) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error == std::errc() && end == text.data() + text.size() && value >= low && value <= high) return std::string();
     return fmt::format("expected an integer from {} to {}, found '{}'", low, high, text);
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator number_between(double low, double high) {
+  const auto check = [low, high](std::string& text) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool whole = error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+    if (whole && value >= low && value <= high) return std::string();
+    return fmt::format("expected a number from {} to {}, found '{}'", low, high, text);
   };
   return CLI::Validator(check, "");
 }
@@ -74,10 +86,12 @@ run::Options options_of(const SimulationRequest& request, const std::string& roo
 result::Result simulate_file(const SimulationRequest& request, const std::string& root) {
   const plan::Scenario scenario = plan::read_scenario(request.file, request.assignments, root);
   check_calibrations(request.calibrations, root);
-  std::optional<Progress> line;
-  if (!request.progress) line.emplace("simulating " + scenario.name);
+  PhasedProgress line;
   run::Options options = options_of(request, root);
-  if (!options.progress) options.progress = [&](double done) { (*line)(done); };
+  if (!options.progress) {
+    options.progress = [&](double done) { line("simulating " + scenario.name, done); };
+    options.phase = [&](std::string_view what) { line.begin(fmt::format("{} {}", what, scenario.name)); };
+  }
   result::Result r = simulate_located(scenario, options);
   check_interrupt();
   r.scenario_file = shown_path(request.file, root);

@@ -14,11 +14,12 @@
 
 #include "cli/console.h"
 #include "cli/exit_code.h"
+#include "cli/paths.h"
 #include "cli/sweep_rows.h"
 #include "reports/limits.h"
 #include "sim/base/diagnostics.h"
-#include "sim/base/document.h"
 #include "sim/plan/keys.h"
+#include "sim/result/output_file.h"
 
 namespace rehearse::cli {
 namespace {
@@ -197,19 +198,10 @@ class Sweep {
   throw InputError(std::move(list));
 }
 
-void check_sweep_output(const SweepRequest& request) {
-  if (const std::string problem = result::directory_problem(request.output); !problem.empty())
-    throw InputError(Diagnostic{"", 0, 0, "", "-o: " + problem, "-o names a directory"});
-  std::error_code error;
-  if (fs::equivalent(fs::path(request.output) / "sweep.csv", request.base.file, error))
-    throw InputError(
-        Diagnostic{"", 0, 0, "", fmt::format("-o {}: would overwrite {}", request.output, request.base.file), ""});
-}
-
 }  // namespace
 
 int sweep(const SweepRequest& request, const std::string& root) {
-  if (request.output_given) check_sweep_output(request);
+  if (request.output_given) check_output_directory(request.output, {"sweep.csv"});
   Sweep all(request, root);
   all.run();
   const std::vector<SweepRow>& rows = all.rows();
@@ -217,7 +209,7 @@ int sweep(const SweepRequest& request, const std::string& root) {
   if (std::all_of(rows.begin(), rows.end(), is(SweepStatus::infeasible))) throw_all(rows);
   if (request.output_given) {
     fs::create_directories(request.output);
-    write_file_atomically((fs::path(request.output) / "sweep.csv").string(), sweep_csv(all.axes(), rows));
+    result::write_output((fs::path(request.output) / "sweep.csv").string(), sweep_csv(all.axes(), rows));
   }
   print(request.json ? sweep_json(all.axes(), rows) : sweep_table(all.axes(), rows));
   return std::any_of(rows.begin(), rows.end(), is(SweepStatus::fits)) ? kDone : kDoesNotFit;

@@ -17,7 +17,9 @@
 #include "reports/limits.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/document.h"
+#include "sim/base/input_files.h"
 #include "sim/base/units.h"
+#include "sim/result/output_file.h"
 
 namespace rehearse::cli {
 namespace {
@@ -61,20 +63,14 @@ Prediction predict(const std::string& file, const std::string& root) {
 }
 
 void check_ledger_output(const std::string& dir, const std::string& csv) {
-  if (const std::string problem = result::directory_problem(dir); !problem.empty())
-    throw InputError(Diagnostic{"", 0, 0, "", "-o: " + problem, "-o names a directory"});
-  for (const char* name : {"ledger.csv", "ledger.json"}) {
-    std::error_code error;
-    if (fs::equivalent(fs::path(dir) / name, csv, error))
-      throw InputError(
-          Diagnostic{"", 0, 0, "", fmt::format("-o {}: would overwrite the measurements {}", dir, csv), ""});
-  }
+  note_input(csv);
+  check_output_directory(dir, {"ledger.csv", "ledger.json"});
 }
 
 void write_ledger(const std::string& dir, const std::vector<reports::LedgerRow>& rows) {
   fs::create_directories(dir);
-  write_file_atomically((fs::path(dir) / "ledger.csv").string(), reports::ledger_csv(rows));
-  write_file_atomically((fs::path(dir) / "ledger.json").string(), reports::ledger_json(rows));
+  result::write_output((fs::path(dir) / "ledger.csv").string(), reports::ledger_csv(rows));
+  result::write_output((fs::path(dir) / "ledger.json").string(), reports::ledger_json(rows));
 }
 
 [[noreturn]] void refuse_empty(const std::string& csv, const std::string& filter) {
@@ -141,10 +137,10 @@ void add_validate(CLI::App& app, Action& action) {
   command->add_option("--calibration", a->calibration, "With these two: this one instead of a new one")
       ->type_name("FILE");
   CLI::Option* budget = command->add_option("--budget", a->budget, "With these: seconds to calibrate (default 120)")
-                            ->check(CLI::Range(1.0, 1e5).description(""))
+                            ->check(number_between(1, 1e5))
                             ->type_name("S");
   CLI::Option* seconds = command->add_option("--seconds", a->seconds, "With these: seconds to perform each (default 4)")
-                             ->check(CLI::Range(0.1, 1e5).description(""))
+                             ->check(number_between(0.1, 1e5))
                              ->type_name("S");
   for (CLI::Option* mode : {local, gpu}) mode->excludes(collectives);
   CLI::Option* output =

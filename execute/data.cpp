@@ -13,6 +13,8 @@
 
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/input_files.h"
+#include "sim/base/interrupt.h"
 #include "sim/base/random.h"
 
 namespace rehearse::execute {
@@ -190,9 +192,15 @@ std::vector<std::uint16_t> read_tokens(const std::string& file) {
   if (!std::filesystem::is_regular_file(file, error))
     fail(file, std::filesystem::is_directory(file, error) ? "is a directory" : "no such file with training data",
          "--data takes a text file or a .bin of uint16 tokens");
+  note_input(file);
   std::ifstream in(file, std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (!in) fail(file, "cannot be read");
+  std::string bytes;
+  for (std::string piece(std::size_t{1} << 22, '\0'); in;) {  // between two of them one may stop
+    check_interrupt();
+    in.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    bytes.append(piece, 0, static_cast<std::size_t>(in.gcount()));
+  }
+  if (!in.eof()) fail(file, "cannot be read");
   std::vector<std::uint16_t> tokens;
   if (!file.ends_with(".bin")) {
     for (const char c : bytes) tokens.push_back(static_cast<unsigned char>(c));

@@ -74,7 +74,8 @@ DiscoveredNode read_topo_matrix(const std::string& file, const std::string& text
 DiscoveredFabric read_ibnetdiscover(const std::string& file, const std::string& text, Report& report);
 
 // A topology file (kind: composed) of nodes, or a fabric, or both; at least one of them. Several nodes: unequal ones,
-// in order, the last kind repeated. With both, a port belongs to the NIC of its name or GUID.
+// in order, the last kind repeated. With both, a port belongs to the NIC of its name or GUID. Control characters of
+// names are escaped.
 std::string write_topology(const std::string& name, const std::vector<DiscoveredNode>& nodes,
                            const DiscoveredFabric* fabric, Report& report);
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <regex>
 #include <sstream>
@@ -20,6 +21,10 @@ constexpr double kReached = 0.94;
 constexpr std::pair<const char*, double> kSpeeds[] = {{"SDR", 2},    {"DDR", 4},     {"QDR", 8},
                                                       {"FDR10", 10}, {"FDR", 13.64}, {"EDR", 25},
                                                       {"HDR", 50},   {"NDR", 100},   {"XDR", 200}};
+
+// InfiniBand Architecture, volume 1: ports 1 to 254 of a switch and 255 that stands for all; links of up to 12 lanes.
+constexpr int kPorts = 254, kLanes = 12;
+constexpr std::size_t kLongestLine = 4096;  // far above what ibnetdiscover writes; matching recurses a character
 
 struct Link {
   std::string from, to;  // "S-..." or "H-..." as the file names nodes
@@ -77,6 +82,10 @@ class Reader {
         in_block = false;
         continue;
       }
+      if (line.size() > kLongestLine) {
+        add(number, fmt::format("{} characters, expected at most {}", line.size(), kLongestLine));
+        continue;
+      }
       std::smatch match;
       if (std::regex_match(line, match, header)) {
         in_block = true;
@@ -96,15 +105,24 @@ class Reader {
                 static_cast<int>(line.size()));
             continue;
           }
+          const int lanes = number_of(speed[1], "lanes", kLanes, number, match.position(4) + speed.position(1));
           const double gbps =
-              gbps_of(std::stoi(speed[1]), speed[2], number, static_cast<int>(line.size() - speed[2].str().size()) + 1);
-          links_.push_back({blocks_.back().id, match[2], number_of(match[1]), number_of(match[3]), number, gbps});
+              gbps_of(lanes, speed[2], number, static_cast<int>(line.size() - speed[2].str().size()) + 1);
+          links_.push_back({blocks_.back().id, match[2], number_of(match[1], "port", kPorts, number, match.position(1)),
+                            number_of(match[3], "port", kPorts, number, match.position(3)), number, gbps});
         }
       }
     }
   }
 
-  static int number_of(const std::string& digits) { return digits.size() > 6 ? 0 : std::stoi(digits); }
+  // Digits that stand at `offset` of the line.
+  int number_of(const std::string& digits, const char* what, int most, int line, std::ptrdiff_t offset) {
+    int value = 0;
+    const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (problem == std::errc() && value >= 1 && value <= most) return value;
+    add(line, fmt::format("{} {}, expected 1 to {}", what, digits, most), static_cast<int>(offset) + 1);
+    return 1;
+  }
 
   void open_block(Block block) {
     if (!places_.try_emplace(block.id, blocks_.size()).second)

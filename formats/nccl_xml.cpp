@@ -16,6 +16,8 @@ namespace rehearse::formats {
 namespace {
 
 constexpr double kMostGbps = 1e5;
+constexpr double kMostLatencyUs = 1e6;
+constexpr int kMostMbps = 100'000'000;  // 100 Tb/s
 
 // In units of 100 Mb/s a lane (kvDictPciGen).
 constexpr std::pair<std::string_view, int> kPciLanes[] = {
@@ -88,6 +90,24 @@ class Reader {
     return fallback.value_or(0);
   }
 
+  // Microseconds beyond NCCL's constant; a net without it, or with NCCL's "not known" below 0, has none.
+  double latency_of(const pugi::xml_node& net) {
+    const std::string_view text = net.attribute("latency").value();
+    if (text.empty()) return 0;
+    double us = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), us);
+    if (problem == std::errc() && end == text.data() + text.size() && us <= kMostLatencyUs) return std::max(0.0, us);
+    error(net, fmt::format("latency is '{}', expected microseconds from 0 to {}", text, kMostLatencyUs));
+    return 0;
+  }
+
+  // `value` of an attribute, reported if it is outside.
+  int within(const pugi::xml_node& node, const char* name, int value, int least, int most) {
+    if (value >= least && value <= most) return value;
+    error(node, fmt::format("{} {} is out of range, expected {} to {}", name, value, least, most));
+    return least;
+  }
+
   double pci_gbps(const pugi::xml_node& pci, std::string& why) {
     const std::string_view speed = pci.attribute("link_speed").value();
     int lane = 0;
@@ -95,6 +115,7 @@ class Reader {
       if (speed == name || (speed.starts_with(name) && speed.substr(name.size()) == " PCIe")) lane = rate;
     int width = number(pci, "link_width", 16);
     if (width <= 0) width = 16;
+    width = within(pci, "link_width", width, 1, 32);  // PCIe has up to 32 lanes
     if (lane == 0) {
       lane = 60;
       assume(fmt::format("PCIe link speed '{}' is not known: 8 GT/s, as NCCL takes it", speed));
@@ -176,8 +197,9 @@ class Reader {
         speed = 10000;
         assume(fmt::format("{}: no speed, 10 Gb/s as NCCL takes it", found.name));
       }
+      speed = within(net, "speed", speed, 1, kMostMbps);
       found.gbps = hints_.nic_gbps > 0 ? hints_.nic_gbps : speed / 8000.0;
-      found.latency_us = std::max(0.0, net.attribute("latency").as_double(0));
+      found.latency_us = latency_of(net);
       const std::string name = fmt::format("nic{}", node_.nics.size());
       node_.nics.push_back(std::move(found));
       if (gbps > 0)
@@ -238,7 +260,10 @@ class Reader {
     bool any = false;
     for (const pugi::xml_node& link : gpu.gpu.children("nvlink")) {
       const int count = number(link, "count");
-      if (count < 1 || count > 64) error(link, fmt::format("count {} is out of range, expected 1 to 64", count));
+      if (count < 1 || count > 64) {
+        error(link, fmt::format("count {} is out of range, expected 1 to 64", count));
+        continue;
+      }
       const std::string_view kind = link.attribute("tclass").value();
       const std::string target = link.attribute("target").value();
       if (each == 0) {
@@ -274,7 +299,7 @@ class Reader {
   static int links_back(const Gpu& gpu, const std::string& bus) {
     int sum = 0;
     for (const pugi::xml_node& link : gpu.gpu.children("nvlink"))
-      if (bus == link.attribute("target").value()) sum += link.attribute("count").as_int();
+      if (bus == link.attribute("target").value()) sum += std::clamp(link.attribute("count").as_int(), 0, 64);
     return sum;
   }
 

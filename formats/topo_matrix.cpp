@@ -18,6 +18,7 @@ namespace rehearse::formats {
 namespace {
 
 constexpr int kMostLinks = 18;
+constexpr int kMostRelation = 64;  // NVLinks between two GPUs
 constexpr const char* kCells[] = {"X", "PIX", "PXB", "PHB", "NODE", "SYS"};
 
 struct Word {
@@ -67,6 +68,14 @@ struct Matrix {
   std::vector<std::string> numa;              // of each GPU, "" if not said
   std::map<std::string, std::string> legend;  // NIC0 -> mlx5_0
 };
+
+// Of a relation NV#; 0 for others, and for a number that is none of NVLinks.
+int links(const std::string& cell) {
+  int count = 0;
+  if (!cell.starts_with("NV")) return 0;
+  const auto [end, problem] = std::from_chars(cell.data() + 2, cell.data() + cell.size(), count);
+  return problem == std::errc() && count <= kMostRelation ? count : 0;
+}
 
 class MatrixReader {
  public:
@@ -121,9 +130,10 @@ class MatrixReader {
       const std::string& cell = words[i].text;
       const bool known =
           is_numbered(cell, "NV") || std::find(std::begin(kCells), std::end(kCells), cell) != std::end(kCells);
-      if (!known)
+      if (!known || (is_numbered(cell, "NV") && links(cell) == 0))
         add(number_, words[i].column,
-            fmt::format("'{}' is no relation, expected X, NV#, PIX, PXB, PHB, NODE or SYS", cell));
+            known ? fmt::format("'{}': expected NV1 to NV{}", cell, kMostRelation)
+                  : fmt::format("'{}' is no relation, expected X, NV#, PIX, PXB, PHB, NODE or SYS", cell));
       cells.push_back(cell);
     }
     if (cells.size() < count) add(number_, words.back().column, fmt::format("{} relations of {}", cells.size(), count));
@@ -152,12 +162,6 @@ class MatrixReader {
   Diagnostics problems_;
   Matrix matrix_;
 };
-
-int links(const std::string& cell) {
-  int count = 0;
-  if (cell.starts_with("NV")) std::from_chars(cell.data() + 2, cell.data() + cell.size(), count);
-  return count;
-}
 
 // Numbers of the classes that a relation puts the entries in, from 0 in their order.
 std::vector<int> classes(const Matrix& m, const std::vector<std::string>& relations) {

@@ -2,11 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
 #include "formats/discovered.h"
+#include "sim/base/harmless_text.h"
 
 namespace rehearse::formats {
 namespace {
@@ -20,6 +23,18 @@ std::string quoted(const std::string& text) {
   std::string out;
   for (const char c : text) out += c == '\'' ? "''" : std::string(1, c == '\n' ? ' ' : c);
   return out;
+}
+
+// A name as one YAML text, quoted where it would read as something else.
+std::string word(const std::string& name) {
+  static const std::set<std::string> others = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
+  std::string lower = name;
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == '/'; };
+  const bool text = !name.empty() && std::isalpha(static_cast<unsigned char>(name.front())) &&
+                    std::all_of(name.begin(), name.end(), plain) && !others.contains(lower);
+  return text ? name : "'" + quoted(name) + "'";
 }
 
 std::string list(const std::vector<std::string>& names) {
@@ -161,9 +176,9 @@ Hosts hosts_of(const DiscoveredFabric& fabric, const std::vector<DiscoveredNode>
 
 std::string fabric_block(const DiscoveredFabric& fabric, const Hosts& hosts) {
   std::string text = fmt::format("fabric:\n  kind: links\n  nodes: {}\n  switches:\n", hosts.names.size());
-  for (const std::string& name : fabric.switches) text += fmt::format("    - {}\n", name);
+  for (const std::string& name : fabric.switches) text += fmt::format("    - {}\n", word(name));
   if (!fabric.cables.empty()) text += "  links:\n";
-  const auto name = [&](int number) { return fabric.switches[static_cast<std::size_t>(number)]; };
+  const auto name = [&](int number) { return word(fabric.switches[static_cast<std::size_t>(number)]); };
   for (const DiscoveredCable& cable : fabric.cables)
     text += fmt::format("    - {{between: [{}, {}], count: {}, bandwidth: {}, latency: 300ns}}\n", name(cable.a),
                         name(cable.b), cable.count, rate(cable.gbps));
@@ -211,15 +226,16 @@ std::string write_topology(const std::string& name, const std::vector<Discovered
       "(src/graph/topo.h, v2.28.9-1); latencies are its hops, not measured.\n",
       sources);
   for (const std::string& line : report.assumed) text += "# assumed: " + line + "\n";
-  text += fmt::format("topology: 1\nkind: composed\nname: '{}'\ndevice: {}\n\n", quoted(name), all.front().device);
+  text +=
+      fmt::format("topology: 1\nkind: composed\nname: '{}'\ndevice: {}\n\n", quoted(name), word(all.front().device));
   text += nodes_block(all, static_cast<int>(hosts.names.size()));
-  if (fabric != nullptr) return text + "\n" + fabric_block(*fabric, hosts) + "\nrouting: {policy: static}\n";
+  if (fabric != nullptr) text += "\n" + fabric_block(*fabric, hosts) + "\nrouting: {policy: static}\n";
   const bool nics = std::all_of(all.begin(), all.end(), [](const DiscoveredNode& n) { return !n.nics.empty(); });
-  if (all.size() > 1 && nics) {
+  if (fabric == nullptr && all.size() > 1 && nics) {
     report.assumed.push_back("fabric: one switch that does not block joins the nodes; none of the files says");
     text += fmt::format("\nfabric: {{kind: switch, nodes: {}}}  # assumed\n", all.size());
   }
-  return text;
+  return escaped_controls(text, "\n");
 }
 
 }  // namespace rehearse::formats

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "sim/base/diagnostics.h"
+#include "sim/result/csv_field.h"
 
 namespace rehearse::reports {
 namespace {
@@ -19,7 +20,7 @@ class Reader {
     std::vector<CsvRow> rows;
     while (at_ < text_.size()) {
       CsvRow row{line_, {}};
-      do row.fields.push_back(field());
+      do row.fields.emplace_back(result::csv_text(field()));
       while (take(','));
       take('\r');
       if (take('\n')) ++line_;

@@ -1,5 +1,6 @@
-// Comma-separated tables as RFC 4180 has them: quoted fields may hold commas, quotes (doubled) and line ends. The first
-// row names the columns. Every problem carries the file and line.
+// Comma-separated tables as RFC 4180 has them: quoted fields may hold commas, quotes (doubled) and line ends, and what
+// csv_field() marks as text (sim/result/csv_field.h) comes back as it was. The first row names the columns. Every
+// problem carries the file and line.
 #pragma once
 
 #include <string>

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "sim/base/check.h"
+#include "sim/base/harmless_text.h"
+#include "sim/base/interrupt.h"
 
 namespace rehearse::reports::html {
 namespace {
@@ -26,14 +29,23 @@ std::int64_t unit_of(const Row& row, std::int64_t first_ps) {
 }
 
 json text_header(const result::OpText& t) {
-  return {t.body,  t.op,    t.kind,       t.shape,        t.phase,      t.coverage,
-          t.bytes, t.flops, t.group_size, phase_class(t), kind_class(t)};
+  return {masked_controls(t.body),
+          masked_controls(t.op),
+          masked_controls(t.kind),
+          masked_controls(t.shape),
+          masked_controls(t.phase),
+          masked_controls(t.coverage),
+          t.bytes,
+          t.flops,
+          t.group_size,
+          phase_class(t),
+          kind_class(t)};
 }
 
 json run_header(const Series& series) {
   const result::Result& r = series.run->result;
-  json out = {{"label", series.label},
-              {"source", r.source},
+  json out = {{"label", masked_controls(series.label)},
+              {"source", masked_controls(r.source)},
               {"step_s", static_cast<double>(r.step_time_ps) * 1e-12},
               {"window_s", static_cast<double>(series.timeline.window_ps) * 1e-12},
               {"first_s", static_cast<double>(series.timeline.first_ps) * 1e-12},
@@ -47,7 +59,7 @@ json run_header(const Series& series) {
   for (const Row& row : series.timeline.rows)
     out["rows"].push_back({{"stage", row.stage},
                            {"rank", row.rank},
-                           {"stream", row.stream},
+                           {"stream", masked_controls(row.stream)},
                            {"unit_s", static_cast<double>(unit_of(row, series.timeline.first_ps)) * 1e-12},
                            {"bars", row.bars.size()}});
   return out;
@@ -97,12 +109,21 @@ std::string gzip(std::string_view bytes) {
   REHEARSE_CHECK(bytes.size() <= std::numeric_limits<uInt>::max(), "{} bytes for one page", bytes.size());
   std::string out(deflateBound(&stream, bytes.size()), '\0');
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
-  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.avail_in = 0;
   stream.next_out = reinterpret_cast<Bytef*>(out.data());
   stream.avail_out = static_cast<uInt>(out.size());
-  const int status = deflate(&stream, Z_FINISH);
+  const auto done = [](z_stream* used) { deflateEnd(used); };
+  const std::unique_ptr<z_stream, decltype(done)> ends(&stream, done);
+  constexpr std::size_t kPiece = 1 << 20;  // between two questions whether to stop
+  int status = Z_OK;
+  for (std::size_t at = 0; status == Z_OK;) {
+    check_interrupt();
+    const std::size_t piece = std::min(kPiece, bytes.size() - at);
+    at += piece;
+    stream.avail_in += static_cast<uInt>(piece);
+    status = deflate(&stream, at == bytes.size() ? Z_FINISH : Z_NO_FLUSH);
+  }
   out.resize(stream.total_out);
-  deflateEnd(&stream);
   REHEARSE_CHECK(status == Z_STREAM_END, "zlib stopped with {}", status);
   return out;
 }

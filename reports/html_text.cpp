@@ -3,13 +3,14 @@
 
 #include <fmt/format.h>
 
+#include "sim/base/harmless_text.h"
+
 namespace rehearse::reports::html {
 
 std::string escape(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
+  for (const char c : masked_controls(text, "\n\t")) {
     if (c == '&')
       out += "&amp;";
     else if (c == '<')
@@ -20,8 +21,6 @@ std::string escape(std::string_view text) {
       out += "&quot;";
     else if (c == '\'')
       out += "&#39;";
-    else if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F)
-      out += '?';
     else
       out += c;
   }

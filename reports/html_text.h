@@ -7,7 +7,8 @@
 
 namespace rehearse::reports::html {
 
-// Text for between tags and inside quoted attributes: & < > " ' escaped, control characters replaced.
+// Text for between tags and inside quoted attributes: & < > " ' escaped, control characters and what turns the
+// direction of text replaced (sim/base/harmless_text.h).
 std::string escape(std::string_view text);
 // A coordinate of a figure: at most two decimals, no trailing zeros.
 std::string coordinate(double value);

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <tuple>
 
+#include "sim/base/interrupt.h"
+
 namespace rehearse::reports::html {
 namespace {
 
@@ -33,6 +35,7 @@ std::vector<Row> all_rows(const StoredResult& run, std::int64_t origin) {
   }
   std::vector<Row> out;
   for (auto& [place, row] : rows) {
+    check_interrupt();
     std::stable_sort(row.bars.begin(), row.bars.end(),
                      [](const Bar& a, const Bar& b) { return a.start_ps < b.start_ps; });
     // A clock's noise must not make bars overlap: the page searches them by their starts.

@@ -11,6 +11,7 @@
 
 #include "reports/op_class.h"
 #include "sim/base/check.h"
+#include "sim/base/interrupt.h"
 
 namespace rehearse::reports {
 namespace {
@@ -113,6 +114,7 @@ class Accountant {
     const auto by_start = [](const OpRow* a, const OpRow* b) { return a->start_ps < b->start_ps; };
     const auto by_slot = [](const OpRow* a, const OpRow* b) { return a->slot < b->slot; };
     for (auto& [rank, own] : ranks) {
+      check_interrupt();
       std::stable_sort(own.main.begin(), own.main.end(), by_start);
       std::stable_sort(own.syncs.begin(), own.syncs.end(), by_start);
       for (auto& [text, rows] : own.of_text) std::stable_sort(rows.begin(), rows.end(), by_slot);
@@ -148,6 +150,7 @@ class Accountant {
     std::int64_t at = begin_;
     const OpRow* last = nullptr;
     for (const OpRow* row : ops_->main) {
+      check_interrupt();
       const std::int64_t start = std::max(row->start_ps, at), end = std::max(end_of(*row), start);
       gap(*row, at, start);
       const Facts& f = facts(*row);

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/base/harmless_text.h"
+
 namespace rehearse::reports {
 namespace {
 
@@ -23,13 +25,6 @@ std::size_t prefix(std::string_view text, std::size_t width) {
   return bytes;
 }
 
-std::string printable(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
-  return out;
-}
-
 }  // namespace
 
 std::size_t columns(std::string_view text) {
@@ -37,7 +32,7 @@ std::size_t columns(std::string_view text) {
 }
 
 std::string clip(std::string_view text, std::size_t width) {
-  std::string clean = printable(text);
+  std::string clean = masked_controls(text);
   if (columns(clean) <= width) return clean;
   if (width == 0) return "";
   clean.resize(prefix(clean, width - 1));
@@ -54,7 +49,7 @@ std::string wrap(std::string_view text, std::size_t indent) {
   };
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find_first_of(" \n", at), text.size());
-    std::string word = printable(text.substr(at, end - at));
+    std::string word = masked_controls(text.substr(at, end - at));
     at = end + 1;
     if (word.empty()) continue;
     if (!line.empty() && columns(line) + 1 + columns(word) > room) finish();

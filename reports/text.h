@@ -16,8 +16,8 @@ inline constexpr std::string_view kUnknownShare = "not known: ranks on hosts wit
 
 // Columns `text` takes: its UTF-8 code points.
 std::size_t columns(std::string_view text);
-// At most `width` columns, the end replaced by "~" if it does not fit. Control characters become '?', so that a name
-// from a file cannot drive the terminal.
+// At most `width` columns, the end replaced by "~" if it does not fit. Control characters become '?' (harmless_text.h),
+// so that a name from a file cannot drive the terminal.
 std::string clip(std::string_view text, std::size_t width);
 // Words wrapped at kWidth, every line after `indent` spaces, each ended by a newline. A word longer than a line is cut.
 std::string wrap(std::string_view text, std::size_t indent = 0);

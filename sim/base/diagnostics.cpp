@@ -9,6 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/base/harmless_text.h"
+
 namespace rehearse {
 namespace {
 
@@ -19,20 +21,6 @@ std::string joined(const std::vector<Diagnostic>& diagnostics) {
     text += diagnostic.text();
   }
   return text;
-}
-
-// Control characters of the user's own keys and file names, which a terminal would obey, as \xNN.
-std::string harmless(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out;
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -60,7 +48,7 @@ std::string Diagnostic::text() const {
   if (!path.empty()) out += path + ": ";
   out += message;
   if (!hint.empty()) out += fmt::format(" ({})", hint);
-  return harmless(out);
+  return escaped_controls(out);  // the user's own keys and file names may hold what a terminal obeys
 }
 
 InputError::InputError(std::vector<Diagnostic> diagnostics)

@@ -24,10 +24,8 @@ struct Value;
 inline constexpr std::int64_t kMaxFileBytes = 16 << 20;
 
 // Reads a whole regular file of at most kMaxFileBytes. Throws InputError (missing, directory, pipe, too large, NUL
-// bytes).
+// bytes). Notes it as an input (input_files.h).
 std::string read_text_file(const std::string& path);
-// Writes to a temporary file beside `path`, then renames it over. Throws std::runtime_error naming the path.
-void write_file_atomically(const std::string& path, std::string_view content);
 
 // One value of the document with its position. A Node is a light handle; it is valid while its Document lives.
 class Node {

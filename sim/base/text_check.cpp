@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
-namespace rehearse::detail {
-namespace {
+#include "sim/base/harmless_text.h"
 
-// Length of the well-formed sequence at the start of `bytes`, 0 if there is none.
+namespace rehearse::detail {
+
 std::size_t sequence_length(std::string_view bytes) {
   const auto at = [&](std::size_t i) { return i < bytes.size() ? static_cast<unsigned char>(bytes[i]) : 0U; };
   const auto continues = [&](std::size_t i) { return at(i) >= 0x80 && at(i) <= 0xBF; };
@@ -24,8 +24,6 @@ std::size_t sequence_length(std::string_view bytes) {
   }
   return 0;
 }
-
-}  // namespace
 
 std::optional<std::string> not_text(std::string_view bytes) {
   for (std::size_t at = 0; at < bytes.size();) {
@@ -46,16 +44,7 @@ std::string shown(std::string_view word) {
     end = kShown;
     while (end > 0 && (static_cast<unsigned char>(word[end]) & 0xC0U) == 0x80U) --end;
   }
-  std::string out = "'";
-  for (const char c : word.substr(0, end)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out + (end < word.size() ? "...'" : "'");
+  return "'" + escaped_controls(word.substr(0, end)) + (end < word.size() ? "...'" : "'");
 }
 
 }  // namespace rehearse::detail

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "sim/base/check.h"
+#include "sim/base/interrupt.h"
 
 namespace rehearse::collective {
 namespace {
@@ -73,6 +74,7 @@ double FittedSystem::settle(const std::vector<Observation>& observations) {
   FittedSystem best = *this;
   double least = -1;
   for (int round = 0; round < kRounds; ++round) {
+    check_interrupt();
     solve(observations, assigned);
     std::vector<double> ratios;
     std::vector<Choice> next;

@@ -7,6 +7,7 @@
 
 #include "sim/account/blame.h"
 #include "sim/base/check.h"
+#include "sim/base/interrupt.h"
 #include "sim/program/work.h"
 
 namespace rehearse::engine {
@@ -191,6 +192,7 @@ class RoleCompiler {
                                 [](const Op& op) { return !is_sync(op); });
     code_.stream_slots.resize(role_.streams.size());
     for (std::size_t s = 0; s < role_.slots.size(); ++s) {
+      check_interrupt();
       const std::int32_t body = code_.slot_body[s];
       code_.slot_issue.push_back(code_.issues_per_step);
       add_syncs(static_cast<std::int32_t>(s), body);
@@ -254,6 +256,7 @@ class RoleCompiler {
   void resolve_waits() {
     std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> rows;  // stream, body
     for (std::size_t w = 0; w < code_.waits.size(); ++w) {
+      check_interrupt();
       Wait& wait = code_.waits[w];
       const EventUse& use = events_[static_cast<std::size_t>(wait.event)];
       const auto [entry, fresh] = rows.try_emplace({wait.stream, same_slot_[w] ? -1 : use.body},
@@ -289,12 +292,14 @@ class RoleCompiler {
         leg.ordinal = row[leg.queue]++;
       }
     }
-    for (std::size_t q = 0; q < queues; ++q)
+    for (std::size_t q = 0; q < queues; ++q) {
+      check_interrupt();
+      Queue& queue = code_.queues[q];
       for (const std::int32_t body : code_.slot_body) {
-        Queue& queue = code_.queues[q];
         queue.before.push_back(static_cast<std::int32_t>(queue.per_step));
         queue.per_step += calls[static_cast<std::size_t>(body) * queues + q];
       }
+    }
   }
 
   const program::Program& source_;

@@ -8,6 +8,8 @@
 #include <set>
 #include <tuple>
 
+#include "sim/base/interrupt.h"
+
 namespace rehearse::engine {
 
 namespace {
@@ -60,6 +62,7 @@ class LinkUses {
     bytes_.assign(resources_.size(), 0);
     by_user_.assign(resources_.size() * users, 0);
     for (std::size_t d = 0; d < runs.size(); ++d) {
+      check_interrupt();
       if (runs[d] == 0) continue;
       const auto user = static_cast<std::size_t>(matching_.user(d));
       network_.for_uses(d, [&](std::int32_t resource, std::int64_t bytes) {

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "sim/base/check.h"
+#include "sim/base/interrupt.h"
 
 namespace rehearse::engine {
 
@@ -36,6 +37,7 @@ void Matching::connect_ranks(std::int32_t job) {
   std::vector<std::vector<std::int32_t>> instance(program.groups.size());
   std::map<std::tuple<int, int, int>, std::int32_t> channels;
   for (std::size_t rank = 0; rank < roles.size(); ++rank) {
+    check_interrupt();
     const int here = static_cast<int>(rank);
     first_queue_.push_back(static_cast<std::int32_t>(queue_meeting_.size()));
     for (const Queue& queue : codes[static_cast<std::size_t>(roles[rank])].queues) {
@@ -143,6 +145,7 @@ collective::TransferPlan Matching::ask_for_plan(const Meeting& meeting, std::int
 }
 
 std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
+  check_interrupt();
   const collective::TransferPlan plan = ask_for_plan(meeting, size);
   PlanCode code;
   code.startup = plan.startup.ps();

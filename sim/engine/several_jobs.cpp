@@ -5,6 +5,7 @@
 
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/interrupt.h"
 #include "sim/engine/simulator.h"
 
 namespace rehearse::engine {
@@ -54,6 +55,7 @@ void Simulator::make_jobs(const std::vector<Job>& jobs) {
     ranks_.resize(static_cast<std::size_t>(state.last_rank));
     hosts_.resize(ranks_.size());
     for (std::size_t rank = 0; rank < role_of.size(); ++rank) {
+      check_interrupt();
       const auto role = static_cast<std::size_t>(role_of[rank]);
       make_lanes(state.first_rank + static_cast<std::int32_t>(rank), codes_[j].code.roles[role],
                  times_[first_times + role]);
@@ -112,12 +114,18 @@ bool Simulator::settle_jobs() {
   return false;
 }
 
-// Of the job that is furthest from its repeats.
+// Of the job that is furthest from its repeats. While a job has not started it is the clock that says how far, and all
+// that comes after is guessed to take as long as the first job's first step, as often as it repeats.
 double Simulator::repeats_done() const {
   double least = 1;
   for (const JobState& job : jobs_)
     if (!job.met) least = std::min(least, static_cast<double>(job.step_ends.size()) / job.repeats);
-  return least;
+  if (last_start_ == 0) return least;
+  const JobState& first = jobs_[0];
+  const double after = first.step_ends.empty() ? 0 : static_cast<double>(first.step_ends[0].ps()) * first.repeats;
+  const double start = static_cast<double>(last_start_), waiting = start / (start + after);
+  if (now_ < last_start_) return static_cast<double>(now_) / start * waiting;
+  return waiting + (1 - waiting) * std::clamp(least, 0.0, 1.0);
 }
 
 void Simulator::describe_jobs(Outcome& result) const {

@@ -8,6 +8,7 @@
 #include "sim/account/blame.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/interrupt.h"
 #include "sim/engine/link_use.h"
 
 namespace rehearse::engine {
@@ -103,6 +104,7 @@ void Simulator::make_lanes(std::int32_t index, const RoleCode& code, KernelTimes
 Outcome Simulator::run() {
   begin();
   for (;;) {
+    check_interrupt();
     drain();
     flush();
     if (queue_.next_time() > now_) {

@@ -11,6 +11,7 @@
 #include "sim/lower/lower.h"
 
 #include "sim/base/check.h"
+#include "sim/base/interrupt.h"
 #include "sim/lower/stage.h"
 #include "sim/lower/stage_lowering.h"
 
@@ -98,8 +99,10 @@ program::Program lower(const plan::Scenario& scenario) {
     chunks[i % chunks.size()].push_back({first_layer, layers[i]});
     first_layer += layers[i];
   }
-  for (std::size_t stage = 0; stage < chunks.size(); ++stage)
+  for (std::size_t stage = 0; stage < chunks.size(); ++stage) {
+    check_interrupt();
     program.roles.push_back(StageLowering(context, static_cast<int>(stage), chunks[stage]).build());
+  }
   return program;
 }
 

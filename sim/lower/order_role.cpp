@@ -16,6 +16,7 @@
 #include <tuple>
 
 #include "sim/base/check.h"
+#include "sim/base/interrupt.h"
 #include "sim/lower/role_builder.h"
 
 namespace rehearse::lower {
@@ -69,6 +70,7 @@ class Orderer {
 
   void walk() {
     for (std::size_t s = 0; s < slots_.size(); ++s) {
+      check_interrupt();
       const auto body = static_cast<std::size_t>(slots_[s].body);
       for (std::size_t i = 0; i < role_.bodies[body].ops.size(); ++i)
         visit(first_op_[body] + static_cast<int>(i), role_.bodies[body].ops[i], slots_[s]);
@@ -166,6 +168,7 @@ void write_releases(Role& role, const std::vector<Slot>& slots) {
   };
   std::map<std::pair<BufferId, int>, LastUse> last;  // of (base buffer, instance)
   for (std::size_t s = 0; s < slots.size(); ++s) {
+    check_interrupt();
     const auto& ops = role.bodies[static_cast<std::size_t>(slots[s].body)].ops;
     for (std::size_t i = 0; i < ops.size(); ++i) {
       for (const auto* operands : {&ops[i].reads, &ops[i].writes}) {

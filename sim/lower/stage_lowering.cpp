@@ -5,6 +5,7 @@
 #include "sim/lower/stage_lowering.h"
 
 #include "sim/base/check.h"
+#include "sim/base/interrupt.h"
 
 namespace rehearse::lower {
 
@@ -282,6 +283,7 @@ std::vector<Slot> StageLowering::slots(int micro_batches) {
   };
   add_exchange(-1, nullptr, &order.front());
   for (std::size_t i = 0; i < order.size(); ++i) {
+    check_interrupt();
     const Chunk& chunk = chunks_[static_cast<std::size_t>(order[i].chunk)];
     const bool is_last = order[i].micro_batch == last[static_cast<std::size_t>(order[i].chunk)];
     const Backward& backward = is_last ? chunk.backward_last : chunk.backward;

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 
+#include "sim/base/interrupt.h"
 #include "sim/program/check_parts.h"
 #include "sim/program/describe.h"
 
@@ -202,6 +203,7 @@ void AccessWalk::compile() {
 void AccessWalk::run() {
   for (step_ = 0; step_ < 2; ++step_) {
     for (slot_ = 0; slot_ < static_cast<int>(role_.slots.size()); ++slot_) {
+      check_interrupt();
       const CompiledBody& body = bodies_[static_cast<std::size_t>(slot().body)];
       for (int i = 0; i < static_cast<int>(body.ops.size()); ++i) visit(body, i);
       if (live_in_slot_ != 0) end_slot(body);
@@ -341,6 +343,7 @@ void AccessWalk::end_slot(const CompiledBody& body) {
 
 void AccessWalk::end_step() {
   for (BufferId b = 0; b < static_cast<BufferId>(role_.buffers.size()); ++b) {
+    check_interrupt();
     const Layout& l = layouts_[static_cast<std::size_t>(b)];
     if (role_.buffers[static_cast<std::size_t>(b)].is_view()) continue;
     if (l.lifetime == Lifetime::persistent || l.lifetime == Lifetime::slot) continue;

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "sim/base/check.h"
+#include "sim/base/interrupt.h"
 #include "sim/program/describe.h"
 #include "sim/program/rendezvous.h"
 
@@ -179,6 +180,7 @@ bool TokenRun::sweep(RoleTokens& role) {
 }
 
 bool TokenRun::advance(RoleTokens& role, StreamId stream) {
+  check_interrupt();
   Position position;
   const Op* op = role.head(stream, position);
   if (op == nullptr || !role.may_start(*op, position)) return false;

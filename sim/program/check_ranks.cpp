@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "sim/base/interrupt.h"
 #include "sim/program/check_parts.h"
 #include "sim/program/describe.h"
 #include "sim/program/rendezvous.h"
@@ -66,7 +67,7 @@ class CallCheck {
   void compare_collectives(const Meeting& m, const Side& a, const Side& b) {
     const std::size_t common = std::min(a.calls.size(), b.calls.size());
     std::size_t k = 0;
-    while (k < common && same(a, b, k)) ++k;
+    for (; k < common && same(a, b, k); ++k) check_interrupt();
     if (a.calls.size() != b.calls.size()) complete_ = false;
     if (k == common && a.calls.size() == b.calls.size()) return;
     std::string members = fmt::format("{}", fmt::join(m.members.begin(), m.members.begin() + shown(m), ","));
@@ -81,6 +82,7 @@ class CallCheck {
     const Side& receiver = m.sides[1];
     const std::size_t common = std::min(sender.calls.size(), receiver.calls.size());
     for (std::size_t k = 0; k < common; ++k) {
+      check_interrupt();
       const Call& s = sender.calls[k];
       const Call& r = receiver.calls[k];
       const DType sent = op(sender, s).dtype;

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "sim/base/interrupt.h"
 #include "sim/program/check_parts.h"
 #include "sim/program/describe.h"
 
@@ -51,7 +52,10 @@ class ReferenceCheck {
     }
     deltas_.resize(role_.bodies.size());
     if (buffers_ok_) collect_deltas();
-    for (int s = 0; s < static_cast<int>(role_.slots.size()); ++s) check_slot(s);
+    for (int s = 0; s < static_cast<int>(role_.slots.size()); ++s) {
+      check_interrupt();
+      check_slot(s);
+    }
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "sim/base/check.h"
+#include "sim/base/interrupt.h"
 #include "sim/program/memory_plan.h"
 
 namespace rehearse::program {
@@ -66,6 +67,7 @@ class ArenaWalk {
     for (BufferId b = 0; b < static_cast<BufferId>(role_.buffers.size()); ++b)
       if (!buffer(b).is_view() && buffer(b).lifetime == Lifetime::persistent) place(b, -1, -1);
     for (int s = 0; s < static_cast<int>(role_.slots.size()); ++s) {
+      check_interrupt();
       const Slot& slot = role_.slots[static_cast<std::size_t>(s)];
       for (std::size_t b = 0; b < role_.buffers.size(); ++b)
         if (role_.buffers[b].lifetime == Lifetime::slot) live_[first_[b]] = -1;

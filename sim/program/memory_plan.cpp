@@ -11,6 +11,7 @@
 #include <map>
 
 #include "sim/base/check.h"
+#include "sim/base/interrupt.h"
 #include "sim/program/describe.h"
 
 namespace rehearse::program {
@@ -166,6 +167,7 @@ MemoryPeak PeakWalk::run() {
   int step_state = empty;
   std::vector<int> key;
   for (const Slot& slot : role_.slots) {
+    check_interrupt();
     const auto& deltas = bodies_[static_cast<std::size_t>(slot.body)].deltas;
     key.assign({slot.body, step_state});
     for (const int delta : deltas) {

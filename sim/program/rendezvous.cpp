@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "sim/base/check.h"
+#include "sim/base/interrupt.h"
 #include "sim/program/describe.h"
 
 namespace rehearse::program {
@@ -45,6 +46,7 @@ class MeetingFinder {
   void find_representatives() {
     result_.representative.assign(program_.roles.size(), -1);
     for (int rank = 0; rank < grid_.ranks; ++rank) {
+      check_interrupt();
       const RoleId r = grid_.role(rank);
       REHEARSE_CHECK(r >= 0 && r < roles(), "rank {} has role {} of {}", rank, r, roles());
       role_of_rank_.push_back(r);
@@ -184,6 +186,7 @@ class MeetingFinder {
       }
     }
     for (int s = 0; s < static_cast<int>(role(r).slots.size()); ++s) {
+      check_interrupt();
       for (const auto& [meeting, side] : table.lines)
         table.bases.push_back(static_cast<int>(calls(meeting, side).size()));
       const auto body = static_cast<std::size_t>(role(r).slots[static_cast<std::size_t>(s)].body);

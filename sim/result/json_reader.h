@@ -57,7 +57,11 @@ class JsonReader {
   }
   std::int64_t integer(const json& parent_object, const std::string& parent, std::string_view key) {
     static const json zero = 0;
-    return typed(parent_object, parent, key, "an integer", &json::is_number_integer, zero).get<std::int64_t>();
+    const json& value = typed(parent_object, parent, key, "an integer", &json::is_number_integer, zero);
+    const bool fits = !value.is_number_unsigned() || value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX};
+    if (fits) return value.get<std::int64_t>();
+    fail(join(parent, key), fmt::format("expected an integer below 2^63, found {}", value.dump()));
+    return 0;
   }
   bool boolean(const json& parent_object, const std::string& parent, std::string_view key) {
     static const json yes = true;
@@ -65,10 +69,12 @@ class JsonReader {
   }
   std::int64_t picoseconds(const json& parent_object, const std::string& parent, std::string_view key) {
     const double seconds = number(parent_object, parent, key);
-    if (std::abs(seconds) < 9e6) return std::llround(seconds * 1e12);  // int64 holds 106 days
+    if (is_time(std::abs(seconds))) return std::llround(seconds * 1e12);
     fail(join(parent, key), "expected less than 100 days, in seconds");
     return 0;
   }
+  // Seconds that a count of picoseconds holds: int64 has 106 days.
+  static bool is_time(double seconds) { return seconds >= 0 && seconds < 9e6; }
   void finish() { problems_.throw_if_any(); }
 
  private:

@@ -7,10 +7,13 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "sim/base/harmless_text.h"
+
 namespace rehearse::result {
 
 std::string quoted(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string json = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return escaped_controls(json);  // what is left above U+001F: \u009b means the same in JSON, and no terminal obeys it
 }
 
 std::string number(double value) {

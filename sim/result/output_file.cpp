@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,26 +13,62 @@
 #include <stdexcept>
 
 #include "sim/base/check.h"
+#include "sim/base/diagnostics.h"
+#include "sim/base/input_files.h"
+#include "sim/base/interrupt.h"
 
 namespace rehearse::result {
 namespace {
 
 constexpr std::size_t kPendingBytes = 1 << 18;
 constexpr int kGzipWindow = 15 + 16;  // zlib: the largest window, with a gzip header (its time stamp is 0 by default)
+constexpr int kMostNames = 1000;      // tried for a temporary file
+
+const char* kind_of(mode_t mode) {
+  if (S_ISLNK(mode)) return "a symbolic link";
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+[[noreturn]] void refuse(const std::string& path, std::string message, std::string hint) {
+  throw InputError(Diagnostic{path.empty() ? "''" : path, 0, 0, "", std::move(message), std::move(hint)});
+}
 
 }  // namespace
 
-OutputFile::OutputFile(std::string path, Format format)
-    : path_(std::move(path)),
-      temporary_(fmt::format("{}.{}.tmp", path_, static_cast<long>(::getpid()))),
-      gzip_(format == Format::gzip) {
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (fd_ < 0) fail(std::strerror(errno));
-  opened_ = true;
+void check_output_file(const std::string& path, Over over) {
+  if (path.empty() || path.find('\0') != std::string::npos)
+    refuse(path.c_str(), "is no name of a file", "expected a regular file or a new name");
+  struct stat status {};
+  const bool exists = ::lstat(path.c_str(), &status) == 0;
+  if (exists && !S_ISREG(status.st_mode))
+    refuse(path, fmt::format("is {}: outputs go to regular files or new names", kind_of(status.st_mode)),
+           S_ISLNK(status.st_mode) ? "name the file it leads to" : "");
+  if (over == Over::no_input && is_input(path))
+    refuse(path, "is an input of this command, which its output would replace", "name another file");
+}
+
+OutputFile::OutputFile(std::string path, Format format, Over over)
+    : path_(std::move(path)), over_(over), gzip_(format == Format::gzip) {
+  check_output_file(path_, over_);
+  open_temporary();
   if (gzip_) {
     const int code = deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzipWindow, 8, Z_DEFAULT_STRATEGY);
     REHEARSE_CHECK(code == Z_OK, "deflateInit2 returned {}", code);
   }
+}
+
+// A new file, whatever lies beside: never one that somebody put there.
+void OutputFile::open_temporary() {
+  for (int attempt = 0; attempt < kMostNames && fd_ < 0; ++attempt) {
+    temporary_ = fmt::format("{}.{}-{}.tmp", path_, static_cast<long>(::getpid()), attempt);
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd_ < 0 && errno != EEXIST) fail(std::strerror(errno));
+  }
+  if (fd_ < 0) fail("no free temporary name beside it");
+  opened_ = true;
 }
 
 OutputFile::~OutputFile() {
@@ -54,11 +91,13 @@ void OutputFile::finish() {
 
 void OutputFile::commit() {
   if (fd_ >= 0) finish();
+  check_output_file(path_, over_);
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail(std::strerror(errno));
   committed_ = true;
 }
 
 void OutputFile::flush_pending(bool last) {
+  check_interrupt();
   if (!gzip_) {
     put(pending_.data(), pending_.size());
     pending_.clear();
@@ -89,6 +128,12 @@ void OutputFile::put(const char* data, std::size_t size) {
 
 void OutputFile::fail(std::string_view what) const {
   throw std::runtime_error(fmt::format("cannot write {}: {}", path_, what));
+}
+
+void write_output(const std::string& path, std::string_view content, Over over) {
+  OutputFile file(path, OutputFile::Format::plain, over);
+  file.write(content);
+  file.commit();
 }
 
 }  // namespace rehearse::result

@@ -13,6 +13,8 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/diagnostics.h"
+#include "sim/base/input_files.h"
+#include "sim/base/interrupt.h"
 #include "sim/result/json_reader.h"
 
 namespace rehearse::result {
@@ -84,11 +86,12 @@ void read_trust(JsonReader& in, const json& document, Result& r) {
   const json& coverage = in.object(document, "", "coverage");
   for (std::size_t i = 0; i < kNames.size(); ++i) r.coverage[i] = in.number(coverage, "coverage", kNames[i]);
   const json& interval = in.array(document, "", "interval_s");
-  if (interval.size() == 2 && interval[0].is_number() && interval[1].is_number()) {
+  const auto fits = [](const json& end) { return end.is_number() && JsonReader::is_time(end.get<double>()); };
+  if (interval.size() == 2 && fits(interval[0]) && fits(interval[1]) && interval[0] <= interval[1]) {
     r.interval_low_s = interval[0].get<double>();
     r.interval_high_s = interval[1].get<double>();
   } else {
-    in.fail("interval_s", "expected two numbers, low and high");
+    in.fail("interval_s", "expected two numbers of seconds, low and high, each from 0 to 9e6 (100 days)");
   }
   r.limited_by = in.text(document, "", "limited_by");
 }
@@ -108,16 +111,27 @@ void read_engine(JsonReader& in, const json& document, Result& r) {
   }
 }
 
+[[noreturn]] void fail_at(const std::string& file, std::string_view text, std::size_t at, std::string message) {
+  at = std::min(at, text.size());
+  const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+  const std::size_t start = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
+  const std::size_t column = start == std::string_view::npos ? at + 1 : at - start;
+  throw InputError(Diagnostic{file, static_cast<int>(line), static_cast<int>(column), "", std::move(message),
+                              "the file was cut off or edited"});
+}
+
 json parse(const std::string& file, std::string_view text) {
   try {
     return json::parse(text);
   } catch (const json::parse_error& error) {
-    const std::size_t at = std::min(error.byte == 0 ? 0 : error.byte - 1, text.size());
-    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
-    const std::size_t start = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
-    const std::size_t column = start == std::string_view::npos ? at + 1 : at - start;
-    throw InputError(Diagnostic{file, static_cast<int>(line), static_cast<int>(column), "",
-                                "this is not JSON from here on", "the file was cut off or edited"});
+    fail_at(file, text, error.byte == 0 ? 0 : error.byte - 1, "this is not JSON from here on");
+  } catch (const json::out_of_range& error) {  // "... number overflow parsing '1e400'", without its place
+    const std::string_view what = error.what();
+    const std::size_t end = what.rfind('\''), begin = end == 0 ? end : what.rfind('\'', end - 1);
+    const std::string_view number =
+        end == std::string_view::npos || begin == std::string_view::npos ? "" : what.substr(begin + 1, end - begin - 1);
+    fail_at(file, text, number.empty() ? 0 : text.find(number),
+            fmt::format("expected a number that fits 64 bits, found {}", number));
   }
 }
 
@@ -132,9 +146,15 @@ std::string read_file(const std::string& dir, const char* name) {
   if (::stat(path.c_str(), &status) != 0)
     fail(errno == ENOENT ? fmt::format("no such file: {} holds no result", dir) : std::strerror(errno));
   if (!S_ISREG(status.st_mode)) fail("is no regular file");
+  note_input(path);
   std::ifstream in(path, std::ios::binary);
   std::string text(static_cast<std::size_t>(status.st_size), '\0');
-  if (!in.read(text.data(), status.st_size)) fail("cannot be read");
+  constexpr std::size_t kPiece = 1 << 22;  // between two questions whether to stop
+  for (std::size_t at = 0; at < text.size(); at += kPiece) {
+    check_interrupt();
+    if (!in.read(text.data() + at, static_cast<std::streamsize>(std::min(kPiece, text.size() - at))))
+      fail("cannot be read");
+  }
   return text;
 }
 

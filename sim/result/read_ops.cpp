@@ -10,6 +10,8 @@
 #include <unordered_set>
 
 #include "sim/base/diagnostics.h"
+#include "sim/base/interrupt.h"
+#include "sim/result/csv_field.h"
 #include "sim/result/read_directory.h"
 
 namespace rehearse::result {
@@ -20,6 +22,12 @@ constexpr std::array<std::string_view, 18> kColumns = {
     "coverage", "bytes", "flops", "micro_batch", "group", "group_size", "waited_ps", "after",    "waited_for"};
 constexpr std::size_t kRequired = 12;
 constexpr std::size_t kMostProblems = 20;  // of a file whose every row is wrong
+// What a row may say, far above any plan's and so low that sums over a file fit their types.
+constexpr std::int64_t kMostPs = 9'000'000'000'000'000'000;  // 104 days
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
+constexpr std::int32_t kMostCount = 1 << 30;
+constexpr double kMostFlops = 1e30;
+constexpr int kRowsPerLook = 1024;  // between two questions whether to stop
 enum Column {
   id,
   rank,
@@ -115,7 +123,8 @@ class OpsReader {
 
   void read() {
     read_heading();
-    while (rows_.next() && problems_.list().size() < kMostProblems) {
+    for (int row = 0; rows_.next() && problems_.list().size() < kMostProblems; ++row) {
+      if (row % kRowsPerLook == 0) check_interrupt();
       if (rows_.size() == columns_)
         read_row();
       else
@@ -149,17 +158,18 @@ class OpsReader {
 
   std::string_view text(Column c) const {
     const int at = place_[c];
-    return at < 0 ? std::string_view() : rows_[static_cast<std::size_t>(at)];
+    return at < 0 ? std::string_view() : csv_text(rows_[static_cast<std::size_t>(at)]);
   }
 
   template <typename Number>
-  Number number(Column c, Number least, Number absent = 0) {
+  Number number(Column c, Number least, Number most, Number absent = 0) {
     if (place_[c] < 0) return absent;
     const std::string_view field = text(c);
     Number value{};
     const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-    if (error == std::errc() && end == field.data() + field.size() && value >= least) return value;
-    fail(fmt::format("{}: expected a number from {} on, found '{}'", kColumns[c], least, field));
+    const bool whole = error == std::errc() && end == field.data() + field.size();
+    if (whole && value >= least && value <= most) return value;
+    fail(fmt::format("{}: expected a number from {} to {}, found '{}'", kColumns[c], least, most, field));
     return absent;
   }
 
@@ -170,6 +180,19 @@ class OpsReader {
       if (field == kShareNames[static_cast<std::size_t>(share)]) return share;
     fail(fmt::format("waited_for: expected straggler, bubble or nothing, found '{}'", field));
     return Share::other;
+  }
+
+  // Times of all rows together stay within what sums of them can be (kMostPs).
+  void read_times(OpRow& row) {
+    row.start_ps = number<std::int64_t>(start, 0, kMostPs);
+    row.duration_ps = number<std::int64_t>(duration, 0, kMostPs);
+    row.waited_ps = std::min(number<std::int64_t>(waited, 0, kMostPs), row.duration_ps);
+    if (row.duration_ps > kMostPs - row.start_ps)
+      fail(fmt::format("start_ps: {} and duration_ps: {} end after {} ps", row.start_ps, row.duration_ps, kMostPs));
+    if (row.duration_ps <= kMostPs - sum_ps_)
+      sum_ps_ += row.duration_ps;
+    else
+      fail(fmt::format("duration_ps: with this row the durations add up to more than {} ps", kMostPs));
   }
 
   // rank/step/slot/body/op; an op's name may hold a slash, a body's not.
@@ -197,12 +220,10 @@ class OpsReader {
       fail(fmt::format("id: expected rank/step/slot/body/op, found '{}'", text(id)));
       return;
     }
-    if (const auto named = number<std::int32_t>(rank, 0); named != row.rank)
+    if (const auto named = number<std::int32_t>(rank, 0, kMostCount); named != row.rank)
       fail(fmt::format("rank {}, but the id says {}", named, row.rank));
-    row.start_ps = number<std::int64_t>(start, 0);
-    row.duration_ps = number<std::int64_t>(duration, 0);
-    row.waited_ps = std::min(number<std::int64_t>(waited, 0), row.duration_ps);
-    row.micro_batch = number<std::int32_t>(micro_batch, -1, -1);
+    read_times(row);
+    row.micro_batch = number<std::int32_t>(micro_batch, -1, kMostCount, -1);
     row.waited_for = who_was_late();
     row.text = text_index(body, op);
     key_ = fmt::format("{}/{}/{}/{}", row.rank, row.slot, body, op);
@@ -218,12 +239,12 @@ class OpsReader {
     if (!fresh) return known->second;
     OpText t;
     t.body = body, t.op = op;
-    t.stage = number<std::int32_t>(stage, 0);
+    t.stage = number<std::int32_t>(stage, 0, kMostCount);
     t.stream = text(stream), t.kind = text(kind), t.phase = text(phase), t.shape = text(shape);
     t.coverage = text(coverage), t.group = text(group);
-    t.group_size = number<std::int32_t>(group_size, 0);
-    t.bytes = number<std::int64_t>(bytes, 0);
-    t.flops = number<double>(flops, 0);
+    t.group_size = number<std::int32_t>(group_size, 0, kMostCount);
+    t.bytes = number<std::int64_t>(bytes, 0, kMostBytes);
+    t.flops = number<double>(flops, 0, kMostFlops);
     for (std::string_view rest = text(after); !rest.empty();) {
       const std::size_t end = std::min(rest.find(';'), rest.size());
       t.after.emplace_back(rest.substr(0, end));
@@ -239,6 +260,7 @@ class OpsReader {
   Diagnostics problems_;
   std::array<int, kColumns.size()> place_{};
   std::size_t columns_ = 0;
+  std::int64_t sum_ps_ = 0;
   std::string key_;
   std::unordered_map<std::string, std::uint32_t> index_;
   std::unordered_set<std::string> seen_;

@@ -99,6 +99,11 @@ cost::HostShare share_of(const plan::RankGrid& grid, const cluster::Cluster& clu
   return {std::min(grid.ranks(), cluster.devices_per_node()), std::max(1, cluster.host_sharing().threads_per_rank)};
 }
 
+Program lowered(const plan::Scenario& scenario, const Options& options) {
+  if (options.phase) options.phase("lowering");
+  return lower::lower(scenario);
+}
+
 // One link's name of each kind.
 std::string example_links(const cluster::Cluster& cluster) {
   std::set<cluster::ResourceKind> kinds;
@@ -136,7 +141,8 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
       collectives_(
           collective::make_model(*cluster_, collectives_file(files_.front(), *cluster_, options), pins_of(scenario)),
           *cluster_, options.fidelity),
-      program_(lower::lower(scenario)) {
+      program_(lowered(scenario, options)) {
+  if (options.phase) options.phase("checking");
   const auto violations = check(program_, grid_);
   if (!violations.empty())
     throw InternalError(fmt::format("the lowered program breaks {} rule(s); first: {}: {}", violations.size(),

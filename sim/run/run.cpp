@@ -80,9 +80,11 @@ void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, cons
                                                 (options.what_if ? 2 * kLevers : 0) +
                                                 (scenario.jobs.empty() ? 0 : scenario.jobs.size() + 1));
   if (options.samples > 0) {
+    if (options.phase) options.phase("simulating");
     out.samples = sample(prepared, options.samples, options.threads, progress);
     engine_options.sample = out.samples.reported;
   }
+  if (options.phase) options.phase("simulating");
   engine_options.progress = progress.one();
   const engine::Outcome outcome = prepared.simulate(engine_options);
   add_outcome(outcome, scenario, out);
@@ -104,6 +106,7 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   out.ranks = grid.ranks();
   out.steps = options.steps;
   out.memory_capacity = prepared.costs().device().memory.count();
+  if (options.phase) options.phase("planning the memory of");
   out.stages = stages_on(prepared.costs().device(), scenario, program);
   out.memory_fits = largest_peak(out.stages) <= out.memory_capacity;
   out.model_flops = model::model_flops(scenario.model, scenario.training.global_batch, scenario.training.seq_len);

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/plan/scenario.h"
@@ -23,8 +24,9 @@ struct Options {
   bool record = true;  // keep the ops of representative ranks (one a stage)
   int samples = 0;     // of the noise, to be simulated; 0: sample 0 alone, and no statistics
   bool what_if = false;
-  int threads = 1;  // simulations at once, where there are several
-  std::function<void(double done)> progress;
+  int threads = 1;                                   // simulations at once, where there are several
+  std::function<void(double done)> progress;         // of the simulation
+  std::function<void(std::string_view what)> phase;  // called when another part of the work before it begins
 };
 
 // Throws InputError for input that cannot be, engine::Deadlock for a program that cannot proceed. A plan that does not

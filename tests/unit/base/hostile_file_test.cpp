@@ -164,20 +164,5 @@ TEST_F(HostileFileTest, DamagedScenariosNeverCrash) {
   EXPECT_GT(readable, 1000) << "the damage is so heavy that nothing behind the parser is reached";
 }
 
-TEST_F(HostileFileTest, WritingReplacesWholeFilesAndLeavesNothingBehind) {
-  const std::string path = in_directory("out.json");
-  write_file_atomically(path, "old");
-  write_file_atomically(path, "new");
-  EXPECT_EQ(read_text_file(path), "new");
-  fs::create_symlink(path, in_directory("link"));
-  write_file_atomically(in_directory("link"), "through the link");
-  EXPECT_EQ(read_text_file(path), "through the link");
-  EXPECT_TRUE(fs::is_symlink(in_directory("link")));
-  EXPECT_THROW(write_file_atomically(directory_.string(), "x"), std::runtime_error);
-  EXPECT_THROW(write_file_atomically(in_directory("absent/out"), "x"), std::runtime_error);
-  EXPECT_THROW(write_file_atomically("/dev/null", "x"), std::runtime_error) << "renaming would replace the device";
-  EXPECT_EQ(std::distance(fs::directory_iterator(directory_), {}), 2) << "the file and the link, no temporary";
-}
-
 }  // namespace
 }  // namespace rehearse

@@ -148,6 +148,24 @@ TEST(NcclXml, BrokenOnesAreRefusedWithTheirPlace) {
   EXPECT_NE(refused(replaced(good, "<gpu dev=\"0\"", "<gpu")).find("'gpu' has no dev"), std::string::npos);
 }
 
+TEST(NcclXml, NumbersThatCannotBeAreRefusedWithTheirPlace) {
+  const std::string good = fixture("dgx-h100.xml");
+  const auto with = [&](const std::string& from, const std::string& to) {
+    return problems([&] { xml(replaced(good, from, to)); });
+  };
+  for (const char* latency : {"1e30", "nan", "inf", "1e7", "soon"})
+    EXPECT_NE(with("latency=\"0\"", "latency=\"" + std::string(latency) + "\"")
+                  .find("latency is '" + std::string(latency) + "', expected microseconds from 0 to 1000000"),
+              std::string::npos)
+        << latency;
+  EXPECT_EQ(with("latency=\"0\"", "latency=\"-1\""), "") << "NCCL's word for not known";
+  EXPECT_NE(with("speed=\"400000\"", "speed=\"2147483647\"").find("speed 2147483647 is out of range"),
+            std::string::npos);
+  EXPECT_NE(with("link_width=\"16\"", "link_width=\"1000000\"").find("link_width 1000000 is out of range"),
+            std::string::npos);
+  EXPECT_NE(with("count=\"4\"", "count=\"2147483647\"").find("count 2147483647 is out of range"), std::string::npos);
+}
+
 TEST(NcclXml, WhatIsWrittenReadsAsTheNode) {
   const auto h100 = cluster_of({xml(fixture("dgx-h100.xml"))}, nullptr, 8);
   EXPECT_EQ(h100->node_view(0).inside, cluster::Inside::nvswitch);
@@ -197,6 +215,11 @@ TEST(TopoMatrix, BrokenOnesAreRefusedWithTheirPlace) {
   EXPECT_EQ(refused("\tGPU0\tGPU1\nGPU0\t X \tSYS\n"), "3:1 the matrix ends after 1 rows of 2\n");
   EXPECT_EQ(refused("\tGPU0\tGPU1\nGPU1\tSYS\t X \n").substr(0, 46), "2:1 expected the row of GPU0, found 'GPU1'\n3:1");
   EXPECT_NE(refused("nothing").find("expected the matrix"), std::string::npos);
+  for (const char* count : {"NV0", "NV65", "NV99999999999999"})
+    EXPECT_NE(refused("\tGPU0\tGPU1\nGPU0\t X \t" + std::string(count) + "\nGPU1\t" + count + "\t X \n")
+                  .find("2:10 '" + std::string(count) + "': expected NV1 to NV64"),
+              std::string::npos)
+        << count;
 }
 
 TEST(Ibnetdiscover, SwitchesCablesAndHosts) {
@@ -234,6 +257,29 @@ TEST(Ibnetdiscover, BrokenOnesAreRefusedWithTheirPlace) {
   EXPECT_NE(refused(good.substr(0, good.find("Ca\t"))).find("which is not in the file"), std::string::npos);
   EXPECT_NE(refused("vendid=0x1\n").find("expected the output of ibnetdiscover"), std::string::npos);
   EXPECT_NE(refused("[1]\t\"S-1\"[2]\n").find("a port outside a block"), std::string::npos);
+  for (const char* lanes : {"99999999999999", "0", "13"})
+    EXPECT_NE(refused(replaced(good, "4xNDR", lanes + std::string("xNDR")))
+                  .find("lanes " + std::string(lanes) + ", expected 1 to 12"),
+              std::string::npos)
+        << lanes;
+  EXPECT_NE(refused(replaced(good, "[1]\t\"H-", "[99999999999]\t\"H-")).find(":2 port 99999999999, expected 1 to 254"),
+            std::string::npos);
+  EXPECT_NE(refused(good + std::string(100'000, 'x') + "\n").find("100000 characters, expected at most 4096"),
+            std::string::npos);
+}
+
+// Names that YAML would read as something else, and what a terminal would obey.
+TEST(WriteTopology, NamesOfAnyKindReadBack) {
+  DiscoveredFabric net = fabric(fixture("three-levels.ibnet.txt"));
+  const std::vector<std::string> others = {"null", "1e5", "true", "0x10", "-"};
+  std::copy(others.begin(), others.end(), net.switches.begin());
+  EXPECT_EQ(cluster_of({}, &net, 8)->nodes(), 4);
+  DiscoveredFabric hostile = fabric(fixture("three-levels.ibnet.txt"));
+  for (DiscoveredPort& port : hostile.ports) port.host += "\x1b]0;\u202e";
+  Report report;
+  const std::string written = write_topology("a\u009b31m", {}, &hostile, report);
+  for (const char* harmful : {"\x1b", "\u202e", "\u009b"}) EXPECT_EQ(written.find(harmful), std::string::npos);
+  EXPECT_EQ(cluster_of({}, &hostile, 8)->nodes(), 4);
 }
 
 TEST(WriteTopology, ANodeAndAFabricTogether) {

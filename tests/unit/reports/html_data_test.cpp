@@ -81,6 +81,15 @@ std::uint32_t word(const std::string& bytes, std::size_t at) {
   return value;
 }
 
+TEST(Payload, NamesDoNotTurnThePagesText) {
+  auto s = stored();
+  s.texts[0].op = "a\u202eb\u009bc";
+  const std::string bytes = payload({{"run \u2066", &s, timeline_of(s, 100)}});
+  const auto header = nlohmann::json::parse(bytes.substr(4, word(bytes, 0)));
+  EXPECT_EQ(header["runs"][0]["label"], "run ?");
+  EXPECT_EQ(header["runs"][0]["texts"][0][1], "a?b?c");
+}
+
 TEST(Payload, IsAHeaderAndFiveArraysARow) {
   auto s = stored();
   s.ops[0].micro_batch = 3;

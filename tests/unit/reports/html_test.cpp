@@ -104,6 +104,7 @@ TEST(HtmlWords, LabelsTellRunsApart) {
 TEST(HtmlText, EscapesWhatCouldBeMarkup) {
   EXPECT_EQ(html::escape("a<b>&\"c\"'d'"), "a&lt;b&gt;&amp;&quot;c&quot;&#39;d&#39;");
   EXPECT_EQ(html::escape(std::string("\x1b[2J\0x", 6)), "?[2J?x");
+  EXPECT_EQ(html::escape("a\u009bb\u202ec\u2066d\n"), "a?b?c?d\n") << "C1, and what turns the direction of text";
   EXPECT_EQ(html::escape("µ – ≠"), "µ – ≠");
   EXPECT_EQ(html::coordinate(12.5), "12.5");
   EXPECT_EQ(html::coordinate(3.0), "3");

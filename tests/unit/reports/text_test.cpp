@@ -30,6 +30,8 @@ TEST(Clip, CountsCodePointsAndTamesControlCharacters) {
   EXPECT_EQ(columns("\xC3\xA9t\xC3\xA9"), 3u);
   EXPECT_EQ(clip("\xC3\xA9t\xC3\xA9s", 3), "\xC3\xA9t~");
   EXPECT_EQ(clip("\x1b[31mred", 20), "?[31mred");
+  EXPECT_EQ(clip("\u009b31m\u202ered", 20), "?31m?red") << "a column stays a column";
+  EXPECT_EQ(wrap("a\u0085b"), "a?b\n");
 }
 
 TEST(Numbers, AreWrittenForPeople) {

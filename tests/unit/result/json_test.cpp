@@ -115,6 +115,14 @@ TEST(ResultJson, BreakdownSumsToTheStepTimeToThePicosecond) {
   EXPECT_EQ(sum, std::llround(json["step_time_s"].get<double>() * 1e12));
 }
 
+TEST(ResultJson, NoTextOfItDrivesATerminal) {
+  Result r;
+  r.scenario_name = "a\u009b31m\u202eb\x7f";
+  const std::string text = to_json(r);
+  EXPECT_NE(text.find("\"a\\u009b31m\\u202eb\\u007f\""), std::string::npos) << text;
+  EXPECT_EQ(nlohmann::json::parse(text)["scenario"]["name"], r.scenario_name) << "JSON's own escapes: nothing is lost";
+}
+
 TEST(ResultJson, EmptyResultIsStillJson) {
   // No ranks and no step: every rate is 0, never a division by zero that prints as null.
   const auto json = nlohmann::json::parse(to_json(Result{}));

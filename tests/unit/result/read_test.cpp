@@ -211,6 +211,77 @@ TEST(ReadResultJson, SharesThatAreMissingOrNotKnown) {
   EXPECT_NE(json_problems(replaced(whole, "\"host\": 0.0", "\"host\": null")), "") << "of nothing else";
 }
 
+// Numbers that are JSON but fit no type of ours reach the user as a place in the file, not as a check that broke.
+TEST(ReadResultJson, NumbersThatFitNothingAreNamedWithTheirPlace) {
+  const std::string whole = to_json(small_result());
+  const auto with = [&](const std::string& key, const std::string& value) {
+    const std::size_t at = whole.find('"' + key + "\": ");
+    EXPECT_NE(at, std::string::npos) << key;
+    const std::size_t from = at + key.size() + 4;
+    return json_problems(std::string(whole).replace(from, whole.find_first_of(",\n", from) - from, value));
+  };
+  EXPECT_EQ(with("ranks", "4"), "");
+  EXPECT_EQ(with("tokens_per_s", "1e400"),
+            "r.json:" +
+                std::to_string(
+                    1 + std::count(whole.begin(),
+                                   whole.begin() + static_cast<std::ptrdiff_t>(whole.find("\"tokens_per_s\"")), '\n')) +
+                ":19: error: expected a number that fits 64 bits, found 1e400 (the file was cut off or edited)\n");
+  EXPECT_NE(with("ranks", "18446744073709551615").find("ranks: expected an integer below 2^63"), std::string::npos);
+  EXPECT_NE(with("ranks", "1e30").find("ranks: expected an integer, found number"), std::string::npos);
+  EXPECT_NE(with("step_time_s", "1e29").find("step_time_s: expected less than 100 days"), std::string::npos);
+  for (const char* interval : {"[1.0, 1e29]", "[-1.0, 1.0]", "[2.0, 1.0]", "[1.0]", "[1.0, \"2\"]"}) {
+    const std::size_t at = whole.find("\"interval_s\": ") + 14;
+    const std::string text = std::string(whole).replace(at, whole.find(']', at) + 1 - at, interval);
+    EXPECT_NE(json_problems(text).find("interval_s: expected two numbers of seconds, low and high"), std::string::npos)
+        << interval;
+  }
+}
+
+TEST(ReadOps, HugeNumbersAreNamedWithTheirLines) {
+  const auto row = [](const char* start, const char* duration, const char* bytes, const char* flops,
+                      const char* micro_batch) {
+    return csv_problems(replaced(kHeading, "flops", "flops,micro_batch") +
+                        "0/1/2/forward/a,0,0,compute,gemm,forward,m=1," + start + "," + duration + ",," + bytes + "," +
+                        flops + "," + micro_batch + "\n");
+  };
+  EXPECT_EQ(row("5", "7", "96", "128", "0"), "");
+  EXPECT_EQ(row("9000000000000000000", "0", "1", "1e30", "1073741824"), "");
+  EXPECT_NE(row("9223372036854775807", "7", "96", "128", "0").find("ops.csv:2:1: error: start_ps: expected a number"),
+            std::string::npos);
+  EXPECT_NE(row("99999999999999999999", "7", "96", "128", "0").find("start_ps: expected a number"), std::string::npos);
+  EXPECT_NE(row("9000000000000000000", "1", "96", "128", "0").find("end after 9000000000000000000 ps"),
+            std::string::npos);
+  EXPECT_NE(row("5", "7", "9223372036854775807", "128", "0").find("bytes: expected"), std::string::npos);
+  for (const char* flops : {"inf", "nan", "1e308", "-1"})
+    EXPECT_NE(row("5", "7", "96", flops, "0").find("flops: expected"), std::string::npos) << flops;
+  EXPECT_NE(row("5", "7", "96", "128", "2147483647").find("micro_batch: expected"), std::string::npos);
+}
+
+TEST(ReadOps, DurationsThatNoSumHoldsAreRefused) {
+  const std::string half = "0,0,compute,gemm,forward,m=1,0,5000000000000000000,,96,128\n";
+  EXPECT_EQ(csv_problems(kHeading + ("0/1/2/forward/a," + half)), "");
+  EXPECT_NE(csv_problems(kHeading + ("0/1/2/forward/a," + half) + "0/1/2/forward/b," + half)
+                .find("ops.csv:3:1: error: duration_ps: with this row the durations add up to more than"),
+            std::string::npos);
+}
+
+TEST_F(ReadDirectory, TextThatASpreadsheetWouldRunComesBack) {
+  Result r = small_result();
+  for (auto& [role, bodies] : r.names)
+    for (auto& body : bodies)
+      for (OpName& name : body) name.shape = "=HYPERLINK(\"x\")", name.group = "-group";
+  write_directory(r, dir_);
+  std::ifstream in(dir_ / "ops.csv");
+  const std::string written((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_EQ(written.find(",=HYPERLINK"), std::string::npos) << written;
+  EXPECT_EQ(written.find(",\"=HYPERLINK"), std::string::npos) << written;
+  EXPECT_EQ(written.find(",-group"), std::string::npos) << written;
+  const StoredResult stored = read_directory(dir_);
+  EXPECT_EQ(stored.text_of(stored.ops[0]).shape, "=HYPERLINK(\"x\")");
+  EXPECT_EQ(stored.text_of(stored.ops[0]).group, "-group");
+}
+
 TEST(ReadOps, OlderFilesWithoutTheLastColumnsAreRead) {
   StoredResult stored;
   parse_ops_csv("ops.csv", std::string(kHeading) + "0/1/2/forward/a,0,0,compute,gemm,forward,m=1,5,7,,96,128\r\n",
@@ -228,14 +299,16 @@ TEST(ReadOps, BadRowsAreNamedWithTheirLines) {
       csv_problems(kHeading + good + "0/1/2/forward/b,0,0,compute,gemm,forward,m=1,5,x,,96,128\n" + "short,row\n" +
                    "0/1/forward/c,0,0,compute,gemm,forward,m=1,5,7,,96,128\n" +
                    "1/1/2/forward/a,0,0,compute,gemm,forward,m=1,5,-7,,96,128\n" + good);
-  EXPECT_NE(found.find("ops.csv:3:1: error: duration_ps: expected a number from 0 on, found 'x'"), std::string::npos)
+  EXPECT_NE(found.find("ops.csv:3:1: error: duration_ps: expected a number from 0 to 9000000000000000000, found 'x'"),
+            std::string::npos)
       << found;
   EXPECT_NE(found.find("ops.csv:4:1: error: expected 12 fields, found 2"), std::string::npos) << found;
   EXPECT_NE(found.find("ops.csv:5:1: error: id: expected rank/step/slot/body/op, found '0/1/forward/c'"),
             std::string::npos)
       << found;
   EXPECT_NE(found.find("ops.csv:6:1: error: rank 0, but the id says 1"), std::string::npos) << found;
-  EXPECT_NE(found.find("ops.csv:6:1: error: duration_ps: expected a number from 0 on, found '-7'"), std::string::npos)
+  EXPECT_NE(found.find("ops.csv:6:1: error: duration_ps: expected a number from 0 to 9000000000000000000, found '-7'"),
+            std::string::npos)
       << found;
   EXPECT_NE(found.find("ops.csv:7:1: error: '0/1/2/forward/a' is there twice"), std::string::npos) << found;
 }
