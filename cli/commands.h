@@ -33,6 +33,7 @@ void add_completion(CLI::App& app, Action& action);
 // Checks of option values whose help shows the option's own type name alone.
 CLI::Validator one_of(std::vector<std::string> values);
 CLI::Validator between(int low, int high);
+CLI::Validator not_empty();
 
 // What the commands that simulate have in common.
 struct SimulationRequest {

@@ -7,23 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <stdexcept>
 
 #include "reports/text.h"
+#include "sim/base/unfinished.h"
 
 namespace rehearse::cli {
 namespace {
-
-// Lock-free, so that the handler may set it and every thread may read it.
-std::atomic<bool> interrupted = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-void on_interrupt(int) {
-  interrupted = true;
-}
 
 // Returns the error, 0 if all was written.
 int write_all(int fd, std::string_view text) {
@@ -44,22 +35,13 @@ void prepare_process() {
   struct sigaction action {};
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, nullptr);
-  struct sigaction inherited {};
-  ::sigaction(SIGINT, nullptr, &inherited);
-  if (inherited.sa_handler == SIG_IGN) return;  // started in the background: the terminal's interrupt is not for us
-  action.sa_handler = on_interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  ::sigaction(SIGINT, &action, nullptr);
-}
-
-void check_interrupt() {
-  if (interrupted) throw Interrupted();
+  handle_end_signals();
 }
 
 void print(std::string_view text) {
   const int error = write_all(STDOUT_FILENO, text);
   if (error != 0 && error != EPIPE)
-    throw std::runtime_error(fmt::format("cannot write to standard output: {}", std::strerror(error)));
+    throw std::runtime_error(fmt::format("cannot write to standard output: {}", file_problem(error)));
 }
 
 void note(std::string_view text) {

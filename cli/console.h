@@ -2,23 +2,17 @@
 // progress line is drawn only when standard error is a terminal.
 #pragma once
 
-#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "sim/base/interrupt.h"
+
 namespace rehearse::cli {
 
-// Thrown by check_interrupt() after SIGINT.
-class Interrupted : public std::exception {
- public:
-  const char* what() const noexcept override { return "interrupted"; }
-};
-
 // Opens closed standard streams on /dev/null (a result file must not become descriptor 1), ignores SIGPIPE, and takes
-// the first SIGINT as a request to stop; a second one ends the program at once.
+// the signals that ask for the end (sim/base/interrupt.h).
 void prepare_process();
-void check_interrupt();
 
 // Writes all of `text` to standard output. A reader that has gone is no error; anything else throws std::runtime_error.
 void print(std::string_view text);
@@ -32,7 +26,7 @@ class Progress {
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  // `done` from 0 to 1. Throws Interrupted after SIGINT.
+  // `done` from 0 to 1. Throws Interrupted if a signal asked for the end.
   void operator()(double done);
 
  private:

@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/execute_ranks.h"
 #include "cli/exit_code.h"
 #include "cli/local_loop.h"
 #include "cli/paths.h"
@@ -85,6 +86,7 @@ std::vector<std::string> close_the_loop(const Arguments& a, const std::string& r
 }
 
 int demo(const Arguments& a) {
+  refuse_launcher("demo");
   const std::string root = data_root();
   if (const std::string problem = result::directory_problem(a.output); !problem.empty())
     throw InputError(Diagnostic{"", 0, 0, "", "-o: " + problem, "-o names a directory"});

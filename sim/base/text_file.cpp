@@ -15,6 +15,7 @@
 
 #include "sim/base/document.h"
 #include "sim/base/text_check.h"
+#include "sim/base/unfinished.h"
 
 namespace rehearse {
 namespace {
@@ -115,14 +116,15 @@ void write_file_atomically(const std::string& path, std::string_view content) {
   for (int attempt = 0; fd < 0 && attempt < 1000; ++attempt) {
     temporary = fmt::format("{}.{}-{}.tmp", target, ::getpid(), attempt);
     fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (fd < 0 && errno != EEXIST) fail_write(path, std::strerror(errno));
+    if (fd < 0 && errno != EEXIST) fail_write(path, file_problem(errno));
   }
   if (fd < 0) fail_write(path, "no free temporary name beside it");
+  const Unfinished unfinished(temporary);
   FileDescriptor file(fd);
   const bool done =
       write_all(file.get(), content) && file.close() == 0 && ::rename(temporary.c_str(), target.c_str()) == 0;
   if (!done) {
-    const std::string reason = std::strerror(errno);
+    const std::string reason = file_problem(errno);
     ::unlink(temporary.c_str());
     fail_write(path, reason);
   }

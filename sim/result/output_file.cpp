@@ -8,10 +8,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <stdexcept>
 
 #include "sim/base/check.h"
+#include "sim/base/interrupt.h"
 
 namespace rehearse::result {
 namespace {
@@ -21,13 +21,14 @@ constexpr int kGzipWindow = 15 + 16;  // zlib: the largest window, with a gzip h
 
 }  // namespace
 
-OutputFile::OutputFile(std::string path, Format format)
-    : path_(std::move(path)),
-      temporary_(fmt::format("{}.{}.tmp", path_, static_cast<long>(::getpid()))),
-      gzip_(format == Format::gzip) {
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (fd_ < 0) fail(std::strerror(errno));
-  opened_ = true;
+OutputFile::OutputFile(std::string path, Format format) : path_(std::move(path)), gzip_(format == Format::gzip) {
+  constexpr int kAttempts = 1000;  // a process of this number may have left some
+  for (int attempt = 0; fd_ < 0; ++attempt) {
+    temporary_ = fmt::format("{}.{}-{}.tmp", path_, static_cast<long>(::getpid()), attempt);
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd_ < 0 && (errno != EEXIST || attempt == kAttempts)) fail(file_problem(errno));
+  }
+  unfinished_.emplace(temporary_);
   if (gzip_) {
     const int code = deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzipWindow, 8, Z_DEFAULT_STRATEGY);
     REHEARSE_CHECK(code == Z_OK, "deflateInit2 returned {}", code);
@@ -37,7 +38,7 @@ OutputFile::OutputFile(std::string path, Format format)
 OutputFile::~OutputFile() {
   if (gzip_) deflateEnd(&stream_);
   if (fd_ >= 0) ::close(fd_);
-  if (opened_ && !committed_) ::unlink(temporary_.c_str());
+  if (unfinished_) ::unlink(temporary_.c_str());
 }
 
 void OutputFile::write(std::string_view text) {
@@ -49,16 +50,17 @@ void OutputFile::finish() {
   flush_pending(true);
   const int closed = ::close(fd_);
   fd_ = -1;
-  if (closed != 0) fail(std::strerror(errno));
+  if (closed != 0) fail(file_problem(errno));
 }
 
 void OutputFile::commit() {
   if (fd_ >= 0) finish();
-  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail(std::strerror(errno));
-  committed_ = true;
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail(file_problem(errno));
+  unfinished_.reset();
 }
 
 void OutputFile::flush_pending(bool last) {
+  check_interrupt();
   if (!gzip_) {
     put(pending_.data(), pending_.size());
     pending_.clear();
@@ -81,7 +83,7 @@ void OutputFile::put(const char* data, std::size_t size) {
   while (size > 0) {
     const ssize_t written = ::write(fd_, data, size);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(std::strerror(errno));
+    if (written < 0) fail(file_problem(errno));
     data += written;
     size -= static_cast<std::size_t>(written);
   }

@@ -1,12 +1,16 @@
 // A file written piece by piece beside its final place and renamed over it on commit(), so that a reader sees the old
 // content or the new one, never half of it. Without commit() nothing is left behind. Optionally gzip (RFC 1952, time
-// stamp 0, so equal content gives equal bytes). Errors throw std::runtime_error naming the path. Not copyable.
+// stamp 0, so equal content gives equal bytes). Errors throw std::runtime_error naming the path; a
+// signal that asks for the end (interrupt.h) ends write() and finish() with Interrupted. Not copyable.
 #pragma once
 
 #include <zlib.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "sim/base/unfinished.h"
 
 namespace rehearse::result {
 
@@ -29,7 +33,8 @@ class OutputFile {
 
   std::string path_, temporary_, pending_;
   int fd_ = -1;
-  bool gzip_, opened_ = false, committed_ = false;
+  bool gzip_;
+  std::optional<Unfinished> unfinished_;  // while the temporary file is there
   z_stream stream_{};
 };
 
