@@ -141,7 +141,7 @@ TEST_F(ReadModelTest, OneClassIsNothingToLearn) {
   read("{family: gpt, layers: 1, hidden: 8, heads: 2, vocab: 1, max_seq_len: 8}");
   const std::string told = "one class leaves nothing to learn: its cross-entropy is always 0";
   ASSERT_EQ(texts().size(), 3U);
-  EXPECT_EQ(texts()[0], "s.yaml:1:23: error: model.widths: " + told + "; at least two, as in 'widths: [512, 2]'");
+  EXPECT_EQ(texts()[0], "s.yaml:1:30: error: model.widths: " + told + " (at least two, as in 'widths: [512, 2]')");
   for (const Diagnostic& d : diagnostics_.list()) EXPECT_EQ(d.message, told);
 }
 

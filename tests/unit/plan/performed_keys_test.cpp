@@ -3,6 +3,7 @@
 #include "sim/plan/performed_keys.h"
 
 #include <map>
+#include <set>
 
 #include "sim/plan/keys.h"
 #include "tests/unit/plan/scenario_text.h"
@@ -29,9 +30,14 @@ const std::string kCnn =
 
 TEST(PerformedKeys, HaveEveryKeyOfModelPlanAndTraining) {
   const std::map<std::string, std::string> gpt = of(kGpt), cnn = of(kCnn);
+  // Of image and convolutions the whole is compared; of the others there is one value yet.
+  const std::set<std::string_view> others = {"plan.embedding_as_layer", "plan.zero_group", "plan.context_kind",
+                                             "plan.expert_tensor"};
   for (const Key& key : keys()) {
     const bool counts = key.section() == "model" || key.section() == "plan" || key.section() == "training";
-    if (!counts || !key.available() || key.type == KeyType::mapping || key.path == "model.name") continue;
+    if (!counts || !key.available() || key.path == "model.name" || key.path == "model.preset") continue;
+    if (others.contains(key.path) || key.path.starts_with("model.image.") || key.path.find("[]") < key.path.size())
+      continue;
     const std::string path(key.path);
     EXPECT_TRUE(gpt.contains(path) || cnn.contains(path)) << path << " is missing in performed_keys.cpp";
   }
@@ -53,7 +59,7 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
                                    "model.dropout=0.25",
                                    "cluster.gpus=16",
                                    "cluster.threads_per_rank=3",
-                                   "framework=megatron-core",
+                                   "framework=megatron-2021",
                                    "plan.tensor=4",
                                    "plan.pipeline=4",
                                    "plan.schedule=gpipe",
