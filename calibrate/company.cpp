@@ -1,47 +1,23 @@
 // Ranks of a transport for measuring it: threads of this process, over shared memory or, each in a world of its own as
 // a process would be, over Gloo.
-#include <unistd.h>
-
 #include <array>
-#include <filesystem>
 #include <thread>
 
 #include "calibrate/transfers.h"
 #include "execute/gloo/gloo_world.h"
 #include "execute/local/local_world.h"
+#include "sim/base/unfinished.h"
 
 namespace rehearse::calibrate {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::chrono::milliseconds kTimeout{60'000};
-
-// An empty folder that only we know of; gone with the object.
-class Rendezvous {
- public:
-  Rendezvous() {
-    std::string path = (fs::temp_directory_path() / "rehearse-calibrate-XXXXXX").string();
-    if (::mkdtemp(path.data()) == nullptr) throw std::runtime_error("cannot make a folder in " + path);
-    path_ = path;
-  }
-  ~Rendezvous() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Rendezvous(const Rendezvous&) = delete;
-  Rendezvous& operator=(const Rendezvous&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Worlds wait for one another while they are made, and may while they end: each in a thread of its own.
 class GlooWorlds {
  public:
   explicit GlooWorlds(int ranks) : worlds_(static_cast<std::size_t>(ranks)) {
-    const Rendezvous folder;
+    const TemporaryFolder folder("calibrate");
     std::vector<std::exception_ptr> errors(worlds_.size());
     for_each([&](std::size_t i) {
       try {

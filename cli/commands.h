@@ -35,6 +35,7 @@ CLI::Validator one_of(std::vector<std::string> values);
 CLI::Validator between(int low, int high);
 // A finite decimal number, nothing else beside it: the parser's own ranges let "nan" through.
 CLI::Validator number_between(double low, double high);
+CLI::Validator not_empty();
 
 // What the commands that simulate have in common.
 struct SimulationRequest {

@@ -7,14 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <stdexcept>
 
 #include "reports/text.h"
 #include "sim/base/harmless_text.h"
 #include "sim/base/interrupt.h"
+#include "sim/base/unfinished.h"
 
 namespace rehearse::cli {
 namespace {
@@ -24,10 +23,6 @@ constexpr std::string_view kErase = "\r\x1b[K";
 
 // Whether a progress line stands where the next line of standard error would.
 std::atomic<bool> line_drawn = false;
-
-void on_interrupt(int) {
-  request_interrupt();
-}
 
 // Returns the error, 0 if all was written.
 int write_all(int fd, std::string_view text) {
@@ -48,18 +43,13 @@ void prepare_process() {
   struct sigaction action {};
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, nullptr);
-  struct sigaction inherited {};
-  ::sigaction(SIGINT, nullptr, &inherited);
-  if (inherited.sa_handler == SIG_IGN) return;  // started in the background: the terminal's interrupt is not for us
-  action.sa_handler = on_interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  ::sigaction(SIGINT, &action, nullptr);
+  handle_end_signals();
 }
 
 void print(std::string_view text) {
   const int error = write_all(STDOUT_FILENO, escaped_controls(text, kKept));
   if (error != 0 && error != EPIPE)
-    throw std::runtime_error(fmt::format("cannot write to standard output: {}", std::strerror(error)));
+    throw std::runtime_error(fmt::format("cannot write to standard output: {}", file_problem(error)));
 }
 
 void note(std::string_view text) {

@@ -12,7 +12,7 @@
 namespace rehearse::cli {
 
 // Opens closed standard streams on /dev/null (a result file must not become descriptor 1), ignores SIGPIPE, and takes
-// the first SIGINT as a request to stop; a second one ends the program at once.
+// the signals that ask for the end (sim/base/interrupt.h).
 void prepare_process();
 
 // Writes all of `text` to standard output, control characters but line ends and tabs escaped (harmless_text.h; in JSON
@@ -28,7 +28,7 @@ class Progress {
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  // `done` from 0 to 1. Throws Interrupted after SIGINT.
+  // `done` from 0 to 1. Throws Interrupted if a signal asked for the end.
   void operator()(double done);
   void begin();  // where nobody knows how far it is: the words alone
 

@@ -17,6 +17,7 @@
 #include "cli/exit_code.h"
 #include "cli/paths.h"
 #include "execute/data.h"
+#include "execute/gloo/start_ranks.h"
 #include "execute/local/local_world.h"
 #include "execute/performer.h"
 #include "reports/limits.h"
@@ -244,8 +245,8 @@ int perform_quietly(const Arguments& a, const plan::Scenario& scenario, const Fi
     return kBadInput;
   } catch (const execute::DoesNotFit&) {
     return kDoesNotFit;
-  } catch (const Interrupted&) {
-    return kInterrupted;
+  } catch (const Interrupted& end) {
+    return end.exit_status();
   }
 }
 
@@ -269,6 +270,7 @@ int run_execute(Arguments a) {
   try {
     a.steps = steps_of(a, scenario);
     const bool cuda = choose_cuda(a.device, a.ranks, scenario, a.devices);
+    if (among_processes(a.ranks, cuda, scenario)) a.ranks.identity = identity_of(scenario, options_of(a), cuda);
     const auto world = cuda ? make_cuda_world(a.ranks, scenario) : make_world(a.ranks, scenario);
     if (world == nullptr) return start(a, scenario);
     if (cuda) a.maker = make_cuda_maker(a.device, scenario, a.devices, *world);
@@ -280,7 +282,14 @@ int run_execute(Arguments a) {
   } catch (const execute::RankFailure& error) {
     const std::string text = error.what();
     if (!text.empty()) note(fmt::format("rehearse: error: {}", text));
-    return kFailed;
+    return end_signal() == 0 ? kFailed : Interrupted(end_signal()).exit_status();
+  } catch (const execute::RanksDiffer& error) {
+    const std::string text = error.what();
+    if (!text.empty()) note(fmt::format("rehearse: error: {}", text));
+    return kBadInput;
+  } catch (const Interrupted& end) {
+    if (!execute::supervised()) throw;
+    return end.exit_status();  // the parent tells
   }
 }
 
@@ -316,6 +325,7 @@ void add_execute(CLI::App& app, Action& action) {
   command->add_option("--rendezvous", a->ranks.rendezvous, "Empty folder where a launcher's processes meet")
       ->type_name("DIR");
   command->add_option("--interface", a->ranks.interface, "Network interface of gloo and nccl, as eth0")
+      ->check(not_empty())
       ->type_name("NAME");
   command->add_option("--log-every", a->log_every, "Print loss, step time and rate every N steps")
       ->check(between(1, kMaxSteps))
@@ -332,7 +342,8 @@ void add_execute(CLI::App& app, Action& action) {
       "Examples:\n"
       "  rehearse execute gpt-tiny-ddp --steps 50\n"
       "  rehearse execute gpt-tiny-2x2x2 --data book.txt -o measured\n"
-      "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other.");
+      "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other,\n"
+      "128 + signal interrupted.");
   command->callback([a, timeout, output, &action] {
     a->ranks.timeout = std::chrono::milliseconds(std::llround(*timeout * 1000));
     a->output_given = output->count() > 0;

@@ -23,7 +23,7 @@ constexpr const char* kDeviceVariable = "REHEARSE_DEVICE";
 
 bool started_for_gpus() {
   const char* value = std::getenv(kDeviceVariable);
-  return value != nullptr && std::string(value) == "cuda" && std::getenv(execute::kSupervisedVariable) != nullptr;
+  return value != nullptr && std::string(value) == "cuda" && execute::supervised();
 }
 
 [[noreturn]] void refuse(const std::string& option, const std::string& message, const std::string& hint) {
@@ -92,8 +92,7 @@ std::unique_ptr<execute::RankMaker> make_cuda_maker(const DeviceRequest& request
   const int own = world.here().front();
   if (n > count) {
     execute::share_device(own);
-    if (world.root() && std::getenv(execute::kSupervisedVariable) == nullptr)
-      note(sharing_note(n, count, "MPS, if any, is the launcher's"));
+    if (world.root() && !execute::supervised()) note(sharing_note(n, count, "MPS, if any, is the launcher's"));
   }
   execute::CudaRanksOptions options;
   options.device = [ranks, count](int rank) {

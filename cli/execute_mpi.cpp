@@ -45,8 +45,8 @@ int as_mpi_process(std::shared_ptr<execute::MpiSession>& session, std::chrono::m
   }
   try {
     return work();
-  } catch (const Interrupted&) {
-    return kInterrupted;
+  } catch (const Interrupted& end) {
+    return end.exit_status();
   } catch (const InputError& error) {
     leave_to_root(*session, error.what());
     return kBadInput;
@@ -57,7 +57,7 @@ int as_mpi_process(std::shared_ptr<execute::MpiSession>& session, std::chrono::m
 }
 
 std::unique_ptr<execute::World> make_mpi_world(execute::MpiSession* session, const plan::Scenario& scenario,
-                                               std::chrono::milliseconds timeout) {
+                                               std::chrono::milliseconds timeout, const execute::Identity& identity) {
   const auto ranks = static_cast<int>(scenario.cluster.gpus);
   const std::string start = fmt::format("mpirun -n {} rehearse execute ... --ranks mpi", ranks);
   if (session == nullptr && ranks == 1) return execute::make_local_world(1, timeout);
@@ -67,7 +67,7 @@ std::unique_ptr<execute::World> make_mpi_world(execute::MpiSession* session, con
     refuse(fmt::format("the scenario has {} rank{}, but MPI counts {} process{}", ranks, ranks == 1 ? "" : "s",
                        session->ranks(), session->ranks() == 1 ? "" : "es"),
            fmt::format("{}, or --set cluster.gpus={}", start, session->ranks()));
-  return session->make_world(lower::lower(scenario), scenario.grid(), timeout);
+  return session->make_world(lower::lower(scenario), scenario.grid(), timeout, identity);
 }
 
 }  // namespace rehearse::cli

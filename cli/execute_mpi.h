@@ -18,6 +18,6 @@ int as_mpi_process(std::shared_ptr<execute::MpiSession>& session, std::chrono::m
 
 // The run of `scenario`. Throws InputError if the job has another number of ranks, or if there is none.
 std::unique_ptr<execute::World> make_mpi_world(execute::MpiSession* session, const plan::Scenario& scenario,
-                                               std::chrono::milliseconds timeout);
+                                               std::chrono::milliseconds timeout, const execute::Identity& identity);
 
 }  // namespace rehearse::cli

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "execute/identity.h"
 #include "execute/mpi/mpi_world.h"
 #include "execute/performer.h"
 #include "execute/world.h"
@@ -21,8 +22,18 @@ struct RanksRequest {
   std::string how;                    // local, gloo, mpi, nccl; empty: local, or nccl on GPUs
   std::string rendezvous, interface;  // empty: as the environment says
   std::chrono::milliseconds timeout{60'000};
+  execute::Identity identity;                // of this process, if there are others
   std::shared_ptr<execute::MpiSession> mpi;  // of as_mpi_process(); null: none was started
 };
+
+// Whether this process is to be one of several that train together.
+bool among_processes(const RanksRequest& request, bool cuda, const plan::Scenario& scenario);
+
+// Throws InputError if a launcher started this process as one of several, each of which would do all of `command`.
+void refuse_launcher(const std::string& command);
+
+// What this process is about to do, for comparison with the others.
+execute::Identity identity_of(const plan::Scenario& scenario, const execute::Options& options, bool cuda);
 
 // The world this process belongs to; null if its processes are still to be started, by start_processes(). Throws
 // InputError for options or an environment that do not fit, RankFailure if a rank does not come.

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -23,6 +24,7 @@
 #include "reports/text.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/input_files.h"
+#include "sim/base/unfinished.h"
 #include "sim/result/output_file.h"
 #include "sim/result/read_directory.h"
 
@@ -42,6 +44,14 @@ std::vector<reports::LocalPlan> selected(const std::string& filter, const std::s
   if (plans.empty())
     throw InputError(Diagnostic{kPlans, 0, 0, "", fmt::format("no plan matches --filter {}", filter), ""});
   return plans;
+}
+
+// Asks a child to end as we are, and waits until it has.
+[[noreturn]] void end_with_us(pid_t child) {
+  ::kill(child, SIGTERM);
+  while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  throw Interrupted(end_signal());
 }
 
 // Runs this very program with its standard streams in the file `log`; its exit code, or 128 and the signal's number.
@@ -64,7 +74,7 @@ int run_self(std::vector<std::string> arguments, const std::string& log, std::ch
   const auto until = std::chrono::steady_clock::now() + limit;
   bool late = false;
   while (::waitpid(child, &status, late ? 0 : WNOHANG) != child) {
-    check_interrupt();  // the child has the signal too
+    if (end_signal() != 0) end_with_us(child);
     if (!late && std::chrono::steady_clock::now() >= until) {
       late = true;
       ::kill(child, SIGKILL);
@@ -138,24 +148,6 @@ struct Loop {
   }
 };
 
-// Of a run whose results nobody asked to keep.
-class Temporary {
- public:
-  Temporary() : path_(fs::temp_directory_path() / fmt::format("rehearse-gpu-{}", ::getpid())) {
-    fs::create_directories(path_);
-  }
-  ~Temporary() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Temporary(const Temporary&) = delete;
-  Temporary& operator=(const Temporary&) = delete;
-  std::string path() const { return path_.string(); }
-
- private:
-  fs::path path_;
-};
-
 std::string calibrated(const GpuValidation& v, const std::vector<reports::LocalPlan>& plans, const std::string& folder,
                        const std::string& root) {
   CudaCalibration how;
@@ -175,7 +167,7 @@ std::string calibrated(const GpuValidation& v, const std::vector<reports::LocalP
 int validate_gpu(const GpuValidation& v, const std::string& root) {
   require_cuda_device();
   const std::vector<reports::LocalPlan> plans = selected(v.filter, root);
-  const Temporary temporary;
+  const TemporaryFolder temporary("gpu");  // for results that nobody asked to keep
   const std::string folder = v.output.empty() ? temporary.path() : v.output;
   if (!v.calibration.empty()) note_input(v.calibration);
   if (!v.output.empty()) check_output_directory(v.output, {"ledger.csv", "ledger.json", "calibration.yaml"});

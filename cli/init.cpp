@@ -17,6 +17,7 @@
 #include "sim/account/stage_memory.h"
 #include "sim/base/input_files.h"
 #include "sim/base/interrupt.h"
+#include "sim/base/unfinished.h"
 #include "sim/cluster/topology.h"
 #include "sim/cost/cost.h"
 #include "sim/lower/lower.h"
@@ -194,25 +195,14 @@ std::optional<std::int64_t> peak(const std::string& file, const Machine& m, cons
 // A file of its own beside nothing else, gone with the object: candidates are read as the user's file will be.
 class Draft {
  public:
-  Draft() {
-    std::string pattern = (fs::temp_directory_path() / "rehearse-init-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a temporary folder");
-    folder_ = pattern;
-  }
-  ~Draft() {
-    std::error_code error;
-    fs::remove_all(folder_, error);
-  }
-  Draft(const Draft&) = delete;
-  Draft& operator=(const Draft&) = delete;
   std::string write(const std::string& text) const {
-    const std::string path = (folder_ / "scenario.yaml").string();
+    const std::string path = folder_.path() + "/scenario.yaml";
     result::write_output(path, text);
     return path;
   }
 
  private:
-  fs::path folder_;
+  const TemporaryFolder folder_{"init"};
 };
 
 // The text of the first candidate that fits; else of the one that needs least, and a note.

@@ -20,6 +20,7 @@
 #include "reports/text.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/input_files.h"
+#include "sim/base/unfinished.h"
 #include "sim/cost/calibration_file.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/scenario.h"
@@ -112,10 +113,10 @@ LocalRun simulate_and_perform(const reports::LocalPlan& plan, const std::string&
 
 int validate_local(const LocalValidation& v, const std::string& root) {
   const std::vector<reports::LocalPlan> plans = selected(v.filter, root);
-  const fs::path temporary = fs::temp_directory_path() / fmt::format("rehearse-calibration-{}.json", ::getpid());
-  const std::string calibration = !v.calibration.empty() ? v.calibration
-                                  : v.output.empty()     ? temporary.string()
-                                                         : (fs::path(v.output) / "calibration.json").string();
+  const TemporaryFolder temporary("calibration");
+  const std::string calibration =
+      !v.calibration.empty() ? v.calibration
+                             : (fs::path(v.output.empty() ? temporary.path() : v.output) / "calibration.json").string();
   if (!v.calibration.empty()) note_input(v.calibration);
   if (!v.output.empty()) {
     check_output_directory(v.output, {"ledger.csv", "ledger.json", "calibration.json"});
@@ -136,8 +137,6 @@ int validate_local(const LocalValidation& v, const std::string& root) {
       rows.back().reason = error.what();
     }
   }
-  std::error_code ignored;
-  fs::remove(temporary, ignored);
   if (!v.output.empty()) {
     result::write_output((fs::path(v.output) / "ledger.csv").string(), reports::local_ledger_csv(rows));
     result::write_output((fs::path(v.output) / "ledger.json").string(), reports::local_ledger_json(rows));

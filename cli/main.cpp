@@ -52,6 +52,14 @@ std::string unknown_option(const CLI::App& app) {
   return fmt::format("unknown option '{}'{}", word, near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
 }
 
+// An empty name, of a variable that a script has not set, must not stand for the default.
+void refuse_empty_names(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    for (CLI::Option* option : command->get_options())
+      for (const char* type : {"FILE", "DIR", "CSV", "[CSV]"})
+        if (option->get_type_name() == type) option->check(not_empty());
+}
+
 int usage_error(const std::string& message) {
   note("rehearse: error: " + message);
   note("rehearse: rehearse --help and rehearse COMMAND --help say what there is");
@@ -81,6 +89,7 @@ int run(int argc, char** argv, Action& action) {
   add_explain(app, action);
   add_schema(app, action);
   add_completion(app, action);
+  refuse_empty_names(app);
   if (argc < 2) {
     note(app.help());
     return kBadInput;
@@ -103,9 +112,9 @@ int run(int argc, char** argv, Action& action) {
 int run_reporting_errors(int argc, char** argv, Action& action) {
   try {
     return run(argc, argv, action);
-  } catch (const Interrupted&) {
-    note("rehearse: interrupted");
-    return kInterrupted;
+  } catch (const Interrupted& end) {
+    note(fmt::format("rehearse: {}", end.what()));
+    return end.exit_status();
   } catch (const InputError& error) {
     for (const Diagnostic& d : error.diagnostics()) note(d.file.empty() ? "rehearse: " + d.text() : d.text());
     return kBadInput;

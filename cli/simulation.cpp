@@ -23,6 +23,10 @@ CLI::Validator one_of(std::vector<std::string> values) {
   return CLI::Validator(CLI::IsMember(std::move(values))).description("").name(name);
 }
 
+CLI::Validator not_empty() {
+  return CLI::Validator([](std::string& text) { return text.empty() ? std::string("its value is empty") : ""; }, "");
+}
+
 CLI::Validator between(int low, int high) {
   const auto check = [low, high](std::string& text) {
     int value = 0;

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <thread>
 
 #include "cli/console.h"
@@ -160,7 +161,7 @@ class Sweep {
     request.record = request_.output_given;
     request.progress = [&, before = 0.0](double done) mutable {
       const std::lock_guard lock(mutex_);
-      if (stop_) throw Interrupted();
+      if (stop_) throw std::runtime_error("another row has ended the sweep");  // whose reason is kept
       done_ += done - before;
       before = done;
       progress(done_ / static_cast<double>(rows_.size()));

@@ -215,6 +215,11 @@ std::vector<std::uint16_t> read_tokens(const std::string& file) {
 
 }  // namespace
 
+std::string data_file(const std::string& given) {
+  const char* named = std::getenv(kDataVariable);
+  return !given.empty() ? given : named != nullptr && *named != '\0' ? named : kDefaultText;
+}
+
 std::unique_ptr<Data> open_data(const model::Model& model, std::int64_t seq_len, std::int64_t seed,
                                 const std::string& file) {
   if (!model.is_transformer()) {
@@ -225,8 +230,7 @@ std::unique_ptr<Data> open_data(const model::Model& model, std::int64_t seq_len,
     if (model.loss == model::LossKind::mse) return std::make_unique<MadeRegression>(model.widths.back(), width, seed);
     return std::make_unique<MadeData>(model.widths.back(), width, seed);
   }
-  const char* named = std::getenv(kDataVariable);
-  const std::string name = !file.empty() ? file : named != nullptr && *named != '\0' ? named : kDefaultText;
+  const std::string name = data_file(file);
   std::vector<std::uint16_t> tokens = read_tokens(name);
   if (static_cast<std::int64_t>(tokens.size()) < seq_len + 1)
     fail(name, fmt::format("{} tokens are too few for one sequence of seq_len = {} and its last target", tokens.size(),

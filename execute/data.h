@@ -36,7 +36,10 @@ class Data {
   virtual std::string description() const = 0;
 };
 
-// `file`: for gpt and llama; empty: what kDataVariable names, else kDefaultText. Throws InputError if it cannot be
+// What `given` comes to for gpt and llama: if it is empty, what kDataVariable names, else kDefaultText.
+std::string data_file(const std::string& given);
+
+// `file`: for gpt and llama, as of data_file(). Throws InputError if it cannot be
 // read, is too short, or has a token the model's vocabulary has not.
 std::unique_ptr<Data> open_data(const model::Model& model, std::int64_t seq_len, std::int64_t seed,
                                 const std::string& file);

@@ -23,6 +23,7 @@
 #include "execute/timeline.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/interrupt.h"
 #include "sim/program/static_check.h"
 
 namespace rehearse::execute {
@@ -325,6 +326,9 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
   if (!world.root()) return {};
   return outcome_of(run, reports, std::move(losses));
 } catch (const RankFailure&) {
+  throw;
+} catch (const Interrupted& end) {
+  world.fail(world.here().front(), fmt::format("rank {} was {}", world.here().front(), end.what()));
   throw;
 } catch (const std::exception& error) {
   world.fail(world.here().front(), fmt::format("rank {} ended: {}", world.here().front(), error.what()));

@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,15 +14,18 @@
 #include <filesystem>
 #include <fstream>
 #include <new>
+#include <stdexcept>
 #include <vector>
 
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/unfinished.h"
 
 namespace rehearse::execute {
 namespace {
 
 constexpr std::size_t kText = 4000, kGroups = 32, kCalls = 4, kMachine = 48;
+constexpr std::uint64_t kLayout = 1;  // changes with what Header, Slot and Whereabouts hold
 
 struct Text {
   std::atomic<std::int32_t> length;  // written after the bytes; 0: none
@@ -56,6 +61,7 @@ enum State : std::int32_t { kAbsent = 0, kPresent = 1, kThrough = 2 };
 }  // namespace
 
 struct Board::Header {
+  std::atomic<std::uint64_t> layout;                    // of the file, and for how many ranks
   std::atomic<std::int32_t> stop, cause, lost, teller;  // the last three: rank + 1
 };
 
@@ -67,39 +73,127 @@ struct Board::Slot {
   Text failure, waiting;
 };
 
+namespace {
+
+constexpr const char* kFolder = "rehearse-ranks";
+
+[[noreturn]] void refuse(const std::string& file, const std::string& message, const std::string& hint = "") {
+  throw InputError(Diagnostic{file, 0, 0, "", message, hint});
+}
+
+// Who owns what we make in a folder: a file server may know us by another number than this machine does.
+uid_t owner_of_new_files(const std::string& folder) {
+  std::string probe = folder + "/rehearse-XXXXXX";
+  const int fd = ::mkstemp(probe.data());
+  if (fd < 0) return ::geteuid();
+  struct stat made {};
+  const int failed = ::fstat(fd, &made);
+  ::close(fd);
+  ::unlink(probe.c_str());
+  return failed == 0 ? made.st_uid : ::geteuid();
+}
+
+// Others could plant links in the folder, and we would write where these lead.
+void check_own_folder(const std::string& folder, const std::string& rendezvous) {
+  constexpr const char* kOther = "--rendezvous DIR, a folder that only you may write to";
+  struct stat found {};
+  if (::lstat(folder.c_str(), &found) != 0) refuse(folder, std::strerror(errno));
+  if (!S_ISDIR(found.st_mode))
+    refuse(folder, S_ISLNK(found.st_mode) ? "is a symbolic link, expected a folder" : "is no folder", kOther);
+  if (found.st_uid != ::geteuid() && found.st_uid != owner_of_new_files(rendezvous))
+    refuse(folder, fmt::format("belongs to user {}, not to us (user {})", found.st_uid, ::geteuid()), kOther);
+  if ((found.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    refuse(folder, fmt::format("others may write to it (mode {:o})", found.st_mode & 07777U), kOther);
+}
+
+// The board's file, whoever of the ranks makes it: never one that a link leads to, or that has another name elsewhere.
+int open_board(const std::string& file, bool& made) {
+  constexpr int kHow = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+  int fd = ::open(file.c_str(), kHow | O_CREAT | O_EXCL, 0600);
+  made = fd >= 0;
+  if (fd < 0 && errno == EEXIST) fd = ::open(file.c_str(), kHow);
+  if (fd < 0) {
+    const int error = errno;
+    if (error == ELOOP) refuse(file, "is a symbolic link, expected a file of the ranks");
+    if (error == ENOSPC || error == EDQUOT)
+      throw std::runtime_error(fmt::format("{} cannot be made: {}", file, file_problem(error)));
+    refuse(file, fmt::format("cannot be made: {}", std::strerror(error)));
+  }
+  struct stat found {};
+  if (::fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && found.st_nlink <= 1) return fd;
+  ::close(fd);
+  refuse(file, "is no file of the ranks alone");
+}
+
+// With the folder, if it is ours and nobody else has come.
+void take_away(const std::string& file) {
+  ::unlink(file.c_str());
+  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  if (folder.filename() == kFolder) ::rmdir(folder.c_str());
+}
+
+}  // namespace
+
 std::string files_folder(const std::string& rendezvous) {
-  const std::filesystem::path folder = std::filesystem::path(rendezvous) / "rehearse-ranks";
+  const std::string folder = (std::filesystem::path(rendezvous) / kFolder).string();
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    throw InputError(Diagnostic{folder.string(), 0, 0, "", fmt::format("cannot be made: {}", error.message()), ""});
-  return folder.string();
+  std::filesystem::create_directories(rendezvous, error);
+  if (error) refuse(rendezvous, fmt::format("cannot be made: {}", error.message()));
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    refuse(folder, fmt::format("cannot be made: {}", std::strerror(errno)));
+  check_own_folder(folder, rendezvous);
+  return folder;
 }
 
 Board::Board(const std::string& file, int ranks, int rank) : ranks_(ranks), rank_(rank), machine_(boot_id()) {
-  const auto refuse = [&](const std::string& message, const std::string& hint) {
+  bool made = false;
+  file_ = open_board(file, made);
+  try {
+    map(file);
+    if (rank != kObserver) take_slot(file);
+  } catch (...) {
     if (map_ != nullptr) ::munmap(map_, bytes_);
-    if (file_ >= 0) ::close(file_);
-    throw InputError(Diagnostic{file, 0, 0, "", message, hint});
-  };
-  bytes_ = sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(Slot);
-  file_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (file_ < 0) refuse(fmt::format("cannot be made: {}", std::strerror(errno)), "");
-  if (::ftruncate(file_, static_cast<off_t>(bytes_)) != 0) refuse(std::strerror(errno), "");
+    ::close(file_);
+    if (made) take_away(file);
+    throw;
+  }
+}
+
+// All of it is on disk before it is mapped: a write to a page for which there is no room ends the process (SIGBUS).
+void Board::map(const std::string& file) {
+  bytes_ = sizeof(Header) + static_cast<std::size_t>(ranks_) * sizeof(Slot);
+  const auto bytes = static_cast<off_t>(bytes_);
+  int error = ::fallocate(file_, 0, 0, bytes) == 0 ? 0 : errno;
+  struct stat found {};
+  if (error == EOPNOTSUPP)  // then it can only be made longer, never shorter: others have mapped it
+    error = ::fstat(file_, &found) == 0 && (found.st_size >= bytes || ::ftruncate(file_, bytes) == 0) ? 0 : errno;
+  if (error != 0)
+    throw std::runtime_error(fmt::format(
+        "{} cannot be made: {}\n  {} ranks need {} bytes there; TMPDIR or --rendezvous names another folder", file,
+        file_problem(error), ranks_, bytes_));
   map_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
   if (map_ == MAP_FAILED) {
     map_ = nullptr;
-    refuse(fmt::format("cannot be mapped: {}", std::strerror(errno)), "");
+    refuse(file, fmt::format("cannot be mapped: {}", std::strerror(errno)));
   }
-  if (rank == kObserver) return;
+  std::uint64_t none = 0;
+  const std::uint64_t layout = static_cast<std::uint64_t>(ranks_) << 32 | sizeof(Slot) << 8 | kLayout;
+  if (!header().layout.compare_exchange_strong(none, layout) && none != layout)
+    refuse(file,
+           none >> 32 == layout >> 32 ? "was made by another version of rehearse"
+                                      : fmt::format("was made for {} ranks, not for {}", none >> 32, ranks_),
+           "start all ranks alike, in an empty folder");
+}
+
+void Board::take_slot(const std::string& file) {
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
-  lock.l_start = rank;
+  lock.l_start = rank_;
   lock.l_len = 1;
-  if (::fcntl(file_, F_OFD_SETLK, &lock) != 0) refuse(fmt::format("another process is rank {}", rank), "");
-  Slot& own = slot(rank);
-  if (own.state != kAbsent) refuse("left by an earlier run", "give an empty folder");
+  if (::fcntl(file_, F_OFD_SETLK, &lock) != 0) refuse(file, fmt::format("another process is rank {}", rank_));
+  Slot& own = slot(rank_);
+  if (own.state != kAbsent) refuse(file, "left by an earlier run", "give an empty folder");
   new (&own.at) Whereabouts();
   std::copy_n(machine_.c_str(), machine_.size() + 1, own.machine.data());
   own.state.store(kPresent, std::memory_order_release);

@@ -21,7 +21,7 @@ namespace rehearse::execute {
 
 inline constexpr const char* kBoardFile = "board";  // its name
 // Where the ranks' files are: a folder of ours within the rendezvous, made if there is none, gone once all ranks have
-// found one another.
+// found one another. Throws InputError if it cannot be made, or if others than we may write to it.
 std::string files_folder(const std::string& rendezvous);
 
 class Board {
@@ -29,7 +29,7 @@ class Board {
   static constexpr int kObserver = -1;
 
   // Opens, or makes, the board `file` of `ranks` and takes the slot of `rank`. Throws InputError if the slot is taken,
-  // now or by an earlier run, or the file cannot be made.
+  // now or by an earlier run, the file is another run's or cannot be made; std::runtime_error if there is no room.
   Board(const std::string& file, int ranks, int rank);
   ~Board();
   Board(const Board&) = delete;
@@ -67,9 +67,11 @@ class Board {
   struct Header;
   Header& header() const;
   Slot& slot(int rank) const;
+  void map(const std::string& file);
+  void take_slot(const std::string& file);
 
   int file_ = -1, ranks_, rank_;
-  std::size_t bytes_;
+  std::size_t bytes_ = 0;
   void* map_ = nullptr;
   std::string machine_;
 };

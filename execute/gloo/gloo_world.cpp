@@ -18,6 +18,7 @@
 #include "execute/performer.h"
 #include "execute/run_state.h"
 #include "sim/base/check.h"
+#include "sim/base/interrupt.h"
 
 namespace rehearse::execute {
 namespace {
@@ -27,7 +28,7 @@ namespace fs = std::filesystem;
 constexpr int kRoot = 0;
 constexpr std::chrono::milliseconds kGrace{2000};  // for others to say what they waited for
 
-enum Control : std::int64_t { kReady, kGo, kSize, kAccounts, kEnough, kSharedSize, kShared };
+enum Control : std::int64_t { kReady, kGo, kSize, kAccounts, kEnough, kSharedSize, kShared, kVerdictSize, kVerdict };
 std::uint64_t control_tag(Control what) {
   return make_tag(TagKind::control, what, 0);
 }
@@ -37,7 +38,8 @@ std::uint64_t control_tag(Control what) {
 // gone.)
 class StopWatch {
  public:
-  StopWatch(Board& board, int rank, Stop& stop) : board_(board), next_((rank + 1) % board.ranks()), stop_(stop) {
+  StopWatch(Board& board, int rank, Stop& stop)
+      : board_(board), rank_(rank), next_((rank + 1) % board.ranks()), stop_(stop) {
     thread_ = std::thread([this] {
       for (; !ended_; std::this_thread::sleep_for(kLook / 2)) look();
     });
@@ -53,11 +55,14 @@ class StopWatch {
   void look() {
     const bool here = board_.same_machine(next_);
     if (here && !board_.alive(next_) && !board_.through(next_)) board_.lost(next_);
+    // Whoever waits for others does not look for it.
+    if (const int signal = end_signal(); signal != 0 && !board_.stopped())
+      board_.fail(fmt::format("rank {} was {}", rank_, Interrupted(signal).what()));
     if (board_.stopped()) stop_.request();
   }
 
   Board& board_;
-  const int next_;
+  const int rank_, next_;
   Stop& stop_;
   std::atomic<bool> ended_ = false;
   std::thread thread_;
@@ -96,18 +101,33 @@ class GlooWorld : public World {
   Whereabouts& whereabouts(int rank) override { return board_.whereabouts(rank); }
 
   std::string from_root(std::string bytes) override {
-    if (root()) {
-      for (int rank = 1; rank < options_.ranks; ++rank) {
-        wire_->post(rank, kControlLane, control_tag(kSharedSize), bytes_of(static_cast<std::uint64_t>(bytes.size())));
-        wire_->post(rank, kControlLane, control_tag(kShared), bytes);
+    if (!root()) return receive_text(kRoot, kSharedSize, kShared);
+    for (int rank = 1; rank < options_.ranks; ++rank) post_text(rank, kSharedSize, kShared, bytes);
+    return bytes;
+  }
+
+  // Before anything of the run: the root compares all identities and tells all whether they are one. Throws
+  // RanksDiffer.
+  void agree() {
+    std::string verdict;
+    try {
+      if (root()) {
+        std::vector<Identity> all{options_.identity};
+        for (int rank = 1; rank < options_.ranks; ++rank)
+          all.push_back(unpack_identity(receive_text(rank, kSharedSize, kShared)));
+        verdict = difference_text(all);
+        for (int rank = 1; rank < options_.ranks; ++rank) post_text(rank, kVerdictSize, kVerdict, verdict);
+      } else {
+        post_text(kRoot, kSharedSize, kShared, pack(options_.identity));
+        verdict = receive_text(kRoot, kVerdictSize, kVerdict);
       }
-      return bytes;
+    } catch (const WaitEnded& ended) {
+      not_connected(ended);
     }
-    std::uint64_t size = 0;
-    receive(kRoot, kSharedSize, &size, sizeof size);
-    std::string shared(size, '\0');
-    receive(kRoot, kShared, shared.data(), shared.size());
-    return shared;
+    if (verdict.empty()) return;
+    board_.set_through();
+    if (root()) remove_files();
+    throw RanksDiffer(root() ? verdict : "");
   }
 
   Clock::time_point begin() override {
@@ -175,19 +195,13 @@ class GlooWorld : public World {
   std::vector<std::string> gather(std::string bytes) override {
     std::vector<std::string> all;
     if (!root()) {
-      wire_->post(kRoot, kControlLane, control_tag(kSize), bytes_of(static_cast<std::uint64_t>(bytes.size())));
-      wire_->post(kRoot, kControlLane, control_tag(kAccounts), std::move(bytes));
+      post_text(kRoot, kSize, kAccounts, bytes);
       char enough = 0;
       receive(kRoot, kEnough, &enough, sizeof enough);
       return all;
     }
     all.push_back(std::move(bytes));
-    for (int rank = 1; rank < options_.ranks; ++rank) {
-      std::uint64_t size = 0;
-      receive(rank, kSize, &size, sizeof size);
-      std::string& account = all.emplace_back(size, '\0');
-      receive(rank, kAccounts, account.data(), size);
-    }
+    for (int rank = 1; rank < options_.ranks; ++rank) all.push_back(receive_text(rank, kSize, kAccounts));
     for (int rank = 1; rank < options_.ranks; ++rank)
       wire_->post(rank, kControlLane, control_tag(kEnough), std::string(1, '\0'));
     return all;
@@ -203,6 +217,17 @@ class GlooWorld : public World {
   template <class T>
   static std::string bytes_of(const T& value) {
     return {reinterpret_cast<const char*>(&value), sizeof value};
+  }
+  void post_text(int to, Control size, Control what, const std::string& text) {
+    wire_->post(to, kControlLane, control_tag(size), bytes_of(static_cast<std::uint64_t>(text.size())));
+    if (!text.empty()) wire_->post(to, kControlLane, control_tag(what), text);
+  }
+  std::string receive_text(int from, Control size, Control what) {
+    std::uint64_t bytes = 0;
+    receive(from, size, &bytes, sizeof bytes);
+    std::string text(bytes, '\0');
+    if (!text.empty()) receive(from, what, text.data(), text.size());
+    return text;
   }
   void receive(int from, Control what, void* data, std::size_t bytes) {
     wire_->wait(*wire_->receive(from, kControlLane, control_tag(what), data, bytes));
@@ -241,10 +266,31 @@ class GlooWorld : public World {
         stop_.request();
       };
       wire_ = options_.control_only ? make_socket_wire(w, stop_, lost) : make_gloo_wire(w, stop_, lost);
+    } catch (const WaitEnded& ended) {
+      not_connected(ended);
     } catch (const std::exception& error) {
-      board_.fail(fmt::format("rank {}: {}", options_.rank, error.what()));
+      // Gloo says that a connection broke, or did not come about, before it shows whose process has died.
+      if (death_shows()) throw RankFailure(failure(unknown_place));
+      board_.fail(fmt::format("rank {} could not be connected with the others: {}", options_.rank, error.what()));
       throw RankFailure(failure(unknown_place));
     }
+  }
+
+  [[noreturn]] void not_connected(const WaitEnded& ended) {
+    if (dynamic_cast<const DeadlineError*>(&ended) != nullptr && !death_shows())
+      board_.fail(fmt::format("rank {} waited {:.3g} s to be connected with rank{} {}", options_.rank,
+                              static_cast<double>(options_.timeout.count()) / 1000,
+                              ended.missing().size() == 1 ? "" : "s", fmt::join(ended.missing(), ", ")));
+    throw RankFailure(failure(unknown_place));
+  }
+
+  // Whether a rank of this machine is found dead, now or very soon, or the run is stopped.
+  bool death_shows() {
+    for (const Clock::time_point end = Clock::now() + kGrace / 4; !board_.stopped() && Clock::now() < end;
+         std::this_thread::sleep_for(kLook / 5))
+      for (int rank = 0; rank < options_.ranks; ++rank)
+        if (board_.same_machine(rank) && !board_.alive(rank) && !board_.through(rank)) board_.lost(rank);
+    return board_.stopped();
   }
 
   static std::string unknown_place(int rank) { return fmt::format("rank {} had not begun", rank); }
@@ -287,7 +333,9 @@ class GlooWorld : public World {
 }  // namespace
 
 std::unique_ptr<World> make_gloo_world(const GlooOptions& options) {
-  return std::make_unique<GlooWorld>(options);
+  auto world = std::make_unique<GlooWorld>(options);
+  world->agree();
+  return world;
 }
 
 }  // namespace rehearse::execute

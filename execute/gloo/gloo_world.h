@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "execute/identity.h"
 #include "execute/world.h"
 
 namespace rehearse::execute {
@@ -17,6 +18,7 @@ struct GlooOptions {
   std::string interface;  // network interface; empty: the loopback, for ranks of one machine
   std::chrono::milliseconds timeout{60'000};
   bool control_only = false;  // no Communicator: numbers go another way; needs no Gloo
+  Identity identity;          // ours; must be that of all others
   bool supervised = false;    // started by start_ranks(), which tells the user of failures
 };
 
@@ -24,7 +26,7 @@ struct GlooOptions {
 bool gloo_available();
 
 // Waits for the other ranks. Throws InputError if the folder cannot be used, RankFailure if a rank does not come within
-// the timeout.
+// the timeout or dies before all are connected, RanksDiffer if their identities are not the same.
 std::unique_ptr<World> make_gloo_world(const GlooOptions& options);
 
 // Throws InputError if this machine has no network interface of that name with an address.

@@ -20,12 +20,12 @@
 #include <fstream>
 #include <map>
 #include <mutex>
-#include <sstream>
 #include <thread>
 #include <utility>
 
 #include "execute/gloo/wire.h"
 #include "sim/base/check.h"
+#include "sim/result/output_file.h"
 
 namespace rehearse::execute {
 namespace {
@@ -182,9 +182,15 @@ class SocketWire final : public Wire {
     std::size_t sent = 0;         // of the first
   };
 
-  void check_patience(const std::string& what) const {
-    if (stop_.requested()) throw Stopped(std::vector<int>{kRoot});
-    if (Clock::now() >= deadline_) throw std::runtime_error(what);
+  void check_patience(const std::vector<int>& missing) const {
+    if (stop_.requested()) throw Stopped(missing);
+    if (Clock::now() >= deadline_) throw DeadlineError(missing);
+  }
+  std::vector<int> not_connected() const {
+    std::vector<int> ranks;
+    for (int rank = 1; rank < options_.ranks; ++rank)
+      if (!peers_.contains(rank)) ranks.push_back(rank);
+    return ranks;
   }
 
   void listen() {
@@ -200,8 +206,7 @@ class SocketWire final : public Wire {
       fail("a socket to listen on");
     publish(ntohs(address.sin_port), options_.loopback ? std::vector<std::string>{"127.0.0.1"} : addresses);
     while (static_cast<int>(peers_.size()) < options_.ranks - 1) {
-      check_patience(fmt::format("{} of {} ranks did not connect", options_.ranks - 1 - static_cast<int>(peers_.size()),
-                                 options_.ranks));
+      check_patience(not_connected());
       pollfd ready{socket.get(), POLLIN, 0};
       if (::poll(&ready, 1, static_cast<int>(kPause.count())) <= 0) continue;
       Descriptor peer(::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -218,20 +223,16 @@ class SocketWire final : public Wire {
   }
 
   void publish(int port, const std::vector<std::string>& addresses) const {
-    const std::filesystem::path file = std::filesystem::path(options_.folder) / kFile;
-    const std::string part = file.string() + ".part";
-    std::ofstream out(part);
-    out << port;
-    for (const std::string& address : addresses) out << ' ' << address;
-    out << std::endl;
-    if (!out) fail(part);
-    out.close();
-    std::filesystem::rename(part, file);  // so that it is whole when it is seen
+    std::string text = fmt::to_string(port);
+    for (const std::string& address : addresses) text += ' ' + address;
+    result::OutputFile file(options_.folder + "/" + kFile, result::OutputFile::Format::plain);
+    file.write(text + '\n');
+    file.commit();  // whole when it is seen
   }
 
   void call() {
     for (;;) {
-      check_patience("rank 0 could not be reached");
+      check_patience({kRoot});
       std::ifstream in(std::filesystem::path(options_.folder) / kFile);
       std::string address;
       for (int port = in >> port ? port : 0; in >> address;) {
@@ -372,13 +373,7 @@ class SocketWire final : public Wire {
 }  // namespace
 
 std::unique_ptr<Wire> make_socket_wire(const WireOptions& options, const Stop& stop, std::function<void(int)> lost) {
-  try {
-    return std::make_unique<SocketWire>(options, stop, std::move(lost));
-  } catch (const WaitEnded&) {
-    throw std::runtime_error("the run was stopped before the ranks were connected");
-  } catch (const std::exception& error) {
-    throw std::runtime_error(fmt::format("the ranks could not be connected: {}", error.what()));
-  }
+  return std::make_unique<SocketWire>(options, stop, std::move(lost));
 }
 
 }  // namespace rehearse::execute

@@ -1,4 +1,5 @@
-// See start_ranks.h. The children ignore SIGINT, which a terminal sends to all of them: the parent decides. They are
+// See start_ranks.h. The children ignore SIGINT and SIGHUP, which a terminal sends to all of them: the parent decides,
+// and asks them to end with SIGTERM, so that they take away what they have begun to write. They are
 // killed with their parent (PR_SET_PDEATHSIG), and only processes started here are ever signalled.
 #include "execute/gloo/start_ranks.h"
 
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -22,6 +24,7 @@
 
 #include "execute/gloo/board.h"
 #include "execute/performer.h"
+#include "sim/base/unfinished.h"
 
 namespace rehearse::execute {
 namespace {
@@ -30,26 +33,6 @@ namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kPause{20};
 constexpr std::chrono::milliseconds kGrace{2000};  // for ranks to say what they waited for, and to end
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "rehearse-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr)
-      throw std::runtime_error(fmt::format("{} cannot be made: {}", name, std::strerror(errno)));
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code error;
-    fs::remove_all(path_, error);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 std::vector<std::string> own_command_line() {
   std::ifstream in("/proc/self/cmdline", std::ios::binary);
@@ -91,7 +74,7 @@ pid_t start(int rank, const StartOptions& options, const std::string& folder) {
   if (child > 0) return child;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // it died before we asked
-  ::signal(SIGINT, SIG_IGN);
+  for (const int signal : {SIGINT, SIGHUP}) ::signal(signal, SIG_IGN);
   ::execve("/proc/self/exe", argv.data(), envp.data());
   ::_exit(127);
 }
@@ -130,6 +113,10 @@ class Children {
       pids_[i] = 0;
     }
   }
+  void ask_to_end() const {
+    for (std::size_t i = 0; i < pids_.size(); ++i)
+      if (pids_[i] > 0 && !ended_[i]) ::kill(pids_[i], SIGTERM);
+  }
   bool all_ended() const {
     return std::all_of(ended_.begin(), ended_.end(), [](const auto& status) { return status.has_value(); });
   }
@@ -160,6 +147,10 @@ std::vector<std::string> deaths_of(const Children& children, bool by_status) {
 
 }  // namespace
 
+bool supervised() {
+  return std::getenv(kSupervisedVariable) != nullptr;
+}
+
 int start_ranks(const StartOptions& options) {
   const TemporaryFolder folder;
   Board board(files_folder(folder.path()) + "/" + kBoardFile, options.ranks, Board::kObserver);
@@ -171,6 +162,7 @@ int start_ranks(const StartOptions& options) {
     }
   } catch (...) {
     board.stop();
+    children.ask_to_end();
     children.wait(kGrace);
     throw;
   }
@@ -179,6 +171,7 @@ int start_ranks(const StartOptions& options) {
   std::vector<std::string> deaths = deaths_of(children, !board.stopped());
   board.stop();
   children.wait(kGrace);
+  if (options.poll) options.poll();  // the signal that ended a rank may be ours too
   // A broken connection shows before the death that broke it.
   const std::vector<std::string> late = deaths_of(children, false);
   for (std::size_t rank = 0; rank < deaths.size(); ++rank)
@@ -187,8 +180,8 @@ int start_ranks(const StartOptions& options) {
   children.kill_all();
   const auto whereabouts_of = [&](int rank) { return options.whereabouts_of(rank, board.whereabouts(rank)); };
   const std::string text = failure_text(board, deaths, whereabouts_of);
-  // Input and memory: rank 0 has said it.
-  if (root && WIFEXITED(*root) && WEXITSTATUS(*root) > 1) return WEXITSTATUS(*root);
+  // Input and memory: rank 0 has said it. From 128 on a signal asked it to end, of which it leaves the telling to us.
+  if (root && WIFEXITED(*root) && WEXITSTATUS(*root) > 1 && WEXITSTATUS(*root) < 128) return WEXITSTATUS(*root);
   throw RankFailure(text.empty() ? "the ranks ended without saying why" : text);
 }
 

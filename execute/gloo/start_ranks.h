@@ -16,6 +16,8 @@ namespace rehearse::execute {
 inline constexpr const char* kRendezvousVariable = "REHEARSE_RENDEZVOUS";  // the folder
 inline constexpr const char* kSupervisedVariable = "REHEARSE_SUPERVISED";  // "1": start_ranks() tells of failures
 
+bool supervised();  // whether this process was started so
+
 struct StartOptions {
   int ranks = 1;
   // More of a rank's environment: names and values.

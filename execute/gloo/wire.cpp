@@ -6,16 +6,20 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/file_store.h>
 #include <gloo/rendezvous/prefix_store.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 #include <ifaddrs.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdlib>
 #include <deque>
+#include <exception>
+#include <fstream>
+#include <iterator>
 #include <list>
 #include <mutex>
 #include <set>
@@ -24,6 +28,7 @@
 
 #include "execute/gloo/gloo_world.h"
 #include "sim/base/diagnostics.h"
+#include "sim/result/output_file.h"
 
 namespace rehearse::execute {
 namespace {
@@ -35,6 +40,86 @@ struct GlooTransfer : Wire::Transfer {
   std::unique_ptr<Buffer> buffer;
   int peer = 0;
   bool sending = false;
+};
+
+// Where the ranks leave their addresses for one another: a file a key in their folder. What a lane's ranks ask for is
+// the number of a rank, so that a wait knows who has not come.
+class AddressFiles : public gloo::rendezvous::Store {
+ public:
+  AddressFiles(const WireOptions& options, const std::atomic<bool>& given_up)
+      : options_(options), given_up_(given_up), deadline_(Clock::now() + options.timeout) {}
+
+  void set(const std::string& key, const std::vector<char>& data) override {
+    result::OutputFile file(path(key), result::OutputFile::Format::plain);
+    file.write({data.data(), data.size()});
+    file.commit();
+  }
+  std::vector<char> get(const std::string& key) override {
+    wait({key});
+    std::ifstream in(path(key), std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
+  void wait(const std::vector<std::string>& keys) override {
+    for (const std::string& key : keys) {
+      const int rank = std::atoi(key.substr(key.rfind('/') + 1).c_str());
+      for (; ::access(path(key).c_str(), F_OK) != 0; std::this_thread::sleep_for(kLook / 5)) {
+        if (given_up_) throw Stopped(std::vector<int>{rank});
+        if (Clock::now() >= deadline_) throw DeadlineError(std::vector<int>{rank});
+      }
+    }
+  }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override { wait(keys); }
+
+ private:
+  std::string path(std::string key) const {
+    std::replace(key.begin(), key.end(), '/', '.');
+    return options_.folder + "/" + key;
+  }
+
+  const WireOptions& options_;
+  const std::atomic<bool>& given_up_;
+  const Clock::time_point deadline_;
+};
+
+// Connecting, by a thread of its own: Gloo waits in it for others and cannot be told to stop. Whoever gives it up
+// leaves it to its timeout.
+struct Connecting {
+  explicit Connecting(WireOptions o) : options(std::move(o)) {}
+
+  void run() {
+    try {
+      connect();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(mutex);
+    done = true;
+    changed.notify_all();
+  }
+  void connect() {
+    gloo::transport::tcp::attr attr;
+    if (!options.interface.empty())
+      attr.iface = options.interface;
+    else if (options.loopback)
+      attr.hostname = "127.0.0.1";
+    auto device = gloo::transport::tcp::CreateDevice(attr);
+    AddressFiles files(options, given_up);
+    for (int lane = 0; lane < options.lanes; ++lane) {
+      gloo::rendezvous::PrefixStore store(fmt::format("lane{}", lane), files);
+      auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.ranks);
+      context->setTimeout(options.timeout);
+      context->connectFullMesh(store, device);
+      contexts.push_back(std::move(context));
+    }
+  }
+
+  const WireOptions options;
+  std::vector<std::shared_ptr<gloo::rendezvous::Context>> contexts;
+  std::exception_ptr error;
+  std::atomic<bool> given_up = false;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
 };
 
 struct Letter {
@@ -103,21 +188,22 @@ class GlooWire : public Wire {
     Clock::time_point deadline;
   };
 
+  // Throws Stopped if the run is stopped before, DeadlineError, or what Gloo says.
   void connect() {
-    gloo::transport::tcp::attr attr;
-    if (!options_.interface.empty())
-      attr.iface = options_.interface;
-    else if (options_.loopback)
-      attr.hostname = "127.0.0.1";
-    auto device = gloo::transport::tcp::CreateDevice(attr);
-    gloo::rendezvous::FileStore files(options_.folder);
-    for (int lane = 0; lane < options_.lanes; ++lane) {
-      gloo::rendezvous::PrefixStore store(fmt::format("lane{}", lane), files);
-      auto context = std::make_shared<gloo::rendezvous::Context>(options_.rank, options_.ranks);
-      context->setTimeout(options_.timeout);
-      context->connectFullMesh(store, device);
-      contexts_.push_back(std::move(context));
+    const auto connecting = std::make_shared<Connecting>(options_);
+    std::thread thread([connecting] { connecting->run(); });
+    {
+      std::unique_lock lock(connecting->mutex);
+      while (!connecting->changed.wait_for(lock, kLook, [&] { return connecting->done; })) {
+        if (!stop_.requested()) continue;
+        connecting->given_up = true;
+        thread.detach();
+        throw Stopped(std::vector<int>());
+      }
     }
+    thread.join();
+    if (connecting->error) std::rethrow_exception(connecting->error);
+    contexts_ = std::move(connecting->contexts);
   }
 
   std::unique_ptr<Transfer> begin(int peer, int lane, std::uint64_t tag, void* data, std::size_t bytes, bool sending) {
@@ -222,11 +308,7 @@ bool gloo_available() {
 }
 
 std::unique_ptr<Wire> make_gloo_wire(const WireOptions& options, const Stop& stop, std::function<void(int)> lost) {
-  try {
-    return std::make_unique<GlooWire>(options, stop, std::move(lost));
-  } catch (const std::exception& error) {
-    throw std::runtime_error(fmt::format("the ranks could not be connected: {}", error.what()));
-  }
+  return std::make_unique<GlooWire>(options, stop, std::move(lost));
 }
 
 void check_interface(const std::string& name) {

@@ -47,7 +47,8 @@ class Wire {
 };
 
 // Connects with all others, which must do the same. `lost` is told of a rank whose connection broke and must raise
-// `stop`. Throws std::runtime_error if the connections cannot be made.
+// `stop`. Throws WaitEnded if a rank does not come in time or the run is stopped before, std::exception if connections
+// cannot be made.
 std::unique_ptr<Wire> make_gloo_wire(const WireOptions& options, const Stop& stop, std::function<void(int)> lost);
 
 // Over plain sockets, each rank connected with rank 0 alone: for control, where numbers go another way.

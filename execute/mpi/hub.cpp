@@ -12,6 +12,7 @@
 
 #include "execute/mpi/call.h"
 #include "execute/mpi/poll.h"
+#include "sim/base/interrupt.h"
 
 namespace rehearse::execute {
 namespace {
@@ -49,13 +50,14 @@ Hub::Hub(MPI_Comm world) : comm_(own_copy(world)), board_(world) {
   struct sigaction action {};
   action.sa_handler = on_sigterm;
   action.sa_flags = SA_RESTART;
-  ::sigaction(SIGTERM, &action, nullptr);
+  ::sigaction(SIGTERM, &action, &before_);
   thread_ = std::thread([this] { work(); });
 }
 
 Hub::~Hub() {
   finished_ = true;
   thread_.join();
+  ::sigaction(SIGTERM, &before_, nullptr);
 }
 
 void Hub::begin_run() {
@@ -142,6 +144,7 @@ void Hub::take(const Head& head, std::string text) {
   if (head.kind == Kind::waited) return failures_.add_waiting(std::move(text));
   const std::lock_guard lock(mutex_);
   if (head.kind == Kind::account) accounts_[head.rank] = std::move(text);
+  if (head.kind == Kind::shared) shared_ = std::move(text);
   if (head.kind == Kind::ended) ended_.insert(head.rank);
   if (head.kind == Kind::leaving) left_.insert(head.rank);
   if (head.kind == Kind::told) told_ = true;
@@ -207,8 +210,7 @@ void Hub::on_termination() {
     const std::lock_guard lock(mutex_);
     if (std::exchange(terminated_, true)) return;
     if (!running_) {  // nobody here looks at stop()
-      ::signal(SIGTERM, SIG_DFL);
-      ::raise(SIGTERM);
+      end_process(SIGTERM);
     }
   }
   for (const Clock::time_point end = Clock::now() + kLastGrace; Clock::now() < end && !stop_.requested();) {
@@ -291,6 +293,20 @@ std::vector<std::string> Hub::gather(std::string bytes, milliseconds limit) {
   for (auto& [rank, text] : accounts_) all.push_back(std::move(text));
   accounts_.clear();
   return all;
+}
+
+std::string Hub::from_root(std::string text, milliseconds limit) {
+  if (root()) {
+    for (int to = 1; to < ranks_; ++to) send(to, Kind::shared, text);
+    return text;
+  }
+  const auto come = [&] {
+    const std::lock_guard lock(mutex_);
+    return shared_.has_value();
+  };
+  poll_for(stop_, limit, come, [] { return std::vector<int>{0}; });
+  const std::lock_guard lock(mutex_);
+  return *std::exchange(shared_, {});
 }
 
 bool Hub::leave() {

@@ -8,12 +8,14 @@
 #pragma once
 
 #include <mpi.h>
+#include <signal.h>
 
 #include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -57,11 +59,14 @@ class Hub {
   // To the root, whose own call waits for all: theirs in order of ranks. Throws WaitEnded at the root.
   std::vector<std::string> gather(std::string bytes, std::chrono::milliseconds limit);
 
+  // The root's text, in every process. Throws WaitEnded.
+  std::string from_root(std::string text, std::chrono::milliseconds limit);
+
   // The last call: waits until all are here, if the job is whole. Returns whether MPI can be ended in order.
   bool leave();
 
  private:
-  enum class Kind : std::int32_t { loss, account, failed, waited, ended, stop, told, over, leaving };
+  enum class Kind : std::int32_t { loss, account, failed, waited, ended, stop, told, over, leaving, shared };
   struct Head {
     Kind kind;
     std::int32_t rank;
@@ -93,10 +98,12 @@ class Hub {
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   std::map<int, std::string> accounts_;
+  std::optional<std::string> shared_;  // by the root
   std::set<int> ended_, left_, dead_;
   bool running_ = false, told_ = false, over_ = false, stop_sent_ = false, terminated_ = false, outside_ = false;
   std::atomic<bool> tells_ = false, broken_ = false;  // broken_: transfers may be under way for ever
 
+  struct sigaction before_ {};  // of SIGTERM
   std::atomic<bool> finished_ = false;
   std::thread thread_;  // last: it uses all the above
 };

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "execute/mpi/attendance.h"
 #include "execute/mpi/call.h"
 #include "execute/mpi/hub.h"
 #include "execute/mpi/mpi_communicator.h"
@@ -45,9 +46,7 @@ class MpiWorld : public World {
       : hub_(hub),
         timeout_(timeout),
         here_{hub.rank()},
-        communicator_(comm, groups, timeout, hub.stop(), hub.outbox(), [&hub] { return hub.silent(); }) {
-    hub.begin_run();
-  }
+        communicator_(comm, groups, timeout, hub.stop(), hub.outbox(), [&hub] { return hub.silent(); }) {}
   ~MpiWorld() override { hub_.end_run(!begun_ || gathered_); }
 
   std::span<const int> here() const override { return here_; }
@@ -102,7 +101,11 @@ class MpiWorld : public World {
 class Session : public MpiSession {
  public:
   explicit Session(std::chrono::milliseconds limit) {
-    const Watchdog watchdog(limit, late_text("the ranks to start MPI together", limit));
+    const Attendance attendance;
+    const Watchdog watchdog(limit, [&attendance, limit] {
+      const std::string missing = attendance.missing_text();
+      return late_text(missing.empty() ? "the ranks to start MPI together" : missing + " to start MPI", limit);
+    });
     int provided = 0;
     REHEARSE_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
     if (provided < MPI_THREAD_MULTIPLE) {
@@ -119,7 +122,6 @@ class Session : public MpiSession {
     const bool whole = hub_->leave();
     if (!whole) std::this_thread::sleep_for(kLastWord);
     hub_.reset();
-    ::signal(SIGTERM, SIG_DFL);
     if (whole)
       MPI_Finalize();
     else
@@ -131,10 +133,19 @@ class Session : public MpiSession {
   int rank() const override { return hub_->rank(); }
   int ranks() const override { return hub_->ranks(); }
   std::unique_ptr<World> make_world(const program::Program& program, const plan::RankGrid& grid,
-                                    std::chrono::milliseconds timeout) override {
-    const Watchdog watchdog(2 * timeout, late_text("the ranks to make their groups", 2 * timeout));
+                                    std::chrono::milliseconds timeout, const Identity& identity) override {
+    const Watchdog watchdog(2 * timeout, [this, timeout] {
+      std::string text = late_text("the ranks to make their groups", 2 * timeout);
+      for (const int rank : hub_->silent()) text += fmt::format("\n  rank {}'s process does not answer", rank);
+      return text;
+    });
+    hub_->begin_run();
     try {
+      agree(identity, timeout);
       return std::make_unique<MpiWorld>(*hub_, comm_, groups_of(program, grid, rank()), timeout);
+    } catch (const RanksDiffer&) {
+      hub_->end_run(true);
+      throw;
     } catch (const DeadlineError& late) {
       hub_->fail(fmt::format("rank {} waited {:.3g} s for rank{} {} to begin", rank(),
                              static_cast<double>(timeout.count()) / 1000, late.missing().size() == 1 ? "" : "s",
@@ -151,6 +162,19 @@ class Session : public MpiSession {
   }
 
  private:
+  // Before groups are made, which would never be whole of ranks with other plans.
+  void agree(const Identity& identity, std::chrono::milliseconds timeout) {
+    const std::vector<std::string> all = hub_->gather(pack(identity), timeout);
+    std::string verdict;
+    if (hub_->root()) {
+      std::vector<Identity> identities;
+      for (const std::string& bytes : all) identities.push_back(unpack_identity(bytes));
+      verdict = difference_text(identities);
+    }
+    verdict = hub_->from_root(std::move(verdict), timeout);
+    if (!verdict.empty()) throw RanksDiffer(hub_->root() ? verdict : "");
+  }
+
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::unique_ptr<Hub> hub_;
 };

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "execute/identity.h"
 #include "execute/world.h"
 #include "sim/plan/rank_grid.h"
 #include "sim/program/program.h"
@@ -20,9 +21,9 @@ class MpiSession {
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
   // The run of `program`; one a session, which must outlive it. Waits for the other processes. Throws RankFailure if
-  // they do not come.
+  // they do not come, RanksDiffer if their identities are not ours.
   virtual std::unique_ptr<World> make_world(const program::Program& program, const plan::RankGrid& grid,
-                                            std::chrono::milliseconds timeout) = 0;
+                                            std::chrono::milliseconds timeout, const Identity& identity) = 0;
   // A process that is not the root, and that cannot go on outside a run, leaves its message to the root. Returns what
   // it has to tell the user itself: nothing, unless the root is gone.
   virtual std::string give_up(const std::string& message) = 0;

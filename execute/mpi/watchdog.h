@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -12,8 +13,9 @@ namespace rehearse::execute {
 
 class Watchdog {
  public:
-  // `limit` zero: never. `message` goes to standard error; the exit status is 1, at which mpirun ends the job.
-  Watchdog(std::chrono::milliseconds limit, std::string message);
+  // `limit` zero: never. What `message` then says goes to standard error; the exit status is 1, at which mpirun ends
+  // the job.
+  Watchdog(std::chrono::milliseconds limit, std::function<std::string()> message);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;

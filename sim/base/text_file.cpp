@@ -12,6 +12,7 @@
 #include "sim/base/input_files.h"
 #include "sim/base/interrupt.h"
 #include "sim/base/text_check.h"
+#include "sim/base/unfinished.h"
 
 namespace rehearse {
 namespace {

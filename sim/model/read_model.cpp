@@ -171,6 +171,15 @@ void read_cnn(const Source& source, Model& model, const Diagnostics& diagnostics
   }
 }
 
+// The loss is a cross-entropy; over one class it is 0 whatever the model does.
+void check_classes(const Source& source, const Model& model) {
+  const std::int64_t classes = model.is_transformer() ? model.vocab : model.widths.back();
+  const char* key = model.is_transformer() ? "vocab" : "widths";
+  if (classes == 1)
+    source.of(key).get(key).error("one class leaves nothing to learn: its cross-entropy is always 0",
+                                  "at least two, as in 'widths: [512, 2]'");
+}
+
 Model read_source(const Source& source, const std::string& default_name, const Diagnostics& diagnostics) {
   Model model;
   static const std::vector<std::string> families = {"gpt", "llama", "cnn", "mlp"};
@@ -196,6 +205,7 @@ Model read_source(const Source& source, const std::string& default_name, const D
     else
       model.widths = read_widths(source, 2);
   }
+  if (diagnostics.list().size() == problems) check_classes(source, model);
   source.finish();
   return model;
 }

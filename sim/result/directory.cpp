@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <stdexcept>
+#include <vector>
 
 #include "sim/result/output_file.h"
 #include "sim/result/records.h"
@@ -30,9 +31,36 @@ std::string directory_problem(const std::string& dir) {
   return "";
 }
 
+namespace {
+
+// The directories that are made for a result, gone again if it then cannot be written.
+class MadeDirectories {
+ public:
+  explicit MadeDirectories(const fs::path& dir) {
+    std::error_code error;
+    fs::path at = fs::absolute(dir, error).lexically_normal();
+    if (!at.has_filename()) at = at.parent_path();
+    for (; at.has_relative_path() && !fs::exists(fs::symlink_status(at, error)); at = at.parent_path())
+      made_.push_back(at);
+  }
+  ~MadeDirectories() {
+    std::error_code error;
+    for (const fs::path& one : made_) fs::remove(one, error);  // the empty ones
+  }
+  MadeDirectories(const MadeDirectories&) = delete;
+  MadeDirectories& operator=(const MadeDirectories&) = delete;
+  void keep() { made_.clear(); }
+
+ private:
+  std::vector<fs::path> made_;  // the innermost first
+};
+
+}  // namespace
+
 void write_directory(const Result& r, const std::string& dir) {
   if (const std::string problem = directory_problem(dir); !problem.empty())
     throw std::runtime_error(fmt::format("cannot write results to {}: {}", dir, problem));
+  MadeDirectories made(dir);
   std::error_code error;
   fs::create_directories(dir, error);
   std::error_code ignored;
@@ -51,6 +79,7 @@ void write_directory(const Result& r, const std::string& dir) {
   ops.commit();
   trace.commit();
   json.commit();
+  made.keep();
 }
 
 }  // namespace rehearse::result

@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <stdexcept>
 
 #include "sim/base/check.h"
@@ -65,16 +64,16 @@ void OutputFile::open_temporary() {
   for (int attempt = 0; attempt < kMostNames && fd_ < 0; ++attempt) {
     temporary_ = fmt::format("{}.{}-{}.tmp", path_, static_cast<long>(::getpid()), attempt);
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd_ < 0 && errno != EEXIST) fail(std::strerror(errno));
+    if (fd_ < 0 && errno != EEXIST) fail(file_problem(errno));
   }
   if (fd_ < 0) fail("no free temporary name beside it");
-  opened_ = true;
+  unfinished_.emplace(temporary_);
 }
 
 OutputFile::~OutputFile() {
   if (gzip_) deflateEnd(&stream_);
   if (fd_ >= 0) ::close(fd_);
-  if (opened_ && !committed_) ::unlink(temporary_.c_str());
+  if (unfinished_) ::unlink(temporary_.c_str());
 }
 
 void OutputFile::write(std::string_view text) {
@@ -86,14 +85,14 @@ void OutputFile::finish() {
   flush_pending(true);
   const int closed = ::close(fd_);
   fd_ = -1;
-  if (closed != 0) fail(std::strerror(errno));
+  if (closed != 0) fail(file_problem(errno));
 }
 
 void OutputFile::commit() {
   if (fd_ >= 0) finish();
   check_output_file(path_, over_);
-  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail(std::strerror(errno));
-  committed_ = true;
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail(file_problem(errno));
+  unfinished_.reset();
 }
 
 void OutputFile::flush_pending(bool last) {
@@ -120,7 +119,7 @@ void OutputFile::put(const char* data, std::size_t size) {
   while (size > 0) {
     const ssize_t written = ::write(fd_, data, size);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(std::strerror(errno));
+    if (written < 0) fail(file_problem(errno));
     data += written;
     size -= static_cast<std::size_t>(written);
   }

@@ -5,14 +5,18 @@
 //
 // A file is written piece by piece beside its final place and renamed over it on commit(), so that a reader sees the
 // old content or the new one, never half of it. Without commit() nothing is left behind. Optionally gzip (RFC 1952,
-// time stamp 0, so equal content gives equal bytes). Other errors throw std::runtime_error naming the path. Writing
-// stops with Interrupted (sim/base/interrupt.h). Not copyable; one thread.
+// time stamp 0, so equal content gives equal bytes). Other errors throw std::runtime_error naming the path. A
+// signal that asks for the end (sim/base/interrupt.h) ends write() and finish() with Interrupted. Not copyable; one
+// thread.
 #pragma once
 
 #include <zlib.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "sim/base/unfinished.h"
 
 namespace rehearse::result {
 
@@ -47,7 +51,8 @@ class OutputFile {
   std::string path_, temporary_, pending_;
   int fd_ = -1;
   Over over_;
-  bool gzip_, opened_ = false, committed_ = false;
+  bool gzip_;
+  std::optional<Unfinished> unfinished_;  // while the temporary file is there
   z_stream stream_{};
 };
 

@@ -122,6 +122,88 @@ TEST_F(ExecuteGloo, WhatDoesNotFitTogetherIsRefused) {
   refused("", "--ranks gloo --data none.txt", "no such file");
 }
 
+TEST_F(ExecuteGloo, RanksThatWereNotStartedAlikeAreRefused) {
+  const std::string other_text = folder_.write("other.txt", std::string(40'000, 'x'));
+  const std::string other_model = folder_.write("model.yaml", [] {
+    std::string text = kSmall;
+    return text.replace(text.find("layers: 2"), 9, "layers: 4");
+  }());
+  struct Case {
+    std::string scenario, options, told;
+  };
+  for (const Case& c :
+       {Case{scenario_, "--set training.seq_len=4", "training.seq_len: 8 on ranks 0 and 2, 4 on rank 1"},
+        Case{scenario_, "--set training.lr=2e-2", "training.lr: 0.01 on ranks 0 and 2, 0.02 on rank 1"},
+        Case{scenario_, "--set training.precision=bf16", "training.precision: fp32 on ranks 0 and 2, bf16 on rank 1"},
+        Case{scenario_, "--set plan.zero=3", "plan.zero: 0 on ranks 0 and 2, 3 on rank 1"},
+        Case{other_model, "", "model.layers: 2 on ranks 0 and 2, 4 on rank 1"},
+        Case{scenario_, "--steps 7", "--steps: 20 on ranks 0 and 2, 7 on rank 1"},
+        Case{scenario_, "--data " + other_text, "    40000 bytes, "}}) {
+    const Outcome r =
+        shell("cd " + folder_ / "" + "; start() { RANK=$1 WORLD_SIZE=3 $REHEARSE execute $2 --set cluster.gpus=3 " +
+              "--set training.global_batch=6 --ranks gloo --rendezvous meet --interface lo $3 >out$1 2>err$1; " +
+              "echo $? >status$1; }; start 0 " + scenario_ + " & start 2 " + scenario_ + " & start 1 " + c.scenario +
+              " '" + c.options + "' & wait; cat status? out?; cat err? >&2; ls meet; rm -r meet");
+    EXPECT_EQ(r.out, "2\n2\n2\n") << c.told << r.err;
+    EXPECT_EQ(r.err.rfind("rehearse: error: rank 1 was not started as the others\n", 0), 0u) << r.err;
+    EXPECT_TRUE(has(r.err, c.told)) << r.err;
+    for (std::size_t at = 0, end = 0; (end = r.err.find('\n', at)) != std::string::npos; at = end + 1)
+      EXPECT_LE(end - at, 80u) << r.err;
+  }
+}
+
+TEST_F(ExecuteGloo, ALinkPlantedInTheRendezvousIsNotFollowed) {
+  folder_.write("foreign", "precious");
+  const Outcome r = shell("cd " + folder_ / "" + "; mkdir -p meet/rehearse-ranks; ln -s $PWD/foreign " +
+                          "meet/rehearse-ranks/board; RANK=0 WORLD_SIZE=2 $REHEARSE execute " + scenario_ +
+                          " --ranks gloo --rendezvous meet --timeout 1");
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err, "is a symbolic link")) << r.err;
+  EXPECT_EQ(read(folder_ / "foreign"), "precious");
+}
+
+TEST_F(ExecuteGloo, ALaunchersProcessesWithoutRanksAreRefused) {
+  const auto refused = [&](const std::string& variables, const std::string& flag) {
+    const Outcome r = shell(variables + " $REHEARSE execute " + scenario_ + " --steps 1");
+    EXPECT_EQ(r.status, 2) << variables;
+    EXPECT_TRUE(has(r.err, variables.substr(0, variables.find(' '))) && has(r.err, flag)) << r.err;
+    EXPECT_EQ(r.out, "");
+  };
+  refused("RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost", "--ranks gloo");
+  refused("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", "--ranks mpi");
+  refused("SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_JOB_ID=7 SLURM_STEP_ID=0", "--ranks gloo");
+  const Outcome asked = shell("RANK=1 WORLD_SIZE=2 $REHEARSE execute " + scenario_ + " --steps 1 --ranks local");
+  EXPECT_EQ(asked.status, 0) << asked.err;
+  const Outcome alone = shell("RANK=0 WORLD_SIZE=1 $REHEARSE execute " + scenario_ + " --steps 1");
+  EXPECT_EQ(alone.status, 0) << alone.err;
+  for (const std::string command : {"calibrate -o c.json", "validate --local", "demo"}) {
+    const Outcome r = shell("cd " + folder_ / "" + "; RANK=1 WORLD_SIZE=2 timeout 20 $REHEARSE " + command);
+    EXPECT_EQ(r.status, 2) << command;
+    EXPECT_TRUE(has(r.err, "RANK=1, WORLD_SIZE=2")) << r.err;
+  }
+}
+
+// The board of the ranks is mapped: where there was no room for it, a write to it used to end the process.
+TEST_F(ExecuteGloo, AFullTemporaryFolderIsAnErrorThatSaysSo) {
+  const Outcome r = shell("cd " + folder_ / "" +
+                          "; mkdir full; unshare -m bash -c 'mount -t tmpfs -o size=64k none full || exit 99; " +
+                          "dd if=/dev/zero of=full/x bs=1k count=52 2>/dev/null; TMPDIR=full $REHEARSE execute " +
+                          scenario_ + " --steps 1 --ranks gloo; S=$?; rm full/x; ls full; exit $S'");
+  if (r.status == 99 || has(r.err, "unshare")) GTEST_SKIP() << "cannot mount: " << r.err;
+  EXPECT_EQ(r.status, 1) << r.err;
+  EXPECT_TRUE(has(r.err, "No space left on device")) << r.err;
+  EXPECT_TRUE(has(r.err, "full/rehearse-")) << r.err;
+  EXPECT_EQ(r.out, "");
+}
+
+TEST_F(ExecuteGloo, ALimitOfFilesIsAnErrorThatSaysSo) {
+  const Outcome r = shell("cd " + folder_ / "" + "; mkdir t; ulimit -f 8; TMPDIR=$PWD/t $REHEARSE execute " +
+                          scenario_ + " --steps 1 --ranks gloo; S=$?; ls t; exit $S");
+  EXPECT_EQ(r.status, 1) << r.err;
+  EXPECT_TRUE(has(r.err, "ulimit -f") && has(r.err, "8192 bytes")) << r.err;
+  EXPECT_EQ(r.out, "");
+}
+
 TEST_F(ExecuteGloo, AKilledRankIsNamedAndNothingIsLeft) {
   const Outcome r = disturb("kill -KILL $V");
   EXPECT_EQ(r.status, 1);
@@ -141,12 +223,39 @@ TEST_F(ExecuteGloo, AStoppedRankIsNamedAfterTheTimeout) {
 }
 
 TEST_F(ExecuteGloo, AnInterruptEndsAllProcesses) {
-  for (const char* target : {"$P", "-- -$P"}) {  // the parent; everyone, as a terminal does
-    const Outcome r = disturb(std::string("kill -INT ") + target);
-    EXPECT_EQ(r.status, 130) << target;
-    EXPECT_EQ(r.out, "");
-    EXPECT_EQ(r.err, "rehearse: interrupted\n");
-  }
+  struct Case {
+    const char* signal;
+    int status;
+    const char* text;
+  };
+  for (const Case& c : {Case{"INT", 130, "rehearse: interrupted\n"}, Case{"TERM", 143, "rehearse: ended by SIGTERM\n"},
+                        Case{"HUP", 129, "rehearse: ended by SIGHUP\n"}})
+    for (const char* target : {" $P", " -- -$P"}) {  // the parent; everyone, as a terminal does
+      const Outcome r = disturb(std::string("kill -") + c.signal + target);
+      EXPECT_EQ(r.status, c.status) << c.signal << target;
+      EXPECT_EQ(r.out, "");
+      EXPECT_EQ(r.err, c.text);
+    }
+}
+
+TEST_F(ExecuteGloo, ARankThatIsToldToEndIsNamed) {
+  const Outcome r = disturb("kill -TERM $V");
+  EXPECT_EQ(r.status, 1);
+  EXPECT_EQ(r.out, "");
+  EXPECT_EQ(r.err.rfind("rehearse: error: rank 3 was ended by SIGTERM", 0), 0u) << r.err;
+}
+
+// As torchrun and srun end what they have started; before all have met, too.
+TEST_F(ExecuteGloo, ALaunchersProcessesThatAreToldToEndLeaveNothing) {
+  const std::string start = "cd " + folder_ / "" +
+                            "; set -m; for r in 0 1; do RANK=$r WORLD_SIZE=2 $REHEARSE execute " + scenario_ +
+                            " --steps 1000000 --log-every 1 --ranks gloo --rendezvous meet -o out 2>err$r & P[$r]=$!; ";
+  const std::string end = "kill -TERM ${P[@]}; for p in ${P[@]}; do wait $p; echo $?; done; ls meet; ls -d out";
+  const Outcome running = shell(start + "done; until grep -q 'step 3' err0; do sleep 0.05; done; " + end);
+  EXPECT_EQ(running.out, "143\n143\n");
+  const Outcome meeting =
+      shell(start + "break; done; until [ -e meet/rehearse-ranks/board ]; do sleep 0.05; done; " + end);
+  EXPECT_EQ(meeting.out, "143\n");
 }
 
 TEST_F(ExecuteGloo, RanksEndWithTheirParent) {

@@ -276,7 +276,7 @@ int run_all() {
   own.all = grid.members(own.rank, program.groups[0].axes);
   own.row = grid.members(own.rank, program.groups[1].axes);
   own.column = grid.members(own.rank, program.groups[2].axes);
-  own.world = own.session->make_world(program, grid, milliseconds(60'000));
+  own.world = own.session->make_world(program, grid, milliseconds(60'000), {});
   own.world->begin();
   job = &own;
   return RUN_ALL_TESTS();

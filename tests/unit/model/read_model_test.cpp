@@ -135,6 +135,16 @@ TEST_F(ReadModelTest, ConvolutionsAreCheckedAgainstTheMapTheyPool) {
              "s.yaml:1:132: error: model.widths[1]: expected a width, an integer from 1 to 1048576"}));
 }
 
+TEST_F(ReadModelTest, OneClassIsNothingToLearn) {
+  read("{family: mlp, widths: [784, 1]}");
+  read("{family: cnn, image: {channels: 3, size: 4}, convolutions: [{channels: 8}], widths: [1]}");
+  read("{family: gpt, layers: 1, hidden: 8, heads: 2, vocab: 1, max_seq_len: 8}");
+  const std::string told = "one class leaves nothing to learn: its cross-entropy is always 0";
+  ASSERT_EQ(texts().size(), 3U);
+  EXPECT_EQ(texts()[0], "s.yaml:1:30: error: model.widths: " + told + " (at least two, as in 'widths: [512, 2]')");
+  for (const Diagnostic& d : diagnostics_.list()) EXPECT_EQ(d.message, told);
+}
+
 // The largest shapes the reader lets through keep the counts inside 64 bits.
 TEST_F(ReadModelTest, LimitsKeepCountsInRange) {
   const Model model = read(
@@ -142,7 +152,7 @@ TEST_F(ReadModelTest, LimitsKeepCountsInRange) {
       "vocab: 16777216, max_seq_len: 134217728, position: learned}");
   EXPECT_EQ(texts(), Texts{});
   EXPECT_GT(parameter_count(model), 1LL << 57);
-  read("{family: gpt, layers: 1, hidden: 1048576, heads: 1048576, head_dim: 1048576, vocab: 1, max_seq_len: 1}");
+  read("{family: gpt, layers: 1, hidden: 1048576, heads: 1048576, head_dim: 1048576, vocab: 2, max_seq_len: 1}");
   EXPECT_EQ(texts().size(), 1U) << "queries, keys and values may not be wider than the limit";
 }
 

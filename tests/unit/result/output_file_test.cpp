@@ -2,9 +2,12 @@
 #include "sim/result/output_file.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -122,11 +125,31 @@ TEST_F(OutputRule, ATemporaryNameThatIsTakenIsNotTouched) {
 
 TEST_F(OutputRule, AnInterruptLeavesNothing) {
   file("f", "old");
-  request_interrupt();
+  detail::first_signal = SIGINT;
   EXPECT_THROW(write_output(in("f"), "new"), Interrupted);
-  detail::interrupt_requested = false;
+  detail::first_signal = 0;
   EXPECT_EQ(content("f"), "old");
   EXPECT_EQ(files(), 1);
+}
+
+TEST_F(OutputRule, AWritePastTheLimitOfFilesIsAnErrorThatSaysSo) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    handle_end_signals();
+    const rlimit limit{1000, 1000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      write_output(in("f"), std::string(5000, 'x'));
+    } catch (const std::runtime_error& error) {
+      const std::string text = error.what();
+      ::_exit(text.find("1000 bytes") != std::string::npos && text.find("ulimit -f") != std::string::npos ? 3 : 4);
+    }
+    ::_exit(7);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 3) << status;
+  EXPECT_EQ(files(), 0);
 }
 
 TEST_F(OutputRule, OtherErrorsNameThePath) {

@@ -1,0 +1,107 @@
+// The keys that ranks compare: every key of the table that changes how a scenario is resolved, and is not only
+// simulated, is among them with its new value.
+#include "sim/plan/performed_keys.h"
+
+#include <map>
+#include <set>
+
+#include "sim/plan/keys.h"
+#include "tests/unit/plan/scenario_text.h"
+
+namespace rehearse::plan {
+namespace {
+
+std::map<std::string, std::string> of(const std::string& text, const std::vector<std::string>& assignments = {}) {
+  std::map<std::string, std::string> all;
+  for (const auto& [key, value] : performed_keys(read(text, assignments))) {
+    EXPECT_NE(find_key(key), nullptr) << key << " is no key of a scenario";
+    EXPECT_TRUE(all.emplace(key, value).second) << key << " stands twice";
+  }
+  return all;
+}
+
+// Of the keys below plan and training and the model's that a gpt, a cnn or an mlp has.
+const std::string kGpt = "rehearse: 1\nname: n\n" + kSmallModel +
+                         "cluster: {topology: dgx-a100, gpus: 8}\nplan: {tensor: 2, pipeline: 2}\n"
+                         "training: {global_batch: 16, seq_len: 64, precision: fp16}\n";
+const std::string kCnn =
+    "rehearse: 1\nname: n\nmodel: {family: cnn, image: {channels: 3, size: 32}, convolutions: [{channels: 8}], widths: "
+    "[10]}\ncluster: {topology: dgx-a100, gpus: 2}\ntraining: {global_batch: 16}\n";
+
+TEST(PerformedKeys, HaveEveryKeyOfModelPlanAndTraining) {
+  const std::map<std::string, std::string> gpt = of(kGpt), cnn = of(kCnn);
+  // Of image and convolutions the whole is compared; of the others there is one value yet.
+  const std::set<std::string_view> others = {"plan.embedding_as_layer", "plan.zero_group", "plan.context_kind",
+                                             "plan.expert_tensor"};
+  for (const Key& key : keys()) {
+    const bool counts = key.section() == "model" || key.section() == "plan" || key.section() == "training";
+    if (!counts || !key.available() || key.path == "model.name" || key.path == "model.preset") continue;
+    if (others.contains(key.path) || key.path.starts_with("model.image.") || key.path.find("[]") < key.path.size())
+      continue;
+    const std::string path(key.path);
+    EXPECT_TRUE(gpt.contains(path) || cnn.contains(path)) << path << " is missing in performed_keys.cpp";
+  }
+}
+
+TEST(PerformedKeys, ChangeWithTheirKeys) {
+  for (const std::string change : {"model.layers=24",
+                                   "model.hidden=192",
+                                   "model.kv_heads=6",
+                                   "model.ffn_hidden=512",
+                                   "model.vocab=1002",
+                                   "model.max_seq_len=256",
+                                   "model.activation=relu",
+                                   "model.norm=rmsnorm",
+                                   "model.position=rope",
+                                   "model.tied_embeddings=false",
+                                   "model.bias=false",
+                                   "model.attention=unfused",
+                                   "model.dropout=0.25",
+                                   "cluster.gpus=16",
+                                   "cluster.threads_per_rank=3",
+                                   "framework=megatron-2021",
+                                   "plan.tensor=4",
+                                   "plan.pipeline=4",
+                                   "plan.schedule=gpipe",
+                                   "plan.layers_per_stage=[5, 7]",
+                                   "plan.micro_batch=2",
+                                   "plan.zero=1",
+                                   "plan.bucket=1MiB",
+                                   "plan.overlap_grad_reduce=false",
+                                   "plan.overlap_param_gather=false",
+                                   "plan.sequence_parallel=true",
+                                   "plan.recompute=full",
+                                   "plan.rank_order=[pipeline, tensor, context, expert, data]",
+                                   "training.global_batch=32",
+                                   "training.seq_len=32",
+                                   "training.precision=bf16",
+                                   "training.grad_dtype=fp16",
+                                   "training.reduce_dtype=fp16",
+                                   "training.optimizer=sgd",
+                                   "training.lr=0.125",
+                                   "training.lr_schedule=cosine",
+                                   "training.warmup_steps=9",
+                                   "training.betas=[0.5, 0.25]",
+                                   "training.eps=0.5",
+                                   "training.weight_decay=0.5",
+                                   "training.clip=0.5",
+                                   "training.loss_scale=8",
+                                   "training.loss_scale_interval=9",
+                                   "training.seed=99"}) {
+    const std::string key = change.substr(0, change.find('='));
+    EXPECT_NE(of(kGpt, {change}).at(key), of(kGpt, {"framework=rehearse"}).at(key)) << change;
+  }
+  for (const std::string change :
+       {"model.widths=[20]", "model.image={channels: 1, size: 32}", "model.convolutions=[{channels: 8, kernel: 5}]"}) {
+    const std::string key = change.substr(0, change.find('='));
+    EXPECT_NE(of(kCnn, {change}).at(key), of(kCnn).at(key)) << change;
+  }
+}
+
+TEST(PerformedKeys, AreThoseOfTheValueNotOfItsSpelling) {
+  EXPECT_EQ(of(kGpt, {"training.lr=1e-3"}), of(kGpt, {"training.lr=0.001"}));
+  EXPECT_EQ(of(kGpt, {"name=other", "cluster.topology=dgx-h100", "noise.kernels=0.5"}), of(kGpt));
+}
+
+}  // namespace
+}  // namespace rehearse::plan
