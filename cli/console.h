@@ -22,6 +22,9 @@ void check_interrupt();
 
 // Writes all of `text` to standard output. A reader that has gone is no error; anything else throws std::runtime_error.
 void print(std::string_view text);
+// Columns of standard output: the terminal's if it is one, at least kLeastWidth; otherwise reports::kWidth.
+inline constexpr std::size_t kLeastWidth = 40;
+std::size_t terminal_width();
 // A line on standard error.
 void note(std::string_view text);
 

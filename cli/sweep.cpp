@@ -14,8 +14,7 @@
 
 #include "cli/console.h"
 #include "cli/exit_code.h"
-#include "cli/sweep_rows.h"
-#include "reports/limits.h"
+#include "reports/sweep_rows.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/document.h"
 #include "sim/plan/keys.h"
@@ -23,6 +22,9 @@
 namespace rehearse::cli {
 namespace {
 
+using reports::SweepAxis;
+using reports::SweepRow;
+using reports::SweepStatus;
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostPlans = 10'000;
@@ -133,6 +135,7 @@ class Sweep {
     work(progress);
     for (std::thread& other : others) other.join();
     if (failure_) std::rethrow_exception(failure_);
+    reports::set_scaling(rows_);
   }
 
   const std::vector<SweepAxis>& axes() const { return axes_; }
@@ -217,9 +220,10 @@ int sweep(const SweepRequest& request, const std::string& root) {
   if (std::all_of(rows.begin(), rows.end(), is(SweepStatus::infeasible))) throw_all(rows);
   if (request.output_given) {
     fs::create_directories(request.output);
-    write_file_atomically((fs::path(request.output) / "sweep.csv").string(), sweep_csv(all.axes(), rows));
+    write_file_atomically((fs::path(request.output) / "sweep.csv").string(), reports::sweep_csv(all.axes(), rows));
   }
-  print(request.json ? sweep_json(all.axes(), rows) : sweep_table(all.axes(), rows));
+  print(request.json ? reports::sweep_json(all.axes(), rows)
+                     : reports::sweep_table(all.axes(), rows, terminal_width()));
   return std::any_of(rows.begin(), rows.end(), is(SweepStatus::fits)) ? kDone : kDoesNotFit;
 }
 
