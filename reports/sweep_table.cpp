@@ -92,10 +92,15 @@ bool several_gpus(const std::vector<SweepRow>& rows) {
   return !all_alike(rows, [](const SweepRow& row) { return row.gpus; });
 }
 
+// Whether the plan has other GPUs than the reference.
+bool scales(const SweepRow& row) {
+  return row.status != SweepStatus::infeasible && row.scaling != Scaling::none;
+}
+
 bool one_scaling(const std::vector<SweepRow>& rows) {
   std::set<Scaling> kinds;
   for (const SweepRow& row : rows)
-    if (row.status != SweepStatus::infeasible && !row.reference) kinds.insert(row.scaling);
+    if (scales(row)) kinds.insert(row.scaling);
   return kinds.size() < 2;
 }
 
@@ -214,7 +219,7 @@ std::string scaling_line(const std::vector<SweepRow>& rows, std::size_t width) {
   if (!several_gpus(rows) || reference == rows.end()) return "";
   std::string kind = "strong or weak as in the column scaling";
   for (const SweepRow& row : rows) {
-    if (!one_scaling(rows) || row.reference || row.status == SweepStatus::infeasible) continue;
+    if (!one_scaling(rows) || !scales(row)) continue;
     kind = row.scaling == Scaling::strong ? "strong scaling, the batch stays"
            : row.scaling == Scaling::weak ? "weak scaling, the batch grows with the GPUs"
                                           : "neither strong nor weak scaling, the batch grows in another way";
@@ -225,14 +230,24 @@ std::string scaling_line(const std::vector<SweepRow>& rows, std::size_t width) {
       0, width);
 }
 
+// Each note once, with the plans that have it.
 std::string notes_part(const std::vector<SweepRow>& rows, std::size_t width) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> notes;
+  for (const SweepRow& row : rows)
+    for (const std::string& note : row.notes) {
+      auto same = std::find_if(notes.begin(), notes.end(), [&](const auto& n) { return n.first == note; });
+      if (same == notes.end()) same = notes.insert(notes.end(), {note, {}});
+      same->second.push_back(which(row));
+    }
   std::string out;
-  std::size_t noted = 0;
-  for (const SweepRow& row : rows) {
-    if (row.notes.empty() || ++noted > kMostNotes) continue;
-    for (const std::string& note : row.notes) out += wrap(fmt::format("* {}: {}", which(row), note), 2, width);
+  for (std::size_t i = 0; i < std::min(notes.size(), kMostNotes); ++i) {
+    const auto& [note, plans] = notes[i];
+    const std::string more = plans.size() > 1 ? fmt::format(" (and {} more)", plans.size() - 1) : "";
+    out += wrap(fmt::format("* {}{}: {}", plans.front(), more, note), 2, width);
   }
-  if (noted > kMostNotes) out += wrap(fmt::format("and {} more; {}.", noted - kMostNotes, kWhereAll), 2, width);
+  if (notes.size() > kMostNotes)
+    out +=
+        wrap(fmt::format("and {} more; sweep.csv (-o DIR) and --json have all.", notes.size() - kMostNotes), 2, width);
   return out.empty() ? "" : "\nNotes\n" + out;
 }
 

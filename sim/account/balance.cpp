@@ -130,8 +130,10 @@ std::vector<result::Note> balance_notes(const plan::Scenario& scenario, const pr
       "{:.1f}% of the ranks' time or more.",
       b.largest, b.layers[b.largest], b.layers[b.largest] == 1 ? "" : "s", what_else(scenario, b.largest),
       b.largest_over_mean, by, 100 * (1 - 1 / b.largest_over_mean));
-  if (even)
+  if (even && b.layers[b.largest] > 1)
     text += " plan.layers_per_stage may give it fewer.";
+  else if (even)
+    text += " With fewer stages that is less.";
   else if (divides)
     text += fmt::format(" plan.layers_per_stage: auto gives each {}.", units / scenario.plan.pipeline);
   else

@@ -118,6 +118,8 @@ TEST(SweepTable, NotesStandBelowWithTheirRow) {
   const std::string table = sweep_table(s.axes, s.rows);
   EXPECT_TRUE(has(table, "24.04 s*")) << table;
   EXPECT_TRUE(has(table, "\nNotes\n  * 8: Stages are uneven.\n")) << table;
+  s.rows[0].notes = s.rows[1].notes;
+  EXPECT_TRUE(has(sweep_table(s.axes, s.rows), "  * 1 (and 1 more): Stages are uneven.\n")) << "said once";
   EXPECT_TRUE(has(sweep_csv(s.axes, s.rows), ",Stages are uneven.,")) << sweep_csv(s.axes, s.rows);
   EXPECT_TRUE(has(sweep_json(s.axes, s.rows), "\"notes\": [\n      \"Stages are uneven.\"")) << "";
 }
