@@ -62,7 +62,7 @@ TEST(Balance, TheBoundHoldsAndIsReachedWithManyMicroBatches) {
       const auto outcome = simulated(scenario, costs, Communication::free, {}, 2);
       const double idle = 1 - share(outcome, result::Share::compute);
       EXPECT_GE(idle, 0.25) << schedule << " " << micro_batches;
-      if (micro_batches == 1000) EXPECT_NEAR(idle, 0.25, 0.005) << schedule;
+      EXPECT_TRUE(micro_batches < 1000 || idle < 0.255) << schedule << " " << idle;
     }
 }
 
