@@ -53,6 +53,8 @@ run::Options options_of(const SimulationRequest& request, const std::string& roo
 // Reads and simulates one scenario with a progress line; several threads may at once with a `progress` of their own.
 // Fills limited_by and shows the file as the user knows it.
 result::Result simulate_file(const SimulationRequest& request, const std::string& root);
+// The result's notes, on standard error.
+void tell_notes(const result::Result& r);
 // Gives a measured result the names and keys that a simulation of the scenario on this machine has.
 void describe_measured(const plan::Scenario& scenario, const std::string& file, const std::string& root,
                        result::Result& r);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,6 +51,13 @@ void print(std::string_view text) {
   const int error = write_all(STDOUT_FILENO, escaped_controls(text, kKept));
   if (error != 0 && error != EPIPE)
     throw std::runtime_error(fmt::format("cannot write to standard output: {}", file_problem(error)));
+}
+
+std::size_t terminal_width() {
+  winsize size{};
+  if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+    return reports::kWidth;
+  return std::max<std::size_t>(size.ws_col, kLeastWidth);
 }
 
 void note(std::string_view text) {

@@ -18,6 +18,9 @@ void prepare_process();
 // Writes all of `text` to standard output, control characters but line ends and tabs escaped (harmless_text.h; in JSON
 // the escapes are JSON's own). A reader that has gone is no error; anything else throws std::runtime_error.
 void print(std::string_view text);
+// Columns of standard output: the terminal's if it is one, at least kLeastWidth; otherwise reports::kWidth.
+inline constexpr std::size_t kLeastWidth = 40;
+std::size_t terminal_width();
 // A line on standard error, escaped alike.
 void note(std::string_view text);
 

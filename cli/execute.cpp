@@ -20,6 +20,7 @@
 #include "execute/gloo/start_ranks.h"
 #include "execute/local/local_world.h"
 #include "execute/performer.h"
+#include "reports/batch.h"
 #include "reports/limits.h"
 #include "reports/text.h"
 #include "sim/base/input_files.h"
@@ -103,6 +104,7 @@ std::string measured(const execute::Outcome& outcome, const plan::Scenario& scen
   const std::string unit = tokens ? "tokens" : "samples";
   std::vector<std::pair<std::string, std::string>> rows = {
       {"Trained on", outcome.data},
+      {"Batch", reports::batch_text(reports::batch_of(r))},
       {"Loss", fmt::format("{:.4f} first, {:.4f} last of {} steps, {}", r.loss.front(), r.loss.back(), r.steps,
                            reports::loss_unit(r))},
       {"Step", fmt::format("{}  ({} to {})", format_time(Time::from_ps(r.step_time_ps)),
@@ -118,7 +120,7 @@ std::string measured(const execute::Outcome& outcome, const plan::Scenario& scen
     rows.insert(rows.end(), {{"Beside it", beside_arena(outcome, scenario)}, {"GPU steps", gpu_steps(outcome)}});
   if (!outcome.loss_scales.empty()) {
     const std::vector<float>& state = outcome.loss_scales.front();
-    rows.insert(rows.begin() + 2, {"Loss scale", fmt::format("{} at the end, for {} step{}", state[0], state[1],
+    rows.insert(rows.begin() + 3, {"Loss scale", fmt::format("{} at the end, for {} step{}", state[0], state[1],
                                                              state[1] == 1 ? "" : "s")});
   }
   return reports::wrap(fmt::format("{}: measured, {} rank{}", r.scenario_name, r.ranks, r.ranks == 1 ? "" : "s")) +
@@ -224,6 +226,7 @@ int perform_and_tell(const Arguments& a, const plan::Scenario& scenario, const F
   std::optional<execute::Outcome> outcome = perform(a, scenario, "performing ", world);
   if (!outcome) return kDone;
   describe_measured(scenario, files.scenario, files.root, outcome->result);
+  tell_notes(outcome->result);
   if (a.output_given) {
     const Busy line("writing " + a.output);
     result::write_directory(outcome->result, a.output);

@@ -13,6 +13,7 @@
 #include "cli/exit_code.h"
 #include "cli/names.h"
 #include "cli/paths.h"
+#include "reports/batch.h"
 #include "reports/text.h"
 #include "sim/account/stage_memory.h"
 #include "sim/base/input_files.h"
@@ -153,7 +154,15 @@ std::string entry(const Key& key, const std::string& value, std::size_t indent) 
   return fmt::format("{}#{}\n", pad, line);
 }
 
-std::string scenario_text(const Candidate& c, const Machine& m, const Arguments& a) {
+// "256 = micro-batch 1 x 32 micro-batches x data 8: 1,048,576 tokens a step".
+std::string batch_comment(const Candidate& c, const Machine& m, std::int64_t seq_len) {
+  const int data = m.gpus / (c.tensor * c.pipeline);
+  const reports::Batch batch{1, std::int64_t{kMicroBatches} * c.pipeline, data, seq_len};
+  return comment("Now " + reports::batch_text(batch) + ".", 2);
+}
+
+// `seq_len`: of the model, 0 if it has none.
+std::string scenario_text(const Candidate& c, const Machine& m, const Arguments& a, std::int64_t seq_len) {
   std::string out =
       comment(fmt::format("{} on {} x {}. Made by rehearse init: change what you like; commented keys "
                           "show their default, or an example.",
@@ -171,6 +180,7 @@ std::string scenario_text(const Candidate& c, const Machine& m, const Arguments&
       if (!key.later.empty() && value_of(std::string(key.path), c, m, a).empty()) continue;  // only the default yet
       const std::string value = value_of(std::string(key.path), c, m, a);
       any = any || !value.empty();
+      if (key.path == "training.global_batch") body += batch_comment(c, m, seq_len);
       body += entry(key, value, 2);
     }
     out +=
@@ -179,14 +189,19 @@ std::string scenario_text(const Candidate& c, const Machine& m, const Arguments&
   return out;
 }
 
-// The peak of a rank, nullopt if the plan cannot be.
-std::optional<std::int64_t> peak(const std::string& file, const Machine& m, const std::string& root) {
+struct Tried {
+  std::int64_t peak = 0;     // bytes of a rank
+  std::int64_t seq_len = 0;  // 0: the model reads no sequences
+};
+
+// nullopt if the plan cannot be.
+std::optional<Tried> try_plan(const std::string& file, const Machine& m, const std::string& root) {
   try {
     const plan::Scenario s = plan::read_scenario(file, {}, root);
     std::int64_t most = 0;
     for (const auto& stage : account::stage_memory(lower::lower(s), s.framework, m.memory == 0))
       most = std::max(most, stage.peak);
-    return most;
+    return Tried{most, s.model.is_transformer() ? s.training.seq_len : 0};
   } catch (const InputError&) {
     return std::nullopt;
   }
@@ -214,13 +229,13 @@ std::string best_text(const Machine& m, const Arguments& a, const std::string& r
   const Busy line("looking for a plan that fits");
   for (const Candidate& c : candidates(m)) {
     check_interrupt();
-    std::string tried = scenario_text(c, m, a);
-    const auto needs = peak(draft.write(tried), m, root);
-    if (!needs) continue;
-    if (m.memory == 0 || *needs <= m.memory) return tried;
-    if (!least || *needs < *least) {
-      least = needs;
-      text = std::move(tried);
+    const auto tried = try_plan(draft.write(scenario_text(c, m, a, 0)), m, root);
+    if (!tried) continue;
+    std::string candidate = scenario_text(c, m, a, tried->seq_len);
+    if (m.memory == 0 || tried->peak <= m.memory) return candidate;
+    if (!least || tried->peak < *least) {
+      least = tried->peak;
+      text = std::move(candidate);
     }
   }
   if (!least) fail("", fmt::format("found no way to split {} over {} x {}", a.model, m.gpus, m.topology));

@@ -85,6 +85,7 @@ int simulate(Arguments a) {
   if (a.threads > 1 && !several) note("rehearse: note: one thread is used; the result is the same with any number");
   for (const std::string& warning : reports::warnings(r))
     if (a.json) note("rehearse: warning: " + warning);
+  tell_notes(r);
   if (a.output_given) {
     const Busy line("writing " + a.output);
     result::write_directory(r, a.output);

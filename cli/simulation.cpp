@@ -103,6 +103,10 @@ result::Result simulate_file(const SimulationRequest& request, const std::string
   return r;
 }
 
+void tell_notes(const result::Result& r) {
+  for (const result::Note& each : r.notes) note("rehearse: note: " + each.text);
+}
+
 void describe_measured(const plan::Scenario& scenario, const std::string& file, const std::string& root,
                        result::Result& r) {
   const auto cluster = cluster::build_cluster("local", static_cast<int>(r.ranks), {}, 0, root);

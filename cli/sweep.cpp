@@ -16,8 +16,8 @@
 #include "cli/console.h"
 #include "cli/exit_code.h"
 #include "cli/paths.h"
-#include "cli/sweep_rows.h"
 #include "reports/limits.h"
+#include "reports/sweep_rows.h"
 #include "sim/base/diagnostics.h"
 #include "sim/plan/keys.h"
 #include "sim/result/output_file.h"
@@ -25,6 +25,9 @@
 namespace rehearse::cli {
 namespace {
 
+using reports::SweepAxis;
+using reports::SweepRow;
+using reports::SweepStatus;
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostPlans = 10'000;
@@ -135,6 +138,7 @@ class Sweep {
     work(progress);
     for (std::thread& other : others) other.join();
     if (failure_) std::rethrow_exception(failure_);
+    reports::set_scaling(rows_);
   }
 
   const std::vector<SweepAxis>& axes() const { return axes_; }
@@ -210,9 +214,10 @@ int sweep(const SweepRequest& request, const std::string& root) {
   if (std::all_of(rows.begin(), rows.end(), is(SweepStatus::infeasible))) throw_all(rows);
   if (request.output_given) {
     fs::create_directories(request.output);
-    result::write_output((fs::path(request.output) / "sweep.csv").string(), sweep_csv(all.axes(), rows));
+    result::write_output((fs::path(request.output) / "sweep.csv").string(), reports::sweep_csv(all.axes(), rows));
   }
-  print(request.json ? sweep_json(all.axes(), rows) : sweep_table(all.axes(), rows));
+  print(request.json ? reports::sweep_json(all.axes(), rows)
+                     : reports::sweep_table(all.axes(), rows, terminal_width()));
   return std::any_of(rows.begin(), rows.end(), is(SweepStatus::fits)) ? kDone : kDoesNotFit;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "sim/account/balance.h"
 #include "sim/account/blame.h"
 #include "sim/account/program_facts.h"
 #include "sim/account/stage_memory.h"
@@ -76,6 +77,7 @@ void add_program(const program::Program& program, const plan::Scenario& scenario
   out.model_flops = model::model_flops(scenario.model, t.global_batch, t.seq_len);
   out.hardware_flops = account::hardware_flops(program, grid);
   out.flop_formula = model::flop_formula(scenario.model);
+  out.notes = account::balance_notes(scenario, program, account::flops_of, "by its FLOPs");
   out.stages = account::stage_memory(program, scenario.framework, true);
   const std::int64_t ranks_a_role = grid.ranks() / static_cast<int>(program.roles.size());
   for (const Role& role : program.roles)

@@ -1,6 +1,7 @@
 // compare.csv and compare.json: see docs/results.md. A ratio that is not finite is null.
 #include <fmt/format.h>
 
+#include "reports/batch.h"
 #include "reports/difference.h"
 #include "reports/op_class.h"
 #include "sim/result/csv_field.h"
@@ -20,6 +21,8 @@ void write_source(JsonWriter& json, const StoredResult& stored, const std::strin
   json.key("name").text(r.scenario_name).key("file").text(r.scenario_file);
   json.key("ranks").integer(r.ranks).key("steps").integer(r.steps);
   json.key("ops").integer(static_cast<std::int64_t>(stored.ops.size()));
+  const Batch batch = batch_of(r);
+  json.key("global_batch").integer(batch.global()).key("tokens_per_step").integer(batch.units());
   json.key("step_time_s").seconds(r.step_time_ps);
   json.key("loss").open('[');
   for (const double loss : r.loss) json.real(loss);

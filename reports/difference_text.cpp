@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reports/batch.h"
 #include "reports/difference.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
@@ -55,6 +56,7 @@ std::string heading(const Difference& d) {
     out += wrap(fmt::format("{}{} rank{}, {}", source, grouped(static_cast<double>(r.ranks)), r.ranks == 1 ? "" : "s",
                             d.results[side]->directory),
                 11);
+    if (const std::string batch = batch_text(batch_of(r)); !batch.empty()) out += wrap("batch: " + batch, 11);
   }
   return out + '\n';
 }

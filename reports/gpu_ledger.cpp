@@ -119,6 +119,7 @@ std::string gpu_ledger_json(const std::vector<GpuRow>& rows) {
     const LocalRow& s = row.step;
     json.open('{').key("id").text(s.id).key("reason").text(s.reason);
     if (s.reason.empty()) {
+      json.key("global_batch").integer(s.batch.global()).key("tokens_per_step").integer(s.batch.units());
       json.key("measured_s").real(s.measured_s).key("simulated_s").real(s.simulated_s);
       json.key("time_error").real(s.time_error()).key("exact").real(row.exact);
       json.key("measured_bytes").integer(s.measured_bytes).key("simulated_bytes").integer(s.simulated_bytes);

@@ -1,5 +1,6 @@
-// The report page from top to bottom: what was asked, the answer, where the step goes, memory, the plan, the timeline,
-// simulated against measured, losses. Each part is made elsewhere (html_*.h); this file has the order and the frame.
+// The report page from top to bottom: several plans in one table, what was asked, the answer, where the step goes,
+// memory, the plan, the timeline, simulated against measured, losses. Each part is made elsewhere (html_*.h); this file
+// has the order and the frame.
 #include "reports/html.h"
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include "reports/html_figures.h"
 #include "reports/html_payload.h"
 #include "reports/html_plan.h"
+#include "reports/html_plans.h"
 #include "reports/html_text.h"
 #include "reports/html_words.h"
 #include "reports/limits.h"
@@ -109,6 +111,7 @@ std::string answer_section(const Runs& runs, const Names& names, const HtmlOptio
                        numbers(r));
     for (const std::string& sentence : answered(r, options)) out += fmt::format("<p>{}</p>\n", escape(sentence));
     for (const std::string& sentence : warnings(r)) out += fmt::format("<p>Warning: {}</p>\n", escape(sentence));
+    for (const result::Note& note : r.notes) out += fmt::format("<p>Note: {}</p>\n", escape(note.text));
     out += "</article>\n";
   }
   out += "</div>\n";
@@ -220,6 +223,7 @@ std::string html_page(const std::vector<result::StoredResult>& runs, const HtmlO
       runs.size() == 1 ? runs[0].result.scenario_name : fmt::format("{}", fmt::join(names, " · "));
   std::string out = head(title.empty() ? "Rehearse" : title + " – Rehearse", script);
   out += fmt::format("<body>\n<main>\n<header><p class=\"brand\">Rehearse</p><h1>{}</h1></header>\n", escape(title));
+  out += section("plans", "The plans side by side", plans_table(runs, names, options));
   out += section("asked", "What was asked", asked_section(runs, names));
   out += section("answer", "The answer", answer_section(runs, names, options));
   out += section("breakdown", "Where the step goes", breakdown_figure(runs, names));

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <map>
 
+#include "reports/batch.h"
 #include "reports/limits.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
@@ -22,15 +23,6 @@ constexpr double kUsualTokens = 300e9;  // what GPT-3 was trained on (Brown et a
 
 std::string count(double n, std::string_view noun) {
   return fmt::format("{} {}{}", grouped(n), noun, n == 1 ? "" : noun.ends_with('h') ? "es" : "s");
-}
-
-// 174615846912 -> "174.6 billion".
-std::string in_words(double n) {
-  constexpr std::array<std::pair<double, std::string_view>, 3> kScales = {
-      {{1e12, " trillion"}, {1e9, " billion"}, {1e6, " million"}}};
-  for (const auto& [size, name] : kScales)
-    if (n >= size) return fmt::format("{:.4g}{}", n / size, name);
-  return grouped(n);
 }
 
 std::string lower_first(std::string text) {
@@ -82,6 +74,9 @@ std::string trained(const Result& r) {
   if (!precision.empty()) out += fmt::format(", in {} with {}", precision, key_of(r, "training.optimizer"));
   if (const auto n = integer_of(r, "training.global_batch"); n > 0)
     out += fmt::format(", {} a step", count(static_cast<double>(n), unit_of(r) == "tokens" ? "sequence" : "sample"));
+  if (const Batch batch = batch_of(r); batch.global() > 0)
+    out += fmt::format(" ({}{})", batch_factors(batch),
+                       batch.seq_len > 0 ? "; " + count(static_cast<double>(batch.units()), "token") : "");
   return out + ".";
 }
 
@@ -113,8 +108,7 @@ std::string speed(const Result& r, const HtmlOptions& options) {
   if (result::mfu(r) >= 0.0005) out += fmt::format(", {} of the peak (MFU)", percent(result::mfu(r)));
   if (r.tokens_per_s <= 0) return out + ".";
   out += fmt::format(", {} {} a second", grouped(r.tokens_per_s), unit);
-  const bool planned = unit == "tokens" && !on_cpu(r);
-  const double amount = options.tokens > 0 ? options.tokens : planned ? kUsualTokens : 0;
+  const double amount = amount_of(r, options);
   if (amount <= 0) return out + ".";
   const double days = amount / r.tokens_per_s / 86400, hours = result::gpu_hours(r, amount);
   out += fmt::format("; {} {} take {:.3g} days and {} GPU-hours", in_words(amount), unit, days, in_words(hours));
@@ -168,6 +162,19 @@ std::int64_t integer_of(const Result& r, const char* key) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() ? value : 0;
+}
+
+std::string in_words(double n) {
+  constexpr std::array<std::pair<double, std::string_view>, 3> kScales = {
+      {{1e12, " trillion"}, {1e9, " billion"}, {1e6, " million"}}};
+  for (const auto& [size, name] : kScales)
+    if (n >= size) return fmt::format("{:.4g}{}", n / size, name);
+  return grouped(n);
+}
+
+double amount_of(const Result& r, const HtmlOptions& options) {
+  const bool planned = unit_of(r) == "tokens" && !on_cpu(r);
+  return options.tokens > 0 ? options.tokens : planned ? kUsualTokens : 0;
 }
 
 std::string unit_of(const Result& r) {

@@ -20,6 +20,10 @@ std::vector<std::string> answered(const result::Result& r, const HtmlOptions& op
 // A resolved key of the scenario; "" or 0 where it is not there or no number.
 std::string key_of(const result::Result& r, const char* key);
 std::int64_t integer_of(const result::Result& r, const char* key);
+// 174615846912 -> "174.6 billion".
+std::string in_words(double n);
+// Tokens or samples that days and GPU-hours are for; 0: not asked for, and none are usual for such a run.
+double amount_of(const result::Result& r, const HtmlOptions& options);
 // "tokens" or "samples".
 std::string unit_of(const result::Result& r);
 

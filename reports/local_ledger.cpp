@@ -88,6 +88,7 @@ LocalRow local_row(const std::string& id, const result::Result& simulated, const
   row.simulated_s = Time::from_ps(simulated.step_time_ps).seconds();
   row.low_s = simulated.interval_low_s;
   row.high_s = simulated.interval_high_s;
+  row.batch = batch_of(measured);
   row.measured_bytes = largest_peak(measured);
   row.simulated_bytes = largest_peak(simulated);
   return row;
@@ -111,14 +112,15 @@ LocalSummary summarize(const std::vector<LocalRow>& rows, bool oversubscribed) {
 
 std::string local_ledger_table(const std::vector<LocalRow>& rows) {
   std::vector<std::vector<std::string>> cells = {
-      {"plan", "ranks", "measured", "range", "simulated", "error", "memory"}};
+      {"plan", "ranks", "batch", "measured", "range", "simulated", "error", "memory"}};
   std::string reasons;
   for (const LocalRow& row : rows) {
     if (!row.reason.empty()) {
       reasons += wrap(fmt::format("not performed: {}: {}", row.id, row.reason));
       continue;
     }
-    cells.push_back({row.id, fmt::format("{}{}", row.oversubscribed ? "*" : "", row.ranks), time_text(row.measured_s),
+    cells.push_back({row.id, fmt::format("{}{}", row.oversubscribed ? "*" : "", row.ranks),
+                     fmt::to_string(row.batch.global()), time_text(row.measured_s),
                      fmt::format("{:.0f}..{:+.0f}%", (row.measured_low_s / row.measured_s - 1) * 100,
                                  (row.measured_high_s / row.measured_s - 1) * 100),
                      time_text(row.simulated_s), signed_percent(row.time_error()),
@@ -126,6 +128,7 @@ std::string local_ledger_table(const std::vector<LocalRow>& rows) {
   }
   const LocalSummary own = summarize(rows, false), shared = summarize(rows, true);
   std::string out = cells.size() > 1 ? align(cells) : "";
+  if (cells.size() > 1) out += "batch: sequences or samples a step\n";
   if (shared.plans > 0) out += "* more threads than cores\n";
   out += reasons + sentence("A core for each thread", own) + sentence("More threads than cores", shared);
   return out;
@@ -134,17 +137,19 @@ std::string local_ledger_table(const std::vector<LocalRow>& rows) {
 std::string local_ledger_csv(const std::vector<LocalRow>& rows) {
   using result::number;
   std::string out =
-      "id,ranks,oversubscribed,measured_s,measured_low_s,measured_high_s,simulated_s,low_s,high_s,time_error,"
+      "id,ranks,oversubscribed,global_batch,micro_batch,micro_batches,data,tokens_per_step,measured_s,measured_low_s,"
+      "measured_high_s,simulated_s,low_s,high_s,time_error,"
       "measured_bytes,simulated_bytes,memory_error,reason\n";
   for (const LocalRow& row : rows) {
     out += fmt::format("{},", result::csv_field(row.id));
     if (row.reason.empty())
-      out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},\n", row.ranks, row.oversubscribed,
-                         number(row.measured_s), number(row.measured_low_s), number(row.measured_high_s),
-                         number(row.simulated_s), number(row.low_s), number(row.high_s), number(row.time_error()),
-                         row.measured_bytes, row.simulated_bytes, number(row.memory_error()));
+      out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},\n", row.ranks, row.oversubscribed,
+                         row.batch.global(), row.batch.micro_batch, row.batch.micro_batches, row.batch.data,
+                         row.batch.units(), number(row.measured_s), number(row.measured_low_s),
+                         number(row.measured_high_s), number(row.simulated_s), number(row.low_s), number(row.high_s),
+                         number(row.time_error()), row.measured_bytes, row.simulated_bytes, number(row.memory_error()));
     else
-      out += fmt::format(",,,,,,,,,,,,{}\n", result::csv_field(row.reason));
+      out += fmt::format("{}{}\n", std::string(17, ','), result::csv_field(row.reason));
   }
   return out;
 }
@@ -156,6 +161,9 @@ std::string local_ledger_json(const std::vector<LocalRow>& rows) {
     json.open('{').key("id").text(row.id).key("reason").text(row.reason);
     if (row.reason.empty()) {
       json.key("ranks").integer(row.ranks).key("oversubscribed").boolean(row.oversubscribed);
+      json.key("global_batch").integer(row.batch.global()).key("micro_batch").integer(row.batch.micro_batch);
+      json.key("micro_batches").integer(row.batch.micro_batches).key("data").integer(row.batch.data);
+      json.key("tokens_per_step").integer(row.batch.units());
       json.key("measured_s").real(row.measured_s).key("measured_low_s").real(row.measured_low_s);
       json.key("measured_high_s").real(row.measured_high_s).key("simulated_s").real(row.simulated_s);
       json.key("low_s").real(row.low_s).key("high_s").real(row.high_s).key("time_error").real(row.time_error());

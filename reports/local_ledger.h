@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "reports/batch.h"
 #include "sim/result/result.h"
 
 namespace rehearse::reports {
@@ -22,6 +23,7 @@ struct LocalRow {
   std::int64_t ranks = 0;
   bool oversubscribed = false;  // more threads than cores
   double measured_s = 0, measured_low_s = 0, measured_high_s = 0, simulated_s = 0, low_s = 0, high_s = 0;
+  Batch batch;
   std::int64_t measured_bytes = 0, simulated_bytes = 0;  // largest peak of a rank
   double time_error() const { return simulated_s / measured_s - 1; }
   double memory_error() const { return static_cast<double>(simulated_bytes) / static_cast<double>(measured_bytes) - 1; }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "reports/answers.h"
+#include "reports/batch.h"
 #include "reports/limits.h"
 #include "reports/tables.h"
 #include "reports/text.h"
@@ -42,6 +43,7 @@ std::string heading(const Result& r) {
     if (value != r.scenario.end()) plan += fmt::format("{}{} {}", plan.empty() ? "" : ", ", key, value->second);
   }
   out += wrap(plan);
+  if (const std::string batch = batch_text(batch_of(r)); !batch.empty()) out += wrap("batch: " + batch);
   return out + '\n';
 }
 

@@ -25,6 +25,15 @@ std::size_t prefix(std::string_view text, std::size_t width) {
   return bytes;
 }
 
+std::vector<std::size_t> widths_of(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], columns(row[c]));
+  }
+  return widths;
+}
+
 }  // namespace
 
 std::size_t columns(std::string_view text) {
@@ -39,8 +48,8 @@ std::string clip(std::string_view text, std::size_t width) {
   return clean + '~';
 }
 
-std::string wrap(std::string_view text, std::size_t indent) {
-  const std::size_t room = kWidth - indent;
+std::string wrap(std::string_view text, std::size_t indent, std::size_t width) {
+  const std::size_t room = width - indent;
   const std::string margin(indent, ' ');
   std::string out, line;
   const auto finish = [&] {
@@ -129,24 +138,27 @@ std::string file_stem(std::string_view path) {
   return std::string(path.substr(0, dot == 0 ? std::string_view::npos : dot));
 }
 
-std::string align(const std::vector<std::vector<std::string>>& rows, std::size_t indent) {
-  std::vector<std::size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], columns(row[c]));
-  }
+std::string align(const std::vector<std::vector<std::string>>& rows, std::size_t indent, std::size_t width) {
+  std::vector<std::size_t> widths = widths_of(rows);
   std::size_t others = indent;
   for (std::size_t c = 1; c < widths.size(); ++c) others += widths[c] + 2;
-  if (!widths.empty() && others + widths[0] > kWidth) widths[0] = others + 4 < kWidth ? kWidth - others : 4;
+  if (!widths.empty() && others + widths[0] > width) widths[0] = others + 4 < width ? width - others : 4;
   std::string out;
   for (const auto& row : rows) {
     std::string line(indent, ' ');
     for (std::size_t c = 0; c < row.size(); ++c)
       line += c == 0 ? left(row[0], widths[0]) : "  " + right(row[c], widths[c]);
     line.erase(line.find_last_not_of(' ') + 1);
-    out += clip(line, kWidth) + '\n';
+    out += clip(line, width) + '\n';
   }
   return out;
+}
+
+std::size_t aligned_width(const std::vector<std::vector<std::string>>& rows, std::size_t indent) {
+  std::size_t width = indent;
+  const std::vector<std::size_t> widths = widths_of(rows);
+  for (std::size_t c = 0; c < widths.size(); ++c) width += widths[c] + (c == 0 ? 0 : 2);
+  return width;
 }
 
 }  // namespace rehearse::reports

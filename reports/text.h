@@ -1,5 +1,5 @@
-// Plain text for a terminal: wrapping, columns, and numbers for people. Every line these make is at most kWidth
-// columns.
+// Plain text for a terminal: wrapping, columns, and numbers for people. Every line these make is at most `width`
+// columns, kWidth where no width is given.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,9 @@ std::size_t columns(std::string_view text);
 // At most `width` columns, the end replaced by "~" if it does not fit. Control characters become '?' (harmless_text.h),
 // so that a name from a file cannot drive the terminal.
 std::string clip(std::string_view text, std::size_t width);
-// Words wrapped at kWidth, every line after `indent` spaces, each ended by a newline. A word longer than a line is cut.
-std::string wrap(std::string_view text, std::size_t indent = 0);
+// Words wrapped at `width`, every line after `indent` spaces, each ended by a newline. A word longer than a line is
+// cut.
+std::string wrap(std::string_view text, std::size_t indent = 0, std::size_t width = kWidth);
 // Rows of label and value: values from column `indent` on, wrapped there.
 std::string labelled(const std::vector<std::pair<std::string, std::string>>& rows, std::size_t indent = 18);
 // `text` padded with spaces to `width` columns, text to the left or to the right of them.
@@ -42,7 +43,10 @@ std::string spaced(std::string_view key);
 std::string file_stem(std::string_view path);
 
 // Rows of cells as aligned columns, two spaces between; the first row is the heading. Column 0 to the left, the others
-// to the right. Column 0 is clipped if the table would be wider than kWidth.
-std::string align(const std::vector<std::vector<std::string>>& rows, std::size_t indent = 0);
+// to the right. Column 0 is clipped if the table would be wider than `width`.
+std::string align(const std::vector<std::vector<std::string>>& rows, std::size_t indent = 0,
+                  std::size_t width = kWidth);
+// How wide `rows` are as columns, if nothing is clipped.
+std::size_t aligned_width(const std::vector<std::vector<std::string>>& rows, std::size_t indent = 0);
 
 }  // namespace rehearse::reports

@@ -1,5 +1,5 @@
 // The parts of result.json that not every result has: the busiest links, statistics over samples, what noise costs,
-// what-ifs, and other jobs.
+// what-ifs, other jobs, and notes.
 #include "sim/result/json_writer.h"
 #include "sim/result/records.h"
 
@@ -89,6 +89,12 @@ void write_jobs(const Result& r, JsonWriter& json) {
   json.close(']');
 }
 
+void write_notes(const Result& r, JsonWriter& json) {
+  json.key("notes").open('[');
+  for (const Note& note : r.notes) json.open('{').key("what").text(note.what).key("text").text(note.text).close('}');
+  json.close(']');
+}
+
 }  // namespace
 
 double utilisation(const LinkUse& link, std::int64_t bytes, std::int64_t ps) {
@@ -102,6 +108,7 @@ void write_answers(const Result& r, JsonWriter& json) {
   if (r.noise.known) write_noise(r, json);
   if (!r.what_if.empty()) write_what_if(r, json);
   if (!r.jobs.empty()) write_jobs(r, json);
+  if (!r.notes.empty()) write_notes(r, json);
 }
 
 }  // namespace rehearse::result

@@ -95,7 +95,7 @@ class JsonReader {
   Diagnostics problems_;
 };
 
-// The parts of result.json that not every result has: links, samples, noise, what_if, jobs.
+// The parts of result.json that not every result has: links, samples, noise, what_if, jobs, notes.
 void read_answers(JsonReader& in, const json& document, Result& r);
 
 }  // namespace rehearse::result

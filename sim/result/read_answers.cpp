@@ -106,6 +106,10 @@ void read_answers(JsonReader& in, const json& document, Result& r) {
   if (document.contains("samples")) read_samples(in, document, r);
   if (document.contains("noise")) read_noise(in, document, r);
   if (document.contains("jobs")) read_jobs(in, document, r);
+  if (document.contains("notes"))
+    for_objects(in, document, "", "notes", [&](const json& item, const std::string& path) {
+      r.notes.push_back({in.text(item, path, "what"), in.text(item, path, "text")});
+    });
   if (document.contains("what_if"))
     for_objects(in, document, "", "what_if", [&](const json& item, const std::string& path) {
       r.what_if.push_back({in.text(item, path, "what"), in.picoseconds(item, path, "halved_step_time_s"),

@@ -138,6 +138,12 @@ struct JobResult {
   std::int64_t peak_bytes = 0, memory_capacity = 0;  // of a rank of the stage that needs most; of its device
 };
 
+// What must not be overlooked about a plan, in a sentence or a few for people.
+struct Note {
+  std::string what;  // "uneven_stages"
+  std::string text;
+};
+
 struct Result {
   std::string source = "simulated";
   std::string scenario_name, scenario_file;
@@ -167,6 +173,7 @@ struct Result {
   Samples samples;
   NoiseCost noise;
   std::vector<WhatIf> what_if;
+  std::vector<Note> notes;
   std::vector<JobResult> jobs;  // the one that all else is about first; empty: it is alone
   // Not in result.json.
   std::vector<OpRecord> records;                          // sorted by rank, then start

@@ -7,6 +7,7 @@
 
 #include <chrono>
 
+#include "sim/account/balance.h"
 #include "sim/account/program_facts.h"
 #include "sim/collective/collective.h"
 #include "sim/cost/cost.h"
@@ -47,6 +48,16 @@ std::string coverage_of(const Program& program, const Role& role, const program:
   cost::Interference beside;
   if (costs.device().cpu) beside.busy_cores = grid.ranks();  // the usual company: every rank at its compute stream
   return text(costs.kernel(role, op, beside).coverage);
+}
+
+// Whether the stages are even, by what their kernels take.
+std::vector<result::Note> balance_notes_of(const Prepared& prepared, const plan::Scenario& scenario) {
+  cost::Interference beside;
+  if (prepared.costs().device().cpu) beside.busy_cores = prepared.grid().ranks();
+  const auto seconds = [&](const Role& role, const program::Op& op) {
+    return prepared.costs().kernel(role, op, beside).duration.seconds();
+  };
+  return account::balance_notes(scenario, prepared.program(), seconds, "by its kernels");
 }
 
 void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario, result::Result& out) {
@@ -112,6 +123,7 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   out.model_flops = model::model_flops(scenario.model, scenario.training.global_batch, scenario.training.seq_len);
   out.hardware_flops = account::hardware_flops(program, grid);
   out.flop_formula = model::flop_formula(scenario.model);
+  out.notes = balance_notes_of(prepared, scenario);
 
   engine::Options engine_options = prepared.engine_options();
   if (options.record) {

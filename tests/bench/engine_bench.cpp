@@ -11,11 +11,14 @@
 //                    rest are solved again at each
 //   flow_ring        fidelity flow: plan and move a ring all-reduce of 1 GiB on n ranks, 8 a node
 //   stand_in_step    a program of the size of a GPT-3 175B step (tests/unit/engine/stand_in.h), two steps
+// The counter relative_to_plain_loop is the time of a flow (max_min_growth), a message (step_ring) or a flow moved
+// (step_all_to_all) over that of a turn of a plain priority queue, measured beside it (plain_loop.h).
 #include <benchmark/benchmark.h>
 
 #include <numeric>
 #include <random>
 
+#include "plain_loop.h"
 #include "sim/cluster/machines.h"
 #include "sim/collective/steps.h"
 #include "sim/engine/event_queue.h"
@@ -137,7 +140,9 @@ void max_min_growth(benchmark::State& state) {
     system.add_use(ports + port(), kWeightOne);
     system.end_activity();
   }
+  bench::PlainLoop plain(state);
   for (auto _ : state) system.solve();
+  plain.finish(flows);
   state.SetItemsProcessed(state.iterations() * flows);
   state.SetComplexityN(flows);
 }
@@ -166,6 +171,7 @@ void step_ring(benchmark::State& state) {
   const auto ranks = static_cast<int>(state.range(0));
   const cluster::FatTree cluster = fat_tree(ranks, 1);
   StepsAlone alone;
+  bench::PlainLoop plain(state);
   for (auto _ : state) {
     collective::Steps steps =
         collective::steps_of(cluster, collective::group_of(cluster, all_of(ranks)), program::CollectiveKind::all_reduce,
@@ -173,6 +179,7 @@ void step_ring(benchmark::State& state) {
     collective::set_times(steps, cluster, 1, false, Time::from_us(1));
     alone = run_steps(cluster, std::move(steps));
   }
+  plain.finish(static_cast<double>(alone.messages));
   state.counters["messages"] = static_cast<double>(alone.messages);
   state.counters["simulated_ms"] = alone.time.seconds() * 1e3;
   state.SetItemsProcessed(state.iterations() * alone.messages);
@@ -195,6 +202,7 @@ void step_all_to_all(benchmark::State& state) {
   cluster.per_node = 1;
   const auto ranks = static_cast<int>(state.range(0));
   StepsAlone alone;
+  bench::PlainLoop plain(state);
   for (auto _ : state) {
     collective::Steps steps =
         collective::steps_of(cluster, collective::group_of(cluster, all_of(ranks)), program::CollectiveKind::all_to_all,
@@ -206,6 +214,7 @@ void step_all_to_all(benchmark::State& state) {
     }
     alone = run_steps(cluster, std::move(steps));
   }
+  plain.finish(static_cast<double>(alone.messages));
   state.counters["flows"] = static_cast<double>(alone.messages);
   state.counters["solves"] = static_cast<double>(alone.solves);
   state.counters["simulated_ms"] = alone.time.seconds() * 1e3;

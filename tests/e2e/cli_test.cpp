@@ -197,6 +197,21 @@ TEST(BadInput, DataRootWithoutDataIsNamed) {
   EXPECT_TRUE(has(r.err, "/nowhere: error: ")) << r.err;
 }
 
+TEST(Simulate, UnevenStagesAreToldOf) {
+  const Folder folder;
+  const std::string file = folder.write("s.yaml", kSmall);
+  const Outcome r = run({"simulate", file, "--set", "model.layers=6", "--set", "plan.pipeline=4", "--json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(r.err.starts_with("rehearse: note: Stages are uneven: they hold from 1 to 2 of the 6 layers. Stage "))
+      << r.err;
+  EXPECT_TRUE(has(r.err, "The layers divide by: plan.pipeline 2; 3 or 6, with other GPUs or another batch.\n"))
+      << r.err;
+  const nlohmann::json result = nlohmann::json::parse(r.out);
+  ASSERT_EQ(result["notes"].size(), 1u);
+  EXPECT_EQ("rehearse: note: " + result["notes"][0]["text"].get<std::string>() + "\n", r.err);
+  EXPECT_FALSE(nlohmann::json::parse(run({"simulate", file, "--json"}).out).contains("notes"));
+}
+
 TEST(Simulate, TableFits80ColumnsAndNamesTheScenario) {
   const Folder folder;
   const Outcome r = run({"simulate", folder.write("s.yaml", kSmall)});

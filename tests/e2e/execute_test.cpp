@@ -25,8 +25,15 @@ TEST(Execute, AMeasuredResultHasLossesAndSharesThatSumToTheStep) {
   const std::string scenario = folder.write("small.yaml", kSmall);
   const Outcome r = run({"execute", scenario, "--steps", "30", "-o", folder / "out", "--json"});
   ASSERT_EQ(r.status, 0) << r.err;
-  EXPECT_EQ(r.err, "");
   const json result = json::parse(r.out);
+  // The head is larger than a layer; nothing else is on standard error.
+  ASSERT_EQ(result["notes"].size(), 1u);
+  EXPECT_EQ(result["notes"][0]["what"], "uneven_stages");
+  const std::string note = result["notes"][0]["text"];
+  EXPECT_TRUE(note.starts_with("Stages are uneven, though each holds 1 of the 2 layers. Stage 1 (1 layer, with the "))
+      << note;
+  EXPECT_TRUE(has(note, "by its FLOPs")) << note;
+  EXPECT_EQ(r.err, "rehearse: note: " + note + "\n");
   EXPECT_EQ(result["source"], "measured");
   EXPECT_EQ(result["ranks"], 4);
   EXPECT_EQ(result["steps"], 30);
@@ -95,8 +102,8 @@ TEST(Execute, TheTableSaysWhatWasTrainedOnAndHowItWent) {
   const std::string text = folder.write("text.txt", std::string(500, 'a'));
   const Outcome r = run({"execute", folder.write("small.yaml", kSmall), "--steps", "3", "--data", text});
   ASSERT_EQ(r.status, 0) << r.err;
-  for (const char* part :
-       {"text.txt", "first, ", "last of 3 steps", "Tokens a second", "Memory a rank", "compute", "exposed tensor"})
+  for (const char* part : {"text.txt", "4 sequences = micro-batch 1 x 4 micro-batches x data 1; 32", "first, ",
+                           "last of 3 steps", "Tokens a second", "Memory a rank", "compute", "exposed tensor"})
     EXPECT_TRUE(has(r.out, part)) << part << "\n" << r.out;
 }
 

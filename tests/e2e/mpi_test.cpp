@@ -57,7 +57,7 @@ TEST_P(MpiPlans, HaveTheLossesOfThreads) {
   const Outcome processes = under_mpirun(c.ranks, arguments + " -o " + (folder_ / "out"));
   ASSERT_EQ(threads.status, 0) << threads.err;
   ASSERT_EQ(processes.status, 0) << processes.err;
-  EXPECT_EQ(processes.err, "");
+  EXPECT_EQ(processes.err, threads.err) << "notes are said once";
   ASSERT_TRUE(json::accept(processes.out)) << "one rank prints, and prints once:\n" << processes.out;
   // Bit by bit: sums are added in group order however numbers travel.
   EXPECT_EQ(json::parse(processes.out)["loss"], json::parse(threads.out)["loss"]);

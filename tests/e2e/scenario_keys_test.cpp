@@ -185,6 +185,15 @@ TEST(Init, EveryKeyThatCanBeGivenStandsInItAndMayBeUncommented) {
   }
 }
 
+TEST(Init, SaysWhatABatchIsMadeOf) {
+  const Outcome r = run({"init", "-", "--model", "gpt3-175b", "--gpus", "256"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(
+      has(r.out, "  # Now 256 sequences = micro-batch 1 x 32 micro-batches x data 8; 524,288\n  # tokens a step.\n"))
+      << r.out;
+  EXPECT_TRUE(has(r.out, "global_batch: 256\n"));
+}
+
 TEST(Init, KeepsAFileThatIsThere) {
   const Folder folder;
   const std::string file = folder.write("mine.yaml", "mine");

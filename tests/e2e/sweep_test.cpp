@@ -79,6 +79,70 @@ TEST(Sweep, IfNoPlanCanBeItsReasonsAreTheErrors) {
   EXPECT_EQ(std::count(misspelt.err.begin(), misspelt.err.end(), '\n'), 1) << "said once: " << misspelt.err;
 }
 
+// Three keys made the last columns "d~" and "bub~".
+TEST(Sweep, TheTableIsAsWideAsTheTerminal) {
+  const Folder folder;
+  const std::string sweep =
+      " --sweep plan.pipeline=1,2 --sweep plan.tensor=1,2 --sweep plan.zero=0,1 "
+      "--sweep plan.recompute=none,full --sweep plan.overlap_grad_reduce=true,false 2>/dev/null";
+  const std::string command = "\"$REHEARSE\" simulate " + scenario(folder) + sweep;
+  const auto widest = [](const std::string& text) {
+    std::size_t most = 0;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);)
+      most = std::max(most, line.size() - (line.ends_with('\r') ? 1 : 0));
+    return most;
+  };
+  const Outcome piped = shell(command);
+  ASSERT_EQ(piped.status, 0) << piped.err;
+  EXPECT_LE(widest(piped.out), 80u) << piped.out;
+  EXPECT_FALSE(has(piped.out, "~")) << piped.out;
+  const auto on_terminal = [&](int width) {
+    const std::string script = folder.write("c.sh", "stty cols " + std::to_string(width) + "\n" + command + "\n");
+    return shell("script -qec 'sh " + script + "' /dev/null").out;
+  };
+  const std::string wide = on_terminal(200), narrow = on_terminal(60);
+  EXPECT_TRUE(has(wide, "overlap_grad_reduce  ")) << wide;
+  EXPECT_TRUE(has(wide, "comm.")) << wide;
+  EXPECT_GT(widest(wide), 80u);
+  EXPECT_LE(widest(wide), 200u);
+  EXPECT_LE(widest(narrow), 60u) << narrow;
+  EXPECT_FALSE(has(wide + narrow, "~")) << wide << narrow;
+}
+
+TEST(Sweep, OverGpusSaysHowItScales) {
+  const Folder folder;
+  const std::string file = scenario(folder);
+  const json strong = json::parse(run({"simulate", file, "--sweep", "cluster.gpus=4,2,8", "--json"}).out);
+  ASSERT_EQ(strong.size(), 3u);
+  EXPECT_EQ(strong[1]["scaling"], "reference") << "the fewest GPUs";
+  EXPECT_EQ(strong[2]["scaling"], "strong");
+  EXPECT_EQ(strong[2]["global_batch"], 16);
+  EXPECT_NEAR(strong[2]["speed_up"].get<double>(),
+              strong[1]["step_time_s"].get<double>() / strong[2]["step_time_s"].get<double>(), 1e-9);
+  EXPECT_NEAR(strong[2]["efficiency"].get<double>(), strong[2]["speed_up"].get<double>() / 4, 1e-12);
+  const std::string alone =
+      folder.write("weak.yaml", std::string(kSmall).replace(std::string(kSmall).find("global_batch: 16, "), 18, ""));
+  const json weak = json::parse(run({"simulate", alone, "--sweep", "cluster.gpus=2,8", "--json"}).out);
+  EXPECT_EQ(weak[1]["scaling"], "weak") << "one sequence a replica where no batch is given";
+  EXPECT_EQ(weak[1]["tokens_per_step"], 8 * 256);
+  EXPECT_NEAR(weak[1]["efficiency"].get<double>(),
+              weak[0]["step_time_s"].get<double>() / weak[1]["step_time_s"].get<double>(), 1e-9);
+  const Outcome table = run({"simulate", file, "--sweep", "cluster.gpus=4,2,8"});
+  EXPECT_TRUE(has(table.out, "strong scaling")) << table.out;
+}
+
+TEST(Sweep, UnevenStagesHaveANote) {
+  const Folder folder;
+  const Outcome r = run(
+      {"simulate", scenario(folder), "--sweep", "plan.pipeline=2,8", "--set", "model.layers=12", "-o", folder / "out"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, "* 8: Stages are uneven: they hold from 1 to 2 of the 12 layers.")) << r.out;
+  EXPECT_FALSE(has(r.out, "* 2:")) << r.out;
+  EXPECT_TRUE(has(read(folder / "out/sweep.csv"), "Stages are uneven: ")) << read(folder / "out/sweep.csv");
+  EXPECT_TRUE(has(read(folder / "out/002-pipeline=8/result.json"), "\"what\": \"uneven_stages\""));
+}
+
 TEST(Sweep, ExitsWith3IfNothingFits) {
   const Folder folder;
   const std::string file = folder.write("big.yaml",
@@ -105,15 +169,16 @@ TEST(Sweep, DirectoryHoldsATableAndAResultEach) {
   std::string line;
   std::getline(csv, line);
   EXPECT_EQ(line,
-            "plan.tensor,plan.layers_per_stage,status,step_time_s,step_time_low_s,step_time_high_s,tokens_per_s,mfu,"
-            "peak_bytes,memory_bytes,bubble,exposed_communication,limited_by,reason,directory");
+            "plan.tensor,plan.layers_per_stage,status,gpus,global_batch,tokens_per_step,step_time_s,step_time_low_s,"
+            "step_time_high_s,tokens_per_s,mfu,scaling,speed_up,efficiency,peak_bytes,memory_bytes,bubble,"
+            "exposed_communication,limited_by,notes,reason,directory");
   const auto columns = std::count(line.begin(), line.end(), ',');
   std::getline(csv, line);
-  EXPECT_TRUE(line.starts_with("1,auto,fits,0.")) << line;
-  EXPECT_TRUE(line.ends_with(",,001-tensor=1-layers_per_stage=auto")) << line;
+  EXPECT_TRUE(line.starts_with("1,auto,fits,8,16,4096,0.")) << line;
+  EXPECT_TRUE(line.ends_with(",,,001-tensor=1-layers_per_stage=auto")) << line;
   std::getline(csv, line);
   std::getline(csv, line);
-  EXPECT_TRUE(line.starts_with("3,auto,infeasible,,,,,,,,,,,")) << line;
+  EXPECT_TRUE(line.starts_with("3,auto,infeasible,,,,,,,,,,,,,,,,,,")) << line;
   EXPECT_GE(std::count(line.begin(), line.end(), ','), columns);
 }
 

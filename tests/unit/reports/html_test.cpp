@@ -2,6 +2,7 @@
 // without a script.
 #include "reports/html.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <regex>
@@ -40,7 +41,7 @@ TEST(HtmlWords, SayWhatWasAsked) {
   EXPECT_EQ(
       sentences[0],
       "Train gpt-small (1.5 billion parameters, sequences of 128 tokens) on 8 a100 GPUs (two nodes), in bf16 with "
-      "adamw, 8 sequences a step.");
+      "adamw, 8 sequences a step (micro-batch 1 x 4 micro-batches x data 2; 1,024 tokens).");
   EXPECT_EQ(
       sentences[1],
       "Split every matrix over 2 ranks; the layers over 2 stages (1F1B: one forward, one backward; 4 micro-batches "
@@ -99,6 +100,46 @@ TEST(HtmlWords, LabelsTellRunsApart) {
   plans[1].directory = "out/ddp/measured/";
   plans[2].directory = "out/zero3";
   EXPECT_EQ(html::labels(plans), (std::vector<std::string>{"ddp, simulated", "ddp, measured", "zero3"}));
+}
+
+TEST(HtmlPage, SeveralPlansBeginWithOneTable) {
+  std::vector<result::StoredResult> runs = {stored(), stored(), stored()};
+  const char* directories[] = {"a", "b<i>", "c"};
+  for (std::size_t i = 0; i < runs.size(); ++i) runs[i].directory = directories[i];
+  runs[1].result.step_time_ps /= 2;  // twice as fast, but half of it bubble
+  runs[1].result.tokens_per_s *= 2;
+  runs[2].result.tokens_per_s *= 4;  // faster than both, and does not fit
+  runs[2].result.memory_fits = false;
+  runs[2].result.memory_capacity = 14'000'000'000;
+  const std::string page = static_page(runs);
+  const std::size_t table = page.find("<table class=\"plans\">");
+  ASSERT_NE(table, std::string::npos);
+  EXPECT_LT(table, page.find("<div class=\"cards\">")) << "before the cards";
+  const std::string text = page.substr(table, page.find("</table>", table) - table);
+  for (const char* name : {"plan", "GPUs", "batch", "step", "tokens a second", "MFU", "peak memory", "bubble",
+                           "exposed comm.", "days", "GPU-hours", "fits"})
+    EXPECT_TRUE(has(text, fmt::format("<th scope=\"col\">{}</th>", name))) << name;
+  EXPECT_EQ(times(text, "<tr"), 4u);
+  EXPECT_TRUE(has(text, "b&lt;i&gt; <b title=\"fastest\">★</b>")) << "of those that fit";
+  EXPECT_EQ(times(text, "★"), 1u);
+  EXPECT_TRUE(has(text, "<td class=\"best\">2M</td>")) << text;
+  EXPECT_TRUE(has(text, "<td>15 GB of 80 GB</td>")) << text;
+  EXPECT_TRUE(has(text, "<td>15 GB of 14 GB</td>")) << text;
+  EXPECT_TRUE(has(text, "<tr class=\"misfit\"><th scope=\"row\">c</th>")) << text;
+  EXPECT_FALSE(has(text, "<td class=\"best\">4M</td>")) << "a plan that does not fit is no best";
+  EXPECT_TRUE(has(page, "Days and GPU-hours are for 300 billion tokens."));
+  EXPECT_FALSE(has(static_page({stored()}), "class=\"plans\"")) << "one plan has its card";
+}
+
+TEST(HtmlPage, ATableOfEqualPlansMarksNone) {
+  const std::string page = static_page({stored(), stored()});
+  EXPECT_FALSE(has(page, "class=\"best\"") || has(page, "★"));
+}
+
+TEST(HtmlPage, APlansNotesStandInItsCard) {
+  auto s = stored();
+  s.result.notes = {{"uneven_stages", "Stages are <uneven>."}};
+  EXPECT_TRUE(has(static_page({s}), "<p>Note: Stages are &lt;uneven&gt;.</p>"));
 }
 
 TEST(HtmlText, EscapesWhatCouldBeMarkup) {

@@ -328,5 +328,16 @@ TEST(ReadOps, AFileOfNothingButProblemsIsNotReadToItsEnd) {
   EXPECT_EQ(std::count(found.begin(), found.end(), '\n'), 20);
 }
 
+TEST(ReadResult, NotesComeBack) {
+  Result r = small_result();
+  EXPECT_EQ(to_json(r).find("\"notes\""), std::string::npos) << "only where there are any";
+  r.notes = {{"uneven_stages", "Stages are \"uneven\"."}};
+  const Result again = parse_result_json("result.json", to_json(r));
+  ASSERT_EQ(again.notes.size(), 1u);
+  EXPECT_EQ(again.notes[0].what, "uneven_stages");
+  EXPECT_EQ(again.notes[0].text, "Stages are \"uneven\".");
+  EXPECT_EQ(to_json(again), to_json(r));
+}
+
 }  // namespace
 }  // namespace rehearse::result

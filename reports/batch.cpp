@@ -1,0 +1,49 @@
+// See batch.h.
+#include "reports/batch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "reports/text.h"
+
+namespace rehearse::reports {
+namespace {
+
+// 0 if the key is not there or no positive integer.
+std::int64_t integer(const result::Result& r, const char* key) {
+  const auto found = r.scenario.find(key);
+  if (found == r.scenario.end()) return 0;
+  std::int64_t value = 0;
+  const char* const end = found->second.data() + found->second.size();
+  const auto [stop, error] = std::from_chars(found->second.data(), end, value);
+  return error == std::errc() && stop == end && value > 0 ? value : 0;
+}
+
+}  // namespace
+
+Batch batch_of(const result::Result& r) {
+  const Batch batch{integer(r, "plan.micro_batch"), integer(r, "plan.micro_batches"), integer(r, "plan.data"),
+                    integer(r, "training.seq_len")};
+  double product = 1;  // a file may say anything
+  for (const std::int64_t factor : {batch.micro_batch, batch.micro_batches, batch.data, batch.seq_len})
+    product *= static_cast<double>(std::max<std::int64_t>(factor, 1));
+  return product < 1e18 ? batch : Batch{};
+}
+
+std::string batch_factors(const Batch& batch) {
+  const auto n = [](std::int64_t value) { return grouped(static_cast<double>(value)); };
+  return fmt::format("micro-batch {} x {} micro-batch{} x data {}", n(batch.micro_batch), n(batch.micro_batches),
+                     batch.micro_batches == 1 ? "" : "es", n(batch.data));
+}
+
+std::string batch_text(const Batch& batch) {
+  if (batch.global() == 0) return "";
+  const auto n = [](std::int64_t value) { return grouped(static_cast<double>(value)); };
+  const std::string factors = batch_factors(batch), one = batch.global() == 1 ? "" : "s";
+  if (batch.seq_len == 0) return fmt::format("{} sample{} a step = {}", n(batch.global()), one, factors);
+  return fmt::format("{} sequence{} = {}; {} tokens a step", n(batch.global()), one, factors, n(batch.units()));
+}
+
+}  // namespace rehearse::reports
