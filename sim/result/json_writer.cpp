@@ -9,7 +9,7 @@
 
 namespace rehearse::result {
 
-std::string quoted(std::string_view text) {
+std::string json_quoted(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -63,7 +63,7 @@ JsonWriter& JsonWriter::close(char bracket) {
 
 JsonWriter& JsonWriter::key(std::string_view name) {
   separate();
-  out_ += quoted(name);
+  out_ += json_quoted(name);
   out_ += ": ";
   after_key_ = true;
   first_ = false;
