@@ -1,10 +1,13 @@
 # Finds the CUDA toolkit and enables its language: sets REHEARSE_WITH_CUDA. Nothing of a driver or a GPU is needed to
 # build.
-set(REHEARSE_CUDA AUTO CACHE STRING "GPUs (kernels/cuda): AUTO takes the CUDA toolkit where nvcc is found, ON insists, OFF does without")
+set(REHEARSE_CUDA AUTO CACHE STRING "GPUs (kernels/cuda): AUTO takes the CUDA toolkit where nvcc is found, ON insists, OFF does without, LATER too, until the launcher meets a command that needs it")
 set(REHEARSE_CUDA_ARCHITECTURES "90-real;80-virtual" CACHE STRING
     "GPUs that kernels are compiled for, as CMAKE_CUDA_ARCHITECTURES (80 A100, 90 H100 and H200, 100 B200); -virtual: the driver compiles for newer ones at start")
 set(REHEARSE_WITH_CUDA FALSE)
 set(wanted ${REHEARSE_CUDA})
+if(wanted STREQUAL "LATER")
+  set(wanted OFF)
+endif()
 if(REHEARSE_STATIC)
   if("${REHEARSE_CUDA}" MATCHES "^(ON|on|1|TRUE|true)$")
     message(FATAL_ERROR "REHEARSE_STATIC and REHEARSE_CUDA exclude each other: the driver is a shared library")
@@ -25,6 +28,10 @@ if(wanted STREQUAL "AUTO" OR wanted)
     endif()
     set(CMAKE_CUDA_STANDARD 20)
     find_package(CUDAToolkit REQUIRED)
+    set(REHEARSE_CUDA_OPTIONS "")  # of sources that see the toolkit's headers
+    foreach(folder ${CUDAToolkit_INCLUDE_DIRS})
+      list(APPEND REHEARSE_CUDA_OPTIONS "SHELL:-isystem ${folder}")
+    endforeach()
     set(REHEARSE_WITH_CUDA TRUE)
   elseif(NOT wanted STREQUAL "AUTO")
     message(FATAL_ERROR "REHEARSE_CUDA is ON and nvcc was not found (in PATH, CUDA_HOME or /usr/local/cuda)")

@@ -37,9 +37,9 @@ std::string device_of_sm(int sm, bool nvlink) {
   return "v100-sxm2-32g";
 }
 
-class Reader {
+class XmlReader {
  public:
-  Reader(const std::string& file, const std::string& text, const DiscoverHints& hints, Report& report)
+  XmlReader(const std::string& file, const std::string& text, const DiscoverHints& hints, Report& report)
       : file_(file), text_(text), hints_(hints), report_(report) {
     node_.source = file;
   }
@@ -357,7 +357,7 @@ double nvlink_gbps(int sm) {
 
 DiscoveredNode read_nccl_xml(const std::string& file, const std::string& text, const DiscoverHints& hints,
                              Report& report) {
-  return Reader(file, text, hints, report).read();
+  return XmlReader(file, text, hints, report).read();
 }
 
 }  // namespace rehearse::formats

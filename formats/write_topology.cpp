@@ -19,7 +19,7 @@ std::string rate(double gbps) {
 }
 
 // For between single quotes.
-std::string quoted(const std::string& text) {
+std::string yaml_quoted(const std::string& text) {
   std::string out;
   for (const char c : text) out += c == '\'' ? "''" : std::string(1, c == '\n' ? ' ' : c);
   return out;
@@ -226,8 +226,8 @@ std::string write_topology(const std::string& name, const std::vector<Discovered
       "(src/graph/topo.h, v2.28.9-1); latencies are its hops, not measured.\n",
       sources);
   for (const std::string& line : report.assumed) text += "# assumed: " + line + "\n";
-  text +=
-      fmt::format("topology: 1\nkind: composed\nname: '{}'\ndevice: {}\n\n", quoted(name), word(all.front().device));
+  text += fmt::format("topology: 1\nkind: composed\nname: '{}'\ndevice: {}\n\n", yaml_quoted(name),
+                      word(all.front().device));
   text += nodes_block(all, static_cast<int>(hosts.names.size()));
   if (fabric != nullptr) text += "\n" + fabric_block(*fabric, hosts) + "\nrouting: {policy: static}\n";
   const bool nics = std::all_of(all.begin(), all.end(), [](const DiscoveredNode& n) { return !n.nics.empty(); });

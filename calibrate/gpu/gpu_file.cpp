@@ -25,7 +25,7 @@ std::string cell(double value) {
 std::string micro(double seconds) {
   return cell(seconds * 1e6);
 }
-std::string quoted(std::string_view text) {
+std::string yaml_quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -172,7 +172,7 @@ std::string collectives(const GpuCalibration& c) {
       "  measured_on: {{nvlink: {}GB/s, nic: 47GB/s}}  # as NCCL counts them; nothing was measured across nodes\n"
       "  blocks: {{node: 24, nodes: 16, nvls: {}, send: 2}}  # as NCCL 2.28.9 launches them\n"
       "  interval: {{exact: [0.95, 1.05], interpolated: [0.9, 1.12], extrapolated: [0.75, 1.35], spec: [0.6, 1.7]}}\n",
-      quoted("NCCL " + c.facts.nccl), c.facts.major >= 9 ? "hopper" : "ampere", nvlink_of(c.facts),
+      yaml_quoted("NCCL " + c.facts.nccl), c.facts.major >= 9 ? "hopper" : "ampere", nvlink_of(c.facts),
       c.facts.major >= 9 ? 16 : 0);
   text += "  rows: |\n    collective,gpus,nodes,bytes,time_us,source\n";
   for (const Transfer& t : c.transfers)
@@ -206,7 +206,7 @@ std::string state_text(const State& s) {
 std::string provenance(const GpuCalibration& c) {
   std::string text = "\nprovenance:\n";
   const auto line = [&](const std::string& key, const std::string& value) {
-    text += fmt::format("  {}: {}\n", key, quoted(value));
+    text += fmt::format("  {}: {}\n", key, yaml_quoted(value));
   };
   line("gpu", fmt::format("{}, compute capability {}.{}, {} in reach", c.facts.name, c.facts.major, c.facts.minor,
                           c.facts.devices));

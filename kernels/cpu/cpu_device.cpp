@@ -11,8 +11,6 @@
 
 namespace rehearse::kernels::cpu {
 
-constexpr std::int64_t kGrain = 16384;  // elements below which a second thread does not pay
-
 float* CpuKernels::scratch(int worker, std::int64_t n) {
   auto& memory = scratch_[static_cast<std::size_t>(worker)];
   if (memory.size() < static_cast<std::size_t>(n)) memory.resize(static_cast<std::size_t>(n));

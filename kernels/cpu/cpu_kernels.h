@@ -13,6 +13,8 @@
 
 namespace rehearse::kernels::cpu {
 
+constexpr std::int64_t kGrain = 16384;  // elements below which a second thread does not pay
+
 class CpuKernels {
  public:
   explicit CpuKernels(int threads) : pool_(threads), scratch_(static_cast<std::size_t>(threads)) {}

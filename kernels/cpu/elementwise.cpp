@@ -10,7 +10,6 @@
 namespace rehearse::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 16384;  // elements below which a second thread does not pay
 // Elements (4 MiB) from which what is written does not stay in a core's cache: writing past it saves reading the lines
 // first.
 constexpr std::int64_t kPastCache = 1 << 20;

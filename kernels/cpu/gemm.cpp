@@ -76,11 +76,13 @@ void CpuKernels::gemm(const Gemm& s, const float* a, const float* b, const float
     multiply(rows, cols, s.k, {a + (s.transpose_a ? row : row * lda), lda, s.transpose_a},
              {b + (s.transpose_b ? col * ldb : col), ldb, s.transpose_b}, s.accumulate || bias, out, s.n);
   };
-  constexpr std::int64_t kGrain = 48;  // a multiple of the register blocks of Eigen's kernel
+  constexpr std::int64_t kBlockGrain = 48;  // a multiple of the register blocks of Eigen's kernel
   if (s.m >= s.n) {
-    pool_.ranges(s.m, kGrain, [&](std::int64_t begin, std::int64_t end, int) { block(begin, end - begin, 0, s.n); });
+    pool_.ranges(s.m, kBlockGrain,
+                 [&](std::int64_t begin, std::int64_t end, int) { block(begin, end - begin, 0, s.n); });
   } else {
-    pool_.ranges(s.n, kGrain, [&](std::int64_t begin, std::int64_t end, int) { block(0, s.m, begin, end - begin); });
+    pool_.ranges(s.n, kBlockGrain,
+                 [&](std::int64_t begin, std::int64_t end, int) { block(0, s.m, begin, end - begin); });
   }
 }
 

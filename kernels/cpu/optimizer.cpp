@@ -8,7 +8,7 @@
 namespace rehearse::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 8192;
+constexpr std::int64_t kUpdateGrain = 8192;
 
 }  // namespace
 
@@ -21,7 +21,7 @@ void CpuKernels::adamw(std::int64_t n, const AdamW& o, const float* grad, float 
   const auto eps = static_cast<float>(o.eps);
   const auto beta1 = static_cast<float>(o.beta1), rest1 = static_cast<float>(1 - o.beta1);
   const auto beta2 = static_cast<float>(o.beta2), rest2 = static_cast<float>(1 - o.beta2);
-  pool_.ranges(n, kGrain, [=](std::int64_t begin, std::int64_t end, int) {
+  pool_.ranges(n, kUpdateGrain, [=](std::int64_t begin, std::int64_t end, int) {
     const float* __restrict g = grad;
     float* __restrict p = param;
     float* __restrict m = exp_avg;
@@ -40,7 +40,7 @@ void CpuKernels::sgd(std::int64_t n, const Sgd& o, const float* grad, float grad
   const float lr = o.step->lr;
   const auto factor = static_cast<float>(o.momentum);
   const auto decay = static_cast<float>(o.weight_decay);
-  pool_.ranges(n, kGrain, [=](std::int64_t begin, std::int64_t end, int) {
+  pool_.ranges(n, kUpdateGrain, [=](std::int64_t begin, std::int64_t end, int) {
     const float* __restrict g = grad;
     float* __restrict p = param;
     float* __restrict velocity = momentum;

@@ -12,11 +12,6 @@
 namespace rehearse::cluster {
 namespace {
 
-int integer(const Node& node, const char* key, std::int64_t min, std::int64_t max,
-            std::optional<std::int64_t> fallback = {}) {
-  return static_cast<int>(node.integer(key, fallback, min, max));
-}
-
 // Cables that go up for `down` that come from below, a whole number that the switches above divide.
 int uplinks(const Node& node, const char* key, int down, int above, const char* what) {
   const double oversubscription = node.number(key, 1.0, 1.0, 1000.0);

@@ -14,11 +14,6 @@ namespace {
 
 constexpr int kMostInNode = 256;
 
-int integer(const Node& node, const char* key, std::int64_t min, std::int64_t max,
-            std::optional<std::int64_t> fallback = {}) {
-  return static_cast<int>(node.integer(key, fallback, min, max));
-}
-
 // The blocks that stand beside `node`; one that is not there leaves what was read before.
 struct Blocks {
   Lanes nvlink, pcie, socket, nic;
@@ -63,7 +58,7 @@ void add_names(const Node& list, VertexKind kind, NodeGraph& graph, Numbers& num
   }
 }
 
-int end_of(const Node& end, const Numbers& numbers) {
+int link_end_of(const Node& end, const Numbers& numbers) {
   const std::string name = end.as_text().value_or("");
   if (const auto found = numbers.find(name); found != numbers.end()) return found->second;
   std::vector<std::string> names;
@@ -85,7 +80,7 @@ void read_node_link(const Node& node, const Numbers& numbers, NodeGraph& graph) 
         .error("expected 'between', the two that the link joins", "e.g. between: [gpu0, nvswitch]");
     return;
   }
-  const int a = end_of(between.at(0), numbers), b = end_of(between.at(1), numbers);
+  const int a = link_end_of(between.at(0), numbers), b = link_end_of(between.at(1), numbers);
   if (a == b && a >= 0) between.error("a link joins two, found one twice");
   if (a >= 0 && b >= 0 && a != b) graph.join(a, b, kKinds[kind], port.effective, port.latency);
 }

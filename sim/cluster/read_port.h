@@ -2,11 +2,18 @@
 // and a latency.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "sim/base/document.h"
 
 namespace rehearse::cluster {
+
+// A whole number of [min, max] that fits an int; without a fallback the key is required.
+inline int integer(const Node& node, const char* key, std::int64_t min, std::int64_t max,
+                   std::optional<std::int64_t> fallback = {}) {
+  return static_cast<int>(node.integer(key, fallback, min, max));
+}
 
 struct Port {
   Bandwidth effective;

@@ -42,11 +42,6 @@ std::string topology_path(const std::string& topology, const std::string& data_r
   throw InputError(std::move(unknown));
 }
 
-int integer(const Node& node, const char* key, std::int64_t min, std::int64_t max,
-            std::optional<std::int64_t> fallback = {}) {
-  return static_cast<int>(node.integer(key, fallback, min, max));
-}
-
 FatTreeNumbers read_fat_tree(const Node& root) {
   FatTreeNumbers n;
   const Node node = root.get("node");

@@ -7,7 +7,7 @@
 namespace rehearse::cost {
 namespace {
 
-constexpr std::size_t kNeighbours = 6;
+constexpr std::size_t kNearest = 6;
 constexpr double kSameShape = 1e-6;  // octaves
 constexpr double kMargin = 0.5;      // octaves outside the measured that still count as inside
 
@@ -61,7 +61,7 @@ ShapeSpace::Answer ShapeSpace::at(const ShapeKey& shape, std::size_t left_out) c
   for (std::size_t i = 0; i < points_.size(); ++i)
     if (i != left_out) near.emplace_back(distance(shape, points_[i].shape), i);
   if (near.empty()) return {};
-  const std::size_t count = std::min(kNeighbours, near.size());
+  const std::size_t count = std::min(kNearest, near.size());
   std::partial_sort(near.begin(), near.begin() + static_cast<std::ptrdiff_t>(count), near.end());
   double sum = 0, weights = 0;
   for (std::size_t i = 0; i < count; ++i) {

@@ -11,7 +11,7 @@
 
 namespace rehearse::result {
 
-std::string quoted(std::string_view text) {
+std::string json_quoted(std::string_view text) {
   const std::string json = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return escaped_controls(json);  // what is left above U+001F: \u009b means the same in JSON, and no terminal obeys it
 }
@@ -66,7 +66,7 @@ JsonWriter& JsonWriter::close(char bracket) {
 
 JsonWriter& JsonWriter::key(std::string_view name) {
   separate();
-  out_ += quoted(name);
+  out_ += json_quoted(name);
   out_ += ": ";
   after_key_ = true;
   first_ = false;

@@ -10,7 +10,7 @@
 namespace rehearse::result {
 
 // `text` as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD.
-std::string quoted(std::string_view text);
+std::string json_quoted(std::string_view text);
 // The shortest decimal that reads back as the same double, always with a point or an exponent; "null" if not finite.
 std::string number(double value);
 // Picoseconds as seconds, exactly: 1500000000000 -> "1.5".
@@ -22,7 +22,7 @@ class JsonWriter {
   JsonWriter& close(char bracket);
   JsonWriter& key(std::string_view name);
   JsonWriter& raw(std::string_view token);  // a number, true, false or null already in JSON
-  JsonWriter& text(std::string_view value) { return raw(quoted(value)); }
+  JsonWriter& text(std::string_view value) { return raw(json_quoted(value)); }
   JsonWriter& real(double value) { return raw(number(value)); }
   JsonWriter& integer(std::int64_t value) { return raw(std::to_string(value)); }
   JsonWriter& boolean(bool value) { return raw(value ? "true" : "false"); }

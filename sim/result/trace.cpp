@@ -47,12 +47,12 @@ std::string collective_arguments(const OpName& n) {
                                   [&](const CollectiveNames& c) { return c.ours == n.kind; });
   if (known == std::end(kCollectives)) return "";
   const std::int64_t part = n.group_size > 0 ? n.elements / n.group_size : n.elements;
-  std::string out = fmt::format(R"(,"Collective name":{},"Group size":{})", quoted(known->kineto), n.group_size);
-  if (!n.dtype.empty()) out += fmt::format(R"(,"dtype":{})", quoted(kineto_dtype(n.dtype)));
+  std::string out = fmt::format(R"(,"Collective name":{},"Group size":{})", json_quoted(known->kineto), n.group_size);
+  if (!n.dtype.empty()) out += fmt::format(R"(,"dtype":{})", json_quoted(kineto_dtype(n.dtype)));
   if (n.elements > 0)
     out += fmt::format(R"(,"In msg nelems":{},"Out msg nelems":{})", known->input_sharded ? part : n.elements,
                        known->output_sharded ? part : n.elements);
-  if (!n.group.empty()) out += fmt::format(R"(,"Process Group Name":{})", quoted(n.group));
+  if (!n.group.empty()) out += fmt::format(R"(,"Process Group Name":{})", json_quoted(n.group));
   return out;
 }
 
@@ -63,10 +63,10 @@ struct Slice {
 
 Slice make_slice(const OpName& n) {
   Slice s;
-  s.head = fmt::format(R"({{"ph":"X","cat":"{}","name":{})", category(n), quoted(n.op));
+  s.head = fmt::format(R"({{"ph":"X","cat":"{}","name":{})", category(n), json_quoted(n.op));
   s.arguments = fmt::format(R"("kind":{},"phase":{},"body":{},"shape":{},"coverage":{},"bytes":{},"flops":{:.0f})",
-                            quoted(n.kind), quoted(n.phase), quoted(n.body), quoted(n.shape), quoted(n.coverage),
-                            n.bytes, n.flops);
+                            json_quoted(n.kind), json_quoted(n.phase), json_quoted(n.body), json_quoted(n.shape),
+                            json_quoted(n.coverage), n.bytes, n.flops);
   s.arguments += collective_arguments(n);
   return s;
 }
@@ -80,7 +80,7 @@ class TraceWriter {
         fmt::format("{{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"baseTimeNanoseconds\":0,\n"
                     "\"distributedInfo\":{{\"rank\":{},\"world_size\":{}}},\n\"traceName\":{},\n"
                     "\"traceEvents\":[",
-                    r_.records.empty() ? 0 : r_.records.front().rank, r_.ranks, quoted(r_.scenario_name)));
+                    r_.records.empty() ? 0 : r_.records.front().rank, r_.ranks, json_quoted(r_.scenario_name)));
     for (std::size_t i = 0; i < r_.records.size(); ++i) {
       if (i == 0 || r_.records[i].rank != r_.records[i - 1].rank) begin_rank(r_.records[i]);
       slice(r_.records[i]);
@@ -111,7 +111,7 @@ class TraceWriter {
       for (const OpName& n : body) {
         const int thread = static_cast<int>(threads_.size());
         if (!threads_.emplace(n.stream, thread).second) continue;
-        metadata("thread_name", record.rank, thread, fmt::format(R"("name":{})", quoted(n.stream)));
+        metadata("thread_name", record.rank, thread, fmt::format(R"("name":{})", json_quoted(n.stream)));
         metadata("thread_sort_index", record.rank, thread, fmt::format(R"("sort_index":{})", thread));
       }
   }
