@@ -34,7 +34,7 @@ std::string word(const std::string& name) {
   const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == '/'; };
   const bool text = !name.empty() && std::isalpha(static_cast<unsigned char>(name.front())) &&
                     std::all_of(name.begin(), name.end(), plain) && !others.contains(lower);
-  return text ? name : "'" + quoted(name) + "'";
+  return text ? name : "'" + yaml_quoted(name) + "'";
 }
 
 std::string list(const std::vector<std::string>& names) {

@@ -26,7 +26,6 @@ double CpuKernels::sum_square_differences(std::int64_t n, const float* a, const 
 }
 
 void CpuKernels::mse_backward(std::int64_t n, double scale, const float* x, const float* target, float* dx) {
-  constexpr std::int64_t kGrain = 8192;
   const auto factor = static_cast<float>(2 * scale);
   pool_.ranges(n, kGrain, [=](std::int64_t begin, std::int64_t end, int) {
     each(begin, end, [=](std::int64_t i, auto tag) { put(dx + i, (get(x + i, tag) - get(target + i, tag)) * factor); });
