@@ -18,7 +18,7 @@ using result::Share;
 
 const std::string kTiny =
     "rehearse: 1\n"
-    "model: {family: gpt, layers: 4, hidden: 32, heads: 4, vocab: 64, max_seq_len: 16}\n"
+    "model: {family: gpt, layers: 4, hidden: 32, heads: 4, vocab: 256, max_seq_len: 16}\n"
     "training: {global_batch: 4, precision: fp32}\n";
 constexpr auto kDelay = std::chrono::milliseconds(200);
 
@@ -30,7 +30,7 @@ execute::Outcome delayed(const std::vector<std::string>& plan, int rank, const s
   options.record = true;
   std::int64_t last = -1;  // of that rank's thread alone
   options.before_op = [&, rank](int r, std::int64_t step, const program::Op& o) {
-    if (r != rank || step == last || !o.name.ends_with(op)) return;
+    if (r != rank || !o.name.ends_with(op) || step == last) return;
     last = step;
     std::this_thread::sleep_for(kDelay);
   };

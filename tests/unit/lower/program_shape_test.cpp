@@ -87,6 +87,35 @@ TEST(Memory, OfZeroBubbleIsThatOfTheFirstStageOf1f1bAndTheGradientsThatWait) {
   }
 }
 
+// As Megatron-LM, which reduces after the flush: the last stage's gradient is done as its last backward begins, and a
+// kernel that waits for the first stage from then on holds multiprocessors.
+TEST(TiedEmbeddings, AreReducedAfterTheStagesLastBackward) {
+  for (const char* schedule : {"1f1b", "gpipe"}) {
+    const auto program = lower::lower(
+        scenario_from("rehearse: 1\nmodel: {family: gpt, layers: 4, hidden: 32, heads: 4, vocab: 64, max_seq_len: 16, "
+                      "tied_embeddings: true}\ncluster: {gpus: 2}\nplan: {pipeline: 2}\ntraining: {global_batch: 4}\n",
+                      {std::string("plan.schedule=") + schedule}));
+    for (const program::Role& role : program.roles) {
+      const auto ops_of = [&](const std::string& body) {
+        const auto found = std::find_if(role.bodies.begin(), role.bodies.end(),
+                                        [&](const program::Body& b) { return b.name == body; });
+        return found == role.bodies.end() ? std::vector<program::Op>() : found->ops;
+      };
+      program::EventId last = -1;
+      for (const program::Op& op : ops_of("backward.last"))
+        if (role.streams[static_cast<std::size_t>(op.stream)].kind == program::StreamKind::compute) last = op.records;
+      int reduces = 0;
+      for (const program::Op& op : ops_of("step")) {
+        if (!op.name.starts_with("embedding_reduce")) continue;
+        ++reduces;
+        EXPECT_GE(last, 0) << role.name << " " << schedule;
+        EXPECT_EQ(std::count(op.waits.begin(), op.waits.end(), last), 1) << role.name << " " << schedule;
+      }
+      EXPECT_EQ(reduces, 1) << role.name;
+    }
+  }
+}
+
 // 7.5 billion parameters on 64 ranks, 2-byte parameters and gradients, 12 bytes of optimizer: the table of Rajbhandari
 // et al. 2020 (arXiv 1910.02054, figure 1) in gigabytes.
 TEST(ZeroMemory, ModelStatesOfThePaper) {
