@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "sim/base/unfinished.h"
 
@@ -37,5 +39,9 @@ class OutputFile {
   std::optional<Unfinished> unfinished_;  // while the temporary file is there
   z_stream stream_{};
 };
+
+// Files of a directory, names and contents, all or none: none takes its place before all are written. Makes the
+// directory. Throws std::exception.
+void write_files(const std::string& dir, const std::vector<std::pair<std::string, std::string>>& files);
 
 }  // namespace rehearse::result
