@@ -1,7 +1,6 @@
 // rehearse compare: two result directories side by side, op by op where they hold the same program.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 
 #include "cli/commands.h"
@@ -16,8 +15,6 @@
 
 namespace rehearse::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct Arguments {
   std::string first, second, output;
@@ -67,11 +64,8 @@ int compare(const Arguments& a) {
   if (!a.force) require_related(first.result, second.result);
   const reports::Difference d = reports::difference(first, second);
   const std::string json = reports::difference_json(d);
-  if (a.output_given) {
-    fs::create_directories(a.output);
-    result::write_output((fs::path(a.output) / "compare.csv").string(), reports::difference_csv(d));
-    result::write_output((fs::path(a.output) / "compare.json").string(), json);
-  }
+  if (a.output_given)
+    result::write_files(a.output, {{"compare.csv", reports::difference_csv(d)}, {"compare.json", json}});
   print(a.json ? json : reports::difference_table(d));
   return kDone;
 }

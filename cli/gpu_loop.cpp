@@ -177,8 +177,8 @@ int validate_gpu(const GpuValidation& v, const std::string& root) {
   for (const reports::LocalPlan& plan : plans) {
     rows.push_back(loop.row(plan));
     if (v.output.empty()) continue;  // after each: a run that is cut off leaves what it has
-    result::write_output((fs::path(folder) / "ledger.csv").string(), reports::gpu_ledger_csv(rows));
-    result::write_output((fs::path(folder) / "ledger.json").string(), reports::gpu_ledger_json(rows));
+    result::write_files(
+        folder, {{"ledger.csv", reports::gpu_ledger_csv(rows)}, {"ledger.json", reports::gpu_ledger_json(rows)}});
   }
   print(reports::gpu_ledger_table(rows));
   const HeldOutErrors held_out = errors_of(calibrate::gpu::check_held_out(loop.calibration));

@@ -137,10 +137,9 @@ int validate_local(const LocalValidation& v, const std::string& root) {
       rows.back().reason = error.what();
     }
   }
-  if (!v.output.empty()) {
-    result::write_output((fs::path(v.output) / "ledger.csv").string(), reports::local_ledger_csv(rows));
-    result::write_output((fs::path(v.output) / "ledger.json").string(), reports::local_ledger_json(rows));
-  }
+  if (!v.output.empty())
+    result::write_files(
+        v.output, {{"ledger.csv", reports::local_ledger_csv(rows)}, {"ledger.json", reports::local_ledger_json(rows)}});
   print(reports::local_ledger_table(rows));
   const bool any = std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.reason.empty(); });
   return any ? kDone : kFailed;

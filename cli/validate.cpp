@@ -69,9 +69,7 @@ void check_ledger_output(const std::string& dir, const std::string& csv) {
 }
 
 void write_ledger(const std::string& dir, const std::vector<reports::LedgerRow>& rows) {
-  fs::create_directories(dir);
-  result::write_output((fs::path(dir) / "ledger.csv").string(), reports::ledger_csv(rows));
-  result::write_output((fs::path(dir) / "ledger.json").string(), reports::ledger_json(rows));
+  result::write_files(dir, {{"ledger.csv", reports::ledger_csv(rows)}, {"ledger.json", reports::ledger_json(rows)}});
 }
 
 [[noreturn]] void refuse_empty(const std::string& csv, const std::string& filter) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <memory>
 #include <stdexcept>
 #include <vector>
 
@@ -79,6 +80,19 @@ void write_directory(const Result& r, const std::string& dir) {
   ops.commit();
   trace.commit();
   json.commit();
+  made.keep();
+}
+
+void write_files(const std::string& dir, const std::vector<std::pair<std::string, std::string>>& files) {
+  MadeDirectories made(dir);
+  fs::create_directories(dir);
+  std::vector<std::unique_ptr<OutputFile>> written;
+  for (const auto& [name, content] : files) {
+    written.push_back(std::make_unique<OutputFile>((fs::path(dir) / name).string(), OutputFile::Format::plain));
+    written.back()->write(content);
+    written.back()->finish();
+  }
+  for (const auto& file : written) file->commit();
   made.keep();
 }
 

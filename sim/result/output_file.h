@@ -15,6 +15,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "sim/base/unfinished.h"
 
@@ -58,5 +60,9 @@ class OutputFile {
 
 // All of a file at once.
 void write_output(const std::string& path, std::string_view content, Over over = Over::no_input);
+
+// Files of a directory, names and contents, all or none: none takes its place before all are written. Makes the
+// directory. Throws std::exception.
+void write_files(const std::string& dir, const std::vector<std::pair<std::string, std::string>>& files);
 
 }  // namespace rehearse::result

@@ -23,15 +23,19 @@ struct Signal {
 // Sends `signal` as soon as there is a file whose name matches `begun` and waits for the end.
 std::string ended_when(const std::string& begun, const std::string& command, const std::string& signal) {
   return "set -m; " + command + " >log 2>err & P=$!; until compgen -G '" + begun +
-         "' >/dev/null; do kill -0 $P 2>/dev/null || { cat err >&2; exit 99; }; done; kill -" + signal +
+         "' >/dev/null; do kill -0 $P 2>/dev/null || { cat err >&2; exit 99; }; sleep 0.005; done; kill -" + signal +
          " $P; wait $P 2>/dev/null; S=$?; rm -f log; cat err >&2; rm err; exit $S";
 }
 
 TEST(Ended, WhileAResultIsWrittenLeavesNothing) {
   for (const Signal& signal : {Signal{"INT", 130}, Signal{"TERM", 143}, Signal{"HUP", 129}, Signal{"XCPU", 152}}) {
     const Folder folder;
-    const Outcome r = shell("cd " + folder / "" + "; " +
-                            ended_when("out/*.tmp", "$REHEARSE simulate gpt3-175b-1024xa100 -o out", signal.name));
+    const Outcome r =
+        shell("cd " + folder / "" + "; " +
+              ended_when(
+                  "out/*.tmp",
+                  "$REHEARSE simulate gpt3-175b-1024xa100 --set cluster.gpus=64 --set training.global_batch=192 -o out",
+                  signal.name));
     if (r.status == 99 || r.status == 0) continue;  // it was faster than we
     EXPECT_EQ(r.status, signal.status) << r.err;
     EXPECT_EQ(folder.files(), std::vector<std::string>{});

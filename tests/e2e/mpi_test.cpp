@@ -92,6 +92,40 @@ TEST_F(Mpi, AnotherNumberOfProcessesThanRanksExits2) {
   EXPECT_TRUE(has(alone.err, "mpirun -n 2 rehearse execute")) << alone.err;
 }
 
+// Each process a shell first, which knows its rank as $OMPI_COMM_WORLD_RANK.
+Outcome as_shells(int ranks, const std::string& script) {
+  return shell(std::string(kMpirun) + "export REHEARSE; mpirun -n " + std::to_string(ranks) + " sh -c '" + script +
+               "'");
+}
+
+TEST_F(Mpi, RanksThatWereNotStartedAlikeExit2) {
+  const Outcome lr = as_shells(
+      2, "exec $REHEARSE execute " + scenario_ + " --ranks mpi --set training.lr=0.0$((OMPI_COMM_WORLD_RANK+1))");
+  EXPECT_EQ(lr.status, 2) << lr.err;
+  EXPECT_TRUE(has(lr.err, "ranks 0 and 1 were not started alike\n  training.lr: 0.01 on rank 0, 0.02 on rank 1\n"))
+      << lr.err;
+  // Of other groups: they must not be made before.
+  const Outcome plan = as_shells(4, "[ $OMPI_COMM_WORLD_RANK = 2 ] && T=2; exec $REHEARSE execute " + scenario_ +
+                                        " --ranks mpi --set cluster.gpus=4 --set plan.tensor=${T:-1}");
+  EXPECT_EQ(plan.status, 2) << plan.err;
+  EXPECT_TRUE(has(plan.err, "rank 2 was not started as the others\n  plan.tensor: 1 on ranks 0, 1 and 3, 2 on rank 2"))
+      << plan.err;
+}
+
+TEST_F(Mpi, ARankThatDoesNotComeIsNamed) {
+  const Outcome r = as_shells(3, "[ $OMPI_COMM_WORLD_RANK = 1 ] && exec sleep 60; exec $REHEARSE execute " + scenario_ +
+                                     " --ranks mpi --set cluster.gpus=3 --set training.global_batch=6 --timeout 3");
+  EXPECT_NE(r.status, 0);
+  EXPECT_NE(r.status, 124) << "hung";
+  EXPECT_TRUE(has(r.err, "waited 3 s for rank 1 to start MPI")) << r.err;
+}
+
+TEST_F(Mpi, WithoutRanksItIsRefused) {
+  const Outcome r = as_shells(2, "exec $REHEARSE execute " + scenario_);
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err, "OMPI_COMM_WORLD_SIZE=2") && has(r.err, "--ranks mpi")) << r.err;
+}
+
 TEST_F(Mpi, LaunchersThatDisagreeExit2) {
   const Outcome r = under_mpirun(2, scenario_, "RANK=0 WORLD_SIZE=4");
   EXPECT_EQ(r.status, 2);
