@@ -64,7 +64,7 @@ TEST(NoiseAnalytic, TheExpectedMaximumOfUniformRanksIsItsClosedForm) {
 
 // Four workers compute in two slots, forward (1 us) and backward (2 us), then wait for one another. Each worker's time
 // is uniform in 0.8 to 1.2 of its mean of 3 us, drawn for each worker and step: the mean over steps of the slowest is
-// 0.8 + 0.4 * 4/5 = 1.12 of it. (Were the factors drawn for each slot, sums of two would be nearer the mean: 1.094.)
+// 0.8 + 0.4 * 4/5 = 1.12 of it. (Were the factors drawn for each slot, sums of two would be nearer the mean: 1.09.)
 constexpr double kLeast = 0.8, kLargest = 1.2;
 
 DataParallel four_workers() {
@@ -94,7 +94,7 @@ TEST(NoiseAnalytic, TheSlowestOfFourUniformWorkersIsItsExpectedMaximumOverSteps)
   ASSERT_EQ(outcome.step_ends.size(), std::size_t{kSteps});
   const double mean = static_cast<double>(outcome.step_ends.back().ps()) / 3e6 / kSteps;
   EXPECT_NEAR(mean, 1.12, tolerance_of_the_slowest(4, kSteps));
-  EXPECT_LT(tolerance_of_the_slowest(4, kSteps), 0.005) << "nearer than the 1.094 of factors a slot";
+  EXPECT_LT(tolerance_of_the_slowest(4, kSteps), 0.005) << "nearer than the 1.09 of factors a slot";
 }
 
 TEST(NoiseAnalytic, TheSlowestOfFourUniformWorkersIsItsExpectedMaximumOverSamples) {
