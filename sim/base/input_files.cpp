@@ -1,19 +1,24 @@
 // See input_files.h. What a file is called may change while the program runs, and one file may have several names; so
-// both its identity (device and inode) and its absolute name are kept.
+// both its identity (device, inode, and the time it was made, since inodes of files that are gone are given again) and
+// its absolute name are kept.
 #include "sim/base/input_files.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 namespace rehearse {
 namespace {
 
-using Identity = std::pair<dev_t, ino_t>;
+// Device, inode, and the time it was made: zero where the file system does not tell.
+using Identity = std::tuple<std::uint32_t, std::uint32_t, std::uint64_t, std::int64_t, std::uint32_t>;
 
 struct Inputs {
   std::mutex mutex;
@@ -27,9 +32,10 @@ Inputs& inputs() {
 }
 
 std::optional<Identity> identity_of(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
-  return Identity(status.st_dev, status.st_ino);
+  struct statx status {};
+  if (::statx(AT_FDCWD, path.c_str(), 0, STATX_INO | STATX_BTIME, &status) != 0) return std::nullopt;
+  return Identity(status.stx_dev_major, status.stx_dev_minor, status.stx_ino, status.stx_btime.tv_sec,
+                  status.stx_btime.tv_nsec);
 }
 
 std::string name_of(const std::string& path) {

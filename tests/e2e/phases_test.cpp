@@ -9,10 +9,10 @@
 namespace rehearse::e2e {
 namespace {
 
-// Sixteen thousand micro-batches a replica: every phase before the simulation takes a while.
+// Four thousand micro-batches a replica: every phase before the simulation takes a while.
 constexpr char kLarge[] =
     "rehearse: 1\nname: large\nmodel: gpt3-175b\ncluster: {topology: dgx-a100, gpus: 1024}\n"
-    "plan: {tensor: 8, pipeline: 8, micro_batch: 1, zero: 1, recompute: full}\ntraining: {global_batch: 262144}\n";
+    "plan: {tensor: 8, pipeline: 8, micro_batch: 1, zero: 1, recompute: full}\ntraining: {global_batch: 65536}\n";
 
 void expect_interrupted(const Shown& shown, const std::string& awaited) {
   EXPECT_TRUE(shown.seen) << awaited << " was never shown: " << shown.text;
@@ -31,8 +31,8 @@ TEST_P(Phase, SaysWhatItDoesAndCanBeInterrupted) {
 INSTANTIATE_TEST_SUITE_P(Simulate, Phase,
                          testing::Values("lowering large", "checking large", "planning the memory of large",
                                          "simulating large"),
-                         [](const auto& info) {
-                           const std::string name = info.param;
+                         [](const auto& one) {
+                           const std::string name = one.param;
                            return name.substr(0, name.find(' '));
                          });
 
