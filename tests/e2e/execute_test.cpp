@@ -182,7 +182,9 @@ TEST(Execute, TheLogHasALineEverySoManySteps) {
   const Folder folder;
   const Outcome r = run({"execute", folder.write("small.yaml", kSmall), "--steps", "7", "--log-every", "3"});
   ASSERT_EQ(r.status, 0) << r.err;
-  EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 2) << r.err;
+  EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 3)
+      << "two of the log, and the note on uneven stages: " << r.err;
+  EXPECT_TRUE(has(r.err, "rehearse: note: Stages are uneven")) << r.err;
   for (const char* part : {"step 3  loss ", "step 6  loss ", " tokens/s"}) EXPECT_TRUE(has(r.err, part)) << r.err;
 }
 
