@@ -13,7 +13,8 @@ namespace rehearse::cluster {
 namespace {
 
 Bandwidth times(Bandwidth rate, int count) {
-  return Bandwidth(rate.per_s() * count);
+  __extension__ using Wide = __int128;
+  return Bandwidth(static_cast<std::int64_t>(std::min(static_cast<Wide>(rate.per_s()) * count, Wide{INT64_MAX / 4})));
 }
 
 // Cable by cable, or as one link of their sum.

@@ -72,12 +72,15 @@ const std::string& CsvRow::text(std::string_view column) const {
   return cells_[index(column)];
 }
 
-std::int64_t CsvRow::positive_integer(std::string_view column) const {
+std::int64_t CsvRow::positive_integer(std::string_view column, std::int64_t most) const {
   const std::string& cell = cells_[index(column)];
   std::int64_t value = 0;
   const auto [end, code] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-  if (code == std::errc() && end == cell.data() + cell.size() && value > 0) return value;
-  report(index(column), fmt::format("'{}' is not a positive whole number", cell));
+  if (code == std::errc() && end == cell.data() + cell.size() && value > 0 && value <= most) return value;
+  const bool large = code == std::errc::result_out_of_range || value > most;
+  report(index(column), large && !cell.starts_with('-')
+                            ? fmt::format("{} is out of range, expected at most {}", cell, most)
+                            : fmt::format("'{}' is not a positive whole number", cell));
   return 1;
 }
 

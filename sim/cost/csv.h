@@ -14,10 +14,12 @@ namespace rehearse::cost {
 // value returned, so that reading goes on.
 class CsvRow {
  public:
+  // Of a dimension, a count: products of three fit in a double's exponent, of two in 64 bits.
+  static constexpr std::int64_t kMostInteger = std::int64_t{1} << 30;
   CsvRow(const std::string& file, int line, const std::vector<std::string>& columns, std::vector<std::string> cells,
          Diagnostics& diagnostics);
   const std::string& text(std::string_view column) const;
-  std::int64_t positive_integer(std::string_view column) const;
+  std::int64_t positive_integer(std::string_view column, std::int64_t most = kMostInteger) const;
   double positive_number(std::string_view column, double least = 1e-12, double most = 1e24) const;
   // The same, or 0 where the cell is "-": not measured, not known.
   double number_or_dash(std::string_view column, double least = 1e-12, double most = 1e24) const;

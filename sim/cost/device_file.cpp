@@ -141,6 +141,15 @@ void read_gemm(const Node& node, const std::string& file, GemmData& gemm, Diagno
   if (!table.empty()) read_gemm_table(table, gemm, diagnostics);
 }
 
+// A rate that something can be divided by.
+double positive_rate(const Node& node, std::string_view key) {
+  constexpr double kLeast = kLeastTflops * 1e12;
+  const double rate = node.flop_rate(key).per_s();
+  if (rate >= kLeast) return rate;
+  if (node.has(key)) node.get(key).error(fmt::format("expected at least {} FLOP/s", kLeast));
+  return kLeast;
+}
+
 FlashRate read_flash_rate(const Node& parent, std::string_view key) {
   const Node node = parent.get(key);
   FlashRate rate;
@@ -148,7 +157,7 @@ FlashRate read_flash_rate(const Node& parent, std::string_view key) {
     parent.error(fmt::format("missing key '{}'", key));
     return rate;
   }
-  rate.rate = node.flop_rate("rate").per_s();
+  rate.rate = positive_rate(node, "rate");
   rate.tail = node.number("tail", 0.0, 0, 100);
   rate.ramp = node.number("ramp", 0.0, 0, 1e6);
   rate.head_dim_64 = node.number("head_dim_64", 1.0, kNoFloor, 1);

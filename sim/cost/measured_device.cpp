@@ -72,7 +72,7 @@ CopyPoint read_copy(const CsvRow& row) {
   static const std::vector<std::string> directions = {"to_device", "from_device", "on_device", "to_peer"};
   CopyPoint p;
   p.direction = directions[static_cast<std::size_t>(row.choice("direction", directions))];
-  p.bytes = row.positive_integer("bytes");
+  p.bytes = row.positive_integer("bytes", std::int64_t{1} << 50);
   p.seconds = seconds_of(row, "time_us");
   return p;
 }

@@ -1,0 +1,82 @@
+// See sweep_axes.h.
+#include "cli/sweep_axes.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "sim/base/diagnostics.h"
+#include "sim/plan/keys.h"
+
+namespace rehearse::cli {
+
+using reports::SweepAxis;
+
+namespace {
+
+constexpr std::size_t kMostPlans = 10'000;
+
+[[noreturn]] void refuse(std::string message, std::string hint = "") {
+  throw InputError(Diagnostic{"--sweep", 0, 0, "", std::move(message), std::move(hint)});
+}
+
+// "1,2,[3, 4]" -> "1", "2", "[3, 4]": commas inside brackets and quotes belong to the value.
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> values(1);
+  int depth = 0;
+  char quote = 0;
+  for (const char c : text) {
+    if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if (c == '\'' || c == '"') {
+      quote = c;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    } else if (c == ',' && depth == 0) {
+      values.emplace_back();
+      continue;
+    }
+    if (c != ' ' || !values.back().empty()) values.back() += c;
+  }
+  return values;
+}
+
+void check_key(const std::string& key) {
+  if (plan::find_key(key) != nullptr && key.find('[') == std::string::npos) return;
+  if (key.starts_with("cluster.overrides.")) return;
+  if (key.find('[') != std::string::npos)
+    refuse(fmt::format("{} is of a list's elements; sweep the whole list", key), "KEY=[...],[...]");
+  const std::string near = nearest(key, plan::key_paths());
+  refuse(fmt::format("no key of a scenario file is called '{}'", key),
+         near.empty() ? "rehearse explain lists all keys" : fmt::format("did you mean '{}'?", near));
+}
+
+}  // namespace
+
+std::vector<SweepAxis> read_axes(const std::vector<std::string>& sweeps) {
+  std::vector<SweepAxis> axes;
+  std::size_t plans = 1;
+  for (const std::string& text : sweeps) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0)
+      refuse(fmt::format("'{}' is not KEY=VALUE,VALUE,...", text), "e.g. --sweep plan.tensor=1,2,4,8");
+    SweepAxis axis{text.substr(0, equals), split(text.substr(equals + 1))};
+    check_key(axis.key);
+    for (const SweepAxis& other : axes)
+      if (other.key == axis.key)
+        refuse(fmt::format("{} is swept twice", axis.key), "list all its values in one --sweep");
+    std::set<std::string> seen;
+    for (const std::string& value : axis.values) {
+      if (value.empty()) refuse(fmt::format("{} has an empty value in '{}'", axis.key, text));
+      if (!seen.insert(value).second) refuse(fmt::format("{} has the value {} twice", axis.key, value));
+    }
+    plans *= axis.values.size();
+    if (plans > kMostPlans) refuse(fmt::format("more than {} combinations", kMostPlans), "sweep fewer values");
+    axes.push_back(std::move(axis));
+  }
+  return axes;
+}
+
+}  // namespace rehearse::cli

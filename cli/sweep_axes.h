@@ -1,0 +1,15 @@
+// What --sweep says: keys of the scenario file, and the values that each takes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "reports/sweep_rows.h"
+
+namespace rehearse::cli {
+
+// From "plan.tensor=1,2,4"; commas inside brackets and quotes belong to a value. Throws InputError: no key of a
+// scenario file, a key or a value twice, an empty value, more than 10,000 combinations.
+std::vector<reports::SweepAxis> read_axes(const std::vector<std::string>& sweeps);
+
+}  // namespace rehearse::cli

@@ -1,0 +1,11 @@
+// How many random plans there were, and how many of them were simulated: those that are refused show little.
+#pragma once
+
+namespace rehearse::fuzz {
+
+struct PlanCounts {
+  int made = 0, simulated = 0;
+};
+PlanCounts plan_counts();  // of this process
+
+}  // namespace rehearse::fuzz

@@ -1,0 +1,168 @@
+// See random_plan.h. At most 64 ranks, 8 layers and 8 micro-batches, so that a plan takes milliseconds.
+#include "tests/fuzz/random_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace rehearse::fuzz {
+namespace {
+
+constexpr const char* kTopologies[] = {"dgx-a100",       "dgx-h100", "dgx1-v100", "ethernet-a100",
+                                       "gb200-nvl72",    "hgx-b200", "pcie-a100", "rail-only-h100",
+                                       "dragonfly-a100", "torus-2d", "aws-p4d",   "azure-nd-h100-v5"};
+constexpr const char* kSchedules[] = {"1f1b", "gpipe", "sequential", "interleaved"};
+constexpr const char* kPrecisions[] = {"bf16", "fp16", "fp32"};
+constexpr const char* kFrameworks[] = {"rehearse", "megatron-2021", "torch-ddp"};
+
+// What a plan is divided by and must divide.
+struct Sizes {
+  std::size_t tensor = 1, pipeline = 1, data = 1, chunks = 1, micro_batch = 1, micro_batches = 1;
+  std::size_t gpus() const { return tensor * pipeline * data; }
+};
+
+class Writer {
+ public:
+  Writer(Choices& choices, const std::string& calibration) : c_(choices), calibration_(calibration) {}
+
+  std::string scenario() {
+    on_host_ = c_.once_in(6);
+    transformer_ = !c_.once_in(5);
+    choose_sizes();
+    std::string text = fmt::format("rehearse: 1\nname: random\nframework: {}\n", framework());
+    text += model();
+    text += cluster();
+    text += plan();
+    text += training();
+    if (on_host_) text += fmt::format("costs: {{calibration: '{}'}}\n", calibration_);
+    if (c_.once_in(3)) text += noise();
+    return text;
+  }
+
+ private:
+  // torch-ddp only has replicas of a whole model; where it is asked for more, now and then, it is refused.
+  const char* framework() {
+    if (on_host_ || !c_.once_in(3)) return kFrameworks[0];
+    whole_ = s_.tensor == 1 && s_.pipeline == 1;
+    return kFrameworks[c_.below(whole_ || c_.once_in(16) ? 3 : 2)];
+  }
+
+  void choose_sizes() {
+    constexpr std::size_t tensors[] = {1, 2, 4, 8}, pipelines[] = {1, 2, 3, 4}, replicas[] = {1, 2, 3, 4, 8};
+    s_.tensor = transformer_ ? c_.of(tensors) : 1;
+    s_.pipeline = c_.of(pipelines);
+    s_.data = c_.of(replicas);
+    while (s_.gpus() > (on_host_ ? 8U : 64U)) s_.data > 1 ? s_.data /= 2 : s_.tensor /= 2;
+    s_.micro_batch = 1 + c_.below(3);
+    s_.micro_batches = 1 + c_.below(8);
+    if (s_.pipeline == 1) return;
+    schedule_ = c_.of(kSchedules);
+    if (schedule_ != std::string("interleaved")) return;
+    s_.chunks = 2 + c_.below(2);
+    if (!c_.once_in(16)) s_.micro_batches = (s_.micro_batches + s_.pipeline - 1) / s_.pipeline * s_.pipeline;
+  }
+
+  std::string model() {
+    if (!transformer_) {
+      if (c_.once_in(2))
+        return fmt::format("model: {{family: mlp, widths: [{}, 64, 48, 32, 10]}}\n", 16 + 16 * c_.below(4));
+      return fmt::format(
+          "model: {{family: cnn, image: {{channels: 3, size: {}}}, convolutions: [{{channels: 8}}, {{channels: {}, "
+          "pool: {}}}], widths: [32, 10]}}\n",
+          8 + 4 * c_.below(6), 4 + c_.below(13), 1 + c_.below(2));
+    }
+    const std::size_t heads = c_.once_in(24) ? 3 : s_.tensor * (1U << c_.below(3));
+    const std::size_t layers = c_.once_in(24) ? 1 : s_.pipeline * s_.chunks + c_.below(5);
+    const bool llama = c_.once_in(2);
+    std::string text =
+        fmt::format("model: {{family: {}, layers: {}, hidden: {}, heads: {}, vocab: {}, max_seq_len: 128",
+                    llama ? "llama" : "gpt", layers, heads * (8U << c_.below(3)), heads, 100 + 37 * c_.below(20));
+    if (llama) text += fmt::format(", ffn_hidden: {}", heads * (8U << c_.below(4)));
+    if (llama && c_.once_in(2)) text += fmt::format(", kv_heads: {}", std::max(s_.tensor, heads / 2));
+    if (c_.once_in(4)) text += ", tied_embeddings: false";
+    if (c_.once_in(4)) text += ", attention: unfused";
+    if (c_.once_in(4)) text += ", dropout: 0.1";
+    return text + "}\n";
+  }
+
+  std::string cluster() {
+    topology_ = on_host_ ? "local" : c_.of(kTopologies);
+    std::string text =
+        fmt::format("cluster:\n  topology: {}\n  gpus: {}\n", topology_, s_.gpus() + (c_.once_in(24) ? 1 : 0));
+    if (on_host_) {
+      if (c_.once_in(3)) text += fmt::format("  threads_per_rank: {}\n", 1 + c_.below(3));
+      return text;
+    }
+    if (c_.once_in(6)) text += "  faults: [{link: 'node0/*', share: 0.5}]\n";
+    if (c_.once_in(8)) text += "  background: [{from: 1, to: 0, rate: 2GB/s}]\n";
+    if (c_.once_in(8)) text += "  collectives: [{kind: all_reduce, algorithm: ring}]\n";
+    jobs_ = s_.gpus() <= 16 && c_.once_in(6);
+    if (jobs_) text += "  jobs: [{name: other, set: {plan.micro_batch: 1, cluster.jobs: []}}]\n";
+    return text;
+  }
+
+  std::string plan() {
+    std::string text =
+        fmt::format("plan:\n  tensor: {}\n  pipeline: {}\n  micro_batch: {}\n", s_.tensor, s_.pipeline, s_.micro_batch);
+    if (s_.pipeline > 1) text += fmt::format("  schedule: {}\n", schedule_);
+    if (s_.chunks > 1) text += fmt::format("  chunks: {}\n", s_.chunks);
+    if (!whole_) text += fmt::format("  zero: {}\n", c_.below(4));
+    if (s_.tensor > 1 && c_.once_in(2)) text += "  sequence_parallel: true\n";
+    constexpr const char* kept[] = {"none", "none", "selective", "full"};
+    if (transformer_) text += fmt::format("  recompute: {}\n", c_.of(kept));
+    if (c_.once_in(3)) text += fmt::format("  bucket: {}KiB\n", 1U << c_.below(11));
+    if (c_.once_in(4)) text += "  overlap_grad_reduce: false\n";
+    if (c_.once_in(4)) text += "  overlap_param_gather: false\n";
+    if (c_.once_in(6)) text += "  rank_order: [data, tensor, context, expert, pipeline]\n";
+    return text;
+  }
+
+  std::string training() {
+    const std::size_t batch = s_.data * s_.micro_batch * s_.micro_batches + (c_.once_in(24) ? 1 : 0);
+    std::string text =
+        fmt::format("training: {{global_batch: {}, precision: {}", batch, on_host_ ? "fp32" : c_.of(kPrecisions));
+    if (transformer_) text += fmt::format(", seq_len: {}", 16U << c_.below(4));
+    if (c_.once_in(3)) text += ", optimizer: sgd";
+    if (c_.once_in(3)) text += ", clip: 0";
+    return text + "}\n";
+  }
+
+  std::string noise() {
+    std::string text = fmt::format("noise:\n  seed: {}\n", c_.below(100));
+    if (c_.once_in(2)) text += "  kernels: 0.05\n";
+    if (c_.once_in(2)) text += "  transfers: 0.1\n";
+    if (c_.once_in(2)) text += "  granularity: op\n";
+    if (c_.once_in(2)) text += "  slow_ranks: [{ranks: [0], factor: 1.3}]\n";
+    if (!on_host_ && !jobs_ && c_.once_in(2)) text += "  links: [{resources: '*', capacity: 0.5}]\n";
+    return text;
+  }
+
+  Choices& c_;
+  const std::string& calibration_;
+  bool on_host_ = false, transformer_ = true, jobs_ = false, whole_ = false;
+  const char* schedule_ = kSchedules[0];
+  std::string topology_;
+  Sizes s_;
+};
+
+}  // namespace
+
+std::size_t Choices::below(std::size_t limit) {
+  if (at_ >= bytes_.size()) return 0;
+  return static_cast<unsigned char>(bytes_[at_++]) % limit;
+}
+
+RandomPlan random_plan(Choices& choices, const std::string& calibration) {
+  RandomPlan plan;
+  constexpr run::Fidelity kFidelities[] = {run::Fidelity::flow, run::Fidelity::step, run::Fidelity::analytic};
+  plan.options.fidelity = choices.of(kFidelities);
+  plan.options.steps = 2 + static_cast<int>(choices.below(2));
+  plan.options.samples = choices.once_in(4) ? 3 : 0;
+  plan.options.what_if = choices.once_in(8);
+  plan.write = choices.once_in(4);
+  plan.would_fit = choices.once_in(16);
+  plan.text = Writer(choices, calibration).scenario();
+  return plan;
+}
+
+}  // namespace rehearse::fuzz
