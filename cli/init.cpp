@@ -176,7 +176,7 @@ std::string scenario_text(const Candidate& c, const Machine& m, const Arguments&
     bool any = false;
     for (const Key& key : plan::keys()) {
       if (key.section() != section || !key.available()) continue;
-      if (key.path.find("[]") != std::string_view::npos) continue;  // its list's example shows it
+      if (key.path.find('.') != key.path.rfind('.')) continue;  // its list's or mapping's example shows it
       if (!key.later.empty() && value_of(std::string(key.path), c, m, a).empty()) continue;  // only the default yet
       const std::string value = value_of(std::string(key.path), c, m, a);
       any = any || !value.empty();

@@ -71,6 +71,26 @@ TEST(Execute, TheCifarNetworkBeginsAtTheLossOfTenClasses) {
     EXPECT_NEAR(json::parse(alone.out)["loss"][step].get<double>(), result["loss"][step].get<double>(), 1e-5);
 }
 
+// As shipped, on this machine: how long a step takes is the machine's, what it holds and counts is the plan's.
+TEST(Execute, TheCifarNetworkIsSimulatedAsItIsPerformed) {
+  const Folder folder;
+  const Outcome calibrated =
+      run({"calibrate", "--budget", "4", "--for", "cifar-4-workers", "-o", folder / "host.json"});
+  ASSERT_EQ(calibrated.status, 0) << calibrated.err;
+  const Outcome s =
+      run({"simulate", "cifar-4-workers", "--set", "costs.calibration=" + (folder / "host.json"), "--json"});
+  ASSERT_EQ(s.status, 0) << s.err;
+  const Outcome m = run({"execute", "cifar-4-workers", "--steps", "1", "--json"});
+  ASSERT_EQ(m.status, 0) << m.err;
+  const json simulated = json::parse(s.out), measured = json::parse(m.out);
+  EXPECT_GT(simulated["step_time_s"].get<double>(), 0);
+  EXPECT_EQ(simulated["ranks"], 4);
+  EXPECT_GT(simulated["breakdown_s"]["exposed_data"].get<double>(), 0) << "the workers reduce their gradients";
+  for (const char* part : {"parameters", "gradients", "activations", "peak"})
+    EXPECT_EQ(simulated["memory"]["stages"][0][part], measured["memory"]["stages"][0][part]) << part;
+  EXPECT_EQ(simulated["flop_formula"], measured["flop_formula"]);
+}
+
 constexpr char kRegression[] = R"(rehearse: 1
 name: regression
 model: {family: mlp, widths: [10, 1], loss: mse}
