@@ -207,7 +207,7 @@ class Draft {
   Draft& operator=(const Draft&) = delete;
   std::string write(const std::string& text) const {
     const std::string path = (folder_ / "scenario.yaml").string();
-    result::write_output(path, text);
+    result::write_output(path, text, result::Over::its_own_input);  // one after the other is read
     return path;
   }
 
