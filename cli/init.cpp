@@ -212,7 +212,7 @@ class Draft {
  public:
   std::string write(const std::string& text) const {
     const std::string path = folder_.path() + "/scenario.yaml";
-    result::write_output(path, text);
+    result::write_output(path, text, result::Over::its_own_input);  // one after the other is read
     return path;
   }
 
