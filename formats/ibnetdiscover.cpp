@@ -176,8 +176,10 @@ class Reader {
   // A description as one word: its last part after ';', which names the switch, without blanks.
   static std::string plain(std::string text) {
     if (text.find(';') != std::string::npos) text = text.substr(text.find(';') + 1);
+    constexpr std::size_t kLongest = 100;  // a key of the file to be written has 1024 characters at most
     std::string out;
     for (const char c : text) {
+      if (out.size() == kLongest) break;
       const bool word = std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.' || c == '/';
       if (word) out += c;
       if (!word && !out.empty() && out.back() != '-') out += '-';

@@ -16,6 +16,9 @@ namespace rehearse::formats {
 namespace {
 
 constexpr double kMostGbps = 1e5;
+// Far above what machines have; every pair of processors gets a link.
+constexpr std::size_t kMostProcessors = 256, kMostLines = 100;
+constexpr int kDeepest = 64;
 constexpr double kMostLatencyUs = 1e6;
 constexpr int kMostMbps = 100'000'000;  // 100 Tb/s
 
@@ -72,6 +75,7 @@ class XmlReader {
   }
   void error(const pugi::xml_node& node, std::string message) {
     problems_.add(at(node.offset_debug(), std::move(message)));
+    if (problems_.list().size() == kMostLines) problems_.throw_if_any();  // each took a walk through the text
   }
 
   // A whole number, decimal or with 0x; the fallback if the attribute is missing, reported if it is something else.
@@ -124,14 +128,12 @@ class XmlReader {
     return width * lane / 80.0;
   }
 
-  void assume(const std::string& line) {
-    if (std::find(report_.assumed.begin(), report_.assumed.end(), line) == report_.assumed.end())
-      report_.assumed.push_back(line);
+  // Each line once; of endlessly many different ones the first.
+  static void note(std::vector<std::string>& lines, const std::string& text) {
+    if (lines.size() < kMostLines && std::find(lines.begin(), lines.end(), text) == lines.end()) lines.push_back(text);
   }
-  void ignore(const std::string& line) {
-    if (std::find(report_.ignored.begin(), report_.ignored.end(), line) == report_.ignored.end())
-      report_.ignored.push_back(line);
-  }
+  void assume(const std::string& line) { note(report_.assumed, line); }
+  void ignore(const std::string& line) { note(report_.ignored, line); }
 
   void join(const std::string& a, const std::string& b, const char* kind, double gbps, const std::string& why) {
     node_.links.push_back({a, b, kind, gbps, why});
@@ -139,6 +141,8 @@ class XmlReader {
 
   void read_cpu(const pugi::xml_node& cpu) {
     if (std::strcmp(cpu.name(), "cpu") != 0) return ignore(fmt::format("element '{}' in 'system'", cpu.name()));
+    if (node_.hosts.size() == kMostProcessors)
+      throw InputError(at(cpu.offset_debug(), fmt::format("more than {} elements 'cpu'", kMostProcessors)));
     const std::string host = fmt::format("host{}", node_.hosts.size());
     node_.hosts.push_back(host);
     cpus_.push_back(cpu);
@@ -152,7 +156,9 @@ class XmlReader {
     }
   }
 
-  void read_pci(const pugi::xml_node& pci, const std::string& parent) {
+  void read_pci(const pugi::xml_node& pci, const std::string& parent, int depth = 1) {
+    if (depth > kDeepest)
+      throw InputError(at(pci.offset_debug(), fmt::format("elements 'pci' nested more than {} deep", kDeepest)));
     const std::string_view kind = pci.attribute("class").value();
     std::string why;
     const double gbps = pci_gbps(pci, why);
@@ -164,7 +170,7 @@ class XmlReader {
     join(name, parent, "pcie", gbps, why);
     for (const pugi::xml_node& child : pci.children()) {
       if (std::strcmp(child.name(), "pci") == 0)
-        read_pci(child, name);
+        read_pci(child, name, depth + 1);
       else
         ignore(fmt::format("element '{}' in 'pci'", child.name()));
     }
@@ -315,10 +321,11 @@ class XmlReader {
   }
 
   void join_sockets() {
-    for (std::size_t a = 0; a < cpus_.size(); ++a)
-      for (std::size_t b = a + 1; b < cpus_.size(); ++b)
-        join(node_.hosts[a], node_.hosts[b], "host", std::min(socket_gbps(cpus_[a]), socket_gbps(cpus_[b])),
-             "between sockets");
+    std::vector<double> gbps;
+    for (const pugi::xml_node& cpu : cpus_) gbps.push_back(socket_gbps(cpu));
+    for (std::size_t a = 0; a < gbps.size(); ++a)
+      for (std::size_t b = a + 1; b < gbps.size(); ++b)
+        join(node_.hosts[a], node_.hosts[b], "host", std::min(gbps[a], gbps[b]), "between sockets");
   }
 
   std::string device_name(bool nvlink) {

@@ -18,7 +18,8 @@ namespace rehearse::formats {
 namespace {
 
 constexpr int kMostLinks = 18;
-constexpr int kMostRelation = 64;  // NVLinks between two GPUs
+constexpr std::size_t kMostEntries = 512;  // GPUs and NICs; far above what a machine has
+constexpr int kMostRelation = 64;          // NVLinks between two GPUs
 constexpr const char* kCells[] = {"X", "PIX", "PXB", "PHB", "NODE", "SYS"};
 
 struct Word {
@@ -115,6 +116,11 @@ class MatrixReader {
   void read_header(const std::vector<Word>& words) {
     for (const Word& word : words) {
       if (word.text == "CPU" || word.text == "NUMA" || word.text == "GPU") break;
+      if (matrix_.names.size() == kMostEntries)
+        throw InputError(
+            Diagnostic{file_, number_, word.column, "", fmt::format("more than {} GPUs and NICs", kMostEntries), ""});
+      if (is_numbered(word.text, "GPU") && matrix_.gpus < matrix_.names.size())
+        add(number_, word.column, fmt::format("{} after a NIC: expected all GPUs first", word.text));
       matrix_.names.push_back(word.text);
       if (is_numbered(word.text, "GPU")) ++matrix_.gpus;
     }

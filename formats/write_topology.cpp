@@ -127,7 +127,8 @@ bool natural_less(const std::string& a, const std::string& b) {
       ++i, ++j;
     }
   }
-  return a.size() - i < b.size() - j;
+  if (a.size() - i != b.size() - j) return a.size() - i < b.size() - j;
+  return a < b;  // "a01" and "a1" are two hosts
 }
 
 struct Hosts {
@@ -159,7 +160,8 @@ Hosts hosts_of(const DiscoveredFabric& fabric, const std::vector<DiscoveredNode>
   });
   std::map<std::string, int> in_order;
   for (const DiscoveredPort* port : ports) {
-    const auto host = std::find(hosts.names.begin(), hosts.names.end(), port->host) - hosts.names.begin();
+    const auto host =
+        std::lower_bound(hosts.names.begin(), hosts.names.end(), port->host, natural_less) - hosts.names.begin();
     const DiscoveredNode* node =
         nodes.empty() ? nullptr : &nodes[std::min(static_cast<std::size_t>(host), nodes.size() - 1)];
     const int nic = nic_of(*port, node, in_order[port->host]++);
@@ -205,6 +207,14 @@ DiscoveredNode bare_node(const Hosts& hosts, Report& report) {
   return node;
 }
 
+// What other programs call things is printed and stands in comments: a line end in it would begin a key.
+void keep_to_a_line(Report& report, std::vector<DiscoveredNode>& nodes) {
+  for (auto* lines : {&report.used, &report.ignored, &report.assumed})
+    for (std::string& line : *lines) line = escaped_controls(line);
+  for (DiscoveredNode& node : nodes)
+    for (DiscoveredLink& link : node.links) link.why = escaped_controls(link.why);
+}
+
 }  // namespace
 
 std::string write_topology(const std::string& name, const std::vector<DiscoveredNode>& nodes,
@@ -217,10 +227,11 @@ std::string write_topology(const std::string& name, const std::vector<Discovered
       throw InputError(Diagnostic{fabric->source, 0, 0, "", "none of its adapters is a NIC of the node described", ""});
     if (all.empty()) all.push_back(bare_node(hosts, report));
   }
+  keep_to_a_line(report, all);
   std::string sources;
   for (const DiscoveredNode& node : all)
-    if (!node.source.empty()) sources += (sources.empty() ? "" : ", ") + node.source;
-  if (fabric != nullptr) sources += (sources.empty() ? "" : ", ") + fabric->source;
+    if (!node.source.empty()) sources += (sources.empty() ? "" : ", ") + escaped_controls(node.source);
+  if (fabric != nullptr) sources += (sources.empty() ? "" : ", ") + escaped_controls(fabric->source);
   std::string text = fmt::format(
       "# Made by rehearse discover from {}.\n# Rates are effective, of one direction, as NCCL counts them "
       "(src/graph/topo.h, v2.28.9-1); latencies are its hops, not measured.\n",
