@@ -171,8 +171,9 @@ void read_cnn(const Source& source, Model& model, const Diagnostics& diagnostics
   }
 }
 
-// The loss is a cross-entropy; over one class it is 0 whatever the model does.
+// A cross-entropy over one class is 0 whatever the model does.
 void check_classes(const Source& source, const Model& model) {
+  if (!model.is_transformer() && model.loss != LossKind::cross_entropy) return;
   const std::int64_t classes = model.is_transformer() ? model.vocab : model.widths.back();
   const char* key = model.is_transformer() ? "vocab" : "widths";
   if (classes == 1)

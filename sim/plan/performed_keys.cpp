@@ -41,6 +41,7 @@ void add_model(Keys& keys, const model::Model& m) {
   add_choice(keys, "model.family", m.family, {"gpt", "llama", "cnn", "mlp"});
   add(keys, "model.dropout", m.dropout);
   if (m.is_transformer()) return add_transformer(keys, m);
+  add_choice(keys, "model.loss", m.loss, {"cross_entropy", "mse"});
   add(keys, "model.widths", fmt::format("[{}]", fmt::join(m.widths, ", ")));
   if (m.family != model::Family::cnn) return;
   add(keys, "model.image", fmt::format("{{channels: {}, size: {}}}", m.image_channels, m.image_size));
