@@ -232,8 +232,8 @@ Simulator::Held Simulator::unmet(std::int32_t index, Range waits, std::int32_t s
   return {};
 }
 
-// Who ended a wait: of the events recorded at this instant the last that is named, whatever order they came in. What the
-// compute stream itself did before is nothing that it can ask for.
+// Who ended a wait: of the events recorded at this instant the last that is named, whatever order they came in. What
+// the compute stream itself did before is nothing that it can ask for.
 Teller Simulator::who_ended(const Rank& rank, Range waits, std::int32_t step, std::int32_t slot,
                             Teller woken_by) const {
   for (std::int32_t w = waits.last - 1; w >= waits.first; --w) {

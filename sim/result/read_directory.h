@@ -1,7 +1,7 @@
 // Reads what write_directory wrote: DIR/result.json (schema rehearse.result/1) and DIR/ops.csv, of simulated and
 // measured runs alike. What older files lack (the column micro_batch and those after it, the share straggler) reads as
-// absent. The trace is not read: it says nothing that ops.csv does not. Problems are InputErrors with file and line, all
-// of a file at once.
+// absent. The trace is not read: it says nothing that ops.csv does not. Problems are InputErrors with file and line,
+// all of a file at once.
 #pragma once
 
 #include <cstdint>
