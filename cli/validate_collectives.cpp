@@ -24,6 +24,7 @@ using collective::Observation;
 using program::CollectiveKind;
 
 constexpr double kLowest = 1024, kLarge = 64 << 20;
+constexpr double kShortest = 1e-3, kLongest = 3.6e9;  // us; an hour
 constexpr std::size_t kFewestSizes = 6, kMissesShown = 8;
 
 struct Row {
@@ -59,6 +60,8 @@ class Fields {
   const std::string& operator[](const char* column) const {
     return row_.fields[static_cast<std::size_t>(reports::column_of(table_, column))];
   }
+  const std::string& file() const { return table_.file; }
+  int line() const { return row_.line; }
   // An empty field is 0; anything else that is no number above `least` is a problem.
   double number(const char* column, double least, Diagnostics& problems) const {
     const std::string& text = (*this)[column];
@@ -101,6 +104,11 @@ Row read_row(const Fields& f, Diagnostics& problems) {
   } else {
     row.seen.kind = *kind;
     row.seen.time_us = time_of(time, algbw, busbw, row.seen);
+    if (row.seen.time_us > 0 && (row.seen.time_us < kShortest || row.seen.time_us > kLongest))
+      problems.add({f.file(), f.line(), 1, "time_us",
+                    fmt::format("{:g} us is no time of a collective, expected {:g} to {:g}", row.seen.time_us,
+                                kShortest, kLongest),
+                    "the row's time_us, or its bytes over its bandwidth"});
     if (!(row.seen.time_us > 0)) row.reason = "no time and no bandwidth";
     if (row.seen.bytes < kLowest) row.reason = "below 1 KiB";
   }

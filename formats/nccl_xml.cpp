@@ -20,7 +20,7 @@ constexpr double kMostGbps = 1e5;
 constexpr std::size_t kMostProcessors = 256, kMostLines = 100;
 constexpr int kDeepest = 64;
 constexpr double kMostLatencyUs = 1e6;
-constexpr int kMostMbps = 100'000'000;  // 100 Tb/s
+constexpr int kLeastMbps = 8, kMostMbps = 100'000'000;  // 1 MB/s, the least that a topology file takes; 100 Tb/s
 
 // In units of 100 Mb/s a lane (kvDictPciGen).
 constexpr std::pair<std::string_view, int> kPciLanes[] = {
@@ -203,7 +203,7 @@ class XmlReader {
         speed = 10000;
         assume(fmt::format("{}: no speed, 10 Gb/s as NCCL takes it", found.name));
       }
-      speed = within(net, "speed", speed, 1, kMostMbps);
+      speed = within(net, "speed", speed, kLeastMbps, kMostMbps);
       found.gbps = hints_.nic_gbps > 0 ? hints_.nic_gbps : speed / 8000.0;
       found.latency_us = latency_of(net);
       const std::string name = fmt::format("nic{}", node_.nics.size());

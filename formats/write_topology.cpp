@@ -215,6 +215,19 @@ void keep_to_a_line(Report& report, std::vector<DiscoveredNode>& nodes) {
     for (DiscoveredLink& link : node.links) link.why = escaped_controls(link.why);
 }
 
+// What a node of a topology file has at most (docs/topologies.md).
+void check_size(const std::vector<DiscoveredNode>& nodes) {
+  constexpr std::size_t kMostInNode = 256;
+  Diagnostics problems;
+  for (const DiscoveredNode& node : nodes)
+    if (node.nics.size() > kMostInNode || static_cast<std::size_t>(node.devices) > kMostInNode)
+      problems.add({node.source, 0, 0, "",
+                    fmt::format("{} GPUs and {} NICs, a node of a topology file has at most {} of each", node.devices,
+                                node.nics.size(), kMostInNode),
+                    ""});
+  problems.throw_if_any();
+}
+
 }  // namespace
 
 std::string write_topology(const std::string& name, const std::vector<DiscoveredNode>& nodes,
@@ -227,6 +240,7 @@ std::string write_topology(const std::string& name, const std::vector<Discovered
       throw InputError(Diagnostic{fabric->source, 0, 0, "", "none of its adapters is a NIC of the node described", ""});
     if (all.empty()) all.push_back(bare_node(hosts, report));
   }
+  check_size(all);
   keep_to_a_line(report, all);
   std::string sources;
   for (const DiscoveredNode& node : all)

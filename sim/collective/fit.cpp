@@ -19,6 +19,7 @@ using Row = std::vector<double>;
 
 constexpr int kRounds = 12, kSweeps = 3000;
 constexpr double kLarge = 64 << 20;  // where a tree is not looked for first
+constexpr double kLeastUs = 1e-3;    // no collective is done sooner, whatever constants of 0 say
 
 // Where a size is looked for first: near NCCL's usual switching points.
 Protocol usual_protocol(CollectiveKind kind, const Placement& place, double bytes) {
@@ -169,7 +170,9 @@ void FittedSystem::solve(const std::vector<Observation>& observations, const std
 double FittedSystem::time(const Choice& choice, CollectiveKind kind, const Placement& place, double bytes) const {
   const Constants& c = constants_.at(choice);
   const nccl::Estimate own = model(choice, kind, place, bytes);
-  return copy_ * bytes / place.ranks + c.latency * own.latency_us + c.per_byte * (own.time_us - own.latency_us);
+  const double us =
+      copy_ * bytes / place.ranks + c.latency * own.latency_us + c.per_byte * (own.time_us - own.latency_us);
+  return std::max(us, kLeastUs);
 }
 
 std::pair<Choice, double> FittedSystem::chosen(CollectiveKind kind, const Placement& place, double bytes) const {
@@ -184,7 +187,7 @@ std::pair<Choice, double> FittedSystem::chosen(CollectiveKind kind, const Placem
     const double us = time(choice, kind, place, bytes);
     if (fastest.second < 0 || us < fastest.second) fastest = {choice, us};
   }
-  REHEARSE_CHECK(fastest.second > 0, "no algorithm was fitted for collective {}", static_cast<int>(kind));
+  REHEARSE_CHECK(fastest.second >= kLeastUs, "no algorithm was fitted for collective {}", static_cast<int>(kind));
   return fastest;
 }
 
