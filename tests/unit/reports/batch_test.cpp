@@ -8,6 +8,7 @@
 #include "reports/local_ledger.h"
 #include "reports/tables.h"
 #include "stored.h"
+#include "tests/support/text.h"
 
 namespace rehearse::reports {
 namespace {
@@ -20,10 +21,6 @@ std::string unwrapped(const std::string& text) {
   for (const char c : text)
     if ((c != ' ' && c != '\n') || (!out.empty() && out.back() != ' ')) out += c == '\n' ? ' ' : c;
   return out;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST(Batch, IsMicroBatchTimesMicroBatchesTimesReplicas) {

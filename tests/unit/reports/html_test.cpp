@@ -12,16 +12,13 @@
 #include "reports/html_text.h"
 #include "reports/html_words.h"
 #include "stored.h"
+#include "tests/support/text.h"
 
 namespace rehearse::reports {
 namespace {
 
 using html::answered;
 using html::asked;
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 std::size_t times(const std::string& text, const std::string& part) {
   std::size_t n = 0;

@@ -5,13 +5,10 @@
 #include <sstream>
 
 #include "reports/sweep_rows.h"
+#include "tests/support/text.h"
 
 namespace rehearse::reports {
 namespace {
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 SweepRow plan(std::vector<std::string> values, std::int64_t gpus = 8, std::int64_t data = 2,
               double tokens_per_s = 1e6) {

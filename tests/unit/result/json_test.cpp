@@ -149,8 +149,8 @@ TEST(Numbers, AreShortAndAlwaysJson) {
 }
 
 TEST(Quoted, EscapesQuotesControlsAndBrokenUtf8) {
-  EXPECT_EQ(quoted("a\"b\\c\n"), R"("a\"b\\c\n")");
-  EXPECT_EQ(quoted("x\xff"), "\"x\xEF\xBF\xBD\"");
+  EXPECT_EQ(json_quoted("a\"b\\c\n"), R"("a\"b\\c\n")");
+  EXPECT_EQ(json_quoted("x\xff"), "\"x\xEF\xBF\xBD\"");
 }
 
 TEST(Derived, MfuHfuAndCostFollowTheirFormulas) {
