@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <string_view>
 
 #include "reports/text.h"
@@ -27,7 +28,7 @@ constexpr std::array<LeverName, 6> kLevers = {{{"compute", "compute rate", true}
                                                {"nic", "NICs and network", true},
                                                {"latency", "transfers' latency", false},
                                                {"launch", "host launch cost", false}}};
-constexpr std::size_t kTerminalLinks = 6;
+constexpr std::size_t kTerminalLinks = 6, kTerminalCollectives = 4;
 
 LeverName lever(const std::string& what) {
   for (const LeverName& known : kLevers)
@@ -99,6 +100,23 @@ std::string links_text(const Result& r) {
   return part("Busiest links (share of their capacity)", out + wrap(link_sentence(r, r.links.busiest.front()), 2));
 }
 
+std::string collectives_text(const Result& r) {
+  constexpr std::size_t kTerminalColumns = 6;
+  if (r.collectives.empty()) return "";
+  Rows rows = collective_rows(r, kTerminalCollectives);
+  for (std::vector<std::string>& row : rows) row.resize(kTerminalColumns);
+  std::string out = align(rows, 2);
+  if (r.collectives.size() > kTerminalCollectives)
+    out += fmt::format("  and {} more in result.json\n", r.collectives.size() - kTerminalCollectives);
+  return part("Collectives (mean time from when all had come)", out);
+}
+
+std::string what_if_text(const Result& r) {
+  std::string out = align(what_if_rows(r), 2);
+  for (const std::string& sentence : what_if_sentences(r)) out += wrap(sentence, 2);
+  return out;
+}
+
 // Without the columns that 80 characters have no room for.
 std::string jobs_text(const Result& r) {
   constexpr std::size_t kName = 30, kColumns = 6;
@@ -117,6 +135,10 @@ std::string noise_text(const Result& r) {
 }
 
 }  // namespace
+
+std::string way_of(const result::CollectiveUse& use) {
+  return use.algorithm + (use.protocol.empty() ? "" : " " + use.protocol) + (use.pinned ? " (pinned)" : "");
+}
 
 std::vector<Gain> gains(const Result& r) {
   std::vector<Gain> list;
@@ -187,6 +209,29 @@ Rows what_if_rows(const Result& r) {
   return rows;
 }
 
+std::vector<std::string> what_if_sentences(const Result& r) {
+  std::vector<std::string> list;
+  for (const result::WhatIf& w : r.what_if)
+    if (!w.why.empty()) {
+      std::string name(lever(w.what).name);
+      name.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(name.front())));
+      list.push_back(fmt::format("{}: {}", name, w.why));
+    }
+  return list;
+}
+
+Rows collective_rows(const Result& r, std::size_t most) {
+  if (r.collectives.empty()) return {};
+  Rows rows = {{"", "ranks", "bytes", "calls", "time", "algorithm", "channels", "known"}};
+  for (std::size_t i = 0; i < std::min(most, r.collectives.size()); ++i) {
+    const result::CollectiveUse& c = r.collectives[i];
+    rows.push_back({clip(fmt::format("{} {}", c.group, c.kind), 24), grouped(static_cast<double>(c.ranks)),
+                    format_bytes(Bytes(c.bytes)), grouped(static_cast<double>(c.count)), time(c.mean_ps), way_of(c),
+                    c.channels > 0 ? fmt::format("{}", c.channels) : "-", c.coverage});
+  }
+  return rows;
+}
+
 Rows job_rows(const Result& r) {
   if (r.jobs.empty()) return {};
   Rows rows = {{"job", "GPUs", "step", "alone", "slowdown", "steps", "least", "most"}};
@@ -222,8 +267,9 @@ std::string answers_text(const Result& r) {
                                                 2));
   out += part("What noise costs", noise_text(r));
   out += part("Jobs on the cluster (mean step beside the others, and alone)", jobs_text(r));
+  out += collectives_text(r);
   out += links_text(r);
-  if (!r.what_if.empty()) out += part("What if (one at a time)", align(what_if_rows(r), 2));
+  if (!r.what_if.empty()) out += part("What if (one at a time)", what_if_text(r));
   return out;
 }
 

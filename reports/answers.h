@@ -20,13 +20,19 @@ struct Gain {
 };
 std::vector<Gain> gains(const result::Result& r);  // the largest first
 
+// "ring ll128 (pinned)".
+std::string way_of(const result::CollectiveUse& use);
 Rows sample_rows(const result::Result& r);
 // "Rank 3 is slow (its kernels take 1.2 times as long): that costs 1.23 s a step, 18.0% more than without it."
 std::vector<std::string> noise_sentences(const result::Result& r);
 Rows link_rows(const result::Result& r, std::size_t most);
 // When the link is busy, and who uses it.
 std::string link_sentence(const result::Result& r, const result::LinkUse& link);
+// How collectives went: a row each, the longest in all first; "" where the result does not say.
+Rows collective_rows(const result::Result& r, std::size_t most);
 Rows what_if_rows(const result::Result& r);
+// Where a better machine makes the step longer, or a worse one shorter: why.
+std::vector<std::string> what_if_sentences(const result::Result& r);
 // Jobs on one cluster, with the others and alone.
 Rows job_rows(const result::Result& r);
 // What must not be overlooked, as MFU above 100 %.

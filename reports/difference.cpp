@@ -12,6 +12,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "reports/answers.h"
 #include "reports/op_class.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
@@ -50,6 +51,27 @@ std::vector<KeyDifference> differing_keys(const result::Result& a, const result:
     if (value(a) != value(b)) keys.push_back({name, {value(a), value(b)}});
   }
   return keys;
+}
+
+// "data all_reduce of 33.6 MB, 4 ranks" -> "ring ll128", of several "ring ll128, tree simple".
+std::map<std::string, std::string> ways_by_call(const result::Result& r) {
+  std::map<std::string, std::set<std::string>> ways;
+  for (const result::CollectiveUse& c : r.collectives)
+    ways[fmt::format("{} {} of {}, {} ranks", c.group, c.kind, format_bytes(Bytes(c.bytes)), c.ranks)].insert(
+        way_of(c));
+  std::map<std::string, std::string> joined;
+  for (const auto& [call, names] : ways)
+    for (const std::string& name : names) joined[call] += (joined[call].empty() ? "" : ", ") + name;
+  return joined;
+}
+
+std::vector<KeyDifference> differing_ways(const result::Result& a, const result::Result& b) {
+  const std::map<std::string, std::string> first = ways_by_call(a), second = ways_by_call(b);
+  std::vector<KeyDifference> ways;
+  for (const auto& [call, way] : first)
+    if (const auto other = second.find(call); other != second.end() && other->second != way)
+      ways.push_back({call, {way, other->second}});
+  return ways;
 }
 
 std::string identity(const StoredResult& stored, const OpRow& row) {
@@ -218,6 +240,7 @@ Difference difference(const StoredResult& first, const StoredResult& second) {
   d.labels = {"A", "B"};
   if (first.result.source != second.result.source) d.labels = {first.result.source, second.result.source};
   d.keys = differing_keys(first.result, second.result);
+  d.ways = differing_ways(first.result, second.result);
   join(d);
   group(d);
   account(d);

@@ -44,6 +44,7 @@ struct Difference {
   Pair<const result::StoredResult*> results{};
   Pair<std::string> labels;                   // "simulated" and "measured", or "A" and "B"
   std::vector<KeyDifference> keys;            // of the scenarios, by name
+  std::vector<KeyDifference> ways;            // calls of both that went by another algorithm or protocol
   std::vector<JoinedOp> ops;                  // the first's order, then those of the second alone
   std::int64_t matched = 0, other_shape = 0;  // other_shape: of the matched, with another kind or shape
   Pair<std::int64_t> alone{};

@@ -78,17 +78,16 @@ std::string difference_json(const Difference& d) {
   write_source(json, *d.results[kFirst], d.labels[kFirst]);
   json.key("second");
   write_source(json, *d.results[kSecond], d.labels[kSecond]);
-  json.key("keys").open('[');
-  for (const KeyDifference& k : d.keys)
-    json.open('{')
-        .key("key")
-        .text(k.key)
-        .key("first")
-        .text(k.values[kFirst])
-        .key("second")
-        .text(k.values[kSecond])
-        .close('}');
-  json.close(']');
+  const auto write_pairs = [&](std::string_view list, std::string_view name, const std::vector<KeyDifference>& pairs) {
+    json.key(list).open('[');
+    for (const KeyDifference& k : pairs) {
+      json.open('{').key(name).text(k.key);
+      json.key("first").text(k.values[kFirst]).key("second").text(k.values[kSecond]).close('}');
+    }
+    json.close(']');
+  };
+  write_pairs("keys", "key", d.keys);
+  write_pairs("collectives", "call", d.ways);
   json.key("ops").open('{').key("matched").integer(d.matched).key("of_another_shape").integer(d.other_shape);
   json.key("first_only").integer(d.alone[kFirst]).key("second_only").integer(d.alone[kSecond]).close('}');
   json.key("step_time").open('{');

@@ -14,7 +14,7 @@
 namespace rehearse::reports {
 namespace {
 
-constexpr std::size_t kMostKeys = 12, kMostDetails = 8, kMostTransfers = 12, kMostStages = 12;
+constexpr std::size_t kMostKeys = 12, kMostDetails = 8, kMostTransfers = 12, kMostStages = 12, kMostWays = 6;
 
 using Rows = std::vector<std::vector<std::string>>;
 
@@ -71,6 +71,17 @@ std::string keys(const Difference& d) {
     rows.push_back({"  " + sorted[i].key, clip(sorted[i].values[kFirst], 22), clip(sorted[i].values[kSecond], 22)});
   return align(rows) +
          shown(static_cast<std::int64_t>(sorted.size()) - static_cast<std::int64_t>(rows.size()) + 1, "keys") + '\n';
+}
+
+std::string ways(const Difference& d) {
+  if (d.ways.empty()) return "";
+  Rows rows = {{"Collectives that go another way", d.labels[kFirst], d.labels[kSecond]}};
+  for (std::size_t i = 0; i < std::min(d.ways.size(), kMostWays); ++i)
+    rows.push_back(
+        {"  " + clip(d.ways[i].key, 40), clip(d.ways[i].values[kFirst], 16), clip(d.ways[i].values[kSecond], 16)});
+  return align(rows) +
+         shown(static_cast<std::int64_t>(d.ways.size()) - static_cast<std::int64_t>(rows.size()) + 1, "collectives") +
+         '\n';
 }
 
 std::string matching(const Difference& d) {
@@ -173,7 +184,7 @@ std::string loss(const Difference& d) {
 
 std::string difference_table(const Difference& d) {
   const std::int64_t a = d.results[kFirst]->result.step_time_ps, b = d.results[kSecond]->result.step_time_ps;
-  std::string out = heading(d) + keys(d) + matching(d);
+  std::string out = heading(d) + keys(d) + ways(d) + matching(d);
   out += wrap(d.sentence) + '\n';
   out += account(d) + contributions(d);
   out += group_table(d, "Kernels, all recorded ranks", d.classes, 20);

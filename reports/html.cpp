@@ -235,6 +235,7 @@ std::string html_page(const std::vector<result::StoredResult>& runs, const HtmlO
                  memory_section(runs, names));
   out += section("plan", "The plan", plan_section(runs, names));
   out += section("timelines", "Timeline", timeline_section(series));
+  out += section("collectives", "Collectives", collectives_section(runs, names));
   out += section("links", "Busiest links", links_section(runs, names));
   out += section("errors", "Simulated against measured", errors_table(runs, names));
   out += section("loss", "Loss", loss_section(runs, names));

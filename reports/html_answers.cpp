@@ -53,6 +53,20 @@ std::string noise_section(const std::vector<StoredResult>& runs, const RunNames&
   });
 }
 
+std::string collectives_section(const std::vector<StoredResult>& runs, const RunNames& names) {
+  constexpr std::size_t kMost = 12;
+  return each(runs, names, [](const Result& r) {
+    if (r.collectives.empty()) return std::string();
+    std::string more;
+    if (r.collectives.size() > kMost) more = fmt::format(" {} more are in result.json.", r.collectives.size() - kMost);
+    return table(collective_rows(r, kMost)) +
+           fmt::format(
+               "<p class=\"note\">Calls of the step over all groups; the time is the mean from when all members "
+               "had come; channels are thread blocks on each GPU; known: how the time alone is.{}</p>\n",
+               more);
+  });
+}
+
 std::string links_section(const std::vector<StoredResult>& runs, const RunNames& names) {
   return each(runs, names, [](const Result& r) {
     if (r.links.busiest.empty()) return std::string();
@@ -79,7 +93,9 @@ std::string jobs_section(const std::vector<StoredResult>& runs, const RunNames& 
 std::string what_if_section(const std::vector<StoredResult>& runs, const RunNames& names) {
   return each(runs, names, [](const Result& r) {
     if (r.what_if.empty()) return std::string();
-    return table(what_if_rows(r)) +
+    std::string sentences;
+    for (const std::string& sentence : what_if_sentences(r)) sentences += paragraph(sentence);
+    return table(what_if_rows(r)) + sentences +
            "<p class=\"note\">The step with one rate or cost halved or doubled, and all else as it is.</p>\n";
   });
 }

@@ -12,6 +12,7 @@ using RunNames = std::vector<std::string>;
 
 std::string samples_section(const std::vector<result::StoredResult>& runs, const RunNames& names);
 std::string noise_section(const std::vector<result::StoredResult>& runs, const RunNames& names);
+std::string collectives_section(const std::vector<result::StoredResult>& runs, const RunNames& names);
 std::string links_section(const std::vector<result::StoredResult>& runs, const RunNames& names);
 std::string jobs_section(const std::vector<result::StoredResult>& runs, const RunNames& names);
 std::string what_if_section(const std::vector<result::StoredResult>& runs, const RunNames& names);

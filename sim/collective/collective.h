@@ -40,6 +40,8 @@ struct TransferPlan {
   Coverage coverage = Coverage::spec;
   double low = 1, high = 1;  // error interval, as factors of the time
   std::string algorithm;     // a name of nccl_tuning.h, or "local"
+  std::string protocol;      // of NCCL: ll, ll128, simple; "": none is known
+  bool pinned = false;       // the scenario pins what goes this way (pins.h)
   // On a host whose ranks share its cores: how many of them the bytes of a collective keep busy while they move, spread
   // over its participants, and then they cross no resources. 0: moved by something else.
   int threads = 0;

@@ -222,10 +222,12 @@ bool takes_collectives_of_topology(const std::string& device_file) {
 }
 
 Corrections::Corrections(const MeasuredData& data, const Prior& machine) {
-  const Prior& reference = data.has_reference ? data.prior : machine;
+  const Prior& reference = reference_ = data.has_reference ? data.prior : machine;
   // A machine with no pair of devices on a node (or no second node) has no such rate to compare.
   const auto same = [](double rate, double measured) { return rate == 0 || alike(rate, measured); };
+  // What was measured behind a switch is not what a mesh does: there a pair has but the links between the two.
   same_node_ = same(machine.machine.nvlink_gbps, reference.machine.nvlink_gbps) &&
+               machine.machine.nvswitch == reference.machine.nvswitch &&
                (!machine.nccl || machine.machine.nvlink_latency_us == 0);
   same_network_ = same(machine.machine.nic_gbps, reference.machine.nic_gbps) &&
                   (!machine.nccl || machine.machine.net_latency_us == 0);
@@ -242,11 +244,13 @@ Corrections::Corrections(const MeasuredData& data, const Prior& machine) {
   }
 }
 
-// Alike is, in this order: measured near this size; on one node or on several; the kind; the shape of the group. For a
-// group over several nodes where only one node was measured, the largest group is the most alike: two or four devices
-// miss the model by what a pair of them reaches over NVLink, which is not what NICs wait for.
-const Corrections::Table* Corrections::most_alike(CollectiveKind kind, const nccl::Placement& place,
-                                                  double log_wire) const {
+// Alike is, in this order: measured near this size; on one node or on several; the kind; the algorithm that the library
+// takes there; the shape of the group. For a group over several nodes where only one node was measured, the largest
+// group is the most alike: two or four devices miss the model by what a pair of them reaches over NVLink, which is not
+// what NICs wait for.
+const Corrections::Table* Corrections::most_alike(CollectiveKind kind, const nccl::Placement& place, double log_wire,
+                                                  nccl::Algorithm algorithm) const {
+  constexpr double kOtherAlgorithm = 2;  // as groups of which one is four times the other; a judgement
   const Table* found = nullptr;
   double least = 0;
   for (const Table& t : tables_) {
@@ -258,7 +262,10 @@ const Corrections::Table* Corrections::most_alike(CollectiveKind kind, const ncc
                              ? -std::log2(static_cast<double>(t.place.ranks))
                              : std::abs(std::log2(static_cast<double>(t.place.per_node) / place.per_node)) +
                                    0.5 * std::abs(std::log2(static_cast<double>(t.place.nodes) / place.nodes));
-    const double distance = (other_span ? 12 : 0) + (out_of_range ? 16 : 0) + kind_distance(t.kind, kind) + shape;
+    const double size = std::exp(log_wire) / wire_factor(t.kind, t.place.ranks);
+    const bool same_way = reference_.collective(t.kind, t.place, size).algorithm == algorithm;
+    const double distance = (other_span ? 12 : 0) + (out_of_range ? 16 : 0) + kind_distance(t.kind, kind) +
+                            (same_way ? 0 : kOtherAlgorithm) + shape;
     if (found == nullptr || distance < least) {
       found = &t;
       least = distance;
@@ -267,27 +274,52 @@ const Corrections::Table* Corrections::most_alike(CollectiveKind kind, const ncc
   return found;
 }
 
-Corrections::Answer Corrections::at(CollectiveKind kind, const nccl::Placement& place, bool uniform,
-                                    double bytes) const {
-  const double log_wire = std::log(bytes * wire_factor(kind, place.ranks));
-  const Table* table = most_alike(kind, place, log_wire);
-  if (table == nullptr) return {};
-  const auto& x = table->log_wire;
-  const auto& y = table->log_ratio;
-  Answer answer{.ratio = 1, .coverage = Coverage::extrapolated};
+double Corrections::ratio(const Table& table, double log_wire) {
+  const auto& x = table.log_wire;
+  const auto& y = table.log_ratio;
   const auto above = std::lower_bound(x.begin(), x.end(), log_wire);
-  if (above == x.begin() || above == x.end()) {
-    answer.ratio = std::exp(above == x.begin() ? y.front() : y.back());
-  } else {
-    const auto i = static_cast<std::size_t>(above - x.begin());
-    answer.ratio = std::exp(std::lerp(y[i - 1], y[i], (log_wire - x[i - 1]) / (x[i] - x[i - 1])));
-  }
+  if (above == x.begin() || above == x.end()) return std::exp(above == x.begin() ? y.front() : y.back());
+  const auto i = static_cast<std::size_t>(above - x.begin());
+  return std::exp(std::lerp(y[i - 1], y[i], (log_wire - x[i - 1]) / (x[i] - x[i - 1])));
+}
+
+Corrections::Answer Corrections::at(CollectiveKind kind, const nccl::Placement& place, bool uniform, double bytes,
+                                    std::optional<nccl::Algorithm> algorithm) const {
+  if (tables_.empty()) return {};
+  const double log_wire = std::log(bytes * wire_factor(kind, place.ranks));
+  if (!algorithm) algorithm = reference_.collective(kind, place, bytes).algorithm;
+  const Table* table = most_alike(kind, place, log_wire, *algorithm);
+  if (table == nullptr) return {};
+  Answer answer{.ratio = ratio(*table, log_wire), .coverage = Coverage::extrapolated};
   const bool measured = table->kind == kind && uniform && table->place.ranks == place.ranks &&
                         table->place.nodes == place.nodes && same_node_ && (place.nodes == 1 || same_network_);
   if (measured && bytes >= table->bytes.front() && bytes <= table->bytes.back())
     answer.coverage =
         std::binary_search(table->bytes.begin(), table->bytes.end(), bytes) ? Coverage::exact : Coverage::interpolated;
   return answer;
+}
+
+Interval Corrections::bounds(CollectiveKind kind, const nccl::Placement& place, bool uniform, double bytes,
+                             const Prior& machine) const {
+  const Table *below = nullptr, *above = nullptr;
+  for (const Table& t : tables_) {
+    if (t.kind != kind) continue;
+    if (uniform && t.place.ranks == place.ranks && t.place.nodes == place.nodes) return {0, INFINITY};
+    const bool within = t.place.nodes <= place.nodes && t.place.per_node <= place.per_node;
+    const bool around =
+        t.place.nodes >= place.nodes && t.place.per_node >= place.per_node && (t.place.nodes > 1) == (place.nodes > 1);
+    if (within && (below == nullptr || t.place.ranks > below->place.ranks)) below = &t;
+    if (around && (above == nullptr || t.place.ranks < above->place.ranks)) above = &t;
+  }
+  const auto us = [&](const Table& t) {
+    return machine.collective(kind, t.place, bytes).time_us *
+           ratio(t, std::log(bytes * wire_factor(kind, t.place.ranks)));
+  };
+  if (below == nullptr) return {0, INFINITY};
+  const double least = us(*below);
+  if (above == nullptr) return {least, INFINITY};
+  const double most = us(*above);
+  return {std::min(least, most), std::max(least, most)};
 }
 
 }  // namespace rehearse::collective

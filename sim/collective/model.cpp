@@ -100,10 +100,20 @@ class MeasuredModel final : public CollectiveModel {
     const auto size = static_cast<double>(bytes.count());
     const Way way = ways_.choose(kind, group, size);
     const nccl::Estimate& estimate = way.estimate;
-    Corrections::Answer correction = corrections_.at(kind, group.place, group.uniform, size);
+    const auto corrected = [&](double bytes_there) {
+      return corrections_.at(kind, group.place, group.uniform, bytes_there,
+                             way.pinned ? std::optional(estimate.algorithm) : std::nullopt);
+    };
+    Corrections::Answer correction = corrected(size);
     if (!way.own) correction.coverage = std::max(correction.coverage, Coverage::extrapolated);
-    const double per_us =
-        1000 * way.highest_gbps / corrections_.at(kind, group.place, group.uniform, kLargeBytes).ratio;
+    const double guess_us = estimate.time_us * correction.ratio;
+    const Interval bounds = corrections_.bounds(kind, group.place, group.uniform, size, prior_);
+    const double alone_us = std::clamp(guess_us, bounds.low, bounds.high);
+    // What goes in rounds has one bandwidth at all sizes, and so one correction. Of a time that is taken from other
+    // groups all but the latency moves bytes.
+    const double large_ratio = way.rounds ? correction.ratio : corrected(kLargeBytes).ratio;
+    const double moving_us = alone_us == guess_us ? size / (1000 * way.highest_gbps) * large_ratio
+                                                  : std::max(0.0, alone_us - estimate.latency_us * correction.ratio);
 
     TransferPlan plan;
     if (way.rounds)
@@ -111,9 +121,11 @@ class MeasuredModel final : public CollectiveModel {
     else
       plan.activities = collective_activities(cluster_, group, kind, estimate.algorithm, bytes.count());
     set_confidence(plan, correction.coverage);
-    set_times(plan, estimate.time_us * correction.ratio, size / per_us);
+    set_times(plan, alone_us, moving_us);
     plan.startup += detours(cluster_, group, kind, way);
     plan.algorithm = nccl::name_of(estimate.algorithm);
+    if (prior_.nccl) plan.protocol = nccl::name_of(estimate.protocol);
+    plan.pinned = way.pinned;
     const bool in_switch =
         estimate.algorithm == nccl::Algorithm::nvls || estimate.algorithm == nccl::Algorithm::nvls_tree;
     const int limit = in_switch ? blocks_.nvls : group.place.nodes == 1 ? blocks_.node : blocks_.nodes;
@@ -144,6 +156,7 @@ class MeasuredModel final : public CollectiveModel {
               size / (1000 * prior_.send(crosses, kLargeBytes).gbps) * large_ratio);
     if (crosses) plan.startup += detour(cluster_, from, to);
     plan.algorithm = nccl::name_of(nccl::Algorithm::direct);
+    if (prior_.nccl) plan.protocol = nccl::name_of(prior_.send(crosses, size).protocol);
     plan.sms = blocks_.send;
     plan.memory_bytes = 2 * bytes.count();
     return plan;
@@ -169,7 +182,10 @@ class MeasuredModel final : public CollectiveModel {
     }
     const Time moving = std::min(alone, std::max(from_us(moving_us), slowest.ports));
     plan.startup = alone - moving;
-    for (Activity& activity : plan.activities) activity.min_duration = std::max(moving, slowest.links);
+    // Ports may take so long that no start-up seems left; before bytes that wait for slower links it is there.
+    const Time hidden = measured ? Time() : Time(from_us(std::max(0.0, alone_us - moving_us))) - plan.startup;
+    const Time links = slowest.links > Time() ? slowest.links + std::max(Time(), hidden) : Time();
+    for (Activity& activity : plan.activities) activity.min_duration = std::max(moving, links);
   }
 
   const cluster::Cluster& cluster_;

@@ -17,6 +17,15 @@ double gbps(Bandwidth rate) {
 double us(Time time) {
   return time.seconds() * 1e6;
 }
+// What PCIe on the way to another node lets through of a NIC's rate: NCCL's graph search counts it too.
+Bandwidth through_pcie(const cluster::Cluster& cluster, Bandwidth nic) {
+  const cluster::Route route = cluster.route(cluster.devices_of(0).front(), cluster.devices_of(1).front());
+  for (const cluster::ResourceId id : route.resources) {
+    const cluster::Resource& r = cluster.resources()[static_cast<std::size_t>(id)];
+    if (r.kind == cluster::ResourceKind::pcie) nic = std::min(nic, r.nominal.per_s() > 0 ? r.nominal : r.capacity);
+  }
+  return nic;
+}
 // The difference, exactly 0 for the constant itself.
 double beyond(double hop_us, double constant_us) {
   const double difference = hop_us - constant_us;
@@ -71,7 +80,7 @@ Prior prior_of(const cluster::Cluster& cluster) {
   if (cluster.nodes() > 1 && view.nic.per_s() > 0) {
     prior.net_hop_us = us(view.net_hop);
     prior.machine.net_latency_us = beyond(prior.net_hop_us, nccl::kNetHopUs);
-    prior.machine.nic_gbps = gbps(view.nic);
+    prior.machine.nic_gbps = gbps(through_pcie(cluster, view.nic));
     if (prior.machine.nvlink_gbps == 0) prior.machine.nvlink_gbps = prior.machine.nic_gbps;
   }
   return prior;

@@ -117,7 +117,8 @@ Way Ways::choose(CollectiveKind kind, const Group& group, double bytes) const {
         if (!fastest || one.estimate.time_us < fastest->estimate.time_us) fastest = std::move(one);
       }
   }
-  if (pinned == nullptr) return {own, prior_.collective(kind, group.place, kLargeBytes).gbps, true, std::nullopt};
+  if (pinned == nullptr)
+    return {own, prior_.collective(kind, group.place, kLargeBytes).gbps, true, false, std::nullopt};
   if (!fastest)
     throw InputError(
         Diagnostic{"", 0, 0, pinned->key,
@@ -125,6 +126,7 @@ Way Ways::choose(CollectiveKind kind, const Group& group, double bytes) const {
                                counted(group.place.ranks, "rank"), counted(group.place.nodes, "node")),
                    fmt::format("offered there: {}; of several entries for {} the fastest that is offered is taken",
                                offered(kind, group), name_of(kind))});
+  fastest->pinned = true;
   fastest->own = fastest->estimate.algorithm == own.algorithm && fastest->estimate.protocol == own.protocol;
   return *fastest;
 }

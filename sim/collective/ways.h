@@ -19,6 +19,7 @@ struct Way {
   nccl::Estimate estimate;
   double highest_gbps = 0;         // bytes of the collective a second at very large sizes
   bool own = true;                 // what the library chooses itself at this size
+  bool pinned = false;             // a pin speaks of the collective
   std::optional<InRounds> rounds;  // of one that goes in rounds
 };
 

@@ -31,7 +31,10 @@ using program::Op;
 using program::Role;
 using program::Work;
 
-constexpr double kLeastShare = 0.1;      // of the memory bandwidth, whatever communication takes
+constexpr double kLeastShare = 0.1;  // of the memory bandwidth, whatever communication takes
+// Of the memory bandwidth, what a kernel that wants it keeps beside communication: memory serves two requesters alike,
+// so neither starves the other. A judgement. What communication then takes longer is left out.
+constexpr double kFairShare = 0.5;
 constexpr double kRepeatability = 0.02;  // of a measured shape (calibration repeats within 1-2%)
 
 struct Prediction {
@@ -137,7 +140,8 @@ class DeviceCosts final : public CostModel {
 double DeviceCosts::bandwidth_left(double efficiency, const Interference& beside, double scale) const {
   const double alone = static_cast<double>(data_.device.memory_bandwidth.per_s()) * efficiency * scale;
   const double reach = sms_left(beside) / (data_.memory_saturates * data_.device.sms);
-  const double left = reachable() * scale - static_cast<double>(beside.bandwidth_taken);
+  const double all = reachable() * scale;
+  const double left = std::max(kFairShare * all, all - static_cast<double>(beside.bandwidth_taken));
   return std::max(kLeastShare * alone, std::min(alone * std::min(1.0, reach), left));
 }
 
@@ -164,7 +168,8 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
                         bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside, scale_.memory)};
   const bool convolution = std::holds_alternative<program::Conv2d>(op.shape);
   Prediction p;
-  const GemmSeconds model = gemm_seconds(scaled_[static_cast<std::size_t>(op.dtype)], scaled_constants_, shape, share);
+  const GemmSeconds model = gemm_seconds(scaled_[static_cast<std::size_t>(op.dtype)], scaled_constants_, shape, share,
+                                         {whole, gemm.constants});
   p.model_alone = scale_.none() ? model.alone : gemm_seconds(whole, gemm.constants, shape);
   p.model_beside = std::max(model.alone, model.beside * interference_.correction(beside));
   if (product_from_waves(role, op, p)) return p;

@@ -40,16 +40,21 @@ Choice make_choice(const GemmMachine& machine, const GemmConstants& c, const Gem
   return choice;
 }
 
+struct Pick {
+  Tile tile;
+  int split = 1;
+};
+
 // What the library picks when it has the whole device.
-Choice best_choice(const GemmMachine& machine, const GemmConstants& c, const GemmShape& shape) {
-  Choice best;
+Pick best_pick(const GemmMachine& machine, const GemmConstants& c, const GemmShape& shape) {
+  Pick best;
   double best_seconds = INFINITY;
   for (const Tile tile : machine.tiles) {
     for (const int split : kSplits) {
       const Choice choice = make_choice(machine, c, shape, tile, split);
       if (split > 1 && (shape.k / split < kMinSplitDepth || choice.tiles > kMaxWavesSplit * machine.sms)) break;
       const double seconds = choice.on(machine.sms);
-      if (seconds < best_seconds) best = choice, best_seconds = seconds;
+      if (seconds < best_seconds) best = {tile, split}, best_seconds = seconds;
     }
   }
   return best;
@@ -65,13 +70,19 @@ double GemmShape::bytes() const {
 
 GemmSeconds gemm_seconds(const GemmMachine& machine, const GemmConstants& c, const GemmShape& shape,
                          const GemmShare& share) {
+  return gemm_seconds(machine, c, shape, share, {machine, c});
+}
+
+GemmSeconds gemm_seconds(const GemmMachine& machine, const GemmConstants& c, const GemmShape& shape,
+                         const GemmShare& share, const GemmLibrary& library) {
   const double bytes = shape.bytes();
   const auto with = [&](double compute, double bandwidth) { return c.launch + std::max(compute, bytes / bandwidth); };
   if (machine.tiles.empty()) {
     const double compute = shape.flops() / (c.efficiency * machine.peak);
     return {with(compute, machine.bandwidth), with(compute * machine.sms / share.sms, share.bandwidth)};
   }
-  const Choice choice = best_choice(machine, c, shape);
+  const Pick pick = best_pick(library.machine, library.constants, shape);
+  const Choice choice = make_choice(machine, c, shape, pick.tile, pick.split);
   return {with(choice.on(machine.sms), machine.bandwidth), with(choice.on(share.sms), share.bandwidth)};
 }
 

@@ -56,6 +56,15 @@ struct GemmSeconds {
 };
 GemmSeconds gemm_seconds(const GemmMachine& machine, const GemmConstants& constants, const GemmShape& shape,
                          const GemmShare& share);
+// The machine that the library picks tile and split for.
+struct GemmLibrary {
+  const GemmMachine& machine;
+  const GemmConstants& constants;
+};
+// With what it picks for another machine, for what-ifs: a pick of its own for a faster one might fill just one wave,
+// and take two beside communication, so that the faster machine were slower.
+GemmSeconds gemm_seconds(const GemmMachine& machine, const GemmConstants& constants, const GemmShape& shape,
+                         const GemmShare& share, const GemmLibrary& library);
 double gemm_seconds(const GemmMachine& machine, const GemmConstants& constants, const GemmShape& shape);
 
 struct GemmPoint {

@@ -51,8 +51,9 @@ struct Outcome {
   double busy_low_s = 0, busy_high_s = 0, busy_s = 0;        // for the interval
   std::int64_t ops = 0, events = 0;
   std::vector<result::OpRecord> records;
-  result::Links links;                   // of the last step
-  std::vector<std::int64_t> link_bytes;  // of the last step, by resource of the cluster
+  result::Links links;                             // of the last step
+  std::vector<result::CollectiveUse> collectives;  // of the last step, of the reported job
+  std::vector<std::int64_t> link_bytes;            // of the last step, by resource of the cluster
   std::vector<SlowRank> slow_ranks;
   std::vector<std::int64_t> faulty_links;        // by entry of noise.links: how many it befalls
   std::vector<std::vector<Time>> job_step_ends;  // of each job, the reported one first: of all steps it has done

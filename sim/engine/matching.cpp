@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "sim/base/check.h"
@@ -23,8 +25,9 @@ std::vector<int> roles_of_ranks(const program::Program& program, const plan::Ran
   return roles;
 }
 
-Matching::Matching(const std::vector<JobCode>& jobs, InterferenceStates& states, Network& network, StepRuns& step_runs)
-    : jobs_(jobs), states_(states), network_(network), step_runs_(step_runs) {
+Matching::Matching(const std::vector<JobCode>& jobs, const cluster::Cluster& cluster, InterferenceStates& states,
+                   Network& network, StepRuns& step_runs)
+    : jobs_(jobs), cluster_(cluster), states_(states), network_(network), step_runs_(step_runs) {
   for (std::size_t j = 0; j < jobs.size(); ++j) connect_ranks(static_cast<std::int32_t>(j));
 }
 
@@ -144,6 +147,32 @@ collective::TransferPlan Matching::ask_for_plan(const Meeting& meeting, std::int
   return model.send(meeting.members[0], meeting.members[1], Bytes(bytes));
 }
 
+result::CollectiveUse Matching::describe(const Meeting& meeting, std::int32_t size,
+                                         const collective::TransferPlan& plan) const {
+  constexpr std::array<const char*, 4> kCoverages = {"exact", "interpolated", "extrapolated", "spec"};
+  result::CollectiveUse use;
+  if (meeting.group < 0 || meeting.members.size() < 2) return use;
+  const JobCode& job = jobs_[static_cast<std::size_t>(meeting.job)];
+  const auto group = static_cast<std::size_t>(meeting.group);
+  const CollectiveSize& what = job.code.collectives[group][static_cast<std::size_t>(size)];
+  use.kind = collective::name_of(what.kind);
+  use.group = job.job->program.groups[group].name;
+  use.ranks = static_cast<std::int64_t>(meeting.members.size());
+  std::set<int> nodes;
+  for (const int member : meeting.members) nodes.insert(cluster_.node_of(member));
+  use.nodes = static_cast<std::int64_t>(nodes.size());
+  use.bytes = what.bytes;
+  use.algorithm = plan.algorithm, use.protocol = plan.protocol, use.pinned = plan.pinned;
+  use.channels = plan.sms;
+  const bool crosses = plan.threads > 0 || std::any_of(plan.activities.begin(), plan.activities.end(),
+                                                       [](const auto& activity) { return !activity.uses.empty(); });
+  use.fidelity = plan.steps != nullptr ? "step" : crosses ? "flow" : "analytic";
+  use.coverage = kCoverages[static_cast<std::size_t>(plan.coverage)];
+  use.low = plan.low, use.high = plan.high;
+  use.alone_ps = plan.alone().ps();
+  return use;
+}
+
 std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
   check_interrupt();
   const collective::TransferPlan plan = ask_for_plan(meeting, size);
@@ -158,6 +187,7 @@ std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
   }
   code.activities.last = static_cast<std::int32_t>(activities_.size());
   if (plan.steps != nullptr) {
+    longest = plan.alone().ps();  // latencies lie between its messages: the traffic is spread over all of it
     code.steps = step_runs_.define(plan.steps);
     code.startup = 0;
   }
@@ -173,6 +203,7 @@ std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
   code.coverage = plan.coverage, code.low = plan.low, code.high = plan.high;
   code.job = meeting.job;
   plans_.push_back(code);
+  described_.push_back(describe(meeting, size, plan));
   return static_cast<std::int32_t>(plans_.size() - 1);
 }
 

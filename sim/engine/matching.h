@@ -30,6 +30,8 @@ struct PlanCode {
   double low = 1, high = 1;
   std::int32_t job = 0;
   std::int64_t busy = 0;  // ps over all participants
+  // Of those that ended in the step reported: how many, and ps from when all had posted.
+  std::int64_t ended = 0, spent = 0;
 };
 
 // A transfer from the first post to its end.
@@ -74,7 +76,8 @@ struct Meeting {
 
 class Matching {
  public:
-  Matching(const std::vector<JobCode>& jobs, InterferenceStates& states, Network& network, StepRuns& step_runs);
+  Matching(const std::vector<JobCode>& jobs, const cluster::Cluster& cluster, InterferenceStates& states,
+           Network& network, StepRuns& step_runs);
 
   // The meeting behind a queue of a rank's role; -1 if the rank is no member.
   std::int32_t meeting(int rank, std::int32_t queue) const {
@@ -94,6 +97,8 @@ class Matching {
   PlanCode& plan(std::int32_t id) { return plans_[static_cast<std::size_t>(id)]; }
   const PlanCode& plan(std::int32_t id) const { return plans_[static_cast<std::size_t>(id)]; }
   const std::vector<PlanCode>& plans() const { return plans_; }
+  // Of a plan: what it is of; without a kind: of a message, or of a collective of one member.
+  const result::CollectiveUse& described(std::size_t plan) const { return described_[plan]; }
   std::int32_t activity(std::int32_t index) const { return activities_[static_cast<std::size_t>(index)]; }
   // Whose an activity of the network is, "data all_reduce", of a job beside "NAME: data all_reduce": an index into
   // users().
@@ -105,8 +110,10 @@ class Matching {
   std::int32_t make_plan(Meeting& meeting, std::int32_t size);
   collective::TransferPlan ask_for_plan(const Meeting& meeting, std::int32_t size) const;
   std::int32_t user_of(const Meeting& meeting, std::int32_t size);
+  result::CollectiveUse describe(const Meeting& meeting, std::int32_t size, const collective::TransferPlan& plan) const;
 
   const std::vector<JobCode>& jobs_;
+  const cluster::Cluster& cluster_;
   InterferenceStates& states_;
   Network& network_;
   StepRuns& step_runs_;
@@ -115,6 +122,7 @@ class Matching {
   std::vector<Transfer> transfers_;
   std::vector<std::int32_t> free_;
   std::vector<PlanCode> plans_;
+  std::vector<result::CollectiveUse> described_;  // by plan
   std::vector<std::int32_t> activities_;
   std::vector<std::int32_t> user_;  // by activity of the network
   std::vector<std::string> users_;

@@ -9,6 +9,7 @@
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
+#include "sim/engine/collective_use.h"
 #include "sim/engine/link_use.h"
 
 namespace rehearse::engine {
@@ -58,7 +59,7 @@ Simulator::Simulator(const std::vector<Job>& jobs, const cluster::Cluster& clust
       codes_(lay_out(jobs)),
       network_(cluster, queue_, target(EventKind::activity)),
       step_runs_(network_, queue_, target(EventKind::message)),
-      matching_(codes_, states_, network_, step_runs_),
+      matching_(codes_, cluster, states_, network_, step_runs_),
       breakdown_(static_cast<std::size_t>(codes_.back().first_rank + jobs.back().grid.ranks())) {
   REHEARSE_CHECK(jobs[0].grid.ranks() <= cluster.devices(), "{} ranks on {} devices", jobs[0].grid.ranks(),
                  cluster.devices());
@@ -146,6 +147,7 @@ void Simulator::begin() {
   if (steps_ == 1) {
     breakdown_.open(0);
     network_.open_log();
+    reported_from_ = 0;
   }
   if (faults_.next() == 0) change_links();
   for (std::size_t job = 0; job < jobs_.size(); ++job) {
@@ -343,6 +345,7 @@ void Simulator::end_of_step(std::int32_t index, std::int32_t step) {
   if (index > 0 || step != steps_ - 2) return;
   breakdown_.open(now_);
   network_.open_log();
+  reported_from_ = now_;
 }
 
 // From when on the rank's compute stream may ask what others did: it waits, in what is counted. Of a rank without one
@@ -467,6 +470,7 @@ Outcome Simulator::outcome() {
     if (plan.busy > 0 && plan.job == 0) busy.add(plan.busy, static_cast<int>(plan.coverage), plan.low, plan.high);
   result.coverage_busy_s = busy.by_coverage_s;
   result.busy_low_s = busy.low_s, result.busy_high_s = busy.high_s, result.busy_s = busy.total_s;
+  describe_collectives(matching_, result);
   describe_links(network_, matching_, cluster_, before.ps(), end.ps(), result);
   result.slow_ranks = job.noise.slow_ranks();
   result.faulty_links = faults_.counts();

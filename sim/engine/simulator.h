@@ -194,6 +194,12 @@ class Simulator {
   std::vector<std::int64_t> last_ends() const;
   bool hosts_done(const JobState& job) const;
   bool stuck() const;
+  // Whether what ends now ends in the step reported.
+  bool in_reported_step() const {
+    const std::vector<Time>& ends = jobs_[0].step_ends;
+    const auto steps = static_cast<std::size_t>(steps_);
+    return reported_from_ >= 0 && now_ > reported_from_ && (ends.size() < steps || now_ <= ends[steps - 1].ps());
+  }
   JobState& job_of(const Lane& lane) { return jobs_[static_cast<std::size_t>(lane.code->job)]; }
   const JobState& job_of(const Lane& lane) const { return jobs_[static_cast<std::size_t>(lane.code->job)]; }
 
@@ -318,6 +324,7 @@ class Simulator {
   const std::int64_t dispatch_, wake_;
   bool noisy_kernels_ = false, noisy_transfers_ = false;  // of any job
   LinkFaults faults_;
+  std::int64_t reported_from_ = -1;  // when the step reported began, once it has
 
   std::vector<JobState> jobs_;
   std::vector<JobCode> codes_;  // of jobs

@@ -183,7 +183,9 @@ void Simulator::end_transfer(std::int32_t number) {
     return;
   }
   const Transfer transfer = matching_.transfer(number);
-  matching_.plan(transfer.plan).busy += (now_ - transfer.started) * transfer.expected;
+  PlanCode& plan = matching_.plan(transfer.plan);
+  plan.busy += (now_ - transfer.started) * transfer.expected;
+  if (in_reported_step()) ++plan.ended, plan.spent += now_ - transfer.started;
   matching_.release(number);
   for_participants(transfer, [&](LaneId id) { end_leg(id, transfer); });
 }

@@ -30,6 +30,19 @@ void write_links(const Result& r, JsonWriter& json) {
   json.close(']').close('}');
 }
 
+void write_collectives(const Result& r, JsonWriter& json) {
+  json.key("collectives").open('[');
+  for (const CollectiveUse& c : r.collectives) {
+    json.open('{').key("kind").text(c.kind).key("group").text(c.group).key("ranks").integer(c.ranks);
+    json.key("nodes").integer(c.nodes).key("bytes").integer(c.bytes);
+    json.key("algorithm").text(c.algorithm).key("protocol").text(c.protocol).key("pinned").boolean(c.pinned);
+    json.key("channels").integer(c.channels).key("fidelity").text(c.fidelity);
+    json.key("count").integer(c.count).key("alone_s").seconds(c.alone_ps).key("mean_s").seconds(c.mean_ps);
+    json.key("coverage").text(c.coverage).key("interval").open('[').real(c.low).real(c.high).close(']').close('}');
+  }
+  json.close(']');
+}
+
 void write_quantiles(const Quantiles& q, JsonWriter& json) {
   json.key("p5").seconds(q.p5).key("p50").seconds(q.p50).key("p95").seconds(q.p95);
 }
@@ -71,6 +84,7 @@ void write_what_if(const Result& r, JsonWriter& json) {
     json.open('{').key("what").text(w.what);
     json.key("halved_step_time_s").seconds(w.halved_ps).key("halved").real(change(w.halved_ps, r.step_time_ps));
     json.key("doubled_step_time_s").seconds(w.doubled_ps).key("doubled").real(change(w.doubled_ps, r.step_time_ps));
+    if (!w.why.empty()) json.key("why").text(w.why);
     json.close('}');
   }
   json.close(']');
@@ -104,6 +118,7 @@ double utilisation(const LinkUse& link, std::int64_t bytes, std::int64_t ps) {
 
 void write_answers(const Result& r, JsonWriter& json) {
   if (r.links.known) write_links(r, json);
+  if (!r.collectives.empty()) write_collectives(r, json);
   if (r.samples.count > 0) write_samples(r, json);
   if (r.noise.known) write_noise(r, json);
   if (!r.what_if.empty()) write_what_if(r, json);

@@ -42,6 +42,27 @@ void read_links(JsonReader& in, const json& document, Result& r) {
   });
 }
 
+void read_collectives(JsonReader& in, const json& document, Result& r) {
+  for_objects(in, document, "", "collectives", [&](const json& item, const std::string& path) {
+    CollectiveUse c;
+    c.kind = in.text(item, path, "kind"), c.group = in.text(item, path, "group");
+    c.ranks = in.integer(item, path, "ranks"), c.nodes = in.integer(item, path, "nodes");
+    c.bytes = in.integer(item, path, "bytes");
+    c.algorithm = in.text(item, path, "algorithm"), c.protocol = in.text(item, path, "protocol");
+    c.pinned = in.boolean(item, path, "pinned");
+    c.channels = in.integer(item, path, "channels"), c.fidelity = in.text(item, path, "fidelity");
+    c.count = in.integer(item, path, "count");
+    c.alone_ps = in.picoseconds(item, path, "alone_s"), c.mean_ps = in.picoseconds(item, path, "mean_s");
+    c.coverage = in.text(item, path, "coverage");
+    const json& interval = in.array(item, path, "interval");
+    if (interval.size() == 2 && interval[0].is_number() && interval[1].is_number())
+      c.low = interval[0].get<double>(), c.high = interval[1].get<double>();
+    else
+      in.fail(path + ".interval", "expected two numbers");
+    r.collectives.push_back(std::move(c));
+  });
+}
+
 Quantiles read_quantiles(JsonReader& in, const json& item, const std::string& path) {
   return {in.picoseconds(item, path, "p5"), in.picoseconds(item, path, "p50"), in.picoseconds(item, path, "p95")};
 }
@@ -103,6 +124,7 @@ void read_jobs(JsonReader& in, const json& document, Result& r) {
 
 void read_answers(JsonReader& in, const json& document, Result& r) {
   if (document.contains("links")) read_links(in, document, r);
+  if (document.contains("collectives")) read_collectives(in, document, r);
   if (document.contains("samples")) read_samples(in, document, r);
   if (document.contains("noise")) read_noise(in, document, r);
   if (document.contains("jobs")) read_jobs(in, document, r);
@@ -113,7 +135,8 @@ void read_answers(JsonReader& in, const json& document, Result& r) {
   if (document.contains("what_if"))
     for_objects(in, document, "", "what_if", [&](const json& item, const std::string& path) {
       r.what_if.push_back({in.text(item, path, "what"), in.picoseconds(item, path, "halved_step_time_s"),
-                           in.picoseconds(item, path, "doubled_step_time_s")});
+                           in.picoseconds(item, path, "doubled_step_time_s"),
+                           item.contains("why") ? in.text(item, path, "why") : ""});
     });
 }
 

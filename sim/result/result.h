@@ -91,6 +91,22 @@ inline bool needs_common_clock(Share share) {
 }
 double utilisation(const LinkUse& link, std::int64_t bytes, std::int64_t ps);  // of its capacity over that time
 
+// A kind of collective of the step reported: the same call (group, size, way) on all instances of the group.
+struct CollectiveUse {
+  std::string kind, group;            // "all_reduce", "data"
+  std::int64_t ranks = 0, nodes = 0;  // of one instance, and on how many nodes they are
+  std::int64_t bytes = 0;             // full size of one call
+  std::string algorithm, protocol;    // "ring", "ll128"; protocol "": none is known
+  bool pinned = false;                // by the scenario
+  std::int64_t channels = 0;          // thread blocks a rank, one a channel; 0: not known
+  std::string fidelity;               // "step": message by message, "flow": one flow, "analytic": no contention
+  std::string coverage;               // of its time alone: exact, interpolated, extrapolated, spec
+  double low = 1, high = 1;           // factors of that time
+  std::int64_t count = 0;             // calls that ended in the step, over all instances
+  std::int64_t alone_ps = 0;          // one call with the network to itself
+  std::int64_t mean_ps = 0;           // of those calls, from when all members had come, rounded down
+};
+
 // One quantity over samples: order statistics, p is the ceil(p/100 n)-th smallest.
 struct Quantiles {
   std::int64_t p5 = 0, p50 = 0, p95 = 0;
@@ -123,6 +139,7 @@ struct NoiseCost {
 struct WhatIf {
   std::string what;  // "compute", "memory_bandwidth", "nvlink", "nic", "latency", "launch"
   std::int64_t halved_ps = 0, doubled_ps = 0;
+  std::string why = {};  // a sentence, where the worse machine makes the step shorter or the better one longer
 };
 
 // One of several jobs on a cluster. A job's steps differ as the others are at different points of theirs, so several
@@ -170,6 +187,7 @@ struct Result {
   double wall_s = 0;
   std::vector<double> loss;
   Links links;
+  std::vector<CollectiveUse> collectives;  // the longest in all first
   Samples samples;
   NoiseCost noise;
   std::vector<WhatIf> what_if;

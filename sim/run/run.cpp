@@ -80,6 +80,7 @@ void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario,
   out.events = outcome.events;
   out.records = outcome.records;
   out.links = outcome.links;
+  out.collectives = outcome.collectives;
 }
 
 // The simulation reported (of samples, that of the median step), and what else is asked.
@@ -100,7 +101,7 @@ void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, cons
   const engine::Outcome outcome = prepared.simulate(engine_options);
   add_outcome(outcome, scenario, out);
   if (scenario.noise.any()) out.noise = noise_cost(prepared, engine_options, outcome, options.threads, progress);
-  if (options.what_if) out.what_if = what_if(prepared, engine_options, options.threads, progress);
+  if (options.what_if) out.what_if = what_if(prepared, engine_options, outcome, options.threads, progress);
   out.jobs = compare_jobs(prepared, scenario, engine_options, outcome, options.threads, progress);
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "sim/engine/wide.h"
+#include "sim/run/why.h"
 
 namespace rehearse::run {
 
@@ -163,19 +164,27 @@ result::NoiseCost noise_cost(const Prepared& prepared, const engine::Options& op
   return cost;
 }
 
-std::vector<result::WhatIf> what_if(const Prepared& prepared, const engine::Options& options, int threads,
-                                    SharedProgress& progress) {
+std::vector<result::WhatIf> what_if(const Prepared& prepared, const engine::Options& options,
+                                    const engine::Outcome& plain_outcome, int threads, SharedProgress& progress) {
   std::vector<result::WhatIf> answers(kLevers);
+  std::array<std::string, 2 * kLevers> why;
   in_parallel(threads, 2 * kLevers, [&](std::size_t i) {
     engine::Options plain = options;
     plain.recorded_ranks.clear();
     plain.progress = progress.one();
     Levers levers;
     levers.*kAll[i / 2].factor = i % 2 == 0 ? 0.5 : 2;
-    const std::int64_t step = prepared.simulate(plain, levers).step_time.ps();
+    const engine::Outcome outcome = prepared.simulate(plain, levers);
+    const std::int64_t step = outcome.step_time.ps();
+    const bool rate = kAll[i / 2].factor != &Levers::latency && kAll[i / 2].factor != &Levers::launch;
+    const bool better = (i % 2 == 0) != rate;
+    why[i] = why_against_expectation(plain_outcome, outcome, i % 2 == 0 ? "halved" : "doubled", better);
     (i % 2 == 0 ? answers[i / 2].halved_ps : answers[i / 2].doubled_ps) = step;
   });
-  for (std::size_t l = 0; l < kLevers; ++l) answers[l].what = kAll[l].what;
+  for (std::size_t l = 0; l < kLevers; ++l) {
+    answers[l].what = kAll[l].what;
+    answers[l].why = why[2 * l] + (why[2 * l].empty() || why[2 * l + 1].empty() ? "" : " ") + why[2 * l + 1];
+  }
   return answers;
 }
 

@@ -38,8 +38,9 @@ result::NoiseCost noise_cost(const Prepared& prepared, const engine::Options& op
 inline constexpr std::size_t kMostSlowRanks = 8;
 
 // The step with one lever at a half and at the double; levers that change nothing here are there too.
-std::vector<result::WhatIf> what_if(const Prepared& prepared, const engine::Options& options, int threads,
-                                    SharedProgress& progress);
+// `plain` is the simulation without any.
+std::vector<result::WhatIf> what_if(const Prepared& prepared, const engine::Options& options,
+                                    const engine::Outcome& plain, int threads, SharedProgress& progress);
 inline constexpr std::size_t kLevers = 6;
 
 }  // namespace rehearse::run

@@ -115,7 +115,14 @@ Result with_answers() {
                     {"slow_ranks", -1, 1, "", 2, 1'700'000'000'000},
                     {"links", -1, 1, "node0/nic*", 8, 2'000'000'000'001},
                     {"kernels", -1, 1, "", 0, 2'100'000'000'000}};
-  r.what_if = {{"compute", 3'000'000'000'001, 1'500'000'000'001}, {"latency", 1, 2}};
+  r.what_if = {{"compute", 3'000'000'000'001, 1'500'000'000'001},
+               {"latency", 1, 2, "Doubled, it makes the step 1 ps shorter: \"another\" order."}};
+  CollectiveUse use;
+  use.kind = "all_reduce", use.group = "data", use.ranks = 16, use.nodes = 2, use.bytes = 1 << 30;
+  use.algorithm = "nvls_tree", use.protocol = "simple", use.pinned = true, use.channels = 16, use.fidelity = "flow";
+  use.coverage = "extrapolated", use.low = 0.75, use.high = 1.45;
+  use.count = 3, use.alone_ps = 1'000'000'000'001, use.mean_ps = 1'000'000'000'003;
+  r.collectives = {use, {}};
   r.jobs = {{"own", 8, 0, 3, 2'000'000'000'001, 1, 5, 1'000'000'000'001, 1.5}, {"other", 4, 7, 1, 4, 4, 4, 4, 1.0}};
   return r;
 }
@@ -130,6 +137,12 @@ TEST_F(ReadDirectory, AnswersComeBack) {
   EXPECT_EQ(r.samples.breakdown_ps[3].p95, 5);
   EXPECT_EQ(r.noise.causes.at(2).resources, "node0/nic*");
   EXPECT_EQ(r.what_if.at(0).doubled_ps, 1'500'000'000'001);
+  EXPECT_EQ(r.what_if.at(1).why, written.what_if.at(1).why);
+  ASSERT_EQ(r.collectives.size(), 2u);
+  EXPECT_EQ(r.collectives[0].protocol, "simple");
+  EXPECT_TRUE(r.collectives[0].pinned);
+  EXPECT_EQ(r.collectives[0].mean_ps, 1'000'000'000'003);
+  EXPECT_EQ(r.collectives[0].high, 1.45);
   ASSERT_EQ(r.jobs.size(), 2u);
   EXPECT_EQ(r.jobs[0].step_ps, 2'000'000'000'001);
   EXPECT_EQ(r.jobs[1].start_ps, 7);
