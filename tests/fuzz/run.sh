@@ -55,17 +55,20 @@ export ASAN_OPTIONS=detect_leaks=1:${ASAN_OPTIONS-} UBSAN_OPTIONS=print_stacktra
 
 # One reader; its report is a line.
 fuzz_one() {
-  local reader=$1 finds=$PWD/$build/finds/$1 corpus=$PWD/$build/corpus/$1 log=$PWD/$build/$1.log outcome=ok
+  local reader=$1 dictionary=() finds=$PWD/$build/finds/$1 corpus=$PWD/$build/corpus/$1 log=$PWD/$build/$1.log outcome=ok
   mkdir -p "$finds" "$corpus" "$build/seeds"
   if ((plain)); then
     (cd "$finds" && "$program" --target="$reader" -seed="$seed" -seconds="$seconds") >"$log" 2>&1 || outcome=FOUND
   else
     "$program" --target="$reader" --seeds="$build/seeds/$reader" --dictionary >"$build/seeds/$reader.dict"
-    # In a process of its own each time, so that a find does not end the hour.
+    [[ -s $build/seeds/$reader.dict ]] && dictionary=(-dict="$build/seeds/$reader.dict")
+    # In a process of its own each time, so that a find does not end the hour. The timeout is of wall-clock, for waits; the
+    # harness counts processor time.
     "$program" --target="$reader" -fork=1 -ignore_crashes=1 -ignore_timeouts=1 -ignore_ooms=1 -seed="$seed" \
-      -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -max_len=65536 -dict="$build/seeds/$reader.dict" \
+      -max_total_time="$seconds" -timeout=60 -rss_limit_mb=4096 -max_len=65536 "${dictionary[@]}" \
       -artifact_prefix="$finds/" "$corpus" "$build/seeds/$reader" >"$log" 2>&1 || true
-    [[ -n $(find "$finds" -type f -newer "$build/seeds/$reader.dict" -print -quit) ]] && outcome=FOUND
+    grep -aq '^INFO: exiting' "$log" || outcome=BROKEN
+    [[ -n $(find "$finds" -type f ! -name 'slow-unit-*' -newer "$build/seeds/$reader.dict" -print -quit) ]] && outcome=FOUND
   fi
   printf '%-24s %-6s %s\n' "$reader" "$outcome" "$log"
   [[ $outcome == ok ]]

@@ -9,10 +9,13 @@
 #include <fstream>
 
 #include "tests/fuzz/harness.h"
+#include "tests/fuzz/mutator.h"
 #include "tests/fuzz/seeds.h"
 
 namespace rehearse::fuzz {
 namespace {
+
+constexpr std::uint64_t kChoiceSeeds = 20;
 
 std::string value_of(const std::vector<std::string>& arguments, const std::string& option) {
   for (const std::string& argument : arguments)
@@ -33,8 +36,14 @@ void list_readers() {
 // Names by number: files of several folders may be called alike.
 void write_seeds(const Reader& reader, const std::string& folder) {
   std::filesystem::create_directories(folder);
-  if (reader.choices) return;
-  const std::vector<Seed> seeds = seeds_of(reader);
+  std::vector<Seed> seeds;
+  if (reader.choices) {
+    const std::vector<std::string> words;
+    const std::vector<Seed> none;
+    for (std::uint64_t i = 0; i < kChoiceSeeds; ++i) seeds.push_back({"", Mutator(none, words).input(i)});
+  } else {
+    seeds = seeds_of(reader);
+  }
   for (std::size_t i = 0; i < seeds.size(); ++i)
     std::ofstream(fmt::format("{}/seed-{:03}", folder, i), std::ios::binary) << seeds[i].content;
 }
