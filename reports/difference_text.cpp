@@ -76,7 +76,7 @@ std::string ways(const Difference& d) {
   Rows rows = {{"Collectives that go another way", d.labels[kFirst], d.labels[kSecond]}};
   for (std::size_t i = 0; i < std::min(d.ways.size(), kMostWays); ++i)
     rows.push_back(
-        {"  " + clip(d.ways[i].key, 40), clip(d.ways[i].values[kFirst], 16), clip(d.ways[i].values[kSecond], 16)});
+        {"  " + clip(d.ways[i].key, 34), clip(d.ways[i].values[kFirst], 20), clip(d.ways[i].values[kSecond], 20)});
   return align(rows) +
          shown(static_cast<std::int64_t>(d.ways.size()) - static_cast<std::int64_t>(rows.size()) + 1, "collectives") +
          '\n';
