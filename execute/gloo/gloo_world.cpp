@@ -28,7 +28,18 @@ namespace fs = std::filesystem;
 constexpr int kRoot = 0;
 constexpr std::chrono::milliseconds kGrace{2000};  // for others to say what they waited for
 
-enum Control : std::int64_t { kReady, kGo, kSize, kAccounts, kEnough, kSharedSize, kShared, kVerdictSize, kVerdict };
+enum Control : std::int64_t {
+  kReady,
+  kGo,
+  kSize,
+  kAccounts,
+  kEnough,
+  kSharedSize,
+  kShared,
+  kVerdictSize,
+  kVerdict,
+  kRead
+};
 std::uint64_t control_tag(Control what) {
   return make_tag(TagKind::control, what, 0);
 }
@@ -126,6 +137,7 @@ class GlooWorld : public World {
     }
     if (verdict.empty()) return;
     board_.set_through();
+    await_readers();
     if (root()) remove_files();
     throw RanksDiffer(root() ? verdict : "");
   }
@@ -282,6 +294,20 @@ class GlooWorld : public World {
                               static_cast<double>(options_.timeout.count()) / 1000,
                               ended.missing().size() == 1 ? "" : "s", fmt::join(ended.missing(), ", ")));
     throw RankFailure(failure(unknown_place));
+  }
+
+  // The root ends only when all have read the verdict: its end would take away what is still on its way. A rank that
+  // has ended since has read it.
+  void await_readers() {
+    try {
+      if (!root()) return wire_->post(kRoot, kControlLane, control_tag(kRead), std::string(1, '\0'));
+      for (int rank = 1; rank < options_.ranks; ++rank) {
+        char read = 0;
+        receive(rank, kRead, &read, sizeof read);
+      }
+    } catch (const WaitEnded&) {
+      return;
+    }
   }
 
   // Whether a rank of this machine is found dead, now or very soon, or the run is stopped.

@@ -24,7 +24,7 @@ plan:
 training: {global_batch: 7, seq_len: 256, clip: -1}
 frmework: rehearse
 )"));
-  ASSERT_EQ(found.size(), 8U) << testing::PrintToString(found);
+  ASSERT_EQ(found.size(), 9U) << testing::PrintToString(found);
   EXPECT_EQ(
       found[0],
       "3:17 cluster.gpus: gpus = 10 is not divisible by tensor * pipeline = 3 * 2 = 6; nearest gpus that are: 6 or "
@@ -92,11 +92,11 @@ TEST(ScenarioErrors, ZeroBubbleNeedsWhatItReadsLater) {
   const std::string pipeline = "cluster: {gpus: 4}\nplan: {pipeline: 2, schedule: zero_bubble, ";
   EXPECT_EQ(
       problems(small(pipeline + "recompute: full}\n")),
-      (Texts{"4:57 plan.recompute: schedule zero_bubble computes weight gradients after other micro-batches, from "
+      (Texts{"4:55 plan.recompute: schedule zero_bubble computes weight gradients after other micro-batches, from "
              "activations that recompute: full would have dropped; none or selective"}));
   EXPECT_EQ(
       problems(small(pipeline + "zero: 2}\n")),
-      (Texts{"4:52 plan.zero: zero = 2 shards gradients after each backward, which schedule zero_bubble leaves in "
+      (Texts{"4:50 plan.zero: zero = 2 shards gradients after each backward, which schedule zero_bubble leaves in "
              "two parts; zero: 0 or 1"}));
   EXPECT_EQ(problems(small(pipeline + "zero: 1}\n")), Texts{});
 }
