@@ -30,7 +30,7 @@ if(wanted STREQUAL "AUTO" OR wanted)
     find_package(CUDAToolkit REQUIRED)
     set(REHEARSE_CUDA_OPTIONS "")  # of sources that see the toolkit's headers
     foreach(folder ${CUDAToolkit_INCLUDE_DIRS})
-      list(APPEND REHEARSE_CUDA_OPTIONS "SHELL:-isystem ${folder}")
+      list(APPEND REHEARSE_CUDA_OPTIONS -isystem ${folder})
     endforeach()
     set(REHEARSE_WITH_CUDA TRUE)
   elseif(NOT wanted STREQUAL "AUTO")
