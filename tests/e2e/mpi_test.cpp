@@ -134,13 +134,15 @@ TEST_F(Mpi, LaunchersThatDisagreeExit2) {
       << r.err;
 }
 
-// Sends `signal` to `rank` once steps are being made; the outcome of mpirun.
+// Sends `signal` to `rank` once steps are being made; the outcome of mpirun. What an earlier run said is taken away
+// first: it would pass for what this one says.
 Outcome disturb(const Folder& folder, const std::string& scenario, const std::string& signal, int rank) {
   const std::string mark = "REHEARSE_TEST_JOB=" + (folder / "job");
   return shell(
-      std::string(kMpirun) + "export " + mark + "\nmpirun -n 4 \"$REHEARSE\" execute " + scenario +
+      std::string(kMpirun) + "export " + mark + "\nrm -f \"" + (folder / "err") +
+      "\"\nmpirun -n 4 \"$REHEARSE\" execute " + scenario +
       " --set cluster.gpus=4 --set plan.pipeline=2 --steps 1000000 --log-every 1 --timeout 3 --ranks mpi -o " +
-      (folder / "out") + " 2>\"" + (folder / "err") + "\" &\njob=$!\nuntil grep -q '^step 3 ' \"" + (folder / "err") +
+      (folder / "out") + " 2>\"" + (folder / "err") + "\" &\njob=$!\nuntil grep -qs '^step 3 ' \"" + (folder / "err") +
       "\"; do kill -0 $job || exit 99; sleep 0.1; done\n"
       "for p in /proc/[0-9]*; do\n"
       "  { tr '\\0' '\\n' <$p/environ; } 2>/dev/null | { grep -qx 'OMPI_COMM_WORLD_RANK=" +
