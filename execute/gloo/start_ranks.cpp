@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -28,8 +27,6 @@
 
 namespace rehearse::execute {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kPause{20};
 constexpr std::chrono::milliseconds kGrace{2000};  // for ranks to say what they waited for, and to end

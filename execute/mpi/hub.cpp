@@ -143,8 +143,10 @@ void Hub::take(const Head& head, std::string text) {
   if (head.kind == Kind::failed) return fail(text);
   if (head.kind == Kind::waited) return failures_.add_waiting(std::move(text));
   const std::lock_guard lock(mutex_);
-  if (head.kind == Kind::account) accounts_[head.rank] = std::move(text);
-  if (head.kind == Kind::shared) shared_ = std::move(text);
+  if (head.kind == Kind::account)
+    accounts_[head.rank] = std::move(text);
+  else if (head.kind == Kind::shared)
+    shared_ = std::move(text);
   if (head.kind == Kind::ended) ended_.insert(head.rank);
   if (head.kind == Kind::leaving) left_.insert(head.rank);
   if (head.kind == Kind::told) told_ = true;

@@ -39,7 +39,7 @@ const char* kind_of(mode_t mode) {
 
 void check_output_file(const std::string& path, Over over) {
   if (path.empty() || path.find('\0') != std::string::npos)
-    refuse(path.c_str(), "is no name of a file", "expected a regular file or a new name");
+    refuse(path.substr(0, path.find('\0')), "is no name of a file", "expected a regular file or a new name");
   struct stat status {};
   const bool exists = ::lstat(path.c_str(), &status) == 0;
   if (exists && !S_ISREG(status.st_mode))
