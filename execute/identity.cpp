@@ -12,6 +12,7 @@
 #include <memory>
 
 #define XXH_INLINE_ALL
+#define XXH_NO_INLINE_HINTS 1  // g++ refuses them under -Og, as the sanitizer builds have it
 #include <xxhash.h>
 
 #include "sim/base/check.h"
