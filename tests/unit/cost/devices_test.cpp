@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <optional>
+#include <string>
 
 #include "sim/base/diagnostics.h"
 #include "sim/cost/cost.h"
 #include "sim/cost/device_file.h"
 #include "sim/cost/gemm_table.h"
+#include "tests/support/temporary.h"
 #include "tests/unit/cost/ops.h"
 
 namespace rehearse::cost {
@@ -198,6 +202,10 @@ TEST(A100, FlashAttentionModelFollowsItsMeasurements) {
 }
 
 TEST(FindDevice, NamesTheNearestDeviceAndExplainsLocal) {
+  // "local" looks in the user's cache, here an empty one.
+  const char* const before = std::getenv("XDG_CACHE_HOME");
+  const std::optional<std::string> cache = before == nullptr ? std::nullopt : std::optional<std::string>(before);
+  ::setenv("XDG_CACHE_HOME", rehearse::test::temporary_path("empty-cache").c_str(), 1);
   const auto message = [](const std::string& name) -> std::string {
     try {
       return find_device_file(name, REHEARSE_SOURCE_DIR);
@@ -208,6 +216,10 @@ TEST(FindDevice, NamesTheNearestDeviceAndExplainsLocal) {
   EXPECT_NE(message("h100-sxn").find("did you mean 'h100-sxm'?"), std::string::npos) << message("h100-sxn");
   EXPECT_NE(message("local").find("rehearse calibrate"), std::string::npos) << message("local");
   EXPECT_EQ(message("some/where.yaml"), "some/where.yaml");
+  if (cache)
+    ::setenv("XDG_CACHE_HOME", cache->c_str(), 1);
+  else
+    ::unsetenv("XDG_CACHE_HOME");
 }
 
 TEST(UniformCosts, EveryKernelTakesTheGivenTime) {
