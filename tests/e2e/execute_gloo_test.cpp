@@ -28,11 +28,12 @@ class ExecuteGloo : public testing::Test {
   }
 
   // Starts four ranks, waits until they train, does `then` (which may use $P, the parent, and $V, the process of rank
-  // 3) and waits for the end. Says on standard output what is left: processes, temporary files, results.
+  // 3) and waits for the end. Says on standard output what is left: processes, temporary files, results. What an
+  // earlier run said is taken away first: it would pass for what this one says.
   Outcome disturb(const std::string& then) {
     // Whoever is left to init may not be reaped by it, as in a container: the dead count only if we should have reaped.
-    return shell("exec 3>&2 2>/dev/null; set -m; export TMPDIR=" + folder_ / "" + "; cd $TMPDIR; $REHEARSE execute " +
-                 scenario_ +
+    return shell("exec 3>&2 2>/dev/null; set -m; export TMPDIR=" + folder_ / "" +
+                 "; cd $TMPDIR; rm -f err; $REHEARSE execute " + scenario_ +
                  " --set cluster.gpus=4 --set plan.pipeline=2 --steps 1000000 --ranks gloo --timeout 1.5 --log-every 1 "
                  "-o out 2> err & P=$!; until grep -q 'step 3' err; do sleep 0.05; done;"
                  "K=$(cat /proc/$P/task/$P/children); for k in $K; do tr '\\0' '\\n' < /proc/$k/environ |"
