@@ -2,9 +2,12 @@
 // --local, plans of this machine (local_loop.h), with --gpu of its GPU (gpu_loop.h).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
+#include <thread>
 
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -14,11 +17,13 @@
 #include "cli/local_loop.h"
 #include "cli/paths.h"
 #include "cli/validate_collectives.h"
+#include "cli/validate_throughput.h"
 #include "reports/ledger.h"
 #include "reports/limits.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/document.h"
 #include "sim/base/input_files.h"
+#include "sim/base/unfinished.h"
 #include "sim/base/units.h"
 #include "sim/result/output_file.h"
 
@@ -36,7 +41,12 @@ struct Arguments {
   bool local = false, gpu = false, output_given = false, budget_given = false, seconds_given = false;
   bool collectives = false;
   std::string collectives_csv;
+  int threads = 0;  // of --throughput: simulations at once; 0: a core each
 };
+
+int cores() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
 
 bool selected(const reports::Measurement& m, const std::string& filter) {
   return m.id.find(filter) != std::string::npos || m.scenario.find(filter) != std::string::npos;
@@ -89,6 +99,22 @@ int validate_collectives(const Arguments& a, const std::string& root) {
   return reports::summarize(ledger.rows).used > 0 ? kDone : kFailed;
 }
 
+int validate_published_runs(const Arguments& a, const std::string& csv, const std::string& text,
+                            const std::string& root) {
+  std::optional<TemporaryFolder> scratch;
+  if (!a.output_given) scratch.emplace("validate");
+  const std::string directory = scratch ? scratch->path() : (fs::path(a.output) / "scenarios").string();
+  const std::vector<reports::ThroughputRow> rows =
+      validate_throughput(csv, text, a.filter, directory, a.threads > 0 ? a.threads : cores(), root);
+  if (rows.empty()) refuse_empty(csv, a.filter);
+  if (a.output_given)
+    result::write_files(a.output, {{"ledger.csv", reports::throughput_csv(rows)},
+                                   {"ledger.json", reports::throughput_json(rows)}});
+  print(reports::throughput_table(rows));
+  const bool any = std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.used; });
+  return any ? kDone : kFailed;
+}
+
 int validate(const Arguments& a) {
   const std::string root = data_root();
   if (a.local || a.gpu) refuse_launcher("validate");
@@ -100,8 +126,9 @@ int validate(const Arguments& a) {
   if (a.collectives) return validate_collectives(a, root);
   const std::string csv = a.throughput.empty() ? (fs::path(root) / kShipped).string() : a.throughput;
   if (a.output_given) check_ledger_output(a.output, csv);
-  const std::vector<reports::Measurement> measurements =
-      reports::read_measurements(shown_path(csv, root), read_text_file(csv));
+  const std::string text = read_text_file(csv);
+  if (is_throughput_table(text)) return validate_published_runs(a, csv, text, root);
+  const std::vector<reports::Measurement> measurements = reports::read_measurements(shown_path(csv, root), text);
   std::map<std::string, Prediction> predictions;
   std::vector<reports::LedgerRow> rows;
   for (const reports::Measurement& m : measurements) {
@@ -131,6 +158,9 @@ void add_validate(CLI::App& app, Action& action) {
           ->expected(0, 1)
           ->excludes(throughput)
           ->type_name("[CSV]");
+  command->add_option("--threads", a->threads, "Simulations at once with --throughput (default: all cores)")
+      ->check(between(1, 1024))
+      ->type_name("N");
   command->add_option("--filter", a->filter, "Only rows whose id or scenario contains this")->type_name("NAME");
   CLI::Option* local = command->add_flag("--local", a->local, "Instead: calibrate, simulate, perform plans here");
   CLI::Option* gpu = command->add_flag("--gpu", a->gpu, "The same on this machine's GPU")->excludes(local);

@@ -1,0 +1,45 @@
+// Published training runs as scenario files. A table of runs (the columns of scenarios/published/throughput.csv: a row
+// is one configuration and one measured metric) becomes scenarios by rules, which stand in a file of their own
+// (scenarios/published/throughput-rules.yaml): what software and machine a source used, what its columns leave out, and
+// by which formula it counts FLOPs.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rehearse::formats {
+
+// One row of the table, by column; a column that is missing is an empty text.
+using RunColumns = std::map<std::string, std::string, std::less<>>;
+
+struct PublishedRun {
+  std::string id, source, model;
+  std::string software;              // what the run is booked under: the rules' name, else the source
+  std::string metric, unit;
+  double value = 0;                  // as published
+  std::string scenario;              // a scenario file; empty if the row cannot be one
+  std::string reason;                // then: why not
+  std::vector<std::string> assumed;  // what the row does not say and the rules or this reader put in
+  bool complete = false;             // nothing assumed: tier A, else B
+  double step_s = 0;                 // the metric as seconds of one optimizer step; 0 if it cannot be
+};
+
+class PublishedRules {
+ public:
+  // Throws InputError with every problem of the file.
+  static PublishedRules read(const std::string& path);
+  PublishedRun convert(const RunColumns& row) const;
+
+ private:
+  struct Rule {
+    std::map<std::string, std::vector<std::string>> when;  // column -> patterns, any of which has to match
+    std::vector<std::pair<std::string, std::string>> set;  // scenario key -> value as YAML; in order
+    std::string software, flops, assume, skip;
+    double peak_tflops = 0;
+  };
+  std::vector<Rule> rules_;
+};
+
+}  // namespace rehearse::formats

@@ -1,0 +1,137 @@
+// See throughput_ledger.h.
+#include "reports/throughput_ledger.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "reports/text.h"
+#include "sim/result/csv_field.h"
+#include "sim/result/json_writer.h"
+
+namespace rehearse::reports {
+namespace {
+
+// The share-th quantile of sorted values, between neighbours in proportion; 0 without values.
+double quantile_of(const std::vector<double>& sorted, double share) {
+  if (sorted.empty()) return 0;
+  const double at = share * static_cast<double>(sorted.size() - 1);
+  const auto low = static_cast<std::size_t>(at);
+  const std::size_t high = std::min(low + 1, sorted.size() - 1);
+  return sorted[low] + (sorted[high] - sorted[low]) * (at - static_cast<double>(low));
+}
+
+using Groups = std::map<std::string, std::vector<const ThroughputRow*>>;
+
+std::vector<std::string> summary_cells(const std::string& name, const std::vector<const ThroughputRow*>& rows) {
+  const ErrorSummary s = summarize(rows);
+  const auto share = [](double value) { return fmt::format("{:.1f}%", value * 100); };
+  return {clip(name, 30), fmt::format("{}", s.n), share(s.mean), share(s.median), share(s.p90),
+          fmt::format("{:+.1f}%", s.bias * 100), fmt::format("{:.0f}%", 100.0 * s.inside / std::max(1, s.n)),
+          s.unfit > 0 ? fmt::format("{}", s.unfit) : ""};
+}
+
+}  // namespace
+
+double mean(const std::vector<double>& values) {
+  return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+ErrorSummary summarize(const std::vector<const ThroughputRow*>& rows) {
+  ErrorSummary s;
+  std::vector<double> sizes;
+  for (const ThroughputRow* row : rows) {
+    if (!row->used) continue;
+    ++s.n;
+    s.inside += row->inside() ? 1 : 0;
+    s.unfit += row->fits ? 0 : 1;
+    s.bias += row->error();
+    sizes.push_back(std::abs(row->error()));
+    if (std::abs(row->error()) > std::abs(s.worst)) s.worst = row->error();
+  }
+  if (s.n == 0) return s;
+  std::sort(sizes.begin(), sizes.end());
+  s.mean = mean(sizes), s.median = quantile_of(sizes, 0.5), s.p90 = quantile_of(sizes, 0.9);
+  s.bias /= s.n;
+  return s;
+}
+
+std::string throughput_table(const std::vector<ThroughputRow>& rows) {
+  Groups software, tiers, reasons;
+  std::vector<const ThroughputRow*> all;
+  for (const ThroughputRow& row : rows) {
+    if (!row.used) {
+      reasons[row.reason.rfind("the configuration of", 0) == 0 ? "the same configuration once more: averaged" : row.reason]
+          .push_back(&row);
+      continue;
+    }
+    all.push_back(&row);
+    software[row.software].push_back(&row);
+    tiers[row.complete ? "tier A (complete)" : "tier B (something assumed)"].push_back(&row);
+  }
+  std::vector<std::vector<std::string>> cells = {{"software", "n", "mean", "median", "p90", "bias", "inside", "unfit"}};
+  for (const auto* groups : {&software, &tiers})
+    for (const auto& [name, members] : *groups) cells.push_back(summary_cells(name, members));
+  cells.push_back(summary_cells("all", all));
+  std::string out = all.empty() ? "" : align(cells);
+  out += wrap("Errors are of the step time, predicted / measured - 1, each configuration once; inside: within the "
+              "predicted interval; unfit: ran, and is predicted not to fit in memory.");
+  std::vector<std::pair<std::size_t, std::string>> counts;
+  for (const auto& [reason, members] : reasons) counts.emplace_back(members.size(), reason);
+  std::sort(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  if (!counts.empty()) out += "Not used:\n";
+  for (const auto& [count, reason] : counts) out += wrap(fmt::format("{:4}  {}", count, reason));
+  return out;
+}
+
+std::string throughput_csv(const std::vector<ThroughputRow>& rows) {
+  using result::csv_field;
+  using result::number;
+  std::string out =
+      "id,source,software,model,framework,tier,used,reason,metric,measured,predicted,error,low,high,fits,memory_bytes";
+  for (const std::string_view share : result::kShareNames) out += fmt::format(",{}", share);
+  out += '\n';
+  for (const ThroughputRow& row : rows) {
+    out += fmt::format("{},{},{},{},{},{},{},{},step_time_s,{}", csv_field(row.id), csv_field(row.source),
+                       csv_field(row.software), csv_field(row.model), csv_field(row.framework),
+                       row.complete ? "A" : "B", row.used, csv_field(row.reason),
+                       row.measured_s > 0 ? number(row.measured_s) : "");
+    if (row.used) {
+      out += fmt::format(",{},{},{},{},{},{}", number(row.predicted_s), number(row.error()), number(row.low_s),
+                         number(row.high_s), row.fits, row.memory_bytes);
+      for (const double part : row.breakdown_s) out += "," + number(part);
+    } else {
+      out += std::string(6 + result::kShares, ',');
+    }
+    out += '\n';
+  }
+  return out;
+}
+
+std::string throughput_json(const std::vector<ThroughputRow>& rows) {
+  result::JsonWriter json;
+  json.open('{').key("schema").text("rehearse.ledger/1").key("rows").open('[');
+  for (const ThroughputRow& row : rows) {
+    json.open('{').key("id").text(row.id).key("used").boolean(row.used).key("reason").text(row.reason);
+    json.key("metric").text("step_time_s").key("unit").text("s").key("source").text(row.source);
+    json.key("software").text(row.software).key("framework").text(row.framework);
+    json.key("tier").text(row.complete ? "A" : "B");
+    const auto real = [&](const char* key, double value, bool known) {
+      json.key(key).raw(known ? result::number(value) : "null");
+    };
+    real("measured", row.measured_s, row.measured_s > 0);
+    real("predicted", row.predicted_s, row.used);
+    real("error", row.used ? row.error() : 0, row.used);
+    real("low", row.low_s, row.used);
+    real("high", row.high_s, row.used);
+    if (row.used) json.key("fits").boolean(row.fits).key("memory_bytes").integer(row.memory_bytes);
+    json.close('}');
+  }
+  json.close(']').close('}');
+  return json.str();
+}
+
+}  // namespace rehearse::reports
