@@ -160,13 +160,39 @@ FlashRate read_flash_rate(const Node& parent, std::string_view key) {
   rate.rate = positive_rate(node, "rate");
   rate.tail = node.number("tail", 0.0, 0, 100);
   rate.ramp = node.number("ramp", 0.0, 0, 1e6);
-  rate.head_dim_64 = node.number("head_dim_64", 1.0, kNoFloor, 1);
+  rate.head_dim_64 = node.number("head_dim_64", 1.0, kNoFloor, 2);
   node.finish();
   return rate;
 }
 
+constexpr std::array<std::pair<const char*, program::AttentionKernel>, 5> kAttentionKernels = {
+    {{"flash1", program::AttentionKernel::flash1},
+     {"flash2", program::AttentionKernel::flash2},
+     {"flash3", program::AttentionKernel::flash3},
+     {"flash_triton", program::AttentionKernel::flash_triton},
+     {"cudnn", program::AttentionKernel::cudnn}}};
+
 void read_flash(const Node& node, const std::string& file, FlashData& flash, Diagnostics& diagnostics) {
   const std::string table = table_path(node, file);
+  if (node.has("kernel")) {
+    std::vector<std::string> names;
+    for (const auto& [name, kernel] : kAttentionKernels) names.emplace_back(name);
+    flash.fastest = kAttentionKernels[static_cast<std::size_t>(node.choice("kernel", names, 0))].second;
+  }
+  if (const Node others = node.get("others")) {
+    for (const auto& [name, kernel] : kAttentionKernels) {
+      const Node other = others.get(name);
+      if (!other) continue;
+      FlashData& data = flash.others[kernel];
+      data.measured_here = other.boolean("measured_here", true);
+      data.scale = read_range(other, "scale", "factor");
+      data.error = read_range(other, "error", "");
+      data.forward = read_flash_rate(other, "forward");
+      data.backward = read_flash_rate(other, "backward");
+      other.finish();
+    }
+    others.finish();
+  }
   flash.measured_here = node.boolean("measured_here", true);
   flash.scale = read_range(node, "scale", "factor");
   flash.error = read_range(node, "error", "");
@@ -281,6 +307,15 @@ void read_measurements(const Node& root, const std::string& file, DeviceData& da
 }
 
 }  // namespace
+
+const FlashData& FlashData::of(program::AttentionKernel kernel, bool& known) const {
+  known = true;
+  if (kernel == program::AttentionKernel::best || kernel == fastest) return *this;
+  const auto found = others.find(kernel);
+  if (found != others.end()) return found->second;
+  known = false;
+  return *this;
+}
 
 DeviceData read_device_files(const std::vector<std::string>& files) {
   if (files.empty()) throw InputError(Diagnostic{"", 0, 0, "costs", "no device file", ""});

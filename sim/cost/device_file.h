@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,6 +68,11 @@ struct FlashData {
   bool measured_here = true;
   Range error;  // measured / model
   std::vector<FlashPoint> points;
+  // Other kernels than the fastest, which all of the above is; `points` of theirs are empty.
+  std::map<program::AttentionKernel, FlashData> others;
+  // `kernel`'s data. Of one that is not listed: the fastest's, and `known` false.
+  const FlashData& of(program::AttentionKernel kernel, bool& known) const;
+  program::AttentionKernel fastest = program::AttentionKernel::best;  // which it is, if the file says so
 };
 
 // A measured kernel of any kind: what it did and how long it took.

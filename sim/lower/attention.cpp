@@ -5,10 +5,32 @@ namespace rehearse::lower {
 using program::Attention;
 using program::AttentionPart;
 
+program::AttentionKernel AttentionCore::kernel() const {
+  using model::AttentionKind;
+  using program::AttentionKernel;
+  switch (context_.model().attention) {
+    case AttentionKind::flash1:
+      return AttentionKernel::flash1;
+    case AttentionKind::flash2:
+      return AttentionKernel::flash2;
+    case AttentionKind::flash3:
+      return AttentionKernel::flash3;
+    case AttentionKind::flash_triton:
+      return AttentionKernel::flash_triton;
+    case AttentionKind::cudnn:
+      return AttentionKernel::cudnn;
+    case AttentionKind::flash:
+    case AttentionKind::unfused:
+      break;
+  }
+  return AttentionKernel::best;
+}
+
 Attention AttentionCore::part(AttentionPart p) const {
   const model::Model& m = context_.model();
   Attention a;
   a.part = p;
+  a.kernel = kernel();
   a.micro_batch = context_.batch;
   a.heads = m.heads / context_.tensor;
   a.kv_heads = m.kv_heads / context_.tensor;

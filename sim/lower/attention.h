@@ -24,6 +24,7 @@ class AttentionCore {
   program::Attention part(program::AttentionPart p) const;
   void emit(const std::string& what, program::AttentionPart p, const std::vector<Operand>& reads,
             const std::vector<Operand>& writes);
+  program::AttentionKernel kernel() const;
   bool unfused() const { return context_.model().attention == model::AttentionKind::unfused; }
   bool dropout() const { return context_.model().dropout > 0; }
   void scores_to_probabilities();

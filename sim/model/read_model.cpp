@@ -100,7 +100,7 @@ void read_transformer(const Source& source, Model& model, const Diagnostics& dia
   model.position = choice(source, "position", {"learned", "rope"}, gpt ? Position::learned : Position::rope);
   model.tied_embeddings = source.of("tied_embeddings").boolean("tied_embeddings", gpt);
   model.bias = source.of("bias").boolean("bias", gpt);
-  model.attention = choice(source, "attention", {"flash", "unfused"}, AttentionKind::flash);
+  model.attention = choice(source, "attention", {kAttentionNames.begin(), kAttentionNames.end()}, AttentionKind::flash);
   model.attention_given = source.given("attention");
   if (model.position == Position::rope && model.head_dim % 2 != 0) {
     source.of("position")

@@ -58,7 +58,7 @@ FrameworkProfile megatron_2021_profile() {
       "memory_reserve: CUDA context above 1 GB before CUDA 11.7 (pytorch/pytorch#107667) and 0.5 to 0.7 GB for an NCCL "
       "communicator on A100 (NVIDIA/nccl#964); 2 GiB in all is a judgement, as is 5% of allocator fragmentation",
   };
-  p.unfused_attention = true;
+  p.attention = model::AttentionKind::unfused;
   p.dropout = 0.1;
   p.overlap_grad_reduce = p.overlap_param_gather = false;
   p.bucket = Bytes(std::int64_t{1} << 50);
@@ -115,8 +115,100 @@ FrameworkProfile torch_ddp_profile() {
   return p;
 }
 
+// MosaicML's llm-foundry (MPT models) under Composer: PyTorch's FullyShardedDataParallel (FSDP1), a unit a block, eager.
+FrameworkProfile llm_foundry_profile(std::string name, std::string summary) {
+  FrameworkProfile p;
+  p.name = std::move(name);
+  p.summary = std::move(summary);
+  p.attention = model::AttentionKind::flash_triton;
+  p.fused_weight_gradient = false;
+  p.fused_residual_gradient = false;
+  p.fused_elementwise = false;
+  p.fused_optimizer = false;
+  p.copies_buckets = true;
+  p.host_sync_on_norm = true;
+  p.launch_cost = Time::from_us(8);
+  p.memory_reserve = Bytes(std::int64_t{1} << 30);
+  p.fragmentation = 0.05;
+  return p;
+}
+
+FrameworkProfile megatron_deepspeed_profile() {
+  FrameworkProfile p = megatron_2021_profile();
+  p.name = "megatron-deepspeed";
+  p.summary = "BigScience's Megatron-DeepSpeed of 2022 (BLOOM): nothing overlapped, blocking transfers";
+  p.overlap_tensor_backward = false;
+  p.split_point_to_point = false;
+  return p;
+}
+
+FrameworkProfile megatron_core_profile() {
+  FrameworkProfile p;
+  p.name = "megatron-core";
+  p.summary = "Megatron-Core 0.8 and later with Transformer Engine: fused kernels, fp32 gradients, blocking sends";
+  p.attention = model::AttentionKind::cudnn;
+  p.fused_residual_gradient = false;
+  p.overlap_grad_reduce = p.overlap_param_gather = false;
+  p.batched_point_to_point = true;
+  p.split_point_to_point = false;
+  p.recompute_stops_early = false;
+  p.fp32_logits = true;
+  p.host_sync_on_norm = true;
+  p.vocab_multiple = 128;
+  p.launch_cost = Time::from_us(8);
+  p.memory_reserve = Bytes(std::int64_t{2} << 30);
+  p.fragmentation = 0.05;
+  return p;
+}
+
+FrameworkProfile nemo_2023_profile() {
+  FrameworkProfile p = megatron_2021_profile();
+  p.name = "nemo-2023";
+  p.summary = "NeMo-Megatron 23.04: Megatron without Transformer Engine or flash attention, gradients reduced at the end";
+  p.fused_weight_gradient = true;
+  return p;
+}
+
+FrameworkProfile nanotron_profile() {
+  FrameworkProfile p;
+  p.name = "nanotron";
+  p.summary = "nanotron of 2025: eager PyTorch, FlashAttention-2, gradients in fp32";
+  p.attention = model::AttentionKind::flash2;
+  p.fused_weight_gradient = false;
+  p.fused_residual_gradient = false;
+  p.fused_elementwise = false;
+  p.copies_buckets = true;
+  p.overlap_param_gather = false;
+  p.fp32_logits = true;
+  p.host_sync_on_norm = true;
+  p.batched_point_to_point = true;
+  p.split_point_to_point = false;
+  p.launch_cost = Time::from_us(8);
+  p.memory_reserve = Bytes(std::int64_t{2} << 30);
+  p.fragmentation = 0.05;
+  return p;
+}
+
+FrameworkProfile torchtitan_profile() {
+  FrameworkProfile p;
+  p.name = "torch-fsdp2";
+  p.summary = "PyTorch FSDP2 (torchtitan), eager";
+  p.attention = model::AttentionKind::flash2;
+  p.fused_weight_gradient = false;
+  p.fused_residual_gradient = false;
+  p.fused_elementwise = false;
+  p.copies_buckets = true;
+  p.fp32_logits = true;
+  p.launch_cost = Time::from_us(8);
+  p.memory_reserve = Bytes(std::int64_t{1} << 30);
+  p.fragmentation = 0.05;
+  return p;
+}
+
 const std::vector<FrameworkProfile>& profiles() {
-  static const std::vector<FrameworkProfile> all = {rehearse_profile(), megatron_2021_profile(), torch_ddp_profile()};
+  static const std::vector<FrameworkProfile> all = {rehearse_profile(), megatron_2021_profile(), megatron_deepspeed_profile(), torch_ddp_profile(),
+                                                    llm_foundry_profile("llm-foundry", "Composer FSDP"),
+                                                    megatron_core_profile(), nemo_2023_profile(), nanotron_profile(), torchtitan_profile()};
   return all;
 }
 

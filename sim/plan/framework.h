@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/base/units.h"
+#include "sim/model/model.h"
 
 namespace rehearse::plan {
 
@@ -14,7 +15,7 @@ struct FrameworkProfile {
   std::string name, summary;  // one line on what it stands for
   std::vector<std::string> sources;
   // Defaults for scenario keys that are not given.
-  bool unfused_attention = false;  // model.attention
+  model::AttentionKind attention = model::AttentionKind::flash;  // model.attention
   double dropout = 0;              // model.dropout
   bool fp32_gradients = true;      // training.grad_dtype and reduce_dtype: fp32; false: the training precision
   bool overlap_grad_reduce = true, overlap_param_gather = true;

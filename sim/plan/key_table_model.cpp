@@ -129,9 +129,11 @@ std::vector<Key> transformer_keys() {
       {.path = "model.attention",
        .type = KeyType::choice,
        .origin = Default::framework,
-       .values = {"flash", "unfused"},
+       .values = {"flash", "unfused", "flash1", "flash2", "flash3", "flash_triton", "cudnn"},
        .families = kTransformers,
-       .meaning = "`flash` (one fused kernel) or `unfused` (scores kept in memory)",
+       .meaning = "`flash` (one fused kernel, the fastest known for the device), `unfused` (scores kept in memory), or a "
+                  "fused kernel by name: FlashAttention 1 to 3 (`flash1`, `flash2`, `flash3`), FlashAttention 1 in Triton "
+                  "(`flash_triton`), `cudnn`",
        .example = "unfused",
        .related = "plan.recompute framework"},
   };

@@ -133,7 +133,7 @@ std::string type_text(const Key& key) {
 
 std::string default_of(const Key& key, const FrameworkProfile& profile) {
   const auto yes = [](bool b) { return std::string(b ? "true" : "false"); };
-  if (key.path == "model.attention") return profile.unfused_attention ? "unfused" : "flash";
+  if (key.path == "model.attention") return model::kAttentionNames[static_cast<std::size_t>(profile.attention)];
   if (key.path == "model.dropout") return fmt::format("{}", profile.dropout);
   if (key.path == "plan.bucket") {
     std::int64_t count = profile.bucket.count();

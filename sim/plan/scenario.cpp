@@ -202,9 +202,7 @@ void open_preset(Document& document, const std::vector<std::string>& assignments
 // The profile decides what the file leaves open; a cnn's or mlp's dropout is the model's own.
 void apply_profile(const FrameworkProfile& profile, model::Model& model) {
   if (!model.is_transformer()) return;
-  if (!model.attention_given) {
-    model.attention = profile.unfused_attention ? model::AttentionKind::unfused : model::AttentionKind::flash;
-  }
+  if (!model.attention_given) model.attention = profile.attention;
   if (!model.dropout_given) model.dropout = profile.dropout;
 }
 

@@ -45,7 +45,7 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   }
   s["framework"] = scenario.framework.name;
   if (scenario.model.is_transformer()) {
-    s["model.attention"] = scenario.model.attention == model::AttentionKind::flash ? "flash" : "unfused";
+    s["model.attention"] = model::kAttentionNames[static_cast<std::size_t>(scenario.model.attention)];
     s["training.seq_len"] = fmt::to_string(t.seq_len);
   } else {
     s["model.loss"] = scenario.model.loss == model::LossKind::mse ? "mse" : "cross_entropy";
