@@ -85,6 +85,9 @@ std::unique_ptr<CostModel> load_costs(const std::vector<std::string>& files, con
 // "local", the machine at hand, is the calibration that `rehearse calibrate` left in the user's cache, if it is of this
 // very host and build; else the error names that command.
 std::string find_device_file(const std::string& name, const std::string& data_root);
+// `costs` where launches block (CUDA_LAUNCH_BLOCKING=1): the device idles for `gap` with every kernel, since the host
+// launches the next one only once it has seen this one end.
+std::unique_ptr<CostModel> with_blocking_launches(std::unique_ptr<CostModel> costs, Time gap);
 // A device on which every kernel of a role takes `duration` (tests of schedules).
 std::unique_ptr<CostModel> make_uniform_costs(Time duration);
 

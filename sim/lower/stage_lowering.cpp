@@ -188,8 +188,12 @@ void StageLowering::emit_forward(Chunk& chunk) {
     receive(chunk.input, true);
     unpack(chunk.input, true);
   }
+  const bool ahead = context_.profile().shard_gather != plan::ShardGather::on_use;
   for (int u = 0; u < static_cast<int>(chunk.units.size()); ++u) {
-    gather_for(chunk, u + 1, u - 1);
+    if (ahead)
+      gather_for(chunk, u + 1, u - 1);
+    else if (u > 0)
+      gather_for(chunk, u, -1);
     chunk.units[static_cast<std::size_t>(u)]->forward(false);
   }
   if (!chunk.last) send(packed(chunk.output, named("stage.output.sent", chunk)), true);
@@ -211,9 +215,13 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
   if (!chunk.last) receive(chunk.output_gradient, false);
   BufferId gradient = chunk.output_gradient.whole;
   const bool full = context_.plan().recompute == plan::Recompute::full;
+  const bool ahead = context_.profile().shard_gather == plan::ShardGather::ahead;
   for (int u = n - 1; u >= 0; --u) {
-    if (u > 0 && chunk.units[static_cast<std::size_t>(u) - 1]->backward_reads_parameters())
-      gather_for(chunk, u - 1, u + 1 < n ? u + 1 : -1);
+    const auto gather_next = [&](int previous) {
+      if (u > 0 && chunk.units[static_cast<std::size_t>(u) - 1]->backward_reads_parameters())
+        gather_for(chunk, u - 1, previous);
+    };
+    if (ahead) gather_next(u + 1 < n ? u + 1 : -1);
     Unit& unit = *chunk.units[static_cast<std::size_t>(u)];
     if (full && unit.recomputable()) {
       builder_.set_phase(Phase::recompute);
@@ -224,6 +232,7 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
     if (u == n - 1 && !chunk.last) unpack(chunk.output_gradient, false);
     const bool needed = !chunk.first || u > 1 || (u == 1 && context_.model().is_transformer());
     gradient = unit.backward(gradient, needed);
+    if (!ahead) gather_next(-1);
   }
   if (chunk.first) return;
   if (batched()) builder_.set_lifetime(gradient, Lifetime::micro_batch);

@@ -121,6 +121,7 @@ FrameworkProfile llm_foundry_profile(std::string name, std::string summary) {
   p.name = std::move(name);
   p.summary = std::move(summary);
   p.attention = model::AttentionKind::flash_triton;
+  p.shard_gather = ShardGather::after_reduce;
   p.fused_weight_gradient = false;
   p.fused_residual_gradient = false;
   p.fused_elementwise = false;
@@ -139,6 +140,15 @@ FrameworkProfile megatron_deepspeed_profile() {
   p.summary = "BigScience's Megatron-DeepSpeed of 2022 (BLOOM): nothing overlapped, blocking transfers";
   p.overlap_tensor_backward = false;
   p.split_point_to_point = false;
+  p.blocking_gap = Time::from_us(40);
+  return p;
+}
+
+FrameworkProfile deepspeed_profile() {
+  FrameworkProfile p = megatron_2021_profile();
+  p.name = "deepspeed";
+  p.summary = "DeepSpeed 0.6 under Megatron's eager kernels: ZeRO-3 gathers layer by layer, one leaf module ahead";
+  p.shard_gather = ShardGather::on_use;
   return p;
 }
 
@@ -208,7 +218,7 @@ FrameworkProfile torchtitan_profile() {
 const std::vector<FrameworkProfile>& profiles() {
   static const std::vector<FrameworkProfile> all = {rehearse_profile(), megatron_2021_profile(), megatron_deepspeed_profile(), torch_ddp_profile(),
                                                     llm_foundry_profile("llm-foundry", "Composer FSDP"),
-                                                    megatron_core_profile(), nemo_2023_profile(), nanotron_profile(), torchtitan_profile()};
+                                                    deepspeed_profile(), megatron_core_profile(), nemo_2023_profile(), nanotron_profile(), torchtitan_profile()};
   return all;
 }
 

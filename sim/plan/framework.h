@@ -11,6 +11,11 @@
 
 namespace rehearse::plan {
 
+// When ZeRO-3 gathers a layer's parameters. ahead: while the layer before it computes. after_reduce: as `ahead` in
+// forward; in backward behind the reduction of the layer before it, so that compute waits for both (FSDP's
+// BACKWARD_POST: one process group has one NCCL stream). on_use: when compute gets there, and compute waits.
+enum class ShardGather : unsigned char { ahead, after_reduce, on_use };
+
 struct FrameworkProfile {
   std::string name, summary;  // one line on what it stands for
   std::vector<std::string> sources;
@@ -34,12 +39,15 @@ struct FrameworkProfile {
   bool fused_elementwise = true;    // false: bias in the matmul, then dropout, residual add and the parts of SwiGLU and
                                     // of the loss as kernels of their own
   bool fused_optimizer = true;      // false: a pass over the tensors an arithmetic operation
+  ShardGather shard_gather = ShardGather::ahead;
   bool copies_buckets = false;      // gradients are copied into buckets to be reduced, and back
   bool data_parallel_only = false;  // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
   bool host_sync_on_norm = false;   // the host reads the gradient norm before it launches the optimizer
   std::int64_t vocab_multiple = 1;  // vocabulary padded to a multiple of this times tensor
   // Cost.
   Time launch_cost;  // host time to launch one op
+  // Where every launch blocks until the kernel has ended: idle time of the device with each op. Zero: launches do not block.
+  Time blocking_gap;
   // Memory held beyond tensors on a device that is no CPU: context, communicator buffers, library workspaces.
   Bytes memory_reserve;
   double fragmentation = 0;  // share of the tensors' peak an allocator wastes

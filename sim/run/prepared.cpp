@@ -99,6 +99,11 @@ cost::HostShare share_of(const plan::RankGrid& grid, const cluster::Cluster& clu
   return {std::min(grid.ranks(), cluster.devices_per_node()), std::max(1, cluster.host_sharing().threads_per_rank)};
 }
 
+std::unique_ptr<cost::CostModel> launched(std::unique_ptr<cost::CostModel> costs, const plan::Scenario& scenario) {
+  const Time gap = scenario.framework.blocking_gap;
+  return gap > Time() && !costs->device().cpu ? cost::with_blocking_launches(std::move(costs), gap) : std::move(costs);
+}
+
 Program lowered(const plan::Scenario& scenario, const Options& options) {
   if (options.phase) options.phase("lowering");
   return lower::lower(scenario);
@@ -137,7 +142,7 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
                                       owner.cluster.overrides, static_cast<int>(owner.cluster.threads_per_rank),
                                       options.data_root, open_cores(owner, options), job)),
       files_(cost_files(scenario, *cluster_, options)),
-      costs_(cost::load_costs(files_, share_of(grid_, *cluster_))),
+      costs_(launched(cost::load_costs(files_, share_of(grid_, *cluster_)), scenario)),
       collectives_(
           collective::make_model(*cluster_, collectives_file(files_.front(), *cluster_, options), pins_of(scenario)),
           *cluster_, options.fidelity),
@@ -239,8 +244,9 @@ std::vector<Time> Prepared::alone(std::size_t job, int steps, const engine::Opti
 
 Prepared::Changed::Changed(const Prepared& prepared, const Levers& levers)
     : cluster(cluster::scaled(*prepared.cluster_, {levers.nvlink, levers.nic})),
-      costs(cost::load_costs(prepared.files_, share_of(prepared.grid_, *prepared.cluster_),
-                             {levers.compute, levers.memory, levers.launch})),
+      costs(launched(cost::load_costs(prepared.files_, share_of(prepared.grid_, *prepared.cluster_),
+                                      {levers.compute, levers.memory, levers.launch}),
+                     prepared.scenario_)),
       collectives(
           collective::scaled(
               collective::make_model(*cluster, collectives_file(prepared.files_.front(), *cluster, prepared.options_),
