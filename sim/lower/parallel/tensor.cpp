@@ -1,4 +1,4 @@
-#include "sim/lower/tensor_parallel.h"
+#include "sim/lower/parallel/tensor.h"
 
 namespace rehearse::lower {
 
@@ -10,28 +10,16 @@ using program::Gemm;
 using program::StreamKind;
 
 BufferId TensorParallel::gather_sequence(const std::string& name, BufferId shard, std::int64_t width) {
-  if (!context_.sequence_parallel) return shard;
-  const BufferId whole =
-      builder_.workspace(builder_.here(name + ".gathered"), context_.compute, {context_.tokens, width});
-  builder_.op(name + ".all_gather",
-              Collective{CollectiveKind::all_gather, context_.groups.tensor, context_.tokens * width}, context_.compute,
-              {{shard}}, {{whole}}, StreamKind::tensor);
-  return whole;
+  return sequence_.on() ? sequence_.all_gather(name, shard, width) : shard;
 }
 
 BufferId TensorParallel::reduce_partial(const std::string& name, BufferId partial, std::int64_t width) {
   if (context_.groups.tensor < 0) return partial;
-  const std::int64_t elements = context_.tokens * width;
-  if (!context_.sequence_parallel) {
-    builder_.op(name + ".all_reduce", Collective{CollectiveKind::all_reduce, context_.groups.tensor, elements},
-                context_.compute, {{partial}}, {{partial}}, StreamKind::tensor);
-    return partial;
-  }
-  const BufferId shard =
-      builder_.workspace(builder_.here(name + ".scattered"), context_.compute, {context_.local_tokens, width});
-  builder_.op(name + ".reduce_scatter", Collective{CollectiveKind::reduce_scatter, context_.groups.tensor, elements},
-              context_.compute, {{partial}}, {{shard}}, StreamKind::tensor);
-  return shard;
+  if (sequence_.on()) return sequence_.reduce_scatter(name, partial, width);
+  builder_.op(name + ".all_reduce",
+              Collective{CollectiveKind::all_reduce, context_.groups.tensor, context_.tokens * width}, context_.compute,
+              {{partial}}, {{partial}}, StreamKind::tensor);
+  return partial;
 }
 
 void TensorParallel::product(const std::string& name, BufferId in, ParamId weight, ParamId bias, BufferId out,

@@ -70,7 +70,7 @@ class ParameterStore {
   BufferId loss_scale() const { return loss_scale_; }
 
   void emit_zero_gradients();  // start of the step
-  void emit_step();            // the rest of the reductions, norm, optimizer, gathers
+  void emit_step();            // the rest of the reductions, norm, optimizer, gathers (optimizer.cpp)
 
  private:
   struct Param {
@@ -99,7 +99,7 @@ class ParameterStore {
 
   bool sharded() const { return context_.plan().zero > 0 && context_.groups.data >= 0; }
   bool transient_gradients() const { return context_.plan().zero >= 2 && context_.groups.data >= 0; }
-  bool counted(const Bucket& bucket) const;  // in the norm: the first copy of a tied embedding only
+  bool counted(const Bucket& bucket) const;
   bool deferred(const Bucket& bucket) const;
   void form_buckets();
   void make_buffers(Bucket& bucket, int index);
@@ -108,6 +108,8 @@ class ParameterStore {
   void reduce_over_embedding(Bucket& bucket, int index);
   void reduce(Bucket& bucket, int index);
   void reduce_transient(Bucket& bucket, int index);
+  void reduce_rest();
+  void gather_updated();
   BufferId emit_coefficient();
   void emit_optimizer(Bucket& bucket, int index, BufferId coefficient);
   Bucket& bucket_of(ParamId id) {

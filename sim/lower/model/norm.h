@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "sim/lower/parameters.h"
+#include "sim/lower/parallel/parameters.h"
 #include "sim/lower/stage.h"
 
 namespace rehearse::lower {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "sim/lower/parameters.h"
+#include "sim/lower/parallel/parameters.h"
 #include "sim/lower/stage.h"
 
 namespace rehearse::lower {

@@ -1,14 +1,14 @@
 // Linear layers split over the tensor group as Megatron-LM does it (Shoeybi et al. 2019, arXiv 1909.08053): a
 // column-parallel layer splits its outputs, the row-parallel layer after it its inputs, so nothing is sent between the
 // two. Forward of the row layer ends with an all-reduce, backward of the column layer too. With sequence parallelism
-// (Korthikanti et al. 2022, arXiv 2205.05198) the activations between are shards of the sequence: all-gather before the
-// column layer, reduce-scatter after the row layer, and the column layer's backward gathers its input again instead of
-// keeping it whole.
+// (sequence.h) the activations between are shards of the sequence, and the column layer's backward gathers its input
+// again instead of keeping it whole.
 #pragma once
 
 #include <string>
 
-#include "sim/lower/parameters.h"
+#include "sim/lower/parallel/parameters.h"
+#include "sim/lower/parallel/sequence.h"
 #include "sim/lower/stage.h"
 
 namespace rehearse::lower {
@@ -16,7 +16,7 @@ namespace rehearse::lower {
 class TensorParallel {
  public:
   TensorParallel(const Context& context, RoleBuilder& builder, ParameterStore& parameters)
-      : context_(context), builder_(builder), parameters_(parameters) {}
+      : context_(context), builder_(builder), parameters_(parameters), sequence_(context, builder) {}
 
   // [local_tokens, width] -> [tokens, width]: the sequence's shards put together; the buffer itself without sequence
   // parallelism. `name` names the buffer and the op.
@@ -44,6 +44,7 @@ class TensorParallel {
   const Context& context_;
   RoleBuilder& builder_;
   ParameterStore& parameters_;
+  SequenceParallel sequence_;
 };
 
 }  // namespace rehearse::lower

@@ -1,4 +1,6 @@
-#include "sim/lower/attention.h"
+// The core between the qkv product and the output projection: scores, softmax, dropout and context, as one flash kernel
+// or unfused.
+#include "sim/lower/model/attention_core.h"
 
 namespace rehearse::lower {
 

@@ -1,6 +1,6 @@
 // Layout of a stage's parameters in buckets, and the gradients' way from backward ops into them. What happens to the
-// buckets between ranks and steps is in data_parallel.cpp.
-#include "sim/lower/parameters.h"
+// buckets between ranks is in data.cpp and zero.cpp, between steps in optimizer.cpp.
+#include "sim/lower/parallel/parameters.h"
 
 #include <functional>
 #include <numeric>
@@ -104,70 +104,6 @@ void ParameterStore::form_buckets() {
     bucket.elements += p.elements;
     bucket.params.push_back(id);
   }
-}
-
-void ParameterStore::make_buffers(Bucket& bucket, int index) {
-  const std::string suffix = ".bucket" + std::to_string(index);
-  const std::int64_t d = sharded() ? context_.data : 1;
-  bucket.padded = (bucket.elements + d - 1) / d * d;
-  bucket.shard = bucket.padded / d;
-  const int zero = sharded() ? context_.plan().zero : 0;
-
-  // Each parameter is drawn by its global name; the bucket's init says only that it has contents.
-  program::Init drawn;
-  drawn.kind = program::Init::Kind::normal;
-  const auto persistent = [&](const std::string& name, DType dtype, std::int64_t n, BufferClass cls,
-                              program::Init init) {
-    return builder_.add_buffer(
-        {name + suffix, dtype, {n}, cls, Lifetime::persistent, -1, 0, 0, Axis::data, std::move(init)});
-  };
-  const auto transient = [&](const std::string& name, DType dtype) {
-    return builder_.add_buffer(
-        {name + suffix, dtype, {bucket.padded}, BufferClass::communication, Lifetime::slot, -1, 0, 0, Axis::data, {}});
-  };
-  const auto shard_of = [&](const std::string& name, BufferId base) {
-    return builder_.slice(name + suffix, base, static_cast<int>(d), Axis::data);
-  };
-  if (zero == 3) {
-    bucket.value_shard = persistent("param.shard", context_.compute, bucket.shard, BufferClass::parameter, drawn);
-    bucket.values = transient("param", context_.compute);
-  } else {
-    bucket.values = persistent("param", context_.compute, bucket.padded, BufferClass::parameter, drawn);
-    bucket.value_shard = zero == 0 ? bucket.values : shard_of("param.shard", bucket.values);
-  }
-  if (zero >= 2) {
-    bucket.gradient_shard = persistent("grad.shard", context_.gradient, bucket.shard, BufferClass::gradient,
-                                       {program::Init::Kind::zeros, 0, {}, -1});
-    bucket.gradients = transient("grad", context_.reduce);
-    if (bucket.padded > bucket.elements)
-      bucket.gathered_pad =
-          builder_.view("grad.padding" + suffix, bucket.gradients, bucket.elements, {bucket.padded - bucket.elements});
-  } else {
-    bucket.gradients = persistent("grad", context_.gradient, bucket.padded, BufferClass::gradient,
-                                  {program::Init::Kind::zeros, 0, {}, -1});
-    bucket.gradient_shard = zero == 0 ? bucket.gradients : shard_of("grad.shard", bucket.gradients);
-  }
-  make_optimizer_state(bucket, index);
-}
-
-void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
-  const std::string suffix = ".bucket" + std::to_string(index);
-  const auto state = [&](const std::string& name, program::Init::Kind init) {
-    return builder_.add_buffer({name + suffix,
-                                DType::f32,
-                                {bucket.shard},
-                                BufferClass::optimizer,
-                                Lifetime::persistent,
-                                -1,
-                                0,
-                                0,
-                                Axis::data,
-                                {init, 0, {}, -1}});
-  };
-  const bool adam = context_.scenario.training.optimizer == plan::OptimizerKind::adamw;
-  if (context_.master) bucket.master = state("master", program::Init::Kind::normal);
-  if (adam || context_.scenario.training.momentum > 0) bucket.exp_avg = state("exp_avg", program::Init::Kind::zeros);
-  if (adam) bucket.exp_avg_sq = state("exp_avg_sq", program::Init::Kind::zeros);
 }
 
 void ParameterStore::cast_weight(ParamId id) {

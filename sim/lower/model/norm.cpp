@@ -1,4 +1,4 @@
-#include "sim/lower/norm.h"
+#include "sim/lower/model/norm.h"
 
 namespace rehearse::lower {
 
