@@ -23,6 +23,8 @@ FrameworkProfile rehearse_profile() {
       "communicator on A100 (NVIDIA/nccl#964); 1 GiB in all is a judgement",
       "fragmentation: none beyond what placing the buffers in one arena costs, which is counted",
   };
+  p.allocator = Allocator::arena;
+  p.measured_host = true;
   p.launch_cost = Time::from_us(4);
   p.memory_reserve = Bytes(std::int64_t{1} << 30);
   return p;

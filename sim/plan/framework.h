@@ -10,6 +10,11 @@
 
 namespace rehearse::plan {
 
+// How memory for tensors is found. arena: every buffer has its place before the first step, and what is written into
+// a place waits for the last use of what lay there before. caching: an allocator that keeps what is freed, as
+// PyTorch's; nothing waits, some of it is wasted.
+enum class Allocator : unsigned char { arena, caching };
+
 struct FrameworkProfile {
   std::string name, summary;  // one line on what it stands for
   std::vector<std::string> sources;
@@ -37,7 +42,12 @@ struct FrameworkProfile {
   bool data_parallel_only = false;  // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
   bool host_sync_on_norm = false;   // the host reads the gradient norm before it launches the optimizer
   std::int64_t vocab_multiple = 1;  // vocabulary padded to a multiple of this times tensor
+  // Memory.
+  Allocator allocator = Allocator::caching;
   // Cost.
+  // A device file's times of launches and of memory beyond tensors were measured with this framework (our Performer),
+  // and hold instead of the two below.
+  bool measured_host = false;
   Time launch_cost;  // host time to launch one op
   // Memory held beyond tensors on a device that is no CPU: context, communicator buffers, library workspaces.
   Bytes memory_reserve;
