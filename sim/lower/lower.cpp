@@ -4,7 +4,6 @@
 //   model/       the units: embedding, block (norm, attention, mlp, residual), head; conv, linear, loss of cnn and mlp
 //   parallel/    tensor, sequence, pipeline (transfers between stages), data (reductions), zero (shards); parameters
 //                in buckets, the optimizer
-//   schedule/    pipeline order, one file a schedule
 //   stage_lowering.*                 bodies and slots of a stage
 //   role_builder.*, order_role.cpp   waits and releases, derived from operands
 #include "sim/lower/lower.h"

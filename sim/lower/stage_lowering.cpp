@@ -7,6 +7,8 @@
 
 namespace rehearse::lower {
 
+using plan::ScheduleSlot;
+using plan::SlotKind;
 using program::Slot;
 
 StageLowering::StageLowering(const Context& context, int stage, const std::vector<LayerRange>& layers)

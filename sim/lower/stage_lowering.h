@@ -9,7 +9,6 @@
 #include "sim/lower/model/unit.h"
 #include "sim/lower/parallel/parameters.h"
 #include "sim/lower/parallel/pipeline.h"
-#include "sim/lower/schedule/schedule.h"
 
 namespace rehearse::lower {
 
@@ -42,8 +41,12 @@ class StageLowering {
     Backward backward, backward_last;  // the last is that of the last micro-batch
   };
 
-  const Schedule& schedule() const { return schedule_of(context_.plan().schedule, static_cast<int>(context_.stages)); }
-  PipelinePlace place() const { return {stage_, static_cast<int>(context_.stages), static_cast<int>(chunks_.size())}; }
+  const plan::PipelineSchedule& schedule() const {
+    return plan::schedule_of(context_.plan().schedule, context_.stages);
+  }
+  plan::PipelinePlace place() const {
+    return {stage_, static_cast<int>(context_.stages), static_cast<int>(chunks_.size())};
+  }
   // "forward", or "forward.chunk1" where there are several.
   std::string named(const std::string& name, const Chunk& chunk) const;
 

@@ -2,6 +2,7 @@
 
 namespace rehearse::lower {
 
+using plan::ScheduleSlot;
 using program::Collective;
 using program::CollectiveKind;
 using program::Leg;

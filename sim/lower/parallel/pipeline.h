@@ -8,8 +8,8 @@
 #include <tuple>
 #include <vector>
 
-#include "sim/lower/schedule/schedule.h"
 #include "sim/lower/stage.h"
+#include "sim/plan/schedule/schedule.h"
 
 namespace rehearse::lower {
 
@@ -40,7 +40,7 @@ class PipelineTransfers {
   // Batched: the group op between two slots, from the view of the one before (of the one after, if that is the first).
   // `before` is the body of `sent`; `target` is what `received` waits for, -1: nothing. Returns the body, -1 if nothing
   // is transferred.
-  BodyId exchange(BodyId before, const ScheduleSlot* sent, const ScheduleSlot* received, BufferId target);
+  BodyId exchange(BodyId before, const plan::ScheduleSlot* sent, const plan::ScheduleSlot* received, BufferId target);
 
  private:
   bool splits(std::int64_t elements) const;
