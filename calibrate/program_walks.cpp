@@ -21,7 +21,8 @@ namespace {
 constexpr std::size_t kMostRecords = 2'000'000;  // of a walk: 100 MB
 
 const program::Role& role_of(const Target& target, int rank) {
-  return target.program.roles.at(static_cast<std::size_t>(target.grid.coordinate(rank, Axis::pipeline)));
+  const program::RoleId role = program::role_of(target.program, target.grid.coordinates(rank));
+  return target.program.roles[static_cast<std::size_t>(role)];
 }
 
 // visit(op) for every op of a step in program order.
@@ -50,9 +51,9 @@ std::int64_t available_memory() {
 // The first rank of every role, then the others in order.
 std::vector<int> by_role(const Target& target) {
   std::vector<int> firsts, others;
-  std::set<int> seen;
+  std::set<program::RoleId> seen;
   for (int r = 0; r < target.grid.ranks(); ++r)
-    (seen.insert(target.grid.coordinate(r, Axis::pipeline)).second ? firsts : others).push_back(r);
+    (seen.insert(program::role_of(target.program, target.grid.coordinates(r))).second ? firsts : others).push_back(r);
   firsts.insert(firsts.end(), others.begin(), others.end());
   return firsts;
 }

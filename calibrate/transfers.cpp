@@ -191,11 +191,11 @@ std::vector<TransferKey> transfers_of(const std::vector<Target>& targets) {
   std::set<TransferKey> keys;
   for (const Target& target : targets) {
     for (int rank = 0; rank < target.grid.ranks(); ++rank) {
-      const int pipeline = target.grid.coordinate(rank, Axis::pipeline);
+      const program::RoleId role = program::role_of(target.program, target.grid.coordinates(rank));
       if (rank > 0 &&
           rank != target.grid.members(rank, {Axis::tensor, Axis::context, Axis::expert, Axis::data}).front())
         continue;  // ranks of a role do the same
-      for (const program::Body& body : target.program.roles.at(static_cast<std::size_t>(pipeline)).bodies) {
+      for (const program::Body& body : target.program.roles[static_cast<std::size_t>(role)].bodies) {
         for (const program::Op& op : body.ops) {
           if (const auto* c = std::get_if<program::Collective>(&op.shape)) {
             const program::Group& g = target.program.groups[static_cast<std::size_t>(c->group)];

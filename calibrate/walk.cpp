@@ -124,11 +124,15 @@ bool worth_initialising(const std::vector<execute::Timeline>& timelines, double 
   return static_cast<double>(elements) * 20e-9 < seconds / 5;
 }
 
+std::size_t role_index(const WalkRequest& r, int rank) {
+  return static_cast<std::size_t>(program::role_of(r.program, r.grid.coordinates(rank)));
+}
+
 // By role; empty for roles that are not walked.
 std::vector<execute::Timeline> timelines_of(const WalkRequest& r) {
   std::vector<execute::Timeline> timelines(r.program.roles.size());
   for (const int rank : r.ranks) {
-    const auto role = static_cast<std::size_t>(r.grid.coordinate(rank, Axis::pipeline));
+    const auto role = role_index(r, rank);
     if (timelines[role].role == nullptr) timelines[role] = execute::make_timeline(r.program.roles[role], r.grid);
   }
   return timelines;
@@ -141,8 +145,7 @@ class Course {
       : request_(request), stop_(stop), places_(static_cast<std::size_t>(request.grid.ranks())) {
     for (const int rank : request.ranks) {
       places_[static_cast<std::size_t>(rank)] = streams_;
-      for (const auto& instances :
-           timelines[static_cast<std::size_t>(request.grid.coordinate(rank, Axis::pipeline))].streams) {
+      for (const auto& instances : timelines[role_index(request, rank)].streams) {
         if (!instances.empty()) used_.push_back(streams_);
         ++streams_;
       }
@@ -180,8 +183,7 @@ class Course {
 std::int64_t arena_bytes(const WalkRequest& request) {
   const auto timelines = timelines_of(request);
   std::int64_t bytes = 0;
-  for (const int rank : request.ranks)
-    bytes += timelines[static_cast<std::size_t>(request.grid.coordinate(rank, Axis::pipeline))].memory.arena_bytes;
+  for (const int rank : request.ranks) bytes += timelines[role_index(request, rank)].memory.arena_bytes;
   return bytes;
 }
 

@@ -108,8 +108,8 @@ int validate_published_runs(const Arguments& a, const std::string& csv, const st
       validate_throughput(csv, text, a.filter, directory, a.threads > 0 ? a.threads : cores(), root);
   if (rows.empty()) refuse_empty(csv, a.filter);
   if (a.output_given)
-    result::write_files(a.output, {{"ledger.csv", reports::throughput_csv(rows)},
-                                   {"ledger.json", reports::throughput_json(rows)}});
+    result::write_files(
+        a.output, {{"ledger.csv", reports::throughput_csv(rows)}, {"ledger.json", reports::throughput_json(rows)}});
   print(reports::throughput_table(rows));
   const bool any = std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.used; });
   return any ? kDone : kFailed;

@@ -27,8 +27,9 @@ using reports::ThroughputRow;
 constexpr const char* kRules = "scenarios/published/throughput-rules.yaml";
 
 std::vector<formats::RunColumns> read_rows(const std::string& csv, std::string_view text, const std::string& root) {
-  const reports::CsvTable table = reports::parse_csv(
-      shown_path(csv, root), text, {"id", "source", "model", "gpu", "gpus", "tp", "pp", "micro_batch", "metric", "value"});
+  const reports::CsvTable table =
+      reports::parse_csv(shown_path(csv, root), text,
+                         {"id", "source", "model", "gpu", "gpus", "tp", "pp", "micro_batch", "metric", "value"});
   std::vector<formats::RunColumns> rows;
   for (const reports::CsvRow& row : table.rows) {
     formats::RunColumns columns;

@@ -147,8 +147,8 @@ void read_columns(const RunColumns& row, Keys& keys) {
 // vocabulary V, k and n key-value and all heads, f the feed-forward width.
 double flops_of(const std::string& formula, const Keys& keys) {
   const double batch = keys.number("training.global_batch"), s = keys.number("training.seq_len"),
-               layers = keys.number("model.layers"), h = keys.number("model.hidden"), vocab = keys.number("model.vocab"),
-               heads = keys.number("model.heads");
+               layers = keys.number("model.layers"), h = keys.number("model.hidden"),
+               vocab = keys.number("model.vocab"), heads = keys.number("model.heads");
   const bool llama = keys.text("model.family") == "llama";
   const double kv = keys.has("model.kv_heads") ? keys.number("model.kv_heads") : heads;
   const double ffn = keys.has("model.ffn_hidden") ? keys.number("model.ffn_hidden") : 4 * h;
@@ -156,8 +156,7 @@ double flops_of(const std::string& formula, const Keys& keys) {
   if (formula == "hw96") return 96 * tokens * layers * h * h * (1 + s / (6 * h) + vocab / (16 * layers * h));
   if (formula == "model72") return 72 * tokens * layers * h * h * (1 + s / (6 * h) + vocab / (12 * layers * h));
   const double width = keys.has("model.head_dim") ? keys.number("model.head_dim") * heads : h;
-  const double weights =
-      layers * (h * width * (2 + 2 * kv / heads) + (llama ? 3 : 2) * h * ffn) + h * vocab;
+  const double weights = layers * (h * width * (2 + 2 * kv / heads) + (llama ? 3 : 2) * h * ffn) + h * vocab;
   if (formula == "terms") return tokens * (6 * weights + 12 * layers * width * s);
   // 6N + 12 L h s: N counts embeddings; tied ones once.
   if (formula == "6n") return tokens * (6 * (weights + (llama ? h * vocab : 0)) + 12 * layers * h * s);
@@ -173,12 +172,14 @@ double step_of(PublishedRun& run, const Keys& keys, const std::string& formula, 
     return 0.0;
   };
   if (!(run.value > 0)) return no("the measured value is not positive");
-  if (run.metric == "iter_time_s" || run.metric == "step_time_s") return run.unit == "ms" ? run.value * 1e-3 : run.value;
+  if (run.metric == "iter_time_s" || run.metric == "step_time_s")
+    return run.unit == "ms" ? run.value * 1e-3 : run.value;
   if (batch <= 0) return no("the global batch is not given");
   if (run.metric == "tokens_per_s_per_gpu") return tokens / (run.value * gpus);
   if (run.metric == "tokens_per_s") return tokens / run.value;
   if (run.metric == "sequences_per_s" || run.metric == "images_per_s") return batch / run.value;
-  if (run.metric != "tflops_per_gpu" && run.metric != "mfu") return no(fmt::format("no step has the metric {}", run.metric));
+  if (run.metric != "tflops_per_gpu" && run.metric != "mfu")
+    return no(fmt::format("no step has the metric {}", run.metric));
   const double flops = flops_of(formula, keys);
   if (flops <= 0) return no(fmt::format("the source does not say how it counts FLOPs for {}", run.metric));
   if (run.metric == "tflops_per_gpu") return flops / (run.value * 1e12 * gpus);
@@ -188,12 +189,18 @@ double step_of(PublishedRun& run, const Keys& keys, const std::string& formula, 
 
 // The first thing without which no scenario can be made.
 std::string missing_of(const RunColumns& row, const Keys& keys) {
-  static constexpr std::pair<const char*, const char*> kNeeded[] = {
-      {"model.layers", "layers"},        {"model.hidden", "hidden"},           {"model.heads", "heads"},
-      {"model.vocab", "vocabulary"},     {"training.seq_len", "sequence length"}, {"cluster.gpus", "number of GPUs"},
-      {"plan.tensor", "tensor size"}, {"plan.pipeline", "number of stages"}, {"plan.micro_batch", "micro-batch"},
-      {"training.global_batch", "global batch"}, {"training.precision", "precision"},
-      {"plan.recompute", "recomputation"}};
+  static constexpr std::pair<const char*, const char*> kNeeded[] = {{"model.layers", "layers"},
+                                                                    {"model.hidden", "hidden"},
+                                                                    {"model.heads", "heads"},
+                                                                    {"model.vocab", "vocabulary"},
+                                                                    {"training.seq_len", "sequence length"},
+                                                                    {"cluster.gpus", "number of GPUs"},
+                                                                    {"plan.tensor", "tensor size"},
+                                                                    {"plan.pipeline", "number of stages"},
+                                                                    {"plan.micro_batch", "micro-batch"},
+                                                                    {"training.global_batch", "global batch"},
+                                                                    {"training.precision", "precision"},
+                                                                    {"plan.recompute", "recomputation"}};
   for (const auto& [key, words] : kNeeded)
     if (!keys.has(key)) return fmt::format("the {} is not given", words);
   if (!keys.has("cluster.topology")) return fmt::format("no rule names a machine for GPU '{}'", column(row, "gpu"));

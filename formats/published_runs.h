@@ -16,7 +16,7 @@ using RunColumns = std::map<std::string, std::string, std::less<>>;
 
 struct PublishedRun {
   std::string id, source, model;
-  std::string software;              // what the run is booked under: the rules' name, else the source
+  std::string software;  // what the run is booked under: the rules' name, else the source
   std::string metric, unit;
   double value = 0;                  // as published
   std::string scenario;              // a scenario file; empty if the row cannot be one

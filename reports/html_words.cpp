@@ -13,6 +13,7 @@
 #include "reports/limits.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
+#include "sim/plan/schedule/schedule.h"
 
 namespace rehearse::reports::html {
 namespace {
@@ -33,10 +34,9 @@ std::string lower_first(std::string text) {
 
 std::string schedule_words(const Result& r) {
   const std::string name = key_of(r, "plan.schedule");
-  if (name == "1f1b") return "1F1B: one forward, one backward";
-  if (name == "gpipe") return "GPipe: all forwards, then all backwards";
-  if (name == "interleaved") return fmt::format("interleaved, {} chunks a stage", key_of(r, "plan.chunks"));
-  return name;
+  const plan::PipelineSchedule* schedule = plan::find_schedule(name);
+  if (schedule == nullptr) return name;
+  return schedule->title(integer_of(r, "plan.chunks"));
 }
 
 std::string zero_words(std::int64_t zero) {

@@ -11,6 +11,7 @@
 #include "reports/answers.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
+#include "sim/plan/schedule/schedule.h"
 
 namespace rehearse::reports {
 namespace {
@@ -43,15 +44,14 @@ std::int64_t scenario_integer(const Result& r, const char* key) {
   return std::max<std::int64_t>(value, 0);
 }
 
-// Micro-batches whose activations a stage holds at once: all of them under gpipe, at most the stages from this one to
-// the last under 1f1b (Narayanan et al. 2021, arXiv 2104.04473, section 2.2). 0 if the scenario's keys do not say.
+// Micro-batches whose activations a stage holds at once. 0 if the scenario's keys do not say.
 std::int64_t micro_batches_held(const Result& r, int stage) {
-  const auto schedule = r.scenario.find("plan.schedule");
-  if (schedule == r.scenario.end()) return 0;
-  const std::int64_t all = scenario_integer(r, "plan.micro_batches");
-  if (schedule->second == "gpipe") return all;
-  if (schedule->second == "1f1b") return std::min(all, scenario_integer(r, "plan.pipeline") - stage);
-  return 0;
+  const auto word = r.scenario.find("plan.schedule");
+  const plan::PipelineSchedule* schedule = word == r.scenario.end() ? nullptr : plan::find_schedule(word->second);
+  const std::int64_t stages = scenario_integer(r, "plan.pipeline");
+  if (schedule == nullptr || stages <= stage || scenario_integer(r, "plan.chunks") > 1) return 0;
+  const auto all = static_cast<int>(scenario_integer(r, "plan.micro_batches"));
+  return schedule->held({stage, static_cast<int>(stages), 1}, all);
 }
 
 std::string does_not_fit(const Result& r) {

@@ -29,8 +29,13 @@ using Groups = std::map<std::string, std::vector<const ThroughputRow*>>;
 std::vector<std::string> summary_cells(const std::string& name, const std::vector<const ThroughputRow*>& rows) {
   const ErrorSummary s = summarize(rows);
   const auto share = [](double value) { return fmt::format("{:.1f}%", value * 100); };
-  return {clip(name, 30), fmt::format("{}", s.n), share(s.mean), share(s.median), share(s.p90),
-          fmt::format("{:+.1f}%", s.bias * 100), fmt::format("{:.0f}%", 100.0 * s.inside / std::max(1, s.n)),
+  return {clip(name, 30),
+          fmt::format("{}", s.n),
+          share(s.mean),
+          share(s.median),
+          share(s.p90),
+          fmt::format("{:+.1f}%", s.bias * 100),
+          fmt::format("{:.0f}%", 100.0 * s.inside / std::max(1, s.n)),
           s.unfit > 0 ? fmt::format("{}", s.unfit) : ""};
 }
 
@@ -64,7 +69,8 @@ std::string throughput_table(const std::vector<ThroughputRow>& rows) {
   std::vector<const ThroughputRow*> all;
   for (const ThroughputRow& row : rows) {
     if (!row.used) {
-      reasons[row.reason.rfind("the configuration of", 0) == 0 ? "the same configuration once more: averaged" : row.reason]
+      reasons[row.reason.rfind("the configuration of", 0) == 0 ? "the same configuration once more: averaged"
+                                                               : row.reason]
           .push_back(&row);
       continue;
     }
@@ -77,8 +83,9 @@ std::string throughput_table(const std::vector<ThroughputRow>& rows) {
     for (const auto& [name, members] : *groups) cells.push_back(summary_cells(name, members));
   cells.push_back(summary_cells("all", all));
   std::string out = all.empty() ? "" : align(cells);
-  out += wrap("Errors are of the step time, predicted / measured - 1, each configuration once; inside: within the "
-              "predicted interval; unfit: ran, and is predicted not to fit in memory.");
+  out += wrap(
+      "Errors are of the step time, predicted / measured - 1, each configuration once; inside: within the "
+      "predicted interval; unfit: ran, and is predicted not to fit in memory.");
   std::vector<std::pair<std::size_t, std::string>> counts;
   for (const auto& [reason, members] : reasons) counts.emplace_back(members.size(), reason);
   std::sort(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -95,10 +102,10 @@ std::string throughput_csv(const std::vector<ThroughputRow>& rows) {
   for (const std::string_view share : result::kShareNames) out += fmt::format(",{}", share);
   out += '\n';
   for (const ThroughputRow& row : rows) {
-    out += fmt::format("{},{},{},{},{},{},{},{},step_time_s,{}", csv_field(row.id), csv_field(row.source),
-                       csv_field(row.software), csv_field(row.model), csv_field(row.framework),
-                       row.complete ? "A" : "B", row.used, csv_field(row.reason),
-                       row.measured_s > 0 ? number(row.measured_s) : "");
+    out +=
+        fmt::format("{},{},{},{},{},{},{},{},step_time_s,{}", csv_field(row.id), csv_field(row.source),
+                    csv_field(row.software), csv_field(row.model), csv_field(row.framework), row.complete ? "A" : "B",
+                    row.used, csv_field(row.reason), row.measured_s > 0 ? number(row.measured_s) : "");
     if (row.used) {
       out += fmt::format(",{},{},{},{},{},{}", number(row.predicted_s), number(row.error()), number(row.low_s),
                          number(row.high_s), row.fits, row.memory_bytes);

@@ -30,7 +30,7 @@ struct ThroughputRow {
 
 // Of used rows.
 struct ErrorSummary {
-  int n = 0, inside = 0, unfit = 0;  // unfit: predicted not to fit, though it ran
+  int n = 0, inside = 0, unfit = 0;                           // unfit: predicted not to fit, though it ran
   double mean = 0, median = 0, p90 = 0, bias = 0, worst = 0;  // of |error|; bias: mean error; worst: signed
 };
 ErrorSummary summarize(const std::vector<const ThroughputRow*>& rows);

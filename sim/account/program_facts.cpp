@@ -23,7 +23,7 @@ double hardware_flops(const Program& program, const plan::RankGrid& grid) {
 }
 
 int first_rank(const plan::RankGrid& grid, const Role& role) {
-  return grid.members(0, {Axis::pipeline})[static_cast<std::size_t>(role.pipeline)];
+  return grid.rank(role.ranks.first());
 }
 
 namespace {

@@ -1,5 +1,5 @@
-// See stage_memory.h. The reserve is a constant of the framework's profile. Fragmentation is a share of the tensors'
-// peak, or, where the profile has none, what placing the tensors in one arena takes beyond their peak.
+// See stage_memory.h. The reserve is a constant of the framework's profile. A caching
+// allocator's fragmentation is a share of the tensors' peak, an arena's what placing the tensors takes beyond it.
 #include "sim/account/stage_memory.h"
 
 #include "sim/program/memory_plan.h"
@@ -21,7 +21,7 @@ std::vector<result::StageMemory> stage_memory(const program::Program& program, c
     m.activations = at(BufferClass::activation);
     m.workspace = at(BufferClass::workspace);
     m.communication = at(BufferClass::communication);
-    m.framework = !cpu && framework.fragmentation > 0
+    m.framework = !cpu && framework.allocator == plan::Allocator::caching
                       ? static_cast<std::int64_t>(framework.fragmentation * static_cast<double>(peak.peak_bytes))
                       : program::plan_memory(role).arena_bytes - peak.peak_bytes;
     if (!cpu) m.framework += framework.memory_reserve.count();

@@ -13,4 +13,7 @@ constexpr std::string_view name_of(Axis axis) {
   return kAxisNames[static_cast<std::size_t>(axis)];
 }
 
+// Of a rank, indexed by Axis.
+using Coordinates = std::array<int, kAxes>;
+
 }  // namespace rehearse

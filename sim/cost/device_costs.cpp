@@ -35,8 +35,8 @@ constexpr double kLeastShare = 0.1;  // of the memory bandwidth, whatever commun
 // Of the memory bandwidth, what a kernel that wants it keeps beside communication: memory serves two requesters alike,
 // so neither starves the other. A judgement. What communication then takes longer is left out.
 constexpr double kFairShare = 0.5;
-// What one fused attention kernel says of another on the same device: FlashAttention 1 to 3 on H100 and A100 differ by up
-// to 5 times (attention figures of arXiv 2307.08691 and 2407.08608). A judgement.
+// What one fused attention kernel says of another on the same device: FlashAttention 1 to 3 on H100 and A100 differ by
+// up to 5 times (attention figures of arXiv 2307.08691 and 2407.08608). A judgement.
 constexpr Range kOtherKernel = {1, 0.7, 3};
 constexpr double kRepeatability = 0.02;  // of a measured shape (calibration repeats within 1-2%)
 

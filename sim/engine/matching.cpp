@@ -16,12 +16,8 @@ namespace rehearse::engine {
 
 std::vector<int> roles_of_ranks(const program::Program& program, const plan::RankGrid& grid) {
   std::vector<int> roles(static_cast<std::size_t>(grid.ranks()), -1);
-  for (int rank = 0; rank < grid.ranks(); ++rank) {
-    const int coordinate = grid.coordinate(rank, Axis::pipeline);
-    for (std::size_t r = 0; r < program.roles.size(); ++r)
-      if (program.roles[r].pipeline == coordinate) roles[static_cast<std::size_t>(rank)] = static_cast<int>(r);
-    REHEARSE_CHECK(roles[static_cast<std::size_t>(rank)] >= 0, "no role for rank {} (stage {})", rank, coordinate);
-  }
+  for (int rank = 0; rank < grid.ranks(); ++rank)
+    roles[static_cast<std::size_t>(rank)] = program::role_of(program, grid.coordinates(rank));
   return roles;
 }
 

@@ -1,12 +1,10 @@
 // Lowering, top to bottom: the scenario's sizes and groups (make_context), then a role for each pipeline stage. A stage
-// is a run of units (unit.h: embedding, blocks, head) whose ops go into bodies. One file a strategy:
+// is a run of units (embedding, blocks, head) whose ops go into bodies. One file a strategy:
 //
-//   tensor_parallel.*            split linear layers and their collectives
-//   block.cpp, attention.*, norm.*, embedding.cpp, small_models.cpp   the units
-//   parameters.*                 buckets, and what a ZeRO stage keeps of them
-//   data_parallel.cpp            reductions, gathers, the optimizer
-//   schedule/                    pipeline order, one file a schedule
-//   stage_lowering.*             bodies, transfers between stages
+//   model/       the units: embedding, block (norm, attention, mlp, residual), head; conv, linear, loss of cnn and mlp
+//   parallel/    tensor, sequence, pipeline (transfers between stages), data (reductions), zero (shards); parameters
+//                in buckets, the optimizer
+//   stage_lowering.*                 bodies and slots of a stage
 //   role_builder.*, order_role.cpp   waits and releases, derived from operands
 #include "sim/lower/lower.h"
 

@@ -11,6 +11,7 @@ using program::StreamKind;
 
 RoleBuilder::RoleBuilder(std::string name, int pipeline) {
   role_.name = std::move(name);
+  role_.ranks = program::RankSet::of_stage(pipeline);
   role_.pipeline = pipeline;
   stream_id("compute", StreamKind::compute);
 }

@@ -1,26 +1,22 @@
-// A stage's bodies: begin, forward, backward (the last micro-batch's also reduces), step; and their order. Between
-// stages, either each slot receives at its start and sends at its end on streams of their own, beside compute, or
-// (batched, as Megatron-LM does) a group op between two slots sends the one's output and receives the other's input
-// while the host waits.
+// A stage's bodies: begin, forward, backward (the last micro-batch's also reduces), step; and their order.
 #include "sim/lower/stage_lowering.h"
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
+#include "sim/lower/model/image.h"
 
 namespace rehearse::lower {
 
-using program::Collective;
-using program::CollectiveKind;
-using program::Leg;
-using program::PointToPoint;
+using plan::ScheduleSlot;
+using plan::SlotKind;
 using program::Slot;
-using program::StreamKind;
 
 StageLowering::StageLowering(const Context& context, int stage, const std::vector<LayerRange>& layers)
     : context_(context),
       stage_(stage),
       builder_("stage" + std::to_string(stage), stage),
-      parameters_(context, builder_) {
+      parameters_(context, builder_),
+      transfers_(context, builder_, context.profile().batched_point_to_point && schedule().may_batch_transfers()) {
   for (std::size_t c = 0; c < layers.size(); ++c) {
     Chunk& chunk = chunks_.emplace_back();
     chunk.index = static_cast<int>(c);
@@ -71,87 +67,24 @@ std::vector<std::int64_t> StageLowering::boundary_shape(std::int64_t layer) cons
     const std::int64_t index = layer - convolutions - (m.family == model::Family::mlp ? 0 : 1);
     return {context_.batch, m.widths[static_cast<std::size_t>(index)]};
   }
-  std::int64_t size = m.image_size, channels = m.image_channels;
-  for (std::int64_t i = 0; i < layer; ++i) {
-    size /= m.convolutions[static_cast<std::size_t>(i)].pool;
-    channels = m.convolutions[static_cast<std::size_t>(i)].channels;
-  }
-  return {context_.batch, channels, size, size};
-}
-
-bool StageLowering::splits(std::int64_t elements) const {
-  return context_.groups.tensor >= 0 && !context_.sequence_parallel && context_.profile().split_point_to_point &&
-         elements % context_.tensor == 0;
-}
-
-StageLowering::Boundary StageLowering::declare_boundary(const std::string& name, std::vector<std::int64_t> shape) {
-  Boundary boundary;
-  boundary.whole = builder_.activation(name, context_.compute, std::move(shape), Lifetime::micro_batch);
-  boundary.slice = boundary.whole;
-  const std::int64_t elements = builder_.buffer(boundary.whole).elements();
-  if (splits(elements))
-    boundary.slice =
-        builder_.activation(name + ".received", context_.compute, {elements / context_.tensor}, Lifetime::micro_batch);
-  return boundary;
+  const Image image = image_before(m, layer);
+  return {context_.batch, image.channels, image.size, image.size};
 }
 
 // Every output is kept per micro-batch, because the unit after it reads it in backward; the stage's own output only as
 // long as it takes to send it.
 void StageLowering::declare_buffers(Chunk& chunk) {
   const std::int64_t first = chunk.layers.first;
-  if (!chunk.first) chunk.input = declare_boundary(named("stage.input", chunk), boundary_shape(first));
+  if (!chunk.first) chunk.input = transfers_.declare_boundary(named("stage.input", chunk), boundary_shape(first));
   if (!chunk.last)
     chunk.output_gradient =
-        declare_boundary(named("stage.output_gradient", chunk), boundary_shape(first + chunk.layers.count));
+        transfers_.declare_boundary(named("stage.output_gradient", chunk), boundary_shape(first + chunk.layers.count));
   BufferId x = chunk.input.whole;
   for (std::size_t u = 0; u < chunk.units.size(); ++u) {
     const bool sent = u + 1 == chunk.units.size() && !chunk.last;
-    x = chunk.units[u]->declare_buffers(x, sent && !batched() ? Lifetime::slot : Lifetime::micro_batch);
+    x = chunk.units[u]->declare_buffers(x, sent && !transfers_.batched() ? Lifetime::slot : Lifetime::micro_batch);
   }
   chunk.output = x;
-}
-
-Leg StageLowering::leg(bool is_send, bool forward, std::int64_t elements) const {
-  return {is_send, Axis::pipeline, is_send == forward ? 1 : -1, forward ? 0 : 1, elements};
-}
-
-// The receive is posted when the slot begins: a receive kernel posted earlier would hold multiprocessors for nothing.
-void StageLowering::receive(const Boundary& boundary, bool forward) {
-  if (batched()) return;
-  const Phase phase = builder_.phase();
-  builder_.set_phase(Phase::pipeline);
-  const std::int64_t n = builder_.buffer(boundary.slice).elements();
-  builder_.after_compute(builder_.op_on(forward ? "receive_previous" : "receive_next", StreamKind::pipeline,
-                                        forward ? "receive_forward" : "receive_backward",
-                                        PointToPoint{{leg(false, forward, n)}}, context_.compute, {},
-                                        {{boundary.slice}}));
-  builder_.set_phase(phase);
-}
-
-void StageLowering::unpack(const Boundary& boundary, bool forward) {
-  if (!boundary.split()) return;
-  builder_.op(
-      forward ? "receive_forward.all_gather" : "receive_backward.all_gather",
-      Collective{CollectiveKind::all_gather, context_.groups.tensor, builder_.buffer(boundary.whole).elements()},
-      context_.compute, {{boundary.slice}}, {{boundary.whole}}, StreamKind::tensor);
-}
-
-BufferId StageLowering::packed(BufferId whole, const std::string& name) {
-  if (!splits(builder_.buffer(whole).elements())) return whole;
-  return builder_.slice(name, whole, static_cast<int>(context_.tensor), Axis::tensor);
-}
-
-void StageLowering::send(BufferId slice, bool forward) {
-  if (batched()) {
-    sent_by_[builder_.current_body()] = slice;
-    return;
-  }
-  const Phase phase = builder_.phase();
-  builder_.set_phase(Phase::pipeline);
-  builder_.op_on(
-      forward ? "send_next" : "send_previous", StreamKind::pipeline, forward ? "send_forward" : "send_backward",
-      PointToPoint{{leg(true, forward, builder_.buffer(slice).elements())}}, context_.compute, {{slice}}, {});
-  builder_.set_phase(phase);
 }
 
 void StageLowering::emit_begin() {
@@ -185,8 +118,8 @@ void StageLowering::emit_forward(Chunk& chunk) {
   builder_.set_phase(Phase::forward);
   gather_for(chunk, 0, -1);
   if (!chunk.first) {
-    receive(chunk.input, true);
-    unpack(chunk.input, true);
+    transfers_.receive(chunk.input, true);
+    transfers_.unpack(chunk.input, true);
   }
   const bool ahead = context_.profile().shard_gather != plan::ShardGather::on_use;
   for (int u = 0; u < static_cast<int>(chunk.units.size()); ++u) {
@@ -196,7 +129,7 @@ void StageLowering::emit_forward(Chunk& chunk) {
       gather_for(chunk, u, -1);
     chunk.units[static_cast<std::size_t>(u)]->forward(false);
   }
-  if (!chunk.last) send(packed(chunk.output, named("stage.output.sent", chunk)), true);
+  if (!chunk.last) transfers_.send(transfers_.packed(chunk.output, named("stage.output.sent", chunk)), true);
 }
 
 void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
@@ -212,7 +145,7 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
   const int n = static_cast<int>(chunk.units.size());
   if (table_shared_) gather_for(chunk, 0, -1);
   gather_for(chunk, n - 1, -1);
-  if (!chunk.last) receive(chunk.output_gradient, false);
+  if (!chunk.last) transfers_.receive(chunk.output_gradient, false);
   BufferId gradient = chunk.output_gradient.whole;
   const bool full = context_.plan().recompute == plan::Recompute::full;
   const bool ahead = context_.profile().shard_gather == plan::ShardGather::ahead;
@@ -229,51 +162,19 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
       builder_.set_phase(Phase::backward);
     }
     // Not before the last layer's recomputation, whose collectives would queue behind it on the tensor stream.
-    if (u == n - 1 && !chunk.last) unpack(chunk.output_gradient, false);
+    if (u == n - 1 && !chunk.last) transfers_.unpack(chunk.output_gradient, false);
     const bool needed = !chunk.first || u > 1 || (u == 1 && context_.model().is_transformer());
     gradient = unit.backward(gradient, needed);
     if (!ahead) gather_next(-1);
   }
   if (chunk.first) return;
-  if (batched()) builder_.set_lifetime(gradient, Lifetime::micro_batch);
-  send(packed(gradient, "stage.input_gradient.sent." + std::to_string(bodies.input)), false);
+  if (transfers_.batched()) builder_.set_lifetime(gradient, Lifetime::micro_batch);
+  transfers_.send(transfers_.packed(gradient, "stage.input_gradient.sent." + std::to_string(bodies.input)), false);
 }
 
 void StageLowering::emit_step() {
   step_ = builder_.begin_body("step");
   parameters_.emit_step();
-}
-
-// The group op between two slots, from the view of the one before (or of the one after, if it is the first).
-BodyId StageLowering::exchange(BodyId before, const ScheduleSlot* sent, const ScheduleSlot* received) {
-  std::vector<Leg> legs;
-  std::vector<Operand> reads, writes;
-  const auto slice = sent != nullptr ? sent_by_.find(before) : sent_by_.end();
-  if (slice != sent_by_.end()) {
-    legs.push_back(leg(true, sent->forward(), builder_.buffer(slice->second).elements()));
-    reads.push_back({slice->second});
-  }
-  const int delta = sent != nullptr && received != nullptr ? received->micro_batch - sent->micro_batch : 0;
-  if (received != nullptr) {
-    const Chunk& chunk = chunks_.front();
-    const BufferId target = received->forward() ? chunk.input.slice : chunk.output_gradient.slice;
-    if (target >= 0) {
-      legs.push_back(leg(false, received->forward(), builder_.buffer(target).elements()));
-      writes.push_back({target, delta});
-    }
-  }
-  if (legs.empty()) return -1;
-  const int kind = received == nullptr ? 0 : received->forward() ? 1 : 2;
-  const auto [it, added] = exchanges_.try_emplace({before, kind, delta}, -1);
-  if (!added) return it->second;
-  it->second = builder_.begin_body("exchange" + std::to_string(exchanges_.size()));
-  builder_.set_phase(Phase::pipeline);
-  const OpRef group = builder_.op_on("pipeline", StreamKind::pipeline, "exchange", PointToPoint{std::move(legs)},
-                                     context_.compute, reads, writes);
-  builder_.after_compute(group);
-  builder_.after(builder_.op("wait_for_exchange", program::HostSync{}, context_.compute, {}, {}, StreamKind::host),
-                 group);
-  return it->second;
 }
 
 std::vector<Slot> StageLowering::slots(int micro_batches) {
@@ -286,8 +187,11 @@ std::vector<Slot> StageLowering::slots(int micro_batches) {
   std::vector<Slot> slots;
   if (!builder_.empty(begin_)) slots.push_back({begin_, -1});
   const auto add_exchange = [&](BodyId before, const ScheduleSlot* sent, const ScheduleSlot* received) {
-    if (!batched() || context_.stages == 1) return;
-    const BodyId body = exchange(before, sent, received);
+    if (!transfers_.batched() || context_.stages == 1) return;
+    BufferId target = -1;
+    if (received != nullptr)
+      target = received->forward() ? chunks_.front().input.slice : chunks_.front().output_gradient.slice;
+    const BodyId body = transfers_.exchange(before, sent, received, target);
     if (body >= 0) slots.push_back({body, (sent != nullptr ? sent : received)->micro_batch});
   };
   add_exchange(-1, nullptr, &order.front());

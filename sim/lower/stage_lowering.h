@@ -2,15 +2,13 @@
 // to the neighbours, and the slot order.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
-#include "sim/lower/parameters.h"
-#include "sim/lower/schedule/schedule.h"
-#include "sim/lower/unit.h"
+#include "sim/lower/model/unit.h"
+#include "sim/lower/parallel/parameters.h"
+#include "sim/lower/parallel/pipeline.h"
 
 namespace rehearse::lower {
 
@@ -26,13 +24,6 @@ class StageLowering {
   program::Role build() &&;
 
  private:
-  // A tensor that crosses a stage boundary, as its receiver holds it. `slice` is what is sent: a 1/tensor part of it
-  // where the framework splits it over the tensor group (the receiver gathers), else the whole.
-  struct Boundary {
-    BufferId whole = -1, slice = -1;
-    bool split() const { return slice != whole; }
-  };
-
   // The bodies of a backward: one, or the two parts of it.
   struct Backward {
     BodyId input = -1, weight = -1;
@@ -50,16 +41,17 @@ class StageLowering {
     Backward backward, backward_last;  // the last is that of the last micro-batch
   };
 
-  const Schedule& schedule() const { return schedule_of(context_.plan().schedule, static_cast<int>(context_.stages)); }
-  PipelinePlace place() const { return {stage_, static_cast<int>(context_.stages), static_cast<int>(chunks_.size())}; }
-  bool batched() const { return context_.profile().batched_point_to_point && schedule().may_batch_transfers(); }
+  const plan::PipelineSchedule& schedule() const {
+    return plan::schedule_of(context_.plan().schedule, context_.stages);
+  }
+  plan::PipelinePlace place() const {
+    return {stage_, static_cast<int>(context_.stages), static_cast<int>(chunks_.size())};
+  }
   // "forward", or "forward.chunk1" where there are several.
   std::string named(const std::string& name, const Chunk& chunk) const;
 
   void make_units(Chunk& chunk);
   std::vector<std::int64_t> boundary_shape(std::int64_t layer) const;
-  bool splits(std::int64_t elements) const;
-  Boundary declare_boundary(const std::string& name, std::vector<std::int64_t> shape);
   void declare_buffers(Chunk& chunk);
 
   void emit_begin();
@@ -67,26 +59,17 @@ class StageLowering {
   void emit_backward(Chunk& chunk, bool last_micro_batch);
   void emit_step();
   void gather_for(const Chunk& chunk, int unit, int previous);
-  void receive(const Boundary& boundary, bool forward);
-  void unpack(const Boundary& boundary, bool forward);
-  // What is sent of a whole tensor.
-  BufferId packed(BufferId whole, const std::string& name);
-  void send(BufferId slice, bool forward);
-  program::Leg leg(bool send, bool forward, std::int64_t elements) const;
-
   std::vector<program::Slot> slots(int micro_batches);
-  program::BodyId exchange(program::BodyId before, const ScheduleSlot* sent, const ScheduleSlot* received);
 
   const Context& context_;
   int stage_;
   RoleBuilder builder_;
   ParameterStore parameters_;
+  PipelineTransfers transfers_;
   std::vector<Chunk> chunks_;
   int units_ = 0;
   bool table_shared_ = false;  // the head uses the embedding's table on this stage
   BodyId begin_ = -1, step_ = -1;
-  std::map<BodyId, BufferId> sent_by_;  // body -> what is sent after it (batched point-to-point)
-  std::map<std::tuple<BodyId, int, int>, BodyId> exchanges_;
 };
 
 }  // namespace rehearse::lower

@@ -16,8 +16,9 @@ enum class Family : unsigned char { gpt, llama, cnn, mlp };  // later: moe, bert
 enum class NormKind : unsigned char { layernorm, rmsnorm };
 enum class Position : unsigned char { learned, rope };
 enum class ActivationKind : unsigned char { gelu, relu, swiglu };
-// flash: the fastest fused kernel known for the device; unfused: scores kept in memory; the others a fused kernel by name:
-// FlashAttention 1 to 3, FlashAttention 1 in Triton (flash_attn_triton.py, and what frameworks made of it), cuDNN's.
+// flash: the fastest fused kernel known for the device; unfused: scores kept in memory; the others a fused kernel by
+// name: FlashAttention 1 to 3, FlashAttention 1 in Triton (flash_attn_triton.py, and what frameworks made of it),
+// cuDNN's.
 enum class AttentionKind : unsigned char { flash, unfused, flash1, flash2, flash3, flash_triton, cudnn };
 inline constexpr std::array<const char*, 7> kAttentionNames = {"flash",  "unfused",      "flash1", "flash2",
                                                                "flash3", "flash_triton", "cudnn"};

@@ -8,32 +8,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "sim/plan/nearest_numbers.h"
+#include "sim/plan/schedule/schedule.h"
 #include "sim/plan/sections.h"
 
 namespace rehearse::plan::detail {
 
 namespace {
-
-// "9 or 12": the multiples of `step` around `value`, where there are any below.
-std::string nearest_multiples(std::int64_t value, std::int64_t step) {
-  const std::int64_t below = value / step * step;
-  return below == 0 ? fmt::format("{}", step) : fmt::format("{} or {}", below, below + step);
-}
-
-// The divisors of `whole` around `value`.
-std::string nearest_divisors(std::int64_t whole, std::int64_t value) {
-  std::int64_t below = 1, above = 0;
-  for (std::int64_t d = 1; d <= std::min(whole, kMaxRanks); ++d) {
-    if (whole % d != 0) continue;
-    if (d <= value) {
-      below = d;
-    } else {
-      above = d;
-      break;
-    }
-  }
-  return above == 0 ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
-}
 
 class Rules {
  public:
@@ -49,8 +30,8 @@ class Rules {
       sequence();
     }
     const bool batch_known = ranks_known && batch();
-    if (batch_known && sections_.model_sound) interleaving();
-    parted_backward();
+    const bool counted = batch_known && sections_.model_sound;
+    schedule(counted ? std::optional(s_.training.micro_batches(s_.plan)) : std::nullopt);
     if (sections_.model_sound && batch_known && sound("training.seq_len")) size();
   }
 
@@ -115,14 +96,14 @@ class Rules {
       key("tensor").error(fmt::format(
           "{} = {} is not divisible by tensor = {}; nearest tensor sizes that divide heads = {}, kv_heads = {} and "
           "ffn_hidden = {}: {}",
-          what, number, t, m.heads, m.kv_heads, m.ffn_hidden, nearest_divisors(common, t)));
+          what, number, t, m.heads, m.kv_heads, m.ffn_hidden, nearest_divisors(common, t, kMaxRanks)));
     };
     rule("heads", m.heads);
     if (m.kv_heads < t && m.kv_heads != m.heads) {
       key("tensor").error(fmt::format(
           "kv_heads = {} is smaller than tensor = {}: every rank needs a key-value head of its own; nearest tensor "
           "sizes that work: {}",
-          m.kv_heads, t, nearest_divisors(common, t)));
+          m.kv_heads, t, nearest_divisors(common, t, kMaxRanks)));
     } else if (m.kv_heads != m.heads) {
       rule("kv_heads", m.kv_heads);
     }
@@ -166,47 +147,32 @@ class Rules {
     }
   }
 
-  // Interleaving is about pipelines; other schedules have one chunk a stage.
+  // Only some schedules cut a stage in chunks, which are about pipelines.
   bool chunks() {
     Plan& plan = s_.plan;
     if (!all_sound("plan.chunks", "plan.schedule")) return false;
-    if (plan.chunks > 1 && plan.schedule != Schedule::interleaved) {
+    if (plan.chunks > 1 && !schedule_of(plan.schedule).takes_chunks()) {
+      std::string words;
+      for (const std::string_view name : schedule_names())
+        if (find_schedule(name)->takes_chunks()) words += fmt::format("{}{}", words.empty() ? "" : " or ", name);
       key("chunks").error(
-          fmt::format("chunks = {}: several model chunks a stage need schedule: interleaved", plan.chunks));
+          fmt::format("chunks = {}: several model chunks a stage need schedule: {}", plan.chunks, words));
       return false;
     }
     if (plan.pipeline == 1) plan.chunks = 1;
-    if (plan.chunks == 1 && plan.schedule == Schedule::interleaved) plan.schedule = Schedule::one_f_one_b;
+    if (plan.chunks == 1) plan.schedule = schedule_of(plan.schedule).with_one_chunk(plan.schedule);
     return true;
   }
 
-  // Groups of `pipeline` micro-batches go through a chunk together (Narayanan et al. 2021, section 2.2).
-  void interleaving() {
+  // What the schedule itself asks of the plan.
+  void schedule(std::optional<std::int64_t> micro_batches) {
     const Plan& plan = s_.plan;
-    const std::int64_t micro_batches = s_.training.micro_batches(plan);
-    if (plan.schedule != Schedule::interleaved || micro_batches % plan.pipeline == 0) return;
-    const Node given = sections_.training.get("global_batch");
-    (given ? given : key("schedule"))
-        .error(fmt::format("schedule interleaved needs a number of micro-batches divisible by pipeline = {}, but there "
-                           "are {} (global_batch / (data * micro_batch)); nearest: {}",
-                           plan.pipeline, micro_batches, nearest_multiples(micro_batches, plan.pipeline)));
-  }
-
-  // Between a micro-batch's input gradients and its weight gradients other micro-batches run: what both read has to
-  // stay, and gradients that only live within one backward cannot.
-  void parted_backward() {
-    const Plan& plan = s_.plan;
-    if (plan.schedule != Schedule::zero_bubble || plan.pipeline == 1) return;
-    if (plan.recompute == Recompute::full && sound("plan.recompute"))
-      key("recompute")
-          .error(
-              "schedule zero_bubble computes weight gradients after other micro-batches, from "
-              "activations that recompute: full would have dropped; none or selective");
-    if (plan.zero >= 2 && plan.data > 1 && sound("plan.zero"))
-      key("zero").error(
-          fmt::format("zero = {} shards gradients after each backward, which schedule zero_bubble leaves in "
-                      "two parts; zero: 0 or 1",
-                      plan.zero));
+    for (const ScheduleProblem& problem : schedule_of(plan.schedule, plan.pipeline).problems(plan, micro_batches)) {
+      const auto given = std::find_if(problem.keys.begin(), problem.keys.end(),
+                                      [&](const std::string& path) { return static_cast<bool>(sections_.at(path)); });
+      const std::string& path = given == problem.keys.end() ? problem.keys.back() : *given;
+      if (sound(path)) sections_.at(path).error(problem.message);
+    }
   }
 
   void sequence() {

@@ -16,13 +16,18 @@ namespace rehearse::plan {
 // BACKWARD_POST: one process group has one NCCL stream). on_use: when compute gets there, and compute waits.
 enum class ShardGather : unsigned char { ahead, after_reduce, on_use };
 
+// How memory for tensors is found. arena: every buffer has its place before the first step, and what is written into
+// a place waits for the last use of what lay there before. caching: an allocator that keeps what is freed, as
+// PyTorch's; nothing waits, some of it is wasted.
+enum class Allocator : unsigned char { arena, caching };
+
 struct FrameworkProfile {
   std::string name, summary;  // one line on what it stands for
   std::vector<std::string> sources;
   // Defaults for scenario keys that are not given.
   model::AttentionKind attention = model::AttentionKind::flash;  // model.attention
-  double dropout = 0;              // model.dropout
-  bool fp32_gradients = true;      // training.grad_dtype and reduce_dtype: fp32; false: the training precision
+  double dropout = 0;                                            // model.dropout
+  bool fp32_gradients = true;  // training.grad_dtype and reduce_dtype: fp32; false: the training precision
   bool overlap_grad_reduce = true, overlap_param_gather = true;
   Bytes bucket{25 << 20};  // plan.bucket
   // Lowering.
@@ -36,17 +41,23 @@ struct FrameworkProfile {
   bool fp32_logits = false;           // logits cast to fp32 and kept so for the loss
   bool autocast = false;  // transformers: parameters and what is added between layers stay in fp32; casts before
                           // each matrix product, of weights anew in each forward
-  bool fused_elementwise = true;    // false: bias in the matmul, then dropout, residual add and the parts of SwiGLU and
-                                    // of the loss as kernels of their own
-  bool fused_optimizer = true;      // false: a pass over the tensors an arithmetic operation
+  bool fused_elementwise = true;  // false: bias in the matmul, then dropout, residual add and the parts of SwiGLU and
+                                  // of the loss as kernels of their own
+  bool fused_optimizer = true;    // false: a pass over the tensors an arithmetic operation
   ShardGather shard_gather = ShardGather::ahead;
   bool copies_buckets = false;      // gradients are copied into buckets to be reduced, and back
   bool data_parallel_only = false;  // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
   bool host_sync_on_norm = false;   // the host reads the gradient norm before it launches the optimizer
   std::int64_t vocab_multiple = 1;  // vocabulary padded to a multiple of this times tensor
+  // Memory.
+  Allocator allocator = Allocator::caching;
   // Cost.
+  // A device file's times of launches and of memory beyond tensors were measured with this framework (our Performer),
+  // and hold instead of the two below.
+  bool measured_host = false;
   Time launch_cost;  // host time to launch one op
-  // Where every launch blocks until the kernel has ended: idle time of the device with each op. Zero: launches do not block.
+  // Where every launch blocks until the kernel has ended: idle time of the device with each op. Zero: launches do not
+  // block.
   Time blocking_gap;
   // Memory held beyond tensors on a device that is no CPU: context, communicator buffers, library workspaces.
   Bytes memory_reserve;

@@ -1,6 +1,9 @@
 // The keys of a scenario file but those of its model (key_table_model.cpp), in the order in which a person would fill
 // them in. Defaults and ranges repeat what the reader has; tests/unit/plan/keys_test.cpp compares them.
+#include <fmt/format.h>
+
 #include "sim/plan/keys.h"
+#include "sim/plan/schedule/schedule.h"
 #include "sim/plan/sections.h"
 
 namespace rehearse::plan::detail {
@@ -8,6 +11,16 @@ namespace rehearse::plan::detail {
 namespace {
 
 constexpr double kRanks = kMaxRanks;
+
+std::string_view schedules_meaning() {
+  static const std::string text = [] {
+    std::string all;
+    for (const std::string_view name : schedule_names())
+      all += fmt::format("{}`{}` ({})", all.empty() ? "" : ", ", name, find_schedule(name)->summary());
+    return "order of forwards and backwards on a stage: " + all;
+  }();
+  return text;
+}
 
 }  // namespace
 
@@ -208,12 +221,8 @@ std::vector<Key> plan_keys() {
       {.path = "plan.schedule",
        .type = KeyType::choice,
        .fallback = "1f1b",
-       .values = {"sequential", "gpipe", "1f1b", "interleaved", "zero_bubble"},
-       .meaning =
-           "order of forwards and backwards on a stage: `sequential` (one micro-batch at a time), `gpipe` (all "
-           "forwards, then all backwards), `1f1b` (one forward, one backward), `interleaved` (1f1b over several "
-           "chunks a stage; needs micro-batches divisible by `pipeline`), `zero_bubble` (ZB-H1: 1f1b whose weight "
-           "gradients come apart and fill the wait at the end; needs `zero` 0 or 1 and no full recomputation)",
+       .values = schedule_names(),
+       .meaning = schedules_meaning(),
        .example = "gpipe",
        .related = "plan.pipeline plan.chunks plan.micro_batch training.global_batch"},
       {.path = "plan.chunks",

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "sim/plan/schedule/schedule.h"
+
 namespace rehearse::plan {
 namespace {
 
@@ -57,7 +59,7 @@ void add_plan(Keys& keys, const Plan& p) {
   add(keys, "plan.pipeline", p.pipeline);
   add(keys, "plan.context", p.context);
   add(keys, "plan.expert", p.expert);
-  add_choice(keys, "plan.schedule", p.schedule, {"sequential", "gpipe", "1f1b", "interleaved"});
+  add(keys, "plan.schedule", schedule_of(p.schedule).name());
   add(keys, "plan.chunks", p.chunks);
   add(keys, "plan.layers_per_stage", fmt::format("[{}]", fmt::join(p.layers_per_stage, ", ")));
   add(keys, "plan.micro_batch", p.micro_batch);

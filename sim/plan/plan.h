@@ -16,9 +16,9 @@
 
 namespace rehearse::plan {
 
+// One file each in schedule/.
 enum class Schedule : unsigned char { sequential, gpipe, one_f_one_b, interleaved, zero_bubble };
-inline constexpr std::array<const char*, 5> kScheduleNames = {"sequential", "gpipe", "1f1b", "interleaved",
-                                                              "zero_bubble"};
+inline constexpr std::size_t kSchedules = 5;
 enum class Recompute : unsigned char { none, selective, full };
 enum class Precision : unsigned char { fp32, bf16, fp16 };
 enum class OptimizerKind : unsigned char { adamw, sgd };
@@ -27,7 +27,7 @@ struct Plan {
   std::int64_t tensor = 1, pipeline = 1, context = 1, expert = 1;
   std::int64_t data = 1;  // derived: gpus / (tensor * pipeline * context)
   Schedule schedule = Schedule::one_f_one_b;
-  std::int64_t chunks = 1;  // model chunks a stage; above 1 only with interleaved
+  std::int64_t chunks = 1;  // model chunks a stage; above 1 only where the schedule takes them
   // Resolved: one entry a stage; with chunks one a stage and chunk in the model's order (chunk * pipeline + stage).
   std::vector<std::int64_t> layers_per_stage;
   std::int64_t micro_batch = 1;  // sequences

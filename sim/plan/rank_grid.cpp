@@ -26,6 +26,18 @@ RankGrid::RankGrid(std::array<int, kAxes> sizes, std::array<Axis, kAxes> order)
   ranks_ = static_cast<int>(stride);
 }
 
+Coordinates RankGrid::coordinates(int rank) const {
+  Coordinates at{};
+  for (int a = 0; a < kAxes; ++a) at[static_cast<std::size_t>(a)] = coordinate(rank, static_cast<Axis>(a));
+  return at;
+}
+
+int RankGrid::rank(const Coordinates& coordinates) const {
+  int rank = 0;
+  for (std::size_t a = 0; a < kAxes; ++a) rank += coordinates[a] * strides_[a];
+  return rank;
+}
+
 int RankGrid::peer(int rank, Axis axis, int offset) const {
   const auto a = static_cast<std::size_t>(axis);
   const int here = coordinate(rank, axis);

@@ -20,6 +20,8 @@ class RankGrid {
     const auto a = static_cast<std::size_t>(axis);
     return rank / strides_[a] % sizes_[a];
   }
+  Coordinates coordinates(int rank) const;
+  int rank(const Coordinates& coordinates) const;
   // The rank `offset` further on `axis`, wrapping around.
   int peer(int rank, Axis axis, int offset) const;
   // Ranks that agree with `rank` on all axes but `axes`; on the pipeline axis only the listed coordinates if any are.

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "sim/base/text_check.h"
+#include "sim/plan/schedule/schedule.h"
 #include "sim/plan/sections.h"
 
 namespace rehearse::plan::detail {
@@ -50,8 +51,9 @@ void refuse_later_keys(const Node& node) {
 }
 
 Schedule read_schedule(const Node& node) {
+  const std::vector<std::string_view> names = schedule_names();
   return static_cast<Schedule>(
-      node.choice("schedule", {kScheduleNames.begin(), kScheduleNames.end()}, static_cast<int>(Schedule::one_f_one_b)));
+      node.choice("schedule", {names.begin(), names.end()}, static_cast<int>(Schedule::one_f_one_b)));
 }
 
 std::vector<std::int64_t> read_layers(const Node& node) {

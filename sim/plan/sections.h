@@ -59,6 +59,12 @@ void check_noise(const Node& node, Scenario& scenario);
 struct Sections {
   Node root, cluster, plan, training;
   bool model_sound = true;  // the model was read without a problem
+
+  // The value of a key by its path, "plan.schedule".
+  Node at(const std::string& path) const {
+    const std::size_t dot = path.find('.');
+    return root.get(path.substr(0, dot)).get(path.substr(dot + 1));
+  }
 };
 void resolve(const Sections& sections, const Diagnostics& reported, Scenario& scenario);
 

@@ -44,8 +44,8 @@ enum class AttentionPart : unsigned char {
   scores_backward_query,
   scores_backward_key
 };
-// Which fused kernel a framework launches for flash_forward and flash_backward (costs; the result is the same). best: the
-// fastest known for the device.
+// Which fused kernel a framework launches for flash_forward and flash_backward (costs; the result is the same). best:
+// the fastest known for the device.
 enum class AttentionKernel : unsigned char { best, flash1, flash2, flash3, flash_triton, cudnn };
 struct Attention {
   AttentionPart part = AttentionPart::flash_forward;

@@ -14,6 +14,7 @@
 // instance relative to the slot's own. Views share their base's memory.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -100,9 +101,21 @@ struct Slot {
   int micro_batch = -1;  // -1: none (optimizer)
 };
 
+// Ranks by their coordinates: on each axis those listed; on an axis with none listed all.
+struct RankSet {
+  std::array<std::vector<int>, kAxes> only;
+
+  bool contains(const Coordinates& rank) const;
+  // The least coordinates, which are those of the lowest rank.
+  Coordinates first() const;
+  // The ranks of one pipeline stage.
+  static RankSet of_stage(int stage);
+};
+
 struct Role {
   std::string name;  // "stage3"
-  int pipeline = 0;  // the ranks of this role are those with this coordinate
+  RankSet ranks;     // that run it; every rank has one role
+  int pipeline = 0;  // the stage these are in, by which results name the role
   std::vector<Buffer> buffers;
   std::vector<Stream> streams;
   std::vector<Event> events;
@@ -124,8 +137,11 @@ struct Program {
   std::string name;
   int micro_batches = 1;  // a step, per replica
   std::vector<Group> groups;
-  std::vector<Role> roles;  // roles[i].pipeline == i
+  std::vector<Role> roles;
 };
+
+// The role of a rank with these coordinates; a rank without one is a broken invariant.
+RoleId role_of(const Program& program, const Coordinates& rank);
 
 // Whether an op is a transfer (Collective, PointToPoint).
 inline bool is_transfer(const Op& op) {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "sim/lower/stage.h"
+#include "sim/plan/schedule/schedule.h"
 
 namespace rehearse::run {
 namespace {
@@ -54,7 +55,7 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   s["plan.tensor"] = fmt::to_string(p.tensor);
   s["plan.pipeline"] = fmt::to_string(p.pipeline);
   s["plan.data"] = fmt::to_string(p.data);
-  s["plan.schedule"] = plan::kScheduleNames[static_cast<std::size_t>(p.schedule)];
+  s["plan.schedule"] = plan::schedule_of(p.schedule).name();
   s["plan.chunks"] = fmt::to_string(p.chunks);
   s["plan.layers_per_stage"] = fmt::format("{}", fmt::join(p.layers_per_stage, " "));
   s["plan.micro_batch"] = fmt::to_string(p.micro_batch);

@@ -50,7 +50,7 @@ std::optional<std::int64_t> peak_with(const plan::Scenario& scenario, const std:
 std::vector<result::StageMemory> stages_on(const cost::Device& device, const plan::Scenario& scenario,
                                            const program::Program& program) {
   plan::FrameworkProfile framework = scenario.framework;
-  if (framework.name == "rehearse" && device.reserve > Bytes()) framework.memory_reserve = device.reserve;
+  if (framework.measured_host && device.reserve > Bytes()) framework.memory_reserve = device.reserve;
   return account::stage_memory(program, framework, device.cpu);
 }
 

@@ -25,10 +25,12 @@ using program::RoleId;
 
 namespace {
 
-program::GridView view_of(const plan::RankGrid& grid) {
+program::GridView view_of(const Program& program, const plan::RankGrid& grid) {
   program::GridView view;
   view.ranks = grid.ranks();
-  view.role = [&grid](int rank) { return static_cast<RoleId>(grid.coordinate(rank, Axis::pipeline)); };
+  std::vector<RoleId> roles;
+  for (int rank = 0; rank < grid.ranks(); ++rank) roles.push_back(program::role_of(program, grid.coordinates(rank)));
+  view.role = [roles = std::move(roles)](int rank) { return roles[static_cast<std::size_t>(rank)]; };
   view.members = [&grid](int rank, const program::Group& g) { return grid.members(rank, g.axes, g.pipeline_only); };
   view.peer = [&grid](int rank, Axis axis, int offset) { return grid.peer(rank, axis, offset); };
   return view;
@@ -40,7 +42,7 @@ std::vector<program::Violation> check(const Program& program, const plan::RankGr
     auto found = program::check_role(program, static_cast<RoleId>(r));
     all.insert(all.end(), found.begin(), found.end());
   }
-  auto found = program::check_ranks(program, view_of(grid));
+  auto found = program::check_ranks(program, view_of(program, grid));
   all.insert(all.end(), found.begin(), found.end());
   return all;
 }
@@ -65,9 +67,8 @@ std::vector<std::string> cost_files(const plan::Scenario& scenario, const cluste
   return files;
 }
 
-// Our own Performer's launches are those that were measured; other frameworks' are documented in their profiles.
 Time launch_cost(const plan::Scenario& scenario, const cost::Device& device) {
-  const bool measured = device.launch > Time() && scenario.framework.name == "rehearse";
+  const bool measured = device.launch > Time() && scenario.framework.measured_host;
   return measured ? device.launch : scenario.framework.launch_cost;
 }
 

@@ -128,9 +128,10 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
 
   engine::Options engine_options = prepared.engine_options();
   if (options.record) {
-    for (const int rank : grid.members(0, {Axis::pipeline})) {
+    for (const Role& role : program.roles) {
+      const int rank = account::first_rank(grid, role);
       engine_options.recorded_ranks.push_back(rank);
-      out.role_of_rank[rank] = grid.coordinate(rank, Axis::pipeline);
+      out.role_of_rank[rank] = role.pipeline;
     }
     account::name_ops(
         program, grid,

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "sim/plan/framework.h"
+#include "sim/plan/schedule/schedule.h"
 #include "tests/support/simulated.h"
 
 namespace rehearse {
@@ -118,6 +119,29 @@ TEST(PipelineBubble, OfZeroBubbleIsShorterByTheWeightGradients) {
         EXPECT_NEAR(share(outcome, result::Share::bubble), static_cast<double>(bubble) / (busy + bubble), 1e-9);
       }
     }
+  }
+}
+
+// What each schedule's file gives as its closed form is what is simulated.
+TEST(PipelineBubble, IsWhatTheSchedulesFileSays) {
+  const GivenCosts costs([](const program::Op& op) {
+    if (ends_with(op.name, "mlp.up.forward")) return Time::from_us(100);
+    if (ends_with(op.name, "mlp.up.backward_input")) return Time::from_us(120);
+    return ends_with(op.name, "mlp.up.backward_weight") ? Time::from_us(90) : Time();
+  });
+  for (const std::string_view name : plan::schedule_names()) {
+    const plan::PipelineSchedule& schedule = *plan::find_schedule(name);
+    const int p = 4, v = schedule.takes_chunks() ? 2 : 1, m = 8;
+    const auto scenario =
+        scenario_from("rehearse: 1\nmodel: {family: gpt, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32}\n",
+                      {"model.layers=" + std::to_string(p * v), "plan.pipeline=" + std::to_string(p),
+                       "plan.schedule=" + std::string(name), "plan.chunks=" + std::to_string(v),
+                       "cluster.gpus=" + std::to_string(p), "training.global_batch=" + std::to_string(m)});
+    const auto outcome = simulated(scenario, costs, Communication::free, {}, 2);
+    const plan::PassTimes times{100e-6 * v, 120e-6 * v, 90e-6 * v};
+    const double bubble = schedule.bubble(times, {0, p, v}, m);
+    EXPECT_NEAR(outcome.step_time.seconds(), m * times.whole() + bubble, 1e-9) << name;
+    EXPECT_NEAR(share(outcome, result::Share::bubble), bubble / (m * times.whole() + bubble), 1e-9) << name;
   }
 }
 

@@ -88,6 +88,7 @@ class RoleBuilder {
  public:
   explicit RoleBuilder(int pipeline = 0) {
     role_.name = fmt::format("stage{}", pipeline);
+    role_.ranks = program::RankSet::of_stage(pipeline);
     role_.pipeline = pipeline;
   }
   StreamId stream(const std::string& name, StreamKind kind) {

@@ -5,7 +5,7 @@
 #include <ostream>
 #include <string_view>
 
-#include "sim/lower/schedule/schedule.h"
+#include "sim/plan/schedule/schedule.h"
 #include "sim/program/memory_plan.h"
 #include "sim/program/work.h"
 #include "tests/support/lowered.h"
@@ -19,8 +19,8 @@ using program::BufferClass;
 std::string order(Schedule schedule, int stage, int stages, int micro_batches, int chunks = 1) {
   std::string text;
   for (const auto& slot :
-       lower::schedule_of(schedule, stages).slots(lower::PipelinePlace{stage, stages, chunks}, micro_batches)) {
-    text += slot.forward() ? "F" : slot.kind == lower::SlotKind::backward_weight ? "W" : "B";
+       plan::schedule_of(schedule, stages).slots(plan::PipelinePlace{stage, stages, chunks}, micro_batches)) {
+    text += slot.forward() ? "F" : slot.kind == plan::SlotKind::backward_weight ? "W" : "B";
     text += std::to_string(slot.micro_batch + 1);
     if (chunks > 1) text += slot.chunk == 0 ? "a" : "b";
     text += " ";

@@ -63,6 +63,7 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
                                    "plan.tensor=4",
                                    "plan.pipeline=4",
                                    "plan.schedule=gpipe",
+                                   "plan.schedule=zero_bubble",
                                    "plan.layers_per_stage=[5, 7]",
                                    "plan.micro_batch=2",
                                    "plan.zero=1",

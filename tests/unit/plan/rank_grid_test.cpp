@@ -102,5 +102,13 @@ TEST(RankGrid, RefusesAnOrderThatIsNoPermutation) {
                InternalError);
 }
 
+TEST(RankGrid, RanksAndCoordinatesAreEachOthersInverse) {
+  const RankGrid grid({2, 1, 1, 3, 4}, {Axis::pipeline, Axis::tensor, Axis::context, Axis::expert, Axis::data});
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    EXPECT_EQ(grid.rank(grid.coordinates(rank)), rank);
+    EXPECT_EQ(grid.coordinates(rank)[static_cast<std::size_t>(Axis::data)], grid.coordinate(rank, Axis::data));
+  }
+}
+
 }  // namespace
 }  // namespace rehearse::plan

@@ -16,6 +16,7 @@ class RoleBuilder {
  public:
   explicit RoleBuilder(std::string name, int pipeline = 0) {
     role.name = std::move(name);
+    role.ranks = RankSet::of_stage(pipeline);
     role.pipeline = pipeline;
   }
 

@@ -1,0 +1,60 @@
+#include "sim/lower/model/attention.h"
+
+#include "sim/lower/model/block_parameters.h"
+
+namespace rehearse::lower {
+
+using program::Elementwise;
+using program::ElementwiseFn;
+
+AttentionBranch::AttentionBranch(const UnitScope& scope, const std::string& prefix, int site)
+    : s_(scope),
+      c_(scope.context),
+      m_(scope.context.model()),
+      prefix_(prefix),
+      name_(prefix + ".attention"),
+      tp_(scope.context, scope.builder, scope.parameters),
+      core_(scope.context, scope.builder, name_, site) {}
+
+// The global shape of qkv keeps together what one rank must hold together: a key-value group.
+void AttentionBranch::declare_parameters() {
+  const std::int64_t h = m_.hidden, group = m_.heads / m_.kv_heads + 2;
+  qkv_w_ = add_weight(s_, name_ + ".qkv.weight", {m_.kv_heads, group * m_.head_dim, h}, 0, kWeightScale);
+  qkv_b_ = add_bias(s_, name_ + ".qkv.bias", {m_.kv_heads, group * m_.head_dim}, 0);
+  proj_w_ = add_weight(s_, name_ + ".proj.weight", {h, m_.heads * m_.head_dim}, 1, residual_weight_scale(m_));
+  proj_b_ = add_bias(s_, name_ + ".proj.bias", {h}, -1);
+}
+
+void AttentionBranch::declare_buffers(BufferId input, Lifetime saved) {
+  input_ = input;
+  qkv_ = s_.builder.activation(name_ + ".qkv", c_.compute, {c_.tokens, qkv_width()}, saved);
+  out_ = core_.declare(qkv_, saved);
+}
+
+void AttentionBranch::rope(bool backward, BufferId qkv) {
+  if (m_.position != model::Position::rope) return;
+  Elementwise op{backward ? ElementwiseFn::rope_backward : ElementwiseFn::rope,
+                 c_.tokens * (m_.heads + m_.kv_heads) / c_.tensor * m_.head_dim, m_.head_dim};
+  s_.builder.op(name_ + ".rope" + (backward ? ".backward" : ""), op, c_.compute, {{qkv}}, {{qkv}});
+}
+
+BufferId AttentionBranch::forward() {
+  RoleBuilder& b = s_.builder;
+  const BufferId in = tp_.gather_sequence(prefix_ + ".norm1", input_, m_.hidden);
+  tp_.product(name_ + ".qkv.forward", in, qkv_w_, qkv_b_, qkv_, qkv_width(), m_.hidden);
+  rope(false, qkv_);
+  core_.forward();
+  const BufferId projected = b.workspace(b.here(name_ + ".projected"), c_.compute, {c_.tokens, m_.hidden});
+  tp_.product(name_ + ".proj.forward", out_, proj_w_, c_.profile().fused_elementwise ? -1 : proj_b_, projected,
+              m_.hidden, width());
+  return tp_.reduce_partial(name_ + ".proj", projected, m_.hidden);
+}
+
+BufferId AttentionBranch::backward(BufferId out_gradient) {
+  const BufferId d_out = tp_.row_backward(name_ + ".proj", out_gradient, out_, proj_w_, proj_b_, m_.hidden, width());
+  const BufferId d_qkv = core_.backward(d_out);
+  rope(true, d_qkv);
+  return tp_.column_backward(name_ + ".qkv", d_qkv, input_, qkv_w_, qkv_b_, qkv_width(), m_.hidden);
+}
+
+}  // namespace rehearse::lower

@@ -1,0 +1,43 @@
+// The attention branch of a block, between its norm and its residual: the qkv product (column-parallel), rope, the core
+// on this rank's heads, and the output projection (row-parallel).
+#pragma once
+
+#include <string>
+
+#include "sim/lower/model/attention_core.h"
+#include "sim/lower/model/unit.h"
+#include "sim/lower/parallel/tensor.h"
+
+namespace rehearse::lower {
+
+class AttentionBranch {
+ public:
+  // `prefix`: the block's name; `site` numbers the random draws of the core's dropout.
+  AttentionBranch(const UnitScope& scope, const std::string& prefix, int site);
+
+  void declare_parameters();
+  // input: the norm's output [local_tokens, hidden].
+  void declare_buffers(BufferId input, Lifetime saved);
+  // Returns the projection's output [local_tokens, hidden], with the bias if `bias_in_product`.
+  BufferId forward();
+  // The gradient of that -> the input's gradient [local_tokens, hidden].
+  BufferId backward(BufferId out_gradient);
+  // Of the projection, which is added with the residual or in the product; -1: none.
+  ParamId bias() const { return proj_b_; }
+
+ private:
+  std::int64_t qkv_width() const { return m_.qkv_width() / c_.tensor; }
+  std::int64_t width() const { return m_.heads * m_.head_dim / c_.tensor; }
+  void rope(bool backward, BufferId qkv);
+
+  UnitScope s_;
+  const Context& c_;
+  const model::Model& m_;
+  std::string prefix_, name_;
+  TensorParallel tp_;
+  AttentionCore core_;
+  ParamId qkv_w_ = -1, qkv_b_ = -1, proj_w_ = -1, proj_b_ = -1;
+  BufferId input_ = -1, qkv_ = -1, out_ = -1;
+};
+
+}  // namespace rehearse::lower

@@ -1,0 +1,127 @@
+// The core between the qkv product and the output projection: scores, softmax, dropout and context, as one flash kernel
+// or unfused.
+#include "sim/lower/model/attention_core.h"
+
+namespace rehearse::lower {
+
+using program::Attention;
+using program::AttentionPart;
+
+program::AttentionKernel AttentionCore::kernel() const {
+  using model::AttentionKind;
+  using program::AttentionKernel;
+  switch (context_.model().attention) {
+    case AttentionKind::flash1:
+      return AttentionKernel::flash1;
+    case AttentionKind::flash2:
+      return AttentionKernel::flash2;
+    case AttentionKind::flash3:
+      return AttentionKernel::flash3;
+    case AttentionKind::flash_triton:
+      return AttentionKernel::flash_triton;
+    case AttentionKind::cudnn:
+      return AttentionKernel::cudnn;
+    case AttentionKind::flash:
+    case AttentionKind::unfused:
+      break;
+  }
+  return AttentionKernel::best;
+}
+
+Attention AttentionCore::part(AttentionPart p) const {
+  const model::Model& m = context_.model();
+  Attention a;
+  a.part = p;
+  a.kernel = kernel();
+  a.micro_batch = context_.batch;
+  a.heads = m.heads / context_.tensor;
+  a.kv_heads = m.kv_heads / context_.tensor;
+  a.seq = context_.seq;
+  a.head_dim = m.head_dim;
+  a.dropout = m.dropout;
+  a.site = site_;
+  return a;
+}
+
+void AttentionCore::emit(const std::string& what, AttentionPart p, const std::vector<Operand>& reads,
+                         const std::vector<Operand>& writes) {
+  builder_.op(name_ + "." + what, part(p), context_.compute, reads, writes);
+}
+
+BufferId AttentionCore::declare(BufferId qkv, Lifetime saved) {
+  const Attention a = part(AttentionPart::scores);
+  qkv_ = qkv;
+  out_ = builder_.activation(name_ + ".out", context_.compute, {context_.tokens, a.heads * a.head_dim}, saved);
+  if (!unfused()) {
+    logsumexp_ = builder_.activation(name_ + ".logsumexp", DType::f32, {context_.tokens, a.heads}, saved);
+    return out_;
+  }
+  const Lifetime core = context_.plan().recompute == plan::Recompute::selective ? Lifetime::slot : saved;
+  const std::vector<std::int64_t> square{context_.batch, a.heads, context_.seq, context_.seq};
+  probabilities_ = builder_.activation(name_ + ".probabilities", context_.compute, square, core);
+  if (dropout()) {
+    dropped_ = builder_.activation(name_ + ".dropped", context_.compute, square, core);
+    mask_ = builder_.activation(name_ + ".mask", DType::u8, square, core);
+  }
+  return out_;
+}
+
+void AttentionCore::scores_to_probabilities() {
+  const program::Buffer& p = builder_.buffer(probabilities_);
+  const BufferId scores = builder_.workspace(builder_.here(name_ + ".scores"), p.dtype, p.shape);
+  emit("scores", AttentionPart::scores, {{qkv_}}, {{scores}});
+  emit("softmax", AttentionPart::softmax, {{scores}}, {{probabilities_}});
+  if (dropout()) emit("dropout", AttentionPart::dropout, {{probabilities_}}, {{dropped_}, {mask_}});
+}
+
+void AttentionCore::forward() {
+  if (!unfused()) return emit("flash_forward", AttentionPart::flash_forward, {{qkv_}}, {{out_}, {logsumexp_}});
+  scores_to_probabilities();
+  emit("context", AttentionPart::context, {{dropout() ? dropped_ : probabilities_}, {qkv_}}, {{out_}});
+}
+
+BufferId AttentionCore::backward(BufferId out_gradient) {
+  return unfused() ? backward_unfused(out_gradient) : backward_flash(out_gradient);
+}
+
+BufferId AttentionCore::backward_flash(BufferId out_gradient) {
+  const BufferId d_qkv =
+      builder_.workspace(builder_.here("d_" + name_ + ".qkv"), context_.compute, builder_.buffer(qkv_).shape);
+  emit("flash_backward", AttentionPart::flash_backward, {{out_gradient}, {qkv_}, {out_}, {logsumexp_}}, {{d_qkv}});
+  return d_qkv;
+}
+
+BufferId AttentionCore::backward_unfused(BufferId out_gradient) {
+  if (context_.plan().recompute == plan::Recompute::selective) {
+    builder_.set_phase(Phase::recompute);
+    scores_to_probabilities();
+    if (!context_.profile().recompute_stops_early) {
+      const program::Buffer& out = builder_.buffer(out_);
+      const BufferId again = builder_.workspace(builder_.here(name_ + ".out_again"), out.dtype, out.shape);
+      emit("context", AttentionPart::context, {{dropout() ? dropped_ : probabilities_}, {qkv_}}, {{again}});
+    }
+    builder_.set_phase(Phase::backward);
+  }
+  const std::vector<std::int64_t> square = builder_.buffer(probabilities_).shape;
+  const auto temporary = [&](const std::string& what) {
+    return builder_.workspace(builder_.here("d_" + name_ + "." + what), context_.compute, square);
+  };
+  const BufferId d_qkv =
+      builder_.workspace(builder_.here("d_" + name_ + ".qkv"), context_.compute, builder_.buffer(qkv_).shape);
+  const BufferId read = dropout() ? dropped_ : probabilities_;
+  const BufferId d_dropped = temporary("dropped");
+  emit("context.backward_probs", AttentionPart::context_backward_probs, {{out_gradient}, {qkv_}}, {{d_dropped}});
+  emit("context.backward_value", AttentionPart::context_backward_value, {{out_gradient}, {read}}, {{d_qkv}});
+  BufferId d_probabilities = d_dropped;
+  if (dropout()) {
+    d_probabilities = temporary("probabilities");
+    emit("dropout.backward", AttentionPart::dropout_backward, {{d_dropped}, {mask_}}, {{d_probabilities}});
+  }
+  const BufferId d_scores = temporary("scores");
+  emit("softmax.backward", AttentionPart::softmax_backward, {{d_probabilities}, {probabilities_}}, {{d_scores}});
+  emit("scores.backward_query", AttentionPart::scores_backward_query, {{d_scores}, {qkv_}}, {{d_qkv}});
+  emit("scores.backward_key", AttentionPart::scores_backward_key, {{d_scores}, {qkv_}}, {{d_qkv}});
+  return d_qkv;
+}
+
+}  // namespace rehearse::lower

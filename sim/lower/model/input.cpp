@@ -1,0 +1,39 @@
+// The first unit of cnn and mlp models: images or features, read by the copy stream.
+#include "sim/lower/model/unit.h"
+
+namespace rehearse::lower {
+namespace {
+
+using model::Family;
+using program::StreamKind;
+
+class InputUnit : public Unit {
+ public:
+  explicit InputUnit(UnitScope scope) : s_(scope) {}
+  BufferId declare_buffers(BufferId, Lifetime output) override {
+    const model::Model& m = s_.context.model();
+    const std::int64_t n = s_.context.batch;
+    std::vector<std::int64_t> shape{n, m.image_channels, m.image_size, m.image_size};
+    if (m.family == Family::mlp) shape = {n, m.widths.front()};
+    return y_ = s_.builder.activation("input", s_.context.compute, shape, output);
+  }
+  void forward(bool) override {
+    const auto kind =
+        s_.context.model().family == Family::cnn ? program::InputKind::images : program::InputKind::features;
+    s_.builder.op("input.load", program::Input{kind, s_.builder.buffer(y_).elements()}, s_.context.compute, {}, {{y_}},
+                  StreamKind::copy);
+  }
+  BufferId backward(BufferId, bool) override { return -1; }
+
+ private:
+  UnitScope s_;
+  BufferId y_ = -1;
+};
+
+}  // namespace
+
+std::unique_ptr<Unit> make_input(UnitScope scope) {
+  return std::make_unique<InputUnit>(scope);
+}
+
+}  // namespace rehearse::lower

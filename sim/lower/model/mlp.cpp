@@ -1,0 +1,65 @@
+#include "sim/lower/model/mlp.h"
+
+#include "sim/lower/model/block_parameters.h"
+
+namespace rehearse::lower {
+
+using model::ActivationKind;
+using program::Activation;
+using program::ActivationFn;
+
+MlpBranch::MlpBranch(const UnitScope& scope, const std::string& prefix)
+    : s_(scope),
+      c_(scope.context),
+      m_(scope.context.model()),
+      prefix_(prefix),
+      name_(prefix + ".mlp"),
+      tp_(scope.context, scope.builder, scope.parameters) {}
+
+// The global shape of a gated up-projection keeps its two halves together: a rank holds the same part of both.
+void MlpBranch::declare_parameters() {
+  const std::int64_t h = m_.hidden, f = m_.ffn_hidden;
+  up_w_ = gated() ? add_weight(s_, name_ + ".up.weight", {2, f, h}, 1, kWeightScale)
+                  : add_weight(s_, name_ + ".up.weight", {f, h}, 0, kWeightScale);
+  up_b_ = gated() ? add_bias(s_, name_ + ".up.bias", {2, f}, 1) : add_bias(s_, name_ + ".up.bias", {f}, 0);
+  down_w_ = add_weight(s_, name_ + ".down.weight", {h, f}, 1, residual_weight_scale(m_));
+  down_b_ = add_bias(s_, name_ + ".down.bias", {h}, -1);
+}
+
+void MlpBranch::declare_buffers(BufferId input, Lifetime saved) {
+  input_ = input;
+  up_ = s_.builder.activation(name_ + ".up", c_.compute, {c_.tokens, up_width()}, saved);
+  activation_ = s_.builder.activation(name_ + ".activation", c_.compute, {c_.tokens, width()}, saved);
+}
+
+Activation MlpBranch::activation(bool backward) const {
+  const ActivationFn fn = gated()                                 ? ActivationFn::swiglu
+                          : m_.activation == ActivationKind::relu ? ActivationFn::relu
+                                                                  : ActivationFn::gelu;
+  return {fn, backward, c_.tokens, width(), !c_.profile().fused_elementwise};
+}
+
+void MlpBranch::forward_to_activation() {
+  const BufferId in = tp_.gather_sequence(prefix_ + ".norm2", input_, m_.hidden);
+  tp_.product(name_ + ".up.forward", in, up_w_, up_b_, up_, up_width(), m_.hidden);
+  s_.builder.op(name_ + ".activation.forward", activation(false), c_.compute, {{up_}}, {{activation_}});
+}
+
+BufferId MlpBranch::forward_from_activation() {
+  RoleBuilder& b = s_.builder;
+  const BufferId projected = b.workspace(b.here(name_ + ".projected"), c_.compute, {c_.tokens, m_.hidden});
+  tp_.product(name_ + ".down.forward", activation_, down_w_, c_.profile().fused_elementwise ? -1 : down_b_, projected,
+              m_.hidden, width());
+  return tp_.reduce_partial(name_ + ".down", projected, m_.hidden);
+}
+
+BufferId MlpBranch::backward(BufferId out_gradient) {
+  const BufferId d_act =
+      tp_.row_backward(name_ + ".down", out_gradient, activation_, down_w_, down_b_, m_.hidden, width());
+  RoleBuilder& b = s_.builder;
+  const BufferId d_up = b.workspace(b.here(prefix_ + ".d_mlp.up"), c_.compute, {c_.tokens, up_width()});
+  b.op(name_ + ".activation.backward", activation(true), c_.compute, {{d_act}, {up_}}, {{d_up}});
+  return tp_.column_backward(name_ + ".up", d_up, input_, up_w_, up_b_, up_width(), m_.hidden);
+}
+
+}  // namespace rehearse::lower

@@ -1,0 +1,58 @@
+// A unit is a consecutive part of the model that lowering treats as one: embedding, transformer block, head,
+// convolution, linear layer. A stage is a run of units. A unit declares its parameters, then emits its forward and
+// backward ops into whatever body is current; buffers are declared once and shared by both.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "sim/lower/parallel/parameters.h"
+#include "sim/lower/stage.h"
+
+namespace rehearse::lower {
+
+class Unit {
+ public:
+  virtual ~Unit() = default;
+
+  // Adds the parameters to the store (before its layout).
+  virtual void declare_parameters() {}
+  // Declares the buffers, given the input and how long the output must live: micro_batch if the next unit keeps it for
+  // backward or it crosses slots. Returns the output, -1 for the loss.
+  virtual BufferId declare_buffers(BufferId input, Lifetime output) = 0;
+
+  // Ops at the start of a step.
+  virtual void begin_step() {}
+  // Ops from input to output. `again`: within a backward body, to restore what backward reads (full recomputation).
+  virtual void forward(bool again) = 0;
+  // Given the gradient of the output (-1 for the loss), emits the ops that give the parameters' gradients and returns
+  // the gradient of the input; -1 if `input_gradient` is false (nothing before needs it).
+  virtual BufferId backward(BufferId output_gradient, bool input_gradient) = 0;
+  // Whether backward reads the parameters' values (an embedding's adds to gradients alone).
+  virtual bool backward_reads_parameters() const { return true; }
+  // Whether full recomputation applies.
+  virtual bool recomputable() const { return false; }
+};
+
+// Everything a unit needs; `number` is its index in the stage.
+struct UnitScope {
+  const Context& context;
+  RoleBuilder& builder;
+  ParameterStore& parameters;
+  int number = 0;
+};
+
+std::unique_ptr<Unit> make_embedding(UnitScope scope);
+std::unique_ptr<Unit> make_block(UnitScope scope, int layer);
+// The final norm, the vocabulary product and the loss. `table_on_this_stage`: the embedding's table, tied and on this
+// stage; -1: the head has a table of its own, or its own copy of the tied one.
+std::unique_ptr<Unit> make_head(UnitScope scope, ParamId table_on_this_stage);
+ParamId embedding_table(const Unit& embedding);
+
+// Units of cnn and mlp: convolution + ReLU + pooling, linear + ReLU + dropout, and the loss on the last one's output.
+std::unique_ptr<Unit> make_input(UnitScope scope);
+std::unique_ptr<Unit> make_convolution(UnitScope scope, int index);
+std::unique_ptr<Unit> make_linear(UnitScope scope, int index);
+std::unique_ptr<Unit> make_loss(UnitScope scope);
+
+}  // namespace rehearse::lower

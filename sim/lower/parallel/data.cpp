@@ -1,0 +1,93 @@
+// Where gradients of several ranks become one sum: of data-parallel replicas, bucket by bucket as backward completes
+// them or at the step's end; of the two copies of a tied embedding; of parameters that each rank of a tensor group saw
+// another shard of the sequence with. Gradients of ZeRO 2 and 3 are in zero.cpp.
+#include <string>
+
+#include "sim/lower/parallel/parameters.h"
+
+namespace rehearse::lower {
+
+using program::Collective;
+using program::CollectiveKind;
+using program::Elementwise;
+using program::ElementwiseFn;
+using program::StreamKind;
+
+// A tied embedding's bucket waits for the other stage's copy; replicated parameters under sequence parallelism for
+// their sum over the tensor group.
+bool ParameterStore::deferred(const Bucket& bucket) const {
+  return (bucket.tied && context_.groups.embedding >= 0) || (bucket.replicated && context_.sequence_parallel);
+}
+
+// ZeRO 0: all-reduce in place. ZeRO 1: reduce-scatter into our shard of the bucket. In another type than the gradients
+// are stored in, or by a framework that keeps buckets apart, through a copy.
+void ParameterStore::reduce(Bucket& bucket, int index) {
+  const std::string suffix = ".bucket" + std::to_string(index);
+  const Phase phase = builder_.phase();
+  builder_.set_phase(Phase::grad_reduce);
+  const bool cast = context_.reduce != context_.gradient || context_.profile().copies_buckets;
+  BufferId whole = bucket.gradients, shard = bucket.gradient_shard;
+  if (cast) {
+    const std::string name = "send" + suffix + "." + std::to_string(builder_.current_body());
+    whole = builder_.add_buffer({name,
+                                 context_.reduce,
+                                 {bucket.padded},
+                                 program::BufferClass::communication,
+                                 Lifetime::slot,
+                                 -1,
+                                 0,
+                                 0,
+                                 Axis::data,
+                                 {}});
+    if (sharded()) shard = builder_.slice(name + ".shard", whole, static_cast<int>(context_.data), Axis::data);
+    builder_.op("cast" + suffix, Elementwise{ElementwiseFn::cast, bucket.padded}, context_.reduce, {{bucket.gradients}},
+                {{whole}});
+  }
+  if (sharded()) {
+    builder_.op("reduce_scatter" + suffix,
+                Collective{CollectiveKind::reduce_scatter, context_.groups.data, bucket.padded}, context_.reduce,
+                {{whole}}, {{shard}}, StreamKind::data);
+  } else {
+    builder_.op("all_reduce" + suffix, Collective{CollectiveKind::all_reduce, context_.groups.data, bucket.padded},
+                context_.reduce, {{whole}}, {{whole}}, StreamKind::data);
+  }
+  // Not beside backward, although the bucket's own gradients may long be there.
+  if (!context_.plan().overlap_grad_reduce) builder_.after_compute(builder_.last_op());
+  if (cast)
+    builder_.op("cast_back" + suffix, Elementwise{ElementwiseFn::cast, sharded() ? bucket.shard : bucket.padded},
+                context_.gradient, {{sharded() ? shard : whole}},
+                {{sharded() ? bucket.gradient_shard : bucket.gradients}}, StreamKind::data);
+  bucket.reduced = true;
+  builder_.set_phase(phase);
+}
+
+void ParameterStore::reduce_over_tensor(Bucket& bucket, int index) {
+  builder_.op("tensor_reduce.bucket" + std::to_string(index),
+              Collective{CollectiveKind::all_reduce, context_.groups.tensor, bucket.padded},
+              builder_.buffer(bucket.gradients).dtype, {{bucket.gradients}}, {{bucket.gradients}}, StreamKind::tensor);
+}
+
+// With transient gradients the shards are summed: both stages shard the table alike. After the stage's last backward,
+// as Megatron-LM reduces after the flush (megatron/core/distributed/finalize_model_grads.py): the last stage's gradient
+// is done when its last backward begins, and a kernel that waits for the first stage from then on would hold
+// multiprocessors that this backward needs.
+void ParameterStore::reduce_over_embedding(Bucket& bucket, int index) {
+  const BufferId target = transient_gradients() ? bucket.gradient_shard : bucket.gradients;
+  builder_.op_on("embedding", StreamKind::pipeline, "embedding_reduce.bucket" + std::to_string(index),
+                 Collective{CollectiveKind::all_reduce, context_.groups.embedding, builder_.buffer(target).elements()},
+                 context_.gradient, {{target}}, {{target}});
+  builder_.after_compute(builder_.last_op());
+}
+
+void ParameterStore::reduce_rest() {
+  builder_.set_phase(Phase::grad_reduce);
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    Bucket& b = buckets_[i];
+    const auto index = static_cast<int>(i);
+    if (b.replicated && context_.sequence_parallel && !transient_gradients()) reduce_over_tensor(b, index);
+    if (b.tied && context_.groups.embedding >= 0) reduce_over_embedding(b, index);
+    if (context_.groups.data >= 0 && !b.reduced) reduce(b, index);
+  }
+}
+
+}  // namespace rehearse::lower

@@ -1,0 +1,110 @@
+// The optimizer: its states beside a bucket, and the step: the global gradient norm, what it says of clipping and of
+// the loss scale, and the update of what the rank owns.
+#include <string>
+
+#include "sim/lower/parallel/parameters.h"
+
+namespace rehearse::lower {
+
+using program::BufferClass;
+using program::Collective;
+using program::CollectiveKind;
+using program::Elementwise;
+using program::ElementwiseFn;
+using program::StreamKind;
+
+void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
+  const std::string suffix = ".bucket" + std::to_string(index);
+  const auto state = [&](const std::string& name, program::Init::Kind init) {
+    return builder_.add_buffer({name + suffix,
+                                DType::f32,
+                                {bucket.shard},
+                                BufferClass::optimizer,
+                                Lifetime::persistent,
+                                -1,
+                                0,
+                                0,
+                                Axis::data,
+                                {init, 0, {}, -1}});
+  };
+  const bool adam = context_.scenario.training.optimizer == plan::OptimizerKind::adamw;
+  if (context_.master) bucket.master = state("master", program::Init::Kind::normal);
+  if (adam || context_.scenario.training.momentum > 0) bucket.exp_avg = state("exp_avg", program::Init::Kind::zeros);
+  if (adam) bucket.exp_avg_sq = state("exp_avg_sq", program::Init::Kind::zeros);
+}
+
+void ParameterStore::emit_zero_gradients() {
+  builder_.set_phase(Phase::backward);
+  // With one micro-batch a shard is written by its reduction, not added to.
+  if (transient_gradients() && context_.micro_batches == 1) return;
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const Bucket& b = buckets_[i];
+    const BufferId target = transient_gradients() ? b.gradient_shard : b.gradients;
+    builder_.op("zero_grad.bucket" + std::to_string(i),
+                Elementwise{ElementwiseFn::fill, builder_.buffer(target).elements()}, context_.gradient, {},
+                {{target}});
+  }
+}
+
+// In the norm: the first copy of a tied embedding only.
+bool ParameterStore::counted(const Bucket& bucket) const {
+  return !(bucket.tied && context_.groups.embedding >= 0 && bucket.unit > 0);
+}
+
+// Sum of the squares of every gradient of the model, once each; then min(1, clip / norm), and what it says of the loss
+// scale: an overflow anywhere makes the sum not finite on every rank.
+BufferId ParameterStore::emit_coefficient() {
+  const BufferId sum = builder_.workspace("grad_norm.sum", DType::f32, {1}, Lifetime::step);
+  const BufferId clip = builder_.workspace("grad_norm.clip", DType::f32, {1}, Lifetime::step);
+  builder_.op("grad_norm.zero", Elementwise{ElementwiseFn::fill, 1}, DType::f32, {}, {{sum}});
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const Bucket& b = buckets_[i];
+    if (!counted(b)) continue;
+    builder_.op("grad_norm.bucket" + std::to_string(i),
+                program::SumSquares{builder_.buffer(b.gradient_shard).elements(), b.replicated}, context_.gradient,
+                {{b.gradient_shard}, {sum}}, {{sum}});
+  }
+  OpRef reduced;
+  if (context_.groups.norm >= 0)
+    reduced =
+        builder_.op_on("norm", StreamKind::data, "grad_norm.all_reduce",
+                       Collective{CollectiveKind::all_reduce, context_.groups.norm, 1}, DType::f32, {{sum}}, {{sum}});
+  std::vector<Operand> reads{{sum}};
+  if (loss_scale_ >= 0) reads.push_back({loss_scale_});
+  const OpRef coefficient =
+      builder_.op("grad_norm.clip", program::ClipCoefficient{context_.scenario.training.clip, loss_scale_ >= 0},
+                  DType::f32, reads, {{clip}});
+  if (loss_scale_ >= 0)
+    builder_.op("loss_scale.update", program::UpdateLossScale{context_.scenario.training.loss_scale_interval},
+                DType::f32, {{clip}, {loss_scale_}}, {{loss_scale_}});
+  if (context_.profile().host_sync_on_norm)
+    builder_.after(builder_.op("grad_norm.read", program::HostSync{}, DType::f32, {}, {}, StreamKind::host),
+                   coefficient);
+  return clip;
+}
+
+void ParameterStore::emit_optimizer(Bucket& bucket, int index, BufferId coefficient) {
+  program::Optimizer step{context_.scenario.training.optimizer == plan::OptimizerKind::adamw, context_.master,
+                          coefficient >= 0, bucket.shard, !context_.profile().fused_optimizer};
+  std::vector<Operand> reads{{bucket.gradient_shard}}, writes{{bucket.value_shard}};
+  if (coefficient >= 0) reads.push_back({coefficient});
+  reads.push_back({bucket.value_shard});
+  for (const BufferId state : {bucket.master, bucket.exp_avg, bucket.exp_avg_sq}) {
+    if (state < 0) continue;
+    reads.push_back({state});
+    writes.push_back({state});
+  }
+  builder_.op("optimizer.bucket" + std::to_string(index), step, DType::f32, reads, writes);
+}
+
+void ParameterStore::emit_step() {
+  reduce_rest();
+  builder_.set_phase(Phase::optimizer);
+  const bool needed = context_.scenario.training.clip > 0 || loss_scale_ >= 0;
+  const BufferId coefficient = needed ? emit_coefficient() : -1;
+  // Forward order, so that the first layers' parameters are gathered first.
+  for (std::size_t i = buckets_.size(); i-- > 0;) emit_optimizer(buckets_[i], static_cast<int>(i), coefficient);
+  gather_updated();
+}
+
+}  // namespace rehearse::lower

@@ -1,0 +1,169 @@
+// Layout of a stage's parameters in buckets, and the gradients' way from backward ops into them. What happens to the
+// buckets between ranks is in data.cpp and zero.cpp, between steps in optimizer.cpp.
+#include "sim/lower/parallel/parameters.h"
+
+#include <functional>
+#include <numeric>
+
+#include "sim/base/check.h"
+
+namespace rehearse::lower {
+
+using program::Buffer;
+using program::BufferClass;
+using program::Elementwise;
+using program::ElementwiseFn;
+
+namespace {
+
+std::int64_t product(const std::vector<std::int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
+ParamId ParameterStore::add(int unit, ParamSpec spec) {
+  Param p;
+  p.local_shape = spec.global_shape;
+  if (spec.tensor_dim >= 0) {
+    auto& n = p.local_shape[static_cast<std::size_t>(spec.tensor_dim)];
+    REHEARSE_CHECK(n % context_.tensor == 0, "{}: {} does not split over {} ranks", spec.name, n, context_.tensor);
+    n /= context_.tensor;
+  }
+  p.elements = product(p.local_shape);
+  p.unit = unit;
+  p.chunk = chunk_;
+  p.spec = std::move(spec);
+  params_.push_back(std::move(p));
+  return static_cast<ParamId>(params_.size()) - 1;
+}
+
+std::int64_t ParameterStore::rows(ParamId id) const {
+  return params_[static_cast<std::size_t>(id)].local_shape.front();
+}
+
+void ParameterStore::layout() {
+  if (context_.scales_loss())
+    loss_scale_ = builder_.add_buffer({"loss_scale",
+                                       DType::f32,
+                                       {2},
+                                       BufferClass::optimizer,
+                                       Lifetime::persistent,
+                                       -1,
+                                       0,
+                                       0,
+                                       Axis::data,
+                                       {program::Init::Kind::first, context_.scenario.training.loss_scale, {}, -1}});
+  form_buckets();
+  for (std::size_t i = 0; i < buckets_.size(); ++i) make_buffers(buckets_[i], static_cast<int>(i));
+  for (Param& p : params_) {
+    const Bucket& bucket = buckets_[static_cast<std::size_t>(p.bucket)];
+    const Buffer& flat = builder_.buffer(bucket.values);
+    p.value = builder_.add_buffer({p.spec.name,
+                                   flat.dtype,
+                                   p.local_shape,
+                                   flat.cls,
+                                   flat.lifetime,
+                                   bucket.values,
+                                   p.offset,
+                                   0,
+                                   Axis::data,
+                                   {p.spec.init, p.spec.scale, p.spec.global_shape, p.spec.tensor_dim}});
+    p.gradient = builder_.view("grad." + p.spec.name, bucket.gradients, p.offset, p.local_shape);
+    if (context_.profile().autocast && context_.master)
+      p.master = builder_.view("master." + p.spec.name, bucket.master, p.offset, p.local_shape);
+  }
+}
+
+// Walks the parameters in backward order and fills one open bucket a kind (sharded or replicated over the tensor
+// group).
+void ParameterStore::form_buckets() {
+  const std::int64_t limit = context_.plan().bucket.count() / program::size_of(context_.gradient);
+  int open[2] = {-1, -1};
+  for (auto id = static_cast<ParamId>(params_.size()) - 1; id >= 0; --id) {
+    Param& p = params_[static_cast<std::size_t>(id)];
+    const bool replicated = context_.tensor > 1 && p.spec.tensor_dim < 0;
+    int& current = open[replicated ? 1 : 0];
+    const bool by_unit = context_.plan().zero == 3;
+    const auto full = [&] {
+      const Bucket& b = buckets_[static_cast<std::size_t>(current)];
+      return b.chunk != p.chunk || p.spec.tied || b.tied || (by_unit ? b.unit != p.unit : b.elements >= limit);
+    };
+    if (current < 0 || full()) {
+      current = static_cast<int>(buckets_.size());
+      Bucket bucket;
+      bucket.unit = p.unit;
+      bucket.chunk = p.chunk;
+      bucket.replicated = replicated;
+      bucket.tied = p.spec.tied;
+      buckets_.push_back(std::move(bucket));
+    }
+    Bucket& bucket = buckets_[static_cast<std::size_t>(current)];
+    p.bucket = current;
+    p.offset = bucket.elements;
+    bucket.elements += p.elements;
+    bucket.params.push_back(id);
+  }
+}
+
+void ParameterStore::cast_weight(ParamId id) {
+  const Param& p = params_[static_cast<std::size_t>(id)];
+  if (p.master >= 0)
+    builder_.op(p.spec.name + ".cast", Elementwise{ElementwiseFn::cast, p.elements}, context_.compute, {{p.master}},
+                {{p.value}});
+}
+
+void ParameterStore::begin_backward(int chunk, bool last) {
+  last_backward_ = last;
+  for (Param& p : params_) {
+    if (p.chunk != chunk) continue;
+    p.written = false;
+    p.pending_uses = p.uses;
+  }
+  for (Bucket& b : buckets_) {
+    if (b.chunk != chunk) continue;
+    b.pending = static_cast<int>(b.params.size());
+    b.reduced = false;
+  }
+}
+
+BufferId ParameterStore::accumulated_gradient(ParamId id) {
+  Param& p = params_[static_cast<std::size_t>(id)];
+  if (transient_gradients() && !p.written) {
+    Elementwise fill{ElementwiseFn::fill, p.elements};
+    builder_.op(p.spec.name + ".zero_grad", fill, context_.reduce, {}, {{p.gradient}});
+  }
+  p.written = true;
+  return p.gradient;
+}
+
+void ParameterStore::weight_gradient(ParamId id, const std::string& name, program::Gemm gemm, BufferId a, BufferId b) {
+  Param& p = params_[static_cast<std::size_t>(id)];
+  if (transient_gradients() && !p.written) {
+    builder_.op(name, gemm, context_.compute, {{a}, {b}}, {{p.gradient}});
+  } else if (context_.profile().fused_weight_gradient) {
+    gemm.accumulate = true;
+    builder_.op(name, gemm, context_.compute, {{a}, {b}, {p.gradient}}, {{p.gradient}});
+  } else {
+    const BufferId fresh = builder_.workspace(p.spec.name + ".fresh_grad." + std::to_string(builder_.current_body()),
+                                              context_.compute, p.local_shape);
+    builder_.op(name, gemm, context_.compute, {{a}, {b}}, {{fresh}});
+    builder_.op(name + ".accumulate", Elementwise{ElementwiseFn::accumulate, p.elements}, context_.gradient,
+                {{fresh}, {p.gradient}}, {{p.gradient}});
+  }
+  p.written = true;
+}
+
+void ParameterStore::gradient_done(ParamId id) {
+  if (--params_[static_cast<std::size_t>(id)].pending_uses > 0) return;
+  Bucket& bucket = bucket_of(id);
+  const int index = params_[static_cast<std::size_t>(id)].bucket;
+  if (--bucket.pending > 0 || context_.groups.data < 0) return;
+  if (transient_gradients()) {
+    reduce_transient(bucket, index);
+  } else if (last_backward_ && context_.plan().overlap_grad_reduce && !deferred(bucket)) {
+    builder_.weight_part([&] { reduce(bucket, index); });  // which runs after the part that gives the others' gradients
+  }
+}
+
+}  // namespace rehearse::lower

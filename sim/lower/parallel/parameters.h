@@ -1,0 +1,128 @@
+// The parameters of a stage and how data parallelism stores them: parameters are views of flat buckets, so that a
+// bucket is what is reduced, gathered, sharded and updated. What a rank keeps of a bucket of n elements over d
+// data-parallel ranks:
+//
+//   ZeRO   parameters   gradients                              optimizer states
+//   0      n            n                                      n
+//   1      n            n (each rank reduces into its shard)   n / d
+//   2      n            n / d, full only within a backward     n / d
+//   3      n / d, full  n / d, full only within a backward     n / d
+//          only in use
+//
+// (Rajbhandari et al. 2020, arXiv 1910.02054.) Buckets are padded to a multiple of d. With ZeRO 0 to 2 a bucket is
+// filled in backward order up to plan.bucket bytes; with ZeRO-3 a unit (layer) has one. Parameters replicated over the
+// tensor group have buckets of their own: their gradients count once in the norm and, under sequence parallelism, are
+// summed over the tensor group first. A tied embedding is a bucket of its own too: its gradient is summed with the
+// other copy's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/lower/stage.h"
+
+namespace rehearse::lower {
+
+struct ParamSpec {
+  std::string name;
+  std::vector<std::int64_t> global_shape;
+  int tensor_dim = -1;  // dimension split over the tensor group; -1: replicated
+  program::Init::Kind init = program::Init::Kind::normal;
+  double scale = 0.02;
+  bool tied = false;  // also held by another stage (embedding)
+};
+
+using ParamId = int;
+
+class ParameterStore {
+ public:
+  ParameterStore(const Context& context, RoleBuilder& builder) : context_(context), builder_(builder) {}
+
+  // In forward order; `unit` numbers the units of the stage. A new chunk starts new buckets. Call layout() after the
+  // last.
+  void begin_chunk() { ++chunk_; }
+  ParamId add(int unit, ParamSpec spec);
+  void add_use(ParamId id) { ++params_[static_cast<std::size_t>(id)].uses; }  // a second unit uses it (tied embedding)
+  void layout();
+
+  // The parameter's values, as a view compute ops read.
+  BufferId value(ParamId id) const { return params_[static_cast<std::size_t>(id)].value; }
+  std::int64_t rows(ParamId id) const;
+
+  // Under autocast: the values a product is about to read, from the fp32 copy.
+  void cast_weight(ParamId id);
+
+  // Gathers a unit's parameters (ZeRO-3; else nothing) on the data stream.
+  void gather(int unit);
+  bool gathers() const { return context_.plan().zero == 3 && context_.groups.data >= 0; }
+
+  // Starts a backward body of a chunk. `last`: no later micro-batch adds to the chunk's gradients, so its buckets are
+  // reduced as they complete.
+  void begin_backward(int chunk, bool last);
+  // The gradient buffer of a parameter for an op that adds to it (filled with zeros first where it is transient).
+  BufferId accumulated_gradient(ParamId id);
+  // dW = A B as a matrix product into the parameter's gradient, fused or by a separate add as the framework does.
+  void weight_gradient(ParamId id, const std::string& name, program::Gemm gemm, BufferId a, BufferId b);
+  // After an op of this backward that adds to the parameter's gradient, once a use.
+  void gradient_done(ParamId id);
+
+  // fp16: the loss scale and how many steps it has stood, f32 [2], the same on every rank; -1: none.
+  BufferId loss_scale() const { return loss_scale_; }
+
+  void emit_zero_gradients();  // start of the step
+  void emit_step();            // the rest of the reductions, norm, optimizer, gathers (optimizer.cpp)
+
+ private:
+  struct Param {
+    ParamSpec spec;
+    int unit = 0, chunk = 0, bucket = -1;
+    std::int64_t elements = 0;
+    std::vector<std::int64_t> local_shape;
+    std::int64_t offset = 0;  // in the bucket
+    BufferId value = -1, gradient = -1;
+    BufferId master = -1;  // under autocast, as `value`
+    int uses = 1, pending_uses = 0;
+    bool written = false;  // in this backward (transient gradients)
+  };
+  struct Bucket {
+    std::vector<ParamId> params;
+    int unit = 0, chunk = 0;
+    bool replicated = false, tied = false;
+    std::int64_t elements = 0, padded = 0, shard = 0;
+    BufferId values = -1, value_shard = -1;        // full values (ZeRO-3: gathered); our shard of them
+    BufferId gradients = -1, gradient_shard = -1;  // full gradients; our shard, reduced
+    BufferId gathered_pad = -1;                    // padding of transient gradients, zeroed
+    BufferId master = -1, exp_avg = -1, exp_avg_sq = -1;
+    int pending = 0;
+    bool reduced = false;
+  };
+
+  bool sharded() const { return context_.plan().zero > 0 && context_.groups.data >= 0; }
+  bool transient_gradients() const { return context_.plan().zero >= 2 && context_.groups.data >= 0; }
+  bool counted(const Bucket& bucket) const;
+  bool deferred(const Bucket& bucket) const;
+  void form_buckets();
+  void make_buffers(Bucket& bucket, int index);
+  void make_optimizer_state(Bucket& bucket, int index);
+  void reduce_over_tensor(Bucket& bucket, int index);
+  void reduce_over_embedding(Bucket& bucket, int index);
+  void reduce(Bucket& bucket, int index);
+  void reduce_transient(Bucket& bucket, int index);
+  void reduce_rest();
+  void gather_updated();
+  BufferId emit_coefficient();
+  void emit_optimizer(Bucket& bucket, int index, BufferId coefficient);
+  Bucket& bucket_of(ParamId id) {
+    return buckets_[static_cast<std::size_t>(params_[static_cast<std::size_t>(id)].bucket)];
+  }
+
+  const Context& context_;
+  RoleBuilder& builder_;
+  std::vector<Param> params_;
+  std::vector<Bucket> buckets_;
+  int chunk_ = -1;
+  bool last_backward_ = false;
+  BufferId loss_scale_ = -1;
+};
+
+}  // namespace rehearse::lower

@@ -1,0 +1,56 @@
+// What crosses the boundaries between pipeline stages: outputs forward, their gradients back. Either each slot receives
+// at its start and sends at its end on streams of their own, beside compute, or (batched, as Megatron-LM does) a group
+// op between two slots sends the one's output and receives the other's input while the host waits.
+#pragma once
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "sim/lower/stage.h"
+#include "sim/plan/schedule/schedule.h"
+
+namespace rehearse::lower {
+
+// A tensor that crosses a stage boundary, as its receiver holds it. `slice` is what is sent: a 1/tensor part of it
+// where the framework splits it over the tensor group (the receiver gathers), else the whole.
+struct Boundary {
+  BufferId whole = -1, slice = -1;
+  bool split() const { return slice != whole; }
+};
+
+class PipelineTransfers {
+ public:
+  PipelineTransfers(const Context& context, RoleBuilder& builder, bool batched)
+      : context_(context), builder_(builder), batched_(batched) {}
+
+  bool batched() const { return batched_; }
+  Boundary declare_boundary(const std::string& name, std::vector<std::int64_t> shape);
+
+  // In the current body, unless batched. `forward`: an input from the stage before; else a gradient from the one after.
+  void receive(const Boundary& boundary, bool forward);
+  // Makes the whole tensor of what was received.
+  void unpack(const Boundary& boundary, bool forward);
+  // What is sent of a whole tensor.
+  BufferId packed(BufferId whole, const std::string& name);
+  // At the end of the current body; batched: by the group op after it.
+  void send(BufferId slice, bool forward);
+
+  // Batched: the group op between two slots, from the view of the one before (of the one after, if that is the first).
+  // `before` is the body of `sent`; `target` is what `received` waits for, -1: nothing. Returns the body, -1 if nothing
+  // is transferred.
+  BodyId exchange(BodyId before, const plan::ScheduleSlot* sent, const plan::ScheduleSlot* received, BufferId target);
+
+ private:
+  bool splits(std::int64_t elements) const;
+  program::Leg leg(bool is_send, bool forward, std::int64_t elements) const;
+
+  const Context& context_;
+  RoleBuilder& builder_;
+  bool batched_;
+  std::map<BodyId, BufferId> sent_by_;  // body -> what is sent after it (batched)
+  std::map<std::tuple<BodyId, int, int>, BodyId> exchanges_;
+};
+
+}  // namespace rehearse::lower

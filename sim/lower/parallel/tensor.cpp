@@ -1,0 +1,98 @@
+#include "sim/lower/parallel/tensor.h"
+
+namespace rehearse::lower {
+
+using program::Collective;
+using program::CollectiveKind;
+using program::Elementwise;
+using program::ElementwiseFn;
+using program::Gemm;
+using program::StreamKind;
+
+BufferId TensorParallel::gather_sequence(const std::string& name, BufferId shard, std::int64_t width) {
+  return sequence_.on() ? sequence_.all_gather(name, shard, width) : shard;
+}
+
+BufferId TensorParallel::reduce_partial(const std::string& name, BufferId partial, std::int64_t width) {
+  if (context_.groups.tensor < 0) return partial;
+  if (sequence_.on()) return sequence_.reduce_scatter(name, partial, width);
+  builder_.op(name + ".all_reduce",
+              Collective{CollectiveKind::all_reduce, context_.groups.tensor, context_.tokens * width}, context_.compute,
+              {{partial}}, {{partial}}, StreamKind::tensor);
+  return partial;
+}
+
+void TensorParallel::product(const std::string& name, BufferId in, ParamId weight, ParamId bias, BufferId out,
+                             std::int64_t n, std::int64_t k) {
+  parameters_.cast_weight(weight);
+  if (bias >= 0) parameters_.cast_weight(bias);
+  Gemm gemm{context_.tokens, n, k, 1};
+  gemm.transpose_b = true;
+  gemm.bias = bias >= 0;
+  std::vector<Operand> reads{{in}, {parameters_.value(weight)}};
+  if (bias >= 0) reads.push_back({parameters_.value(bias)});
+  builder_.op(name, gemm, context_.compute, reads, {{out}});
+}
+
+void TensorParallel::bias_gradient(const std::string& name, BufferId gradient, ParamId bias, std::int64_t cols) {
+  if (bias < 0) return;
+  const BufferId target = parameters_.accumulated_gradient(bias);
+  builder_.op(name + ".bias_grad", Elementwise{ElementwiseFn::bias_grad, builder_.buffer(gradient).elements(), cols},
+              context_.compute, {{gradient}, {target}}, {{target}});
+  parameters_.gradient_done(bias);
+}
+
+BufferId TensorParallel::column_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight,
+                                         ParamId bias, std::int64_t n, std::int64_t k) {
+  const bool overlaps = context_.profile().overlap_tensor_backward || builder_.parted();
+  BufferId whole_in = in;
+  const auto gather_input = [&] {
+    // Beside the product before it, which does not need it.
+    const OpRef before = builder_.last_compute_op();
+    whole_in = gather_sequence(name + ".input_again", in, k);
+    if (whole_in != in) builder_.after(builder_.last_op(), before);
+  };
+  builder_.weight_part(gather_input);
+  const BufferId in_gradient =
+      builder_.workspace(builder_.here("d_" + name + ".input"), context_.compute, {context_.tokens, k});
+  builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, context_.compute,
+              {{out_gradient}, {parameters_.value(weight)}}, {{in_gradient}});
+  OpRef product;
+  const auto emit_weight = [&] {
+    Gemm gemm{n, k, context_.tokens, 1};
+    gemm.transpose_a = true;
+    parameters_.weight_gradient(weight, name + ".backward_weight", gemm, out_gradient, whole_in);
+    product = builder_.last_compute_op();
+    parameters_.gradient_done(weight);
+  };
+  if (overlaps) {
+    const BufferId reduced = reduce_partial("d_" + name, in_gradient, k);
+    builder_.weight_part(emit_weight);
+    bias_gradient(name, out_gradient, bias, n);
+    return reduced;
+  }
+  emit_weight();
+  bias_gradient(name, out_gradient, bias, n);
+  const BufferId reduced = reduce_partial("d_" + name, in_gradient, k);
+  if (context_.groups.tensor >= 0) builder_.after(builder_.last_op(), product);
+  return reduced;
+}
+
+BufferId TensorParallel::row_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight,
+                                      ParamId bias, std::int64_t n, std::int64_t k) {
+  const BufferId whole = gather_sequence("d_" + name, out_gradient, n);
+  bias_gradient(name, out_gradient, bias, n);
+  const BufferId in_gradient =
+      builder_.workspace(builder_.here("d_" + name + ".input"), context_.compute, {context_.tokens, k});
+  builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, context_.compute,
+              {{whole}, {parameters_.value(weight)}}, {{in_gradient}});
+  builder_.weight_part([&] {
+    Gemm gemm{n, k, context_.tokens, 1};
+    gemm.transpose_a = true;
+    parameters_.weight_gradient(weight, name + ".backward_weight", gemm, whole, in);
+    parameters_.gradient_done(weight);
+  });
+  return in_gradient;
+}
+
+}  // namespace rehearse::lower

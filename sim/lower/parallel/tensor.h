@@ -1,0 +1,50 @@
+// Linear layers split over the tensor group as Megatron-LM does it (Shoeybi et al. 2019, arXiv 1909.08053): a
+// column-parallel layer splits its outputs, the row-parallel layer after it its inputs, so nothing is sent between the
+// two. Forward of the row layer ends with an all-reduce, backward of the column layer too. With sequence parallelism
+// (sequence.h) the activations between are shards of the sequence, and the column layer's backward gathers its input
+// again instead of keeping it whole.
+#pragma once
+
+#include <string>
+
+#include "sim/lower/parallel/parameters.h"
+#include "sim/lower/parallel/sequence.h"
+#include "sim/lower/stage.h"
+
+namespace rehearse::lower {
+
+class TensorParallel {
+ public:
+  TensorParallel(const Context& context, RoleBuilder& builder, ParameterStore& parameters)
+      : context_(context), builder_(builder), parameters_(parameters), sequence_(context, builder) {}
+
+  // [local_tokens, width] -> [tokens, width]: the sequence's shards put together; the buffer itself without sequence
+  // parallelism. `name` names the buffer and the op.
+  BufferId gather_sequence(const std::string& name, BufferId shard, std::int64_t width);
+  // Sum over the tensor group of partial [tokens, width]: in place, or scattered to [local_tokens, width].
+  BufferId reduce_partial(const std::string& name, BufferId partial, std::int64_t width);
+
+  // out [tokens, n] = in [tokens, k] W^T (+ bias).
+  void product(const std::string& name, BufferId in, ParamId weight, ParamId bias, BufferId out, std::int64_t n,
+               std::int64_t k);
+
+  // Backward of a column-parallel layer with input `in` [local_tokens, k]: emits the weight (and bias) gradients and
+  // returns the input's gradient [local_tokens, k], its collective beside the weight-gradient product where the
+  // framework overlaps them.
+  BufferId column_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight, ParamId bias,
+                           std::int64_t n, std::int64_t k);
+  // Backward of a row-parallel layer: out_gradient [local_tokens, n] (after the bias), in [tokens, k]. Returns [tokens,
+  // k].
+  BufferId row_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight, ParamId bias,
+                        std::int64_t n, std::int64_t k);
+
+ private:
+  void bias_gradient(const std::string& name, BufferId gradient, ParamId bias, std::int64_t cols);
+
+  const Context& context_;
+  RoleBuilder& builder_;
+  ParameterStore& parameters_;
+  SequenceParallel sequence_;
+};
+
+}  // namespace rehearse::lower

@@ -1,0 +1,61 @@
+#include "sim/plan/framework/profiles.h"
+
+namespace rehearse::plan {
+
+// Megatron-Core 0.8 and later with Transformer Engine, by the defaults of Megatron-LM's training script; NeMo on top of
+// it turns overlaps on, which its scenarios say.
+FrameworkProfile megatron_core_profile() {
+  FrameworkProfile p;
+  p.name = "megatron-core";
+  p.summary = "Megatron-Core with Transformer Engine: fused kernels, cuDNN attention, fp32 gradients, library defaults";
+  p.sources = {
+      "NVIDIA/Megatron-LM core_v0.8.0 megatron/core/model_parallel_config.py and "
+      "distributed/distributed_data_parallel_config.py: overlap of gradient reduction and of parameter gathers off "
+      "unless asked for; megatron/training/arguments.py: gradients accumulated and reduced in fp32 with bf16",
+      "bucket: one at the end of the step unless gradient reduction is overlapped (plan.bucket, or "
+      "plan.overlap_grad_reduce)",
+      "pipeline transfers: batch_isend_irecv, then torch.cuda.synchronize (core/pipeline_parallel/"
+      "p2p_communication.py); interleaved ones beside compute",
+      "attention: Transformer Engine takes cuDNN's on Hopper and Blackwell; on older devices FlashAttention-2, which "
+      "is "
+      "the fastest known there",
+      "weight gradients accumulate in the matmul (gradient_accumulation_fusion); backward of residual adds is a kernel "
+      "of its own; the tensor-parallel backward gather and reduction run beside the products (CUDA_DEVICE_MAX_"
+      "CONNECTIONS=1)",
+      "loss in fp32 (cross_entropy_loss_fusion off); gradient norm read with .item() (core/optimizer/optimizer.py); "
+      "vocabulary padded to 128 times tensor",
+      "launch_cost, memory_reserve and fragmentation as megatron-2021. Not modelled: the NaN check before each "
+      "bucket's "
+      "reduction",
+  };
+  p.attention = model::AttentionKind::cudnn;
+  p.fused_residual_gradient = false;
+  p.overlap_grad_reduce = p.overlap_param_gather = false;
+  p.batched_point_to_point = true;
+  p.split_point_to_point = false;
+  p.recompute_stops_early = false;
+  p.fp32_logits = true;
+  p.host_sync_on_norm = true;
+  p.vocab_multiple = 128;
+  p.launch_cost = Time::from_us(8);
+  p.memory_reserve = Bytes(std::int64_t{2} << 30);
+  p.fragmentation = 0.05;
+  return p;
+}
+
+// NeMo-Megatron's launcher, release 23.04 (PyTorch 2.0, no Transformer Engine).
+FrameworkProfile nemo_2023_profile() {
+  FrameworkProfile p = megatron_2021_profile();
+  p.name = "nemo-2023";
+  p.summary = "NeMo-Megatron 23.04: Megatron's kernels of 2021 with weight gradients accumulated in the matmul";
+  p.sources = {
+      "NVIDIA/NeMo-Framework-Launcher 23.04 launcher_scripts/conf/training/gpt3: transformer_engine False, no flash "
+      "attention, activations_checkpoint_granularity selective (the unfused attention core), masked_softmax_fusion, "
+      "gradient_accumulation_fusion True, overlap_grad_sync False",
+      "the rest as megatron-2021",
+  };
+  p.fused_weight_gradient = true;
+  return p;
+}
+
+}  // namespace rehearse::plan

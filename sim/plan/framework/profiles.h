@@ -1,0 +1,22 @@
+// The framework profiles, one file each. Each fact names where it is documented; numbers chosen by judgement within a
+// documented range say so. A profile describes the defaults of a release line, not a particular run: a run that turned
+// an option on says so in its scenario.
+#pragma once
+
+#include "sim/plan/framework.h"
+
+namespace rehearse::plan {
+
+FrameworkProfile rehearse_profile();
+FrameworkProfile megatron_2021_profile();
+FrameworkProfile megatron_core_profile();
+FrameworkProfile megatron_deepspeed_profile();
+FrameworkProfile nemo_2023_profile();
+FrameworkProfile deepspeed_profile();
+FrameworkProfile torch_ddp_profile();
+FrameworkProfile torch_fsdp_profile();
+FrameworkProfile torch_fsdp2_profile();
+FrameworkProfile llm_foundry_profile();
+FrameworkProfile nanotron_profile();
+
+}  // namespace rehearse::plan

@@ -1,0 +1,45 @@
+#include "sim/plan/framework/profiles.h"
+
+namespace rehearse::plan {
+
+// PyTorch 2.x, eager, under autocast, in DistributedDataParallel with its defaults; what a user's own loop does.
+FrameworkProfile torch_ddp_profile() {
+  FrameworkProfile p;
+  p.name = "torch-ddp";
+  p.summary = "PyTorch 2.x eager: autocast, DistributedDataParallel, foreach AdamW";
+  p.sources = {
+      "pytorch.org/docs/stable/amp.html, op reference: linear and matmul run in the lower type; layer_norm, "
+      "cross_entropy, softmax in fp32; adds promote, so the residual stream is fp32. Weights are cast once a forward "
+      "(cache_enabled), activations at each product. Not modelled: the optimizer does not write the lower copies (2 "
+      "bytes a parameter of 92 too many), norms' own weights stay fp32",
+      "torch/nn/functional.py: scaled_dot_product_attention is one flash kernel; linear adds its bias in the product "
+      "(cublasLt epilogue); gelu is a kernel; dropout, add and silu * up are kernels of their own",
+      "torch.nn.functional.cross_entropy: log_softmax writes its result, nll_loss backward a tensor of zeros with one "
+      "element a row, log_softmax backward reads both: sim/program/work.cpp counts them",
+      "torch/optim/adamw.py, _multi_tensor_adamw (foreach, the default on CUDA): eight passes, 80 bytes a parameter "
+      "where a fused kernel takes 28; torch/nn/utils/clip_grad.py: the norm reads, the scaling reads and writes",
+      "pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html: bucket_cap_mb 25, "
+      "gradient_as_bucket_view False (gradients copied into buckets and back), reduction beside backward; the first "
+      "bucket of 1 MiB is left out",
+      "autograd: weight gradients are added to .grad by a kernel of their own, as are gradients that meet (residuals)",
+      "torch/utils/checkpoint.py: early stop of recomputation, on by default for use_reentrant=False",
+      "launch_cost: 5 to 25 us of host time for a PyTorch op before its kernel "
+      "(jiahuanglin.xyz/all_lessons/gpu_kernel_serving/18_pytorch_to_kernel.html); 8 us is a judgement in that range",
+      "memory_reserve: CUDA context 0.3 GB or more with lazy loading (pytorch/pytorch#107667), 0.5 to 0.7 GB for an "
+      "NCCL communicator on A100 (NVIDIA/nccl#964); 1 GiB in all is a judgement, as is 5% of allocator fragmentation",
+  };
+  p.fused_weight_gradient = false;
+  p.fused_residual_gradient = false;
+  p.fp32_logits = true;
+  p.autocast = true;
+  p.fused_elementwise = false;
+  p.fused_optimizer = false;
+  p.copies_buckets = true;
+  p.data_parallel_only = true;
+  p.launch_cost = Time::from_us(8);
+  p.memory_reserve = Bytes(std::int64_t{1} << 30);
+  p.fragmentation = 0.05;
+  return p;
+}
+
+}  // namespace rehearse::plan

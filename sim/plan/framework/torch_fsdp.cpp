@@ -1,0 +1,84 @@
+#include "sim/plan/framework/profiles.h"
+
+namespace rehearse::plan {
+
+namespace {
+
+// What PyTorch's eager kernels and FSDP of either kind have in common.
+FrameworkProfile eager_sharded() {
+  FrameworkProfile p;
+  p.fused_weight_gradient = false;
+  p.fused_residual_gradient = false;
+  p.fused_elementwise = false;
+  p.fused_optimizer = false;
+  p.host_sync_on_norm = true;
+  p.launch_cost = Time::from_us(8);
+  p.memory_reserve = Bytes(std::int64_t{1} << 30);
+  p.fragmentation = 0.05;
+  return p;
+}
+
+constexpr const char* kEager =
+    "eager kernels: adds, GELU, SiLU and its product, bias gradients are kernels of their own; gradients that meet are "
+    "added "
+    "by a kernel (autograd); parameters are handed to layers in 16 bits, so that nothing is cast between layers";
+constexpr const char* kHost =
+    "launch_cost, memory_reserve and fragmentation as torch-ddp. Not modelled: the copy of gradients into the flat "
+    "one, the "
+    "root unit that stays gathered, the limiter's wait of the host";
+
+}  // namespace
+
+// PyTorch's FullyShardedDataParallel (FSDP1) with its defaults of 2.1 and later.
+FrameworkProfile torch_fsdp_profile() {
+  FrameworkProfile p = eager_sharded();
+  p.name = "torch-fsdp";
+  p.summary = "PyTorch FSDP1, eager, 16-bit parameters: a unit a layer, the next one gathered beside compute";
+  p.sources = {
+      "pytorch torch/distributed/fsdp/_runtime_utils.py: backward_prefetch BACKWARD_PRE (the default), a gather ahead "
+      "in "
+      "forward too, as the host runs ahead",
+      kEager, "attention: scaled_dot_product_attention's flash backend, FlashAttention-2 from 2.2 on", kHost};
+  p.attention = model::AttentionKind::flash2;
+  return p;
+}
+
+// PyTorch's fully_shard (FSDP2) as torchtitan runs it without torch.compile.
+FrameworkProfile torch_fsdp2_profile() {
+  FrameworkProfile p = torch_fsdp_profile();
+  p.name = "torch-fsdp2";
+  p.summary = "PyTorch FSDP2 (torchtitan), eager: a unit a layer, the next one gathered beside compute";
+  p.sources = {
+      "pytorch/torchtitan@ba246978 torchtitan/parallelisms/parallelize_llama.py: fully_shard a block, reduction in "
+      "fp32; "
+      "torchtitan/models/llama: logits cast to fp32 for the loss",
+      kEager, "attention: scaled_dot_product_attention's flash backend, FlashAttention-2",
+      "fused AdamW (torchtitan/optimizer.py)", kHost};
+  p.fused_optimizer = true;
+  p.fp32_logits = true;
+  return p;
+}
+
+// MosaicML's llm-foundry (MPT models) under Composer: FSDP1, a unit a block, eager.
+FrameworkProfile llm_foundry_profile() {
+  FrameworkProfile p = eager_sharded();
+  p.name = "llm-foundry";
+  p.summary = "llm-foundry of 2023 on Composer: FSDP1 with BACKWARD_POST, Triton attention, eager kernels";
+  p.sources = {
+      "mosaicml/llm-foundry@b2a43a147 scripts/train/benchmarking: attn_impl triton (flash_attn_triton.py of the "
+      "triton-pre-mlir fork); from January 2024 some rows flash (FlashAttention-2), which their scenarios say",
+      "mosaicml/composer@2deccf2c8 composer/trainer/dist_strategy.py: backward_prefetch BACKWARD_POST, "
+      "forward_prefetch "
+      "False, limit_all_gathers True; mosaic_fsdp_utils.py: DEFAULT mixed precision reduces in fp32, PURE in 16 bits "
+      "(training.reduce_dtype)",
+      "shard_gather after_reduce: one process group has one internal NCCL stream, so a gather issued after a reduction "
+      "waits for it (pytorch torch/distributed/fsdp/_runtime_utils.py, ProcessGroupNCCL)",
+      kEager,
+      "decoupled AdamW in a loop of eager kernels (composer/optim/decoupled_weight_decay.py)",
+      kHost};
+  p.attention = model::AttentionKind::flash_triton;
+  p.shard_gather = ShardGather::after_reduce;
+  return p;
+}
+
+}  // namespace rehearse::plan
