@@ -33,6 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kShipped = "scenarios/published/measurements.csv";
+constexpr const char* kShippedRuns = "scenarios/published/throughput.csv";
 constexpr const char* kShippedCollectives = "scenarios/published/collectives.csv";
 
 struct Arguments {
@@ -41,7 +42,8 @@ struct Arguments {
   bool local = false, gpu = false, output_given = false, budget_given = false, seconds_given = false;
   bool collectives = false;
   std::string collectives_csv;
-  int threads = 0;  // of --throughput: simulations at once; 0: a core each
+  bool runs = false;  // --throughput is given
+  int threads = 0;    // of it: simulations at once; 0: a core each
 };
 
 int cores() {
@@ -124,7 +126,8 @@ int validate(const Arguments& a) {
     throw InputError(
         Diagnostic{"validate", 0, 0, "", "--calibration, --budget and --seconds need --local or --gpu", ""});
   if (a.collectives) return validate_collectives(a, root);
-  const std::string csv = a.throughput.empty() ? (fs::path(root) / kShipped).string() : a.throughput;
+  const std::string shipped = (fs::path(root) / (a.runs ? kShippedRuns : kShipped)).string();
+  const std::string csv = a.throughput.empty() ? shipped : a.throughput;
   if (a.output_given) check_ledger_output(a.output, csv);
   const std::string text = read_text_file(csv);
   if (is_throughput_table(text)) return validate_published_runs(a, csv, text, root);
@@ -150,9 +153,12 @@ int validate(const Arguments& a) {
 void add_validate(CLI::App& app, Action& action) {
   auto a = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("validate", "Compare predictions with published measurements");
-  command->add_option("--throughput", a->throughput, "Measurements to use instead of the shipped ones")
-      ->type_name("CSV");
-  CLI::Option* throughput = command->get_option("--throughput");
+  CLI::Option* throughput =
+      command
+          ->add_option("--throughput", a->throughput,
+                       "Published runs of many frameworks instead (or measurements of scenarios, by their columns)")
+          ->expected(0, 1)
+          ->type_name("[CSV]");
   CLI::Option* collectives =
       command->add_option("--collectives", a->collectives_csv, "Collectives instead: fitted on every other size")
           ->expected(0, 1)
@@ -176,10 +182,14 @@ void add_validate(CLI::App& app, Action& action) {
   CLI::Option* output =
       command->add_option("-o", a->output, "Write ledger.csv and ledger.json to a directory")->type_name("DIR");
   command->footer(
-      "The CSV has the columns id, scenario (a path beside it), metric, value, unit.\n"
+      "A CSV of measurements has the columns id, scenario (a path beside it), metric, value, unit; one of published "
+      "runs\n"
+      "those of scenarios/published/throughput.csv.\n"
       "Examples:\n  rehearse validate\n  rehearse validate --filter 175b -o out\n  rehearse validate --local\n"
+      "  rehearse validate --throughput --filter llm-foundry -o out\n"
       "  rehearse validate --collectives -o out");
-  command->callback([a, output, collectives, budget, seconds, &action] {
+  command->callback([a, output, throughput, collectives, budget, seconds, &action] {
+    a->runs = throughput->count() > 0;
     a->collectives = collectives->count() > 0;
     a->output_given = output->count() > 0;
     a->budget_given = budget->count() > 0, a->seconds_given = seconds->count() > 0;

@@ -189,18 +189,13 @@ double step_of(PublishedRun& run, const Keys& keys, const std::string& formula, 
 
 // The first thing without which no scenario can be made.
 std::string missing_of(const RunColumns& row, const Keys& keys) {
-  static constexpr std::pair<const char*, const char*> kNeeded[] = {{"model.layers", "layers"},
-                                                                    {"model.hidden", "hidden"},
-                                                                    {"model.heads", "heads"},
-                                                                    {"model.vocab", "vocabulary"},
-                                                                    {"training.seq_len", "sequence length"},
-                                                                    {"cluster.gpus", "number of GPUs"},
-                                                                    {"plan.tensor", "tensor size"},
-                                                                    {"plan.pipeline", "number of stages"},
-                                                                    {"plan.micro_batch", "micro-batch"},
-                                                                    {"training.global_batch", "global batch"},
-                                                                    {"training.precision", "precision"},
-                                                                    {"plan.recompute", "recomputation"}};
+  static constexpr std::pair<const char*, const char*> kNeeded[] = {
+      {"model.layers", "number of layers"},    {"model.hidden", "width"},
+      {"model.heads", "number of heads"},      {"model.vocab", "vocabulary"},
+      {"training.seq_len", "sequence length"}, {"cluster.gpus", "number of GPUs"},
+      {"plan.tensor", "tensor size"},          {"plan.pipeline", "number of stages"},
+      {"plan.micro_batch", "micro-batch"},     {"training.global_batch", "global batch"},
+      {"training.precision", "precision"},     {"plan.recompute", "recomputation"}};
   for (const auto& [key, words] : kNeeded)
     if (!keys.has(key)) return fmt::format("the {} is not given", words);
   if (!keys.has("cluster.topology")) return fmt::format("no rule names a machine for GPU '{}'", column(row, "gpu"));

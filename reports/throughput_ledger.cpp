@@ -90,7 +90,7 @@ std::string throughput_table(const std::vector<ThroughputRow>& rows) {
   for (const auto& [reason, members] : reasons) counts.emplace_back(members.size(), reason);
   std::sort(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   if (!counts.empty()) out += "Not used:\n";
-  for (const auto& [count, reason] : counts) out += wrap(fmt::format("{:4}  {}", count, reason));
+  for (const auto& [count, reason] : counts) out += wrap(fmt::format("{}: {}", count, reason), 2);
   return out;
 }
 

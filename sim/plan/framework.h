@@ -45,6 +45,9 @@ struct FrameworkProfile {
                                   // of the loss as kernels of their own
   bool fused_optimizer = true;    // false: a pass over the tensors an arithmetic operation
   ShardGather shard_gather = ShardGather::ahead;
+  // ZeRO-3: a parameter of at least so many elements is sharded, gathered and reduced on its own; the others of a layer
+  // together. 0: a layer together.
+  std::int64_t shard_alone = 0;
   bool copies_buckets = false;      // gradients are copied into buckets to be reduced, and back
   bool data_parallel_only = false;  // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
   bool host_sync_on_norm = false;   // the host reads the gradient norm before it launches the optimizer
@@ -59,6 +62,10 @@ struct FrameworkProfile {
   // Where every launch blocks until the kernel has ended: idle time of the device with each op. Zero: launches do not
   // block.
   Time blocking_gap;
+  // What a real step may be of ours where the profile itself, not its kernels, is what is uncertain; the result's
+  // interval is at least this wide. 1: the profile agrees with the runs it was compared with, within its kernels' own
+  // intervals (docs/validation.md).
+  double step_low = 1, step_high = 1;
   // Memory held beyond tensors on a device that is no CPU: context, communicator buffers, library workspaces.
   Bytes memory_reserve;
   double fragmentation = 0;  // share of the tensors' peak an allocator wastes

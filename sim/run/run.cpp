@@ -5,6 +5,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "sim/account/balance.h"
@@ -74,8 +75,9 @@ void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario,
   for (const double s : outcome.coverage_busy_s) busy += s;
   for (std::size_t i = 0; i < out.coverage.size() && busy > 0; ++i) out.coverage[i] = outcome.coverage_busy_s[i] / busy;
   const double total = outcome.busy_s > 0 ? outcome.busy_s : 1;
-  out.interval_low_s = step * (outcome.busy_s > 0 ? outcome.busy_low_s / total : 1);
-  out.interval_high_s = step * (outcome.busy_s > 0 ? outcome.busy_high_s / total : 1);
+  const plan::FrameworkProfile& profile = scenario.framework;
+  out.interval_low_s = step * std::min(profile.step_low, outcome.busy_s > 0 ? outcome.busy_low_s / total : 1);
+  out.interval_high_s = step * std::max(profile.step_high, outcome.busy_s > 0 ? outcome.busy_high_s / total : 1);
   out.ops = outcome.ops;
   out.events = outcome.events;
   out.records = outcome.records;

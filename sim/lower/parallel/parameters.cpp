@@ -85,12 +85,16 @@ void ParameterStore::form_buckets() {
     const bool replicated = context_.tensor > 1 && p.spec.tensor_dim < 0;
     int& current = open[replicated ? 1 : 0];
     const bool by_unit = context_.plan().zero == 3;
+    const std::int64_t alone = by_unit ? context_.profile().shard_alone : 0;
+    const bool large = alone > 0 && p.elements >= alone;
     const auto full = [&] {
       const Bucket& b = buckets_[static_cast<std::size_t>(current)];
       return b.chunk != p.chunk || p.spec.tied || b.tied || (by_unit ? b.unit != p.unit : b.elements >= limit);
     };
-    if (current < 0 || full()) {
-      current = static_cast<int>(buckets_.size());
+    const bool begins = large || current < 0 || full();
+    const int chosen = begins ? static_cast<int>(buckets_.size()) : current;
+    if (!large) current = chosen;
+    if (begins) {
       Bucket bucket;
       bucket.unit = p.unit;
       bucket.chunk = p.chunk;
@@ -98,8 +102,8 @@ void ParameterStore::form_buckets() {
       bucket.tied = p.spec.tied;
       buckets_.push_back(std::move(bucket));
     }
-    Bucket& bucket = buckets_[static_cast<std::size_t>(current)];
-    p.bucket = current;
+    Bucket& bucket = buckets_[static_cast<std::size_t>(chosen)];
+    p.bucket = chosen;
     p.offset = bucket.elements;
     bucket.elements += p.elements;
     bucket.params.push_back(id);

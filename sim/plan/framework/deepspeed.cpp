@@ -10,15 +10,17 @@ FrameworkProfile deepspeed_profile() {
   p.sources = {
       "kernels as megatron-2021: microsoft/Megatron-DeepSpeed@f4157bea examples_deepspeed/azure/run-175b.sh",
       "shard_gather on_use: parameters are fetched by leaf module, the prefetch bucket of 5e7 elements admits one "
-      "weight "
-      "ahead, at most two fetches are outstanding and the host waits for them (microsoft/DeepSpeed v0.6.5 "
-      "deepspeed/runtime/zero/partitioned_param_coordinator.py). A layer at a time here: latencies of single weights "
-      "and "
-      "what a leaf module's own computation hides are left out",
+      "weight ahead, at most two fetches are outstanding and the host waits for them (microsoft/DeepSpeed v0.6.5 "
+      "deepspeed/runtime/zero/partitioned_param_coordinator.py). Here a layer's weights are gathered one by one when "
+      "the layer is reached. Not modelled: the copies that join and part gathers of several parameters",
+      "shard_alone: stage3_param_persistence_threshold, 1e5; smaller parameters stay whole there and are gathered "
+      "together here",
       "gradients are reduce-scattered beside backward in 16 bits: deepspeed/runtime/zero/stage3.py",
       "launch_cost, memory_reserve and fragmentation as megatron-2021",
   };
   p.shard_gather = ShardGather::on_use;
+  p.shard_alone = 100'000;
+  p.step_high = kUncheckedHigh, p.step_low = kUncheckedLow;
   p.fp32_gradients = false;
   return p;
 }

@@ -21,6 +21,7 @@ FrameworkProfile nanotron_profile() {
       "and bucket), which the host of hundreds of ranks is busy with",
   };
   p.attention = model::AttentionKind::flash2;
+  p.step_low = kUncheckedLow, p.step_high = kUncheckedHigh;
   p.fused_weight_gradient = false;
   p.fused_residual_gradient = false;
   p.fused_elementwise = false;

@@ -1,0 +1,149 @@
+// Rows of published runs as scenarios: columns, rules, what is missing or assumed, and metrics as seconds of a step.
+#include "formats/published_runs.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "sim/base/diagnostics.h"
+#include "sim/base/unfinished.h"
+
+namespace rehearse::formats {
+namespace {
+
+constexpr const char* kRules = R"(throughput_rules: 1
+rules:
+  - when: {gpu: 'A100*'}
+    set: {cluster.topology: dgx-a100}
+  - when: {model: '*'}
+    set: {model.family: gpt}
+  - when: {source: ['one', 'two*']}
+    software: Some Framework
+    flops: hw96
+    peak_tflops: 312
+    set: {framework: megatron-2021}
+  - when: {source: 'two*'}
+    assume: the vocabulary
+  - when: {model: '*moe*'}
+    skip: mixtures of experts are not available yet
+)";
+
+std::string written(const TemporaryFolder& folder, const std::string& text) {
+  const std::string file = folder.path() + "/rules.yaml";
+  std::ofstream(file) << text;
+  return file;
+}
+
+PublishedRules rules() {
+  const TemporaryFolder folder("rules");
+  return PublishedRules::read(written(folder, kRules));
+}
+
+RunColumns row() {
+  return {{"id", "one-001"},     {"source", "one"},     {"model", "GPT-22B"},    {"layers", "48"},
+          {"hidden", "6144"},    {"heads", "64"},       {"ffn_hidden", "24576"}, {"vocab", "51200"},
+          {"seq_len", "2048"},   {"gpu", "A100-SXM"},   {"gpus", "8"},           {"tp", "8"},
+          {"pp", "1"},           {"vpp", "1"},          {"micro_batch", "4"},    {"global_batch", "4"},
+          {"precision", "fp16"}, {"recompute", "full"}, {"seq_parallel", "no"},  {"metric", "iter_time_s"},
+          {"value", "1.42"},     {"unit", "s"},         {"zero_stage", "0"}};
+}
+
+TEST(PublishedRuns, ARowThatSaysAllBecomesAScenario) {
+  const PublishedRun run = rules().convert(row());
+  EXPECT_EQ(run.reason, "");
+  EXPECT_TRUE(run.complete);
+  EXPECT_EQ(run.software, "Some Framework");
+  EXPECT_DOUBLE_EQ(run.step_s, 1.42);
+  EXPECT_EQ(run.scenario, R"(rehearse: 1
+cluster:
+  gpus: 8
+  topology: dgx-a100
+framework: megatron-2021
+model:
+  family: gpt
+  ffn_hidden: 24576
+  heads: 64
+  hidden: 6144
+  layers: 48
+  max_seq_len: 2048
+  vocab: 51200
+plan:
+  micro_batch: 4
+  pipeline: 1
+  recompute: full
+  tensor: 8
+  zero: 0
+training:
+  global_batch: 4
+  precision: fp16
+  seq_len: 2048
+)");
+}
+
+TEST(PublishedRuns, MetricsBecomeSecondsOfAStep) {
+  RunColumns columns = row();
+  const auto step = [&](const char* metric, const char* value, const char* unit) {
+    columns["metric"] = metric, columns["value"] = value, columns["unit"] = unit;
+    return rules().convert(columns).step_s;
+  };
+  const double tokens = 4 * 2048.0;
+  EXPECT_DOUBLE_EQ(step("tokens_per_s", "1000", "tokens/s"), tokens / 1000);
+  EXPECT_DOUBLE_EQ(step("tokens_per_s_per_gpu", "1000", "tokens/s/GPU"), tokens / 8000);
+  EXPECT_DOUBLE_EQ(step("sequences_per_s", "2", "sequences/s"), 2);
+  // 96 B s L h^2 (1 + s/6h + V/16Lh), Narayanan et al. 2021
+  const double h = 6144, layers = 48;
+  const double flops = 96 * tokens * layers * h * h * (1 + 2048 / (6 * h) + 51200 / (16 * layers * h));
+  EXPECT_NEAR(step("tflops_per_gpu", "100", "TFLOP/s"), flops / 8e14, 1e-9);
+  EXPECT_NEAR(step("mfu", "50", "%"), flops / (0.5 * 312e12 * 8), 1e-9);
+  EXPECT_EQ(step("normalized_throughput", "2", "x"), 0);
+}
+
+TEST(PublishedRuns, WhatIsAssumedMakesTierB) {
+  RunColumns columns = row();
+  columns["source"] = "two-b";
+  const PublishedRun run = rules().convert(columns);
+  EXPECT_EQ(run.reason, "");
+  EXPECT_FALSE(run.complete);
+  EXPECT_EQ(run.assumed, std::vector<std::string>{"the vocabulary"});
+  columns = row();
+  columns["pp"] = "4", columns["vpp"] = "";
+  EXPECT_FALSE(rules().convert(columns).complete) << "virtual stages not given";
+}
+
+TEST(PublishedRuns, SaysWhyARowIsNoScenario) {
+  const auto reason = [](const char* column, const char* value) {
+    RunColumns columns = row();
+    columns[column] = value;
+    const PublishedRun run = rules().convert(columns);
+    EXPECT_EQ(run.scenario, "");
+    return run.reason;
+  };
+  EXPECT_EQ(reason("layers", ""), "the number of layers is not given");
+  EXPECT_EQ(reason("gpu", "TPUv4"), "no rule names a machine for GPU 'TPUv4'");
+  EXPECT_EQ(reason("model", "Big-MoE"), "mixtures of experts are not available yet");
+  EXPECT_EQ(reason("value", "-1"), "the measured value is not positive");
+}
+
+TEST(PublishedRuns, InterleavedStagesAndHybridShards) {
+  RunColumns columns = row();
+  columns["pp"] = "4", columns["vpp"] = "3", columns["zero_stage"] = "3(hybrid)", columns["seq_parallel"] = "yes";
+  const std::string scenario = rules().convert(columns).scenario;
+  EXPECT_NE(scenario.find("  chunks: 3\n"), std::string::npos);
+  EXPECT_NE(scenario.find("  schedule: interleaved\n"), std::string::npos);
+  EXPECT_NE(scenario.find("  sequence_parallel: true\n"), std::string::npos);
+  EXPECT_NE(scenario.find("  zero: 3\n  zero_group: node\n"), std::string::npos);
+}
+
+TEST(PublishedRuns, RulesWithAnUnknownKeyAreRefused) {
+  const TemporaryFolder folder("rules");
+  const std::string file = written(folder, "throughput_rules: 1\nrules:\n  - when: {gpu: a}\n    softwear: x\n");
+  try {
+    PublishedRules::read(file);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(error.diagnostics().front().text().find("softwear"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace rehearse::formats
