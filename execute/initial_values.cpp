@@ -1,5 +1,5 @@
-// A split parameter is runs of the whole one (all dimensions before the split one give a run each), so a part is drawn
-// run by run.
+// A split parameter is extents of the whole one (all dimensions before the split one give an extent each), so a part is
+// drawn extent by extent.
 #include "execute/initial_values.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ void draw_values(program::Init::Kind kind, double scale, std::string_view name, 
 
 namespace {
 
-// The rank's part as `outer` runs of `own` elements, `whole` apart in the parameter, the first at `begin`.
+// The rank's part as `outer` extents of `own` elements, `whole` apart in the parameter, the first at `begin`.
 struct Layout {
   std::int64_t outer = 1, own = 0, whole = 0, begin = 0;
 
@@ -60,16 +60,16 @@ struct Layout {
     whole = init.global_shape[dim] * inner;
     begin = coordinate * own;
   }
-  Run run(std::int64_t index) const { return {index * own, index * whole + begin, own}; }
+  Extent extent(std::int64_t index) const { return {index * own, index * whole + begin, own}; }
 };
 
 }  // namespace
 
-std::vector<Run> runs_of(const program::Buffer& buffer, int coordinate) {
+std::vector<Extent> extents_of(const program::Buffer& buffer, int coordinate) {
   const Layout layout(buffer, coordinate);
-  std::vector<Run> runs;
-  for (std::int64_t o = 0; o < layout.outer; ++o) runs.push_back(layout.run(o));
-  return runs;
+  std::vector<Extent> extents;
+  for (std::int64_t o = 0; o < layout.outer; ++o) extents.push_back(layout.extent(o));
+  return extents;
 }
 
 void draw_part(const program::Buffer& buffer, int coordinate, std::int64_t seed, std::int64_t first, std::int64_t count,
@@ -77,10 +77,11 @@ void draw_part(const program::Buffer& buffer, int coordinate, std::int64_t seed,
   const Layout layout(buffer, coordinate);
   if (layout.own == 0) return;
   for (std::int64_t o = first / layout.own; o < layout.outer && o * layout.own < first + count; ++o) {
-    const Run run = layout.run(o);
-    const std::int64_t begin = std::max(run.local, first), end = std::min(run.local + run.count, first + count);
-    draw_values(buffer.init.kind, buffer.init.scale, buffer.name, seed, run.global + begin - run.local, end - begin,
-                out + (begin - first));
+    const Extent extent = layout.extent(o);
+    const std::int64_t begin = std::max(extent.local, first),
+                       end = std::min(extent.local + extent.count, first + count);
+    draw_values(buffer.init.kind, buffer.init.scale, buffer.name, seed, extent.global + begin - extent.local,
+                end - begin, out + (begin - first));
   }
 }
 

@@ -21,10 +21,10 @@ void draw_values(program::Init::Kind kind, double scale, std::string_view name, 
 void draw_part(const program::Buffer& buffer, int coordinate, std::int64_t seed, std::int64_t first, std::int64_t count,
                float* out);
 
-// Where the rank's part of a parameter lies in the whole: consecutive runs of elements.
-struct Run {
+// Where the rank's part of a parameter lies in the whole: extents of consecutive elements.
+struct Extent {
   std::int64_t local, global, count;
 };
-std::vector<Run> runs_of(const program::Buffer& buffer, int coordinate);
+std::vector<Extent> extents_of(const program::Buffer& buffer, int coordinate);
 
 }  // namespace rehearse::execute

@@ -121,10 +121,12 @@ void collect(const Timeline& timeline, const plan::RankGrid& grid, int rank, std
     std::vector<float>& values = whole[b.name];
     values.resize(
         static_cast<std::size_t>(std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>())));
-    for (const Run& run : runs_of(b, grid.coordinate(rank, Axis::tensor))) {
-      const std::int64_t begin = std::max(run.local, p.first), end = std::min(run.local + run.count, p.first + p.count);
+    for (const Extent& extent : extents_of(b, grid.coordinate(rank, Axis::tensor))) {
+      const std::int64_t begin = std::max(extent.local, p.first),
+                         end = std::min(extent.local + extent.count, p.first + p.count);
       if (begin < end)
-        std::copy(part + (begin - p.first), part + (end - p.first), values.begin() + (run.global + begin - run.local));
+        std::copy(part + (begin - p.first), part + (end - p.first),
+                  values.begin() + (extent.global + begin - extent.local));
     }
     part += p.count;
   }
