@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "calibrate/transfers.h"
-#include "execute/gloo/gloo_world.h"
-#include "execute/local/local_world.h"
+#include "execute/processes/local_world.h"
+#include "execute/processes/process_world.h"
 #include "sim/base/unfinished.h"
 
 namespace rehearse::calibrate {

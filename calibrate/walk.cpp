@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "calibrate/flush_denormals.h"
-#include "execute/rank.h"
+#include "execute/rank/cpu_rank.h"
 #include "sim/base/check.h"
 
 namespace rehearse::calibrate {

@@ -8,10 +8,10 @@
 #include <numeric>
 
 #include "cli/console.h"
-#include "execute/gloo/start_ranks.h"
-#include "execute/gpu/shared_device.h"
-#include "execute/launch/environment.h"
-#include "execute/local/local_world.h"
+#include "execute/placement/shared_device.h"
+#include "execute/processes/launch_environment.h"
+#include "execute/processes/local_world.h"
+#include "execute/processes/start_ranks.h"
 #include "kernels/cuda/cuda.h"
 #include "sim/base/diagnostics.h"
 

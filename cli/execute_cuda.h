@@ -6,11 +6,11 @@
 #include <string>
 
 #include "cli/execute_ranks.h"
-#include "execute/gpu/cuda_ranks.h"
-#include "execute/gpu/devices.h"
-#include "execute/gpu/gpu_rank.h"
 #include "execute/performer.h"
-#include "execute/world.h"
+#include "execute/placement/devices.h"
+#include "execute/processes/world.h"
+#include "execute/rank/gpu/cuda_ranks.h"
+#include "execute/rank/gpu/gpu_rank.h"
 #include "sim/plan/scenario.h"
 
 namespace rehearse::cli {

@@ -5,8 +5,8 @@
 
 #include "cli/console.h"
 #include "cli/exit_code.h"
-#include "execute/launch/environment.h"
-#include "execute/local/local_world.h"
+#include "execute/processes/launch_environment.h"
+#include "execute/processes/local_world.h"
 #include "sim/base/diagnostics.h"
 #include "sim/lower/lower.h"
 

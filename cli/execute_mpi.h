@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "execute/mpi/mpi_world.h"
+#include "execute/processes/mpi/mpi_world.h"
 #include "sim/plan/scenario.h"
 
 namespace rehearse::cli {

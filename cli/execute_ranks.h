@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "execute/identity.h"
-#include "execute/mpi/mpi_world.h"
 #include "execute/performer.h"
-#include "execute/world.h"
+#include "execute/processes/identity.h"
+#include "execute/processes/mpi/mpi_world.h"
+#include "execute/processes/world.h"
 #include "sim/plan/scenario.h"
 #include "sim/program/program.h"
 

@@ -14,11 +14,11 @@
 #include <memory>
 #include <thread>
 
-#include "execute/local/local_world.h"
 #include "execute/measure.h"
 #include "execute/meetings.h"
 #include "execute/memory_use.h"
-#include "execute/rank.h"
+#include "execute/processes/local_world.h"
+#include "execute/rank/cpu_rank.h"
 #include "execute/report.h"
 #include "execute/timeline.h"
 #include "sim/base/check.h"

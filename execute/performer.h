@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "execute/any_rank.h"
-#include "execute/parameters.h"
+#include "execute/processes/world.h"
+#include "execute/rank/parameters.h"
+#include "execute/rank/rank.h"
 #include "execute/timeline.h"
-#include "execute/world.h"
 #include "sim/plan/scenario.h"
 #include "sim/program/program.h"
 #include "sim/result/result.h"

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "execute/mpi/mpi_communicator.h"
-#include "execute/mpi/mpi_world.h"
+#include "execute/processes/mpi/mpi_world.h"
+#include "execute/transport/mpi/mpi_communicator.h"
 #include "tests/unit/execute/half_collectives.h"
 
 namespace rehearse::execute {

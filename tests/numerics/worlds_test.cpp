@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <thread>
 
-#include "execute/gloo/gloo_world.h"
 #include "execute/performer.h"
+#include "execute/processes/process_world.h"
 #include "tests/support/lowered.h"
 #include "tests/support/temporary.h"
 

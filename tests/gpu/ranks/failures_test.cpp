@@ -6,8 +6,8 @@
 #include <string>
 #include <thread>
 
-#include "execute/gloo/gloo_world.h"
 #include "execute/meetings.h"
+#include "execute/processes/process_world.h"
 #include "tests/gpu/ranks/gpu_run.h"
 #include "tests/support/lowered.h"
 #include "tests/support/temporary.h"

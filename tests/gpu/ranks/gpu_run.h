@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include "execute/gpu/gpu_maker.h"
-#include "execute/local/local_world.h"
-#include "execute/nccl/connect.h"
 #include "execute/performer.h"
+#include "execute/processes/local_world.h"
+#include "execute/rank/gpu/gpu_maker.h"
+#include "execute/transport/nccl/connect.h"
 #include "sim/lower/lower.h"
 #include "tests/gpu/ranks/fake_nccl.h"
 #include "tests/gpu/ranks/late_gpu.h"

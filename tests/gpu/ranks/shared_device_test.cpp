@@ -1,6 +1,6 @@
 // Ranks that share a GPU: the variables they get, and an MPS daemon of our own, here a script that says what is done to
 // it.
-#include "execute/gpu/shared_device.h"
+#include "execute/placement/shared_device.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "execute/gpu/devices.h"
+#include "execute/placement/devices.h"
 #include "tests/support/temporary.h"
 
 namespace rehearse {

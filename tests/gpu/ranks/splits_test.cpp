@@ -1,6 +1,6 @@
 // Which communicators a program gets: a rank is in each split at most once, groups are whole, and every pair that sends
 // has a communicator of its own unless sends start together.
-#include "execute/nccl/splits.h"
+#include "execute/transport/nccl/splits.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "execute/local/local_communicator.h"
+#include "execute/transport/local/local_communicator.h"
 #include "tests/unit/execute/half_collectives.h"
 
 namespace rehearse::execute {

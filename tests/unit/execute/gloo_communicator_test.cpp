@@ -1,6 +1,6 @@
 // Ranks over Gloo: what each collective leaves in every rank's buffers, by rings and directly, and how waits end. The
 // ranks are threads here, each with a wire and a board of its own, connected over the loopback.
-#include "execute/gloo/gloo_communicator.h"
+#include "execute/transport/gloo/gloo_communicator.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <numeric>
 #include <thread>
 
-#include "execute/gloo/gloo_world.h"
+#include "execute/processes/process_world.h"
 #include "tests/support/temporary.h"
 #include "tests/unit/execute/half_collectives.h"
 

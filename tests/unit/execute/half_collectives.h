@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "execute/communicator.h"
+#include "execute/transport/communicator.h"
 #include "sim/base/half.h"
 
 namespace rehearse::execute {
