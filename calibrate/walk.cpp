@@ -94,7 +94,7 @@ std::unique_ptr<execute::Data> data_for(const plan::Scenario& s) {
   }
 }
 
-using Ranks = std::vector<std::unique_ptr<execute::Rank>>;
+using Ranks = std::vector<std::unique_ptr<execute::CpuRank>>;
 
 // Joins whatever way the walk ends.
 class Threads {
@@ -198,7 +198,7 @@ Walk walk(const WalkRequest& request, const Budget& budget) {
   execute::Run run{request.scenario, request.program, request.grid, options, *data, world,
                    timelines,        request.threads, true,         {}};
   Ranks ranks;
-  for (const int rank : request.ranks) ranks.push_back(std::make_unique<execute::Rank>(run, rank, false));
+  for (const int rank : request.ranks) ranks.push_back(std::make_unique<execute::CpuRank>(run, rank, false));
   if (worth_initialising(timelines, std::min(request.seconds, budget.left())))
     for (auto& rank : ranks) rank->initialise();
 

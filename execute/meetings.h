@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "execute/rank/cpu_rank.h"
+#include "execute/rank/run.h"
 #include "execute/report.h"
 
 namespace rehearse::execute {

@@ -55,11 +55,11 @@ std::vector<int> loss_reporters(const plan::RankGrid& grid) {
   return ranks;
 }
 
-using Ranks = std::vector<std::unique_ptr<AnyRank>>;
+using Ranks = std::vector<std::unique_ptr<Rank>>;
 
-std::unique_ptr<AnyRank> make_rank(Run& run, int rank, bool reports_loss) {
+std::unique_ptr<Rank> make_rank(Run& run, int rank, bool reports_loss) {
   if (run.options.maker != nullptr) return run.options.maker->make(run, rank, reports_loss);
-  return std::make_unique<Rank>(run, rank, reports_loss);
+  return std::make_unique<CpuRank>(run, rank, reports_loss);
 }
 
 Ranks make_ranks(Run& run, const std::vector<int>& reporters) {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "execute/rank/whereabouts.h"
+#include "execute/processes/whereabouts.h"
 
 namespace rehearse::execute {
 

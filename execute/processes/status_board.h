@@ -14,7 +14,7 @@
 #include <span>
 #include <string>
 
-#include "execute/rank/whereabouts.h"
+#include "execute/processes/whereabouts.h"
 #include "execute/transport/communicator.h"
 
 namespace rehearse::execute {

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "execute/rank/whereabouts.h"
+#include "execute/processes/whereabouts.h"
 #include "execute/transport/communicator.h"
 #include "execute/transport/stop.h"
 

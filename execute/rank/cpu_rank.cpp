@@ -4,7 +4,6 @@
 #include "execute/rank/cpu_rank.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -19,7 +18,6 @@
 #include "sim/account/blame.h"
 #include "sim/base/check.h"
 #include "sim/base/half.h"
-#include "sim/program/describe.h"
 
 namespace rehearse::execute {
 
@@ -34,11 +32,12 @@ std::int64_t ps_between(Clock::time_point from, Clock::time_point to) {
 
 }  // namespace
 
-Rank::Rank(Run& run, int rank, bool reports_loss)
+CpuRank::CpuRank(Run& run, int rank, bool reports_loss)
     : run_(run),
       rank_(rank),
       reports_loss_(reports_loss),
       timeline_(run.timeline(rank)),
+      layout_(run, rank),
       communicator_(run.world.communicator(rank)),
       at_(run.world.whereabouts(rank)) {
   const Timeline& timeline = timeline_;
@@ -50,11 +49,6 @@ Rank::Rank(Run& run, int rank, bool reports_loss)
   // Not-a-number as float: what is read before it was written shows. It also means that the whole arena is held from
   // the beginning.
   std::memset(arena_, run.options.clear_arena ? 0 : 0xFF, bytes);
-  for (const program::Buffer& b : timeline.role->buffers)
-    shift_.push_back(
-        b.is_view() ? (b.offset + run.grid.coordinate(rank, b.shard_axis) * b.shard_stride) * size_of(b.dtype) : 0);
-  for (const program::Group& g : run.program.groups)
-    members_.push_back(run.grid.members(rank, g.axes, g.pipeline_only));
   REHEARSE_CHECK(timeline.role->streams.size() <= Whereabouts::kStreams, "{} streams", timeline.role->streams.size());
   for (std::size_t s = 0; s < timeline.role->streams.size(); ++s) {
     streams_.push_back(std::make_unique<StreamState>());
@@ -68,17 +62,17 @@ Rank::Rank(Run& run, int rank, bool reports_loss)
   }
 }
 
-Rank::~Rank() {
+CpuRank::~CpuRank() {
   join();
   kernels::cpu::HostAllocator<std::byte>().deallocate(arena_, 0);
 }
 
-void Rank::initialise() {
+void CpuRank::initialise() {
   execute::initialise(InitialMemory(timeline_, run_.grid, rank_, run_.scenario.training.seed), run_.threads_per_rank,
                       arena_);
 }
 
-void Rank::start() {
+void CpuRank::start() {
   for (const auto& instances : timeline_.streams) running_ += instances.empty() ? 0 : 1;
   for (std::size_t s = 0; s < streams_.size(); ++s)
     if (!timeline_.streams[s].empty())
@@ -88,25 +82,26 @@ void Rank::start() {
       });
 }
 
-void Rank::join() {
+void CpuRank::join() {
   for (auto& stream : streams_)
     if (stream->thread.joinable()) stream->thread.join();
 }
 
-void Rank::run_stream(std::int32_t stream) {
+void CpuRank::run_stream(std::int32_t stream) {
   try {
-    walk(stream);
+    perform_steps(stream);
   } catch (const Stopped& stopped) {
-    note_failure(stream, "waited", stopped.missing(), false);
+    report_wait(run_, rank_, instance_at(stream), stopped.missing());
   } catch (const DeadlineError& late) {
-    note_failure(stream, fmt::format("waited {:.3g} s", static_cast<double>(run_.options.timeout.count()) / 1000),
-                 late.missing(), true);
+    report_failure(run_, rank_, instance_at(stream),
+                   fmt::format("waited {:.3g} s", static_cast<double>(run_.options.timeout.count()) / 1000),
+                   late.missing());
   } catch (const std::exception& error) {
-    note_failure(stream, fmt::format("failed: {}", error.what()), {}, true);
+    report_failure(run_, rank_, instance_at(stream), fmt::format("failed: {}", error.what()));
   }
 }
 
-void Rank::walk(std::int32_t stream) {
+void CpuRank::perform_steps(std::int32_t stream) {
   StreamState& own = *streams_[static_cast<std::size_t>(stream)];
   std::atomic<std::int32_t>& at = at_.instance[static_cast<std::size_t>(stream)];
   const auto& instances = timeline_.streams[static_cast<std::size_t>(stream)];
@@ -138,7 +133,7 @@ void Rank::walk(std::int32_t stream) {
   at.store(-1, std::memory_order_relaxed);
 }
 
-void Rank::count(Timing& timing, Share share, Clock::time_point until) {
+void CpuRank::count(Timing& timing, Share share, Clock::time_point until) {
   if (until <= timing.now) return;
   if (timing.compute)
     timing.shares[static_cast<std::size_t>(share)] += ps_between(timing.now, until);
@@ -147,7 +142,7 @@ void Rank::count(Timing& timing, Share share, Clock::time_point until) {
   timing.now = until;
 }
 
-void Rank::count_op(Timing& timing, const Op& op, const Arrival& last, Clock::time_point end) {
+void CpuRank::count_op(Timing& timing, const Op& op, const Arrival& last, Clock::time_point end) {
   if (program::is_transfer(op)) {
     if (run_.late_ranks_known)
       count(timing, late_share(run_.program, run_.grid, rank_, op, last.last), std::min(last.when, end));
@@ -158,8 +153,8 @@ void Rank::count_op(Timing& timing, const Op& op, const Arrival& last, Clock::ti
   count(timing, account::share_of_op(run_.program, *timeline_.role, op), end);
 }
 
-void Rank::record(StreamState& own, const Instance& i, std::int64_t step, Clock::time_point start,
-                  Clock::time_point end, const Arrival& last) {
+void CpuRank::record(StreamState& own, const Instance& i, std::int64_t step, Clock::time_point start,
+                     Clock::time_point end, const Arrival& last) {
   result::OpRecord record{rank_,
                           static_cast<std::int32_t>(step),
                           i.slot,
@@ -174,7 +169,7 @@ void Rank::record(StreamState& own, const Instance& i, std::int64_t step, Clock:
   own.records.push_back(record);
 }
 
-void Rank::await(StreamState& own, const Instance& i, std::int64_t step, Timing& timing) {
+void CpuRank::await(StreamState& own, const Instance& i, std::int64_t step, Timing& timing) {
   WaitEnd last;
   for (std::size_t w = i.first_wait; w < i.last_wait; ++w) {
     const Wait& wait = timeline_.waits[w];
@@ -206,7 +201,7 @@ void Rank::await(StreamState& own, const Instance& i, std::int64_t step, Timing&
 }
 
 // The wait is told by what the stream of its last op did; from that op's end on we were waking up, which is still its.
-void Rank::count_wait(Timing& timing, const WaitEnd& wait) {
+void CpuRank::count_wait(Timing& timing, const WaitEnd& wait) {
   if (wait.ended <= timing.now) return;
   std::vector<Stretch> told;
   {
@@ -225,22 +220,23 @@ void Rank::count_wait(Timing& timing, const WaitEnd& wait) {
   count(timing, own, Clock::now());
 }
 
-Arrival Rank::perform(StreamState& own, const Instance& i, std::int64_t step) {
+Arrival CpuRank::perform(StreamState& own, const Instance& i, std::int64_t step) {
   const Op& op = timeline_.op(i);
   Arrival last;
   if (program::is_transfer(op)) {
     last = transfer(i, op, step);
   } else if (const auto* input = std::get_if<program::Input>(&op.shape)) {
     own.examples.resize(static_cast<std::size_t>(run_.scenario.plan.micro_batch));
-    std::iota(own.examples.begin(), own.examples.end(), own.values->first_sequence + first_sequence(i));
+    std::iota(own.examples.begin(), own.examples.end(), own.values->first_sequence + layout_.first_sequence(i));
     load(own, *input, operand(i.first_place));
   } else {
     std::array<kernels::Out, 12> operands{};
     const std::size_t reads = op.reads.size(), writes = op.writes.size();
     REHEARSE_CHECK(reads + writes <= operands.size(), "{} operands", reads + writes);
     for (std::size_t o = 0; o < reads + writes; ++o) operands[o] = operand(i.first_place + o);
-    call_kernel(op, std::span(operands.data(), reads), std::span(operands.data() + reads, writes),
-                {run_.scenario, *own.device, run_.grid.coordinate(rank_, Axis::tensor), own.values, first_sequence(i)});
+    call_kernel(
+        op, std::span(operands.data(), reads), std::span(operands.data() + reads, writes),
+        {run_.scenario, *own.device, run_.grid.coordinate(rank_, Axis::tensor), own.values, layout_.first_sequence(i)});
   }
   if (i.ends_loss && reports_loss_) {
     const std::int64_t loss = timeline_.persistent[static_cast<std::size_t>(timeline_.loss)];
@@ -250,7 +246,7 @@ Arrival Rank::perform(StreamState& own, const Instance& i, std::int64_t step) {
 }
 
 // Data gives fp32 or whole numbers.
-void Rank::load(StreamState& own, const program::Input& input, kernels::Out to) {
+void CpuRank::load(StreamState& own, const program::Input& input, kernels::Out to) {
   if (!is_half(to.type)) return run_.data.load(input.kind, own.examples, input.elements, to.data);
   own.loaded.resize(static_cast<std::size_t>(input.elements));
   run_.data.load(input.kind, own.examples, input.elements, own.loaded.data());
@@ -258,7 +254,7 @@ void Rank::load(StreamState& own, const program::Input& input, kernels::Out to) 
 }
 
 // What the stream's thread knows of its time becomes known to the others. With the mutex held.
-void Rank::tell(StreamState& own, const Timing& timing) {
+void CpuRank::tell(StreamState& own, const Timing& timing) {
   if (timing.compute) {
     asked_since_ = timing.now;
     return;
@@ -269,12 +265,12 @@ void Rank::tell(StreamState& own, const Timing& timing) {
 }
 
 // A stream whose ops nobody waits for gathers no more than a step's.
-void Rank::end_step(StreamState& own, const Timing& timing) {
+void CpuRank::end_step(StreamState& own, const Timing& timing) {
   const std::lock_guard lock(mutex_);
   tell(own, timing);
 }
 
-void Rank::publish(StreamState& own, const Instance& i, std::int64_t step, const Timing& timing) {
+void CpuRank::publish(StreamState& own, const Instance& i, std::int64_t step, const Timing& timing) {
   const std::lock_guard lock(mutex_);
   tell(own, timing);
   own.done = step * timeline_.per_step(i.stream) + i.position;
@@ -283,18 +279,18 @@ void Rank::publish(StreamState& own, const Instance& i, std::int64_t step, const
     if (other->waits_for == i.stream && other->needed <= own.done) other->changed.notify_one();
 }
 
-Arrival Rank::transfer(const Instance& i, const Op& op, std::int64_t step) {
+Arrival CpuRank::transfer(const Instance& i, const Op& op, std::int64_t step) {
   if (const auto* c = std::get_if<program::Collective>(&op.shape)) return collective(i, op, *c, step);
   return exchange(i, std::get<program::PointToPoint>(op.shape), step);
 }
 
-std::int64_t Rank::call_number(std::size_t call, std::int64_t step) const {
+std::int64_t CpuRank::call_number(std::size_t call, std::int64_t step) const {
   const Call& c = timeline_.calls[call];
   return step * timeline_.calls_per_step[static_cast<std::size_t>(c.queue)] + c.ordinal;
 }
 
-Arrival Rank::collective(const Instance& i, const Op& op, const program::Collective& c, std::int64_t step) {
-  const Meeting meeting{c.group, members_[static_cast<std::size_t>(c.group)], call_number(i.first_call, step)};
+Arrival CpuRank::collective(const Instance& i, const Op& op, const program::Collective& c, std::int64_t step) {
+  const Meeting meeting{c.group, layout_.members(c.group), call_number(i.first_call, step)};
   const kernels::Out in = operand(i.first_place), out = operand(i.first_place + 1);
   REHEARSE_CHECK(in.type == op.dtype && out.type == op.dtype, "'{}' sends {}, its operands are {} and {}", op.name,
                  name_of(op.dtype), name_of(in.type), name_of(out.type));
@@ -315,7 +311,7 @@ Arrival Rank::collective(const Instance& i, const Op& op, const program::Collect
   return {Clock::now()};
 }
 
-Arrival Rank::exchange(const Instance& i, const program::PointToPoint& p, std::int64_t step) {
+Arrival CpuRank::exchange(const Instance& i, const program::PointToPoint& p, std::int64_t step) {
   std::vector<Message> messages;
   std::size_t reads = i.first_place;
   std::size_t writes = i.first_place + static_cast<std::size_t>(std::count_if(
@@ -328,58 +324,28 @@ Arrival Rank::exchange(const Instance& i, const program::PointToPoint& p, std::i
   return communicator_.exchange(messages);
 }
 
-void* Rank::pointer(std::size_t place) const {
-  const Place& p = timeline_.places[place];
-  return arena_ + p.offset + shift_[static_cast<std::size_t>(p.buffer)];
-}
-
-kernels::Out Rank::operand(std::size_t place) const {
-  const auto buffer = static_cast<std::size_t>(timeline_.places[place].buffer);
-  return {pointer(place), timeline_.role->buffers[buffer].dtype};
-}
-
-std::int64_t Rank::first_sequence(const Instance& i) const {
-  const plan::Plan& p = run_.scenario.plan;
-  const std::int64_t micro_batch = std::max(0, timeline_.slot(i).micro_batch);
-  return (run_.grid.coordinate(rank_, Axis::data) * run_.scenario.training.micro_batches(p) + micro_batch) *
-         p.micro_batch;
-}
-
-std::vector<result::OpRecord> Rank::records() const {
+std::vector<result::OpRecord> CpuRank::records() const {
   std::vector<result::OpRecord> all;
   for (const auto& stream : streams_) all.insert(all.end(), stream->records.begin(), stream->records.end());
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.start_ps < b.start_ps; });
   return all;
 }
 
-std::vector<float> Rank::parameters() const {
+std::vector<float> CpuRank::parameters() const {
   return parameter_values(timeline_, run_.grid, rank_, arena_);
 }
 
-std::vector<float> Rank::loss_scale() const {
+std::vector<float> CpuRank::loss_scale() const {
   return execute::loss_scale(timeline_, arena_);
 }
 
-std::int64_t Rank::held_bytes() const {
+std::int64_t CpuRank::held_bytes() const {
   return resident_bytes(arena_, timeline_.memory.arena_bytes);
 }
 
-void Rank::note_failure(std::int32_t stream, const std::string& what, const std::vector<int>& missing, bool cause) {
-  const std::int32_t instance = at_.instance[static_cast<std::size_t>(stream)].load(std::memory_order_relaxed);
-  std::string text = program::rank_text(*timeline_.role, rank_);
-  if (instance >= 0) {
-    const Instance& i = timeline_.instances[static_cast<std::size_t>(instance)];
-    text += " in " + program::place_text(*timeline_.role, i.slot, i.op);
-  }
-  text += " " + what;
-  if (!missing.empty()) text += fmt::format(" for rank{} {}", missing.size() == 1 ? "" : "s", fmt::join(missing, ", "));
-  if (cause) {
-    // Where the others are now, not where they get to until they notice.
-    for (const int other : missing) text += "\n  " + run_.whereabouts(other);
-    run_.world.fail(rank_, std::move(text));
-  } else if (!missing.empty()) {
-    run_.world.waited(rank_, std::move(text));
-  }
+// The op it is at; -1: none.
+std::int32_t CpuRank::instance_at(std::int32_t stream) const {
+  return at_.instance[static_cast<std::size_t>(stream)].load(std::memory_order_relaxed);
 }
 
 }  // namespace rehearse::execute

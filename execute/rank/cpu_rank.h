@@ -1,6 +1,6 @@
-// One rank of a run: an arena, and a thread for each stream that has ops, which walks the stream's ops step after step
-// in program order. Threads of a rank wait for one another by position (timeline.h) under one mutex; of other ranks
-// they know only through the communicator. Whatever a thread throws is told to the World and stops the run.
+// One rank of a run on the CPU: an arena, and a thread for each stream that has ops, which walks the stream's ops step
+// after step in program order. Threads of a rank wait for one another by position (timeline.h) under one mutex; of
+// other ranks they know only through the communicator. Whatever a thread throws is told to the World and stops the run.
 #pragma once
 
 #include <atomic>
@@ -12,43 +12,22 @@
 #include <thread>
 #include <vector>
 
-#include "execute/data.h"
 #include "execute/history.h"
 #include "execute/measure.h"
-#include "execute/performer.h"
-#include "execute/processes/world.h"
 #include "execute/rank/kernel_call.h"
 #include "execute/rank/rank.h"
+#include "execute/rank/rank_layout.h"
+#include "execute/rank/run.h"
 #include "execute/timeline.h"
 #include "execute/transport/communicator.h"
 #include "kernels/device.h"
 
 namespace rehearse::execute {
 
-// What the ranks of a run that are here share. Outlives them.
-struct Run {
-  const plan::Scenario& scenario;
-  const program::Program& program;
-  const plan::RankGrid& grid;
-  const Options& options;
-  Data& data;
-  World& world;
-  const std::vector<Timeline>& timelines;  // by role
-  int threads_per_rank = 1;
-  bool late_ranks_known = true;  // result::Result's
-  Clock::time_point began;
-
-  const Timeline& timeline(int rank) const {
-    return timelines[static_cast<std::size_t>(grid.coordinate(rank, Axis::pipeline))];
-  }
-  // Of any rank, from any thread.
-  std::string whereabouts(int rank) const { return whereabouts_text(timeline(rank), rank, world.whereabouts(rank)); }
-};
-
-class Rank final : public AnyRank {
+class CpuRank final : public Rank {
  public:
-  Rank(Run& run, int rank, bool reports_loss);
-  ~Rank() override;
+  CpuRank(Run& run, int rank, bool reports_loss);
+  ~CpuRank() override;
 
   void initialise() override;
   void start() override;
@@ -94,7 +73,7 @@ class Rank final : public AnyRank {
   };
 
   void run_stream(std::int32_t stream);
-  void walk(std::int32_t stream);
+  void perform_steps(std::int32_t stream);
   void await(StreamState& own, const Instance& i, std::int64_t step, Timing& timing);
   // Who came last to a transfer; of a kernel, no time.
   Arrival perform(StreamState& own, const Instance& i, std::int64_t step);
@@ -110,23 +89,20 @@ class Rank final : public AnyRank {
               const Arrival& last);
   void count_wait(Timing& timing, const WaitEnd& wait);
   void count(Timing& timing, result::Share share, Clock::time_point until);
-  void* pointer(std::size_t place) const;
-  kernels::Out operand(std::size_t place) const;
-  std::int64_t first_sequence(const Instance& i) const;  // of its micro-batch, counted from the step's first
+  kernels::Out operand(std::size_t place) const { return layout_.operand(arena_, place); }
   std::int64_t call_number(std::size_t call, std::int64_t step) const;
-  void note_failure(std::int32_t stream, const std::string& what, const std::vector<int>& missing, bool cause);
+  std::int32_t instance_at(std::int32_t stream) const;
 
   Run& run_;
   int rank_;
   bool reports_loss_;
   const Timeline& timeline_;
+  const RankLayout layout_;
   Communicator& communicator_;
   Whereabouts& at_;
   std::byte* arena_ = nullptr;
-  std::vector<std::int64_t> shift_;        // by buffer: bytes from its base instance to the view, for this rank
-  std::vector<std::vector<int>> members_;  // by group
-  std::int32_t timed_stream_ = 0;          // the compute stream, whose time is accounted for
-  std::mutex mutex_;                       // of StreamState::done, waits_for, needed, history, ended; asked_since_
+  std::int32_t timed_stream_ = 0;  // the compute stream, whose time is accounted for
+  std::mutex mutex_;               // of StreamState::done, waits_for, needed, history, ended; asked_since_
   std::vector<std::unique_ptr<StreamState>> streams_;
   Clock::time_point asked_since_;  // the compute stream asks for nothing that was before
   std::atomic<int> running_ = 0;

@@ -36,9 +36,9 @@ struct DeviceUse {
   std::int64_t graph_steps = 0;     // steps that were replayed as a graph
 };
 
-class AnyRank {
+class Rank {
  public:
-  virtual ~AnyRank() = default;
+  virtual ~Rank() = default;
 
   virtual void initialise() = 0;  // in any thread; of several ranks at once
   virtual void start() = 0;
@@ -67,7 +67,7 @@ class RankMaker {
   virtual void check(const std::vector<Timeline>& timelines, const plan::RankGrid& grid,
                      std::span<const int> ranks) = 0;
   // Throws DoesNotFit if the arena cannot be had.
-  virtual std::unique_ptr<AnyRank> make(Run& run, int rank, bool reports_loss) = 0;
+  virtual std::unique_ptr<Rank> make(Run& run, int rank, bool reports_loss) = 0;
   virtual std::int64_t memory_of_a_rank() const = 0;  // bytes a rank may have on its device
 };
 

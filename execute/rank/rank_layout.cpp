@@ -1,15 +1,10 @@
 // See rank_layout.h.
 #include "execute/rank/rank_layout.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <set>
-#include <utility>
 
-#include "execute/rank/cpu_rank.h"
-#include "sim/program/describe.h"
+#include "execute/rank/run.h"
 
 namespace rehearse::execute {
 
@@ -47,25 +42,6 @@ std::vector<int> RankLayout::others(const Instance& i) const {
     for (const program::Leg& leg : p->legs) ranks.insert(run_.grid.peer(rank_, leg.axis, leg.offset));
   ranks.erase(rank_);
   return {ranks.begin(), ranks.end()};
-}
-
-void tell_failure(Run& run, int rank, std::int32_t instance, const std::string& what, const std::vector<int>& missing,
-                  bool cause) {
-  const Timeline& timeline = run.timeline(rank);
-  std::string text = program::rank_text(*timeline.role, rank);
-  if (instance >= 0) {
-    const Instance& i = timeline.instances[static_cast<std::size_t>(instance)];
-    text += " in " + program::place_text(*timeline.role, i.slot, i.op);
-  }
-  text += " " + what;
-  if (!missing.empty()) text += fmt::format(" for rank{} {}", missing.size() == 1 ? "" : "s", fmt::join(missing, ", "));
-  if (cause) {
-    // Where the others are now, not where they get to until they notice.
-    for (const int other : missing) text += "\n  " + run.whereabouts(other);
-    run.world.fail(rank, std::move(text));
-  } else if (!missing.empty()) {
-    run.world.waited(rank, std::move(text));
-  }
 }
 
 }  // namespace rehearse::execute

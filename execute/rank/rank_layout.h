@@ -1,8 +1,7 @@
 // Where the operands of a rank's ops lie in its arena, and whom its transfers meet: what a rank's coordinates make of
-// its role's timeline. Also how it says what went wrong.
+// its role's timeline.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "execute/timeline.h"
@@ -34,9 +33,5 @@ class RankLayout {
   std::vector<std::int64_t> shift_;        // by buffer: bytes from its base instance to the view, for this rank
   std::vector<std::vector<int>> members_;  // by group
 };
-
-// Tells the run's World that a rank failed in an op (-1: none) or waited there for `missing`. A cause stops the run.
-void tell_failure(Run& run, int rank, std::int32_t instance, const std::string& what, const std::vector<int>& missing,
-                  bool cause);
 
 }  // namespace rehearse::execute

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "execute/rank/whereabouts.h"
+#include "execute/processes/whereabouts.h"
 #include "execute/transport/communicator.h"
 
 namespace rehearse::execute {

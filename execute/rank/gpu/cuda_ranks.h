@@ -1,11 +1,12 @@
-// The maker of ranks on this machine's GPUs, joined by NCCL (cuda_ranks.cpp in transport/nccl/; no_nccl.cpp in a build
-// without its header, which performs single ranks).
+// The maker of ranks on this machine's GPUs, joined by NCCL; a build without NCCL performs single ranks.
 #pragma once
 
+#include <functional>
 #include <memory>
-#include <string>
+#include <vector>
 
 #include "execute/rank/gpu/gpu_maker.h"
+#include "execute/transport/nccl/connect.h"
 
 namespace rehearse::execute {
 
@@ -19,7 +20,7 @@ struct CudaRanksOptions {
 // Throws InputError if ranks are to meet and there is no NCCL.
 std::unique_ptr<RankMaker> make_cuda_ranks(const CudaRanksOptions& options);
 
-// "NCCL 2.28.9 (/usr/lib/libnccl.so.2)"; empty, with the reason, if there is none.
-std::string nccl_found(std::string& reason);
+// GpuMaker::Parts::connect over a connector, which outlives the ranks.
+std::function<std::unique_ptr<QueuedTransfers>(Run& run, int rank)> connect_over(NcclConnector& connector);
 
 }  // namespace rehearse::execute

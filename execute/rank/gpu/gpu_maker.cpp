@@ -6,8 +6,8 @@
 #include <map>
 
 #include "execute/performer.h"
-#include "execute/rank/cpu_rank.h"
 #include "execute/rank/gpu/send_slots.h"
+#include "execute/rank/run.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/units.h"
 
@@ -45,7 +45,7 @@ void GpuMaker::check(const std::vector<Timeline>& timelines, const plan::RankGri
   }
 }
 
-std::unique_ptr<AnyRank> GpuMaker::make(Run& run, int rank, bool reports_loss) {
+std::unique_ptr<Rank> GpuMaker::make(Run& run, int rank, bool reports_loss) {
   const std::int64_t arena = run.timeline(rank).memory.arena_bytes;
   try {
     auto gpu = parts_.gpu(rank);

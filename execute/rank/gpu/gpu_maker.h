@@ -32,7 +32,7 @@ class GpuMaker final : public RankMaker {
   explicit GpuMaker(Parts parts) : parts_(std::move(parts)) {}
 
   void check(const std::vector<Timeline>& timelines, const plan::RankGrid& grid, std::span<const int> ranks) override;
-  std::unique_ptr<AnyRank> make(Run& run, int rank, bool reports_loss) override;
+  std::unique_ptr<Rank> make(Run& run, int rank, bool reports_loss) override;
   std::int64_t memory_of_a_rank() const override { return memory_of_a_rank_; }
 
  private:

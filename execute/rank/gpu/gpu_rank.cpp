@@ -202,15 +202,14 @@ void GpuRank::start() {
     if (told_.exchange(true)) return;
     const double seconds = static_cast<double>(run_.options.timeout.count()) / 1000;
     if (run_.world.stop().requested())
-      tell_failure(run_, rank_, instance, "waited", instance < 0 ? std::vector<int>() : missing(instance), false);
+      report_wait(run_, rank_, instance, instance < 0 ? std::vector<int>() : missing(instance));
     else if (instance < 0)
-      tell_failure(run_, rank_, -1,
-                   fmt::format("waited {:.3g} s for a step of CUDA graphs, in which others may be late; a longer "
-                               "--timeout allows it, --cuda-graphs off says where",
-                               seconds),
-                   {}, true);
+      report_failure(run_, rank_, -1,
+                     fmt::format("waited {:.3g} s for a step of CUDA graphs, in which others may be late; a longer "
+                                 "--timeout allows it, --cuda-graphs off says where",
+                                 seconds));
     else
-      tell_failure(run_, rank_, instance, fmt::format("waited {:.3g} s", seconds), missing(instance), true);
+      report_failure(run_, rank_, instance, fmt::format("waited {:.3g} s", seconds), missing(instance));
   };
   told.failed = [this](std::int32_t instance, const std::string& what) { tell_broken(instance, what); };
   watch_ = std::make_unique<Watch>(*gpu_, transfers_.get(), run_.world.stop(), at_, streams_.size(),
@@ -237,9 +236,9 @@ void GpuRank::tell_broken(std::int32_t instance, const std::string& what) {
   const bool cause = !run_.world.stop().requested();
   const std::vector<int> others = instance < 0 ? std::vector<int>() : missing(instance);
   if (cause)
-    tell_failure(run_, rank_, instance, fmt::format("failed: {}", what), {}, true);
+    report_failure(run_, rank_, instance, fmt::format("failed: {}", what));
   else
-    tell_failure(run_, rank_, instance, "waited", others, false);
+    report_wait(run_, rank_, instance, others);
 }
 
 // Those of a transfer's other ranks that are not known to have come: NCCL does not say.
@@ -287,17 +286,17 @@ void GpuRank::run() {
   } catch (const Stopped&) {
     if (told_.exchange(true)) return;
     const std::optional<std::int32_t> at = watch_->waiting();
-    if (at && *at >= 0) tell_failure(run_, rank_, *at, "waited", missing(*at), false);
+    if (at && *at >= 0) report_wait(run_, rank_, *at, missing(*at));
   } catch (const DeadlineError& late) {
     if (told_.exchange(true)) return;
     const std::optional<std::int32_t> at = watch_->waiting();
     const double seconds = static_cast<double>(run_.options.timeout.count()) / 1000;
-    tell_failure(run_, rank_, at.value_or(issuing_), fmt::format("waited {:.3g} s", seconds), late.missing(), true);
+    report_failure(run_, rank_, at.value_or(issuing_), fmt::format("waited {:.3g} s", seconds), late.missing());
   } catch (const BrokenTransfer& broken) {
     tell_broken(issuing_, broken.what());
   } catch (const std::exception& error) {
     if (told_.exchange(true)) return;
-    tell_failure(run_, rank_, issuing_, fmt::format("failed: {}", error.what()), {}, true);
+    report_failure(run_, rank_, issuing_, fmt::format("failed: {}", error.what()));
   }
 }
 

@@ -24,12 +24,12 @@
 #include <thread>
 #include <vector>
 
-#include "execute/rank/cpu_rank.h"
 #include "execute/rank/gpu/gpu.h"
 #include "execute/rank/gpu/step_profile.h"
 #include "execute/rank/gpu/watch.h"
 #include "execute/rank/rank.h"
 #include "execute/rank/rank_layout.h"
+#include "execute/rank/run.h"
 #include "execute/transport/queued_transfers.h"
 
 namespace rehearse::execute {
@@ -45,7 +45,7 @@ struct GpuOptions {
   int send_slots = 0;  // send_slots.h
 };
 
-class GpuRank final : public AnyRank {
+class GpuRank final : public Rank {
  public:
   // `connect` makes the transfers, in initialise(), for a rank that has any. Throws GpuOutOfMemory.
   using Connect = std::function<std::unique_ptr<QueuedTransfers>()>;

@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "execute/processes/whereabouts.h"
 #include "execute/rank/gpu/gpu.h"
-#include "execute/rank/whereabouts.h"
 #include "execute/transport/communicator.h"
 #include "execute/transport/queued_transfers.h"
 #include "execute/transport/stop.h"

@@ -155,14 +155,14 @@ Processes perform_as_processes(const plan::Scenario& scenario, execute::Options 
         o.timeout = mine.timeout;
         o.control_only = true;
         const auto world = execute::make_gloo_world(o);
-        execute::nccl::Connector connector(fake_nccl());
+        const auto connector = execute::make_nccl_connector(fake_nccl());
         execute::GpuMaker::Parts parts;
         parts.gpu = [](int r) {
           LateOptions late;
           late.seed = static_cast<unsigned>(r);
           return std::make_unique<LateGpu>(late);
         };
-        parts.connect = [&](execute::Run& run, int r) { return connector.connect(run, r); };
+        parts.connect = execute::connect_over(*connector);
         execute::GpuMaker maker(std::move(parts));
         mine.maker = &maker;
         auto outcome = execute::perform(scenario, program, mine, *world);

@@ -1,5 +1,5 @@
 // See whereabouts.h.
-#include "execute/rank/whereabouts.h"
+#include "execute/processes/whereabouts.h"
 
 #include "sim/program/describe.h"
 
