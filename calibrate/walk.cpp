@@ -4,7 +4,6 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include "calibrate/flush_denormals.h"
@@ -41,26 +40,19 @@ class WalkWorld : public execute::World {
   bool root() const override { return true; }
   execute::Communicator& communicator(int) override { return communicator_; }
   execute::Stop& stop() override { return stop_; }
+  execute::Failures& failures() override { return failures_; }
   execute::Whereabouts& whereabouts(int rank) override { return whereabouts_[static_cast<std::size_t>(rank)]; }
   execute::Clock::time_point begin() override { return execute::Clock::now(); }
   void report_loss(std::int64_t, int, double) override {}
   std::optional<double> loss(std::int64_t, std::span<const int>) override { return {}; }
-  void fail(int, std::string text) override {
-    const std::lock_guard lock(mutex_);
-    if (cause_.empty()) cause_ = std::move(text);
-    stop_.request();
-  }
-  void waited(int, std::string) override {}
-  std::string failure(const std::function<std::string(int)>&) override { return cause_; }
   std::vector<std::string> gather(std::string) override { return {}; }
 
  private:
   execute::Stop stop_;
   std::vector<int> here_;
   std::vector<execute::Whereabouts> whereabouts_;
+  execute::LocalFailures failures_{stop_};
   NoTransfers communicator_;
-  std::mutex mutex_;
-  std::string cause_;
 };
 
 // Examples for a model that the default text does not suit (a vocabulary below its bytes).
@@ -213,7 +205,7 @@ Walk walk(const WalkRequest& request, const Budget& budget) {
     }
     threads.end();
   }
-  if (const std::string cause = world.failure({}); !cause.empty())
+  if (const std::string cause = world.failures().report(execute::had_not_begun); !cause.empty())
     throw std::runtime_error("while calibrating, " + cause);
   Walk out;
   for (const auto& rank : ranks) {

@@ -14,6 +14,7 @@
 #include "execute/processes/local_world.h"
 #include "execute/processes/process_world.h"
 #include "execute/processes/start_ranks.h"
+#include "execute/transport/gloo/gloo_wire.h"
 #include "sim/base/diagnostics.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/performed_keys.h"
@@ -49,7 +50,7 @@ std::unique_ptr<execute::World> make_processes(const RanksRequest& request, cons
     refuse("--ranks " + request.how,
            fmt::format("started as one rank of {} ({}), which must meet somewhere", launch.ranks, launch.source),
            "--rendezvous DIR, an empty folder that all ranks see");
-  execute::GlooOptions options;
+  execute::ProcessOptions options;
   options.rank = launch.rank;
   options.ranks = launch.ranks;
   options.folder = folder;
@@ -58,7 +59,7 @@ std::unique_ptr<execute::World> make_processes(const RanksRequest& request, cons
   options.control_only = nccl;
   options.identity = request.identity;
   options.supervised = execute::supervised();
-  return execute::make_gloo_world(options);
+  return execute::make_process_world(options);
 }
 
 // The program's own file and what it says of itself: other sources, other options, another compiler.

@@ -3,7 +3,6 @@
 #include "execute/performer.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -134,7 +133,7 @@ std::vector<double> run_ranks(const Run& run, const Ranks& ranks, const std::vec
 }
 
 RankFailure failure_of(const Run& run) {
-  return RankFailure(run.world.failure([&run](int rank) { return run.whereabouts(rank); }));
+  return RankFailure(run.world.failures().report([&run](int rank) { return run.whereabouts(rank); }));
 }
 
 // What `wait` returns; throws RankFailure if the run fails before it does.
@@ -144,9 +143,9 @@ auto wait_for_others(const Run& run, const std::string& what, Wait wait) {
   try {
     return wait();
   } catch (const DeadlineError& late) {
-    world.fail(world.here().front(),
-               fmt::format("rank {} waited in vain {} for rank{} {}", world.here().front(), what,
-                           late.missing().size() == 1 ? "" : "s", fmt::join(late.missing(), ", ")));
+    const int rank = world.here().front();
+    world.failures().fail(rank,
+                          fmt::format("rank {} waited in vain {} for {}", rank, what, ranks_text(late.missing())));
   } catch (const Stopped&) {
   }
   throw failure_of(run);
@@ -328,10 +327,10 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
 } catch (const RankFailure&) {
   throw;
 } catch (const Interrupted& end) {
-  world.fail(world.here().front(), fmt::format("rank {} was {}", world.here().front(), end.what()));
+  world.failures().fail(world.here().front(), fmt::format("rank {} was {}", world.here().front(), end.what()));
   throw;
 } catch (const std::exception& error) {
-  world.fail(world.here().front(), fmt::format("rank {} ended: {}", world.here().front(), error.what()));
+  world.failures().fail(world.here().front(), fmt::format("rank {} ended: {}", world.here().front(), error.what()));
   throw;
 }
 

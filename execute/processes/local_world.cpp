@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "execute/processes/run_state.h"
+#include "execute/processes/losses.h"
 #include "execute/transport/local/local_communicator.h"
 
 namespace rehearse::execute {
@@ -24,6 +24,7 @@ class LocalWorld : public World {
   bool root() const override { return true; }
   Communicator& communicator(int rank) override { return *communicators_[static_cast<std::size_t>(rank)]; }
   Stop& stop() override { return stop_; }
+  Failures& failures() override { return failures_; }
   Whereabouts& whereabouts(int rank) override { return whereabouts_[static_cast<std::size_t>(rank)]; }
   Clock::time_point begin() override { return Clock::now(); }
 
@@ -31,12 +32,6 @@ class LocalWorld : public World {
   std::optional<double> loss(std::int64_t step, std::span<const int> reporters) override {
     return losses_.take(step, reporters);
   }
-  void fail(int, std::string text) override {
-    failures_.add_cause(std::move(text));
-    stop_.request();
-  }
-  void waited(int, std::string text) override { failures_.add_waiting(std::move(text)); }
-  std::string failure(const std::function<std::string(int)>&) override { return failures_.text(); }
   std::vector<std::string> gather(std::string bytes) override { return {std::move(bytes)}; }
 
  private:
@@ -45,7 +40,7 @@ class LocalWorld : public World {
   std::vector<Whereabouts> whereabouts_;
   std::vector<std::unique_ptr<Communicator>> communicators_;
   Losses losses_;
-  Failures failures_;
+  LocalFailures failures_{stop_};
 };
 
 }  // namespace

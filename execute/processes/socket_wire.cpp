@@ -1,6 +1,7 @@
-// A Wire of plain TCP sockets, for runs whose numbers go another way (NCCL): every rank is connected with rank 0 alone,
-// which is all that control needs. Rank 0 listens and writes its addresses and port into the folder; the others find
+// See socket_wire.h. Rank 0 listens and writes its addresses and port into the folder; the others find
 // them there. One thread a process moves the bytes; a letter is its tag, its length and its bytes.
+#include "execute/processes/socket_wire.h"
+
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -23,7 +24,6 @@
 #include <thread>
 #include <utility>
 
-#include "execute/transport/wire.h"
 #include "sim/base/check.h"
 #include "sim/result/output_file.h"
 
@@ -306,8 +306,9 @@ class SocketWire final : public Wire {
   bool serve(int rank, short what) {
     const std::lock_guard lock(mutex_);
     Peer& peer = peers_.at(rank);
-    if ((what & POLLOUT) != 0 && !write(peer)) return false;
-    return (what & (POLLIN | POLLHUP | POLLERR)) == 0 || read(rank, peer);
+    const bool written = (what & POLLOUT) == 0 || write(peer);
+    const bool open = (written && (what & (POLLIN | POLLHUP | POLLERR)) == 0) || read(rank, peer);
+    return written && open;
   }
 
   static bool write(Peer& peer) {
@@ -325,15 +326,17 @@ class SocketWire final : public Wire {
 
   bool read(int rank, Peer& peer) {
     std::array<char, 1 << 16> bytes;
+    bool open = true;
     for (;;) {
       const ssize_t n = ::recv(peer.socket.get(), bytes.data(), bytes.size(), 0);
-      if (n == 0) return false;
-      if (n < 0) {
-        if (errno == EAGAIN || errno == EINTR) break;
-        return false;
+      if (n > 0) {
+        peer.in.append(bytes.data(), static_cast<std::size_t>(n));
+        continue;
       }
-      peer.in.append(bytes.data(), static_cast<std::size_t>(n));
+      open = n < 0 && (errno == EAGAIN || errno == EINTR);
+      break;
     }
+    // What came before the end counts: the last message says that the end is meant.
     std::size_t at = 0;
     for (Header header{}; peer.in.size() - at >= sizeof header;) {
       std::memcpy(&header, peer.in.data() + at, sizeof header);
@@ -343,7 +346,7 @@ class SocketWire final : public Wire {
       at += sizeof header + header.bytes;
     }
     peer.in.erase(0, at);
-    return true;
+    return open;
   }
 
   void lose(int rank) {

@@ -16,20 +16,22 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "execute/performer.h"
+#include "execute/processes/failures.h"
 #include "execute/processes/status_board.h"
 #include "sim/base/unfinished.h"
 
 namespace rehearse::execute {
 namespace {
 
-constexpr std::chrono::milliseconds kPause{20};
-constexpr std::chrono::milliseconds kGrace{2000};  // for ranks to say what they waited for, and to end
+constexpr std::chrono::milliseconds kBetweenLooks{20};
+constexpr std::chrono::milliseconds kForChildrenToEnd{2000};  // for ranks to say what they waited for, and to end
 
 std::vector<std::string> own_command_line() {
   std::ifstream in("/proc/self/cmdline", std::ios::binary);
@@ -98,7 +100,7 @@ class Children {
   // Until all have ended, at most for `limit`.
   void wait(std::chrono::milliseconds limit) {
     const auto deadline = Clock::now() + limit;
-    for (look(); !all_ended() && Clock::now() < deadline; look()) std::this_thread::sleep_for(kPause);
+    for (look(); !all_ended() && Clock::now() < deadline; look()) std::this_thread::sleep_for(kBetweenLooks);
   }
   void kill_all() {
     for (std::size_t i = 0; i < pids_.size(); ++i) {
@@ -128,16 +130,17 @@ class Children {
   std::vector<std::optional<int>> ended_;
 };
 
-// How the process of each rank ended that could not say it; empty for the others. An exit status tells only while
-// nobody has stopped the run.
-std::vector<std::string> deaths_of(const Children& children, bool by_status) {
-  std::vector<std::string> deaths;
+// By rank, how its process ended, of those that could not say it. An exit status tells only while nobody has stopped
+// the run.
+std::map<int, std::string> deaths_of(const Children& children, bool by_status) {
+  std::map<int, std::string> deaths;
+  int rank = 0;
   for (const auto& status : children.ended()) {
-    std::string& death = deaths.emplace_back();
     if (status && WIFSIGNALED(*status))
-      death = fmt::format("was killed by signal {} ({})", WTERMSIG(*status), ::strsignal(WTERMSIG(*status)));
+      deaths[rank] = fmt::format("was killed by signal {} ({})", WTERMSIG(*status), ::strsignal(WTERMSIG(*status)));
     else if (status && *status != 0 && by_status)
-      death = fmt::format("ended with exit status {}", WEXITSTATUS(*status));
+      deaths[rank] = fmt::format("ended with exit status {}", WEXITSTATUS(*status));
+    ++rank;
   }
   return deaths;
 }
@@ -150,33 +153,33 @@ bool supervised() {
 
 int start_ranks(const StartOptions& options) {
   const TemporaryFolder folder;
-  Board board(files_folder(folder.path()) + "/" + kBoardFile, options.ranks, Board::kObserver);
+  StatusBoard board(files_folder(folder.path()) + "/" + kBoardFile, options.ranks, StatusBoard::kObserver);
   Children children(options, folder.path());
   try {
     for (children.look(); !children.all_ended() && !children.any_failed() && !board.stopped(); children.look()) {
       if (options.poll) options.poll();
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kBetweenLooks);
     }
   } catch (...) {
     board.stop();
     children.ask_to_end();
-    children.wait(kGrace);
+    children.wait(kForChildrenToEnd);
     throw;
   }
   if (!board.stopped() && !children.any_failed()) return 0;
 
-  std::vector<std::string> deaths = deaths_of(children, !board.stopped());
+  std::map<int, std::string> deaths = deaths_of(children, !board.stopped());
   board.stop();
-  children.wait(kGrace);
+  children.wait(kForChildrenToEnd);
   if (options.poll) options.poll();  // the signal that ended a rank may be ours too
   // A broken connection shows before the death that broke it.
-  const std::vector<std::string> late = deaths_of(children, false);
-  for (std::size_t rank = 0; rank < deaths.size(); ++rank)
-    if (deaths[rank].empty()) deaths[rank] = late[rank];
+  deaths.merge(deaths_of(children, false));
   const std::optional<int> root = children.ended().front();
   children.kill_all();
   const auto whereabouts_of = [&](int rank) { return options.whereabouts_of(rank, board.whereabouts(rank)); };
-  const std::string text = failure_text(board, deaths, whereabouts_of);
+  FailureFacts facts = board.facts();
+  facts.deaths = std::move(deaths);
+  const std::string text = failure_text(facts, whereabouts_of);
   // Input and memory: rank 0 has said it. From 128 on a signal asked it to end, of which it leaves the telling to us.
   if (root && WIFEXITED(*root) && WEXITSTATUS(*root) > 1 && WEXITSTATUS(*root) < 128) return WEXITSTATUS(*root);
   throw RankFailure(text.empty() ? "the ranks ended without saying why" : text);

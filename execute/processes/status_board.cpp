@@ -60,12 +60,12 @@ enum State : std::int32_t { kAbsent = 0, kPresent = 1, kThrough = 2 };
 
 }  // namespace
 
-struct Board::Header {
+struct StatusBoard::Header {
   std::atomic<std::uint64_t> layout;                    // of the file, and for how many ranks
   std::atomic<std::int32_t> stop, cause, lost, teller;  // the last three: rank + 1
 };
 
-struct Board::Slot {
+struct StatusBoard::Slot {
   std::atomic<std::int32_t> state;
   std::array<char, kMachine> machine;
   Whereabouts at;
@@ -145,7 +145,8 @@ std::string files_folder(const std::string& rendezvous) {
   return folder;
 }
 
-Board::Board(const std::string& file, int ranks, int rank) : ranks_(ranks), rank_(rank), machine_(boot_id()) {
+StatusBoard::StatusBoard(const std::string& file, int ranks, int rank)
+    : ranks_(ranks), rank_(rank), machine_(boot_id()) {
   bool made = false;
   file_ = open_board(file, made);
   try {
@@ -160,7 +161,7 @@ Board::Board(const std::string& file, int ranks, int rank) : ranks_(ranks), rank
 }
 
 // All of it is on disk before it is mapped: a write to a page for which there is no room ends the process (SIGBUS).
-void Board::map(const std::string& file) {
+void StatusBoard::map(const std::string& file) {
   bytes_ = sizeof(Header) + static_cast<std::size_t>(ranks_) * sizeof(Slot);
   const auto bytes = static_cast<off_t>(bytes_);
   int error = ::fallocate(file_, 0, 0, bytes) == 0 ? 0 : errno;
@@ -185,7 +186,7 @@ void Board::map(const std::string& file) {
            "start all ranks alike, in an empty folder");
 }
 
-void Board::take_slot(const std::string& file) {
+void StatusBoard::take_slot(const std::string& file) {
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
@@ -199,23 +200,23 @@ void Board::take_slot(const std::string& file) {
   own.state.store(kPresent, std::memory_order_release);
 }
 
-Board::~Board() {
+StatusBoard::~StatusBoard() {
   ::munmap(map_, bytes_);
   ::close(file_);
 }
 
-Board::Header& Board::header() const {
+StatusBoard::Header& StatusBoard::header() const {
   return *static_cast<Header*>(map_);
 }
-Board::Slot& Board::slot(int rank) const {
+StatusBoard::Slot& StatusBoard::slot(int rank) const {
   REHEARSE_CHECK(rank >= 0 && rank < ranks_, "rank {} of {}", rank, ranks_);
   return *(reinterpret_cast<Slot*>(static_cast<std::byte*>(map_) + sizeof(Header)) + rank);
 }
 
-bool Board::present(int rank) const {
+bool StatusBoard::present(int rank) const {
   return slot(rank).state.load(std::memory_order_acquire) != kAbsent;
 }
-bool Board::alive(int rank) const {
+bool StatusBoard::alive(int rank) const {
   if (rank == rank_) return true;
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -224,27 +225,27 @@ bool Board::alive(int rank) const {
   lock.l_len = 1;
   return ::fcntl(file_, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
-bool Board::through(int rank) const {
+bool StatusBoard::through(int rank) const {
   return slot(rank).state.load(std::memory_order_acquire) == kThrough;
 }
-void Board::set_through() {
+void StatusBoard::set_through() {
   slot(rank_).state.store(kThrough, std::memory_order_release);
 }
-bool Board::same_machine(int rank) const {
+bool StatusBoard::same_machine(int rank) const {
   return present(rank) && !machine_.empty() && machine_ == slot(rank).machine.data();
 }
-Whereabouts& Board::whereabouts(int rank) const {
+Whereabouts& StatusBoard::whereabouts(int rank) const {
   return slot(rank).at;
 }
 
-void Board::arrive(std::int32_t group, std::int64_t sequence, Clock::time_point when) {
+void StatusBoard::arrive(std::int32_t group, std::int64_t sequence, Clock::time_point when) {
   if (group < 0 || static_cast<std::size_t>(group) >= kGroups) return;
   CallTime& a = slot(rank_).arrivals[static_cast<std::size_t>(group)][static_cast<std::size_t>(sequence) % kCalls];
   a.call.store(0, std::memory_order_release);
   a.time.store(std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count());
   a.call.store(sequence + 1, std::memory_order_release);
 }
-std::optional<Clock::time_point> Board::arrival(int rank, std::int32_t group, std::int64_t sequence) const {
+std::optional<Clock::time_point> StatusBoard::arrival(int rank, std::int32_t group, std::int64_t sequence) const {
   if (group < 0 || static_cast<std::size_t>(group) >= kGroups || !same_machine(rank)) return {};
   const CallTime& a = slot(rank).arrivals[static_cast<std::size_t>(group)][static_cast<std::size_t>(sequence) % kCalls];
   if (a.call.load(std::memory_order_acquire) != sequence + 1) return {};
@@ -253,68 +254,42 @@ std::optional<Clock::time_point> Board::arrival(int rank, std::int32_t group, st
   return Clock::time_point(std::chrono::nanoseconds(time));
 }
 
-void Board::stop() {
+void StatusBoard::stop() {
   header().stop = 1;
 }
-bool Board::stopped() const {
+bool StatusBoard::stopped() const {
   return header().stop.load(std::memory_order_relaxed) != 0;
 }
-void Board::fail(const std::string& text) {
+void StatusBoard::fail(const std::string& text) {
   slot(rank_).failure.set(text);
   std::int32_t none = 0;
   if (!header().cause.compare_exchange_strong(none, rank_ + 1)) slot(rank_).waiting.set(text);
   stop();
 }
-void Board::waited(const std::string& text) {
+void StatusBoard::waited(const std::string& text) {
   slot(rank_).waiting.set(text);
 }
-void Board::lost(int rank) {
+void StatusBoard::lost(int rank) {
   std::int32_t none = 0;
   header().lost.compare_exchange_strong(none, rank + 1);
   stop();
 }
-bool Board::claim_telling() {
+bool StatusBoard::claim_telling() {
   std::int32_t none = 0;
   return header().teller.compare_exchange_strong(none, rank_ + 1) || none == rank_ + 1;
 }
-int Board::cause() const {
-  return header().cause - 1;
-}
-int Board::lost() const {
-  return header().lost - 1;
-}
-std::string Board::failure(int rank) const {
-  return slot(rank).failure.get();
-}
-std::string Board::waiting(int rank) const {
-  return slot(rank).waiting.get();
-}
-
-std::string failure_text(const Board& board, std::span<const std::string> deaths,
-                         const std::function<std::string(int rank)>& whereabouts_of) {
-  constexpr std::size_t kShown = 8;
-  std::vector<std::string> lines;
-  if (board.cause() >= 0) lines.push_back(board.failure(board.cause()));
-  for (int rank = 0; rank < board.ranks(); ++rank)
-    if (const std::string& death = deaths[static_cast<std::size_t>(rank)]; !death.empty())
-      lines.push_back(fmt::format("rank {} {}\n  {}", rank, death, whereabouts_of(rank)));
-  if (lines.empty() && board.lost() >= 0)
-    lines.push_back(
-        fmt::format("the connection to rank {} was lost\n  {}", board.lost(), whereabouts_of(board.lost())));
-  if (lines.empty()) return "";
-  std::string text = lines.front();
-  lines.erase(lines.begin());
-  for (int rank = 0; rank < board.ranks(); ++rank)
-    if (const std::string waiting = board.waiting(rank); !waiting.empty() && rank != board.cause())
-      lines.push_back(waiting);
-  // The one all wait for, through one another, may be named by none of them that ran out of time.
-  for (int rank = 0; rank < board.ranks(); ++rank)
-    if (board.present(rank) && !board.through(rank) && rank != board.cause() && board.waiting(rank).empty() &&
-        deaths[static_cast<std::size_t>(rank)].empty())
-      lines.push_back(fmt::format("rank {} does not answer: stopped, perhaps\n  {}", rank, whereabouts_of(rank)));
-  for (std::size_t i = 0; i < std::min(kShown, lines.size()); ++i) text += "\n  " + lines[i];
-  if (lines.size() > kShown) text += fmt::format("\n  and {} more", lines.size() - kShown);
-  return text;
+FailureFacts StatusBoard::facts() const {
+  FailureFacts facts;
+  facts.failed = header().cause - 1;
+  facts.lost = header().lost - 1;
+  if (facts.failed >= 0) facts.cause = slot(facts.failed).failure.get();
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (const std::string waiting = slot(rank).waiting.get(); !waiting.empty())
+      facts.waiting[rank] = waiting;
+    else if (rank != facts.failed && present(rank) && !through(rank))
+      facts.silent.push_back(rank);
+  }
+  return facts;
 }
 
 }  // namespace rehearse::execute

@@ -9,13 +9,12 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <span>
 #include <string>
 
+#include "execute/processes/failures.h"
 #include "execute/processes/whereabouts.h"
-#include "execute/transport/communicator.h"
+#include "execute/transport/arrivals.h"
 
 namespace rehearse::execute {
 
@@ -24,28 +23,29 @@ inline constexpr const char* kBoardFile = "board";  // its name
 // found one another. Throws InputError if it cannot be made, or if others than we may write to it.
 std::string files_folder(const std::string& rendezvous);
 
-class Board {
+class StatusBoard final : public Arrivals {
  public:
   static constexpr int kObserver = -1;
 
   // Opens, or makes, the board `file` of `ranks` and takes the slot of `rank`. Throws InputError if the slot is taken,
   // now or by an earlier run, the file is another run's or cannot be made; std::runtime_error if there is no room.
-  Board(const std::string& file, int ranks, int rank);
-  ~Board();
-  Board(const Board&) = delete;
-  Board& operator=(const Board&) = delete;
+  StatusBoard(const std::string& file, int ranks, int rank);
+  ~StatusBoard() override;
+  StatusBoard(const StatusBoard&) = delete;
+  StatusBoard& operator=(const StatusBoard&) = delete;
 
+  int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   bool present(int rank) const;  // has taken its slot, whatever became of it
   bool alive(int rank) const;    // holds it now
   bool through(int rank) const;  // said that it has nothing more to say
   void set_through();
-  bool same_machine(int rank) const;  // as our own process: its steady clock is ours
+  bool same_machine(int rank) const override;
   Whereabouts& whereabouts(int rank) const;
 
-  // When a rank made its call number `sequence` of a group's collectives, if that is known.
-  void arrive(std::int32_t group, std::int64_t sequence, Clock::time_point when);
-  std::optional<Clock::time_point> arrival(int rank, std::int32_t group, std::int64_t sequence) const;
+  // The last few calls of each group are known.
+  void arrive(program::GroupId group, std::int64_t sequence, Clock::time_point when) override;
+  std::optional<Clock::time_point> arrival(int rank, program::GroupId group, std::int64_t sequence) const override;
 
   void stop();
   bool stopped() const;
@@ -57,10 +57,8 @@ class Board {
   // Whether we are the one process that tells the user.
   bool claim_telling();
 
-  int cause() const;  // the rank that claimed it; -1: none
-  int lost() const;   // -1: none
-  std::string failure(int rank) const;
-  std::string waiting(int rank) const;
+  // What is on the board; deaths are for others to add.
+  FailureFacts facts() const;
 
  private:
   struct Slot;
@@ -75,10 +73,5 @@ class Board {
   void* map_ = nullptr;
   std::string machine_;
 };
-
-// What went wrong, as World::failure says it. `deaths`: by rank, how a process ended that could not say so itself, as
-// "was killed by signal 9"; empty: it did not.
-std::string failure_text(const Board& board, std::span<const std::string> deaths,
-                         const std::function<std::string(int rank)>& whereabouts_of);
 
 }  // namespace rehearse::execute

@@ -1,21 +1,22 @@
 // How the ranks of a run are spread over processes, and what these must tell one another beside the numbers that
 // Communicators move: that all are ready, losses, where each rank is, what went wrong, and the accounts at the end.
-// perform() is the same over every world: local/ has all ranks in this process, gloo/ and mpi/ one rank a process.
+// perform() is the same over every world: local_world.h has all ranks in this process, process_world.h and
+// mpi/mpi_world.h one rank a process.
 //
-// The order of calls: from_root() perhaps, begin() once before any rank runs; communicators, whereabouts, report_loss,
-// fail and waited by the ranks' threads while they run, loss() by the root's main thread; after the ranks here have
-// ended gather() if nothing failed, failure() in any case. One process is the root: it has rank 0 and gets losses and
-// accounts. A wait in begin() or gather() ends as a Communicator's does (WaitEnded). What one process reports with
-// fail() raises stop() in all.
+// The order of calls: from_root() perhaps, begin() once before any rank runs; communicators, whereabouts, report_loss
+// and failures by the ranks' threads while they run, loss() by the root's main thread; after the ranks here have ended
+// gather() if nothing failed, failures().report() in any case. One process is the root: it has rank 0 and gets losses
+// and accounts. A wait in begin() or gather() ends as a Communicator's does (WaitEnded). Failures::fail() in one
+// process raises stop() in all.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "execute/processes/failures.h"
 #include "execute/processes/whereabouts.h"
 #include "execute/transport/communicator.h"
 #include "execute/transport/stop.h"
@@ -51,14 +52,7 @@ class World {
   // all here by kLook from now.
   virtual std::optional<double> loss(std::int64_t step, std::span<const int> reporters) = 0;
 
-  // A rank here cannot go on. The first text of the run is the cause; later ones count as waiting.
-  virtual void fail(int rank, std::string text) = 0;
-  // A rank here waited for others when the run was stopped.
-  virtual void waited(int rank, std::string text) = 0;
-  // What went wrong in the run, cause first, then who waited, a line each. Empty if nothing failed, and also if it did
-  // but another process tells the user. `whereabouts_of` says where a rank was, for one that cannot say it any more:
-  // "rank 3 (stage1) was in 'loss.forward' (...)".
-  virtual std::string failure(const std::function<std::string(int rank)>& whereabouts_of) = 0;
+  virtual Failures& failures() = 0;
 
   // At the root the bytes of every process in the order of their first ranks; elsewhere nothing. After it the root no
   // longer needs the others.

@@ -93,9 +93,7 @@ void CpuRank::run_stream(std::int32_t stream) {
   } catch (const Stopped& stopped) {
     report_wait(run_, rank_, instance_at(stream), stopped.missing());
   } catch (const DeadlineError& late) {
-    report_failure(run_, rank_, instance_at(stream),
-                   fmt::format("waited {:.3g} s", static_cast<double>(run_.options.timeout.count()) / 1000),
-                   late.missing());
+    report_failure(run_, rank_, instance_at(stream), waited_text(run_.options.timeout), late.missing());
   } catch (const std::exception& error) {
     report_failure(run_, rank_, instance_at(stream), fmt::format("failed: {}", error.what()));
   }

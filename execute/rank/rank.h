@@ -1,12 +1,13 @@
 // A rank of a run as the Performer sees it, whatever performs it: the threads of a CPU rank (cpu_rank.h) or the streams
 // of a GPU (gpu/gpu_rank.h). Made, initialised, started, joined; then asked what it measured. Whatever goes wrong in
-// between is told to the World.
+// between is reported to the World's Failures.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "execute/measure.h"
@@ -58,11 +59,17 @@ class Rank {
   virtual DeviceUse device_use() const { return {}; }
 };
 
+// The ranks' arenas together are larger than the memory that is there for them.
+class DoesNotFit : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // What makes the ranks of a process, if not the Performer itself on the CPU.
 class RankMaker {
  public:
   virtual ~RankMaker() = default;
-  // Before any process of `ranks`, which are to be on this machine, begins: throws DoesNotFit (performer.h) or
+  // Before any process of `ranks`, which are to be on this machine, begins: throws DoesNotFit or
   // InputError.
   virtual void check(const std::vector<Timeline>& timelines, const plan::RankGrid& grid,
                      std::span<const int> ranks) = 0;

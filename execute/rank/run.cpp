@@ -1,11 +1,6 @@
 // See run.h.
 #include "execute/rank/run.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <utility>
-
 #include "sim/program/describe.h"
 
 namespace rehearse::execute {
@@ -21,8 +16,7 @@ std::string report_text(const Run& run, int rank, std::int32_t instance, const s
     text += " in " + program::place_text(*timeline.role, i.slot, i.op);
   }
   text += " " + what;
-  if (!missing.empty()) text += fmt::format(" for rank{} {}", missing.size() == 1 ? "" : "s", fmt::join(missing, ", "));
-  return text;
+  return missing.empty() ? text : text + " for " + ranks_text(missing);
 }
 
 }  // namespace
@@ -32,11 +26,11 @@ void report_failure(Run& run, int rank, std::int32_t instance, const std::string
   std::string text = report_text(run, rank, instance, what, missing);
   // Where the others are now, not where they get to until they notice.
   for (const int other : missing) text += "\n  " + run.whereabouts(other);
-  run.world.fail(rank, std::move(text));
+  run.world.failures().fail(rank, text);
 }
 
 void report_wait(Run& run, int rank, std::int32_t instance, const std::vector<int>& missing) {
-  if (!missing.empty()) run.world.waited(rank, report_text(run, rank, instance, "waited", missing));
+  if (!missing.empty()) run.world.failures().waited(rank, report_text(run, rank, instance, "waited", missing));
 }
 
 }  // namespace rehearse::execute

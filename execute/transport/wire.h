@@ -1,13 +1,12 @@
-// Bytes between processes over Gloo's TCP transport: every rank connected with every other, several times over
-// ("lanes"), so that transfers of different groups share a link as they would on a real network and do not queue behind
-// one another. A transfer names its peer, lane and tag; what meets is matched by these, in order if they are equal.
-// Waits end with Stopped or DeadlineError, which Gloo's own timeouts cannot do without breaking all connections.
-// Thread-safe, but a Transfer belongs to one thread.
+// Bytes between processes. Ranks may be connected several times over ("lanes"), so that transfers of different groups
+// share a link as they would on a real network and do not queue behind one another. A transfer names its peer, lane and
+// tag; sends and receives are matched by these, in order if they are equal. Waits end with Stopped or DeadlineError.
+// Thread-safe, but a Transfer belongs to one thread. gloo/gloo_wire.h has one over Gloo, processes/socket_wire.h one
+// that is for control alone.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,12 +45,12 @@ class Wire {
   virtual void post(int to, int lane, std::uint64_t tag, std::string letter) = 0;
 };
 
-// Connects with all others, which must do the same. `lost` is told of a rank whose connection broke and must raise
-// `stop`. Throws WaitEnded if a rank does not come in time or the run is stopped before, std::exception if connections
-// cannot be made.
-std::unique_ptr<Wire> make_gloo_wire(const WireOptions& options, const Stop& stop, std::function<void(int)> lost);
+// Lane 0 is for messages and control, the others for groups.
+inline constexpr int kControlLane = 0;
 
-// Over plain sockets, each rank connected with rank 0 alone: for control, where numbers go another way.
-std::unique_ptr<Wire> make_socket_wire(const WireOptions& options, const Stop& stop, std::function<void(int)> lost);
+// Tags are made of these parts and differ wherever two transfers between the same ranks may be under way at once.
+enum class TagKind : std::uint64_t { collective = 1, message = 2, loss = 3, control = 4 };
+std::uint64_t make_tag(TagKind kind, std::int64_t queue, std::int64_t sequence, std::int64_t step = 0,
+                       std::int64_t segment = 0);
 
 }  // namespace rehearse::execute

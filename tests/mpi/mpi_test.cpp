@@ -215,11 +215,11 @@ TEST(Mpi, AWaitEndsAtTheDeadlineAndNamesWhoDidNotCome) {
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
   Stop stop;
-  static Outbox outbox;
+  static SendBuffers send_buffers;
   static std::vector<std::unique_ptr<MpiCommunicator>> kept;
   static std::vector<float> x(1);
   kept.push_back(std::make_unique<MpiCommunicator>(comm, MpiCommunicator::Groups{{kAll, job->all}}, milliseconds(3000),
-                                                   stop, outbox, [] { return std::vector<int>(); }));
+                                                   stop, send_buffers, [] { return std::vector<int>(); }));
   const auto call = [&](const std::function<void()>& work) {
     if (job->rank == 0) return;
     try {

@@ -2,7 +2,6 @@
 #include "execute/processes/mpi/attendance.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "execute/processes/failures.h"
 #include "execute/processes/launch_environment.h"
 
 namespace rehearse::execute {
@@ -65,7 +65,7 @@ std::string Attendance::missing_text() const {
     if (!there) missing.push_back(rank);
   }
   if (missing.empty()) return "";
-  return fmt::format("rank{} {}", missing.size() == 1 ? "" : "s", fmt::join(missing, ", "));
+  return ranks_text(missing);
 }
 
 }  // namespace rehearse::execute

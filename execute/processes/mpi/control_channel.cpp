@@ -2,7 +2,6 @@
 #include "execute/processes/mpi/control_channel.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -19,12 +18,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kIdle{2};         // between looks at the notes
-constexpr milliseconds kDeathLook{50};   // between looks at other processes
-constexpr milliseconds kGrace{2000};     // for the others to say where they waited
-constexpr milliseconds kLeave{30'000};   // for all to come to the end of a run that went well
-constexpr milliseconds kLastGrace{150};  // the same once mpirun has sent SIGTERM: SIGKILL follows in a second
-constexpr milliseconds kTurn{200};       // between one rank's patience with the root and the next one's
+constexpr milliseconds kIdle{2};               // between looks for messages
+constexpr milliseconds kDeathLook{50};         // between looks at other processes
+constexpr milliseconds kForOthersToSay{2000};  // for the others to say where they waited
+constexpr milliseconds kForLeaving{30'000};    // for all to come to the end of a run that went well
+constexpr milliseconds kLastGrace{150};        // the same once mpirun has sent SIGTERM: SIGKILL follows in a second
+constexpr milliseconds kTurn{200};             // between one rank's patience with the root and the next one's
 
 constexpr char kOutside[] =
     "the job was ended from outside (SIGTERM): interrupted, or a rank on another machine has died";
@@ -44,7 +43,7 @@ MPI_Comm own_copy(MPI_Comm world) {
 
 }  // namespace
 
-Hub::Hub(MPI_Comm world) : comm_(own_copy(world)), board_(world) {
+MpiControlChannel::MpiControlChannel(MPI_Comm world) : comm_(own_copy(world)), status_(world) {
   REHEARSE_MPI(MPI_Comm_rank(comm_, &rank_));
   REHEARSE_MPI(MPI_Comm_size(comm_, &ranks_));
   struct sigaction action {};
@@ -54,18 +53,18 @@ Hub::Hub(MPI_Comm world) : comm_(own_copy(world)), board_(world) {
   thread_ = std::thread([this] { work(); });
 }
 
-Hub::~Hub() {
+MpiControlChannel::~MpiControlChannel() {
   finished_ = true;
   thread_.join();
   ::sigaction(SIGTERM, &before_, nullptr);
 }
 
-void Hub::begin_run() {
+void MpiControlChannel::begin_run() {
   const std::lock_guard lock(mutex_);
   running_ = true;
 }
 
-void Hub::end_run(bool whole) {
+void MpiControlChannel::end_run(bool whole) {
   {
     const std::lock_guard lock(mutex_);
     running_ = false;
@@ -76,26 +75,25 @@ void Hub::end_run(bool whole) {
   if (root() && !tells_) send_all(Kind::told);  // left by an exception: whoever catches it tells
 }
 
-void Hub::send(int to, Kind kind, const std::string& text, std::int64_t step, double value) {
-  const Head head{kind, rank_, step, value};
+void MpiControlChannel::send(int to, const Head& head, const std::string& text) {
   std::string bytes(sizeof head, '\0');
   std::memcpy(bytes.data(), &head, sizeof head);
   bytes += text;
-  outbox_.send(bytes.data(), bytes.size(), to, 0, comm_);
+  send_buffers_.send(bytes.data(), bytes.size(), to, 0, comm_);
 }
 
-void Hub::send_all(Kind kind) {
+void MpiControlChannel::send_all(Kind kind) {
   for (int to = 0; to < ranks_; ++to)
     if (to != rank_) send(to, kind);
 }
 
-void Hub::work() {
+void MpiControlChannel::work() {
   Backoff backoff;
   Clock::time_point deaths = Clock::now();
   try {
     while (!finished_) {
-      board_.sign_of_life();
-      const bool sending = outbox_.progress(), read = read_note();
+      status_.sign_of_life();
+      const bool sending = send_buffers_.progress(), read = read_message();
       if (termination != 0) on_termination();
       if (Clock::now() - deaths > kDeathLook) {
         look_for_deaths();
@@ -105,43 +103,44 @@ void Hub::work() {
         backoff.pause();
       } else {
         backoff = {};
-        outbox_.await_work(kIdle);
+        send_buffers_.await_work(kIdle);
       }
     }
   } catch (const std::exception& error) {
-    failures_.add_cause(fmt::format("rank {}: {}", rank_, error.what()));
+    log_.failed(rank_, fmt::format("rank {}: {}", rank_, error.what()));
     stop_.request();
   }
 }
 
-bool Hub::read_note() {
-  int there = 0, bytes = 0;
+bool MpiControlChannel::read_message() {
+  int there = 0, count = 0;
   MPI_Message message = MPI_MESSAGE_NULL;
   MPI_Status status;
   REHEARSE_MPI(MPI_Improbe(MPI_ANY_SOURCE, 0, comm_, &there, &message, &status));
   if (there == 0) return false;
-  REHEARSE_MPI(MPI_Get_count(&status, MPI_BYTE, &bytes));
-  std::string note(static_cast<std::size_t>(bytes), '\0');
+  REHEARSE_MPI(MPI_Get_count(&status, MPI_BYTE, &count));
+  std::string bytes(static_cast<std::size_t>(count), '\0');
   MPI_Request request = MPI_REQUEST_NULL;
-  REHEARSE_MPI(MPI_Imrecv(note.data(), bytes, MPI_BYTE, &message, &request));
+  REHEARSE_MPI(MPI_Imrecv(bytes.data(), count, MPI_BYTE, &message, &request));
   int done = 0;
   for (Backoff backoff; done == 0 && !finished_;) {
     REHEARSE_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
     if (done != 0) break;
-    outbox_.progress();
+    send_buffers_.progress();
     backoff.pause();
   }
   Head head{};
-  if (done == 0 || note.size() < sizeof head) return true;
-  std::memcpy(&head, note.data(), sizeof head);
-  take(head, note.substr(sizeof head));
+  if (done == 0 || bytes.size() < sizeof head) return true;
+  std::memcpy(&head, bytes.data(), sizeof head);
+  take(head, bytes.substr(sizeof head));
   return true;
 }
 
-void Hub::take(const Head& head, std::string text) {
+void MpiControlChannel::take(const Head& head, std::string text) {
   if (head.kind == Kind::loss) return losses_.report(head.step, head.rank, head.value);
-  if (head.kind == Kind::failed) return fail(text);
-  if (head.kind == Kind::waited) return failures_.add_waiting(std::move(text));
+  if (head.kind == Kind::failed) return fail(head.rank, text);
+  if (head.kind == Kind::waited) return log_.waited(head.rank, text);
+  if (head.kind == Kind::died) return died(head.rank);
   const std::lock_guard lock(mutex_);
   if (head.kind == Kind::account)
     accounts_[head.rank] = std::move(text);
@@ -155,59 +154,73 @@ void Hub::take(const Head& head, std::string text) {
   changed_.notify_all();
 }
 
-void Hub::report_loss(std::int64_t step, double part) {
+void MpiControlChannel::report_loss(std::int64_t step, double part) {
   if (root())
     losses_.report(step, rank_, part);
   else
-    send(0, Kind::loss, "", step, part);
+    send(0, Head{Kind::loss, rank_, step, part});
 }
 
-void Hub::fail(const std::string& text) {
-  failures_.add_cause(text);
+void MpiControlChannel::fail(int rank, const std::string& text) {
+  log_.failed(rank, text);
+  if (!root()) send(0, Kind::failed, text);
+  stop_all();
+}
+
+void MpiControlChannel::waited(int rank, const std::string& text) {
+  log_.waited(rank, text);
+  if (!root()) send(0, Kind::waited, text);
+}
+
+void MpiControlChannel::died(int rank) {
+  log_.died(rank);
+  {
+    const std::lock_guard lock(mutex_);
+    dead_.insert(rank);
+  }
+  stop_all();
+}
+
+// The others learn it from the root.
+void MpiControlChannel::stop_all() {
   stop_.request();
-  if (!root()) return send(0, Kind::failed, text);
   {
     const std::lock_guard lock(mutex_);
     changed_.notify_all();
-    if (std::exchange(stop_sent_, true)) return;
+    if (!root() || std::exchange(stop_sent_, true)) return;
   }
   send_all(Kind::stop);
 }
 
-void Hub::waited(const std::string& text) {
-  failures_.add_waiting(text);
-  if (!root()) send(0, Kind::waited, text);
-}
-
 // Called with mutex_ held by the thread alone.
-bool Hub::first_alive() const {
-  const auto ranks = board_.ranks();
+bool MpiControlChannel::first_alive() const {
+  const auto ranks = status_.ranks();
   return *std::find_if(ranks.begin(), ranks.end(), [&](int r) { return !dead_.contains(r); }) == rank_;
 }
 
-void Hub::look_for_deaths() {
-  std::string text;
+void MpiControlChannel::look_for_deaths() {
+  std::vector<int> found;
+  bool first = false;
   {
     const std::lock_guard lock(mutex_);
     if (!running_ || over_) return;
-    std::vector<int> found;
-    for (const int rank : board_.dead())
+    for (const int rank : status_.dead())
       if (dead_.insert(rank).second) found.push_back(rank);
     if (found.empty()) return;
-    text = fmt::format("the process of rank{} {} has died", found.size() == 1 ? "" : "s", fmt::join(found, ", "));
-    if (!first_alive()) {
-      failures_.add_cause(std::move(text));  // whoever has to speak knows it
-      stop_.request();
-      return changed_.notify_all();
-    }
+    first = first_alive();
   }
-  fail(text);
+  for (const int rank : found) {
+    if (first && !root()) send(0, Head{Kind::died, rank, 0, 0});
+    log_.died(rank);  // by all: whoever has to tell the user knows it
+  }
+  if (first) return stop_all();
+  stop_.request();
   const std::lock_guard lock(mutex_);
   changed_.notify_all();
 }
 
 // mpirun ends a job because one of its processes died, or because it was itself told to end.
-void Hub::on_termination() {
+void MpiControlChannel::on_termination() {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(terminated_, true)) return;
@@ -217,7 +230,7 @@ void Hub::on_termination() {
   }
   for (const Clock::time_point end = Clock::now() + kLastGrace; Clock::now() < end && !stop_.requested();) {
     look_for_deaths();
-    while (read_note()) {
+    while (read_message()) {
     }
     std::this_thread::sleep_for(milliseconds(10));
   }
@@ -227,23 +240,23 @@ void Hub::on_termination() {
     outside_ = true;
   }
   if (root())
-    fail(kOutside);
+    fail(rank_, kOutside);
   else
     stop_.request();
 }
 
 template <class Ready>
-bool Hub::await(milliseconds limit, Ready ready) {
+bool MpiControlChannel::await(milliseconds limit, Ready ready) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, limit, ready);
 }
 
-milliseconds Hub::patience() const {
+milliseconds MpiControlChannel::patience() const {
   const std::lock_guard lock(mutex_);
-  return terminated_ || !dead_.empty() ? kLastGrace : kGrace;
+  return terminated_ || !dead_.empty() ? kLastGrace : kForOthersToSay;
 }
 
-std::string Hub::failure(const std::function<std::string(int rank)>& whereabouts_of) {
+std::string MpiControlChannel::report(const WhereaboutsOf& whereabouts_of) {
   if (!stop_.requested()) return "";
   if (!root()) {
     send(0, Kind::ended);
@@ -262,17 +275,16 @@ std::string Hub::failure(const std::function<std::string(int rank)>& whereabouts
   }
   tells_ = true;
   send_all(Kind::told);
-  std::string text = failures_.text();
-  const std::lock_guard lock(mutex_);
-  if (outside_) return kOutside;  // who waited then explains nothing
-  for (const int rank : dead_)
-    if (whereabouts_of) text += "\n  " + whereabouts_of(rank);
-  for (const int rank : board_.silent_for(kSilence))
-    if (!dead_.contains(rank)) text += fmt::format("\n  rank {}'s process does not answer: stopped, perhaps", rank);
-  return text;
+  FailureFacts facts = log_.facts();
+  facts.silent = silent();
+  {
+    const std::lock_guard lock(mutex_);
+    if (outside_) facts.from_outside = kOutside;
+  }
+  return failure_text(facts, whereabouts_of);
 }
 
-std::vector<std::string> Hub::gather(std::string bytes, milliseconds limit) {
+std::vector<std::string> MpiControlChannel::gather(std::string bytes, milliseconds limit) {
   if (!root()) {
     send(0, Kind::account, bytes);
     return {};
@@ -297,7 +309,7 @@ std::vector<std::string> Hub::gather(std::string bytes, milliseconds limit) {
   return all;
 }
 
-std::string Hub::from_root(std::string text, milliseconds limit) {
+std::string MpiControlChannel::from_root(std::string text, milliseconds limit) {
   if (root()) {
     for (int to = 1; to < ranks_; ++to) send(to, Kind::shared, text);
     return text;
@@ -311,15 +323,15 @@ std::string Hub::from_root(std::string text, milliseconds limit) {
   return *std::exchange(shared_, {});
 }
 
-bool Hub::leave() {
+bool MpiControlChannel::leave() {
   if (root() || tells_) {
     if (broken_ || tells_) return false;
     send_all(Kind::over);
-    return await(kLeave, [&] { return static_cast<int>(left_.size()) == ranks_ - 1; });
+    return await(kForLeaving, [&] { return static_cast<int>(left_.size()) == ranks_ - 1; });
   }
   // The root may still have files to write; if it dies, mpirun ends us. It ends a broken job itself.
   if (broken_)
-    await(2 * kGrace, [&] { return over_; });
+    await(2 * kForOthersToSay, [&] { return over_; });
   else
     while (!await(kLook, [&] { return over_; })) {
     }
@@ -328,7 +340,7 @@ bool Hub::leave() {
     if (!over_) return false;
   }
   send(0, Kind::leaving);
-  for (Backoff backoff; outbox_.progress();) backoff.pause();
+  for (Backoff backoff; send_buffers_.progress();) backoff.pause();
   return true;
 }
 

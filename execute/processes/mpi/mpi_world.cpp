@@ -1,8 +1,8 @@
-// See mpi_world.h. Whatever the processes tell one another goes through the Hub, numbers through the MpiCommunicator.
+// See mpi_world.h. Whatever the processes tell one another goes through the control channel, numbers through the
+// communicator.
 #include "execute/processes/mpi/mpi_world.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -10,7 +10,6 @@
 #include <thread>
 #include <utility>
 
-#include "execute/performer.h"
 #include "execute/processes/mpi/attendance.h"
 #include "execute/processes/mpi/control_channel.h"
 #include "execute/processes/mpi/watchdog.h"
@@ -37,27 +36,30 @@ MpiCommunicator::Groups groups_of(const program::Program& program, const plan::R
 constexpr std::chrono::milliseconds kLastWord{200};  // for mpirun to pass on what was said before the job is ended
 
 std::string late_text(const std::string& what, std::chrono::milliseconds limit) {
-  return fmt::format("rehearse: error: waited {:.3g} s for {}", static_cast<double>(limit.count()) / 1000, what);
+  return fmt::format("rehearse: error: {} for {}", waited_text(limit), what);
 }
 
 class MpiWorld : public World {
  public:
-  MpiWorld(Hub& hub, MPI_Comm comm, const MpiCommunicator::Groups& groups, std::chrono::milliseconds timeout)
-      : hub_(hub),
+  MpiWorld(MpiControlChannel& channel, MPI_Comm comm, const MpiCommunicator::Groups& groups,
+           std::chrono::milliseconds timeout)
+      : channel_(channel),
         timeout_(timeout),
-        here_{hub.rank()},
-        communicator_(comm, groups, timeout, hub.stop(), hub.outbox(), [&hub] { return hub.silent(); }) {}
-  ~MpiWorld() override { hub_.end_run(!begun_ || gathered_); }
+        here_{channel.rank()},
+        communicator_(comm, groups, timeout, channel.stop(), channel.send_buffers(),
+                      [&channel] { return channel.silent(); }) {}
+  ~MpiWorld() override { channel_.end_run(!begun_ || gathered_); }
 
   std::span<const int> here() const override { return here_; }
-  std::span<const int> on_this_machine() const override { return hub_.board().ranks(); }
-  bool root() const override { return hub_.root(); }
+  std::span<const int> on_this_machine() const override { return channel_.status().ranks(); }
+  bool root() const override { return channel_.root(); }
   Communicator& communicator(int rank) override {
-    REHEARSE_CHECK(rank == hub_.rank(), "rank {} is not here", rank);
+    REHEARSE_CHECK(rank == channel_.rank(), "rank {} is not here", rank);
     return communicator_;
   }
-  Stop& stop() override { return hub_.stop(); }
-  Whereabouts& whereabouts(int rank) override { return hub_.board().whereabouts(rank); }
+  Stop& stop() override { return channel_.stop(); }
+  Failures& failures() override { return channel_; }
+  Whereabouts& whereabouts(int rank) override { return channel_.status().whereabouts(rank); }
 
   // Steady clocks are the same on one machine only: there, the last to come begins the run.
   Clock::time_point begin() override {
@@ -65,33 +67,28 @@ class MpiWorld : public World {
     communicator_.meet_all();
     std::int64_t began = Clock::now().time_since_epoch().count();
     MPI_Request request = MPI_REQUEST_NULL;
-    REHEARSE_MPI(MPI_Iallreduce(MPI_IN_PLACE, &began, 1, MPI_INT64_T, MPI_MAX, hub_.board().comm(), &request));
+    REHEARSE_MPI(MPI_Iallreduce(MPI_IN_PLACE, &began, 1, MPI_INT64_T, MPI_MAX, channel_.status().comm(), &request));
     const auto done = [&] {
       int flag = 0;
       REHEARSE_MPI(MPI_Test(&request, &flag, MPI_STATUS_IGNORE));
       return flag != 0;
     };
-    poll_for(hub_.stop(), timeout_, done, [this] { return hub_.silent(); });
+    poll_for(channel_.stop(), timeout_, done, [this] { return channel_.silent(); });
     return Clock::time_point(Clock::duration(began));
   }
 
-  void report_loss(std::int64_t step, int, double part) override { hub_.report_loss(step, part); }
+  void report_loss(std::int64_t step, int, double part) override { channel_.report_loss(step, part); }
   std::optional<double> loss(std::int64_t step, std::span<const int> reporters) override {
-    return hub_.losses().take(step, reporters);
-  }
-  void fail(int, std::string text) override { hub_.fail(text); }
-  void waited(int, std::string text) override { hub_.waited(text); }
-  std::string failure(const std::function<std::string(int rank)>& whereabouts_of) override {
-    return hub_.failure(whereabouts_of);
+    return channel_.losses().take(step, reporters);
   }
   std::vector<std::string> gather(std::string bytes) override {
-    std::vector<std::string> all = hub_.gather(std::move(bytes), timeout_);
+    std::vector<std::string> all = channel_.gather(std::move(bytes), timeout_);
     gathered_ = true;
     return all;
   }
 
  private:
-  Hub& hub_;
+  MpiControlChannel& channel_;
   std::chrono::milliseconds timeout_;
   std::array<int, 1> here_;
   MpiCommunicator communicator_;
@@ -116,12 +113,12 @@ class Session : public MpiSession {
     }
     REHEARSE_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm_));
     REHEARSE_MPI(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
-    hub_ = std::make_unique<Hub>(comm_);
+    channel_ = std::make_unique<MpiControlChannel>(comm_);
   }
   ~Session() override {
-    const bool whole = hub_->leave();
+    const bool whole = channel_->leave();
     if (!whole) std::this_thread::sleep_for(kLastWord);
-    hub_.reset();
+    channel_.reset();
     if (whole)
       MPI_Finalize();
     else
@@ -130,53 +127,51 @@ class Session : public MpiSession {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  int rank() const override { return hub_->rank(); }
-  int ranks() const override { return hub_->ranks(); }
+  int rank() const override { return channel_->rank(); }
+  int ranks() const override { return channel_->ranks(); }
   std::unique_ptr<World> make_world(const program::Program& program, const plan::RankGrid& grid,
                                     std::chrono::milliseconds timeout, const Identity& identity) override {
     const Watchdog watchdog(2 * timeout, [this, timeout] {
       std::string text = late_text("the ranks to make their groups", 2 * timeout);
-      for (const int rank : hub_->silent()) text += fmt::format("\n  rank {}'s process does not answer", rank);
+      for (const int rank : channel_->silent()) text += "\n  " + silent_text(rank);
       return text;
     });
-    hub_->begin_run();
+    channel_->begin_run();
     try {
       agree(identity, timeout);
-      return std::make_unique<MpiWorld>(*hub_, comm_, groups_of(program, grid, rank()), timeout);
+      return std::make_unique<MpiWorld>(*channel_, comm_, groups_of(program, grid, rank()), timeout);
     } catch (const RanksDiffer&) {
-      hub_->end_run(true);
+      channel_->end_run(true);
       throw;
     } catch (const DeadlineError& late) {
-      hub_->fail(fmt::format("rank {} waited {:.3g} s for rank{} {} to begin", rank(),
-                             static_cast<double>(timeout.count()) / 1000, late.missing().size() == 1 ? "" : "s",
-                             fmt::join(late.missing(), ", ")));
+      channel_->fail(rank(), fmt::format("rank {} {} to begin", rank(), waited_text(timeout, late.missing())));
     } catch (const Stopped&) {
     }
-    const std::string text = hub_->failure({});
-    hub_->end_run(false);
+    const std::string text = channel_->report(had_not_begun);
+    channel_->end_run(false);
     throw RankFailure(text);
   }
   std::string give_up(const std::string& message) override {
-    hub_->fail(fmt::format("rank {}: {}", rank(), message));
-    return hub_->failure({});
+    channel_->fail(rank(), fmt::format("rank {}: {}", rank(), message));
+    return channel_->report(had_not_begun);
   }
 
  private:
   // Before groups are made, which would never be whole of ranks with other plans.
   void agree(const Identity& identity, std::chrono::milliseconds timeout) {
-    const std::vector<std::string> all = hub_->gather(pack(identity), timeout);
+    const std::vector<std::string> all = channel_->gather(pack(identity), timeout);
     std::string verdict;
-    if (hub_->root()) {
+    if (channel_->root()) {
       std::vector<Identity> identities;
       for (const std::string& bytes : all) identities.push_back(unpack_identity(bytes));
       verdict = difference_text(identities);
     }
-    verdict = hub_->from_root(std::move(verdict), timeout);
-    if (!verdict.empty()) throw RanksDiffer(hub_->root() ? verdict : "");
+    verdict = channel_->from_root(std::move(verdict), timeout);
+    if (!verdict.empty()) throw RanksDiffer(channel_->root() ? verdict : "");
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;
-  std::unique_ptr<Hub> hub_;
+  std::unique_ptr<MpiControlChannel> channel_;
 };
 
 }  // namespace

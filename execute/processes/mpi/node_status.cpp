@@ -14,7 +14,7 @@
 
 namespace rehearse::execute {
 
-struct NodeBoard::Slot {
+struct NodeStatus::Slot {
   Whereabouts at;
   std::atomic<std::int64_t> life = 0;  // of the steady clock, ns
   pid_t process = 0;
@@ -34,7 +34,7 @@ std::uint64_t process_space() {
 
 }  // namespace
 
-NodeBoard::NodeBoard(MPI_Comm world) {
+NodeStatus::NodeStatus(MPI_Comm world) {
   int ranks = 0, on_node = 0;
   REHEARSE_MPI(MPI_Comm_rank(world, &rank_));
   REHEARSE_MPI(MPI_Comm_size(world, &ranks));
@@ -63,16 +63,16 @@ NodeBoard::NodeBoard(MPI_Comm world) {
   }
 }
 
-Whereabouts& NodeBoard::whereabouts(int rank) const {
+Whereabouts& NodeStatus::whereabouts(int rank) const {
   const auto r = static_cast<std::size_t>(rank);
   return slots_[r] == nullptr ? elsewhere_[r] : slots_[r]->at;
 }
 
-void NodeBoard::sign_of_life() const {
+void NodeStatus::sign_of_life() const {
   slots_[static_cast<std::size_t>(rank_)]->life.store(now_ns(), std::memory_order_relaxed);
 }
 
-std::vector<int> NodeBoard::silent_for(std::chrono::milliseconds time) const {
+std::vector<int> NodeStatus::silent_for(std::chrono::milliseconds time) const {
   std::vector<int> silent;
   const std::int64_t before = now_ns() - std::chrono::nanoseconds(time).count();
   for (const int rank : ranks_)
@@ -81,7 +81,7 @@ std::vector<int> NodeBoard::silent_for(std::chrono::milliseconds time) const {
   return silent;
 }
 
-std::vector<int> NodeBoard::dead() const {
+std::vector<int> NodeStatus::dead() const {
   std::vector<int> ranks;
   const Slot& own = *slots_[static_cast<std::size_t>(rank_)];
   for (const int rank : ranks_) {

@@ -13,10 +13,10 @@
 
 namespace rehearse::execute {
 
-class NodeBoard {
+class NodeStatus {
  public:
   // Every rank of `world` makes one at the same time. The memory lives until MPI ends.
-  explicit NodeBoard(MPI_Comm world);
+  explicit NodeStatus(MPI_Comm world);
 
   std::span<const int> ranks() const { return ranks_; }  // that are on it, ascending; ours among them
   bool on_it(int rank) const { return slots_[static_cast<std::size_t>(rank)] != nullptr; }

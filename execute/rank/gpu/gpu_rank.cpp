@@ -200,16 +200,16 @@ void GpuRank::start() {
   told.late = [this](std::int32_t instance) {
     leave_it_to_whom_we_wait_for(instance);
     if (told_.exchange(true)) return;
-    const double seconds = static_cast<double>(run_.options.timeout.count()) / 1000;
+    const std::string waited = waited_text(run_.options.timeout);
     if (run_.world.stop().requested())
       report_wait(run_, rank_, instance, instance < 0 ? std::vector<int>() : missing(instance));
     else if (instance < 0)
       report_failure(run_, rank_, -1,
-                     fmt::format("waited {:.3g} s for a step of CUDA graphs, in which others may be late; a longer "
-                                 "--timeout allows it, --cuda-graphs off says where",
-                                 seconds));
+                     waited +
+                         " for a step of CUDA graphs, in which others may be late; a longer --timeout allows it, "
+                         "--cuda-graphs off says where");
     else
-      report_failure(run_, rank_, instance, fmt::format("waited {:.3g} s", seconds), missing(instance));
+      report_failure(run_, rank_, instance, waited, missing(instance));
   };
   told.failed = [this](std::int32_t instance, const std::string& what) { tell_broken(instance, what); };
   watch_ = std::make_unique<Watch>(*gpu_, transfers_.get(), run_.world.stop(), at_, streams_.size(),
@@ -290,8 +290,7 @@ void GpuRank::run() {
   } catch (const DeadlineError& late) {
     if (told_.exchange(true)) return;
     const std::optional<std::int32_t> at = watch_->waiting();
-    const double seconds = static_cast<double>(run_.options.timeout.count()) / 1000;
-    report_failure(run_, rank_, at.value_or(issuing_), fmt::format("waited {:.3g} s", seconds), late.missing());
+    report_failure(run_, rank_, at.value_or(issuing_), waited_text(run_.options.timeout), late.missing());
   } catch (const BrokenTransfer& broken) {
     tell_broken(issuing_, broken.what());
   } catch (const std::exception& error) {

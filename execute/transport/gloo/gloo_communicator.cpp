@@ -242,7 +242,7 @@ class Circle {
 
 class GlooCommunicator : public Communicator {
  public:
-  GlooCommunicator(Wire& wire, Board& board) : wire_(wire), board_(board) {}
+  GlooCommunicator(Wire& wire, Arrivals& arrivals) : wire_(wire), arrivals_(arrivals) {}
 
   Arrival all_reduce(const Meeting& m, ReduceOp op, In in, Out out, std::int64_t elements) override {
     return meet(m, [&](Circle& circle) {
@@ -306,7 +306,7 @@ class GlooCommunicator : public Communicator {
       std::memcpy(m.data.data, letter.data(), bytes);
       Clock::time_point posted;
       std::memcpy(&posted, letter.data() + bytes, sizeof posted);
-      if (board_.same_machine(m.peer)) met = std::max(met, posted);
+      if (arrivals_.same_machine(m.peer)) met = std::max(met, posted);
     }
     return {met};
   }
@@ -321,7 +321,7 @@ class GlooCommunicator : public Communicator {
   Arrival meet(const Meeting& m, Work work) {
     const Clock::time_point came = Clock::now();
     Circle circle(wire_, m);
-    board_.arrive(m.group, m.sequence, came);
+    arrivals_.arrive(m.group, m.sequence, came);
     try {
       work(circle);
     } catch (const DeadlineError& error) {
@@ -331,37 +331,28 @@ class GlooCommunicator : public Communicator {
     }
     Arrival last{came, wire_.rank()};
     for (const int member : m.members)
-      if (const auto time = board_.arrival(member, m.group, m.sequence); time && *time > last.when)
+      if (const auto time = arrivals_.arrival(member, m.group, m.sequence); time && *time > last.when)
         last = {*time, member};
     last.when = std::min(last.when, Clock::now());
     return last;
   }
 
-  // The members that had not come, as far as the board knows; if all had, whom the transfer waited for.
+  // The members that had not come, as far as that is known; if all had, whom the transfer waited for.
   std::vector<int> missing(const Meeting& m, const WaitEnded& error) const {
     std::vector<int> ranks;
     for (const int member : m.members)
-      if (board_.same_machine(member) && !board_.arrival(member, m.group, m.sequence)) ranks.push_back(member);
+      if (arrivals_.same_machine(member) && !arrivals_.arrival(member, m.group, m.sequence)) ranks.push_back(member);
     return ranks.empty() ? error.missing() : ranks;
   }
 
   Wire& wire_;
-  Board& board_;
+  Arrivals& arrivals_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_gloo_communicator(Wire& wire, Board& board) {
-  return std::make_unique<GlooCommunicator>(wire, board);
-}
-
-std::uint64_t make_tag(TagKind kind, std::int64_t queue, std::int64_t sequence, std::int64_t step,
-                       std::int64_t segment) {
-  const auto bits = [](std::int64_t value, int count) {
-    return static_cast<std::uint64_t>(value) & ((std::uint64_t{1} << count) - 1);
-  };
-  return static_cast<std::uint64_t>(kind) << 61 | bits(queue, 12) << 49 | bits(sequence, 32) << 17 |
-         bits(step, 7) << 10 | bits(segment, 10);
+std::unique_ptr<Communicator> make_gloo_communicator(Wire& wire, Arrivals& arrivals) {
+  return std::make_unique<GlooCommunicator>(wire, arrivals);
 }
 
 }  // namespace rehearse::execute

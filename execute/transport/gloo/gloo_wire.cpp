@@ -1,6 +1,8 @@
 // Gloo's wait on a buffer can be aborted by another thread, and only by that ended early without harm: a lookout thread
 // looks at the stop flag and at deadlines every kLook and aborts the waits that must end. A sent letter waits in the
 // outbox, from which a postman thread removes it once the receiver has fetched it.
+#include "execute/transport/gloo/gloo_wire.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gloo/rendezvous/context.h>
@@ -24,8 +26,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include "execute/processes/process_world.h"
-#include "execute/transport/wire.h"
 #include "sim/base/diagnostics.h"
 #include "sim/result/output_file.h"
 

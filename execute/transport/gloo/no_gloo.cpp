@@ -1,6 +1,5 @@
 // Instead of gloo_wire.cpp where Gloo was not found.
-#include "execute/processes/process_world.h"
-#include "execute/transport/wire.h"
+#include "execute/transport/gloo/gloo_wire.h"
 #include "sim/base/check.h"
 
 namespace rehearse::execute {

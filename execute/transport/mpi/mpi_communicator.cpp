@@ -170,8 +170,8 @@ class MpiCommunicator::Visit {
 };
 
 MpiCommunicator::MpiCommunicator(MPI_Comm world, const Groups& groups, std::chrono::milliseconds limit,
-                                 const Stop& stop, Outbox& outbox, std::function<std::vector<int>()> silent)
-    : messages_(world), limit_(limit), stop_(stop), outbox_(outbox), silent_(std::move(silent)) {
+                                 const Stop& stop, SendBuffers& send_buffers, std::function<std::vector<int>()> silent)
+    : messages_(world), limit_(limit), stop_(stop), send_buffers_(send_buffers), silent_(std::move(silent)) {
   int size = 0, found = 0;
   const int* most = nullptr;
   REHEARSE_MPI(MPI_Comm_size(world, &size));
@@ -318,8 +318,8 @@ Arrival MpiCommunicator::exchange(std::span<const Message> messages) {
   }
   for (const Message& message : messages)
     if (message.send)
-      outbox_.send(message.data.data, static_cast<std::size_t>(bytes_of(message)), message.peer, tag_of(message),
-                   messages_);
+      send_buffers_.send(message.data.data, static_cast<std::size_t>(bytes_of(message)), message.peer, tag_of(message),
+                         messages_);
   std::vector<char> came(receives.size(), 0);
   const auto look = [&] {
     bool all = true;

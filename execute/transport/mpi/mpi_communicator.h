@@ -25,11 +25,11 @@ class MpiCommunicator : public Communicator {
   using Groups = std::map<program::GroupId, std::vector<int>>;
 
   // Every rank of `world`, which is used for nothing else, makes one at the same time: this waits for the others, and
-  // throws WaitEnded as calls do. `stop` and `outbox` must outlive it.
+  // throws WaitEnded as calls do. `stop` and `send_buffers` must outlive it.
   // `silent`: the ranks that seem to be stuck, in answer to who is missing when all came to a call and not all got
   // through it; may know none. `limit`: how long a wait for other ranks may last.
   MpiCommunicator(MPI_Comm world, const Groups& groups, std::chrono::milliseconds limit, const Stop& stop,
-                  Outbox& outbox, std::function<std::vector<int>()> silent);
+                  SendBuffers& send_buffers, std::function<std::vector<int>()> silent);
   ~MpiCommunicator() override;
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
@@ -57,7 +57,7 @@ class MpiCommunicator : public Communicator {
   MPI_Comm messages_;
   std::chrono::milliseconds limit_;
   const Stop& stop_;
-  Outbox& outbox_;
+  SendBuffers& send_buffers_;
   std::function<std::vector<int>()> silent_;
   int arrival_tag_ = 0, sequences_ = 0;  // sequences_: tags of a channel; numbers are taken modulo this
   std::map<program::GroupId, std::unique_ptr<Room>> rooms_;

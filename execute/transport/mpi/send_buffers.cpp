@@ -9,7 +9,7 @@
 
 namespace rehearse::execute {
 
-void Outbox::send(const void* data, std::size_t bytes, int to, int tag, MPI_Comm comm) {
+void SendBuffers::send(const void* data, std::size_t bytes, int to, int tag, MPI_Comm comm) {
   REHEARSE_CHECK(bytes <= static_cast<std::size_t>(std::numeric_limits<int>::max()), "a message of {} bytes", bytes);
   const auto* first = static_cast<const std::byte*>(data);
   std::vector<std::byte> letter(first, first + bytes);
@@ -21,7 +21,7 @@ void Outbox::send(const void* data, std::size_t bytes, int to, int tag, MPI_Comm
   added_.notify_all();
 }
 
-bool Outbox::progress() {
+bool SendBuffers::progress() {
   const std::lock_guard lock(mutex_);
   if (requests_.empty()) return false;
   int count = 0;
@@ -43,7 +43,7 @@ bool Outbox::progress() {
   return kept > 0;
 }
 
-void Outbox::await_work(std::chrono::milliseconds limit) {
+void SendBuffers::await_work(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   added_.wait_for(lock, limit, [&] { return !requests_.empty(); });
 }

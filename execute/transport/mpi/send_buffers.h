@@ -12,7 +12,7 @@
 
 namespace rehearse::execute {
 
-class Outbox {
+class SendBuffers {
  public:
   // Copies `bytes` bytes and sends them.
   void send(const void* data, std::size_t bytes, int to, int tag, MPI_Comm comm);

@@ -148,13 +148,13 @@ Processes perform_as_processes(const plan::Scenario& scenario, execute::Options 
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank, mine = options]() mutable {
       try {
-        execute::GlooOptions o;
+        execute::ProcessOptions o;
         o.rank = rank;
         o.ranks = ranks;
         o.folder = folder;
         o.timeout = mine.timeout;
         o.control_only = true;
-        const auto world = execute::make_gloo_world(o);
+        const auto world = execute::make_process_world(o);
         const auto connector = execute::make_nccl_connector(fake_nccl());
         execute::GpuMaker::Parts parts;
         parts.gpu = [](int r) {

@@ -10,7 +10,7 @@
 
 #include "calibrate/calibrate.h"
 #include "calibrate/machine.h"
-#include "execute/processes/process_world.h"
+#include "execute/transport/gloo/gloo_wire.h"
 #include "tests/support/lowered.h"
 
 namespace rehearse::calibrate {

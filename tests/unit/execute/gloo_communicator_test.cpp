@@ -11,6 +11,8 @@
 #include <thread>
 
 #include "execute/processes/process_world.h"
+#include "execute/processes/status_board.h"
+#include "execute/transport/gloo/gloo_wire.h"
 #include "tests/support/temporary.h"
 #include "tests/unit/execute/half_collectives.h"
 
@@ -29,7 +31,7 @@ void on_every_rank(int ranks, milliseconds timeout, const std::function<void(int
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       Stop stop;
-      Board board(folder + "/" + kBoardFile, ranks, rank);
+      StatusBoard board(folder + "/" + kBoardFile, ranks, rank);
       WireOptions options;
       options.rank = rank;
       options.ranks = ranks;

@@ -13,6 +13,7 @@
 
 #include "execute/performer.h"
 #include "execute/processes/status_board.h"
+#include "execute/transport/gloo/gloo_wire.h"
 #include "tests/support/temporary.h"
 
 namespace rehearse::execute {
@@ -37,21 +38,21 @@ class GlooWorlds : public testing::Test {
     const std::string file = files_folder(folder_) + "/" + kBoardFile;
     const pid_t child = fork();
     if (child != 0) return child;
-    const Board board(file, 2, 1);
+    const StatusBoard board(file, 2, 1);
     then();
     _exit(0);
   }
-  GlooOptions options(milliseconds timeout) const {
-    GlooOptions o;
+  ProcessOptions options(milliseconds timeout) const {
+    ProcessOptions o;
     o.ranks = 2;
     o.folder = folder_;
     o.timeout = timeout;
     return o;
   }
   // What rank 0 has to say of a world that does not come about.
-  static std::string failure_of(const GlooOptions& o) {
+  static std::string failure_of(const ProcessOptions& o) {
     try {
-      make_gloo_world(o);
+      make_process_world(o);
     } catch (const RankFailure& failure) {
       return failure.what();
     }
@@ -69,7 +70,7 @@ TEST_F(GlooWorlds, ARankThatDiesWhileConnectingIsNamedAtOnce) {
       kill(child, SIGKILL);
       waitpid(child, nullptr, 0);
     });
-    GlooOptions o = options(milliseconds(100'000));
+    ProcessOptions o = options(milliseconds(100'000));
     o.control_only = control_only;
     const Clock::time_point before = Clock::now();
     EXPECT_EQ(failure_of(o), "rank 1 ended without a word\n  rank 1 had not begun");
@@ -82,7 +83,7 @@ TEST_F(GlooWorlds, ARankThatDiesWhileConnectingIsNamedAtOnce) {
 TEST_F(GlooWorlds, ARankThatHangsWhileConnectingIsNamedAfterTheTimeout) {
   for (const bool control_only : {false, true}) {
     const pid_t child = other([] { pause(); });
-    GlooOptions o = options(milliseconds(500));
+    ProcessOptions o = options(milliseconds(500));
     o.control_only = control_only;
     EXPECT_EQ(failure_of(o),
               "rank 0 waited 0.5 s to be connected with rank 1\n"
@@ -98,13 +99,13 @@ TEST_F(GlooWorlds, RanksOfDifferentIdentitiesEndWithOneMessage) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < 3; ++rank)
       threads.emplace_back([&, rank] {
-        GlooOptions o = options(milliseconds(60'000));
+        ProcessOptions o = options(milliseconds(60'000));
         o.rank = rank;
         o.ranks = 3;
         o.control_only = control_only;
         o.identity = {{"training.seq_len", rank == 2 ? "16" : "8"}};
         try {
-          make_gloo_world(o);
+          make_process_world(o);
         } catch (const RanksDiffer& error) {
           said[static_cast<std::size_t>(rank)] = error.what();
         }

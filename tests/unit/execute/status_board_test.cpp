@@ -18,10 +18,10 @@
 namespace rehearse::execute {
 namespace {
 
-class Boards : public testing::Test {
+class StatusBoards : public testing::Test {
  protected:
-  Boards() { std::filesystem::remove(file_); }
-  ~Boards() override { std::filesystem::remove(file_); }
+  StatusBoards() { std::filesystem::remove(file_); }
+  ~StatusBoards() override { std::filesystem::remove(file_); }
   const std::string file_ = test::temporary_path("board");
 };
 
@@ -29,13 +29,13 @@ std::string nowhere(int rank) {
   return "rank " + std::to_string(rank) + " was somewhere";
 }
 
-TEST_F(Boards, SayWhoIsThereAndWhereItIs) {
-  Board zero(file_, 2, 0);
+TEST_F(StatusBoards, SayWhoIsThereAndWhereItIs) {
+  StatusBoard zero(file_, 2, 0);
   EXPECT_TRUE(zero.present(0));
   EXPECT_FALSE(zero.present(1));
   EXPECT_FALSE(zero.alive(1));
   {
-    Board one(file_, 2, 1);
+    StatusBoard one(file_, 2, 1);
     EXPECT_TRUE(zero.present(1));
     EXPECT_TRUE(zero.alive(1));
     EXPECT_TRUE(zero.same_machine(1));
@@ -47,11 +47,11 @@ TEST_F(Boards, SayWhoIsThereAndWhereItIs) {
   EXPECT_FALSE(zero.alive(1)) << "its lock is gone with it";
 }
 
-TEST_F(Boards, ADeathIsSeenWithoutAWord) {
-  Board zero(file_, 2, 0);
+TEST_F(StatusBoards, ADeathIsSeenWithoutAWord) {
+  StatusBoard zero(file_, 2, 0);
   const pid_t child = fork();
   if (child == 0) {
-    const Board one(file_, 2, 1);
+    const StatusBoard one(file_, 2, 1);
     kill(getpid(), SIGKILL);
   }
   int status = 0;
@@ -61,15 +61,15 @@ TEST_F(Boards, ADeathIsSeenWithoutAWord) {
   EXPECT_FALSE(zero.through(1));
 }
 
-TEST_F(Boards, ASlotIsTakenOnce) {
-  auto one = std::make_unique<Board>(file_, 2, 1);
-  EXPECT_THROW(Board(file_, 2, 1), InputError);
+TEST_F(StatusBoards, ASlotIsTakenOnce) {
+  auto one = std::make_unique<StatusBoard>(file_, 2, 1);
+  EXPECT_THROW(StatusBoard(file_, 2, 1), InputError);
   one.reset();
-  EXPECT_THROW(Board(file_, 2, 1), InputError) << "left by an earlier run";
+  EXPECT_THROW(StatusBoard(file_, 2, 1), InputError) << "left by an earlier run";
 }
 
-TEST_F(Boards, RememberTheLastCallsOfAGroup) {
-  Board zero(file_, 2, 0), one(file_, 2, 1);
+TEST_F(StatusBoards, RememberTheLastCallsOfAGroup) {
+  StatusBoard zero(file_, 2, 0), one(file_, 2, 1);
   const Clock::time_point now = Clock::now();
   one.arrive(2, 5, now);
   EXPECT_EQ(zero.arrival(1, 2, 5), now);
@@ -77,27 +77,28 @@ TEST_F(Boards, RememberTheLastCallsOfAGroup) {
   EXPECT_FALSE(zero.arrival(1, 3, 5));
 }
 
-TEST_F(Boards, TheFirstCauseStaysAndTheOthersWaited) {
-  Board zero(file_, 3, 0), one(file_, 3, 1), two(file_, 3, 2);
+TEST_F(StatusBoards, TheFirstCauseStaysAndTheOthersWaited) {
+  StatusBoard zero(file_, 3, 0), one(file_, 3, 1), two(file_, 3, 2);
   EXPECT_FALSE(zero.stopped());
   one.fail("rank 1 is out of ideas");
   two.fail("rank 2 came second");
   zero.waited("rank 0 waited for rank 1");
   EXPECT_TRUE(zero.stopped());
-  EXPECT_EQ(failure_text(zero, std::vector<std::string>(3), nowhere),
+  EXPECT_EQ(failure_text(zero.facts(), nowhere),
             "rank 1 is out of ideas\n  rank 0 waited for rank 1\n  rank 2 came second");
   EXPECT_TRUE(two.claim_telling());
   EXPECT_FALSE(zero.claim_telling());
 }
 
-TEST_F(Boards, ADeathExplainsALostConnection) {
-  Board zero(file_, 2, 0);
+TEST_F(StatusBoards, ADeathExplainsALostConnection) {
+  StatusBoard zero(file_, 2, 0);
   zero.lost(1);
   zero.waited("rank 0 waited for rank 1");
-  EXPECT_EQ(failure_text(zero, std::vector<std::string>(2), nowhere),
+  EXPECT_EQ(failure_text(zero.facts(), nowhere),
             "the connection to rank 1 was lost\n  rank 1 was somewhere\n  rank 0 waited for rank 1");
-  EXPECT_EQ(failure_text(zero, std::vector<std::string>{"", "was killed"}, nowhere),
-            "rank 1 was killed\n  rank 1 was somewhere\n  rank 0 waited for rank 1");
+  FailureFacts facts = zero.facts();
+  facts.deaths[1] = "was killed";
+  EXPECT_EQ(failure_text(facts, nowhere), "rank 1 was killed\n  rank 1 was somewhere\n  rank 0 waited for rank 1");
 }
 
 std::string text_of(const std::string& path) {
@@ -106,24 +107,24 @@ std::string text_of(const std::string& path) {
 }
 
 // Someone who may write to the folder plants a link to a file that we may write.
-TEST_F(Boards, ALinkIsNotFollowed) {
+TEST_F(StatusBoards, ALinkIsNotFollowed) {
   const std::string foreign = test::temporary_path("foreign");
   std::ofstream(foreign) << "precious";
   std::filesystem::create_symlink(foreign, file_);
-  EXPECT_THROW(Board(file_, 2, 0), InputError);
+  EXPECT_THROW(StatusBoard(file_, 2, 0), InputError);
   std::filesystem::remove(file_);
   std::filesystem::create_hard_link(foreign, file_);
-  EXPECT_THROW(Board(file_, 2, 0), InputError);
+  EXPECT_THROW(StatusBoard(file_, 2, 0), InputError);
   EXPECT_EQ(text_of(foreign), "precious");
   std::filesystem::remove(foreign);
 }
 
-TEST_F(Boards, OfAnotherNumberOfRanksIsRefusedAndStaysAsItIs) {
-  const Board three(file_, 3, 0);
+TEST_F(StatusBoards, OfAnotherNumberOfRanksIsRefusedAndStaysAsItIs) {
+  const StatusBoard three(file_, 3, 0);
   const auto size = std::filesystem::file_size(file_);
   for (const int ranks : {2, 4}) {
     try {
-      const Board other(file_, ranks, 1);
+      const StatusBoard other(file_, ranks, 1);
       ADD_FAILURE() << ranks;
     } catch (const InputError& error) {
       EXPECT_NE(std::string(error.what()).find("was made for 3 ranks, not for " + std::to_string(ranks)),
@@ -135,14 +136,14 @@ TEST_F(Boards, OfAnotherNumberOfRanksIsRefusedAndStaysAsItIs) {
 }
 
 // As under ulimit -f, or on a full disk: mapped all the same, its last pages could not be written.
-TEST_F(Boards, WithoutRoomIsAnErrorThatSaysHowMuchItNeeds) {
+TEST_F(StatusBoards, WithoutRoomIsAnErrorThatSaysHowMuchItNeeds) {
   const pid_t child = fork();
   if (child == 0) {
     signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{10'000, 10'000};
     setrlimit(RLIMIT_FSIZE, &limit);
     try {
-      const Board board(file_, 8, 0);
+      const StatusBoard board(file_, 8, 0);
       board.whereabouts(7).step = 1;
       _exit(1);
     } catch (const std::runtime_error& error) {

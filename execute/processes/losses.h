@@ -1,5 +1,4 @@
-// What the ranks of one process report to whoever started it: losses as steps end, and what went wrong where.
-// Thread-safe.
+// Losses on their way from the ranks to whoever prints them. Thread-safe.
 #pragma once
 
 #include <condition_variable>
@@ -8,8 +7,6 @@
 #include <mutex>
 #include <optional>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "execute/transport/stop.h"
 
@@ -37,30 +34,6 @@ class Losses {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::int64_t, std::map<int, double>> parts_;  // step -> rank -> part
-};
-
-// The first thing that went wrong, and who waited where when the run was stopped for it.
-class Failures {
- public:
-  // The first cause is kept; later ones count as waiting.
-  void add_cause(std::string text) {
-    const std::lock_guard lock(mutex_);
-    if (cause_.empty())
-      cause_ = std::move(text);
-    else
-      waiting_.push_back(std::move(text));
-  }
-  void add_waiting(std::string text) {
-    const std::lock_guard lock(mutex_);
-    waiting_.push_back(std::move(text));
-  }
-  // The cause and the first of those who waited, a line each; empty if nothing failed.
-  std::string text() const;
-
- private:
-  mutable std::mutex mutex_;
-  std::string cause_;
-  std::vector<std::string> waiting_;
 };
 
 }  // namespace rehearse::execute
