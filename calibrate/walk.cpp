@@ -17,13 +17,13 @@ namespace {
 class NoTransfers : public execute::Communicator {
  public:
   using Time = execute::Arrival;
-  using Meeting = execute::Meeting;
-  Time all_reduce(const Meeting&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override { return now(); }
-  Time all_gather(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
-  Time reduce_scatter(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
-  Time broadcast(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
-  Time reduce(const Meeting&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override { return now(); }
-  Time all_to_all(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  using Call = execute::CollectiveCall;
+  Time all_reduce(const Call&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  Time all_gather(const Call&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  Time reduce_scatter(const Call&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  Time broadcast(const Call&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  Time reduce(const Call&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  Time all_to_all(const Call&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
   Time exchange(std::span<const execute::Message>) override { return now(); }
 
  private:
@@ -145,7 +145,7 @@ class Course {
   void before_op(int rank, std::int64_t step, const program::Op& op) {
     step_[places_[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(op.stream)].store(
         step, std::memory_order_relaxed);
-    // Once one has done all, the others are no longer in its company; but they too do the least.
+    // Once one has done all, the others are no longer beside it; but they too do the least.
     if (step >= request_.steps && whole_steps() >= std::min(request_.least, request_.steps))
       ended_.store(true, std::memory_order_relaxed);
     if (ended() || stop_.requested()) throw execute::Stopped(std::vector<int>());

@@ -85,17 +85,17 @@ Devices find_devices(bool free_memory, std::chrono::seconds patience) {
   std::istringstream lines(ask_in_child(free_memory, patience));
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("- ")) {
-      found.rooms.clear();
+      found.devices.clear();
       found.why_none = line.substr(2);
       return found;
     }
-    DeviceRoom room;
+    DeviceMemory device;
     std::istringstream words(line);
-    words >> room.free_bytes >> room.total_bytes >> std::ws;
-    std::getline(words, room.name);
-    found.rooms.push_back(room);
+    words >> device.free_bytes >> device.total_bytes >> std::ws;
+    std::getline(words, device.name);
+    found.devices.push_back(device);
   }
-  if (found.rooms.empty()) found.why_none = "the driver does not answer";
+  if (found.devices.empty()) found.why_none = "the driver does not answer";
   return found;
 }
 

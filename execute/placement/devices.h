@@ -11,7 +11,7 @@
 namespace rehearse::execute {
 
 struct Devices {
-  std::vector<DeviceRoom> rooms;
+  std::vector<DeviceMemory> devices;
   std::string why_none;  // to stand after "no CUDA device: ", if there are none
 };
 

@@ -63,8 +63,8 @@ std::optional<Devices> choose_gpus(const PlacementRequest& request, const plan::
   if (!asked && !may) return {};
   Devices gpus;
   if (started_for_gpus()) {
-    gpus.rooms.resize(static_cast<std::size_t>(kernels::cuda::device_count()));
-    if (gpus.rooms.empty()) gpus.why_none = kernels::cuda::why_no_device();
+    gpus.devices.resize(static_cast<std::size_t>(kernels::cuda::device_count()));
+    if (gpus.devices.empty()) gpus.why_none = kernels::cuda::why_no_device();
   } else {
     gpus = find_devices(read_launch(process_environment()).launcher == Launcher::none);
   }
@@ -80,7 +80,7 @@ std::unique_ptr<RankMaker> make_gpu_ranks(const PlacementRequest& request, const
                                           const Devices& gpus, World& world) {
   const auto here = world.on_this_machine();
   const std::vector<int> ranks(here.begin(), here.end());
-  const auto count = static_cast<int>(gpus.rooms.size()), n = static_cast<int>(ranks.size());
+  const auto count = static_cast<int>(gpus.devices.size()), n = static_cast<int>(ranks.size());
   if (n > count) {
     share_device(world.here().front());
     if (world.root() && !supervised()) request.note(sharing_note(n, count, "MPS, if any, is the launcher's"));
@@ -95,9 +95,9 @@ std::unique_ptr<RankMaker> make_gpu_ranks(const PlacementRequest& request, const
 }
 
 GpusToStart::GpusToStart(const PlacementRequest& request, const Devices& gpus, int ranks)
-    : request_(request), gpus_(static_cast<int>(gpus.rooms.size())), ranks_(ranks) {
+    : request_(request), gpus_(static_cast<int>(gpus.devices.size())), ranks_(ranks) {
   CudaRanksOptions options;
-  options.devices = gpus.rooms;
+  options.devices = gpus.devices;
   options.device = [count = gpus_](int rank) { return rank % count; };
   options.rank = rank_options(request, ranks, gpus_);
   maker_ = make_cuda_ranks(options);

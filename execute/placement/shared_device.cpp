@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kControl = "nvidia-cuda-mps-control";
-constexpr std::chrono::milliseconds kPause{20};
+constexpr std::chrono::milliseconds kMpsPause{20};
 constexpr std::chrono::seconds kToStart{10}, kToEnd{10};
 
 bool in_path(const std::string& program) {
@@ -69,7 +69,7 @@ pid_t run(const std::vector<const char*>& words, const std::string& folder, int 
 
 bool ended(pid_t pid, std::chrono::milliseconds limit) {
   int status = 0;
-  for (const auto until = Clock::now() + limit;; std::this_thread::sleep_for(kPause)) {
+  for (const auto until = Clock::now() + limit;; std::this_thread::sleep_for(kMpsPause)) {
     const pid_t who = ::waitpid(pid, &status, WNOHANG);
     if (who == pid || (who < 0 && errno == ECHILD)) return true;
     if (Clock::now() >= until) return false;
@@ -120,7 +120,7 @@ std::optional<Mps> Mps::start(std::string& why) {
     why = std::strerror(errno);
     return {};
   }
-  for (const auto until = Clock::now() + kToStart; Clock::now() < until; std::this_thread::sleep_for(kPause)) {
+  for (const auto until = Clock::now() + kToStart; Clock::now() < until; std::this_thread::sleep_for(kMpsPause)) {
     if (fs::exists(folder + "/pipe/control", error)) return mps;
     if (ended(mps.pid_, std::chrono::milliseconds(0))) {
       mps.pid_ = 0;
@@ -132,7 +132,7 @@ std::optional<Mps> Mps::start(std::string& why) {
   return {};
 }
 
-// First asked to quit, which ends its server too; then told to.
+// First asked to quit, which ends its server too; then killed.
 Mps::~Mps() {
   end();
   std::error_code error;

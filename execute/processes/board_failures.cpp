@@ -10,7 +10,7 @@
 namespace rehearse::execute {
 namespace {
 
-constexpr std::chrono::milliseconds kForOthersToSay{2000};  // what they waited for
+constexpr std::chrono::milliseconds kForOthersToReport{2000};  // what they waited for
 
 }  // namespace
 
@@ -56,7 +56,7 @@ void BoardFailures::lost(int rank) {
 }
 
 bool BoardFailures::death_shows() {
-  for (const Clock::time_point end = Clock::now() + kForOthersToSay / 4; !board_.stopped() && Clock::now() < end;
+  for (const Clock::time_point end = Clock::now() + kForOthersToReport / 4; !board_.stopped() && Clock::now() < end;
        std::this_thread::sleep_for(kLook / 5))
     for (int rank = 0; rank < board_.ranks(); ++rank)
       if (dead(rank)) board_.lost(rank);
@@ -67,8 +67,8 @@ std::string BoardFailures::report(const WhereaboutsOf& whereabouts_of) {
   if (!board_.stopped()) return "";
   board_.set_through();
   if (supervised_) return "";
-  wait_for_others_to_say();
-  if (!board_.claim_telling()) return "";
+  wait_for_other_reports();
+  if (!board_.claim_report()) return "";
   before_telling_();
   FailureFacts facts = board_.facts();
   for (int rank = 0; rank < board_.ranks(); ++rank)
@@ -77,8 +77,8 @@ std::string BoardFailures::report(const WhereaboutsOf& whereabouts_of) {
 }
 
 // Until every other rank is through or dead, and then in the order of ranks: the first that is left tells.
-void BoardFailures::wait_for_others_to_say() const {
-  const Clock::time_point deadline = Clock::now() + kForOthersToSay;
+void BoardFailures::wait_for_other_reports() const {
+  const Clock::time_point deadline = Clock::now() + kForOthersToReport;
   const auto any_silent = [&] {
     for (int rank = 0; rank < board_.ranks(); ++rank)
       if (board_.same_machine(rank) && board_.alive(rank) && !board_.through(rank)) return true;

@@ -34,7 +34,7 @@ class BoardFailures final : public Failures {
  private:
   void look();
   bool dead(int rank) const;
-  void wait_for_others_to_say() const;
+  void wait_for_other_reports() const;
 
   StatusBoard& board_;
   Stop& stop_;

@@ -104,7 +104,7 @@ void add(Hash& hash, const program::Role& role) {
 }
 
 // "rank 1", "ranks 0, 2 and 3".
-std::string ranks_text(const std::vector<int>& ranks) {
+std::string list_of_ranks(const std::vector<int>& ranks) {
   if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
   return fmt::format("ranks {} and {}", fmt::join(ranks.begin(), ranks.end() - 1, ", "), ranks.back());
 }
@@ -135,7 +135,7 @@ Values values_of(std::span<const Identity> identities, const std::string& name) 
 // "training.lr: 0.01 on ranks 0 and 2, 0.02 on rank 1", or a line a value.
 std::string part_text(const std::string& name, const Values& values) {
   std::vector<std::string> texts;
-  for (const auto& [value, ranks] : values) texts.push_back(fmt::format("{} on {}", value, ranks_text(ranks)));
+  for (const auto& [value, ranks] : values) texts.push_back(fmt::format("{} on {}", value, list_of_ranks(ranks)));
   const std::string line = fmt::format("\n  {}: {}", name, fmt::join(texts, ", "));
   return line.size() <= kColumns ? line : fmt::format("\n  {}:\n    {}", name, fmt::join(texts, "\n    "));
 }
@@ -196,9 +196,9 @@ std::string difference_text(std::span<const Identity> identities) {
   if (lines.empty()) return "";
   const std::vector<int> different = different_ranks(identities);
   std::string text = different.size() < identities.size()
-                         ? fmt::format("{} {} not started as the others", ranks_text(different),
+                         ? fmt::format("{} {} not started as the others", list_of_ranks(different),
                                        different.size() == 1 ? "was" : "were")
-                         : fmt::format("{} were not started alike", ranks_text(different));
+                         : fmt::format("{} were not started alike", list_of_ranks(different));
   for (std::size_t i = 0; i < std::min(kShown, lines.size()); ++i) text += lines[i];
   if (lines.size() > kShown) text += fmt::format("\n  and {} more", lines.size() - kShown);
   return text;

@@ -17,7 +17,7 @@ namespace rehearse::execute {
 // Names and values; a value says all there is to say of what it names.
 using Identity = std::vector<std::pair<std::string, std::string>>;
 
-// The part that follows from the others: told only if no other differs.
+// The part that follows from the others: named only if no other differs.
 inline constexpr const char* kProgramPart = "lowered program";
 
 // The processes of a run were not started alike. An empty text if another process tells the user.

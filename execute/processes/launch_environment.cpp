@@ -36,9 +36,9 @@ constexpr std::array<Variables, 4> kLaunchers = {{
 constexpr int kDefaultPort = 29500;  // torchrun's
 constexpr int kLastPort = 65535;
 
-class Reader {
+class VariableReader {
  public:
-  explicit Reader(const Environment& environment) : environment_(environment) {}
+  explicit VariableReader(const Environment& environment) : environment_(environment) {}
 
   Launch read() {
     std::vector<Launch> found;
@@ -168,7 +168,7 @@ Environment process_environment() {
 }
 
 Launch read_launch(const Environment& environment) {
-  return Reader(environment).read();
+  return VariableReader(environment).read();
 }
 
 void check_ranks(const Launch& launch, std::int64_t scenario_ranks) {

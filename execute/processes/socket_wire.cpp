@@ -1,5 +1,5 @@
 // See socket_wire.h. Rank 0 listens and writes its addresses and port into the folder; the others find
-// them there. One thread a process moves the bytes; a letter is its tag, its length and its bytes.
+// them there. One thread a process moves the bytes; a message is its tag, its length and its bytes.
 #include "execute/processes/socket_wire.h"
 
 #include <arpa/inet.h>
@@ -30,12 +30,12 @@
 namespace rehearse::execute {
 namespace {
 
-constexpr int kRoot = 0;
+constexpr int kListener = 0;
 constexpr const char* kFile = "sockets";
 constexpr std::uint64_t kBye = ~std::uint64_t{0};  // a tag: its sender closes the connection
-constexpr std::chrono::milliseconds kPause{20};
+constexpr std::chrono::milliseconds kPollPeriod{20};
 
-struct Header {
+struct MessageHeader {
   std::uint64_t tag, bytes;
 };
 
@@ -57,7 +57,7 @@ class Descriptor {
   int fd_ = -1;
 };
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void fail_call(const std::string& what) {
   throw std::runtime_error(fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
@@ -65,7 +65,7 @@ class Descriptor {
 std::vector<std::string> own_addresses(const std::string& interface) {
   std::vector<std::string> addresses, loopback;
   ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) fail("getifaddrs");
+  if (::getifaddrs(&first) != 0) fail_call("getifaddrs");
   for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
     if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) continue;
     if (!interface.empty() && interface != i->ifa_name) continue;
@@ -100,12 +100,12 @@ class SocketWire final : public Wire {
  public:
   SocketWire(const WireOptions& options, const Stop& stop, std::function<void(int)> lost)
       : options_(options), stop_(stop), lost_(std::move(lost)), deadline_(Clock::now() + options.timeout) {
-    if (options_.rank == kRoot)
+    if (options_.rank == kListener)
       listen();
     else
       call();
     std::array<int, 2> ends{};
-    if (::pipe2(ends.data(), O_NONBLOCK | O_CLOEXEC) != 0) fail("pipe");
+    if (::pipe2(ends.data(), O_NONBLOCK | O_CLOEXEC) != 0) fail_call("pipe");
     wake_read_ = Descriptor(ends[0]);
     wake_write_ = Descriptor(ends[1]);
     thread_ = std::thread([this] { move(); });
@@ -156,10 +156,10 @@ class SocketWire final : public Wire {
     if (stop_.requested()) throw Stopped({t.from});
     return changed_.wait_for(lock, kLook, [&] { return take(t); });
   }
-  void post(int to, int, std::uint64_t tag, std::string letter) override {
-    const Header header{tag, letter.size()};
+  void post(int to, int, std::uint64_t tag, std::string message) override {
+    const MessageHeader header{tag, message.size()};
     std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
-    bytes += letter;
+    bytes += message;
     {
       const std::lock_guard lock(mutex_);
       peers_.at(to).out.push_back(std::move(bytes));
@@ -177,7 +177,7 @@ class SocketWire final : public Wire {
   struct Peer {
     Descriptor socket;
     bool open = true, bye = false;
-    std::string in;               // received, not yet a whole letter
+    std::string in;               // received, not yet a whole message
     std::deque<std::string> out;  // the first may be sent in part
     std::size_t sent = 0;         // of the first
   };
@@ -203,12 +203,12 @@ class SocketWire final : public Wire {
     if (socket.get() < 0 || ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
         ::listen(socket.get(), options_.ranks) != 0 ||
         ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
-      fail("a socket to listen on");
+      fail_call("a socket to listen on");
     publish(ntohs(address.sin_port), options_.loopback ? std::vector<std::string>{"127.0.0.1"} : addresses);
     while (static_cast<int>(peers_.size()) < options_.ranks - 1) {
       check_patience(not_connected());
       pollfd ready{socket.get(), POLLIN, 0};
-      if (::poll(&ready, 1, static_cast<int>(kPause.count())) <= 0) continue;
+      if (::poll(&ready, 1, static_cast<int>(kPollPeriod.count())) <= 0) continue;
       Descriptor peer(::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (peer.get() < 0) continue;
       // A stranger that says nothing, or nonsense, is let go.
@@ -232,7 +232,7 @@ class SocketWire final : public Wire {
 
   void call() {
     for (;;) {
-      check_patience({kRoot});
+      check_patience({kListener});
       std::ifstream in(std::filesystem::path(options_.folder) / kFile);
       std::string address;
       for (int port = in >> port ? port : 0; in >> address;) {
@@ -241,10 +241,10 @@ class SocketWire final : public Wire {
         const auto rank = static_cast<std::int32_t>(options_.rank);
         if (::send(socket.get(), &rank, sizeof rank, MSG_NOSIGNAL) != sizeof rank) continue;
         prepare(socket.get());
-        peers_[kRoot].socket = std::move(socket);
+        peers_[kListener].socket = std::move(socket);
         return;
       }
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kPollPeriod);
     }
   }
 
@@ -269,11 +269,11 @@ class SocketWire final : public Wire {
     if (t.from < 0) return true;
     const auto found = inbox_.find({t.from, t.tag});
     if (found == inbox_.end()) return false;
-    const std::string letter = std::move(found->second.front());
+    const std::string message = std::move(found->second.front());
     found->second.pop_front();
     if (found->second.empty()) inbox_.erase(found);
-    REHEARSE_CHECK(letter.size() == t.bytes, "a letter of {} bytes, {} expected", letter.size(), t.bytes);
-    std::memcpy(t.data, letter.data(), letter.size());
+    REHEARSE_CHECK(message.size() == t.bytes, "a message of {} bytes, {} expected", message.size(), t.bytes);
+    std::memcpy(t.data, message.data(), message.size());
     t.from = -1;
     return true;
   }
@@ -313,11 +313,11 @@ class SocketWire final : public Wire {
 
   static bool write(Peer& peer) {
     while (!peer.out.empty()) {
-      const std::string& letter = peer.out.front();
-      const ssize_t n = ::send(peer.socket.get(), letter.data() + peer.sent, letter.size() - peer.sent, MSG_NOSIGNAL);
+      const std::string& message = peer.out.front();
+      const ssize_t n = ::send(peer.socket.get(), message.data() + peer.sent, message.size() - peer.sent, MSG_NOSIGNAL);
       if (n < 0) return errno == EAGAIN || errno == EINTR;
       peer.sent += static_cast<std::size_t>(n);
-      if (peer.sent < letter.size()) continue;
+      if (peer.sent < message.size()) continue;
       peer.out.pop_front();
       peer.sent = 0;
     }
@@ -338,7 +338,7 @@ class SocketWire final : public Wire {
     }
     // What came before the end counts: the last message says that the end is meant.
     std::size_t at = 0;
-    for (Header header{}; peer.in.size() - at >= sizeof header;) {
+    for (MessageHeader header{}; peer.in.size() - at >= sizeof header;) {
       std::memcpy(&header, peer.in.data() + at, sizeof header);
       if (peer.in.size() - at - sizeof header < header.bytes) break;
       if (header.tag == kBye) peer.bye = true;

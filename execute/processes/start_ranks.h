@@ -27,7 +27,7 @@ struct StartOptions {
   std::function<std::string(int rank, const Whereabouts& at)> whereabouts_of;
 };
 
-// Returns rank 0's exit status, 0 or one with which that rank has told the user what is wrong (input, memory). Throws
+// Returns rank 0's exit status, 0 or one with which that rank has said what is wrong (input, memory). Throws
 // RankFailure if a rank failed or died. Call it before the process has threads.
 int start_ranks(const StartOptions& options);
 

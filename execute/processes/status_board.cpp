@@ -27,7 +27,19 @@ namespace {
 constexpr std::size_t kText = 4000, kGroups = 32, kCalls = 4, kMachine = 48;
 constexpr std::uint64_t kLayout = 1;  // changes with what Header, Slot and Whereabouts hold
 
-struct Text {
+// Of a started system: equal on two processes whose steady clocks are the same.
+std::string boot_id() {
+  std::ifstream in("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(in, id);
+  return id.substr(0, kMachine - 1);
+}
+
+enum State : std::int32_t { kAbsent = 0, kPresent = 1, kThrough = 2 };
+
+}  // namespace
+
+struct StatusBoard::Text {
   std::atomic<std::int32_t> length;  // written after the bytes; 0: none
   std::array<char, kText> bytes;
 
@@ -43,26 +55,14 @@ struct Text {
   }
 };
 
-struct CallTime {
+struct StatusBoard::CallTime {
   std::atomic<std::int64_t> call;  // sequence + 1; written after the time
   std::atomic<std::int64_t> time;  // of the steady clock, ns
 };
 
-// Of a started system: equal on two processes whose steady clocks are the same.
-std::string boot_id() {
-  std::ifstream in("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(in, id);
-  return id.substr(0, kMachine - 1);
-}
-
-enum State : std::int32_t { kAbsent = 0, kPresent = 1, kThrough = 2 };
-
-}  // namespace
-
 struct StatusBoard::Header {
-  std::atomic<std::uint64_t> layout;                    // of the file, and for how many ranks
-  std::atomic<std::int32_t> stop, cause, lost, teller;  // the last three: rank + 1
+  std::atomic<std::uint64_t> layout;                      // of the file, and for how many ranks
+  std::atomic<std::int32_t> stop, cause, lost, reporter;  // the last three: rank + 1
 };
 
 struct StatusBoard::Slot {
@@ -274,9 +274,9 @@ void StatusBoard::lost(int rank) {
   header().lost.compare_exchange_strong(none, rank + 1);
   stop();
 }
-bool StatusBoard::claim_telling() {
+bool StatusBoard::claim_report() {
   std::int32_t none = 0;
-  return header().teller.compare_exchange_strong(none, rank_ + 1) || none == rank_ + 1;
+  return header().reporter.compare_exchange_strong(none, rank_ + 1) || none == rank_ + 1;
 }
 FailureFacts StatusBoard::facts() const {
   FailureFacts facts;

@@ -55,12 +55,14 @@ class StatusBoard final : public Arrivals {
   // The connection to `rank` broke.
   void lost(int rank);
   // Whether we are the one process that tells the user.
-  bool claim_telling();
+  bool claim_report();
 
   // What is on the board; deaths are for others to add.
   FailureFacts facts() const;
 
  private:
+  struct Text;
+  struct CallTime;
   struct Slot;
   struct Header;
   Header& header() const;

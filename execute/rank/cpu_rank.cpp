@@ -105,7 +105,7 @@ void CpuRank::perform_steps(std::int32_t stream) {
   const auto& instances = timeline_.streams[static_cast<std::size_t>(stream)];
   Timing timing;
   timing.compute = stream == timed_stream_;
-  timing.untold = &own.untold;
+  timing.unpublished = &own.unpublished;
   timing.now = run_.began;
   for (std::int64_t step = 0; step < run_.options.steps; ++step) {
     const bool recorded = run_.options.record && (run_.options.record_every_step || step == run_.options.steps - 1);
@@ -136,7 +136,7 @@ void CpuRank::count(Timing& timing, Share share, Clock::time_point until) {
   if (timing.compute)
     timing.shares[static_cast<std::size_t>(share)] += ps_between(timing.now, until);
   else
-    timing.untold->push_back({share, timing.now, until});
+    timing.unpublished->push_back({share, timing.now, until});
   timing.now = until;
 }
 
@@ -198,20 +198,21 @@ void CpuRank::await(StreamState& own, const Instance& i, std::int64_t step, Timi
   if (last.op != nullptr) count_wait(timing, last);
 }
 
-// The wait is told by what the stream of its last op did; from that op's end on we were waking up, which is still its.
+// A wait counts as what the stream of its last op did meanwhile; the time from that op's end until we woke up counts
+// as that op.
 void CpuRank::count_wait(Timing& timing, const WaitEnd& wait) {
   if (wait.ended <= timing.now) return;
-  std::vector<Stretch> told;
+  std::vector<Stretch> stretches;
   {
     const std::lock_guard lock(mutex_);
     if (timing.compute) asked_since_ = timing.now;
     streams_[static_cast<std::size_t>(wait.op->stream)]->history.each(
         timing.now, wait.ended, [&](Share share, Clock::time_point from, Clock::time_point to) {
-          told.push_back({share, from, to});
+          stretches.push_back({share, from, to});
         });
   }
   const Share own = account::share_of_op(run_.program, *timeline_.role, timeline_.op(*wait.op));
-  for (const Stretch& stretch : told) {
+  for (const Stretch& stretch : stretches) {
     count(timing, own, stretch.from);
     count(timing, stretch.share, stretch.to);
   }
@@ -252,25 +253,25 @@ void CpuRank::load(StreamState& own, const program::Input& input, kernels::Out t
 }
 
 // What the stream's thread knows of its time becomes known to the others. With the mutex held.
-void CpuRank::tell(StreamState& own, const Timing& timing) {
+void CpuRank::publish_times(StreamState& own, const Timing& timing) {
   if (timing.compute) {
     asked_since_ = timing.now;
     return;
   }
-  for (const Stretch& stretch : own.untold) own.history.add(stretch);
-  own.untold.clear();
+  for (const Stretch& stretch : own.unpublished) own.history.add(stretch);
+  own.unpublished.clear();
   own.history.forget(asked_since_);
 }
 
 // A stream whose ops nobody waits for gathers no more than a step's.
 void CpuRank::end_step(StreamState& own, const Timing& timing) {
   const std::lock_guard lock(mutex_);
-  tell(own, timing);
+  publish_times(own, timing);
 }
 
 void CpuRank::publish(StreamState& own, const Instance& i, std::int64_t step, const Timing& timing) {
   const std::lock_guard lock(mutex_);
-  tell(own, timing);
+  publish_times(own, timing);
   own.done = step * timeline_.per_step(i.stream) + i.position;
   own.ended[static_cast<std::size_t>(i.position - 1)] = timing.now;
   for (auto& other : streams_)
@@ -288,23 +289,23 @@ std::int64_t CpuRank::call_number(std::size_t call, std::int64_t step) const {
 }
 
 Arrival CpuRank::collective(const Instance& i, const Op& op, const program::Collective& c, std::int64_t step) {
-  const Meeting meeting{c.group, layout_.members(c.group), call_number(i.first_call, step)};
+  const CollectiveCall call{c.group, layout_.members(c.group), call_number(i.first_call, step)};
   const kernels::Out in = operand(i.first_place), out = operand(i.first_place + 1);
   REHEARSE_CHECK(in.type == op.dtype && out.type == op.dtype, "'{}' sends {}, its operands are {} and {}", op.name,
                  name_of(op.dtype), name_of(in.type), name_of(out.type));
   switch (c.kind) {
     case program::CollectiveKind::all_reduce:
-      return communicator_.all_reduce(meeting, c.reduce, in, out, c.elements);
+      return communicator_.all_reduce(call, c.reduce, in, out, c.elements);
     case program::CollectiveKind::all_gather:
-      return communicator_.all_gather(meeting, in, out, c.elements);
+      return communicator_.all_gather(call, in, out, c.elements);
     case program::CollectiveKind::reduce_scatter:
-      return communicator_.reduce_scatter(meeting, in, out, c.elements);
+      return communicator_.reduce_scatter(call, in, out, c.elements);
     case program::CollectiveKind::broadcast:
-      return communicator_.broadcast(meeting, in, out, c.elements);
+      return communicator_.broadcast(call, in, out, c.elements);
     case program::CollectiveKind::reduce:
-      return communicator_.reduce(meeting, c.reduce, in, out, c.elements);
+      return communicator_.reduce(call, c.reduce, in, out, c.elements);
     case program::CollectiveKind::all_to_all:
-      return communicator_.all_to_all(meeting, in, out, c.elements);
+      return communicator_.all_to_all(call, in, out, c.elements);
   }
   return {Clock::now()};
 }

@@ -1,6 +1,7 @@
 // One rank of a run on the CPU: an arena, and a thread for each stream that has ops, which walks the stream's ops step
 // after step in program order. Threads of a rank wait for one another by position (timeline.h) under one mutex; of
-// other ranks they know only through the communicator. Whatever a thread throws is told to the World and stops the run.
+// other ranks they know only through the communicator. Whatever a thread throws is reported to the World and stops the
+// run.
 #pragma once
 
 #include <atomic>
@@ -50,7 +51,7 @@ class CpuRank final : public Rank {
     std::int64_t needed = 0;
     History history;                       // up to `done`
     std::vector<Clock::time_point> ended;  // by position in the step, of ops that are waited for
-    std::vector<Stretch> untold;           // what is still to go into the history; of its own thread
+    std::vector<Stretch> unpublished;      // not yet in the history; of its own thread
     std::unique_ptr<kernels::Device> device;
     std::vector<result::OpRecord> records;
     std::vector<std::int64_t> known;        // other streams' positions we have waited for
@@ -64,7 +65,7 @@ class CpuRank final : public Rank {
     bool compute = false;
     Clock::time_point now;  // accounted for up to here
     Shares shares{};
-    std::vector<Stretch>* untold = nullptr;
+    std::vector<Stretch>* unpublished = nullptr;
   };
   // The end of a wait: what ended last of what was waited for.
   struct WaitEnd {
@@ -78,7 +79,7 @@ class CpuRank final : public Rank {
   // Who came last to a transfer; of a kernel, no time.
   Arrival perform(StreamState& own, const Instance& i, std::int64_t step);
   void load(StreamState& own, const program::Input& input, kernels::Out to);
-  void tell(StreamState& own, const Timing& timing);
+  void publish_times(StreamState& own, const Timing& timing);
   void end_step(StreamState& own, const Timing& timing);
   void publish(StreamState& own, const Instance& i, std::int64_t step, const Timing& timing);
   Arrival transfer(const Instance& i, const program::Op& op, std::int64_t step);

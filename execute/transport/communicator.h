@@ -1,4 +1,4 @@
-// How ranks move numbers between them, whatever carries them: threads of one process (local/), later Gloo, MPI or NCCL.
+// How ranks on CPUs move numbers between them, whatever carries them: threads of one process, Gloo or MPI.
 // One Communicator a rank; its calls block until our part is done, and may be made by several threads at once (one a
 // stream), because every call names its match: collectives by their number on the group, messages by their number on
 // the channel, both counted in program order. Sends are buffered: they never wait for the receiver, so no order of a
@@ -22,7 +22,7 @@ namespace rehearse::execute {
 using Clock = std::chrono::steady_clock;
 
 // One call of a collective on a group, as a member sees it.
-struct Meeting {
+struct CollectiveCall {
   program::GroupId group = 0;
   std::span<const int> members;  // ranks in group order, ours among them
   std::int64_t sequence = 0;     // how many calls the group made before, since the run began
@@ -38,7 +38,7 @@ struct Message {
   std::int64_t elements = 0;
 };
 
-// When the last participant of a call had come, and of a collective which rank that was (-1: not told).
+// When the last participant of a call had come, and of a collective which rank that was (-1: not known).
 struct Arrival {
   Clock::time_point when;
   int last = -1;
@@ -72,16 +72,16 @@ class Communicator {
  public:
   virtual ~Communicator() = default;
 
-  virtual Arrival all_reduce(const Meeting& m, program::ReduceOp op, kernels::In in, kernels::Out out,
+  virtual Arrival all_reduce(const CollectiveCall& m, program::ReduceOp op, kernels::In in, kernels::Out out,
                              std::int64_t elements) = 0;
-  virtual Arrival all_gather(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
-  virtual Arrival reduce_scatter(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
+  virtual Arrival all_gather(const CollectiveCall& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
+  virtual Arrival reduce_scatter(const CollectiveCall& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
   // From the group's first member.
-  virtual Arrival broadcast(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
+  virtual Arrival broadcast(const CollectiveCall& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
   // To the group's first member; `out` of the others is left as it is.
-  virtual Arrival reduce(const Meeting& m, program::ReduceOp op, kernels::In in, kernels::Out out,
+  virtual Arrival reduce(const CollectiveCall& m, program::ReduceOp op, kernels::In in, kernels::Out out,
                          std::int64_t elements) = 0;
-  virtual Arrival all_to_all(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
+  virtual Arrival all_to_all(const CollectiveCall& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
   virtual Arrival exchange(std::span<const Message> messages) = 0;
 };
 

@@ -31,7 +31,7 @@ class Wire {
     virtual ~Transfer() = default;  // one under way is given up
   };
 
-  virtual ~Wire() = default;  // waits for posted letters to be fetched, unless stopped
+  virtual ~Wire() = default;  // waits for posted messages to be fetched, unless stopped
 
   virtual int rank() const = 0;
   virtual int lanes() const = 0;
@@ -42,7 +42,7 @@ class Wire {
   // Whether it is done by kLook from now.
   virtual bool look(Transfer& transfer) = 0;
   // Sends and keeps the bytes as long as it takes; never waits.
-  virtual void post(int to, int lane, std::uint64_t tag, std::string letter) = 0;
+  virtual void post(int to, int lane, std::uint64_t tag, std::string bytes) = 0;
 };
 
 // Lane 0 is for messages and control, the others for groups.

@@ -30,7 +30,7 @@ struct Job {
 
   Communicator& communicator() const { return world->communicator(rank); }
   // A call in turn on a group.
-  Meeting on(program::GroupId group) { return {group, members(group), calls[group]++}; }
+  CollectiveCall on(program::GroupId group) { return {group, members(group), calls[group]++}; }
   std::span<const int> members(program::GroupId g) const { return g == kAll ? all : g == kRow ? row : column; }
 };
 Job* job = nullptr;
@@ -152,8 +152,8 @@ TEST(Mpi, GroupsDoNotDisturbOneAnother) {
 }
 
 TEST(Mpi, CallsOnAGroupMatchByNumberWhoeverComesFirst) {
-  const Meeting first = job->on(kAll), second = job->on(kAll);
-  const auto call = [](const Meeting& m, float value) {
+  const CollectiveCall first = job->on(kAll), second = job->on(kAll);
+  const auto call = [](const CollectiveCall& m, float value) {
     float x = value;
     job->communicator().all_reduce(m, ReduceOp::max, &x, &x, 1);
     EXPECT_EQ(x, value) << "as if the other call's values had come in";

@@ -26,7 +26,7 @@ std::string variable(const char* name) {
 }
 
 // The abstract address, and how long it is: names end with their length.
-std::pair<sockaddr_un, socklen_t> address_of(const std::string& job, int rank) {
+std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& job, int rank) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string name = fmt::format("rehearse.{}.{}.{}", ::getuid(), job, rank);
@@ -42,7 +42,7 @@ Attendance::Attendance() {
   const std::string job = variable("PMIX_NAMESPACE");
   if (job.empty() || variable("OMPI_COMM_WORLD_LOCAL_SIZE") != fmt::to_string(launch.ranks)) return;
   socket_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const auto [address, length] = address_of(job, launch.rank);
+  const auto [address, length] = abstract_address(job, launch.rank);
   if (socket_ < 0 || ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
       ::listen(socket_, launch.ranks) != 0)
     return;
@@ -59,7 +59,7 @@ std::string Attendance::missing_text() const {
   for (int rank = 0; rank < ranks_; ++rank) {
     const int caller = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (caller < 0) return "";
-    const auto [address, length] = address_of(job_, rank);
+    const auto [address, length] = abstract_address(job_, rank);
     const bool there = ::connect(caller, reinterpret_cast<const sockaddr*>(&address), length) == 0 || errno == EAGAIN;
     ::close(caller);
     if (!there) missing.push_back(rank);

@@ -18,12 +18,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kIdle{2};               // between looks for messages
-constexpr milliseconds kDeathLook{50};         // between looks at other processes
-constexpr milliseconds kForOthersToSay{2000};  // for the others to say where they waited
-constexpr milliseconds kForLeaving{30'000};    // for all to come to the end of a run that went well
-constexpr milliseconds kLastGrace{150};        // the same once mpirun has sent SIGTERM: SIGKILL follows in a second
-constexpr milliseconds kTurn{200};             // between one rank's patience with the root and the next one's
+constexpr milliseconds kIdle{2};             // between looks for messages
+constexpr milliseconds kDeathLook{50};       // between looks at other processes
+constexpr milliseconds kForReports{2000};    // for the others to say where they waited
+constexpr milliseconds kForLeaving{30'000};  // for all to come to the end of a run that went well
+constexpr milliseconds kLastGrace{150};      // the same once mpirun has sent SIGTERM: SIGKILL follows in a second
+constexpr milliseconds kTurn{200};           // between one rank's patience with the root and the next one's
 
 constexpr char kOutside[] =
     "the job was ended from outside (SIGTERM): interrupted, or a rank on another machine has died";
@@ -72,7 +72,7 @@ void MpiControlChannel::end_run(bool whole) {
   if (!root() && stop_.requested()) send(0, Kind::ended);
   if (whole) return;
   broken_ = true;
-  if (root() && !tells_) send_all(Kind::told);  // left by an exception: whoever catches it tells
+  if (root() && !reports_) send_all(Kind::reported);  // left by an exception: whoever catches it reports
 }
 
 void MpiControlChannel::send(int to, const Head& head, const std::string& text) {
@@ -148,9 +148,9 @@ void MpiControlChannel::take(const Head& head, std::string text) {
     shared_ = std::move(text);
   if (head.kind == Kind::ended) ended_.insert(head.rank);
   if (head.kind == Kind::leaving) left_.insert(head.rank);
-  if (head.kind == Kind::told) told_ = true;
+  if (head.kind == Kind::reported) reported_ = true;
   if (head.kind == Kind::over) over_ = true;
-  if (head.kind == Kind::stop || head.kind == Kind::told || head.kind == Kind::over) stop_.request();
+  if (head.kind == Kind::stop || head.kind == Kind::reported || head.kind == Kind::over) stop_.request();
   changed_.notify_all();
 }
 
@@ -219,7 +219,7 @@ void MpiControlChannel::look_for_deaths() {
   changed_.notify_all();
 }
 
-// mpirun ends a job because one of its processes died, or because it was itself told to end.
+// mpirun ends a job because one of its processes died, or because it was itself asked to end.
 void MpiControlChannel::on_termination() {
   {
     const std::lock_guard lock(mutex_);
@@ -253,16 +253,16 @@ bool MpiControlChannel::await(milliseconds limit, Ready ready) {
 
 milliseconds MpiControlChannel::patience() const {
   const std::lock_guard lock(mutex_);
-  return terminated_ || !dead_.empty() ? kLastGrace : kForOthersToSay;
+  return terminated_ || !dead_.empty() ? kLastGrace : kForReports;
 }
 
 std::string MpiControlChannel::report(const WhereaboutsOf& whereabouts_of) {
   if (!stop_.requested()) return "";
   if (!root()) {
     send(0, Kind::ended);
-    if (await(patience() + kTurn * rank_, [&] { return told_ || over_ || (dead_.contains(0) && first_alive()); })) {
+    if (await(patience() + kTurn * rank_, [&] { return reported_ || over_ || (dead_.contains(0) && first_alive()); })) {
       const std::lock_guard lock(mutex_);
-      if (told_ || over_) return "";
+      if (reported_ || over_) return "";
     }
   } else {
     await(patience(), [&] {
@@ -271,10 +271,10 @@ std::string MpiControlChannel::report(const WhereaboutsOf& whereabouts_of) {
       return true;
     });
     const std::lock_guard lock(mutex_);
-    if (told_) return "";
+    if (reported_) return "";
   }
-  tells_ = true;
-  send_all(Kind::told);
+  reports_ = true;
+  send_all(Kind::reported);
   FailureFacts facts = log_.facts();
   facts.silent = silent();
   {
@@ -324,14 +324,14 @@ std::string MpiControlChannel::from_root(std::string text, milliseconds limit) {
 }
 
 bool MpiControlChannel::leave() {
-  if (root() || tells_) {
-    if (broken_ || tells_) return false;
+  if (root() || reports_) {
+    if (broken_ || reports_) return false;
     send_all(Kind::over);
     return await(kForLeaving, [&] { return static_cast<int>(left_.size()) == ranks_ - 1; });
   }
   // The root may still have files to write; if it dies, mpirun ends us. It ends a broken job itself.
   if (broken_)
-    await(2 * kForOthersToSay, [&] { return over_; });
+    await(2 * kForReports, [&] { return over_; });
   else
     while (!await(kLook, [&] { return over_; })) {
     }

@@ -65,7 +65,7 @@ class MpiControlChannel final : public Failures {
   bool leave();
 
  private:
-  enum class Kind : std::int32_t { loss, account, failed, waited, died, ended, stop, told, over, leaving, shared };
+  enum class Kind : std::int32_t { loss, account, failed, waited, died, ended, stop, reported, over, leaving, shared };
   struct Head {
     Kind kind;
     std::int32_t rank;  // of whom it is: the sender, or the rank that died
@@ -102,8 +102,8 @@ class MpiControlChannel final : public Failures {
   std::map<int, std::string> accounts_;
   std::optional<std::string> shared_;  // by the root
   std::set<int> ended_, left_, dead_;
-  bool running_ = false, told_ = false, over_ = false, stop_sent_ = false, terminated_ = false, outside_ = false;
-  std::atomic<bool> tells_ = false, broken_ = false;  // broken_: transfers may be under way for ever
+  bool running_ = false, reported_ = false, over_ = false, stop_sent_ = false, terminated_ = false, outside_ = false;
+  std::atomic<bool> reports_ = false, broken_ = false;  // broken_: transfers may be under way for ever
 
   struct sigaction before_ {};  // of SIGTERM
   std::atomic<bool> finished_ = false;

@@ -64,7 +64,7 @@ class MpiWorld : public World {
   // Steady clocks are the same on one machine only: there, the last to come begins the run.
   Clock::time_point begin() override {
     begun_ = true;
-    communicator_.meet_all();
+    communicator_.barrier();
     std::int64_t began = Clock::now().time_since_epoch().count();
     MPI_Request request = MPI_REQUEST_NULL;
     REHEARSE_MPI(MPI_Iallreduce(MPI_IN_PLACE, &began, 1, MPI_INT64_T, MPI_MAX, channel_.status().comm(), &request));

@@ -11,7 +11,7 @@
 namespace rehearse::execute {
 
 struct CudaRanksOptions {
-  std::vector<DeviceRoom> devices;      // what is known of this machine's; empty: nothing
+  std::vector<DeviceMemory> devices;    // what is known of this machine's; empty: nothing
   std::function<int(int rank)> device;  // of a rank here
   GpuOptions rank;
   bool alone = false;  // one rank, which meets nobody

@@ -43,7 +43,7 @@ double GpuRank::anchor(Gpu::Event& event) {
 }
 
 // What happened two steps ago was over when this step was issued, so its events lie before all of this one's.
-void GpuRank::keep_profile(std::int64_t step, Lent& lent) {
+void GpuRank::keep_profile(std::int64_t step, StepStaging& staging) {
   StepProfile p;
   p.step = step;
   p.begin_s = step == 0 ? 0 : ends_s_[static_cast<std::size_t>(step - 1)];
@@ -52,9 +52,9 @@ void GpuRank::keep_profile(std::int64_t step, Lent& lent) {
   const Gpu::Event reference = early ? base_ : step_ends_[static_cast<std::size_t>(step - kAhead) % step_ends_.size()];
   const double reference_s = early ? 0 : ends_s_[static_cast<std::size_t>(step - kAhead)];
   for (std::size_t i = 0; i < timeline_.instances.size(); ++i) {
-    const auto& [begin, end] = lent.op_events[i];
+    const auto& [begin, end] = staging.op_events[i];
     if (begin < 0)
-      p.spans.push_back(lent.host_spans[i]);
+      p.spans.push_back(staging.host_spans[i]);
     else
       p.spans.push_back(
           {reference_s + gpu_->elapsed_s(reference, begin), reference_s + gpu_->elapsed_s(reference, end)});

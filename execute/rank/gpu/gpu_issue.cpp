@@ -15,7 +15,7 @@ namespace rehearse::execute {
 using program::Op;
 
 void GpuRank::issue(std::int64_t step) {
-  Lent& l = lent(step);
+  StepStaging& l = staging_of(step);
   l.graphed = replayed(step);
   l.mode = measured(step) ? Mode::measured : Mode::plain;
   *l.values = step_values(run_.scenario.training, step, run_.options.steps);
@@ -24,12 +24,12 @@ void GpuRank::issue(std::int64_t step) {
 }
 
 void GpuRank::issue_graph(std::int64_t step) {
-  Lent& l = lent(step);
+  StepStaging& l = staging_of(step);
   const Gpu::Stream stream = compute().stream;
   for (std::size_t index = 0; index < timeline_.instances.size(); ++index)
     if (input_offset_[index] >= 0) load_input(static_cast<std::int32_t>(index), step);
   if (l.graph < 0) l.graph = gpu_->capture(stream, [&] { issue_ops(step, Mode::captured); });
-  if (!lent(step - 1).graphed)
+  if (!staging_of(step - 1).graphed)
     for (const StreamState& s : streams_)
       if (s.stream >= 0 && s.stream != stream)
         gpu_->wait(stream, s.ends[static_cast<std::size_t>((step - 1) % kAhead)]);
@@ -41,7 +41,7 @@ void GpuRank::issue_graph(std::int64_t step) {
 }
 
 void GpuRank::issue_ops(std::int64_t step, Mode mode) {
-  Lent& l = lent(step);
+  StepStaging& l = staging_of(step);
   if (mode == Mode::measured && l.op_events.empty())
     for (const Instance& i : timeline_.instances) {
       const bool on_device = streams_[static_cast<std::size_t>(i.stream)].stream >= 0;
@@ -56,7 +56,7 @@ void GpuRank::issue_ops(std::int64_t step, Mode mode) {
 void GpuRank::begin_step(std::int64_t step, Mode mode) {
   const Gpu::Stream stream = compute().stream;
   const auto before = static_cast<std::size_t>((step + kAhead - 1) % kAhead);
-  const bool after_graph = step > 0 && mode != Mode::captured && lent(step - 1).graphed;
+  const bool after_graph = step > 0 && mode != Mode::captured && staging_of(step - 1).graphed;
   bool shared = mode == Mode::captured;  // the other streams join the capture
   for (const StreamState& s : streams_) {
     if (s.stream < 0 || s.stream == stream) continue;
@@ -65,7 +65,7 @@ void GpuRank::begin_step(std::int64_t step, Mode mode) {
     shared = true;
     if (step > 0 && mode != Mode::captured && !after_graph) gpu_->wait(stream, s.ends[before]);
   }
-  gpu_->to_device(stream, values_, lent(step).values, sizeof(kernels::StepValues));
+  gpu_->to_device(stream, values_, staging_of(step).values, sizeof(kernels::StepValues));
   if (!shared) return;
   gpu_->record(values_ready_, stream);
   for (const StreamState& s : streams_)
@@ -82,7 +82,7 @@ void GpuRank::end_step(std::int64_t step, Mode mode) {
     gpu_->record(s.ends[k], s.stream);
     if (mode == Mode::captured) gpu_->wait(compute().stream, s.ends[k]);
   }
-  for (const auto& out : outboxes_)
+  for (const auto& out : send_staging_)
     if (out) gpu_->record(out->ends[k], out->stream);
 }
 
@@ -95,7 +95,7 @@ void GpuRank::issue_op(std::int32_t index, std::int64_t step, Mode mode) {
   if (std::holds_alternative<program::HostSync>(op.shape)) return host_sync(index, step, mode);
   const auto s = static_cast<std::size_t>(i.stream);
   const Gpu::Stream stream = streams_[s].stream;
-  Lent& l = lent(step);
+  StepStaging& l = staging_of(step);
   issue_waits(i, step, mode);
   if (mode == Mode::measured) gpu_->record(l.op_events[static_cast<std::size_t>(index)].first, stream);
   if (program::is_transfer(op))
@@ -119,7 +119,7 @@ void GpuRank::issue_op(std::int32_t index, std::int64_t step, Mode mode) {
 // what was issued before. What a graph did before this step, or the step did before a capture, is done.
 void GpuRank::issue_waits(const Instance& i, std::int64_t step, Mode mode) {
   StreamState& own = streams_[static_cast<std::size_t>(i.stream)];
-  const bool only_this_step = step == 0 || mode == Mode::captured || lent(step - 1).graphed;
+  const bool only_this_step = step == 0 || mode == Mode::captured || staging_of(step - 1).graphed;
   for (std::size_t w = i.first_wait; w < i.last_wait; ++w) {
     const Wait& wait = timeline_.waits[w];
     if (wait.position < 1 && only_this_step) continue;
@@ -146,19 +146,19 @@ void GpuRank::host_sync(std::int32_t index, std::int64_t step, Mode mode) {
   for (std::size_t w = i.first_wait; w < i.last_wait; ++w) {
     const Wait& wait = timeline_.waits[w];
     if (streams_[static_cast<std::size_t>(wait.stream)].stream < 0) continue;
-    if (wait.position < 1 && (step == 0 || lent(step - 1).graphed)) continue;
+    if (wait.position < 1 && (step == 0 || staging_of(step - 1).graphed)) continue;
     await(event_of(wait));
   }
   if (mode == Mode::measured)
-    lent(step).host_spans[static_cast<std::size_t>(index)] = {begin - base_host_s_, host_s() - base_host_s_};
+    staging_of(step).host_spans[static_cast<std::size_t>(index)] = {begin - base_host_s_, host_s() - base_host_s_};
 }
 
 void GpuRank::load_input(std::int32_t index, std::int64_t step) {
   const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
   const auto& input = std::get<program::Input>(timeline_.op(i).shape);
   std::vector<std::int64_t> examples(static_cast<std::size_t>(run_.scenario.plan.micro_batch));
-  std::iota(examples.begin(), examples.end(), lent(step).values->first_sequence + layout_.first_sequence(i));
-  std::byte* to = lent(step).inputs + input_offset_[static_cast<std::size_t>(index)];
+  std::iota(examples.begin(), examples.end(), staging_of(step).values->first_sequence + layout_.first_sequence(i));
+  std::byte* to = staging_of(step).inputs + input_offset_[static_cast<std::size_t>(index)];
   const DType type = layout_.operand(arena_, i.first_place).type;
   if (!is_half(type)) return run_.data.load(input.kind, examples, input.elements, to);
   std::vector<float> loaded(static_cast<std::size_t>(input.elements));
@@ -171,7 +171,7 @@ void GpuRank::queue_input(std::int32_t index, std::int64_t step, Mode mode) {
   const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
   const kernels::Out to = layout_.operand(arena_, i.first_place);
   gpu_->to_device(streams_[static_cast<std::size_t>(i.stream)].stream, to.data,
-                  lent(step).inputs + input_offset_[static_cast<std::size_t>(index)],
+                  staging_of(step).inputs + input_offset_[static_cast<std::size_t>(index)],
                   std::get<program::Input>(timeline_.op(i).shape).elements * size_of(to.type));
 }
 
@@ -216,7 +216,7 @@ bool GpuRank::sends_from_copy(const Op& op) const {
 void GpuRank::send_from_copy(std::int32_t index) {
   const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
   const auto s = static_cast<std::size_t>(i.stream);
-  Outbox& out = *outboxes_[s];
+  SendStaging& out = *send_staging_[s];
   const std::size_t slot = out.next++ % out.slots.size();
   std::vector<QueuedMessage> one = messages(i);
   const DType type = timeline_.op(i).dtype;

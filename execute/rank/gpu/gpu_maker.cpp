@@ -36,12 +36,12 @@ void GpuMaker::check(const std::vector<Timeline>& timelines, const plan::RankGri
     ++count;
   }
   for (const auto& [device, need] : needed) {
-    const DeviceRoom& room = parts_.devices.at(static_cast<std::size_t>(device));
-    if (need.first > room.free_bytes)
+    const DeviceMemory& memory = parts_.devices.at(static_cast<std::size_t>(device));
+    if (need.first > memory.free_bytes)
       throw DoesNotFit(fmt::format(
           "does not fit on GPU {} ({}): {} of it need {} for their tensors, {} of {} are free: {} too much", device,
-          room.name, need.second == 1 ? "1 rank" : fmt::format("{} ranks", need.second), text(need.first),
-          text(room.free_bytes), text(room.total_bytes), text(need.first - room.free_bytes)));
+          memory.name, need.second == 1 ? "1 rank" : fmt::format("{} ranks", need.second), text(need.first),
+          text(memory.free_bytes), text(memory.total_bytes), text(need.first - memory.free_bytes)));
   }
 }
 

@@ -14,7 +14,7 @@
 namespace rehearse::execute {
 
 // The devices of this machine, as they are before a run.
-struct DeviceRoom {
+struct DeviceMemory {
   std::string name;  // "NVIDIA H100 80GB HBM3"
   std::int64_t free_bytes = 0, total_bytes = 0;
 };
@@ -25,7 +25,7 @@ class GpuMaker final : public RankMaker {
     std::function<std::unique_ptr<Gpu>(int rank)> gpu;
     // Called in every rank's thread at once; null: a rank alone.
     std::function<std::unique_ptr<QueuedTransfers>(Run& run, int rank)> connect;
-    std::vector<DeviceRoom> devices;      // of this machine; empty: nothing is known of them
+    std::vector<DeviceMemory> devices;    // of this machine; empty: nothing is known of them
     std::function<int(int rank)> device;  // of a rank of this machine, in `devices`
     GpuOptions options;
   };

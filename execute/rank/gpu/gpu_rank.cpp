@@ -20,16 +20,16 @@ constexpr std::chrono::milliseconds kForOthers{500};  // that may know better wh
 constexpr std::int64_t kSlabBytes = std::int64_t{16} << 20;
 
 // Host memory that is only there once it is written.
-class Staging {
+class HostCopy {
  public:
-  explicit Staging(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
+  explicit HostCopy(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
     data_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data_ == MAP_FAILED)
       throw std::runtime_error(fmt::format("{} bytes of host memory: {}", bytes_, std::strerror(errno)));
   }
-  ~Staging() { ::munmap(data_, bytes_); }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
+  ~HostCopy() { ::munmap(data_, bytes_); }
+  HostCopy(const HostCopy&) = delete;
+  HostCopy& operator=(const HostCopy&) = delete;
   std::byte* data() const { return static_cast<std::byte*>(data_); }
 
  private:
@@ -81,7 +81,7 @@ GpuRank::GpuRank(Run& run, int rank, bool reports_loss, std::unique_ptr<Gpu> gpu
   gpu_->bind_thread();
   make_streams();
   lay_out_memory();
-  make_outboxes();
+  make_send_staging();
 }
 
 GpuRank::~GpuRank() {
@@ -127,16 +127,16 @@ void GpuRank::lay_out_memory() {
     const std::int64_t bytes = input->elements * size_of(layout_.operand(arena_, i.first_place).type);
     inputs += aligned(bytes);
   }
-  for (Lent& lent : lent_) {
-    lent.inputs = gpu_->allocate_host(std::max(inputs, kArenaAlignment));
-    lent.values = new (gpu_->allocate_host(sizeof(kernels::StepValues))) kernels::StepValues();
-    lent.loss = new (gpu_->allocate_host(sizeof(float))) float(0);
-    lent.host_spans.resize(timeline_.instances.size());
+  for (StepStaging& staging : staging_) {
+    staging.inputs = gpu_->allocate_host(std::max(inputs, kArenaAlignment));
+    staging.values = new (gpu_->allocate_host(sizeof(kernels::StepValues))) kernels::StepValues();
+    staging.loss = new (gpu_->allocate_host(sizeof(float))) float(0);
+    staging.host_spans.resize(timeline_.instances.size());
   }
 }
 
-void GpuRank::make_outboxes() {
-  outboxes_.resize(streams_.size());
+void GpuRank::make_send_staging() {
+  send_staging_.resize(streams_.size());
   std::vector<std::int64_t> bytes(streams_.size(), 0);  // of the largest message
   for (const Instance& i : timeline_.instances)
     if (const program::Op& op = timeline_.op(i); sends_from_copy(op)) {
@@ -146,7 +146,7 @@ void GpuRank::make_outboxes() {
     }
   for (std::size_t s = 0; s < streams_.size(); ++s) {
     if (bytes[s] == 0) continue;
-    Outbox& out = outboxes_[s].emplace();
+    SendStaging& out = send_staging_[s].emplace();
     out.stream = gpu_->make_stream(true);
     for (Gpu::Event& e : out.ends) e = gpu_->make_event(false);
     for (int slot = 0; slot < options_.send_slots; ++slot) {
@@ -196,10 +196,10 @@ void GpuRank::initialise() {
 
 void GpuRank::start() {
   running_ = true;
-  Watch::Told told;
-  told.late = [this](std::int32_t instance) {
-    leave_it_to_whom_we_wait_for(instance);
-    if (told_.exchange(true)) return;
+  Watch::Handlers handlers;
+  handlers.late = [this](std::int32_t instance) {
+    defer_to_blocked_peers(instance);
+    if (reported_.exchange(true)) return;
     const std::string waited = waited_text(run_.options.timeout);
     if (run_.world.stop().requested())
       report_wait(run_, rank_, instance, instance < 0 ? std::vector<int>() : missing(instance));
@@ -211,9 +211,9 @@ void GpuRank::start() {
     else
       report_failure(run_, rank_, instance, waited, missing(instance));
   };
-  told.failed = [this](std::int32_t instance, const std::string& what) { tell_broken(instance, what); };
+  handlers.failed = [this](std::int32_t instance, const std::string& what) { report_broken(instance, what); };
   watch_ = std::make_unique<Watch>(*gpu_, transfers_.get(), run_.world.stop(), at_, streams_.size(),
-                                   run_.options.timeout, std::move(told));
+                                   run_.options.timeout, std::move(handlers));
   thread_ = std::thread([this] {
     run();
     running_ = false;
@@ -224,15 +224,15 @@ void GpuRank::join() {
   if (thread_.joinable()) thread_.join();
 }
 
-void GpuRank::let_others_tell() const {
+void GpuRank::wait_for_other_reports() const {
   const Clock::time_point until = Clock::now() + kForOthers;
   while (!run_.world.stop().requested() && Clock::now() < until) std::this_thread::sleep_for(kLook / 10);
 }
 
 // A broken transfer is most often another rank's end: then whoever saw that tells it.
-void GpuRank::tell_broken(std::int32_t instance, const std::string& what) {
-  let_others_tell();
-  if (told_.exchange(true)) return;
+void GpuRank::report_broken(std::int32_t instance, const std::string& what) {
+  wait_for_other_reports();
+  if (reported_.exchange(true)) return;
   const bool cause = !run_.world.stop().requested();
   const std::vector<int> others = instance < 0 ? std::vector<int>() : missing(instance);
   if (cause)
@@ -259,7 +259,7 @@ std::vector<int> GpuRank::missing(std::int32_t instance) const {
 }
 
 // A rank that we wait for and that waits for another itself loses patience when we do, and knows better who is late.
-void GpuRank::leave_it_to_whom_we_wait_for(std::int32_t instance) const {
+void GpuRank::defer_to_blocked_peers(std::int32_t instance) const {
   if (instance < 0) return;
   const auto in_transfer = [this](int other) {
     const Timeline& timeline = run_.timeline(other);
@@ -273,7 +273,7 @@ void GpuRank::leave_it_to_whom_we_wait_for(std::int32_t instance) const {
   };
   const std::vector<int> others = missing(instance);
   if (std::none_of(others.begin(), others.end(), in_transfer)) return;
-  let_others_tell();
+  wait_for_other_reports();
 }
 
 void GpuRank::run() {
@@ -284,17 +284,17 @@ void GpuRank::run() {
     fetch();
     watch_->clear();
   } catch (const Stopped&) {
-    if (told_.exchange(true)) return;
+    if (reported_.exchange(true)) return;
     const std::optional<std::int32_t> at = watch_->waiting();
     if (at && *at >= 0) report_wait(run_, rank_, *at, missing(*at));
   } catch (const DeadlineError& late) {
-    if (told_.exchange(true)) return;
+    if (reported_.exchange(true)) return;
     const std::optional<std::int32_t> at = watch_->waiting();
     report_failure(run_, rank_, at.value_or(issuing_), waited_text(run_.options.timeout), late.missing());
   } catch (const BrokenTransfer& broken) {
-    tell_broken(issuing_, broken.what());
+    report_broken(issuing_, broken.what());
   } catch (const std::exception& error) {
-    if (told_.exchange(true)) return;
+    if (reported_.exchange(true)) return;
     report_failure(run_, rank_, issuing_, fmt::format("failed: {}", error.what()));
   }
 }
@@ -312,18 +312,18 @@ void GpuRank::run_steps() {
 
 // Waits until the device has ended a step, and takes what it left: its time, its loss, its profile.
 void GpuRank::retire(std::int64_t step) {
-  Lent& lent = this->lent(step);
+  StepStaging& staging = staging_of(step);
   const auto k = static_cast<std::size_t>(step % kAhead);
   for (const StreamState& s : streams_)
-    if (s.stream >= 0 && (!lent.graphed || &s == &compute())) await(s.ends[k]);
-  for (const auto& out : outboxes_)
+    if (s.stream >= 0 && (!staging.graphed || &s == &compute())) await(s.ends[k]);
+  for (const auto& out : send_staging_)
     if (out) await(out->ends[k]);
   const Gpu::Event end = step_ends_[static_cast<std::size_t>(step) % step_ends_.size()];
   const Gpu::Event before = step == 0 ? base_ : step_ends_[static_cast<std::size_t>(step - 1) % step_ends_.size()];
   ends_s_.push_back((step == 0 ? 0 : ends_s_.back()) + gpu_->elapsed_s(before, end));
   at_.step.store(step + 1, std::memory_order_relaxed);
-  if (lent.mode == Mode::measured) keep_profile(step, lent);
-  if (reports_loss_) run_.world.report_loss(step, rank_, *lent.loss);
+  if (staging.mode == Mode::measured) keep_profile(step, staging);
+  if (reports_loss_) run_.world.report_loss(step, rank_, *staging.loss);
 }
 
 // Polls, so that a stopped run ends whatever the device does.
@@ -338,7 +338,7 @@ void GpuRank::await(Gpu::Event event) {
 
 // What is left on the device that is asked for: copied to where it would lie in an arena of the host.
 void GpuRank::fetch() {
-  const Staging copy(persistent_end(timeline_));
+  const HostCopy copy(persistent_end(timeline_));
   const auto& buffers = timeline_.role->buffers;
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     if (timeline_.persistent[b] < 0 || !(run_.options.keep_parameters || buffers[b].name == "loss_scale")) continue;

@@ -78,14 +78,14 @@ class GpuRank final : public Rank {
     std::vector<std::int64_t> known;      // other streams' positions we have waited for
     bool reads_values = false;            // has kernels that read StepValues
   };
-  struct Outbox {  // of a stream whose sends are made from copies
+  struct SendStaging {  // of a stream whose sends are made from copies
     Gpu::Stream stream = -1;
     std::vector<std::byte*> slots;
     std::vector<Gpu::Event> filled, sent;  // by slot
     std::array<Gpu::Event, kAhead> ends;
     std::size_t next = 0;
   };
-  struct Lent {  // of the steps with one remainder by kAhead; pinned memory and what was issued
+  struct StepStaging {  // of the steps with one remainder by kAhead; pinned memory and what was issued
     std::byte* inputs = nullptr;
     kernels::StepValues* values = nullptr;
     float* loss = nullptr;
@@ -98,7 +98,7 @@ class GpuRank final : public Rank {
 
   void make_streams();
   void lay_out_memory();
-  void make_outboxes();
+  void make_send_staging();
   void run();
   void run_steps();
   void retire(std::int64_t step);
@@ -106,10 +106,10 @@ class GpuRank final : public Rank {
   void fetch();
   bool measured(std::int64_t step) const;
   bool replayed(std::int64_t step) const;
-  void tell_broken(std::int32_t instance, const std::string& what);
+  void report_broken(std::int32_t instance, const std::string& what);
   std::vector<int> missing(std::int32_t instance) const;
-  void let_others_tell() const;
-  void leave_it_to_whom_we_wait_for(std::int32_t instance) const;
+  void wait_for_other_reports() const;
+  void defer_to_blocked_peers(std::int32_t instance) const;
 
   // gpu_issue.cpp
   void issue(std::int64_t step);
@@ -132,10 +132,10 @@ class GpuRank final : public Rank {
   // gpu_account.cpp
   double host_s() const;             // since the run began
   double anchor(Gpu::Event& event);  // records it on the idle compute stream; when that was, as host_s()
-  void keep_profile(std::int64_t step, Lent& lent);
+  void keep_profile(std::int64_t step, StepStaging& staging);
   void finish();
 
-  Lent& lent(std::int64_t step) { return lent_[static_cast<std::size_t>(step % kAhead)]; }
+  StepStaging& staging_of(std::int64_t step) { return staging_[static_cast<std::size_t>(step % kAhead)]; }
   StreamState& compute() { return streams_[static_cast<std::size_t>(compute_stream_)]; }
   std::byte* operand(std::size_t place) const { return arena_ + layout_.offset(place); }
 
@@ -154,10 +154,10 @@ class GpuRank final : public Rank {
 
   std::byte* arena_ = nullptr;
   kernels::StepValues* values_ = nullptr;  // device memory
-  std::array<Lent, kAhead> lent_;
-  std::vector<std::int64_t> input_offset_;       // by instance, in Lent::inputs; -1: no input
-  std::vector<StreamState> streams_;             // by program stream
-  std::vector<std::optional<Outbox>> outboxes_;  // by program stream
+  std::array<StepStaging, kAhead> staging_;
+  std::vector<std::int64_t> input_offset_;                // by instance, in StepStaging::inputs; -1: no input
+  std::vector<StreamState> streams_;                      // by program stream
+  std::vector<std::optional<SendStaging>> send_staging_;  // by program stream
   std::int32_t compute_stream_ = 0;
   std::vector<Gpu::Event> instance_event_;  // by instance; -1: nobody waits for it
   Gpu::Event values_ready_ = -1;
@@ -175,7 +175,7 @@ class GpuRank final : public Rank {
   DeviceUse use_;
   std::int32_t issuing_ = -1;  // the instance that is being queued
   std::atomic<bool> running_ = false;
-  std::atomic<bool> told_ = false;  // the World knows what became of us
+  std::atomic<bool> reported_ = false;  // the failure of this rank was reported
   std::thread thread_;
 };
 

@@ -10,7 +10,7 @@
 namespace rehearse::execute {
 namespace {
 
-constexpr double kPsPerSecond = 1e12;
+constexpr double kPsPerS = 1e12;
 
 class Account {
  public:
@@ -100,7 +100,7 @@ void account(const program::Program& program, const Timeline& timeline, std::int
 
 Shares scaled(const StepProfile& profile, double total_s) {
   const double sum = std::accumulate(profile.shares_s.begin(), profile.shares_s.end(), 0.0);
-  const auto total = static_cast<std::int64_t>(std::llround(total_s * kPsPerSecond));
+  const auto total = static_cast<std::int64_t>(std::llround(total_s * kPsPerS));
   Shares shares{};
   std::int64_t left = total;
   for (std::size_t i = 0; i < shares.size(); ++i) {

@@ -1,5 +1,5 @@
 // What the events of a step say of it: when each op began and ended on the device, and so what the compute stream did
-// all the time: ran, or waited for the op that ended last of those it waited for, which is told by what that op's
+// all the time: ran, or waited for the op that ended last of those it waited for, which is accounted by what that op's
 // stream did (sim/account/blame.h), or - the rest - had nothing queued in time (host). Times are seconds since the
 // rank's base event; a rank makes them the run's own at its end.
 //

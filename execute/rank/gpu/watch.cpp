@@ -13,13 +13,13 @@ constexpr int kAskEvery = 10;  // periods between questions to the transfers
 }  // namespace
 
 Watch::Watch(Gpu& gpu, QueuedTransfers* transfers, const Stop& stop, Whereabouts& at, std::size_t streams,
-             std::chrono::milliseconds timeout, Told told)
+             std::chrono::milliseconds timeout, Handlers handlers)
     : gpu_(gpu),
       transfers_(transfers),
       stop_(stop),
       at_(at),
       timeout_(timeout),
-      told_(std::move(told)),
+      handlers_(std::move(handlers)),
       queues_(streams) {
   thread_ = std::thread([this] { run(); });
 }
@@ -133,7 +133,7 @@ bool Watch::look() {
       if (!late || m->instance < *late) late = m->instance;
     }
   }
-  if (late) told_.late(*late);
+  if (late) handlers_.late(*late);
   return !late;
 }
 
@@ -144,13 +144,13 @@ void Watch::run() {
       if (!look()) break;
       if (transfers_ != nullptr && period % kAskEvery == 0)
         if (const std::string problem = transfers_->problem(); !problem.empty()) {
-          told_.failed(waiting().value_or(-1), problem);
+          handlers_.failed(waiting().value_or(-1), problem);
           break;
         }
       std::this_thread::sleep_for(kPeriod);
     }
   } catch (const std::exception& error) {
-    told_.failed(waiting().value_or(-1), error.what());
+    handlers_.failed(waiting().value_or(-1), error.what());
   }
   if (!ended_ && transfers_ != nullptr) transfers_->abort();
 }

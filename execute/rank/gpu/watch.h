@@ -25,14 +25,14 @@ namespace rehearse::execute {
 
 class Watch {
  public:
-  struct Told {
+  struct Handlers {
     std::function<void(std::int32_t instance)> late;                             // waited too long there
     std::function<void(std::int32_t instance, const std::string& what)> failed;  // instance -1: unknown
   };
 
   // `transfers` may be null. All outlive it.
   Watch(Gpu& gpu, QueuedTransfers* transfers, const Stop& stop, Whereabouts& at, std::size_t streams,
-        std::chrono::milliseconds timeout, Told told);
+        std::chrono::milliseconds timeout, Handlers handlers);
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -72,7 +72,7 @@ class Watch {
   const Stop& stop_;
   Whereabouts& at_;
   const std::chrono::milliseconds timeout_;
-  const Told told_;
+  const Handlers handlers_;
   mutable std::mutex mutex_;  // of queues_ and free_
   std::vector<Queue> queues_;
   std::vector<Gpu::Event> free_;

@@ -36,9 +36,10 @@ std::int64_t segments_of(std::int64_t count) {
 }
 
 // One call of a collective as one member makes it.
-class Circle {
+class MemberCall {
  public:
-  Circle(Wire& wire, const Meeting& m) : wire_(wire), meeting_(m), size_(static_cast<std::int64_t>(m.members.size())) {
+  MemberCall(Wire& wire, const CollectiveCall& m)
+      : wire_(wire), call_(m), size_(static_cast<std::int64_t>(m.members.size())) {
     const auto found = std::find(m.members.begin(), m.members.end(), wire.rank());
     REHEARSE_CHECK(found != m.members.end(), "rank {} calls a group it is not in", wire.rank());
     index_ = found - m.members.begin();
@@ -55,17 +56,17 @@ class Circle {
     ring_reduce_scatter(op, static_cast<const float*>(in.data), static_cast<float*>(own.data), elements);
   }
   void ring_reduce_scatter(ReduceOp op, const float* in, float* own, std::int64_t elements) {
-    std::array<std::vector<float>, 2> room;
-    for (auto& r : room) r.resize(static_cast<std::size_t>(elements / size_ + 1));
-    std::array<Transfers, 2> sent;  // out of each room; [1] first from `in`
+    std::array<std::vector<float>, 2> staging;
+    for (auto& r : staging) r.resize(static_cast<std::size_t>(elements / size_ + 1));
+    std::array<Transfers, 2> sent;  // out of each staging; [1] first from `in`
     // Receives are posted before anything is sent: of two members the receive's word to the other goes the way of our
     // own bytes, and behind a whole chunk it would let only one of both directions move at a time.
-    Transfers incoming = receive_step(0, room[0], elements);
+    Transfers incoming = receive_step(0, staging[0], elements);
     send_chunk(next(), 0, in, part(elements, index_ - 1), sent[1]);
     for (std::int64_t step = 0; step < size_ - 1; ++step) {
       const auto here = static_cast<std::size_t>(step % 2);
       const Part chunk = part(elements, index_ - 2 - step);
-      float* target = room[here].data() - chunk.first;
+      float* target = staging[here].data() - chunk.first;
       for (std::int64_t s = 0; s < segments_of(chunk.count); ++s) {
         wire_.wait(*incoming[static_cast<std::size_t>(s)]);
         const Part segment = segment_of(chunk, s);
@@ -76,8 +77,8 @@ class Circle {
           std::copy_n(target + segment.first, segment.count, own + segment.first - chunk.first);
       }
       if (step == size_ - 2) break;
-      wait(sent[1 - here]);  // its room is the next step's
-      incoming = receive_step(step + 1, room[1 - here], elements);
+      wait(sent[1 - here]);  // its staging is the next step's
+      incoming = receive_step(step + 1, staging[1 - here], elements);
     }
     for (auto& transfers : sent) wait(transfers);
   }
@@ -101,7 +102,7 @@ class Circle {
     wait(sent);
   }
 
-  // All tell all; added in group order.
+  // Everything goes to all; added in group order.
   void all_reduce_directly(ReduceOp op, In in, Out out, std::int64_t elements) {
     std::vector<std::byte> all(static_cast<std::size_t>(size_ * elements * size_of(in.type)));
     const auto of = [&](std::int64_t member) { return from(Out(all.data(), in.type), member * elements); };
@@ -125,14 +126,14 @@ class Circle {
     copy_elements(received, out, elements);
   }
 
-  // All tell the first; added in group order.
+  // Everything goes to the first; added in group order.
   void reduce_to_first(ReduceOp op, In in, Out out, std::int64_t elements) {
-    const std::int64_t told = index_ == 0 ? elements : 0;
-    std::vector<std::byte> all(static_cast<std::size_t>(size_ * told * size_of(in.type)));
-    const auto of = [&](std::int64_t member) { return from(Out(all.data(), in.type), member * told); };
+    const std::int64_t gathered = index_ == 0 ? elements : 0;
+    std::vector<std::byte> all(static_cast<std::size_t>(size_ * gathered * size_of(in.type)));
+    const auto of = [&](std::int64_t member) { return from(Out(all.data(), in.type), member * gathered); };
     exchange(
         0, [&](std::int64_t) { return in; }, of, [&](std::int64_t m) { return m == 0 ? elements : 0; },
-        [&](std::int64_t) { return told; });
+        [&](std::int64_t) { return gathered; });
     if (index_ > 0) return;
     copy_elements(in, of(0), elements);
     add_up(op, of(0), elements, out);
@@ -157,7 +158,7 @@ class Circle {
  private:
   static constexpr std::int64_t kGather = 64;  // first step of an all-gather, beyond those of a reduce-scatter
 
-  int member(std::int64_t index) const { return meeting_.members[static_cast<std::size_t>((index + size_) % size_)]; }
+  int member(std::int64_t index) const { return call_.members[static_cast<std::size_t>((index + size_) % size_)]; }
   int next() const { return member(index_ + 1); }
   int previous() const { return member(index_ - 1); }
   Part part(std::int64_t elements, std::int64_t index) const {
@@ -168,7 +169,7 @@ class Circle {
     return {chunk.first + within.first, within.count};
   }
   std::uint64_t tag(std::int64_t step, std::int64_t segment) const {
-    return make_tag(TagKind::collective, meeting_.group, meeting_.sequence, step, segment);
+    return make_tag(TagKind::collective, call_.group, call_.sequence, step, segment);
   }
 
   std::unique_ptr<Wire::Transfer> send(int to, std::int64_t step, std::int64_t segment, In base, Part p) {
@@ -184,11 +185,11 @@ class Circle {
       out.push_back(wire_.receive(source, lane_, tag(step, s), at(base, p.first), bytes_of(base.type, p.count)));
     }
   }
-  // Chunk `index` - 2 - step of a reduce-scatter's partial sums, into `room` from its beginning.
-  Transfers receive_step(std::int64_t step, std::vector<float>& room, std::int64_t elements) {
+  // Chunk `index` - 2 - step of a reduce-scatter's partial sums, into `staging` from its beginning.
+  Transfers receive_step(std::int64_t step, std::vector<float>& staging, std::int64_t elements) {
     const Part chunk = part(elements, index_ - 2 - step);
     Transfers incoming;
-    receive_chunk(previous(), step, room.data() - chunk.first, chunk, incoming);
+    receive_chunk(previous(), step, staging.data() - chunk.first, chunk, incoming);
     return incoming;
   }
   void wait(Transfers& transfers) {
@@ -235,7 +236,7 @@ class Circle {
   }
 
   Wire& wire_;
-  const Meeting& meeting_;
+  const CollectiveCall& call_;
   std::int64_t size_, index_ = 0;
   int lane_ = 0;
 };
@@ -244,86 +245,86 @@ class GlooCommunicator : public Communicator {
  public:
   GlooCommunicator(Wire& wire, Arrivals& arrivals) : wire_(wire), arrivals_(arrivals) {}
 
-  Arrival all_reduce(const Meeting& m, ReduceOp op, In in, Out out, std::int64_t elements) override {
-    return meet(m, [&](Circle& circle) {
-      if (elements <= kDirect) return circle.all_reduce_directly(op, in, out, elements);
-      const Part mine = part_of(elements, circle.size(), circle.index());
-      circle.reduce_scatter(op, in, from(out, mine.first), elements);
-      circle.all_gather(out, elements);
+  Arrival all_reduce(const CollectiveCall& m, ReduceOp op, In in, Out out, std::int64_t elements) override {
+    return perform(m, [&](MemberCall& call) {
+      if (elements <= kDirect) return call.all_reduce_directly(op, in, out, elements);
+      const Part mine = part_of(elements, call.size(), call.index());
+      call.reduce_scatter(op, in, from(out, mine.first), elements);
+      call.all_gather(out, elements);
     });
   }
-  Arrival all_gather(const Meeting& m, In in, Out out, std::int64_t elements) override {
-    return meet(m, [&](Circle& circle) {
-      const std::int64_t each = each_of(circle, elements);
-      copy_elements(in, from(out, circle.index() * each), each);
-      circle.all_gather(out, elements);
+  Arrival all_gather(const CollectiveCall& m, In in, Out out, std::int64_t elements) override {
+    return perform(m, [&](MemberCall& call) {
+      const std::int64_t each = each_of(call, elements);
+      copy_elements(in, from(out, call.index() * each), each);
+      call.all_gather(out, elements);
     });
   }
-  Arrival reduce_scatter(const Meeting& m, In in, Out out, std::int64_t elements) override {
-    return meet(m, [&](Circle& circle) {
-      each_of(circle, elements);
-      circle.reduce_scatter(ReduceOp::sum, in, out, elements);
+  Arrival reduce_scatter(const CollectiveCall& m, In in, Out out, std::int64_t elements) override {
+    return perform(m, [&](MemberCall& call) {
+      each_of(call, elements);
+      call.reduce_scatter(ReduceOp::sum, in, out, elements);
     });
   }
-  Arrival reduce(const Meeting& m, ReduceOp op, In in, Out out, std::int64_t elements) override {
-    return meet(m, [&](Circle& circle) { circle.reduce_to_first(op, in, out, elements); });
+  Arrival reduce(const CollectiveCall& m, ReduceOp op, In in, Out out, std::int64_t elements) override {
+    return perform(m, [&](MemberCall& call) { call.reduce_to_first(op, in, out, elements); });
   }
-  Arrival broadcast(const Meeting& m, In in, Out out, std::int64_t elements) override {
-    return meet(m, [&](Circle& circle) { circle.broadcast(in, out, elements); });
+  Arrival broadcast(const CollectiveCall& m, In in, Out out, std::int64_t elements) override {
+    return perform(m, [&](MemberCall& call) { call.broadcast(in, out, elements); });
   }
-  Arrival all_to_all(const Meeting& m, In in, Out out, std::int64_t elements) override {
-    return meet(m, [&](Circle& circle) {
-      each_of(circle, elements);
-      circle.all_to_all(in, out, elements);
+  Arrival all_to_all(const CollectiveCall& m, In in, Out out, std::int64_t elements) override {
+    return perform(m, [&](MemberCall& call) {
+      each_of(call, elements);
+      call.all_to_all(in, out, elements);
     });
   }
 
-  // A letter is the elements and the time at which it was posted.
+  // A message is its elements and the time at which it was posted.
   Arrival exchange(std::span<const Message> messages) override {
     Clock::time_point met = Clock::now();
-    std::vector<std::string> letters;
-    letters.reserve(messages.size());  // what is being written must not move
+    std::vector<std::string> received;
+    received.reserve(messages.size());  // what is being written must not move
     Transfers incoming;
     for (const Message& m : messages) {
       const std::size_t bytes = bytes_of(m.data.type, m.elements);
       const std::uint64_t tag = make_tag(TagKind::message, m.channel, m.sequence);
-      std::string letter(bytes + sizeof met, '\0');
+      std::string bytes_and_time(bytes + sizeof met, '\0');
       if (m.send) {
-        std::memcpy(letter.data(), m.data.data, bytes);
-        std::memcpy(letter.data() + bytes, &met, sizeof met);
-        wire_.post(m.peer, kControlLane, tag, std::move(letter));
+        std::memcpy(bytes_and_time.data(), m.data.data, bytes);
+        std::memcpy(bytes_and_time.data() + bytes, &met, sizeof met);
+        wire_.post(m.peer, kControlLane, tag, std::move(bytes_and_time));
       } else {
-        letters.push_back(std::move(letter));
-        incoming.push_back(wire_.receive(m.peer, kControlLane, tag, letters.back().data(), letters.back().size()));
+        received.push_back(std::move(bytes_and_time));
+        incoming.push_back(wire_.receive(m.peer, kControlLane, tag, received.back().data(), received.back().size()));
       }
     }
     std::size_t next = 0;
     for (const Message& m : messages) {
       if (m.send) continue;
       wire_.wait(*incoming[next]);
-      const std::string& letter = letters[next++];
-      const std::size_t bytes = letter.size() - sizeof met;
-      std::memcpy(m.data.data, letter.data(), bytes);
+      const std::string& bytes_and_time = received[next++];
+      const std::size_t bytes = bytes_and_time.size() - sizeof met;
+      std::memcpy(m.data.data, bytes_and_time.data(), bytes);
       Clock::time_point posted;
-      std::memcpy(&posted, letter.data() + bytes, sizeof posted);
+      std::memcpy(&posted, bytes_and_time.data() + bytes, sizeof posted);
       if (arrivals_.same_machine(m.peer)) met = std::max(met, posted);
     }
     return {met};
   }
 
  private:
-  static std::int64_t each_of(const Circle& circle, std::int64_t elements) {
-    REHEARSE_CHECK(elements % circle.size() == 0, "{} elements over {} ranks", elements, circle.size());
-    return elements / circle.size();
+  static std::int64_t each_of(const MemberCall& call, std::int64_t elements) {
+    REHEARSE_CHECK(elements % call.size() == 0, "{} elements over {} ranks", elements, call.size());
+    return elements / call.size();
   }
 
   template <class Work>
-  Arrival meet(const Meeting& m, Work work) {
+  Arrival perform(const CollectiveCall& m, Work work) {
     const Clock::time_point came = Clock::now();
-    Circle circle(wire_, m);
+    MemberCall call(wire_, m);
     arrivals_.arrive(m.group, m.sequence, came);
     try {
-      work(circle);
+      work(call);
     } catch (const DeadlineError& error) {
       throw DeadlineError(missing(m, error));
     } catch (const Stopped& error) {
@@ -338,7 +339,7 @@ class GlooCommunicator : public Communicator {
   }
 
   // The members that had not come, as far as that is known; if all had, whom the transfer waited for.
-  std::vector<int> missing(const Meeting& m, const WaitEnded& error) const {
+  std::vector<int> missing(const CollectiveCall& m, const WaitEnded& error) const {
     std::vector<int> ranks;
     for (const int member : m.members)
       if (arrivals_.same_machine(member) && !arrivals_.arrival(member, m.group, m.sequence)) ranks.push_back(member);

@@ -1,6 +1,6 @@
 // Gloo's wait on a buffer can be aborted by another thread, and only by that ended early without harm: a lookout thread
-// looks at the stop flag and at deadlines every kLook and aborts the waits that must end. A sent letter waits in the
-// outbox, from which a postman thread removes it once the receiver has fetched it.
+// looks at the stop flag and at deadlines every kLook and aborts the waits that must end. A sent message waits in the
+// queue, from which a delivery thread removes it once the receiver has fetched it.
 #include "execute/transport/gloo/gloo_wire.h"
 
 #include <fmt/format.h>
@@ -32,11 +32,11 @@
 namespace rehearse::execute {
 namespace {
 
-using Buffer = gloo::transport::UnboundBuffer;
+using GlooBuffer = gloo::transport::UnboundBuffer;
 constexpr std::chrono::hours kForever{24 * 365};  // gloo wants a timeout; ours are the lookout's
 
 struct GlooTransfer : Wire::Transfer {
-  std::unique_ptr<Buffer> buffer;
+  std::unique_ptr<GlooBuffer> buffer;
   int peer = 0;
   bool sending = false;
 };
@@ -80,7 +80,7 @@ class AddressFiles : public gloo::rendezvous::Store {
   const Clock::time_point deadline_;
 };
 
-// Connecting, by a thread of its own: Gloo waits in it for others and cannot be told to stop. Whoever gives it up
+// Connecting, by a thread of its own: Gloo waits in it for others and cannot be made to stop. Whoever gives it up
 // leaves it to its timeout.
 struct Connecting {
   explicit Connecting(WireOptions o) : options(std::move(o)) {}
@@ -121,7 +121,7 @@ struct Connecting {
   bool done = false;
 };
 
-struct Letter {
+struct PostedMessage {
   std::string bytes;
   std::unique_ptr<Wire::Transfer> transfer;
 };
@@ -132,18 +132,18 @@ class GlooWire : public Wire {
       : options_(options), stop_(stop), lost_(std::move(lost)) {
     connect();
     lookout_ = std::thread([this] { look_out(); });
-    postman_ = std::thread([this] { deliver(); });
+    delivery_ = std::thread([this] { deliver(); });
   }
 
   ~GlooWire() override {
     {
-      std::unique_lock lock(outbox_mutex_);
+      std::unique_lock lock(posted_mutex_);
       const auto deadline = Clock::now() + options_.timeout;
-      while (!outbox_.empty() && !stop_.requested() && Clock::now() < deadline) posted_.wait_for(lock, kLook);
+      while (!posted_.empty() && !stop_.requested() && Clock::now() < deadline) posted_changed_.wait_for(lock, kLook);
       closing_ = true;
-      posted_.notify_all();
+      posted_changed_.notify_all();
     }
-    postman_.join();
+    delivery_.join();
     closed_ = true;
     lookout_.join();
   }
@@ -172,17 +172,17 @@ class GlooWire : public Wire {
   }
 
   void post(int to, int lane, std::uint64_t tag, std::string bytes) override {
-    auto letter = std::make_unique<Letter>();
-    letter->bytes = std::move(bytes);
-    letter->transfer = send(to, lane, tag, letter->bytes.data(), letter->bytes.size());
-    const std::lock_guard lock(outbox_mutex_);
-    outbox_.push_back(std::move(letter));
-    posted_.notify_all();
+    auto message = std::make_unique<PostedMessage>();
+    message->bytes = std::move(bytes);
+    message->transfer = send(to, lane, tag, message->bytes.data(), message->bytes.size());
+    const std::lock_guard lock(posted_mutex_);
+    posted_.push_back(std::move(message));
+    posted_changed_.notify_all();
   }
 
  private:
   struct Watched {
-    Buffer* buffer;
+    GlooBuffer* buffer;
     bool sending;
     Clock::time_point deadline;
   };
@@ -266,24 +266,24 @@ class GlooWire : public Wire {
   }
 
   void deliver() {
-    std::unique_lock lock(outbox_mutex_);
+    std::unique_lock lock(posted_mutex_);
     while (!closing_) {
-      if (outbox_.empty()) {
-        posted_.wait(lock);
+      if (posted_.empty()) {
+        posted_changed_.wait(lock);
         continue;
       }
-      Letter& letter = *outbox_.front();
+      PostedMessage& message = *posted_.front();
       lock.unlock();
       bool done = false;
       try {
-        done = look(*letter.transfer);
+        done = look(*message.transfer);
       } catch (const Stopped&) {
         done = true;  // nobody will fetch it
       }
       lock.lock();
       if (!done) continue;
-      outbox_.pop_front();
-      posted_.notify_all();
+      posted_.pop_front();
+      posted_changed_.notify_all();
     }
   }
 
@@ -293,11 +293,11 @@ class GlooWire : public Wire {
   std::vector<std::shared_ptr<gloo::rendezvous::Context>> contexts_;
   std::mutex watched_mutex_;
   std::list<Watched> watched_;
-  std::mutex outbox_mutex_;
-  std::condition_variable posted_;
-  std::deque<std::unique_ptr<Letter>> outbox_;
+  std::mutex posted_mutex_;
+  std::condition_variable posted_changed_;
+  std::deque<std::unique_ptr<PostedMessage>> posted_;
   std::atomic<bool> closing_ = false, closed_ = false;
-  std::thread lookout_, postman_;
+  std::thread lookout_, delivery_;
 };
 
 }  // namespace

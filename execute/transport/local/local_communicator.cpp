@@ -17,8 +17,8 @@
 namespace rehearse::execute {
 namespace {
 
-struct Call {
-  explicit Call(std::size_t members) : in(members), out(members), present(members, 0) {}
+struct PendingCall {
+  explicit PendingCall(std::size_t members) : in(members), out(members), present(members, 0) {}
   std::condition_variable changed;
   std::vector<In> in;
   std::vector<Out> out;
@@ -30,12 +30,12 @@ struct Call {
 };
 
 // Of one group of ranks.
-struct Room {
+struct ProcessGroup {
   std::mutex mutex;
-  std::map<std::int64_t, std::shared_ptr<Call>> calls;
+  std::map<std::int64_t, std::shared_ptr<PendingCall>> calls;
 };
 
-struct Letter {
+struct StagedMessage {
   std::vector<std::byte> bytes;
   Clock::time_point posted;
 };
@@ -43,16 +43,16 @@ struct Letter {
 struct Mailbox {
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<std::int64_t, Letter> letters;
+  std::map<std::int64_t, StagedMessage> messages;
 };
 
-class World {
+class Shared {
  public:
-  World(std::chrono::milliseconds limit, const Stop& stop) : limit_(limit), stop_(stop) {}
+  Shared(std::chrono::milliseconds limit, const Stop& stop) : limit_(limit), stop_(stop) {}
 
-  Room& room(program::GroupId group, int first) {
+  ProcessGroup& group(program::GroupId group, int first) {
     const std::lock_guard lock(mutex_);
-    return rooms_[{group, first}];
+    return groups_[{group, first}];
   }
   Mailbox& mailbox(int from, int to, int channel) {
     const std::lock_guard lock(mutex_);
@@ -65,7 +65,7 @@ class World {
 
  private:
   std::mutex mutex_;
-  std::map<std::pair<program::GroupId, int>, Room> rooms_;  // by the group and its first member
+  std::map<std::pair<program::GroupId, int>, ProcessGroup> groups_;  // by the group and its first member
   std::map<std::tuple<int, int, int>, Mailbox> mailboxes_;
   std::chrono::milliseconds limit_;
   const Stop& stop_;
@@ -79,56 +79,56 @@ Share share_of(std::int64_t elements, std::size_t parts, std::size_t index) {
   return {elements * i / n, elements * (i + 1) / n};
 }
 
-constexpr std::int64_t kBlock =
+constexpr std::int64_t kSummedAtOnce =
     1024;  // elements summed, and then copied, at a time: they stay in the first-level cache
 
 class LocalCommunicator : public Communicator {
  public:
-  LocalCommunicator(int rank, std::shared_ptr<World> world) : rank_(rank), world_(std::move(world)) {}
+  LocalCommunicator(int rank, std::shared_ptr<Shared> shared) : rank_(rank), shared_(std::move(shared)) {}
 
-  Arrival all_reduce(const Meeting& m, program::ReduceOp op, In in, Out out, std::int64_t elements) override {
-    return meet(m, in, out, elements, [&](Visit& v) {
+  Arrival all_reduce(const CollectiveCall& m, program::ReduceOp op, In in, Out out, std::int64_t elements) override {
+    return call_together(m, in, out, elements, [&](MemberCall& v) {
       const Share share = share_of(elements, m.members.size(), v.index);
-      for (std::int64_t i = share.first; i < share.last; i += kBlock) {
-        const std::int64_t count = std::min(kBlock, share.last - i);
+      for (std::int64_t i = share.first; i < share.last; i += kSummedAtOnce) {
+        const std::int64_t count = std::min(kSummedAtOnce, share.last - i);
         execute::reduce(v.call.in, op, i, count, from(out, i));
         for (const Out& target : v.call.out) copy_elements(from(out, i), from(target, i), count);
       }
     });
   }
 
-  Arrival all_gather(const Meeting& m, In in, Out out, std::int64_t elements) override {
+  Arrival all_gather(const CollectiveCall& m, In in, Out out, std::int64_t elements) override {
     const std::int64_t part = part_of(m, elements);
-    return meet(m, in, out, elements, [&](Visit& v) {
+    return call_together(m, in, out, elements, [&](MemberCall& v) {
       for (std::size_t member = 0; member < m.members.size(); ++member) {
         copy_elements(v.call.in[member], from(out, static_cast<std::int64_t>(member) * part), part);
       }
     });
   }
 
-  Arrival reduce_scatter(const Meeting& m, In in, Out out, std::int64_t elements) override {
+  Arrival reduce_scatter(const CollectiveCall& m, In in, Out out, std::int64_t elements) override {
     const std::int64_t part = part_of(m, elements);
-    return meet(m, in, out, elements, [&](Visit& v) {
+    return call_together(m, in, out, elements, [&](MemberCall& v) {
       execute::reduce(v.call.in, program::ReduceOp::sum, static_cast<std::int64_t>(v.index) * part, part, out);
     });
   }
 
-  Arrival broadcast(const Meeting& m, In in, Out out, std::int64_t elements) override {
-    return meet(m, in, out, elements, [&](Visit& v) { copy_elements(v.call.in[0], out, elements); });
+  Arrival broadcast(const CollectiveCall& m, In in, Out out, std::int64_t elements) override {
+    return call_together(m, in, out, elements, [&](MemberCall& v) { copy_elements(v.call.in[0], out, elements); });
   }
 
   // Each adds up a share, in the root's output.
-  Arrival reduce(const Meeting& m, program::ReduceOp op, In in, Out out, std::int64_t elements) override {
-    return meet(m, in, out, elements, [&](Visit& v) {
+  Arrival reduce(const CollectiveCall& m, program::ReduceOp op, In in, Out out, std::int64_t elements) override {
+    return call_together(m, in, out, elements, [&](MemberCall& v) {
       const Share share = share_of(elements, m.members.size(), v.index);
       execute::reduce(v.call.in, op, share.first, share.last - share.first, from(v.call.out[0], share.first));
     });
   }
 
   // The output may be the input of others still reading: all read before any writes.
-  Arrival all_to_all(const Meeting& m, In in, Out out, std::int64_t elements) override {
+  Arrival all_to_all(const CollectiveCall& m, In in, Out out, std::int64_t elements) override {
     const std::int64_t part = part_of(m, elements);
-    return meet(m, in, out, elements, [&](Visit& v) {
+    return call_together(m, in, out, elements, [&](MemberCall& v) {
       std::vector<std::byte> memory(static_cast<std::size_t>(elements * size_of(in.type)));
       const Out received(memory.data(), in.type);
       for (std::size_t member = 0; member < m.members.size(); ++member)
@@ -143,11 +143,11 @@ class LocalCommunicator : public Communicator {
     Arrival last{Clock::now()};
     for (const Message& message : messages) {
       if (!message.send) continue;
-      Mailbox& box = world_->mailbox(rank_, message.peer, message.channel);
-      Letter letter{{at(message.data, 0), at(message.data, message.elements)}, {}};
+      Mailbox& box = shared_->mailbox(rank_, message.peer, message.channel);
+      StagedMessage staged{{at(message.data, 0), at(message.data, message.elements)}, {}};
       const std::lock_guard lock(box.mutex);
-      letter.posted = Clock::now();
-      box.letters.emplace(message.sequence, std::move(letter));
+      staged.posted = Clock::now();
+      box.messages.emplace(message.sequence, std::move(staged));
       box.changed.notify_all();
     }
     for (const Message& message : messages)
@@ -156,30 +156,30 @@ class LocalCommunicator : public Communicator {
   }
 
  private:
-  struct Visit {
-    Room& room;
-    Call& call;
+  struct MemberCall {
+    ProcessGroup& group;
+    PendingCall& call;
     std::size_t index;  // of this rank in the group
   };
 
-  static std::int64_t part_of(const Meeting& m, std::int64_t elements) {
+  static std::int64_t part_of(const CollectiveCall& m, std::int64_t elements) {
     const auto members = static_cast<std::int64_t>(m.members.size());
     REHEARSE_CHECK(elements % members == 0, "{} elements over {} ranks", elements, members);
     return elements / members;
   }
 
   template <class Work>
-  Arrival meet(const Meeting& m, In in, Out out, std::int64_t elements, Work work) {
+  Arrival call_together(const CollectiveCall& m, In in, Out out, std::int64_t elements, Work work) {
     const auto found = std::find(m.members.begin(), m.members.end(), rank_);
     REHEARSE_CHECK(found != m.members.end(), "rank {} calls a group it is not in", rank_);
     REHEARSE_CHECK(in.type == out.type, "a collective from {} to {}", name_of(in.type), name_of(out.type));
     const auto index = static_cast<std::size_t>(found - m.members.begin());
-    Room& room = world_->room(m.group, m.members.front());
-    std::shared_ptr<Call> call;
+    ProcessGroup& group = shared_->group(m.group, m.members.front());
+    std::shared_ptr<PendingCall> call;
     {
-      std::unique_lock lock(room.mutex);
-      auto& slot = room.calls[m.sequence];
-      if (slot == nullptr) slot = std::make_shared<Call>(m.members.size());
+      std::unique_lock lock(group.mutex);
+      auto& slot = group.calls[m.sequence];
+      if (slot == nullptr) slot = std::make_shared<PendingCall>(m.members.size());
       call = slot;
       REHEARSE_CHECK(call->arrived == 0 || (call->elements == elements && call->type == in.type),
                      "a collective of {} {} meets one of {} {}", elements, name_of(in.type), call->elements,
@@ -191,33 +191,33 @@ class LocalCommunicator : public Communicator {
       call->present[index] = 1;
       if (++call->arrived == m.members.size()) {
         call->complete = {Clock::now(), rank_};
-        room.calls.erase(m.sequence);
+        group.calls.erase(m.sequence);
         call->changed.notify_all();
       }
-      world_->wait(
+      shared_->wait(
           lock, call->changed, [&] { return call->arrived == m.members.size(); }, [&] { return absent(m, *call); });
     }
-    Visit visit{room, *call, index};
-    work(visit);
-    synchronize(m, visit, 2);
+    MemberCall own{group, *call, index};
+    work(own);
+    synchronize(m, own, 2);
     return call->complete;
   }
 
   // Waits until every member is through with stage `stage` (1 or 2; a call that never uses stage 1 counts both at 2).
-  void synchronize(const Meeting& m, Visit& v, std::size_t stage) {
-    std::unique_lock lock(v.room.mutex);
+  void synchronize(const CollectiveCall& m, MemberCall& v, std::size_t stage) {
+    std::unique_lock lock(v.group.mutex);
     const std::size_t members = m.members.size();
     const std::size_t reached = stage == 2 && v.call.present[v.index] == 1 ? 2 : 1;
     v.call.present[v.index] = static_cast<char>(v.call.present[v.index] + static_cast<char>(reached));
     v.call.stages += reached;
     const std::size_t goal = stage * members;
     if (v.call.stages >= goal) v.call.changed.notify_all();
-    world_->wait(
+    shared_->wait(
         lock, v.call.changed, [&] { return v.call.stages >= goal; }, [&] { return behind(m, v.call, stage); });
   }
 
-  static std::vector<int> absent(const Meeting& m, const Call& call) { return behind(m, call, 0); }
-  static std::vector<int> behind(const Meeting& m, const Call& call, std::size_t stage) {
+  static std::vector<int> absent(const CollectiveCall& m, const PendingCall& call) { return behind(m, call, 0); }
+  static std::vector<int> behind(const CollectiveCall& m, const PendingCall& call, std::size_t stage) {
     std::vector<int> ranks;
     for (std::size_t i = 0; i < m.members.size(); ++i)
       if (static_cast<std::size_t>(call.present[i]) <= stage) ranks.push_back(m.members[i]);
@@ -226,33 +226,33 @@ class LocalCommunicator : public Communicator {
 
   // Returns when it was sent.
   Clock::time_point receive(const Message& message) {
-    Mailbox& box = world_->mailbox(message.peer, rank_, message.channel);
-    Letter letter;
+    Mailbox& box = shared_->mailbox(message.peer, rank_, message.channel);
+    StagedMessage staged;
     {
       std::unique_lock lock(box.mutex);
-      world_->wait(
-          lock, box.changed, [&] { return box.letters.contains(message.sequence); },
+      shared_->wait(
+          lock, box.changed, [&] { return box.messages.contains(message.sequence); },
           [&] { return std::vector<int>{message.peer}; });
-      letter = std::move(box.letters.extract(message.sequence).mapped());
+      staged = std::move(box.messages.extract(message.sequence).mapped());
     }
     const std::int64_t expected = message.elements * size_of(message.data.type);
-    REHEARSE_CHECK(static_cast<std::int64_t>(letter.bytes.size()) == expected, "a message of {} bytes, {} expected",
-                   letter.bytes.size(), expected);
-    std::copy(letter.bytes.begin(), letter.bytes.end(), at(message.data, 0));
-    return letter.posted;
+    REHEARSE_CHECK(static_cast<std::int64_t>(staged.bytes.size()) == expected, "a message of {} bytes, {} expected",
+                   staged.bytes.size(), expected);
+    std::copy(staged.bytes.begin(), staged.bytes.end(), at(message.data, 0));
+    return staged.posted;
   }
 
   int rank_;
-  std::shared_ptr<World> world_;
+  std::shared_ptr<Shared> shared_;
 };
 
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> make_local_communicators(int ranks, std::chrono::milliseconds limit,
                                                                     const Stop& stop) {
-  const auto world = std::make_shared<World>(limit, stop);
+  const auto shared = std::make_shared<Shared>(limit, stop);
   std::vector<std::unique_ptr<Communicator>> all;
-  for (int rank = 0; rank < ranks; ++rank) all.push_back(std::make_unique<LocalCommunicator>(rank, world));
+  for (int rank = 0; rank < ranks; ++rank) all.push_back(std::make_unique<LocalCommunicator>(rank, shared));
   return all;
 }
 

@@ -1,6 +1,6 @@
-// A collective: wait for our turn on the group; tell every member that we have come and post the transfer; look until
-// all have told us and the transfer is done. The telling, an empty message to each member, says when the last came and,
-// if the wait ends before its time, who did not.
+// A collective: wait for our turn on the group; send every member an empty message that says that we have come, and
+// post the transfer; look until the messages of all members are here and the transfer is done. The messages say when
+// the last member came and, if the wait ends before its time, who did not.
 #include "execute/transport/mpi/mpi_communicator.h"
 
 #include <algorithm>
@@ -49,8 +49,8 @@ MPI_Comm communicator_of(MPI_Comm world, const std::vector<int>& members, int ta
 
 }  // namespace
 
-struct MpiCommunicator::Room {
-  Room(MPI_Comm c, std::vector<int> ranks) : comm(c), members(std::move(ranks)) {
+struct MpiCommunicator::ProcessGroup {
+  ProcessGroup(MPI_Comm c, std::vector<int> ranks) : comm(c), members(std::move(ranks)) {
     REHEARSE_MPI(MPI_Comm_rank(comm, &index));
     REHEARSE_CHECK(index < static_cast<int>(members.size()), "member {} of {}", index, members.size());
   }
@@ -60,13 +60,13 @@ struct MpiCommunicator::Room {
     REHEARSE_CHECK(elements % size() == 0, "{} elements over {} ranks", elements, size());
     return elements / size();
   }
-  Out space(std::int64_t elements, DType type) {
+  Out scratch_of(std::int64_t elements, DType type) {
     const auto bytes = static_cast<std::size_t>(elements * size_of(type));
     if (scratch.size() < bytes) scratch.resize(bytes);
     return {scratch.data(), type};
   }
   // `count` elements from each member lie in `space`, one after the other.
-  void reduce_space(program::ReduceOp op, std::int64_t count, Out out) {
+  void reduce_scratch(program::ReduceOp op, std::int64_t count, Out out) {
     std::vector<In> parts;
     for (int m = 0; m < size(); ++m) parts.push_back(from(In(scratch.data(), out.type), m * count));
     execute::reduce(parts, op, 0, count, out);
@@ -84,24 +84,24 @@ struct MpiCommunicator::Room {
 
 // Our turn on a group, from its beginning to its end. A call that throws leaves the group unusable: what it has posted
 // cannot be taken back.
-class MpiCommunicator::Visit {
+class MpiCommunicator::GroupCall {
  public:
-  Visit(const MpiCommunicator& own, Room& room, std::int64_t sequence) : own_(own), room_(room) {
-    std::unique_lock lock(room.mutex);
+  GroupCall(const MpiCommunicator& own, ProcessGroup& group, std::int64_t sequence) : own_(own), group_(group) {
+    std::unique_lock lock(group.mutex);
     wait_for(
-        lock, room.changed, own.stop_, own.limit_, [&] { return room.next == sequence; },
+        lock, group.changed, own.stop_, own.limit_, [&] { return group.next == sequence; },
         [] { return std::vector<int>(); });
     lock.unlock();
-    last_ = {Clock::now(), room.members[static_cast<std::size_t>(room.index)]};
-    const auto n = static_cast<std::size_t>(room.size());
+    last_ = {Clock::now(), group.members[static_cast<std::size_t>(group.index)]};
+    const auto n = static_cast<std::size_t>(group.size());
     arrivals_.assign(2 * n, MPI_REQUEST_NULL);
-    for (int m = 0; m < room.size(); ++m)
-      if (m != room.index)
+    for (int m = 0; m < group.size(); ++m)
+      if (m != group.index)
         REHEARSE_MPI(
-            MPI_Irecv(nullptr, 0, MPI_BYTE, m, own.arrival_tag_, room.comm, &arrivals_[static_cast<std::size_t>(m)]));
-    for (int m = 0; m < room.size(); ++m)
-      if (m != room.index)
-        REHEARSE_MPI(MPI_Isend(nullptr, 0, MPI_BYTE, m, own.arrival_tag_, room.comm,
+            MPI_Irecv(nullptr, 0, MPI_BYTE, m, own.arrival_tag_, group.comm, &arrivals_[static_cast<std::size_t>(m)]));
+    for (int m = 0; m < group.size(); ++m)
+      if (m != group.index)
+        REHEARSE_MPI(MPI_Isend(nullptr, 0, MPI_BYTE, m, own.arrival_tag_, group.comm,
                                &arrivals_[n + static_cast<std::size_t>(m)]));
   }
 
@@ -120,50 +120,50 @@ class MpiCommunicator::Visit {
 
   // The end. Returns when the last member had come: when its word had reached us, by our own clock.
   Arrival leave() {
-    const std::lock_guard lock(room_.mutex);
-    ++room_.next;
-    room_.changed.notify_all();
+    const std::lock_guard lock(group_.mutex);
+    ++group_.next;
+    group_.changed.notify_all();
     return last_;
   }
 
  private:
   void look_for_arrivals() {
     bool all = true;
-    for (int m = 0; m < room_.size(); ++m) {
+    for (int m = 0; m < group_.size(); ++m) {
       MPI_Request& request = arrivals_[static_cast<std::size_t>(m)];
       if (request == MPI_REQUEST_NULL) continue;
       int done = 0;
       REHEARSE_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
       all &= done != 0;
-      if (done != 0 && looked_) last_ = {Clock::now(), room_.members[static_cast<std::size_t>(m)]};
+      if (done != 0 && looked_) last_ = {Clock::now(), group_.members[static_cast<std::size_t>(m)]};
     }
     looked_ = true;  // whose word was there already came before us
     if (!all) return;
     int sent = 0;
-    const std::size_t n = room_.members.size();
+    const std::size_t n = group_.members.size();
     REHEARSE_MPI(MPI_Testall(static_cast<int>(n), arrivals_.data() + n, &sent, MPI_STATUSES_IGNORE));
     all_came_ = sent != 0;
   }
 
   std::vector<int> missing() {
     std::vector<int> ranks;
-    for (int m = 0; !all_came_ && m < room_.size(); ++m) {
+    for (int m = 0; !all_came_ && m < group_.size(); ++m) {
       MPI_Request& request = arrivals_[static_cast<std::size_t>(m)];
       int done = 1;
       if (request != MPI_REQUEST_NULL) REHEARSE_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
-      if (done == 0) ranks.push_back(room_.members[static_cast<std::size_t>(m)]);
+      if (done == 0) ranks.push_back(group_.members[static_cast<std::size_t>(m)]);
     }
     if (!ranks.empty()) return ranks;
     for (const int rank : own_.silent_())
-      if (std::find(room_.members.begin(), room_.members.end(), rank) != room_.members.end()) ranks.push_back(rank);
+      if (std::find(group_.members.begin(), group_.members.end(), rank) != group_.members.end()) ranks.push_back(rank);
     if (!ranks.empty()) return ranks;
-    for (int m = 0; m < room_.size(); ++m)
-      if (m != room_.index) ranks.push_back(room_.members[static_cast<std::size_t>(m)]);
+    for (int m = 0; m < group_.size(); ++m)
+      if (m != group_.index) ranks.push_back(group_.members[static_cast<std::size_t>(m)]);
     return ranks;
   }
 
   const MpiCommunicator& own_;
-  Room& room_;
+  ProcessGroup& group_;
   std::vector<MPI_Request> arrivals_;  // from each member, then to each
   bool all_came_ = false, looked_ = false;
   Arrival last_;
@@ -181,43 +181,44 @@ MpiCommunicator::MpiCommunicator(MPI_Comm world, const Groups& groups, std::chro
   sequences_ = arrival_tag_ / kChannels;  // so that no message has arrival_tag_
   std::vector<int> all(static_cast<std::size_t>(size));
   std::iota(all.begin(), all.end(), 0);
-  everyone_ = std::make_unique<Room>(world, std::move(all));
-  meet_all();  // making communicators has no deadline: not before all are here
+  everyone_ = std::make_unique<ProcessGroup>(world, std::move(all));
+  barrier();  // making communicators has no deadline: not before all are here
   // In the order of their numbers at every rank: no two ranks wait for one another in different groups.
   for (const auto& [id, members] : groups)
-    rooms_[id] = std::make_unique<Room>(communicator_of(world, members, id), members);
+    groups_[id] = std::make_unique<ProcessGroup>(communicator_of(world, members, id), members);
 }
 
 // Communicators are left to MPI_Finalize: freeing one is a collective call, which the others may not come to.
 MpiCommunicator::~MpiCommunicator() = default;
 
-Arrival MpiCommunicator::meet_all() {
-  Visit visit(*this, *everyone_, everyone_->next);
-  visit.wait();
-  return visit.leave();
+Arrival MpiCommunicator::barrier() {
+  GroupCall call(*this, *everyone_, everyone_->next);
+  call.wait();
+  return call.leave();
 }
 
-MpiCommunicator::Room& MpiCommunicator::room(const Meeting& m) {
-  const auto found = rooms_.find(m.group);
-  REHEARSE_CHECK(found != rooms_.end() && std::equal(m.members.begin(), m.members.end(), found->second->members.begin(),
-                                                     found->second->members.end()),
+MpiCommunicator::ProcessGroup& MpiCommunicator::group(const CollectiveCall& m) {
+  const auto found = groups_.find(m.group);
+  REHEARSE_CHECK(found != groups_.end() && std::equal(m.members.begin(), m.members.end(),
+                                                      found->second->members.begin(), found->second->members.end()),
                  "group {} was not known when the run began", m.group);
   return *found->second;
 }
 
-Arrival MpiCommunicator::all_reduce(const Meeting& m, program::ReduceOp op, In in, Out out, std::int64_t elements) {
-  Room& r = room(m);
-  Visit visit(*this, r, m.sequence);
+Arrival MpiCommunicator::all_reduce(const CollectiveCall& m, program::ReduceOp op, In in, Out out,
+                                    std::int64_t elements) {
+  ProcessGroup& r = group(m);
+  GroupCall call(*this, r, m.sequence);
   const int n = r.size();
   const int total = count_of(elements);
   const MPI_Datatype type = type_of(in, out);
   MPI_Request request = MPI_REQUEST_NULL;
   if (n * elements <= kSmall) {  // all of it to all: more bytes, but one round instead of two
     REHEARSE_MPI(
-        MPI_Iallgather(in.data, total, type, r.space(n * elements, in.type).data, total, type, r.comm, &request));
-    visit.wait(request);
-    r.reduce_space(op, elements, out);
-    return visit.leave();
+        MPI_Iallgather(in.data, total, type, r.scratch_of(n * elements, in.type).data, total, type, r.comm, &request));
+    call.wait(request);
+    r.reduce_scratch(op, elements, out);
+    return call.leave();
   }
   r.counts.resize(static_cast<std::size_t>(n));
   r.offsets.resize(static_cast<std::size_t>(n));
@@ -230,74 +231,74 @@ Arrival MpiCommunicator::all_reduce(const Meeting& m, program::ReduceOp op, In i
   const int own = r.counts[static_cast<std::size_t>(r.index)];
   r.own_counts.assign(static_cast<std::size_t>(n), own);
   for (int i = 0; i < n; ++i) r.own_offsets[static_cast<std::size_t>(i)] = count_of(std::int64_t{i} * own);
-  const Out parts = r.space(std::int64_t{n} * own, in.type);
+  const Out parts = r.scratch_of(std::int64_t{n} * own, in.type);
   REHEARSE_MPI(MPI_Ialltoallv(in.data, r.counts.data(), r.offsets.data(), type, parts.data, r.own_counts.data(),
                               r.own_offsets.data(), type, r.comm, &request));
-  visit.wait(request);
-  r.reduce_space(op, own, from(out, r.offsets[static_cast<std::size_t>(r.index)]));
+  call.wait(request);
+  r.reduce_scratch(op, own, from(out, r.offsets[static_cast<std::size_t>(r.index)]));
   REHEARSE_MPI(
       MPI_Iallgatherv(MPI_IN_PLACE, 0, type, out.data, r.counts.data(), r.offsets.data(), type, r.comm, &request));
-  visit.wait(request);
-  return visit.leave();
+  call.wait(request);
+  return call.leave();
 }
 
-Arrival MpiCommunicator::all_gather(const Meeting& m, In in, Out out, std::int64_t elements) {
-  Room& r = room(m);
-  Visit visit(*this, r, m.sequence);
+Arrival MpiCommunicator::all_gather(const CollectiveCall& m, In in, Out out, std::int64_t elements) {
+  ProcessGroup& r = group(m);
+  GroupCall call(*this, r, m.sequence);
   const int part = count_of(r.part_of(elements));
   const bool in_place = in.data == at(out, std::int64_t{r.index} * part);
   const MPI_Datatype type = type_of(in, out);
   MPI_Request request = MPI_REQUEST_NULL;
   REHEARSE_MPI(MPI_Iallgather(in_place ? MPI_IN_PLACE : in.data, part, type, out.data, part, type, r.comm, &request));
-  visit.wait(request);
-  return visit.leave();
+  call.wait(request);
+  return call.leave();
 }
 
-Arrival MpiCommunicator::reduce_scatter(const Meeting& m, In in, Out out, std::int64_t elements) {
-  Room& r = room(m);
-  Visit visit(*this, r, m.sequence);
+Arrival MpiCommunicator::reduce_scatter(const CollectiveCall& m, In in, Out out, std::int64_t elements) {
+  ProcessGroup& r = group(m);
+  GroupCall call(*this, r, m.sequence);
   const int part = count_of(r.part_of(elements));
   MPI_Request request = MPI_REQUEST_NULL;
-  REHEARSE_MPI(MPI_Ialltoall(in.data, part, type_of(in, out), r.space(elements, in.type).data, part, type_of(in, out),
-                             r.comm, &request));
-  visit.wait(request);
-  r.reduce_space(program::ReduceOp::sum, part, out);
-  return visit.leave();
+  REHEARSE_MPI(MPI_Ialltoall(in.data, part, type_of(in, out), r.scratch_of(elements, in.type).data, part,
+                             type_of(in, out), r.comm, &request));
+  call.wait(request);
+  r.reduce_scratch(program::ReduceOp::sum, part, out);
+  return call.leave();
 }
 
-Arrival MpiCommunicator::broadcast(const Meeting& m, In in, Out out, std::int64_t elements) {
-  Room& r = room(m);
-  Visit visit(*this, r, m.sequence);
+Arrival MpiCommunicator::broadcast(const CollectiveCall& m, In in, Out out, std::int64_t elements) {
+  ProcessGroup& r = group(m);
+  GroupCall call(*this, r, m.sequence);
   if (r.index == 0) copy_elements(in, out, elements);
   MPI_Request request = MPI_REQUEST_NULL;
   REHEARSE_MPI(MPI_Ibcast(out.data, count_of(elements), type_of(in, out), 0, r.comm, &request));
-  visit.wait(request);
-  return visit.leave();
+  call.wait(request);
+  return call.leave();
 }
 
-Arrival MpiCommunicator::reduce(const Meeting& m, program::ReduceOp op, In in, Out out, std::int64_t elements) {
-  Room& r = room(m);
-  Visit visit(*this, r, m.sequence);
+Arrival MpiCommunicator::reduce(const CollectiveCall& m, program::ReduceOp op, In in, Out out, std::int64_t elements) {
+  ProcessGroup& r = group(m);
+  GroupCall call(*this, r, m.sequence);
   const bool root = r.index == 0;
   const MPI_Datatype type = type_of(in, out);
-  void* all = root ? r.space(r.size() * elements, in.type).data : nullptr;
+  void* all = root ? r.scratch_of(r.size() * elements, in.type).data : nullptr;
   MPI_Request request = MPI_REQUEST_NULL;
   REHEARSE_MPI(MPI_Igather(in.data, count_of(elements), type, all, count_of(elements), type, 0, r.comm, &request));
-  visit.wait(request);
-  if (root) r.reduce_space(op, elements, out);
-  return visit.leave();
+  call.wait(request);
+  if (root) r.reduce_scratch(op, elements, out);
+  return call.leave();
 }
 
-Arrival MpiCommunicator::all_to_all(const Meeting& m, In in, Out out, std::int64_t elements) {
-  Room& r = room(m);
-  Visit visit(*this, r, m.sequence);
+Arrival MpiCommunicator::all_to_all(const CollectiveCall& m, In in, Out out, std::int64_t elements) {
+  ProcessGroup& r = group(m);
+  GroupCall call(*this, r, m.sequence);
   const int part = count_of(r.part_of(elements));
-  const Out received = in.data == out.data ? r.space(elements, in.type) : out;
+  const Out received = in.data == out.data ? r.scratch_of(elements, in.type) : out;
   MPI_Request request = MPI_REQUEST_NULL;
   REHEARSE_MPI(MPI_Ialltoall(in.data, part, type_of(in, out), received.data, part, type_of(in, out), r.comm, &request));
-  visit.wait(request);
+  call.wait(request);
   copy_elements(received, out, elements);
-  return visit.leave();
+  return call.leave();
 }
 
 // Numbers repeat after sequences_ messages; a channel's messages with one tag arrive in the order they were sent.

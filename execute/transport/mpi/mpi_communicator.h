@@ -34,24 +34,24 @@ class MpiCommunicator : public Communicator {
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
 
-  Arrival all_reduce(const Meeting& m, program::ReduceOp op, kernels::In in, kernels::Out out,
+  Arrival all_reduce(const CollectiveCall& m, program::ReduceOp op, kernels::In in, kernels::Out out,
                      std::int64_t elements) override;
-  Arrival all_gather(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
-  Arrival reduce_scatter(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
-  Arrival broadcast(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
-  Arrival reduce(const Meeting& m, program::ReduceOp op, kernels::In in, kernels::Out out,
+  Arrival all_gather(const CollectiveCall& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
+  Arrival reduce_scatter(const CollectiveCall& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
+  Arrival broadcast(const CollectiveCall& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
+  Arrival reduce(const CollectiveCall& m, program::ReduceOp op, kernels::In in, kernels::Out out,
                  std::int64_t elements) override;
-  Arrival all_to_all(const Meeting& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
+  Arrival all_to_all(const CollectiveCall& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
   Arrival exchange(std::span<const Message> messages) override;
 
   // Waits until every rank of the world has come here.
-  Arrival meet_all();
+  Arrival barrier();
 
  private:
-  struct Room;  // of one group
-  class Visit;  // one call of one collective
+  struct ProcessGroup;  // of one group
+  class GroupCall;      // one call of one collective
 
-  Room& room(const Meeting& m);
+  ProcessGroup& group(const CollectiveCall& m);
   int tag_of(const Message& message) const;
 
   MPI_Comm messages_;
@@ -60,8 +60,8 @@ class MpiCommunicator : public Communicator {
   SendBuffers& send_buffers_;
   std::function<std::vector<int>()> silent_;
   int arrival_tag_ = 0, sequences_ = 0;  // sequences_: tags of a channel; numbers are taken modulo this
-  std::map<program::GroupId, std::unique_ptr<Room>> rooms_;
-  std::unique_ptr<Room> everyone_;
+  std::map<program::GroupId, std::unique_ptr<ProcessGroup>> groups_;
+  std::unique_ptr<ProcessGroup> everyone_;
 };
 
 }  // namespace rehearse::execute

@@ -12,11 +12,11 @@ namespace rehearse::execute {
 void SendBuffers::send(const void* data, std::size_t bytes, int to, int tag, MPI_Comm comm) {
   REHEARSE_CHECK(bytes <= static_cast<std::size_t>(std::numeric_limits<int>::max()), "a message of {} bytes", bytes);
   const auto* first = static_cast<const std::byte*>(data);
-  std::vector<std::byte> letter(first, first + bytes);
+  std::vector<std::byte> buffer(first, first + bytes);
   const std::lock_guard lock(mutex_);
   MPI_Request request = MPI_REQUEST_NULL;
-  REHEARSE_MPI(MPI_Isend(letter.data(), static_cast<int>(bytes), MPI_BYTE, to, tag, comm, &request));
-  letters_.push_back(std::move(letter));
+  REHEARSE_MPI(MPI_Isend(buffer.data(), static_cast<int>(bytes), MPI_BYTE, to, tag, comm, &request));
+  buffers_.push_back(std::move(buffer));
   requests_.push_back(request);
   added_.notify_all();
 }
@@ -34,12 +34,12 @@ bool SendBuffers::progress() {
     if (requests_[i] == MPI_REQUEST_NULL) continue;  // as MPI_Testsome leaves those that are done
     if (kept != i) {
       requests_[kept] = requests_[i];
-      letters_[kept] = std::move(letters_[i]);
+      buffers_[kept] = std::move(buffers_[i]);
     }
     ++kept;
   }
   requests_.resize(kept);
-  letters_.resize(kept);
+  buffers_.resize(kept);
   return kept > 0;
 }
 

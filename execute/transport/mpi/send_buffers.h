@@ -24,7 +24,7 @@ class SendBuffers {
  private:
   std::mutex mutex_;
   std::condition_variable added_;
-  std::vector<std::vector<std::byte>> letters_;  // beside requests_
+  std::vector<std::vector<std::byte>> buffers_;  // beside requests_
   std::vector<MPI_Request> requests_;
   std::vector<int> done_;
 };

@@ -128,7 +128,7 @@ TEST_P(GlooCommunicator, SixteenBitElementsAreAddedInFp32AndRoundedOnce) {
       on_every_rank(ranks, kLong, [&](int rank, Communicator& c, Stop&) {
         const std::vector<int> group = group_of(ranks);
         std::int64_t calls = 0;
-        expect_half_collectives(c, type, rank, ranks, GetParam(), [&] { return Meeting{0, group, calls++}; });
+        expect_half_collectives(c, type, rank, ranks, GetParam(), [&] { return CollectiveCall{0, group, calls++}; });
       });
 }
 

@@ -86,8 +86,8 @@ TEST_F(StatusBoards, TheFirstCauseStaysAndTheOthersWaited) {
   EXPECT_TRUE(zero.stopped());
   EXPECT_EQ(failure_text(zero.facts(), nowhere),
             "rank 1 is out of ideas\n  rank 0 waited for rank 1\n  rank 2 came second");
-  EXPECT_TRUE(two.claim_telling());
-  EXPECT_FALSE(zero.claim_telling());
+  EXPECT_TRUE(two.claim_report());
+  EXPECT_FALSE(zero.claim_report());
 }
 
 TEST_F(StatusBoards, ADeathExplainsALostConnection) {
