@@ -132,8 +132,8 @@ TEST_F(FakeMps, OneThatEndsAtOnceIsNone) {
 // On a machine with a GPU there are facts, else a reason; neither hangs nor leaves this process a driver.
 TEST(FindDevices, GivesDevicesOrAReason) {
   const execute::Devices found = execute::find_devices(true);
-  EXPECT_NE(found.rooms.empty(), found.why_none.empty());
-  for (const auto& room : found.rooms) EXPECT_GT(room.total_bytes, 0);
+  EXPECT_NE(found.devices.empty(), found.why_none.empty());
+  for (const auto& device : found.devices) EXPECT_GT(device.total_bytes, 0);
 }
 
 }  // namespace
