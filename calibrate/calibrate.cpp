@@ -11,7 +11,7 @@
 #include "calibrate/program_walks.h"
 #include "calibrate/switching.h"
 #include "calibrate/transfers.h"
-#include "execute/gloo/gloo_world.h"
+#include "execute/transport/gloo/gloo_wire.h"
 #include "sim/base/host.h"
 
 namespace rehearse::calibrate {

@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "calibrate/transfers.h"
-#include "execute/gloo/gloo_world.h"
-#include "execute/local/local_world.h"
+#include "execute/processes/local_world.h"
+#include "execute/processes/process_world.h"
 #include "sim/base/unfinished.h"
 
 namespace rehearse::calibrate {
@@ -21,12 +21,12 @@ class GlooWorlds {
     std::vector<std::exception_ptr> errors(worlds_.size());
     for_each([&](std::size_t i) {
       try {
-        execute::GlooOptions options;
+        execute::ProcessOptions options;
         options.rank = static_cast<int>(i);
         options.ranks = ranks;
         options.folder = folder.path();
         options.timeout = kTimeout;
-        worlds_[i] = execute::make_gloo_world(options);
+        worlds_[i] = execute::make_process_world(options);
         worlds_[i]->begin();
       } catch (...) {
         errors[i] = std::current_exception();

@@ -10,7 +10,7 @@
 #include <new>
 #include <numeric>
 
-#include "execute/kernel_call.h"
+#include "execute/rank/kernel_call.h"
 #include "kernels/device.h"
 #include "sim/base/check.h"
 #include "sim/base/half.h"

@@ -45,22 +45,22 @@ struct Times {
 };
 
 Times collective(CollectiveKind kind, const Call& c) {
-  const execute::Meeting meeting{0, c.members, c.sequence};
+  const execute::CollectiveCall call{0, c.members, c.sequence};
   float* part = c.data + c.rank * (c.elements / static_cast<std::int64_t>(c.members.size()));
   const auto met = [&] {
     switch (kind) {
       case CollectiveKind::all_reduce:
-        return c.communicator.all_reduce(meeting, program::ReduceOp::sum, c.data, c.data, c.elements);
+        return c.communicator.all_reduce(call, program::ReduceOp::sum, c.data, c.data, c.elements);
       case CollectiveKind::all_gather:
-        return c.communicator.all_gather(meeting, part, c.data, c.elements);
+        return c.communicator.all_gather(call, part, c.data, c.elements);
       case CollectiveKind::reduce_scatter:
-        return c.communicator.reduce_scatter(meeting, c.data, part, c.elements);
+        return c.communicator.reduce_scatter(call, c.data, part, c.elements);
       case CollectiveKind::broadcast:
-        return c.communicator.broadcast(meeting, c.data, c.data, c.elements);
+        return c.communicator.broadcast(call, c.data, c.data, c.elements);
       case CollectiveKind::reduce:
-        return c.communicator.reduce(meeting, program::ReduceOp::sum, c.data, c.data, c.elements);
+        return c.communicator.reduce(call, program::ReduceOp::sum, c.data, c.data, c.elements);
       case CollectiveKind::all_to_all:
-        return c.communicator.all_to_all(meeting, c.data, c.data, c.elements);
+        return c.communicator.all_to_all(call, c.data, c.data, c.elements);
     }
     return execute::Arrival{Clock::now()};
   }();

@@ -12,7 +12,7 @@
 #include "calibrate/budget.h"
 #include "calibrate/program_walks.h"
 #include "calibrate/statistics.h"
-#include "execute/communicator.h"
+#include "execute/transport/communicator.h"
 #include "sim/cost/calibration_file.h"
 
 namespace rehearse::calibrate {

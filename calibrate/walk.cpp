@@ -4,11 +4,10 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include "calibrate/flush_denormals.h"
-#include "execute/rank.h"
+#include "execute/rank/cpu_rank.h"
 #include "sim/base/check.h"
 
 namespace rehearse::calibrate {
@@ -18,13 +17,13 @@ namespace {
 class NoTransfers : public execute::Communicator {
  public:
   using Time = execute::Arrival;
-  using Meeting = execute::Meeting;
-  Time all_reduce(const Meeting&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override { return now(); }
-  Time all_gather(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
-  Time reduce_scatter(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
-  Time broadcast(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
-  Time reduce(const Meeting&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override { return now(); }
-  Time all_to_all(const Meeting&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  using Call = execute::CollectiveCall;
+  Time all_reduce(const Call&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  Time all_gather(const Call&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  Time reduce_scatter(const Call&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  Time broadcast(const Call&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  Time reduce(const Call&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  Time all_to_all(const Call&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
   Time exchange(std::span<const execute::Message>) override { return now(); }
 
  private:
@@ -41,26 +40,19 @@ class WalkWorld : public execute::World {
   bool root() const override { return true; }
   execute::Communicator& communicator(int) override { return communicator_; }
   execute::Stop& stop() override { return stop_; }
+  execute::Failures& failures() override { return failures_; }
   execute::Whereabouts& whereabouts(int rank) override { return whereabouts_[static_cast<std::size_t>(rank)]; }
   execute::Clock::time_point begin() override { return execute::Clock::now(); }
   void report_loss(std::int64_t, int, double) override {}
   std::optional<double> loss(std::int64_t, std::span<const int>) override { return {}; }
-  void fail(int, std::string text) override {
-    const std::lock_guard lock(mutex_);
-    if (cause_.empty()) cause_ = std::move(text);
-    stop_.request();
-  }
-  void waited(int, std::string) override {}
-  std::string failure(const std::function<std::string(int)>&) override { return cause_; }
   std::vector<std::string> gather(std::string) override { return {}; }
 
  private:
   execute::Stop stop_;
   std::vector<int> here_;
   std::vector<execute::Whereabouts> whereabouts_;
+  execute::LocalFailures failures_{stop_};
   NoTransfers communicator_;
-  std::mutex mutex_;
-  std::string cause_;
 };
 
 // Examples for a model that the default text does not suit (a vocabulary below its bytes).
@@ -94,7 +86,7 @@ std::unique_ptr<execute::Data> data_for(const plan::Scenario& s) {
   }
 }
 
-using Ranks = std::vector<std::unique_ptr<execute::Rank>>;
+using Ranks = std::vector<std::unique_ptr<execute::CpuRank>>;
 
 // Joins whatever way the walk ends.
 class Threads {
@@ -156,7 +148,7 @@ class Course {
   void before_op(int rank, std::int64_t step, const program::Op& op) {
     step_[places_[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(op.stream)].store(
         step, std::memory_order_relaxed);
-    // Once one has done all, the others are no longer in its company; but they too do the least.
+    // Once one has done all, the others are no longer beside it; but they too do the least.
     if (step >= request_.steps && whole_steps() >= std::min(request_.least, request_.steps))
       ended_.store(true, std::memory_order_relaxed);
     if (ended() || stop_.requested()) throw execute::Stopped(std::vector<int>());
@@ -200,7 +192,7 @@ Walk walk(const WalkRequest& request, const Budget& budget) {
   execute::Run run{request.scenario, request.program, request.grid, options, *data, world,
                    timelines,        request.threads, true,         {}};
   Ranks ranks;
-  for (const int rank : request.ranks) ranks.push_back(std::make_unique<execute::Rank>(run, rank, false));
+  for (const int rank : request.ranks) ranks.push_back(std::make_unique<execute::CpuRank>(run, rank, false));
   if (worth_initialising(timelines, std::min(request.seconds, budget.left())))
     for (auto& rank : ranks) rank->initialise();
 
@@ -215,7 +207,7 @@ Walk walk(const WalkRequest& request, const Budget& budget) {
     }
     threads.end();
   }
-  if (const std::string cause = world.failure({}); !cause.empty())
+  if (const std::string cause = world.failures().report(execute::had_not_begun); !cause.empty())
     throw std::runtime_error("while calibrating, " + cause);
   Walk out;
   for (const auto& rank : ranks) {

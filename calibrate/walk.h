@@ -1,6 +1,6 @@
-// Walks a program on the real Performer (execute/rank.h) with every transfer left out: the ranks' threads, streams,
-// waits, arenas and kernels are those of a run, so each op is timed with the caches, the page tables and the busy cores
-// it has there. What is left out: the numbers other ranks would send, and the waiting for them.
+// Walks a program on the real Performer (execute/rank/cpu_rank.h) with every transfer left out: the ranks' threads,
+// streams, waits, arenas and kernels are those of a run, so each op is timed with the caches, the page tables and the
+// busy cores it has there. What is left out: the numbers other ranks would send, and the waiting for them.
 //
 // Values of what is not received are whatever lay there (the arena begins as zeros). That they do not slow arithmetic
 // down is seen to by flushing denormals to zero in all threads of a walk; x86 pays a hundred cycles for one.

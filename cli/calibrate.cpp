@@ -15,10 +15,10 @@
 #include "cli/calibrate_cuda.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/execute_ranks.h"
 #include "cli/exit_code.h"
 #include "cli/paths.h"
 #include "execute/performer.h"
+#include "execute/placement/placement.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
 #include "sim/cost/calibration_file.h"
@@ -159,7 +159,7 @@ int run_cuda(const Arguments& a) {
 }
 
 int run_calibrate(const Arguments& a) {
-  refuse_launcher("calibrate");
+  execute::refuse_launcher("calibrate");
   if (!a.assignments.empty() && a.scenarios.empty())
     refuse("--set", "overrides keys of the scenarios of --for, and there are none", "");
   if (a.device == "cuda") return run_cuda(a);

@@ -10,10 +10,10 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/execute_ranks.h"
 #include "cli/exit_code.h"
 #include "cli/local_loop.h"
 #include "cli/paths.h"
+#include "execute/placement/placement.h"
 #include "reports/html.h"
 #include "reports/tables.h"
 #include "sim/result/output_file.h"
@@ -86,7 +86,7 @@ std::vector<std::string> close_the_loop(const Arguments& a, const std::string& r
 }
 
 int demo(const Arguments& a) {
-  refuse_launcher("demo");
+  execute::refuse_launcher("demo");
   const std::string root = data_root();
   check_output_directory(a.output, {"calibration.json", "gpt3.html", "this-machine.html"});
   const std::vector<std::string> plans = simulate_plans(a, root);

@@ -1,6 +1,6 @@
-// rehearse execute: performs a plan for real on CPUs, its ranks threads of this process or processes (execute_ranks.h),
-// whatever the scenario's topology; prints what was measured, as a table or as JSON, its files with -o. Of several
-// processes only the root's speaks.
+// rehearse execute: performs a plan for real on this machine, its ranks threads or processes, on CPUs or GPUs
+// (execute/placement/placement.h), whatever the scenario's topology; prints what was measured, as a table or as JSON,
+// its files with -o. Of several processes only the root's speaks.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -11,18 +11,18 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/execute_cuda.h"
 #include "cli/execute_mpi.h"
-#include "cli/execute_ranks.h"
 #include "cli/exit_code.h"
 #include "cli/paths.h"
 #include "execute/data.h"
-#include "execute/gloo/start_ranks.h"
-#include "execute/local/local_world.h"
 #include "execute/performer.h"
+#include "execute/placement/placement.h"
+#include "execute/processes/local_world.h"
+#include "execute/processes/start_ranks.h"
 #include "reports/batch.h"
 #include "reports/limits.h"
 #include "reports/text.h"
+#include "sim/base/diagnostics.h"
 #include "sim/base/input_files.h"
 #include "sim/base/interrupt.h"
 #include "sim/lower/lower.h"
@@ -35,9 +35,7 @@ constexpr int kMaxSteps = 1'000'000;
 
 struct Arguments {
   std::string scenario, output, data;
-  RanksRequest ranks;
-  DeviceRequest device;
-  execute::Devices devices;                   // if ranks are on GPUs
+  execute::PlacementRequest placement;
   std::shared_ptr<execute::RankMaker> maker;  // of this process's ranks; null: on the CPU
   std::vector<std::string> assignments;
   int steps = 20, log_every = 0;
@@ -171,7 +169,7 @@ execute::Options options_of(const Arguments& a) {
   execute::Options options;
   options.steps = a.steps;
   options.data = a.data;
-  options.timeout = a.ranks.timeout;
+  options.timeout = a.placement.timeout;
   options.record = a.output_given;
   options.poll = check_interrupt;
   options.maker = a.maker.get();
@@ -202,7 +200,7 @@ execute::Outcome perform_baseline(Arguments a, const std::string& file, const st
   a.assignments.insert(a.assignments.end(),
                        {"cluster.gpus=1", fmt::format("cluster.threads_per_rank={}", threads), "plan.tensor=1",
                         "plan.pipeline=1", "plan.zero=0", "plan.layers_per_stage=auto"});
-  const auto alone = execute::make_local_world(1, a.ranks.timeout);
+  const auto alone = execute::make_local_world(1, a.placement.timeout);
   return *perform(a, plan::read_scenario(file, a.assignments, root), "performing on one rank ", *alone);
 }
 
@@ -253,12 +251,10 @@ int perform_quietly(const Arguments& a, const plan::Scenario& scenario, const Fi
   }
 }
 
-int start(const Arguments& a, const plan::Scenario& scenario) {
+int start(const Arguments& a, const plan::Scenario& scenario, const execute::Placement& placement) {
   try {
     execute::check_performable(scenario, a.steps);
-    if (!a.devices.rooms.empty())
-      return start_on_gpus(a.device, a.ranks, scenario, lower::lower(scenario), options_of(a), a.devices);
-    return start_processes(scenario, lower::lower(scenario), options_of(a));
+    return placement.start(lower::lower(scenario), options_of(a));
   } catch (const InputError& error) {
     throw plan::located(error, scenario);
   }
@@ -272,11 +268,10 @@ int run_execute(Arguments a) {
   const plan::Scenario scenario = plan::read_scenario(file, a.assignments, root);
   try {
     a.steps = steps_of(a, scenario);
-    const bool cuda = choose_cuda(a.device, a.ranks, scenario, a.devices);
-    if (among_processes(a.ranks, cuda, scenario)) a.ranks.identity = identity_of(scenario, options_of(a), cuda);
-    const auto world = cuda ? make_cuda_world(a.ranks, scenario) : make_world(a.ranks, scenario);
-    if (world == nullptr) return start(a, scenario);
-    if (cuda) a.maker = make_cuda_maker(a.device, scenario, a.devices, *world);
+    const execute::Placement placement(a.placement, scenario);
+    const auto world = placement.join(options_of(a), [&scenario] { return lower::lower(scenario); });
+    if (world == nullptr) return start(a, scenario, placement);
+    a.maker = placement.make_ranks(*world);
     return world->root() ? perform_and_tell(a, scenario, {root, file}, *world)
                          : perform_quietly(a, scenario, {root, file}, *world);
   } catch (const execute::DoesNotFit& error) {
@@ -315,19 +310,19 @@ void add_execute(CLI::App& app, Action& action) {
       ->excludes(steps)
       ->type_name("N");
   command->add_option("--data", a->data, "A text file, read as bytes, or a .bin of uint16")->type_name("FILE");
-  command->add_option("--device", a->device.device, "auto (default), cpu, cuda: what performs it")
+  command->add_option("--device", a->placement.device, "auto (default), cpu, cuda: what performs it")
       ->check(one_of({"auto", "cpu", "cuda"}))
       ->envname("REHEARSE_DEVICE")
       ->type_name("WHERE");
-  command->add_option("--ranks", a->ranks.how, "local: threads; gloo, mpi: processes; nccl: on GPUs")
+  command->add_option("--ranks", a->placement.ranks, "local: threads; gloo, mpi: processes; nccl: on GPUs")
       ->check(one_of({"local", "gloo", "mpi", "nccl"}))
       ->type_name("HOW");
-  command->add_option("--cuda-graphs", a->device.graphs, "auto, on, off: replay steps on a GPU as CUDA graphs")
+  command->add_option("--cuda-graphs", a->placement.graphs, "auto, on, off: replay steps on a GPU as CUDA graphs")
       ->check(one_of({"auto", "on", "off"}))
       ->type_name("WHEN");
-  command->add_option("--rendezvous", a->ranks.rendezvous, "Empty folder where a launcher's processes meet")
+  command->add_option("--rendezvous", a->placement.rendezvous, "Empty folder where a launcher's processes meet")
       ->type_name("DIR");
-  command->add_option("--interface", a->ranks.interface, "Network interface of gloo and nccl, as eth0")
+  command->add_option("--interface", a->placement.interface, "Network interface of gloo and nccl, as eth0")
       ->check(not_empty())
       ->type_name("NAME");
   command->add_option("--log-every", a->log_every, "Print loss, step time and rate every N steps")
@@ -348,11 +343,13 @@ void add_execute(CLI::App& app, Action& action) {
       "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other,\n"
       "128 + signal interrupted.");
   command->callback([a, timeout, output, &action] {
-    a->ranks.timeout = std::chrono::milliseconds(std::llround(*timeout * 1000));
+    a->placement.timeout = std::chrono::milliseconds(std::llround(*timeout * 1000));
+    a->placement.version = REHEARSE_VERSION;
+    a->placement.note = [](const std::string& text) { note(text); };
     a->output_given = output->count() > 0;
     action = [a] {
       const auto work = [a] { return run_execute(*a); };
-      return a->ranks.how == "mpi" ? as_mpi_process(a->ranks.mpi, a->ranks.timeout, work) : work();
+      return a->placement.ranks == "mpi" ? as_mpi_process(a->placement.mpi, a->placement.timeout, work) : work();
     };
   });
 }

@@ -11,13 +11,13 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/execute_ranks.h"
 #include "cli/exit_code.h"
 #include "cli/gpu_loop.h"
 #include "cli/local_loop.h"
 #include "cli/paths.h"
 #include "cli/validate_collectives.h"
 #include "cli/validate_throughput.h"
+#include "execute/placement/placement.h"
 #include "reports/ledger.h"
 #include "reports/limits.h"
 #include "sim/base/diagnostics.h"
@@ -119,7 +119,7 @@ int validate_published_runs(const Arguments& a, const std::string& csv, const st
 
 int validate(const Arguments& a) {
   const std::string root = data_root();
-  if (a.local || a.gpu) refuse_launcher("validate");
+  if (a.local || a.gpu) execute::refuse_launcher("validate");
   if (a.local) return validate_local({a.calibration, a.budget, a.seconds, a.filter, a.output}, root);
   if (a.gpu) return validate_gpu({a.calibration, a.budget, a.seconds, a.filter, a.output}, root);
   if (!a.calibration.empty() || a.budget_given || a.seconds_given)

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "execute/communicator.h"
+#include "execute/transport/communicator.h"
 #include "sim/result/result.h"
 
 namespace rehearse::execute {

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "execute/rank.h"
+#include "execute/rank/run.h"
 #include "execute/report.h"
 
 namespace rehearse::execute {

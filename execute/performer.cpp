@@ -3,7 +3,6 @@
 #include "execute/performer.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -14,11 +13,11 @@
 #include <memory>
 #include <thread>
 
-#include "execute/local/local_world.h"
 #include "execute/measure.h"
 #include "execute/meetings.h"
 #include "execute/memory_use.h"
-#include "execute/rank.h"
+#include "execute/processes/local_world.h"
+#include "execute/rank/cpu_rank.h"
 #include "execute/report.h"
 #include "execute/timeline.h"
 #include "sim/base/check.h"
@@ -55,11 +54,11 @@ std::vector<int> loss_reporters(const plan::RankGrid& grid) {
   return ranks;
 }
 
-using Ranks = std::vector<std::unique_ptr<AnyRank>>;
+using Ranks = std::vector<std::unique_ptr<Rank>>;
 
-std::unique_ptr<AnyRank> make_rank(Run& run, int rank, bool reports_loss) {
+std::unique_ptr<Rank> make_rank(Run& run, int rank, bool reports_loss) {
   if (run.options.maker != nullptr) return run.options.maker->make(run, rank, reports_loss);
-  return std::make_unique<Rank>(run, rank, reports_loss);
+  return std::make_unique<CpuRank>(run, rank, reports_loss);
 }
 
 Ranks make_ranks(Run& run, const std::vector<int>& reporters) {
@@ -134,7 +133,7 @@ std::vector<double> run_ranks(const Run& run, const Ranks& ranks, const std::vec
 }
 
 RankFailure failure_of(const Run& run) {
-  return RankFailure(run.world.failure([&run](int rank) { return run.whereabouts(rank); }));
+  return RankFailure(run.world.failures().report([&run](int rank) { return run.whereabouts(rank); }));
 }
 
 // What `wait` returns; throws RankFailure if the run fails before it does.
@@ -144,9 +143,9 @@ auto wait_for_others(const Run& run, const std::string& what, Wait wait) {
   try {
     return wait();
   } catch (const DeadlineError& late) {
-    world.fail(world.here().front(),
-               fmt::format("rank {} waited in vain {} for rank{} {}", world.here().front(), what,
-                           late.missing().size() == 1 ? "" : "s", fmt::join(late.missing(), ", ")));
+    const int rank = world.here().front();
+    world.failures().fail(rank,
+                          fmt::format("rank {} waited in vain {} for {}", rank, what, ranks_text(late.missing())));
   } catch (const Stopped&) {
   }
   throw failure_of(run);
@@ -328,10 +327,10 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
 } catch (const RankFailure&) {
   throw;
 } catch (const Interrupted& end) {
-  world.fail(world.here().front(), fmt::format("rank {} was {}", world.here().front(), end.what()));
+  world.failures().fail(world.here().front(), fmt::format("rank {} was {}", world.here().front(), end.what()));
   throw;
 } catch (const std::exception& error) {
-  world.fail(world.here().front(), fmt::format("rank {} ended: {}", world.here().front(), error.what()));
+  world.failures().fail(world.here().front(), fmt::format("rank {} ended: {}", world.here().front(), error.what()));
   throw;
 }
 

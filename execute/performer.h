@@ -10,14 +10,14 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "execute/any_rank.h"
-#include "execute/parameters.h"
+#include "execute/processes/failures.h"
+#include "execute/processes/world.h"
+#include "execute/rank/parameters.h"
+#include "execute/rank/rank.h"
 #include "execute/timeline.h"
-#include "execute/world.h"
 #include "sim/plan/scenario.h"
 #include "sim/program/program.h"
 #include "sim/result/result.h"
@@ -54,19 +54,6 @@ struct Outcome {
   DeviceUse device;
   // fp16, after the last step, by rank: the loss scale, and how many steps it has stood.
   std::vector<std::vector<float>> loss_scales;
-};
-
-// A rank failed, or waited longer than the timeout: which rank, in which op of which slot, and who waited for whom. An
-// empty text if another process tells the user.
-class RankFailure : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-// The ranks' arenas together are larger than this machine's memory.
-class DoesNotFit : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
 };
 
 // Throws InputError for a scenario that cannot be performed (number of ranks); perform() does too.

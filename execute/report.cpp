@@ -21,9 +21,9 @@ void put(std::string& out, const std::vector<T>& values) {
   out.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
 }
 
-class Reader {
+class ByteReader {
  public:
-  explicit Reader(std::string_view bytes) : left_(bytes) {}
+  explicit ByteReader(std::string_view bytes) : left_(bytes) {}
   template <class T>
   void get(T& value) {
     copy(&value, sizeof value);
@@ -68,7 +68,7 @@ std::string pack(const Report& report) {
 }
 
 Report unpack(std::string_view bytes) {
-  Reader in(bytes);
+  ByteReader in(bytes);
   Report report;
   std::uint64_t ranks = 0;
   in.get(report.peak_rss_bytes);

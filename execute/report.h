@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "execute/any_rank.h"
 #include "execute/measure.h"
+#include "execute/rank/rank.h"
 #include "sim/result/result.h"
 
 namespace rehearse::execute {

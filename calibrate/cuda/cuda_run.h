@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "calibrate/cuda/operands.h"
-#include "execute/kernel_call.h"
+#include "execute/rank/kernel_call.h"
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/cuda_device.h"
 

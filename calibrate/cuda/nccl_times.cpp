@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "calibrate/statistics.h"
-#include "execute/nccl/nccl_api.h"
+#include "execute/transport/nccl/nccl_api.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/runtime.h"
 

@@ -197,7 +197,7 @@ Estimate CalibratedCosts::predicted(const Key& key, double flops, double bytes, 
 Estimate CalibratedCosts::kernel(const Role& role, const Op& op, const Interference& beside) const {
   REHEARSE_CHECK(!program::is_transfer(op) && !std::holds_alternative<program::HostSync>(op.shape), "{} is no kernel",
                  op.name);
-  // Streams other than the compute stream have one thread each (execute/rank.cpp).
+  // Streams other than the compute stream have one thread each (execute/rank/cpu_rank.cpp).
   const auto stream = static_cast<std::size_t>(op.stream);
   const bool compute = stream >= role.streams.size() || role.streams[stream].kind == program::StreamKind::compute;
   const int threads = compute ? threads_ : 1;

@@ -162,9 +162,9 @@ TEST(OutputOverInput, ResultsAndMeasurementsStay) {
 TEST(OutputRule, OnePlaceOpensOutputs) {
   const std::map<std::string, std::string> others = {
       {"cli/console.cpp", "/dev/null for closed standard streams"},
-      {"execute/gpu/shared_device.cpp", "/dev/null for a server's streams"},
-      {"execute/gloo/board.cpp", "shared memory of ranks, in the rendezvous folder"},
-      {"execute/gloo/socket_wire.cpp", "addresses of ranks, in the rendezvous folder"}};
+      {"execute/placement/shared_device.cpp", "/dev/null for a server's streams"},
+      {"execute/processes/status_board.cpp", "shared memory of ranks, in the rendezvous folder"},
+      {"execute/processes/socket_wire.cpp", "addresses of ranks, in the rendezvous folder"}};
   const std::regex opens(
       R"(\b(ofstream|fstream|basic_ofstream|f(d|re)?open|gzopen|creat|mk(o)?stemps?|tmpfile|addopen|copy_file|rename|renameat2?|O_WRONLY|O_RDWR|O_CREAT|O_TRUNC|posix_spawn_file_actions_addopen)\b)");
   int files = 0, seen = 0;

@@ -4,7 +4,7 @@
 
 #include "cli/validate_collectives.h"
 #include "execute/data.h"
-#include "execute/launch/environment.h"
+#include "execute/processes/launch_environment.h"
 #include "reports/ledger.h"
 #include "reports/local_ledger.h"
 #include "sim/model/model.h"

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "execute/mpi/mpi_communicator.h"
-#include "execute/mpi/mpi_world.h"
+#include "execute/processes/mpi/mpi_world.h"
+#include "execute/transport/mpi/mpi_communicator.h"
 #include "tests/unit/execute/half_collectives.h"
 
 namespace rehearse::execute {
@@ -30,7 +30,7 @@ struct Job {
 
   Communicator& communicator() const { return world->communicator(rank); }
   // A call in turn on a group.
-  Meeting on(program::GroupId group) { return {group, members(group), calls[group]++}; }
+  CollectiveCall on(program::GroupId group) { return {group, members(group), calls[group]++}; }
   std::span<const int> members(program::GroupId g) const { return g == kAll ? all : g == kRow ? row : column; }
 };
 Job* job = nullptr;
@@ -152,8 +152,8 @@ TEST(Mpi, GroupsDoNotDisturbOneAnother) {
 }
 
 TEST(Mpi, CallsOnAGroupMatchByNumberWhoeverComesFirst) {
-  const Meeting first = job->on(kAll), second = job->on(kAll);
-  const auto call = [](const Meeting& m, float value) {
+  const CollectiveCall first = job->on(kAll), second = job->on(kAll);
+  const auto call = [](const CollectiveCall& m, float value) {
     float x = value;
     job->communicator().all_reduce(m, ReduceOp::max, &x, &x, 1);
     EXPECT_EQ(x, value) << "as if the other call's values had come in";
@@ -215,11 +215,11 @@ TEST(Mpi, AWaitEndsAtTheDeadlineAndNamesWhoDidNotCome) {
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
   Stop stop;
-  static Outbox outbox;
+  static SendBuffers send_buffers;
   static std::vector<std::unique_ptr<MpiCommunicator>> kept;
   static std::vector<float> x(1);
   kept.push_back(std::make_unique<MpiCommunicator>(comm, MpiCommunicator::Groups{{kAll, job->all}}, milliseconds(3000),
-                                                   stop, outbox, [] { return std::vector<int>(); }));
+                                                   stop, send_buffers, [] { return std::vector<int>(); }));
   const auto call = [&](const std::function<void()>& work) {
     if (job->rank == 0) return;
     try {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "execute/data.h"
-#include "execute/initial_values.h"
 #include "execute/performer.h"
+#include "execute/rank/initial_values.h"
 #include "tests/numerics/plain_gpt.h"
 #include "tests/support/lowered.h"
 #include "tests/support/temporary.h"

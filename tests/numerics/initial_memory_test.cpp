@@ -1,14 +1,14 @@
 // A rank's persistent memory to begin with: the same bytes whoever makes its blocks, and those that drawing each
 // parameter and each fp32 copy on its own gives.
-#include "execute/initial_memory.h"
+#include "execute/rank/initial_memory.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "execute/initial_values.h"
-#include "execute/parameters.h"
+#include "execute/rank/initial_values.h"
+#include "execute/rank/parameters.h"
 #include "sim/base/half.h"
 #include "tests/support/lowered.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "execute/data.h"
-#include "execute/initial_values.h"
 #include "execute/performer.h"
+#include "execute/rank/initial_values.h"
 #include "tests/support/lowered.h"
 
 namespace rehearse::numerics {

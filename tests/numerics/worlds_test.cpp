@@ -5,8 +5,9 @@
 #include <filesystem>
 #include <thread>
 
-#include "execute/gloo/gloo_world.h"
 #include "execute/performer.h"
+#include "execute/processes/process_world.h"
+#include "execute/transport/gloo/gloo_wire.h"
 #include "tests/support/lowered.h"
 #include "tests/support/temporary.h"
 
@@ -34,12 +35,12 @@ Runs perform_over_gloo(const plan::Scenario& scenario, execute::Options options)
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        execute::GlooOptions o;
+        execute::ProcessOptions o;
         o.rank = rank;
         o.ranks = ranks;
         o.folder = folder;
         o.timeout = options.timeout;
-        const auto world = execute::make_gloo_world(o);
+        const auto world = execute::make_process_world(o);
         auto outcome = execute::perform(scenario, program, options, *world);
         EXPECT_EQ(outcome.has_value(), rank == 0);
         if (outcome) runs.outcome = std::move(outcome);

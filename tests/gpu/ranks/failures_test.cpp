@@ -6,8 +6,8 @@
 #include <string>
 #include <thread>
 
-#include "execute/gloo/gloo_world.h"
 #include "execute/meetings.h"
+#include "execute/processes/process_world.h"
 #include "tests/gpu/ranks/gpu_run.h"
 #include "tests/support/lowered.h"
 #include "tests/support/temporary.h"
@@ -148,21 +148,21 @@ Processes perform_as_processes(const plan::Scenario& scenario, execute::Options 
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank, mine = options]() mutable {
       try {
-        execute::GlooOptions o;
+        execute::ProcessOptions o;
         o.rank = rank;
         o.ranks = ranks;
         o.folder = folder;
         o.timeout = mine.timeout;
         o.control_only = true;
-        const auto world = execute::make_gloo_world(o);
-        execute::nccl::Connector connector(fake_nccl());
+        const auto world = execute::make_process_world(o);
+        const auto connector = execute::make_nccl_connector(fake_nccl());
         execute::GpuMaker::Parts parts;
         parts.gpu = [](int r) {
           LateOptions late;
           late.seed = static_cast<unsigned>(r);
           return std::make_unique<LateGpu>(late);
         };
-        parts.connect = [&](execute::Run& run, int r) { return connector.connect(run, r); };
+        parts.connect = execute::connect_over(*connector);
         execute::GpuMaker maker(std::move(parts));
         mine.maker = &maker;
         auto outcome = execute::perform(scenario, program, mine, *world);

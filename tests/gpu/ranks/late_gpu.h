@@ -1,5 +1,5 @@
-// A GPU for tests (execute/gpu/gpu.h) whose work is done late: nothing runs before somebody asks whether an event is
-// done, and then a few ops of streams picked at random, as far as events allow. So a wait that is missing shows as a
+// A GPU for tests (execute/rank/gpu/gpu.h) whose work is done late: nothing runs before somebody asks whether an event
+// is done, and then a few ops of streams picked at random, as far as events allow. So a wait that is missing shows as a
 // wrong number, a buffer of the host that is used again too early too, and always the same way for a seed. Kernels are
 // the CPU device's. Rules of captures are CUDA's, as far as they are here: breaking one throws.
 #pragma once
@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "execute/communicator.h"
-#include "execute/gpu/gpu.h"
+#include "execute/rank/gpu/gpu.h"
+#include "execute/transport/communicator.h"
 
 namespace rehearse {
 

@@ -1,5 +1,5 @@
 // Which plans could not go on if sends waited for their receivers.
-#include "execute/gpu/send_slots.h"
+#include "execute/rank/gpu/send_slots.h"
 
 #include <gtest/gtest.h>
 

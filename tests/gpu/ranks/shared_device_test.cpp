@@ -1,6 +1,6 @@
 // Ranks that share a GPU: the variables they get, and an MPS daemon of our own, here a script that says what is done to
 // it.
-#include "execute/gpu/shared_device.h"
+#include "execute/placement/shared_device.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "execute/gpu/devices.h"
+#include "execute/placement/devices.h"
 #include "tests/support/temporary.h"
 
 namespace rehearse {
@@ -132,8 +132,8 @@ TEST_F(FakeMps, OneThatEndsAtOnceIsNone) {
 // On a machine with a GPU there are facts, else a reason; neither hangs nor leaves this process a driver.
 TEST(FindDevices, GivesDevicesOrAReason) {
   const execute::Devices found = execute::find_devices(true);
-  EXPECT_NE(found.rooms.empty(), found.why_none.empty());
-  for (const auto& room : found.rooms) EXPECT_GT(room.total_bytes, 0);
+  EXPECT_NE(found.devices.empty(), found.why_none.empty());
+  for (const auto& device : found.devices) EXPECT_GT(device.total_bytes, 0);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Which communicators a program gets: a rank is in each split at most once, groups are whole, and every pair that sends
 // has a communicator of its own unless sends start together.
-#include "execute/nccl/splits.h"
+#include "execute/transport/nccl/splits.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 using execute::nccl::place_in;
 using execute::nccl::Splits;
 
-const std::string kLlama =
+const std::string kSplitModel =
     "rehearse: 1\n"
     "model: {family: llama, layers: 4, hidden: 16, heads: 4, kv_heads: 2, ffn_hidden: 32, vocab: 256, max_seq_len: 8}\n"
     "training: {global_batch: 8, precision: fp32}\n";
@@ -24,7 +24,7 @@ struct Made {
   program::Program program;
   Splits splits;
   explicit Made(const std::vector<std::string>& plan)
-      : scenario(scenario_from(kLlama, plan)), program(lower::lower(scenario)), splits(program, scenario.grid()) {}
+      : scenario(scenario_from(kSplitModel, plan)), program(lower::lower(scenario)), splits(program, scenario.grid()) {}
 };
 
 TEST(Splits, PartsOfASplitAreDisjoint) {

@@ -17,7 +17,7 @@ const std::string kGpt =
     "rehearse: 1\n"
     "model: {family: gpt, layers: 2, hidden: 16, heads: 4, vocab: 256, max_seq_len: 8, dropout: 0.1}\n"
     "training: {global_batch: 8, precision: fp32, lr: 1e-3, warmup_steps: 2, lr_schedule: cosine, seed: 3}\n";
-const std::string kLlama =
+const std::string kTrainedModel =
     "rehearse: 1\n"
     "model: {family: llama, layers: 4, hidden: 16, heads: 4, kv_heads: 2, ffn_hidden: 32, vocab: 256, max_seq_len: 8}\n"
     "training: {global_batch: 8, precision: fp32, lr: 1e-3, seed: 3}\n";
@@ -81,19 +81,19 @@ std::vector<Case> cases() {
       {"gpt_zero3_graphs", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "plan.zero=3"}, Graphs::on},
       {"gpt_tensor", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "plan.tensor=2"}},
       {"llama_sequence_parallel",
-       kLlama,
+       kTrainedModel,
        {"cluster.gpus=2", "plan.micro_batch=2", "plan.tensor=2", "plan.sequence_parallel=true"}},
       {"gpt_pipeline", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "plan.pipeline=2"}},
       {"gpt_pipeline_graphs", kGpt, {"cluster.gpus=2", "plan.micro_batch=2", "plan.pipeline=2"}, Graphs::on},
-      {"llama_pipeline4", kLlama, {"cluster.gpus=4", "plan.micro_batch=1", "plan.pipeline=4"}},
+      {"llama_pipeline4", kTrainedModel, {"cluster.gpus=4", "plan.micro_batch=1", "plan.pipeline=4"}},
       {"llama_interleaved",
-       kLlama,
+       kTrainedModel,
        {"cluster.gpus=2", "plan.micro_batch=1", "plan.pipeline=2", "plan.schedule=interleaved", "plan.chunks=2"}},
       {"llama_host_syncs",
-       kLlama,
+       kTrainedModel,
        {"cluster.gpus=2", "plan.micro_batch=1", "plan.pipeline=2", "framework=megatron-2021"}},
       {"llama_all",
-       kLlama,
+       kTrainedModel,
        {"cluster.gpus=8", "plan.micro_batch=1", "plan.pipeline=2", "plan.tensor=2", "plan.zero=1"}},
   };
 }

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "blas.h"
-#include "execute/gpu/cuda_gpu.h"
-#include "execute/gpu/gpu_maker.h"
-#include "execute/local/local_world.h"
 #include "execute/performer.h"
+#include "execute/processes/local_world.h"
+#include "execute/rank/gpu/cuda_gpu.h"
+#include "execute/rank/gpu/gpu_maker.h"
 #include "tests/support/lowered.h"
 
 namespace rehearse {

@@ -10,7 +10,7 @@
 
 #include "calibrate/calibrate.h"
 #include "calibrate/machine.h"
-#include "execute/gloo/gloo_world.h"
+#include "execute/transport/gloo/gloo_wire.h"
 #include "tests/support/lowered.h"
 
 namespace rehearse::calibrate {
@@ -85,17 +85,18 @@ TEST(Transfers, TheBudgetEndsThemEvenIfOneNeverCame) {
    public:
     std::atomic<bool> stopped = false;
     using Time = execute::Arrival;
-    Time all_reduce(const execute::Meeting&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override {
+    Time all_reduce(const execute::CollectiveCall&, program::ReduceOp, kernels::In, kernels::Out,
+                    std::int64_t) override {
       while (!stopped) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       throw execute::Stopped(std::vector<int>());
     }
-    Time all_gather(const execute::Meeting&, kernels::In, kernels::Out, std::int64_t) override { return {}; }
-    Time reduce_scatter(const execute::Meeting&, kernels::In, kernels::Out, std::int64_t) override { return {}; }
-    Time broadcast(const execute::Meeting&, kernels::In, kernels::Out, std::int64_t) override { return {}; }
-    Time reduce(const execute::Meeting&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override {
+    Time all_gather(const execute::CollectiveCall&, kernels::In, kernels::Out, std::int64_t) override { return {}; }
+    Time reduce_scatter(const execute::CollectiveCall&, kernels::In, kernels::Out, std::int64_t) override { return {}; }
+    Time broadcast(const execute::CollectiveCall&, kernels::In, kernels::Out, std::int64_t) override { return {}; }
+    Time reduce(const execute::CollectiveCall&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override {
       return {};
     }
-    Time all_to_all(const execute::Meeting&, kernels::In, kernels::Out, std::int64_t) override { return {}; }
+    Time all_to_all(const execute::CollectiveCall&, kernels::In, kernels::Out, std::int64_t) override { return {}; }
     Time exchange(std::span<const execute::Message>) override { return {}; }
   };
   Absent absent;

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "execute/local/local_communicator.h"
+#include "execute/transport/local/local_communicator.h"
 #include "tests/unit/execute/half_collectives.h"
 
 namespace rehearse::execute {
@@ -66,7 +66,7 @@ TEST(LocalCommunicator, SixteenBitElementsAreAddedInFp32AndRoundedOnce) {
   for (const DType type : {DType::bf16, DType::f16})
     on_every_rank(3, [type](int rank, Communicator& c) {
       std::int64_t calls = 0;
-      expect_half_collectives(c, type, rank, 3, 1501, [&] { return Meeting{0, kGroup, calls++}; });
+      expect_half_collectives(c, type, rank, 3, 1501, [&] { return CollectiveCall{0, kGroup, calls++}; });
     });
 }
 

@@ -1,6 +1,6 @@
 // Ranks over Gloo: what each collective leaves in every rank's buffers, by rings and directly, and how waits end. The
 // ranks are threads here, each with a wire and a board of its own, connected over the loopback.
-#include "execute/gloo/gloo_communicator.h"
+#include "execute/transport/gloo/gloo_communicator.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,7 +10,9 @@
 #include <numeric>
 #include <thread>
 
-#include "execute/gloo/gloo_world.h"
+#include "execute/processes/process_world.h"
+#include "execute/processes/status_board.h"
+#include "execute/transport/gloo/gloo_wire.h"
 #include "tests/support/temporary.h"
 #include "tests/unit/execute/half_collectives.h"
 
@@ -29,7 +31,7 @@ void on_every_rank(int ranks, milliseconds timeout, const std::function<void(int
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       Stop stop;
-      Board board(folder + "/" + kBoardFile, ranks, rank);
+      StatusBoard board(folder + "/" + kBoardFile, ranks, rank);
       WireOptions options;
       options.rank = rank;
       options.ranks = ranks;
@@ -126,7 +128,7 @@ TEST_P(GlooCommunicator, SixteenBitElementsAreAddedInFp32AndRoundedOnce) {
       on_every_rank(ranks, kLong, [&](int rank, Communicator& c, Stop&) {
         const std::vector<int> group = group_of(ranks);
         std::int64_t calls = 0;
-        expect_half_collectives(c, type, rank, ranks, GetParam(), [&] { return Meeting{0, group, calls++}; });
+        expect_half_collectives(c, type, rank, ranks, GetParam(), [&] { return CollectiveCall{0, group, calls++}; });
       });
 }
 

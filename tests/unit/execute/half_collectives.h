@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "execute/communicator.h"
+#include "execute/transport/communicator.h"
 #include "sim/base/half.h"
 
 namespace rehearse::execute {
@@ -43,7 +43,7 @@ inline Halves reduced_halves(DType type, program::ReduceOp op, int ranks, std::i
 
 // Ranks 0 .. ranks - 1 are the group's members; `next` gives the next call on it. `each`: elements of a shard.
 inline void expect_half_collectives(Communicator& c, DType type, int rank, int ranks, std::int64_t each,
-                                    const std::function<Meeting()>& next) {
+                                    const std::function<CollectiveCall()>& next) {
   using kernels::Out;
   const std::int64_t n = each * ranks;
   const auto out = [&](Halves& x, std::int64_t first = 0) { return Out(x.data() + first, type); };

@@ -1,5 +1,5 @@
 // What ranks must agree on: how a difference is told, and what changes a fingerprint.
-#include "execute/identity.h"
+#include "execute/processes/identity.h"
 
 #include <gtest/gtest.h>
 

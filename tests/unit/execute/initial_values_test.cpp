@@ -1,5 +1,5 @@
 // Every split of a parameter draws the numbers of the whole.
-#include "execute/initial_values.h"
+#include "execute/rank/initial_values.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "execute/normal_draws.h"
+#include "execute/rank/normal_draws.h"
 #include "sim/base/random.h"
 
 namespace rehearse::execute {

@@ -1,9 +1,10 @@
 // What launchers' environments say of a process, alone, nested and in contradiction.
+#include "execute/processes/launch_environment.h"
+
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "execute/launch/environment.h"
 #include "sim/base/diagnostics.h"
 
 namespace rehearse::execute {

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "execute/history.h"
-#include "execute/kernel_call.h"
+#include "execute/rank/kernel_call.h"
 #include "sim/account/blame.h"
 
 namespace rehearse::execute {

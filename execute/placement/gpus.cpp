@@ -1,0 +1,128 @@
+// See gpus.h.
+#include "execute/placement/gpus.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "execute/placement/placement.h"
+#include "execute/processes/launch_environment.h"
+#include "execute/processes/start_ranks.h"
+#include "execute/rank/gpu/cuda_ranks.h"
+#include "kernels/cuda/cuda.h"
+#include "sim/base/diagnostics.h"
+
+namespace rehearse::execute {
+namespace {
+
+// What --device is if it is not given (cli/execute.cpp); "cuda" for the ranks that we start, which need not find out
+// again.
+constexpr const char* kDeviceVariable = "REHEARSE_DEVICE";
+
+bool started_for_gpus() {
+  const char* value = std::getenv(kDeviceVariable);
+  return value != nullptr && std::string(value) == "cuda" && supervised();
+}
+
+[[noreturn]] void refuse_device(const std::string& option, const std::string& message, const std::string& hint) {
+  throw InputError(Diagnostic{option, 0, 0, "", message, hint});
+}
+
+GpuOptions rank_options(const PlacementRequest& request, int ranks, int gpus) {
+  GpuOptions options;
+  options.graphs = request.graphs == "on" ? Graphs::on : request.graphs == "off" ? Graphs::off : Graphs::automatic;
+  options.ranks_on_device = (ranks + gpus - 1) / gpus;
+  return options;
+}
+
+// What cannot be, before anything is looked for.
+void check_request(const PlacementRequest& request) {
+  if (request.device == "cuda" && !request.ranks.empty() && request.ranks != "nccl")
+    refuse_device("--ranks " + request.ranks, "ranks on GPUs are processes joined by NCCL",
+                  "--ranks nccl, or leave it out");
+  if (request.device == "cpu" && request.ranks == "nccl")
+    refuse_device("--ranks nccl", "joins ranks on GPUs", "--device cuda");
+}
+
+std::string sharing_note(int ranks, int gpus, const std::string& why_no_mps) {
+  return fmt::format(
+      "{} ranks share {} GPU{}, {}; NCCL goes over TCP on the loopback: losses are real, times are not those of NVLink",
+      ranks, gpus, gpus == 1 ? "" : "s",
+      why_no_mps.empty() ? "side by side (MPS)" : fmt::format("by slices of time ({})", why_no_mps));
+}
+
+}  // namespace
+
+std::optional<Devices> choose_gpus(const PlacementRequest& request, const plan::Scenario& scenario) {
+  check_request(request);
+  const bool asked = request.device == "cuda" || request.ranks == "nccl";
+  const bool may = request.device == "auto" && request.ranks.empty() && scenario.cluster.topology != "local";
+  if (!asked && !may) return {};
+  Devices gpus;
+  if (started_for_gpus()) {
+    gpus.devices.resize(static_cast<std::size_t>(kernels::cuda::device_count()));
+    if (gpus.devices.empty()) gpus.why_none = kernels::cuda::why_no_device();
+  } else {
+    gpus = find_devices(read_launch(process_environment()).launcher == Launcher::none);
+  }
+  if (gpus.why_none.empty()) return gpus;
+  if (!asked) return {};
+  const bool built_without = gpus.why_none.find("built without CUDA") != std::string::npos;
+  refuse_device(
+      request.device == "cuda" ? "--device cuda" : "--ranks nccl", "no CUDA device: " + gpus.why_none,
+      built_without ? "install the CUDA toolkit, build again; --device cpu performs the plan here" : "--device cpu");
+}
+
+std::unique_ptr<RankMaker> make_gpu_ranks(const PlacementRequest& request, const plan::Scenario& scenario,
+                                          const Devices& gpus, World& world) {
+  const auto here = world.on_this_machine();
+  const std::vector<int> ranks(here.begin(), here.end());
+  const auto count = static_cast<int>(gpus.devices.size()), n = static_cast<int>(ranks.size());
+  if (n > count) {
+    share_device(world.here().front());
+    if (world.root() && !supervised()) request.note(sharing_note(n, count, "MPS, if any, is the launcher's"));
+  }
+  CudaRanksOptions options;
+  options.device = [ranks, count](int rank) {
+    return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin()) % count;
+  };
+  options.rank = rank_options(request, n, count);
+  options.alone = scenario.cluster.gpus == 1;
+  return make_cuda_ranks(options);
+}
+
+GpusToStart::GpusToStart(const PlacementRequest& request, const Devices& gpus, int ranks)
+    : request_(request), gpus_(static_cast<int>(gpus.devices.size())), ranks_(ranks) {
+  CudaRanksOptions options;
+  options.devices = gpus.devices;
+  options.device = [count = gpus_](int rank) { return rank % count; };
+  options.rank = rank_options(request, ranks, gpus_);
+  maker_ = make_cuda_ranks(options);
+}
+
+void GpusToStart::prepare_sharing() {
+  if (ranks_ <= gpus_) return;
+  std::string why;
+  if (auto started = Mps::start(why)) {
+    if (const std::string problem = started->problem(); problem.empty())
+      mps_.emplace(std::move(*started));
+    else
+      why = "no context under MPS: " + problem;
+  }
+  request_.note(sharing_note(ranks_, gpus_, mps_ ? "" : why));
+}
+
+Variables GpusToStart::variables(int rank) const {
+  Variables all{{kDeviceVariable, "cuda"}};
+  if (ranks_ <= gpus_) return all;
+  for (const auto& [name, value] : sharing_variables(rank))
+    if (name == "NCCL_HOSTID" || std::getenv(name.c_str()) == nullptr) all.emplace_back(name, value);
+  if (mps_)
+    for (const auto& variable : mps_->variables()) all.push_back(variable);
+  return all;
+}
+
+}  // namespace rehearse::execute

@@ -1,0 +1,188 @@
+// See placement.h. What is particular to GPUs is in gpus.cpp.
+#include "execute/placement/placement.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "execute/data.h"
+#include "execute/placement/gpus.h"
+#include "execute/processes/identity.h"
+#include "execute/processes/launch_environment.h"
+#include "execute/processes/local_world.h"
+#include "execute/processes/process_world.h"
+#include "execute/processes/start_ranks.h"
+#include "execute/transport/gloo/gloo_wire.h"
+#include "sim/base/diagnostics.h"
+#include "sim/plan/performed_keys.h"
+
+namespace rehearse::execute {
+namespace {
+
+std::string or_variable(const std::string& option, const char* name) {
+  const char* value = std::getenv(name);
+  return option.empty() && value != nullptr ? value : option;
+}
+
+[[noreturn]] void refuse_option(const std::string& option, const std::string& message, const std::string& hint) {
+  throw InputError(Diagnostic{option, 0, 0, "", message, hint});
+}
+
+// What the scenario's keys do not show: files of models and frameworks that are not the same everywhere.
+std::string program_fingerprint(const MakeProgram& lower) {
+  try {
+    return fingerprint_of(lower());
+  } catch (const InputError& error) {
+    return error.what();  // said to the user when it is to be performed
+  }
+}
+
+// What this process is about to do, for comparison with the others.
+Identity identity_of(const PlacementRequest& request, const plan::Scenario& scenario, const Options& options, bool cuda,
+                     const MakeProgram& lower) {
+  // The program's own file and what it says of itself: other sources, other options, another compiler.
+  Identity identity{
+      {"program", fmt::format("rehearse {}, {}", request.version, fingerprint_of_file("/proc/self/exe"))}};
+  for (auto& key : plan::performed_keys(scenario)) identity.push_back(std::move(key));
+  identity.emplace_back(
+      "data", scenario.model.is_transformer() ? fingerprint_of_file(data_file(options.data)) : "made examples");
+  identity.emplace_back("--steps", fmt::to_string(options.steps));
+  identity.emplace_back("-o", options.record ? "given" : "not given");
+  identity.emplace_back("--device", cuda ? "cuda" : "cpu");
+  identity.emplace_back(kProgramPart, program_fingerprint(lower));
+  return identity;
+}
+
+// Processes over Gloo, or those over NCCL, which control one another over plain sockets.
+std::unique_ptr<World> join_processes(const PlacementRequest& request, const std::string& ranks,
+                                      const plan::Scenario& scenario, const Identity& identity) {
+  const bool nccl = ranks == "nccl";
+  if (!nccl && !gloo_available())
+    refuse_option("--ranks gloo", "this program was built without Gloo", "install libgloo-dev and build again");
+  const std::string interface = or_variable(request.interface, "GLOO_SOCKET_IFNAME");
+  if (!interface.empty()) check_interface(interface);
+  const std::string folder = or_variable(request.rendezvous, kRendezvousVariable);
+  const Launch launch = read_launch(process_environment());
+  if (launch.launcher == Launcher::none) {
+    if (!request.rendezvous.empty())
+      refuse_option("--rendezvous", "no launcher says which rank this process is",
+                    "set RANK and WORLD_SIZE, or leave it out");
+    return nullptr;
+  }
+  check_ranks(launch, scenario.cluster.gpus);
+  if (folder.empty())
+    refuse_option("--ranks " + ranks,
+                  fmt::format("started as one rank of {} ({}), which must meet somewhere", launch.ranks, launch.source),
+                  "--rendezvous DIR, an empty folder that all ranks see");
+  ProcessOptions options;
+  options.rank = launch.rank;
+  options.ranks = launch.ranks;
+  options.folder = folder;
+  options.interface = interface;
+  options.timeout = request.timeout;
+  options.control_only = nccl;
+  options.identity = identity;
+  options.supervised = supervised();
+  return make_process_world(options);
+}
+
+[[noreturn]] void refuse_mpi(const std::string& message, const std::string& hint) {
+  throw InputError(Diagnostic{"", 0, 0, "--ranks mpi", message, hint});
+}
+
+std::unique_ptr<World> join_mpi(MpiSession* session, const plan::Scenario& scenario, std::chrono::milliseconds timeout,
+                                const Identity& identity, const MakeProgram& lower) {
+  const auto ranks = static_cast<int>(scenario.cluster.gpus);
+  const std::string start = fmt::format("mpirun -n {} rehearse execute ... --ranks mpi", ranks);
+  if (session == nullptr && ranks == 1) return make_local_world(1, timeout);
+  if (session == nullptr)
+    refuse_mpi(fmt::format("the scenario has {} ranks, a process each, but no launcher started this one", ranks),
+               start);
+  if (session->ranks() != ranks)
+    refuse_mpi(fmt::format("the scenario has {} rank{}, but MPI counts {} process{}", ranks, ranks == 1 ? "" : "s",
+                           session->ranks(), session->ranks() == 1 ? "" : "es"),
+               fmt::format("{}, or --set cluster.gpus={}", start, session->ranks()));
+  return session->make_world(lower(), scenario.grid(), timeout, identity);
+}
+
+}  // namespace
+
+Placement::Placement(PlacementRequest request, const plan::Scenario& scenario)
+    : request_(std::move(request)), scenario_(scenario), gpus_(choose_gpus(request_, scenario)) {}
+
+std::unique_ptr<World> Placement::join(const Options& options, const MakeProgram& lower) const {
+  const auto ranks = static_cast<int>(scenario_.cluster.gpus);
+  const std::string how = on_gpus() ? "nccl" : request_.ranks;
+  const bool processes = how == "gloo" || how == "nccl";
+  Identity identity;
+  if (how == "gloo" || how == "mpi" || (on_gpus() && ranks > 1))
+    identity = identity_of(request_, scenario_, options, on_gpus(), lower);
+  if (on_gpus() && ranks == 1 && read_launch(process_environment()).launcher == Launcher::none)
+    return make_local_world(1, request_.timeout);
+  if (processes) return join_processes(request_, how, scenario_, identity);
+  if (!request_.rendezvous.empty()) refuse_option("--rendezvous", "only with --ranks gloo or nccl", "");
+  if (!request_.interface.empty()) refuse_option("--interface", "only with --ranks gloo or nccl", "");
+  if (how.empty()) refuse_launcher("execute");
+  if (how == "mpi") return join_mpi(request_.mpi.get(), scenario_, request_.timeout, identity, lower);
+  return make_local_world(ranks, request_.timeout);
+}
+
+std::unique_ptr<RankMaker> Placement::make_ranks(World& world) const {
+  return on_gpus() ? make_gpu_ranks(request_, scenario_, *gpus_, world) : nullptr;
+}
+
+int Placement::start(const program::Program& program, const Options& given) const {
+  std::vector<int> ranks(static_cast<std::size_t>(scenario_.cluster.gpus));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  Options options = given;
+  std::unique_ptr<GpusToStart> gpus;
+  if (on_gpus()) {
+    gpus = std::make_unique<GpusToStart>(request_, *gpus_, static_cast<int>(ranks.size()));
+    options.maker = &gpus->maker();
+  }
+  check_run(scenario_, program, options, ranks);
+  const plan::RankGrid grid = scenario_.grid();
+  const std::vector<Timeline> timelines = make_timelines(program, grid);
+  StartOptions start;
+  start.ranks = static_cast<int>(ranks.size());
+  start.poll = options.poll;
+  if (gpus) {
+    gpus->prepare_sharing();
+    start.variables = [&gpus](int rank) { return gpus->variables(rank); };
+  }
+  start.whereabouts_of = [&](int rank, const Whereabouts& at) {
+    return whereabouts_text(timelines[static_cast<std::size_t>(grid.coordinate(rank, Axis::pipeline))], rank, at);
+  };
+  return start_ranks(start);
+}
+
+void refuse_launcher(const std::string& command) {
+  const Launch launch = read_launch(process_environment());
+  if (launch.ranks == 1) return;
+  const bool mpi = launch.launcher == Launcher::open_mpi || launch.launcher == Launcher::hydra;
+  const bool performs = command == "execute";
+  throw InputError(Diagnostic{
+      "", 0, 0, "",
+      fmt::format(
+          "{} started this process as one of {}\n  ({}), each of which would {}\n  {}", name_of(launch.launcher),
+          launch.ranks, launch.source, performs ? "train the whole plan" : "do all of " + command,
+          performs ? fmt::format("--ranks {} makes each a rank, --ranks local is one run in each", mpi ? "mpi" : "gloo")
+                   : "run it once, outside of the launcher, or unset its variables"),
+      ""});
+}
+
+void join_mpi_job(std::shared_ptr<MpiSession>& session, std::chrono::milliseconds timeout) {
+  const Launch launch = read_launch(process_environment());
+  if (launch.launcher == Launcher::none && mpi_available()) return;
+  session = start_mpi(timeout);
+  // Processes that a launcher started without MPI are jobs of one each.
+  if (session->rank() == 0 && launch.ranks != session->ranks())
+    refuse_mpi(fmt::format("{} started {} processes ({}), but MPI counts {}", name_of(launch.launcher), launch.ranks,
+                           launch.source, session->ranks()),
+               "start them with mpirun or with srun --mpi=pmix");
+}
+
+}  // namespace rehearse::execute

@@ -1,0 +1,138 @@
+// See cuda_gpu.h: each call of Gpu is one of the CUDA runtime's (kernels/cuda/runtime.h). A stream gets a device and
+// its workspace when kernels are first queued on it, which must be before anything is captured.
+#include "execute/rank/gpu/cuda_gpu.h"
+
+#include <fmt/format.h>
+
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/runtime.h"
+#include "sim/base/units.h"
+
+namespace rehearse::execute {
+namespace {
+
+namespace cuda = kernels::cuda;
+
+constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what cuBLASLt asks for on Hopper (cuda_device.h)
+constexpr double kMsPerSecond = 1e3;
+
+class CudaGpu final : public Gpu {
+ public:
+  CudaGpu(int index, const cuda::BlasApi* blas) : index_(index) {
+    options_.blas_api = blas;
+    cuda::use_device(index);
+    REHEARSE_CUDA(cudaFree(nullptr));  // makes the context
+  }
+  ~CudaGpu() override {
+    try {
+      cuda::use_device(index_);
+    } catch (const std::exception&) {  // a broken context: what it held is gone with it
+    }
+  }
+
+  void bind_thread() override { cuda::use_device(index_); }
+  std::string name() const override { return cuda::device_facts(index_).name; }
+
+  Memory memory() override {
+    std::size_t free = 0, total = 0;
+    REHEARSE_CUDA(cudaMemGetInfo(&free, &total));
+    return {static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
+  }
+
+  void* allocate(std::int64_t bytes) override {
+    try {
+      return device_memory_.emplace_back(static_cast<std::size_t>(bytes)).data();
+    } catch (const cuda::DeviceError& error) {
+      if (error.code() != cudaErrorMemoryAllocation) throw;
+      (void)cudaGetLastError();  // told
+      const Memory m = memory();
+      throw GpuOutOfMemory(fmt::format("{} asked for, {} of {} free", format_bytes(Bytes(bytes)),
+                                       format_bytes(Bytes(m.free_bytes)), format_bytes(Bytes(m.total_bytes))),
+                           bytes);
+    }
+  }
+  std::byte* allocate_host(std::int64_t bytes) override {
+    return pinned_.emplace_back(static_cast<std::size_t>(bytes)).as<std::byte>();
+  }
+
+  Stream make_stream(bool urgent) override {
+    streams_.push_back(
+        std::make_unique<Queue>(urgent ? cuda::Stream::Priority::urgent : cuda::Stream::Priority::normal));
+    return static_cast<Stream>(streams_.size()) - 1;
+  }
+  void* native(Stream stream) override { return at(stream).get(); }
+
+  kernels::Device& device(Stream stream) override {
+    Queue& q = *streams_[static_cast<std::size_t>(stream)];
+    if (!q.device) {
+      q.workspace = cuda::DeviceMemory(kWorkspace);
+      q.device.emplace(q.stream, options_, q.workspace.data(), q.workspace.bytes());
+    }
+    return *q.device;
+  }
+
+  Event make_event(bool timing) override {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(std::make_unique<cuda::Event>(timing ? cuda::Event::Use::timing : cuda::Event::Use::ordering));
+    return static_cast<Event>(events_.size()) - 1;
+  }
+  void record(Event event, Stream stream) override { at(stream).record(of(event)); }
+  void wait(Stream stream, Event event) override { at(stream).wait(of(event)); }
+  bool done(Event event) override { return of(event).done(); }
+  double elapsed_s(Event from, Event to) override { return cuda::Event::elapsed_ms(of(from), of(to)) / kMsPerSecond; }
+
+  void to_device(Stream stream, void* device, const void* host, std::int64_t bytes) override {
+    cuda::copy(device, host, static_cast<std::size_t>(bytes), at(stream));
+  }
+  void to_host(Stream stream, void* host, const void* device, std::int64_t bytes) override {
+    cuda::copy(host, device, static_cast<std::size_t>(bytes), at(stream));
+  }
+  void copy(Stream stream, void* to, const void* from, std::int64_t bytes) override {
+    cuda::copy(to, from, static_cast<std::size_t>(bytes), at(stream));
+  }
+  void set_bytes(Stream stream, void* device, int value, std::int64_t bytes) override {
+    cuda::set_bytes(device, value, static_cast<std::size_t>(bytes), at(stream));
+  }
+
+  Graph capture(Stream stream, const std::function<void()>& record) override {
+    graphs_.emplace_back(at(stream), record);
+    return static_cast<Graph>(graphs_.size()) - 1;
+  }
+  void launch(Graph graph, Stream stream) override { graphs_[static_cast<std::size_t>(graph)].launch(at(stream)); }
+
+ private:
+  struct Queue {
+    explicit Queue(cuda::Stream::Priority priority) : stream(priority) {}
+    cuda::Stream stream;
+    cuda::DeviceMemory workspace;
+    std::optional<cuda::CudaDevice> device;
+  };
+  cuda::Stream& at(Stream stream) const { return streams_[static_cast<std::size_t>(stream)]->stream; }
+  // The vector may grow while another thread asks.
+  const cuda::Event& of(Event event) const {
+    const std::lock_guard lock(mutex_);
+    return *events_[static_cast<std::size_t>(event)];
+  }
+
+  const int index_;
+  cuda::CudaDevice::Options options_;
+  std::vector<cuda::DeviceMemory> device_memory_;
+  std::vector<cuda::PinnedMemory> pinned_;
+  std::vector<std::unique_ptr<Queue>> streams_;
+  mutable std::mutex mutex_;  // of events_
+  std::vector<std::unique_ptr<cuda::Event>> events_;
+  std::vector<cuda::Graph> graphs_;
+};
+
+}  // namespace
+
+std::unique_ptr<Gpu> make_cuda_gpu(int index, const kernels::cuda::BlasApi* blas) {
+  return std::make_unique<CudaGpu>(index, blas);
+}
+
+}  // namespace rehearse::execute

@@ -1,0 +1,276 @@
+// Operands and shapes of program ops as arguments of device calls; the masks' sites and the vocabulary's offsets are
+// where the rank's coordinate and the step come in.
+#include "execute/rank/kernel_call.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numbers>
+#include <type_traits>
+
+#include "sim/base/check.h"
+
+namespace rehearse::execute {
+namespace {
+
+using kernels::In;
+using kernels::Out;
+using program::AttentionPart;
+using program::ConvPart;
+using program::CrossEntropyPart;
+using program::ElementwiseFn;
+using program::NormPart;
+
+class KernelCall {
+ public:
+  KernelCall(std::span<const kernels::Out> reads, std::span<const kernels::Out> writes, const CallContext& c)
+      : reads_(reads), writes_(writes), c_(c), d_(c.device) {}
+
+  void operator()(const program::Gemm& g) const {
+    const kernels::Gemm shape{g.m, g.n, g.k, g.transpose_a, g.transpose_b, g.accumulate};
+    const In bias = g.bias ? in(2) : nullptr;
+    for (std::int64_t b = 0; b < g.batch; ++b)
+      d_.gemm(shape, from(in(0), b * g.m * g.k), from(in(1), b * g.k * g.n), bias, from(out(0), b * g.m * g.n));
+  }
+
+  void operator()(const program::Attention& a) const {
+    const kernels::AttentionShape s{a.micro_batch, a.heads, a.kv_heads, a.seq, a.head_dim, a.causal};
+    const kernels::DropoutSite site = dropout(a.dropout, a.site, 0, c_.tensor_coordinate * a.heads);
+    switch (a.part) {
+      case AttentionPart::flash_forward:
+        return d_.flash_forward(s, site, in(0), out(0), f32_out(1));
+      case AttentionPart::flash_backward:
+        return d_.flash_backward(s, site, in(0), in(1), in(2), f32(3), out(0));
+      case AttentionPart::scores:
+        return d_.attention_scores(s, in(0), out(0));
+      case AttentionPart::softmax:
+        return d_.attention_softmax(s, in(0), out(0));
+      case AttentionPart::dropout:
+        return d_.attention_dropout(s, site, in(0), out(0), bytes(writes_, 1));
+      case AttentionPart::context:
+        return d_.attention_context(s, in(0), in(1), out(0));
+      case AttentionPart::context_backward_probs:
+        return d_.attention_context_backward_probs(s, in(0), in(1), out(0));
+      case AttentionPart::context_backward_value:
+        return d_.attention_context_backward_value(s, in(0), in(1), out(0));
+      case AttentionPart::dropout_backward:
+        return d_.attention_dropout_backward(s, a.dropout, in(0), bytes(reads_, 1), out(0));
+      case AttentionPart::softmax_backward:
+        return d_.attention_softmax_backward(s, in(0), in(1), out(0));
+      case AttentionPart::scores_backward_query:
+        return d_.attention_scores_backward_query(s, in(0), in(1), out(0));
+      case AttentionPart::scores_backward_key:
+        return d_.attention_scores_backward_key(s, in(0), in(1), out(0));
+    }
+  }
+
+  void operator()(const program::Norm& n) const {
+    switch (n.part) {
+      case NormPart::forward:
+        return d_.norm_forward(n.rms, n.rows, n.cols, n.eps, in(0), in(1), optional(2), out(0), f32_out(1));
+      case NormPart::backward_input:
+        return d_.norm_backward_input(n.rms, n.rows, n.cols, in(0), in(1), f32(2), in(3),
+                                      n.add_residual ? in(4) : nullptr, out(0));
+      case NormPart::backward_weight:
+        return d_.norm_backward_weight(n.rms, n.rows, n.cols, in(0), in(1), f32(2), out(0),
+                                       writes_.size() > 1 ? out(1) : nullptr);
+    }
+  }
+
+  void operator()(const program::Activation& a) const {
+    if (a.fn == program::ActivationFn::swiglu) {
+      if (a.backward) return d_.swiglu_backward(a.rows, a.cols, in(0), in(1), out(0));
+      return d_.swiglu_forward(a.rows, a.cols, in(0), out(0));
+    }
+    const auto fn = a.fn == program::ActivationFn::gelu ? kernels::Unary::gelu : kernels::Unary::relu;
+    if (a.backward) return d_.activation_backward(fn, a.rows * a.cols, in(0), in(1), out(0));
+    d_.activation_forward(fn, a.rows * a.cols, in(0), out(0));
+  }
+
+  void operator()(const program::Elementwise& e) const {
+    const std::int64_t n = e.elements, rows = e.cols > 0 ? n / e.cols : 0, mb = micro_batch();
+    const std::int64_t first_position = e.rows_split_over_tensor ? c_.tensor_coordinate * (rows / mb) : 0;
+    switch (e.fn) {
+      case ElementwiseFn::add:
+        return d_.add(n, in(0), in(1), out(0));
+      case ElementwiseFn::accumulate:
+        return d_.accumulate(n, in(0), out(0));
+      case ElementwiseFn::cast:
+      case ElementwiseFn::copy:
+        return d_.copy(n, in(0), out(0));
+      case ElementwiseFn::fill:
+        return d_.fill(n, static_cast<float>(e.value), out(0));
+      case ElementwiseFn::scale:
+        return d_.scale(n, static_cast<float>(e.value), in(0), out(0));
+      case ElementwiseFn::bias_dropout_add:
+        return d_.bias_dropout_add(rows, e.cols, dropout(e.dropout, e.site, first_position, 0), in(0),
+                                   e.bias ? in(1) : nullptr, in(e.bias ? 2 : 1), out(0),
+                                   e.dropout > 0 ? bytes(writes_, 1) : nullptr);
+      case ElementwiseFn::dropout:
+        return d_.dropout(rows, e.cols, dropout(e.dropout, e.site, first_position, 0), in(0), out(0),
+                          bytes(writes_, 1));
+      case ElementwiseFn::dropout_backward:
+        return d_.dropout_backward(n, e.dropout, in(0), bytes(reads_, 1), out(0));
+      case ElementwiseFn::bias_grad:
+        return d_.bias_grad(rows, e.cols, in(0), out(0));
+      case ElementwiseFn::add_position:
+        return d_.add_position(rows, e.cols, mb, first_position, in(0), in(1), out(0));
+      case ElementwiseFn::position_grad:
+        return d_.position_grad(rows, e.cols, mb, first_position, in(0), out(0));
+      case ElementwiseFn::rope:
+      case ElementwiseFn::rope_backward:
+        return d_.rope(attention_shape(), e.fn == ElementwiseFn::rope_backward, out(0));
+    }
+  }
+
+  void operator()(const program::Embedding& e) const {
+    const std::int64_t first = e.vocab_parallel ? c_.tensor_coordinate * e.rows : 0;
+    if (e.backward) return d_.embedding_backward(e.tokens, e.rows, e.cols, first, in(0), ids(1), out(0));
+    d_.embedding_forward(e.tokens, e.rows, e.cols, first, ids(0), in(1), out(0));
+  }
+
+  void operator()(const program::CrossEntropy& e) const {
+    const std::int64_t first = e.vocab_parallel ? c_.tensor_coordinate * e.cols : 0;
+    switch (e.part) {
+      case CrossEntropyPart::fused_forward:
+        return d_.cross_entropy_forward(e.rows, e.cols, e.valid_cols, e.scale, in(0), ids(1), f32_out(0), f32_out(1));
+      case CrossEntropyPart::row_max:
+        return d_.cross_entropy_max(e.rows, e.cols, e.valid_cols, first, in(0), f32_out(0));
+      case CrossEntropyPart::exp_sum:
+        return d_.cross_entropy_exp_sum(e.rows, e.cols, e.valid_cols, first, in(0), ids(1), f32(2), f32_out(0));
+      case CrossEntropyPart::loss:
+        return d_.cross_entropy_loss(e.rows, e.scale, f32(0), f32_out(0));
+      case CrossEntropyPart::backward: {
+        // Statistics interleaved [rows, 2], or maxima [rows] and sums [rows, 2] whose first column is the sum.
+        const bool apart = reads_.size() == (e.scaled ? 5 : 4);
+        const float* loss_scale = e.scaled ? f32(reads_.size() - 1) : nullptr;
+        const float* max = f32(2);
+        const float* sum = apart ? f32(3) : f32(2) + 1;
+        return d_.cross_entropy_backward(e.rows, e.cols, e.valid_cols, first, e.scale, loss_scale, in(0), ids(1), max,
+                                         apart ? 1 : 2, sum, 2, out(0));
+      }
+    }
+  }
+
+  void operator()(const program::MeanSquaredError& m) const {
+    if (!m.backward) return d_.mse_forward(m.elements, m.scale, in(0), f32(1), f32_out(0));
+    d_.mse_backward(m.elements, m.scale, m.scaled ? f32(2) : nullptr, in(0), f32(1), out(0));
+  }
+
+  void operator()(const program::Optimizer& o) const {
+    const plan::Training& t = c_.scenario.training;
+    const float* coefficient = o.clip ? f32(1) : nullptr;
+    float* master = o.master ? f32_out(1) : nullptr;
+    const std::size_t state = o.master ? 2 : 1;
+    if (o.adam)
+      return d_.adamw(o.elements, {t.beta1, t.beta2, t.eps, t.weight_decay, c_.step}, in(0), coefficient, out(0),
+                      master, f32_out(state), f32_out(state + 1));
+    d_.sgd(o.elements, {t.momentum, t.weight_decay, c_.step}, in(0), coefficient, out(0), master,
+           writes_.size() > state ? f32_out(state) : nullptr);
+  }
+
+  void operator()(const program::SumSquares& s) const {
+    if (s.counted_once_over_tensor && c_.tensor_coordinate != 0) return;
+    d_.sum_squares(s.elements, in(0), f32_out(0));
+  }
+  void operator()(const program::ClipCoefficient& clip) const {
+    d_.clip_coefficient(clip.max_norm, f32(0), clip.scaled ? f32(1) : nullptr, f32_out(0));
+  }
+  void operator()(const program::UpdateLossScale& update) const {
+    kernels::LossScaleRule rule;
+    rule.interval = update.interval;
+    d_.update_loss_scale(rule, f32(0), f32_out(0));
+  }
+
+  void operator()(const program::Conv2d& v) const {
+    const kernels::ConvShape s{v.batch, v.c_in, v.c_out, v.height, v.width, v.kernel, v.stride, v.pad};
+    switch (v.part) {
+      case ConvPart::forward:
+        return d_.conv_forward(s, in(0), in(1), in(2), out(0));
+      case ConvPart::backward_input:
+        return d_.conv_backward_input(s, in(0), in(1), out(0));
+      case ConvPart::backward_weight:
+        return d_.conv_backward_weight(s, in(0), in(1), out(0), out(1));
+    }
+  }
+  void operator()(const program::Pool2d& p) const {
+    if (p.backward) return d_.pool_backward(p.batch, p.channels, p.height, p.width, p.window, in(0), ids(1), out(0));
+    d_.pool_forward(p.batch, p.channels, p.height, p.width, p.window, in(0), out(0),
+                    static_cast<std::int32_t*>(writes_[1].data));
+  }
+
+  void operator()(const program::HostSync&) const {}
+  template <class Transfer>
+  void operator()(const Transfer&) const {
+    REHEARSE_CHECK(false, "a transfer or an input is no kernel");
+  }
+
+ private:
+  In in(std::size_t i) const { return reads_[i]; }
+  In optional(std::size_t i) const { return i < reads_.size() ? in(i) : In(); }
+  Out out(std::size_t i) const { return writes_[i]; }
+  // Operands that are fp32 whatever the precision.
+  const float* f32(std::size_t i) const { return fp32(reads_[i]); }
+  float* f32_out(std::size_t i) const { return fp32(writes_[i]); }
+  static float* fp32(const Out& operand) {
+    REHEARSE_CHECK(operand.type == DType::f32, "an operand of {} where fp32 is needed", name_of(operand.type));
+    return static_cast<float*>(operand.data);
+  }
+  const std::int32_t* ids(std::size_t i) const { return static_cast<const std::int32_t*>(reads_[i].data); }
+  static std::uint8_t* bytes(std::span<const Out> operands, std::size_t i) {
+    return static_cast<std::uint8_t*>(operands[i].data);
+  }
+  template <class Operand>
+  static Operand from(Operand o, std::int64_t element) {
+    return {static_cast<std::conditional_t<std::is_same_v<Operand, In>, const std::byte*, std::byte*>>(o.data) +
+                element * size_of(o.type),
+            o.type};
+  }
+
+  std::int64_t micro_batch() const { return c_.scenario.plan.micro_batch; }
+  kernels::AttentionShape attention_shape() const {
+    const model::Model& m = c_.scenario.model;
+    const std::int64_t t = c_.scenario.plan.tensor;
+    return {micro_batch(), m.heads / t, m.kv_heads / t, c_.scenario.training.seq_len, m.head_dim, true};
+  }
+  kernels::DropoutSite dropout(double probability, int site, std::int64_t first_position,
+                               std::int64_t first_head) const {
+    kernels::DropoutSite d;
+    d.probability = probability;
+    d.seed = static_cast<std::uint64_t>(c_.scenario.training.seed);
+    d.site = static_cast<std::uint64_t>(site);
+    d.step = c_.step;
+    d.first_sequence = c_.first_sequence;
+    d.micro_batch = micro_batch();
+    d.first_position = first_position;
+    d.first_head = first_head;
+    return d;
+  }
+
+  std::span<const Out> reads_, writes_;
+  const CallContext& c_;
+  kernels::Device& d_;
+};
+
+}  // namespace
+
+double learning_rate(const plan::Training& t, std::int64_t step, std::int64_t steps) {
+  if (step < t.warmup_steps) return t.lr * static_cast<double>(step + 1) / static_cast<double>(t.warmup_steps);
+  if (t.lr_schedule != "cosine") return t.lr;
+  const std::int64_t span = std::max<std::int64_t>(1, steps - 1 - t.warmup_steps);
+  const double done = std::min(1.0, static_cast<double>(step - t.warmup_steps) / static_cast<double>(span));
+  return t.lr * (0.1 + 0.45 * (1 + std::cos(std::numbers::pi * done)));
+}
+
+kernels::StepValues step_values(const plan::Training& t, std::int64_t step, std::int64_t steps) {
+  const auto updates = static_cast<double>(step + 1);
+  return {step, step * t.global_batch, static_cast<float>(learning_rate(t, step, steps)),
+          static_cast<float>(1 - std::pow(t.beta1, updates)), static_cast<float>(1 - std::pow(t.beta2, updates))};
+}
+
+void call_kernel(const program::Op& op, std::span<const kernels::Out> reads, std::span<const kernels::Out> writes,
+                 const CallContext& c) {
+  std::visit(KernelCall(reads, writes, c), op.shape);
+}
+
+}  // namespace rehearse::execute

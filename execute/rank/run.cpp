@@ -1,0 +1,36 @@
+// See run.h.
+#include "execute/rank/run.h"
+
+#include "sim/program/describe.h"
+
+namespace rehearse::execute {
+namespace {
+
+// "rank 1 (stage0) in 'layer1.forward' (slot 2: forward micro-batch 1) waited for ranks 2, 3".
+std::string report_text(const Run& run, int rank, std::int32_t instance, const std::string& what,
+                        const std::vector<int>& missing) {
+  const Timeline& timeline = run.timeline(rank);
+  std::string text = program::rank_text(*timeline.role, rank);
+  if (instance >= 0) {
+    const Instance& i = timeline.instances[static_cast<std::size_t>(instance)];
+    text += " in " + program::place_text(*timeline.role, i.slot, i.op);
+  }
+  text += " " + what;
+  return missing.empty() ? text : text + " for " + ranks_text(missing);
+}
+
+}  // namespace
+
+void report_failure(Run& run, int rank, std::int32_t instance, const std::string& what,
+                    const std::vector<int>& missing) {
+  std::string text = report_text(run, rank, instance, what, missing);
+  // Where the others are now, not where they get to until they notice.
+  for (const int other : missing) text += "\n  " + run.whereabouts(other);
+  run.world.failures().fail(rank, text);
+}
+
+void report_wait(Run& run, int rank, std::int32_t instance, const std::vector<int>& missing) {
+  if (!missing.empty()) run.world.failures().waited(rank, report_text(run, rank, instance, "waited", missing));
+}
+
+}  // namespace rehearse::execute

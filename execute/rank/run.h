@@ -1,0 +1,42 @@
+// A run as its ranks in this process see it, and how they report what went wrong.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "execute/data.h"
+#include "execute/performer.h"
+#include "execute/processes/whereabouts.h"
+#include "execute/processes/world.h"
+#include "execute/timeline.h"
+
+namespace rehearse::execute {
+
+// What the ranks of a run that are here share. Outlives them.
+struct Run {
+  const plan::Scenario& scenario;
+  const program::Program& program;
+  const plan::RankGrid& grid;
+  const Options& options;
+  Data& data;
+  World& world;
+  const std::vector<Timeline>& timelines;  // by role
+  int threads_per_rank = 1;
+  bool late_ranks_known = true;  // result::Result's
+  Clock::time_point began;
+
+  const Timeline& timeline(int rank) const {
+    return timelines[static_cast<std::size_t>(grid.coordinate(rank, Axis::pipeline))];
+  }
+  // Of any rank, from any thread.
+  std::string whereabouts(int rank) const { return whereabouts_text(timeline(rank), rank, world.whereabouts(rank)); }
+};
+
+// The rank cannot go on in an op (instance -1: in none), as `what` says, for want of the ranks `missing` if there are
+// any. Stops the run.
+void report_failure(Run& run, int rank, std::int32_t instance, const std::string& what,
+                    const std::vector<int>& missing = {});
+// The run was stopped while the rank waited there for `missing`; nothing to report if that is nobody.
+void report_wait(Run& run, int rank, std::int32_t instance, const std::vector<int>& missing);
+
+}  // namespace rehearse::execute
