@@ -12,6 +12,7 @@
 
 #include "reports/csv.h"
 #include "reports/text.h"
+#include "sim/base/collective_words.h"
 #include "sim/base/diagnostics.h"
 #include "sim/collective/fit.h"
 #include "sim/collective/wire.h"
@@ -42,15 +43,10 @@ std::optional<double> number_in(const std::string& text) {
 }
 
 std::optional<CollectiveKind> kind_in(const std::string& name) {
-  static const std::map<std::string, CollectiveKind> kinds = {{"all_reduce", CollectiveKind::all_reduce},
-                                                              {"all_gather", CollectiveKind::all_gather},
-                                                              {"reduce_scatter", CollectiveKind::reduce_scatter},
-                                                              {"broadcast", CollectiveKind::broadcast},
-                                                              {"alltoall", CollectiveKind::all_to_all},
-                                                              {"all_to_all", CollectiveKind::all_to_all},
-                                                              {"reduce", CollectiveKind::reduce}};
-  const auto found = kinds.find(name);
-  return found == kinds.end() ? std::nullopt : std::optional(found->second);
+  if (name == "alltoall") return CollectiveKind::all_to_all;
+  const auto found = std::find(kCollectiveKindWords.begin(), kCollectiveKindWords.end(), name);
+  if (found == kCollectiveKindWords.end()) return std::nullopt;
+  return static_cast<CollectiveKind>(found - kCollectiveKindWords.begin());
 }
 
 // Fields of the table by column name.

@@ -10,9 +10,7 @@
 namespace rehearse::collective {
 namespace {
 
-using nccl::Algorithm;
 using nccl::Placement;
-using nccl::Protocol;
 using program::CollectiveKind;
 using Choice = FittedSystem::Choice;
 using Row = std::vector<double>;
@@ -118,17 +116,15 @@ std::vector<Choice> FittedSystem::first_guess(const std::vector<Observation>& ob
   return assigned;
 }
 
+// All that NCCL offers there; but not its trees on one node, which are chains.
 std::vector<Choice> FittedSystem::offered(CollectiveKind kind, const Placement& place) const {
-  if (kind == CollectiveKind::all_to_all)
-    return {{Algorithm::direct, Protocol::ll}, {Algorithm::direct, Protocol::simple}};
   std::vector<Choice> choices;
-  const auto all = {Protocol::ll, Protocol::ll128, Protocol::simple};
-  for (const Protocol p : all) choices.emplace_back(Algorithm::ring, p);
-  if (kind != CollectiveKind::all_reduce) return choices;
-  if (place.nodes > 1)
-    for (const Protocol p : all) choices.emplace_back(Algorithm::tree, p);
-  const bool in_switch = machine_.generation >= nccl::Generation::hopper && place.per_node >= 2;
-  if (in_switch) choices.emplace_back(place.nodes == 1 ? Algorithm::nvls : Algorithm::nvls_tree, Protocol::simple);
+  for (int a = 0; a < kAlgorithms; ++a)
+    for (const Protocol protocol : {Protocol::ll, Protocol::ll128, Protocol::simple}) {
+      const auto algorithm = static_cast<Algorithm>(a);
+      if (algorithm == Algorithm::tree && place.nodes == 1) continue;
+      if (nccl::offers(machine_, place, kind, algorithm, protocol)) choices.emplace_back(algorithm, protocol);
+    }
   return choices;
 }
 

@@ -249,7 +249,7 @@ Corrections::Corrections(const MeasuredData& data, const Prior& machine) {
 // group is the most alike: two or four devices miss the model by what a pair of them reaches over NVLink, which is not
 // what NICs wait for.
 const Corrections::Table* Corrections::most_alike(CollectiveKind kind, const nccl::Placement& place, double log_wire,
-                                                  nccl::Algorithm algorithm) const {
+                                                  Algorithm algorithm) const {
   constexpr double kOtherAlgorithm = 2;  // as groups of which one is four times the other; a judgement
   const Table* found = nullptr;
   double least = 0;
@@ -283,15 +283,15 @@ double Corrections::ratio(const Table& table, double log_wire) {
   return std::exp(std::lerp(y[i - 1], y[i], (log_wire - x[i - 1]) / (x[i] - x[i - 1])));
 }
 
-Corrections::Answer Corrections::at(CollectiveKind kind, const nccl::Placement& place, bool uniform, double bytes,
-                                    std::optional<nccl::Algorithm> algorithm) const {
+Corrections::Answer Corrections::at(CollectiveKind kind, const nccl::Placement& place, double bytes,
+                                    std::optional<Algorithm> algorithm) const {
   if (tables_.empty()) return {};
   const double log_wire = std::log(bytes * wire_factor(kind, place.ranks));
   if (!algorithm) algorithm = reference_.collective(kind, place, bytes).algorithm;
   const Table* table = most_alike(kind, place, log_wire, *algorithm);
   if (table == nullptr) return {};
   Answer answer{.ratio = ratio(*table, log_wire), .coverage = Coverage::extrapolated};
-  const bool measured = table->kind == kind && uniform && table->place.ranks == place.ranks &&
+  const bool measured = table->kind == kind && place.uniform && table->place.ranks == place.ranks &&
                         table->place.nodes == place.nodes && same_node_ && (place.nodes == 1 || same_network_);
   if (measured && bytes >= table->bytes.front() && bytes <= table->bytes.back())
     answer.coverage =
@@ -299,12 +299,12 @@ Corrections::Answer Corrections::at(CollectiveKind kind, const nccl::Placement& 
   return answer;
 }
 
-Interval Corrections::bounds(CollectiveKind kind, const nccl::Placement& place, bool uniform, double bytes,
+Interval Corrections::bounds(CollectiveKind kind, const nccl::Placement& place, double bytes,
                              const Prior& machine) const {
   const Table *below = nullptr, *above = nullptr;
   for (const Table& t : tables_) {
     if (t.kind != kind) continue;
-    if (uniform && t.place.ranks == place.ranks && t.place.nodes == place.nodes) return {0, INFINITY};
+    if (place.uniform && t.place.ranks == place.ranks && t.place.nodes == place.nodes) return {0, INFINITY};
     const bool within = t.place.nodes <= place.nodes && t.place.per_node <= place.per_node;
     const bool around =
         t.place.nodes >= place.nodes && t.place.per_node >= place.per_node && (t.place.nodes > 1) == (place.nodes > 1);

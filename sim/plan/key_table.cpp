@@ -1,5 +1,6 @@
 // The keys of a scenario file but those of its model (key_table_model.cpp), in the order in which a person would fill
 // them in. Defaults and ranges repeat what the reader has; tests/unit/plan/keys_test.cpp compares them.
+#include "sim/base/collective_words.h"
 #include "sim/plan/keys.h"
 #include "sim/plan/sections.h"
 
@@ -156,14 +157,14 @@ std::vector<Key> cluster_keys() {
       {.path = "cluster.collectives[].kind",
        .type = KeyType::choice,
        .origin = Default::required,
-       .values = {kCollectives.begin(), kCollectives.end()},
+       .values = {kCollectiveKindWords.begin(), kCollectiveKindWords.end()},
        .meaning = "the collective",
        .example = "all_reduce"},
       {.path = "cluster.collectives[].algorithm",
        .type = KeyType::choice,
        .origin = Default::derived,
        .fallback = "auto",
-       .values = {kAlgorithms.begin(), kAlgorithms.end()},
+       .values = auto_or(kCollectiveAlgorithmWords),
        .meaning =
            "what it goes by; `collnet_*`, and `nvls` over several nodes, where the topology's `fabric.sharp` is "
            "true; `direct`, `halving_doubling` and `hierarchical` are none of NCCL's; auto: as the library chooses",
@@ -172,7 +173,7 @@ std::vector<Key> cluster_keys() {
        .type = KeyType::choice,
        .origin = Default::derived,
        .fallback = "auto",
-       .values = {kProtocols.begin(), kProtocols.end()},
+       .values = auto_or(kCollectiveProtocolWords),
        .meaning = "NCCL's; auto: as the library chooses",
        .example = "simple"},
       {.path = "cluster.threads_per_rank",
