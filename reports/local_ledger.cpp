@@ -9,10 +9,11 @@
 #include <filesystem>
 
 #include "reports/text.h"
+#include "sim/base/csv_field.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/document.h"
+#include "sim/base/quantile.h"
 #include "sim/base/units.h"
-#include "sim/result/csv_field.h"
 #include "sim/result/json_writer.h"
 
 namespace rehearse::reports {
@@ -105,8 +106,7 @@ LocalSummary summarize(const std::vector<LocalRow>& rows, bool oversubscribed) {
   }
   s.plans = static_cast<int>(errors.size());
   if (errors.empty()) return s;
-  std::sort(errors.begin(), errors.end());
-  s.median_error = (errors[(errors.size() - 1) / 2] + errors[errors.size() / 2]) / 2;
+  s.median_error = median(std::move(errors));
   return s;
 }
 
@@ -141,7 +141,7 @@ std::string local_ledger_csv(const std::vector<LocalRow>& rows) {
       "measured_high_s,simulated_s,low_s,high_s,time_error,"
       "measured_bytes,simulated_bytes,memory_error,reason\n";
   for (const LocalRow& row : rows) {
-    out += fmt::format("{},", result::csv_field(row.id));
+    out += fmt::format("{},", csv_field(row.id));
     if (row.reason.empty())
       out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},\n", row.ranks, row.oversubscribed,
                          row.batch.global(), row.batch.micro_batch, row.batch.micro_batches, row.batch.data,
@@ -149,7 +149,7 @@ std::string local_ledger_csv(const std::vector<LocalRow>& rows) {
                          number(row.measured_high_s), number(row.simulated_s), number(row.low_s), number(row.high_s),
                          number(row.time_error()), row.measured_bytes, row.simulated_bytes, number(row.memory_error()));
     else
-      out += fmt::format("{}{}\n", std::string(17, ','), result::csv_field(row.reason));
+      out += fmt::format("{}{}\n", std::string(17, ','), csv_field(row.reason));
   }
   return out;
 }
