@@ -12,6 +12,7 @@
 #include "execute/initial_memory.h"
 #include "execute/parameters.h"
 #include "sim/base/check.h"
+#include "sim/base/in_parallel.h"
 
 namespace rehearse::execute {
 namespace {
