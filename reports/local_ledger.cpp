@@ -25,7 +25,7 @@ std::int64_t largest_peak(const result::Result& r) {
   return peak;
 }
 
-std::string signed_percent(double share) {
+std::string signed_error(double share) {
   return fmt::format("{:+.1f}%", share * 100);
 }
 
@@ -51,7 +51,7 @@ LocalPlan read_plan(const Node& node) {
 std::string sentence(const std::string& what, const LocalSummary& s) {
   if (s.plans == 0) return "";
   return wrap(fmt::format("{}: step time of {} plan{} within {} in the median, worst {}; memory worst {}.", what,
-                          s.plans, s.plans == 1 ? "" : "s", percent(s.median_error), signed_percent(s.worst_error),
+                          s.plans, s.plans == 1 ? "" : "s", percent(s.median_error), signed_error(s.worst_error),
                           fmt::format("{:+.2f}%", s.worst_memory_error * 100)));
 }
 
@@ -123,7 +123,7 @@ std::string local_ledger_table(const std::vector<LocalRow>& rows) {
                      fmt::to_string(row.batch.global()), time_text(row.measured_s),
                      fmt::format("{:.0f}..{:+.0f}%", (row.measured_low_s / row.measured_s - 1) * 100,
                                  (row.measured_high_s / row.measured_s - 1) * 100),
-                     time_text(row.simulated_s), signed_percent(row.time_error()),
+                     time_text(row.simulated_s), signed_error(row.time_error()),
                      fmt::format("{:+.2f}%", row.memory_error() * 100)});
   }
   const LocalSummary own = summarize(rows, false), shared = summarize(rows, true);

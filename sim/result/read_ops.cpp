@@ -45,7 +45,7 @@ enum Column {
   group_size,
   waited,
   after,
-  waited_for
+  late_peer
 };
 
 class OpsReader {
@@ -110,11 +110,11 @@ class OpsReader {
   }
 
   Share who_was_late() {
-    const std::string_view field = text(waited_for);
+    const std::string_view field = text(late_peer);
     if (field.empty()) return Share::other;
     for (const Share share : {Share::straggler, Share::bubble})
       if (field == kShareNames[static_cast<std::size_t>(share)]) return share;
-    fail(waited_for, fmt::format("expected straggler, bubble or nothing, found '{}'", field));
+    fail(late_peer, fmt::format("expected straggler, bubble or nothing, found '{}'", field));
     return Share::other;
   }
 
