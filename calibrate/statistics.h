@@ -1,8 +1,10 @@
-// What is kept of repeated measurements. Percentiles interpolate between neighbours in order, as numpy's default does.
+// What is kept of repeated measurements.
 #pragma once
 
 #include <cstdint>
 #include <vector>
+
+#include "sim/base/quantile.h"
 
 namespace rehearse::calibrate {
 
@@ -11,9 +13,7 @@ struct Summary {
   std::int64_t repetitions = 0;
 };
 
-// `share` from 0 to 1; at least one sample.
-double percentile(std::vector<double> samples, double share);
-double median(std::vector<double> samples);
+// At least one sample.
 double mean(const std::vector<double>& samples);
 Summary summarize(const std::vector<double>& samples);
 

@@ -86,7 +86,7 @@ HeldOutErrors errors_of(const std::vector<calibrate::gpu::HeldOut>& held_out) {
   std::vector<double> errors;
   for (const auto& h : held_out) errors.push_back(std::fabs(h.predicted / h.measured - 1));
   if (errors.empty()) return {};
-  return {static_cast<int>(errors.size()), calibrate::median(errors), *std::max_element(errors.begin(), errors.end())};
+  return {static_cast<int>(errors.size()), median(errors), *std::max_element(errors.begin(), errors.end())};
 }
 
 CudaCalibrated calibrate_cuda(const CudaCalibration& how) {

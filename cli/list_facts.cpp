@@ -9,7 +9,7 @@
 
 #include "cli/names.h"
 #include "cli/paths.h"
-#include "reports/csv.h"
+#include "sim/base/csv.h"
 #include "sim/base/document.h"
 #include "sim/cost/device_file.h"
 #include "sim/model/model.h"
@@ -75,7 +75,11 @@ std::size_t collective_points(const std::string& name, const std::string& root) 
   const fs::path file = fs::path(root) / "calibrate" / "devices" / (name + ".collectives.csv");
   std::error_code error;
   if (!fs::exists(file, error)) return 0;
-  return reports::parse_csv(file.string(), read_text_file(file.string()), {}).rows.size();
+  const std::string text = read_text_file(file.string());
+  CsvReader rows(file.string(), text, CsvDialect::commented);
+  std::size_t lines = 0;
+  while (rows.next()) ++lines;
+  return lines > 0 ? lines - 1 : 0;  // without the row that names the columns
 }
 
 Json device_facts(const std::string& name, const std::string& root) {

@@ -9,10 +9,13 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 
-#include "reports/csv.h"
 #include "reports/text.h"
+#include "sim/base/collective_words.h"
+#include "sim/base/csv.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/quantile.h"
 #include "sim/collective/fit.h"
 #include "sim/collective/wire.h"
 
@@ -34,49 +37,23 @@ struct Row {
   std::optional<FittedSystem::Prediction> predicted;
 };
 
-std::optional<double> number_in(const std::string& text) {
+std::optional<CollectiveKind> kind_in(std::string_view name) {
+  if (name == "alltoall") return CollectiveKind::all_to_all;
+  const auto found = std::find(kCollectiveKindWords.begin(), kCollectiveKindWords.end(), name);
+  if (found == kCollectiveKindWords.end()) return std::nullopt;
+  return static_cast<CollectiveKind>(found - kCollectiveKindWords.begin());
+}
+
+// An empty field is 0; anything else that is no number from `least` on is a problem.
+double number_in(const CsvRow& row, const char* column, double least) {
+  const std::string_view text = row.text(column);
+  if (text.empty()) return 0;
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
-  return value;
+  if (error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && value >= least) return value;
+  row.error(column, fmt::format("expected a number from {} on, found '{}'", least, text));
+  return 0;
 }
-
-std::optional<CollectiveKind> kind_in(const std::string& name) {
-  static const std::map<std::string, CollectiveKind> kinds = {{"all_reduce", CollectiveKind::all_reduce},
-                                                              {"all_gather", CollectiveKind::all_gather},
-                                                              {"reduce_scatter", CollectiveKind::reduce_scatter},
-                                                              {"broadcast", CollectiveKind::broadcast},
-                                                              {"alltoall", CollectiveKind::all_to_all},
-                                                              {"all_to_all", CollectiveKind::all_to_all},
-                                                              {"reduce", CollectiveKind::reduce}};
-  const auto found = kinds.find(name);
-  return found == kinds.end() ? std::nullopt : std::optional(found->second);
-}
-
-// Fields of the table by column name.
-class Fields {
- public:
-  Fields(const reports::CsvTable& table, const reports::CsvRow& row) : table_(table), row_(row) {}
-  const std::string& operator[](const char* column) const {
-    return row_.fields[static_cast<std::size_t>(reports::column_of(table_, column))];
-  }
-  const std::string& file() const { return table_.file; }
-  int line() const { return row_.line; }
-  // An empty field is 0; anything else that is no number above `least` is a problem.
-  double number(const char* column, double least, Diagnostics& problems) const {
-    const std::string& text = (*this)[column];
-    if (text.empty()) return 0;
-    const std::optional<double> value = number_in(text);
-    if (!value || *value < least)
-      problems.add({table_.file, row_.line, 1, column,
-                    fmt::format("expected a number from {} on, found '{}'", least, text), ""});
-    return value.value_or(0);
-  }
-
- private:
-  const reports::CsvTable& table_;
-  const reports::CsvRow& row_;
-};
 
 // us, from the columns that are there; algbw = bytes / time, busbw = algbw times the wire factor (nccl-tests).
 double time_of(double time_us, double algbw, double busbw, const Observation& seen) {
@@ -85,30 +62,30 @@ double time_of(double time_us, double algbw, double busbw, const Observation& se
   return busbw > 0 ? seen.bytes * collective::wire_factor(seen.kind, seen.place.ranks) / (1e3 * busbw) : 0;
 }
 
-Row read_row(const Fields& f, Diagnostics& problems) {
+Row read_row(const CsvRow& f) {
   Row row;
-  const double ranks = f.number("gpus", 1, problems), per_node = f.number("gpus_per_node", 1, problems);
-  row.seen.bytes = f.number("bytes", 0, problems);
+  const double ranks = number_in(f, "gpus", 1), per_node = number_in(f, "gpus_per_node", 1);
+  row.seen.bytes = number_in(f, "bytes", 0);
   row.seen.place.ranks = static_cast<int>(std::min(ranks, 1e6));
   row.seen.place.per_node = static_cast<int>(std::min(ranks, std::max(1.0, per_node)));
   row.seen.place.nodes = row.seen.place.per_node > 0 ? row.seen.place.ranks / row.seen.place.per_node : 1;
-  row.system = fmt::format("{}, {}, {}, {}", f["source"], f["gpu"],
-                           row.seen.place.nodes > 1 ? "several nodes" : "one node", f["interconnect"]);
-  const std::optional<CollectiveKind> kind = kind_in(f["collective"]);
-  const double time = f.number("time_us", 0, problems), algbw = f.number("algbw_gbps", 0, problems),
-               busbw = f.number("busbw_gbps", 0, problems);
+  row.system = fmt::format("{}, {}, {}, {}", f.text("source"), f.text("gpu"),
+                           row.seen.place.nodes > 1 ? "several nodes" : "one node", f.text("interconnect"));
+  const std::optional<CollectiveKind> kind = kind_in(f.text("collective"));
+  const double time = number_in(f, "time_us", 0), algbw = number_in(f, "algbw_gbps", 0),
+               busbw = number_in(f, "busbw_gbps", 0);
   if (!kind) {
-    row.reason = fmt::format("'{}' is no collective that is modelled", f["collective"]);
+    row.reason = fmt::format("'{}' is no collective that is modelled", f.text("collective"));
   } else if (row.seen.place.ranks < 2) {
     row.reason = "one rank: a local copy";
   } else {
     row.seen.kind = *kind;
     row.seen.time_us = time_of(time, algbw, busbw, row.seen);
     if (row.seen.time_us > 0 && (row.seen.time_us < kShortest || row.seen.time_us > kLongest))
-      problems.add({f.file(), f.line(), 1, "time_us",
-                    fmt::format("{:g} us is no time of a collective, expected {:g} to {:g}", row.seen.time_us,
-                                kShortest, kLongest),
-                    "the row's time_us, or its bytes over its bandwidth"});
+      f.error("time_us",
+              fmt::format("{:g} us is no time of a collective, expected {:g} to {:g}", row.seen.time_us, kShortest,
+                          kLongest),
+              "the row's time_us, or its bytes over its bandwidth");
     if (!(row.seen.time_us > 0)) row.reason = "no time and no bandwidth";
     if (row.seen.bytes < kLowest) row.reason = "below 1 KiB";
   }
@@ -118,10 +95,11 @@ Row read_row(const Fields& f, Diagnostics& problems) {
 // What NCCL's model asks of a machine. GB/s a GPU, one direction, of NVLink as NCCL's graph search has them
 // (src/graph/topo.h, v2.28.9: a link's times links), and a NIC a GPU of 200 Gb/s beside A100 and 400 Gb/s beside later
 // ones. A GPU that is not named counts as older: NVLink of V100, 100 Gb/s.
-collective::nccl::Machine machine_of(const std::string& gpu) {
+collective::nccl::Machine machine_of(std::string_view gpu) {
   using collective::nccl::Generation;
   const auto is = [&](std::initializer_list<const char*> names) {
-    return std::any_of(names.begin(), names.end(), [&](const char* n) { return gpu.find(n) != std::string::npos; });
+    return std::any_of(names.begin(), names.end(),
+                       [&](const char* n) { return gpu.find(n) != std::string_view::npos; });
   };
   collective::nccl::Machine machine{.nvlink_gbps = 120, .nic_gbps = 12};
   if (is({"A100", "A800"})) machine.nvlink_gbps = 240, machine.nic_gbps = 24;
@@ -166,12 +144,6 @@ void fit_system(std::vector<Row*> rows, const collective::nccl::Machine& machine
   }
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
-
 struct Errors {
   std::vector<double> all, large;
   double worst = 0;
@@ -181,7 +153,8 @@ struct Errors {
     if (std::abs(row.error) > std::abs(worst)) worst = row.error;
   }
   std::vector<std::string> cells(const std::string& name) const {
-    return {reports::clip(name, 46), fmt::format("{}", all.size()), fmt::format("{:.1f}%", median(all) * 100),
+    return {reports::clip(name, 46), fmt::format("{}", all.size()),
+            fmt::format("{:.1f}%", all.empty() ? 0 : median(all) * 100),
             large.empty() ? "-" : fmt::format("{:.1f}%", median(large) * 100), fmt::format("{:+.0f}%", worst * 100)};
   }
 };
@@ -228,22 +201,24 @@ std::string table_of(const std::vector<Row>& rows, const std::vector<reports::Le
 }  // namespace
 
 CollectiveLedger collective_ledger(const std::string& file, const std::string& text, const std::string& filter) {
-  const reports::CsvTable table = reports::parse_csv(file, text,
-                                                     {"id", "source", "collective", "gpu", "gpus", "gpus_per_node",
-                                                      "interconnect", "bytes", "time_us", "algbw_gbps", "busbw_gbps"});
   Diagnostics problems;
+  CsvTable table(file, text,
+                 {{"id", "source", "collective", "gpu", "gpus", "gpus_per_node", "interconnect", "bytes", "time_us",
+                   "algbw_gbps", "busbw_gbps"},
+                  true},
+                 problems);
   std::vector<Row> rows;
   CollectiveLedger ledger;
   std::map<std::string, collective::nccl::Machine> machines;
-  for (const reports::CsvRow& line : table.rows) {
-    const Fields f(table, line);
-    Row row = read_row(f, problems);
-    if (f["id"].find(filter) == std::string::npos && row.system.find(filter) == std::string::npos) continue;
-    machines[row.system] = machine_of(f["gpu"]);
+  while (const CsvRow* line = table.next()) {
+    const CsvRow& f = *line;
+    Row row = read_row(f);
+    if (f.text("id").find(filter) == std::string_view::npos && row.system.find(filter) == std::string::npos) continue;
+    machines[row.system] = machine_of(f.text("gpu"));
     reports::LedgerRow entry;
-    entry.id = f["id"], entry.metric = "time_us", entry.unit = "us";
-    entry.scenario = fmt::format("{} {}", f["collective"], row.system);
-    entry.source = f["source"];
+    entry.id = f.text("id"), entry.metric = "time_us", entry.unit = "us";
+    entry.scenario = fmt::format("{} {}", f.text("collective"), row.system);
+    entry.source = f.text("source");
     entry.measured = row.seen.time_us;
     ledger.rows.push_back(std::move(entry));
     rows.push_back(std::move(row));

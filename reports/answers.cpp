@@ -36,12 +36,12 @@ LeverName lever(const std::string& what) {
   return {what, what, true};
 }
 
-std::string time(std::int64_t ps) {
+std::string time_text(std::int64_t ps) {
   return format_time(Time::from_ps(ps));
 }
 
 // "+12.3%", "-45.0%", "0.0%".
-std::string signed_percent(double change) {
+std::string signed_change(double change) {
   const std::string text = percent(change);
   return change > 0 && text != "0.0%" ? "+" + text : text == "-0.0%" ? "0.0%" : text;
 }
@@ -56,7 +56,7 @@ std::string costs(const Result& r, const NoiseCause& cause, std::string_view ver
   if (cost == 0) return fmt::format(" {} nothing in this step: others are in its way more.", verb);
   const bool gain = cost < 0;
   return fmt::format(" {} {} a step, {} {} than without {}.", gain ? verb == "cost" ? "gain" : "gains" : verb,
-                     time(gain ? -cost : cost), percent(std::abs(relative(r.step_time_ps, cause.without_ps))),
+                     time_text(gain ? -cost : cost), percent(std::abs(relative(r.step_time_ps, cause.without_ps))),
                      gain ? "less" : "more", it);
 }
 
@@ -155,7 +155,7 @@ Rows sample_rows(const Result& r) {
   if (r.samples.count == 0) return {};
   Rows rows = {{"", "p5", "p50", "p95"}};
   const auto add = [&](std::string name, const result::Quantiles& q) {
-    rows.push_back({std::move(name), time(q.p5), time(q.p50), time(q.p95)});
+    rows.push_back({std::move(name), time_text(q.p5), time_text(q.p50), time_text(q.p95)});
   };
   add("step", r.samples.step_ps);
   for (std::size_t i = 0; i < result::kShares; ++i)
@@ -167,7 +167,7 @@ std::vector<std::string> noise_sentences(const Result& r) {
   std::vector<std::string> list;
   if (!r.noise.known) return list;
   list.push_back(fmt::format("Without noise the step would take {}; noise makes it {} longer (seed {}, sample {}).",
-                             time(r.noise.without_ps), percent(relative(r.step_time_ps, r.noise.without_ps)),
+                             time_text(r.noise.without_ps), percent(relative(r.step_time_ps, r.noise.without_ps)),
                              r.noise.seed, r.noise.sample));
   for (const NoiseCause& cause : r.noise.causes) list.push_back(sentence_of(r, cause));
   return list;
@@ -191,7 +191,7 @@ std::string link_sentence(const Result& r, const LinkUse& link) {
   const double busy = r.step_time_ps > 0 ? static_cast<double>(link.busy_ps) / static_cast<double>(r.step_time_ps) : 0;
   std::string out =
       fmt::format("{}: in use for {} of the step, from {} to {}; most in the tenth from {}: {} of {}", link.name,
-                  percent(busy), time(link.first_ps), time(link.last_ps), time(link.window_from_ps),
+                  percent(busy), time_text(link.first_ps), time_text(link.last_ps), time_text(link.window_from_ps),
                   percent(result::utilisation(link, link.window_bytes, link.window_ps)),
                   format_bandwidth(Bandwidth(link.capacity)));
   for (std::size_t u = 0; u < link.users.size() && user_share(link, u) >= 0.0005; ++u)
@@ -203,9 +203,9 @@ Rows what_if_rows(const Result& r) {
   if (r.what_if.empty()) return {};
   Rows rows = {{"", "halved", "step", "doubled", "step"}};
   for (const result::WhatIf& w : r.what_if)
-    rows.push_back({std::string(lever(w.what).name), time(w.halved_ps),
-                    signed_percent(relative(w.halved_ps, r.step_time_ps)), time(w.doubled_ps),
-                    signed_percent(relative(w.doubled_ps, r.step_time_ps))});
+    rows.push_back({std::string(lever(w.what).name), time_text(w.halved_ps),
+                    signed_change(relative(w.halved_ps, r.step_time_ps)), time_text(w.doubled_ps),
+                    signed_change(relative(w.doubled_ps, r.step_time_ps))});
   return rows;
 }
 
@@ -226,8 +226,8 @@ Rows collective_rows(const Result& r, std::size_t most) {
   for (std::size_t i = 0; i < std::min(most, r.collectives.size()); ++i) {
     const result::CollectiveUse& c = r.collectives[i];
     rows.push_back({clip(fmt::format("{} {}", c.group, c.kind), 24), grouped(static_cast<double>(c.ranks)),
-                    format_bytes(Bytes(c.bytes)), grouped(static_cast<double>(c.count)), time(c.mean_ps), way_of(c),
-                    c.channels > 0 ? fmt::format("{}", c.channels) : "-", c.coverage});
+                    format_bytes(Bytes(c.bytes)), grouped(static_cast<double>(c.count)), time_text(c.mean_ps),
+                    way_of(c), c.channels > 0 ? fmt::format("{}", c.channels) : "-", c.coverage});
   }
   return rows;
 }
@@ -236,9 +236,9 @@ Rows job_rows(const Result& r) {
   if (r.jobs.empty()) return {};
   Rows rows = {{"job", "GPUs", "step", "alone", "slowdown", "steps", "least", "most"}};
   for (const result::JobResult& job : r.jobs)
-    rows.push_back({job.name, grouped(static_cast<double>(job.gpus)), time(job.step_ps), time(job.alone_ps),
-                    fmt::format("{:.3f}", job.slowdown), grouped(static_cast<double>(job.steps)), time(job.least_ps),
-                    time(job.most_ps)});
+    rows.push_back({job.name, grouped(static_cast<double>(job.gpus)), time_text(job.step_ps), time_text(job.alone_ps),
+                    fmt::format("{:.3f}", job.slowdown), grouped(static_cast<double>(job.steps)),
+                    time_text(job.least_ps), time_text(job.most_ps)});
   return rows;
 }
 
@@ -262,8 +262,8 @@ std::string answers_text(const Result& r) {
   if (r.samples.count > 0)
     out += part(fmt::format("Over {} samples of the noise (above: sample {}, the median step)",
                             grouped(static_cast<double>(r.samples.count)), r.samples.reported),
-                align(sample_rows(r), 2) + wrap(fmt::format("least {}, most {}, mean {}", time(r.samples.least_ps),
-                                                            time(r.samples.most_ps), time(r.samples.mean_ps)),
+                align(sample_rows(r), 2) + wrap(fmt::format("least {}, most {}, mean {}", time_text(r.samples.least_ps),
+                                                            time_text(r.samples.most_ps), time_text(r.samples.mean_ps)),
                                                 2));
   out += part("What noise costs", noise_text(r));
   out += part("Jobs on the cluster (mean step beside the others, and alone)", jobs_text(r));

@@ -27,16 +27,16 @@ std::string short_fixed(double value) {
   return value >= 1000 ? compact(value) : fmt::format("{:.1f}", value);
 }
 
-struct Column {
+struct PlanColumn {
   std::string_view top, bottom;
   std::size_t width;
 };
-constexpr Column kColumns[] = {{"step", "", 10},  {"tokens/s", "a GPU", 8}, {"MFU", "", 7},  {"peak", "memory", 9},
-                               {"bubble", "", 7}, {"exposed", "comm.", 8},  {"days", "", 7}, {"GPU-", "hours", 8}};
+constexpr PlanColumn kColumns[] = {{"step", "", 10},  {"tokens/s", "a GPU", 8}, {"MFU", "", 7},  {"peak", "memory", 9},
+                                   {"bubble", "", 7}, {"exposed", "comm.", 8},  {"days", "", 7}, {"GPU-", "hours", 8}};
 
 std::string headings() {
   std::string top = left("", kLabelWidth), bottom = left("plan", kLabelWidth);
-  for (const Column& c : kColumns) {
+  for (const PlanColumn& c : kColumns) {
     const bool one_line = c.bottom.empty();
     top += right(one_line ? "" : c.top, c.width);
     bottom += right(one_line ? c.top : c.bottom, c.width);

@@ -4,7 +4,7 @@
 #include "reports/batch.h"
 #include "reports/difference.h"
 #include "reports/op_class.h"
-#include "sim/result/csv_field.h"
+#include "sim/base/csv_field.h"
 #include "sim/result/json_writer.h"
 
 namespace rehearse::reports {
@@ -110,9 +110,9 @@ std::string difference_csv(const Difference& d) {
     const std::size_t side = joined.rows[kFirst] != nullptr ? kFirst : kSecond;
     const OpRow& row = *joined.rows[side];
     const OpText& op = d.results[side]->text_of(row);
-    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{}", row.rank, op.stage, row.slot, result::csv_field(op.body),
-                       result::csv_field(op.op), result::csv_field(op.stream), result::csv_field(op.kind),
-                       result::csv_field(op.phase), result::csv_field(op.shape), result::csv_field(op.group), op.bytes);
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{}", row.rank, op.stage, row.slot, csv_field(op.body),
+                       csv_field(op.op), csv_field(op.stream), csv_field(op.kind), csv_field(op.phase),
+                       csv_field(op.shape), csv_field(op.group), op.bytes);
     for (const OpRow* one : joined.rows)
       out += one == nullptr ? ",," : fmt::format(",{},{}", one->start_ps, one->duration_ps);
     if (joined.rows[kFirst] == nullptr || joined.rows[kSecond] == nullptr) {

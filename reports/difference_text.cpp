@@ -18,21 +18,21 @@ constexpr std::size_t kMostKeys = 12, kMostDetails = 8, kMostTransfers = 12, kMo
 
 using Rows = std::vector<std::vector<std::string>>;
 
-std::string time(std::int64_t ps) {
+std::string plain_time(std::int64_t ps) {
   return ps < 0 ? "-" + format_time(Time::from_ps(-ps)) : format_time(Time::from_ps(ps));
 }
 
 std::string signed_time(std::int64_t ps) {
-  return ps > 0 ? "+" + time(ps) : time(ps);
+  return ps > 0 ? "+" + plain_time(ps) : plain_time(ps);
 }
 
-std::string signed_percent(double share) {
+std::string relative_change(double share) {
   if (!std::isfinite(share)) return "new";
   return std::abs(share) >= 10 ? fmt::format("x{:.3g}", share + 1) : fmt::format("{:+.1f}%", share * 100);
 }
 
 std::string change(std::int64_t a, std::int64_t b) {
-  return signed_percent(relative(static_cast<double>(a), static_cast<double>(b)));
+  return relative_change(relative(static_cast<double>(a), static_cast<double>(b)));
 }
 
 std::string spaced(std::string text) {
@@ -103,7 +103,8 @@ std::string account(const Difference& d) {
   Rows rows = {{"The step, mean over recorded ranks", d.labels[kFirst], d.labels[kSecond], "difference", "of step"}};
   const auto add = [&](const std::string& name, const Pair<std::int64_t>& ps) {
     const std::int64_t difference = ps[kSecond] - ps[kFirst];
-    rows.push_back({name, time(ps[kFirst]), time(ps[kSecond]), signed_time(difference), of_step(difference)});
+    rows.push_back(
+        {name, plain_time(ps[kFirst]), plain_time(ps[kSecond]), signed_time(difference), of_step(difference)});
   };
   for (const AccountLine& line : d.account)
     if (line.ps != Pair<std::int64_t>{}) add("  " + (line.line == kNotRecorded ? kRest : spaced(line.line)), line.ps);
@@ -119,7 +120,7 @@ std::string contributions(const Difference& d) {
     std::string name = line.line == kNotRecorded ? kRest : line.detail;
     if (line.line == "bubble" || line.line == "straggler" || line.line.starts_with("exposed"))
       name = line.line.substr(0, line.line.find('_')) + ": " + name;
-    rows.push_back({"  " + name, time(line.ps[kFirst]), time(line.ps[kSecond]),
+    rows.push_back({"  " + name, plain_time(line.ps[kFirst]), plain_time(line.ps[kSecond]),
                     fmt::format("{:+.2f}%", static_cast<double>(line.difference()) / step * 100)});
   }
   return rows.size() == 1 ? "" : align(rows) + '\n';
@@ -141,7 +142,7 @@ std::string group_table(const Difference& d, const std::string& title, std::vect
                     g.count[kFirst] == g.count[kSecond]
                         ? count
                         : fmt::format("{} | {}", count, grouped(static_cast<double>(g.count[kSecond]))),
-                    time(g.ps[kFirst]), time(g.ps[kSecond]), change(g.ps[kFirst], g.ps[kSecond])});
+                    plain_time(g.ps[kFirst]), plain_time(g.ps[kSecond]), change(g.ps[kFirst], g.ps[kSecond])});
   }
   return align(rows) + shown(static_cast<std::int64_t>(all - groups.size()), "kinds") + '\n';
 }
@@ -193,7 +194,7 @@ std::string difference_table(const Difference& d) {
   out += memory(d) + loss(d);
   if (d.labels[kFirst] == "simulated")
     out += wrap(fmt::format("Prediction error of the step: {}",
-                            signed_percent(relative(static_cast<double>(b), static_cast<double>(a)))));
+                            relative_change(relative(static_cast<double>(b), static_cast<double>(a)))));
   while (out.ends_with("\n\n")) out.pop_back();
   return out;
 }

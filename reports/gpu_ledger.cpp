@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "reports/text.h"
+#include "sim/base/csv_field.h"
 #include "sim/base/units.h"
-#include "sim/result/csv_field.h"
 #include "sim/result/json_writer.h"
 
 namespace rehearse::reports {
@@ -99,15 +99,14 @@ std::string gpu_ledger_csv(const std::vector<GpuRow>& rows) {
   for (const GpuRow& row : rows) {
     const LocalRow& s = row.step;
     if (!s.reason.empty()) {
-      out += fmt::format("{},step,,,,,,,{}\n", result::csv_field(s.id), result::csv_field(s.reason));
+      out += fmt::format("{},step,,,,,,,{}\n", csv_field(s.id), csv_field(s.reason));
       continue;
     }
-    out += fmt::format("{},step,{},{},{},{},{},{},\n", result::csv_field(s.id), number(s.measured_s),
-                       number(s.simulated_s), number(s.time_error()), s.measured_bytes, s.simulated_bytes,
-                       number(s.memory_error()));
+    out += fmt::format("{},step,{},{},{},{},{},{},\n", csv_field(s.id), number(s.measured_s), number(s.simulated_s),
+                       number(s.time_error()), s.measured_bytes, s.simulated_bytes, number(s.memory_error()));
     for (const ClassTimes& c : row.classes)
-      out += fmt::format("{},{},{},{},{},,,,\n", result::csv_field(s.id), result::csv_field(c.name),
-                         number(c.measured_s), number(c.simulated_s), c.measured_s > 0 ? number(c.error()) : "");
+      out += fmt::format("{},{},{},{},{},,,,\n", csv_field(s.id), csv_field(c.name), number(c.measured_s),
+                         number(c.simulated_s), c.measured_s > 0 ? number(c.error()) : "");
   }
   return out;
 }

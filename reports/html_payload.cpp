@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-std::int64_t unit_of(const Row& row, std::int64_t first_ps) {
+std::int64_t tick_of(const Row& row, std::int64_t first_ps) {
   std::int64_t most = 0, before = first_ps;
   for (const Bar& bar : row.bars) {
     most = std::max({most, bar.start_ps - before, bar.duration_ps});
@@ -60,7 +60,7 @@ json run_header(const Series& series) {
     out["rows"].push_back({{"stage", row.stage},
                            {"rank", row.rank},
                            {"stream", masked_controls(row.stream)},
-                           {"unit_s", static_cast<double>(unit_of(row, series.timeline.first_ps)) * 1e-12},
+                           {"unit_s", static_cast<double>(tick_of(row, series.timeline.first_ps)) * 1e-12},
                            {"bars", row.bars.size()}});
   return out;
 }
@@ -71,7 +71,7 @@ void append(std::string& out, std::uint64_t value) {
 }
 
 void append_row(std::string& out, const Row& row, std::int64_t first_ps) {
-  const std::int64_t unit = unit_of(row, first_ps);
+  const std::int64_t unit = tick_of(row, first_ps);
   std::int64_t before = 0;
   for (const Bar& bar : row.bars) {
     const std::int64_t start = (bar.start_ps - first_ps) / unit;

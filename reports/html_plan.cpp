@@ -15,7 +15,7 @@ namespace {
 using result::Result;
 
 constexpr std::int64_t kColumns = 16, kRows = 16, kTicks = 16;
-constexpr double kLabel = 110, kWidth = 990, kHead = 38, kBox = 24, kGap = 6;
+constexpr double kRowLabel = 110, kGridWidth = 990, kHead = 38, kBox = 24, kGap = 6;
 
 std::vector<std::int64_t> integers(const std::string& text) {
   std::istringstream in(text);
@@ -72,8 +72,8 @@ std::string ranks_of(const PlanGrid& grid, std::int64_t p, std::int64_t d) {
   return fmt::format("{}{}{}", first, grid.tensor_stride == 1 ? "–" : " … ", last);
 }
 
-std::string words(double x, double y, const std::string& text, std::string_view anchor = "middle",
-                  std::string_view style = "label") {
+std::string grid_text(double x, double y, const std::string& text, std::string_view anchor = "middle",
+                      std::string_view style = "label") {
   return fmt::format("<text class=\"{}\" x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>\n", style, coordinate(x),
                      coordinate(y), anchor, escape(text));
 }
@@ -93,7 +93,7 @@ std::string box(const PlanGrid& grid, std::int64_t p, std::int64_t d, double x, 
                        coordinate(x + 3 + tick * static_cast<double>(t) + 0.5), coordinate(y + kBox - 7),
                        coordinate(std::max(tick - 1, 0.5)));
   if (static_cast<double>(ranks.size()) * 6.2 < width)
-    out += words(x + width / 2, y + 12.5, ranks, "middle", "label small");
+    out += grid_text(x + width / 2, y + 12.5, ranks, "middle", "label small");
   return out + "</g>\n";
 }
 
@@ -125,38 +125,38 @@ std::vector<std::int64_t> drawn(std::int64_t n, std::int64_t room) {
 std::string plan_figure(const Result& r, const PlanGrid& grid) {
   const auto columns = drawn(grid.pipeline, kColumns);
   const auto rows = drawn(grid.data, grid.data <= kRows ? kRows : 5);
-  const double step = std::min((kWidth + kGap) / static_cast<double>(columns.size()), 220.0);
+  const double step = std::min((kGridWidth + kGap) / static_cast<double>(columns.size()), 220.0);
   const double width = step - kGap, height = kHead + static_cast<double>(rows.size()) * (kBox + kGap);
   std::string out = fmt::format(
       "<svg class=\"figure\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{} pipeline stages by {} replicas of {} "
       "tensor-parallel ranks\">\n",
-      coordinate(kLabel + kWidth), coordinate(height), grid.pipeline, grid.data, grid.tensor);
+      coordinate(kRowLabel + kGridWidth), coordinate(height), grid.pipeline, grid.data, grid.tensor);
   for (std::size_t c = 0; c < columns.size(); ++c) {
-    const double x = kLabel + static_cast<double>(c) * step;
+    const double x = kRowLabel + static_cast<double>(c) * step;
     if (columns[c] < 0) {
-      out += words(x + width / 2, 13,
-                   fmt::format("… {} more", grid.pipeline - static_cast<std::int64_t>(columns.size()) + 1));
+      out += grid_text(x + width / 2, 13,
+                       fmt::format("… {} more", grid.pipeline - static_cast<std::int64_t>(columns.size()) + 1));
       continue;
     }
     const std::string layers = layers_of(grid, static_cast<std::size_t>(columns[c]));
-    out += words(x + width / 2, 13, fmt::format("stage {}", columns[c]));
+    out += grid_text(x + width / 2, 13, fmt::format("stage {}", columns[c]));
     if (!layers.empty() && static_cast<double>(layers.size() + 7) * 6.2 < width)
-      out += words(x + width / 2, 28, "layers " + layers, "middle", "label small");
+      out += grid_text(x + width / 2, 28, "layers " + layers, "middle", "label small");
     else if (static_cast<double>(layers.size()) * 5.6 < width + kGap)
-      out += words(x + width / 2, 28, layers, "middle", "label small");
+      out += grid_text(x + width / 2, 28, layers, "middle", "label small");
   }
   for (std::size_t d = 0; d < rows.size(); ++d) {
     const double y = kHead + static_cast<double>(d) * (kBox + kGap);
     if (rows[d] < 0) {
-      out += words(0, y + 16,
-                   fmt::format("… {} more replicas, each split the same way",
-                               grid.data - static_cast<std::int64_t>(rows.size()) + 1),
-                   "start");
+      out += grid_text(0, y + 16,
+                       fmt::format("… {} more replicas, each split the same way",
+                                   grid.data - static_cast<std::int64_t>(rows.size()) + 1),
+                       "start");
       continue;
     }
-    out += words(0, y + 16, fmt::format("replica {}", rows[d]), "start");
+    out += grid_text(0, y + 16, fmt::format("replica {}", rows[d]), "start");
     for (std::size_t c = 0; c < columns.size(); ++c)
-      if (columns[c] >= 0) out += box(grid, columns[c], rows[d], kLabel + static_cast<double>(c) * step, y, width);
+      if (columns[c] >= 0) out += box(grid, columns[c], rows[d], kRowLabel + static_cast<double>(c) * step, y, width);
   }
   out += "</svg>\n";
   const std::string optimizer = integer_of(r, "plan.zero") > 0

@@ -13,7 +13,7 @@
 namespace rehearse::reports::html {
 namespace {
 
-constexpr int kLabel = 90, kPixels = 900, kRight = 110;
+constexpr int kStreamLabel = 90, kPixels = 900, kRight = 110;
 
 // Per pixel of a row the class that was busy longest, "" where less than half of it was busy.
 std::vector<std::string> dominant(const result::StoredResult& run, const Row& row, std::int64_t axis_ps) {
@@ -46,7 +46,7 @@ std::string row_figure(const std::vector<std::string>& pixels, double y, double 
     while (end < pixels.size() && pixels[end] == pixels[x]) ++end;
     if (!pixels[x].empty())
       paths[pixels[x]] +=
-          fmt::format("M{} {}h{}v{}h-{}z", kLabel + x, coordinate(y), end - x, coordinate(height), end - x);
+          fmt::format("M{} {}h{}v{}h-{}z", kStreamLabel + x, coordinate(y), end - x, coordinate(height), end - x);
     x = end;
   }
   std::string out;
@@ -71,23 +71,23 @@ std::string timeline_figure(const result::StoredResult& run, const Timeline& tim
   std::string out = fmt::format(
       "<svg class=\"figure\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"Timeline of the compute stream of {} "
       "stages\">\n",
-      kLabel + kPixels + kRight, coordinate(bottom + 24), rows);
+      kStreamLabel + kPixels + kRight, coordinate(bottom + 24), rows);
   double y = 0;
   for (const Row& row : timeline.rows) {
     if (!is_compute(row)) continue;
     out +=
         fmt::format("<text class=\"label\" x=\"0\" y=\"{}\">stage {}</text>\n", coordinate(y + height - 4), row.stage);
-    out += fmt::format("<rect class=\"ground\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", kLabel, coordinate(y),
-                       kPixels, coordinate(height));
+    out += fmt::format("<rect class=\"ground\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n", kStreamLabel,
+                       coordinate(y), kPixels, coordinate(height));
     out += row_figure(dominant(run, row, axis_ps), y, height);
-    out += fmt::format("<text class=\"label\" x=\"{}\" y=\"{}\">idle {}</text>\n", kLabel + kPixels + 8,
+    out += fmt::format("<text class=\"label\" x=\"{}\" y=\"{}\">idle {}</text>\n", kStreamLabel + kPixels + 8,
                        coordinate(y + height - 4), percent(idle_share(timeline, row)));
     y += height + gap;
   }
   const std::int64_t step = tick_step(axis_ps);
   for (std::int64_t tick = 0; tick <= axis_ps; tick += step)
     out += fmt::format("<text class=\"label\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-                       coordinate(kLabel + kPixels * (static_cast<double>(tick) / static_cast<double>(axis_ps))),
+                       coordinate(kStreamLabel + kPixels * (static_cast<double>(tick) / static_cast<double>(axis_ps))),
                        coordinate(bottom + 16), tick == 0 ? "0" : format_time(Time::from_ps(tick)));
   return out + "</svg>\n";
 }

@@ -9,10 +9,10 @@
 #include <optional>
 #include <utility>
 
-#include "reports/csv.h"
 #include "reports/text.h"
+#include "sim/base/csv.h"
+#include "sim/base/csv_field.h"
 #include "sim/base/diagnostics.h"
-#include "sim/result/csv_field.h"
 #include "sim/result/json_writer.h"
 
 namespace rehearse::reports {
@@ -107,21 +107,16 @@ std::string percents(const std::array<double, 4>& coverage) {
 }  // namespace
 
 std::vector<Measurement> read_measurements(const std::string& file, std::string_view text) {
-  const CsvTable table = parse_csv(file, text, {"id", "scenario", "metric", "value", "unit"});
-  const auto index = [&](const char* name) { return static_cast<std::size_t>(column_of(table, name)); };
-  const std::size_t id = index("id"), scenario = index("scenario"), metric = index("metric"), value = index("value"),
-                    unit = index("unit");
-  const int source = column_of(table, "source");
-  std::vector<Measurement> out;
   Diagnostics problems;
-  for (const CsvRow& row : table.rows) {
-    const std::optional<double> measured = parse_number(row.fields[value]);
-    if (!measured)
-      problems.add({file, row.line, 1, "value", fmt::format("expected a number, found '{}'", row.fields[value]), ""});
-    if (row.fields[scenario].empty())
-      problems.add({file, row.line, 1, "scenario", "expected a scenario, found nothing", ""});
-    out.push_back({row.fields[id], row.fields[scenario], row.fields[metric], row.fields[unit],
-                   source < 0 ? "" : row.fields[static_cast<std::size_t>(source)], measured.value_or(0), row.line});
+  CsvTable table(file, std::string(text), {{"id", "scenario", "metric", "value", "unit"}, true}, problems);
+  std::vector<Measurement> out;
+  while (const CsvRow* row = table.next()) {
+    const std::optional<double> measured = parse_number(row->text("value"));
+    if (!measured) row->error("value", fmt::format("expected a number, found '{}'", row->text("value")));
+    if (row->text("scenario").empty()) row->error("scenario", "expected a scenario, found nothing");
+    const auto text_of = [row](const char* column) { return std::string(row->text(column)); };
+    out.push_back({text_of("id"), text_of("scenario"), text_of("metric"), text_of("unit"),
+                   table.has("source") ? text_of("source") : "", measured.value_or(0), table.line()});
   }
   problems.throw_if_any();
   return out;
@@ -213,7 +208,6 @@ std::string ledger_table(const std::vector<LedgerRow>& rows) {
 }
 
 std::string ledger_csv(const std::vector<LedgerRow>& rows) {
-  using result::csv_field;
   using result::number;
   std::string out = "id,used,reason,metric,measured,predicted,error,low,high,coverage\n";
   for (const LedgerRow& row : rows) {

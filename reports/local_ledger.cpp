@@ -9,10 +9,11 @@
 #include <filesystem>
 
 #include "reports/text.h"
+#include "sim/base/csv_field.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/document.h"
+#include "sim/base/quantile.h"
 #include "sim/base/units.h"
-#include "sim/result/csv_field.h"
 #include "sim/result/json_writer.h"
 
 namespace rehearse::reports {
@@ -24,7 +25,7 @@ std::int64_t largest_peak(const result::Result& r) {
   return peak;
 }
 
-std::string signed_percent(double share) {
+std::string signed_error(double share) {
   return fmt::format("{:+.1f}%", share * 100);
 }
 
@@ -50,7 +51,7 @@ LocalPlan read_plan(const Node& node) {
 std::string sentence(const std::string& what, const LocalSummary& s) {
   if (s.plans == 0) return "";
   return wrap(fmt::format("{}: step time of {} plan{} within {} in the median, worst {}; memory worst {}.", what,
-                          s.plans, s.plans == 1 ? "" : "s", percent(s.median_error), signed_percent(s.worst_error),
+                          s.plans, s.plans == 1 ? "" : "s", percent(s.median_error), signed_error(s.worst_error),
                           fmt::format("{:+.2f}%", s.worst_memory_error * 100)));
 }
 
@@ -105,8 +106,7 @@ LocalSummary summarize(const std::vector<LocalRow>& rows, bool oversubscribed) {
   }
   s.plans = static_cast<int>(errors.size());
   if (errors.empty()) return s;
-  std::sort(errors.begin(), errors.end());
-  s.median_error = (errors[(errors.size() - 1) / 2] + errors[errors.size() / 2]) / 2;
+  s.median_error = median(std::move(errors));
   return s;
 }
 
@@ -123,7 +123,7 @@ std::string local_ledger_table(const std::vector<LocalRow>& rows) {
                      fmt::to_string(row.batch.global()), time_text(row.measured_s),
                      fmt::format("{:.0f}..{:+.0f}%", (row.measured_low_s / row.measured_s - 1) * 100,
                                  (row.measured_high_s / row.measured_s - 1) * 100),
-                     time_text(row.simulated_s), signed_percent(row.time_error()),
+                     time_text(row.simulated_s), signed_error(row.time_error()),
                      fmt::format("{:+.2f}%", row.memory_error() * 100)});
   }
   const LocalSummary own = summarize(rows, false), shared = summarize(rows, true);
@@ -141,7 +141,7 @@ std::string local_ledger_csv(const std::vector<LocalRow>& rows) {
       "measured_high_s,simulated_s,low_s,high_s,time_error,"
       "measured_bytes,simulated_bytes,memory_error,reason\n";
   for (const LocalRow& row : rows) {
-    out += fmt::format("{},", result::csv_field(row.id));
+    out += fmt::format("{},", csv_field(row.id));
     if (row.reason.empty())
       out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},\n", row.ranks, row.oversubscribed,
                          row.batch.global(), row.batch.micro_batch, row.batch.micro_batches, row.batch.data,
@@ -149,7 +149,7 @@ std::string local_ledger_csv(const std::vector<LocalRow>& rows) {
                          number(row.measured_high_s), number(row.simulated_s), number(row.low_s), number(row.high_s),
                          number(row.time_error()), row.measured_bytes, row.simulated_bytes, number(row.memory_error()));
     else
-      out += fmt::format("{}{}\n", std::string(17, ','), result::csv_field(row.reason));
+      out += fmt::format("{}{}\n", std::string(17, ','), csv_field(row.reason));
   }
   return out;
 }

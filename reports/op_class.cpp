@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
+#include "sim/base/collective_words.h"
 #include "sim/base/units.h"
 
 namespace rehearse::reports {
@@ -46,12 +48,10 @@ constexpr Class kClasses[] = {
     {"max_pool", "pooling"},
     {"input", "input"},
 };
-constexpr std::string_view kCollectives[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                             "broadcast",  "all_to_all", "reduce"};
-constexpr std::string_view kMessages[] = {"send", "receive", "send_receive"};
+constexpr std::array<std::string_view, 3> kMessages = {"send", "receive", "send_receive"};
 
 template <std::size_t N>
-bool is_one_of(const std::string_view (&names)[N], std::string_view name) {
+bool is_one_of(const std::array<std::string_view, N>& names, std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
@@ -72,14 +72,14 @@ int offset_of(std::string_view shape, std::string_view leg) {
 
 std::string_view kernel_class(std::string_view kind) {
   if (kind == "adamw") return "optimizer";
-  if (is_one_of(kCollectives, kind) || is_one_of(kMessages, kind) || kind == "host_sync") return "";
+  if (is_one_of(kCollectiveKindWords, kind) || is_one_of(kMessages, kind) || kind == "host_sync") return "";
   for (const Class& c : kClasses)
     if (kind.starts_with(c.prefix)) return c.name;
   return "other kernels";
 }
 
 bool is_collective(const result::OpText& op) {
-  return is_one_of(kCollectives, op.kind);
+  return is_one_of(kCollectiveKindWords, op.kind);
 }
 
 bool is_message(const result::OpText& op) {

@@ -23,7 +23,7 @@ constexpr std::array<const char*, 9> kPlanKeys = {
     "tensor", "pipeline", "data", "micro_batch", "micro_batches", "schedule", "zero", "recompute", "sequence_parallel"};
 
 // What a training sample is made of; models without a sequence length count the samples themselves.
-std::string unit_of(const Result& r) {
+std::string sample_words(const Result& r) {
   return r.scenario.empty() || r.scenario.contains("training.seq_len") ? "tokens" : "samples";
 }
 
@@ -59,7 +59,7 @@ std::string speed(const Result& r) {
                         format_time(Time::from_seconds(r.interval_high_s)));
   if (!r.memory_fits) step += "  as if it fitted in memory";
   std::string out = line("Step", step);
-  const std::string unit = unit_of(r), device = device_noun(r);
+  const std::string unit = sample_words(r), device = device_noun(r);
   out += line(unit == "tokens" ? "Tokens a second" : "Samples a second",
               fmt::format("{}, {} a {}", compact(r.tokens_per_s), compact(r.tokens_per_s_per_gpu), device));
   const std::string peak = r.peak_flops_per_gpu > 0 ? " of " + compact(r.peak_flops_per_gpu / 1e12) : "";
@@ -96,22 +96,22 @@ std::array<std::int64_t, 8> cells(const StageMemory& s) {
   return {s.parameters, s.gradients, s.optimizer, s.activations, s.workspace, s.communication, s.framework, s.peak};
 }
 
-struct Unit {
+struct MemoryUnit {
   double size;
   std::string_view name;
 };
 
-Unit memory_unit(const Result& r) {
+MemoryUnit memory_unit(const Result& r) {
   const StageMemory* worst = largest_stage(r);
   const std::int64_t most = worst == nullptr ? 0 : worst->peak;
   if (most >= 1'000'000'000) return {1e9, "GB"};
-  return most >= 1'000'000 ? Unit{1e6, "MB"} : Unit{1e3, "kB"};
+  return most >= 1'000'000 ? MemoryUnit{1e6, "MB"} : MemoryUnit{1e3, "kB"};
 }
 
 // A row a stage; neighbouring stages that need the same share one.
 std::string memory(const Result& r) {
   if (r.stages.empty()) return "";
-  const Unit unit = memory_unit(r);
+  const MemoryUnit unit = memory_unit(r);
   const std::string fits = r.memory_capacity > 0 ? fmt::format(" of {}, {}", format_bytes(Bytes(r.memory_capacity)),
                                                                r.memory_fits ? "fits" : "DOES NOT FIT")
                                                  : "";

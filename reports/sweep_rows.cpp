@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reports/limits.h"
-#include "sim/result/csv_field.h"
+#include "sim/base/csv_field.h"
 
 namespace rehearse::reports {
 namespace {
@@ -112,12 +112,12 @@ std::string_view scaling_name(const SweepRow& row) {
 
 std::string sweep_csv(const std::vector<SweepAxis>& axes, const std::vector<SweepRow>& rows) {
   std::string out;
-  for (const SweepAxis& axis : axes) out += result::csv_field(axis.key) + ",";
+  for (const SweepAxis& axis : axes) out += csv_field(axis.key) + ",";
   out +=
       "status,gpus,global_batch,tokens_per_step,step_time_s,step_time_low_s,step_time_high_s,tokens_per_s,mfu,scaling,"
       "speed_up,efficiency,peak_bytes,memory_bytes,bubble,exposed_communication,limited_by,notes,reason,directory\n";
   for (const SweepRow& row : rows) {
-    for (const std::string& value : row.values) out += result::csv_field(value) + ",";
+    for (const std::string& value : row.values) out += csv_field(value) + ",";
     out += kStatus[static_cast<std::size_t>(row.status)];
     if (row.status == SweepStatus::infeasible) {
       out += std::string(18, ',');
@@ -126,9 +126,9 @@ std::string sweep_csv(const std::vector<SweepAxis>& axes, const std::vector<Swee
                          row.batch.units(), seconds(row.step_time_ps), number(row.low_s), number(row.high_s),
                          number(row.tokens_per_s), number(row.mfu), scaling_name(row), number(row.speed_up),
                          number(row.efficiency), row.peak_bytes, row.memory_bytes, number(row.bubble),
-                         number(row.exposed), result::csv_field(row.limited_by), result::csv_field(notes(row)));
+                         number(row.exposed), csv_field(row.limited_by), csv_field(notes(row)));
     }
-    out += result::csv_field(reason(row)) + "," + result::csv_field(row.directory) + "\n";
+    out += csv_field(reason(row)) + "," + csv_field(row.directory) + "\n";
   }
   return out;
 }

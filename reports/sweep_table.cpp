@@ -59,15 +59,15 @@ std::string which(const SweepRow& row) {
 }
 
 // A column of results. Those with the highest `drop` are left out first, those with 0 never.
-struct Column {
+struct SweepColumn {
   std::string name;
   int drop = 0;
   std::vector<std::string> cells;  // one a row
 };
 
 template <class Cell>
-Column column(std::string name, int drop, const std::vector<SweepRow>& rows, std::string none, Cell&& cell) {
-  Column c{std::move(name), drop, {}};
+SweepColumn column(std::string name, int drop, const std::vector<SweepRow>& rows, std::string none, Cell&& cell) {
+  SweepColumn c{std::move(name), drop, {}};
   for (const SweepRow& row : rows) c.cells.push_back(row.status == SweepStatus::infeasible ? none : cell(row));
   return c;
 }
@@ -104,8 +104,8 @@ bool one_scaling(const std::vector<SweepRow>& rows) {
   return kinds.size() < 2;
 }
 
-std::vector<Column> columns_of(const std::vector<SweepRow>& rows) {
-  std::vector<Column> list;
+std::vector<SweepColumn> columns_of(const std::vector<SweepRow>& rows) {
+  std::vector<SweepColumn> list;
   const auto add = [&](std::string name, int drop, std::string none, auto&& cell) {
     list.push_back(column(std::move(name), drop, rows, std::move(none), cell));
   };
@@ -132,11 +132,12 @@ std::vector<Column> columns_of(const std::vector<SweepRow>& rows) {
   return list;
 }
 
-Cells join(const std::vector<std::string>& names, const std::vector<SweepRow>& rows, const std::vector<Column>& list) {
+Cells join(const std::vector<std::string>& names, const std::vector<SweepRow>& rows,
+           const std::vector<SweepColumn>& list) {
   Cells cells(rows.size() + 1);
   cells[0] = names;
   for (std::size_t r = 0; r < rows.size(); ++r) cells[r + 1] = names.empty() ? Cells::value_type() : rows[r].values;
-  for (const Column& c : list) {
+  for (const SweepColumn& c : list) {
     cells[0].push_back(c.name);
     for (std::size_t r = 0; r < rows.size(); ++r) cells[r + 1].push_back(c.cells[r]);
   }
@@ -145,7 +146,7 @@ Cells join(const std::vector<std::string>& names, const std::vector<SweepRow>& r
 
 // Leaves columns out until the table has room; their names, "" if none was; false if there is no room even so.
 bool make_room(const std::vector<std::string>& names, const std::vector<SweepRow>& rows, std::size_t indent,
-               std::size_t width, std::vector<Column>& list, std::string& left_out) {
+               std::size_t width, std::vector<SweepColumn>& list, std::string& left_out) {
   while (aligned_width(join(names, rows, list), indent) > width) {
     const auto least =
         std::max_element(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.drop < b.drop; });
@@ -173,7 +174,7 @@ std::string legend(const std::vector<SweepAxis>& axes, std::vector<std::string>&
 
 // Keys and values on a line, numbers below them.
 std::string two_lines(const std::vector<SweepAxis>& axes, const std::vector<SweepRow>& rows, std::size_t width) {
-  std::vector<Column> list = columns_of(rows);
+  std::vector<SweepColumn> list = columns_of(rows);
   std::string left_out;
   make_room({}, rows, 2, width, list, left_out);
   const std::string numbers = align(join({}, rows, list), 2, width);
@@ -193,7 +194,7 @@ std::string two_lines(const std::vector<SweepAxis>& axes, const std::vector<Swee
 
 std::string body(const std::vector<SweepAxis>& axes, const std::vector<SweepRow>& rows, std::size_t width) {
   std::vector<std::string> names = headings(axes);
-  std::vector<Column> list = columns_of(rows);
+  std::vector<SweepColumn> list = columns_of(rows);
   if (const Cells cells = join(names, rows, list); aligned_width(cells) <= width) return align(cells, 0, width);
   const std::string keys = legend(axes, names, width);
   std::string left_out;

@@ -268,7 +268,7 @@ cost::Range sustained_of(const std::vector<cost::ProductPoint>& products) {
   for (const auto& p : products)
     if (p.sustained > 0 && !p.held_out) factors.push_back(p.seconds / p.sustained);
   if (factors.empty()) return {};
-  return {median(factors), percentile(factors, 0.1), percentile(factors, 0.9)};
+  return {median(factors), quantile(factors, 0.1), quantile(factors, 0.9)};
 }
 
 std::string to_yaml(const GpuCalibration& c) {

@@ -2,16 +2,13 @@
 #include "execute/rank/initial_memory.h"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <map>
-#include <mutex>
-#include <thread>
 
 #include "execute/rank/initial_values.h"
 #include "execute/rank/parameters.h"
 #include "sim/base/check.h"
 #include "sim/base/half.h"
+#include "sim/base/in_parallel.h"
 
 namespace rehearse::execute {
 namespace {
@@ -79,27 +76,6 @@ void InitialMemory::make(const Block& block, std::array<std::byte*, 2> to) const
   for (std::size_t p = 0; p < to.size(); ++p)
     if (block.places[p].offset >= 0 && reinterpret_cast<float*>(to[p]) != drawn)
       from_float(block.places[p].type, drawn, block.count, to[p]);
-}
-
-void in_parallel(int threads, std::size_t count, const std::function<void(std::size_t)>& body) {
-  std::atomic<std::size_t> next = 0;
-  std::exception_ptr error;
-  std::mutex mutex;
-  const auto work = [&] {
-    try {
-      for (std::size_t i = next++; i < count; i = next++) body(i);
-    } catch (...) {
-      next = count;
-      const std::lock_guard lock(mutex);
-      if (!error) error = std::current_exception();
-    }
-  };
-  const std::size_t others = std::min(count, static_cast<std::size_t>(std::max(threads, 1)));
-  std::vector<std::jthread> team;
-  for (std::size_t t = 1; t < others; ++t) team.emplace_back(work);
-  work();
-  team.clear();
-  if (error) std::rethrow_exception(error);
 }
 
 void initialise(const InitialMemory& memory, int threads, std::byte* arena) {

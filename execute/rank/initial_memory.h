@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "execute/timeline.h"
@@ -48,10 +47,6 @@ class InitialMemory {
   std::vector<Zeros> zeros_;
   std::vector<Block> blocks_;
 };
-
-// body(i) once for each i in [0, count), by so many threads of which the caller is one. What one of them throws ends it
-// and is thrown on.
-void in_parallel(int threads, std::size_t count, const std::function<void(std::size_t)>& body);
 
 // All of it, into the rank's arena on the host.
 void initialise(const InitialMemory& memory, int threads, std::byte* arena);

@@ -39,7 +39,7 @@ struct TransferPlan {
   std::int64_t memory_bytes = 0;     // device memory traffic on each participant over the transfer
   Coverage coverage = Coverage::spec;
   double low = 1, high = 1;  // error interval, as factors of the time
-  std::string algorithm;     // a name of nccl_tuning.h, or "local"
+  std::string algorithm;     // a word of sim/base/collective_words.h, or "local"
   std::string protocol;      // of NCCL: ll, ll128, simple; "": none is known
   bool pinned = false;       // the scenario pins what goes this way (pins.h)
   // On a host whose ranks share its cores: how many of them the bytes of a collective keep busy while they move, spread

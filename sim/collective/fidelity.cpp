@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "sim/collective/algorithms/algorithm.h"
 #include "sim/collective/rounds.h"
 #include "sim/collective/steps.h"
 
@@ -35,8 +36,9 @@ class SteppedModel final : public CollectiveModel {
 
   TransferPlan collective(CollectiveKind kind, const std::vector<int>& members, Bytes bytes) const override {
     TransferPlan plan = model_.collective(kind, members, bytes);
-    const std::optional<nccl::Algorithm> algorithm = nccl::algorithm_called(plan.algorithm);
-    if (plan.threads > 0 || plan.activities.empty() || !algorithm || !has_steps(kind, *algorithm)) return plan;
+    const std::optional<Algorithm> algorithm = algorithm_called(plan.algorithm);
+    if (plan.threads > 0 || plan.activities.empty() || !algorithm || !model_of(*algorithm).has_messages(kind))
+      return plan;
     const Group group = group_of(cluster_, members);
     Steps steps = steps_of(cluster_, group, kind, *algorithm, bytes.count());
     Time moving;
@@ -52,11 +54,10 @@ class SteppedModel final : public CollectiveModel {
  private:
   // How many times as long as on the bare machine the model says that bytes take. Rounds one after the other, pipelines
   // on the busiest port; links between switches are shared as they are.
-  double slowness(CollectiveKind kind, nccl::Algorithm algorithm, const Group& group, Bytes bytes,
+  double slowness(CollectiveKind kind, Algorithm algorithm, const Group& group, Bytes bytes,
                   const std::vector<Activity>& activities, Time moving, const Steps& steps) const {
-    if (algorithm == nccl::Algorithm::halving_doubling || algorithm == nccl::Algorithm::hierarchical ||
-        (algorithm == nccl::Algorithm::direct && kind != CollectiveKind::all_to_all)) {
-      const InRounds rounds = in_rounds(cluster_, group, rounds_of(group, kind, algorithm, bytes.count()));
+    if (const AlgorithmModel& model = model_of(algorithm); model.timed_by_rounds(kind)) {
+      const InRounds rounds = in_rounds(cluster_, group, model.rounds(group, kind, bytes.count()));
       return moving.seconds() / rounds.activity.min_duration.seconds();
     }
     if (moving <= bottleneck(cluster_, activities).links) return 1;

@@ -1,25 +1,28 @@
 // Assignment and least squares in turn; see fit.h.
 #include "sim/collective/fit.h"
 
+#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
+#include "sim/base/quantile.h"
 
 namespace rehearse::collective {
 namespace {
 
-using nccl::Algorithm;
 using nccl::Placement;
-using nccl::Protocol;
 using program::CollectiveKind;
 using Choice = FittedSystem::Choice;
-using Row = std::vector<double>;
+using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Eigen::VectorXd;
 
 constexpr int kRounds = 12, kSweeps = 3000;
-constexpr double kLarge = 64 << 20;  // where a tree is not looked for first
-constexpr double kLeastUs = 1e-3;    // no collective is done sooner, whatever constants of 0 say
+constexpr double kSameTime = 1 + 1e-12;  // factor within which times differ by rounding alone
+constexpr double kLarge = 64 << 20;      // where a tree is not looked for first
+constexpr double kLeastUs = 1e-3;        // no collective is done sooner, whatever constants of 0 say
 
 // Where a size is looked for first: near NCCL's usual switching points.
 Protocol usual_protocol(CollectiveKind kind, const Placement& place, double bytes) {
@@ -30,33 +33,18 @@ Protocol usual_protocol(CollectiveKind kind, const Placement& place, double byte
 }
 
 // Minimises |X w - 1|^2 over w >= 0 by coordinate descent; columns are scaled to length one first.
-Row nonnegative_least_squares(std::vector<Row> x) {
-  const std::size_t n = x.front().size();
-  Row scale(n, 0), w(n, 0), target(n, 0);
-  for (const Row& row : x)
-    for (std::size_t j = 0; j < n; ++j) scale[j] += row[j] * row[j];
-  for (double& s : scale) s = s > 0 ? std::sqrt(s) : 1;
-  std::vector<Row> gram(n, Row(n, 0));
-  for (Row& row : x) {
-    for (std::size_t j = 0; j < n; ++j) row[j] /= scale[j];
-    for (std::size_t j = 0; j < n; ++j) {
-      target[j] += row[j];
-      for (std::size_t k = 0; k < n; ++k) gram[j][k] += row[j] * row[k];
-    }
-  }
+VectorXd nonnegative_least_squares(Matrix x) {
+  VectorXd scale = x.colwise().norm();
+  for (double& s : scale)
+    if (s == 0) s = 1;
+  x.array().rowwise() /= scale.transpose().array();
+  const Matrix gram = x.transpose() * x;
+  const VectorXd target = x.colwise().sum();
+  VectorXd w = VectorXd::Zero(x.cols());
   for (int sweep = 0; sweep < kSweeps; ++sweep)
-    for (std::size_t j = 0; j < n; ++j) {
-      if (gram[j][j] <= 0) continue;
-      double rest = target[j];
-      for (std::size_t k = 0; k < n; ++k) rest -= gram[j][k] * w[k];
-      w[j] = std::max(0.0, w[j] + rest / gram[j][j]);
-    }
-  for (std::size_t j = 0; j < n; ++j) w[j] /= scale[j];
-  return w;
-}
-
-double quantile(const std::vector<double>& sorted, double q) {
-  return sorted[static_cast<std::size_t>(std::lround(q * static_cast<double>(sorted.size() - 1)))];
+    for (Eigen::Index j = 0; j < w.size(); ++j)
+      if (gram(j, j) > 0) w(j) = std::max(0.0, w(j) + (target(j) - gram.row(j).dot(w)) / gram(j, j));
+  return w.cwiseQuotient(scale);
 }
 
 }  // namespace
@@ -87,7 +75,8 @@ double FittedSystem::settle(const std::vector<Observation>& observations) {
       sum += std::abs(us / o.time_us - 1);
     }
     std::sort(ratios.begin(), ratios.end());
-    low_ = std::min(1.0, quantile(ratios, 0.1)), high_ = std::max(1.0, quantile(ratios, 0.9));
+    low_ = std::min(1.0, at_rank(ratios, 0.1, Rank::nearest));
+    high_ = std::max(1.0, at_rank(ratios, 0.9, Rank::nearest));
     if (least < 0 || sum < least) {
       least = sum;
       best = *this;
@@ -118,17 +107,15 @@ std::vector<Choice> FittedSystem::first_guess(const std::vector<Observation>& ob
   return assigned;
 }
 
+// All that NCCL offers there; but not its trees on one node, which are chains.
 std::vector<Choice> FittedSystem::offered(CollectiveKind kind, const Placement& place) const {
-  if (kind == CollectiveKind::all_to_all)
-    return {{Algorithm::direct, Protocol::ll}, {Algorithm::direct, Protocol::simple}};
   std::vector<Choice> choices;
-  const auto all = {Protocol::ll, Protocol::ll128, Protocol::simple};
-  for (const Protocol p : all) choices.emplace_back(Algorithm::ring, p);
-  if (kind != CollectiveKind::all_reduce) return choices;
-  if (place.nodes > 1)
-    for (const Protocol p : all) choices.emplace_back(Algorithm::tree, p);
-  const bool in_switch = machine_.generation >= nccl::Generation::hopper && place.per_node >= 2;
-  if (in_switch) choices.emplace_back(place.nodes == 1 ? Algorithm::nvls : Algorithm::nvls_tree, Protocol::simple);
+  for (int a = 0; a < kAlgorithms; ++a)
+    for (const Protocol protocol : {Protocol::ll, Protocol::ll128, Protocol::simple}) {
+      const auto algorithm = static_cast<Algorithm>(a);
+      if (algorithm == Algorithm::tree && place.nodes == 1) continue;
+      if (nccl::offers(machine_, place, kind, algorithm, protocol)) choices.emplace_back(algorithm, protocol);
+    }
   return choices;
 }
 
@@ -140,9 +127,9 @@ nccl::Estimate FittedSystem::model(const Choice& choice, CollectiveKind kind, co
 }
 
 void FittedSystem::solve(const std::vector<Observation>& observations, const std::vector<Choice>& assigned) {
-  std::map<Choice, std::size_t> column;
+  std::map<Choice, Eigen::Index> column;
   for (const Choice& c : assigned) column.try_emplace(c, 0);
-  std::size_t columns = 1;
+  Eigen::Index columns = 1;
   for (auto& [choice, first] : column) {
     first = columns;
     columns += 2;
@@ -150,21 +137,20 @@ void FittedSystem::solve(const std::vector<Observation>& observations, const std
   const bool copy_shows = std::any_of(observations.begin(), observations.end(), [&](const Observation& o) {
     return o.place.ranks != observations.front().place.ranks;
   });
-  std::vector<Row> x;
+  Matrix x = Matrix::Zero(static_cast<Eigen::Index>(observations.size()), columns);
   for (std::size_t i = 0; i < observations.size(); ++i) {
     const Observation& o = observations[i];
     const nccl::Estimate own = model(assigned[i], o.kind, o.place, o.bytes);
-    Row row(columns, 0);
-    const std::size_t c = column.at(assigned[i]);
-    if (copy_shows) row[0] = o.bytes / o.place.ranks / o.time_us;
-    row[c] = own.latency_us / o.time_us;
-    row[c + 1] = (own.time_us - own.latency_us) / o.time_us;
-    x.push_back(std::move(row));
+    auto row = x.row(static_cast<Eigen::Index>(i));
+    const Eigen::Index c = column.at(assigned[i]);
+    if (copy_shows) row(0) = o.bytes / o.place.ranks / o.time_us;
+    row(c) = own.latency_us / o.time_us;
+    row(c + 1) = (own.time_us - own.latency_us) / o.time_us;
   }
-  const Row w = nonnegative_least_squares(std::move(x));
-  copy_ = w[0];
+  const VectorXd w = nonnegative_least_squares(std::move(x));
+  copy_ = w(0);
   constants_.clear();
-  for (const auto& [choice, first] : column) constants_[choice] = {w[first], w[first + 1]};
+  for (const auto& [choice, first] : column) constants_[choice] = {w(first), w(first + 1)};
 }
 
 double FittedSystem::time(const Choice& choice, CollectiveKind kind, const Placement& place, double bytes) const {
@@ -185,7 +171,8 @@ std::pair<Choice, double> FittedSystem::chosen(CollectiveKind kind, const Placem
   for (const Choice& choice : offered(kind, place)) {
     if (!constants_.contains(choice)) continue;
     const double us = time(choice, kind, place, bytes);
-    if (fastest.second < 0 || us < fastest.second) fastest = {choice, us};
+    // Of two that take the same time the later, which is the one for larger sizes.
+    if (fastest.second < 0 || us <= fastest.second * kSameTime) fastest = {choice, us};
   }
   REHEARSE_CHECK(fastest.second >= kLeastUs, "no algorithm was fitted for collective {}", static_cast<int>(kind));
   return fastest;

@@ -34,14 +34,14 @@ class FittedSystem {
  public:
   struct Prediction {
     double time_us = 0, low = 0, high = 0;  // low to high: 10th to 90th percentile of the fitted sizes' own errors
-    nccl::Algorithm algorithm{};
-    nccl::Protocol protocol{};
+    Algorithm algorithm{};
+    Protocol protocol{};
   };
   // What NCCL's latency and the time it gives the bytes are multiplied by.
   struct Constants {
     double latency = 1, per_byte = 1;
   };
-  using Choice = std::pair<nccl::Algorithm, nccl::Protocol>;
+  using Choice = std::pair<Algorithm, Protocol>;
 
   // At least one observation.
   FittedSystem(const std::vector<Observation>& observations, const nccl::Machine& machine);

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <string_view>
+#include <utility>
 
+#include "sim/base/csv.h"
 #include "sim/base/document.h"
 #include "sim/collective/wire.h"
 
@@ -17,83 +17,35 @@ namespace {
 
 using program::CollectiveKind;
 
+// Up to all_to_all: nobody measured a reduce.
 const std::vector<std::string>& kind_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (int k = 0; k <= static_cast<int>(CollectiveKind::all_to_all); ++k)
-      all.emplace_back(name_of(static_cast<CollectiveKind>(k)));
-    return all;
-  }();
+  static const std::vector<std::string> names(
+      kCollectiveKindWords.begin(),
+      kCollectiveKindWords.begin() + static_cast<std::ptrdiff_t>(CollectiveKind::all_to_all) + 1);
   return names;
 }
 
-std::vector<std::string_view> fields_of(std::string_view line) {
-  std::vector<std::string_view> fields;
-  while (true) {
-    const std::size_t comma = line.find(',');
-    fields.push_back(line.substr(0, comma));
-    if (comma == std::string_view::npos) return fields;
-    line.remove_prefix(comma + 1);
-  }
-}
-
-template <typename T>
-bool parse(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-// One row into `data`; what is wrong with it, or "".
-std::string add_row(std::string_view line, MeasuredData& data) {
-  const std::vector<std::string_view> f = fields_of(line);
-  if (f.size() != 6) return fmt::format("{} fields, expected 6", f.size());
-  const auto& names = kind_names();
-  const auto name = std::find(names.begin(), names.end(), f[0]);
-  if (name == names.end()) {
-    const std::string near = nearest(f[0], names);
-    return fmt::format("unknown collective '{}'{}", f[0],
-                       near.empty() ? "" : fmt::format(", did you mean '{}'?", near));
-  }
-  int ranks = 0;
-  int nodes = 0;
-  Point point;
-  if (!parse(f[1], ranks) || ranks < 2) return fmt::format("gpus is '{}', expected 2 or more", f[1]);
-  if (!parse(f[2], nodes) || nodes < 1 || ranks % nodes != 0)
-    return fmt::format("nodes is '{}', expected a divisor of {}", f[2], ranks);
-  if (!parse(f[3], point.bytes) || point.bytes < 1) return fmt::format("bytes is '{}', expected 1 or more", f[3]);
-  if (!parse(f[4], point.time_us) || !(point.time_us >= 1e-6 && point.time_us <= 1e9))
-    return fmt::format("time_us is '{}', expected a number from 1e-6 to 1e9", f[4]);
-  const auto kind = static_cast<CollectiveKind>(name - names.begin());
+void add_row(const CsvRow& row, MeasuredData& data) {
+  const auto kind = static_cast<CollectiveKind>(row.choice("collective", kind_names()));
+  const auto ranks = static_cast<int>(row.positive_integer("gpus"));
+  const auto nodes = static_cast<int>(row.positive_integer("nodes"));
+  const Point point{row.positive_integer("bytes", INT64_MAX), row.positive_number("time_us", 1e-6, 1e9)};
+  if (ranks < 2) row.error("gpus", "expected 2 or more, found 1");
+  if (ranks % nodes != 0) row.error("nodes", fmt::format("expected a divisor of {}, found {}", ranks, nodes));
   std::vector<Point>& points = data.points[{kind, ranks, nodes}];
   const auto at = std::lower_bound(points.begin(), points.end(), point.bytes,
                                    [](const Point& p, std::int64_t bytes) { return p.bytes < bytes; });
-  if (at != points.end() && at->bytes == point.bytes) return fmt::format("a second row for {} bytes", point.bytes);
-  points.insert(at, point);
-  return "";
+  if (at != points.end() && at->bytes == point.bytes)
+    row.error("bytes", fmt::format("a second row for {} bytes", point.bytes));
+  else
+    points.insert(at, point);
 }
 
-void read_csv(const std::string& path, std::string_view rest, int first_line, MeasuredData& data) {
-  constexpr std::string_view kHeader = "collective,gpus,nodes,bytes,time_us,source";
+void read_table(const std::string& path, std::string text, int first_line, MeasuredData& data) {
   Diagnostics diagnostics;
-  for (int line_number = first_line; !rest.empty(); ++line_number) {
-    const std::size_t newline = rest.find('\n');
-    std::string_view line = rest.substr(0, newline);
-    rest.remove_prefix(newline == std::string_view::npos ? rest.size() : newline + 1);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    std::string problem;
-    if (line_number == first_line) {
-      if (line != kHeader) problem = fmt::format("expected the header '{}'", kHeader);
-    } else if (!line.empty()) {
-      problem = add_row(line, data);
-    }
-    if (problem.empty()) continue;
-    Diagnostic diagnostic;
-    diagnostic.file = path;
-    diagnostic.line = line_number;
-    diagnostic.column = 1;
-    diagnostic.message = problem;
-    diagnostics.add(std::move(diagnostic));
-  }
+  CsvTable table(path, std::move(text), {{"collective", "gpus", "nodes", "bytes", "time_us", "source"}}, diagnostics,
+                 CsvDialect::commented, first_line);
+  while (const CsvRow* row = table.next()) add_row(*row, data);
   diagnostics.throw_if_any();
 }
 
@@ -189,7 +141,7 @@ std::optional<MeasuredData> read_section(const std::string& device_file) {
   section.get("pinned");  // for people: columns as nccl-tests prints them
   section.finish();
   diagnostics.throw_if_any();
-  read_csv(device_file, rows, line, data);
+  read_table(device_file, rows, line, data);
   return data;
 }
 
@@ -205,7 +157,7 @@ MeasuredData read_measured_data(const std::string& path) {
   root.finish();
   diagnostics.throw_if_any();
   const std::string table = (std::filesystem::path(path).parent_path() / csv).string();
-  read_csv(table, read_text_file(table), 1, data);
+  read_table(table, read_text_file(table), 1, data);
   return data;
 }
 
@@ -249,7 +201,7 @@ Corrections::Corrections(const MeasuredData& data, const Prior& machine) {
 // group is the most alike: two or four devices miss the model by what a pair of them reaches over NVLink, which is not
 // what NICs wait for.
 const Corrections::Table* Corrections::most_alike(CollectiveKind kind, const nccl::Placement& place, double log_wire,
-                                                  nccl::Algorithm algorithm) const {
+                                                  Algorithm algorithm) const {
   constexpr double kOtherAlgorithm = 2;  // as groups of which one is four times the other; a judgement
   const Table* found = nullptr;
   double least = 0;
@@ -283,15 +235,15 @@ double Corrections::ratio(const Table& table, double log_wire) {
   return std::exp(std::lerp(y[i - 1], y[i], (log_wire - x[i - 1]) / (x[i] - x[i - 1])));
 }
 
-Corrections::Answer Corrections::at(CollectiveKind kind, const nccl::Placement& place, bool uniform, double bytes,
-                                    std::optional<nccl::Algorithm> algorithm) const {
+Corrections::Answer Corrections::at(CollectiveKind kind, const nccl::Placement& place, double bytes,
+                                    std::optional<Algorithm> algorithm) const {
   if (tables_.empty()) return {};
   const double log_wire = std::log(bytes * wire_factor(kind, place.ranks));
   if (!algorithm) algorithm = reference_.collective(kind, place, bytes).algorithm;
   const Table* table = most_alike(kind, place, log_wire, *algorithm);
   if (table == nullptr) return {};
   Answer answer{.ratio = ratio(*table, log_wire), .coverage = Coverage::extrapolated};
-  const bool measured = table->kind == kind && uniform && table->place.ranks == place.ranks &&
+  const bool measured = table->kind == kind && place.uniform && table->place.ranks == place.ranks &&
                         table->place.nodes == place.nodes && same_node_ && (place.nodes == 1 || same_network_);
   if (measured && bytes >= table->bytes.front() && bytes <= table->bytes.back())
     answer.coverage =
@@ -299,12 +251,12 @@ Corrections::Answer Corrections::at(CollectiveKind kind, const nccl::Placement& 
   return answer;
 }
 
-Interval Corrections::bounds(CollectiveKind kind, const nccl::Placement& place, bool uniform, double bytes,
+Interval Corrections::bounds(CollectiveKind kind, const nccl::Placement& place, double bytes,
                              const Prior& machine) const {
   const Table *below = nullptr, *above = nullptr;
   for (const Table& t : tables_) {
     if (t.kind != kind) continue;
-    if (uniform && t.place.ranks == place.ranks && t.place.nodes == place.nodes) return {0, INFINITY};
+    if (place.uniform && t.place.ranks == place.ranks && t.place.nodes == place.nodes) return {0, INFINITY};
     const bool within = t.place.nodes <= place.nodes && t.place.per_node <= place.per_node;
     const bool around =
         t.place.nodes >= place.nodes && t.place.per_node >= place.per_node && (t.place.nodes > 1) == (place.nodes > 1);

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "sim/base/diagnostics.h"
+#include "sim/collective/algorithms/algorithm.h"
 #include "sim/collective/collective.h"
 #include "sim/collective/prior.h"
 
@@ -30,10 +31,6 @@ namespace rehearse::collective {
 
 struct Interval {
   double low = 1, high = 1;
-};
-
-struct Blocks {
-  int node = 0, nodes = 0, nvls = 0, send = 0;  // thread blocks (each holds a multiprocessor)
 };
 
 struct Point {
@@ -45,7 +42,7 @@ using Key = std::tuple<program::CollectiveKind, int, int>;  // collective, ranks
 struct MeasuredData {
   Prior prior;  // of the machine measured; without measured_on, rates of 0
   bool has_reference = false;
-  Blocks blocks;
+  BlockLimits blocks;
   std::array<Interval, 4> interval;          // by Coverage
   std::map<Key, std::vector<Point>> points;  // by size
 };
@@ -68,11 +65,10 @@ class Corrections {
   };
   // `algorithm`: that of a pin; none: the one that the library would take on the machine measured. So the ratio does
   // not depend on the rates of the machine simulated, and what a faster link does to a time is the model's to say.
-  Answer at(program::CollectiveKind kind, const nccl::Placement& place, bool uniform, double bytes,
-            std::optional<nccl::Algorithm> algorithm = std::nullopt) const;
+  Answer at(program::CollectiveKind kind, const nccl::Placement& place, double bytes,
+            std::optional<Algorithm> algorithm = std::nullopt) const;
   // Between which times (us) a group that was not measured stays, whatever way it goes; 0 to infinity for one that was.
-  Interval bounds(program::CollectiveKind kind, const nccl::Placement& place, bool uniform, double bytes,
-                  const Prior& machine) const;
+  Interval bounds(program::CollectiveKind kind, const nccl::Placement& place, double bytes, const Prior& machine) const;
 
  private:
   struct Table {
@@ -83,7 +79,7 @@ class Corrections {
   };
   static double ratio(const Table& table, double log_wire);
   const Table* most_alike(program::CollectiveKind kind, const nccl::Placement& place, double log_wire,
-                          nccl::Algorithm algorithm) const;
+                          Algorithm algorithm) const;
   Prior reference_;  // of the machine measured
   std::vector<Table> tables_;
   bool same_node_ = true, same_network_ = true;  // the machine simulated has the rates of the one measured

@@ -12,11 +12,12 @@
 #include <utility>
 
 #include "sim/base/diagnostics.h"
+#include "sim/collective/algorithm_choice.h"
+#include "sim/collective/algorithms/algorithm.h"
 #include "sim/collective/collective.h"
 #include "sim/collective/links_model.h"
 #include "sim/collective/local_model.h"
 #include "sim/collective/measurements.h"
-#include "sim/collective/ways.h"
 #include "sim/collective/wire.h"
 
 namespace rehearse::collective {
@@ -24,7 +25,6 @@ namespace {
 
 using program::CollectiveKind;
 
-constexpr double kLargeBytes = 4294967296.0;  // where corrections are those of the highest bandwidth
 constexpr double kLowestUs = 1e-3;
 
 Time from_us(double us) {
@@ -38,37 +38,21 @@ TransferPlan nothing() {
   return plan;
 }
 
-// Bytes of device memory moved for a byte on the wire. A ring's reducing step reads the local data and what arrived and
-// writes to the next device's buffer (3), a copying step reads and writes (2); NVLS has the switch read and write each
-// buffer once. Judgement from the kernels' structure, not measured.
-std::int64_t memory_traffic(CollectiveKind kind, nccl::Algorithm algorithm, std::int64_t bytes, std::int64_t wire) {
-  if (algorithm == nccl::Algorithm::nvls) return 2 * bytes;
-  switch (kind) {
-    case CollectiveKind::all_reduce:
-      return wire / 2 * 5;
-    case CollectiveKind::reduce_scatter:
-      return wire * 3;
-    default:
-      return wire * 2;
-  }
-}
-
 // Latency of the way between two nodes beyond that of neighbours on one leaf: the switches above it.
 Time detour(const cluster::Cluster& cluster, int from, int to) {
   return cluster.route(from, to).latency - cluster.node_view(cluster.node_of(from)).net_hop;
 }
 
-// A ring's passes go through all its edges, a tree's twice through the longest, rounds between nodes each once.
-Time detours(const cluster::Cluster& cluster, const Group& group, CollectiveKind kind, const Way& way) {
+// What the algorithm makes of them; rounds between nodes take the longest each.
+Time detours(const cluster::Cluster& cluster, const Group& group, CollectiveKind kind, const AlgorithmChoice& choice) {
   Time sum, longest;
-  for (std::size_t k = 0; k + 2 < group.begins.size(); ++k) {
-    const Time one = detour(cluster, group.members[group.begins[k]], group.members[group.begins[k + 1]]);
+  for (std::size_t k = 0; k + 1 < group.nodes(); ++k) {
+    const Time one = detour(cluster, group.member(k, 0), group.member(k + 1, 0));
     sum += one;
     longest = std::max(longest, one);
   }
-  const int passes = kind == CollectiveKind::all_reduce ? 2 : 1;
-  if (way.rounds) return longest * way.rounds->between_nodes;
-  return way.estimate.algorithm == nccl::Algorithm::ring ? sum * passes : longest * 2;
+  if (choice.rounds) return longest * choice.rounds->between_nodes;
+  return model_of(choice.estimate.algorithm).detours(kind, sum, longest);
 }
 
 // The cluster's rates, and what the data say of the library and its machine.
@@ -85,7 +69,7 @@ Prior prior_for(const cluster::Cluster& cluster, const std::optional<MeasuredDat
 class MeasuredModel final : public CollectiveModel {
  public:
   MeasuredModel(const cluster::Cluster& cluster, const std::optional<MeasuredData>& data, Pins pins)
-      : cluster_(cluster), prior_(prior_for(cluster, data)), ways_(cluster, prior_, std::move(pins)) {
+      : cluster_(cluster), prior_(prior_for(cluster, data)), chooser_(cluster, prior_, std::move(pins)) {
     intervals_.fill({0.5, 2.0});  // no data: the topology's own numbers, latencies above all, may be off by this much
     if (!data) return;
     intervals_ = data->interval;
@@ -93,45 +77,42 @@ class MeasuredModel final : public CollectiveModel {
     corrections_ = Corrections(*data, prior_);
   }
 
-  // A way that the library would not choose is corrected as the one it would: by what this size misses.
+  // What the library would not choose is corrected as what it would: by what this size misses.
   TransferPlan collective(CollectiveKind kind, const std::vector<int>& members, Bytes bytes) const override {
     if (members.size() <= 1 || bytes.count() == 0) return nothing();
     const Group group = group_of(cluster_, members);
     const auto size = static_cast<double>(bytes.count());
-    const Way way = ways_.choose(kind, group, size);
-    const nccl::Estimate& estimate = way.estimate;
+    const AlgorithmChoice choice = chooser_.choose(kind, group, size);
+    const nccl::Estimate& estimate = choice.estimate;
+    const AlgorithmModel& algorithm = model_of(estimate.algorithm);
     const auto corrected = [&](double bytes_there) {
-      return corrections_.at(kind, group.place, group.uniform, bytes_there,
-                             way.pinned ? std::optional(estimate.algorithm) : std::nullopt);
+      return corrections_.at(kind, group.place, bytes_there,
+                             choice.pinned ? std::optional(estimate.algorithm) : std::nullopt);
     };
     Corrections::Answer correction = corrected(size);
-    if (!way.own) correction.coverage = std::max(correction.coverage, Coverage::extrapolated);
+    if (!choice.own) correction.coverage = std::max(correction.coverage, Coverage::extrapolated);
     const double guess_us = estimate.time_us * correction.ratio;
-    const Interval bounds = corrections_.bounds(kind, group.place, group.uniform, size, prior_);
+    const Interval bounds = corrections_.bounds(kind, group.place, size, prior_);
     const double alone_us = std::clamp(guess_us, bounds.low, bounds.high);
     // What goes in rounds has one bandwidth at all sizes, and so one correction. Of a time that is taken from other
     // groups all but the latency moves bytes.
-    const double large_ratio = way.rounds ? correction.ratio : corrected(kLargeBytes).ratio;
-    const double moving_us = alone_us == guess_us ? size / (1000 * way.highest_gbps) * large_ratio
+    const double large_ratio = choice.rounds ? correction.ratio : corrected(kVeryLargeBytes).ratio;
+    const double moving_us = alone_us == guess_us ? size / (1000 * choice.highest_gbps) * large_ratio
                                                   : std::max(0.0, alone_us - estimate.latency_us * correction.ratio);
 
     TransferPlan plan;
-    if (way.rounds)
-      plan.activities = {way.rounds->activity};
+    if (choice.rounds)
+      plan.activities = {choice.rounds->activity};
     else
-      plan.activities = collective_activities(cluster_, group, kind, estimate.algorithm, bytes.count());
+      plan.activities = algorithm.activities(cluster_, group, kind, bytes.count());
     set_confidence(plan, correction.coverage);
     set_times(plan, alone_us, moving_us);
-    plan.startup += detours(cluster_, group, kind, way);
-    plan.algorithm = nccl::name_of(estimate.algorithm);
-    if (prior_.nccl) plan.protocol = nccl::name_of(estimate.protocol);
-    plan.pinned = way.pinned;
-    const bool in_switch =
-        estimate.algorithm == nccl::Algorithm::nvls || estimate.algorithm == nccl::Algorithm::nvls_tree;
-    const int limit = in_switch ? blocks_.nvls : group.place.nodes == 1 ? blocks_.node : blocks_.nodes;
-    if (limit > 0) plan.sms = nccl::blocks(estimate, group.place, size, limit);
-    plan.memory_bytes =
-        memory_traffic(kind, estimate.algorithm, bytes.count(), wire_bytes(kind, group.place.ranks, bytes.count()));
+    plan.startup += detours(cluster_, group, kind, choice);
+    plan.algorithm = name_of(estimate.algorithm);
+    if (prior_.nccl) plan.protocol = name_of(estimate.protocol);
+    plan.pinned = choice.pinned;
+    plan.sms = algorithm.blocks(group.place, estimate.protocol, size, blocks_);
+    plan.memory_bytes = algorithm.memory_bytes(kind, bytes.count(), wire_bytes(kind, group.place.ranks, bytes.count()));
     return plan;
   }
 
@@ -145,18 +126,18 @@ class MeasuredModel final : public CollectiveModel {
     double large_ratio = 1;
     if (!crosses) {
       const nccl::Placement pair{2, 1, 2};
-      correction = corrections_.at(CollectiveKind::all_to_all, pair, true, 2 * size);
+      correction = corrections_.at(CollectiveKind::all_to_all, pair, 2 * size);
       if (correction.coverage == Coverage::exact) correction.coverage = Coverage::interpolated;
-      large_ratio = corrections_.at(CollectiveKind::all_to_all, pair, true, 2 * kLargeBytes).ratio;
+      large_ratio = corrections_.at(CollectiveKind::all_to_all, pair, 2 * kVeryLargeBytes).ratio;
     }
     TransferPlan plan;
     plan.activities = {send_activity(cluster_, from, to, bytes.count())};
     set_confidence(plan, correction.coverage);
     set_times(plan, prior_.send(crosses, size).time_us * correction.ratio,
-              size / (1000 * prior_.send(crosses, kLargeBytes).gbps) * large_ratio);
+              size / (1000 * prior_.send(crosses, kVeryLargeBytes).gbps) * large_ratio);
     if (crosses) plan.startup += detour(cluster_, from, to);
-    plan.algorithm = nccl::name_of(nccl::Algorithm::direct);
-    if (prior_.nccl) plan.protocol = nccl::name_of(prior_.send(crosses, size).protocol);
+    plan.algorithm = name_of(Algorithm::direct);
+    if (prior_.nccl) plan.protocol = name_of(prior_.send(crosses, size).protocol);
     plan.sms = blocks_.send;
     plan.memory_bytes = 2 * bytes.count();
     return plan;
@@ -190,9 +171,9 @@ class MeasuredModel final : public CollectiveModel {
 
   const cluster::Cluster& cluster_;
   Prior prior_;
-  Ways ways_;
+  AlgorithmChooser chooser_;
   Corrections corrections_;
-  Blocks blocks_;
+  BlockLimits blocks_;
   std::array<Interval, 4> intervals_;
 };
 
@@ -205,7 +186,8 @@ class PlainModel final : public CollectiveModel {
     if (members.size() <= 1) return nothing();
     const Group group = group_of(cluster_, members);
     const std::int64_t steps = (kind == CollectiveKind::all_reduce ? 2 : 1) * (std::int64_t{group.place.ranks} - 1);
-    return plan("ring", collective_activities(cluster_, group, kind, nccl::Algorithm::ring, bytes.count()), steps);
+    const Algorithm algorithm = kind == CollectiveKind::all_to_all ? Algorithm::direct : Algorithm::ring;
+    return plan("ring", model_of(algorithm).activities(cluster_, group, kind, bytes.count()), steps);
   }
 
   TransferPlan send(int from, int to, Bytes bytes) const override {

@@ -1,6 +1,7 @@
 // NCCL's own performance model: how long each algorithm and protocol would take for a collective, and which is fastest.
 // Formulas and constants of src/graph/tuning.cc (ncclTopoTuneModel, ncclTopoGetAlgoTime) and src/enqueue.cc, tag
-// v2.28.9-1. NCCL uses it to choose; here it is also the shape that measurements correct (measurements.h).
+// v2.28.9-1. NCCL uses it to choose; here it is also the shape that measurements correct (measurements.h). The formulas
+// of an algorithm stand in its file (algorithms/).
 //
 // Taken: Ring, Tree, NVLS and NVLSTree (Hopper and later), PAT, CollNetDirect and CollNetChain where the network adds
 // up (InfiniBand SHARP); protocols LL, LL128, Simple. Left out: all-gather and reduce-scatter in switches, tuner
@@ -8,35 +9,29 @@
 // GB/s (1e9), which is also 1e3 bytes a microsecond.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "sim/base/collective_words.h"
 #include "sim/program/op.h"
 
-namespace rehearse::collective::nccl {
+namespace rehearse::collective {
 
-enum class Generation : unsigned char { ampere, hopper, blackwell };
-enum class Cpu : unsigned char { intel, amd };
-// The last two are none of NCCL's (rounds.h).
-enum class Algorithm : unsigned char {
-  ring,
-  tree,
-  nvls,
-  nvls_tree,
-  pat,
-  direct,
-  collnet_direct,
-  collnet_chain,
-  halving_doubling,
-  hierarchical
-};
-inline constexpr int kAlgorithms = 10;
-enum class Protocol : unsigned char { ll, ll128, simple };
-inline constexpr int kProtocols = 3;
+using Algorithm = CollectiveAlgorithm;
+using Protocol = CollectiveProtocol;
+inline constexpr int kAlgorithms = static_cast<int>(kCollectiveAlgorithmWords.size());
+inline constexpr int kProtocols = static_cast<int>(kCollectiveProtocolWords.size());
 std::string_view name_of(Algorithm algorithm);
 std::string_view name_of(Protocol protocol);
 std::optional<Algorithm> algorithm_called(std::string_view name);
+
+namespace nccl {
+
+enum class Generation : unsigned char { ampere, hopper, blackwell };
+enum class Cpu : unsigned char { intel, amd };
+using PerProtocol = std::array<double, kProtocols>;  // LL, LL128, Simple
 
 // The machine as the model sees it.
 struct Machine {
@@ -59,7 +54,8 @@ inline constexpr double kPointToPointLlBytes = 16384;
 struct Placement {
   int ranks = 1;
   int nodes = 1;
-  int per_node = 1;  // of the node with the fewest members: rings that cross nodes have that many rails
+  int per_node = 1;     // of the node with the fewest members: rings that cross nodes have that many rails
+  bool uniform = true;  // the same number on every node
 };
 
 // A communicator's channels as NCCL's graph search finds them: count and GB/s each.
@@ -77,13 +73,12 @@ struct Estimate {
   Protocol protocol = Protocol::simple;
 };
 
-// Why NCCL does not offer the algorithm and protocol there, for people; "" if it does.
-std::string refusal(const Machine& machine, const Placement& place, program::CollectiveKind kind, Algorithm algorithm,
-                    Protocol protocol);
-// One algorithm and protocol with given channels; time_us < 0 if NCCL does not offer it there. all_reduce, all_gather,
-// reduce_scatter, broadcast. `bytes` is the full size.
+// One algorithm and protocol with given channels; time_us < 0 if NCCL does not offer it there. `bytes` is the full
+// size.
 Estimate estimate(const Machine& machine, const Placement& place, Channels channels, program::CollectiveKind kind,
                   Algorithm algorithm, Protocol protocol, double bytes);
+bool offers(const Machine& machine, const Placement& place, program::CollectiveKind kind, Algorithm algorithm,
+            Protocol protocol);
 // The fastest of them; all_to_all by the point-to-point model.
 Estimate best(const Machine& machine, const Placement& place, program::CollectiveKind kind, double bytes);
 
@@ -97,8 +92,5 @@ Estimate send(const Machine& machine, bool crosses_nodes, double bytes);
 Estimate all_to_all(const Machine& machine, const Placement& place, double bytes,
                     std::optional<Protocol> protocol = std::nullopt);
 
-// Thread blocks that NCCL uses of `limit`: fewer for small messages (enqueue.cc: while B < channels * threads *
-// threshold).
-int blocks(const Estimate& chosen, const Placement& place, double bytes, int limit);
-
-}  // namespace rehearse::collective::nccl
+}  // namespace nccl
+}  // namespace rehearse::collective

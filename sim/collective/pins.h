@@ -15,8 +15,8 @@ namespace rehearse::collective {
 
 struct Pin {
   program::CollectiveKind kind{};
-  std::optional<nccl::Algorithm> algorithm;  // none: any
-  std::optional<nccl::Protocol> protocol;
+  std::optional<Algorithm> algorithm;  // none: any
+  std::optional<Protocol> protocol;
   std::string key;  // where it is given, for messages: "cluster.collectives[0]"
 };
 using Pins = std::vector<Pin>;

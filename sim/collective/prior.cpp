@@ -37,7 +37,7 @@ double beyond(double hop_us, double constant_us) {
 nccl::Estimate Prior::collective(CollectiveKind kind, const nccl::Placement& place, double bytes) const {
   if (nccl) return nccl::best(machine, place, kind, bytes);
   const double passes = kind == CollectiveKind::all_reduce ? 2 : 1;
-  nccl::Estimate e{.algorithm = kind == CollectiveKind::all_to_all ? nccl::Algorithm::direct : nccl::Algorithm::ring};
+  nccl::Estimate e{.algorithm = kind == CollectiveKind::all_to_all ? Algorithm::direct : Algorithm::ring};
   const double net_steps = place.nodes > 1 ? place.nodes - 1 : 0;
   e.latency_us = passes * ((place.ranks - 1 - net_steps) * hop_us + net_steps * net_hop_us);
   double bus = machine.nvlink_gbps;
@@ -50,7 +50,7 @@ nccl::Estimate Prior::collective(CollectiveKind kind, const nccl::Placement& pla
 
 nccl::Estimate Prior::send(bool crosses_nodes, double bytes) const {
   if (nccl) return nccl::send(machine, crosses_nodes, bytes);
-  nccl::Estimate e{.algorithm = nccl::Algorithm::direct};
+  nccl::Estimate e{.algorithm = Algorithm::direct};
   e.latency_us = crosses_nodes ? net_hop_us : hop_us;
   e.gbps = crosses_nodes ? machine.nic_gbps : shared_gbps > 0 ? shared_gbps : machine.nvlink_gbps;
   e.time_us = e.latency_us + bytes / (1000 * e.gbps);

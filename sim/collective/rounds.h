@@ -1,7 +1,5 @@
-// Collectives that go in rounds: in each, members exchange messages, and go on when theirs have come. Direct (each to
-// each), halving-doubling (Rabenseifner 2004; ranks beyond a power of two hand theirs to a partner first), hierarchical
-// (reduce-scatter in the node, ring over the nodes of each rail, all-gather in the node) and PAT as Bruck's exchange
-// (Bruck et al. 1997). What crosses which resource follows from the messages; so do the steps (steps.h).
+// Collectives in rounds: in each, members exchange messages, and go on when theirs have come. Which messages is the
+// algorithm's to say (algorithms/); what crosses which resource follows from them, and so do the steps (steps.h).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +8,6 @@
 #include "sim/cluster/cluster.h"
 #include "sim/collective/collective.h"
 #include "sim/collective/wire.h"
-#include "sim/program/op.h"
 
 namespace rehearse::collective {
 
@@ -23,10 +20,8 @@ struct Round {
   std::int64_t repeat = 1;  // the same again and again, as round a ring
 };
 
-// Whether the collective goes in rounds by this algorithm, and why not in this group, for people; "" if it does.
-std::string rounds_refusal(const Group& group, program::CollectiveKind kind, nccl::Algorithm algorithm);
-std::vector<Round> rounds_of(const Group& group, program::CollectiveKind kind, nccl::Algorithm algorithm,
-                             std::int64_t bytes);
+// One of `parts` equal parts of the bytes, rounded up, at least 1.
+std::int64_t part_of(std::int64_t bytes, std::int64_t parts);
 
 // All rounds as one activity, whose min_duration is that of the rounds one after the other, each as long as its busiest
 // resource; and how many of them go between nodes, and not.

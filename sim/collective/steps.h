@@ -7,10 +7,7 @@
 // order; each takes `latency` from its last byte on until the receiver sees it. A ring of n ranks is one edge and three
 // stages an agent, whatever the number of its steps.
 //
-// Algorithms: ring (Patarasuk and Yuan 2009), the double binary tree over nodes with chains inside (Sanders, Speck,
-// Traeff 2009; NCCL's src/graph/trees.cc: half of the bytes in each, mirrored for an even number of nodes, shifted for
-// an odd one), what goes in rounds (rounds.h: PAT, direct, halving-doubling, hierarchical), all-to-all straight or with
-// PXN.
+// Which agents and messages an algorithm has stands in its file (algorithms/), written with steps_builder.h.
 // Leaves out: NVLS and CollNet (switches add up, there are no messages between ranks) and NCCL's bound of eight
 // steps that a sender may be ahead of its receiver.
 #pragma once
@@ -53,12 +50,11 @@ struct Steps {
   std::int64_t messages() const;
 };
 
-// Whether the algorithm can do the collective.
-bool has_steps(program::CollectiveKind kind, nccl::Algorithm algorithm);
-// Bytes: the full size (op.h). Trees and broadcasts go in chunks of `chunk` bytes a channel, NCCL's step of 512 KiB, as
-// do messages over rails, in 16 of them at most.
-Steps steps_of(const cluster::Cluster& cluster, const Group& group, program::CollectiveKind kind,
-               nccl::Algorithm algorithm, std::int64_t bytes, std::int64_t chunk = 512 << 10);
+// Of an algorithm that has messages for the collective (AlgorithmModel::has_messages). Bytes: the full size (op.h).
+// Trees and broadcasts go in chunks of `chunk` bytes a channel, NCCL's step of 512 KiB, as do messages over rails, in
+// 16 of them at most.
+Steps steps_of(const cluster::Cluster& cluster, const Group& group, program::CollectiveKind kind, Algorithm algorithm,
+               std::int64_t bytes, std::int64_t chunk = 512 << 10);
 // What each message takes alone: its bytes over its route, `slower` times as long; with `inflate` it also takes that
 // much more of the resources.
 void set_times(Steps& steps, const cluster::Cluster& cluster, double slower, bool inflate, Time latency);

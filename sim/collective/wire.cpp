@@ -13,12 +13,6 @@ namespace {
 using cluster::Cluster;
 using program::CollectiveKind;
 
-// a * b / c rounded up; a * b may exceed 64 bits.
-std::int64_t scaled_up(std::int64_t a, std::int64_t b, std::int64_t c) {
-  __extension__ using Wide = __int128;
-  return static_cast<std::int64_t>((Wide{a} * b + c - 1) / c);
-}
-
 void append(std::vector<Use>& uses, const cluster::Route& route, std::int64_t bytes) {
   if (bytes == 0) return;
   for (std::size_t i = 0; i < route.resources.size(); ++i)
@@ -46,37 +40,6 @@ Activity added_up(std::vector<Use> uses) {
 Activity merged(std::vector<Use> uses) {
   std::sort(uses.begin(), uses.end(), by_resource);
   return added_up(std::move(uses));
-}
-
-// Bytes over one edge between neighbours, all channels together.
-struct EdgeBytes {
-  std::int64_t intra = 0, inter = 0;
-};
-
-EdgeBytes edge_bytes(const Group& group, CollectiveKind kind, nccl::Algorithm algorithm, std::int64_t bytes) {
-  const int n = group.place.nodes;
-  const int g = group.place.per_node;
-  const std::int64_t ring = wire_bytes(kind, group.place.ranks, bytes);
-  // Two trees of n - 1 edges, half of the bytes up and down each: 2(n-1)/n in and out of a node on average.
-  const std::int64_t tree = scaled_up(bytes, 2 * (n - 1), n);
-  switch (algorithm) {
-    case nccl::Algorithm::tree:
-      return {n == 1 ? ring : 2 * bytes, tree};
-    // Each of g heads reads B/g once and stores it once through the switch: (1 + 1/g) B in and out of a port. Rings
-    // of several nodes load a port with (g-1)/g of an intra edge, hence the other form.
-    // Over nodes the network adds up what leaves a node: B out of it and in.
-    case nccl::Algorithm::nvls:
-      if (n > 1) return {scaled_up(bytes, g + 1, g - 1), bytes};
-      return {scaled_up(bytes, g + 1, g), 0};
-    // Every member's share but its own to the node's heads and back.
-    case nccl::Algorithm::collnet_direct:
-    case nccl::Algorithm::collnet_chain:
-      return {2 * bytes, bytes};
-    case nccl::Algorithm::nvls_tree:
-      return {scaled_up(bytes, g + 1, g - 1), tree};
-    default:
-      return {ring, ring};
-  }
 }
 
 // A mesh's rings (Cluster::rings), each once in either direction; one carries parts / of of the bytes.
@@ -129,7 +92,7 @@ struct IntraUse {
 std::vector<IntraUse> intra_uses(const Cluster& cluster, const Group& group, CollectiveKind kind) {
   std::vector<IntraUse> uses;
   uses.reserve(2 * group.members.size());
-  for (std::size_t k = 0; k + 1 < group.begins.size(); ++k) {
+  for (std::size_t k = 0; k < group.nodes(); ++k) {
     const std::size_t begin = group.begins[k];
     const std::size_t count = group.begins[k + 1] - begin;
     const auto first = group.members.begin() + static_cast<std::ptrdiff_t>(begin);
@@ -154,7 +117,7 @@ std::vector<IntraUse> intra_uses(const Cluster& cluster, const Group& group, Col
 std::vector<Activity> rings(const Cluster& cluster, const Group& group, EdgeBytes bytes, CollectiveKind kind) {
   const std::vector<IntraUse> intra = intra_uses(cluster, group, kind);
   const auto channels = static_cast<std::size_t>(group.place.per_node);
-  const std::size_t nodes = group.begins.size() - 1;
+  const std::size_t nodes = group.nodes();
   const auto share = [channels](std::int64_t total, std::size_t c) {
     const auto n = static_cast<std::int64_t>(channels);
     return total / n + (static_cast<std::int64_t>(c) < total % n ? 1 : 0);
@@ -226,9 +189,9 @@ Group group_of(const Cluster& cluster, const std::vector<int>& members) {
   group.place.ranks = static_cast<int>(members.size());
   group.place.nodes = static_cast<int>(group.begins.size()) - 1;
   group.place.per_node = group.place.ranks;
-  for (std::size_t k = 0; k + 1 < group.begins.size(); ++k) {
+  for (std::size_t k = 0; k < group.nodes(); ++k) {
     const auto count = static_cast<int>(group.begins[k + 1] - group.begins[k]);
-    if (k > 0 && count != group.place.per_node) group.uniform = false;
+    if (k > 0 && count != group.place.per_node) group.place.uniform = false;
     group.place.per_node = std::min(group.place.per_node, count);
   }
   return group;
@@ -254,17 +217,30 @@ std::int64_t wire_bytes(CollectiveKind kind, int ranks, std::int64_t bytes) {
   return scaled_up(bytes, (kind == CollectiveKind::all_reduce ? 2 : 1) * (std::int64_t{ranks} - 1), ranks);
 }
 
-std::vector<Activity> collective_activities(const Cluster& cluster, const Group& group, CollectiveKind kind,
-                                            nccl::Algorithm algorithm, std::int64_t bytes) {
-  if (kind == CollectiveKind::all_to_all) {
-    std::vector<Use> uses;
-    const std::int64_t each = scaled_up(bytes, 1, group.place.ranks);
-    for (std::size_t k = 0; k + 1 < group.begins.size(); ++k) append_exchange(uses, cluster, group, k, each);
-    return {merged(std::move(uses))};
-  }
-  const EdgeBytes edge = edge_bytes(group, kind, algorithm, bytes);
-  if (group.place.nodes == 1) return {node_ring(cluster, group, edge.intra, kind)};
-  return rings(cluster, group, edge, kind);
+std::int64_t divided_up(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+std::int64_t scaled_up(std::int64_t a, std::int64_t b, std::int64_t c) {
+  __extension__ using Wide = __int128;
+  return static_cast<std::int64_t>((Wide{a} * b + c - 1) / c);
+}
+
+std::int64_t double_tree_bytes(int nodes, std::int64_t bytes) {
+  return scaled_up(bytes, 2 * (nodes - 1), nodes);
+}
+
+std::vector<Activity> ring_activities(const Cluster& cluster, const Group& group, CollectiveKind kind,
+                                      EdgeBytes bytes) {
+  if (group.place.nodes == 1) return {node_ring(cluster, group, bytes.intra, kind)};
+  return rings(cluster, group, bytes, kind);
+}
+
+Activity exchange_activity(const Cluster& cluster, const Group& group, std::int64_t bytes) {
+  std::vector<Use> uses;
+  const std::int64_t each = scaled_up(bytes, 1, group.place.ranks);
+  for (std::size_t k = 0; k < group.nodes(); ++k) append_exchange(uses, cluster, group, k, each);
+  return merged(std::move(uses));
 }
 
 Activity send_activity(const Cluster& cluster, int from, int to, std::int64_t bytes) {

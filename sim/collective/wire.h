@@ -26,9 +26,19 @@ struct Group {
   std::vector<std::size_t> begins;  // first member of each node, then members.size()
   int root = 0;
   nccl::Placement place;
-  bool uniform = true;  // the same number on every node
+
+  std::size_t nodes() const { return begins.size() - 1; }
+  std::size_t size_of(std::size_t node) const { return begins[node + 1] - begins[node]; }
+  // The device of a node's member i, counted round and round.
+  int member(std::size_t node, std::size_t i) const { return members[begins[node] + i % size_of(node)]; }
+  // Rings (see above).
+  std::size_t channels() const { return place.nodes == 1 ? 1 : static_cast<std::size_t>(place.per_node); }
 };
 Group group_of(const cluster::Cluster& cluster, const std::vector<int>& members);
+
+// a / b and a * b / c, rounded up; a * b may exceed 64 bits.
+std::int64_t divided_up(std::int64_t a, std::int64_t b);
+std::int64_t scaled_up(std::int64_t a, std::int64_t b, std::int64_t c);
 
 // Bytes that one member's share of the wire carries, per byte of the collective: 2(n-1)/n for all_reduce, (n-1)/n for
 // all_gather, reduce_scatter and all_to_all, 1 for broadcast (nccl-tests, doc/PERFORMANCE.md).
@@ -36,9 +46,18 @@ double wire_factor(program::CollectiveKind kind, int ranks);
 // factor * bytes, rounded up; exact.
 std::int64_t wire_bytes(program::CollectiveKind kind, int ranks, std::int64_t bytes);
 
-std::vector<Activity> collective_activities(const cluster::Cluster& cluster, const Group& group,
-                                            program::CollectiveKind kind, nccl::Algorithm algorithm,
-                                            std::int64_t bytes);
+// Bytes over one edge between neighbours of a ring, all channels together: within a node, and between nodes.
+struct EdgeBytes {
+  std::int64_t intra = 0, inter = 0;
+};
+// Of two trees over n nodes with n - 1 edges each, half of the bytes up and down: 2(n-1)/n in and out of a node on
+// average.
+std::int64_t double_tree_bytes(int nodes, std::int64_t bytes);
+// The structure of rings with these bytes, one activity a channel; the kind says which edges have none.
+std::vector<Activity> ring_activities(const cluster::Cluster& cluster, const Group& group, program::CollectiveKind kind,
+                                      EdgeBytes bytes);
+// From each to each, a part of the bytes.
+Activity exchange_activity(const cluster::Cluster& cluster, const Group& group, std::int64_t bytes);
 Activity send_activity(const cluster::Cluster& cluster, int from, int to, std::int64_t bytes);
 
 // The longest time any resource needs for all that the activities put on it: of the devices' own ports and NICs, and of

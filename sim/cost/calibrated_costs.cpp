@@ -15,6 +15,7 @@
 #include <tuple>
 
 #include "sim/base/check.h"
+#include "sim/base/quantile.h"
 #include "sim/cost/shape_space.h"
 #include "sim/program/describe.h"
 #include "sim/program/work.h"
@@ -130,9 +131,7 @@ void CalibratedCosts::learn() {
   std::vector<double> errors;
   for (const auto& [kind, space] : kinds_) space.leave_one_out(kMostLeftOut, errors);
   std::sort(errors.begin(), errors.end());
-  const auto at = [&](double q) {
-    return errors.empty() ? 1.0 : errors[static_cast<std::size_t>(q * static_cast<double>(errors.size() - 1))];
-  };
+  const auto at = [&](double q) { return errors.empty() ? 1.0 : at_rank(errors, q, Rank::below); };
   inside_ = {std::min(0.9, at(0.05)), std::max(1.1, at(0.95))};
   outside_ = {inside_.low * inside_.low, inside_.high * inside_.high};
 }

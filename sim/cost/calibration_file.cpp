@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "sim/base/collective_words.h"
 #include "sim/base/document.h"
 
 namespace rehearse::cost {
@@ -80,12 +81,15 @@ CalibratedKernel read_kernel(const Node& node, int cores) {
 }
 
 CalibratedTransfer read_transfer(const Node& node) {
-  static const std::vector<std::string> kinds = {
-      "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "send"};
+  static const std::vector<std::string> kinds = [] {
+    std::vector<std::string> all(kCollectiveKindWords.begin(), kCollectiveKindWords.end());
+    all.emplace_back("send");
+    return all;
+  }();
   CalibratedTransfer t;
   t.transport = static_cast<Transport>(node.choice("transport", {"local", "gloo"}));
   const int kind = node.choice("kind", kinds);
-  t.send = kind == 6;
+  t.send = kinds[static_cast<std::size_t>(kind)] == "send";
   if (!t.send) t.kind = static_cast<CollectiveKind>(kind);
   t.ranks = static_cast<int>(node.integer("ranks", {}, 2, 4096));
   t.bytes = node.integer("bytes", {}, 1);

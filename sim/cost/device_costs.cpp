@@ -12,6 +12,7 @@
 
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/quantile.h"
 #include "sim/cost/calibrated_costs.h"
 #include "sim/cost/cost.h"
 #include "sim/cost/device_file.h"
@@ -51,13 +52,10 @@ constexpr std::array kFloats = {DType::f32, DType::bf16, DType::f16};
 static_assert(static_cast<int>(DType::f32) == 0 && static_cast<int>(DType::bf16) == 1 &&
               static_cast<int>(DType::f16) == 2);
 
-Range quantiles(std::vector<double> ratios) {
+Range range_of(std::vector<double> ratios) {
   if (ratios.empty()) return {};
   std::sort(ratios.begin(), ratios.end());
-  const auto at = [&](double q) {
-    return ratios[static_cast<std::size_t>(q * static_cast<double>(ratios.size() - 1))];
-  };
-  return {1, std::min(1.0, at(0.05)), std::max(1.0, at(0.95))};
+  return {1, std::min(1.0, at_rank(ratios, 0.05, Rank::below)), std::max(1.0, at_rank(ratios, 0.95, Rank::below))};
 }
 
 class DeviceCosts final : public CostModel {
@@ -77,7 +75,7 @@ class DeviceCosts final : public CostModel {
                       [this](const InterferencePoint& p) { return modelled_slowdown(p); }) {
     std::vector<double> on_lines = waves_.leave_one_out();
     for (double& ratio : on_lines) ratio = 1 / ratio;  // measured / predicted
-    on_line_ = quantiles(std::move(on_lines));
+    on_line_ = range_of(std::move(on_lines));
     if (!data_.gemm.intervals_given) learn_intervals();
   }
 
@@ -88,7 +86,7 @@ class DeviceCosts final : public CostModel {
   // Each measured product predicted from the others.
   void learn_intervals() {
     const GemmTable& table = bf16_.empty() ? f32_ : bf16_;
-    data_.gemm.interpolated = quantiles(table.leave_one_out());
+    data_.gemm.interpolated = range_of(table.leave_one_out());
     data_.gemm.extrapolated = {1, data_.gemm.interpolated.low * data_.gemm.interpolated.low,
                                data_.gemm.interpolated.high * data_.gemm.interpolated.high};
   }

@@ -6,9 +6,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
+#include "sim/base/csv.h"
 #include "sim/base/document.h"
-#include "sim/cost/csv.h"
 
 namespace rehearse::cost {
 namespace {
@@ -45,59 +46,64 @@ std::string table_path(const Node& node, const std::string& file) {
 }
 
 void read_gemm_table(const std::string& path, GemmData& gemm, Diagnostics& diagnostics) {
-  read_csv(path, {"dtype", "m", "n", "k", "tflops", "source"}, diagnostics, [&](const CsvRow& row) {
-    const int dtype = row.choice("dtype", kDTypes);
+  CsvTable table(path, read_text_file(path), {{"dtype", "m", "n", "k", "tflops", "source"}}, diagnostics,
+                 CsvDialect::commented);
+  while (const CsvRow* row = table.next()) {
+    const int dtype = row->choice("dtype", kDTypes);
     GemmPoint point;
-    point.shape.m = row.positive_integer("m");
-    point.shape.n = row.positive_integer("n");
-    point.shape.k = row.positive_integer("k");
+    point.shape.m = row->positive_integer("m");
+    point.shape.n = row->positive_integer("n");
+    point.shape.k = row->positive_integer("k");
     point.shape.element_bytes = dtype == 0 ? 4 : 2;
-    point.seconds = point.shape.flops() / (row.positive_number("tflops", kLeastTflops, kMostTflops) * 1e12);
+    point.seconds = point.shape.flops() / (row->positive_number("tflops", kLeastTflops, kMostTflops) * 1e12);
     (dtype == 0 ? gemm.points_f32 : gemm.points).push_back(point);
-  });
+  }
 }
 
-const std::vector<std::string> kFlashColumns = {"part",     "causal",   "batch",  "seq",   "heads",
-                                                "kv_heads", "head_dim", "tflops", "source"};
-auto flash_reader(FlashData& flash) {
-  return [&flash](const CsvRow& row) {
+// `first_line`: where the text begins in `file`.
+void read_flash_points(const std::string& file, std::string text, int first_line, FlashData& flash,
+                       Diagnostics& diagnostics) {
+  CsvTable table(file, std::move(text),
+                 {{"part", "causal", "batch", "seq", "heads", "kv_heads", "head_dim", "tflops", "source"}}, diagnostics,
+                 CsvDialect::commented, first_line);
+  while (const CsvRow* row = table.next()) {
     FlashPoint point;
-    point.backward = row.choice("part", {"forward", "backward"}) == 1;
-    point.causal = row.choice("causal", {"no", "yes"}) == 1;
-    point.batch = row.positive_integer("batch");
-    point.seq = row.positive_integer("seq");
-    point.heads = row.positive_integer("heads");
-    point.kv_heads = row.positive_integer("kv_heads");
-    point.head_dim = row.positive_integer("head_dim");
-    point.flops_per_second = row.positive_number("tflops", kLeastTflops, kMostTflops) * 1e12;
+    point.backward = row->choice("part", {"forward", "backward"}) == 1;
+    point.causal = row->choice("causal", {"no", "yes"}) == 1;
+    point.batch = row->positive_integer("batch");
+    point.seq = row->positive_integer("seq");
+    point.heads = row->positive_integer("heads");
+    point.kv_heads = row->positive_integer("kv_heads");
+    point.head_dim = row->positive_integer("head_dim");
+    point.flops_per_second = row->positive_number("tflops", kLeastTflops, kMostTflops) * 1e12;
     flash.points.push_back(point);
-  };
+  }
 }
 
 void read_flash_table(const std::string& path, FlashData& flash, Diagnostics& diagnostics) {
-  read_csv(path, kFlashColumns, diagnostics, flash_reader(flash));
+  read_flash_points(path, read_text_file(path), 1, flash, diagnostics);
 }
 
 // The table as a literal block, as calibrations have it.
 void read_flash_rows(const Node& node, FlashData& flash, Diagnostics& diagnostics) {
   const Node rows = node.get("rows");
   if (!rows) return;
-  if (const auto text = rows.as_text())
-    read_csv_text(node.file(), *text, rows.line() + 1, kFlashColumns, diagnostics, flash_reader(flash));
+  if (const auto text = rows.as_text()) read_flash_points(node.file(), *text, rows.line() + 1, flash, diagnostics);
 }
 
 void read_kernel_table(const std::string& path, std::vector<KernelPoint>& kernels, Diagnostics& diagnostics) {
-  const std::vector<std::string> columns = {"kind", "dtype", "flops", "bytes", "time_us", "source"};
-  read_csv(path, columns, diagnostics, [&](const CsvRow& row) {
+  CsvTable table(path, read_text_file(path), {{"kind", "dtype", "flops", "bytes", "time_us", "source"}}, diagnostics,
+                 CsvDialect::commented);
+  while (const CsvRow* row = table.next()) {
     KernelPoint point;
-    point.kind = row.text("kind");
+    point.kind = row->text("kind");
     point.dtype = std::array{program::DType::f32, program::DType::bf16,
-                             program::DType::f16}[static_cast<std::size_t>(row.choice("dtype", kDTypes))];
-    point.flops = row.text("flops") == "0" ? 0 : row.positive_number("flops");
-    point.bytes = row.positive_number("bytes");
-    point.seconds = row.positive_number("time_us", 1e-6, 1e9) * 1e-6;
+                             program::DType::f16}[static_cast<std::size_t>(row->choice("dtype", kDTypes))];
+    point.flops = row->text("flops") == "0" ? 0 : row->positive_number("flops");
+    point.bytes = row->positive_number("bytes");
+    point.seconds = row->positive_number("time_us", 1e-6, 1e9) * 1e-6;
     kernels.push_back(point);
-  });
+  }
 }
 
 void read_gemm_constants(const Node& node, GemmData& gemm) {

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "sim/base/check.h"
-#include "sim/cost/csv.h"
+#include "sim/base/csv.h"
 
 namespace rehearse::cost {
 namespace {
@@ -111,8 +111,9 @@ void read_rows(const Node& root, std::string_view key, const std::vector<std::st
   const std::string text = section.text("rows");
   const int line = section.get("rows").line() + 1;  // a literal begins below its key
   section.finish();
-  if (!text.empty())
-    read_csv_text(root.file(), text, line, columns, diagnostics, [&](const CsvRow& row) { out.push_back(read(row)); });
+  if (text.empty()) return;
+  CsvTable table(root.file(), text, {columns}, diagnostics, CsvDialect::commented, line);
+  while (const CsvRow* row = table.next()) out.push_back(read(*row));
 }
 
 LaunchTimes read_launch(const Node& node) {

@@ -2,6 +2,7 @@
 // them in. Defaults and ranges repeat what the reader has; tests/unit/plan/keys_test.cpp compares them.
 #include <fmt/format.h>
 
+#include "sim/base/collective_words.h"
 #include "sim/plan/keys.h"
 #include "sim/plan/schedule/schedule.h"
 #include "sim/plan/sections.h"
@@ -169,14 +170,14 @@ std::vector<Key> cluster_keys() {
       {.path = "cluster.collectives[].kind",
        .type = KeyType::choice,
        .origin = Default::required,
-       .values = {kCollectives.begin(), kCollectives.end()},
+       .values = {kCollectiveKindWords.begin(), kCollectiveKindWords.end()},
        .meaning = "the collective",
        .example = "all_reduce"},
       {.path = "cluster.collectives[].algorithm",
        .type = KeyType::choice,
        .origin = Default::derived,
        .fallback = "auto",
-       .values = {kAlgorithms.begin(), kAlgorithms.end()},
+       .values = auto_or(kCollectiveAlgorithmWords),
        .meaning =
            "what it goes by; `collnet_*`, and `nvls` over several nodes, where the topology's `fabric.sharp` is "
            "true; `direct`, `halving_doubling` and `hierarchical` are none of NCCL's; auto: as the library chooses",
@@ -185,7 +186,7 @@ std::vector<Key> cluster_keys() {
        .type = KeyType::choice,
        .origin = Default::derived,
        .fallback = "auto",
-       .values = {kProtocols.begin(), kProtocols.end()},
+       .values = auto_or(kCollectiveProtocolWords),
        .meaning = "NCCL's; auto: as the library chooses",
        .example = "simple"},
       {.path = "cluster.threads_per_rank",

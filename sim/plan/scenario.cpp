@@ -64,6 +64,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "sim/base/collective_words.h"
 #include "sim/base/text_check.h"
 #include "sim/plan/sections.h"
 
@@ -207,13 +208,14 @@ void apply_profile(const FrameworkProfile& profile, model::Model& model) {
 }
 
 PinnedCollective read_pinned(const Node& node) {
-  const auto word = [&node](const char* key, const std::vector<std::string>& words, std::optional<int> fallback) {
-    return words[static_cast<std::size_t>(node.choice(key, words, fallback))];
+  const auto word = [&node](const char* key, const std::vector<std::string_view>& words, std::optional<int> fallback) {
+    const int chosen = node.choice(key, {words.begin(), words.end()}, fallback);
+    return std::string(words[static_cast<std::size_t>(chosen)]);
   };
   PinnedCollective pinned;
-  pinned.kind = word("kind", {detail::kCollectives.begin(), detail::kCollectives.end()}, {});
-  pinned.algorithm = word("algorithm", {detail::kAlgorithms.begin(), detail::kAlgorithms.end()}, 0);
-  pinned.protocol = word("protocol", {detail::kProtocols.begin(), detail::kProtocols.end()}, 0);
+  pinned.kind = word("kind", {kCollectiveKindWords.begin(), kCollectiveKindWords.end()}, {});
+  pinned.algorithm = word("algorithm", detail::auto_or(kCollectiveAlgorithmWords), 0);
+  pinned.protocol = word("protocol", detail::auto_or(kCollectiveProtocolWords), 0);
   if (pinned.algorithm == "auto" && pinned.protocol == "auto")
     node.error("pins nothing: needs algorithm, protocol or both", "e.g. '{kind: all_reduce, algorithm: tree}'");
   node.finish();

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,14 +21,13 @@ inline constexpr std::int64_t kMaxMicroBatch = 1'000'000;
 inline constexpr std::int64_t kMaxGlobalBatch = 1'000'000'000;
 inline constexpr std::int64_t kMaxSeqLen = 1'000'000'000;
 
-// Words of cluster.collectives; sim/collective has the same (nccl_tuning.h, pins.h), which a test compares.
-inline constexpr std::array kCollectives = {"all_reduce", "all_gather", "reduce_scatter",
-                                            "broadcast",  "all_to_all", "reduce"};
-inline constexpr std::array kAlgorithms = {
-    "auto",        "ring",   "tree",           "nvls",          "nvls_tree",
-    "pat",         "direct", "collnet_direct", "collnet_chain", "halving_doubling",
-    "hierarchical"};
-inline constexpr std::array kProtocols = {"auto", "ll", "ll128", "simple"};
+// The words of a choice that is left to the library unless one is given.
+template <std::size_t N>
+std::vector<std::string_view> auto_or(const std::array<std::string_view, N>& words) {
+  std::vector<std::string_view> all{"auto"};
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
 
 // An error: `what` is in the format but not in this program yet; `available` says what is.
 void not_available(const Node& node, const std::string& what, const std::string& available);

@@ -15,7 +15,7 @@
 
 namespace rehearse::result {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 class JsonReader {
  public:
@@ -28,46 +28,46 @@ class JsonReader {
     problems_.add({file_, static_cast<int>(line), 1, path, std::move(message), ""});
   }
 
-  const json* find(const json& object, const std::string& parent, std::string_view key) {
+  const Json* find(const Json& object, const std::string& parent, std::string_view key) {
     const auto found = object.find(key);
     if (found != object.end()) return &*found;
     problems_.add(
         {file_, 1, 1, join(parent, key), "is missing", "rehearse simulate -o and rehearse execute -o write it"});
     return nullptr;
   }
-  const json& object(const json& parent_object, const std::string& parent, std::string_view key) {
-    static const json empty = json::object();
-    return typed(parent_object, parent, key, "an object", &json::is_object, empty);
+  const Json& object(const Json& parent_object, const std::string& parent, std::string_view key) {
+    static const Json empty = Json::object();
+    return typed(parent_object, parent, key, "an object", &Json::is_object, empty);
   }
-  const json& array(const json& parent_object, const std::string& parent, std::string_view key) {
-    static const json empty = json::array();
-    return typed(parent_object, parent, key, "a list", &json::is_array, empty);
+  const Json& array(const Json& parent_object, const std::string& parent, std::string_view key) {
+    static const Json empty = Json::array();
+    return typed(parent_object, parent, key, "a list", &Json::is_array, empty);
   }
-  std::string text(const json& parent_object, const std::string& parent, std::string_view key) {
-    static const json empty = "";
-    return typed(parent_object, parent, key, "text", &json::is_string, empty).get<std::string>();
+  std::string text(const Json& parent_object, const std::string& parent, std::string_view key) {
+    static const Json empty = "";
+    return typed(parent_object, parent, key, "text", &Json::is_string, empty).get<std::string>();
   }
-  double number(const json& parent_object, const std::string& parent, std::string_view key) {
-    static const json zero = 0;
-    const json& value = typed(parent_object, parent, key, "a number", &json::is_number, zero);
+  double number(const Json& parent_object, const std::string& parent, std::string_view key) {
+    static const Json zero = 0;
+    const Json& value = typed(parent_object, parent, key, "a number", &Json::is_number, zero);
     const auto read = value.get<double>();
     if (std::isfinite(read) && std::abs(read) < 1e30) return read;
     fail(join(parent, key), "expected a number of usual size");
     return 0;
   }
-  std::int64_t integer(const json& parent_object, const std::string& parent, std::string_view key) {
-    static const json zero = 0;
-    const json& value = typed(parent_object, parent, key, "an integer", &json::is_number_integer, zero);
+  std::int64_t integer(const Json& parent_object, const std::string& parent, std::string_view key) {
+    static const Json zero = 0;
+    const Json& value = typed(parent_object, parent, key, "an integer", &Json::is_number_integer, zero);
     const bool fits = !value.is_number_unsigned() || value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX};
     if (fits) return value.get<std::int64_t>();
     fail(join(parent, key), fmt::format("expected an integer below 2^63, found {}", value.dump()));
     return 0;
   }
-  bool boolean(const json& parent_object, const std::string& parent, std::string_view key) {
-    static const json yes = true;
-    return typed(parent_object, parent, key, "true or false", &json::is_boolean, yes).get<bool>();
+  bool boolean(const Json& parent_object, const std::string& parent, std::string_view key) {
+    static const Json yes = true;
+    return typed(parent_object, parent, key, "true or false", &Json::is_boolean, yes).get<bool>();
   }
-  std::int64_t picoseconds(const json& parent_object, const std::string& parent, std::string_view key) {
+  std::int64_t picoseconds(const Json& parent_object, const std::string& parent, std::string_view key) {
     const double seconds = number(parent_object, parent, key);
     if (is_time(std::abs(seconds))) return std::llround(seconds * 1e12);
     fail(join(parent, key), "expected less than 100 days, in seconds");
@@ -81,9 +81,9 @@ class JsonReader {
   static std::string join(const std::string& parent, std::string_view key) {
     return parent.empty() ? std::string(key) : fmt::format("{}.{}", parent, key);
   }
-  const json& typed(const json& object, const std::string& parent, std::string_view key, std::string_view expected,
-                    bool (json::*is)() const noexcept, const json& neutral) {
-    const json* value = find(object, parent, key);
+  const Json& typed(const Json& object, const std::string& parent, std::string_view key, std::string_view expected,
+                    bool (Json::*is)() const noexcept, const Json& neutral) {
+    const Json* value = find(object, parent, key);
     if (value == nullptr) return neutral;
     if ((value->*is)()) return *value;
     fail(join(parent, key), fmt::format("expected {}, found {}", expected, value->type_name()));
@@ -96,6 +96,6 @@ class JsonReader {
 };
 
 // The parts of result.json that not every result has: links, samples, noise, what_if, jobs, notes.
-void read_answers(JsonReader& in, const json& document, Result& r);
+void read_answers(JsonReader& in, const Json& document, Result& r);
 
 }  // namespace rehearse::result

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/check.h"
-#include "sim/result/csv_field.h"
+#include "sim/base/csv_field.h"
 #include "sim/result/records.h"
 
 namespace rehearse::result {

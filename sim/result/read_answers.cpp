@@ -6,9 +6,9 @@ namespace {
 
 // The objects of a list; others are reported and left out.
 template <class Function>
-void for_objects(JsonReader& in, const json& parent, const std::string& path, std::string_view key,
+void for_objects(JsonReader& in, const Json& parent, const std::string& path, std::string_view key,
                  Function&& function) {
-  const json& list = in.array(parent, path, key);
+  const Json& list = in.array(parent, path, key);
   const std::string name = path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (list[i].is_object())
@@ -18,32 +18,32 @@ void for_objects(JsonReader& in, const json& parent, const std::string& path, st
   }
 }
 
-void read_links(JsonReader& in, const json& document, Result& r) {
+void read_links(JsonReader& in, const Json& document, Result& r) {
   r.links.known = true;
-  const json& links = in.object(document, "", "links");
+  const Json& links = in.object(document, "", "links");
   r.links.used = in.integer(links, "links", "used");
   r.links.bytes = in.integer(links, "links", "bytes");
-  for_objects(in, links, "links", "busiest", [&](const json& item, const std::string& path) {
+  for_objects(in, links, "links", "busiest", [&](const Json& item, const std::string& path) {
     LinkUse link;
     link.name = in.text(item, path, "name"), link.kind = in.text(item, path, "kind");
     link.alike = in.integer(item, path, "alike");
     link.capacity = in.integer(item, path, "capacity_bytes_per_s"), link.bytes = in.integer(item, path, "bytes");
     link.busy_ps = in.picoseconds(item, path, "busy_s");
     link.first_ps = in.picoseconds(item, path, "first_s"), link.last_ps = in.picoseconds(item, path, "last_s");
-    const json& window = in.object(item, path, "busiest_window");
+    const Json& window = in.object(item, path, "busiest_window");
     const std::string of_window = path + ".busiest_window";
     link.window_from_ps = in.picoseconds(window, of_window, "from_s");
     link.window_ps = in.picoseconds(window, of_window, "to_s") - link.window_from_ps;
     link.window_bytes = in.integer(window, of_window, "bytes");
-    for_objects(in, item, path, "users", [&](const json& user, const std::string& of_user) {
+    for_objects(in, item, path, "users", [&](const Json& user, const std::string& of_user) {
       link.users.push_back({in.text(user, of_user, "name"), in.integer(user, of_user, "bytes")});
     });
     r.links.busiest.push_back(std::move(link));
   });
 }
 
-void read_collectives(JsonReader& in, const json& document, Result& r) {
-  for_objects(in, document, "", "collectives", [&](const json& item, const std::string& path) {
+void read_collectives(JsonReader& in, const Json& document, Result& r) {
+  for_objects(in, document, "", "collectives", [&](const Json& item, const std::string& path) {
     CollectiveUse c;
     c.kind = in.text(item, path, "kind"), c.group = in.text(item, path, "group");
     c.ranks = in.integer(item, path, "ranks"), c.nodes = in.integer(item, path, "nodes");
@@ -54,7 +54,7 @@ void read_collectives(JsonReader& in, const json& document, Result& r) {
     c.count = in.integer(item, path, "count");
     c.alone_ps = in.picoseconds(item, path, "alone_s"), c.mean_ps = in.picoseconds(item, path, "mean_s");
     c.coverage = in.text(item, path, "coverage");
-    const json& interval = in.array(item, path, "interval");
+    const Json& interval = in.array(item, path, "interval");
     if (interval.size() == 2 && interval[0].is_number() && interval[1].is_number())
       c.low = interval[0].get<double>(), c.high = interval[1].get<double>();
     else
@@ -63,35 +63,35 @@ void read_collectives(JsonReader& in, const json& document, Result& r) {
   });
 }
 
-Quantiles read_quantiles(JsonReader& in, const json& item, const std::string& path) {
+Quantiles read_quantiles(JsonReader& in, const Json& item, const std::string& path) {
   return {in.picoseconds(item, path, "p5"), in.picoseconds(item, path, "p50"), in.picoseconds(item, path, "p95")};
 }
 
-void read_samples(JsonReader& in, const json& document, Result& r) {
-  const json& samples = in.object(document, "", "samples");
+void read_samples(JsonReader& in, const Json& document, Result& r) {
+  const Json& samples = in.object(document, "", "samples");
   r.samples.count = in.integer(samples, "samples", "count");
   r.samples.reported = in.integer(samples, "samples", "reported");
-  const json& step = in.object(samples, "samples", "step_time_s");
+  const Json& step = in.object(samples, "samples", "step_time_s");
   r.samples.step_ps = read_quantiles(in, step, "samples.step_time_s");
   r.samples.least_ps = in.picoseconds(step, "samples.step_time_s", "min");
   r.samples.most_ps = in.picoseconds(step, "samples.step_time_s", "max");
   r.samples.mean_ps = in.picoseconds(step, "samples.step_time_s", "mean");
-  const json& breakdown = in.object(samples, "samples", "breakdown_s");
+  const Json& breakdown = in.object(samples, "samples", "breakdown_s");
   for (std::size_t i = 0; i < kShares; ++i) {
     const bool older = static_cast<Share>(i) == Share::straggler && !breakdown.contains(kShareNames[i]);
     if (older) continue;  // files of before there was one
-    const json& share = in.object(breakdown, "samples.breakdown_s", kShareNames[i]);
+    const Json& share = in.object(breakdown, "samples.breakdown_s", kShareNames[i]);
     r.samples.breakdown_ps[i] = read_quantiles(in, share, fmt::format("samples.breakdown_s.{}", kShareNames[i]));
   }
 }
 
-void read_noise(JsonReader& in, const json& document, Result& r) {
-  const json& noise = in.object(document, "", "noise");
+void read_noise(JsonReader& in, const Json& document, Result& r) {
+  const Json& noise = in.object(document, "", "noise");
   r.noise.known = true;
   r.noise.seed = in.integer(noise, "noise", "seed");
   r.noise.sample = in.integer(noise, "noise", "sample");
   r.noise.without_ps = in.picoseconds(noise, "noise", "step_time_without_s");
-  for_objects(in, noise, "noise", "causes", [&](const json& item, const std::string& path) {
+  for_objects(in, noise, "noise", "causes", [&](const Json& item, const std::string& path) {
     NoiseCause cause;
     cause.what = in.text(item, path, "what");
     if (cause.what == "slow_rank")
@@ -103,8 +103,8 @@ void read_noise(JsonReader& in, const json& document, Result& r) {
   });
 }
 
-void read_jobs(JsonReader& in, const json& document, Result& r) {
-  for_objects(in, document, "", "jobs", [&](const json& item, const std::string& path) {
+void read_jobs(JsonReader& in, const Json& document, Result& r) {
+  for_objects(in, document, "", "jobs", [&](const Json& item, const std::string& path) {
     JobResult job;
     job.name = in.text(item, path, "name");
     job.gpus = in.integer(item, path, "gpus"), job.steps = in.integer(item, path, "steps");
@@ -122,18 +122,18 @@ void read_jobs(JsonReader& in, const json& document, Result& r) {
 
 }  // namespace
 
-void read_answers(JsonReader& in, const json& document, Result& r) {
+void read_answers(JsonReader& in, const Json& document, Result& r) {
   if (document.contains("links")) read_links(in, document, r);
   if (document.contains("collectives")) read_collectives(in, document, r);
   if (document.contains("samples")) read_samples(in, document, r);
   if (document.contains("noise")) read_noise(in, document, r);
   if (document.contains("jobs")) read_jobs(in, document, r);
   if (document.contains("notes"))
-    for_objects(in, document, "", "notes", [&](const json& item, const std::string& path) {
+    for_objects(in, document, "", "notes", [&](const Json& item, const std::string& path) {
       r.notes.push_back({in.text(item, path, "what"), in.text(item, path, "text")});
     });
   if (document.contains("what_if"))
-    for_objects(in, document, "", "what_if", [&](const json& item, const std::string& path) {
+    for_objects(in, document, "", "what_if", [&](const Json& item, const std::string& path) {
       r.what_if.push_back({in.text(item, path, "what"), in.picoseconds(item, path, "halved_step_time_s"),
                            in.picoseconds(item, path, "doubled_step_time_s"),
                            item.contains("why") ? in.text(item, path, "why") : ""});

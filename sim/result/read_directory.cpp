@@ -21,12 +21,12 @@ namespace rehearse::result {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using Json = nlohmann::json;
 
 constexpr std::string_view kSchema = "rehearse.result/1";
 
-void read_scenario(JsonReader& in, const json& document, Result& r) {
-  const json& scenario = in.object(document, "", "scenario");
+void read_scenario(JsonReader& in, const Json& document, Result& r) {
+  const Json& scenario = in.object(document, "", "scenario");
   for (const auto& [key, value] : scenario.items()) {
     if (!value.is_string())
       in.fail("scenario." + key, fmt::format("expected text, found {}", value.type_name()));
@@ -39,7 +39,7 @@ void read_scenario(JsonReader& in, const json& document, Result& r) {
   }
 }
 
-void read_times(JsonReader& in, const json& document, Result& r) {
+void read_times(JsonReader& in, const Json& document, Result& r) {
   r.step_time_ps = in.picoseconds(document, "", "step_time_s");
   if (r.step_time_ps < 0) in.fail("step_time_s", "expected a positive number of seconds");
   r.tokens_per_s = in.number(document, "", "tokens_per_s");
@@ -51,7 +51,7 @@ void read_times(JsonReader& in, const json& document, Result& r) {
   const double mfu = in.number(document, "", "mfu");
   r.peak_flops_per_gpu = mfu > 0 ? model_rate / mfu : 0;
   r.flop_formula = in.text(document, "", "flop_formula");
-  const json& breakdown = in.object(document, "", "breakdown_s");
+  const Json& breakdown = in.object(document, "", "breakdown_s");
   for (std::size_t i = 0; i < kShares; ++i) {
     const auto share = static_cast<Share>(i);
     const auto found = breakdown.find(kShareNames[i]);
@@ -63,11 +63,11 @@ void read_times(JsonReader& in, const json& document, Result& r) {
   }
 }
 
-void read_memory(JsonReader& in, const json& document, Result& r) {
-  const json& memory = in.object(document, "", "memory");
+void read_memory(JsonReader& in, const Json& document, Result& r) {
+  const Json& memory = in.object(document, "", "memory");
   r.memory_capacity = in.integer(memory, "memory", "capacity_bytes");
   r.memory_fits = in.boolean(memory, "memory", "fits");
-  const json& stages = in.array(memory, "memory", "stages");
+  const Json& stages = in.array(memory, "memory", "stages");
   for (std::size_t i = 0; i < stages.size(); ++i) {
     const std::string path = fmt::format("memory.stages[{}]", i);
     if (!stages[i].is_object()) {
@@ -81,12 +81,12 @@ void read_memory(JsonReader& in, const json& document, Result& r) {
   }
 }
 
-void read_trust(JsonReader& in, const json& document, Result& r) {
+void read_trust(JsonReader& in, const Json& document, Result& r) {
   constexpr std::array<std::string_view, 4> kNames = {"exact", "interpolated", "extrapolated", "spec"};
-  const json& coverage = in.object(document, "", "coverage");
+  const Json& coverage = in.object(document, "", "coverage");
   for (std::size_t i = 0; i < kNames.size(); ++i) r.coverage[i] = in.number(coverage, "coverage", kNames[i]);
-  const json& interval = in.array(document, "", "interval_s");
-  const auto fits = [](const json& end) { return end.is_number() && JsonReader::is_time(end.get<double>()); };
+  const Json& interval = in.array(document, "", "interval_s");
+  const auto fits = [](const Json& end) { return end.is_number() && JsonReader::is_time(end.get<double>()); };
   if (interval.size() == 2 && fits(interval[0]) && fits(interval[1]) && interval[0] <= interval[1]) {
     r.interval_low_s = interval[0].get<double>();
     r.interval_high_s = interval[1].get<double>();
@@ -96,14 +96,14 @@ void read_trust(JsonReader& in, const json& document, Result& r) {
   r.limited_by = in.text(document, "", "limited_by");
 }
 
-void read_engine(JsonReader& in, const json& document, Result& r) {
-  const json& engine = in.object(document, "", "engine");
+void read_engine(JsonReader& in, const Json& document, Result& r) {
+  const Json& engine = in.object(document, "", "engine");
   r.ops = in.integer(engine, "engine", "ops");
   r.events = in.integer(engine, "engine", "events");
   r.wall_s = in.number(engine, "engine", "wall_s");
   r.ranks_simulated = in.integer(engine, "engine", "ranks_simulated");
   r.peak_rss_bytes = in.integer(engine, "engine", "peak_rss_bytes");
-  for (const json& loss : in.array(document, "", "loss")) {
+  for (const Json& loss : in.array(document, "", "loss")) {
     if (loss.is_number())
       r.loss.push_back(loss.get<double>());
     else
@@ -120,12 +120,12 @@ void read_engine(JsonReader& in, const json& document, Result& r) {
                               "the file was cut off or edited"});
 }
 
-json parse(const std::string& file, std::string_view text) {
+Json parse(const std::string& file, std::string_view text) {
   try {
-    return json::parse(text);
-  } catch (const json::parse_error& error) {
+    return Json::parse(text);
+  } catch (const Json::parse_error& error) {
     fail_at(file, text, error.byte == 0 ? 0 : error.byte - 1, "this is not JSON from here on");
-  } catch (const json::out_of_range& error) {  // "... number overflow parsing '1e400'", without its place
+  } catch (const Json::out_of_range& error) {  // "... number overflow parsing '1e400'", without its place
     const std::string_view what = error.what();
     const std::size_t end = what.rfind('\''), begin = end == 0 ? end : what.rfind('\'', end - 1);
     const std::string_view number =
@@ -166,7 +166,7 @@ std::string id_of(const StoredResult& stored, const OpRow& row) {
 }
 
 Result parse_result_json(const std::string& file, std::string_view text) {
-  const json document = parse(file, text);
+  const Json document = parse(file, text);
   const auto schema = document.is_object() ? document.find("schema") : document.end();
   if (schema == document.end() || *schema != kSchema)
     throw InputError(Diagnostic{file, 1, 1, "schema",

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <deque>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "sim/base/csv.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
-#include "sim/result/csv_field.h"
 #include "sim/result/read_directory.h"
 
 namespace rehearse::result {
@@ -46,74 +45,7 @@ enum Column {
   group_size,
   waited,
   after,
-  waited_for
-};
-
-// The fields of the row that begins at `at`, and where the next begins. Fields without quotes are views of the text.
-class RowReader {
- public:
-  RowReader(const std::string& file, std::string_view text) : file_(file), text_(text) {}
-
-  bool next() {
-    while (at_ < text_.size() && (text_[at_] == '\n' || text_[at_] == '\r')) line_end();
-    if (at_ >= text_.size()) return false;
-    row_line_ = line_;
-    count_ = 0;
-    do field();
-    while (at_ < text_.size() && text_[at_] == ',' && ++at_ > 0);
-    if (at_ < text_.size()) line_end();
-    return true;
-  }
-  std::size_t size() const { return count_; }
-  std::string_view operator[](std::size_t i) const { return fields_[i]; }
-  int line() const { return row_line_; }
-
- private:
-  void line_end() {
-    if (text_[at_] == '\n') ++line_;
-    ++at_;
-  }
-
-  void field() {
-    if (fields_.size() <= count_) {
-      fields_.emplace_back();
-      unquoted_.emplace_back();
-    }
-    const std::size_t place = count_++;
-    if (at_ >= text_.size() || text_[at_] != '"') {
-      const std::size_t end = std::min(text_.find_first_of(",\r\n", at_), text_.size());
-      fields_[place] = text_.substr(at_, end - at_);
-      at_ = end;
-      return;
-    }
-    std::string& out = unquoted_[place];
-    out.clear();
-    for (++at_; at_ < text_.size(); ++at_) {
-      if (text_[at_] == '\n') ++line_;
-      if (text_[at_] != '"') {
-        out += text_[at_];
-      } else if (at_ + 1 < text_.size() && text_[at_ + 1] == '"') {
-        out += text_[at_++];
-      } else {
-        ++at_;
-        fields_[place] = out;
-        if (at_ < text_.size() && text_.find_first_of(",\r\n", at_) != at_) fail("text after a closing quote");
-        return;
-      }
-    }
-    fail("a quoted field that never ends");
-  }
-
-  [[noreturn]] void fail(const char* message) const {
-    throw InputError(Diagnostic{file_, row_line_, 1, "", message, ""});
-  }
-
-  const std::string& file_;
-  std::string_view text_;
-  std::size_t at_ = 0, count_ = 0;
-  int line_ = 1, row_line_ = 1;
-  std::vector<std::string_view> fields_;
-  std::deque<std::string> unquoted_;  // never moved: fields_ points into them
+  late_peer
 };
 
 class OpsReader {
@@ -135,6 +67,10 @@ class OpsReader {
 
  private:
   void fail(std::string message) { problems_.add({file_, rows_.line(), 1, "", std::move(message), ""}); }
+  void fail(Column c, std::string message) {
+    const auto at = static_cast<std::size_t>(place_[c]);
+    problems_.add({file_, rows_.line_of(at), rows_.column_of(at), std::string(kColumns[c]), std::move(message), ""});
+  }
 
   void read_heading() {
     place_.fill(-1);
@@ -158,7 +94,7 @@ class OpsReader {
 
   std::string_view text(Column c) const {
     const int at = place_[c];
-    return at < 0 ? std::string_view() : csv_text(rows_[static_cast<std::size_t>(at)]);
+    return at < 0 ? std::string_view() : rows_[static_cast<std::size_t>(at)];
   }
 
   template <typename Number>
@@ -169,16 +105,16 @@ class OpsReader {
     const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
     const bool whole = error == std::errc() && end == field.data() + field.size();
     if (whole && value >= least && value <= most) return value;
-    fail(fmt::format("{}: expected a number from {} to {}, found '{}'", kColumns[c], least, most, field));
+    fail(c, fmt::format("expected a number from {} to {}, found '{}'", least, most, field));
     return absent;
   }
 
   Share who_was_late() {
-    const std::string_view field = text(waited_for);
+    const std::string_view field = text(late_peer);
     if (field.empty()) return Share::other;
     for (const Share share : {Share::straggler, Share::bubble})
       if (field == kShareNames[static_cast<std::size_t>(share)]) return share;
-    fail(fmt::format("waited_for: expected straggler, bubble or nothing, found '{}'", field));
+    fail(late_peer, fmt::format("expected straggler, bubble or nothing, found '{}'", field));
     return Share::other;
   }
 
@@ -188,11 +124,11 @@ class OpsReader {
     row.duration_ps = number<std::int64_t>(duration, 0, kMostPs);
     row.waited_ps = std::min(number<std::int64_t>(waited, 0, kMostPs), row.duration_ps);
     if (row.duration_ps > kMostPs - row.start_ps)
-      fail(fmt::format("start_ps: {} and duration_ps: {} end after {} ps", row.start_ps, row.duration_ps, kMostPs));
+      fail(start, fmt::format("{} and duration_ps: {} end after {} ps", row.start_ps, row.duration_ps, kMostPs));
     if (row.duration_ps <= kMostPs - sum_ps_)
       sum_ps_ += row.duration_ps;
     else
-      fail(fmt::format("duration_ps: with this row the durations add up to more than {} ps", kMostPs));
+      fail(duration, fmt::format("with this row the durations add up to more than {} ps", kMostPs));
   }
 
   // rank/step/slot/body/op; an op's name may hold a slash, a body's not.
@@ -217,17 +153,17 @@ class OpsReader {
     OpRow row;
     std::string_view body, op;
     if (!split_id(row, body, op)) {
-      fail(fmt::format("id: expected rank/step/slot/body/op, found '{}'", text(id)));
+      fail(id, fmt::format("expected rank/step/slot/body/op, found '{}'", text(id)));
       return;
     }
     if (const auto named = number<std::int32_t>(rank, 0, kMostCount); named != row.rank)
-      fail(fmt::format("rank {}, but the id says {}", named, row.rank));
+      fail(rank, fmt::format("found {}, but the id says {}", named, row.rank));
     read_times(row);
     row.micro_batch = number<std::int32_t>(micro_batch, -1, kMostCount, -1);
     row.waited_for = who_was_late();
     row.text = text_index(body, op);
     key_ = fmt::format("{}/{}/{}/{}", row.rank, row.slot, body, op);
-    if (!seen_.insert(key_).second) fail(fmt::format("'{}' is there twice", text(id)));
+    if (!seen_.insert(key_).second) fail(id, fmt::format("'{}' is there twice", text(id)));
     out_.ops.push_back(row);
   }
 
@@ -255,7 +191,7 @@ class OpsReader {
   }
 
   const std::string& file_;
-  RowReader rows_;
+  CsvReader rows_;
   StoredResult& out_;
   Diagnostics problems_;
   std::array<int, kColumns.size()> place_{};

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "sim/base/check.h"
+#include "sim/base/in_parallel.h"
 #include "sim/engine/wide.h"
 #include "sim/run/fit.h"
 

@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <exception>
 #include <numeric>
-#include <thread>
 #include <utility>
 
+#include "sim/base/in_parallel.h"
 #include "sim/engine/wide.h"
 #include "sim/run/why.h"
 
@@ -16,7 +14,7 @@ namespace rehearse::run {
 
 namespace {
 
-// The ceil(p/100 n)-th smallest, p in (0, 100].
+// The ceil(p/100 n)-th smallest, p in (0, 100]: one of the samples, since what is reported is a sample's.
 std::int64_t order_statistic(const std::vector<std::int64_t>& sorted, std::int64_t p) {
   const auto n = static_cast<std::int64_t>(sorted.size());
   return sorted[static_cast<std::size_t>((p * n + 99) / 100 - 1)];
@@ -85,30 +83,6 @@ constexpr std::array<Lever, kLevers> kAll = {{{"compute", &Levers::compute},
                                               {"launch", &Levers::launch}}};
 
 }  // namespace
-
-void in_parallel(int threads, std::size_t count, const std::function<void(std::size_t)>& task) {
-  std::atomic<std::size_t> next = 0;
-  std::atomic<bool> stop = false;
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < count && !stop; i = next++) {
-      try {
-        task(i);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!failure) failure = std::current_exception();
-        stop = true;
-      }
-    }
-  };
-  std::vector<std::thread> others;
-  for (std::size_t t = 1; t < std::min(static_cast<std::size_t>(std::max(1, threads)), count); ++t)
-    others.emplace_back(work);
-  work();
-  for (std::thread& other : others) other.join();
-  if (failure) std::rethrow_exception(failure);
-}
 
 std::function<void(double)> SharedProgress::one() {
   if (!report_) return {};

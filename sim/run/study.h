@@ -11,9 +11,6 @@
 
 namespace rehearse::run {
 
-// Calls task(0) to task(count - 1), `threads` at once; rethrows the first error.
-void in_parallel(int threads, std::size_t count, const std::function<void(std::size_t)>& task);
-
 // One progress for many simulations. The callback is called by one thread at a time.
 class SharedProgress {
  public:

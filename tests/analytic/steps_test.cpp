@@ -14,7 +14,7 @@
 namespace rehearse {
 namespace {
 
-using collective::nccl::Algorithm;
+using collective::Algorithm;
 using program::CollectiveKind;
 
 constexpr double kNic = 50e9, kPort = 400e9, kLatency = 5e-6;
@@ -200,20 +200,17 @@ TEST(Fidelities, ClosedFormsOfWhatIsPinned) {
   EXPECT_TIME(alone("reduce_scatter", "direct"), 5e-6 + 24.0 / 32 * kBytes / kNic);
 }
 
-// Both lists are written out, for the reader of scenarios knows nothing of the model.
+// A scenario's words are found again as the model's.
 TEST(Pins, AScenarioHasTheWordsOfTheModel) {
-  using plan::detail::kAlgorithms, plan::detail::kCollectives, plan::detail::kProtocols;
-  EXPECT_EQ(kAlgorithms.size(), collective::nccl::kAlgorithms + 1u);
-  EXPECT_EQ(kProtocols.size(), collective::nccl::kProtocols + 1u);
-  for (const char* kind : kCollectives)
+  for (const std::string_view kind : kCollectiveKindWords)
     EXPECT_EQ(collective::name_of(collective::pin_of(kind, "auto", "auto", "").kind), kind);
-  for (const char* name : kAlgorithms) {
+  for (const std::string_view name : kCollectiveAlgorithmWords) {
     const collective::Pin pin = collective::pin_of("all_reduce", name, "auto", "");
-    EXPECT_EQ(pin.algorithm ? collective::nccl::name_of(*pin.algorithm) : "auto", name);
+    EXPECT_EQ(pin.algorithm ? collective::name_of(*pin.algorithm) : "auto", name);
   }
-  for (const char* name : kProtocols) {
+  for (const std::string_view name : kCollectiveProtocolWords) {
     const collective::Pin pin = collective::pin_of("all_reduce", "auto", name, "");
-    EXPECT_EQ(pin.protocol ? collective::nccl::name_of(*pin.protocol) : "auto", name);
+    EXPECT_EQ(pin.protocol ? collective::name_of(*pin.protocol) : "auto", name);
   }
 }
 

@@ -175,7 +175,7 @@ void step_ring(benchmark::State& state) {
   for (auto _ : state) {
     collective::Steps steps =
         collective::steps_of(cluster, collective::group_of(cluster, all_of(ranks)), program::CollectiveKind::all_reduce,
-                             collective::nccl::Algorithm::ring, 1 << 30);
+                             collective::Algorithm::ring, 1 << 30);
     collective::set_times(steps, cluster, 1, false, Time::from_us(1));
     alone = run_steps(cluster, std::move(steps));
   }
@@ -206,7 +206,7 @@ void step_all_to_all(benchmark::State& state) {
   for (auto _ : state) {
     collective::Steps steps =
         collective::steps_of(cluster, collective::group_of(cluster, all_of(ranks)), program::CollectiveKind::all_to_all,
-                             collective::nccl::Algorithm::direct, std::int64_t{ranks} << 22);
+                             collective::Algorithm::direct, std::int64_t{ranks} << 22);
     if (state.range(1) != 0) {
       for (std::size_t e = 0; e < steps.edges.size(); ++e)
         steps.edges[e].bytes *= 1 + static_cast<std::int64_t>((e * 2654435761u >> 7) % 4);

@@ -90,17 +90,5 @@ INSTANTIATE_TEST_SUITE_P(Plans, InitialMemoryTest,
                                          std::vector<std::string>{"cluster.gpus=4", "plan.zero=1"},
                                          std::vector<std::string>{"cluster.gpus=4", "plan.zero=3", "plan.tensor=2"}));
 
-TEST(InParallel, DoesEachOnceAndThrowsOnWhatOneThrows) {
-  std::vector<int> times(1000, 0);
-  execute::in_parallel(4, times.size(), [&](std::size_t i) { ++times[i]; });
-  EXPECT_EQ(times, std::vector<int>(1000, 1));
-  EXPECT_THROW(execute::in_parallel(3, 50,
-                                    [](std::size_t i) {
-                                      if (i == 17) throw std::runtime_error("17");
-                                    }),
-               std::runtime_error);
-  execute::in_parallel(8, 0, [](std::size_t) { FAIL(); });
-}
-
 }  // namespace
 }  // namespace rehearse

@@ -75,7 +75,7 @@ TEST(CollectivesOfAResult, AreAllOfTheProgramsWithTheirWays) {
     bool stepped = false;
     for (const CollectiveUse& c : r.collectives) {
       listed[fmt::format("{} {} {}", c.group, c.kind, c.bytes)] += c.count;
-      EXPECT_TRUE(collective::nccl::algorithm_called(c.algorithm)) << c.algorithm;
+      EXPECT_TRUE(collective::algorithm_called(c.algorithm)) << c.algorithm;
       EXPECT_TRUE(c.protocol == "ll" || c.protocol == "ll128" || c.protocol == "simple") << c.protocol;
       EXPECT_FALSE(c.pinned);
       EXPECT_EQ(c.nodes, c.group == "tensor" ? 1 : 2) << c.group;

@@ -66,10 +66,9 @@ std::vector<Bytes> sizes(unsigned seed) {
 
 std::vector<Pins> all_pins(CollectiveKind kind) {
   std::vector<Pins> all = {{}};
-  for (int a = 0; a < collective::nccl::kAlgorithms; ++a)
-    for (int p = 0; p < collective::nccl::kProtocols; ++p)
-      all.push_back(
-          {{kind, static_cast<collective::nccl::Algorithm>(a), static_cast<collective::nccl::Protocol>(p), "pin"}});
+  for (int a = 0; a < collective::kAlgorithms; ++a)
+    for (int p = 0; p < collective::kProtocols; ++p)
+      all.push_back({{kind, static_cast<collective::Algorithm>(a), static_cast<collective::Protocol>(p), "pin"}});
   return all;
 }
 
@@ -145,10 +144,12 @@ INSTANTIATE_TEST_SUITE_P(Shipped, FasterLinks, ::testing::ValuesIn(topologies())
 // more of the bytes each port carries, (1 + 1/n) of them (wire.cpp), and NCCL gives no rank more than 60 or 90 GB/s. So
 // are two nodes against three: NCCL's table has LL128 faster over three on Blackwell.
 TEST(FewerRanks, DoNotTakeLonger) {
-  using namespace collective::nccl;
+  using collective::Algorithm, collective::Protocol;
+  using collective::nccl::Generation, collective::nccl::Placement;
   for (const Generation generation : {Generation::ampere, Generation::hopper, Generation::blackwell})
     for (const double nvlink : {120.0, 240.0, 370.8, 721.8}) {
-      const Machine machine{.generation = generation, .pat = true, .nvlink_gbps = nvlink, .nic_gbps = nvlink / 8};
+      const collective::nccl::Machine machine{
+          .generation = generation, .pat = true, .nvlink_gbps = nvlink, .nic_gbps = nvlink / 8};
       for (const CollectiveKind kind : kKinds)
         for (const Algorithm algorithm : {Algorithm::ring, Algorithm::tree, Algorithm::pat})
           for (const Protocol protocol : {Protocol::ll, Protocol::ll128, Protocol::simple})
@@ -156,15 +157,17 @@ TEST(FewerRanks, DoNotTakeLonger) {
               const auto size = static_cast<double>(bytes.count());
               const auto us = [&](const Placement& place) {
                 return kind == CollectiveKind::all_to_all
-                           ? all_to_all(machine, place, size, protocol).time_us
-                           : estimate(machine, place, ring_channels(machine, place), kind, algorithm, protocol, size)
+                           ? collective::nccl::all_to_all(machine, place, size, protocol).time_us
+                           : collective::nccl::estimate(machine, place, collective::nccl::ring_channels(machine, place),
+                                                        kind, algorithm, protocol, size)
                                  .time_us;
               };
               const auto grows = [&](const Placement& fewer, const Placement& more) {
                 if (us(fewer) < 0) return;
                 EXPECT_LE(us(fewer), us(more) * (1 + 1e-12))
-                    << collective::name_of(kind) << ' ' << name_of(algorithm) << ' ' << name_of(protocol) << " of "
-                    << bytes.count() << " over " << fewer.ranks << " on " << fewer.nodes;
+                    << collective::name_of(kind) << ' ' << collective::name_of(algorithm) << ' '
+                    << collective::name_of(protocol) << " of " << bytes.count() << " over " << fewer.ranks << " on "
+                    << fewer.nodes;
               };
               for (int n = 2; n < 16; ++n) grows({n, 1, n}, {n + 1, 1, n + 1});
               for (int n = 4; n < 64; ++n) {

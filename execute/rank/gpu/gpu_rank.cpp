@@ -12,6 +12,7 @@
 #include "execute/rank/initial_memory.h"
 #include "execute/rank/parameters.h"
 #include "sim/base/check.h"
+#include "sim/base/in_parallel.h"
 
 namespace rehearse::execute {
 namespace {

@@ -7,19 +7,9 @@
 
 #include "calibrate/budget.h"
 #include "calibrate/kernel_times.h"
-#include "sim/base/check.h"
 
 namespace rehearse::calibrate {
 namespace {
-
-TEST(Statistics, PercentilesLieBetweenNeighbours) {
-  EXPECT_DOUBLE_EQ(percentile({3, 1, 2}, 0), 1);
-  EXPECT_DOUBLE_EQ(percentile({3, 1, 2}, 1), 3);
-  EXPECT_DOUBLE_EQ(percentile({3, 1, 2}, 0.5), 2);
-  EXPECT_DOUBLE_EQ(percentile({10, 20}, 0.1), 11);
-  EXPECT_DOUBLE_EQ(percentile({7}, 0.9), 7);
-  EXPECT_THROW(percentile({}, 0.5), InternalError);
-}
 
 TEST(Statistics, ASummaryIsOfAllSamples) {
   const Summary s = summarize({5, 1, 2, 3, 4});

@@ -8,9 +8,7 @@
 namespace rehearse::collective {
 namespace {
 
-using nccl::Algorithm;
 using nccl::Placement;
-using nccl::Protocol;
 using program::CollectiveKind;
 using Choice = FittedSystem::Choice;
 
@@ -40,8 +38,8 @@ TEST(FittedSystem, FindsConstantsAgain) {
   EXPECT_NEAR(system.copy_us_per_byte() * 400e3, 1, 0.01);
   for (const Choice& choice : {Choice{Algorithm::ring, Protocol::ll}, Choice{Algorithm::ring, Protocol::simple},
                                Choice{Algorithm::direct, Protocol::simple}}) {
-    EXPECT_NEAR(system.constants().at(choice).latency, 1.5, 0.01) << nccl::name_of(choice.first);
-    EXPECT_NEAR(system.constants().at(choice).per_byte, 1.25, 0.01) << nccl::name_of(choice.first);
+    EXPECT_NEAR(system.constants().at(choice).latency, 1.5, 0.01) << name_of(choice.first);
+    EXPECT_NEAR(system.constants().at(choice).per_byte, 1.25, 0.01) << name_of(choice.first);
   }
 }
 

@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+#include "sim/collective/algorithms/algorithm.h"
+
 namespace rehearse::collective::nccl {
 namespace {
 
@@ -157,10 +159,13 @@ TEST(NcclTuning, TimeGrowsWithSize) {
 
 TEST(NcclTuning, SmallMessagesUseFewBlocks) {
   const Placement node{8, 1, 8};
-  const Estimate ring{.algorithm = Algorithm::ring, .protocol = Protocol::simple};
-  EXPECT_EQ(blocks(ring, node, 1 << 30, 24), 24);
-  EXPECT_EQ(blocks(ring, node, 3 * 512 * 64, 24), 3) << "512 threads of 64 bytes a channel";
-  EXPECT_EQ(blocks(ring, node, 8, 24), 1);
+  const AlgorithmModel& ring = model_of(Algorithm::ring);
+  const BlockLimits limits{.node = 24};
+  EXPECT_EQ(ring.blocks(node, Protocol::simple, 1 << 30, limits), 24);
+  EXPECT_EQ(ring.blocks(node, Protocol::simple, 3 * 512 * 64, limits), 3) << "512 threads of 64 bytes a channel";
+  EXPECT_EQ(ring.blocks(node, Protocol::simple, 8, limits), 1);
+  EXPECT_EQ(ring.blocks(node, Protocol::ll, 8 * 3 * 512 * 8, limits), 3) << "of each rank by LL";
+  EXPECT_EQ(ring.blocks({16, 2, 8}, Protocol::simple, 1 << 30, limits), 0) << "nothing is known of several nodes";
 }
 
 }  // namespace

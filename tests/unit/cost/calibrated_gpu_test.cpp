@@ -145,7 +145,8 @@ TEST_F(CalibratedGpu, WhatIsWrongIsNamedWithItsLine) {
                           "    bf16,bf16,nx,no,no,0,1024,1024,128,128,4,1,-,20,20,20,20,19,21,30,no\n";
   EXPECT_EQ(problems(bad), std::to_string(first) + ": 'nx' is not one of nn, nt, tn, tt\n" + std::to_string(first) +
                                ": '0' is not a positive whole number\n");
-  EXPECT_NE(problems(kHead + "products:\n  rows: |\n    dtype,m\n").find("missing column 'out'"), std::string::npos);
+  EXPECT_NE(problems(kHead + "products:\n  rows: |\n    dtype,m\n").find("there is no column 'out'"),
+            std::string::npos);
   EXPECT_NE(problems(kHead + "shapez: {}\n").find("unknown key"), std::string::npos)
       << problems(kHead + "shapez: {}\n");
 }

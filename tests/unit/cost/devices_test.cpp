@@ -9,6 +9,7 @@
 #include <string>
 
 #include "sim/base/diagnostics.h"
+#include "sim/base/quantile.h"
 #include "sim/cost/cost.h"
 #include "sim/cost/device_file.h"
 #include "sim/cost/gemm_table.h"
@@ -28,11 +29,6 @@ GemmMachine machine_of(const DeviceData& data) {
   const double bandwidth =
       static_cast<double>(data.device.memory_bandwidth.per_s()) * data.efficiency(MemoryClass::elementwise);
   return {data.device.sms, data.device.peak_bf16.per_s(), bandwidth, data.gemm.tiles};
-}
-
-double quantile(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1))];
 }
 
 class ShippedDevice : public testing::TestWithParam<const char*> {

@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "reports/csv.h"
 #include "sim/base/diagnostics.h"
 
 namespace rehearse::reports {
@@ -24,31 +23,13 @@ std::string problems(Call call) {
   return "none";
 }
 
-TEST(Csv, ReadsQuotesCommasAndLineEnds) {
-  const CsvTable t = parse_csv("t.csv", "a,b\r\n\"x, \"\"y\"\"\nz\",2\r\n\n3,\n", {"a"});
-  ASSERT_EQ(t.rows.size(), 2u);
-  EXPECT_EQ(t.rows[0].fields, (std::vector<std::string>{"x, \"y\"\nz", "2"}));
-  EXPECT_EQ(t.rows[1].fields, (std::vector<std::string>{"3", ""}));
-  EXPECT_EQ(t.rows[1].line, 5) << "the quoted field and the blank line each took one";
-}
-
-TEST(Csv, ProblemsCarryFileAndLine) {
-  EXPECT_NE(problems([] { parse_csv("t.csv", "a,b\n1,2\n1\n", {}); }).find("t.csv:3:1: error:"), std::string::npos);
-  EXPECT_NE(problems([] { parse_csv("t.csv", "a,b\n1,\"2\n", {}); }).find("t.csv:2:1: error:"), std::string::npos);
-  EXPECT_NE(problems([] {
-              parse_csv("t.csv", "id,metrik\n", {"id", "metric"});
-            }).find("did you mean 'metrik'?"),
-            std::string::npos);
-  EXPECT_NE(problems([] { parse_csv("t.csv", "", {}); }).find("t.csv:1:1: error:"), std::string::npos);
-}
-
 constexpr char kHead[] = "id,scenario,metric,value,unit,source\n";
 
 TEST(Measurements, EveryBadValueIsReported) {
   const std::string text = std::string(kHead) + "a,s,mfu,x,%,p\nb,,mfu,1,%,p\n";
   const std::string found = problems([&] { read_measurements("m.csv", text); });
-  EXPECT_NE(found.find("m.csv:2:1: error: value: expected a number, found 'x'"), std::string::npos) << found;
-  EXPECT_NE(found.find("m.csv:3:1: error: scenario:"), std::string::npos) << found;
+  EXPECT_NE(found.find("m.csv:2:9: error: value: expected a number, found 'x'"), std::string::npos) << found;
+  EXPECT_NE(found.find("m.csv:3:3: error: scenario:"), std::string::npos) << found;
 }
 
 result::Result step_of_20_s() {

@@ -260,7 +260,7 @@ TEST(ReadOps, HugeNumbersAreNamedWithTheirLines) {
   };
   EXPECT_EQ(row("5", "7", "96", "128", "0"), "");
   EXPECT_EQ(row("9000000000000000000", "0", "1", "1e30", "1073741824"), "");
-  EXPECT_NE(row("9223372036854775807", "7", "96", "128", "0").find("ops.csv:2:1: error: start_ps: expected a number"),
+  EXPECT_NE(row("9223372036854775807", "7", "96", "128", "0").find("ops.csv:2:46: error: start_ps: expected a number"),
             std::string::npos);
   EXPECT_NE(row("99999999999999999999", "7", "96", "128", "0").find("start_ps: expected a number"), std::string::npos);
   EXPECT_NE(row("9000000000000000000", "1", "96", "128", "0").find("end after 9000000000000000000 ps"),
@@ -275,7 +275,7 @@ TEST(ReadOps, DurationsThatNoSumHoldsAreRefused) {
   const std::string half = "0,0,compute,gemm,forward,m=1,0,5000000000000000000,,96,128\n";
   EXPECT_EQ(csv_problems(kHeading + ("0/1/2/forward/a," + half)), "");
   EXPECT_NE(csv_problems(kHeading + ("0/1/2/forward/a," + half) + "0/1/2/forward/b," + half)
-                .find("ops.csv:3:1: error: duration_ps: with this row the durations add up to more than"),
+                .find("ops.csv:3:48: error: duration_ps: with this row the durations add up to more than"),
             std::string::npos);
 }
 
@@ -312,18 +312,18 @@ TEST(ReadOps, BadRowsAreNamedWithTheirLines) {
       csv_problems(kHeading + good + "0/1/2/forward/b,0,0,compute,gemm,forward,m=1,5,x,,96,128\n" + "short,row\n" +
                    "0/1/forward/c,0,0,compute,gemm,forward,m=1,5,7,,96,128\n" +
                    "1/1/2/forward/a,0,0,compute,gemm,forward,m=1,5,-7,,96,128\n" + good);
-  EXPECT_NE(found.find("ops.csv:3:1: error: duration_ps: expected a number from 0 to 9000000000000000000, found 'x'"),
+  EXPECT_NE(found.find("ops.csv:3:48: error: duration_ps: expected a number from 0 to 9000000000000000000, found 'x'"),
             std::string::npos)
       << found;
   EXPECT_NE(found.find("ops.csv:4:1: error: expected 12 fields, found 2"), std::string::npos) << found;
   EXPECT_NE(found.find("ops.csv:5:1: error: id: expected rank/step/slot/body/op, found '0/1/forward/c'"),
             std::string::npos)
       << found;
-  EXPECT_NE(found.find("ops.csv:6:1: error: rank 0, but the id says 1"), std::string::npos) << found;
-  EXPECT_NE(found.find("ops.csv:6:1: error: duration_ps: expected a number from 0 to 9000000000000000000, found '-7'"),
+  EXPECT_NE(found.find("ops.csv:6:17: error: rank: found 0, but the id says 1"), std::string::npos) << found;
+  EXPECT_NE(found.find("ops.csv:6:48: error: duration_ps: expected a number from 0 to 9000000000000000000, found '-7'"),
             std::string::npos)
       << found;
-  EXPECT_NE(found.find("ops.csv:7:1: error: '0/1/2/forward/a' is there twice"), std::string::npos) << found;
+  EXPECT_NE(found.find("ops.csv:7:1: error: id: '0/1/2/forward/a' is there twice"), std::string::npos) << found;
 }
 
 TEST(ReadOps, AWrongHeadingIsNamed) {

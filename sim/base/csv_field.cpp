@@ -1,12 +1,12 @@
 // See csv_field.h.
-#include "sim/result/csv_field.h"
+#include "sim/base/csv_field.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 
-namespace rehearse::result {
+namespace rehearse {
 namespace {
 
 constexpr std::array<std::string_view, 11> kFormulaStarts = {"=",  "+",      "-",      "@",      "\t",    "\r",
@@ -45,4 +45,4 @@ std::string_view csv_text(std::string_view field) {
   return field;
 }
 
-}  // namespace rehearse::result
+}  // namespace rehearse

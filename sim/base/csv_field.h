@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-namespace rehearse::result {
+namespace rehearse {
 
 std::string csv_field(std::string_view text);
 // What csv_field() was given, from the field without its quotes.
 std::string_view csv_text(std::string_view field);
 
-}  // namespace rehearse::result
+}  // namespace rehearse

@@ -1,5 +1,5 @@
-// What a group is offered, what is taken of what is pinned, and how each way's time and bytes come about.
-#include "sim/collective/ways.h"
+// What a group is offered, what is taken of what is pinned, and how each algorithm's time and bytes come about.
+#include "sim/collective/algorithm_choice.h"
 
 #include <gtest/gtest.h>
 
@@ -9,12 +9,12 @@
 
 #include "sim/base/diagnostics.h"
 #include "sim/cluster/topology.h"
+#include "sim/collective/algorithms/algorithm.h"
 #include "sim/collective/steps.h"
 
 namespace rehearse::collective {
 namespace {
 
-using nccl::Algorithm;
 using program::CollectiveKind;
 
 const std::string kRoot = REHEARSE_SOURCE_DIR;
@@ -60,7 +60,7 @@ TEST(Pins, WhatTheLibraryWouldChooseChangesNothing) {
   EXPECT_EQ(same.coverage, free.coverage);
 }
 
-TEST(Pins, AnotherWayIsTakenAndIsNoLongerMeasured) {
+TEST(Pins, AnotherAlgorithmIsTakenAndIsNoLongerMeasured) {
   const Machine a100("dgx-a100", 32);
   const TransferPlan tree = a100.plan(pinned("all_reduce", "tree"), CollectiveKind::all_reduce, 32);
   EXPECT_EQ(tree.algorithm, "tree");
@@ -161,21 +161,21 @@ TEST(Rounds, BytesOfAllMembersAreThoseOfTheClosedForms) {
   const Group group = group_of(*a100.cluster, first(32));
   const auto sent = [&](CollectiveKind kind, Algorithm algorithm) {
     double sum = 0;
-    for (const Round& round : rounds_of(group, kind, algorithm, kBytes))
+    for (const Round& round : model_of(algorithm).rounds(group, kind, kBytes))
       for (const Round::Message& m : round.messages) sum += static_cast<double>(m.bytes * round.repeat);
     return sum / kBytes;
   };
   for (const Algorithm a : {Algorithm::direct, Algorithm::halving_doubling, Algorithm::hierarchical})
-    EXPECT_NEAR(sent(CollectiveKind::all_reduce, a), 2 * 31, 1e-6) << nccl::name_of(a);
+    EXPECT_NEAR(sent(CollectiveKind::all_reduce, a), 2 * 31, 1e-6) << name_of(a);
   for (const Algorithm a : {Algorithm::direct, Algorithm::halving_doubling, Algorithm::pat})
     for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::reduce_scatter})
-      EXPECT_NEAR(sent(kind, a), 31, 1e-6) << nccl::name_of(a);
+      EXPECT_NEAR(sent(kind, a), 31, 1e-6) << name_of(a);
 }
 
 TEST(Names, AreFoundAgain) {
-  for (int a = 0; a < nccl::kAlgorithms; ++a)
-    EXPECT_EQ(nccl::algorithm_called(nccl::name_of(static_cast<Algorithm>(a))), static_cast<Algorithm>(a));
-  EXPECT_FALSE(nccl::algorithm_called("local"));
+  for (int a = 0; a < kAlgorithms; ++a)
+    EXPECT_EQ(algorithm_called(name_of(static_cast<Algorithm>(a))), static_cast<Algorithm>(a));
+  EXPECT_FALSE(algorithm_called("local"));
 }
 
 }  // namespace

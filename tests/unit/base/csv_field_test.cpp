@@ -1,10 +1,10 @@
-#include "sim/result/csv_field.h"
+#include "sim/base/csv_field.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-namespace rehearse::result {
+namespace rehearse {
 namespace {
 
 TEST(CsvField, WhatASpreadsheetWouldRunIsText) {
@@ -38,4 +38,4 @@ TEST(CsvField, EveryTextComesBack) {
 }
 
 }  // namespace
-}  // namespace rehearse::result
+}  // namespace rehearse
