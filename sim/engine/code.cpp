@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "sim/account/blame.h"
@@ -40,11 +41,12 @@ struct EventUse {
 
 class RoleCompiler {
  public:
-  RoleCompiler(const program::Program& program, const Role& role, const plan::RankGrid& grid, ProgramCode& out)
-      : source_(program), role_(role), grid_(grid), program_(out) {}
+  RoleCompiler(const program::Program& program, const Role& role, const program::RoleCalls& calls, ProgramCode& out)
+      : source_(program), role_(role), calls_(calls), program_(out) {}
 
   RoleCode compile() {
     code_.role = &role_;
+    code_.sequences = calls_.sequences;
     code_.streams = static_cast<std::int32_t>(role_.streams.size());
     for (std::size_t s = 0; s < role_.streams.size(); ++s)
       if (role_.streams[s].kind == program::StreamKind::compute)
@@ -55,7 +57,6 @@ class RoleCompiler {
       for (std::int32_t stream = 0; stream < code_.streams; ++stream) cut(static_cast<std::int32_t>(body), stream);
     place_in_slots();
     resolve_waits();
-    number_calls();
     return std::move(code_);
   }
 
@@ -134,7 +135,7 @@ class RoleCompiler {
         item.wait_first = waits.first, item.wait_last = waits.last;
         item.optimizer = optimizer;
         item.share = account::share_of_op(source_, role_, op);
-        if (transfer) describe_transfer(op, item);
+        if (transfer) describe_transfer(op, calls_.of(body, static_cast<int>(i)), item);
         code_.items.push_back(item);
       }
       code_.items.back().last = position + 1;
@@ -148,15 +149,13 @@ class RoleCompiler {
     code_.ranges.push_back(range);
   }
 
-  void describe_transfer(const Op& op, Item& item) {
+  void describe_transfer(const Op& op, std::span<const program::TransferCall> calls, Item& item) {
     if (const auto* collective = std::get_if<program::Collective>(&op.shape)) {
       item.kind = ItemKind::collective;
       item.group = collective->group;
       item.size = index_of(program_.collectives.at(static_cast<std::size_t>(collective->group)),
                            CollectiveSize{collective->kind, program::collective_bytes(op)});
-      Queue queue;
-      queue.group = collective->group;
-      item.queue = find_queue(queue);
+      item.sequence = calls[0].sequence, item.ordinal = calls[0].ordinal;
       return;
     }
     item.kind = ItemKind::point_to_point;
@@ -164,25 +163,10 @@ class RoleCompiler {
     const std::vector<program::Leg>& legs = std::get<program::PointToPoint>(op.shape).legs;
     item.same_role =
         std::all_of(legs.begin(), legs.end(), [](const program::Leg& l) { return account::same_role(l.axis); });
-    for (const program::Leg& leg : legs) {
-      const int size = grid_.size(leg.axis);
-      Queue queue;
-      queue.axis = leg.axis, queue.offset = (leg.offset % size + size) % size;
-      queue.channel = leg.channel, queue.send = leg.send;
-      code_.legs.push_back({find_queue(queue), 0, index_of(program_.leg_bytes, program::leg_bytes(op, leg)), leg.send});
-    }
+    for (std::size_t l = 0; l < legs.size(); ++l)
+      code_.legs.push_back({calls[l].sequence, calls[l].ordinal,
+                            index_of(program_.leg_bytes, program::leg_bytes(op, legs[l])), legs[l].send});
     item.leg_last = static_cast<std::int32_t>(code_.legs.size());
-  }
-
-  std::int32_t find_queue(const Queue& wanted) {
-    for (std::size_t q = 0; q < code_.queues.size(); ++q) {
-      const Queue& have = code_.queues[q];
-      if (have.group == wanted.group && have.axis == wanted.axis && have.offset == wanted.offset &&
-          have.channel == wanted.channel && have.send == wanted.send)
-        return static_cast<std::int32_t>(q);
-    }
-    code_.queues.push_back(wanted);
-    return static_cast<std::int32_t>(code_.queues.size() - 1);
   }
 
   void place_in_slots() {
@@ -271,40 +255,9 @@ class RoleCompiler {
     }
   }
 
-  // Numbers the calls on each queue: within a body in program order, whatever stream they are on; then over slots.
-  void number_calls() {
-    const std::size_t bodies = role_.bodies.size(), queues = code_.queues.size();
-    std::vector<std::int32_t> calls(bodies * queues, 0);
-    std::vector<Item*> transfers;
-    for (Item& item : code_.items)
-      if (item.kind != ItemKind::kernels) transfers.push_back(&item);
-    std::sort(transfers.begin(), transfers.end(), [this](const Item* a, const Item* b) {
-      const OpRef& x = code_.ops[static_cast<std::size_t>(a->first)];
-      const OpRef& y = code_.ops[static_cast<std::size_t>(b->first)];
-      return x.body != y.body ? x.body < y.body : x.op < y.op;
-    });
-    for (Item* item : transfers) {
-      std::int32_t* row =
-          &calls[static_cast<std::size_t>(code_.ops[static_cast<std::size_t>(item->first)].body) * queues];
-      if (item->kind == ItemKind::collective) item->ordinal = row[item->queue]++;
-      for (std::int32_t l = item->leg_first; l < item->leg_last; ++l) {
-        LegCode& leg = code_.legs[static_cast<std::size_t>(l)];
-        leg.ordinal = row[leg.queue]++;
-      }
-    }
-    for (std::size_t q = 0; q < queues; ++q) {
-      check_interrupt();
-      Queue& queue = code_.queues[q];
-      for (const std::int32_t body : code_.slot_body) {
-        queue.before.push_back(static_cast<std::int32_t>(queue.per_step));
-        queue.per_step += calls[static_cast<std::size_t>(body) * queues + q];
-      }
-    }
-  }
-
   const program::Program& source_;
   const Role& role_;
-  const plan::RankGrid& grid_;
+  const program::RoleCalls& calls_;
   ProgramCode& program_;
   RoleCode code_;
   std::vector<EventUse> events_;
@@ -314,10 +267,11 @@ class RoleCompiler {
 
 }  // namespace
 
-ProgramCode compile(const program::Program& program, const plan::RankGrid& grid) {
+ProgramCode compile(const program::Program& program, const program::Link& link) {
   ProgramCode code;
   code.collectives.resize(program.groups.size());
-  for (const Role& role : program.roles) code.roles.push_back(RoleCompiler(program, role, grid, code).compile());
+  for (std::size_t r = 0; r < program.roles.size(); ++r)
+    code.roles.push_back(RoleCompiler(program, program.roles[r], link.calls[r], code).compile());
   return code;
 }
 

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "sim/account/blame.h"
+#include "sim/account/grid_view.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
@@ -33,7 +34,10 @@ std::vector<JobCode> lay_out(const std::vector<Job>& jobs) {
   std::vector<JobCode> codes;
   std::int32_t first_rank = 0;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
-    codes.push_back({&jobs[j], compile(jobs[j].program, jobs[j].grid), first_rank});
+    const program::Program& program = jobs[j].program;
+    program::Link link = program::link(program, account::grid_view(program, jobs[j].grid));
+    ProgramCode code = compile(program, link);
+    codes.push_back({&jobs[j], std::move(link), std::move(code), first_rank});
     for (RoleCode& role : codes.back().code.roles) {
       role.job = static_cast<std::int32_t>(j);
       role.launch_cost = jobs[j].launch_cost.ps();

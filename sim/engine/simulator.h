@@ -309,8 +309,8 @@ class Simulator {
   Stuck describe(LaneId id) const;
   Stuck describe_event(std::int32_t rank, std::int32_t event) const;
   Stuck describe_transfer(LaneId id) const;
-  Stuck describe_meeting(std::int32_t meeting, std::int64_t call) const;
-  LaneId poster(std::int32_t rank, std::int32_t meeting, std::int64_t call, bool send) const;
+  Stuck describe_open(std::int32_t group, std::int64_t call) const;
+  LaneId poster(std::int32_t rank, std::int32_t group, std::int64_t call, bool send) const;
 
   const cluster::Cluster& cluster_;
   const Options& options_;

@@ -1,0 +1,20 @@
+// The linker: what both interpreters and the static check must agree on about a program, derived once for each role.
+//   calls.h           which call of a process group or a channel each transfer is
+//   process_groups.h  whose calls match
+#pragma once
+
+#include <vector>
+
+#include "sim/program/link/calls.h"
+#include "sim/program/link/process_groups.h"
+
+namespace rehearse::program {
+
+struct Link {
+  std::vector<RoleCalls> calls;  // by role
+  ProcessGroups groups;
+};
+
+Link link(const Program& program, const GridView& grid);
+
+}  // namespace rehearse::program
