@@ -12,8 +12,8 @@
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
+#include "sim/program/check_parts.h"
 #include "sim/program/describe.h"
-#include "sim/program/rendezvous.h"
 
 namespace rehearse::program {
 namespace {
@@ -24,6 +24,11 @@ struct Position {
   auto operator<=>(const Position&) const = default;
 };
 
+// The `call`-th of a side of a match.
+struct Post {
+  int match, side, call;
+};
+
 struct Recorder {
   BodyId body = -1;
   int op = -1;
@@ -31,7 +36,7 @@ struct Recorder {
 
 class RoleTokens {
  public:
-  RoleTokens(const Role& role, const RoleMeetings& meetings);
+  RoleTokens(const Role& role, const RoleCalls& calls, const std::vector<SequenceMatch>& matches);
 
   // The op at the head of a stream, or nullptr when the stream has drained.
   const Op* head(StreamId stream, Position& position);
@@ -39,17 +44,15 @@ class RoleTokens {
   void finish(StreamId stream, const Op& op);
 
   const Role& role() const { return role_; }
-  const RoleMeetings& meetings() const { return meetings_; }
-  const std::vector<Post>& posts(Position p) const {
-    const Slot& slot = role_.slots[static_cast<std::size_t>(p.slot)];
-    return meetings_.posts[static_cast<std::size_t>(slot.body)][static_cast<std::size_t>(p.op)];
-  }
+  // Of the op there the calls that others' match; none of a kernel.
+  std::vector<Post> posts(Position p) const;
   // The first op in program order that is not done; false if there is none.
   bool first_unfinished(Position& position);
 
  private:
   const Role& role_;
-  const RoleMeetings& meetings_;
+  const RoleCalls& calls_;
+  const std::vector<SequenceMatch>& matches_;
   std::vector<std::vector<std::vector<int>>> queue_;  // by body and stream: its ops
   std::vector<Recorder> recorders_;                   // by event
   std::vector<int> recorded_;                         // by event: how often so far
@@ -62,9 +65,10 @@ class RoleTokens {
   std::vector<Cursor> cursors_;  // by stream
 };
 
-RoleTokens::RoleTokens(const Role& role, const RoleMeetings& meetings)
+RoleTokens::RoleTokens(const Role& role, const RoleCalls& calls, const std::vector<SequenceMatch>& matches)
     : role_(role),
-      meetings_(meetings),
+      calls_(calls),
+      matches_(matches),
       recorders_(role.events.size()),
       recorded_(role.events.size(), 0),
       cursors_(role.streams.size()) {
@@ -85,6 +89,15 @@ RoleTokens::RoleTokens(const Role& role, const RoleMeetings& meetings)
     ++count[body];
     for (const int i : syncs_of[body]) syncs_.push_back({s, i});
   }
+}
+
+std::vector<Post> RoleTokens::posts(Position p) const {
+  std::vector<Post> all;
+  for (const TransferCall& call : calls_.of(role_.slots[static_cast<std::size_t>(p.slot)].body, p.op)) {
+    const SequenceMatch& m = matches_[static_cast<std::size_t>(call.sequence)];
+    if (m.match >= 0) all.push_back({m.match, m.side, static_cast<int>(calls_.number(call, 0, p.slot))});
+  }
+  return all;
 }
 
 const Op* RoleTokens::head(StreamId stream, Position& position) {
@@ -132,11 +145,12 @@ bool RoleTokens::first_unfinished(Position& position) {
 
 class TokenRun {
  public:
-  TokenRun(const Program& program, const Rendezvous& rendezvous) : rendezvous_(rendezvous) {
-    for (std::size_t r = 0; r < program.roles.size(); ++r) roles_.emplace_back(program.roles[r], rendezvous.roles[r]);
-    for (const Meeting& m : rendezvous.meetings) {
+  TokenRun(const Program& program, const Transfers& transfers) : transfers_(transfers) {
+    for (std::size_t r = 0; r < program.roles.size(); ++r)
+      roles_.emplace_back(program.roles[r], transfers.calls[r], transfers.matches.of[r]);
+    for (const Match& m : transfers.matches.matches) {
       auto& sides = posted_.emplace_back();
-      for (const Side& s : m.sides) sides.emplace_back(s.calls.size(), false);
+      for (const MatchSide& s : m.sides) sides.emplace_back(transfers.calls_of(s).size(), false);
     }
   }
 
@@ -154,17 +168,17 @@ class TokenRun {
  private:
   bool sweep(RoleTokens& role);
   bool advance(RoleTokens& role, StreamId stream);
-  void post(const RoleTokens& role, Position position);
-  bool posted(const Post& p, std::size_t side, int k) const {
-    return posted_[static_cast<std::size_t>(p.meeting)][side][static_cast<std::size_t>(k)];
+  void post(const std::vector<Post>& posts);
+  bool posted(const Post& p, std::size_t side) const {
+    return posted_[static_cast<std::size_t>(p.match)][side][static_cast<std::size_t>(p.call)];
   }
-  bool met(const RoleTokens& role, Position position) const;
+  bool met(const std::vector<Post>& posts) const;
   // The first side that a posted transfer still waits for, and the call it waits for; the role of that side.
   RoleId waits_for(const RoleTokens& role, Position position, std::string& text) const;
 
-  const Rendezvous& rendezvous_;
+  const Transfers& transfers_;
   std::vector<RoleTokens> roles_;
-  std::vector<std::vector<std::vector<bool>>> posted_;  // by meeting, side, call
+  std::vector<std::vector<std::vector<bool>>> posted_;  // by match, side, call
   bool posted_new_ = false;
 };
 
@@ -184,42 +198,40 @@ bool TokenRun::advance(RoleTokens& role, StreamId stream) {
   Position position;
   const Op* op = role.head(stream, position);
   if (op == nullptr || !role.may_start(*op, position)) return false;
-  if (!role.posts(position).empty()) {
-    post(role, position);
-    if (!met(role, position)) return false;
+  if (is_transfer(*op)) {
+    const std::vector<Post> posts = role.posts(position);
+    post(posts);
+    if (!met(posts)) return false;
   }
   role.finish(stream, *op);
   return true;
 }
 
-void TokenRun::post(const RoleTokens& role, Position position) {
-  for (const Post& p : role.posts(position)) {
-    auto flag = posted_[static_cast<std::size_t>(p.meeting)][static_cast<std::size_t>(p.side)]
-                       [static_cast<std::size_t>(role.meetings().index(position.slot, p))];
+void TokenRun::post(const std::vector<Post>& posts) {
+  for (const Post& p : posts) {
+    auto flag =
+        posted_[static_cast<std::size_t>(p.match)][static_cast<std::size_t>(p.side)][static_cast<std::size_t>(p.call)];
     if (flag) continue;
     flag = true;
     posted_new_ = true;
   }
 }
 
-bool TokenRun::met(const RoleTokens& role, Position position) const {
-  for (const Post& p : role.posts(position)) {
-    const int k = role.meetings().index(position.slot, p);
-    for (std::size_t s = 0; s < posted_[static_cast<std::size_t>(p.meeting)].size(); ++s)
-      if (!posted(p, s, k)) return false;
-  }
+bool TokenRun::met(const std::vector<Post>& posts) const {
+  for (const Post& p : posts)
+    for (std::size_t s = 0; s < posted_[static_cast<std::size_t>(p.match)].size(); ++s)
+      if (!posted(p, s)) return false;
   return true;
 }
 
 RoleId TokenRun::waits_for(const RoleTokens& role, Position position, std::string& text) const {
   for (const Post& p : role.posts(position)) {
-    const int k = role.meetings().index(position.slot, p);
-    const Meeting& m = rendezvous_.meetings[static_cast<std::size_t>(p.meeting)];
+    const Match& m = transfers_.matches.matches[static_cast<std::size_t>(p.match)];
     for (std::size_t s = 0; s < m.sides.size(); ++s) {
-      if (posted(p, s, k)) continue;
-      const Side& side = m.sides[s];
+      if (posted(p, s)) continue;
+      const MatchSide& side = m.sides[s];
       const Role& other = roles_[static_cast<std::size_t>(side.role)].role();
-      const Call& call = side.calls[static_cast<std::size_t>(k)];
+      const CallPlace& call = transfers_.calls_of(side)[static_cast<std::size_t>(p.call)];
       text = fmt::format("{} to reach {}", rank_text(other, side.rank), place_text(other, call.slot, call.op));
       return side.role;
     }
@@ -238,7 +250,7 @@ std::string TokenRun::stuck_text() {
     REHEARSE_CHECK(next[r] >= 0, "{} is stuck in an op that meets nobody: {}", roles_[r].role().name,
                    place_text(roles_[r].role(), position.slot, position.op));
     if (!text.empty()) text += "; ";
-    text += fmt::format("{} waits in {} for {}", rank_text(roles_[r].role(), rendezvous_.representative[r]),
+    text += fmt::format("{} waits in {} for {}", rank_text(roles_[r].role(), transfers_.matches.representative[r]),
                         place_text(roles_[r].role(), position.slot, position.op), whom);
   }
   if (text.empty()) return text;
@@ -246,16 +258,16 @@ std::string TokenRun::stuck_text() {
   std::size_t at = 0;
   while (next[at] < 0) ++at;
   for (std::size_t i = 0; i < roles_.size(); ++i) at = static_cast<std::size_t>(next[at]);
-  std::string circle = fmt::format("rank {}", rendezvous_.representative[at]);
+  std::string circle = fmt::format("rank {}", transfers_.matches.representative[at]);
   for (auto r = static_cast<std::size_t>(next[at]); r != at; r = static_cast<std::size_t>(next[r]))
-    circle += fmt::format(" -> rank {}", rendezvous_.representative[r]);
-  return fmt::format("{}. Circle: {} -> rank {}", text, circle, rendezvous_.representative[at]);
+    circle += fmt::format(" -> rank {}", transfers_.matches.representative[r]);
+  return fmt::format("{}. Circle: {} -> rank {}", text, circle, transfers_.matches.representative[at]);
 }
 
 }  // namespace
 
-void check_deadlock(const Program& program, const Rendezvous& rendezvous, std::vector<Violation>& violations) {
-  TokenRun run(program, rendezvous);
+void check_deadlock(const Program& program, const Transfers& transfers, std::vector<Violation>& violations) {
+  TokenRun run(program, transfers);
   run.run();
   if (std::string text = run.stuck_text(); !text.empty()) violations.push_back({"deadlock", std::move(text)});
 }
