@@ -113,7 +113,6 @@ class Rank final : public AnyRank {
   void* pointer(std::size_t place) const;
   kernels::Out operand(std::size_t place) const;
   std::int64_t first_sequence(const Instance& i) const;  // of its micro-batch, counted from the step's first
-  std::int64_t call_number(std::size_t call, std::int64_t step) const;
   void note_failure(std::int32_t stream, const std::string& what, const std::vector<int>& missing, bool cause);
 
   Run& run_;

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
-#include <tuple>
 
 #include "sim/base/check.h"
 
@@ -58,9 +56,10 @@ class ArenaHistory {
 
 class TimelineMaker {
  public:
-  TimelineMaker(const Role& role, const plan::RankGrid& grid) : role_(role), grid_(grid) {
+  TimelineMaker(const Role& role, const plan::RankGrid& grid) : role_(role) {
     REHEARSE_CHECK(role.streams.size() <= kMaxStreams, "{}: {} streams", role.name, role.streams.size());
     out_.role = &role;
+    out_.calls = program::number_calls(role, [&grid](Axis axis) { return grid.size(axis); });
     out_.memory = program::plan_memory(role, kArenaAlignment);
     out_.streams.resize(role.streams.size());
     for (const Slot& s : role.slots) {
@@ -174,22 +173,7 @@ class TimelineMaker {
         out_.waits.push_back({static_cast<std::int32_t>(t), needed[t] - per_step_[t]});
     i.last_wait = out_.waits.size();
     i.first_place = first_place;
-    i.first_call = out_.calls.size();
-    if (const auto* c = std::get_if<program::Collective>(&op.shape)) number({true, c->group, 0, 0, false});
-    if (const auto* p = std::get_if<program::PointToPoint>(&op.shape))
-      for (const program::Leg& leg : p->legs) {
-        const int size = grid_.size(leg.axis);
-        number({false, static_cast<int>(leg.axis), (leg.offset % size + size) % size, leg.channel, leg.send});
-      }
     out_.instances.push_back(i);
-  }
-
-  // Calls that match one another's in order: on a group, or one direction of a channel to a peer.
-  using Queue = std::tuple<bool, int, int, int, bool>;
-  void number(const Queue& queue) {
-    const auto [it, added] = queues_.try_emplace(queue, static_cast<std::int32_t>(out_.calls_per_step.size()));
-    if (added) out_.calls_per_step.push_back(0);
-    out_.calls.push_back({it->second, out_.calls_per_step[static_cast<std::size_t>(it->second)]++});
   }
 
   void mark_awaited() {
@@ -215,7 +199,6 @@ class TimelineMaker {
   }
 
   const Role& role_;
-  const plan::RankGrid& grid_;
   Timeline out_;
   int step_ = 0, micro_batches_ = 0;
   std::size_t cursor_ = 0, first_transient_ = 0;
@@ -224,7 +207,6 @@ class TimelineMaker {
   std::vector<Positions> touches_;           // by placement
   Positions per_step_{}, issued_{}, after_sync_{};
   std::vector<std::pair<std::size_t, std::int64_t>> recorded_;  // by event: stream, position (0: not yet)
-  std::map<Queue, std::int32_t> queues_;
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // One step of a role laid out for performing: every op of every slot with the place of its operands in the rank's
-// arena, what it must wait for on other streams, and the number of each transfer among those it must match. Ranks of a
-// role share it; every step is alike.
+// arena, what it must wait for on other streams, and the numbers of its transfer calls (sim/program/link/calls.h).
+// Ranks of a role share it; every step is alike.
 //
 // Waits come from three rules, all stated by position in program order, so that step n needs no memory of step n - 1:
 // events (CUDA's rule, program.h); HostSync, which holds back everything later; and reuse of memory: the first op that
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sim/plan/rank_grid.h"
+#include "sim/program/link/calls.h"
 #include "sim/program/memory_plan.h"
 #include "sim/program/program.h"
 
@@ -32,19 +33,12 @@ struct Place {
   program::BufferId buffer;
 };
 
-// A collective or leg: which sequence of matching calls, and how many calls of the step are before it.
-struct Call {
-  std::int32_t queue;
-  std::int64_t ordinal;
-};
-
 // An op in a slot of the step.
 struct Instance {
   std::int32_t slot, body, op, stream;
   std::int64_t position;  // among the ops of its stream in the step, from 1
   std::size_t first_wait = 0, last_wait = 0;
   std::size_t first_place = 0;  // reads, then writes
-  std::size_t first_call = 0;   // of its collective, or of its legs
   bool awaited = false;         // another stream waits for it
   bool ends_loss = false;       // the last of the step to write the loss
 };
@@ -57,12 +51,15 @@ struct Timeline {
   std::vector<std::vector<std::int32_t>> streams;  // stream -> its instances
   std::vector<Wait> waits;
   std::vector<Place> places;
-  std::vector<Call> calls;
-  std::vector<std::int64_t> calls_per_step;  // by queue
-  program::BufferId loss = -1;               // of the last stage
+  program::RoleCalls calls;
+  program::BufferId loss = -1;  // of the last stage
 
   const program::Op& op(const Instance& i) const {
     return role->bodies[static_cast<std::size_t>(i.body)].ops[static_cast<std::size_t>(i.op)];
+  }
+  // How many calls of the sequence come before that of a collective op, or of a leg, since the run began.
+  std::int64_t call_number(const Instance& i, std::size_t leg, std::int64_t step) const {
+    return calls.number(calls.of(i.body, i.op)[leg], step, i.slot);
   }
   const program::Slot& slot(const Instance& i) const { return role->slots[static_cast<std::size_t>(i.slot)]; }
   std::int64_t per_step(std::int32_t stream) const {

@@ -1,12 +1,14 @@
-// See send_slots.h. Ranks of a role do alike, so one of each stands for all, as in sim/program/rendezvous.h.
+// See send_slots.h. Ranks of a role do alike, so one of each stands for all, as in sim/program/link/matches.h.
 #include "execute/gpu/send_slots.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
+#include <utility>
 
+#include "sim/account/grid_view.h"
 #include "sim/base/check.h"
+#include "sim/program/link/matches.h"
 
 namespace rehearse::execute {
 namespace {
@@ -14,15 +16,12 @@ namespace {
 constexpr int kSteps = 2;  // the second is like all later ones
 constexpr int kMostSlots = 1024;
 
-using Channel =
-    std::tuple<int, int, int, int, int>;  // axis, offset from the sender, channel, sender's and receiver's role
-
 class Execution {
  public:
-  Execution(const program::Program& program, const std::vector<Timeline>& timelines, const plan::RankGrid& grid,
-            int slots)
-      : program_(program), timelines_(timelines), grid_(grid), slots_(slots) {
+  Execution(const std::vector<Timeline>& timelines, const program::RoleMatches& matches, int slots)
+      : timelines_(timelines), matches_(matches), slots_(slots) {
     for (const Timeline& t : timelines) {
+      called_.emplace_back(t.calls.sequences.size(), 0);
       done_.emplace_back(t.streams.size(), 0);
       posted_.emplace_back(t.streams.size(), 0);
     }
@@ -70,81 +69,58 @@ class Execution {
     return p != nullptr && p->legs.size() == 1 && p->legs.front().send;
   }
 
-  Channel channel(std::size_t role, const program::Leg& leg) const {
-    const int size = grid_.size(leg.axis), offset = (leg.offset % size + size) % size;
-    const int here = static_cast<int>(role), roles = static_cast<int>(timelines_.size());
-    const int there = leg.axis == Axis::pipeline ? (here + offset) % roles : here;
-    if (leg.send) return {static_cast<int>(leg.axis), offset, leg.channel, here, there};
-    return {static_cast<int>(leg.axis), (size - offset) % size, leg.channel, there, here};
-  }
-
   void post(std::size_t role, std::size_t stream, const Instance& i) {
-    const program::Op& op = timelines_[role].op(i);
-    if (const auto* c = std::get_if<program::Collective>(&op.shape)) ++calls_[{c->group, role}];
-    if (const auto* p = std::get_if<program::PointToPoint>(&op.shape))
-      for (const program::Leg& leg : p->legs) {
-        const Channel key = channel(role, leg);
-        const std::int64_t which = leg.send ? sent_[key]++ : received_[key]++;
-        if (slots_ > 0 && sends_alone(op)) kept_[{role, stream}].insert({key, which});
-      }
+    const Timeline& t = timelines_[role];
+    for (const program::TransferCall& call : t.calls.of(i.body, i.op)) {
+      const std::int64_t number = called_[role][static_cast<std::size_t>(call.sequence)]++;
+      if (slots_ > 0 && sends_alone(t.op(i))) kept_[{role, stream}].insert({call.sequence, number});
+    }
   }
 
   // Whether every copy of the stream still waits for its receiver.
   bool full(std::size_t role, std::size_t stream) {
     auto& kept = kept_[{role, stream}];
-    std::erase_if(kept, [&](const auto& k) { return received_[k.first] > k.second; });
+    std::erase_if(kept, [&](const auto& k) { return matched(role, k.first, k.second); });
     return static_cast<int>(kept.size()) >= slots_;
   }
 
-  bool met(std::size_t role, const Instance& i, std::int64_t step) {
+  // Whether all that a call is matched by have made theirs.
+  bool matched(std::size_t role, std::int32_t sequence, std::int64_t number) const {
+    const program::SequenceMatch& own = matches_.of[role][static_cast<std::size_t>(sequence)];
+    if (own.match < 0) return true;
+    const auto& sides = matches_.matches[static_cast<std::size_t>(own.match)].sides;
+    return std::all_of(sides.begin(), sides.end(), [&](const program::MatchSide& side) {
+      return called_[static_cast<std::size_t>(side.role)][static_cast<std::size_t>(side.sequence)] > number;
+    });
+  }
+
+  bool met(std::size_t role, const Instance& i, std::int64_t step) const {
     const Timeline& t = timelines_[role];
-    const program::Op& op = t.op(i);
-    const auto number = [&](std::size_t call) {
-      const Call& c = t.calls[call];
-      return step * t.calls_per_step[static_cast<std::size_t>(c.queue)] + c.ordinal;
-    };
-    if (const auto* c = std::get_if<program::Collective>(&op.shape)) {
-      for (const std::size_t other : roles_of(c->group, role))
-        if (calls_[{c->group, other}] <= number(i.first_call)) return false;
-      return true;
-    }
-    const auto* p = std::get_if<program::PointToPoint>(&op.shape);
-    if (p == nullptr || (slots_ > 0 && sends_alone(op))) return true;
-    for (std::size_t l = 0; l < p->legs.size(); ++l) {
-      const program::Leg& leg = p->legs[l];
-      if ((leg.send ? received_ : sent_)[channel(role, leg)] <= number(i.first_call + l)) return false;
-    }
-    return true;
+    if (slots_ > 0 && sends_alone(t.op(i))) return true;
+    const auto calls = t.calls.of(i.body, i.op);
+    return std::all_of(calls.begin(), calls.end(), [&](const program::TransferCall& call) {
+      return matched(role, call.sequence, t.calls.number(call, step, i.slot));
+    });
   }
 
-  std::set<std::size_t> roles_of(program::GroupId group, std::size_t role) const {
-    const program::Group& g = program_.groups[static_cast<std::size_t>(group)];
-    std::set<std::size_t> roles;
-    for (int rank = 0; rank < grid_.ranks(); ++rank) {
-      if (grid_.coordinate(rank, Axis::pipeline) != static_cast<int>(role)) continue;
-      for (const int member : grid_.members(rank, g.axes, g.pipeline_only))
-        roles.insert(static_cast<std::size_t>(grid_.coordinate(member, Axis::pipeline)));
-      break;
-    }
-    return roles;
-  }
-
-  const program::Program& program_;
   const std::vector<Timeline>& timelines_;
-  const plan::RankGrid& grid_;
+  const program::RoleMatches& matches_;
   const int slots_;
   std::vector<std::vector<std::int64_t>> done_, posted_;  // by role and stream: ops, since the beginning
-  std::map<std::pair<program::GroupId, std::size_t>, std::int64_t> calls_;
-  std::map<Channel, std::int64_t> sent_, received_;  // posted
-  std::map<std::pair<std::size_t, std::size_t>, std::set<std::pair<Channel, std::int64_t>>> kept_;
+  std::vector<std::vector<std::int64_t>> called_;         // by role and sequence: calls made
+  // By role and stream: the sends, by sequence and number, that lie in copies.
+  std::map<std::pair<std::size_t, std::size_t>, std::set<std::pair<std::int32_t, std::int64_t>>> kept_;
 };
 
 }  // namespace
 
 int send_slots(const program::Program& program, const std::vector<Timeline>& timelines, const plan::RankGrid& grid) {
-  if (Execution(program, timelines, grid, 0).ends()) return 0;
+  std::vector<program::RoleCalls> calls;
+  for (const Timeline& t : timelines) calls.push_back(t.calls);
+  const program::RoleMatches matches = program::match_roles(program, calls, account::grid_view(program, grid));
+  if (Execution(timelines, matches, 0).ends()) return 0;
   for (int slots = 1; slots <= kMostSlots; slots *= 2)
-    if (Execution(program, timelines, grid, slots).ends()) return slots;
+    if (Execution(timelines, matches, slots).ends()) return slots;
   REHEARSE_CHECK(false, "the ranks wait for one another however many messages are kept");
   return 0;
 }

@@ -152,7 +152,7 @@ void check_shards(const Program& program, RoleId role_id, const RoleMatches& mat
 Transfers transfers_of(const Program& program, const GridView& grid) {
   Transfers transfers;
   for (const Role& role : program.roles) {
-    const RoleCalls& calls = transfers.calls.emplace_back(number_calls(role, grid));
+    const RoleCalls& calls = transfers.calls.emplace_back(number_calls(role, grid.size));
     auto& places = transfers.places.emplace_back(calls.sequences.size());
     for (int s = 0; s < static_cast<int>(role.slots.size()); ++s) {
       check_interrupt();

@@ -8,8 +8,7 @@
 namespace rehearse::program {
 namespace {
 
-CallSequence sequence_of(const Leg& leg, const GridView& grid) {
-  const int size = grid.size(leg.axis);
+CallSequence sequence_of(const Leg& leg, int size) {
   CallSequence sequence;
   sequence.send = leg.send;
   sequence.channel = leg.channel;
@@ -33,7 +32,7 @@ void RoleCalls::add_call(const CallSequence& sequence, std::vector<std::int32_t>
   calls_.push_back({static_cast<std::int32_t>(id), in_body[id]++});
 }
 
-RoleCalls number_calls(const Role& role, const GridView& grid) {
+RoleCalls number_calls(const Role& role, const std::function<int(Axis)>& axis_size) {
   RoleCalls result;
   std::vector<std::vector<std::int32_t>> in_body(role.bodies.size());  // by body and sequence: calls
   for (std::size_t b = 0; b < role.bodies.size(); ++b) {
@@ -45,7 +44,7 @@ RoleCalls number_calls(const Role& role, const GridView& grid) {
         sequence.group = c->group;
         result.add_call(sequence, in_body[b]);
       } else if (const auto* p = std::get_if<PointToPoint>(&op.shape)) {
-        for (const Leg& leg : p->legs) result.add_call(sequence_of(leg, grid), in_body[b]);
+        for (const Leg& leg : p->legs) result.add_call(sequence_of(leg, axis_size(leg.axis)), in_body[b]);
       }
     }
   }

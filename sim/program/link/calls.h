@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -46,7 +47,7 @@ class RoleCalls {
   }
 
  private:
-  friend RoleCalls number_calls(const Role& role, const GridView& grid);
+  friend RoleCalls number_calls(const Role& role, const std::function<int(Axis)>& axis_size);
   void add_call(const CallSequence& sequence, std::vector<std::int32_t>& in_body);
 
   std::vector<TransferCall> calls_;
@@ -54,7 +55,7 @@ class RoleCalls {
   std::vector<std::size_t> first_call_;  // by op, in calls_; one more at the end
 };
 
-// Of the grid only the sizes of axes are asked for.
-RoleCalls number_calls(const Role& role, const GridView& grid);
+// axis_size: GridView::size.
+RoleCalls number_calls(const Role& role, const std::function<int(Axis)>& axis_size);
 
 }  // namespace rehearse::program

@@ -26,7 +26,7 @@ TEST(Link, NumbersTheCallsOfEachGroupInProgramOrderOverSlots) {
   b.op(unused, "never", send_to(1, 4), compute, {x});
   b.slot(body);
   b.slot(body);
-  const RoleCalls calls = number_calls(b.role, grid_view(2, 1));
+  const RoleCalls calls = number_calls(b.role, grid_view(2, 1).size);
   EXPECT_EQ(number(b.role, calls, 0, 0), 0);
   EXPECT_EQ(number(b.role, calls, 0, 2), 1);
   EXPECT_EQ(number(b.role, calls, 1, 0), 2);
@@ -50,7 +50,7 @@ TEST(Link, MessagesToTheSameRankAreOneSequenceAChannel) {
   b.op(body, "other channel", send_to(1, 4, 7), link, {x});
   b.op(body, "receive", receive_from(1, 4), link, {}, {x});
   b.slot(body);
-  const RoleCalls two = number_calls(b.role, grid_view(1, 2)), three = number_calls(b.role, grid_view(1, 3));
+  const RoleCalls two = number_calls(b.role, grid_view(1, 2).size), three = number_calls(b.role, grid_view(1, 3).size);
   EXPECT_EQ(two.sequences.size(), 3u);
   EXPECT_EQ(number(b.role, two, 0, 1), 1);
   EXPECT_EQ(three.sequences.size(), 4u);
