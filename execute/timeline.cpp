@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "sim/base/check.h"
+#include "sim/program/link/waits.h"
 
 namespace rehearse::execute {
 namespace {
@@ -56,7 +58,7 @@ class ArenaHistory {
 
 class TimelineMaker {
  public:
-  TimelineMaker(const Role& role, const plan::RankGrid& grid) : role_(role) {
+  TimelineMaker(const Role& role, const plan::RankGrid& grid) : role_(role), waits_(program::resolve_waits(role)) {
     REHEARSE_CHECK(role.streams.size() <= kMaxStreams, "{}: {} streams", role.name, role.streams.size());
     out_.role = &role;
     out_.calls = program::number_calls(role, [&grid](Axis axis) { return grid.size(axis); });
@@ -73,7 +75,7 @@ class TimelineMaker {
     }
     live_.assign(instances, -1);
     touches_.resize(out_.memory.placements.size());
-    recorded_.resize(role.events.size());
+    started_.resize(role.bodies.size());
   }
 
   Timeline make() {
@@ -119,18 +121,17 @@ class TimelineMaker {
       for (std::size_t b = 0; b < role_.buffers.size(); ++b)
         if (role_.buffers[b].lifetime == Lifetime::slot) live_[first_instance_[b]] = -1;
       const auto& ops = body_of(slot).ops;
+      slot_start_ = issued_;
       for (int i = 0; i < static_cast<int>(ops.size()); ++i)
         visit(s, slot, i, ops[static_cast<std::size_t>(i)], history);
+      started_[static_cast<std::size_t>(slot.body)] = slot_start_;
     }
   }
 
   void visit(int s, const Slot& slot, int index, const Op& op, ArenaHistory& history) {
     const auto stream = static_cast<std::size_t>(op.stream);
     Positions needed = after_sync_;
-    for (const program::EventId event : op.waits) {
-      const auto& [recorder, position] = recorded_[static_cast<std::size_t>(event)];
-      needed[recorder] = std::max(needed[recorder], position);
-    }
+    for (const program::EventWait& wait : waits_.of(slot.body, index)) add_wait(wait, needed);
     const std::int64_t position = ++issued_[stream];
     for (const Operand& w : op.writes) begin_instance(w, slot, needed, history);
     std::size_t first_place = out_.places.size();
@@ -143,7 +144,6 @@ class TimelineMaker {
         if (step_ == 1) out_.places.push_back({placement(where).offset, operand.buffer});
       }
     if (step_ == 1) emit(s, slot, index, op, needed, first_place);
-    if (op.records >= 0) recorded_[static_cast<std::size_t>(op.records)] = {stream, position};
     if (std::holds_alternative<program::HostSync>(op.shape)) after_sync_[stream] = position;
     for (const Operand& r : op.releases) {
       int& where = live(r, slot);
@@ -151,6 +151,17 @@ class TimelineMaker {
       history.leave(placement(where), touches_[static_cast<std::size_t>(where)]);
       where = -1;
     }
+  }
+
+  // The recording op is as far into its stream's ops of the slot as it is in its body.
+  void add_wait(const program::EventWait& wait, Positions& needed) const {
+    const auto& start = wait.same_slot ? std::optional(slot_start_) : started_[static_cast<std::size_t>(wait.body)];
+    if (!start) return;
+    const auto& ops = role_.bodies[static_cast<std::size_t>(wait.body)].ops;
+    const auto stream = static_cast<std::size_t>(ops[static_cast<std::size_t>(wait.op)].stream);
+    const auto in_body = std::count_if(ops.begin(), ops.begin() + wait.op + 1,
+                                       [&](const Op& op) { return static_cast<std::size_t>(op.stream) == stream; });
+    needed[stream] = std::max(needed[stream], (*start)[stream] + in_body);
   }
 
   void begin_instance(const Operand& w, const Slot& slot, Positions& needed, const ArenaHistory& history) {
@@ -206,7 +217,9 @@ class TimelineMaker {
   std::vector<int> live_;                    // placement; -1: none
   std::vector<Positions> touches_;           // by placement
   Positions per_step_{}, issued_{}, after_sync_{};
-  std::vector<std::pair<std::size_t, std::int64_t>> recorded_;  // by event: stream, position (0: not yet)
+  const program::RoleWaits waits_;
+  Positions slot_start_{};                         // issued_ when the slot began
+  std::vector<std::optional<Positions>> started_;  // by body, of its latest slot before
 };
 
 }  // namespace

@@ -18,8 +18,6 @@ namespace {
 using program::Op;
 using program::Role;
 
-constexpr std::int32_t kHostStream = -2;
-
 bool is_sync(const Op& op) {
   return std::holds_alternative<program::HostSync>(op.shape);
 }
@@ -32,17 +30,15 @@ std::int32_t index_of(std::vector<T>& list, const T& value) {
   return static_cast<std::int32_t>(list.size() - 1);
 }
 
-// Where an event is recorded, and whether anything but its own stream waits for it.
-struct EventUse {
-  std::int32_t body = -1, op = -1, stream = -1;
-  std::int32_t item = 0;  // items of its stream in the body up to and with it
-  bool visible = false;
-};
-
 class RoleCompiler {
  public:
-  RoleCompiler(const program::Program& program, const Role& role, const program::RoleCalls& calls, ProgramCode& out)
-      : source_(program), role_(role), calls_(calls), program_(out) {}
+  RoleCompiler(const program::Program& program, std::size_t role, const program::Link& link, ProgramCode& out)
+      : source_(program),
+        role_(program.roles[role]),
+        calls_(link.calls[role]),
+        program_(out),
+        waits_(link.waits[role]),
+        order_(role_) {}
 
   RoleCode compile() {
     code_.role = &role_;
@@ -52,7 +48,7 @@ class RoleCompiler {
       if (role_.streams[s].kind == program::StreamKind::compute)
         code_.compute_streams.push_back(static_cast<std::int32_t>(s));
     find_events();
-    count_slots();
+    for (const program::Slot& slot : role_.slots) code_.slot_body.push_back(slot.body);
     for (std::size_t body = 0; body < role_.bodies.size(); ++body)
       for (std::int32_t stream = 0; stream < code_.streams; ++stream) cut(static_cast<std::int32_t>(body), stream);
     place_in_slots();
@@ -61,53 +57,34 @@ class RoleCompiler {
   }
 
  private:
-  static std::int32_t stream_of(const Op& op) { return is_sync(op) ? kHostStream : op.stream; }
-
   void find_events() {
-    events_.resize(role_.events.size());
-    for (std::size_t b = 0; b < role_.bodies.size(); ++b)
-      for (std::size_t i = 0; i < role_.bodies[b].ops.size(); ++i) {
-        const Op& op = role_.bodies[b].ops[i];
+    recorded_item_.assign(role_.events.size(), 0);
+    visible_.assign(role_.events.size(), 0);
+    std::vector<char> recorded(role_.events.size(), 0);
+    for (const program::Body& body : role_.bodies)
+      for (const Op& op : body.ops) {
         REHEARSE_CHECK(op.stream >= 0 && op.stream < code_.streams, "{}: {} has no stream", role_.name, op.name);
         if (op.records < 0) continue;
-        EventUse& use = events_.at(static_cast<std::size_t>(op.records));
-        REHEARSE_CHECK(use.body < 0, "{}: event {} is recorded twice", role_.name,
-                       role_.events[static_cast<std::size_t>(op.records)].name);
-        use = {static_cast<std::int32_t>(b), static_cast<std::int32_t>(i), stream_of(op), 0, false};
+        const auto event = static_cast<std::size_t>(op.records);
+        REHEARSE_CHECK(!recorded.at(event), "{}: event {} is recorded twice", role_.name, role_.events[event].name);
+        recorded[event] = 1;
       }
-    for (const program::Body& body : role_.bodies)
-      for (const Op& op : body.ops)
-        for (const program::EventId event : op.waits) {
-          EventUse& use = events_.at(static_cast<std::size_t>(event));
-          if (use.body >= 0 && use.stream != stream_of(op)) use.visible = true;
-        }
+    for (const program::EventWait& wait : waits_.all()) visible_[static_cast<std::size_t>(wait.event)] = 1;
   }
 
-  void count_slots() {
-    occurrences_.assign(role_.bodies.size(), 0);
-    for (const program::Slot& slot : role_.slots) {
-      code_.slot_body.push_back(slot.body);
-      ++occurrences_.at(static_cast<std::size_t>(slot.body));
-    }
-  }
-
-  // The waits of op `index` that another stream's progress decides.
-  Range waits_of(std::int32_t body, std::int32_t index) {
-    const Op& op = role_.bodies[static_cast<std::size_t>(body)].ops[static_cast<std::size_t>(index)];
+  // The waits of an op; what they refer to is resolved when all items are known.
+  Range waits_of(std::int32_t body, std::int32_t op) {
     Range range{static_cast<std::int32_t>(code_.waits.size()), 0};
-    for (const program::EventId event : op.waits) {
-      const EventUse& use = events_[static_cast<std::size_t>(event)];
-      if (use.body < 0 || use.stream == stream_of(op) || occurrences_[static_cast<std::size_t>(use.body)] == 0)
-        continue;
-      code_.waits.push_back({event, use.stream == kHostStream ? -1 : use.stream, 0, 0, 0});
-      same_slot_.push_back(use.body == body && use.op < index);
+    for (const program::EventWait& wait : waits_.of(body, op)) {
+      code_.waits.push_back({wait.event, wait.stream, 0, 0, 0});
+      sources_.push_back(&wait);
     }
     range.last = static_cast<std::int32_t>(code_.waits.size());
     return range;
   }
 
   std::int32_t visible_record(const Op& op) const {
-    return op.records >= 0 && events_[static_cast<std::size_t>(op.records)].visible ? op.records : -1;
+    return op.records >= 0 && visible_[static_cast<std::size_t>(op.records)] ? op.records : -1;
   }
 
   // Cuts the ops of a body that go to one stream into items.
@@ -141,7 +118,7 @@ class RoleCompiler {
       code_.items.back().last = position + 1;
       code_.items.back().records = visible_record(op);
       if (op.records >= 0)
-        events_[static_cast<std::size_t>(op.records)].item =
+        recorded_item_[static_cast<std::size_t>(op.records)] =
             static_cast<std::int32_t>(code_.items.size()) - range.first;
       fresh = transfer || code_.items.back().records >= 0;
     }
@@ -201,7 +178,7 @@ class RoleCompiler {
       }
       const Range waits = waits_of(body, static_cast<std::int32_t>(i));
       if (ops[i].records >= 0)
-        events_[static_cast<std::size_t>(ops[i].records)].item =
+        recorded_item_[static_cast<std::size_t>(ops[i].records)] =
             static_cast<std::int32_t>(code_.syncs.size()) - first + 1;
       code_.syncs.push_back(
           {slot, body, static_cast<std::int32_t>(i), issue, waits.first, waits.last, visible_record(ops[i])});
@@ -221,18 +198,18 @@ class RoleCompiler {
   // which may be of the step before.
   std::vector<std::int32_t> progress_row(std::int32_t stream, std::int32_t body) const {
     std::vector<std::int32_t> before;
-    std::int32_t items = 0, latest = 0;
+    std::int32_t items = 0;
     for (const std::int32_t of_slot : code_.slot_body) {
       before.push_back(items);
-      if (of_slot == body) latest = items;
       items += items_in(of_slot, stream);
     }
     if (body < 0) return before;
     std::vector<std::int32_t> row;
-    latest -= items;
-    for (std::size_t slot = 0; slot < before.size(); ++slot) {
-      row.push_back(latest);
-      if (code_.slot_body[slot] == body) latest = before[slot];
+    const auto slots = static_cast<std::int32_t>(before.size());
+    for (std::int32_t slot = 0; slot < slots; ++slot) {
+      const std::int32_t latest = order_.latest(slot, body);
+      row.push_back(latest >= 0 ? before[static_cast<std::size_t>(latest)]
+                                : before[static_cast<std::size_t>(slots + latest)] - items);
     }
     return row;
   }
@@ -242,15 +219,15 @@ class RoleCompiler {
     for (std::size_t w = 0; w < code_.waits.size(); ++w) {
       check_interrupt();
       Wait& wait = code_.waits[w];
-      const EventUse& use = events_[static_cast<std::size_t>(wait.event)];
-      const auto [entry, fresh] = rows.try_emplace({wait.stream, same_slot_[w] ? -1 : use.body},
+      const program::EventWait& source = *sources_[w];
+      const auto [entry, fresh] = rows.try_emplace({wait.stream, source.same_slot ? -1 : source.body},
                                                    static_cast<std::int32_t>(code_.progress.size()));
       if (fresh) {
         const std::vector<std::int32_t> row = progress_row(entry->first.first, entry->first.second);
         code_.progress.insert(code_.progress.end(), row.begin(), row.end());
       }
       wait.row = entry->second;
-      wait.item = use.item;
+      wait.item = recorded_item_[static_cast<std::size_t>(wait.event)];
       for (const std::int32_t body : code_.slot_body) wait.per_step += items_in(body, wait.stream);
     }
   }
@@ -260,9 +237,11 @@ class RoleCompiler {
   const program::RoleCalls& calls_;
   ProgramCode& program_;
   RoleCode code_;
-  std::vector<EventUse> events_;
-  std::vector<std::int32_t> occurrences_;  // of a body in a step
-  std::vector<char> same_slot_;            // waits for a record of their own slot
+  const program::RoleWaits& waits_;
+  const program::StepOrder order_;
+  std::vector<std::int32_t> recorded_item_;         // by event: items of its stream in the body up to and with it
+  std::vector<char> visible_;                       // by event: another stream or the host waits for it
+  std::vector<const program::EventWait*> sources_;  // by wait
 };
 
 }  // namespace
@@ -271,7 +250,7 @@ ProgramCode compile(const program::Program& program, const program::Link& link) 
   ProgramCode code;
   code.collectives.resize(program.groups.size());
   for (std::size_t r = 0; r < program.roles.size(); ++r)
-    code.roles.push_back(RoleCompiler(program, program.roles[r], link.calls[r], code).compile());
+    code.roles.push_back(RoleCompiler(program, r, link, code).compile());
   return code;
 }
 

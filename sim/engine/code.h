@@ -5,9 +5,9 @@
 // or the host waits for, after a HostSync in program order, and where the optimizer phase begins or ends. Waits for an
 // event of the same stream are always met and are dropped.
 //
-// Waits follow CUDA's rule by counting: an execution of a wait refers to the latest record before it in program order.
-// Streams go in order, so the wait is met once the recording stream has completed needed() items since the run began;
-// the op that records ends its item. Calls of transfers are numbered by sim/program/link/calls.h.
+// Waits refer to the record that sim/program/link/waits.h names. Streams go in order, so a wait is met once the
+// recording stream has completed needed() items since the run began; the op that records ends its item. Calls of
+// transfers are numbered by sim/program/link/calls.h.
 #pragma once
 
 #include <cstdint>

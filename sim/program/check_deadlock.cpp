@@ -14,6 +14,7 @@
 #include "sim/base/interrupt.h"
 #include "sim/program/check_parts.h"
 #include "sim/program/describe.h"
+#include "sim/program/link/waits.h"
 
 namespace rehearse::program {
 namespace {
@@ -29,18 +30,13 @@ struct Post {
   int match, side, call;
 };
 
-struct Recorder {
-  BodyId body = -1;
-  int op = -1;
-};
-
 class RoleTokens {
  public:
   RoleTokens(const Role& role, const RoleCalls& calls, const std::vector<SequenceMatch>& matches);
 
   // The op at the head of a stream, or nullptr when the stream has drained.
   const Op* head(StreamId stream, Position& position);
-  bool may_start(const Op& op, Position position) const;
+  bool may_start(Position position) const;
   void finish(StreamId stream, const Op& op);
 
   const Role& role() const { return role_; }
@@ -53,10 +49,10 @@ class RoleTokens {
   const Role& role_;
   const RoleCalls& calls_;
   const std::vector<SequenceMatch>& matches_;
+  const RoleWaits waits_;
+  const StepOrder order_;
   std::vector<std::vector<std::vector<int>>> queue_;  // by body and stream: its ops
-  std::vector<Recorder> recorders_;                   // by event
   std::vector<int> recorded_;                         // by event: how often so far
-  std::vector<int> earlier_;                          // [slot * bodies + body]: slots of the body before the slot
   std::vector<Position> syncs_;                       // host syncs of the step
   std::size_t syncs_done_ = 0;
   struct Cursor {
@@ -69,7 +65,8 @@ RoleTokens::RoleTokens(const Role& role, const RoleCalls& calls, const std::vect
     : role_(role),
       calls_(calls),
       matches_(matches),
-      recorders_(role.events.size()),
+      waits_(resolve_waits(role)),
+      order_(role),
       recorded_(role.events.size(), 0),
       cursors_(role.streams.size()) {
   std::vector<std::vector<int>> syncs_of(role.bodies.size());
@@ -78,15 +75,11 @@ RoleTokens::RoleTokens(const Role& role, const RoleCalls& calls, const std::vect
     for (int i = 0; i < static_cast<int>(role.bodies[b].ops.size()); ++i) {
       const Op& op = role.bodies[b].ops[static_cast<std::size_t>(i)];
       queue[static_cast<std::size_t>(op.stream)].push_back(i);
-      if (op.records >= 0) recorders_[static_cast<std::size_t>(op.records)] = {static_cast<BodyId>(b), i};
       if (std::holds_alternative<HostSync>(op.shape)) syncs_of[b].push_back(i);
     }
   }
-  std::vector<int> count(role.bodies.size(), 0);
   for (int s = 0; s < static_cast<int>(role.slots.size()); ++s) {
     const auto body = static_cast<std::size_t>(role.slots[static_cast<std::size_t>(s)].body);
-    earlier_.insert(earlier_.end(), count.begin(), count.end());
-    ++count[body];
     for (const int i : syncs_of[body]) syncs_.push_back({s, i});
   }
 }
@@ -112,16 +105,12 @@ const Op* RoleTokens::head(StreamId stream, Position& position) {
   return nullptr;
 }
 
-bool RoleTokens::may_start(const Op& op, Position position) const {
+bool RoleTokens::may_start(Position position) const {
   if (syncs_done_ < syncs_.size() && position > syncs_[syncs_done_]) return false;
-  const auto slot = static_cast<std::size_t>(position.slot);
-  for (const EventId e : op.waits) {
-    const Recorder& r = recorders_[static_cast<std::size_t>(e)];
-    if (r.body < 0) continue;
-    // Records before the wait in program order; the event has one recorder on one stream, so they happen in order.
-    int needed = earlier_[slot * role_.bodies.size() + static_cast<std::size_t>(r.body)];
-    if (role_.slots[slot].body == r.body && r.op < position.op) ++needed;
-    if (recorded_[static_cast<std::size_t>(e)] < needed) return false;
+  for (const EventWait& wait : waits_.of(role_.slots[static_cast<std::size_t>(position.slot)].body, position.op)) {
+    // The event has one recorder on one stream, so records happen in order.
+    const int needed = order_.runs_before(position.slot, wait.body) + (wait.same_slot ? 1 : 0);
+    if (recorded_[static_cast<std::size_t>(wait.event)] < needed) return false;
   }
   return true;
 }
@@ -197,7 +186,7 @@ bool TokenRun::advance(RoleTokens& role, StreamId stream) {
   check_interrupt();
   Position position;
   const Op* op = role.head(stream, position);
-  if (op == nullptr || !role.may_start(*op, position)) return false;
+  if (op == nullptr || !role.may_start(position)) return false;
   if (is_transfer(*op)) {
     const std::vector<Post> posts = role.posts(position);
     post(posts);

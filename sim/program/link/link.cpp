@@ -7,9 +7,13 @@ namespace rehearse::program {
 
 Link link(const Program& program, const GridView& grid) {
   std::vector<RoleCalls> calls;
-  for (const Role& role : program.roles) calls.push_back(number_calls(role, grid.size));
+  std::vector<RoleWaits> waits;
+  for (const Role& role : program.roles) {
+    calls.push_back(number_calls(role, grid.size));
+    waits.push_back(resolve_waits(role));
+  }
   ProcessGroups groups(program, calls, grid);
-  return {std::move(calls), std::move(groups)};
+  return {std::move(calls), std::move(waits), std::move(groups)};
 }
 
 }  // namespace rehearse::program

@@ -1,5 +1,6 @@
 // The linker: what both interpreters and the static check must agree on about a program, derived once for each role.
 //   calls.h           which call of a process group or a channel each transfer is
+//   waits.h           which record each wait for an event refers to
 //   process_groups.h  whose calls match
 //   matches.h         the same role by role, for untimed executions
 #pragma once
@@ -8,11 +9,13 @@
 
 #include "sim/program/link/calls.h"
 #include "sim/program/link/process_groups.h"
+#include "sim/program/link/waits.h"
 
 namespace rehearse::program {
 
 struct Link {
   std::vector<RoleCalls> calls;  // by role
+  std::vector<RoleWaits> waits;  // by role
   ProcessGroups groups;
 };
 

@@ -78,5 +78,41 @@ TEST(Link, RanksOfAGroupAndBothEndsOfAChannelShareAProcessGroup) {
   EXPECT_EQ(linked.groups[group_of(3, sends)].ranks, (std::vector<int>{3, 1}));
 }
 
+// One body records, itself and another wait: before the record in the body, after it, and on the recorder's own stream.
+TEST(Link, AWaitRefersToTheLatestRecordBeforeItInProgramOrder) {
+  RoleBuilder b("stage0");
+  const auto compute = b.stream("compute"), data = b.stream("data", StreamKind::data);
+  const auto x = b.buffer("x", {4}, Lifetime::persistent, BufferClass::parameter, Init::Kind::zeros);
+  const auto event = b.event("done"), never = b.event("never");
+  const Elementwise fill{ElementwiseFn::fill, 4};
+  const auto records = b.body("records"), other = b.body("other"), unused = b.body("unused");
+  b.op(records, "early", fill, data, {}, {x}).waits = {event};
+  b.op(records, "record", fill, compute, {}, {x}).records = event;
+  b.op(records, "late", fill, data, {}, {x}).waits = {event};
+  b.op(records, "own stream", fill, compute, {}, {x}).waits = {event};
+  b.op(other, "elsewhere", fill, data, {}, {x}).waits = {event, never};
+  b.op(unused, "no slot", fill, compute, {}, {x}).records = never;
+  for (const BodyId body : {other, records, records, other}) b.slot(body);
+  const RoleWaits waits = resolve_waits(b.role);
+  ASSERT_EQ(waits.of(records, 0).size(), 1u);
+  EXPECT_FALSE(waits.of(records, 0)[0].same_slot);
+  EXPECT_EQ(waits.of(records, 0)[0].op, 1);
+  EXPECT_EQ(waits.of(records, 0)[0].stream, compute);
+  ASSERT_EQ(waits.of(records, 2).size(), 1u);
+  EXPECT_TRUE(waits.of(records, 2)[0].same_slot);
+  EXPECT_TRUE(waits.of(records, 3).empty());
+  ASSERT_EQ(waits.of(other, 0).size(), 1u);
+  EXPECT_EQ(waits.of(other, 0)[0].body, records);
+
+  const StepOrder order(b.role);
+  EXPECT_EQ(order.latest(0, records), -2);  // the last but one slot of the step before
+  EXPECT_EQ(order.latest(1, records), -2);
+  EXPECT_EQ(order.latest(2, records), 1);
+  EXPECT_EQ(order.latest(3, records), 2);
+  EXPECT_EQ(order.latest(0, other), -1);
+  EXPECT_EQ(order.latest(3, other), 0);
+  EXPECT_EQ(order.runs_before(3, records), 2);
+}
+
 }  // namespace
 }  // namespace rehearse::program::testing
