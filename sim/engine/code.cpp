@@ -138,8 +138,7 @@ class RoleCompiler {
     item.kind = ItemKind::point_to_point;
     item.leg_first = static_cast<std::int32_t>(code_.legs.size());
     const std::vector<program::Leg>& legs = std::get<program::PointToPoint>(op.shape).legs;
-    item.same_role =
-        std::all_of(legs.begin(), legs.end(), [](const program::Leg& l) { return account::same_role(l.axis); });
+    item.same_role = program::within_role(source_, op);
     for (std::size_t l = 0; l < legs.size(); ++l)
       code_.legs.push_back({calls[l].sequence, calls[l].ordinal,
                             index_of(program_.leg_bytes, program::leg_bytes(op, legs[l])), legs[l].send});

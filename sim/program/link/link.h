@@ -1,6 +1,7 @@
 // The linker: what both interpreters and the static check must agree on about a program, derived once for each role.
 //   calls.h           which call of a process group or a channel each transfer is
 //   waits.h           which record each wait for an event refers to
+//   blame.h           what a wait for an op is blamed on
 //   process_groups.h  whose calls match
 //   matches.h         the same role by role, for untimed executions
 #pragma once
