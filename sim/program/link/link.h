@@ -4,6 +4,8 @@
 //   blame.h           what a wait for an op is blamed on
 //   process_groups.h  whose calls match
 //   matches.h         the same role by role, for untimed executions
+//   timeline.h        a step in an arena: places of operands, and all waits, those for the reuse of memory too
+//   send_slots.h      how many sends must be made from copies for such steps to go on
 #pragma once
 
 #include <vector>

@@ -1,24 +1,23 @@
-// See send_slots.h. Ranks of a role do alike, so one of each stands for all, as in sim/program/link/matches.h.
-#include "execute/gpu/send_slots.h"
+// See send_slots.h. Ranks of a role do alike, so one of each stands for all, as in matches.h.
+#include "sim/program/link/send_slots.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
 
-#include "sim/account/grid_view.h"
 #include "sim/base/check.h"
 #include "sim/program/link/matches.h"
 
-namespace rehearse::execute {
+namespace rehearse::program {
 namespace {
 
 constexpr int kSteps = 2;  // the second is like all later ones
 constexpr int kMostSlots = 1024;
 
-class Execution {
+class StepExecution {
  public:
-  Execution(const std::vector<Timeline>& timelines, const program::RoleMatches& matches, int slots)
+  StepExecution(const std::vector<Timeline>& timelines, const RoleMatches& matches, int slots)
       : timelines_(timelines), matches_(matches), slots_(slots) {
     for (const Timeline& t : timelines) {
       called_.emplace_back(t.calls.sequences.size(), 0);
@@ -46,9 +45,9 @@ class Execution {
     const Timeline& t = timelines_[role];
     const std::int64_t n = t.per_step(static_cast<std::int32_t>(stream)), next = done_[role][stream];
     if (n == 0 || next >= kSteps * n) return false;
-    const Instance& i = t.instances[static_cast<std::size_t>(t.streams[stream][static_cast<std::size_t>(next % n)])];
+    const OpInstance& i = t.instances[static_cast<std::size_t>(t.streams[stream][static_cast<std::size_t>(next % n)])];
     for (std::size_t w = i.first_wait; w < i.last_wait; ++w) {
-      const Wait& wait = t.waits[w];
+      const StreamWait& wait = t.waits[w];
       if (done_[role][static_cast<std::size_t>(wait.stream)] < next / n * t.per_step(wait.stream) + wait.position)
         return false;
     }
@@ -64,14 +63,14 @@ class Execution {
     return true;
   }
 
-  static bool sends_alone(const program::Op& op) {
-    const auto* p = std::get_if<program::PointToPoint>(&op.shape);
+  static bool sends_alone(const Op& op) {
+    const auto* p = std::get_if<PointToPoint>(&op.shape);
     return p != nullptr && p->legs.size() == 1 && p->legs.front().send;
   }
 
-  void post(std::size_t role, std::size_t stream, const Instance& i) {
+  void post(std::size_t role, std::size_t stream, const OpInstance& i) {
     const Timeline& t = timelines_[role];
-    for (const program::TransferCall& call : t.calls.of(i.body, i.op)) {
+    for (const TransferCall& call : t.calls.of(i.body, i.op)) {
       const std::int64_t number = called_[role][static_cast<std::size_t>(call.sequence)]++;
       if (slots_ > 0 && sends_alone(t.op(i))) kept_[{role, stream}].insert({call.sequence, number});
     }
@@ -86,25 +85,25 @@ class Execution {
 
   // Whether all that a call is matched by have made theirs.
   bool matched(std::size_t role, std::int32_t sequence, std::int64_t number) const {
-    const program::SequenceMatch& own = matches_.of[role][static_cast<std::size_t>(sequence)];
+    const SequenceMatch& own = matches_.of[role][static_cast<std::size_t>(sequence)];
     if (own.match < 0) return true;
     const auto& sides = matches_.matches[static_cast<std::size_t>(own.match)].sides;
-    return std::all_of(sides.begin(), sides.end(), [&](const program::MatchSide& side) {
+    return std::all_of(sides.begin(), sides.end(), [&](const MatchSide& side) {
       return called_[static_cast<std::size_t>(side.role)][static_cast<std::size_t>(side.sequence)] > number;
     });
   }
 
-  bool met(std::size_t role, const Instance& i, std::int64_t step) const {
+  bool met(std::size_t role, const OpInstance& i, std::int64_t step) const {
     const Timeline& t = timelines_[role];
     if (slots_ > 0 && sends_alone(t.op(i))) return true;
     const auto calls = t.calls.of(i.body, i.op);
-    return std::all_of(calls.begin(), calls.end(), [&](const program::TransferCall& call) {
+    return std::all_of(calls.begin(), calls.end(), [&](const TransferCall& call) {
       return matched(role, call.sequence, t.calls.number(call, step, i.slot));
     });
   }
 
   const std::vector<Timeline>& timelines_;
-  const program::RoleMatches& matches_;
+  const RoleMatches& matches_;
   const int slots_;
   std::vector<std::vector<std::int64_t>> done_, posted_;  // by role and stream: ops, since the beginning
   std::vector<std::vector<std::int64_t>> called_;         // by role and sequence: calls made
@@ -114,15 +113,15 @@ class Execution {
 
 }  // namespace
 
-int send_slots(const program::Program& program, const std::vector<Timeline>& timelines, const plan::RankGrid& grid) {
-  std::vector<program::RoleCalls> calls;
+int send_slots(const Program& program, const std::vector<Timeline>& timelines, const GridView& grid) {
+  std::vector<RoleCalls> calls;
   for (const Timeline& t : timelines) calls.push_back(t.calls);
-  const program::RoleMatches matches = program::match_roles(program, calls, account::grid_view(program, grid));
-  if (Execution(timelines, matches, 0).ends()) return 0;
+  const RoleMatches matches = match_roles(program, calls, grid);
+  if (StepExecution(timelines, matches, 0).ends()) return 0;
   for (int slots = 1; slots <= kMostSlots; slots *= 2)
-    if (Execution(timelines, matches, slots).ends()) return slots;
+    if (StepExecution(timelines, matches, slots).ends()) return slots;
   REHEARSE_CHECK(false, "the ranks wait for one another however many messages are kept");
   return 0;
 }
 
-}  // namespace rehearse::execute
+}  // namespace rehearse::program

@@ -1,7 +1,7 @@
 // Two steps are walked in program order with positions counted since the first step's beginning; what the second walk
 // finds is the pattern of every step (in the first step, waits on the step before are met). The instances' places
-// follow program::plan_memory: its placements are in the order in which the walk meets first writes.
-#include "execute/timeline.h"
+// follow plan_memory: its placements are in the order in which the walk meets first writes.
+#include "sim/program/link/timeline.h"
 
 #include <algorithm>
 #include <array>
@@ -10,15 +10,8 @@
 #include "sim/base/check.h"
 #include "sim/program/link/waits.h"
 
-namespace rehearse::execute {
+namespace rehearse::program {
 namespace {
-
-using program::BufferId;
-using program::Lifetime;
-using program::Op;
-using program::Operand;
-using program::Role;
-using program::Slot;
 
 constexpr std::size_t kMaxStreams = 16;
 using Positions = std::array<std::int64_t, kMaxStreams>;  // by stream; 0: none
@@ -28,9 +21,9 @@ void join(Positions& into, const Positions& from) {
 }
 
 // Which streams touched each stretch of the arena last, and when. Stretches end where any placement does.
-class ArenaHistory {
+class ArenaUse {
  public:
-  explicit ArenaHistory(const program::MemoryPlan& plan) {
+  explicit ArenaUse(const MemoryPlan& plan) {
     for (const auto& p : plan.placements) {
       bounds_.push_back(p.offset);
       bounds_.push_back(p.offset + p.bytes);
@@ -39,10 +32,10 @@ class ArenaHistory {
     bounds_.erase(std::unique(bounds_.begin(), bounds_.end()), bounds_.end());
     touched_.resize(bounds_.size());
   }
-  void leave(const program::Placement& p, const Positions& touches) {
+  void leave(const Placement& p, const Positions& touches) {
     for (std::size_t i = index(p.offset); i < index(p.offset + p.bytes); ++i) join(touched_[i], touches);
   }
-  Positions before(const program::Placement& p) const {
+  Positions before(const Placement& p) const {
     Positions all{};
     for (std::size_t i = index(p.offset); i < index(p.offset + p.bytes); ++i) join(all, touched_[i]);
     return all;
@@ -58,11 +51,12 @@ class ArenaHistory {
 
 class TimelineMaker {
  public:
-  TimelineMaker(const Role& role, const plan::RankGrid& grid) : role_(role), waits_(program::resolve_waits(role)) {
+  TimelineMaker(const Role& role, const std::function<int(Axis)>& axis_size)
+      : role_(role), waits_(resolve_waits(role)) {
     REHEARSE_CHECK(role.streams.size() <= kMaxStreams, "{}: {} streams", role.name, role.streams.size());
     out_.role = &role;
-    out_.calls = program::number_calls(role, [&grid](Axis axis) { return grid.size(axis); });
-    out_.memory = program::plan_memory(role, kArenaAlignment);
+    out_.calls = number_calls(role, axis_size);
+    out_.memory = plan_memory(role, kArenaAlignment);
     out_.streams.resize(role.streams.size());
     for (const Slot& s : role.slots) {
       micro_batches_ = std::max(micro_batches_, s.micro_batch + 1);
@@ -80,7 +74,7 @@ class TimelineMaker {
 
   Timeline make() {
     place_persistent();
-    ArenaHistory history(out_.memory);
+    ArenaUse history(out_.memory);
     for (step_ = 0; step_ < 2; ++step_) walk(history);
     mark_awaited();
     mark_loss();
@@ -88,12 +82,10 @@ class TimelineMaker {
   }
 
  private:
-  const program::Body& body_of(const Slot& s) const { return role_.bodies[static_cast<std::size_t>(s.body)]; }
-  const program::Buffer& buffer(BufferId id) const { return role_.buffers[static_cast<std::size_t>(id)]; }
+  const Body& body_of(const Slot& s) const { return role_.bodies[static_cast<std::size_t>(s.body)]; }
+  const Buffer& buffer(BufferId id) const { return role_.buffers[static_cast<std::size_t>(id)]; }
   BufferId base_of(BufferId id) const { return buffer(id).is_view() ? buffer(id).base : id; }
-  const program::Placement& placement(int index) const {
-    return out_.memory.placements[static_cast<std::size_t>(index)];
-  }
+  const Placement& placement(int index) const { return out_.memory.placements[static_cast<std::size_t>(index)]; }
 
   void place_persistent() {
     out_.persistent.assign(role_.buffers.size(), -1);
@@ -114,7 +106,7 @@ class TimelineMaker {
     return live_.at(index);
   }
 
-  void walk(ArenaHistory& history) {
+  void walk(ArenaUse& history) {
     cursor_ = first_transient_;
     for (int s = 0; s < static_cast<int>(role_.slots.size()); ++s) {
       const Slot& slot = role_.slots[static_cast<std::size_t>(s)];
@@ -128,10 +120,10 @@ class TimelineMaker {
     }
   }
 
-  void visit(int s, const Slot& slot, int index, const Op& op, ArenaHistory& history) {
+  void visit(int s, const Slot& slot, int index, const Op& op, ArenaUse& history) {
     const auto stream = static_cast<std::size_t>(op.stream);
     Positions needed = after_sync_;
-    for (const program::EventWait& wait : waits_.of(slot.body, index)) add_wait(wait, needed);
+    for (const EventWait& wait : waits_.of(slot.body, index)) add_wait(wait, needed);
     const std::int64_t position = ++issued_[stream];
     for (const Operand& w : op.writes) begin_instance(w, slot, needed, history);
     std::size_t first_place = out_.places.size();
@@ -144,7 +136,7 @@ class TimelineMaker {
         if (step_ == 1) out_.places.push_back({placement(where).offset, operand.buffer});
       }
     if (step_ == 1) emit(s, slot, index, op, needed, first_place);
-    if (std::holds_alternative<program::HostSync>(op.shape)) after_sync_[stream] = position;
+    if (std::holds_alternative<HostSync>(op.shape)) after_sync_[stream] = position;
     for (const Operand& r : op.releases) {
       int& where = live(r, slot);
       if (where < 0 || buffer(base_of(r.buffer)).lifetime == Lifetime::persistent) continue;
@@ -154,7 +146,7 @@ class TimelineMaker {
   }
 
   // The recording op is as far into its stream's ops of the slot as it is in its body.
-  void add_wait(const program::EventWait& wait, Positions& needed) const {
+  void add_wait(const EventWait& wait, Positions& needed) const {
     const auto& start = wait.same_slot ? std::optional(slot_start_) : started_[static_cast<std::size_t>(wait.body)];
     if (!start) return;
     const auto& ops = role_.bodies[static_cast<std::size_t>(wait.body)].ops;
@@ -164,7 +156,7 @@ class TimelineMaker {
     needed[stream] = std::max(needed[stream], (*start)[stream] + in_body);
   }
 
-  void begin_instance(const Operand& w, const Slot& slot, Positions& needed, const ArenaHistory& history) {
+  void begin_instance(const Operand& w, const Slot& slot, Positions& needed, const ArenaUse& history) {
     int& where = live(w, slot);
     if (where >= 0) return;
     where = static_cast<int>(cursor_++);
@@ -174,7 +166,7 @@ class TimelineMaker {
   }
 
   void emit(int s, const Slot& slot, int index, const Op& op, const Positions& needed, std::size_t first_place) {
-    Instance i{s, slot.body, index, op.stream, 0};
+    OpInstance i{s, slot.body, index, op.stream, 0};
     auto& own = out_.streams[static_cast<std::size_t>(op.stream)];
     own.push_back(static_cast<std::int32_t>(out_.instances.size()));
     i.position = static_cast<std::int64_t>(own.size());
@@ -188,7 +180,7 @@ class TimelineMaker {
   }
 
   void mark_awaited() {
-    for (const Wait& wait : out_.waits) {
+    for (const StreamWait& wait : out_.waits) {
       const auto& stream = out_.streams[static_cast<std::size_t>(wait.stream)];
       const auto n = static_cast<std::int64_t>(stream.size());
       const std::int64_t index = ((wait.position - 1) % n + n) % n;
@@ -200,7 +192,7 @@ class TimelineMaker {
     for (BufferId b = 0; b < static_cast<BufferId>(role_.buffers.size()); ++b)
       if (buffer(b).name == "loss") out_.loss = b;
     if (out_.loss < 0) return;
-    const auto writes_loss = [&](const Instance& i) {
+    const auto writes_loss = [&](const OpInstance& i) {
       const auto& writes = out_.op(i).writes;
       return std::any_of(writes.begin(), writes.end(), [&](const Operand& w) { return w.buffer == out_.loss; });
     };
@@ -217,15 +209,15 @@ class TimelineMaker {
   std::vector<int> live_;                    // placement; -1: none
   std::vector<Positions> touches_;           // by placement
   Positions per_step_{}, issued_{}, after_sync_{};
-  const program::RoleWaits waits_;
+  const RoleWaits waits_;
   Positions slot_start_{};                         // issued_ when the slot began
   std::vector<std::optional<Positions>> started_;  // by body, of its latest slot before
 };
 
 }  // namespace
 
-Timeline make_timeline(const Role& role, const plan::RankGrid& grid) {
-  return TimelineMaker(role, grid).make();
+Timeline make_timeline(const Role& role, const std::function<int(Axis)>& axis_size) {
+  return TimelineMaker(role, axis_size).make();
 }
 
-}  // namespace rehearse::execute
+}  // namespace rehearse::program
