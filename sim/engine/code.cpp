@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "sim/account/blame.h"
@@ -15,6 +17,7 @@ namespace rehearse::engine {
 
 namespace {
 
+using program::EventId;
 using program::Op;
 using program::Role;
 
@@ -32,13 +35,15 @@ std::int32_t index_of(std::vector<T>& list, const T& value) {
 
 class RoleCompiler {
  public:
-  RoleCompiler(const program::Program& program, std::size_t role, const program::Link& link, ProgramCode& out)
+  RoleCompiler(const program::Program& program, std::size_t role, const program::Link& link,
+               const program::Timeline* step, ProgramCode& out)
       : source_(program),
         role_(program.roles[role]),
         calls_(link.calls[role]),
         program_(out),
         waits_(link.waits[role]),
-        order_(role_) {}
+        order_(role_),
+        step_(step) {}
 
   RoleCode compile() {
     code_.role = &role_;
@@ -48,11 +53,13 @@ class RoleCompiler {
       if (role_.streams[s].kind == program::StreamKind::compute)
         code_.compute_streams.push_back(static_cast<std::int32_t>(s));
     find_events();
+    if (step_ != nullptr) find_reuse();
     for (const program::Slot& slot : role_.slots) code_.slot_body.push_back(slot.body);
     for (std::size_t body = 0; body < role_.bodies.size(); ++body)
       for (std::int32_t stream = 0; stream < code_.streams; ++stream) cut(static_cast<std::int32_t>(body), stream);
     place_in_slots();
     resolve_waits();
+    resolve_reuse();
     return std::move(code_);
   }
 
@@ -79,12 +86,19 @@ class RoleCompiler {
       code_.waits.push_back({wait.event, wait.stream, 0, 0, 0});
       sources_.push_back(&wait);
     }
+    for (std::int32_t stream = 0; stream < code_.streams; ++stream)
+      if (reuse_.contains({body, op, stream})) {
+        code_.waits.push_back({-1, stream, 0, 0, 0});
+        sources_.push_back(nullptr);
+        reusers_.push_back({static_cast<std::int32_t>(code_.waits.size()) - 1, body, op});
+      }
     range.last = static_cast<std::int32_t>(code_.waits.size());
     return range;
   }
 
-  std::int32_t visible_record(const Op& op) const {
-    return op.records >= 0 && visible_[static_cast<std::size_t>(op.records)] ? op.records : -1;
+  bool awaited(std::int32_t body, std::int32_t op) const {
+    const EventId event = role_.bodies[static_cast<std::size_t>(body)].ops[static_cast<std::size_t>(op)].records;
+    return (event >= 0 && visible_[static_cast<std::size_t>(event)]) || reused_.contains({body, op});
   }
 
   // Cuts the ops of a body that go to one stream into items.
@@ -116,11 +130,12 @@ class RoleCompiler {
         code_.items.push_back(item);
       }
       code_.items.back().last = position + 1;
-      code_.items.back().records = visible_record(op);
-      if (op.records >= 0)
-        recorded_item_[static_cast<std::size_t>(op.records)] =
-            static_cast<std::int32_t>(code_.items.size()) - range.first;
-      fresh = transfer || code_.items.back().records >= 0;
+      code_.items.back().awaited = awaited(body, static_cast<std::int32_t>(i));
+      const std::int32_t items = static_cast<std::int32_t>(code_.items.size()) - range.first;
+      if (op.records >= 0) recorded_item_[static_cast<std::size_t>(op.records)] = items;
+      if (const auto reused = reused_.find({body, static_cast<std::int32_t>(i)}); reused != reused_.end())
+        reused->second = items;
+      fresh = transfer || code_.items.back().awaited;
     }
     range.last = static_cast<std::int32_t>(code_.items.size());
     code_.ranges.push_back(range);
@@ -179,8 +194,8 @@ class RoleCompiler {
       if (ops[i].records >= 0)
         recorded_item_[static_cast<std::size_t>(ops[i].records)] =
             static_cast<std::int32_t>(code_.syncs.size()) - first + 1;
-      code_.syncs.push_back(
-          {slot, body, static_cast<std::int32_t>(i), issue, waits.first, waits.last, visible_record(ops[i])});
+      code_.syncs.push_back({slot, body, static_cast<std::int32_t>(i), issue, waits.first, waits.last,
+                             awaited(body, static_cast<std::int32_t>(i))});
     }
   }
 
@@ -218,6 +233,8 @@ class RoleCompiler {
     for (std::size_t w = 0; w < code_.waits.size(); ++w) {
       check_interrupt();
       Wait& wait = code_.waits[w];
+      for (const std::int32_t body : code_.slot_body) wait.per_step += items_in(body, wait.stream);
+      if (sources_[w] == nullptr) continue;
       const program::EventWait& source = *sources_[w];
       const auto [entry, fresh] = rows.try_emplace({wait.stream, source.same_slot ? -1 : source.body},
                                                    static_cast<std::int32_t>(code_.progress.size()));
@@ -227,8 +244,45 @@ class RoleCompiler {
       }
       wait.row = entry->second;
       wait.item = recorded_item_[static_cast<std::size_t>(wait.event)];
-      for (const std::int32_t body : code_.slot_body) wait.per_step += items_in(body, wait.stream);
     }
+  }
+
+  void find_reuse() {
+    for (const program::OpInstance& i : step_->instances)
+      for (std::size_t w = i.first_reuse; w < i.last_reuse; ++w) {
+        const program::StreamWait& wait = step_->reuse_waits[w];
+        reuse_.insert({i.body, i.op, wait.stream});
+        const program::OpInstance& other = step_->awaited(wait);
+        reused_.try_emplace({other.body, other.op}, 0);
+      }
+  }
+
+  // Every one has a row of its own; where a slot has no such wait the row says that it is met.
+  void resolve_reuse() {
+    if (step_ == nullptr) return;
+    constexpr std::int32_t kMet = INT32_MIN / 2;
+    std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t> rows;
+    for (const Reuser& reuser : reusers_) {
+      Wait& wait = code_.waits[static_cast<std::size_t>(reuser.wait)];
+      wait.row = static_cast<std::int32_t>(code_.progress.size());
+      rows[{reuser.body, reuser.op, wait.stream}] = wait.row;
+      code_.progress.resize(code_.progress.size() + code_.slot_body.size(), kMet);
+    }
+    std::vector<std::vector<std::int32_t>> before;  // by stream and slot
+    std::vector<std::int32_t> per_step;
+    for (std::int32_t stream = 0; stream < code_.streams; ++stream) {
+      before.push_back(progress_row(stream, -1));
+      per_step.push_back(before.back().back() + items_in(code_.slot_body.back(), stream));
+    }
+    for (const program::OpInstance& i : step_->instances)
+      for (std::size_t w = i.first_reuse; w < i.last_reuse; ++w) {
+        const program::StreamWait& wait = step_->reuse_waits[w];
+        const auto stream = static_cast<std::size_t>(wait.stream);
+        const program::OpInstance& other = step_->awaited(wait);
+        std::int32_t items = before[stream][static_cast<std::size_t>(other.slot)] + reused_.at({other.body, other.op});
+        if (wait.position < 1) items -= per_step[stream];  // of the step before
+        code_.progress[static_cast<std::size_t>(rows.at({i.body, i.op, wait.stream}) + i.slot)] = items;
+      }
   }
 
   const program::Program& source_;
@@ -240,16 +294,26 @@ class RoleCompiler {
   const program::StepOrder order_;
   std::vector<std::int32_t> recorded_item_;         // by event: items of its stream in the body up to and with it
   std::vector<char> visible_;                       // by event: another stream or the host waits for it
-  std::vector<const program::EventWait*> sources_;  // by wait
+  std::vector<const program::EventWait*> sources_;  // by wait; nullptr: for memory
+  const program::Timeline* step_;
+  // Waits for memory: which (body, op, stream) there are in any slot; the ops that are waited for, with the items of
+  // their stream in the body up to and with them; the waits of the code.
+  std::set<std::tuple<std::int32_t, std::int32_t, std::int32_t>> reuse_;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> reused_;
+  struct Reuser {
+    std::int32_t wait, body, op;
+  };
+  std::vector<Reuser> reusers_;
 };
 
 }  // namespace
 
-ProgramCode compile(const program::Program& program, const program::Link& link) {
+ProgramCode compile(const program::Program& program, const program::Link& link,
+                    const std::vector<program::Timeline>& steps) {
   ProgramCode code;
   code.collectives.resize(program.groups.size());
   for (std::size_t r = 0; r < program.roles.size(); ++r)
-    code.roles.push_back(RoleCompiler(program, r, link, code).compile());
+    code.roles.push_back(RoleCompiler(program, r, link, steps.empty() ? nullptr : &steps[r], code).compile());
   return code;
 }
 

@@ -7,7 +7,8 @@
 //
 // Waits refer to the record that sim/program/link/waits.h names. Streams go in order, so a wait is met once the
 // recording stream has completed needed() items since the run began; the op that records ends its item. Calls of
-// transfers are numbered by sim/program/link/calls.h.
+// transfers are numbered by sim/program/link/calls.h. Of ranks whose memory is an arena (sim/program/link/timeline.h)
+// the waits for its reuse are among them; those differ from slot to slot.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +16,15 @@
 #include <vector>
 
 #include "sim/program/link/link.h"
+#include "sim/program/link/timeline.h"
 #include "sim/program/program.h"
 #include "sim/result/result.h"
 
 namespace rehearse::engine {
 
 struct Wait {
-  program::EventId event;
-  std::int32_t stream;    // of the recording op; -1: the host, whose items are its HostSyncs
+  program::EventId event;  // -1: for memory that the stream still uses
+  std::int32_t stream;     // of the recording op; -1: the host, whose items are its HostSyncs
   std::int32_t row;       // RoleCode::progress: items of that stream before the slot of the record, by slot of the wait
   std::int32_t item;      // how many items of that slot's body, the recording one included
   std::int64_t per_step;  // items of that stream a step
@@ -44,7 +46,7 @@ struct Item {
   bool same_role = true;             // point to point: its peers are of our role
   std::int32_t first = 0, last = 0;  // positions: RoleCode::ops
   std::int32_t wait_first = 0, wait_last = 0;
-  std::int32_t records = -1;                // event that another stream or the host waits for
+  bool awaited = false;                     // another stream or the host waits for its end
   std::int32_t sequence = -1, ordinal = 0;  // collective; as program::TransferCall
   std::int32_t group = -1, size = -1;       // collective; ProgramCode::collectives[group][size]
   std::int32_t leg_first = 0, leg_last = 0;
@@ -66,7 +68,7 @@ struct SyncCode {
   std::int32_t slot, body, op;
   std::int64_t issue;  // ops of the step that the host issues before it
   std::int32_t wait_first, wait_last;
-  std::int32_t records;
+  bool awaited;
 };
 
 struct RoleCode {
@@ -115,7 +117,8 @@ struct ProgramCode {
   std::vector<std::int64_t> leg_bytes;
 };
 
-// Both must outlive the code.
-ProgramCode compile(const program::Program& program, const program::Link& link);
+// Both must outlive the code. `steps` by role, of ranks whose memory is an arena; else empty.
+ProgramCode compile(const program::Program& program, const program::Link& link,
+                    const std::vector<program::Timeline>& steps);
 
 }  // namespace rehearse::engine

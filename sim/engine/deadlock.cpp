@@ -43,15 +43,19 @@ std::string Simulator::name_of(LaneId id) const {
                      lane.step, lane.slot, slot.micro_batch);
 }
 
-Simulator::Stuck Simulator::describe_event(std::int32_t index, std::int32_t event) const {
+Simulator::Stuck Simulator::describe_wait(std::int32_t index, std::int32_t number) const {
   const Rank& rank = ranks_[static_cast<std::size_t>(index)];
+  const Wait& wait = rank.code->waits[static_cast<std::size_t>(number)];
   const program::Role& role = *rank.code->role;
+  if (wait.event < 0)
+    return {fmt::format("memory that stream {} still uses", role.streams[static_cast<std::size_t>(wait.stream)].name),
+            rank.first_lane + wait.stream};
   for (const program::Body& body : role.bodies)
     for (const program::Op& op : body.ops)
-      if (op.records == event) {
+      if (op.records == wait.event) {
         const bool sync = std::holds_alternative<program::HostSync>(op.shape);
         return {fmt::format("event {}, recorded by {} of {} on stream {}",
-                            role.events[static_cast<std::size_t>(event)].name, op.name, body.name,
+                            role.events[static_cast<std::size_t>(wait.event)].name, op.name, body.name,
                             role.streams[static_cast<std::size_t>(op.stream)].name),
                 sync ? -1 : rank.first_lane + op.stream};
       }
@@ -135,15 +139,14 @@ Simulator::Stuck Simulator::describe(LaneId id) const {
   const Lane& lane = lanes_[static_cast<std::size_t>(id)];
   switch (lane.status) {
     case Status::waiting:
-      return describe_event(lane.rank,
-                            lane.code->waits[static_cast<std::size_t>(held_[static_cast<std::size_t>(id)].wait)].event);
+      return describe_wait(lane.rank, held_[static_cast<std::size_t>(id)].wait);
     case Status::transferring:
       return describe_transfer(id);
     case Status::held_by_host: {
       const Host& host = hosts_[static_cast<std::size_t>(lane.rank)];
       const SyncCode& sync = lane.code->syncs[static_cast<std::size_t>(host.sync)];
       const program::Body& body = lane.code->role->bodies[static_cast<std::size_t>(sync.body)];
-      Stuck stuck = describe_event(lane.rank, lane.code->waits[static_cast<std::size_t>(host.held.wait)].event);
+      Stuck stuck = describe_wait(lane.rank, host.held.wait);
       stuck.text = fmt::format("the host at {} of {}, which waits for {}",
                                body.ops[static_cast<std::size_t>(sync.op)].name, body.name, stuck.text);
       return stuck;

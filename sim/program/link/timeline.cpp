@@ -125,7 +125,8 @@ class TimelineMaker {
     Positions needed = after_sync_;
     for (const EventWait& wait : waits_.of(slot.body, index)) add_wait(wait, needed);
     const std::int64_t position = ++issued_[stream];
-    for (const Operand& w : op.writes) begin_instance(w, slot, needed, history);
+    Positions reuse{};
+    for (const Operand& w : op.writes) begin_instance(w, slot, reuse, history);
     std::size_t first_place = out_.places.size();
     for (const auto* operands : {&op.reads, &op.writes})
       for (const Operand& operand : *operands) {
@@ -135,7 +136,7 @@ class TimelineMaker {
         touches_[static_cast<std::size_t>(where)][stream] = position;
         if (step_ == 1) out_.places.push_back({placement(where).offset, operand.buffer});
       }
-    if (step_ == 1) emit(s, slot, index, op, needed, first_place);
+    if (step_ == 1) emit(s, slot, index, op, needed, reuse, first_place);
     if (std::holds_alternative<HostSync>(op.shape)) after_sync_[stream] = position;
     for (const Operand& r : op.releases) {
       int& where = live(r, slot);
@@ -156,36 +157,38 @@ class TimelineMaker {
     needed[stream] = std::max(needed[stream], (*start)[stream] + in_body);
   }
 
-  void begin_instance(const Operand& w, const Slot& slot, Positions& needed, const ArenaUse& history) {
+  void begin_instance(const Operand& w, const Slot& slot, Positions& reuse, const ArenaUse& history) {
     int& where = live(w, slot);
     if (where >= 0) return;
     where = static_cast<int>(cursor_++);
     REHEARSE_CHECK(placement(where).buffer == base_of(w.buffer), "{}: placements out of program order", role_.name);
     touches_[static_cast<std::size_t>(where)] = {};
-    join(needed, history.before(placement(where)));
+    join(reuse, history.before(placement(where)));
   }
 
-  void emit(int s, const Slot& slot, int index, const Op& op, const Positions& needed, std::size_t first_place) {
+  void emit(int s, const Slot& slot, int index, const Op& op, const Positions& needed, const Positions& reuse,
+            std::size_t first_place) {
     OpInstance i{s, slot.body, index, op.stream, 0};
     auto& own = out_.streams[static_cast<std::size_t>(op.stream)];
     own.push_back(static_cast<std::int32_t>(out_.instances.size()));
     i.position = static_cast<std::int64_t>(own.size());
     i.first_wait = out_.waits.size();
-    for (std::size_t t = 0; t < role_.streams.size(); ++t)
-      if (needed[t] > 0 && t != static_cast<std::size_t>(op.stream))
-        out_.waits.push_back({static_cast<std::int32_t>(t), needed[t] - per_step_[t]});
+    i.first_reuse = out_.reuse_waits.size();
+    for (std::size_t t = 0; t < role_.streams.size(); ++t) {
+      const std::int64_t last = std::max(needed[t], reuse[t]);
+      if (last == 0 || t == static_cast<std::size_t>(op.stream)) continue;
+      out_.waits.push_back({static_cast<std::int32_t>(t), last - per_step_[t]});
+      if (reuse[t] > needed[t]) out_.reuse_waits.push_back(out_.waits.back());
+    }
     i.last_wait = out_.waits.size();
+    i.last_reuse = out_.reuse_waits.size();
     i.first_place = first_place;
     out_.instances.push_back(i);
   }
 
   void mark_awaited() {
-    for (const StreamWait& wait : out_.waits) {
-      const auto& stream = out_.streams[static_cast<std::size_t>(wait.stream)];
-      const auto n = static_cast<std::int64_t>(stream.size());
-      const std::int64_t index = ((wait.position - 1) % n + n) % n;
-      out_.instances[static_cast<std::size_t>(stream[static_cast<std::size_t>(index)])].awaited = true;
-    }
+    for (const StreamWait& wait : out_.waits)
+      out_.instances[static_cast<std::size_t>(&out_.awaited(wait) - out_.instances.data())].awaited = true;
   }
 
   void mark_loss() {

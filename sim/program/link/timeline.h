@@ -38,6 +38,7 @@ struct OpInstance {
   std::int32_t slot, body, op, stream;
   std::int64_t position;  // among the ops of its stream in the step, from 1
   std::size_t first_wait = 0, last_wait = 0;
+  std::size_t first_reuse = 0, last_reuse = 0;
   std::size_t first_place = 0;  // reads, then writes
   bool awaited = false;         // another stream waits for it
   bool ends_loss = false;       // the last of the step to write the loss
@@ -50,10 +51,17 @@ struct Timeline {
   std::vector<OpInstance> instances;               // program order
   std::vector<std::vector<std::int32_t>> streams;  // stream -> its instances
   std::vector<StreamWait> waits;
+  std::vector<StreamWait> reuse_waits;  // of them those for memory that neither an event nor a host sync implies
   std::vector<OperandPlace> places;
   RoleCalls calls;
   BufferId loss = -1;  // of the last stage
 
+  // The op whose end a wait is for.
+  const OpInstance& awaited(const StreamWait& wait) const {
+    const auto& stream = streams[static_cast<std::size_t>(wait.stream)];
+    const auto n = static_cast<std::int64_t>(stream.size());
+    return instances[static_cast<std::size_t>(stream[static_cast<std::size_t>(((wait.position - 1) % n + n) % n)])];
+  }
   const Op& op(const OpInstance& i) const {
     return role->bodies[static_cast<std::size_t>(i.body)].ops[static_cast<std::size_t>(i.op)];
   }
