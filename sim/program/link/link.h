@@ -1,4 +1,5 @@
 // The linker: what both interpreters and the static check must agree on about a program, derived once for each role.
+//   instances.h       which instance of a buffer an operand means
 //   calls.h           which call of a process group or a channel each transfer is
 //   waits.h           which record each wait for an event refers to
 //   blame.h           what a wait for an op is blamed on

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "sim/base/check.h"
+#include "sim/program/link/instances.h"
 #include "sim/program/link/waits.h"
 
 namespace rehearse::program {
@@ -52,22 +53,15 @@ class ArenaUse {
 class TimelineMaker {
  public:
   TimelineMaker(const Role& role, const std::function<int(Axis)>& axis_size)
-      : role_(role), waits_(resolve_waits(role)) {
+      : role_(role), instances_(role), waits_(resolve_waits(role)) {
     REHEARSE_CHECK(role.streams.size() <= kMaxStreams, "{}: {} streams", role.name, role.streams.size());
     out_.role = &role;
     out_.calls = number_calls(role, axis_size);
     out_.memory = plan_memory(role, kArenaAlignment);
     out_.streams.resize(role.streams.size());
-    for (const Slot& s : role.slots) {
-      micro_batches_ = std::max(micro_batches_, s.micro_batch + 1);
+    for (const Slot& s : role.slots)
       for (const Op& op : body_of(s).ops) ++per_step_[static_cast<std::size_t>(op.stream)];
-    }
-    std::size_t instances = 0;
-    for (const auto& b : role.buffers) {
-      first_instance_.push_back(instances);
-      instances += b.lifetime == Lifetime::micro_batch ? static_cast<std::size_t>(micro_batches_) : 1;
-    }
-    live_.assign(instances, -1);
+    live_.assign(instances_.size(), -1);
     touches_.resize(out_.memory.placements.size());
     started_.resize(role.bodies.size());
   }
@@ -84,7 +78,6 @@ class TimelineMaker {
  private:
   const Body& body_of(const Slot& s) const { return role_.bodies[static_cast<std::size_t>(s.body)]; }
   const Buffer& buffer(BufferId id) const { return role_.buffers[static_cast<std::size_t>(id)]; }
-  BufferId base_of(BufferId id) const { return buffer(id).is_view() ? buffer(id).base : id; }
   const Placement& placement(int index) const { return out_.memory.placements[static_cast<std::size_t>(index)]; }
 
   void place_persistent() {
@@ -93,25 +86,19 @@ class TimelineMaker {
       const auto& p = out_.memory.placements[cursor_];
       if (buffer(p.buffer).lifetime != Lifetime::persistent) break;
       out_.persistent[static_cast<std::size_t>(p.buffer)] = p.offset;
-      live_[first_instance_[static_cast<std::size_t>(p.buffer)]] = static_cast<int>(cursor_);
+      live_[instances_.first(p.buffer)] = static_cast<int>(cursor_);
     }
     first_transient_ = cursor_;
   }
 
-  int& live(const Operand& operand, const Slot& slot) {
-    const BufferId base = base_of(operand.buffer);
-    std::size_t index = first_instance_[static_cast<std::size_t>(base)];
-    if (buffer(base).lifetime == Lifetime::micro_batch)
-      index += static_cast<std::size_t>(slot.micro_batch + operand.micro_batch_delta);
-    return live_.at(index);
-  }
+  int& live(const Operand& operand, const Slot& slot) { return live_[instances_.of(operand, slot)]; }
 
   void walk(ArenaUse& history) {
     cursor_ = first_transient_;
     for (int s = 0; s < static_cast<int>(role_.slots.size()); ++s) {
       const Slot& slot = role_.slots[static_cast<std::size_t>(s)];
       for (std::size_t b = 0; b < role_.buffers.size(); ++b)
-        if (role_.buffers[b].lifetime == Lifetime::slot) live_[first_instance_[b]] = -1;
+        if (role_.buffers[b].lifetime == Lifetime::slot) live_[instances_.first(static_cast<BufferId>(b))] = -1;
       const auto& ops = body_of(slot).ops;
       slot_start_ = issued_;
       for (int i = 0; i < static_cast<int>(ops.size()); ++i)
@@ -140,7 +127,7 @@ class TimelineMaker {
     if (std::holds_alternative<HostSync>(op.shape)) after_sync_[stream] = position;
     for (const Operand& r : op.releases) {
       int& where = live(r, slot);
-      if (where < 0 || buffer(base_of(r.buffer)).lifetime == Lifetime::persistent) continue;
+      if (where < 0 || buffer(instances_.base(r.buffer)).lifetime == Lifetime::persistent) continue;
       history.leave(placement(where), touches_[static_cast<std::size_t>(where)]);
       where = -1;
     }
@@ -161,7 +148,8 @@ class TimelineMaker {
     int& where = live(w, slot);
     if (where >= 0) return;
     where = static_cast<int>(cursor_++);
-    REHEARSE_CHECK(placement(where).buffer == base_of(w.buffer), "{}: placements out of program order", role_.name);
+    REHEARSE_CHECK(placement(where).buffer == instances_.base(w.buffer), "{}: placements out of program order",
+                   role_.name);
     touches_[static_cast<std::size_t>(where)] = {};
     join(reuse, history.before(placement(where)));
   }
@@ -205,12 +193,12 @@ class TimelineMaker {
   }
 
   const Role& role_;
+  const BufferInstances instances_;
   Timeline out_;
-  int step_ = 0, micro_batches_ = 0;
+  int step_ = 0;
   std::size_t cursor_ = 0, first_transient_ = 0;
-  std::vector<std::size_t> first_instance_;  // of a buffer, in live_
-  std::vector<int> live_;                    // placement; -1: none
-  std::vector<Positions> touches_;           // by placement
+  std::vector<int> live_;           // by instance: placement; -1: none
+  std::vector<Positions> touches_;  // by placement
   Positions per_step_{}, issued_{}, after_sync_{};
   const RoleWaits waits_;
   Positions slot_start_{};                         // issued_ when the slot began

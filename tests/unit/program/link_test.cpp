@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "sim/base/check.h"
+#include "sim/program/link/instances.h"
 #include "tests/unit/program/builder.h"
 
 namespace rehearse::program::testing {
@@ -76,6 +78,25 @@ TEST(Link, RanksOfAGroupAndBothEndsOfAChannelShareAProcessGroup) {
   EXPECT_EQ(group_of(3, sends), group_of(1, receives));
   EXPECT_NE(group_of(0, sends), group_of(1, sends));
   EXPECT_EQ(linked.groups[group_of(3, sends)].ranks, (std::vector<int>{3, 1}));
+}
+
+// A view is its base; of a micro-batch buffer the slot's micro-batch and the operand's distance say which.
+TEST(Link, AnOperandMeansOneInstanceOfItsBase) {
+  RoleBuilder b("stage0");
+  const auto body = b.body("body");
+  const auto kept = b.buffer("kept", {8}, Lifetime::persistent, BufferClass::parameter, Init::Kind::zeros);
+  const auto part = b.view("part", kept, 4, 4);
+  const auto x = b.buffer("x", {4}, Lifetime::micro_batch);
+  const auto last = b.buffer("last", {4}, Lifetime::slot);
+  for (const int m : {0, 1, 2}) b.slot(body, m);
+  const BufferInstances instances(b.role);
+  EXPECT_EQ(instances.size(), 1u + 3u + 1u);
+  EXPECT_EQ(instances.of({part, 0}, b.role.slots[1]), instances.of({kept, 0}, b.role.slots[2]));
+  EXPECT_EQ(instances.first(part), instances.first(kept));
+  EXPECT_EQ(instances.of({x, 0}, b.role.slots[2]), instances.first(x) + 2);
+  EXPECT_EQ(instances.of({x, -1}, b.role.slots[2]), instances.first(x) + 1);
+  EXPECT_EQ(instances.of({last, 0}, b.role.slots[2]), instances.first(last));
+  EXPECT_THROW(instances.of({x, 1}, b.role.slots[2]), InternalError);
 }
 
 // One body records, itself and another wait: before the record in the body, after it, and on the recorder's own stream.
