@@ -259,7 +259,7 @@ class RoleCompiler {
 
   // Every one has a row of its own; where a slot has no such wait the row says that it is met.
   void resolve_reuse() {
-    if (step_ == nullptr) return;
+    if (reusers_.empty()) return;
     constexpr std::int32_t kMet = INT32_MIN / 2;
     std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t> rows;
     for (const Reuser& reuser : reusers_) {
