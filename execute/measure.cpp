@@ -27,15 +27,9 @@ std::int64_t total(const Shares& shares) {
 }  // namespace
 
 Share late_share(const program::Program& program, const plan::RankGrid& grid, int rank, const Op& op, int last) {
-  if (const auto* p = std::get_if<program::PointToPoint>(&op.shape))
-    return account::late(std::all_of(p->legs.begin(), p->legs.end(),
-                                     [](const program::Leg& leg) { return account::same_role(leg.axis); }));
-  const auto* c = std::get_if<program::Collective>(&op.shape);
-  REHEARSE_CHECK(c != nullptr, "'{}' waits for nobody", op.name);
-  const auto role = [&](int member) { return grid.coordinate(member, Axis::pipeline); };
-  if (last >= 0) return account::late(role(last) == role(rank));
-  const auto& axes = program.groups.at(static_cast<std::size_t>(c->group)).axes;
-  return account::late(std::find(axes.begin(), axes.end(), Axis::pipeline) == axes.end());
+  const bool collective = std::holds_alternative<program::Collective>(op.shape);
+  if (!collective || last < 0) return account::late(program::within_role(program, op));
+  return account::late(grid.coordinate(last, Axis::pipeline) == grid.coordinate(rank, Axis::pipeline));
 }
 
 void add_times(const StepShares& shares, const plan::Scenario& scenario, result::Result& out) {

@@ -1,5 +1,4 @@
-// Calls that meet have the same key: of a collective its group and how many calls the group made before in the step, of
-// a leg its channel and direction between two ranks.
+// See meetings.h. Calls that match have the same process group and number (sim/program/link).
 #include "execute/meetings.h"
 
 #include <algorithm>
@@ -8,34 +7,42 @@
 #include <numeric>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "sim/account/blame.h"
+#include "sim/account/grid_view.h"
+#include "sim/program/link/process_groups.h"
 
 namespace rehearse::execute {
 namespace {
 
-using Key =
-    std::tuple<std::int32_t, int, int, int, std::int64_t>;  // step, group or sender, receiver or -1, channel, call
+using Key = std::pair<std::int32_t, std::int64_t>;  // process group, call
 
-struct Met {
+struct LastStart {
   std::int64_t when_ps = 0;
   int last = -1;  // rank
 };
 
-class Meetings {
- public:
-  explicit Meetings(const Run& run) : run_(run) {}
+program::ProcessGroups process_groups(const Run& run) {
+  std::vector<program::RoleCalls> calls;
+  for (const Timeline& timeline : run.timelines) calls.push_back(timeline.calls);
+  return {run.program, calls, account::grid_view(run.program, run.grid)};
+}
 
-  void begin(int rank, const TransferStart& start) {
+class TransferStarts {
+ public:
+  explicit TransferStarts(const Run& run) : run_(run), groups_(process_groups(run)) {}
+
+  void add(int rank, const TransferStart& start) {
     for (const Key& key : keys(rank, start.step, start.instance)) {
-      const auto [it, added] = came_.try_emplace(key, Met{start.start_ps, rank});
+      const auto [it, added] = came_.try_emplace(key, LastStart{start.start_ps, rank});
       if (start.start_ps > it->second.when_ps) it->second = {start.start_ps, rank};
     }
   }
 
   // When the last of a transfer's ranks had come, and who that was, if that is known of all.
-  std::optional<Met> met(int rank, std::int32_t step, std::int32_t instance) const {
-    Met last;
+  std::optional<LastStart> last(int rank, std::int32_t step, std::int32_t instance) const {
+    LastStart last;
     for (const Key& key : keys(rank, step, instance)) {
       const auto found = came_.find(key);
       if (found == came_.end()) return {};
@@ -45,33 +52,18 @@ class Meetings {
   }
 
  private:
-  const program::Group* collective(int rank, std::int32_t instance) const {
-    const Timeline& t = run_.timeline(rank);
-    const auto* c = std::get_if<program::Collective>(&t.op(t.instances[static_cast<std::size_t>(instance)]).shape);
-    return c == nullptr ? nullptr : &run_.program.groups[static_cast<std::size_t>(c->group)];
-  }
-
   std::vector<Key> keys(int rank, std::int32_t step, std::int32_t instance) const {
     const Timeline& t = run_.timeline(rank);
     const Instance& i = t.instances[static_cast<std::size_t>(instance)];
     std::vector<Key> all;
-    if (const program::Group* g = collective(rank, instance)) {
-      const int first = run_.grid.members(rank, g->axes, g->pipeline_only).front();
-      const int group = static_cast<int>(g - run_.program.groups.data());
-      all.emplace_back(step, group, -1 - first, 0, t.calls[i.first_call].ordinal);
-    } else if (const auto* p = std::get_if<program::PointToPoint>(&t.op(i).shape)) {
-      for (std::size_t l = 0; l < p->legs.size(); ++l) {
-        const program::Leg& leg = p->legs[l];
-        const int peer = run_.grid.peer(rank, leg.axis, leg.offset);
-        all.emplace_back(step, leg.send ? rank : peer, leg.send ? peer : rank, leg.channel,
-                         t.calls[i.first_call + l].ordinal);
-      }
-    }
+    for (const program::TransferCall& call : t.calls.of(i.body, i.op))
+      all.emplace_back(groups_.of(rank, call.sequence), t.calls.number(call, step, i.slot));
     return all;
   }
 
   const Run& run_;
-  std::map<Key, Met> came_;
+  const program::ProcessGroups groups_;
+  std::map<Key, LastStart> came_;
 };
 
 // Of the shares of a measured step, what goes from one to another.
@@ -94,16 +86,16 @@ void move_shares(const std::vector<Move>& moves, Shares& shares) {
 
 void settle_waits(const Run& run, std::vector<RankReport>& ranks) {
   if (!run.late_ranks_known) return;
-  Meetings meetings(run);
+  TransferStarts starts(run);
   for (const RankReport& r : ranks)
-    for (const TransferStart& start : r.transfer_starts) meetings.begin(r.rank, start);
+    for (const TransferStart& start : r.transfer_starts) starts.add(r.rank, start);
   for (RankReport& r : ranks) {
     if (r.transfer_starts.empty()) continue;
     const Timeline& timeline = run.timeline(r.rank);
     std::map<std::int32_t, std::vector<Move>> moves;  // by measured step
     for (const TransferStart& start : r.transfer_starts) moves[start.step];
     for (const TransferWait& w : r.transfer_waits) {
-      const auto came = meetings.met(r.rank, w.step, w.instance);
+      const auto came = starts.last(r.rank, w.step, w.instance);
       if (!came || came->when_ps <= w.begin_ps) continue;
       const program::Op& op = timeline.op(timeline.instances[static_cast<std::size_t>(w.instance)]);
       const Shares& shares = r.shares[static_cast<std::size_t>(w.step)];
@@ -126,7 +118,7 @@ void settle_waits(const Run& run, std::vector<RankReport>& ranks) {
       const std::int32_t n = instance_of.at({record.slot, record.body, record.op});
       const program::Op& op = timeline.op(timeline.instances[static_cast<std::size_t>(n)]);
       if (!program::is_transfer(op)) continue;
-      const auto came = meetings.met(r.rank, record.step, n);
+      const auto came = starts.last(r.rank, record.step, n);
       if (!came || came->when_ps <= record.start_ps) continue;
       record.waited_ps = std::min(came->when_ps - record.start_ps, record.duration_ps);
       record.waited_for = late_share(run.program, run.grid, r.rank, op, came->last);

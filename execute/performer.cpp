@@ -20,6 +20,7 @@
 #include "execute/rank/cpu_rank.h"
 #include "execute/report.h"
 #include "execute/timeline.h"
+#include "sim/account/grid_view.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
@@ -242,12 +243,7 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
 
 // What must hold of every program (program/static_check.h); a broken rule would be a hang or a wrong number here.
 void check_program(const program::Program& program, const plan::RankGrid& grid) {
-  program::GridView view;
-  view.ranks = grid.ranks();
-  view.role = [&](int rank) { return static_cast<program::RoleId>(grid.coordinate(rank, Axis::pipeline)); };
-  view.members = [&](int rank, const program::Group& g) { return grid.members(rank, g.axes, g.pipeline_only); };
-  view.peer = [&](int rank, Axis axis, int offset) { return grid.peer(rank, axis, offset); };
-  std::vector<program::Violation> found = program::check_ranks(program, view);
+  std::vector<program::Violation> found = program::check_ranks(program, account::grid_view(program, grid));
   for (std::size_t r = 0; r < program.roles.size(); ++r) {
     const auto more = program::check_role(program, static_cast<program::RoleId>(r));
     found.insert(found.end(), more.begin(), more.end());

@@ -283,13 +283,8 @@ Arrival CpuRank::transfer(const Instance& i, const Op& op, std::int64_t step) {
   return exchange(i, std::get<program::PointToPoint>(op.shape), step);
 }
 
-std::int64_t CpuRank::call_number(std::size_t call, std::int64_t step) const {
-  const Call& c = timeline_.calls[call];
-  return step * timeline_.calls_per_step[static_cast<std::size_t>(c.queue)] + c.ordinal;
-}
-
 Arrival CpuRank::collective(const Instance& i, const Op& op, const program::Collective& c, std::int64_t step) {
-  const CollectiveCall call{c.group, layout_.members(c.group), call_number(i.first_call, step)};
+  const CollectiveCall call{c.group, layout_.members(c.group), timeline_.call_number(i, 0, step)};
   const kernels::Out in = operand(i.first_place), out = operand(i.first_place + 1);
   REHEARSE_CHECK(in.type == op.dtype && out.type == op.dtype, "'{}' sends {}, its operands are {} and {}", op.name,
                  name_of(op.dtype), name_of(in.type), name_of(out.type));
@@ -318,7 +313,7 @@ Arrival CpuRank::exchange(const Instance& i, const program::PointToPoint& p, std
   for (std::size_t l = 0; l < p.legs.size(); ++l) {
     const program::Leg& leg = p.legs[l];
     messages.push_back({leg.send, run_.grid.peer(rank_, leg.axis, leg.offset), leg.channel,
-                        call_number(i.first_call + l, step), operand(leg.send ? reads++ : writes++), leg.elements});
+                        timeline_.call_number(i, l, step), operand(leg.send ? reads++ : writes++), leg.elements});
   }
   return communicator_.exchange(messages);
 }

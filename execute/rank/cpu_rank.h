@@ -91,7 +91,6 @@ class CpuRank final : public Rank {
   void count_wait(Timing& timing, const WaitEnd& wait);
   void count(Timing& timing, result::Share share, Clock::time_point until);
   kernels::Out operand(std::size_t place) const { return layout_.operand(arena_, place); }
-  std::int64_t call_number(std::size_t call, std::int64_t step) const;
   std::int32_t instance_at(std::int32_t stream) const;
 
   Run& run_;

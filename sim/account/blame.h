@@ -7,25 +7,21 @@
 // it was not launched. (sim/engine/histories.h, execute/history.h and reports/step_account.cpp hold to it.)
 #pragma once
 
-#include "sim/program/program.h"
+#include "sim/program/link/blame.h"
 #include "sim/result/result.h"
 
 namespace rehearse::account {
 
-// While bytes of such a transfer move.
-result::Share exposed(program::GroupKind kind);
-result::Share exposed(Axis axis);
+result::Share share_of(program::Blame blame);
 
 // While another stream waits for the op: bytes moving, or a kernel of its stream.
-result::Share share_of_op(const program::Program& program, const program::Role& role, const program::Op& op);
+inline result::Share share_of_op(const program::Program& program, const program::Role& role, const program::Op& op) {
+  return share_of(program::blame_of(program, role, op));
+}
 
 // While a transfer waits for a participant that came last.
 inline result::Share late(bool of_same_role) {
   return of_same_role ? result::Share::straggler : result::Share::bubble;
-}
-// Ranks along another axis than the pipeline's share a role.
-inline bool same_role(Axis axis) {
-  return axis != Axis::pipeline;
 }
 
 }  // namespace rehearse::account

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <span>
+#include <tuple>
 #include <utility>
 
 #include "sim/account/blame.h"
@@ -14,10 +17,9 @@ namespace rehearse::engine {
 
 namespace {
 
+using program::EventId;
 using program::Op;
 using program::Role;
-
-constexpr std::int32_t kHostStream = -2;
 
 bool is_sync(const Op& op) {
   return std::holds_alternative<program::HostSync>(op.shape);
@@ -31,82 +33,72 @@ std::int32_t index_of(std::vector<T>& list, const T& value) {
   return static_cast<std::int32_t>(list.size() - 1);
 }
 
-// Where an event is recorded, and whether anything but its own stream waits for it.
-struct EventUse {
-  std::int32_t body = -1, op = -1, stream = -1;
-  std::int32_t item = 0;  // items of its stream in the body up to and with it
-  bool visible = false;
-};
-
 class RoleCompiler {
  public:
-  RoleCompiler(const program::Program& program, const Role& role, const plan::RankGrid& grid, ProgramCode& out)
-      : source_(program), role_(role), grid_(grid), program_(out) {}
+  RoleCompiler(const program::Program& program, std::size_t role, const program::Link& link,
+               const program::Timeline* step, ProgramCode& out)
+      : source_(program),
+        role_(program.roles[role]),
+        calls_(link.calls[role]),
+        program_(out),
+        waits_(link.waits[role]),
+        order_(role_),
+        step_(step) {}
 
   RoleCode compile() {
     code_.role = &role_;
+    code_.sequences = calls_.sequences;
     code_.streams = static_cast<std::int32_t>(role_.streams.size());
     for (std::size_t s = 0; s < role_.streams.size(); ++s)
       if (role_.streams[s].kind == program::StreamKind::compute)
         code_.compute_streams.push_back(static_cast<std::int32_t>(s));
     find_events();
-    count_slots();
+    if (step_ != nullptr) find_reuse();
+    for (const program::Slot& slot : role_.slots) code_.slot_body.push_back(slot.body);
     for (std::size_t body = 0; body < role_.bodies.size(); ++body)
       for (std::int32_t stream = 0; stream < code_.streams; ++stream) cut(static_cast<std::int32_t>(body), stream);
     place_in_slots();
     resolve_waits();
-    number_calls();
+    resolve_reuse();
     return std::move(code_);
   }
 
  private:
-  static std::int32_t stream_of(const Op& op) { return is_sync(op) ? kHostStream : op.stream; }
-
   void find_events() {
-    events_.resize(role_.events.size());
-    for (std::size_t b = 0; b < role_.bodies.size(); ++b)
-      for (std::size_t i = 0; i < role_.bodies[b].ops.size(); ++i) {
-        const Op& op = role_.bodies[b].ops[i];
+    recorded_item_.assign(role_.events.size(), 0);
+    visible_.assign(role_.events.size(), 0);
+    std::vector<char> recorded(role_.events.size(), 0);
+    for (const program::Body& body : role_.bodies)
+      for (const Op& op : body.ops) {
         REHEARSE_CHECK(op.stream >= 0 && op.stream < code_.streams, "{}: {} has no stream", role_.name, op.name);
         if (op.records < 0) continue;
-        EventUse& use = events_.at(static_cast<std::size_t>(op.records));
-        REHEARSE_CHECK(use.body < 0, "{}: event {} is recorded twice", role_.name,
-                       role_.events[static_cast<std::size_t>(op.records)].name);
-        use = {static_cast<std::int32_t>(b), static_cast<std::int32_t>(i), stream_of(op), 0, false};
+        const auto event = static_cast<std::size_t>(op.records);
+        REHEARSE_CHECK(!recorded.at(event), "{}: event {} is recorded twice", role_.name, role_.events[event].name);
+        recorded[event] = 1;
       }
-    for (const program::Body& body : role_.bodies)
-      for (const Op& op : body.ops)
-        for (const program::EventId event : op.waits) {
-          EventUse& use = events_.at(static_cast<std::size_t>(event));
-          if (use.body >= 0 && use.stream != stream_of(op)) use.visible = true;
-        }
+    for (const program::EventWait& wait : waits_.all()) visible_[static_cast<std::size_t>(wait.event)] = 1;
   }
 
-  void count_slots() {
-    occurrences_.assign(role_.bodies.size(), 0);
-    for (const program::Slot& slot : role_.slots) {
-      code_.slot_body.push_back(slot.body);
-      ++occurrences_.at(static_cast<std::size_t>(slot.body));
-    }
-  }
-
-  // The waits of op `index` that another stream's progress decides.
-  Range waits_of(std::int32_t body, std::int32_t index) {
-    const Op& op = role_.bodies[static_cast<std::size_t>(body)].ops[static_cast<std::size_t>(index)];
+  // The waits of an op; what they refer to is resolved when all items are known.
+  Range waits_of(std::int32_t body, std::int32_t op) {
     Range range{static_cast<std::int32_t>(code_.waits.size()), 0};
-    for (const program::EventId event : op.waits) {
-      const EventUse& use = events_[static_cast<std::size_t>(event)];
-      if (use.body < 0 || use.stream == stream_of(op) || occurrences_[static_cast<std::size_t>(use.body)] == 0)
-        continue;
-      code_.waits.push_back({event, use.stream == kHostStream ? -1 : use.stream, 0, 0, 0});
-      same_slot_.push_back(use.body == body && use.op < index);
+    for (const program::EventWait& wait : waits_.of(body, op)) {
+      code_.waits.push_back({wait.event, wait.stream, 0, 0, 0});
+      sources_.push_back(&wait);
     }
+    for (std::int32_t stream = 0; stream < code_.streams; ++stream)
+      if (reuse_.contains({body, op, stream})) {
+        code_.waits.push_back({-1, stream, 0, 0, 0});
+        sources_.push_back(nullptr);
+        reusers_.push_back({static_cast<std::int32_t>(code_.waits.size()) - 1, body, op});
+      }
     range.last = static_cast<std::int32_t>(code_.waits.size());
     return range;
   }
 
-  std::int32_t visible_record(const Op& op) const {
-    return op.records >= 0 && events_[static_cast<std::size_t>(op.records)].visible ? op.records : -1;
+  bool awaited(std::int32_t body, std::int32_t op) const {
+    const EventId event = role_.bodies[static_cast<std::size_t>(body)].ops[static_cast<std::size_t>(op)].records;
+    return (event >= 0 && visible_[static_cast<std::size_t>(event)]) || reused_.contains({body, op});
   }
 
   // Cuts the ops of a body that go to one stream into items.
@@ -134,55 +126,38 @@ class RoleCompiler {
         item.wait_first = waits.first, item.wait_last = waits.last;
         item.optimizer = optimizer;
         item.share = account::share_of_op(source_, role_, op);
-        if (transfer) describe_transfer(op, item);
+        if (transfer) describe_transfer(op, calls_.of(body, static_cast<int>(i)), item);
         code_.items.push_back(item);
       }
       code_.items.back().last = position + 1;
-      code_.items.back().records = visible_record(op);
-      if (op.records >= 0)
-        events_[static_cast<std::size_t>(op.records)].item =
-            static_cast<std::int32_t>(code_.items.size()) - range.first;
-      fresh = transfer || code_.items.back().records >= 0;
+      code_.items.back().awaited = awaited(body, static_cast<std::int32_t>(i));
+      const std::int32_t items = static_cast<std::int32_t>(code_.items.size()) - range.first;
+      if (op.records >= 0) recorded_item_[static_cast<std::size_t>(op.records)] = items;
+      if (const auto reused = reused_.find({body, static_cast<std::int32_t>(i)}); reused != reused_.end())
+        reused->second = items;
+      fresh = transfer || code_.items.back().awaited;
     }
     range.last = static_cast<std::int32_t>(code_.items.size());
     code_.ranges.push_back(range);
   }
 
-  void describe_transfer(const Op& op, Item& item) {
+  void describe_transfer(const Op& op, std::span<const program::TransferCall> calls, Item& item) {
     if (const auto* collective = std::get_if<program::Collective>(&op.shape)) {
       item.kind = ItemKind::collective;
       item.group = collective->group;
       item.size = index_of(program_.collectives.at(static_cast<std::size_t>(collective->group)),
                            CollectiveSize{collective->kind, program::collective_bytes(op)});
-      Queue queue;
-      queue.group = collective->group;
-      item.queue = find_queue(queue);
+      item.sequence = calls[0].sequence, item.ordinal = calls[0].ordinal;
       return;
     }
     item.kind = ItemKind::point_to_point;
     item.leg_first = static_cast<std::int32_t>(code_.legs.size());
     const std::vector<program::Leg>& legs = std::get<program::PointToPoint>(op.shape).legs;
-    item.same_role =
-        std::all_of(legs.begin(), legs.end(), [](const program::Leg& l) { return account::same_role(l.axis); });
-    for (const program::Leg& leg : legs) {
-      const int size = grid_.size(leg.axis);
-      Queue queue;
-      queue.axis = leg.axis, queue.offset = (leg.offset % size + size) % size;
-      queue.channel = leg.channel, queue.send = leg.send;
-      code_.legs.push_back({find_queue(queue), 0, index_of(program_.leg_bytes, program::leg_bytes(op, leg)), leg.send});
-    }
+    item.same_role = program::within_role(source_, op);
+    for (std::size_t l = 0; l < legs.size(); ++l)
+      code_.legs.push_back({calls[l].sequence, calls[l].ordinal,
+                            index_of(program_.leg_bytes, program::leg_bytes(op, legs[l])), legs[l].send});
     item.leg_last = static_cast<std::int32_t>(code_.legs.size());
-  }
-
-  std::int32_t find_queue(const Queue& wanted) {
-    for (std::size_t q = 0; q < code_.queues.size(); ++q) {
-      const Queue& have = code_.queues[q];
-      if (have.group == wanted.group && have.axis == wanted.axis && have.offset == wanted.offset &&
-          have.channel == wanted.channel && have.send == wanted.send)
-        return static_cast<std::int32_t>(q);
-    }
-    code_.queues.push_back(wanted);
-    return static_cast<std::int32_t>(code_.queues.size() - 1);
   }
 
   void place_in_slots() {
@@ -217,10 +192,10 @@ class RoleCompiler {
       }
       const Range waits = waits_of(body, static_cast<std::int32_t>(i));
       if (ops[i].records >= 0)
-        events_[static_cast<std::size_t>(ops[i].records)].item =
+        recorded_item_[static_cast<std::size_t>(ops[i].records)] =
             static_cast<std::int32_t>(code_.syncs.size()) - first + 1;
-      code_.syncs.push_back(
-          {slot, body, static_cast<std::int32_t>(i), issue, waits.first, waits.last, visible_record(ops[i])});
+      code_.syncs.push_back({slot, body, static_cast<std::int32_t>(i), issue, waits.first, waits.last,
+                             awaited(body, static_cast<std::int32_t>(i))});
     }
   }
 
@@ -237,18 +212,18 @@ class RoleCompiler {
   // which may be of the step before.
   std::vector<std::int32_t> progress_row(std::int32_t stream, std::int32_t body) const {
     std::vector<std::int32_t> before;
-    std::int32_t items = 0, latest = 0;
+    std::int32_t items = 0;
     for (const std::int32_t of_slot : code_.slot_body) {
       before.push_back(items);
-      if (of_slot == body) latest = items;
       items += items_in(of_slot, stream);
     }
     if (body < 0) return before;
     std::vector<std::int32_t> row;
-    latest -= items;
-    for (std::size_t slot = 0; slot < before.size(); ++slot) {
-      row.push_back(latest);
-      if (code_.slot_body[slot] == body) latest = before[slot];
+    const auto slots = static_cast<std::int32_t>(before.size());
+    for (std::int32_t slot = 0; slot < slots; ++slot) {
+      const std::int32_t latest = order_.latest(slot, body);
+      row.push_back(latest >= 0 ? before[static_cast<std::size_t>(latest)]
+                                : before[static_cast<std::size_t>(slots + latest)] - items);
     }
     return row;
   }
@@ -258,66 +233,87 @@ class RoleCompiler {
     for (std::size_t w = 0; w < code_.waits.size(); ++w) {
       check_interrupt();
       Wait& wait = code_.waits[w];
-      const EventUse& use = events_[static_cast<std::size_t>(wait.event)];
-      const auto [entry, fresh] = rows.try_emplace({wait.stream, same_slot_[w] ? -1 : use.body},
+      for (const std::int32_t body : code_.slot_body) wait.per_step += items_in(body, wait.stream);
+      if (sources_[w] == nullptr) continue;
+      const program::EventWait& source = *sources_[w];
+      const auto [entry, fresh] = rows.try_emplace({wait.stream, source.same_slot ? -1 : source.body},
                                                    static_cast<std::int32_t>(code_.progress.size()));
       if (fresh) {
         const std::vector<std::int32_t> row = progress_row(entry->first.first, entry->first.second);
         code_.progress.insert(code_.progress.end(), row.begin(), row.end());
       }
       wait.row = entry->second;
-      wait.item = use.item;
-      for (const std::int32_t body : code_.slot_body) wait.per_step += items_in(body, wait.stream);
+      wait.item = recorded_item_[static_cast<std::size_t>(wait.event)];
     }
   }
 
-  // Numbers the calls on each queue: within a body in program order, whatever stream they are on; then over slots.
-  void number_calls() {
-    const std::size_t bodies = role_.bodies.size(), queues = code_.queues.size();
-    std::vector<std::int32_t> calls(bodies * queues, 0);
-    std::vector<Item*> transfers;
-    for (Item& item : code_.items)
-      if (item.kind != ItemKind::kernels) transfers.push_back(&item);
-    std::sort(transfers.begin(), transfers.end(), [this](const Item* a, const Item* b) {
-      const OpRef& x = code_.ops[static_cast<std::size_t>(a->first)];
-      const OpRef& y = code_.ops[static_cast<std::size_t>(b->first)];
-      return x.body != y.body ? x.body < y.body : x.op < y.op;
-    });
-    for (Item* item : transfers) {
-      std::int32_t* row =
-          &calls[static_cast<std::size_t>(code_.ops[static_cast<std::size_t>(item->first)].body) * queues];
-      if (item->kind == ItemKind::collective) item->ordinal = row[item->queue]++;
-      for (std::int32_t l = item->leg_first; l < item->leg_last; ++l) {
-        LegCode& leg = code_.legs[static_cast<std::size_t>(l)];
-        leg.ordinal = row[leg.queue]++;
+  void find_reuse() {
+    for (const program::OpInstance& i : step_->instances)
+      for (std::size_t w = i.first_reuse; w < i.last_reuse; ++w) {
+        const program::StreamWait& wait = step_->reuse_waits[w];
+        reuse_.insert({i.body, i.op, wait.stream});
+        const program::OpInstance& other = step_->awaited(wait);
+        reused_.try_emplace({other.body, other.op}, 0);
       }
+  }
+
+  // Every one has a row of its own; where a slot has no such wait the row says that it is met.
+  void resolve_reuse() {
+    if (reusers_.empty()) return;
+    constexpr std::int32_t kMet = INT32_MIN / 2;
+    std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t> rows;
+    for (const Reuser& reuser : reusers_) {
+      Wait& wait = code_.waits[static_cast<std::size_t>(reuser.wait)];
+      wait.row = static_cast<std::int32_t>(code_.progress.size());
+      rows[{reuser.body, reuser.op, wait.stream}] = wait.row;
+      code_.progress.resize(code_.progress.size() + code_.slot_body.size(), kMet);
     }
-    for (std::size_t q = 0; q < queues; ++q) {
-      check_interrupt();
-      Queue& queue = code_.queues[q];
-      for (const std::int32_t body : code_.slot_body) {
-        queue.before.push_back(static_cast<std::int32_t>(queue.per_step));
-        queue.per_step += calls[static_cast<std::size_t>(body) * queues + q];
+    std::vector<std::vector<std::int32_t>> before;  // by stream and slot
+    std::vector<std::int32_t> per_step;
+    for (std::int32_t stream = 0; stream < code_.streams; ++stream) {
+      before.push_back(progress_row(stream, -1));
+      per_step.push_back(before.back().back() + items_in(code_.slot_body.back(), stream));
+    }
+    for (const program::OpInstance& i : step_->instances)
+      for (std::size_t w = i.first_reuse; w < i.last_reuse; ++w) {
+        const program::StreamWait& wait = step_->reuse_waits[w];
+        const auto stream = static_cast<std::size_t>(wait.stream);
+        const program::OpInstance& other = step_->awaited(wait);
+        std::int32_t items = before[stream][static_cast<std::size_t>(other.slot)] + reused_.at({other.body, other.op});
+        if (wait.position < 1) items -= per_step[stream];  // of the step before
+        code_.progress[static_cast<std::size_t>(rows.at({i.body, i.op, wait.stream}) + i.slot)] = items;
       }
-    }
   }
 
   const program::Program& source_;
   const Role& role_;
-  const plan::RankGrid& grid_;
+  const program::RoleCalls& calls_;
   ProgramCode& program_;
   RoleCode code_;
-  std::vector<EventUse> events_;
-  std::vector<std::int32_t> occurrences_;  // of a body in a step
-  std::vector<char> same_slot_;            // waits for a record of their own slot
+  const program::RoleWaits& waits_;
+  const program::StepOrder order_;
+  std::vector<std::int32_t> recorded_item_;         // by event: items of its stream in the body up to and with it
+  std::vector<char> visible_;                       // by event: another stream or the host waits for it
+  std::vector<const program::EventWait*> sources_;  // by wait; nullptr: for memory
+  const program::Timeline* step_;
+  // Waits for memory: which (body, op, stream) there are in any slot; the ops that are waited for, with the items of
+  // their stream in the body up to and with them; the waits of the code.
+  std::set<std::tuple<std::int32_t, std::int32_t, std::int32_t>> reuse_;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> reused_;
+  struct Reuser {
+    std::int32_t wait, body, op;
+  };
+  std::vector<Reuser> reusers_;
 };
 
 }  // namespace
 
-ProgramCode compile(const program::Program& program, const plan::RankGrid& grid) {
+ProgramCode compile(const program::Program& program, const program::Link& link,
+                    const std::vector<program::Timeline>& steps) {
   ProgramCode code;
   code.collectives.resize(program.groups.size());
-  for (const Role& role : program.roles) code.roles.push_back(RoleCompiler(program, role, grid, code).compile());
+  for (std::size_t r = 0; r < program.roles.size(); ++r)
+    code.roles.push_back(RoleCompiler(program, r, link, steps.empty() ? nullptr : &steps[r], code).compile());
   return code;
 }
 

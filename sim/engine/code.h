@@ -5,24 +5,26 @@
 // or the host waits for, after a HostSync in program order, and where the optimizer phase begins or ends. Waits for an
 // event of the same stream are always met and are dropped.
 //
-// Waits follow CUDA's rule by counting: an execution of a wait refers to the latest record before it in program order.
-// Streams go in order, so the wait is met once the recording stream has completed needed() items since the run began;
-// the op that records ends its item. Calls on a group and messages on a channel are numbered in program order too, so
-// that the members of a group agree on which call is which.
+// Waits refer to the record that sim/program/link/waits.h names. Streams go in order, so a wait is met once the
+// recording stream has completed needed() items since the run began; the op that records ends its item. Calls of
+// transfers are numbered by sim/program/link/calls.h. Of ranks whose memory is an arena (sim/program/link/timeline.h)
+// the waits for its reuse are among them; those differ from slot to slot.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
-#include "sim/plan/rank_grid.h"
+#include "sim/program/link/link.h"
+#include "sim/program/link/timeline.h"
 #include "sim/program/program.h"
 #include "sim/result/result.h"
 
 namespace rehearse::engine {
 
 struct Wait {
-  program::EventId event;
-  std::int32_t stream;    // of the recording op; -1: the host, whose items are its HostSyncs
+  program::EventId event;  // -1: for memory that the stream still uses
+  std::int32_t stream;     // of the recording op; -1: the host, whose items are its HostSyncs
   std::int32_t row;       // RoleCode::progress: items of that stream before the slot of the record, by slot of the wait
   std::int32_t item;      // how many items of that slot's body, the recording one included
   std::int64_t per_step;  // items of that stream a step
@@ -30,9 +32,8 @@ struct Wait {
 
 // One side of a message.
 struct LegCode {
-  std::int32_t queue;    // RoleCode::queues
-  std::int32_t ordinal;  // of this leg among those of its queue in the body
-  std::int32_t size;     // ProgramCode::leg_bytes
+  std::int32_t sequence, ordinal;  // as program::TransferCall
+  std::int32_t size;               // ProgramCode::leg_bytes
   bool send;
 };
 
@@ -45,9 +46,9 @@ struct Item {
   bool same_role = true;             // point to point: its peers are of our role
   std::int32_t first = 0, last = 0;  // positions: RoleCode::ops
   std::int32_t wait_first = 0, wait_last = 0;
-  std::int32_t records = -1;             // event that another stream or the host waits for
-  std::int32_t queue = -1, ordinal = 0;  // collective
-  std::int32_t group = -1, size = -1;    // collective; ProgramCode::collectives[group][size]
+  bool awaited = false;                     // another stream or the host waits for its end
+  std::int32_t sequence = -1, ordinal = 0;  // collective; as program::TransferCall
+  std::int32_t group = -1, size = -1;       // collective; ProgramCode::collectives[group][size]
   std::int32_t leg_first = 0, leg_last = 0;
 };
 
@@ -56,16 +57,6 @@ struct OpRef {
   program::BodyId body;
   std::int32_t op;
   std::int32_t issue;  // ops that the host issues before it in the body
-};
-
-// A sequence of calls that match other ranks' calls in order: on a group, or one direction of a channel to a peer.
-struct Queue {
-  program::GroupId group = -1;  // -1: a channel
-  Axis axis = Axis::pipeline;
-  int offset = 0, channel = 0;  // offset in [0, size of axis)
-  bool send = false;
-  std::int64_t per_step = 0;
-  std::vector<std::int32_t> before;  // calls of the step before each slot
 };
 
 struct Range {
@@ -77,7 +68,7 @@ struct SyncCode {
   std::int32_t slot, body, op;
   std::int64_t issue;  // ops of the step that the host issues before it
   std::int32_t wait_first, wait_last;
-  std::int32_t records;
+  bool awaited;
 };
 
 struct RoleCode {
@@ -95,7 +86,7 @@ struct RoleCode {
   std::vector<Wait> waits;
   std::vector<std::int32_t> progress;  // rows of one number a slot
   std::vector<LegCode> legs;
-  std::vector<Queue> queues;
+  std::span<const program::CallSequence> sequences;  // the link's
   std::vector<SyncCode> syncs;
   std::vector<std::int32_t> compute_streams;
 
@@ -108,8 +99,9 @@ struct RoleCode {
   std::int64_t needed(const Wait& wait, std::int64_t step, std::int32_t slot) const {
     return step * wait.per_step + progress[static_cast<std::size_t>(wait.row + slot)] + wait.item;
   }
-  std::int64_t call(const Queue& queue, std::int64_t step, std::int32_t slot, std::int32_t ordinal) const {
-    return step * queue.per_step + queue.before[static_cast<std::size_t>(slot)] + ordinal;
+  // The call's number among those of its sequence since the run began.
+  std::int64_t call(std::int32_t sequence, std::int32_t ordinal, std::int64_t step, std::int32_t slot) const {
+    return sequences[static_cast<std::size_t>(sequence)].number(step, slot, ordinal);
   }
 };
 
@@ -125,7 +117,8 @@ struct ProgramCode {
   std::vector<std::int64_t> leg_bytes;
 };
 
-// The program must outlive the code.
-ProgramCode compile(const program::Program& program, const plan::RankGrid& grid);
+// Both must outlive the code. `steps` by role, of ranks whose memory is an arena; else empty.
+ProgramCode compile(const program::Program& program, const program::Link& link,
+                    const std::vector<program::Timeline>& steps);
 
 }  // namespace rehearse::engine

@@ -43,15 +43,19 @@ std::string Simulator::name_of(LaneId id) const {
                      lane.step, lane.slot, slot.micro_batch);
 }
 
-Simulator::Stuck Simulator::describe_event(std::int32_t index, std::int32_t event) const {
+Simulator::Stuck Simulator::describe_wait(std::int32_t index, std::int32_t number) const {
   const Rank& rank = ranks_[static_cast<std::size_t>(index)];
+  const Wait& wait = rank.code->waits[static_cast<std::size_t>(number)];
   const program::Role& role = *rank.code->role;
+  if (wait.event < 0)
+    return {fmt::format("memory that stream {} still uses", role.streams[static_cast<std::size_t>(wait.stream)].name),
+            rank.first_lane + wait.stream};
   for (const program::Body& body : role.bodies)
     for (const program::Op& op : body.ops)
-      if (op.records == event) {
+      if (op.records == wait.event) {
         const bool sync = std::holds_alternative<program::HostSync>(op.shape);
         return {fmt::format("event {}, recorded by {} of {} on stream {}",
-                            role.events[static_cast<std::size_t>(event)].name, op.name, body.name,
+                            role.events[static_cast<std::size_t>(wait.event)].name, op.name, body.name,
                             role.streams[static_cast<std::size_t>(op.stream)].name),
                 sync ? -1 : rank.first_lane + op.stream};
       }
@@ -59,27 +63,25 @@ Simulator::Stuck Simulator::describe_event(std::int32_t index, std::int32_t even
 }
 
 // The lane of `rank` that makes the given call, if it ever does.
-Simulator::LaneId Simulator::poster(std::int32_t index, std::int32_t meeting, std::int64_t call, bool send) const {
+Simulator::LaneId Simulator::poster(std::int32_t index, std::int32_t group, std::int64_t call, bool send) const {
   const Rank& rank = ranks_[static_cast<std::size_t>(index)];
   const RoleCode& code = *rank.code;
-  for (std::size_t q = 0; q < code.queues.size(); ++q) {
-    const Queue& queue = code.queues[q];
-    if (matching_.meeting(index, static_cast<std::int32_t>(q)) != meeting) continue;
-    if (queue.group < 0 && queue.send != send) continue;
-    if (queue.per_step == 0 || call >= queue.per_step * jobs_[static_cast<std::size_t>(code.job)].stop) return -1;
-    const std::int64_t in_step = call % queue.per_step;
+  for (std::int32_t s = 0; s < static_cast<std::int32_t>(code.sequences.size()); ++s) {
+    const program::CallSequence& sequence = code.sequences[static_cast<std::size_t>(s)];
+    if (matching_.group_of(index, s) != group) continue;
+    if (sequence.group < 0 && sequence.send != send) continue;
+    if (call >= sequence.per_step * jobs_[static_cast<std::size_t>(code.job)].stop) return -1;
+    const std::int64_t in_step = call % sequence.per_step;
     for (const Item& item : code.items) {
       const OpRef& op = code.ops[static_cast<std::size_t>(item.first)];
       for (std::size_t slot = 0; slot < code.slot_body.size(); ++slot) {
         if (code.slot_body[slot] != op.body || item.kind == ItemKind::kernels) continue;
         const LaneId lane = rank.first_lane + code.op(item.first).stream;
-        const std::int64_t base = queue.before[slot];
-        if (item.kind == ItemKind::collective && item.queue == static_cast<std::int32_t>(q) &&
-            base + item.ordinal == in_step)
-          return lane;
+        const std::int64_t base = sequence.before[slot];
+        if (item.kind == ItemKind::collective && item.sequence == s && base + item.ordinal == in_step) return lane;
         for (std::int32_t l = item.leg_first; l < item.leg_last; ++l) {
           const LegCode& leg = code.legs[static_cast<std::size_t>(l)];
-          if (leg.queue == static_cast<std::int32_t>(q) && base + leg.ordinal == in_step) return lane;
+          if (leg.sequence == s && base + leg.ordinal == in_step) return lane;
         }
       }
     }
@@ -88,30 +90,30 @@ Simulator::LaneId Simulator::poster(std::int32_t index, std::int32_t meeting, st
 }
 
 // Who has not posted an open transfer yet.
-Simulator::Stuck Simulator::describe_meeting(std::int32_t number, std::int64_t call) const {
-  const Meeting& meeting = matching_.meeting_at(number);
-  const std::int32_t first = jobs_[static_cast<std::size_t>(meeting.job)].first_rank;
-  for (std::int32_t t = meeting.open; t >= 0; t = matching_.transfer(t).next_open) {
+Simulator::Stuck Simulator::describe_open(std::int32_t group, std::int64_t call) const {
+  const GroupState& state = matching_.group(group);
+  const std::int32_t first = jobs_[static_cast<std::size_t>(state.job)].first_rank;
+  for (std::int32_t t = state.open; t >= 0; t = matching_.transfer(t).next_open) {
     const Transfer& transfer = matching_.transfer(t);
     if (transfer.call != call) continue;
-    if (meeting.group < 0) {
+    if (state.channel()) {
       const bool send = transfer.sides[0] < 0;  // the missing side
-      const int peer = meeting.members[send ? 0 : 1];
+      const int peer = state.group->ranks[send ? 0 : 1];
       return {fmt::format("{} to {} (channel {}, message {})", rank_name(first + peer), send ? "send" : "receive",
-                          meeting.channel, call),
-              poster(first + peer, number, call, send)};
+                          state.group->channel, call),
+              poster(first + peer, group, call, send)};
     }
     std::vector<int> missing;
-    for (const int member : meeting.members) {
+    for (const int member : state.group->ranks) {
       bool posted = false;
       for (LaneId id = transfer.first; id >= 0; id = lanes_[static_cast<std::size_t>(id)].next_participant)
         posted = posted || lanes_[static_cast<std::size_t>(id)].rank == first + member;
       if (!posted) missing.push_back(member);
     }
-    const program::Program& program = codes_[static_cast<std::size_t>(meeting.job)].job->program;
-    return {fmt::format("{}{} to post call {} of group {}", list_ranks(missing), of_job(meeting.job), call,
-                        program.groups[static_cast<std::size_t>(meeting.group)].name),
-            missing.empty() ? -1 : poster(first + missing[0], number, call, false)};
+    const program::Program& program = codes_[static_cast<std::size_t>(state.job)].job->program;
+    return {fmt::format("{}{} to post call {} of group {}", list_ranks(missing), of_job(state.job), call,
+                        program.groups[static_cast<std::size_t>(state.group->group)].name),
+            missing.empty() ? -1 : poster(first + missing[0], group, call, false)};
   }
   return {};
 }
@@ -119,15 +121,15 @@ Simulator::Stuck Simulator::describe_meeting(std::int32_t number, std::int64_t c
 Simulator::Stuck Simulator::describe_transfer(LaneId id) const {
   const Lane& lane = lanes_[static_cast<std::size_t>(id)];
   const Item& item = item_of(lane);
-  const auto call = [&](std::int32_t queue, std::int32_t ordinal) {
-    return lane.code->call(lane.code->queues[static_cast<std::size_t>(queue)], lane.step, lane.slot, ordinal);
+  const auto describe_call = [&](std::int32_t sequence, std::int32_t ordinal) {
+    return describe_open(matching_.group_of(lane.rank, sequence),
+                         lane.code->call(sequence, ordinal, lane.step, lane.slot));
   };
-  if (item.kind == ItemKind::collective)
-    return describe_meeting(matching_.meeting(lane.rank, item.queue), call(item.queue, item.ordinal));
+  if (item.kind == ItemKind::collective) return describe_call(item.sequence, item.ordinal);
   for (std::int32_t l = item.leg_first; l < item.leg_last; ++l) {
     const LegCode& leg = lane.code->legs[static_cast<std::size_t>(l)];
     if (buffered_ && leg.send) continue;
-    Stuck stuck = describe_meeting(matching_.meeting(lane.rank, leg.queue), call(leg.queue, leg.ordinal));
+    Stuck stuck = describe_call(leg.sequence, leg.ordinal);
     if (!stuck.text.empty()) return stuck;
   }
   return {};
@@ -137,15 +139,14 @@ Simulator::Stuck Simulator::describe(LaneId id) const {
   const Lane& lane = lanes_[static_cast<std::size_t>(id)];
   switch (lane.status) {
     case Status::waiting:
-      return describe_event(lane.rank,
-                            lane.code->waits[static_cast<std::size_t>(held_[static_cast<std::size_t>(id)].wait)].event);
+      return describe_wait(lane.rank, held_[static_cast<std::size_t>(id)].wait);
     case Status::transferring:
       return describe_transfer(id);
     case Status::held_by_host: {
       const Host& host = hosts_[static_cast<std::size_t>(lane.rank)];
       const SyncCode& sync = lane.code->syncs[static_cast<std::size_t>(host.sync)];
       const program::Body& body = lane.code->role->bodies[static_cast<std::size_t>(sync.body)];
-      Stuck stuck = describe_event(lane.rank, lane.code->waits[static_cast<std::size_t>(host.held.wait)].event);
+      Stuck stuck = describe_wait(lane.rank, host.held.wait);
       stuck.text = fmt::format("the host at {} of {}, which waits for {}",
                                body.ops[static_cast<std::size_t>(sync.op)].name, body.name, stuck.text);
       return stuck;

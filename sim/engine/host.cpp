@@ -64,7 +64,7 @@ void Simulator::advance_host(std::int32_t index) {
     }
     set_limit(index);
     // Through the queue even if it is now: a record may come back here.
-    if (sync.records >= 0) queue_.push(host.base, target(EventKind::host_record, index), progress);
+    if (sync.awaited) queue_.push(host.base, target(EventKind::host_record, index), progress);
   }
   if (!moved) return;
   for (std::int32_t stream = 0; stream < rank.code->streams; ++stream) {

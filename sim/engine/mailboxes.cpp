@@ -42,9 +42,8 @@ void Simulator::next_leg(LaneId id) {
 // The transfer of a leg, with this lane as one of its sides.
 std::int32_t Simulator::open_leg(LaneId id, const LegCode& leg) {
   Lane& lane = lanes_[static_cast<std::size_t>(id)];
-  const Queue& queue = lane.code->queues[static_cast<std::size_t>(leg.queue)];
-  const std::int64_t call = lane.code->call(queue, lane.step, lane.slot, leg.ordinal);
-  lane.message = matching_.find_or_open(matching_.meeting(lane.rank, leg.queue), call, leg.size);
+  const std::int64_t call = lane.code->call(leg.sequence, leg.ordinal, lane.step, lane.slot);
+  lane.message = matching_.find_or_open(matching_.group_of(lane.rank, leg.sequence), call, leg.size);
   Transfer& transfer = matching_.transfer(lane.message);
   transfer.sides[leg.send ? 0 : 1] = id;
   if (++transfer.posted == transfer.expected) matching_.close(lane.message);
@@ -120,7 +119,7 @@ void Simulator::cross(std::int32_t number) {
 }
 
 std::pair<int, int> Simulator::connection_of(const Transfer& transfer) const {
-  const std::vector<int>& ends = matching_.meeting_at(transfer.meeting).members;
+  const std::vector<int>& ends = matching_.group(transfer.group).group->ranks;
   return {ends[0], ends[1]};
 }
 

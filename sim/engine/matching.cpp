@@ -1,4 +1,4 @@
-// Meetings of ranks and the plans of their transfers; see matching.h.
+// See matching.h.
 #include "sim/engine/matching.h"
 
 #include <fmt/format.h>
@@ -14,67 +14,32 @@
 
 namespace rehearse::engine {
 
-std::vector<int> roles_of_ranks(const program::Program& program, const plan::RankGrid& grid) {
-  std::vector<int> roles(static_cast<std::size_t>(grid.ranks()), -1);
-  for (int rank = 0; rank < grid.ranks(); ++rank)
-    roles[static_cast<std::size_t>(rank)] = program::role_of(program, grid.coordinates(rank));
-  return roles;
-}
-
 Matching::Matching(const std::vector<JobCode>& jobs, const cluster::Cluster& cluster, InterferenceStates& states,
                    Network& network, StepRuns& step_runs)
     : jobs_(jobs), cluster_(cluster), states_(states), network_(network), step_runs_(step_runs) {
-  for (std::size_t j = 0; j < jobs.size(); ++j) connect_ranks(static_cast<std::int32_t>(j));
+  for (std::size_t j = 0; j < jobs.size(); ++j) add_job(static_cast<std::int32_t>(j));
 }
 
-void Matching::connect_ranks(std::int32_t job) {
-  const program::Program& program = jobs_[static_cast<std::size_t>(job)].job->program;
-  const plan::RankGrid& grid = jobs_[static_cast<std::size_t>(job)].job->grid;
-  const std::vector<RoleCode>& codes = jobs_[static_cast<std::size_t>(job)].code.roles;
-  const std::vector<int> roles = roles_of_ranks(program, grid);
-  // Group instances are made when their first member comes up.
-  std::vector<std::vector<std::int32_t>> instance(program.groups.size());
-  std::map<std::tuple<int, int, int>, std::int32_t> channels;
-  for (std::size_t rank = 0; rank < roles.size(); ++rank) {
-    check_interrupt();
-    const int here = static_cast<int>(rank);
-    first_queue_.push_back(static_cast<std::int32_t>(queue_meeting_.size()));
-    for (const Queue& queue : codes[static_cast<std::size_t>(roles[rank])].queues) {
-      if (queue.group < 0) {
-        const int peer = grid.peer(here, queue.axis, queue.offset);
-        const int from = queue.send ? here : peer, to = queue.send ? peer : here;
-        const auto [entry, fresh] =
-            channels.try_emplace({from, to, queue.channel}, static_cast<std::int32_t>(meetings_.size()));
-        if (fresh) meetings_.push_back({job, -1, {from, to}, queue.channel, queue.axis, {}, -1});
-        queue_meeting_.push_back(entry->second);
-        continue;
-      }
-      auto& ids = instance[static_cast<std::size_t>(queue.group)];
-      if (ids.empty()) ids.assign(roles.size(), -1);
-      if (ids[rank] < 0) {
-        const program::Group& group = program.groups[static_cast<std::size_t>(queue.group)];
-        Meeting meeting{job, queue.group, grid.members(here, group.axes, group.pipeline_only), 0, {}, {}, -1};
-        REHEARSE_CHECK(std::find(meeting.members.begin(), meeting.members.end(), here) != meeting.members.end(),
-                       "rank {} calls on group {} but is no member", rank, group.name);
-        for (const int member : meeting.members)
-          ids[static_cast<std::size_t>(member)] = static_cast<std::int32_t>(meetings_.size());
-        meetings_.push_back(std::move(meeting));
-      }
-      queue_meeting_.push_back(ids[rank]);
-    }
+void Matching::add_job(std::int32_t job) {
+  const program::ProcessGroups& groups = jobs_[static_cast<std::size_t>(job)].link.groups;
+  const auto first_group = static_cast<std::int32_t>(groups_.size());
+  for (std::int32_t g = 0; g < groups.size(); ++g) groups_.push_back({job, &groups[g], {}, -1});
+  for (int rank = 0; rank < groups.ranks(); ++rank) {
+    first_sequence_.push_back(static_cast<std::int32_t>(group_of_.size()));
+    for (const std::int32_t group : groups.of(rank)) group_of_.push_back(group < 0 ? group : first_group + group);
   }
 }
 
 std::int32_t Matching::find_or_open(std::int32_t id, std::int64_t call, std::int32_t size) {
-  Meeting& meeting = meetings_[static_cast<std::size_t>(id)];
-  for (std::int32_t t = meeting.open; t >= 0; t = transfers_[static_cast<std::size_t>(t)].next_open) {
+  GroupState& group = groups_[static_cast<std::size_t>(id)];
+  for (std::int32_t t = group.open; t >= 0; t = transfers_[static_cast<std::size_t>(t)].next_open) {
     const Transfer& open = transfers_[static_cast<std::size_t>(t)];
     if (open.call != call) continue;
     REHEARSE_CHECK(open.size == size, "ranks of {} disagree about the size of call {}",
-                   meeting.group < 0 ? "a channel"
-                                     : jobs_[static_cast<std::size_t>(meeting.job)]
-                                           .job->program.groups[static_cast<std::size_t>(meeting.group)]
-                                           .name,
+                   group.channel() ? "a channel"
+                                   : jobs_[static_cast<std::size_t>(group.job)]
+                                         .job->program.groups[static_cast<std::size_t>(group.group->group)]
+                                         .name,
                    call);
     return t;
   }
@@ -90,21 +55,20 @@ std::int32_t Matching::find_or_open(std::int32_t id, std::int64_t call, std::int
   const std::uint32_t version = made.version;  // ends of whom was here before may still be queued
   made = Transfer();
   made.version = version;
-  made.meeting = id, made.call = call, made.size = size;
-  made.expected = static_cast<std::int32_t>(meeting.members.size());
-  if (static_cast<std::size_t>(size) >= meeting.plans.size())
-    meeting.plans.resize(static_cast<std::size_t>(size) + 1, -1);
-  std::int32_t& plan = meeting.plans[static_cast<std::size_t>(size)];
-  if (plan < 0) plan = make_plan(meeting, size);
+  made.group = id, made.call = call, made.size = size;
+  made.expected = static_cast<std::int32_t>(group.group->ranks.size());
+  if (static_cast<std::size_t>(size) >= group.plans.size()) group.plans.resize(static_cast<std::size_t>(size) + 1, -1);
+  std::int32_t& plan = group.plans[static_cast<std::size_t>(size)];
+  if (plan < 0) plan = make_plan(group, size);
   made.plan = plan;
-  made.next_open = meeting.open;
-  meeting.open = slot;
+  made.next_open = group.open;
+  group.open = slot;
   return slot;
 }
 
 void Matching::close(std::int32_t id) {
   const Transfer& closed = transfers_[static_cast<std::size_t>(id)];
-  std::int32_t* link = &meetings_[static_cast<std::size_t>(closed.meeting)].open;
+  std::int32_t* link = &groups_[static_cast<std::size_t>(closed.group)].open;
   while (*link != id) link = &transfers_[static_cast<std::size_t>(*link)].next_open;
   *link = closed.next_open;
 }
@@ -114,48 +78,48 @@ void Matching::release(std::int32_t id) {
 }
 
 // The name stands for all instances of the group, and for all channels of the axis.
-std::int32_t Matching::user_of(const Meeting& meeting, std::int32_t size) {
-  const JobCode& job = jobs_[static_cast<std::size_t>(meeting.job)];
-  std::string name = std::string(name_of(meeting.axis)) + " send";
-  if (meeting.group >= 0) {
-    const auto group = static_cast<std::size_t>(meeting.group);
+std::int32_t Matching::user_of(const GroupState& state, std::int32_t size) {
+  const JobCode& job = jobs_[static_cast<std::size_t>(state.job)];
+  std::string name = std::string(name_of(state.group->axis)) + " send";
+  if (!state.channel()) {
+    const auto group = static_cast<std::size_t>(state.group->group);
     const CollectiveSize& what = job.code.collectives[group][static_cast<std::size_t>(size)];
     name = fmt::format("{} {}", job.job->program.groups[group].name,
                        program::kind_name(program::Collective{what.kind, 0, 0, {}}));
   }
-  if (meeting.job > 0) name = fmt::format("{}: {}", job.job->name, name);
+  if (state.job > 0) name = fmt::format("{}: {}", job.job->name, name);
   const auto found = std::find(users_.begin(), users_.end(), name);
   if (found != users_.end()) return static_cast<std::int32_t>(found - users_.begin());
   users_.push_back(std::move(name));
   return static_cast<std::int32_t>(users_.size() - 1);
 }
 
-collective::TransferPlan Matching::ask_for_plan(const Meeting& meeting, std::int32_t size) const {
-  const JobCode& job = jobs_[static_cast<std::size_t>(meeting.job)];
+collective::TransferPlan Matching::ask_for_plan(const GroupState& state, std::int32_t size) const {
+  const JobCode& job = jobs_[static_cast<std::size_t>(state.job)];
   const collective::CollectiveModel& model = job.job->collectives;
-  if (meeting.group >= 0) {
+  if (!state.channel()) {
     const CollectiveSize& what =
-        job.code.collectives[static_cast<std::size_t>(meeting.group)][static_cast<std::size_t>(size)];
-    return model.collective(what.kind, meeting.members, Bytes(what.bytes));
+        job.code.collectives[static_cast<std::size_t>(state.group->group)][static_cast<std::size_t>(size)];
+    return model.collective(what.kind, state.group->ranks, Bytes(what.bytes));
   }
-  if (meeting.members[0] == meeting.members[1]) return {};  // a message to oneself is free
+  if (state.group->ranks[0] == state.group->ranks[1]) return {};  // a message to oneself is free
   const std::int64_t bytes = job.code.leg_bytes[static_cast<std::size_t>(size)];
-  return model.send(meeting.members[0], meeting.members[1], Bytes(bytes));
+  return model.send(state.group->ranks[0], state.group->ranks[1], Bytes(bytes));
 }
 
-result::CollectiveUse Matching::describe(const Meeting& meeting, std::int32_t size,
+result::CollectiveUse Matching::describe(const GroupState& state, std::int32_t size,
                                          const collective::TransferPlan& plan) const {
   constexpr std::array<const char*, 4> kCoverages = {"exact", "interpolated", "extrapolated", "spec"};
   result::CollectiveUse use;
-  if (meeting.group < 0 || meeting.members.size() < 2) return use;
-  const JobCode& job = jobs_[static_cast<std::size_t>(meeting.job)];
-  const auto group = static_cast<std::size_t>(meeting.group);
+  if (state.channel() || state.group->ranks.size() < 2) return use;
+  const JobCode& job = jobs_[static_cast<std::size_t>(state.job)];
+  const auto group = static_cast<std::size_t>(state.group->group);
   const CollectiveSize& what = job.code.collectives[group][static_cast<std::size_t>(size)];
   use.kind = collective::name_of(what.kind);
   use.group = job.job->program.groups[group].name;
-  use.ranks = static_cast<std::int64_t>(meeting.members.size());
+  use.ranks = static_cast<std::int64_t>(state.group->ranks.size());
   std::set<int> nodes;
-  for (const int member : meeting.members) nodes.insert(cluster_.node_of(member));
+  for (const int member : state.group->ranks) nodes.insert(cluster_.node_of(member));
   use.nodes = static_cast<std::int64_t>(nodes.size());
   use.bytes = what.bytes;
   use.algorithm = plan.algorithm, use.protocol = plan.protocol, use.pinned = plan.pinned;
@@ -169,9 +133,9 @@ result::CollectiveUse Matching::describe(const Meeting& meeting, std::int32_t si
   return use;
 }
 
-std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
+std::int32_t Matching::make_plan(GroupState& state, std::int32_t size) {
   check_interrupt();
-  const collective::TransferPlan plan = ask_for_plan(meeting, size);
+  const collective::TransferPlan plan = ask_for_plan(state, size);
   PlanCode code;
   code.startup = plan.startup.ps();
   code.activities.first = static_cast<std::int32_t>(activities_.size());
@@ -187,8 +151,8 @@ std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
     code.steps = step_runs_.define(plan.steps);
     code.startup = 0;
   }
-  // Activities of steps are the meeting's too.
-  if (network_.definitions() > user_.size()) user_.resize(network_.definitions(), user_of(meeting, size));
+  // Activities of steps are the process group's too.
+  if (network_.definitions() > user_.size()) user_.resize(network_.definitions(), user_of(state, size));
   code.threads = plan.threads;
   if (plan.threads > 0) code.core_time = longest;
   code.copy_out = plan.copy_out.ps(), code.copy_in = plan.copy_in.ps();
@@ -197,9 +161,9 @@ std::int32_t Matching::make_plan(Meeting& meeting, std::int32_t size) {
   if (longest > 0 && plan.memory_bytes > 0)
     code.bandwidth_hold = states_.hold({0, mul_div_down(plan.memory_bytes, kPicosecondsPerSecond, longest)});
   code.coverage = plan.coverage, code.low = plan.low, code.high = plan.high;
-  code.job = meeting.job;
+  code.job = state.job;
   plans_.push_back(code);
-  described_.push_back(describe(meeting, size, plan));
+  described_.push_back(describe(state, size, plan));
   return static_cast<std::int32_t>(plans_.size() - 1);
 }
 

@@ -1,6 +1,5 @@
-// Who takes part in which transfer. Collective calls meet by (group instance, k-th call), messages by (source,
-// destination, channel, k-th message), both counted in program order (code.h). Plans of the collective model are asked
-// for once a (group instance, kind, bytes) or (source, destination, bytes) and kept.
+// Transfers in flight: matched by process group (sim/program/link/process_groups.h) and number of the call. Plans of
+// the collective model are asked for once a (process group, kind, bytes) and kept.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@
 #include "sim/engine/interference.h"
 #include "sim/engine/network.h"
 #include "sim/engine/step_runs.h"
-#include "sim/plan/rank_grid.h"
+#include "sim/program/link/process_groups.h"
 
 namespace rehearse::engine {
 
@@ -37,8 +36,8 @@ struct PlanCode {
 // A transfer from the first post to its end.
 struct Transfer {
   std::int32_t plan = -1;
-  std::int32_t meeting = -1;    // Matching::meetings
-  std::int32_t next_open = -1;  // of its meeting
+  std::int32_t group = -1;      // Matching::group
+  std::int32_t next_open = -1;  // of its process group
   std::int64_t call = 0;
   std::int32_t posted = 0, expected = 0;
   std::int32_t size = -1;               // as the first to post saw it; the others must agree
@@ -59,19 +58,18 @@ struct Transfer {
 // A job laid out for execution. Ranks of jobs lie one after the other: its rank r is rank first_rank + r of all.
 struct JobCode {
   const Job* job = nullptr;
+  program::Link link;
   ProgramCode code;
   std::int32_t first_rank = 0;
 };
 
-// A group instance, or one channel from a rank to another.
-struct Meeting {
+struct GroupState {
   std::int32_t job = 0;
-  program::GroupId group = -1;  // -1: a channel
-  std::vector<int> members;     // group: the job's ranks in group order; channel: source, destination
-  int channel = 0;
-  Axis axis = Axis::pipeline;       // channel
-  std::vector<std::int32_t> plans;  // by size class, -1 unknown
-  std::int32_t open = -1;           // transfers that wait for posts
+  const program::ProcessGroup* group = nullptr;  // its ranks are the job's
+  std::vector<std::int32_t> plans;               // by size class, -1 unknown
+  std::int32_t open = -1;                        // transfers that wait for posts
+
+  bool channel() const { return group->group < 0; }
 };
 
 class Matching {
@@ -79,15 +77,15 @@ class Matching {
   Matching(const std::vector<JobCode>& jobs, const cluster::Cluster& cluster, InterferenceStates& states,
            Network& network, StepRuns& step_runs);
 
-  // The meeting behind a queue of a rank's role; -1 if the rank is no member.
-  std::int32_t meeting(int rank, std::int32_t queue) const {
-    return queue_meeting_[static_cast<std::size_t>(first_queue_[static_cast<std::size_t>(rank)] + queue)];
+  // The process group of a sequence of calls of the rank's role.
+  std::int32_t group_of(int rank, std::int32_t sequence) const {
+    return group_of_[static_cast<std::size_t>(first_sequence_[static_cast<std::size_t>(rank)] + sequence)];
   }
-  const Meeting& meeting_at(std::int32_t id) const { return meetings_[static_cast<std::size_t>(id)]; }
+  const GroupState& group(std::int32_t id) const { return groups_[static_cast<std::size_t>(id)]; }
 
   // The open transfer of `call`, made if this is the first post.
-  std::int32_t find_or_open(std::int32_t meeting, std::int64_t call, std::int32_t size);
-  // Everybody has posted: takes it off the list of its meeting.
+  std::int32_t find_or_open(std::int32_t group, std::int64_t call, std::int32_t size);
+  // Everybody has posted: takes it off the list of its process group.
   void close(std::int32_t transfer);
   // It has ended.
   void release(std::int32_t transfer);
@@ -106,19 +104,20 @@ class Matching {
   const std::vector<std::string>& users() const { return users_; }
 
  private:
-  void connect_ranks(std::int32_t job);
-  std::int32_t make_plan(Meeting& meeting, std::int32_t size);
-  collective::TransferPlan ask_for_plan(const Meeting& meeting, std::int32_t size) const;
-  std::int32_t user_of(const Meeting& meeting, std::int32_t size);
-  result::CollectiveUse describe(const Meeting& meeting, std::int32_t size, const collective::TransferPlan& plan) const;
+  void add_job(std::int32_t job);
+  std::int32_t make_plan(GroupState& group, std::int32_t size);
+  collective::TransferPlan ask_for_plan(const GroupState& group, std::int32_t size) const;
+  std::int32_t user_of(const GroupState& group, std::int32_t size);
+  result::CollectiveUse describe(const GroupState& group, std::int32_t size,
+                                 const collective::TransferPlan& plan) const;
 
   const std::vector<JobCode>& jobs_;
   const cluster::Cluster& cluster_;
   InterferenceStates& states_;
   Network& network_;
   StepRuns& step_runs_;
-  std::vector<Meeting> meetings_;
-  std::vector<std::int32_t> first_queue_, queue_meeting_;
+  std::vector<GroupState> groups_;                       // of all jobs
+  std::vector<std::int32_t> first_sequence_, group_of_;  // by rank, in group_of_
   std::vector<Transfer> transfers_;
   std::vector<std::int32_t> free_;
   std::vector<PlanCode> plans_;
@@ -127,8 +126,5 @@ class Matching {
   std::vector<std::int32_t> user_;  // by activity of the network
   std::vector<std::string> users_;
 };
-
-// The role of each rank: the one whose pipeline coordinate it has.
-std::vector<int> roles_of_ranks(const program::Program& program, const plan::RankGrid& grid);
 
 }  // namespace rehearse::engine

@@ -1,6 +1,6 @@
 // Draws of noise (sim/plan/noise.h). Every draw is a function of its counter alone: (seed, sample) and what it is for,
-// with rank, step, slot and op of a kernel, or the meeting and the call of a transfer. So nothing depends on the order
-// of events or on threads, and a run without one cause of noise has the same draws of all others.
+// with rank, step, slot and op of a kernel, or the process group and the call of a transfer. So nothing depends on the
+// order of events or on threads, and a run without one cause of noise has the same draws of all others.
 //
 // Factors are integers in units of 2^-32, so that a library's last bit of exp() or cos() does not reach the result.
 // Uniform factors with coefficient of variation c lie in [1 - c sqrt(3), 1 + c sqrt(3)); lognormal ones are

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "sim/account/grid_view.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
@@ -48,17 +49,16 @@ void Simulator::make_jobs(const std::vector<Job>& jobs) {
     noisy_transfers_ = noisy_transfers_ || state.noise.transfers();
     const std::size_t first_times = times_.size();
     for (const RoleCode& role : codes_[j].code.roles) times_.emplace_back(role, job.costs);
-    const std::vector<int> role_of = roles_of_ranks(job.program, job.grid);
+    const program::GridView grid = account::grid_view(job.program, job.grid);
     state.first_rank = static_cast<std::int32_t>(ranks_.size());
     state.last_rank = state.first_rank + job.grid.ranks();
     state.first_lane = static_cast<LaneId>(lanes_.size());
     ranks_.resize(static_cast<std::size_t>(state.last_rank));
     hosts_.resize(ranks_.size());
-    for (std::size_t rank = 0; rank < role_of.size(); ++rank) {
+    for (std::int32_t rank = 0; rank < grid.ranks; ++rank) {
       check_interrupt();
-      const auto role = static_cast<std::size_t>(role_of[rank]);
-      make_lanes(state.first_rank + static_cast<std::int32_t>(rank), codes_[j].code.roles[role],
-                 times_[first_times + role]);
+      const auto role = static_cast<std::size_t>(grid.role(rank));
+      make_lanes(state.first_rank + rank, codes_[j].code.roles[role], times_[first_times + role]);
     }
     state.last_lane = static_cast<LaneId>(lanes_.size());
   }

@@ -105,7 +105,7 @@ void Simulator::begin_shared_copy(LaneId id, std::int64_t ps) {
 
 void Simulator::begin_core_transfer(std::int32_t number) {
   Transfer& transfer = matching_.transfer(number);
-  const std::int32_t rank = matching_.meeting_at(transfer.meeting).members.front();
+  const std::int32_t rank = matching_.group(transfer.group).group->ranks.front();
   const std::int64_t core_time = matching_.plan(transfer.plan).core_time;
   transfer.work = work_of(noisy_transfers_ ? times(core_time, factor_of_transfer(transfer)) : core_time);
   transfer.share = 0;
@@ -114,7 +114,7 @@ void Simulator::begin_core_transfer(std::int32_t number) {
 }
 
 void Simulator::end_core_transfer(std::int32_t number) {
-  const std::int32_t rank = matching_.meeting_at(matching_.transfer(number).meeting).members.front();
+  const std::int32_t rank = matching_.group(matching_.transfer(number).group).group->ranks.front();
   std::erase(core_transfers_[static_cast<std::size_t>(cluster_.node_of(rank))], number);
   touch_node(rank);
   end_transfer(number);

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "sim/account/blame.h"
+#include "sim/account/grid_view.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
@@ -28,12 +29,24 @@ constexpr std::int64_t kLatest = INT64_MAX / 2;
                  "simulate fewer --steps, or look at the costs: is a step meant to take so long?"});
 }
 
+// Ranks on CPUs are this program's own, whose memory is an arena (execute/); their sends are copies.
+bool in_arenas(const Job& job) {
+  return job.costs.device().cpu && job.collectives.buffered_messages();
+}
+
 // Programs of all jobs as code, ranks one after the other.
 std::vector<JobCode> lay_out(const std::vector<Job>& jobs) {
   std::vector<JobCode> codes;
   std::int32_t first_rank = 0;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
-    codes.push_back({&jobs[j], compile(jobs[j].program, jobs[j].grid), first_rank});
+    const program::Program& program = jobs[j].program;
+    program::Link link = program::link(program, account::grid_view(program, jobs[j].grid));
+    std::vector<program::Timeline> steps;
+    if (in_arenas(jobs[j]))
+      for (const program::Role& role : program.roles)
+        steps.push_back(program::make_timeline(role, [&](Axis axis) { return jobs[j].grid.size(axis); }));
+    ProgramCode code = compile(program, link, steps);
+    codes.push_back({&jobs[j], std::move(link), std::move(code), first_rank});
     for (RoleCode& role : codes.back().code.roles) {
       role.job = static_cast<std::int32_t>(j);
       role.launch_cost = jobs[j].launch_cost.ps();
@@ -300,7 +313,7 @@ void Simulator::finish_item(LaneId id) {
   lane.idle_since = now_;
   lane.status = Status::advancing;
   ++lane.progress;
-  if (item.records >= 0) record(lane.rank, lane.stream, lane.progress);
+  if (item.awaited) record(lane.rank, lane.stream, lane.progress);
   if (++lane.item == lane.item_last) {
     ++lane.slot_index;
     if (!enter_slot(lane)) return;

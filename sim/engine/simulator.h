@@ -307,10 +307,10 @@ class Simulator {
   std::string rank_name(std::int32_t rank) const;
   std::string name_of(LaneId id) const;
   Stuck describe(LaneId id) const;
-  Stuck describe_event(std::int32_t rank, std::int32_t event) const;
+  Stuck describe_wait(std::int32_t rank, std::int32_t wait) const;
   Stuck describe_transfer(LaneId id) const;
-  Stuck describe_meeting(std::int32_t meeting, std::int64_t call) const;
-  LaneId poster(std::int32_t rank, std::int32_t meeting, std::int64_t call, bool send) const;
+  Stuck describe_open(std::int32_t group, std::int64_t call) const;
+  LaneId poster(std::int32_t rank, std::int32_t group, std::int64_t call, bool send) const;
 
   const cluster::Cluster& cluster_;
   const Options& options_;

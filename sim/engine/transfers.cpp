@@ -48,9 +48,8 @@ void Simulator::post(LaneId id) {
 void Simulator::post_collective(LaneId id) {
   Lane& lane = lanes_[static_cast<std::size_t>(id)];
   const Item& item = item_of(lane);
-  const Queue& queue = lane.code->queues[static_cast<std::size_t>(item.queue)];
-  const std::int64_t call = lane.code->call(queue, lane.step, lane.slot, item.ordinal);
-  const std::int32_t number = matching_.find_or_open(matching_.meeting(lane.rank, item.queue), call, item.size);
+  const std::int64_t call = lane.code->call(item.sequence, item.ordinal, lane.step, lane.slot);
+  const std::int32_t number = matching_.find_or_open(matching_.group_of(lane.rank, item.sequence), call, item.size);
   Transfer& transfer = matching_.transfer(number);
   lane.legs_left = 1;
   lane.sms_hold = matching_.plan(transfer.plan).sms_hold;
@@ -73,9 +72,8 @@ void Simulator::post_messages(LaneId id) {
   int most = 0;
   for (std::int32_t l = item.leg_first; l < item.leg_last; ++l) {
     const LegCode& leg = lane.code->legs[static_cast<std::size_t>(l)];
-    const Queue& queue = lane.code->queues[static_cast<std::size_t>(leg.queue)];
-    const std::int64_t call = lane.code->call(queue, lane.step, lane.slot, leg.ordinal);
-    const std::int32_t number = matching_.find_or_open(matching_.meeting(lane.rank, leg.queue), call, leg.size);
+    const std::int64_t call = lane.code->call(leg.sequence, leg.ordinal, lane.step, lane.slot);
+    const std::int32_t number = matching_.find_or_open(matching_.group_of(lane.rank, leg.sequence), call, leg.size);
     posting_.push_back(number);
     Transfer& transfer = matching_.transfer(number);
     transfer.sides[leg.send ? 0 : 1] = id;
@@ -111,11 +109,11 @@ void Simulator::begin_transfer(std::int32_t number) {
 
 // By which call it is, so that both its start-up and its bytes take the same.
 Factor Simulator::factor_of_transfer(const Transfer& transfer) const {
-  const Meeting& meeting = matching_.meeting_at(transfer.meeting);
-  const bool group = meeting.group >= 0;
-  const Noise& noise = jobs_[static_cast<std::size_t>(meeting.job)].noise;
+  const GroupState& state = matching_.group(transfer.group);
+  const program::ProcessGroup& group = *state.group;
+  const Noise& noise = jobs_[static_cast<std::size_t>(state.job)].noise;
   if (!noise.transfers()) return kFactorOne;
-  return noise.transfer(group, meeting.members[0], group ? meeting.group : meeting.members[1], meeting.channel,
+  return noise.transfer(!state.channel(), group.ranks[0], state.channel() ? group.ranks[1] : group.group, group.channel,
                         transfer.call);
 }
 
@@ -133,7 +131,7 @@ void Simulator::start_up(std::int32_t number) {
 void Simulator::move_bytes(std::int32_t number) {
   Transfer& transfer = matching_.transfer(number);
   const PlanCode& plan = matching_.plan(transfer.plan);
-  if (buffered_ && matching_.meeting_at(transfer.meeting).group < 0 && plan.activities.first == plan.activities.last) {
+  if (buffered_ && matching_.group(transfer.group).channel() && plan.activities.first == plan.activities.last) {
     take(number);
     return;
   }
@@ -178,7 +176,7 @@ void Simulator::end_steps(std::int32_t number) {
 }
 
 void Simulator::end_transfer(std::int32_t number) {
-  if (buffered_ && matching_.meeting_at(matching_.transfer(number).meeting).group < 0) {
+  if (buffered_ && matching_.group(matching_.transfer(number).group).channel()) {
     arrive(number);
     return;
   }

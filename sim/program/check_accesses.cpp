@@ -16,6 +16,7 @@
 #include "sim/base/interrupt.h"
 #include "sim/program/check_parts.h"
 #include "sim/program/describe.h"
+#include "sim/program/link/instances.h"
 
 namespace rehearse::program {
 namespace {
@@ -44,7 +45,7 @@ struct Layout {
   Lifetime lifetime = Lifetime::slot;
   bool ready = false;  // filled before the first step
   int cells = 0;       // an instance
-  std::size_t first_instance = 0, first_cell = 0;
+  std::size_t first_cell = 0;
 };
 
 enum class Life : unsigned char { unwritten, live, released };
@@ -79,9 +80,9 @@ class AccessWalk {
   Instance& instance(const Access& access);
   std::int32_t* cell(const Access& access, int i) {
     const Layout& l = layouts_[static_cast<std::size_t>(access.buffer)];
-    const std::size_t index = l.first_cell +
-                              (instance_index(access) - l.first_instance) * static_cast<std::size_t>(l.cells) +
-                              static_cast<std::size_t>(access.cell_begin + i);
+    const std::size_t index =
+        l.first_cell + (instance_index(access) - numbers_.first(access.buffer)) * static_cast<std::size_t>(l.cells) +
+        static_cast<std::size_t>(access.cell_begin + i);
     return &cells_[index * (kReads + streams_)];
   }
   std::int32_t* clock(std::vector<std::int32_t>& table, std::int32_t row) const {
@@ -104,6 +105,7 @@ class AccessWalk {
   const Role& role_;
   ViolationList& list_;
   const int micro_batches_;
+  const BufferInstances numbers_;
   const std::size_t streams_;
   std::vector<Layout> layouts_;
   std::vector<std::vector<std::int64_t>> cuts_;  // by base buffer: where its views begin and end
@@ -122,6 +124,7 @@ AccessWalk::AccessWalk(const Program& program, RoleId role, ViolationList& list)
     : role_(program.roles[static_cast<std::size_t>(role)]),
       list_(list),
       micro_batches_(program.micro_batches),
+      numbers_(role_, micro_batches_),
       streams_(role_.streams.size()),
       stream_clocks_(streams_ * streams_, 0),
       event_clocks_(role_.events.size() * streams_, 0),
@@ -142,7 +145,7 @@ void AccessWalk::lay_out() {
     cuts_[base].push_back(begin + buffer.elements());
     if (buffer.init.kind != Init::Kind::none) layouts_[base].ready = true;
   }
-  std::size_t instances = 0, cells = 0;
+  std::size_t cells = 0;
   for (std::size_t b = 0; b < role_.buffers.size(); ++b) {
     auto& cuts = cuts_[b];
     std::sort(cuts.begin(), cuts.end());
@@ -152,12 +155,10 @@ void AccessWalk::lay_out() {
     if (role_.buffers[b].is_view()) continue;
     const std::size_t count = l.lifetime == Lifetime::micro_batch ? static_cast<std::size_t>(micro_batches_) : 1;
     l.cells = static_cast<int>(cuts.size()) - 1;
-    l.first_instance = instances;
     l.first_cell = cells;
-    instances += count;
     cells += count * static_cast<std::size_t>(l.cells);
   }
-  instances_.resize(instances);
+  instances_.resize(numbers_.size());
   cells_.assign(cells * (kReads + streams_), 0);
   for (std::size_t i = 0; i < cells_.size(); i += kReads + streams_) cells_[i] = -1;
 }
@@ -243,9 +244,9 @@ void AccessWalk::synchronize(const CompiledBody& body, const CompiledOp& op) {
 }
 
 std::size_t AccessWalk::instance_index(const Access& access) const {
-  const Layout& l = layouts_[static_cast<std::size_t>(access.buffer)];
-  const int m = l.lifetime == Lifetime::micro_batch ? slot().micro_batch + access.delta : 0;
-  return l.first_instance + static_cast<std::size_t>(m);
+  const bool micro_batch = layouts_[static_cast<std::size_t>(access.buffer)].lifetime == Lifetime::micro_batch;
+  const int m = micro_batch ? slot().micro_batch + access.delta : 0;  // references are in range
+  return numbers_.first(access.buffer) + static_cast<std::size_t>(m);
 }
 
 // The instance, unwritten again if its slot or step is a new one.
@@ -349,7 +350,7 @@ void AccessWalk::end_step() {
     if (l.lifetime == Lifetime::persistent || l.lifetime == Lifetime::slot) continue;
     const int count = l.lifetime == Lifetime::micro_batch ? micro_batches_ : 1;
     for (int m = 0; m < count; ++m) {
-      const Instance& in = instances_[l.first_instance + static_cast<std::size_t>(m)];
+      const Instance& in = instances_[numbers_.first(b) + static_cast<std::size_t>(m)];
       if (in.era != step_ || in.life != Life::live) continue;
       const std::string which = l.lifetime == Lifetime::micro_batch ? fmt::format(" of micro-batch {}", m) : "";
       if (std::string* text = list_.add("leak", -1, -1, b))

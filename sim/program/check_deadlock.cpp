@@ -12,8 +12,9 @@
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
+#include "sim/program/check_parts.h"
 #include "sim/program/describe.h"
-#include "sim/program/rendezvous.h"
+#include "sim/program/link/waits.h"
 
 namespace rehearse::program {
 namespace {
@@ -24,36 +25,34 @@ struct Position {
   auto operator<=>(const Position&) const = default;
 };
 
-struct Recorder {
-  BodyId body = -1;
-  int op = -1;
+// The `call`-th of a side of a match.
+struct Post {
+  int match, side, call;
 };
 
 class RoleTokens {
  public:
-  RoleTokens(const Role& role, const RoleMeetings& meetings);
+  RoleTokens(const Role& role, const RoleCalls& calls, const std::vector<SequenceMatch>& matches);
 
   // The op at the head of a stream, or nullptr when the stream has drained.
   const Op* head(StreamId stream, Position& position);
-  bool may_start(const Op& op, Position position) const;
+  bool may_start(Position position) const;
   void finish(StreamId stream, const Op& op);
 
   const Role& role() const { return role_; }
-  const RoleMeetings& meetings() const { return meetings_; }
-  const std::vector<Post>& posts(Position p) const {
-    const Slot& slot = role_.slots[static_cast<std::size_t>(p.slot)];
-    return meetings_.posts[static_cast<std::size_t>(slot.body)][static_cast<std::size_t>(p.op)];
-  }
+  // Of the op there the calls that others' match; none of a kernel.
+  std::vector<Post> posts(Position p) const;
   // The first op in program order that is not done; false if there is none.
   bool first_unfinished(Position& position);
 
  private:
   const Role& role_;
-  const RoleMeetings& meetings_;
+  const RoleCalls& calls_;
+  const std::vector<SequenceMatch>& matches_;
+  const RoleWaits waits_;
+  const StepOrder order_;
   std::vector<std::vector<std::vector<int>>> queue_;  // by body and stream: its ops
-  std::vector<Recorder> recorders_;                   // by event
   std::vector<int> recorded_;                         // by event: how often so far
-  std::vector<int> earlier_;                          // [slot * bodies + body]: slots of the body before the slot
   std::vector<Position> syncs_;                       // host syncs of the step
   std::size_t syncs_done_ = 0;
   struct Cursor {
@@ -62,10 +61,12 @@ class RoleTokens {
   std::vector<Cursor> cursors_;  // by stream
 };
 
-RoleTokens::RoleTokens(const Role& role, const RoleMeetings& meetings)
+RoleTokens::RoleTokens(const Role& role, const RoleCalls& calls, const std::vector<SequenceMatch>& matches)
     : role_(role),
-      meetings_(meetings),
-      recorders_(role.events.size()),
+      calls_(calls),
+      matches_(matches),
+      waits_(resolve_waits(role)),
+      order_(role),
       recorded_(role.events.size(), 0),
       cursors_(role.streams.size()) {
   std::vector<std::vector<int>> syncs_of(role.bodies.size());
@@ -74,17 +75,22 @@ RoleTokens::RoleTokens(const Role& role, const RoleMeetings& meetings)
     for (int i = 0; i < static_cast<int>(role.bodies[b].ops.size()); ++i) {
       const Op& op = role.bodies[b].ops[static_cast<std::size_t>(i)];
       queue[static_cast<std::size_t>(op.stream)].push_back(i);
-      if (op.records >= 0) recorders_[static_cast<std::size_t>(op.records)] = {static_cast<BodyId>(b), i};
       if (std::holds_alternative<HostSync>(op.shape)) syncs_of[b].push_back(i);
     }
   }
-  std::vector<int> count(role.bodies.size(), 0);
   for (int s = 0; s < static_cast<int>(role.slots.size()); ++s) {
     const auto body = static_cast<std::size_t>(role.slots[static_cast<std::size_t>(s)].body);
-    earlier_.insert(earlier_.end(), count.begin(), count.end());
-    ++count[body];
     for (const int i : syncs_of[body]) syncs_.push_back({s, i});
   }
+}
+
+std::vector<Post> RoleTokens::posts(Position p) const {
+  std::vector<Post> all;
+  for (const TransferCall& call : calls_.of(role_.slots[static_cast<std::size_t>(p.slot)].body, p.op)) {
+    const SequenceMatch& m = matches_[static_cast<std::size_t>(call.sequence)];
+    if (m.match >= 0) all.push_back({m.match, m.side, static_cast<int>(calls_.number(call, 0, p.slot))});
+  }
+  return all;
 }
 
 const Op* RoleTokens::head(StreamId stream, Position& position) {
@@ -99,16 +105,12 @@ const Op* RoleTokens::head(StreamId stream, Position& position) {
   return nullptr;
 }
 
-bool RoleTokens::may_start(const Op& op, Position position) const {
+bool RoleTokens::may_start(Position position) const {
   if (syncs_done_ < syncs_.size() && position > syncs_[syncs_done_]) return false;
-  const auto slot = static_cast<std::size_t>(position.slot);
-  for (const EventId e : op.waits) {
-    const Recorder& r = recorders_[static_cast<std::size_t>(e)];
-    if (r.body < 0) continue;
-    // Records before the wait in program order; the event has one recorder on one stream, so they happen in order.
-    int needed = earlier_[slot * role_.bodies.size() + static_cast<std::size_t>(r.body)];
-    if (role_.slots[slot].body == r.body && r.op < position.op) ++needed;
-    if (recorded_[static_cast<std::size_t>(e)] < needed) return false;
+  for (const EventWait& wait : waits_.of(role_.slots[static_cast<std::size_t>(position.slot)].body, position.op)) {
+    // The event has one recorder on one stream, so records happen in order.
+    const int needed = order_.runs_before(position.slot, wait.body) + (wait.same_slot ? 1 : 0);
+    if (recorded_[static_cast<std::size_t>(wait.event)] < needed) return false;
   }
   return true;
 }
@@ -132,11 +134,12 @@ bool RoleTokens::first_unfinished(Position& position) {
 
 class TokenRun {
  public:
-  TokenRun(const Program& program, const Rendezvous& rendezvous) : rendezvous_(rendezvous) {
-    for (std::size_t r = 0; r < program.roles.size(); ++r) roles_.emplace_back(program.roles[r], rendezvous.roles[r]);
-    for (const Meeting& m : rendezvous.meetings) {
+  TokenRun(const Program& program, const Transfers& transfers) : transfers_(transfers) {
+    for (std::size_t r = 0; r < program.roles.size(); ++r)
+      roles_.emplace_back(program.roles[r], transfers.calls[r], transfers.matches.of[r]);
+    for (const Match& m : transfers.matches.matches) {
       auto& sides = posted_.emplace_back();
-      for (const Side& s : m.sides) sides.emplace_back(s.calls.size(), false);
+      for (const MatchSide& s : m.sides) sides.emplace_back(transfers.calls_of(s).size(), false);
     }
   }
 
@@ -154,17 +157,17 @@ class TokenRun {
  private:
   bool sweep(RoleTokens& role);
   bool advance(RoleTokens& role, StreamId stream);
-  void post(const RoleTokens& role, Position position);
-  bool posted(const Post& p, std::size_t side, int k) const {
-    return posted_[static_cast<std::size_t>(p.meeting)][side][static_cast<std::size_t>(k)];
+  void post(const std::vector<Post>& posts);
+  bool posted(const Post& p, std::size_t side) const {
+    return posted_[static_cast<std::size_t>(p.match)][side][static_cast<std::size_t>(p.call)];
   }
-  bool met(const RoleTokens& role, Position position) const;
+  bool met(const std::vector<Post>& posts) const;
   // The first side that a posted transfer still waits for, and the call it waits for; the role of that side.
   RoleId waits_for(const RoleTokens& role, Position position, std::string& text) const;
 
-  const Rendezvous& rendezvous_;
+  const Transfers& transfers_;
   std::vector<RoleTokens> roles_;
-  std::vector<std::vector<std::vector<bool>>> posted_;  // by meeting, side, call
+  std::vector<std::vector<std::vector<bool>>> posted_;  // by match, side, call
   bool posted_new_ = false;
 };
 
@@ -183,43 +186,41 @@ bool TokenRun::advance(RoleTokens& role, StreamId stream) {
   check_interrupt();
   Position position;
   const Op* op = role.head(stream, position);
-  if (op == nullptr || !role.may_start(*op, position)) return false;
-  if (!role.posts(position).empty()) {
-    post(role, position);
-    if (!met(role, position)) return false;
+  if (op == nullptr || !role.may_start(position)) return false;
+  if (is_transfer(*op)) {
+    const std::vector<Post> posts = role.posts(position);
+    post(posts);
+    if (!met(posts)) return false;
   }
   role.finish(stream, *op);
   return true;
 }
 
-void TokenRun::post(const RoleTokens& role, Position position) {
-  for (const Post& p : role.posts(position)) {
-    auto flag = posted_[static_cast<std::size_t>(p.meeting)][static_cast<std::size_t>(p.side)]
-                       [static_cast<std::size_t>(role.meetings().index(position.slot, p))];
+void TokenRun::post(const std::vector<Post>& posts) {
+  for (const Post& p : posts) {
+    auto flag =
+        posted_[static_cast<std::size_t>(p.match)][static_cast<std::size_t>(p.side)][static_cast<std::size_t>(p.call)];
     if (flag) continue;
     flag = true;
     posted_new_ = true;
   }
 }
 
-bool TokenRun::met(const RoleTokens& role, Position position) const {
-  for (const Post& p : role.posts(position)) {
-    const int k = role.meetings().index(position.slot, p);
-    for (std::size_t s = 0; s < posted_[static_cast<std::size_t>(p.meeting)].size(); ++s)
-      if (!posted(p, s, k)) return false;
-  }
+bool TokenRun::met(const std::vector<Post>& posts) const {
+  for (const Post& p : posts)
+    for (std::size_t s = 0; s < posted_[static_cast<std::size_t>(p.match)].size(); ++s)
+      if (!posted(p, s)) return false;
   return true;
 }
 
 RoleId TokenRun::waits_for(const RoleTokens& role, Position position, std::string& text) const {
   for (const Post& p : role.posts(position)) {
-    const int k = role.meetings().index(position.slot, p);
-    const Meeting& m = rendezvous_.meetings[static_cast<std::size_t>(p.meeting)];
+    const Match& m = transfers_.matches.matches[static_cast<std::size_t>(p.match)];
     for (std::size_t s = 0; s < m.sides.size(); ++s) {
-      if (posted(p, s, k)) continue;
-      const Side& side = m.sides[s];
+      if (posted(p, s)) continue;
+      const MatchSide& side = m.sides[s];
       const Role& other = roles_[static_cast<std::size_t>(side.role)].role();
-      const Call& call = side.calls[static_cast<std::size_t>(k)];
+      const CallPlace& call = transfers_.calls_of(side)[static_cast<std::size_t>(p.call)];
       text = fmt::format("{} to reach {}", rank_text(other, side.rank), place_text(other, call.slot, call.op));
       return side.role;
     }
@@ -238,7 +239,7 @@ std::string TokenRun::stuck_text() {
     REHEARSE_CHECK(next[r] >= 0, "{} is stuck in an op that meets nobody: {}", roles_[r].role().name,
                    place_text(roles_[r].role(), position.slot, position.op));
     if (!text.empty()) text += "; ";
-    text += fmt::format("{} waits in {} for {}", rank_text(roles_[r].role(), rendezvous_.representative[r]),
+    text += fmt::format("{} waits in {} for {}", rank_text(roles_[r].role(), transfers_.matches.representative[r]),
                         place_text(roles_[r].role(), position.slot, position.op), whom);
   }
   if (text.empty()) return text;
@@ -246,16 +247,16 @@ std::string TokenRun::stuck_text() {
   std::size_t at = 0;
   while (next[at] < 0) ++at;
   for (std::size_t i = 0; i < roles_.size(); ++i) at = static_cast<std::size_t>(next[at]);
-  std::string circle = fmt::format("rank {}", rendezvous_.representative[at]);
+  std::string circle = fmt::format("rank {}", transfers_.matches.representative[at]);
   for (auto r = static_cast<std::size_t>(next[at]); r != at; r = static_cast<std::size_t>(next[r]))
-    circle += fmt::format(" -> rank {}", rendezvous_.representative[r]);
-  return fmt::format("{}. Circle: {} -> rank {}", text, circle, rendezvous_.representative[at]);
+    circle += fmt::format(" -> rank {}", transfers_.matches.representative[r]);
+  return fmt::format("{}. Circle: {} -> rank {}", text, circle, transfers_.matches.representative[at]);
 }
 
 }  // namespace
 
-void check_deadlock(const Program& program, const Rendezvous& rendezvous, std::vector<Violation>& violations) {
-  TokenRun run(program, rendezvous);
+void check_deadlock(const Program& program, const Transfers& transfers, std::vector<Violation>& violations) {
+  TokenRun run(program, transfers);
   run.run();
   if (std::string text = run.stuck_text(); !text.empty()) violations.push_back({"deadlock", std::move(text)});
 }

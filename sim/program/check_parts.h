@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/program/link/matches.h"
 #include "sim/program/static_check.h"
 
 namespace rehearse::program {
@@ -37,5 +38,29 @@ void check_events(const Program& program, RoleId role, ViolationList& list);
 void check_operands(const Program& program, RoleId role, ViolationList& list);
 // "read-before-write", "release-before-write", "use-after-free", "double-release", "leak", "unordered-access".
 void check_accesses(const Program& program, RoleId role, ViolationList& list);
+
+// One call of a step. leg: of a point-to-point op; -1 for a collective.
+struct CallPlace {
+  int slot, op, leg;
+};
+
+// The transfers of all roles: their calls, whose match, and by role and sequence where they are made.
+struct Transfers {
+  std::vector<RoleCalls> calls;
+  RoleMatches matches;
+  std::vector<std::vector<std::vector<CallPlace>>> places;
+
+  // Of the calls of a side, in program order.
+  const std::vector<CallPlace>& calls_of(const MatchSide& side) const {
+    static const std::vector<CallPlace> none;
+    if (side.sequence < 0) return none;
+    return places[static_cast<std::size_t>(side.role)][static_cast<std::size_t>(side.sequence)];
+  }
+};
+
+// "deadlock": executes one step of every representative without time. Call only if the sides of each match have equally
+// many calls. One step is enough: it begins with every earlier event recorded and ends with nothing in flight, as every
+// other step does.
+void check_deadlock(const Program& program, const Transfers& transfers, std::vector<Violation>& violations);
 
 }  // namespace rehearse::program

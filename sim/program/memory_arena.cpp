@@ -8,6 +8,7 @@
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
+#include "sim/program/link/instances.h"
 #include "sim/program/memory_plan.h"
 
 namespace rehearse::program {
@@ -54,14 +55,8 @@ class Arena {
 
 class ArenaWalk {
  public:
-  ArenaWalk(const Role& role, std::int64_t alignment) : role_(role), alignment_(alignment) {
-    for (const Slot& s : role.slots) micro_batches_ = std::max(micro_batches_, s.micro_batch + 1);
-    for (const Buffer& b : role.buffers) {
-      first_.push_back(instances_);
-      instances_ += b.lifetime == Lifetime::micro_batch ? static_cast<std::size_t>(micro_batches_) : 1;
-    }
-    live_.assign(instances_, -1);
-  }
+  ArenaWalk(const Role& role, std::int64_t alignment)
+      : role_(role), alignment_(alignment), instances_(role), live_(instances_.size(), -1) {}
 
   MemoryPlan run() {
     for (BufferId b = 0; b < static_cast<BufferId>(role_.buffers.size()); ++b)
@@ -70,7 +65,7 @@ class ArenaWalk {
       check_interrupt();
       const Slot& slot = role_.slots[static_cast<std::size_t>(s)];
       for (std::size_t b = 0; b < role_.buffers.size(); ++b)
-        if (role_.buffers[b].lifetime == Lifetime::slot) live_[first_[b]] = -1;
+        if (role_.buffers[b].lifetime == Lifetime::slot) live_[instances_.first(static_cast<BufferId>(b))] = -1;
       for (const Op& op : role_.bodies[static_cast<std::size_t>(slot.body)].ops) {
         for (const Operand& w : op.writes) write(w, slot, s);
         for (const Operand& r : op.releases) release(r, slot);
@@ -82,18 +77,8 @@ class ArenaWalk {
 
  private:
   const Buffer& buffer(BufferId id) const { return role_.buffers[static_cast<std::size_t>(id)]; }
-  BufferId base_of(BufferId id) const { return buffer(id).is_view() ? buffer(id).base : id; }
-
   // The placement of the operand's instance, -1 if it does not live.
-  int& live(BufferId base, const Operand& operand, const Slot& slot) {
-    std::size_t index = first_[static_cast<std::size_t>(base)];
-    if (buffer(base).lifetime == Lifetime::micro_batch) {
-      const int m = slot.micro_batch + operand.micro_batch_delta;
-      REHEARSE_CHECK(m >= 0 && m < micro_batches_, "{}: '{}' of micro-batch {}", role_.name, buffer(base).name, m);
-      index += static_cast<std::size_t>(m);
-    }
-    return live_[index];
-  }
+  int& live(const Operand& operand, const Slot& slot) { return live_[instances_.of(operand, slot)]; }
 
   int place(BufferId base, int micro_batch, int slot) {
     const std::int64_t bytes = (buffer(base).bytes() + alignment_ - 1) / alignment_ * alignment_;
@@ -102,19 +87,19 @@ class ArenaWalk {
   }
 
   void write(const Operand& operand, const Slot& slot, int s) {
-    const BufferId base = base_of(operand.buffer);
+    const BufferId base = instances_.base(operand.buffer);
     const Lifetime lifetime = buffer(base).lifetime;
     if (lifetime == Lifetime::persistent) return;
-    int& where = live(base, operand, slot);
+    int& where = live(operand, slot);
     if (where >= 0) return;
     where = place(base, lifetime == Lifetime::micro_batch ? slot.micro_batch + operand.micro_batch_delta : -1,
                   lifetime == Lifetime::slot ? s : -1);
   }
 
   void release(const Operand& operand, const Slot& slot) {
-    const BufferId base = base_of(operand.buffer);
+    const BufferId base = instances_.base(operand.buffer);
     if (buffer(base).lifetime == Lifetime::persistent) return;
-    int& where = live(base, operand, slot);
+    int& where = live(operand, slot);
     if (where < 0) return;
     const Placement& p = plan_.placements[static_cast<std::size_t>(where)];
     arena_.give_back(p.offset, p.bytes);
@@ -123,10 +108,8 @@ class ArenaWalk {
 
   const Role& role_;
   const std::int64_t alignment_;
-  int micro_batches_ = 0;
-  std::size_t instances_ = 0;
-  std::vector<std::size_t> first_;  // of a buffer's instances in live_
-  std::vector<int> live_;
+  const BufferInstances instances_;
+  std::vector<int> live_;  // by instance
   Arena arena_;
   MemoryPlan plan_;
 };

@@ -9,22 +9,13 @@
 // .cpp.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "sim/program/link/grid_view.h"
 #include "sim/program/program.h"
 
 namespace rehearse::program {
-
-// The rank grid as the check needs it (program knows no plan): members of a group as seen from a rank, in group order,
-// and the peer of a point-to-point leg.
-struct GridView {
-  int ranks = 0;
-  std::function<RoleId(int rank)> role;
-  std::function<std::vector<int>(int rank, const Group& group)> members;
-  std::function<int(int rank, Axis axis, int offset)> peer;
-};
 
 struct Violation {
   std::string rule;  // "missing-receive", "crossed-collectives", "use-after-free", "unrecorded-event", "deadlock", ...

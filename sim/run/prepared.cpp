@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "sim/account/grid_view.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/random.h"
@@ -25,24 +26,13 @@ using program::RoleId;
 
 namespace {
 
-program::GridView view_of(const Program& program, const plan::RankGrid& grid) {
-  program::GridView view;
-  view.ranks = grid.ranks();
-  std::vector<RoleId> roles;
-  for (int rank = 0; rank < grid.ranks(); ++rank) roles.push_back(program::role_of(program, grid.coordinates(rank)));
-  view.role = [roles = std::move(roles)](int rank) { return roles[static_cast<std::size_t>(rank)]; };
-  view.members = [&grid](int rank, const program::Group& g) { return grid.members(rank, g.axes, g.pipeline_only); };
-  view.peer = [&grid](int rank, Axis axis, int offset) { return grid.peer(rank, axis, offset); };
-  return view;
-}
-
 std::vector<program::Violation> check(const Program& program, const plan::RankGrid& grid) {
   std::vector<program::Violation> all;
   for (std::size_t r = 0; r < program.roles.size(); ++r) {
     auto found = program::check_role(program, static_cast<RoleId>(r));
     all.insert(all.end(), found.begin(), found.end());
   }
-  auto found = program::check_ranks(program, view_of(program, grid));
+  auto found = program::check_ranks(program, account::grid_view(program, grid));
   all.insert(all.end(), found.begin(), found.end());
   return all;
 }

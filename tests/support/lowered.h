@@ -28,6 +28,7 @@ inline program::GridView grid_view(const plan::RankGrid& grid) {
   program::GridView view;
   view.ranks = grid.ranks();
   view.role = [&grid](int rank) { return static_cast<program::RoleId>(grid.coordinate(rank, Axis::pipeline)); };
+  view.size = [&grid](Axis axis) { return grid.size(axis); };
   view.members = [&grid](int rank, const program::Group& g) { return grid.members(rank, g.axes, g.pipeline_only); };
   view.peer = [&grid](int rank, Axis axis, int offset) { return grid.peer(rank, axis, offset); };
   return view;

@@ -5,9 +5,9 @@
 // the loss one behind the op that ends it. The host is at most kAhead steps ahead of the device, and has what it lends
 // to copies as often.
 //
-// Where sends that wait for their receivers could make ranks wait in a circle (send_slots.h) they are made from copies
-// in slots beside the arena, on a stream of their own; the op then lasts as long as the copy. Such steps are not
-// recorded.
+// Where sends that wait for their receivers could make ranks wait in a circle (sim/program/link/send_slots.h) they are
+// made from copies in slots beside the arena, on a stream of their own; the op then lasts as long as the copy. Such
+// steps are not recorded.
 //
 // Since addresses are the same in every step, a step can be recorded as a CUDA graph and replayed: one for even and one
 // for odd steps, as their pinned memory differs. The first two steps are always issued op by op (libraries set
@@ -42,7 +42,7 @@ bool graphs_possible(const Timeline& timeline);
 struct GpuOptions {
   Graphs graphs = Graphs::automatic;
   int ranks_on_device = 1;
-  int send_slots = 0;  // send_slots.h
+  int send_slots = 0;  // sim/program/link/send_slots.h
 };
 
 class GpuRank final : public Rank {

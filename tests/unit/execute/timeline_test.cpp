@@ -112,9 +112,9 @@ TEST(Timeline, MicroBatchesHavePlacesOfTheirOwnAndCallsAreNumbered) {
   EXPECT_NE(offset("write", 0), offset("write", 1));
   EXPECT_EQ(offset("write", 0), offset("sum", 3));
   EXPECT_EQ(offset("write", 1), offset("sum", 2));
-  EXPECT_EQ(t.calls[instance(t, "sum", 2).first_call].ordinal, 0);
-  EXPECT_EQ(t.calls[instance(t, "sum", 3).first_call].ordinal, 1);
-  EXPECT_EQ(t.calls_per_step, (std::vector<std::int64_t>{2}));
+  EXPECT_EQ(t.call_number(instance(t, "sum", 2), 0, 0), 0);
+  EXPECT_EQ(t.call_number(instance(t, "sum", 3), 0, 0), 1);
+  EXPECT_EQ(t.call_number(instance(t, "sum", 2), 0, 5), 10);
 }
 
 }  // namespace

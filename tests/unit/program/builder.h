@@ -95,6 +95,7 @@ inline GridView grid_view(int tensor, int pipeline, int data = 1, int context = 
   GridView view;
   view.ranks = ranks;
   view.role = [=](int rank) { return coordinate(rank, static_cast<std::size_t>(Axis::pipeline)); };
+  view.size = [=](Axis axis) { return sizes[static_cast<std::size_t>(axis)]; };
   view.peer = [=](int rank, Axis axis, int offset) {
     const auto a = static_cast<std::size_t>(axis);
     const int c = coordinate(rank, a);

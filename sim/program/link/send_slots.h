@@ -6,14 +6,13 @@
 
 #include <vector>
 
-#include "execute/timeline.h"
-#include "sim/plan/rank_grid.h"
-#include "sim/program/program.h"
+#include "sim/program/link/grid_view.h"
+#include "sim/program/link/timeline.h"
 
-namespace rehearse::execute {
+namespace rehearse::program {
 
 // How many messages each stream that sends must be able to keep in copies of its own, so that the ranks go on: 0 if
-// none (sends are made from where the values lie), else a power of 2.
-int send_slots(const program::Program& program, const std::vector<Timeline>& timelines, const plan::RankGrid& grid);
+// none (sends are made from where the values lie), else a power of 2. `timelines` by role.
+int send_slots(const Program& program, const std::vector<Timeline>& timelines, const GridView& grid);
 
-}  // namespace rehearse::execute
+}  // namespace rehearse::program

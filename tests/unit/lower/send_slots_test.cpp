@@ -1,23 +1,26 @@
 // Which plans could not go on if sends waited for their receivers.
-#include "execute/rank/gpu/send_slots.h"
+#include "sim/program/link/send_slots.h"
 
 #include <gtest/gtest.h>
 
-#include "execute/performer.h"
 #include "tests/support/lowered.h"
 
 namespace rehearse {
 namespace {
 
-const std::string kLlama =
+const std::string kSmallLlama =
     "rehearse: 1\n"
     "model: {family: llama, layers: 4, hidden: 16, heads: 4, kv_heads: 2, ffn_hidden: 32, vocab: 256, max_seq_len: 8}\n"
     "training: {global_batch: 8, precision: fp32}\n";
 
 int slots(const std::vector<std::string>& plan) {
-  const plan::Scenario scenario = scenario_from(kLlama, plan);
+  const plan::Scenario scenario = scenario_from(kSmallLlama, plan);
   const program::Program program = lower::lower(scenario);
-  return execute::send_slots(program, execute::make_timelines(program, scenario.grid()), scenario.grid());
+  const plan::RankGrid grid = scenario.grid();
+  const program::GridView view = grid_view(grid);
+  std::vector<program::Timeline> timelines;
+  for (const program::Role& role : program.roles) timelines.push_back(program::make_timeline(role, view.size));
+  return program::send_slots(program, timelines, view);
 }
 
 TEST(SendSlots, NoneWhereRanksMeetInOneOrder) {

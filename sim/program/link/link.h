@@ -1,0 +1,28 @@
+// The linker: what both interpreters and the static check must agree on about a program, derived once for each role.
+//   instances.h       which instance of a buffer an operand means
+//   calls.h           which call of a process group or a channel each transfer is
+//   waits.h           which record each wait for an event refers to
+//   blame.h           what a wait for an op is blamed on
+//   process_groups.h  whose calls match
+//   matches.h         the same role by role, for untimed executions
+//   timeline.h        a step in an arena: places of operands, and all waits, those for the reuse of memory too
+//   send_slots.h      how many sends must be made from copies for such steps to go on
+#pragma once
+
+#include <vector>
+
+#include "sim/program/link/calls.h"
+#include "sim/program/link/process_groups.h"
+#include "sim/program/link/waits.h"
+
+namespace rehearse::program {
+
+struct Link {
+  std::vector<RoleCalls> calls;  // by role
+  std::vector<RoleWaits> waits;  // by role
+  ProcessGroups groups;
+};
+
+Link link(const Program& program, const GridView& grid);
+
+}  // namespace rehearse::program
