@@ -13,6 +13,7 @@
 #include "sim/base/document.h"
 #include "sim/cost/device_file.h"
 #include "sim/model/model.h"
+#include "sim/plan/read_model.h"
 #include "sim/plan/scenario.h"
 
 namespace rehearse::cli {
@@ -26,7 +27,8 @@ constexpr const char* kFamilies[] = {"gpt", "llama", "cnn", "mlp"};
 Json model_facts(const std::string& name, const std::string& root) {
   Diagnostics problems;
   const Document document = Document::from_text(name, "model: '" + name + "'", problems);
-  const model::Model m = model::read_model(document.root().get("model"), root, problems);
+  const model::Model m =
+      plan::read_model(document.root().get("model"), *plan::find_framework("rehearse"), root, problems);
   problems.throw_if_any();
   Json j = {{"name", name}, {"parameters", model::parameter_count(m)}};
   j["family"] = kFamilies[static_cast<std::size_t>(m.family)];

@@ -6,13 +6,13 @@
 #include "cli/paths.h"
 #include "sim/base/check.h"
 #include "sim/cluster/topology.h"
-#include "sim/model/model.h"
 #include "sim/plan/framework.h"
+#include "sim/plan/read_model.h"
 
 namespace rehearse::cli {
 
 std::vector<std::string> names_of(std::string_view kind, const std::string& root) {
-  if (kind == "models") return model::preset_names(root);
+  if (kind == "models") return plan::preset_names(root);
   if (kind == "topologies") return cluster::topology_names(root);
   if (kind == "devices") return yaml_names((std::filesystem::path(root) / "calibrate" / "devices").string());
   if (kind == "frameworks") return plan::framework_names();

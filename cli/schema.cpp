@@ -51,6 +51,12 @@ Json name(const Key& key, const std::string& root) {
   return j;
 }
 
+Json list(const Key& key, const char* item) {
+  Json j = {{"type", "array"}, {"items", number(key, item)}, {"minItems", std::max<std::size_t>(1, key.length)}};
+  if (key.length > 0) j["maxItems"] = key.length;
+  return j;
+}
+
 Json object_of(const std::string& prefix, const std::string& root);
 
 Json plain(const Key& key, const std::string& root) {
@@ -74,9 +80,9 @@ Json plain(const Key& key, const std::string& root) {
     case KeyType::names:
       return {{"anyOf", {name(key, root), {{"type", "array"}, {"items", text()}}}}};
     case KeyType::integers:
-      return {{"type", "array"}, {"items", number(key, "integer")}, {"minItems", 1}};
+      return list(key, "integer");
     case KeyType::numbers:
-      return {{"type", "array"}, {"items", number(key, "number")}, {"minItems", 2}, {"maxItems", 2}};
+      return list(key, "number");
     case KeyType::permutation:
       return {{"type", "array"},
               {"items", {{"type", "string"}, {"enum", key.values}}},

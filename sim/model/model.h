@@ -8,8 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/base/document.h"
-
 namespace rehearse::model {
 
 enum class Family : unsigned char { gpt, llama, cnn, mlp };  // later: moe, bert, t5
@@ -44,7 +42,6 @@ struct Model {
   bool bias = true;  // gpt: biases in linear layers and norms; llama: none
   AttentionKind attention = AttentionKind::flash;
   double dropout = 0;
-  bool attention_given = false, dropout_given = false;  // set in the file; else the framework profile's default holds
   // cnn: convolutions (each conv, ReLU, max pooling), then linear layers with ReLU and dropout between
   std::int64_t image_channels = 0, image_size = 0;
   std::vector<ConvLayer> convolutions;
@@ -70,10 +67,5 @@ std::int64_t flattened_width(const Model& model);
 double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len);
 // How model_flops counts this model, in its own symbols: one line for result.json and reports.
 std::string flop_formula(const Model& model);
-
-// Reads the scenario's `model:` value: a preset's name (scenarios/models/NAME.yaml under `data_root`), or a mapping.
-// Problems are reported through the node; the returned model is then incomplete.
-Model read_model(const Node& node, const std::string& data_root, Diagnostics& diagnostics);
-std::vector<std::string> preset_names(const std::string& data_root);
 
 }  // namespace rehearse::model

@@ -1,5 +1,5 @@
-// The keys of a scenario file but those of its model (key_table_model.cpp), in the order in which a person would fill
-// them in. Defaults and ranges repeat what the reader has; tests/unit/plan/keys_test.cpp compares them.
+// The keys of a scenario file but those of its model, its training and its noise (key_table_*.cpp), in the order in
+// which a person would fill them in.
 #include <fmt/format.h>
 
 #include "sim/base/collective_words.h"
@@ -12,6 +12,18 @@ namespace rehearse::plan::detail {
 namespace {
 
 constexpr double kRanks = kMaxRanks;
+
+std::string yes(bool b) {
+  return b ? "true" : "false";
+}
+
+std::string bytes_text(Bytes bytes) {
+  std::int64_t count = bytes.count();
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; unit + 1 < std::size(kUnits) && count % 1024 == 0; count /= 1024) ++unit;
+  return fmt::format("{}{}", count, kUnits[unit]);
+}
 
 std::string_view schedules_meaning() {
   static const std::string text = [] {
@@ -88,7 +100,9 @@ std::vector<Key> cluster_keys() {
        .max = kRanks,
        .meaning = "ranks; rank r runs on device r unless `placement` says otherwise; devices are numbered node by node",
        .example = "1024",
-       .related = "plan.tensor plan.pipeline cluster.topology"},
+       .related = "plan.tensor plan.pipeline cluster.topology",
+       .field = &ClusterRequest::gpus,
+       .in_result = true},
       {.path = "cluster.overrides",
        .type = KeyType::free_mapping,
        .fallback = "{}",
@@ -172,7 +186,8 @@ std::vector<Key> cluster_keys() {
        .origin = Default::required,
        .values = {kCollectiveKindWords.begin(), kCollectiveKindWords.end()},
        .meaning = "the collective",
-       .example = "all_reduce"},
+       .example = "all_reduce",
+       .field = &PinnedCollective::kind},
       {.path = "cluster.collectives[].algorithm",
        .type = KeyType::choice,
        .origin = Default::derived,
@@ -181,14 +196,16 @@ std::vector<Key> cluster_keys() {
        .meaning =
            "what it goes by; `collnet_*`, and `nvls` over several nodes, where the topology's `fabric.sharp` is "
            "true; `direct`, `halving_doubling` and `hierarchical` are none of NCCL's; auto: as the library chooses",
-       .example = "tree"},
+       .example = "tree",
+       .field = &PinnedCollective::algorithm},
       {.path = "cluster.collectives[].protocol",
        .type = KeyType::choice,
        .origin = Default::derived,
        .fallback = "auto",
        .values = auto_or(kCollectiveProtocolWords),
        .meaning = "NCCL's; auto: as the library chooses",
-       .example = "simple"},
+       .example = "simple",
+       .field = &PinnedCollective::protocol},
       {.path = "cluster.threads_per_rank",
        .type = KeyType::integer,
        .fallback = "auto",
@@ -197,7 +214,8 @@ std::vector<Key> cluster_keys() {
        .or_auto = true,
        .meaning = "CPU only; auto is cores / ranks, at least 1",
        .example = "2",
-       .related = "cluster.gpus"},
+       .related = "cluster.gpus",
+       .field = &ClusterRequest::threads_per_rank},
   };
 }
 
@@ -210,7 +228,9 @@ std::vector<Key> plan_keys() {
        .max = kRanks,
        .meaning = "ranks a layer's matrices are split over; divides heads, key-value heads and the feed-forward width",
        .example = "8",
-       .related = "plan.sequence_parallel plan.pipeline cluster.gpus"},
+       .related = "plan.sequence_parallel plan.pipeline cluster.gpus",
+       .field = &Plan::tensor,
+       .in_result = true},
       {.path = "plan.pipeline",
        .type = KeyType::integer,
        .fallback = "1",
@@ -218,14 +238,18 @@ std::vector<Key> plan_keys() {
        .max = kRanks,
        .meaning = "stages, each a run of layers",
        .example = "8",
-       .related = "plan.schedule plan.chunks plan.layers_per_stage plan.micro_batch"},
+       .related = "plan.schedule plan.chunks plan.layers_per_stage plan.micro_batch",
+       .field = &Plan::pipeline,
+       .in_result = true},
       {.path = "plan.schedule",
        .type = KeyType::choice,
        .fallback = "1f1b",
        .values = schedule_names(),
        .meaning = schedules_meaning(),
        .example = "gpipe",
-       .related = "plan.pipeline plan.chunks plan.micro_batch training.global_batch"},
+       .related = "plan.pipeline plan.chunks plan.micro_batch training.global_batch",
+       .field = &Plan::schedule,
+       .in_result = true},
       {.path = "plan.chunks",
        .type = KeyType::integer,
        .fallback = "1",
@@ -233,26 +257,32 @@ std::vector<Key> plan_keys() {
        .max = kRanks,
        .meaning = "model chunks a stage, for `schedule: interleaved`",
        .example = "2",
-       .related = "plan.schedule plan.pipeline"},
+       .related = "plan.schedule plan.pipeline",
+       .field = &Plan::chunks,
+       .in_result = true},
       {.path = "plan.layers_per_stage",
        .type = KeyType::integers,
        .fallback = "auto",
        .min = 1,
        .max = kRanks,
        .or_auto = true,
+       .item = "number of layers",
        .meaning =
            "one number a stage (with `chunks`, one a stage and chunk in the model's order). `auto` splits evenly "
            "and gives a remainder one each to the stages from the second on. Counts transformer layers; of a "
            "cnn each convolution (with its pooling) and each linear layer, of an mlp each linear layer",
        .example = "[11, 13, 12, 12]",
-       .related = "plan.pipeline plan.chunks"},
+       .related = "plan.pipeline plan.chunks",
+       .field = &Plan::layers_per_stage,
+       .in_result = true},
       {.path = "plan.embedding_as_layer",
        .type = KeyType::boolean,
        .fallback = "false",
        .later = {"true"},
        .meaning = "count embedding and head as layers",
        .example = "false",
-       .related = "plan.layers_per_stage"},
+       .related = "plan.layers_per_stage",
+       .instead = "false, with layers_per_stage as a list where stages should differ"},
       {.path = "plan.micro_batch",
        .type = KeyType::integer,
        .fallback = "1",
@@ -260,7 +290,9 @@ std::vector<Key> plan_keys() {
        .max = double{kMaxMicroBatch},
        .meaning = "sequences per forward of one replica",
        .example = "2",
-       .related = "training.global_batch plan.recompute"},
+       .related = "training.global_batch plan.recompute",
+       .field = &Plan::micro_batch,
+       .in_result = true},
       {.path = "plan.zero",
        .type = KeyType::integer,
        .fallback = "0",
@@ -269,7 +301,9 @@ std::vector<Key> plan_keys() {
        .meaning = "over the data axis: 0 replicated, 1 optimizer state sharded, 2 gradients too, 3 parameters too "
                   "(FSDP full shard)",
        .example = "1",
-       .related = "plan.zero_group plan.bucket plan.overlap_grad_reduce plan.overlap_param_gather"},
+       .related = "plan.zero_group plan.bucket plan.overlap_grad_reduce plan.overlap_param_gather",
+       .field = &Plan::zero,
+       .in_result = true},
       {.path = "plan.zero_group",
        .type = KeyType::choice,
        .fallback = "all",
@@ -277,7 +311,8 @@ std::vector<Key> plan_keys() {
        .later = {"node"},
        .meaning = "which replicas shard together: `all`, or those of a `node` (hybrid sharding)",
        .example = "all",
-       .related = "plan.zero"},
+       .related = "plan.zero",
+       .later_is = "hybrid sharding"},
       {.path = "plan.recompute",
        .type = KeyType::choice,
        .fallback = "none",
@@ -285,41 +320,56 @@ std::vector<Key> plan_keys() {
        .meaning = "what backward computes again instead of keeping: `none`, `selective` (the attention core; nothing "
                   "to do with flash attention, which keeps none of it), `full` (the whole layer)",
        .example = "full",
-       .related = "model.attention plan.sequence_parallel plan.micro_batch"},
+       .related = "model.attention plan.sequence_parallel plan.micro_batch",
+       .field = &Plan::recompute,
+       .in_result = true},
       {.path = "plan.sequence_parallel",
        .type = KeyType::boolean,
        .fallback = "false",
        .meaning = "shard activations between the tensor-parallel regions over the sequence (needs `tensor` above 1 to "
                   "matter)",
        .example = "true",
-       .related = "plan.tensor training.seq_len"},
+       .related = "plan.tensor training.seq_len",
+       .field = &Plan::sequence_parallel,
+       .in_result = true},
       {.path = "plan.bucket",
        .type = KeyType::bytes,
        .origin = Default::framework,
        .meaning = "gradient bytes that are reduced together; `1B` sends every gradient on its own. ZeRO-3 has one "
                   "bucket a layer, megatron-2021 one in all",
        .example = "25MiB",
-       .related = "plan.overlap_grad_reduce plan.zero framework"},
+       .related = "plan.overlap_grad_reduce plan.zero framework",
+       .field = &Plan::bucket,
+       .framework = [](const FrameworkProfile& p) -> std::string { return bytes_text(p.bucket); }},
       {.path = "plan.overlap_grad_reduce",
        .type = KeyType::boolean,
        .origin = Default::framework,
        .meaning = "reduce gradients beside the last backward; ZeRO 2 and 3 always do",
        .example = "true",
-       .related = "plan.bucket plan.zero framework"},
+       .related = "plan.bucket plan.zero framework",
+       .field = &Plan::overlap_grad_reduce,
+       .framework = [](const FrameworkProfile& p) -> std::string { return yes(p.overlap_grad_reduce); },
+       .in_result = true},
       {.path = "plan.overlap_param_gather",
        .type = KeyType::boolean,
        .origin = Default::framework,
        .meaning = "ZeRO 1 and 2: gather the updated parameters beside the next forward; ZeRO 3 always gathers a layer "
                   "ahead",
        .example = "true",
-       .related = "plan.zero framework"},
+       .related = "plan.zero framework",
+       .field = &Plan::overlap_param_gather,
+       .framework = [](const FrameworkProfile& p) -> std::string { return yes(p.overlap_param_gather); },
+       .in_result = true},
       {.path = "plan.rank_order",
        .type = KeyType::permutation,
        .fallback = "[tensor, context, expert, data, pipeline]",
        .values = {"tensor", "context", "expert", "data", "pipeline"},
+       .item = "axis",
        .meaning = "how ranks are numbered, the fastest-varying axis first",
        .example = "[tensor, pipeline, context, expert, data]",
-       .related = "plan.tensor plan.pipeline cluster.topology"},
+       .related = "plan.tensor plan.pipeline cluster.topology",
+       .field = &Plan::rank_order,
+       .in_result = true},
       {.path = "plan.context",
        .type = KeyType::integer,
        .fallback = "1",
@@ -328,7 +378,9 @@ std::vector<Key> plan_keys() {
        .max = 1,
        .meaning = "ranks a sequence is split over",
        .example = "1",
-       .related = "plan.context_kind training.seq_len"},
+       .related = "plan.context_kind training.seq_len",
+       .field = &Plan::context,
+       .later_is = "context parallelism"},
       {.path = "plan.context_kind",
        .type = KeyType::choice,
        .fallback = "ring",
@@ -345,7 +397,9 @@ std::vector<Key> plan_keys() {
        .max = 1,
        .meaning = "ranks experts are spread over",
        .example = "1",
-       .related = "plan.expert_tensor"},
+       .related = "plan.expert_tensor",
+       .field = &Plan::expert,
+       .later_is = "expert parallelism"},
       {.path = "plan.expert_tensor",
        .type = KeyType::integer,
        .fallback = "1",
@@ -354,7 +408,8 @@ std::vector<Key> plan_keys() {
        .max = 1,
        .meaning = "ranks each expert is split over",
        .example = "1",
-       .related = "plan.expert plan.tensor"},
+       .related = "plan.expert plan.tensor",
+       .later_is = "tensor parallelism of experts"},
   };
 }
 

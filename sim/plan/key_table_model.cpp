@@ -1,5 +1,8 @@
 // The keys of the scenario's `model:` mapping; see key_table.cpp. A preset (scenarios/models/NAME.yaml) has the same
 // keys but `preset` and `hf`.
+#include <fmt/format.h>
+
+#include "sim/model/model.h"
 #include "sim/plan/keys.h"
 
 namespace rehearse::plan::detail {
@@ -7,6 +10,18 @@ namespace rehearse::plan::detail {
 namespace {
 
 constexpr std::string_view kTransformers = "gpt llama";
+
+Value image_text(const model::Model& m) {
+  return fmt::format("{{channels: {}, size: {}}}", m.image_channels, m.image_size);
+}
+
+Value convolutions_text(const model::Model& m) {
+  std::string layers;
+  for (const model::ConvLayer& c : m.convolutions)
+    layers += fmt::format("{}{{channels: {}, kernel: {}, pool: {}}}", layers.empty() ? "" : ", ", c.channels, c.kernel,
+                          c.pool);
+  return "[" + layers + "]";
+}
 
 std::vector<Key> transformer_keys() {
   return {
@@ -18,7 +33,8 @@ std::vector<Key> transformer_keys() {
        .families = kTransformers,
        .meaning = "transformer layers",
        .example = "96",
-       .related = "plan.pipeline plan.layers_per_stage"},
+       .related = "plan.pipeline plan.layers_per_stage",
+       .field = &model::Model::layers},
       {.path = "model.hidden",
        .type = KeyType::integer,
        .origin = Default::required,
@@ -27,7 +43,8 @@ std::vector<Key> transformer_keys() {
        .families = kTransformers,
        .meaning = "width of a token between layers",
        .example = "12288",
-       .related = "model.heads model.ffn_hidden"},
+       .related = "model.heads model.ffn_hidden",
+       .field = &model::Model::hidden},
       {.path = "model.heads",
        .type = KeyType::integer,
        .origin = Default::required,
@@ -36,7 +53,8 @@ std::vector<Key> transformer_keys() {
        .families = kTransformers,
        .meaning = "attention heads",
        .example = "96",
-       .related = "model.kv_heads model.head_dim plan.tensor"},
+       .related = "model.kv_heads model.head_dim plan.tensor",
+       .field = &model::Model::heads},
       {.path = "model.vocab",
        .type = KeyType::integer,
        .origin = Default::required,
@@ -45,7 +63,8 @@ std::vector<Key> transformer_keys() {
        .families = kTransformers,
        .meaning = "different tokens; a framework may pad it",
        .example = "51200",
-       .related = "framework model.tied_embeddings"},
+       .related = "framework model.tied_embeddings",
+       .field = &model::Model::vocab},
       {.path = "model.max_seq_len",
        .type = KeyType::integer,
        .origin = Default::required,
@@ -54,7 +73,8 @@ std::vector<Key> transformer_keys() {
        .families = kTransformers,
        .meaning = "longest sequence, in tokens",
        .example = "2048",
-       .related = "training.seq_len model.position"},
+       .related = "training.seq_len model.position",
+       .field = &model::Model::max_seq_len},
       {.path = "model.kv_heads",
        .type = KeyType::integer,
        .origin = Default::derived,
@@ -64,7 +84,8 @@ std::vector<Key> transformer_keys() {
        .families = kTransformers,
        .meaning = "key-value heads; fewer than `heads`: grouped-query attention",
        .example = "8",
-       .related = "model.heads plan.tensor"},
+       .related = "model.heads plan.tensor",
+       .field = &model::Model::kv_heads},
       {.path = "model.head_dim",
        .type = KeyType::integer,
        .origin = Default::derived,
@@ -74,7 +95,8 @@ std::vector<Key> transformer_keys() {
        .families = kTransformers,
        .meaning = "width of a head",
        .example = "128",
-       .related = "model.heads model.hidden"},
+       .related = "model.heads model.hidden",
+       .field = &model::Model::head_dim},
       {.path = "model.ffn_hidden",
        .type = KeyType::integer,
        .origin = Default::derived,
@@ -84,7 +106,8 @@ std::vector<Key> transformer_keys() {
        .families = kTransformers,
        .meaning = "width of the feed-forward layer",
        .example = "49152",
-       .related = "model.hidden model.activation plan.tensor"},
+       .related = "model.hidden model.activation plan.tensor",
+       .field = &model::Model::ffn_hidden},
       {.path = "model.activation",
        .type = KeyType::choice,
        .origin = Default::derived,
@@ -93,7 +116,8 @@ std::vector<Key> transformer_keys() {
        .families = kTransformers,
        .meaning = "of the feed-forward layer: `gelu`, `relu`, `swiglu` (gated, a third matrix)",
        .example = "relu",
-       .related = "model.ffn_hidden"},
+       .related = "model.ffn_hidden",
+       .field = &model::Model::activation},
       {.path = "model.norm",
        .type = KeyType::choice,
        .origin = Default::derived,
@@ -101,7 +125,8 @@ std::vector<Key> transformer_keys() {
        .values = {"layernorm", "rmsnorm"},
        .families = kTransformers,
        .meaning = "`layernorm` or `rmsnorm`",
-       .example = "rmsnorm"},
+       .example = "rmsnorm",
+       .field = &model::Model::norm},
       {.path = "model.position",
        .type = KeyType::choice,
        .origin = Default::derived,
@@ -110,7 +135,8 @@ std::vector<Key> transformer_keys() {
        .families = kTransformers,
        .meaning = "how a token's place is told: `learned` (a table) or `rope` (rotated queries and keys)",
        .example = "rope",
-       .related = "model.max_seq_len"},
+       .related = "model.max_seq_len",
+       .field = &model::Model::position},
       {.path = "model.tied_embeddings",
        .type = KeyType::boolean,
        .origin = Default::derived,
@@ -118,24 +144,31 @@ std::vector<Key> transformer_keys() {
        .families = kTransformers,
        .meaning = "whether the head uses the embedding's weights",
        .example = "false",
-       .related = "model.vocab"},
+       .related = "model.vocab",
+       .field = &model::Model::tied_embeddings},
       {.path = "model.bias",
        .type = KeyType::boolean,
        .origin = Default::derived,
        .fallback = "gpt: true; llama: false",
        .families = kTransformers,
        .meaning = "biases in linear layers",
-       .example = "false"},
+       .example = "false",
+       .field = &model::Model::bias},
       {.path = "model.attention",
        .type = KeyType::choice,
        .origin = Default::framework,
-       .values = {"flash", "unfused", "flash1", "flash2", "flash3", "flash_triton", "cudnn"},
+       .values = {model::kAttentionNames.begin(), model::kAttentionNames.end()},
        .families = kTransformers,
        .meaning = "`flash` (one fused kernel, the fastest known for the device), `unfused` (scores kept in memory), or a "
                   "fused kernel by name: FlashAttention 1 to 3 (`flash1`, `flash2`, `flash3`), FlashAttention 1 in Triton "
                   "(`flash_triton`), `cudnn`",
        .example = "unfused",
-       .related = "plan.recompute framework"},
+       .related = "plan.recompute framework",
+       .field = &model::Model::attention,
+       .framework = [](const FrameworkProfile& p) -> std::string {
+         return model::kAttentionNames[static_cast<std::size_t>(p.attention)];
+       },
+       .in_result = true},
   };
 }
 
@@ -146,7 +179,8 @@ std::vector<Key> small_model_keys() {
        .families = "cnn",
        .meaning = "of the input; images are square",
        .example = "{channels: 3, size: 32}",
-       .related = "model.image.channels model.image.size"},
+       .related = "model.image.channels model.image.size",
+       .field = Field::shown<model::Model>(image_text)},
       {.path = "model.image.channels",
        .type = KeyType::integer,
        .origin = Default::required,
@@ -154,7 +188,8 @@ std::vector<Key> small_model_keys() {
        .max = 1 << 16,
        .families = "cnn",
        .meaning = "colours",
-       .example = "3"},
+       .example = "3",
+       .field = &model::Model::image_channels},
       {.path = "model.image.size",
        .type = KeyType::integer,
        .origin = Default::required,
@@ -162,14 +197,16 @@ std::vector<Key> small_model_keys() {
        .max = 1 << 14,
        .families = "cnn",
        .meaning = "width and height",
-       .example = "32"},
+       .example = "32",
+       .field = &model::Model::image_size},
       {.path = "model.convolutions",
        .type = KeyType::mappings,
        .origin = Default::required,
        .families = "cnn",
        .meaning = "each followed by ReLU and max pooling",
        .example = "[{channels: 64, kernel: 3, pool: 2}]",
-       .related = "model.convolutions[].channels model.convolutions[].kernel model.convolutions[].pool"},
+       .related = "model.convolutions[].channels model.convolutions[].kernel model.convolutions[].pool",
+       .field = Field::shown<model::Model>(convolutions_text)},
       {.path = "model.convolutions[].channels",
        .type = KeyType::integer,
        .origin = Default::required,
@@ -177,7 +214,8 @@ std::vector<Key> small_model_keys() {
        .max = 1 << 16,
        .families = "cnn",
        .meaning = "output channels",
-       .example = "64"},
+       .example = "64",
+       .field = &model::ConvLayer::channels},
       {.path = "model.convolutions[].kernel",
        .type = KeyType::integer,
        .fallback = "3",
@@ -185,7 +223,8 @@ std::vector<Key> small_model_keys() {
        .max = 63,
        .families = "cnn",
        .meaning = "width and height of the window; odd, and padded to keep the size",
-       .example = "3"},
+       .example = "3",
+       .field = &model::ConvLayer::kernel},
       {.path = "model.convolutions[].pool",
        .type = KeyType::integer,
        .fallback = "2",
@@ -193,16 +232,19 @@ std::vector<Key> small_model_keys() {
        .max = 1 << 14,
        .families = "cnn",
        .meaning = "window of the max pooling; 1 is none",
-       .example = "2"},
+       .example = "2",
+       .field = &model::ConvLayer::pool},
       {.path = "model.widths",
        .type = KeyType::integers,
        .origin = Default::required,
        .min = 1,
        .max = 1 << 20,
        .families = "cnn mlp",
+       .item = "width",
        .meaning = "of the linear layers. cnn: after flattening, the outputs last; mlp: input, hidden layers, outputs",
        .example = "[784, 256, 10]",
-       .related = "model.family model.loss"},
+       .related = "model.family model.loss",
+       .field = &model::Model::widths},
       {.path = "model.loss",
        .type = KeyType::choice,
        .fallback = "cross_entropy",
@@ -212,7 +254,9 @@ std::vector<Key> small_model_keys() {
            "what training makes small: `cross_entropy` (the outputs are classes) or `mse` (they are numbers: the "
            "mean of the squared errors)",
        .example = "mse",
-       .related = "model.widths"},
+       .related = "model.widths",
+       .field = &model::Model::loss,
+       .in_result = true},
   };
 }
 
@@ -235,7 +279,8 @@ std::vector<Key> model_keys() {
        .later = {"moe", "bert", "t5"},
        .meaning = "what kind of model, and so which other keys it has: `gpt`, `llama`, `cnn`, `mlp`",
        .example = "gpt",
-       .related = "model.preset"},
+       .related = "model.preset",
+       .field = &model::Model::family},
       {.path = "model.name",
        .type = KeyType::text,
        .origin = Default::derived,
@@ -250,7 +295,10 @@ std::vector<Key> model_keys() {
        .max = 0.999,
        .meaning = "share of activations set to zero; of cnn and mlp 0 unless given",
        .example = "0.1",
-       .related = "framework"},
+       .related = "framework",
+       .field = &model::Model::dropout,
+       .framework = [](const FrameworkProfile& p) -> std::string { return fmt::format("{}", p.dropout); },
+       .in_result = true},
       {.path = "model.hf",
        .type = KeyType::text,
        .origin = Default::derived,

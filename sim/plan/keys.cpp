@@ -1,11 +1,13 @@
-// See keys.h. The table itself is in key_table.cpp and key_table_model.cpp; this is what is said of every key alike.
+// See keys.h. The table itself is in key_table*.cpp; this is what is said of every key alike.
 #include "sim/plan/keys.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "sim/base/check.h"
+#include "sim/plan/scenario.h"
 
 namespace rehearse::plan {
 
@@ -38,17 +40,14 @@ std::string number_text(double value) {
   return text;
 }
 
-std::string range_text(const Key& key) {
-  if (key.min && key.max) {
-    return fmt::format(", {} {} {}", number_text(*key.min), key.below_max ? "to below" : "to", number_text(*key.max));
-  }
-  return key.min ? fmt::format(", at least {}", number_text(*key.min)) : "";
-}
-
 // "models" -> "model", "topologies" -> "topology".
 std::string singular(std::string_view plural) {
   if (plural.ends_with("ies")) return std::string(plural.substr(0, plural.size() - 3)) + "y";
   return std::string(plural.substr(0, plural.size() - 1));
+}
+
+std::string counted(const Key& key) {
+  return key.length > 0 ? fmt::format("{} ", key.length) : "";
 }
 
 std::string plain_type(const Key& key) {
@@ -73,9 +72,9 @@ std::string plain_type(const Key& key) {
     case KeyType::names:
       return fmt::format("name of a {}, a path, or a list of these", singular(key.names_of));
     case KeyType::integers:
-      return fmt::format("list of integers{}", range_text(key));
+      return fmt::format("list of {}integers{}", counted(key), range_text(key));
     case KeyType::numbers:
-      return fmt::format("list of numbers{}", range_text(key));
+      return fmt::format("list of {}numbers{}", counted(key), range_text(key));
     case KeyType::permutation:
       return fmt::format("list of {}, each once", one_of);
     case KeyType::mapping:
@@ -93,6 +92,13 @@ std::string plain_type(const Key& key) {
 }
 
 }  // namespace
+
+std::string range_text(const Key& key) {
+  if (key.min && key.max) {
+    return fmt::format(", {} {} {}", number_text(*key.min), key.below_max ? "to below" : "to", number_text(*key.max));
+  }
+  return key.min ? fmt::format(", at least {}", number_text(*key.min)) : "";
+}
 
 std::string_view Key::section() const {
   const std::size_t dot = path.find('.');
@@ -132,23 +138,8 @@ std::string type_text(const Key& key) {
 }
 
 std::string default_of(const Key& key, const FrameworkProfile& profile) {
-  const auto yes = [](bool b) { return std::string(b ? "true" : "false"); };
-  if (key.path == "model.attention") return model::kAttentionNames[static_cast<std::size_t>(profile.attention)];
-  if (key.path == "model.dropout") return fmt::format("{}", profile.dropout);
-  if (key.path == "plan.bucket") {
-    std::int64_t count = profile.bucket.count();
-    constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    std::size_t unit = 0;
-    for (; unit + 1 < std::size(kUnits) && count % 1024 == 0; count /= 1024) ++unit;
-    return fmt::format("{}{}", count, kUnits[unit]);
-  }
-  if (key.path == "plan.overlap_grad_reduce") return yes(profile.overlap_grad_reduce);
-  if (key.path == "plan.overlap_param_gather") return yes(profile.overlap_param_gather);
-  if (key.path == "training.grad_dtype" || key.path == "training.reduce_dtype") {
-    return profile.fp32_gradients ? "fp32" : "the precision";
-  }
-  REHEARSE_CHECK(false, "{} has no default of a framework", key.path);
-  return "";
+  REHEARSE_CHECK(key.framework != nullptr, "{} has no default of a framework", key.path);
+  return key.framework(profile);
 }
 
 std::string default_text(const Key& key) {
@@ -174,6 +165,35 @@ std::string meaning_text(const Key& key) {
   std::string text = meaning_markdown(key);
   text.erase(std::remove(text.begin(), text.end(), '`'), text.end());
   return text;
+}
+
+std::optional<std::string> value_text(const Key& key, const Scenario& scenario) {
+  std::optional<std::string> text;
+  const auto try_section = [&](const auto& section) {
+    if (key.field.is_of<std::decay_t<decltype(section)>>()) text = text_of(key.field.get(section, key.values));
+  };
+  try_section(scenario.model);
+  try_section(scenario.cluster);
+  try_section(scenario.plan);
+  try_section(scenario.training);
+  try_section(scenario.noise);
+  return text;
+}
+
+std::string text_of(const Value& value) {
+  return std::visit(
+      [](const auto& v) -> std::string {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, Bytes>)
+          return fmt::format("{}B", v.count());
+        else if constexpr (std::is_same_v<T, Time>)
+          return format_time(v);
+        else if constexpr (requires { v.begin(); } && !std::is_same_v<T, std::string>)
+          return fmt::format("[{}]", fmt::join(v, ", "));
+        else
+          return fmt::format("{}", v);
+      },
+      value);
 }
 
 std::string markdown_row(const Key& key) {

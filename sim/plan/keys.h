@@ -1,7 +1,8 @@
-// What a scenario file may say: one table of its keys, from which `rehearse explain`, `rehearse init`, the JSON schema
-// for editors and the tables of docs/scenario.md are made. The reader (scenario.cpp, sim/model) stays the judge of a
-// file; tests/unit/plan/keys_test.cpp holds the two to each other: the same keys, values, ranges and defaults.
-// Leaves out: which combinations can be (feasibility.cpp), the keys of topology and device files.
+// What a scenario file may say: one table of its keys, one row a key (key_table*.cpp). From a row the key is read
+// (read_keys.h: type, range, default, what is not available yet), explained (`rehearse explain`, `init`, the JSON
+// schema for editors, the tables of docs/scenario.md), said in results and compared between ranks. Keys whose row has
+// no field are read by their section's own code. Leaves out: which combinations can be (feasibility.cpp, schedule/),
+// the keys of topology and device files.
 #pragma once
 
 #include <optional>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/plan/field.h"
 #include "sim/plan/framework.h"
 
 namespace rehearse::plan {
@@ -37,7 +39,7 @@ enum class KeyType : unsigned char {
 enum class Default : unsigned char {
   required,
   value,      // `fallback` is it, as it would be written
-  framework,  // the profile's: default_of()
+  framework,  // the profile's: Key::framework
   derived     // from other keys; `fallback` says how
 };
 
@@ -51,18 +53,26 @@ struct Key {
   std::vector<std::string_view> later = {};
   std::optional<double> min = {}, max = {};  // of a number, or of each in a list
   bool below_max = false;                    // `max` itself is out
+  std::size_t length = 0;                    // of a list; 0: any but empty
   bool or_auto = false;                      // also the word auto
   std::string_view names_of = {};            // models, topologies, devices, frameworks
   bool or_path = false;
   std::string_view families = {};  // of models that have the key, blanks between; empty: all
+  std::string_view item = {};      // what one of a list is: "number of layers"
   std::string_view meaning = {};   // for people, with `code` marks
   std::string_view example = {};   // a value that may be given
   std::string_view related = {};   // paths, blanks between
+  Field field = {};
+  std::string (*framework)(const FrameworkProfile&) = nullptr;  // the profile's default, as a file would say it
+  bool in_result = false;                                       // stands in result.json
+  // For the refusal of what is not available yet: what it is ("hybrid sharding"), and what to write instead.
+  std::string_view later_is = {}, instead = {};
 
   std::string_view section() const;  // "plan"; "" at the top level
   std::string_view leaf() const;     // "tensor"
   bool available() const;
   bool of_family(std::string_view family) const;
+  bool read_by_table() const { return field.readable() || (!later.empty() && available()); }
 };
 
 // In the order of the file: top level, model, cluster, plan, training, costs, noise; then as a reader wants to meet
@@ -71,6 +81,8 @@ const std::vector<Key>& keys();
 const Key* find_key(std::string_view path);
 std::vector<std::string> key_paths();
 
+// ", 1 to 4096", "" without a range.
+std::string range_text(const Key& key);
 // "integer, 1 to 4096", "one of none, selective, full", for people.
 std::string type_text(const Key& key);
 // The value that `profile` gives a key of Default::framework, as a file would say it.
@@ -80,6 +92,10 @@ std::string default_text(const Key& key);
 // The meaning with what is not available yet, in Markdown; without the marks for a terminal.
 std::string meaning_markdown(const Key& key);
 std::string meaning_text(const Key& key);
+// What a scenario was resolved to at a key, as a file would say it; nothing for a key without a field, or of a list's
+// entries.
+struct Scenario;
+std::optional<std::string> value_text(const Key& key, const Scenario& scenario);
 // The key's row in docs/scenario.md.
 std::string markdown_row(const Key& key);
 

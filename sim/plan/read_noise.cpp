@@ -1,6 +1,8 @@
-// The section `noise`: plain reading; which ranks and links there are is known to the cluster's caller (sim/run).
+// The section `noise`: by its rows (key_table_noise.cpp), lists and mappings by hand; which ranks and links there are
+// is known to the cluster's caller (sim/run).
 #include <fmt/format.h>
 
+#include "sim/plan/read_keys.h"
 #include "sim/plan/sections.h"
 
 namespace rehearse::plan::detail {
@@ -87,8 +89,7 @@ RankStep read_rank_step(const Node& node) {
 SlowRanks read_slow_ranks(const Node& node) {
   SlowRanks slow;
   slow.ranks = read_ranks(node.get("ranks"));
-  slow.share = node.number("share", 0.0, 0.0, 1.0);
-  slow.factor = node.number("factor", {}, 1.0, kMostSlow);
+  read_keys(node, "noise.slow_ranks[].", slow);
   if (!node.has("ranks") && !node.has("share"))
     node.error("names no ranks: needs ranks, share or both", "e.g. '{ranks: [3], factor: 1.2}'");
   node.finish();
@@ -97,16 +98,13 @@ SlowRanks read_slow_ranks(const Node& node) {
 
 LinkFault read_link_fault(const Node& node) {
   LinkFault fault;
-  fault.resources = node.text("resources");
+  read_keys(node, "noise.links[].", fault);
   if (node.has("resources") && fault.resources.empty()) node.get("resources").error("expected a pattern of link names");
-  fault.share = node.number("share", 1.0, 0.0, 1.0);
-  fault.capacity = node.number("capacity", {}, kLeastCapacity, 1.0);
   if (const Node period = node.get("period"); period && period.kind() != Node::Kind::null) {
     fault.period = node.time("period", Time());
     if (fault.period > Time() && fault.period < kShortestPeriod)
       period.error(fmt::format("is out of range: a period is at least {}", format_time(kShortestPeriod)));
   }
-  fault.duty = node.number("duty", 1.0, 0.0, 1.0);
   if (node.has("duty") && !node.has("period"))
     node.get("duty").error("is a share of period, which is not given", "period: 100ms");
   node.finish();
@@ -117,11 +115,7 @@ LinkFault read_link_fault(const Node& node) {
 
 Noise read_noise(const Node& node) {
   Noise noise;
-  noise.seed = node.integer("seed", 1, 0);
-  noise.granularity = static_cast<Granularity>(node.choice("granularity", {"slot", "op"}, 0));
-  noise.distribution = static_cast<Distribution>(node.choice("distribution", {"lognormal", "uniform"}, 0));
-  noise.kernels = node.number("kernels", 0.0, 0.0, kMostJitter);
-  noise.transfers = node.number("transfers", 0.0, 0.0, kMostJitter);
+  read_keys(node, "noise.", noise);
   noise.rank_step = read_rank_step(node.get("rank_step"));
   for (const Node& entry : entries(node.get("slow_ranks"), "slow ranks", "slow_ranks: [{ranks: [3], factor: 1.2}]"))
     noise.slow_ranks.push_back(read_slow_ranks(entry));

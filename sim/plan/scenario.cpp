@@ -1,62 +1,6 @@
 // A scenario file, read top to bottom: framework (its profile sets defaults), model, cluster, plan, training, costs,
 // noise; then resolve() in feasibility.cpp checks the combination. Every problem goes to one Diagnostics and is thrown
-// at the end.
-//
-// key                            default            values
-// rehearse                       required           1, the schema version
-// name                           the file's stem    text
-// model                          required           a preset's name or a mapping (sim/model)
-// framework                      rehearse           rehearse | megatron-2021
-// cluster.topology               local              a name in topologies/ or a path
-// cluster.gpus                   1                  ranks, 1 to 1,000,000
-// cluster.threads_per_rank       auto               auto = cores / ranks; CPU only
-// cluster.overrides              {}                 topology keys, nested or dotted
-// cluster.collectives            none               algorithms and protocols that are pinned
-// cluster.placement, faults, background  []         handed to the topology's reader as overrides of these names
-// cluster.jobs                   none               other scenarios (read_jobs.cpp)
-// plan.tensor, pipeline          1                  sizes of the axes; data = gpus / (tensor * pipeline)
-// plan.context, expert,
-//   expert_tensor                1                  only 1 yet
-// plan.context_kind              ring               only ring yet
-// plan.schedule                  1f1b               sequential | gpipe | 1f1b | interleaved | zero_bubble; irrelevant
-// with
-//                                                   pipeline 1
-// plan.chunks                    1                  model chunks a stage, above 1 with interleaved
-// plan.layers_per_stage          auto               auto, or one number a stage (and chunk, in the model's order)
-// plan.embedding_as_layer        false              only false yet
-// plan.micro_batch               1                  sequences
-// plan.zero                      0                  0 to 3
-// plan.zero_group                all                only all yet
-// plan.bucket                    the framework's    bytes with a unit
-// plan.overlap_grad_reduce,
-//   overlap_param_gather         the framework's    true | false
-// plan.sequence_parallel         false              true | false; off with tensor 1
-// plan.recompute                 none               none | selective | full
-// plan.rank_order                [tensor, context, expert, data, pipeline]   a permutation, fastest-varying first
-// training.global_batch          data * micro_batch sequences
-// training.seq_len               max_seq_len        tokens; 1 for cnn and mlp
-// training.precision             bf16               fp32 | bf16 | fp16
-// training.grad_dtype,
-//   reduce_dtype                 the framework's    fp32 or the precision
-// training.optimizer             adamw              adamw | sgd
-// training.lr                    3e-4
-// training.lr_schedule           constant           constant | cosine
-// training.warmup_steps          0
-// training.betas, eps            [0.9, 0.95], 1e-8  adamw
-// training.momentum              0                  sgd
-// training.weight_decay          0.1
-// training.clip                  1.0                global norm; 0 = off
-// training.loss_scale            65536              fp16: at first
-// training.loss_scale_interval   2000               steps
-// training.seed                  1
-// costs.calibration              the topology's     names in calibrate/devices or paths
-// noise.seed                     1
-// noise.granularity              slot               slot | op
-// noise.distribution             lognormal          lognormal | uniform
-// noise.kernels, transfers       0                  coefficients of variation, 0 to 0.5
-// noise.rank_step                none               {uniform: [LEAST, LARGEST]}, a factor for each rank and step
-// noise.slow_ranks               none               a list of {ranks, share, factor}
-// noise.links                    none               a list of {resources, capacity, share, period, duty}
+// at the end. What keys there are, with types, ranges and defaults: key_table*.cpp.
 #include "sim/plan/scenario.h"
 
 #include <fmt/format.h>
@@ -66,6 +10,8 @@
 
 #include "sim/base/collective_words.h"
 #include "sim/base/text_check.h"
+#include "sim/plan/read_keys.h"
+#include "sim/plan/read_model.h"
 #include "sim/plan/sections.h"
 
 namespace rehearse::plan {
@@ -200,22 +146,9 @@ void open_preset(Document& document, const std::vector<std::string>& assignments
   if (model.kind() == Node::Kind::scalar && model.as_text()) document.set("model={preset: '" + *model.as_text() + "'}");
 }
 
-// The profile decides what the file leaves open; a cnn's or mlp's dropout is the model's own.
-void apply_profile(const FrameworkProfile& profile, model::Model& model) {
-  if (!model.is_transformer()) return;
-  if (!model.attention_given) model.attention = profile.attention;
-  if (!model.dropout_given) model.dropout = profile.dropout;
-}
-
 PinnedCollective read_pinned(const Node& node) {
-  const auto word = [&node](const char* key, const std::vector<std::string_view>& words, std::optional<int> fallback) {
-    const int chosen = node.choice(key, {words.begin(), words.end()}, fallback);
-    return std::string(words[static_cast<std::size_t>(chosen)]);
-  };
   PinnedCollective pinned;
-  pinned.kind = word("kind", {kCollectiveKindWords.begin(), kCollectiveKindWords.end()}, {});
-  pinned.algorithm = word("algorithm", detail::auto_or(kCollectiveAlgorithmWords), 0);
-  pinned.protocol = word("protocol", detail::auto_or(kCollectiveProtocolWords), 0);
+  detail::read_keys(node, "cluster.collectives[].", pinned);
   if (pinned.algorithm == "auto" && pinned.protocol == "auto")
     node.error("pins nothing: needs algorithm, protocol or both", "e.g. '{kind: all_reduce, algorithm: tree}'");
   node.finish();
@@ -246,11 +179,7 @@ ClusterRequest read_cluster(const Node& node) {
   request.topology = node.text("topology", "local");
   if (request.topology.empty()) topology.error("expected the name of a topology or a path");
   if (topology) request.topology = beside(topology, request.topology);
-  request.gpus = node.integer("gpus", 1, 1, kMaxRanks);
-  const Node threads = node.get("threads_per_rank");
-  if (threads && threads.as_text() != "auto") {
-    request.threads_per_rank = node.integer("threads_per_rank", {}, 1, 4096);
-  }
+  read_keys(node, "cluster.", request);
   const Node overrides = node.get("overrides");
   if (overrides.kind() == Node::Kind::mapping) {
     flatten(overrides, "", 0, request.overrides);
@@ -323,8 +252,7 @@ Scenario detail::read_scenario(const Source& source) {
 
   const std::size_t before_model = diagnostics.list().size();
   if (const Node model = root.get("model")) {
-    scenario.model = model::read_model(model, data_root, diagnostics);
-    apply_profile(scenario.framework, scenario.model);
+    scenario.model = read_model(model, scenario.framework, data_root, diagnostics);
   } else {
     model.error("required key is missing: a preset's name, or a mapping that describes the model");
   }

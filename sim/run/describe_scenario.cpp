@@ -1,24 +1,28 @@
 #include "sim/run/describe_scenario.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "sim/lower/stage.h"
-#include "sim/plan/schedule/schedule.h"
+#include "sim/plan/keys.h"
 
 namespace rehearse::run {
 namespace {
 
-const char* name_of(plan::Recompute r) {
-  constexpr const char* names[] = {"none", "selective", "full"};
-  return names[static_cast<int>(r)];
+// A list's elements with blanks between; anything else as a file would say it.
+std::string result_text(std::string text) {
+  if (!text.starts_with('[')) return text;
+  std::erase_if(text, [](char c) { return c == '[' || c == ']' || c == ','; });
+  return text;
 }
-const char* name_of(plan::Precision p) {
-  constexpr const char* names[] = {"fp32", "bf16", "fp16"};
-  return names[static_cast<int>(p)];
-}
-const char* yes(bool b) {
-  return b ? "true" : "false";
+
+// Every key of the table that stands in results, but the sequence length of what reads no sequences.
+void describe_keys(const plan::Scenario& scenario, std::map<std::string, std::string>& out) {
+  const std::string family = plan::value_text(*plan::find_key("model.family"), scenario).value_or("");
+  for (const plan::Key& key : plan::keys()) {
+    if (!key.in_result || !key.of_family(family)) continue;
+    if (key.path == "training.seq_len" && !scenario.model.is_transformer()) continue;
+    out[std::string(key.path)] = result_text(plan::value_text(key, scenario).value_or(""));
+  }
 }
 
 }  // namespace
@@ -34,7 +38,6 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   s["model"] = scenario.model.name;
   s["model.parameters"] = fmt::to_string(model::parameter_count(scenario.model));
   s["cluster.topology"] = cluster.name();
-  s["cluster.gpus"] = fmt::to_string(scenario.cluster.gpus);
   s["cluster.device"] = device.name;
   if (const cluster::HostSharing host = cluster.host_sharing(); host.cores > 0) {
     s["cluster.cores"] = fmt::to_string(host.cores);
@@ -45,34 +48,10 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
     for (const plan::JobBeside& job : scenario.jobs) others += (others.empty() ? "" : ", ") + job.name;
   }
   s["framework"] = scenario.framework.name;
-  if (scenario.model.is_transformer()) {
-    s["model.attention"] = model::kAttentionNames[static_cast<std::size_t>(scenario.model.attention)];
-    s["training.seq_len"] = fmt::to_string(t.seq_len);
-  } else {
-    s["model.loss"] = scenario.model.loss == model::LossKind::mse ? "mse" : "cross_entropy";
-  }
-  s["model.dropout"] = fmt::to_string(scenario.model.dropout);
-  s["plan.tensor"] = fmt::to_string(p.tensor);
-  s["plan.pipeline"] = fmt::to_string(p.pipeline);
+  describe_keys(scenario, s);
   s["plan.data"] = fmt::to_string(p.data);
-  s["plan.schedule"] = plan::schedule_of(p.schedule).name();
-  s["plan.chunks"] = fmt::to_string(p.chunks);
-  s["plan.layers_per_stage"] = fmt::format("{}", fmt::join(p.layers_per_stage, " "));
-  s["plan.micro_batch"] = fmt::to_string(p.micro_batch);
   s["plan.micro_batches"] = fmt::to_string(t.micro_batches(p));
-  s["plan.zero"] = fmt::to_string(p.zero);
-  std::string& order = s["plan.rank_order"];
-  for (const Axis axis : p.rank_order) order += (order.empty() ? "" : " ") + std::string(name_of(axis));
   s["plan.bucket_bytes"] = fmt::to_string(p.bucket.count());
-  s["plan.overlap_grad_reduce"] = yes(p.overlap_grad_reduce);
-  s["plan.overlap_param_gather"] = yes(p.overlap_param_gather);
-  s["plan.sequence_parallel"] = yes(p.sequence_parallel);
-  s["plan.recompute"] = name_of(p.recompute);
-  s["training.global_batch"] = fmt::to_string(t.global_batch);
-  s["training.precision"] = name_of(t.precision);
-  s["training.grad_dtype"] = name_of(t.grad_dtype);
-  s["training.reduce_dtype"] = name_of(t.reduce_dtype);
-  s["training.optimizer"] = t.optimizer == plan::OptimizerKind::adamw ? "adamw" : "sgd";
 }
 
 }  // namespace rehearse::run

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/account/program_facts.h"
-#include "sim/model/model.h"
+#include "sim/plan/read_model.h"
 #include "tests/support/lowered.h"
 
 namespace rehearse {
@@ -35,7 +35,7 @@ bool is_transformer(const std::string& preset) {
 }
 
 TEST(Flops, OfEveryPresetAreDoneOnceWithoutRecomputation) {
-  for (const std::string& preset : model::preset_names(REHEARSE_SOURCE_DIR)) {
+  for (const std::string& preset : plan::preset_names(REHEARSE_SOURCE_DIR)) {
     SCOPED_TRACE(preset);
     std::vector<std::string> plan = {"framework=rehearse"};
     if (is_transformer(preset)) {
@@ -48,7 +48,7 @@ TEST(Flops, OfEveryPresetAreDoneOnceWithoutRecomputation) {
 }
 
 TEST(Flops, OfEveryPresetAreMoreWithRecomputation) {
-  for (const std::string& preset : model::preset_names(REHEARSE_SOURCE_DIR)) {
+  for (const std::string& preset : plan::preset_names(REHEARSE_SOURCE_DIR)) {
     SCOPED_TRACE(preset);
     std::vector<std::string> plan = {"framework=rehearse", "plan.recompute=full"};
     if (is_transformer(preset)) plan.emplace_back("model.attention=unfused");

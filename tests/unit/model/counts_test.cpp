@@ -1,7 +1,7 @@
 // Parameter counts against the published ones to the last parameter, and FLOPs against the published closed form.
 #include <gtest/gtest.h>
 
-#include "sim/model/model.h"
+#include "sim/plan/read_model.h"
 
 namespace rehearse::model {
 namespace {
@@ -9,7 +9,8 @@ namespace {
 Model preset(const std::string& name) {
   Diagnostics diagnostics;
   const Document scenario = Document::from_text("s.yaml", "model: " + name, diagnostics);
-  Model model = read_model(scenario.root().get("model"), REHEARSE_SOURCE_DIR, diagnostics);
+  Model model = plan::read_model(scenario.root().get("model"), *plan::find_framework("rehearse"), REHEARSE_SOURCE_DIR,
+                                 diagnostics);
   diagnostics.throw_if_any();
   return model;
 }

@@ -1,18 +1,24 @@
 // Reading models: presets, mappings, presets with overrides, family defaults, and what is said about wrong ones.
+#include "sim/plan/read_model.h"
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "sim/model/model.h"
-
-namespace rehearse::model {
+namespace rehearse::plan {
 namespace {
+
+using model::ActivationKind;
+using model::AttentionKind;
+using model::Model;
+using model::NormKind;
+using model::Position;
 
 class ReadModelTest : public testing::Test {
  protected:
-  Model read(const std::string& value) {
+  Model read(const std::string& value, const std::string& framework = "rehearse") {
     const Document scenario = Document::from_text("s.yaml", "model: " + value, diagnostics_);
-    return read_model(scenario.root().get("model"), REHEARSE_SOURCE_DIR, diagnostics_);
+    return read_model(scenario.root().get("model"), *find_framework(framework), REHEARSE_SOURCE_DIR, diagnostics_);
   }
   std::vector<std::string> texts() const {
     std::vector<std::string> out;
@@ -45,8 +51,8 @@ TEST_F(ReadModelTest, GptDefaultsAreThoseOfGpt2) {
   EXPECT_EQ(model.position, Position::learned);
   EXPECT_TRUE(model.tied_embeddings);
   EXPECT_TRUE(model.bias);
-  EXPECT_FALSE(model.attention_given);
-  EXPECT_FALSE(model.dropout_given);
+  EXPECT_EQ(model.attention, AttentionKind::flash);
+  EXPECT_EQ(model.dropout, 0);
 }
 
 TEST_F(ReadModelTest, LlamaDefaultsDifferAndItsFeedForwardWidthIsRequired) {
@@ -66,9 +72,7 @@ TEST_F(ReadModelTest, APresetMayBeOverriddenKeyByKey) {
   EXPECT_EQ(model.layers, 48);
   EXPECT_EQ(model.hidden, 12288);
   EXPECT_DOUBLE_EQ(model.dropout, 0.1);
-  EXPECT_TRUE(model.dropout_given);
   EXPECT_EQ(model.attention, AttentionKind::unfused);
-  EXPECT_TRUE(model.attention_given);
 }
 
 TEST_F(ReadModelTest, AnOverrideThePresetCannotHaveIsUnknown) {
@@ -76,9 +80,13 @@ TEST_F(ReadModelTest, AnOverrideThePresetCannotHaveIsUnknown) {
   EXPECT_EQ(texts(), Texts{"s.yaml:1:28: error: model.layer: unknown key (did you mean 'layers'?)"});
 }
 
-TEST_F(ReadModelTest, APresetsDropoutCountsAsGiven) {
-  EXPECT_TRUE(read("cnn-cifar").dropout_given);
-  EXPECT_FALSE(read("gpt3-175b").dropout_given);
+TEST_F(ReadModelTest, TheFrameworkDecidesWhatATransformerLeavesOpen) {
+  EXPECT_EQ(read("gpt3-175b", "megatron-2021").attention, AttentionKind::unfused);
+  EXPECT_EQ(read("gpt3-175b", "megatron-2021").dropout, 0.1);
+  EXPECT_EQ(read("{preset: gpt3-175b, dropout: 0, attention: flash}", "megatron-2021").dropout, 0);
+  EXPECT_EQ(read("cnn-cifar", "megatron-2021").dropout, read("cnn-cifar").dropout) << "a preset's counts as given";
+  EXPECT_EQ(read("{family: mlp, widths: [4, 2]}", "megatron-2021").dropout, 0) << "of mlp and cnn 0 unless given";
+  EXPECT_EQ(texts(), Texts{});
 }
 
 TEST_F(ReadModelTest, AnUnknownPresetNamesTheNearest) {
@@ -129,10 +137,10 @@ TEST_F(ReadModelTest, ConvolutionsAreCheckedAgainstTheMapTheyPool) {
       "widths: [10, x]}");
   EXPECT_EQ(
       texts(),
-      (Texts{"s.yaml:1:90: error: model.convolutions[0].kernel: 2 is even; only an odd kernel can be padded to keep "
+      (Texts{"s.yaml:1:132: error: model.widths[1]: expected a width: an integer, 1 to 1,048,576",
+             "s.yaml:1:90: error: model.convolutions[0].kernel: 2 is even; only an odd kernel can be padded to keep "
              "the size",
-             "s.yaml:1:114: error: model.convolutions[1].pool: the window of 4 is larger than the 2x2 map it pools",
-             "s.yaml:1:132: error: model.widths[1]: expected a width, an integer from 1 to 1048576"}));
+             "s.yaml:1:114: error: model.convolutions[1].pool: the window of 4 is larger than the 2x2 map it pools"}));
 }
 
 TEST_F(ReadModelTest, OneClassIsNothingToLearn) {
@@ -151,10 +159,10 @@ TEST_F(ReadModelTest, LimitsKeepCountsInRange) {
       "{family: llama, layers: 16384, hidden: 1048576, heads: 1048576, head_dim: 1, ffn_hidden: 8388608, "
       "vocab: 16777216, max_seq_len: 134217728, position: learned}");
   EXPECT_EQ(texts(), Texts{});
-  EXPECT_GT(parameter_count(model), 1LL << 57);
+  EXPECT_GT(model::parameter_count(model), 1LL << 57);
   read("{family: gpt, layers: 1, hidden: 1048576, heads: 1048576, head_dim: 1048576, vocab: 2, max_seq_len: 1}");
   EXPECT_EQ(texts().size(), 1U) << "queries, keys and values may not be wider than the limit";
 }
 
 }  // namespace
-}  // namespace rehearse::model
+}  // namespace rehearse::plan

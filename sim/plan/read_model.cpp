@@ -1,0 +1,266 @@
+// Reads the `model:` value of a scenario: the name of a preset, or a mapping, which may itself start from a preset and
+// override single keys ({preset: gpt3-175b, dropout: 0.1}). Keys are read by their rows (key_table_model.cpp), whose
+// ranges keep every count of sim/model inside 64 bits; here is what follows from several of them and from the family.
+// Leaves out: Hugging Face configurations, families beyond gpt, llama, cnn and mlp (each refused with its own message).
+#include "sim/plan/read_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "sim/base/text_check.h"
+#include "sim/plan/read_keys.h"
+
+namespace rehearse::plan {
+namespace {
+
+namespace fs = std::filesystem;
+using model::ActivationKind;
+using model::ConvLayer;
+using model::Family;
+using model::LossKind;
+using model::Model;
+using model::NormKind;
+using model::Position;
+
+constexpr std::int64_t kMaxQkv = 1 << 22;
+constexpr std::int64_t kMaxFlattened = 1 << 30;
+constexpr std::size_t kMaxListed = 1000;
+
+// Where a key's value is read: the scenario's own mapping if it has the key, else the preset's. Asking marks the key as
+// known in both, so that finish() of each reports only what no model has.
+class ModelSource {
+ public:
+  ModelSource(Node own, Node preset) : own_(std::move(own)), preset_(std::move(preset)) {}
+
+  bool given(std::string_view key) const {
+    const bool in_preset = preset_.has(key);
+    return own_.has(key) || in_preset;
+  }
+  const Node& of(std::string_view key) const {
+    const bool in_preset = preset_.has(key);
+    return in_preset && !own_.has(key) ? preset_ : main();
+  }
+  // Where what is missing is reported.
+  const Node& main() const { return own_ ? own_ : preset_; }
+  // The node that has the key's value, or lacks it.
+  Node value(std::string_view key) const { return of(key).get(key); }
+  void finish() const {
+    own_.finish();
+    preset_.finish();
+  }
+
+ private:
+  Node own_, preset_;
+};
+
+fs::path preset_folder(const std::string& data_root) {
+  return fs::path(data_root) / "scenarios" / "models";
+}
+
+void read_convolutions(const Node& list, Model& model) {
+  if (list.size() < 1 || list.size() > kMaxListed) {
+    list.error(fmt::format("expected a list of 1 to {} convolutions", kMaxListed),
+               "e.g. 'convolutions: [{channels: 64, kernel: 3, pool: 2}]'");
+    return;
+  }
+  std::int64_t size = model.image_size;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const Node item = list.at(i);
+    ConvLayer layer;
+    detail::read_keys(item, "model.convolutions[].", layer);
+    item.finish();
+    if (layer.kernel % 2 == 0) {
+      item.get("kernel").error(
+          fmt::format("{} is even; only an odd kernel can be padded to keep the size", layer.kernel));
+    }
+    if (size > 0 && layer.pool > size) {
+      item.get("pool").error(
+          fmt::format("the window of {} is larger than the {}x{} map it pools", layer.pool, size, size));
+    }
+    size /= layer.pool;
+    model.convolutions.push_back(layer);
+  }
+}
+
+// A cross-entropy over one class is 0 whatever the model does.
+void check_classes(const ModelSource& source, const Model& model) {
+  if (!model.is_transformer() && model.loss != LossKind::cross_entropy) return;
+  const std::int64_t classes = model.is_transformer() ? model.vocab : model.widths.back();
+  const char* key = model.is_transformer() ? "vocab" : "widths";
+  if (classes == 1)
+    source.value(key).error("one class leaves nothing to learn: its cross-entropy is always 0",
+                            "at least two, as in 'widths: [512, 2]'");
+}
+
+void set_family_defaults(Model& model) {
+  const bool gpt = model.family == Family::gpt;
+  model.activation = gpt ? ActivationKind::gelu : ActivationKind::swiglu;
+  model.norm = gpt ? NormKind::layernorm : NormKind::rmsnorm;
+  model.position = gpt ? Position::learned : Position::rope;
+  model.tied_embeddings = model.bias = gpt;
+}
+
+// Reads one model at a time.
+class ModelReader {
+ public:
+  ModelReader(const ModelSource& source, const FrameworkProfile& profile, const Diagnostics& diagnostics)
+      : source_(source), profile_(profile), diagnostics_(diagnostics) {}
+
+  // `named`: what it is called if it does not say; "": as its family.
+  Model read(const std::string& named) {
+    const std::size_t problems = diagnostics_.list().size();
+    read_key(*find_key("model.family"));
+    const std::string family(find_key("model.family")->values.at(static_cast<std::size_t>(model_.family)));
+    model_.name = source_.of("name").text("name", named.empty() ? family : named);
+    // Of a family nobody knows, no key can be called wrong.
+    if (diagnostics_.list().size() != problems) return model_;
+    set_family_defaults(model_);
+    if (model_.is_transformer()) shape();
+    for (const Key& key : keys()) {
+      const bool own = key.path.starts_with("model.") && key.path.find_first_of(".[", 6) == std::string_view::npos;
+      if (own && key.of_family(family) && key.path != "model.family" && !is_shape(key.leaf())) read_key(key);
+    }
+    if (model_.is_transformer())
+      finish_transformer();
+    else
+      finish_small(problems);
+    if (diagnostics_.list().size() == problems) check_classes(source_, model_);
+    source_.finish();
+    return model_;
+  }
+
+ private:
+  static bool is_shape(std::string_view leaf) {
+    return leaf == "hidden" || leaf == "heads" || leaf == "kv_heads" || leaf == "head_dim";
+  }
+
+  void read_key(const Key& key) {
+    if (!key.read_by_table()) return;
+    const auto value = detail::read_value(source_.of(key.leaf()), key, [&](const Key& open) {
+      // A cnn's or mlp's dropout is the model's own.
+      return model_.is_transformer() ? default_of(open, profile_) : "0";
+    });
+    if (value) key.field.set(model_, *value, key.values);
+  }
+
+  // The widths of attention, and whether they go together.
+  void shape() {
+    const std::size_t problems = diagnostics_.list().size();
+    for (const char* path : {"model.hidden", "model.heads", "model.kv_heads", "model.head_dim"})
+      read_key(*find_key(path));
+    const bool head_dim_given = source_.given("head_dim");
+    if (model_.kv_heads == 0) model_.kv_heads = model_.heads;
+    if (model_.head_dim == 0) model_.head_dim = std::max<std::int64_t>(1, model_.hidden / model_.heads);
+    if (diagnostics_.list().size() != problems) return;  // what follows would complain about stand-in values
+    const Node heads = source_.value("heads");
+    if (!head_dim_given && model_.hidden % model_.heads != 0)
+      heads.error(fmt::format("hidden {} is not divisible by {} heads", model_.hidden, model_.heads),
+                  "give head_dim if the heads do not divide the hidden size");
+    if (model_.heads % model_.kv_heads != 0)
+      source_.value("kv_heads")
+          .error(fmt::format("{} heads are not divisible by {} kv_heads", model_.heads, model_.kv_heads));
+    if (model_.qkv_width() > kMaxQkv)
+      heads.error(fmt::format("queries, keys and values are {} wide, the limit is {}", model_.qkv_width(), kMaxQkv));
+  }
+
+  void finish_transformer() {
+    if (!source_.given("ffn_hidden")) {
+      // Llama's rule (8/3 hidden, rounded up to a multiple that differs by model) cannot be guessed, so it is required.
+      if (model_.family == Family::llama)
+        source_.value("ffn_hidden").error("required key is missing, expected an integer");
+      model_.ffn_hidden = 4 * model_.hidden;
+    }
+    if (model_.position == Position::rope && model_.head_dim % 2 != 0)
+      source_.value("position").error(fmt::format("rope turns pairs of features, but head_dim is {}", model_.head_dim));
+  }
+
+  void finish_small(std::size_t problems) {
+    const std::size_t at_least = model_.family == Family::cnn ? 1 : 2;
+    if (diagnostics_.list().size() == problems &&
+        (model_.widths.size() < at_least || model_.widths.size() > kMaxListed))
+      source_.value("widths").error(fmt::format("expected a list of {} to {} widths", at_least, kMaxListed),
+                                    "e.g. 'widths: [512, 10]'");
+    if (model_.family != Family::cnn) return;
+    const Node image = source_.value("image");
+    if (!image) {
+      image.error("required key is missing, expected a mapping", "e.g. 'image: {channels: 3, size: 32}'");
+    } else {
+      detail::read_keys(image, "model.image.", model_);
+      image.finish();
+    }
+    const Node list = source_.value("convolutions");
+    read_convolutions(list, model_);
+    if (diagnostics_.list().size() == problems && model::flattened_width(model_) > kMaxFlattened)
+      list.error(fmt::format("the maps flatten to {} features, the limit is {}", model::flattened_width(model_),
+                             kMaxFlattened));
+  }
+
+  const ModelSource& source_;
+  const FrameworkProfile& profile_;
+  const Diagnostics& diagnostics_;
+  Model model_;
+};
+
+// The preset's own tree, or a missing node after the report. `at` is where the scenario names it.
+Node open_preset(const Node& at, const std::string& name, const std::string& data_root, Diagnostics& diagnostics) {
+  const auto names = preset_names(data_root);
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    const std::string near = nearest(name, names);
+    std::string known;
+    for (const std::string& one : names) known += (known.empty() ? "" : ", ") + one;
+    const std::string folder = preset_folder(data_root).string();
+    at.error(names.empty() ? fmt::format("there are no model presets in '{}'", folder)
+                           : fmt::format("no model preset of this name, expected one of {}", known),
+             near.empty() ? "" : fmt::format("did you mean '{}'?", near));
+    return Node();
+  }
+  try {
+    return Document::from_file((preset_folder(data_root) / (name + ".yaml")).string(), diagnostics).root();
+  } catch (const InputError& error) {
+    for (const Diagnostic& problem : error.diagnostics()) diagnostics.add(problem);
+    return Node();
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> preset_names(const std::string& data_root) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(preset_folder(data_root), error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == ".yaml") names.push_back(entry->path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Model read_model(const Node& node, const FrameworkProfile& profile, const std::string& data_root,
+                 Diagnostics& diagnostics) {
+  const auto read_source = [&](const ModelSource& source, const std::string& named) {
+    return ModelReader(source, profile, diagnostics).read(named);
+  };
+  if (const auto name = node.as_text()) {
+    const Node preset = open_preset(node, *name, data_root, diagnostics);
+    return preset ? read_source(ModelSource(Node(), preset), *name) : Model();
+  }
+  if (node.kind() != Node::Kind::mapping) {
+    node.error(node ? "expected the name of a model preset or a mapping" : "required key is missing",
+               "e.g. 'model: gpt2-small' or 'model: {family: gpt, ...}'");
+    return Model();
+  }
+  if (node.has("hf")) {
+    node.get("hf").error("reading Hugging Face configurations is not available yet",
+                         "write the shapes as a mapping: family, layers, hidden, heads, ...");
+    return Model();
+  }
+  if (!node.has("preset")) return read_source(ModelSource(node, Node()), "");
+  const std::string name = node.text("preset");
+  const Node preset = open_preset(node.get("preset"), name, data_root, diagnostics);
+  return preset ? read_source(ModelSource(node, preset), name) : Model();
+}
+
+}  // namespace rehearse::plan

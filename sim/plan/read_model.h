@@ -1,0 +1,19 @@
+// The scenario's `model:` value, read: a preset's name (scenarios/models/NAME.yaml under `data_root`), or a mapping.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/base/document.h"
+#include "sim/model/model.h"
+#include "sim/plan/framework.h"
+
+namespace rehearse::plan {
+
+// What the file leaves open the profile decides. Problems are reported through the node; the returned model is then
+// incomplete.
+model::Model read_model(const Node& node, const FrameworkProfile& profile, const std::string& data_root,
+                        Diagnostics& diagnostics);
+std::vector<std::string> preset_names(const std::string& data_root);
+
+}  // namespace rehearse::plan
