@@ -1,5 +1,5 @@
-// One rank of a run on the CPU: an arena, and a thread for each stream that has ops, which walks the stream's ops step
-// after step in program order. Threads of a rank wait for one another by position (timeline.h) under one mutex; of
+// One rank of a run on the CPU: an arena, and a thread for each stream that has ops, which performs the stream's ops
+// step after step in program order. Threads of a rank wait for one another by position (timeline.h) under one mutex; of
 // other ranks they know only through the communicator. Whatever a thread throws is reported to the World and stops the
 // run.
 #pragma once
