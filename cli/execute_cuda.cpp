@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "cli/console.h"
+#include "cli/refuse.h"
 #include "execute/gloo/start_ranks.h"
 #include "execute/gpu/shared_device.h"
 #include "execute/launch/environment.h"
@@ -24,10 +25,6 @@ constexpr const char* kDeviceVariable = "REHEARSE_DEVICE";
 bool started_for_gpus() {
   const char* value = std::getenv(kDeviceVariable);
   return value != nullptr && std::string(value) == "cuda" && execute::supervised();
-}
-
-[[noreturn]] void refuse(const std::string& option, const std::string& message, const std::string& hint) {
-  throw InputError(Diagnostic{option, 0, 0, "", message, hint});
 }
 
 execute::GpuOptions rank_options(const DeviceRequest& request, int ranks_here, int devices) {

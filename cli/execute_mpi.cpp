@@ -16,16 +16,16 @@ namespace {
 using execute::Launch;
 using execute::Launcher;
 
-[[noreturn]] void refuse(const std::string& message, const std::string& hint) {
+[[noreturn]] void refuse_mpi(const std::string& message, const std::string& hint) {
   throw InputError(Diagnostic{"", 0, 0, "--ranks mpi", message, hint});
 }
 
 // Processes that a launcher started without MPI are jobs of one each.
 void check_job(const Launch& launch, int ranks) {
   if (launch.ranks != ranks)
-    refuse(fmt::format("{} started {} processes ({}), but MPI counts {}", name_of(launch.launcher), launch.ranks,
-                       launch.source, ranks),
-           "start them with mpirun or with srun --mpi=pmix");
+    refuse_mpi(fmt::format("{} started {} processes ({}), but MPI counts {}", name_of(launch.launcher), launch.ranks,
+                           launch.source, ranks),
+               "start them with mpirun or with srun --mpi=pmix");
 }
 
 void leave_to_root(execute::MpiSession& session, const std::string& message) {
@@ -62,11 +62,12 @@ std::unique_ptr<execute::World> make_mpi_world(execute::MpiSession* session, con
   const std::string start = fmt::format("mpirun -n {} rehearse execute ... --ranks mpi", ranks);
   if (session == nullptr && ranks == 1) return execute::make_local_world(1, timeout);
   if (session == nullptr)
-    refuse(fmt::format("the scenario has {} ranks, a process each, but no launcher started this one", ranks), start);
+    refuse_mpi(fmt::format("the scenario has {} ranks, a process each, but no launcher started this one", ranks),
+               start);
   if (session->ranks() != ranks)
-    refuse(fmt::format("the scenario has {} rank{}, but MPI counts {} process{}", ranks, ranks == 1 ? "" : "s",
-                       session->ranks(), session->ranks() == 1 ? "" : "es"),
-           fmt::format("{}, or --set cluster.gpus={}", start, session->ranks()));
+    refuse_mpi(fmt::format("the scenario has {} rank{}, but MPI counts {} process{}", ranks, ranks == 1 ? "" : "s",
+                           session->ranks(), session->ranks() == 1 ? "" : "es"),
+               fmt::format("{}, or --set cluster.gpus={}", start, session->ranks()));
   return session->make_world(lower::lower(scenario), scenario.grid(), timeout, identity);
 }
 

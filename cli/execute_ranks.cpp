@@ -9,6 +9,7 @@
 
 #include "cli/console.h"
 #include "cli/execute_mpi.h"
+#include "cli/refuse.h"
 #include "execute/data.h"
 #include "execute/gloo/gloo_world.h"
 #include "execute/gloo/start_ranks.h"
@@ -24,10 +25,6 @@ namespace {
 std::string or_variable(const std::string& option, const char* name) {
   const char* value = std::getenv(name);
   return option.empty() && value != nullptr ? value : option;
-}
-
-[[noreturn]] void refuse(const std::string& option, const std::string& message, const std::string& hint) {
-  throw InputError(Diagnostic{option, 0, 0, "", message, hint});
 }
 
 // Processes over Gloo, or those over NCCL, which control one another over plain sockets.
