@@ -17,6 +17,7 @@
 #include "cli/console.h"
 #include "cli/exit_code.h"
 #include "cli/paths.h"
+#include "cli/refuse.h"
 #include "execute/performer.h"
 #include "execute/placement/placement.h"
 #include "reports/text.h"
@@ -30,7 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct CalibrateArguments {
   std::string device = "auto", output;
   std::vector<std::string> scenarios, assignments;
   double budget = 60;
@@ -38,7 +39,7 @@ struct Arguments {
 };
 
 // The command that makes this file again.
-std::string command_line(const Arguments& a) {
+std::string command_line(const CalibrateArguments& a) {
   std::string line =
       fmt::format("rehearse calibrate{} --budget {}", a.device == "cuda" ? " --device cuda" : "", a.budget);
   if (!a.scenarios.empty()) line += fmt::format(" --for {}", fmt::join(a.scenarios, " "));
@@ -46,16 +47,12 @@ std::string command_line(const Arguments& a) {
   return a.add ? line + " --add" : line;
 }
 
-[[noreturn]] void refuse(const std::string& option, const std::string& message, const std::string& hint) {
-  throw InputError(Diagnostic{option, 0, 0, "", message, hint});
-}
-
 // --add reads the file it replaces.
-result::Over over(const Arguments& a) {
+result::Over over(const CalibrateArguments& a) {
   return a.add ? result::Over::its_own_input : result::Over::no_input;
 }
 
-std::string output_path(const Arguments& a) {
+std::string output_path(const CalibrateArguments& a) {
   const std::string path = a.output.empty() ? cost::default_calibration_path() : a.output;
   if (path.empty()) refuse("", "neither XDG_CACHE_HOME nor HOME is set", "say where the file goes: -o FILE");
   if (!cost::is_calibration_path(path)) refuse("-o", "expected a file ending in .json, found " + path, "");
@@ -68,7 +65,7 @@ std::string output_path(const Arguments& a) {
 }
 
 // The calibration that --add adds to; nothing if there is none yet.
-std::optional<cost::Calibration> older(const Arguments& a, const std::string& path) {
+std::optional<cost::Calibration> older(const CalibrateArguments& a, const std::string& path) {
   std::error_code error;
   if (!a.add || !fs::exists(path, error)) return {};
   cost::Calibration found = cost::read_calibration(path);
@@ -125,7 +122,7 @@ std::string summary(const cost::Calibration& c, const std::string& path) {
          reports::labelled(rows) + reports::left("Written to", 18) + path + '\n';  // a path is for copying: whole
 }
 
-std::vector<plan::Scenario> scenarios_of(const Arguments& a) {
+std::vector<plan::Scenario> scenarios_of(const CalibrateArguments& a) {
   const std::string root = data_root();
   std::vector<plan::Scenario> list;
   for (const std::string& name : a.scenarios)
@@ -133,7 +130,7 @@ std::vector<plan::Scenario> scenarios_of(const Arguments& a) {
   return list;
 }
 
-calibrate::Outcome measure(const Arguments& a) {
+calibrate::Outcome measure(const CalibrateArguments& a) {
   calibrate::Request request;
   request.scenarios = scenarios_of(a);
   request.budget_s = a.budget;
@@ -150,7 +147,7 @@ calibrate::Outcome measure(const Arguments& a) {
   return calibrate::calibrate(request);
 }
 
-int run_cuda(const Arguments& a) {
+int run_cuda(const CalibrateArguments& a) {
   require_cuda_device();
   if (a.add) refuse("--add", "adds to a calibration of a CPU", "leave it out with --device cuda");
   const CudaCalibrated made = calibrate_cuda({scenarios_of(a), a.budget, command_line(a), a.output});
@@ -158,7 +155,7 @@ int run_cuda(const Arguments& a) {
   return kDone;
 }
 
-int run_calibrate(const Arguments& a) {
+int run_calibrate(const CalibrateArguments& a) {
   execute::refuse_launcher("calibrate");
   if (!a.assignments.empty() && a.scenarios.empty())
     refuse("--set", "overrides keys of the scenarios of --for, and there are none", "");
@@ -190,7 +187,7 @@ int run_calibrate(const Arguments& a) {
 }  // namespace
 
 void add_calibrate(CLI::App& app, Action& action) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<CalibrateArguments>();
   CLI::App* command = app.add_subcommand("calibrate", "Measure this machine, so that it can be simulated");
   command->add_option("--device", a->device, "auto or cpu: this machine's CPU; cuda: its GPU")
       ->check(one_of({"auto", "cpu", "cuda"}))

@@ -10,6 +10,7 @@
 #include "calibrate/gpu/gpu_calibrate.h"
 #include "calibrate/statistics.h"
 #include "cli/console.h"
+#include "cli/refuse.h"
 #include "kernels/cuda/cuda.h"
 #include "reports/text.h"
 #include "sim/base/diagnostics.h"
@@ -23,10 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 using calibrate::gpu::GpuCalibration;
 using calibrate::gpu::GpuOutcome;
-
-[[noreturn]] void refuse(const std::string& option, const std::string& message, const std::string& hint) {
-  throw InputError(Diagnostic{option, 0, 0, "", message, hint});
-}
 
 std::string default_file(const std::string& gpu) {
   const std::string beside = cost::default_calibration_path();

@@ -16,13 +16,13 @@
 namespace rehearse::cli {
 namespace {
 
-struct Arguments {
+struct CompareArguments {
   std::string first, second, output;
   bool json = false, output_given = false, force = false;
 };
 
 // Both directories' problems at once.
-std::pair<result::StoredResult, result::StoredResult> read_both(const Arguments& a) {
+std::pair<result::StoredResult, result::StoredResult> read_both(const CompareArguments& a) {
   std::pair<result::StoredResult, result::StoredResult> both;
   Diagnostics problems;
   const Busy line("reading results");
@@ -58,7 +58,7 @@ void require_related(const result::Result& first, const result::Result& second) 
         "--force compares them all the same"});
 }
 
-int compare(const Arguments& a) {
+int compare(const CompareArguments& a) {
   if (a.output_given) check_output_directory(a.output, {"compare.csv", "compare.json"});
   const auto [first, second] = read_both(a);
   if (!a.force) require_related(first.result, second.result);
@@ -73,7 +73,7 @@ int compare(const Arguments& a) {
 }  // namespace
 
 void add_compare(CLI::App& app, Action& action) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<CompareArguments>();
   CLI::App* command = app.add_subcommand("compare", "Compare two results: where their steps differ, and why");
   command->add_option("FIRST", a->first, "A directory that simulate or execute wrote with -o")
       ->required()

@@ -30,12 +30,12 @@ constexpr std::array<const char*, 5> kPlans = {"gpt3-175b-1024xa100", "gpt3-175b
 constexpr std::array<const char*, 2> kDrawn = {"gpt3-175b-1024xa100", "gpt3-175b-gpipe-recompute"};
 constexpr std::array<const char*, 4> kLocal = {"gpt-ddp2", "gpt-zero3", "gpt-gpipe2", "gpt-2x2x2"};
 
-struct Arguments {
+struct DemoArguments {
   std::string output = "rehearse-demo";
   double budget = 60, seconds = 4;
 };
 
-std::string below(const Arguments& a, const std::string& name) {
+std::string below(const DemoArguments& a, const std::string& name) {
   return (fs::path(a.output) / name).string();
 }
 
@@ -46,7 +46,7 @@ void write_page(const std::vector<std::string>& directories, const std::string& 
 }
 
 // Five plans on 1,024 GPUs; returns their directories.
-std::vector<std::string> simulate_plans(const Arguments& a, const std::string& root) {
+std::vector<std::string> simulate_plans(const DemoArguments& a, const std::string& root) {
   std::vector<result::Result> results;
   std::vector<std::string> directories;
   for (const char* name : kPlans) {
@@ -64,7 +64,7 @@ std::vector<std::string> simulate_plans(const Arguments& a, const std::string& r
 }
 
 // A small GPT under four plans on this machine; returns the directories of what was simulated and measured.
-std::vector<std::string> close_the_loop(const Arguments& a, const std::string& root) {
+std::vector<std::string> close_the_loop(const DemoArguments& a, const std::string& root) {
   std::vector<reports::LocalPlan> plans = local_plans(root);
   std::erase_if(plans,
                 [](const auto& plan) { return std::find(kLocal.begin(), kLocal.end(), plan.id) == kLocal.end(); });
@@ -85,7 +85,7 @@ std::vector<std::string> close_the_loop(const Arguments& a, const std::string& r
   return directories;
 }
 
-int demo(const Arguments& a) {
+int demo(const DemoArguments& a) {
   execute::refuse_launcher("demo");
   const std::string root = data_root();
   check_output_directory(a.output, {"calibration.json", "gpt3.html", "this-machine.html"});
@@ -100,7 +100,7 @@ int demo(const Arguments& a) {
 }  // namespace
 
 void add_demo(CLI::App& app, Action& action) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<DemoArguments>();
   CLI::App* command = app.add_subcommand("demo", "The whole loop, from 1,024 GPUs to this machine");
   command->add_option("--budget", a->budget, "Seconds to calibrate this machine (default 60)")
       ->check(number_between(1, 1e5))

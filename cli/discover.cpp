@@ -11,6 +11,7 @@
 #include "cli/console.h"
 #include "cli/exit_code.h"
 #include "cli/paths.h"
+#include "cli/refuse.h"
 #include "formats/discovered.h"
 #include "sim/base/document.h"
 #include "sim/base/input_files.h"
@@ -24,16 +25,12 @@ namespace {
 
 constexpr Bandwidth kMostNicRate{12'500'000'000'000};  // 100 Tb/s
 
-struct Arguments {
+struct DiscoverArguments {
   std::vector<std::string> files;
   std::string out, name, device, nic_rate;
 };
 
 namespace fs = std::filesystem;
-
-[[noreturn]] void refuse(const std::string& file, std::string message, std::string hint = "") {
-  throw InputError(Diagnostic{file, 0, 0, "", std::move(message), std::move(hint)});
-}
 
 void print_report(const formats::Report& report) {
   for (const std::string& line : report.used) note("rehearse: read " + line);
@@ -42,7 +39,8 @@ void print_report(const formats::Report& report) {
 }
 
 // What is written is read as any topology file is, before it is at its place: nothing is written that simulate refuses.
-std::unique_ptr<cluster::Cluster> read_back(const Arguments& a, result::OutputFile& file, const std::string& text) {
+std::unique_ptr<cluster::Cluster> read_back(const DiscoverArguments& a, result::OutputFile& file,
+                                            const std::string& text) {
   file.write(text);
   file.finish();
   const std::string& written = file.temporary();
@@ -62,7 +60,7 @@ std::unique_ptr<cluster::Cluster> read_back(const Arguments& a, result::OutputFi
   }
 }
 
-int discover(const Arguments& a) {
+int discover(const DiscoverArguments& a) {
   for (const std::string& file : a.files) note_input(file);
   if (!a.out.empty()) check_output_path(a.out);
   formats::DiscoverHints hints;
@@ -117,7 +115,7 @@ int discover(const Arguments& a) {
 }  // namespace
 
 void add_discover(CLI::App& app, Action& action) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<DiscoverArguments>();
   CLI::App* command = app.add_subcommand("discover", "A topology file from what a machine's tools say of it");
   command->add_option("FILES", a->files, "NCCL topology XML, nvidia-smi topo -m, ibnetdiscover")
       ->required()

@@ -33,7 +33,7 @@ namespace {
 
 constexpr int kMaxSteps = 1'000'000;
 
-struct Arguments {
+struct ExecuteArguments {
   std::string scenario, output, data;
   execute::PlacementRequest placement;
   std::shared_ptr<execute::RankMaker> maker;  // of this process's ranks; null: on the CPU
@@ -126,7 +126,7 @@ std::string measured(const execute::Outcome& outcome, const plan::Scenario& scen
 }
 
 // --epochs in steps: as many as see every sequence of the data that often.
-int steps_of(const Arguments& a, const plan::Scenario& scenario) {
+int steps_of(const ExecuteArguments& a, const plan::Scenario& scenario) {
   if (a.epochs <= 0) return a.steps;
   const auto& t = scenario.training;
   const auto examples = execute::open_data(scenario.model, t.seq_len, t.seed, a.data)->examples();
@@ -165,7 +165,7 @@ class Log {
   std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
 };
 
-execute::Options options_of(const Arguments& a) {
+execute::Options options_of(const ExecuteArguments& a) {
   execute::Options options;
   options.steps = a.steps;
   options.data = a.data;
@@ -177,8 +177,8 @@ execute::Options options_of(const Arguments& a) {
 }
 
 // Nothing in processes that are not the root's.
-std::optional<execute::Outcome> perform(const Arguments& a, const plan::Scenario& scenario, const std::string& what,
-                                        execute::World& world) {
+std::optional<execute::Outcome> perform(const ExecuteArguments& a, const plan::Scenario& scenario,
+                                        const std::string& what, execute::World& world) {
   Progress progress(what + scenario.name);
   progress.begin();
   Log log(a.log_every, scenario);
@@ -195,7 +195,8 @@ std::optional<execute::Outcome> perform(const Arguments& a, const plan::Scenario
 }
 
 // The same training on one rank with as many threads as each rank of the plan has.
-execute::Outcome perform_baseline(Arguments a, const std::string& file, const std::string& root, std::int64_t threads) {
+execute::Outcome perform_baseline(ExecuteArguments a, const std::string& file, const std::string& root,
+                                  std::int64_t threads) {
   a.output_given = false;
   a.assignments.insert(a.assignments.end(),
                        {"cluster.gpus=1", fmt::format("cluster.threads_per_rank={}", threads), "plan.tensor=1",
@@ -218,7 +219,8 @@ struct Files {
   std::string root, scenario;
 };
 
-int perform_and_tell(const Arguments& a, const plan::Scenario& scenario, const Files& files, execute::World& world) {
+int perform_and_tell(const ExecuteArguments& a, const plan::Scenario& scenario, const Files& files,
+                     execute::World& world) {
   if (scenario.noise.any() || !scenario.jobs.empty())
     note("rehearse: note: noise and cluster.jobs are only simulated; nothing of them is performed");
   std::optional<execute::Outcome> outcome = perform(a, scenario, "performing ", world);
@@ -239,7 +241,8 @@ int perform_and_tell(const Arguments& a, const plan::Scenario& scenario, const F
 }
 
 // As one of several processes that is not the root's: others tell the user, this one's exit status says the same.
-int perform_quietly(const Arguments& a, const plan::Scenario& scenario, const Files& files, execute::World& world) {
+int perform_quietly(const ExecuteArguments& a, const plan::Scenario& scenario, const Files& files,
+                    execute::World& world) {
   try {
     return perform_and_tell(a, scenario, files, world);
   } catch (const InputError&) {
@@ -251,7 +254,7 @@ int perform_quietly(const Arguments& a, const plan::Scenario& scenario, const Fi
   }
 }
 
-int start(const Arguments& a, const plan::Scenario& scenario, const execute::Placement& placement) {
+int start(const ExecuteArguments& a, const plan::Scenario& scenario, const execute::Placement& placement) {
   try {
     execute::check_performable(scenario, a.steps);
     return placement.start(lower::lower(scenario), options_of(a));
@@ -260,7 +263,7 @@ int start(const Arguments& a, const plan::Scenario& scenario, const execute::Pla
   }
 }
 
-int run_execute(Arguments a) {
+int run_execute(ExecuteArguments a) {
   const std::string root = data_root();
   const std::string file = scenario_file(a.scenario, root);
   if (!a.data.empty()) note_input(a.data);
@@ -294,7 +297,7 @@ int run_execute(Arguments a) {
 }  // namespace
 
 void add_execute(CLI::App& app, Action& action) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<ExecuteArguments>();
   CLI::App* command = app.add_subcommand("execute", "Perform a plan for real on this machine's CPU or GPUs");
   command->add_option("SCENARIO", a->scenario, "A file, or a name of rehearse list scenarios")
       ->required()

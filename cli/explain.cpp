@@ -23,7 +23,7 @@ using plan::Default;
 using plan::Key;
 using plan::KeyType;
 
-struct Arguments {
+struct ExplainArguments {
   std::string key;
   bool json = false, markdown = false, names = false, values = false;
 };
@@ -182,7 +182,7 @@ const Key& meant(const std::string& given) {
   throw InputError(std::move(unknown));
 }
 
-int explain(const Arguments& a) {
+int explain(const ExplainArguments& a) {
   if (a.key.empty()) {
     if (a.names) {
       print(fmt::format("{}\n", fmt::join(plan::key_paths(), "\n")));
@@ -212,7 +212,7 @@ int explain(const Arguments& a) {
 }  // namespace
 
 void add_explain(CLI::App& app, Action& action) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<ExplainArguments>();
   CLI::App* command = app.add_subcommand("explain", "What a key of the scenario file means");
   command->add_option("KEY", a->key, "A key, as plan.zero or zero; without one: all keys")->type_name("");
   CLI::Option* json = command->add_flag("--json", a->json, "The same for programs");

@@ -38,7 +38,7 @@ constexpr int kLeastSteps = 8, kMostSteps = 200, kLate = 124;
 constexpr std::chrono::milliseconds kLook{10};
 constexpr std::chrono::seconds kBesideSteps{60};  // to start, to fill the arena, and for steps slower than simulated
 
-std::vector<reports::LocalPlan> selected(const std::string& filter, const std::string& root) {
+std::vector<reports::LocalPlan> plans_selected(const std::string& filter, const std::string& root) {
   std::vector<reports::LocalPlan> plans = reports::read_local_plans((fs::path(root) / kPlans).string());
   std::erase_if(plans, [&](const auto& plan) { return plan.id.find(filter) == std::string::npos; });
   if (plans.empty())
@@ -166,7 +166,7 @@ std::string calibrated(const GpuValidation& v, const std::vector<reports::LocalP
 
 int validate_gpu(const GpuValidation& v, const std::string& root) {
   require_cuda_device();
-  const std::vector<reports::LocalPlan> plans = selected(v.filter, root);
+  const std::vector<reports::LocalPlan> plans = plans_selected(v.filter, root);
   const TemporaryFolder temporary("gpu");  // for results that nobody asked to keep
   const std::string folder = v.output.empty() ? temporary.path() : v.output;
   if (!v.calibration.empty()) note_input(v.calibration);

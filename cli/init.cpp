@@ -35,7 +35,7 @@ using plan::Key;
 
 constexpr int kMaxGpus = 1'000'000;
 
-struct Arguments {
+struct InitArguments {
   std::string file = "scenario.yaml", model = "llama2-7b", topology;
   int gpus = 0;
   bool force = false;
@@ -63,7 +63,7 @@ bool is_path(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".yaml") || name.ends_with(".yml");
 }
 
-Machine machine_of(const Arguments& a, const std::string& root) {
+Machine machine_of(const InitArguments& a, const std::string& root) {
   Machine m;
   m.topology = a.topology;
   if (!is_path(m.topology)) check_name("--cluster", "topologies", m.topology, root);
@@ -112,7 +112,7 @@ std::string precision_of(const Machine& m) {
   return m.memory == 0 ? "fp32" : "bf16";  // ranks on this host compute in fp32
 }
 
-std::string value_of(const std::string& key, const Candidate& c, const Machine& m, const Arguments& a) {
+std::string value_of(const std::string& key, const Candidate& c, const Machine& m, const InitArguments& a) {
   const int data = m.gpus / (c.tensor * c.pipeline);
   if (key == "rehearse") return "1";
   if (key == "model") return a.model;
@@ -162,7 +162,7 @@ std::string batch_comment(const Candidate& c, const Machine& m, std::int64_t seq
 }
 
 // `seq_len`: of the model, 0 if it has none.
-std::string scenario_text(const Candidate& c, const Machine& m, const Arguments& a, std::int64_t seq_len) {
+std::string scenario_text(const Candidate& c, const Machine& m, const InitArguments& a, std::int64_t seq_len) {
   std::string out =
       comment(fmt::format("{} on {} x {}. Made by rehearse init: change what you like; commented keys "
                           "show their default, or an example.",
@@ -221,7 +221,7 @@ class Draft {
 };
 
 // The text of the first candidate that fits; else of the one that needs least, and a note.
-std::string best_text(const Machine& m, const Arguments& a, const std::string& root) {
+std::string best_text(const Machine& m, const InitArguments& a, const std::string& root) {
   const Draft draft;
   std::optional<std::int64_t> least;
   std::string text;
@@ -244,14 +244,14 @@ std::string best_text(const Machine& m, const Arguments& a, const std::string& r
   return text;
 }
 
-void check_target(const Arguments& a) {
+void check_target(const InitArguments& a) {
   if (a.file.empty()) fail("", "the file's name is empty");
   std::error_code error;
   if (!a.force && fs::exists(fs::symlink_status(a.file, error))) fail(a.file, "exists already", "--force replaces it");
   check_output_path(a.file);
 }
 
-int init(Arguments a) {
+int init(InitArguments a) {
   const std::string root = data_root();
   if (is_path(a.topology)) note_input(a.topology);
   if (a.file != "-") check_target(a);
@@ -271,7 +271,7 @@ int init(Arguments a) {
 }  // namespace
 
 void add_init(CLI::App& app, Action& action) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<InitArguments>();
   CLI::App* command = app.add_subcommand("init", "Write a commented scenario to start from");
   command->add_option("FILE", a->file, "Where to (default scenario.yaml; - prints it)")->type_name("");
   command->add_option("--model", a->model, "A name of rehearse list models (default llama2-7b)")->type_name("MODEL");

@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Rows = std::vector<std::vector<std::string>>;
 
-struct Arguments {
+struct ListArguments {
   std::string what;
   bool json = false, names = false;
 };
@@ -97,7 +97,7 @@ std::string table(const std::string& what, const Json& all) {
   return what == "frameworks" ? frameworks(all) : scenarios(all);
 }
 
-int list(const Arguments& a) {
+int list(const ListArguments& a) {
   const std::string root = data_root();
   if (a.names) {
     for (const std::string& name : names_of(a.what, root)) print(name + '\n');
@@ -113,7 +113,7 @@ int list(const Arguments& a) {
 }  // namespace
 
 void add_list(CLI::App& app, Action& action) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<ListArguments>();
   CLI::App* command = app.add_subcommand("list", "What a scenario may use, with the facts to choose by");
   command->add_option("WHAT", a->what, "models, topologies, devices, frameworks, scenarios")
       ->required()

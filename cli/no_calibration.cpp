@@ -8,7 +8,7 @@
 namespace rehearse::cli {
 namespace {
 
-[[noreturn]] void refuse() {
+[[noreturn]] void refuse_to_calibrate() {
   throw InputError(Diagnostic{"", 0, 0, "",
                               "this program is a static build, which cannot calibrate or perform plans to "
                               "be compared",
@@ -20,27 +20,27 @@ namespace {
 void add_calibrate(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("calibrate", "Not in this build: measure this machine");
   command->allow_extras();
-  command->callback([&action] { action = []() -> int { refuse(); }; });
+  command->callback([&action] { action = []() -> int { refuse_to_calibrate(); }; });
 }
 
 std::vector<reports::LocalPlan> local_plans(const std::string&) {
-  refuse();
+  refuse_to_calibrate();
 }
 
 void calibrate_for(const std::vector<reports::LocalPlan>&, const Calibrating&, const std::string&) {
-  refuse();
+  refuse_to_calibrate();
 }
 
 LocalRun simulate_and_perform(const reports::LocalPlan&, const std::string&, double, bool, const std::string&) {
-  refuse();
+  refuse_to_calibrate();
 }
 
 int validate_local(const LocalValidation&, const std::string&) {
-  refuse();
+  refuse_to_calibrate();
 }
 
 int validate_gpu(const GpuValidation&, const std::string&) {
-  refuse();
+  refuse_to_calibrate();
 }
 
 }  // namespace rehearse::cli

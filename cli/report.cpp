@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostRuns = 8;
 
-struct Arguments {
+struct ReportArguments {
   std::vector<std::string> directories;
   std::string output;
   reports::HtmlOptions options;
@@ -54,7 +54,7 @@ void check_page(const std::string& path) {
   check_output_path(path);
 }
 
-int report(const Arguments& a) {
+int report(const ReportArguments& a) {
   if (a.directories.size() > kMostRuns)
     throw InputError(Diagnostic{
         "", 0, 0, "", fmt::format("{} results; a page holds at most {}", a.directories.size(), kMostRuns), ""});
@@ -82,7 +82,7 @@ int report(const Arguments& a) {
 }  // namespace
 
 void add_report(CLI::App& app, Action& action) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<ReportArguments>();
   CLI::App* command = app.add_subcommand("report", "One HTML page: figures, memory, plan, timeline");
   command->add_option("DIR", a->directories, "What simulate -o or execute -o wrote; up to eight")
       ->required()

@@ -24,7 +24,7 @@
 namespace rehearse::cli {
 namespace {
 
-struct Arguments {
+struct SimulateArguments {
   SimulationRequest request;
   std::string scenario, output, fold = "auto";
   std::vector<std::string> sweeps;
@@ -33,7 +33,7 @@ struct Arguments {
 };
 
 // Where it does not fit, by how much, and the single change that would make it fit.
-std::string memory_message(const Arguments& a, const result::Result& r, const std::string& root) {
+std::string memory_message(const SimulateArguments& a, const result::Result& r, const std::string& root) {
   const plan::Scenario scenario = plan::read_scenario(a.request.file, a.request.assignments, root);
   const Busy line("looking for a change that fits");
   const auto change = run::change_that_fits(scenario, a.request.assignments, options_of(a.request, root));
@@ -52,7 +52,7 @@ std::string memory_message(const Arguments& a, const result::Result& r, const st
                                   change->assignment, needs));
 }
 
-void require_available(const Arguments& a) {
+void require_available(const SimulateArguments& a) {
   if (!a.sweeps.empty() && (a.request.samples > 0 || a.request.what_if))
     throw InputError(Diagnostic{"", 0, 0, "", "--sweep compares plans; --samples and --what-if are of one plan",
                                 "name the plan with --set"});
@@ -70,7 +70,7 @@ void note_other_machines(const std::vector<std::string>& calibrations) {
   }
 }
 
-int simulate(Arguments a) {
+int simulate(SimulateArguments a) {
   require_available(a);
   const std::string root = data_root();
   a.request.file = scenario_file(a.scenario, root);
@@ -101,7 +101,7 @@ int simulate(Arguments a) {
 }  // namespace
 
 void add_simulate(CLI::App& app, Action& action) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<SimulateArguments>();
   CLI::App* command = app.add_subcommand("simulate", "Simulate one plan: step time, MFU, memory");
   command->add_option("SCENARIO", a->scenario, "A file, or a name of rehearse list scenarios")
       ->required()

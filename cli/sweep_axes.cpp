@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMostPlans = 10'000;
 
-[[noreturn]] void refuse(std::string message, std::string hint = "") {
+[[noreturn]] void refuse_axis(std::string message, std::string hint = "") {
   throw InputError(Diagnostic{"--sweep", 0, 0, "", std::move(message), std::move(hint)});
 }
 
@@ -47,10 +47,10 @@ void check_key(const std::string& key) {
   if (plan::find_key(key) != nullptr && key.find('[') == std::string::npos) return;
   if (key.starts_with("cluster.overrides.")) return;
   if (key.find('[') != std::string::npos)
-    refuse(fmt::format("{} is of a list's elements; sweep the whole list", key), "KEY=[...],[...]");
+    refuse_axis(fmt::format("{} is of a list's elements; sweep the whole list", key), "KEY=[...],[...]");
   const std::string near = nearest(key, plan::key_paths());
-  refuse(fmt::format("no key of a scenario file is called '{}'", key),
-         near.empty() ? "rehearse explain lists all keys" : fmt::format("did you mean '{}'?", near));
+  refuse_axis(fmt::format("no key of a scenario file is called '{}'", key),
+              near.empty() ? "rehearse explain lists all keys" : fmt::format("did you mean '{}'?", near));
 }
 
 }  // namespace
@@ -61,19 +61,19 @@ std::vector<SweepAxis> read_axes(const std::vector<std::string>& sweeps) {
   for (const std::string& text : sweeps) {
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0)
-      refuse(fmt::format("'{}' is not KEY=VALUE,VALUE,...", text), "e.g. --sweep plan.tensor=1,2,4,8");
+      refuse_axis(fmt::format("'{}' is not KEY=VALUE,VALUE,...", text), "e.g. --sweep plan.tensor=1,2,4,8");
     SweepAxis axis{text.substr(0, equals), split(text.substr(equals + 1))};
     check_key(axis.key);
     for (const SweepAxis& other : axes)
       if (other.key == axis.key)
-        refuse(fmt::format("{} is swept twice", axis.key), "list all its values in one --sweep");
+        refuse_axis(fmt::format("{} is swept twice", axis.key), "list all its values in one --sweep");
     std::set<std::string> seen;
     for (const std::string& value : axis.values) {
-      if (value.empty()) refuse(fmt::format("{} has an empty value in '{}'", axis.key, text));
-      if (!seen.insert(value).second) refuse(fmt::format("{} has the value {} twice", axis.key, value));
+      if (value.empty()) refuse_axis(fmt::format("{} has an empty value in '{}'", axis.key, text));
+      if (!seen.insert(value).second) refuse_axis(fmt::format("{} has the value {} twice", axis.key, value));
     }
     plans *= axis.values.size();
-    if (plans > kMostPlans) refuse(fmt::format("more than {} combinations", kMostPlans), "sweep fewer values");
+    if (plans > kMostPlans) refuse_axis(fmt::format("more than {} combinations", kMostPlans), "sweep fewer values");
     axes.push_back(std::move(axis));
   }
   return axes;

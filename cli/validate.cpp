@@ -36,7 +36,7 @@ constexpr const char* kShipped = "scenarios/published/measurements.csv";
 constexpr const char* kShippedRuns = "scenarios/published/throughput.csv";
 constexpr const char* kShippedCollectives = "scenarios/published/collectives.csv";
 
-struct Arguments {
+struct ValidateArguments {
   std::string throughput, filter, output, calibration;
   double budget = 120, seconds = 4;
   bool local = false, gpu = false, output_given = false, budget_given = false, seconds_given = false;
@@ -90,7 +90,7 @@ void write_ledger(const std::string& dir, const std::vector<reports::LedgerRow>&
       filter.empty() ? "holds no measurements" : fmt::format("no measurement matches --filter {}", filter), ""});
 }
 
-int validate_collectives(const Arguments& a, const std::string& root) {
+int validate_collectives(const ValidateArguments& a, const std::string& root) {
   const std::string csv =
       a.collectives_csv.empty() ? (fs::path(root) / kShippedCollectives).string() : a.collectives_csv;
   if (a.output_given) check_ledger_output(a.output, csv);
@@ -101,7 +101,7 @@ int validate_collectives(const Arguments& a, const std::string& root) {
   return reports::summarize(ledger.rows).used > 0 ? kDone : kFailed;
 }
 
-int validate_published_runs(const Arguments& a, const std::string& csv, const std::string& text,
+int validate_published_runs(const ValidateArguments& a, const std::string& csv, const std::string& text,
                             const std::string& root) {
   std::optional<TemporaryFolder> scratch;
   if (!a.output_given) scratch.emplace("validate");
@@ -117,7 +117,7 @@ int validate_published_runs(const Arguments& a, const std::string& csv, const st
   return any ? kDone : kFailed;
 }
 
-int validate(const Arguments& a) {
+int validate(const ValidateArguments& a) {
   const std::string root = data_root();
   if (a.local || a.gpu) execute::refuse_launcher("validate");
   if (a.local) return validate_local({a.calibration, a.budget, a.seconds, a.filter, a.output}, root);
@@ -151,7 +151,7 @@ int validate(const Arguments& a) {
 }  // namespace
 
 void add_validate(CLI::App& app, Action& action) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<ValidateArguments>();
   CLI::App* command = app.add_subcommand("validate", "Compare predictions with published measurements");
   CLI::Option* throughput =
       command

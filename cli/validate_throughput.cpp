@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -12,11 +12,12 @@
 #include "cli/console.h"
 #include "cli/paths.h"
 #include "formats/published_runs.h"
-#include "reports/csv.h"
 #include "reports/limits.h"
+#include "sim/base/csv.h"
+#include "sim/base/csv_field.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/in_parallel.h"
 #include "sim/result/output_file.h"
-#include "sim/run/study.h"
 
 namespace rehearse::cli {
 namespace {
@@ -26,16 +27,30 @@ using reports::ThroughputRow;
 
 constexpr const char* kRules = "scenarios/published/throughput-rules.yaml";
 
+// The columns that rows of published runs may have; those of kNeeded have to be there.
+const std::vector<std::string> kNeeded = {"id", "source", "model", "gpu", "gpus", "tp", "pp", "micro_batch", "metric", "value"};
+
 std::vector<formats::RunColumns> read_rows(const std::string& csv, std::string_view text, const std::string& root) {
-  const reports::CsvTable table =
-      reports::parse_csv(shown_path(csv, root), text,
-                         {"id", "source", "model", "gpu", "gpus", "tp", "pp", "micro_batch", "metric", "value"});
+  CsvReader reader(shown_path(csv, root), text);
+  Diagnostics problems;
+  std::vector<std::string> names;
+  if (reader.next())
+    for (std::size_t i = 0; i < reader.size(); ++i) names.emplace_back(reader[i]);
+  for (const std::string& name : kNeeded)
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      problems.add({reader.file(), 1, 1, name, fmt::format("there is no column '{}'", name), ""});
+  problems.throw_if_any();
   std::vector<formats::RunColumns> rows;
-  for (const reports::CsvRow& row : table.rows) {
-    formats::RunColumns columns;
-    for (std::size_t i = 0; i < table.columns.size(); ++i) columns[table.columns[i]] = row.fields[i];
-    rows.push_back(std::move(columns));
+  while (reader.next()) {
+    if (reader.size() != names.size()) {
+      problems.add({reader.file(), reader.line(), 1, "",
+                    fmt::format("expected {} fields, found {}", names.size(), reader.size()), ""});
+      continue;
+    }
+    formats::RunColumns& row = rows.emplace_back();
+    for (std::size_t i = 0; i < names.size(); ++i) row[names[i]] = csv_text(reader[i]);
   }
+  problems.throw_if_any();
   return rows;
 }
 
@@ -116,7 +131,7 @@ std::vector<ThroughputRow> validate_throughput(const std::string& csv, std::stri
   Progress progress(fmt::format("simulating {} published runs", files.size()));
   std::mutex mutex;
   std::size_t done = 0;
-  run::in_parallel(threads, rows.size(), [&](std::size_t i) {
+  in_parallel(threads, rows.size(), [&](std::size_t i) {
     if (scenarios[i].empty()) return;
     simulate(rows[i], (fs::path(directory) / (rows[i].id + ".yaml")).string(), root);
     const std::lock_guard lock(mutex);

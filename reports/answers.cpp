@@ -46,7 +46,7 @@ std::string signed_change(double change) {
   return change > 0 && text != "0.0%" ? "+" + text : text == "-0.0%" ? "0.0%" : text;
 }
 
-double relative(std::int64_t ps, std::int64_t to) {
+double change_of(std::int64_t ps, std::int64_t to) {
   return to > 0 ? static_cast<double>(ps - to) / static_cast<double>(to) : 0;
 }
 
@@ -56,7 +56,7 @@ std::string costs(const Result& r, const NoiseCause& cause, std::string_view ver
   if (cost == 0) return fmt::format(" {} nothing in this step: others are in its way more.", verb);
   const bool gain = cost < 0;
   return fmt::format(" {} {} a step, {} {} than without {}.", gain ? verb == "cost" ? "gain" : "gains" : verb,
-                     time_text(gain ? -cost : cost), percent(std::abs(relative(r.step_time_ps, cause.without_ps))),
+                     time_text(gain ? -cost : cost), percent(std::abs(change_of(r.step_time_ps, cause.without_ps))),
                      gain ? "less" : "more", it);
 }
 
@@ -145,7 +145,7 @@ std::vector<Gain> gains(const Result& r) {
   for (const result::WhatIf& w : r.what_if) {
     const LeverName known = lever(w.what);
     const std::int64_t step = known.rate ? w.doubled_ps : w.halved_ps;
-    list.push_back({std::string(known.name), known.rate, step, -relative(step, r.step_time_ps)});
+    list.push_back({std::string(known.name), known.rate, step, -change_of(step, r.step_time_ps)});
   }
   std::stable_sort(list.begin(), list.end(), [](const Gain& a, const Gain& b) { return a.step_ps < b.step_ps; });
   return list;
@@ -167,7 +167,7 @@ std::vector<std::string> noise_sentences(const Result& r) {
   std::vector<std::string> list;
   if (!r.noise.known) return list;
   list.push_back(fmt::format("Without noise the step would take {}; noise makes it {} longer (seed {}, sample {}).",
-                             time_text(r.noise.without_ps), percent(relative(r.step_time_ps, r.noise.without_ps)),
+                             time_text(r.noise.without_ps), percent(change_of(r.step_time_ps, r.noise.without_ps)),
                              r.noise.seed, r.noise.sample));
   for (const NoiseCause& cause : r.noise.causes) list.push_back(sentence_of(r, cause));
   return list;
@@ -204,8 +204,8 @@ Rows what_if_rows(const Result& r) {
   Rows rows = {{"", "halved", "step", "doubled", "step"}};
   for (const result::WhatIf& w : r.what_if)
     rows.push_back({std::string(lever(w.what).name), time_text(w.halved_ps),
-                    signed_change(relative(w.halved_ps, r.step_time_ps)), time_text(w.doubled_ps),
-                    signed_change(relative(w.doubled_ps, r.step_time_ps))});
+                    signed_change(change_of(w.halved_ps, r.step_time_ps)), time_text(w.doubled_ps),
+                    signed_change(change_of(w.doubled_ps, r.step_time_ps))});
   return rows;
 }
 

@@ -35,7 +35,7 @@ std::string change(std::int64_t a, std::int64_t b) {
   return relative_change(relative(static_cast<double>(a), static_cast<double>(b)));
 }
 
-std::string spaced(std::string text) {
+std::string with_spaces(std::string text) {
   std::replace(text.begin(), text.end(), '_', ' ');
   return text;
 }
@@ -107,7 +107,8 @@ std::string account(const Difference& d) {
         {name, plain_time(ps[kFirst]), plain_time(ps[kSecond]), signed_time(difference), of_step(difference)});
   };
   for (const AccountLine& line : d.account)
-    if (line.ps != Pair<std::int64_t>{}) add("  " + (line.line == kNotRecorded ? kRest : spaced(line.line)), line.ps);
+    if (line.ps != Pair<std::int64_t>{})
+      add("  " + (line.line == kNotRecorded ? kRest : with_spaces(line.line)), line.ps);
   add("step", {step, d.results[kSecond]->result.step_time_ps});
   return align(rows) + '\n';
 }

@@ -29,7 +29,7 @@ std::string signed_error(double share) {
   return fmt::format("{:+.1f}%", share * 100);
 }
 
-std::string time_text(double seconds) {
+std::string seconds_text(double seconds) {
   return format_time(Time::from_seconds(seconds));
 }
 
@@ -120,10 +120,10 @@ std::string local_ledger_table(const std::vector<LocalRow>& rows) {
       continue;
     }
     cells.push_back({row.id, fmt::format("{}{}", row.oversubscribed ? "*" : "", row.ranks),
-                     fmt::to_string(row.batch.global()), time_text(row.measured_s),
+                     fmt::to_string(row.batch.global()), seconds_text(row.measured_s),
                      fmt::format("{:.0f}..{:+.0f}%", (row.measured_low_s / row.measured_s - 1) * 100,
                                  (row.measured_high_s / row.measured_s - 1) * 100),
-                     time_text(row.simulated_s), signed_error(row.time_error()),
+                     seconds_text(row.simulated_s), signed_error(row.time_error()),
                      fmt::format("{:+.2f}%", row.memory_error() * 100)});
   }
   const LocalSummary own = summarize(rows, false), shared = summarize(rows, true);

@@ -9,20 +9,12 @@
 #include <numeric>
 
 #include "reports/text.h"
-#include "sim/result/csv_field.h"
+#include "sim/base/csv_field.h"
+#include "sim/base/quantile.h"
 #include "sim/result/json_writer.h"
 
 namespace rehearse::reports {
 namespace {
-
-// The share-th quantile of sorted values, between neighbours in proportion; 0 without values.
-double quantile_of(const std::vector<double>& sorted, double share) {
-  if (sorted.empty()) return 0;
-  const double at = share * static_cast<double>(sorted.size() - 1);
-  const auto low = static_cast<std::size_t>(at);
-  const std::size_t high = std::min(low + 1, sorted.size() - 1);
-  return sorted[low] + (sorted[high] - sorted[low]) * (at - static_cast<double>(low));
-}
 
 using Groups = std::map<std::string, std::vector<const ThroughputRow*>>;
 
@@ -59,7 +51,7 @@ ErrorSummary summarize(const std::vector<const ThroughputRow*>& rows) {
   }
   if (s.n == 0) return s;
   std::sort(sizes.begin(), sizes.end());
-  s.mean = mean(sizes), s.median = quantile_of(sizes, 0.5), s.p90 = quantile_of(sizes, 0.9);
+  s.mean = mean(sizes), s.median = quantile_of_sorted(sizes, 0.5), s.p90 = quantile_of_sorted(sizes, 0.9);
   s.bias /= s.n;
   return s;
 }
@@ -95,7 +87,6 @@ std::string throughput_table(const std::vector<ThroughputRow>& rows) {
 }
 
 std::string throughput_csv(const std::vector<ThroughputRow>& rows) {
-  using result::csv_field;
   using result::number;
   std::string out =
       "id,source,software,model,framework,tier,used,reason,metric,measured,predicted,error,low,high,fits,memory_bytes";

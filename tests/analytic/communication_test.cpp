@@ -7,7 +7,7 @@
 namespace rehearse {
 namespace {
 
-const std::string kModel =
+const std::string kGptLayer =
     "rehearse: 1\nmodel: {family: gpt, layers: 8, hidden: 1024, heads: 16, vocab: 1024, max_seq_len: 512}\n";
 
 Bandwidth capacity(cluster::ResourceKind kind) {
@@ -19,7 +19,7 @@ Bandwidth capacity(cluster::ResourceKind kind) {
 
 double step_seconds(const std::vector<std::string>& assignments, const cost::CostModel& costs,
                     const Machine& machine = {}) {
-  return simulated(scenario_from(kModel, assignments), costs, Communication::plain, machine).step_time.seconds();
+  return simulated(scenario_from(kGptLayer, assignments), costs, Communication::plain, machine).step_time.seconds();
 }
 
 // HDR InfiniBand at half its rate.
@@ -32,7 +32,7 @@ TEST(DataParallel, AllReduceTakesTwiceTheTensorLessOneNthOverTheBandwidth) {
     auto assignments = plan;
     assignments.insert(assignments.end(),
                        {"cluster.gpus=" + std::to_string(n), "training.global_batch=" + std::to_string(n)});
-    const double bytes = 4.0 * static_cast<double>(model::parameter_count(scenario_from(kModel).model));
+    const double bytes = 4.0 * static_cast<double>(model::parameter_count(scenario_from(kGptLayer).model));
     const double expected =
         2.0 * (n - 1) / n * bytes / static_cast<double>(capacity(cluster::ResourceKind::nvlink).per_s());
     EXPECT_NEAR(step_seconds(assignments, nothing), expected, expected * 1e-6) << n << " ranks";
@@ -42,13 +42,13 @@ TEST(DataParallel, AllReduceTakesTwiceTheTensorLessOneNthOverTheBandwidth) {
 // Eight layers of 1 + 2 ms, so that backward is longer than the reductions it may hide; four ranks of one node.
 engine::Outcome four_ranks(std::vector<std::string> more) {
   more.insert(more.end(), {"cluster.gpus=4", "training.global_batch=4", "training.clip=0", "plan.bucket=1MiB"});
-  return simulated(scenario_from(kModel, more), block_costs(Time::from_us(1000), Time::from_us(2000)),
+  return simulated(scenario_from(kGptLayer, more), block_costs(Time::from_us(1000), Time::from_us(2000)),
                    Communication::plain, {}, 2);
 }
 
 // Ring time of all parameters once over (gather or scatter), at so many bytes each.
 double pass_seconds(double bytes_each) {
-  const double bytes = bytes_each * static_cast<double>(model::parameter_count(scenario_from(kModel).model));
+  const double bytes = bytes_each * static_cast<double>(model::parameter_count(scenario_from(kGptLayer).model));
   return 3.0 / 4 * bytes / static_cast<double>(capacity(cluster::ResourceKind::nvlink).per_s());
 }
 
@@ -86,7 +86,7 @@ TEST(Links, TensorParallelMovedAcrossNodesSlowsByTheLinkRatioWhenBoundByIt) {
   auto tensor_only = [&](const std::string& order) {
     auto assignments = plan;
     assignments.push_back("plan.rank_order=[" + order + "]");
-    const auto outcome = simulated(scenario_from(kModel, assignments), nothing, Communication::plain);
+    const auto outcome = simulated(scenario_from(kGptLayer, assignments), nothing, Communication::plain);
     return static_cast<double>(outcome.breakdown_ps[static_cast<std::size_t>(result::Share::exposed_tensor)]);
   };
   const double inside = tensor_only("tensor, context, expert, data, pipeline");

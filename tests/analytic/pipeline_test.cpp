@@ -12,7 +12,7 @@
 namespace rehearse {
 namespace {
 
-constexpr Time kForward = Time::from_us(100), kBackward = Time::from_us(200);
+constexpr Time kStageForward = Time::from_us(100), kStageBackward = Time::from_us(200);
 
 struct Case {
   std::string schedule;
@@ -25,7 +25,7 @@ engine::Outcome run(const Case& c, int layers_per_stage = 1, int data = 1, const
       {"model.layers=" + std::to_string(c.stages * layers_per_stage), "plan.pipeline=" + std::to_string(c.stages),
        "cluster.gpus=" + std::to_string(c.stages * data), "plan.schedule=" + c.schedule, "framework=" + framework,
        "training.global_batch=" + std::to_string(c.micro_batches * data)});
-  return simulated(scenario, block_costs(kForward, kBackward), Communication::free, {}, 2);
+  return simulated(scenario, block_costs(kStageForward, kStageBackward), Communication::free, {}, 2);
 }
 
 TEST(PipelineBubble, IsTheClosedForm) {
@@ -36,7 +36,7 @@ TEST(PipelineBubble, IsTheClosedForm) {
         const double expected = (p - 1.0) / (m + p - 1.0);
         EXPECT_NEAR(share(outcome, result::Share::bubble), expected, 1e-9)
             << framework << " " << schedule << " p=" << p << " m=" << m;
-        EXPECT_EQ(outcome.step_time, (kForward + kBackward) * (m + p - 1));
+        EXPECT_EQ(outcome.step_time, (kStageForward + kStageBackward) * (m + p - 1));
       }
     }
   }
@@ -88,7 +88,7 @@ TEST(PipelineBubble, OfAnInterleavedScheduleIsDividedByTheChunks) {
                       {"model.layers=" + std::to_string(p * v), "plan.pipeline=" + std::to_string(p),
                        "plan.schedule=interleaved", "plan.chunks=" + std::to_string(v),
                        "cluster.gpus=" + std::to_string(p), "training.global_batch=" + std::to_string(m)});
-    const auto outcome = simulated(scenario, block_costs(kForward, kBackward), Communication::free, {}, 2);
+    const auto outcome = simulated(scenario, block_costs(kStageForward, kStageBackward), Communication::free, {}, 2);
     EXPECT_NEAR(share(outcome, result::Share::bubble), (p - 1.0) / (m * v + p - 1.0), 1e-9)
         << p << " " << v << " " << m;
   }
@@ -151,7 +151,7 @@ TEST(PipelineBubble, DoesNotDependOnReplicasOrLayersPerStage) {
 
 TEST(PipelineBubble, FifteenLayersOnThreeStages) {
   const auto outcome = run({"1f1b", 3, 6}, 5);
-  EXPECT_EQ(outcome.step_time, (kForward + kBackward) * 5 * (6 + 3 - 1));
+  EXPECT_EQ(outcome.step_time, (kStageForward + kStageBackward) * 5 * (6 + 3 - 1));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace rehearse {
 namespace {
 
-const std::string kRoot = REHEARSE_SOURCE_DIR;
+const std::string kCheckout = REHEARSE_SOURCE_DIR;
 
 // V100 has no products in bf16.
 const char* precision_on(const std::string& machine) {
@@ -32,7 +32,7 @@ std::string gpt(const std::string& cluster, const std::string& plan, int batch, 
 class FasterDevice : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(FasterDevice, NoKernelIsLonger) {
-  const std::string file = cost::find_device_file(GetParam(), kRoot);
+  const std::string file = cost::find_device_file(GetParam(), kCheckout);
   const auto costs = cost::load_costs({file});
   const plan::Scenario scenario = scenario_from(
       gpt("topology: dgx-a100, gpus: 8", "tensor: 2, zero: 1, micro_batch: 2", 8, 512, precision_on(GetParam())));
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Shipped, FasterDevice,
 
 // Time that communication takes from a product's memory is at most half of what the two would have alone.
 TEST(BesideCommunication, AProductIsNotStarvedOfMemory) {
-  const auto costs = cost::load_costs({cost::find_device_file("a100-sxm-40g", kRoot)});
+  const auto costs = cost::load_costs({cost::find_device_file("a100-sxm-40g", kCheckout)});
   const program::Program program =
       lower::lower(scenario_from(gpt("topology: dgx-a100, gpus: 4", "zero: 2, micro_batch: 4", 16)));
   int products = 0;
@@ -77,7 +77,7 @@ TEST(BesideCommunication, AProductIsNotStarvedOfMemory) {
 
 std::int64_t step_of(const std::string& text, run::Fidelity fidelity) {
   run::Options options;
-  options.data_root = kRoot;
+  options.data_root = kCheckout;
   options.fidelity = fidelity;
   options.record = false;
   return run::simulate_scenario(scenario_from(text), options).step_time_ps;
@@ -114,7 +114,7 @@ TEST_P(NoOverlap, NoLeverMakesTheStepLonger) {
     const plan::Scenario scenario =
         scenario_from(gpt("topology: " + GetParam() + ", gpus: 4", plan, 8, 512, precision_on(GetParam())));
     run::Options options;
-    options.data_root = kRoot;
+    options.data_root = kCheckout;
     const run::Prepared prepared(scenario, options);
     const Time step = prepared.simulate(prepared.engine_options()).step_time;
     for (const run::Levers& better : {run::Levers{.compute = 2}, run::Levers{.memory = 2}, run::Levers{.nvlink = 2},

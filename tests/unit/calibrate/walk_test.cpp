@@ -14,7 +14,7 @@
 namespace rehearse::calibrate {
 namespace {
 
-constexpr char kSmall[] = R"(rehearse: 1
+constexpr char kWalked[] = R"(rehearse: 1
 name: small
 model: {family: gpt, layers: 2, hidden: 16, heads: 2, vocab: 256, max_seq_len: 8}
 cluster: {topology: dgx-a100, gpus: 4}
@@ -23,7 +23,7 @@ training: {global_batch: 4, precision: fp32, lr: 1e-2}
 )";
 
 Target small(const std::vector<std::string>& assignments = {}) {
-  Target target = make_target(scenario_from(kSmall, assignments));
+  Target target = make_target(scenario_from(kWalked, assignments));
   target.threads = 1;
   return target;
 }
@@ -167,10 +167,10 @@ TEST(ProgramWalks, TheFirstStepIsLeftOutOfWhatWasDoneAgain) {
 
 TEST(ProgramWalks, MorePrecisionsAndRanksThanHereAreWalked) {
   for (const char* precision : {"bf16", "fp16"}) {
-    const Target half = make_target(scenario_from(kSmall, {"training.precision=" + std::string(precision)}));
+    const Target half = make_target(scenario_from(kWalked, {"training.precision=" + std::string(precision)}));
     EXPECT_FALSE(plan_walks(half, 2).empty());
   }
-  const Target wide = make_target(scenario_from(kSmall, {"cluster.gpus=256", "training.global_batch=64"}));
+  const Target wide = make_target(scenario_from(kWalked, {"cluster.gpus=256", "training.global_batch=64"}));
   EXPECT_EQ(plan_walks(wide, 2)[0].ranks.size(), 2u);
 }
 

@@ -17,10 +17,10 @@ namespace {
 
 using program::CollectiveKind;
 
-const std::string kRoot = REHEARSE_SOURCE_DIR;
+const std::string kCheckout = REHEARSE_SOURCE_DIR;
 constexpr std::int64_t kBytes = 1 << 30;
 
-std::vector<int> first(int devices) {
+std::vector<int> first_devices(int devices) {
   std::vector<int> members(static_cast<std::size_t>(devices));
   std::iota(members.begin(), members.end(), 0);
   return members;
@@ -30,10 +30,10 @@ struct Machine {
   std::unique_ptr<cluster::Cluster> cluster;
   std::string device;
   explicit Machine(const std::string& topology, int devices, const cluster::Overrides& overrides = {})
-      : cluster(cluster::build_cluster(topology, devices, overrides, 1, kRoot)),
-        device(kRoot + "/calibrate/devices/" + (topology == "dgx-a100" ? "a100-sxm-80g" : "h100-sxm") + ".yaml") {}
+      : cluster(cluster::build_cluster(topology, devices, overrides, 1, kCheckout)),
+        device(kCheckout + "/calibrate/devices/" + (topology == "dgx-a100" ? "a100-sxm-80g" : "h100-sxm") + ".yaml") {}
   TransferPlan plan(const Pins& pins, CollectiveKind kind, int ranks, std::int64_t bytes = kBytes) const {
-    return make_model(*cluster, device, pins)->collective(kind, first(ranks), Bytes(bytes));
+    return make_model(*cluster, device, pins)->collective(kind, first_devices(ranks), Bytes(bytes));
   }
 };
 
@@ -158,7 +158,7 @@ TEST(CollNet, IsOfferedOnDegradedLinksAndOtherNodesToo) {
 
 TEST(Rounds, BytesOfAllMembersAreThoseOfTheClosedForms) {
   const Machine a100("dgx-a100", 32);
-  const Group group = group_of(*a100.cluster, first(32));
+  const Group group = group_of(*a100.cluster, first_devices(32));
   const auto sent = [&](CollectiveKind kind, Algorithm algorithm) {
     double sum = 0;
     for (const Round& round : model_of(algorithm).rounds(group, kind, kBytes))

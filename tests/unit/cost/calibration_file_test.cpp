@@ -122,7 +122,7 @@ TEST(ReadCalibration, ReadsThousandsOfKernels) {
 // "local" looks in the user's cache, here an empty folder of the test's own.
 class LocalCalibration : public testing::Test {
  protected:
-  LocalCalibration() : folder_(test::temporary_path("cache")) {
+  LocalCalibration() : folder_(rehearse::test::temporary_path("cache")) {
     if (const char* before = std::getenv("XDG_CACHE_HOME")) before_ = before;
     ::setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
     fs::create_directories(folder_ / "rehearse");

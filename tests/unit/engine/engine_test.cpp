@@ -28,10 +28,10 @@ struct Case {
   Outcome run() const { return simulate(program, grid, cluster, model, costs, options); }
 };
 
-std::int64_t share(const Outcome& outcome, Share which) {
+std::int64_t share_of(const Outcome& outcome, Share which) {
   return outcome.breakdown_ps[static_cast<std::size_t>(which)];
 }
-std::int64_t end_of(const OpRecord& record) {
+std::int64_t end_of_op(const OpRecord& record) {
   return record.start_ps + record.duration_ps;
 }
 
@@ -76,9 +76,9 @@ TEST(Engine, AnAllReduceStartsWhenTheLastMemberPosts) {
 // Rank 0 waits 2000 for rank 1 and 600 for the transfer, rank 1 only the 600; means are over both.
 TEST(Engine, WaitingForPeersIsBubbleAndMovingBytesIsExposed) {
   const Outcome outcome = uneven_pair().run();
-  EXPECT_EQ(share(outcome, Share::compute), (1010 + 3010) / 2);
-  EXPECT_EQ(share(outcome, Share::bubble), 2000 / 2);
-  EXPECT_EQ(share(outcome, Share::other), 600);
+  EXPECT_EQ(share_of(outcome, Share::compute), (1010 + 3010) / 2);
+  EXPECT_EQ(share_of(outcome, Share::bubble), 2000 / 2);
+  EXPECT_EQ(share_of(outcome, Share::other), 600);
 }
 
 TEST(Engine, BusyTimeIsCountedByCoverageWithItsInterval) {
@@ -176,7 +176,7 @@ Case beside_a_transfer(const std::vector<std::int64_t>& kernels, std::int64_t tr
 std::vector<std::int64_t> ends_on_compute(const Outcome& outcome, int kernels) {
   std::vector<std::int64_t> ends;
   for (const OpRecord& record : outcome.records)
-    if (record.op < kernels) ends.push_back(end_of(record));
+    if (record.op < kernels) ends.push_back(end_of_op(record));
   std::sort(ends.begin(), ends.end());
   return ends;
 }
@@ -259,7 +259,7 @@ TEST(Engine, ARankThatFinishesGivesItsCoresToTheOthers) {
   s.options.recorded_ranks = {0, 1};
   const Outcome outcome = s.run();
   EXPECT_EQ(outcome.step_time.ps(), 4000);
-  EXPECT_EQ(end_of(outcome.records[0]), 2000);
+  EXPECT_EQ(end_of_op(outcome.records[0]), 2000);
 }
 
 Case launching(int kernels, std::int64_t each) {
@@ -279,14 +279,14 @@ Case launching(int kernels, std::int64_t each) {
 TEST(Engine, ALaunchBoundRankWaitsForItsHost) {
   const Outcome outcome = launching(10, 100).run();
   EXPECT_EQ(outcome.step_time.ps(), 10 * 1000 + 100);
-  EXPECT_EQ(share(outcome, Share::compute), 10 * 100);
-  EXPECT_EQ(share(outcome, Share::host), 10 * 1000 + 100 - 10 * 100);
+  EXPECT_EQ(share_of(outcome, Share::compute), 10 * 100);
+  EXPECT_EQ(share_of(outcome, Share::host), 10 * 1000 + 100 - 10 * 100);
 }
 
 TEST(Engine, ADeviceBoundRankHidesItsLaunches) {
   const Outcome outcome = launching(10, 5000).run();
   EXPECT_EQ(outcome.step_time.ps(), 1000 + 10 * 5000);
-  EXPECT_EQ(share(outcome, Share::host), 1000);
+  EXPECT_EQ(share_of(outcome, Share::host), 1000);
 }
 
 // Kernel a (500) is launched by 100 and done at 600; the host waits for it and launches b by 700.
@@ -305,7 +305,7 @@ TEST(Engine, AHostSyncHoldsLaterLaunchesUntilItsWaitsAreMet) {
   s.options.launch_cost = Time::from_ps(100);
   Outcome outcome = s.run();
   EXPECT_EQ(outcome.step_time.ps(), 750);
-  EXPECT_EQ(share(outcome, Share::host), 200);
+  EXPECT_EQ(share_of(outcome, Share::host), 200);
   s.options.launch_cost = Time();
   outcome = s.run();
   EXPECT_EQ(outcome.step_time.ps(), 550);
@@ -332,8 +332,8 @@ TEST(Engine, ATransferBehindAHostSyncIsExposed) {
   s.options.steps = 2;
   const Outcome outcome = s.run();
   EXPECT_EQ(outcome.step_time.ps(), 2600);
-  EXPECT_EQ(share(outcome, Share::exposed_data), 600);
-  EXPECT_EQ(share(outcome, Share::compute), 2000);
+  EXPECT_EQ(share_of(outcome, Share::exposed_data), 600);
+  EXPECT_EQ(share_of(outcome, Share::compute), 2000);
 }
 
 TEST(Engine, AStreamsTransfersGoInOrder) {

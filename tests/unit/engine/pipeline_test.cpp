@@ -11,7 +11,7 @@ using testing::EventId;
 using testing::RoleBuilder;
 using testing::StreamKind;
 
-std::int64_t share(const Outcome& outcome, Share which) {
+std::int64_t stage_share(const Outcome& outcome, Share which) {
   return outcome.breakdown_ps[static_cast<std::size_t>(which)];
 }
 
@@ -52,8 +52,8 @@ TEST(Pipeline, GpipeWithFreeMessagesIdlesExactlyItsBubble) {
     options.steps = steps;
     const Outcome outcome = simulate(program, testing::grid_of(1, 1, 3), cluster, free, costs, options);
     EXPECT_EQ(outcome.step_time.ps(), (4 + 3 - 1) * 3000);
-    EXPECT_EQ(share(outcome, Share::bubble) * 3, outcome.step_time.ps()) << "(p - 1) / (m + p - 1) = 2 / 6";
-    EXPECT_EQ(share(outcome, Share::compute), 4 * 3000);
+    EXPECT_EQ(stage_share(outcome, Share::bubble) * 3, outcome.step_time.ps()) << "(p - 1) / (m + p - 1) = 2 / 6";
+    EXPECT_EQ(stage_share(outcome, Share::compute), 4 * 3000);
   }
 }
 
@@ -97,10 +97,10 @@ struct Stages {
 TEST(Pipeline, AReceiveIsBubbleUntilTheSenderPostsAndExposedAfter) {
   const Outcome outcome = Stages()(one_way());
   EXPECT_EQ(outcome.step_time.ps(), 1700);
-  EXPECT_EQ(share(outcome, Share::compute), (1000 + 200) / 2);
+  EXPECT_EQ(stage_share(outcome, Share::compute), (1000 + 200) / 2);
   // At the end stage 0 has its own message in flight for 500, then waits 200 for stage 1.
-  EXPECT_EQ(share(outcome, Share::exposed_pipeline), (500 + 500) / 2);
-  EXPECT_EQ(share(outcome, Share::bubble), (1000 + 200) / 2);
+  EXPECT_EQ(stage_share(outcome, Share::exposed_pipeline), (500 + 500) / 2);
+  EXPECT_EQ(stage_share(outcome, Share::bubble), (1000 + 200) / 2);
 }
 
 TEST(Pipeline, MessagesOfAChannelMatchInOrder) {

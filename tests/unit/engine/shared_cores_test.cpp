@@ -32,10 +32,10 @@ struct Host {
   Outcome run() const { return simulate(program, grid, cluster, model, costs, options); }
 };
 
-std::int64_t share(const Outcome& outcome, Share which) {
+std::int64_t host_share(const Outcome& outcome, Share which) {
   return outcome.breakdown_ps[static_cast<std::size_t>(which)];
 }
-std::int64_t end_of(const OpRecord& record) {
+std::int64_t record_end(const OpRecord& record) {
   return record.start_ps + record.duration_ps;
 }
 // The time an op took, by its place in the body of rank `rank`.
@@ -135,8 +135,8 @@ TEST(SharedCores, GapsLieBetweenOps) {
   EXPECT_EQ(op_of(outcome, 0, 2).start_ps, 1010 + 310);
   EXPECT_EQ(op_of(outcome, 0, 3).start_ps, 1320 + 5000 + 310);
   EXPECT_EQ(outcome.step_time.ps(), 6630 + 1000);
-  EXPECT_EQ(share(outcome, Share::host), 10 + 10 + 310);
-  EXPECT_EQ(share(outcome, Share::compute), 3000);
+  EXPECT_EQ(host_share(outcome, Share::host), 10 + 10 + 310);
+  EXPECT_EQ(host_share(outcome, Share::compute), 3000);
 }
 
 // A wait that is met when it comes up costs no wake.
@@ -181,15 +181,15 @@ Host reduce_beside(int cores, int threads) {
 // have then done 500 + 4000.
 TEST(SharedCores, ATransferAndTheKernelsBesideItSlowEachOther) {
   const Outcome outcome = reduce_beside(2, 2).run();
-  EXPECT_EQ(end_of(op_of(outcome, 0, 1)), 500 + 8000);
-  EXPECT_EQ(end_of(op_of(outcome, 0, 0)), 10000 + 4000);
+  EXPECT_EQ(record_end(op_of(outcome, 0, 1)), 500 + 8000);
+  EXPECT_EQ(record_end(op_of(outcome, 0, 0)), 10000 + 4000);
 }
 
 // With cores to spare each takes its own time: what a transfer's participants cost each other is in what was measured.
 TEST(SharedCores, ATransferAloneTakesWhatWasMeasured) {
   const Outcome outcome = reduce_beside(4, 2).run();
-  EXPECT_EQ(end_of(op_of(outcome, 0, 1)), 4500);
-  EXPECT_EQ(end_of(op_of(outcome, 0, 0)), 10000);
+  EXPECT_EQ(record_end(op_of(outcome, 0, 1)), 4500);
+  EXPECT_EQ(record_end(op_of(outcome, 0, 0)), 10000);
 }
 
 // Stage 0 sends after a kernel and goes on; stage 1 receives, the first op of its step or after a kernel of its own.
@@ -219,22 +219,22 @@ Host message(std::int64_t before_send, std::int64_t before_receive) {
 
 TEST(Mailboxes, ASenderDoesNotWaitForTheReceiver) {
   const Outcome outcome = message(1000, 90000).run();
-  EXPECT_EQ(end_of(op_of(outcome, 0, 1)), 1200);
+  EXPECT_EQ(record_end(op_of(outcome, 0, 1)), 1200);
   EXPECT_EQ(op_of(outcome, 1, 1).start_ps, 90000);
-  EXPECT_EQ(end_of(op_of(outcome, 1, 1)), 90300);  // it is there: nobody has to wake
+  EXPECT_EQ(record_end(op_of(outcome, 1, 1)), 90300);  // it is there: nobody has to wake
 }
 
 TEST(Mailboxes, AReceiverThatComesFirstSleepsAndWakes) {
   const Outcome outcome = message(1000, 0).run();
   EXPECT_EQ(op_of(outcome, 1, 1).start_ps, 0);
-  EXPECT_EQ(end_of(op_of(outcome, 1, 1)), 1200 + 50 + 300);
+  EXPECT_EQ(record_end(op_of(outcome, 1, 1)), 1200 + 50 + 300);
 }
 
 TEST(Mailboxes, AWaitIsABubbleUntilTheMessageIsSent) {
   const Outcome outcome = message(1000, 0).run();
   const auto all = std::accumulate(outcome.breakdown_ps.begin(), outcome.breakdown_ps.end(), std::int64_t{0});
   EXPECT_EQ(all, outcome.step_time.ps());
-  EXPECT_GT(share(outcome, Share::bubble), 0);
+  EXPECT_GT(host_share(outcome, Share::bubble), 0);
 }
 
 // Copies are work of the stream's thread: one core for a copy and a kernel makes both take turns.
@@ -243,7 +243,7 @@ TEST(Mailboxes, CopiesTakeCores) {
   h.cluster.sharing = {1, 1};
   const Outcome outcome = h.run();
   // Kernels at half speed: the first ends at 2000, the copy at 2400; the last kernel of the sender 2 later.
-  EXPECT_EQ(end_of(op_of(outcome, 0, 1)), 2400);
+  EXPECT_EQ(record_end(op_of(outcome, 0, 1)), 2400);
 }
 
 // Messages cross one link: 50 ps, then 7000 ps.
@@ -262,8 +262,8 @@ TEST(Mailboxes, AMessageCrossesTheNetworkWhileItsSenderGoesOn) {
   Host h = message(1000, 0);
   over_network(h);
   const Outcome outcome = h.run();
-  EXPECT_EQ(end_of(op_of(outcome, 0, 1)), 1000);
-  EXPECT_EQ(end_of(op_of(outcome, 1, 1)), 1000 + 50 + 7000);
+  EXPECT_EQ(record_end(op_of(outcome, 0, 1)), 1000);
+  EXPECT_EQ(record_end(op_of(outcome, 1, 1)), 1000 + 50 + 7000);
 }
 
 // Bytes of a message over the network move once its receiver asks: what is sent early crosses late.
@@ -271,8 +271,8 @@ TEST(Mailboxes, AMessageOverTheNetworkWaitsForItsReceiver) {
   Host h = message(1000, 9000);
   over_network(h);
   const Outcome outcome = h.run();
-  EXPECT_EQ(end_of(op_of(outcome, 0, 1)), 1000);
-  EXPECT_EQ(end_of(op_of(outcome, 1, 1)), 9000 + 50 + 7000);
+  EXPECT_EQ(record_end(op_of(outcome, 0, 1)), 1000);
+  EXPECT_EQ(record_end(op_of(outcome, 1, 1)), 9000 + 50 + 7000);
 }
 
 // Two messages asked for on streams of their own go one after the other, as on one connection: the first is there after
@@ -295,8 +295,8 @@ TEST(Mailboxes, MessagesOfAConnectionKeepTheirOrder) {
   h.model.messages = [](int, int, std::int64_t) { return testing::plan_of(7000, {{0, 1}}); };
   h.options.recorded_ranks = {0, 1};
   const Outcome outcome = h.run();
-  EXPECT_EQ(end_of(op_of(outcome, 1, 0)), 7000);
-  EXPECT_EQ(end_of(op_of(outcome, 1, 1)), 14000);
+  EXPECT_EQ(record_end(op_of(outcome, 1, 0)), 7000);
+  EXPECT_EQ(record_end(op_of(outcome, 1, 1)), 14000);
 }
 
 // Both ranks send before they receive: with senders that wait this order would be a circle.

@@ -13,7 +13,8 @@ using testing::text_of;
 using testing::two_stages;
 
 // Exactly one violation of `rule`, whose message has every part.
-void expect_only(const std::vector<Violation>& found, const std::string& rule, const std::vector<std::string>& parts) {
+void expect_only_of_role(const std::vector<Violation>& found, const std::string& rule,
+                         const std::vector<std::string>& parts) {
   ASSERT_EQ(found.size(), 1U) << text_of(found);
   EXPECT_EQ(found[0].rule, rule) << found[0].message;
   for (const std::string& part : parts) EXPECT_TRUE(has(found[0].message, part)) << part << " in " << found[0].message;
@@ -28,20 +29,20 @@ TEST(CheckRole, ACorrectStepHasNoViolation) {
 TEST(CheckRole, BufferOutOfRange) {
   Program p = two_stages();
   find_op(p.roles[0], "up").reads[0].buffer = 99;
-  expect_only(check_role(p, 0), "bad-reference", {"stage0", "'up' of body forward", "buffer 99"});
+  expect_only_of_role(check_role(p, 0), "bad-reference", {"stage0", "'up' of body forward", "buffer 99"});
 }
 
 // forward of micro-batch 1 with a delta of 1 is micro-batch 2 of 2.
 TEST(CheckRole, MicroBatchOutOfRange) {
   Program p = two_stages();
   find_op(p.roles[0], "load").writes[0].micro_batch_delta = 1;
-  expect_only(check_role(p, 0), "bad-reference", {"'load'", "slot 1", "'x' of micro-batch 2"});
+  expect_only_of_role(check_role(p, 0), "bad-reference", {"'load'", "slot 1", "'x' of micro-batch 2"});
 }
 
 TEST(CheckRole, DeltaOnABufferWithoutMicroBatches) {
   Program p = two_stages();
   find_op(p.roles[0], "up").reads[1].micro_batch_delta = -1;
-  expect_only(check_role(p, 0), "bad-reference", {"'up'", "'weight'", "no instance a micro-batch"});
+  expect_only_of_role(check_role(p, 0), "bad-reference", {"'up'", "'weight'", "no instance a micro-batch"});
 }
 
 TEST(CheckRole, ViewBeyondItsBase) {
@@ -50,13 +51,13 @@ TEST(CheckRole, ViewBeyondItsBase) {
   b.role = p.roles[0];
   b.view("half", 0, 10, 8);
   p.roles[0] = b.role;
-  expect_only(check_role(p, 0), "bad-reference", {"'half'", "[10, 18)", "'weight', which has 16"});
+  expect_only_of_role(check_role(p, 0), "bad-reference", {"'half'", "[10, 18)", "'weight', which has 16"});
 }
 
 TEST(CheckRole, TwoOpsRecordOneEvent) {
   Program p = two_stages();
   find_op(p.roles[0], "load").records = find_op(p.roles[0], "up").records;
-  expect_only(check_role(p, 0), "event-recorded-twice", {"stage0", "'load'", "'up'", "'computed'"});
+  expect_only_of_role(check_role(p, 0), "event-recorded-twice", {"stage0", "'load'", "'up'", "'computed'"});
 }
 
 // An update that waits for something nobody records would start at once.
@@ -64,7 +65,7 @@ TEST(CheckRole, UnrecordedEvent) {
   Program p = two_stages();
   p.roles[0].events.push_back({"gathered"});
   find_op(p.roles[0], "update").waits = {4};
-  expect_only(check_role(p, 0), "unrecorded-event", {"stage0", "'update' of body optimizer", "'gathered'"});
+  expect_only_of_role(check_role(p, 0), "unrecorded-event", {"stage0", "'update' of body optimizer", "'gathered'"});
 }
 
 // k = 3 does not fit operands of 8 and 16 elements; both are named.
@@ -82,26 +83,26 @@ TEST(CheckRole, GemmOperandsOfTheWrongSize) {
 TEST(CheckRole, AccumulatingGemmThatDoesNotReadC) {
   Program p = two_stages();
   find_op(p.roles[0], "weight gradient").reads.pop_back();
-  expect_only(check_role(p, 0), "bad-operands", {"'weight gradient'", "reads 2 buffers; its kind reads 3"});
+  expect_only_of_role(check_role(p, 0), "bad-operands", {"'weight gradient'", "reads 2 buffers; its kind reads 3"});
 }
 
 // A coefficient that undoes a loss scale must be told it.
 TEST(CheckRole, ScaledCoefficientThatDoesNotReadTheScale) {
   Program p = two_stages();
   std::get<ClipCoefficient>(find_op(p.roles[0], "clip").shape).scaled = true;
-  expect_only(check_role(p, 0), "bad-operands", {"'clip'", "reads 1 buffers; its kind reads 2"});
+  expect_only_of_role(check_role(p, 0), "bad-operands", {"'clip'", "reads 1 buffers; its kind reads 2"});
 }
 
 TEST(CheckRole, LegLargerThanItsBuffer) {
   Program p = two_stages();
   std::get<PointToPoint>(find_op(p.roles[0], "send forward").shape).legs[0].elements = 9;
-  expect_only(check_role(p, 0), "bad-operands", {"send 'send forward'", "'y' with 8 elements"});
+  expect_only_of_role(check_role(p, 0), "bad-operands", {"send 'send forward'", "'y' with 8 elements"});
 }
 
 TEST(CheckRole, CollectiveOfAnotherType) {
   Program p = two_stages();
   find_op(p.roles[0], "norm reduce").dtype = DType::bf16;
-  expect_only(check_role(p, 0), "bad-operands", {"all_reduce 'norm reduce'"});
+  expect_only_of_role(check_role(p, 0), "bad-operands", {"all_reduce 'norm reduce'"});
 }
 
 // Without its load, x is read by both its users in each of two micro-batches.
@@ -151,10 +152,10 @@ TEST(CheckRole, UseAfterFree) {
 TEST(CheckRole, Leaks) {
   Program p = two_stages();
   find_op(p.roles[0], "weight gradient").releases.pop_back();
-  expect_only(check_role(p, 0), "leak", {"stage0", "'x' of micro-batch 0", "the first of 2"});
+  expect_only_of_role(check_role(p, 0), "leak", {"stage0", "'x' of micro-batch 0", "the first of 2"});
   p = two_stages();
   find_op(p.roles[1], "send back").releases.clear();
-  expect_only(check_role(p, 1), "leak", {"stage1", "slot 2 (backward micro-batch 0)", "'dx'"});
+  expect_only_of_role(check_role(p, 1), "leak", {"stage1", "slot 2 (backward micro-batch 0)", "'dx'"});
 }
 
 // The product starts without waiting for what the other stream receives into x.
@@ -185,8 +186,9 @@ TEST(CheckRole, WriteThatDoesNotWaitForAReader) {
   b.slot(body);
   Program p;
   p.roles = {b.role};
-  expect_only(check_role(p, 0), "unordered-access",
-              {"'refill' (slot 0: body) on stream compute writes 'x'", "'save' (slot 0: body) on stream copy reads"});
+  expect_only_of_role(
+      check_role(p, 0), "unordered-access",
+      {"'refill' (slot 0: body) on stream compute writes 'x'", "'save' (slot 0: body) on stream copy reads"});
   find_op(p.roles[0], "refill").waits = {read};
   EXPECT_EQ(text_of(check_role(p, 0)), "");
 }
@@ -207,7 +209,7 @@ TEST(CheckRole, RaceAcrossTheBorderOfSteps) {
   b.slot(body);
   Program p;
   p.roles = {b.role};
-  expect_only(check_role(p, 0), "unordered-access", {"'use'", "'gather'", "'w'", "two steps"});
+  expect_only_of_role(check_role(p, 0), "unordered-access", {"'use'", "'gather'", "'w'", "two steps"});
   find_op(p.roles[0], "use").waits = {gathered};
   EXPECT_EQ(text_of(check_role(p, 0)), "");
 }
