@@ -32,8 +32,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPlans = "scenarios/local/plans.yaml";
-constexpr int kLeastSteps = 6, kMostSteps = 400;
+constexpr const char* kLocalPlans = "scenarios/local/plans.yaml";
+constexpr int kLeastLocalSteps = 6, kMostLocalSteps = 400;
 
 execute::Outcome perform(const reports::LocalPlan& plan, const plan::Scenario& scenario, int steps, bool record) {
   Progress progress("performing " + plan.id);
@@ -64,14 +64,14 @@ std::vector<reports::LocalPlan> selected(const std::string& filter, const std::s
   std::vector<reports::LocalPlan> plans = local_plans(root);
   std::erase_if(plans, [&](const auto& plan) { return plan.id.find(filter) == std::string::npos; });
   if (plans.empty())
-    throw InputError(Diagnostic{kPlans, 0, 0, "", fmt::format("no plan matches --filter {}", filter), ""});
+    throw InputError(Diagnostic{kLocalPlans, 0, 0, "", fmt::format("no plan matches --filter {}", filter), ""});
   return plans;
 }
 
 }  // namespace
 
 std::vector<reports::LocalPlan> local_plans(const std::string& root) {
-  return reports::read_local_plans((fs::path(root) / kPlans).string());
+  return reports::read_local_plans((fs::path(root) / kLocalPlans).string());
 }
 
 void calibrate_for(const std::vector<reports::LocalPlan>& plans, const Calibrating& how, const std::string& root) {
@@ -103,7 +103,7 @@ LocalRun simulate_and_perform(const reports::LocalPlan& plan, const std::string&
   run.simulated = simulate_file(request, root);
   run.oversubscribed = oversubscribed(scenario);
   const double step = static_cast<double>(run.simulated.step_time_ps) * 1e-12;
-  const int steps = std::clamp(static_cast<int>(std::min(seconds / step, 1e6)), kLeastSteps, kMostSteps);
+  const int steps = std::clamp(static_cast<int>(std::min(seconds / step, 1e6)), kLeastLocalSteps, kMostLocalSteps);
   const calibrate::OtherLoad load;
   run.measured = perform(plan, scenario, steps, record).result;
   tell_load("performing " + plan.id, load.share());

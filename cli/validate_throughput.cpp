@@ -28,7 +28,8 @@ using reports::ThroughputRow;
 constexpr const char* kRules = "scenarios/published/throughput-rules.yaml";
 
 // The columns that rows of published runs may have; those of kNeeded have to be there.
-const std::vector<std::string> kNeeded = {"id", "source", "model", "gpu", "gpus", "tp", "pp", "micro_batch", "metric", "value"};
+const std::vector<std::string> kNeeded = {"id", "source", "model",       "gpu",    "gpus",
+                                          "tp", "pp",     "micro_batch", "metric", "value"};
 
 std::vector<formats::RunColumns> read_rows(const std::string& csv, std::string_view text, const std::string& root) {
   CsvReader reader(shown_path(csv, root), text);
