@@ -33,7 +33,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kShipped = "scenarios/published/measurements.csv";
-constexpr const char* kShippedRuns = "scenarios/published/throughput.csv";
 constexpr const char* kShippedCollectives = "scenarios/published/collectives.csv";
 
 struct ValidateArguments {
@@ -42,8 +41,7 @@ struct ValidateArguments {
   bool local = false, gpu = false, output_given = false, budget_given = false, seconds_given = false;
   bool collectives = false;
   std::string collectives_csv;
-  bool runs = false;  // --throughput is given
-  int threads = 0;    // of it: simulations at once; 0: a core each
+  int threads = 0;  // of --throughput: simulations at once; 0: a core each
 };
 
 int cores() {
@@ -126,8 +124,7 @@ int validate(const ValidateArguments& a) {
     throw InputError(
         Diagnostic{"validate", 0, 0, "", "--calibration, --budget and --seconds need --local or --gpu", ""});
   if (a.collectives) return validate_collectives(a, root);
-  const std::string shipped = (fs::path(root) / (a.runs ? kShippedRuns : kShipped)).string();
-  const std::string csv = a.throughput.empty() ? shipped : a.throughput;
+  const std::string csv = a.throughput.empty() ? (fs::path(root) / kShipped).string() : a.throughput;
   if (a.output_given) check_ledger_output(a.output, csv);
   const std::string text = read_text_file(csv);
   if (is_throughput_table(text)) return validate_published_runs(a, csv, text, root);
@@ -154,17 +151,15 @@ void add_validate(CLI::App& app, Action& action) {
   auto a = std::make_shared<ValidateArguments>();
   CLI::App* command = app.add_subcommand("validate", "Compare predictions with published measurements");
   CLI::Option* throughput =
-      command
-          ->add_option("--throughput", a->throughput,
-                       "Published runs of many frameworks instead (or measurements of scenarios, by their columns)")
-          ->expected(0, 1)
-          ->type_name("[CSV]");
+      command->add_option("--throughput", a->throughput, "Published runs of many frameworks, or measurements")
+          ->check(not_empty())
+          ->type_name("CSV");
   CLI::Option* collectives =
       command->add_option("--collectives", a->collectives_csv, "Collectives instead: fitted on every other size")
           ->expected(0, 1)
           ->excludes(throughput)
           ->type_name("[CSV]");
-  command->add_option("--threads", a->threads, "Simulations at once with --throughput (default: all cores)")
+  command->add_option("--threads", a->threads, "With it: simulations at once (default: a core each)")
       ->check(between(1, 1024))
       ->type_name("N");
   command->add_option("--filter", a->filter, "Only rows whose id or scenario contains this")->type_name("NAME");
@@ -182,14 +177,12 @@ void add_validate(CLI::App& app, Action& action) {
   CLI::Option* output =
       command->add_option("-o", a->output, "Write ledger.csv and ledger.json to a directory")->type_name("DIR");
   command->footer(
-      "A CSV of measurements has the columns id, scenario (a path beside it), metric, value, unit; one of published "
-      "runs\n"
-      "those of scenarios/published/throughput.csv.\n"
+      "A CSV of --throughput has the columns of scenarios/published/throughput.csv, or\n"
+      "id, scenario (a path beside it), metric, value, unit.\n"
       "Examples:\n  rehearse validate\n  rehearse validate --filter 175b -o out\n  rehearse validate --local\n"
-      "  rehearse validate --throughput --filter llm-foundry -o out\n"
+      "  rehearse validate --throughput runs.csv --filter llm-foundry -o out\n"
       "  rehearse validate --collectives -o out");
-  command->callback([a, output, throughput, collectives, budget, seconds, &action] {
-    a->runs = throughput->count() > 0;
+  command->callback([a, output, collectives, budget, seconds, &action] {
     a->collectives = collectives->count() > 0;
     a->output_given = output->count() > 0;
     a->budget_given = budget->count() > 0, a->seconds_given = seconds->count() > 0;

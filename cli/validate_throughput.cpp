@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using reports::ThroughputRow;
 
-constexpr const char* kRules = "scenarios/published/throughput-rules.yaml";
+constexpr const char* kRules = "calibrate/published/throughput-rules.yaml";
 
 // The columns that rows of published runs may have; those of kNeeded have to be there.
 const std::vector<std::string> kNeeded = {"id", "source", "model",       "gpu",    "gpus",

@@ -1,6 +1,6 @@
 // Published training runs as scenario files. A table of runs (the columns of scenarios/published/throughput.csv: a row
 // is one configuration and one measured metric) becomes scenarios by rules, which stand in a file of their own
-// (scenarios/published/throughput-rules.yaml): what software and machine a source used, what its columns leave out, and
+// (calibrate/published/throughput-rules.yaml): what software and machine a source used, what its columns leave out, and
 // by which formula it counts FLOPs.
 #pragma once
 

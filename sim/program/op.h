@@ -49,11 +49,11 @@ enum class AttentionPart : unsigned char {
 enum class AttentionKernel : unsigned char { best, flash1, flash2, flash3, flash_triton, cudnn };
 struct Attention {
   AttentionPart part = AttentionPart::flash_forward;
-  AttentionKernel kernel = AttentionKernel::best;
   std::int64_t micro_batch = 0, heads = 0, kv_heads = 0, seq = 0, head_dim = 0;  // heads of this rank
   bool causal = true;
   double dropout = 0;
   int site = 0;  // see Elementwise
+  AttentionKernel kernel = AttentionKernel::best;
 };
 
 // forward {x, gamma, beta?} -> {y, stats f32 [rows, 2] (layer) or [rows, 1] (rms)};
