@@ -102,7 +102,9 @@ Json device_facts(const std::string& name, const std::string& root) {
 
 Json framework_facts(const std::string& name) {
   const plan::FrameworkProfile& p = *plan::find_framework(name);
-  Json j = {{"name", name}, {"summary", p.summary}, {"attention", model::kAttentionNames[static_cast<std::size_t>(p.attention)]}};
+  Json j = {{"name", name},
+            {"summary", p.summary},
+            {"attention", model::kAttentionNames[static_cast<std::size_t>(p.attention)]}};
   j["dropout"] = p.dropout;
   j["launch_s"] = static_cast<double>(p.launch_cost.ps()) / 1e12;
   j["memory_reserve_bytes"] = p.memory_reserve.count();

@@ -159,9 +159,10 @@ std::vector<Key> transformer_keys() {
        .origin = Default::framework,
        .values = {model::kAttentionNames.begin(), model::kAttentionNames.end()},
        .families = kTransformers,
-       .meaning = "`flash` (one fused kernel, the fastest known for the device), `unfused` (scores kept in memory), or a "
-                  "fused kernel by name: FlashAttention 1 to 3 (`flash1`, `flash2`, `flash3`), FlashAttention 1 in Triton "
-                  "(`flash_triton`), `cudnn`",
+       .meaning =
+           "`flash` (one fused kernel, the fastest known for the device), `unfused` (scores kept in memory), or a "
+           "fused kernel by name: FlashAttention 1 to 3 (`flash1`, `flash2`, `flash3`), FlashAttention 1 in Triton "
+           "(`flash_triton`), `cudnn`",
        .example = "unfused",
        .related = "plan.recompute framework",
        .field = &model::Model::attention,
