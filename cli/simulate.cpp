@@ -118,7 +118,7 @@ void add_simulate(CLI::App& app, Action& action) {
   command->add_option("--steps", a->request.steps, "Steps; the last is reported (default 2)")
       ->check(between(1, 1000))
       ->type_name("N");
-  command->add_option("--fold", a->fold, "auto | off: no effect yet, no two ranks are simulated as one")
+  command->add_option("--fold", a->fold, "No effect yet: every rank is simulated")
       ->check(one_of({"auto", "off"}))
       ->type_name("HOW");
   command->add_option("--fidelity", a->request.fidelity, "How transfers are simulated (default flow)")
