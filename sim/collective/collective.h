@@ -59,9 +59,10 @@ class CollectiveModel {
   // `members`: devices in group order, at least 1 (one member: nothing to move, no time). bytes: the full size (op.h).
   virtual TransferPlan collective(program::CollectiveKind kind, const std::vector<int>& members, Bytes bytes) const = 0;
   virtual TransferPlan send(int from, int to, Bytes bytes) const = 0;
-  // Whether a sender leaves a copy for the receiver and goes on (execute/communicator.h), where others meet: the sender
-  // is done after copy_out, the message then moves (activities, after startup), and the receiver, if it has waited for
-  // it, goes on and takes copy_in. With nothing to move, startup is what waking a receiver that waited takes.
+  // Whether a sender leaves a copy for the receiver and goes on (execute/transport/communicator.h), where others meet:
+  // the sender is done after copy_out, the message then moves (activities, after startup), and the receiver, if it has
+  // waited for it, goes on and takes copy_in. With nothing to move, startup is what waking a receiver that waited
+  // takes.
   virtual bool buffered_messages() const { return false; }
 };
 

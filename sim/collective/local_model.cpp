@@ -1,6 +1,6 @@
-// Collectives of ranks that are threads (execute/local/local_communicator.cpp). The time alone is the measured one: its
-// part at the smallest size is start-up (waking who slept), which nothing stretches; the rest is work of as many cores
-// as there are participants, or as the host has, and competes with everything else that runs on them.
+// Collectives of ranks that are threads (execute/transport/local/local_communicator.cpp). The time alone is the
+// measured one: its part at the smallest size is start-up (waking who slept), which nothing stretches; the rest is work
+// of as many cores as there are participants, or as the host has, and competes with everything else that runs on them.
 //
 // A message is buffered: half of what its bytes take is the sender's copy into the mailbox, half the receiver's out of
 // it, and the rest is what waking a receiver that came first takes.

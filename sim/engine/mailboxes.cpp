@@ -1,8 +1,8 @@
 // Buffered messages, as threads of one host or processes over sockets have them: a sender copies its message out and
 // goes on; within a host the message is there at once; over a network its bytes move once the receiver asks for them
 // (as Gloo's do), one message after the other between two ranks. The receiver stops for it and copies it in. The legs
-// of an op are done one after the other by the stream's own thread, sends first (execute/communicator.h), so no two
-// ranks can wait for one another's sends.
+// of an op are done one after the other by the stream's own thread, sends first (execute/transport/communicator.h), so
+// no two ranks can wait for one another's sends.
 //
 // A transfer is opened by whichever side comes first and leaves the list of its channel when both have come.
 #include "sim/account/blame.h"
