@@ -140,7 +140,7 @@ class CudaBench final : public Bench {
 
  private:
   static constexpr std::size_t kWorkspace = std::size_t{64} << 20;
-  static constexpr std::int64_t kRankWorkspace = std::int64_t{32} << 20;  // execute/gpu/cuda_gpu.cpp
+  static constexpr std::int64_t kRankWorkspace = std::int64_t{32} << 20;  // execute/rank/gpu/cuda_gpu.cpp
 
   // After a failed call: whether the device still works, as it does when there was no memory, or no such kernel. What
   // breaks a context stays its answer to every later call.
