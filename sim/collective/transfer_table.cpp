@@ -21,8 +21,9 @@ TransferTable::Answer TransferTable::at(std::int64_t bytes) const {
   if (above == points_.end()) {
     const auto last = static_cast<double>(nearest.first);
     double per_byte = answer.seconds / last;
-    if (points_.size() > 1) {
-      const auto& before = *std::next(points_.rbegin());
+    // Two sizes close to each other have a difference that is mostly noise.
+    if (auto after = points_.upper_bound(nearest.first / 2); after != points_.begin()) {
+      const auto& before = *std::prev(after);
       per_byte = std::max(0.0, (answer.seconds - before.second.p50) / (last - static_cast<double>(before.first)));
     }
     answer.seconds += per_byte * (size - last);

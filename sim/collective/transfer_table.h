@@ -1,5 +1,6 @@
 // Measured times of transfers by size: exact at measured sizes, between them log-log interpolation; below the smallest
-// its time (what waking the participants takes), above the largest in proportion to what the last two sizes add.
+// its time (what waking the participants takes), above the largest in proportion to what that one adds to the largest
+// of at most half its size.
 #pragma once
 
 #include <cstdint>
