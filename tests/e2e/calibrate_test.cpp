@@ -10,11 +10,11 @@
 namespace rehearse::e2e {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
-std::set<std::string> shapes_of(const json& file, const std::string& origin) {
+std::set<std::string> shapes_of(const Json& file, const std::string& origin) {
   std::set<std::string> shapes;
-  for (const json& k : file["kernels"])
+  for (const Json& k : file["kernels"])
     if (k["origin"] == origin) shapes.insert(k["kind"].get<std::string>() + " " + k["shape"].get<std::string>());
   return shapes;
 }
@@ -26,7 +26,7 @@ TEST(Calibrate, TheFileHoldsTheProgramsKernelsAndTransfers) {
   ASSERT_EQ(r.status, 0) << r.err;
   for (const char* part : {"GFLOP/s", "GB/s", "Dispatch", "Wake", "All-reduce", "host.json"})
     EXPECT_TRUE(has(r.out, part)) << part << "\n" << r.out;
-  const json file = json::parse(read(path));
+  const Json file = Json::parse(read(path));
   EXPECT_EQ(file["schema"], "rehearse.calibration/1");
   EXPECT_EQ(file["made"]["command"], "rehearse calibrate --budget 8 --for gpt-tiny-ddp");
   const auto shapes = shapes_of(file, "program");
@@ -35,7 +35,7 @@ TEST(Calibrate, TheFileHoldsTheProgramsKernelsAndTransfers) {
                             "flash_attention_forward micro_batch=2 heads=4 seq=128 head_dim=32 causal"})
     EXPECT_TRUE(shapes.contains(shape)) << shape;
   bool reduced = false;
-  for (const json& t : file["transfers"]) reduced |= t["kind"] == "all_reduce" && t["ranks"] == 2;
+  for (const Json& t : file["transfers"]) reduced |= t["kind"] == "all_reduce" && t["ranks"] == 2;
   EXPECT_TRUE(reduced);
   EXPECT_GT(file["peak_flops"], 0);
   EXPECT_GT(file["memory_bandwidth"], 0);
@@ -51,10 +51,10 @@ TEST(Calibrate, ByDefaultTheFileIsInTheUsersCacheAndAddKeepsWhatItHas) {
   const std::string path = folder / folder.files().front();
   EXPECT_TRUE(has(path, "/cache/rehearse/calibration-")) << path;
   EXPECT_EQ(read(path), first.out);
-  const auto before = shapes_of(json::parse(first.out), "program");
+  const auto before = shapes_of(Json::parse(first.out), "program");
   const Outcome second = run({"calibrate", "--budget", "4", "--for", "gpt-tiny-ddp", "--add", "-o", path});
   ASSERT_EQ(second.status, 0) << second.err;
-  const auto after = shapes_of(json::parse(read(path)), "program");
+  const auto after = shapes_of(Json::parse(read(path)), "program");
   EXPECT_GT(after.size(), before.size());
   EXPECT_TRUE(std::includes(after.begin(), after.end(), before.begin(), before.end()));
 }
@@ -66,7 +66,7 @@ TEST(Calibrate, AFileOfAnotherMachineIsTakenButNotInSilence) {
   const Outcome own = run({"simulate", "gpt-tiny-ddp", "--calibration", path});
   EXPECT_EQ(own.status, 0) << own.err;
   EXPECT_EQ(own.err, "");
-  json file = json::parse(read(path));
+  Json file = Json::parse(read(path));
   file["host"]["name"] = "elsewhere";
   const Outcome other = run({"simulate", "gpt-tiny-ddp", "--calibration", folder.write("other.json", file.dump(1))});
   EXPECT_EQ(other.status, 0) << other.err;

@@ -12,7 +12,7 @@ namespace rehearse::e2e {
 namespace {
 
 // A small model on four ranks: every kind of traffic, simulated in well under a second.
-constexpr char kSmall[] = R"(rehearse: 1
+constexpr char kCliScenario[] = R"(rehearse: 1
 name: small
 model: {family: gpt, layers: 4, hidden: 512, heads: 8, kv_heads: 8, ffn_hidden: 2048, vocab: 8192, max_seq_len: 256}
 cluster: {topology: dgx-a100, gpus: 8}
@@ -28,14 +28,6 @@ cluster: {topology: dgx-a100, gpus: 8}
 plan: {tensor: 2, pipeline: 4, micro_batch: 1, schedule: gpipe}
 training: {global_batch: 64, seq_len: 4096, precision: bf16}
 )";
-
-// Bytes of the longest line.
-std::size_t widest(const std::string& text) {
-  std::istringstream lines(text);
-  std::size_t most = 0;
-  for (std::string line; std::getline(lines, line);) most = std::max(most, line.size());
-  return most;
-}
 
 TEST(Help, NamesEveryCommandAndExits0) {
   const Outcome top = run({"--help"});
@@ -185,7 +177,7 @@ TEST(BadInput, ThingsThatAreNoScenarioExit2AndDoNotHang) {
 
 TEST(BadInput, SetIsCheckedLikeTheFile) {
   const Folder folder;
-  const std::string file = folder.write("s.yaml", kSmall);
+  const std::string file = folder.write("s.yaml", kCliScenario);
   EXPECT_EQ(run({"simulate", file, "--set", "plan.tensor=3"}).status, 2) << "8 GPUs are not divisible by 3 * 2";
   EXPECT_EQ(run({"simulate", file, "--set", "nonsense"}).status, 2);
   EXPECT_EQ(run({"simulate", file, "--calibration", folder / "none.yaml"}).status, 2);
@@ -199,7 +191,7 @@ TEST(BadInput, DataRootWithoutDataIsNamed) {
 
 TEST(Simulate, UnevenStagesAreToldOf) {
   const Folder folder;
-  const std::string file = folder.write("s.yaml", kSmall);
+  const std::string file = folder.write("s.yaml", kCliScenario);
   const Outcome r = run({"simulate", file, "--set", "model.layers=6", "--set", "plan.pipeline=4", "--json"});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(r.err.starts_with("rehearse: note: Stages are uneven: they hold from 1 to 2 of the 6 layers. Stage "))
@@ -214,7 +206,7 @@ TEST(Simulate, UnevenStagesAreToldOf) {
 
 TEST(Simulate, TableFits80ColumnsAndNamesTheScenario) {
   const Folder folder;
-  const Outcome r = run({"simulate", folder.write("s.yaml", kSmall)});
+  const Outcome r = run({"simulate", folder.write("s.yaml", kCliScenario)});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_EQ(r.err, "") << "no progress where standard error is no terminal";
   EXPECT_EQ(r.out.rfind("small\n", 0), 0u) << r.out;
@@ -227,7 +219,7 @@ TEST(Simulate, AFolderDoesNotHideAShippedName) {
   const Outcome r = shell(in + "mkdir llama2-7b-8xa100 && \"$REHEARSE\" simulate llama2-7b-8xa100");
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(has(r.out, "scenarios/llama2-7b-8xa100.yaml")) << r.out;
-  folder.write("gpt-tiny-ddp", kSmall);  // a file of the name is what the user means
+  folder.write("gpt-tiny-ddp", kCliScenario);  // a file of the name is what the user means
   const Outcome file = shell(in + "\"$REHEARSE\" simulate gpt-tiny-ddp");
   EXPECT_TRUE(has(file.out, "small")) << file.out << file.err;
   const Outcome none = shell(in + "mkdir no-such-name && \"$REHEARSE\" simulate no-such-name");
@@ -237,7 +229,7 @@ TEST(Simulate, AFolderDoesNotHideAShippedName) {
 
 TEST(Simulate, JsonIsAllThatIsPrinted) {
   const Folder folder;
-  const std::string file = folder.write("s.yaml", kSmall);
+  const std::string file = folder.write("s.yaml", kCliScenario);
   const Outcome r = run({"simulate", file, "--json", "--fold", "off", "--threads", "2", "-o", folder / "out"});
   ASSERT_EQ(r.status, 0) << r.err;
   const auto json = nlohmann::json::parse(r.out);
@@ -251,8 +243,8 @@ TEST(Simulate, JsonIsAllThatIsPrinted) {
 
 TEST(Simulate, SetOverridesTheFile) {
   const Folder folder;
-  const Outcome r =
-      run({"simulate", folder.write("s.yaml", kSmall), "--set", "plan.tensor=1", "--set", "plan.zero=2", "--json"});
+  const Outcome r = run(
+      {"simulate", folder.write("s.yaml", kCliScenario), "--set", "plan.tensor=1", "--set", "plan.zero=2", "--json"});
   ASSERT_EQ(r.status, 0) << r.err;
   const auto json = nlohmann::json::parse(r.out);
   EXPECT_EQ(json["scenario"]["plan.tensor"], "1");
@@ -262,7 +254,7 @@ TEST(Simulate, SetOverridesTheFile) {
 
 TEST(Simulate, DirectoryHoldsTheResultAndItsOps) {
   const Folder folder;
-  ASSERT_EQ(run({"simulate", folder.write("s.yaml", kSmall), "-o", folder / "a/b"}).status, 0);
+  ASSERT_EQ(run({"simulate", folder.write("s.yaml", kCliScenario), "-o", folder / "a/b"}).status, 0);
   EXPECT_EQ(folder.files(),
             (std::vector<std::string>{"a/b/ops.csv", "a/b/result.json", "a/b/trace.json.gz", "s.yaml"}));
   EXPECT_EQ(read(folder / "a/b/ops.csv")
@@ -277,7 +269,7 @@ TEST(Simulate, DirectoryHoldsTheResultAndItsOps) {
 
 TEST(Simulate, BreakdownOfARealRunSumsToTheStep) {
   const Folder folder;
-  const auto json = nlohmann::json::parse(run({"simulate", folder.write("s.yaml", kSmall), "--json"}).out);
+  const auto json = nlohmann::json::parse(run({"simulate", folder.write("s.yaml", kCliScenario), "--json"}).out);
   std::int64_t sum = 0;
   for (const auto& [key, value] : json["breakdown_s"].items()) sum += std::llround(value.get<double>() * 1e12);
   EXPECT_EQ(sum, std::llround(json["step_time_s"].get<double>() * 1e12));
@@ -285,7 +277,7 @@ TEST(Simulate, BreakdownOfARealRunSumsToTheStep) {
 
 TEST(Simulate, TwoRunsGiveTheSameBytesButForTheEngine) {
   const Folder folder;
-  const std::string file = folder.write("s.yaml", kSmall);
+  const std::string file = folder.write("s.yaml", kCliScenario);
   ASSERT_EQ(run({"simulate", file, "-o", folder / "x"}).status, 0);
   ASSERT_EQ(run({"simulate", file, "-o", folder / "y"}).status, 0);
   for (const char* name : {"/ops.csv", "/trace.json.gz"})
@@ -326,25 +318,25 @@ TEST(Simulate, PlanThatNoSingleChangeSavesNamesTheNearest) {
 
 TEST(Simulate, OutputOntoAFileIsRefusedAndTheFileKept) {
   const Folder folder;
-  const std::string file = folder.write("s.yaml", kSmall);
+  const std::string file = folder.write("s.yaml", kCliScenario);
   for (const std::string& target : {file, folder.write("notes", "mine"), folder / "notes/below", std::string("")}) {
     const Outcome r = run({"simulate", file, "-o", target});
     EXPECT_EQ(r.status, 2) << target << "\n" << r.err;
   }
-  EXPECT_EQ(read(file), kSmall);
+  EXPECT_EQ(read(file), kCliScenario);
   EXPECT_EQ(read(folder / "notes"), "mine");
 }
 
 TEST(Simulate, ScenarioNamedLikeAResultIsNotOverwritten) {
   const Folder folder;
-  const std::string file = folder.write("result.json", kSmall);
+  const std::string file = folder.write("result.json", kCliScenario);
   EXPECT_EQ(run({"simulate", file, "-o", folder / ""}).status, 2);
-  EXPECT_EQ(read(file), kSmall);
+  EXPECT_EQ(read(file), kCliScenario);
 }
 
 TEST(Streams, ReaderThatLeavesIsNoError) {
   const Folder folder;
-  const std::string file = folder.write("s.yaml", kSmall);
+  const std::string file = folder.write("s.yaml", kCliScenario);
   const Outcome r = shell("\"$REHEARSE\" simulate " + file + " --json | true; echo ${PIPESTATUS[0]}");
   EXPECT_EQ(r.out, "0\n");
   EXPECT_EQ(r.err, "");
@@ -358,7 +350,7 @@ TEST(Streams, FullDiskIsAnError) {
 
 TEST(Streams, ClosedStandardOutputDoesNotReachTheFiles) {
   const Folder folder;
-  const std::string file = folder.write("s.yaml", kSmall);
+  const std::string file = folder.write("s.yaml", kCliScenario);
   const Outcome r = shell("\"$REHEARSE\" simulate " + file + " -o " + (folder / "out") + " >&-");
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(nlohmann::json::accept(read(folder / "out/result.json")));
@@ -377,7 +369,7 @@ TEST(Interrupt, StopsTheRunAndWritesNothing) {
 
 TEST(Validate, ComparesEachMeasurementAndWritesTheLedger) {
   const Folder folder;
-  folder.write("small.yaml", kSmall);
+  folder.write("small.yaml", kCliScenario);
   folder.write("broken.yaml", "rehearse: 1\n");
   const std::string csv = folder.write("m.csv",
                                        "id,scenario,metric,value,unit\n"
@@ -500,7 +492,7 @@ TEST(Validate, FilterAndColumnsAreChecked) {
 
 TEST(Validate, DoesNotOverwriteItsMeasurements) {
   const Folder folder;
-  folder.write("small.yaml", kSmall);
+  folder.write("small.yaml", kCliScenario);
   const std::string csv = "id,scenario,metric,value,unit\none,small.yaml,iter_time_s,1,s\n";
   const Outcome r = run({"validate", "--throughput", folder.write("ledger.csv", csv), "-o", folder / ""});
   EXPECT_EQ(r.status, 2);

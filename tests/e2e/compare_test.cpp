@@ -10,9 +10,9 @@
 namespace rehearse::e2e {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
-constexpr char kSmall[] = R"(rehearse: 1
+constexpr char kComparedScenario[] = R"(rehearse: 1
 name: small
 model: {family: gpt, layers: 2, hidden: 16, heads: 2, vocab: 256, max_seq_len: 8}
 cluster: {topology: dgx-a100, gpus: 4}
@@ -33,7 +33,7 @@ TEST(Compare, ASimulatedAndAMeasuredRunOfOneScenario) {
   std::size_t start = 0;
   for (std::size_t end; (end = r.out.find('\n', start)) != std::string::npos; start = end + 1)
     EXPECT_LE(end - start, 80u) << r.out.substr(start, end - start);
-  const json written = json::parse(read(folder / "out/compare.json"));
+  const Json written = Json::parse(read(folder / "out/compare.json"));
   EXPECT_EQ(written["ops"]["first_only"], 0);
   EXPECT_EQ(written["ops"]["second_only"], 0);
   EXPECT_EQ(written["first"]["label"], "simulated");
@@ -46,22 +46,22 @@ TEST(Compare, ASimulatedAndAMeasuredRunOfOneScenario) {
 
 TEST(Compare, JsonAloneOnStandardOutput) {
   const Folder folder;
-  const std::string scenario = folder.write("s.yaml", kSmall);
+  const std::string scenario = folder.write("s.yaml", kComparedScenario);
   ASSERT_EQ(run({"simulate", scenario, "-o", folder / "a"}).status, 0);
   ASSERT_EQ(run({"simulate", scenario, "--set", "plan.pipeline=1", "-o", folder / "b"}).status, 0);
   const Outcome r = run({"compare", folder / "a", folder / "b", "--json"});
   ASSERT_EQ(r.status, 0) << r.err;
-  const json d = json::parse(r.out);
+  const Json d = Json::parse(r.out);
   EXPECT_EQ(d["schema"], "rehearse.compare/1");
   EXPECT_GT(d["ops"]["first_only"].get<int>(), 0);
   EXPECT_TRUE(std::any_of(d["keys"].begin(), d["keys"].end(),
-                          [](const json& k) { return k["key"] == "plan.pipeline" && k["first"] == "2"; }));
+                          [](const Json& k) { return k["key"] == "plan.pipeline" && k["first"] == "2"; }));
   EXPECT_TRUE(has(run({"compare", folder / "a", folder / "b"}).out, "Another program: "));
 }
 
 TEST(Compare, ResultsOfDifferentModelsAreRefusedUnlessForced) {
   const Folder folder;
-  const std::string small = folder.write("small.yaml", kSmall);
+  const std::string small = folder.write("small.yaml", kComparedScenario);
   ASSERT_EQ(run({"simulate", small, "-o", folder / "A"}).status, 0);
   ASSERT_EQ(run({"simulate", small, "--set", "model.layers=4", "--set", "model.name=other", "-o", folder / "B"}).status,
             0);
@@ -84,7 +84,7 @@ TEST(Compare, WhatIsNoResultIsRefusedWithBothProblems) {
 
 TEST(Compare, ABrokenFileIsNamedWithItsLine) {
   const Folder folder;
-  const std::string scenario = folder.write("s.yaml", kSmall);
+  const std::string scenario = folder.write("s.yaml", kComparedScenario);
   ASSERT_EQ(run({"simulate", scenario, "-o", folder / "a"}).status, 0);
   const std::string ops = read(folder / "a/ops.csv");
   folder.write("a/ops.csv", ops + "nonsense\n");

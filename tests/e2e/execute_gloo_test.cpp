@@ -10,9 +10,9 @@
 namespace rehearse::e2e {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
-constexpr char kSmall[] = R"(rehearse: 1
+constexpr char kGlooScenario[] = R"(rehearse: 1
 name: small
 model: {family: gpt, layers: 2, hidden: 16, heads: 2, vocab: 256, max_seq_len: 8}
 cluster: {topology: dgx-a100, gpus: 2}
@@ -45,7 +45,7 @@ class ExecuteGloo : public testing::Test {
   }
 
   const Folder folder_;
-  const std::string scenario_ = folder_.write("small.yaml", kSmall);
+  const std::string scenario_ = folder_.write("small.yaml", kGlooScenario);
 };
 
 TEST_F(ExecuteGloo, LossesAreThoseOfLocalRanksAndTheSameWhenRunAgain) {
@@ -62,7 +62,7 @@ TEST_F(ExecuteGloo, LossesAreThoseOfLocalRanksAndTheSameWhenRunAgain) {
     ASSERT_EQ(local.status, 0) << local.err;
     ASSERT_EQ(first.status, 0) << first.err;
     EXPECT_EQ(first.err, local.err) << "notes are said once";
-    const json a = json::parse(local.out), b = json::parse(first.out), c = json::parse(second.out);
+    const Json a = Json::parse(local.out), b = Json::parse(first.out), c = Json::parse(second.out);
     ASSERT_EQ(b["loss"].size(), 5u);
     for (std::size_t step = 0; step < 5; ++step)
       EXPECT_NEAR(b["loss"][step].get<double>() / a["loss"][step].get<double>(), 1, 1e-5) << plan.back();
@@ -86,7 +86,7 @@ TEST_F(ExecuteGloo, ALaunchersProcessesAreTheRanks) {
                           "RANK=0 WORLD_SIZE=2 GLOO_SOCKET_IFNAME=lo REHEARSE_RENDEZVOUS=meet $REHEARSE execute " +
                           scenario_ + " --steps 3 --ranks gloo --json; S=$?; wait; cat one; ls meet; exit $S");
   ASSERT_EQ(r.status, 0) << r.err;
-  EXPECT_EQ(json::parse(r.out)["loss"].size(), 3u) << "the other rank and the folder have nothing to say";
+  EXPECT_EQ(Json::parse(r.out)["loss"].size(), 3u) << "the other rank and the folder have nothing to say";
 }
 
 TEST_F(ExecuteGloo, ARankWhoseOthersDoNotComeSaysSo) {
@@ -126,7 +126,7 @@ TEST_F(ExecuteGloo, WhatDoesNotFitTogetherIsRefused) {
 TEST_F(ExecuteGloo, RanksThatWereNotStartedAlikeAreRefused) {
   const std::string other_text = folder_.write("other.txt", std::string(40'000, 'x'));
   const std::string other_model = folder_.write("model.yaml", [] {
-    std::string text = kSmall;
+    std::string text = kGlooScenario;
     return text.replace(text.find("layers: 2"), 9, "layers: 4");
   }());
   struct Case {

@@ -10,9 +10,9 @@
 namespace rehearse::e2e {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
-constexpr char kSmall[] = R"(rehearse: 1
+constexpr char kPerformedScenario[] = R"(rehearse: 1
 name: small
 model: {family: gpt, layers: 2, hidden: 16, heads: 2, vocab: 256, max_seq_len: 8}
 cluster: {topology: dgx-a100, gpus: 4}
@@ -22,10 +22,10 @@ training: {global_batch: 4, precision: fp32, lr: 1e-2}
 
 TEST(Execute, AMeasuredResultHasLossesAndSharesThatSumToTheStep) {
   const Folder folder;
-  const std::string scenario = folder.write("small.yaml", kSmall);
+  const std::string scenario = folder.write("small.yaml", kPerformedScenario);
   const Outcome r = run({"execute", scenario, "--steps", "30", "-o", folder / "out", "--json"});
   ASSERT_EQ(r.status, 0) << r.err;
-  const json result = json::parse(r.out);
+  const Json result = Json::parse(r.out);
   // The head is larger than a layer; nothing else is on standard error.
   ASSERT_EQ(result["notes"].size(), 1u);
   EXPECT_EQ(result["notes"][0]["what"], "uneven_stages");
@@ -48,7 +48,7 @@ TEST(Execute, AMeasuredResultHasLossesAndSharesThatSumToTheStep) {
   EXPECT_TRUE(has(ops, "\n0/29/")) << ops;
   EXPECT_TRUE(has(ops, "\n2/29/"));
   EXPECT_FALSE(has(ops, "\n1/29/"));
-  EXPECT_TRUE(json::accept(gunzip(folder / "out/trace.json.gz")));
+  EXPECT_TRUE(Json::accept(gunzip(folder / "out/trace.json.gz")));
 }
 
 // 128 images of ten classes and first weights that say little: ln 10 = 2.3026 but for those. The outputs' spread over
@@ -58,7 +58,7 @@ TEST(Execute, TheCifarNetworkBeginsAtTheLossOfTenClasses) {
   const Folder folder;
   const Outcome r = run({"execute", "cifar-4-workers", "--steps", "2", "-o", folder / "out", "--json"});
   ASSERT_EQ(r.status, 0) << r.err;
-  const json result = json::parse(r.out);
+  const Json result = Json::parse(r.out);
   EXPECT_EQ(result["ranks"], 4);
   EXPECT_EQ(result["scenario"]["training.global_batch"], "128");
   EXPECT_EQ(result["scenario"]["model.parameters"],
@@ -68,7 +68,7 @@ TEST(Execute, TheCifarNetworkBeginsAtTheLossOfTenClasses) {
   const Outcome alone = run({"execute", "cifar-4-workers", "--set", "cluster.gpus=1", "--steps", "2", "--json"});
   ASSERT_EQ(alone.status, 0) << alone.err;
   for (const int step : {0, 1})
-    EXPECT_NEAR(json::parse(alone.out)["loss"][step].get<double>(), result["loss"][step].get<double>(), 1e-5);
+    EXPECT_NEAR(Json::parse(alone.out)["loss"][step].get<double>(), result["loss"][step].get<double>(), 1e-5);
 }
 
 // As shipped, on this machine: how long a step takes is the machine's, what it holds and counts is the plan's.
@@ -82,7 +82,7 @@ TEST(Execute, TheCifarNetworkIsSimulatedAsItIsPerformed) {
   ASSERT_EQ(s.status, 0) << s.err;
   const Outcome m = run({"execute", "cifar-4-workers", "--steps", "1", "--json"});
   ASSERT_EQ(m.status, 0) << m.err;
-  const json simulated = json::parse(s.out), measured = json::parse(m.out);
+  const Json simulated = Json::parse(s.out), measured = Json::parse(m.out);
   EXPECT_GT(simulated["step_time_s"].get<double>(), 0);
   EXPECT_EQ(simulated["ranks"], 4);
   EXPECT_GT(simulated["breakdown_s"]["exposed_data"].get<double>(), 0) << "the workers reduce their gradients";
@@ -120,7 +120,7 @@ TEST(Execute, ARegressionIsSimulatedPerformedAndReportedInItsOwnLoss) {
 TEST(Execute, TheTableSaysWhatWasTrainedOnAndHowItWent) {
   const Folder folder;
   const std::string text = folder.write("text.txt", std::string(500, 'a'));
-  const Outcome r = run({"execute", folder.write("small.yaml", kSmall), "--steps", "3", "--data", text});
+  const Outcome r = run({"execute", folder.write("small.yaml", kPerformedScenario), "--steps", "3", "--data", text});
   ASSERT_EQ(r.status, 0) << r.err;
   for (const char* part : {"text.txt", "4 sequences = micro-batch 1 x 4 micro-batches x data 1; 32", "first, ",
                            "last of 3 steps", "Tokens a second", "Memory a rank", "compute", "exposed tensor"})
@@ -149,10 +149,10 @@ TEST(Execute, TheProcessHoldsItsArenasAndNoMoreBesideThanStated) {
         "cluster: {topology: dgx-a100, gpus: " + std::to_string(ranks) + ", threads_per_rank: 1}\n";
     const Outcome r = run({"execute", folder.write("memory.yaml", gpt + cluster + plan), "--steps", "1", "--json"});
     ASSERT_EQ(r.status, 0) << r.err;
-    const json result = json::parse(r.out);
-    const json& stages = result["memory"]["stages"];
+    const Json result = Json::parse(r.out);
+    const Json& stages = result["memory"]["stages"];
     std::int64_t planned = 0;
-    for (const json& stage : stages)
+    for (const Json& stage : stages)
       planned += stage["peak"].get<std::int64_t>() * ranks / static_cast<std::int64_t>(stages.size());
     const auto arenas = result["engine"]["arena_bytes"].get<std::int64_t>();
     EXPECT_LE(std::abs(arenas - planned), planned / 100) << arenas << " of " << planned;
@@ -179,7 +179,7 @@ TEST(Execute, SixteenBitRunsAreMeasuredAndCompared) {
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_EQ(has(r.out, "Loss scale        65536 at the end, for 4 steps"), precision == "fp16") << r.out;
     EXPECT_TRUE(has(r.out, "+0.00% of what was planned")) << r.out;
-    const json result = json::parse(read(folder / "measured/result.json"));
+    const Json result = Json::parse(read(folder / "measured/result.json"));
     EXPECT_LT(result["loss"][3].get<double>(), result["loss"][0].get<double>());
     const Outcome s = with("simulate", {"--set", "cluster.topology=dgx-a100", "-o", folder / "simulated"});
     ASSERT_TRUE(s.status == 0 || s.status == 3) << s.err;
@@ -193,14 +193,15 @@ TEST(Execute, TheShippedScenariosOfThisMachineArePerformed) {
   for (const char* scenario : {"gpt-tiny-text", "gpt-tiny-ddp", "gpt-tiny-2x2x2"}) {
     const Outcome r = run({"execute", scenario, "--steps", "2", "--json"});
     ASSERT_EQ(r.status, 0) << scenario << ": " << r.err;
-    const json loss = json::parse(r.out)["loss"];
+    const Json loss = Json::parse(r.out)["loss"];
     EXPECT_LT(loss[1].get<double>(), loss[0].get<double>()) << scenario;
   }
 }
 
 TEST(Execute, TheLogHasALineEverySoManySteps) {
   const Folder folder;
-  const Outcome r = run({"execute", folder.write("small.yaml", kSmall), "--steps", "7", "--log-every", "3"});
+  const Outcome r =
+      run({"execute", folder.write("small.yaml", kPerformedScenario), "--steps", "7", "--log-every", "3"});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 3)
       << "two of the log, and the note on uneven stages: " << r.err;
@@ -216,7 +217,7 @@ TEST(Execute, EpochsAndStepsExcludeEachOther) {
 
 TEST(Execute, WhatCannotBePerformedExits2AndSaysWhy) {
   const Folder folder;
-  const std::string scenario = folder.write("small.yaml", kSmall);
+  const std::string scenario = folder.write("small.yaml", kPerformedScenario);
   const Outcome ranks = run({"execute", scenario, "--set", "cluster.gpus=256", "--set", "training.global_batch=64"});
   EXPECT_EQ(ranks.status, 2);
   EXPECT_TRUE(has(ranks.err, "at most 64")) << ranks.err;
@@ -231,7 +232,7 @@ TEST(Execute, WhatCannotBePerformedExits2AndSaysWhy) {
 // With a GPU the first is performed there.
 TEST(Execute, WhereItIsPerformedMustBeThereAndFitTheRanks) {
   const Folder folder;
-  const std::string scenario = folder.write("small.yaml", kSmall);
+  const std::string scenario = folder.write("small.yaml", kPerformedScenario);
   const Outcome cuda = run({"execute", scenario, "--device", "cuda", "--steps", "1"});
   if (cuda.status != 0) {
     EXPECT_EQ(cuda.status, 2);

@@ -9,10 +9,10 @@
 namespace rehearse::e2e {
 namespace {
 
-struct Case {
+struct FlopsCase {
   const char *family, *model, *formula;
 };
-constexpr Case kCases[] = {
+constexpr FlopsCase kCases[] = {
     {"gpt", "gpt2-small", "72 B s L h^2"},
     {"llama", "llama-tiny", "6 B s (L (2 h a + 2 h k"},
     {"cnn", "cnn-cifar", "sum of Cin K^2 Cout H W"},
@@ -32,7 +32,7 @@ std::string flowing(const std::string& text) {
 
 TEST(Flops, AreCountedByTheFamilysFormulaWhereverMfuIsPrinted) {
   const Folder folder;
-  for (const Case& c : kCases) {
+  for (const FlopsCase& c : kCases) {
     SCOPED_TRACE(c.family);
     const std::string out = folder / c.family;
     const Outcome r = run({"simulate",
@@ -43,7 +43,7 @@ TEST(Flops, AreCountedByTheFamilysFormulaWhereverMfuIsPrinted) {
     ASSERT_EQ(r.status, 0) << r.err;
     ASSERT_EQ(run({"report", out, "-o", folder / "page.html"}).status, 0);
     const std::string terminal = flowing(r.out), page = read(folder / "page.html");
-    for (const Case& other : kCases) {
+    for (const FlopsCase& other : kCases) {
       EXPECT_EQ(has(terminal, other.formula), &other == &c) << other.family << "\n" << r.out;
       EXPECT_EQ(has(page, other.formula), &other == &c) << other.family;
     }

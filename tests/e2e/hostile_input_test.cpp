@@ -9,7 +9,7 @@
 namespace rehearse::e2e {
 namespace {
 
-const std::string kInputs = std::string(REHEARSE_SOURCE_DIR) + "/tests/unit/formats/";
+const std::string kHostileInputs = std::string(REHEARSE_SOURCE_DIR) + "/tests/unit/formats/";
 
 // C0 but line feed and tab, DEL, C1 and what turns the direction of text, as UTF-8.
 const std::regex kHarmful(
@@ -67,7 +67,7 @@ TEST(HostileNames, NothingOfACommandLineDrivesTheTerminal) {
 
 TEST(HostileNames, NothingOfAFabricDrivesTheTerminal) {
   const Folder folder;
-  std::string fabric = read(kInputs + "three-levels.ibnet.txt");
+  std::string fabric = read(kHostileInputs + "three-levels.ibnet.txt");
   const std::size_t host = fabric.find("node-10");
   ASSERT_NE(host, std::string::npos);
   for (std::size_t at = host; at != std::string::npos; at = fabric.find("node-10", at + 1))
@@ -79,14 +79,14 @@ TEST(HostileNames, NothingOfAFabricDrivesTheTerminal) {
 
 TEST(HostileNumbers, WhatDiscoverWritesReadsBack) {
   const Folder folder;
-  const std::string good = read(kInputs + "dgx-h100.xml"), out = folder / "t.yaml";
+  const std::string good = read(kHostileInputs + "dgx-h100.xml"), out = folder / "t.yaml";
   std::string slow = good;
   slow.replace(slow.find("latency=\"0\""), 11, "latency=\"1e30\"");
   const Outcome r = run({"discover", folder.write("n.xml", slow), "-o", out});
   EXPECT_EQ(r.status, 2);
   EXPECT_TRUE(std::regex_search(r.err, std::regex("n\\.xml:14:\\d+: error: latency is '1e30'"))) << r.err;
   EXPECT_FALSE(std::filesystem::exists(out));
-  const Outcome device = run({"discover", kInputs + "dgx-h100.xml", "--device", "h100: sxm", "-o", out});
+  const Outcome device = run({"discover", kHostileInputs + "dgx-h100.xml", "--device", "h100: sxm", "-o", out});
   EXPECT_EQ(device.status, 2) << device.err;
   EXPECT_TRUE(has(device.err, "makes no topology that can be simulated")) << device.err;
   EXPECT_EQ(folder.files(), std::vector<std::string>{"n.xml"});
@@ -94,7 +94,7 @@ TEST(HostileNumbers, WhatDiscoverWritesReadsBack) {
 
 TEST(HostileNumbers, AFabricsNumbersAreErrorsOfTheFile) {
   const Folder folder;
-  std::string fabric = read(kInputs + "three-levels.ibnet.txt");
+  std::string fabric = read(kHostileInputs + "three-levels.ibnet.txt");
   fabric.replace(fabric.find("4xNDR"), 5, "99999999999999xHDR");
   const Outcome r = run({"discover", folder.write("f.txt", fabric)});
   EXPECT_EQ(r.status, 2) << r.err;

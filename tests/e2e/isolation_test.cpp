@@ -12,14 +12,14 @@ namespace rehearse::e2e {
 namespace {
 
 // The lines that a shell command writes.
-std::istringstream lines_of(const std::string& command) {
+std::istringstream output_lines(const std::string& command) {
   const Outcome outcome = shell(command);
   EXPECT_EQ(outcome.status, 0) << command << '\n' << outcome.err;
   return std::istringstream(outcome.out);
 }
 
 TEST(Isolation, TheKernelsObjectOffersTheirMakerAndWhatTheyNeed) {
-  std::istringstream lines = lines_of("nm --defined-only --extern-only " REHEARSE_KERNELS_OBJECT);
+  std::istringstream lines = output_lines("nm --defined-only --extern-only " REHEARSE_KERNELS_OBJECT);
   std::set<std::string> names;
   for (std::string address, type, name; lines >> address >> type >> name;) names.insert(name);
   EXPECT_EQ(names, (std::set<std::string>{"_ZN8rehearse7kernels3cpu14make_uncheckedEi",
@@ -28,9 +28,9 @@ TEST(Isolation, TheKernelsObjectOffersTheirMakerAndWhatTheyNeed) {
 
 TEST(Isolation, NoFunctionThatOthersMayCallUsesWideVectors) {
   // Functions with 32-byte or 64-byte registers, by address.
-  std::istringstream wide = lines_of(
+  std::istringstream wide = output_lines(
       "objdump -d --no-show-raw-insn \"$REHEARSE\" | awk '/^[0-9a-f]+ </ { at = $1 } /%[yz]mm/ { print at }' | uniq");
-  std::istringstream symbols = lines_of("nm --defined-only \"$REHEARSE\"");
+  std::istringstream symbols = output_lines("nm --defined-only \"$REHEARSE\"");
   std::multimap<std::string, std::pair<std::string, std::string>> by_address;
   for (std::string address, type, name; symbols >> address >> type >> name;) by_address.insert({address, {type, name}});
   int functions = 0;

@@ -8,7 +8,7 @@
 namespace rehearse::e2e {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 const std::string kModel = "rehearse: 1\nmodel: gpt-tiny\n";
 const std::string kOn16 = "cluster: {topology: dgx-a100, gpus: 16, jobs: ";
@@ -79,15 +79,15 @@ TEST(Jobs, ResultsTablesAndThePageHaveThem) {
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(has(r.out, "Jobs on the cluster")) << r.out;
   EXPECT_TRUE(has(r.out, "neighbour: data reduce_scatter")) << "whose bytes the links carry";
-  const json result = json::parse(read(dir + "/result.json"));
+  const Json result = Json::parse(read(dir + "/result.json"));
   ASSERT_EQ(result["jobs"].size(), 2u);
   EXPECT_EQ(result["jobs"][1]["name"], "neighbour");
-  for (const json& job : result["jobs"]) EXPECT_GT(job["slowdown"].get<double>(), 1.5) << job;
+  for (const Json& job : result["jobs"]) EXPECT_GT(job["slowdown"].get<double>(), 1.5) << job;
   EXPECT_EQ(result["jobs"][0]["step_time_s"], result["step_time_s"]) << "one step of each is counted";
   const std::string page = folder / "page.html";
   ASSERT_EQ(run({"report", dir, "-o", page}).status, 0);
   EXPECT_TRUE(has(read(page), "Jobs on the cluster"));
-  const json again = json::parse(run({"simulate", "two-jobs", "--json", "--threads", "3"}).out);
+  const Json again = Json::parse(run({"simulate", "two-jobs", "--json", "--threads", "3"}).out);
   EXPECT_EQ(again["jobs"], result["jobs"]) << "whatever the threads";
 }
 
@@ -95,8 +95,8 @@ TEST(Jobs, OnLeavesOfTheirOwnTheSameJobsAreNotSlowed) {
   const Outcome r = run({"simulate", "two-jobs", "--json", "--set", "cluster.placement=['node[0-7]']", "--set",
                          "cluster.jobs=[{name: neighbour, set: {training.global_batch: 768}}]"});
   EXPECT_EQ(r.status, 0) << r.err;
-  const json result = json::parse(r.out);
-  for (const json& job : result["jobs"]) EXPECT_EQ(job["slowdown"], 1.0) << job;
+  const Json result = Json::parse(r.out);
+  for (const Json& job : result["jobs"]) EXPECT_EQ(job["slowdown"], 1.0) << job;
 }
 
 }  // namespace

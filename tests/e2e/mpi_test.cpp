@@ -9,7 +9,7 @@
 namespace rehearse::e2e {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 constexpr char kTiny[] = R"(rehearse: 1
 name: tiny
@@ -43,34 +43,34 @@ class Mpi : public testing::Test {
   const std::string scenario_ = folder_.write("tiny.yaml", kTiny);
 };
 
-struct Case {
+struct MpiCase {
   const char* name;
   int ranks;
   const char* set;
 };
-class MpiPlans : public Mpi, public testing::WithParamInterface<Case> {};
+class MpiPlans : public Mpi, public testing::WithParamInterface<MpiCase> {};
 
 TEST_P(MpiPlans, HaveTheLossesOfThreads) {
-  const Case& c = GetParam();
+  const MpiCase& c = GetParam();
   const std::string arguments = scenario_ + " --steps 4 --json --set cluster.gpus=" + std::to_string(c.ranks) + c.set;
   const Outcome threads = shell("\"$REHEARSE\" execute " + arguments);
   const Outcome processes = under_mpirun(c.ranks, arguments + " -o " + (folder_ / "out"));
   ASSERT_EQ(threads.status, 0) << threads.err;
   ASSERT_EQ(processes.status, 0) << processes.err;
   EXPECT_EQ(processes.err, threads.err) << "notes are said once";
-  ASSERT_TRUE(json::accept(processes.out)) << "one rank prints, and prints once:\n" << processes.out;
+  ASSERT_TRUE(Json::accept(processes.out)) << "one rank prints, and prints once:\n" << processes.out;
   // Bit by bit: sums are added in group order however numbers travel.
-  EXPECT_EQ(json::parse(processes.out)["loss"], json::parse(threads.out)["loss"]);
+  EXPECT_EQ(Json::parse(processes.out)["loss"], Json::parse(threads.out)["loss"]);
   EXPECT_EQ(processes.out, read(folder_ / "out/result.json"));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, MpiPlans,
-    testing::Values(Case{"data_2", 2, ""}, Case{"zero3_4", 4, " --set plan.zero=3"},
-                    Case{"tensor_2", 2, " --set plan.tensor=2"},
-                    Case{"sequence_parallel_4", 4, " --set plan.tensor=2 --set plan.sequence_parallel=true"},
-                    Case{"pipeline_2", 2, " --set plan.pipeline=2 --set plan.schedule=1f1b"},
-                    Case{"all_8", 8, " --set plan.tensor=2 --set plan.pipeline=2 --set plan.zero=1"}),
+    testing::Values(MpiCase{"data_2", 2, ""}, MpiCase{"zero3_4", 4, " --set plan.zero=3"},
+                    MpiCase{"tensor_2", 2, " --set plan.tensor=2"},
+                    MpiCase{"sequence_parallel_4", 4, " --set plan.tensor=2 --set plan.sequence_parallel=true"},
+                    MpiCase{"pipeline_2", 2, " --set plan.pipeline=2 --set plan.schedule=1f1b"},
+                    MpiCase{"all_8", 8, " --set plan.tensor=2 --set plan.pipeline=2 --set plan.zero=1"}),
     [](const auto& plan) { return std::string(plan.param.name); });
 
 TEST_F(Mpi, AMistakeIsToldOnceAndExits2) {

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kInputs = std::string(REHEARSE_SOURCE_DIR) + "/tests/unit/formats/";
+const std::string kRuleInputs = std::string(REHEARSE_SOURCE_DIR) + "/tests/unit/formats/";
 
 // A command line with {} where the output goes, and the names of the files it writes below that; "" where {} is one.
 struct Writer {
@@ -76,7 +76,7 @@ TEST_P(EveryWriter, RefusesLinksAndPipesBeforeItWorks) {
 }
 
 const std::vector<std::string> kResult = {"ops.csv", "trace.json.gz", "result.json"};
-const std::string kTwo = kInputs + "dgx-h100.xml";
+const std::string kTwo = kRuleInputs + "dgx-h100.xml";
 
 INSTANTIATE_TEST_SUITE_P(
     Outputs, EveryWriter,

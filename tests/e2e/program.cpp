@@ -89,6 +89,14 @@ std::vector<std::string> Folder::files() const {
   return names;
 }
 
+std::size_t widest(const std::string& text) {
+  std::istringstream lines(text);
+  std::size_t most = 0;
+  for (std::string line; std::getline(lines, line);)
+    most = std::max(most, line.size() - (line.ends_with('\r') ? 1 : 0));
+  return most;
+}
+
 std::string read(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream out;

@@ -35,6 +35,7 @@ class Folder {
 inline bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
+std::size_t widest(const std::string& text);  // bytes of the longest line, without its \r
 std::string read(const std::string& path);
 std::string gunzip(const std::string& path);
 

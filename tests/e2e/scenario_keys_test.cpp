@@ -10,14 +10,7 @@
 namespace rehearse::e2e {
 namespace {
 
-using nlohmann::json;
-
-std::size_t widest(const std::string& text) {
-  std::istringstream lines(text);
-  std::size_t most = 0;
-  for (std::string line; std::getline(lines, line);) most = std::max(most, line.size());
-  return most;
-}
+using Json = nlohmann::json;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::istringstream stream(text);
@@ -26,8 +19,8 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-json find(const json& rows, const std::string& name) {
-  for (const json& row : rows)
+Json find(const Json& rows, const std::string& name) {
+  for (const Json& row : rows)
     if (row["name"] == name) return row;
   ADD_FAILURE() << "no " << name << " in " << rows.dump();
   return {};
@@ -39,7 +32,7 @@ TEST(List, EveryNameIsInTheTableWhichFits80Columns) {
     ASSERT_EQ(table.status, 0) << table.err;
     EXPECT_EQ(table.err, "") << kind;
     EXPECT_LE(widest(table.out), 80u) << table.out;
-    const json rows = json::parse(run({"list", kind, "--json"}).out);
+    const Json rows = Json::parse(run({"list", kind, "--json"}).out);
     const auto list = lines_of(names.out);
     ASSERT_EQ(rows.size(), list.size()) << kind;
     for (std::size_t i = 0; i < list.size(); ++i) {
@@ -51,25 +44,25 @@ TEST(List, EveryNameIsInTheTableWhichFits80Columns) {
 }
 
 TEST(List, FactsAreThoseOfTheFiles) {
-  const json model = find(json::parse(run({"list", "models", "--json"}).out), "llama2-70b");
+  const Json model = find(Json::parse(run({"list", "models", "--json"}).out), "llama2-70b");
   EXPECT_EQ(model["parameters"], 68976648192);  // the published checkpoint's count
   EXPECT_EQ(model["layers"], 80);
   EXPECT_EQ(model["kv_heads"], 8);
   EXPECT_EQ(model["family"], "llama");
-  const json topology = find(json::parse(run({"list", "topologies", "--json"}).out), "dgx-h100");
+  const Json topology = find(Json::parse(run({"list", "topologies", "--json"}).out), "dgx-h100");
   EXPECT_EQ(topology["devices_per_node"], 8);
   EXPECT_EQ(topology["memory_bytes"], 85899345920);
   EXPECT_EQ(topology["nvlink_bytes_per_s"], 450000000000);
   EXPECT_EQ(topology["nic_bytes_per_s"], 50000000000);
   EXPECT_EQ(topology["devices_at_most"], 16384);
-  const json device = find(json::parse(run({"list", "devices", "--json"}).out), "a100-sxm-80g");
+  const Json device = find(Json::parse(run({"list", "devices", "--json"}).out), "a100-sxm-80g");
   EXPECT_EQ(device["peak_bf16_flops"], 312e12);
   EXPECT_EQ(device["measured_gemms"], 428);
-  const json scenario = find(json::parse(run({"list", "scenarios", "--json"}).out), "gpt3-175b-1024xa100");
+  const Json scenario = find(Json::parse(run({"list", "scenarios", "--json"}).out), "gpt3-175b-1024xa100");
   EXPECT_EQ(scenario["gpus"], 1024);
   EXPECT_EQ(scenario["data"], 16);
   EXPECT_TRUE(has(scenario["shows"].get<std::string>(), "(Narayanan et al., arXiv 2104.04473)")) << scenario;
-  for (const json& f : json::parse(run({"list", "frameworks", "--json"}).out)) EXPECT_NE(f["summary"], "") << f;
+  for (const Json& f : Json::parse(run({"list", "frameworks", "--json"}).out)) EXPECT_NE(f["summary"], "") << f;
 }
 
 TEST(List, AFileThatCannotBeReadIsNamedAndTheOthersListed) {
@@ -125,11 +118,11 @@ TEST(Explain, MisspeltKeysNameTheNearestAndExit2) {
 }
 
 TEST(Explain, JsonAndValuesAreForPrograms) {
-  const json all = json::parse(run({"explain", "--json"}).out);
+  const Json all = Json::parse(run({"explain", "--json"}).out);
   EXPECT_EQ(all.size(), lines_of(run({"explain", "--names"}).out).size());
-  const json one = json::parse(run({"explain", "plan.zero_group", "--json"}).out);
+  const Json one = Json::parse(run({"explain", "plan.zero_group", "--json"}).out);
   EXPECT_EQ(one["default"], "all");
-  EXPECT_EQ(one["not_available"], json({"node"}));
+  EXPECT_EQ(one["not_available"], Json({"node"}));
   EXPECT_EQ(run({"explain", "plan.recompute", "--values"}).out, "none\nselective\nfull\n");
   EXPECT_EQ(run({"explain", "plan.zero", "--values"}).out, "0\n1\n2\n3\n");
 }
@@ -150,14 +143,14 @@ TEST(Init, WritesAScenarioThatSimulatesAsItIs) {
     EXPECT_LE(widest(read(file)), 80u) << read(file);
     const Outcome simulated = run({"simulate", file, "--json"});
     EXPECT_EQ(simulated.status, 0) << simulated.err << read(file);
-    EXPECT_TRUE(json::parse(simulated.out)["memory"]["fits"].get<bool>());
+    EXPECT_TRUE(Json::parse(simulated.out)["memory"]["fits"].get<bool>());
   }
 }
 
 TEST(Init, EveryKeyThatCanBeGivenStandsInItAndMayBeUncommented) {
   const Outcome r = run({"init", "-"});
   ASSERT_EQ(r.status, 0) << r.err;
-  for (const json& key : json::parse(run({"explain", "--json"}).out)) {
+  for (const Json& key : Json::parse(run({"explain", "--json"}).out)) {
     const std::string path = key["key"];
     if (!key["available"].get<bool>() || path.starts_with("model.") || !key["not_available"].empty()) continue;
     if (path.find('.') != path.rfind('.')) continue;  // shown by its list's or mapping's example

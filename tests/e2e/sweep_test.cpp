@@ -9,7 +9,7 @@
 namespace rehearse::e2e {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 constexpr char kSmall[] = R"(rehearse: 1
 model: {family: gpt, layers: 4, hidden: 512, heads: 8, kv_heads: 8, ffn_hidden: 2048, vocab: 8192, max_seq_len: 256}
@@ -27,14 +27,14 @@ TEST(Sweep, RowsStandInTheOrderGivenTheLastKeyFastest) {
                          "--set", "plan.zero=1", "--json"});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_EQ(r.err, "");
-  const json rows = json::parse(r.out);
+  const Json rows = Json::parse(r.out);
   ASSERT_EQ(rows.size(), 4u);
   const std::vector<std::pair<const char*, const char*>> expected = {{"2", "1"}, {"2", "4"}, {"1", "1"}, {"1", "4"}};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i]["set"]["plan.tensor"], expected[i].first);
     EXPECT_EQ(rows[i]["set"]["plan.pipeline"], expected[i].second);
     EXPECT_EQ(rows[i]["status"], "fits");
-    const json alone = json::parse(run({"simulate", folder / "s.yaml", "--set", "plan.zero=1", "--set",
+    const Json alone = Json::parse(run({"simulate", folder / "s.yaml", "--set", "plan.zero=1", "--set",
                                         std::string("plan.tensor=") + expected[i].first, "--set",
                                         std::string("plan.pipeline=") + expected[i].second, "--json"})
                                        .out);
@@ -86,13 +86,6 @@ TEST(Sweep, TheTableIsAsWideAsTheTerminal) {
       " --sweep plan.pipeline=1,2 --sweep plan.tensor=1,2 --sweep plan.zero=0,1 "
       "--sweep plan.recompute=none,full --sweep plan.overlap_grad_reduce=true,false 2>/dev/null";
   const std::string command = "\"$REHEARSE\" simulate " + scenario(folder) + sweep;
-  const auto widest = [](const std::string& text) {
-    std::size_t most = 0;
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);)
-      most = std::max(most, line.size() - (line.ends_with('\r') ? 1 : 0));
-    return most;
-  };
   const Outcome piped = shell(command);
   ASSERT_EQ(piped.status, 0) << piped.err;
   EXPECT_LE(widest(piped.out), 80u) << piped.out;
@@ -113,7 +106,7 @@ TEST(Sweep, TheTableIsAsWideAsTheTerminal) {
 TEST(Sweep, OverGpusSaysHowItScales) {
   const Folder folder;
   const std::string file = scenario(folder);
-  const json strong = json::parse(run({"simulate", file, "--sweep", "cluster.gpus=4,2,8", "--json"}).out);
+  const Json strong = Json::parse(run({"simulate", file, "--sweep", "cluster.gpus=4,2,8", "--json"}).out);
   ASSERT_EQ(strong.size(), 3u);
   EXPECT_EQ(strong[1]["scaling"], "reference") << "the fewest GPUs";
   EXPECT_EQ(strong[2]["scaling"], "strong");
@@ -123,7 +116,7 @@ TEST(Sweep, OverGpusSaysHowItScales) {
   EXPECT_NEAR(strong[2]["efficiency"].get<double>(), strong[2]["speed_up"].get<double>() / 4, 1e-12);
   const std::string alone =
       folder.write("weak.yaml", std::string(kSmall).replace(std::string(kSmall).find("global_batch: 16, "), 18, ""));
-  const json weak = json::parse(run({"simulate", alone, "--sweep", "cluster.gpus=2,8", "--json"}).out);
+  const Json weak = Json::parse(run({"simulate", alone, "--sweep", "cluster.gpus=2,8", "--json"}).out);
   EXPECT_EQ(weak[1]["scaling"], "weak") << "one sequence a replica where no batch is given";
   EXPECT_EQ(weak[1]["tokens_per_step"], 8 * 256);
   EXPECT_NEAR(weak[1]["efficiency"].get<double>(),

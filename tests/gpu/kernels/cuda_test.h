@@ -33,6 +33,14 @@ inline constexpr Mix kMixes[] = {{DType::f32, DType::f32},
                                  {DType::bf16, DType::f32},
                                  {DType::f32, DType::f16}};
 
+struct Shape {
+  std::int64_t rows, cols;
+};
+// Elements of queries, keys and values together.
+inline std::int64_t qkv_size(const AttentionShape& s) {
+  return s.seq * s.micro_batch * (s.heads + 2 * s.kv_heads) * s.head_dim;
+}
+
 // Relative norm of what a kernel may be off, by the type of what it writes.
 inline double tolerance(DType type) {
   return type == DType::f32 ? 1e-5 : type == DType::bf16 ? 1e-2 : 2e-3;

@@ -20,16 +20,13 @@ DropoutSite site_at(const StepValues* step, double probability) {
           .first_head = 0};
 }
 
-struct Shape {
-  std::int64_t rows, cols;
-};
-constexpr Shape kShapes[] = {{3, 1}, {6, 20}, {30, 64}, {3, 1096}, {9, 13}};
+constexpr Shape kDropoutShapes[] = {{3, 1}, {6, 20}, {30, 64}, {3, 1096}, {9, 13}};
 
 TEST_F(CudaDropout, MasksAreThoseOfTheDefinition) {
   const Tensor step = raw(std::vector<StepValues>{kStep});
   for (const auto& [type, y_type] : kMixes) {
     for (const double probability : {0.0, 0.1, 0.5}) {
-      for (const auto& [rows, cols] : kShapes) {
+      for (const auto& [rows, cols] : kDropoutShapes) {
         const std::int64_t n = rows * cols;
         const DropoutSite there = site_at(step.as<StepValues>(), probability), here = site_at(&kStep, probability);
         const Floats x = normal(n, type), bias = normal(cols, y_type), residual = normal(n, type);

@@ -11,9 +11,6 @@
 namespace rehearse::kernels::cuda {
 namespace {
 
-std::int64_t qkv_size(const AttentionShape& s) {
-  return s.seq * s.micro_batch * (s.heads + 2 * s.kv_heads) * s.head_dim;
-}
 std::int64_t out_size(const AttentionShape& s) {
   return s.seq * s.micro_batch * s.heads * s.head_dim;
 }

@@ -102,9 +102,6 @@ TEST_F(CudaGemm, AlgorithmsCanBeChosen) {
   }
 }
 
-std::int64_t qkv_size(const AttentionShape& s) {
-  return s.seq * s.micro_batch * (s.heads + 2 * s.kv_heads) * s.head_dim;
-}
 std::int64_t score_size(const AttentionShape& s) {
   return s.micro_batch * s.heads * s.seq * s.seq;
 }

@@ -6,7 +6,7 @@ namespace {
 
 class CudaMeanSquaredError : public CudaTest {};
 
-constexpr double kScale = 0.25;
+constexpr double kMseScale = 0.25;
 
 // Around what a thread and a block take, and more than a block; from aligned and odd addresses.
 TEST_F(CudaMeanSquaredError, AddsTheLossAndItsGradientIsTwiceTheDifference) {
@@ -19,15 +19,15 @@ TEST_F(CudaMeanSquaredError, AddsTheLossAndItsGradientIsTwiceTheDifference) {
         for (std::size_t i = 0; i < x.size(); ++i) {
           const double difference = static_cast<double>(x[i]) - static_cast<double>(target[i]);
           sum += difference * difference;
-          expected.push_back(2 * kScale * 8 * difference);
+          expected.push_back(2 * kMseScale * 8 * difference);
         }
         const Tensor in = given(x, x_type, offset), to = given(target, DType::f32), d = poisoned(n, d_type);
         const Tensor loss = given({1.5F}, DType::f32), loss_scale = given({8}, DType::f32);
-        device().mse_forward(n, kScale, in.in(), to.as<float>(), loss.as<float>());
-        EXPECT_NEAR(loss.read()[0] / (1.5 + kScale * sum), 1, 1e-6) << n;
-        device().mse_backward(n, kScale, loss_scale.as<float>(), in.in(), to.as<float>(), d.out());
+        device().mse_forward(n, kMseScale, in.in(), to.as<float>(), loss.as<float>());
+        EXPECT_NEAR(loss.read()[0] / (1.5 + kMseScale * sum), 1, 1e-6) << n;
+        device().mse_backward(n, kMseScale, loss_scale.as<float>(), in.in(), to.as<float>(), d.out());
         expect_near(d, expected);
-        device().mse_backward(n, 8 * kScale, nullptr, in.in(), to.as<float>(), in.out());  // in place
+        device().mse_backward(n, 8 * kMseScale, nullptr, in.in(), to.as<float>(), in.out());  // in place
         expect_near(in, expected);
       }
     }
@@ -38,7 +38,7 @@ TEST_F(CudaMeanSquaredError, OneThatIsNotANumberMakesTheLossOne) {
   Floats x(5000, 1.0F);
   x[4321] = std::numeric_limits<float>::quiet_NaN();
   const Tensor in = given(x, DType::f32), to = given(Floats(5000, 1.0F), DType::f32), loss = given({0}, DType::f32);
-  device().mse_forward(5000, kScale, in.in(), to.as<float>(), loss.as<float>());
+  device().mse_forward(5000, kMseScale, in.in(), to.as<float>(), loss.as<float>());
   EXPECT_TRUE(std::isnan(loss.read()[0]));
 }
 

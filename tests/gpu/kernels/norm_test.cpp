@@ -6,12 +6,9 @@ namespace {
 
 class CudaNorm : public CudaTest {};
 
-struct Shape {
-  std::int64_t rows, cols;
-};
 // A warp a row, a row of several warps, chunks held one, two and four a thread, rows read again, and odd lengths.
-constexpr Shape kShapes[] = {{1, 1},    {5, 13},   {9, 256},  {6, 768},   {3, 1027},
-                             {2, 4096}, {2, 5120}, {1, 9000}, {1, 16384}, {2, 16400}};
+constexpr Shape kNormShapes[] = {{1, 1},    {5, 13},   {9, 256},  {6, 768},   {3, 1027},
+                                 {2, 4096}, {2, 5120}, {1, 9000}, {1, 16384}, {2, 16400}};
 
 struct Expected {
   Values dx, d_gamma, d_beta;
@@ -44,7 +41,7 @@ Expected gradients(bool rms, const Shape& s, const Floats& dy, const Floats& x, 
 
 TEST_F(CudaNorm, ForwardAndBackward) {
   int turn = 0;
-  for (const Shape& s : kShapes) {
+  for (const Shape& s : kNormShapes) {
     for (const bool rms : {false, true}) {
       const DType type = kMixes[turn % 5].x, y_type = kMixes[turn % 5].y, of_weights = kTypes[turn % 3];
       ++turn;

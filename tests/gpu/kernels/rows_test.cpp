@@ -6,15 +6,12 @@ namespace {
 
 class CudaRows : public CudaTest {};
 
-struct Shape {
-  std::int64_t rows, cols;
-};
 // One element, rows that end within a chunk, rows of many chunks, more rows than a block has.
-constexpr Shape kShapes[] = {{1, 1}, {3, 17}, {19, 64}, {2, 2056}, {70, 40}};
+constexpr Shape kRowsShapes[] = {{1, 1}, {3, 17}, {19, 64}, {2, 2056}, {70, 40}};
 
 TEST_F(CudaRows, SwigluAndItsGradient) {
   for (const auto& [x_type, y_type] : kMixes) {
-    for (const auto& [rows, cols] : kShapes) {
+    for (const auto& [rows, cols] : kRowsShapes) {
       const Floats x = normal(rows * 2 * cols, x_type, 2), dy = normal(rows * cols, y_type);
       const Tensor in = given(x, x_type), d = given(dy, y_type);
       const Tensor y = poisoned(rows * cols, y_type), dx = poisoned(rows * 2 * cols, x_type);
