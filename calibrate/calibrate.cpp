@@ -8,7 +8,7 @@
 #include "calibrate/machine.h"
 #include "calibrate/made.h"
 #include "calibrate/other_load.h"
-#include "calibrate/program_walks.h"
+#include "calibrate/profile_targets.h"
 #include "calibrate/switching.h"
 #include "calibrate/transfers.h"
 #include "execute/transport/gloo/gloo_wire.h"
@@ -49,12 +49,12 @@ class Calibrating {
     measure_programs();
     begin("measuring transfers between threads");
     const std::vector<TransferKey> least = measure_least();
-    measure_transport(cost::Transport::local, make_local_company, seconds_for(kLocal), least);
+    measure_transport(cost::Transport::local, make_local_group, seconds_for(kLocal), least);
     begin("measuring how cores share");
     c.slowdown = measure_sharing(cores_, seconds_for(kSharing), budget_);
     if (execute::gloo_available() && seconds_for(kGloo) > kLeastForGloo) {
       begin("measuring transfers over Gloo");
-      measure_transport(cost::Transport::gloo, make_gloo_company, seconds_for(kGloo), {});
+      measure_transport(cost::Transport::gloo, make_gloo_group, seconds_for(kGloo), {});
     }
     begin("measuring kernels");
     KernelTimes grid;
@@ -88,21 +88,21 @@ class Calibrating {
     outcome_.calibration.dispatch_s = switching.dispatch_s;
   }
 
-  // A walk gets its least number of steps even where that takes longer than its share, but leaves three tenths for the
-  // rest.
+  // A profile run gets its least number of steps even where that takes longer than its share, but leaves three tenths
+  // for the rest.
   void measure_programs() {
     if (targets_.empty()) return;
-    begin("walking " + targets_.front().scenario.name +
+    begin("profiling " + targets_.front().scenario.name +
           (targets_.size() > 1 ? " and " + std::to_string(targets_.size() - 1) + " more" : ""));
     Learnt learnt;
-    const WalkReport walked =
-        walk_targets(targets_, cores_, seconds_for(kWalks), budget_.part(0.7 * budget_.left()), learnt);
-    outcome_.shortfalls = walked.shortfalls;
+    const ProfileReport profiled =
+        profile_targets(targets_, cores_, seconds_for(kWalks), budget_.part(0.7 * budget_.left()), learnt);
+    outcome_.shortfalls = profiled.shortfalls;
     outcome_.calibration.kernels = learnt.times.all(cost::Origin::program);
     if (!learnt.gaps.empty()) outcome_.calibration.dispatch_s = median(learnt.gaps);
   }
 
-  void add_transfers(const std::vector<TransferKey>& keys, cost::Transport transport, const MakeCompany& make,
+  void add_transfers(const std::vector<TransferKey>& keys, cost::Transport transport, const MakeRankGroup& make,
                      double seconds, const Budget& budget) {
     const auto found = measure_transfers(keys, transport, make, seconds, budget);
     auto& all = outcome_.calibration.transfers;
@@ -113,12 +113,12 @@ class Calibrating {
   std::vector<TransferKey> measure_least() {
     const std::vector<TransferKey> keys = least_transfers();
     const Budget own(kLeastForLocal, [this] { report(); });
-    add_transfers(keys, cost::Transport::local, make_local_company, kLeastForLocal, own);
+    add_transfers(keys, cost::Transport::local, make_local_group, kLeastForLocal, own);
     return keys;
   }
 
   // The exact sizes of the programs first, in half of the time. `done` are measured already.
-  void measure_transport(cost::Transport transport, const MakeCompany& make, double seconds,
+  void measure_transport(cost::Transport transport, const MakeRankGroup& make, double seconds,
                          const std::vector<TransferKey>& done) {
     const std::vector<TransferKey> programs = transfers_of(targets_);
     const auto without = [](std::vector<TransferKey> keys, const std::vector<TransferKey>& others) {

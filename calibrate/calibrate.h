@@ -1,7 +1,8 @@
 // Measures this machine for simulations of it: `rehearse calibrate`. The flow, top to bottom in calibrate.cpp, in the
 // order in which a budget is worth spending: what the machine gives at best (machine.*, switching.*), the programs of
-// the scenarios named, walked (program_walks.*, walk.*), transfers between ranks (transfers.*), what cores take from
-// one another (machine.*), and a grid of kernels on their own for all other programs (kernel_grid.*, lone_kernel.*).
+// the scenarios named, profiled (profile_targets.*, profile_run.*), transfers between ranks (transfers.*), what cores
+// take from one another (machine.*), and a grid of kernels on their own for all other programs (kernel_grid.*,
+// lone_kernel.*).
 //
 // Nothing else should run on the machine meanwhile: that is for the caller to see to.
 #pragma once

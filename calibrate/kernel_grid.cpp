@@ -160,7 +160,7 @@ void KernelGrid::add_model(const plan::Scenario& scenario) {
   for (const program::Role& role : p.roles)
     for (const program::Body& body : role.bodies)
       for (const program::Op& op : body.ops)
-        // Inputs are the data's work, not a kernel's; only walks time them.
+        // Inputs are the data's work, not a kernel's; only profile runs time them.
         if (is_kernel(op) && !std::holds_alternative<program::Input>(op.shape)) add({&s, &role, &op});
 }
 

@@ -1,5 +1,5 @@
 // The table of kernel times as it grows: by key, the durations of every occurrence of an op that was measured. An
-// occurrence is an op of a slot of a rank in a walked program, or a kernel on its own; its samples are repetitions.
+// occurrence is an op of a slot of a rank in a profiled program, or a kernel on its own; its samples are repetitions.
 #pragma once
 
 #include <compare>

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "calibrate/profile_run.h"
 #include "calibrate/statistics.h"
-#include "calibrate/walk.h"
 #include "sim/base/check.h"
 
 namespace rehearse::calibrate {
@@ -57,10 +57,10 @@ Switching measure_switching(double seconds, const Budget& budget) {
   const plan::Scenario scenario;
   const program::Program program = ping_pong();
   const plan::RankGrid grid({1, 1, 1, 1, 1}, scenario.plan.rank_order);
-  WalkRequest request{scenario, program, grid, {0}, 1};
+  ProfileRequest request{scenario, program, grid, {0}, 1};
   request.seconds = seconds;
   // A deadline of its own: every calibration needs these two, which take milliseconds, even if nothing is left.
-  const Walk done = walk(request, Budget(std::max(5.0, 2 * seconds), [&budget] { budget.poll(); }));
+  const ProfileRun done = profile(request, Budget(std::max(5.0, 2 * seconds), [&budget] { budget.poll(); }));
   std::vector<double> wakes, dispatches;
   for (std::size_t i = 1; i < done.records.size(); ++i) {
     const result::OpRecord &before = done.records[i - 1], &r = done.records[i];

@@ -1,4 +1,4 @@
-// What waking costs: two streams of one rank, each of whose ops waits for the other's last one, walked by the
+// What waking costs: two streams of one rank, each of whose ops waits for the other's last one, performed by the
 // Performer. Every op begins with its thread asleep.
 #pragma once
 

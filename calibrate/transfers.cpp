@@ -107,10 +107,10 @@ class Member {
 };
 
 // Every member does `calls` more, each in a thread; the caller watches the budget. False if that ended them.
-bool run_all(std::vector<Member>& members, std::int64_t calls, Company& company, const Budget& budget) {
+bool run_all(std::vector<Member>& members, std::int64_t calls, RankGroup& group, const Budget& budget) {
   std::atomic<std::size_t> running = members.size();
   std::atomic<bool> stopped = false;
-  const std::int64_t sequence = std::exchange(company.sequence, company.sequence + calls + calls % 2);
+  const std::int64_t sequence = std::exchange(group.sequence, group.sequence + calls + calls % 2);
   std::vector<std::thread> threads;
   for (Member& m : members)
     threads.emplace_back([&] {
@@ -119,7 +119,7 @@ bool run_all(std::vector<Member>& members, std::int64_t calls, Company& company,
     });
   const auto end = [&] {
     stopped = true;
-    company.stop();
+    group.stop();
   };
   try {
     for (int looks = 0; running > 0; ++looks) {
@@ -170,20 +170,20 @@ float* RankMemory::of(int rank, std::int64_t bytes) {
   return memory_[index].data();
 }
 
-std::vector<double> measure_transfer(const TransferKey& key, Company& company, double seconds, const Budget& budget,
+std::vector<double> measure_transfer(const TransferKey& key, RankGroup& group, double seconds, const Budget& budget,
                                      RankMemory& memory) {
   REHEARSE_CHECK(key.ranks >= 2 && key.bytes >= 4, "a transfer of {} bytes between {} ranks", key.bytes, key.ranks);
   std::vector<int> ranks(static_cast<std::size_t>(key.ranks));
   std::iota(ranks.begin(), ranks.end(), 0);
   std::vector<Member> members;
   for (const int rank : ranks)
-    members.emplace_back(key, rank, *company.communicators[static_cast<std::size_t>(rank)], ranks,
+    members.emplace_back(key, rank, *group.communicators[static_cast<std::size_t>(rank)], ranks,
                          memory.of(rank, stride_of(key) * places_of(key)));
   const auto began = Clock::now();
-  if (!run_all(members, kWarmUp, company, budget)) return {};
+  if (!run_all(members, kWarmUp, group, budget)) return {};
   const std::vector<double> first = samples_of(members, key, 0);
   const double once = std::max(2e-6, first.back()), left = seconds - seconds_between(began, Clock::now());
-  run_all(members, std::clamp(static_cast<std::int64_t>(left / once), kFewest, kMost), company, budget);
+  run_all(members, std::clamp(static_cast<std::int64_t>(left / once), kFewest, kMost), group, budget);
   return samples_of(members, key, kWarmUp);
 }
 
@@ -248,22 +248,23 @@ std::vector<TransferKey> transfer_grid(int most_ranks) {
 }
 
 std::vector<cost::CalibratedTransfer> measure_transfers(const std::vector<TransferKey>& keys, cost::Transport transport,
-                                                        const MakeCompany& make, double seconds, const Budget& budget) {
+                                                        const MakeRankGroup& make, double seconds,
+                                                        const Budget& budget) {
   constexpr double kFast = 4e9;  // bytes/s of all ranks together: what would not even so fit into the time is skipped
   const Budget own = budget.part(seconds);
   RankMemory memory;
-  std::map<int, Company> companies;  // by ranks
+  std::map<int, RankGroup> groups;  // by ranks
   std::set<TransferKey> done;
   std::vector<cost::CalibratedTransfer> list;
   for (std::size_t i = 0; i < keys.size() && !own.spent(); ++i) {
     const TransferKey& key = keys[i];
     if (!done.insert(key).second) continue;
     if (static_cast<double>(key.bytes) * key.ranks / kFast * (kWarmUp + kFewest) > own.left()) continue;
-    auto company = companies.find(key.ranks);
-    if (company == companies.end()) company = companies.emplace(key.ranks, make(key.ranks)).first;
+    auto group = groups.find(key.ranks);
+    if (group == groups.end()) group = groups.emplace(key.ranks, make(key.ranks)).first;
     // What the small ones leave is for the large ones.
     const double share = std::clamp(own.left() / static_cast<double>(keys.size() - i), 2e-3, 0.25);
-    const std::vector<double> samples = measure_transfer(key, company->second, share, own, memory);
+    const std::vector<double> samples = measure_transfer(key, group->second, share, own, memory);
     if (samples.size() < 2) continue;
     const Summary s = summarize(samples);
     list.push_back({transport,

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "calibrate/budget.h"
-#include "calibrate/program_walks.h"
+#include "calibrate/profile_targets.h"
 #include "calibrate/statistics.h"
 #include "execute/transport/communicator.h"
 #include "sim/cost/calibration_file.h"
@@ -25,17 +25,17 @@ struct TransferKey {
   friend auto operator<=>(const TransferKey&, const TransferKey&) = default;
 };
 
-// The ranks of one transport (company.cpp), with a communicator each.
-struct Company {
+// The ranks of one transport (rank_group.cpp), with a communicator each.
+struct RankGroup {
   std::shared_ptr<void> keep;                         // what the communicators live in
   std::vector<execute::Communicator*> communicators;  // by rank
   std::function<void()> stop;                         // ends every wait of theirs, for good; from any thread
   std::int64_t sequence = 0;                          // number of the next call; even
 };
-using MakeCompany = std::function<Company(int ranks)>;
-Company make_local_company(int ranks);
+using MakeRankGroup = std::function<RankGroup(int ranks)>;
+RankGroup make_local_group(int ranks);
 // Each rank a world of its own, as in a process of its own, but in threads of this one: over the loopback.
-Company make_gloo_company(int ranks);
+RankGroup make_gloo_group(int ranks);
 
 // Memory by rank, kept from one measurement to the next: touching it for the first time takes longer than most
 // transfers.
@@ -48,8 +48,8 @@ class RankMemory {
   std::vector<std::vector<float>> memory_;
 };
 
-// For about `seconds`; fewer than two samples if the budget ended before, which stops the company.
-std::vector<double> measure_transfer(const TransferKey& key, Company& company, double seconds, const Budget& budget,
+// For about `seconds`; fewer than two samples if the budget ended before, which stops the group.
+std::vector<double> measure_transfer(const TransferKey& key, RankGroup& group, double seconds, const Budget& budget,
                                      RankMemory& memory);
 
 // What the targets' programs transfer, exact in ranks and bytes.
@@ -61,6 +61,7 @@ std::vector<TransferKey> transfer_grid(int most_ranks);
 
 // The keys in order until the time is up, each once; what would take more than is left is skipped.
 std::vector<cost::CalibratedTransfer> measure_transfers(const std::vector<TransferKey>& keys, cost::Transport transport,
-                                                        const MakeCompany& make, double seconds, const Budget& budget);
+                                                        const MakeRankGroup& make, double seconds,
+                                                        const Budget& budget);
 
 }  // namespace rehearse::calibrate

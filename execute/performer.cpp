@@ -13,8 +13,8 @@
 #include <memory>
 #include <thread>
 
+#include "execute/late_ranks.h"
 #include "execute/measure.h"
-#include "execute/meetings.h"
 #include "execute/memory_use.h"
 #include "execute/processes/local_world.h"
 #include "execute/rank/cpu_rank.h"

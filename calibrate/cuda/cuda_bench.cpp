@@ -8,7 +8,7 @@
 #include <chrono>
 #include <optional>
 
-#include "calibrate/cuda/company.h"
+#include "calibrate/cuda/background_load.h"
 #include "calibrate/cuda/cuda_run.h"
 #include "calibrate/cuda/load_kernels.h"
 #include "calibrate/cuda/nccl_times.h"
@@ -246,8 +246,8 @@ double CudaBench::beside(const Kernel& product, int& sms, double& bytes_per_s) {
     const auto time = [&] { return run->launch(launches); };
     time();
     const double alone = std::min(time(), time());
-    Company company(static_cast<int>(facts_.shared_bytes_per_block));
-    const double together = sms > 0 ? company.beside_holder(sms, time) : company.beside_mover(bytes_per_s, time);
+    BackgroundLoad load(static_cast<int>(facts_.shared_bytes_per_block));
+    const double together = sms > 0 ? load.beside_holder(sms, time) : load.beside_mover(bytes_per_s, time);
     return together > 0 ? together / alone : 0;
   } catch (const DeviceError&) {
     if (!recoverable()) throw;

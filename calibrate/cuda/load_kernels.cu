@@ -53,7 +53,8 @@ __global__ void fill_e4m3_kernel(std::uint8_t* data, std::int64_t n, std::uint64
 
 __global__ void nothing_kernel() {}
 
-// Company runs on a GPU only: the emulator does one stream after the other, so nothing would ever tell it to stop.
+// The background load runs on a GPU only: the emulator does one stream after the other, so nothing would ever tell it
+// to stop.
 #ifdef __CUDACC__
 constexpr unsigned long long kLongestNs = 3'000'000'000ULL;  // should the host never say stop
 

@@ -1,5 +1,5 @@
-// Kernels that only a calibration needs: random operands, nothing at all, and company for a product - one that holds
-// multiprocessors, one that moves memory at a set rate.
+// Kernels that only a calibration needs: random operands, nothing at all, and a background load for a product - one
+// that holds multiprocessors, one that moves memory at a set rate.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ void fill_random_e4m3(void* data, std::int64_t elements, std::uint64_t seed, ker
 
 void launch_nothing(kernels::cuda::Stream& stream);
 
-// What the host and a company's blocks tell one another, in pinned memory: each block says that it runs in a word of
+// What the host and the load's blocks tell one another, in pinned memory: each block says that it runs in a word of
 // its own, since atomic operations on the host's memory are not to be had everywhere.
 struct Signals {
   static constexpr unsigned kMostBlocks = 64;

@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "execute/meetings.h"
+#include "execute/late_ranks.h"
 #include "execute/processes/process_world.h"
 #include "tests/gpu/ranks/gpu_run.h"
 #include "tests/support/lowered.h"

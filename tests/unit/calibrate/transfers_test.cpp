@@ -32,9 +32,9 @@ constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce, CollectiveKind:
                                      CollectiveKind::all_to_all};
 
 // Every kind after the other between the same ranks, and messages to and fro.
-void expect_times(const MakeCompany& make) {
+void expect_times(const MakeRankGroup& make) {
   RankMemory memory;
-  Company three = make(3), two = make(2);
+  RankGroup three = make(3), two = make(2);
   for (const auto kind : kKinds) {
     const auto samples = measure_transfer({false, kind, 3, 1200}, three, 0.01, Budget(60, {}), memory);
     EXPECT_GE(samples.size(), 5u);
@@ -49,12 +49,12 @@ void expect_times(const MakeCompany& make) {
 }
 
 TEST(Transfers, EveryKindTakesTimeBetweenThreads) {
-  expect_times(make_local_company);
+  expect_times(make_local_group);
 }
 
 TEST(Transfers, EveryKindTakesTimeOverGloo) {
   if (!execute::gloo_available()) GTEST_SKIP() << "built without Gloo";
-  expect_times(make_gloo_company);
+  expect_times(make_gloo_group);
 }
 
 // A busy machine may leave no time for transfers; simulations of this host need two kinds of them all the same.
@@ -73,14 +73,14 @@ TEST(Transfers, WhatNoSimulationGoesWithoutIsMeasuredWhenTheBudgetIsSpent) {
 }
 
 TEST(Transfers, TheBudgetEndsThemInTheMiddle) {
-  std::vector<MakeCompany> companies = {make_local_company};
-  if (execute::gloo_available()) companies.emplace_back(make_gloo_company);
-  for (const MakeCompany& make : companies) {
+  std::vector<MakeRankGroup> groups = {make_local_group};
+  if (execute::gloo_available()) groups.emplace_back(make_gloo_group);
+  for (const MakeRankGroup& make : groups) {
     RankMemory memory;
-    Company company = make(2);
+    RankGroup group = make(2);
     const auto began = std::chrono::steady_clock::now();
     const auto samples =
-        measure_transfer({false, CollectiveKind::all_reduce, 2, 16 << 20}, company, 60, Budget(0.05, {}), memory);
+        measure_transfer({false, CollectiveKind::all_reduce, 2, 16 << 20}, group, 60, Budget(0.05, {}), memory);
     EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(30)) << "of the 60 that were asked for";
     for (const double s : samples) EXPECT_GT(s, 0) << "what was measured until then stands";
   }
@@ -106,10 +106,10 @@ TEST(Transfers, TheBudgetEndsThemEvenIfOneNeverCame) {
     Time exchange(std::span<const execute::Message>) override { return {}; }
   };
   Absent absent;
-  Company company{nullptr, {&absent, &absent}, [&] { absent.stopped = true; }};
+  RankGroup group{nullptr, {&absent, &absent}, [&] { absent.stopped = true; }};
   RankMemory memory;
   EXPECT_TRUE(
-      measure_transfer({false, CollectiveKind::all_reduce, 2, 4096}, company, 1, Budget(0.05, {}), memory).empty());
+      measure_transfer({false, CollectiveKind::all_reduce, 2, 4096}, group, 1, Budget(0.05, {}), memory).empty());
 }
 
 TEST(Transfers, AProgramsAreExactInRanksAndBytes) {
@@ -142,7 +142,7 @@ TEST(Transfers, EachKeyIsMeasuredOnceAndWhatWouldTakeTooLongNotAtAll) {
   const TransferKey small{false, CollectiveKind::all_reduce, 2, 1024},
       huge{false, CollectiveKind::all_reduce, 2, 1LL << 40};
   const auto found =
-      measure_transfers({small, small, huge}, cost::Transport::local, make_local_company, 0.2, Budget(60, {}));
+      measure_transfers({small, small, huge}, cost::Transport::local, make_local_group, 0.2, Budget(60, {}));
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].ranks, 2);
   EXPECT_EQ(found[0].bytes, 1024);

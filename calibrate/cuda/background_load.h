@@ -8,10 +8,10 @@
 
 namespace rehearse::calibrate::gpu {
 
-class Company {
+class BackgroundLoad {
  public:
-  explicit Company(int shared_bytes_per_block) : shared_bytes_(shared_bytes_per_block) {}
-  // Seconds that `time` returned beside it; 0 if the company did not come to run.
+  explicit BackgroundLoad(int shared_bytes_per_block) : shared_bytes_(shared_bytes_per_block) {}
+  // Seconds that `time` returned beside it; 0 if the load did not come to run.
   double beside_holder(int sms, const std::function<double()>& time);
   // `rate` is what it then moved.
   double beside_mover(double& rate, const std::function<double()>& time);

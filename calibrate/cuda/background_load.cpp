@@ -1,4 +1,4 @@
-#include "calibrate/cuda/company.h"
+#include "calibrate/cuda/background_load.h"
 
 #include <algorithm>
 #include <chrono>
@@ -19,8 +19,8 @@ constexpr auto kLongestStart = std::chrono::milliseconds(200);
 
 }  // namespace
 
-double Company::beside(unsigned blocks, const std::function<void(Signals*, Stream&)>& start,
-                       const std::function<double()>& time) {
+double BackgroundLoad::beside(unsigned blocks, const std::function<void(Signals*, Stream&)>& start,
+                              const std::function<double()>& time) {
   REHEARSE_CHECK(blocks <= Signals::kMostBlocks, "{} blocks", blocks);
   const kernels::cuda::PinnedMemory memory(sizeof(Signals));
   auto* const signals = new (memory.data()) Signals;
@@ -45,13 +45,13 @@ double Company::beside(unsigned blocks, const std::function<void(Signals*, Strea
   return seconds;
 }
 
-double Company::beside_holder(int sms, const std::function<double()>& time) {
+double BackgroundLoad::beside_holder(int sms, const std::function<double()>& time) {
   return beside(
       static_cast<unsigned>(sms),
       [&](Signals* signals, Stream& stream) { launch_holder(sms, shared_bytes_, signals, stream); }, time);
 }
 
-double Company::beside_mover(double& rate, const std::function<double()>& time) {
+double BackgroundLoad::beside_mover(double& rate, const std::function<double()>& time) {
   constexpr std::size_t kBytes = std::size_t{512} << 20;  // beyond any cache
   const DeviceMemory buffer(kBytes);
   const kernels::cuda::PinnedMemory moved(kMoverBlocks * sizeof(unsigned long long));

@@ -55,24 +55,24 @@ class GlooWorlds {
 
 }  // namespace
 
-Company make_local_company(int ranks) {
+RankGroup make_local_group(int ranks) {
   const std::shared_ptr<execute::World> world = execute::make_local_world(ranks, kTimeout);
-  Company company;
-  company.keep = world;
-  for (int rank = 0; rank < ranks; ++rank) company.communicators.push_back(&world->communicator(rank));
-  company.stop = [w = world.get()] { w->stop().request(); };
-  return company;
+  RankGroup group;
+  group.keep = world;
+  for (int rank = 0; rank < ranks; ++rank) group.communicators.push_back(&world->communicator(rank));
+  group.stop = [w = world.get()] { w->stop().request(); };
+  return group;
 }
 
-Company make_gloo_company(int ranks) {
+RankGroup make_gloo_group(int ranks) {
   const auto worlds = std::make_shared<GlooWorlds>(ranks);
-  Company company;
-  company.keep = worlds;
-  for (int rank = 0; rank < ranks; ++rank) company.communicators.push_back(&(*worlds)[rank].communicator(rank));
-  company.stop = [w = worlds.get(), ranks] {
+  RankGroup group;
+  group.keep = worlds;
+  for (int rank = 0; rank < ranks; ++rank) group.communicators.push_back(&(*worlds)[rank].communicator(rank));
+  group.stop = [w = worlds.get(), ranks] {
     for (int rank = 0; rank < ranks; ++rank) (*w)[rank].stop().request();
   };
-  return company;
+  return group;
 }
 
 }  // namespace rehearse::calibrate

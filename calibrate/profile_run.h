@@ -1,9 +1,10 @@
-// Walks a program on the real Performer (execute/rank/cpu_rank.h) with every transfer left out: the ranks' threads,
-// streams, waits, arenas and kernels are those of a run, so each op is timed with the caches, the page tables and the
-// busy cores it has there. What is left out: the numbers other ranks would send, and the waiting for them.
+// Runs a program on the real Performer (execute/rank/cpu_rank.h) with every transfer left out, to time its ops: the
+// ranks' threads, streams, waits, arenas and kernels are those of a run, so each op is timed with the caches, the page
+// tables and the busy cores it has there. What is left out: the numbers other ranks would send, and the waiting for
+// them.
 //
 // Values of what is not received are whatever lay there (the arena begins as zeros). That they do not slow arithmetic
-// down is seen to by flushing denormals to zero in all threads of a walk; x86 pays a hundred cycles for one.
+// down is seen to by flushing denormals to zero in all threads of a run; x86 pays a hundred cycles for one.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@
 
 namespace rehearse::calibrate {
 
-struct WalkRequest {
+struct ProfileRequest {
   const plan::Scenario& scenario;
   const program::Program& program;
   const plan::RankGrid& grid;
@@ -28,16 +29,16 @@ struct WalkRequest {
   double seconds = 1;
 };
 
-struct Walk {
-  // Every op performed, of all steps, by rank and start. Starts count from the walk's own beginning.
+struct ProfileRun {
+  // Every op performed, of all steps, by rank and start. Starts count from the run's own beginning.
   std::vector<result::OpRecord> records;
-  std::int64_t whole_steps = 0;  // that every rank finished; the budget may end a walk in the middle of one
+  std::int64_t whole_steps = 0;  // that every rank finished; the budget may end a run in the middle of one
 };
 
 // Bytes of memory that the ranks' arenas need.
-std::int64_t arena_bytes(const WalkRequest& request);
+std::int64_t arena_bytes(const ProfileRequest& request);
 
 // Throws std::runtime_error if an op fails.
-Walk walk(const WalkRequest& request, const Budget& budget);
+ProfileRun profile(const ProfileRequest& request, const Budget& budget);
 
 }  // namespace rehearse::calibrate

@@ -1,5 +1,5 @@
 // See meetings.h. Calls that match have the same process group and number (sim/program/link).
-#include "execute/meetings.h"
+#include "execute/late_ranks.h"
 
 #include <algorithm>
 #include <array>

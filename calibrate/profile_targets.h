@@ -1,8 +1,8 @@
-// What of a scenario's program is walked, and what the table of kernel times learns from it.
+// What of a scenario's program is profiled, and what the table of kernel times learns from it.
 //
 // As many ranks perform at once as the host has cores for (cores / threads of a rank), of different roles where there
 // are; then one rank of each role alone, since with transfers in between ranks do not always compute side by side. A
-// walk that could only repeat known keys is left out: the scenario's middle stages, a second scenario of the same
+// run that could only repeat known keys is left out: the scenario's middle stages, a second scenario of the same
 // model.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 #include "calibrate/budget.h"
 #include "calibrate/kernel_times.h"
-#include "calibrate/walk.h"
+#include "calibrate/profile_run.h"
 
 namespace rehearse::calibrate {
 
@@ -25,30 +25,30 @@ struct Target {
 // Throws InputError if it cannot be performed for another reason than its number of ranks.
 Target make_target(const plan::Scenario& scenario);
 
-struct PlannedWalk {
+struct PlannedRun {
   const Target* target = nullptr;
   std::vector<int> ranks;
   int busy = 1;       // cores
   double weight = 0;  // a rough time of a step: how the budget is split
 };
-std::vector<PlannedWalk> plan_walks(const Target& target, int cores);
+std::vector<PlannedRun> plan_runs(const Target& target, int cores);
 
-// Whether the walk would add a key.
-bool adds_to(const KernelTimes& times, const PlannedWalk& walk);
+// Whether the run would add a key.
+bool adds_to(const KernelTimes& times, const PlannedRun& run);
 
 struct Learnt {
   KernelTimes times;
   std::vector<double> gaps;  // seconds between two ops of a stream of which the later had no event to wait for
 };
-// Adds every op of the walk. The first step, with cold caches and pages, is left out of what was done more than once.
-void learn(const PlannedWalk& planned, const Walk& walk, Learnt& learnt);
+// Adds every op of the run. The first step, with cold caches and pages, is left out of what was done more than once.
+void learn(const PlannedRun& planned, const ProfileRun& done, Learnt& learnt);
 
-struct WalkReport {
+struct ProfileReport {
   std::vector<std::string> shortfalls;  // for people: what the budget was too small for
 };
-// Plans, walks and learns: for `seconds`, longer where fewer than four steps were done by then, but never past the
+// Plans, profiles and learns: for `seconds`, longer where fewer than four steps were done by then, but never past the
 // budget. Throws execute::DoesNotFit for ranks too large for this machine's memory.
-WalkReport walk_targets(const std::vector<Target>& targets, int cores, double seconds, const Budget& budget,
-                        Learnt& learnt);
+ProfileReport profile_targets(const std::vector<Target>& targets, int cores, double seconds, const Budget& budget,
+                              Learnt& learnt);
 
 }  // namespace rehearse::calibrate

@@ -1,4 +1,4 @@
-#include "calibrate/walk.h"
+#include "calibrate/profile_run.h"
 
 #include <algorithm>
 #include <atomic>
@@ -30,10 +30,11 @@ class NoTransfers : public execute::Communicator {
   static Time now() { return {execute::Clock::now()}; }
 };
 
-// The few ranks that are walked, in a world in which nobody answers.
+// The few ranks that are profiled, in a world in which nobody answers.
 class WalkWorld : public execute::World {
  public:
-  explicit WalkWorld(const WalkRequest& r) : here_(r.ranks), whereabouts_(static_cast<std::size_t>(r.grid.ranks())) {}
+  explicit WalkWorld(const ProfileRequest& r)
+      : here_(r.ranks), whereabouts_(static_cast<std::size_t>(r.grid.ranks())) {}
 
   std::span<const int> here() const override { return here_; }
   std::span<const int> on_this_machine() const override { return here_; }
@@ -88,7 +89,7 @@ std::unique_ptr<execute::Data> data_for(const plan::Scenario& s) {
 
 using Ranks = std::vector<std::unique_ptr<execute::CpuRank>>;
 
-// Joins whatever way the walk ends.
+// Joins whatever way the run ends.
 class Threads {
  public:
   Threads(Ranks& ranks, execute::Stop& stop) : ranks_(ranks), stop_(stop) {
@@ -116,12 +117,12 @@ bool worth_initialising(const std::vector<execute::Timeline>& timelines, double 
   return static_cast<double>(elements) * 20e-9 < seconds / 5;
 }
 
-std::size_t role_index(const WalkRequest& r, int rank) {
+std::size_t role_index(const ProfileRequest& r, int rank) {
   return static_cast<std::size_t>(program::role_of(r.program, r.grid.coordinates(rank)));
 }
 
-// By role; empty for roles that are not walked.
-std::vector<execute::Timeline> timelines_of(const WalkRequest& r) {
+// By role; empty for roles that are not profiled.
+std::vector<execute::Timeline> timelines_of(const ProfileRequest& r) {
   std::vector<execute::Timeline> timelines(r.program.roles.size());
   for (const int rank : r.ranks) {
     const auto role = role_index(r, rank);
@@ -133,7 +134,7 @@ std::vector<execute::Timeline> timelines_of(const WalkRequest& r) {
 // How far the ranks' streams are, and whether they should go on. before_op() is called by their threads.
 class Course {
  public:
-  Course(const WalkRequest& request, const std::vector<execute::Timeline>& timelines, const execute::Stop& stop)
+  Course(const ProfileRequest& request, const std::vector<execute::Timeline>& timelines, const execute::Stop& stop)
       : request_(request), stop_(stop), places_(static_cast<std::size_t>(request.grid.ranks())) {
     for (const int rank : request.ranks) {
       places_[static_cast<std::size_t>(rank)] = streams_;
@@ -162,7 +163,7 @@ class Course {
   }
 
  private:
-  const WalkRequest& request_;
+  const ProfileRequest& request_;
   const execute::Stop& stop_;
   std::size_t streams_ = 0;
   std::vector<std::size_t> places_, used_;       // by rank: its first stream; streams that have ops
@@ -172,14 +173,14 @@ class Course {
 
 }  // namespace
 
-std::int64_t arena_bytes(const WalkRequest& request) {
+std::int64_t arena_bytes(const ProfileRequest& request) {
   const auto timelines = timelines_of(request);
   std::int64_t bytes = 0;
   for (const int rank : request.ranks) bytes += timelines[role_index(request, rank)].memory.arena_bytes;
   return bytes;
 }
 
-Walk walk(const WalkRequest& request, const Budget& budget) {
+ProfileRun profile(const ProfileRequest& request, const Budget& budget) {
   const FlushDenormals flush;
   const auto timelines = timelines_of(request);
   const auto data = data_for(request.scenario);
@@ -209,7 +210,7 @@ Walk walk(const WalkRequest& request, const Budget& budget) {
   }
   if (const std::string cause = world.failures().report(execute::had_not_begun); !cause.empty())
     throw std::runtime_error("while calibrating, " + cause);
-  Walk out;
+  ProfileRun out;
   for (const auto& rank : ranks) {
     const auto records = rank->records();
     out.records.insert(out.records.end(), records.begin(), records.end());

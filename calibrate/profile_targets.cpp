@@ -1,4 +1,4 @@
-#include "calibrate/program_walks.h"
+#include "calibrate/profile_targets.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@
 namespace rehearse::calibrate {
 namespace {
 
-constexpr std::size_t kMostRecords = 2'000'000;  // of a walk: 100 MB
+constexpr std::size_t kMostRecords = 2'000'000;  // of a run: 100 MB
 
 const program::Role& role_of(const Target& target, int rank) {
   const program::RoleId role = program::role_of(target.program, target.grid.coordinates(rank));
@@ -58,13 +58,13 @@ std::vector<int> by_role(const Target& target) {
   return firsts;
 }
 
-std::size_t ops_of_step(const PlannedWalk& walk) {
+std::size_t ops_of_step(const PlannedRun& run) {
   std::size_t ops = 0;
-  for (const int rank : walk.ranks) for_each_op(role_of(*walk.target, rank), [&](const program::Op&) { ++ops; });
+  for (const int rank : run.ranks) for_each_op(role_of(*run.target, rank), [&](const program::Op&) { ++ops; });
   return ops;
 }
 
-void check_memory(const WalkRequest& request) {
+void check_memory(const ProfileRequest& request) {
   const std::int64_t needed = arena_bytes(request), there = available_memory();
   if (needed > there)
     throw execute::DoesNotFit(fmt::format("does not fit in memory: {} rank(s) of {} need {} of this machine's {}",
@@ -78,7 +78,7 @@ Target make_target(const plan::Scenario& scenario) {
   try {
     execute::check_performable(scenario, 1);
   } catch (const InputError& error) {
-    Diagnostics others;  // a walk performs a few ranks of however many there are
+    Diagnostics others;  // a profile run performs a few ranks of however many there are
     for (const Diagnostic& d : error.diagnostics())
       if (d.path != "cluster.gpus") others.add(d);
     others.throw_if_any();
@@ -87,7 +87,7 @@ Target make_target(const plan::Scenario& scenario) {
           execute::threads_per_rank(scenario, static_cast<int>(scenario.cluster.gpus))};
 }
 
-std::vector<PlannedWalk> plan_walks(const Target& target, int cores) {
+std::vector<PlannedRun> plan_runs(const Target& target, int cores) {
   const auto together =
       static_cast<std::size_t>(std::clamp(cores / std::max(1, target.threads), 1, target.grid.ranks()));
   const std::vector<int> ranks = by_role(target);
@@ -98,35 +98,35 @@ std::vector<PlannedWalk> plan_walks(const Target& target, int cores) {
     for (const int rank : of) seconds = std::max(seconds, rough_step(role_of(target, rank)));
     return seconds;
   };
-  std::vector<PlannedWalk> walks;
+  std::vector<PlannedRun> runs;
   for (std::size_t first = 0; first < roles; first += together) {
-    // The last few roles are walked beside the first ones again, or beside more ranks of the same.
+    // The last few roles are profiled beside the first ones again, or beside more ranks of the same.
     std::vector<int> of;
     for (std::size_t i = 0; i < together; ++i) of.push_back(ranks[(first + i) % ranks.size()]);
-    walks.push_back({&target, of, busy(together), weight(of)});
+    runs.push_back({&target, of, busy(together), weight(of)});
   }
   if (together > 1)
     for (std::size_t role = 0; role < roles; ++role)
-      walks.push_back({&target, {ranks[role]}, busy(1), weight({ranks[role]}) / 2});
-  return walks;
+      runs.push_back({&target, {ranks[role]}, busy(1), weight({ranks[role]}) / 2});
+  return runs;
 }
 
-bool adds_to(const KernelTimes& times, const PlannedWalk& walk) {
+bool adds_to(const KernelTimes& times, const PlannedRun& run) {
   bool adds = false;
-  for (const int rank : walk.ranks) {
-    const program::Role& role = role_of(*walk.target, rank);
+  for (const int rank : run.ranks) {
+    const program::Role& role = role_of(*run.target, rank);
     for_each_op(role, [&](const program::Op& op) {
-      adds = adds || (is_kernel(op) && !times.contains(key_of(role, op, walk.target->threads, walk.busy)));
+      adds = adds || (is_kernel(op) && !times.contains(key_of(role, op, run.target->threads, run.busy)));
     });
   }
   return adds;
 }
 
-void learn(const PlannedWalk& planned, const Walk& walk, Learnt& learnt) {
+void learn(const PlannedRun& planned, const ProfileRun& done, Learnt& learnt) {
   const Target& target = *planned.target;
   std::map<std::tuple<int, int, int>, std::vector<double>> occurrences;  // rank, slot, op: durations by step
   std::map<std::pair<int, int>, std::int64_t> ends;                      // rank, stream: of its last op
-  for (const result::OpRecord& r : walk.records) {
+  for (const result::OpRecord& r : done.records) {
     const program::Role& role = role_of(target, r.rank);
     const program::Op& op = role.bodies[static_cast<std::size_t>(r.body)].ops[static_cast<std::size_t>(r.op)];
     const auto [last, first_of_stream] = ends.try_emplace({r.rank, op.stream}, 0);
@@ -150,32 +150,32 @@ void learn(const PlannedWalk& planned, const Walk& walk, Learnt& learnt) {
   }
 }
 
-WalkReport walk_targets(const std::vector<Target>& targets, int cores, double seconds, const Budget& budget,
-                        Learnt& learnt) {
+ProfileReport profile_targets(const std::vector<Target>& targets, int cores, double seconds, const Budget& budget,
+                              Learnt& learnt) {
   const Budget soft = budget.part(seconds);
-  std::vector<PlannedWalk> walks;
+  std::vector<PlannedRun> runs;
   for (const Target& target : targets)
-    for (PlannedWalk& walk : plan_walks(target, cores)) walks.push_back(std::move(walk));
-  // Everyone's walk in company before anyone's alone: the former is what a step mostly is.
-  std::stable_sort(walks.begin(), walks.end(), [](const auto& a, const auto& b) { return a.busy > b.busy; });
+    for (PlannedRun& run : plan_runs(target, cores)) runs.push_back(std::move(run));
+  // Runs with other busy cores come before those alone: the former are what a step mostly is.
+  std::stable_sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.busy > b.busy; });
   std::vector<double> weights;
-  for (const PlannedWalk& w : walks) weights.push_back(w.weight);
-  WalkReport report;
-  for (std::size_t i = 0; i < walks.size(); ++i) {
-    const PlannedWalk& planned = walks[i];
+  for (const PlannedRun& w : runs) weights.push_back(w.weight);
+  ProfileReport report;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const PlannedRun& planned = runs[i];
     const Target& target = *planned.target;
     if (!adds_to(learnt.times, planned)) continue;
     if (budget.spent()) {
-      report.shortfalls.push_back(fmt::format("{}: no time left to walk rank {} with {} busy core(s)",
+      report.shortfalls.push_back(fmt::format("{}: no time left to profile rank {} with {} busy core(s)",
                                               target.scenario.name, planned.ranks.front(), planned.busy));
       continue;
     }
-    WalkRequest request{target.scenario, target.program, target.grid, planned.ranks, target.threads};
+    ProfileRequest request{target.scenario, target.program, target.grid, planned.ranks, target.threads};
     request.steps = std::clamp<std::int64_t>(
         static_cast<std::int64_t>(kMostRecords / std::max<std::size_t>(1, ops_of_step(planned))), 2, 200);
     request.seconds = share_of(weights, i, soft.left());
     check_memory(request);
-    const Walk done = walk(request, budget);
+    const ProfileRun done = profile(request, budget);
     learn(planned, done, learnt);
     if (done.whole_steps < 2)
       report.shortfalls.push_back(

@@ -1,12 +1,12 @@
-// Programs walked without their transfers: what is performed, and what the table of kernels learns.
-#include "calibrate/walk.h"
+// Programs profiled without their transfers: what is performed, and what the table of kernels learns.
+#include "calibrate/profile_run.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <set>
 
-#include "calibrate/program_walks.h"
+#include "calibrate/profile_targets.h"
 #include "calibrate/switching.h"
 #include "sim/base/diagnostics.h"
 #include "tests/support/lowered.h"
@@ -32,13 +32,13 @@ std::size_t ops_of_step(const program::Role& role) {
   return static_cast<std::size_t>(sum_over_step(role, [](const auto&, const auto&) { return 1; }));
 }
 
-TEST(Walk, EveryOpOfEveryStepIsTimedThoughNobodyElseTakesPart) {
+TEST(ProfileRun, EveryOpOfEveryStepIsTimedThoughNobodyElseTakesPart) {
   const Target target = small();
   // Rank 0 is of the first stage, rank 2 of the second: whom they send to and reduce with is not there.
-  WalkRequest request{target.scenario, target.program, target.grid, {0, 2}, 1};
+  ProfileRequest request{target.scenario, target.program, target.grid, {0, 2}, 1};
   request.steps = 5;
   request.seconds = 60;
-  const Walk done = walk(request, Budget(60, {}));
+  const ProfileRun done = profile(request, Budget(60, {}));
   EXPECT_GE(done.whole_steps, 4);
   std::map<std::pair<int, int>, std::set<std::pair<int, int>>> ops;  // by rank and step: slot, op
   for (const auto& r : done.records) {
@@ -54,69 +54,69 @@ TEST(Walk, EveryOpOfEveryStepIsTimedThoughNobodyElseTakesPart) {
   }
 }
 
-TEST(Walk, ItEndsWithTheBudgetInTheMiddleOfAStep) {
+TEST(ProfileRun, ItEndsWithTheBudgetInTheMiddleOfAStep) {
   const Target target = small();
-  WalkRequest request{target.scenario, target.program, target.grid, {0}, 1};
+  ProfileRequest request{target.scenario, target.program, target.grid, {0}, 1};
   request.steps = request.least = 1'000'000'000;  // years
-  const Walk done = walk(request, Budget(0.05, {}));
+  const ProfileRun done = profile(request, Budget(0.05, {}));
   EXPECT_LT(done.whole_steps, 1'000'000'000);
 }
 
-TEST(Walk, ItDoesTheLeastNumberOfStepsWhateverItsShare) {
+TEST(ProfileRun, ItDoesTheLeastNumberOfStepsWhateverItsShare) {
   const Target target = small();
-  WalkRequest request{target.scenario, target.program, target.grid, {0}, 1};
+  ProfileRequest request{target.scenario, target.program, target.grid, {0}, 1};
   request.seconds = 0;
-  EXPECT_GE(walk(request, Budget(60, {})).whole_steps, request.least);
+  EXPECT_GE(profile(request, Budget(60, {})).whole_steps, request.least);
 }
 
-TEST(Walk, WhatThePollThrowsEndsIt) {
+TEST(ProfileRun, WhatThePollThrowsEndsIt) {
   const Target target = small();
-  WalkRequest request{target.scenario, target.program, target.grid, {0}, 1};
+  ProfileRequest request{target.scenario, target.program, target.grid, {0}, 1};
   request.steps = request.least = 1'000'000'000;
-  EXPECT_THROW(walk(request, Budget(60, [] { throw std::out_of_range("interrupted"); })), std::out_of_range);
+  EXPECT_THROW(profile(request, Budget(60, [] { throw std::out_of_range("interrupted"); })), std::out_of_range);
 }
 
-TEST(Walk, AVocabularyBelowTheTextsBytesIsNoHindrance) {
+TEST(ProfileRun, AVocabularyBelowTheTextsBytesIsNoHindrance) {
   const Target target = small({"model.vocab=64"});
-  WalkRequest request{target.scenario, target.program, target.grid, {0, 2}, 1};
+  ProfileRequest request{target.scenario, target.program, target.grid, {0, 2}, 1};
   request.seconds = 0;
-  EXPECT_GE(walk(request, Budget(60, {})).whole_steps, 1);
+  EXPECT_GE(profile(request, Budget(60, {})).whole_steps, 1);
 }
 
 TEST(ProgramWalks, AsManyRanksAsCoresOfAllRolesThenOneOfEachAlone) {
   const Target target = small();
-  const auto walks = plan_walks(target, 2);
-  ASSERT_EQ(walks.size(), 3u);
-  EXPECT_EQ(walks[0].ranks, (std::vector<int>{0, 2}));
-  EXPECT_EQ(walks[0].busy, 2);
-  EXPECT_EQ(walks[1].ranks, std::vector<int>{0});
-  EXPECT_EQ(walks[1].busy, 1);
-  EXPECT_EQ(walks[2].ranks, std::vector<int>{2});
+  const auto runs = plan_runs(target, 2);
+  ASSERT_EQ(runs.size(), 3u);
+  EXPECT_EQ(runs[0].ranks, (std::vector<int>{0, 2}));
+  EXPECT_EQ(runs[0].busy, 2);
+  EXPECT_EQ(runs[1].ranks, std::vector<int>{0});
+  EXPECT_EQ(runs[1].busy, 1);
+  EXPECT_EQ(runs[2].ranks, std::vector<int>{2});
 }
 
 TEST(ProgramWalks, RolesThatDoNotFitTogetherAreWalkedInTurn) {
-  const auto walks = plan_walks(small(), 1);
-  ASSERT_EQ(walks.size(), 2u);
-  EXPECT_EQ(walks[0].ranks, std::vector<int>{0});
-  EXPECT_EQ(walks[1].ranks, std::vector<int>{2});
-  for (const auto& w : walks) EXPECT_EQ(w.busy, 1);
+  const auto runs = plan_runs(small(), 1);
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_EQ(runs[0].ranks, std::vector<int>{0});
+  EXPECT_EQ(runs[1].ranks, std::vector<int>{2});
+  for (const auto& w : runs) EXPECT_EQ(w.busy, 1);
 }
 
 TEST(ProgramWalks, ThreadsOfARankCountAsBusyCores) {
   Target target = small();
   target.threads = 2;
-  const auto walks = plan_walks(target, 4);
-  EXPECT_EQ(walks[0].ranks.size(), 2u);
-  EXPECT_EQ(walks[0].busy, 4);
-  EXPECT_EQ(walks[1].busy, 2);
+  const auto runs = plan_runs(target, 4);
+  EXPECT_EQ(runs[0].ranks.size(), 2u);
+  EXPECT_EQ(runs[0].busy, 4);
+  EXPECT_EQ(runs[1].busy, 2);
   target.threads = 8;  // more than there are cores
-  EXPECT_EQ(plan_walks(target, 4)[0].busy, 4);
+  EXPECT_EQ(plan_runs(target, 4)[0].busy, 4);
 }
 
 TEST(ProgramWalks, TheTableHoldsEveryKernelOfTheProgramOnceWithItsWork) {
   const Target target = small();
   Learnt learnt;
-  const WalkReport report = walk_targets({target}, 2, 0.1, Budget(60, {}), learnt);
+  const ProfileReport report = profile_targets({target}, 2, 0.1, Budget(60, {}), learnt);
   EXPECT_TRUE(report.shortfalls.empty());
   std::set<KernelKey> expected;
   for (const program::Role& role : target.program.roles)
@@ -141,10 +141,10 @@ TEST(ProgramWalks, TheTableHoldsEveryKernelOfTheProgramOnceWithItsWork) {
 TEST(ProgramWalks, WhatIsKnownIsNotWalkedAgain) {
   const Target target = small();
   Learnt learnt;
-  walk_targets({target}, 2, 0.1, Budget(60, {}), learnt);
-  for (const PlannedWalk& w : plan_walks(target, 2)) EXPECT_FALSE(adds_to(learnt.times, w));
+  profile_targets({target}, 2, 0.1, Budget(60, {}), learnt);
+  for (const PlannedRun& w : plan_runs(target, 2)) EXPECT_FALSE(adds_to(learnt.times, w));
   const auto before = learnt.times.all(cost::Origin::program);
-  walk_targets({target}, 2, 0.1, Budget(60, {}), learnt);
+  profile_targets({target}, 2, 0.1, Budget(60, {}), learnt);
   const auto after = learnt.times.all(cost::Origin::program);
   ASSERT_EQ(before.size(), after.size());
   for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(before[i].repetitions, after[i].repetitions);
@@ -152,8 +152,8 @@ TEST(ProgramWalks, WhatIsKnownIsNotWalkedAgain) {
 
 TEST(ProgramWalks, TheFirstStepIsLeftOutOfWhatWasDoneAgain) {
   const Target target = small();
-  const PlannedWalk planned{&target, {0}, 1, 1};
-  Walk made;
+  const PlannedRun planned{&target, {0}, 1, 1};
+  ProfileRun made;
   const std::int32_t body = target.program.roles[0].slots[0].body;
   for (const auto& [step, us] : {std::pair{0, 900}, {1, 10}, {2, 14}, {3, 12}})
     made.records.push_back({0, step, 0, body, 0, step * 1'000'000'000LL, us * 1'000'000LL});
@@ -168,10 +168,10 @@ TEST(ProgramWalks, TheFirstStepIsLeftOutOfWhatWasDoneAgain) {
 TEST(ProgramWalks, MorePrecisionsAndRanksThanHereAreWalked) {
   for (const char* precision : {"bf16", "fp16"}) {
     const Target half = make_target(scenario_from(kWalked, {"training.precision=" + std::string(precision)}));
-    EXPECT_FALSE(plan_walks(half, 2).empty());
+    EXPECT_FALSE(plan_runs(half, 2).empty());
   }
   const Target wide = make_target(scenario_from(kWalked, {"cluster.gpus=256", "training.global_batch=64"}));
-  EXPECT_EQ(plan_walks(wide, 2)[0].ranks.size(), 2u);
+  EXPECT_EQ(plan_runs(wide, 2)[0].ranks.size(), 2u);
 }
 
 TEST(Switching, WakingAndDispatchingTakeTime) {
