@@ -94,7 +94,7 @@ Json device_facts(const std::string& name, const std::string& root) {
   j["peak_fp16_flops"] = d.peak_fp16.per_s();
   j["peak_fp32_flops"] = d.peak_fp32.per_s();
   j["measured_gemms"] = data.gemm.points.size() + data.gemm.points_f32.size();
-  j["measured_attention"] = data.flash.points.size();
+  j["measured_attention"] = data.flash.fastest.points.size();
   j["measured_kernels"] = data.kernels.size();
   j["measured_collectives"] = collective_points(name, root);
   return j;

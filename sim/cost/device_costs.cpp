@@ -227,8 +227,8 @@ Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference
   require_rate(op);
   const auto& a = std::get<program::Attention>(op.shape);
   const bool backward = a.part == program::AttentionPart::flash_backward;
-  bool known = true;
-  const FlashData& kernel = data_.flash.of(a.kernel, known);
+  const FlashKernel* known = data_.flash.find(a.kernel);
+  const FlashKernel& kernel = known != nullptr ? *known : data_.flash.fastest;
   const FlashRate& rate = backward ? kernel.backward : kernel.forward;
   const double half = data_.device.peak(data_.device.peak_bf16.per_s() > 0 ? DType::bf16 : DType::f32).per_s();
   const double scale = kernel.scale.value * data_.device.peak(op.dtype).per_s() / half;
@@ -238,7 +238,7 @@ Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference
   p.alone = p.model_alone;
   p.low = kernel.error.low, p.high = kernel.error.high;
   // Rates of other kernels are fitted to published timings, which are not kept.
-  p.coverage = kernel.points.empty() && &kernel == &data_.flash ? Coverage::spec : Coverage::extrapolated;
+  p.coverage = kernel.points.empty() && &kernel == &data_.flash.fastest ? Coverage::spec : Coverage::extrapolated;
   for (const FlashPoint& point : kernel.points) {
     if (point.backward != backward || point.causal != a.causal || point.head_dim != a.head_dim) continue;
     if (a.seq <= 2 * point.seq && point.seq <= 2 * a.seq) p.coverage = Coverage::interpolated;
@@ -250,7 +250,7 @@ Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference
     break;
   }
   p.low *= kernel.scale.value / kernel.scale.high, p.high *= kernel.scale.value / kernel.scale.low;
-  if (!known) {  // another kernel's time, for want of its own
+  if (known == nullptr) {  // another kernel's time, for want of its own
     p.coverage = Coverage::spec;
     p.low = std::min(p.low, kOtherKernel.low), p.high = std::max(p.high, kOtherKernel.high);
   }

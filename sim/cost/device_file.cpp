@@ -61,7 +61,7 @@ void read_gemm_table(const std::string& path, GemmData& gemm, Diagnostics& diagn
 }
 
 // `first_line`: where the text begins in `file`.
-void read_flash_points(const std::string& file, std::string text, int first_line, FlashData& flash,
+void read_flash_points(const std::string& file, std::string text, int first_line, FlashKernel& flash,
                        Diagnostics& diagnostics) {
   CsvTable table(file, std::move(text),
                  {{"part", "causal", "batch", "seq", "heads", "kv_heads", "head_dim", "tflops", "source"}}, diagnostics,
@@ -80,12 +80,12 @@ void read_flash_points(const std::string& file, std::string text, int first_line
   }
 }
 
-void read_flash_table(const std::string& path, FlashData& flash, Diagnostics& diagnostics) {
+void read_flash_table(const std::string& path, FlashKernel& flash, Diagnostics& diagnostics) {
   read_flash_points(path, read_text_file(path), 1, flash, diagnostics);
 }
 
 // The table as a literal block, as calibrations have it.
-void read_flash_rows(const Node& node, FlashData& flash, Diagnostics& diagnostics) {
+void read_flash_rows(const Node& node, FlashKernel& flash, Diagnostics& diagnostics) {
   const Node rows = node.get("rows");
   if (!rows) return;
   if (const auto text = rows.as_text()) read_flash_points(node.file(), *text, rows.line() + 1, flash, diagnostics);
@@ -178,35 +178,35 @@ constexpr std::array<std::pair<const char*, program::AttentionKernel>, 5> kAtten
      {"flash_triton", program::AttentionKernel::flash_triton},
      {"cudnn", program::AttentionKernel::cudnn}}};
 
+// What every kernel has.
+void read_flash_kernel(const Node& node, FlashKernel& kernel) {
+  kernel.measured_here = node.boolean("measured_here", true);
+  kernel.scale = read_range(node, "scale", "factor");
+  kernel.error = read_range(node, "error", "");
+  kernel.forward = read_flash_rate(node, "forward");
+  kernel.backward = read_flash_rate(node, "backward");
+}
+
 void read_flash(const Node& node, const std::string& file, FlashData& flash, Diagnostics& diagnostics) {
   const std::string table = table_path(node, file);
   if (node.has("kernel")) {
     std::vector<std::string> names;
     for (const auto& [name, kernel] : kAttentionKernels) names.emplace_back(name);
-    flash.fastest = kAttentionKernels[static_cast<std::size_t>(node.choice("kernel", names, 0))].second;
+    flash.fastest_is = kAttentionKernels[static_cast<std::size_t>(node.choice("kernel", names, 0))].second;
   }
   if (const Node others = node.get("others")) {
     for (const auto& [name, kernel] : kAttentionKernels) {
       const Node other = others.get(name);
       if (!other) continue;
-      FlashData& data = flash.others[kernel];
-      data.measured_here = other.boolean("measured_here", true);
-      data.scale = read_range(other, "scale", "factor");
-      data.error = read_range(other, "error", "");
-      data.forward = read_flash_rate(other, "forward");
-      data.backward = read_flash_rate(other, "backward");
+      read_flash_kernel(other, flash.others[kernel]);
       other.finish();
     }
     others.finish();
   }
-  flash.measured_here = node.boolean("measured_here", true);
-  flash.scale = read_range(node, "scale", "factor");
-  flash.error = read_range(node, "error", "");
-  flash.forward = read_flash_rate(node, "forward");
-  flash.backward = read_flash_rate(node, "backward");
-  read_flash_rows(node, flash, diagnostics);
+  read_flash_kernel(node, flash.fastest);
+  read_flash_rows(node, flash.fastest, diagnostics);
   node.finish();
-  if (!table.empty()) read_flash_table(table, flash, diagnostics);
+  if (!table.empty()) read_flash_table(table, flash.fastest, diagnostics);
 }
 
 // Classes that are not given are as `elementwise`, the first.
@@ -262,7 +262,7 @@ void read_device(const Node& root, const std::string& file, DeviceData& data, Di
     read_flash(flash, file, data.flash, diagnostics);
   } else {  // as fast as matrix products
     const double peak = (device.peak_bf16.per_s() > 0 ? device.peak_bf16 : device.peak_fp32).per_s();
-    data.flash.forward.rate = data.flash.backward.rate = data.gemm.constants.efficiency * peak;
+    data.flash.fastest.forward.rate = data.flash.fastest.backward.rate = data.gemm.constants.efficiency * peak;
   }
   device.sustained = data.gemm.sustained.value;
   if (const Node kernels = root.get("kernels")) {
@@ -298,10 +298,10 @@ void read_measurements(const Node& root, const std::string& file, DeviceData& da
   if (const Node node = root.get("attention")) {
     const std::string table = table_path(node, file);
     node.finish();
-    const std::size_t before = data.flash.points.size();
+    const std::size_t before = data.flash.fastest.points.size();
     if (!table.empty()) read_flash_table(table, data.flash, diagnostics);
-    for (std::size_t i = before; i < data.flash.points.size(); ++i)
-      data.flash.points[i].flops_per_second /= data.flash.scale.value;
+    for (std::size_t i = before; i < data.flash.fastest.points.size(); ++i)
+      data.flash.fastest.points[i].flops_per_second /= data.flash.fastest.scale.value;
   }
   if (const Node node = root.get("kernels")) {
     const std::string table = table_path(node, file);
@@ -314,13 +314,10 @@ void read_measurements(const Node& root, const std::string& file, DeviceData& da
 
 }  // namespace
 
-const FlashData& FlashData::of(program::AttentionKernel kernel, bool& known) const {
-  known = true;
-  if (kernel == program::AttentionKernel::best || kernel == fastest) return *this;
+const FlashKernel* FlashData::find(program::AttentionKernel kernel) const {
+  if (kernel == program::AttentionKernel::best || kernel == fastest_is) return &fastest;
   const auto found = others.find(kernel);
-  if (found != others.end()) return found->second;
-  known = false;
-  return *this;
+  return found == others.end() ? nullptr : &found->second;
 }
 
 DeviceData read_device_files(const std::vector<std::string>& files) {

@@ -62,17 +62,20 @@ struct FlashPoint {
   std::int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   double flops_per_second = 0;  // all keys counted
 };
-struct FlashData {
+// One fused attention kernel on the device.
+struct FlashKernel {
   FlashRate forward, backward;
   Range scale;  // this device's rate over that of the device measured
   bool measured_here = true;
   Range error;  // measured / model
   std::vector<FlashPoint> points;
-  // Other kernels than the fastest, which all of the above is; `points` of theirs are empty.
-  std::map<program::AttentionKernel, FlashData> others;
-  // `kernel`'s data. Of one that is not listed: the fastest's, and `known` false.
-  const FlashData& of(program::AttentionKernel kernel, bool& known) const;
-  program::AttentionKernel fastest = program::AttentionKernel::best;  // which it is, if the file says so
+};
+struct FlashData {
+  FlashKernel fastest;
+  program::AttentionKernel fastest_is = program::AttentionKernel::best;  // if the file says which
+  std::map<program::AttentionKernel, FlashKernel> others;                // without points
+  // nullptr: not listed.
+  const FlashKernel* find(program::AttentionKernel kernel) const;
 };
 
 // A measured kernel of any kind: what it did and how long it took.

@@ -28,12 +28,11 @@ struct FrameworkProfile {
   model::AttentionKind attention = model::AttentionKind::flash;  // model.attention
   double dropout = 0;                                            // model.dropout
   bool fp32_gradients = true;  // training.grad_dtype and reduce_dtype: fp32; false: the training precision
-  bool overlap_grad_reduce = true, overlap_param_gather = true;
-  Bytes bucket{25 << 20};  // plan.bucket
+  bool overlap_grad_reduce = true, overlap_param_gather = true, overlap_tensor_backward = true;  // plan's
+  Bytes bucket{25 << 20};                                                                        // plan.bucket
   // Lowering.
   bool fused_weight_gradient = true;    // weight gradients accumulate inside the matmul; false: a separate add kernel
   bool fused_residual_gradient = true;  // norm backward adds the residual's gradient; false: a separate add kernel
-  bool overlap_tensor_backward = true;  // tensor-parallel backward collective beside the weight-gradient matmul
   bool batched_point_to_point =
       false;                          // pipeline send and the next receive as one group op the compute stream waits for
   bool split_point_to_point = true;   // pipeline tensors sent as 1/tensor slices, gathered by the receiver

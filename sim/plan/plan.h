@@ -33,7 +33,7 @@ struct Plan {
   std::int64_t micro_batch = 1;  // sequences
   int zero = 0;                  // 0..3
   Bytes bucket{25 << 20};        // gradient bytes a bucket; transfers start when it is full
-  bool overlap_grad_reduce = true, overlap_param_gather = true;
+  bool overlap_grad_reduce = true, overlap_param_gather = true, overlap_tensor_backward = true;
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline};

@@ -69,6 +69,24 @@ TEST(DataParallel, ParametersGatheredBesideTheNextForwardAreNotExposed) {
   EXPECT_GT(share(waiting, result::Share::exposed_data) * waiting.step_time.seconds(), pass_seconds(2) * 0.9);
 }
 
+// Eight layers with two column-parallel products each, and the head: the reduction of each one's input gradient hides
+// behind the product of its weights' gradient, which is the only kernel that takes time, or stands behind it.
+TEST(TensorParallel, WithoutOverlapEachInputGradientsReductionFollowsTheWeightGradient) {
+  const GivenCosts weights([](const program::Op& op) {
+    const auto* gemm = std::get_if<program::Gemm>(&op.shape);
+    return gemm != nullptr && gemm->transpose_a ? Time::from_us(500) : Time();
+  });
+  const auto step = [&](const char* overlap) {
+    return step_seconds(
+        {"cluster.gpus=2", "plan.tensor=2", "training.global_batch=1", "training.seq_len=512",
+         "training.precision=bf16", "training.clip=0", std::string("plan.overlap_tensor_backward=") + overlap},
+        weights);
+  };
+  const double bytes = 2.0 * 512 * 1024;
+  const double reduction = bytes / static_cast<double>(capacity(cluster::ResourceKind::nvlink).per_s());  // 2 (n-1)/n
+  EXPECT_NEAR(step("false") - step("true"), (8 * 2 + 1) * reduction, 1e-9);
+}
+
 TEST(Links, HalvingTheNicSlowsOnlyWhatCrossesNodes) {
   const auto costs = block_costs(Time::from_us(10), Time::from_us(20));
   const std::vector<std::string> inside = {"cluster.gpus=8", "plan.tensor=8", "training.global_batch=4"};

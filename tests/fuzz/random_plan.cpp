@@ -113,6 +113,7 @@ class Writer {
     if (c_.once_in(3)) text += fmt::format("  bucket: {}KiB\n", 1U << c_.below(11));
     if (c_.once_in(4)) text += "  overlap_grad_reduce: false\n";
     if (c_.once_in(4)) text += "  overlap_param_gather: false\n";
+    if (c_.once_in(4)) text += "  overlap_tensor_backward: false\n";
     if (c_.once_in(6)) text += "  rank_order: [data, tensor, context, expert, pipeline]\n";
     return text;
   }

@@ -205,6 +205,7 @@ std::vector<Case> tensor_cases() {
                          text,
                          with("framework=megatron-2021"),
                          {"model.dropout=0.1", "model.attention=unfused"}});
+        cases.push_back({name + "_tensor_no_overlap" + suffix, text, with("plan.overlap_tensor_backward=false")});
         cases.push_back({name + "_tensor_tied" + suffix,
                          text,
                          plan,

@@ -44,7 +44,7 @@ void TensorParallel::bias_gradient(const std::string& name, BufferId gradient, P
 
 BufferId TensorParallel::column_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight,
                                          ParamId bias, std::int64_t n, std::int64_t k) {
-  const bool overlaps = context_.profile().overlap_tensor_backward || builder_.parted();
+  const bool overlaps = context_.plan().overlap_tensor_backward || builder_.parted();
   BufferId whole_in = in;
   const auto gather_input = [&] {
     // Beside the product before it, which does not need it.

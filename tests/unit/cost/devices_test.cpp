@@ -225,11 +225,12 @@ TEST(A100, TheFortyGigabyteCardUsesTheOtherCardsTableAndSaysSo) {
 TEST(A100, FlashAttentionModelFollowsItsMeasurements) {
   const DeviceData data = read_device_files({file_of("a100-sxm-80g")});
   const auto costs = load_costs({file_of("a100-sxm-80g")});
-  for (const FlashPoint& point : data.flash.points) {
+  for (const FlashPoint& point : data.flash.fastest.points) {
     const auto part = point.backward ? program::AttentionPart::flash_backward : program::AttentionPart::flash_forward;
     const OneOp one = test::attention(part, point.batch, point.heads, point.seq);  // kv_heads = heads: no table row
     const double product = 2.0 * static_cast<double>(point.heads * point.seq * point.seq * 128);
-    const double measured = (point.backward ? 5 : 2) * product / (point.flops_per_second * data.flash.scale.value);
+    const double measured =
+        (point.backward ? 5 : 2) * product / (point.flops_per_second * data.flash.fastest.scale.value);
     EXPECT_NEAR(costs->kernel(one.role, one.op, {}).duration.seconds() / measured, 1, 0.12)
         << point.heads << (point.backward ? " heads backward" : " heads forward");
   }

@@ -70,6 +70,7 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
                                    "plan.bucket=1MiB",
                                    "plan.overlap_grad_reduce=false",
                                    "plan.overlap_param_gather=false",
+                                   "plan.overlap_tensor_backward=false",
                                    "plan.sequence_parallel=true",
                                    "plan.recompute=full",
                                    "plan.rank_order=[pipeline, tensor, context, expert, data]",
