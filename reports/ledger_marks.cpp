@@ -52,7 +52,7 @@ int SoftwareLooks::place(const std::string& software) const {
 std::string SoftwareLooks::mark(const std::string& software, double x, double y, const std::string& title) const {
   const int i = place(software);
   return fmt::format("<path class=\"lf-m lf-{}\" d=\"{}\"><title>{}</title></path>\n", i % kColours,
-                     shape_path((i + i / kColours) % kShapes, x, y), escape(title));
+                     shape_path((i % kShapes + i / kShapes) % kShapes, x, y), escape(title));
 }
 
 double Scale::at(double value) const {

@@ -15,7 +15,8 @@ using LedgerRows = std::vector<const ThroughputRow*>;
 LedgerRows used_rows(const std::vector<ThroughputRow>& rows);
 
 // Software in the order of names; its place decides colour and shape, so that they are the same in every figure of a
-// ledger. Ten colours, five shapes: fifty look different.
+// ledger. Ten colours, five shapes: fifty look different, and
+// colours that are near each other have different shapes.
 class SoftwareLooks {
  public:
   explicit SoftwareLooks(const LedgerRows& rows);

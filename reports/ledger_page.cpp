@@ -49,9 +49,10 @@ std::string residuals(const std::vector<ThroughputRow>& rows) {
       out += fmt::format("<div><h3>{}</h3>\n{}</div>\n", title, figure);
   return out + "</div>\n" +
          note_of(
-             "Errors are predicted / measured - 1; the band is within 10%. Colours and shapes as above. A run that "
-             "was slow for a reason nobody models has a low MFU and a negative error: the third figure leans by "
-             "what it is.");
+             "Errors are predicted / measured - 1; the band is within 10%. Colours and shapes as above. A run that was "
+             "slower "
+             "than it need be has a low MFU and, as nobody models why, a negative error: the third figure leans for "
+             "that reason too.");
 }
 
 std::string intervals(const std::vector<ThroughputRow>& rows) {
@@ -65,21 +66,21 @@ std::string worst_rows(LedgerRows used) {
   std::stable_sort(used.begin(), used.end(), [](const ThroughputRow* a, const ThroughputRow* b) {
     return std::abs(a->error()) > std::abs(b->error());
   });
-  Cells cells = {{"run", "software", "model", "GPUs", "measured", "predicted", "error", "what is missing"}};
+  TableCells cells = {{"run", "software", "model", "GPUs", "measured", "predicted", "error", "what is missing"}};
   for (std::size_t i = 0; i < std::min(kWorst, used.size()); ++i) {
     const ThroughputRow& row = *used[i];
     cells.push_back({row.id, row.software, row.model, grouped(row.gpus), short_number(row.measured_s) + " s",
                      short_number(row.predicted_s) + " s", error_percent(row.error()),
                      row.missing.empty() ? "not known" : row.missing});
   }
-  return "<div class=\"prose\">" + table(cells) + "</div>\n";
+  return "<div class=\"prose worst\">" + table(cells) + "</div>\n";
 }
 
 std::string ranking(const std::vector<PublishedSweep>& sweeps) {
   if (sweeps.empty()) return "";
-  Cells cells = sweep_cells(sweeps);
+  TableCells cells = sweep_cells(sweeps);
   cells.front().emplace_back("task");
-  Cells members = {{"run", "sweep", "split", "measured", "predicted", "rank", "predicted rank", "", ""}};
+  TableCells members = {{"run", "sweep", "split", "measured", "predicted", "rank", "predicted rank", "", ""}};
   for (std::size_t i = 0; i < sweeps.size(); ++i) {
     const PublishedSweep& sweep = sweeps[i];
     cells[i + 1].push_back(sweep.what);
@@ -100,9 +101,9 @@ std::string ranking(const std::vector<PublishedSweep>& sweeps) {
 }
 
 std::string memory_tables(const std::vector<ThroughputRow>& rows) {
-  const Cells scores = memory_score_cells(rows);
+  const TableCells scores = memory_score_cells(rows);
   if (scores.size() <= 1) return "";
-  Cells members = {{"run", "model", "split", "peak", "measured", "predicted", "error"}};
+  TableCells members = {{"run", "model", "split", "peak", "measured", "predicted", "error"}};
   for (const ThroughputRow& row : rows)
     if (row.has_memory())
       members.push_back({row.id, row.model, row.split, row.memory_kind, gigabytes(row.memory_measured),
@@ -115,8 +116,8 @@ std::string memory_tables(const std::vector<ThroughputRow>& rows) {
 }
 
 std::string every_run(const LedgerRows& used) {
-  Cells cells = {{"run", "software", "tier", "model", "GPUs", "tokens", "split", "measured", "predicted", "error",
-                  "low", "high", "fits"}};
+  TableCells cells = {{"run", "software", "tier", "model", "GPUs", "tokens", "split", "measured", "predicted", "error",
+                       "low", "high", "fits"}};
   for (const ThroughputRow* row : used)
     cells.push_back({row->id, row->software, row->complete ? "A" : "B", row->model, grouped(row->gpus),
                      grouped(row->seq_len), row->split, short_number(row->measured_s), short_number(row->predicted_s),
@@ -126,7 +127,7 @@ std::string every_run(const LedgerRows& used) {
 }
 
 std::string not_used(const std::vector<ThroughputRow>& rows) {
-  Cells cells = {{"why", "rows"}};
+  TableCells cells = {{"why", "rows"}};
   for (const auto& [count, reason] : unused_reasons(rows)) cells.push_back({reason, fmt::format("{}", count)});
   return cells.size() > 1 ? details("Rows that are not used", table(cells)) : "";
 }
@@ -135,6 +136,7 @@ std::string figure_style() {
   return std::string(ledger_figure_style()) + R"(.lf-figure { display: block; width: 100%; height: auto; }
 .lf-wide { max-width: 760px; overflow-x: auto; } .lf-wide .lf-figure { min-width: 520px; }
 .lf-figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(460px, 100%), 1fr)); gap: 8px 32px; }
+.worst td:nth-child(2), .worst th:nth-child(2), .worst td:nth-child(3), .worst th:nth-child(3) { text-align: left; }
 .prose td:last-child, .prose th:last-child { white-space: normal; text-align: left; min-width: 26em; }
 )";
 }

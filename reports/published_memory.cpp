@@ -32,8 +32,8 @@ std::vector<MemoryScore> memory_scores(const std::vector<ThroughputRow>& rows) {
   return out;
 }
 
-Cells memory_score_cells(const std::vector<ThroughputRow>& rows) {
-  Cells cells = {{"memory of source", "peak", "n", "mean", "bias", "worst", "of"}};
+TableCells memory_score_cells(const std::vector<ThroughputRow>& rows) {
+  TableCells cells = {{"memory of source", "peak", "n", "mean", "bias", "worst", "of"}};
   for (const MemoryScore& s : memory_scores(rows))
     cells.push_back({clip(s.source, 20), s.kind, fmt::format("{}", s.n), fmt::format("{:.1f}%", s.mean * 100),
                      fmt::format("{:+.1f}%", s.bias * 100), fmt::format("{:+.1f}%", s.worst->memory_error() * 100),
@@ -42,7 +42,7 @@ Cells memory_score_cells(const std::vector<ThroughputRow>& rows) {
 }
 
 std::string memory_score_table(const std::vector<ThroughputRow>& rows) {
-  const Cells cells = memory_score_cells(rows);
+  const TableCells cells = memory_score_cells(rows);
   return cells.size() > 1 ? align(cells) : "";
 }
 

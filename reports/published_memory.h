@@ -20,7 +20,7 @@ struct MemoryScore {
 // By source and kind; used rows whose peak was published.
 std::vector<MemoryScore> memory_scores(const std::vector<ThroughputRow>& rows);
 
-Cells memory_score_cells(const std::vector<ThroughputRow>& rows);  // the heading first
+TableCells memory_score_cells(const std::vector<ThroughputRow>& rows);  // the heading first
 
 std::string memory_score_table(const std::vector<ThroughputRow>& rows);  // 80 columns; "" where no peak was published
 

@@ -17,6 +17,14 @@
 namespace rehearse::reports {
 namespace {
 
+enum RankingColumn : unsigned char {
+  kSweepName,
+  kSweepRows,
+  kSweepSpearman,
+  kSweepRegret,
+  kSweepUnfit
+};  // and chosen, best
+
 std::string sweep_task(const ThroughputRow& row) {
   return fmt::format("{}, {} GPUs, batch {}, {} tokens", row.model, grouped(row.gpus), grouped(row.global_batch),
                      grouped(row.seq_len));
@@ -127,17 +135,17 @@ std::vector<SweepSummary> summarize(const std::vector<PublishedSweep>& sweeps) {
   return out;
 }
 
-Cells sweep_cells(const std::vector<PublishedSweep>& sweeps) {
-  Cells cells = {{"sweep", "n", "Spearman", "chosen", "best", "regret", "unfit"}};
+TableCells sweep_cells(const std::vector<PublishedSweep>& sweeps) {
+  TableCells cells = {{"sweep", "n", "Spearman", "regret", "unfit", "chosen", "best"}};
   for (const PublishedSweep& sweep : sweeps)
-    cells.push_back({clip(sweep.name, 20), fmt::format("{}", sweep.rows.size()), correlation_cell(sweep.spearman),
-                     sweep.chosen != nullptr ? sweep.chosen->split : std::string("-"), sweep.best->split,
-                     share_cell(sweep.regret()), sweep.unfit > 0 ? fmt::format("{}", sweep.unfit) : ""});
+    cells.push_back({clip(sweep.name, 30), fmt::format("{}", sweep.rows.size()), correlation_cell(sweep.spearman),
+                     share_cell(sweep.regret()), sweep.unfit > 0 ? fmt::format("{}", sweep.unfit) : "",
+                     sweep.chosen != nullptr ? sweep.chosen->split : std::string("-"), sweep.best->split});
   return cells;
 }
 
-Cells sweep_summary_cells(const std::vector<PublishedSweep>& sweeps) {
-  Cells cells = {{"source", "sweeps", "n", "mean Spearman", "mean regret", "worst", "best chosen"}};
+TableCells sweep_summary_cells(const std::vector<PublishedSweep>& sweeps) {
+  TableCells cells = {{"source", "sweeps", "n", "mean Spearman", "mean regret", "worst", "best chosen"}};
   for (const SweepSummary& s : summarize(sweeps)) {
     const auto known = [](int n, double value) { return n > 0 ? std::optional(value) : std::nullopt; };
     cells.push_back({clip(s.source, 20), fmt::format("{}", s.sweeps), fmt::format("{}", s.rows),
@@ -156,9 +164,15 @@ std::string sweep_words() {
 
 std::string sweep_tables(const std::vector<PublishedSweep>& sweeps) {
   if (sweeps.empty()) return "";
-  std::string out = align(sweep_cells(sweeps));
-  for (const PublishedSweep& sweep : sweeps) out += wrap(fmt::format("{}: {}", sweep.name, sweep.what), 2);
-  return out + align(sweep_summary_cells(sweeps)) + wrap(sweep_words());
+  TableCells narrow;  // the two plans stand below
+  for (const std::vector<std::string>& row : sweep_cells(sweeps))
+    narrow.push_back({row[kSweepName], row[kSweepRows], row[kSweepSpearman], row[kSweepRegret], row[kSweepUnfit]});
+  std::string out = align(narrow);
+  for (const PublishedSweep& sweep : sweeps)
+    out += wrap(fmt::format("{}: {}; chosen {}, best {}", sweep.name, sweep.what,
+                            sweep.chosen != nullptr ? sweep.chosen->split : "none", sweep.best->split),
+                2);
+  return out + "\n" + align(sweep_summary_cells(sweeps)) + wrap(sweep_words());
 }
 
 std::string sweeps_csv(const std::vector<PublishedSweep>& sweeps) {

@@ -45,8 +45,8 @@ struct SweepSummary {
 };
 std::vector<SweepSummary> summarize(const std::vector<PublishedSweep>& sweeps);  // by source
 
-Cells sweep_cells(const std::vector<PublishedSweep>& sweeps);          // a row a sweep, the heading first
-Cells sweep_summary_cells(const std::vector<PublishedSweep>& sweeps);  // a row a source
+TableCells sweep_cells(const std::vector<PublishedSweep>& sweeps);          // a row a sweep, the heading first
+TableCells sweep_summary_cells(const std::vector<PublishedSweep>& sweeps);  // a row a source
 // What the words of these tables mean, a sentence or two.
 std::string sweep_words();
 std::string sweep_tables(const std::vector<PublishedSweep>& sweeps);  // 80 columns; "" without sweeps

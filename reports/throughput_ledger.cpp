@@ -58,7 +58,7 @@ ErrorSummary summarize(const std::vector<const ThroughputRow*>& rows) {
   return s;
 }
 
-Cells throughput_cells(const std::vector<ThroughputRow>& rows) {
+TableCells throughput_cells(const std::vector<ThroughputRow>& rows) {
   Groups software, tiers;
   std::vector<const ThroughputRow*> all;
   for (const ThroughputRow& row : rows) {
@@ -67,7 +67,7 @@ Cells throughput_cells(const std::vector<ThroughputRow>& rows) {
     software[row.software].push_back(&row);
     tiers[row.complete ? "tier A (complete)" : "tier B (something assumed)"].push_back(&row);
   }
-  Cells cells = {{"software", "n", "mean", "median", "p90", "bias", "inside", "unfit"}};
+  TableCells cells = {{"software", "n", "mean", "median", "p90", "bias", "inside", "unfit"}};
   if (all.empty()) return cells;
   for (const auto* groups : {&software, &tiers})
     for (const auto& [name, members] : *groups) cells.push_back(summary_cells(name, members));
@@ -89,7 +89,7 @@ std::vector<std::pair<std::size_t, std::string>> unused_reasons(const std::vecto
 }
 
 std::string throughput_table(const std::vector<ThroughputRow>& rows) {
-  const Cells cells = throughput_cells(rows);
+  const TableCells cells = throughput_cells(rows);
   std::string out = cells.size() > 1 ? align(cells) : "";
   out += wrap(
       "Errors are of the step time, predicted / measured - 1, each configuration once; inside: within the "

@@ -49,8 +49,8 @@ double mean(const std::vector<double>& values);
 
 // The tables of the terminal and of the page as cells, the heading first: errors by software, by tier and of all; why
 // rows are not used, with how many, most first.
-using Cells = std::vector<std::vector<std::string>>;
-Cells throughput_cells(const std::vector<ThroughputRow>& rows);
+using TableCells = std::vector<std::vector<std::string>>;
+TableCells throughput_cells(const std::vector<ThroughputRow>& rows);
 std::vector<std::pair<std::size_t, std::string>> unused_reasons(const std::vector<ThroughputRow>& rows);
 
 std::string throughput_table(const std::vector<ThroughputRow>& rows);  // 80 columns

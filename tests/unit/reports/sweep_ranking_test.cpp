@@ -109,8 +109,8 @@ TEST(SweepRanking, TablesAndFilesHaveEveryConfiguration) {
   std::vector<ThroughputRow> rows = {published_row("a", 15, 14), published_row("b", 12, 9), published_row("c", 10, 11)};
   const auto sweeps = published_sweeps(rows);
   const std::string table = sweep_tables(sweeps);
-  EXPECT_TRUE(has(table, "s 1    3     +0.50")) << table;
-  EXPECT_TRUE(has(table, "20.0%")) << table;
+  EXPECT_TRUE(has(table, "s 1    3     +0.50   20.0%\n")) << table;
+  EXPECT_TRUE(has(table, "; chosen tp8 pp1")) << table;
   EXPECT_EQ(sweep_tables({}), "");
   const std::string csv = sweeps_csv(sweeps);
   EXPECT_TRUE(has(csv, "b,tp8 pp1 dp1 z0 mb1,,12.0,9.0,2,1,true,true,false\n")) << csv;
