@@ -119,9 +119,15 @@ TEST(PublishedRunsPage, TablesThatCannotBeReadAreRefusedWithTheirLine) {
 }
 
 TEST(PublishedRunsPage, ThreadsAreForPublishedRuns) {
-  const Outcome r = run({"validate", "--threads", "2"});
-  EXPECT_EQ(r.status, 2);
-  EXPECT_TRUE(has(r.err, "--threads needs --throughput")) << r.err;
+  const std::string measurements = REHEARSE_SOURCE_DIR "/scenarios/published/measurements.csv";
+  for (const std::vector<std::string>& mode :
+       {std::vector<std::string>{"--collectives"}, {"--throughput", measurements}}) {
+    std::vector<std::string> words = {"validate", "--threads", "2", "--filter", "no such row"};
+    words.insert(words.end(), mode.begin(), mode.end());
+    const Outcome r = run(words);
+    EXPECT_EQ(r.status, 2);
+    EXPECT_TRUE(has(r.err, "--threads needs --throughput")) << r.err;
+  }
 }
 
 }  // namespace
