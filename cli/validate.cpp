@@ -176,10 +176,10 @@ void add_validate(CLI::App& app, Action& action) {
           ->expected(0, 1)
           ->excludes(throughput)
           ->type_name("[CSV]");
-  command->add_option("--threads", a->threads, "Of --throughput: simulations at once (default: all cores)")
+  command->add_option("--threads", a->threads, "With --throughput: runs at once (default: a core each)")
       ->check(between(1, 1024))
       ->type_name("N");
-  command->add_option("--filter", a->filter, "Only rows with this in id, scenario, source, software, model")
+  command->add_option("--filter", a->filter, "Only rows with this in their id, scenario, source,\nsoftware or model")
       ->type_name("NAME");
   CLI::Option* local = command->add_flag("--local", a->local, "Instead: calibrate, simulate, perform plans here");
   CLI::Option* gpu = command->add_flag("--gpu", a->gpu, "The same on this machine's GPU")->excludes(local);
