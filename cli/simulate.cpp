@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <thread>
 
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -15,6 +14,7 @@
 #include "reports/tables.h"
 #include "reports/text.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/in_parallel.h"
 #include "sim/base/input_files.h"
 #include "sim/base/units.h"
 #include "sim/cost/calibration_file.h"
@@ -79,7 +79,7 @@ int simulate(SimulateArguments a) {
   if (!a.sweeps.empty()) return sweep({a.request, a.sweeps, a.output, a.output_given, a.json, a.threads}, root);
   if (a.output_given) check_result_directory(a.output);
   a.request.record = a.output_given;
-  a.request.threads = a.threads > 0 ? a.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  a.request.threads = a.threads > 0 ? a.threads : hardware_threads();
   const result::Result r = simulate_file(a.request, root);
   const bool several = a.request.samples > 0 || a.request.what_if || !r.jobs.empty();
   if (a.threads > 1 && !several) note("rehearse: note: one thread is used; the result is the same with any number");

@@ -20,6 +20,7 @@
 #include "reports/limits.h"
 #include "reports/sweep_rows.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/in_parallel.h"
 #include "sim/result/output_file.h"
 
 namespace rehearse::cli {
@@ -67,8 +68,7 @@ class Sweep {
 
   void run() {
     Progress progress(fmt::format("simulating {} plans", rows_.size()));
-    const auto cores = std::max<std::size_t>(1, std::thread::hardware_concurrency());
-    const std::size_t wanted = request_.threads > 0 ? static_cast<std::size_t>(request_.threads) : cores;
+    const auto wanted = static_cast<std::size_t>(request_.threads > 0 ? request_.threads : hardware_threads());
     std::vector<std::thread> others;
     for (std::size_t t = 1; t < std::min(wanted, rows_.size()); ++t)
       others.emplace_back([this, &progress] { work(progress); });

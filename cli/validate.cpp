@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -19,9 +18,12 @@
 #include "cli/validate_throughput.h"
 #include "execute/placement/placement.h"
 #include "reports/ledger.h"
+#include "reports/ledger_page.h"
 #include "reports/limits.h"
+#include "reports/sweep_ranking.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/document.h"
+#include "sim/base/in_parallel.h"
 #include "sim/base/input_files.h"
 #include "sim/base/unfinished.h"
 #include "sim/base/units.h"
@@ -43,10 +45,6 @@ struct ValidateArguments {
   std::string collectives_csv;
   int threads = 0;  // of --throughput: simulations at once; 0: a core each
 };
-
-int cores() {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 
 bool selected(const reports::Measurement& m, const std::string& filter) {
   return m.id.find(filter) != std::string::npos || m.scenario.find(filter) != std::string::npos;
@@ -88,6 +86,10 @@ void write_ledger(const std::string& dir, const std::vector<reports::LedgerRow>&
       filter.empty() ? "holds no measurements" : fmt::format("no measurement matches --filter {}", filter), ""});
 }
 
+[[noreturn]] void refuse_threads() {
+  throw InputError(Diagnostic{"validate", 0, 0, "", "--threads needs --throughput with a table of published runs", ""});
+}
+
 int validate_collectives(const ValidateArguments& a, const std::string& root) {
   const std::string csv =
       a.collectives_csv.empty() ? (fs::path(root) / kShippedCollectives).string() : a.collectives_csv;
@@ -99,17 +101,30 @@ int validate_collectives(const ValidateArguments& a, const std::string& root) {
   return reports::summarize(ledger.rows).used > 0 ? kDone : kFailed;
 }
 
+void write_published_runs(const std::string& dir, const std::vector<reports::ThroughputRow>& rows,
+                          const std::string& table) {
+  result::write_files(dir, {{"ledger.csv", reports::throughput_csv(rows)},
+                            {"ledger.json", reports::throughput_json(rows)},
+                            {"sweeps.csv", reports::sweeps_csv(reports::published_sweeps(rows))},
+                            {"ledger.html", reports::ledger_page(rows, table)},
+                            {"predicted-measured.svg", reports::predicted_measured_svg(rows)}});
+}
+
 int validate_published_runs(const ValidateArguments& a, const std::string& csv, const std::string& text,
                             const std::string& root) {
+  PublishedRuns runs = read_published_runs(csv, text, a.filter, root);
+  if (runs.rows.empty()) refuse_empty(csv, a.filter);
   std::optional<TemporaryFolder> scratch;
   if (!a.output_given) scratch.emplace("validate");
   const std::string directory = scratch ? scratch->path() : (fs::path(a.output) / "scenarios").string();
-  const std::vector<reports::ThroughputRow> rows =
-      validate_throughput(csv, text, a.filter, directory, a.threads > 0 ? a.threads : cores(), root);
-  if (rows.empty()) refuse_empty(csv, a.filter);
-  if (a.output_given)
-    result::write_files(
-        a.output, {{"ledger.csv", reports::throughput_csv(rows)}, {"ledger.json", reports::throughput_json(rows)}});
+  if (a.output_given) {
+    check_output_directory(a.output,
+                           {"ledger.csv", "ledger.json", "sweeps.csv", "ledger.html", "predicted-measured.svg"});
+    check_scenario_output(directory, runs);
+  }
+  simulate_published_runs(runs, directory, a.threads > 0 ? a.threads : hardware_threads(), root);
+  const std::vector<reports::ThroughputRow>& rows = runs.rows;
+  if (a.output_given) write_published_runs(a.output, rows, shown_path(csv, root));
   print(reports::throughput_table(rows));
   const bool any = std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.used; });
   return any ? kDone : kFailed;
@@ -117,6 +132,7 @@ int validate_published_runs(const ValidateArguments& a, const std::string& csv, 
 
 int validate(const ValidateArguments& a) {
   const std::string root = data_root();
+  if (a.threads > 0 && a.throughput.empty()) refuse_threads();
   if (a.local || a.gpu) execute::refuse_launcher("validate");
   if (a.local) return validate_local({a.calibration, a.budget, a.seconds, a.filter, a.output}, root);
   if (a.gpu) return validate_gpu({a.calibration, a.budget, a.seconds, a.filter, a.output}, root);
@@ -128,6 +144,7 @@ int validate(const ValidateArguments& a) {
   if (a.output_given) check_ledger_output(a.output, csv);
   const std::string text = read_text_file(csv);
   if (is_throughput_table(text)) return validate_published_runs(a, csv, text, root);
+  if (a.threads > 0) refuse_threads();
   const std::vector<reports::Measurement> measurements = reports::read_measurements(shown_path(csv, root), text);
   std::map<std::string, Prediction> predictions;
   std::vector<reports::LedgerRow> rows;
@@ -159,10 +176,11 @@ void add_validate(CLI::App& app, Action& action) {
           ->expected(0, 1)
           ->excludes(throughput)
           ->type_name("[CSV]");
-  command->add_option("--threads", a->threads, "With it: simulations at once (default: a core each)")
+  command->add_option("--threads", a->threads, "With --throughput: runs at once (default: a core each)")
       ->check(between(1, 1024))
       ->type_name("N");
-  command->add_option("--filter", a->filter, "Only rows whose id or scenario contains this")->type_name("NAME");
+  command->add_option("--filter", a->filter, "Only rows with this in their id, scenario, source,\nsoftware or model")
+      ->type_name("NAME");
   CLI::Option* local = command->add_flag("--local", a->local, "Instead: calibrate, simulate, perform plans here");
   CLI::Option* gpu = command->add_flag("--gpu", a->gpu, "The same on this machine's GPU")->excludes(local);
   command->add_option("--calibration", a->calibration, "With these two: this one instead of a new one")
@@ -175,7 +193,10 @@ void add_validate(CLI::App& app, Action& action) {
                              ->type_name("S");
   for (CLI::Option* mode : {local, gpu}) mode->excludes(collectives);
   CLI::Option* output =
-      command->add_option("-o", a->output, "Write ledger.csv and ledger.json to a directory")->type_name("DIR");
+      command
+          ->add_option("-o", a->output,
+                       "Write ledger.csv and ledger.json to a directory; of\npublished runs a page and a picture too")
+          ->type_name("DIR");
   command->footer(
       "A CSV of --throughput has the columns of scenarios/published/throughput.csv, or\n"
       "id, scenario (a path beside it), metric, value, unit.\n"

@@ -89,9 +89,38 @@ class Keys {
     return out;
   }
 
+  // The keys that say what is trained on what, not how.
+  std::string task() const {
+    std::string out;
+    for (const auto& [key, value] : values_)
+      if (key != "framework" && key.rfind("plan.", 0) != 0) out += fmt::format("{}: {}\n", key, value);
+    return out;
+  }
+
  private:
   std::map<std::string, std::string> values_;
 };
+
+std::string split_of(const Keys& keys) {
+  const auto at_least_1 = [&](const char* key) { return std::max(1.0, keys.number(key)); };
+  const double tensor = at_least_1("plan.tensor"), pipeline = at_least_1("plan.pipeline"),
+               chunks = at_least_1("plan.chunks");
+  const double replicas = keys.number("cluster.gpus") / (tensor * pipeline * at_least_1("plan.context"));
+  return fmt::format("tp{} pp{}{} dp{:g} z{} mb{}", tensor, pipeline, chunks > 1 ? fmt::format("x{}", chunks) : "",
+                     replicas, keys.has("plan.zero") ? keys.text("plan.zero") : "0", at_least_1("plan.micro_batch"));
+}
+
+double bytes_of(std::string_view unit) {
+  if (unit == "GiB") return 1 << 30;
+  if (unit == "MiB") return 1 << 20;
+  return unit == "GB" ? 1e9 : 0;
+}
+
+MemoryKind memory_kind_of(std::string_view text) {
+  if (text == "allocated") return MemoryKind::allocated;
+  if (text == "reserved") return MemoryKind::reserved;
+  return text == "not stated" ? MemoryKind::not_stated : MemoryKind::none;
+}
 
 std::string precision_of(std::string_view text) {
   const std::string word = lower(text);
@@ -215,6 +244,18 @@ std::vector<std::string> patterns_of(const Node& node) {
 
 }  // namespace
 
+std::string memory_problem(const RunColumns& row) {
+  const std::string& amount = column(row, "peak_memory");
+  if (amount.empty()) return "";
+  if (const auto value = number_of(amount); !value || !(*value > 0))
+    return fmt::format("peak_memory '{}' is no positive number", amount);
+  if (bytes_of(column(row, "memory_unit")) == 0)
+    return fmt::format("memory_unit '{}' is none of GB, GiB, MiB", column(row, "memory_unit"));
+  if (memory_kind_of(column(row, "memory_kind")) == MemoryKind::none)
+    return fmt::format("memory_kind '{}' is none of allocated, reserved, not stated", column(row, "memory_kind"));
+  return "";
+}
+
 PublishedRules PublishedRules::read(const std::string& path) {
   Diagnostics problems;
   const Document document = Document::from_file(path, problems);
@@ -232,6 +273,7 @@ PublishedRules PublishedRules::read(const std::string& path) {
     rule.software = node.text("software", "");
     rule.assume = node.text("assume", "");
     rule.skip = node.text("skip", "");
+    rule.missing = node.text("missing", "");
     rule.peak_tflops = node.number("peak_tflops", 0.0, 0, 1e6);
     static const std::vector<std::string> kFormulas = {"", "hw96", "model72", "6n", "terms"};
     rule.flops = kFormulas[static_cast<std::size_t>(node.choice("flops", kFormulas, 0))];
@@ -267,6 +309,7 @@ PublishedRun PublishedRules::convert(const RunColumns& row) const {
     if (!rule.flops.empty()) formula = rule.flops;
     if (rule.peak_tflops > 0) peak = rule.peak_tflops;
     if (!rule.assume.empty()) run.assumed.push_back(rule.assume);
+    if (!rule.missing.empty()) run.missing = rule.missing;
     if (!rule.skip.empty() && run.reason.empty()) run.reason = rule.skip;
   }
   if (!run.reason.empty()) return run;
@@ -278,6 +321,14 @@ PublishedRun PublishedRules::convert(const RunColumns& row) const {
   run.step_s = step_of(run, keys, formula, peak);
   if (run.step_s <= 0) return run;
   run.scenario = "rehearse: 1\n" + keys.yaml();
+  run.gpus = keys.number("cluster.gpus"), run.seq_len = keys.number("training.seq_len");
+  run.global_batch = keys.number("training.global_batch");
+  run.task = fmt::format("{}\n{}", run.source, keys.task());
+  run.split = split_of(keys);
+  if (!column(row, "peak_memory").empty() && memory_problem(row).empty()) {
+    run.memory_kind = memory_kind_of(column(row, "memory_kind"));
+    run.memory_bytes = number_of(column(row, "peak_memory")).value_or(0) * bytes_of(column(row, "memory_unit"));
+  }
   return run;
 }
 

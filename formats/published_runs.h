@@ -14,6 +14,11 @@ namespace rehearse::formats {
 // One row of the table, by column; a column that is missing is an empty text.
 using RunColumns = std::map<std::string, std::string, std::less<>>;
 
+// What of a GPU's memory a published peak counts: tensors (torch.cuda.max_memory_allocated), or what the caching
+// allocator had taken from the device for them (max_memory_reserved); not_stated where a source prints one number
+// without a name.
+enum class MemoryKind : unsigned char { none, allocated, reserved, not_stated };
+
 struct PublishedRun {
   std::string id, source, model;
   std::string software;  // what the run is booked under: the rules' name, else the source
@@ -24,7 +29,18 @@ struct PublishedRun {
   std::vector<std::string> assumed;  // what the row does not say and the rules or this reader put in
   bool complete = false;             // nothing assumed: tier A, else B
   double step_s = 0;                 // the metric as seconds of one optimizer step; 0 if it cannot be
+  double gpus = 0, seq_len = 0, global_batch = 0;
+  // What was to be trained on which machine: the source and every key of the scenario but `plan` and `framework`. Runs
+  // with the same task differ only in how it was split and by which software.
+  std::string task;
+  std::string split;    // "tp8 pp12 dp4 z1 mb2": tensor, pipeline (x chunks), replicas, ZeRO stage, micro-batch
+  std::string missing;  // what of this software is not modelled, as the rules say
+  MemoryKind memory_kind = MemoryKind::none;
+  double memory_bytes = 0;  // the published peak of a GPU
 };
+
+// What is wrong with the row's columns of memory; "" if nothing is.
+std::string memory_problem(const RunColumns& row);
 
 class PublishedRules {
  public:
@@ -36,7 +52,7 @@ class PublishedRules {
   struct Rule {
     std::map<std::string, std::vector<std::string>> when;  // column -> patterns, any of which has to match
     std::vector<std::pair<std::string, std::string>> set;  // scenario key -> value as YAML; in order
-    std::string software, flops, assume, skip;
+    std::string software, flops, assume, skip, missing;
     double peak_tflops = 0;
   };
   std::vector<Rule> rules_;

@@ -12,6 +12,7 @@
 #include "reports/html_answers.h"
 #include "reports/html_errors.h"
 #include "reports/html_figures.h"
+#include "reports/html_frame.h"
 #include "reports/html_payload.h"
 #include "reports/html_plan.h"
 #include "reports/html_plans.h"
@@ -34,11 +35,6 @@ using Names = std::vector<std::string>;
 
 constexpr std::size_t kMostBars =
     2'000'000;  // of all runs together: a few bytes each in the page, some 32 in the browser
-
-std::string section(std::string_view id, std::string_view title, const std::string& body) {
-  if (body.empty()) return "";
-  return fmt::format("<section id=\"{}\">\n<h2>{}</h2>\n{}</section>\n", id, escape(title), body);
-}
 
 std::string part_title(const Runs& runs, const std::string& name) {
   return runs.size() > 1 ? fmt::format("<h3>{}</h3>\n", escape(name)) : "";
@@ -71,16 +67,12 @@ std::string asked_section(const Runs& runs, const Names& names) {
   return out + "</div>\n" + keys_table(runs, names);
 }
 
-std::string number(const std::string& value, std::string_view name) {
-  return fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
-}
-
 std::string numbers(const Result& r) {
-  std::string out = "<dl class=\"numbers\">" + number(format_time(Time::from_ps(r.step_time_ps)), "step");
-  if (result::mfu(r) >= 0.0005) out += number(percent(result::mfu(r)), "MFU");
-  if (r.tokens_per_s > 0) out += number(compact(r.tokens_per_s), unit_of(r) + " a second");
+  std::string out = "<dl class=\"numbers\">" + headline_number(format_time(Time::from_ps(r.step_time_ps)), "step");
+  if (result::mfu(r) >= 0.0005) out += headline_number(percent(result::mfu(r)), "MFU");
+  if (r.tokens_per_s > 0) out += headline_number(compact(r.tokens_per_s), unit_of(r) + " a second");
   if (const auto* worst = largest_stage(r); worst != nullptr)
-    out += number(format_bytes(Bytes(worst->peak)), "peak memory");
+    out += headline_number(format_bytes(Bytes(worst->peak)), "peak memory");
   return out + "</dl>\n";
 }
 
@@ -195,17 +187,6 @@ std::string scripts(const std::vector<Series>& series) {
          std::string(page_script()) + "</script>\n";
 }
 
-std::string head(const std::string& title, bool script) {
-  // Nothing may be fetched, whatever a browser extension or a later edit puts into the page.
-  return fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src "
-      "data:{}\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta "
-      "name=\"color-scheme\" "
-      "content=\"light dark\">\n<title>{}</title>\n<style>\n{}</style>\n</head>\n",
-      script ? "; script-src 'unsafe-inline'" : "", escape(title), page_style());
-}
-
 }  // namespace
 }  // namespace html
 
@@ -221,7 +202,7 @@ std::string html_page(const std::vector<result::StoredResult>& runs, const HtmlO
   const std::vector<Series> series = series_of(runs, names);
   const std::string title =
       runs.size() == 1 ? runs[0].result.scenario_name : fmt::format("{}", fmt::join(names, " · "));
-  std::string out = head(title.empty() ? "Rehearse" : title + " – Rehearse", script);
+  std::string out = page_head(title.empty() ? "Rehearse" : title + " – Rehearse", script);
   out += fmt::format("<body>\n<main>\n<header><p class=\"brand\">Rehearse</p><h1>{}</h1></header>\n", escape(title));
   out += section("plans", "The plans side by side", plans_table(runs, names, options));
   out += section("asked", "What was asked", asked_section(runs, names));

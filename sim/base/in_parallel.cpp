@@ -35,4 +35,8 @@ void in_parallel(int threads, std::size_t count, const std::function<void(std::s
   if (failure) std::rethrow_exception(failure);
 }
 
+int hardware_threads() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
 }  // namespace rehearse

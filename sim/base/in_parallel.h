@@ -10,4 +10,7 @@ namespace rehearse {
 // the first is thrown again when all that had begun are done.
 void in_parallel(int threads, std::size_t count, const std::function<void(std::size_t)>& task);
 
+// Threads that this machine can run at once; at least 1.
+int hardware_threads();
+
 }  // namespace rehearse

@@ -35,6 +35,7 @@ before(async () => {
   rehearse('execute', 'gpt-tiny-2x2x2', '--steps', '5', '-o', 'measured');
   rehearse('simulate', 'gpt-tiny-2x2x2', '--calibration', 'a100-sxm-80g', '-o', 'simulated');
   rehearse('report', 'simulated', 'measured', '-o', 'both.html');
+  rehearse('validate', '--throughput', join(process.env.REHEARSE_ROOT, 'scenarios/published/throughput.csv'), '--filter', 'simumax-b200', '-o', 'ledger');
   browser = await chromium.launch({
     executablePath: process.env.CHROMIUM,
     args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
@@ -56,7 +57,7 @@ async function open(name, options = {}) {
   page.on('request', (request) => requests.push(request.url()));
   const address = pathToFileURL(join(folder, name)).href;
   await page.goto(address);
-  if (options.javaScriptEnabled !== false && name !== 'static.html') await page.waitForFunction(() => window.rehearse?.timeline?.frames > 0);
+  if (options.javaScriptEnabled !== false && !['static.html', 'ledger/ledger.html'].includes(name)) await page.waitForFunction(() => window.rehearse?.timeline?.frames > 0);
   return { page, close: async () => {
     assert.deepEqual(complaints, []);
     assert.deepEqual(requests, [address]);
@@ -227,4 +228,24 @@ test('a page narrower than its figures does not scroll sideways', async () => {
   const { page, close } = await open('schedules.html', { viewport: { width: 700, height: 900 } });
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 700);
   await close();
+});
+
+test('published runs: the page fits narrow screens, and no label of a figure lies on another or outside', async () => {
+  for (const colorScheme of ['light', 'dark']) for (const width of [1280, 400]) {
+    const { page, close } = await open('ledger/ledger.html', { colorScheme, viewport: { width, height: 900 } });
+    assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), width);
+    const figures = await page.evaluate(() => [...document.querySelectorAll('svg.lf-figure')].map((svg) => {
+      const frame = svg.getBoundingClientRect(), boxes = [...svg.querySelectorAll('text')].map((text) => [text.textContent, text.getBoundingClientRect()]);
+      const faults = boxes.filter(([, b]) => b.left < frame.left - 1 || b.right > frame.right + 1 || b.top < frame.top - 1 || b.bottom > frame.bottom + 1).map(([words]) => words);
+      boxes.forEach(([words, a], i) => boxes.slice(i + 1).forEach(([others, b]) => {
+        if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3) faults.push(`${words} / ${others}`);
+      }));
+      return { marks: svg.querySelectorAll('.lf-m, .lf-in, .lf-out').length, texts: boxes.length, faults };
+    }));
+    assert.equal(figures.length, 6);
+    for (const figure of figures) assert.deepEqual(figure.faults, []);
+    assert.deepEqual(figures.map((figure) => figure.marks), [19, 18, 18, 18, 0, 18]);
+    await page.screenshot({ path: join(shots, `ledger-${colorScheme}-${width}.png`), fullPage: true });
+    await close();
+  }
 });

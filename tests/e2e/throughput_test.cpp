@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/e2e/program.h"
 
@@ -49,6 +50,85 @@ INSTANTIATE_TEST_SUITE_P(Shipped, PublishedRuns,
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+// A table of the shipped one's heading and the rows that `pick` takes.
+template <class Pick>
+std::string some_rows(Pick&& pick) {
+  std::istringstream lines(read(kRuns));
+  std::string line, out;
+  std::getline(lines, line);
+  out = line + "\n";
+  while (std::getline(lines, line))
+    if (pick(line)) out += line + "\n";
+  return out;
+}
+
+// Nine short rows: three plans of one sweep, with measured memory.
+std::string nine_rows() {
+  return some_rows([](const std::string& line) {
+    return line.starts_with("simumax-b200-0") && (has(line, "llama3_405b") || has(line, "deepseek"));
+  });
+}
+
+TEST(PublishedRunsPage, IsTheSameWhateverTheThreads) {
+  const Folder folder;
+  const std::string table = folder.write("runs.csv", nine_rows());
+  for (const char* threads : {"1", "2"}) {
+    const Outcome r =
+        run({"validate", "--throughput", table, "--threads", threads, "-o", folder / ("out" + std::string(threads))});
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_TRUE(has(r.out, "simumax-b200 1")) << r.out;
+    EXPECT_TRUE(has(r.out, "memory of source")) << r.out;
+  }
+  for (const char* name : {"ledger.html", "predicted-measured.svg", "ledger.json", "ledger.csv", "sweeps.csv"}) {
+    const std::string first = read(folder / ("out1/" + std::string(name)));
+    EXPECT_FALSE(first.empty()) << name;
+    EXPECT_EQ(first, read(folder / ("out2/" + std::string(name)))) << name;
+  }
+  const auto json = nlohmann::json::parse(read(folder / "out1/ledger.json"));
+  ASSERT_EQ(json["sweeps"].size(), 1u);
+  EXPECT_EQ(json["sweeps"][0]["rows"].size(), 3u);
+  EXPECT_EQ(json["memory_sources"][0]["n"], 9);
+  EXPECT_EQ(json["memory_sources"][0]["kind"], "allocated");
+}
+
+TEST(PublishedRunsPage, NothingIsWrittenWhereItCannotBe) {
+  const Folder folder;
+  const std::string table = folder.write("runs.csv", nine_rows());
+  std::filesystem::create_directory(folder / "out");
+  folder.write("out/scenarios", "a file");
+  const Outcome r = run({"validate", "--throughput", table, "-o", folder / "out"});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err, "scenarios exists and is not a directory")) << r.err;
+  EXPECT_EQ(run({"validate", "--throughput", table, "--filter", "no such row", "-o", folder / "none"}).status, 2);
+  EXPECT_EQ(folder.files(), (std::vector<std::string>{"out/scenarios", "runs.csv"}));
+}
+
+TEST(PublishedRunsPage, TablesThatCannotBeReadAreRefusedWithTheirLine) {
+  const Folder folder;
+  const std::string rows = nine_rows();
+  const std::string heading = rows.substr(0, rows.find('\n') + 1);
+  const std::string row = rows.substr(heading.size(), rows.find('\n', heading.size()) + 1 - heading.size());
+  std::string outside = row;
+  outside.replace(0, outside.find(','), "../outside");
+  const std::string table = folder.write("runs.csv", heading + row + row + outside);
+  const Outcome r = run({"validate", "--throughput", table});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_TRUE(has(r.err, "runs.csv:3:1: error: id: 'simumax-b200-005' comes twice")) << r.err;
+  EXPECT_TRUE(has(r.err, "runs.csv:4:1: error: id: '../outside' cannot name a file")) << r.err;
+}
+
+TEST(PublishedRunsPage, ThreadsAreForPublishedRuns) {
+  const std::string measurements = REHEARSE_SOURCE_DIR "/scenarios/published/measurements.csv";
+  for (const std::vector<std::string>& mode :
+       {std::vector<std::string>{"--collectives"}, {"--throughput", measurements}}) {
+    std::vector<std::string> words = {"validate", "--threads", "2", "--filter", "no such row"};
+    words.insert(words.end(), mode.begin(), mode.end());
+    const Outcome r = run(words);
+    EXPECT_EQ(r.status, 2);
+    EXPECT_TRUE(has(r.err, "--threads needs --throughput")) << r.err;
+  }
+}
 
 }  // namespace
 }  // namespace rehearse::e2e

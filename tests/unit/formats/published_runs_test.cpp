@@ -134,6 +134,71 @@ TEST(PublishedRuns, InterleavedStagesAndHybridShards) {
   EXPECT_NE(scenario.find("  zero: 3\n  zero_group: node\n"), std::string::npos);
 }
 
+TEST(PublishedRuns, RunsOfOneTaskDifferInTheirSplitAlone) {
+  const auto converted = [](std::initializer_list<std::pair<const char*, const char*>> changes) {
+    RunColumns columns = row();
+    for (const auto& [column, value] : changes) columns[column] = value;
+    return rules().convert(columns);
+  };
+  const PublishedRun first = converted({});
+  EXPECT_EQ(first.split, "tp8 pp1 dp1 z0 mb4");
+  EXPECT_EQ(first.gpus, 8);
+  EXPECT_EQ(first.seq_len, 2048);
+  EXPECT_EQ(first.global_batch, 4);
+  const PublishedRun other = converted({{"id", "one-002"},
+                                        {"tp", "2"},
+                                        {"pp", "2"},
+                                        {"vpp", "3"},
+                                        {"micro_batch", "1"},
+                                        {"zero_stage", "1"},
+                                        {"recompute", "none"},
+                                        {"value", "2"}});
+  EXPECT_EQ(other.split, "tp2 pp2x3 dp2 z1 mb1");
+  EXPECT_EQ(other.task, first.task);
+  for (const auto& [column, value] :
+       {std::pair{"global_batch", "8"}, std::pair{"seq_len", "4096"}, std::pair{"gpus", "16"},
+        std::pair{"layers", "24"}, std::pair{"precision", "bf16"}, std::pair{"source", "two"}})
+    EXPECT_NE(converted({{column, value}}).task, first.task) << column;
+}
+
+TEST(PublishedRuns, PeaksOfMemoryHaveAUnitAndAKind) {
+  RunColumns columns = row();
+  EXPECT_EQ(rules().convert(columns).memory_kind, MemoryKind::none);
+  columns["peak_memory"] = "2.5", columns["memory_unit"] = "GiB", columns["memory_kind"] = "reserved";
+  EXPECT_EQ(memory_problem(columns), "");
+  PublishedRun run = rules().convert(columns);
+  EXPECT_EQ(run.memory_kind, MemoryKind::reserved);
+  EXPECT_DOUBLE_EQ(run.memory_bytes, 2.5 * 1024 * 1024 * 1024);
+  columns["memory_unit"] = "GB", columns["memory_kind"] = "not stated";
+  run = rules().convert(columns);
+  EXPECT_EQ(run.memory_kind, MemoryKind::not_stated);
+  EXPECT_DOUBLE_EQ(run.memory_bytes, 2.5e9);
+  columns["memory_unit"] = "gigs";
+  EXPECT_EQ(memory_problem(columns), "memory_unit 'gigs' is none of GB, GiB, MiB");
+  columns["memory_unit"] = "GB", columns["memory_kind"] = "used";
+  EXPECT_EQ(memory_problem(columns), "memory_kind 'used' is none of allocated, reserved, not stated");
+  columns["peak_memory"] = "-1";
+  EXPECT_EQ(memory_problem(columns), "peak_memory '-1' is no positive number");
+}
+
+TEST(PublishedRuns, TheLastRuleSaysWhatIsMissing) {
+  const TemporaryFolder folder("rules");
+  const std::string file = written(folder, R"(throughput_rules: 1
+rules:
+  - when: {gpu: 'A100*'}
+    set: {cluster.topology: dgx-a100, model.family: gpt}
+  - when: {source: 'one'}
+    missing: copies
+  - when: {model: 'GPT*'}
+    missing: copies and jitter
+)");
+  const PublishedRules read = PublishedRules::read(file);
+  EXPECT_EQ(read.convert(row()).missing, "copies and jitter");
+  RunColumns columns = row();
+  columns["model"] = "Llama";
+  EXPECT_EQ(read.convert(columns).missing, "copies");
+}
+
 TEST(PublishedRuns, RulesWithAnUnknownKeyAreRefused) {
   const TemporaryFolder folder("rules");
   const std::string file = written(folder, "throughput_rules: 1\nrules:\n  - when: {gpu: a}\n    softwear: x\n");

@@ -3,19 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include "throughput_rows.h"
+
 namespace rehearse::reports {
 namespace {
 
-ThroughputRow row(const char* id, double measured, double predicted) {
-  ThroughputRow r;
-  r.id = id, r.source = "s", r.software = "Framework", r.model = "m", r.used = true, r.complete = true;
-  r.measured_s = measured, r.predicted_s = predicted;
-  r.low_s = 0.95 * predicted, r.high_s = 1.05 * predicted;
-  return r;
-}
-
 TEST(ThroughputLedger, SummarisesErrorsOfUsedRows) {
-  std::vector<ThroughputRow> rows = {row("a", 10, 9), row("b", 10, 11), row("c", 10, 10.2), row("d", 10, 14)};
+  std::vector<ThroughputRow> rows = {published_row("a", 10, 9), published_row("b", 10, 11),
+                                     published_row("c", 10, 10.2), published_row("d", 10, 14)};
   rows[3].used = false;
   rows[1].fits = false;
   std::vector<const ThroughputRow*> pointers;
@@ -31,7 +26,7 @@ TEST(ThroughputLedger, SummarisesErrorsOfUsedRows) {
 }
 
 TEST(ThroughputLedger, TablesAndFilesNameEveryRow) {
-  std::vector<ThroughputRow> rows = {row("a", 10, 9), row("b", 10, 11)};
+  std::vector<ThroughputRow> rows = {published_row("a", 10, 9), published_row("b", 10, 11)};
   rows[1].used = false, rows[1].reason = "the vocabulary is not given";
   const std::string table = throughput_table(rows);
   EXPECT_NE(table.find("Framework"), std::string::npos);
