@@ -124,8 +124,9 @@ std::string fit_and_limit(const Result& r) {
   const result::StageMemory* worst = largest_stage(r);
   std::string out = "It fits in memory";
   if (worst != nullptr && r.memory_capacity > 0)
-    out += fmt::format(" (the fullest stage, {}, needs {} of {} a {})", worst->stage, format_bytes(Bytes(worst->peak)),
-                       format_bytes(Bytes(r.memory_capacity)), device_noun(r));
+    out +=
+        fmt::format(" (the fullest stage, {}, needs {} of {} a {}{})", worst->stage, format_bytes(Bytes(worst->peak)),
+                    format_bytes(usable_memory(r)), device_noun(r), headroom_words(r));
   if (worst == nullptr) out = "Its memory is not known";
   const std::string what = lower_first(limit);
   const bool article = what.starts_with("pipeline") || what.starts_with("optimizer") || what.starts_with("host");

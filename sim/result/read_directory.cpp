@@ -66,6 +66,7 @@ void read_times(JsonReader& in, const Json& document, Result& r) {
 void read_memory(JsonReader& in, const Json& document, Result& r) {
   const Json& memory = in.object(document, "", "memory");
   r.memory_capacity = in.integer(memory, "memory", "capacity_bytes");
+  if (memory.contains("headroom_bytes")) r.memory_headroom = in.integer(memory, "memory", "headroom_bytes");
   r.memory_fits = in.boolean(memory, "memory", "fits");
   const Json& stages = in.array(memory, "memory", "stages");
   for (std::size_t i = 0; i < stages.size(); ++i) {

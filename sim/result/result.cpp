@@ -30,7 +30,8 @@ void write_scenario(const Result& r, JsonWriter& json) {
 
 void write_memory(const Result& r, JsonWriter& json) {
   json.key("memory").open('{');
-  json.key("capacity_bytes").integer(r.memory_capacity).key("fits").boolean(r.memory_fits);
+  json.key("capacity_bytes").integer(r.memory_capacity);
+  json.key("headroom_bytes").integer(r.memory_headroom).key("fits").boolean(r.memory_fits);
   json.key("stages").open('[');
   for (const StageMemory& s : r.stages) {
     json.open('{').key("stage").integer(s.stage);

@@ -176,7 +176,8 @@ struct Result {
   // (null in the JSON), and waits for late ranks lie in exposed_*.
   bool late_ranks_known = true;
   std::int64_t memory_capacity = 0;
-  bool memory_fits = true;
+  std::int64_t memory_headroom = 0;  // of the capacity: kept free
+  bool memory_fits = true;           // in the rest
   std::vector<StageMemory> stages;
   std::array<double, 4> coverage{};  // exact, interpolated, extrapolated, spec: shares of simulated busy time
   double interval_low_s = 0, interval_high_s = 0;

@@ -44,6 +44,7 @@ constexpr char kGolden[] = R"({
   },
   "memory": {
     "capacity_bytes": 80000000000,
+    "headroom_bytes": 4000000000,
     "fits": true,
     "stages": [
       {
