@@ -147,6 +147,7 @@ std::string trust(const Result& r) {
       parts.push_back(fmt::format("{}{} on {}", percent(r.coverage[i]), parts.empty() ? " rests" : "", kNames[i]));
   std::string out = parts.empty() ? "What the costs rest on is not known"
                                   : fmt::format("Of the simulated busy time {}", fmt::join(parts, ", "));
+  for (const std::string& what : r.measured_in) out += fmt::format("; kernels were measured in {}", what);
   if (r.interval_high_s > 0) out += fmt::format("; at the ends of the costs' error intervals a step takes {}", between);
   return out + ".";
 }

@@ -144,7 +144,10 @@ std::string trust(const Result& r) {
   for (std::size_t i = 0; i < kNames.size(); ++i)
     if (r.coverage[i] >= 0.0005)
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", percent(r.coverage[i]), kNames[i]);
-  return text.empty() ? "" : wrap("Busy time from: " + text + ".");
+  if (text.empty()) return "";
+  std::string out = wrap("Busy time from: " + text + ".");
+  for (const std::string& what : r.measured_in) out += wrap("Measured in: " + what + ".");
+  return out;
 }
 
 std::string engine(const Result& r) {

@@ -86,6 +86,9 @@ void read_trust(JsonReader& in, const Json& document, Result& r) {
   constexpr std::array<std::string_view, 4> kNames = {"exact", "interpolated", "extrapolated", "spec"};
   const Json& coverage = in.object(document, "", "coverage");
   for (std::size_t i = 0; i < kNames.size(); ++i) r.coverage[i] = in.number(coverage, "coverage", kNames[i]);
+  if (const auto found = coverage.find("measured_in"); found != coverage.end() && found->is_array())
+    for (const Json& what : *found)
+      if (what.is_string()) r.measured_in.push_back(what.get<std::string>());
   const Json& interval = in.array(document, "", "interval_s");
   const auto fits = [](const Json& end) { return end.is_number() && JsonReader::is_time(end.get<double>()); };
   if (interval.size() == 2 && fits(interval[0]) && fits(interval[1]) && interval[0] <= interval[1]) {

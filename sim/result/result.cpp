@@ -64,6 +64,11 @@ void write_rates(const Result& r, JsonWriter& json) {
 void write_coverage(const Result& r, JsonWriter& json) {
   json.key("coverage").open('{');
   for (std::size_t i = 0; i < kCoverageNames.size(); ++i) json.key(kCoverageNames[i]).real(r.coverage[i]);
+  if (!r.measured_in.empty()) {
+    json.key("measured_in").open('[');
+    for (const std::string& what : r.measured_in) json.text(what);
+    json.close(']');
+  }
   json.close('}');
   json.key("interval_s").open('[').real(r.interval_low_s).real(r.interval_high_s).close(']');
 }

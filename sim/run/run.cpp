@@ -120,6 +120,7 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   out.ranks = grid.ranks();
   out.steps = options.steps;
   out.memory_capacity = prepared.costs().device().memory.count();
+  out.measured_in = prepared.costs().device().measured_in;
   if (options.phase) options.phase("planning the memory of");
   out.stages = stages_on(prepared.costs().device(), scenario, program);
   out.memory_headroom = headroom_on(prepared.costs().device(), scenario);
