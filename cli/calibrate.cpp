@@ -12,6 +12,7 @@
 
 #include "calibrate/calibration_json.h"
 #include "calibrate/other_load.h"
+#include "calibrate/trace/trace_calibration.h"
 #include "cli/calibrate_cuda.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -33,15 +34,24 @@ namespace fs = std::filesystem;
 
 struct CalibrateArguments {
   std::string device = "auto", output;
-  std::vector<std::string> scenarios, assignments;
+  std::vector<std::string> scenarios, assignments, traces;
   double budget = 60;
+  int skip_steps = 0;
   bool add = false, json = false;
 };
+
+std::string trace_command(const CalibrateArguments& a) {
+  std::string line = "rehearse calibrate --from-trace";
+  for (const std::string& file : a.traces) line += ' ' + fs::path(file).filename().string();
+  if (a.device != "auto") line += " --device " + a.device;
+  return a.skip_steps > 0 ? line + fmt::format(" --skip-steps {}", a.skip_steps) : line;
+}
 
 // The command that makes this file again.
 std::string command_line(const CalibrateArguments& a) {
   std::string line =
       fmt::format("rehearse calibrate{} --budget {}", a.device == "cuda" ? " --device cuda" : "", a.budget);
+  if (!a.traces.empty()) line = trace_command(a);
   if (!a.scenarios.empty()) line += fmt::format(" --for {}", fmt::join(a.scenarios, " "));
   for (const std::string& assignment : a.assignments) line += " --set " + assignment;
   return a.add ? line + " --add" : line;
@@ -122,6 +132,29 @@ std::string summary(const cost::Calibration& c, const std::string& path) {
          reports::labelled(rows) + reports::left("Written to", 18) + path + '\n';  // a path is for copying: whole
 }
 
+std::string trace_summary(const calibrate::trace::TraceCalibration& c, const std::string& path) {
+  const auto largest = [](const std::map<std::string, calibrate::trace::Tally>& by) {
+    std::string most;
+    double seconds = 0;
+    for (const auto& [what, t] : by)
+      if (t.seconds > seconds) seconds = t.seconds, most = fmt::format("{} ({})", what, t.example);
+    return most;
+  };
+  std::vector<std::pair<std::string, std::string>> rows = {
+      {"Device", c.device},
+      {"Kernels", fmt::format("{} timed; {} of their time is used", c.samples.kernels, reports::percent(c.used))},
+      {"Shapes", fmt::format("{} products, {} attentions, {} others, {} collectives", c.products, c.attentions,
+                             c.others, c.collectives)},
+  };
+  if (c.beside > 0) rows.emplace_back("Beside NCCL", fmt::format("{} shapes were timed beside collectives", c.beside));
+  if (c.samples.skipped > 0)
+    rows.emplace_back("Skipped", fmt::format("{} kernels of the first steps", c.samples.skipped));
+  if (!c.samples.left_out.empty()) rows.emplace_back("Left out", "most of all " + largest(c.samples.left_out));
+  return reports::wrap(c.gpu.empty() ? "A measured run" : "A measured run on " + c.gpu) + reports::labelled(rows) +
+         reports::left("Written to", 18) + path + '\n' +
+         reports::wrap("Simulate with it: rehearse simulate SCENARIO --calibration FILE.");
+}
+
 std::vector<plan::Scenario> scenarios_of(const CalibrateArguments& a) {
   const std::string root = data_root();
   std::vector<plan::Scenario> list;
@@ -155,8 +188,48 @@ int run_cuda(const CalibrateArguments& a) {
   return kDone;
 }
 
+// Known words, or with --from-trace the name of a device file.
+void check_device(const CalibrateArguments& a) {
+  const std::vector<std::string> words = {"auto", "cpu", "cuda"};
+  const bool word = std::find(words.begin(), words.end(), a.device) != words.end();
+  if (a.traces.empty() && !word) {
+    const std::string near = nearest(a.device, words);
+    refuse("--device", fmt::format("expected auto, cpu or cuda, found '{}'", a.device),
+           near.empty() ? "the name of a device goes with --from-trace" : fmt::format("did you mean '{}'?", near));
+  }
+  if (!a.traces.empty() && (a.device == "cpu" || a.device == "cuda"))
+    refuse("--device", "a trace was measured already: expected the name of a device file, or auto", "");
+}
+
+int run_from_trace(const CalibrateArguments& a) {
+  if (!a.scenarios.empty()) refuse("--for", "a trace says what was measured: leave it out with --from-trace", "");
+  if (a.add) refuse("--add", "a trace makes a file of its own: leave it out with --from-trace", "");
+  if (a.output.empty()) refuse("-o", "with --from-trace say where the file goes", "-o measured.yaml");
+  if (!a.output.ends_with(".yaml"))
+    refuse("-o", "expected a file ending in .yaml, found " + a.output, "measurements of a GPU are a device file");
+  const std::string root = data_root();
+  if (a.device != "auto") cost::find_device_file(a.device, root);
+  result::check_output_file(a.output);
+  calibrate::trace::TraceRequest request;
+  request.files = a.traces;
+  request.device = a.device == "auto" ? "" : a.device;
+  request.skip_steps = a.skip_steps;
+  request.command = command_line(a);
+  PhasedProgress progress;
+  request.progress = [&](const std::string& what, double done) { progress(what, done); };
+  const calibrate::trace::TraceCalibration made = calibrate::trace::calibrate_from_trace(request);
+  progress.clear();
+  check_interrupt();
+  result::write_output(a.output, made.text);
+  print(a.json ? made.text : trace_summary(made, a.output));
+  return kDone;
+}
+
 int run_calibrate(const CalibrateArguments& a) {
   execute::refuse_launcher("calibrate");
+  check_device(a);
+  if (a.skip_steps > 0 && a.traces.empty()) refuse("--skip-steps", "is about the steps of a trace: --from-trace", "");
+  if (!a.traces.empty()) return run_from_trace(a);
   if (!a.assignments.empty() && a.scenarios.empty())
     refuse("--set", "overrides keys of the scenarios of --for, and there are none", "");
   if (a.device == "cuda") return run_cuda(a);
@@ -189,12 +262,18 @@ int run_calibrate(const CalibrateArguments& a) {
 void add_calibrate(CLI::App& app, Action& action) {
   auto a = std::make_shared<CalibrateArguments>();
   CLI::App* command = app.add_subcommand("calibrate", "Measure this machine, so that it can be simulated");
-  command->add_option("--device", a->device, "auto or cpu: this machine's CPU; cuda: its GPU")
-      ->check(one_of({"auto", "cpu", "cuda"}))
+  command->add_option("--device", a->device, "auto or cpu: this CPU; cuda: its GPU; a trace's NAME")
+      ->check(CLI::Validator([](std::string&) { return std::string(); }, "").name("auto|cpu|cuda"))
       ->type_name("WHAT");
   command->add_option("--for", a->scenarios, "Measure exactly what these do: files, or names of list")
       ->expected(1, 64)
       ->type_name("SCENARIO...");
+  command->add_option("--from-trace", a->traces, "PyTorch profiler's traces of one run, a GPU each")
+      ->expected(1, 64)
+      ->type_name("FILE...");
+  command->add_option("--skip-steps", a->skip_steps, "Of a trace's marked steps, the first N do not count")
+      ->check(between(0, 1000000))
+      ->type_name("N");
   command->add_option("--set", a->assignments, "Override a key of them, as plan.tensor=2; repeatable")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
@@ -210,6 +289,7 @@ void add_calibrate(CLI::App& app, Action& action) {
       "  rehearse calibrate\n"
       "  rehearse calibrate --for gpt-tiny-ddp gpt-tiny-2x2x2 --budget 120\n"
       "  rehearse calibrate --device cuda --for my.yaml -o my-gpu.yaml\n"
+      "  rehearse calibrate --from-trace rank*.json.gz -o run.yaml\n"
       "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other.");
   command->callback([a, &action] { action = [a] { return run_calibrate(*a); }; });
 }

@@ -26,7 +26,8 @@ struct Values {
 Values values_of(const Word& word, const std::string& root) {
   Values v;
   v.words = word.choices;
-  const std::string& kind = word.type.empty() ? word.names.front() : word.type;
+  std::string kind = word.type.empty() ? word.names.front() : word.type;
+  if (kind.ends_with("...")) kind.resize(kind.size() - 3);  // several of them
   v.assignment = kind.starts_with("KEY=");
   v.folders = kind == "DIR";
   v.files = kind == "FILE" || kind == "CSV";

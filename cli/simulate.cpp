@@ -40,9 +40,9 @@ std::string memory_message(const SimulateArguments& a, const result::Result& r, 
   const result::StageMemory* worst = reports::largest_stage(r);
   std::string out = "rehearse: does not fit in memory";
   if (worst != nullptr)
-    out += fmt::format(": stage {} needs {} of {} a GPU, {} too much, at {}", worst->stage,
-                       format_bytes(Bytes(worst->peak)), format_bytes(Bytes(r.memory_capacity)),
-                       format_bytes(Bytes(worst->peak - r.memory_capacity)),
+    out += fmt::format(": stage {} needs {} of {} a GPU{}, {} too much, at {}", worst->stage,
+                       format_bytes(Bytes(worst->peak)), format_bytes(reports::usable_memory(r)),
+                       reports::headroom_words(r), format_bytes(Bytes(worst->peak) - reports::usable_memory(r)),
                        worst->where.empty() ? "its peak" : worst->where);
   if (!change) return out + "\n";
   const std::string needs = format_bytes(Bytes(change->peak_bytes));

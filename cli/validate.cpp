@@ -63,8 +63,9 @@ Prediction predict(const std::string& file, const std::string& root) {
   try {
     p.result = simulate_file(request, root);
     if (const auto* worst = reports::largest_stage(p.result); !p.result.memory_fits && worst != nullptr)
-      note(fmt::format("rehearse: note: {}: predicted not to fit: needs {} of {} a GPU", p.result.scenario_file,
-                       format_bytes(Bytes(worst->peak)), format_bytes(Bytes(p.result.memory_capacity))));
+      note(fmt::format("rehearse: note: {}: predicted not to fit: needs {} of {} a GPU{}", p.result.scenario_file,
+                       format_bytes(Bytes(worst->peak)), format_bytes(reports::usable_memory(p.result)),
+                       reports::headroom_words(p.result)));
   } catch (const InputError& error) {
     p.problem = error.diagnostics().front().text();
   }

@@ -8,6 +8,7 @@
 #include <cctype>
 #include <string_view>
 
+#include "reports/limits.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
 
@@ -134,6 +135,24 @@ std::string noise_text(const Result& r) {
   return out;
 }
 
+// Memory so near to full that a real run may not fit; "" where there is room, or where the scenario says what is enough
+// of it. What frameworks hold and waste is an estimate within a few percent of the device (sim/plan/framework), and 5%
+// is what TensorFlow left to the system by default (gpu_device.cc, MinSystemMemory: the larger of 300 MiB and 5%).
+std::string nearly_full(const Result& r) {
+  constexpr double kLittle = 0.05;
+  const result::StageMemory* worst = largest_stage(r);
+  if (r.source == "measured" || !r.memory_fits || r.memory_headroom > 0 || worst == nullptr || on_cpu(r)) return "";
+  if (r.memory_capacity <= 0) return "";
+  const double left = static_cast<double>(r.memory_capacity - worst->peak) / static_cast<double>(r.memory_capacity);
+  if (left >= kLittle) return "";
+  return fmt::format(
+      "Memory is nearly full: stage {} leaves {} of {} a GPU free, {}. What a framework holds and wastes beside "
+      "tensors is estimated, so a real run may not fit; with cluster.headroom=5% such a plan counts as one that "
+      "does not.",
+      worst->stage, format_bytes(Bytes(r.memory_capacity - worst->peak)), format_bytes(Bytes(r.memory_capacity)),
+      percent(left));
+}
+
 }  // namespace
 
 std::string way_of(const result::CollectiveUse& use) {
@@ -250,10 +269,12 @@ std::vector<std::string> warnings(const Result& r) {
                     "peak or the costs are wrong, or they are of different devices.",
                     percent(result::mfu(r))));
   for (std::size_t j = 1; j < r.jobs.size(); ++j)
-    if (const result::JobResult& job = r.jobs[j]; job.peak_bytes > job.memory_capacity)
+    if (const result::JobResult& job = r.jobs[j]; job.peak_bytes > job.memory_capacity - r.memory_headroom)
       found.push_back(
-          fmt::format("Job {} does not fit in memory: it needs {} of {} a GPU, and is simulated as if it did.",
-                      job.name, format_bytes(Bytes(job.peak_bytes)), format_bytes(Bytes(job.memory_capacity))));
+          fmt::format("Job {} does not fit in memory: it needs {} of {} a GPU{}, and is simulated as if it did.",
+                      job.name, format_bytes(Bytes(job.peak_bytes)),
+                      format_bytes(Bytes(job.memory_capacity - r.memory_headroom)), headroom_words(r)));
+  if (const std::string text = nearly_full(r); !text.empty()) found.push_back(text);
   return found;
 }
 

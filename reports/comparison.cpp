@@ -49,8 +49,8 @@ std::string row(const std::string& label, const Result& r, double tokens) {
   const Bytes peak(worst == nullptr ? 0 : worst->peak);
   std::string out = left(clip(label, kLabelWidth - 1), kLabelWidth);
   if (!r.memory_fits)
-    return out + fmt::format("  does not fit: needs {} of {} a GPU", format_bytes(peak),
-                             format_bytes(Bytes(r.memory_capacity)));
+    return out + fmt::format("  does not fit: needs {} of {} a GPU{}", format_bytes(peak),
+                             format_bytes(usable_memory(r)), headroom_words(r));
   const double days = r.tokens_per_s > 0 ? tokens / r.tokens_per_s / 86400 : 0;
   const std::string cells[] = {format_time(Time::from_ps(r.step_time_ps)),
                                short_fixed(r.tokens_per_s_per_gpu),

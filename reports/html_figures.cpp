@@ -187,10 +187,11 @@ std::string memory_figure(const Result& r) {
   std::string out =
       open_figure(y, fmt::format("Memory of a {} at its peak, by stage and class", device_noun(r))) + bars;
   if (capacity_shown) {
-    const double x = kLabel + static_cast<double>(r.memory_capacity) * scale;
+    const double x = kLabel + static_cast<double>(usable_memory(r).count()) * scale;
     out += fmt::format("<line class=\"limit\" x1=\"{0}\" x2=\"{0}\" y1=\"16\" y2=\"{1}\"/>\n", coordinate(x),
                        coordinate(y));
-    out += words(x, 12, "capacity " + format_bytes(Bytes(r.memory_capacity)), x > kWidth - 160 ? "end" : "middle");
+    const char* limit = r.memory_headroom > 0 ? "capacity less headroom " : "capacity ";
+    out += words(x, 12, limit + format_bytes(usable_memory(r)), x > kWidth - 160 ? "end" : "middle");
   }
   out += "</svg>\n";
   if (!capacity_shown && r.memory_capacity > 0)

@@ -58,7 +58,7 @@ std::optional<Cell> memory(const Result& r) {
   const result::StageMemory* worst = largest_stage(r);
   if (worst == nullptr) return std::nullopt;
   std::string text = format_bytes(Bytes(worst->peak));
-  if (r.memory_capacity > 0) text += " of " + format_bytes(Bytes(r.memory_capacity));
+  if (r.memory_capacity > 0) text += " of " + format_bytes(usable_memory(r));
   return Cell{text, static_cast<double>(worst->peak)};
 }
 

@@ -124,8 +124,9 @@ std::string fit_and_limit(const Result& r) {
   const result::StageMemory* worst = largest_stage(r);
   std::string out = "It fits in memory";
   if (worst != nullptr && r.memory_capacity > 0)
-    out += fmt::format(" (the fullest stage, {}, needs {} of {} a {})", worst->stage, format_bytes(Bytes(worst->peak)),
-                       format_bytes(Bytes(r.memory_capacity)), device_noun(r));
+    out +=
+        fmt::format(" (the fullest stage, {}, needs {} of {} a {}{})", worst->stage, format_bytes(Bytes(worst->peak)),
+                    format_bytes(usable_memory(r)), device_noun(r), headroom_words(r));
   if (worst == nullptr) out = "Its memory is not known";
   const std::string what = lower_first(limit);
   const bool article = what.starts_with("pipeline") || what.starts_with("optimizer") || what.starts_with("host");
@@ -146,6 +147,7 @@ std::string trust(const Result& r) {
       parts.push_back(fmt::format("{}{} on {}", percent(r.coverage[i]), parts.empty() ? " rests" : "", kNames[i]));
   std::string out = parts.empty() ? "What the costs rest on is not known"
                                   : fmt::format("Of the simulated busy time {}", fmt::join(parts, ", "));
+  for (const std::string& what : r.measured_in) out += fmt::format("; kernels were measured in {}", what);
   if (r.interval_high_s > 0) out += fmt::format("; at the ends of the costs' error intervals a step takes {}", between);
   return out + ".";
 }

@@ -71,9 +71,9 @@ std::string does_not_fit(const Result& r) {
   const std::int64_t held = name == "activations" ? micro_batches_held(r, worst->stage) : 0;
   if (held > 1) what += fmt::format(" of {} micro-batches", held);
   const double share = worst->peak > 0 ? static_cast<double>(bytes) / static_cast<double>(worst->peak) : 0;
-  return fmt::format("Does not fit: stage {} needs {} of {} a {}; {} are {} of it.", worst->stage,
-                     format_bytes(Bytes(worst->peak)), format_bytes(Bytes(r.memory_capacity)), device_noun(r), what,
-                     percent(share));
+  return fmt::format("Does not fit: stage {} needs {} of {} a {}{}; {} are {} of it.", worst->stage,
+                     format_bytes(Bytes(worst->peak)), format_bytes(usable_memory(r)), device_noun(r),
+                     headroom_words(r), what, percent(share));
 }
 
 std::string communication_sentence(const Result& r, double total) {
@@ -134,6 +134,16 @@ const result::StageMemory* largest_stage(const Result& r) {
   const auto worst =
       std::max_element(r.stages.begin(), r.stages.end(), [](const auto& a, const auto& b) { return a.peak < b.peak; });
   return worst == r.stages.end() ? nullptr : &*worst;
+}
+
+Bytes usable_memory(const Result& r) {
+  return Bytes(r.memory_capacity - r.memory_headroom);
+}
+
+std::string headroom_words(const Result& r) {
+  if (r.memory_headroom <= 0) return "";
+  return fmt::format(" ({} less {} of cluster.headroom)", format_bytes(Bytes(r.memory_capacity)),
+                     format_bytes(Bytes(r.memory_headroom)));
 }
 
 double share_of(const Result& r, Share share) {

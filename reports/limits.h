@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "sim/base/units.h"
 #include "sim/result/result.h"
 
 namespace rehearse::reports {
@@ -24,6 +25,10 @@ std::string device_noun(const result::Result& r);
 std::string loss_unit(const result::Result& r);
 // The stage with the highest peak; nullptr if there are none.
 const result::StageMemory* largest_stage(const result::Result& r);
+// What a plan may fill of a device: its memory less the headroom. And what is said of that after the number:
+// " (85.9 GB less 4.295 GB of cluster.headroom)", "" where nothing is kept free.
+Bytes usable_memory(const result::Result& r);
+std::string headroom_words(const result::Result& r);
 // The share of the step in `share`; 0 if the step takes no time.
 double share_of(const result::Result& r, result::Share share);
 // All exposed communication as a share of the step: bytes that move, not waits for late ranks.

@@ -112,7 +112,7 @@ MemoryUnit memory_unit(const Result& r) {
 std::string memory(const Result& r) {
   if (r.stages.empty()) return "";
   const MemoryUnit unit = memory_unit(r);
-  const std::string fits = r.memory_capacity > 0 ? fmt::format(" of {}, {}", format_bytes(Bytes(r.memory_capacity)),
+  const std::string fits = r.memory_capacity > 0 ? fmt::format(" of {}, {}", format_bytes(usable_memory(r)),
                                                                r.memory_fits ? "fits" : "DOES NOT FIT")
                                                  : "";
   std::vector<std::vector<std::string>> rows = {
@@ -128,6 +128,10 @@ std::string memory(const Result& r) {
     i = end;
   }
   std::string out = fmt::format("Memory a {} at its peak, {}{}\n", device_noun(r), unit.name, fits) + align(rows);
+  if (r.memory_headroom > 0)
+    out += wrap(fmt::format("headroom: of {} a {}, {} are kept free", format_bytes(Bytes(r.memory_capacity)),
+                            device_noun(r), format_bytes(Bytes(r.memory_headroom))),
+                2);
   if (const StageMemory* worst = largest_stage(r); !worst->where.empty())
     out += wrap(fmt::format("highest: stage {}, {}", worst->stage, worst->where), 2);
   return out + '\n';
@@ -140,7 +144,10 @@ std::string trust(const Result& r) {
   for (std::size_t i = 0; i < kNames.size(); ++i)
     if (r.coverage[i] >= 0.0005)
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", percent(r.coverage[i]), kNames[i]);
-  return text.empty() ? "" : wrap("Busy time from: " + text + ".");
+  if (text.empty()) return "";
+  std::string out = wrap("Busy time from: " + text + ".");
+  for (const std::string& what : r.measured_in) out += wrap("Measured in: " + what + ".");
+  return out;
 }
 
 std::string engine(const Result& r) {

@@ -71,8 +71,9 @@ class CollectiveModel {
 // a local host: what it measured there (local_model.h). On a network of explicit links: links_model.h. Throws
 // InputError for bad files, and for pins that the machine does not offer; collective() does where a group does not. The
 // cluster must outlive the model.
+// `more`: files that add measurements to the device's; where it has none, they have nothing to add to.
 std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file,
-                                            const Pins& pins = {});
+                                            const Pins& pins = {}, const std::vector<std::string>& more = {});
 // Whether X.yaml says `collectives: {of: topology}`: a calibration of one GPU measured none, and those of the
 // topology's own device stand in.
 bool takes_collectives_of_topology(const std::string& device_file);

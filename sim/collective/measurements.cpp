@@ -147,6 +147,31 @@ std::optional<MeasuredData> read_section(const std::string& device_file) {
 
 }  // namespace
 
+void add_measured_rows(const std::string& file, MeasuredData& data) {
+  if (!is_device_file(file)) return;
+  Diagnostics diagnostics;
+  const Document document = Document::from_file(file, diagnostics);
+  const Node section = document.root().get("collectives");
+  if (!section) return;
+  const std::string rows = section.text("rows");
+  const int line = section.get("rows").line() + 1;
+  section.finish();
+  diagnostics.throw_if_any();
+  MeasuredData added;
+  read_table(file, rows, line, added);
+  for (const auto& [key, points] : added.points) {
+    std::vector<Point>& all = data.points[key];
+    for (const Point& point : points) {
+      const auto at = std::lower_bound(all.begin(), all.end(), point.bytes,
+                                       [](const Point& p, std::int64_t bytes) { return p.bytes < bytes; });
+      if (at != all.end() && at->bytes == point.bytes)
+        *at = point;
+      else
+        all.insert(at, point);
+    }
+  }
+}
+
 MeasuredData read_measured_data(const std::string& path) {
   Diagnostics diagnostics;
   const Document document = Document::from_file(path, diagnostics);

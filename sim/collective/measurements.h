@@ -53,6 +53,10 @@ MeasuredData read_measured_data(const std::string& path);
 // has them; nothing if there is neither. Throws InputError.
 std::optional<MeasuredData> find_measured_data(const std::string& device_file);
 
+// Adds the table of a file of measurements' section `collectives`, if it has one; a row of equal collective, group and
+// size replaces the one before. Throws InputError.
+void add_measured_rows(const std::string& file, MeasuredData& data);
+
 class Corrections {
  public:
   Corrections() = default;

@@ -232,7 +232,7 @@ Time TransferPlan::alone() const {
 }
 
 std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file,
-                                            const Pins& pins) {
+                                            const Pins& pins, const std::vector<std::string>& more) {
   std::optional<cost::Calibration> calibration;
   if (cost::is_calibration_path(device_file)) calibration = cost::read_calibration(device_file);
   const bool local = calibration && is_local_host(cluster);
@@ -243,7 +243,10 @@ std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, con
                                 ""});
   if (cluster.explicit_links()) return make_links_model(cluster, calibration);
   if (local) return make_local_model(cluster, *calibration);
-  return std::make_unique<MeasuredModel>(cluster, find_measured_data(device_file), pins);
+  std::optional<MeasuredData> data = find_measured_data(device_file);
+  if (data)
+    for (const std::string& file : more) add_measured_rows(file, *data);
+  return std::make_unique<MeasuredModel>(cluster, data, pins);
 }
 
 std::unique_ptr<CollectiveModel> make_plain_model(const cluster::Cluster& cluster, Time latency_per_step) {

@@ -49,6 +49,8 @@ struct Device {
   Time launch;
   // Of a calibrated GPU: what a process of ours holds there beside its tensors; zero: not measured.
   Bytes reserve;
+  // Where measurements of later files come from, for people: "a profiler's trace of 8 GPUs, train.json.gz".
+  std::vector<std::string> measured_in;
   // Zero for types without matrix products (i32, u8).
   FlopRate peak(program::DType dtype) const;
 };

@@ -245,7 +245,7 @@ Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference
     if (point.batch != a.micro_batch || point.seq != a.seq || point.heads != a.heads || point.kv_heads != a.kv_heads)
       continue;
     p.alone = work.flops / (point.flops_per_second * scale);
-    if (kernel.measured_here) p.coverage = Coverage::exact;
+    if (kernel.measured_here || point.added) p.coverage = Coverage::exact;
     p.low = 1 - kRepeatability, p.high = 1 + kRepeatability;
     break;
   }

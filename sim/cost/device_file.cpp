@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "sim/base/csv.h"
@@ -45,9 +46,22 @@ std::string table_path(const Node& node, const std::string& file) {
   return table.empty() ? "" : beside(file, table);
 }
 
-void read_gemm_table(const std::string& path, GemmData& gemm, Diagnostics& diagnostics) {
-  CsvTable table(path, read_text_file(path), {{"dtype", "m", "n", "k", "tflops", "source"}}, diagnostics,
-                 CsvDialect::commented);
+// The text of a literal block `rows`, and the line of `node`'s file on which it begins.
+struct Rows {
+  std::string text;
+  int first_line = 1;
+};
+std::optional<Rows> rows_of(const Node& node) {
+  const Node rows = node.get("rows");
+  const auto text = rows.as_text();
+  return text ? std::optional(Rows{*text, rows.line() + 1}) : std::nullopt;
+}
+
+// `first_line`: where the text begins in `file`.
+void read_gemm_points(const std::string& file, std::string text, int first_line, GemmData& gemm,
+                      Diagnostics& diagnostics) {
+  CsvTable table(file, std::move(text), {{"dtype", "m", "n", "k", "tflops", "source"}}, diagnostics,
+                 CsvDialect::commented, first_line);
   while (const CsvRow* row = table.next()) {
     const int dtype = row->choice("dtype", kDTypes);
     GemmPoint point;
@@ -60,7 +74,10 @@ void read_gemm_table(const std::string& path, GemmData& gemm, Diagnostics& diagn
   }
 }
 
-// `first_line`: where the text begins in `file`.
+void read_gemm_table(const std::string& path, GemmData& gemm, Diagnostics& diagnostics) {
+  read_gemm_points(path, read_text_file(path), 1, gemm, diagnostics);
+}
+
 void read_flash_points(const std::string& file, std::string text, int first_line, FlashKernel& flash,
                        Diagnostics& diagnostics) {
   CsvTable table(file, std::move(text),
@@ -86,14 +103,14 @@ void read_flash_table(const std::string& path, FlashKernel& flash, Diagnostics& 
 
 // The table as a literal block, as calibrations have it.
 void read_flash_rows(const Node& node, FlashKernel& flash, Diagnostics& diagnostics) {
-  const Node rows = node.get("rows");
-  if (!rows) return;
-  if (const auto text = rows.as_text()) read_flash_points(node.file(), *text, rows.line() + 1, flash, diagnostics);
+  if (auto rows = rows_of(node))
+    read_flash_points(node.file(), std::move(rows->text), rows->first_line, flash, diagnostics);
 }
 
-void read_kernel_table(const std::string& path, std::vector<KernelPoint>& kernels, Diagnostics& diagnostics) {
-  CsvTable table(path, read_text_file(path), {{"kind", "dtype", "flops", "bytes", "time_us", "source"}}, diagnostics,
-                 CsvDialect::commented);
+void read_kernel_points(const std::string& file, std::string text, int first_line, std::vector<KernelPoint>& kernels,
+                        Diagnostics& diagnostics) {
+  CsvTable table(file, std::move(text), {{"kind", "dtype", "flops", "bytes", "time_us", "source"}}, diagnostics,
+                 CsvDialect::commented, first_line);
   while (const CsvRow* row = table.next()) {
     KernelPoint point;
     point.kind = row->text("kind");
@@ -104,6 +121,10 @@ void read_kernel_table(const std::string& path, std::vector<KernelPoint>& kernel
     point.seconds = row->positive_number("time_us", 1e-6, 1e9) * 1e-6;
     kernels.push_back(point);
   }
+}
+
+void read_kernel_table(const std::string& path, std::vector<KernelPoint>& kernels, Diagnostics& diagnostics) {
+  read_kernel_points(path, read_text_file(path), 1, kernels, diagnostics);
 }
 
 void read_gemm_constants(const Node& node, GemmData& gemm) {
@@ -219,16 +240,18 @@ void read_memory(const Node& node, DeviceData& data) {
   node.finish();
 }
 
-// Plain products and all other kernels also stand in the tables from which other shapes are interpolated.
-void add_measured(DeviceData& data) {
-  for (const ProductPoint& p : data.measured.products) {
+// Plain products and all other kernels also stand in the tables from which other shapes are interpolated; a product in
+// burst clocks. `in_run`: the times were taken in a long run alone.
+void add_measured(const MeasuredDevice& measured, bool in_run, DeviceData& data) {
+  const double to_burst = in_run ? data.gemm.sustained.value : 1;
+  for (const ProductPoint& p : measured.products) {
     if (p.held_out || p.key.out != p.key.dtype || p.key.accumulate) continue;
     const bool fp32 = p.key.dtype == program::DType::f32;
-    GemmPoint point{{p.key.m, p.key.n, p.key.k}, p.seconds};
+    GemmPoint point{{p.key.m, p.key.n, p.key.k}, p.seconds * to_burst};
     point.shape.element_bytes = fp32 ? 4 : 2;
     (fp32 ? data.gemm.points_f32 : data.gemm.points).push_back(point);
   }
-  for (const ShapePoint& p : data.measured.shapes)
+  for (const ShapePoint& p : measured.shapes)
     if (!p.held_out && p.flops + p.bytes > 0)
       data.kernels.push_back({p.kind, p.dtype, p.flops, p.bytes, p.sustained > 0 ? p.sustained : p.seconds});
 }
@@ -272,10 +295,23 @@ void read_device(const Node& root, const std::string& file, DeviceData& data, Di
   }
   read_measured(root, data.measured, diagnostics);
   device.launch = Time::from_seconds(data.measured.launch.graph);
-  add_measured(data);
+  add_measured(data.measured, false, data);
   root.get("collectives");  // sim/collective/measurements.h
   root.get("provenance");   // free form, for people
   root.finish();
+}
+
+// The data of the attention kernel that a file of measurements names: the device's fastest if it names none. One that
+// the device's file does not list begins as the fastest, without its points.
+FlashKernel& measured_kernel(const Node& node, FlashData& flash) {
+  if (!node.has("kernel")) return flash.fastest;
+  std::vector<std::string> names;
+  for (const auto& [name, kernel] : kAttentionKernels) names.emplace_back(name);
+  const auto kernel = kAttentionKernels[static_cast<std::size_t>(node.choice("kernel", names, 0))].second;
+  if (kernel == flash.fastest_is) return flash.fastest;
+  const auto [at, fresh] = flash.others.try_emplace(kernel, flash.fastest);
+  if (fresh) at->second.points.clear();
+  return at->second;
 }
 
 // Sustained or burst: tables of later files say which they are, and bursts are what the device's own table holds.
@@ -287,6 +323,7 @@ void read_measurements(const Node& root, const std::string& file, DeviceData& da
     GemmData added;
     const bool sustained = node.choice("clock", {"burst", "sustained"}, 0) == 1;
     const std::string table = table_path(node, file);
+    if (auto rows = rows_of(node)) read_gemm_points(file, std::move(rows->text), rows->first_line, added, diagnostics);
     node.finish();
     if (!table.empty()) read_gemm_table(table, added, diagnostics);
     const double to_burst = sustained ? data.gemm.sustained.value : 1;
@@ -297,18 +334,32 @@ void read_measurements(const Node& root, const std::string& file, DeviceData& da
   }
   if (const Node node = root.get("attention")) {
     const std::string table = table_path(node, file);
+    FlashKernel& flash = measured_kernel(node, data.flash);
+    const std::size_t before = flash.points.size();
+    read_flash_rows(node, flash, diagnostics);
     node.finish();
-    const std::size_t before = data.flash.fastest.points.size();
-    if (!table.empty()) read_flash_table(table, data.flash, diagnostics);
-    for (std::size_t i = before; i < data.flash.fastest.points.size(); ++i)
-      data.flash.fastest.points[i].flops_per_second /= data.flash.fastest.scale.value;
+    if (!table.empty()) read_flash_table(table, flash, diagnostics);
+    for (std::size_t i = before; i < flash.points.size(); ++i) {
+      flash.points[i].flops_per_second /= flash.scale.value;
+      flash.points[i].added = true;
+    }
+    // The first of equal shapes counts: the latest measurement.
+    std::rotate(flash.points.begin(), flash.points.begin() + static_cast<std::ptrdiff_t>(before), flash.points.end());
   }
   if (const Node node = root.get("kernels")) {
     const std::string table = table_path(node, file);
+    if (auto rows = rows_of(node))
+      read_kernel_points(file, std::move(rows->text), rows->first_line, data.kernels, diagnostics);
     node.finish();
     if (!table.empty()) read_kernel_table(table, data.kernels, diagnostics);
   }
-  root.get("provenance");
+  MeasuredDevice added;
+  read_measured(root, added, diagnostics);
+  add_measured(added, true, data);
+  data.measured.products.insert(data.measured.products.end(), added.products.begin(), added.products.end());
+  data.measured.shapes.insert(data.measured.shapes.end(), added.shapes.begin(), added.shapes.end());
+  root.get("collectives");  // sim/collective/measurements.h
+  if (const auto what = root.get("provenance").get("measured").as_text()) data.device.measured_in.push_back(*what);
   root.finish();
 }
 
@@ -318,6 +369,14 @@ const FlashKernel* FlashData::find(program::AttentionKernel kernel) const {
   if (kernel == program::AttentionKernel::best || kernel == fastest_is) return &fastest;
   const auto found = others.find(kernel);
   return found == others.end() ? nullptr : &found->second;
+}
+
+std::string measurements_for(const std::string& file) {
+  std::error_code error;
+  const bool yaml = file.ends_with(".yaml") || file.ends_with(".yml");
+  if (!yaml || !std::filesystem::is_regular_file(file, error)) return "";
+  Diagnostics ignored;
+  return Document::from_file(file, ignored).root().get("measurements_for").as_text().value_or("");
 }
 
 DeviceData read_device_files(const std::vector<std::string>& files) {

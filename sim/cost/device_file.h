@@ -61,6 +61,7 @@ struct FlashPoint {
   bool backward = false, causal = true;
   std::int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   double flops_per_second = 0;  // all keys counted
+  bool added = false;           // by a later file of measurements: of this very device
 };
 // One fused attention kernel on the device.
 struct FlashKernel {
@@ -73,7 +74,7 @@ struct FlashKernel {
 struct FlashData {
   FlashKernel fastest;
   program::AttentionKernel fastest_is = program::AttentionKernel::best;  // if the file says which
-  std::map<program::AttentionKernel, FlashKernel> others;                // without points
+  std::map<program::AttentionKernel, FlashKernel> others;                // their points: those of later files only
   // nullptr: not listed.
   const FlashKernel* find(program::AttentionKernel kernel) const;
 };
@@ -99,6 +100,8 @@ struct DeviceData {
   double efficiency(MemoryClass c) const { return memory_efficiency[static_cast<std::size_t>(c)]; }
 };
 
+// The device that X.yaml adds measurements to; "" if it is no such file. Throws InputError if it cannot be read.
+std::string measurements_for(const std::string& file);
 // The first file is the device, later ones add measurements. Throws InputError with all problems of all files.
 DeviceData read_device_files(const std::vector<std::string>& files);
 

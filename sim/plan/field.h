@@ -15,12 +15,13 @@
 #include <vector>
 
 #include "sim/base/check.h"
+#include "sim/base/size_or_share.h"
 #include "sim/base/units.h"
 
 namespace rehearse::plan {
 
 // As a key has it: a choice is its word.
-using Value = std::variant<std::int64_t, double, bool, std::string, Bytes, Time, std::vector<std::int64_t>,
+using Value = std::variant<std::int64_t, double, bool, std::string, Bytes, SizeOrShare, Time, std::vector<std::int64_t>,
                            std::vector<double>, std::vector<std::string>>;
 // Of an enumeration in its order: Key::values.
 using Words = std::vector<std::string_view>;

@@ -65,6 +65,8 @@ std::string plain_type(const Key& key) {
       return (key.values.size() > 1 ? "one of " : "") + one_of;
     case KeyType::bytes:
       return "size with its unit (B, kB, MB, GB, KiB, MiB, GiB)";
+    case KeyType::bytes_or_share:
+      return "size with its unit (B, kB, MB, GB, KiB, MiB, GiB), or a percentage below 100%";
     case KeyType::time:
       return "time with its unit (ps, ns, us, ms, s, min, h)";
     case KeyType::name:
@@ -186,6 +188,8 @@ std::string text_of(const Value& value) {
         using T = std::decay_t<decltype(v)>;
         if constexpr (std::is_same_v<T, Bytes>)
           return fmt::format("{}B", v.count());
+        else if constexpr (std::is_same_v<T, SizeOrShare>)
+          return rehearse::text_of(v);
         else if constexpr (std::is_same_v<T, Time>)
           return format_time(v);
         else if constexpr (requires { v.begin(); } && !std::is_same_v<T, std::string>)

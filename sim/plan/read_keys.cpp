@@ -135,6 +135,15 @@ std::optional<Value> read_boolean(const Node& node, const Key& key, const std::o
   return fallback;
 }
 
+std::optional<Value> read_size_or_share(const Node& node, const Key& key, const std::optional<Value>& fallback) {
+  const Node given = node.get(key.leaf());
+  if (!given) return fallback;
+  const std::optional<std::string> text = given.as_text();
+  if (const auto value = text ? parse_size_or_share(*text) : std::nullopt) return *value;
+  given.error(fmt::format("expected a {}, found {}", type_text(key), text ? shown(*text) : "none"), example_of(key));
+  return fallback;
+}
+
 template <class T>
 std::optional<T> as(const std::optional<Value>& value) {
   return value ? std::optional<T>(std::get<T>(*value)) : std::nullopt;
@@ -156,6 +165,8 @@ std::optional<Value> read_given(const Node& node, const Key& key, const std::opt
       return read_choice(node, key, fallback);
     case KeyType::bytes:
       return node.bytes(leaf, as<Bytes>(fallback));
+    case KeyType::bytes_or_share:
+      return read_size_or_share(node, key, fallback);
     case KeyType::time:
       return node.time(leaf, as<Time>(fallback));
     case KeyType::integers:

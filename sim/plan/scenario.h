@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/base/diagnostics.h"
+#include "sim/base/size_or_share.h"
 #include "sim/model/model.h"
 #include "sim/plan/framework.h"
 #include "sim/plan/noise.h"
@@ -28,6 +29,7 @@ struct ClusterRequest {
   std::vector<std::pair<std::string, std::string>>
       overrides;                      // topology key path -> value, e.g. nic.bandwidth: 100Gbps
   std::int64_t threads_per_rank = 0;  // 0: auto (cores / ranks); CPU only
+  SizeOrShare headroom;               // of each device's memory: what must stay free for a plan to fit
   std::vector<PinnedCollective> collectives;
 };
 

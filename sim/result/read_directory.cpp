@@ -66,6 +66,7 @@ void read_times(JsonReader& in, const Json& document, Result& r) {
 void read_memory(JsonReader& in, const Json& document, Result& r) {
   const Json& memory = in.object(document, "", "memory");
   r.memory_capacity = in.integer(memory, "memory", "capacity_bytes");
+  if (memory.contains("headroom_bytes")) r.memory_headroom = in.integer(memory, "memory", "headroom_bytes");
   r.memory_fits = in.boolean(memory, "memory", "fits");
   const Json& stages = in.array(memory, "memory", "stages");
   for (std::size_t i = 0; i < stages.size(); ++i) {
@@ -85,6 +86,9 @@ void read_trust(JsonReader& in, const Json& document, Result& r) {
   constexpr std::array<std::string_view, 4> kNames = {"exact", "interpolated", "extrapolated", "spec"};
   const Json& coverage = in.object(document, "", "coverage");
   for (std::size_t i = 0; i < kNames.size(); ++i) r.coverage[i] = in.number(coverage, "coverage", kNames[i]);
+  if (const auto found = coverage.find("measured_in"); found != coverage.end() && found->is_array())
+    for (const Json& what : *found)
+      if (what.is_string()) r.measured_in.push_back(what.get<std::string>());
   const Json& interval = in.array(document, "", "interval_s");
   const auto fits = [](const Json& end) { return end.is_number() && JsonReader::is_time(end.get<double>()); };
   if (interval.size() == 2 && fits(interval[0]) && fits(interval[1]) && interval[0] <= interval[1]) {

@@ -30,7 +30,8 @@ void write_scenario(const Result& r, JsonWriter& json) {
 
 void write_memory(const Result& r, JsonWriter& json) {
   json.key("memory").open('{');
-  json.key("capacity_bytes").integer(r.memory_capacity).key("fits").boolean(r.memory_fits);
+  json.key("capacity_bytes").integer(r.memory_capacity);
+  json.key("headroom_bytes").integer(r.memory_headroom).key("fits").boolean(r.memory_fits);
   json.key("stages").open('[');
   for (const StageMemory& s : r.stages) {
     json.open('{').key("stage").integer(s.stage);
@@ -63,6 +64,11 @@ void write_rates(const Result& r, JsonWriter& json) {
 void write_coverage(const Result& r, JsonWriter& json) {
   json.key("coverage").open('{');
   for (std::size_t i = 0; i < kCoverageNames.size(); ++i) json.key(kCoverageNames[i]).real(r.coverage[i]);
+  if (!r.measured_in.empty()) {
+    json.key("measured_in").open('[');
+    for (const std::string& what : r.measured_in) json.text(what);
+    json.close(']');
+  }
   json.close('}');
   json.key("interval_s").open('[').real(r.interval_low_s).real(r.interval_high_s).close(']');
 }

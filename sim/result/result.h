@@ -176,9 +176,12 @@ struct Result {
   // (null in the JSON), and waits for late ranks lie in exposed_*.
   bool late_ranks_known = true;
   std::int64_t memory_capacity = 0;
-  bool memory_fits = true;
+  std::int64_t memory_headroom = 0;  // of the capacity: kept free
+  bool memory_fits = true;           // in the rest
   std::vector<StageMemory> stages;
   std::array<double, 4> coverage{};  // exact, interpolated, extrapolated, spec: shares of simulated busy time
+  // Where kernels were measured, beside the device's own file, for people: "a profiler's trace of 8 GPUs, train.json".
+  std::vector<std::string> measured_in;
   double interval_low_s = 0, interval_high_s = 0;
   std::string limited_by;  // one sentence
   // engine

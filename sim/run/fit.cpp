@@ -60,6 +60,10 @@ std::int64_t largest_peak(const std::vector<result::StageMemory>& stages) {
   return peak;
 }
 
+std::int64_t headroom_on(const cost::Device& device, const plan::Scenario& scenario) {
+  return std::min(scenario.cluster.headroom.of(device.memory), device.memory).count();
+}
+
 std::optional<Change> change_that_fits(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
                                        const Options& options) {
   const Prepared prepared(scenario, options);
@@ -70,7 +74,7 @@ std::optional<Change> change_that_fits(const plan::Scenario& scenario, const std
     with.push_back(candidate);
     const std::optional<std::int64_t> peak = peak_with(scenario, with, options.data_root, device);
     if (!peak) continue;
-    if (*peak <= device.memory.count()) return Change{candidate, *peak, true};
+    if (*peak <= device.memory.count() - headroom_on(device, scenario)) return Change{candidate, *peak, true};
     if (!nearest || *peak < nearest->peak_bytes) nearest = Change{candidate, *peak, false};
   }
   return nearest;

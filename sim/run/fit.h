@@ -21,6 +21,8 @@ std::vector<result::StageMemory> stages_on(const cost::Device& device, const pla
                                            const program::Program& program);
 // Of the stage that needs most.
 std::int64_t largest_peak(const std::vector<result::StageMemory>& stages);
+// Bytes of the device that cluster.headroom keeps free, at most all.
+std::int64_t headroom_on(const cost::Device& device, const plan::Scenario& scenario);
 
 struct Change {
   std::string assignment;       // "plan.recompute=full", as --set takes it

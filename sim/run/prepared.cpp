@@ -16,6 +16,7 @@
 #include "sim/collective/scaled_model.h"
 #include "sim/collective/steps.h"
 #include "sim/cost/calibration_file.h"
+#include "sim/cost/device_file.h"
 #include "sim/lower/lower.h"
 #include "sim/program/static_check.h"
 
@@ -42,7 +43,10 @@ std::string device_file(const plan::Scenario& scenario, const cluster::Cluster& 
                                 ? options.calibrations.front()
                             : scenario.calibrations.empty() ? cluster.device_name()
                                                             : scenario.calibrations.front();
-  return cost::find_device_file(name, options.data_root);
+  const std::string file = cost::find_device_file(name, options.data_root);
+  // A file that only adds measurements says to which device.
+  const std::string device = cost::measurements_for(file);
+  return device.empty() ? file : cost::find_device_file(device, options.data_root);
 }
 
 // The device's file first, then every other that adds to it.
@@ -66,6 +70,11 @@ Time launch_cost(const plan::Scenario& scenario, const cost::Device& device) {
 std::string collectives_file(const std::string& device, const cluster::Cluster& cluster, const Options& options) {
   if (cluster.device_name() == "local" || !collective::takes_collectives_of_topology(device)) return device;
   return cost::find_device_file(cluster.device_name(), options.data_root);
+}
+
+// What adds to the first.
+std::vector<std::string> measurements_in(const std::vector<std::string>& files) {
+  return {files.begin() + 1, files.end()};
 }
 
 // Cores of a host that leaves their number open: those of the calibration named, 0 (this machine's) if none is.
@@ -134,9 +143,9 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
                                       options.data_root, open_cores(owner, options), job)),
       files_(cost_files(scenario, *cluster_, options)),
       costs_(launched(cost::load_costs(files_, share_of(grid_, *cluster_)), scenario)),
-      collectives_(
-          collective::make_model(*cluster_, collectives_file(files_.front(), *cluster_, options), pins_of(scenario)),
-          *cluster_, options.fidelity),
+      collectives_(collective::make_model(*cluster_, collectives_file(files_.front(), *cluster_, options),
+                                          pins_of(scenario), measurements_in(files_)),
+                   *cluster_, options.fidelity),
       program_(lowered(scenario, options)) {
   if (options.phase) options.phase("checking");
   const auto violations = check(program_, grid_);
@@ -241,7 +250,7 @@ Prepared::Changed::Changed(const Prepared& prepared, const Levers& levers)
       collectives(
           collective::scaled(
               collective::make_model(*cluster, collectives_file(prepared.files_.front(), *cluster, prepared.options_),
-                                     pins_of(prepared.scenario_)),
+                                     pins_of(prepared.scenario_), measurements_in(prepared.files_)),
               {levers.latency, levers.memory}),
           *cluster, prepared.options_.fidelity) {}
 

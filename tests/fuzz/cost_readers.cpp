@@ -1,6 +1,7 @@
 // Device files, the tables beside them, and calibrations of this machine.
 #include <filesystem>
 
+#include "calibrate/trace/trace_samples.h"
 #include "sim/collective/measurements.h"
 #include "sim/cost/calibration_file.h"
 #include "sim/cost/device_file.h"
@@ -67,6 +68,20 @@ void read_device(const std::string& bytes) {
   print_all(simulate_text(small_scenario("dgx-a100", 2), {path}));
 }
 
+// What adds to a device, alone and so to the one that it names.
+void read_measurements(const std::string& bytes) {
+  const std::string path = put_device("input.yaml", bytes);
+  if (cost::measurements_for(path) != "a100-sxm-80g") return;
+  cost_all(*cost::load_costs({source_file("calibrate/devices/a100-sxm-80g.yaml"), path}));
+  print_all(simulate_text(small_scenario("dgx-a100", 2), {path}));
+}
+
+void read_profiler_trace(const std::string& bytes) {
+  const calibrate::trace::Trace trace = calibrate::trace::read_trace(put_file("trace.json", bytes));
+  calibrate::trace::SampleTable table;
+  calibrate::trace::add_samples(trace, {1, 8}, 0, table);
+}
+
 // A table as a device file has it beside it.
 void read_table(const std::string& bytes, const std::string& key) {
   put_device("input.csv", bytes);
@@ -121,6 +136,8 @@ void add_cost_readers(std::vector<Reader>& list) {
   list.push_back(
       {.name = "collective-table", .read = read_collective_table, .seeds = {"calibrate/devices/*.collectives.csv"}});
   list.push_back({.name = "calibration", .read = read_calibration});
+  list.push_back({.name = "measurements", .read = read_measurements});
+  list.push_back({.name = "profiler-trace", .read = read_profiler_trace});
 }
 
 }  // namespace rehearse::fuzz

@@ -273,6 +273,19 @@ TEST_F(CalibratedCollectives, AreExactWhereMeasured) {
   EXPECT_EQ(plan.coverage, Coverage::exact);
 }
 
+// A measured run's, on top of the device's own: of equal group and size they replace it.
+TEST_F(CalibratedCollectives, MayBeAddedToTheDevices) {
+  const auto cluster = dgx(8, {}, "dgx-h100");
+  const std::string added = write(
+      "measurements_for: h100-sxm\ncollectives:\n  rows: |\n    collective,gpus,nodes,bytes,time_us,source\n"
+      "    all_reduce,8,1,1048576,77.5,trace\n    all_gather,4,1,3145728,123.25,trace\n");
+  const auto model = make_model(*cluster, device("h100-sxm"), {}, {added});
+  EXPECT_NEAR(seconds(model->collective(CollectiveKind::all_reduce, first(8), Bytes(1 << 20))) * 1e6, 77.5, 1e-6);
+  const TransferPlan gather = model->collective(CollectiveKind::all_gather, first(4), Bytes(3 << 20));
+  EXPECT_NEAR(seconds(gather) * 1e6, 123.25, 1e-6);
+  EXPECT_EQ(gather.coverage, Coverage::exact);
+}
+
 TEST_F(CalibratedCollectives, AreTheTopologysForOneGpu) {
   EXPECT_TRUE(takes_collectives_of_topology(write("collectives: {of: topology}\n")));
   EXPECT_FALSE(find_measured_data(file_).has_value());

@@ -111,7 +111,8 @@ std::string dump(const Scenario& s) {
                   fmt::join(m.widths, ","), m.image_channels, m.image_size, m.convolutions.size());
   for (const auto& c : m.convolutions) out += fmt::format(" ({} {} {})", c.channels, c.kernel, c.pool);
   out += fmt::format(" | {}", static_cast<int>(m.loss));
-  out += fmt::format(" | {} {} {}", s.cluster.topology, s.cluster.gpus, s.cluster.threads_per_rank);
+  out += fmt::format(" | {} {} {} {}", s.cluster.topology, s.cluster.gpus, s.cluster.threads_per_rank,
+                     rehearse::text_of(s.cluster.headroom));
   for (const auto& [key, value] : s.cluster.overrides) out += " " + key + "=" + value;
   for (const PinnedCollective& c : s.cluster.collectives)
     out += fmt::format(" ({} {} {})", c.kind, c.algorithm, c.protocol);

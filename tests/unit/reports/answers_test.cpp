@@ -127,6 +127,35 @@ TEST(Answers, AJobBesideThatDoesNotFitIsAWarning) {
       << "of the scenario's own the result says so itself";
 }
 
+// 80 GB, of which a twentieth is 4 GB.
+TEST(Answers, MemoryThatIsNearlyFullIsAWarningUnlessTheScenarioSaysWhatIsEnough) {
+  Result r = stored().result;
+  r.stages.resize(1);
+  r.stages[0].peak = 76'000'000'000;
+  EXPECT_TRUE(warnings(r).empty());
+  r.stages[0].peak = 79'200'000'000;
+  ASSERT_EQ(warnings(r).size(), 1u);
+  EXPECT_TRUE(warnings(r)[0].starts_with("Memory is nearly full: stage 0 leaves 800 MB of 80 GB a GPU free, 1.0%."))
+      << warnings(r)[0];
+  r.memory_headroom = 400'000'000;
+  EXPECT_TRUE(warnings(r).empty());
+  r.memory_headroom = 0, r.memory_fits = false;
+  EXPECT_TRUE(warnings(r).empty()) << "it says so itself";
+}
+
+TEST(Answers, HeadroomIsNamedWherePlansDoNotFit) {
+  Result r = stored().result;
+  r.stages.resize(1);
+  r.stages[0].peak = 79'200'000'000;
+  r.memory_headroom = 4'000'000'000, r.memory_fits = false;
+  EXPECT_TRUE(
+      limited_by(r).starts_with("Does not fit: stage 0 needs 79.2 GB of 76 GB a GPU (80 GB less 4 GB of "
+                                "cluster.headroom);"))
+      << limited_by(r);
+  EXPECT_NE(summary(r).find("of 76 GB, DOES NOT FIT"), std::string::npos) << summary(r);
+  EXPECT_NE(summary(r).find("headroom: of 80 GB a GPU, 4 GB are kept free"), std::string::npos) << summary(r);
+}
+
 TEST(Answers, UtilisationAboveThePeakIsAWarning) {
   Result r = stored().result;
   EXPECT_TRUE(warnings(r).empty());

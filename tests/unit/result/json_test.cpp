@@ -44,6 +44,7 @@ constexpr char kGolden[] = R"({
   },
   "memory": {
     "capacity_bytes": 80000000000,
+    "headroom_bytes": 4000000000,
     "fits": true,
     "stages": [
       {
@@ -76,7 +77,10 @@ constexpr char kGolden[] = R"({
     "exact": 0.5,
     "interpolated": 0.25,
     "extrapolated": 0.125,
-    "spec": 0.125
+    "spec": 0.125,
+    "measured_in": [
+      "a profiler's trace of 1 GPU, rank0.json"
+    ]
   },
   "interval_s": [
     1.9,

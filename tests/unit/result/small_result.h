@@ -22,8 +22,10 @@ inline Result small_result() {
   r.breakdown_ps = {1'400'000'000'001, 100'000'000'000, 0, 0, 200'000'000'000, 0, 0,
                     250'000'000'000,   50'000'000'000,  0, 0};
   r.memory_capacity = 80'000'000'000;
+  r.memory_headroom = 4'000'000'000;
   r.stages = {{0, 1, 2, 3, 4, 5, 6, 7, 28, "backward micro-batch 0: layer0"}, {1, 1, 1, 1, 1, 1, 1, 1, 7, ""}};
   r.coverage = {0.5, 0.25, 0.125, 0.125};
+  r.measured_in = {"a profiler's trace of 1 GPU, rank0.json"};
   r.interval_low_s = 1.9;
   r.interval_high_s = 2.1;
   r.limited_by = "Compute.";
