@@ -114,11 +114,6 @@ std::int64_t SharedCores::threads_at_work(NodeId node, std::vector<StreamId>& ru
   return threads;
 }
 
-void SharedCores::settle() {
-  for (const NodeId node : touched_) settle(node);
-  touched_.clear();
-}
-
 void SharedCores::settle(NodeId node) {
   nodes_[node].touched = false;
   std::vector<StreamId> running;

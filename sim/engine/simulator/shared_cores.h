@@ -62,7 +62,10 @@ class SharedCores {
   // What runs on the rank's node, or beside what, has changed.
   void touch(RankId rank);
   // The end of an instant: re-rates the nodes that were touched.
-  void settle();
+  void settle() {
+    for (const NodeId node : touched_) settle(node);
+    touched_.clear();
+  }
 
  private:
   // What the thread of a stream does when it runs nothing.

@@ -25,7 +25,9 @@ Transfers::Transfers(Clock& clock, const Jobs& jobs, Streams& streams, Devices& 
       records_(records),
       buffered_(buffered),
       noisy_(jobs.noisy_transfers()),
-      posts_(streams.size()) {}
+      posts_(streams.size()) {
+  for (const StreamId id : streams.ids()) posts_[id].rank = streams.place(id).rank;
+}
 
 template <class Function>
 void Transfers::for_participants(const Transfer& transfer, Function&& function) const {
@@ -167,7 +169,7 @@ void Transfers::hold_bandwidth(const Transfer& transfer, bool take) {
   const HoldId hold = matching_.plan(transfer.plan).bandwidth_hold;
   if (hold == kHoldsNothing || buffered_) return;
   for_participants(transfer, [&](StreamId id) {
-    const RankId rank = streams_.place(id).rank;
+    const RankId rank = posts_[id].rank;
     take ? devices_.take(rank, hold) : devices_.give_back(rank, hold);
   });
 }
@@ -215,7 +217,7 @@ void Transfers::end_leg(StreamId id, const Transfer& transfer) {
   met(id, transfer.started);
   if (--post.legs_left > 0) return;
   const Place& place = streams_.place(id);
-  devices_.give_back(place.rank, post.sms_hold);
+  devices_.give_back(post.rank, post.sms_hold);
   // With one of another role that came as late as one of ours, no one of ours made us wait longer.
   end_op(id, account::late(transfer.first.exists() ? transfer.last_role == place.code : place.segment().same_role));
 }

@@ -57,7 +57,9 @@ class Transfers {
     StreamId next;  // participant of its collective
     std::int32_t legs_left = 0;
     HoldId sms_hold = kHoldsNothing;
+    RankId rank;  // as in its Place: what goes through all participants looks at these only
   };
+  static_assert(sizeof(Post) == 32);
 
   void post_collective(StreamId id);
   void post_messages(StreamId id);
