@@ -23,12 +23,13 @@ class Devices {
   void give_back(RankId rank, HoldId hold) {
     if (hold != kHoldsNothing) change(rank, states_.remove(devices_[rank].state, hold));
   }
-  // Calls function(rank) for those that something has been taken from or given back to since the last time.
+  // Calls function(rank, state) for those that something has been taken from or given back to since the last time.
   template <class Function>
   void for_changed(Function&& function) {
     for (const RankId rank : changed_) {
-      devices_[rank].changed = false;
-      function(rank);
+      Device& device = devices_[rank];
+      device.changed = false;
+      function(rank, device.state);
     }
     changed_.clear();
   }

@@ -9,7 +9,7 @@
 namespace rehearse::engine {
 
 Kernels::Kernels(Clock& clock, const IdVector<JobId, JobCode>& codes, const Ranks& ranks, const Jobs& jobs,
-                 Streams& streams, const Hosts& hosts, const Devices& devices, SharedCores& cores, OpRecords& records)
+                 Streams& streams, const Hosts& hosts, Devices& devices, SharedCores& cores, OpRecords& records)
     : clock_(clock),
       ranks_(ranks),
       jobs_(jobs),
@@ -180,17 +180,18 @@ void Kernels::complete(StreamId id, Time end) {
   streams_.spent(id, share_of(place), end);
 }
 
-void Kernels::change_state(RankId rank) {
-  const StateId to = devices_.state(rank);
-  const RankInfo& info = ranks_[rank];
-  for (const std::int32_t stream : info.code->compute_streams) {
-    const StreamId id = info.stream(stream);
-    if (streams_.status(id) != Status::running || runs_[id].state == to) continue;
-    if (cores_.shared())
-      cores_.touch(rank);
-    else
-      change_state(id, to);
-  }
+void Kernels::follow_devices() {
+  devices_.for_changed([this](RankId rank, StateId to) {
+    const RankInfo& info = ranks_[rank];
+    for (const std::int32_t stream : info.code->compute_streams) {
+      const StreamId id = info.stream(stream);
+      if (streams_.status(id) != Status::running || runs_[id].state == to) continue;
+      if (cores_.shared())
+        cores_.touch(rank);
+      else
+        change_state(id, to);
+    }
+  });
 }
 
 // What is left of the kernel in progress takes its share of the new duration.

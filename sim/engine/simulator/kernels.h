@@ -27,7 +27,7 @@ class SharedCores;
 class Kernels {
  public:
   Kernels(Clock& clock, const IdVector<JobId, JobCode>& codes, const Ranks& ranks, const Jobs& jobs, Streams& streams,
-          const Hosts& hosts, const Devices& devices, SharedCores& cores, OpRecords& records);
+          const Hosts& hosts, Devices& devices, SharedCores& cores, OpRecords& records);
 
   // The segment at the head of the stream is one of kernels. It begins at the end of the instant.
   void make_ready(StreamId id) {
@@ -37,8 +37,8 @@ class Kernels {
   void begin_ready();
   // The event of the segment's end, or on shared cores of the launch of its next kernel, came up.
   void end(StreamId id, std::uint32_t version);
-  // Interference on the rank has changed.
-  void change_state(RankId rank);
+  // Those on devices whose state has changed go on in the new one.
+  void follow_devices();
 
   // For shared cores. Of the kernel in progress: its state; it ran for some time; it is in another state from now on,
   // and the whole of it takes what `Changed` says; it has ended.
@@ -103,7 +103,7 @@ class Kernels {
   const Jobs& jobs_;
   Streams& streams_;
   const Hosts& hosts_;
-  const Devices& devices_;
+  Devices& devices_;
   SharedCores& cores_;
   OpRecords& records_;
   const bool noisy_;

@@ -192,7 +192,7 @@ void Simulator::dispatch(const Event& event) {
 // All that the events so far have brought about.
 void Simulator::settle_instant() {
   while (streams_.any_woken()) advance(streams_.take_woken());
-  devices_.for_changed([this](RankId rank) { kernels_.change_state(rank); });
+  kernels_.follow_devices();
   kernels_.begin_ready();
   cores_.settle();
 }
