@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <vector>
 
-#include "sim/engine/wide.h"
+#include "sim/base/units.h"
+#include "sim/engine/ids.h"
 #include "sim/result/result.h"
 
 namespace rehearse::engine {
@@ -18,20 +18,20 @@ class Breakdown {
   explicit Breakdown(std::size_t ranks) : shares_(ranks) {}
 
   // The step before the last has ended everywhere; intervals reported from now on count from here.
-  void open(std::int64_t now) { from_ = now; }
-  std::int64_t from() const { return from_; }  // kNever: not open yet
+  void open(Time now) { from_ = now; }
+  Time from() const { return from_; }  // Time::max(): not open yet
   // [begin, end) of a rank, end <= now.
-  void add(std::int32_t rank, result::Share share, std::int64_t begin, std::int64_t end) {
+  void add(RankId rank, result::Share share, Time begin, Time end) {
     if (end <= from_) return;
-    shares_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(share)] +=
-        std::max<std::int64_t>(0, end - std::max(begin, from_));
+    shares_[rank][static_cast<std::size_t>(share)] += std::max(Time(), end - std::max(begin, from_));
   }
-  // Mean over the first `ranks`, rounded down; the remainder goes to the largest share. Every one must sum to `window`.
-  std::array<std::int64_t, result::kShares> mean(std::size_t ranks, std::int64_t window) const;
+  // Mean over the first `ranks` in ps, rounded down; the remainder goes to the largest share. Every one must sum to
+  // `window`.
+  std::array<std::int64_t, result::kShares> mean(std::int32_t ranks, Time window) const;
 
  private:
-  std::int64_t from_ = kNever;
-  std::vector<std::array<std::int64_t, result::kShares>> shares_;
+  Time from_ = Time::max();
+  IdVector<RankId, std::array<Time, result::kShares>> shares_;
 };
 
 }  // namespace rehearse::engine

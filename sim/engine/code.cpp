@@ -1,4 +1,4 @@
-// Lays a Program out for execution; see code.h for the rules by which streams are cut into items.
+// Lays a Program out for execution; see code.h for the rules by which streams are cut into segments.
 #include "sim/engine/code.h"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ class RoleCompiler {
 
  private:
   void find_events() {
-    recorded_item_.assign(role_.events.size(), 0);
+    recorded_segment_.assign(role_.events.size(), 0);
     visible_.assign(role_.events.size(), 0);
     std::vector<char> recorded(role_.events.size(), 0);
     for (const program::Body& body : role_.bodies)
@@ -79,9 +79,9 @@ class RoleCompiler {
     for (const program::EventWait& wait : waits_.all()) visible_[static_cast<std::size_t>(wait.event)] = 1;
   }
 
-  // The waits of an op; what they refer to is resolved when all items are known.
-  Range waits_of(std::int32_t body, std::int32_t op) {
-    Range range{static_cast<std::int32_t>(code_.waits.size()), 0};
+  // The waits of an op; what they refer to is resolved when all segments are known.
+  IdRange<WaitId> waits_of(std::int32_t body, std::int32_t op) {
+    IdRange<WaitId> range{code_.waits.next(), {}};
     for (const program::EventWait& wait : waits_.of(body, op)) {
       code_.waits.push_back({wait.event, wait.stream, 0, 0, 0});
       sources_.push_back(&wait);
@@ -90,9 +90,9 @@ class RoleCompiler {
       if (reuse_.contains({body, op, stream})) {
         code_.waits.push_back({-1, stream, 0, 0, 0});
         sources_.push_back(nullptr);
-        reusers_.push_back({static_cast<std::int32_t>(code_.waits.size()) - 1, body, op});
+        reusers_.push_back({code_.waits.next() + -1, body, op});
       }
-    range.last = static_cast<std::int32_t>(code_.waits.size());
+    range.last = code_.waits.next();
     return range;
   }
 
@@ -101,11 +101,11 @@ class RoleCompiler {
     return (event >= 0 && visible_[static_cast<std::size_t>(event)]) || reused_.contains({body, op});
   }
 
-  // Cuts the ops of a body that go to one stream into items.
+  // Cuts the ops of a body that go to one stream into segments.
   void cut(std::int32_t body, std::int32_t stream) {
     const std::vector<Op>& ops = role_.bodies[static_cast<std::size_t>(body)].ops;
-    Range range{static_cast<std::int32_t>(code_.items.size()), 0};
-    bool fresh = true;  // the next op begins an item
+    IdRange<SegmentId> range{code_.segments.next(), {}};
+    bool fresh = true;  // the next op begins a segment
     std::int32_t issue = 0;
     for (std::size_t i = 0; i < ops.size(); ++i) {
       const Op& op = ops[i];
@@ -115,49 +115,47 @@ class RoleCompiler {
       }
       const std::int32_t issued = issue++;
       if (op.stream != stream) continue;
-      const auto position = static_cast<std::int32_t>(code_.ops.size());
-      code_.ops.push_back({body, static_cast<std::int32_t>(i), issued});
-      const Range waits = waits_of(body, static_cast<std::int32_t>(i));
+      const Position position = code_.ops.push_back({body, static_cast<std::int32_t>(i), issued});
+      const IdRange<WaitId> waits = waits_of(body, static_cast<std::int32_t>(i));
       const bool optimizer = op.phase == program::Phase::optimizer;
       const bool transfer = program::is_transfer(op);
-      if (fresh || transfer || waits.first != waits.last || code_.items.back().optimizer != optimizer) {
-        Item item;
-        item.first = position;
-        item.wait_first = waits.first, item.wait_last = waits.last;
-        item.optimizer = optimizer;
-        item.share = account::share_of_op(source_, role_, op);
-        if (transfer) describe_transfer(op, calls_.of(body, static_cast<int>(i)), item);
-        code_.items.push_back(item);
+      if (fresh || transfer || !waits.empty() || code_.segments.back().optimizer != optimizer) {
+        Segment segment;
+        segment.ops.first = position;
+        segment.waits = waits;
+        segment.optimizer = optimizer;
+        segment.share = account::share_of_op(source_, role_, op);
+        if (transfer) describe_transfer(op, calls_.of(body, static_cast<int>(i)), segment);
+        code_.segments.push_back(segment);
       }
-      code_.items.back().last = position + 1;
-      code_.items.back().awaited = awaited(body, static_cast<std::int32_t>(i));
-      const std::int32_t items = static_cast<std::int32_t>(code_.items.size()) - range.first;
-      if (op.records >= 0) recorded_item_[static_cast<std::size_t>(op.records)] = items;
+      code_.segments.back().ops.last = position + 1;
+      code_.segments.back().awaited = awaited(body, static_cast<std::int32_t>(i));
+      const std::int32_t segments = code_.segments.next() - range.first;
+      if (op.records >= 0) recorded_segment_[static_cast<std::size_t>(op.records)] = segments;
       if (const auto reused = reused_.find({body, static_cast<std::int32_t>(i)}); reused != reused_.end())
-        reused->second = items;
-      fresh = transfer || code_.items.back().awaited;
+        reused->second = segments;
+      fresh = transfer || code_.segments.back().awaited;
     }
-    range.last = static_cast<std::int32_t>(code_.items.size());
+    range.last = code_.segments.next();
     code_.ranges.push_back(range);
   }
 
-  void describe_transfer(const Op& op, std::span<const program::TransferCall> calls, Item& item) {
+  void describe_transfer(const Op& op, std::span<const program::TransferCall> calls, Segment& segment) {
     if (const auto* collective = std::get_if<program::Collective>(&op.shape)) {
-      item.kind = ItemKind::collective;
-      item.group = collective->group;
-      item.size = index_of(program_.collectives.at(static_cast<std::size_t>(collective->group)),
-                           CollectiveSize{collective->kind, program::collective_bytes(op)});
-      item.sequence = calls[0].sequence, item.ordinal = calls[0].ordinal;
+      segment.kind = SegmentKind::collective;
+      segment.size = index_of(program_.collectives.at(static_cast<std::size_t>(collective->group)),
+                              CollectiveSize{collective->kind, program::collective_bytes(op)});
+      segment.sequence = calls[0].sequence, segment.ordinal = calls[0].ordinal;
       return;
     }
-    item.kind = ItemKind::point_to_point;
-    item.leg_first = static_cast<std::int32_t>(code_.legs.size());
+    segment.kind = SegmentKind::point_to_point;
+    segment.legs.first = code_.legs.next();
     const std::vector<program::Leg>& legs = std::get<program::PointToPoint>(op.shape).legs;
-    item.same_role = program::within_role(source_, op);
+    segment.same_role = program::within_role(source_, op);
     for (std::size_t l = 0; l < legs.size(); ++l)
       code_.legs.push_back({calls[l].sequence, calls[l].ordinal,
                             index_of(program_.leg_bytes, program::leg_bytes(op, legs[l])), legs[l].send});
-    item.leg_last = static_cast<std::int32_t>(code_.legs.size());
+    segment.legs.last = code_.legs.next();
   }
 
   void place_in_slots() {
@@ -168,54 +166,50 @@ class RoleCompiler {
     code_.stream_slots.resize(role_.streams.size());
     for (std::size_t s = 0; s < role_.slots.size(); ++s) {
       check_interrupt();
-      const std::int32_t body = code_.slot_body[s];
+      const SlotId slot(s);
+      const std::int32_t body = code_.slot_body[slot];
       code_.slot_issue.push_back(code_.issues_per_step);
-      add_syncs(static_cast<std::int32_t>(s), body);
+      add_syncs(slot, body);
       code_.issues_per_step += issues[static_cast<std::size_t>(body)];
       code_.ops_per_step += static_cast<std::int64_t>(role_.bodies[static_cast<std::size_t>(body)].ops.size());
       for (std::int32_t stream = 0; stream < code_.streams; ++stream) {
-        const Range& range = code_.ranges[static_cast<std::size_t>(body * code_.streams + stream)];
-        if (range.first != range.last)
-          code_.stream_slots[static_cast<std::size_t>(stream)].push_back(static_cast<std::int32_t>(s));
+        if (!code_.segments_of(body, stream).empty())
+          code_.stream_slots[static_cast<std::size_t>(stream)].push_back(slot);
       }
     }
   }
 
-  void add_syncs(std::int32_t slot, std::int32_t body) {
+  void add_syncs(SlotId slot, std::int32_t body) {
     const std::vector<Op>& ops = role_.bodies[static_cast<std::size_t>(body)].ops;
     std::int64_t issue = code_.issues_per_step;
-    const auto first = static_cast<std::int32_t>(code_.syncs.size());
+    const SyncId first = code_.syncs.next();
     for (std::size_t i = 0; i < ops.size(); ++i) {
       if (!is_sync(ops[i])) {
         ++issue;
         continue;
       }
-      const Range waits = waits_of(body, static_cast<std::int32_t>(i));
+      const IdRange<WaitId> waits = waits_of(body, static_cast<std::int32_t>(i));
       if (ops[i].records >= 0)
-        recorded_item_[static_cast<std::size_t>(ops[i].records)] =
-            static_cast<std::int32_t>(code_.syncs.size()) - first + 1;
-      code_.syncs.push_back({slot, body, static_cast<std::int32_t>(i), issue, waits.first, waits.last,
-                             awaited(body, static_cast<std::int32_t>(i))});
+        recorded_segment_[static_cast<std::size_t>(ops[i].records)] = code_.syncs.next() - first + 1;
+      code_.syncs.push_back(
+          {slot, body, static_cast<std::int32_t>(i), issue, waits, awaited(body, static_cast<std::int32_t>(i))});
     }
   }
 
-  std::int32_t items_in(std::int32_t body, std::int32_t stream) const {
-    if (stream >= 0) {
-      const Range& range = code_.ranges[static_cast<std::size_t>(body * code_.streams + stream)];
-      return range.last - range.first;
-    }
+  std::int32_t segments_in(std::int32_t body, std::int32_t stream) const {
+    if (stream >= 0) return code_.segments_of(body, stream).size();
     const std::vector<Op>& ops = role_.bodies[static_cast<std::size_t>(body)].ops;
     return static_cast<std::int32_t>(std::count_if(ops.begin(), ops.end(), is_sync));
   }
 
-  // For each slot, the items of `stream` before the slot itself, or before the latest earlier slot of `body` (>= 0),
+  // For each slot, the segments of `stream` before the slot itself, or before the latest earlier slot of `body` (>= 0),
   // which may be of the step before.
   std::vector<std::int32_t> progress_row(std::int32_t stream, std::int32_t body) const {
     std::vector<std::int32_t> before;
-    std::int32_t items = 0;
+    std::int32_t segments = 0;
     for (const std::int32_t of_slot : code_.slot_body) {
-      before.push_back(items);
-      items += items_in(of_slot, stream);
+      before.push_back(segments);
+      segments += segments_in(of_slot, stream);
     }
     if (body < 0) return before;
     std::vector<std::int32_t> row;
@@ -223,19 +217,19 @@ class RoleCompiler {
     for (std::int32_t slot = 0; slot < slots; ++slot) {
       const std::int32_t latest = order_.latest(slot, body);
       row.push_back(latest >= 0 ? before[static_cast<std::size_t>(latest)]
-                                : before[static_cast<std::size_t>(slots + latest)] - items);
+                                : before[static_cast<std::size_t>(slots + latest)] - segments);
     }
     return row;
   }
 
   void resolve_waits() {
     std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> rows;  // stream, body
-    for (std::size_t w = 0; w < code_.waits.size(); ++w) {
+    for (const WaitId w : code_.waits.ids()) {
       check_interrupt();
       Wait& wait = code_.waits[w];
-      for (const std::int32_t body : code_.slot_body) wait.per_step += items_in(body, wait.stream);
-      if (sources_[w] == nullptr) continue;
-      const program::EventWait& source = *sources_[w];
+      for (const std::int32_t body : code_.slot_body) wait.per_step += segments_in(body, wait.stream);
+      if (sources_[w.index()] == nullptr) continue;
+      const program::EventWait& source = *sources_[w.index()];
       const auto [entry, fresh] = rows.try_emplace({wait.stream, source.same_slot ? -1 : source.body},
                                                    static_cast<std::int32_t>(code_.progress.size()));
       if (fresh) {
@@ -243,7 +237,7 @@ class RoleCompiler {
         code_.progress.insert(code_.progress.end(), row.begin(), row.end());
       }
       wait.row = entry->second;
-      wait.item = recorded_item_[static_cast<std::size_t>(wait.event)];
+      wait.segment = recorded_segment_[static_cast<std::size_t>(wait.event)];
     }
   }
 
@@ -263,7 +257,7 @@ class RoleCompiler {
     constexpr std::int32_t kMet = INT32_MIN / 2;
     std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t> rows;
     for (const Reuser& reuser : reusers_) {
-      Wait& wait = code_.waits[static_cast<std::size_t>(reuser.wait)];
+      Wait& wait = code_.waits[reuser.wait];
       wait.row = static_cast<std::int32_t>(code_.progress.size());
       rows[{reuser.body, reuser.op, wait.stream}] = wait.row;
       code_.progress.resize(code_.progress.size() + code_.slot_body.size(), kMet);
@@ -272,16 +266,17 @@ class RoleCompiler {
     std::vector<std::int32_t> per_step;
     for (std::int32_t stream = 0; stream < code_.streams; ++stream) {
       before.push_back(progress_row(stream, -1));
-      per_step.push_back(before.back().back() + items_in(code_.slot_body.back(), stream));
+      per_step.push_back(before.back().back() + segments_in(code_.slot_body.back(), stream));
     }
     for (const program::OpInstance& i : step_->instances)
       for (std::size_t w = i.first_reuse; w < i.last_reuse; ++w) {
         const program::StreamWait& wait = step_->reuse_waits[w];
         const auto stream = static_cast<std::size_t>(wait.stream);
         const program::OpInstance& other = step_->awaited(wait);
-        std::int32_t items = before[stream][static_cast<std::size_t>(other.slot)] + reused_.at({other.body, other.op});
-        if (wait.position < 1) items -= per_step[stream];  // of the step before
-        code_.progress[static_cast<std::size_t>(rows.at({i.body, i.op, wait.stream}) + i.slot)] = items;
+        std::int32_t segments =
+            before[stream][static_cast<std::size_t>(other.slot)] + reused_.at({other.body, other.op});
+        if (wait.position < 1) segments -= per_step[stream];  // of the step before
+        code_.progress[static_cast<std::size_t>(rows.at({i.body, i.op, wait.stream}) + i.slot)] = segments;
       }
   }
 
@@ -292,16 +287,17 @@ class RoleCompiler {
   RoleCode code_;
   const program::RoleWaits& waits_;
   const program::StepOrder order_;
-  std::vector<std::int32_t> recorded_item_;         // by event: items of its stream in the body up to and with it
+  std::vector<std::int32_t> recorded_segment_;      // by event: segments of its stream in the body up to and with it
   std::vector<char> visible_;                       // by event: another stream or the host waits for it
   std::vector<const program::EventWait*> sources_;  // by wait; nullptr: for memory
   const program::Timeline* step_;
-  // Waits for memory: which (body, op, stream) there are in any slot; the ops that are waited for, with the items of
+  // Waits for memory: which (body, op, stream) there are in any slot; the ops that are waited for, with the segments of
   // their stream in the body up to and with them; the waits of the code.
   std::set<std::tuple<std::int32_t, std::int32_t, std::int32_t>> reuse_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> reused_;
   struct Reuser {
-    std::int32_t wait, body, op;
+    WaitId wait;
+    std::int32_t body, op;
   };
   std::vector<Reuser> reusers_;
 };

@@ -1,12 +1,12 @@
 // A Program laid out for execution: per role flat tables that the simulator walks without looking into Ops again.
 //
-// Of each (body, stream) the ops are cut into items. An item is one transfer, or a run of kernels during which nothing
-// can come in between: a new item begins at an op that waits for another stream, after an op whose event another stream
-// or the host waits for, after a HostSync in program order, and where the optimizer phase begins or ends. Waits for an
-// event of the same stream are always met and are dropped.
+// Of each (body, stream) the ops are cut into segments. A segment is one transfer, or a run of kernels during which
+// nothing can come in between: a new one begins at an op that waits for another stream, after an op whose event another
+// stream or the host waits for, after a HostSync in program order, and where the optimizer phase begins or ends. Waits
+// for an event of the same stream are always met and are dropped.
 //
 // Waits refer to the record that sim/program/link/waits.h names. Streams go in order, so a wait is met once the
-// recording stream has completed needed() items since the run began; the op that records ends its item. Calls of
+// recording stream has completed needed() segments since the run began; the op that records ends its segment. Calls of
 // transfers are numbered by sim/program/link/calls.h. Of ranks whose memory is an arena (sim/program/link/timeline.h)
 // the waits for its reuse are among them; those differ from slot to slot.
 #pragma once
@@ -15,6 +15,8 @@
 #include <span>
 #include <vector>
 
+#include "sim/base/units.h"
+#include "sim/engine/ids.h"
 #include "sim/program/link/link.h"
 #include "sim/program/link/timeline.h"
 #include "sim/program/program.h"
@@ -24,10 +26,10 @@ namespace rehearse::engine {
 
 struct Wait {
   program::EventId event;  // -1: for memory that the stream still uses
-  std::int32_t stream;     // of the recording op; -1: the host, whose items are its HostSyncs
-  std::int32_t row;       // RoleCode::progress: items of that stream before the slot of the record, by slot of the wait
-  std::int32_t item;      // how many items of that slot's body, the recording one included
-  std::int64_t per_step;  // items of that stream a step
+  std::int32_t stream;     // of the recording op; -1: the host, whose segments are its HostSyncs
+  std::int32_t row;  // RoleCode::progress: segments of that stream before the slot of the record, by slot of the wait
+  std::int32_t segment;   // how many segments of that slot's body, the recording one included
+  std::int64_t per_step;  // segments of that stream a step
 };
 
 // One side of a message.
@@ -37,19 +39,19 @@ struct LegCode {
   bool send;
 };
 
-enum class ItemKind : unsigned char { kernels, collective, point_to_point };
+enum class SegmentKind : unsigned char { kernels, collective, point_to_point };
 
-struct Item {
-  ItemKind kind = ItemKind::kernels;
-  bool optimizer = false;            // kernels: of the optimizer phase
-  result::Share share{};             // of waits for this item: a transfer's bytes, a stream's kernels
-  bool same_role = true;             // point to point: its peers are of our role
-  std::int32_t first = 0, last = 0;  // positions: RoleCode::ops
-  std::int32_t wait_first = 0, wait_last = 0;
-  bool awaited = false;                     // another stream or the host waits for its end
+struct Segment {
+  SegmentKind kind = SegmentKind::kernels;
+  bool optimizer = false;  // kernels: of the optimizer phase
+  result::Share share{};   // of waits for this segment: a transfer's bytes, a stream's kernels
+  bool same_role = true;   // point to point: its peers are of our role
+  bool awaited = false;    // another stream or the host waits for its end
+  IdRange<Position> ops;
+  IdRange<WaitId> waits;
   std::int32_t sequence = -1, ordinal = 0;  // collective; as program::TransferCall
-  std::int32_t group = -1, size = -1;       // collective; ProgramCode::collectives[group][size]
-  std::int32_t leg_first = 0, leg_last = 0;
+  std::int32_t size = -1;                   // collective; ProgramCode::collectives[group][size]
+  IdRange<LegId> legs;
 };
 
 // An op in the order of execution of its (body, stream).
@@ -59,49 +61,52 @@ struct OpRef {
   std::int32_t issue;  // ops that the host issues before it in the body
 };
 
-struct Range {
-  std::int32_t first = 0, last = 0;
-};
-
 // One HostSync of a step.
 struct SyncCode {
-  std::int32_t slot, body, op;
+  SlotId slot;
+  std::int32_t body, op;
   std::int64_t issue;  // ops of the step that the host issues before it
-  std::int32_t wait_first, wait_last;
+  IdRange<WaitId> waits;
   bool awaited;
 };
 
 struct RoleCode {
   const program::Role* role = nullptr;
-  std::int32_t job = 0;  // of the simulation's, and what its hosts take to launch an op (ps)
-  std::int64_t launch_cost = 0;
+  JobId job{0};      // of the simulation's, and
+  Time launch_cost;  // what its hosts take to launch an op
   std::int32_t streams = 0;
   std::int64_t ops_per_step = 0, issues_per_step = 0;
-  std::vector<std::int32_t> slot_body;
-  std::vector<std::int64_t> slot_issue;  // ops issued before each slot
-  std::vector<OpRef> ops;                // by position
-  std::vector<Item> items;
-  std::vector<Range> ranges;                            // items of [body * streams + stream]
-  std::vector<std::vector<std::int32_t>> stream_slots;  // slots with items on a stream
-  std::vector<Wait> waits;
+  IdVector<SlotId, program::BodyId> slot_body;
+  IdVector<SlotId, std::int64_t> slot_issue;  // ops issued before each slot
+  IdVector<Position, OpRef> ops;
+  IdVector<SegmentId, Segment> segments;
+  std::vector<IdRange<SegmentId>> ranges;         // [body * streams + stream]
+  std::vector<std::vector<SlotId>> stream_slots;  // slots with segments on a stream
+  IdVector<WaitId, Wait> waits;
   std::vector<std::int32_t> progress;  // rows of one number a slot
-  std::vector<LegCode> legs;
+  IdVector<LegId, LegCode> legs;
   std::span<const program::CallSequence> sequences;  // the link's
-  std::vector<SyncCode> syncs;
+  IdVector<SyncId, SyncCode> syncs;
   std::vector<std::int32_t> compute_streams;
 
-  const program::Op& op(std::int32_t position) const {
-    const OpRef& ref = ops[static_cast<std::size_t>(position)];
+  const program::Op& op(Position position) const {
+    const OpRef& ref = ops[position];
     return role->bodies[static_cast<std::size_t>(ref.body)].ops[static_cast<std::size_t>(ref.op)];
   }
-  // How many items the recording stream must have completed for the wait in `slot` of `step`; 0 or less: there was no
-  // record yet.
-  std::int64_t needed(const Wait& wait, std::int64_t step, std::int32_t slot) const {
-    return step * wait.per_step + progress[static_cast<std::size_t>(wait.row + slot)] + wait.item;
+  const IdRange<SegmentId>& segments_of(program::BodyId body, std::int32_t stream) const {
+    return ranges[static_cast<std::size_t>(body * streams + stream)];
+  }
+  const std::vector<SlotId>& slots_of(std::int32_t stream) const {
+    return stream_slots[static_cast<std::size_t>(stream)];
+  }
+  // How many segments the recording stream must have completed for the wait in `slot` of `step`; 0 or less: there was
+  // no record yet.
+  std::int64_t needed(const Wait& wait, std::int64_t step, SlotId slot) const {
+    return step * wait.per_step + progress[static_cast<std::size_t>(wait.row + slot.value())] + wait.segment;
   }
   // The call's number among those of its sequence since the run began.
-  std::int64_t call(std::int32_t sequence, std::int32_t ordinal, std::int64_t step, std::int32_t slot) const {
-    return sequences[static_cast<std::size_t>(sequence)].number(step, slot, ordinal);
+  std::int64_t call(std::int32_t sequence, std::int32_t ordinal, std::int64_t step, SlotId slot) const {
+    return sequences[static_cast<std::size_t>(sequence)].number(step, slot.value(), ordinal);
   }
 };
 

@@ -17,13 +17,13 @@ void describe_collectives(const Matching& matching, Outcome& outcome) {
                       u.coverage, u.alone_ps);
   };
   std::map<decltype(key({})), Sum> sums;
-  for (std::size_t i = 0; i < matching.plans().size(); ++i) {
-    const PlanCode& plan = matching.plans()[i];
-    const result::CollectiveUse& what = matching.described(i);
-    if (plan.job != 0 || plan.ended == 0 || what.kind.empty()) continue;
+  for (const PlanId id : matching.plans().ids()) {
+    const PlanCode& plan = matching.plan(id);
+    const result::CollectiveUse& what = matching.described(id);
+    if (plan.job != JobId(0) || plan.ended == 0 || what.kind.empty()) continue;
     Sum& sum = sums.try_emplace(key(what), Sum{what, 0}).first->second;
     sum.use.count += plan.ended;
-    sum.spent += plan.spent;
+    sum.spent += plan.spent.ps();
   }
   std::vector<Sum> sorted;
   for (auto& [name, sum] : sums) sorted.push_back(std::move(sum));

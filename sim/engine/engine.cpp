@@ -1,14 +1,14 @@
 // The flow of a simulation: the program is laid out as flat tables (code.h), ranks are connected to their groups and
-// peers (matching.h), and the clock runs (simulator.h) with kernels timed by kernel_times.h under interference.h, bytes
-// moved by network.h with shares from max_min.h, and the last step's time explained by breakdown.h. Several jobs have
-// ranks one after the other; network and clock are one.
+// peers (matching.h), and the clock runs (simulator/simulator.h) with kernels timed by kernel_times.h under
+// interference.h, bytes moved by network.h with shares from max_min.h, and the last step's time explained by
+// breakdown.h. Several jobs have ranks one after the other; network and clock are one.
 #include "sim/engine/engine.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "sim/base/check.h"
-#include "sim/engine/simulator.h"
+#include "sim/engine/simulator/simulator.h"
 
 namespace rehearse::engine {
 

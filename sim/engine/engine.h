@@ -45,7 +45,7 @@ struct Job {
 
 struct Outcome {
   Time step_time;                                            // of the last step
-  std::vector<Time> step_ends;                               // latest rank's end of each step; see Simulator::JobState
+  std::vector<Time> step_ends;                               // latest rank's end of each step; see simulator/jobs.h
   std::array<std::int64_t, result::kShares> breakdown_ps{};  // mean over ranks of the last step; sums to step_time
   std::array<double, 4> coverage_busy_s{};                   // device busy time by coverage, all ranks
   double busy_low_s = 0, busy_high_s = 0, busy_s = 0;        // for the interval

@@ -2,33 +2,33 @@
 // same work end it at the same picosecond, so many events share an instant and only the first of them touches the heap;
 // a small direct-mapped table finds the bucket of an instant that is pending (a miss costs a second entry for that
 // time, nothing else). Within an instant events come in the order they were pushed, which nothing may depend on:
-// simulator.h brings every instant to rest before it looks at the outcome. An event is cancelled by its owner moving on
-// to another version; the owner drops stale ones.
+// the simulator brings every instant to rest before it looks at the outcome. An event is cancelled by its owner moving
+// on to another version; the owner drops stale ones.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <vector>
 
-#include "sim/engine/wide.h"
+#include "sim/base/units.h"
 
 namespace rehearse::engine {
 
 struct Event {
-  std::uint32_t target;   // what it is about; see simulator.h
+  std::uint32_t target;   // what it is about; see simulator/clock.h
   std::uint32_t version;  // of its owner's expectation
 };
 
 class EventQueue {
  public:
-  EventQueue() { recent_.fill({-1, 0}); }
+  EventQueue() { recent_.fill({kNoTime, 0}); }
 
   bool empty() const { return heap_.empty(); }
-  // kNever if there is none.
-  std::int64_t next_time() const { return heap_.empty() ? kNever : heap_[0].time; }
+  // Time::max() if there is none.
+  Time next_time() const { return heap_.empty() ? Time::max() : heap_[0].time; }
 
-  // time >= 0, in ps.
-  void push(std::int64_t time, std::uint32_t target, std::uint32_t version) {
+  // time >= 0.
+  void push(Time time, std::uint32_t target, std::uint32_t version) {
     Instant& recent = recent_[place(time)];
     if (recent.time != time) {
       recent = {time, new_bucket()};
@@ -42,7 +42,7 @@ class EventQueue {
   void take(std::vector<Event>& events) {
     const Instant next = heap_[0];
     Instant& recent = recent_[place(next.time)];
-    if (recent.time == next.time && recent.bucket == next.bucket) recent.time = -1;
+    if (recent.time == next.time && recent.bucket == next.bucket) recent.time = kNoTime;
     events.clear();
     events.swap(buckets_[next.bucket]);
     free_.push_back(next.bucket);
@@ -51,13 +51,14 @@ class EventQueue {
 
  private:
   struct Instant {
-    std::int64_t time;
+    Time time;
     std::uint32_t bucket;
   };
   static constexpr std::size_t kRecentBits = 9;
+  static constexpr Time kNoTime = Time::from_ps(-1);
 
-  static std::size_t place(std::int64_t time) {
-    return static_cast<std::size_t>(static_cast<std::uint64_t>(time) * 0x9e3779b97f4a7c15u >> (64 - kRecentBits));
+  static std::size_t place(Time time) {
+    return static_cast<std::size_t>(static_cast<std::uint64_t>(time.ps()) * 0x9e3779b97f4a7c15u >> (64 - kRecentBits));
   }
   std::uint32_t new_bucket() {
     if (free_.empty()) {

@@ -14,31 +14,30 @@ InterferenceStates::InterferenceStates() {
 
 HoldId InterferenceStates::hold(const cost::Interference& what) {
   const auto found = std::find(holds_.begin(), holds_.end(), what);
-  if (found != holds_.end()) return static_cast<HoldId>(found - holds_.begin());
-  holds_.push_back(what);
-  return static_cast<HoldId>(holds_.size() - 1);
+  if (found != holds_.end()) return HoldId(static_cast<std::size_t>(found - holds_.begin()));
+  return holds_.push_back(what);
 }
 
 StateId InterferenceStates::intern(const cost::Interference& value) {
-  const auto [entry, fresh] = ids_.try_emplace(value, static_cast<StateId>(states_.size()));
+  const auto [entry, fresh] = ids_.try_emplace(value, states_.next());
   if (fresh) {
     states_.push_back(value);
-    next_.emplace_back();
+    next_.push_back({});
   }
   return entry->second;
 }
 
 StateId InterferenceStates::find(StateId state, HoldId hold, int removing) {
   const cost::Interference& now = value(state);
-  const cost::Interference& change = holds_[static_cast<std::size_t>(hold)];
+  const cost::Interference& change = holds_[hold];
   const int sign = removing != 0 ? -1 : 1;
   const cost::Interference sum{now.sms_held + sign * change.sms_held,
                                now.bandwidth_taken + sign * change.bandwidth_taken, now.busy_cores};
   REHEARSE_CHECK(sum.sms_held >= 0 && sum.bandwidth_taken >= 0, "a transfer gave back more than it held");
   const StateId result = intern(sum);
-  std::vector<StateId>& row = next_[static_cast<std::size_t>(state)];
-  row.resize(std::max(row.size(), holds_.size() * 2), -1);
-  row[static_cast<std::size_t>(hold) * 2 + static_cast<std::size_t>(removing)] = result;
+  std::vector<StateId>& row = next_[state];
+  row.resize(std::max(row.size(), holds_.size() * 2));
+  row[hold.index() * 2 + static_cast<std::size_t>(removing)] = result;
   return result;
 }
 

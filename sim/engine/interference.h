@@ -8,11 +8,14 @@
 #include <vector>
 
 #include "sim/cost/cost.h"
+#include "sim/engine/ids.h"
 
 namespace rehearse::engine {
 
-using StateId = std::int32_t;  // 0: nothing held
-using HoldId = std::int32_t;   // 0: holds nothing
+using StateId = Id<struct StateTag>;
+using HoldId = Id<struct HoldTag>;
+inline constexpr StateId kAlone{0};  // nothing is held
+inline constexpr HoldId kHoldsNothing{0};
 
 class InterferenceStates {
  public:
@@ -27,22 +30,23 @@ class InterferenceStates {
     at.busy_cores = cores;
     return intern(at);
   }
-  const cost::Interference& value(StateId state) const { return states_[static_cast<std::size_t>(state)]; }
+  const cost::Interference& value(StateId state) const { return states_[state]; }
 
  private:
   StateId step(StateId state, HoldId hold, int removing) {
-    if (hold == 0) return state;
-    const std::size_t column = static_cast<std::size_t>(hold) * 2 + static_cast<std::size_t>(removing);
-    const std::vector<StateId>& row = next_[static_cast<std::size_t>(state)];
-    if (column < row.size() && row[column] >= 0) return row[column];
+    if (hold == kHoldsNothing) return state;
+    const std::size_t column = hold.index() * 2 + static_cast<std::size_t>(removing);
+    const std::vector<StateId>& row = next_[state];
+    if (column < row.size() && row[column].exists()) return row[column];
     return find(state, hold, removing);
   }
   StateId find(StateId state, HoldId hold, int removing);
   StateId intern(const cost::Interference& value);
 
-  std::vector<cost::Interference> states_, holds_;
+  IdVector<StateId, cost::Interference> states_;
+  IdVector<HoldId, cost::Interference> holds_;
   std::map<cost::Interference, StateId> ids_;
-  std::vector<std::vector<StateId>> next_;  // [state][hold * 2 + removing], -1 unknown
+  IdVector<StateId, std::vector<StateId>> next_;  // [state][hold * 2 + removing], none: unknown
 };
 
 }  // namespace rehearse::engine

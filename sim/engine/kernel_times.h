@@ -1,5 +1,5 @@
 // How long the kernels of a role take in each interference state, asked of the cost model once and kept in flat arrays
-// by position (code.h); and how long they ran, by state, for the coverage of the result. Kernels and items that ran
+// by position (code.h); and how long they ran, by state, for the coverage of the result. Kernels and segments that ran
 // whole in one state are only counted; time is multiplied out at the end, so the sums are exact integers and no hot
 // loop adds up.
 #pragma once
@@ -19,7 +19,7 @@ namespace rehearse::engine {
 struct BusyTime {
   std::array<double, cost::kCoverages> by_coverage_s{};
   double low_s = 0, high_s = 0, total_s = 0;
-  void add(std::int64_t ps, int coverage, double low, double high);
+  void add(Time time, int coverage, double low, double high);
 };
 
 // The kernels of a role in one state.
@@ -27,39 +27,40 @@ class KernelTable {
  public:
   KernelTable(const RoleCode& code, const cost::CostModel& costs, const cost::Interference& beside);
 
-  // Duration in ps of the kernel at a position.
-  std::int64_t kernel(std::int32_t position) {
-    const std::int64_t known = duration_[static_cast<std::size_t>(position)];
-    return known >= 0 ? known : ask(position);
+  // Duration of a kernel.
+  Time kernel(Position position) {
+    const Time known = duration_[position];
+    return known >= Time() ? known : ask(position);
   }
-  // Of all kernels of an item.
-  std::int64_t item(std::int32_t index) {
-    const std::int64_t known = item_duration_[static_cast<std::size_t>(index)];
-    return known >= 0 ? known : sum_item(index);
+  // Of all kernels of a segment.
+  Time segment(SegmentId id) {
+    const Time known = segment_duration_[id];
+    return known >= Time() ? known : sum_segment(id);
   }
-  // Of the kernels of an item before a position; item() must have been asked for it.
-  std::int64_t before(std::int32_t position) const { return before_[static_cast<std::size_t>(position)]; }
+  // Of the kernels of a segment before a position; segment() must have been asked for it.
+  Time before(Position position) const { return before_[position]; }
 
-  // What ran here: an item as a whole; the kernels [first, last) as a whole; a kernel for some time.
-  void count_item(std::int32_t index) { ++item_runs_[static_cast<std::size_t>(index)]; }
-  void count_kernels(std::int32_t first, std::int32_t last) {
-    ++run_changes_[static_cast<std::size_t>(first)];
-    --run_changes_[static_cast<std::size_t>(last)];
+  // What ran here: a segment as a whole; the kernels [first, last) as a whole; a kernel for some time.
+  void count_segment(SegmentId id) { ++segment_runs_[id]; }
+  void count_kernels(Position first, Position last) {
+    ++run_changes_[first];
+    --run_changes_[last];
   }
-  void count_time(std::int32_t position, std::int64_t ps) { busy_[static_cast<std::size_t>(position)] += ps; }
+  void count_time(Position position, Time time) { busy_[position] += time; }
   void add_busy(BusyTime& sum) const;
 
  private:
-  std::int64_t ask(std::int32_t position);
-  std::int64_t sum_item(std::int32_t index);
+  Time ask(Position position);
+  Time sum_segment(SegmentId id);
 
   const RoleCode& code_;
   const cost::CostModel& costs_;
   cost::Interference beside_;
-  std::vector<std::int64_t> duration_, before_, busy_;  // by position
-  std::vector<std::int64_t> run_changes_;               // by position: whole runs, as differences to the one before
-  std::vector<std::int64_t> item_duration_, item_runs_;
-  std::vector<cost::Estimate> estimate_;  // by position
+  IdVector<Position, Time> duration_, before_, busy_;
+  IdVector<Position, std::int64_t> run_changes_;  // whole runs, as differences to the one before
+  IdVector<SegmentId, Time> segment_duration_;
+  IdVector<SegmentId, std::int64_t> segment_runs_;
+  IdVector<Position, cost::Estimate> estimate_;
 };
 
 class KernelTimes {
@@ -68,18 +69,17 @@ class KernelTimes {
 
   // The table stays where it is.
   KernelTable& in_state(StateId id, const InterferenceStates& states) {
-    const auto index = static_cast<std::size_t>(id);
-    if (index < tables_.size() && tables_[index]) return *tables_[index];
-    return make_table(index, states.value(id));
+    if (id.index() < tables_.size() && tables_[id]) return *tables_[id];
+    return make_table(id, states.value(id));
   }
   void add_busy(BusyTime& sum) const;
 
  private:
-  KernelTable& make_table(std::size_t index, const cost::Interference& value);
+  KernelTable& make_table(StateId id, const cost::Interference& value);
 
   const RoleCode* code_;
   const cost::CostModel* costs_;
-  std::vector<std::unique_ptr<KernelTable>> tables_;  // by state
+  IdVector<StateId, std::unique_ptr<KernelTable>> tables_;
 };
 
 }  // namespace rehearse::engine

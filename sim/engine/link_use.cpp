@@ -23,13 +23,13 @@ const char* name_of(cluster::ResourceKind kind) {
 }
 
 struct Interval {
-  std::int64_t begin, end, bytes;
+  Time begin, end;
+  std::int64_t bytes;
 };
 
 class LinkUses {
  public:
-  LinkUses(const Network& network, const Matching& matching, const cluster::Cluster& cluster, std::int64_t from,
-           std::int64_t to)
+  LinkUses(const Network& network, const Matching& matching, const cluster::Cluster& cluster, Time from, Time to)
       : network_(network), matching_(matching), resources_(cluster.resources()), from_(from), to_(to) {}
 
   void describe(Outcome& outcome) {
@@ -55,13 +55,13 @@ class LinkUses {
   const std::int64_t* row(std::size_t resource) const { return &by_user_[resource * matching_.users().size()]; }
 
   void add_up() {
-    std::vector<std::int64_t> runs(network_.definitions(), 0);
+    IdVector<ActivityId, std::int64_t> runs(network_.definitions().index());
     for (const Network::Flown& flown : network_.log())
-      if (in_step(flown)) ++runs[static_cast<std::size_t>(flown.defined)];
+      if (in_step(flown)) ++runs[flown.defined];
     const std::size_t users = matching_.users().size();
     bytes_.assign(resources_.size(), 0);
     by_user_.assign(resources_.size() * users, 0);
-    for (std::size_t d = 0; d < runs.size(); ++d) {
+    for (const ActivityId d : runs.ids()) {
       check_interrupt();
       if (runs[d] == 0) continue;
       const auto user = static_cast<std::size_t>(matching_.user(d));
@@ -127,15 +127,15 @@ class LinkUses {
   void find_times() {
     std::vector<std::int32_t> class_of(resources_.size(), -1);
     for (std::size_t c = 0; c < classes_.size(); ++c) class_of[classes_[c].first] = static_cast<std::int32_t>(c);
-    std::vector<std::vector<std::pair<std::int32_t, std::int64_t>>> uses(network_.definitions());
-    for (std::size_t d = 0; d < uses.size(); ++d)
+    IdVector<ActivityId, std::vector<std::pair<std::int32_t, std::int64_t>>> uses(network_.definitions().index());
+    for (const ActivityId d : uses.ids())
       network_.for_uses(d, [&](std::int32_t resource, std::int64_t bytes) {
         const std::int32_t c = class_of[static_cast<std::size_t>(resource)];
         if (c >= 0) uses[d].emplace_back(c, bytes);
       });
     for (const Network::Flown& flown : network_.log())
       if (in_step(flown))
-        for (const auto& [c, bytes] : uses[static_cast<std::size_t>(flown.defined)])
+        for (const auto& [c, bytes] : uses[flown.defined])
           classes_[static_cast<std::size_t>(c)].intervals.push_back({flown.begin - from_, flown.end - from_, bytes});
   }
 
@@ -159,23 +159,25 @@ class LinkUses {
   static void add_busy(std::vector<Interval> intervals, result::LinkUse& use) {
     std::sort(intervals.begin(), intervals.end(),
               [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
-    std::int64_t until = 0;
-    use.first_ps = intervals.empty() ? 0 : std::max<std::int64_t>(0, intervals.front().begin);
+    Time until, busy;
+    use.first_ps = intervals.empty() ? 0 : std::max(Time(), intervals.front().begin).ps();
     for (const Interval& i : intervals) {
-      use.busy_ps += std::max<std::int64_t>(0, i.end - std::max(i.begin, until));
+      busy += std::max(Time(), i.end - std::max(i.begin, until));
       until = std::max(until, i.end);
     }
-    use.last_ps = until;
+    use.busy_ps = busy.ps();
+    use.last_ps = until.ps();
   }
 
   void add_window(const std::vector<Interval>& intervals, result::LinkUse& use) const {
-    const std::int64_t step = to_ - from_;
+    const std::int64_t step = (to_ - from_).ps();
     std::array<double, kBins> bins{};
     const double width = static_cast<double>(step) / kBins;
     for (const Interval& i : intervals) {
       const double rate =
-          static_cast<double>(i.bytes) / static_cast<double>(std::max<std::int64_t>(1, i.end - i.begin));
-      const double begin = static_cast<double>(std::max<std::int64_t>(0, i.begin)), end = static_cast<double>(i.end);
+          static_cast<double>(i.bytes) / static_cast<double>(std::max<std::int64_t>(1, (i.end - i.begin).ps()));
+      const double begin = static_cast<double>(std::max<std::int64_t>(0, i.begin.ps())),
+                   end = static_cast<double>(i.end.ps());
       auto bin = std::min(kBins - 1, static_cast<std::size_t>(begin / width));
       for (; bin < kBins && static_cast<double>(bin) * width < end; ++bin) {
         const double low = std::max(begin, static_cast<double>(bin) * width);
@@ -199,15 +201,15 @@ class LinkUses {
   const Network& network_;
   const Matching& matching_;
   const std::vector<cluster::Resource>& resources_;
-  std::int64_t from_, to_;
+  Time from_, to_;
   std::vector<std::int64_t> bytes_, by_user_;  // by resource; by resource and user
   std::vector<Class> classes_;
 };
 
 }  // namespace
 
-void describe_links(const Network& network, const Matching& matching, const cluster::Cluster& cluster,
-                    std::int64_t from, std::int64_t to, Outcome& outcome) {
+void describe_links(const Network& network, const Matching& matching, const cluster::Cluster& cluster, Time from,
+                    Time to, Outcome& outcome) {
   if (to > from) LinkUses(network, matching, cluster, from, to).describe(outcome);
 }
 

@@ -9,8 +9,8 @@
 
 namespace rehearse::engine {
 
-// Fills outcome.links and outcome.link_bytes from the network's log; the step is (from, to], in ps.
-void describe_links(const Network& network, const Matching& matching, const cluster::Cluster& cluster,
-                    std::int64_t from, std::int64_t to, Outcome& outcome);
+// Fills outcome.links and outcome.link_bytes from the network's log; the step is (from, to].
+void describe_links(const Network& network, const Matching& matching, const cluster::Cluster& cluster, Time from,
+                    Time to, Outcome& outcome);
 
 }  // namespace rehearse::engine

@@ -14,72 +14,65 @@
 
 namespace rehearse::engine {
 
-Matching::Matching(const std::vector<JobCode>& jobs, const cluster::Cluster& cluster, InterferenceStates& states,
+Matching::Matching(const IdVector<JobId, JobCode>& jobs, const cluster::Cluster& cluster, InterferenceStates& states,
                    Network& network, StepRuns& step_runs)
     : jobs_(jobs), cluster_(cluster), states_(states), network_(network), step_runs_(step_runs) {
-  for (std::size_t j = 0; j < jobs.size(); ++j) add_job(static_cast<std::int32_t>(j));
+  for (const JobId job : jobs.ids()) add_job(job);
 }
 
-void Matching::add_job(std::int32_t job) {
-  const program::ProcessGroups& groups = jobs_[static_cast<std::size_t>(job)].link.groups;
-  const auto first_group = static_cast<std::int32_t>(groups_.size());
-  for (std::int32_t g = 0; g < groups.size(); ++g) groups_.push_back({job, &groups[g], {}, -1});
+void Matching::add_job(JobId job) {
+  const program::ProcessGroups& groups = jobs_[job].link.groups;
+  const ProcessGroupId first_group = groups_.next();
+  for (std::int32_t g = 0; g < groups.size(); ++g) groups_.push_back({job, &groups[g], {}, {}});
   for (int rank = 0; rank < groups.ranks(); ++rank) {
     first_sequence_.push_back(static_cast<std::int32_t>(group_of_.size()));
-    for (const std::int32_t group : groups.of(rank)) group_of_.push_back(group < 0 ? group : first_group + group);
+    for (const std::int32_t group : groups.of(rank))
+      group_of_.push_back(group < 0 ? ProcessGroupId() : first_group + group);
   }
 }
 
-std::int32_t Matching::find_or_open(std::int32_t id, std::int64_t call, std::int32_t size) {
-  GroupState& group = groups_[static_cast<std::size_t>(id)];
-  for (std::int32_t t = group.open; t >= 0; t = transfers_[static_cast<std::size_t>(t)].next_open) {
-    const Transfer& open = transfers_[static_cast<std::size_t>(t)];
+TransferId Matching::slot_for_one_more() {
+  if (free_.empty()) return transfers_.push_back({});
+  const TransferId slot = free_.back();
+  free_.pop_back();
+  return slot;
+}
+
+TransferId Matching::find_or_open(ProcessGroupId id, std::int64_t call, std::int32_t size) {
+  GroupState& group = groups_[id];
+  for (TransferId t = group.open; t.exists(); t = transfers_[t].next_open) {
+    const Transfer& open = transfers_[t];
     if (open.call != call) continue;
     REHEARSE_CHECK(open.size == size, "ranks of {} disagree about the size of call {}",
-                   group.channel() ? "a channel"
-                                   : jobs_[static_cast<std::size_t>(group.job)]
-                                         .job->program.groups[static_cast<std::size_t>(group.group->group)]
-                                         .name,
+                   group.channel()
+                       ? "a channel"
+                       : jobs_[group.job].job->program.groups[static_cast<std::size_t>(group.group->group)].name,
                    call);
     return t;
   }
-  std::int32_t slot;
-  if (free_.empty()) {
-    slot = static_cast<std::int32_t>(transfers_.size());
-    transfers_.emplace_back();
-  } else {
-    slot = free_.back();
-    free_.pop_back();
-  }
-  Transfer& made = transfers_[static_cast<std::size_t>(slot)];
-  const std::uint32_t version = made.version;  // ends of whom was here before may still be queued
+  const TransferId slot = slot_for_one_more();
+  if (static_cast<std::size_t>(size) >= group.plans.size()) group.plans.resize(static_cast<std::size_t>(size) + 1);
+  PlanId& plan = group.plans[static_cast<std::size_t>(size)];
+  if (!plan.exists()) plan = make_plan(group, size);
+  Transfer& made = transfers_[slot];
   made = Transfer();
-  made.version = version;
-  made.group = id, made.call = call, made.size = size;
+  made.plan = plan, made.group = id, made.call = call, made.size = size;
   made.expected = static_cast<std::int32_t>(group.group->ranks.size());
-  if (static_cast<std::size_t>(size) >= group.plans.size()) group.plans.resize(static_cast<std::size_t>(size) + 1, -1);
-  std::int32_t& plan = group.plans[static_cast<std::size_t>(size)];
-  if (plan < 0) plan = make_plan(group, size);
-  made.plan = plan;
   made.next_open = group.open;
   group.open = slot;
   return slot;
 }
 
-void Matching::close(std::int32_t id) {
-  const Transfer& closed = transfers_[static_cast<std::size_t>(id)];
-  std::int32_t* link = &groups_[static_cast<std::size_t>(closed.group)].open;
-  while (*link != id) link = &transfers_[static_cast<std::size_t>(*link)].next_open;
+void Matching::close(TransferId id) {
+  const Transfer& closed = transfers_[id];
+  TransferId* link = &groups_[closed.group].open;
+  while (*link != id) link = &transfers_[*link].next_open;
   *link = closed.next_open;
-}
-
-void Matching::release(std::int32_t id) {
-  free_.push_back(id);
 }
 
 // The name stands for all instances of the group, and for all channels of the axis.
 std::int32_t Matching::user_of(const GroupState& state, std::int32_t size) {
-  const JobCode& job = jobs_[static_cast<std::size_t>(state.job)];
+  const JobCode& job = jobs_[state.job];
   std::string name = std::string(name_of(state.group->axis)) + " send";
   if (!state.channel()) {
     const auto group = static_cast<std::size_t>(state.group->group);
@@ -87,7 +80,7 @@ std::int32_t Matching::user_of(const GroupState& state, std::int32_t size) {
     name = fmt::format("{} {}", job.job->program.groups[group].name,
                        program::kind_name(program::Collective{what.kind, 0, 0, {}}));
   }
-  if (state.job > 0) name = fmt::format("{}: {}", job.job->name, name);
+  if (state.job > JobId(0)) name = fmt::format("{}: {}", job.job->name, name);
   const auto found = std::find(users_.begin(), users_.end(), name);
   if (found != users_.end()) return static_cast<std::int32_t>(found - users_.begin());
   users_.push_back(std::move(name));
@@ -95,7 +88,7 @@ std::int32_t Matching::user_of(const GroupState& state, std::int32_t size) {
 }
 
 collective::TransferPlan Matching::ask_for_plan(const GroupState& state, std::int32_t size) const {
-  const JobCode& job = jobs_[static_cast<std::size_t>(state.job)];
+  const JobCode& job = jobs_[state.job];
   const collective::CollectiveModel& model = job.job->collectives;
   if (!state.channel()) {
     const CollectiveSize& what =
@@ -112,7 +105,7 @@ result::CollectiveUse Matching::describe(const GroupState& state, std::int32_t s
   constexpr std::array<const char*, 4> kCoverages = {"exact", "interpolated", "extrapolated", "spec"};
   result::CollectiveUse use;
   if (state.channel() || state.group->ranks.size() < 2) return use;
-  const JobCode& job = jobs_[static_cast<std::size_t>(state.job)];
+  const JobCode& job = jobs_[state.job];
   const auto group = static_cast<std::size_t>(state.group->group);
   const CollectiveSize& what = job.code.collectives[group][static_cast<std::size_t>(size)];
   use.kind = collective::name_of(what.kind);
@@ -133,38 +126,37 @@ result::CollectiveUse Matching::describe(const GroupState& state, std::int32_t s
   return use;
 }
 
-std::int32_t Matching::make_plan(GroupState& state, std::int32_t size) {
+PlanId Matching::make_plan(GroupState& state, std::int32_t size) {
   check_interrupt();
   const collective::TransferPlan plan = ask_for_plan(state, size);
   PlanCode code;
-  code.startup = plan.startup.ps();
-  code.activities.first = static_cast<std::int32_t>(activities_.size());
-  std::int64_t longest = 0;
+  code.startup = plan.startup;
+  code.activities.first = network_.definitions();
+  Time longest;
   for (const collective::Activity& activity : plan.activities) {
-    longest = std::max(longest, activity.min_duration.ps());
+    longest = std::max(longest, activity.min_duration);
     if (activity.min_duration <= Time() || plan.threads > 0 || plan.steps != nullptr) continue;
-    activities_.push_back(network_.define(activity));
+    network_.define(activity);
   }
-  code.activities.last = static_cast<std::int32_t>(activities_.size());
+  code.activities.last = network_.definitions();
   if (plan.steps != nullptr) {
-    longest = plan.alone().ps();  // latencies lie between its messages: the traffic is spread over all of it
+    longest = plan.alone();  // latencies lie between its messages: the traffic is spread over all of it
     code.steps = step_runs_.define(plan.steps);
-    code.startup = 0;
+    code.startup = Time();
   }
   // Activities of steps are the process group's too.
-  if (network_.definitions() > user_.size()) user_.resize(network_.definitions(), user_of(state, size));
+  if (network_.definitions() > user_.next()) user_.resize(network_.definitions().index(), user_of(state, size));
   code.threads = plan.threads;
   if (plan.threads > 0) code.core_time = longest;
-  code.copy_out = plan.copy_out.ps(), code.copy_in = plan.copy_in.ps();
+  code.copy_out = plan.copy_out, code.copy_in = plan.copy_in;
   code.sms = plan.sms;
   code.sms_hold = states_.hold({plan.sms, 0});
-  if (longest > 0 && plan.memory_bytes > 0)
-    code.bandwidth_hold = states_.hold({0, mul_div_down(plan.memory_bytes, kPicosecondsPerSecond, longest)});
+  if (longest > Time() && plan.memory_bytes > 0)
+    code.bandwidth_hold = states_.hold({0, mul_div_down(plan.memory_bytes, kPicosecondsPerSecond, longest.ps())});
   code.coverage = plan.coverage, code.low = plan.low, code.high = plan.high;
   code.job = state.job;
-  plans_.push_back(code);
   described_.push_back(describe(state, size, plan));
-  return static_cast<std::int32_t>(plans_.size() - 1);
+  return plans_.push_back(code);
 }
 
 }  // namespace rehearse::engine

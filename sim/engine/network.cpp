@@ -19,23 +19,22 @@ Network::Network(const cluster::Cluster& cluster, EventQueue& queue, std::uint32
   for (std::size_t r = 0; r < ports_.size(); ++r) ports_[r].capacity = cluster.resources()[r].capacity.per_s();
 }
 
-std::int32_t Network::define(const collective::Activity& activity) {
+ActivityId Network::define(const collective::Activity& activity) {
   Defined defined;
-  defined.duration = activity.min_duration.ps();
+  defined.duration = activity.min_duration;
   defined.first = static_cast<std::int32_t>(uses_.size());
-  REHEARSE_CHECK(defined.duration > 0, "an activity that takes no time");
+  REHEARSE_CHECK(defined.duration > Time(), "an activity that takes no time");
   for (const collective::Use& use : activity.uses) defined.bytes = std::max(defined.bytes, use.bytes);
   for (const collective::Use& use : activity.uses) {
     if (use.bytes == 0) continue;
     const auto weight = mul_div_up(use.bytes, kWeightOne, defined.bytes);
     uses_.push_back({use.resource, static_cast<std::int32_t>(weight),
-                     mul_div_up(use.bytes, kPicosecondsPerSecond, defined.duration)});
+                     mul_div_up(use.bytes, kPicosecondsPerSecond, defined.duration.ps())});
     use_bytes_.push_back(use.bytes);
   }
   defined.last = static_cast<std::int32_t>(uses_.size());
-  if (defined.bytes > 0) defined.limit = mul_div_up(defined.bytes, kPicosecondsPerSecond, defined.duration);
-  defined_.push_back(defined);
-  return static_cast<std::int32_t>(defined_.size() - 1);
+  if (defined.bytes > 0) defined.limit = mul_div_up(defined.bytes, kPicosecondsPerSecond, defined.duration.ps());
+  return defined_.push_back(defined);
 }
 
 void Network::touch(std::int32_t resource) {
@@ -45,7 +44,7 @@ void Network::touch(std::int32_t resource) {
   touched_.push_back(resource);
 }
 
-void Network::start(std::int32_t id, std::int32_t owner, std::int64_t now, Factor factor) {
+void Network::start(ActivityId id, std::int32_t owner, Time now, Factor factor) {
   std::int32_t slot;
   if (free_.empty()) {
     slot = static_cast<std::int32_t>(flights_.size());
@@ -54,12 +53,11 @@ void Network::start(std::int32_t id, std::int32_t owner, std::int64_t now, Facto
     slot = free_.back();
     free_.pop_back();
   }
-  const Defined& what = defined_[static_cast<std::size_t>(id)];
+  const Defined& what = defined_[id];
   Flight& flight = flights_[static_cast<std::size_t>(slot)];
   flight.defined = id, flight.owner = owner;
-  const std::int64_t duration =
-      factor == kFactorOne ? what.duration : std::max<std::int64_t>(1, times(what.duration, factor));
-  flight.left = static_cast<Int128>(duration) << kRateBits;
+  const Time duration = factor == kFactorOne ? what.duration : std::max(Time::from_ps(1), times(what.duration, factor));
+  flight.left = static_cast<Int128>(duration.ps()) << kRateBits;
   flight.begun = flight.since = now, flight.rate = 0;
   flight.places.clear();
   flight.hot.clear();
@@ -123,7 +121,7 @@ std::int32_t Network::finish(std::uint32_t slot) {
   Flight& flight = flights_[slot];
   ++flight.version;
   if (logging_) log_.push_back({flight.defined, flight.begun, flight.end});
-  leave(static_cast<std::int32_t>(slot), defined_[static_cast<std::size_t>(flight.defined)]);
+  leave(static_cast<std::int32_t>(slot), defined_[flight.defined]);
   free_.push_back(static_cast<std::int32_t>(slot));
   return flight.owner;
 }
@@ -138,7 +136,7 @@ void Network::set_capacity(cluster::ResourceId resource, std::int64_t per_s) {
   for (const User& user : port.users) after ? heat(user) : cool(user);
 }
 
-void Network::settle_changes(std::int64_t now) {
+void Network::settle_changes(Time now) {
   for (const std::int32_t resource : touched_) {
     ++stamp_;
     if (!ports_[static_cast<std::size_t>(resource)].touched) continue;  // was in an earlier component
@@ -164,7 +162,7 @@ void Network::collect_component(std::int32_t resource) {
       if (flight.seen == stamp_) continue;
       flight.seen = stamp_;
       component_.push_back(user.flight);
-      const std::int32_t first = defined_[static_cast<std::size_t>(flight.defined)].first;
+      const std::int32_t first = defined_[flight.defined].first;
       for (const std::int32_t use : flight.hot) {
         const std::int32_t other = uses_[static_cast<std::size_t>(first + use)].resource;
         Port& beside = ports_[static_cast<std::size_t>(other)];
@@ -176,7 +174,7 @@ void Network::collect_component(std::int32_t resource) {
   }
 }
 
-void Network::solve_component(std::int64_t now) {
+void Network::solve_component(Time now) {
   if (component_.empty()) return;
   ++solves_;
   system_.clear();
@@ -187,7 +185,7 @@ void Network::solve_component(std::int64_t now) {
   }
   for (const std::int32_t slot : component_) {
     const Flight& flight = flights_[static_cast<std::size_t>(slot)];
-    const Defined& what = defined_[static_cast<std::size_t>(flight.defined)];
+    const Defined& what = defined_[flight.defined];
     system_.add_activity(what.limit);
     for (const std::int32_t hot : flight.hot) {
       const Use& use = uses_[static_cast<std::size_t>(what.first + hot)];
@@ -197,10 +195,10 @@ void Network::solve_component(std::int64_t now) {
   }
   system_.solve();
   for (std::size_t i = 0; i < component_.size(); ++i) {
-    const Defined& what = defined_[static_cast<std::size_t>(flights_[static_cast<std::size_t>(component_[i])].defined)];
+    const Defined& what = defined_[flights_[static_cast<std::size_t>(component_[i])].defined];
     std::uint64_t rate = kFullRate;
     if (system_.rate[i] < what.limit) {
-      const UInt128 moved = static_cast<UInt128>(system_.rate[i]) * static_cast<UInt128>(what.duration);
+      const UInt128 moved = static_cast<UInt128>(system_.rate[i]) * static_cast<UInt128>(what.duration.ps());
       const UInt128 whole = static_cast<UInt128>(what.bytes) * static_cast<UInt128>(kPicosecondsPerSecond);
       rate = std::clamp<std::uint64_t>(static_cast<std::uint64_t>((moved << kRateBits) / whole), 1, kFullRate);
     }
@@ -208,14 +206,15 @@ void Network::solve_component(std::int64_t now) {
   }
 }
 
-void Network::set_rate(std::int32_t slot, std::uint64_t rate, std::int64_t now) {
+void Network::set_rate(std::int32_t slot, std::uint64_t rate, Time now) {
   Flight& flight = flights_[static_cast<std::size_t>(slot)];
   if (flight.rate == rate) return;
-  flight.left -= static_cast<Int128>(flight.rate) * (now - flight.since);
+  flight.left -= static_cast<Int128>(flight.rate) * (now - flight.since).ps();
   flight.since = now;
   flight.rate = rate;
   const Int128 left = std::max<Int128>(flight.left, 0);
-  flight.end = now + static_cast<std::int64_t>((left + static_cast<Int128>(rate) - 1) / static_cast<Int128>(rate));
+  flight.end = now + Time::from_ps(
+                         static_cast<std::int64_t>((left + static_cast<Int128>(rate) - 1) / static_cast<Int128>(rate)));
   ++flight.version;
   queue_.push(flight.end, target_base_ | static_cast<std::uint32_t>(slot), flight.version);
 }
@@ -225,7 +224,7 @@ std::int64_t Network::flow(cluster::ResourceId resource) const {
   Int128 sum = 0;
   for (const User& user : port.users) {
     const Flight& flight = flights_[static_cast<std::size_t>(user.flight)];
-    const Defined& what = defined_[static_cast<std::size_t>(flight.defined)];
+    const Defined& what = defined_[flight.defined];
     sum += static_cast<Int128>(uses_[static_cast<std::size_t>(what.first + user.use)].load) * flight.rate;
   }
   return static_cast<std::int64_t>((sum + kFullRate - 1) >> kRateBits);

@@ -21,6 +21,7 @@
 #include "sim/cluster/cluster.h"
 #include "sim/collective/collective.h"
 #include "sim/engine/event_queue.h"
+#include "sim/engine/ids.h"
 #include "sim/engine/max_min.h"
 #include "sim/engine/noise.h"
 
@@ -32,15 +33,15 @@ class Network {
   Network(const cluster::Cluster& cluster, EventQueue& queue, std::uint32_t target_base);
 
   // Registers an activity of a plan; the id is for start(). min_duration must be positive.
-  std::int32_t define(const collective::Activity& activity);
+  ActivityId define(const collective::Activity& activity);
   // The bytes of a defined activity begin to move; `owner` comes back from finish(). Its end is scheduled by settle().
   // They take `factor` (noise.h) times as long as alone they would.
-  void start(std::int32_t defined, std::int32_t owner, std::int64_t now, Factor factor = kFactorOne);
+  void start(ActivityId defined, std::int32_t owner, Time now, Factor factor = kFactorOne);
   bool current(std::uint32_t slot, std::uint32_t version) const { return flights_[slot].version == version; }
   // The end event of `slot` came up and is current. Returns the owner.
   std::int32_t finish(std::uint32_t slot);
   // All starts and ends of this instant are in: shares are solved where they changed, ends scheduled.
-  void settle(std::int64_t now) {
+  void settle(Time now) {
     if (!fresh_.empty() || !touched_.empty()) settle_changes(now);
   }
   // A link fault begins or ends; settle() then shares what there is.
@@ -49,16 +50,17 @@ class Network {
 
   // What has ended since open_log(), in order, for link_use.h.
   struct Flown {
-    std::int32_t defined;
-    std::int64_t begin, end;
+    ActivityId defined;
+    Time begin, end;
   };
   void open_log() { logging_ = true; }
   void close_log() { logging_ = false; }
   const std::vector<Flown>& log() const { return log_; }
-  std::size_t definitions() const { return defined_.size(); }
+  // The id that the next activity defined gets.
+  ActivityId definitions() const { return defined_.next(); }
   // Calls use(resource, bytes) for what a defined activity puts on each.
   template <class Function>
-  void for_uses(std::size_t defined, Function&& use) const {
+  void for_uses(ActivityId defined, Function&& use) const {
     const Defined& what = defined_[defined];
     for (auto u = static_cast<std::size_t>(what.first); u < static_cast<std::size_t>(what.last); ++u)
       use(uses_[u].resource, use_bytes_[u]);
@@ -74,15 +76,16 @@ class Network {
   };
   struct Defined {
     std::int32_t first = 0, last = 0;  // uses_
-    std::int64_t duration = 0;         // ps alone
+    Time duration;                     // alone
     std::int64_t bytes = 0;            // of its largest use
     std::int64_t limit = 0;            // bytes/s on its largest use, rounded up
   };
   struct Flight {
     Int128 left = 0;
-    std::int64_t begun = 0, since = 0, end = 0;
+    Time begun, since, end;
     std::uint64_t rate = 0;  // 0: not set yet
-    std::int32_t defined = -1, owner = -1;
+    ActivityId defined;
+    std::int32_t owner = -1;
     std::uint32_t version = 0, seen = 0;   // seen: stamp of the last component it was in
     std::vector<std::int32_t> places;      // of each of its uses: where in the port's users
     std::vector<std::int32_t> hot;         // its uses that are on overloaded ports
@@ -104,10 +107,10 @@ class Network {
   void cool(const User& user);
   void leave(std::int32_t flight, const Defined& what);
   void touch(std::int32_t resource);
-  void settle_changes(std::int64_t now);
+  void settle_changes(Time now);
   void collect_component(std::int32_t resource);
-  void solve_component(std::int64_t now);
-  void set_rate(std::int32_t flight, std::uint64_t rate, std::int64_t now);
+  void solve_component(Time now);
+  void set_rate(std::int32_t flight, std::uint64_t rate, Time now);
 
   EventQueue& queue_;
   std::uint32_t target_base_;
@@ -116,7 +119,7 @@ class Network {
   std::vector<std::int64_t> use_bytes_;
   std::vector<Flown> log_;
   bool logging_ = false;
-  std::vector<Defined> defined_;
+  IdVector<ActivityId, Defined> defined_;
   std::vector<Flight> flights_;
   std::vector<std::int32_t> free_, fresh_, touched_;
   std::vector<std::int32_t> component_, frontier_;  // flights; resources

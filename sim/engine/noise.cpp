@@ -119,9 +119,9 @@ LinkFaults::LinkFaults(const plan::Noise& noise, std::int64_t sample, const std:
       Fault fault{.resource = static_cast<std::int32_t>(r),
                   .entry = static_cast<std::int32_t>(entry),
                   .capacity = link.capacity,
-                  .period = link.duty < 1 ? link.period.ps() : 0};
-      fault.slow = static_cast<std::int64_t>(std::llround(link.duty * static_cast<double>(fault.period)));
-      if (fault.period > 0 && fault.slow == 0) continue;
+                  .period = link.duty < 1 ? link.period : Time()};
+      fault.slow = Time::from_ps(std::llround(link.duty * static_cast<double>(fault.period.ps())));
+      if (fault.period > Time() && fault.slow == Time()) continue;
       faults_.push_back(fault);
       put(begin_of(fault), static_cast<std::int32_t>(faults_.size() - 1));
     }
@@ -129,15 +129,15 @@ LinkFaults::LinkFaults(const plan::Noise& noise, std::int64_t sample, const std:
 }
 
 // The slow time of a period lies anywhere inside it, so that each whole period has the same mean capacity.
-std::int64_t LinkFaults::begin_of(const Fault& fault) const {
-  if (fault.period == 0) return 0;
+Time LinkFaults::begin_of(const Fault& fault) const {
+  if (fault.period == Time()) return Time();
   const auto words = Philox::draw(mix_key(key_, kMoments), pair_of(fault.resource, fault.entry),
                                   static_cast<std::uint64_t>(fault.count));
-  const double room = static_cast<double>(fault.period - fault.slow);
-  return fault.count * fault.period + static_cast<std::int64_t>(inside(words[0]) * room);
+  const double room = static_cast<double>((fault.period - fault.slow).ps());
+  return fault.period * fault.count + Time::from_ps(static_cast<std::int64_t>(inside(words[0]) * room));
 }
 
-void LinkFaults::put(std::int64_t time, std::int32_t fault) {
+void LinkFaults::put(Time time, std::int32_t fault) {
   heap_.emplace_back(time, fault);
   std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
 }
@@ -149,7 +149,7 @@ std::int32_t LinkFaults::take() {
   heap_.pop_back();
   Fault& fault = faults_[static_cast<std::size_t>(index)];
   fault.active = !fault.active;
-  if (fault.period == 0) return index;
+  if (fault.period == Time()) return index;
   if (fault.active) {
     fault.end = time + fault.slow;
     put(fault.end, index);

@@ -28,6 +28,9 @@ inline constexpr Factor kFactorOne = Factor{1} << kFactorBits;
 constexpr std::int64_t times(std::int64_t ps, Factor factor) {
   return static_cast<std::int64_t>((static_cast<Int128>(ps) * factor + (kFactorOne >> 1)) >> kFactorBits);
 }
+constexpr Time times(Time time, Factor factor) {
+  return Time::from_ps(times(time.ps(), factor));
+}
 Factor factor_of(double value);
 
 // Whether a name matches a pattern of * (any characters, also none) and ? (one).
@@ -75,11 +78,11 @@ class LinkFaults {
   LinkFaults() = default;
   LinkFaults(const plan::Noise& noise, std::int64_t sample, const std::vector<cluster::Resource>& resources);
 
-  // When the next link changes; kNever if none does any more.
-  std::int64_t next() const { return heap_.empty() ? kNever : heap_.front().first; }
+  // When the next link changes; Time::max() if none does any more.
+  Time next() const { return heap_.empty() ? Time::max() : heap_.front().first; }
   // Calls change(resource, capacity) for all that change at `now` == next(); once before the clock runs with now = 0.
   template <class Function>
-  void apply(std::int64_t now, Function&& change) {
+  void apply(Time now, Function&& change) {
     while (!heap_.empty() && heap_.front().first <= now) {
       const std::int32_t index = take();
       const Fault& fault = faults_[static_cast<std::size_t>(index)];
@@ -93,21 +96,21 @@ class LinkFaults {
   struct Fault {
     std::int32_t resource = 0, entry = 0;
     double capacity = 1;
-    std::int64_t period = 0, slow = 0;  // ps; period 0: always
-    std::int64_t count = 0;             // periods begun
-    std::int64_t end = 0;               // of the slow time it is in
+    Time period = {}, slow = {};  // period 0: always
+    std::int64_t count = 0;       // periods begun
+    Time end = {};                // of the slow time it is in
     bool active = false;
   };
   std::int32_t take();
-  void put(std::int64_t time, std::int32_t fault);
-  std::int64_t begin_of(const Fault& fault) const;
+  void put(Time time, std::int32_t fault);
+  Time begin_of(const Fault& fault) const;
   std::int64_t capacity_of(std::int32_t resource) const;
 
   std::uint64_t key_ = 0;
   std::vector<Fault> faults_;  // by resource, then entry
   std::vector<std::int64_t> nominal_;
   std::vector<std::int64_t> counts_;
-  std::vector<std::pair<std::int64_t, std::int32_t>> heap_;  // the earliest first
+  std::vector<std::pair<Time, std::int32_t>> heap_;  // the earliest first
 };
 
 }  // namespace rehearse::engine

@@ -7,27 +7,25 @@
 
 namespace rehearse::engine {
 
-std::int32_t StepRuns::define(std::shared_ptr<const collective::Steps> steps) {
+StepsId StepRuns::define(std::shared_ptr<const collective::Steps> steps) {
   auto code = std::make_unique<Code>();
   code->steps = std::move(steps);
   code->activities.reserve(code->steps->edges.size());
   for (const collective::Steps::Edge& edge : code->steps->edges)
     code->activities.push_back(network_.define(edge.activity));
-  codes_.push_back(std::move(code));
-  free_.emplace_back();
-  return static_cast<std::int32_t>(codes_.size() - 1);
+  free_.push_back({});
+  return codes_.push_back(std::move(code));
 }
 
 // A run of the steps with nothing done yet.
-std::int32_t StepRuns::open(std::int32_t defined) {
-  const auto d = static_cast<std::size_t>(defined);
+std::int32_t StepRuns::open(StepsId d) {
   const collective::Steps& steps = *codes_[d]->steps;
   std::int32_t id;
   if (free_[d].empty()) {
     id = static_cast<std::int32_t>(runs_.size());
     Run run;
     run.code = codes_[d].get();
-    run.defined = defined;
+    run.defined = d;
     run.first_edge = static_cast<std::int32_t>(edges_.size());
     edges_.resize(edges_.size() + steps.edges.size());
     run.agents.resize(static_cast<std::size_t>(steps.agents()));
@@ -49,15 +47,15 @@ std::int32_t StepRuns::open(std::int32_t defined) {
   return id;
 }
 
-std::int32_t StepRuns::start(std::int32_t defined, std::int32_t owner, std::int64_t now) {
+std::int32_t StepRuns::start(StepsId defined, std::int32_t owner, Time now) {
   const std::int32_t id = open(defined);
   runs_[static_cast<std::size_t>(id)].owner = owner;
-  for (std::int32_t a = 0; a < codes_[static_cast<std::size_t>(defined)]->steps->agents(); ++a) advance(id, a, now);
+  for (std::int32_t a = 0; a < codes_[defined]->steps->agents(); ++a) advance(id, a, now);
   return end(id);
 }
 
 // The agent does what it can.
-void StepRuns::advance(std::int32_t id, std::int32_t index, std::int64_t now) {
+void StepRuns::advance(std::int32_t id, std::int32_t index, Time now) {
   Run& run = runs_[static_cast<std::size_t>(id)];
   const collective::Steps& steps = *run.code->steps;
   Agent& agent = run.agents[static_cast<std::size_t>(index)];
@@ -86,7 +84,7 @@ void StepRuns::advance(std::int32_t id, std::int32_t index, std::int64_t now) {
   }
 }
 
-void StepRuns::send(Run& run, std::int32_t edge, std::int64_t now) {
+void StepRuns::send(Run& run, std::int32_t edge, Time now) {
   EdgeState& state = edges_[static_cast<std::size_t>(run.first_edge + edge)];
   if (state.moving) {
     ++state.waiting;
@@ -96,7 +94,7 @@ void StepRuns::send(Run& run, std::int32_t edge, std::int64_t now) {
   network_.start(run.code->activities[static_cast<std::size_t>(edge)], owner_of(run.first_edge + edge), now);
 }
 
-std::int32_t StepRuns::sent(std::int32_t owner, std::int64_t now) {
+std::int32_t StepRuns::sent(std::int32_t owner, Time now) {
   const std::int32_t index = owner_of(owner);
   EdgeState& state = edges_[static_cast<std::size_t>(index)];
   Run& run = runs_[static_cast<std::size_t>(state.run)];
@@ -105,13 +103,13 @@ std::int32_t StepRuns::sent(std::int32_t owner, std::int64_t now) {
     --state.waiting;
     send(run, index - run.first_edge, now);
   }
-  const std::int64_t latency = run.code->steps->latency.ps();
-  if (latency == 0) return arrived(static_cast<std::uint32_t>(index), now);
+  const Time latency = run.code->steps->latency;
+  if (latency == Time()) return arrived(static_cast<std::uint32_t>(index), now);
   queue_.push(now + latency, target_base_ | static_cast<std::uint32_t>(index), 0);
   return kGoesOn;
 }
 
-std::int32_t StepRuns::arrived(std::uint32_t index, std::int64_t now) {
+std::int32_t StepRuns::arrived(std::uint32_t index, Time now) {
   EdgeState& state = edges_[index];
   ++state.received;
   const std::int32_t id = state.run;
@@ -124,7 +122,7 @@ std::int32_t StepRuns::arrived(std::uint32_t index, std::int64_t now) {
 std::int32_t StepRuns::end(std::int32_t id) {
   const Run& run = runs_[static_cast<std::size_t>(id)];
   if (run.running > 0) return kGoesOn;
-  free_[static_cast<std::size_t>(run.defined)].push_back(id);
+  free_[run.defined].push_back(id);
   return run.owner;
 }
 
@@ -135,11 +133,11 @@ StepsAlone run_steps(const cluster::Cluster& cluster, collective::Steps steps) {
   StepRuns runs(network, queue, kArrival);
   StepsAlone alone;
   alone.messages = steps.messages();
-  const std::int32_t id = runs.define(std::make_shared<const collective::Steps>(std::move(steps)));
-  std::int32_t ended = runs.start(id, 0, 0);
+  const StepsId id = runs.define(std::make_shared<const collective::Steps>(std::move(steps)));
+  std::int32_t ended = runs.start(id, 0, Time());
   bool done = ended == 0;
-  network.settle(0);
-  std::int64_t now = 0;
+  network.settle(Time());
+  Time now;
   std::vector<Event> events;
   while (!queue.empty()) {
     now = queue.next_time();
@@ -152,7 +150,7 @@ StepsAlone run_steps(const cluster::Cluster& cluster, collective::Steps steps) {
           ended = runs.arrived(event.target & ~kArrival, now);
         else if (network.current(event.target, event.version))
           ended = runs.sent(network.finish(event.target), now);
-        if (ended == 0) alone.time = Time::from_ps(now);  // what the queue still holds is stale
+        if (ended == 0) alone.time = now;  // what the queue still holds is stale
         done = done || ended == 0;
       }
     }

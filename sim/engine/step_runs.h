@@ -20,22 +20,22 @@ class StepRuns {
       : network_(network), queue_(queue), target_base_(target_base) {}
 
   // Registers the steps of a plan; the id is for start().
-  std::int32_t define(std::shared_ptr<const collective::Steps> steps);
+  StepsId define(std::shared_ptr<const collective::Steps> steps);
   // `owner` comes back from sent() or arrived() when the collective has ended; -1: it goes on.
   static constexpr std::int32_t kGoesOn = -1;
-  std::int32_t start(std::int32_t defined, std::int32_t owner, std::int64_t now);
+  std::int32_t start(StepsId defined, std::int32_t owner, Time now);
   // The network's owner of a message's flow is `owner_of` its edge: below kGoesOn.
   static constexpr std::int32_t owner_of(std::int32_t edge) { return -2 - edge; }
   static constexpr bool is_message(std::int32_t owner) { return owner < kGoesOn; }
   // The flow of a message has ended; it arrives now or after its latency.
-  std::int32_t sent(std::int32_t owner, std::int64_t now);
+  std::int32_t sent(std::int32_t owner, Time now);
   // An arrival came up.
-  std::int32_t arrived(std::uint32_t edge, std::int64_t now);
+  std::int32_t arrived(std::uint32_t edge, Time now);
 
  private:
   struct Code {
     std::shared_ptr<const collective::Steps> steps;
-    std::vector<std::int32_t> activities;  // of the network, by edge
+    std::vector<ActivityId> activities;  // of the network, by edge
   };
   struct Agent {
     std::int32_t stage = 0;
@@ -49,24 +49,25 @@ class StepRuns {
   };
   struct Run {
     const Code* code = nullptr;
-    std::int32_t defined = 0, owner = 0;
+    StepsId defined;
+    std::int32_t owner = 0;
     std::int32_t first_edge = 0;  // in edges_
     std::int32_t running = 0;     // agents that have not finished
     std::vector<Agent> agents;
   };
 
-  std::int32_t open(std::int32_t defined);
-  void advance(std::int32_t run, std::int32_t agent, std::int64_t now);
-  void send(Run& run, std::int32_t edge, std::int64_t now);
+  std::int32_t open(StepsId defined);
+  void advance(std::int32_t run, std::int32_t agent, Time now);
+  void send(Run& run, std::int32_t edge, Time now);
   std::int32_t end(std::int32_t run);
 
   Network& network_;
   EventQueue& queue_;
   std::uint32_t target_base_;
-  std::vector<std::unique_ptr<Code>> codes_;
+  IdVector<StepsId, std::unique_ptr<Code>> codes_;
   std::vector<Run> runs_;
-  std::vector<std::vector<std::int32_t>> free_;  // runs by what they are of: their edges are used again
-  std::vector<EdgeState> edges_;                 // run by run
+  IdVector<StepsId, std::vector<std::int32_t>> free_;  // runs by what they are of: their edges are used again
+  std::vector<EdgeState> edges_;                       // run by run
 };
 
 // A collective alone on a cluster, all ranks starting at once.

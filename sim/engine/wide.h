@@ -8,7 +8,6 @@ namespace rehearse::engine {
 __extension__ typedef __int128 Int128;
 __extension__ typedef unsigned __int128 UInt128;
 
-inline constexpr std::int64_t kNever = INT64_MAX;
 inline constexpr std::int64_t kPicosecondsPerSecond = 1'000'000'000'000;
 
 // a * b / c, rounded up or down; a, b >= 0, c > 0. The result must fit.

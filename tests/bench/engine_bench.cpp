@@ -34,14 +34,15 @@ void event_queue(benchmark::State& state) {
   std::mt19937_64 random(1);
   EventQueue queue;
   const auto pending = static_cast<std::uint32_t>(state.range(0));
-  for (std::uint32_t i = 0; i < pending; ++i) queue.push(static_cast<std::int64_t>(random() % 1'000'000), i, 0);
+  for (std::uint32_t i = 0; i < pending; ++i)
+    queue.push(Time::from_ps(static_cast<std::int64_t>(random() % 1'000'000)), i, 0);
   std::vector<Event> events;
   std::int64_t done = 0;
   for (auto _ : state) {
-    const std::int64_t now = queue.next_time();
+    const Time now = queue.next_time();
     queue.take(events);
     for (const Event& event : events)
-      queue.push(now + static_cast<std::int64_t>(random() % 1'000'000), event.target, event.version + 1);
+      queue.push(now + Time::from_ps(static_cast<std::int64_t>(random() % 1'000'000)), event.target, event.version + 1);
     done += static_cast<std::int64_t>(events.size());
   }
   state.SetItemsProcessed(done);
@@ -75,15 +76,15 @@ void network_pairs(benchmark::State& state) {
     EventQueue queue;
     std::vector<Event> events;
     Network network(cluster, queue, 0);
-    std::int64_t now = 0;
+    Time now;
     for (int i = 0; i < 1000; ++i) {
       const auto from = static_cast<cluster::ResourceId>(random() % 32);
       const auto to = static_cast<cluster::ResourceId>(32 + random() % 32);
       network.start(network.define({{{from, 1'000'000}, {to, 1'000'000}}, Time::from_us(40)}), i, now);
       network.settle(now);
-      now += 1'000'000;
+      now += Time::from_us(1);
       while (queue.next_time() <= now) {
-        const std::int64_t time = queue.next_time();
+        const Time time = queue.next_time();
         queue.take(events);
         for (const Event& event : events)
           if (network.current(event.target, event.version)) network.finish(event.target);
@@ -110,11 +111,11 @@ void network_all_to_all(benchmark::State& state) {
         const std::int64_t bytes = 100'000 * (1 + (from + to) % 4);
         network.start(
             network.define({{{from, bytes}, {ranks + to, bytes}}, transfer_time(Bytes(bytes), Bandwidth(capacity))}),
-            from, 0);
+            from, Time());
       }
-    network.settle(0);
+    network.settle(Time());
     while (!queue.empty()) {
-      const std::int64_t now = queue.next_time();
+      const Time now = queue.next_time();
       while (queue.next_time() == now) {
         queue.take(events);
         for (const Event& event : events)
@@ -231,7 +232,7 @@ void flow_ring(benchmark::State& state) {
   const auto ranks = static_cast<int>(state.range(0));
   const cluster::FatTree cluster = fat_tree(ranks, 8);
   const auto model = collective::make_plain_model(cluster, Time::from_us(1));
-  std::int64_t end = 0;
+  Time end;
   for (auto _ : state) {
     const collective::TransferPlan plan =
         model->collective(program::CollectiveKind::all_reduce, all_of(ranks), Bytes(1 << 30));
@@ -239,8 +240,8 @@ void flow_ring(benchmark::State& state) {
     Network network(cluster, queue, 0);
     std::vector<Event> events;
     for (const collective::Activity& activity : plan.activities)
-      network.start(network.define(activity), 0, plan.startup.ps());
-    network.settle(plan.startup.ps());
+      network.start(network.define(activity), 0, plan.startup);
+    network.settle(plan.startup);
     while (!queue.empty()) {
       end = queue.next_time();
       queue.take(events);
@@ -249,7 +250,7 @@ void flow_ring(benchmark::State& state) {
       network.settle(end);
     }
   }
-  state.counters["simulated_ms"] = static_cast<double>(end) * 1e-9;
+  state.counters["simulated_ms"] = end.seconds() * 1e3;
 }
 BENCHMARK(flow_ring)->Arg(256)->Arg(1024)->Arg(4096)->Unit(benchmark::kMillisecond);
 

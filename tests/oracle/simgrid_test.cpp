@@ -32,17 +32,17 @@ std::vector<std::int64_t> our_ends(const Links& links, const std::vector<Flow>& 
   auto next = order.begin();
   auto change = changes.begin();
   while (true) {
-    const std::int64_t begin = next == order.end() ? engine::kNever : flows[*next].start_ps;
-    const std::int64_t changed = change == changes.end() ? engine::kNever : change->at_ps;
-    const std::int64_t now = std::min({begin, changed, queue.next_time()});
-    if (now == engine::kNever) break;
+    const Time begin = next == order.end() ? Time::max() : Time::from_ps(flows[*next].start_ps);
+    const Time changed = change == changes.end() ? Time::max() : Time::from_ps(change->at_ps);
+    const Time now = std::min({begin, changed, queue.next_time()});
+    if (now == Time::max()) break;
     while (queue.next_time() == now) {
       queue.take(events);
       for (const engine::Event& event : events)
         if (network.current(event.target, event.version))
-          ends[static_cast<std::size_t>(network.finish(event.target))] = now;
+          ends[static_cast<std::size_t>(network.finish(event.target))] = now.ps();
     }
-    for (; next != order.end() && flows[*next].start_ps == now; ++next) {
+    for (; next != order.end() && flows[*next].start_ps == now.ps(); ++next) {
       const Flow& flow = flows[*next];
       std::vector<collective::Use> uses;
       std::int64_t slowest = flow.links.empty() ? 1 : links[static_cast<std::size_t>(flow.links.front())];
@@ -54,7 +54,7 @@ std::vector<std::int64_t> our_ends(const Links& links, const std::vector<Flow>& 
       const auto alone = Time::from_seconds(static_cast<double>(flow.bytes) / static_cast<double>(slowest));
       network.start(network.define({uses, alone}), static_cast<std::int32_t>(*next), now);
     }
-    for (; change != changes.end() && change->at_ps == now; ++change)
+    for (; change != changes.end() && change->at_ps == now.ps(); ++change)
       network.set_capacity(change->link, change->bytes_per_s);
     network.settle(now);
   }

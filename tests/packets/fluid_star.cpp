@@ -41,21 +41,21 @@ std::unique_ptr<cluster::Cluster> cluster_of(const Star& star) {
 std::vector<double> ends_of(const cluster::Cluster& cluster, const std::vector<collective::TransferPlan>& plans) {
   engine::EventQueue queue;
   engine::Network network(cluster, queue, 0);
-  const std::int64_t begin = plans.front().startup.ps();
+  const Time begin = plans.front().startup;
   for (std::size_t p = 0; p < plans.size(); ++p) {
-    if (plans[p].startup.ps() != begin || plans[p].activities.size() != 1) throw std::logic_error("plans not alike");
+    if (plans[p].startup != begin || plans[p].activities.size() != 1) throw std::logic_error("plans not alike");
     network.start(network.define(plans[p].activities.front()), static_cast<std::int32_t>(p), begin);
   }
   network.settle(begin);
   std::vector<double> ends(plans.size(), -1);
   std::vector<engine::Event> events;
   while (!queue.empty()) {
-    const std::int64_t now = queue.next_time();
+    const Time now = queue.next_time();
     while (queue.next_time() == now) {
       queue.take(events);
       for (const engine::Event& event : events)
         if (network.current(event.target, event.version))
-          ends[static_cast<std::size_t>(network.finish(event.target))] = Time::from_ps(now).seconds();
+          ends[static_cast<std::size_t>(network.finish(event.target))] = now.seconds();
     }
     network.settle(now);
   }

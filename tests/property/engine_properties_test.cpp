@@ -154,14 +154,15 @@ TEST(NetworkProperty, RandomFlowsEndWhenThePlainMethodSaysAndNoLinkIsOverCapacit
     std::vector<std::int64_t> end(flows.size(), -1);
     std::size_t next = 0;
     while (next < flows.size() || !queue.empty()) {
-      const std::int64_t now = next < flows.size() ? std::min(queue.next_time(), flows[next].begin) : queue.next_time();
+      const Time begin = next < flows.size() ? Time::from_ps(flows[next].begin) : Time::max();
+      const Time now = std::min(queue.next_time(), begin);
       while (queue.next_time() == now) {
         queue.take(events);
         for (const Event& event : events)
           if (network.current(event.target, event.version))
-            end[static_cast<std::size_t>(network.finish(event.target))] = now;
+            end[static_cast<std::size_t>(network.finish(event.target))] = now.ps();
       }
-      for (; next < flows.size() && flows[next].begin == now; ++next)
+      for (; next < flows.size() && Time::from_ps(flows[next].begin) == now; ++next)
         network.start(network.define({flows[next].uses, Time::from_ps(flows[next].alone)}),
                       static_cast<std::int32_t>(next), now);
       network.settle(now);

@@ -14,9 +14,9 @@ TEST(EventQueue, TakesInstantsInOrderWithAllTheirEvents) {
   std::mt19937_64 random(1);
   for (const std::int64_t span : std::initializer_list<std::int64_t>{10, 5000, 1'000'000'000'000'000}) {
     EventQueue queue;
-    std::map<std::int64_t, std::vector<std::uint32_t>> expected;
+    std::map<Time, std::vector<std::uint32_t>> expected;
     for (std::uint32_t i = 0; i < 10'000; ++i) {
-      const auto time = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(span));
+      const Time time = Time::from_ps(static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(span)));
       queue.push(time, i, i + 1);
       expected[time].push_back(i);
     }
@@ -34,7 +34,7 @@ TEST(EventQueue, TakesInstantsInOrderWithAllTheirEvents) {
       EXPECT_EQ(taken, targets);
     }
     EXPECT_TRUE(queue.empty());
-    EXPECT_EQ(queue.next_time(), kNever);
+    EXPECT_EQ(queue.next_time(), Time::max());
   }
 }
 
@@ -42,15 +42,15 @@ TEST(EventQueue, TakesInstantsInOrderWithAllTheirEvents) {
 TEST(EventQueue, AnInstantGoesOnAsLongAsEventsArePushedForIt) {
   EventQueue queue;
   std::vector<Event> events;
-  queue.push(5, 1, 0);
-  queue.push(6, 2, 0);
+  queue.push(Time::from_ps(5), 1, 0);
+  queue.push(Time::from_ps(6), 2, 0);
   queue.take(events);
-  queue.push(5, 3, 0);
-  EXPECT_EQ(queue.next_time(), 5);
+  queue.push(Time::from_ps(5), 3, 0);
+  EXPECT_EQ(queue.next_time(), Time::from_ps(5));
   queue.take(events);
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].target, 3u);
-  EXPECT_EQ(queue.next_time(), 6);
+  EXPECT_EQ(queue.next_time(), Time::from_ps(6));
 }
 
 }  // namespace

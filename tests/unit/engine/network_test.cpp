@@ -18,16 +18,16 @@ class NetworkTest : public ::testing::Test {
   void start(std::int64_t bytes, std::vector<cluster::ResourceId> resources, std::int32_t owner, std::int64_t now) {
     std::vector<collective::Use> uses;
     for (const auto resource : resources) uses.push_back({resource, bytes});
-    network.start(network.define({uses, Time::from_ps(bytes)}), owner, now);
+    network.start(network.define({uses, Time::from_ps(bytes)}), owner, Time::from_ps(now));
   }
   // Runs the queue to `until`; ends_ has the end of each owner's flow.
-  void run(std::int64_t until = kNever - 1) {
+  void run(Time until = Time::from_ps(INT64_MAX - 1)) {
     while (queue.next_time() <= until) {
-      const std::int64_t now = queue.next_time();
+      const Time now = queue.next_time();
       while (queue.next_time() == now) {
         queue.take(events);
         for (const Event& event : events)
-          if (network.current(event.target, event.version)) ends[network.finish(event.target)] = now;
+          if (network.current(event.target, event.version)) ends[network.finish(event.target)] = now.ps();
       }
       network.settle(now);
     }
@@ -42,7 +42,7 @@ class NetworkTest : public ::testing::Test {
 
 TEST_F(NetworkTest, AFlowAloneTakesItsOwnTime) {
   start(1000, {0, 1}, 1, 50);
-  network.settle(50);
+  network.settle(Time::from_ps(50));
   run();
   EXPECT_EQ(ends[1], 1050);
   EXPECT_EQ(network.solves(), 0);
@@ -51,7 +51,7 @@ TEST_F(NetworkTest, AFlowAloneTakesItsOwnTime) {
 TEST_F(NetworkTest, TwoFlowsOnOneLinkTakeTwiceAsLong) {
   start(1000, {0}, 1, 0);
   start(1000, {0}, 2, 0);
-  network.settle(0);
+  network.settle(Time());
   EXPECT_EQ(network.flow(0), kCapacity);
   run();
   EXPECT_EQ(ends[1], 2000);
@@ -61,10 +61,10 @@ TEST_F(NetworkTest, TwoFlowsOnOneLinkTakeTwiceAsLong) {
 // The first moves 400 bytes alone, then both have half: its 600 left take 1200, by when the second has 400 left alone.
 TEST_F(NetworkTest, AStaggeredStartSharesOnlyTheOverlap) {
   start(1000, {0}, 1, 0);
-  network.settle(0);
-  run(399);
+  network.settle(Time());
+  run(Time::from_ps(399));
   start(1000, {0}, 2, 400);
-  network.settle(400);
+  network.settle(Time::from_ps(400));
   run();
   EXPECT_EQ(ends[1], 1600);
   EXPECT_EQ(ends[2], 2000);
@@ -73,7 +73,7 @@ TEST_F(NetworkTest, AStaggeredStartSharesOnlyTheOverlap) {
 TEST_F(NetworkTest, FlowsOnDifferentLinksDoNotMeetTheSolver) {
   start(1000, {0}, 1, 0);
   start(2000, {1}, 2, 0);
-  network.settle(0);
+  network.settle(Time());
   run();
   EXPECT_EQ(ends[1], 1000);
   EXPECT_EQ(ends[2], 2000);
@@ -82,8 +82,9 @@ TEST_F(NetworkTest, FlowsOnDifferentLinksDoNotMeetTheSolver) {
 
 // Two activities that each need half a link's capacity fit beside one another.
 TEST_F(NetworkTest, ALoadWithinCapacityIsNotShared) {
-  for (const std::int32_t owner : {1, 2}) network.start(network.define({{{0, 500}}, Time::from_ps(1000)}), owner, 0);
-  network.settle(0);
+  for (const std::int32_t owner : {1, 2})
+    network.start(network.define({{{0, 500}}, Time::from_ps(1000)}), owner, Time());
+  network.settle(Time());
   run();
   EXPECT_EQ(ends[1], 1000);
   EXPECT_EQ(ends[2], 1000);
@@ -96,7 +97,7 @@ TEST_F(NetworkTest, AFlowOverTwoSharedLinksIsSolvedAsOneComponent) {
   start(1000, {0, 1}, 1, 0);
   start(1000, {0}, 2, 0);
   start(1000, {1}, 3, 0);
-  network.settle(0);
+  network.settle(Time());
   EXPECT_EQ(network.solves(), 1);
   run();
   EXPECT_EQ(ends[1], 2000);
@@ -108,17 +109,17 @@ TEST_F(NetworkTest, AFlowOverTwoSharedLinksIsSolvedAsOneComponent) {
 // so the ring's rate x and the flow's x load the link 1.5 x: x = 2/3. The ring (largest use 900) ends at 1350; by then
 // the flow has moved 900 of 1000 and the rest goes at full rate. x is not an integer: within 2 ps.
 TEST_F(NetworkTest, WeightsCountBytesOnTheResourceAgainstTheLargestUse) {
-  network.start(network.define({{{0, 450}, {1, 900}}, Time::from_ps(900)}), 1, 0);
+  network.start(network.define({{{0, 450}, {1, 900}}, Time::from_ps(900)}), 1, Time());
   start(1000, {0}, 2, 0);
-  network.settle(0);
+  network.settle(Time());
   run();
   EXPECT_NEAR(static_cast<double>(ends[1]), 1350, 2);
   EXPECT_NEAR(static_cast<double>(ends[2]), 1450, 2);
 }
 
 TEST_F(NetworkTest, AnActivityWithoutUsesTakesItsTime) {
-  network.start(network.define({{}, Time::from_ps(700)}), 1, 0);
-  network.settle(0);
+  network.start(network.define({{}, Time::from_ps(700)}), 1, Time());
+  network.settle(Time());
   run();
   EXPECT_EQ(ends[1], 700);
 }

@@ -123,9 +123,9 @@ TEST(LinkFaults, EveryPeriodHasItsMeanCapacity) {
   std::vector<double> carried(3, 0);
   std::set<std::int64_t> offsets;
   constexpr std::int64_t kPeriods = 200, kEnd = kPeriods * 10'000'000;
-  while (faults.next() < kEnd) {
-    const std::int64_t now = faults.next();
-    faults.apply(now, [&](std::int32_t link, std::int64_t per_s) {
+  while (faults.next() < Time::from_ps(kEnd)) {
+    const std::int64_t now = faults.next().ps();
+    faults.apply(faults.next(), [&](std::int32_t link, std::int64_t per_s) {
       const auto l = static_cast<std::size_t>(link);
       carried[l] += static_cast<double>(capacity[l]) * static_cast<double>(now - since[l]);
       if (per_s < capacity[l]) offsets.insert(now % 10'000'000);
@@ -144,13 +144,13 @@ TEST(LinkFaults, EntriesOnOneLinkMultiplyAndAShareIsDrawn) {
   plan::Noise noise;
   noise.links = {{"link0", 1, 0.5, Time(), 1}, {"link?", 1, 0.5, Time(), 1}, {"*", 0.25, 0.9, Time(), 1}};
   LinkFaults faults(noise, 3, links(4000));
-  ASSERT_EQ(faults.next(), 0);
+  ASSERT_EQ(faults.next(), Time());
   std::int64_t first = 0;
-  faults.apply(0, [&](std::int32_t link, std::int64_t per_s) {
+  faults.apply(Time(), [&](std::int32_t link, std::int64_t per_s) {
     if (link == 0) first = per_s;
   });
   EXPECT_TRUE(first == 250 || first == 225) << first;
-  EXPECT_EQ(faults.next(), kNever);
+  EXPECT_EQ(faults.next(), Time::max());
   EXPECT_EQ(faults.counts()[0], 1);
   EXPECT_EQ(faults.counts()[1], 10);
   EXPECT_NEAR(static_cast<double>(faults.counts()[2]), 1000, 4 * 27.4) << "sqrt(4000 * 0.25 * 0.75) = 27.4";
