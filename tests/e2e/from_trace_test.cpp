@@ -12,7 +12,7 @@
 namespace rehearse::e2e {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 // Columns of an ops.csv whose shapes hold no commas, by kind and shape.
 struct OpRow {
@@ -35,7 +35,7 @@ std::vector<OpRow> ops_of(const std::string& path) {
 }
 
 // "m=8192 n=4096 k=4096 transpose_b" as torch.mm would be called for it, with the strides that tell the layout.
-json mm_of(const std::string& shape, int id, double ts) {
+Json mm_of(const std::string& shape, int id, double ts) {
   std::int64_t m = 0, n = 0, k = 0;
   std::sscanf(shape.c_str(), "m=%ld n=%ld k=%ld", &m, &n, &k);
   const bool ta = has(shape, "transpose_a"), tb = has(shape, "transpose_b");
@@ -49,11 +49,11 @@ json mm_of(const std::string& shape, int id, double ts) {
           {"args",
            {{"External id", id},
             {"Input Dims", {{m, k}, {k, n}}},
-            {"Input Strides", {ta ? json{1, m} : json{k, 1}, tb ? json{1, k} : json{n, 1}}},
+            {"Input Strides", {ta ? Json{1, m} : Json{k, 1}, tb ? Json{1, k} : Json{n, 1}}},
             {"Input type", {"c10::BFloat16", "c10::BFloat16"}}}}};
 }
 
-json kernel_of(int id, double ts, double us) {
+Json kernel_of(int id, double ts, double us) {
   return {{"ph", "X"},
           {"cat", "kernel"},
           {"name", "sm80_xmma_gemm_bf16bf16"},
@@ -79,7 +79,7 @@ TEST(FromTrace, ASimulationOfMoreGpusTakesTheMeasuredTimes) {
   for (const OpRow& row : ops_of(folder / "before/ops.csv"))
     if (row.kind == "gemm") times.try_emplace(row.shape, 1000.125 + 31.5 * static_cast<double>(times.size()));
   ASSERT_GE(times.size(), 12u);
-  json events = json::array();
+  Json events = Json::array();
   int id = 0;
   double ts = 0;
   for (const auto& [shape, us] : times)
@@ -87,7 +87,7 @@ TEST(FromTrace, ASimulationOfMoreGpusTakesTheMeasuredTimes) {
       events.push_back(mm_of(shape, ++id, ts));
       events.push_back(kernel_of(id, ts += 5000, us + more));
     }
-  const json trace = {{"deviceProperties", {{{"id", 0}, {"name", "NVIDIA A100-SXM4-80GB"}}}}, {"traceEvents", events}};
+  const Json trace = {{"deviceProperties", {{{"id", 0}, {"name", "NVIDIA A100-SXM4-80GB"}}}}, {"traceEvents", events}};
   const std::string calibration = folder / "run-measured.yaml";
   const Outcome made = run({"calibrate", "--from-trace", folder.write("rank0.json", trace.dump()), "-o", calibration});
   ASSERT_EQ(made.status, 0) << made.err;
@@ -105,15 +105,15 @@ TEST(FromTrace, ASimulationOfMoreGpusTakesTheMeasuredTimes) {
     EXPECT_EQ(row.duration_ps, std::llround(times.at(row.shape) * 1e6)) << row.shape;
   }
   EXPECT_GT(products, 100u);
-  const json result = json::parse(read(folder / "after/result.json"));
-  EXPECT_EQ(result["coverage"]["measured_in"], json({"a profiler's trace of 1 GPU, rank0.json"}));
-  EXPECT_FALSE(json::parse(read(folder / "before/result.json"))["coverage"].contains("measured_in"));
+  const Json result = Json::parse(read(folder / "after/result.json"));
+  EXPECT_EQ(result["coverage"]["measured_in"], Json({"a profiler's trace of 1 GPU, rank0.json"}));
+  EXPECT_FALSE(Json::parse(read(folder / "before/result.json"))["coverage"].contains("measured_in"));
 }
 
 TEST(FromTrace, WhatCannotBeIsRefused) {
   const Folder folder;
   const std::string trace =
-      folder.write("rank0.json", json{{"traceEvents", {mm_of("m=64 n=64 k=64", 1, 0), kernel_of(1, 9, 20)}}}.dump());
+      folder.write("rank0.json", Json{{"traceEvents", {mm_of("m=64 n=64 k=64", 1, 0), kernel_of(1, 9, 20)}}}.dump());
   const std::string out = folder / "measured.yaml";
   const std::pair<std::vector<std::string>, const char*> cases[] = {
       {{"-o", out}, "for which there is no device file"},
