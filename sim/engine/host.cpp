@@ -55,8 +55,12 @@ void Simulator::advance_host(std::int32_t index) {
     host.base_issue = issue;
     moved = true;
     ++ops_done_;
-    if (rank.recorded && host.step == steps_ - 1)
-      records_.push_back({index, host.step, sync.slot, sync.body, sync.op, host.base, 0});
+    if (rank.recorded && host.step == steps_ - 1) {
+      result::OpRecord& record =
+          records_.emplace_back(result::OpRecord{index, host.step, sync.slot, sync.body, sync.op, host.base, 0});
+      record.queued_ps = host.base - now_;
+      record.woken_by = stream_of(index, host.ended);
+    }
     if (++host.sync == syncs) {
       host.sync = 0;
       if (steps_ == 1) end_of_step(rank.code->job, 0);

@@ -114,7 +114,10 @@ void Simulator::complete_one_by_one(LaneId id, std::int64_t time) {
 
 void Simulator::complete_kernel(LaneId id, std::int64_t end) {
   const Lane& lane = lanes_[static_cast<std::size_t>(id)];
-  if (recording(lane)) keep(lane, lane.position, lane.kernel_start, end);
+  if (recording(lane)) {
+    records_.push_back(record_of(id, lane.position, lane.kernel_start, end));
+    released_[static_cast<std::size_t>(id)] = {end, kNobody};
+  }
   tell(id, result::Share::host, lane.kernel_start);
   tell(id, share_of(lane, item_of(lane)), end);
 }

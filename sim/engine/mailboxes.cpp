@@ -147,6 +147,8 @@ void Simulator::take(std::int32_t number) {
   const Transfer& transfer = matching_.transfer(number);
   Lane& lane = lanes_[static_cast<std::size_t>(transfer.sides[1])];
   lane.started = std::max(lane.started, transfer.started);
+  // Over a network its bytes moved while it was waited for; else they are the copy.
+  lane.moving_from = std::max(lane.moving_from, transfer.sent ? transfer.moving_from : now_);
   const std::int64_t ps = matching_.plan(transfer.plan).copy_in;
   begin_copy(transfer.sides[1], noisy_transfers_ ? times(ps, factor_of_transfer(transfer)) : ps);
 }

@@ -44,6 +44,7 @@ struct Transfer {
   std::int32_t first = -1;              // collective: lanes that posted, linked by Lane::next_participant
   std::int32_t sides[2] = {-1, -1};     // message: sender's and receiver's lane
   std::int64_t started = 0;             // everybody had posted
+  std::int64_t moving_from = 0;         // its start-up was over
   std::int64_t last_post = 0;           // collective
   const RoleCode* last_role = nullptr;  // collective: of who posted last; nullptr: of several roles
   std::int32_t moving = 0;              // activities in flight

@@ -112,6 +112,7 @@ void Simulator::make_lanes(std::int32_t index, const RoleCode& code, KernelTimes
     lanes_.push_back(lane);
     held_.emplace_back();
     ended_.push_back(kNobody);
+    released_.emplace_back();
   }
 }
 
@@ -281,12 +282,14 @@ void Simulator::advance(LaneId id) {
       return;
     }
   }
+  Teller by = kNobody;
   if (now_ > lane.idle_since) {
-    const Teller woken_by = ended_[static_cast<std::size_t>(id)];
-    tell_wait(id, lane.gap_over
-                      ? kLaunch
-                      : who_ended(ranks_[static_cast<std::size_t>(lane.rank)], waits, lane.step, lane.slot, woken_by));
+    by = lane.gap_over ? kLaunch
+                       : who_ended(ranks_[static_cast<std::size_t>(lane.rank)], waits, lane.step, lane.slot,
+                                   ended_[static_cast<std::size_t>(id)]);
+    tell_wait(id, by);
   }
+  if (by != kLaunch && recording(lane)) release(id, by);
   if (cpu_ && begin_gap(id)) return;
   if (item.kind == ItemKind::kernels) {
     lane.status = Status::ready;
@@ -409,10 +412,26 @@ void Simulator::record(std::int32_t index, std::int32_t stream, std::int64_t pro
   }
 }
 
-void Simulator::keep(const Lane& lane, std::int32_t position, std::int64_t start, std::int64_t end, std::int64_t waited,
-                     result::Share waited_for) {
+void Simulator::release(LaneId id, Teller by) {
+  released_[static_cast<std::size_t>(id)] = {now_, by};
+}
+
+std::int32_t Simulator::stream_of(std::int32_t index, Teller by) const {
+  if (by < 0) return -1;
+  const Rank& rank = ranks_[static_cast<std::size_t>(index)];
+  if (by != host_of(index)) return by - rank.first_lane;
+  const SyncCode& sync = rank.code->syncs.front();
+  return rank.code->role->bodies[static_cast<std::size_t>(sync.body)].ops[static_cast<std::size_t>(sync.op)].stream;
+}
+
+result::OpRecord Simulator::record_of(LaneId id, std::int32_t position, std::int64_t start, std::int64_t end) const {
+  const Lane& lane = lanes_[static_cast<std::size_t>(id)];
   const OpRef& op = lane.code->ops[static_cast<std::size_t>(position)];
-  records_.push_back({lane.rank, lane.step, lane.slot, op.body, op.op, start, end - start, waited, waited_for});
+  const Release& released = released_[static_cast<std::size_t>(id)];
+  result::OpRecord record{lane.rank, lane.step, lane.slot, op.body, op.op, start, end - start};
+  record.queued_ps = start - released.at;
+  record.woken_by = stream_of(lane.rank, released.by);
+  return record;
 }
 
 void Simulator::change_links() {

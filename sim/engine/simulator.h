@@ -110,7 +110,7 @@ class Simulator {
     std::int64_t share = 0;
     Int128 work = 0;
     // Transfer.
-    std::int64_t posted = 0, started = 0;
+    std::int64_t posted = 0, started = 0, moving_from = 0;
     LaneId next_participant = -1;
     std::int32_t legs_left = 0;
     std::int32_t message = -1;  // buffered: the transfer that its leg is
@@ -185,8 +185,11 @@ class Simulator {
     lanes_[static_cast<std::size_t>(id)].status = Status::advancing;
     work_.push_back(id);
   }
-  void keep(const Lane& lane, std::int32_t position, std::int64_t start, std::int64_t end, std::int64_t waited = 0,
-            result::Share waited_for = result::Share::other);
+  void release(LaneId id, Teller by);
+  // Of its rank; -1: none. HostSyncs stand on one of their own.
+  std::int32_t stream_of(std::int32_t rank, Teller by) const;
+  // What is known of an op that the lane ran from `start` to `end`, but for what only transfers have.
+  result::OpRecord record_of(LaneId id, std::int32_t position, std::int64_t start, std::int64_t end) const;
   void change_links();
   void report_progress();
   Outcome outcome();
@@ -341,6 +344,13 @@ class Simulator {
   std::vector<Lane> lanes_;
   std::vector<Held> held_;     // by lane, while it waits
   std::vector<Teller> ended_;  // by lane: who ended its last wait
+  // Of lanes whose ops are recorded: since when nothing but its launch (on a CPU: its thread's turn) has held back the
+  // op at the head, and whose end that was, if there was a wait.
+  struct Release {
+    std::int64_t at = 0;
+    Teller by = kNobody;
+  };
+  std::vector<Release> released_;  // by lane
   Histories histories_;
 
   std::int64_t now_ = 0;

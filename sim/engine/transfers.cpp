@@ -35,7 +35,7 @@ void Simulator::change_hold(std::int32_t index, HoldId hold, bool add) {
 void Simulator::post(LaneId id) {
   Lane& lane = lanes_[static_cast<std::size_t>(id)];
   lane.status = Status::transferring;
-  lane.posted = lane.started = now_;
+  lane.posted = lane.started = lane.moving_from = now_;
   lane.sms_hold = 0;
   if (item_of(lane).kind == ItemKind::collective)
     post_collective(id);
@@ -135,6 +135,7 @@ void Simulator::move_bytes(std::int32_t number) {
     take(number);
     return;
   }
+  transfer.moving_from = now_;
   if (plan.core_time > 0) {
     begin_core_transfer(number);
     return;
@@ -192,6 +193,7 @@ void Simulator::end_transfer(std::int32_t number) {
 void Simulator::end_leg(LaneId id, const Transfer& transfer) {
   Lane& lane = lanes_[static_cast<std::size_t>(id)];
   lane.started = std::max(lane.started, transfer.started);
+  lane.moving_from = std::max(lane.moving_from, transfer.moving_from);
   if (--lane.legs_left > 0) return;
   change_hold(lane.rank, lane.sms_hold, false);
   // With one of another role that came as late as one of ours, no one of ours made us wait longer.
@@ -202,7 +204,12 @@ void Simulator::end_leg(LaneId id, const Transfer& transfer) {
 void Simulator::end_op(LaneId id, result::Share late) {
   Lane& lane = lanes_[static_cast<std::size_t>(id)];
   const Item& item = item_of(lane);
-  if (recording(lane)) keep(lane, item.first, lane.posted, now_, lane.started - lane.posted, late);
+  if (recording(lane)) {
+    result::OpRecord& record = records_.emplace_back(record_of(id, item.first, lane.posted, now_));
+    record.waited_ps = lane.started - lane.posted;
+    record.waited_for = late;
+    record.moving_ps = now_ - std::max(lane.started, lane.moving_from);
+  }
   tell(id, late, lane.started);
   tell(id, item.share, now_);
   finish_item(id);
