@@ -230,12 +230,12 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
       collect(run.timeline(rank.rank), run.grid, rank.rank, rank.parameters, outcome.parameters);
   }
   add_times(shares, run.scenario, r);
+  add_records(run, ranks, r);
   add_program(run.program, run.scenario, run.grid, run.options.record, r);
   for (result::StageMemory& stage : r.stages) {  // what a simulation counts too
     stage.framework += outcome.device.beside_bytes;
     stage.peak += outcome.device.beside_bytes;
   }
-  add_records(run, ranks, r);
   r.wall_s = std::chrono::duration<double>(Clock::now() - run.began).count();
   outcome.data = run.data.description();
   return outcome;

@@ -1,6 +1,7 @@
-// See step_account.h. The engine knows what ended a wait; here it is found again: the latest of the ops that the one
-// behind the gap waits for, and so on back along the streams. Of an op of the step before it is taken that the step
-// before was as this one, a step's time earlier.
+// See step_account.h. A simulated run says of each op when its wait was over and whose end that was; what that one's
+// stream did meanwhile is followed back along the streams. A measured run (and an older file) does not: there it is the
+// latest of the ops that the one behind the gap waits for. Of an op of the step before it is taken that the step before
+// was as this one, a step's time earlier.
 #include "reports/step_account.h"
 
 #include <algorithm>
@@ -225,9 +226,22 @@ class Accountant {
     return best;
   }
 
-  // The idle time of its stream before an op.
-  void gap(const OpRow& row, std::int64_t from, std::int64_t to) {
-    if (to <= from) return;
+  // What the row says of the gap before it: the op of the stream that woke it which ended last by then, perhaps in the
+  // step before.
+  std::optional<Waited> waker(const OpRow& row, std::int64_t from, std::int64_t to) const {
+    const std::int64_t woken = std::min(row.start_ps - row.queued_ps, to);
+    if (row.woken_by < 0 || woken <= from) return {};
+    const auto rows = ops_->of_stream.find(stored_.streams[static_cast<std::size_t>(row.woken_by)]);
+    if (rows == ops_->of_stream.end()) return {};
+    const auto after = std::upper_bound(rows->second.begin(), rows->second.end(), woken,
+                                        [](std::int64_t time, const OpRow* r) { return time < end_of(*r); });
+    if (after != rows->second.begin()) return Waited{*std::prev(after), woken, 0};
+    if (stored_.result.steps == 1) return {};
+    return Waited{rows->second.back(), woken, end_ - begin_};
+  }
+
+  // What a row that does not say waited for: the latest of the ops in its `after`, or of those of a host sync.
+  std::optional<Waited> latest_cause(const OpRow& row, std::int64_t from, std::int64_t to) const {
     std::optional<Waited> cause = latest(row, from, to);
     // The latest sync the host passed in the gap: what it waited for held the launch back.
     const auto sync = std::upper_bound(ops_->syncs.begin(), ops_->syncs.end(), to,
@@ -236,6 +250,13 @@ class Accountant {
       const auto through = latest(**std::prev(sync), from, to);
       if (through && (!cause || through->end > cause->end)) cause = through;
     }
+    return cause;
+  }
+
+  // The idle time of its stream before an op.
+  void gap(const OpRow& row, std::int64_t from, std::int64_t to) {
+    if (to <= from) return;
+    const std::optional<Waited> cause = row.queued_ps >= 0 ? waker(row, from, to) : latest_cause(row, from, to);
     if (!cause || depth_ == kDeepest) {
       add_wait(Share::host, "launches", from, to);
       return;

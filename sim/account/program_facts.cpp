@@ -1,5 +1,11 @@
 #include "sim/account/program_facts.h"
 
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+#include <utility>
+
 #include "sim/program/describe.h"
 #include "sim/program/work.h"
 
@@ -76,7 +82,56 @@ result::OpName name_op(const Program& program, const Role& role, const program::
   return name;
 }
 
+// The other ranks of a rank's transfers; a group's are looked up once.
+class Peers {
+ public:
+  Peers(const Program& program, const plan::RankGrid& grid, int rank) : program_(program), grid_(grid), rank_(rank) {}
+
+  std::string of(const Op& op) {
+    if (const auto* collective = std::get_if<program::Collective>(&op.shape)) return of_group(collective->group);
+    const auto* messages = std::get_if<program::PointToPoint>(&op.shape);
+    if (messages == nullptr) return "";
+    std::set<int> ranks;
+    for (const program::Leg& leg : messages->legs) ranks.insert(grid_.peer(rank_, leg.axis, leg.offset));
+    return others(std::move(ranks));
+  }
+
+ private:
+  const std::string& of_group(program::GroupId id) {
+    const auto [known, fresh] = of_group_.try_emplace(id);
+    if (!fresh) return known->second;
+    const program::Group& g = program_.groups[static_cast<std::size_t>(id)];
+    const std::vector<int> members = grid_.members(rank_, g.axes, g.pipeline_only);
+    return known->second = others({members.begin(), members.end()});
+  }
+  std::string others(std::set<int> ranks) const {
+    ranks.erase(rank_);
+    return peers_text({ranks.begin(), ranks.end()});
+  }
+
+  const Program& program_;
+  const plan::RankGrid& grid_;
+  const int rank_;
+  std::map<program::GroupId, std::string> of_group_;
+};
+
 }  // namespace
+
+std::string peers_text(const std::vector<int>& ranks) {
+  std::string text;
+  for (std::size_t first = 0; first < ranks.size();) {
+    std::size_t last = first + 1;
+    const int step = last < ranks.size() ? ranks[last] - ranks[first] : 0;
+    while (last + 1 < ranks.size() && ranks[last + 1] - ranks[last] == step) ++last;
+    if (last - first < 2) last = first;
+    if (!text.empty()) text += ';';
+    text += std::to_string(ranks[first]);
+    if (last > first) text += fmt::format("-{}", ranks[last]);
+    if (last > first && step > 1) text += fmt::format("/{}", step);
+    first = last + 1;
+  }
+  return text;
+}
 
 void name_ops(const Program& program, const plan::RankGrid& grid, const CoverageOf& coverage, result::Result& out) {
   for (const Role& role : program.roles) {
@@ -90,7 +145,17 @@ void name_ops(const Program& program, const plan::RankGrid& grid, const Coverage
         if (coverage) ops.back().coverage = coverage(role, op);
       }
     }
+    for (const program::Stream& stream : role.streams) out.streams[role.pipeline].push_back(stream.name);
     for (const program::Slot& slot : role.slots) out.micro_batch_of_slot[role.pipeline].push_back(slot.micro_batch);
+  }
+  for (const auto& [rank, stage] : out.role_of_rank) {
+    auto& bodies = out.peers[rank];
+    Peers peers(program, grid, rank);
+    const program::RoleId role = program::role_of(program, grid.coordinates(rank));
+    for (const program::Body& body : program.roles[static_cast<std::size_t>(role)].bodies) {
+      auto& ops = bodies.emplace_back();
+      for (const Op& op : body.ops) ops.push_back(peers.of(op));
+    }
   }
 }
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "sim/plan/rank_grid.h"
 #include "sim/program/program.h"
@@ -19,7 +21,11 @@ using CoverageOf = std::function<std::string(const program::Role& role, const pr
 // The first rank of a role, which stands for the others.
 int first_rank(const plan::RankGrid& grid, const program::Role& role);
 
-// Fills the result's names and the micro-batches of its slots.
+// Ranks in ascending order, as "0;4-7;16-112/16": single ones, runs, and runs with a step.
+std::string peers_text(const std::vector<int>& ranks);
+
+// Fills the result's names, its streams, the micro-batches of its slots, and the peers of its recorded ranks
+// (Result::role_of_rank).
 void name_ops(const program::Program& program, const plan::RankGrid& grid, const CoverageOf& coverage,
               result::Result& out);
 

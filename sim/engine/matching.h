@@ -46,6 +46,7 @@ struct Transfer {
   StreamId first;                       // collective: the last to post, the others linked from it
   StreamId sides[2];                    // message: of sender and receiver
   Time started;                         // everybody had posted
+  Time moving_from;                     // its start-up was over
   Time last_post;                       // collective
   const RoleCode* last_role = nullptr;  // collective: of who posted last; nullptr: of several roles
 };

@@ -1,7 +1,7 @@
 // Reads what write_directory wrote: DIR/result.json (schema rehearse.result/1) and DIR/ops.csv, of simulated and
 // measured runs alike. What older files lack (the column micro_batch and those after it, the share straggler) reads as
-// absent. The trace is not read: it says nothing that ops.csv does not. Problems are InputErrors with file and line,
-// all of a file at once.
+// absent, as does what a measured run does not know. The trace is not read: it says nothing that ops.csv does not.
+// Problems are InputErrors with file and line, all of a file at once.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@ struct OpText {
   std::int64_t bytes = 0;
   double flops = 0;
   std::vector<std::string> after;  // "body/op" it waits for, beside its own stream's order
+  std::string peers;               // of a transfer: account::peers_text
 };
 
 // A row of ops.csv: one executed op.
@@ -29,14 +30,17 @@ struct OpRow {
   std::int32_t rank = 0, step = 0, slot = 0, micro_batch = -1;
   std::uint32_t text = 0;  // index into StoredResult::texts
   std::int64_t start_ps = 0, duration_ps = 0, waited_ps = 0;
-  Share waited_for = Share::other;  // OpRecord's
+  Share waited_for = Share::other;  // OpRecord's, as those that follow
+  std::int64_t queued_ps = -1, moving_ps = -1;
+  std::int32_t woken_by = -1;  // StoredResult::streams
 };
 
 struct StoredResult {
   std::string directory;  // as the user named it
   Result result;          // without records and names: those are below
   std::vector<OpText> texts;
-  std::vector<OpRow> ops;  // in the file's order: by rank, then start
+  std::vector<OpRow> ops;            // in the file's order: by rank, then start
+  std::vector<std::string> streams;  // that rows name as woken_by
 
   const OpText& text_of(const OpRow& row) const { return texts[row.text]; }
 };

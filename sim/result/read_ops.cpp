@@ -16,9 +16,10 @@
 namespace rehearse::result {
 namespace {
 
-constexpr std::array<std::string_view, 18> kColumns = {
-    "id",       "rank",  "stage", "stream",      "kind",  "phase",      "shape",     "start_ps", "duration_ps",
-    "coverage", "bytes", "flops", "micro_batch", "group", "group_size", "waited_ps", "after",    "waited_for"};
+constexpr std::array<std::string_view, 22> kColumns = {
+    "id",          "rank",       "stage",     "stream",   "kind",        "phase", "shape",      "start_ps",
+    "duration_ps", "coverage",   "bytes",     "flops",    "micro_batch", "group", "group_size", "waited_ps",
+    "after",       "waited_for", "queued_ps", "woken_by", "moving_ps",   "peers"};
 constexpr std::size_t kRequired = 12;
 constexpr std::size_t kMostProblems = 20;  // of a file whose every row is wrong
 // What a row may say, far above any plan's and so low that sums over a file fit their types.
@@ -45,7 +46,11 @@ enum Column {
   group_size,
   waited,
   after,
-  late_peer
+  late_peer,
+  queued,
+  waker,
+  moving,
+  others
 };
 
 class OpsReader {
@@ -109,6 +114,9 @@ class OpsReader {
     return absent;
   }
 
+  // -1 if the row does not say.
+  std::int64_t if_known(Column c) { return text(c).empty() ? -1 : number<std::int64_t>(c, 0, kMostPs); }
+
   Share who_was_late() {
     const std::string_view field = text(late_peer);
     if (field.empty()) return Share::other;
@@ -123,6 +131,8 @@ class OpsReader {
     row.start_ps = number<std::int64_t>(start, 0, kMostPs);
     row.duration_ps = number<std::int64_t>(duration, 0, kMostPs);
     row.waited_ps = std::min(number<std::int64_t>(waited, 0, kMostPs), row.duration_ps);
+    row.queued_ps = if_known(queued);
+    row.moving_ps = std::min(if_known(moving), row.duration_ps - row.waited_ps);
     if (row.duration_ps > kMostPs - row.start_ps)
       fail(start, fmt::format("{} and duration_ps: {} end after {} ps", row.start_ps, row.duration_ps, kMostPs));
     if (row.duration_ps <= kMostPs - sum_ps_)
@@ -162,14 +172,23 @@ class OpsReader {
     row.micro_batch = number<std::int32_t>(micro_batch, -1, kMostCount, -1);
     row.waited_for = who_was_late();
     row.text = text_index(body, op);
+    row.woken_by = stream_index(text(waker));
     key_ = fmt::format("{}/{}/{}/{}", row.rank, row.slot, body, op);
     if (!seen_.insert(key_).second) fail(id, fmt::format("'{}' is there twice", text(id)));
     out_.ops.push_back(row);
   }
 
+  std::int32_t stream_index(std::string_view name) {
+    if (name.empty()) return -1;
+    const auto known = std::find(out_.streams.begin(), out_.streams.end(), name);
+    const auto index = static_cast<std::int32_t>(known - out_.streams.begin());
+    if (known == out_.streams.end()) out_.streams.emplace_back(name);
+    return index;
+  }
+
   std::uint32_t text_index(std::string_view body, std::string_view op) {
     key_.assign(body).append(1, '\0').append(op);
-    for (const Column c : {stage, stream, kind, phase, shape, coverage, bytes, flops, group, group_size, after})
+    for (const Column c : {stage, stream, kind, phase, shape, coverage, bytes, flops, group, group_size, after, others})
       key_.append(1, '\0').append(text(c));
     const auto [known, fresh] = index_.emplace(key_, static_cast<std::uint32_t>(out_.texts.size()));
     if (!fresh) return known->second;
@@ -178,6 +197,7 @@ class OpsReader {
     t.stage = number<std::int32_t>(stage, 0, kMostCount);
     t.stream = text(stream), t.kind = text(kind), t.phase = text(phase), t.shape = text(shape);
     t.coverage = text(coverage), t.group = text(group);
+    t.peers = text(others);
     t.group_size = number<std::int32_t>(group_size, 0, kMostCount);
     t.bytes = number<std::int64_t>(bytes, 0, kMostBytes);
     t.flops = number<double>(flops, 0, kMostFlops);

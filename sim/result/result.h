@@ -48,6 +48,10 @@ struct OpRecord {
   std::int64_t start_ps = 0, duration_ps = 0;
   std::int64_t waited_ps = 0;       // transfers: of the duration, until the last participant had come
   Share waited_for = Share::other;  // who that was: straggler, bubble (of another role); other: nobody or not known
+  // From when its stream was free and all that it waits for on others was done, until it started; -1: not known.
+  std::int64_t queued_ps = -1;
+  std::int32_t woken_by = -1;   // if the op had to wait then: the stream whose op it was that ended last; -1: none
+  std::int64_t moving_ps = -1;  // transfers: of the duration, from when its start-up was over; -1: not known
 };
 struct OpName {
   std::string body, op, kind, phase, stream, coverage;
@@ -200,6 +204,9 @@ struct Result {
   std::vector<OpRecord> records;                          // sorted by rank, then start
   std::map<int, std::vector<std::vector<OpName>>> names;  // rank's role -> body -> op
   std::map<int, int> role_of_rank;
+  std::map<int, std::vector<std::string>> streams;  // rank's role -> stream
+  // Recorded rank -> body -> op: of a transfer the other ranks that take part, as peers_text writes them.
+  std::map<int, std::vector<std::vector<std::string>>> peers;
   std::map<int, std::vector<int>> micro_batch_of_slot;  // role -> slot -> micro-batch (-1 none)
 };
 

@@ -259,7 +259,7 @@ TEST(Simulate, DirectoryHoldsTheResultAndItsOps) {
             (std::vector<std::string>{"a/b/ops.csv", "a/b/result.json", "a/b/trace.json.gz", "s.yaml"}));
   EXPECT_EQ(read(folder / "a/b/ops.csv")
                 .rfind("id,rank,stage,stream,kind,phase,shape,start_ps,duration_ps,coverage,bytes,flops,"
-                       "micro_batch,group,group_size,waited_ps,after,waited_for\n",
+                       "micro_batch,group,group_size,waited_ps,after,waited_for,queued_ps,woken_by,moving_ps,peers\n",
                        0),
             0u);
   const auto trace = nlohmann::json::parse(gunzip(folder / "a/b/trace.json.gz"));

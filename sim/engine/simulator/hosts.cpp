@@ -81,7 +81,7 @@ void Hosts::pass(RankId rank, const SyncCode& sync) {
   host.base = std::max(clock_.now(), host.base + code.launch_cost * (issue - host.base_issue));
   host.base_issue = issue;
   accounts_.count_ops(1);
-  if (records_.wanted(rank, host.step)) records_.keep(rank, sync.slot, sync.body, sync.op, host.base, Time());
+  if (records_.wanted(rank, host.step)) records_.keep_sync(rank, sync, clock_.now(), host.base, host.ended);
   if (++host.sync == code.syncs.next()) {
     host.sync = SyncId(0);
     if (steps_ == 1) jobs_.end_of_step(code.job, 0);

@@ -172,10 +172,7 @@ void Kernels::complete_one_by_one(StreamId id, Time time) {
 void Kernels::complete(StreamId id, Time end) {
   const KernelRun& run = runs_[id];
   const Place& place = streams_.place(id);
-  if (records_.wanted(place.rank, place.step)) {
-    const OpRef& op = place.code->ops[run.position];
-    records_.keep(place.rank, place.slot, op.body, op.op, run.kernel_start, end - run.kernel_start);
-  }
+  if (records_.wanted(place.rank, place.step)) records_.keep(id, place, run.position, run.kernel_start, end);
   streams_.spent(id, result::Share::host, run.kernel_start);
   streams_.spent(id, share_of(place), end);
 }

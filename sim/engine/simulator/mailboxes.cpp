@@ -147,8 +147,11 @@ void Mailboxes::arrive(TransferId id) {
 void Mailboxes::take(TransferId id) {
   const Transfer& transfer = matching_.transfer(id);
   const StreamId receiver = transfer.sides[1];
-  transfers_.met(receiver, transfer.started);
-  begin_copy(receiver, transfers_.duration(transfer, matching_.plan(transfer.plan).copy_in));
+  const PlanCode& plan = matching_.plan(transfer.plan);
+  // Over a network its bytes moved while it was waited for; else they are the copy.
+  const bool crossed = !plan.activities.empty();
+  transfers_.met(receiver, transfer.started, crossed ? transfer.moving_from : clock_.now());
+  begin_copy(receiver, transfers_.duration(transfer, plan.copy_in));
 }
 
 }  // namespace rehearse::engine

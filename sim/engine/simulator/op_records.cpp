@@ -5,7 +5,36 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/engine/simulator/streams.h"
+
 namespace rehearse::engine {
+
+result::OpRecord& OpRecords::keep(StreamId id, const Place& place, Position position, Time start, Time end) {
+  const OpRef& op = place.code->ops[position];
+  Release& released = released_[id];
+  result::OpRecord& record = records_.emplace_back(
+      result::OpRecord{place.rank.value(), step_, place.slot.value(), op.body, op.op, start.ps(), (end - start).ps()});
+  record.queued_ps = (start - released.at).ps();
+  record.woken_by = stream_of(place.rank, released.by);
+  released = {end, kNobody};
+  return record;
+}
+
+void OpRecords::keep_sync(RankId rank, const SyncCode& sync, Time now, Time reached, Cause by) {
+  result::OpRecord& record = records_.emplace_back(
+      result::OpRecord{rank.value(), step_, sync.slot.value(), sync.body, sync.op, reached.ps(), 0});
+  record.queued_ps = (reached - now).ps();
+  record.woken_by = stream_of(rank, by);
+}
+
+// Of its rank; -1: none. HostSyncs stand on one of their own.
+std::int32_t OpRecords::stream_of(RankId rank, Cause by) const {
+  if (!by.exists()) return -1;
+  const RankInfo& info = ranks_[rank];
+  if (by != accounts_.host(rank)) return by.value() - info.first_stream.value();
+  const SyncCode& sync = info.code->syncs[SyncId(0)];
+  return info.code->role->bodies[static_cast<std::size_t>(sync.body)].ops[static_cast<std::size_t>(sync.op)].stream;
+}
 
 std::vector<result::OpRecord> OpRecords::take() {
   std::sort(records_.begin(), records_.end(), [](const result::OpRecord& a, const result::OpRecord& b) {

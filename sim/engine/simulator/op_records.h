@@ -5,30 +5,47 @@
 #include <vector>
 
 #include "sim/base/units.h"
+#include "sim/engine/code.h"
+#include "sim/engine/histories.h"
+#include "sim/engine/ids.h"
+#include "sim/engine/simulator/accounts.h"
 #include "sim/engine/simulator/ranks.h"
 #include "sim/result/result.h"
 
 namespace rehearse::engine {
 
+struct Place;
+
 class OpRecords {
  public:
   // Of a run whose step number steps - 1 is recorded.
-  OpRecords(const Ranks& ranks, std::int32_t steps) : ranks_(ranks), step_(steps - 1) {}
+  OpRecords(const Ranks& ranks, std::size_t streams, std::int32_t steps, const Accounts& accounts)
+      : ranks_(ranks), accounts_(accounts), step_(steps - 1), released_(streams) {}
 
   bool wanted(RankId rank, std::int32_t step) const { return step == step_ && ranks_[rank].recorded; }
-  // Keeps one that is wanted. `waited` is a transfer's time until the last participant had come, `waited_for` who that
-  // was.
-  void keep(RankId rank, SlotId slot, program::BodyId body, std::int32_t op, Time start, Time duration,
-            Time waited = Time(), result::Share waited_for = result::Share::other) {
-    records_.push_back(
-        {rank.value(), step_, slot.value(), body, op, start.ps(), duration.ps(), waited.ps(), waited_for});
-  }
+  // From `now` on nothing but its launch (on a CPU: its thread's turn) holds back the op at the stream's head; `by`
+  // ended its wait, if there was one.
+  void release(StreamId id, Time now, Cause by) { released_[id] = {now, by}; }
+  // Keeps one that is wanted, which the stream ran at a position of its slot; its next is released at `end`. What only
+  // transfers have is for the caller to fill in.
+  result::OpRecord& keep(StreamId id, const Place& place, Position position, Time start, Time end);
+  // The same of a HostSync that the host passed at `now`, after a wait that `by` ended, and reached at `reached`.
+  void keep_sync(RankId rank, const SyncCode& sync, Time now, Time reached, Cause by);
   // All, by rank and start.
   std::vector<result::OpRecord> take();
 
  private:
+  struct Release {
+    Time at;
+    Cause by = kNobody;
+  };
+
+  std::int32_t stream_of(RankId rank, Cause by) const;
+
   const Ranks& ranks_;
+  const Accounts& accounts_;
   std::int32_t step_;
+  IdVector<StreamId, Release> released_;
   std::vector<result::OpRecord> records_;
 };
 

@@ -6,12 +6,19 @@
 #include "sim/base/interrupt.h"
 #include "sim/engine/simulator/hosts.h"
 #include "sim/engine/simulator/jobs.h"
+#include "sim/engine/simulator/op_records.h"
 
 namespace rehearse::engine {
 
 Streams::Streams(const Clock& clock, const Ranks& ranks, std::int32_t steps, Jobs& jobs, Accounts& accounts,
-                 Hosts& hosts)
-    : clock_(clock), ranks_(ranks), jobs_(jobs), accounts_(accounts), hosts_(hosts), waiting_(ranks.size()) {
+                 Hosts& hosts, OpRecords& records)
+    : clock_(clock),
+      ranks_(ranks),
+      jobs_(jobs),
+      accounts_(accounts),
+      hosts_(hosts),
+      records_(records),
+      waiting_(ranks.size()) {
   for (const RankId rank : ranks.ids()) {
     check_interrupt();
     const RankInfo& info = ranks[rank];
@@ -92,8 +99,12 @@ Streams::Head Streams::reach(StreamId id, bool launched_late) {
       return Head::asleep;
     }
   }
-  if (clock_.now() > state.idle_since)
-    waited(id, launched_late ? kLaunch : who_ended(place.rank, segment.waits, place.step, place.slot, ended_[id]));
+  Cause by = kNobody;
+  if (clock_.now() > state.idle_since) {
+    by = launched_late ? kLaunch : who_ended(place.rank, segment.waits, place.step, place.slot, ended_[id]);
+    waited(id, by);
+  }
+  if (by != kLaunch && records_.wanted(place.rank, place.step)) records_.release(id, clock_.now(), by);
   return Head::free;
 }
 

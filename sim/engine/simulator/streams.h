@@ -19,6 +19,7 @@ namespace rehearse::engine {
 
 class Hosts;
 class Jobs;
+class OpRecords;
 
 enum class Status : unsigned char {
   advancing,
@@ -62,7 +63,8 @@ struct UnmetWait {
 
 class Streams {
  public:
-  Streams(const Clock& clock, const Ranks& ranks, std::int32_t steps, Jobs& jobs, Accounts& accounts, Hosts& hosts);
+  Streams(const Clock& clock, const Ranks& ranks, std::int32_t steps, Jobs& jobs, Accounts& accounts, Hosts& hosts,
+          OpRecords& records);
 
   // The first segment of the step that the stream has come to is at the head, if it has any.
   void start(StreamId id);
@@ -149,6 +151,7 @@ class Streams {
   Jobs& jobs_;
   Accounts& accounts_;
   Hosts& hosts_;
+  OpRecords& records_;
   IdVector<StreamId, StreamState> states_;
   IdVector<StreamId, UnmetWait> unmet_;      // while it waits
   IdVector<StreamId, Cause> ended_;          // who ended its last wait

@@ -46,7 +46,7 @@ void Transfers::for_participants(const Transfer& transfer, Function&& function) 
 void Transfers::post(StreamId id) {
   streams_.set(id, Status::transferring);
   Post& post = posts_[id];
-  post.posted = post.started = clock_.now();
+  post.posted = post.started = post.moving_from = clock_.now();
   post.sms_hold = kHoldsNothing;
   if (streams_.place(id).segment().kind == SegmentKind::collective)
     post_collective(id);
@@ -144,6 +144,7 @@ void Transfers::move_bytes(TransferId id) {
     mailboxes_.take(id);
     return;
   }
+  transfer.moving_from = clock_.now();
   if (plan.core_time > Time()) {
     const GroupState& state = matching_.group(transfer.group);
     const RankId rank = jobs_.ranks(state.job).first + state.group->ranks.front();
@@ -214,7 +215,7 @@ void Transfers::end(TransferId id) {
 // A collective, or one leg of the stream's messages, has ended.
 void Transfers::end_leg(StreamId id, const Transfer& transfer) {
   Post& post = posts_[id];
-  met(id, transfer.started);
+  met(id, transfer.started, transfer.moving_from);
   if (--post.legs_left > 0) return;
   const Place& place = streams_.place(id);
   devices_.give_back(post.rank, post.sms_hold);
@@ -227,9 +228,10 @@ void Transfers::end_op(StreamId id, result::Share late) {
   const Place& place = streams_.place(id);
   const Segment& segment = place.segment();
   if (records_.wanted(place.rank, place.step)) {
-    const OpRef& op = place.code->ops[segment.ops.first];
-    records_.keep(place.rank, place.slot, op.body, op.op, post.posted, clock_.now() - post.posted,
-                  post.started - post.posted, late);
+    result::OpRecord& record = records_.keep(id, place, segment.ops.first, post.posted, clock_.now());
+    record.waited_ps = (post.started - post.posted).ps();
+    record.waited_for = late;
+    record.moving_ps = (clock_.now() - std::max(post.started, post.moving_from)).ps();
   }
   streams_.spent(id, late, post.started);
   streams_.spent(id, segment.share, clock_.now());

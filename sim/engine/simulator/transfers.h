@@ -41,10 +41,14 @@ class Transfers {
   void end(TransferId id);
 
   // For mailboxes. Starts the start-up; how long something of the transfer takes, noise and all; the stream's op found
-  // the other side ready at `since`; its op is over, having waited for `late`.
+  // the other side ready at `since`, and bytes moved from `moving_from` on; its op is over, having waited for `late`.
   void start_up(TransferId id);
   Time duration(const Transfer& transfer, Time alone) const { return noisy_ ? times(alone, factor(transfer)) : alone; }
-  void met(StreamId id, Time since) { posts_[id].started = std::max(posts_[id].started, since); }
+  void met(StreamId id, Time since, Time moving_from) {
+    Post& post = posts_[id];
+    post.started = std::max(post.started, since);
+    post.moving_from = std::max(post.moving_from, moving_from);
+  }
   void end_op(StreamId id, result::Share late);
 
   // The next of those that posted a collective, from Transfer::first.
@@ -53,13 +57,13 @@ class Transfers {
  private:
   // Of a stream: what it has posted.
   struct Post {
-    Time posted, started;
+    Time posted, started, moving_from;
     StreamId next;  // participant of its collective
     std::int32_t legs_left = 0;
     HoldId sms_hold = kHoldsNothing;
     RankId rank;  // as in its Place: what goes through all participants looks at these only
   };
-  static_assert(sizeof(Post) == 32);
+  static_assert(sizeof(Post) == 40);
 
   void post_collective(StreamId id);
   void post_messages(StreamId id);

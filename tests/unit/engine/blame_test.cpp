@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "tests/unit/engine/machine.h"
 
@@ -105,6 +106,40 @@ TEST(Blame, AChainOfWaitsIsToldLinkByLink) {
   EXPECT_EQ(share(outcome, Share::exposed_tensor), 500);
   EXPECT_EQ(share(outcome, Share::host), 100 + 100);
   EXPECT_EQ(share(outcome, Share::bubble) + share(outcome, Share::other), 0);
+  // What is recorded of each op says the same: whose end it waited for, and how long it was only not launched.
+  ASSERT_EQ(outcome.records.size(), 5u);
+  const auto& [k, reduce, sync, gather, update] =
+      std::tie(outcome.records[0], outcome.records[1], outcome.records[2], outcome.records[3], outcome.records[4]);
+  EXPECT_EQ(k.queued_ps, 100);
+  EXPECT_EQ(k.woken_by, -1) << "nothing was before it";
+  EXPECT_EQ(reduce.queued_ps, 0);
+  EXPECT_EQ(reduce.woken_by, r.compute);
+  EXPECT_EQ(sync.queued_ps, 0);
+  EXPECT_EQ(sync.woken_by, r.data);
+  EXPECT_EQ(gather.queued_ps, 100);
+  EXPECT_EQ(gather.woken_by, r.data) << "through the sync";
+  EXPECT_EQ(update.queued_ps, 0);
+  EXPECT_EQ(update.woken_by, tensor);
+}
+
+// 2000 until rank 1 has come, 300 of start-up, 500 that bytes move.
+TEST(Blame, ATransfersTimeIsWaitingThenStartUpThenMoving) {
+  Replicas r;
+  r.model.groups = [](const auto&, std::int64_t) {
+    collective::TransferPlan plan = testing::plan_of(500);
+    plan.startup = Time::from_ps(300);
+    return plan;
+  };
+  r.role.kernel(r.body, "k", r.compute, {}, r.ready);
+  r.role.all_reduce(r.body, "reduce", r.data, 0, 10, {r.ready}, r.reduced);
+  const Outcome outcome = r.run();
+  ASSERT_EQ(outcome.records.size(), 2u);
+  const result::OpRecord& reduce = outcome.records[1];
+  EXPECT_EQ(reduce.start_ps, 1000);
+  EXPECT_EQ(reduce.duration_ps, 2000 + 300 + 500);
+  EXPECT_EQ(reduce.waited_ps, 2000);
+  EXPECT_EQ(reduce.moving_ps, 500);
+  EXPECT_EQ(outcome.records[0].moving_ps, -1) << "a kernel";
 }
 
 TEST(Blame, AMessageWithinARoleWaitsForAStraggler) {

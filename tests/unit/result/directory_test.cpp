@@ -70,16 +70,16 @@ TEST_F(Directory, OpsCsvHasOneRowAnOp) {
   EXPECT_EQ(
       read(dir_ / "ops.csv"),
       "id,rank,stage,stream,kind,phase,shape,start_ps,duration_ps,coverage,bytes,flops,"
-      "micro_batch,group,group_size,waited_ps,after,waited_for\n"
+      "micro_batch,group,group_size,waited_ps,after,waited_for,queued_ps,woken_by,moving_ps,peers\n"
       "\"0/1/0/forward/layer0.\"\"up\"\"\",0,0,compute,gemm,forward,\"m=2, n=4, "
-      "k=8\",1000999,2500,exact,96,128,0,,0,0,,\n"
+      "k=8\",1000999,2500,exact,96,128,0,,0,0,,,,,,\n"
       "0/1/0/forward/"
       "layer0.reduce,0,0,tensor,all_reduce,forward,elements=64,1003499,1000000,interpolated,128,0,0,tensor,2,400000,,"
-      "straggler\n"
+      "straggler,0,compute,550000,1\n"
       "0/1/1/optimizer/gather,0,0,data,all_gather,param_gather,elements=64,2003499,1,spec,128,0,-1,data,2,0,forward/"
-      "layer0.reduce,\n"
+      "layer0.reduce,,,,,2-14/4\n"
       "\"2/1/0/forward/layer0.\"\"up\"\"\",2,1,compute,gemm,forward,\"m=2, n=4, "
-      "k=8\",5000000,1500000,exact,96,128,0,,0,0,,\n");
+      "k=8\",5000000,1500000,exact,96,128,0,,0,0,,,,,,\n");
 }
 
 TEST_F(Directory, TraceIsKinetoJson) {

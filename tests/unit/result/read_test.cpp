@@ -82,6 +82,15 @@ TEST_F(ReadDirectory, WhatWasWrittenComesBack) {
   EXPECT_EQ(stored.ops[1].waited_ps, 400'000);
   EXPECT_EQ(stored.ops[1].waited_for, Share::straggler);
   EXPECT_EQ(stored.ops[0].waited_for, Share::other);
+  EXPECT_EQ(stored.ops[1].queued_ps, 0);
+  EXPECT_EQ(stored.ops[1].moving_ps, 550'000);
+  EXPECT_EQ(stored.streams, std::vector<std::string>{"compute"});
+  EXPECT_EQ(stored.ops[1].woken_by, 0);
+  EXPECT_EQ(stored.ops[0].queued_ps, -1) << "not known";
+  EXPECT_EQ(stored.ops[0].moving_ps, -1);
+  EXPECT_EQ(stored.ops[0].woken_by, -1);
+  EXPECT_EQ(reduce.peers, "1");
+  EXPECT_EQ(stored.text_of(stored.ops[2]).peers, "2-14/4");
   EXPECT_EQ(stored.text_of(stored.ops[2]).after, std::vector<std::string>{"forward/layer0.reduce"});
   EXPECT_EQ(stored.ops[2].micro_batch, -1);
   EXPECT_EQ(stored.ops[3].rank, 2);

@@ -45,8 +45,10 @@ inline Result small_result() {
   r.names = {{0, {{gemm, reduce}, {gather}}}, {1, {{gemm}}}};
   r.role_of_rank = {{0, 0}, {2, 1}};
   r.micro_batch_of_slot = {{0, {0, -1}}, {1, {0}}};
+  r.streams = {{0, {"compute", "tensor", "data"}}, {1, {"compute"}}};
+  r.peers = {{0, {{"", "1"}, {"2-14/4"}}}, {2, {{""}}}};
   r.records = {{0, 1, 0, 0, 0, 1'000'999, 2'500},
-               {0, 1, 0, 0, 1, 1'003'499, 1'000'000, 400'000, Share::straggler},
+               {0, 1, 0, 0, 1, 1'003'499, 1'000'000, 400'000, Share::straggler, 0, 0, 550'000},
                {0, 1, 1, 1, 0, 2'003'499, 1},
                {2, 1, 0, 0, 0, 5'000'000, 1'500'000}};
   return r;
