@@ -14,7 +14,7 @@
 #include "cli/local_loop.h"
 #include "cli/paths.h"
 #include "execute/placement/placement.h"
-#include "reports/html.h"
+#include "reports/html/html.h"
 #include "reports/tables.h"
 #include "sim/result/output_file.h"
 #include "sim/result/read_directory.h"

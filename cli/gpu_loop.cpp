@@ -20,7 +20,7 @@
 #include "cli/exit_code.h"
 #include "cli/paths.h"
 #include "kernels/cuda/cuda.h"
-#include "reports/gpu_ledger.h"
+#include "reports/ledgers/gpu_ledger.h"
 #include "reports/text.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/input_files.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/local_ledger.h"
+#include "reports/ledgers/local_ledger.h"
 #include "sim/result/result.h"
 
 namespace rehearse::cli {

@@ -8,7 +8,7 @@
 #include "cli/console.h"
 #include "cli/exit_code.h"
 #include "cli/paths.h"
-#include "reports/html.h"
+#include "reports/html/html.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/input_files.h"
 #include "sim/base/units.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/ledger.h"
+#include "reports/ledgers/ledger.h"
 
 namespace rehearse::cli {
 

@@ -105,7 +105,7 @@ std::string file_name(const ThroughputRow& row) {
   return row.id + ".yaml";
 }
 
-// What of a predicted peak a published one of this kind counts (reports/published_memory.h).
+// What of a predicted peak a published one of this kind counts (reports/ledgers/published_memory.h).
 double comparable_memory(const result::Result& r, std::string_view kind) {
   const auto* worst = reports::largest_stage(r);
   if (worst == nullptr) return 0;

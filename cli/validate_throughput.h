@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "reports/throughput_ledger.h"
+#include "reports/ledgers/throughput_ledger.h"
 
 namespace rehearse::cli {
 

@@ -14,7 +14,7 @@ endfunction()
 bytes_of("${STYLE}" style)
 bytes_of("${SCRIPT}" script)
 file(WRITE "${OUTPUT}" "// Made by reports/page/embed.cmake.
-#include \"reports/page_files.h\"
+#include \"reports/html/page_files.h\"
 
 namespace rehearse::reports {
 namespace {

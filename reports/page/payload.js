@@ -1,4 +1,4 @@
-// Undoes reports/html_payload.cpp: base64 of gzip of a header (JSON) and uint32 arrays, into runs of rows of bars with
+// Undoes reports/html/payload.cpp: base64 of gzip of a header (JSON) and uint32 arrays, into runs of rows of bars with
 // their times in seconds. Decompression is the browser's own.
 
 export async function unpack(base64) {

@@ -55,7 +55,7 @@ std::set<std::string> stands_on(const std::string& folder) {
   return all;
 }
 
-// "sim/engine/share.cpp" -> "engine", "reports/html.h" -> "reports"; nothing for a path outside the house.
+// "sim/engine/share.cpp" -> "engine", "reports/html/html.h" -> "reports"; nothing for a path outside the house.
 std::optional<std::string> folder_of(const std::string& path) {
   std::istringstream parts(path);
   std::string folder, rest;

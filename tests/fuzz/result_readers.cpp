@@ -3,7 +3,7 @@
 #include <iterator>
 
 #include "reports/difference.h"
-#include "reports/html.h"
+#include "reports/html/html.h"
 #include "reports/step_account.h"
 #include "sim/result/read_directory.h"
 #include "tests/fuzz/readers.h"

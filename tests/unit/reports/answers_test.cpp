@@ -5,7 +5,7 @@
 
 #include <sstream>
 
-#include "reports/html.h"
+#include "reports/html/html.h"
 #include "reports/limits.h"
 #include "reports/tables.h"
 #include "reports/text.h"

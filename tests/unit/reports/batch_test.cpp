@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "reports/difference.h"
-#include "reports/html_words.h"
-#include "reports/local_ledger.h"
+#include "reports/html/words.h"
+#include "reports/ledgers/local_ledger.h"
 #include "reports/tables.h"
 #include "stored.h"
 #include "tests/support/text.h"

@@ -1,5 +1,5 @@
 // The ledger of plans performed on a GPU: which class of kernels is furthest off, and what is printed.
-#include "reports/gpu_ledger.h"
+#include "reports/ledgers/gpu_ledger.h"
 
 #include <gtest/gtest.h>
 

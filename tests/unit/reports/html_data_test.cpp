@@ -6,9 +6,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "reports/html_payload.h"
-#include "reports/html_plan.h"
-#include "reports/html_timeline.h"
+#include "reports/html/payload.h"
+#include "reports/html/plan.h"
+#include "reports/html/timeline.h"
 #include "stored.h"
 
 namespace rehearse::reports::html {

@@ -1,16 +1,16 @@
 // The report page: its sentences, that nothing of a scenario becomes markup, that it fetches nothing, and the page
 // without a script.
-#include "reports/html.h"
+#include "reports/html/html.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <regex>
 
-#include "reports/html_errors.h"
-#include "reports/html_figures.h"
-#include "reports/html_text.h"
-#include "reports/html_words.h"
+#include "reports/html/errors.h"
+#include "reports/html/figures.h"
+#include "reports/html/text.h"
+#include "reports/html/words.h"
 #include "stored.h"
 #include "tests/support/text.h"
 

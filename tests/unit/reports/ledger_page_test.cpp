@@ -1,13 +1,13 @@
 // The ledger's page and its figures: well-formed, a mark a row, nothing of a table becomes markup, nothing is fetched.
-#include "reports/ledger_page.h"
+#include "reports/ledgers/ledger_page.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <regex>
 
-#include "reports/ledger_figures.h"
-#include "reports/ledger_marks.h"
+#include "reports/ledgers/ledger_figures.h"
+#include "reports/ledgers/ledger_marks.h"
 #include "tests/support/text.h"
 #include "throughput_rows.h"
 

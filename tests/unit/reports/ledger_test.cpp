@@ -1,5 +1,5 @@
 // CSV reading and the accuracy ledger.
-#include "reports/ledger.h"
+#include "reports/ledgers/ledger.h"
 
 #include <gtest/gtest.h>
 

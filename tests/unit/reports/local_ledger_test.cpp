@@ -1,5 +1,5 @@
 // The ledger of plans performed on the machine at hand: reading the list, errors, medians, and what is printed.
-#include "reports/local_ledger.h"
+#include "reports/ledgers/local_ledger.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Published peaks of memory against predicted ones.
-#include "reports/published_memory.h"
+#include "reports/ledgers/published_memory.h"
 
 #include <gtest/gtest.h>
 

@@ -47,10 +47,10 @@ inline result::StoredResult stored(const std::string& source = "simulated") {
   r.interval_low_s = 9e-6;
   r.interval_high_s = 12e-6;
   s.texts.resize(4);
-  s.texts[0] = {0, "forward", "layer0.up", "compute", "gemm", "forward", "m=2 n=4", "exact", "", 0, 96, 128, {}};
-  s.texts[1] = {0, "backward", "layer0.up", "compute", "gemm", "backward", "m=2 n=4", "exact", "", 0, 96, 128, {}};
-  s.texts[2] = {1, "forward", "layer3.up", "compute", "gemm", "forward", "m=2 n=4", "spec", "", 0, 96, 128, {}};
-  s.texts[3] = {1, "forward", "send", "send_previous", "send", "pipeline", "", "spec", "pipeline", 2, 64, 0, {}};
+  s.texts[0] = {0, "forward", "layer0.up", "compute", "gemm", "forward", "m=2 n=4", "exact", "", 0, 96, 128, {}, {}};
+  s.texts[1] = {0, "backward", "layer0.up", "compute", "gemm", "backward", "m=2 n=4", "exact", "", 0, 96, 128, {}, {}};
+  s.texts[2] = {1, "forward", "layer3.up", "compute", "gemm", "forward", "m=2 n=4", "spec", "", 0, 96, 128, {}, {}};
+  s.texts[3] = {1, "forward", "send", "send_previous", "send", "pipeline", "", "spec", "pipeline", 2, 64, 0, {}, {}};
   // The clock of the ops: the step starts at 100 us.
   const std::int64_t t0 = 100 * kMicrosecond;
   s.ops = {{0, 1, 0, 0, 0, t0, 4 * kMicrosecond, 0},

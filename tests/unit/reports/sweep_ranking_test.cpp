@@ -1,5 +1,5 @@
 // Ranking of the plans of published sweeps, against values worked out by hand.
-#include "reports/sweep_ranking.h"
+#include "reports/ledgers/sweep_ranking.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The ledger of published runs: averages, quantiles, what is inside its interval, and rows that are not used.
-#include "reports/throughput_ledger.h"
+#include "reports/ledgers/throughput_ledger.h"
 
 #include <gtest/gtest.h>
 

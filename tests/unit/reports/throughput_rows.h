@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "reports/throughput_ledger.h"
+#include "reports/ledgers/throughput_ledger.h"
 
 namespace rehearse::reports {
 

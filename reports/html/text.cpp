@@ -1,5 +1,5 @@
-// See html_text.h.
-#include "reports/html_text.h"
+// See text.h.
+#include "reports/html/text.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
-// See html_errors.h. Leaves out why they differ: rehearse compare goes into that.
-#include "reports/html_errors.h"
+// See errors.h. Leaves out why they differ: rehearse compare goes into that.
+#include "reports/html/errors.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <map>
 #include <tuple>
 
-#include "reports/html_text.h"
+#include "reports/html/text.h"
 #include "reports/op_class.h"
 #include "reports/text.h"
 #include "sim/base/units.h"

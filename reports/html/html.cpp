@@ -1,7 +1,7 @@
 // The report page from top to bottom: several plans in one table, what was asked, the answer, where the step goes,
 // memory, the plan, the timeline, simulated against measured, losses. Each part is made elsewhere (html_*.h); this file
 // has the order and the frame.
-#include "reports/html.h"
+#include "reports/html/html.h"
 
 #include <fmt/format.h>
 
@@ -9,17 +9,17 @@
 #include <set>
 
 #include "reports/answers.h"
-#include "reports/html_answers.h"
-#include "reports/html_errors.h"
-#include "reports/html_figures.h"
-#include "reports/html_frame.h"
-#include "reports/html_payload.h"
-#include "reports/html_plan.h"
-#include "reports/html_plans.h"
-#include "reports/html_text.h"
-#include "reports/html_words.h"
+#include "reports/html/answers.h"
+#include "reports/html/errors.h"
+#include "reports/html/figures.h"
+#include "reports/html/frame.h"
+#include "reports/html/page_files.h"
+#include "reports/html/payload.h"
+#include "reports/html/plan.h"
+#include "reports/html/plans.h"
+#include "reports/html/text.h"
+#include "reports/html/words.h"
 #include "reports/limits.h"
-#include "reports/page_files.h"
 #include "reports/text.h"
 #include "sim/base/check.h"
 #include "sim/base/units.h"

@@ -1,13 +1,13 @@
-// See html_plan.h.
-#include "reports/html_plan.h"
+// See plan.h.
+#include "reports/html/plan.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <sstream>
 
-#include "reports/html_text.h"
-#include "reports/html_words.h"
+#include "reports/html/text.h"
+#include "reports/html/words.h"
 
 namespace rehearse::reports::html {
 namespace {

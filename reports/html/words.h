@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/html.h"
+#include "reports/html/html.h"
 #include "sim/result/result.h"
 
 namespace rehearse::reports::html {

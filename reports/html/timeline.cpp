@@ -1,5 +1,5 @@
-// See html_timeline.h. What is left out: events between ops, and ranks other than each stage's representative.
-#include "reports/html_timeline.h"
+// See timeline.h. What is left out: events between ops, and ranks other than each stage's representative.
+#include "reports/html/timeline.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // See throughput_ledger.h.
-#include "reports/throughput_ledger.h"
+#include "reports/ledgers/throughput_ledger.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 #include <map>
 #include <numeric>
 
-#include "reports/published_memory.h"
-#include "reports/sweep_ranking.h"
+#include "reports/ledgers/published_memory.h"
+#include "reports/ledgers/sweep_ranking.h"
 #include "reports/text.h"
 #include "sim/base/csv_field.h"
 #include "sim/base/quantile.h"

@@ -1,17 +1,17 @@
 // See ledger_page.h. Figures are made in ledger_figures.cpp; this file has the order and the tables.
-#include "reports/ledger_page.h"
+#include "reports/ledgers/ledger_page.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "reports/html_frame.h"
-#include "reports/html_text.h"
-#include "reports/ledger_figures.h"
-#include "reports/ledger_marks.h"
-#include "reports/published_memory.h"
-#include "reports/sweep_ranking.h"
+#include "reports/html/frame.h"
+#include "reports/html/text.h"
+#include "reports/ledgers/ledger_figures.h"
+#include "reports/ledgers/ledger_marks.h"
+#include "reports/ledgers/published_memory.h"
+#include "reports/ledgers/sweep_ranking.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
 

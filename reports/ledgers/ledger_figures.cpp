@@ -1,5 +1,5 @@
 // See ledger_figures.h.
-#include "reports/ledger_figures.h"
+#include "reports/ledgers/ledger_figures.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <cmath>
 #include <map>
 
-#include "reports/html_text.h"
-#include "reports/ledger_marks.h"
+#include "reports/html/text.h"
+#include "reports/ledgers/ledger_marks.h"
 #include "reports/text.h"
 
 namespace rehearse::reports::html {

@@ -1,10 +1,10 @@
-// See html_frame.h.
-#include "reports/html_frame.h"
+// See frame.h.
+#include "reports/html/frame.h"
 
 #include <fmt/format.h>
 
-#include "reports/html_text.h"
-#include "reports/page_files.h"
+#include "reports/html/page_files.h"
+#include "reports/html/text.h"
 
 namespace rehearse::reports::html {
 

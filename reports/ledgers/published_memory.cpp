@@ -1,5 +1,5 @@
 // See published_memory.h.
-#include "reports/published_memory.h"
+#include "reports/ledgers/published_memory.h"
 
 #include <fmt/format.h>
 

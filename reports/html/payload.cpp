@@ -1,5 +1,5 @@
-// See html_payload.h. The page undoes it in reports/page/payload.js.
-#include "reports/html_payload.h"
+// See payload.h. The page undoes it in reports/page/payload.js.
+#include "reports/html/payload.h"
 
 #include <zlib.h>
 

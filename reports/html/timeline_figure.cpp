@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
-#include "reports/html_text.h"
-#include "reports/html_timeline.h"
+#include "reports/html/text.h"
+#include "reports/html/timeline.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/html.h"
+#include "reports/html/html.h"
 #include "sim/result/read_directory.h"
 
 namespace rehearse::reports::html {

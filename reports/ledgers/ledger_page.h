@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/throughput_ledger.h"
+#include "reports/ledgers/throughput_ledger.h"
 
 namespace rehearse::reports {
 

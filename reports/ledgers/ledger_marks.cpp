@@ -1,5 +1,5 @@
 // See ledger_marks.h.
-#include "reports/ledger_marks.h"
+#include "reports/ledgers/ledger_marks.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <iterator>
 
-#include "reports/html_text.h"
+#include "reports/html/text.h"
 #include "reports/text.h"
 
 namespace rehearse::reports::html {

@@ -1,6 +1,6 @@
 // See local_ledger.h. A step is measured as result.json says: the median step, with the fastest and the slowest as its
 // range; the simulated range is the costs' error interval.
-#include "reports/local_ledger.h"
+#include "reports/ledgers/local_ledger.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // See ledger.h. A metric that falls when the step gets longer has its interval turned round.
-#include "reports/ledger.h"
+#include "reports/ledgers/ledger.h"
 
 #include <fmt/format.h>
 

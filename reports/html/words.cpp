@@ -1,5 +1,5 @@
-// See html_words.h. Keys that a result does not have are left out of the sentences, never guessed.
-#include "reports/html_words.h"
+// See words.h. Keys that a result does not have are left out of the sentences, never guessed.
+#include "reports/html/words.h"
 
 #include <fmt/format.h>
 

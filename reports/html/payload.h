@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "reports/html_timeline.h"
+#include "reports/html/timeline.h"
 
 namespace rehearse::reports::html {
 

@@ -1,6 +1,6 @@
-// See html_plans.h. A column is a function of a result to what is shown and to a number by which plans are compared;
+// See plans.h. A column is a function of a result to what is shown and to a number by which plans are compared;
 // columns that no plan has a value for are left out.
-#include "reports/html_plans.h"
+#include "reports/html/plans.h"
 
 #include <fmt/format.h>
 
@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "reports/batch.h"
-#include "reports/html_text.h"
-#include "reports/html_words.h"
+#include "reports/html/text.h"
+#include "reports/html/words.h"
 #include "reports/limits.h"
 #include "reports/text.h"
 #include "sim/base/units.h"

@@ -1,10 +1,10 @@
-// See html_answers.h; the words are those of the terminal (answers.h).
-#include "reports/html_answers.h"
+// See answers.h; the words are those of the terminal (answers.h).
+#include "reports/html/answers.h"
 
 #include <fmt/format.h>
 
 #include "reports/answers.h"
-#include "reports/html_text.h"
+#include "reports/html/text.h"
 #include "reports/text.h"
 
 namespace rehearse::reports::html {

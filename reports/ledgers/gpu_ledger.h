@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "reports/difference.h"
-#include "reports/local_ledger.h"
+#include "reports/ledgers/local_ledger.h"
 
 namespace rehearse::reports {
 

@@ -1,6 +1,6 @@
 // See sweep_ranking.h. A row that is predicted not to fit cannot be chosen, though its step time is ranked with the
 // others': it ran.
-#include "reports/sweep_ranking.h"
+#include "reports/ledgers/sweep_ranking.h"
 
 #include <fmt/format.h>
 

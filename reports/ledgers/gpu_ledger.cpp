@@ -1,4 +1,4 @@
-#include "reports/gpu_ledger.h"
+#include "reports/ledgers/gpu_ledger.h"
 
 #include <fmt/format.h>
 

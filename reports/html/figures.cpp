@@ -1,6 +1,6 @@
-// See html_figures.h. Colours are CSS classes of reports/page/style.css; what is too narrow for its words has them in a
+// See figures.h. Colours are CSS classes of reports/page/style.css; what is too narrow for its words has them in a
 // <title> and in the table below the figure.
-#include "reports/html_figures.h"
+#include "reports/html/figures.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <array>
 #include <cmath>
 
-#include "reports/html_text.h"
+#include "reports/html/text.h"
 #include "reports/limits.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
