@@ -1,4 +1,4 @@
-// What a stream of a rank did lately, in real time: what the compute stream's waits are told by, by the rule of
+// What a stream of a rank did lately, in real time: what the compute stream's waits are attributed by, by the rule of
 // sim/account/blame.h (sim/engine/histories.h keeps the same of simulated streams). The stream's thread adds to it when
 // it publishes an op, under the rank's mutex, and forgets what the compute stream will not ask for any more.
 #pragma once

@@ -1,8 +1,8 @@
 // Where the step of the recorded ranks went, from ops.csv: the time of each rank's compute stream, cut into its kernels
-// and the gaps between them. A gap ends when the op behind it starts; it is told by what the stream of the op that was
-// waited for (ops.csv's `woken_by`; where it is not known, `after`, also through a host sync) did meanwhile, by the
-// rule of breakdown_s (sim/account/blame.h); what is left until the start was the host's (measured: still the wait's,
-// which ends with waking up).
+// and the gaps between them. A gap ends when the op behind it starts; it is attributed by what the stream of the op
+// that was waited for (ops.csv's `woken_by`; where it is not known, `after`, also through a host sync) did meanwhile,
+// by the rule of breakdown_s (sim/account/blame.h); what is left until the start was the host's (measured: still the
+// wait's, which ends with waking up).
 //
 // The window is the same for every rank. Simulated: the step's time up to the end of the last recorded compute stream.
 // Measured: from the first recorded op of a compute stream to that end; the recorded step is the last, the reported

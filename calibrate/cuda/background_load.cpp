@@ -36,7 +36,7 @@ double BackgroundLoad::beside(unsigned blocks, const std::function<void(Signals*
   try {
     if (all_run()) seconds = time();
   } catch (...) {
-    signals->stop = 1;  // what it tells and is told by lies in memory that goes now
+    signals->stop = 1;  // its signals lie in memory that is freed now
     (void)cudaStreamSynchronize(stream.get());
     throw;
   }

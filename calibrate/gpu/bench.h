@@ -17,7 +17,7 @@ struct Facts {
   std::string name;                   // "NVIDIA H100 80GB HBM3"
   int sms = 0, major = 0, minor = 0;  // compute capability
   std::int64_t memory_bytes = 0, l2_bytes = 0;
-  double memory_bandwidth = 0;  // bytes/s: clock times width of the memory bus; 0: not told
+  double memory_bandwidth = 0;  // bytes/s: clock times width of the memory bus; 0: not known
   int devices = 1;              // GPUs in reach
   // Versions as text, "" where there is none.
   std::string driver, runtime, cublas, cudnn, nccl;
@@ -45,7 +45,7 @@ struct Choice {
   cost::Tile tile;
   int stages = 0, split = 1;
   double waves = 0;
-  double first = 0, best = 0;  // seconds of its first choice and of the fastest it offered; 0: not told
+  double first = 0, best = 0;  // seconds of its first choice and of the fastest it offered; 0: not known
 };
 
 // A kernel with operands of its own, rotated over more memory than the L2 cache holds.
@@ -82,14 +82,14 @@ class Bench {
   // Null if it cannot be measured here: no memory for its operands, or the device or a library does not have it.
   virtual std::unique_ptr<Run> kernel(const Kernel& kernel) = 0;
   virtual std::unique_ptr<Run> product(const LibraryProduct&) { return nullptr; }
-  // Bytes that a process of ours holds beside its tensors (context, loaded code, workspaces); 0: not told.
+  // Bytes that a process of ours holds beside its tensors (context, loaded code, workspaces); 0: not known.
   virtual std::int64_t reserve() { return 0; }
   virtual std::string problem() const { return ""; }  // why the last one was null
   // direction as in cost::CopyPoint; 0 where there is no such copy (no peer).
   virtual double copy(const std::string& direction, std::int64_t bytes) = 0;
   virtual cost::LaunchTimes launches() = 0;
   // How much slower a product is beside a kernel that holds `sms` multiprocessors and moves `bytes_per_s` (0: none; it
-  // then only holds them). What was reached is written back. 0: it could not be told.
+  // then only holds them). What was reached is written back. 0: not known.
   virtual double beside(const Kernel& product, int& sms, double& bytes_per_s) = 0;
   // Until `deadline` of now().
   virtual std::vector<Transfer> transfers(double deadline) = 0;

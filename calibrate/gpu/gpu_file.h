@@ -24,7 +24,7 @@ struct GpuCalibration {
   Facts facts;
   cost::Provenance made;
   std::vector<std::pair<std::string, State>> states;  // when, and what the device was like
-  std::int64_t reserve_bytes = 0;                     // beside a rank's tensors; 0: not told
+  std::int64_t reserve_bytes = 0;                     // beside a rank's tensors; 0: not known
   double copy_bandwidth = 0;                          // bytes/s read and written by the best copy on the device
   cost::MeasuredDevice measured;
   std::vector<cost::FlashPoint> flash;

@@ -38,7 +38,7 @@ struct Collective {
   std::string name, dtype, group;  // group: the process group's name and ranks
   std::int64_t in = 0, out = 0;    // elements
   int size = 0;                    // of the group
-  std::vector<int> ranks;          // empty: not told, or not all of them
+  std::vector<int> ranks;          // empty: not known, or not all of them
 };
 
 struct Kernel {
@@ -68,9 +68,9 @@ struct Trace {
   std::vector<Call> calls;
   std::vector<Kernel> kernels;  // by start
   std::vector<Step> steps;      // by start
-  std::string gpu;              // "NVIDIA H100 80GB HBM3"; "": not told
+  std::string gpu;              // "NVIDIA H100 80GB HBM3"; "": not known
   int gpus_listed = 0;          // that the process saw
-  int rank = -1, world = 0;     // -1, 0: not told
+  int rank = -1, world = 0;     // -1, 0: not known
 };
 
 // `progress` gets the share of the file that was read. Throws InputError, with the line and column of broken JSON.

@@ -8,7 +8,7 @@
 
 namespace rehearse::execute {
 
-// Waits for rank 0, and at rank 0 for all others. `lost` is told of a rank whose connection broke and must raise
+// Waits for rank 0, and at rank 0 for all others. `lost` is called with a rank whose connection broke and must raise
 // `stop`. Throws as make_gloo_wire().
 std::unique_ptr<Wire> make_socket_wire(const WireOptions& options, const Stop& stop, std::function<void(int)> lost);
 

@@ -1,5 +1,5 @@
-// Flash attention on the GPU: what its kernels are told, and which there are. Tiles with an online softmax (Dao et al.
-// 2022, arXiv 2205.14135; Dao 2023, arXiv 2307.08691). For 16-bit elements on the matrix units (flash_forward.h,
+// Flash attention on the GPU: the parameters of its kernels, and which there are. Tiles with an online softmax (Dao et
+// al. 2022, arXiv 2205.14135; Dao 2023, arXiv 2307.08691). For 16-bit elements on the matrix units (flash_forward.h,
 // flash_backward.h), for everything else by plain multiply-adds in fp32 (flash_plain.cu). Backward in two passes, one
 // that owns keys and one that owns queries, so that no sum is made by atomics: 7 matrix products where 5 would do.
 #pragma once

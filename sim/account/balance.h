@@ -28,7 +28,7 @@ struct Balance {
 Balance balance_of(const plan::Scenario& scenario, const program::Program& program, const WorkOf& work_of);
 
 inline constexpr double kUnevenLayers =
-    1.01;                                    // largest over mean from which stages of unlike layer counts are told of,
+    1.01;                                    // largest over mean from which stages of unlike layer counts are reported,
 inline constexpr double kUnevenWork = 1.10;  // and from which stages of like counts are: judgements
 
 // What divides the layers, nearest to the plan's own number: the next below and the next above.

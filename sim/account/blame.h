@@ -1,10 +1,10 @@
 // What a stream's idle time is called, for both interpreters. The rule:
 //
-// A wait is told by what the op that ended it was doing meanwhile. Of a transfer: from its post until the last
+// A wait is attributed by what the op that ended it was doing meanwhile. Of a transfer: from its post until the last
 // participant had posted, `late`: straggler if that one was of our own role, else bubble; from then on the bytes' axis.
 // Of a kernel on another stream: that stream's axis. Before the transfer was posted, by what its own stream was doing:
-// the transfers in front of it, or a wait of its own, told the same way; and `host` where nothing held it back but that
-// it was not launched. (sim/engine/histories.h, execute/history.h and reports/step_account.cpp hold to it.)
+// the transfers in front of it, or a wait of its own, attributed the same way; and `host` where nothing held it back
+// but that it was not launched. (sim/engine/histories.h, execute/history.h and reports/step_account.cpp hold to it.)
 #pragma once
 
 #include "sim/program/link/blame.h"

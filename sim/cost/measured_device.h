@@ -1,8 +1,8 @@
 // What a calibration of a GPU adds to a device file (`rehearse calibrate --device cuda`; keys in docs/data.md): tables
 // as literal blocks of comma-separated rows, so that a calibration is one file. Products carry the tile, the split and
-// the waves that the library told, every other kernel its exact shape; times are device times of one kernel, in bursts
-// and, where it was measured, in a run of ten seconds. Rows marked `held_out` were kept out of the calibration: costs
-// never read them, comparisons do.
+// the waves that the library reported, every other kernel its exact shape; times are device times of one kernel, in
+// bursts and, where it was measured, in a run of ten seconds. Rows marked `held_out` were kept out of the calibration:
+// costs never read them, comparisons do.
 #pragma once
 
 #include <compare>
@@ -27,9 +27,9 @@ struct ProductKey {
 struct ProductPoint {
   ProductKey key;
   Tile tile;                   // zeros: the library did not tell
-  int stages = 0;              // of the main loop's pipeline; 0: not told
+  int stages = 0;              // of the main loop's pipeline; 0: not known
   int split = 1;               // of K
-  double waves = 0;            // as the library counts them (tiles over what the device runs at once); 0: not told
+  double waves = 0;            // as the library counts them (tiles over what the device runs at once); 0: not known
   double seconds = 0;          // as performed, in a burst
   double sustained = 0;        // in a long run; 0: not measured
   double first = 0, best = 0;  // the library's first choice, and the fastest of those it offered; 0: not measured

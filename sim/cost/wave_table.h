@@ -4,7 +4,7 @@
 // so time goes step-wise in w between two points of one tile and split, never linearly across a step; where the two
 // points were run with different tiles, each continues at its own cost a wave and the faster is taken, within what the
 // two took. Along K, T is linear (WaveTune, arXiv 2604.10187; NeuSight, arXiv 2407.13853). slots, the tiles that run at
-// once, are those of the waves that the library told, else the multiprocessors. Leaves out: shapes off every line.
+// once, are those of the waves that the library reported, else the multiprocessors. Leaves out: shapes off every line.
 #pragma once
 
 #include <array>

@@ -127,7 +127,7 @@ class Reader {
     where_ += placement.empty() ? "}" : ", placement: " + placement + "}";
   }
 
-  // What `set` has brought about is told as of there.
+  // Problems that `set` has brought about are reported at its own line.
   void report(const InputError& error, const Node& node, const Node& set) {
     const Node& at = set ? set : node;
     for (Diagnostic d : error.diagnostics()) {

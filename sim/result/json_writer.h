@@ -1,4 +1,4 @@
-// Writes JSON text in the order it is told, indented by two spaces. A document model would hold numbers as doubles;
+// Writes JSON text in the order of the calls, indented by two spaces. A document model would hold numbers as doubles;
 // here a time in picoseconds becomes its exact decimal number of seconds, so the bytes are stable and read as they were
 // computed.
 #pragma once

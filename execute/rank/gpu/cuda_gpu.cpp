@@ -49,7 +49,7 @@ class CudaGpu final : public Gpu {
       return device_memory_.emplace_back(static_cast<std::size_t>(bytes)).data();
     } catch (const cuda::DeviceError& error) {
       if (error.code() != cudaErrorMemoryAllocation) throw;
-      (void)cudaGetLastError();  // told
+      (void)cudaGetLastError();  // reported already
       const Memory m = memory();
       throw GpuOutOfMemory(fmt::format("{} asked for, {} of {} free", format_bytes(Bytes(bytes)),
                                        format_bytes(Bytes(m.free_bytes)), format_bytes(Bytes(m.total_bytes))),

@@ -11,7 +11,7 @@ namespace rehearse::execute {
 
 bool gloo_available();  // built with it
 
-// Connects with all others, which must do the same. `lost` is told of a rank whose connection broke and must raise
+// Connects with all others, which must do the same. `lost` is called with a rank whose connection broke and must raise
 // `stop`. Throws WaitEnded if a rank does not come in time or the run is stopped before, std::exception if connections
 // cannot be made.
 std::unique_ptr<Wire> make_gloo_wire(const WireOptions& options, const Stop& stop, std::function<void(int)> lost);

@@ -121,7 +121,7 @@ void Kernels::end(StreamId id, std::uint32_t version) {
     run_until(id, clock_.now());
     REHEARSE_CHECK(run.position == place.segment().ops.last, "a segment ended before its kernels");
   }
-  // Kernels that were accounted for one by one have been told of already.
+  // Kernels that were accounted for one by one are accounted for already.
   streams_.spent(id, share_of(place), clock_.now());
   streams_.finish(id);
 }
