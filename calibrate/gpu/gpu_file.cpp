@@ -7,8 +7,8 @@
 #include <cctype>
 #include <cmath>
 #include <map>
-#include <string_view>
 
+#include "calibrate/device_text.h"
 #include "calibrate/gpu/kernels_to_time.h"
 #include "calibrate/statistics.h"
 #include "sim/cost/flash_model.h"
@@ -24,27 +24,6 @@ std::string cell(double value) {
 }
 std::string micro(double seconds) {
   return cell(seconds * 1e6);
-}
-std::string yaml_quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  }
-  return out + '"';
-}
-
-std::string block(const std::string& section, const std::vector<std::string>& columns,
-                  const std::vector<std::string>& rows) {
-  if (rows.empty()) return "";
-  std::string text = fmt::format("\n{}:\n  rows: |\n    {}\n", section, fmt::join(columns, ","));
-  for (const std::string& row : rows) text += "    " + row + '\n';
-  return text;
-}
-
-std::string key_cells(const cost::ProductKey& k) {
-  return fmt::format("{},{},{}{},{},{},{},{},{}", name_of(k.dtype), name_of(k.out), k.transpose_a ? 't' : 'n',
-                     k.transpose_b ? 't' : 'n', k.accumulate ? "yes" : "no", k.bias ? "yes" : "no", k.m, k.n, k.k);
 }
 
 std::vector<std::string> product_rows(const std::vector<cost::ProductPoint>& points) {
@@ -289,24 +268,24 @@ std::string to_yaml(const GpuCalibration& c) {
   if (c.reserve_bytes > 0)
     text += fmt::format("reserve: {}B  # beside a rank's tensors, by the driver's count\n", c.reserve_bytes);
   text += memory_efficiency(c) + gemm(c, peaks) + attention(c, peaks) + launch(c.measured.launch);
-  text += block("products", cost::product_columns(), product_rows(c.measured.products));
-  text += block("shapes", cost::shape_columns(), shape_rows(c.measured.shapes));
+  text += rows_block("\nproducts:\n", cost::product_columns(), product_rows(c.measured.products));
+  text += rows_block("\nshapes:\n", cost::shape_columns(), shape_rows(c.measured.shapes));
   std::vector<std::string> rows;
   for (const auto& p : c.measured.copies)
     rows.push_back(fmt::format("{},{},{}", p.direction, p.bytes, micro(p.seconds)));
-  text += block("copies", cost::copy_columns(), rows);
+  text += rows_block("\ncopies:\n", cost::copy_columns(), rows);
   rows.clear();
   for (const auto& p : c.measured.interference)
     rows.push_back(
         fmt::format("{},{},{},{:.5g}", key_cells(p.key), cell(p.sms_held), cell(p.bandwidth_taken / 1e9), p.slowdown));
-  text += block("interference", cost::interference_columns(), rows);
+  text += rows_block("\ninterference:\n", cost::interference_columns(), rows);
   rows.clear();
   for (const auto& p : c.measured.other_products)
     rows.push_back(fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", p.operands, p.m, p.n, p.k,
                                cell(p.tile.m), cell(p.tile.n), cell(p.stages), p.split, cell(p.waves), micro(p.seconds),
                                micro(p.first), micro(p.best), micro(p.p10), micro(p.p90),
                                cell(static_cast<double>(p.repetitions))));
-  text += block("other_products", cost::other_product_columns(), rows);
+  text += rows_block("\nother_products:\n", cost::other_product_columns(), rows);
   return text + collectives(c) + provenance(c);
 }
 

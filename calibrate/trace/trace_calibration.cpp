@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "calibrate/device_text.h"
 #include "calibrate/made.h"
 #include "calibrate/statistics.h"
 #include "sim/base/collective_words.h"
@@ -55,29 +56,9 @@ std::string us(double seconds) {
   return fmt::format("{}", std::round(seconds * 1e12) / 1e6);
 }
 
-// Text between quotes, on one line.
-std::string quoted_line(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
-  }
-  return out + '"';
-}
-
-std::string rows_block(const std::string& before, const std::vector<std::string>& columns,
-                       const std::vector<std::string>& rows) {
-  if (rows.empty()) return "";
-  std::string text = fmt::format("{}  rows: |\n    {}\n", before, fmt::join(columns, ","));
-  for (const std::string& row : rows) text += "    " + row + '\n';
-  return text;
-}
-
 std::string product_row(const ProductShape& p, const Summary& t) {
-  const cost::ProductKey& k = p.key;
-  return fmt::format("{},{},{}{},no,{},{},{},{},-,-,-,1,-,{},{},-,-,{},{},{},no", name_of(k.dtype), name_of(k.out),
-                     k.transpose_a ? 't' : 'n', k.transpose_b ? 't' : 'n', k.bias ? "yes" : "no", k.m, k.n, k.k,
-                     us(t.p50_s), us(t.p50_s), us(t.p10_s), us(t.p90_s), t.repetitions);
+  return fmt::format("{},-,-,-,1,-,{},{},-,-,{},{},{},no", key_cells(p.key), us(t.p50_s), us(t.p50_s), us(t.p10_s),
+                     us(t.p90_s), t.repetitions);
 }
 
 // Without its layout: by its sizes alone, as tables of products have them.
@@ -135,6 +116,8 @@ class Tables {
     });
     if (most != attention_.end()) {
       out_.attentions = most->second.rows.size();
+      for (const auto& [kernel, list] : attention_) out_.other_attentions += list.rows.size();
+      out_.other_attentions -= out_.attentions;
       text += rows_block(fmt::format("\nattention:\n  kernel: {}\n", attention_name(most->first)),
                          {"part", "causal", "batch", "seq", "heads", "kv_heads", "head_dim", "tflops", "source"},
                          most->second.rows);
@@ -225,28 +208,31 @@ std::string base_name(const std::string& path) {
 std::string provenance_text(const TraceRequest& request, const TraceCalibration& c, std::size_t steps) {
   const cost::Provenance made = provenance(request.command, 0);
   std::vector<std::string> files;
-  for (const std::string& file : request.files) files.push_back(quoted_line(base_name(file)));
+  for (const std::string& file : request.files) files.push_back(yaml_quoted(base_name(file)));
   const SampleTable& s = c.samples;
   std::string text =
       fmt::format("\nprovenance:\n  measured: {}\n  files: [{}]\n  gpu: {}\n",
-                  quoted_line(fmt::format("a profiler's trace of {} GPU{}, {}", files.size(),
+                  yaml_quoted(fmt::format("a profiler's trace of {} GPU{}, {}", files.size(),
                                           files.size() == 1 ? "" : "s", base_name(request.files.front()))),
-                  fmt::join(files, ", "), quoted_line(c.gpu.empty() ? "not told" : c.gpu));
+                  fmt::join(files, ", "), yaml_quoted(c.gpu.empty() ? "not known" : c.gpu));
   text += fmt::format("  steps: {}\n  steps_skipped: {}\n  kernels: {}\n  kernels_skipped: {}\n", steps,
                       request.skip_steps, s.kernels, s.skipped);
   text += fmt::format("  time_used: \"{:.1f}%\"\n  timed_beside_collectives: {}\n", 100 * c.used, c.beside);
   if (s.no_layout > 0)
     text += fmt::format("  without_strides: {}  # products whose layout is not known\n", s.no_layout);
+  if (c.other_attentions > 0)
+    text += fmt::format("  attention_left_out: {}  # shapes of another kernel than the one that took longest\n",
+                        c.other_attentions);
   if (s.no_causal > 0) text += fmt::format("  taken_as_causal: {}  # attention without its flag\n", s.no_causal);
   for (const auto& [key, by] : {std::pair{"used", &s.used}, {"left_out", &s.left_out}}) {
     const std::vector<std::string> rows = tally_rows(*by, s.seconds);
     if (rows.empty()) continue;
     text += fmt::format("  {}:\n", key);
-    for (const std::string& row : rows) text += fmt::format("    - {}\n", quoted_line(row));
+    for (const std::string& row : rows) text += fmt::format("    - {}\n", yaml_quoted(row));
   }
   for (const auto& [key, value] :
        {std::pair<const char*, std::string>{"date", made.date}, {"command", made.command}, {"rehearse", made.version}})
-    text += fmt::format("  {}: {}\n", key, quoted_line(value));
+    text += fmt::format("  {}: {}\n", key, yaml_quoted(value));
   return text;
 }
 

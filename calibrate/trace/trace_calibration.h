@@ -26,8 +26,9 @@ struct TraceCalibration {
   std::string text;         // of the file: YAML, `measurements_for: DEVICE`
   SampleTable samples;
   std::size_t products = 0, attentions = 0, others = 0, collectives = 0;  // shapes
-  std::size_t beside = 0;  // shapes that were timed beside collectives alone
-  double used = 0;         // share of the kernels' time
+  std::size_t other_attentions = 0;  // shapes of another attention kernel than the one that took longest: left out
+  std::size_t beside = 0;            // shapes that were timed beside collectives alone
+  double used = 0;                   // share of the kernels' time
 };
 
 // The name of the device file for a GPU as CUDA calls it, "" if none is shipped: "h100-sxm" for "NVIDIA H100 80GB

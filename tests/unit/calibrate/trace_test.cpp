@@ -221,6 +221,24 @@ TEST_F(FromTrace, AttentionOfEitherLayout) {
   EXPECT_EQ(time(program::AttentionPart::flash_forward).coverage, cost::Coverage::exact);
 }
 
+// A file of measurements holds one attention kernel.
+TEST_F(FromTrace, OfTwoAttentionKernelsTheOneThatTookLongerIsKeptAndTheOtherCounted) {
+  const std::string types = R"(["c10::BFloat16","c10::BFloat16","c10::BFloat16"])";
+  const std::string concrete = R"(["","","","","","0.","True"])";
+  TraceText t;
+  t.call("aten::_scaled_dot_product_flash_attention",
+         tensors("[[2,32,4096,128],[2,32,4096,128],[2,32,4096,128]]", types, "", concrete), {2400},
+         "void pytorch_flash::flash_fwd_kernel");
+  for (const char* dims :
+       {"[[2,32,1024,128],[2,32,1024,128],[2,32,1024,128]]", "[[2,32,512,128],[2,32,512,128],[2,32,512,128]]"})
+    t.call("aten::_scaled_dot_product_cudnn_attention", tensors(dims, types, "", concrete), {100}, "cudnn_fwd");
+  const TraceCalibration made = of(t);
+  EXPECT_EQ(made.attentions, 1u);
+  EXPECT_EQ(made.other_attentions, 2u);
+  EXPECT_NE(made.text.find("kernel: flash2\n"), std::string::npos) << made.text;
+  EXPECT_NE(made.text.find("attention_left_out: 2 "), std::string::npos) << made.text;
+}
+
 // What Llama's norm moves, as the program's op counts it, and its backward's two passes, which are two ops.
 TEST_F(FromTrace, NormsMoveWhatTheProgramsOpDoes) {
   TraceText t;
