@@ -6,19 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "program.h"
+#include "tests/support/small_gpt.h"
 
 namespace rehearse::e2e {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr char kComparedScenario[] = R"(rehearse: 1
-name: small
-model: {family: gpt, layers: 2, hidden: 16, heads: 2, vocab: 256, max_seq_len: 8}
-cluster: {topology: dgx-a100, gpus: 4}
-plan: {tensor: 2, pipeline: 2, micro_batch: 1}
-training: {global_batch: 4, precision: fp32, lr: 1e-2}
-)";
 
 TEST(Compare, ASimulatedAndAMeasuredRunOfOneScenario) {
   const Folder folder;
@@ -46,7 +39,7 @@ TEST(Compare, ASimulatedAndAMeasuredRunOfOneScenario) {
 
 TEST(Compare, JsonAloneOnStandardOutput) {
   const Folder folder;
-  const std::string scenario = folder.write("s.yaml", kComparedScenario);
+  const std::string scenario = folder.write("s.yaml", kSmallGpt);
   ASSERT_EQ(run({"simulate", scenario, "-o", folder / "a"}).status, 0);
   ASSERT_EQ(run({"simulate", scenario, "--set", "plan.pipeline=1", "-o", folder / "b"}).status, 0);
   const Outcome r = run({"compare", folder / "a", folder / "b", "--json"});
@@ -61,7 +54,7 @@ TEST(Compare, JsonAloneOnStandardOutput) {
 
 TEST(Compare, ResultsOfDifferentModelsAreRefusedUnlessForced) {
   const Folder folder;
-  const std::string small = folder.write("small.yaml", kComparedScenario);
+  const std::string small = folder.write("small.yaml", kSmallGpt);
   ASSERT_EQ(run({"simulate", small, "-o", folder / "A"}).status, 0);
   ASSERT_EQ(run({"simulate", small, "--set", "model.layers=4", "--set", "model.name=other", "-o", folder / "B"}).status,
             0);
@@ -84,7 +77,7 @@ TEST(Compare, WhatIsNoResultIsRefusedWithBothProblems) {
 
 TEST(Compare, ABrokenFileIsNamedWithItsLine) {
   const Folder folder;
-  const std::string scenario = folder.write("s.yaml", kComparedScenario);
+  const std::string scenario = folder.write("s.yaml", kSmallGpt);
   ASSERT_EQ(run({"simulate", scenario, "-o", folder / "a"}).status, 0);
   const std::string ops = read(folder / "a/ops.csv");
   folder.write("a/ops.csv", ops + "nonsense\n");

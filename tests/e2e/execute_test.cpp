@@ -6,23 +6,16 @@
 #include <nlohmann/json.hpp>
 
 #include "program.h"
+#include "tests/support/small_gpt.h"
 
 namespace rehearse::e2e {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr char kPerformedScenario[] = R"(rehearse: 1
-name: small
-model: {family: gpt, layers: 2, hidden: 16, heads: 2, vocab: 256, max_seq_len: 8}
-cluster: {topology: dgx-a100, gpus: 4}
-plan: {tensor: 2, pipeline: 2, micro_batch: 1}
-training: {global_batch: 4, precision: fp32, lr: 1e-2}
-)";
-
 TEST(Execute, AMeasuredResultHasLossesAndSharesThatSumToTheStep) {
   const Folder folder;
-  const std::string scenario = folder.write("small.yaml", kPerformedScenario);
+  const std::string scenario = folder.write("small.yaml", kSmallGpt);
   const Outcome r = run({"execute", scenario, "--steps", "30", "-o", folder / "out", "--json"});
   ASSERT_EQ(r.status, 0) << r.err;
   const Json result = Json::parse(r.out);
@@ -120,7 +113,7 @@ TEST(Execute, ARegressionIsSimulatedPerformedAndReportedInItsOwnLoss) {
 TEST(Execute, TheTableSaysWhatWasTrainedOnAndHowItWent) {
   const Folder folder;
   const std::string text = folder.write("text.txt", std::string(500, 'a'));
-  const Outcome r = run({"execute", folder.write("small.yaml", kPerformedScenario), "--steps", "3", "--data", text});
+  const Outcome r = run({"execute", folder.write("small.yaml", kSmallGpt), "--steps", "3", "--data", text});
   ASSERT_EQ(r.status, 0) << r.err;
   for (const char* part : {"text.txt", "4 sequences = micro-batch 1 x 4 micro-batches x data 1; 32", "first, ",
                            "last of 3 steps", "Tokens a second", "Memory a rank", "compute", "exposed tensor"})
@@ -200,8 +193,7 @@ TEST(Execute, TheShippedScenariosOfThisMachineArePerformed) {
 
 TEST(Execute, TheLogHasALineEverySoManySteps) {
   const Folder folder;
-  const Outcome r =
-      run({"execute", folder.write("small.yaml", kPerformedScenario), "--steps", "7", "--log-every", "3"});
+  const Outcome r = run({"execute", folder.write("small.yaml", kSmallGpt), "--steps", "7", "--log-every", "3"});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 3)
       << "two of the log, and the note on uneven stages: " << r.err;
@@ -217,7 +209,7 @@ TEST(Execute, EpochsAndStepsExcludeEachOther) {
 
 TEST(Execute, WhatCannotBePerformedExits2AndSaysWhy) {
   const Folder folder;
-  const std::string scenario = folder.write("small.yaml", kPerformedScenario);
+  const std::string scenario = folder.write("small.yaml", kSmallGpt);
   const Outcome ranks = run({"execute", scenario, "--set", "cluster.gpus=256", "--set", "training.global_batch=64"});
   EXPECT_EQ(ranks.status, 2);
   EXPECT_TRUE(has(ranks.err, "at most 64")) << ranks.err;
@@ -232,7 +224,7 @@ TEST(Execute, WhatCannotBePerformedExits2AndSaysWhy) {
 // With a GPU the first is performed there.
 TEST(Execute, WhereItIsPerformedMustBeThereAndFitTheRanks) {
   const Folder folder;
-  const std::string scenario = folder.write("small.yaml", kPerformedScenario);
+  const std::string scenario = folder.write("small.yaml", kSmallGpt);
   const Outcome cuda = run({"execute", scenario, "--device", "cuda", "--steps", "1"});
   if (cuda.status != 0) {
     EXPECT_EQ(cuda.status, 2);

@@ -10,20 +10,13 @@
 #include "calibrate/switching.h"
 #include "sim/base/diagnostics.h"
 #include "tests/support/lowered.h"
+#include "tests/support/small_gpt.h"
 
 namespace rehearse::calibrate {
 namespace {
 
-constexpr char kWalked[] = R"(rehearse: 1
-name: small
-model: {family: gpt, layers: 2, hidden: 16, heads: 2, vocab: 256, max_seq_len: 8}
-cluster: {topology: dgx-a100, gpus: 4}
-plan: {tensor: 2, pipeline: 2, micro_batch: 1}
-training: {global_batch: 4, precision: fp32, lr: 1e-2}
-)";
-
 Target small(const std::vector<std::string>& assignments = {}) {
-  Target target = make_target(scenario_from(kWalked, assignments));
+  Target target = make_target(scenario_from(kSmallGpt, assignments));
   target.threads = 1;
   return target;
 }
@@ -167,10 +160,10 @@ TEST(ProgramWalks, TheFirstStepIsLeftOutOfWhatWasDoneAgain) {
 
 TEST(ProgramWalks, MorePrecisionsAndRanksThanHereAreWalked) {
   for (const char* precision : {"bf16", "fp16"}) {
-    const Target half = make_target(scenario_from(kWalked, {"training.precision=" + std::string(precision)}));
+    const Target half = make_target(scenario_from(kSmallGpt, {"training.precision=" + std::string(precision)}));
     EXPECT_FALSE(plan_runs(half, 2).empty());
   }
-  const Target wide = make_target(scenario_from(kWalked, {"cluster.gpus=256", "training.global_batch=64"}));
+  const Target wide = make_target(scenario_from(kSmallGpt, {"cluster.gpus=256", "training.global_batch=64"}));
   EXPECT_EQ(plan_runs(wide, 2)[0].ranks.size(), 2u);
 }
 

@@ -13,19 +13,12 @@
 #include "calibrate/machine.h"
 #include "execute/transport/gloo/gloo_wire.h"
 #include "tests/support/lowered.h"
+#include "tests/support/small_gpt.h"
 
 namespace rehearse::calibrate {
 namespace {
 
 using program::CollectiveKind;
-
-constexpr char kSmall[] = R"(rehearse: 1
-name: small
-model: {family: gpt, layers: 2, hidden: 16, heads: 2, vocab: 256, max_seq_len: 8}
-cluster: {topology: dgx-a100, gpus: 8}
-plan: {tensor: 2, pipeline: 2, micro_batch: 1}
-training: {global_batch: 4, precision: fp32, lr: 1e-2}
-)";
 
 constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce, CollectiveKind::all_gather,
                                      CollectiveKind::reduce_scatter, CollectiveKind::broadcast,
@@ -113,7 +106,7 @@ TEST(Transfers, TheBudgetEndsThemEvenIfOneNeverCame) {
 }
 
 TEST(Transfers, AProgramsAreExactInRanksAndBytes) {
-  const Target target = make_target(scenario_from(kSmall));
+  const Target target = make_target(scenario_from(kSmallGpt, {"cluster.gpus=8"}));
   const std::vector<TransferKey> keys = transfers_of({target, target});
   EXPECT_EQ(std::set<TransferKey>(keys.begin(), keys.end()).size(), keys.size());
   const auto has = [&](const TransferKey& k) { return std::find(keys.begin(), keys.end(), k) != keys.end(); };
