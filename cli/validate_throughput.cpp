@@ -29,7 +29,7 @@ using reports::ThroughputRow;
 
 constexpr const char* kRules = "calibrate/published/throughput-rules.yaml";
 
-// The columns that rows of published runs may have; those of kNeeded have to be there.
+// Columns without which no row can be a scenario; the others may be missing.
 const std::vector<std::string> kNeeded = {"id", "source", "model",       "gpu",    "gpus",
                                           "tp", "pp",     "micro_batch", "metric", "value"};
 

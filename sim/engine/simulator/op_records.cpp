@@ -20,10 +20,10 @@ result::OpRecord& OpRecords::keep(StreamId id, const Place& place, Position posi
   return record;
 }
 
-void OpRecords::keep_sync(RankId rank, const SyncCode& sync, Time now, Time reached, Cause by) {
+void OpRecords::keep_sync(RankId rank, const SyncCode& sync, Time met, Time passed, Cause by) {
   result::OpRecord& record = records_.emplace_back(
-      result::OpRecord{rank.value(), step_, sync.slot.value(), sync.body, sync.op, reached.ps(), 0});
-  record.queued_ps = (reached - now).ps();
+      result::OpRecord{rank.value(), step_, sync.slot.value(), sync.body, sync.op, passed.ps(), 0});
+  record.queued_ps = (passed - met).ps();
   record.woken_by = stream_of(rank, by);
 }
 

@@ -29,8 +29,9 @@ class OpRecords {
   // Keeps one that is wanted, which the stream ran at a position of its slot; its next is released at `end`. What only
   // transfers have is for the caller to fill in.
   result::OpRecord& keep(StreamId id, const Place& place, Position position, Time start, Time end);
-  // The same of a HostSync that the host passed at `now`, after a wait that `by` ended, and reached at `reached`.
-  void keep_sync(RankId rank, const SyncCode& sync, Time now, Time reached, Cause by);
+  // The same of a HostSync whose waits were met at `met`, the last of them by `by`, and which the host, once it had
+  // launched all before it, passed at `passed`.
+  void keep_sync(RankId rank, const SyncCode& sync, Time met, Time passed, Cause by);
   // All, by rank and start.
   std::vector<result::OpRecord> take();
 
