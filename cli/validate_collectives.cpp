@@ -26,7 +26,7 @@ using collective::FittedSystem;
 using collective::Observation;
 using program::CollectiveKind;
 
-constexpr double kLowest = 1024, kLarge = 64 << 20;
+constexpr double kLowestFitted = 1024, kLarge = 64 << 20;
 constexpr double kShortest = 1e-3, kLongest = 3.6e9;  // us; an hour
 constexpr std::size_t kFewestSizes = 6, kMissesShown = 8;
 
@@ -87,7 +87,7 @@ Row read_row(const CsvRow& f) {
                           kLongest),
               "the row's time_us, or its bytes over its bandwidth");
     if (!(row.seen.time_us > 0)) row.reason = "no time and no bandwidth";
-    if (row.seen.bytes < kLowest) row.reason = "below 1 KiB";
+    if (!(row.seen.bytes > 0)) row.reason = "no bytes";
   }
   return row;
 }
@@ -110,7 +110,8 @@ collective::nccl::Machine machine_of(std::string_view gpu) {
   return machine;
 }
 
-// A system's rows in order of (collective, ranks, size): every other size of each is fitted, the first included.
+// A system's rows in order of (collective, ranks, size): every other size of each is fitted from kLowestFitted on, the
+// first included.
 void fit_system(std::vector<Row*> rows, const collective::nccl::Machine& machine,
                 std::vector<std::pair<std::string, FittedSystem>>& systems) {
   std::stable_sort(rows.begin(), rows.end(), [](const Row* a, const Row* b) {
@@ -123,6 +124,7 @@ void fit_system(std::vector<Row*> rows, const collective::nccl::Machine& machine
     for (; last < rows.size() && rows[last]->seen.kind == rows[first]->seen.kind &&
            rows[last]->seen.place.ranks == rows[first]->seen.place.ranks;
          ++last) {
+      if (rows[last]->seen.bytes < kLowestFitted) continue;
       sizes.insert(rows[last]->seen.bytes);
       rows[last]->fitted = sizes.size() % 2 == 1;
     }
@@ -189,11 +191,14 @@ std::string table_of(const std::vector<Row>& rows, const std::vector<reports::Le
   if (!used.empty()) out += "\n" + reports::align(cells);
   for (const auto& [reason, count] : reasons) out += reports::wrap(fmt::format("not used, {}: {}", count, reason));
   std::size_t constants = 0;
-  for (const auto& [name, system] : systems)
-    constants += 2 * system.constants().size() + (system.copy_us_per_byte() > 0 ? 1 : 0);
+  for (const auto& [name, system] : systems) {
+    constants += system.copy_us_per_byte() > 0 ? 1 : 0;
+    for (const auto& [choice, c] : system.constants()) constants += c.hops_show ? 3 : 2;
+  }
   out += reports::wrap(
-      fmt::format("{} constants of {} systems, fitted on every other size: a latency and a bandwidth for each "
-                  "algorithm and protocol, a copy where several numbers of ranks show it.",
+      fmt::format("{} constants of {} systems, fitted on every other size from 1 KiB on: for each algorithm and "
+                  "protocol the least latency, what more hops add to it, and a bandwidth; a copy where several "
+                  "numbers of ranks show it.",
                   constants, systems.size()));
   return out;
 }

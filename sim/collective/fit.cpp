@@ -127,12 +127,23 @@ nccl::Estimate FittedSystem::model(const Choice& choice, CollectiveKind kind, co
 }
 
 void FittedSystem::solve(const std::vector<Observation>& observations, const std::vector<Choice>& assigned) {
-  std::map<Choice, Eigen::Index> column;
-  for (const Choice& c : assigned) column.try_emplace(c, 0);
+  struct Columns {
+    Eigen::Index first = 0;            // least latency, then latency beyond it, then bytes
+    double least_us = 0, most_us = 0;  // of NCCL's latencies
+  };
+  std::vector<nccl::Estimate> own(observations.size());
+  std::map<Choice, Columns> column;
+  for (std::size_t i = 0; i < observations.size(); ++i) {
+    own[i] = model(assigned[i], observations[i].kind, observations[i].place, observations[i].bytes);
+    const double us = own[i].latency_us;
+    Columns& c = column.try_emplace(assigned[i], Columns{0, us, us}).first->second;
+    c.least_us = std::min(c.least_us, us);
+    c.most_us = std::max(c.most_us, us);
+  }
   Eigen::Index columns = 1;
-  for (auto& [choice, first] : column) {
-    first = columns;
-    columns += 2;
+  for (auto& [choice, c] : column) {
+    c.first = columns;
+    columns += 3;
   }
   const bool copy_shows = std::any_of(observations.begin(), observations.end(), [&](const Observation& o) {
     return o.place.ranks != observations.front().place.ranks;
@@ -140,25 +151,28 @@ void FittedSystem::solve(const std::vector<Observation>& observations, const std
   Matrix x = Matrix::Zero(static_cast<Eigen::Index>(observations.size()), columns);
   for (std::size_t i = 0; i < observations.size(); ++i) {
     const Observation& o = observations[i];
-    const nccl::Estimate own = model(assigned[i], o.kind, o.place, o.bytes);
     auto row = x.row(static_cast<Eigen::Index>(i));
-    const Eigen::Index c = column.at(assigned[i]);
+    const Columns& c = column.at(assigned[i]);
     if (copy_shows) row(0) = o.bytes / o.place.ranks / o.time_us;
-    row(c) = own.latency_us / o.time_us;
-    row(c + 1) = (own.time_us - own.latency_us) / o.time_us;
+    row(c.first) = c.least_us / o.time_us;
+    row(c.first + 1) = (own[i].latency_us - c.least_us) / o.time_us;
+    row(c.first + 2) = (own[i].time_us - own[i].latency_us) / o.time_us;
   }
   const VectorXd w = nonnegative_least_squares(std::move(x));
   copy_ = w(0);
   constants_.clear();
-  for (const auto& [choice, first] : column) constants_[choice] = {w(first), w(first + 1)};
+  for (const auto& [choice, c] : column) {
+    const bool hops_show = c.most_us > c.least_us;
+    const double latency = w(hops_show ? c.first + 1 : c.first);
+    constants_[choice] = {w(c.first) * c.least_us, c.least_us, latency, w(c.first + 2), hops_show};
+  }
 }
 
 double FittedSystem::time(const Choice& choice, CollectiveKind kind, const Placement& place, double bytes) const {
   const Constants& c = constants_.at(choice);
   const nccl::Estimate own = model(choice, kind, place, bytes);
-  const double us =
-      copy_ * bytes / place.ranks + c.latency * own.latency_us + c.per_byte * (own.time_us - own.latency_us);
-  return std::max(us, kLeastUs);
+  const double latency = c.least_us + c.latency * (own.latency_us - c.reference_us);
+  return std::max(copy_ * bytes / place.ranks + latency + c.per_byte * (own.time_us - own.latency_us), kLeastUs);
 }
 
 std::pair<Choice, double> FittedSystem::chosen(CollectiveKind kind, const Placement& place, double bytes) const {

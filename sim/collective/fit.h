@@ -1,12 +1,14 @@
 // Constants of a system's collectives from measured times of some sizes, to predict the others.
 //
-//   T = copy * B / n + latency[a, p] * L(a, p) + M(a, p, B) / bandwidth[a, p]
+//   T = copy * B / n + least[a, p] + latency[a, p] * (L(a, p) - L0[a, p]) + M(a, p, B) / bandwidth[a, p]
 //
 // B is the full size on n ranks; L and M are the latency and the time the bytes take in NCCL's own model of the machine
 // (nccl_tuning.h), which knows how many steps a collective has, what crosses an edge, and where a protocol's bandwidth
-// ends. A system has one latency and one bandwidth for each algorithm and protocol, as factors of NCCL's, the same for
-// every collective, size and number of ranks; and, where several numbers of ranks were measured to tell it from the
-// bandwidth, one copy: a rank's own share, which it moves through its memory.
+// ends; L0 is the least L among the fitted times. A system has for each algorithm and protocol a least latency, a
+// factor of what NCCL's model adds to it for more hops, and a factor of NCCL's time of the bytes, the same for every
+// collective, size and number of ranks. Where all fitted times have one L, the two of latency are one. And, where
+// several numbers of ranks were measured to tell it from the bandwidth, one copy: a rank's own share, which it moves
+// through its memory.
 //
 // Which algorithm and protocol runs at a size is NCCL's own choice, or the fastest by the fitted constants, whichever
 // explains the fitted sizes better. The constants are non-negative least squares of relative errors; the fastest in
@@ -37,9 +39,12 @@ class FittedSystem {
     Algorithm algorithm{};
     Protocol protocol{};
   };
-  // What NCCL's latency and the time it gives the bytes are multiplied by.
   struct Constants {
-    double latency = 1, per_byte = 1;
+    double least_us = 0;      // latency where NCCL's is reference_us
+    double reference_us = 0;  // the least of NCCL's latencies among the fitted times
+    double latency = 1;       // what NCCL's latency beyond that is multiplied by
+    double per_byte = 1;      // what the time that NCCL gives the bytes is multiplied by
+    bool hops_show = false;   // several latencies were fitted, so least_us and latency are two constants
   };
   using Choice = std::pair<Algorithm, Protocol>;
 

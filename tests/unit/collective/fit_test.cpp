@@ -43,6 +43,35 @@ TEST(FittedSystem, FindsConstantsAgain) {
   }
 }
 
+// A machine whose every collective is 3 us faster than NCCL's latency, and whose hops take twice as long: the least
+// latency and what hops add are two constants, found where several numbers of ranks show them and only there.
+TEST(FittedSystem, LeastLatencyAndHopsAreTwoConstants) {
+  const auto made = [](const std::vector<int>& groups) {
+    std::vector<Observation> out;
+    for (Observation o : every_other_size(0, groups)) {
+      if (o.kind != CollectiveKind::all_gather) continue;
+      const nccl::Estimate own = nccl::best(kMachine, o.place, o.kind, o.bytes);
+      const nccl::Estimate pair = nccl::estimate(kMachine, {2, 1, 2}, nccl::ring_channels(kMachine, {2, 1, 2}), o.kind,
+                                                 own.algorithm, own.protocol, o.bytes);
+      o.time_us = pair.latency_us - 3 + 2 * (own.latency_us - pair.latency_us) + own.time_us - own.latency_us;
+      out.push_back(o);
+    }
+    return out;
+  };
+  const Choice ring{Algorithm::ring, Protocol::ll};
+  const FittedSystem system(made({2, 4, 8}), kMachine);
+  EXPECT_NEAR(system.constants().at(ring).least_us, system.constants().at(ring).reference_us - 3, 0.01);
+  EXPECT_NEAR(system.constants().at(ring).latency, 2, 0.01);
+  EXPECT_TRUE(system.constants().at(ring).hops_show);
+  const Observation six = {CollectiveKind::all_gather, {6, 1, 6}, 16, 0};
+  const nccl::Estimate own = nccl::best(kMachine, six.place, six.kind, six.bytes);
+  EXPECT_NEAR(system.predict(six.kind, six.place, six.bytes).time_us,
+              system.constants().at(ring).least_us + 2 * (own.latency_us - system.constants().at(ring).reference_us) +
+                  own.time_us - own.latency_us,
+              0.05);
+  EXPECT_FALSE(FittedSystem(made({8}), kMachine).constants().at(ring).hops_show);
+}
+
 // One number of ranks: a rank's own share is a part of the bytes like any other, and belongs to the bandwidth.
 TEST(FittedSystem, CopyNeedsSeveralNumbersOfRanks) {
   const FittedSystem system(every_other_size(0, {8}), kMachine);
