@@ -71,6 +71,14 @@ std::string speed(const Result& r) {
   if (r.tokens_per_s > 0 && !on_cpu(r))
     out += line("Cost", fmt::format("{} GPU-hours a step, {} a billion {}", compact(step_s * ranks / 3600),
                                     compact(result::gpu_hours(r, 1e9)), unit));
+  if (r.energy.known) {
+    out +=
+        line("Power", fmt::format("{:.0f} of {:.0f} W a {}", result::watts_per_gpu(r.energy, r.step_time_ps, r.ranks),
+                                  r.energy.limit_w, device));
+    std::string energy = joules_text(r.energy.joules()) + " a step";
+    if (r.tokens_per_s > 0) energy += fmt::format(", {} kWh a billion {}", compact(result::kwh(r, 1e9)), unit);
+    out += line("Energy", energy);
+  }
   return out + '\n';
 }
 

@@ -115,6 +115,14 @@ std::string compact(double value) {
   return size >= 999.5 ? grouped(value) : fmt::format("{:.4g}", value);
 }
 
+std::string joules_text(double joules) {
+  constexpr std::array<std::pair<double, const char*>, 5> kUnits = {
+      {{1e12, "TJ"}, {1e9, "GJ"}, {1e6, "MJ"}, {1e3, "kJ"}, {1, "J"}}};
+  for (const auto& [size, unit] : kUnits)
+    if (joules >= 0.9995 * size) return fmt::format("{:.3g} {}", joules / size, unit);
+  return fmt::format("{:.3g} J", joules);
+}
+
 std::string percent(double share) {
   return fmt::format("{:.1f}%", share * 100);
 }

@@ -32,7 +32,8 @@ std::string right(std::string_view text, std::size_t width);
 std::string grouped(double value);
 // Four significant digits at most: "0.1234", "12.3", "1,234", "5.68M", "3.2G".
 std::string compact(double value);
-std::string percent(double share);  // 0.4567 -> "45.7%"
+std::string percent(double share);       // 0.4567 -> "45.7%"
+std::string joules_text(double joules);  // three significant digits: "12.3 kJ"
 
 // Names without the words ("gpt3-175b-") that all of them begin with, up to the last dash they share; one name stays
 // whole.

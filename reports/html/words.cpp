@@ -101,6 +101,14 @@ std::string split(const Result& r) {
   return key_of(r, "plan.recompute").empty() ? how + "." : fmt::format("{}; {}.", how, recompute_words(r));
 }
 
+// Of the accelerators alone, and so no more than a lower bound of the bill.
+std::string energy(const Result& r, double amount) {
+  if (!r.energy.known) return "";
+  return fmt::format(" The {}s draw {:.0f} W each on average, of {:.0f} W at most: {} a step, {} kWh for the {} {}.",
+                     device_noun(r), result::watts_per_gpu(r.energy, r.step_time_ps, r.ranks), r.energy.limit_w,
+                     joules_text(r.energy.joules()), in_words(result::kwh(r, amount)), in_words(amount), unit_of(r));
+}
+
 std::string speed(const Result& r, const HtmlOptions& options) {
   const std::string unit = unit_of(r);
   std::string out = fmt::format("A step {} {}", r.source == "measured" ? "took" : "takes",
@@ -114,7 +122,7 @@ std::string speed(const Result& r, const HtmlOptions& options) {
   out += fmt::format("; {} {} take {:.3g} days and {} GPU-hours", in_words(amount), unit, days, in_words(hours));
   if (options.price_per_hour > 0)
     out += fmt::format(", {} at {} an hour", in_words(hours * options.price_per_hour), options.price_per_hour);
-  return out + ".";
+  return out + "." + energy(r, amount);
 }
 
 std::string fit_and_limit(const Result& r) {

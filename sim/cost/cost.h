@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/base/units.h"
+#include "sim/cost/power.h"
 #include "sim/program/program.h"
 
 namespace rehearse::cost {
@@ -51,6 +52,7 @@ struct Device {
   Bytes reserve;
   // Where measurements of later files come from, for people: "a profiler's trace of 8 GPUs, train.json.gz".
   std::vector<std::string> measured_in;
+  Power power;  // !known(): the file does not say
   // Zero for types without matrix products (i32, u8).
   FlopRate peak(program::DType dtype) const;
 };

@@ -4,7 +4,8 @@
 // which is never below 1, so a kernel beside communication is never faster.
 //
 // Leaves out: dropout inside flash attention, L2 hits of kernels bound by memory, and the clock's dependence on the mix
-// of kernels (one `sustained` share covers matrix products).
+// of kernels: one `sustained` share covers matrix products (docs/calibration.md, "Power and energy", says what speaks
+// against taking it from the power).
 #include <fmt/format.h>
 
 #include <algorithm>

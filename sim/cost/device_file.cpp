@@ -288,6 +288,7 @@ void read_device(const Node& root, const std::string& file, DeviceData& data, Di
     data.flash.fastest.forward.rate = data.flash.fastest.backward.rate = data.gemm.constants.efficiency * peak;
   }
   device.sustained = data.gemm.sustained.value;
+  if (const Node power = root.get("power")) device.power = read_power(power);
   if (const Node kernels = root.get("kernels")) {
     const std::string table = table_path(kernels, file);
     kernels.finish();

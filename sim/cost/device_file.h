@@ -34,11 +34,6 @@ inline constexpr std::array<std::string_view, 12> kMemoryClasses = {
     "elementwise",   "activation", "dropout",        "norm",      "norm_weight", "softmax",
     "cross_entropy", "embedding",  "embedding_grad", "optimizer", "reduction",   "pool"};
 
-// A factor with the range it may lie in.
-struct Range {
-  double value = 1, low = 1, high = 1;
-};
-
 struct GemmData {
   GemmConstants constants;
   std::vector<Tile> tiles;

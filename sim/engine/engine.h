@@ -54,6 +54,9 @@ struct Outcome {
   result::Links links;                             // of the last step
   std::vector<result::CollectiveUse> collectives;  // of the last step, of the reported job
   std::vector<std::int64_t> link_bytes;            // of the last step, by resource of the cluster
+  // Of the transfers that ended in the last step, of the reported job, over all devices: what they read and wrote of
+  // device memory, and what left or entered devices.
+  double transfer_memory_bytes = 0, port_bytes = 0;
   std::vector<SlowRank> slow_ranks;
   std::vector<std::int64_t> faulty_links;        // by entry of noise.links: how many it befalls
   std::vector<std::vector<Time>> job_step_ends;  // of each job, the reported one first: of all steps it has done

@@ -126,6 +126,18 @@ result::CollectiveUse Matching::describe(const GroupState& state, std::int32_t s
   return use;
 }
 
+double Matching::port_bytes(const collective::TransferPlan& plan) const {
+  using cluster::ResourceKind;
+  double sum = 0;
+  for (const collective::Activity& activity : plan.activities)
+    for (const collective::Use& use : activity.uses) {
+      const ResourceKind kind = cluster_.resources()[static_cast<std::size_t>(use.resource)].kind;
+      if (kind == ResourceKind::nvlink || kind == ResourceKind::pcie || kind == ResourceKind::nic)
+        sum += static_cast<double>(use.bytes);
+    }
+  return sum;
+}
+
 PlanId Matching::make_plan(GroupState& state, std::int32_t size) {
   check_interrupt();
   const collective::TransferPlan plan = ask_for_plan(state, size);
@@ -155,6 +167,8 @@ PlanId Matching::make_plan(GroupState& state, std::int32_t size) {
     code.bandwidth_hold = states_.hold({0, mul_div_down(plan.memory_bytes, kPicosecondsPerSecond, longest.ps())});
   code.coverage = plan.coverage, code.low = plan.low, code.high = plan.high;
   code.job = state.job;
+  code.memory_bytes = static_cast<double>(plan.memory_bytes) * static_cast<double>(state.group->ranks.size());
+  code.port_bytes = port_bytes(plan);
   described_.push_back(describe(state, size, plan));
   return plans_.push_back(code);
 }

@@ -28,7 +28,9 @@ struct PlanCode {
   collective::Coverage coverage = collective::Coverage::spec;
   double low = 1, high = 1;
   JobId job{0};
-  Time busy;  // over all participants
+  Time busy;                // over all participants
+  double memory_bytes = 0;  // of devices, all participants' together
+  double port_bytes = 0;    // that leave or enter devices
   // Of those that ended in the step reported: how many, and how long from when all had posted.
   std::int64_t ended = 0;
   Time spent;
@@ -102,6 +104,7 @@ class Matching {
   void add_job(JobId job);
   TransferId slot_for_one_more();
   PlanId make_plan(GroupState& group, std::int32_t size);
+  double port_bytes(const collective::TransferPlan& plan) const;
   collective::TransferPlan ask_for_plan(const GroupState& group, std::int32_t size) const;
   std::int32_t user_of(const GroupState& group, std::int32_t size);
   result::CollectiveUse describe(const GroupState& group, std::int32_t size,

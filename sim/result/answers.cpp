@@ -103,6 +103,18 @@ void write_jobs(const Result& r, JsonWriter& json) {
   json.close(']');
 }
 
+void write_energy(const Result& r, JsonWriter& json) {
+  const Energy& e = r.energy;
+  json.key("energy").open('{').key("joules_per_step").real(e.joules());
+  json.key("interval_j").open('[').real(e.low_j).real(e.high_j).close(']');
+  json.key("watts_per_gpu").real(watts_per_gpu(e, r.step_time_ps, r.ranks)).key("limit_w").real(e.limit_w);
+  json.key("clock").real(e.clock);
+  json.key("kwh_per_step").real(e.joules() / kJoulesPerKwh).key("kwh_per_billion_tokens").real(kwh(r, 1e9));
+  json.key("parts_j").open('{').key("idle").real(e.idle_j).key("products").real(e.products_j);
+  json.key("memory").real(e.memory_j).key("ports").real(e.ports_j).close('}');
+  json.key("operands_zero_joules_per_step").real(e.zeros_j).close('}');
+}
+
 void write_notes(const Result& r, JsonWriter& json) {
   json.key("notes").open('[');
   for (const Note& note : r.notes) json.open('{').key("what").text(note.what).key("text").text(note.text).close('}');
@@ -122,6 +134,7 @@ void write_answers(const Result& r, JsonWriter& json) {
   if (r.samples.count > 0) write_samples(r, json);
   if (r.noise.known) write_noise(r, json);
   if (!r.what_if.empty()) write_what_if(r, json);
+  if (r.energy.known) write_energy(r, json);
   if (!r.jobs.empty()) write_jobs(r, json);
   if (!r.notes.empty()) write_notes(r, json);
 }

@@ -120,6 +120,22 @@ void read_jobs(JsonReader& in, const Json& document, Result& r) {
   });
 }
 
+void read_energy(JsonReader& in, const Json& document, Result& r) {
+  const Json& energy = in.object(document, "", "energy");
+  const Json& parts = in.object(energy, "energy", "parts_j");
+  Energy& e = r.energy;
+  e.known = true;
+  e.idle_j = in.number(parts, "energy.parts_j", "idle"), e.products_j = in.number(parts, "energy.parts_j", "products");
+  e.memory_j = in.number(parts, "energy.parts_j", "memory"), e.ports_j = in.number(parts, "energy.parts_j", "ports");
+  e.limit_w = in.number(energy, "energy", "limit_w"), e.clock = in.number(energy, "energy", "clock");
+  e.zeros_j = in.number(energy, "energy", "operands_zero_joules_per_step");
+  const Json& interval = in.array(energy, "energy", "interval_j");
+  if (interval.size() == 2 && interval[0].is_number() && interval[1].is_number())
+    e.low_j = interval[0].get<double>(), e.high_j = interval[1].get<double>();
+  else
+    in.fail("energy.interval_j", "expected two numbers");
+}
+
 }  // namespace
 
 void read_answers(JsonReader& in, const Json& document, Result& r) {
@@ -127,6 +143,7 @@ void read_answers(JsonReader& in, const Json& document, Result& r) {
   if (document.contains("collectives")) read_collectives(in, document, r);
   if (document.contains("samples")) read_samples(in, document, r);
   if (document.contains("noise")) read_noise(in, document, r);
+  if (document.contains("energy")) read_energy(in, document, r);
   if (document.contains("jobs")) read_jobs(in, document, r);
   if (document.contains("notes"))
     for_objects(in, document, "", "notes", [&](const Json& item, const std::string& path) {

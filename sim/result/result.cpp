@@ -83,6 +83,15 @@ double hfu(const Result& r) {
   return r.peak_flops_per_gpu > 0 ? rate_per_gpu(r, r.hardware_flops) / r.peak_flops_per_gpu : 0;
 }
 
+double watts_per_gpu(const Energy& energy, std::int64_t step_ps, std::int64_t gpus) {
+  return step_ps > 0 && gpus > 0 ? energy.joules() / (seconds(step_ps) * static_cast<double>(gpus)) : 0;
+}
+
+double kwh(const Result& r, double tokens) {
+  const double of_step = tokens_per_step(r);
+  return of_step > 0 ? r.energy.joules() / kJoulesPerKwh * tokens / of_step : 0;
+}
+
 double tokens_per_step(const Result& r) {
   return r.tokens_per_s * seconds(r.step_time_ps);
 }

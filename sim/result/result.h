@@ -159,6 +159,20 @@ struct JobResult {
   std::int64_t peak_bytes = 0, memory_capacity = 0;  // of a rank of the stage that needs most; of its device
 };
 
+// What the accelerators take in the step reported, all of them together, without hosts, switches and cooling.
+struct Energy {
+  bool known = false;
+  double idle_j = 0, products_j = 0, memory_j = 0, ports_j = 0;
+  double low_j = 0, high_j = 0;  // of the sum, at the low and the high ends of the device's figures
+  double zeros_j = 0;            // the sum, were all operands of products zeros
+  double limit_w = 0;            // of one
+  // The highest clock, as a share of the boost clock, at which the mean power is within the limit.
+  double clock = 1;
+  double joules() const { return idle_j + products_j + memory_j + ports_j; }
+};
+double watts_per_gpu(const Energy& energy, std::int64_t step_ps, std::int64_t gpus);
+inline constexpr double kJoulesPerKwh = 3.6e6;
+
 // What must not be overlooked about a plan, in a sentence or a few for people.
 struct Note {
   std::string what;  // "uneven_stages"
@@ -199,6 +213,7 @@ struct Result {
   NoiseCost noise;
   std::vector<WhatIf> what_if;
   std::vector<Note> notes;
+  Energy energy;
   std::vector<JobResult> jobs;  // the one that all else is about first; empty: it is alone
   // Not in result.json.
   std::vector<OpRecord> records;                          // sorted by rank, then start
@@ -215,6 +230,7 @@ double hfu(const Result& r);
 
 double tokens_per_step(const Result& r);
 double gpu_hours(const Result& r, double tokens);  // 0 if the result has no token rate
+double kwh(const Result& r, double tokens);        // the same; of the accelerators
 
 // Stable key order and number format: seconds are exact decimals of the picoseconds, never binary noise.
 std::string to_json(const Result& r);

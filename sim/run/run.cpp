@@ -15,6 +15,7 @@
 #include "sim/engine/engine.h"
 #include "sim/program/work.h"
 #include "sim/run/describe_scenario.h"
+#include "sim/run/energy.h"
 #include "sim/run/fit.h"
 #include "sim/run/jobs.h"
 #include "sim/run/prepared.h"
@@ -102,6 +103,7 @@ void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, cons
   engine_options.progress = progress.one();
   const engine::Outcome outcome = prepared.simulate(engine_options);
   add_outcome(outcome, scenario, out);
+  out.energy = energy_of(prepared.program(), prepared.grid(), prepared.costs().device(), outcome);
   if (scenario.noise.any()) out.noise = noise_cost(prepared, engine_options, outcome, options.threads, progress);
   if (options.what_if) out.what_if = what_if(prepared, engine_options, outcome, options.threads, progress);
   out.jobs = compare_jobs(prepared, scenario, engine_options, outcome, options.threads, progress);

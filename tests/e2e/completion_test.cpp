@@ -25,7 +25,7 @@ TEST(Completion, BashOffersCommandsOptionsAndValues) {
   EXPECT_EQ(offered("rehearse simulate x --fold "), "auto off");
   EXPECT_EQ(offered("rehearse list d"), "devices");
   EXPECT_EQ(offered("rehearse init --model gpt2-"), "gpt2-large gpt2-medium gpt2-small gpt2-xl");
-  EXPECT_EQ(offered("rehearse init --cluster dgx-h"), "dgx-h100");
+  EXPECT_EQ(offered("rehearse init --cluster dgx-h1"), "dgx-h100");
   EXPECT_EQ(offered("rehearse explain plan.ov"),
             "plan.overlap_grad_reduce plan.overlap_param_gather plan.overlap_tensor_backward");
   EXPECT_EQ(offered("rehearse completion "), "bash zsh fish");

@@ -55,9 +55,11 @@ TEST(ListTopologies, HasEveryKindWithItsFacts) {
   ASSERT_EQ(r.status, 0) << r.err;
   std::map<std::string, nlohmann::json> all;
   for (const auto& t : nlohmann::json::parse(r.out)) all[t["name"]] = t;
-  for (const char* name : {"dgx-a100", "dgx-a100-40g", "dgx-h100", "hgx-h200", "hgx-b200", "gb200-nvl72", "pcie-a100",
-                           "dgx1-v100", "aws-p4d", "aws-p5", "azure-nd-a100-v4", "azure-nd-h100-v5", "ethernet-a100",
-                           "rail-only-h100", "torus-2d", "torus-3d", "dragonfly-a100"}) {
+  for (const char* name : {"dgx-a100",         "dgx-a100-40g",      "dgx-h100",      "hgx-h200",       "hgx-b200",
+                           "gb200-nvl72",      "pcie-a100",         "dgx1-v100",     "aws-p4d",        "aws-p5",
+                           "azure-nd-a100-v4", "azure-nd-h100-v5",  "ethernet-a100", "rail-only-h100", "torus-2d",
+                           "torus-3d",         "dragonfly-a100",    "dgx-a800",      "dgx-h800",       "pcie-h100",
+                           "pcie-l40s",        "azure-nd-mi300x-v5"}) {
     ASSERT_TRUE(all.contains(name)) << name;
     EXPECT_GT(all[name].value("memory_bytes", std::int64_t{0}), 0) << name << ": its device has a file";
     EXPECT_GE(all[name].value("devices_at_most", 0), 256) << name;

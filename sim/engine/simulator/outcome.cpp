@@ -65,6 +65,11 @@ Outcome Simulator::outcome() {
   for (const PlanCode& plan : matching_.plans())
     if (plan.busy > Time() && plan.job == kReported)
       busy.add(plan.busy, static_cast<int>(plan.coverage), plan.low, plan.high);
+  for (const PlanCode& plan : matching_.plans()) {
+    if (plan.job != kReported) continue;
+    result.transfer_memory_bytes += static_cast<double>(plan.ended) * plan.memory_bytes;
+    result.port_bytes += static_cast<double>(plan.ended) * plan.port_bytes;
+  }
   result.coverage_busy_s = busy.by_coverage_s;
   result.busy_low_s = busy.low_s, result.busy_high_s = busy.high_s, result.busy_s = busy.total_s;
   describe_collectives(matching_, result);

@@ -73,6 +73,18 @@ TEST(HtmlWords, AnswerInThreeSentences) {
             "extrapolation; at the ends of the costs' error intervals a step takes 9 us and 12 us.");
 }
 
+TEST(HtmlWords, SayWhatTheAcceleratorsTake) {
+  HtmlOptions options;
+  options.tokens = 864e9;
+  auto s = stored();
+  // 8 GPUs for 10 us at 300 W; 10 tokens a step.
+  s.result.energy = {true, 0.008, 0.012, 0.003, 0.001, 0.02, 0.03, 0.015, 400, 1};
+  EXPECT_TRUE(
+      answered(s.result, options)[0].ends_with(" The GPUs draw 300 W each on average, of 400 W at most: 0.024 J a "
+                                               "step, 576 kWh for the 864 billion tokens."))
+      << answered(s.result, options)[0];
+}
+
 TEST(HtmlWords, APlanThatDoesNotFitSaysSoFirst) {
   auto s = stored();
   s.result.memory_fits = false;

@@ -78,6 +78,19 @@ TEST(Summary, SaysWhatMatters) {
   EXPECT_EQ(text.find("exposed context"), std::string::npos) << "a share of nothing has no line";
 }
 
+TEST(Summary, SaysWhatTheAcceleratorsTake) {
+  Result r = compute_bound();
+  EXPECT_EQ(summary(r).find("Energy"), std::string::npos) << "where the device's file does not say";
+  // 1,024 GPUs at 350 W for 20 s; 3,145,728 tokens a step.
+  r.energy = {true, 1'638'400, 5'000'000, 500'000, 29'600, 6e6, 8e6, 5e6, 400, 1};
+  const std::string text = summary(r);
+  EXPECT_NE(text.find("Power               350 of 400 W a GPU\n"
+                      "Energy              7.17 MJ a step, 633 kWh a billion tokens\n"),
+            std::string::npos)
+      << text;
+  expect_80_columns(text);
+}
+
 TEST(Summary, NamesThePlanInItsOwnOrder) {
   const std::string text = summary(compute_bound());
   EXPECT_NE(text.find("\ngpt3-175b on a100-sxm-80g\n"

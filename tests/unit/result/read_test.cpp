@@ -132,6 +132,7 @@ Result with_answers() {
   use.coverage = "extrapolated", use.low = 0.75, use.high = 1.45;
   use.count = 3, use.alone_ps = 1'000'000'000'001, use.mean_ps = 1'000'000'000'003;
   r.collectives = {use, {}};
+  r.energy = {true, 200, 1'000, 90, 10, 1'000, 1'500, 700, 400, 0.9375};
   r.jobs = {{"own", 8, 0, 3, 2'000'000'000'001, 1, 5, 1'000'000'000'001, 1.5}, {"other", 4, 7, 1, 4, 4, 4, 4, 1.0}};
   return r;
 }
@@ -154,6 +155,9 @@ TEST_F(ReadDirectory, AnswersComeBack) {
   EXPECT_EQ(r.collectives[0].high, 1.45);
   ASSERT_EQ(r.jobs.size(), 2u);
   EXPECT_EQ(r.jobs[0].step_ps, 2'000'000'000'001);
+  EXPECT_EQ(r.energy.joules(), 1'300);
+  EXPECT_EQ(r.energy.high_j, 1'500);
+  EXPECT_EQ(r.energy.clock, 0.9375);
   EXPECT_EQ(r.jobs[1].start_ps, 7);
   EXPECT_EQ(r.jobs[1].name, "other");
 }
@@ -165,6 +169,7 @@ TEST(ReadResultJson, AnswersOfAnotherTypeAreNamed) {
   EXPECT_NE(json_problems(replaced(whole, "\"what\": \"latency\"", "\"what\": 7")).find("what_if[1].what"),
             std::string::npos);
   EXPECT_NE(json_problems(replaced(whole, "\"reported\": 7,", "")).find("samples.reported"), std::string::npos);
+  EXPECT_NE(json_problems(replaced(whole, "\"clock\": 0.9375,", "")).find("energy.clock"), std::string::npos);
 }
 
 TEST_F(ReadDirectory, TextsAreKeptOnce) {
