@@ -229,7 +229,9 @@ std::vector<std::string> asked(const Result& r) {
 }
 
 std::vector<std::string> answered(const Result& r, const HtmlOptions& options) {
-  return {speed(r, options), fit_and_limit(r), trust(r)};
+  std::vector<std::string> sentences = {speed(r, options), fit_and_limit(r), trust(r)};
+  if (const std::string framework = chosen_framework(r); !framework.empty()) sentences.push_back(framework);
+  return sentences;
 }
 
 }  // namespace rehearse::reports::html

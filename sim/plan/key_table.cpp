@@ -61,9 +61,12 @@ std::vector<Key> top_keys() {
        .related = "model.preset model.family"},
       {.path = "framework",
        .type = KeyType::name,
-       .fallback = "rehearse",
+       .fallback = "auto",
+       .or_auto = true,
        .names_of = "frameworks",
-       .meaning = "whose launches are simulated; sets the defaults of some other keys",
+       .meaning =
+           "whose launches are simulated; sets the defaults of some other keys; `auto`: what people run for such "
+           "a plan on GPUs, `rehearse` on a CPU and where the plan is performed",
        .example = "megatron-2021",
        .related = "model.attention model.dropout plan.bucket plan.overlap_grad_reduce training.grad_dtype"},
       {.path = "cluster", .fallback = "{}", .meaning = "the machine", .example = "{topology: dgx-a100, gpus: 8}"},

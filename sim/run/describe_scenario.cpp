@@ -48,6 +48,7 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
     for (const plan::JobBeside& job : scenario.jobs) others += (others.empty() ? "" : ", ") + job.name;
   }
   s["framework"] = scenario.framework.name;
+  if (!scenario.framework_why.empty()) s["framework.chosen"] = "automatically: " + scenario.framework_why;
   describe_keys(scenario, s);
   s["plan.data"] = fmt::to_string(p.data);
   s["plan.micro_batches"] = fmt::to_string(t.micro_batches(p));

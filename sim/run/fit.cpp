@@ -38,7 +38,7 @@ std::vector<std::string> candidates(const plan::Plan& p) {
 std::optional<std::int64_t> peak_with(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
                                       const std::string& data_root, const cost::Device& device) {
   try {
-    const plan::Scenario changed = plan::read_scenario(scenario.file, assignments, data_root);
+    const plan::Scenario changed = plan::read_scenario(scenario.file, assignments, data_root, scenario.purpose);
     return largest_peak(stages_on(device, changed, lower::lower(changed)));
   } catch (const InputError&) {
     return std::nullopt;

@@ -42,6 +42,7 @@ class Writer {
  private:
   // torch-ddp only has replicas of a whole model; where it is asked for more, now and then, it is refused.
   const char* framework() {
+    if (c_.once_in(4)) return "auto";
     if (on_host_ || !c_.once_in(3)) return kFrameworks[0];
     whole_ = s_.tensor == 1 && s_.pipeline == 1;
     return kFrameworks[c_.below(whole_ || c_.once_in(16) ? 3 : 2)];
