@@ -71,6 +71,18 @@ ChosenFramework framework_on_gpus(const model::Model& model, const Plan& plan) {
   return {*find_framework(rule->framework), rule->why};
 }
 
+FrameworkProfile framework_of_plan(const FrameworkProfile& named, const Source& source) {
+  if (named.replicas_as.empty()) return named;
+  Diagnostics unheard;
+  const Document document = opened(source, unheard);
+  if (read_plan(document.root().get("plan"), named).zero > 0) return named;
+  FrameworkProfile profile = *find_framework(named.replicas_as);
+  profile.name = named.name;
+  profile.summary = named.summary;
+  profile.sources = named.sources;
+  return profile;
+}
+
 ChosenFramework choose_framework(const Source& source) {
   if (source.purpose == Purpose::perform) return ideal("what is performed");
   Diagnostics unheard;

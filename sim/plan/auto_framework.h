@@ -20,6 +20,9 @@ struct ChosenFramework {
 // On GPUs; of the plan only what the file says counts (tensor, pipeline, zero).
 ChosenFramework framework_on_gpus(const model::Model& model, const Plan& plan);
 
+// A profile that the file names, with the policies that its plan has there.
+FrameworkProfile framework_of_plan(const FrameworkProfile& named, const Source& source);
+
 // For a file that names none. What is wrong with the file is left for whoever reads it; the profile is `rehearse` then.
 ChosenFramework choose_framework(const Source& source);
 

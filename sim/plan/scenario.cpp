@@ -91,7 +91,7 @@ void read_version(const Node& root) {
 detail::ChosenFramework read_framework(const Node& root, const detail::Source& source) {
   const std::string name = root.text("framework", "auto");
   if (name == "auto") return detail::choose_framework(source);
-  if (const FrameworkProfile* profile = find_framework(name)) return {*profile, ""};
+  if (const FrameworkProfile* profile = find_framework(name)) return {detail::framework_of_plan(*profile, source), ""};
   const std::string near = nearest(name, framework_names());
   root.get("framework")
       .error(fmt::format("unknown framework {}; known: auto, {}", shown(name), fmt::join(framework_names(), ", ")),

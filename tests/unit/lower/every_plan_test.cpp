@@ -50,7 +50,7 @@ TEST_P(EveryPlan, OfATransformerIsSound) {
 
 TEST_P(EveryPlan, WithShardsGatheredAsFrameworksDoIsSound) {
   const Sizes s = GetParam();
-  for (const char* framework : {"torch-fsdp", "llm-foundry", "deepspeed"})
+  for (const char* framework : {"torch-fsdp", "llm-foundry", "deepspeed", "accelerate"})
     for (const char* recompute : {"none", "full"})
       for (const int micro_batches : {1, 3})
         expect_sound(kGpt,

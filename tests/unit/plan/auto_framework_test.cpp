@@ -85,6 +85,24 @@ TEST(AutoFramework, OfAJobBesideIsThatOfItsOwnPlanOnTheSharedCluster) {
   EXPECT_EQ(beside.jobs[0].scenario.framework.name, "megatron-core") << "its file says local, the machine is shared";
 }
 
+// Hugging Face's Accelerate wraps what is sharded in FSDP and whole replicas in DistributedDataParallel.
+TEST(Accelerate, IsFsdpOrDdpByThePlan) {
+  const std::string text = "framework: accelerate\n" + kGpus + "training: {precision: bf16}\n";
+  const Scenario replicas = read(text), sharded = read(text, {"plan.zero=3"});
+  EXPECT_EQ(replicas.framework.name, "accelerate");
+  EXPECT_TRUE(replicas.framework.autocast && replicas.framework.copies_buckets) << "torch-ddp's policies";
+  EXPECT_EQ(replicas.training.reduce_dtype, Precision::fp32);
+  EXPECT_EQ(sharded.framework.name, "accelerate");
+  EXPECT_FALSE(sharded.framework.autocast);
+  EXPECT_EQ(sharded.framework.shard_gather, ShardGather::after_reduce) << "no prefetch in backward";
+  EXPECT_EQ(sharded.training.grad_dtype, Precision::fp32) << "of fp32 shards";
+  EXPECT_EQ(sharded.training.reduce_dtype, Precision::bf16);
+  EXPECT_EQ(read(text, {"plan.zero=3", "training.reduce_dtype=fp32"}).training.reduce_dtype, Precision::fp32);
+  const std::vector<std::string> refused = problems(text, {"plan.tensor=2"});
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_NE(refused[0].find("framework accelerate holds replicas of a whole model"), std::string::npos) << refused[0];
+}
+
 TEST(AutoFramework, MistakesAreToldOnce) {
   const std::vector<std::string> found = problems(kGpus + "plan: {tensor: 2, zero: 9, tensr: 1}\n");
   EXPECT_EQ(found.size(), 2u) << (found.empty() ? "" : found.front());
