@@ -30,6 +30,8 @@ std::vector<std::string> candidates(const plan::Plan& p) {
   add(true, fmt::format("pipeline={}", p.pipeline * 2));
   add(true, fmt::format("tensor={}", p.tensor * 2));
   add(p.recompute != plan::Recompute::full, "recompute=full");
+  add(p.recompute != plan::Recompute::none && p.recompute_layers > 0, "recompute_layers=auto");
+  add(p.recompute != plan::Recompute::none && p.recompute_every > 1, "recompute_every=1");
   add(p.data > 1 && p.zero < 3, "zero=3");
   return list;
 }

@@ -109,8 +109,10 @@ class Writer {
     if (s_.chunks > 1) text += fmt::format("  chunks: {}\n", s_.chunks);
     if (!whole_) text += fmt::format("  zero: {}\n", c_.below(4));
     if (s_.tensor > 1 && c_.once_in(2)) text += "  sequence_parallel: true\n";
-    constexpr const char* kept[] = {"none", "none", "selective", "full"};
+    constexpr const char* kept[] = {"none", "none", "selective", "full", "ops"};
     if (transformer_) text += fmt::format("  recompute: {}\n", c_.of(kept));
+    if (c_.once_in(6)) text += fmt::format("  recompute_layers: {}\n", 1 + c_.below(3));
+    if (c_.once_in(6)) text += "  recompute_every: 2\n";
     if (c_.once_in(3)) text += fmt::format("  bucket: {}KiB\n", 1U << c_.below(11));
     if (c_.once_in(4)) text += "  overlap_grad_reduce: false\n";
     if (c_.once_in(4)) text += "  overlap_param_gather: false\n";
