@@ -159,7 +159,7 @@ std::vector<plan::Scenario> scenarios_of(const CalibrateArguments& a) {
   const std::string root = data_root();
   std::vector<plan::Scenario> list;
   for (const std::string& name : a.scenarios)
-    list.push_back(plan::read_scenario(scenario_file(name, root), a.assignments, root));
+    list.push_back(plan::read_scenario(scenario_file(name, root), a.assignments, root, plan::Purpose::perform));
   return list;
 }
 

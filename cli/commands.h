@@ -48,7 +48,11 @@ struct SimulationRequest {
   bool what_if = false;
   int threads = 1;                                 // simulations at once
   std::function<void(double done)> progress = {};  // instead of a progress line
+  plan::Purpose purpose = plan::Purpose::simulate;
+  bool ideal = false;  // where the framework was chosen automatically, also the step of the ideal one (run/ideal.h)
 };
+// With costs of a CPU: for what is performed there.
+plan::Scenario scenario_of(const SimulationRequest& request, const std::string& root);
 run::Options options_of(const SimulationRequest& request, const std::string& root);
 // Reads and simulates one scenario with a progress line; several threads may at once with a `progress` of their own.
 // Fills limited_by and shows the file as the user knows it.

@@ -202,7 +202,8 @@ execute::Outcome perform_baseline(ExecuteArguments a, const std::string& file, c
                        {"cluster.gpus=1", fmt::format("cluster.threads_per_rank={}", threads), "plan.tensor=1",
                         "plan.pipeline=1", "plan.zero=0", "plan.layers_per_stage=auto"});
   const auto alone = execute::make_local_world(1, a.placement.timeout);
-  return *perform(a, plan::read_scenario(file, a.assignments, root), "performing on one rank ", *alone);
+  return *perform(a, plan::read_scenario(file, a.assignments, root, plan::Purpose::perform), "performing on one rank ",
+                  *alone);
 }
 
 std::string comparison(const result::Result& many, const result::Result& one) {
@@ -268,7 +269,7 @@ int run_execute(ExecuteArguments a) {
   const std::string file = scenario_file(a.scenario, root);
   if (!a.data.empty()) note_input(a.data);
   if (a.output_given) check_result_directory(a.output);
-  const plan::Scenario scenario = plan::read_scenario(file, a.assignments, root);
+  const plan::Scenario scenario = plan::read_scenario(file, a.assignments, root, plan::Purpose::perform);
   try {
     a.steps = steps_of(a, scenario);
     const execute::Placement placement(a.placement, scenario);

@@ -128,6 +128,7 @@ struct Loop {
     request.file = plan.scenario;
     request.assignments = plan.assignments;
     request.calibrations = {calibration};
+    request.purpose = plan::Purpose::perform;
     request.record = true;
     const result::Result prediction = simulate_file(request, root);
     result::write_directory(prediction, simulated);
@@ -152,7 +153,7 @@ std::string calibrated(const GpuValidation& v, const std::vector<reports::LocalP
                        const std::string& root) {
   CudaCalibration how;
   for (const reports::LocalPlan& plan : plans)
-    how.scenarios.push_back(plan::read_scenario(plan.scenario, plan.assignments, root));
+    how.scenarios.push_back(plan::read_scenario(plan.scenario, plan.assignments, root, plan::Purpose::perform));
   how.budget_s = v.budget_s;
   how.command = fmt::format("rehearse validate --gpu --budget {}", v.budget_s);
   how.file = (fs::path(folder) / "calibration.yaml").string();

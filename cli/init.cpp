@@ -116,6 +116,7 @@ std::string value_of(const std::string& key, const Candidate& c, const Machine& 
   const int data = m.gpus / (c.tensor * c.pipeline);
   if (key == "rehearse") return "1";
   if (key == "model") return a.model;
+  if (key == "framework") return "auto";
   if (key == "cluster.topology") return m.topology;
   if (key == "cluster.gpus") return fmt::to_string(m.gpus);
   if (key == "plan.tensor") return fmt::to_string(c.tensor);
@@ -161,16 +162,25 @@ std::string batch_comment(const Candidate& c, const Machine& m, std::int64_t seq
   return comment("Now " + reports::batch_text(batch) + ".", 2);
 }
 
-// `seq_len`: of the model, 0 if it has none.
-std::string scenario_text(const Candidate& c, const Machine& m, const InitArguments& a, std::int64_t seq_len) {
+// What is known once the candidate was read.
+struct Tried {
+  std::int64_t peak = 0;       // bytes of a rank
+  std::int64_t seq_len = 0;    // 0: the model reads no sequences
+  std::string framework = {};  // that auto stands for
+};
+
+std::string scenario_text(const Candidate& c, const Machine& m, const InitArguments& a, const Tried& tried = {}) {
   std::string out =
       comment(fmt::format("{} on {} x {}. Made by rehearse init: change what you like; commented keys "
                           "show their default, or an example.",
                           a.model, m.gpus, m.topology),
               0) +
       comment("rehearse explain KEY says what a key means and takes, rehearse list what can be named.", 0);
-  for (const char* key : {"rehearse", "name", "model", "framework"})
-    out += '\n' + entry(*plan::find_key(key), value_of(key, c, m, a), 0);
+  for (const char* key : {"rehearse", "name", "model", "framework"}) {
+    out += '\n';
+    if (key == std::string_view("framework")) out += comment(fmt::format("Now {}.", tried.framework), 0);
+    out += entry(*plan::find_key(key), value_of(key, c, m, a), 0);
+  }
   for (const char* section : {"cluster", "plan", "training", "costs", "noise"}) {
     std::string body;
     bool any = false;
@@ -180,7 +190,7 @@ std::string scenario_text(const Candidate& c, const Machine& m, const InitArgume
       if (!key.later.empty() && value_of(std::string(key.path), c, m, a).empty()) continue;  // only the default yet
       const std::string value = value_of(std::string(key.path), c, m, a);
       any = any || !value.empty();
-      if (key.path == "training.global_batch") body += batch_comment(c, m, seq_len);
+      if (key.path == "training.global_batch") body += batch_comment(c, m, tried.seq_len);
       body += entry(key, value, 2);
     }
     out +=
@@ -189,11 +199,6 @@ std::string scenario_text(const Candidate& c, const Machine& m, const InitArgume
   return out;
 }
 
-struct Tried {
-  std::int64_t peak = 0;     // bytes of a rank
-  std::int64_t seq_len = 0;  // 0: the model reads no sequences
-};
-
 // nullopt if the plan cannot be.
 std::optional<Tried> try_plan(const std::string& file, const Machine& m, const std::string& root) {
   try {
@@ -201,7 +206,7 @@ std::optional<Tried> try_plan(const std::string& file, const Machine& m, const s
     std::int64_t most = 0;
     for (const auto& stage : account::stage_memory(lower::lower(s), s.framework, m.memory == 0))
       most = std::max(most, stage.peak);
-    return Tried{most, s.model.is_transformer() ? s.training.seq_len : 0};
+    return Tried{most, s.model.is_transformer() ? s.training.seq_len : 0, s.framework.name};
   } catch (const InputError&) {
     return std::nullopt;
   }
@@ -229,9 +234,9 @@ std::string best_text(const Machine& m, const InitArguments& a, const std::strin
   const Busy line("looking for a plan that fits");
   for (const Candidate& c : candidates(m)) {
     check_interrupt();
-    const auto tried = try_plan(draft.write(scenario_text(c, m, a, 0)), m, root);
+    const auto tried = try_plan(draft.write(scenario_text(c, m, a)), m, root);
     if (!tried) continue;
-    std::string candidate = scenario_text(c, m, a, tried->seq_len);
+    std::string candidate = scenario_text(c, m, a, *tried);
     if (m.memory == 0 || tried->peak <= m.memory) return candidate;
     if (!least || tried->peak < *least) {
       least = tried->peak;

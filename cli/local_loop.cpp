@@ -77,7 +77,7 @@ std::vector<reports::LocalPlan> local_plans(const std::string& root) {
 void calibrate_for(const std::vector<reports::LocalPlan>& plans, const Calibrating& how, const std::string& root) {
   calibrate::Request request;
   for (const reports::LocalPlan& plan : plans)
-    request.scenarios.push_back(plan::read_scenario(plan.scenario, plan.assignments, root));
+    request.scenarios.push_back(plan::read_scenario(plan.scenario, plan.assignments, root, plan::Purpose::perform));
   request.budget_s = how.budget_s;
   request.command = fmt::format("{} --budget {}", how.command, how.budget_s);
   PhasedProgress progress;
@@ -93,11 +93,12 @@ void calibrate_for(const std::vector<reports::LocalPlan>& plans, const Calibrati
 
 LocalRun simulate_and_perform(const reports::LocalPlan& plan, const std::string& calibration, double seconds,
                               bool record, const std::string& root) {
-  const plan::Scenario scenario = plan::read_scenario(plan.scenario, plan.assignments, root);
+  const plan::Scenario scenario = plan::read_scenario(plan.scenario, plan.assignments, root, plan::Purpose::perform);
   SimulationRequest request;
   request.file = plan.scenario;
   request.assignments = plan.assignments;
   request.calibrations = {calibration};
+  request.purpose = plan::Purpose::perform;
   request.record = record;
   LocalRun run;
   run.simulated = simulate_file(request, root);

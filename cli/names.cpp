@@ -22,9 +22,10 @@ std::vector<std::string> names_of(std::string_view kind, const std::string& root
 
 std::vector<std::string> listed_values(const plan::Key& key, const std::string& root) {
   using plan::KeyType;
-  if (!key.names_of.empty()) return names_of(key.names_of, root);
   std::vector<std::string> list;
   if (key.or_auto) list.emplace_back("auto");
+  if (!key.names_of.empty())
+    for (std::string& name : names_of(key.names_of, root)) list.push_back(std::move(name));
   if (key.type == KeyType::boolean) list.insert(list.end(), {"false", "true"});
   if (key.type == KeyType::choice) list.insert(list.end(), key.values.begin(), key.values.end());
   if (key.type == KeyType::integer && key.max && *key.max - *key.min < 10)

@@ -34,7 +34,7 @@ struct SimulateArguments {
 
 // Where it does not fit, by how much, and the single change that would make it fit.
 std::string memory_message(const SimulateArguments& a, const result::Result& r, const std::string& root) {
-  const plan::Scenario scenario = plan::read_scenario(a.request.file, a.request.assignments, root);
+  const plan::Scenario scenario = scenario_of(a.request, root);
   const Busy line("looking for a change that fits");
   const auto change = run::change_that_fits(scenario, a.request.assignments, options_of(a.request, root));
   const result::StageMemory* worst = reports::largest_stage(r);
@@ -80,6 +80,7 @@ int simulate(SimulateArguments a) {
   if (a.output_given) check_result_directory(a.output);
   a.request.record = a.output_given;
   a.request.threads = a.threads > 0 ? a.threads : hardware_threads();
+  a.request.ideal = true;
   const result::Result r = simulate_file(a.request, root);
   const bool several = a.request.samples > 0 || a.request.what_if || !r.jobs.empty();
   if (a.threads > 1 && !several) note("rehearse: note: one thread is used; the result is the same with any number");

@@ -1,6 +1,7 @@
 // What commands share: simulating one scenario file, and checks of option values.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -10,9 +11,11 @@
 #include "reports/limits.h"
 #include "sim/base/interrupt.h"
 #include "sim/cluster/topology.h"
+#include "sim/cost/calibration_file.h"
 #include "sim/cost/cost.h"
 #include "sim/plan/scenario.h"
 #include "sim/run/describe_scenario.h"
+#include "sim/run/ideal.h"
 #include "sim/run/run.h"
 
 namespace rehearse::cli {
@@ -71,6 +74,11 @@ result::Result simulate_located(const plan::Scenario& scenario, const run::Optio
 
 }  // namespace
 
+plan::Scenario scenario_of(const SimulationRequest& request, const std::string& root) {
+  const bool cpu = std::any_of(request.calibrations.begin(), request.calibrations.end(), &cost::is_calibration_path);
+  return plan::read_scenario(request.file, request.assignments, root, cpu ? plan::Purpose::perform : request.purpose);
+}
+
 run::Options options_of(const SimulationRequest& request, const std::string& root) {
   run::Options options;
   options.data_root = root;
@@ -88,7 +96,7 @@ run::Options options_of(const SimulationRequest& request, const std::string& roo
 }
 
 result::Result simulate_file(const SimulationRequest& request, const std::string& root) {
-  const plan::Scenario scenario = plan::read_scenario(request.file, request.assignments, root);
+  const plan::Scenario scenario = scenario_of(request, root);
   check_calibrations(request.calibrations, root);
   PhasedProgress line;
   run::Options options = options_of(request, root);
@@ -98,6 +106,7 @@ result::Result simulate_file(const SimulationRequest& request, const std::string
   }
   result::Result r = simulate_located(scenario, options);
   check_interrupt();
+  if (request.ideal) r.ideal_step_ps = run::ideal_step(scenario, request.assignments, options, r.ops).ps();
   r.scenario_file = shown_path(request.file, root);
   r.limited_by = reports::limited_by(r);
   return r;

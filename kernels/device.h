@@ -138,8 +138,9 @@ class Device {
 
   virtual void activation_forward(Unary fn, std::int64_t n, In x, Out y) = 0;
   virtual void activation_backward(Unary fn, std::int64_t n, In dy, In x, Out dx) = 0;
-  virtual void swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, Out y) = 0;
-  virtual void swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, Out d_gate_up) = 0;
+  // gate_up [rows, 2, cols]; with `up` [rows, cols], which may be null, gate_up is the gate alone [rows, cols].
+  virtual void swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) = 0;
+  virtual void swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) = 0;
 
   virtual void add(std::int64_t n, In a, In b, Out y) = 0;
   virtual void accumulate(std::int64_t n, In x, Out y) = 0;

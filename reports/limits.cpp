@@ -189,6 +189,19 @@ bool on_cpu(const result::Result& r) {
   return r.source == "measured" || r.scenario.contains("cluster.cores");
 }
 
+std::string chosen_framework(const Result& r) {
+  const auto name = r.scenario.find("framework"), how = r.scenario.find("framework.chosen");
+  if (name == r.scenario.end() || how == r.scenario.end()) return "";
+  std::string text = fmt::format("Framework: {}, chosen {}.", name->second, how->second);
+  if (r.ideal_step_ps > 0 && r.step_time_ps > 0)
+    text += fmt::format(" The ideal, framework: rehearse, takes {} a step, {} of this.",
+                        format_time(Time::from_ps(r.ideal_step_ps)),
+                        percent(static_cast<double>(r.ideal_step_ps) / static_cast<double>(r.step_time_ps)));
+  else if (name->second != "rehearse")
+    text += " --set framework=rehearse simulates the ideal.";
+  return text;
+}
+
 std::string device_noun(const result::Result& r) {
   return on_cpu(r) ? "rank" : "GPU";
 }

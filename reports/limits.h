@@ -19,6 +19,8 @@ inline constexpr double kLargeLoss = 0.2;   // a judgement: below it, what the k
 
 // Ranks that share the cores of a host, performed or simulated: only such hosts count cores.
 bool on_cpu(const result::Result& r);
+// Which framework was chosen automatically, why, and what the ideal one's step would be; "": the file names it.
+std::string chosen_framework(const result::Result& r);
 // What a device is called: "GPU", or "rank" on a CPU.
 std::string device_noun(const result::Result& r);
 // What its losses are counted in: "nats a token", "nats a sample" or "mean squared error".

@@ -44,6 +44,7 @@ std::string heading(const Result& r) {
   }
   out += wrap(plan);
   if (const std::string batch = batch_text(batch_of(r)); !batch.empty()) out += wrap("batch: " + batch);
+  out += wrap(chosen_framework(r));
   return out + '\n';
 }
 

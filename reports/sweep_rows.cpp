@@ -87,6 +87,8 @@ void fill(SweepRow& row, const result::Result& r) {
   row.high_s = r.interval_high_s;
   row.limit = limit_of(r);
   row.limited_by = r.limited_by;
+  if (const auto named = r.scenario.find("framework"); named != r.scenario.end()) row.framework = named->second;
+  row.framework_chosen = r.scenario.contains("framework.chosen");
   row.gpus = r.ranks;
   row.batch = batch_of(r);
   for (const result::Note& note : r.notes) row.notes.push_back(note.text);
@@ -115,18 +117,20 @@ std::string sweep_csv(const std::vector<SweepAxis>& axes, const std::vector<Swee
   for (const SweepAxis& axis : axes) out += csv_field(axis.key) + ",";
   out +=
       "status,gpus,global_batch,tokens_per_step,step_time_s,step_time_low_s,step_time_high_s,tokens_per_s,mfu,scaling,"
-      "speed_up,efficiency,peak_bytes,memory_bytes,bubble,exposed_communication,limited_by,notes,reason,directory\n";
+      "speed_up,efficiency,peak_bytes,memory_bytes,bubble,exposed_communication,limited_by,framework,notes,reason,"
+      "directory\n";
   for (const SweepRow& row : rows) {
     for (const std::string& value : row.values) out += csv_field(value) + ",";
     out += kStatus[static_cast<std::size_t>(row.status)];
     if (row.status == SweepStatus::infeasible) {
-      out += std::string(18, ',');
+      out += std::string(19, ',');
     } else {
-      out += fmt::format(",{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},", row.gpus, row.batch.global(),
-                         row.batch.units(), seconds(row.step_time_ps), number(row.low_s), number(row.high_s),
-                         number(row.tokens_per_s), number(row.mfu), scaling_name(row), number(row.speed_up),
-                         number(row.efficiency), row.peak_bytes, row.memory_bytes, number(row.bubble),
-                         number(row.exposed), csv_field(row.limited_by), csv_field(notes(row)));
+      out +=
+          fmt::format(",{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},", row.gpus, row.batch.global(),
+                      row.batch.units(), seconds(row.step_time_ps), number(row.low_s), number(row.high_s),
+                      number(row.tokens_per_s), number(row.mfu), scaling_name(row), number(row.speed_up),
+                      number(row.efficiency), row.peak_bytes, row.memory_bytes, number(row.bubble), number(row.exposed),
+                      csv_field(row.limited_by), csv_field(row.framework), csv_field(notes(row)));
     }
     out += csv_field(reason(row)) + "," + csv_field(row.directory) + "\n";
   }
@@ -158,6 +162,7 @@ std::string sweep_json(const std::vector<SweepAxis>& axes, const std::vector<Swe
       j["bubble"] = row.bubble;
       j["exposed_communication"] = row.exposed;
       j["limited_by"] = row.limited_by;
+      j["framework"] = row.framework;
       if (!row.notes.empty()) j["notes"] = row.notes;
     }
     if (!row.directory.empty()) j["directory"] = row.directory;

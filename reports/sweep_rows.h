@@ -33,6 +33,8 @@ struct SweepRow {
   SweepStatus status = SweepStatus::infeasible;
   std::vector<Diagnostic> problems;  // why it is infeasible
   // Of the result.
+  std::string framework;
+  bool framework_chosen = false;  // automatically
   std::int64_t gpus = 0;
   Batch batch;
   std::int64_t step_time_ps = 0, peak_bytes = 0, memory_bytes = 0;

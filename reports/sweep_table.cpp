@@ -104,6 +104,12 @@ bool one_scaling(const std::vector<SweepRow>& rows) {
   return kinds.size() < 2;
 }
 
+// Frameworks that were chosen automatically, and are not the same for all plans.
+bool several_frameworks(const std::vector<SweepRow>& rows) {
+  return std::any_of(rows.begin(), rows.end(), [](const SweepRow& row) { return row.framework_chosen; }) &&
+         !all_alike(rows, [](const SweepRow& row) { return row.framework; });
+}
+
 std::vector<SweepColumn> columns_of(const std::vector<SweepRow>& rows) {
   std::vector<SweepColumn> list;
   const auto add = [&](std::string name, int drop, std::string none, auto&& cell) {
@@ -114,6 +120,7 @@ std::vector<SweepColumn> columns_of(const std::vector<SweepRow>& rows) {
       const Batch& b = row.batch;
       return fmt::format("{}={}x{}x{}", b.global(), b.micro_batch, b.micro_batches, b.data);
     });
+  if (several_frameworks(rows)) add("framework", 0, "", [](const SweepRow& row) { return row.framework; });
   add("step", 0, "-", [](const SweepRow& row) {
     return format_time(Time::from_ps(row.step_time_ps)) + (row.notes.empty() ? "" : "*");
   });
@@ -215,6 +222,16 @@ std::string batch_line(const std::vector<SweepRow>& rows, std::size_t width) {
   return wrap(text, 0, width);
 }
 
+// What all plans were simulated as, where it was chosen automatically; what is not said is named by the file.
+std::string framework_line(const std::vector<SweepRow>& rows, std::size_t width) {
+  const auto chosen = std::find_if(rows.begin(), rows.end(), [](const auto& row) { return row.framework_chosen; });
+  if (chosen == rows.end()) return "";
+  return wrap(several_frameworks(rows) ? "Framework: chosen automatically for each plan; with one, as framework: "
+                                         "torch-fsdp2, only the plans differ."
+                                       : fmt::format("Framework: {}, chosen automatically.", chosen->framework),
+              0, width);
+}
+
 std::string scaling_line(const std::vector<SweepRow>& rows, std::size_t width) {
   const auto reference = std::find_if(rows.begin(), rows.end(), [](const auto& row) { return row.reference; });
   if (!several_gpus(rows) || reference == rows.end()) return "";
@@ -261,7 +278,7 @@ std::string sweep_table(const std::vector<SweepAxis>& axes, const std::vector<Sw
     some_do_not_fit = some_do_not_fit || row.status == SweepStatus::does_not_fit;
     if (row.status == SweepStatus::infeasible) reasons += wrap(which(row) + ": " + first_reason(row), 2, width);
   }
-  std::string out = batch_line(rows, width) + body(axes, rows, width);
+  std::string out = batch_line(rows, width) + framework_line(rows, width) + body(axes, rows, width);
   if (const std::string scaling = scaling_line(rows, width); !scaling.empty()) out += '\n' + scaling;
   if (some_do_not_fit) out += "\nStep and shares of a plan that does not fit are as if it fitted.\n";
   out += notes_part(rows, width);

@@ -79,8 +79,8 @@ class KernelCall {
 
   void operator()(const program::Activation& a) const {
     if (a.fn == program::ActivationFn::swiglu) {
-      if (a.backward) return d_.swiglu_backward(a.rows, a.cols, in(0), in(1), out(0));
-      return d_.swiglu_forward(a.rows, a.cols, in(0), out(0));
+      if (a.backward) return d_.swiglu_backward(a.rows, a.cols, in(0), in(1), optional(2), out(0));
+      return d_.swiglu_forward(a.rows, a.cols, in(0), optional(1), out(0));
     }
     const auto fn = a.fn == program::ActivationFn::gelu ? kernels::Unary::gelu : kernels::Unary::relu;
     if (a.backward) return d_.activation_backward(fn, a.rows * a.cols, in(0), in(1), out(0));

@@ -122,13 +122,15 @@ void CpuDevice::activation_backward(Unary fn, std::int64_t n, In dy, In x, Out d
                                  w.write(from(dx, i), count));
   });
 }
-void CpuDevice::swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, Out y) {
+void CpuDevice::swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) {
   Widened w(*this);
-  kernels_.swiglu_forward(rows, cols, w.read(gate_up, rows * 2 * cols), w.write(y, rows * cols));
+  const float* gate = w.read(gate_up, rows * (up ? 1 : 2) * cols);
+  kernels_.swiglu_forward(rows, cols, gate, w.read(up, rows * cols), w.write(y, rows * cols));
 }
-void CpuDevice::swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, Out d_gate_up) {
+void CpuDevice::swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) {
   Widened w(*this);
-  kernels_.swiglu_backward(rows, cols, w.read(dy, rows * cols), w.read(gate_up, rows * 2 * cols),
+  const float* gate = w.read(gate_up, rows * (up ? 1 : 2) * cols);
+  kernels_.swiglu_backward(rows, cols, w.read(dy, rows * cols), gate, w.read(up, rows * cols),
                            w.write(d_gate_up, rows * 2 * cols));
 }
 

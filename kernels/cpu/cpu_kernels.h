@@ -44,8 +44,9 @@ class CpuKernels {
                             const float* stats, float* d_gamma, float* d_beta);
   void activation_forward(Unary fn, std::int64_t n, const float* x, float* y);
   void activation_backward(Unary fn, std::int64_t n, const float* dy, const float* x, float* dx);
-  void swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, float* y);
-  void swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up, float* d_gate_up);
+  void swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, const float* up, float* y);
+  void swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up, const float* up,
+                       float* d_gate_up);
   void add(std::int64_t n, const float* a, const float* b, float* y);
   void accumulate(std::int64_t n, const float* x, float* y);
   void copy(std::int64_t n, const float* x, float* y);

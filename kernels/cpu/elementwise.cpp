@@ -55,10 +55,13 @@ void CpuKernels::activation_backward(Unary fn, std::int64_t n, const float* dy, 
   });
 }
 
-void CpuKernels::swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, float* y) {
+void CpuKernels::swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, const float* up_alone,
+                                float* y) {
+  const std::int64_t step = up_alone == nullptr ? 2 * cols : cols;
+  const float* ups = up_alone == nullptr ? gate_up + cols : up_alone;
   pool_.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
-      const float *gate = gate_up + row * 2 * cols, *up = gate + cols;
+      const float *gate = gate_up + row * step, *up = ups + row * step;
       float* out = y + row * cols;
       each(0, cols, [=](std::int64_t i, auto tag) {
         const auto g = get(gate + i, tag);
@@ -69,10 +72,12 @@ void CpuKernels::swiglu_forward(std::int64_t rows, std::int64_t cols, const floa
 }
 
 void CpuKernels::swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up,
-                                 float* d_gate_up) {
+                                 const float* up_alone, float* d_gate_up) {
+  const std::int64_t step = up_alone == nullptr ? 2 * cols : cols;
+  const float* ups = up_alone == nullptr ? gate_up + cols : up_alone;
   pool_.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
-      const float *gate = gate_up + row * 2 * cols, *up = gate + cols, *d = dy + row * cols;
+      const float *gate = gate_up + row * step, *up = ups + row * step, *d = dy + row * cols;
       float *d_gate = d_gate_up + row * 2 * cols, *d_up = d_gate + cols;
       each(0, cols, [=](std::int64_t i, auto tag) {
         const auto g = get(gate + i, tag), s = sigmoid(g), of_y = get(d + i, tag);

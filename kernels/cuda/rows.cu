@@ -7,16 +7,18 @@
 namespace rehearse::kernels::cuda {
 namespace {
 
-// y = silu(gate) up; gate_up is [rows, 2, cols].
+// y = silu(gate) up. Row r of the gate is row r * step of its operand, that of up the last of the `step` rows from
+// there: one operand [rows, 2, cols] with step 2, or two [rows, cols] with step 1.
 template <class T>
 __global__ void __launch_bounds__(kRowThreads)
-    swiglu_forward_kernel(std::int64_t rows, std::int64_t cols, bool whole_rows, Source<T> gate_up, Target<T> y) {
+    swiglu_forward_kernel(std::int64_t rows, std::int64_t cols, bool whole_rows, int step, Source<T> gates,
+                          Source<T> ups, Target<T> y) {
   over_rows(rows, cols, whole_rows, [&]<class Access>(Access, std::int64_t row, const Chunk& c) {
-    const auto gate_words = Access::load(gate_up, in_row(c, 2 * row, cols));
-    const auto up_words = Access::load(gate_up, in_row(c, 2 * row + 1, cols));
+    const auto gate_words = Access::load(gates, in_row(c, step * row, cols));
+    const auto up_words = Access::load(ups, in_row(c, step * row + step - 1, cols));
     float gate[kChunk], up[kChunk];
-    Access::values(gate_up, gate_words, gate);
-    Access::values(gate_up, up_words, up);
+    Access::values(gates, gate_words, gate);
+    Access::values(ups, up_words, up);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) up[i] *= gate[i] * sigmoid(gate[i]);
     Access::store(y, in_row(c, row, cols), up);
@@ -25,16 +27,16 @@ __global__ void __launch_bounds__(kRowThreads)
 
 template <class T>
 __global__ void __launch_bounds__(kRowThreads)
-    swiglu_backward_kernel(std::int64_t rows, std::int64_t cols, bool whole_rows, Source<T> dy, Source<T> gate_up,
-                           Target<T> d_gate_up) {
+    swiglu_backward_kernel(std::int64_t rows, std::int64_t cols, bool whole_rows, int step, Source<T> dy,
+                           Source<T> gates, Source<T> ups, Target<T> d_gate_up) {
   over_rows(rows, cols, whole_rows, [&]<class Access>(Access, std::int64_t row, const Chunk& c) {
     const auto dy_words = Access::load(dy, in_row(c, row, cols));
-    const auto gate_words = Access::load(gate_up, in_row(c, 2 * row, cols));
-    const auto up_words = Access::load(gate_up, in_row(c, 2 * row + 1, cols));
+    const auto gate_words = Access::load(gates, in_row(c, step * row, cols));
+    const auto up_words = Access::load(ups, in_row(c, step * row + step - 1, cols));
     float d[kChunk], gate[kChunk], up[kChunk];
     Access::values(dy, dy_words, d);
-    Access::values(gate_up, gate_words, gate);
-    Access::values(gate_up, up_words, up);
+    Access::values(gates, gate_words, gate);
+    Access::values(ups, up_words, up);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       const float g = gate[i], s = sigmoid(g);
@@ -86,19 +88,22 @@ __global__ void __launch_bounds__(kRowThreads)
 
 }  // namespace
 
-void CudaDevice::swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, Out y) {
+void CudaDevice::swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) {
   const auto [grid, block] = row_grid(rows, cols);
-  by_type({gate_up, y}, [&]<class T>() {
-    launch(swiglu_forward_kernel<T>, grid, block, 0, stream_, rows, cols, whole_rows(cols, {gate_up, y}),
-           Source<T>(gate_up), Target<T>(y));
+  const In ups = up ? up : gate_up;
+  by_type({gate_up, ups, y}, [&]<class T>() {
+    launch(swiglu_forward_kernel<T>, grid, block, 0, stream_, rows, cols, whole_rows(cols, {gate_up, ups, y}),
+           up ? 1 : 2, Source<T>(gate_up), Source<T>(ups), Target<T>(y));
   });
 }
 
-void CudaDevice::swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, Out d_gate_up) {
+void CudaDevice::swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) {
   const auto [grid, block] = row_grid(rows, cols);
-  by_type({dy, gate_up, d_gate_up}, [&]<class T>() {
-    launch(swiglu_backward_kernel<T>, grid, block, 0, stream_, rows, cols, whole_rows(cols, {dy, gate_up, d_gate_up}),
-           Source<T>(dy), Source<T>(gate_up), Target<T>(d_gate_up));
+  const In ups = up ? up : gate_up;
+  by_type({dy, gate_up, ups, d_gate_up}, [&]<class T>() {
+    launch(swiglu_backward_kernel<T>, grid, block, 0, stream_, rows, cols,
+           whole_rows(cols, {dy, gate_up, ups, d_gate_up}), up ? 1 : 2, Source<T>(dy), Source<T>(gate_up),
+           Source<T>(ups), Target<T>(d_gate_up));
   });
 }
 

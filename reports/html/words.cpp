@@ -49,9 +49,17 @@ std::string zero_words(std::int64_t zero) {
 
 std::string recompute_words(const Result& r) {
   const std::string kind = key_of(r, "plan.recompute");
-  if (kind == "full") return "every layer's activations are recomputed";
-  if (kind == "selective") return "attention's activations are recomputed";
-  return "activations are kept";
+  if (kind != "full" && kind != "selective" && kind != "ops") return "activations are kept";
+  const std::string layers = key_of(r, "plan.recompute_layers"), every = key_of(r, "plan.recompute_every");
+  std::string which = layers.empty() ? "" : fmt::format("the first {} layers of each stage", layers);
+  if (!every.empty()) which += fmt::format("{}each {}th", which.empty() ? "" : ", of these ", every);
+  if (kind == "full")
+    return which.empty() ? "every layer's activations are recomputed"
+                         : fmt::format("activations are recomputed of {}", which);
+  const std::string what = kind == "selective"
+                               ? "attention's activations are recomputed"
+                               : "activations but those of attention and every second product are recomputed";
+  return which.empty() ? what : fmt::format("{} in {}", what, which);
 }
 
 std::string machine(const Result& r) {
@@ -237,7 +245,9 @@ std::vector<std::string> asked(const Result& r) {
 }
 
 std::vector<std::string> answered(const Result& r, const HtmlOptions& options) {
-  return {speed(r, options), fit_and_limit(r), trust(r)};
+  std::vector<std::string> sentences = {speed(r, options), fit_and_limit(r), trust(r)};
+  if (const std::string framework = chosen_framework(r); !framework.empty()) sentences.push_back(framework);
+  return sentences;
 }
 
 }  // namespace rehearse::reports::html

@@ -43,12 +43,14 @@ void StageLowering::make_units(Chunk& chunk) {
   const auto convolutions = static_cast<std::int64_t>(m.convolutions.size());
   for (std::int64_t i = chunk.layers.first; i < chunk.layers.first + chunk.layers.count; ++i) {
     const int layer = static_cast<int>(i);
+    UnitScope of_layer = scope();
+    of_layer.recompute = context_.plan().recompute_of(i - chunk.layers.first);
     if (m.is_transformer())
-      add(make_block(scope(), layer));
+      add(make_block(of_layer, layer));
     else if (i < convolutions)
-      add(make_convolution(scope(), layer));
+      add(make_convolution(of_layer, layer));
     else
-      add(make_linear(scope(), static_cast<int>(i - convolutions)));
+      add(make_linear(of_layer, static_cast<int>(i - convolutions)));
   }
   if (!chunk.last) return;
   table_shared_ = m.is_transformer() && m.tied_embeddings && chunk.first;
@@ -147,7 +149,6 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
   gather_for(chunk, n - 1, -1);
   if (!chunk.last) transfers_.receive(chunk.output_gradient, false);
   BufferId gradient = chunk.output_gradient.whole;
-  const bool full = context_.plan().recompute == plan::Recompute::full;
   const bool ahead = context_.profile().shard_gather == plan::ShardGather::ahead;
   for (int u = n - 1; u >= 0; --u) {
     const auto gather_next = [&](int previous) {
@@ -156,7 +157,7 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
     };
     if (ahead) gather_next(u + 1 < n ? u + 1 : -1);
     Unit& unit = *chunk.units[static_cast<std::size_t>(u)];
-    if (full && unit.recomputable()) {
+    if (unit.recomputes()) {
       builder_.set_phase(Phase::recompute);
       unit.forward(true);
       builder_.set_phase(Phase::backward);

@@ -115,8 +115,12 @@ class Rules {
     Plan& plan = s_.plan;
     const std::int64_t units = unit_count(s_.model);
     const char* what = s_.model.is_transformer() ? "layers" : "layers (convolutions and linear layers)";
-    if (s_.plan.recompute == Recompute::selective && !s_.model.is_transformer()) {
-      key("recompute").error("selective recomputation is of attention, which this model has none of; none or full");
+    const Recompute recompute = s_.plan.recompute;
+    if ((recompute == Recompute::selective || recompute == Recompute::ops) && !s_.model.is_transformer()) {
+      key("recompute")
+          .error(fmt::format(
+              "{} recomputation is of attention and what is around it, which this model has none of; none or full",
+              recompute == Recompute::ops ? "ops" : "selective"));
     }
     if (!chunks()) return;
     const std::int64_t parts = plan.pipeline * plan.chunks;

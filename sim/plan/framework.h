@@ -24,10 +24,12 @@ enum class Allocator : unsigned char { arena, caching };
 struct FrameworkProfile {
   std::string name, summary;  // one line on what it stands for
   std::vector<std::string> sources;
+  std::string replicas_as;  // the profile whose policies hold for whole replicas (zero 0); "": its own
   // Defaults for scenario keys that are not given.
   model::AttentionKind attention = model::AttentionKind::flash;  // model.attention
   double dropout = 0;                                            // model.dropout
   bool fp32_gradients = true;  // training.grad_dtype and reduce_dtype: fp32; false: the training precision
+  bool fp32_reduction = true;  // false: training.reduce_dtype alone is the training precision
   bool overlap_grad_reduce = true, overlap_param_gather = true, overlap_tensor_backward = true;  // plan's
   Bytes bucket{25 << 20};                                                                        // plan.bucket
   // Lowering.

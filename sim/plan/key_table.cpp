@@ -61,9 +61,12 @@ std::vector<Key> top_keys() {
        .related = "model.preset model.family"},
       {.path = "framework",
        .type = KeyType::name,
-       .fallback = "rehearse",
+       .fallback = "auto",
+       .or_auto = true,
        .names_of = "frameworks",
-       .meaning = "whose launches are simulated; sets the defaults of some other keys",
+       .meaning =
+           "whose launches are simulated; sets the defaults of some other keys; `auto`: what people run for such "
+           "a plan on GPUs, `rehearse` on a CPU and where the plan is performed",
        .example = "megatron-2021",
        .related = "model.attention model.dropout plan.bucket plan.overlap_grad_reduce training.grad_dtype"},
       {.path = "cluster", .fallback = "{}", .meaning = "the machine", .example = "{topology: dgx-a100, gpus: 8}"},
@@ -325,13 +328,38 @@ std::vector<Key> plan_keys() {
       {.path = "plan.recompute",
        .type = KeyType::choice,
        .fallback = "none",
-       .values = {"none", "selective", "full"},
+       .values = {"none", "selective", "full", "ops"},
        .meaning = "what backward computes again instead of keeping: `none`, `selective` (the attention core; nothing "
-                  "to do with flash attention, which keeps none of it), `full` (the whole layer)",
+                  "to do with flash attention, which keeps none of it), `full` (the whole layer), `ops` (the layer but "
+                  "for the results of attention, of every second product and of reductions over the tensor group: "
+                  "torchtitan's selective activation checkpointing `op`)",
        .example = "full",
-       .related = "model.attention plan.sequence_parallel plan.micro_batch",
+       .related = "plan.recompute_layers plan.recompute_every model.attention plan.micro_batch",
        .field = &Plan::recompute,
        .in_result = true},
+      {.path = "plan.recompute_layers",
+       .type = KeyType::integer,
+       .fallback = "auto",
+       .min = 1,
+       .max = kRanks,
+       .or_auto = true,
+       .meaning = "with `recompute` (without it nothing): so many layers of each stage, with `chunks` of each chunk, "
+                  "from its first on, as "
+                  "Megatron's `--recompute-method block --recompute-num-layers`; `auto`: all",
+       .example = "4",
+       .related = "plan.recompute plan.recompute_every plan.layers_per_stage",
+       .field = &Plan::recompute_layers},
+      {.path = "plan.recompute_every",
+       .type = KeyType::integer,
+       .fallback = "1",
+       .min = 1,
+       .max = kRanks,
+       .meaning = "with `recompute` (without it nothing): of these layers every so-manieth, 2: the second, fourth, ... "
+                  "of each stage, as "
+                  "torchtitan's `selective_ac_option` 2",
+       .example = "2",
+       .related = "plan.recompute plan.recompute_layers",
+       .field = &Plan::recompute_every},
       {.path = "plan.sequence_parallel",
        .type = KeyType::boolean,
        .fallback = "false",

@@ -10,6 +10,10 @@ std::string gradient_type(const FrameworkProfile& profile) {
   return profile.fp32_gradients ? "fp32" : "the precision";
 }
 
+std::string reduced_type(const FrameworkProfile& profile) {
+  return profile.fp32_reduction ? gradient_type(profile) : "the precision";
+}
+
 }  // namespace
 
 std::vector<Key> training_keys() {
@@ -66,7 +70,7 @@ std::vector<Key> training_keys() {
        .example = "fp32",
        .related = "training.precision training.grad_dtype framework",
        .field = &Training::reduce_dtype,
-       .framework = gradient_type,
+       .framework = reduced_type,
        .in_result = true},
       {.path = "training.optimizer",
        .type = KeyType::choice,

@@ -19,7 +19,9 @@ namespace rehearse::plan {
 // One file each in schedule/.
 enum class Schedule : unsigned char { sequential, gpipe, one_f_one_b, interleaved, zero_bubble };
 inline constexpr std::size_t kSchedules = 5;
-enum class Recompute : unsigned char { none, selective, full };
+// What backward computes again. selective: the core of unfused attention. full: whole layers. ops: layers but for what
+// their attention, every second product and reductions over the tensor group gave.
+enum class Recompute : unsigned char { none, selective, full, ops };
 enum class Precision : unsigned char { fp32, bf16, fp16 };
 enum class OptimizerKind : unsigned char { adamw, sgd };
 
@@ -36,6 +38,13 @@ struct Plan {
   bool overlap_grad_reduce = true, overlap_param_gather = true, overlap_tensor_backward = true;
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
+  std::int64_t recompute_layers = 0;  // of each stage and chunk, its first ones; 0: all
+  std::int64_t recompute_every = 1;   // of these each so-manieth
+  // Of the layer of that index, from 0, in its stage and chunk.
+  Recompute recompute_of(std::int64_t layer) const {
+    const bool chosen = (recompute_layers == 0 || layer < recompute_layers) && (layer + 1) % recompute_every == 0;
+    return chosen ? recompute : Recompute::none;
+  }
   std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline};
 };
 

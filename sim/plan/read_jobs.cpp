@@ -45,7 +45,8 @@ class Reader {
     node.finish();
     if (path.empty()) return;
     try {
-      JobBeside job{name, read_scenario({path, assignments, source_.data_root, true}), start};
+      JobBeside job{name, read_scenario({path, assignments, source_.data_root, source_.purpose, &scenario_.cluster}),
+                    start};
       if (job.name.empty()) job.name = job.scenario.name;
       check(node, job.scenario);
       place(placed ? flow_text(placement) : own_placement(job.scenario.cluster), job);
@@ -154,7 +155,7 @@ void read_jobs(const Node& list, const Source& source, Diagnostics& diagnostics,
     return;
   }
   if (list.size() == 0) return;
-  if (source.beside) {
+  if (source.machine != nullptr) {
     list.error("a job beside another has no jobs of its own", "set: {cluster.jobs: []}");
     return;
   }

@@ -10,6 +10,7 @@
 
 #include "sim/base/collective_words.h"
 #include "sim/base/text_check.h"
+#include "sim/plan/auto_framework.h"
 #include "sim/plan/read_keys.h"
 #include "sim/plan/read_model.h"
 #include "sim/plan/sections.h"
@@ -87,14 +88,15 @@ void read_version(const Node& root) {
   }
 }
 
-FrameworkProfile read_framework(const Node& root) {
-  const std::string name = root.text("framework", "rehearse");
-  if (const FrameworkProfile* profile = find_framework(name)) return *profile;
+detail::ChosenFramework read_framework(const Node& root, const detail::Source& source) {
+  const std::string name = root.text("framework", "auto");
+  if (name == "auto") return detail::choose_framework(source);
+  if (const FrameworkProfile* profile = find_framework(name)) return {detail::framework_of_plan(*profile, source), ""};
   const std::string near = nearest(name, framework_names());
   root.get("framework")
-      .error(fmt::format("unknown framework {}; known: {}", shown(name), fmt::join(framework_names(), ", ")),
+      .error(fmt::format("unknown framework {}; known: auto, {}", shown(name), fmt::join(framework_names(), ", ")),
              near.empty() ? "" : fmt::format("did you mean '{}'?", near));
-  return *find_framework("rehearse");
+  return {*find_framework("rehearse"), ""};
 }
 
 // What a scenario says of a file: a name or a path, which may be relative to the scenario's own file. If there is
@@ -231,12 +233,17 @@ InputError located(const InputError& error, const Scenario& scenario) {
   return InputError(std::move(list));
 }
 
+Document detail::opened(const Source& source, Diagnostics& diagnostics) {
+  Document document = Document::from_file(source.path, diagnostics);
+  open_preset(document, source.assignments);
+  for (const std::string& assignment : source.assignments) document.set(assignment);
+  return document;
+}
+
 Scenario detail::read_scenario(const Source& source) {
-  const auto& [path, assignments, data_root, beside] = source;
+  const auto& [path, assignments, data_root, purpose, machine] = source;
   Diagnostics diagnostics;
-  Document document = Document::from_file(path, diagnostics);
-  open_preset(document, assignments);
-  for (const std::string& assignment : assignments) document.set(assignment);
+  const Document document = opened(source, diagnostics);
   detail::Sections sections;
   const Node root = sections.root = document.root();
   if (root.kind() != Node::Kind::mapping) {
@@ -248,7 +255,10 @@ Scenario detail::read_scenario(const Source& source) {
   scenario.file = path;
   read_version(root);
   scenario.name = root.text("name", std::filesystem::path(path).stem().string());
-  scenario.framework = read_framework(root);
+  scenario.purpose = purpose;
+  detail::ChosenFramework framework = read_framework(root, source);
+  scenario.framework = std::move(framework.profile);
+  scenario.framework_why = std::move(framework.why);
 
   const std::size_t before_model = diagnostics.list().size();
   if (const Node model = root.get("model")) {
@@ -286,8 +296,8 @@ Scenario detail::read_scenario(const Source& source) {
 }
 
 Scenario read_scenario(const std::string& path, const std::vector<std::string>& assignments,
-                       const std::string& data_root) {
-  return detail::read_scenario({path, assignments, data_root});
+                       const std::string& data_root, Purpose purpose) {
+  return detail::read_scenario({path, assignments, data_root, purpose});
 }
 
 }  // namespace rehearse::plan

@@ -41,11 +41,16 @@ struct Place {
 
 struct JobBeside;
 
+// What a scenario is read for: `framework: auto` is what people run on its cluster, or what is performed here.
+enum class Purpose : unsigned char { simulate, perform };
+
 struct Scenario {
   std::string file, name;
+  Purpose purpose = Purpose::simulate;
   model::Model model;
   ClusterRequest cluster;
   FrameworkProfile framework;
+  std::string framework_why;  // of framework: auto, why this one (auto_framework.h); "": the file names it
   Plan plan;
   Training training;
   Noise noise;
@@ -66,7 +71,7 @@ struct JobBeside {
 // `assignments`: --set key.path=value in order. `data_root`: the folder that holds scenarios/, topologies/ and
 // calibrate/. Throws InputError with every problem.
 Scenario read_scenario(const std::string& path, const std::vector<std::string>& assignments,
-                       const std::string& data_root);
+                       const std::string& data_root, Purpose purpose = Purpose::simulate);
 
 // What came to light only when the cluster and the costs were loaded: problems that name a key of the scenario
 // (path "cluster.topology") and no file get the place of that key.

@@ -44,8 +44,11 @@ struct Source {
   const std::string& path;
   const std::vector<std::string>& assignments;
   const std::string& data_root;
-  bool beside = false;  // it is itself read as a job beside another
+  Purpose purpose = Purpose::simulate;
+  const ClusterRequest* machine = nullptr;  // it is itself read as a job beside another, on this cluster
 };
+// The file with what is assigned. Throws InputError if it cannot be read.
+Document opened(const Source& source, Diagnostics& diagnostics);
 void read_jobs(const Node& list, const Source& source, Diagnostics& diagnostics, Scenario& scenario);
 Scenario read_scenario(const Source& source);
 Plan read_plan(const Node& node, const FrameworkProfile& profile);

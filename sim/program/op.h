@@ -68,7 +68,8 @@ struct Norm {
 };
 
 // gelu, relu: forward {x [rows, cols]} -> {y}; backward {dy, x} -> {dx}. swiglu: forward {gate_up [rows, 2, cols]} ->
-// {y [rows, cols]}, y = silu(gate) * up; backward {dy, gate_up} -> {d_gate_up}.
+// {y [rows, cols]}, y = silu(gate) * up; backward {dy, gate_up} -> {d_gate_up}. In the place of gate_up may stand two
+// operands, gate and up, [rows, cols] each.
 enum class ActivationFn : unsigned char { gelu, relu, swiglu };
 struct Activation {
   ActivationFn fn = ActivationFn::gelu;

@@ -1,5 +1,5 @@
-// The parts of result.json that not every result has: the busiest links, statistics over samples, what noise costs,
-// what-ifs, other jobs, and notes.
+// The parts of result.json that not every result has: the ideal step, the busiest links, statistics over samples, what
+// noise costs, what-ifs, other jobs, and notes.
 #include "sim/result/json_writer.h"
 #include "sim/result/records.h"
 
@@ -129,6 +129,14 @@ double utilisation(const LinkUse& link, std::int64_t bytes, std::int64_t ps) {
 }
 
 void write_answers(const Result& r, JsonWriter& json) {
+  if (r.ideal_step_ps > 0)
+    json.key("ideal")
+        .open('{')
+        .key("framework")
+        .text("rehearse")
+        .key("step_time_s")
+        .seconds(r.ideal_step_ps)
+        .close('}');
   if (r.links.known) write_links(r, json);
   if (!r.collectives.empty()) write_collectives(r, json);
   if (r.samples.count > 0) write_samples(r, json);

@@ -139,6 +139,8 @@ void read_energy(JsonReader& in, const Json& document, Result& r) {
 }  // namespace
 
 void read_answers(JsonReader& in, const Json& document, Result& r) {
+  if (document.contains("ideal"))
+    r.ideal_step_ps = in.picoseconds(in.object(document, "", "ideal"), "ideal", "step_time_s");
   if (document.contains("links")) read_links(in, document, r);
   if (document.contains("collectives")) read_collectives(in, document, r);
   if (document.contains("samples")) read_samples(in, document, r);

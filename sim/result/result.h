@@ -185,6 +185,7 @@ struct Result {
   std::map<std::string, std::string> scenario;  // resolved keys, for people: "plan.tensor" -> "8"
   std::int64_t ranks = 0, steps = 1;
   std::int64_t step_time_ps = 0;
+  std::int64_t ideal_step_ps = 0;  // under the profile `rehearse`, where another was chosen automatically; 0: not known
   double tokens_per_s = 0, tokens_per_s_per_gpu = 0;
   double model_flops = 0, hardware_flops = 0;  // of one step over all ranks
   double peak_flops_per_gpu = 0;

@@ -48,7 +48,10 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
     for (const plan::JobBeside& job : scenario.jobs) others += (others.empty() ? "" : ", ") + job.name;
   }
   s["framework"] = scenario.framework.name;
+  if (!scenario.framework_why.empty()) s["framework.chosen"] = "automatically: " + scenario.framework_why;
   describe_keys(scenario, s);
+  if (p.recompute_layers > 0) s["plan.recompute_layers"] = fmt::to_string(p.recompute_layers);
+  if (p.recompute_every > 1) s["plan.recompute_every"] = fmt::to_string(p.recompute_every);
   s["plan.data"] = fmt::to_string(p.data);
   s["plan.micro_batches"] = fmt::to_string(t.micro_batches(p));
   s["plan.bucket_bytes"] = fmt::to_string(p.bucket.count());

@@ -30,6 +30,8 @@ std::vector<std::string> candidates(const plan::Plan& p) {
   add(true, fmt::format("pipeline={}", p.pipeline * 2));
   add(true, fmt::format("tensor={}", p.tensor * 2));
   add(p.recompute != plan::Recompute::full, "recompute=full");
+  add(p.recompute != plan::Recompute::none && p.recompute_layers > 0, "recompute_layers=auto");
+  add(p.recompute != plan::Recompute::none && p.recompute_every > 1, "recompute_every=1");
   add(p.data > 1 && p.zero < 3, "zero=3");
   return list;
 }
@@ -38,7 +40,7 @@ std::vector<std::string> candidates(const plan::Plan& p) {
 std::optional<std::int64_t> peak_with(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
                                       const std::string& data_root, const cost::Device& device) {
   try {
-    const plan::Scenario changed = plan::read_scenario(scenario.file, assignments, data_root);
+    const plan::Scenario changed = plan::read_scenario(scenario.file, assignments, data_root, scenario.purpose);
     return largest_peak(stages_on(device, changed, lower::lower(changed)));
   } catch (const InputError&) {
     return std::nullopt;

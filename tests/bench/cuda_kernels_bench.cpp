@@ -275,13 +275,13 @@ std::vector<Case> row_cases(DType t, std::int64_t cols, const StepValues* step) 
        1.5 * size,
        {x, x},
        [=](D& d, const P& p) {
-         d.swiglu_forward(rows, cols / 2, {p[0], t}, {p[1], t});
+         d.swiglu_forward(rows, cols / 2, {p[0], t}, nullptr, {p[1], t});
        }},
       {"swiglu_backward",
        2.5 * size,
        {x, x, x},
        [=](D& d, const P& p) {
-         d.swiglu_backward(rows, cols / 2, {p[0], t}, {p[1], t}, {p[2], t});
+         d.swiglu_backward(rows, cols / 2, {p[0], t}, {p[1], t}, nullptr, {p[2], t});
        }},
       {"add_position",
        2 * size + size / 4,

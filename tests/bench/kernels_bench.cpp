@@ -140,9 +140,9 @@ std::vector<Streaming> streaming_kernels() {
       {"gelu_backward", 12,
        [](Device& d, T& t) { d.activation_backward(Unary::gelu, n, t.y.data(), t.x.data(), t.z.data()); }},
       {"relu", 8, [](Device& d, T& t) { d.activation_forward(Unary::relu, n, t.x.data(), t.z.data()); }},
-      {"swiglu", 6, [](Device& d, T& t) { d.swiglu_forward(rows, cols / 2, t.x.data(), t.z.data()); }},
+      {"swiglu", 6, [](Device& d, T& t) { d.swiglu_forward(rows, cols / 2, t.x.data(), nullptr, t.z.data()); }},
       {"swiglu_backward", 10,
-       [](Device& d, T& t) { d.swiglu_backward(rows, cols / 2, t.y.data(), t.x.data(), t.z.data()); }},
+       [](Device& d, T& t) { d.swiglu_backward(rows, cols / 2, t.y.data(), t.x.data(), nullptr, t.z.data()); }},
       {"layer_norm", 8,
        [](Device& d, T& t) {
          d.norm_forward(false, rows, cols, 1e-5, t.x.data(), t.gamma.data(), t.beta.data(), t.z.data(), t.stats.data());

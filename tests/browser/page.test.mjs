@@ -14,6 +14,7 @@ const shots = process.env.SCREENSHOTS;
 mkdirSync(shots, { recursive: true });
 
 const scenario = (schedule) => `rehearse: 1
+framework: rehearse
 name: 4 stages, ${schedule} </script><script>window.broken = 1</script>
 model: {family: gpt, layers: 8, hidden: 1024, heads: 8, kv_heads: 8, ffn_hidden: 4096, vocab: 8192, max_seq_len: 512}
 cluster: {topology: dgx-a100, gpus: 8}

@@ -33,7 +33,7 @@ TEST(Completion, BashOffersCommandsOptionsAndValues) {
 
 TEST(Completion, BashOffersKeysThenTheirValues) {
   EXPECT_EQ(offered("rehearse simulate x --set plan.ze"), "plan.zero= plan.zero_group=");
-  EXPECT_EQ(offered("rehearse simulate x --set plan.recompute="), "none selective full");
+  EXPECT_EQ(offered("rehearse simulate x --set plan.recompute="), "none selective full ops");
   EXPECT_EQ(offered("rehearse simulate x --set plan.schedule=g"), "gpipe");
   EXPECT_EQ(offered("rehearse simulate x --set=model=llama2-7b"), "llama2-7b");
   EXPECT_EQ(offered("rehearse simulate x --set plan.tensor=8"), "") << "any number";

@@ -85,6 +85,7 @@ TEST(Execute, TheCifarNetworkIsSimulatedAsItIsPerformed) {
 }
 
 constexpr char kRegression[] = R"(rehearse: 1
+framework: rehearse
 name: regression
 model: {family: mlp, widths: [10, 1], loss: mse}
 cluster: {topology: dgx-a100, gpus: 2}

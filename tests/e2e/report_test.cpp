@@ -7,6 +7,7 @@ namespace rehearse::e2e {
 namespace {
 
 constexpr char kScenario[] = R"(rehearse: 1
+framework: rehearse
 name: small "quoted" <b>
 model: {family: gpt, layers: 4, hidden: 512, heads: 8, kv_heads: 8, ffn_hidden: 2048, vocab: 8192, max_seq_len: 256}
 cluster: {topology: dgx-a100, gpus: 8}

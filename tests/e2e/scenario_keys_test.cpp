@@ -123,7 +123,7 @@ TEST(Explain, JsonAndValuesAreForPrograms) {
   const Json one = Json::parse(run({"explain", "plan.zero_group", "--json"}).out);
   EXPECT_EQ(one["default"], "all");
   EXPECT_EQ(one["not_available"], Json({"node"}));
-  EXPECT_EQ(run({"explain", "plan.recompute", "--values"}).out, "none\nselective\nfull\n");
+  EXPECT_EQ(run({"explain", "plan.recompute", "--values"}).out, "none\nselective\nfull\nops\n");
   EXPECT_EQ(run({"explain", "plan.zero", "--values"}).out, "0\n1\n2\n3\n");
 }
 

@@ -12,6 +12,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kSmall[] = R"(rehearse: 1
+framework: rehearse
 model: {family: gpt, layers: 4, hidden: 512, heads: 8, kv_heads: 8, ffn_hidden: 2048, vocab: 8192, max_seq_len: 256}
 cluster: {topology: dgx-a100, gpus: 8}
 training: {global_batch: 16, seq_len: 256, precision: bf16}
@@ -164,7 +165,7 @@ TEST(Sweep, DirectoryHoldsATableAndAResultEach) {
   EXPECT_EQ(line,
             "plan.tensor,plan.layers_per_stage,status,gpus,global_batch,tokens_per_step,step_time_s,step_time_low_s,"
             "step_time_high_s,tokens_per_s,mfu,scaling,speed_up,efficiency,peak_bytes,memory_bytes,bubble,"
-            "exposed_communication,limited_by,notes,reason,directory");
+            "exposed_communication,limited_by,framework,notes,reason,directory");
   const auto columns = std::count(line.begin(), line.end(), ',');
   std::getline(csv, line);
   EXPECT_TRUE(line.starts_with("1,auto,fits,8,16,4096,0.")) << line;

@@ -37,7 +37,7 @@ const std::vector<program::Program>& programs() {
     for (const char* model : {"gpt-tiny", "llama-tiny", "cnn-cifar"}) {
       const bool cnn = std::string(model) == "cnn-cifar";
       const std::string path =
-          put_file("costed.yaml", std::string("rehearse: 1\nmodel: ") + model +
+          put_file("costed.yaml", std::string("rehearse: 1\nframework: rehearse\nmodel: ") + model +
                                       "\ncluster: {topology: dgx-a100, gpus: 2}\nplan: {zero: 1, micro_batch: 1}\n"
                                       "training: {global_batch: 4, precision: " +
                                       (cnn ? "fp32}\n" : "bf16, seq_len: 16}\n"));

@@ -42,6 +42,7 @@ class Writer {
  private:
   // torch-ddp only has replicas of a whole model; where it is asked for more, now and then, it is refused.
   const char* framework() {
+    if (c_.once_in(4)) return "auto";
     if (on_host_ || !c_.once_in(3)) return kFrameworks[0];
     whole_ = s_.tensor == 1 && s_.pipeline == 1;
     return kFrameworks[c_.below(whole_ || c_.once_in(16) ? 3 : 2)];
@@ -108,8 +109,10 @@ class Writer {
     if (s_.chunks > 1) text += fmt::format("  chunks: {}\n", s_.chunks);
     if (!whole_) text += fmt::format("  zero: {}\n", c_.below(4));
     if (s_.tensor > 1 && c_.once_in(2)) text += "  sequence_parallel: true\n";
-    constexpr const char* kept[] = {"none", "none", "selective", "full"};
+    constexpr const char* kept[] = {"none", "none", "selective", "full", "ops"};
     if (transformer_) text += fmt::format("  recompute: {}\n", c_.of(kept));
+    if (c_.once_in(6)) text += fmt::format("  recompute_layers: {}\n", 1 + c_.below(3));
+    if (c_.once_in(6)) text += "  recompute_every: 2\n";
     if (c_.once_in(3)) text += fmt::format("  bucket: {}KiB\n", 1U << c_.below(11));
     if (c_.once_in(4)) text += "  overlap_grad_reduce: false\n";
     if (c_.once_in(4)) text += "  overlap_param_gather: false\n";

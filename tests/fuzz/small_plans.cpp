@@ -29,6 +29,7 @@ result::Result simulate(const plan::Scenario& scenario, const std::vector<std::s
 std::string small_scenario(const std::string& topology, int gpus, const std::string& cluster_keys) {
   return fmt::format(
       "rehearse: 1\n"
+      "framework: rehearse\n"
       "model: {{family: gpt, layers: 2, hidden: 64, heads: 4, vocab: 512, max_seq_len: 64}}\n"
       "cluster: {{topology: '{}', gpus: {}{}{}}}\n"
       "plan: {{tensor: {}, micro_batch: 1}}\n"

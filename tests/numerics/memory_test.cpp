@@ -25,6 +25,8 @@ TEST(Memory, ArenasHoldWhatASimulationOfThePlanCounts) {
       {"cluster.gpus=1", "framework=megatron-2021"},
       {"cluster.gpus=4", "plan.zero=3"},
       {"cluster.gpus=4", "plan.zero=1", "plan.recompute=full"},
+      {"cluster.gpus=2", "plan.recompute=ops"},
+      {"cluster.gpus=2", "plan.recompute=ops", "model.activation=swiglu", "plan.recompute_layers=3"},
       {"cluster.gpus=8", "plan.tensor=2", "plan.pipeline=2", "plan.sequence_parallel=true"},
       {"cluster.gpus=2", "plan.pipeline=2", "plan.chunks=2", "plan.schedule=interleaved"},
   };

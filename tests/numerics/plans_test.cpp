@@ -133,12 +133,15 @@ std::vector<Case> data_parallel_cases() {
     cases.push_back({name + "_zero1_no_overlap", text,
                      grid(4, 1, 1, 1, {"plan.overlap_grad_reduce=false", "plan.overlap_param_gather=false"})});
     cases.push_back({name + "_recompute_full", text, grid(2, 1, 1, 0, {"plan.recompute=full"})});
+    for (const char* layers : {"plan.recompute_every=2", "plan.recompute_layers=1"})
+      cases.push_back({name + (layers[15] == 'e' ? "_recompute_every_second" : "_recompute_one_layer"), text,
+                       grid(2, 1, 1, 0, {"plan.recompute=full", layers})});
     cases.push_back({name + "_dropout", text, grid(2, 1, 1, 0), {"model.dropout=0.1"}});
     cases.push_back(
         {name + "_dropout_recompute", text, grid(2, 1, 1, 0, {"plan.recompute=full"}), {"model.dropout=0.1"}});
     cases.push_back({name + "_torch", text, grid(2, 1, 1, 0, {"framework=torch-ddp"}), {"model.dropout=0.1"}});
     cases.push_back({name + "_megatron", text, grid(2, 1, 1, 1, {"framework=megatron-2021"}), {"model.dropout=0.1"}});
-    for (const std::string framework : {"deepspeed", "llm-foundry", "torch-fsdp2"})
+    for (const std::string framework : {"deepspeed", "llm-foundry", "torch-fsdp2", "accelerate"})
       cases.push_back({name + "_" + framework.substr(framework.find_last_of("-") + 1),
                        text,
                        grid(2, 1, 1, 3, {"framework=" + framework}),
@@ -146,6 +149,42 @@ std::vector<Case> data_parallel_cases() {
   }
   return cases;
 }
+std::vector<Case> recompute_ops_cases() {
+  std::vector<Case> cases;
+  const Assignments ops = {"plan.recompute=ops"};
+  for (const auto& [name, text] : {std::pair<std::string, std::string>{"gpt", kGpt}, {"llama", kLlama}}) {
+    cases.push_back({name + "_ops", text, grid(2, 1, 1, 0, ops)});
+    cases.push_back({name + "_ops_zero3", text, grid(2, 1, 1, 3, ops)});
+    cases.push_back({name + "_ops_dropout", text, grid(2, 1, 1, 0, ops), {"model.dropout=0.1"}});
+    cases.push_back(
+        {name + "_ops_unfused", text, grid(2, 1, 1, 0, ops), {"model.dropout=0.1", "model.attention=unfused"}});
+    cases.push_back(
+        {name + "_ops_gated_with_bias", text, grid(1, 1, 1, 0, ops), {"model.activation=swiglu", "model.bias=true"}});
+    cases.push_back(
+        {name + "_ops_every_second", text, grid(1, 1, 1, 0, {"plan.recompute=ops", "plan.recompute_every=2"})});
+    cases.push_back(
+        {name + "_ops_of_one_layer_a_chunk", text,
+         grid(2, 1, 2, 0,
+              {"plan.recompute=ops", "plan.recompute_layers=1", "plan.chunks=2", "plan.schedule=interleaved"})});
+    cases.push_back({name + "_ops_1f1b", text, grid(2, 1, 2, 1, ops)});
+    for (const std::string framework : {"torch-fsdp2", "megatron-core"})
+      cases.push_back({name + "_ops_" + framework.substr(framework.find('-') + 1), text,
+                       grid(2, 1, 1, 3, {"plan.recompute=ops", "framework=" + framework})});
+    for (const std::string sequence : {"false", "true"})
+      for (const std::string overlap : {"false", "true"})
+        cases.push_back(
+            {name + "_ops_tensor" + (sequence == "true" ? "_sequence" : "") + (overlap == "true" ? "" : "_no_overlap"),
+             text,
+             grid(2, 2, 1, 0,
+                  {"plan.recompute=ops", "plan.sequence_parallel=" + sequence,
+                   "plan.overlap_tensor_backward=" + overlap})});
+    cases.push_back(
+        {name + "_ops_2x2x2", text, grid(8, 2, 2, 3, {"plan.recompute=ops", "plan.sequence_parallel=true"})});
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(RecomputeOps, Plans, testing::ValuesIn(recompute_ops_cases()), name_of_case);
+
 INSTANTIATE_TEST_SUITE_P(DataParallel, Plans, testing::ValuesIn(data_parallel_cases()), name_of_case);
 
 std::vector<Case> pipeline_cases() {

@@ -29,6 +29,7 @@ TEST(ShardGather, TheLaterTheMoreIsExposed) {
   EXPECT_EQ(ahead.links.bytes, behind.links.bytes);
   EXPECT_GT(exposed(behind), 2 * exposed(ahead));
   EXPECT_GT(exposed(simulated("deepspeed")), 2 * exposed(ahead));
+  EXPECT_GT(exposed(simulated("accelerate")), 2 * exposed(ahead));
 }
 
 }  // namespace

@@ -16,9 +16,11 @@
 
 namespace rehearse {
 
-inline plan::Scenario scenario_from(const std::string& text, const std::vector<std::string>& assignments = {}) {
+// Of profile `rehearse`, the ideal, unless the text or an assignment names another.
+inline plan::Scenario scenario_from(const std::string& text, std::vector<std::string> assignments = {}) {
   const std::string path = test::temporary_path("scenario.yaml");
   std::ofstream(path) << text;
+  if (text.find("\nframework:") == std::string::npos) assignments.insert(assignments.begin(), "framework=rehearse");
   plan::Scenario scenario = plan::read_scenario(path, assignments, REHEARSE_SOURCE_DIR);
   std::filesystem::remove(path);
   return scenario;

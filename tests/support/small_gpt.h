@@ -4,6 +4,7 @@
 namespace rehearse {
 
 inline constexpr char kSmallGpt[] = R"(rehearse: 1
+framework: rehearse
 name: small
 model: {family: gpt, layers: 2, hidden: 16, heads: 2, vocab: 256, max_seq_len: 8}
 cluster: {topology: dgx-a100, gpus: 4}

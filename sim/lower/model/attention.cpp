@@ -14,7 +14,7 @@ AttentionBranch::AttentionBranch(const UnitScope& scope, const std::string& pref
       prefix_(prefix),
       name_(prefix + ".attention"),
       tp_(scope.context, scope.builder, scope.parameters),
-      core_(scope.context, scope.builder, name_, site) {}
+      core_(scope, name_, site) {}
 
 // The global shape of qkv keeps together what one rank must hold together: a key-value group.
 void AttentionBranch::declare_parameters() {
@@ -25,10 +25,10 @@ void AttentionBranch::declare_parameters() {
   proj_b_ = add_bias(s_, name_ + ".proj.bias", {h}, -1);
 }
 
-void AttentionBranch::declare_buffers(BufferId input, Lifetime saved) {
+void AttentionBranch::declare_buffers(BufferId input) {
   input_ = input;
-  qkv_ = s_.builder.activation(name_ + ".qkv", c_.compute, {c_.tokens, qkv_width()}, saved);
-  out_ = core_.declare(qkv_, saved);
+  qkv_ = s_.builder.activation(name_ + ".qkv", c_.compute, {c_.tokens, qkv_width()}, s_.kept());
+  out_ = core_.declare(qkv_);
 }
 
 void AttentionBranch::rope(bool backward, BufferId qkv) {
@@ -38,12 +38,27 @@ void AttentionBranch::rope(bool backward, BufferId qkv) {
   s_.builder.op(name_ + ".rope" + (backward ? ".backward" : ""), op, c_.compute, {{qkv}}, {{qkv}});
 }
 
-BufferId AttentionBranch::forward() {
-  RoleBuilder& b = s_.builder;
+void AttentionBranch::forward_core() {
   const BufferId in = tp_.gather_sequence(prefix_ + ".norm1", input_, m_.hidden);
   tp_.product(name_ + ".qkv.forward", in, qkv_w_, qkv_b_, qkv_, qkv_width(), m_.hidden);
   rope(false, qkv_);
   core_.forward();
+}
+
+// Of recomputation op by op (plan::Recompute::ops) the first product, of queries, keys and values, is kept, and so is
+// attention's result; the second, the projection, is not, unless its sum over the tensor group is.
+BufferId AttentionBranch::forward(bool again) {
+  const bool kept = again && s_.keeps_some();
+  if (!kept) forward_core();
+  if (kept && reduced_ >= 0) return reduced_;
+  const BufferId out = forward_projection();
+  if (again || !s_.keeps_some() || c_.groups.tensor < 0) return out;
+  s_.builder.set_lifetime(out, Lifetime::micro_batch);
+  return reduced_ = out;
+}
+
+BufferId AttentionBranch::forward_projection() {
+  RoleBuilder& b = s_.builder;
   const BufferId projected = b.workspace(b.here(name_ + ".projected"), c_.compute, {c_.tokens, m_.hidden});
   tp_.product(name_ + ".proj.forward", out_, proj_w_, c_.profile().fused_elementwise ? -1 : proj_b_, projected,
               m_.hidden, width());

@@ -17,9 +17,10 @@ class AttentionBranch {
 
   void declare_parameters();
   // input: the norm's output [local_tokens, hidden].
-  void declare_buffers(BufferId input, Lifetime saved);
-  // Returns the projection's output [local_tokens, hidden], with the bias if `bias_in_product`.
-  BufferId forward();
+  void declare_buffers(BufferId input);
+  // Returns the projection's output [local_tokens, hidden], with the bias where element-wise kernels are not fused.
+  // `again`: what the micro-batch kept is not computed again.
+  BufferId forward(bool again);
   // The gradient of that -> the input's gradient [local_tokens, hidden].
   BufferId backward(BufferId out_gradient);
   // Of the projection, which is added with the residual or in the product; -1: none.
@@ -29,6 +30,8 @@ class AttentionBranch {
   std::int64_t qkv_width() const { return m_.qkv_width() / c_.tensor; }
   std::int64_t width() const { return m_.heads * m_.head_dim / c_.tensor; }
   void rope(bool backward, BufferId qkv);
+  void forward_core();
+  BufferId forward_projection();
 
   UnitScope s_;
   const Context& c_;
@@ -38,6 +41,7 @@ class AttentionBranch {
   AttentionCore core_;
   ParamId qkv_w_ = -1, qkv_b_ = -1, proj_w_ = -1, proj_b_ = -1;
   BufferId input_ = -1, qkv_ = -1, out_ = -1;
+  BufferId reduced_ = -1;  // the projection's output summed over the tensor group, where that is kept
 };
 
 }  // namespace rehearse::lower

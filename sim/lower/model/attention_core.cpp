@@ -48,7 +48,8 @@ void AttentionCore::emit(const std::string& what, AttentionPart p, const std::ve
   builder_.op(name_ + "." + what, part(p), context_.compute, reads, writes);
 }
 
-BufferId AttentionCore::declare(BufferId qkv, Lifetime saved) {
+BufferId AttentionCore::declare(BufferId qkv) {
+  const Lifetime saved = scope_.kept();
   const Attention a = part(AttentionPart::scores);
   qkv_ = qkv;
   out_ = builder_.activation(name_ + ".out", context_.compute, {context_.tokens, a.heads * a.head_dim}, saved);
@@ -56,7 +57,7 @@ BufferId AttentionCore::declare(BufferId qkv, Lifetime saved) {
     logsumexp_ = builder_.activation(name_ + ".logsumexp", DType::f32, {context_.tokens, a.heads}, saved);
     return out_;
   }
-  const Lifetime core = context_.plan().recompute == plan::Recompute::selective ? Lifetime::slot : saved;
+  const Lifetime core = restores_core() ? Lifetime::slot : saved;
   const std::vector<std::int64_t> square{context_.batch, a.heads, context_.seq, context_.seq};
   probabilities_ = builder_.activation(name_ + ".probabilities", context_.compute, square, core);
   if (dropout()) {
@@ -92,7 +93,7 @@ BufferId AttentionCore::backward_flash(BufferId out_gradient) {
 }
 
 BufferId AttentionCore::backward_unfused(BufferId out_gradient) {
-  if (context_.plan().recompute == plan::Recompute::selective) {
+  if (restores_core()) {
     builder_.set_phase(Phase::recompute);
     scores_to_probabilities();
     if (!context_.profile().recompute_stops_early) {

@@ -3,19 +3,19 @@
 
 #include <string>
 
-#include "sim/lower/stage.h"
+#include "sim/lower/model/unit.h"
 
 namespace rehearse::lower {
 
 class AttentionCore {
  public:
-  AttentionCore(const Context& context, RoleBuilder& builder, std::string name, int site)
-      : context_(context), builder_(builder), name_(std::move(name)), site_(site) {}
+  AttentionCore(const UnitScope& scope, std::string name, int site)
+      : context_(scope.context), builder_(scope.builder), scope_(scope), name_(std::move(name)), site_(site) {}
 
-  // qkv [tokens, kv_heads, group + 2, head_dim] -> out [tokens, heads * head_dim]; both live as `saved`. What the
-  // unfused core keeps between (5 a s^2 b bytes a layer with dropout) lives only in a slot under selective
-  // recomputation.
-  BufferId declare(BufferId qkv, Lifetime saved);
+  // qkv [tokens, kv_heads, group + 2, head_dim] -> out [tokens, heads * head_dim]; both live as what UnitScope::kept()
+  // says. What the unfused core keeps between (5 a s^2 b bytes a layer with dropout) lives only in a slot where
+  // backward restores it by itself: under recomputation selective, and under ops, which keeps out.
+  BufferId declare(BufferId qkv);
   void forward();
   // out_gradient -> gradient of qkv.
   BufferId backward(BufferId out_gradient);
@@ -27,12 +27,16 @@ class AttentionCore {
   program::AttentionKernel kernel() const;
   bool unfused() const { return context_.model().attention == model::AttentionKind::unfused; }
   bool dropout() const { return context_.model().dropout > 0; }
+  bool restores_core() const {
+    return scope_.recompute == plan::Recompute::selective || scope_.recompute == plan::Recompute::ops;
+  }
   void scores_to_probabilities();
   BufferId backward_flash(BufferId out_gradient);
   BufferId backward_unfused(BufferId out_gradient);
 
   const Context& context_;
   RoleBuilder& builder_;
+  UnitScope scope_;
   std::string name_;
   int site_;
   BufferId qkv_ = -1, out_ = -1, logsumexp_ = -1;

@@ -32,12 +32,12 @@ class Block : public Unit {
   }
 
   BufferId declare_buffers(BufferId input, Lifetime output) override {
-    const Lifetime saved = c_.plan().recompute == plan::Recompute::full ? Lifetime::slot : Lifetime::micro_batch;
+    const Lifetime saved = s_.restored();
     x_ = input;
-    attention_.declare_buffers(norm1_.declare_buffers(x_, saved), saved);
+    attention_.declare_buffers(norm1_.declare_buffers(x_, saved));
     residual1_.declare_mask(saved);
     y1_ = residual1_.declare_sum("attention.residual", saved);
-    mlp_.declare_buffers(norm2_.declare_buffers(y1_, saved), saved);
+    mlp_.declare_buffers(norm2_.declare_buffers(y1_, saved));
     residual2_.declare_mask(saved);
     return y_ = residual2_.declare_sum("out", output);
   }
@@ -45,9 +45,9 @@ class Block : public Unit {
   // Again: stops after what backward reads where the framework does (nothing after the activation without dropout).
   void forward(bool again) override {
     norm1_.forward();
-    residual1_.forward(attention_.forward(), attention_.bias(), x_, y1_);
+    residual1_.forward(attention_.forward(again), attention_.bias(), x_, y1_);
     norm2_.forward();
-    mlp_.forward_to_activation();
+    mlp_.forward_to_activation(again);
     const bool dropout = c_.model().dropout > 0;
     if (again && !dropout && c_.profile().recompute_stops_early) return;
     const BufferId out = mlp_.forward_from_activation();
@@ -65,7 +65,7 @@ class Block : public Unit {
     return norm1_.backward(d_norm1, d_y1);
   }
 
-  bool recomputable() const override { return true; }
+  bool recomputes() const override { return s_.recomputes(); }
 
  private:
   UnitScope s_;

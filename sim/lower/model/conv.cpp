@@ -35,7 +35,7 @@ class Convolution : public Unit {
 
   BufferId declare_buffers(BufferId input, Lifetime output) override {
     const Context& c = s_.context;
-    const Lifetime saved = c.plan().recompute == plan::Recompute::full ? Lifetime::slot : Lifetime::micro_batch;
+    const Lifetime saved = s_.restored();
     x_ = input;
     const std::vector<std::int64_t> full{c.batch, layer_.channels, in_.size, in_.size};
     const std::int64_t out = in_.size / layer_.pool;
@@ -85,7 +85,7 @@ class Convolution : public Unit {
     });
     return dx;
   }
-  bool recomputable() const override { return true; }
+  bool recomputes() const override { return s_.recomputes(); }
 
  private:
   bool pooled() const { return layer_.pool > 1; }

@@ -40,7 +40,7 @@ class Linear : public Unit {
 
   BufferId declare_buffers(BufferId input, Lifetime output) override {
     const Context& c = s_.context;
-    const Lifetime saved = c.plan().recompute == plan::Recompute::full ? Lifetime::slot : Lifetime::micro_batch;
+    const Lifetime saved = s_.restored();
     x_ = input;
     const std::vector<std::int64_t> shape{c.batch, out_};
     if (!last_) product_ = s_.builder.activation(name_ + ".product", c.compute, shape, saved);
@@ -109,7 +109,7 @@ class Linear : public Unit {
     });
     return dx;
   }
-  bool recomputable() const override { return true; }
+  bool recomputes() const override { return s_.recomputes(); }
 
  private:
   bool dropped() const { return !last_ && s_.context.model().dropout > 0; }

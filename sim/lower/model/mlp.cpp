@@ -26,10 +26,22 @@ void MlpBranch::declare_parameters() {
   down_b_ = add_bias(s_, name_ + ".down.bias", {h}, -1);
 }
 
-void MlpBranch::declare_buffers(BufferId input, Lifetime saved) {
+// Of recomputation op by op (plan::Recompute::ops) every second product is kept. A gated layer's are queries, keys and
+// values (counted as three), the projection, the gate, the up-projection, the down-projection; another's the first one
+// as one product, and no gate.
+void MlpBranch::declare_buffers(BufferId input) {
   input_ = input;
-  up_ = s_.builder.activation(name_ + ".up", c_.compute, {c_.tokens, up_width()}, saved);
-  activation_ = s_.builder.activation(name_ + ".activation", c_.compute, {c_.tokens, width()}, saved);
+  if (s_.keeps_some() && gated()) {
+    up_ = s_.builder.activation(name_ + ".gate", c_.compute, {c_.tokens, width()}, s_.kept());
+    value_ = s_.builder.activation(name_ + ".up", c_.compute, {c_.tokens, width()}, s_.restored());
+  } else {
+    up_ = s_.builder.activation(name_ + ".up", c_.compute, {c_.tokens, up_width()}, s_.kept());
+  }
+  activation_ = s_.builder.activation(name_ + ".activation", c_.compute, {c_.tokens, width()}, s_.restored());
+}
+
+std::vector<Operand> MlpBranch::up_operands() const {
+  return parted() ? std::vector<Operand>{{up_}, {value_}} : std::vector<Operand>{{up_}};
 }
 
 Activation MlpBranch::activation(bool backward) const {
@@ -39,10 +51,15 @@ Activation MlpBranch::activation(bool backward) const {
   return {fn, backward, c_.tokens, width(), !c_.profile().fused_elementwise};
 }
 
-void MlpBranch::forward_to_activation() {
-  const BufferId in = tp_.gather_sequence(prefix_ + ".norm2", input_, m_.hidden);
-  tp_.product(name_ + ".up.forward", in, up_w_, up_b_, up_, up_width(), m_.hidden);
-  s_.builder.op(name_ + ".activation.forward", activation(false), c_.compute, {{up_}}, {{activation_}});
+void MlpBranch::forward_to_activation(bool again) {
+  const bool kept = again && s_.keeps_some();
+  if (!kept || parted()) {
+    const BufferId in = tp_.gather_sequence(prefix_ + ".norm2", input_, m_.hidden);
+    if (!parted()) tp_.product(name_ + ".up.forward", in, up_w_, up_b_, up_, up_width(), m_.hidden);
+    if (parted() && !kept) tp_.product_part(name_ + ".gate.forward", in, {up_w_, up_b_, 0, 2}, up_, width(), m_.hidden);
+    if (parted()) tp_.product_part(name_ + ".up.forward", in, {up_w_, up_b_, 1, 2}, value_, width(), m_.hidden);
+  }
+  s_.builder.op(name_ + ".activation.forward", activation(false), c_.compute, up_operands(), {{activation_}});
 }
 
 BufferId MlpBranch::forward_from_activation() {
@@ -58,7 +75,9 @@ BufferId MlpBranch::backward(BufferId out_gradient) {
       tp_.row_backward(name_ + ".down", out_gradient, activation_, down_w_, down_b_, m_.hidden, width());
   RoleBuilder& b = s_.builder;
   const BufferId d_up = b.workspace(b.here(prefix_ + ".d_mlp.up"), c_.compute, {c_.tokens, up_width()});
-  b.op(name_ + ".activation.backward", activation(true), c_.compute, {{d_act}, {up_}}, {{d_up}});
+  std::vector<Operand> reads = up_operands();
+  reads.insert(reads.begin(), {d_act});
+  b.op(name_ + ".activation.backward", activation(true), c_.compute, reads, {{d_up}});
   return tp_.column_backward(name_ + ".up", d_up, input_, up_w_, up_b_, up_width(), m_.hidden);
 }
 

@@ -16,9 +16,10 @@ class MlpBranch {
 
   void declare_parameters();
   // input: the norm's output [local_tokens, hidden].
-  void declare_buffers(BufferId input, Lifetime saved);
-  // Everything that backward reads: the up-projection and the activation.
-  void forward_to_activation();
+  void declare_buffers(BufferId input);
+  // Everything that backward reads: the up-projection and the activation. `again`: what the micro-batch kept is not
+  // computed again.
+  void forward_to_activation(bool again);
   // The rest; returns the output [local_tokens, hidden].
   BufferId forward_from_activation();
   // The gradient of that -> the input's gradient [local_tokens, hidden].
@@ -38,7 +39,12 @@ class MlpBranch {
   std::string prefix_, name_;
   TensorParallel tp_;
   ParamId up_w_ = -1, up_b_ = -1, down_w_ = -1, down_b_ = -1;
-  BufferId input_ = -1, up_ = -1, activation_ = -1;
+  // Gate and up-projection are one product. Where one is kept and the other is not, they are two: up_ is the gate then,
+  // and value_ the up-projection.
+  bool parted() const { return value_ >= 0; }
+  std::vector<Operand> up_operands() const;
+
+  BufferId input_ = -1, up_ = -1, value_ = -1, activation_ = -1;
 };
 
 }  // namespace rehearse::lower

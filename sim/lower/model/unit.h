@@ -23,23 +23,35 @@ class Unit {
 
   // Ops at the start of a step.
   virtual void begin_step() {}
-  // Ops from input to output. `again`: within a backward body, to restore what backward reads (full recomputation).
+  // Ops from input to output. `again`: within a backward body, to restore what backward reads and the micro-batch did
+  // not keep.
   virtual void forward(bool again) = 0;
   // Given the gradient of the output (-1 for the loss), emits the ops that give the parameters' gradients and returns
   // the gradient of the input; -1 if `input_gradient` is false (nothing before needs it).
   virtual BufferId backward(BufferId output_gradient, bool input_gradient) = 0;
   // Whether backward reads the parameters' values (an embedding's adds to gradients alone).
   virtual bool backward_reads_parameters() const { return true; }
-  // Whether full recomputation applies.
-  virtual bool recomputable() const { return false; }
+  // Whether forward(true) goes before backward.
+  virtual bool recomputes() const { return false; }
 };
 
-// Everything a unit needs; `number` is its index in the stage.
+// Everything a unit needs; `number` is its index in the stage, `recompute` what the plan says for it.
 struct UnitScope {
   const Context& context;
   RoleBuilder& builder;
   ParameterStore& parameters;
   int number = 0;
+  plan::Recompute recompute = plan::Recompute::none;
+
+  // How long what only backward reads lives, and forward(true) restores.
+  Lifetime restored() const {
+    const bool again = recompute == plan::Recompute::full || recompute == plan::Recompute::ops;
+    return again ? Lifetime::slot : Lifetime::micro_batch;
+  }
+  // The same of what `ops` keeps.
+  Lifetime kept() const { return recompute == plan::Recompute::full ? Lifetime::slot : Lifetime::micro_batch; }
+  bool recomputes() const { return restored() == Lifetime::slot; }
+  bool keeps_some() const { return recompute == plan::Recompute::ops; }
 };
 
 std::unique_ptr<Unit> make_embedding(UnitScope scope);

@@ -117,6 +117,26 @@ void ParameterStore::cast_weight(ParamId id) {
                 {{p.value}});
 }
 
+BufferId ParameterStore::part_of(BufferId whole, int part, int parts) {
+  const Buffer& b = builder_.buffer(whole);
+  const std::int64_t elements = b.elements() / parts;
+  REHEARSE_CHECK(elements * parts == b.elements(), "{} does not split in {}", b.name, parts);
+  const BufferId base = b.is_view() ? b.base : whole;
+  const std::int64_t offset = (b.is_view() ? b.offset : 0) + part * elements;
+  const auto [made, is_new] = parts_.try_emplace({whole, part}, -1);
+  if (is_new) made->second = builder_.view(b.name + ".part" + std::to_string(part), base, offset, {elements});
+  return made->second;
+}
+
+BufferId ParameterStore::cast_part(ParamId id, int part, int parts) {
+  const Param& p = params_[static_cast<std::size_t>(id)];
+  const BufferId value = part_of(p.value, part, parts);
+  if (p.master < 0) return value;
+  builder_.op(builder_.buffer(value).name + ".cast", Elementwise{ElementwiseFn::cast, p.elements / parts},
+              context_.compute, {{part_of(p.master, part, parts)}}, {{value}});
+  return value;
+}
+
 void ParameterStore::begin_backward(int chunk, bool last) {
   last_backward_ = last;
   for (Param& p : params_) {

@@ -16,7 +16,9 @@
 // other copy's.
 #pragma once
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/lower/stage.h"
@@ -51,6 +53,8 @@ class ParameterStore {
 
   // Under autocast: the values a product is about to read, from the fp32 copy.
   void cast_weight(ParamId id);
+  // One of several equal parts of the parameter's elements, as a view; cast as above.
+  BufferId cast_part(ParamId id, int part, int parts);
 
   // Gathers a unit's parameters (ZeRO-3; else nothing) on the data stream.
   void gather(int unit);
@@ -97,6 +101,7 @@ class ParameterStore {
     bool reduced = false;
   };
 
+  BufferId part_of(BufferId whole, int part, int parts);
   bool sharded() const { return context_.plan().zero > 0 && context_.groups.data >= 0; }
   bool transient_gradients() const { return context_.plan().zero >= 2 && context_.groups.data >= 0; }
   bool counted(const Bucket& bucket) const;
@@ -120,6 +125,7 @@ class ParameterStore {
   RoleBuilder& builder_;
   std::vector<Param> params_;
   std::vector<Bucket> buckets_;
+  std::map<std::pair<BufferId, int>, BufferId> parts_;  // of a parameter's values, the k-th
   int chunk_ = -1;
   bool last_backward_ = false;
   BufferId loss_scale_ = -1;

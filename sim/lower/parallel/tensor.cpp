@@ -34,6 +34,16 @@ void TensorParallel::product(const std::string& name, BufferId in, ParamId weigh
   builder_.op(name, gemm, context_.compute, reads, {{out}});
 }
 
+void TensorParallel::product_part(const std::string& name, BufferId in, const WeightPart& of, BufferId out,
+                                  std::int64_t n, std::int64_t k) {
+  Gemm gemm{context_.tokens, n, k, 1};
+  gemm.transpose_b = true;
+  gemm.bias = of.bias >= 0;
+  std::vector<Operand> reads{{in}, {parameters_.cast_part(of.weight, of.part, of.parts)}};
+  if (of.bias >= 0) reads.push_back({parameters_.cast_part(of.bias, of.part, of.parts)});
+  builder_.op(name, gemm, context_.compute, reads, {{out}});
+}
+
 void TensorParallel::bias_gradient(const std::string& name, BufferId gradient, ParamId bias, std::int64_t cols) {
   if (bias < 0) return;
   const BufferId target = parameters_.accumulated_gradient(bias);

@@ -27,6 +27,13 @@ class TensorParallel {
   // out [tokens, n] = in [tokens, k] W^T (+ bias).
   void product(const std::string& name, BufferId in, ParamId weight, ParamId bias, BufferId out, std::int64_t n,
                std::int64_t k);
+  // The same with one of several equal parts of a weight's and a bias's rows.
+  struct WeightPart {
+    ParamId weight = -1, bias = -1;
+    int part = 0, parts = 1;
+  };
+  void product_part(const std::string& name, BufferId in, const WeightPart& of, BufferId out, std::int64_t n,
+                    std::int64_t k);
 
   // Backward of a column-parallel layer with input `in` [local_tokens, k]: emits the weight (and bias) gradients and
   // returns the input's gradient [local_tokens, k], its collective beside the weight-gradient product with

@@ -23,5 +23,6 @@ FrameworkProfile torch_fsdp_profile();
 FrameworkProfile torch_fsdp2_profile();
 FrameworkProfile llm_foundry_profile();
 FrameworkProfile nanotron_profile();
+FrameworkProfile accelerate_profile();
 
 }  // namespace rehearse::plan

@@ -48,10 +48,11 @@ class ZeroBubble : public PipelineSchedule {
   std::vector<ScheduleProblem> problems(const Plan& plan,
                                         std::optional<std::int64_t> /*micro_batches*/) const override {
     std::vector<ScheduleProblem> found;
-    if (plan.recompute == Recompute::full)
+    if (plan.recompute == Recompute::full || plan.recompute == Recompute::ops)
       found.push_back({{"plan.recompute"},
-                       "schedule zero_bubble computes weight gradients after other micro-batches, from activations "
-                       "that recompute: full would have dropped; none or selective"});
+                       fmt::format("schedule zero_bubble computes weight gradients after other micro-batches, from "
+                                   "activations that recompute: {} would have dropped; none or selective",
+                                   plan.recompute == Recompute::full ? "full" : "ops")});
     if (plan.zero >= 2 && plan.data > 1)
       found.push_back({{"plan.zero"},
                        fmt::format("zero = {} shards gradients after each backward, which schedule zero_bubble leaves "

@@ -15,8 +15,8 @@ TEST_F(CudaRows, SwigluAndItsGradient) {
       const Floats x = normal(rows * 2 * cols, x_type, 2), dy = normal(rows * cols, y_type);
       const Tensor in = given(x, x_type), d = given(dy, y_type);
       const Tensor y = poisoned(rows * cols, y_type), dx = poisoned(rows * 2 * cols, x_type);
-      device().swiglu_forward(rows, cols, in.in(), y.out());
-      device().swiglu_backward(rows, cols, d.in(), in.in(), dx.out());
+      device().swiglu_forward(rows, cols, in.in(), nullptr, y.out());
+      device().swiglu_backward(rows, cols, d.in(), in.in(), nullptr, dx.out());
       expect_near(y, reference::swiglu(rows, cols, doubles(x)));
       Values expected(x.size());
       for (std::int64_t i = 0; i < rows * cols; ++i) {
@@ -26,6 +26,18 @@ TEST_F(CudaRows, SwigluAndItsGradient) {
         expected[up_at] = dy[at(i)] * gate * s;
       }
       expect_near(dx, expected);
+      Floats gate, up;
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const auto begin = x.begin() + 2 * row * cols;
+        gate.insert(gate.end(), begin, begin + cols);
+        up.insert(up.end(), begin + cols, begin + 2 * cols);
+      }
+      const Tensor gates = given(gate, x_type), ups = given(up, x_type);
+      const Tensor parted_y = poisoned(rows * cols, y_type), parted_dx = poisoned(rows * 2 * cols, x_type);
+      device().swiglu_forward(rows, cols, gates.in(), ups.in(), parted_y.out());
+      device().swiglu_backward(rows, cols, d.in(), gates.in(), ups.in(), parted_dx.out());
+      expect_near(parted_y, reference::swiglu(rows, cols, doubles(x)));
+      expect_near(parted_dx, expected);
     }
   }
 }

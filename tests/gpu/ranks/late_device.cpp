@@ -70,11 +70,11 @@ class LateDevice final : public Device {
   void activation_backward(Unary fn, std::int64_t n, In dy, In x, Out dx) override {
     later([=, this] { cpu_->activation_backward(fn, n, dy, x, dx); });
   }
-  void swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, Out y) override {
-    later([=, this] { cpu_->swiglu_forward(rows, cols, gate_up, y); });
+  void swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) override {
+    later([=, this] { cpu_->swiglu_forward(rows, cols, gate_up, up, y); });
   }
-  void swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, Out d_gate_up) override {
-    later([=, this] { cpu_->swiglu_backward(rows, cols, dy, gate_up, d_gate_up); });
+  void swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) override {
+    later([=, this] { cpu_->swiglu_backward(rows, cols, dy, gate_up, up, d_gate_up); });
   }
   void add(std::int64_t n, In a, In b, Out y) override {
     later([=, this] { cpu_->add(n, a, b, y); });

@@ -46,10 +46,27 @@ TEST_P(ElementwiseTest, SwigluAndItsGradient) {
   const std::int64_t rows = 19, cols = 17;
   const Floats x = random.normal(rows * 2 * cols, 2), dy = random.normal(rows * cols);
   Floats y = poisoned(rows * cols), dx = poisoned(rows * 2 * cols);
-  device->swiglu_forward(rows, cols, x.data(), y.data());
-  device->swiglu_backward(rows, cols, dy.data(), x.data(), dx.data());
+  device->swiglu_forward(rows, cols, x.data(), nullptr, y.data());
+  device->swiglu_backward(rows, cols, dy.data(), x.data(), nullptr, dx.data());
   EXPECT_LE(relative_error(y, reference::swiglu(rows, cols, doubles(x))), kTolerance);
   expect_gradient([&](const Values& v) { return dot(reference::swiglu(rows, cols, v), doubles(dy)); }, x, doubles(dx));
+}
+
+TEST_P(ElementwiseTest, SwigluOfGateAndUpInOperandsOfTheirOwnIsTheSame) {
+  const std::int64_t rows = 19, cols = 17;
+  const Floats x = random.normal(rows * 2 * cols, 2), dy = random.normal(rows * cols);
+  Floats gate, up;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    gate.insert(gate.end(), x.begin() + 2 * row * cols, x.begin() + (2 * row + 1) * cols);
+    up.insert(up.end(), x.begin() + (2 * row + 1) * cols, x.begin() + (2 * row + 2) * cols);
+  }
+  Floats y = poisoned(rows * cols), dx = poisoned(rows * 2 * cols), joined_y = y, joined_dx = dx;
+  device->swiglu_forward(rows, cols, x.data(), nullptr, joined_y.data());
+  device->swiglu_backward(rows, cols, dy.data(), x.data(), nullptr, joined_dx.data());
+  device->swiglu_forward(rows, cols, gate.data(), up.data(), y.data());
+  device->swiglu_backward(rows, cols, dy.data(), gate.data(), up.data(), dx.data());
+  EXPECT_EQ(y, joined_y);
+  EXPECT_EQ(dx, joined_dx);
 }
 
 TEST_P(ElementwiseTest, SumsAndCopiesAreExact) {

@@ -180,11 +180,21 @@ std::vector<Call> row_calls() {
          const Out d_gamma = o.update(kCols), d_beta = o.update(kCols);
          d.norm_backward_weight(false, kRows, kCols, dy, x, o.f32(2 * kRows), d_gamma, d_beta);
        }},
-      {"swiglu", [](D& d, O& o) { d.swiglu_forward(kRows, kCols, o.read(2 * kN), o.write(kN)); }},
+      {"swiglu", [](D& d, O& o) { d.swiglu_forward(kRows, kCols, o.read(2 * kN), nullptr, o.write(kN)); }},
+      {"swiglu_parted",
+       [](D& d, O& o) {
+         const In gate = o.read(kN), up = o.read(kN);
+         d.swiglu_forward(kRows, kCols, gate, up, o.write(kN));
+       }},
       {"swiglu_backward",
        [](D& d, O& o) {
          const In dy = o.read(kN), x = o.read(2 * kN);
-         d.swiglu_backward(kRows, kCols, dy, x, o.write(2 * kN));
+         d.swiglu_backward(kRows, kCols, dy, x, nullptr, o.write(2 * kN));
+       }},
+      {"swiglu_parted_backward",
+       [](D& d, O& o) {
+         const In dy = o.read(kN), gate = o.read(kN), up = o.read(kN);
+         d.swiglu_backward(kRows, kCols, dy, gate, up, o.write(2 * kN));
        }},
       {"bias_dropout_add",
        [](D& d, O& o) {

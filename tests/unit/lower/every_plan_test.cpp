@@ -37,7 +37,7 @@ TEST_P(EveryPlan, OfATransformerIsSound) {
                                           set("cluster.gpus", std::to_string(s.tensor * s.pipeline * s.data))};
   for (const char* framework : {"rehearse", "megatron-2021"})
     for (const char* zero : {"0", "1", "2", "3"})
-      for (const char* recompute : {"none", "selective", "full"})
+      for (const char* recompute : {"none", "selective", "full", "ops"})
         for (const char* sequence_parallel : {"false", "true"})
           for (const int micro_batches : {1, 2, 7}) {
             auto all = sizes;
@@ -50,10 +50,10 @@ TEST_P(EveryPlan, OfATransformerIsSound) {
 
 TEST_P(EveryPlan, WithShardsGatheredAsFrameworksDoIsSound) {
   const Sizes s = GetParam();
-  for (const char* framework : {"torch-fsdp", "llm-foundry", "deepspeed"})
-    for (const char* recompute : {"none", "full"})
+  for (const char* framework : {"torch-fsdp", "llm-foundry", "deepspeed", "accelerate"})
+    for (const char* recompute : {"none", "full", "ops"})
       for (const int micro_batches : {1, 3})
-        expect_sound(kGpt,
+        expect_sound(recompute == std::string("ops") ? kLlama : kGpt,
                      {set("plan.tensor", std::to_string(s.tensor)), set("plan.pipeline", std::to_string(s.pipeline)),
                       set("cluster.gpus", std::to_string(s.tensor * s.pipeline * s.data)), set("framework", framework),
                       set("plan.zero", "3"), set("plan.recompute", recompute),

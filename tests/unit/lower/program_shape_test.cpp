@@ -219,6 +219,49 @@ TEST(Flops, OfTheProgramAreThoseOfTheModel) {
       << "the vocabulary product and each layer's last product are not done again";
 }
 
+// Op by op: of a layer of llama the projection and the up-projection are computed again, of one of gpt the projection;
+// of some layers so much of them. Kept of a layer is more than with full recomputation and less than with none.
+TEST(Flops, OfRecomputationOpByOpAndOfSomeLayers) {
+  struct Counted {
+    double flops;
+    std::int64_t kept;  // bytes of activations a micro-batch
+  };
+  const auto count = [](const std::string& family, const std::vector<std::string>& plan) {
+    const auto s =
+        scenario_from("rehearse: 1\nmodel: {family: " + family +
+                          ", layers: 4, hidden: 256, heads: 4, ffn_hidden: 1024, vocab: 512, max_seq_len: 64}\n"
+                          "training: {global_batch: 1, precision: bf16}\n",
+                      plan);
+    const auto program = lower::lower(s);
+    const program::Role& role = program.roles.front();
+    Counted c{sum_over_step(role,
+                            [](const program::Role& r, const program::Op& op) {
+                              return std::holds_alternative<program::Gemm>(op.shape) ? program::work_of(r, op).flops
+                                                                                     : 0.0;
+                            }),
+              0};
+    for (const program::Buffer& b : role.buffers)
+      if (b.cls == program::BufferClass::activation && b.lifetime == program::Lifetime::micro_batch)
+        c.kept += b.bytes();
+    return c;
+  };
+  for (const std::string family : {"gpt", "llama"}) {
+    const Counted none = count(family, {}), full = count(family, {"plan.recompute=full"}),
+                  ops = count(family, {"plan.recompute=ops"});
+    const double projection = 2.0 * 64 * 256 * 256, up = 2.0 * 64 * 256 * 1024;
+    EXPECT_DOUBLE_EQ(ops.flops - none.flops, 4 * (projection + (family == "llama" ? up : 0))) << family;
+    EXPECT_LT(full.kept, ops.kept) << family;
+    EXPECT_LT(ops.kept, none.kept) << family;
+    const Counted half = count(family, {"plan.recompute=full", "plan.recompute_every=2"}),
+                  first = count(family, {"plan.recompute=full", "plan.recompute_layers=2"}),
+                  one = count(family, {"plan.recompute=full", "plan.recompute_layers=3", "plan.recompute_every=2"});
+    EXPECT_DOUBLE_EQ(half.flops - none.flops, (full.flops - none.flops) / 2) << family;
+    EXPECT_DOUBLE_EQ(first.flops - none.flops, (full.flops - none.flops) / 2) << family;
+    EXPECT_DOUBLE_EQ(one.flops - none.flops, (full.flops - none.flops) / 4) << family;
+    EXPECT_EQ(none.kept - half.kept, (none.kept - full.kept) / 2) << family;
+  }
+}
+
 // Memory holds one instance of what a stage sends, so it is not written again before the send is done.
 TEST(Sends, AreDoneBeforeTheirBufferIsWrittenAgain) {
   const auto s = scenario_from(

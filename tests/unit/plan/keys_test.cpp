@@ -122,6 +122,7 @@ std::string dump(const Scenario& s) {
                      fmt::join(p.layers_per_stage, ","), p.micro_batch, p.zero, p.bucket.count(), p.overlap_grad_reduce,
                      p.overlap_param_gather, p.overlap_tensor_backward, p.sequence_parallel,
                      static_cast<int>(p.recompute));
+  out += fmt::format(" {} {}", p.recompute_layers, p.recompute_every);
   for (const Axis axis : p.rank_order) out += fmt::format(" {}", static_cast<int>(axis));
   const Training& t = s.training;
   out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.global_batch, t.seq_len,
@@ -287,8 +288,12 @@ TEST(Keys, AKeyAtTheFrameworksDefaultChangesNothing) {
       if (key.origin != Default::framework) continue;
       std::string value = default_of(key, profile);
       if (value == "the precision") value = "bf16";
-      const Case c = with(key, value, name);
-      EXPECT_EQ(dump(read(c.text, c.assignments)), dump(read(c.text))) << name << " " << key.path << ": " << value;
+      Case c = with(key, value, name);
+      std::vector<std::string> plan;
+      if (!profile.replicas_as.empty()) plan.emplace_back("plan.zero=3");  // whole replicas have another's policies
+      c.assignments.insert(c.assignments.end(), plan.begin(), plan.end());
+      EXPECT_EQ(dump(read(c.text, c.assignments)), dump(read(c.text, plan)))
+          << name << " " << key.path << ": " << value;
     }
   }
 }
@@ -348,7 +353,7 @@ TEST(Keys, TypesAreSaidInWords) {
   EXPECT_EQ(type("cluster.gpus"), "integer, 1 to 1,000,000");
   EXPECT_EQ(type("training.momentum"), "number, 0 to below 1");
   EXPECT_EQ(type("training.seed"), "integer, at least 0");
-  EXPECT_EQ(type("plan.recompute"), "one of none, selective, full");
+  EXPECT_EQ(type("plan.recompute"), "one of none, selective, full, ops");
   EXPECT_EQ(type("cluster.topology"), "name of a topology, or a path");
   EXPECT_EQ(type("cluster.threads_per_rank"), "auto, or integer, 1 to 4096");
 }

@@ -73,6 +73,8 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
                                    "plan.overlap_tensor_backward=false",
                                    "plan.sequence_parallel=true",
                                    "plan.recompute=full",
+                                   "plan.recompute_layers=2",
+                                   "plan.recompute_every=2",
                                    "plan.rank_order=[pipeline, tensor, context, expert, data]",
                                    "training.global_batch=32",
                                    "training.seq_len=32",

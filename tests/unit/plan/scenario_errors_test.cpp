@@ -35,7 +35,7 @@ frmework: rehearse
       "kv_heads = 4 and ffn_hidden = 384: 2 or 4");
   EXPECT_TRUE(found[2].starts_with("7:16 plan.micro_batch: 0 is out of range")) << found[2];
   EXPECT_TRUE(found[3].starts_with("8:11 plan.bucket: ")) << found[3];
-  EXPECT_TRUE(found[4].starts_with("9:14 plan.recompute: expected one of none, selective, full")) << found[4];
+  EXPECT_TRUE(found[4].starts_with("9:14 plan.recompute: expected one of none, selective, full, ops")) << found[4];
   EXPECT_EQ(found[5], "10:3 plan.tensr: unknown key (did you mean 'tensor'?)");
   EXPECT_TRUE(found[6].starts_with("11:38 training.seq_len: seq_len = 256 is above max_seq_len = 128")) << found[6];
   EXPECT_TRUE(found[7].starts_with("11:49 training.clip: -1 is out of range")) << found[7];
@@ -65,8 +65,9 @@ TEST(ScenarioErrors, VersionAndModelAreRequired) {
 TEST(ScenarioErrors, AnUnknownFrameworkNamesTheNearest) {
   EXPECT_EQ(
       problems(small("framework: megatron-2020\n")),
-      (Texts{"3:12 framework: unknown framework 'megatron-2020'; known: rehearse, megatron-2021, megatron-core, "
-             "megatron-deepspeed, nemo-2023, deepspeed, torch-ddp, torch-fsdp, torch-fsdp2, llm-foundry, nanotron (did "
+      (Texts{"3:12 framework: unknown framework 'megatron-2020'; known: auto, rehearse, megatron-2021, megatron-core, "
+             "megatron-deepspeed, nemo-2023, deepspeed, torch-ddp, torch-fsdp, torch-fsdp2, llm-foundry, nanotron, "
+             "accelerate (did "
              "you mean 'megatron-2021'?)"}));
 }
 
