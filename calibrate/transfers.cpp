@@ -193,7 +193,8 @@ std::vector<TransferKey> transfers_of(const std::vector<Target>& targets) {
     for (int rank = 0; rank < target.grid.ranks(); ++rank) {
       const program::RoleId role = program::role_of(target.program, target.grid.coordinates(rank));
       if (rank > 0 &&
-          rank != target.grid.members(rank, {Axis::tensor, Axis::context, Axis::expert, Axis::data}).front())
+          rank !=
+              target.grid.members(rank, {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::replica}).front())
         continue;  // ranks of a role do the same
       for (const program::Body& body : target.program.roles[static_cast<std::size_t>(role)].bodies) {
         for (const program::Op& op : body.ops) {

@@ -72,6 +72,8 @@ Json plain(const Key& key, const std::string& root) {
       return {{"type", {"string", "number", "boolean"}}};  // a bare number is text too
     case KeyType::choice:
       return {{"type", "string"}, {"enum", key.values}};
+    case KeyType::choice_or_integer:
+      return {{"anyOf", {{{"enum", key.values}}, number(key, "integer")}}};
     case KeyType::bytes:
       return {{"type", "string"}, {"pattern", kBytes}};
     case KeyType::bytes_or_share:

@@ -59,7 +59,7 @@ void add(Hash& hash, const program::Buffer& b) {
   hash.add(b.base);
   hash.add(b.offset);
   hash.add(b.shard_stride);
-  hash.add(b.shard_axis);
+  hash.add(b.shard_axes.bits());
   hash.add(b.init.kind);
   hash.add(b.init.scale);
   hash.add(b.init.global_shape);

@@ -1,5 +1,6 @@
 // Parameters are views of buckets or, with ZeRO-3, of buckets that only exist while gathered: then the shard holds the
-// elements [coordinate(data) * n, + n) of its bucket, and a parameter may lie in several ranks' shards.
+// elements [n * place, + n) of its bucket, place among the ranks that shard together, and a parameter may lie in
+// several ranks' shards.
 #include "execute/rank/parameters.h"
 
 #include <algorithm>
@@ -48,7 +49,7 @@ struct PieceFinder {
   void add(BufferId id, BufferId holder) {
     const Buffer &p = buffer(id), &h = buffer(holder);
     const std::int64_t whole = buffer(base_of(id)).elements(), n = h.elements();
-    const std::int64_t first = n == whole ? 0 : grid.coordinate(rank, Axis::data) * n;
+    const std::int64_t first = n == whole ? 0 : grid.position(rank, kShardAxes) * n;
     const std::int64_t from = p.is_view() ? p.offset : 0;
     const std::int64_t begin = std::max(from, first), end = std::min(from + p.elements(), first + n);
     if (begin >= end) return;

@@ -11,7 +11,7 @@ namespace rehearse::execute {
 RankLayout::RankLayout(const Run& run, int rank) : run_(run), rank_(rank), timeline_(run.timeline(rank)) {
   for (const program::Buffer& b : timeline_.role->buffers)
     shift_.push_back(
-        b.is_view() ? (b.offset + run.grid.coordinate(rank, b.shard_axis) * b.shard_stride) * size_of(b.dtype) : 0);
+        b.is_view() ? (b.offset + run.grid.position(rank, b.shard_axes) * b.shard_stride) * size_of(b.dtype) : 0);
   for (const program::Group& g : run.program.groups)
     members_.push_back(run.grid.members(rank, g.axes, g.pipeline_only));
 }
@@ -29,7 +29,8 @@ kernels::Out RankLayout::operand(std::byte* arena, std::size_t place) const {
 std::int64_t RankLayout::first_sequence(const Instance& i) const {
   const plan::Plan& p = run_.scenario.plan;
   const std::int64_t micro_batch = std::max(0, timeline_.slot(i).micro_batch);
-  return (run_.grid.coordinate(rank_, Axis::data) * run_.scenario.training.micro_batches(p) + micro_batch) *
+  return (run_.grid.position(rank_, {Axis::data, Axis::replica}) * run_.scenario.training.micro_batches(p) +
+          micro_batch) *
          p.micro_batch;
 }
 

@@ -44,15 +44,20 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
     return static_cast<program::GroupId>(program.groups.size()) - 1;
   };
   if (p.tensor > 1) groups.tensor = add({"tensor", GroupKind::tensor, {Axis::tensor}, {}});
-  if (p.data > 1) groups.data = add({"data", GroupKind::data, {Axis::data}, {}});
+  // The axes that make shards, and with the replicas' axis all ranks that have the same weights.
+  std::vector<Axis> shards;
+  for (const auto& [axis, size] : {std::pair{Axis::context, p.context}, {Axis::data, p.data / p.replicas}})
+    if (size > 1) shards.push_back(axis);
+  if (!shards.empty()) groups.data = add({"data", GroupKind::data, shards, {}});
+  if (p.replicas > 1) groups.replica = add({"replica", GroupKind::data, {Axis::replica}, {}});
   if (p.pipeline > 1 && scenario.model.is_transformer() && scenario.model.tied_embeddings)
     groups.embedding =
         add({"embedding", GroupKind::embedding, {Axis::pipeline}, {0, static_cast<int>(p.pipeline) - 1}});
-  // Without sharding, data-parallel replicas hold the same gradients.
-  const bool over_data = p.zero > 0 && p.data > 1;
-  if (p.tensor * p.pipeline > 1 || over_data) {
+  // Without sharding, ranks with the same weights hold the same gradients.
+  const bool sharded = p.zero > 0 && !shards.empty();
+  if (p.tensor * p.pipeline > 1 || sharded) {
     Group norm{"norm", GroupKind::world, {Axis::tensor, Axis::pipeline}, {}};
-    if (over_data) norm.axes = {Axis::tensor, Axis::data, Axis::pipeline};
+    if (sharded) norm.axes = {Axis::tensor, Axis::context, Axis::data, Axis::pipeline};
     groups.norm = add(std::move(norm));
   }
   return groups;
@@ -65,7 +70,7 @@ Context make_context(const plan::Scenario& scenario, program::Program& program) 
   const plan::Training& t = scenario.training;
   Context c{scenario, add_groups(scenario, program)};
   c.tensor = p.tensor;
-  c.data = p.data;
+  c.shards = p.context * p.data / p.replicas;
   c.stages = p.pipeline;
   c.chunks = p.chunks;
   c.micro_batches = t.micro_batches(p);

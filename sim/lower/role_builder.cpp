@@ -25,12 +25,12 @@ BufferId RoleBuilder::add_buffer(program::Buffer buffer) {
 
 BufferId RoleBuilder::activation(const std::string& name, DType dtype, std::vector<std::int64_t> shape,
                                  Lifetime lifetime) {
-  return add_buffer({name, dtype, std::move(shape), BufferClass::activation, lifetime, -1, 0, 0, Axis::data, {}});
+  return add_buffer({name, dtype, std::move(shape), BufferClass::activation, lifetime, -1, 0, 0, {}, {}});
 }
 
 BufferId RoleBuilder::workspace(const std::string& name, DType dtype, std::vector<std::int64_t> shape,
                                 Lifetime lifetime) {
-  return add_buffer({name, dtype, std::move(shape), BufferClass::workspace, lifetime, -1, 0, 0, Axis::data, {}});
+  return add_buffer({name, dtype, std::move(shape), BufferClass::workspace, lifetime, -1, 0, 0, {}, {}});
 }
 
 BufferId RoleBuilder::add_loss() {
@@ -42,21 +42,21 @@ BufferId RoleBuilder::add_loss() {
                      -1,
                      0,
                      0,
-                     Axis::data,
+                     {},
                      {program::Init::Kind::zeros, 0, {}, -1}});
 }
 
 BufferId RoleBuilder::view(const std::string& name, BufferId base, std::int64_t offset,
                            std::vector<std::int64_t> shape) {
   const program::Buffer& b = buffer(base);
-  return add_buffer({name, b.dtype, std::move(shape), b.cls, b.lifetime, base, offset, 0, Axis::data, {}});
+  return add_buffer({name, b.dtype, std::move(shape), b.cls, b.lifetime, base, offset, 0, {}, {}});
 }
 
-BufferId RoleBuilder::slice(const std::string& name, BufferId base, int parts, Axis axis) {
+BufferId RoleBuilder::slice(const std::string& name, BufferId base, int parts, AxisSet axes) {
   const program::Buffer& b = buffer(base);
   const std::int64_t n = b.elements() / parts;
   REHEARSE_CHECK(n * parts == b.elements(), "{} of {} elements does not split in {}", b.name, b.elements(), parts);
-  return add_buffer({name, b.dtype, {n}, b.cls, b.lifetime, base, 0, n, axis, {}});
+  return add_buffer({name, b.dtype, {n}, b.cls, b.lifetime, base, 0, n, axes, {}});
 }
 
 BodyId RoleBuilder::begin_body(const std::string& name) {

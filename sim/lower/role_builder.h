@@ -39,8 +39,8 @@ class RoleBuilder {
   BufferId add_loss();  // f32 [1], kept across the step for whoever reads it
   void set_lifetime(BufferId id, Lifetime lifetime) { role_.buffers[static_cast<std::size_t>(id)].lifetime = lifetime; }
   BufferId view(const std::string& name, BufferId base, std::int64_t offset, std::vector<std::int64_t> shape);
-  // The 1/parts slice of `base` that belongs to our coordinate on `axis`.
-  BufferId slice(const std::string& name, BufferId base, int parts, Axis axis);
+  // The 1/parts slice of `base` that belongs to our place among the ranks that differ from us on `axes` only.
+  BufferId slice(const std::string& name, BufferId base, int parts, AxisSet axes);
   const program::Buffer& buffer(BufferId id) const { return role_.buffers[static_cast<std::size_t>(id)]; }
 
   // Bodies. Ops go to the current body with the current phase; names get a suffix so that they are unique in the body.

@@ -13,7 +13,8 @@ namespace rehearse::lower {
 
 // Ids of the program's groups; -1 where a group would have one member (nothing is sent then).
 struct Groups {
-  program::GroupId tensor = -1, data = -1, embedding = -1;
+  // data: ranks with the same weights; with ZeRO those that shard together, and replica those that hold the same shard.
+  program::GroupId tensor = -1, data = -1, replica = -1, embedding = -1;
   program::GroupId norm = -1;  // ranks whose gradient squares add up to the global norm
 };
 
@@ -21,7 +22,8 @@ struct Groups {
 struct Context {
   const plan::Scenario& scenario;
   Groups groups;
-  std::int64_t tensor = 1, data = 1, stages = 1, chunks = 1;
+  std::int64_t tensor = 1, stages = 1, chunks = 1;
+  std::int64_t shards = 1;  // members of groups.data
   std::int64_t micro_batches = 1;
   std::int64_t batch = 1, seq = 1;  // sequences of a micro-batch, tokens of a sequence
   std::int64_t tokens = 1;          // batch * seq

@@ -23,6 +23,8 @@ class Rules {
 
   void apply() {
     const bool ranks_known = ranks();
+    if (ranks_known && all_sound("plan.zero_group", "plan.zero", "plan.rank_order"))
+      resolve_zero_group(key("zero_group"), sections_.node_devices, s_);
     data_parallel_only();
     if (sections_.model_sound) {
       tensor();
@@ -65,17 +67,20 @@ class Rules {
   }
 
   bool ranks() {
-    if (!all_sound("cluster.gpus", "plan.tensor", "plan.pipeline")) return false;
+    if (!all_sound("cluster.gpus", "plan.tensor", "plan.pipeline", "plan.context")) return false;
     Plan& plan = s_.plan;
-    const std::int64_t gpus = s_.cluster.gpus, parts = plan.tensor * plan.pipeline;
+    const std::int64_t gpus = s_.cluster.gpus, parts = plan.tensor * plan.pipeline * plan.context;
     if (gpus % parts == 0) {
       plan.data = gpus / parts;
       return true;
     }
     const Node given = sections_.cluster.get("gpus");
     const Node& place = given ? given : (key("tensor") ? key("tensor") : key("pipeline"));
-    place.error(fmt::format("gpus = {} is not divisible by tensor * pipeline = {} * {} = {}; nearest gpus that are: {}",
-                            gpus, plan.tensor, plan.pipeline, parts, nearest_multiples(gpus, parts)));
+    const bool context = plan.context > 1;
+    place.error(
+        fmt::format("gpus = {} is not divisible by tensor * pipeline{} = {} * {}{} = {}; nearest gpus that are: {}",
+                    gpus, context ? " * context" : "", plan.tensor, plan.pipeline,
+                    context ? fmt::format(" * {}", plan.context) : "", parts, nearest_multiples(gpus, parts)));
     return false;
   }
 

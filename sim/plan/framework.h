@@ -49,10 +49,11 @@ struct FrameworkProfile {
   // ZeRO-3: a parameter of at least so many elements is sharded, gathered and reduced on its own; the others of a layer
   // together. 0: a layer together.
   std::int64_t shard_alone = 0;
-  bool copies_buckets = false;      // gradients are copied into buckets to be reduced, and back
-  bool data_parallel_only = false;  // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
-  bool host_sync_on_norm = false;   // the host reads the gradient norm before it launches the optimizer
-  std::int64_t vocab_multiple = 1;  // vocabulary padded to a multiple of this times tensor
+  bool reduces_replicas_always = false;  // hybrid sharding: the replicas' all-reduce after each micro-batch
+  bool copies_buckets = false;           // gradients are copied into buckets to be reduced, and back
+  bool data_parallel_only = false;       // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
+  bool host_sync_on_norm = false;        // the host reads the gradient norm before it launches the optimizer
+  std::int64_t vocab_multiple = 1;       // vocabulary padded to a multiple of this times tensor
   // Memory.
   Allocator allocator = Allocator::caching;
   // Cost.

@@ -35,6 +35,20 @@ std::string_view schedules_meaning() {
   return text;
 }
 
+Field zero_group() {
+  return Field::of<Plan>(
+      [](const Plan& p) -> Value {
+        if (p.zero_group > 0) return p.zero_group;
+        return std::string(p.zero_group == Plan::kNodeShards ? "node" : "all");
+      },
+      [](Plan& p, const Value& value) {
+        if (const auto* ranks = std::get_if<std::int64_t>(&value))
+          p.zero_group = *ranks;
+        else
+          p.zero_group = std::get<std::string>(value) == "node" ? Plan::kNodeShards : Plan::kAllShard;
+      });
+}
+
 }  // namespace
 
 std::vector<Key> top_keys() {
@@ -317,14 +331,17 @@ std::vector<Key> plan_keys() {
        .field = &Plan::zero,
        .in_result = true},
       {.path = "plan.zero_group",
-       .type = KeyType::choice,
+       .type = KeyType::choice_or_integer,
        .fallback = "all",
-       .values = {"all"},
-       .later = {"node"},
-       .meaning = "which replicas shard together: `all`, or those of a `node` (hybrid sharding)",
-       .example = "all",
-       .related = "plan.zero",
-       .later_is = "hybrid sharding"},
+       .values = {"all", "node"},
+       .min = 2,
+       .max = kRanks,
+       .meaning = "which ranks with the same weights shard together, with `zero` above 0: `all`, those of a `node`, or "
+                  "groups of so many (hybrid sharding: sharded in a group, replicated over the groups, as PyTorch's "
+                  "HYBRID_SHARD)",
+       .example = "node",
+       .related = "plan.zero plan.rank_order",
+       .field = zero_group()},
       {.path = "plan.recompute",
        .type = KeyType::choice,
        .fallback = "none",

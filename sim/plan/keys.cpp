@@ -63,6 +63,8 @@ std::string plain_type(const Key& key) {
       return "text";
     case KeyType::choice:
       return (key.values.size() > 1 ? "one of " : "") + one_of;
+    case KeyType::choice_or_integer:
+      return one_of + ", or an integer" + range_text(key);
     case KeyType::bytes:
       return "size with its unit (B, kB, MB, GB, KiB, MiB, GiB)";
     case KeyType::bytes_or_share:

@@ -21,19 +21,20 @@ enum class KeyType : unsigned char {
   boolean,
   text,
   choice,
-  bytes,           // a size with its unit
-  bytes_or_share,  // that, or a percentage
-  time,            // likewise
-  name,            // of something that can be listed (names_of), or a path where paths are taken
-  names,           // one of those or a list of them
-  integers,        // a list
-  numbers,         // a list
-  permutation,     // a list with each of `values` once
-  mapping,         // with the keys that begin with this one's path
-  mappings,        // a list of those
-  free_mapping,    // keys of another file
-  free_list,       // entries that another file's reader judges; where paths are taken also one text
-  model            // a preset's name or a mapping
+  choice_or_integer,  // one of `values` or a number
+  bytes,              // a size with its unit
+  bytes_or_share,     // that, or a percentage
+  time,               // likewise
+  name,               // of something that can be listed (names_of), or a path where paths are taken
+  names,              // one of those or a list of them
+  integers,           // a list
+  numbers,            // a list
+  permutation,        // a list with each of `values` once
+  mapping,            // with the keys that begin with this one's path
+  mappings,           // a list of those
+  free_mapping,       // keys of another file
+  free_list,          // entries that another file's reader judges; where paths are taken also one text
+  model               // a preset's name or a mapping
 };
 
 // Where the value comes from when the file does not give one.

@@ -28,6 +28,11 @@ enum class OptimizerKind : unsigned char { adamw, sgd };
 struct Plan {
   std::int64_t tensor = 1, pipeline = 1, context = 1, expert = 1;
   std::int64_t data = 1;  // derived: gpus / (tensor * pipeline * context)
+  // What is sharded is sharded over zero_group ranks that hold the same weights, and replicated over `replicas` groups
+  // of them. As the file has it: kAllShard, kNodeShards (those of a node) or a number.
+  static constexpr std::int64_t kAllShard = 0, kNodeShards = -1;
+  std::int64_t zero_group = kAllShard;
+  std::int64_t replicas = 1;  // derived: data * context / the ranks of a group; divides data
   Schedule schedule = Schedule::one_f_one_b;
   std::int64_t chunks = 1;  // model chunks a stage; above 1 only where the schedule takes them
   // Resolved: one entry a stage; with chunks one a stage and chunk in the model's order (chunk * pipeline + stage).
@@ -45,7 +50,7 @@ struct Plan {
     const bool chosen = (recompute_layers == 0 || layer < recompute_layers) && (layer + 1) % recompute_every == 0;
     return chosen ? recompute : Recompute::none;
   }
-  std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline};
+  AxisOrder rank_order = {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline};
 };
 
 struct Training {

@@ -12,8 +12,16 @@
 
 namespace rehearse::plan {
 
-RankGrid::RankGrid(std::array<int, kAxes> sizes, std::array<Axis, kAxes> order)
-    : sizes_(sizes), strides_{}, order_(order), ranks_(0) {
+RankGrid::RankGrid(const std::array<int, std::tuple_size_v<AxisOrder>>& sizes, const AxisOrder& order, int replicas)
+    : ranks_(0) {
+  std::copy(sizes.begin(), sizes.end(), sizes_.begin());
+  sizes_[static_cast<std::size_t>(Axis::replica)] = replicas;
+  std::size_t next = 0;
+  for (const Axis axis : order) {
+    order_[next++] = axis;
+    if (axis == Axis::data) order_[next++] = Axis::replica;
+  }
+  REHEARSE_CHECK(next == order_.size(), "the rank order has no data axis");
   std::int64_t stride = 1;
   for (const Axis axis : order_) {
     const auto a = static_cast<std::size_t>(axis);
@@ -36,6 +44,16 @@ int RankGrid::rank(const Coordinates& coordinates) const {
   int rank = 0;
   for (std::size_t a = 0; a < kAxes; ++a) rank += coordinates[a] * strides_[a];
   return rank;
+}
+
+int RankGrid::position(int rank, AxisSet axes) const {
+  int position = 0, stride = 1;
+  for (const Axis axis : order_) {
+    if (!axes.contains(axis)) continue;
+    position += coordinate(rank, axis) * stride;
+    stride *= size(axis);
+  }
+  return position;
 }
 
 int RankGrid::peer(int rank, Axis axis, int offset) const {

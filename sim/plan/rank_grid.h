@@ -11,8 +11,8 @@ namespace rehearse::plan {
 
 class RankGrid {
  public:
-  // sizes indexed by Axis; every size >= 1.
-  RankGrid(std::array<int, kAxes> sizes, std::array<Axis, kAxes> order);
+  // sizes of the axes that a plan orders, indexed by Axis; every size >= 1, `replicas` (Axis::replica) too.
+  RankGrid(const std::array<int, std::tuple_size_v<AxisOrder>>& sizes, const AxisOrder& order, int replicas = 1);
 
   int ranks() const { return ranks_; }
   int size(Axis axis) const { return sizes_[static_cast<std::size_t>(axis)]; }
@@ -22,6 +22,8 @@ class RankGrid {
   }
   Coordinates coordinates(int rank) const;
   int rank(const Coordinates& coordinates) const;
+  // The place of `rank` among the ranks that differ from it on these axes only, in rank order.
+  int position(int rank, AxisSet axes) const;
   // The rank `offset` further on `axis`, wrapping around.
   int peer(int rank, Axis axis, int offset) const;
   // Ranks that agree with `rank` on all axes but `axes`; on the pipeline axis only the listed coordinates if any are.
@@ -29,8 +31,8 @@ class RankGrid {
   std::vector<int> members(int rank, const std::vector<Axis>& axes, const std::vector<int>& pipeline_only = {}) const;
 
  private:
-  std::array<int, kAxes> sizes_, strides_;
-  std::array<Axis, kAxes> order_;
+  std::array<int, kAxes> sizes_{}, strides_{};
+  std::array<Axis, kAxes> order_{};
   int ranks_;
 };
 

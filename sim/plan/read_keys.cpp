@@ -144,6 +144,19 @@ std::optional<Value> read_size_or_share(const Node& node, const Key& key, const 
   return fallback;
 }
 
+std::optional<Value> read_choice_or_integer(const Node& node, const Key& key, const std::optional<Value>& fallback) {
+  const Node given = node.get(key.leaf());
+  if (!given) return fallback;
+  const std::optional<std::int64_t> number = given.as_integer();
+  if (number && in_range(key, static_cast<double>(*number))) return *number;
+  const std::string text = given.as_text().value_or("");
+  if (std::find(key.values.begin(), key.values.end(), text) != key.values.end()) return text;
+  const std::string near = nearest(text, std::vector<std::string>(key.values.begin(), key.values.end()));
+  given.error(fmt::format("expected {}, found {}", type_text(key), text.empty() ? "none" : shown(text)),
+              near.empty() ? example_of(key) : fmt::format("did you mean '{}'?", near));
+  return fallback;
+}
+
 template <class T>
 std::optional<T> as(const std::optional<Value>& value) {
   return value ? std::optional<T>(std::get<T>(*value)) : std::nullopt;
@@ -163,6 +176,8 @@ std::optional<Value> read_given(const Node& node, const Key& key, const std::opt
       return node.text(leaf, as<std::string>(fallback));
     case KeyType::choice:
       return read_choice(node, key, fallback);
+    case KeyType::choice_or_integer:
+      return read_choice_or_integer(node, key, fallback);
     case KeyType::bytes:
       return node.bytes(leaf, as<Bytes>(fallback));
     case KeyType::bytes_or_share:

@@ -204,13 +204,13 @@ ClusterRequest read_cluster(const Node& node) {
 
 RankGrid Scenario::grid() const {
   const auto size = [](std::int64_t n) { return static_cast<int>(n); };
-  std::array<int, kAxes> sizes{};
+  std::array<int, std::tuple_size_v<AxisOrder>> sizes{};
   sizes[static_cast<std::size_t>(Axis::tensor)] = size(plan.tensor);
   sizes[static_cast<std::size_t>(Axis::context)] = size(plan.context);
   sizes[static_cast<std::size_t>(Axis::expert)] = 1;
-  sizes[static_cast<std::size_t>(Axis::data)] = size(plan.data);
+  sizes[static_cast<std::size_t>(Axis::data)] = size(plan.data / plan.replicas);
   sizes[static_cast<std::size_t>(Axis::pipeline)] = size(plan.pipeline);
-  return {sizes, plan.rank_order};
+  return {sizes, plan.rank_order, size(plan.replicas)};
 }
 
 InputError located(const InputError& error, const Scenario& scenario) {
@@ -290,6 +290,8 @@ Scenario detail::read_scenario(const Source& source) {
   note_places(costs, "costs", scenario.places);
   note_places(noise, "noise", scenario.places);
 
+  if (scenario.plan.zero_group == Plan::kNodeShards)
+    sections.node_devices = detail::devices_of_node(scenario.cluster, data_root);
   detail::resolve(sections, diagnostics, scenario);
   diagnostics.throw_if_any();
   return scenario;

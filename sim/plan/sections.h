@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -62,7 +63,8 @@ void check_noise(const Node& node, Scenario& scenario);
 // already reported, so that one mistake gives one message.
 struct Sections {
   Node root, cluster, plan, training;
-  bool model_sound = true;  // the model was read without a problem
+  bool model_sound = true;                   // the model was read without a problem
+  std::optional<std::int64_t> node_devices;  // of the topology, where the plan asks for it
 
   // The value of a key by its path, "plan.schedule".
   Node at(const std::string& path) const {
@@ -70,6 +72,10 @@ struct Sections {
     return root.get(path.substr(0, dot)).get(path.substr(dot + 1));
   }
 };
+// hybrid_sharding.cpp: the devices of a node of the topology, if its file says so; Plan::replicas from
+// Plan::zero_group, whose key is `key`.
+std::optional<std::int64_t> devices_of_node(const ClusterRequest& cluster, const std::string& data_root);
+void resolve_zero_group(const Node& key, std::optional<std::int64_t> devices, Scenario& scenario);
 void resolve(const Sections& sections, const Diagnostics& reported, Scenario& scenario);
 
 }  // namespace rehearse::plan::detail

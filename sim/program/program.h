@@ -50,10 +50,11 @@ struct Buffer {
   std::vector<std::int64_t> shape;
   BufferClass cls = BufferClass::activation;
   Lifetime lifetime = Lifetime::slot;
-  // View: elements [offset + coordinate(shard_axis) * shard_stride, + elements) of base, which is no view itself.
+  // View: elements [offset + n * shard_stride, + elements) of base, which is no view itself, on the rank that is n-th
+  // among those that differ from it on shard_axes only.
   BufferId base = -1;
   std::int64_t offset = 0, shard_stride = 0;
-  Axis shard_axis = Axis::data;
+  AxisSet shard_axes = {};
   Init init;
 
   bool is_view() const { return base >= 0; }

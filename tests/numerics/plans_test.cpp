@@ -276,6 +276,35 @@ std::vector<Case> combined_cases() {
 }
 INSTANTIATE_TEST_SUITE_P(Combined, Plans, testing::ValuesIn(combined_cases()), name_of_case);
 
+// Sharded in groups of two, replicated over the groups.
+std::vector<Case> hybrid_cases() {
+  std::vector<Case> cases;
+  const Assignments two = {"plan.zero_group=2"};
+  const Assignments one_micro_batch = {"plan.zero_group=2", "plan.micro_batch=3"};
+  for (const auto& [name, text] : {std::pair<std::string, std::string>{"gpt", kGpt}, {"llama", kLlama}, {"cnn", kCnn}})
+    for (const int zero : {1, 2, 3}) {
+      const std::string suffix = "_zero" + std::to_string(zero);
+      cases.push_back({name + suffix, text, grid(4, 1, 1, zero, two)});
+      cases.push_back({name + suffix + "_one_micro_batch", text, grid(4, 1, 1, zero, one_micro_batch)});
+      cases.push_back({name + suffix + "_no_overlap", text,
+                       grid(4, 1, 1, zero, {"plan.zero_group=2", "plan.overlap_grad_reduce=false"})});
+      if (text == kCnn) continue;
+      cases.push_back({name + suffix + "_tensor2", text, grid(8, 2, 1, zero, two)});
+      cases.push_back({name + suffix + "_pipeline2", text, grid(8, 1, 2, zero, two)});
+      cases.push_back(
+          {name + suffix + "_data_fastest", text,
+           grid(8, 2, 1, zero, {"plan.zero_group=2", "plan.rank_order=[data, tensor, context, expert, pipeline]"})});
+    }
+  cases.push_back({"gpt_zero3_groups_of_3", kGpt, grid(6, 1, 1, 3, {"plan.zero_group=3"})});
+  cases.push_back({"gpt_fsdp2", kGpt, grid(4, 1, 1, 3, {"plan.zero_group=2", "framework=torch-fsdp2"})});
+  cases.push_back({"gpt_zero1_megatron",
+                   kGpt,
+                   grid(4, 1, 1, 1, {"plan.zero_group=2", "framework=megatron-2021"}),
+                   {"model.dropout=0.1"}});
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Hybrid, Plans, testing::ValuesIn(hybrid_cases()), name_of_case);
+
 class Repeats : public testing::TestWithParam<Case> {};
 TEST_P(Repeats, AreTheSameInEveryBit) {
   const Case& c = GetParam();

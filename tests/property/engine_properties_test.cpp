@@ -217,7 +217,7 @@ TEST(EngineProperty, AnotherNumberingOfRanksGivesTheSameStep) {
     return members.size() == 2 ? s::ring(members, bytes, s::nvlink_out, s::nvlink_in, s::kNvlink)
                                : s::ring(members, bytes, s::nic_out, s::nic_in, s::kNic);
   };
-  const std::array<int, kAxes> sizes = {2, 1, 1, 3, 2};
+  const std::array<int, 5> sizes = {2, 1, 1, 3, 2};
   const plan::RankGrid one(sizes, {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline});
   const plan::RankGrid two(sizes, {Axis::pipeline, Axis::data, Axis::tensor, Axis::context, Axis::expert});
   const Outcome a = simulate(size.program(), one, size.cluster(), model, size.costs(), Options());

@@ -20,7 +20,8 @@ bool ParameterStore::deferred(const Bucket& bucket) const {
 }
 
 // ZeRO 0: all-reduce in place. ZeRO 1: reduce-scatter into our shard of the bucket. In another type than the gradients
-// are stored in, or by a framework that keeps buckets apart, through a copy.
+// are stored in, or by a framework that keeps buckets apart, through a copy. Without overlap not beside backward,
+// although the bucket's own gradients may long be there.
 void ParameterStore::reduce(Bucket& bucket, int index) {
   const std::string suffix = ".bucket" + std::to_string(index);
   const Phase phase = builder_.phase();
@@ -37,9 +38,9 @@ void ParameterStore::reduce(Bucket& bucket, int index) {
                                  -1,
                                  0,
                                  0,
-                                 Axis::data,
+                                 {},
                                  {}});
-    if (sharded()) shard = builder_.slice(name + ".shard", whole, static_cast<int>(context_.data), Axis::data);
+    if (sharded()) shard = builder_.slice(name + ".shard", whole, static_cast<int>(context_.shards), kShardAxes);
     builder_.op("cast" + suffix, Elementwise{ElementwiseFn::cast, bucket.padded}, context_.reduce, {{bucket.gradients}},
                 {{whole}});
   }
@@ -47,12 +48,13 @@ void ParameterStore::reduce(Bucket& bucket, int index) {
     builder_.op("reduce_scatter" + suffix,
                 Collective{CollectiveKind::reduce_scatter, context_.groups.data, bucket.padded}, context_.reduce,
                 {{whole}}, {{shard}}, StreamKind::data);
+    if (!context_.plan().overlap_grad_reduce) builder_.after_compute(builder_.last_op());
+    reduce_over_replicas(shard, index);
   } else {
     builder_.op("all_reduce" + suffix, Collective{CollectiveKind::all_reduce, context_.groups.data, bucket.padded},
                 context_.reduce, {{whole}}, {{whole}}, StreamKind::data);
+    if (!context_.plan().overlap_grad_reduce) builder_.after_compute(builder_.last_op());
   }
-  // Not beside backward, although the bucket's own gradients may long be there.
-  if (!context_.plan().overlap_grad_reduce) builder_.after_compute(builder_.last_op());
   if (cast)
     builder_.op("cast_back" + suffix, Elementwise{ElementwiseFn::cast, sharded() ? bucket.shard : bucket.padded},
                 context_.gradient, {{sharded() ? shard : whole}},

@@ -24,7 +24,7 @@ void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
                                 -1,
                                 0,
                                 0,
-                                Axis::data,
+                                {},
                                 {init, 0, {}, -1}});
   };
   const bool adam = context_.scenario.training.optimizer == plan::OptimizerKind::adamw;

@@ -52,7 +52,7 @@ void ParameterStore::layout() {
                                        -1,
                                        0,
                                        0,
-                                       Axis::data,
+                                       {},
                                        {program::Init::Kind::first, context_.scenario.training.loss_scale, {}, -1}});
   form_buckets();
   for (std::size_t i = 0; i < buckets_.size(); ++i) make_buffers(buckets_[i], static_cast<int>(i));
@@ -67,7 +67,7 @@ void ParameterStore::layout() {
                                    bucket.values,
                                    p.offset,
                                    0,
-                                   Axis::data,
+                                   {},
                                    {p.spec.init, p.spec.scale, p.spec.global_shape, p.spec.tensor_dim}});
     p.gradient = builder_.view("grad." + p.spec.name, bucket.gradients, p.offset, p.local_shape);
     if (context_.profile().autocast && context_.master)

@@ -1,6 +1,6 @@
 // The parameters of a stage and how data parallelism stores them: parameters are views of flat buckets, so that a
 // bucket is what is reduced, gathered, sharded and updated. What a rank keeps of a bucket of n elements over d
-// data-parallel ranks:
+// data-parallel ranks (with hybrid sharding: the ranks that shard together):
 //
 //   ZeRO   parameters   gradients                              optimizer states
 //   0      n            n                                      n
@@ -113,6 +113,7 @@ class ParameterStore {
   void reduce_over_embedding(Bucket& bucket, int index);
   void reduce(Bucket& bucket, int index);
   void reduce_transient(Bucket& bucket, int index);
+  void reduce_over_replicas(BufferId shard, int index);
   void reduce_rest();
   void gather_updated();
   BufferId emit_coefficient();

@@ -52,7 +52,7 @@ void PipelineTransfers::unpack(const Boundary& boundary, bool forward) {
 
 BufferId PipelineTransfers::packed(BufferId whole, const std::string& name) {
   if (!splits(builder_.buffer(whole).elements())) return whole;
-  return builder_.slice(name, whole, static_cast<int>(context_.tensor), Axis::tensor);
+  return builder_.slice(name, whole, static_cast<int>(context_.tensor), {Axis::tensor});
 }
 
 void PipelineTransfers::send(BufferId slice, bool forward) {

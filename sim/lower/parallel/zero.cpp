@@ -16,7 +16,7 @@ using program::StreamKind;
 
 void ParameterStore::make_buffers(Bucket& bucket, int index) {
   const std::string suffix = ".bucket" + std::to_string(index);
-  const std::int64_t d = sharded() ? context_.data : 1;
+  const std::int64_t d = sharded() ? context_.shards : 1;
   bucket.padded = (bucket.elements + d - 1) / d * d;
   bucket.shard = bucket.padded / d;
   const int zero = sharded() ? context_.plan().zero : 0;
@@ -26,15 +26,14 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
   drawn.kind = program::Init::Kind::normal;
   const auto persistent = [&](const std::string& name, DType dtype, std::int64_t n, BufferClass cls,
                               program::Init init) {
-    return builder_.add_buffer(
-        {name + suffix, dtype, {n}, cls, Lifetime::persistent, -1, 0, 0, Axis::data, std::move(init)});
+    return builder_.add_buffer({name + suffix, dtype, {n}, cls, Lifetime::persistent, -1, 0, 0, {}, std::move(init)});
   };
   const auto transient = [&](const std::string& name, DType dtype) {
     return builder_.add_buffer(
-        {name + suffix, dtype, {bucket.padded}, BufferClass::communication, Lifetime::slot, -1, 0, 0, Axis::data, {}});
+        {name + suffix, dtype, {bucket.padded}, BufferClass::communication, Lifetime::slot, -1, 0, 0, {}, {}});
   };
   const auto shard_of = [&](const std::string& name, BufferId base) {
-    return builder_.slice(name + suffix, base, static_cast<int>(d), Axis::data);
+    return builder_.slice(name + suffix, base, static_cast<int>(d), kShardAxes);
   };
   if (zero == 3) {
     bucket.value_shard = persistent("param.shard", context_.compute, bucket.shard, BufferClass::parameter, drawn);
@@ -58,7 +57,8 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
   make_optimizer_state(bucket, index);
 }
 
-// ZeRO 2 and 3, each micro-batch: the full gradients of the bucket become our shard's sum.
+// ZeRO 2 and 3, each micro-batch: the full gradients of the bucket become our shard's sum. Groups that shard apart add
+// theirs up after the last micro-batch, or as often where the framework does so.
 void ParameterStore::reduce_transient(Bucket& bucket, int index) {
   const std::string suffix = ".bucket" + std::to_string(index);
   const Phase phase = builder_.phase();
@@ -68,33 +68,40 @@ void ParameterStore::reduce_transient(Bucket& bucket, int index) {
                 context_.reduce, {}, {{bucket.gathered_pad}});
   if (bucket.replicated && context_.sequence_parallel) reduce_over_tensor(bucket, index);
   const Collective scatter{CollectiveKind::reduce_scatter, context_.groups.data, bucket.padded};
-  if (context_.micro_batches == 1 && context_.reduce == context_.gradient) {
+  const bool one = context_.micro_batches == 1;
+  const bool each = one || context_.profile().reduces_replicas_always;
+  if (one && context_.reduce == context_.gradient) {
     builder_.op("reduce_scatter" + suffix, scatter, context_.reduce, {{bucket.gradients}}, {{bucket.gradient_shard}},
                 StreamKind::data);
+    reduce_over_replicas(bucket.gradient_shard, index);
   } else {
     const std::string name = "reduced" + suffix + "." + std::to_string(builder_.current_body());
-    const BufferId reduced = builder_.add_buffer({name,
-                                                  context_.reduce,
-                                                  {bucket.shard},
-                                                  program::BufferClass::communication,
-                                                  Lifetime::slot,
-                                                  -1,
-                                                  0,
-                                                  0,
-                                                  Axis::data,
-                                                  {}});
+    const BufferId reduced = builder_.add_buffer(
+        {name, context_.reduce, {bucket.shard}, program::BufferClass::communication, Lifetime::slot, -1, 0, 0, {}, {}});
     builder_.op("reduce_scatter" + suffix, scatter, context_.reduce, {{bucket.gradients}}, {{reduced}},
                 StreamKind::data);
-    if (context_.micro_batches == 1) {
+    if (each) reduce_over_replicas(reduced, index);
+    if (one) {
       builder_.op("cast_reduced" + suffix, Elementwise{ElementwiseFn::cast, bucket.shard}, context_.gradient,
                   {{reduced}}, {{bucket.gradient_shard}}, StreamKind::data);
     } else {
       builder_.op("accumulate" + suffix, Elementwise{ElementwiseFn::accumulate, bucket.shard}, context_.gradient,
                   {{reduced}, {bucket.gradient_shard}}, {{bucket.gradient_shard}}, StreamKind::data);
+      if (!each && last_backward_) reduce_over_replicas(bucket.gradient_shard, index);
     }
   }
   bucket.reduced = true;
   builder_.set_phase(phase);
+}
+
+// Hybrid sharding: the sum of a shard's gradients over the groups that shard apart. On a stream of its own, as NCCL's
+// communicators have: it goes beside the next bucket's reduce-scatter.
+void ParameterStore::reduce_over_replicas(BufferId shard, int index) {
+  if (context_.groups.replica < 0) return;
+  const program::Buffer& b = builder_.buffer(shard);
+  builder_.op_on("replica", StreamKind::data, "replica_reduce.bucket" + std::to_string(index),
+                 Collective{CollectiveKind::all_reduce, context_.groups.replica, b.elements()}, b.dtype, {{shard}},
+                 {{shard}});
 }
 
 void ParameterStore::gather(int unit) {

@@ -12,6 +12,7 @@ FrameworkProfile eager_sharded() {
   p.fused_elementwise = false;
   p.fused_optimizer = false;
   p.host_sync_on_norm = true;
+  p.reduces_replicas_always = true;
   p.launch_cost = Time::from_us(8);
   p.memory_reserve = Bytes(std::int64_t{1} << 30);
   p.fragmentation = 0.05;
@@ -22,6 +23,9 @@ constexpr const char* kEager =
     "eager kernels: adds, GELU, SiLU and its product, bias gradients are kernels of their own; gradients that meet are "
     "added "
     "by a kernel (autograd); parameters are handed to layers in 16 bits, so that nothing is cast between layers";
+constexpr const char* kReplicas =
+    "hybrid sharding: each unit's shard is all-reduced after its reduce-scatter in every backward (pytorch "
+    "torch/distributed/fsdp/_runtime_utils.py, _reduce_grad; fully_shard/_fsdp_collectives.py, foreach_reduce)";
 constexpr const char* kHost =
     "launch_cost, memory_reserve and fragmentation as torch-ddp. Not modelled: the copy of gradients into the flat "
     "one, the "
@@ -38,7 +42,8 @@ FrameworkProfile torch_fsdp_profile() {
       "pytorch torch/distributed/fsdp/_runtime_utils.py: backward_prefetch BACKWARD_PRE (the default), a gather ahead "
       "in "
       "forward too, as the host runs ahead",
-      kEager, "attention: scaled_dot_product_attention's flash backend, FlashAttention-2 from 2.2 on", kHost};
+      kEager, "attention: scaled_dot_product_attention's flash backend, FlashAttention-2 from 2.2 on", kReplicas,
+      kHost};
   p.attention = model::AttentionKind::flash2;
   p.step_low = kUncheckedLow, p.step_high = kUncheckedHigh;
   return p;
@@ -53,8 +58,11 @@ FrameworkProfile torch_fsdp2_profile() {
       "pytorch/torchtitan@ba246978 torchtitan/parallelisms/parallelize_llama.py: fully_shard a block, reduction in "
       "fp32; "
       "torchtitan/models/llama: logits cast to fp32 for the loss",
-      kEager, "attention: scaled_dot_product_attention's flash backend, FlashAttention-2",
-      "fused AdamW (torchtitan/optimizer.py)", kHost};
+      kEager,
+      "attention: scaled_dot_product_attention's flash backend, FlashAttention-2",
+      "fused AdamW (torchtitan/optimizer.py)",
+      kReplicas,
+      kHost};
   p.fused_optimizer = true;
   p.fp32_logits = true;
   return p;
@@ -76,6 +84,7 @@ FrameworkProfile llm_foundry_profile() {
       "waits for it (pytorch torch/distributed/fsdp/_runtime_utils.py, ProcessGroupNCCL)",
       kEager,
       "decoupled AdamW in a loop of eager kernels (composer/optim/decoupled_weight_decay.py)",
+      kReplicas,
       kHost};
   p.attention = model::AttentionKind::flash_triton;
   p.shard_gather = ShardGather::after_reduce;

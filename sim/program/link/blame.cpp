@@ -36,6 +36,7 @@ Blame of_axis(Axis axis) {
     case Axis::expert:
       return Blame::expert;
     case Axis::data:
+    case Axis::replica:
       return Blame::data;
     case Axis::pipeline:
       return Blame::pipeline;

@@ -11,8 +11,7 @@
 namespace rehearse::plan {
 namespace {
 
-constexpr std::array<Axis, kAxes> kDefaultOrder = {Axis::tensor, Axis::context, Axis::expert, Axis::data,
-                                                   Axis::pipeline};
+constexpr AxisOrder kDefaultOrder = {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline};
 
 // tensor 2, data 3, pipeline 4: rank = tensor + 2 data + 6 pipeline.
 RankGrid small() {
@@ -28,8 +27,29 @@ TEST(RankGrid, NumbersTheFastestAxisFirst) {
   EXPECT_EQ(grid.coordinate(17, Axis::context), 0);
 }
 
+// tensor 2, data 2 in 3 groups that shard apart, pipeline 2: replicas are numbered as if data were one axis of 6.
+TEST(RankGrid, ReplicasComeRightAfterData) {
+  const RankGrid grid({2, 1, 1, 2, 2}, kDefaultOrder, 3), one({2, 1, 1, 6, 2}, kDefaultOrder);
+  ASSERT_EQ(grid.ranks(), one.ranks());
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    EXPECT_EQ(grid.position(rank, {Axis::data, Axis::replica}), one.coordinate(rank, Axis::data));
+    EXPECT_EQ(grid.position(rank, kShardAxes), grid.coordinate(rank, Axis::data));
+  }
+  EXPECT_EQ(grid.members(5, {Axis::data}), (std::vector<int>{5, 7}));
+  EXPECT_EQ(grid.members(5, {Axis::replica}), (std::vector<int>{1, 5, 9}));
+}
+
+// The place of a rank in a group is what its part of a collective is.
+TEST(RankGrid, APositionIsThePlaceAmongTheMembers) {
+  const RankGrid grid({2, 3, 1, 2, 2}, {Axis::data, Axis::tensor, Axis::context, Axis::expert, Axis::pipeline}, 2);
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    const std::vector<int> members = grid.members(rank, {Axis::context, Axis::data});
+    EXPECT_EQ(members[static_cast<std::size_t>(grid.position(rank, kShardAxes))], rank);
+  }
+}
+
 TEST(RankGrid, AnyOrderIsABijectionBetweenRanksAndCoordinates) {
-  std::array<Axis, kAxes> order = kDefaultOrder;
+  AxisOrder order = kDefaultOrder;
   std::sort(order.begin(), order.end());
   do {
     const RankGrid grid({2, 3, 1, 2, 4}, order);

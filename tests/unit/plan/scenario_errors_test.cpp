@@ -78,10 +78,9 @@ TEST(ScenarioErrors, PartsThatAreNotAvailableYetSaySo) {
   expert: 2
   expert_tensor: 2
   embedding_as_layer: true
-  zero_group: node
 training: {precision: fp8}
 )"));
-  ASSERT_EQ(found.size(), 7U) << testing::PrintToString(found);
+  ASSERT_EQ(found.size(), 6U) << testing::PrintToString(found);
   for (const std::string& text : found) {
     EXPECT_NE(text.find(" not available yet; available: "), std::string::npos) << text;
     EXPECT_EQ(text.find("unknown key"), std::string::npos) << text;
@@ -89,7 +88,30 @@ training: {precision: fp8}
   EXPECT_EQ(found[0],
             "4:12 plan.context: context above 1 (context parallelism) is not available yet; available: "
             "context: 1");
-  EXPECT_EQ(found[6], "10:23 training.precision: precision fp8 is not available yet; available: fp32, bf16, fp16");
+  EXPECT_EQ(found[5], "9:23 training.precision: precision fp8 is not available yet; available: fp32, bf16, fp16");
+}
+
+TEST(ScenarioErrors, RanksThatShardTogetherMustDivide) {
+  const auto hybrid = [](const std::string& plan, int gpus = 16) {
+    return problems(small(fmt::format("cluster: {{topology: dgx-a100, gpus: {}}}\nplan: {{{}}}\n", gpus, plan)));
+  };
+  EXPECT_EQ(hybrid("zero: 3, zero_group: node"), Texts{});
+  EXPECT_EQ(hybrid("zero: 3, zero_group: 4"), Texts{});
+  EXPECT_EQ(hybrid("zero_group: node"),
+            (Texts{"4:20 plan.zero_group: with zero: 0 nothing is sharded (plan.zero 1, 2 or 3, or leave zero_group "
+                   "out)"}));
+  EXPECT_EQ(hybrid("zero: 1, zero_group: 6"),
+            (Texts{"4:29 plan.zero_group: groups of 6 ranks: 16 ranks have the same weights (data), which do not divide "
+                   "into such groups; nearest that do: 4 or 8"}));
+  EXPECT_EQ(hybrid("zero: 1, zero_group: nodes"),
+            (Texts{"4:29 plan.zero_group: expected all, node, or an integer, 2 to 1,000,000, found 'nodes' (did you "
+                   "mean 'node'?)"}));
+  EXPECT_EQ(hybrid("zero: 1, zero_group: 1").size(), 1U);
+  EXPECT_EQ(hybrid("tensor: 4, pipeline: 2, zero: 1, zero_group: node, rank_order: [tensor, pipeline, context, expert, "
+                   "data]",
+                   32),
+            (Texts{"4:53 plan.zero_group: no two ranks with the same weights share a node of 8 devices (tensor = 4, "
+                   "pipeline = 2, rank_order) (split less, or give zero_group as a number of ranks)"}));
 }
 
 TEST(ScenarioErrors, ZeroBubbleNeedsWhatItReadsLater) {

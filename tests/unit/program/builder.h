@@ -84,7 +84,7 @@ inline void remove_op(Role& role, const std::string& name) {
 
 // A grid with the tensor axis fastest, then context, expert, data, pipeline.
 inline GridView grid_view(int tensor, int pipeline, int data = 1, int context = 1) {
-  const std::array<int, kAxes> sizes = {tensor, context, 1, data, pipeline};
+  const std::array<int, kAxes> sizes = {tensor, context, 1, data, pipeline, 1};
   std::array<int, kAxes> strides{};
   int ranks = 1;
   for (std::size_t a = 0; a < kAxes; ++a) {

@@ -1,0 +1,85 @@
+// Which ranks shard together where not all do (hybrid sharding, plan.zero_group): as many of those with the same
+// weights as a number says or as share a node, the rest being replicas of the group.
+#include <fmt/format.h>
+
+#include "sim/plan/nearest_numbers.h"
+#include "sim/plan/sections.h"
+
+namespace rehearse::plan::detail {
+
+namespace {
+
+// Whether every group of ranks that shard together, of `replicas` of them, lies within one of the nodes of `devices`
+// ranks each.
+bool within_nodes(const Scenario& scenario, std::int64_t replicas, std::int64_t devices) {
+  Scenario tried = scenario;
+  tried.plan.replicas = replicas;
+  const RankGrid grid = tried.grid();
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    if (grid.position(rank, kShardAxes) != 0) continue;
+    for (const int member : grid.members(rank, {Axis::context, Axis::data}))
+      if (member / devices != rank / devices) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> devices_of_node(const ClusterRequest& cluster, const std::string& data_root) {
+  const bool path = cluster.topology.find('/') != std::string::npos || cluster.topology.ends_with(".yaml") ||
+                    cluster.topology.ends_with(".yml");
+  Diagnostics problems;  // the topology's own reader reports them
+  try {
+    Document document = Document::from_file(
+        path ? cluster.topology : data_root + "/topologies/" + cluster.topology + ".yaml", problems);
+    for (const auto& [key, value] : cluster.overrides)
+      if (key == "node.devices") document.set(key + "=" + value);
+    if (document.root().get("kind").as_text() == "local") return cluster.gpus;
+    return document.root().get("node").get("devices").as_integer();
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
+void resolve_zero_group(const Node& key, std::optional<std::int64_t> devices, Scenario& scenario) {
+  Plan& plan = scenario.plan;
+  plan.replicas = 1;
+  if (plan.zero_group == Plan::kAllShard) return;
+  const std::int64_t all = plan.data * plan.context;
+  if (plan.zero == 0) {
+    key.error("with zero: 0 nothing is sharded", "plan.zero 1, 2 or 3, or leave zero_group out");
+    return;
+  }
+  if (plan.zero_group > 0) {
+    if (all % plan.zero_group != 0 || plan.zero_group % plan.context != 0) {
+      const std::string context = plan.context > 1 ? fmt::format(" * context = {} * {}", plan.data, plan.context) : "";
+      key.error(
+          fmt::format("groups of {} ranks: {} ranks have the same weights (data{}), which do not divide into such "
+                      "groups{}; nearest that do: {}",
+                      plan.zero_group, all, context,
+                      plan.context > 1 ? fmt::format(" of whole context groups of {}", plan.context) : "",
+                      nearest_divisors(all, plan.zero_group, all)));
+      return;
+    }
+    plan.replicas = all / plan.zero_group;
+    return;
+  }
+  if (!devices || *devices < 1) {
+    key.error(
+        fmt::format("topology {} does not say how many devices a node has (node.devices)", scenario.cluster.topology),
+        "give zero_group as a number of ranks");
+    return;
+  }
+  for (std::int64_t replicas = 1; replicas <= plan.data; ++replicas) {
+    if (plan.data % replicas != 0 || !within_nodes(scenario, replicas, *devices)) continue;
+    if (all / replicas < 2) break;
+    plan.replicas = replicas;
+    return;
+  }
+  key.error(fmt::format("no two ranks with the same weights share a node of {} devices (tensor = {}, pipeline = {}, "
+                        "rank_order)",
+                        *devices, plan.tensor, plan.pipeline),
+            "split less, or give zero_group as a number of ranks");
+}
+
+}  // namespace rehearse::plan::detail
