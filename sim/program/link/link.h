@@ -10,6 +10,7 @@
 //   reuse_lag.h       what reusing a place at once would cost in overlap
 //   reuse_order.h     in which slot the op runs that a wait for memory refers to
 //   timeline.h        a step in an arena: places of operands, and all waits, those for the reuse of memory too
+//   token_run.h       an untimed execution of all ranks
 //   send_slots.h      how many sends must be made from copies for such steps to go on
 #pragma once
 

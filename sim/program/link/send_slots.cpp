@@ -8,6 +8,7 @@
 
 #include "sim/base/check.h"
 #include "sim/program/link/matches.h"
+#include "sim/program/link/token_run.h"
 
 namespace rehearse::program {
 namespace {
@@ -122,6 +123,48 @@ int send_slots(const Program& program, const std::vector<Timeline>& timelines, c
     if (StepExecution(timelines, matches, slots).ends()) return slots;
   REHEARSE_CHECK(false, "the ranks wait for one another however many messages are kept");
   return 0;
+}
+
+bool sends_alone(const Op& op) {
+  const auto* p = std::get_if<PointToPoint>(&op.shape);
+  return p != nullptr && p->legs.size() == 1 && p->legs.front().send;
+}
+
+std::vector<std::int64_t> send_slot_bytes(const Role& role) {
+  std::vector<std::int64_t> bytes(role.streams.size(), 0);
+  for (const Body& body : role.bodies)
+    for (const Op& op : body.ops) {
+      if (!sends_alone(op)) continue;
+      std::int64_t& most = bytes[static_cast<std::size_t>(op.stream)];
+      most = std::max(most, std::get<PointToPoint>(op.shape).legs.front().elements * size_of(op.dtype));
+    }
+  return bytes;
+}
+
+Arenas lay_out_arenas(const Program& program, const GridView& grid, bool sends_wait) {
+  Arenas arenas;
+  for (const Role& role : program.roles)
+    arenas.places.push_back(place_buffers(role, resolve_waits(role), kArenaAlignment));
+  const SendSlots sends = send_slots(program, arenas.by_role(), grid, sends_wait);
+  arenas.send_slots = sends.slots;
+  arenas.drains = sends.drains;
+  return arenas;
+}
+
+SendSlots send_slots(const Program& program, const std::vector<const ArenaPlaces*>& places, const GridView& grid,
+                     bool sends_wait) {
+  std::vector<RoleCalls> calls;
+  for (const Role& role : program.roles) calls.push_back(number_calls(role, grid.size));
+  const RoleMatches matches = match_roles(program, calls, grid);
+  const auto drains = [&](int slots) { return TokenRun(program, calls, matches, places, slots).run(); };
+  if (!sends_wait) return {kBufferedSends, drains(kBufferedSends)};
+  const bool sends = std::any_of(program.roles.begin(), program.roles.end(), [](const Role& role) {
+    const std::vector<std::int64_t> bytes = send_slot_bytes(role);
+    return std::any_of(bytes.begin(), bytes.end(), [](std::int64_t slot) { return slot > 0; });
+  });
+  for (int slots = 0; slots <= (sends ? kMostSlots : 0); slots = std::max(1, 2 * slots))
+    if (drains(slots)) return {slots, true};
+  return {0, false};
 }
 
 }  // namespace rehearse::program
