@@ -23,6 +23,8 @@
 
 namespace rehearse::program {
 
+inline constexpr std::int64_t kArenaAlignment = 256;
+
 struct Place {
   std::int64_t offset = 0, bytes = 0;  // of the first instance, from the arena's beginning; of each
   int ring = 1;                        // instances of micro-batch m lie at offset + m % ring * bytes

@@ -9,7 +9,6 @@
 
 #include "sim/program/link/grid_view.h"
 #include "sim/program/link/places.h"
-#include "sim/program/link/timeline.h"
 
 namespace rehearse::program {
 
@@ -42,9 +41,6 @@ struct SendSlots {
 };
 SendSlots send_slots(const Program& program, const std::vector<const ArenaPlaces*>& places, const GridView& grid,
                      bool sends_wait);
-
-// The same slots for steps whose waits for memory are those of timelines, by role.
-int send_slots(const Program& program, const std::vector<Timeline>& timelines, const GridView& grid);
 
 // Whether an op is one that is made from a copy, where any is: a send that nothing is received with.
 bool sends_alone(const Op& op);
