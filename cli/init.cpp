@@ -204,7 +204,7 @@ std::optional<Tried> try_plan(const std::string& file, const Machine& m, const s
   try {
     const plan::Scenario s = plan::read_scenario(file, {}, root);
     std::int64_t most = 0;
-    for (const auto& stage : account::stage_memory(lower::lower(s), s.framework, m.memory == 0))
+    for (const auto& stage : account::stage_memory(lower::lower(s), s.grid(), s.framework, m.memory == 0))
       most = std::max(most, stage.peak);
     return Tried{most, s.model.is_transformer() ? s.training.seq_len : 0, s.framework.name};
   } catch (const InputError&) {

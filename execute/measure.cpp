@@ -72,7 +72,7 @@ void add_program(const program::Program& program, const plan::Scenario& scenario
   out.hardware_flops = account::hardware_flops(program, grid);
   out.flop_formula = model::flop_formula(scenario.model);
   out.notes = account::balance_notes(scenario, program, account::flops_of, "by its FLOPs");
-  out.stages = account::stage_memory(program, scenario.framework, true);
+  out.stages = account::stage_memory(program, grid, scenario.framework, true);
   const std::int64_t ranks_a_role = grid.ranks() / static_cast<int>(program.roles.size());
   for (const Role& role : program.roles)
     for (const program::Slot& slot : role.slots)

@@ -241,6 +241,12 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
   return outcome;
 }
 
+void throw_if_any(const std::vector<program::Violation>& found) {
+  if (!found.empty())
+    throw InternalError(fmt::format("the program breaks {} rule(s); first: {}: {}", found.size(), found.front().rule,
+                                    found.front().message));
+}
+
 // What must hold of every program (program/static_check.h); a broken rule would be a hang or a wrong number here.
 void check_program(const program::Program& program, const plan::RankGrid& grid) {
   std::vector<program::Violation> found = program::check_ranks(program, account::grid_view(program, grid));
@@ -248,9 +254,18 @@ void check_program(const program::Program& program, const plan::RankGrid& grid) 
     const auto more = program::check_role(program, static_cast<program::RoleId>(r));
     found.insert(found.end(), more.begin(), more.end());
   }
-  if (!found.empty())
-    throw InternalError(fmt::format("the program breaks {} rule(s); first: {}: {}", found.size(), found.front().rule,
-                                    found.front().message));
+  throw_if_any(found);
+}
+
+// The same of the waits for the reuse of memory. Returns program::Arenas's send_slots.
+int check_memory_reuse(const program::Program& program, const plan::RankGrid& grid,
+                       const std::vector<Timeline>& timelines, const Options& options) {
+  const program::GridView view = account::grid_view(program, grid);
+  std::vector<const program::ArenaPlaces*> places;
+  for (const Timeline& t : timelines) places.push_back(&t.memory);
+  const program::SendSlots sends = program::send_slots(program, places, view, options.maker != nullptr);
+  if (!sends.drains) throw_if_any(program::check_memory_reuse(program, view, places, sends.slots));
+  return sends.slots;
 }
 
 }  // namespace
@@ -287,6 +302,7 @@ void check_run(const plan::Scenario& scenario, const program::Program& program, 
   const plan::RankGrid grid = scenario.grid();
   check_program(program, grid);
   const std::vector<Timeline> timelines = make_timelines(program, grid);
+  check_memory_reuse(program, grid, timelines, options);
   if (options.maker != nullptr)
     options.maker->check(timelines, grid, ranks);
   else
@@ -300,6 +316,7 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
   const plan::RankGrid grid = scenario.grid();
   check_program(program, grid);
   const std::vector<Timeline> timelines = make_timelines(program, grid);
+  const int slots = check_memory_reuse(program, grid, timelines, options);
   if (options.maker == nullptr) check_memory(timelines, grid, world.on_this_machine());
   const std::unique_ptr<Data> data = data_of(scenario, options);
 
@@ -307,7 +324,7 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
   // GPUs compare their ranks' starts afterwards (meetings.h), which takes one clock.
   const bool one_machine = world.on_this_machine().size() == static_cast<std::size_t>(grid.ranks());
   const bool known = options.maker == nullptr ? world.knows_arrivals() : one_machine;
-  Run run{scenario, program, grid, options, *data, world, timelines, threads, known, {}};
+  Run run{scenario, program, grid, options, *data, world, timelines, threads, known, {}, slots};
   const std::vector<int> reporters = loss_reporters(grid);
   const Ranks ranks = make_ranks(run, reporters);
   wait_for_others(run, "for the ranks to be connected", [&] { initialise(ranks); });

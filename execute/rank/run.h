@@ -24,6 +24,7 @@ struct Run {
   int threads_per_rank = 1;
   bool late_ranks_known = true;  // result::Result's
   Clock::time_point began;
+  int send_slots = 0;  // program::Arenas's
 
   const Timeline& timeline(int rank) const {
     return timelines[static_cast<std::size_t>(grid.coordinate(rank, Axis::pipeline))];

@@ -5,13 +5,18 @@
 #include <vector>
 
 #include "sim/plan/framework.h"
+#include "sim/plan/rank_grid.h"
+#include "sim/program/link/send_slots.h"
 #include "sim/program/program.h"
 #include "sim/result/result.h"
 
 namespace rehearse::account {
 
-// `cpu`: the device is a CPU; frameworks reserve nothing there.
-std::vector<result::StageMemory> stage_memory(const program::Program& program, const plan::FrameworkProfile& framework,
-                                              bool cpu);
+// `cpu`: the device is a CPU; frameworks reserve nothing there, and messages are sent from no slots.
+// `arenas`: of the program's ranks, if they are laid out already; nullptr: where ranks have arenas they are laid out
+// here.
+std::vector<result::StageMemory> stage_memory(const program::Program& program, const plan::RankGrid& grid,
+                                              const plan::FrameworkProfile& framework, bool cpu,
+                                              const program::Arenas* arenas = nullptr);
 
 }  // namespace rehearse::account

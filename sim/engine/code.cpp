@@ -2,15 +2,15 @@
 #include "sim/engine/code.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
-#include <set>
 #include <span>
-#include <tuple>
 #include <utility>
 
 #include "sim/account/blame.h"
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
+#include "sim/program/link/reuse_order.h"
 #include "sim/program/work.h"
 
 namespace rehearse::engine {
@@ -36,14 +36,15 @@ std::int32_t index_of(std::vector<T>& list, const T& value) {
 class RoleCompiler {
  public:
   RoleCompiler(const program::Program& program, std::size_t role, const program::Link& link,
-               const program::Timeline* step, ProgramCode& out)
+               const program::Arenas& arenas, ProgramCode& out)
       : source_(program),
         role_(program.roles[role]),
         calls_(link.calls[role]),
         program_(out),
         waits_(link.waits[role]),
-        order_(role_),
-        step_(step) {}
+        arena_(arenas.places.empty() ? nullptr : &arenas.places[role]),
+        order_(role_, arena_),
+        send_slots_(std::max(arenas.send_slots, 0)) {}
 
   RoleCode compile() {
     code_.role = &role_;
@@ -53,13 +54,13 @@ class RoleCompiler {
       if (role_.streams[s].kind == program::StreamKind::compute)
         code_.compute_streams.push_back(static_cast<std::int32_t>(s));
     find_events();
-    if (step_ != nullptr) find_reuse();
+    if (arena_ != nullptr)
+      for (const program::ReuseWait& wait : arena_->all_waits) reused_.try_emplace({wait.body, wait.op}, 0);
     for (const program::Slot& slot : role_.slots) code_.slot_body.push_back(slot.body);
     for (std::size_t body = 0; body < role_.bodies.size(); ++body)
       for (std::int32_t stream = 0; stream < code_.streams; ++stream) cut(static_cast<std::int32_t>(body), stream);
     place_in_slots();
     resolve_waits();
-    resolve_reuse();
     return std::move(code_);
   }
 
@@ -84,13 +85,13 @@ class RoleCompiler {
     IdRange<WaitId> range{code_.waits.next(), {}};
     for (const program::EventWait& wait : waits_.of(body, op)) {
       code_.waits.push_back({wait.event, wait.stream, 0, 0, 0});
-      sources_.push_back(&wait);
+      using Which = program::ReuseWait::Which;
+      sources_.push_back({wait.same_slot ? Which::same_slot : Which::latest, wait.stream, wait.body, wait.op});
     }
-    for (std::int32_t stream = 0; stream < code_.streams; ++stream)
-      if (reuse_.contains({body, op, stream})) {
-        code_.waits.push_back({-1, stream, 0, 0, 0});
-        sources_.push_back(nullptr);
-        reusers_.push_back({code_.waits.next() + -1, body, op});
+    if (arena_ != nullptr)
+      for (const program::ReuseWait& wait : arena_->waits(body, op)) {
+        code_.waits.push_back({-1, wait.stream, 0, 0, 0});
+        sources_.push_back(wait);
       }
     range.last = code_.waits.next();
     return range;
@@ -156,6 +157,7 @@ class RoleCompiler {
       code_.legs.push_back({calls[l].sequence, calls[l].ordinal,
                             index_of(program_.leg_bytes, program::leg_bytes(op, legs[l])), legs[l].send});
     segment.legs.last = code_.legs.next();
+    if (program::sends_alone(op)) segment.send_slots = send_slots_;
   }
 
   void place_in_slots() {
@@ -202,82 +204,45 @@ class RoleCompiler {
     return static_cast<std::int32_t>(std::count_if(ops.begin(), ops.end(), is_sync));
   }
 
-  // For each slot, the segments of `stream` before the slot itself, or before the latest earlier slot of `body` (>= 0),
-  // which may be of the step before.
-  std::vector<std::int32_t> progress_row(std::int32_t stream, std::int32_t body) const {
-    std::vector<std::int32_t> before;
+  // For each slot, the segments of the wait's stream before the slot that it refers to, which may be of the step
+  // before; kMet where there is none.
+  std::vector<std::int32_t> progress_row(const program::ReuseWait& wait) const {
+    constexpr std::int32_t kMet = INT32_MIN / 2;
+    std::vector<std::int32_t> before, row;
     std::int32_t segments = 0;
     for (const std::int32_t of_slot : code_.slot_body) {
       before.push_back(segments);
-      segments += segments_in(of_slot, stream);
+      segments += segments_in(of_slot, wait.stream);
     }
-    if (body < 0) return before;
-    std::vector<std::int32_t> row;
     const auto slots = static_cast<std::int32_t>(before.size());
     for (std::int32_t slot = 0; slot < slots; ++slot) {
-      const std::int32_t latest = order_.latest(slot, body);
-      row.push_back(latest >= 0 ? before[static_cast<std::size_t>(latest)]
-                                : before[static_cast<std::size_t>(slots + latest)] - segments);
+      const std::int32_t of = order_.slot_of(wait, slot);
+      row.push_back(of == program::kNoSlot ? kMet
+                    : of >= 0              ? before[static_cast<std::size_t>(of)]
+                                           : before[static_cast<std::size_t>(slots + of)] - segments);
     }
     return row;
   }
 
   void resolve_waits() {
-    std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> rows;  // stream, body
+    using Which = program::ReuseWait::Which;
+    std::map<std::array<std::int32_t, 5>, std::int32_t> rows;
     for (const WaitId w : code_.waits.ids()) {
       check_interrupt();
       Wait& wait = code_.waits[w];
       for (const std::int32_t body : code_.slot_body) wait.per_step += segments_in(body, wait.stream);
-      if (sources_[w.index()] == nullptr) continue;
-      const program::EventWait& source = *sources_[w.index()];
-      const auto [entry, fresh] = rows.try_emplace({wait.stream, source.same_slot ? -1 : source.body},
-                                                   static_cast<std::int32_t>(code_.progress.size()));
+      const program::ReuseWait& source = sources_[w.index()];
+      const std::array<std::int32_t, 5> key{source.stream, source.which == Which::same_slot ? -1 : source.body,
+                                            source.ring, source.written, source.touched};
+      const auto [entry, fresh] = rows.try_emplace(key, static_cast<std::int32_t>(code_.progress.size()));
       if (fresh) {
-        const std::vector<std::int32_t> row = progress_row(entry->first.first, entry->first.second);
+        const std::vector<std::int32_t> row = progress_row(source);
         code_.progress.insert(code_.progress.end(), row.begin(), row.end());
       }
       wait.row = entry->second;
-      wait.segment = recorded_segment_[static_cast<std::size_t>(wait.event)];
+      wait.segment = wait.event < 0 ? reused_.at({source.body, source.op})
+                                    : recorded_segment_[static_cast<std::size_t>(wait.event)];
     }
-  }
-
-  void find_reuse() {
-    for (const program::OpInstance& i : step_->instances)
-      for (std::size_t w = i.first_reuse; w < i.last_reuse; ++w) {
-        const program::StreamWait& wait = step_->reuse_waits[w];
-        reuse_.insert({i.body, i.op, wait.stream});
-        const program::OpInstance& other = step_->awaited(wait);
-        reused_.try_emplace({other.body, other.op}, 0);
-      }
-  }
-
-  // Every one has a row of its own; where a slot has no such wait the row says that it is met.
-  void resolve_reuse() {
-    if (reusers_.empty()) return;
-    constexpr std::int32_t kMet = INT32_MIN / 2;
-    std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t> rows;
-    for (const Reuser& reuser : reusers_) {
-      Wait& wait = code_.waits[reuser.wait];
-      wait.row = static_cast<std::int32_t>(code_.progress.size());
-      rows[{reuser.body, reuser.op, wait.stream}] = wait.row;
-      code_.progress.resize(code_.progress.size() + code_.slot_body.size(), kMet);
-    }
-    std::vector<std::vector<std::int32_t>> before;  // by stream and slot
-    std::vector<std::int32_t> per_step;
-    for (std::int32_t stream = 0; stream < code_.streams; ++stream) {
-      before.push_back(progress_row(stream, -1));
-      per_step.push_back(before.back().back() + segments_in(code_.slot_body.back(), stream));
-    }
-    for (const program::OpInstance& i : step_->instances)
-      for (std::size_t w = i.first_reuse; w < i.last_reuse; ++w) {
-        const program::StreamWait& wait = step_->reuse_waits[w];
-        const auto stream = static_cast<std::size_t>(wait.stream);
-        const program::OpInstance& other = step_->awaited(wait);
-        std::int32_t segments =
-            before[stream][static_cast<std::size_t>(other.slot)] + reused_.at({other.body, other.op});
-        if (wait.position < 1) segments -= per_step[stream];  // of the step before
-        code_.progress[static_cast<std::size_t>(rows.at({i.body, i.op, wait.stream}) + i.slot)] = segments;
-      }
   }
 
   const program::Program& source_;
@@ -286,30 +251,23 @@ class RoleCompiler {
   ProgramCode& program_;
   RoleCode code_;
   const program::RoleWaits& waits_;
-  const program::StepOrder order_;
-  std::vector<std::int32_t> recorded_segment_;      // by event: segments of its stream in the body up to and with it
-  std::vector<char> visible_;                       // by event: another stream or the host waits for it
-  std::vector<const program::EventWait*> sources_;  // by wait; nullptr: for memory
-  const program::Timeline* step_;
-  // Waits for memory: which (body, op, stream) there are in any slot; the ops that are waited for, with the segments of
-  // their stream in the body up to and with them; the waits of the code.
-  std::set<std::tuple<std::int32_t, std::int32_t, std::int32_t>> reuse_;
+  const program::ArenaPlaces* arena_;  // nullptr: memory is none
+  const program::ReuseOrder order_;
+  std::vector<std::int32_t> recorded_segment_;  // by event: segments of its stream in the body up to and with it
+  std::vector<char> visible_;                   // by event: another stream or the host waits for it
+  std::vector<program::ReuseWait> sources_;     // by wait, those for events too
+  const int send_slots_;
+  // Ops that are waited for because of memory, with the segments of their stream in the body up to and with them.
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> reused_;
-  struct Reuser {
-    WaitId wait;
-    std::int32_t body, op;
-  };
-  std::vector<Reuser> reusers_;
 };
 
 }  // namespace
 
-ProgramCode compile(const program::Program& program, const program::Link& link,
-                    const std::vector<program::Timeline>& steps) {
+ProgramCode compile(const program::Program& program, const program::Link& link, const program::Arenas& arenas) {
   ProgramCode code;
   code.collectives.resize(program.groups.size());
   for (std::size_t r = 0; r < program.roles.size(); ++r)
-    code.roles.push_back(RoleCompiler(program, r, link, steps.empty() ? nullptr : &steps[r], code).compile());
+    code.roles.push_back(RoleCompiler(program, r, link, arenas, code).compile());
   return code;
 }
 

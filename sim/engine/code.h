@@ -7,8 +7,8 @@
 //
 // Waits refer to the record that sim/program/link/waits.h names. Streams go in order, so a wait is met once the
 // recording stream has completed needed() segments since the run began; the op that records ends its segment. Calls of
-// transfers are numbered by sim/program/link/calls.h. Of ranks whose memory is an arena (sim/program/link/timeline.h)
-// the waits for its reuse are among them; those differ from slot to slot.
+// transfers are numbered by sim/program/link/calls.h. Of ranks whose memory is an arena (sim/program/link/places.h) the
+// waits for its reuse are among them.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 #include "sim/base/units.h"
 #include "sim/engine/ids.h"
 #include "sim/program/link/link.h"
-#include "sim/program/link/timeline.h"
+#include "sim/program/link/send_slots.h"
 #include "sim/program/program.h"
 #include "sim/result/result.h"
 
@@ -52,6 +52,8 @@ struct Segment {
   std::int32_t sequence = -1, ordinal = 0;  // collective; as program::TransferCall
   std::int32_t size = -1;                   // collective; ProgramCode::collectives[group][size]
   IdRange<LegId> legs;
+  std::int32_t send_slots = 0;  // of its stream, if it sends from a copy; else 0
+  Time copy;                    // what the copy takes
 };
 
 // An op in the order of execution of its (body, stream).
@@ -122,8 +124,7 @@ struct ProgramCode {
   std::vector<std::int64_t> leg_bytes;
 };
 
-// Both must outlive the code. `steps` by role, of ranks whose memory is an arena; else empty.
-ProgramCode compile(const program::Program& program, const program::Link& link,
-                    const std::vector<program::Timeline>& steps);
+// Both must outlive the code. `arenas` of ranks whose memory is one; else without places.
+ProgramCode compile(const program::Program& program, const program::Link& link, const program::Arenas& arenas);
 
 }  // namespace rehearse::engine

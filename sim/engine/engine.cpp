@@ -21,8 +21,10 @@ Job reported(const program::Program& program, const plan::RankGrid& grid,
           .collectives = collectives,
           .costs = costs,
           .launch_cost = options.launch_cost,
+          .arena = options.arena,
           .noise = options.noise,
-          .repeats = std::max(options.steps, options.repeats)};
+          .repeats = std::max(options.steps, options.repeats),
+          .arenas = options.arenas};
 }
 
 }  // namespace

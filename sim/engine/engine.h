@@ -12,6 +12,7 @@
 #include "sim/cost/cost.h"
 #include "sim/engine/noise.h"
 #include "sim/plan/rank_grid.h"
+#include "sim/program/link/send_slots.h"
 #include "sim/program/program.h"
 #include "sim/result/result.h"
 
@@ -21,12 +22,14 @@ struct Options {
   int steps = 2;                    // simulated; the last one is the steady step reported
   int repeats = 0;                  // of several jobs: steps the reported one does at least; below `steps`: `steps`
   Time launch_cost;                 // host time an op
+  bool arena = false;               // Job::arena
   std::vector<int> recorded_ranks;  // whose ops are recorded (of the last step)
   plan::Noise noise;
   std::int64_t sample = 0;  // of the noise's draws
   std::vector<int> spared;  // ranks that are not slow, whatever noise says
   std::function<void(double done)>
       progress;  // called now and then with the share of op instances done; may throw to stop
+  const program::Arenas* arenas = nullptr;  // Job::arenas
 };
 
 // A job beside the one that is reported, on ranks of its own: it goes through its steps without end. What it points to
@@ -38,9 +41,12 @@ struct Job {
   const cost::CostModel& costs;
   std::string name = {};  // of its part in what links carry: "NAME: data all_reduce"
   Time launch_cost = {};
+  bool arena = false;      // each rank's memory is one (sim/program/link/places.h), also where it is no CPU
   plan::Noise noise = {};  // of its kernels and transfers; links have that of the options
   Time start = {};         // of its first step
   int repeats = 2;         // steps it does at least
+  // Its ranks' arenas, laid out already; nullptr: where they have arenas each simulation lays these out.
+  const program::Arenas* arenas = nullptr;
 };
 
 struct Outcome {

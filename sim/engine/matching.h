@@ -45,6 +45,7 @@ struct Transfer {
   std::int64_t call = 0;
   std::int32_t size = -1;               // as the first to post saw it; the others must agree
   std::int32_t moving = 0;              // activities in flight
+  bool from_copy = false;               // message: its sender has gone on (staged_sends.h)
   StreamId first;                       // collective: the last to post, the others linked from it
   StreamId sides[2];                    // message: of sender and receiver
   Time started;                         // everybody had posted

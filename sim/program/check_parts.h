@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/program/link/matches.h"
+#include "sim/program/link/send_slots.h"
 #include "sim/program/static_check.h"
 
 namespace rehearse::program {
@@ -58,9 +59,9 @@ struct Transfers {
   }
 };
 
-// "deadlock": executes one step of every representative without time. Call only if the sides of each match have equally
-// many calls. One step is enough: it begins with every earlier event recorded and ends with nothing in flight, as every
-// other step does.
-void check_deadlock(const Program& program, const Transfers& transfers, std::vector<Violation>& violations);
+// "deadlock", or with `places` (by role, if not empty: of ranks whose memory is an arena) "reuse-deadlock": executes a
+// step of every representative without time. Call only if the sides of each match have equally many calls.
+void check_deadlock(const Program& program, const Transfers& transfers, const std::vector<const ArenaPlaces*>& places,
+                    int send_slots, std::vector<Violation>& violations);
 
 }  // namespace rehearse::program

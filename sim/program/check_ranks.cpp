@@ -201,7 +201,14 @@ std::vector<Violation> check_ranks(const Program& program, const GridView& grid)
     check_shards(program, r, transfers.matches, grid, list);
     for (Violation& v : list.take()) violations.push_back(std::move(v));
   }
-  if (CallCheck(program, transfers, violations).run()) check_deadlock(program, transfers, violations);
+  if (CallCheck(program, transfers, violations).run()) check_deadlock(program, transfers, {}, 0, violations);
+  return violations;
+}
+
+std::vector<Violation> check_memory_reuse(const Program& program, const GridView& grid,
+                                          const std::vector<const ArenaPlaces*>& places, int send_slots) {
+  std::vector<Violation> violations;
+  check_deadlock(program, transfers_of(program, grid), places, send_slots, violations);
   return violations;
 }
 

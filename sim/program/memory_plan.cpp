@@ -2,7 +2,7 @@
 // instances live when it begins, so a step is walked slot by slot over an automaton: the live buffers of one
 // micro-batch are an interned state, as are the live step buffers, and the curve of (body, states at entry) is computed
 // once. The cost is that of the distinct curves (about one a body), not of all op instances; the result equals the walk
-// op by op exactly. Leaves out: alignment of offsets and fragmentation (see memory_arena.cpp).
+// op by op exactly. Leaves out: what placing the buffers takes beyond it (link/places.h).
 #include "sim/program/memory_plan.h"
 
 #include <fmt/format.h>

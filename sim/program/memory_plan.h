@@ -1,5 +1,5 @@
 // Memory of a role, from its program alone: instances live from their first write to their release in program order,
-// never in simulated time, so the plan a simulation reports is the one the Performer allocates by.
+// never in simulated time, so what a simulation reports is what the Performer allocates. Where they lie: link/places.h.
 #pragma once
 
 #include <array>
@@ -20,19 +20,5 @@ struct MemoryPeak {
 // Walks one step (persistent buffers live throughout). `alignment`: each instance is rounded up to it (default 1: the
 // tensors' own bytes; the Performer uses its arena's).
 MemoryPeak memory_peak(const Role& role, std::int64_t alignment = 1);
-
-// Places instances in one arena, for the Performer and for fragmentation: offsets such that no two instances that live
-// at the same time overlap (first fit in program order). `arena_bytes` is what the arena needs.
-struct Placement {
-  BufferId buffer;
-  int micro_batch;  // instance; -1 for persistent and step
-  int slot;         // slot instances: their slot; else -1
-  std::int64_t offset, bytes;
-};
-struct MemoryPlan {
-  std::vector<Placement> placements;
-  std::int64_t arena_bytes = 0;
-};
-MemoryPlan plan_memory(const Role& role, std::int64_t alignment = 256);
 
 }  // namespace rehearse::program

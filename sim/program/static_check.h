@@ -5,14 +5,15 @@
 // streams are ordered by events; operand counts and sizes fit the op's kind.
 // All ranks together: the members of a group call the same collectives (kind, elements, dtype) in the same order; every
 // send has its receive of the same size; an untimed token execution of every rank's streams runs to the end with
-// rendezvous transfers, so no rank waits for another in a circle. Ranks that behave alike are executed once: see the
-// .cpp.
+// rendezvous transfers, so no rank waits for another in a circle (link/token_run.h); and, where ranks' memory is an
+// arena, another with the waits for its reuse.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "sim/program/link/grid_view.h"
+#include "sim/program/link/send_slots.h"
 #include "sim/program/program.h"
 
 namespace rehearse::program {
@@ -24,5 +25,10 @@ struct Violation {
 
 std::vector<Violation> check_role(const Program& program, RoleId role);
 std::vector<Violation> check_ranks(const Program& program, const GridView& grid);
+// "reuse-deadlock": ranks whose memory is an arena wait for one another in a circle because of what they write where
+// memory is still in use. Of a program that breaks no other rule. `places` by role; `send_slots`:
+// Arenas's.
+std::vector<Violation> check_memory_reuse(const Program& program, const GridView& grid,
+                                          const std::vector<const ArenaPlaces*>& places, int send_slots);
 
 }  // namespace rehearse::program

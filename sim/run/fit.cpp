@@ -50,10 +50,10 @@ std::optional<std::int64_t> peak_with(const plan::Scenario& scenario, const std:
 }  // namespace
 
 std::vector<result::StageMemory> stages_on(const cost::Device& device, const plan::Scenario& scenario,
-                                           const program::Program& program) {
+                                           const program::Program& program, const program::Arenas* arenas) {
   plan::FrameworkProfile framework = scenario.framework;
   if (framework.measured_host && device.reserve > Bytes()) framework.memory_reserve = device.reserve;
-  return account::stage_memory(program, framework, device.cpu);
+  return account::stage_memory(program, scenario.grid(), framework, device.cpu, arenas);
 }
 
 std::int64_t largest_peak(const std::vector<result::StageMemory>& stages) {

@@ -9,6 +9,7 @@
 
 #include "sim/cost/cost.h"
 #include "sim/plan/scenario.h"
+#include "sim/program/link/send_slots.h"
 #include "sim/program/program.h"
 #include "sim/result/result.h"
 #include "sim/run/run.h"
@@ -16,9 +17,9 @@
 namespace rehearse::run {
 
 // Bytes a rank of each stage holds. What our own Performer holds beside its tensors is what was measured on the device,
-// if it was.
+// if it was. `arenas`: as account::stage_memory has it.
 std::vector<result::StageMemory> stages_on(const cost::Device& device, const plan::Scenario& scenario,
-                                           const program::Program& program);
+                                           const program::Program& program, const program::Arenas* arenas = nullptr);
 // Of the stage that needs most.
 std::int64_t largest_peak(const std::vector<result::StageMemory>& stages);
 // Bytes of the device that cluster.headroom keeps free, at most all.

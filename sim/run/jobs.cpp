@@ -63,7 +63,8 @@ std::vector<result::JobResult> compare_jobs(const Prepared& prepared, const plan
     if (sum(by_itself) > 0) out.slowdown = static_cast<double>(sum(beside)) / static_cast<double>(sum(by_itself));
     const Prepared& job = prepared.job(j);
     const cost::Device& device = job.costs().device();
-    out.peak_bytes = largest_peak(stages_on(device, j == 0 ? scenario : scenario.jobs[j - 1].scenario, job.program()));
+    out.peak_bytes =
+        largest_peak(stages_on(device, j == 0 ? scenario : scenario.jobs[j - 1].scenario, job.program(), job.arenas()));
     out.memory_capacity = device.memory.count();
     if (alone.progress) alone.progress(1);
   });

@@ -118,6 +118,12 @@ std::string example_links(const cluster::Cluster& cluster) {
   return names;
 }
 
+void throw_if_any(const std::vector<program::Violation>& violations) {
+  if (!violations.empty())
+    throw InternalError(fmt::format("the lowered program breaks {} rule(s); first: {}: {}", violations.size(),
+                                    violations.front().rule, violations.front().message));
+}
+
 }  // namespace
 
 Prepared::Collectives::Collectives(std::unique_ptr<collective::CollectiveModel> measured,
@@ -148,10 +154,13 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
                    *cluster_, options.fidelity),
       program_(lowered(scenario, options)) {
   if (options.phase) options.phase("checking");
-  const auto violations = check(program_, grid_);
-  if (!violations.empty())
-    throw InternalError(fmt::format("the lowered program breaks {} rule(s); first: {}: {}", violations.size(),
-                                    violations.front().rule, violations.front().message));
+  throw_if_any(check(program_, grid_));
+  const bool buffered = collectives().buffered_messages();
+  if (!in_arena() && !(costs_->device().cpu && buffered)) return;
+  const program::GridView view = account::grid_view(program_, grid_);
+  arenas_ = program::lay_out_arenas(program_, view, !buffered);
+  if (!arenas_->drains)
+    throw_if_any(program::check_memory_reuse(program_, view, arenas_->by_role(), arenas_->send_slots));
 }
 
 void Prepared::check_noise() const {
@@ -191,10 +200,16 @@ Time Prepared::launch_cost() const {
   return costs_->device().cpu ? Time() : run::launch_cost(scenario_, costs_->device());
 }
 
+bool Prepared::in_arena() const {
+  return scenario_.framework.allocator == plan::Allocator::arena;
+}
+
 engine::Options Prepared::engine_options() const {
   engine::Options options;
   options.steps = options_.steps;
   options.launch_cost = launch_cost();
+  options.arena = in_arena();
+  options.arenas = arenas();
   options.noise = scenario_.noise;
   return options;
 }
@@ -205,8 +220,10 @@ engine::Job Prepared::as_job(int steps, const Changed* changed) const {
                   .collectives = changed != nullptr ? changed->collectives.model() : collectives(),
                   .costs = changed != nullptr ? *changed->costs : *costs_,
                   .launch_cost = launch_cost(),
+                  .arena = in_arena(),
                   .noise = scenario_.noise,
-                  .repeats = steps};
+                  .repeats = steps,
+                  .arenas = arenas()};
   if (job_ == 0) return job;
   job.name = owner_.jobs[static_cast<std::size_t>(job_) - 1].name;
   job.start = owner_.jobs[static_cast<std::size_t>(job_) - 1].start;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ class Prepared {
 
   const program::Program& program() const { return program_; }
   const plan::RankGrid& grid() const { return grid_; }
+  // Of ranks whose memory is simulated as arenas; else nullptr.
+  const program::Arenas* arenas() const { return arenas_ ? &*arenas_ : nullptr; }
   const cluster::Cluster& cluster() const { return *cluster_; }
   const cost::CostModel& costs() const { return *costs_; }
   const collective::CollectiveModel& collectives() const { return collectives_.model(); }
@@ -70,6 +73,7 @@ class Prepared {
   void check_noise() const;
   void prepare_jobs();
   Time launch_cost() const;
+  bool in_arena() const;
   // As a job beside another; `changed`: nullptr or what stands for its own costs and collectives.
   engine::Job as_job(int steps, const Changed* changed = nullptr) const;
   std::vector<engine::Job> jobs(int steps, const std::vector<std::unique_ptr<Changed>>& changed = {}) const;
@@ -84,6 +88,7 @@ class Prepared {
   std::unique_ptr<cost::CostModel> costs_;
   Collectives collectives_;
   program::Program program_;
+  std::optional<program::Arenas> arenas_;  // laid out once for all that is simulated and said of it
   std::vector<std::unique_ptr<Prepared>> beside_;
 };
 

@@ -124,7 +124,7 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   out.memory_capacity = prepared.costs().device().memory.count();
   out.measured_in = prepared.costs().device().measured_in;
   if (options.phase) options.phase("planning the memory of");
-  out.stages = stages_on(prepared.costs().device(), scenario, program);
+  out.stages = stages_on(prepared.costs().device(), scenario, program, prepared.arenas());
   out.memory_headroom = headroom_on(prepared.costs().device(), scenario);
   out.memory_fits = largest_peak(out.stages) <= out.memory_capacity - out.memory_headroom;
   out.model_flops = model::model_flops(scenario.model, scenario.training.global_batch, scenario.training.seq_len);

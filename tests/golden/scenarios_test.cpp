@@ -40,7 +40,7 @@ TEST_P(Scenario, GivesWhatItGave) {
 
 INSTANTIATE_TEST_SUITE_P(Shipped, Scenario,
                          testing::Values(Golden{"gpt3-175b-1024xa100", 24.30, 25.34, true},
-                                         Golden{"gpt3-175b-zero3-tp2", 17.93, 29.19, true},
+                                         Golden{"gpt3-175b-zero3-tp2", 17.93, 32.43, true},
                                          Golden{"gpt3-175b-tp8-pp16", 24.57, 17.31, true},
                                          Golden{"gpt3-175b-gpipe", 19.95, 351.3, false},
                                          Golden{"llama2-7b-8xa100", 13.19, 53.63, true},

@@ -38,7 +38,7 @@ TEST(Memory, ArenasHoldWhatASimulationOfThePlanCounts) {
     options.steps = 2;
     const result::Result measured = execute::perform(scenario, program, options).result;
     std::int64_t simulated = 0;
-    const auto stages = account::stage_memory(program, scenario.framework, true);
+    const auto stages = account::stage_memory(program, scenario.grid(), scenario.framework, true);
     for (const auto& stage : stages)
       simulated += stage.peak * (scenario.grid().ranks() / static_cast<std::int64_t>(stages.size()));
     EXPECT_NEAR(static_cast<double>(measured.arena_bytes), static_cast<double>(simulated),

@@ -9,6 +9,7 @@
 #include "execute/rank/kernel_call.h"
 #include "sim/base/check.h"
 #include "sim/base/half.h"
+#include "sim/program/link/send_slots.h"
 
 namespace rehearse::execute {
 
@@ -208,8 +209,7 @@ void GpuRank::queue_transfer(std::int32_t index, bool marked) {
 }
 
 bool GpuRank::sends_from_copy(const Op& op) const {
-  const auto* p = std::get_if<program::PointToPoint>(&op.shape);
-  return options_.send_slots > 0 && p != nullptr && p->legs.size() == 1 && p->legs.front().send;
+  return options_.send_slots > 0 && program::sends_alone(op);
 }
 
 // The slot is free once what it last held was sent.

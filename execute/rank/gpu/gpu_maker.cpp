@@ -7,10 +7,8 @@
 
 #include "execute/performer.h"
 #include "execute/rank/run.h"
-#include "sim/account/grid_view.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/units.h"
-#include "sim/program/link/send_slots.h"
 
 namespace rehearse::execute {
 namespace {
@@ -54,7 +52,7 @@ std::unique_ptr<Rank> GpuMaker::make(Run& run, int rank, bool reports_loss) {
     GpuRank::Connect connect;
     if (parts_.connect) connect = [this, &run, rank] { return parts_.connect(run, rank); };
     GpuOptions options = parts_.options;
-    options.send_slots = program::send_slots(run.program, run.timelines, account::grid_view(run.program, run.grid));
+    options.send_slots = run.send_slots;
     return std::make_unique<GpuRank>(run, rank, reports_loss, std::move(gpu), std::move(connect), options);
   } catch (const GpuOutOfMemory& error) {
     throw DoesNotFit(

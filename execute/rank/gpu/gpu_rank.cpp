@@ -13,6 +13,7 @@
 #include "execute/rank/parameters.h"
 #include "sim/base/check.h"
 #include "sim/base/in_parallel.h"
+#include "sim/program/link/send_slots.h"
 
 namespace rehearse::execute {
 namespace {
@@ -138,13 +139,8 @@ void GpuRank::lay_out_memory() {
 
 void GpuRank::make_send_staging() {
   send_staging_.resize(streams_.size());
-  std::vector<std::int64_t> bytes(streams_.size(), 0);  // of the largest message
-  for (const Instance& i : timeline_.instances)
-    if (const program::Op& op = timeline_.op(i); sends_from_copy(op)) {
-      std::int64_t& most = bytes[static_cast<std::size_t>(i.stream)];
-      const auto& legs = std::get<program::PointToPoint>(op.shape).legs;
-      most = std::max(most, legs.front().elements * size_of(op.dtype));
-    }
+  if (options_.send_slots == 0) return;
+  const std::vector<std::int64_t> bytes = program::send_slot_bytes(*timeline_.role);
   for (std::size_t s = 0; s < streams_.size(); ++s) {
     if (bytes[s] == 0) continue;
     SendStaging& out = send_staging_[s].emplace();

@@ -15,6 +15,7 @@ enum class EventKind : std::uint32_t {
   kernels,        // the kernels of a stream's segment end; where cores are shared: its next kernel is launched
   core_work,      // a stream's kernel or copy on shared cores ends
   copy,           // of a buffered message by a stream ends
+  staged_copy,    // of a message into the slot that it is sent from ends
   launch,         // the host has launched what a stream waits for, or its thread has come to it
   host_record,    // the host of a rank has reached a HostSync that records; version: its progress
   activity,       // of the network ends

@@ -29,8 +29,23 @@ constexpr Time kLatest = Time::from_ps(INT64_MAX / 2);
 }
 
 // Ranks on CPUs are this program's own, whose memory is an arena (execute/); their sends are copies.
-bool in_arenas(const Job& job) {
-  return job.costs.device().cpu && job.collectives.buffered_messages();
+program::Arenas arenas_of(const Job& job, const program::GridView& grid) {
+  const bool buffered = job.collectives.buffered_messages();
+  if (!job.arena && !(job.costs.device().cpu && buffered)) return {};
+  return program::lay_out_arenas(job.program, grid, !buffered);
+}
+
+// What copying a message on its device takes, for those that are sent from copies.
+void cost_copies(const Job& job, ProgramCode& code) {
+  for (RoleCode& role : code.roles)
+    for (Segment& segment : role.segments) {
+      if (segment.send_slots <= 0) continue;
+      program::Op copy = role.op(segment.ops.first);
+      copy.shape = program::Elementwise{program::ElementwiseFn::copy,
+                                        std::get<program::PointToPoint>(copy.shape).legs.front().elements};
+      copy.writes = copy.reads;
+      segment.copy = job.costs.kernel(*role.role, copy, {}).duration;
+    }
 }
 
 // Programs of all jobs as code, ranks one after the other.
@@ -39,12 +54,11 @@ IdVector<JobId, JobCode> lay_out(const std::vector<Job>& jobs) {
   RankId first_rank{0};
   for (const Job& job : jobs) {
     const program::Program& program = job.program;
-    program::Link link = program::link(program, account::grid_view(program, job.grid));
-    std::vector<program::Timeline> steps;
-    if (in_arenas(job))
-      for (const program::Role& role : program.roles)
-        steps.push_back(program::make_timeline(role, [&](Axis axis) { return job.grid.size(axis); }));
-    ProgramCode code = compile(program, link, steps);
+    const program::GridView grid = account::grid_view(program, job.grid);
+    program::Link link = program::link(program, grid);
+    const program::Arenas own = job.arenas == nullptr ? arenas_of(job, grid) : program::Arenas();
+    ProgramCode code = compile(program, link, job.arenas == nullptr ? own : *job.arenas);
+    cost_copies(job, code);
     const JobId id = codes.push_back({&job, std::move(link), std::move(code), first_rank});
     for (RoleCode& role : codes[id].code.roles) {
       role.job = id;
@@ -81,9 +95,10 @@ Simulator::Simulator(const std::vector<Job>& jobs, const cluster::Cluster& clust
       hosts_(clock_, ranks_, steps_, streams_, jobs_, accounts_, records_),
       cores_(clock_, cluster, jobs[0].costs.device(), ranks_, streams_, devices_, kernels_),
       kernels_(clock_, codes_, ranks_, jobs_, streams_, hosts_, devices_, cores_, records_),
-      transfers_(clock_, jobs_, streams_, devices_, matching_, network_, step_runs_, cores_, mailboxes_, records_,
-                 jobs[0].collectives.buffered_messages()),
+      transfers_(clock_, jobs_, streams_, devices_, matching_, network_, step_runs_, cores_, mailboxes_, staged_sends_,
+                 records_, jobs[0].collectives.buffered_messages()),
       mailboxes_(clock_, streams_, matching_, transfers_, cores_),
+      staged_sends_(clock_, streams_, devices_, matching_, transfers_),
       next_report_(kFirstReport) {
   REHEARSE_CHECK(jobs[0].grid.ranks() <= cluster.devices(), "{} ranks on {} devices", jobs[0].grid.ranks(),
                  cluster.devices());
@@ -160,6 +175,9 @@ void Simulator::dispatch(const Event& event) {
     }
     case EventKind::copy:
       mailboxes_.end_copy(Clock::about<StreamId>(event));
+      return;
+    case EventKind::staged_copy:
+      staged_sends_.end_copy(Clock::about<StreamId>(event));
       return;
     case EventKind::launch:
       streams_.wake(Clock::about<StreamId>(event));

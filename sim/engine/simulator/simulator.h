@@ -7,7 +7,7 @@
 //   kernels      kernels in progress; devices: what transfers hold of the device beside them
 //   shared_cores what runs on the cores of a host that ranks share
 //   transfers    what is posted and in flight, matched by matching.h; mailboxes: messages that are buffered;
-//                network.h and step_runs.h move the bytes
+//                staged_sends: sends from copies; network.h and step_runs.h move the bytes
 //   jobs         steps of each job, and how long jobs go on
 //   accounts     where the time of the step reported goes; op_records: the ops of ranks that are recorded
 //
@@ -41,6 +41,7 @@
 #include "sim/engine/simulator/op_records.h"
 #include "sim/engine/simulator/ranks.h"
 #include "sim/engine/simulator/shared_cores.h"
+#include "sim/engine/simulator/staged_sends.h"
 #include "sim/engine/simulator/streams.h"
 #include "sim/engine/simulator/transfers.h"
 #include "sim/engine/step_runs.h"
@@ -93,6 +94,7 @@ class Simulator {
   Kernels kernels_;
   Transfers transfers_;
   Mailboxes mailboxes_;
+  StagedSends staged_sends_;
 
   std::int64_t next_report_;  // of progress, after so many events
   bool taken_ = false;        // what the reported job reports

@@ -7,12 +7,13 @@
 #include "sim/base/check.h"
 #include "sim/engine/simulator/mailboxes.h"
 #include "sim/engine/simulator/shared_cores.h"
+#include "sim/engine/simulator/staged_sends.h"
 
 namespace rehearse::engine {
 
 Transfers::Transfers(Clock& clock, const Jobs& jobs, Streams& streams, Devices& devices, Matching& matching,
                      Network& network, StepRuns& step_runs, SharedCores& cores, Mailboxes& mailboxes,
-                     OpRecords& records, bool buffered)
+                     StagedSends& staged_sends, OpRecords& records, bool buffered)
     : clock_(clock),
       jobs_(jobs),
       streams_(streams),
@@ -22,6 +23,7 @@ Transfers::Transfers(Clock& clock, const Jobs& jobs, Streams& streams, Devices& 
       step_runs_(step_runs),
       cores_(cores),
       mailboxes_(mailboxes),
+      staged_sends_(staged_sends),
       records_(records),
       buffered_(buffered),
       noisy_(jobs.noisy_transfers()),
@@ -48,10 +50,13 @@ void Transfers::post(StreamId id) {
   Post& post = posts_[id];
   post.posted = post.started = post.moving_from = clock_.now();
   post.sms_hold = kHoldsNothing;
-  if (streams_.place(id).segment().kind == SegmentKind::collective)
+  const Segment& segment = streams_.place(id).segment();
+  if (segment.kind == SegmentKind::collective)
     post_collective(id);
   else if (buffered_)
     mailboxes_.post(id);
+  else if (segment.send_slots > 0)
+    staged_sends_.post(id);
   else
     post_messages(id);
 }
@@ -209,7 +214,9 @@ void Transfers::end(TransferId id) {
   plan.busy += took * transfer.expected;
   if (jobs_.in_reported_step()) ++plan.ended, plan.spent += took;
   matching_.release(id);
-  for_participants(transfer, [&](StreamId stream) { end_leg(stream, transfer); });
+  if (!transfer.from_copy) return for_participants(transfer, [&](StreamId stream) { end_leg(stream, transfer); });
+  staged_sends_.end(transfer.sides[0], transfer);
+  end_leg(transfer.sides[1], transfer);
 }
 
 // A collective, or one leg of the stream's messages, has ended.

@@ -1,7 +1,8 @@
 // Transfers: posted by streams, matched (matching.h), started when everybody has posted, moved by the network, by the
 // steps of a collective, or by cores. What they take from a device is taken here: SMs from a rank's post to the end of
 // its op (the legs of one op are one kernel: the most any of them takes), memory bandwidth while the bytes of a
-// collective or leg move. Messages that are buffered go their own way (mailboxes.h).
+// collective or leg move. Messages that are buffered go their own way
+// (mailboxes.h), and sends from copies part of it (staged_sends.h).
 #pragma once
 
 #include <cstdint>
@@ -24,11 +25,13 @@ namespace rehearse::engine {
 
 class Mailboxes;
 class SharedCores;
+class StagedSends;
 
 class Transfers {
  public:
   Transfers(Clock& clock, const Jobs& jobs, Streams& streams, Devices& devices, Matching& matching, Network& network,
-            StepRuns& step_runs, SharedCores& cores, Mailboxes& mailboxes, OpRecords& records, bool buffered);
+            StepRuns& step_runs, SharedCores& cores, Mailboxes& mailboxes, StagedSends& staged_sends,
+            OpRecords& records, bool buffered);
 
   // The stream posts the segment at its head, a collective or messages.
   void post(StreamId id);
@@ -40,8 +43,10 @@ class Transfers {
   // All its bytes are there.
   void end(TransferId id);
 
-  // For mailboxes. Starts the start-up; how long something of the transfer takes, noise and all; the stream's op found
-  // the other side ready at `since`, and bytes moved from `moving_from` on; its op is over, having waited for `late`.
+  // For mailboxes and sends from copies. Everybody has posted; starts the start-up; how long something of the transfer
+  // takes, noise and all; the stream's op found the other side ready at `since`, and bytes moved from `moving_from` on;
+  // its op is over, having waited for `late`.
+  void begin(TransferId id);
   void start_up(TransferId id);
   Time duration(const Transfer& transfer, Time alone) const { return noisy_ ? times(alone, factor(transfer)) : alone; }
   void met(StreamId id, Time since, Time moving_from) {
@@ -67,7 +72,6 @@ class Transfers {
 
   void post_collective(StreamId id);
   void post_messages(StreamId id);
-  void begin(TransferId id);
   void hold_bandwidth(const Transfer& transfer, bool take);
   void end_steps(std::int32_t owner);
   void end_leg(StreamId id, const Transfer& transfer);
@@ -84,6 +88,7 @@ class Transfers {
   StepRuns& step_runs_;
   SharedCores& cores_;
   Mailboxes& mailboxes_;
+  StagedSends& staged_sends_;
   OpRecords& records_;
   const bool buffered_;  // messages
   const bool noisy_;

@@ -5,7 +5,12 @@
 //   blame.h           what a wait for an op is blamed on
 //   process_groups.h  whose calls match
 //   matches.h         the same role by role, for untimed executions
-//   timeline.h        a step in an arena: places of operands, and all waits, those for the reuse of memory too
+//   lifetimes.h       which buffers ever live at the same time
+//   places.h          where buffers lie in an arena, and what ops wait for before they write there again
+//   reuse_lag.h       what reusing a place at once would cost in overlap
+//   reuse_order.h     in which slot the op runs that a wait for memory refers to
+//   timeline.h        a step in an arena, op by op, with all waits
+//   token_run.h       an untimed execution of all ranks
 //   send_slots.h      how many sends must be made from copies for such steps to go on
 #pragma once
 

@@ -1,14 +1,15 @@
 // Two steps are walked in program order with positions counted since the first step's beginning; what the second walk
-// finds is the pattern of every step (in the first step, waits on the step before are met). The instances' places
-// follow plan_memory: its placements are in the order in which the walk meets first writes.
+// finds is the pattern of every step (in the first step, waits on the step before are met).
 #include "sim/program/link/timeline.h"
 
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "sim/base/check.h"
-#include "sim/program/link/instances.h"
+#include "sim/base/interrupt.h"
+#include "sim/program/link/reuse_order.h"
 #include "sim/program/link/waits.h"
 
 namespace rehearse::program {
@@ -17,59 +18,33 @@ namespace {
 constexpr std::size_t kMaxStreams = 16;
 using Positions = std::array<std::int64_t, kMaxStreams>;  // by stream; 0: none
 
-void join(Positions& into, const Positions& from) {
-  for (std::size_t s = 0; s < kMaxStreams; ++s) into[s] = std::max(into[s], from[s]);
-}
-
-// Which streams touched each stretch of the arena last, and when. Stretches end where any placement does.
-class ArenaUse {
- public:
-  explicit ArenaUse(const MemoryPlan& plan) {
-    for (const auto& p : plan.placements) {
-      bounds_.push_back(p.offset);
-      bounds_.push_back(p.offset + p.bytes);
-    }
-    std::sort(bounds_.begin(), bounds_.end());
-    bounds_.erase(std::unique(bounds_.begin(), bounds_.end()), bounds_.end());
-    touched_.resize(bounds_.size());
-  }
-  void leave(const Placement& p, const Positions& touches) {
-    for (std::size_t i = index(p.offset); i < index(p.offset + p.bytes); ++i) join(touched_[i], touches);
-  }
-  Positions before(const Placement& p) const {
-    Positions all{};
-    for (std::size_t i = index(p.offset); i < index(p.offset + p.bytes); ++i) join(all, touched_[i]);
-    return all;
-  }
-
- private:
-  std::size_t index(std::int64_t offset) const {
-    return static_cast<std::size_t>(std::lower_bound(bounds_.begin(), bounds_.end(), offset) - bounds_.begin());
-  }
-  std::vector<std::int64_t> bounds_;
-  std::vector<Positions> touched_;
-};
-
 class TimelineMaker {
  public:
   TimelineMaker(const Role& role, const std::function<int(Axis)>& axis_size)
-      : role_(role), instances_(role), waits_(resolve_waits(role)) {
+      : role_(role), waits_(resolve_waits(role)) {
     REHEARSE_CHECK(role.streams.size() <= kMaxStreams, "{}: {} streams", role.name, role.streams.size());
     out_.role = &role;
     out_.calls = number_calls(role, axis_size);
-    out_.memory = plan_memory(role, kArenaAlignment);
+    out_.memory = place_buffers(role, waits_, kArenaAlignment);
     out_.streams.resize(role.streams.size());
     for (const Slot& s : role.slots)
       for (const Op& op : body_of(s).ops) ++per_step_[static_cast<std::size_t>(op.stream)];
-    live_.assign(instances_.size(), -1);
-    touches_.resize(out_.memory.placements.size());
-    started_.resize(role.bodies.size());
+    for (const Body& body : role.bodies) {
+      Positions ops{};
+      std::vector<std::int64_t>& positions = in_body_.emplace_back();
+      for (const Op& op : body.ops) positions.push_back(++ops[static_cast<std::size_t>(op.stream)]);
+    }
+    order_.emplace(role, &out_.memory);
+    starts_.resize(role.slots.size());
   }
 
   Timeline make() {
-    place_persistent();
-    ArenaUse history(out_.memory);
-    for (step_ = 0; step_ < 2; ++step_) walk(history);
+    for (const Buffer& b : role_.buffers) {
+      const bool persistent = !b.is_view() && b.lifetime == Lifetime::persistent;
+      out_.persistent.push_back(persistent ? out_.memory.places[out_.persistent.size()].offset : -1);
+    }
+    for (step_ = 0; step_ < 2; ++step_)
+      for (std::size_t s = 0; s < role_.slots.size(); ++s) walk(static_cast<std::int32_t>(s));
     mark_awaited();
     mark_loss();
     return std::move(out_);
@@ -78,99 +53,55 @@ class TimelineMaker {
  private:
   const Body& body_of(const Slot& s) const { return role_.bodies[static_cast<std::size_t>(s.body)]; }
   const Buffer& buffer(BufferId id) const { return role_.buffers[static_cast<std::size_t>(id)]; }
-  const Placement& placement(int index) const { return out_.memory.placements[static_cast<std::size_t>(index)]; }
 
-  void place_persistent() {
-    out_.persistent.assign(role_.buffers.size(), -1);
-    for (; cursor_ < out_.memory.placements.size(); ++cursor_) {
-      const auto& p = out_.memory.placements[cursor_];
-      if (buffer(p.buffer).lifetime != Lifetime::persistent) break;
-      out_.persistent[static_cast<std::size_t>(p.buffer)] = p.offset;
-      live_[instances_.first(p.buffer)] = static_cast<int>(cursor_);
-    }
-    first_transient_ = cursor_;
+  void walk(std::int32_t s) {
+    check_interrupt();
+    const Slot& slot = role_.slots[static_cast<std::size_t>(s)];
+    slot_start_ = issued_;
+    const auto& ops = body_of(slot).ops;
+    for (std::size_t i = 0; i < ops.size(); ++i) visit(s, slot, static_cast<std::int32_t>(i), ops[i]);
+    starts_[static_cast<std::size_t>(s)] = slot_start_;
   }
 
-  int& live(const Operand& operand, const Slot& slot) { return live_[instances_.of(operand, slot)]; }
-
-  void walk(ArenaUse& history) {
-    cursor_ = first_transient_;
-    for (int s = 0; s < static_cast<int>(role_.slots.size()); ++s) {
-      const Slot& slot = role_.slots[static_cast<std::size_t>(s)];
-      for (std::size_t b = 0; b < role_.buffers.size(); ++b)
-        if (role_.buffers[b].lifetime == Lifetime::slot) live_[instances_.first(static_cast<BufferId>(b))] = -1;
-      const auto& ops = body_of(slot).ops;
-      slot_start_ = issued_;
-      for (int i = 0; i < static_cast<int>(ops.size()); ++i)
-        visit(s, slot, i, ops[static_cast<std::size_t>(i)], history);
-      started_[static_cast<std::size_t>(slot.body)] = slot_start_;
-    }
-  }
-
-  void visit(int s, const Slot& slot, int index, const Op& op, ArenaUse& history) {
+  void visit(std::int32_t s, const Slot& slot, std::int32_t index, const Op& op) {
     const auto stream = static_cast<std::size_t>(op.stream);
     Positions needed = after_sync_;
-    for (const EventWait& wait : waits_.of(slot.body, index)) add_wait(wait, needed);
+    for (const EventWait& wait : waits_.of(slot.body, index))
+      add_wait(wait.same_slot ? s : order_->latest(s, wait.body), s, wait.body, wait.op, needed);
+    for (const ReuseWait& wait : out_.memory.waits(slot.body, index))
+      add_wait(order_->slot_of(wait, s), s, wait.body, wait.op, needed);
     const std::int64_t position = ++issued_[stream];
-    Positions reuse{};
-    for (const Operand& w : op.writes) begin_instance(w, slot, reuse, history);
-    std::size_t first_place = out_.places.size();
-    for (const auto* operands : {&op.reads, &op.writes})
-      for (const Operand& operand : *operands) {
-        const int where = live(operand, slot);
-        REHEARSE_CHECK(where >= 0, "{}: '{}' uses '{}' before it exists", role_.name, op.name,
-                       buffer(operand.buffer).name);
-        touches_[static_cast<std::size_t>(where)][stream] = position;
-        if (step_ == 1) out_.places.push_back({placement(where).offset, operand.buffer});
-      }
-    if (step_ == 1) emit(s, slot, index, op, needed, reuse, first_place);
+    if (step_ == 1) emit(s, slot, index, op, needed);
     if (std::holds_alternative<HostSync>(op.shape)) after_sync_[stream] = position;
-    for (const Operand& r : op.releases) {
-      int& where = live(r, slot);
-      if (where < 0 || buffer(instances_.base(r.buffer)).lifetime == Lifetime::persistent) continue;
-      history.leave(placement(where), touches_[static_cast<std::size_t>(where)]);
-      where = -1;
-    }
   }
 
-  // The recording op is as far into its stream's ops of the slot as it is in its body.
-  void add_wait(const EventWait& wait, Positions& needed) const {
-    const auto& start = wait.same_slot ? std::optional(slot_start_) : started_[static_cast<std::size_t>(wait.body)];
-    if (!start) return;
-    const auto& ops = role_.bodies[static_cast<std::size_t>(wait.body)].ops;
-    const auto stream = static_cast<std::size_t>(ops[static_cast<std::size_t>(wait.op)].stream);
-    const auto in_body = std::count_if(ops.begin(), ops.begin() + wait.op + 1,
-                                       [&](const Op& op) { return static_cast<std::size_t>(op.stream) == stream; });
-    needed[stream] = std::max(needed[stream], (*start)[stream] + in_body);
+  // The op waited for in a slot (as StepOrder::latest, of the slot `now`) is as far into its stream's ops of the slot
+  // as it is in its body.
+  void add_wait(std::int32_t slot, std::int32_t now, BodyId body, std::int32_t op, Positions& needed) const {
+    if (slot == kNoSlot || (slot < 0 && step_ == 0)) return;
+    const auto b = static_cast<std::size_t>(body), o = static_cast<std::size_t>(op);
+    const auto stream = static_cast<std::size_t>(role_.bodies[b].ops[o].stream);
+    const auto of = static_cast<std::size_t>(slot < 0 ? slot + static_cast<std::int32_t>(starts_.size()) : slot);
+    const Positions& start = slot == now ? slot_start_ : starts_[of];
+    needed[stream] = std::max(needed[stream], start[stream] + in_body_[b][o]);
   }
 
-  void begin_instance(const Operand& w, const Slot& slot, Positions& reuse, const ArenaUse& history) {
-    int& where = live(w, slot);
-    if (where >= 0) return;
-    where = static_cast<int>(cursor_++);
-    REHEARSE_CHECK(placement(where).buffer == instances_.base(w.buffer), "{}: placements out of program order",
-                   role_.name);
-    touches_[static_cast<std::size_t>(where)] = {};
-    join(reuse, history.before(placement(where)));
-  }
-
-  void emit(int s, const Slot& slot, int index, const Op& op, const Positions& needed, const Positions& reuse,
-            std::size_t first_place) {
+  void emit(std::int32_t s, const Slot& slot, std::int32_t index, const Op& op, const Positions& needed) {
     OpInstance i{s, slot.body, index, op.stream, 0};
     auto& own = out_.streams[static_cast<std::size_t>(op.stream)];
     own.push_back(static_cast<std::int32_t>(out_.instances.size()));
     i.position = static_cast<std::int64_t>(own.size());
     i.first_wait = out_.waits.size();
-    i.first_reuse = out_.reuse_waits.size();
-    for (std::size_t t = 0; t < role_.streams.size(); ++t) {
-      const std::int64_t last = std::max(needed[t], reuse[t]);
-      if (last == 0 || t == static_cast<std::size_t>(op.stream)) continue;
-      out_.waits.push_back({static_cast<std::int32_t>(t), last - per_step_[t]});
-      if (reuse[t] > needed[t]) out_.reuse_waits.push_back(out_.waits.back());
-    }
+    for (std::size_t t = 0; t < role_.streams.size(); ++t)
+      if (needed[t] != 0 && t != static_cast<std::size_t>(op.stream))
+        out_.waits.push_back({static_cast<std::int32_t>(t), needed[t] - per_step_[t]});
     i.last_wait = out_.waits.size();
-    i.last_reuse = out_.reuse_waits.size();
-    i.first_place = first_place;
+    i.first_place = out_.places.size();
+    for (const auto* operands : {&op.reads, &op.writes})
+      for (const Operand& o : *operands)
+        out_.places.push_back(
+            {out_.memory.places[static_cast<std::size_t>(o.buffer)].of(slot.micro_batch + o.micro_batch_delta),
+             o.buffer});
     out_.instances.push_back(i);
   }
 
@@ -193,16 +124,14 @@ class TimelineMaker {
   }
 
   const Role& role_;
-  const BufferInstances instances_;
-  Timeline out_;
-  int step_ = 0;
-  std::size_t cursor_ = 0, first_transient_ = 0;
-  std::vector<int> live_;           // by instance: placement; -1: none
-  std::vector<Positions> touches_;  // by placement
-  Positions per_step_{}, issued_{}, after_sync_{};
   const RoleWaits waits_;
-  Positions slot_start_{};                         // issued_ when the slot began
-  std::vector<std::optional<Positions>> started_;  // by body, of its latest slot before
+  Timeline out_;
+  std::vector<std::vector<std::int64_t>> in_body_;  // by body and op: its position in its stream's ops of the body
+  int step_ = 0;
+  Positions per_step_{}, issued_{}, after_sync_{};
+  Positions slot_start_{};         // issued_ when the slot began
+  std::vector<Positions> starts_;  // the same of each slot's latest execution
+  std::optional<ReuseOrder> order_;
 };
 
 }  // namespace

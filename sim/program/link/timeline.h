@@ -4,8 +4,7 @@
 //
 // Waits come from three rules, all stated by position in program order, so that step n needs no memory of step n - 1:
 // events (CUDA's rule, program.h); HostSync, which holds back everything later; and reuse of memory: the first op that
-// writes an instance waits for the last ops, stream by stream, that touched whatever lay in those bytes before, in this
-// step or the one before.
+// writes an instance waits for those that used its place before (places.h), in this step or the one before.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +12,10 @@
 #include <vector>
 
 #include "sim/program/link/calls.h"
-#include "sim/program/memory_plan.h"
+#include "sim/program/link/places.h"
 #include "sim/program/program.h"
 
 namespace rehearse::program {
-
-inline constexpr std::int64_t kArenaAlignment = 256;  // plan_memory's default, by which simulations count
 
 // The wait is met once `stream` has done `position` ops of the step (0 or less: counted back from the step's
 // beginning).
@@ -38,7 +35,6 @@ struct OpInstance {
   std::int32_t slot, body, op, stream;
   std::int64_t position;  // among the ops of its stream in the step, from 1
   std::size_t first_wait = 0, last_wait = 0;
-  std::size_t first_reuse = 0, last_reuse = 0;
   std::size_t first_place = 0;  // reads, then writes
   bool awaited = false;         // another stream waits for it
   bool ends_loss = false;       // the last of the step to write the loss
@@ -46,12 +42,11 @@ struct OpInstance {
 
 struct Timeline {
   const Role* role = nullptr;
-  MemoryPlan memory;
+  ArenaPlaces memory;
   std::vector<std::int64_t> persistent;            // buffer -> offset in the arena; -1: not persistent
   std::vector<OpInstance> instances;               // program order
   std::vector<std::vector<std::int32_t>> streams;  // stream -> its instances
   std::vector<StreamWait> waits;
-  std::vector<StreamWait> reuse_waits;  // of them those for memory that neither an event nor a host sync implies
   std::vector<OperandPlace> places;
   RoleCalls calls;
   BufferId loss = -1;  // of the last stage

@@ -98,42 +98,6 @@ TEST(MemoryPeak, AlignmentRoundsEachInstance) {
   EXPECT_EQ(memory_peak(b.role, 256).peak_bytes, 512);
 }
 
-// First fit: a and b side by side; a's room is reused by c, which is smaller.
-TEST(MemoryArena, ReusesReleasedRoom) {
-  RoleBuilder r("stage0");
-  const BufferId a = r.buffer("a", {100}, Lifetime::slot), b = r.buffer("b", {50}, Lifetime::slot),
-                 c = r.buffer("c", {80}, Lifetime::slot);
-  const BodyId body = r.body("body");
-  touch(r, body, "first", {a}, {});
-  touch(r, body, "second", {b}, {a});
-  touch(r, body, "third", {c}, {b, c});
-  r.slot(body);
-  const MemoryPlan plan = plan_memory(r.role, 1);
-  ASSERT_EQ(plan.placements.size(), 3U);
-  EXPECT_EQ(plan.placements[1].offset, 400);
-  EXPECT_EQ(plan.placements[2].offset, 0);
-  EXPECT_EQ(plan.arena_bytes, 600);
-}
-
-// Neighbours that are released one after the other, in either order, make one room: c fits below d where a and b were.
-TEST(MemoryArena, JoinsNeighbouringRoom) {
-  for (const bool low_first : {true, false}) {
-    RoleBuilder r("stage0");
-    const BufferId a = r.buffer("a", {100}, Lifetime::slot), b = r.buffer("b", {50}, Lifetime::slot),
-                   d = r.buffer("d", {10}, Lifetime::slot), c = r.buffer("c", {150}, Lifetime::slot);
-    const BodyId body = r.body("body");
-    touch(r, body, "first", {a}, {});
-    touch(r, body, "second", {b}, {});
-    touch(r, body, "third", {d}, low_first ? std::vector{a, b} : std::vector{b, a});
-    touch(r, body, "fourth", {c}, {c, d});
-    r.slot(body);
-    const MemoryPlan plan = plan_memory(r.role, 1);
-    ASSERT_EQ(plan.placements.size(), 4U);
-    EXPECT_EQ(plan.placements[3].offset, 0);
-    EXPECT_EQ(plan.arena_bytes, 640);
-  }
-}
-
 // What the definition says, op by op.
 struct PlainWalk {
   explicit PlainWalk(const Role& r, std::int64_t alignment) : role(r) {
@@ -233,64 +197,6 @@ TEST(MemoryPeak, EqualsThePlainWalk) {
     ASSERT_EQ(peak.at_peak, expected.at_peak) << "seed " << seed;
     ASSERT_EQ(peak.highest, expected.highest) << "seed " << seed;
     ASSERT_EQ(peak.where, expected.where) << "seed " << seed;
-  }
-}
-
-// Replays a plan over its role: what lives at one time never overlaps, and nothing ends beyond the arena.
-void expect_no_overlap(const Role& role, const MemoryPlan& plan, unsigned seed) {
-  std::map<std::int64_t, std::int64_t> taken;  // offset -> end
-  const auto take = [&](const Placement& p) {
-    if (p.bytes == 0) return;
-    ASSERT_LE(p.offset + p.bytes, plan.arena_bytes);
-    const auto after = taken.lower_bound(p.offset);
-    ASSERT_TRUE(after == taken.end() || after->first >= p.offset + p.bytes) << "seed " << seed;
-    ASSERT_TRUE(after == taken.begin() || std::prev(after)->second <= p.offset) << "seed " << seed;
-    taken[p.offset] = p.offset + p.bytes;
-  };
-  std::size_t next = 0;
-  std::map<std::tuple<BufferId, int, int>, const Placement*> alive;
-  for (const Placement& p : plan.placements) {
-    if (role.buffers[static_cast<std::size_t>(p.buffer)].lifetime != Lifetime::persistent) break;
-    take(p);
-    ++next;
-  }
-  for (int s = 0; s < static_cast<int>(role.slots.size()); ++s) {
-    const Slot& slot = role.slots[static_cast<std::size_t>(s)];
-    const auto key = [&](const Operand& o) {
-      const Buffer& named = role.buffers[static_cast<std::size_t>(o.buffer)];
-      const BufferId b = named.is_view() ? named.base : o.buffer;
-      const Lifetime lifetime = role.buffers[static_cast<std::size_t>(b)].lifetime;
-      return std::tuple(b, lifetime == Lifetime::micro_batch ? slot.micro_batch + o.micro_batch_delta : -1,
-                        lifetime == Lifetime::slot ? s : -1);
-    };
-    for (const Op& op : role.bodies[static_cast<std::size_t>(slot.body)].ops) {
-      for (const Operand& w : op.writes) {
-        const auto k = key(w);
-        const auto lifetime = role.buffers[static_cast<std::size_t>(std::get<0>(k))].lifetime;
-        if (lifetime == Lifetime::persistent || alive.count(k) > 0) continue;
-        const Placement& p = plan.placements.at(next++);
-        ASSERT_EQ(std::tuple(p.buffer, p.micro_batch, p.slot), k) << "seed " << seed;
-        take(p);
-        alive[k] = &p;
-      }
-      for (const Operand& r : op.releases) {
-        const auto it = alive.find(key(r));
-        if (it == alive.end()) continue;
-        if (it->second->bytes > 0) taken.erase(it->second->offset);
-        alive.erase(it);
-      }
-    }
-  }
-  ASSERT_EQ(next, plan.placements.size());
-}
-
-// Placements follow program order and never overlap in time and space; the arena holds at least the peak.
-TEST(MemoryArena, NothingAliveOverlaps) {
-  for (unsigned seed = 0; seed < 2000; ++seed) {
-    const Role role = random_role(seed);
-    const MemoryPlan plan = plan_memory(role, 16);
-    expect_no_overlap(role, plan, seed);
-    ASSERT_GE(plan.arena_bytes, memory_peak(role, 16).peak_bytes) << "seed " << seed;
   }
 }
 

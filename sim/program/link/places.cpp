@@ -1,0 +1,283 @@
+// See places.h. The largest ring finds its place first, and so on, each at the lowest offset where nothing lies that
+// ever lives beside it, or, for pace, that would have to be waited for too soon (reuse_lag.h).
+#include "sim/program/link/places.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/program/link/lifetimes.h"
+#include "sim/program/link/reuse_lag.h"
+
+namespace rehearse::program {
+namespace {
+
+// The ops of a body that touch a buffer on one stream, by the micro-batch delta of the operand.
+struct Touches {
+  BodyId body;
+  StreamId stream;
+  int delta;
+  std::vector<std::int32_t> ops;  // ascending
+};
+
+// Parts of the least arena that it may be larger: for streams to drift apart (any lag), and for two places used in turn
+// where there would be one. Judgements: more than the first nobody would give for what is rarely waited for; without
+// the second nothing of what the place holds can move beside the kernels that make the next.
+constexpr int kPartForDrift = 32;
+constexpr int kPartForTurns = 8;
+
+class Placer {
+ public:
+  Placer(const Role& role, const RoleWaits& waits, std::int64_t alignment)
+      : role_(role),
+        waits_(waits),
+        alignment_(alignment),
+        lifetimes_(lifetimes_of(role)),
+        lags_(reuse_lags(role, waits, lifetimes_)) {}
+
+  ArenaPlaces place() {
+    find_touches();
+    place_persistent();
+    place_others();
+    find_waits();
+    return std::move(out_);
+  }
+
+ private:
+  // By stream: the last of its ops in the slot that is known to be done; -1: none. The host's is the last.
+  using Known = std::vector<std::int32_t>;
+
+  BufferId buffers() const { return static_cast<BufferId>(role_.buffers.size()); }
+  const Buffer& buffer(BufferId id) const { return role_.buffers[static_cast<std::size_t>(id)]; }
+  BufferId base(BufferId id) const { return buffer(id).is_view() ? buffer(id).base : id; }
+  Place& place_of(BufferId id) { return out_.places[static_cast<std::size_t>(id)]; }
+  bool transient(BufferId id) const { return !buffer(id).is_view() && buffer(id).lifetime != Lifetime::persistent; }
+
+  void place_persistent() {
+    out_.places.resize(role_.buffers.size());
+    for (BufferId b = 0; b < buffers(); ++b) {
+      if (buffer(b).is_view()) continue;
+      Place& place = place_of(b);
+      place.bytes = (buffer(b).bytes() + alignment_ - 1) / alignment_ * alignment_;
+      place.ring = lifetimes_.ring[static_cast<std::size_t>(b)];
+      if (transient(b)) continue;
+      place.offset = out_.arena_bytes;
+      out_.arena_bytes += place.bytes;
+    }
+  }
+
+  // First each at the lowest offset, which says what the arena needs. Then with as much lag as a little more allows; if
+  // that is none for some of them, with a lag of 1 wherever the most that is given for it allows that.
+  void place_others() {
+    const std::int64_t begin = out_.arena_bytes;
+    std::vector<BufferId> order;
+    for (BufferId b = 0; b < buffers(); ++b)
+      if (transient(b) && place_of(b).bytes > 0) order.push_back(b);
+    std::stable_sort(order.begin(), order.end(), [&](BufferId a, BufferId b) { return size(a) > size(b); });
+    const Layout least = place_all(order, begin, 0, 0);
+    Layout chosen = place_all(order, begin, kEnoughLag, least.end + least.end / kPartForDrift);
+    if (chosen.least_lag == 0 || chosen.end > least.end + least.end / kPartForDrift) {
+      chosen = place_all(order, begin, 1, least.end + least.end / kPartForTurns);
+      if (chosen.end > least.end + least.end / kPartForTurns) chosen = least;
+    }
+    out_.places = chosen.places;
+    out_.arena_bytes = chosen.end;
+    for (BufferId b = 0; b < buffers(); ++b)
+      if (buffer(b).is_view()) place_of(b) = place_of(buffer(b).base);
+  }
+
+  std::int64_t size(BufferId b) const {
+    const Place& place = out_.places[static_cast<std::size_t>(b)];
+    return place.bytes * place.ring;
+  }
+
+  struct Layout {
+    std::vector<Place> places;
+    std::int64_t end;
+    int least_lag;
+  };
+
+  // Each with as much lag, up to `lag`, as lets it end before `most`.
+  Layout place_all(const std::vector<BufferId>& order, std::int64_t begin, int lag, std::int64_t most) {
+    std::vector<BufferId> placed;  // by offset
+    Layout layout{{}, begin, lag};
+    for (const BufferId b : order) {
+      std::int64_t offset = -1;
+      int found = lag;
+      for (; found > 0; found /= 2) {
+        place_of(b).ring = rounds(b, found);
+        offset = lowest(b, placed, apart(b, found), begin);
+        if (offset + size(b) <= most) break;
+      }
+      if (found == 0) {
+        place_of(b).ring = rounds(b, 0);
+        offset = lowest(b, placed, lifetimes_.beside[static_cast<std::size_t>(b)], begin);
+      }
+      place_of(b).offset = offset;
+      layout.least_lag = std::min(layout.least_lag, found);
+      layout.end = std::max(layout.end, place_of(b).end());
+      placed.insert(std::upper_bound(placed.begin(), placed.end(), b,
+                                     [&](BufferId x, BufferId y) { return place_of(x).offset < place_of(y).offset; }),
+                    b);
+    }
+    layout.places = out_.places;
+    return layout;
+  }
+
+  // Of a ring, so that what is written next is not waited for too soon.
+  int rounds(BufferId b, int lag) const {
+    const auto i = static_cast<std::size_t>(b);
+    return lifetimes_.ring[i] + (lags_.own[i] < lag ? 1 : 0);
+  }
+
+  BufferSet apart(BufferId b, int lag) const {
+    BufferSet set = lifetimes_.beside[static_cast<std::size_t>(b)];
+    for (const auto& [other, least] : lags_.of[static_cast<std::size_t>(b)])
+      if (least < lag) set[static_cast<std::size_t>(other) / 64] |= std::uint64_t{1} << (other % 64);
+    return set;
+  }
+
+  // The lowest offset where nothing of `apart` lies.
+  std::int64_t lowest(BufferId b, const std::vector<BufferId>& placed, const BufferSet& apart, std::int64_t begin) {
+    std::int64_t offset = begin;
+    for (const BufferId other : placed) {
+      if (!contains(apart, other)) continue;
+      if (place_of(other).offset >= offset + size(b)) break;
+      offset = std::max(offset, place_of(other).end());
+    }
+    return offset;
+  }
+
+  void find_touches() {
+    touches_.resize(role_.buffers.size());
+    std::vector<char> used(role_.bodies.size(), 0);
+    for (const Slot& slot : role_.slots) used[static_cast<std::size_t>(slot.body)] = 1;
+    for (std::size_t body = 0; body < role_.bodies.size(); ++body)
+      for (std::size_t i = 0; used[body] != 0 && i < role_.bodies[body].ops.size(); ++i) {
+        const Op& op = role_.bodies[body].ops[i];
+        for (const auto* operands : {&op.reads, &op.writes})
+          for (const Operand& o : *operands)
+            if (transient(base(o.buffer)))
+              add_touch(touches_[static_cast<std::size_t>(base(o.buffer))], static_cast<BodyId>(body), stream_of(op),
+                        o.micro_batch_delta, static_cast<std::int32_t>(i));
+      }
+  }
+
+  static void add_touch(std::vector<Touches>& all, BodyId body, StreamId stream, int delta, std::int32_t op) {
+    for (Touches& t : all)
+      if (t.body == body && t.stream == stream && t.delta == delta) {
+        if (t.ops.back() != op) t.ops.push_back(op);
+        return;
+      }
+    all.push_back({body, stream, delta, {op}});
+  }
+
+  // What the op must wait for that writes an instance first, not regarding what others imply.
+  void add_reuse(const Birth& birth, StreamId own, std::vector<ReuseWait>& needed) const {
+    const Place& place = out_.places[static_cast<std::size_t>(birth.buffer)];
+    for (BufferId other = 0; other < buffers(); ++other) {
+      const Place& there = out_.places[static_cast<std::size_t>(other)];
+      if (!transient(other) || there.bytes == 0 || there.offset >= place.end() || place.offset >= there.end()) continue;
+      const bool ring = other == birth.buffer && place.ring > 1;
+      for (const Touches& t : touches_[static_cast<std::size_t>(other)]) {
+        if (t.stream == own) continue;
+        if (t.body == birth.body && t.ops.front() < birth.op) {
+          const auto after = std::lower_bound(t.ops.begin(), t.ops.end(), birth.op);
+          needed.push_back({ReuseWait::Which::same_slot, t.stream, t.body, *std::prev(after)});
+        } else if (ring) {
+          needed.push_back({ReuseWait::Which::same_place, t.stream, t.body, t.ops.back(), place.ring,
+                            birth.micro_batch_delta, t.delta});
+        } else {
+          needed.push_back({ReuseWait::Which::latest, t.stream, t.body, t.ops.back()});
+        }
+      }
+    }
+  }
+
+  void find_waits() {
+    for (std::size_t b = 0; b < role_.bodies.size(); ++b) {
+      out_.first_op.push_back(out_.first_wait.size());
+      begin_body();
+      asked_.assign(role_.streams.size() + 1, {});
+      for (std::size_t i = 0; i < role_.bodies[b].ops.size(); ++i) {
+        out_.first_wait.push_back(out_.all_waits.size());
+        find_waits(static_cast<BodyId>(b), static_cast<std::int32_t>(i));
+      }
+    }
+    out_.first_wait.push_back(out_.all_waits.size());
+  }
+
+  std::size_t index(StreamId stream) const {
+    return stream == kHostStream ? role_.streams.size() : static_cast<std::size_t>(stream);
+  }
+
+  void begin_body() {
+    known_.assign(role_.streams.size() + 1, Known(role_.streams.size() + 1, -1));
+    after_op_.clear();
+  }
+
+  // It has waited for an op of the slot: what that one knew it knows too.
+  void learn(Known& known, StreamId stream, std::int32_t done) const {
+    const Known& theirs = after_op_[static_cast<std::size_t>(done)];
+    for (std::size_t s = 0; s < known.size(); ++s) known[s] = std::max(known[s], theirs[s]);
+    known[index(stream)] = std::max(known[index(stream)], done);
+  }
+
+  void find_waits(BodyId body, std::int32_t i) {
+    const Op& op = role_.bodies[static_cast<std::size_t>(body)].ops[static_cast<std::size_t>(i)];
+    const std::size_t own = index(stream_of(op));
+    Known& known = known_[own];
+    for (const EventWait& wait : waits_.of(body, i))
+      if (wait.same_slot)
+        learn(known, wait.stream, wait.op);
+      else
+        asked_[own].push_back({ReuseWait::Which::latest, wait.stream, wait.body, wait.op});
+    std::vector<ReuseWait> needed;
+    for (auto birth = lifetimes_.births.lower_bound({body, i, 0, INT32_MIN});
+         birth != lifetimes_.births.end() && birth->body == body && birth->op == i; ++birth)
+      if (out_.places[static_cast<std::size_t>(birth->buffer)].bytes > 0) add_reuse(*birth, stream_of(op), needed);
+    // Those of this slot first, the latest of them before others: they imply the rest of their streams.
+    std::stable_sort(needed.begin(), needed.end(), [](const ReuseWait& a, const ReuseWait& b) {
+      return std::pair(a.which, -a.op) < std::pair(b.which, -b.op);
+    });
+    for (const ReuseWait& wait : needed) {
+      if (implied(wait, known, asked_[own])) continue;
+      out_.all_waits.push_back(wait);
+      if (wait.which == ReuseWait::Which::same_slot)
+        learn(known, wait.stream, wait.op);
+      else
+        asked_[own].push_back(wait);
+    }
+    after_op_.push_back(known);
+  }
+
+  bool implied(const ReuseWait& wait, const Known& known, const std::vector<ReuseWait>& asked) const {
+    const std::int32_t done = known[index(wait.stream)];
+    if (wait.which == ReuseWait::Which::same_slot) return done >= wait.op;
+    if (done >= 0) return true;  // and so is whatever its stream did before the slot
+    return std::any_of(asked.begin(), asked.end(), [&](const ReuseWait& a) {
+      if (a.stream != wait.stream || a.body != wait.body || a.op < wait.op) return false;
+      return a.which == ReuseWait::Which::latest ||
+             (a.ring == wait.ring && a.written == wait.written && a.touched == wait.touched && a.which == wait.which);
+    });
+  }
+
+  const Role& role_;
+  const RoleWaits& waits_;
+  const std::int64_t alignment_;
+  const Lifetimes lifetimes_;
+  const ReuseLags lags_;
+  ArenaPlaces out_;
+  std::vector<std::vector<Touches>> touches_;  // by buffer
+  // Of the body being looked at: by stream what its next op knows; by op what it knew; by stream what its ops have
+  // waited for in earlier slots.
+  std::vector<Known> known_, after_op_;
+  std::vector<std::vector<ReuseWait>> asked_;
+};
+
+}  // namespace
+
+ArenaPlaces place_buffers(const Role& role, const RoleWaits& waits, std::int64_t alignment) {
+  return Placer(role, waits, alignment).place();
+}
+
+}  // namespace rehearse::program

@@ -1,0 +1,33 @@
+// What reusing a place at once would cost in overlap. A buffer that is given the place of one which another stream used
+// last waits for that use. How far may the two streams then drift apart? The lag of a pair of buffers is how much may
+// still be under way beside what is waited for, in multiples of that (both in bytes of operands), the least over all
+// places of a step where one of them is first written after the other's last use by another stream:
+//   a transfer is waited for: the later ones of its stream that in turn wait for later ops of the waiting stream;
+//   a kernel is waited for, by a transfer: those of the transfer's stream that the kernel need not have waited for, in
+//   multiples of the transfer.
+// Lag 0: nothing is left to overlap with (the next kernel waits for the transfer just begun). 1: as much may be under
+// way as is waited for, as with two buffers used in turn.
+//
+// Pairs whose order events imply, and whose lag is kEnoughLag or more, are left out: it costs nothing if they share a
+// place. Found by a walk over two steps in program order.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "sim/program/link/lifetimes.h"
+#include "sim/program/link/waits.h"
+#include "sim/program/program.h"
+
+namespace rehearse::program {
+
+inline constexpr int kEnoughLag = 8;
+
+struct ReuseLags {
+  std::vector<std::map<BufferId, int>> of;  // by buffer: the lag by other buffer; symmetric
+  std::vector<int> own;                     // by buffer: of a ring's next round; kEnoughLag: that or more
+};
+
+ReuseLags reuse_lags(const Role& role, const RoleWaits& waits, const Lifetimes& lifetimes);
+
+}  // namespace rehearse::program

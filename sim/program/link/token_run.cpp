@@ -1,0 +1,195 @@
+// See token_run.h.
+#include "sim/program/link/token_run.h"
+
+#include "sim/base/interrupt.h"
+#include "sim/program/link/send_slots.h"
+
+namespace rehearse::program {
+
+RoleTokens::RoleTokens(const Role& role, const RoleCalls& calls, const std::vector<SequenceMatch>& matches,
+                       const ArenaPlaces* arena)
+    : role_(role),
+      calls_(calls),
+      matches_(matches),
+      arena_(arena),
+      waits_(resolve_waits(role)),
+      order_(role, arena),
+      cursors_(role.streams.size()) {
+  std::vector<std::vector<int>> syncs_of(role.bodies.size());
+  for (std::size_t b = 0; b < role.bodies.size(); ++b) {
+    auto& queue = queue_.emplace_back(role.streams.size());
+    for (int i = 0; i < static_cast<int>(role.bodies[b].ops.size()); ++i) {
+      const Op& op = role.bodies[b].ops[static_cast<std::size_t>(i)];
+      queue[static_cast<std::size_t>(op.stream)].push_back(i);
+      if (std::holds_alternative<HostSync>(op.shape)) syncs_of[b].push_back(i);
+    }
+  }
+  for (std::int32_t s = 0; s < static_cast<std::int32_t>(role.slots.size()); ++s) {
+    const auto body = static_cast<std::size_t>(role.slots[static_cast<std::size_t>(s)].body);
+    for (const int i : syncs_of[body]) syncs_.push_back({s, i});
+  }
+}
+
+std::vector<Post> RoleTokens::posts(StepPosition p) const {
+  std::vector<Post> all;
+  for (const TransferCall& call : calls_.of(body(p), p.op)) {
+    const SequenceMatch& m = matches_[static_cast<std::size_t>(call.sequence)];
+    if (m.match >= 0) all.push_back({m.match, m.side, static_cast<std::int32_t>(calls_.number(call, 0, p.slot))});
+  }
+  return all;
+}
+
+std::optional<StepPosition> RoleTokens::head(StreamId stream) {
+  Cursor& c = cursors_[static_cast<std::size_t>(stream)];
+  for (; c.slot < static_cast<std::int32_t>(role_.slots.size()); ++c.slot, c.index = 0) {
+    const auto body = static_cast<std::size_t>(role_.slots[static_cast<std::size_t>(c.slot)].body);
+    const auto& queue = queue_[body][static_cast<std::size_t>(stream)];
+    if (c.index < static_cast<std::int32_t>(queue.size()))
+      return StepPosition{c.slot, queue[static_cast<std::size_t>(c.index)]};
+  }
+  return std::nullopt;
+}
+
+bool RoleTokens::pending(StreamId stream, std::int32_t slot, std::int32_t op) const {
+  if (slot < 0) return false;  // of the step before, or of none
+  const Cursor& c = cursors_[static_cast<std::size_t>(stream)];
+  if (c.slot != slot) return c.slot < slot;
+  const auto body = static_cast<std::size_t>(role_.slots[static_cast<std::size_t>(slot)].body);
+  const auto& queue = queue_[body][static_cast<std::size_t>(stream)];
+  return c.index < static_cast<std::int32_t>(queue.size()) && queue[static_cast<std::size_t>(c.index)] <= op;
+}
+
+bool RoleTokens::held_by_events(StepPosition p) const {
+  if (syncs_done_ < syncs_.size() && p > syncs_[syncs_done_]) return true;
+  for (const EventWait& wait : waits_.of(body(p), p.op)) {
+    const std::int32_t slot = wait.same_slot ? p.slot : order_.latest(p.slot, wait.body);
+    const Op& recorder = role_.bodies[static_cast<std::size_t>(wait.body)].ops[static_cast<std::size_t>(wait.op)];
+    if (pending(recorder.stream, slot, wait.op)) return true;
+  }
+  return false;
+}
+
+std::optional<StepPosition> RoleTokens::held_by_memory(StepPosition p) const {
+  if (arena_ == nullptr) return std::nullopt;
+  for (const ReuseWait& wait : arena_->waits(body(p), p.op)) {
+    const std::int32_t slot = order_.slot_of(wait, p.slot);
+    const Op& user = role_.bodies[static_cast<std::size_t>(wait.body)].ops[static_cast<std::size_t>(wait.op)];
+    if (pending(user.stream, slot, wait.op)) return StepPosition{slot, wait.op};
+  }
+  return std::nullopt;
+}
+
+void RoleTokens::finish(StreamId stream, const Op& op) {
+  ++cursors_[static_cast<std::size_t>(stream)].index;
+  if (std::holds_alternative<HostSync>(op.shape)) ++syncs_done_;
+}
+
+std::optional<StepPosition> RoleTokens::first_unfinished() {
+  std::optional<StepPosition> first;
+  for (StreamId s = 0; s < static_cast<StreamId>(role_.streams.size()); ++s)
+    if (const auto p = head(s); p && (!first || *p < *first)) first = p;
+  return first;
+}
+
+TokenRun::TokenRun(const Program& program, const std::vector<RoleCalls>& calls, const RoleMatches& matches,
+                   const std::vector<const ArenaPlaces*>& places, int send_slots)
+    : matches_(matches), send_slots_(send_slots) {
+  for (std::size_t r = 0; r < program.roles.size(); ++r) {
+    roles_.emplace_back(program.roles[r], calls[r], matches.of[r], places.empty() ? nullptr : places[r]);
+    slots_.emplace_back(program.roles[r].streams.size());
+  }
+  for (const Match& m : matches.matches) {
+    auto& sides = posted_.emplace_back();
+    for (const MatchSide& s : m.sides) {
+      const std::int64_t calls_a_step =
+          s.sequence < 0
+              ? 0
+              : calls[static_cast<std::size_t>(s.role)].sequences[static_cast<std::size_t>(s.sequence)].per_step;
+      sides.emplace_back(static_cast<std::size_t>(calls_a_step), false);
+    }
+  }
+}
+
+bool TokenRun::run() {
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t role = 0; role < roles_.size(); ++role) moved = sweep(role) || moved;
+  }
+  for (RoleTokens& role : roles_)
+    if (role.first_unfinished()) return false;
+  return true;
+}
+
+bool TokenRun::sweep(std::size_t role) {
+  bool any = false;
+  posted_new_ = false;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (StreamId s = 0; s < static_cast<StreamId>(roles_[role].role().streams.size()); ++s)
+      while (send(role, s) || advance(role, s)) moved = any = true;
+  }
+  return any || posted_new_;
+}
+
+bool TokenRun::advance(std::size_t role, StreamId stream) {
+  check_interrupt();
+  RoleTokens& tokens = roles_[role];
+  const std::optional<StepPosition> position = tokens.head(stream);
+  if (!position || !tokens.may_start(*position)) return false;
+  const Op& op = tokens.op(*position);
+  if (from_copy(op)) {
+    auto& slots = slots_[role][static_cast<std::size_t>(stream)];
+    if (slots.size() == static_cast<std::size_t>(send_slots_)) return false;
+    slots.push_back(tokens.posts(*position));
+  } else if (is_transfer(op)) {
+    const std::vector<Post> posts = tokens.posts(*position);
+    post(posts);
+    if (missing(posts)) return false;
+  }
+  tokens.finish(stream, op);
+  return true;
+}
+
+bool TokenRun::send(std::size_t role, StreamId stream) {
+  auto& slots = slots_[role][static_cast<std::size_t>(stream)];
+  if (slots.empty()) return false;
+  post(slots.front());
+  if (missing(slots.front())) return false;
+  slots.pop_front();
+  return true;
+}
+
+bool TokenRun::from_copy(const Op& op) const {
+  return send_slots_ > 0 && sends_alone(op);
+}
+
+void TokenRun::post(const std::vector<Post>& posts) {
+  for (const Post& p : posts) {
+    auto flag =
+        posted_[static_cast<std::size_t>(p.match)][static_cast<std::size_t>(p.side)][static_cast<std::size_t>(p.call)];
+    if (flag) continue;
+    flag = true;
+    posted_new_ = true;
+  }
+}
+
+std::optional<TokenRun::Obstacle> TokenRun::missing(const std::vector<Post>& posts) const {
+  for (const Post& p : posts) {
+    const bool message = matches_.matches[static_cast<std::size_t>(p.match)].group < 0;
+    if (send_slots_ == kBufferedSends && message && p.side == 0) continue;
+    const auto& sides = posted_[static_cast<std::size_t>(p.match)];
+    const auto call = static_cast<std::size_t>(p.call);
+    for (std::size_t s = 0; s < sides.size(); ++s)
+      if (call >= sides[s].size() || !sides[s][call]) return Obstacle{p.match, static_cast<std::int32_t>(s), p.call};
+  }
+  return std::nullopt;
+}
+
+std::optional<TokenRun::Obstacle> TokenRun::obstacle(RoleId role, StepPosition position) const {
+  const RoleTokens& tokens = roles_[static_cast<std::size_t>(role)];
+  const Op& op = tokens.op(position);
+  if (!from_copy(op)) return missing(tokens.posts(position));
+  return missing(slots_[static_cast<std::size_t>(role)][static_cast<std::size_t>(op.stream)].front());
+}
+
+}  // namespace rehearse::program

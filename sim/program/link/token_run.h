@@ -1,0 +1,122 @@
+// Untimed token execution of a step of a program: every stream of every representative (matches.h) is a queue in
+// program order; a kernel is done as soon as it is first in its queue and its waits are met; a transfer is then posted,
+// and done once everyone it meets has posted too (rendezvous: no sender runs ahead). The host issues nothing beyond a
+// host sync that is not done. What can be reached does not depend on the order of moves, so one sweep after another
+// until nothing moves is exact. Left out: the bounded launch queue, and eager sends (a program that needs them is
+// reported).
+//
+// Of ranks whose memory is an arena the waits for its reuse are among an op's waits, and sends from copies are done as
+// soon as one of the stream's slots is free: a slot holds a message until it is received.
+//
+// One step is enough: it begins with all of the step before done, and ends with nothing in flight, as every other does.
+//
+// If something is left, every stuck rank's first unfinished op in program order is a transfer that others do not come
+// to, or a send for which no slot is free: its waits are for earlier ops, which are done. So each stuck rank waits for
+// another stuck rank there, and the chain ends in a circle.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "sim/program/link/calls.h"
+#include "sim/program/link/matches.h"
+#include "sim/program/link/places.h"
+#include "sim/program/link/reuse_order.h"
+#include "sim/program/link/waits.h"
+
+namespace rehearse::program {
+
+// Ops of a role by position in program order.
+struct StepPosition {
+  std::int32_t slot = 0, op = 0;
+  auto operator<=>(const StepPosition&) const = default;
+};
+
+// The `call`-th of a side of a match.
+struct Post {
+  std::int32_t match, side, call;
+};
+
+class RoleTokens {
+ public:
+  // `arena`: nullptr: no waits for the reuse of memory.
+  RoleTokens(const Role& role, const RoleCalls& calls, const std::vector<SequenceMatch>& matches,
+             const ArenaPlaces* arena);
+
+  const Role& role() const { return role_; }
+  const Op& op(StepPosition p) const {
+    return role_.bodies[static_cast<std::size_t>(body(p))].ops[static_cast<std::size_t>(p.op)];
+  }
+  // The op at the head of a stream; none when the stream has drained.
+  std::optional<StepPosition> head(StreamId stream);
+  bool may_start(StepPosition position) const { return !held_by_events(position) && !held_by_memory(position); }
+  bool held_by_events(StepPosition position) const;
+  // The op whose use of memory must be over first, if it is not.
+  std::optional<StepPosition> held_by_memory(StepPosition position) const;
+  void finish(StreamId stream, const Op& op);
+
+  // Of the op there the calls that others' match; none of a kernel.
+  std::vector<Post> posts(StepPosition p) const;
+  std::optional<StepPosition> first_unfinished();
+
+ private:
+  BodyId body(StepPosition p) const { return role_.slots[static_cast<std::size_t>(p.slot)].body; }
+  // Whether the op that runs there is not done; `slot` as StepOrder::latest or kNoSlot.
+  bool pending(StreamId stream, std::int32_t slot, std::int32_t op) const;
+
+  const Role& role_;
+  const RoleCalls& calls_;
+  const std::vector<SequenceMatch>& matches_;
+  const ArenaPlaces* arena_;
+  const RoleWaits waits_;
+  const ReuseOrder order_;
+  std::vector<std::vector<std::vector<int>>> queue_;  // by body and stream: its ops
+  std::vector<StepPosition> syncs_;                   // host syncs of the step
+  std::size_t syncs_done_ = 0;
+  struct Cursor {
+    std::int32_t slot = 0, index = 0;
+  };
+  std::vector<Cursor> cursors_;  // by stream
+};
+
+class TokenRun {
+ public:
+  struct Obstacle {
+    std::int32_t match, side;  // who does not come
+    std::int32_t call;         // to which of its calls
+  };
+
+  // All by role, and to outlive the run. `places`: empty: no rank's memory is an arena. `send_slots`: as Arenas has it.
+  TokenRun(const Program& program, const std::vector<RoleCalls>& calls, const RoleMatches& matches,
+           const std::vector<const ArenaPlaces*>& places, int send_slots);
+
+  // Whether everything drains.
+  bool run();
+
+  // Of a stuck role, by its first unfinished op.
+  std::optional<Obstacle> obstacle(RoleId role, StepPosition position) const;
+  std::vector<RoleTokens>& roles() { return roles_; }
+
+ private:
+  bool sweep(std::size_t role);
+  bool advance(std::size_t role, StreamId stream);
+  void post(const std::vector<Post>& posts);
+  // The messages in a stream's slots go out one after the other.
+  bool send(std::size_t role, StreamId stream);
+  // The first side that has not come to one of the calls.
+  std::optional<Obstacle> missing(const std::vector<Post>& posts) const;
+  bool from_copy(const Op& op) const;
+
+  const RoleMatches& matches_;
+  const int send_slots_;
+  std::vector<RoleTokens> roles_;
+  std::vector<std::vector<std::vector<bool>>> posted_;  // by match, side and call
+  // By role and stream: the messages in its slots; the first of them is on its way.
+  std::vector<std::vector<std::deque<std::vector<Post>>>> slots_;
+  bool posted_new_ = false;
+};
+
+}  // namespace rehearse::program
