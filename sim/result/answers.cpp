@@ -103,6 +103,20 @@ void write_jobs(const Result& r, JsonWriter& json) {
   json.close(']');
 }
 
+void write_pace(const Pace& p, JsonWriter& json) {
+  json.key("pace").open('{').key("probes").integer(p.probes).key("product_s").real(p.product_s);
+  json.key("copy_s").real(p.copy_s).key("spread").real(p.spread).key("taken").real(p.taken);
+  json.key("stolen")
+      .real(p.stolen)
+      .key("waited")
+      .real(p.waited)
+      .key("cores")
+      .integer(p.cores)
+      .key("wanted")
+      .real(p.wanted)
+      .close('}');
+}
+
 void write_notes(const Result& r, JsonWriter& json) {
   json.key("notes").open('[');
   for (const Note& note : r.notes) json.open('{').key("what").text(note.what).key("text").text(note.text).close('}');
@@ -124,6 +138,7 @@ void write_answers(const Result& r, JsonWriter& json) {
   if (!r.what_if.empty()) write_what_if(r, json);
   if (!r.jobs.empty()) write_jobs(r, json);
   if (!r.notes.empty()) write_notes(r, json);
+  if (r.pace.known()) write_pace(r.pace, json);
 }
 
 }  // namespace rehearse::result
