@@ -83,6 +83,14 @@ double rough_step(const plan::Scenario& s) {
   return model::model_flops(s.model, t.global_batch, t.seq_len);
 }
 
+// The seconds that each plan's program may take to be measured: half of them alike, half by how long a step takes.
+std::vector<double> shares_of(double seconds, const std::vector<double>& steps) {
+  const double all = std::accumulate(steps.begin(), steps.end(), 0.0), n = static_cast<double>(steps.size());
+  std::vector<double> shares;
+  for (const double step : steps) shares.push_back(seconds * (all > 0 ? (1 / n + step / all) / 2 : 1 / n));
+  return shares;
+}
+
 // Calibrates this machine, and then again for one plan after the other.
 class Interleaved {
  public:
@@ -149,13 +157,6 @@ std::vector<reports::LocalPlan> selected(const std::string& filter, const std::s
 
 std::vector<reports::LocalPlan> local_plans(const std::string& root) {
   return reports::read_local_plans((fs::path(root) / kLocalPlans).string());
-}
-
-std::vector<double> shares_of(double seconds, const std::vector<double>& steps) {
-  const double all = std::accumulate(steps.begin(), steps.end(), 0.0), n = static_cast<double>(steps.size());
-  std::vector<double> shares;
-  for (const double step : steps) shares.push_back(seconds * (all > 0 ? (1 / n + step / all) / 2 : 1 / n));
-  return shares;
 }
 
 void calibrate_for(const std::vector<reports::LocalPlan>& plans, const Calibrating& how, const std::string& root) {

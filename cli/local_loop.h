@@ -22,10 +22,6 @@ struct Calibrating {
 // Measures this machine for the plans' programs, with a progress line.
 void calibrate_for(const std::vector<reports::LocalPlan>& plans, const Calibrating& how, const std::string& root);
 
-// The seconds that each of the plans' programs may take of what is left to calibrate for, half of it alike, half by how
-// long a step of each takes.
-std::vector<double> shares_of(double seconds, const std::vector<double>& steps);
-
 struct LocalRun {
   result::Result simulated, measured;
   bool oversubscribed = false;  // more threads than cores

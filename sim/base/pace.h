@@ -27,11 +27,17 @@ struct Pace {
   // that is known and they do not wait for one another too.
   bool knows_waiting() const { return waited >= 0 && wanted <= cores; }
   double crowding_by_waiting() const { return 1 / (1 - std::min(0.98, waited)); }
-  // The same by what others took: cores * (1 - taken) is left for us, and where we want less nobody is in our way.
-  double crowding_by_load() const {
-    const double left = std::max(0.02, 1 - taken) * cores;
-    return std::max(1.0, std::min<double>(wanted, cores) / left);
+  // Threads of others, by what they took: k of them beside `wanted` of ours have k / (wanted + k) of the cores where
+  // together they are more than the cores, else a core each.
+  double competitors() const {
+    const double had = taken * cores;
+    return wanted + had <= cores ? had : wanted * taken / std::max(0.02, 1 - taken);
   }
+  // How many times as long as without others so many threads of ours take beside these k.
+  double crowding_of(double threads, double k) const {
+    return std::max(1.0, (threads + k) / std::max<double>(threads, cores));
+  }
+  double crowding_by_load() const { return crowding_of(wanted, competitors()); }
 };
 
 // How many times slower the machine was in `then` than in `reference`; 1 where either is not known.
@@ -40,7 +46,7 @@ inline double slowdown(const Pace& then, const Pace& reference) {
   const double core = (then.product_s + then.copy_s) / (reference.product_s + reference.copy_s);
   if (then.knows_waiting() && reference.knows_waiting())
     return core * then.crowding_by_waiting() / reference.crowding_by_waiting();
-  return core * then.crowding_by_load() / reference.crowding_by_load();
+  return core * then.crowding_by_load() / then.crowding_of(then.wanted, reference.competitors());
 }
 
 }  // namespace rehearse

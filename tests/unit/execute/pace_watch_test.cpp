@@ -33,7 +33,7 @@ TEST(Pace, CrowdingIsWhatOursLackOfTheCoresTheyWant) {
   EXPECT_DOUBLE_EQ(by_load(0.5, 2), 2);
   EXPECT_DOUBLE_EQ(by_load(0.5, 1), 1) << "one core is left, and one is wanted";
   EXPECT_DOUBLE_EQ(by_load(0.75, 1), 2);
-  EXPECT_DOUBLE_EQ(by_load(0.5, 8), 2) << "more threads than cores";
+  EXPECT_DOUBLE_EQ(by_load(0.5, 8), 2) << "eight of others beside eight of ours";
 }
 
 TEST(Pace, SlowdownIsOfCoresAndOfCrowds) {
@@ -46,8 +46,12 @@ TEST(Pace, SlowdownIsOfCoresAndOfCrowds) {
   // What threads waited says more, where both know it and ours do not wait for one another.
   calibrated.waited = 0.1, measured.waited = 0.4;
   EXPECT_DOUBLE_EQ(slowdown(measured, calibrated), 1.2 * 0.9 / 0.6);
-  measured.wanted = 4;
-  EXPECT_DOUBLE_EQ(slowdown(measured, calibrated), 1.2 * 1.25);
+  // Half a thread of others beside four of ours, nobody beside the two that were calibrated.
+  measured.wanted = 4, measured.taken = 0.5 / 4.5;
+  EXPECT_DOUBLE_EQ(slowdown(measured, calibrated), 1.2 * 4.5 / 4);
+  // The same two of others: of the cores they have half beside two of ours, a third beside four. That is no drift.
+  calibrated.taken = 0.5, measured.taken = 1.0 / 3;
+  EXPECT_DOUBLE_EQ(slowdown(measured, calibrated), 1.2);
 }
 
 TEST(ThreadWaits, CountEveryThreadFromItsFirstLook) {
