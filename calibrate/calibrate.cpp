@@ -97,6 +97,7 @@ class Calibrating {
 
   // Transfers get a fifth of the time.
   void measure_only_programs() {
+    begin("measuring how threads wake");
     measure_switches(0.05);
     measure_programs();
     begin("measuring transfers between threads");
