@@ -16,8 +16,13 @@
 
 namespace rehearse::calibrate {
 
+// all: the machine, the scenarios' programs, transfers, a grid. programs: only what the scenarios do, for a machine
+// that is calibrated already: their programs, and transfers in their exact sizes.
+enum class Extent : unsigned char { all, programs };
+
 struct Request {
   std::vector<plan::Scenario> scenarios;  // whose programs are measured as they are; may be empty
+  Extent extent = Extent::all;
   double budget_s = 60;
   std::string command;  // for the record
   // In the caller's thread, many times a second: what is being done, and the share of the budget that is spent. What it
@@ -28,8 +33,12 @@ struct Request {
 struct Outcome {
   cost::Calibration calibration;
   std::vector<std::string> shortfalls;  // for people: what the budget was too small for
-  double others = 0;                    // share of the machine that other processes used (other_load.h)
+  double others = 0;                    // share of the machine that other processes used (execute/other_load.h)
 };
+
+// `newer`, a calibration of Extent::programs, in the place of what `older` has of the same; what it did not measure is
+// older's, the machine's peaks and sharing among it.
+cost::Calibration refreshed(const cost::Calibration& older, cost::Calibration newer);
 
 // Throws InputError for a scenario that cannot be performed, execute::DoesNotFit for one that is too large.
 Outcome calibrate(const Request& request);

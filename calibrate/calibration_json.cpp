@@ -70,6 +70,40 @@ void write_sharing(JsonWriter& w, const Calibration& c) {
   w.close(']');
 }
 
+void write(JsonWriter& w, const cost::Delays& d) {
+  w.key("rate").real(d.rate).key("mean_s").real(d.mean_s).key("spread").real(d.spread);
+}
+void write(JsonWriter& w, std::string_view key, const cost::Delays& d) {
+  w.key(key).open('{');
+  write(w, d);
+  w.close('}');
+}
+
+void write_jitter(JsonWriter& w, const Calibration& c) {
+  const cost::Jitter& j = c.jitter;
+  w.key("jitter").open('{').key("kernels").open('{');
+  for (std::size_t i = 0; i < j.kernels.size(); ++i) w.key(cost::kKernelClasses[i]).real(j.kernels[i]);
+  w.close('}').key("rank_step").real(j.rank_step).key("step").real(j.step);
+  w.key("transfers").real(j.transfers).key("waking").real(j.waking);
+  w.key("kernel_delays").open('[');
+  for (const cost::CompanyDelays& each : c.kernel_delays) {
+    w.open('{').key("threads").integer(each.threads).key("busy").integer(each.busy);
+    write(w, each.delays);
+    w.close('}');
+  }
+  w.close(']');
+  write(w, "transfer_delays", j.transfer_delays);
+  write(w, "waking_delays", j.waking_delays);
+  write(w, "dispatch_delays", j.dispatch_delays);
+  w.close('}');
+}
+
+void write(JsonWriter& w, const Pace& p) {
+  w.key("pace").open('{').key("probes").integer(p.probes).key("product_s").real(p.product_s);
+  w.key("copy_s").real(p.copy_s).key("spread").real(p.spread).key("taken").real(p.taken);
+  w.key("stolen").real(p.stolen).key("waited").real(p.waited).key("wanted").real(p.wanted).close('}');
+}
+
 auto key_of(const cost::CalibratedKernel& k) {
   return std::tuple(k.kind, k.shape, k.dtype, k.threads, k.busy, k.origin);
 }
@@ -101,6 +135,8 @@ std::string to_json(const Calibration& c) {
   for (const auto& transfer : c.transfers) write(w, transfer);
   w.close(']');
   write_sharing(w, c);
+  write_jitter(w, c);
+  if (c.pace.known()) write(w, c.pace);
   w.close('}');
   return w.str() + '\n';
 }

@@ -13,13 +13,14 @@ bool is_kernel(const program::Op& op) {
   return !program::is_transfer(op) && !std::holds_alternative<program::HostSync>(op.shape);
 }
 
-void KernelTimes::add(const KernelKey& key, double flops, double bytes, std::vector<double> samples) {
+void KernelTimes::add(const KernelKey& key, double flops, double bytes, std::vector<double> samples,
+                      std::optional<double> typical) {
   REHEARSE_CHECK(!samples.empty(), "no samples of {} {}", key.kind, key.shape);
   Entry& entry = entries_[key];
   entry.flops = flops;
   entry.bytes = bytes;
   entry.samples.insert(entry.samples.end(), samples.begin(), samples.end());
-  entry.medians.push_back(median(std::move(samples)));
+  entry.medians.push_back(typical ? *typical : median(std::move(samples)));
 }
 
 std::vector<cost::CalibratedKernel> KernelTimes::all(cost::Origin origin) const {

@@ -4,6 +4,7 @@
 
 #include <compare>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,9 @@ bool is_kernel(const program::Op& op);
 
 class KernelTimes {
  public:
-  // The samples of one occurrence, in seconds; at least one.
-  void add(const KernelKey& key, double flops, double bytes, std::vector<double> samples);
+  // The samples of one occurrence, in seconds; at least one. `typical`: what stands for them, if not their median.
+  void add(const KernelKey& key, double flops, double bytes, std::vector<double> samples,
+           std::optional<double> typical = {});
   bool contains(const KernelKey& key) const { return entries_.contains(key); }
   std::size_t size() const { return entries_.size(); }
   // By key. The mean is that of the occurrences' medians, so that a sum over the occurrences of a step is what the step

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -63,6 +64,73 @@ std::size_t ops_of_step(const PlannedRun& run) {
   for (const int rank : run.ranks) for_each_op(role_of(*run.target, rank), [&](const program::Op&) { ++ops; });
   return ops;
 }
+
+const program::Op& op_of(const Target& target, const result::OpRecord& r) {
+  return role_of(target, r.rank).bodies[static_cast<std::size_t>(r.body)].ops[static_cast<std::size_t>(r.op)];
+}
+
+// What took no tick of the clock took less than one.
+double seconds_of(const result::OpRecord& r) {
+  return static_cast<double>(std::max<std::int64_t>(r.duration_ps, 1000)) * 1e-12;
+}
+
+// An op of a slot of a rank, and how long it took in the steps that count.
+struct Occurrence {
+  int rank = 0;
+  const program::Role* role = nullptr;
+  const program::Op* op = nullptr;
+  KernelKey key;
+  std::vector<double> samples;
+};
+// Repetitions whose own median tells a delay from the rest; of fewer the median of all that are alike in the run does,
+// if they are so many.
+constexpr std::size_t kOften = 4, kAlike = 8;
+
+// What lies between the ops of a stream, from records by rank and start; without the first step, with its cold caches
+// and pages. An op may also have waited for another stream to be done with its memory, which is no event of the op:
+// where another stream's op ended in a gap, nothing is learnt from the gap.
+class Gaps {
+ public:
+  void add(const result::OpRecord& r, const program::Op& op) {
+    auto& ends = ends_[r.rank];
+    const auto [own, first] = ends.try_emplace(op.stream);
+    const std::int64_t awaited = last_awaited(r.rank, op);
+    // Whoever waited for less than this need not have gone to sleep.
+    const bool slept = !first && awaited > own->second.last + kSleeps;
+    const std::int64_t from = std::max(own->second.last, awaited);
+    // Each of a stream's ends but its last lies before the start of what came next, and so before ours.
+    const bool other = std::any_of(ends.begin(), ends.end(), [&](const auto& end) {
+      return end.first != op.stream &&
+             (end.second.before > from || (end.second.last > from && end.second.last <= r.start_ps));
+    });
+    if (!first && !other && (op.waits.empty() || slept) && r.step > 0)
+      (slept ? wakes_ : gaps_).push_back(static_cast<double>(std::max<std::int64_t>(r.start_ps - from, 0)) * 1e-12);
+    own->second = {own->second.last, r.start_ps + r.duration_ps};
+    if (op.records >= 0) events_[{r.rank, op.records}] = own->second.last;
+  }
+  void hand_over(Learnt& learnt) {
+    learnt.jitter.add_dispatches(gaps_);
+    learnt.jitter.add_wakes(wakes_);
+    learnt.gaps.insert(learnt.gaps.end(), gaps_.begin(), gaps_.end());
+    learnt.wakes.insert(learnt.wakes.end(), wakes_.begin(), wakes_.end());
+  }
+
+ private:
+  static constexpr std::int64_t kSleeps = 20'000'000;  // ps
+  std::int64_t last_awaited(int rank, const program::Op& op) const {
+    std::int64_t last = INT64_MIN;
+    for (const program::EventId event : op.waits)
+      if (const auto found = events_.find({rank, event}); found != events_.end()) last = std::max(last, found->second);
+    return last;
+  }
+
+  struct Ends {
+    std::int64_t before = 0, last = 0;
+  };
+  std::map<int, std::map<program::StreamId, Ends>> ends_;            // by rank and stream: of its last two ops
+  std::map<std::pair<int, program::EventId>, std::int64_t> events_;  // rank, event: end of the op that recorded it last
+  std::vector<double> gaps_, wakes_;
+};
 
 void check_memory(const ProfileRequest& request) {
   const std::int64_t needed = arena_bytes(request), there = available_memory();
@@ -124,30 +192,44 @@ bool adds_to(const KernelTimes& times, const PlannedRun& run) {
 
 void learn(const PlannedRun& planned, const ProfileRun& done, Learnt& learnt) {
   const Target& target = *planned.target;
-  std::map<std::tuple<int, int, int>, std::vector<double>> occurrences;  // rank, slot, op: durations by step
-  std::map<std::pair<int, int>, std::int64_t> ends;                      // rank, stream: of its last op
+  std::map<std::tuple<int, int, int>, std::vector<double>> durations;  // rank, slot, op: by step
+  Gaps gaps;
   for (const result::OpRecord& r : done.records) {
-    const program::Role& role = role_of(target, r.rank);
-    const program::Op& op = role.bodies[static_cast<std::size_t>(r.body)].ops[static_cast<std::size_t>(r.op)];
-    const auto [last, first_of_stream] = ends.try_emplace({r.rank, op.stream}, 0);
-    if (!first_of_stream && op.waits.empty())
-      learnt.gaps.push_back(static_cast<double>(r.start_ps - last->second) * 1e-12);
-    last->second = r.start_ps + r.duration_ps;
-    // What took no tick of the clock took less than one.
-    if (is_kernel(op))
-      occurrences[{r.rank, r.slot, r.op}].push_back(static_cast<double>(std::max<std::int64_t>(r.duration_ps, 1000)) *
-                                                    1e-12);
+    const program::Op& op = op_of(target, r);
+    gaps.add(r, op);
+    if (is_kernel(op)) durations[{r.rank, r.slot, r.op}].push_back(seconds_of(r));
   }
-  for (auto& [place, samples] : occurrences) {
+  gaps.hand_over(learnt);
+  std::vector<Occurrence> occurrences;
+  std::map<KernelKey, std::vector<double>> pooled;  // of what was not repeated often
+  for (auto& [place, samples] : durations) {
     const auto [rank, slot, index] = place;
     const program::Role& role = role_of(target, rank);
     const auto body = static_cast<std::size_t>(role.slots[static_cast<std::size_t>(slot)].body);
     const program::Op& op = role.bodies[body].ops[static_cast<std::size_t>(index)];
     if (samples.size() > 1) samples.erase(samples.begin());
-    const program::Work work = program::work_of(role, op);
-    learnt.times.add(key_of(role, op, target.threads, planned.busy), work.flops,
-                     static_cast<double>(work.bytes_read + work.bytes_written), std::move(samples));
+    occurrences.push_back({rank, &role, &op, key_of(role, op, target.threads, planned.busy), std::move(samples)});
+    const Occurrence& o = occurrences.back();
+    if (o.samples.size() < kOften) pooled[o.key].insert(pooled[o.key].end(), o.samples.begin(), o.samples.end());
   }
+  std::vector<KernelSample> scatter;
+  for (Occurrence& o : occurrences) {
+    std::optional<double> typical;
+    std::size_t repetitions = o.samples.size();
+    if (repetitions >= kOften) {
+      typical = median(o.samples);
+    } else if (const auto& alike = pooled.at(o.key); alike.size() >= kAlike) {
+      typical = median(alike);
+      repetitions = alike.size();
+    }
+    for (std::size_t i = 0; typical && i < o.samples.size(); ++i)
+      scatter.push_back({o.rank, static_cast<std::int64_t>(i), cost::kernel_class(o.op->shape), o.samples[i], *typical,
+                         static_cast<std::int64_t>(repetitions)});
+    const program::Work work = program::work_of(*o.role, *o.op);
+    learnt.times.add(o.key, work.flops, static_cast<double>(work.bytes_read + work.bytes_written), std::move(o.samples),
+                     typical);
+  }
+  if (!scatter.empty()) learnt.jitter.add_run(target.threads, planned.busy, scatter);
 }
 
 ProfileReport profile_targets(const std::vector<Target>& targets, int cores, double seconds, const Budget& budget,
@@ -161,6 +243,7 @@ ProfileReport profile_targets(const std::vector<Target>& targets, int cores, dou
   std::vector<double> weights;
   for (const PlannedRun& w : runs) weights.push_back(w.weight);
   ProfileReport report;
+  double busy_seconds = 0, profiled = 0;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const PlannedRun& planned = runs[i];
     const Target& target = *planned.target;
@@ -175,13 +258,17 @@ ProfileReport profile_targets(const std::vector<Target>& targets, int cores, dou
         static_cast<std::int64_t>(kMostRecords / std::max<std::size_t>(1, ops_of_step(planned))), 2, 200);
     request.seconds = share_of(weights, i, soft.left());
     check_memory(request);
+    const auto began = Clock::now();
     const ProfileRun done = profile(request, budget);
+    const double took = seconds_between(began, Clock::now());
+    busy_seconds += planned.busy * took, profiled += took;
     learn(planned, done, learnt);
     if (done.whole_steps < 2)
       report.shortfalls.push_back(
           fmt::format("{}: {} of a step with {} busy core(s) fitted into the budget", target.scenario.name,
                       done.whole_steps == 0 ? "only part" : "only the first, cold one", planned.busy));
   }
+  if (profiled > 0) report.busy = busy_seconds / profiled;
   return report;
 }
 

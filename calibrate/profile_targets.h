@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "calibrate/budget.h"
+#include "calibrate/jitter.h"
 #include "calibrate/kernel_times.h"
 #include "calibrate/profile_run.h"
 
@@ -38,12 +39,17 @@ bool adds_to(const KernelTimes& times, const PlannedRun& run);
 
 struct Learnt {
   KernelTimes times;
-  std::vector<double> gaps;  // seconds between two ops of a stream of which the later had no event to wait for
+  std::vector<double> gaps;   // seconds between two ops of a stream of which the later had no event to wait for
+  std::vector<double> wakes;  // from the end of an op of another stream to the start of one that slept for it
+  JitterSamples jitter;
 };
 // Adds every op of the run. The first step, with cold caches and pages, is left out of what was done more than once.
+// What is left of fewer than four repetitions stands for itself only where fewer than eight like it were done: on a
+// crowded machine one of them may be a delay and nothing else.
 void learn(const PlannedRun& planned, const ProfileRun& done, Learnt& learnt);
 
 struct ProfileReport {
+  double busy = 0;                      // cores at work, mean over the time that was profiled; 0: nothing was
   std::vector<std::string> shortfalls;  // for people: what the budget was too small for
 };
 // Plans, profiles and learns: for `seconds`, longer where fewer than four steps were done by then, but never past the

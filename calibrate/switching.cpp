@@ -1,6 +1,7 @@
 #include "calibrate/switching.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "calibrate/profile_run.h"
@@ -68,7 +69,8 @@ Switching measure_switching(double seconds, const Budget& budget) {
     if (r.step > 0) (r.op == 1 ? dispatches : wakes).push_back(std::max(0.0, gap));
   }
   REHEARSE_CHECK(!wakes.empty() && !dispatches.empty(), "no time to measure waking");
-  return {median(wakes), median(dispatches)};
+  const double wake = median(wakes);
+  return {wake, std::move(wakes), median(dispatches)};
 }
 
 }  // namespace rehearse::calibrate

@@ -249,8 +249,8 @@ std::vector<TransferKey> transfer_grid(int most_ranks) {
 }
 
 std::vector<cost::CalibratedTransfer> measure_transfers(const std::vector<TransferKey>& keys, cost::Transport transport,
-                                                        const MakeRankGroup& make, double seconds,
-                                                        const Budget& budget) {
+                                                        const MakeRankGroup& make, double seconds, const Budget& budget,
+                                                        JitterSamples& jitter) {
   constexpr double kFast = 4e9;  // bytes/s of all ranks together: what would not even so fit into the time is skipped
   const Budget own = budget.part(seconds);
   RankMemory memory;
@@ -268,6 +268,7 @@ std::vector<cost::CalibratedTransfer> measure_transfers(const std::vector<Transf
     const std::vector<double> samples = measure_transfer(key, group->second, share, own, memory);
     if (samples.size() < 2) continue;
     const Summary s = summarize(samples);
+    jitter.add_transfers(samples);
     list.push_back({transport,
                     key.send,
                     key.kind,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "calibrate/budget.h"
+#include "calibrate/jitter.h"
 #include "calibrate/profile_targets.h"
 #include "calibrate/statistics.h"
 #include "execute/transport/communicator.h"
@@ -59,9 +60,10 @@ std::vector<TransferKey> least_transfers();
 // Every kind from 1 KiB to 64 MiB between 2, 4, 3 (and more, up to `most_ranks`) ranks, the most telling first.
 std::vector<TransferKey> transfer_grid(int most_ranks);
 
-// The keys in order until the time is up, each once; what would take more than is left is skipped.
+// The keys in order until the time is up, each once; what would take more than is left is skipped. Their scatter is
+// added to `jitter`.
 std::vector<cost::CalibratedTransfer> measure_transfers(const std::vector<TransferKey>& keys, cost::Transport transport,
-                                                        const MakeRankGroup& make, double seconds,
-                                                        const Budget& budget);
+                                                        const MakeRankGroup& make, double seconds, const Budget& budget,
+                                                        JitterSamples& jitter);
 
 }  // namespace rehearse::calibrate

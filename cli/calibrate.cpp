@@ -11,7 +11,6 @@
 #include <optional>
 
 #include "calibrate/calibration_json.h"
-#include "calibrate/other_load.h"
 #include "calibrate/trace/trace_calibration.h"
 #include "cli/calibrate_cuda.h"
 #include "cli/commands.h"
@@ -19,6 +18,7 @@
 #include "cli/exit_code.h"
 #include "cli/paths.h"
 #include "cli/refuse.h"
+#include "execute/other_load.h"
 #include "execute/performer.h"
 #include "execute/placement/placement.h"
 #include "reports/text.h"
@@ -242,7 +242,7 @@ int run_calibrate(const CalibrateArguments& a) {
     const std::string text = calibrate::to_json(c);
     check_interrupt();
     result::write_output(path, text, over(a));
-    if (outcome.others > calibrate::kQuiet)
+    if (outcome.others > execute::kQuiet)
       note(fmt::format(
           "rehearse: warning: other programs used {} of this machine meanwhile: what was measured is slower "
           "than the machine",

@@ -64,7 +64,7 @@ class PhasedProgress {
 
  private:
   Progress& of(const std::string& what) {
-    if (what != what_) {
+    if (what != what_ || !line_) {
       line_.reset();  // erases itself
       line_.emplace(what_ = what);
     }

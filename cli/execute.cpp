@@ -15,6 +15,7 @@
 #include "cli/exit_code.h"
 #include "cli/paths.h"
 #include "execute/data.h"
+#include "execute/pace_watch.h"
 #include "execute/performer.h"
 #include "execute/placement/placement.h"
 #include "execute/processes/local_world.h"
@@ -25,6 +26,7 @@
 #include "sim/base/diagnostics.h"
 #include "sim/base/input_files.h"
 #include "sim/base/interrupt.h"
+#include "sim/cost/calibration_file.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/scenario.h"
 
@@ -188,7 +190,23 @@ std::optional<execute::Outcome> perform(const ExecuteArguments& a, const plan::S
   };
   try {
     execute::check_performable(scenario, a.steps);
-    return execute::perform(scenario, lower::lower(scenario), options, world);
+    const program::Program program = lower::lower(scenario);
+    const auto ranks = static_cast<int>(world.here().size());
+    // Of ranks that are threads of this process: others' cores are not ours to keep busy.
+    if (a.maker != nullptr || ranks != scenario.cluster.gpus)
+      return execute::perform(scenario, program, options, world);
+    const int cores = cost::host_fingerprint().cores;
+    execute::PaceWatch pace(cores);
+    options.poll = [&pace] {
+      check_interrupt();
+      pace.look();
+    };
+    pace.begin_stretch();
+    auto outcome = execute::perform(scenario, program, options, world);
+    pace.end_stretch();
+    pace.probe();
+    if (outcome) outcome->result.pace = pace.pace(ranks * execute::threads_per_rank(scenario, ranks));
+    return outcome;
   } catch (const InputError& error) {
     throw plan::located(error, scenario);
   }

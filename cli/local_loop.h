@@ -38,7 +38,10 @@ struct LocalValidation {
   std::string output;  // a directory; empty: none
 };
 // The plans of scenarios/local/plans.yaml: prints the ledger; writes ledger.csv, ledger.json, the calibration and every
-// plan's two results. Returns the exit code.
+// plan's two results. Unless a calibration is given, a fifth of the budget measures the machine, and the rest each
+// plan's own program just before the plan is performed, so that little time lies between the two; calibration.json
+// beside a plan's results is what it was simulated from, that of the output what all of them left. Returns the exit
+// code.
 int validate_local(const LocalValidation& v, const std::string& root);
 
 }  // namespace rehearse::cli

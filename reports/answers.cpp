@@ -71,6 +71,8 @@ std::string sentence_of(const Result& r, const NoiseCause& cause) {
     return fmt::format("Slow links '{}' ({})", cause.resources, cause.count) + costs(r, cause, "cost", "them");
   if (cause.what == "rank_step")
     return "That ranks are slow or fast for a step, each by its own factor," + costs(r, cause, "costs", "it");
+  if (cause.what == "machine")
+    return "The scatter of this machine's times, as its calibration measured it," + costs(r, cause, "costs", "it");
   return fmt::format("Jitter of {}", cause.what) + costs(r, cause, "costs", "it");
 }
 

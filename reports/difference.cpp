@@ -227,7 +227,27 @@ std::string sentence(const Difference& d) {
                     : fmt::format("{} takes {} less time than {}{}.", who, much, d.labels[kFirst], explained(d));
 }
 
+// "This machine ran 1.18 times slower while measured than while calibrated. ..."
+std::string drift_sentence(const Difference& d) {
+  if (d.drift <= 0 || std::abs(d.drift - 1) < 0.02) return "";
+  const auto when = [&](std::size_t side) {
+    const std::string& source = d.results[side]->result.source;
+    if (d.labels[kFirst] == "A") return "for " + d.labels[side];
+    return source == "measured" ? std::string("while measured") : std::string("while calibrated");
+  };
+  const double without = d.step_change_without_drift();
+  return fmt::format("The machine ran {:.2f} times {} {} than {}; without that {} takes {:.1f}% {} time than {}.",
+                     d.drift > 1 ? d.drift : 1 / d.drift, d.drift > 1 ? "slower" : "faster", when(kSecond),
+                     when(kFirst), d.labels[kSecond], std::abs(without) * 100, without > 0 ? "more" : "less",
+                     d.labels[kFirst]);
+}
+
 }  // namespace
+
+double Difference::step_change_without_drift() const {
+  return relative(static_cast<double>(results[kFirst]->result.step_time_ps) * (drift > 0 ? drift : 1),
+                  static_cast<double>(results[kSecond]->result.step_time_ps));
+}
 
 double relative(double first, double second) {
   if (first == 0) return second == 0 ? 0 : std::numeric_limits<double>::infinity();
@@ -245,6 +265,9 @@ Difference difference(const StoredResult& first, const StoredResult& second) {
   group(d);
   account(d);
   d.sentence = sentence(d);
+  if (first.result.pace.known() && second.result.pace.known())
+    d.drift = slowdown(second.result.pace, first.result.pace);
+  d.drift_sentence = drift_sentence(d);
   return d;
 }
 

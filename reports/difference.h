@@ -56,6 +56,11 @@ struct Difference {
   }
   bool same_program() const { return alone[kFirst] == 0 && alone[kSecond] == 0 && other_shape == 0; }
   std::string sentence;  // what explains most of it
+  // How many times slower the machine was in the second than in the first; 0: not known of both.
+  double drift = 0;
+  // second / first - 1 of the steps, had the machine been as fast in both.
+  double step_change_without_drift() const;
+  std::string drift_sentence;  // empty where it was as fast, to 2%
 };
 
 // The results must outlive what is returned.

@@ -93,6 +93,10 @@ std::string difference_json(const Difference& d) {
   json.key("step_time").open('{');
   write_seconds(json, {d.results[kFirst]->result.step_time_ps, d.results[kSecond]->result.step_time_ps});
   json.close('}').key("sentence").text(d.sentence);
+  if (d.drift > 0) {
+    json.key("drift").open('{').key("slower").real(d.drift).key("text").text(d.drift_sentence);
+    json.key("step_time_relative_without").real(d.step_change_without_drift()).close('}');
+  }
   write_lines(json, "account", d.account);
   write_lines(json, "contributions", d.details);
   write_groups(json, "kernel_classes", d.classes);

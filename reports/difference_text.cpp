@@ -187,7 +187,9 @@ std::string loss(const Difference& d) {
 std::string difference_table(const Difference& d) {
   const std::int64_t a = d.results[kFirst]->result.step_time_ps, b = d.results[kSecond]->result.step_time_ps;
   std::string out = heading(d) + keys(d) + ways(d) + matching(d);
-  out += wrap(d.sentence) + '\n';
+  out += wrap(d.sentence);
+  if (!d.drift_sentence.empty()) out += wrap(d.drift_sentence);
+  out += '\n';
   out += account(d) + contributions(d);
   out += group_table(d, "Kernels, all recorded ranks", d.classes, 20);
   out += group_table(d, "Transfers, with waiting for peers", d.collectives, kMostTransfers);

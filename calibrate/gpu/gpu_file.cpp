@@ -250,6 +250,22 @@ cost::Range sustained_of(const std::vector<cost::ProductPoint>& products) {
   return {median(factors), quantile(factors, 0.1), quantile(factors, 0.9)};
 }
 
+cost::Jitter jitter_of(const cost::MeasuredDevice& measured) {
+  constexpr double kDeciles = 2 * 1.2816;  // standard deviations between the 10th and the 90th percentile
+  std::array<std::vector<double>, cost::kKernelClasses.size()> spreads;
+  const auto add = [&](cost::KernelClass c, const auto& point) {
+    if (point.p10 > 0 && point.p90 >= point.p10 && point.repetitions > 2 && !point.held_out)
+      spreads[static_cast<std::size_t>(c)].push_back(std::log(point.p90 / point.p10) / kDeciles);
+  };
+  for (const cost::ProductPoint& p : measured.products) add(cost::KernelClass::product, p);
+  for (const cost::ShapePoint& p : measured.shapes)
+    add(p.kind.find("attention") == std::string::npos ? cost::KernelClass::other : cost::KernelClass::attention, p);
+  cost::Jitter jitter;
+  for (std::size_t c = 0; c < spreads.size(); ++c)
+    if (!spreads[c].empty()) jitter.kernels[c] = median(std::move(spreads[c]));
+  return jitter;
+}
+
 std::string to_yaml(const GpuCalibration& c) {
   const int max_mhz = c.states.empty() ? 0 : c.states.front().second.max_sm_mhz;
   const Peaks peaks = peaks_of(c.facts, max_mhz);
@@ -267,6 +283,10 @@ std::string to_yaml(const GpuCalibration& c) {
       least_kernel_time(c) * 1e6, peaks.bf16 / 1e12, peaks.bf16 / 1e12, peaks.fp32 / 1e12);
   if (c.reserve_bytes > 0)
     text += fmt::format("reserve: {}B  # beside a rank's tensors, by the driver's count\n", c.reserve_bytes);
+  if (const cost::Jitter jitter = jitter_of(c.measured); jitter.any())
+    text +=
+        fmt::format("jitter: {{product: {:.4g}, attention: {:.4g}, other: {:.4g}}}  # of bursts, see docs/data.md\n",
+                    jitter.kernels[0], jitter.kernels[1], jitter.kernels[2]);
   text += memory_efficiency(c) + gemm(c, peaks) + attention(c, peaks) + launch(c.measured.launch);
   text += rows_block("\nproducts:\n", cost::product_columns(), product_rows(c.measured.products));
   text += rows_block("\nshapes:\n", cost::shape_columns(), shape_rows(c.measured.shapes));

@@ -46,6 +46,10 @@ double least_kernel_time(const GpuCalibration& c);
 // burst / long-run time of the products measured both ways: median, 10th and 90th percentile; ones if none was.
 cost::Range sustained_of(const std::vector<cost::ProductPoint>& products);
 
+// The scatter of each class's bursts, the median over its shapes: (ln p90 - ln p10) / 2.563, as of a lognormal
+// distribution. A burst is a graph of many launches, so a single kernel scatters at least as much.
+cost::Jitter jitter_of(const cost::MeasuredDevice& measured);
+
 // The file's text.
 std::string to_yaml(const GpuCalibration& c);
 

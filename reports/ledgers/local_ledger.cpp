@@ -50,9 +50,21 @@ LocalPlan read_plan(const Node& node) {
 // "A core for each thread: step time of 14 plans within 4.2% in the median, worst +11.0%; memory worst +0.00%."
 std::string sentence(const std::string& what, const LocalSummary& s) {
   if (s.plans == 0) return "";
-  return wrap(fmt::format("{}: step time of {} plan{} within {} in the median, worst {}; memory worst {}.", what,
-                          s.plans, s.plans == 1 ? "" : "s", percent(s.median_error), signed_error(s.worst_error),
-                          fmt::format("{:+.2f}%", s.worst_memory_error * 100)));
+  return wrap(
+      fmt::format("{}: step time of {} plan{} within {} in the median, worst {}; without the machine's drift "
+                  "{} and {}; {} inside the interval; memory worst {}.",
+                  what, s.plans, s.plans == 1 ? "" : "s", percent(s.median_error), signed_error(s.worst_error),
+                  percent(s.median_without_drift), signed_error(s.worst_without_drift), s.inside,
+                  fmt::format("{:+.2f}%", s.worst_memory_error * 100)));
+}
+
+// Nothing where it was as fast.
+std::string drift_sentence(double drift) {
+  if (std::abs(drift - 1) < 0.02) return "";
+  return wrap(
+      fmt::format("In the median over plans this machine ran {:.2f} times {} while measured than while "
+                  "calibrated.",
+                  drift > 1 ? drift : 1 / drift, drift > 1 ? "slower" : "faster"));
 }
 
 }  // namespace
@@ -90,6 +102,7 @@ LocalRow local_row(const std::string& id, const result::Result& simulated, const
   row.low_s = simulated.interval_low_s;
   row.high_s = simulated.interval_high_s;
   row.batch = batch_of(measured);
+  row.drift = slowdown(measured.pace, simulated.pace);
   row.measured_bytes = largest_peak(measured);
   row.simulated_bytes = largest_peak(simulated);
   return row;
@@ -97,22 +110,28 @@ LocalRow local_row(const std::string& id, const result::Result& simulated, const
 
 LocalSummary summarize(const std::vector<LocalRow>& rows, bool oversubscribed) {
   LocalSummary s;
-  std::vector<double> errors;
+  std::vector<double> errors, without, drifts;
   for (const LocalRow& row : rows) {
     if (!row.reason.empty() || row.oversubscribed != oversubscribed) continue;
     errors.push_back(std::abs(row.time_error()));
+    without.push_back(std::abs(row.error_without_drift()));
+    drifts.push_back(row.drift);
+    s.inside += row.inside() ? 1 : 0;
+    if (without.back() > std::abs(s.worst_without_drift)) s.worst_without_drift = row.error_without_drift();
     if (std::abs(row.time_error()) > std::abs(s.worst_error)) s.worst_error = row.time_error();
     if (std::abs(row.memory_error()) > std::abs(s.worst_memory_error)) s.worst_memory_error = row.memory_error();
   }
   s.plans = static_cast<int>(errors.size());
   if (errors.empty()) return s;
   s.median_error = median(std::move(errors));
+  s.median_without_drift = median(std::move(without));
+  s.median_drift = median(std::move(drifts));
   return s;
 }
 
 std::string local_ledger_table(const std::vector<LocalRow>& rows) {
   std::vector<std::vector<std::string>> cells = {
-      {"plan", "ranks", "batch", "measured", "range", "simulated", "error", "memory"}};
+      {"plan", "ranks", "batch", "measured", "range", "simulated", "error", "drift"}};
   std::string reasons;
   for (const LocalRow& row : rows) {
     if (!row.reason.empty()) {
@@ -123,14 +142,18 @@ std::string local_ledger_table(const std::vector<LocalRow>& rows) {
                      fmt::to_string(row.batch.global()), seconds_text(row.measured_s),
                      fmt::format("{:.0f}..{:+.0f}%", (row.measured_low_s / row.measured_s - 1) * 100,
                                  (row.measured_high_s / row.measured_s - 1) * 100),
-                     seconds_text(row.simulated_s), signed_error(row.time_error()),
-                     fmt::format("{:+.2f}%", row.memory_error() * 100)});
+                     seconds_text(row.simulated_s), signed_error(row.time_error()) + (row.inside() ? "" : "!"),
+                     fmt::format("{:.2f}", row.drift)});
   }
   const LocalSummary own = summarize(rows, false), shared = summarize(rows, true);
   std::string out = cells.size() > 1 ? align(cells) : "";
-  if (cells.size() > 1) out += "batch: sequences or samples a step\n";
+  if (cells.size() > 1)
+    out += wrap(
+        "batch: sequences or samples a step; drift: how many times slower this machine was while it performed "
+        "the plan than while it was calibrated; !: the measured step lies outside the simulated interval");
   if (shared.plans > 0) out += "* more threads than cores\n";
   out += reasons + sentence("A core for each thread", own) + sentence("More threads than cores", shared);
+  if (own.plans + shared.plans > 0) out += drift_sentence(own.plans > 0 ? own.median_drift : shared.median_drift);
   return out;
 }
 
@@ -139,17 +162,18 @@ std::string local_ledger_csv(const std::vector<LocalRow>& rows) {
   std::string out =
       "id,ranks,oversubscribed,global_batch,micro_batch,micro_batches,data,tokens_per_step,measured_s,measured_low_s,"
       "measured_high_s,simulated_s,low_s,high_s,time_error,"
-      "measured_bytes,simulated_bytes,memory_error,reason\n";
+      "measured_bytes,simulated_bytes,memory_error,drift,error_without_drift,inside,reason\n";
   for (const LocalRow& row : rows) {
     out += fmt::format("{},", csv_field(row.id));
     if (row.reason.empty())
-      out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},\n", row.ranks, row.oversubscribed,
-                         row.batch.global(), row.batch.micro_batch, row.batch.micro_batches, row.batch.data,
-                         row.batch.units(), number(row.measured_s), number(row.measured_low_s),
+      out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},\n", row.ranks,
+                         row.oversubscribed, row.batch.global(), row.batch.micro_batch, row.batch.micro_batches,
+                         row.batch.data, row.batch.units(), number(row.measured_s), number(row.measured_low_s),
                          number(row.measured_high_s), number(row.simulated_s), number(row.low_s), number(row.high_s),
-                         number(row.time_error()), row.measured_bytes, row.simulated_bytes, number(row.memory_error()));
+                         number(row.time_error()), row.measured_bytes, row.simulated_bytes, number(row.memory_error()),
+                         number(row.drift), number(row.error_without_drift()), row.inside());
     else
-      out += fmt::format("{}{}\n", std::string(17, ','), csv_field(row.reason));
+      out += fmt::format("{}{}\n", std::string(20, ','), csv_field(row.reason));
   }
   return out;
 }
@@ -169,6 +193,8 @@ std::string local_ledger_json(const std::vector<LocalRow>& rows) {
       json.key("low_s").real(row.low_s).key("high_s").real(row.high_s).key("time_error").real(row.time_error());
       json.key("measured_bytes").integer(row.measured_bytes).key("simulated_bytes").integer(row.simulated_bytes);
       json.key("memory_error").real(row.memory_error());
+      json.key("drift").real(row.drift).key("error_without_drift").real(row.error_without_drift());
+      json.key("inside").boolean(row.inside());
     }
     json.close('}');
   }

@@ -25,7 +25,12 @@ struct LocalRow {
   double measured_s = 0, measured_low_s = 0, measured_high_s = 0, simulated_s = 0, low_s = 0, high_s = 0;
   Batch batch;
   std::int64_t measured_bytes = 0, simulated_bytes = 0;  // largest peak of a rank
+  // How many times slower the machine was while the plan was performed than while it was calibrated (sim/base/pace.h);
+  // 1 where that is not known.
+  double drift = 1;
   double time_error() const { return simulated_s / measured_s - 1; }
+  double error_without_drift() const { return simulated_s * drift / measured_s - 1; }
+  bool inside() const { return measured_s >= low_s && measured_s <= high_s; }
   double memory_error() const { return static_cast<double>(simulated_bytes) / static_cast<double>(measured_bytes) - 1; }
 };
 LocalRow local_row(const std::string& id, const result::Result& simulated, const result::Result& measured,
@@ -34,6 +39,9 @@ LocalRow local_row(const std::string& id, const result::Result& simulated, const
 struct LocalSummary {
   int plans = 0;
   double median_error = 0, worst_error = 0, worst_memory_error = 0;  // of absolute errors; worst ones signed
+  double median_without_drift = 0, worst_without_drift = 0;
+  double median_drift = 1;
+  int inside = 0;  // plans whose measured step lies inside the simulated interval
 };
 // Over the rows that were performed and are, or are not, oversubscribed.
 LocalSummary summarize(const std::vector<LocalRow>& rows, bool oversubscribed);

@@ -84,6 +84,10 @@ CalibratedCosts::CalibratedCosts(std::vector<Calibration> calibrations, const Ho
   device_.peak_fp32 = device_.peak_bf16 = device_.peak_fp16 = FlopRate(host_.peak_flops * part);
   device_.dispatch = Time::from_seconds(host_.dispatch_s * scale.launch);
   device_.wake = Time::from_seconds(host_.wake_s * scale.launch);
+  device_.jitter = host_.jitter;
+  device_.jitter.kernel_delays =
+      nearest_delays(host_.kernel_delays, threads_, std::min(host_.host.cores, share.ranks * threads_));
+  device_.pace = host_.pace;
   learn();
 }
 
@@ -166,6 +170,10 @@ std::optional<Estimate> CalibratedCosts::measured(const Key& key, int busy) cons
   e.coverage = high.busy == busy ? Coverage::exact : Coverage::interpolated;
   e.low = std::min(1.0, high.time.p10 / high.mean);
   e.high = std::max(1.0, high.time.p90 / high.mean);
+  if (host_.jitter.any()) {  // what calls scatter is drawn; the mean of so many is known better than one of them
+    const double root = std::sqrt(std::max(1, high.repetitions));
+    e.low = 1 + (e.low - 1) / root, e.high = 1 + (e.high - 1) / root;
+  }
   return e;
 }
 

@@ -111,6 +111,65 @@ void read_sharing(const Node& list, Calibration& out) {
   }
 }
 
+constexpr double kMostSpread = 10;  // of a logarithm
+constexpr double kMostOften = 1e6;  // a second, or a call
+
+Delays read_delays(const Node& node) {
+  Delays d;
+  if (!node) return d;
+  d.rate = node.number("rate", {}, 0, kMostOften);
+  d.mean_s = node.number("mean_s", {}, 0, kLongest);
+  d.spread = node.number("spread", 0, 0, kMostSpread);
+  return d;
+}
+
+Delays finished(const Node& node) {
+  const Delays delays = read_delays(node);
+  if (node) node.finish();
+  return delays;
+}
+
+void read_jitter(const Node& node, Calibration& out) {
+  if (!node) return;
+  const Node kernels = node.get("kernels");
+  for (std::size_t c = 0; c < kKernelClasses.size(); ++c)
+    out.jitter.kernels[c] = kernels.number(kKernelClasses[c], 0, 0, kMostSpread);
+  if (kernels) kernels.finish();
+  out.jitter.transfers = node.number("transfers", 0, 0, kMostSpread);
+  out.jitter.waking = node.number("waking", 0, 0, kMostSpread);
+  out.jitter.rank_step = node.number("rank_step", 0, 0, kMostSpread);
+  out.jitter.step = node.number("step", 0, 0, kMostSpread);
+  out.jitter.transfer_delays = finished(node.get("transfer_delays"));
+  out.jitter.waking_delays = finished(node.get("waking_delays"));
+  out.jitter.dispatch_delays = finished(node.get("dispatch_delays"));
+  const Node list = node.get("kernel_delays");
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const Node one = list.at(i);
+    CompanyDelays c;
+    c.threads = static_cast<int>(one.integer("threads", {}, 1, 4096));
+    c.busy = static_cast<int>(one.integer("busy", {}, 1, 4096));
+    c.delays = finished(one);
+    out.kernel_delays.push_back(c);
+  }
+  node.finish();
+}
+
+Pace read_pace(const Node& node, int cores) {
+  Pace p;
+  if (!node) return p;
+  p.cores = cores;
+  p.probes = static_cast<int>(node.integer("probes", {}, 0, INT32_MAX));
+  p.product_s = node.number("product_s", {}, 0, kLongest);
+  p.copy_s = node.number("copy_s", {}, 0, kLongest);
+  p.spread = node.number("spread", 0, 0, kMostSpread);
+  p.taken = node.number("taken", 0, 0, 1);
+  p.stolen = node.number("stolen", 0, 0, 1);
+  p.waited = node.number("waited", -1, -1, 1);
+  p.wanted = node.number("wanted", cores, 0, 4096);
+  node.finish();
+  return p;
+}
+
 void check_schema(const Node& root, const std::string& path) {
   const std::string schema = root.text("schema", "");
   if (schema != kCalibrationSchema) {
@@ -168,6 +227,8 @@ Calibration read_calibration(const std::string& path) {
   const Node transfers = root.get("transfers");
   for (std::size_t i = 0; i < transfers.size(); ++i) out.transfers.push_back(read_transfer(transfers.at(i)));
   read_sharing(root.get("sharing"), out);
+  read_jitter(root.get("jitter"), out);
+  out.pace = read_pace(root.get("pace"), out.host.cores);
   root.finish();
   if (!diagnostics.empty()) throw with_remedy(diagnostics.list());
   return out;

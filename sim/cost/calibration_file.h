@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/pace.h"
+#include "sim/cost/jitter.h"
 #include "sim/program/op.h"
 #include "sim/program/program.h"
 
@@ -85,6 +87,10 @@ struct Calibration {
   std::vector<CalibratedTransfer> transfers;
   // slowdown[what][beside]: of one thread when every other core does `beside`.
   std::array<std::array<double, kLoads>, kLoads> slowdown{{{1, 1, 1}, {1, 1, 1}, {1, 1, 1}}};
+  // Files of before there was any have none of these.
+  Jitter jitter;  // its kernel_delays are empty: they are below, by company
+  std::vector<CompanyDelays> kernel_delays;
+  Pace pace;  // of the machine meanwhile
 };
 
 // Whether a path is that of a calibration and not of a device file.

@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/pace.h"
 #include "sim/base/units.h"
+#include "sim/cost/jitter.h"
 #include "sim/cost/power.h"
 #include "sim/program/program.h"
 
@@ -50,6 +52,9 @@ struct Device {
   Time launch;
   // Of a calibrated GPU: what a process of ours holds there beside its tensors; zero: not measured.
   Bytes reserve;
+  // How its durations scatter, and how fast it was, while they were measured; nothing unless that was measured.
+  Jitter jitter;
+  Pace pace;
   // Where measurements of later files come from, for people: "a profiler's trace of 8 GPUs, train.json.gz".
   std::vector<std::string> measured_in;
   Power power;  // !known(): the file does not say

@@ -268,6 +268,11 @@ void read_device(const Node& root, const std::string& file, DeviceData& data, Di
   data.host_bandwidth = root.bandwidth("host_bandwidth", device.memory_bandwidth);
   data.kernel_time = root.time("kernel_time");
   device.reserve = root.bytes("reserve", Bytes());
+  if (const Node jitter = root.get("jitter")) {
+    for (std::size_t c = 0; c < kKernelClasses.size(); ++c)
+      device.jitter.kernels[c] = jitter.number(kKernelClasses[c], 0, 0, 10);
+    jitter.finish();
+  }
   const auto section = [&](std::string_view key) {
     const Node node = root.get(key);
     if (!node) root.error(fmt::format("missing key '{}'", key));

@@ -46,7 +46,9 @@ struct Noise {
   RankStep rank_step;
   std::vector<SlowRanks> slow_ranks;
   std::vector<LinkFault> links;
+  bool machine = true;  // draw the scatter that a calibration of the machine measured (sim/cost/jitter.h)
 
+  // Of the scenario's own, beside the machine's.
   bool any() const { return kernels > 0 || transfers > 0 || rank_step.any() || !slow_ranks.empty() || !links.empty(); }
 };
 

@@ -115,6 +115,20 @@ void write_energy(const Result& r, JsonWriter& json) {
   json.key("operands_zero_joules_per_step").real(e.zeros_j).close('}');
 }
 
+void write_pace(const Pace& p, JsonWriter& json) {
+  json.key("pace").open('{').key("probes").integer(p.probes).key("product_s").real(p.product_s);
+  json.key("copy_s").real(p.copy_s).key("spread").real(p.spread).key("taken").real(p.taken);
+  json.key("stolen")
+      .real(p.stolen)
+      .key("waited")
+      .real(p.waited)
+      .key("cores")
+      .integer(p.cores)
+      .key("wanted")
+      .real(p.wanted)
+      .close('}');
+}
+
 void write_notes(const Result& r, JsonWriter& json) {
   json.key("notes").open('[');
   for (const Note& note : r.notes) json.open('{').key("what").text(note.what).key("text").text(note.text).close('}');
@@ -145,6 +159,7 @@ void write_answers(const Result& r, JsonWriter& json) {
   if (r.energy.known) write_energy(r, json);
   if (!r.jobs.empty()) write_jobs(r, json);
   if (!r.notes.empty()) write_notes(r, json);
+  if (r.pace.known()) write_pace(r.pace, json);
 }
 
 }  // namespace rehearse::result

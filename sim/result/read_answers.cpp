@@ -136,6 +136,19 @@ void read_energy(JsonReader& in, const Json& document, Result& r) {
     in.fail("energy.interval_j", "expected two numbers");
 }
 
+void read_pace(JsonReader& in, const Json& document, Result& r) {
+  const Json& pace = in.object(document, "", "pace");
+  r.pace.probes = static_cast<int>(in.integer(pace, "pace", "probes"));
+  r.pace.product_s = in.number(pace, "pace", "product_s");
+  r.pace.copy_s = in.number(pace, "pace", "copy_s");
+  r.pace.spread = in.number(pace, "pace", "spread");
+  r.pace.taken = in.number(pace, "pace", "taken");
+  r.pace.stolen = in.number(pace, "pace", "stolen");
+  r.pace.waited = in.number(pace, "pace", "waited");
+  r.pace.cores = static_cast<int>(in.integer(pace, "pace", "cores"));
+  r.pace.wanted = in.number(pace, "pace", "wanted");
+}
+
 }  // namespace
 
 void read_answers(JsonReader& in, const Json& document, Result& r) {
@@ -151,6 +164,7 @@ void read_answers(JsonReader& in, const Json& document, Result& r) {
     for_objects(in, document, "", "notes", [&](const Json& item, const std::string& path) {
       r.notes.push_back({in.text(item, path, "what"), in.text(item, path, "text")});
     });
+  if (document.contains("pace")) read_pace(in, document, r);
   if (document.contains("what_if"))
     for_objects(in, document, "", "what_if", [&](const Json& item, const std::string& path) {
       r.what_if.push_back({in.text(item, path, "what"), in.picoseconds(item, path, "halved_step_time_s"),

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/pace.h"
 #include "sim/base/units.h"
 
 namespace rehearse::result {
@@ -125,7 +126,7 @@ struct Samples {
 
 // What noise costs in the sample reported, each by a simulation without it: `without_ps` is the step then.
 struct NoiseCause {
-  std::string what = {};       // "slow_rank", "slow_ranks", "links", "rank_step", "kernels", "transfers"
+  std::string what = {};       // "slow_rank", "slow_ranks", "links", "rank_step", "machine", "kernels", "transfers"
   std::int64_t rank = -1;      // slow_rank
   double factor = 1;           // slow_rank: its kernels'
   std::string resources = {};  // links: the pattern
@@ -215,6 +216,7 @@ struct Result {
   std::vector<WhatIf> what_if;
   std::vector<Note> notes;
   Energy energy;
+  Pace pace;  // of the machine while it was measured, or of a simulation while it was calibrated; unknown: none
   std::vector<JobResult> jobs;  // the one that all else is about first; empty: it is alone
   // Not in result.json.
   std::vector<OpRecord> records;                          // sorted by rank, then start

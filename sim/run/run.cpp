@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "sim/account/balance.h"
 #include "sim/account/program_facts.h"
@@ -62,6 +63,38 @@ std::vector<result::Note> balance_notes_of(const Prepared& prepared, const plan:
   return account::balance_notes(scenario, prepared.program(), seconds, "by its kernels");
 }
 
+// Samples of a machine's scatter that a simulation takes by itself: the median of so many steps is what a measured
+// step, a median too, is set against. Among more ranks one sample is enough, since what the slowest of many takes
+// varies little.
+constexpr int kMachineSamples = 9, kMostRanksSampled = 64;
+
+bool draws_machine(const Prepared& prepared, const plan::Scenario& scenario) {
+  return scenario.noise.machine && prepared.costs().device().jitter.any();
+}
+
+int samples_of(const Prepared& prepared, const plan::Scenario& scenario, const Options& options) {
+  if (options.samples > 0 || !draws_machine(prepared, scenario) || prepared.grid().ranks() > kMostRanksSampled)
+    return options.samples;
+  return kMachineSamples;
+}
+
+// The interval of a machine whose scatter was measured: the costs' own, that of the samples, and how much steps differ
+// by what all ranks share and by the machine's pace, as independent of one another; of the latter two 90% of a normal
+// distribution.
+void widen(const cost::Device& device, result::Result& out) {
+  constexpr double kNinety = 1.645;
+  const double step = Time::from_ps(out.step_time_ps).seconds();
+  if (step <= 0) return;
+  const double common = kNinety * std::hypot(device.jitter.step, device.pace.spread);
+  const auto sampled = [&](std::int64_t ps) {
+    return out.samples.count > 0 && ps > 0 ? std::log(Time::from_ps(ps).seconds() / step) : 0.0;
+  };
+  const double low = std::hypot(std::log(out.interval_low_s / step), sampled(out.samples.step_ps.p5), common);
+  const double high = std::hypot(std::log(out.interval_high_s / step), sampled(out.samples.step_ps.p95), common);
+  out.interval_low_s = step * std::exp(-low);
+  out.interval_high_s = step * std::exp(high);
+}
+
 void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario, result::Result& out) {
   out.step_time_ps = outcome.step_time.ps();
   out.breakdown_ps = outcome.breakdown_ps;
@@ -90,13 +123,14 @@ void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario,
 void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, const Options& options,
                   engine::Options engine_options, result::Result& out) {
   constexpr std::size_t kUsualCauses = 2;
-  SharedProgress progress(options.progress, static_cast<std::size_t>(options.samples) + 1 +
-                                                (scenario.noise.any() ? kUsualCauses : 0) +
+  const int samples = samples_of(prepared, scenario, options);
+  const bool noisy = scenario.noise.any() || draws_machine(prepared, scenario);
+  SharedProgress progress(options.progress, static_cast<std::size_t>(samples) + 1 + (noisy ? kUsualCauses : 0) +
                                                 (options.what_if ? 2 * kLevers : 0) +
                                                 (scenario.jobs.empty() ? 0 : scenario.jobs.size() + 1));
-  if (options.samples > 0) {
+  if (samples > 0) {
     if (options.phase) options.phase("simulating");
-    out.samples = sample(prepared, options.samples, options.threads, progress);
+    out.samples = sample(prepared, samples, options.threads, progress);
     engine_options.sample = out.samples.reported;
   }
   if (options.phase) options.phase("simulating");
@@ -104,7 +138,8 @@ void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, cons
   const engine::Outcome outcome = prepared.simulate(engine_options);
   add_outcome(outcome, scenario, out);
   out.energy = energy_of(prepared.program(), prepared.grid(), prepared.costs().device(), outcome);
-  if (scenario.noise.any()) out.noise = noise_cost(prepared, engine_options, outcome, options.threads, progress);
+  if (draws_machine(prepared, scenario)) widen(prepared.costs().device(), out);
+  if (noisy) out.noise = noise_cost(prepared, engine_options, outcome, options.threads, progress);
   if (options.what_if) out.what_if = what_if(prepared, engine_options, outcome, options.threads, progress);
   out.jobs = compare_jobs(prepared, scenario, engine_options, outcome, options.threads, progress);
 }
@@ -123,6 +158,7 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   out.steps = options.steps;
   out.memory_capacity = prepared.costs().device().memory.count();
   out.measured_in = prepared.costs().device().measured_in;
+  out.pace = prepared.costs().device().pace;
   if (options.phase) options.phase("planning the memory of");
   out.stages = stages_on(prepared.costs().device(), scenario, program, prepared.arenas());
   out.memory_headroom = headroom_on(prepared.costs().device(), scenario);

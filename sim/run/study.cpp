@@ -50,7 +50,7 @@ void mend(plan::LinkFault& fault) {
   fault.period = Time();
 }
 
-std::vector<Without> counterfactuals(const engine::Options& options, const engine::Outcome& outcome) {
+std::vector<Without> counterfactuals(const engine::Options& options, const engine::Outcome& outcome, bool machine) {
   std::vector<Without> list;
   const auto add = [&](result::NoiseCause cause, auto&& change) {
     list.push_back({std::move(cause), without(options, change)});
@@ -66,6 +66,7 @@ std::vector<Without> counterfactuals(const engine::Options& options, const engin
     add({.what = "links", .resources = options.noise.links[i].resources, .count = outcome.faulty_links[i]},
         [i](engine::Options& o) { mend(o.noise.links[i]); });
   if (options.noise.rank_step.any()) add({.what = "rank_step"}, [](engine::Options& o) { o.noise.rank_step = {}; });
+  if (machine) add({.what = "machine"}, [](engine::Options& o) { o.noise.machine = false; });
   if (options.noise.kernels > 0) add({.what = "kernels"}, [](engine::Options& o) { o.noise.kernels = 0; });
   if (options.noise.transfers > 0) add({.what = "transfers"}, [](engine::Options& o) { o.noise.transfers = 0; });
   return list;
@@ -123,10 +124,15 @@ result::NoiseCost noise_cost(const Prepared& prepared, const engine::Options& op
   result::NoiseCost cost;
   cost.known = true;
   cost.seed = options.noise.seed, cost.sample = options.sample;
-  std::vector<Without> list = counterfactuals(options, outcome);
+  const bool machine = options.noise.machine && prepared.costs().device().jitter.any();
+  std::vector<Without> list = counterfactuals(options, outcome, machine);
   // The last is without any; where there is but one cause, that is it.
   const bool one = list.size() == 1;
-  if (!one) list.push_back({{}, without(options, [](engine::Options& o) { o.noise = plan::Noise(); })});
+  if (!one)
+    list.push_back({{}, without(options, [](engine::Options& o) {
+                      o.noise = plan::Noise();
+                      o.noise.machine = false;
+                    })});
   in_parallel(threads, list.size(), [&](std::size_t i) {
     list[i].options.recorded_ranks.clear();
     list[i].options.progress = progress.one();

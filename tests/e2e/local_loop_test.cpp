@@ -25,6 +25,28 @@ TEST(ValidateLocal, CalibratesSimulatesAndPerforms) {
   const Outcome compared =
       run({"compare", folder / "out/gpt-tiny-ddp2/simulated", folder / "out/gpt-tiny-ddp2/measured", "--json"});
   ASSERT_EQ(compared.status, 0) << compared.err;
+  // How fast the machine was is known of both, and so how they differ.
+  const double drift = nlohmann::json::parse(compared.out)["drift"]["slower"].get<double>();
+  EXPECT_GT(drift, 0);
+  EXPECT_DOUBLE_EQ(row["drift"].get<double>(), drift);
+  // What scattered was measured and is drawn: the same bytes again from what the plan was simulated from.
+  const std::vector<std::string> simulate = {"simulate",
+                                             "scenarios/local/gpt.yaml",
+                                             "--set",
+                                             "model=gpt-tiny",
+                                             "--set",
+                                             "cluster.gpus=2",
+                                             "--set",
+                                             "plan.bucket=256KiB",
+                                             "--json",
+                                             "--calibration",
+                                             folder / "out/gpt-tiny-ddp2/calibration.json"};
+  auto first = nlohmann::json::parse(run(simulate).out), second = nlohmann::json::parse(run(simulate).out);
+  const auto kept = nlohmann::json::parse(read(folder / "out/gpt-tiny-ddp2/simulated/result.json"));
+  EXPECT_EQ(first["samples"]["count"].get<int>(), 9);
+  EXPECT_EQ(first["step_time_s"].get<double>(), kept["step_time_s"].get<double>());
+  first.erase("engine"), second.erase("engine");
+  EXPECT_EQ(first, second);
   // The calibration serves another time.
   const Outcome again = run({"validate", "--local", "--filter", "gpt-tiny-ddp2", "--seconds", "0.3", "--calibration",
                              folder / "out/calibration.json"});

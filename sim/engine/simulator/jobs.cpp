@@ -43,8 +43,9 @@ Jobs::Jobs(const IdVector<JobId, JobCode>& codes, const Options& options, bool g
     state.start = job.start;
     last_start_ = std::max(last_start_, state.start);
     state.noise = Noise(job.noise, options.sample, reported ? options.spared : std::vector<int>(), job.grid.ranks());
-    noisy_kernels_ = noisy_kernels_ || state.noise.kernels();
-    noisy_transfers_ = noisy_transfers_ || state.noise.transfers();
+    if (job.noise.machine) state.jitter = MachineJitter(job.costs.device().jitter, job.noise.seed, options.sample);
+    noisy_kernels_ = noisy_kernels_ || state.noise.kernels() || state.jitter.any();
+    noisy_transfers_ = noisy_transfers_ || state.noise.transfers() || state.jitter.any();
     jobs_.push_back(std::move(state));
   }
 }

@@ -11,6 +11,7 @@
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/ids.h"
+#include "sim/engine/machine_jitter.h"
 #include "sim/engine/matching.h"
 #include "sim/engine/network.h"
 #include "sim/engine/noise.h"
@@ -39,6 +40,7 @@ class Jobs {
   IdRange<RankId> ranks(JobId job) const { return jobs_[job].ranks; }
   Time start(JobId job) const { return jobs_[job].start; }
   const Noise& noise(JobId job) const { return jobs_[job].noise; }
+  const MachineJitter& jitter(JobId job) const { return jobs_[job].jitter; }
   // The job's number of the rank.
   std::int32_t rank_in_job(JobId job, RankId rank) const { return rank - jobs_[job].ranks.first; }
   // Whether kernels or transfers of any job take other times than they cost.
@@ -78,6 +80,7 @@ class Jobs {
     bool met = false;          // it has
     Time start;
     Noise noise;
+    MachineJitter jitter;
     std::int64_t streams_running = 0;
     std::int64_t enders = 0;                // streams and hosts that must finish a step to end it
     std::vector<std::int64_t> enders_left;  // by step: those that have not

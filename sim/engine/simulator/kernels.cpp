@@ -45,6 +45,16 @@ Factor Kernels::factor(StreamId id, Position position) const {
                       place.code->ops[position].op);
 }
 
+Time Kernels::noisy(Time time, StreamId id, Position position) const {
+  const Place& place = streams_.place(id);
+  const MachineJitter& jitter = jobs_.jitter(place.code->job);
+  if (jitter.any())
+    time = jitter.kernel(time, cost::kernel_class(place.code->op(position).shape),
+                         {jobs_.rank_in_job(place.code->job, place.rank), place.step, place.slot.value(),
+                          static_cast<std::int32_t>(place.code->ops[position].op)});
+  return times(time, factor(id, position));
+}
+
 void Kernels::draw_slot_factor(StreamId id) {
   const Place& place = streams_.place(id);
   const Noise& noise = jobs_.noise(place.code->job);
@@ -248,7 +258,7 @@ void Kernels::end_on_cores(StreamId id) {
     streams_.finish(id);
     return;
   }
-  run.anchor = now + cores_.dispatch();
+  run.anchor = now + cores_.dispatch(id, place.code->ops[run.position].op);
   if (place.code->launch_cost > Time()) run.anchor = std::max(run.anchor, launch_time(run, *place.code, run.position));
   run.kernel_start = run.anchor;
   begin_on_cores(id);

@@ -85,8 +85,9 @@ class Kernels {
   // The kernel's duration in the run's state, noise and all.
   Time duration(const KernelRun& run, StreamId id, Position position) const {
     const Time time = run.table->kernel(position);
-    return noisy_ ? times(time, factor(id, position)) : time;
+    return noisy_ ? noisy(time, id, position) : time;
   }
+  Time noisy(Time time, StreamId id, Position position) const;
   Factor factor(StreamId id, Position position) const;
   void draw_slot_factor(StreamId id);
   static Time launch_time(const KernelRun& run, const RoleCode& code, Position position) {

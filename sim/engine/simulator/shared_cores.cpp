@@ -2,6 +2,7 @@
 #include "sim/engine/simulator/shared_cores.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "sim/engine/simulator/kernels.h"
@@ -12,21 +13,34 @@ namespace {
 
 constexpr int kWorkBits = 20;
 
+constexpr std::int64_t kFine = 1000;  // units of a thread
+
 Int128 work_of(Time time) {
   return static_cast<Int128>(time.ps()) << kWorkBits;
+}
+
+// Threads of other programs that a calibration's had to share the cores with: ours, as many as cores, took `crowding`
+// times as long as alone.
+double competing(const cost::Device& device, int cores) {
+  if (!device.cpu || !device.pace.known() || !device.pace.knows_waiting()) return 0;
+  return cores * (device.pace.crowding_by_waiting() - 1);
 }
 
 }  // namespace
 
 SharedCores::SharedCores(Clock& clock, const cluster::Cluster& cluster, const cost::Device& device, const Ranks& ranks,
-                         Streams& streams, Devices& devices, Kernels& kernels)
+                         const Jobs& jobs, Streams& streams, Devices& devices, Kernels& kernels)
     : clock_(clock),
       cluster_(cluster),
       sharing_(cluster.host_sharing()),
+      unit_(competing(device, sharing_.cores) > 0 ? kFine : 1),
+      others_(std::llround(competing(device, sharing_.cores) * static_cast<double>(kFine))),
+      cores_(sharing_.cores * unit_ + others_),
       threads_(sharing_.cores > 0 && device.cpu),
       dispatch_(threads_ ? device.dispatch : Time()),
       wake_(threads_ ? device.wake : Time()),
       ranks_(ranks),
+      jobs_(jobs),
       streams_(streams),
       devices_(devices),
       kernels_(kernels) {
@@ -41,13 +55,27 @@ void SharedCores::touch(RankId rank) {
   touched_.push_back(node);
 }
 
+Time SharedCores::dispatch(StreamId id, std::int32_t op) const {
+  const Place& place = streams_.place(id);
+  const JobId job = place.code->job;
+  return jobs_.jitter(job).dispatch(dispatch_,
+                                    {jobs_.rank_in_job(job, place.rank), place.step, place.slot.value(), op});
+}
+
 bool SharedCores::begin_gap(StreamId id) {
   Thread& thread = runs_[id].thread;
   const Thread before = std::exchange(thread, Thread::awake);
   const RankId rank = streams_.place(id).rank;
   if (before == Thread::dispatching) touch(rank);
   if (before == Thread::dispatching || before == Thread::waking) return false;
-  const Time gap = before == Thread::asleep ? dispatch_ + wake_ : dispatch_;
+  const Place& place = streams_.place(id);
+  const std::int32_t op = place.code->ops[place.segment().ops.first].op;
+  const JobId job = place.code->job;
+  Time gap = dispatch_;
+  if (before == Thread::asleep)
+    gap += jobs_.jitter(job).wake(wake_, {jobs_.rank_in_job(job, place.rank), place.step, place.slot.value(), op});
+  else
+    gap = dispatch(id, op);
   if (gap == Time()) return false;
   streams_.set(id, Status::launching);
   thread = before == Thread::asleep ? Thread::waking : Thread::dispatching;
@@ -118,25 +146,25 @@ void SharedCores::settle(NodeId node) {
   nodes_[node].touched = false;
   std::vector<StreamId> running;
   const std::int64_t threads = threads_at_work(node, running);
-  const std::int64_t share = std::max<std::int64_t>(threads, sharing_.cores);
+  const std::int64_t share = std::max<std::int64_t>(threads, sharing_.cores) * unit_ + others_;
   const int busy = static_cast<int>(std::min<std::int64_t>(threads, sharing_.cores));
   for (const StreamId id : running) rate_stream(id, share, busy);
   for (const TransferId id : nodes_[node].transfers) rate_transfer(id, share);
 }
 
-// What is left now of work that has gone on at cores / share.
+// What is left now of work that has gone on at cores_ / share.
 void SharedCores::progress(Work& work) const {
   if (work.share == 0) return;
-  work.left = std::max<Int128>(0, work.left - work_of(clock_.now() - work.since) * sharing_.cores / work.share);
+  work.left = std::max<Int128>(0, work.left - work_of(clock_.now() - work.since) * cores_ / work.share);
 }
 
 // Rounded up.
 Time SharedCores::end_of(const Work& work) const {
-  const Int128 unit = static_cast<Int128>(sharing_.cores) << kWorkBits;
+  const Int128 unit = static_cast<Int128>(cores_) << kWorkBits;
   return work.since + Time::from_ps(static_cast<std::int64_t>((work.left * work.share + unit - 1) / unit));
 }
 
-// From now on the stream's kernel or copy runs at cores / share, the kernel beside so many busy cores.
+// From now on the stream's kernel or copy runs at cores_ / share, the kernel beside so many busy cores.
 void SharedCores::rate_stream(StreamId id, std::int64_t share, int busy) {
   Work& work = runs_[id].work;
   const bool kernel = streams_.status(id) == Status::running;

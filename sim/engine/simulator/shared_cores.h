@@ -1,9 +1,11 @@
 // Ranks that share the cores of their node. With d the threads of all running kernels, of copies of messages and of
-// transfers that cores move (TransferPlan::threads), each of these progresses at min(1, cores / d). On a CPU every
-// stream is a thread, kernels of all of them count, a kernel is asked for as long as min(d, cores) cores are busy, and
-// between the ops of a stream lies the time its thread needs to go on: `dispatch`, and `wake` if it slept. With another
-// device's costs only compute streams take cores. Kernels go one by one here, and every change of d or of interference
-// re-rates the node at the end of the instant.
+// transfers that cores move (TransferPlan::threads), each of these progresses at min(1, cores / d). Where k other
+// programs' threads competed while the costs were measured (cost::Device::pace), they are in all durations as they were
+// beside as many threads of ours as cores, and beside more of ours they get less: then it is (cores + k) / (d + k). On
+// a CPU every stream is a thread, kernels of all of them count, a kernel is asked for as long as min(d, cores) cores
+// are busy, and between the ops of a stream lies the time its thread needs to go on: `dispatch`, and `wake` if it
+// slept. With another device's costs only compute streams take cores. Kernels go one by one here, and every change of d
+// or of interference re-rates the node at the end of the instant.
 //
 // Leaves out: what the operating system's turns do to threads beyond the cores (all progress evenly here).
 #pragma once
@@ -18,6 +20,7 @@
 #include "sim/engine/interference.h"
 #include "sim/engine/simulator/clock.h"
 #include "sim/engine/simulator/devices.h"
+#include "sim/engine/simulator/jobs.h"
 #include "sim/engine/simulator/ranks.h"
 #include "sim/engine/simulator/streams.h"
 #include "sim/engine/wide.h"
@@ -30,14 +33,15 @@ class SharedCores {
  public:
   // `device` is that of the ranks.
   SharedCores(Clock& clock, const cluster::Cluster& cluster, const cost::Device& device, const Ranks& ranks,
-              Streams& streams, Devices& devices, Kernels& kernels);
+              const Jobs& jobs, Streams& streams, Devices& devices, Kernels& kernels);
 
   bool shared() const { return sharing_.cores > 0; }
   // Ranks are threads of a shared host, with gaps between their ops.
   bool threads() const { return threads_; }
   // Whether kernels of a stream run here.
   bool serve(const Place& place) const { return shared() && (place.computes() || threads_); }
-  Time dispatch() const { return dispatch_; }
+  // Between the stream's last op and the one of this number in the body, both of one segment.
+  Time dispatch(StreamId id, std::int32_t op) const;
 
   // Threads between ops. The stream's sleeps; it comes to its segment only after the gap that begin_gap() begins: false
   // if there is none, or it is over.
@@ -75,7 +79,7 @@ class SharedCores {
     dispatching,  // it keeps a core busy in the gap before its segment
     waking
   };
-  // `left` in ps * 2^20 from `since` on, at cores / share; share 0: not scheduled yet.
+  // `left` in ps * 2^20 from `since` on, at cores_ / share; share 0: not scheduled yet.
   struct Work {
     Int128 left = 0;
     Time since;
@@ -108,9 +112,13 @@ class SharedCores {
   Clock& clock_;
   const cluster::Cluster& cluster_;
   const cluster::HostSharing sharing_;
+  const std::int64_t unit_;    // of cores_ and shares: thousandths of a thread where others compete, else threads
+  const std::int64_t others_;  // threads of other programs, in units
+  const std::int64_t cores_;   // and those others, in units
   const bool threads_;
   const Time dispatch_, wake_;
   const Ranks& ranks_;
+  const Jobs& jobs_;
   Streams& streams_;
   Devices& devices_;
   Kernels& kernels_;

@@ -93,7 +93,7 @@ Simulator::Simulator(const std::vector<Job>& jobs, const cluster::Cluster& clust
       jobs_(codes_, options, goes_on_, clock_, accounts_, network_),
       streams_(clock_, ranks_, steps_, jobs_, accounts_, hosts_, records_),
       hosts_(clock_, ranks_, steps_, streams_, jobs_, accounts_, records_),
-      cores_(clock_, cluster, jobs[0].costs.device(), ranks_, streams_, devices_, kernels_),
+      cores_(clock_, cluster, jobs[0].costs.device(), ranks_, jobs_, streams_, devices_, kernels_),
       kernels_(clock_, codes_, ranks_, jobs_, streams_, hosts_, devices_, cores_, records_),
       transfers_(clock_, jobs_, streams_, devices_, matching_, network_, step_runs_, cores_, mailboxes_, staged_sends_,
                  records_, jobs[0].collectives.buffered_messages()),

@@ -127,15 +127,30 @@ Factor Transfers::factor(const Transfer& transfer) const {
   const GroupState& state = matching_.group(transfer.group);
   const program::ProcessGroup& group = *state.group;
   const Noise& noise = jobs_.noise(state.job);
-  if (!noise.transfers()) return kFactorOne;
-  return noise.transfer(!state.channel(), group.ranks[0], state.channel() ? group.ranks[1] : group.group, group.channel,
-                        transfer.call);
+  const MachineJitter& jitter = jobs_.jitter(state.job);
+  const bool group_call = !state.channel();
+  const std::int32_t a = group.ranks[0], b = group_call ? group.group : group.ranks[1];
+  Factor factor = kFactorOne;
+  if (noise.transfers()) factor = noise.transfer(group_call, a, b, group.channel, transfer.call);
+  return jitter.any() ? times(factor, jitter.transfer(group_call, a, b, group.channel, transfer.call)) : factor;
+}
+
+// What the machine's scatter adds to the start-up.
+Time Transfers::delay(const Transfer& transfer) const {
+  const GroupState& state = matching_.group(transfer.group);
+  const program::ProcessGroup& group = *state.group;
+  const MachineJitter& jitter = jobs_.jitter(state.job);
+  if (!jitter.any()) return Time();
+  const bool group_call = !state.channel();
+  return jitter.transfer_delay(group_call, group.ranks[0], group_call ? group.group : group.ranks[1], group.channel,
+                               transfer.call);
 }
 
 // The bytes move once the transfer's latency is over.
 void Transfers::start_up(TransferId id) {
   const Transfer& transfer = matching_.transfer(id);
-  const Time startup = duration(transfer, matching_.plan(transfer.plan).startup);
+  Time startup = duration(transfer, matching_.plan(transfer.plan).startup);
+  if (noisy_) startup = startup + delay(transfer);
   if (startup > Time())
     clock_.at(clock_.now() + startup, EventKind::bytes, id);
   else

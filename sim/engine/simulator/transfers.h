@@ -76,6 +76,7 @@ class Transfers {
   void end_steps(std::int32_t owner);
   void end_leg(StreamId id, const Transfer& transfer);
   Factor factor(const Transfer& transfer) const;
+  Time delay(const Transfer& transfer) const;
   template <class Function>
   void for_participants(const Transfer& transfer, Function&& function) const;
 

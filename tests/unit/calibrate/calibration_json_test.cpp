@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "calibrate/calibrate.h"
 #include "calibrate/made.h"
 #include "tests/support/temporary.h"
 
@@ -44,6 +45,25 @@ Calibration example() {
                  {Transport::gloo, true, CollectiveKind::all_reduce, 2, 4096, {1e-5, 2e-5, 2e-5}, 7}};
   c.slowdown[0][1] = 1.07;
   c.slowdown[2][2] = 1.9;
+  c.jitter = {.kernels = {0.01, 0.02, 0.1},
+              .transfers = 0.2,
+              .waking = 0.3,
+              .rank_step = 0.04,
+              .step = 0.05,
+              .kernel_delays = {},
+              .transfer_delays = {0.01, 4e-3, 0.9},
+              .waking_delays = {0.02, 3e-3, 0.8},
+              .dispatch_delays = {1e-4, 2e-3, 0.7}};
+  c.kernel_delays = {{1, 2, {12.5, 3.3e-3, 0.6}}, {2, 2, {7.5, 1e-3, 0.5}}};
+  c.pace = {.probes = 5,
+            .product_s = 0.011,
+            .copy_s = 0.006,
+            .spread = 0.07,
+            .taken = 0.3,
+            .stolen = 0.01,
+            .waited = 0.2,
+            .cores = 2,
+            .wanted = 1.5};
   return c;
 }
 
@@ -73,6 +93,50 @@ TEST(CalibrationJson, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(r.wake_s, c.wake_s);
   EXPECT_EQ(r.slowdown, c.slowdown);
   EXPECT_EQ(to_json(r), to_json(c));
+}
+
+TEST(CalibrationJson, ScatterAndPaceAreReadBack) {
+  const Calibration c = example(), r = read_back(c);
+  EXPECT_EQ(r.jitter.kernels, c.jitter.kernels);
+  EXPECT_EQ(std::tuple(r.jitter.transfers, r.jitter.waking, r.jitter.rank_step, r.jitter.step),
+            std::tuple(c.jitter.transfers, c.jitter.waking, c.jitter.rank_step, c.jitter.step));
+  const auto values = [](const cost::Delays& d) { return std::tuple(d.rate, d.mean_s, d.spread); };
+  EXPECT_EQ(values(r.jitter.transfer_delays), values(c.jitter.transfer_delays));
+  EXPECT_EQ(values(r.jitter.waking_delays), values(c.jitter.waking_delays));
+  EXPECT_EQ(values(r.jitter.dispatch_delays), values(c.jitter.dispatch_delays));
+  ASSERT_EQ(r.kernel_delays.size(), 2U);
+  EXPECT_EQ(r.kernel_delays[1].threads, 2);
+  EXPECT_EQ(values(r.kernel_delays[0].delays), values(c.kernel_delays[0].delays));
+  EXPECT_EQ(std::tuple(r.pace.probes, r.pace.product_s, r.pace.copy_s, r.pace.spread, r.pace.taken, r.pace.stolen),
+            std::tuple(5, 0.011, 0.006, 0.07, 0.3, 0.01));
+  EXPECT_EQ(std::tuple(r.pace.waited, r.pace.cores, r.pace.wanted), std::tuple(0.2, 2, 1.5));
+}
+
+// A calibration of programs alone stands beside the machine's own.
+TEST(CalibrationJson, RefreshingKeepsWhatIsOfTheMachine) {
+  const Calibration older = example();
+  Calibration newer = example();
+  newer.peak_flops = newer.memory_bandwidth = 0;
+  newer.slowdown = {};
+  newer.kernels.pop_back();
+  newer.kernels[0].mean = 7e-6;
+  newer.kernel_delays = {{1, 2, {99, 1e-3, 0.1}}};
+  newer.pace.taken = 0.6;
+  newer.jitter = {};
+  newer.jitter.waking = 0.9;
+  const Calibration r = refreshed(older, newer);
+  EXPECT_EQ(r.peak_flops, older.peak_flops);
+  EXPECT_EQ(r.slowdown, older.slowdown);
+  ASSERT_EQ(r.kernels.size(), 2U);
+  EXPECT_EQ(r.kernels[0].mean, 7e-6);
+  EXPECT_EQ(r.pace.taken, 0.6);
+  EXPECT_EQ(r.jitter.kernels, older.jitter.kernels);
+  EXPECT_EQ(r.jitter.transfers, older.jitter.transfers);
+  EXPECT_EQ(r.jitter.waking, 0.9);
+  EXPECT_FALSE(r.jitter.waking_delays.any()) << "what was measured together stays together";
+  ASSERT_EQ(r.kernel_delays.size(), 2U);
+  EXPECT_EQ(cost::nearest_delays(r.kernel_delays, 1, 2).rate, 99);
+  EXPECT_EQ(cost::nearest_delays(r.kernel_delays, 2, 2).rate, 7.5);
 }
 
 TEST(CalibrationJson, KernelsAndTransfersAreReadBack) {

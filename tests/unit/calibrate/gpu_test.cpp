@@ -287,6 +287,26 @@ TEST_F(GpuCalibrations, AnInterruptEndsIt) {
 }
 
 // NVML API reference: 0x4 software power cap, 0x40 hardware thermal slowdown; 0x1000 is no reason of today.
+// Bursts of three products whose 10th and 90th percentile are 2, 3 and 20 standard deviations of 1% apart, and one that
+// was timed once.
+TEST(GpuFile, ScatterIsTheMiddleOneOfAClass) {
+  cost::MeasuredDevice measured;
+  const auto add_product = [&](double p90, std::int64_t repetitions) {
+    cost::ProductPoint& p = measured.products.emplace_back();
+    p.p10 = 1, p.p90 = p90, p.repetitions = repetitions;
+  };
+  for (const double apart : {2.0, 2 * 1.2816, 20.0}) add_product(std::exp(0.01 * apart), 20);
+  add_product(9, 1);
+  cost::ShapePoint& attention = measured.shapes.emplace_back();
+  attention.kind = "flash_attention_forward";
+  attention.p10 = attention.p90 = 1, attention.repetitions = 20;
+  const cost::Jitter jitter = jitter_of(measured);
+  EXPECT_NEAR(jitter.kernels[0], 0.01, 1e-9);
+  EXPECT_EQ(jitter.kernels[1], 0);
+  EXPECT_EQ(jitter.kernels[2], 0) << "none was measured";
+  EXPECT_FALSE(jitter_of({}).any());
+}
+
 TEST(GpuFile, ReasonsOfThrottlingInWords) {
   EXPECT_EQ(throttle_text(0), "none");
   EXPECT_EQ(throttle_text(0x44), "sw_power_cap+hw_thermal");

@@ -132,15 +132,17 @@ TEST(Transfers, TheGridBeginsWithWhatTellsMost) {
 }
 
 TEST(Transfers, EachKeyIsMeasuredOnceAndWhatWouldTakeTooLongNotAtAll) {
+  JitterSamples jitter;
   const TransferKey small{false, CollectiveKind::all_reduce, 2, 1024},
       huge{false, CollectiveKind::all_reduce, 2, 1LL << 40};
   const auto found =
-      measure_transfers({small, small, huge}, cost::Transport::local, make_local_group, 0.2, Budget(60, {}));
+      measure_transfers({small, small, huge}, cost::Transport::local, make_local_group, 0.2, Budget(60, {}), jitter);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].ranks, 2);
   EXPECT_EQ(found[0].bytes, 1024);
   EXPECT_GT(found[0].time.p50, 0);
   EXPECT_GE(found[0].repetitions, 2);
+  EXPECT_EQ(jitter.jitter().kernels[0], 0);  // transfers have no kernels
 }
 
 TEST(Machine, SharingIsNoGainAndASingleCoreSharesWithNobody) {

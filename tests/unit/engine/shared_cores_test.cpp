@@ -76,6 +76,21 @@ TEST(SharedCores, ThreadsBeyondTheCoresTakeTurns) {
   EXPECT_EQ(one_kernel_each(8, 4).run().step_time.ps(), 4 * 1000 * 2);
 }
 
+// Costs measured while our two threads waited half of their time: two other programs' threads on two cores, so that
+// each of the four had half a core. Beside those two, four of ours have a third of a core each: 1.5 times as long.
+TEST(SharedCores, OthersThatWereThereBeforeLeaveMoreOfUsAGreaterShare) {
+  const auto two_cores = [](int ranks, double waited) {
+    Host h = one_kernel_each(ranks, 2);
+    h.costs.slowed = {};
+    h.costs.machine.pace = {.probes = 1, .product_s = 1, .copy_s = 1, .waited = waited, .cores = 2, .wanted = 2};
+    return h.run().step_time.ps();
+  };
+  EXPECT_EQ(two_cores(2, 0.5), 1000) << "the company that the costs are of";
+  EXPECT_EQ(two_cores(4, 0.5), 1500);
+  EXPECT_EQ(two_cores(4, 0), 2000) << "nobody else was there";
+  EXPECT_EQ(two_cores(4, -1), 2000) << "not known";
+}
+
 // 1000 beside another at half speed; the second has 2000 of 4000 (alone: 1000 of 2000) left when the first is done.
 TEST(SharedCores, WhatIsLeftOfAKernelGoesOnInTheNewCompany) {
   Host h(2, 1);

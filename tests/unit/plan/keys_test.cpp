@@ -130,7 +130,7 @@ std::string dump(const Scenario& s) {
                      static_cast<int>(t.optimizer), t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.momentum,
                      t.lr_schedule, t.warmup_steps, t.clip, t.loss_scale, t.loss_scale_interval, t.seed);
   const Noise& n = s.noise;
-  out += fmt::format(" | {} {} {} {} {} {} {}", n.seed, static_cast<int>(n.distribution),
+  out += fmt::format(" | {} {} {} {} {} {} {} {}", n.seed, n.machine, static_cast<int>(n.distribution),
                      static_cast<int>(n.granularity), n.kernels, n.transfers, n.rank_step.low, n.rank_step.high);
   for (const SlowRanks& slow : n.slow_ranks)
     out += fmt::format(" ({} {} {})", fmt::join(slow.ranks, ","), slow.share, slow.factor);

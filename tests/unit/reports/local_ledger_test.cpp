@@ -73,6 +73,31 @@ TEST(LocalLedger, SummarisesEachGroupByItself) {
   EXPECT_NEAR(shared.median_error, 1, 1e-9);
 }
 
+// The machine was 1.25 times slower while it performed the plan: what was simulated as 0.8 s took 1 s.
+TEST(LocalLedger, NamesTheMachinesDrift) {
+  result::Result simulated = timed(0.8, 1), measured = timed(1, 1);
+  simulated.pace = {.probes = 2, .product_s = 8e-3, .copy_s = 8e-3, .cores = 2, .wanted = 2};
+  measured.pace = {.probes = 2, .product_s = 10e-3, .copy_s = 10e-3, .cores = 2, .wanted = 2};
+  const LocalRow row = local_row("a", simulated, measured, false);
+  EXPECT_NEAR(row.time_error(), -0.2, 1e-12);
+  EXPECT_NEAR(row.drift, 1.25, 1e-12);
+  EXPECT_NEAR(row.error_without_drift(), 0, 1e-12);
+  EXPECT_FALSE(row.inside()) << "0.72 to 0.96";
+  const LocalSummary s = summarize({row}, false);
+  EXPECT_NEAR(s.median_without_drift, 0, 1e-12);
+  EXPECT_EQ(s.inside, 0);
+  const std::string table = local_ledger_table({row});
+  EXPECT_NE(table.find("ran 1.25 times slower while"), std::string::npos) << table;
+  EXPECT_NE(table.find("-20.0%!"), std::string::npos) << table;
+  EXPECT_NE(local_ledger_json({row}).find("\"drift\": 1.25"), std::string::npos);
+}
+
+TEST(LocalLedger, WithoutAPaceThereIsNoDrift) {
+  const LocalRow row = local_row("a", timed(1.1, 1), timed(1, 1), false);
+  EXPECT_EQ(row.drift, 1);
+  EXPECT_EQ(local_ledger_table({row}).find("slower while"), std::string::npos);
+}
+
 TEST(LocalLedger, MedianOfAnEvenNumberIsTheMeanOfTheMiddleTwo) {
   std::vector<LocalRow> rows;
   for (const double step : {1.0, 1.1, 0.7, 1.5}) rows.push_back(local_row("x", timed(step, 1), timed(1, 1), false));

@@ -366,5 +366,23 @@ TEST(ReadResult, NotesComeBack) {
   EXPECT_EQ(to_json(again), to_json(r));
 }
 
+TEST(ReadResult, ThePaceComesBack) {
+  Result r = small_result();
+  EXPECT_EQ(to_json(r).find("\"pace\""), std::string::npos) << "only where it is known";
+  r.pace = {.probes = 3,
+            .product_s = 0.012,
+            .copy_s = 0.007,
+            .spread = 0.03,
+            .taken = 0.4,
+            .stolen = 0.02,
+            .cores = 2,
+            .wanted = 1};
+  const Result again = parse_result_json("result.json", to_json(r));
+  EXPECT_EQ(again.pace.probes, 3);
+  EXPECT_EQ(again.pace.taken, 0.4);
+  EXPECT_EQ(again.pace.waited, -1);
+  EXPECT_EQ(to_json(again), to_json(r));
+}
+
 }  // namespace
 }  // namespace rehearse::result

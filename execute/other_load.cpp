@@ -1,5 +1,5 @@
 // See other_load.h.
-#include "calibrate/other_load.h"
+#include "execute/other_load.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace rehearse::calibrate {
+namespace rehearse::execute {
 namespace {
 
 CpuTime cpu_time() {
@@ -40,7 +40,8 @@ CpuTime parse_cpu_time(const char* proc_stat, double ticks_per_second) {
                   &t[6], &t[7]) != 8)
     return {};
   const auto busy = static_cast<double>(t[0] + t[1] + t[2] + t[5] + t[6] + t[7]);
-  return {busy / ticks_per_second, (busy + static_cast<double>(t[3] + t[4])) / ticks_per_second};
+  return {busy / ticks_per_second, (busy + static_cast<double>(t[3] + t[4])) / ticks_per_second,
+          static_cast<double>(t[7]) / ticks_per_second};
 }
 
 double other_share(const CpuTime& before, const CpuTime& after, double own_s) {
@@ -49,10 +50,19 @@ double other_share(const CpuTime& before, const CpuTime& after, double own_s) {
   return std::clamp((after.busy - before.busy - own_s) / all, 0.0, 1.0);
 }
 
+double stolen_share(const CpuTime& before, const CpuTime& after) {
+  const double all = after.all - before.all;
+  return all > 0 ? std::clamp((after.stolen - before.stolen) / all, 0.0, 1.0) : 0;
+}
+
 OtherLoad::OtherLoad() : before_(cpu_time()), own_before_(own_time()) {}
 
 double OtherLoad::share() const {
   return other_share(before_, cpu_time(), own_time() - own_before_);
 }
 
-}  // namespace rehearse::calibrate
+double OtherLoad::stolen() const {
+  return stolen_share(before_, cpu_time());
+}
+
+}  // namespace rehearse::execute

@@ -1,9 +1,9 @@
 // What other programs took of the machine, from two readings of /proc/stat and this process' own time.
-#include "calibrate/other_load.h"
+#include "execute/other_load.h"
 
 #include <gtest/gtest.h>
 
-namespace rehearse::calibrate {
+namespace rehearse::execute {
 namespace {
 
 TEST(OtherLoad, ReadsWorkAndIdleOfAllCores) {
@@ -11,6 +11,7 @@ TEST(OtherLoad, ReadsWorkAndIdleOfAllCores) {
   const CpuTime t = parse_cpu_time("cpu  1000 100 200 5000 300 10 20 70 999 999\ncpu0 1 2 3\n", 100);
   EXPECT_DOUBLE_EQ(t.busy, 14);
   EXPECT_DOUBLE_EQ(t.all, 67);
+  EXPECT_DOUBLE_EQ(t.stolen, 0.7);
 }
 
 TEST(OtherLoad, AnotherTextIsNothing) {
@@ -25,6 +26,11 @@ TEST(OtherLoad, IsWhatWasNotOurs) {
   EXPECT_EQ(other_share({100, 400}, {109, 420}, 9.1), 0);  // ticks are coarse
 }
 
+TEST(OtherLoad, WhatOtherGuestsHadIsPartOfIt) {
+  EXPECT_DOUBLE_EQ(stolen_share({100, 400, 7}, {115, 420, 8}), 0.05);
+  EXPECT_EQ(stolen_share({}, {}), 0);
+}
+
 TEST(OtherLoad, OwnWorkIsNotOthers) {
   const OtherLoad load;
   EXPECT_GE(load.share(), 0);
@@ -32,4 +38,4 @@ TEST(OtherLoad, OwnWorkIsNotOthers) {
 }
 
 }  // namespace
-}  // namespace rehearse::calibrate
+}  // namespace rehearse::execute
