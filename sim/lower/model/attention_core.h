@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "sim/lower/stage.h"
+#include "sim/lower/parallel/context.h"
 
 namespace rehearse::lower {
 
@@ -12,9 +12,9 @@ class AttentionCore {
   AttentionCore(const Context& context, RoleBuilder& builder, std::string name, int site)
       : context_(context), builder_(builder), name_(std::move(name)), site_(site) {}
 
-  // qkv [tokens, kv_heads, group + 2, head_dim] -> out [tokens, heads * head_dim]; both live as `saved`. What the
-  // unfused core keeps between (5 a s^2 b bytes a layer with dropout) lives only in a slot under selective
-  // recomputation.
+  // qkv [rows, kv_heads, group + 2, head_dim] -> out [rows, heads * head_dim]; both live as `saved`. Rows are all
+  // tokens of the micro-batch, or this rank's where keys are exchanged. What the unfused core keeps between (5 a s^2 b
+  // bytes a layer with dropout) lives only in a slot under selective recomputation.
   BufferId declare(BufferId qkv, Lifetime saved);
   void forward();
   // out_gradient -> gradient of qkv.
@@ -26,6 +26,9 @@ class AttentionCore {
             const std::vector<Operand>& writes);
   program::AttentionKernel kernel() const;
   bool unfused() const { return context_.model().attention == model::AttentionKind::unfused; }
+  bool exchanges_keys() const { return context_.plan().context > 1 && !context_.all_to_all(); }
+  std::int64_t rows() const { return exchanges_keys() ? context_.tokens : context_.batch * context_.seq; }
+  KeyExchange keys() const;
   bool dropout() const { return context_.model().dropout > 0; }
   void scores_to_probabilities();
   BufferId backward_flash(BufferId out_gradient);
