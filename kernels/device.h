@@ -78,6 +78,25 @@ struct AttentionShape {
   bool causal = true;
 };
 
+// Attention of some tokens of a sequence to the keys of some, where rank r of `ranks` holds the chunks r and 2 * ranks
+// - 1
+// - r of 2 * ranks equal ones. AttentionShape::seq counts the tokens of one rank.
+struct ContextPart {
+  std::int64_t ranks = 1, rank = 0;  // whose queries
+  std::int64_t key_rank = -1;        // whose keys; -1: all ranks', in their order
+  bool merge = false;                // out and logsumexp, or d_q, hold what other keys gave: adds to it
+};
+
+// Pieces of `cols` elements: piece (i, j), i < outer and j < inner, begins at first + i * outer_stride + j *
+// inner_stride.
+struct StridedCopy {
+  struct Strides {
+    std::int64_t outer = 0, inner = 0, first = 0;
+  };
+  std::int64_t outer = 1, inner = 1, cols = 0;
+  Strides from, to;
+};
+
 struct ConvShape {
   std::int64_t batch = 0, c_in = 0, c_out = 0, height = 0, width = 0, kernel = 3, stride = 1, pad = 1;
 };
@@ -111,6 +130,12 @@ class Device {
                              float* logsumexp) = 0;
   virtual void flash_backward(const AttentionShape& s, const DropoutSite& dropout, In d_out, In qkv, In out,
                               const float* logsumexp, Out d_qkv) = 0;
+  // The same of queries and keys that are `part`'s; keys and values are kv [key rows, kv_heads, 2, head_dim]. d_q
+  // [rows, heads * head_dim].
+  virtual void context_forward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout, In qkv,
+                               In kv, Out out, float* logsumexp) = 0;
+  virtual void context_backward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout, In d_out,
+                                In qkv, In kv, In out, const float* logsumexp, Out d_q, Out d_kv) = 0;
   // Unfused parts; P, S, D and their gradients are [micro_batch, heads, seq, seq].
   virtual void attention_scores(const AttentionShape& s, In qkv, Out scores) = 0;  // Q K^T, not scaled
   virtual void attention_softmax(const AttentionShape& s, In scores, Out p) = 0;   // scaled, masked
@@ -144,7 +169,8 @@ class Device {
 
   virtual void add(std::int64_t n, In a, In b, Out y) = 0;
   virtual void accumulate(std::int64_t n, In x, Out y) = 0;
-  virtual void copy(std::int64_t n, In x, Out y) = 0;  // also casts
+  virtual void copy(std::int64_t n, In x, Out y) = 0;                // also casts
+  virtual void copy_strided(const StridedCopy& s, In x, Out y) = 0;  // of one type
   virtual void fill(std::int64_t n, float value, Out y) = 0;
   virtual void scale(std::int64_t n, float value, In x, Out y) = 0;  // y may be x
   // y = residual + dropout(x + bias); bias, mask may be null.
@@ -160,8 +186,8 @@ class Device {
   virtual void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch,
                              std::int64_t first_position, In dy, Out d_table) = 0;  // adds
   // Rotary embedding of queries and keys of packed qkv, in place; half-split pairs (i, i + head_dim / 2) as Llama,
-  // base 10000. backward: the inverse rotation.
-  virtual void rope(const AttentionShape& s, bool backward, Out qkv) = 0;
+  // base 10000. Rows are positions first_position, ... backward: the inverse rotation.
+  virtual void rope(const AttentionShape& s, std::int64_t first_position, bool backward, Out qkv) = 0;
 
   // Rows [first_row, first_row + rows) of the whole table; other ids give zero and no gradient.
   virtual void embedding_forward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,

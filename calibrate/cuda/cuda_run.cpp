@@ -47,7 +47,7 @@ CudaRun::CudaRun(const Kernel& kernel, Operands operands, const Shared& shared)
       replays_(shared.stream, [this](std::size_t i) { call(i % operands_.sets()); }) {}
 
 void CudaRun::call(std::size_t set) {
-  const execute::CallContext context{*kernel_.scenario, shared_.device, 0, shared_.step, 0};
+  const execute::CallContext context{*kernel_.scenario, shared_.device, 0, 0, shared_.step, 0};
   execute::call_kernel(*kernel_.op, operands_.reads(set), operands_.writes(set), context);
 }
 

@@ -98,6 +98,8 @@ KernelsToTime::KernelsToTime(const std::vector<plan::Scenario>& scenarios, bool 
 }
 
 void KernelsToTime::add(const Kernel& kernel) {
+  const auto* attention = std::get_if<program::Attention>(&kernel.op->shape);
+  if (attention != nullptr && attention->keys > 0) return;  // no kernel of GPUs yet
   const auto [place, is_new] = known_.try_emplace(key_of(*kernel.role, *kernel.op), kernels_.size());
   if (is_new) {
     kernels_.push_back(kernel);

@@ -54,6 +54,10 @@ std::string sharing_note(int ranks, int gpus, const std::string& why_no_mps) {
       why_no_mps.empty() ? "side by side (MPS)" : fmt::format("by slices of time ({})", why_no_mps));
 }
 
+bool exchanges_keys(const plan::Plan& plan) {
+  return plan.context > 1 && plan.context_kind != plan::ContextKind::all_to_all;
+}
+
 }  // namespace
 
 std::optional<Devices> choose_gpus(const PlacementRequest& request, const plan::Scenario& scenario) {
@@ -61,6 +65,12 @@ std::optional<Devices> choose_gpus(const PlacementRequest& request, const plan::
   const bool asked = request.device == "cuda" || request.ranks == "nccl";
   const bool may = request.device == "auto" && request.ranks.empty() && scenario.cluster.topology != "local";
   if (!asked && !may) return {};
+  if (exchanges_keys(scenario.plan)) {
+    if (!asked) return {};
+    refuse_device(request.device == "cuda" ? "--device cuda" : "--ranks nccl",
+                  "no kernel of GPUs takes keys from other ranks of a context group yet",
+                  "plan.context_kind=all_to_all, or --device cpu");
+  }
   Devices gpus;
   if (started_for_gpus()) {
     gpus.devices.resize(static_cast<std::size_t>(kernels::cuda::device_count()));

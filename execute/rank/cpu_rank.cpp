@@ -13,6 +13,7 @@
 
 #include "execute/memory_use.h"
 #include "execute/rank/initial_memory.h"
+#include "execute/rank/input_rows.h"
 #include "execute/rank/parameters.h"
 #include "kernels/cpu/host_memory.h"
 #include "sim/account/blame.h"
@@ -233,9 +234,9 @@ Arrival CpuRank::perform(StreamState& own, const Instance& i, std::int64_t step)
     const std::size_t reads = op.reads.size(), writes = op.writes.size();
     REHEARSE_CHECK(reads + writes <= operands.size(), "{} operands", reads + writes);
     for (std::size_t o = 0; o < reads + writes; ++o) operands[o] = operand(i.first_place + o);
-    call_kernel(
-        op, std::span(operands.data(), reads), std::span(operands.data() + reads, writes),
-        {run_.scenario, *own.device, run_.grid.coordinate(rank_, Axis::tensor), own.values, layout_.first_sequence(i)});
+    call_kernel(op, std::span(operands.data(), reads), std::span(operands.data() + reads, writes),
+                {run_.scenario, *own.device, run_.grid.coordinate(rank_, Axis::tensor),
+                 run_.grid.coordinate(rank_, Axis::context), own.values, layout_.first_sequence(i)});
   }
   if (i.ends_loss && reports_loss_) {
     const std::int64_t loss = timeline_.persistent[static_cast<std::size_t>(timeline_.loss)];
@@ -246,9 +247,9 @@ Arrival CpuRank::perform(StreamState& own, const Instance& i, std::int64_t step)
 
 // Data gives fp32 or whole numbers.
 void CpuRank::load(StreamState& own, const program::Input& input, kernels::Out to) {
-  if (!is_half(to.type)) return run_.data.load(input.kind, own.examples, input.elements, to.data);
+  if (!is_half(to.type)) return load_examples(run_, rank_, input, own.examples, to.data);
   own.loaded.resize(static_cast<std::size_t>(input.elements));
-  run_.data.load(input.kind, own.examples, input.elements, own.loaded.data());
+  load_examples(run_, rank_, input, own.examples, own.loaded.data());
   from_float(to.type, own.loaded.data(), input.elements, to.data);
 }
 

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "sim/base/check.h"
+#include "sim/plan/context_rows.h"
 
 namespace rehearse::execute {
 namespace {
@@ -35,7 +36,10 @@ class KernelCall {
 
   void operator()(const program::Attention& a) const {
     const kernels::AttentionShape s{a.micro_batch, a.heads, a.kv_heads, a.seq, a.head_dim, a.causal};
-    const kernels::DropoutSite site = dropout(a.dropout, a.site, 0, c_.tensor_coordinate * a.heads);
+    const std::int64_t split = a.heads_split_over_context ? c_.scenario.plan.context : 1;
+    const std::int64_t place = c_.tensor_coordinate * split + (split > 1 ? c_.context_coordinate : 0);
+    const kernels::DropoutSite site = dropout(a.dropout, a.site, 0, place * a.heads);
+    if (a.keys > 0) return context_attention(a, s, site);
     switch (a.part) {
       case AttentionPart::flash_forward:
         return d_.flash_forward(s, site, in(0), out(0), f32_out(1));
@@ -88,8 +92,7 @@ class KernelCall {
   }
 
   void operator()(const program::Elementwise& e) const {
-    const std::int64_t n = e.elements, rows = e.cols > 0 ? n / e.cols : 0, mb = micro_batch();
-    const std::int64_t first_position = e.rows_split_over_tensor ? c_.tensor_coordinate * (rows / mb) : 0;
+    const std::int64_t n = e.elements, rows = e.cols > 0 ? n / e.cols : 0;
     switch (e.fn) {
       case ElementwiseFn::add:
         return d_.add(n, in(0), in(1), out(0));
@@ -103,24 +106,40 @@ class KernelCall {
       case ElementwiseFn::scale:
         return d_.scale(n, static_cast<float>(e.value), in(0), out(0));
       case ElementwiseFn::bias_dropout_add:
-        return d_.bias_dropout_add(rows, e.cols, dropout(e.dropout, e.site, first_position, 0), in(0),
-                                   e.bias ? in(1) : nullptr, in(e.bias ? 2 : 1), out(0),
-                                   e.dropout > 0 ? bytes(writes_, 1) : nullptr);
+        return over_runs(e, [&](const Run& r) {
+          d_.bias_dropout_add(r.rows, e.cols, dropout(e.dropout, e.site, r.position, 0), from(in(0), r.first),
+                              e.bias ? in(1) : nullptr, from(in(e.bias ? 2 : 1), r.first), from(out(0), r.first),
+                              e.dropout > 0 ? bytes(writes_, 1) + r.first : nullptr);
+        });
       case ElementwiseFn::dropout:
-        return d_.dropout(rows, e.cols, dropout(e.dropout, e.site, first_position, 0), in(0), out(0),
-                          bytes(writes_, 1));
+        return over_runs(e, [&](const Run& r) {
+          d_.dropout(r.rows, e.cols, dropout(e.dropout, e.site, r.position, 0), from(in(0), r.first),
+                     from(out(0), r.first), bytes(writes_, 1) + r.first);
+        });
       case ElementwiseFn::dropout_backward:
         return d_.dropout_backward(n, e.dropout, in(0), bytes(reads_, 1), out(0));
       case ElementwiseFn::bias_grad:
         return d_.bias_grad(rows, e.cols, in(0), out(0));
       case ElementwiseFn::add_position:
-        return d_.add_position(rows, e.cols, mb, first_position, in(0), in(1), out(0));
+        return over_runs(e, [&](const Run& r) {
+          d_.add_position(r.rows, e.cols, micro_batch(), r.position, from(in(0), r.first), in(1),
+                          from(out(0), r.first));
+        });
       case ElementwiseFn::position_grad:
-        return d_.position_grad(rows, e.cols, mb, first_position, in(0), out(0));
+        return over_runs(e, [&](const Run& r) {
+          d_.position_grad(r.rows, e.cols, micro_batch(), r.position, from(in(0), r.first), out(0));
+        });
       case ElementwiseFn::rope:
       case ElementwiseFn::rope_backward:
-        return d_.rope(attention_shape(), e.fn == ElementwiseFn::rope_backward, out(0));
+        return rope(e.fn == ElementwiseFn::rope_backward);
     }
+  }
+
+  void operator()(const program::StridedCopy& s) const {
+    const auto strides = [](const program::Strides& of) {
+      return kernels::StridedCopy::Strides{of.outer, of.inner, of.first};
+    };
+    d_.copy_strided({s.outer, s.inner, s.cols, strides(s.from), strides(s.to)}, in(0), out(0));
   }
 
   void operator()(const program::Embedding& e) const {
@@ -227,11 +246,46 @@ class KernelCall {
             o.type};
   }
 
+  void context_attention(const program::Attention& a, const kernels::AttentionShape& s,
+                         const kernels::DropoutSite& site) const {
+    const std::int64_t ranks = c_.scenario.plan.context, rank = c_.context_coordinate;
+    const std::int64_t key_rank = a.key_steps < 0 ? -1 : (rank - a.key_steps + ranks) % ranks;
+    const kernels::ContextPart part{ranks, rank, key_rank, a.merge};
+    if (a.part == AttentionPart::flash_forward)
+      return d_.context_forward(s, part, site, in(0), in(1), out(0), f32_out(1));
+    d_.context_backward(s, part, site, in(0), in(1), in(2), in(3), f32(4), out(0), out(1));
+  }
+
   std::int64_t micro_batch() const { return c_.scenario.plan.micro_batch; }
-  kernels::AttentionShape attention_shape() const {
+  std::vector<plan::TokenRun> tokens() const {
+    return plan::context_tokens(c_.scenario.plan, c_.scenario.training.seq_len, c_.context_coordinate);
+  }
+
+  // Rows of an operand whose positions in the sequence follow one another.
+  struct Run {
+    std::int64_t first;  // element of the operand
+    std::int64_t rows, position;
+  };
+  template <class Body>
+  void over_runs(const program::Elementwise& e, const Body& body) const {
+    const std::int64_t mb = micro_batch(), held = e.elements / e.cols / mb;
+    const std::int64_t before = e.rows_split_over_tensor ? c_.tensor_coordinate * held : 0;
+    std::int64_t done = 0;
+    for (const plan::TokenRun& run : plan::part_of(tokens(), before, held)) {
+      body(Run{done * mb * e.cols, run.count * mb, run.first});
+      done += run.count;
+    }
+  }
+  // Of packed qkv, all of whose tokens a tensor-parallel rank holds.
+  void rope(bool backward) const {
     const model::Model& m = c_.scenario.model;
-    const std::int64_t t = c_.scenario.plan.tensor;
-    return {micro_batch(), m.heads / t, m.kv_heads / t, c_.scenario.training.seq_len, m.head_dim, true};
+    const std::int64_t t = c_.scenario.plan.tensor, row = micro_batch() * m.qkv_width() / t;
+    std::int64_t done = 0;
+    for (const plan::TokenRun& run : tokens()) {
+      d_.rope({micro_batch(), m.heads / t, m.kv_heads / t, run.count, m.head_dim, true}, run.first, backward,
+              from(out(0), done * row));
+      done += run.count;
+    }
   }
   kernels::DropoutSite dropout(double probability, int site, std::int64_t first_position,
                                std::int64_t first_head) const {

@@ -22,7 +22,7 @@ kernels::StepValues step_values(const plan::Training& training, std::int64_t ste
 struct CallContext {
   const plan::Scenario& scenario;
   kernels::Device& device;
-  int tensor_coordinate = 0;
+  int tensor_coordinate = 0, context_coordinate = 0;
   const kernels::StepValues* step = nullptr;  // device memory
   std::int64_t first_sequence = 0;            // of the micro-batch, counted from the step's first
 };

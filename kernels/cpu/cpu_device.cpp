@@ -74,6 +74,22 @@ void CpuDevice::copy(std::int64_t n, In x, Out y) {
   convert(n, x, y);
 }
 
+void CpuDevice::copy_strided(const StridedCopy& s, In x, Out y) {
+  REHEARSE_CHECK(x.type == y.type, "a strided copy from {} to {}", name_of(x.type), name_of(y.type));
+  const std::int64_t size = size_of(x.type), pieces = s.outer * s.inner;
+  const auto* from = static_cast<const std::byte*>(x.data);
+  auto* to = static_cast<std::byte*>(y.data);
+  const std::int64_t grain = std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, s.cols));
+  kernels_.parallel(pieces, grain, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t p = begin; p < end; ++p) {
+      const std::int64_t i = p / s.inner, j = p % s.inner;
+      std::memcpy(to + (s.to.first + i * s.to.outer + j * s.to.inner) * size,
+                  from + (s.from.first + i * s.from.outer + j * s.from.inner) * size,
+                  static_cast<std::size_t>(s.cols * size));
+    }
+  });
+}
+
 void CpuDevice::fill(std::int64_t n, float value, Out y) {
   if (fp32(y)) return kernels_.fill(n, value, static_cast<float*>(y.data));
   const std::uint16_t half = y.type == DType::bf16 ? bf16_of_float(value) : f16_of_float(value);

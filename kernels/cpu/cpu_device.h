@@ -22,6 +22,10 @@ class CpuDevice final : public Device {
   void flash_forward(const AttentionShape& s, const DropoutSite& dropout, In qkv, Out out, float* logsumexp) override;
   void flash_backward(const AttentionShape& s, const DropoutSite& dropout, In d_out, In qkv, In out,
                       const float* logsumexp, Out d_qkv) override;
+  void context_forward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout, In qkv, In kv,
+                       Out out, float* logsumexp) override;
+  void context_backward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout, In d_out, In qkv,
+                        In kv, In out, const float* logsumexp, Out d_q, Out d_kv) override;
   void attention_scores(const AttentionShape& s, In qkv, Out scores) override;
   void attention_softmax(const AttentionShape& s, In scores, Out p) override;
   void attention_dropout(const AttentionShape& s, const DropoutSite& dropout, In p, Out d, std::uint8_t* mask) override;
@@ -46,6 +50,7 @@ class CpuDevice final : public Device {
   void add(std::int64_t n, In a, In b, Out y) override;
   void accumulate(std::int64_t n, In x, Out y) override;
   void copy(std::int64_t n, In x, Out y) override;
+  void copy_strided(const StridedCopy& s, In x, Out y) override;
   void fill(std::int64_t n, float value, Out y) override;
   void scale(std::int64_t n, float value, In x, Out y) override;
   void bias_dropout_add(std::int64_t rows, std::int64_t cols, const DropoutSite& dropout, In x, In bias, In residual,
@@ -57,7 +62,7 @@ class CpuDevice final : public Device {
                     In table, Out y) override;
   void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position, In dy,
                      Out d_table) override;
-  void rope(const AttentionShape& s, bool backward, Out qkv) override;
+  void rope(const AttentionShape& s, std::int64_t first_position, bool backward, Out qkv) override;
   void embedding_forward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
                          const std::int32_t* ids, In table, Out y) override;
   void embedding_backward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row, In dy,

@@ -11,6 +11,9 @@ std::int64_t qkv_size(const AttentionShape& s) {
 std::int64_t out_size(const AttentionShape& s) {
   return s.seq * s.micro_batch * s.heads * s.head_dim;
 }
+std::int64_t kv_size(const AttentionShape& s, const ContextPart& part) {
+  return (part.key_rank < 0 ? part.ranks : 1) * s.seq * s.micro_batch * s.kv_heads * 2 * s.head_dim;
+}
 std::int64_t score_size(const AttentionShape& s) {
   return s.micro_batch * s.heads * s.seq * s.seq;
 }
@@ -41,6 +44,21 @@ void CpuDevice::flash_backward(const AttentionShape& s, const DropoutSite& dropo
   Widened w(*this);
   kernels_.flash_backward(s, dropout, w.read(d_out, out_size(s)), w.read(qkv, qkv_size(s)), w.read(out, out_size(s)),
                           logsumexp, w.write(d_qkv, qkv_size(s)));
+}
+
+void CpuDevice::context_forward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout, In qkv,
+                                In kv, Out out, float* logsumexp) {
+  Widened w(*this);
+  float* y = part.merge ? w.update(out, out_size(s)) : w.write(out, out_size(s));
+  kernels_.context_forward(s, part, dropout, w.read(qkv, qkv_size(s)), w.read(kv, kv_size(s, part)), y, logsumexp);
+}
+void CpuDevice::context_backward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout, In d_out,
+                                 In qkv, In kv, In out, const float* logsumexp, Out d_q, Out d_kv) {
+  Widened w(*this);
+  float* dq = part.merge ? w.update(d_q, out_size(s)) : w.write(d_q, out_size(s));
+  kernels_.context_backward(s, part, dropout, w.read(d_out, out_size(s)), w.read(qkv, qkv_size(s)),
+                            w.read(kv, kv_size(s, part)), w.read(out, out_size(s)), logsumexp, dq,
+                            w.write(d_kv, kv_size(s, part)));
 }
 
 void CpuDevice::attention_scores(const AttentionShape& s, In qkv, Out scores) {
@@ -187,9 +205,9 @@ void CpuDevice::position_grad(std::int64_t rows, std::int64_t cols, std::int64_t
   kernels_.position_grad(rows, cols, micro_batch, 0, w.read(dy, rows * cols),
                          w.update(from(d_table, first_position * cols), rows / micro_batch * cols));
 }
-void CpuDevice::rope(const AttentionShape& s, bool backward, Out qkv) {
+void CpuDevice::rope(const AttentionShape& s, std::int64_t first_position, bool backward, Out qkv) {
   Widened w(*this);
-  kernels_.rope(s, backward, w.update(qkv, qkv_size(s)));
+  kernels_.rope(s, first_position, backward, w.update(qkv, qkv_size(s)));
 }
 
 void CpuDevice::cross_entropy_forward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, double scale,

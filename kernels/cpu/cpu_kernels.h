@@ -15,6 +15,11 @@ namespace rehearse::kernels::cpu {
 
 constexpr std::int64_t kGrain = 16384;  // elements below which a second thread does not pay
 
+namespace flash {
+struct Flash;
+struct Gradients;
+}  // namespace flash
+
 class CpuKernels {
  public:
   explicit CpuKernels(int threads) : pool_(threads), scratch_(static_cast<std::size_t>(threads)) {}
@@ -24,6 +29,11 @@ class CpuKernels {
                      float* logsumexp);
   void flash_backward(const AttentionShape& s, const DropoutSite& dropout, const float* d_out, const float* qkv,
                       const float* out, const float* logsumexp, float* d_qkv);
+  void context_forward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout, const float* qkv,
+                       const float* kv, float* out, float* logsumexp);
+  void context_backward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout,
+                        const float* d_out, const float* qkv, const float* kv, const float* out, const float* logsumexp,
+                        float* d_q, float* d_kv);
   void attention_scores(const AttentionShape& s, const float* qkv, float* scores);
   void attention_softmax(const AttentionShape& s, const float* scores, float* p);
   void attention_dropout(const AttentionShape& s, const DropoutSite& dropout, const float* p, float* d,
@@ -62,7 +72,7 @@ class CpuKernels {
                     const float* x, const float* table, float* y);
   void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position,
                      const float* dy, float* d_table);
-  void rope(const AttentionShape& s, bool backward, float* qkv);
+  void rope(const AttentionShape& s, std::int64_t first_position, bool backward, float* qkv);
   void embedding_forward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
                          const std::int32_t* ids, const float* table, float* y);
   void embedding_backward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
@@ -98,15 +108,18 @@ class CpuKernels {
   }
 
  private:
+  void flash_tiles(const flash::Flash& flash, bool merge, float* out, float* logsumexp);
+  void flash_key_tiles(const flash::Flash& flash, const float* d_out, const float* out, const float* logsumexp,
+                       const flash::Gradients& to, bool add);
   // At least n floats of a worker's own, not initialised; valid until that worker's next request.
   float* scratch(int worker, std::int64_t n);
-  // {cos, sin} pairs of every (position, pair of dimensions), kept for the last shape asked for.
-  const float* rope_table(std::int64_t seq, std::int64_t head_dim);
+  // {cos, sin} pairs of the first `positions` positions and every pair of dimensions, kept for the last head_dim.
+  const float* rope_table(std::int64_t positions, std::int64_t head_dim);
 
   ThreadPool pool_;
   std::vector<std::vector<float>> scratch_;
   std::vector<float> rope_table_;
-  std::int64_t rope_seq_ = 0, rope_head_dim_ = 0;
+  std::int64_t rope_positions_ = 0, rope_head_dim_ = 0;
 };
 
 }  // namespace rehearse::kernels::cpu

@@ -2,6 +2,9 @@
 // than a kQueries x kKeys tile of the probabilities exists at a time. The backward pass recomputes P from logsumexp and
 // uses rowsum(P dP) = rowsum(dO O), which holds with dropout too. Forward tiles of queries are independent; in the
 // backward pass a thread owns a key head and the query heads it serves, so gradients add in a fixed order.
+//
+// Rows come in runs of positions that follow one another: one run from 0 where an operand holds whole sequences, two
+// chunks a rank where tokens are spread over a context group. A tile lies within a run of queries and a run of keys.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,19 +16,58 @@
 #include "kernels/cpu/simd.h"
 
 namespace rehearse::kernels::cpu {
-namespace {
+namespace flash {
 
 // Queries and keys of a tile; the tile that a thread keeps (queries forward, keys backward) is the smaller, as what it
 // computes above the diagonal is wasted.
 constexpr std::int64_t kQueries = 64, kKeys = 128, kQueriesBackward = 128, kKeysBackward = 64;
 
+// Rows [row, row + count) of an operand are the positions from `position` on.
+struct Run {
+  std::int64_t row, count, position;
+};
+using Runs = std::vector<Run>;
+
 struct Tile {
-  std::int64_t batch, head, first_query, queries, first_key, keys;
+  std::int64_t batch, head, first_query, queries, query_position, first_key, keys, key_position;
 
   // Keys of the tile that query `i` of the tile sees.
   std::int64_t visible(bool causal, std::int64_t i) const {
-    return causal ? std::clamp<std::int64_t>(first_query + i - first_key + 1, 0, keys) : keys;
+    return causal ? std::clamp<std::int64_t>(query_position + i - key_position + 1, 0, keys) : keys;
   }
+  void at_keys(const Run& run, std::int64_t offset, std::int64_t count) {
+    first_key = run.row + offset, key_position = run.position + offset, keys = count;
+  }
+  void at_queries(const Run& run, std::int64_t offset, std::int64_t count) {
+    first_query = run.row + offset, query_position = run.position + offset, queries = count;
+  }
+};
+
+// Where keys and values lie: in packed qkv, or in kv [rows, kv_heads, 2, head_dim].
+struct KeyPlaces {
+  const float* data;
+  std::int64_t stride;                     // between positions of one sequence
+  std::int64_t batch, head, first, value;  // offsets: of a sequence, of a key head, of its key, from there of its value
+
+  static KeyPlaces packed(const AttentionShape& s, const float* qkv) {
+    const std::int64_t group = s.heads / s.kv_heads, head = (group + 2) * s.head_dim;
+    return {qkv, s.micro_batch * s.kv_heads * head, s.kv_heads * head, head, group * s.head_dim, s.head_dim};
+  }
+  static KeyPlaces apart(const AttentionShape& s, const float* kv) {
+    const std::int64_t head = 2 * s.head_dim;
+    return {kv, s.micro_batch * s.kv_heads * head, s.kv_heads * head, head, 0, s.head_dim};
+  }
+  std::int64_t key(const Tile& t, std::int64_t group) const {
+    return t.batch * batch + t.head / group * head + first + t.first_key * stride;
+  }
+};
+
+// Where gradients go: the query's beside those of its heads, with `query_stride` between positions, the key's and the
+// value's as KeyPlaces.
+struct Gradients {
+  float* query;
+  std::int64_t query_stride;
+  float* keys;
 };
 
 // What both passes hold of the call.
@@ -33,14 +75,26 @@ struct Flash {
   const AttentionShape& s;
   const DropoutSite& site;
   const float* qkv;
+  KeyPlaces places;
+  Runs query_runs, key_runs;
+  std::int64_t whole;  // tokens of a sequence
   AttentionView view;
   DropoutRow drop;
   float scale;
 
+  // Of whole sequences.
   Flash(const AttentionShape& shape, const DropoutSite& dropout, const float* packed)
+      : Flash(shape, dropout, packed, KeyPlaces::packed(shape, packed), {{0, shape.seq, 0}}, {{0, shape.seq, 0}},
+              shape.seq) {}
+  Flash(const AttentionShape& shape, const DropoutSite& dropout, const float* packed, const KeyPlaces& kv, Runs queries,
+        Runs keys, std::int64_t tokens)
       : s(shape),
         site(dropout),
         qkv(packed),
+        places(kv),
+        query_runs(std::move(queries)),
+        key_runs(std::move(keys)),
+        whole(tokens),
         view(shape),
         drop(dropout),
         scale(static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)))) {}
@@ -48,24 +102,20 @@ struct Flash {
   Operand query(const Tile& t) const {
     return {qkv + view.query(t.batch, t.head) + t.first_query * view.qkv_stride, view.qkv_stride};
   }
-  Operand key(const Tile& t) const {
-    return {qkv + view.key(t.batch, t.head) + t.first_key * view.qkv_stride, view.qkv_stride};
-  }
-  Operand value(const Tile& t) const {
-    return {qkv + view.value(t.batch, t.head) + t.first_key * view.qkv_stride, view.qkv_stride};
-  }
+  Operand key(const Tile& t) const { return {places.data + places.key(t, view.group), places.stride}; }
+  Operand value(const Tile& t) const { return {places.data + places.key(t, view.group) + places.value, places.stride}; }
 
   // body(offset, count, numbers) over the first n keys of row i of a tile.
   template <class Body>
   void over_numbers(const Tile& t, std::int64_t i, std::int64_t n, const Body& body) const {
-    DropoutRow::pieces(drop.key, drop.first_sequence + t.batch, site.first_position + t.first_query + i,
-                       attention_column(site.first_head + t.head, s.seq, t.first_key), n, body);
+    DropoutRow::pieces(drop.key, drop.first_sequence + t.batch, t.query_position + i,
+                       attention_column(site.first_head + t.head, whole, t.key_position), n, body);
   }
 
-  void forward_queries(Tile t, float* scratch, float* out, float* logsumexp) const;
+  void forward_queries(Tile t, float* scratch, bool merge, float* out, float* logsumexp) const;
   void softmax_step(const Tile& t, float* scores, float* acc, float* maxima, float* sums) const;
   void backward_keys(Tile t, float* scratch, const float* d_out, const float* logsumexp, const float* delta,
-                     float* d_qkv) const;
+                     const Gradients& to, bool add_query, bool add_key) const;
   void backward_scores(const Tile& t, const float* logsumexp, const float* delta, float* p, float* d_p) const;
 };
 
@@ -104,24 +154,39 @@ void Flash::softmax_step(const Tile& t, float* scores, float* acc, float* maxima
   }
 }
 
-void Flash::forward_queries(Tile t, float* scratch, float* out, float* logsumexp) const {
+void Flash::forward_queries(Tile t, float* scratch, bool merge, float* out, float* logsumexp) const {
   float *scores = scratch, *acc = scores + kQueries * kKeys, *maxima = acc + kQueries * s.head_dim,
         *sums = maxima + kQueries;
   std::fill_n(acc, t.queries * s.head_dim, 0.0f);
   std::fill_n(maxima, t.queries, -std::numeric_limits<float>::infinity());
   std::fill_n(sums, t.queries, 0.0f);
-  const std::int64_t keys = s.causal ? t.first_query + t.queries : s.seq;
-  for (t.first_key = 0; t.first_key < keys; t.first_key += kKeys) {
-    t.keys = std::min(kKeys, keys - t.first_key);
-    multiply(t.queries, t.keys, s.head_dim, query(t), transposed(key(t)), false, scores, kKeys);
-    softmax_step(t, scores, acc, maxima, sums);
-    multiply(t.queries, s.head_dim, t.keys, {scores, kKeys}, value(t), true, acc, s.head_dim);
+  for (const Run& run : key_runs) {
+    const std::int64_t seen =
+        s.causal ? std::clamp<std::int64_t>(t.query_position + t.queries - run.position, 0, run.count) : run.count;
+    for (std::int64_t offset = 0; offset < seen; offset += kKeys) {
+      t.at_keys(run, offset, std::min(kKeys, seen - offset));
+      multiply(t.queries, t.keys, s.head_dim, query(t), transposed(key(t)), false, scores, kKeys);
+      softmax_step(t, scores, acc, maxima, sums);
+      multiply(t.queries, s.head_dim, t.keys, {scores, kKeys}, value(t), true, acc, s.head_dim);
+    }
   }
   for (std::int64_t i = 0; i < t.queries; ++i) {
     float* y = out + view.out(t.batch, t.head) + (t.first_query + i) * view.out_stride;
-    const float inverse = 1 / sums[i];
-    for (std::int64_t c = 0; c < s.head_dim; ++c) y[c] = acc[i * s.head_dim + c] * inverse;
-    logsumexp[view.per_row(t.first_query + i, t.batch, t.head)] = maxima[i] + std::log(sums[i]);
+    float& kept = logsumexp[view.per_row(t.first_query + i, t.batch, t.head)];
+    if (merge && sums[i] == 0) continue;  // saw none of these keys
+    const float here = maxima[i] + std::log(sums[i]);
+    if (!merge) {
+      const float inverse = 1 / sums[i];
+      for (std::int64_t c = 0; c < s.head_dim; ++c) y[c] = acc[i * s.head_dim + c] * inverse;
+      kept = here;
+      continue;
+    }
+    // out = (e^before out + e^here (acc / sum)) / (e^before + e^here)
+    const float before = kept, most = std::max(before, here);
+    const float together = most + std::log(std::exp(before - most) + std::exp(here - most));
+    const float old = std::exp(before - together), fresh = std::exp(maxima[i] - together);
+    for (std::int64_t c = 0; c < s.head_dim; ++c) y[c] = y[c] * old + acc[i * s.head_dim + c] * fresh;
+    kept = together;
   }
 }
 
@@ -154,64 +219,133 @@ void Flash::backward_scores(const Tile& t, const float* logsumexp, const float* 
   }
 }
 
-// The gradients that a tile of keys gives and gets, from all queries of one head. t.head's queries in d_qkv are added
-// to; its key and value too, unless this is the first head of the group.
+// The gradients that a tile of keys gives and gets, from all queries of one head that see it. They are added to what
+// the query's and the key's hold, or are its first.
 void Flash::backward_keys(Tile t, float* scratch, const float* d_out, const float* logsumexp, const float* delta,
-                          float* d_qkv) const {
+                          const Gradients& to, bool add_query, bool add_key) const {
   float *p = scratch, *d_p = p + kQueriesBackward * kKeysBackward;
-  const std::int64_t at_keys = t.first_key * view.qkv_stride;
-  float* d_key = d_qkv + view.key(t.batch, t.head) + at_keys;
-  float* d_value = d_qkv + view.value(t.batch, t.head) + at_keys;
-  bool add = t.head % view.group > 0;
-  for (t.first_query = s.causal ? t.first_key : 0; t.first_query < s.seq; t.first_query += kQueriesBackward) {
-    t.queries = std::min(kQueriesBackward, s.seq - t.first_query);
-    const Operand grad = {d_out + view.out(t.batch, t.head) + t.first_query * view.out_stride, view.out_stride};
-    multiply(t.queries, t.keys, s.head_dim, query(t), transposed(key(t)), false, p, kKeysBackward);
-    multiply(t.queries, t.keys, s.head_dim, grad, transposed(value(t)), false, d_p, kKeysBackward);
-    backward_scores(t, logsumexp, delta, p, d_p);
-    multiply(t.keys, s.head_dim, t.queries, {p, kKeysBackward, true}, grad, add, d_value, view.qkv_stride);
-    multiply(t.keys, s.head_dim, t.queries, {d_p, kKeysBackward, true}, query(t), add, d_key, view.qkv_stride);
-    multiply(t.queries, s.head_dim, t.keys, {d_p, kKeysBackward}, key(t), t.first_key > 0,
-             d_qkv + view.query(t.batch, t.head) + t.first_query * view.qkv_stride, view.qkv_stride);
-    add = true;
+  float* d_key = to.keys + places.key(t, view.group);
+  float* d_value = d_key + places.value;
+  const std::int64_t query = view.query(t.batch, t.head), apart = view.out(t.batch, t.head);
+  const bool packed = to.query_stride == view.qkv_stride;
+  for (const Run& run : query_runs) {
+    const std::int64_t unseeing = s.causal ? std::clamp<std::int64_t>(t.key_position - run.position, 0, run.count) : 0;
+    for (std::int64_t offset = unseeing; offset < run.count; offset += kQueriesBackward) {
+      t.at_queries(run, offset, std::min(kQueriesBackward, run.count - offset));
+      const Operand grad = {d_out + apart + t.first_query * view.out_stride, view.out_stride};
+      multiply(t.queries, t.keys, s.head_dim, this->query(t), transposed(key(t)), false, p, kKeysBackward);
+      multiply(t.queries, t.keys, s.head_dim, grad, transposed(value(t)), false, d_p, kKeysBackward);
+      backward_scores(t, logsumexp, delta, p, d_p);
+      multiply(t.keys, s.head_dim, t.queries, {p, kKeysBackward, true}, grad, add_key, d_value, places.stride);
+      multiply(t.keys, s.head_dim, t.queries, {d_p, kKeysBackward, true}, this->query(t), add_key, d_key,
+               places.stride);
+      multiply(t.queries, s.head_dim, t.keys, {d_p, kKeysBackward}, key(t), add_query,
+               to.query + (packed ? query : apart) + t.first_query * to.query_stride, to.query_stride);
+      add_key = true;
+    }
   }
 }
 
-}  // namespace
+// rowsum(dO O) of every query of a head.
+void fill_delta(const Flash& flash, std::int64_t batch, std::int64_t head, const float* d_out, const float* out,
+                float* delta) {
+  const AttentionView& view = flash.view;
+  for (std::int64_t t = 0; t < flash.s.seq; ++t) {
+    const std::int64_t at = view.out(batch, head) + t * view.out_stride;
+    delta[t] = dot(flash.s.head_dim, d_out + at, out + at);
+  }
+}
+
+struct QueryTile {
+  std::int64_t first, count, position;
+};
+std::vector<QueryTile> query_tiles(const Runs& runs) {
+  std::vector<QueryTile> tiles;
+  for (const Run& run : runs)
+    for (std::int64_t offset = 0; offset < run.count; offset += kQueries)
+      tiles.push_back({run.row + offset, std::min(kQueries, run.count - offset), run.position + offset});
+  return tiles;
+}
+
+// The chunks of a rank from row `row` on, and of all ranks.
+void add_chunks(const AttentionShape& s, const ContextPart& part, std::int64_t rank, std::int64_t row, Runs& runs) {
+  const std::int64_t chunk = s.seq / 2;
+  runs.push_back({row, chunk, rank * chunk});
+  runs.push_back({row + chunk, chunk, (2 * part.ranks - 1 - rank) * chunk});
+}
+
+Flash context_flash(const AttentionShape& s, const ContextPart& part, const DropoutSite& site, const float* qkv,
+                    const float* kv) {
+  Runs queries, keys;
+  add_chunks(s, part, part.rank, 0, queries);
+  if (part.key_rank >= 0) add_chunks(s, part, part.key_rank, 0, keys);
+  for (std::int64_t r = 0; part.key_rank < 0 && r < part.ranks; ++r) add_chunks(s, part, r, r * s.seq, keys);
+  return {s, site, qkv, KeyPlaces::apart(s, kv), std::move(queries), std::move(keys), s.seq * part.ranks};
+}
+
+}  // namespace flash
+
+void CpuKernels::flash_tiles(const flash::Flash& flash, bool merge, float* out, float* logsumexp) {
+  const AttentionShape& s = flash.s;
+  const std::vector<flash::QueryTile> tiles = flash::query_tiles(flash.query_runs);
+  const auto count = static_cast<std::int64_t>(tiles.size());
+  pool_.ranges(s.micro_batch * s.heads * count, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
+    float* memory = scratch(worker, flash::kQueries * (flash::kKeys + s.head_dim + 2));
+    for (std::int64_t i = begin; i < end; ++i) {
+      const flash::QueryTile& q = tiles[static_cast<std::size_t>(i % count)];
+      const std::int64_t head = i / count;
+      flash.forward_queries({head / s.heads, head % s.heads, q.first, q.count, q.position, 0, 0, 0}, memory, merge, out,
+                            logsumexp);
+    }
+  });
+}
+void CpuKernels::flash_key_tiles(const flash::Flash& flash, const float* d_out, const float* out,
+                                 const float* logsumexp, const flash::Gradients& to, bool add) {
+  const AttentionShape& s = flash.s;
+  constexpr std::int64_t kTile = flash::kKeysBackward, kScores = 2 * flash::kQueriesBackward * kTile;
+  pool_.ranges(s.micro_batch * s.kv_heads, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
+    float* memory = scratch(worker, kScores + s.seq);
+    float* delta = memory + kScores;
+    for (std::int64_t i = begin * flash.view.group; i < end * flash.view.group; ++i) {
+      flash::Tile tile{i / s.heads, i % s.heads, 0, 0, 0, 0, 0, 0};
+      flash::fill_delta(flash, tile.batch, tile.head, d_out, out, delta);
+      bool first = true;
+      for (const flash::Run& run : flash.key_runs)
+        for (std::int64_t offset = 0; offset < run.count; offset += kTile) {
+          tile.at_keys(run, offset, std::min(kTile, run.count - offset));
+          flash.backward_keys(tile, memory, d_out, logsumexp, delta, to, add || !first,
+                              add || tile.head % flash.view.group > 0);
+          first = false;
+        }
+    }
+  });
+}
 
 void CpuKernels::flash_forward(const AttentionShape& s, const DropoutSite& site, const float* qkv, float* out,
                                float* logsumexp) {
-  const Flash flash(s, site, qkv);
-  const std::int64_t tiles = (s.seq + kQueries - 1) / kQueries;
-  pool_.ranges(s.micro_batch * s.heads * tiles, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
-    float* memory = scratch(worker, kQueries * (kKeys + s.head_dim + 2));
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t first = i % tiles * kQueries, head = i / tiles;
-      flash.forward_queries({head / s.heads, head % s.heads, first, std::min(kQueries, s.seq - first), 0, 0}, memory,
-                            out, logsumexp);
-    }
-  });
+  flash_tiles(flash::Flash(s, site, qkv), false, out, logsumexp);
 }
 
 void CpuKernels::flash_backward(const AttentionShape& s, const DropoutSite& site, const float* d_out, const float* qkv,
                                 const float* out, const float* logsumexp, float* d_qkv) {
-  const Flash flash(s, site, qkv);
-  const AttentionView& view = flash.view;
-  pool_.ranges(s.micro_batch * s.kv_heads, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
-    float* memory = scratch(worker, 2 * kQueriesBackward * kKeysBackward + s.seq);
-    float* delta = memory + 2 * kQueriesBackward * kKeysBackward;
-    for (std::int64_t i = begin * view.group; i < end * view.group; ++i) {
-      const std::int64_t batch = i / s.heads, head = i % s.heads;
-      for (std::int64_t t = 0; t < s.seq; ++t) {
-        const std::int64_t at = view.out(batch, head) + t * view.out_stride;
-        delta[t] = dot(s.head_dim, d_out + at, out + at);
-      }
-      for (std::int64_t key = 0; key < s.seq; key += kKeysBackward) {
-        flash.backward_keys({batch, head, 0, 0, key, std::min(kKeysBackward, s.seq - key)}, memory, d_out, logsumexp,
-                            delta, d_qkv);
-      }
-    }
-  });
+  const flash::Flash flash(s, site, qkv);
+  flash_key_tiles(flash, d_out, out, logsumexp, {d_qkv, flash.view.qkv_stride, d_qkv}, false);
+}
+
+void CpuKernels::context_forward(const AttentionShape& s, const ContextPart& part, const DropoutSite& site,
+                                 const float* qkv, const float* kv, float* out, float* logsumexp) {
+  flash_tiles(flash::context_flash(s, part, site, qkv, kv), part.merge, out, logsumexp);
+}
+
+// A tile of keys may be seen by none of these queries, and a query may see none of the first tile.
+void CpuKernels::context_backward(const AttentionShape& s, const ContextPart& part, const DropoutSite& site,
+                                  const float* d_out, const float* qkv, const float* kv, const float* out,
+                                  const float* logsumexp, float* d_q, float* d_kv) {
+  const flash::Flash flash = flash::context_flash(s, part, site, qkv, kv);
+  const std::int64_t keys = (part.key_rank < 0 ? part.ranks : 1) * s.seq;
+  if (!part.merge) fill(s.seq * flash.view.out_stride, 0, d_q);
+  fill(keys * flash.places.stride, 0, d_kv);
+  flash_key_tiles(flash, d_out, out, logsumexp, {d_q, flash.view.out_stride, d_kv}, true);
 }
 
 }  // namespace rehearse::kernels::cpu

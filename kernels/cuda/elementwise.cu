@@ -125,6 +125,35 @@ void CudaDevice::copy(std::int64_t n, In x, Out y) {
   }
 }
 
+namespace {
+
+constexpr int kCopyThreads = 128;
+
+// A thread an element, a row of blocks a piece.
+template <class T>
+__global__ void __launch_bounds__(kCopyThreads)
+    strided_copy_kernel(const __grid_constant__ StridedCopy s, const T* x, T* y) {
+  const std::int64_t c = static_cast<std::int64_t>(blockIdx.y) * kCopyThreads + threadIdx.x;
+  if (c >= s.cols) return;
+  const std::int64_t i = blockIdx.x / s.inner, j = blockIdx.x % s.inner;
+  y[s.to.first + i * s.to.outer + j * s.to.inner + c] = x[s.from.first + i * s.from.outer + j * s.from.inner + c];
+}
+
+}  // namespace
+
+void CudaDevice::copy_strided(const StridedCopy& s, In x, Out y) {
+  REHEARSE_REQUIRE(x.type == y.type, "a strided copy that changes the type");
+  const dim3 grid(grid_of(s.outer * s.inner).x, static_cast<unsigned>(ceil_div(s.cols, kCopyThreads)));
+  const auto run_as = [&]<class T>(T) {
+    launch(strided_copy_kernel<T>, grid, dim3(kCopyThreads), 0, stream_, s, static_cast<const T*>(x.data),
+           static_cast<T*>(y.data));
+  };
+  if (size_of(x.type) == 2)
+    run_as(std::uint16_t{});
+  else
+    run_as(std::uint32_t{});
+}
+
 void CudaDevice::fill(std::int64_t n, float value, Out y) {
   run<0>(stream_, n, y, Constant{value});
 }

@@ -48,12 +48,12 @@ __device__ void rotate(std::int64_t group, std::int64_t heads, int half, std::in
 
 template <class T>
 __global__ void __launch_bounds__(kRopeThreads)
-    rope_kernel(std::int64_t heads, std::int64_t group, int half, bool whole, float direction,
-                const __grid_constant__ Turns turns, Target<T> qkv) {
+    rope_kernel(std::int64_t heads, std::int64_t group, int half, std::int64_t first_position, bool whole,
+                float direction, const __grid_constant__ Turns turns, Target<T> qkv) {
   __shared__ float cosine[kMaxHalf], sine[kMaxHalf];
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
   for (int pair = static_cast<int>(thread); pair < half; pair += kRopeThreads) {
-    const double total = static_cast<double>(blockIdx.x) * turns.a_position[pair];
+    const double total = static_cast<double>(first_position + blockIdx.x) * turns.a_position[pair];
     float s = 0, c = 0;
     sincospif(2.0F * static_cast<float>(total - floor(total)), &s, &c);
     cosine[pair] = c;
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kRopeThreads)
 
 }  // namespace
 
-void CudaDevice::rope(const AttentionShape& s, bool backward, Out qkv) {
+void CudaDevice::rope(const AttentionShape& s, std::int64_t first_position, bool backward, Out qkv) {
   const std::int64_t half = s.head_dim / 2, group = s.heads / s.kv_heads + 2;
   REHEARSE_REQUIRE(half <= kMaxHalf, "rotary positions of heads of " + std::to_string(s.head_dim));
   Turns turns{};
@@ -82,7 +82,7 @@ void CudaDevice::rope(const AttentionShape& s, bool backward, Out qkv) {
   while (across < 32 && across * kChunk < half) across *= 2;
   by_type({qkv}, [&]<class T>() {
     launch(rope_kernel<T>, grid_of(s.seq), dim3(across, kRopeThreads / across), 0, stream_,
-           s.micro_batch * s.kv_heads * group, group, static_cast<int>(half), whole_rows(half, {qkv}),
+           s.micro_batch * s.kv_heads * group, group, static_cast<int>(half), first_position, whole_rows(half, {qkv}),
            backward ? -1.0F : 1.0F, turns, Target<T>(qkv));
   });
 }

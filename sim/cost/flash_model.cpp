@@ -37,7 +37,7 @@ double flash_flops(const FlashPoint& p) {
 double flash_compute_seconds(const program::Attention& a, const FlashRate& rate, double scale, double flops,
                              int device_sms, double sms) {
   const double causal = a.causal ? 0.5 : 1;
-  const double keys = static_cast<double>(a.seq) * causal;
+  const double keys = static_cast<double>(a.compared()) * causal;
   const std::int64_t row_tiles = (a.seq + kFlashRows - 1) / kFlashRows;
   const auto tiles = static_cast<double>(row_tiles * a.heads * a.micro_batch);
   const double narrow = std::clamp((128 - static_cast<double>(a.head_dim)) / 64, 0.0, 1.0);

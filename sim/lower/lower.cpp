@@ -2,7 +2,8 @@
 // is a run of units (embedding, blocks, head) whose ops go into bodies. One file a strategy:
 //
 //   model/       the units: embedding, block (norm, attention, mlp, residual), head; conv, linear, loss of cnn and mlp
-//   parallel/    tensor, sequence, pipeline (transfers between stages), data (reductions), zero (shards); parameters
+//   parallel/    tensor, sequence, context, pipeline (transfers between stages), data (reductions), zero (shards);
+//   parameters
 //                in buckets, the optimizer
 //   stage_lowering.*                 bodies and slots of a stage
 //   role_builder.*, order_role.cpp   waits and releases, derived from operands
@@ -44,6 +45,7 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
     return static_cast<program::GroupId>(program.groups.size()) - 1;
   };
   if (p.tensor > 1) groups.tensor = add({"tensor", GroupKind::tensor, {Axis::tensor}, {}});
+  if (p.context > 1) groups.context = add({"context", GroupKind::context, {Axis::context}, {}});
   // The axes that make shards, and with the replicas' axis all ranks that have the same weights.
   std::vector<Axis> shards;
   for (const auto& [axis, size] : {std::pair{Axis::context, p.context}, {Axis::data, p.data / p.replicas}})
@@ -76,7 +78,7 @@ Context make_context(const plan::Scenario& scenario, program::Program& program) 
   c.micro_batches = t.micro_batches(p);
   c.batch = p.micro_batch;
   c.seq = scenario.model.is_transformer() ? t.seq_len : 1;
-  c.tokens = c.batch * c.seq;
+  c.tokens = c.batch * c.seq / p.context;
   c.sequence_parallel = p.sequence_parallel && p.tensor > 1;
   c.local_tokens = c.sequence_parallel ? c.tokens / p.tensor : c.tokens;
   c.vocab = scenario.model.is_transformer() ? plan::padded_vocab(scenario.model, p, scenario.framework) : 0;

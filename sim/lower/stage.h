@@ -14,7 +14,7 @@ namespace rehearse::lower {
 // Ids of the program's groups; -1 where a group would have one member (nothing is sent then).
 struct Groups {
   // data: ranks with the same weights; with ZeRO those that shard together, and replica those that hold the same shard.
-  program::GroupId tensor = -1, data = -1, replica = -1, embedding = -1;
+  program::GroupId tensor = -1, context = -1, data = -1, replica = -1, embedding = -1;
   program::GroupId norm = -1;  // ranks whose gradient squares add up to the global norm
 };
 
@@ -26,7 +26,7 @@ struct Context {
   std::int64_t shards = 1;  // members of groups.data
   std::int64_t micro_batches = 1;
   std::int64_t batch = 1, seq = 1;  // sequences of a micro-batch, tokens of a sequence
-  std::int64_t tokens = 1;          // batch * seq
+  std::int64_t tokens = 1;          // of a micro-batch that this rank has: batch * seq / context
   std::int64_t local_tokens = 1;    // rows of the activations between layers: tokens, or tokens / tensor
   std::int64_t vocab = 0;           // padded
   bool sequence_parallel = false;
@@ -39,6 +39,7 @@ struct Context {
   const plan::Plan& plan() const { return scenario.plan; }
   const plan::FrameworkProfile& profile() const { return scenario.framework; }
   double loss_weight() const;  // 1 / loss terms of the global batch
+  bool all_to_all() const { return plan().context > 1 && plan().context_kind == plan::ContextKind::all_to_all; }
   bool scales_loss() const { return compute == DType::f16; }
 };
 

@@ -30,6 +30,7 @@ class Rules {
       tensor();
       stages();
       sequence();
+      context();
     }
     const bool batch_known = ranks_known && batch();
     const bool counted = batch_known && sections_.model_sound;
@@ -58,8 +59,10 @@ class Rules {
 
   void data_parallel_only() {
     if (!s_.framework.data_parallel_only) return;
-    const std::pair<const char*, bool> kept[] = {
-        {"tensor", s_.plan.tensor == 1}, {"pipeline", s_.plan.pipeline == 1}, {"zero", s_.plan.zero == 0}};
+    const std::pair<const char*, bool> kept[] = {{"tensor", s_.plan.tensor == 1},
+                                                 {"pipeline", s_.plan.pipeline == 1},
+                                                 {"context", s_.plan.context == 1},
+                                                 {"zero", s_.plan.zero == 0}};
     for (const auto& [name, holds] : kept)
       if (!holds && sound(fmt::format("plan.{}", name)))
         key(name).error(fmt::format("framework {} holds replicas of a whole model", s_.framework.name),
@@ -209,6 +212,41 @@ class Rules {
       key("sequence_parallel")
           .error(fmt::format("sequence_parallel needs seq_len = {} divisible by tensor = {}; nearest seq_len: {}",
                              training.seq_len, t, nearest_multiples(training.seq_len, t)));
+    }
+  }
+
+  // Tokens divide into a run, or two chunks, for each rank; heads too where the ranks trade them.
+  void context() {
+    const Plan& plan = s_.plan;
+    const model::Model& m = s_.model;
+    const std::int64_t c = plan.context;
+    if (c == 1 || !all_sound("plan.context", "plan.context_kind", "plan.tensor", "training.seq_len")) return;
+    if (!m.is_transformer())
+      return key("context").error(
+          fmt::format("context = {}: only sequences are split over the context axis; this model needs context: 1", c));
+    if (!s_.framework.context_parallel)
+      return key("context").error(fmt::format("framework {} has no context parallelism", s_.framework.name),
+                                  "leave plan.context out, or choose another framework");
+    const bool by_heads = plan.context_kind == ContextKind::all_to_all;
+    const std::int64_t parts = (by_heads ? c : 2 * c) * (plan.sequence_parallel ? plan.tensor : 1);
+    if (s_.training.seq_len % parts != 0)
+      key("context").error(
+          fmt::format("seq_len = {} does not divide into {} equal parts ({}context = {}{}); nearest seq_len: {}",
+                      s_.training.seq_len, parts, by_heads ? "" : "2 * ", c,
+                      plan.sequence_parallel ? fmt::format(", and over tensor = {}", plan.tensor) : "",
+                      nearest_multiples(s_.training.seq_len, parts)));
+    if (by_heads) {
+      const std::int64_t heads = m.heads / plan.tensor, kv_heads = m.kv_heads / plan.tensor;
+      if (heads % c != 0 || kv_heads % c != 0)
+        key("context").error(
+            fmt::format(
+                "context_kind: all_to_all gives each rank whole heads: {} heads and {} key-value heads a tensor "
+                "rank do not divide by context = {}",
+                heads, kv_heads, c),
+            "context_kind: ring or all_gather takes any");
+    } else if (m.attention == model::AttentionKind::unfused) {
+      key("context").error("attention: unfused keeps the scores of whole sequences",
+                           "a fused kernel (model.attention), or context_kind: all_to_all");
     }
   }
 

@@ -51,6 +51,7 @@ struct FrameworkProfile {
   std::int64_t shard_alone = 0;
   bool reduces_replicas_always = false;  // hybrid sharding: the replicas' all-reduce after each micro-batch
   bool copies_buckets = false;           // gradients are copied into buckets to be reduced, and back
+  bool context_parallel = true;          // it has context parallelism
   bool data_parallel_only = false;       // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
   bool host_sync_on_norm = false;        // the host reads the gradient norm before it launches the optimizer
   std::int64_t vocab_multiple = 1;       // vocabulary padded to a multiple of this times tensor

@@ -23,10 +23,13 @@ inline constexpr std::size_t kSchedules = 5;
 // their attention, every second product and reductions over the tensor group gave.
 enum class Recompute : unsigned char { none, selective, full, ops };
 enum class Precision : unsigned char { fp32, bf16, fp16 };
+// How the ranks of a context group exchange keys and values; see context_rows.h.
+enum class ContextKind : unsigned char { ring, all_to_all, all_gather };
 enum class OptimizerKind : unsigned char { adamw, sgd };
 
 struct Plan {
   std::int64_t tensor = 1, pipeline = 1, context = 1, expert = 1;
+  ContextKind context_kind = ContextKind::ring;
   std::int64_t data = 1;  // derived: gpus / (tensor * pipeline * context)
   // What is sharded is sharded over zero_group ranks that hold the same weights, and replicated over `replicas` groups
   // of them. As the file has it: kAllShard, kNodeShards (those of a node) or a number.

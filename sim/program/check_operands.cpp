@@ -38,6 +38,12 @@ struct ExpectedOf {
     const std::int64_t out = tokens * a.heads * a.head_dim;
     const std::int64_t qkv = tokens * (a.heads + 2 * a.kv_heads) * a.head_dim;
     const std::int64_t logsumexp = tokens * a.heads;
+    if (a.keys > 0) {
+      const std::int64_t kv = a.keys * a.micro_batch * a.kv_heads * 2 * a.head_dim;
+      if (a.part == AttentionPart::flash_forward)
+        return {a.merge ? Sizes{qkv, kv, out, logsumexp} : Sizes{qkv, kv}, {out, logsumexp}};
+      return {a.merge ? Sizes{out, qkv, kv, out, logsumexp, out} : Sizes{out, qkv, kv, out, logsumexp}, {out, kv}};
+    }
     const std::int64_t s = a.micro_batch * a.heads * a.seq * a.seq;
     switch (a.part) {
       case AttentionPart::flash_forward:
@@ -118,6 +124,8 @@ struct ExpectedOf {
     }
     return {};
   }
+
+  Expected operator()(const StridedCopy&) const { return {{kAny}, {kAny}}; }
 
   Expected operator()(const Embedding& e) const {
     const std::int64_t y = e.tokens * e.cols;

@@ -47,6 +47,7 @@ struct KindName {
         "dropout", "dropout_backward", "bias_grad", "add_position", "position_grad", "rope",  "rope_backward"};
     return pick(names, e.fn);
   }
+  std::string_view operator()(const StridedCopy&) const { return "strided_copy"; }
   std::string_view operator()(const Embedding& e) const {
     return e.backward ? "embedding_backward" : "embedding_forward";
   }

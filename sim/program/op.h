@@ -54,6 +54,18 @@ struct Attention {
   double dropout = 0;
   int site = 0;  // see Elementwise
   AttentionKernel kernel = AttentionKernel::best;
+  bool heads_split_over_context = false;  // `heads` are those of this rank of the context group
+  // Flash parts where the tokens of a sequence are spread over a context group: keys and values are an operand of their
+  // own, kv [keys, micro_batch, kv_heads, 2, head_dim]. forward {qkv, kv, out?, logsumexp?} -> {out, logsumexp};
+  // backward {dout, qkv, kv, out, logsumexp, dq?} -> {dq [tokens, heads * head_dim], dkv}. `merge`: the operands with a
+  // question mark hold what other keys gave, and these are added. keys: tokens of them, 0 elsewhere. Those of the rank
+  // `key_steps` places before ours in the group (around), or of all ranks in their order (-1).
+  std::int64_t keys = 0;
+  int key_steps = -1;
+  bool merge = false;
+
+  // The keys that queries are compared with.
+  std::int64_t compared() const { return keys > 0 ? keys : seq; }
 };
 
 // forward {x, gamma, beta?} -> {y, stats f32 [rows, 2] (layer) or [rows, 1] (rms)};
@@ -109,9 +121,21 @@ struct Elementwise {
   double dropout = 0;
   int site = 0;       // dropout: the place in the model; masks are keyed by (seed, step, site, sequence, global index)
   bool bias = false;  // bias_dropout_add has a bias operand
-  // For dropout and positions: which rows of the global tensor these are. Sequence-parallel ranks hold rows
-  // [coordinate(tensor) * rows, ...) of it, so masks and positions do not depend on the split.
+  // For dropout and positions: which rows of the global tensor these are. A rank of a context group holds some tokens
+  // of the sequence (sim/plan/context_rows.h), and of these sequence-parallel ranks hold rows [coordinate(tensor) *
+  // rows,
+  // ...), so masks and positions do not depend on the split.
   bool rows_split_over_tensor = false;
+};
+
+// A copy of pieces of `cols` elements with strides, {x} -> {y}: piece (i, j), i < outer and j < inner, begins at first
+// + i * outer_stride + j * inner_stride of each. What it leaves out of y stays as it is.
+struct Strides {
+  std::int64_t outer = 0, inner = 0, first = 0;
+};
+struct StridedCopy {
+  std::int64_t outer = 1, inner = 1, cols = 0;
+  Strides from, to;
 };
 
 // Vocabulary rows [coordinate(tensor) * rows, ...) of the table when vocab_parallel. forward {ids i32 [tokens], table
@@ -227,9 +251,9 @@ struct PointToPoint {
 // The host waits for this op's waits before it launches anything later in program order.
 struct HostSync {};
 
-using OpShape = std::variant<Gemm, Attention, Norm, Activation, Elementwise, Embedding, CrossEntropy, MeanSquaredError,
-                             Optimizer, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d, Pool2d, Input, Collective,
-                             PointToPoint, HostSync>;
+using OpShape = std::variant<Gemm, Attention, Norm, Activation, Elementwise, StridedCopy, Embedding, CrossEntropy,
+                             MeanSquaredError, Optimizer, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d, Pool2d,
+                             Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

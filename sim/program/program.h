@@ -67,7 +67,7 @@ struct Operand {
   int micro_batch_delta = 0;  // instance of slot.micro_batch + delta; only for Lifetime::micro_batch
 };
 
-enum class StreamKind : unsigned char { compute, tensor, data, pipeline, copy, host };
+enum class StreamKind : unsigned char { compute, tensor, context, data, pipeline, copy, host };
 struct Stream {
   std::string name;
   StreamKind kind = StreamKind::compute;

@@ -37,7 +37,8 @@ double gemm_flops(const Gemm& g) {
 // value, the probabilities, the query and the key (Dao 2023, arXiv 2307.08691, section 3.1).
 double attention_flops(const Attention& a) {
   const double product = 2.0 * static_cast<double>(a.micro_batch) * static_cast<double>(a.heads) *
-                         static_cast<double>(a.seq) * static_cast<double>(a.seq) * static_cast<double>(a.head_dim);
+                         static_cast<double>(a.seq) * static_cast<double>(a.compared()) *
+                         static_cast<double>(a.head_dim);
   switch (a.part) {
     case AttentionPart::flash_forward:
       return 2 * product;
@@ -109,6 +110,8 @@ Work work_of(const Role& role, const Op& op) {
     const std::int64_t used = std::min(e->tokens, e->rows) * e->cols;
     work.bytes_read += touched_bytes(role, op.reads, table, used) - operand_bytes(role, op.reads, table);
     if (e->backward) work.bytes_written = touched_bytes(role, op.writes, 0, used);
+  } else if (const auto* strided = std::get_if<StridedCopy>(&op.shape)) {
+    work.bytes_read = work.bytes_written = strided->outer * strided->inner * strided->cols * size_of(op.dtype);
   } else if (const auto* w = std::get_if<Elementwise>(&op.shape)) {
     if (w->fn == ElementwiseFn::rope || w->fn == ElementwiseFn::rope_backward) {  // the values are not touched
       work.bytes_read = touched_bytes(role, op.reads, 0, w->elements);

@@ -299,7 +299,7 @@ std::vector<Case> row_cases(DType t, std::int64_t cols, const StepValues* step) 
        4 * size,
        {{qkv, t}},
        [=](D& d, const P& p) {
-         d.rope(heads, false, {p[0], t});
+         d.rope(heads, 0, false, {p[0], t});
        }},
       {"embedding",
        2 * size,

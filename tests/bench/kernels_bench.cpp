@@ -175,7 +175,7 @@ std::vector<Streaming> streaming_kernels() {
        [](Device& d, T& t) { d.embedding_forward(rows, rows, cols, 0, t.ids.data(), t.table.data(), t.z.data()); }},
       {"rope", 8,  // in place; a third of qkv is values, which are not touched
        [](Device& d, T& t) {
-         d.rope({4, 8, 8, rows / 4 * 2 / 3, 64}, false, t.z.data());
+         d.rope({4, 8, 8, rows / 4 * 2 / 3, 64}, 0, false, t.z.data());
        }},
       {"cross_entropy", 4,
        [](Device& d, T& t) {

@@ -222,6 +222,20 @@ TEST(Execute, WhatCannotBePerformedExits2AndSaysWhy) {
   EXPECT_TRUE(has(data.err, "no such file")) << data.err;
 }
 
+TEST(Execute, AContextGroupThatPassesKeysOnIsPerformedOnCpusOnly) {
+  const Folder folder;
+  const std::string scenario = folder.write("small.yaml", kSmallGpt);
+  const std::vector<std::string> plan = {"--set", "plan.tensor=1", "--set", "plan.context=2", "--steps", "2"};
+  std::vector<std::string> words = {"execute", scenario};
+  words.insert(words.end(), plan.begin(), plan.end());
+  const Outcome cpu = run(words);
+  EXPECT_EQ(cpu.status, 0) << cpu.err;
+  words.insert(words.end(), {"--device", "cuda"});
+  const Outcome cuda = run(words);
+  EXPECT_EQ(cuda.status, 2);
+  EXPECT_TRUE(has(cuda.err, "no kernel of GPUs takes keys from other ranks of a context group yet")) << cuda.err;
+}
+
 // With a GPU the first is performed there.
 TEST(Execute, WhereItIsPerformedMustBeThereAndFitTheRanks) {
   const Folder folder;

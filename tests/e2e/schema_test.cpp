@@ -64,7 +64,7 @@ TEST(Schema, WhatItRefusesTheProgramRefusesToo) {
                                   head + "plan: {zero: '1'}\n",
                                   head + "plan: {bucket: 25}\n",
                                   head + "plan: {zero_group: 1}\n",
-                                  head + "plan: {context: 2}\n",
+                                  head + "plan: {context: 0}\n",
                                   head + "plan: {embedding_as_layer: true}\n",
                                   head + "plan: {rank_order: [tensor, data]}\n",
                                   head + "plan: {layers_per_stage: even}\n",

@@ -305,6 +305,42 @@ std::vector<Case> hybrid_cases() {
 }
 INSTANTIATE_TEST_SUITE_P(Hybrid, Plans, testing::ValuesIn(hybrid_cases()), name_of_case);
 
+// Sequences split over a context group, by each way of exchanging keys and values.
+std::vector<Case> context_cases() {
+  std::vector<Case> cases;
+  for (const auto& [name, text] : {std::pair<std::string, std::string>{"gpt", kGpt}, {"llama", kLlama}})
+    for (const std::string kind : {"all_to_all", "all_gather", "ring"}) {
+      const std::string prefix = name + "_" + kind;
+      const auto plan = [&](int ranks, int context, int tensor, int pipeline, int zero, const Assignments& more = {}) {
+        Assignments all = grid(ranks, tensor, pipeline, zero, more);
+        all.insert(all.end(), {"plan.context=" + std::to_string(context), "plan.context_kind=" + kind});
+        return all;
+      };
+      const Assignments dropout = {"model.dropout=0.1"};
+      cases.push_back({prefix + "2", text, plan(2, 2, 1, 1, 0)});
+      cases.push_back({prefix + "4", text, plan(4, 4, 1, 1, 0)});
+      cases.push_back({prefix + "2_dropout", text, plan(2, 2, 1, 1, 0, {"plan.micro_batch=3"}), dropout});
+      cases.push_back({prefix + "2_recompute", text, plan(2, 2, 1, 1, 0, {"plan.recompute=full"}), dropout});
+      cases.push_back({prefix + "2_tensor2", text, plan(4, 2, 2, 1, 0), dropout});
+      cases.push_back({prefix + "2_tensor2_sequence", text,
+                       plan(4, 2, 2, 1, 0, {"plan.sequence_parallel=true", "plan.micro_batch=2"}), dropout});
+      cases.push_back({prefix + "2_pipeline2", text, plan(4, 2, 1, 2, 0), dropout});
+      for (const int zero : {1, 2, 3}) {
+        const std::string suffix = "2_data2_zero" + std::to_string(zero);
+        cases.push_back({prefix + suffix, text, plan(4, 2, 1, 1, zero)});
+      }
+      cases.push_back({prefix + "2_data4_hybrid", text, plan(8, 2, 1, 1, 3, {"plan.zero_group=4"})});
+      cases.push_back({prefix + "_2x2x2x2", text, plan(16, 2, 2, 2, 1, {"plan.sequence_parallel=true"})});
+      if (kind == "all_to_all")
+        cases.push_back(
+            {prefix + "2_unfused", text, plan(2, 2, 1, 1, 0), {"model.dropout=0.1", "model.attention=unfused"}});
+      cases.push_back({prefix + "2_megatron_core", text, plan(2, 2, 1, 1, 0, {"framework=megatron-core"}), dropout});
+      cases.push_back({prefix + "2_fsdp2", text, plan(4, 2, 1, 1, 3, {"framework=torch-fsdp2"}), dropout});
+    }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Context, Plans, testing::ValuesIn(context_cases()), name_of_case);
+
 class Repeats : public testing::TestWithParam<Case> {};
 TEST_P(Repeats, AreTheSameInEveryBit) {
   const Case& c = GetParam();

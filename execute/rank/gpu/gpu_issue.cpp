@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "execute/rank/gpu/gpu_rank.h"
+#include "execute/rank/input_rows.h"
 #include "execute/rank/kernel_call.h"
 #include "sim/base/check.h"
 #include "sim/base/half.h"
@@ -161,9 +162,9 @@ void GpuRank::load_input(std::int32_t index, std::int64_t step) {
   std::iota(examples.begin(), examples.end(), staging_of(step).values->first_sequence + layout_.first_sequence(i));
   std::byte* to = staging_of(step).inputs + input_offset_[static_cast<std::size_t>(index)];
   const DType type = layout_.operand(arena_, i.first_place).type;
-  if (!is_half(type)) return run_.data.load(input.kind, examples, input.elements, to);
+  if (!is_half(type)) return load_examples(run_, rank_, input, examples, to);
   std::vector<float> loaded(static_cast<std::size_t>(input.elements));
-  run_.data.load(input.kind, examples, input.elements, loaded.data());
+  load_examples(run_, rank_, input, examples, loaded.data());
   from_float(type, loaded.data(), input.elements, to);
 }
 
@@ -184,7 +185,8 @@ void GpuRank::queue_kernel(const Instance& i) {
   for (std::size_t o = 0; o < reads + writes; ++o) operands[o] = layout_.operand(arena_, i.first_place + o);
   call_kernel(op, std::span(operands.data(), reads), std::span(operands.data() + reads, writes),
               {run_.scenario, gpu_->device(streams_[static_cast<std::size_t>(i.stream)].stream),
-               run_.grid.coordinate(rank_, Axis::tensor), values_, layout_.first_sequence(i)});
+               run_.grid.coordinate(rank_, Axis::tensor), run_.grid.coordinate(rank_, Axis::context), values_,
+               layout_.first_sequence(i)});
 }
 
 void GpuRank::queue_transfer(std::int32_t index, bool marked) {

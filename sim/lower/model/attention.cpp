@@ -14,6 +14,7 @@ AttentionBranch::AttentionBranch(const UnitScope& scope, const std::string& pref
       prefix_(prefix),
       name_(prefix + ".attention"),
       tp_(scope.context, scope.builder, scope.parameters),
+      heads_(scope.context, scope.builder),
       core_(scope, name_, site) {}
 
 // The global shape of qkv keeps together what one rank must hold together: a key-value group.
@@ -27,8 +28,14 @@ void AttentionBranch::declare_parameters() {
 
 void AttentionBranch::declare_buffers(BufferId input) {
   input_ = input;
-  qkv_ = s_.builder.activation(name_ + ".qkv", c_.compute, {c_.tokens, qkv_width()}, s_.kept());
-  out_ = core_.declare(qkv_);
+  // What is exchanged is kept for backward as the core has it; the projection's input too.
+  const Lifetime saved = s_.kept(), local = heads_.on() ? Lifetime::slot : saved;
+  qkv_ = core_qkv_ = s_.builder.activation(name_ + ".qkv", c_.compute, {c_.tokens, qkv_width()}, local);
+  if (heads_.on())
+    core_qkv_ = s_.builder.activation(name_ + ".qkv.heads", c_.compute,
+                                      {c_.batch * c_.seq, qkv_width() / c_.plan().context}, saved);
+  out_ = core_out_ = core_.declare(core_qkv_);
+  if (heads_.on()) out_ = s_.builder.activation(name_ + ".out.tokens", c_.compute, {c_.tokens, width()}, saved);
 }
 
 void AttentionBranch::rope(bool backward, BufferId qkv) {
@@ -42,7 +49,9 @@ void AttentionBranch::forward_core() {
   const BufferId in = tp_.gather_sequence(prefix_ + ".norm1", input_, m_.hidden);
   tp_.product(name_ + ".qkv.forward", in, qkv_w_, qkv_b_, qkv_, qkv_width(), m_.hidden);
   rope(false, qkv_);
+  if (heads_.on()) heads_.to_heads(name_ + ".qkv", qkv_, core_qkv_, qkv_width());
   core_.forward();
+  if (heads_.on()) heads_.to_tokens(name_ + ".out", core_out_, out_, width());
 }
 
 // Of recomputation op by op (plan::Recompute::ops) the first product, of queries, keys and values, is kept, and so is
@@ -67,7 +76,18 @@ BufferId AttentionBranch::forward_projection() {
 
 BufferId AttentionBranch::backward(BufferId out_gradient) {
   const BufferId d_out = tp_.row_backward(name_ + ".proj", out_gradient, out_, proj_w_, proj_b_, m_.hidden, width());
-  const BufferId d_qkv = core_.backward(d_out);
+  BufferId d_core_out = d_out;
+  if (heads_.on()) {
+    d_core_out = s_.builder.workspace(s_.builder.here("d_" + name_ + ".out.heads"), c_.compute,
+                                      s_.builder.buffer(core_out_).shape);
+    heads_.to_heads("d_" + name_ + ".out", d_out, d_core_out, width());
+  }
+  BufferId d_qkv = core_.backward(d_core_out);
+  if (heads_.on()) {
+    const BufferId d_heads = d_qkv;
+    d_qkv = s_.builder.workspace(s_.builder.here("d_" + name_ + ".qkv.tokens"), c_.compute, {c_.tokens, qkv_width()});
+    heads_.to_tokens("d_" + name_ + ".qkv", d_heads, d_qkv, qkv_width());
+  }
   rope(true, d_qkv);
   return tp_.column_backward(name_ + ".qkv", d_qkv, input_, qkv_w_, qkv_b_, qkv_width(), m_.hidden);
 }

@@ -1,11 +1,12 @@
 // The attention branch of a block, between its norm and its residual: the qkv product (column-parallel), rope, the core
-// on this rank's heads, and the output projection (row-parallel).
+// on this rank's heads, with context parallelism's exchanges around it, and the output projection (row-parallel).
 #pragma once
 
 #include <string>
 
 #include "sim/lower/model/attention_core.h"
 #include "sim/lower/model/unit.h"
+#include "sim/lower/parallel/context.h"
 #include "sim/lower/parallel/tensor.h"
 
 namespace rehearse::lower {
@@ -38,10 +39,12 @@ class AttentionBranch {
   const model::Model& m_;
   std::string prefix_, name_;
   TensorParallel tp_;
+  HeadExchange heads_;
   AttentionCore core_;
   ParamId qkv_w_ = -1, qkv_b_ = -1, proj_w_ = -1, proj_b_ = -1;
   BufferId input_ = -1, qkv_ = -1, out_ = -1;
   BufferId reduced_ = -1;  // the projection's output summed over the tensor group, where that is kept
+  BufferId core_qkv_ = -1, core_out_ = -1;  // as the core has them: these, or all tokens of some heads
 };
 
 }  // namespace rehearse::lower

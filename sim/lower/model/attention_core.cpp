@@ -34,9 +34,11 @@ Attention AttentionCore::part(AttentionPart p) const {
   a.part = p;
   a.kernel = kernel();
   a.micro_batch = context_.batch;
-  a.heads = m.heads / context_.tensor;
-  a.kv_heads = m.kv_heads / context_.tensor;
-  a.seq = context_.seq;
+  a.heads_split_over_context = context_.all_to_all();
+  const std::int64_t split = context_.tensor * (a.heads_split_over_context ? context_.plan().context : 1);
+  a.heads = m.heads / split;
+  a.kv_heads = m.kv_heads / split;
+  a.seq = rows() / context_.batch;
   a.head_dim = m.head_dim;
   a.dropout = m.dropout;
   a.site = site_;
@@ -48,13 +50,17 @@ void AttentionCore::emit(const std::string& what, AttentionPart p, const std::ve
   builder_.op(name_ + "." + what, part(p), context_.compute, reads, writes);
 }
 
+KeyExchange AttentionCore::keys() const {
+  return {context_, builder_, name_, part(AttentionPart::flash_forward)};
+}
+
 BufferId AttentionCore::declare(BufferId qkv) {
   const Lifetime saved = scope_.kept();
   const Attention a = part(AttentionPart::scores);
   qkv_ = qkv;
-  out_ = builder_.activation(name_ + ".out", context_.compute, {context_.tokens, a.heads * a.head_dim}, saved);
+  out_ = builder_.activation(name_ + ".out", context_.compute, {rows(), a.heads * a.head_dim}, saved);
   if (!unfused()) {
-    logsumexp_ = builder_.activation(name_ + ".logsumexp", DType::f32, {context_.tokens, a.heads}, saved);
+    logsumexp_ = builder_.activation(name_ + ".logsumexp", DType::f32, {rows(), a.heads}, saved);
     return out_;
   }
   const Lifetime core = restores_core() ? Lifetime::slot : saved;
@@ -76,12 +82,14 @@ void AttentionCore::scores_to_probabilities() {
 }
 
 void AttentionCore::forward() {
+  if (exchanges_keys()) return keys().forward(qkv_, out_, logsumexp_);
   if (!unfused()) return emit("flash_forward", AttentionPart::flash_forward, {{qkv_}}, {{out_}, {logsumexp_}});
   scores_to_probabilities();
   emit("context", AttentionPart::context, {{dropout() ? dropped_ : probabilities_}, {qkv_}}, {{out_}});
 }
 
 BufferId AttentionCore::backward(BufferId out_gradient) {
+  if (exchanges_keys()) return keys().backward(out_gradient, qkv_, out_, logsumexp_);
   return unfused() ? backward_unfused(out_gradient) : backward_flash(out_gradient);
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "sim/lower/model/unit.h"
+#include "sim/lower/parallel/context.h"
 
 namespace rehearse::lower {
 
@@ -12,9 +13,10 @@ class AttentionCore {
   AttentionCore(const UnitScope& scope, std::string name, int site)
       : context_(scope.context), builder_(scope.builder), scope_(scope), name_(std::move(name)), site_(site) {}
 
-  // qkv [tokens, kv_heads, group + 2, head_dim] -> out [tokens, heads * head_dim]; both live as what UnitScope::kept()
-  // says. What the unfused core keeps between (5 a s^2 b bytes a layer with dropout) lives only in a slot where
-  // backward restores it by itself: under recomputation selective, and under ops, which keeps out.
+  // qkv [rows, kv_heads, group + 2, head_dim] -> out [rows, heads * head_dim]; both live as what UnitScope::kept() says.
+  // Rows are all tokens of the micro-batch, or this rank's where keys are exchanged. What the unfused core keeps between
+  // (5 a s^2 b bytes a layer with dropout) lives only in a slot where backward restores it by itself: under
+  // recomputation selective, and under ops, which keeps out.
   BufferId declare(BufferId qkv);
   void forward();
   // out_gradient -> gradient of qkv.
@@ -26,6 +28,9 @@ class AttentionCore {
             const std::vector<Operand>& writes);
   program::AttentionKernel kernel() const;
   bool unfused() const { return context_.model().attention == model::AttentionKind::unfused; }
+  bool exchanges_keys() const { return context_.plan().context > 1 && !context_.all_to_all(); }
+  std::int64_t rows() const { return exchanges_keys() ? context_.tokens : context_.batch * context_.seq; }
+  KeyExchange keys() const;
   bool dropout() const { return context_.model().dropout > 0; }
   bool restores_core() const {
     return scope_.recompute == plan::Recompute::selective || scope_.recompute == plan::Recompute::ops;

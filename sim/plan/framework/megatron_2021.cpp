@@ -5,6 +5,7 @@ namespace rehearse::plan {
 // Megatron-LM releases 2.x of 2021 and 2022, as used for arXiv 2104.04473 (SC'21) and arXiv 2205.05198.
 FrameworkProfile megatron_2021_profile() {
   FrameworkProfile p;
+  p.context_parallel = false;
   p.name = "megatron-2021";
   p.summary = "Megatron-LM 2.x: unfused attention, dropout, reductions not overlapped";
   p.sources = {

@@ -5,6 +5,7 @@ namespace rehearse::plan {
 // Hugging Face's nanotron of 2025.
 FrameworkProfile nanotron_profile() {
   FrameworkProfile p;
+  p.context_parallel = false;
   p.name = "nanotron";
   p.summary = "nanotron of 2025: eager PyTorch, FlashAttention-2, fp32 gradients, parameters gathered after the step";
   p.sources = {

@@ -48,6 +48,8 @@ Blame of_stream(StreamKind kind) {
   switch (kind) {
     case StreamKind::tensor:
       return Blame::tensor;
+    case StreamKind::context:
+      return Blame::context;
     case StreamKind::data:
       return Blame::data;
     case StreamKind::pipeline:

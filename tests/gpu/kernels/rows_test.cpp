@@ -72,9 +72,9 @@ TEST_F(CudaRows, RopeRotatesQueriesAndKeysAndBackwardUndoesIt) {
                                     AttentionShape{3, 2, 1, 5, 128}, AttentionShape{1, 1, 1, 2, 2}}) {
       const Floats x = normal(s.seq * s.micro_batch * (s.heads + 2 * s.kv_heads) * s.head_dim, type);
       const Tensor y = given(x, type);
-      device().rope(s, false, y.out());
+      device().rope(s, 0, false, y.out());
       expect_near(y, reference::rope(s, doubles(x)));
-      device().rope(s, true, y.out());
+      device().rope(s, 0, true, y.out());
       expect_near(y, doubles(x));
     }
   }
@@ -85,7 +85,7 @@ TEST_F(CudaRows, RopeIsPreciseAtLatePositions) {
   const AttentionShape s{1, 1, 1, 20000, 2};
   const Floats x = normal(s.seq * 3 * 2, DType::f32);
   const Tensor y = given(x, DType::f32);
-  device().rope(s, false, y.out());
+  device().rope(s, 0, false, y.out());
   const Floats out = y.read();
   const Values expected = reference::rope(s, doubles(x));
   for (std::size_t i = expected.size() - 60; i < expected.size(); ++i) EXPECT_NEAR(out[i], expected[i], 1e-5);

@@ -113,8 +113,19 @@ class LateDevice final : public Device {
                      Out d_table) override {
     later([=, this] { cpu_->position_grad(rows, cols, micro_batch, first_position, dy, d_table); });
   }
-  void rope(const AttentionShape& s, bool backward, Out qkv) override {
-    later([=, this] { cpu_->rope(s, backward, qkv); });
+  void context_forward(const AttentionShape& s, const kernels::ContextPart& part, const DropoutSite& dropout, In qkv,
+                       In kv, Out out, float* logsumexp) override {
+    later([=, this] { cpu_->context_forward(s, part, dropout, qkv, kv, out, logsumexp); });
+  }
+  void context_backward(const AttentionShape& s, const kernels::ContextPart& part, const DropoutSite& dropout, In d_out,
+                        In qkv, In kv, In out, const float* logsumexp, Out d_q, Out d_kv) override {
+    later([=, this] { cpu_->context_backward(s, part, dropout, d_out, qkv, kv, out, logsumexp, d_q, d_kv); });
+  }
+  void copy_strided(const StridedCopy& s, In x, Out y) override {
+    later([=, this] { cpu_->copy_strided(s, x, y); });
+  }
+  void rope(const AttentionShape& s, std::int64_t first_position, bool backward, Out qkv) override {
+    later([=, this] { cpu_->rope(s, first_position, backward, qkv); });
   }
   void embedding_forward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
                          const std::int32_t* ids, In table, Out y) override {

@@ -147,9 +147,9 @@ TEST_P(ElementwiseTest, RopeRotatesQueriesAndKeysAndBackwardUndoesIt) {
   for (const AttentionShape& s : {AttentionShape{2, 4, 2, 33, 6}, AttentionShape{1, 3, 3, 700, 16}}) {
     const Floats x = random.normal(s.seq * s.micro_batch * (s.heads + 2 * s.kv_heads) * s.head_dim);
     Floats y = x;
-    device->rope(s, false, y.data());
+    device->rope(s, 0, false, y.data());
     EXPECT_LE(relative_error(y, reference::rope(s, doubles(x))), kTolerance);
-    device->rope(s, true, y.data());
+    device->rope(s, 0, true, y.data());
     EXPECT_LE(relative_error(y, doubles(x)), kTolerance);
   }
 }

@@ -141,7 +141,7 @@ std::vector<Call> attention_calls() {
          const In d_p = o.read(kScores), p = o.read(kScores);
          d.attention_softmax_backward(kHeads, d_p, p, o.write(kScores));
        }},
-      {"rope", [](D& d, O& o) { d.rope(kHeads, false, o.update(kQkv)); }},
+      {"rope", [](D& d, O& o) { d.rope(kHeads, 0, false, o.update(kQkv)); }},
   };
 }
 

@@ -124,6 +124,7 @@ std::string dump(const Scenario& s) {
                      static_cast<int>(p.recompute));
   out += fmt::format(" {} {}", p.recompute_layers, p.recompute_every);
   for (const Axis axis : p.rank_order) out += fmt::format(" {}", static_cast<int>(axis));
+  out += fmt::format(" {} {} {}", static_cast<int>(p.context_kind), p.zero_group, p.replicas);
   const Training& t = s.training;
   out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.global_batch, t.seq_len,
                      static_cast<int>(t.precision), static_cast<int>(t.grad_dtype), static_cast<int>(t.reduce_dtype),
@@ -360,7 +361,7 @@ TEST(Keys, TypesAreSaidInWords) {
 }
 
 TEST(Keys, MeaningsSayWhatIsNotAvailable) {
-  EXPECT_EQ(meaning_text(*find_key("plan.context")), "ranks a sequence is split over; above 1 not available yet");
+  EXPECT_EQ(meaning_text(*find_key("plan.expert")), "ranks experts are spread over; above 1 not available yet");
   EXPECT_TRUE(meaning_text(*find_key("model.hf")).ends_with("; not available yet"));
 }
 

@@ -31,7 +31,7 @@ const std::string kCnn =
 TEST(PerformedKeys, HaveEveryKeyOfModelPlanAndTraining) {
   const std::map<std::string, std::string> gpt = of(kGpt), cnn = of(kCnn);
   // Of image and convolutions the whole is compared; of the others there is one value yet.
-  const std::set<std::string_view> others = {"plan.embedding_as_layer", "plan.context_kind", "plan.expert_tensor"};
+  const std::set<std::string_view> others = {"plan.embedding_as_layer", "plan.expert_tensor"};
   for (const Key& key : keys()) {
     const bool counts = key.section() == "model" || key.section() == "plan" || key.section() == "training";
     if (!counts || !key.available() || key.path == "model.name" || key.path == "model.preset") continue;
@@ -74,6 +74,7 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
                                    "plan.recompute=full",
                                    "plan.recompute_layers=2",
                                    "plan.recompute_every=2",
+                                   "plan.context=2",
                                    "plan.rank_order=[pipeline, tensor, context, expert, data]",
                                    "training.global_batch=32",
                                    "training.seq_len=32",
@@ -96,6 +97,8 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
   }
   EXPECT_NE(of(kGpt, {"plan.zero=1", "plan.zero_group=2", "cluster.gpus=16"}).at("plan.zero_group"),
             of(kGpt).at("plan.zero_group"));
+  EXPECT_NE(of(kGpt, {"plan.context=2", "plan.context_kind=all_gather"}).at("plan.context_kind"),
+            of(kGpt, {"plan.context=2"}).at("plan.context_kind"));
   for (const std::string change :
        {"model.widths=[20]", "model.image={channels: 1, size: 32}", "model.convolutions=[{channels: 8, kernel: 5}]"}) {
     const std::string key = change.substr(0, change.find('='));

@@ -73,22 +73,40 @@ TEST(ScenarioErrors, AnUnknownFrameworkNamesTheNearest) {
 
 TEST(ScenarioErrors, PartsThatAreNotAvailableYetSaySo) {
   const Texts found = problems(small(R"(plan:
-  context: 2
-  context_kind: all_to_all
   expert: 2
   expert_tensor: 2
   embedding_as_layer: true
 training: {precision: fp8}
 )"));
-  ASSERT_EQ(found.size(), 6U) << testing::PrintToString(found);
+  ASSERT_EQ(found.size(), 4U) << testing::PrintToString(found);
   for (const std::string& text : found) {
     EXPECT_NE(text.find(" not available yet; available: "), std::string::npos) << text;
     EXPECT_EQ(text.find("unknown key"), std::string::npos) << text;
   }
   EXPECT_EQ(found[0],
-            "4:12 plan.context: context above 1 (context parallelism) is not available yet; available: "
-            "context: 1");
-  EXPECT_EQ(found[5], "9:23 training.precision: precision fp8 is not available yet; available: fp32, bf16, fp16");
+            "4:11 plan.expert: expert above 1 (expert parallelism) is not available yet; available: expert: 1");
+  EXPECT_EQ(found[3], "7:23 training.precision: precision fp8 is not available yet; available: fp32, bf16, fp16");
+}
+
+TEST(ScenarioErrors, SequencesMustDivideOverAContextGroup) {
+  const auto split = [](const std::string& plan, const std::string& rest = "") {
+    return problems(small("cluster: {topology: dgx-a100, gpus: 12}\nplan: {" + plan + "}\n" + rest));
+  };
+  EXPECT_EQ(split("context: 2"), Texts{});
+  EXPECT_EQ(split("context: 4, tensor: 3, context_kind: all_to_all").size(), 1U) << "heads over tensor";
+  EXPECT_EQ(split("context: 3"),
+            (Texts{"4:17 plan.context: seq_len = 128 does not divide into 6 equal parts (2 * context = 3); nearest "
+                   "seq_len: 126 or 132"}));
+  EXPECT_EQ(split("context: 4, context_kind: all_to_all, pipeline: 3"), Texts{});
+  EXPECT_EQ(split("context: 6, context_kind: all_to_all", "training: {seq_len: 96}\n"),
+            (Texts{"4:17 plan.context: context_kind: all_to_all gives each rank whole heads: 12 heads and 4 key-value "
+                   "heads a tensor rank do not divide by context = 6 (context_kind: ring or all_gather takes any)"}));
+  EXPECT_EQ(split("context: 5", "training: {seq_len: 120}\n"),
+            (Texts{"3:37 cluster.gpus: gpus = 12 is not divisible by tensor * pipeline * context = 1 * 1 * 5 = 5; "
+                   "nearest gpus that are: 10 or 15"}));
+  EXPECT_EQ(split("context: 2", "framework: megatron-2021\n"),
+            (Texts{"4:17 plan.context: framework megatron-2021 has no context parallelism (leave plan.context out, or "
+                   "choose another framework)"}));
 }
 
 TEST(ScenarioErrors, RanksThatShardTogetherMustDivide) {
@@ -100,9 +118,10 @@ TEST(ScenarioErrors, RanksThatShardTogetherMustDivide) {
   EXPECT_EQ(hybrid("zero_group: node"),
             (Texts{"4:20 plan.zero_group: with zero: 0 nothing is sharded (plan.zero 1, 2 or 3, or leave zero_group "
                    "out)"}));
-  EXPECT_EQ(hybrid("zero: 1, zero_group: 6"),
-            (Texts{"4:29 plan.zero_group: groups of 6 ranks: 16 ranks have the same weights (data), which do not divide "
-                   "into such groups; nearest that do: 4 or 8"}));
+  EXPECT_EQ(
+      hybrid("zero: 1, zero_group: 6"),
+      (Texts{"4:29 plan.zero_group: groups of 6 ranks: 16 ranks have the same weights (data), which do not divide "
+             "into such groups; nearest that do: 4 or 8"}));
   EXPECT_EQ(hybrid("zero: 1, zero_group: nodes"),
             (Texts{"4:29 plan.zero_group: expected all, node, or an integer, 2 to 1,000,000, found 'nodes' (did you "
                    "mean 'node'?)"}));
