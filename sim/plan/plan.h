@@ -34,6 +34,7 @@ struct Plan {
   int zero = 0;                  // 0..3
   Bytes bucket{25 << 20};        // gradient bytes a bucket; transfers start when it is full
   bool overlap_grad_reduce = true, overlap_param_gather = true, overlap_tensor_backward = true;
+  std::int64_t reuse_distance = 0;  // elements; 0: recomputed layers keep their weights for backward
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   std::array<Axis, kAxes> rank_order = {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline};

@@ -18,6 +18,7 @@ FrameworkProfile megatron_core_profile();
 FrameworkProfile megatron_deepspeed_profile();
 FrameworkProfile nemo_2023_profile();
 FrameworkProfile deepspeed_profile();
+FrameworkProfile deepspeed_2021_profile();
 FrameworkProfile torch_ddp_profile();
 FrameworkProfile torch_fsdp_profile();
 FrameworkProfile torch_fsdp2_profile();
