@@ -182,6 +182,7 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
     gradient = unit.backward(gradient, needed);
     if (!ahead) gather_next(-1);
   }
+  chunk.units.back()->end_micro_batch();
   if (chunk.first) return;
   if (transfers_.batched()) builder_.set_lifetime(gradient, Lifetime::micro_batch);
   transfers_.send(transfers_.packed(gradient, "stage.input_gradient.sent." + std::to_string(bodies.input)), false);

@@ -44,6 +44,7 @@ struct FrameworkProfile {
   bool split_point_to_point = true;   // pipeline tensors sent as 1/tensor slices, gathered by the receiver
   bool recompute_stops_early = true;  // full recomputation ends at the last tensor backward needs; false: whole layer
   bool fp32_logits = false;           // logits cast to fp32 and kept so for the loss
+  int loss_metrics = 0;               // metrics of training that each make the eager loss of the logits again
   bool autocast = false;  // transformers: parameters and what is added between layers stay in fp32; casts before
                           // each matrix product, of weights anew in each forward
   bool fused_elementwise = true;  // false: bias in the matmul, then dropout, residual add and the parts of SwiGLU and

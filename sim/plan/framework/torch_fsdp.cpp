@@ -88,9 +88,13 @@ FrameworkProfile llm_foundry_profile() {
       "waits for it (pytorch torch/distributed/fsdp/_runtime_utils.py, ProcessGroupNCCL)",
       kEager,
       "decoupled AdamW in a loop of eager kernels (composer/optim/decoupled_weight_decay.py)",
+      "loss_metrics: LanguageCrossEntropy and LanguagePerplexity of every micro-batch's logits, each a "
+      "torch.nn.CrossEntropyLoss under autocast (composer/metrics/nlp.py; composer/trainer/trainer.py, "
+      "_eval_train_metrics; mosaicml/llm-foundry llmfoundry/models/mpt/modeling_mpt.py, train_metrics)",
       kFlat,
       kHost};
   p.attention = model::AttentionKind::flash_triton;
+  p.loss_metrics = 2;
   p.shard_gather = ShardGather::after_reduce;
   return p;
 }
