@@ -80,10 +80,6 @@ struct FrameworkProfile {
   // Where every launch blocks until the kernel has ended: idle time of the device with each op. Zero: launches do not
   // block.
   Time blocking_gap;
-  // What a real step may be of ours where the profile itself, not its kernels, is what is uncertain; the result's
-  // interval is at least this wide. 1: the profile agrees with the runs it was compared with, within its kernels' own
-  // intervals (docs/validation.md).
-  double step_low = 1, step_high = 1;
   // Memory held beyond tensors on a device that is no CPU: context, communicator buffers, library workspaces.
   Bytes memory_reserve;
   double fragmentation = 0;  // share of the tensors' peak an allocator wastes

@@ -27,7 +27,6 @@ FrameworkProfile deepspeed_profile() {
   p.reuse_distance = 1'000'000'000;
   p.flattens_gradients = p.divides_gradients = true;
   p.reduce_launches = 0.5;
-  p.step_high = kUncheckedHigh, p.step_low = kUncheckedLow;
   p.fp32_gradients = false;
   return p;
 }

@@ -30,7 +30,6 @@ FrameworkProfile nanotron_profile() {
       "launch_cost, memory_reserve and fragmentation as megatron-2021",
   };
   p.attention = model::AttentionKind::flash2;
-  p.step_low = kUncheckedLow, p.step_high = kUncheckedHigh;
   p.fused_weight_gradient = false;
   p.fused_residual_gradient = false;
   p.fused_elementwise = false;

@@ -45,7 +45,6 @@ FrameworkProfile torch_fsdp_profile() {
       "forward too, as the host runs ahead",
       kEager, "attention: scaled_dot_product_attention's flash backend, FlashAttention-2 from 2.2 on", kFlat, kHost};
   p.attention = model::AttentionKind::flash2;
-  p.step_low = kUncheckedLow, p.step_high = kUncheckedHigh;
   return p;
 }
 
