@@ -5,7 +5,6 @@
 #include <cmath>
 #include <string>
 
-#include "sim/base/check.h"
 #include "sim/lower/parallel/parameters.h"
 
 namespace rehearse::lower {
@@ -133,10 +132,8 @@ BufferId ParameterStore::prepared_gradients(const Bucket& bucket, const std::str
     divide.value = 1;  // the loss is scaled already
     builder_.op("divide" + suffix, divide, context_.reduce, {{gradients}}, {{gradients}});
   }
-  if (profile.reduce_launches > 0) {
-    REHEARSE_CHECK(profile.flattens_gradients, "{}: lists are made of copies", profile.name);
+  if (profile.flattens_gradients && profile.reduce_launches > 0)
     builder_.takes_launches(launches(profile.reduce_launches, bucket.params.size()));
-  }
   return gradients;
 }
 

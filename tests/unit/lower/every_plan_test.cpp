@@ -50,7 +50,7 @@ TEST_P(EveryPlan, OfATransformerIsSound) {
 
 TEST_P(EveryPlan, WithShardsGatheredAsFrameworksDoIsSound) {
   const Sizes s = GetParam();
-  for (const char* framework : {"torch-fsdp", "torch-fsdp2", "llm-foundry", "deepspeed", "deepspeed-2021"})
+  for (const char* framework : {"torch-fsdp", "torch-fsdp2", "llm-foundry", "deepspeed", "deepspeed-2021", "nanotron"})
     for (const char* recompute : {"none", "full"})
       for (const int micro_batches : {1, 3})
         expect_sound(kGpt, {set("plan.reuse_distance", "1"), set("plan.tensor", std::to_string(s.tensor)),
