@@ -46,6 +46,7 @@ struct SimulationRequest {
   std::string fidelity = "flow";  // analytic, flow or step
   int samples = 0;
   bool what_if = false;
+  std::string left_out;                            // as run::Options
   int threads = 1;                                 // simulations at once
   std::function<void(double done)> progress = {};  // instead of a progress line
   plan::Purpose purpose = plan::Purpose::simulate;

@@ -90,6 +90,7 @@ run::Options options_of(const SimulationRequest& request, const std::string& roo
   options.record = request.record;
   options.samples = request.samples;
   options.what_if = request.what_if;
+  options.left_out = request.left_out;
   options.threads = request.threads;
   options.progress = request.progress;
   return options;

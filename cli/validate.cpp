@@ -19,6 +19,7 @@
 #include "execute/placement/placement.h"
 #include "reports/ledgers/ledger.h"
 #include "reports/ledgers/ledger_page.h"
+#include "reports/ledgers/step_intervals.h"
 #include "reports/ledgers/sweep_ranking.h"
 #include "reports/limits.h"
 #include "sim/base/diagnostics.h"
@@ -38,7 +39,7 @@ constexpr const char* kShipped = "scenarios/published/measurements.csv";
 constexpr const char* kShippedCollectives = "scenarios/published/collectives.csv";
 
 struct ValidateArguments {
-  std::string throughput, filter, output, calibration;
+  std::string throughput, filter, output, calibration, intervals;
   double budget = 120, seconds = 4;
   bool local = false, gpu = false, output_given = false, budget_given = false, seconds_given = false;
   bool collectives = false;
@@ -87,6 +88,10 @@ void write_ledger(const std::string& dir, const std::vector<reports::LedgerRow>&
       filter.empty() ? "holds no measurements" : fmt::format("no measurement matches --filter {}", filter), ""});
 }
 
+[[noreturn]] void refuse_intervals(const std::string& problem) {
+  throw InputError(Diagnostic{"validate", 0, 0, "", "--intervals " + problem, ""});
+}
+
 [[noreturn]] void refuse_threads() {
   throw InputError(Diagnostic{"validate", 0, 0, "", "--threads needs --throughput with a table of published runs", ""});
 }
@@ -118,6 +123,7 @@ int validate_published_runs(const ValidateArguments& a, const std::string& csv, 
   std::optional<TemporaryFolder> scratch;
   if (!a.output_given) scratch.emplace("validate");
   const std::string directory = scratch ? scratch->path() : (fs::path(a.output) / "scenarios").string();
+  if (!a.intervals.empty()) result::check_output_file(a.intervals, result::Over::its_own_input);
   if (a.output_given) {
     check_output_directory(a.output,
                            {"ledger.csv", "ledger.json", "sweeps.csv", "ledger.html", "predicted-measured.svg"});
@@ -126,6 +132,11 @@ int validate_published_runs(const ValidateArguments& a, const std::string& csv, 
   simulate_published_runs(runs, directory, a.threads > 0 ? a.threads : hardware_threads(), root);
   const std::vector<reports::ThroughputRow>& rows = runs.rows;
   if (a.output_given) write_published_runs(a.output, rows, shown_path(csv, root));
+  if (!a.intervals.empty()) {
+    const std::string learned = reports::step_intervals_csv(rows);
+    if (learned.empty()) refuse_intervals("needs runs of two sources or more");
+    result::write_output(a.intervals, learned, result::Over::its_own_input);
+  }
   print(reports::throughput_table(rows));
   const bool any = std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.used; });
   return any ? kDone : kFailed;
@@ -134,6 +145,8 @@ int validate_published_runs(const ValidateArguments& a, const std::string& csv, 
 int validate(const ValidateArguments& a) {
   const std::string root = data_root();
   if (a.threads > 0 && a.throughput.empty()) refuse_threads();
+  if (!a.intervals.empty() && a.throughput.empty())
+    refuse_intervals("needs --throughput with a table of published runs");
   if (a.local || a.gpu) execute::refuse_launcher("validate");
   if (a.local) return validate_local({a.calibration, a.budget, a.seconds, a.filter, a.output}, root);
   if (a.gpu) return validate_gpu({a.calibration, a.budget, a.seconds, a.filter, a.output}, root);
@@ -145,6 +158,7 @@ int validate(const ValidateArguments& a) {
   if (a.output_given) check_ledger_output(a.output, csv);
   const std::string text = read_text_file(csv);
   if (is_throughput_table(text)) return validate_published_runs(a, csv, text, root);
+  if (!a.intervals.empty()) refuse_intervals("needs --throughput with a table of published runs");
   if (a.threads > 0) refuse_threads();
   const std::vector<reports::Measurement> measurements = reports::read_measurements(shown_path(csv, root), text);
   std::map<std::string, Prediction> predictions;
@@ -180,6 +194,8 @@ void add_validate(CLI::App& app, Action& action) {
   command->add_option("--threads", a->threads, "With --throughput: runs at once (default: a core each)")
       ->check(between(1, 1024))
       ->type_name("N");
+  command->add_option("--intervals", a->intervals, "With --throughput: write what its runs say of steps' intervals")
+      ->type_name("FILE");
   command->add_option("--filter", a->filter, "Only rows with this in their id, scenario, source,\nsoftware or model")
       ->type_name("NAME");
   CLI::Option* local = command->add_flag("--local", a->local, "Instead: calibrate, simulate, perform plans here");

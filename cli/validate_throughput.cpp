@@ -117,6 +117,7 @@ double comparable_memory(const result::Result& r, std::string_view kind) {
 void simulate(ThroughputRow& row, const std::string& file, const std::string& root) {
   SimulationRequest request;
   request.file = file;
+  request.left_out = row.source;
   request.progress = [](double) { check_interrupt(); };
   try {
     const result::Result r = simulate_file(request, root);

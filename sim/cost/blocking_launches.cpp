@@ -12,7 +12,7 @@ class BlockingLaunches final : public CostModel {
   const Device& device() const override { return costs_->device(); }
   Estimate kernel(const program::Role& role, const program::Op& op, const Interference& beside) const override {
     Estimate estimate = costs_->kernel(role, op, beside);
-    estimate.duration += gap_;
+    estimate.duration += gap_ * op.launches;
     return estimate;
   }
 

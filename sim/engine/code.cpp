@@ -114,7 +114,8 @@ class RoleCompiler {
         fresh = true;
         continue;
       }
-      const std::int32_t issued = issue++;
+      const std::int32_t issued = issue;
+      issue += static_cast<std::int32_t>(op.launches);
       if (op.stream != stream) continue;
       const Position position = code_.ops.push_back({body, static_cast<std::int32_t>(i), issued});
       const IdRange<WaitId> waits = waits_of(body, static_cast<std::int32_t>(i));
@@ -163,8 +164,7 @@ class RoleCompiler {
   void place_in_slots() {
     std::vector<std::int64_t> issues(role_.bodies.size());
     for (std::size_t b = 0; b < role_.bodies.size(); ++b)
-      issues[b] = std::count_if(role_.bodies[b].ops.begin(), role_.bodies[b].ops.end(),
-                                [](const Op& op) { return !is_sync(op); });
+      for (const Op& op : role_.bodies[b].ops) issues[b] += is_sync(op) ? 0 : op.launches;
     code_.stream_slots.resize(role_.streams.size());
     for (std::size_t s = 0; s < role_.slots.size(); ++s) {
       check_interrupt();
@@ -187,7 +187,7 @@ class RoleCompiler {
     const SyncId first = code_.syncs.next();
     for (std::size_t i = 0; i < ops.size(); ++i) {
       if (!is_sync(ops[i])) {
-        ++issue;
+        issue += ops[i].launches;
         continue;
       }
       const IdRange<WaitId> waits = waits_of(body, static_cast<std::int32_t>(i));

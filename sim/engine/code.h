@@ -60,14 +60,14 @@ struct Segment {
 struct OpRef {
   program::BodyId body;
   std::int32_t op;
-  std::int32_t issue;  // ops that the host issues before it in the body
+  std::int32_t issue;  // launches of the host before it in the body
 };
 
 // One HostSync of a step.
 struct SyncCode {
   SlotId slot;
   std::int32_t body, op;
-  std::int64_t issue;  // ops of the step that the host issues before it
+  std::int64_t issue;  // launches of the step before it
   IdRange<WaitId> waits;
   bool awaited;
 };
@@ -79,7 +79,7 @@ struct RoleCode {
   std::int32_t streams = 0;
   std::int64_t ops_per_step = 0, issues_per_step = 0;
   IdVector<SlotId, program::BodyId> slot_body;
-  IdVector<SlotId, std::int64_t> slot_issue;  // ops issued before each slot
+  IdVector<SlotId, std::int64_t> slot_issue;  // launches before each slot
   IdVector<Position, OpRef> ops;
   IdVector<SegmentId, Segment> segments;
   std::vector<IdRange<SegmentId>> ranges;         // [body * streams + stream]

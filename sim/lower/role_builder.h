@@ -70,6 +70,11 @@ class RoleBuilder {
   OpRef op_on(const std::string& stream, program::StreamKind kind, const std::string& name, program::OpShape shape,
               DType dtype, const std::vector<Operand>& reads, const std::vector<Operand>& writes);
 
+  // What was added last takes so many launches.
+  void takes_launches(std::int64_t launches) {
+    role_.bodies[static_cast<std::size_t>(body_)].ops.back().launches = launches;
+  }
+
   OpRef last_op() const {
     return {body_, static_cast<int>(role_.bodies[static_cast<std::size_t>(body_)].ops.size()) - 1};
   }

@@ -113,6 +113,16 @@ void StageLowering::gather_for(const Chunk& chunk, int unit, int previous) {
     else
       builder_.after_compute(gather);
   }
+  wait_for_gathers(before, ops_before);
+}
+
+// ShardGather::alone: what was gathered since op `ops_before` is behind all compute, and the host waits for it.
+void StageLowering::wait_for_gathers(OpRef before, int ops_before) {
+  const int last = builder_.last_op().op;
+  if (context_.profile().shard_gather != plan::ShardGather::alone || last == ops_before) return;
+  builder_.after({builder_.current_body(), ops_before + 1}, before);
+  const OpRef end = builder_.last_op();
+  builder_.after(builder_.op("wait_for_gathers", program::HostSync{}, context_.compute, {}, {}, StreamKind::host), end);
 }
 
 void StageLowering::emit_forward(Chunk& chunk) {
@@ -123,7 +133,8 @@ void StageLowering::emit_forward(Chunk& chunk) {
     transfers_.receive(chunk.input, true);
     transfers_.unpack(chunk.input, true);
   }
-  const bool ahead = context_.profile().shard_gather != plan::ShardGather::on_use;
+  const bool ahead = context_.profile().shard_gather == plan::ShardGather::ahead ||
+                     context_.profile().shard_gather == plan::ShardGather::after_reduce;
   for (int u = 0; u < static_cast<int>(chunk.units.size()); ++u) {
     if (ahead)
       gather_for(chunk, u + 1, u - 1);
@@ -160,6 +171,10 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
     if (unit.recomputes()) {
       builder_.set_phase(Phase::recompute);
       unit.forward(true);
+      const OpRef before = builder_.last_compute_op();
+      const int ops_before = builder_.last_op().op;
+      parameters_.gather_again(chunk.first_unit + u);
+      wait_for_gathers(before, ops_before);
       builder_.set_phase(Phase::backward);
     }
     // Not before the last layer's recomputation, whose collectives would queue behind it on the tensor stream.
@@ -168,6 +183,7 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
     gradient = unit.backward(gradient, needed);
     if (!ahead) gather_next(-1);
   }
+  chunk.units.back()->end_micro_batch();
   if (chunk.first) return;
   if (transfers_.batched()) builder_.set_lifetime(gradient, Lifetime::micro_batch);
   transfers_.send(transfers_.packed(gradient, "stage.input_gradient.sent." + std::to_string(bodies.input)), false);

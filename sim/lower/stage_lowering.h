@@ -59,6 +59,7 @@ class StageLowering {
   void emit_backward(Chunk& chunk, bool last_micro_batch);
   void emit_step();
   void gather_for(const Chunk& chunk, int unit, int previous);
+  void wait_for_gathers(OpRef before, int ops_before);
   std::vector<program::Slot> slots(int micro_batches);
 
   const Context& context_;

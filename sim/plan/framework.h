@@ -14,7 +14,13 @@ namespace rehearse::plan {
 // When ZeRO-3 gathers a layer's parameters. ahead: while the layer before it computes. after_reduce: as `ahead` in
 // forward; in backward behind the reduction of the layer before it, so that compute waits for both (FSDP's
 // BACKWARD_POST: one process group has one NCCL stream). on_use: when compute gets there, and compute waits.
-enum class ShardGather : unsigned char { ahead, after_reduce, on_use };
+// alone: when reached, behind what was computed before, and the host waits for it.
+enum class ShardGather : unsigned char { ahead, after_reduce, on_use, alone };
+
+// Where an all-gather of data parallelism writes. place: where the parameters are used. flat: into a buffer that is
+// copied to them. list: into a tensor a rank, made by copying the parameters together; the library gathers into a flat
+// buffer of its own, copies that to the list, and the list is copied to the parameters: three copies of everything.
+enum class GatherInto : unsigned char { place, flat, list };
 
 // How memory for tensors is found. arena: every buffer has its place before the first step, and what is written into
 // a place waits for the last use of what lay there before. caching: an allocator that keeps what is freed, as
@@ -40,17 +46,30 @@ struct FrameworkProfile {
   bool split_point_to_point = true;   // pipeline tensors sent as 1/tensor slices, gathered by the receiver
   bool recompute_stops_early = true;  // full recomputation ends at the last tensor backward needs; false: whole layer
   bool fp32_logits = false;           // logits cast to fp32 and kept so for the loss
+  int loss_metrics = 0;               // metrics of training that each make the eager loss of the logits again
   bool autocast = false;  // transformers: parameters and what is added between layers stay in fp32; casts before
                           // each matrix product, of weights anew in each forward
   bool fused_elementwise = true;  // false: bias in the matmul, then dropout, residual add and the parts of SwiGLU and
                                   // of the loss as kernels of their own
   bool fused_optimizer = true;    // false: a pass over the tensors an arithmetic operation
   ShardGather shard_gather = ShardGather::ahead;
-  // ZeRO-3: a parameter of at least so many elements is sharded, gathered and reduced on its own; the others of a layer
-  // together. 0: a layer together.
+  // ZeRO-3: a parameter of at least so many elements is sharded, gathered and reduced on its own; the others stay
+  // whole, are reduced a layer together and gathered after the step. 0: all of a layer together.
   std::int64_t shard_alone = 0;
+  bool copies_buckets = false;  // gradients are copied into buckets to be reduced, and back
+  // ZeRO 2 and 3, each a pass over a layer's gradients: copied together into one tensor; cast from the training
+  // precision to training.reduce_dtype (false: products write that); divided by the number of ranks before they are
+  // summed.
+  bool flattens_gradients = false, casts_gradients = false, divides_gradients = false;
+  bool all_reduces_gradients = false;  // ZeRO 2 and 3: where a reduce-scatter would do
+  GatherInto gather_into = GatherInto::place;
+  // Collectives of data parallelism over lists of tensors: what the host does for each rank's piece of a parameter that
+  // is gathered, of a bucket that is reduced, in launches.
+  double gather_launches = 0, reduce_launches = 0;
+  // ZeRO-3 with full recomputation: a weight is gathered again for backward where at least so many elements of other
+  // weights are used between (plan.reuse_distance). 0: never.
+  std::int64_t reuse_distance = 0;
   bool reduces_replicas_always = false;  // hybrid sharding: the replicas' all-reduce after each micro-batch
-  bool copies_buckets = false;           // gradients are copied into buckets to be reduced, and back
   bool context_parallel = true;          // it has context parallelism
   bool data_parallel_only = false;       // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
   bool host_sync_on_norm = false;        // the host reads the gradient norm before it launches the optimizer
@@ -65,10 +84,6 @@ struct FrameworkProfile {
   // Where every launch blocks until the kernel has ended: idle time of the device with each op. Zero: launches do not
   // block.
   Time blocking_gap;
-  // What a real step may be of ours where the profile itself, not its kernels, is what is uncertain; the result's
-  // interval is at least this wide. 1: the profile agrees with the runs it was compared with, within its kernels' own
-  // intervals (docs/validation.md).
-  double step_low = 1, step_high = 1;
   // Memory held beyond tensors on a device that is no CPU: context, communicator buffers, library workspaces.
   Bytes memory_reserve;
   double fragmentation = 0;  // share of the tensors' peak an allocator wastes

@@ -44,6 +44,7 @@ struct Plan {
   int zero = 0;                  // 0..3
   Bytes bucket{25 << 20};        // gradient bytes a bucket; transfers start when it is full
   bool overlap_grad_reduce = true, overlap_param_gather = true, overlap_tensor_backward = true;
+  std::int64_t reuse_distance = 0;  // elements; 0: recomputed layers keep their weights for backward
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   std::int64_t recompute_layers = 0;  // of each stage and chunk, its first ones; 0: all

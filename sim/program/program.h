@@ -90,6 +90,8 @@ struct Op {
   std::vector<EventId> waits;
   EventId records = -1;           // recorded when the op is done
   std::vector<Operand> releases;  // instances freed after this op, in program order
+  // What the host launches for it, in launches (a copy of as many pieces, one by one). The work is the same.
+  std::int64_t launches = 1;
 };
 
 struct Body {

@@ -20,6 +20,7 @@
 #include "sim/run/fit.h"
 #include "sim/run/jobs.h"
 #include "sim/run/prepared.h"
+#include "sim/run/step_interval.h"
 #include "sim/run/study.h"
 
 namespace rehearse::run {
@@ -95,7 +96,8 @@ void widen(const cost::Device& device, result::Result& out) {
   out.interval_high_s = step * std::exp(high);
 }
 
-void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario, result::Result& out) {
+void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario, const Options& options,
+                 result::Result& out) {
   out.step_time_ps = outcome.step_time.ps();
   out.breakdown_ps = outcome.breakdown_ps;
   const double step = outcome.step_time.seconds();
@@ -109,9 +111,12 @@ void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario,
   for (const double s : outcome.coverage_busy_s) busy += s;
   for (std::size_t i = 0; i < out.coverage.size() && busy > 0; ++i) out.coverage[i] = outcome.coverage_busy_s[i] / busy;
   const double total = outcome.busy_s > 0 ? outcome.busy_s : 1;
+  // Of the kernels, and of what the framework does around them, which our own Performer's kernels are all of.
   const plan::FrameworkProfile& profile = scenario.framework;
-  out.interval_low_s = step * std::min(profile.step_low, outcome.busy_s > 0 ? outcome.busy_low_s / total : 1);
-  out.interval_high_s = step * std::max(profile.step_high, outcome.busy_s > 0 ? outcome.busy_high_s / total : 1);
+  const StepInterval around =
+      profile.measured_host ? StepInterval{} : step_interval(profile.name, options.left_out, options.data_root);
+  out.interval_low_s = step * std::min(around.low, outcome.busy_s > 0 ? outcome.busy_low_s / total : 1);
+  out.interval_high_s = step * std::max(around.high, outcome.busy_s > 0 ? outcome.busy_high_s / total : 1);
   out.ops = outcome.ops;
   out.events = outcome.events;
   out.records = outcome.records;
@@ -136,7 +141,7 @@ void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, cons
   if (options.phase) options.phase("simulating");
   engine_options.progress = progress.one();
   const engine::Outcome outcome = prepared.simulate(engine_options);
-  add_outcome(outcome, scenario, out);
+  add_outcome(outcome, scenario, options, out);
   out.energy = energy_of(prepared.program(), prepared.grid(), prepared.costs().device(), outcome);
   if (draws_machine(prepared, scenario)) widen(prepared.costs().device(), out);
   if (noisy) out.noise = noise_cost(prepared, engine_options, outcome, options.threads, progress);

@@ -24,7 +24,8 @@ struct Options {
   bool record = true;  // keep the ops of representative ranks (one a stage)
   int samples = 0;     // of the noise, to be simulated; 0: sample 0 alone, and no statistics
   bool what_if = false;
-  int threads = 1;                                   // simulations at once, where there are several
+  std::string left_out;  // a source of published runs that the step's interval must not know (step_interval.h)
+  int threads = 1;       // simulations at once, where there are several
   std::function<void(double done)> progress;         // of the simulation
   std::function<void(std::string_view what)> phase;  // called when another part of the work before it begins
 };

@@ -141,6 +141,11 @@ std::vector<Case> data_parallel_cases() {
         {name + "_dropout_recompute", text, grid(2, 1, 1, 0, {"plan.recompute=full"}), {"model.dropout=0.1"}});
     cases.push_back({name + "_torch", text, grid(2, 1, 1, 0, {"framework=torch-ddp"}), {"model.dropout=0.1"}});
     cases.push_back({name + "_megatron", text, grid(2, 1, 1, 1, {"framework=megatron-2021"}), {"model.dropout=0.1"}});
+    cases.push_back({name + "_lists", text, grid(2, 1, 1, 1, {"framework=nanotron"}), {"model.dropout=0.1"}});
+    cases.push_back({name + "_released",
+                     text,
+                     grid(2, 1, 1, 3, {"framework=deepspeed-2021", "plan.recompute=full", "plan.reuse_distance=1"}),
+                     {"model.dropout=0.1"}});
     for (const std::string framework : {"deepspeed", "llm-foundry", "torch-fsdp2", "accelerate"})
       cases.push_back({name + "_" + framework.substr(framework.find_last_of("-") + 1),
                        text,

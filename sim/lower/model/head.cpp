@@ -72,6 +72,10 @@ class Head : public Unit {
     emit_loss();
   }
 
+  void end_micro_batch() override {
+    for (int i = 0; i < c_.profile().loss_metrics; ++i) emit_metric(i);
+  }
+
   BufferId backward(BufferId, bool) override {
     RoleBuilder& b = s_.builder;
     BufferId d_logits = b.workspace(b.here("d_logits"), c_.compute, {c_.tokens, columns()});
@@ -122,6 +126,18 @@ class Head : public Unit {
     reduce.reduce = program::ReduceOp::sum;
     b.op("loss.sums.all_reduce", reduce, DType::f32, {{sums_}}, {{sums_}}, StreamKind::tensor);
     b.op("loss.mean", loss(CrossEntropyPart::loss), DType::f32, {{sums_}, {loss_}}, {{loss_}});
+  }
+
+  // torch.nn.functional.cross_entropy of the logits without its gradient: cast to fp32, log_softmax (whose passes over
+  // memory a copy has), and rows picked, which are few.
+  void emit_metric(int index) {
+    RoleBuilder& b = s_.builder;
+    const std::string name = "metric" + std::to_string(index);
+    const std::int64_t elements = c_.tokens * columns();
+    const BufferId wide = b.workspace(b.here(name + ".logits"), DType::f32, {c_.tokens, columns()});
+    const BufferId result = b.workspace(b.here(name + ".log_softmax"), DType::f32, {c_.tokens, columns()});
+    b.op(name + ".cast", Elementwise{ElementwiseFn::cast, elements}, DType::f32, {{logits_}}, {{wide}});
+    b.op(name + ".log_softmax", Elementwise{ElementwiseFn::copy, elements}, DType::f32, {{wide}}, {{result}});
   }
 
   UnitScope s_;

@@ -23,6 +23,8 @@ class Unit {
 
   // Ops at the start of a step.
   virtual void begin_step() {}
+  // After the chunk's backward: what a framework does with a micro-batch's outputs.
+  virtual void end_micro_batch() {}
   // Ops from input to output. `again`: within a backward body, to restore what backward reads and the micro-batch did
   // not keep.
   virtual void forward(bool again) = 0;

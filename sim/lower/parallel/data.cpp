@@ -43,6 +43,8 @@ void ParameterStore::reduce(Bucket& bucket, int index) {
     if (sharded()) shard = builder_.slice(name + ".shard", whole, static_cast<int>(context_.shards), kShardAxes);
     builder_.op("cast" + suffix, Elementwise{ElementwiseFn::cast, bucket.padded}, context_.reduce, {{bucket.gradients}},
                 {{whole}});
+    if (sharded() && context_.profile().reduce_launches > 0)
+      builder_.takes_launches(launches(context_.profile().reduce_launches, 1));
   }
   if (sharded()) {
     builder_.op("reduce_scatter" + suffix,

@@ -96,6 +96,7 @@ void ParameterStore::form_buckets() {
     if (!large) current = chosen;
     if (begins) {
       Bucket bucket;
+      bucket.kept_whole = alone > 0 && !large;
       bucket.unit = p.unit;
       bucket.chunk = p.chunk;
       bucket.replicated = replicated;
@@ -155,7 +156,7 @@ BufferId ParameterStore::accumulated_gradient(ParamId id) {
   Param& p = params_[static_cast<std::size_t>(id)];
   if (transient_gradients() && !p.written) {
     Elementwise fill{ElementwiseFn::fill, p.elements};
-    builder_.op(p.spec.name + ".zero_grad", fill, context_.reduce, {}, {{p.gradient}});
+    builder_.op(p.spec.name + ".zero_grad", fill, builder_.buffer(p.gradient).dtype, {}, {{p.gradient}});
   }
   p.written = true;
   return p.gradient;

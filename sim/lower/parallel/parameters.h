@@ -58,6 +58,8 @@ class ParameterStore {
 
   // Gathers a unit's parameters (ZeRO-3; else nothing) on the data stream.
   void gather(int unit);
+  // After a unit's recomputation: those that were released since, by plan.reuse_distance.
+  void gather_again(int unit);
   bool gathers() const { return context_.plan().zero == 3 && context_.groups.data >= 0; }
 
   // Starts a backward body of a chunk. `last`: no later micro-batch adds to the chunk's gradients, so its buckets are
@@ -96,6 +98,7 @@ class ParameterStore {
     BufferId values = -1, value_shard = -1;        // full values (ZeRO-3: gathered); our shard of them
     BufferId gradients = -1, gradient_shard = -1;  // full gradients; our shard, reduced
     BufferId gathered_pad = -1;                    // padding of transient gradients, zeroed
+    bool kept_whole = false;                       // ZeRO-3: small parameters, which are not gathered before use
     BufferId master = -1, exp_avg = -1, exp_avg_sq = -1;
     int pending = 0;
     bool reduced = false;
@@ -114,6 +117,10 @@ class ParameterStore {
   void reduce(Bucket& bucket, int index);
   void reduce_transient(Bucket& bucket, int index);
   void reduce_over_replicas(BufferId shard, int index);
+  BufferId prepared_gradients(const Bucket& bucket, const std::string& suffix);
+  void gather_bucket(const Bucket& bucket, int index);
+  std::int64_t launches(double each, std::size_t parameters) const;
+  void copy_gathered(const Bucket& bucket, int index, const std::string& what, BufferId from, BufferId to);
   void reduce_rest();
   void gather_updated();
   BufferId emit_coefficient();

@@ -1,6 +1,8 @@
 // ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054): which part of a bucket a rank keeps (the table in parameters.h),
 // how ZeRO 2 and 3 make a shard's sum of a micro-batch's full gradients, and the gathers that make whole parameters of
 // shards: before use (ZeRO 3) or after the optimizer (ZeRO 1 and 2).
+#include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "sim/lower/parallel/parameters.h"
@@ -35,7 +37,7 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
   const auto shard_of = [&](const std::string& name, BufferId base) {
     return builder_.slice(name + suffix, base, static_cast<int>(d), kShardAxes);
   };
-  if (zero == 3) {
+  if (zero == 3 && !bucket.kept_whole) {
     bucket.value_shard = persistent("param.shard", context_.compute, bucket.shard, BufferClass::parameter, drawn);
     bucket.values = transient("param", context_.compute);
   } else {
@@ -45,7 +47,7 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
   if (zero >= 2) {
     bucket.gradient_shard = persistent("grad.shard", context_.gradient, bucket.shard, BufferClass::gradient,
                                        {program::Init::Kind::zeros, 0, {}, -1});
-    bucket.gradients = transient("grad", context_.reduce);
+    bucket.gradients = transient("grad", context_.profile().casts_gradients ? context_.compute : context_.reduce);
     if (bucket.padded > bucket.elements)
       bucket.gathered_pad =
           builder_.view("grad.padding" + suffix, bucket.gradients, bucket.elements, {bucket.padded - bucket.elements});
@@ -65,21 +67,28 @@ void ParameterStore::reduce_transient(Bucket& bucket, int index) {
   builder_.set_phase(Phase::grad_reduce);
   if (bucket.gathered_pad >= 0)
     builder_.op("zero_padding" + suffix, Elementwise{ElementwiseFn::fill, bucket.padded - bucket.elements},
-                context_.reduce, {}, {{bucket.gathered_pad}});
+                builder_.buffer(bucket.gathered_pad).dtype, {}, {{bucket.gathered_pad}});
   if (bucket.replicated && context_.sequence_parallel) reduce_over_tensor(bucket, index);
+  const BufferId gradients = prepared_gradients(bucket, suffix);
   const Collective scatter{CollectiveKind::reduce_scatter, context_.groups.data, bucket.padded};
-  const bool one = context_.micro_batches == 1;
+  const bool one = context_.micro_batches == 1, all_reduces = context_.profile().all_reduces_gradients;
   const bool each = one || context_.profile().reduces_replicas_always;
-  if (one && context_.reduce == context_.gradient) {
-    builder_.op("reduce_scatter" + suffix, scatter, context_.reduce, {{bucket.gradients}}, {{bucket.gradient_shard}},
+  if (one && context_.reduce == context_.gradient && !all_reduces) {
+    builder_.op("reduce_scatter" + suffix, scatter, context_.reduce, {{gradients}}, {{bucket.gradient_shard}},
                 StreamKind::data);
     reduce_over_replicas(bucket.gradient_shard, index);
   } else {
     const std::string name = "reduced" + suffix + "." + std::to_string(builder_.current_body());
-    const BufferId reduced = builder_.add_buffer(
-        {name, context_.reduce, {bucket.shard}, program::BufferClass::communication, Lifetime::slot, -1, 0, 0, {}, {}});
-    builder_.op("reduce_scatter" + suffix, scatter, context_.reduce, {{bucket.gradients}}, {{reduced}},
-                StreamKind::data);
+    BufferId reduced = -1;
+    if (all_reduces) {
+      builder_.op("all_reduce" + suffix, Collective{CollectiveKind::all_reduce, context_.groups.data, bucket.padded},
+                  context_.reduce, {{gradients}}, {{gradients}}, StreamKind::data);
+      reduced = builder_.slice(name, gradients, static_cast<int>(context_.shards), kShardAxes);
+    } else {
+      reduced = builder_.add_buffer(
+          {name, context_.reduce, {bucket.shard}, BufferClass::communication, Lifetime::slot, -1, 0, 0, {}, {}});
+      builder_.op("reduce_scatter" + suffix, scatter, context_.reduce, {{gradients}}, {{reduced}}, StreamKind::data);
+    }
     if (each) reduce_over_replicas(reduced, index);
     if (one) {
       builder_.op("cast_reduced" + suffix, Elementwise{ElementwiseFn::cast, bucket.shard}, context_.gradient,
@@ -104,31 +113,137 @@ void ParameterStore::reduce_over_replicas(BufferId shard, int index) {
                  {{shard}});
 }
 
+// What is sent of a bucket's gradients, after the passes that the framework makes over them.
+BufferId ParameterStore::prepared_gradients(const Bucket& bucket, const std::string& suffix) {
+  const plan::FrameworkProfile& profile = context_.profile();
+  BufferId gradients = bucket.gradients;
+  const auto pass = [&](const std::string& what, ElementwiseFn fn, DType dtype) {
+    const BufferId from = gradients;
+    gradients = builder_.add_buffer({builder_.here(what + suffix),
+                                     dtype,
+                                     {bucket.padded},
+                                     BufferClass::communication,
+                                     Lifetime::slot,
+                                     -1,
+                                     0,
+                                     0,
+                                     {},
+                                     {}});
+    builder_.op(what + suffix, Elementwise{fn, bucket.padded}, dtype, {{from}}, {{gradients}});
+  };
+  if (profile.flattens_gradients) pass("flatten", ElementwiseFn::copy, builder_.buffer(gradients).dtype);
+  if (builder_.buffer(gradients).dtype != context_.reduce) pass("widen", ElementwiseFn::cast, context_.reduce);
+  if (profile.divides_gradients) {
+    Elementwise divide{ElementwiseFn::scale, bucket.padded};
+    divide.value = 1;  // the loss is scaled already
+    builder_.op("divide" + suffix, divide, context_.reduce, {{gradients}}, {{gradients}});
+  }
+  if (profile.flattens_gradients && profile.reduce_launches > 0)
+    builder_.takes_launches(launches(profile.reduce_launches, bucket.params.size()));
+  return gradients;
+}
+
+// Of the host, for each rank's piece of `parameters`.
+std::int64_t ParameterStore::launches(double each, std::size_t parameters) const {
+  const double all = each * static_cast<double>(context_.shards) * static_cast<double>(parameters);
+  return std::max<std::int64_t>(1, std::llround(all));
+}
+
+void ParameterStore::copy_gathered(const Bucket& bucket, int index, const std::string& what, BufferId from,
+                                   BufferId to) {
+  builder_.op(what + ".bucket" + std::to_string(index), Elementwise{ElementwiseFn::copy, bucket.padded},
+              context_.compute, {{from}}, {{to}}, StreamKind::data);
+}
+
+void ParameterStore::gather_bucket(const Bucket& b, int index) {
+  const std::string suffix = ".bucket" + std::to_string(index);
+  BufferId into = b.values;
+  if (context_.profile().gather_into != plan::GatherInto::place)
+    into = builder_.add_buffer({builder_.here("gathered" + suffix) + "." + std::to_string(builder_.last_op().op),
+                                context_.compute,
+                                {b.padded},
+                                BufferClass::communication,
+                                Lifetime::slot,
+                                -1,
+                                0,
+                                0,
+                                {},
+                                {}});
+  builder_.op("gather" + suffix, Collective{CollectiveKind::all_gather, context_.groups.data, b.padded},
+              context_.compute, {{b.value_shard}}, {{into}}, StreamKind::data);
+  if (into == b.values) return;
+  copy_gathered(b, index, "copy_out", into, b.values);
+  if (context_.profile().gather_launches > 0)
+    builder_.takes_launches(launches(context_.profile().gather_launches, b.params.size()));
+}
+
 void ParameterStore::gather(int unit) {
   if (!gathers()) return;
   const Phase phase = builder_.phase();
   builder_.set_phase(Phase::param_gather);
+  for (std::size_t i = 0; i < buckets_.size(); ++i)
+    if (buckets_[i].unit == unit && !buckets_[i].kept_whole) gather_bucket(buckets_[i], static_cast<int>(i));
+  builder_.set_phase(phase);
+}
+
+// DeepSpeed's coordinator walks the trace of modules from the end of one's forward: the weights after it in the layer,
+// then the same in backward, each counted when its module is passed; once the distance is reached, what has not come is
+// released (partitioned_param_coordinator.py, __params_to_release).
+void ParameterStore::gather_again(int unit) {
+  const std::int64_t distance = context_.plan().reuse_distance;
+  if (!gathers() || distance == 0) return;
+  const Phase phase = builder_.phase();
+  builder_.set_phase(Phase::param_gather);
+  std::int64_t later = 0;  // elements of the unit's weights after this one, whose buckets come last to first
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& b = buckets_[i];
-    if (b.unit != unit) continue;
-    builder_.op("gather.bucket" + std::to_string(i),
-                Collective{CollectiveKind::all_gather, context_.groups.data, b.padded}, context_.compute,
-                {{b.value_shard}}, {{b.values}}, StreamKind::data);
+    if (b.unit != unit || b.kept_whole) continue;
+    if (2 * later >= distance) gather_bucket(b, static_cast<int>(i));
+    later += b.elements;
   }
   builder_.set_phase(phase);
 }
 
+// After the optimizer: with ZeRO 1 and 2 all parameters, with ZeRO-3 those that stay whole.
 void ParameterStore::gather_updated() {
-  if (!sharded() || context_.plan().zero == 3) return;
+  if (!sharded()) return;
+  const bool shards_stay = context_.plan().zero == 3;
+  const bool lists = context_.profile().gather_into == plan::GatherInto::list && !shards_stay;
   builder_.set_phase(Phase::param_gather);
+  struct Lists {
+    int index = 0;
+    BufferId flat = -1, list = -1;
+  };
+  std::vector<Lists> made;
   OpRef last;
+  const auto buffer = [&](const std::string& name, std::int64_t elements) {
+    return builder_.add_buffer(
+        {name, context_.compute, {elements}, BufferClass::communication, Lifetime::slot, -1, 0, 0, {}, {}});
+  };
+  if (lists)
+    for (std::size_t i = buckets_.size(); i-- > 0;) {
+      const Bucket& b = buckets_[i];
+      const std::string suffix = ".bucket" + std::to_string(i);
+      made.push_back({static_cast<int>(i), buffer("gathered" + suffix, b.padded), buffer("listed" + suffix, b.padded)});
+      copy_gathered(b, made.back().index, "flatten_list", b.values, made.back().list);
+    }
   for (std::size_t i = buckets_.size(); i-- > 0;) {
     const Bucket& b = buckets_[i];
+    if (shards_stay && !b.kept_whole) continue;
+    const BufferId into = lists ? made[buckets_.size() - 1 - i].flat : b.values;
     last = builder_.op("gather.bucket" + std::to_string(i),
                        Collective{CollectiveKind::all_gather, context_.groups.data, b.padded}, context_.compute,
-                       {{b.value_shard}}, {{b.values}}, StreamKind::data);
+                       {{b.value_shard}}, {{into}}, StreamKind::data);
   }
-  if (!context_.plan().overlap_param_gather)
+  for (const Lists& l : made)
+    copy_gathered(buckets_[static_cast<std::size_t>(l.index)], l.index, "to_list", l.flat, l.list);
+  for (const Lists& l : made) {
+    const Bucket& b = buckets_[static_cast<std::size_t>(l.index)];
+    copy_gathered(b, l.index, "copy_out", l.list, b.values);
+    builder_.takes_launches(launches(context_.profile().gather_launches, b.params.size()));
+    last = builder_.last_op();
+  }
+  if (last.valid() && !context_.plan().overlap_param_gather)
     builder_.after(builder_.op("wait_for_parameters", program::HostSync{}, context_.compute, {}, {}, StreamKind::host),
                    last);
 }

@@ -6,22 +6,54 @@ namespace rehearse::plan {
 FrameworkProfile deepspeed_profile() {
   FrameworkProfile p = megatron_2021_profile();
   p.name = "deepspeed";
-  p.summary = "DeepSpeed 0.6 with Megatron's kernels: ZeRO-3 gathers a layer when it is reached";
+  p.summary = "DeepSpeed 0.6 with Megatron's kernels: ZeRO-3 gathers a weight ahead of its use";
   p.sources = {
       "kernels as megatron-2021: microsoft/Megatron-DeepSpeed@f4157bea examples_deepspeed/azure/run-175b.sh",
-      "shard_gather on_use: parameters are fetched by leaf module, the prefetch bucket of 5e7 elements admits one "
-      "weight ahead, at most two fetches are outstanding and the host waits for them (microsoft/DeepSpeed v0.6.5 "
-      "deepspeed/runtime/zero/partitioned_param_coordinator.py). Here a layer's weights are gathered one by one when "
-      "the layer is reached. Not modelled: the copies that join and part gathers of several parameters",
-      "shard_alone: stage3_param_persistence_threshold, 1e5; smaller parameters stay whole there and are gathered "
-      "together here",
-      "gradients are reduce-scattered beside backward in 16 bits: deepspeed/runtime/zero/stage3.py",
+      "shard_gather on_use: parameters are fetched by leaf module, a prefetch admits one weight beyond its bucket of "
+      "5e7 elements, the host waits for the third fetch before (microsoft/DeepSpeed v0.6.5 "
+      "deepspeed/runtime/zero/partitioned_param_coordinator.py). Here a layer's weights are gathered one by one in the "
+      "order of use",
+      "shard_alone: stage3_param_persistence_threshold, 1e5; smaller parameters stay whole",
+      "reuse_distance: stage3_max_reuse_distance, 1e9 elements (deepspeed/runtime/zero/constants.py; "
+      "partitioned_param_coordinator.py, __params_to_release)",
+      "gradients are reduce-scattered beside backward in 16 bits, cut into a slice a rank and joined across parameters "
+      "(a copy), divided by the number of ranks (a pass): deepspeed/runtime/comm/coalesced_collectives.py, "
+      "reduce_scatter_coalesced. reduce_launches: a slice of a tensor in Python takes half of what a launch does, a "
+      "judgement",
       "launch_cost, memory_reserve and fragmentation as megatron-2021",
   };
   p.shard_gather = ShardGather::on_use;
   p.shard_alone = 100'000;
-  p.step_high = kUncheckedHigh, p.step_low = kUncheckedLow;
+  p.reuse_distance = 1'000'000'000;
+  p.flattens_gradients = p.divides_gradients = true;
+  p.reduce_launches = 0.5;
   p.fp32_gradients = false;
+  return p;
+}
+
+// DeepSpeed 0.3.15 to 0.5 of 2021, before that.
+FrameworkProfile deepspeed_2021_profile() {
+  FrameworkProfile p = deepspeed_profile();
+  p.name = "deepspeed-2021";
+  p.summary = "DeepSpeed 0.3.15 to 0.5: ZeRO-3 gathers tensor by tensor in lists, and the host waits for each";
+  p.sources = {
+      "microsoft/DeepSpeed v0.3.15 deepspeed/runtime/zero/partition_parameters.py, _allgather_param: an all_gather a "
+      "parameter over a list of one tensor a rank (narrow in a loop), torch.cuda.synchronize before it",
+      "deepspeed/runtime/zero/stage3.py, fetch_sub_module and _synchronize_communication: the host waits for the "
+      "gathers, then for the device. Its prefetch of 5e7 elements, which stage3_max_live_parameters of 1e9 stops with "
+      "layers as large as that, is left out",
+      "gather_into flat, gather_launches: ProcessGroupNCCL gathers into a flat buffer and copies it out a tensor a "
+      "rank "
+      "(pytorch v1.8 torch/lib/c10d/ProcessGroupNCCL.cpp, allgather). A narrow in Python is taken as half a launch, a "
+      "judgement, the copy as one",
+      "all_reduces_gradients: contiguous_gradients is off by default (deepspeed/runtime/zero/constants.py), and then "
+      "buckets are joined, divided and all-reduced (stage3.py, reduce_ipg_grads, allreduce_bucket)",
+      "the rest as deepspeed",
+  };
+  p.shard_gather = ShardGather::alone;
+  p.gather_into = GatherInto::flat;
+  p.gather_launches = 1.5, p.reduce_launches = 0;
+  p.all_reduces_gradients = true;
   return p;
 }
 

@@ -26,7 +26,6 @@ FrameworkProfile megatron_deepspeed_profile() {
   p.overlap_tensor_backward = false;
   p.split_point_to_point = false;
   p.blocking_gap = Time::from_us(40);
-  p.step_low = kUncheckedLow, p.step_high = kUncheckedHigh;
   return p;
 }
 

@@ -17,16 +17,27 @@ FrameworkProfile nanotron_profile() {
       "parallel/tensor_parallel/functional.py: gathers and reductions of backward beside the products",
       "parallel/pipeline_parallel/p2p.py: the receiver reads a message's shape on the host before it receives it",
       "trainer.py: a barrier, a device synchronisation and the gradient norm read each step",
-      "launch_cost, memory_reserve and fragmentation as megatron-2021. Not modelled: reductions in lists (a copy a "
-      "rank "
-      "and bucket), which the host of hundreds of ranks is busy with",
+      "gather_into list, gather_launches: optim/zero.py, _all_gather_params, and distributed.py, all_gather_coalesced: "
+      "parameters are cut into a tensor a parameter and rank, joined to one a rank, gathered as a list (which torch "
+      "copies out of a flat buffer, pytorch torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, allgather) and copied "
+      "back one by one. A slice and a copy in Python take 1.5 launches, a judgement. One gather there, one a bucket "
+      "here",
+      "reduce_launches: optim/gradient_accumulator.py, get_fp32_accum_hook, and distributed.py, "
+      "reduce_scatter_coalesced: a bucket is cut into a tensor a rank, joined and reduced as a list, which torch "
+      "copies "
+      "together one by one. 1.5 launches a rank, a judgement; none with plan.zero 0 (all_reduce_coalesced)",
+      "bucket: DistributedDataParallel's 25 MiB of 16-bit gradients are 50 MiB of the fp32 ones that are sent "
+      "(trainer.py, ddp_bucket_cap_mb 25)",
+      "launch_cost, memory_reserve and fragmentation as megatron-2021",
   };
   p.attention = model::AttentionKind::flash2;
-  p.step_low = kUncheckedLow, p.step_high = kUncheckedHigh;
   p.fused_weight_gradient = false;
   p.fused_residual_gradient = false;
   p.fused_elementwise = false;
   p.copies_buckets = true;
+  p.gather_into = GatherInto::list;
+  p.gather_launches = p.reduce_launches = 1.5;
+  p.bucket = Bytes(std::int64_t{50} << 20);
   p.overlap_param_gather = false;
   p.fp32_logits = true;
   p.host_sync_on_norm = true;

@@ -7,17 +7,13 @@
 
 namespace rehearse::plan {
 
-// measured / predicted step of the published runs of all other profiles, 5th and 95th percentile: each profile left out
-// in turn gives 0.92 to 0.96 and 1.35 to 1.61 (rehearse validate --throughput, docs/validation.md). For profiles that
-// were compared with too little, or miss something that is named in their sources.
-inline constexpr double kUncheckedLow = 0.94, kUncheckedHigh = 1.46;
-
 FrameworkProfile rehearse_profile();
 FrameworkProfile megatron_2021_profile();
 FrameworkProfile megatron_core_profile();
 FrameworkProfile megatron_deepspeed_profile();
 FrameworkProfile nemo_2023_profile();
 FrameworkProfile deepspeed_profile();
+FrameworkProfile deepspeed_2021_profile();
 FrameworkProfile torch_ddp_profile();
 FrameworkProfile torch_fsdp_profile();
 FrameworkProfile torch_fsdp2_profile();

@@ -32,7 +32,6 @@ FrameworkProfile torch_ddp_profile() {
   p.fused_residual_gradient = false;
   p.fp32_logits = true;
   p.autocast = true;
-  p.step_low = kUncheckedLow, p.step_high = kUncheckedHigh;
   p.fused_elementwise = false;
   p.fused_optimizer = false;
   p.copies_buckets = true;

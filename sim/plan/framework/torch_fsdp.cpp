@@ -11,6 +11,7 @@ FrameworkProfile eager_sharded() {
   p.fused_residual_gradient = false;
   p.fused_elementwise = false;
   p.fused_optimizer = false;
+  p.flattens_gradients = p.casts_gradients = p.divides_gradients = true;
   p.host_sync_on_norm = true;
   p.reduces_replicas_always = true;
   p.launch_cost = Time::from_us(8);
@@ -27,9 +28,13 @@ constexpr const char* kReplicas =
     "hybrid sharding: each unit's shard is all-reduced after its reduce-scatter in every backward (pytorch "
     "torch/distributed/fsdp/_runtime_utils.py, _reduce_grad; fully_shard/_fsdp_collectives.py, foreach_reduce)";
 constexpr const char* kHost =
-    "launch_cost, memory_reserve and fragmentation as torch-ddp. Not modelled: the copy of gradients into the flat "
-    "one, the "
-    "root unit that stays gathered, the limiter's wait of the host";
+    "launch_cost, memory_reserve and fragmentation as torch-ddp. Not modelled: the root unit that stays gathered, the "
+    "limiter's wait of the host";
+constexpr const char* kFlat =
+    "gradients: autograd joins those of a unit's parameters into that of the flat one (the views that "
+    "_flat_param.py makes are split in forward, concatenated in backward), _post_backward_hook casts it to "
+    "reduce_dtype and divides it before the reduction (torch/distributed/fsdp/_runtime_utils.py, _reduce_grad, "
+    "_div_if_needed): three passes";
 
 }  // namespace
 
@@ -42,10 +47,12 @@ FrameworkProfile torch_fsdp_profile() {
       "pytorch torch/distributed/fsdp/_runtime_utils.py: backward_prefetch BACKWARD_PRE (the default), a gather ahead "
       "in "
       "forward too, as the host runs ahead",
-      kEager, "attention: scaled_dot_product_attention's flash backend, FlashAttention-2 from 2.2 on", kReplicas,
+      kEager,
+      "attention: scaled_dot_product_attention's flash backend, FlashAttention-2 from 2.2 on",
+      kFlat,
+      kReplicas,
       kHost};
   p.attention = model::AttentionKind::flash2;
-  p.step_low = kUncheckedLow, p.step_high = kUncheckedHigh;
   return p;
 }
 
@@ -61,8 +68,13 @@ FrameworkProfile torch_fsdp2_profile() {
       kEager,
       "attention: scaled_dot_product_attention's flash backend, FlashAttention-2",
       "fused AdamW (torchtitan/optimizer.py)",
+      "pytorch torch/distributed/_composable/fsdp/_fsdp_collectives.py: gathers go into a flat buffer and are copied "
+      "out "
+      "(split_with_sizes_copy), gradients are joined and cast in one pass (chunk_cat) and averaged by the reduction",
       kReplicas,
       kHost};
+  p.gather_into = GatherInto::flat;
+  p.flattens_gradients = p.divides_gradients = false;
   p.fused_optimizer = true;
   p.fp32_logits = true;
   return p;
@@ -84,9 +96,14 @@ FrameworkProfile llm_foundry_profile() {
       "waits for it (pytorch torch/distributed/fsdp/_runtime_utils.py, ProcessGroupNCCL)",
       kEager,
       "decoupled AdamW in a loop of eager kernels (composer/optim/decoupled_weight_decay.py)",
+      "loss_metrics: LanguageCrossEntropy and LanguagePerplexity of every micro-batch's logits, each a "
+      "torch.nn.CrossEntropyLoss under autocast (composer/metrics/nlp.py; composer/trainer/trainer.py, "
+      "_eval_train_metrics; mosaicml/llm-foundry llmfoundry/models/mpt/modeling_mpt.py, train_metrics)",
+      kFlat,
       kReplicas,
       kHost};
   p.attention = model::AttentionKind::flash_triton;
+  p.loss_metrics = 2;
   p.shard_gather = ShardGather::after_reduce;
   return p;
 }

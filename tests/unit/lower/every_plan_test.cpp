@@ -50,11 +50,13 @@ TEST_P(EveryPlan, OfATransformerIsSound) {
 
 TEST_P(EveryPlan, WithShardsGatheredAsFrameworksDoIsSound) {
   const Sizes s = GetParam();
-  for (const char* framework : {"torch-fsdp", "llm-foundry", "deepspeed", "accelerate"})
+  for (const char* framework :
+       {"torch-fsdp", "torch-fsdp2", "llm-foundry", "deepspeed", "deepspeed-2021", "nanotron", "accelerate"})
     for (const char* recompute : {"none", "full", "ops"})
       for (const int micro_batches : {1, 3})
         expect_sound(recompute == std::string("ops") ? kLlama : kGpt,
-                     {set("plan.tensor", std::to_string(s.tensor)), set("plan.pipeline", std::to_string(s.pipeline)),
+                     {set("plan.reuse_distance", "1"), set("plan.tensor", std::to_string(s.tensor)),
+                      set("plan.pipeline", std::to_string(s.pipeline)),
                       set("cluster.gpus", std::to_string(s.tensor * s.pipeline * s.data)), set("framework", framework),
                       set("plan.zero", "3"), set("plan.recompute", recompute),
                       set("training.global_batch", std::to_string(s.data * micro_batches))});

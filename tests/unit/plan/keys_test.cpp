@@ -117,10 +117,10 @@ std::string dump(const Scenario& s) {
   for (const PinnedCollective& c : s.cluster.collectives)
     out += fmt::format(" ({} {} {})", c.kind, c.algorithm, c.protocol);
   const Plan& p = s.plan;
-  out += fmt::format(" | {} | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", s.framework.name, p.tensor, p.pipeline,
-                     p.context, p.expert, p.data, static_cast<int>(p.schedule), p.chunks,
+  out += fmt::format(" | {} | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", s.framework.name, p.tensor,
+                     p.pipeline, p.context, p.expert, p.data, static_cast<int>(p.schedule), p.chunks,
                      fmt::join(p.layers_per_stage, ","), p.micro_batch, p.zero, p.bucket.count(), p.overlap_grad_reduce,
-                     p.overlap_param_gather, p.overlap_tensor_backward, p.sequence_parallel,
+                     p.overlap_param_gather, p.overlap_tensor_backward, p.reuse_distance, p.sequence_parallel,
                      static_cast<int>(p.recompute));
   out += fmt::format(" {} {}", p.recompute_layers, p.recompute_every);
   for (const Axis axis : p.rank_order) out += fmt::format(" {}", static_cast<int>(axis));

@@ -70,6 +70,7 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
                                    "plan.overlap_grad_reduce=false",
                                    "plan.overlap_param_gather=false",
                                    "plan.overlap_tensor_backward=false",
+                                   "plan.reuse_distance=1000",
                                    "plan.sequence_parallel=true",
                                    "plan.recompute=full",
                                    "plan.recompute_layers=2",

@@ -66,9 +66,8 @@ TEST(ScenarioErrors, AnUnknownFrameworkNamesTheNearest) {
   EXPECT_EQ(
       problems(small("framework: megatron-2020\n")),
       (Texts{"3:12 framework: unknown framework 'megatron-2020'; known: auto, rehearse, megatron-2021, megatron-core, "
-             "megatron-deepspeed, nemo-2023, deepspeed, torch-ddp, torch-fsdp, torch-fsdp2, llm-foundry, nanotron, "
-             "accelerate (did "
-             "you mean 'megatron-2021'?)"}));
+             "megatron-deepspeed, nemo-2023, deepspeed, deepspeed-2021, torch-ddp, torch-fsdp, torch-fsdp2, "
+             "llm-foundry, nanotron, accelerate (did you mean 'megatron-2021'?)"}));
 }
 
 TEST(ScenarioErrors, PartsThatAreNotAvailableYetSaySo) {

@@ -1,0 +1,20 @@
+// What published runs say of the interval around a predicted step; sim/run/step_interval.h reads the table.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "reports/ledgers/throughput_ledger.h"
+
+namespace rehearse::reports {
+
+// The table of step intervals as CSV (of, name, low, high, runs), from the used rows' measured / predicted. low and
+// high are its 5th and 95th percentile, and at most and at least 1.
+//   without source S: rows of all other sources, each source weighing the same: how a source that was never seen comes
+//     out, and what S's own rows are scored with;
+//   framework F: its own rows, one each, and the other sources, ten rows in all and each the same;
+//   framework others: from the lowest to the highest of the sources' own percentiles: for profiles without runs.
+// "" where there are fewer than two sources.
+std::string step_intervals_csv(const std::vector<ThroughputRow>& rows);
+
+}  // namespace rehearse::reports
