@@ -4,6 +4,7 @@
 #include "kernels/cuda/activations.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/elements.h"
+#include "kernels/cuda/require.h"
 
 namespace rehearse::kernels::cuda {
 namespace {

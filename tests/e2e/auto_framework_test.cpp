@@ -26,7 +26,8 @@ TEST(AutoFramework, ResultTableAndPageNameItAndTheIdealStep) {
   EXPECT_TRUE(has(table.out, "The ideal, framework: rehearse,")) << table.out;
   const nlohmann::json result = nlohmann::json::parse(read(folder / "out/result.json"));
   EXPECT_EQ(result["scenario"]["framework"], "megatron-core");
-  EXPECT_EQ(result["scenario"]["framework.chosen"], "automatically: a transformer with tensor or pipeline parallelism");
+  EXPECT_EQ(result["scenario"]["framework.chosen"],
+            "automatically: a transformer with tensor, pipeline or context parallelism");
   const Outcome ideal = run({"simulate", file, "--set", "framework=rehearse", "--json"});
   ASSERT_EQ(ideal.status, 0) << ideal.err;
   const nlohmann::json named = nlohmann::json::parse(ideal.out);

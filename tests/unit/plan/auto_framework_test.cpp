@@ -21,7 +21,7 @@ TEST(AutoFramework, IsWhatPeopleRunOnGpus) {
   EXPECT_EQ(chosen(kGpus, {"cluster.gpus=1"}), "torch-ddp");
   for (const char* zero : {"plan.zero=1", "plan.zero=2", "plan.zero=3"})
     EXPECT_EQ(chosen(kGpus, {zero}), "torch-fsdp2");
-  for (const char* split : {"plan.tensor=2", "plan.pipeline=2"}) {
+  for (const char* split : {"plan.tensor=2", "plan.pipeline=2", "plan.context=2"}) {
     for (const char* zero : {"plan.zero=0", "plan.zero=1", "plan.zero=2"})
       EXPECT_EQ(chosen(kGpus, {split, zero}), "megatron-core") << split << " " << zero;
     EXPECT_EQ(chosen(kGpus, {split, "plan.zero=3"}), "torch-fsdp2") << split;
@@ -33,7 +33,7 @@ TEST(AutoFramework, IsWhatPeopleRunOnGpus) {
 
 TEST(AutoFramework, SaysWhyAndGivesItsDefaults) {
   const Scenario s = read(kGpus, {"plan.tensor=2"});
-  EXPECT_EQ(s.framework_why, "a transformer with tensor or pipeline parallelism");
+  EXPECT_EQ(s.framework_why, "a transformer with tensor, pipeline or context parallelism");
   EXPECT_FALSE(s.plan.overlap_grad_reduce) << "megatron-core's default";
   EXPECT_EQ(s.model.attention, model::AttentionKind::cudnn);
   EXPECT_EQ(read("framework: auto\n" + kGpus, {"plan.tensor=2"}).framework.name, s.framework.name);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "sim/base/document.h"
 #include "tests/unit/plan/scenario_text.h"
 
 namespace rehearse::plan {
