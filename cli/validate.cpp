@@ -194,7 +194,7 @@ void add_validate(CLI::App& app, Action& action) {
   command->add_option("--threads", a->threads, "With --throughput: runs at once (default: a core each)")
       ->check(between(1, 1024))
       ->type_name("N");
-  command->add_option("--intervals", a->intervals, "With --throughput: write what its runs say of steps' intervals")
+  command->add_option("--intervals", a->intervals, "With --throughput: write the intervals of its runs")
       ->type_name("FILE");
   command->add_option("--filter", a->filter, "Only rows with this in their id, scenario, source,\nsoftware or model")
       ->type_name("NAME");

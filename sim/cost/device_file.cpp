@@ -264,7 +264,11 @@ void read_device(const Node& root, const std::string& file, DeviceData& data, Di
   device.sms = static_cast<int>(root.integer(device.cpu ? "cores" : "sms", {}, 1, 1 << 20));
   device.memory = root.bytes("memory");
   device.memory_bandwidth = root.bandwidth("memory_bandwidth");
-  if (!root.has("memory_bandwidth") || device.memory_bandwidth.per_s() <= 0) device.memory_bandwidth = Bandwidth(1);
+  constexpr std::int64_t kSlowest = 1'000'000;  // B/s; any slower, and times of large tensors have no bound
+  if (const auto given = root.get("memory_bandwidth").as_text();
+      given && parse_bandwidth(*given) && device.memory_bandwidth.per_s() < kSlowest)
+    root.get("memory_bandwidth").error("expected at least 1MB/s");
+  device.memory_bandwidth = std::max(device.memory_bandwidth, Bandwidth(kSlowest));
   data.host_bandwidth = root.bandwidth("host_bandwidth", device.memory_bandwidth);
   data.kernel_time = root.time("kernel_time");
   device.reserve = root.bytes("reserve", Bytes());

@@ -31,7 +31,7 @@ TEST(ValidateLocal, CalibratesSimulatesAndPerforms) {
   EXPECT_DOUBLE_EQ(row["drift"].get<double>(), drift);
   // What scattered was measured and is drawn: the same bytes again from what the plan was simulated from.
   const std::vector<std::string> simulate = {"simulate",
-                                             "scenarios/local/gpt.yaml",
+                                             REHEARSE_SOURCE_DIR "/scenarios/local/gpt.yaml",
                                              "--set",
                                              "model=gpt-tiny",
                                              "--set",

@@ -120,9 +120,15 @@ TEST_F(DeviceFiles, MissingKeysWrongUnitsAndUnknownKeysAreReportedTogetherWithPo
   text = with(text, "kernel_time: 1us", "kernel_tine: 1us");
   const std::string found = problems({write("cpu.yaml", text)});
   EXPECT_NE(found.find("cpu.yaml:5:19: error: memory_bandwidth:"), std::string::npos) << found;
+  EXPECT_EQ(found.find("at least 1MB/s"), std::string::npos) << "one mistake, one message: " << found;
   EXPECT_NE(found.find("cores"), std::string::npos) << found;
   EXPECT_NE(found.find("cpu.yaml:6:1: error: kernel_tine:"), std::string::npos) << found;
   EXPECT_NE(found.find("did you mean 'kernel_time'?"), std::string::npos) << found;
+}
+
+TEST_F(DeviceFiles, MemoryWithoutBandwidthIsRefused) {
+  const std::string found = problems({write("cpu.yaml", with(kCpu, "20GB/s", "0GB/s"))});
+  EXPECT_NE(found.find("cpu.yaml:5:19: error: memory_bandwidth: expected at least 1MB/s"), std::string::npos) << found;
 }
 
 TEST_F(DeviceFiles, BadCellsOfATableAreReportedWithLineAndColumn) {
