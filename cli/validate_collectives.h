@@ -16,8 +16,8 @@ struct CollectiveLedger {
 
 // The CSV has the columns id, collective, gpu, gpus, gpus_per_node, interconnect, source, bytes, time_us, algbw_gbps,
 // busbw_gbps; a time that is missing is worked out from a bandwidth. A system is a source, a GPU and an interconnect,
-// on one node or over several; sizes below 1 KiB are predicted and never fitted; systems of fewer than six sizes are not used. Only rows whose id
-// or system contains `filter`. Throws InputError.
+// on one node or over several; sizes below 1 KiB are predicted and never fitted; systems of fewer than six sizes are
+// not used. Only rows whose id or system contains `filter`. Throws InputError.
 CollectiveLedger collective_ledger(const std::string& file, const std::string& text, const std::string& filter);
 
 }  // namespace rehearse::cli

@@ -1,6 +1,7 @@
 // The host of each rank launches ops in program order, launch_cost each (Op::launches: several; the op begins at the
-// first of them, what follows it at the last); at a HostSync it waits until the sync's waits are met and goes on from there. A sync itself launches nothing and costs nothing. With no launch cost and no HostSync
-// none of this does any work.
+// first of them, what follows it at the last); at a HostSync it waits until the sync's waits are met and goes on from
+// there. A sync itself launches nothing and costs nothing. With no launch cost and no HostSync none of this does any
+// work.
 #pragma once
 
 #include <cstdint>

@@ -43,7 +43,7 @@ class AttentionBranch {
   AttentionCore core_;
   ParamId qkv_w_ = -1, qkv_b_ = -1, proj_w_ = -1, proj_b_ = -1;
   BufferId input_ = -1, qkv_ = -1, out_ = -1;
-  BufferId reduced_ = -1;  // the projection's output summed over the tensor group, where that is kept
+  BufferId reduced_ = -1;                   // the projection's output summed over the tensor group, where that is kept
   BufferId core_qkv_ = -1, core_out_ = -1;  // as the core has them: these, or all tokens of some heads
 };
 
