@@ -122,7 +122,8 @@ void StageLowering::wait_for_gathers(OpRef before, int ops_before) {
   if (context_.profile().shard_gather != plan::ShardGather::alone || last == ops_before) return;
   builder_.after({builder_.current_body(), ops_before + 1}, before);
   const OpRef end = builder_.last_op();
-  builder_.after(builder_.op("wait_for_gathers", program::HostSync{}, context_.compute, {}, {}, StreamKind::host), end);
+  builder_.after(
+      builder_.op("wait_for_gathers", program::HostSync{}, context_.compute, {}, {}, program::StreamKind::host), end);
 }
 
 void StageLowering::emit_forward(Chunk& chunk) {
