@@ -19,8 +19,9 @@ using result::Result;
 using result::StageMemory;
 
 constexpr std::size_t kLabel = 20, kBar = 34;
-constexpr std::array<const char*, 9> kPlanKeys = {
-    "tensor", "pipeline", "data", "micro_batch", "micro_batches", "schedule", "zero", "recompute", "sequence_parallel"};
+constexpr std::array<const char*, 12> kPlanKeys = {"tensor", "pipeline",    "context",       "context_kind",
+                                                   "data",   "micro_batch", "micro_batches", "schedule",
+                                                   "zero",   "zero_group",  "recompute",     "sequence_parallel"};
 
 // What a training sample is made of; models without a sequence length count the samples themselves.
 std::string sample_words(const Result& r) {
@@ -40,6 +41,7 @@ std::string heading(const Result& r) {
   std::string plan;
   for (const char* key : kPlanKeys) {
     const auto value = r.scenario.find(fmt::format("plan.{}", key));
+    if (key == std::string_view("context") && value != r.scenario.end() && value->second == "1") continue;
     if (value != r.scenario.end()) plan += fmt::format("{}{} {}", plan.empty() ? "" : ", ", key, value->second);
   }
   out += wrap(plan);

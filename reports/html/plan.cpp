@@ -43,6 +43,9 @@ void number_ranks(const std::string& order, PlanGrid& grid) {
     if (axis == "tensor") {
       grid.tensor_stride = stride;
       stride *= grid.tensor;
+    } else if (axis == "context") {
+      grid.context_stride = stride;
+      stride *= grid.context;
     } else if (axis == "pipeline") {
       grid.pipeline_stride = stride;
       stride *= grid.pipeline;
@@ -67,9 +70,10 @@ std::string layers_of(const PlanGrid& grid, std::size_t stage) {
 
 std::string ranks_of(const PlanGrid& grid, std::int64_t p, std::int64_t d) {
   if (grid.tensor_stride == 0) return "";
-  const std::int64_t first = grid.rank(0, p, d), last = grid.rank(grid.tensor - 1, p, d);
-  if (grid.tensor == 1) return fmt::format("{}", first);
-  return fmt::format("{}{}{}", first, grid.tensor_stride == 1 ? "–" : " … ", last);
+  const std::int64_t ranks = grid.tensor * grid.context;
+  const std::int64_t first = grid.rank(0, p, d), last = grid.rank(grid.tensor - 1, p, d, grid.context - 1);
+  if (ranks == 1) return fmt::format("{}", first);
+  return fmt::format("{}{}{}", first, last - first == ranks - 1 ? "–" : " … ", last);
 }
 
 std::string grid_text(double x, double y, const std::string& text, std::string_view anchor = "middle",
@@ -86,7 +90,7 @@ std::string box(const PlanGrid& grid, std::int64_t p, std::int64_t d, double x, 
                   escape(fmt::format("stage {}, replica {}{}{}", p, d, ranks.empty() ? "" : ": ranks " + ranks,
                                      layers.empty() ? "" : ", layers " + layers)),
                   d == 0 ? " shown" : "", coordinate(x), coordinate(y), coordinate(width), coordinate(kBox));
-  const std::int64_t ticks = std::min(grid.tensor, kTicks);
+  const std::int64_t ticks = std::min(grid.tensor * grid.context, kTicks);
   const double tick = (width - 6) / static_cast<double>(ticks);
   for (std::int64_t t = 0; t < ticks; ++t)
     out += fmt::format("<rect class=\"shard\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"4\"/>",
@@ -97,6 +101,14 @@ std::string box(const PlanGrid& grid, std::int64_t p, std::int64_t d, double x, 
   return out + "</g>\n";
 }
 
+// What a box is.
+std::string group_words(const PlanGrid& grid) {
+  if (grid.tensor * grid.context == 1) return "one rank";
+  if (grid.context == 1) return fmt::format("a tensor-parallel group of {} ranks, a tick each", grid.tensor);
+  return fmt::format("{} ranks, a tick each, that share a micro-batch ({} tensor-parallel by {} context-parallel)",
+                     grid.tensor * grid.context, grid.tensor, grid.context);
+}
+
 }  // namespace
 
 std::optional<PlanGrid> plan_grid(const Result& r) {
@@ -104,10 +116,12 @@ std::optional<PlanGrid> plan_grid(const Result& r) {
   grid.tensor = integer_of(r, "plan.tensor");
   grid.pipeline = integer_of(r, "plan.pipeline");
   grid.data = integer_of(r, "plan.data");
+  grid.context = std::max<std::int64_t>(1, integer_of(r, "plan.context"));
   if (grid.tensor < 1 || grid.pipeline < 1 || grid.data < 1) return {};
   // Sizes come from a file: divide instead of multiplying.
   if (r.ranks % grid.tensor != 0 || r.ranks / grid.tensor % grid.pipeline != 0 ||
-      r.ranks / grid.tensor / grid.pipeline != grid.data)
+      r.ranks / grid.tensor / grid.pipeline % grid.context != 0 ||
+      r.ranks / grid.tensor / grid.pipeline / grid.context != grid.data)
     return {};
   place_layers(integers(key_of(r, "plan.layers_per_stage")), grid);
   number_ranks(key_of(r, "plan.rank_order"), grid);
@@ -129,8 +143,9 @@ std::string plan_figure(const Result& r, const PlanGrid& grid) {
   const double width = step - kGap, height = kHead + static_cast<double>(rows.size()) * (kBox + kGap);
   std::string out = fmt::format(
       "<svg class=\"figure\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{} pipeline stages by {} replicas of {} "
-      "tensor-parallel ranks\">\n",
-      coordinate(kRowLabel + kGridWidth), coordinate(height), grid.pipeline, grid.data, grid.tensor);
+      "{}-parallel ranks\">\n",
+      coordinate(kRowLabel + kGridWidth), coordinate(height), grid.pipeline, grid.data, grid.tensor * grid.context,
+      grid.context > 1 ? "tensor- and context" : "tensor");
   for (std::size_t c = 0; c < columns.size(); ++c) {
     const double x = kRowLabel + static_cast<double>(c) * step;
     if (columns[c] < 0) {
@@ -166,9 +181,7 @@ std::string plan_figure(const Result& r, const PlanGrid& grid) {
          fmt::format(
              "<p class=\"note\">A box is {}; a row is one replica of the model, a column holds the same layers and "
              "sums its gradients{}. Outlined: the ranks whose timelines are below stand for their column.</p>\n",
-             grid.tensor == 1 ? std::string("one rank")
-                              : fmt::format("a tensor-parallel group of {} ranks, a tick each", grid.tensor),
-             optimizer);
+             group_words(grid), optimizer);
 }
 
 }  // namespace rehearse::reports::html

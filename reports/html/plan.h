@@ -1,5 +1,6 @@
-// The plan as a grid: columns are pipeline stages with their layers, rows are replicas, a box is one tensor-parallel
-// group of ranks. What repeats many times is drawn a few times and counted. Internal to the report page.
+// The plan as a grid: columns are pipeline stages with their layers, rows are replicas, a box is the tensor-
+// and context-parallel ranks of both. What repeats many times is drawn a few times and counted. Internal to the report
+// page.
 #pragma once
 
 #include <array>
@@ -14,14 +15,14 @@
 namespace rehearse::reports::html {
 
 struct PlanGrid {
-  std::int64_t tensor = 1, pipeline = 1, data = 1;
+  std::int64_t tensor = 1, context = 1, pipeline = 1, data = 1;
   // Rank numbers between neighbours on each axis; 0 if the result does not say how ranks are ordered.
-  std::int64_t tensor_stride = 0, pipeline_stride = 0, data_stride = 0;
+  std::int64_t tensor_stride = 0, context_stride = 0, pipeline_stride = 0, data_stride = 0;
   // Per stage, the layers it holds as first and last (counted from 1), one pair a chunk.
   std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> layers;
 
-  std::int64_t rank(std::int64_t t, std::int64_t p, std::int64_t d) const {
-    return t * tensor_stride + p * pipeline_stride + d * data_stride;
+  std::int64_t rank(std::int64_t t, std::int64_t p, std::int64_t d, std::int64_t c = 0) const {
+    return t * tensor_stride + c * context_stride + p * pipeline_stride + d * data_stride;
   }
 };
 

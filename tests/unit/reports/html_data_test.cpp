@@ -175,6 +175,21 @@ TEST(PlanGrid, AnotherOrderOfRanks) {
   EXPECT_EQ(plan_grid(r)->tensor_stride, 0) << "an older result: no number is better than a wrong one";
 }
 
+TEST(PlanGrid, ABoxHasTheRanksOfAContextGroup) {
+  auto r = stored().result;  // tensor 2, pipeline 2, data 2
+  r.ranks *= 4;
+  r.scenario["plan.context"] = "4";
+  const auto grid = plan_grid(r);
+  ASSERT_TRUE(grid);
+  EXPECT_EQ(grid->rank(0, 0, 0, 1), 2) << "context follows tensor";
+  EXPECT_EQ(grid->rank(0, 0, 1), 8);
+  const std::string figure = plan_figure(r, *grid);
+  EXPECT_NE(figure.find("stage 1, replica 1: ranks 24–31"), std::string::npos) << figure;
+  EXPECT_NE(figure.find("8 ranks, a tick each, that share a micro-batch (2 tensor-parallel by 4 context-parallel)"),
+            std::string::npos)
+      << figure;
+}
+
 TEST(PlanGrid, ThereIsNoneIfTheAxesDoNotMakeTheRanks) {
   auto r = stored().result;
   r.ranks = 16;
