@@ -1,9 +1,9 @@
 // How a machine's durations scatter, as a calibration measured it, and as simulations of that machine draw it
-// (sim/engine/noise.h). A kernel that takes t in the median takes t * exp(s z) * exp(r y), with z a standard normal of
-// its own and y one that all kernels of a rank's step share, and now and then somebody else has the core: then it takes
-// a delay longer. Delays of kernels come at a rate a second of kernel time, so a long kernel has more of them than a
-// short one; those of transfers, of waking and between two ops of a stream come with a share of the calls. Their
-// lengths are lognormal about the measured mean.
+// (sim/engine/machine_jitter.h). A kernel that takes t in the median takes t * exp(s z) * exp(r y), with z a standard
+// normal of its own and y one that all kernels of a rank's step share, and now and then somebody else has the core:
+// then it takes a delay longer. Delays of kernels come at a rate a second of kernel time, so a long kernel has more of
+// them than a short one; those of transfers, of waking and between two ops of a stream come with a share of the calls.
+// Their lengths are lognormal about the measured mean.
 //
 // Left out: delays that hit several ranks at once, and how scatter changes with what else runs on the machine.
 #pragma once

@@ -25,7 +25,8 @@ struct VoltageCurve {
   Range slope, floor;
   double voltage(double clock) const;
 };
-// What devices share: fitted to the runs of calibrate/published/power-limits.csv (fit_voltage_curve repeats it).
+// What devices share: fitted to the runs of calibrate/published/power-limits.csv (tests/unit/cost/power_test.cpp
+// repeats the fit).
 VoltageCurve shared_voltage_curve();
 
 // `power` of a device file. Energies in picojoules; of a FLOP at the highest clock, operands random numbers.

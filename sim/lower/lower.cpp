@@ -3,8 +3,7 @@
 //
 //   model/       the units: embedding, block (norm, attention, mlp, residual), head; conv, linear, loss of cnn and mlp
 //   parallel/    tensor, sequence, context, pipeline (transfers between stages), data (reductions), zero (shards);
-//   parameters
-//                in buckets, the optimizer
+//                parameters in buckets, the optimizer
 //   stage_lowering.*                 bodies and slots of a stage
 //   role_builder.*, order_role.cpp   waits and releases, derived from operands
 #include "sim/lower/lower.h"

@@ -122,9 +122,8 @@ struct Elementwise {
   int site = 0;       // dropout: the place in the model; masks are keyed by (seed, step, site, sequence, global index)
   bool bias = false;  // bias_dropout_add has a bias operand
   // For dropout and positions: which rows of the global tensor these are. A rank of a context group holds some tokens
-  // of the sequence (sim/plan/context_rows.h), and of these sequence-parallel ranks hold rows [coordinate(tensor) *
-  // rows,
-  // ...), so masks and positions do not depend on the split.
+  // of the sequence (sim/plan/context_rows.h), and of these a sequence-parallel rank holds `rows` rows from
+  // coordinate(tensor) * rows on, so masks and positions do not depend on the split.
   bool rows_split_over_tensor = false;
 };
 

@@ -26,8 +26,7 @@ struct Violation {
 std::vector<Violation> check_role(const Program& program, RoleId role);
 std::vector<Violation> check_ranks(const Program& program, const GridView& grid);
 // "reuse-deadlock": ranks whose memory is an arena wait for one another in a circle because of what they write where
-// memory is still in use. Of a program that breaks no other rule. `places` by role; `send_slots`:
-// Arenas's.
+// memory is still in use. Of a program that breaks no other rule. `places` by role; `send_slots` as in Arenas.
 std::vector<Violation> check_memory_reuse(const Program& program, const GridView& grid,
                                           const std::vector<const ArenaPlaces*>& places, int send_slots);
 

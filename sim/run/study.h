@@ -28,8 +28,8 @@ class SharedProgress {
 result::Samples sample(const Prepared& prepared, std::int64_t count, int threads, SharedProgress& progress);
 
 // What each cause of noise costs in a sample of which `outcome` is the simulation: each slow rank (the first
-// kMostSlowRanks), all of them, each entry of noise.links, ranks' factors for the step, the machine's
-// measured scatter, jitter of kernels, of transfers.
+// kMostSlowRanks), all of them, each entry of noise.links, ranks' factors for the step, the machine's measured scatter,
+// jitter of kernels, of transfers.
 result::NoiseCost noise_cost(const Prepared& prepared, const engine::Options& options, const engine::Outcome& outcome,
                              int threads, SharedProgress& progress);
 inline constexpr std::size_t kMostSlowRanks = 8;

@@ -1,8 +1,8 @@
 // Transfers: posted by streams, matched (matching.h), started when everybody has posted, moved by the network, by the
 // steps of a collective, or by cores. What they take from a device is taken here: SMs from a rank's post to the end of
 // its op (the legs of one op are one kernel: the most any of them takes), memory bandwidth while the bytes of a
-// collective or leg move. Messages that are buffered go their own way
-// (mailboxes.h), and sends from copies part of it (staged_sends.h).
+// collective or leg move. Messages that are buffered go their own way (mailboxes.h), and sends from copies part of it
+// (staged_sends.h).
 #pragma once
 
 #include <cstdint>
