@@ -121,10 +121,10 @@ ranks_part() {
   ranks_run gpt-tiny-2x2x2 eight-ranks 70
   ranks_run gpt-tiny-2x2x2 interleaved 50 --set cluster.gpus=2 --set plan.tensor=1 --set plan.schedule=interleaved --set plan.chunks=2
 }
-children_of() { # process: those named rehearse that it started
+children_of() { # process: those of this program that it started, ranks by way of /proc/self/exe
   local status
   for status in /proc/[0-9]*/status; do
-    awk -v parent="$1" '/^Name:/ { name = $2 } /^Pid:/ { pid = $2 } /^PPid:/ && $2 == parent && name == "rehearse" { print pid }' "$status" 2>/dev/null
+    awk -v parent="$1" '/^Name:/ { name = $2 } /^Pid:/ { pid = $2 } /^PPid:/ && $2 == parent && (name == "rehearse" || name == "exe") { print pid }' "$status" 2>/dev/null
   done
 }
 killed_part() { # a rank that is killed ends the run, which names it, and nothing is left

@@ -9,7 +9,8 @@ build=$(cd "${1:?usage: script_test.sh BUILD_DIR}" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 place=$(mktemp -d)
-trap 'rm -rf "$place"' EXIT
+running=""  # a call's process group
+trap 'if [ -n "$running" ]; then kill -9 -- "-$running" 2> /dev/null; fi; rm -rf "$place"' EXIT
 fail() { echo "script_test: $*" >&2; exit 1; }
 export PYTHONDONTWRITEBYTECODE=1
 
@@ -179,15 +180,16 @@ grep -q 'cannot be simulated with it' "$place/broken.txt" || fail "a broken cali
 # --- a call that is killed returns what it has; the next goes on from it, on another machine
 setsid "${called[@]}" PRETEND_SLOW=1 "$pretend/gpu/run.sh" --folder "$pretend" --out "$place/killed" --work "$place/machine-K" --seconds 200 --parts smoke,steps \
   > "$place/killed.txt" 2>&1 &
-call=$!
+running=$!
 waited=0
 until [ -s "$place/killed/ledger.csv" ] && [ -s "$place/killed/calibration.yaml" ]; do
   sleep 1
   waited=$((waited + 1))
   [ $waited -lt 60 ] || fail "a running call leaves no ledger: $(cat "$place/killed.txt")"
 done
-kill -9 -- "-$call"
-wait $call 2> /dev/null || true
+kill -9 -- "-$running"
+wait "$running" 2> /dev/null || true
+running=""
 rm -rf "$place/machine-K"
 grep -q 'performing the third plan' "$place/killed/log.txt" || fail "the killed part's output is lost: $(cat "$place/killed/log.txt")"
 grep -q 'PASSED  smoke' "$place/killed/summary.txt" || fail "the summary is lost"
