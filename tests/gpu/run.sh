@@ -81,7 +81,7 @@ keep_rest() { # without traces, which are the bulk, and programs
 keeper=0 monitor=0
 keep_on() {
   local turn=0
-  while sleep 3; do
+  while sleep 3 && kill -0 $$ 2>/dev/null; do
     keep_small
     turn=$((turn + 1))
     [ $((turn % 7)) = 0 ] && keep_rest
@@ -228,7 +228,7 @@ else
     keep_on &
     keeper=$!
     # Beside all parts: which clock and power their numbers were taken at. Reads only.
-    nvidia-smi --query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu,clocks_event_reasons.active \
+    timeout "$seconds" nvidia-smi --query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu,clocks_event_reasons.active \
       --format=csv,noheader,nounits --loop-ms=500 > "$work/clocks.csv" 2>> "$log" &
     monitor=$!
   fi

@@ -9,8 +9,17 @@ build=$(cd "${1:?usage: script_test.sh BUILD_DIR}" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 place=$(mktemp -d)
-running=""  # a call's process group
-trap 'if [ -n "$running" ]; then kill -9 -- "-$running" 2> /dev/null; fi; rm -rf "$place"' EXIT
+running=""  # the session of a call
+kill_call() { # every process of it
+  local stat
+  [ -n "$running" ] || return 0
+  for stat in /proc/[0-9]*/stat; do
+    # The name, in brackets, may hold blanks; the session is the fourth field behind it.
+    sed 's/^\([0-9]*\) .*) /\1 /' "$stat" 2> /dev/null | awk -v session="$running" '$5 == session { print $1 }'
+  done | xargs -r kill -9 2> /dev/null || true
+  running=""
+}
+trap 'kill_call; rm -rf "$place"' EXIT
 fail() { echo "script_test: $*" >&2; exit 1; }
 export PYTHONDONTWRITEBYTECODE=1
 
@@ -187,9 +196,9 @@ until [ -s "$place/killed/ledger.csv" ] && [ -s "$place/killed/calibration.yaml"
   waited=$((waited + 1))
   [ $waited -lt 60 ] || fail "a running call leaves no ledger: $(cat "$place/killed.txt")"
 done
-kill -9 -- "-$running"
-wait "$running" 2> /dev/null || true
-running=""
+call=$running
+kill_call
+wait "$call" 2> /dev/null || true
 rm -rf "$place/machine-K"
 grep -q 'performing the third plan' "$place/killed/log.txt" || fail "the killed part's output is lost: $(cat "$place/killed/log.txt")"
 grep -q 'PASSED  smoke' "$place/killed/summary.txt" || fail "the summary is lost"
