@@ -95,9 +95,12 @@ if [ -n "$bench" ] && [ -n "$test_gpu" ] && [ -f "$build/build.ninja" ] && comma
   # How nvcc is called, but for the GPU and the places.
   ninja -C "$build" -t commands kernels/librehearse_cuda.a | grep -m 1 'nvcc .*\.cu ' | tr ' ' '\n' |
     grep -E '^(-O|-D|-std|--expt|-forward-unknown)' | paste -sd ' ' > "$more/relink/nvcc_options"
-  toolkit=$(dirname "$(readlink -f "$(ninja -C "$build" -t commands kernels/librehearse_cuda.a | grep -o -m 1 '^[^ ]*nvcc')")")/..
+  nvcc=$(ninja -C "$build" -t commands kernels/librehearse_cuda.a | grep -o -m 1 '[^ ]*/nvcc ')  # a launcher may stand before it
+  toolkit=$(dirname "$(readlink -f "${nvcc% }")")/..
   for name in libcudadevrt.a libcudart_static.a; do
-    keep_library "$(find "$toolkit"/lib* "$toolkit"/targets -name $name 2>/dev/null | head -n 1)"
+    library=$(find "$toolkit"/lib* "$toolkit"/targets -name $name 2>/dev/null | head -n 1)
+    [ -n "$library" ] || { echo "pack: no $name beside $nvcc" >&2; exit 1; }
+    keep_library "$library"
   done
   find "$more/relink" \( -name '*.a' -o -name '*.o' \) -exec strip -g {} + 2>/dev/null || true
 else
