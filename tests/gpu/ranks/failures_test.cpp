@@ -2,6 +2,7 @@
 // and nothing of NCCL left.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -129,10 +130,12 @@ TEST(GpuFailures, ACallThatIsRecordedForAGraphToo) {
 
 // The run is done and its numbers are there; a peer that does not part holds nobody.
 TEST(GpuFailures, PartingHasADeadlineToo) {
-  static constexpr std::chrono::seconds kParting{4};
+  static constexpr std::chrono::seconds kParting{10};
+  static std::atomic<bool> waits = true;  // the first that parts
+  waits = true;
   execute::nccl::Api api = fake_nccl();
   api.comm_finalize = [](ncclComm_t) {
-    std::this_thread::sleep_for(kParting);
+    if (waits.exchange(false)) std::this_thread::sleep_for(kParting);
     return ncclSuccess;
   };
   const auto connector = execute::make_nccl_connector(api);
