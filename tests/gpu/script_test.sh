@@ -131,7 +131,8 @@ END_OF_PROGRAM
 printf '#!/bin/bash\necho "========= ERROR SUMMARY: 3 errors"\nexit 9\n' > "$place/tools/compute-sanitizer"
 printf '#!/bin/bash\necho "flash_forward: 70%% of the peak"\n' > "$place/tools/ncu"
 chmod +x "$pretend"/bin/* "$place"/tools/*
-sed -i 's/eight-ranks 70/eight-ranks 70 --timeout 180/; s/part "$name-mps-$mps" "$limit"/part "$name-mps-$mps" $((limit == 70 ? 6 : limit))/' "$pretend/gpu/parts.sh"
+# shellcheck disable=SC2016  # as the script has it
+sed -i 's/part "$name-mps-$mps" "$limit"/part "$name-mps-$mps" $((limit == 100 ? 6 : limit))/' "$pretend/gpu/parts.sh"
 export PRETEND_LOG=$place/calls PRETEND_CALIBRATION=$place/calibration.yaml PRETEND_BROKEN="" PRETEND_SLOW="" KILL_AFTER=1
 called=("env" "PATH=$place/tools:$PATH" "PYTHONPATH=$here/made_up_torch")
 
