@@ -29,10 +29,11 @@ std::string micro(double seconds) {
 std::vector<std::string> product_rows(const std::vector<cost::ProductPoint>& points) {
   std::vector<std::string> rows;
   for (const auto& p : points)
-    rows.push_back(fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}", key_cells(p.key), cell(p.tile.m),
+    rows.push_back(fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", key_cells(p.key), cell(p.tile.m),
                                cell(p.tile.n), cell(p.stages), p.split, cell(p.waves), micro(p.seconds),
                                micro(p.sustained), micro(p.first), micro(p.best), micro(p.p10), micro(p.p90),
-                               cell(static_cast<double>(p.repetitions)), p.held_out ? "yes" : "no"));
+                               cell(static_cast<double>(p.repetitions)), p.held_out ? "yes" : "no",
+                               p.algorithm.empty() ? "-" : p.algorithm));
   return rows;
 }
 
@@ -179,7 +180,15 @@ std::string collectives(const GpuCalibration& c) {
 std::string state_text(const State& s) {
   if (!s.known) return "unknown (no NVML)";
   return fmt::format("SM {} of {} MHz, memory {} MHz, {:.0f} of {:.0f} W, {} C, throttle {}", s.sm_mhz, s.max_sm_mhz,
-                     s.memory_mhz, s.power_w, s.power_limit_w, s.temperature_c, s.throttle);
+                     s.memory_mhz, s.power_w, s.power_limit_w, s.temperature_c,
+                     s.throttle_known ? kernels::throttle_text(s.throttle) : "unknown");
+}
+
+std::string conditions_text(const execute::DeviceConditions& c) {
+  if (c.samples == 0) return "unknown (no NVML)";
+  return fmt::format("SM {} ({} at least) of {} MHz, memory {} MHz, {:.0f} of {:.0f} W, {} C, throttle {}", c.sm_mhz,
+                     c.least_sm_mhz, c.max_sm_mhz, c.memory_mhz, c.power_w, c.power_limit_w, c.temperature_c,
+                     c.throttle_known ? kernels::throttle_text(c.throttle) : "unknown");
 }
 
 std::string provenance(const GpuCalibration& c) {
@@ -190,6 +199,7 @@ std::string provenance(const GpuCalibration& c) {
   line("gpu", fmt::format("{}, compute capability {}.{}, {} in reach", c.facts.name, c.facts.major, c.facts.minor,
                           c.facts.devices));
   for (const auto& [when, state] : c.states) line("state_" + when, state_text(state));
+  for (const auto& [name, conditions] : c.walks) line("walk_" + name, conditions_text(conditions));
   line("date", c.made.date);
   line("command", c.made.command);
   line("rehearse", c.made.version + ", " + c.made.compiler);
@@ -201,8 +211,8 @@ std::string provenance(const GpuCalibration& c) {
     line(key, value.empty() ? "none" : value);
   line("timing",
        "device time of CUDA graphs of many launches, operands of random normal numbers rotated over more than four "
-       "times the L2 cache; time_us is the median of bursts, sustained_us of the second half of a run of all products "
-       "in turn");
+       "times the L2 cache; time_us is the median of bursts; sustained_us, where scenarios were walked, the median of "
+       "the kernel's spans in their steps, else of the second half of a run of the heaviest products in turn");
   return text + fmt::format("  budget_s: {}\n  wall_s: {:.4g}\n", c.made.budget_s, c.made.wall_s);
 }
 
@@ -299,13 +309,6 @@ std::string to_yaml(const GpuCalibration& c) {
     rows.push_back(
         fmt::format("{},{},{},{:.5g}", key_cells(p.key), cell(p.sms_held), cell(p.bandwidth_taken / 1e9), p.slowdown));
   text += rows_block("\ninterference:\n", cost::interference_columns(), rows);
-  rows.clear();
-  for (const auto& p : c.measured.other_products)
-    rows.push_back(fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", p.operands, p.m, p.n, p.k,
-                               cell(p.tile.m), cell(p.tile.n), cell(p.stages), p.split, cell(p.waves), micro(p.seconds),
-                               micro(p.first), micro(p.best), micro(p.p10), micro(p.p90),
-                               cell(static_cast<double>(p.repetitions))));
-  text += rows_block("\nother_products:\n", cost::other_product_columns(), rows);
   return text + collectives(c) + provenance(c);
 }
 

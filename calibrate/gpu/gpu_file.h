@@ -23,9 +23,10 @@ struct MemoryPoint {
 struct GpuCalibration {
   Facts facts;
   cost::Provenance made;
-  std::vector<std::pair<std::string, State>> states;  // when, and what the device was like
-  std::int64_t reserve_bytes = 0;                     // beside a rank's tensors; 0: not known
-  double copy_bandwidth = 0;                          // bytes/s read and written by the best copy on the device
+  std::vector<std::pair<std::string, State>> states;                     // when, and what the device was like
+  std::vector<std::pair<std::string, execute::DeviceConditions>> walks;  // of which scenario, and the same meanwhile
+  std::int64_t reserve_bytes = 0;                                        // beside a rank's tensors; 0: not known
+  double copy_bandwidth = 0;  // bytes/s read and written by the best copy on the device
   cost::MeasuredDevice measured;
   std::vector<cost::FlashPoint> flash;
   std::vector<MemoryPoint> memory;

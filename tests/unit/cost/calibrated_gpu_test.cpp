@@ -36,12 +36,12 @@ collectives: {of: topology}
 )";
 const std::string kProductHeader =
     "    dtype,out,layout,accumulate,bias,m,n,k,tile_m,tile_n,stages,split,waves,time_us,sustained_us,first_us,best_us,"
-    "p10_us,p90_us,repetitions,held_out\n";
+    "p10_us,p90_us,repetitions,held_out,algorithm\n";
 const std::string kProducts = "products:\n  rows: |\n" + kProductHeader +
-                              "    bf16,bf16,nn,no,no,2048,1024,1024,128,128,4,1,-,20,20,20,20,19,21,30,no\n"
-                              "    bf16,bf16,nn,no,no,4096,1024,1024,128,128,4,1,-,38,38,38,38,37,39,30,no\n"
-                              "    bf16,bf16,nn,no,no,3072,1024,1024,128,128,4,1,-,99,99,99,99,99,99,30,yes\n"
-                              "    bf16,bf16,nn,no,no,2048,1024,2048,128,128,4,1,-,36,-,36,36,35,37,30,no\n";
+                              "    bf16,bf16,nn,no,no,2048,1024,1024,128,128,4,1,-,20,20,20,20,19,21,30,no,-\n"
+                              "    bf16,bf16,nn,no,no,4096,1024,1024,128,128,4,1,-,38,38,38,38,37,39,30,no,-\n"
+                              "    bf16,bf16,nn,no,no,3072,1024,1024,128,128,4,1,-,99,99,99,99,99,99,30,yes,-\n"
+                              "    bf16,bf16,nn,no,no,2048,1024,2048,128,128,4,1,-,36,-,36,36,35,37,30,no,-\n";
 const std::string kShapes =
     "shapes:\n  rows: |\n"
     "    kind,shape,operands,dtype,flops,bytes,time_us,sustained_us,p10_us,p90_us,repetitions,held_out\n"
@@ -142,7 +142,7 @@ TEST_F(CalibratedGpu, LaunchesInGraphsAreTheDevices) {
 TEST_F(CalibratedGpu, WhatIsWrongIsNamedWithItsLine) {
   const int first = static_cast<int>(std::count(kHead.begin(), kHead.end(), '\n')) + 4;  // products, rows, header, row
   const std::string bad = kHead + "products:\n  rows: |\n" + kProductHeader +
-                          "    bf16,bf16,nx,no,no,0,1024,1024,128,128,4,1,-,20,20,20,20,19,21,30,no\n";
+                          "    bf16,bf16,nx,no,no,0,1024,1024,128,128,4,1,-,20,20,20,20,19,21,30,no,-\n";
   EXPECT_EQ(problems(bad), std::to_string(first) + ": 'nx' is not one of nn, nt, tn, tt\n" + std::to_string(first) +
                                ": '0' is not a positive whole number\n");
   EXPECT_NE(problems(kHead + "products:\n  rows: |\n    dtype,m\n").find("there is no column 'out'"),

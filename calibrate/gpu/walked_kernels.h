@@ -1,0 +1,28 @@
+// What walks (walk.h) found out: by kernel, all spans of all steps. A kernel counts only where its median is at least
+// kLeastWalkedS: the events beside it are then a few hundredths at most.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "calibrate/gpu/bench.h"
+#include "calibrate/statistics.h"
+
+namespace rehearse::calibrate::gpu {
+
+class WalkedKernels {
+ public:
+  void add(const Walk& walk);
+  // Whether no walk yet has met some kernel of the role.
+  bool would_add(const program::Role& role) const;
+  bool empty() const { return kernels_.empty(); }
+  // Of its spans; null for a kernel that was not walked, or is too short.
+  const Summary* find(const Kernel& kernel) const;
+  double seconds(const Kernel& kernel) const;  // their median, or 0
+
+ private:
+  std::map<std::string, std::vector<double>> spans_;
+  std::map<std::string, Summary> kernels_;  // by key_of(): those long enough
+};
+
+}  // namespace rehearse::calibrate::gpu
