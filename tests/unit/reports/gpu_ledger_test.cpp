@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "tests/unit/reports/stored.h"
+
 namespace rehearse::reports {
 namespace {
 
@@ -62,6 +64,27 @@ TEST(GpuLedger, WalkedAndHeldOutPlansAreToldApart) {
   EXPECT_LT(first, held);
   EXPECT_LT(held, table.find("unknown"));
   EXPECT_NE(gpu_ledger_csv({known, unknown}).find("unknown,step,0.2,0.24,"), std::string::npos);
+}
+
+// One product by the calibrated algorithm, one by another, one that the calibration does not have.
+TEST(GpuLedger, PerformedAlgorithmsAreComparedWithCalibratedOnes) {
+  const result::StoredResult simulated = stored();
+  result::StoredResult measured = stored("measured");
+  measured.result.gpu.products = {{"nt bf16>bf16", 16, 32, 64, "id 66 split-k 1"},
+                                  {"tn bf16>f32", 32, 64, 16, "id 66 split-k 1"},
+                                  {"nn bf16>bf16", 1, 2, 3, "id 6"}};
+  const Algorithms calibrated = {{"nt bf16>bf16 m=16 n=32 k=64", "id 66 split-k 1"},
+                                 {"tn bf16>f32 m=32 n=64 k=16", "id 66 split-k 4"}};
+  LocalPlan plan;
+  plan.id = "gpt2";
+  plan.held_out = true;
+  const GpuRow r = gpu_row(plan, difference(simulated, measured), calibrated);
+  EXPECT_TRUE(r.held_out);
+  EXPECT_EQ(r.same_algorithms, 1);
+  ASSERT_EQ(r.other_algorithms.size(), 1U);
+  EXPECT_EQ(r.other_algorithms.front().product, "tn bf16>f32 m=32 n=64 k=16");
+  EXPECT_EQ(r.other_algorithms.front().calibrated, "id 66 split-k 4");
+  EXPECT_EQ(r.other_algorithms.front().performed, "id 66 split-k 1");
 }
 
 TEST(GpuLedger, ClocksPowerAndOtherAlgorithmsStandBesideAPlan) {
