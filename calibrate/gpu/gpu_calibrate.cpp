@@ -222,8 +222,7 @@ class Calibrating {
     p.sustained = walked_.seconds(k);
     outcome_.calibration.measured.shapes.push_back(p);
     if (!cost::product_of(*k.role, *k.op))
-      outcome_.calibration.memory.push_back(
-          {cost::memory_class(*k.op), p.bytes, p.sustained > 0 ? p.sustained : p.seconds});
+      outcome_.calibration.memory.push_back({cost::memory_class(*k.op), p.bytes, p.seconds, p.sustained});
   }
 
   void measure_sustained() {

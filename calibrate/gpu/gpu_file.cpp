@@ -77,13 +77,30 @@ std::string memory_efficiency(const GpuCalibration& c) {
   const double nominal = bandwidth_of(c), fixed = least_kernel_time(c);
   std::map<std::size_t, std::vector<double>> shares;
   for (const MemoryPoint& p : c.memory)
-    if (p.bytes >= kLargeBytes && p.seconds > fixed)
-      shares[static_cast<std::size_t>(p.cls)].push_back(std::min(1.0, p.bytes / (p.seconds - fixed) / nominal));
+    if (p.bytes >= kLargeBytes && p.seconds() > fixed)
+      shares[static_cast<std::size_t>(p.cls)].push_back(std::min(1.0, p.bytes / (p.seconds() - fixed) / nominal));
   if (!shares.contains(0)) shares[0].push_back(c.copy_bandwidth > 0 ? c.copy_bandwidth / nominal : 0.8);
   std::string text = "\nmemory_efficiency:\n";
   for (const auto& [cls, list] : shares)
     text += fmt::format("  {}: {:.4g}\n", cost::kMemoryClasses[cls], std::max(median(list), 1e-3));
   return text + "  saturates_at: 0.5  # not measured; that of the shipped devices\n  error: {low: 0.9, high: 1.1}\n";
+}
+
+// Time in walked steps over time alone: of a class the median over its kernels, of a class without any that over all.
+std::string in_steps(const GpuCalibration& c) {
+  std::map<std::size_t, std::vector<double>> ratios;
+  std::vector<double> all;
+  for (const MemoryPoint& p : c.memory) {
+    if (p.in_steps <= 0) continue;
+    ratios[static_cast<std::size_t>(p.cls)].push_back(p.in_steps / p.alone);
+    all.push_back(p.in_steps / p.alone);
+  }
+  if (all.empty()) return "";
+  const auto shown = [](std::vector<double> list) { return std::clamp(median(std::move(list)), 0.1, 10.0); };
+  std::string text = "\nin_steps:  # time in a program's steps over time alone\n";
+  for (std::size_t cls = 0; cls < cost::kMemoryClasses.size(); ++cls)
+    text += fmt::format("  {}: {:.4g}\n", cost::kMemoryClasses[cls], shown(ratios.contains(cls) ? ratios[cls] : all));
+  return text;
 }
 
 const std::vector<cost::Tile> kUsualTiles = {{256, 128}, {128, 256}, {128, 128}, {256, 64},
@@ -297,7 +314,7 @@ std::string to_yaml(const GpuCalibration& c) {
     text +=
         fmt::format("jitter: {{product: {:.4g}, attention: {:.4g}, other: {:.4g}}}  # of bursts, see docs/data.md\n",
                     jitter.kernels[0], jitter.kernels[1], jitter.kernels[2]);
-  text += memory_efficiency(c) + gemm(c, peaks) + attention(c, peaks) + launch(c.measured.launch);
+  text += memory_efficiency(c) + in_steps(c) + gemm(c, peaks) + attention(c, peaks) + launch(c.measured.launch);
   text += rows_block("\nproducts:\n", cost::product_columns(), product_rows(c.measured.products));
   text += rows_block("\nshapes:\n", cost::shape_columns(), shape_rows(c.measured.shapes));
   std::vector<std::string> rows;

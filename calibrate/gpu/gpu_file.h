@@ -14,10 +14,11 @@
 
 namespace rehearse::calibrate::gpu {
 
-// A kernel bound by memory, for the shares of the bandwidth.
+// A kernel bound by memory, for the shares of the bandwidth and what steps make of it.
 struct MemoryPoint {
   cost::MemoryClass cls = cost::MemoryClass::elementwise;
-  double bytes = 0, seconds = 0;
+  double bytes = 0, alone = 0, in_steps = 0;  // seconds; in_steps 0: not walked
+  double seconds() const { return in_steps > 0 ? in_steps : alone; }
 };
 
 struct GpuCalibration {

@@ -257,6 +257,12 @@ void add_measured(const MeasuredDevice& measured, bool in_run, DeviceData& data)
       data.kernels.push_back({p.kind, p.dtype, p.flops, p.bytes, p.sustained > 0 ? p.sustained : p.seconds});
 }
 
+void read_in_steps(const Node& node, DeviceData& data) {
+  for (std::size_t i = 0; i < kMemoryClasses.size(); ++i)
+    data.in_steps[i] = node.number(kMemoryClasses[i], 1.0, 0.1, 10);
+  node.finish();
+}
+
 void read_device(const Node& root, const std::string& file, DeviceData& data, Diagnostics& diagnostics) {
   Device& device = data.device;
   device.name = root.text("name");
@@ -290,6 +296,7 @@ void read_device(const Node& root, const std::string& file, DeviceData& data, Di
     peak.finish();
   }
   if (const Node memory = section("memory_efficiency")) read_memory(memory, data);
+  if (const Node in_steps = root.get("in_steps")) read_in_steps(in_steps, data);
   if (const Node gemm = section("gemm")) read_gemm(gemm, file, data.gemm, diagnostics);
   if (const Node flash = root.get("attention")) {
     read_flash(flash, file, data.flash, diagnostics);

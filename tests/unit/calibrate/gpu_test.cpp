@@ -10,6 +10,7 @@
 #include "calibrate/gpu/gpu_calibrate.h"
 #include "calibrate/gpu/kernels_to_time.h"
 #include "calibrate/kernel_times.h"
+#include "sim/cost/kernel_shape.h"
 #include "sim/program/work.h"
 #include "tests/support/temporary.h"
 
@@ -281,7 +282,7 @@ TEST_F(GpuCalibrations, KernelsOfAWalkTakeWhatTheyTookInItsSteps) {
   const std::string file = write(outcome);
   const auto costs = cost::load_costs({file});
   const KernelsToTime walked({small_gpt(4)}, false), others({small_gpt(8)}, false);
-  int long_ones = 0;
+  int long_ones = 0, not_walked = 0;
   std::set<std::string> known;
   for (const Kernel& k : walked.kernels()) {
     known.insert(key_of(*k.role, *k.op));
@@ -293,15 +294,20 @@ TEST_F(GpuCalibrations, KernelsOfAWalkTakeWhatTheyTookInItsSteps) {
       ++long_ones;
       EXPECT_NEAR(measured / in_step, 1, 1e-3) << key_of(*k.role, *k.op);
     } else if (!product) {
-      EXPECT_NEAR(measured / alone, 1, 1e-3) << "an event's microsecond is too much of it: " << key_of(*k.role, *k.op);
+      // An event's microsecond is too much of it; what is long enough alone takes its class's ratio.
+      EXPECT_NEAR(measured / alone, alone >= 20e-6 ? 0.8 : 1, 1e-3) << key_of(*k.role, *k.op);
     }
   }
   EXPECT_GT(long_ones, 10);
   for (const Kernel& k : others.kernels()) {
     if (known.contains(key_of(*k.role, *k.op)) || std::holds_alternative<program::Gemm>(k.op->shape)) continue;
-    const double measured = costs->kernel(*k.role, *k.op, {}).duration.seconds();
-    EXPECT_NEAR(measured / FakeBench::seconds_of(k), 1, 1e-3) << "not walked: " << key_of(*k.role, *k.op);
+    if (cost::is_flash(*k.op)) continue;
+    // What no walk met takes what steps made of the kernels of its class that it did.
+    const double measured = costs->kernel(*k.role, *k.op, {}).duration.seconds(), alone = FakeBench::seconds_of(k);
+    EXPECT_NEAR(measured / alone, alone >= 20e-6 ? 0.8 : 1, 1e-3) << "not walked: " << key_of(*k.role, *k.op);
+    not_walked += alone >= 20e-6 ? 1 : 0;
   }
+  EXPECT_GT(not_walked, 5);
   // Products that no walk met take the factor of those that it did: burst / step = 1 / 1.1.
   EXPECT_NEAR(costs->device().sustained, 1 / 1.1, 1e-3);
   EXPECT_NE(to_yaml(outcome.calibration).find("walk_small: \"SM 1755 (1700 at least) of 1980 MHz"), std::string::npos);
