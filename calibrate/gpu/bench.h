@@ -84,7 +84,7 @@ class Bench {
   virtual State state() = 0;
   // Null if it cannot be measured here: no memory for its operands, or the device or a library does not have it.
   virtual std::unique_ptr<Run> kernel(const Kernel& kernel) = 0;
-  // Performs `steps` counted steps of a stage of `program` (walk.h), polling meanwhile; nothing where it cannot be,
+  // Performs `steps` steps of a stage of `program` (walk.h), polling meanwhile; nothing where it cannot be,
   // which problem() then says.
   virtual Walk walk(const plan::Scenario&, const program::Program&, int stage, int steps,
                     const std::function<void()>& poll) {

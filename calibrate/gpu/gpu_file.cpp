@@ -216,7 +216,8 @@ std::string provenance(const GpuCalibration& c) {
   line("gpu", fmt::format("{}, compute capability {}.{}, {} in reach", c.facts.name, c.facts.major, c.facts.minor,
                           c.facts.devices));
   for (const auto& [when, state] : c.states) line("state_" + when, state_text(state));
-  for (const auto& [name, conditions] : c.walks) line("walk_" + name, conditions_text(conditions));
+  for (std::size_t i = 0; i < c.walks.size(); ++i)
+    line(fmt::format("walk_{}", i + 1), c.walks[i].first + ": " + conditions_text(c.walks[i].second));
   line("date", c.made.date);
   line("command", c.made.command);
   line("rehearse", c.made.version + ", " + c.made.compiler);

@@ -36,11 +36,12 @@ bool timed(const program::Op& op) {
   return is_kernel(op) && !std::holds_alternative<program::Input>(op.shape);
 }
 
-Walk spans_of(const execute::GpuRank& rank) {
+Walk spans_of(const execute::GpuRank& rank, int steps) {
   const program::Role& role = *rank.timeline().role;
   std::map<std::pair<int, int>, std::vector<double>> seconds;
   for (const result::OpRecord& r : rank.records())
-    if (r.step >= kStepsBeforeWalk) seconds[{r.body, r.op}].push_back(static_cast<double>(r.duration_ps) * 1e-12);
+    if (r.step >= kStepsBeforeWalk + steps / 2)
+      seconds[{r.body, r.op}].push_back(static_cast<double>(r.duration_ps) * 1e-12);
   Walk walk;
   for (auto& [place, list] : seconds) {
     const auto& op = role.bodies[static_cast<std::size_t>(place.first)].ops[static_cast<std::size_t>(place.second)];
@@ -81,7 +82,7 @@ Walk walk(const WalkRequest& request, std::unique_ptr<execute::Gpu> gpu) {
   }
   if (const std::string cause = world.failures().report(execute::had_not_begun); !cause.empty())
     throw std::runtime_error(cause);
-  return spans_of(performer);
+  return spans_of(performer, request.steps);
 }
 
 }  // namespace rehearse::calibrate::gpu

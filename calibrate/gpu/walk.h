@@ -3,8 +3,9 @@
 // the one before it left there, and the clock is what the mix of kernels allows under the power limit; a kernel on its
 // own, with cold operands or in a run of products alone, has neither.
 //
-// The host is two steps ahead of the device but in the first steps, which are not counted. What events add to a span is
-// about a microsecond, so times of kernels below kLeastWalkedS are not taken from a walk.
+// The host is two steps ahead of the device but in the first steps, and the power limit takes a while to lower the
+// clock: the later half of the steps counts. What events add to a span is about a microsecond, so times of kernels
+// below kLeastWalkedS are not taken from a walk.
 #pragma once
 
 #include <functional>
@@ -20,13 +21,13 @@
 namespace rehearse::calibrate::gpu {
 
 inline constexpr double kLeastWalkedS = 20e-6;
-inline constexpr int kStepsBeforeWalk = 2;  // not counted: libraries set themselves up, clocks and caches settle
+inline constexpr int kStepsBeforeWalk = 2;  // beside a walk's: libraries set themselves up
 
 struct WalkRequest {
   const plan::Scenario& scenario;
   const program::Program& program;
-  int stage = 0;   // whose first rank performs
-  int steps = 10;  // counted
+  int stage = 0;  // whose first rank performs
+  int steps = 10;
   double limit_s = 60;
   std::function<void()> poll;  // many times a second; what it throws ends the walk
 };
