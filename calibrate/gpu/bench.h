@@ -63,6 +63,7 @@ struct WalkedOp {
 };
 struct Walk {
   std::vector<WalkedOp> ops;
+  std::vector<result::ProductUse> products;  // with the library's algorithms
   execute::DeviceConditions conditions;
 };
 

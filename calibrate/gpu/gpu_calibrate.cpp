@@ -189,7 +189,7 @@ class Calibrating {
   void add_product(const Kernel& k, const Choice& choice, const Summary& s) {
     cost::ProductPoint p;
     p.key = cost::product_key(*k.role, *k.op);
-    p.algorithm = choice.algorithm;
+    p.algorithm = choice.algorithm.empty() ? walked_.algorithm(p.key) : choice.algorithm;
     p.tile = choice.tile, p.stages = choice.stages, p.split = choice.split, p.waves = choice.waves;
     p.first = choice.first, p.best = choice.best;
     p.seconds = s.p50_s, p.p10 = s.p10_s, p.p90 = s.p90_s, p.repetitions = s.repetitions;

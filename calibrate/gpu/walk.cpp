@@ -47,6 +47,7 @@ Walk spans_of(const execute::GpuRank& rank, int steps) {
     const auto& op = role.bodies[static_cast<std::size_t>(place.first)].ops[static_cast<std::size_t>(place.second)];
     if (timed(op)) walk.ops.push_back({&role, &op, std::move(list)});
   }
+  walk.products = rank.products();
   walk.conditions = rank.device_use().conditions;
   return walk;
 }

@@ -10,6 +10,7 @@
 namespace rehearse::calibrate::gpu {
 
 void WalkedKernels::add(const Walk& walk) {
+  products_.insert(products_.end(), walk.products.begin(), walk.products.end());
   std::set<std::string> met;
   for (const WalkedOp& w : walk.ops) {
     const std::string key = key_of(*w.role, *w.op);
@@ -22,6 +23,13 @@ void WalkedKernels::add(const Walk& walk) {
     kernels_.erase(key);
     if (times.p50_s >= kLeastWalkedS) kernels_.emplace(key, times);
   }
+}
+
+std::string WalkedKernels::algorithm(const cost::ProductKey& key) const {
+  const std::string form = cost::form_text(key);
+  for (const result::ProductUse& p : products_)
+    if (p.form == form && p.m == key.m && p.n == key.n && p.k == key.k) return p.algorithm;
+  return "";
 }
 
 bool WalkedKernels::would_add(const program::Role& role) const {

@@ -19,9 +19,12 @@ class WalkedKernels {
   // Of its spans; null for a kernel that was not walked, or is too short.
   const Summary* find(const Kernel& kernel) const;
   double seconds(const Kernel& kernel) const;  // their median, or 0
+  // By which a product of any length was performed; "" if none was, or the library did not say.
+  std::string algorithm(const cost::ProductKey& key) const;
 
  private:
   std::map<std::string, std::vector<double>> spans_;
+  std::vector<result::ProductUse> products_;
   std::map<std::string, Summary> kernels_;  // by key_of(): those long enough
 };
 

@@ -73,6 +73,8 @@ class FakeBench final : public Bench {
       for (const program::Op& op : body.ops) {
         if (!is_kernel(op) || std::holds_alternative<program::Input>(op.shape)) continue;
         const double alone = seconds_of({nullptr, &role, &op});
+        if (const auto* g = std::get_if<program::Gemm>(&op.shape))
+          walk.products.push_back({cost::form_text(cost::product_key(role, op)), g->m, g->n, g->k, "id 7"});
         const double factor = std::holds_alternative<program::Gemm>(op.shape) ? 1.1 : 0.8;
         std::vector<double> spans(9, alone * factor);
         spans.push_back(alone * 50);  // one that was held up
@@ -323,6 +325,8 @@ TEST_F(GpuCalibrations, AWalkAloneIsACalibration) {
   const GpuOutcome outcome = calibrate_gpu(bench_, request);
   EXPECT_TRUE(bench_.asked.empty());
   EXPECT_GT(outcome.covered, 0.6);  // but for the many that take less than 20 us
+  ASSERT_FALSE(outcome.calibration.measured.products.empty());
+  for (const cost::ProductPoint& p : outcome.calibration.measured.products) EXPECT_EQ(p.algorithm, "id 7");
   const auto costs = cost::load_costs({write(outcome)});
   const KernelsToTime list({small_gpt(4)}, false);
   const Kernel& heaviest = list.kernels().front();
