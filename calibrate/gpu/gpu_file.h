@@ -26,7 +26,7 @@ struct GpuCalibration {
   cost::Provenance made;
   std::vector<std::pair<std::string, State>> states;                     // when, and what the device was like
   std::vector<std::pair<std::string, execute::DeviceConditions>> walks;  // of which scenario, and the same meanwhile
-  std::int64_t reserve_bytes = 0;                                        // beside a rank's tensors; 0: not known
+  std::int64_t reserve_bytes = 0;                                        // besides a rank's tensors; 0: not known
   double copy_bandwidth = 0;  // bytes/s read and written by the best copy on the device
   cost::MeasuredDevice measured;
   std::vector<cost::FlashPoint> flash;

@@ -21,7 +21,7 @@
 namespace rehearse::calibrate::gpu {
 
 inline constexpr double kLeastWalkedS = 20e-6;
-inline constexpr int kStepsBeforeWalk = 2;  // beside a walk's: libraries set themselves up
+inline constexpr int kStepsBeforeWalk = 2;  // besides those of a walk: libraries set themselves up
 
 struct WalkRequest {
   const plan::Scenario& scenario;

@@ -1,5 +1,5 @@
 // What walks (walk.h) found out: by kernel, all spans of all steps. A kernel counts only where its median is at least
-// kLeastWalkedS: the events beside it are then a few hundredths at most.
+// kLeastWalkedS: events around it are then a few hundredths of it at most.
 #pragma once
 
 #include <map>

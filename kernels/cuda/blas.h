@@ -67,7 +67,7 @@ struct MatmulOperands {
   void* c = nullptr;
 };
 
-// "nt bf16>f32 accumulate bias": what a product is beside its sizes, as cost::form_text has it of a calibrated one.
+// "nt bf16>f32 accumulate bias": what a product is besides its sizes, as cost::form_text has it of a calibrated one.
 std::string form_text(const MatmulProblem& p);
 
 // `p` with the alignments that these pointers have.

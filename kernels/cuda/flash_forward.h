@@ -13,7 +13,7 @@ struct ForwardTiles {
   static constexpr int kM = D <= 128 ? 2 : 1;                                  // times 16 queries a warp
   static constexpr int kKeys = D <= 64 ? 64 : kDrop ? 32 : D > 128 ? 64 : 48;  // masks are in registers too
   static constexpr int kQueries = 16 * kM * kFlashWarps;
-  // The queries' fragments stay in registers where those suffice: 2 D of them (kM = 2), beside 4 D of sums.
+  // The queries' fragments stay in registers where those suffice: 2 D of them (kM = 2), next to 4 D of sums.
   static constexpr bool kHeld = D <= 80;
   static constexpr std::size_t kSharedBytes = std::size_t{2} * (kQueries + 2 * kKeys) * tile_row<D>();
 };

@@ -1,6 +1,6 @@
 // The accuracy ledger of one GPU: plans simulated from its calibration, then performed on it: step time, memory, and
 // the kernels of each class, a row a plan, as a table, CSV and JSON (schema rehearse.gpu_ledger/1). error = simulated /
-// measured - 1. Plans whose steps the calibration walked and plans that it did not know are told apart; beside each
+// measured - 1. Plans whose steps the calibration walked and plans that it did not know are told apart; next to each
 // stand the GPU's clock, power and reasons of throttling while it was performed, and the products that were performed
 // by another algorithm than the calibrated one.
 #pragma once

@@ -12,7 +12,7 @@
 namespace rehearse::reports {
 
 struct LocalPlan {
-  std::string id, scenario;              // scenario: a path beside the list
+  std::string id, scenario;              // scenario: a path next to the list
   std::vector<std::string> assignments;  // KEY=VALUE
   bool held_out = false;                 // the list's `held_out` names it: no part in what calibrates for the others
 };

@@ -39,7 +39,7 @@ const kernels::cuda::BlasApi* products() {
 #endif
 constexpr double kFp32 = 1e-4, kBf16 = 1e-2;
 
-// Scenarios lie beside a packed program, or in the source.
+// Scenarios lie next to a packed program, or in the source.
 plan::Scenario scenario_of(const std::string& text) {
   const char* root = std::getenv("REHEARSE_ROOT");
   const std::string path = test::temporary_path("scenario.yaml");
