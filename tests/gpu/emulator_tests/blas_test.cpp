@@ -141,7 +141,8 @@ TEST_F(BlasTest, TheFirstIsPerformedAndAnyCanBeTimed) {
   EXPECT_THROW(blas_->run(p, x, 2, stream_.get()), std::logic_error);
   ASSERT_EQ(blas_->performed().size(), 1U);
   EXPECT_EQ(blas_->performed().front().problem, p);
-  EXPECT_EQ(blas_->performed().front().algorithm.name(), "id 60 tile 256x128 stages 15 split-k 2 cluster 3 reduction 2");
+  EXPECT_EQ(blas_->performed().front().algorithm.name(),
+            "id 60 tile 256x128 stages 15 split-k 2 cluster 3 reduction 2");
 }
 
 // The library chooses under a limit that is that of the architecture, whoever asks: ranks, calibrations, tests.
