@@ -7,85 +7,12 @@
 #include <thread>
 
 #include "calibrate/flush_denormals.h"
+#include "calibrate/walk_world.h"
 #include "execute/rank/cpu_rank.h"
 #include "sim/base/check.h"
 
 namespace rehearse::calibrate {
 namespace {
-
-// Moves nothing.
-class NoTransfers : public execute::Communicator {
- public:
-  using Time = execute::Arrival;
-  using Call = execute::CollectiveCall;
-  Time all_reduce(const Call&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override { return now(); }
-  Time all_gather(const Call&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
-  Time reduce_scatter(const Call&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
-  Time broadcast(const Call&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
-  Time reduce(const Call&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override { return now(); }
-  Time all_to_all(const Call&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
-  Time exchange(std::span<const execute::Message>) override { return now(); }
-
- private:
-  static Time now() { return {execute::Clock::now()}; }
-};
-
-// The few ranks that are profiled, in a world in which nobody answers.
-class WalkWorld : public execute::World {
- public:
-  explicit WalkWorld(const ProfileRequest& r)
-      : here_(r.ranks), whereabouts_(static_cast<std::size_t>(r.grid.ranks())) {}
-
-  std::span<const int> here() const override { return here_; }
-  std::span<const int> on_this_machine() const override { return here_; }
-  bool root() const override { return true; }
-  execute::Communicator& communicator(int) override { return communicator_; }
-  execute::Stop& stop() override { return stop_; }
-  execute::Failures& failures() override { return failures_; }
-  execute::Whereabouts& whereabouts(int rank) override { return whereabouts_[static_cast<std::size_t>(rank)]; }
-  execute::Clock::time_point begin() override { return execute::Clock::now(); }
-  void report_loss(std::int64_t, int, double) override {}
-  std::optional<double> loss(std::int64_t, std::span<const int>) override { return {}; }
-  std::vector<std::string> gather(std::string) override { return {}; }
-
- private:
-  execute::Stop stop_;
-  std::vector<int> here_;
-  std::vector<execute::Whereabouts> whereabouts_;
-  execute::LocalFailures failures_{stop_};
-  NoTransfers communicator_;
-};
-
-// Examples for a model that the default text does not suit (a vocabulary below its bytes).
-class MadeData : public execute::Data {
- public:
-  explicit MadeData(std::int64_t vocab) : vocab_(std::max<std::int64_t>(1, vocab)) {}
-  void load(program::InputKind kind, const std::vector<std::int64_t>& numbers, std::int64_t elements,
-            void* out) override {
-    const bool ids =
-        kind == program::InputKind::tokens || kind == program::InputKind::targets || kind == program::InputKind::labels;
-    std::int64_t next = numbers.empty() ? 0 : numbers.front();
-    for (std::int64_t i = 0; i < elements; ++i, next += 7919) {
-      if (ids)
-        static_cast<std::int32_t*>(out)[i] = static_cast<std::int32_t>(next % vocab_);
-      else
-        static_cast<float*>(out)[i] = static_cast<float>(next % 1000) / 1000;
-    }
-  }
-  std::int64_t examples() const override { return 0; }
-  std::string description() const override { return "made examples"; }
-
- private:
-  std::int64_t vocab_;
-};
-
-std::unique_ptr<execute::Data> data_for(const plan::Scenario& s) {
-  try {
-    return execute::open_data(s.model, s.training.seq_len, s.training.seed, "");
-  } catch (const InputError&) {
-    return std::make_unique<MadeData>(s.model.vocab);
-  }
-}
 
 using Ranks = std::vector<std::unique_ptr<execute::CpuRank>>;
 
@@ -183,8 +110,8 @@ std::int64_t arena_bytes(const ProfileRequest& request) {
 ProfileRun profile(const ProfileRequest& request, const Budget& budget) {
   const FlushDenormals flush;
   const auto timelines = timelines_of(request);
-  const auto data = data_for(request.scenario);
-  WalkWorld world(request);
+  const auto data = walk_data(request.scenario);
+  WalkWorld world(request.ranks, static_cast<std::size_t>(request.grid.ranks()));
   Course course(request, timelines, world.stop());
   execute::Options options;
   options.steps = INT32_MAX;  // the course ends it

@@ -183,7 +183,7 @@ calibrate::Outcome measure(const CalibrateArguments& a) {
 int run_cuda(const CalibrateArguments& a) {
   require_cuda_device();
   if (a.add) refuse("--add", "adds to a calibration of a CPU", "leave it out with --device cuda");
-  const CudaCalibrated made = calibrate_cuda({scenarios_of(a), a.budget, command_line(a), a.output});
+  const CudaCalibrated made = calibrate_cuda({scenarios_of(a), {}, a.budget, command_line(a), a.output});
   print(a.json ? made.text : made.summary);
   return kDone;
 }

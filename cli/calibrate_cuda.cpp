@@ -62,7 +62,9 @@ std::string summary_of(const GpuOutcome& outcome, const CudaCalibrated& made) {
       {"Launch", fmt::format("{} alone, {} in a graph, host time a kernel", us(m.launch.plain), us(m.launch.graph))},
       {"Kernels", fmt::format("{} products, {} attentions, {} others; {} of the scenarios' time", m.products.size(),
                               c.flash.size(), m.shapes.size(), reports::percent(outcome.covered))},
-      {"Long run", fmt::format("products at {} of a burst's rate", reports::percent(sustained.value))},
+      {"Walked", c.walks.empty() ? std::string("nothing") : fmt::format("{} programs", c.walks.size())},
+      {c.walks.empty() ? "Long run" : "In steps",
+       fmt::format("products at {} of a burst's rate", reports::percent(sustained.value))},
       {"Held out", held_out_text(made.held_out)},
       {"NCCL", c.transfers.empty() ? "not measured: one GPU, or no library" : fmt::format("{}", c.transfers.size())},
       {"Took", fmt::format("{:.3g} s of {:.3g}", c.made.wall_s, c.made.budget_s)},
@@ -97,6 +99,7 @@ CudaCalibrated calibrate_cuda(const CudaCalibration& how) {
   make_folder_of(made.file);
   calibrate::gpu::GpuRequest request;
   request.scenarios = how.scenarios;
+  request.not_walked = how.not_walked;
   request.budget_s = how.budget_s;
   request.command = how.command;
   PhasedProgress progress;

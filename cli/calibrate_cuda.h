@@ -2,6 +2,7 @@
 // device file (docs/calibration.md). Used by `validate --gpu` too.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@ namespace rehearse::cli {
 
 struct CudaCalibration {
   std::vector<plan::Scenario> scenarios;
+  std::set<std::size_t> not_walked;  // of scenarios: calibrate::gpu::GpuRequest's
   double budget_s = 60;
   std::string command;
   std::string file;  // empty: NAME.yaml in the user's cache

@@ -92,6 +92,11 @@ std::string gpu_steps(const execute::Outcome& outcome) {
                      outcome.result.steps, format_time(Time::from_ps(std::abs(outcome.device.clock_drift_ps))));
 }
 
+std::string gpu_conditions(const result::GpuRun& g) {
+  return fmt::format("{} MHz, {} at least, of {}; {:.0f} of {:.0f} W, {} C, throttle {}", g.sm_mhz, g.least_sm_mhz,
+                     g.max_sm_mhz, g.power_w, g.power_limit_w, g.temperature_c, g.throttle);
+}
+
 std::string measured(const execute::Outcome& outcome, const plan::Scenario& scenario) {
   const bool tokens = scenario.model.is_transformer();
   const result::Result& r = outcome.result;
@@ -118,6 +123,7 @@ std::string measured(const execute::Outcome& outcome, const plan::Scenario& scen
   };
   if (outcome.device.total_bytes > 0)
     rows.insert(rows.end(), {{"Beside it", beside_arena(outcome, scenario)}, {"GPU steps", gpu_steps(outcome)}});
+  if (r.gpu.samples > 0) rows.push_back({"GPU", gpu_conditions(r.gpu)});
   if (!outcome.loss_scales.empty()) {
     const std::vector<float>& state = outcome.loss_scales.front();
     rows.insert(rows.begin() + 3, {"Loss scale", fmt::format("{} at the end, for {} step{}", state[0], state[1],

@@ -25,6 +25,7 @@
 #include "sim/base/diagnostics.h"
 #include "sim/base/input_files.h"
 #include "sim/base/unfinished.h"
+#include "sim/cost/device_file.h"
 #include "sim/result/output_file.h"
 #include "sim/result/read_directory.h"
 
@@ -99,6 +100,7 @@ std::string last_line(const std::string& file) {
 reports::GpuRow failed(const reports::LocalPlan& plan, const std::string& reason) {
   reports::GpuRow row;
   row.step.id = plan.id;
+  row.held_out = plan.held_out;
   row.step.reason = reason;
   return row;
 }
@@ -107,6 +109,7 @@ struct Loop {
   const GpuValidation& v;
   const std::string& root;
   std::string folder, calibration;
+  reports::Algorithms algorithms;  // of the calibration's products
 
   // A plan that fails, whatever the way, leaves the others alone.
   reports::GpuRow row(const reports::LocalPlan& plan) const {
@@ -145,15 +148,25 @@ struct Loop {
       return failed(plan, code == kLate ? fmt::format("took longer than {} s", limit.count())
                                         : fmt::format("exit status {}: {}", code, last_line(log)));
     const result::StoredResult first = result::read_directory(simulated), second = result::read_directory(measured);
-    return reports::gpu_row(plan.id, reports::difference(first, second));
+    const plan::Scenario scenario = plan::read_scenario(plan.scenario, plan.assignments, root, plan::Purpose::perform);
+    if (scenario.model.is_transformer())
+      if (const std::string problem = reports::loss_problem(second.result.loss, scenario.model.vocab);
+          !problem.empty()) {
+        reports::GpuRow row = failed(plan, problem);
+        row.wrong_losses = true;
+        return row;
+      }
+    return reports::gpu_row(plan, reports::difference(first, second), algorithms);
   }
 };
 
 std::string calibrated(const GpuValidation& v, const std::vector<reports::LocalPlan>& plans, const std::string& folder,
                        const std::string& root) {
   CudaCalibration how;
-  for (const reports::LocalPlan& plan : plans)
+  for (const reports::LocalPlan& plan : plans) {
+    if (plan.held_out) how.not_walked.insert(how.scenarios.size());
     how.scenarios.push_back(plan::read_scenario(plan.scenario, plan.assignments, root, plan::Purpose::perform));
+  }
   how.budget_s = v.budget_s;
   how.command = fmt::format("rehearse validate --gpu --budget {}", v.budget_s);
   how.file = (fs::path(folder) / "calibration.yaml").string();
@@ -161,6 +174,14 @@ std::string calibrated(const GpuValidation& v, const std::vector<reports::LocalP
   kernels::cuda::leave_device();  // the plans, each a process, have the device to themselves
   print(made.summary + '\n');
   return made.file;
+}
+
+reports::Algorithms algorithms_of(const std::string& calibration) {
+  reports::Algorithms all;
+  for (const cost::ProductPoint& p : cost::read_device_files({calibration}).measured.products)
+    if (!p.held_out && !p.algorithm.empty())
+      all[reports::product_text(cost::form_text(p.key), p.key.m, p.key.n, p.key.k)] = p.algorithm;
+  return all;
 }
 
 }  // namespace
@@ -173,7 +194,8 @@ int validate_gpu(const GpuValidation& v, const std::string& root) {
   if (!v.calibration.empty()) note_input(v.calibration);
   if (!v.output.empty()) check_output_directory(v.output, {"ledger.csv", "ledger.json", "calibration.yaml"});
   fs::create_directories(folder);
-  const Loop loop{v, root, folder, v.calibration.empty() ? calibrated(v, plans, folder, root) : v.calibration};
+  const std::string calibration = v.calibration.empty() ? calibrated(v, plans, folder, root) : v.calibration;
+  const Loop loop{v, root, folder, calibration, algorithms_of(calibration)};
   std::vector<reports::GpuRow> rows;
   for (const reports::LocalPlan& plan : plans) {
     rows.push_back(loop.row(plan));
@@ -187,7 +209,8 @@ int validate_gpu(const GpuValidation& v, const std::string& root) {
     print(reports::wrap(fmt::format("{} products held out of the calibration: within {} in the median, worst {}.",
                                     held_out.shapes, reports::percent(held_out.median),
                                     reports::percent(held_out.worst))));
-  return reports::summarize(rows).plans > 0 ? kDone : kFailed;
+  const bool wrong = std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.wrong_losses; });
+  return reports::summarize(rows).plans > 0 && !wrong ? kDone : kFailed;
 }
 
 }  // namespace rehearse::cli

@@ -20,6 +20,7 @@
 #include "execute/rank/cpu_rank.h"
 #include "execute/report.h"
 #include "execute/timeline.h"
+#include "kernels/device_state.h"
 #include "sim/account/grid_view.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
@@ -170,6 +171,7 @@ Report report_of(const Run& run, const Ranks& ranks) {
     r.transfer_starts = rank->transfer_starts();
     r.transfer_waits = rank->transfer_waits();
     r.device = rank->device_use();
+    r.products = rank->products();
     r.loss_scale = rank->loss_scale();
   }
   rusage usage{};
@@ -193,6 +195,20 @@ void add_records(const Run& run, const std::vector<RankReport>& ranks, result::R
 std::int64_t memory_of_a_rank(const Run& run) {
   if (run.options.maker != nullptr) return run.options.maker->memory_of_a_rank();
   return machine_memory() / static_cast<std::int64_t>(run.world.on_this_machine().size());
+}
+
+// Of several devices the one with the lowest clock stands for all.
+void add_device(const RankReport& rank, result::GpuRun& gpu) {
+  const DeviceConditions& c = rank.device.conditions;
+  if (c.samples > 0 && (gpu.samples == 0 || c.sm_mhz < gpu.sm_mhz)) {
+    gpu.samples = c.samples;
+    gpu.sm_mhz = c.sm_mhz, gpu.least_sm_mhz = c.least_sm_mhz, gpu.max_sm_mhz = c.max_sm_mhz;
+    gpu.memory_mhz = c.memory_mhz, gpu.temperature_c = c.temperature_c;
+    gpu.power_w = c.power_w, gpu.power_limit_w = c.power_limit_w;
+    gpu.throttle = c.throttle_known ? kernels::throttle_text(c.throttle) : "unknown";
+  }
+  for (const result::ProductUse& p : rank.products)
+    if (std::find(gpu.products.begin(), gpu.products.end(), p) == gpu.products.end()) gpu.products.push_back(p);
 }
 
 Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std::vector<double> losses) {
@@ -225,6 +241,7 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
     outcome.device.graph_steps = std::max(outcome.device.graph_steps, rank.device.graph_steps);
     if (std::abs(rank.device.clock_drift_ps) > std::abs(outcome.device.clock_drift_ps))
       outcome.device.clock_drift_ps = rank.device.clock_drift_ps;
+    add_device(rank, r.gpu);
     if (!rank.loss_scale.empty()) outcome.loss_scales.push_back(rank.loss_scale);
     if (run.options.keep_parameters)
       collect(run.timeline(rank.rank), run.grid, rank.rank, rank.parameters, outcome.parameters);

@@ -20,6 +20,17 @@ void put(std::string& out, const std::vector<T>& values) {
   put(out, static_cast<std::uint64_t>(values.size()));
   out.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
 }
+void put(std::string& out, const std::string& text) {
+  put(out, std::vector<char>(text.begin(), text.end()));
+}
+void put(std::string& out, const std::vector<result::ProductUse>& products) {
+  put(out, static_cast<std::uint64_t>(products.size()));
+  for (const result::ProductUse& p : products) {
+    put(out, p.form);
+    for (const std::int64_t size : {p.m, p.n, p.k}) put(out, size);
+    put(out, p.algorithm);
+  }
+}
 
 class ByteReader {
  public:
@@ -35,6 +46,21 @@ class ByteReader {
     REHEARSE_CHECK(count <= left_.size() / sizeof(T), "a report ends early");
     values.resize(count);
     copy(values.data(), count * sizeof(T));
+  }
+  void get(std::string& text) {
+    std::vector<char> letters;
+    get(letters);
+    text.assign(letters.begin(), letters.end());
+  }
+  void get(std::vector<result::ProductUse>& products) {
+    std::uint64_t count = 0;
+    get(count);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      result::ProductUse& p = products.emplace_back();
+      get(p.form);
+      for (std::int64_t* size : {&p.m, &p.n, &p.k}) get(*size);
+      get(p.algorithm);
+    }
   }
   bool done() const { return left_.empty(); }
 
@@ -63,6 +89,7 @@ std::string pack(const Report& report) {
     put(out, r.transfer_starts);
     put(out, r.transfer_waits);
     put(out, r.device);
+    put(out, r.products);
   }
   return out;
 }
@@ -84,6 +111,7 @@ Report unpack(std::string_view bytes) {
     in.get(r.transfer_starts);
     in.get(r.transfer_waits);
     in.get(r.device);
+    in.get(r.products);
   }
   REHEARSE_CHECK(in.done(), "a report goes on after its end");
   return report;

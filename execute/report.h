@@ -23,6 +23,7 @@ struct RankReport {
   std::vector<TransferStart> transfer_starts;
   std::vector<TransferWait> transfer_waits;
   DeviceUse device;
+  std::vector<result::ProductUse> products;  // Rank::products()
 };
 struct Report {
   std::vector<RankReport> ranks;

@@ -6,16 +6,17 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <optional>
 
 #include "calibrate/cuda/background_load.h"
 #include "calibrate/cuda/cuda_run.h"
 #include "calibrate/cuda/load_kernels.h"
 #include "calibrate/cuda/nccl_times.h"
-#include "calibrate/cuda/nvml.h"
+#include "calibrate/gpu/walk.h"
 #include "calibrate/statistics.h"
+#include "execute/rank/gpu/cuda_gpu.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/nvml.h"
 
 namespace rehearse::calibrate::gpu {
 namespace {
@@ -23,7 +24,6 @@ namespace {
 using kernels::cuda::CudaDevice;
 using kernels::cuda::DeviceError;
 using kernels::cuda::DeviceMemory;
-using kernels::cuda::Event;
 using kernels::cuda::PinnedMemory;
 using kernels::cuda::Stream;
 
@@ -45,9 +45,11 @@ class CudaBench final : public Bench {
  public:
   CudaBench(int device, const kernels::cuda::BlasApi* api)
       : index_((kernels::cuda::use_device(device), device)),
+        api_(api),
         facts_(kernels::cuda::device_facts(device)),
         nvml_(facts_.pci_bus_id),
-        workspace_(kWorkspace),
+        workspace_(kernels::cuda::device_workspace_bytes(facts_.major)),
+        timer_(stream_),
         device_(stream_, {.blas_api = api}, workspace_.data(), workspace_.bytes()),
         step_(sizeof(kernels::StepValues)),
         shared_{stream_, device_, nullptr, step_.as<kernels::StepValues>()} {
@@ -58,10 +60,8 @@ class CudaBench final : public Bench {
     std::string reason;
     if (api == nullptr) api = kernels::cuda::find_blas_api(&reason);
     if (api == nullptr) return;
-    blas_workspace_ = DeviceMemory(kernels::cuda::blas_workspace_bytes(facts_.major));
     try {
-      blas_.emplace(*api, blas_workspace_.data(), blas_workspace_.bytes());
-      shared_.blas = &*blas_;
+      shared_.blas = &device_.blas();
     } catch (const DeviceError&) {
       if (!recoverable()) throw;
     }
@@ -82,7 +82,7 @@ class CudaBench final : public Bench {
     f.driver = nvml_.driver_version();
     if (f.driver.empty()) f.driver = "CUDA " + dotted(facts_.driver_version);
     f.runtime = dotted(facts_.runtime_version);
-    if (blas_) f.cublas = fmt::format("{}", blas_->version());
+    if (shared_.blas != nullptr) f.cublas = fmt::format("{}", shared_.blas->version());
     f.cudnn = cudnn_version();
     f.nccl = nccl_version();
     return f;
@@ -98,33 +98,27 @@ class CudaBench final : public Bench {
       return nullptr;
     }
   }
-  // FP8 needs compute capability 8.9.
-  std::unique_ptr<Run> product(const LibraryProduct& of) override {
-    if (shared_.blas == nullptr) return nullptr;
-    const bool fp8 = of.operands == "e4m3";
-    if (fp8 && facts_.major * 10 + facts_.minor < 89) return nullptr;
+  Walk walk(const plan::Scenario& scenario, const program::Program& program, int stage, int steps,
+            const std::function<void()>& poll) override {
     try {
-      std::size_t free = 0, total = 0;
-      REHEARSE_CUDA(cudaMemGetInfo(&free, &total));
-      using kernels::cuda::MatrixType;
-      const auto problem =
-          fp8 ? kernels::cuda::fp8_problem(of.m, of.n, of.k, MatrixType::e4m3, MatrixType::e4m3, DType::bf16, false)
-              : kernels::cuda::gemm_problem({of.m, of.n, of.k, false, true, false}, DType::f32, DType::f32, false,
-                                            DType::f32, true);
-      return std::make_unique<ProductRun>(problem, facts_.l2_bytes, static_cast<std::int64_t>(free), shared_);
-    } catch (const DeviceError& error) {
-      if (!recoverable()) throw;
+      auto walked =
+          gpu::walk({scenario, program, stage, steps, kLongestWalkS, poll}, execute::make_cuda_gpu(index_, api_));
+      kernels::cuda::use_device(index_);
+      return walked;
+    } catch (const execute::GpuOutOfMemory& error) {
       problem_ = error.what();
-      return nullptr;
+    } catch (const std::runtime_error& error) {
+      problem_ = error.what();
+      if (!recoverable()) throw;
     }
+    return {};
   }
-  // By the driver's count, of the whole device; less what only a calibration has, and with the workspace of a rank.
+  // By the driver's count, of the whole device; one workspace, as a rank has.
   std::int64_t reserve() override {
     std::size_t free = 0, total = 0;
     REHEARSE_CUDA(cudaDeviceSynchronize());
     REHEARSE_CUDA(cudaMemGetInfo(&free, &total));
-    const auto own = static_cast<std::int64_t>(workspace_.bytes() + blas_workspace_.bytes());
-    return std::max<std::int64_t>(0, static_cast<std::int64_t>(total - free) - own) + kRankWorkspace;
+    return static_cast<std::int64_t>(total - free);
   }
   std::string problem() const override { return problem_; }
 
@@ -139,9 +133,6 @@ class CudaBench final : public Bench {
   }
 
  private:
-  static constexpr std::size_t kWorkspace = std::size_t{64} << 20;
-  static constexpr std::int64_t kRankWorkspace = std::int64_t{32} << 20;  // execute/rank/gpu/cuda_gpu.cpp
-
   // After a failed call: whether the device still works, as it does when there was no memory, or no such kernel. What
   // breaks a context stays its answer to every later call.
   static bool recoverable() {
@@ -157,29 +148,29 @@ class CudaBench final : public Bench {
   }
   double timed(int times, const std::function<void(int)>& queue);
 
+  static constexpr double kLongestWalkS = 60;  // of steps: something hangs
+
   int index_;
+  const kernels::cuda::BlasApi* api_;  // null: this machine's library
   kernels::cuda::DeviceFacts facts_;
-  Nvml nvml_;
+  kernels::cuda::Nvml nvml_;
   Stream stream_;
   DeviceMemory workspace_;
+  kernels::cuda::StreamTimer timer_;
   CudaDevice device_;
   DeviceMemory step_;
-  DeviceMemory blas_workspace_;
-  std::optional<kernels::cuda::Blas> blas_;
   Shared shared_;
   std::string problem_;
 };
 
 // Median over five of the device time of one of `times` in a row.
 double CudaBench::timed(int times, const std::function<void(int)>& queue) {
-  const Event begin(Event::Use::timing), end(Event::Use::timing);
   std::vector<double> samples;
   for (int repetition = 0; repetition < 6; ++repetition) {
-    stream_.record(begin);
-    for (int i = 0; i < times; ++i) queue(i);
-    stream_.record(end);
-    end.synchronize();
-    if (repetition > 0) samples.push_back(Event::elapsed_ms(begin, end) * 1e-3 / times);
+    const double seconds = timer_.time([&] {
+      for (int i = 0; i < times; ++i) queue(i);
+    });
+    if (repetition > 0) samples.push_back(seconds / times);
   }
   return std::max(median(samples), 1e-9);
 }

@@ -2,17 +2,15 @@
 
 #include <algorithm>
 
-#include "calibrate/cuda/load_kernels.h"
 #include "calibrate/statistics.h"
 #include "kernels/cuda/gemm.h"
 
 namespace rehearse::calibrate::gpu {
 
-using kernels::cuda::Event;
 using kernels::cuda::Graph;
 
 Replays::Replays(kernels::cuda::Stream& stream, std::function<void(std::size_t)> call)
-    : stream_(stream), call_(std::move(call)), begin_(Event::Use::timing), end_(Event::Use::timing) {
+    : stream_(stream), call_(std::move(call)), timer_(stream) {
   call_(0);  // what is loaded and chosen at the first call is not to be recorded
   stream_.synchronize();
 }
@@ -29,15 +27,7 @@ const Graph& Replays::graph(int launches) {
 
 double Replays::time(int launches) {
   const Graph& g = graph(launches);
-  stream_.record(begin_);
-  g.launch(stream_);
-  stream_.record(end_);
-  end_.synchronize();
-  return std::max(Event::elapsed_ms(begin_, end_) * 1e-3, 1e-9);
-}
-
-void Replays::queue(int launches) {
-  graph(launches).launch(stream_);
+  return std::max(timer_.time([&] { g.launch(stream_); }), 1e-9);
 }
 
 CudaRun::CudaRun(const Kernel& kernel, Operands operands, const Shared& shared)
@@ -51,7 +41,7 @@ void CudaRun::call(std::size_t set) {
   execute::call_kernel(*kernel_.op, operands_.reads(set), operands_.writes(set), context);
 }
 
-// Each of the library's algorithms, as frameworks choose among them: the first is what `execute` runs.
+// Each of the library's algorithms: the first is what is performed, the fastest what a search would find.
 Choice CudaRun::choice() {
   const auto* g = std::get_if<program::Gemm>(&kernel_.op->shape);
   if (g == nullptr || g->batch != 1 || shared_.blas == nullptr) return {};
@@ -87,60 +77,9 @@ Choice choice_of(const Shared& shared, const kernels::cuda::MatmulProblem& probl
   }
   const auto& first = algorithms.front();
   choice.tile = {first.tile_rows, first.tile_cols};
+  choice.algorithm = first.name();
   choice.stages = first.stages_id, choice.split = std::max(1, first.split_k), choice.waves = first.waves;
   return choice;
-}
-
-namespace {
-
-std::vector<kernels::cuda::DeviceMemory> random_matrices(const kernels::cuda::MatmulProblem& p, std::uint64_t seed,
-                                                         kernels::cuda::Stream& stream) {
-  using kernels::cuda::MatrixType;
-  std::vector<kernels::cuda::DeviceMemory> made;
-  for (const auto& [type, elements] : {std::pair{p.a.type, p.m * p.k}, {p.b.type, p.n * p.k}, {p.c.type, p.m * p.n}}) {
-    made.emplace_back(static_cast<std::size_t>(elements * kernels::cuda::size_of(type)));
-    if (type == MatrixType::e4m3) {
-      fill_random_e4m3(made.back().data(), elements, seed++, stream);
-    } else {
-      const DType as = type == MatrixType::bf16 ? DType::bf16 : type == MatrixType::f16 ? DType::f16 : DType::f32;
-      fill_random(made.back().data(), as, elements, 0, seed++, stream);
-    }
-  }
-  return made;
-}
-
-}  // namespace
-
-ProductRun::ProductRun(const kernels::cuda::MatmulProblem& problem, std::int64_t l2_bytes, std::int64_t free_bytes,
-                       const Shared& shared)
-    : problem_(problem),
-      shared_(shared),
-      sets_([&] {
-        using kernels::cuda::size_of;
-        const std::int64_t bytes = problem.m * problem.k * size_of(problem.a.type) +
-                                   problem.n * problem.k * size_of(problem.b.type) +
-                                   problem.m * problem.n * size_of(problem.c.type);
-        const std::size_t count = sets_for(bytes, l2_bytes, free_bytes);
-        if (count == 0) throw kernels::cuda::DeviceError("no memory for its operands");
-        std::vector<Set> sets;
-        for (std::size_t i = 0; i < count; ++i) {
-          auto made = random_matrices(problem, 3 * i + 1, shared.stream);
-          sets.push_back({std::move(made[0]), std::move(made[1]), std::move(made[2])});
-        }
-        return sets;
-      }()),
-      replays_(shared.stream,
-               [this](std::size_t i) { shared_.blas->run(problem_, operands(i), shared_.stream.get()); }) {}
-
-kernels::cuda::MatmulOperands ProductRun::operands(std::size_t set) const {
-  const Set& s = sets_[set % sets_.size()];
-  kernels::cuda::MatmulOperands x;
-  x.a = s.a.data(), x.b = s.b.data(), x.c = s.c.data();
-  return x;
-}
-
-Choice ProductRun::choice() {
-  return choice_of(shared_, problem_, [this](std::size_t i) { return operands(i); });
 }
 
 }  // namespace rehearse::calibrate::gpu

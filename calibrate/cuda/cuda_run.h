@@ -10,6 +10,7 @@
 #include "execute/rank/kernel_call.h"
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/stream_timer.h"
 
 namespace rehearse::calibrate::gpu {
 
@@ -18,22 +19,20 @@ class Replays {
  public:
   Replays(kernels::cuda::Stream& stream, std::function<void(std::size_t)> call);
   double time(int launches);
-  // Queues a replay of `launches` and nothing else.
-  void queue(int launches);
 
  private:
   const kernels::cuda::Graph& graph(int launches);
   kernels::cuda::Stream& stream_;
   std::function<void(std::size_t)> call_;
   std::map<int, kernels::cuda::Graph> graphs_;
-  kernels::cuda::Event begin_, end_;
+  kernels::cuda::StreamTimer timer_;
 };
 
 // What all runs of a device share; outlives them.
 struct Shared {
   kernels::cuda::Stream& stream;
   kernels::cuda::CudaDevice& device;
-  kernels::cuda::Blas* blas = nullptr;        // of our own, for the algorithms; null: no library
+  kernels::cuda::Blas* blas = nullptr;        // the device's; null: no library
   const kernels::StepValues* step = nullptr;  // device memory
 };
 
@@ -41,32 +40,11 @@ struct Shared {
 Choice choice_of(const Shared& shared, const kernels::cuda::MatmulProblem& problem,
                  const std::function<kernels::cuda::MatmulOperands(std::size_t)>& operands);
 
-// A product that no op of a program has, straight from the library. C is fp32 for fp32 operands, else bf16.
-class ProductRun final : public Run {
- public:
-  // Throws DeviceError if the library does not have it, or there is no memory.
-  ProductRun(const kernels::cuda::MatmulProblem& problem, std::int64_t l2_bytes, std::int64_t free_bytes,
-             const Shared& shared);
-  double launch(int launches) override { return replays_.time(launches); }
-  Choice choice() override;
-
- private:
-  struct Set {
-    kernels::cuda::DeviceMemory a, b, c;
-  };
-  kernels::cuda::MatmulOperands operands(std::size_t set) const;
-  kernels::cuda::MatmulProblem problem_;
-  Shared shared_;
-  std::vector<Set> sets_;
-  Replays replays_;
-};
-
 class CudaRun final : public Run {
  public:
   CudaRun(const Kernel& kernel, Operands operands, const Shared& shared);
   double launch(int launches) override { return replays_.time(launches); }
   Choice choice() override;
-  void queue(int launches) { replays_.queue(launches); }
 
  private:
   void call(std::size_t set);

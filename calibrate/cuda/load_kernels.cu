@@ -38,19 +38,6 @@ __global__ void fill_kernel(void* data, DType type, std::int64_t n, std::int64_t
   }
 }
 
-// Sign, 4 bits of exponent with a bias of 7, 3 of mantissa; below 2^-6 zero, above 240 never.
-__device__ std::uint8_t e4m3_of(float x) {
-  const unsigned bits = __float_as_uint(x), sign = bits >> 24 & 0x80U, exponent = bits >> 23 & 0xFFU;
-  if (exponent < 121U) return static_cast<std::uint8_t>(sign);
-  return static_cast<std::uint8_t>(sign | ((exponent - 120U) << 3) | (bits >> 20 & 7U));
-}
-
-__global__ void fill_e4m3_kernel(std::uint8_t* data, std::int64_t n, std::uint64_t seed) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step)
-    data[i] = e4m3_of(normal(mixed(seed * 0x632BE59BD9B4E019ULL + static_cast<std::uint64_t>(i))));
-}
-
 __global__ void nothing_kernel() {}
 
 // The background load runs on a GPU only: the emulator does one stream after the other, so nothing would ever tell it
@@ -108,10 +95,6 @@ void fill_random(void* data, DType type, std::int64_t elements, std::int64_t ran
   const std::int64_t blocks = (elements + kThreads - 1) / kThreads;
   launch(fill_kernel, dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks)), dim3(kThreads), 0,
          stream, data, type, elements, range > 0 ? range : 1, seed);
-}
-
-void fill_random_e4m3(void* data, std::int64_t elements, std::uint64_t seed, kernels::cuda::Stream& stream) {
-  launch(fill_e4m3_kernel, dim3(1024), dim3(kThreads), 0, stream, static_cast<std::uint8_t*>(data), elements, seed);
 }
 
 void launch_nothing(kernels::cuda::Stream& stream) {

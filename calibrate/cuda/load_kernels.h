@@ -14,9 +14,6 @@ namespace rehearse::calibrate::gpu {
 void fill_random(void* data, DType type, std::int64_t elements, std::int64_t range, std::uint64_t seed,
                  kernels::cuda::Stream& stream);
 
-// The same normal numbers as bytes of e4m3 (Micikevicius et al. 2022, arXiv 2209.05433), cut to 4 bits of mantissa.
-void fill_random_e4m3(void* data, std::int64_t elements, std::uint64_t seed, kernels::cuda::Stream& stream);
-
 void launch_nothing(kernels::cuda::Stream& stream);
 
 // What the host and the load's blocks tell one another, in pinned memory: each block says that it runs in a word of

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "execute/rank/rank.h"
+#include "kernels/device_state.h"
 #include "sim/cost/measured_device.h"
 #include "sim/plan/scenario.h"
 #include "sim/program/program.h"
@@ -23,13 +26,7 @@ struct Facts {
   std::string driver, runtime, cublas, cudnn, nccl;
 };
 
-// What the device was like at one moment (NVML); `known` is false where there is no NVML.
-struct State {
-  bool known = false;
-  int sm_mhz = 0, memory_mhz = 0, max_sm_mhz = 0, temperature_c = 0;
-  double power_w = 0, power_limit_w = 0;
-  std::string throttle;  // reasons, "none" or joined by "+"
-};
+using State = kernels::DeviceState;
 
 // One op of a program, to be timed on its own.
 struct Kernel {
@@ -42,6 +39,7 @@ struct Kernel {
 
 // What the library chose for a product.
 struct Choice {
+  std::string algorithm;  // its name (kernels/cuda/blas.h); "": the library did not say
   cost::Tile tile;
   int stages = 0, split = 1;
   double waves = 0;
@@ -57,10 +55,16 @@ class Run {
   virtual Choice choice() { return {}; }
 };
 
-// A product of operands that no op of a program has (cost::OtherProduct): "tf32", "e4m3".
-struct LibraryProduct {
-  std::string operands;
-  std::int64_t m = 0, n = 0, k = 0;
+// The kernels of a rank's program, timed in its steps (walk.h): every span of an op, seconds.
+struct WalkedOp {
+  const program::Role* role = nullptr;
+  const program::Op* op = nullptr;
+  std::vector<double> seconds;
+};
+struct Walk {
+  std::vector<WalkedOp> ops;
+  std::vector<result::ProductUse> products;  // with the library's algorithms
+  execute::DeviceConditions conditions;
 };
 
 // A group's collective or message as nccl-tests counts it; algorithm and protocol are "free" where NCCL chose.
@@ -81,7 +85,13 @@ class Bench {
   virtual State state() = 0;
   // Null if it cannot be measured here: no memory for its operands, or the device or a library does not have it.
   virtual std::unique_ptr<Run> kernel(const Kernel& kernel) = 0;
-  virtual std::unique_ptr<Run> product(const LibraryProduct&) { return nullptr; }
+  // Performs `steps` steps of a stage of `program` (walk.h), polling meanwhile; nothing where it cannot be,
+  // which problem() then says.
+  virtual Walk walk(const plan::Scenario&, const program::Program&, int stage, int steps,
+                    const std::function<void()>& poll) {
+    (void)stage, (void)steps, (void)poll;
+    return {};
+  }
   // Bytes that a process of ours holds beside its tensors (context, loaded code, workspaces); 0: not known.
   virtual std::int64_t reserve() { return 0; }
   virtual std::string problem() const { return ""; }  // why the last one was null

@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 
 #include "calibrate/gpu/kernels_to_time.h"
+#include "calibrate/gpu/walked_kernels.h"
 #include "calibrate/made.h"
 #include "calibrate/statistics.h"
 #include "sim/cost/flash_model.h"
 #include "sim/cost/kernel_shape.h"
+#include "sim/lower/lower.h"
 #include "sim/program/describe.h"
 #include "sim/program/work.h"
 
@@ -18,7 +21,8 @@ namespace {
 
 constexpr std::size_t kMostSustained = 8;  // products of the long run: their operands are in memory together
 // Shares of the budget's end that are kept free for what comes after the scenarios' kernels.
-constexpr double kKernels = 0.55, kTransfers = 0.7, kInterference = 0.1, kOtherProducts = 0.04;
+constexpr double kWalks = 0.35, kKernels = 0.55, kKernelsAfterWalks = 0.75, kTransfers = 0.7, kInterference = 0.1;
+constexpr int kFewestSteps = 5, kMostSteps = 40;  // of a walk
 constexpr int kHeldSms[] = {4, 8, 16, 24, 32};
 constexpr double kTakenShares[] = {0.1, 0.25, 0.5};  // of the copy's bandwidth
 
@@ -37,9 +41,11 @@ class Calibrating {
     begin("measuring copies and launches");
     measure_copies();
     c.measured.launch = bench_.launches();
-    const bool sustained = request_.sustained_s > 0 && request_.budget_s >= 3 * request_.sustained_s;
+    begin("walking the scenarios' steps");
+    measure_walks(began_ + kWalks * request_.budget_s);
+    const bool sustained = walked_.empty() && request_.sustained_s > 0 && request_.budget_s >= 3 * request_.sustained_s;
     begin("measuring the scenarios' kernels");
-    measure_kernels(0, of_scenarios_, began_ + kKernels * request_.budget_s);
+    measure_kernels(0, of_scenarios_, began_ + (walked_.empty() ? kKernels : kKernelsAfterWalks) * request_.budget_s);
     note_state("after_bursts");
     if (sustained) {
       begin("a long run of products");
@@ -52,12 +58,9 @@ class Calibrating {
     }
     begin("measuring interference");
     measure_interference(bench_.now() + std::min(left(), kInterference * request_.budget_s));
-    if (request_.grid) {
-      begin("measuring products in TF32 and FP8");
-      measure_other_products(bench_.now() + std::min(left(), kOtherProducts * request_.budget_s));
-    }
     begin("measuring neighbours, held-out shapes and a grid");
     measure_kernels(done_, kernels_.kernels().size(), end());
+    record_walked_alone();
     note_state("end");
     c.reserve_bytes = bench_.reserve();
     tell_shortfalls();
@@ -99,6 +102,46 @@ class Calibrating {
     }
   }
 
+  // The scenarios in turn, of each the stages that have kernels not walked yet.
+  void measure_walks(double deadline) {
+    std::vector<std::size_t> list;
+    for (std::size_t i = 0; i < request_.scenarios.size(); ++i)
+      if (!request_.not_walked.contains(i)) list.push_back(i);
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const plan::Scenario& scenario = request_.scenarios[list[i]];
+      const program::Program& program = programs_.emplace_back(lower::lower(scenario));
+      for (std::size_t stage = 0; stage < program.roles.size(); ++stage) {
+        const double left_here = deadline - bench_.now();
+        if (left_here <= 0) return;
+        if (!walked_.would_add(program.roles[stage])) continue;
+        const double share = left_here / static_cast<double>(list.size() - i);
+        const double steps = share / rough_step_seconds(program.roles[stage]);
+        const Walk walk = bench_.walk(scenario, program, static_cast<int>(stage),
+                                      std::clamp(static_cast<int>(std::min(steps, 1e6)), kFewestSteps, kMostSteps),
+                                      [this] { poll(); });
+        if (walk.ops.empty()) {
+          if (not_walked_++ == 0) why_not_walked_ = bench_.problem();
+          break;
+        }
+        walked_.add(walk);
+        outcome_.calibration.walks.emplace_back(scenario.name, walk.conditions);
+      }
+    }
+  }
+
+  // Kernels that the budget had no burst for.
+  void record_walked_alone() {
+    for (std::size_t i = done_; i < of_scenarios_; ++i) {
+      const Kernel& k = kernels_.kernels()[i];
+      if (const Summary* times = walked_.find(k)) {
+        measured_weight_ += k.weight;
+        add_times(k, {}, *times);
+      } else {
+        ++not_measured_;
+      }
+    }
+  }
+
   // In order until `deadline`; each gets an equal share of what is left, at most what the protocol asks for.
   void measure_kernels(std::size_t from, std::size_t to, double deadline) {
     const auto now = [this] {
@@ -127,10 +170,15 @@ class Calibrating {
   void record(const Kernel& k, Run& run, const Samples& samples) {
     measured_weight_ += k.weight;
     if (!samples.complete) ++incomplete_;
-    const Summary s = summarize(samples.seconds);
+    const auto* g = std::get_if<program::Gemm>(&k.op->shape);
+    const bool product = g != nullptr && g->batch == 1;
+    add_times(k, product ? run.choice() : Choice(), summarize(samples.seconds));
+  }
+
+  void add_times(const Kernel& k, const Choice& choice, const Summary& s) {
     const auto* g = std::get_if<program::Gemm>(&k.op->shape);
     if (g != nullptr && g->batch == 1) {
-      add_product(k, run.choice(), s);
+      add_product(k, choice, s);
     } else if (cost::is_flash(*k.op)) {
       add_flash(k, s);
     } else {
@@ -141,10 +189,12 @@ class Calibrating {
   void add_product(const Kernel& k, const Choice& choice, const Summary& s) {
     cost::ProductPoint p;
     p.key = cost::product_key(*k.role, *k.op);
+    p.algorithm = choice.algorithm.empty() ? walked_.algorithm(p.key) : choice.algorithm;
     p.tile = choice.tile, p.stages = choice.stages, p.split = choice.split, p.waves = choice.waves;
     p.first = choice.first, p.best = choice.best;
     p.seconds = s.p50_s, p.p10 = s.p10_s, p.p90 = s.p90_s, p.repetitions = s.repetitions;
     p.held_out = k.held_out;
+    p.sustained = walked_.seconds(k);
     if (!k.held_out && k.weight > 0 && heavy_.size() < kMostSustained)
       heavy_.push_back({&k, outcome_.calibration.measured.products.size()});
     outcome_.calibration.measured.products.push_back(p);
@@ -156,7 +206,8 @@ class Calibrating {
     p.backward = a.part == program::AttentionPart::flash_backward;
     p.causal = a.causal;
     p.batch = a.micro_batch, p.seq = a.seq, p.heads = a.heads, p.kv_heads = a.kv_heads, p.head_dim = a.head_dim;
-    p.flops_per_second = cost::flash_flops(p) / s.p50_s;
+    const double walked = walked_.seconds(k);
+    p.flops_per_second = cost::flash_flops(p) / (walked > 0 ? walked : s.p50_s);
     outcome_.calibration.flash.push_back(p);
   }
 
@@ -168,9 +219,10 @@ class Calibrating {
     p.dtype = k.op->dtype;
     p.flops = work.flops, p.bytes = static_cast<double>(work.bytes_read + work.bytes_written);
     p.seconds = s.p50_s, p.p10 = s.p10_s, p.p90 = s.p90_s, p.repetitions = s.repetitions;
+    p.sustained = walked_.seconds(k);
     outcome_.calibration.measured.shapes.push_back(p);
     if (!cost::product_of(*k.role, *k.op))
-      outcome_.calibration.memory.push_back({cost::memory_class(*k.op), p.bytes, p.seconds});
+      outcome_.calibration.memory.push_back({cost::memory_class(*k.op), p.bytes, p.seconds, p.sustained});
   }
 
   void measure_sustained() {
@@ -209,40 +261,17 @@ class Calibrating {
     }
   }
 
-  // No simulation reads them, so they get little; what the device or the library does not have is left out. The ends
-  // of a grid of sizes first, for both kinds.
-  void measure_other_products(double deadline) {
-    std::vector<LibraryProduct> list;
-    for (const std::int64_t k : {8192, 2048})
-      for (const auto& [m, n] : {std::pair{8192, 8192}, {2048, 2048}, {8192, 2048}, {2048, 8192}})
-        for (const char* operands : {"e4m3", "tf32"}) list.push_back({operands, m, n, k});
-    const auto now = [this] {
-      poll();
-      return bench_.now();
-    };
-    for (std::size_t i = 0; i < list.size() && now() < deadline; ++i) {
-      const LibraryProduct& of = list[i];
-      const std::unique_ptr<Run> run = bench_.product(of);
-      if (run == nullptr) continue;
-      const double share = (deadline - bench_.now()) / static_cast<double>(list.size() - i);
-      const Summary s =
-          summarize(time_burst(*run, request_.protocol, now, bench_.now() + std::max(share, 0.005)).seconds);
-      const Choice c = run->choice();
-      outcome_.calibration.measured.other_products.push_back({of.operands, of.m, of.n, of.k, c.tile, c.stages, c.split,
-                                                              c.waves, s.p50_s, c.first, c.best, s.p10_s, s.p90_s,
-                                                              s.repetitions});
-    }
-  }
-
   void tell_shortfalls() {
     outcome_.covered = all_weight_ > 0 ? std::min(1.0, measured_weight_ / all_weight_) : 1;
     auto& list = outcome_.shortfalls;
-    if (done_ < of_scenarios_)
+    if (not_measured_ > 0)
       list.push_back(fmt::format("{} of the scenarios' {} kernels did not fit into the budget and are interpolated",
-                                 of_scenarios_ - done_, of_scenarios_));
+                                 not_measured_, of_scenarios_));
     if (incomplete_ > 0)
       list.push_back(fmt::format("{} kernels were timed for less than {} ms or {} repetitions", incomplete_,
                                  request_.protocol.kernel_s * 1e3, request_.protocol.repetitions));
+    if (not_walked_ > 0)
+      list.push_back(fmt::format("{} scenarios could not be walked; the first: {}", not_walked_, why_not_walked_));
     if (refused_ > 0)
       list.push_back(fmt::format("{} kernels could not be measured; the first: {}", refused_, why_refused_));
   }
@@ -258,8 +287,10 @@ class Calibrating {
   std::string what_;
   std::size_t of_scenarios_ = 0, done_ = 0;
   double all_weight_ = 0, measured_weight_ = 0;
-  int incomplete_ = 0, refused_ = 0;
-  std::string why_refused_;
+  std::deque<program::Program> programs_;  // that were walked
+  WalkedKernels walked_;
+  int not_measured_ = 0, incomplete_ = 0, refused_ = 0, not_walked_ = 0;
+  std::string why_refused_, why_not_walked_;
   std::vector<Heavy> heavy_;
   GpuOutcome outcome_;
 };

@@ -1,10 +1,12 @@
 // Calibrates a GPU through a Bench. The flow, in the order in which a budget is worth spending: what the device gives
-// at best (copies, launches), the kernels of the scenarios' programs, one by one in bursts; the heaviest products
-// together in a long run; NCCL where there are several GPUs; what holding multiprocessors and moving memory costs a
-// product; then whatever else fits of the grid (kernels_to_time.h).
+// at best (copies, launches); a walk through the scenarios' programs, whose kernels are timed in steps that are
+// performed (walk.h, walked_kernels.h); the kernels of all their programs, one by one in bursts; where nothing could be
+// walked, the heaviest products together in a long run; NCCL where there are several GPUs; what holding multiprocessors
+// and moving memory costs a product; then whatever else fits of the grid (kernels_to_time.h).
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,8 +18,9 @@ namespace rehearse::calibrate::gpu {
 
 struct GpuRequest {
   std::vector<plan::Scenario> scenarios;
+  std::set<std::size_t> not_walked;  // of scenarios: timed one by one alone, so that a walk can be checked on them
   double budget_s = 60;
-  double sustained_s = 10;  // of the long run; none in budgets below three times that
+  double sustained_s = 10;  // of the long run; none in budgets below three times that, nor after a walk
   Protocol protocol;
   bool grid = true;  // beyond the scenarios
   std::int64_t largest_copy = std::int64_t{256} << 20;

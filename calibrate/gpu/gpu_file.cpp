@@ -29,10 +29,11 @@ std::string micro(double seconds) {
 std::vector<std::string> product_rows(const std::vector<cost::ProductPoint>& points) {
   std::vector<std::string> rows;
   for (const auto& p : points)
-    rows.push_back(fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}", key_cells(p.key), cell(p.tile.m),
+    rows.push_back(fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", key_cells(p.key), cell(p.tile.m),
                                cell(p.tile.n), cell(p.stages), p.split, cell(p.waves), micro(p.seconds),
                                micro(p.sustained), micro(p.first), micro(p.best), micro(p.p10), micro(p.p90),
-                               cell(static_cast<double>(p.repetitions)), p.held_out ? "yes" : "no"));
+                               cell(static_cast<double>(p.repetitions)), p.held_out ? "yes" : "no",
+                               p.algorithm.empty() ? "-" : p.algorithm));
   return rows;
 }
 
@@ -76,13 +77,30 @@ std::string memory_efficiency(const GpuCalibration& c) {
   const double nominal = bandwidth_of(c), fixed = least_kernel_time(c);
   std::map<std::size_t, std::vector<double>> shares;
   for (const MemoryPoint& p : c.memory)
-    if (p.bytes >= kLargeBytes && p.seconds > fixed)
-      shares[static_cast<std::size_t>(p.cls)].push_back(std::min(1.0, p.bytes / (p.seconds - fixed) / nominal));
+    if (p.bytes >= kLargeBytes && p.seconds() > fixed)
+      shares[static_cast<std::size_t>(p.cls)].push_back(std::min(1.0, p.bytes / (p.seconds() - fixed) / nominal));
   if (!shares.contains(0)) shares[0].push_back(c.copy_bandwidth > 0 ? c.copy_bandwidth / nominal : 0.8);
   std::string text = "\nmemory_efficiency:\n";
   for (const auto& [cls, list] : shares)
     text += fmt::format("  {}: {:.4g}\n", cost::kMemoryClasses[cls], std::max(median(list), 1e-3));
   return text + "  saturates_at: 0.5  # not measured; that of the shipped devices\n  error: {low: 0.9, high: 1.1}\n";
+}
+
+// Time in walked steps over time alone: of a class the median over its kernels, of a class without any that over all.
+std::string in_steps(const GpuCalibration& c) {
+  std::map<std::size_t, std::vector<double>> ratios;
+  std::vector<double> all;
+  for (const MemoryPoint& p : c.memory) {
+    if (p.in_steps <= 0) continue;
+    ratios[static_cast<std::size_t>(p.cls)].push_back(p.in_steps / p.alone);
+    all.push_back(p.in_steps / p.alone);
+  }
+  if (all.empty()) return "";
+  const auto shown = [](std::vector<double> list) { return std::clamp(median(std::move(list)), 0.1, 10.0); };
+  std::string text = "\nin_steps:  # time in a program's steps over time alone\n";
+  for (std::size_t cls = 0; cls < cost::kMemoryClasses.size(); ++cls)
+    text += fmt::format("  {}: {:.4g}\n", cost::kMemoryClasses[cls], shown(ratios.contains(cls) ? ratios[cls] : all));
+  return text;
 }
 
 const std::vector<cost::Tile> kUsualTiles = {{256, 128}, {128, 256}, {128, 128}, {256, 64},
@@ -179,7 +197,15 @@ std::string collectives(const GpuCalibration& c) {
 std::string state_text(const State& s) {
   if (!s.known) return "unknown (no NVML)";
   return fmt::format("SM {} of {} MHz, memory {} MHz, {:.0f} of {:.0f} W, {} C, throttle {}", s.sm_mhz, s.max_sm_mhz,
-                     s.memory_mhz, s.power_w, s.power_limit_w, s.temperature_c, s.throttle);
+                     s.memory_mhz, s.power_w, s.power_limit_w, s.temperature_c,
+                     s.throttle_known ? kernels::throttle_text(s.throttle) : "unknown");
+}
+
+std::string conditions_text(const execute::DeviceConditions& c) {
+  if (c.samples == 0) return "unknown (no NVML)";
+  return fmt::format("SM {} ({} at least) of {} MHz, memory {} MHz, {:.0f} of {:.0f} W, {} C, throttle {}", c.sm_mhz,
+                     c.least_sm_mhz, c.max_sm_mhz, c.memory_mhz, c.power_w, c.power_limit_w, c.temperature_c,
+                     c.throttle_known ? kernels::throttle_text(c.throttle) : "unknown");
 }
 
 std::string provenance(const GpuCalibration& c) {
@@ -190,6 +216,8 @@ std::string provenance(const GpuCalibration& c) {
   line("gpu", fmt::format("{}, compute capability {}.{}, {} in reach", c.facts.name, c.facts.major, c.facts.minor,
                           c.facts.devices));
   for (const auto& [when, state] : c.states) line("state_" + when, state_text(state));
+  for (std::size_t i = 0; i < c.walks.size(); ++i)
+    line(fmt::format("walk_{}", i + 1), c.walks[i].first + ": " + conditions_text(c.walks[i].second));
   line("date", c.made.date);
   line("command", c.made.command);
   line("rehearse", c.made.version + ", " + c.made.compiler);
@@ -201,8 +229,8 @@ std::string provenance(const GpuCalibration& c) {
     line(key, value.empty() ? "none" : value);
   line("timing",
        "device time of CUDA graphs of many launches, operands of random normal numbers rotated over more than four "
-       "times the L2 cache; time_us is the median of bursts, sustained_us of the second half of a run of all products "
-       "in turn");
+       "times the L2 cache; time_us is the median of bursts; sustained_us, where scenarios were walked, the median of "
+       "the kernel's spans in their steps, else of the second half of a run of the heaviest products in turn");
   return text + fmt::format("  budget_s: {}\n  wall_s: {:.4g}\n", c.made.budget_s, c.made.wall_s);
 }
 
@@ -287,7 +315,7 @@ std::string to_yaml(const GpuCalibration& c) {
     text +=
         fmt::format("jitter: {{product: {:.4g}, attention: {:.4g}, other: {:.4g}}}  # of bursts, see docs/data.md\n",
                     jitter.kernels[0], jitter.kernels[1], jitter.kernels[2]);
-  text += memory_efficiency(c) + gemm(c, peaks) + attention(c, peaks) + launch(c.measured.launch);
+  text += memory_efficiency(c) + in_steps(c) + gemm(c, peaks) + attention(c, peaks) + launch(c.measured.launch);
   text += rows_block("\nproducts:\n", cost::product_columns(), product_rows(c.measured.products));
   text += rows_block("\nshapes:\n", cost::shape_columns(), shape_rows(c.measured.shapes));
   std::vector<std::string> rows;
@@ -299,13 +327,6 @@ std::string to_yaml(const GpuCalibration& c) {
     rows.push_back(
         fmt::format("{},{},{},{:.5g}", key_cells(p.key), cell(p.sms_held), cell(p.bandwidth_taken / 1e9), p.slowdown));
   text += rows_block("\ninterference:\n", cost::interference_columns(), rows);
-  rows.clear();
-  for (const auto& p : c.measured.other_products)
-    rows.push_back(fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}", p.operands, p.m, p.n, p.k,
-                               cell(p.tile.m), cell(p.tile.n), cell(p.stages), p.split, cell(p.waves), micro(p.seconds),
-                               micro(p.first), micro(p.best), micro(p.p10), micro(p.p90),
-                               cell(static_cast<double>(p.repetitions))));
-  text += rows_block("\nother_products:\n", cost::other_product_columns(), rows);
   return text + collectives(c) + provenance(c);
 }
 

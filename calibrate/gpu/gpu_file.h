@@ -14,18 +14,20 @@
 
 namespace rehearse::calibrate::gpu {
 
-// A kernel bound by memory, for the shares of the bandwidth.
+// A kernel bound by memory, for the shares of the bandwidth and what steps make of it.
 struct MemoryPoint {
   cost::MemoryClass cls = cost::MemoryClass::elementwise;
-  double bytes = 0, seconds = 0;
+  double bytes = 0, alone = 0, in_steps = 0;  // seconds; in_steps 0: not walked
+  double seconds() const { return in_steps > 0 ? in_steps : alone; }
 };
 
 struct GpuCalibration {
   Facts facts;
   cost::Provenance made;
-  std::vector<std::pair<std::string, State>> states;  // when, and what the device was like
-  std::int64_t reserve_bytes = 0;                     // beside a rank's tensors; 0: not known
-  double copy_bandwidth = 0;                          // bytes/s read and written by the best copy on the device
+  std::vector<std::pair<std::string, State>> states;                     // when, and what the device was like
+  std::vector<std::pair<std::string, execute::DeviceConditions>> walks;  // of which scenario, and the same meanwhile
+  std::int64_t reserve_bytes = 0;                                        // besides a rank's tensors; 0: not known
+  double copy_bandwidth = 0;  // bytes/s read and written by the best copy on the device
   cost::MeasuredDevice measured;
   std::vector<cost::FlashPoint> flash;
   std::vector<MemoryPoint> memory;

@@ -56,6 +56,14 @@ std::string key_of(const Role& role, const Op& op) {
                      cost::operand_types(role, op), program::name_of(op.dtype));
 }
 
+double rough_step_seconds(const Role& role) {
+  double seconds = 0;
+  for (const program::Slot& slot : role.slots)
+    for (const Op& op : role.bodies[static_cast<std::size_t>(slot.body)].ops)
+      if (is_kernel(op) && !std::holds_alternative<program::Input>(op.shape)) seconds += rough_seconds(role, op);
+  return seconds;
+}
+
 std::int64_t& tokens_of(cost::ProductKey& key) {
   return key.transpose_a ? key.k : key.m;
 }

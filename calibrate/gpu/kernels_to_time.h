@@ -39,6 +39,9 @@ class KernelsToTime {
   std::map<std::string, std::size_t> known_;  // index in kernels_
 };
 
+// A rough time of a step's kernels on any GPU of today, seconds: for the order of things and shares of a budget alone.
+double rough_step_seconds(const program::Role& role);
+
 // A program of one product, and the size of a product that grows with the tokens of a micro-batch: K of a weight
 // gradient (A transposed), else M.
 program::Program product_program(const cost::ProductKey& key);

@@ -57,7 +57,7 @@ std::string us(double seconds) {
 }
 
 std::string product_row(const ProductShape& p, const Summary& t) {
-  return fmt::format("{},-,-,-,1,-,{},{},-,-,{},{},{},no", key_cells(p.key), us(t.p50_s), us(t.p50_s), us(t.p10_s),
+  return fmt::format("{},-,-,-,1,-,{},{},-,-,{},{},{},no,-", key_cells(p.key), us(t.p50_s), us(t.p50_s), us(t.p10_s),
                      us(t.p90_s), t.repetitions);
 }
 

@@ -29,12 +29,22 @@ struct TransferWait {
   std::int64_t begin_ps = 0, end_ps = 0;
 };
 
+// What a rank's device was like while it performed (gpu/state_log.h); samples 0: not known.
+struct DeviceConditions {
+  std::int64_t samples = 0;
+  int sm_mhz = 0, least_sm_mhz = 0, max_sm_mhz = 0, memory_mhz = 0, temperature_c = 0;
+  double power_w = 0, power_limit_w = 0;
+  bool throttle_known = false;
+  std::uint64_t throttle = 0;  // kernels::throttle_text
+};
+
 // What lies outside the arenas on a rank's device, and what may be said of its clock. All 0 on a CPU.
 struct DeviceUse {
   std::int64_t beside_bytes = 0;    // in use on the device that is no rank's arena; shared evenly by its ranks
   std::int64_t total_bytes = 0;     // of the device
   std::int64_t clock_drift_ps = 0;  // host clock minus device clock, gained over the run
   std::int64_t graph_steps = 0;     // steps that were replayed as a graph
+  DeviceConditions conditions;
 };
 
 class Rank {
@@ -57,6 +67,7 @@ class Rank {
   virtual std::vector<TransferStart> transfer_starts() const { return {}; }
   virtual std::vector<TransferWait> transfer_waits() const { return {}; }
   virtual DeviceUse device_use() const { return {}; }
+  virtual std::vector<result::ProductUse> products() const { return {}; }  // by the device's library
 };
 
 // The ranks' arenas together are larger than the memory that is there for them.

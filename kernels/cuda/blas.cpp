@@ -31,16 +31,12 @@ cudaDataType_t data_type(MatrixType t) {
       return CUDA_R_16BF;
     case MatrixType::f16:
       return CUDA_R_16F;
-    case MatrixType::e4m3:
-      return CUDA_R_8F_E4M3;
-    case MatrixType::e5m2:
-      return CUDA_R_8F_E5M2;
   }
   return CUDA_R_32F;
 }
 
 const char* name_of(MatrixType t) {
-  constexpr std::array<const char*, 5> kNames = {"f32", "bf16", "f16", "e4m3", "e5m2"};
+  constexpr std::array<const char*, 3> kNames = {"f32", "bf16", "f16"};
   return kNames[static_cast<std::size_t>(t)];
 }
 
@@ -55,22 +51,11 @@ int alignment_of(const void* pointer) {
   return address == 0 ? 256 : static_cast<int>(std::min<std::uintptr_t>(256, address & (~address + 1)));
 }
 
-bool of_8_bits(MatrixType t) {
-  return t == MatrixType::e4m3 || t == MatrixType::e5m2;
-}
-
 void check(const MatmulProblem& p) {
   REHEARSE_CHECK(p.m > 0 && p.n > 0 && p.k > 0 && p.batch > 0, "an empty product: {}", describe(p));
   REHEARSE_CHECK(
       p.a.stride >= (p.transpose_a ? p.m : p.k) && p.b.stride >= (p.transpose_b ? p.k : p.n) && p.c.stride >= p.n,
       "rows overlap: {}", describe(p));
-  if (!of_8_bits(p.a.type)) return;
-  // cuBLAS documentation, cublasLtMatmul, "to use FP8 kernels": TN only, dimensions and rows at multiples of 16 bytes.
-  const bool shape =
-      !p.transpose_a && p.transpose_b && p.k % 16 == 0 && p.n % 16 == 0 && p.a.stride % 16 == 0 && p.b.stride % 16 == 0;
-  if (!shape || (p.a.type == MatrixType::e5m2 && p.b.type == MatrixType::e5m2))
-    throw DeviceError("8-bit products need A [m, k], B [n, k], k and n multiples of 16, not both of e5m2: " +
-                      describe(p));
 }
 
 }  // namespace
@@ -88,7 +73,6 @@ MatrixType matrix_type(DType t) {
 }
 
 std::int64_t size_of(MatrixType t) {
-  if (of_8_bits(t)) return 1;
   return t == MatrixType::f32 ? 4 : 2;
 }
 
@@ -110,6 +94,11 @@ MatmulProblem dense_problem(std::int64_t m, std::int64_t n, std::int64_t k, bool
   return p;
 }
 
+std::string form_text(const MatmulProblem& p) {
+  return fmt::format("{}{} {}>{}{}{}", p.transpose_a ? 't' : 'n', p.transpose_b ? 't' : 'n', name_of(p.a.type),
+                     name_of(p.c.type), p.accumulate ? " accumulate" : "", p.bias ? " bias" : "");
+}
+
 MatmulProblem aligned_problem(MatmulProblem p, const MatmulOperands& operands) {
   p.a.alignment = alignment_of(operands.a);
   p.b.alignment = alignment_of(operands.b);
@@ -117,9 +106,16 @@ MatmulProblem aligned_problem(MatmulProblem p, const MatmulOperands& operands) {
   return p;
 }
 
+std::string Algorithm::name() const {
+  std::string text = fmt::format("id {} tile {}x{} stages {} split-k {} cluster {}", id, tile_rows, tile_cols,
+                                 stages_id, split_k, cluster_id);
+  for (const auto& [what, value] : {std::pair{"swizzle", swizzle}, {"custom", custom}, {"reduction", reduction_scheme}})
+    if (value != 0) text += fmt::format(" {} {}", what, value);
+  return text;
+}
+
 std::string Algorithm::describe() const {
-  return fmt::format("id {} tile {}x{} stages {} split-k {} cluster {} waves {:.2f}", id, tile_rows, tile_cols,
-                     stages_id, split_k, cluster_id, waves);
+  return fmt::format("{} waves {:.2f}", name(), waves);
 }
 
 TileShape tile_of(int tile_id) {
@@ -154,7 +150,7 @@ struct Blas::Plan {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t left = nullptr, right = nullptr, result = nullptr;
   std::vector<Algorithm> algorithms;
-  std::size_t chosen = 0;
+  bool performed = false;  // the first, by run()
 };
 
 void Blas::Plan::make_desc(const MatmulProblem& p) {
@@ -164,7 +160,6 @@ void Blas::Plan::make_desc(const MatmulProblem& p) {
   set(CUBLASLT_MATMUL_DESC_EPILOGUE,
       static_cast<std::uint32_t>(p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT));
   if (p.bias) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(data_type(p.c.type)));
-  if (of_8_bits(p.a.type)) set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(p.fast_accumulate));
   left = make_layout(p.b, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.batch);
   right = make_layout(p.a, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.batch);
   result = make_layout(p.c, p.n, p.m, p.batch);
@@ -202,16 +197,18 @@ const std::vector<Algorithm>& Blas::algorithms(const MatmulProblem& p) {
   return plan_of(p).algorithms;
 }
 
-void Blas::choose(const MatmulProblem& p, std::size_t index) {
-  Plan& plan = plan_of(p);
-  REHEARSE_CHECK(index < plan.algorithms.size(), "algorithm {} of {}", index, plan.algorithms.size());
-  plan.chosen = index;
+std::vector<Blas::Performed> Blas::performed() const {
+  std::vector<Performed> list;
+  for (const auto& [problem, plan] : kept_)
+    if (plan->performed) list.push_back({problem, plan->algorithms.front()});
+  return list;
 }
 
 void Blas::run(MatmulProblem p, const MatmulOperands& operands, cudaStream_t stream) {
   p = aligned_problem(p, operands);
   Plan& plan = plan_of(p);
-  multiply(&plan, p, operands, plan.chosen, stream);
+  plan.performed = true;
+  multiply(&plan, p, operands, 0, stream);
 }
 
 void Blas::run(const MatmulProblem& p, const MatmulOperands& operands, std::size_t index, cudaStream_t stream) {
@@ -313,10 +310,6 @@ void Blas::multiply(Plan* plan, const MatmulProblem& p, const MatmulOperands& op
                     cudaStream_t stream) {
   REHEARSE_CHECK(p.bias == (operands.bias != nullptr), "a bias that the problem does not say, or none that it says");
   if (p.bias) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
-  if (of_8_bits(p.a.type)) {
-    plan->set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.scale_b);
-    plan->set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.scale_a);
-  }
   const float alpha = 1, beta = p.accumulate ? 1 : 0;
   const Algorithm& algorithm = plan->algorithms[index];
   REHEARSE_BLAS(api_.matmul(handle_, plan->desc, &alpha, operands.b, plan->left, operands.a, plan->right, &beta,

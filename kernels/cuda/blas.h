@@ -1,6 +1,8 @@
 // Matrix products on the GPU by cuBLASLt, in row-major terms. What an algorithm depends on is a MatmulProblem; for
 // each, descriptors and the algorithms that the library proposes (best first by its heuristic) are made once and kept.
-// run() takes the first of them unless choose() named another: frameworks take the first, a calibration times all.
+// run() takes the first of them, as frameworks do. The heuristic depends on the size of the workspace, so whoever
+// calibrates and whoever performs must give the same (blas_workspace_bytes); a calibration also times the others, to
+// say what the first costs.
 //
 // cuBLASLt is column-major: row-major C = op(A) op(B) is asked for as C^T = op(B)^T op(A)^T, that is with the operands
 // swapped, each row stride as a leading dimension; its bias, one value for each row of C^T, is then ours for each
@@ -26,7 +28,7 @@
 
 namespace rehearse::kernels::cuda {
 
-enum class MatrixType : unsigned char { f32, bf16, f16, e4m3, e5m2 };  // e4m3, e5m2: 8 bits, of A and B only
+enum class MatrixType : unsigned char { f32, bf16, f16 };
 
 MatrixType matrix_type(DType t);
 std::int64_t size_of(MatrixType t);
@@ -45,9 +47,8 @@ struct MatrixLayout {
 struct MatmulProblem {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   bool transpose_a = false, transpose_b = false, accumulate = false;
-  bool bias = false;             // of C's type
-  bool tf32 = false;             // f32 operands are multiplied with 10 bits of mantissa
-  bool fast_accumulate = false;  // 8-bit operands: sums of fewer bits between promotions, as frameworks' forward passes
+  bool bias = false;  // of C's type
+  bool tf32 = false;  // f32 operands are multiplied with 10 bits of mantissa
   MatrixLayout a, b, c;
 
   auto operator<=>(const MatmulProblem&) const = default;
@@ -58,15 +59,16 @@ struct MatmulProblem {
 MatmulProblem dense_problem(std::int64_t m, std::int64_t n, std::int64_t k, bool transpose_a, bool transpose_b,
                             MatrixType ab, MatrixType c);
 
-// Device memory. The scales (8-bit operands only) multiply what A and B hold; null: 1.
+// Device memory.
 struct MatmulOperands {
   const void* a = nullptr;
   const void* b = nullptr;
   const void* bias = nullptr;
   void* c = nullptr;
-  const float* scale_a = nullptr;
-  const float* scale_b = nullptr;
 };
+
+// "nt bf16>f32 accumulate bias": what a product is besides its sizes, as cost::form_text has it of a calibrated one.
+std::string form_text(const MatmulProblem& p);
 
 // `p` with the alignments that these pointers have.
 MatmulProblem aligned_problem(MatmulProblem p, const MatmulOperands& operands);
@@ -79,7 +81,9 @@ struct Algorithm {
   int id = -1, tile_id = 0, stages_id = 0, cluster_id = 0, swizzle = 0, custom = 0;
   int split_k = 1, reduction_scheme = 0;
   int tile_rows = 0, tile_cols = 0;  // 0: of a library newer than our table
-  std::string describe() const;      // "id 66 tile 128x256 stages 37 split-k 1 cluster 3 waves 0.97"
+  // What tells one algorithm from another: "id 66 tile 128x256 stages 37 split-k 1 cluster 3".
+  std::string name() const;
+  std::string describe() const;  // with its waves: "... waves 0.97"
 };
 
 // Rows and columns of C^T that a CUBLASLT_MATMUL_TILE_... id means; zeros if unknown.
@@ -89,6 +93,8 @@ struct TileShape {
 TileShape tile_of(int tile_id);
 
 // Bytes to give a Blas: 32 MiB from compute capability 9.0 on, 4 MiB before (cuBLAS documentation, cublasSetWorkspace).
+// The limit under which its heuristic chooses; a CudaDevice gets device_workspace_bytes (cuda_device.h), which holds
+// it.
 std::size_t blas_workspace_bytes(int compute_capability_major);
 
 class Blas {
@@ -103,12 +109,17 @@ class Blas {
 
   // At most kProposals, never empty. Throws DeviceError for what the library cannot do.
   const std::vector<Algorithm>& algorithms(const MatmulProblem& p);
-  // From now on run() does this problem by algorithms(p)[index].
-  void choose(const MatmulProblem& p, std::size_t index);
   // The alignments of `p` are taken from the pointers.
   void run(MatmulProblem p, const MatmulOperands& operands, cudaStream_t stream);
   // For timing each: `p` must hold for the pointers.
   void run(const MatmulProblem& p, const MatmulOperands& operands, std::size_t index, cudaStream_t stream);
+
+  // Every problem that the first run() did, and by which algorithm.
+  struct Performed {
+    MatmulProblem problem;
+    Algorithm algorithm;
+  };
+  std::vector<Performed> performed() const;
 
   std::size_t version() const;  // of the library, as CUBLAS_VERSION
   std::size_t problems_kept() const { return kept_.size(); }

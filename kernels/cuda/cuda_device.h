@@ -19,14 +19,19 @@ struct BlasApi;
 class Blas;
 struct BlasState;  // handles and chosen algorithms of cuBLASLt (gemm.h)
 
+// Bytes of workspace of every device that performs or is timed: what cuBLASLt picks algorithms for
+// (blas_workspace_bytes) and room for a bias that changes its type. One size for a compute capability, so that a
+// calibration times the algorithms that are performed.
+std::size_t device_workspace_bytes(int compute_capability_major);
+
 class CudaDevice final : public Device {
  public:
   struct Options {
     bool tf32 = false;                  // fp32 matrix products may use the matrix units' 19-bit mode
     const BlasApi* blas_api = nullptr;  // cuBLASLt's functions; null: this machine's library (blas_api.h)
   };
-  // `workspace` is device memory, best 32 MiB (which cuBLASLt asks for on Hopper); kernels adapt to what there is, and
-  // at least kLeastWorkspace is needed. `stream` and `workspace` outlive the device.
+  // `workspace` is device memory, device_workspace_bytes() where times matter: kernels adapt to what there is, and
+  // cuBLASLt chooses by it. At least kLeastWorkspace is needed. `stream` and `workspace` outlive the device.
   static constexpr std::size_t kLeastWorkspace = std::size_t{4} << 20;
   CudaDevice(Stream& stream, Options options, void* workspace, std::size_t workspace_bytes);
   ~CudaDevice() override;
@@ -34,8 +39,9 @@ class CudaDevice final : public Device {
   CudaDevice& operator=(const CudaDevice&) = delete;
 
   Stream& stream() const { return stream_; }
-  // The matrix products of this device, to choose algorithms for them. Throws DeviceError if cuBLASLt cannot be loaded.
+  // The matrix products of this device. Throws DeviceError if cuBLASLt cannot be loaded.
   Blas& blas();
+  const Blas* blas_in_use() const;  // null before the first product
 
   void gemm(const Gemm& shape, In a, In b, In bias, Out c) override;
   void flash_forward(const AttentionShape& s, const DropoutSite& dropout, In qkv, Out out, float* logsumexp) override;

@@ -8,6 +8,20 @@
 
 namespace rehearse::kernels::cuda {
 
+// Bit i: whether column 8 * group + i of a row is kept (dropout_counter, dropout_keep): the one place that draws.
+__device__ __forceinline__ unsigned kept_of_group(std::uint64_t key, std::uint64_t sequence, std::int64_t position,
+                                                  std::int64_t group, unsigned threshold) {
+  const auto counter = (static_cast<std::uint64_t>(position) << 32) + static_cast<std::uint64_t>(group);
+  const auto words = Philox::draw(key, counter, sequence);
+  unsigned bits = 0;
+#pragma unroll
+  for (unsigned i = 0; i < 4; ++i) {
+    bits |= static_cast<unsigned>((words[i] & 0xFFFFU) >= threshold) << 2 * i;
+    bits |= static_cast<unsigned>((words[i] >> 16) >= threshold) << (2 * i + 1);
+  }
+  return bits;
+}
+
 struct DropoutDraw {
   unsigned threshold = 0;  // 0: everything is kept
   float kept_scale = 1;    // 1 / (1 - probability)
@@ -34,15 +48,7 @@ struct DropoutDraw {
   // Bit i: whether column 8 * group + i is kept.
   __device__ unsigned kept(std::uint64_t of_key, std::int64_t sequence, std::int64_t position,
                            std::int64_t group) const {
-    const auto counter = (static_cast<std::uint64_t>(position) << 32) + static_cast<std::uint64_t>(group);
-    const auto words = Philox::draw(of_key, counter, static_cast<std::uint64_t>(sequence));
-    unsigned bits = 0;
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i) {
-      bits |= static_cast<unsigned>((words[i] & 0xFFFFU) >= threshold) << 2 * i;
-      bits |= static_cast<unsigned>((words[i] >> 16) >= threshold) << (2 * i + 1);
-    }
-    return bits;
+    return kept_of_group(of_key, static_cast<std::uint64_t>(sequence), position, group, threshold);
   }
 };
 

@@ -13,6 +13,8 @@ struct ForwardTiles {
   static constexpr int kM = D <= 128 ? 2 : 1;                                  // times 16 queries a warp
   static constexpr int kKeys = D <= 64 ? 64 : kDrop ? 32 : D > 128 ? 64 : 48;  // masks are in registers too
   static constexpr int kQueries = 16 * kM * kFlashWarps;
+  // The queries' fragments stay in registers where those suffice: 2 D of them (kM = 2), next to 4 D of sums.
+  static constexpr bool kHeld = D <= 80;
   static constexpr std::size_t kSharedBytes = std::size_t{2} * (kQueries + 2 * kKeys) * tile_row<D>();
 };
 
@@ -127,6 +129,13 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
       online.sum[m][half] = 0;
     }
 
+  [[maybe_unused]] unsigned held[D / 16][kM][4];
+  if constexpr (Tiles::kHeld) {
+    wait_copies<0>();
+    __syncthreads();  // the queries are here
+    load_fragments<T, D, kM>(held, mine);
+  }
+
   const int limit = f.causal && block_query + Tiles::kQueries < f.seq ? block_query + Tiles::kQueries : f.seq;
   for (int first_key = 0; first_key < limit; first_key += Tiles::kKeys) {
     wait_copies<0>();
@@ -138,7 +147,10 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
     unsigned keep[kM][2][kN / 4];
     if (sees) {
       if constexpr (kDrop) draw_rows(keep, Dropper(f, batch, head), first_query, first_key);
-      multiply_transposed<T, D>(s, mine, keys);
+      if constexpr (Tiles::kHeld)
+        multiply_transposed<T, D>(s, held, keys);
+      else
+        multiply_transposed<T, D>(s, mine, keys);
     }
     wait_copies<0>();
     __syncthreads();  // the values are here; nobody reads the keys

@@ -2,9 +2,9 @@
 // or mixed operands). A warp has one query (forward, dQ) or one key (dK, dV), a block eight of them; they go over tiles
 // of 32 of the other, widened to fp32 in shared memory: each lane has one score of the tile, then columns of the sums.
 // Same passes as the tiled kernels, but rowsum(dO O) is computed where it is needed. See flash.h.
+#include "kernels/cuda/dropout_draw.h"
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/flash.h"
-#include "kernels/dropout.h"
 
 namespace rehearse::kernels::cuda {
 namespace {
@@ -26,12 +26,10 @@ __device__ bool keeps(const FlashCall& f, int batch, int head, int query, int ke
   const Dropping& d = f.drop;
   if (!d.step) return true;
   const std::int64_t column = (d.first_head + head) * f.seq + key;
-  const auto words = Philox::draw(
-      mix_key(mix_key(d.seed, static_cast<std::uint64_t>(d.step->step)), d.site),
-      (static_cast<std::uint64_t>(d.first_position + query) << 32) + static_cast<std::uint64_t>(column / kDropoutGroup),
-      static_cast<std::uint64_t>(d.step->first_sequence + d.first_sequence + batch));
-  const auto in_group = static_cast<unsigned>(column % kDropoutGroup);
-  return (words[in_group / 2] >> (in_group % 2 * 16) & 0xFFFFU) >= d.threshold;
+  const unsigned kept = kept_of_group(mix_key(mix_key(d.seed, static_cast<std::uint64_t>(d.step->step)), d.site),
+                                      static_cast<std::uint64_t>(d.step->first_sequence + d.first_sequence + batch),
+                                      d.first_position + query, column / kDropoutGroup, d.threshold);
+  return (kept >> (column % kDropoutGroup) & 1U) != 0;
 }
 
 // Rows [first, first + 32) below `limit` of a matrix, as fp32, rows head_dim + 1 apart; zeros beyond.

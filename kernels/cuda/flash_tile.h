@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/dropout_draw.h"
 #include "kernels/cuda/flash.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/warp_matrix.h"
@@ -64,31 +65,59 @@ __device__ __forceinline__ void load_right(unsigned (&b)[4], const T* tile, int 
   load_matrices<true>(b, tile + lane % 16 * tile_row<D>() + column + lane / 16 * 8);
 }
 
-// sums[16 kM, 8 kN] = left[16 kM, D] right[8 kN, D]^T, both in shared memory.
-template <class T, int D, int kM, int kN>
-__device__ __forceinline__ void multiply_transposed(float (&sums)[kM][kN][4], const T* left, const T* right) {
+template <int kM, int kN>
+__device__ __forceinline__ void set_zero(float (&sums)[kM][kN][4]) {
 #pragma unroll
   for (int m = 0; m < kM; ++m)
 #pragma unroll
     for (int n = 0; n < kN; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[m][n][i] = 0;
+}
+// sums[16 kM, 8 kN] += left[16 kM, 16] right[8 kN, columns [column, column + 16)]^T; left in registers.
+template <class T, int D, int kM, int kN>
+__device__ __forceinline__ void multiply_columns(float (&sums)[kM][kN][4], const unsigned (&left)[kM][4],
+                                                 const T* right, int column) {
+#pragma unroll
+  for (int n = 0; n < kN; n += 2) {
+    unsigned b[4];
+    load_right_transposed<T, D>(b, right + 8 * n * tile_row<D>(), column);
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      mma_16x8x16<T>(sums[m][n], left[m], b[0], b[1]);
+      mma_16x8x16<T>(sums[m][n + 1], left[m], b[2], b[3]);
+    }
+  }
+}
+
+// sums[16 kM, 8 kN] = left[16 kM, D] right[8 kN, D]^T, both in shared memory.
+template <class T, int D, int kM, int kN>
+__device__ __forceinline__ void multiply_transposed(float (&sums)[kM][kN][4], const T* left, const T* right) {
+  set_zero(sums);
 #pragma unroll
   for (int column = 0; column < D; column += 16) {
     unsigned a[kM][4];
 #pragma unroll
     for (int m = 0; m < kM; ++m) load_left<T, D>(a[m], left + 16 * m * tile_row<D>(), column);
-#pragma unroll
-    for (int n = 0; n < kN; n += 2) {
-      unsigned b[4];
-      load_right_transposed<T, D>(b, right + 8 * n * tile_row<D>(), column);
-#pragma unroll
-      for (int m = 0; m < kM; ++m) {
-        mma_16x8x16<T>(sums[m][n], a[m], b[0], b[1]);
-        mma_16x8x16<T>(sums[m][n + 1], a[m], b[2], b[3]);
-      }
-    }
+    multiply_columns<T, D>(sums, a, right, column);
   }
+}
+
+// A fragments of left[16 kM, D], by column tile: what is multiplied with many tiles is read from shared memory once.
+template <class T, int D, int kM>
+__device__ __forceinline__ void load_fragments(unsigned (&left)[D / 16][kM][4], const T* tile) {
+#pragma unroll
+  for (int k = 0; k < D / 16; ++k)
+#pragma unroll
+    for (int m = 0; m < kM; ++m) load_left<T, D>(left[k][m], tile + 16 * m * tile_row<D>(), 16 * k);
+}
+// The same product with `left` in registers.
+template <class T, int D, int kM, int kN>
+__device__ __forceinline__ void multiply_transposed(float (&sums)[kM][kN][4], const unsigned (&left)[D / 16][kM][4],
+                                                    const T* right) {
+  set_zero(sums);
+#pragma unroll
+  for (int k = 0; k < D / 16; ++k) multiply_columns<T, D>(sums, left[k], right, 16 * k);
 }
 
 // sums[16 kM, kOut] += p[16 kM, 8 kN] right[8 kN, columns [first_column, first_column + kOut)]: p in registers, as it
@@ -170,16 +199,7 @@ struct Dropper {
 
   // Bit c: whether column 8 group + c of this query's row is kept.
   __device__ __forceinline__ unsigned group(int query, std::int64_t group_of_columns) const {
-    const auto words = Philox::draw(
-        key, (static_cast<std::uint64_t>(first_position + query) << 32) + static_cast<std::uint64_t>(group_of_columns),
-        sequence);
-    unsigned bits = 0;
-#pragma unroll
-    for (unsigned w = 0; w < 4; ++w) {
-      bits |= ((words[w] & 0xFFFFU) >= threshold ? 1U : 0U) << (2 * w);
-      bits |= ((words[w] >> 16) >= threshold ? 1U : 0U) << (2 * w + 1);
-    }
-    return bits;
+    return kept_of_group(key, sequence, first_position + query, group_of_columns, threshold);
   }
 
   // Bit c: whether `query` keeps key first_key + c. The four lanes of a quad ask together, for one query: each draws a

@@ -96,19 +96,19 @@ MatmulProblem gemm_problem(const Gemm& s, DType a, DType b, bool bias, DType c, 
   return p;
 }
 
-MatmulProblem fp8_problem(std::int64_t m, std::int64_t n, std::int64_t k, MatrixType a, MatrixType b, DType c,
-                          bool fast_accumulate) {
-  MatmulProblem p = dense_problem(m, n, k, false, true, a, matrix_type(c));
-  p.b.type = b;
-  p.fast_accumulate = fast_accumulate;
-  return p;
-}
-
 Blas& CudaDevice::blas() {
   if (!blas_)
     blas_ =
         std::make_shared<BlasState>(options_.blas_api ? *options_.blas_api : blas_api(), workspace_, workspace_bytes_);
   return blas_->blas;
+}
+
+const Blas* CudaDevice::blas_in_use() const {
+  return blas_ ? &blas_->blas : nullptr;
+}
+
+std::size_t device_workspace_bytes(int compute_capability_major) {
+  return blas_workspace_bytes(compute_capability_major) + kBiasBytes;
 }
 
 void CudaDevice::gemm(const Gemm& s, In a, In b, In bias, Out c) {

@@ -1,6 +1,4 @@
-// The device's matrix products: which cuBLASLt problem each call is, and the state that a CudaDevice keeps for them. A
-// calibration asks Blas itself for the algorithms of a problem and times each (blas.h); what it chose goes into the
-// device's own Blas by choose().
+// The device's matrix products: which cuBLASLt problem each call is, and the state that a CudaDevice keeps for them.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +22,5 @@ struct BlasState {
 // What gemm(shape, ...) asks for with operands of these types, aligned as allocations are. Throws DeviceError for types
 // that cuBLASLt has no product for: A and B of one type; C of theirs, or fp32.
 MatmulProblem gemm_problem(const Gemm& shape, DType a, DType b, bool bias, DType c, bool tf32);
-
-// C[m, n] = op(A) op(B) of 8-bit operands (Micikevicius et al. 2022, arXiv 2209.05433), for calibration: no op of a
-// program has them. A is [m, k], B [n, k], k and n multiples of 16.
-MatmulProblem fp8_problem(std::int64_t m, std::int64_t n, std::int64_t k, MatrixType a, MatrixType b, DType c,
-                          bool fast_accumulate);
 
 }  // namespace rehearse::kernels::cuda

@@ -35,12 +35,106 @@ const ClassTimes* worst_class(const GpuRow& row) {
   return worst;
 }
 
+std::vector<GpuRow> half(const std::vector<GpuRow>& rows, bool held_out) {
+  std::vector<GpuRow> list;
+  for (const GpuRow& row : rows)
+    if (row.held_out == held_out) list.push_back(row);
+  return list;
+}
+
+std::string plans(int n) {
+  return fmt::format("{} plan{}", n, n == 1 ? "" : "s");
+}
+
+// Of plans of one half: the table and its sums.
+std::string half_table(const std::vector<GpuRow>& rows, const std::string& what) {
+  std::vector<std::vector<std::string>> cells = {
+      {"plan", "measured", "simulated", "error", "memory", "exact", "worst class"}};
+  for (const GpuRow& row : rows) {
+    if (!row.step.reason.empty()) continue;
+    const ClassTimes* worst = worst_class(row);
+    cells.push_back({row.step.id, format_time(Time::from_seconds(row.step.measured_s)),
+                     format_time(Time::from_seconds(row.step.simulated_s)), signed_percent(row.step.time_error()),
+                     fmt::format("{:+.2f}%", row.step.memory_error() * 100), percent(row.exact),
+                     worst == nullptr ? "-" : fmt::format("{} {}", worst->name, signed_percent(worst->error()))});
+  }
+  if (cells.size() == 1) return "";
+  const GpuSummary s = summarize(rows);
+  std::string out = what + "\n" + align(cells);
+  out += wrap(fmt::format("Step time of {} within {} in the median, worst {}; memory worst {:+.2f}%.", plans(s.plans),
+                          percent(s.median_error), signed_percent(s.worst_error), s.worst_memory_error * 100));
+  if (!s.worst_class.empty())
+    out += wrap(fmt::format("Kernel class furthest off, of those with a twentieth of a step's kernels: {}, {}.",
+                            s.worst_class, signed_percent(s.worst_class_error)));
+  return out;
+}
+
+std::string conditions_table(const std::vector<GpuRow>& rows) {
+  std::vector<std::vector<std::string>> cells = {{"plan", "SM clock", "least", "of", "power", "heat", "throttle"}};
+  for (const GpuRow& row : rows) {
+    const result::GpuRun& g = row.gpu;
+    if (row.step.reason.empty() && g.samples > 0)
+      cells.push_back({row.step.id, fmt::format("{} MHz", g.sm_mhz), fmt::format("{}", g.least_sm_mhz),
+                       fmt::format("{}", g.max_sm_mhz), fmt::format("{:.0f} of {:.0f} W", g.power_w, g.power_limit_w),
+                       fmt::format("{} C", g.temperature_c), g.throttle});
+  }
+  return cells.size() > 1 ? "While it performed:\n" + align(cells) : "";
+}
+
+std::string algorithms_text(const std::vector<GpuRow>& rows) {
+  int same = 0;
+  std::vector<std::string> others;
+  for (const GpuRow& row : rows) {
+    same += row.same_algorithms;
+    for (const OtherAlgorithm& o : row.other_algorithms)
+      others.push_back(fmt::format("{}: {}: performed by {}, calibrated with {}", row.step.id, o.product, o.performed,
+                                   o.calibrated));
+  }
+  if (same + static_cast<int>(others.size()) == 0) return "";
+  std::string out = wrap(fmt::format("Products performed by the algorithm that was calibrated: {} of {}.", same,
+                                     same + static_cast<int>(others.size())));
+  for (const std::string& line : others) out += wrap(line);
+  return out;
+}
+
 }  // namespace
 
-GpuRow gpu_row(const std::string& id, const Difference& d) {
+std::string product_text(const std::string& form, std::int64_t m, std::int64_t n, std::int64_t k) {
+  return fmt::format("{} m={} n={} k={}", form, m, n, k);
+}
+
+std::string loss_problem(const std::vector<double>& losses, std::int64_t vocab) {
+  constexpr double kNear = 0.5;
+  if (losses.empty()) return "there are no losses";
+  const double expected = std::log(static_cast<double>(vocab));
+  if (!(std::abs(losses.front() - expected) <= kNear))
+    return fmt::format("the first loss is {:.4f}, not within {} of ln({}) = {:.4f}", losses.front(), kNear, vocab,
+                       expected);
+  const std::size_t quarter = std::max<std::size_t>(1, losses.size() / 4);
+  double sum = 0;
+  for (std::size_t i = losses.size() - quarter; i < losses.size(); ++i) sum += losses[i];
+  const double last = sum / static_cast<double>(quarter);
+  if (!(last < losses.front()))
+    return fmt::format("the loss does not fall: {:.4f} first, {:.4f} in the mean of the last {} of {} steps",
+                       losses.front(), last, quarter, losses.size());
+  return "";
+}
+
+GpuRow gpu_row(const LocalPlan& plan, const Difference& d, const Algorithms& calibrated) {
   const result::Result &simulated = d.results[kFirst]->result, &measured = d.results[kSecond]->result;
   GpuRow row;
-  row.step = local_row(id, simulated, measured, false);
+  row.step = local_row(plan.id, simulated, measured, false);
+  row.held_out = plan.held_out;
+  row.gpu = measured.gpu;
+  for (const result::ProductUse& p : measured.gpu.products) {
+    const std::string product = product_text(p.form, p.m, p.n, p.k);
+    const auto known = calibrated.find(product);
+    if (known == calibrated.end()) continue;
+    if (known->second == p.algorithm)
+      ++row.same_algorithms;
+    else
+      row.other_algorithms.push_back({product, known->second, p.algorithm});
+  }
   row.exact = simulated.coverage[0];
   for (const OpGroup& group : d.classes)
     row.classes.push_back(
@@ -65,47 +159,44 @@ GpuSummary summarize(const std::vector<GpuRow>& rows) {
   return s;
 }
 
+GpuSummary summarize(const std::vector<GpuRow>& rows, bool held_out) {
+  return summarize(half(rows, held_out));
+}
+
 std::string gpu_ledger_table(const std::vector<GpuRow>& rows) {
-  std::vector<std::vector<std::string>> cells = {
-      {"plan", "measured", "simulated", "error", "memory", "exact", "worst class"}};
-  std::string reasons;
-  for (const GpuRow& row : rows) {
-    if (!row.step.reason.empty()) {
-      reasons += wrap(fmt::format("not performed: {}: {}", row.step.id, row.step.reason));
-      continue;
-    }
-    const ClassTimes* worst = worst_class(row);
-    cells.push_back({row.step.id, format_time(Time::from_seconds(row.step.measured_s)),
-                     format_time(Time::from_seconds(row.step.simulated_s)), signed_percent(row.step.time_error()),
-                     fmt::format("{:+.2f}%", row.step.memory_error() * 100), percent(row.exact),
-                     worst == nullptr ? "-" : fmt::format("{} {}", worst->name, signed_percent(worst->error()))});
-  }
-  std::string out = (cells.size() > 1 ? align(cells) : "") + reasons;
-  const GpuSummary s = summarize(rows);
-  if (s.plans == 0) return out;
-  out += wrap(fmt::format("Step time of {} plan{} within {} in the median, worst {}; memory worst {:+.2f}%.", s.plans,
-                          s.plans == 1 ? "" : "s", percent(s.median_error), signed_percent(s.worst_error),
-                          s.worst_memory_error * 100));
-  if (!s.worst_class.empty())
-    out += wrap(fmt::format("Kernel class furthest off, of those with a twentieth of a step's kernels: {}, {}.",
-                            s.worst_class, signed_percent(s.worst_class_error)));
-  return out;
+  std::string out = half_table(half(rows, false), "Plans whose steps the calibration walked:");
+  out += half_table(half(rows, true), "Plans held out of the walk:");
+  for (const GpuRow& row : rows)
+    if (!row.step.reason.empty())
+      out += wrap(
+          fmt::format("{}: {}: {}", row.wrong_losses ? "wrong losses" : "not performed", row.step.id, row.step.reason));
+  return out + conditions_table(rows) + algorithms_text(rows);
 }
 
 // A row a plan and class; class "step" is the whole.
 std::string gpu_ledger_csv(const std::vector<GpuRow>& rows) {
   using result::number;
-  std::string out = "id,class,measured_s,simulated_s,error,measured_bytes,simulated_bytes,memory_error,reason\n";
+  std::string out =
+      "id,class,measured_s,simulated_s,error,measured_bytes,simulated_bytes,memory_error,reason,held_out,sm_mhz,"
+      "sm_mhz_min,power_w,temperature_c,throttle,same_algorithms,other_algorithms\n";
   for (const GpuRow& row : rows) {
     const LocalRow& s = row.step;
+    const char* const held_out = row.held_out ? "yes" : "no";
     if (!s.reason.empty()) {
-      out += fmt::format("{},step,,,,,,,{}\n", csv_field(s.id), csv_field(s.reason));
+      out += fmt::format("{},step,,,,,,,{},{},,,,,,,\n", csv_field(s.id), csv_field(s.reason), held_out);
       continue;
     }
-    out += fmt::format("{},step,{},{},{},{},{},{},\n", csv_field(s.id), number(s.measured_s), number(s.simulated_s),
-                       number(s.time_error()), s.measured_bytes, s.simulated_bytes, number(s.memory_error()));
+    const result::GpuRun& g = row.gpu;
+    const std::string conditions = g.samples > 0
+                                       ? fmt::format("{},{},{},{},{}", g.sm_mhz, g.least_sm_mhz, number(g.power_w),
+                                                     g.temperature_c, csv_field(g.throttle))
+                                       : ",,,,";
+    out +=
+        fmt::format("{},step,{},{},{},{},{},{},,{},{},{},{}\n", csv_field(s.id), number(s.measured_s),
+                    number(s.simulated_s), number(s.time_error()), s.measured_bytes, s.simulated_bytes,
+                    number(s.memory_error()), held_out, conditions, row.same_algorithms, row.other_algorithms.size());
     for (const ClassTimes& c : row.classes)
-      out += fmt::format("{},{},{},{},{},,,,\n", csv_field(s.id), csv_field(c.name), number(c.measured_s),
+      out += fmt::format("{},{},{},{},{},,,,,,,,,,,,\n", csv_field(s.id), csv_field(c.name), number(c.measured_s),
                          number(c.simulated_s), c.measured_s > 0 ? number(c.error()) : "");
   }
   return out;
@@ -116,7 +207,7 @@ std::string gpu_ledger_json(const std::vector<GpuRow>& rows) {
   json.open('{').key("schema").text("rehearse.gpu_ledger/1").key("rows").open('[');
   for (const GpuRow& row : rows) {
     const LocalRow& s = row.step;
-    json.open('{').key("id").text(s.id).key("reason").text(s.reason);
+    json.open('{').key("id").text(s.id).key("held_out").boolean(row.held_out).key("reason").text(s.reason);
     if (s.reason.empty()) {
       json.key("global_batch").integer(s.batch.global()).key("tokens_per_step").integer(s.batch.units());
       json.key("measured_s").real(s.measured_s).key("simulated_s").real(s.simulated_s);
@@ -132,7 +223,23 @@ std::string gpu_ledger_json(const std::vector<GpuRow>& rows) {
             .key("simulated_s")
             .real(c.simulated_s)
             .close('}');
+      json.close(']').key("same_algorithms").integer(row.same_algorithms).key("other_algorithms").open('[');
+      for (const OtherAlgorithm& o : row.other_algorithms)
+        json.open('{')
+            .key("product")
+            .text(o.product)
+            .key("calibrated")
+            .text(o.calibrated)
+            .key("performed")
+            .text(o.performed)
+            .close('}');
       json.close(']');
+      if (const result::GpuRun& g = row.gpu; g.samples > 0) {
+        json.key("gpu").open('{').key("samples").integer(g.samples).key("sm_mhz").integer(g.sm_mhz);
+        json.key("sm_mhz_min").integer(g.least_sm_mhz).key("sm_mhz_max").integer(g.max_sm_mhz);
+        json.key("power_w").real(g.power_w).key("power_limit_w").real(g.power_limit_w);
+        json.key("temperature_c").integer(g.temperature_c).key("throttle").text(g.throttle).close('}');
+      }
     }
     json.close('}');
   }

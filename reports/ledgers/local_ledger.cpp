@@ -84,6 +84,15 @@ std::vector<LocalPlan> read_local_plans(const std::string& file) {
     plan.scenario = (std::filesystem::path(file).parent_path() / plan.scenario).string();
     plans.push_back(std::move(plan));
   }
+  if (const Node held_out = root.get("held_out"))
+    for (std::size_t i = 0; i < held_out.size(); ++i) {
+      const std::string id = held_out.at(i).as_text().value_or("");
+      const auto plan = std::find_if(plans.begin(), plans.end(), [&](const LocalPlan& p) { return p.id == id; });
+      if (plan == plans.end())
+        held_out.at(i).error(fmt::format("no plan '{}'", id));
+      else
+        plan->held_out = true;
+    }
   root.finish();
   problems.throw_if_any();
   return plans;

@@ -14,8 +14,9 @@ namespace rehearse::reports {
 struct LocalPlan {
   std::string id, scenario;              // scenario: a path next to the list
   std::vector<std::string> assignments;  // KEY=VALUE
+  bool held_out = false;                 // the list's `held_out` names it: no part in what calibrates for the others
 };
-// Reads a list of plans (scenarios/local/plans.yaml). Throws InputError with every problem.
+// Reads a list of plans (scenarios/local/plans.yaml, scenarios/gpu/plans.yaml). Throws InputError with every problem.
 std::vector<LocalPlan> read_local_plans(const std::string& file);
 
 struct LocalRow {

@@ -281,8 +281,10 @@ Prediction DeviceCosts::memory(const Op& op, const Work& work, const Interferenc
 // better.
 void DeviceCosts::prefer_measured(const Role& role, const Op& op, const Work& work, Prediction& p) const {
   const bool product = std::holds_alternative<program::Gemm>(op.shape);
-  if (const auto seconds = product ? std::nullopt : shapes_.find(role, op)) {
-    p.alone = *seconds;
+  if (const auto found = product ? std::nullopt : shapes_.find(role, op)) {
+    p.alone = found->seconds;
+    if (!found->in_steps && found->seconds >= DeviceData::kLeastInSteps && !product_of(role, op) && !is_flash(op))
+      p.alone *= data_.in_steps[static_cast<std::size_t>(memory_class(op))];
     p.extra = 0;
     p.coverage = Coverage::exact;
     p.low = 1 - kRepeatability, p.high = 1 + kRepeatability;

@@ -11,6 +11,7 @@
 
 #include "sim/base/csv.h"
 #include "sim/base/document.h"
+#include "sim/cost/flash_model.h"
 
 namespace rehearse::cost {
 namespace {
@@ -256,6 +257,12 @@ void add_measured(const MeasuredDevice& measured, bool in_run, DeviceData& data)
       data.kernels.push_back({p.kind, p.dtype, p.flops, p.bytes, p.sustained > 0 ? p.sustained : p.seconds});
 }
 
+void read_in_steps(const Node& node, DeviceData& data) {
+  for (std::size_t i = 0; i < kMemoryClasses.size(); ++i)
+    data.in_steps[i] = node.number(kMemoryClasses[i], 1.0, 0.1, 10);
+  node.finish();
+}
+
 void read_device(const Node& root, const std::string& file, DeviceData& data, Diagnostics& diagnostics) {
   Device& device = data.device;
   device.name = root.text("name");
@@ -289,6 +296,7 @@ void read_device(const Node& root, const std::string& file, DeviceData& data, Di
     peak.finish();
   }
   if (const Node memory = section("memory_efficiency")) read_memory(memory, data);
+  if (const Node in_steps = root.get("in_steps")) read_in_steps(in_steps, data);
   if (const Node gemm = section("gemm")) read_gemm(gemm, file, data.gemm, diagnostics);
   if (const Node flash = root.get("attention")) {
     read_flash(flash, file, data.flash, diagnostics);
@@ -311,17 +319,35 @@ void read_device(const Node& root, const std::string& file, DeviceData& data, Di
   root.finish();
 }
 
+struct MeasuredKernel {
+  FlashKernel& kernel;
+  bool listed;  // by the device's file, or by a file of measurements before
+};
 // The data of the attention kernel that a file of measurements names: the device's fastest if it names none. One that
 // the device's file does not list begins as the fastest, without its points.
-FlashKernel& measured_kernel(const Node& node, FlashData& flash) {
-  if (!node.has("kernel")) return flash.fastest;
+MeasuredKernel measured_kernel(const Node& node, FlashData& flash) {
+  if (!node.has("kernel")) return {flash.fastest, true};
   std::vector<std::string> names;
   for (const auto& [name, kernel] : kAttentionKernels) names.emplace_back(name);
   const auto kernel = kAttentionKernels[static_cast<std::size_t>(node.choice("kernel", names, 0))].second;
-  if (kernel == flash.fastest_is) return flash.fastest;
+  if (kernel == flash.fastest_is) return {flash.fastest, true};
   const auto [at, fresh] = flash.others.try_emplace(kernel, flash.fastest);
   if (fresh) at->second.points.clear();
-  return at->second;
+  return {at->second, !fresh};
+}
+
+// Rates of a kernel that the device's file does not list, from its own points where there are enough of a direction.
+void fit_rates(FlashKernel& flash, const DeviceData& data) {
+  constexpr int kEnough = 3;
+  const FlopRate peak = data.device.peak_bf16.per_s() > 0 ? data.device.peak_bf16 : data.device.peak_fp32;
+  const FlashRate start{static_cast<double>(peak.per_s()) / 2, 0.5, 100, 0.8};  // as a calibration starts
+  for (const bool backward : {false, true}) {
+    if (std::count_if(flash.points.begin(), flash.points.end(),
+                      [&](const FlashPoint& p) { return p.backward == backward; }) < kEnough)
+      continue;
+    FlashRate& rate = backward ? flash.backward : flash.forward;
+    rate = fit_flash_rate(flash.points, backward, data.device.sms, data.kernel_time.seconds(), start);
+  }
 }
 
 // Sustained or burst: tables of later files say which they are, and bursts are what the device's own table holds.
@@ -344,11 +370,16 @@ void read_measurements(const Node& root, const std::string& file, DeviceData& da
   }
   if (const Node node = root.get("attention")) {
     const std::string table = table_path(node, file);
-    FlashKernel& flash = measured_kernel(node, data.flash);
+    const MeasuredKernel measured = measured_kernel(node, data.flash);
+    FlashKernel& flash = measured.kernel;
     const std::size_t before = flash.points.size();
     read_flash_rows(node, flash, diagnostics);
     node.finish();
     if (!table.empty()) read_flash_table(table, flash, diagnostics);
+    if (!measured.listed) {
+      flash.scale = {};  // measured on this very device
+      fit_rates(flash, data);
+    }
     for (std::size_t i = before; i < flash.points.size(); ++i) {
       flash.points[i].flops_per_second /= flash.scale.value;
       flash.points[i].added = true;

@@ -88,6 +88,14 @@ struct DeviceData {
   std::array<double, kMemoryClasses.size()> memory_efficiency{};
   double memory_saturates = 1;  // share of the SMs that saturates the memory
   Range memory_error;
+  // Of a calibrated GPU: time of a kernel bound by memory in the steps of a program over its time alone, with operands
+  // in no cache. Of kernels timed alone that take kLeastInSteps or more; launches decide shorter ones.
+  std::array<double, kMemoryClasses.size()> in_steps = [] {
+    std::array<double, kMemoryClasses.size()> ones{};
+    ones.fill(1);
+    return ones;
+  }();
+  static constexpr double kLeastInSteps = 20e-6;
   GemmData gemm;
   FlashData flash;
   std::vector<KernelPoint> kernels;

@@ -52,6 +52,7 @@ ProductPoint read_product(const CsvRow& row) {
   p.p10 = seconds_or_dash(row, "p10_us"), p.p90 = seconds_or_dash(row, "p90_us");
   p.repetitions = row.integer_or_dash("repetitions");
   p.held_out = row.yes("held_out");
+  if (const auto algorithm = row.text("algorithm"); algorithm != "-") p.algorithm = algorithm;
   return p;
 }
 
@@ -86,22 +87,6 @@ InterferencePoint read_interference(const CsvRow& row) {
   return p;
 }
 
-OtherProduct read_other_product(const CsvRow& row) {
-  static const std::vector<std::string> operands = {"tf32", "e4m3"};
-  OtherProduct p;
-  p.operands = operands[static_cast<std::size_t>(row.choice("operands", operands))];
-  p.m = row.positive_integer("m"), p.n = row.positive_integer("n"), p.k = row.positive_integer("k");
-  p.tile = {static_cast<int>(row.integer_or_dash("tile_m")), static_cast<int>(row.integer_or_dash("tile_n"))};
-  p.stages = static_cast<int>(row.integer_or_dash("stages"));
-  p.split = static_cast<int>(std::max<std::int64_t>(1, row.integer_or_dash("split")));
-  p.waves = row.number_or_dash("waves", 1e-6, 1e9);
-  p.seconds = seconds_of(row, "time_us");
-  p.first = seconds_or_dash(row, "first_us"), p.best = seconds_or_dash(row, "best_us");
-  p.p10 = seconds_or_dash(row, "p10_us"), p.p90 = seconds_or_dash(row, "p90_us");
-  p.repetitions = row.integer_or_dash("repetitions");
-  return p;
-}
-
 // The rows of `root.key.rows`, a literal block.
 template <typename T>
 void read_rows(const Node& root, std::string_view key, const std::vector<std::string>& columns,
@@ -127,11 +112,11 @@ LaunchTimes read_launch(const Node& node) {
 }  // namespace
 
 const std::vector<std::string>& product_columns() {
-  static const std::vector<std::string> columns = {"dtype",    "out",     "layout", "accumulate", "bias",
-                                                   "m",        "n",       "k",      "tile_m",     "tile_n",
-                                                   "stages",   "split",   "waves",  "time_us",    "sustained_us",
-                                                   "first_us", "best_us", "p10_us", "p90_us",     "repetitions",
-                                                   "held_out"};
+  static const std::vector<std::string> columns = {"dtype",    "out",      "layout", "accumulate", "bias",
+                                                   "m",        "n",        "k",      "tile_m",     "tile_n",
+                                                   "stages",   "split",    "waves",  "time_us",    "sustained_us",
+                                                   "first_us", "best_us",  "p10_us", "p90_us",     "repetitions",
+                                                   "held_out", "algorithm"};
   return columns;
 }
 const std::vector<std::string>& shape_columns() {
@@ -150,19 +135,11 @@ const std::vector<std::string>& interference_columns() {
   return columns;
 }
 
-const std::vector<std::string>& other_product_columns() {
-  static const std::vector<std::string> columns = {"operands", "m",       "n",      "k",      "tile_m",
-                                                   "tile_n",   "stages",  "split",  "waves",  "time_us",
-                                                   "first_us", "best_us", "p10_us", "p90_us", "repetitions"};
-  return columns;
-}
-
 void read_measured(const Node& root, MeasuredDevice& measured, Diagnostics& diagnostics) {
   read_rows(root, "products", product_columns(), read_product, measured.products, diagnostics);
   read_rows(root, "shapes", shape_columns(), read_shape, measured.shapes, diagnostics);
   read_rows(root, "copies", copy_columns(), read_copy, measured.copies, diagnostics);
   read_rows(root, "interference", interference_columns(), read_interference, measured.interference, diagnostics);
-  read_rows(root, "other_products", other_product_columns(), read_other_product, measured.other_products, diagnostics);
   if (const Node launch = root.get("launch")) measured.launch = read_launch(launch);
 }
 

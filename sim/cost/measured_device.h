@@ -31,11 +31,12 @@ struct ProductPoint {
   int split = 1;               // of K
   double waves = 0;            // as the library counts them (tiles over what the device runs at once); 0: not known
   double seconds = 0;          // as performed, in a burst
-  double sustained = 0;        // in a long run; 0: not measured
+  double sustained = 0;        // in performed steps, or in a long run of products; 0: not measured
   double first = 0, best = 0;  // the library's first choice, and the fastest of those it offered; 0: not measured
   double p10 = 0, p90 = 0;
   std::int64_t repetitions = 0;
   bool held_out = false;
+  std::string algorithm = {};  // the library's, by a name that a performance records too; "": not known
 };
 
 // Any other kernel. operands: types of what it reads and writes, "bf16 bf16>bf16 f32".
@@ -62,18 +63,6 @@ struct InterferencePoint {
   double slowdown = 1;         // of the product
 };
 
-// A product of operands that no op of a program has: "tf32" (f32 operands, 10 bits of mantissa in the matrix units) and
-// "e4m3" (8 bits; A [m, k], B [n, k], C in bf16). For people: no cost reads them.
-struct OtherProduct {
-  std::string operands;
-  std::int64_t m = 0, n = 0, k = 0;
-  Tile tile;
-  int stages = 0, split = 1;
-  double waves = 0;
-  double seconds = 0, first = 0, best = 0, p10 = 0, p90 = 0;  // as ProductPoint has them
-  std::int64_t repetitions = 0;
-};
-
 // Host time from one launch to the next, and what lies between two kernels on the device.
 struct LaunchTimes {
   double plain = 0, graph = 0;          // host seconds a kernel: launched alone, in a graph of many
@@ -85,7 +74,6 @@ struct MeasuredDevice {
   std::vector<ShapePoint> shapes;
   std::vector<CopyPoint> copies;
   std::vector<InterferencePoint> interference;
-  std::vector<OtherProduct> other_products;
   LaunchTimes launch;
   bool empty() const { return products.empty() && shapes.empty(); }
 };
@@ -95,9 +83,8 @@ const std::vector<std::string>& product_columns();
 const std::vector<std::string>& shape_columns();
 const std::vector<std::string>& copy_columns();
 const std::vector<std::string>& interference_columns();
-const std::vector<std::string>& other_product_columns();
 
-// Reads the sections `products`, `shapes`, `copies`, `interference`, `other_products` and `launch` of a device file;
+// Reads the sections `products`, `shapes`, `copies`, `interference` and `launch` of a device file;
 // each may be absent.
 void read_measured(const Node& root, MeasuredDevice& measured, Diagnostics& diagnostics);
 

@@ -21,14 +21,15 @@ double at(const std::map<double, double>& points, double x) {
 
 ShapeTimes::ShapeTimes(const std::vector<ShapePoint>& points) {
   for (const ShapePoint& p : points)
-    if (!p.held_out) seconds_[{p.kind, p.shape, p.operands, p.dtype}] = p.sustained > 0 ? p.sustained : p.seconds;
+    if (!p.held_out)
+      times_[{p.kind, p.shape, p.operands, p.dtype}] = {p.sustained > 0 ? p.sustained : p.seconds, p.sustained > 0};
 }
 
-std::optional<double> ShapeTimes::find(const program::Role& role, const program::Op& op) const {
-  if (seconds_.empty()) return std::nullopt;
-  const auto found = seconds_.find(
+std::optional<ShapeTimes::Time> ShapeTimes::find(const program::Role& role, const program::Op& op) const {
+  if (times_.empty()) return std::nullopt;
+  const auto found = times_.find(
       {std::string(program::kind_name(op.shape)), program::shape_text(role, op), operand_types(role, op), op.dtype});
-  if (found == seconds_.end()) return std::nullopt;
+  if (found == times_.end()) return std::nullopt;
   return found->second;
 }
 

@@ -18,11 +18,15 @@ namespace rehearse::cost {
 class ShapeTimes {
  public:
   explicit ShapeTimes(const std::vector<ShapePoint>& points);
-  bool empty() const { return seconds_.empty(); }
-  std::optional<double> find(const program::Role& role, const program::Op& op) const;
+  bool empty() const { return times_.empty(); }
+  struct Time {
+    double seconds = 0;
+    bool in_steps = false;  // else alone
+  };
+  std::optional<Time> find(const program::Role& role, const program::Op& op) const;
 
  private:
-  std::map<std::tuple<std::string, std::string, std::string, program::DType>, double> seconds_;
+  std::map<std::tuple<std::string, std::string, std::string, program::DType>, Time> times_;
 };
 
 class InterferenceTable {

@@ -129,6 +129,29 @@ void write_pace(const Pace& p, JsonWriter& json) {
       .close('}');
 }
 
+void write_gpu(const GpuRun& g, JsonWriter& json) {
+  json.key("gpu").open('{').key("samples").integer(g.samples);
+  json.key("sm_mhz")
+      .integer(g.sm_mhz)
+      .key("sm_mhz_min")
+      .integer(g.least_sm_mhz)
+      .key("sm_mhz_max")
+      .integer(g.max_sm_mhz);
+  json.key("memory_mhz")
+      .integer(g.memory_mhz)
+      .key("power_w")
+      .real(g.power_w)
+      .key("power_limit_w")
+      .real(g.power_limit_w);
+  json.key("temperature_c").integer(g.temperature_c).key("throttle").text(g.throttle);
+  json.key("products").open('[');
+  for (const ProductUse& p : g.products) {
+    json.open('{').key("form").text(p.form).key("m").integer(p.m).key("n").integer(p.n).key("k").integer(p.k);
+    json.key("algorithm").text(p.algorithm).close('}');
+  }
+  json.close(']').close('}');
+}
+
 void write_notes(const Result& r, JsonWriter& json) {
   json.key("notes").open('[');
   for (const Note& note : r.notes) json.open('{').key("what").text(note.what).key("text").text(note.text).close('}');
@@ -160,6 +183,7 @@ void write_answers(const Result& r, JsonWriter& json) {
   if (!r.jobs.empty()) write_jobs(r, json);
   if (!r.notes.empty()) write_notes(r, json);
   if (r.pace.known()) write_pace(r.pace, json);
+  if (r.gpu.known()) write_gpu(r.gpu, json);
 }
 
 }  // namespace rehearse::result

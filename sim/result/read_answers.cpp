@@ -149,6 +149,20 @@ void read_pace(JsonReader& in, const Json& document, Result& r) {
   r.pace.wanted = in.number(pace, "pace", "wanted");
 }
 
+void read_gpu(JsonReader& in, const Json& document, Result& r) {
+  const Json& gpu = in.object(document, "", "gpu");
+  GpuRun& g = r.gpu;
+  g.samples = in.integer(gpu, "gpu", "samples");
+  g.sm_mhz = in.integer(gpu, "gpu", "sm_mhz"), g.least_sm_mhz = in.integer(gpu, "gpu", "sm_mhz_min");
+  g.max_sm_mhz = in.integer(gpu, "gpu", "sm_mhz_max"), g.memory_mhz = in.integer(gpu, "gpu", "memory_mhz");
+  g.power_w = in.number(gpu, "gpu", "power_w"), g.power_limit_w = in.number(gpu, "gpu", "power_limit_w");
+  g.temperature_c = in.integer(gpu, "gpu", "temperature_c"), g.throttle = in.text(gpu, "gpu", "throttle");
+  for_objects(in, gpu, "gpu", "products", [&](const Json& item, const std::string& path) {
+    g.products.push_back({in.text(item, path, "form"), in.integer(item, path, "m"), in.integer(item, path, "n"),
+                          in.integer(item, path, "k"), in.text(item, path, "algorithm")});
+  });
+}
+
 }  // namespace
 
 void read_answers(JsonReader& in, const Json& document, Result& r) {
@@ -165,6 +179,7 @@ void read_answers(JsonReader& in, const Json& document, Result& r) {
       r.notes.push_back({in.text(item, path, "what"), in.text(item, path, "text")});
     });
   if (document.contains("pace")) read_pace(in, document, r);
+  if (document.contains("gpu")) read_gpu(in, document, r);
   if (document.contains("what_if"))
     for_objects(in, document, "", "what_if", [&](const Json& item, const std::string& path) {
       r.what_if.push_back({in.text(item, path, "what"), in.picoseconds(item, path, "halved_step_time_s"),

@@ -174,6 +174,25 @@ struct Energy {
 double watts_per_gpu(const Energy& energy, std::int64_t step_ps, std::int64_t gpus);
 inline constexpr double kJoulesPerKwh = 3.6e6;
 
+// A matrix product that was performed by a library on a GPU: what it is besides its sizes ("nt bf16>f32 accumulate",
+// cost::form_text), and the library's algorithm ("id 66 tile 128x256 stages 37 split-k 1 cluster 3").
+struct ProductUse {
+  std::string form;
+  std::int64_t m = 0, n = 0, k = 0;
+  std::string algorithm;
+  friend bool operator==(const ProductUse&, const ProductUse&) = default;
+};
+// A measured run on GPUs: what the one with the lowest clock was like (execute/rank/gpu/state_log.h) and which products
+// were performed. samples 0: nobody could say.
+struct GpuRun {
+  std::int64_t samples = 0;
+  std::int64_t sm_mhz = 0, least_sm_mhz = 0, max_sm_mhz = 0, memory_mhz = 0, temperature_c = 0;
+  double power_w = 0, power_limit_w = 0;
+  std::string throttle;  // reasons, "none" or joined by "+"
+  std::vector<ProductUse> products;
+  bool known() const { return samples > 0 || !products.empty(); }
+};
+
 // What must not be overlooked about a plan, in a sentence or a few for people.
 struct Note {
   std::string what;  // "uneven_stages"
@@ -217,6 +236,7 @@ struct Result {
   std::vector<Note> notes;
   Energy energy;
   Pace pace;  // of the machine while it was measured, or of a simulation while it was calibrated; unknown: none
+  GpuRun gpu;
   std::vector<JobResult> jobs;  // the one that all else is about first; empty: it is alone
   // Not in result.json.
   std::vector<OpRecord> records;                          // sorted by rank, then start

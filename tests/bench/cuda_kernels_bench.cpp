@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/stream_timer.h"
 
 namespace rehearse::kernels::cuda {
 namespace {
@@ -73,7 +74,9 @@ std::vector<std::byte> pattern(const Operand& o) {
 
 class Bench {
  public:
-  Bench() : workspace_(std::size_t{32} << 20), device_(stream_, {}, workspace_.data(), workspace_.bytes()) {
+  Bench()
+      : workspace_(device_workspace_bytes(device_facts(0).major)),
+        device_(stream_, {}, workspace_.data(), workspace_.bytes()) {
     const StepValues values{.lr = 1e-6F, .correction1 = 0.1F, .correction2 = 0.05F};
     step_ = DeviceMemory(sizeof values);
     copy(step_.data(), &values, sizeof values, stream_);
@@ -128,11 +131,7 @@ class Bench {
     return x[x.size() / 2];
   }
   double timed(const Graph& graph) {
-    stream_.record(begin_);
-    graph.launch(stream_);
-    stream_.record(end_);
-    end_.synchronize();
-    return Event::elapsed_ms(begin_, end_);
+    return 1e3 * timer_.time([&] { graph.launch(stream_); });
   }
   void fill(const DeviceMemory& memory, const Operand& o) {
     const std::vector<std::byte> bytes = pattern(o);
@@ -142,7 +141,7 @@ class Bench {
   }
 
   Stream stream_;
-  Event begin_{Event::Use::timing}, end_{Event::Use::timing};
+  StreamTimer timer_{stream_};
   DeviceMemory workspace_, step_;
   CudaDevice device_;
 };

@@ -32,6 +32,7 @@
 
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/stream_timer.h"
 
 namespace rehearse::kernels::cuda {
 namespace {
@@ -41,7 +42,8 @@ constexpr std::size_t kRotatedBytes = std::size_t{256} << 20;
 struct Gpu {
   DeviceFacts facts = device_facts(0);
   Stream stream;
-  DeviceMemory workspace{std::size_t{33} << 20};
+  StreamTimer timer{stream};
+  DeviceMemory workspace{device_workspace_bytes(facts.major)};
   CudaDevice device{stream, {}, workspace.data(), workspace.bytes()};
 
   // Dense 16-bit FLOP/s with fp32 sums (NVIDIA's A100, H100 and B200 data sheets, per multiprocessor and cycle); 0 if
@@ -75,13 +77,10 @@ DeviceMemory normal(Gpu& gpu, std::int64_t n, DType type) {
 double seconds(Gpu& gpu, const std::function<void(int)>& call) {
   for (int i = 0; i < 3; ++i) call(i);
   gpu.stream.synchronize();
-  const Event begin(Event::Use::timing), end(Event::Use::timing);
   const auto time = [&](int calls) {
-    gpu.stream.record(begin);
-    for (int i = 0; i < calls; ++i) call(i);
-    gpu.stream.record(end);
-    end.synchronize();
-    return Event::elapsed_ms(begin, end) / 1e3;
+    return gpu.timer.time([&] {
+      for (int i = 0; i < calls; ++i) call(i);
+    });
   };
   const double once = std::max(time(1), 1e-6);
   const int calls = std::clamp(static_cast<int>(0.02 / once), 1, 10000);

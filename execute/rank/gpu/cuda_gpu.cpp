@@ -6,10 +6,14 @@
 
 #include <mutex>
 #include <optional>
+#include <set>
+#include <tuple>
 #include <vector>
 
+#include "kernels/cuda/blas.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/nvml.h"
 #include "kernels/cuda/runtime.h"
 #include "sim/base/units.h"
 
@@ -18,14 +22,13 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
-constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what cuBLASLt asks for on Hopper (cuda_device.h)
 constexpr double kMsPerSecond = 1e3;
 
 class CudaGpu final : public Gpu {
  public:
-  CudaGpu(int index, const cuda::BlasApi* blas) : index_(index) {
+  CudaGpu(int index, const cuda::BlasApi* blas)
+      : index_((cuda::use_device(index), index)), facts_(cuda::device_facts(index)), nvml_(facts_.pci_bus_id) {
     options_.blas_api = blas;
-    cuda::use_device(index);
     REHEARSE_CUDA(cudaFree(nullptr));  // makes the context
   }
   ~CudaGpu() override {
@@ -36,7 +39,7 @@ class CudaGpu final : public Gpu {
   }
 
   void bind_thread() override { cuda::use_device(index_); }
-  std::string name() const override { return cuda::device_facts(index_).name; }
+  std::string name() const override { return facts_.name; }
 
   Memory memory() override {
     std::size_t free = 0, total = 0;
@@ -70,10 +73,24 @@ class CudaGpu final : public Gpu {
   kernels::Device& device(Stream stream) override {
     Queue& q = *streams_[static_cast<std::size_t>(stream)];
     if (!q.device) {
-      q.workspace = cuda::DeviceMemory(kWorkspace);
+      q.workspace = cuda::DeviceMemory(cuda::device_workspace_bytes(facts_.major));
       q.device.emplace(q.stream, options_, q.workspace.data(), q.workspace.bytes());
     }
     return *q.device;
+  }
+
+  kernels::DeviceState state() override { return nvml_.state(); }
+  std::vector<result::ProductUse> products() override {
+    std::set<std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t, std::string>> used;
+    for (const auto& q : streams_) {
+      const cuda::Blas* blas = q->device ? q->device->blas_in_use() : nullptr;
+      if (blas == nullptr) continue;
+      for (const auto& [p, algorithm] : blas->performed())
+        if (p.batch == 1) used.emplace(cuda::form_text(p), p.m, p.n, p.k, algorithm.name());
+    }
+    std::vector<result::ProductUse> list;
+    for (const auto& [form, m, n, k, algorithm] : used) list.push_back({form, m, n, k, algorithm});
+    return list;
   }
 
   Event make_event(bool timing) override {
@@ -120,6 +137,8 @@ class CudaGpu final : public Gpu {
   }
 
   const int index_;
+  const cuda::DeviceFacts facts_;
+  const cuda::Nvml nvml_;
   cuda::CudaDevice::Options options_;
   std::vector<cuda::DeviceMemory> device_memory_;
   std::vector<cuda::PinnedMemory> pinned_;

@@ -12,8 +12,11 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "kernels/device.h"
+#include "kernels/device_state.h"
+#include "sim/result/result.h"
 
 namespace rehearse::execute {
 
@@ -48,6 +51,10 @@ class Gpu {
   virtual Stream make_stream(bool urgent) = 0;
   virtual void* native(Stream stream) = 0;             // cudaStream_t, for other libraries
   virtual kernels::Device& device(Stream stream) = 0;  // its kernels are queued on the stream
+  // Clocks, power and temperature now; any thread. Not known: nobody can say.
+  virtual kernels::DeviceState state() { return {}; }
+  // The matrix products queued so far, each once, with the algorithm that the library chose.
+  virtual std::vector<result::ProductUse> products() { return {}; }
   virtual Event make_event(bool timing) = 0;
   virtual void record(Event event, Stream stream) = 0;
   virtual void wait(Stream stream, Event event) = 0;   // for the event's latest record; none: goes on

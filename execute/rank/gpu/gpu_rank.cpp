@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "execute/rank/gpu/state_log.h"
 #include "execute/rank/initial_memory.h"
 #include "execute/rank/parameters.h"
 #include "sim/base/check.h"
@@ -319,6 +320,7 @@ void GpuRank::run() {
 
 void GpuRank::run_steps() {
   base_host_s_ = anchor(base_);
+  StateLog states([this] { return gpu_->state(); });
   for (std::int64_t step = 0; step < run_.options.steps; ++step) {
     if (step >= kAhead) retire(step - kAhead);
     issue(step);
@@ -326,6 +328,9 @@ void GpuRank::run_steps() {
   }
   for (std::int64_t step = std::max<std::int64_t>(0, run_.options.steps - kAhead); step < run_.options.steps; ++step)
     retire(step);
+  states.end();
+  use_.conditions = states.conditions();
+  products_ = gpu_->products();
 }
 
 // Waits until the device has ended a step, and takes what it left: its time, its loss, its profile.

@@ -67,6 +67,7 @@ class GpuRank final : public Rank {
   std::vector<TransferStart> transfer_starts() const override { return starts_; }
   std::vector<TransferWait> transfer_waits() const override { return waits_; }
   DeviceUse device_use() const override { return use_; }
+  std::vector<result::ProductUse> products() const override { return products_; }
 
   static constexpr std::int64_t kAhead = 2;
 
@@ -174,6 +175,7 @@ class GpuRank final : public Rank {
   std::vector<TransferWait> waits_;
   std::vector<float> parameters_, loss_scale_;
   DeviceUse use_;
+  std::vector<result::ProductUse> products_;
   std::int32_t issuing_ = -1;  // the instance that is being queued
   std::atomic<bool> running_ = false;
   std::atomic<bool> reported_ = false;  // the failure of this rank was reported

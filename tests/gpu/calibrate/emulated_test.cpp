@@ -5,10 +5,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "calibrate/cuda/cuda_bench.h"
 #include "calibrate/gpu/gpu_calibrate.h"
 #include "calibrate/gpu/kernels_to_time.h"
+#include "sim/lower/lower.h"
 #include "tests/gpu/emulator/blas.h"
 #include "tests/support/temporary.h"
 
@@ -72,20 +74,9 @@ TEST(EmulatedCalibration, EveryKernelIsTimedAndReadBackAsExact) {
   fs::remove(file);
 }
 
-// With a cuBLASLt of plain loops: products of programs, with a bias too, and those in FP8 and TF32.
+// With a cuBLASLt of plain loops: products of programs, with a bias too.
 TEST(EmulatedCalibration, ProductsAreTimedWithWhatTheLibraryTells) {
   const auto bench = make_cuda_bench(0, &emulator::blas_api());
-  for (const char* operands : {"e4m3", "tf32"}) {
-    const auto run = bench->product({operands, 32, 48, 64});
-    ASSERT_NE(run, nullptr) << operands << ": " << bench->problem();
-    EXPECT_GT(run->launch(3), 0);
-    const Choice choice = run->choice();
-    EXPECT_GT(choice.first, 0);
-    EXPECT_EQ(choice.tile.m, 256) << "the library's 128x256 is of C transposed";
-  }
-  EXPECT_EQ(bench->product({"e4m3", 32, 48, 40}), nullptr) << "k is no multiple of 16";
-  EXPECT_NE(bench->problem().find("multiples of 16"), std::string::npos) << bench->problem();
-
   const std::vector<plan::Scenario> scenarios = {tiny(model::Family::gpt)};
   const KernelsToTime list(scenarios, false);
   int products = 0, with_bias = 0;
@@ -94,12 +85,38 @@ TEST(EmulatedCalibration, ProductsAreTimedWithWhatTheLibraryTells) {
     if (g == nullptr) continue;
     const auto run = bench->kernel(k);
     ASSERT_NE(run, nullptr) << key_of(*k.role, *k.op) << ": " << bench->problem();
-    EXPECT_GT(run->choice().best, 0);
+    const Choice choice = run->choice();
+    EXPECT_GT(choice.first, 0);
+    EXPECT_GT(choice.best, 0);
+    EXPECT_EQ(choice.tile.m, 256) << "the library's 128x256 is of C transposed";
+    EXPECT_EQ(choice.algorithm, "id 60 tile 256x128 stages 15 split-k 2 cluster 3 reduction 2");
     ++products;
     with_bias += g->bias ? 1 : 0;
   }
   EXPECT_GE(products, 6);
   EXPECT_GE(with_bias, 1);
+}
+
+// A rank's steps through the CUDA side of `execute`: every kernel of the program has as many spans as there were
+// steps that count, the later half of six, and the device is as usable as before.
+TEST(EmulatedCalibration, AWalkTimesEveryKernelOfAStep) {
+  const auto bench = make_cuda_bench(0, &emulator::blas_api());
+  const plan::Scenario scenario = tiny(model::Family::gpt);
+  const program::Program program = lower::lower(scenario);
+  int polled = 0;
+  const Walk walk = bench->walk(scenario, program, 0, 6, [&] { ++polled; });
+  ASSERT_FALSE(walk.ops.empty()) << bench->problem();
+  EXPECT_GT(polled, 0);
+  std::set<std::string> walked;
+  for (const WalkedOp& w : walk.ops) {
+    EXPECT_EQ(w.seconds.size() % 3, 0U) << w.op->name;
+    for (const double s : w.seconds) EXPECT_GE(s, 0);
+    walked.insert(key_of(*w.role, *w.op));
+  }
+  const std::vector<plan::Scenario> scenarios = {scenario};
+  const KernelsToTime list(scenarios, false);
+  for (const Kernel& k : list.kernels()) EXPECT_TRUE(walked.contains(key_of(*k.role, *k.op)));
+  EXPECT_NE(bench->kernel(list.kernels().front()), nullptr) << bench->problem();
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/runtime.h"
 #include "tests/gpu/emulator/blas.h"
@@ -125,7 +126,7 @@ TEST_F(BlasTest, TilesAreThoseOfTheHeader) {
   EXPECT_EQ(tile_of(-1).cols, 0);
 }
 
-TEST_F(BlasTest, TheFirstIsTakenUnlessAnotherIsChosen) {
+TEST_F(BlasTest, TheFirstIsPerformedAndAnyCanBeTimed) {
   const float* a = floats({1, 2, 3, 4});
   float* c = floats({0, 0, 0, 0});
   MatmulOperands x;
@@ -134,11 +135,25 @@ TEST_F(BlasTest, TheFirstIsTakenUnlessAnotherIsChosen) {
   x.c = c;
   const MatmulProblem p = aligned_problem(square(), x);
   blas_->run(square(), x, stream_.get());
-  blas_->choose(p, 1);
+  blas_->run(p, x, 1, stream_.get());
   blas_->run(square(), x, stream_.get());
-  blas_->run(p, x, 0, stream_.get());
   EXPECT_EQ(emulator::blas_log().algorithms, (std::vector<std::uint64_t>{0, 2, 0}));
-  EXPECT_THROW(blas_->choose(p, 2), std::logic_error);
+  EXPECT_THROW(blas_->run(p, x, 2, stream_.get()), std::logic_error);
+  ASSERT_EQ(blas_->performed().size(), 1U);
+  EXPECT_EQ(blas_->performed().front().problem, p);
+  EXPECT_EQ(blas_->performed().front().algorithm.name(),
+            "id 60 tile 256x128 stages 15 split-k 2 cluster 3 reduction 2");
+}
+
+// The library chooses under a limit that is that of the architecture, whoever asks: ranks, calibrations, tests.
+TEST_F(BlasTest, TheWorkspaceOfADeviceHoldsTheLimitOfItsArchitecture) {
+  for (const auto& [major, limit] : {std::pair{8, std::size_t{4} << 20}, {9, std::size_t{32} << 20}}) {
+    EXPECT_EQ(blas_workspace_bytes(major), limit);
+    const DeviceMemory workspace(device_workspace_bytes(major));
+    CudaDevice device(stream_, {.blas_api = &emulator::blas_api()}, workspace.data(), workspace.bytes());
+    device.blas().algorithms(square());
+    EXPECT_EQ(emulator::blas_log().workspace, limit);
+  }
 }
 
 // Two products at once out of wider matrices: rows 3 apart, batches 7 apart; C's columns beyond n stay.
@@ -169,29 +184,7 @@ TEST_F(BlasTest, WhatTheLibraryCannotDoIsNamed) {
   } catch (const DeviceError& e) {
     EXPECT_NE(std::string(e.what()).find("no algorithm for C[2, 2] = f32 f32 -> bf16"), std::string::npos) << e.what();
   }
-  EXPECT_THROW(blas_->algorithms(fp8_problem(16, 16, 24, MatrixType::e4m3, MatrixType::e4m3, DType::bf16, false)),
-               DeviceError);
-  EXPECT_THROW(blas_->algorithms(fp8_problem(16, 16, 32, MatrixType::e5m2, MatrixType::e5m2, DType::bf16, false)),
-               DeviceError);
   EXPECT_EQ(blas_->problems_kept(), 0U);
-}
-
-// 1.5 (A) and 0.5 (B) of e4m3 are 0x3C and 0x30: each of C is 16 * 1.5 * 0.5 * 2 * 4 with scales 2 and 4.
-TEST_F(BlasTest, EightBitOperandsWithScales) {
-  const MatmulProblem p = fp8_problem(2, 16, 16, MatrixType::e4m3, MatrixType::e4m3, DType::f32, true);
-  const std::vector<unsigned char> a(32, 0x3C), b(256, 0x30);
-  const DeviceMemory on_a(a.size()), on_b(b.size());
-  copy(on_a.data(), a.data(), a.size(), stream_);
-  copy(on_b.data(), b.data(), b.size(), stream_);
-  float* c = floats(std::vector<float>(32, -1.0F));
-  MatmulOperands x;
-  x.a = on_a.data();
-  x.b = on_b.data();
-  x.c = c;
-  x.scale_a = floats({2});
-  x.scale_b = floats({4});
-  blas_->run(p, x, stream_.get());
-  EXPECT_EQ(read(c, 32), std::vector<float>(32, 96.0F));
 }
 
 TEST_F(BlasTest, Tf32IsAskedForByTheProblem) {

@@ -58,7 +58,7 @@ void CudaTest::SetUp() {
   if (const std::string reason = why_no_device(); !reason.empty()) GTEST_SKIP() << "no CUDA device: " << reason;
   use_device(0);
   stream_ = std::make_unique<Stream>();
-  workspace_ = DeviceMemory(std::size_t{32} << 20);
+  workspace_ = DeviceMemory(device_workspace_bytes(device_facts(0).major));
   CudaDevice::Options options;
 #ifdef REHEARSE_EMULATED
   options.blas_api = &emulator::blas_api();

@@ -82,8 +82,8 @@ constexpr int kMostProposed = 2;  // of three, one asks for too much workspace
 constexpr int kMostProposed = Blas::kProposals;
 #endif
 
-// Every algorithm that is proposed gives the same product, and a chosen one is taken.
-TEST_F(CudaGemm, AlgorithmsCanBeChosen) {
+// Every algorithm that is proposed gives the same product; the first is what the device performs, and says so.
+TEST_F(CudaGemm, EveryAlgorithmGivesTheProductAndTheFirstIsPerformed) {
   const Gemm s{64, 96, 128, false, true, false};
   const Floats a = normal(s.m * s.k, DType::bf16), b = normal(s.k * s.n, DType::bf16);
   const Tensor on_a = given(a, DType::bf16), on_b = given(b, DType::bf16);
@@ -95,11 +95,21 @@ TEST_F(CudaGemm, AlgorithmsCanBeChosen) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     EXPECT_GT(all[i].waves, 0) << all[i].describe();
     EXPECT_GT(all[i].tile_rows * all[i].tile_cols, 0) << all[i].describe();
-    device().blas().choose(p, i);
     const Tensor c = poisoned(s.m * s.n, DType::bf16);
-    device().gemm(s, on_a.in(), on_b.in(), nullptr, c.out());
+    MatmulOperands x;
+    x.a = on_a.data();
+    x.b = on_b.data();
+    x.c = c.data();
+    device().blas().run(p, x, i, stream().get());
     EXPECT_LE(relative_error(c.read(), expected), tolerance(DType::bf16)) << all[i].describe();
   }
+  EXPECT_TRUE(device().blas_in_use()->performed().empty()) << "these were only timed";
+  const Tensor c = poisoned(s.m * s.n, DType::bf16);
+  device().gemm(s, on_a.in(), on_b.in(), nullptr, c.out());
+  const auto performed = device().blas_in_use()->performed();
+  ASSERT_EQ(performed.size(), 1U);
+  EXPECT_EQ(performed.front().problem, p);
+  EXPECT_EQ(performed.front().algorithm.name(), all.front().name());
 }
 
 std::int64_t score_size(const AttentionShape& s) {

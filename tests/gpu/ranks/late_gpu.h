@@ -26,6 +26,8 @@ struct LateOptions {
   int fails_at_kernel = -1;       // counted from 0: an error that shows at the next question
   int stuck_after_launches = -1;  // of graphs: those behind never run
   bool lose_waits = false;        // waits for events are forgotten: what a test must notice
+  kernels::DeviceState state = {};
+  std::vector<result::ProductUse> products = {};
 };
 
 class LateGpu final : public execute::Gpu {
@@ -41,6 +43,8 @@ class LateGpu final : public execute::Gpu {
   Stream make_stream(bool urgent) override;
   void* native(Stream stream) override;
   kernels::Device& device(Stream stream) override;
+  kernels::DeviceState state() override { return options_.state; }
+  std::vector<result::ProductUse> products() override { return options_.products; }
   Event make_event(bool timing) override;
   void record(Event event, Stream stream) override;
   void wait(Stream stream, Event event) override;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "execute/rank/gpu/state_log.h"
+#include "sim/result/read_directory.h"
 #include "tests/gpu/ranks/gpu_run.h"
 #include "tests/support/lowered.h"
 
@@ -157,6 +159,59 @@ TEST(LateGpus, StepsAreReplayedAsGraphsButTheFirstTwoAndTheLast) {
   EXPECT_EQ(GpuRun().perform(scenario, options).device.graph_steps, 6);
   options.steps = 3;
   EXPECT_EQ(GpuRun().perform(scenario, options).device.graph_steps, 0);
+}
+
+// What a GPU was like and which products its library did come with the result, and back from its file.
+TEST(LateGpus, TheResultSaysWhatTheGpuWasLikeAndWhatItsLibraryDid) {
+  const plan::Scenario scenario =
+      scenario_from(kMlp, {"cluster.gpus=2", "plan.micro_batch=2", "training.global_batch=8"});
+  execute::Options options;
+  options.steps = 3;
+  GpuRun run;
+  run.late_of = [](int rank, LateOptions late) {
+    late.state.known = late.state.throttle_known = true;
+    late.state.sm_mhz = rank == 0 ? 1755 : 1500, late.state.max_sm_mhz = 1980, late.state.memory_mhz = 2619;
+    late.state.power_w = 650.5, late.state.power_limit_w = 700, late.state.temperature_c = 61;
+    late.state.throttle = 0x5;  // idle, which does not count, and the power cap
+    late.products = {{"nt bf16>bf16", 128, 64, 32, "id 66 tile 128x256 stages 37 split-k 1 cluster 3"}};
+    if (rank == 1) late.products.push_back({"tn bf16>f32", 64, 32, 128, "id 6"});
+    return late;
+  };
+  const result::Result measured = run.perform(scenario, options).result;
+  const result::Result stored = result::parse_result_json("result.json", result::to_json(measured));
+  for (const result::GpuRun& gpu : {measured.gpu, stored.gpu}) {
+    EXPECT_GE(gpu.samples, 1);
+    EXPECT_EQ(gpu.sm_mhz, 1500) << "the slowest stands for all";
+    EXPECT_EQ(gpu.least_sm_mhz, 1500);
+    EXPECT_EQ(gpu.max_sm_mhz, 1980);
+    EXPECT_EQ(gpu.power_w, 650.5);
+    EXPECT_EQ(gpu.temperature_c, 61);
+    EXPECT_EQ(gpu.throttle, "sw_power_cap");
+    ASSERT_EQ(gpu.products.size(), 2U);
+    EXPECT_EQ(gpu.products[1], (result::ProductUse{"tn bf16>f32", 64, 32, 128, "id 6"}));
+  }
+  EXPECT_FALSE(GpuRun().perform(scenario, options).result.gpu.known());
+}
+
+// Power is a mean of the last second: the later half counts.
+TEST(LateGpus, ClocksAndPowerAreThoseOfTheLaterHalf) {
+  std::vector<kernels::DeviceState> states(6);
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    states[i].known = true;
+    states[i].sm_mhz = static_cast<int>(1000 + 100 * i);
+    states[i].power_w = 100.0 * static_cast<double>(i);
+    states[i].temperature_c = i == 1 ? 70 : 60;
+    states[i].throttle_known = true;
+    states[i].throttle = i == 2 ? 0x40 : 0;
+  }
+  const execute::DeviceConditions c = execute::conditions_of(states);
+  EXPECT_EQ(c.samples, 6);
+  EXPECT_EQ(c.sm_mhz, 1400);
+  EXPECT_EQ(c.power_w, 400);
+  EXPECT_EQ(c.least_sm_mhz, 1000);
+  EXPECT_EQ(c.temperature_c, 70);
+  EXPECT_EQ(kernels::throttle_text(c.throttle), "hw_thermal");
+  EXPECT_EQ(execute::conditions_of({}).samples, 0);
 }
 
 }  // namespace

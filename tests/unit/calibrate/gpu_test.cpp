@@ -7,9 +7,10 @@
 #include <fstream>
 #include <set>
 
-#include "calibrate/cuda/nvml.h"
 #include "calibrate/gpu/gpu_calibrate.h"
 #include "calibrate/gpu/kernels_to_time.h"
+#include "calibrate/kernel_times.h"
+#include "sim/cost/kernel_shape.h"
 #include "sim/program/work.h"
 #include "tests/support/temporary.h"
 
@@ -33,7 +34,7 @@ class FakeRun final : public Run {
     total_ += taken;
     return taken;
   }
-  Choice choice() override { return {{128, 128}, 4, 1, 0, seconds_, seconds_}; }
+  Choice choice() override { return {"id 1 tile 128x128", {128, 128}, 4, 1, 0, seconds_, seconds_}; }
   int launched = 0;
 
  private:
@@ -54,18 +55,35 @@ class FakeBench final : public Bench {
     f.driver = "580.1", f.runtime = "13.0", f.nccl = "2.28.9";
     return f;
   }
-  State state() override { return {true, 1500, 2600, 1980, 50, 400, 700, "none"}; }
+  State state() override { return {true, 1500, 2600, 1980, 50, 400, 700, true, 0}; }
   std::unique_ptr<Run> kernel(const Kernel& k) override {
     asked.push_back(k.weight);
     if (on_kernel) on_kernel();
     clock.now += 0.001;
     return std::make_unique<FakeRun>(clock, seconds_of(k), 1.1);
   }
-  std::unique_ptr<Run> product(const LibraryProduct& of) override {
-    if (of.operands == "e4m3" && !fp8) return nullptr;
-    clock.now += 0.001;
-    const double rate = of.operands == "e4m3" ? 1.5e15 : 4e14;
-    return std::make_unique<FakeRun>(clock, 2.0 * static_cast<double>(of.m * of.n * of.k) / rate, 1.0);
+  // A fifth less than alone for memory's kernels, a tenth more for products; ten spans of each op.
+  Walk walk(const plan::Scenario&, const program::Program& p, int stage, int steps,
+            const std::function<void()>&) override {
+    Walk walk;
+    if (!walks) return walk;
+    walked_steps.push_back(steps);
+    const program::Role& role = p.roles[static_cast<std::size_t>(stage)];
+    for (const program::Body& body : role.bodies)
+      for (const program::Op& op : body.ops) {
+        if (!is_kernel(op) || std::holds_alternative<program::Input>(op.shape)) continue;
+        const double alone = seconds_of({nullptr, &role, &op});
+        if (const auto* g = std::get_if<program::Gemm>(&op.shape))
+          walk.products.push_back({cost::form_text(cost::product_key(role, op)), g->m, g->n, g->k, "id 7"});
+        const double factor = std::holds_alternative<program::Gemm>(op.shape) ? 1.1 : 0.8;
+        std::vector<double> spans(9, alone * factor);
+        spans.push_back(alone * 50);  // one that was held up
+        walk.ops.push_back({&role, &op, std::move(spans)});
+        clock.now += steps * alone;
+      }
+    walk.conditions.samples = 3;
+    walk.conditions.sm_mhz = 1755, walk.conditions.least_sm_mhz = 1700, walk.conditions.max_sm_mhz = 1980;
+    return walk;
   }
   double copy(const std::string& direction, std::int64_t bytes) override {
     clock.now += 0.001;
@@ -93,7 +111,8 @@ class FakeBench final : public Bench {
   }
   FakeClock clock;
   int devices = 1;
-  bool fp8 = true;
+  bool walks = false;
+  std::vector<int> walked_steps;
   std::vector<double> asked;
   std::function<void()> on_kernel;
 };
@@ -207,6 +226,7 @@ class GpuCalibrations : public testing::Test {
 TEST_F(GpuCalibrations, ABudgetIsKeptWhateverItIs) {
   for (const double budget : {0.5, 2.0, 15.0, 60.0}) {
     FakeBench bench;
+    bench.walks = true;
     const double began = bench.clock.now;
     const GpuOutcome outcome = calibrate_gpu(bench, request_of(budget));
     EXPECT_LT(bench.clock.now - began, budget * 1.05 + 0.5) << budget;
@@ -239,21 +259,6 @@ TEST_F(GpuCalibrations, TheFileIsReadBackAndPredictsHeldOutShapes) {
   }
 }
 
-TEST_F(GpuCalibrations, OtherProductsAreKeptForPeopleAndReadBack) {
-  const GpuOutcome with = calibrate_gpu(bench_, request_of(60));
-  const auto measured = cost::read_device_files({write(with)}).measured.other_products;
-  ASSERT_EQ(measured.size(), 16U);
-  EXPECT_EQ(measured.front().operands, "e4m3");
-  EXPECT_EQ(measured.front().m, 8192);
-  EXPECT_NEAR(measured.front().seconds, 2.0 * 8192 * 8192 * 8192 / 1.5e15, 1e-8);
-  EXPECT_EQ(measured.front().tile.m, 128);
-  // Where the device has no FP8 there are none of it.
-  FakeBench old;
-  old.fp8 = false;
-  for (const cost::OtherProduct& p : calibrate_gpu(old, request_of(60)).calibration.measured.other_products)
-    EXPECT_EQ(p.operands, "tf32");
-}
-
 TEST_F(GpuCalibrations, AProgramsKernelsAreExact) {
   const std::string file = write(calibrate_gpu(bench_, request_of(60)));
   const auto costs = cost::load_costs({file});
@@ -266,6 +271,67 @@ TEST_F(GpuCalibrations, AProgramsKernelsAreExact) {
     const double expected = FakeBench::seconds_of(k) * (product ? 1.1 : 1);
     EXPECT_NEAR(e.duration.seconds() / expected, 1, 1e-3) << key_of(*k.role, *k.op);
   }
+}
+
+TEST_F(GpuCalibrations, KernelsOfAWalkTakeWhatTheyTookInItsSteps) {
+  bench_.walks = true;
+  GpuRequest request = request_of(60);
+  request.scenarios.push_back(small_gpt(2));
+  request.not_walked = {1};  // micro-batches of 8
+  const GpuOutcome outcome = calibrate_gpu(bench_, request);
+  EXPECT_EQ(outcome.calibration.walks.size(), 2U);
+  ASSERT_EQ(bench_.walked_steps.size(), 2U);
+  for (const int steps : bench_.walked_steps) EXPECT_GE(steps, 5);
+  const std::string file = write(outcome);
+  const auto costs = cost::load_costs({file});
+  const KernelsToTime walked({small_gpt(4)}, false), others({small_gpt(8)}, false);
+  int long_ones = 0, not_walked = 0;
+  std::set<std::string> known;
+  for (const Kernel& k : walked.kernels()) {
+    known.insert(key_of(*k.role, *k.op));
+    const double alone = FakeBench::seconds_of(k);
+    const bool product = std::holds_alternative<program::Gemm>(k.op->shape);
+    const double in_step = alone * (product ? 1.1 : 0.8);
+    const double measured = costs->kernel(*k.role, *k.op, {}).duration.seconds();
+    if (in_step >= 20e-6) {
+      ++long_ones;
+      EXPECT_NEAR(measured / in_step, 1, 1e-3) << key_of(*k.role, *k.op);
+    } else if (!product) {
+      // An event's microsecond is too much of it; what is long enough alone takes its class's ratio.
+      EXPECT_NEAR(measured / alone, alone >= 20e-6 ? 0.8 : 1, 1e-3) << key_of(*k.role, *k.op);
+    }
+  }
+  EXPECT_GT(long_ones, 10);
+  for (const Kernel& k : others.kernels()) {
+    if (known.contains(key_of(*k.role, *k.op)) || std::holds_alternative<program::Gemm>(k.op->shape)) continue;
+    if (cost::is_flash(*k.op)) continue;
+    // What no walk met takes what steps made of the kernels of its class that it did.
+    const double measured = costs->kernel(*k.role, *k.op, {}).duration.seconds(), alone = FakeBench::seconds_of(k);
+    EXPECT_NEAR(measured / alone, alone >= 20e-6 ? 0.8 : 1, 1e-3) << "not walked: " << key_of(*k.role, *k.op);
+    not_walked += alone >= 20e-6 ? 1 : 0;
+  }
+  EXPECT_GT(not_walked, 5);
+  // Products that no walk met take the factor of those that it did: burst / step = 1 / 1.1.
+  EXPECT_NEAR(costs->device().sustained, 1 / 1.1, 1e-3);
+  EXPECT_NE(to_yaml(outcome.calibration).find("walk_1: \"small: SM 1755 (1700 at least) of 1980 MHz"),
+            std::string::npos);
+}
+
+// The budget ends before the first burst: what was walked is known all the same.
+TEST_F(GpuCalibrations, AWalkAloneIsACalibration) {
+  bench_.walks = true;
+  GpuRequest request = request_of(0.03);
+  request.scenarios = {small_gpt(4)};
+  const GpuOutcome outcome = calibrate_gpu(bench_, request);
+  EXPECT_TRUE(bench_.asked.empty());
+  EXPECT_GT(outcome.covered, 0.6);  // but for the many that take less than 20 us
+  ASSERT_FALSE(outcome.calibration.measured.products.empty());
+  for (const cost::ProductPoint& p : outcome.calibration.measured.products) EXPECT_EQ(p.algorithm, "id 7");
+  const auto costs = cost::load_costs({write(outcome)});
+  const KernelsToTime list({small_gpt(4)}, false);
+  const Kernel& heaviest = list.kernels().front();
+  EXPECT_NEAR(costs->kernel(*heaviest.role, *heaviest.op, {}).duration.seconds(), 1.1 * FakeBench::seconds_of(heaviest),
+              1e-7);
 }
 
 TEST_F(GpuCalibrations, SeveralDevicesHaveCollectivesAsNcclTestsPrintsThem) {
@@ -308,9 +374,9 @@ TEST(GpuFile, ScatterIsTheMiddleOneOfAClass) {
 }
 
 TEST(GpuFile, ReasonsOfThrottlingInWords) {
-  EXPECT_EQ(throttle_text(0), "none");
-  EXPECT_EQ(throttle_text(0x44), "sw_power_cap+hw_thermal");
-  EXPECT_EQ(throttle_text(0x1001), "idle+other");
+  EXPECT_EQ(kernels::throttle_text(0), "none");
+  EXPECT_EQ(kernels::throttle_text(0x44), "sw_power_cap+hw_thermal");
+  EXPECT_EQ(kernels::throttle_text(0x1001), "idle+other");
 }
 
 TEST(GpuFile, NamesOfDevices) {

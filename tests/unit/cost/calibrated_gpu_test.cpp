@@ -9,6 +9,7 @@
 
 #include "sim/base/diagnostics.h"
 #include "sim/cost/device_file.h"
+#include "sim/cost/flash_model.h"
 #include "sim/cost/wave_table.h"
 #include "tests/support/temporary.h"
 #include "tests/unit/cost/ops.h"
@@ -36,12 +37,12 @@ collectives: {of: topology}
 )";
 const std::string kProductHeader =
     "    dtype,out,layout,accumulate,bias,m,n,k,tile_m,tile_n,stages,split,waves,time_us,sustained_us,first_us,best_us,"
-    "p10_us,p90_us,repetitions,held_out\n";
+    "p10_us,p90_us,repetitions,held_out,algorithm\n";
 const std::string kProducts = "products:\n  rows: |\n" + kProductHeader +
-                              "    bf16,bf16,nn,no,no,2048,1024,1024,128,128,4,1,-,20,20,20,20,19,21,30,no\n"
-                              "    bf16,bf16,nn,no,no,4096,1024,1024,128,128,4,1,-,38,38,38,38,37,39,30,no\n"
-                              "    bf16,bf16,nn,no,no,3072,1024,1024,128,128,4,1,-,99,99,99,99,99,99,30,yes\n"
-                              "    bf16,bf16,nn,no,no,2048,1024,2048,128,128,4,1,-,36,-,36,36,35,37,30,no\n";
+                              "    bf16,bf16,nn,no,no,2048,1024,1024,128,128,4,1,-,20,20,20,20,19,21,30,no,-\n"
+                              "    bf16,bf16,nn,no,no,4096,1024,1024,128,128,4,1,-,38,38,38,38,37,39,30,no,-\n"
+                              "    bf16,bf16,nn,no,no,3072,1024,1024,128,128,4,1,-,99,99,99,99,99,99,30,yes,-\n"
+                              "    bf16,bf16,nn,no,no,2048,1024,2048,128,128,4,1,-,36,-,36,36,35,37,30,no,-\n";
 const std::string kShapes =
     "shapes:\n  rows: |\n"
     "    kind,shape,operands,dtype,flops,bytes,time_us,sustained_us,p10_us,p90_us,repetitions,held_out\n"
@@ -126,6 +127,46 @@ TEST_F(CalibratedGpu, OtherKernelsByShapeAndByBytes) {
   EXPECT_EQ(between.coverage, Coverage::interpolated);
 }
 
+// Rows of a kernel that the device's file does not list (a framework's, tests/gpu/torch_attention.py): its own shapes
+// are exact, and others follow its own rates, not those of the device's kernel.
+TEST_F(CalibratedGpu, AttentionOfAnotherLibraryHasItsOwnRates) {
+  const FlashRate planted{500e12, 0.5, 60, 1};
+  const auto seconds = [&](std::int64_t batch, std::int64_t seq) {
+    program::Attention a =
+        std::get<program::Attention>(test::attention(program::AttentionPart::flash_forward, batch, 16, seq).op.shape);
+    const FlashPoint p{false, a.causal, batch, seq, 16, 16, 128, 0};
+    return 2e-6 + flash_compute_seconds(a, planted, 1, flash_flops(p), 132, 132);
+  };
+  std::string rows = "    part,causal,batch,seq,heads,kv_heads,head_dim,tflops,source\n";
+  const bool causal =
+      std::get<program::Attention>(test::attention(program::AttentionPart::flash_forward, 1, 16, 64).op.shape).causal;
+  for (const auto& [batch, seq] :
+       {std::pair<std::int64_t, std::int64_t>{16, 512}, {2, 1024}, {4, 2048}, {1, 2048}, {1, 4096}, {1, 8192}}) {
+    const FlashPoint p{false, causal, batch, seq, 16, 16, 128, 0};
+    rows += "    forward," + std::string(causal ? "yes," : "no,") + std::to_string(p.batch) + "," +
+            std::to_string(seq) + ",16,16,128," + std::to_string(flash_flops(p) / seconds(p.batch, seq) / 1e12) +
+            ",torch\n";
+  }
+  const std::string more = rehearse::test::temporary_path("attention.yaml");
+  std::ofstream(more) << "rehearse_device: 1\nmeasurements_for: planted\nattention:\n  kernel: cudnn\n  rows: |\n"
+                      << rows;
+  std::ofstream(file_) << kHead;
+  const auto costs = load_costs({file_, more});
+  fs::remove(more);
+  const auto cost = [&](program::AttentionKernel kernel, std::int64_t batch, std::int64_t seq) {
+    test::OneOp one = test::attention(program::AttentionPart::flash_forward, batch, 16, seq);
+    std::get<program::Attention>(one.op.shape).kernel = kernel;
+    return of(*costs, one);
+  };
+  const Estimate exact = cost(program::AttentionKernel::cudnn, 4, 2048);
+  EXPECT_EQ(exact.coverage, Coverage::exact);
+  EXPECT_NEAR(us(exact) / 1e6 / seconds(4, 2048), 1, 1e-5);
+  for (const std::int64_t seq : {1536, 3072})
+    EXPECT_NEAR(us(cost(program::AttentionKernel::cudnn, 3, seq)) / 1e6 / seconds(3, seq), 1, 0.03) << seq;
+  // The device's own kernel, which this file takes to be as fast as products: 0.8 x 989 TFLOP/s.
+  EXPECT_LT(us(cost(program::AttentionKernel::best, 3, 3072)) / 1e6, 0.8 * seconds(3, 3072));
+}
+
 TEST_F(CalibratedGpu, InterferenceIsWhatWasMeasured) {
   const auto costs = this->costs(kHead + kProducts + kInterference);
   const test::OneOp product = test::gemm(4096, 1024, 1024);
@@ -142,7 +183,7 @@ TEST_F(CalibratedGpu, LaunchesInGraphsAreTheDevices) {
 TEST_F(CalibratedGpu, WhatIsWrongIsNamedWithItsLine) {
   const int first = static_cast<int>(std::count(kHead.begin(), kHead.end(), '\n')) + 4;  // products, rows, header, row
   const std::string bad = kHead + "products:\n  rows: |\n" + kProductHeader +
-                          "    bf16,bf16,nx,no,no,0,1024,1024,128,128,4,1,-,20,20,20,20,19,21,30,no\n";
+                          "    bf16,bf16,nx,no,no,0,1024,1024,128,128,4,1,-,20,20,20,20,19,21,30,no,-\n";
   EXPECT_EQ(problems(bad), std::to_string(first) + ": 'nx' is not one of nn, nt, tn, tt\n" + std::to_string(first) +
                                ": '0' is not a positive whole number\n");
   EXPECT_NE(problems(kHead + "products:\n  rows: |\n    dtype,m\n").find("there is no column 'out'"),

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "sim/base/diagnostics.h"
 #include "tests/support/temporary.h"
@@ -37,6 +38,39 @@ TEST_F(List, NamesScenariosBesideItself) {
   EXPECT_EQ(plans[0].id, "a");
   EXPECT_EQ(std::filesystem::path(plans[0].scenario).parent_path(), std::filesystem::path(file_).parent_path());
   EXPECT_EQ(plans[0].assignments, (std::vector<std::string>{"plan.zero=1", "cluster.gpus=2"}));
+}
+
+TEST_F(List, NamesPlansThatAreHeldOut) {
+  const std::string plans = "plans:\n  - {id: a, scenario: x.yaml}\n  - {id: b, scenario: x.yaml}\n";
+  write("local_plans: 1\nheld_out: [b]\n" + plans);
+  const auto read = read_local_plans(file_);
+  EXPECT_FALSE(read[0].held_out);
+  EXPECT_TRUE(read[1].held_out);
+  write("local_plans: 1\nheld_out: [c]\n" + plans);
+  try {
+    read_local_plans(file_);
+    FAIL() << "accepted";
+  } catch (const InputError& error) {
+    EXPECT_NE(error.diagnostics().front().text().find(":2:12: error"), std::string::npos)
+        << error.diagnostics().front().text();
+  }
+}
+
+// Half of the GPU's plans, and a held-out one has no kernel of its batch and length walked.
+TEST_F(List, HalfOfTheGpusPlansAreHeldOut) {
+  const auto plans = read_local_plans(REHEARSE_SOURCE_DIR "/scenarios/gpu/plans.yaml");
+  std::set<std::string> walked, held_out;
+  std::size_t count = 0;
+  for (const LocalPlan& plan : plans) {
+    std::string shape = std::filesystem::path(plan.scenario).stem().string();
+    for (const std::string& a : plan.assignments)
+      if (a.starts_with("model=") || a.starts_with("plan.micro_batch=") || a.starts_with("training.seq_len="))
+        shape += " " + a;
+    (plan.held_out ? held_out : walked).insert(shape);
+    count += plan.held_out ? 1U : 0U;
+  }
+  EXPECT_EQ(2 * count, plans.size());
+  for (const std::string& shape : held_out) EXPECT_FALSE(walked.contains(shape)) << shape;
 }
 
 TEST_F(List, TellsEveryProblemAtItsPlace) {

@@ -1,11 +1,11 @@
-#include "calibrate/cuda/nvml.h"
+#include "kernels/cuda/nvml.h"
 
 #include <dlfcn.h>
 
 #include <array>
 #include <type_traits>
 
-namespace rehearse::calibrate::gpu {
+namespace rehearse::kernels::cuda {
 
 // Return 0 for success; handles are opaque pointers (NVML API reference).
 struct Nvml::Api {
@@ -54,9 +54,9 @@ Nvml::~Nvml() {
   if (api_->started) api_->shutdown();
 }
 
-State Nvml::state() const {
+DeviceState Nvml::state() const {
   const Api& a = *api_;
-  State s;
+  DeviceState s;
   if (a.device == nullptr) return s;
   s.known = true;
   unsigned value = 0;
@@ -70,8 +70,8 @@ State Nvml::state() const {
   read(a.power_limit(a.device, &value), s.power_limit_w, 1e-3);
   read(a.temperature(a.device, 0, &value), s.temperature_c);
   unsigned long long reasons = 0;
-  const bool told = a.throttle != nullptr && a.throttle(a.device, &reasons) == 0;
-  s.throttle = told ? throttle_text(reasons) : "unknown";
+  s.throttle_known = a.throttle != nullptr && a.throttle(a.device, &reasons) == 0;
+  s.throttle = reasons;
   return s;
 }
 
@@ -80,4 +80,4 @@ std::string Nvml::driver_version() const {
   return api_->started && api_->driver(text.data(), text.size() - 1) == 0 ? text.data() : "";
 }
 
-}  // namespace rehearse::calibrate::gpu
+}  // namespace rehearse::kernels::cuda

@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
-#include "calibrate/gpu/bench.h"
+#include "kernels/device_state.h"
 
-namespace rehearse::calibrate::gpu {
+namespace rehearse::kernels::cuda {
 
 class Nvml {
  public:
@@ -18,7 +18,7 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  State state() const;
+  DeviceState state() const;
   std::string driver_version() const;  // "" if it cannot tell
 
  private:
@@ -26,7 +26,4 @@ class Nvml {
   std::unique_ptr<Api> api_;
 };
 
-// nvmlClocksEventReason... bits as words: "none", "sw_power_cap+hw_thermal".
-std::string throttle_text(unsigned long long reasons);
-
-}  // namespace rehearse::calibrate::gpu
+}  // namespace rehearse::kernels::cuda

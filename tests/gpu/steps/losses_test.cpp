@@ -1,0 +1,107 @@
+// A rank over the CUDA runtime and our own CUDA kernels trains as one on the CPU does: on a GPU for 20 steps
+// (test_gpu), and for 5 with runtime, cuBLASLt and kernels emulated (tests/gpu/emulator). What no emulator shows:
+// streams that run side by side, which tests/gpu/ranks has.
+//
+// Losses may differ by kFp32 in fp32, whose sums are made in another order, and by kBf16 in bf16, where a sum that lies
+// near the middle of two numbers of 8 bits of mantissa is rounded to either (2^-8 is 4e-3).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "execute/performer.h"
+#include "execute/processes/local_world.h"
+#include "execute/rank/gpu/cuda_gpu.h"
+#include "execute/rank/gpu/gpu_maker.h"
+#include "kernels/cuda/cuda.h"
+#include "sim/lower/lower.h"
+#include "tests/support/temporary.h"
+#ifdef REHEARSE_EMULATED
+#include "tests/gpu/emulator/blas.h"
+#endif
+
+namespace rehearse {
+namespace {
+
+#ifdef REHEARSE_EMULATED
+constexpr int kSteps = 5;
+const kernels::cuda::BlasApi* products() {
+  return &emulator::blas_api();
+}
+#else
+constexpr int kSteps = 20;
+const kernels::cuda::BlasApi* products() {
+  return nullptr;
+}
+#endif
+constexpr double kFp32 = 1e-4, kBf16 = 1e-2;
+
+// Scenarios lie next to a packed program, or in the source.
+plan::Scenario scenario_of(const std::string& text) {
+  const char* root = std::getenv("REHEARSE_ROOT");
+  const std::string path = test::temporary_path("scenario.yaml");
+  std::ofstream(path) << text;
+  plan::Scenario scenario =
+      plan::read_scenario(path, {"framework=rehearse"}, root != nullptr ? root : REHEARSE_SOURCE_DIR);
+  std::filesystem::remove(path);
+  return scenario;
+}
+
+execute::Outcome on_gpu(const plan::Scenario& scenario, execute::Options options, execute::Graphs graphs) {
+  execute::GpuMaker::Parts parts;
+  parts.gpu = [](int) { return execute::make_cuda_gpu(0, products()); };
+  parts.options.graphs = graphs;
+  execute::GpuMaker maker(std::move(parts));
+  options.maker = &maker;
+  const auto world = execute::make_local_world(1, options.timeout);
+  return *execute::perform(scenario, lower::lower(scenario), options, *world);
+}
+
+void expect_trains_as_on_the_cpu(const std::string& text, double tolerance, execute::Graphs graphs) {
+  if (const std::string reason = kernels::cuda::why_no_device(); !reason.empty())
+    GTEST_SKIP() << "no CUDA device: " << reason;
+  const plan::Scenario scenario = scenario_of(text);
+  execute::Options options;
+  options.steps = kSteps;
+  const std::vector<double> cpu = execute::perform(scenario, lower::lower(scenario), options).result.loss;
+  const execute::Outcome gpu = on_gpu(scenario, options, graphs);
+  ASSERT_EQ(gpu.result.loss.size(), cpu.size());
+  for (std::size_t step = 0; step < cpu.size(); ++step)
+    EXPECT_NEAR(gpu.result.loss[step] / cpu[step], 1, tolerance) << "step " << step;
+  EXPECT_EQ(gpu.device.graph_steps, graphs == execute::Graphs::off ? 0 : kSteps - 3);
+}
+
+const std::string kMlp =
+    "rehearse: 1\n"
+    "model: {family: mlp, widths: [16, 16, 8]}\n"
+    "cluster: {gpus: 1}\n"
+    "plan: {micro_batch: 4}\n"
+    "training: {global_batch: 8, precision: fp32, lr: 3e-3, clip: 0.5}\n";
+
+std::string gpt(const std::string& precision) {
+  return "rehearse: 1\n"
+         "model: {family: gpt, layers: 1, hidden: 32, heads: 2, vocab: 256, max_seq_len: 8, dropout: 0.1}\n"
+         "cluster: {gpus: 1}\n"
+         "plan: {micro_batch: 1}\n"
+         "training: {global_batch: 2, lr: 1e-3, seed: 3, precision: " +
+         precision + "}\n";
+}
+
+TEST(GpuLosses, TrainsAnMlp) {
+  expect_trains_as_on_the_cpu(kMlp, kFp32, execute::Graphs::off);
+}
+TEST(GpuLosses, TrainsAnMlpFromGraphs) {
+  expect_trains_as_on_the_cpu(kMlp, kFp32, execute::Graphs::automatic);
+}
+TEST(GpuLosses, TrainsAGpt) {
+  expect_trains_as_on_the_cpu(gpt("fp32"), kFp32, execute::Graphs::off);
+}
+TEST(GpuLosses, TrainsAGptInBf16FromGraphs) {
+  expect_trains_as_on_the_cpu(gpt("bf16"), kBf16, execute::Graphs::automatic);
+}
+
+}  // namespace
+}  // namespace rehearse
