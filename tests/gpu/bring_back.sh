@@ -50,7 +50,7 @@ trap 'rm -rf "$place"' EXIT
 calibration=$(latest walk_calibration.yaml || latest calibration.yaml || true)
 name="" gpu=""
 if [ -n "$calibration" ]; then
-  name=$(sed -n 's/^name: *//p' "$calibration" | head -n 1)
+  name=$(sed -n 's/^name: *//p' "$calibration" | sed -n 1p)
   [[ $name =~ ^[a-z0-9-]+$ ]] || fail "$calibration names no device"
   gpu=$(sed -n '1s/^# \(.*\), measured by .*/\1/p' "$calibration")
   # It is only taken if simulations with it end.

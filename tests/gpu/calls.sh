@@ -30,7 +30,7 @@ case "${1:-}" in
   -h|--help) sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
   --keep)
     call=${2:?usage: calls.sh --keep CALL DIR} dir=${3:?usage: calls.sh --keep CALL DIR}
-    calls | grep -q "^$call " || { echo "calls.sh: no call '$call'" >&2; exit 2; }
+    calls | grep "^$call " > /dev/null || { echo "calls.sh: no call '$call'" >&2; exit 2; }
     [ -s "$dir/summary.txt" ] || { echo "calls.sh: no summary.txt in $dir: not what a call returned" >&2; exit 1; }
     mkdir -p "$back/$call" "$back/seed"
     cp -f "$dir"/* "$back/$call/"

@@ -16,7 +16,7 @@ folder=$(cd "$folder" && pwd)
 build=$(cd "$build" && pwd)
 
 built() { # name: the program's file
-  find "$build/tests" -maxdepth 3 -name "$1" -type f -perm -u+x | head -n 1
+  find "$build/tests" -maxdepth 3 -name "$1" -type f -perm -u+x | sed -n 1p
 }
 
 # glibc, the loader and the driver are of the machine itself; the rest of the toolkit is found there.
@@ -93,12 +93,12 @@ if [ -n "$bench" ] && [ -n "$test_gpu" ] && [ -f "$build/build.ninja" ] && comma
   note_link test_gpu "${test_gpu#"$build"/}"
   note_link rehearse-cuda-bench "${bench#"$build"/}"
   # How nvcc is called, but for the GPU and the places.
-  ninja -C "$build" -t commands kernels/librehearse_cuda.a | grep -m 1 'nvcc .*\.cu ' | tr ' ' '\n' |
+  ninja -C "$build" -t commands kernels/librehearse_cuda.a | grep 'nvcc .*\.cu ' | sed -n 1p | tr ' ' '\n' |
     grep -E '^(-O|-D|-std|--expt|-forward-unknown)' | paste -sd ' ' > "$more/relink/nvcc_options"
-  nvcc=$(ninja -C "$build" -t commands kernels/librehearse_cuda.a | grep -o -m 1 '[^ ]*/nvcc ')  # a launcher may stand before it
+  nvcc=$(ninja -C "$build" -t commands kernels/librehearse_cuda.a | grep -o '[^ ]*/nvcc ' | sed -n 1p)  # a launcher may stand before it
   toolkit=$(dirname "$(readlink -f "${nvcc% }")")/..
   for name in libcudadevrt.a libcudart_static.a; do
-    library=$(find "$toolkit"/lib* "$toolkit"/targets -name $name 2>/dev/null | head -n 1)
+    library=$(find "$toolkit"/lib* "$toolkit"/targets -name $name 2>/dev/null | sed -n 1p)
     [ -n "$library" ] || { echo "pack: no $name beside $nvcc" >&2; exit 1; }
     keep_library "$library"
   done
@@ -116,7 +116,7 @@ mkdir -p "$folder/calibrate"
 cp -r "$root/calibrate/devices" "$folder/calibrate/"
 cp "$root"/tests/gpu/{run,parts,relink}.sh "$root"/tests/gpu/torch_*.py "$folder/gpu/"
 {
-  echo "version: $("$build/cli/rehearse" --version 2>/dev/null | head -n 1)"
+  echo "version: $("$build/cli/rehearse" --version 2>/dev/null | sed -n 1p)"
   echo "commit: $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)"
   echo "packed: $(date -u +%Y-%m-%dT%H:%M:%SZ)"
   echo "needs glibc: $(objdump -T "$folder"/bin/* "$folder"/lib/* 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)"
@@ -126,6 +126,6 @@ size_kib=$(du -sk --apparent-size "$folder" | cut -f1)
 echo "pack: $folder: $((size_kib / 1024)) MiB of $((limit_kib / 1024)); $(cd "$folder/bin" && echo *)"
 if [ "$size_kib" -gt "$limit_kib" ]; then
   echo "pack: too large; the largest:" >&2
-  du -ak --apparent-size "$folder" | sort -rn | head -n 8 >&2
+  du -ak --apparent-size "$folder" | sort -rn | sed -n 1,8p >&2
   exit 1
 fi

@@ -86,7 +86,7 @@ attention_part() { # frameworks' attention, by library: files of measurements fo
   [ -e "$work/attention.txt" ] && grep 'TFLOP/s' "$work/attention.txt" | tee -a "$summary"
 }
 tool_of() { # name: a tool of the toolkit
-  command -v "$1" || find /usr/local/cuda*/bin -name "$1" 2>/dev/null | head -n 1
+  command -v "$1" || find /usr/local/cuda*/bin -name "$1" 2>/dev/null | sed -n 1p
 }
 kernels_part() { # bytes and operations a second of every kernel, the attention kernels first
   local bench
@@ -114,7 +114,7 @@ ranks_run() { # plan, name, limit, settings...: ranks that share the GPU, joined
     [ "$dry" = 1 ] && continue
     [ -e "$cpu/result.json" ] || timeout 60 "${ours[@]}" "$program" execute "$plan" --device cpu --steps 5 "$@" -o "$cpu" >> "$log" 2>&1
     same_losses "$name-mps-$mps" "$work/$name-mps-$mps" "$cpu" 1e-4
-    grep -hoE '[0-9]+ ranks share [^:]*' "$work/$name-mps-$mps.txt" | head -n 1 | sed 's/^/  /' | tee -a "$summary"
+    grep -hoE '[0-9]+ ranks share [^:]*' "$work/$name-mps-$mps.txt" | sed -n 1p | sed 's/^/  /' | tee -a "$summary"
   done
 }
 ranks_part() {

@@ -43,7 +43,7 @@ archive=objects/kernels/librehearse_cuda.a
 for file in "${files[@]}"; do
   [ -f "$source/$file" ] || { echo "relink.sh: no $source/$file" >&2; exit 1; }
   object=$(basename "$file").o
-  ar t "$archive" | grep -qx "$object" || { echo "relink.sh: $archive has no $object" >&2; exit 1; }
+  ar t "$archive" | grep -x "$object" > /dev/null || { echo "relink.sh: $archive has no $object" >&2; exit 1; }
   nvcc "${options[@]}" -arch="$arch" -I"$source" -x cu -c "$source/$file" -o "$work/$object"
   ar r "$archive" "$work/$object"
 done
