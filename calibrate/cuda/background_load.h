@@ -1,4 +1,4 @@
-// What runs beside a product on a stream of its own while the product is timed (load_kernels.h). It has begun before
+// What runs during a product on a stream of its own while the product is timed (load_kernels.h). It has begun before
 // the timing begins, and ends after it.
 #pragma once
 

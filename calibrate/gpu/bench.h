@@ -92,13 +92,13 @@ class Bench {
     (void)stage, (void)steps, (void)poll;
     return {};
   }
-  // Bytes that a process of ours holds beside its tensors (context, loaded code, workspaces); 0: not known.
+  // Bytes that a process of ours holds besides its tensors (context, loaded code, workspaces); 0: not known.
   virtual std::int64_t reserve() { return 0; }
   virtual std::string problem() const { return ""; }  // why the last one was null
   // direction as in cost::CopyPoint; 0 where there is no such copy (no peer).
   virtual double copy(const std::string& direction, std::int64_t bytes) = 0;
   virtual cost::LaunchTimes launches() = 0;
-  // How much slower a product is beside a kernel that holds `sms` multiprocessors and moves `bytes_per_s` (0: none; it
+  // How much slower a product is during a kernel that holds `sms` multiprocessors and moves `bytes_per_s` (0: none; it
   // then only holds them). What was reached is written back. 0: not known.
   virtual double beside(const Kernel& product, int& sms, double& bytes_per_s) = 0;
   // Until `deadline` of now().

@@ -310,7 +310,7 @@ std::string to_yaml(const GpuCalibration& c) {
       "fp32 without TF32\n",
       least_kernel_time(c) * 1e6, peaks.bf16 / 1e12, peaks.bf16 / 1e12, peaks.fp32 / 1e12);
   if (c.reserve_bytes > 0)
-    text += fmt::format("reserve: {}B  # beside a rank's tensors, by the driver's count\n", c.reserve_bytes);
+    text += fmt::format("reserve: {}B  # besides a rank's tensors, by the driver's count\n", c.reserve_bytes);
   if (const cost::Jitter jitter = jitter_of(c.measured); jitter.any())
     text +=
         fmt::format("jitter: {{product: {:.4g}, attention: {:.4g}, other: {:.4g}}}  # of bursts, see docs/data.md\n",

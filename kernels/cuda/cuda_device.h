@@ -3,7 +3,7 @@
 // and what is summed across threads or blocks is summed in an order that depends on the shape alone, not on the GPU.
 //
 // Calls only queue launches (no allocation, no synchronisation), so a stream that is being recorded into a Graph takes
-// them too. What a call needs beside its operands lies in the device's workspace, which calls on the stream use one
+// them too. What a call needs besides its operands lies in the device's workspace, which calls on the stream use one
 // after another: it must not be used by another stream at the same time.
 #pragma once
 

@@ -108,7 +108,7 @@ class DeviceMemory {
   std::size_t bytes_ = 0;
 };
 
-// Page-locked memory of the host: copies from and to it run beside everything else.
+// Page-locked memory of the host: copies from and to it run in parallel with everything else.
 class PinnedMemory {
  public:
   PinnedMemory() = default;

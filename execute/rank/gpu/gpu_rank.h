@@ -6,7 +6,7 @@
 // to copies as often.
 //
 // Where sends that wait for their receivers could make ranks wait in a circle (sim/program/link/send_slots.h) they are
-// made from copies in slots beside the arena, on a stream of their own; the op then lasts as long as the copy. Such
+// made from copies in slots outside the arena, on a stream of their own; the op then lasts as long as the copy. Such
 // steps are not recorded.
 //
 // Since addresses are the same in every step, a step can be recorded as a CUDA graph and replayed: one for even and one

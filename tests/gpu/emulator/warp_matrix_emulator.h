@@ -14,7 +14,7 @@
 
 namespace emulator {
 
-// What stands beside the kernel's own memory is no business of the emulator's checks.
+// What stands next to the kernel's own memory is no business of the emulator's checks.
 #define REHEARSE_UNCHECKED __attribute__((no_sanitize("thread"), noinline))
 
 inline int thread_of_block() {
