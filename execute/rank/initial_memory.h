@@ -42,7 +42,7 @@ class InitialMemory {
   void add(program::BufferId buffer, std::int64_t first, std::int64_t end, std::vector<Place> places);
 
   const Timeline& timeline_;
-  int coordinate_;
+  int coordinate_, place_;
   std::int64_t seed_;
   std::vector<Zeros> zeros_;
   std::vector<Block> blocks_;
