@@ -47,7 +47,7 @@ struct Layout {
 
   Layout(const program::Buffer& buffer, int coordinate, int place) : own(buffer.elements()), whole(own) {
     const program::Init& init = buffer.init;
-    if (init.spread) {  // the experts before ours
+    if (init.spread.bits() != 0) {  // the experts before ours
       begin = static_cast<std::int64_t>(place) * buffer.shape.front();
       for (std::size_t d = 1; d < init.global_shape.size(); ++d) begin *= init.global_shape[d];
     }

@@ -122,7 +122,8 @@ void collect(const Timeline& timeline, const plan::RankGrid& grid, int rank, std
     std::vector<float>& values = whole[b.name];
     values.resize(
         static_cast<std::size_t>(std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>())));
-    for (const Extent& extent : extents_of(b, grid.coordinate(rank, Axis::tensor), grid.position(rank, kExpertAxes))) {
+    for (const Extent& extent :
+         extents_of(b, grid.coordinate(rank, Axis::tensor), grid.position(rank, b.init.spread))) {
       const std::int64_t begin = std::max(extent.local, p.first),
                          end = std::min(extent.local + extent.count, p.first + p.count);
       if (begin < end)

@@ -133,6 +133,7 @@ std::optional<PlanGrid> plan_grid(const Result& r) {
       r.ranks / grid.tensor / grid.pipeline / grid.context != grid.data)
     return {};
   grid.expert = std::max<std::int64_t>(1, integer_of(r, "plan.expert"));
+  grid.whole_experts = key_of(r, "plan.expert_tensor") == "1";
   if (grid.data % grid.expert_replicas() != 0) return {};
   place_layers(integers(key_of(r, "plan.layers_per_stage")), grid);
   number_ranks(key_of(r, "plan.rank_order"), grid);
@@ -193,7 +194,8 @@ std::string plan_figure(const Result& r, const PlanGrid& grid) {
                        : fmt::format(
                              " The experts of a layer are spread over {} ranks: those of {} replicas that follow "
                              "one another{}.",
-                             grid.expert, grid.expert_replicas(), grid.context > 1 ? " and their context" : "");
+                             grid.expert, grid.expert_replicas(),
+                             grid.context > 1 || grid.whole_experts ? ", with all of their boxes" : "");
   return out +
          fmt::format(
              "<p class=\"note\">A box is {}; a row is one replica of the model, a column holds the same layers and "

@@ -42,8 +42,8 @@ class AxisSet {
 
 // Over which ZeRO shards: a rank keeps the part that is its place among these ranks.
 inline constexpr AxisSet kShardAxes = {Axis::context, Axis::expert, Axis::data};
-// Where experts are spread over ranks: those that hold different ones, and those that hold the same, over which ZeRO
-// shards these.
+// Where experts are spread over ranks: those that hold different ones (and those of a tensor group that does not split
+// them), and those that hold the same, over which ZeRO shards these.
 inline constexpr AxisSet kExpertAxes = {Axis::context, Axis::expert};
 inline constexpr AxisSet kExpertShardAxes = {Axis::data};
 

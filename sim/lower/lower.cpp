@@ -59,6 +59,7 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
         add({"embedding", GroupKind::embedding, {Axis::pipeline}, {0, static_cast<int>(p.pipeline) - 1}});
   if (p.expert > 1) {
     std::vector<Axis> axes;
+    if (p.whole_experts()) axes.push_back(Axis::tensor);
     if (p.context > 1) axes.push_back(Axis::context);
     if (expert_replicas > 1) axes.push_back(Axis::expert);
     groups.expert = add({"expert", GroupKind::expert, axes, {}});
@@ -79,10 +80,9 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
     groups.norm = add(std::move(norm));
   }
   if (p.expert > 1 && !sharded) {
-    Group norm = program.groups[static_cast<std::size_t>(groups.expert)];
-    norm.name = "expert_norm";
-    norm.kind = GroupKind::world;
-    groups.expert_norm = add(std::move(norm));
+    // The sum over tensor and pipeline comes after.
+    Group norm{"expert_norm", GroupKind::world, {Axis::context, Axis::expert}, {}};
+    if (p.context * expert_replicas > 1) groups.expert_norm = add(std::move(norm));
   }
   return groups;
 }
@@ -95,6 +95,7 @@ Context make_context(const plan::Scenario& scenario, program::Program& program) 
   Context c{scenario, add_groups(scenario, program)};
   c.tensor = p.tensor;
   c.shards = p.context * p.data / p.replicas;
+  c.expert_tensor = p.whole_experts() ? 1 : p.tensor;
   c.expert_shards = p.data / p.replicas / p.expert_replicas();
   c.stages = p.pipeline;
   c.chunks = p.chunks;

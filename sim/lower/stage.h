@@ -30,6 +30,7 @@ struct Context {
   std::int64_t tensor = 1, stages = 1, chunks = 1;
   std::int64_t shards = 1;         // members of groups.data
   std::int64_t expert_shards = 1;  // of groups.expert_data
+  std::int64_t expert_tensor = 1;  // ranks each expert is split over
   std::int64_t micro_batches = 1;
   std::int64_t batch = 1, seq = 1;  // sequences of a micro-batch, tokens of a sequence
   std::int64_t tokens = 1;          // of a micro-batch that this rank has: batch * seq / context

@@ -102,7 +102,8 @@ class Rules {
     }
     const bool moe = m.family == model::Family::moe;
     const std::int64_t dense = moe && m.dense_layers == 0 ? 0 : m.ffn_hidden;
-    const std::int64_t ffn = std::gcd(std::gcd(dense, m.expert_ffn_hidden), m.shared_experts * m.shared_ffn_hidden);
+    const std::int64_t split = s_.plan.whole_experts() ? 0 : m.expert_ffn_hidden;
+    const std::int64_t ffn = std::gcd(std::gcd(dense, split), m.shared_experts * m.shared_ffn_hidden);
     const std::int64_t common = std::gcd(std::gcd(m.heads, m.kv_heads), ffn);
     const auto rule = [&](const char* what, std::int64_t number) {
       if (number % t == 0) return;
@@ -235,15 +236,19 @@ class Rules {
     if (plan.zero_group != Plan::kAllShard)
       return refuse("experts that are spread over ranks are sharded over all that hold the same",
                     "leave plan.zero_group out");
-    if (e % plan.context != 0)
-      return refuse(fmt::format("expert = {} is not a multiple of context = {}: the ranks of a sequence come first", e,
-                                plan.context));
-    if (const std::int64_t all = plan.data * plan.context; all % e != 0)
+    const std::int64_t tensor = plan.whole_experts() ? plan.tensor : 1, first = plan.context * tensor;
+    if (e % first != 0)
+      return refuse(fmt::format("expert = {} is not a multiple of {}{}: the ranks of a {} come first", e,
+                                tensor > 1 ? fmt::format("tensor = {}", tensor) : fmt::format("context = {}", first),
+                                tensor > 1 && plan.context > 1 ? fmt::format(" * context = {}", first) : "",
+                                tensor > 1 ? "tensor group" : "sequence"));
+    if (const std::int64_t all = plan.data * first; all % e != 0)
       return refuse(fmt::format(
-          "expert = {} does not divide the {} ranks with the same weights otherwise (data{} = {}{}); nearest that do: "
-          "{}",
-          e, all, plan.context > 1 ? " * context" : "", plan.data,
-          plan.context > 1 ? fmt::format(" * {}", plan.context) : "", nearest_divisors(all, e, all)));
+          "expert = {} does not divide the {} ranks that experts may be spread over (data{}{} = {}{}{}); nearest that "
+          "do: {}",
+          e, all, plan.context > 1 ? " * context" : "", tensor > 1 ? " * tensor" : "", plan.data,
+          plan.context > 1 ? fmt::format(" * {}", plan.context) : "", tensor > 1 ? fmt::format(" * {}", tensor) : "",
+          nearest_divisors(all, e, all)));
   }
 
   void experts() {
@@ -258,10 +263,14 @@ class Rules {
     if (m.experts % plan.expert != 0)
       key("expert").error(fmt::format("{} experts do not divide by expert = {}; nearest that do: {}", m.experts,
                                       plan.expert, nearest_divisors(m.experts, plan.expert, m.experts)));
-    if (plan.expert_tensor > 0 && plan.expert_tensor != plan.tensor)
+    if (plan.expert_tensor > 1 && plan.expert_tensor != plan.tensor)
       key("expert_tensor")
-          .error(fmt::format("expert_tensor = {}: experts are split over the tensor group, of {}, as all else",
+          .error(fmt::format("expert_tensor = {}: experts are split over the tensor group, of {}, or not at all",
                              plan.expert_tensor, plan.tensor));
+    if (plan.expert_tensor == 1 && plan.tensor > 1 && !(plan.whole_experts() && plan.sequence_parallel))
+      key("expert_tensor")
+          .error("expert_tensor = 1 gives each rank of a tensor group experts and tokens of its own",
+                 "expert above 1 and sequence_parallel: true");
     if (plan.recompute == Recompute::ops && sound("plan.recompute"))
       key("recompute").error("ops recomputation knows no layers of experts", "full, selective or none");
     const bool dropless = m.capacity_factor == 0;

@@ -472,8 +472,8 @@ std::vector<Key> plan_keys() {
        .fallback = "1",
        .min = 1,
        .max = kRanks,
-       .meaning = "ranks experts are spread over, of those that have the same weights otherwise: with `context` the "
-                  "ranks of a sequence first, then data-parallel replicas; divides `model.experts`. Tokens go to their "
+       .meaning = "ranks experts are spread over: with `expert_tensor: 1` those of a tensor group, then with `context` "
+                  "those of a sequence, then data-parallel replicas; divides `model.experts`. Tokens go to their "
                   "experts and back by all-to-all",
        .example = "8",
        .related = "plan.expert_tensor model.experts model.capacity_factor",
@@ -484,8 +484,9 @@ std::vector<Key> plan_keys() {
        .min = 1,
        .max = kRanks,
        .or_auto = true,
-       .meaning = "ranks each expert is split over; `auto`: `tensor`, and no other size is there yet",
-       .example = "2",
+       .meaning = "ranks each expert is split over: `tensor`, or 1, where every rank of a tensor group has experts of "
+                  "its own (needs `sequence_parallel`); `auto`: `tensor`",
+       .example = "1",
        .related = "plan.expert plan.tensor",
        .field = &Plan::expert_tensor},
   };

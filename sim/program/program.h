@@ -36,14 +36,14 @@ enum class Lifetime : unsigned char { persistent, step, micro_batch, slot };
 
 // How the Performer fills a persistent buffer before the first step; what is drawn depends only on (seed, name of the
 // parameter, global index), so every split starts alike. `global_shape` is the whole parameter; this rank holds the
-// slice [coordinate(tensor) * n / t, ...) of dimension `tensor_dim` (-1: all of it), and of dimension 0 the slice of
-// its place among the ranks of its expert group (kExpertAxes) if experts are `spread` over them.
+// slice [coordinate(tensor) * n / t, ...) of dimension `tensor_dim` (-1: all of it), and of dimension 0, experts, the
+// slice of its place among the ranks that differ from it on `spread` only.
 struct Init {
   enum class Kind : unsigned char { none, zeros, ones, normal, uniform, first } kind = Kind::none;
   double scale = 0;  // normal: standard deviation; uniform: half width; first: the first element, the others are 0
   std::vector<std::int64_t> global_shape;
   int tensor_dim = -1;
-  bool spread = false;
+  AxisSet spread = {};
 };
 
 struct Buffer {

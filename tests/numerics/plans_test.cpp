@@ -372,6 +372,10 @@ std::vector<Case> expert_cases() {
   for (const int zero : {0, 1, 2, 3}) add("expert2_data4_zero" + std::to_string(zero), 4, 2, 1, 1, zero);
   add("expert2_tensor2_zero1", 4, 2, 2, 1, 1);
   add("expert2_tensor2_sequence_zero1", 4, 2, 2, 1, 1, sequence);
+  add("expert4_whole", 8, 4, 2, 1, 0, {"plan.sequence_parallel=true", "plan.expert_tensor=1"});
+  add("expert4_whole_zero1", 8, 4, 2, 1, 1, {"plan.sequence_parallel=true", "plan.expert_tensor=1"});
+  add("expert4_whole_context2", 8, 4, 2, 1, 1,
+      {"plan.sequence_parallel=true", "plan.expert_tensor=1", "plan.context=2"});
   add("expert2_pipeline2_zero1", 4, 2, 1, 2, 1);
   add("expert2_zero_bubble", 4, 2, 1, 2, 1, {"plan.schedule=zero_bubble"});
   add("expert2_interleaved", 4, 2, 1, 2, 0, {"plan.schedule=interleaved", "plan.chunks=2", "training.global_batch=12"});

@@ -37,8 +37,9 @@ void ExpertBranch::declare_parameters() {
     return s_.parameters.add(
         s_.number, {name_ + what, std::move(shape), tensor_dim, program::Init::Kind::normal, scale, false, true});
   };
-  up_w_ = add(".up.weight", {e, 2, f, h}, 2, kWeightScale);
-  down_w_ = add(".down.weight", {e, h, f}, 2, residual_weight_scale(m_));
+  const int split = c_.plan().whole_experts() ? -1 : 2;
+  up_w_ = add(".up.weight", {e, 2, f, h}, split, kWeightScale);
+  down_w_ = add(".down.weight", {e, h, f}, split, residual_weight_scale(m_));
   if (shared_) shared_->declare_parameters();
 }
 

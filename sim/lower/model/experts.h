@@ -37,7 +37,7 @@ class ExpertBranch : public FeedForward {
   // Of this rank's tokens, sorted by experts; of all ranks' tokens for this rank's experts.
   std::int64_t rows() const { return counted() ? choices() : m_.experts * capacity(); }
   std::int64_t expert_rows() const { return counted() ? rows() : rows() / c_.plan().expert * exchange_.sources(); }
-  std::int64_t width() const { return m_.expert_ffn_hidden / c_.tensor; }
+  std::int64_t width() const { return m_.expert_ffn_hidden / c_.expert_tensor; }
   bool balanced() const { return m_.aux_loss > 0; }
   // Without sequence parallelism every rank of a tensor group routes the same tokens, and its experts' parts of the
   // outputs are summed after.

@@ -1,8 +1,9 @@
 // Expert parallelism (Lepikhin et al. 2020, arXiv 2006.16668; Megatron-Core's all-to-all token dispatcher,
 // megatron/core/transformer/moe/token_dispatcher.py): the ranks of an expert group hold different experts, and trade
 // rows of their tokens so that each has all rows of its own experts; the same way back after. With tensor and sequence
-// parallelism every rank of a tensor group holds a part of each of its experts and brings rows of its own tokens: these
-// are gathered over the tensor group after the trade, and partial results reduce-scattered before the way back.
+// parallelism every rank of a tensor group brings rows of its own tokens. If it holds a part of each of its experts,
+// these are gathered over the tensor group after the trade, and partial results reduce-scattered before the way back;
+// if it has experts of its own (plan.expert_tensor 1), the ranks of the tensor group are among those that trade.
 #pragma once
 
 #include <string>
@@ -24,7 +25,7 @@ class ExpertExchange {
   BufferId to_tokens(const std::string& name, BufferId from, std::int64_t capacity, Lifetime lifetime);
 
  private:
-  std::int64_t gathered() const { return context_.sequence_parallel ? context_.tensor : 1; }
+  std::int64_t gathered() const { return context_.sequence_parallel ? context_.expert_tensor : 1; }
   std::int64_t own_experts() const { return context_.model().experts / context_.plan().expert; }
   BufferId buffer(const std::string& name, std::int64_t rows, Lifetime lifetime);
   BufferId trade(const std::string& name, BufferId from, Lifetime lifetime);

@@ -61,16 +61,17 @@ void ParameterStore::layout() {
   for (Param& p : params_) {
     const Bucket& bucket = buckets_[static_cast<std::size_t>(p.bucket)];
     const Buffer& flat = builder_.buffer(bucket.values);
-    p.value = builder_.add_buffer({p.spec.name,
-                                   flat.dtype,
-                                   p.local_shape,
-                                   flat.cls,
-                                   flat.lifetime,
-                                   bucket.values,
-                                   p.offset,
-                                   0,
-                                   {},
-                                   {p.spec.init, p.spec.scale, p.spec.global_shape, p.spec.tensor_dim, p.spec.spread}});
+    p.value =
+        builder_.add_buffer({p.spec.name,
+                             flat.dtype,
+                             p.local_shape,
+                             flat.cls,
+                             flat.lifetime,
+                             bucket.values,
+                             p.offset,
+                             0,
+                             {},
+                             {p.spec.init, p.spec.scale, p.spec.global_shape, p.spec.tensor_dim, expert_axes(p)}});
     p.gradient = builder_.view("grad." + p.spec.name, bucket.gradients, p.offset, p.local_shape);
     if (context_.profile().autocast && context_.master)
       p.master = builder_.view("master." + p.spec.name, bucket.master, p.offset, p.local_shape);
@@ -84,7 +85,7 @@ void ParameterStore::form_buckets() {
   int open[3] = {-1, -1, -1};
   for (auto id = static_cast<ParamId>(params_.size()) - 1; id >= 0; --id) {
     Param& p = params_[static_cast<std::size_t>(id)];
-    const bool replicated = context_.tensor > 1 && p.spec.tensor_dim < 0;
+    const bool replicated = context_.tensor > 1 && p.spec.tensor_dim < 0 && !p.spec.spread;
     int& current = open[p.spec.spread ? 2 : replicated ? 1 : 0];
     const bool by_unit = context_.plan().zero == 3;
     const std::int64_t alone = by_unit ? context_.profile().shard_alone : 0;

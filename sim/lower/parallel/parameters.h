@@ -116,6 +116,11 @@ class ParameterStore {
   std::int64_t members_of(const Bucket& bucket) const {
     return bucket.experts ? context_.expert_shards : context_.shards;
   }
+  // Over which a parameter's experts are spread.
+  AxisSet expert_axes(const Param& param) const {
+    if (!param.spec.spread) return {};
+    return context_.plan().whole_experts() ? AxisSet{Axis::tensor, Axis::context, Axis::expert} : kExpertAxes;
+  }
   static AxisSet axes_of(const Bucket& bucket) { return bucket.experts ? kExpertShardAxes : kShardAxes; }
   bool sharded(const Bucket& bucket) const { return context_.plan().zero > 0 && group_of(bucket) >= 0; }
   bool transient_gradients(const Bucket& bucket) const { return context_.plan().zero >= 2 && group_of(bucket) >= 0; }

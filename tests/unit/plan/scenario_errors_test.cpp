@@ -96,12 +96,17 @@ TEST(ScenarioErrors, ExpertsMustDivideOverRanksThatHoldTheSame) {
             (Texts{"4:16 plan.expert: 12 experts do not divide by expert = 8; nearest that do: 6 or "
                    "12"}));
   EXPECT_EQ(spread("expert: 3, pipeline: 4, tensor: 3"),
-            (Texts{"4:16 plan.expert: expert = 3 does not divide the 2 ranks with the same weights otherwise (data = "
+            (Texts{"4:16 plan.expert: expert = 3 does not divide the 2 ranks that experts may be spread over (data = "
                    "2); nearest that do: 2"}));
   EXPECT_EQ(
       spread("expert: 3, context: 2"),
       (Texts{"4:16 plan.expert: expert = 3 is not a multiple of context = 2: the ranks of a sequence come first"}));
-  EXPECT_EQ(spread("expert: 2, tensor: 2, expert_tensor: 1").size(), 1U);
+  EXPECT_EQ(spread("expert: 4, tensor: 2, expert_tensor: 1, sequence_parallel: true"), Texts{});
+  EXPECT_EQ(spread("expert: 4, tensor: 2, expert_tensor: 1").size(), 1U) << "each rank has tokens of its own";
+  EXPECT_EQ(spread("expert: 4, tensor: 4, expert_tensor: 2").size(), 1U);
+  EXPECT_EQ(
+      spread("expert: 3, tensor: 2, expert_tensor: 1, sequence_parallel: true"),
+      (Texts{"4:16 plan.expert: expert = 3 is not a multiple of tensor = 2: the ranks of a tensor group come first"}));
   EXPECT_EQ(spread("expert: 2, zero: 1, zero_group: 4").size(), 1U);
   EXPECT_EQ(spread("recompute: ops").size(), 1U);
   EXPECT_EQ(spread("expert: 2", "", "framework: torch-fsdp2\n"),
@@ -292,7 +297,8 @@ TEST(ScenarioErrors, ModelsWithoutAttentionAreNotSplitOverTensor) {
       "rehearse: 1\nmodel: {family: mlp, widths: [784, 256, 10]}\n"
       "cluster: {gpus: 2}\nplan: {tensor: 2, recompute: selective}\ntraining: {seq_len: 4}\n");
   ASSERT_EQ(found.size(), 3U) << testing::PrintToString(found);
-  EXPECT_TRUE(found[0].starts_with("4:16 plan.tensor: tensor = 2: only gpt, llama and moe models are split")) << found[0];
+  EXPECT_TRUE(found[0].starts_with("4:16 plan.tensor: tensor = 2: only gpt, llama and moe models are split"))
+      << found[0];
   EXPECT_TRUE(found[1].starts_with("4:30 plan.recompute: selective recomputation is of attention")) << found[1];
   EXPECT_TRUE(found[2].starts_with("5:21 training.seq_len: seq_len = 4: this model reads no sequences")) << found[2];
 }
