@@ -106,8 +106,9 @@ void ExpertBranch::route() {
   b.op(name_ + ".gate", router(RouterPart::gate), c_.compute, {{logits_}}, {{weights_}, {chosen_}});
   b.op(name_ + ".place", router(RouterPart::place), c_.compute, {{chosen_}}, {{places_}, {loads_}});
   if (all_loads_ != loads_)
-    b.op(name_ + ".loads.all_reduce", Collective{CollectiveKind::all_reduce, c_.groups.routing, m_.experts}, DType::f32,
-         {{loads_}}, {{all_loads_}}, c_.plan().context > 1 ? StreamKind::context : StreamKind::tensor);
+    loads_summed_ =
+        b.op(name_ + ".loads.all_reduce", Collective{CollectiveKind::all_reduce, c_.groups.routing, m_.experts},
+             DType::f32, {{loads_}}, {{all_loads_}}, c_.plan().context > 1 ? StreamKind::context : StreamKind::tensor);
 }
 
 void ExpertBranch::forward_to_activation(bool again) {
@@ -203,7 +204,9 @@ BufferId ExpertBranch::backward_router(BufferId d_weights) {
   std::vector<Operand> reads{{d_weights}, {logits_}, {chosen_}};
   if (gate.aux > 0) reads.push_back({all_loads_});
   if (gate.scaled) reads.push_back({s_.parameters.loss_scale()});
-  b.op(name_ + ".gate.backward", gate, c_.compute, reads, {{d_logits}});
+  const OpRef backward = b.op(name_ + ".gate.backward", gate, c_.compute, reads, {{d_logits}});
+  // Nothing in forward waits for that sum.
+  b.after(backward, loads_summed_);
   const BufferId d_input = workspace("d_" + name_ + ".router", {tokens(), m_.hidden});
   b.op(name_ + ".router.backward_input", Gemm{tokens(), m_.hidden, m_.experts, 1}, c_.compute,
        {{d_logits}, {s_.parameters.value(router_w_)}}, {{d_input}});

@@ -66,6 +66,7 @@ class ExpertBranch : public FeedForward {
   // What the router chose: [tokens, experts_per_token], and of each expert how often; loads_ summed over the ranks that
   // share the micro-batch's tokens.
   BufferId input_ = -1, logits_ = -1, weights_ = -1, chosen_ = -1, places_ = -1, loads_ = -1, all_loads_ = -1;
+  OpRef loads_summed_;
   BufferId brought_ = -1, up_ = -1, activation_ = -1;  // of this rank's experts
   BufferId out_ = -1;                                  // rows of this rank's tokens, back from the experts
 };

@@ -130,6 +130,19 @@ TEST(ExpertParallel, EveryPlanIsSound) {
             }
 }
 
+// Backward follows the forward of its micro-batch at once: nothing between them waits for what routers sum.
+TEST(ExpertParallel, InterleavedPlansAreSound) {
+  for (const char* framework : {"rehearse", "megatron-core"})
+    for (const char* split : {"context: 2, expert: 4", "tensor: 2, sequence_parallel: true", "expert: 2"})
+      for (const char* zero : {"0", "1", "3"})
+        expect_sound(
+            "rehearse: 1\nmodel: {family: moe, layers: 8, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32, experts: "
+            "8, "
+            "experts_per_token: 2, expert_ffn_hidden: 24, aux_loss: 0.1, capacity_factor: 1}\n",
+            {std::string("plan={pipeline: 2, schedule: interleaved, chunks: 2, ") + split + "}", "cluster.gpus=8",
+             set("framework", framework), set("plan.zero", zero), "training.global_batch=32"});
+}
+
 TEST(Interleaved, EveryPlanIsSound) {
   for (const char* framework : {"rehearse", "megatron-2021"})
     for (const int tensor : {1, 2})
