@@ -116,7 +116,7 @@ Slowdowns measure_sharing(int cores, double seconds, const Budget& budget) {
       budget.poll();
       if (budget.spent()) return slowdowns;
       const Beside others(beside, cores - 1);
-      // Faster beside others than alone is noise.
+      // Faster alongside others than alone is noise.
       slowdowns[static_cast<std::size_t>(what)][static_cast<std::size_t>(beside)] =
           std::max(1.0, time_of(work, each, budget) / alone);
     }

@@ -168,7 +168,7 @@ std::vector<PlannedRun> plan_runs(const Target& target, int cores) {
   };
   std::vector<PlannedRun> runs;
   for (std::size_t first = 0; first < roles; first += together) {
-    // The last few roles are profiled beside the first ones again, or beside more ranks of the same.
+    // The last few roles are profiled beside the first ones again, or alongside more ranks of the same.
     std::vector<int> of;
     for (std::size_t i = 0; i < together; ++i) of.push_back(ranks[(first + i) % ranks.size()]);
     runs.push_back({&target, of, busy(together), weight(of)});

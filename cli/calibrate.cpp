@@ -120,7 +120,7 @@ std::string summary(const cost::Calibration& c, const std::string& path) {
       {"Copy", rate(c.memory_bandwidth, "GB/s read and written, all cores")},
       {"Dispatch", us(c.dispatch_s) + " from an op to the next of its stream"},
       {"Wake", us(c.wake_s) + " to an op of a stream that slept"},
-      {"Sharing", fmt::format("a copy beside copies takes {:.3g} times as long", worst)},
+      {"Sharing", fmt::format("a copy during copies takes {:.3g} times as long", worst)},
       {"All-reduce", all_reduce_rates(c)},
       {"Kernels", fmt::format("{} of the scenarios' programs, {} of the grid", of_programs,
                               static_cast<std::ptrdiff_t>(c.kernels.size()) - of_programs)},
@@ -146,7 +146,7 @@ std::string trace_summary(const calibrate::trace::TraceCalibration& c, const std
       {"Shapes", fmt::format("{} products, {} attentions, {} others, {} collectives", c.products, c.attentions,
                              c.others, c.collectives)},
   };
-  if (c.beside > 0) rows.emplace_back("Beside NCCL", fmt::format("{} shapes were timed beside collectives", c.beside));
+  if (c.beside > 0) rows.emplace_back("Beside NCCL", fmt::format("{} shapes were timed during collectives", c.beside));
   if (c.samples.skipped > 0)
     rows.emplace_back("Skipped", fmt::format("{} kernels of the first steps", c.samples.skipped));
   if (!c.samples.left_out.empty()) rows.emplace_back("Left out", "most of all " + largest(c.samples.left_out));

@@ -73,9 +73,9 @@ std::string processes(const execute::Outcome& outcome) {
   const std::string beside = format_bytes(Bytes(outcome.all_rss_bytes - r.arena_bytes));
   const std::string seconds = reports::compact(r.wall_s);
   if (outcome.processes == 1)
-    return fmt::format("{} at most, {} of it beside the ranks'; {} s", format_bytes(Bytes(r.peak_rss_bytes)), beside,
+    return fmt::format("{} at most, {} of it besides the ranks'; {} s", format_bytes(Bytes(r.peak_rss_bytes)), beside,
                        seconds);
-  return fmt::format("{}, {} at most, {} in all, {} beside the ranks'; {} s", outcome.processes,
+  return fmt::format("{}, {} at most, {} in all, {} besides the ranks'; {} s", outcome.processes,
                      format_bytes(Bytes(r.peak_rss_bytes)), format_bytes(Bytes(outcome.all_rss_bytes)), beside,
                      seconds);
 }

@@ -77,7 +77,7 @@ Json topology_facts(const std::string& name, const std::string& root) {
   return j;
 }
 
-// Rows of the collectives' table beside the device file; 0 if there is none.
+// Rows of the collectives' table next to the device file; 0 if there is none.
 std::size_t collective_points(const std::string& name, const std::string& root) {
   const fs::path file = fs::path(root) / "calibrate" / "devices" / (name + ".collectives.csv");
   std::error_code error;

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kInstalled = "share/rehearse";  // where `cmake --install` puts the data, beside bin/
+constexpr const char* kInstalled = "share/rehearse";  // where `cmake --install` puts the data, next to bin/
 
 bool holds_data(const fs::path& folder) {
   std::error_code error;

@@ -216,7 +216,7 @@ void add_validate(CLI::App& app, Action& action) {
           ->type_name("DIR");
   command->footer(
       "A CSV of --throughput has the columns of scenarios/published/throughput.csv, or\n"
-      "id, scenario (a path beside it), metric, value, unit.\n"
+      "id, scenario (a path next to it), metric, value, unit.\n"
       "Examples:\n  rehearse validate\n  rehearse validate --filter 175b -o out\n  rehearse validate --local\n"
       "  rehearse validate --throughput runs.csv --filter llm-foundry -o out\n"
       "  rehearse validate --collectives -o out");

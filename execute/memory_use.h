@@ -1,4 +1,4 @@
-// What a run holds beside what was predicted for it: the memory plan's arena of each rank (sim/account/stage_memory.h
+// What a run holds besides what was predicted for it: the memory plan's arena of each rank (sim/account/stage_memory.h
 // counts it for a simulation and a measurement alike) is all that tensors lie in; the rest of the process is bounded
 // here.
 #pragma once
@@ -17,7 +17,7 @@ inline constexpr std::int64_t kProgramBytes = std::int64_t{24} << 20;
 // (kernels/cpu/gemm.cpp).
 inline constexpr std::int64_t kThreadBytes = std::int64_t{8} << 20;
 
-// What a process may hold beside its arenas. Messages between pipeline stages that were sent and not yet taken, other
+// What a process may hold besides its arenas. Messages between pipeline stages that were sent and not yet taken, other
 // data than the default, what is recorded of the ops (-o) and the fp32 copies that the CPU makes of 16-bit operands
 // (kernels/cpu/cpu_device.h) are left out. A rank's StepValues lie behind its arena.
 inline constexpr std::int64_t beside_arenas(std::int64_t ranks, std::int64_t threads_per_rank) {

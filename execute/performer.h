@@ -50,7 +50,7 @@ struct Outcome {
   int processes = 1;
   std::int64_t all_rss_bytes = 0;  // the processes' peaks, added
   Parameters parameters;           // after the last step
-  // Of ranks on devices: the most that a rank's share of what lies beside arenas is, and the largest drift.
+  // Of ranks on devices: the most that a rank's share of what lies outside arenas is, and the largest drift.
   DeviceUse device;
   // fp16, after the last step, by rank: the loss scale, and how many steps it has stood.
   std::vector<std::vector<float>> loss_scales;

@@ -289,7 +289,7 @@ std::string answers_text(const Result& r) {
                                                             time_text(r.samples.most_ps), time_text(r.samples.mean_ps)),
                                                 2));
   out += part("What noise costs", noise_text(r));
-  out += part("Jobs on the cluster (mean step beside the others, and alone)", jobs_text(r));
+  out += part("Jobs on the cluster (mean step alongside the others, and alone)", jobs_text(r));
   out += collectives_text(r);
   out += links_text(r);
   if (!r.what_if.empty()) out += part("What if (one at a time)", what_if_text(r));

@@ -1,4 +1,4 @@
-// What a result answers beside its step: statistics over samples, what noise costs, the busiest links, what-ifs, other
+// What a result answers besides its step: statistics over samples, what noise costs, the busiest links, what-ifs, other
 // jobs. Rows and sentences for the terminal and for the report page alike; empty where the result has none.
 #pragma once
 

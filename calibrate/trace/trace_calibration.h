@@ -1,6 +1,6 @@
 // A calibration from one measured run: the kernels of a PyTorch profiler's trace become measurements that a simulation
 // reads on top of a device file (docs/calibration.md, "From one measured run"). Several files are several ranks of one
-// run. A shape's time is the median over its calls; calls beside a collective's kernel, which takes multiprocessors and
+// run. A shape's time is the median over its calls; calls during a collective's kernel, which takes multiprocessors and
 // bandwidth, count only where fewer than three others are there. A collective's kernel also waits for the last rank:
 // the least over the ranks' files where all have it, then the median; the 10th percentile where one file alone tells.
 #pragma once
@@ -27,7 +27,7 @@ struct TraceCalibration {
   SampleTable samples;
   std::size_t products = 0, attentions = 0, others = 0, collectives = 0;  // shapes
   std::size_t other_attentions = 0;  // shapes of another attention kernel than the one that took longest: left out
-  std::size_t beside = 0;            // shapes that were timed beside collectives alone
+  std::size_t beside = 0;            // shapes that were timed during collectives alone
   double used = 0;                   // share of the kernels' time
 };
 

@@ -29,7 +29,7 @@ struct PlacementRequest {
   std::chrono::milliseconds timeout{60'000};
   std::string version;                                // of this program, which must be that of all processes
   std::shared_ptr<MpiSession> mpi;                    // null: none was started
-  std::function<void(const std::string& text)> note;  // for the user, beside what is thrown
+  std::function<void(const std::string& text)> note;  // for the user, besides what is thrown
 };
 
 using MakeProgram = std::function<program::Program()>;

@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kControl = "nvidia-cuda-mps-control";
+constexpr const char* kMpsVariable = "REHEARSE_MPS";
 constexpr std::chrono::milliseconds kMpsPause{20};
 constexpr std::chrono::seconds kToStart{10}, kToEnd{10};
 
@@ -104,6 +105,10 @@ void share_device(int rank) {
 }
 
 std::optional<Mps> Mps::start(std::string& why) {
+  if (const char* wish = std::getenv(kMpsVariable); wish != nullptr && std::string_view(wish) == "off") {
+    why = fmt::format("{} is off", kMpsVariable);
+    return {};
+  }
   if (!in_path(kControl)) {
     why = fmt::format("there is no {}", kControl);
     return {};

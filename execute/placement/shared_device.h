@@ -4,8 +4,8 @@
 // Real collectives, algorithms and kernels over a network that is none; times are not those of NVLink.
 //
 // Without MPS the GPU gives processes slices of time in turn, and each hop of a collective may wait for one. With MPS
-// (nvidia-cuda-mps-control, if it is there) their kernels run side by side. NCCL takes two multiprocessors a
-// collective, so that the kernels of all ranks find room to wait at once.
+// (nvidia-cuda-mps-control, if it is there and REHEARSE_MPS is not "off") their kernels run side by side. NCCL takes
+// two multiprocessors a collective, so that the kernels of all ranks find room to wait at once.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ void share_device(int rank);
 // process dies.
 class Mps {
  public:
-  // Nothing if there is no nvidia-cuda-mps-control, or it does not come up; `why` then says so.
+  // Nothing if REHEARSE_MPS is "off", there is no nvidia-cuda-mps-control, or it does not come up; `why` then says so.
   static std::optional<Mps> start(std::string& why);
   ~Mps();
   Mps(Mps&& other) noexcept : folder_(std::exchange(other.folder_, {})), pid_(std::exchange(other.pid_, 0)) {}

@@ -1,5 +1,5 @@
-// What processes tell one another beside the numbers of Communicators, over lane 0 of a Wire: short texts by topic, and
-// losses on their way to the root (rank 0). Texts of one topic between two ranks arrive in order.
+// What processes tell one another besides the numbers of Communicators, over lane 0 of a Wire: short texts by topic,
+// and losses on their way to the root (rank 0). Texts of one topic between two ranks arrive in order.
 #pragma once
 
 #include <cstdint>

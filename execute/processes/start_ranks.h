@@ -12,7 +12,7 @@
 
 namespace rehearse::execute {
 
-// The environment of a started rank, beside RANK, LOCAL_RANK and WORLD_SIZE.
+// The environment of a started rank, besides RANK, LOCAL_RANK and WORLD_SIZE.
 inline constexpr const char* kRendezvousVariable = "REHEARSE_RENDEZVOUS";  // the folder
 inline constexpr const char* kSupervisedVariable = "REHEARSE_SUPERVISED";  // "1": start_ranks() tells of failures
 

@@ -1,4 +1,4 @@
-// How the ranks of a run are spread over processes, and what these must tell one another beside the numbers that
+// How the ranks of a run are spread over processes, and what these must tell one another besides the numbers that
 // Communicators move: that all are ready, losses, where each rank is, what went wrong, and the accounts at the end.
 // perform() is the same over every world: local_world.h has all ranks in this process, process_world.h and
 // mpi/mpi_world.h one rank a process.

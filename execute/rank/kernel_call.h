@@ -1,4 +1,4 @@
-// One op of a program as a call of a kernels::Device, and the numbers a call needs beside its operands: what the step
+// One op of a program as a call of a kernels::Device, and the numbers a call needs besides its operands: what the step
 // is, the rank's coordinate, the micro-batch's place among the step's sequences.
 #pragma once
 

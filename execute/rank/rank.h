@@ -29,7 +29,7 @@ struct TransferWait {
   std::int64_t begin_ps = 0, end_ps = 0;
 };
 
-// What lies beside the arenas on a rank's device, and what may be said of its clock. All 0 on a CPU.
+// What lies outside the arenas on a rank's device, and what may be said of its clock. All 0 on a CPU.
 struct DeviceUse {
   std::int64_t beside_bytes = 0;    // in use on the device that is no rank's arena; shared evenly by its ranks
   std::int64_t total_bytes = 0;     // of the device

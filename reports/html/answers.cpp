@@ -84,7 +84,7 @@ std::string jobs_section(const std::vector<StoredResult>& runs, const RunNames& 
   return each(runs, names, [](const Result& r) {
     if (r.jobs.empty()) return std::string();
     return table(job_rows(r)) +
-           "<p class=\"note\">Step: the mean of as many as the column steps says, beside the other jobs; alone: of "
+           "<p class=\"note\">Step: the mean of as many as the column steps says, alongside the other jobs; alone: of "
            "the same steps with the cluster to itself. The first job is the one that all else on this page is "
            "about.</p>\n";
   });

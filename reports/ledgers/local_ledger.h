@@ -12,7 +12,7 @@
 namespace rehearse::reports {
 
 struct LocalPlan {
-  std::string id, scenario;              // scenario: a path beside the list
+  std::string id, scenario;              // scenario: a path next to the list
   std::vector<std::string> assignments;  // KEY=VALUE
 };
 // Reads a list of plans (scenarios/local/plans.yaml). Throws InputError with every problem.

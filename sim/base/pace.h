@@ -33,7 +33,7 @@ struct Pace {
     const double had = taken * cores;
     return wanted + had <= cores ? had : wanted * taken / std::max(0.02, 1 - taken);
   }
-  // How many times as long as without others so many threads of ours take beside these k.
+  // How many times as long as without others so many threads of ours take alongside these k.
   double crowding_of(double threads, double k) const {
     return std::max(1.0, (threads + k) / std::max<double>(threads, cores));
   }

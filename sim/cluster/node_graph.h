@@ -2,9 +2,9 @@
 // ways through it. Built by one of the generators below or written out link by link in a topology file.
 //
 // A way is the cheapest one, where NVLink costs least, then PCIe, then a host bridge, then the link between sockets. A
-// device passes on what came to it over NVLink, to another device or to a NIC beside it (NCCL's PXN), at a cost above a
-// few NVLinks and below any way through a host bridge; NICs pass nothing on. Reference for the order: the path types of
-// NCCL's src/graph/topo.h (NVL, NVB, PIX, PXB, PXN, PHB, SYS).
+// device passes on what came to it over NVLink, to another device or to a NIC next to it (NCCL's PXN), at a cost above
+// a few NVLinks and below any way through a host bridge; NICs pass nothing on. Reference for the order: the path types
+// of NCCL's src/graph/topo.h (NVL, NVB, PIX, PXB, PXN, PHB, SYS).
 #pragma once
 
 #include <array>

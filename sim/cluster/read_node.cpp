@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMostInNode = 256;
 
-// The blocks that stand beside `node`; one that is not there leaves what was read before.
+// The blocks that stand next to `node`; one that is not there leaves what was read before.
 struct Blocks {
   Lanes nvlink, pcie, socket, nic;
   int pcie_switches = 0, sockets = 1, nics = 0;

@@ -66,12 +66,12 @@ class CollectiveModel {
   virtual bool buffered_messages() const { return false; }
 };
 
-// `device_file`: path of a device file X.yaml; measured collectives are read from X.collectives.yaml beside it (and the
-// CSV it names). "" or no such file: a ring on the topology's bandwidths and latencies (spec). A calibration (.json) on
-// a local host: what it measured there (local_model.h). On a network of explicit links: links_model.h. Throws
-// InputError for bad files, and for pins that the machine does not offer; collective() does where a group does not. The
-// cluster must outlive the model.
-// `more`: files that add measurements to the device's; where it has none, they have nothing to add to.
+// `device_file`: path of a device file X.yaml; measured collectives are read from X.collectives.yaml next to it (and
+// the CSV it names). "" or no such file: a ring on the topology's bandwidths and latencies (spec). A calibration
+// (.json) on a local host: what it measured there (local_model.h). On a network of explicit links: links_model.h.
+// Throws InputError for bad files, and for pins that the machine does not offer; collective() does where a group does
+// not. The cluster must outlive the model. `more`: files that add measurements to the device's; where it has none, they
+// have nothing to add to.
 std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file,
                                             const Pins& pins = {}, const std::vector<std::string>& more = {});
 // Whether X.yaml says `collectives: {of: topology}`: a calibration of one GPU measured none, and those of the

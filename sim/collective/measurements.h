@@ -11,7 +11,7 @@
 // that could be part of it, and between two measured groups a time between theirs. NCCL's model alone would have eight
 // GB200 reduce faster, in the switch, than four were measured to do in a ring.
 //
-// Files: X.collectives.yaml beside the device file X.yaml, naming a CSV with the columns
+// Files: X.collectives.yaml next to the device file X.yaml, naming a CSV with the columns
 //   collective,gpus,nodes,bytes,time_us,source
 // where bytes is the full size (nccl-tests' size column) and source an id explained in the YAML file.
 #pragma once

@@ -1,4 +1,4 @@
-// How long a kernel takes alone on a device, or beside communication: from measured shapes where there are some, from
+// How long a kernel takes alone on a device, or during communication: from measured shapes where there are some, from
 // interpolation that respects tiles and waves, else from a roofline with the device class's efficiency. The answer
 // carries its coverage and an error interval. A kernel nobody can cost is an error that names it, never a silent zero.
 #pragma once
@@ -50,7 +50,7 @@ struct Device {
   Time dispatch, wake;
   // Of a calibrated GPU: host time a kernel where bodies are launched as graphs; zero: not measured.
   Time launch;
-  // Of a calibrated GPU: what a process of ours holds there beside its tensors; zero: not measured.
+  // Of a calibrated GPU: what a process of ours holds there besides its tensors; zero: not measured.
   Bytes reserve;
   // How its durations scatter, and how fast it was, while they were measured; nothing unless that was measured.
   Jitter jitter;

@@ -1,7 +1,7 @@
 // Costs of kernels on a measured device. The order of trust: this very kernel measured; products on a line of measured
 // ones, by waves (wave_table.h); its kind measured at other sizes; the device's model (gemm_model.h,
 // flash_model.h, bytes over bandwidth). Interference scales what was measured by the model's own ratio beside / alone,
-// which is never below 1, so a kernel beside communication is never faster.
+// which is never below 1, so a kernel that runs during communication is never faster.
 //
 // Leaves out: dropout inside flash attention, L2 hits of kernels bound by memory, and the clock's dependence on the mix
 // of kernels: one `sustained` share covers matrix products (docs/calibration.md, "Power and energy", says what speaks
@@ -34,7 +34,7 @@ using program::Role;
 using program::Work;
 
 constexpr double kLeastShare = 0.1;  // of the memory bandwidth, whatever communication takes
-// Of the memory bandwidth, what a kernel that wants it keeps beside communication: memory serves two requesters alike,
+// Of the memory bandwidth, what a kernel that wants it keeps during communication: memory serves two requesters alike,
 // so neither starves the other. A judgement. What communication then takes longer is left out.
 constexpr double kFairShare = 0.5;
 // What one fused attention kernel says of another on the same device: FlashAttention 1 to 3 on H100 and A100 differ by

@@ -1,4 +1,4 @@
-// What a device file holds (calibrate/devices/NAME.yaml, schema rehearse_device: 1) and the tables beside it. Every
+// What a device file holds (calibrate/devices/NAME.yaml, schema rehearse_device: 1) and the tables next to it. Every
 // number in a shipped file carries its source in a comment. A file with `measurements_for: NAME` holds only tables:
 // more measurements of the device NAME, which replace equal shapes read before.
 #pragma once

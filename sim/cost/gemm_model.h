@@ -45,7 +45,7 @@ struct GemmMachine {
   std::vector<Tile> tiles;
 };
 
-// What is left of the machine beside communication.
+// What is left of the machine during communication.
 struct GemmShare {
   int sms = 1;
   double bandwidth = 0;
@@ -62,7 +62,7 @@ struct GemmLibrary {
   const GemmConstants& constants;
 };
 // With what it picks for another machine, for what-ifs: a pick of its own for a faster one might fill just one wave,
-// and take two beside communication, so that the faster machine were slower.
+// and take two during communication, so that the faster machine were slower.
 GemmSeconds gemm_seconds(const GemmMachine& machine, const GemmConstants& constants, const GemmShape& shape,
                          const GemmShare& share, const GemmLibrary& library);
 double gemm_seconds(const GemmMachine& machine, const GemmConstants& constants, const GemmShape& shape);

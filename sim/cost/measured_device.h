@@ -54,7 +54,7 @@ struct CopyPoint {
   double seconds = 0;
 };
 
-// A product beside a kernel that holds multiprocessors, or one that moves memory.
+// A product during a kernel that holds multiprocessors, or one that moves memory.
 struct InterferencePoint {
   ProductKey key;
   int sms_held = 0;
@@ -104,7 +104,7 @@ void read_measured(const Node& root, MeasuredDevice& measured, Diagnostics& diag
 // The key of an op that is one product, and its operand types as ShapePoint has them.
 ProductKey product_key(const program::Role& role, const program::Op& op);
 std::string operand_types(const program::Role& role, const program::Op& op);
-// "nt bf16>f32 accumulate": what a product is beside its sizes; n and t are A's and B's transposition.
+// "nt bf16>f32 accumulate": what a product is besides its sizes; n and t are A's and B's transposition.
 std::string form_text(const ProductKey& key);
 
 }  // namespace rehearse::cost

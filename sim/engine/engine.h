@@ -32,8 +32,8 @@ struct Options {
   const program::Arenas* arenas = nullptr;  // Job::arenas
 };
 
-// A job beside the one that is reported, on ranks of its own: it goes through its steps without end. What it points to
-// must outlive the simulation. Its plans of transfers name the resources of the cluster that is simulated.
+// A job alongside the one that is reported, on ranks of its own: it goes through its steps without end. What it points
+// to must outlive the simulation. Its plans of transfers name the resources of the cluster that is simulated.
 struct Job {
   const program::Program& program;
   const plan::RankGrid& grid;

@@ -1,5 +1,5 @@
 // What is trained: shapes, parameter counts and FLOPs of a model, before any splitting. Counts are exact sums over the
-// tensors; formulas and sources stand beside them in model.cpp.
+// tensors; formulas and sources stand next to them in model.cpp.
 #pragma once
 
 #include <array>

@@ -398,7 +398,7 @@ std::vector<Key> plan_keys() {
       {.path = "plan.overlap_grad_reduce",
        .type = KeyType::boolean,
        .origin = Default::framework,
-       .meaning = "reduce gradients beside the last backward; ZeRO 2 and 3 always do",
+       .meaning = "reduce gradients during the last backward; ZeRO 2 and 3 always do",
        .example = "true",
        .related = "plan.bucket plan.zero framework",
        .field = &Plan::overlap_grad_reduce,
@@ -407,7 +407,7 @@ std::vector<Key> plan_keys() {
       {.path = "plan.overlap_param_gather",
        .type = KeyType::boolean,
        .origin = Default::framework,
-       .meaning = "ZeRO 1 and 2: gather the updated parameters beside the next forward; ZeRO 3 always gathers a layer "
+       .meaning = "ZeRO 1 and 2: gather the updated parameters during the next forward; ZeRO 3 always gathers a layer "
                   "ahead",
        .example = "true",
        .related = "plan.zero framework",
@@ -417,7 +417,7 @@ std::vector<Key> plan_keys() {
       {.path = "plan.overlap_tensor_backward",
        .type = KeyType::boolean,
        .origin = Default::framework,
-       .meaning = "tensor parallelism: reduce the gradient of a layer's input beside the product for its weights' "
+       .meaning = "tensor parallelism: reduce the gradient of a layer's input during the product for its weights' "
                   "gradient (Megatron's async all-reduce; Transformer Engine's bulk overlap)",
        .example = "false",
        .related = "plan.tensor plan.sequence_parallel framework",
@@ -461,7 +461,7 @@ std::vector<Key> plan_keys() {
        .type = KeyType::choice,
        .fallback = "ring",
        .values = {"ring", "all_to_all", "all_gather"},
-       .meaning = "how the ranks of a sequence exchange keys and values: `ring` (passed on from rank to rank beside "
+       .meaning = "how the ranks of a sequence exchange keys and values: `ring` (passed on from rank to rank during "
                   "attention), `all_to_all` (Ulysses: each rank has all tokens of some heads; they must divide), "
                   "`all_gather` (gathered before attention)",
        .example = "all_to_all",

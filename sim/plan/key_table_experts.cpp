@@ -45,7 +45,7 @@ std::vector<Key> expert_keys() {
        .min = 0,
        .max = 1 << 10,
        .families = "moe",
-       .meaning = "experts that take every token beside those it is sent to",
+       .meaning = "experts that take every token besides those it is sent to",
        .example = "1",
        .related = "model.shared_ffn_hidden",
        .field = &model::Model::shared_experts},

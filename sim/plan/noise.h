@@ -48,7 +48,7 @@ struct Noise {
   std::vector<LinkFault> links;
   bool machine = true;  // draw the scatter that a calibration of the machine measured (sim/cost/jitter.h)
 
-  // Of the scenario's own, beside the machine's.
+  // Of the scenario's own, besides the machine's.
   bool any() const { return kernels > 0 || transfers > 0 || rank_step.any() || !slow_ranks.empty() || !links.empty(); }
 };
 

@@ -156,7 +156,7 @@ void read_jobs(const Node& list, const Source& source, Diagnostics& diagnostics,
   }
   if (list.size() == 0) return;
   if (source.machine != nullptr) {
-    list.error("a job beside another has no jobs of its own", "set: {cluster.jobs: []}");
+    list.error("a job alongside another has no jobs of its own", "set: {cluster.jobs: []}");
     return;
   }
   if (list.size() > kMostJobs) {

@@ -46,7 +46,7 @@ struct Source {
   const std::vector<std::string>& assignments;
   const std::string& data_root;
   Purpose purpose = Purpose::simulate;
-  const ClusterRequest* machine = nullptr;  // it is itself read as a job beside another, on this cluster
+  const ClusterRequest* machine = nullptr;  // it is itself read as a job alongside another, on this cluster
 };
 // The file with what is assigned. Throws InputError if it cannot be read.
 Document opened(const Source& source, Diagnostics& diagnostics);

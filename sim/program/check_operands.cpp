@@ -294,6 +294,17 @@ struct Site {
             fmt::format("{} '{}' of {}; it moves {}", verb, b.name, name_of(b.dtype), name_of(o.dtype)));
     }
   }
+
+  // Every piece of a strided copy lies within the buffer.
+  void hold_pieces(const char* verb, const Operand& operand, const StridedCopy& c, const Strides& of) const {
+    const Buffer& b = role.buffers[static_cast<std::size_t>(operand.buffer)];
+    const std::int64_t along = (c.outer - 1) * of.outer, across = (c.inner - 1) * of.inner;
+    const std::int64_t begin = of.first + std::min<std::int64_t>(along, 0) + std::min<std::int64_t>(across, 0);
+    const std::int64_t end = of.first + std::max<std::int64_t>(along, 0) + std::max<std::int64_t>(across, 0) + c.cols;
+    if (begin < 0 || end > b.elements())
+      bad(operand.buffer,
+          fmt::format("{} elements {} to {} of '{}', which has {}", verb, begin, end, b.name, b.elements()));
+  }
 };
 
 }  // namespace
@@ -308,6 +319,10 @@ void check_operands(const Program& program, RoleId role_id, ViolationList& list)
       const Site site{role, b, i, list};
       site.compare("reads", op.reads, expected.reads, is_transfer(op));
       site.compare("writes", op.writes, expected.writes, is_transfer(op));
+      if (const auto* c = std::get_if<StridedCopy>(&op.shape); c && op.reads.size() == 1 && op.writes.size() == 1) {
+        site.hold_pieces("reads", op.reads[0], *c, c->from);
+        site.hold_pieces("writes", op.writes[0], *c, c->to);
+      }
       if (const auto* c = std::get_if<Collective>(&op.shape)) {
         const auto& only = program.groups[static_cast<std::size_t>(c->group)].pipeline_only;
         if (!only.empty() && std::find(only.begin(), only.end(), role.pipeline) == only.end())

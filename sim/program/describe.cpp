@@ -23,7 +23,7 @@ struct ShapeText {
     std::string text =
         fmt::format("micro_batch={} heads={} seq={} head_dim={}", a.micro_batch, a.heads, a.seq, a.head_dim);
     if (a.kv_heads != a.heads) text += fmt::format(" kv_heads={}", a.kv_heads);
-    if (a.keys > 0) text += fmt::format(" keys={}", a.keys);
+    if (a.keys > 0) text += fmt::format(" keys={}{}", a.keys, a.merge ? " merge" : "");
     if (a.causal) text += " causal";
     if (a.dropout > 0) text += fmt::format(" dropout={}", a.dropout);
     return text;
@@ -39,7 +39,8 @@ struct ShapeText {
     return text;
   }
   std::string operator()(const StridedCopy& c) const {
-    return fmt::format("outer={} inner={} cols={}", c.outer, c.inner, c.cols);
+    return fmt::format("outer={} inner={} cols={} from={}+{}+{} to={}+{}+{}", c.outer, c.inner, c.cols, c.from.first,
+                       c.from.outer, c.from.inner, c.to.first, c.to.outer, c.to.inner);
   }
   std::string operator()(const Router& r) const {
     std::string text = fmt::format("tokens={} experts={} top_k={}", r.tokens, r.experts, r.top_k);

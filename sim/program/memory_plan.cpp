@@ -12,6 +12,7 @@
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
+#include "sim/program/body_changes.h"
 #include "sim/program/describe.h"
 
 namespace rehearse::program {
@@ -23,20 +24,6 @@ using LiveSet = std::vector<bool>;  // by buffer
 std::int64_t round_up(std::int64_t bytes, std::int64_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
-
-// A write or a release of a non-persistent base buffer. domain: 0 the slot's instances, 1 the step's, 2 + i those of
-// micro-batch slot.micro_batch + deltas[i].
-struct Touch {
-  int op;
-  bool release;
-  int domain;
-  BufferId buffer;
-};
-
-struct BodyTouches {
-  std::vector<int> deltas;
-  std::vector<Touch> touches;  // program order, an op's writes before its releases
-};
 
 // What a body does to memory when it begins in given states, relative to its beginning.
 struct Curve {
@@ -52,7 +39,6 @@ class PeakWalk {
   MemoryPeak run();
 
  private:
-  BodyTouches touches_of(const Body& body) const;
   int intern(const LiveSet& set);
   const Curve& curve_of(const std::vector<int>& key);
   Curve compute(const std::vector<int>& key);
@@ -60,7 +46,7 @@ class PeakWalk {
 
   const Role& role_;
   std::vector<std::int64_t> bytes_;
-  std::vector<BodyTouches> bodies_;
+  std::vector<BodyChanges> bodies_;
   std::vector<LiveSet> states_;
   std::map<LiveSet, int> state_ids_;
   std::map<std::vector<int>, Curve> curves_;  // key: body, step state, state a delta
@@ -71,31 +57,7 @@ class PeakWalk {
 
 PeakWalk::PeakWalk(const Role& role, std::int64_t alignment) : role_(role) {
   for (const Buffer& b : role.buffers) bytes_.push_back(round_up(b.bytes(), alignment));
-  for (const Body& body : role.bodies) bodies_.push_back(touches_of(body));
-}
-
-BodyTouches PeakWalk::touches_of(const Body& body) const {
-  BodyTouches result;
-  const auto add = [&](int op, bool release, const Operand& operand) {
-    BufferId id = operand.buffer;
-    if (const BufferId base = role_.buffers[static_cast<std::size_t>(id)].base; base >= 0) id = base;
-    const Lifetime lifetime = role_.buffers[static_cast<std::size_t>(id)].lifetime;
-    if (lifetime == Lifetime::persistent) return;
-    int domain = lifetime == Lifetime::slot ? 0 : 1;
-    if (lifetime == Lifetime::micro_batch) {
-      auto& deltas = result.deltas;
-      const auto it = std::find(deltas.begin(), deltas.end(), operand.micro_batch_delta);
-      domain = 2 + static_cast<int>(it - deltas.begin());
-      if (it == deltas.end()) deltas.push_back(operand.micro_batch_delta);
-    }
-    result.touches.push_back({op, release, domain, id});
-  };
-  for (int i = 0; i < static_cast<int>(body.ops.size()); ++i) {
-    const Op& op = body.ops[static_cast<std::size_t>(i)];
-    for (const Operand& w : op.writes) add(i, false, w);
-    for (const Operand& r : op.releases) add(i, true, r);
-  }
-  return result;
+  for (const Body& body : role.bodies) bodies_.push_back(changes_of(role, body));
 }
 
 int PeakWalk::intern(const LiveSet& set) {
@@ -111,13 +73,13 @@ const Curve& PeakWalk::curve_of(const std::vector<int>& key) {
 }
 
 Curve PeakWalk::compute(const std::vector<int>& key) {
-  const BodyTouches& body = bodies_[static_cast<std::size_t>(key[0])];
+  const BodyChanges& body = bodies_[static_cast<std::size_t>(key[0])];
   std::vector<LiveSet> live(1, LiveSet(role_.buffers.size(), false));
   for (std::size_t i = 1; i < key.size(); ++i) live.push_back(states_[static_cast<std::size_t>(key[i])]);
   Curve curve;
   std::int64_t total = 0;
-  for (std::size_t i = 0; i < body.touches.size(); ++i) {
-    const Touch& t = body.touches[i];
+  for (std::size_t i = 0; i < body.changes.size(); ++i) {
+    const BodyChange& t = body.changes[i];
     const auto buffer = static_cast<std::size_t>(t.buffer);
     auto flag = live[static_cast<std::size_t>(t.domain)][buffer];
     if (flag != t.release) continue;  // written again while alive, or released while not

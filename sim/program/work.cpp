@@ -68,7 +68,7 @@ double conv_flops(const Conv2d& c) {
          static_cast<double>(c.c_in * c.kernel * c.kernel);
 }
 
-// What kernels of their own move beside the operands, which a fused one would move alone. Sources: the ops of PyTorch
+// What kernels of their own move besides the operands, which a fused one would move alone. Sources: the ops of PyTorch
 // 2.x named in plan/framework.cpp, torch-ddp.
 Work extra_of(const Role& role, const Op& op) {
   if (const auto* a = std::get_if<Activation>(&op.shape);

@@ -66,7 +66,7 @@ void OutputFile::open_temporary() {
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd_ < 0 && errno != EEXIST) fail(file_problem(errno));
   }
-  if (fd_ < 0) fail("no free temporary name beside it");
+  if (fd_ < 0) fail("no free temporary name next to it");
   unfinished_.emplace(temporary_);
 }
 

@@ -3,7 +3,7 @@
 // directory never touched; nor is a file that this process has read as an input (sim/base/input_files.h), by whatever
 // name. Directories on the way to it may be links. What breaks the rule is an InputError that names the path.
 //
-// A file is written piece by piece beside its final place and renamed over it on commit(), so that a reader sees the
+// A file is written piece by piece next to its final place and renamed over it on commit(), so that a reader sees the
 // old content or the new one, never half of it. Without commit() nothing is left behind. Optionally gzip (RFC 1952,
 // time stamp 0, so equal content gives equal bytes). Other errors throw std::runtime_error naming the path. A
 // signal that asks for the end (sim/base/interrupt.h) ends write() and finish() with Interrupted. Not copyable; one

@@ -21,7 +21,7 @@ struct OpText {
   std::int32_t group_size = 0;
   std::int64_t bytes = 0;
   double flops = 0;
-  std::vector<std::string> after;  // "body/op" it waits for, beside its own stream's order
+  std::vector<std::string> after;  // "body/op" it waits for, besides its own stream's order
   std::string peers;               // of a transfer: account::peers_text
 };
 

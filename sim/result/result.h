@@ -63,7 +63,7 @@ struct OpName {
   // Transfers, for the trace's arguments; empty or 0 where there is none.
   std::string dtype, group;   // "bf16"; the group's name, for sends and receives their axis
   std::int64_t elements = 0;  // of the full tensor (program::Collective)
-  // The ops whose end this one waits for beside its own stream's order, "body/op" joined by ";".
+  // The ops whose end this one waits for besides its own stream's order, "body/op" joined by ";".
   std::string after = {};
 };
 
@@ -200,7 +200,7 @@ struct Result {
   bool memory_fits = true;           // in the rest
   std::vector<StageMemory> stages;
   std::array<double, 4> coverage{};  // exact, interpolated, extrapolated, spec: shares of simulated busy time
-  // Where kernels were measured, beside the device's own file, for people: "a profiler's trace of 8 GPUs, train.json".
+  // Where kernels were measured, besides the device's own file, for people: "a profiler's trace of 8 GPUs, train.json".
   std::vector<std::string> measured_in;
   double interval_low_s = 0, interval_high_s = 0;
   std::string limited_by;  // one sentence

@@ -16,8 +16,8 @@
 
 namespace rehearse::run {
 
-// Bytes a rank of each stage holds. What our own Performer holds beside its tensors is what was measured on the device,
-// if it was. `arenas`: as account::stage_memory has it.
+// Bytes a rank of each stage holds. What our own Performer holds besides its tensors is what was measured on the
+// device, if it was. `arenas`: as account::stage_memory has it.
 std::vector<result::StageMemory> stages_on(const cost::Device& device, const plan::Scenario& scenario,
                                            const program::Program& program, const program::Arenas* arenas = nullptr);
 // Of the stage that needs most.

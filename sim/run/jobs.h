@@ -1,4 +1,4 @@
-// Several jobs on one cluster: how long the steps of each take beside the others, and alone.
+// Several jobs on one cluster: how long the steps of each take alongside the others, and alone.
 #pragma once
 
 #include <vector>

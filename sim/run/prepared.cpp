@@ -182,7 +182,7 @@ void Prepared::check_noise() const {
 void Prepared::prepare_jobs() {
   if (scenario_.jobs.empty()) return;
   if (options_.steps < 2)
-    throw InputError(Diagnostic{"", 0, 0, "cluster.jobs", "with jobs beside it at least 2 steps are simulated",
+    throw InputError(Diagnostic{"", 0, 0, "cluster.jobs", "with jobs alongside it at least 2 steps are simulated",
                                 "--steps 2: a job's first step begins with nothing in flight"});
   for (std::size_t j = 0; j < scenario_.jobs.size(); ++j) {
     const plan::Scenario& other = scenario_.jobs[j].scenario;

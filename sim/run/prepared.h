@@ -1,5 +1,5 @@
 // A scenario with everything that simulating it needs, loaded and checked once: program, cluster, costs, model of
-// collectives; and the same of the jobs beside it. One of them serves any number of simulations: samples of noise,
+// collectives; and the same of the jobs alongside it. One of them serves any number of simulations: samples of noise,
 // what-ifs, counterfactuals.
 #pragma once
 
@@ -36,7 +36,7 @@ class Prepared {
   const cluster::Cluster& cluster() const { return *cluster_; }
   const cost::CostModel& costs() const { return *costs_; }
   const collective::CollectiveModel& collectives() const { return collectives_.model(); }
-  // 0: this, k: the k-th job beside it.
+  // 0: this, k: the k-th job alongside it.
   const Prepared& job(std::size_t k) const { return k == 0 ? *this : *beside_.at(k - 1); }
 
   // Of a plain simulation: the scenario's noise, sample 0, nothing recorded.
@@ -48,7 +48,7 @@ class Prepared {
   std::vector<Time> alone(std::size_t job, int steps, const engine::Options& options) const;
 
  private:
-  // The k-th job beside a scenario, on its cluster.
+  // The k-th job alongside a scenario, on its cluster.
   Prepared(const plan::Scenario& scenario, const Options& options, const plan::Scenario& owner, int job);
 
   // Transfers as the options' fidelity wants them, on top of what is measured.
@@ -74,7 +74,7 @@ class Prepared {
   void prepare_jobs();
   Time launch_cost() const;
   bool in_arena() const;
-  // As a job beside another; `changed`: nullptr or what stands for its own costs and collectives.
+  // As a job alongside another; `changed`: nullptr or what stands for its own costs and collectives.
   engine::Job as_job(int steps, const Changed* changed = nullptr) const;
   std::vector<engine::Job> jobs(int steps, const std::vector<std::unique_ptr<Changed>>& changed = {}) const;
 

@@ -55,7 +55,7 @@ std::string why_against_expectation(const engine::Outcome& plain, const engine::
   std::string cause = another_way(plain, changed, better);
   const std::int64_t kernels = kernels_ps(changed) - kernels_ps(plain);
   if (cause.empty() && (better ? kernels : -kernels) > against / 2)
-    cause = fmt::format("kernels that run beside communication take {} {} a rank",
+    cause = fmt::format("kernels that run during communication take {} {} a rank",
                         format_time(Time::from_ps(std::abs(kernels))), better ? "more" : "less");
   if (cause.empty()) cause = "operations and transfers meet in another order";
   return fmt::format("{}, it makes the step {} {}: {}.", change == "halved" ? "Halved" : "Doubled",

@@ -1,4 +1,4 @@
-// Why a better machine makes a step longer, or a worse one shorter, as happens where kernels run beside communication
+// Why a better machine makes a step longer, or a worse one shorter, as happens where kernels run during communication
 // and where a collective library chooses anew: what the two simulations differ in.
 #pragma once
 

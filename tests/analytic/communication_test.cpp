@@ -55,7 +55,7 @@ double pass_seconds(double bytes_each) {
 TEST(DataParallel, WithoutOverlapTheReductionsFollowBackwardHoweverSmallTheBuckets) {
   const double compute = 8 * 3e-3, reduction = 2 * pass_seconds(4);
   EXPECT_NEAR(four_ranks({"plan.overlap_grad_reduce=false"}).step_time.seconds(), compute + reduction, 1e-6);
-  EXPECT_LT(four_ranks({}).step_time.seconds(), compute + reduction / 4) << "most of it is beside backward";
+  EXPECT_LT(four_ranks({}).step_time.seconds(), compute + reduction / 4) << "most of it is during backward";
 }
 
 TEST(DataParallel, ReducingInHalfTheBytesIsNoSlower) {

@@ -52,7 +52,7 @@ struct Slowdown {
   int kernels = 0;
 };
 
-// Of the kernels of a step's forward and backward that ran beside communication, against what they take alone.
+// Of the kernels of a step's forward and backward that ran during communication, against what they take alone.
 Slowdown slowdown_of(const std::string& topology, const std::string& device, const std::string& model) {
   const plan::Scenario scenario =
       scenario_from("rehearse: 1\nmodel: " + model + "\ncluster: {topology: " + topology + ", gpus: 4}\n" +

@@ -3,6 +3,9 @@
 //   (each
 //                             operand once, as stated at the head of its file) a second; of_copy is their share of the
 //                             bandwidth of a device-to-device copy (bytes read plus written) timed beside it
+//   flash/PART/TYPE/SHAPE     fused causal attention, SHAPE as batch x tokens, heads/key heads x width: operations a
+//                             second, of which only those on and before the diagonal count (half of 4 or 10 batch heads
+//                             tokens^2 width)
 // Method: operands are random numbers, in as many sets as together exceed four times the second-level cache, used in
 // turn. A graph of calls is launched between two events, after one launch that is not counted, so that launch costs
 // stay out; 15 such measurements alternate with a copy's, and the medians are compared. Clocks are left as they are.
@@ -39,6 +42,7 @@ struct Case {
   double bytes;  // that must be moved
   std::vector<Operand> operands;
   std::function<void(CudaDevice&, const Pointers&)> run;
+  double flops = 0;  // 0: bound by memory alone
 };
 
 std::size_t bytes_of(const Operand& o) {
@@ -106,9 +110,13 @@ class Bench {
     }
     const double seconds = median(kernel_ms) / 1e3, copy_rate = 2.0 * kCopyBytes / (median(copy_ms) / 1e3);
     for (auto _ : state) state.SetIterationTime(seconds);
-    state.counters["B/s"] = c.bytes / seconds;
-    state.counters["copy_B/s"] = copy_rate;
-    state.counters["of_copy"] = c.bytes / seconds / copy_rate;
+    if (c.flops > 0) {
+      state.counters["FLOP/s"] = c.flops / seconds;
+    } else {
+      state.counters["B/s"] = c.bytes / seconds;
+      state.counters["copy_B/s"] = copy_rate;
+      state.counters["of_copy"] = c.bytes / seconds / copy_rate;
+    }
     state.counters["spread"] = (kernel_ms.back() - kernel_ms.front()) / median(kernel_ms);  // sorted by median
   }
 
@@ -379,9 +387,40 @@ std::vector<Case> training_cases(DType t, const StepValues* step) {
   };
 }
 
-void add_all(const std::shared_ptr<Bench>& bench, const std::vector<Case>& cases, const std::string& suffix) {
+// Shapes of GPT-2 (124M and 1.5B), Llama with grouped keys, and a wide head.
+std::vector<Case> attention_cases(DType t) {
+  std::vector<Case> cases;
+  for (const AttentionShape& s : {AttentionShape{16, 12, 12, 1024, 64}, AttentionShape{4, 25, 25, 1024, 64},
+                                  AttentionShape{4, 32, 4, 2048, 64}, AttentionShape{4, 16, 16, 2048, 128}}) {
+    const std::int64_t rows = s.micro_batch * s.seq, width = s.heads * s.head_dim;
+    const std::string shape = "/" + std::string(name_of(t)) + "/" + std::to_string(s.micro_batch) + "x" +
+                              std::to_string(s.seq) + "," + std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) +
+                              "x" + std::to_string(s.head_dim);
+    const double product = 2.0 * static_cast<double>(rows * width * s.seq) / 2;
+    const Operand qkv{rows * (s.heads + 2 * s.kv_heads) * s.head_dim, t}, out{rows * width, t},
+        logsumexp{rows * s.heads, DType::f32};
+    cases.push_back({"forward" + shape,
+                     0,
+                     {qkv, out, logsumexp},
+                     [=](CudaDevice& d, const Pointers& p) {
+                       d.flash_forward(s, {}, {p[0], t}, {p[1], t}, f(p[2]));
+                     },
+                     2 * product});
+    cases.push_back({"backward" + shape,
+                     0,
+                     {qkv, out, logsumexp, out, qkv},
+                     [=](CudaDevice& d, const Pointers& p) {
+                       d.flash_backward(s, {}, {p[3], t}, {p[0], t}, {p[1], t}, f(p[2]), {p[4], t});
+                     },
+                     5 * product});
+  }
+  return cases;
+}
+
+void add_all(const std::shared_ptr<Bench>& bench, const std::vector<Case>& cases, const std::string& prefix,
+             const std::string& suffix) {
   for (const Case& c : cases) {
-    benchmark::RegisterBenchmark(("stream/" + c.name + "/" + suffix).c_str(),
+    benchmark::RegisterBenchmark((prefix + c.name + suffix).c_str(),
                                  [bench, c](benchmark::State& state) { bench->measure(state, c); })
         ->UseManualTime()
         ->Iterations(1)
@@ -395,12 +434,15 @@ void register_benchmarks() {
   const auto bench = std::make_shared<Bench>();
   for (const DType t : {DType::bf16, DType::f32}) {
     const std::string type(name_of(t));
-    add_all(bench, elementwise_cases(t), type);
+    const auto add = [&](const std::vector<Case>& cases, const std::string& suffix) {
+      add_all(bench, cases, "stream/", "/" + suffix);
+    };
+    if (t != DType::f32) add_all(bench, attention_cases(t), "flash/", "");
+    add(elementwise_cases(t), type);
     for (const std::int64_t cols : {1024, 4096, 8192})
-      add_all(bench, row_cases(t, cols, bench->step()), type + "/" + std::to_string(cols));
-    for (const std::int64_t cols : {32000, 50257})
-      add_all(bench, vocabulary_cases(t, cols), type + "/" + std::to_string(cols));
-    add_all(bench, training_cases(t, bench->step()), type);
+      add(row_cases(t, cols, bench->step()), type + "/" + std::to_string(cols));
+    for (const std::int64_t cols : {32000, 50257}) add(vocabulary_cases(t, cols), type + "/" + std::to_string(cols));
+    add(training_cases(t, bench->step()), type);
   }
 }
 

@@ -70,7 +70,7 @@ const char* const kTinyLlama =
     "training: {global_batch: 16, seq_len: 2048, precision: bf16}\n";
 
 // Every product of the simulation is in the trace, with a time of its own that nobody would guess. The simulation of
-// 128 GPUs then takes exactly that time for each, since nothing runs beside them, and says where it is from.
+// 128 GPUs then takes exactly that time for each, since nothing runs during them, and says where it is from.
 TEST(FromTrace, ASimulationOfMoreGpusTakesTheMeasuredTimes) {
   const Folder folder;
   const std::string scenario = folder.write("run.yaml", kTinyLlama);

@@ -54,7 +54,7 @@ TEST(Jobs, AnotherClusterIsRefused) {
 TEST(Jobs, JobsOfJobsAreRefused) {
   const std::string err = refusal("[{scenario: other.yaml}]", "cluster: {gpus: 8, jobs: [{scenario: own.yaml}]}\n");
   EXPECT_TRUE(has(err, "other.yaml:3:")) << err;
-  EXPECT_TRUE(has(err, "a job beside another has no jobs of its own")) << err;
+  EXPECT_TRUE(has(err, "a job alongside another has no jobs of its own")) << err;
 }
 
 TEST(Jobs, MistakesAreToldWhereTheyAre) {

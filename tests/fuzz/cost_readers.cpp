@@ -1,4 +1,4 @@
-// Device files, the tables beside them, and calibrations of this machine.
+// Device files, the tables next to them, and calibrations of this machine.
 #include <filesystem>
 
 #include "calibrate/trace/trace_samples.h"

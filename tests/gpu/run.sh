@@ -1,25 +1,31 @@
 #!/usr/bin/env bash
-# One borrowed half-hour: everything that wants a GPU, in the order of its value, within a time limit. The machine has a GPU,
-# CUDA 13 and perhaps PyTorch, but no package manager and no network; the program comes in a folder that tests/gpu/pack.sh
-# made. Nothing of the GPU's settings is changed.
+# One call of a borrowed half-hour: parts that want a GPU, in the order of their value, within a time limit. The machine has a
+# GPU, CUDA 13 and perhaps PyTorch, but no package manager and no network; the program comes in a folder that
+# tests/gpu/pack.sh made. Nothing of the GPU's settings is changed. tests/gpu/calls.sh says which call runs which parts.
 #
-#   run.sh --folder FOLDER --out DIR [--work DIR] [--seconds N] [--parts LIST] [--dry]
+#   run.sh --folder FOLDER --out DIR [--seed DIR] [--work DIR] [--bin DIR] [--seconds N] [--parts LIST] [--dry]
 #
-# Parts, in this order: smoke tests steps torch ranks sanitize more. Each has a limit of its own and may fail without
-# stopping the next. What they make lies in --work (/tmp/rehearse-gpu) and serves a later call on the same machine: a
-# calibration and a whole ledger are not made again. DIR gets at most 8 files of at most 16 MiB: summary.txt,
-# calibration.yaml, ledger.csv, torch.json, torch.txt, results.tar.gz, log.txt. --dry needs no GPU: it checks every path and
-# says what would run.
+# Parts, in this order: clocks smoke tests steps attention torch kernels sanitize counters ranks killed walk again. Each has a
+# limit of its own and may fail without stopping the next; but where the program does not start, or smoke fails, nothing else
+# is run. What they make lies in --work (/tmp/rehearse-gpu) and serves a later call on the same machine; on another one --seed goes on
+# from the calibration, the ledger and torch.json that an earlier call brought back: what they hold is not measured again.
+# DIR has everything within seconds, so that a call that is killed returns what it has; at most 8 files of at most 16 MiB:
+# summary.txt, log.txt, calibration.yaml, ledger.csv, torch.json, those of walk, results.tar.gz (all else).
+# --bin: programs to run in place of FOLDER's (tests/gpu/relink.sh). --dry needs no GPU: it checks every path and says what
+# would run.
 set -uo pipefail
 export LC_ALL=C PYTHONUNBUFFERED=1
 
-folder="" out="" work=/tmp/rehearse-gpu seconds=570 parts="smoke tests steps torch ranks sanitize more" dry=0
-usage() { sed -n '2,14p' "$0" | sed 's/^# \{0,1\}//'; }
+all_parts="clocks smoke tests steps attention torch kernels sanitize counters ranks killed walk again"
+folder="" out="" seed="" work=/tmp/rehearse-gpu bin="" seconds=570 parts=$all_parts dry=0
+usage() { sed -n '2,15p' "$0" | sed 's/^# \{0,1\}//'; }
 while [ $# -gt 0 ]; do
   case "$1" in
     --folder) folder=${2:?}; shift 2 ;;
     --out) out=${2:?}; shift 2 ;;
+    --seed) seed=${2:?}; shift 2 ;;
     --work) work=${2:?}; shift 2 ;;
+    --bin) bin=${2:?}; shift 2 ;;
     --seconds) seconds=${2:?}; shift 2 ;;
     --parts) parts=${2//,/ }; shift 2 ;;
     --dry) dry=1; shift ;;
@@ -31,17 +37,64 @@ done
 [ -n "$out" ] || { echo "run.sh: --out DIR says where results go" >&2; exit 2; }
 case "$seconds" in ''|*[!0-9]*) echo "run.sh: --seconds is '$seconds', expected a whole number" >&2; exit 2 ;; esac
 for part in $parts; do
-  case "$part" in smoke|tests|steps|torch|ranks|sanitize|more) ;; *) echo "run.sh: no part '$part'" >&2; exit 2 ;; esac
+  case " $all_parts " in *" $part "*) ;; *) echo "run.sh: no part '$part'" >&2; exit 2 ;; esac
 done
 folder=$(cd "$folder" 2>/dev/null && pwd) || { echo "run.sh: no folder" >&2; exit 2; }
+bin=$(cd "${bin:-$folder/bin}" 2>/dev/null && pwd) || { echo "run.sh: no folder of programs" >&2; exit 2; }
 
 began=$SECONDS
 left() { echo $((seconds - (SECONDS - began))); }
 [ "$dry" = 0 ] || work=$(mktemp -d "${TMPDIR:-/tmp}/rehearse-dry.XXXXXX") || exit 2
-mkdir -p "$out" "$work" || exit 2
-summary=$work/summary.txt log=$work/log.txt
+mkdir -p "$out" "$work/steps" || exit 2
+out=$(cd "$out" && pwd)
+work=$(cd "$work" && pwd)
+summary=$out/summary.txt log=$out/log.txt  # written where they are brought back from, as they grow
 : > "$summary"; : > "$log"
 say() { echo "$*" | tee -a "$summary"; }
+
+# --- what an earlier call has left
+if [ -n "$seed" ]; then
+  for file in calibration.yaml ledger.csv; do
+    if [ -s "$seed/$file" ] && [ ! -s "$work/steps/$file" ]; then cp "$seed/$file" "$work/steps/$file"; say "seed: $file"; fi
+  done
+  if [ -s "$seed/torch.json" ] && [ ! -s "$work/torch.json" ]; then cp "$seed/torch.json" "$work/torch.json"; say "seed: torch.json"; fi
+fi
+
+# --- what comes back, every few seconds and at the end
+keep() { # file name
+  [ -s "$1" ] || return 0
+  if [ "$(stat -c %s "$1")" -le $((16 * 1024 * 1024)) ]; then cmp -s "$1" "$out/$2" || cp "$1" "$out/$2"; else echo "too large to bring back: $2" >> "$log"; fi
+}
+keep_small() {
+  keep "$work/steps/calibration.yaml" calibration.yaml
+  keep "$work/steps/ledger.csv" ledger.csv
+  keep "$work/walk/calibration.yaml" walk_calibration.yaml
+  keep "$work/walk/ledger.csv" walk_ledger.csv
+  keep "$work/torch.json" torch.json
+}
+keep_rest() { # without traces, which are the bulk, and programs
+  local file=$work.$BASHPID.tar.gz
+  tar czf "$file" -C "$work" --exclude trace.json.gz --exclude ./more . 2>/dev/null
+  keep "$file" results.tar.gz
+  rm -f "$file"
+}
+keeper=0 monitor=0
+keep_on() {
+  local turn=0
+  while sleep 3 && kill -0 $$ 2>/dev/null; do
+    keep_small
+    turn=$((turn + 1))
+    [ $((turn % 7)) = 0 ] && keep_rest
+  done
+}
+end_helpers() {
+  local helper
+  for helper in $keeper $monitor; do [ "$helper" = 0 ] || kill "$helper" 2>/dev/null; done
+  [ "$keeper" = 0 ] || wait "$keeper" 2>/dev/null
+  keeper=0 monitor=0
+}
+trap end_helpers EXIT
+trap 'keep_small; keep_rest; exit 143' TERM INT
 
 missing=0
 need() { # what path
@@ -50,11 +103,12 @@ need() { # what path
 
 # --- what is there
 export REHEARSE_ROOT=$folder
-program=$folder/bin/rehearse
+program=$bin/rehearse
 need program "$program"
 need scenarios "$folder/scenarios/gpu/plans.yaml"
 need devices "$folder/calibrate/devices/h100-sxm.yaml"
 need torch_steps "$folder/gpu/torch_steps.py"
+need torch_models "$folder/gpu/torch_models.py"
 need text "$folder/gpu/text.txt"
 export REHEARSE_DATA=$folder/gpu/text.txt
 [ -f "$folder/MANIFEST" ] && say "packed: $(grep -E '^(commit|needs)' "$folder/MANIFEST" | tr '\n' ' ')on $(uname -r), glibc $(ldd --version 2>/dev/null | head -n 1 | grep -o '[0-9.]*$'), $(nproc) cores"
@@ -97,134 +151,103 @@ if command -v nvidia-smi > /dev/null; then
   gpu=$(timeout 30 nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used,clocks.max.sm,power.limit,temperature.gpu --format=csv,noheader 2>> "$log" | head -n 8)
   [ -n "$gpu" ] || gpu=$(timeout 30 nvidia-smi -L 2>> "$log" | head -n 8)
 fi
-[ -n "$gpu" ] || gpu=$(ls /dev/nvidia[0-9]* 2>/dev/null | tr '\n' ' ')  # nvidia-smi does not answer, but there is one
+[ -n "$gpu" ] || gpu=$(find /dev -maxdepth 1 -name 'nvidia[0-9]*' | tr '\n' ' ')  # nvidia-smi does not answer, but there is one
 if [ -n "$gpu" ]; then say "gpu: $gpu"; else say "gpu: no GPU (no answer from nvidia-smi, no /dev/nvidia0)"; fi
+starts=0
 if [ -e "$program" ]; then
-  timeout 20 "${ours[@]}" "$program" --version >> "$log" 2>&1 || say "the program does not start: $(tail -n 1 "$log")"
+  timeout 20 "${ours[@]}" "$program" --version >> "$log" 2>&1 || { starts=1; say "the program does not start: $(tail -n 1 "$log")"; }
 fi
 python=$(command -v python3 || true)
+# What pack.sh packed more tightly: the bench.
+more=$work/more
+unpack_more() {
+  [ -d "$more" ] && return
+  [ -e "$folder/more.tar.xz" ] || return
+  mkdir -p "$more"
+  tar xJf "$folder/more.tar.xz" -C "$more" 2>> "$log" ||
+    "$python" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$folder/more.tar.xz" "$more" 2>> "$log" ||
+    say "more.tar.xz cannot be unpacked: $(tail -n 1 "$log")"
+}
+program_of() { # name: the file, of --bin, the folder or more.tar.xz
+  for place in "$bin" "$folder/bin" "$more/bin"; do
+    if [ -x "$place/$1" ]; then echo "$place/$1"; return 0; fi
+  done
+  return 1
+}
 
 # --- parts
-# part NAME LIMIT COMMAND...: at most LIMIT seconds, and never past the whole; its output in the log, its end in the summary.
+# The clock and the power while a part ran, of the moments in which the GPU was busy (clocks.csv from a line on).
+clocks_since() {
+  [ -s "$work/clocks.csv" ] || return 0
+  tail -n "+$1" "$work/clocks.csv" | awk -F', *' '$6 + 0 >= 50 { print $2 + 0, $4 + 0 }' | sort -n |
+    awk '{ clock[NR] = $1; power += $2 } END { if (NR) printf ", SM %d MHz (%d to %d), %.0f W", clock[int((NR + 1) / 2)], clock[1], clock[NR], power / NR }'
+}
+most_of_a_part=$((2 * 1024 * 1024))  # of its output, in the log
+# part NAME LIMIT COMMAND...: at most LIMIT seconds, and never past the whole; its output goes to the log as it comes, its end
+# into the summary.
 part() {
   local name=$1 limit=$2; shift 2
-  local room=$(($(left) - 12)) code=0 start=$SECONDS file=$work/$name.txt
+  local room=$(($(left) - 8)) code=0 start=$SECONDS file=$work/$name.txt from=1 offset took
   if [ "$limit" -gt "$room" ]; then limit=$room; fi
   if [ "$dry" = 1 ]; then say "would run $name (${limit} s): $*"; return 0; fi
   if [ "$limit" -lt 5 ]; then say "SKIPPED $name: no time left"; return 1; fi
-  timeout --kill-after=10 "$limit" "$@" > "$file" 2>&1 || code=$?
-  { echo "===== $name: exit $code, $((SECONDS - start)) s: $*"; cat "$file"; } >> "$log"
-  case $code in
-    0) say "PASSED  $name ($((SECONDS - start)) s)" ;;
-    124|137) say "TIMEOUT $name (${limit} s)" ;;
-    *) say "FAILED  $name (exit $code, $((SECONDS - start)) s): $(grep -v '^ *$' "$file" | tail -n 1 | cut -c1-200)" ;;
-  esac
-  return $code
-}
-has() { [ -x "$folder/bin/$1" ]; }
-
-smoke_part() { # does anything run at all: one rank of a tiny model, its losses those of the CPU
-  part smoke 60 "${ours[@]}" "$program" execute gpt-tiny-text --device cuda --steps 20 -o "$work/smoke"
-  [ "$dry" = 1 ] && return
-  timeout 60 "${ours[@]}" "$program" execute gpt-tiny-text --device cpu --steps 20 -o "$work/smoke_cpu" >> "$log" 2>&1
-  same_losses smoke "$work/smoke" "$work/smoke_cpu" 1e-3
-}
-same_losses() { # name, two results, tolerance: fp32 sums in another order
-  [ -n "$python" ] || return 0
-  "$python" - "$@" 2>> "$log" <<'END' | tee -a "$summary"
-import json, sys
-name, a, b, tolerance = sys.argv[1:]
-a, b = (json.load(open(d + "/result.json"))["loss"] for d in (a, b))
-worst = max(abs(x - y) / abs(y) for x, y in zip(a, b)) if len(a) == len(b) and a else float("nan")
-print(f"{'PASSED ' if worst <= float(tolerance) else 'FAILED '} {name}: {len(a)} losses, at most {worst:.2e} from the CPU's")
-END
-}
-tests_part() { # in four shards: references are computed on the CPU
-  has test_gpu || { say "SKIPPED test_gpu: not in the folder"; return; }
-  part test_gpu 150 bash -c 'for i in 0 1 2 3; do GTEST_TOTAL_SHARDS=4 GTEST_SHARD_INDEX=$i "$@" & pids="$pids $!"; done
-    code=0; for p in $pids; do wait $p || code=1; done; exit $code' shards \
-    "${ours[@]}" "$folder/bin/test_gpu" --gtest_color=no --gtest_brief=1
-  [ -e "$work/test_gpu.txt" ] && grep -E '^\[  (PASSED|FAILED|SKIPPED)' "$work/test_gpu.txt" | sort | uniq -c | tail -n 25 | tee -a "$summary"
-}
-# Calibrates for all plans, then simulates and performs each; the ledger is written after each plan.
-steps_part() {
-  local calibration=$work/steps/calibration.yaml given=(--budget 170) limit=400 plans measured
-  plans=$(grep -c '^ *- {id: ' "$folder/scenarios/gpu/plans.yaml")
-  measured=$([ -e "$work/steps/ledger.csv" ] && awk -F, '$2 == "step" && $3 != ""' "$work/steps/ledger.csv" | wc -l)
-  if [ "${measured:-0}" -ge "$plans" ]; then say "SKIPPED steps: all $plans plans were performed in an earlier call"; return; fi
-  [ -s "$calibration" ] && cp "$calibration" "$work/calibration.yaml" && given=(--calibration "$work/calibration.yaml") limit=240
-  part steps $limit "${ours[@]}" "$program" validate --gpu "${given[@]}" --seconds 2.5 -o "$work/steps"
-  if [ -e "$work/steps.txt" ] && grep -q 'worst class' "$work/steps.txt"; then
-    tail -n 40 "$work/steps.txt" | tee -a "$summary"
-  elif [ -e "$work/steps/ledger.csv" ]; then # cut off: what there is (id,class,measured_s,simulated_s,error,...)
-    awk -F, '$2 == "step" { print "  " $1 ": measured " $3 " s, simulated " $4 " s, error " $5 }' "$work/steps/ledger.csv" | tee -a "$summary"
+  [ -e "$work/clocks.csv" ] && from=$(($(wc -l < "$work/clocks.csv") + 1))
+  echo "===== $name: $*" >> "$log"
+  offset=$(stat -c %s "$log")
+  timeout --kill-after=10 "$limit" "$@" >> "$log" 2>&1 || code=$?  # no pipe: what outlives the part must not hold it
+  tail -c "+$((offset + 1))" "$log" > "$file"
+  if [ "$(stat -c %s "$file")" -gt "$most_of_a_part" ]; then
+    truncate -s "$((offset + most_of_a_part / 2))" "$log"
+    { printf '\n[...]\n'; tail -c $((most_of_a_part / 2)) "$file"; } >> "$log"
   fi
-  tail -qn 2 "$work"/steps/*/execute.log >> "$log" 2>/dev/null
+  took="$((SECONDS - start)) s$(clocks_since "$from")"
+  echo "===== $name: exit $code, $took" >> "$log"
+  case $code in
+    0) say "PASSED  $name ($took)" ;;
+    124|137) say "TIMEOUT $name (${limit} s)" ;;
+    *) say "FAILED  $name (exit $code, $took): $(grep -v '^ *$' "$file" | tail -n 1 | cut -c1-200)" ;;
+  esac
+  return "$code"
 }
-torch_part() {
-  local torch=none limit=420
-  [ -n "$python" ] && torch=$(timeout 120 "$python" -c 'import torch; print(torch.__version__, "CUDA", torch.version.cuda, "GPU", torch.cuda.is_available())' 2>> "$log" || echo none)
-  say "torch: $torch"
-  if [ "$torch" = none ] && [ "$dry" = 0 ]; then say "SKIPPED torch: it is not there"; return; fi
-  [ "$limit" -gt $(($(left) - 12)) ] && limit=$(($(left) - 12))
-  part torch $limit "${python:-python3}" "$folder/gpu/torch_steps.py" --plans "$folder/scenarios/gpu/plans.yaml" --out "$work/torch.json" \
-    --ledger "$work/steps/ledger.csv" --seconds $((limit - 25)) --program "$program" --libraries "$paths" \
-    --calibration "$work/steps/calibration.yaml"
-  [ -e "$work/torch.txt" ] && grep -v '^#' "$work/torch.txt" | tail -n 48 | tee -a "$summary"
-}
-ranks_part() { # real NCCL between ranks that share the GPU; losses are the CPU's
-  local plan
-  for plan in gpt-tiny-ddp gpt-tiny-2x2x2; do
-    part $plan 90 "${ours[@]}" "$program" execute $plan --device cuda --ranks nccl --steps 5 --timeout 30 -o "$work/$plan" || continue
-    [ "$dry" = 1 ] && continue
-    timeout 60 "${ours[@]}" "$program" execute $plan --device cpu --steps 5 -o "$work/${plan}_cpu" >> "$log" 2>&1
-    same_losses $plan "$work/$plan" "$work/${plan}_cpu" 1e-4
-  done
-}
-sanitize_part() {
-  local tool
-  tool=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1)
-  if [ -z "$tool" ] && [ "$dry" = 0 ]; then say "SKIPPED sanitize: no compute-sanitizer"; return; fi
-  has test_gpu || { say "SKIPPED sanitize: no test_gpu"; return; }
-  for check in memcheck racecheck; do
-    part $check 150 "${ours[@]}" "${tool:-compute-sanitizer}" --tool $check --error-exitcode 9 "$folder/bin/test_gpu" --gtest_color=no --gtest_brief=1
-    [ -e "$work/$check.txt" ] && grep -E 'ERROR SUMMARY|RACECHECK SUMMARY|not supported' "$work/$check.txt" | tail -n 3 | tee -a "$summary"
-  done
-}
-more_part() { # what is left: do the steps repeat, from the same calibration
-  [ -s "$work/steps/calibration.yaml" ] || [ "$dry" = 1 ] || return
-  part steps_again 200 "${ours[@]}" "$program" validate --gpu --calibration "$work/steps/calibration.yaml" --seconds 2 --filter gpt2-124m -o "$work/again"
-  [ -e "$work/steps_again.txt" ] && tail -n 14 "$work/steps_again.txt" | tee -a "$summary"
-}
+
+# shellcheck source=tests/gpu/parts.sh
+. "$(dirname "${BASH_SOURCE[0]}")/parts.sh" || exit 2
 
 code=0
 if [ "$missing" -gt 0 ]; then
   say "run.sh: $missing of what it needs is missing"
   code=1
+elif [ "$starts" != 0 ]; then
+  say "nothing was run"
+  code=1
 elif [ "$dry" = 0 ] && [ -z "$gpu" ]; then
   say "no GPU: nothing was run"
   code=1
 else
-  for name in $parts; do ${name}_part || true; done
+  if [ "$dry" = 0 ]; then
+    keep_on &
+    keeper=$!
+    # Beside all parts: which clock and power their numbers were taken at. Reads only.
+    timeout "$seconds" nvidia-smi --query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu,clocks_event_reasons.active \
+      --format=csv,noheader,nounits --loop-ms=500 > "$work/clocks.csv" 2>> "$log" &
+    monitor=$!
+  fi
+  for name in $parts; do
+    if ! "${name}_part" && [ "$name" = smoke ] && [ "$dry" = 0 ]; then
+      say "smoke failed: nothing else is run"
+      code=1
+      break
+    fi
+  done
 fi
 [ "$dry" = 1 ] && [ "$missing" = 0 ] && say "dry: every path is there; nothing was run"
 
-# --- what comes back
-keep() { # file name
-  [ -e "$1" ] || return 0
-  if [ "$(stat -c %s "$1")" -le $((16 * 1024 * 1024)) ]; then cp "$1" "$out/$2"; else say "too large to bring back: $2"; fi
-}
 say "took $((SECONDS - began)) s of $seconds"
-keep "$work/steps/calibration.yaml" calibration.yaml
-keep "$work/steps/ledger.csv" ledger.csv
-keep "$work/torch.json" torch.json
-keep "$work/torch.txt" torch.txt
-keep "$log" log.txt
-if [ "$dry" = 0 ]; then # everything else, without traces, which are the bulk
-  tar czf "$work.tar.gz" -C "$work" --exclude trace.json.gz . 2>/dev/null && keep "$work.tar.gz" results.tar.gz
-  rm -f "$work.tar.gz"
+if [ "$dry" = 0 ]; then
+  end_helpers
+  keep_small
+  keep_rest
 fi
-keep "$summary" summary.txt
 echo "----- summary"
 cat "$summary"
 [ "$dry" = 1 ] && rm -rf "$work"

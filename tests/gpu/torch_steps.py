@@ -2,9 +2,11 @@
 """The steps of scenarios/gpu/plans.yaml in PyTorch, eager and compiled, on one GPU.
 
 The same models, batches, lengths and precision as `rehearse execute` performs: GPT-2 (layer norm, learned positions, tied
-embeddings, biases) and Llama (RMS norm, rotary positions, SwiGLU, grouped queries), scaled_dot_product_attention, bf16 by
-autocast over fp32 parameters, AdamW (fused), gradients clipped to a norm of 1. Prints tokens/s of each, their ratio to what
-`rehearse validate --gpu` measured (--ledger), and where the difference goes by class of kernel (torch.profiler).
+embeddings, biases) and Llama (RMS norm, rotary positions, SwiGLU, grouped queries), scaled_dot_product_attention, AdamW
+(fused), gradients clipped to a norm of 1; the vocabulary padded to a multiple of 128 (50,304 for GPT-2). Four kinds of step:
+eager and compiled, each in bf16 by autocast over fp32 parameters, and with bf16 weights and gradients whose fp32 masters the
+optimizer keeps, as ours does. Prints tokens/s of each, their ratio to what `rehearse validate --gpu` measured (--ledger),
+which attention kernel ran, and where the difference goes by class of kernel (torch.profiler).
 
 Without PyTorch, --self-check counts every parameter from the shapes below and compares with our models.
 """
@@ -19,46 +21,11 @@ import sys
 import tempfile
 import time
 
-# Shapes as scenarios/models has them.
-MODELS = {
-    "gpt2-small": dict(family="gpt", layers=12, hidden=768, heads=12, vocab=50257, max_seq=1024),
-    "gpt2-medium": dict(family="gpt", layers=24, hidden=1024, heads=16, vocab=50257, max_seq=1024),
-    "gpt2-large": dict(family="gpt", layers=36, hidden=1280, heads=20, vocab=50257, max_seq=1024),
-    "gpt2-xl": dict(family="gpt", layers=48, hidden=1600, heads=25, vocab=50257, max_seq=1024),
-    "tinyllama-1.1b": dict(family="llama", layers=22, hidden=2048, heads=32, kv_heads=4, ffn=5632, vocab=32000, max_seq=2048),
-}
+sys.dont_write_bytecode = True  # torch_models lies in a checkout
+from torch_models import MODELS, make_model, padded, parameter_count
 
-
-def parameter_shapes(m):
-    """Name and shape of every parameter; the modules below are checked against it."""
-    h, v = m["hidden"], m["vocab"]
-    shapes = [("embedding", (v, h))]
-    if m["family"] == "gpt":
-        shapes.append(("position", (m["max_seq"], h)))
-        for i in range(m["layers"]):
-            for name, out, inner in (("qkv", 3 * h, h), ("proj", h, h), ("up", 4 * h, h), ("down", h, 4 * h)):
-                shapes += [(f"layer{i}.{name}.weight", (out, inner)), (f"layer{i}.{name}.bias", (out,))]
-            for norm in ("norm1", "norm2"):
-                shapes += [(f"layer{i}.{norm}.weight", (h,)), (f"layer{i}.{norm}.bias", (h,))]
-        shapes += [("norm.weight", (h,)), ("norm.bias", (h,))]  # the head is the embedding
-    else:
-        d = h // m["heads"]
-        for i in range(m["layers"]):
-            shapes += [(f"layer{i}.qkv.weight", ((m["heads"] + 2 * m["kv_heads"]) * d, h)), (f"layer{i}.proj.weight", (h, h))]
-            shapes += [(f"layer{i}.up.weight", (2 * m["ffn"], h)), (f"layer{i}.down.weight", (h, m["ffn"]))]
-            shapes += [(f"layer{i}.norm1.weight", (h,)), (f"layer{i}.norm2.weight", (h,))]
-        shapes += [("norm.weight", (h,)), ("head.weight", (v, h))]
-    return shapes
-
-
-def parameter_count(m):
-    total = 0
-    for _, shape in parameter_shapes(m):
-        size = 1
-        for n in shape:
-            size *= n
-        total += size
-    return total
+PREDICTED = "eager-autocast"  # the kind that `framework: torch-ddp` predicts
+KINDS = ("eager-autocast", "eager-bf16", "compiled-bf16", "compiled-autocast")  # in the order in which they run
 
 
 def read_plans(path):
@@ -160,115 +127,61 @@ def kernel_class(name):
     return "other kernels"
 
 
-def make_model(torch, m, recompute):
-    """nn.Module whose forward takes tokens [batch, seq] and targets, and returns the mean loss."""
-    import torch.nn.functional as F
-    from torch import nn
-    from torch.utils.checkpoint import checkpoint
+def make_optimizer(torch, model, masters):
+    """AdamW over the parameters, or over fp32 masters of bf16 ones; a function that clips, steps and clears gradients."""
+    settings = dict(lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    own = list(model.parameters())
+    kept = [torch.nn.Parameter(p.detach().float()) for p in own] if masters else own
+    optimizer = torch.optim.AdamW(kept, **settings)
 
-    hidden, heads = m["hidden"], m["heads"]
-    kv_heads, dim = m.get("kv_heads", m["heads"]), m["hidden"] // m["heads"]
-    gpt = m["family"] == "gpt"
+    def update():
+        if masters:
+            for master, p in zip(kept, own):
+                master.grad = p.grad.float()
+        torch.nn.utils.clip_grad_norm_(kept, 1.0)
+        optimizer.step()
+        if masters:
+            with torch.no_grad():
+                torch._foreach_copy_(own, kept)
+        for p in own + kept:
+            p.grad = None
 
-    class RmsNorm(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(hidden))
-
-        def forward(self, x):
-            return F.rms_norm(x, (hidden,), self.weight.to(x.dtype), 1e-5)
-
-    def rotate(x, cos, sin):
-        a, b = x.chunk(2, dim=-1)
-        return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
-
-    class Layer(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm1 = nn.LayerNorm(hidden) if gpt else RmsNorm()
-            self.norm2 = nn.LayerNorm(hidden) if gpt else RmsNorm()
-            self.qkv = nn.Linear(hidden, (heads + 2 * kv_heads) * dim, bias=gpt)
-            self.proj = nn.Linear(hidden, hidden, bias=gpt)
-            inner = 4 * hidden if gpt else m["ffn"]
-            self.up = nn.Linear(hidden, inner if gpt else 2 * inner, bias=gpt)
-            self.down = nn.Linear(inner, hidden, bias=gpt)
-
-        def forward(self, x, cos, sin):
-            batch, seq, _ = x.shape
-            q, k, v = self.qkv(self.norm1(x)).split((heads * dim, kv_heads * dim, kv_heads * dim), dim=-1)
-            q = q.view(batch, seq, heads, dim).transpose(1, 2)
-            k = k.view(batch, seq, kv_heads, dim).transpose(1, 2)
-            v = v.view(batch, seq, kv_heads, dim).transpose(1, 2)
-            if not gpt:
-                q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-            out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=kv_heads != heads)
-            x = x + self.proj(out.transpose(1, 2).reshape(batch, seq, hidden))
-            y = self.up(self.norm2(x))
-            if gpt:
-                y = F.gelu(y, approximate="tanh")
-            else:
-                gate, up = y.chunk(2, dim=-1)
-                y = F.silu(gate) * up
-            return x + self.down(y)
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embedding = nn.Embedding(m["vocab"], hidden)
-            if gpt:
-                self.position = nn.Embedding(m["max_seq"], hidden)
-            self.layers = nn.ModuleList(Layer() for _ in range(m["layers"]))
-            self.norm = nn.LayerNorm(hidden) if gpt else RmsNorm()
-            self.head = nn.Linear(hidden, m["vocab"], bias=False)
-            if gpt:
-                self.head.weight = self.embedding.weight
-            for p in self.parameters():
-                if p.dim() > 1:
-                    nn.init.normal_(p, std=0.02)
-            angles = torch.outer(torch.arange(m["max_seq"]).float(), 10000.0 ** (-torch.arange(0, dim, 2) / dim))
-            self.register_buffer("cos", angles.cos().to(torch.bfloat16), persistent=False)
-            self.register_buffer("sin", angles.sin().to(torch.bfloat16), persistent=False)
-
-        def forward(self, tokens, targets):
-            seq = tokens.shape[1]
-            x = self.embedding(tokens)
-            if gpt:
-                x = x + self.position(torch.arange(seq, device=tokens.device))
-            x = x.to(torch.bfloat16)  # the residual stream, as ours
-            cos, sin = self.cos[:seq], self.sin[:seq]
-            for layer in self.layers:
-                x = checkpoint(layer, x, cos, sin, use_reentrant=False) if recompute else layer(x, cos, sin)
-            logits = self.head(self.norm(x))
-            return F.cross_entropy(logits.view(-1, m["vocab"]).float(), targets.view(-1))
-
-    return Model()
+    return update
 
 
-def run_plan(torch, plan, compiled, seconds):
-    """Medians over the steps that fit into `seconds`, after warm-up; memory; device time by class of one step."""
+def make_step(torch, plan, kind):
+    """One step of the plan as a function without arguments."""
+    how, precision = kind.split("-")
     device = torch.device("cuda")
     torch.manual_seed(1)
+    shape = padded(MODELS[plan["model"]])
     with torch.device(device):  # drawn there: on the host 1.5 billion parameters take a minute
-        model = make_model(torch, MODELS[plan["model"]], plan["recompute"])
+        model = make_model(torch, shape, plan["recompute"])
+    if precision == "bf16":
+        model = model.to(torch.bfloat16)
     count = sum(p.numel() for p in model.parameters())
-    if count != parameter_count(MODELS[plan["model"]]):
-        raise RuntimeError(f"{count} parameters, expected {parameter_count(MODELS[plan['model']])}")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    forward = torch.compile(model) if compiled else model
+    if count != parameter_count(shape):
+        raise RuntimeError(f"{count} parameters, expected {parameter_count(shape)}")
+    update = make_optimizer(torch, model, precision == "bf16")
+    forward = torch.compile(model) if how == "compiled" else model
     micro = plan["global_batch"] // plan["micro_batch"]
-    vocab = MODELS[plan["model"]]["vocab"]
+    vocab = MODELS[plan["model"]]["vocab"]  # padding is never a target
     tokens = torch.randint(vocab, (micro, plan["micro_batch"], plan["seq"]), device=device)
     targets = torch.randint(vocab, (micro, plan["micro_batch"], plan["seq"]), device=device)
 
     def step():
-        optimizer.zero_grad(set_to_none=True)
         for i in range(micro):
-            with torch.autocast("cuda", dtype=torch.bfloat16):
+            with torch.autocast("cuda", dtype=torch.bfloat16, enabled=precision == "autocast"):
                 loss = forward(tokens[i], targets[i]) / micro
             loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        update()
 
+    return step
+
+
+def run_plan(torch, plan, kind, seconds):
+    """Medians over the steps that fit into `seconds`, after warm-up; memory; device time by class of one step."""
+    step = make_step(torch, plan, kind)
     began = time.monotonic()
     for _ in range(3):
         step()
@@ -292,18 +205,21 @@ def run_plan(torch, plan, compiled, seconds):
         peak_bytes=torch.cuda.max_memory_allocated(),
     )
     result["tokens_per_s"] = plan["global_batch"] * plan["seq"] / result["step_s"]
-    result["classes"] = profile_step(torch, step)
+    try:
+        result.update(profile_step(torch, step))
+    except Exception as error:  # noqa: BLE001 - what was timed stays
+        result["profile_error"] = f"{type(error).__name__}: {error}".replace("\n", " ")
     return result
 
 
 def profile_step(torch, step):
-    """Seconds on the device by class, of one step."""
+    """Of one step: seconds on the device by class, and the attention kernel that took the most of them."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         step()
         torch.cuda.synchronize()
-    classes = {}
+    classes, kernels = {}, {}
     for event in profiler.events():
         if "cuda" not in str(event.device_type).lower():
             continue
@@ -312,7 +228,9 @@ def profile_step(torch, step):
             duration = event.self_cuda_time_total
         cls = kernel_class(event.name)
         classes[cls] = classes.get(cls, 0.0) + duration * 1e-6
-    return classes
+        if cls == "attention":
+            kernels[event.name] = kernels.get(event.name, 0.0) + duration * 1e-6
+    return dict(classes=classes, attention_kernel=max(kernels, key=kernels.get) if kernels else None)
 
 
 def read_ledger(path):
@@ -343,8 +261,12 @@ def predict(plan, program, calibration, libraries):
         if done.returncode != 0:
             print(f"# {plan['id']}: not predicted: {done.stderr.strip().splitlines()[-1:]}")
             return None
-        with open(os.path.join(place, "result.json"), encoding="utf-8") as f:
-            return json.load(f)["step_time_s"]
+        try:
+            with open(os.path.join(place, "result.json"), encoding="utf-8") as f:
+                return json.load(f)["step_time_s"]
+        except (OSError, ValueError, KeyError) as error:
+            print(f"# {plan['id']}: not predicted: {error}")
+            return None
 
 
 def report(plan, kinds, ours):
@@ -354,16 +276,20 @@ def report(plan, kinds, ours):
     own = ours.get(plan["id"])
     for kind, r in kinds.items():
         if "error" in r:
-            lines.append(f"{plan['id']:36s} {kind:9s} failed: {r['error'][:160]}")
+            lines.append(f"{plan['id']:36s} {kind:17s} failed: {r['error'][:160]}")
             continue
-        text = f"{plan['id']:36s} {kind:9s} {r['step_s'] * 1e3:8.2f} ms {r['tokens_per_s']:9.0f} tokens/s"
+        text = f"{plan['id']:36s} {kind:17s} {r['step_s'] * 1e3:8.2f} ms {r['tokens_per_s']:9.0f} tokens/s"
         text += f" {r['peak_bytes'] / 2**30:6.2f} GiB"
         if own:
             text += f"  ours/torch {tokens / own['step'] / r['tokens_per_s']:.3f}"
         if r.get("predicted_s"):
             text += f"  predicted {r['predicted_s'] * 1e3:.2f} ms ({r['predicted_s'] / r['step_s'] - 1:+.1%})"
         lines.append(text)
-        if own:
+        if r.get("attention_kernel"):
+            lines.append(f"    attention: {r['attention_kernel'][:150]}")
+        if "profile_error" in r:
+            lines.append(f"    not profiled: {r['profile_error'][:150]}")
+        elif own:
             names = sorted((set(r["classes"]) | set(own)) - {"step"})
             gaps = [(own.get(n, 0.0) - r["classes"].get(n, 0.0), n) for n in names]
             rest = (own["step"] - sum(own.get(n, 0.0) for n in names)) - (r["step_s"] - sum(r["classes"].values()))
@@ -381,7 +307,7 @@ def one_of_each_model_first(plans):
 
 def print_totals(results, plans, ours):
     """Medians over the plans: our tokens/s to PyTorch's, and how far its predicted eager step was off."""
-    for kind in ("eager", "compiled"):
+    for kind in KINDS:
         ratios = sorted(
             results[p["id"]][kind]["step_s"] / ours[p["id"]]["step"]
             for p in plans
@@ -389,10 +315,23 @@ def print_totals(results, plans, ours):
         )
         if ratios:
             print(f"ours/torch {kind}: median {ratios[len(ratios) // 2]:.3f}, {ratios[0]:.3f} to {ratios[-1]:.3f}, {len(ratios)} plans")
-    eager = [r["eager"] for r in results.values() if r.get("eager", {}).get("predicted_s")]
+    eager = [r[PREDICTED] for r in results.values() if r.get(PREDICTED, {}).get("predicted_s")]
     errors = sorted(abs(r["predicted_s"] / r["step_s"] - 1) for r in eager)
     if errors:
-        print(f"torch eager predicted within {errors[len(errors) // 2]:.1%} in the median, worst {errors[-1]:.1%}, {len(errors)} plans")
+        print(f"torch {PREDICTED} predicted within {errors[len(errors) // 2]:.1%} in the median, worst {errors[-1]:.1%}, {len(errors)} plans")
+
+
+def earlier(path, done):
+    """What an earlier call on the same kind of machine has measured: plans that failed are tried again."""
+    if not path or not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as f:
+        before = json.load(f)
+    if any(before.get(key) != done[key] for key in ("torch", "cuda", "gpu")):
+        print(f"# {path}: of {before.get('gpu')} and PyTorch {before.get('torch')}: measured anew")
+        return {}
+    kept = {i: {k: r for k, r in kinds.items() if k in KINDS and "error" not in r} for i, kinds in before["plans"].items()}
+    return {i: kinds for i, kinds in kept.items() if kinds}
 
 
 def main():
@@ -404,13 +343,16 @@ def main():
     parser.add_argument("--filter", default="", help="only plans whose id contains this")
     parser.add_argument("--seconds", type=float, default=200, help="in all; what does not fit is named")
     parser.add_argument("--each", type=float, default=2, help="seconds of steps of each plan and kind")
-    parser.add_argument("--kinds", default="eager,compiled")
+    parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--self-check", action="store_true", help="without PyTorch: the models' parameter counts")
     parser.add_argument("--root", default=root, help="with --self-check: where scenarios/ is")
     parser.add_argument("--program", help="the rehearse to compare with (--self-check), or that predicts eager steps")
     parser.add_argument("--calibration", help="a device file of this GPU, to predict eager steps from")
     parser.add_argument("--libraries", help="LD_LIBRARY_PATH of --program")
     a = parser.parse_args()
+    kinds = a.kinds.split(",")
+    if set(kinds) - set(KINDS):
+        parser.error(f"--kinds is '{a.kinds}', expected some of {','.join(KINDS)}")
     if a.self_check:
         return self_check(a.root, a.program)
     try:
@@ -424,23 +366,28 @@ def main():
     torch.backends.cuda.matmul.allow_tf32 = False
     ours = read_ledger(a.ledger)
     plans = [p for p in read_plans(a.plans) if a.filter in p["id"]]
-    done = dict(torch=torch.__version__, cuda=torch.version.cuda, gpu=torch.cuda.get_device_name(0), plans={})
+    done = dict(torch=torch.__version__, cuda=torch.version.cuda, gpu=torch.cuda.get_device_name(0))
+    done["plans"] = earlier(a.out, done)
     print(f"PyTorch {done['torch']}, CUDA {done['cuda']}, {done['gpu']}")
     began = time.monotonic()
-    for kind in a.kinds.split(","):  # eager of all plans before the compiler, which takes its time
-        for plan in plans if kind == "eager" else one_of_each_model_first(plans):
+    for kind in kinds:  # eager of all plans before the compiler, which takes its time
+        compiled = kind.startswith("compiled")
+        for plan in one_of_each_model_first(plans) if compiled else plans:
+            if kind in done["plans"].get(plan["id"], {}):
+                print(f"{plan['id']:36s} {kind:17s} measured in an earlier call")
+                continue
             if time.monotonic() - began > a.seconds:
-                print(f"{plan['id']:36s} {kind:9s} not run: no time left")
+                print(f"{plan['id']:36s} {kind:17s} not run: no time left")
                 continue
             try:
-                r = run_plan(torch, plan, kind == "compiled", a.each)
+                r = run_plan(torch, plan, kind, a.each)
             except Exception as error:  # noqa: BLE001 - one plan out of memory must not end the others
                 r = dict(error=f"{type(error).__name__}: {error}".replace("\n", " "))
-            if kind == "eager" and "error" not in r:
+            if kind == PREDICTED and "error" not in r:
                 r["predicted_s"] = predict(plan, a.program, a.calibration, a.libraries)
             gc.collect()
             torch.cuda.empty_cache()
-            if kind == "compiled":
+            if compiled:
                 torch._dynamo.reset()
             done["plans"].setdefault(plan["id"], {})[kind] = r
             for line in report(plan, {kind: r}, ours):

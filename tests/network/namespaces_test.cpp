@@ -25,7 +25,8 @@ constexpr const char* kLinkFacts = "efficiency: 0.956, latency: 30us";
 // Sent beside payload: headers (4.6 %, less of packets that are segmented late), an acknowledgement of 66 bytes for two
 // packets, what Gloo says of its messages.
 constexpr double kFraming = 0.10;
-constexpr double kLinksDeliver = 0.97;  // less of their rates, and a round is void
+constexpr double kLinksDeliver = 0.98;  // less of their rates, and a round is void
+constexpr int kRoundsThatCount = 2;     // fewer that are not void, and there is nothing to compare
 
 constexpr double payload(double mbit) {
   return mbit * 1e6 / 8 * kPayload;
@@ -65,9 +66,11 @@ class Namespaces : public testing::Test {
   // Performs, calibrates and simulates in up to three rounds, until the two agree. What else the machine does lengthens
   // a step and a calibrated kernel, nothing shortens them, so of all rounds the fastest step and the shortest
   // prediction count. A token bucket whose CPU is taken away for longer than it holds loses what it would have let
-  // pass: rounds before or after which plain TCP did not get the links' rates are void.
+  // pass: rounds before or after which plain TCP did not get the links' rates are void. One round that is not may have
+  // been disturbed in between: that a prediction is wrong takes two.
   void expect_agreement(const ShapedNetwork& network, const Run& run) {
     double measured = INFINITY, predicted = INFINITY, links = 0;
+    int counted = 0;
     for (const char* name : {"first", "second", "third"}) {
       const double before = links_deliver(network, run);
       const auto [step, simulated] = round(network, run, folder_ / name);
@@ -77,12 +80,14 @@ class Namespaces : public testing::Test {
                 << delivered << " of their rates\n";
       links = std::max(links, delivered);
       if (delivered < kLinksDeliver) continue;
+      ++counted;
       measured = std::min(measured, step);
       predicted = std::min(predicted, simulated);
       if (std::abs(predicted / measured - 1) <= kTolerance) return;
     }
-    if (links < kLinksDeliver)
-      GTEST_SKIP() << "nothing to compare: the links delivered " << links << " of their rates at most";
+    if (counted < kRoundsThatCount)
+      GTEST_SKIP() << "nothing to compare: the links delivered " << links << " of their rates at most, in " << counted
+                   << " of 3 rounds enough";
     if (!others_.empty()) GTEST_SKIP() << "nothing to compare: " << others_;
     EXPECT_NEAR(predicted / measured, 1, kTolerance);
   }

@@ -353,7 +353,7 @@ std::vector<Case> context_cases() {
 }
 INSTANTIATE_TEST_SUITE_P(Context, Plans, testing::ValuesIn(context_cases()), name_of_case);
 
-// Experts spread over ranks, beside every other split. All choices of a token have room (kMoe).
+// Experts spread over ranks, together with every other split. All choices of a token have room (kMoe).
 std::vector<Case> expert_cases() {
   std::vector<Case> cases;
   const auto add = [&](const std::string& name, int ranks, int expert, int tensor, int pipeline, int zero,

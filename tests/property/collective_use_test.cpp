@@ -150,7 +150,7 @@ TEST(WhatIfAgainstExpectation, NamesItsCause) {
             "Doubled, it makes the step 10 ms longer: data all_reduce of 1.049 MB goes by tree simple instead of ring "
             "simple (9 ms instead of 5 ms).");
   EXPECT_EQ(why_against_expectation(plain, outcome_of(104, 85, "ring", 3), "doubled", true),
-            "Doubled, it makes the step 4 ms longer: kernels that run beside communication take 5 ms more a rank.");
+            "Doubled, it makes the step 4 ms longer: kernels that run during communication take 5 ms more a rank.");
   EXPECT_EQ(why_against_expectation(plain, outcome_of(98, 80, "ring", 8), "halved", false),
             "Halved, it makes the step 2 ms shorter: operations and transfers meet in another order.");
 }

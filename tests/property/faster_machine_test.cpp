@@ -1,4 +1,4 @@
-// What a faster machine does to kernels and to steps: no kernel is longer on a faster device, beside communication or
+// What a faster machine does to kernels and to steps: no kernel is longer on a faster device, during communication or
 // not; no step without overlap is longer with any rate doubled or any time halved; and the plans whose products run
 // beside gradients on their way are not longer with faster links, where memory could be starved.
 #include <gtest/gtest.h>
@@ -83,8 +83,8 @@ std::int64_t step_of(const std::string& text, run::Fidelity fidelity) {
   return run::simulate_scenario(scenario_from(text), options).step_time_ps;
 }
 
-// Before kernels beside communication kept a share of the memory, twice the NVLink made the step of the first plan 6 %
-// longer, and 13 % message by message, where latencies also counted as memory traffic.
+// Before kernels that run during communication kept a share of the memory, twice the NVLink made the step of the first
+// plan 6 % longer, and 13 % message by message, where latencies also counted as memory traffic.
 TEST(FasterLinksOfAStep, DoNotMakeItLonger) {
   struct Case {
     const char* plan;

@@ -1,4 +1,4 @@
-// What the processes of an MPI job tell one another beside the numbers of Communicators: losses and accounts to the
+// What the processes of an MPI job tell one another besides the numbers of Communicators: losses and accounts to the
 // root (rank 0), failures to the root and from it to all, and the end. It all goes in small messages of one kind each;
 // a thread of every process reads them, keeps sends under way moving, shows that the process lives, and looks for ranks
 // of this machine that have died and for the SIGTERM by which mpirun ends a job.

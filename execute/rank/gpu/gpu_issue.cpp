@@ -202,12 +202,18 @@ void GpuRank::queue_transfer(std::int32_t index, bool marked) {
   }
   if (sends_from_copy(op)) return send_from_copy(index);
   REHEARSE_CHECK(transfers_ != nullptr, "'{}' of a rank without others", op.name);
-  if (marked) watch_->begin_transfer(s, stream, index);
+  if (marked)
+    watch_->begin_transfer(s, stream, index);
+  else
+    watch_->begin_call(s, index);
   if (c != nullptr)
     transfers_->collective(*c, op.dtype, operand(i.first_place), operand(i.first_place + 1), gpu_->native(stream));
   else
     transfers_->exchange(messages(i), op.dtype, gpu_->native(stream));
-  if (marked) watch_->end_transfer(s, stream);
+  if (marked)
+    watch_->end_transfer(s, stream);
+  else
+    watch_->end_call(s);
 }
 
 bool GpuRank::sends_from_copy(const Op& op) const {

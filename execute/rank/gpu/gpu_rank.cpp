@@ -188,7 +188,28 @@ void GpuRank::initialise() {
   }
   gpu_->record(compute().ends[0], stream);
   await(compute().ends[0]);
-  if (connect_) transfers_ = connect_();
+  if (!connect_) return;
+  load_kernels();
+  transfers_ = connect_();
+}
+
+// One product and one kernel, before others begin to wait for us: what the first of each loads may take longer than
+// --timeout where several processes do it at once, of which each loads all (CUDA_MODULE_LOADING=EAGER,
+// shared_device.h).
+void GpuRank::load_kernels() {
+  constexpr std::int64_t kSide = 64;
+  DType type = DType::f32;  // of the rank's own products
+  for (const Instance& i : timeline_.instances)
+    if (std::holds_alternative<program::Gemm>(timeline_.op(i).shape)) type = timeline_.op(i).dtype;
+  const std::int64_t bytes = kSide * kSide * size_of(type);
+  auto* const memory = static_cast<std::byte*>(gpu_->allocate(3 * bytes));
+  const Gpu::Stream stream = compute().stream;
+  gpu_->set_bytes(stream, memory, 0, 3 * bytes);
+  const kernels::Out a{memory, type}, b{memory + bytes, type}, c{memory + 2 * bytes, type};
+  gpu_->device(stream).gemm({kSide, kSide, kSide}, a, b, nullptr, c);
+  gpu_->device(stream).activation_forward(kernels::Unary::relu, kSide * kSide, c, a);
+  gpu_->record(compute().ends[0], stream);
+  await(compute().ends[0]);
 }
 
 void GpuRank::start() {

@@ -99,6 +99,7 @@ class GpuRank final : public Rank {
   void make_streams();
   void lay_out_memory();
   void make_send_staging();
+  void load_kernels();
   void run();
   void run_steps();
   void retire(std::int64_t step);

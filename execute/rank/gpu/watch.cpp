@@ -67,6 +67,20 @@ void Watch::end_transfer(std::size_t program_stream, Gpu::Stream stream) {
   queue.open.reset();
 }
 
+void Watch::begin_call(std::size_t program_stream, std::int32_t instance) {
+  Mark m;
+  m.instance = instance;
+  m.transfer = true;
+  m.since = Clock::now();
+  const std::lock_guard lock(mutex_);
+  queues_[program_stream].open = m;
+}
+
+void Watch::end_call(std::size_t program_stream) {
+  const std::lock_guard lock(mutex_);
+  queues_[program_stream].open.reset();
+}
+
 void Watch::mark(std::size_t program_stream, Gpu::Stream stream, std::int32_t instance) {
   Mark m;
   m.instance = instance;

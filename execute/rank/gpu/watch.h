@@ -41,6 +41,10 @@ class Watch {
   void begin_transfer(std::size_t program_stream, Gpu::Stream stream, std::int32_t instance);
   void end_transfer(std::size_t program_stream, Gpu::Stream stream);
   void mark(std::size_t program_stream, Gpu::Stream stream, std::int32_t instance);  // after a kernel
+  // Around a transfer that is recorded for a graph: no event tells when its stream reaches it, but the call may not
+  // return before others make it, and has its deadline from now.
+  void begin_call(std::size_t program_stream, std::int32_t instance);
+  void end_call(std::size_t program_stream);
   // A whole step, launched as a graph; with a deadline if there are transfers in it.
   void begin_graph(std::size_t program_stream, Gpu::Stream stream, bool transfers);
 
@@ -58,7 +62,7 @@ class Watch {
   };
   struct Queue {
     std::deque<Mark> marks;
-    std::optional<Mark> open;  // between begin_transfer() and end_transfer(): not yet in marks
+    std::optional<Mark> open;  // between begin_transfer() and end_transfer() or those of a call: not yet in marks
   };
 
   void run();

@@ -1,5 +1,6 @@
 // See nccl_transfers.h. A mutex keeps abort(), which frees communicators, from those in use; should the issuing thread
-// be stuck inside a call of NCCL, abort() goes on without it, for nothing else can end that call.
+// be stuck inside a call of NCCL, abort() goes on without it, for nothing else can end that call: NCCL gives the call
+// up when it sees the communicator's abort flag (src/group.cc of 2.28), as it does for the watchdog of PyTorch.
 #include "execute/transport/nccl/nccl_transfers.h"
 
 #include <fmt/format.h>
@@ -19,6 +20,7 @@ using program::CollectiveKind;
 constexpr std::chrono::milliseconds kPatience{1000};  // of abort(), with a thread inside NCCL
 constexpr std::chrono::milliseconds kForAbort{5000};  // that NCCL may take to abort
 constexpr std::chrono::microseconds kPoll{50};
+constexpr int kGroupsAbort = 22200;  // since then several communicators are aborted together (pytorch/pytorch#132291)
 
 ncclDataType_t type_of(DType type) {
   switch (type) {
@@ -59,14 +61,20 @@ class NcclTransfers final : public QueuedTransfers {
     }
   }
 
+  // In a thread of its own: to part from others can block as long as they do not come, and has our deadline.
   ~NcclTransfers() override {
     if (shared_->aborted) return;
-    try {
-      for (Member& m : members_) close(m.comm);
-      close(world_);
-    } catch (const std::exception&) {  // a peer is gone: there is nobody left to part from
-      abort();
-    }
+    const auto done = std::make_shared<std::atomic<bool>>(false);
+    std::thread([api = api_, comms = communicators(), timeout = options_.timeout, done] {
+      bool well = true;
+      for (const ncclComm_t comm : comms) {
+        well = well && finalized(api, comm, timeout);
+        (well ? api.comm_destroy : api.comm_abort)(comm);  // not well: there is nobody left to part from
+      }
+      *done = true;
+    }).detach();
+    const auto until = Clock::now() + options_.timeout;
+    while (!*done && (options_.timeout.count() == 0 || Clock::now() < until)) std::this_thread::sleep_for(kPoll);
   }
 
   void collective(const program::Collective& c, DType type, const void* in, void* out, void* stream) override try {
@@ -76,6 +84,7 @@ class NcclTransfers final : public QueuedTransfers {
     const std::scoped_lock lock(shared_->mutex);
     look();
     call(c, m, type_of(type), in, out, static_cast<cudaStream_t>(stream));
+    look();  // abort() may have ended the call
     settle_locked(m.comm);
   } catch (const NcclError& error) {
     throw BrokenTransfer(error.what());
@@ -101,6 +110,7 @@ class NcclTransfers final : public QueuedTransfers {
       used.push_back(m.comm);
     }
     REHEARSE_NCCL(api_, group_end());
+    look();  // abort() may have ended the call
     for (const ncclComm_t comm : used) settle_locked(comm);
   } catch (const NcclError& error) {
     throw BrokenTransfer(error.what());
@@ -119,14 +129,15 @@ class NcclTransfers final : public QueuedTransfers {
 
   void abort() override {
     if (shared_->aborted.exchange(true)) return;
-    std::vector<ncclComm_t> comms;
-    for (const Member& m : members_)
-      if (m.comm != nullptr) comms.push_back(m.comm);
-    if (world_ != nullptr) comms.push_back(world_);
     const auto done = std::make_shared<std::atomic<bool>>(false);
-    std::thread([shared = shared_, comms, done, end = api_.comm_abort] {
+    std::thread([shared = shared_, comms = communicators(), done, api = api_] {
       const std::unique_lock lock(shared->mutex, kPatience);
-      for (const ncclComm_t comm : comms) end(comm);
+      // One after the other, an abort can wait for the kernel of a communicator whose turn has not come
+      // (NVIDIA/nccl#1013).
+      const bool together = api.version >= kGroupsAbort;
+      if (together) api.group_start();
+      for (const ncclComm_t comm : comms) api.comm_abort(comm);
+      if (together) api.group_end();
       *done = true;
     }).detach();
     for (const auto until = Clock::now() + kForAbort; !*done && Clock::now() < until;)
@@ -138,8 +149,9 @@ class NcclTransfers final : public QueuedTransfers {
     if (api_.version < kOldestNccl || api_.comm_split == nullptr || api_.comm_init_rank_config == nullptr)
       throw NcclError(ncclInvalidUsage, fmt::format("NCCL {} ({}) is too old; at least {}", version_text(api_.version),
                                                     api_.file, version_text(kOldestNccl)));
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER, part = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;  // of the world: what is made by all ranks together is waited for here, with a deadline
+    part.blocking = 1;
     const std::scoped_lock lock(shared_->mutex);
     REHEARSE_NCCL(api_, comm_init_rank_config(&world_, options_.ranks, options_.id, options_.rank, &config));
     settle_locked(world_);
@@ -154,7 +166,7 @@ class NcclTransfers final : public QueuedTransfers {
         m.size = static_cast<int>(place->part->size());
         color = static_cast<int>(place->part - split.data());
       }
-      REHEARSE_NCCL(api_, comm_split(world_, color, m.index, &m.comm, &config));
+      REHEARSE_NCCL(api_, comm_split(world_, color, m.index, &m.comm, &part));
       settle_locked(world_);
       if (m.comm != nullptr) settle_locked(m.comm);
     }
@@ -241,15 +253,24 @@ class NcclTransfers final : public QueuedTransfers {
                        last != nullptr ? last : "");
   }
 
-  void close(ncclComm_t& comm) {
-    if (comm == nullptr) return;
-    const std::scoped_lock lock(shared_->mutex);
-    if (api_.comm_finalize != nullptr) {
-      REHEARSE_NCCL(api_, comm_finalize(comm));
-      settle_locked(comm);
+  // The world's parts first.
+  std::vector<ncclComm_t> communicators() const {
+    std::vector<ncclComm_t> comms;
+    for (const Member& m : members_)
+      if (m.comm != nullptr) comms.push_back(m.comm);
+    if (world_ != nullptr) comms.push_back(world_);
+    return comms;
+  }
+
+  static bool finalized(const Api& api, ncclComm_t comm, std::chrono::milliseconds timeout) {
+    if (api.comm_finalize == nullptr) return true;
+    ncclResult_t state = api.comm_finalize(comm);
+    for (const auto until = Clock::now() + timeout; state == ncclInProgress;) {
+      if (timeout.count() > 0 && Clock::now() >= until) return false;
+      std::this_thread::sleep_for(kPoll);
+      if (api.comm_get_async_error(comm, &state) != ncclSuccess) return false;
     }
-    REHEARSE_NCCL(api_, comm_destroy(comm));
-    comm = nullptr;
+    return state == ncclSuccess;
   }
 
   const Api& api_;

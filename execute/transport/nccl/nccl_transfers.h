@@ -1,7 +1,9 @@
 // Transfers over NCCL: a communicator for each split of the world (splits.h), made when this is made, by all ranks
-// together. Communicators do not block: every call that NCCL has not done at once is polled until it is, the run is
-// stopped or its deadline passes, and abort() from another thread ends what runs on the device. (NCCL user guide,
-// "Communicator creation and management: non-blocking communicators, aborting a communicator".)
+// together. The world's own communicator does not block: making it and splitting it is polled until it is done, the run
+// is stopped or its deadline passes. Its parts, over which everything is sent, block, as those of PyTorch do: without
+// that each group of calls costs a thread and a poll. So a call may wait inside NCCL for others, on first use of a
+// communicator mostly; whoever watches the issuing thread ends it with abort() from another one, which also ends what
+// runs on the device. (NCCL user guide, "Communicator creation and management".)
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // What the simulation asks of a collective algorithm: where it is offered, how long it takes alone, which bytes cross
 // which resources, which messages it consists of, and how many channels (thread blocks) it uses. One file an algorithm
-// beside this one; sim/base/collective_words.h lists them.
+// next to this one; sim/base/collective_words.h lists them.
 //
 // Two families. The time of NCCL's own algorithms is a closed form (nccl_tuning.h), which measurements correct; the
 // others go in rounds of messages (rounds.h), from which time and bytes follow.

@@ -44,7 +44,7 @@ class DeadlockText {
   const RankInfo& rank(RankId id) const { return parts_.ranks[id]; }
   const Place& place(StreamId id) const { return parts_.streams.place(id); }
 
-  // " of NAME" for a job beside the reported one.
+  // " of NAME" for a job alongside the reported one.
   std::string of_job(JobId job) const { return job == kReported ? "" : " of " + parts_.codes[job].job->name; }
 
   std::string rank_name(RankId id) const {

@@ -164,7 +164,7 @@ Time SharedCores::end_of(const Work& work) const {
   return work.since + Time::from_ps(static_cast<std::int64_t>((work.left * work.share + unit - 1) / unit));
 }
 
-// From now on the stream's kernel or copy runs at cores_ / share, the kernel beside so many busy cores.
+// From now on the stream's kernel or copy runs at cores_ / share, the kernel alongside so many busy cores.
 void SharedCores::rate_stream(StreamId id, std::int64_t share, int busy) {
   Work& work = runs_[id].work;
   const bool kernel = streams_.status(id) == Status::running;

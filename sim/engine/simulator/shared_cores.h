@@ -1,9 +1,9 @@
 // Ranks that share the cores of their node. With d the threads of all running kernels, of copies of messages and of
 // transfers that cores move (TransferPlan::threads), each of these progresses at min(1, cores / d). Where k other
 // programs' threads competed while the costs were measured (cost::Device::pace), they are in all durations as they were
-// beside as many threads of ours as cores, and beside more of ours they get less: then it is (cores + k) / (d + k). On
-// a CPU every stream is a thread, kernels of all of them count, a kernel is asked for as long as min(d, cores) cores
-// are busy, and between the ops of a stream lies the time its thread needs to go on: `dispatch`, and `wake` if it
+// alongside as many threads of ours as cores, and alongside more of ours they get less: then it is (cores + k) / (d +
+// k). On a CPU every stream is a thread, kernels of all of them count, a kernel is asked for as long as min(d, cores)
+// cores are busy, and between the ops of a stream lies the time its thread needs to go on: `dispatch`, and `wake` if it
 // slept. With another device's costs only compute streams take cores. Kernels go one by one here, and every change of d
 // or of interference re-rates the node at the end of the instant.
 //

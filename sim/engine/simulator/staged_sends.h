@@ -3,7 +3,7 @@
 // over; what is in the slots of a stream goes out one message after the other, in order, and frees its slot when it
 // has been received. With all slots taken the op waits.
 //
-// Leaves out: what the copies take of the memory bandwidth of kernels beside them.
+// Leaves out: what the copies take of the memory bandwidth of kernels that run meanwhile.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ bool ParameterStore::deferred(const Bucket& bucket) const {
 }
 
 // ZeRO 0: all-reduce in place. ZeRO 1: reduce-scatter into our shard of the bucket. In another type than the gradients
-// are stored in, or by a framework that keeps buckets apart, through a copy. Without overlap not beside backward,
+// are stored in, or by a framework that keeps buckets apart, through a copy. Without overlap only after backward,
 // although the bucket's own gradients may long be there.
 void ParameterStore::reduce(Bucket& bucket, int index) {
   const std::string suffix = ".bucket" + std::to_string(index);

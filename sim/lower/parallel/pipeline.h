@@ -1,5 +1,5 @@
 // What crosses the boundaries between pipeline stages: outputs forward, their gradients back. Either each slot receives
-// at its start and sends at its end on streams of their own, beside compute, or (batched, as Megatron-LM does) a group
+// at its start and sends at its end on streams of their own, during compute, or (batched, as Megatron-LM does) a group
 // op between two slots sends the one's output and receives the other's input while the host waits.
 #pragma once
 

@@ -36,7 +36,7 @@ class TensorParallel {
                     std::int64_t k);
 
   // Backward of a column-parallel layer with input `in` [local_tokens, k]: emits the weight (and bias) gradients and
-  // returns the input's gradient [local_tokens, k], its collective beside the weight-gradient product with
+  // returns the input's gradient [local_tokens, k], its collective during the weight-gradient product with
   // plan.overlap_tensor_backward.
   BufferId column_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight, ParamId bias,
                            std::int64_t n, std::int64_t k);

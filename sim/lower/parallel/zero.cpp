@@ -105,7 +105,7 @@ void ParameterStore::reduce_transient(Bucket& bucket, int index) {
 }
 
 // Hybrid sharding: the sum of a shard's gradients over the groups that shard apart. On a stream of its own, as NCCL's
-// communicators have: it goes beside the next bucket's reduce-scatter.
+// communicators have: it goes during the next bucket's reduce-scatter.
 void ParameterStore::reduce_over_replicas(BufferId shard, int index) {
   if (context_.groups.replica < 0) return;
   const program::Buffer& b = builder_.buffer(shard);

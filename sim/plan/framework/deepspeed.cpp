@@ -16,7 +16,7 @@ FrameworkProfile deepspeed_profile() {
       "shard_alone: stage3_param_persistence_threshold, 1e5; smaller parameters stay whole",
       "reuse_distance: stage3_max_reuse_distance, 1e9 elements (deepspeed/runtime/zero/constants.py; "
       "partitioned_param_coordinator.py, __params_to_release)",
-      "gradients are reduce-scattered beside backward in 16 bits, cut into a slice a rank and joined across parameters "
+      "gradients are reduce-scattered during backward in 16 bits, cut into a slice a rank and joined across parameters "
       "(a copy), divided by the number of ranks (a pass): deepspeed/runtime/comm/coalesced_collectives.py, "
       "reduce_scatter_coalesced. reduce_launches: a slice of a tensor in Python takes half of what a launch does, a "
       "judgement",

@@ -19,9 +19,9 @@ FrameworkProfile megatron_2021_profile() {
       "megatron/optimizer (parameters gathered after the update, no overlap)",
       "Megatron-LM megatron/p2p_communication.py (batch_isend_irecv, then torch.cuda.synchronize). Interleaved "
       "schedules "
-      "are lowered with sends beside compute instead: optimistic for these releases",
+      "are lowered with sends during compute instead: optimistic for these releases",
       "Megatron-LM megatron/mpu/layers.py, LinearWithGradAccumulationAndAsyncCommunication (tensor-parallel backward "
-      "collective beside the weight-gradient matmul). Weight gradients reach main_grad by a separate add, the "
+      "collective during the weight-gradient matmul). Weight gradients reach main_grad by a separate add, the "
       "behaviour "
       "before gradient_accumulation_fusion became the default during 2022",
       "Megatron-LM megatron/mpu/random.py CheckpointFunction (backward reruns the whole checkpointed layer), "

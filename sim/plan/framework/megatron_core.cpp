@@ -15,12 +15,12 @@ FrameworkProfile megatron_core_profile() {
       "bucket: one at the end of the step unless gradient reduction is overlapped (plan.bucket, or "
       "plan.overlap_grad_reduce)",
       "pipeline transfers: batch_isend_irecv, then torch.cuda.synchronize (core/pipeline_parallel/"
-      "p2p_communication.py); interleaved ones beside compute",
+      "p2p_communication.py); interleaved ones during compute",
       "attention: Transformer Engine takes cuDNN's on Hopper and Blackwell; on older devices FlashAttention-2, which "
       "is "
       "the fastest known there",
       "weight gradients accumulate in the matmul (gradient_accumulation_fusion); backward of residual adds is a kernel "
-      "of its own; the tensor-parallel backward gather and reduction run beside the products (CUDA_DEVICE_MAX_"
+      "of its own; the tensor-parallel backward gather and reduction run during the products (CUDA_DEVICE_MAX_"
       "CONNECTIONS=1)",
       "loss in fp32 (cross_entropy_loss_fusion off); gradient norm read with .item() (core/optimizer/optimizer.py); "
       "vocabulary padded to 128 times tensor",

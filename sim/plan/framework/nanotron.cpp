@@ -14,7 +14,7 @@ FrameworkProfile nanotron_profile() {
       "optim/gradient_accumulator.py: gradients added to fp32 ones by a kernel a parameter each micro-batch, reduced "
       "in "
       "fp32 in buckets of 25 MB at the last one; optim/zero.py: parameters gathered after the step, nothing beside it",
-      "parallel/tensor_parallel/functional.py: gathers and reductions of backward beside the products",
+      "parallel/tensor_parallel/functional.py: gathers and reductions of backward during the products",
       "parallel/pipeline_parallel/p2p.py: the receiver reads a message's shape on the host before it receives it",
       "trainer.py: a barrier, a device synchronisation and the gradient norm read each step",
       "gather_into list, gather_launches: optim/zero.py, _all_gather_params, and distributed.py, all_gather_coalesced: "

@@ -19,7 +19,7 @@ FrameworkProfile torch_ddp_profile() {
       "torch/optim/adamw.py, _multi_tensor_adamw (foreach, the default on CUDA): eight passes, 80 bytes a parameter "
       "where a fused kernel takes 28; torch/nn/utils/clip_grad.py: the norm reads, the scaling reads and writes",
       "pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html: bucket_cap_mb 25, "
-      "gradient_as_bucket_view False (gradients copied into buckets and back), reduction beside backward; the first "
+      "gradient_as_bucket_view False (gradients copied into buckets and back), reduction during backward; the first "
       "bucket of 1 MiB is left out",
       "autograd: weight gradients are added to .grad by a kernel of their own, as are gradients that meet (residuals)",
       "torch/utils/checkpoint.py: early stop of recomputation, on by default for use_reentrant=False",

@@ -42,7 +42,7 @@ constexpr const char* kFlat =
 FrameworkProfile torch_fsdp_profile() {
   FrameworkProfile p = eager_sharded();
   p.name = "torch-fsdp";
-  p.summary = "PyTorch FSDP1, eager, 16-bit parameters: a unit a layer, the next one gathered beside compute";
+  p.summary = "PyTorch FSDP1, eager, 16-bit parameters: a unit a layer, the next one gathered during compute";
   p.sources = {
       "pytorch torch/distributed/fsdp/_runtime_utils.py: backward_prefetch BACKWARD_PRE (the default), a gather ahead "
       "in "
@@ -60,7 +60,7 @@ FrameworkProfile torch_fsdp_profile() {
 FrameworkProfile torch_fsdp2_profile() {
   FrameworkProfile p = torch_fsdp_profile();
   p.name = "torch-fsdp2";
-  p.summary = "PyTorch FSDP2 (torchtitan), eager: a unit a layer, the next one gathered beside compute";
+  p.summary = "PyTorch FSDP2 (torchtitan), eager: a unit a layer, the next one gathered during compute";
   p.sources = {
       "pytorch/torchtitan@ba246978 torchtitan/parallelisms/parallelize_llama.py: fully_shard a block, reduction in "
       "fp32; "

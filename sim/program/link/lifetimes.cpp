@@ -5,6 +5,7 @@
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
+#include "sim/program/body_changes.h"
 
 namespace rehearse::program {
 namespace {
@@ -18,19 +19,6 @@ void erase(BufferSet& set, BufferId id) {
 void join(BufferSet& into, const BufferSet& from) {
   for (std::size_t i = 0; i < into.size(); ++i) into[i] |= from[i];
 }
-
-// A write or a release. domain: 0 the slot's instances, 1 the step's, 2 + i those of micro-batch deltas[i] from the
-// slot's.
-struct Change {
-  std::int32_t op;
-  bool release;
-  int domain;
-  BufferId buffer;
-};
-struct BodyChanges {
-  std::vector<int> deltas;
-  std::vector<Change> changes;  // program order, an op's writes before its releases
-};
 
 // Births of micro-batch buffers beside which instances of the same buffer live.
 struct RingUse {
@@ -50,7 +38,7 @@ struct Run {
 class LifetimeWalk {
  public:
   explicit LifetimeWalk(const Role& role) : role_(role), empty_((role.buffers.size() + 63) / 64, 0) {
-    for (const Body& body : role.bodies) bodies_.push_back(changes_of(body));
+    for (const Body& body : role.bodies) bodies_.push_back(changes_of(role, body));
     out_.beside.assign(role.buffers.size(), empty_);
     out_.ring.assign(role.buffers.size(), 1);
     intern(empty_);
@@ -96,28 +84,6 @@ class LifetimeWalk {
   }
 
  private:
-  BodyChanges changes_of(const Body& body) const {
-    BodyChanges result;
-    const auto add = [&](int op, bool release, const Operand& operand) {
-      BufferId id = operand.buffer;
-      if (const BufferId base = role_.buffers[static_cast<std::size_t>(id)].base; base >= 0) id = base;
-      const Lifetime lifetime = role_.buffers[static_cast<std::size_t>(id)].lifetime;
-      if (lifetime == Lifetime::persistent) return;
-      int domain = lifetime == Lifetime::slot ? 0 : 1;
-      if (lifetime == Lifetime::micro_batch) {
-        const auto known = std::find(result.deltas.begin(), result.deltas.end(), operand.micro_batch_delta);
-        domain = 2 + static_cast<int>(known - result.deltas.begin());
-        if (known == result.deltas.end()) result.deltas.push_back(operand.micro_batch_delta);
-      }
-      result.changes.push_back({op, release, domain, id});
-    };
-    for (int i = 0; i < static_cast<int>(body.ops.size()); ++i) {
-      for (const Operand& w : body.ops[static_cast<std::size_t>(i)].writes) add(i, false, w);
-      for (const Operand& r : body.ops[static_cast<std::size_t>(i)].releases) add(i, true, r);
-    }
-    return result;
-  }
-
   int intern(const BufferSet& set) {
     const auto [entry, fresh] = state_ids_.emplace(set, static_cast<int>(states_.size()));
     if (fresh) states_.push_back(set);
@@ -145,7 +111,7 @@ class LifetimeWalk {
     BufferSet elsewhere = empty_;
     for (const int state : others) join(elsewhere, states_[static_cast<std::size_t>(state)]);
     Run run;
-    for (const Change& c : body.changes) {
+    for (const BodyChange& c : body.changes) {
       BufferSet& own = live[static_cast<std::size_t>(c.domain)];
       if (c.release) erase(own, c.buffer);
       if (c.release || contains(own, c.buffer)) continue;
@@ -161,7 +127,7 @@ class LifetimeWalk {
     return run;
   }
 
-  void add_ring(Run& run, const BodyChanges& body, const Change& c, const std::vector<BufferSet>& live,
+  void add_ring(Run& run, const BodyChanges& body, const BodyChange& c, const std::vector<BufferSet>& live,
                 const std::vector<int>& others) const {
     RingUse use{body.deltas[static_cast<std::size_t>(c.domain - 2)], {}, {}, {c.buffer}};
     for (const int state : others)

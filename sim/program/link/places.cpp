@@ -21,7 +21,7 @@ struct Touches {
 
 // Parts of the least arena that it may be larger: for streams to drift apart (any lag), and for two places used in turn
 // where there would be one. Judgements: more than the first nobody would give for what is rarely waited for; without
-// the second nothing of what the place holds can move beside the kernels that make the next.
+// the second nothing of what the place holds can move during the kernels that make the next.
 constexpr int kPartForDrift = 32;
 constexpr int kPartForTurns = 8;
 

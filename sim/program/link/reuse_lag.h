@@ -1,6 +1,6 @@
 // What reusing a place at once would cost in overlap. A buffer that is given the place of one which another stream used
 // last waits for that use. How far may the two streams then drift apart? The lag of a pair of buffers is how much may
-// still be under way beside what is waited for, in multiples of that (both in bytes of operands), the least over all
+// still be under way during what is waited for, in multiples of that (both in bytes of operands), the least over all
 // places of a step where one of them is first written after the other's last use by another stream:
 //   a transfer is waited for: the later ones of its stream that in turn wait for later ops of the waiting stream;
 //   a kernel is waited for, by a transfer: those of the transfer's stream that the kernel need not have waited for, in

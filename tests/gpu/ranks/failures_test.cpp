@@ -2,6 +2,7 @@
 // and nothing of NCCL left.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -97,6 +98,63 @@ TEST(GpuFailures, AGraphThatWaitsForOthersHasADeadlineToo) {
   options.timeout = std::chrono::milliseconds(2000);
   const std::string text = failure(run, options, {"plan.pipeline=1", "cluster.gpus=2"});
   EXPECT_TRUE(has(text, "waited 2 s for a step of CUDA graphs")) << text;
+}
+
+// Calls of communicators that block: the thread that issues may be inside NCCL for as long as others do not come. No
+// rank returns from its call here, so nobody but a rank's own watch can tell.
+void expect_calls_ended_by_the_watch(execute::Graphs graphs, int steps_before) {
+  const std::vector<std::string> plan = {"plan.pipeline=1", "cluster.gpus=2"};
+  GpuRun run;
+  run.rank.graphs = graphs;
+  execute::Options options;
+  options.steps = 2;
+  hang_fake_nccl(0);
+  run.perform(scenario_from(kScenario, plan), options);
+  const int calls_of_a_step = fake_nccl_calls(0) / 2;
+  ASSERT_GT(calls_of_a_step, 0);
+  hang_fake_nccl(steps_before * calls_of_a_step + 1);
+  options.steps = 100;
+  options.timeout = std::chrono::milliseconds(2000);
+  const std::string text = failure(run, options, plan);
+  EXPECT_TRUE(has(text, "waited 2 s for rank ")) << text;
+  EXPECT_TRUE(has(text, "in 'all_reduce.bucket")) << text;
+  EXPECT_EQ(fake_nccl_calls_aborted(), 2);
+  hang_fake_nccl(0);
+}
+TEST(GpuFailures, ACallThatDoesNotReturnIsEndedByTheWatch) {
+  expect_calls_ended_by_the_watch(execute::Graphs::off, 3);
+}
+TEST(GpuFailures, ACallThatIsRecordedForAGraphToo) {
+  expect_calls_ended_by_the_watch(execute::Graphs::on, 2);
+}
+
+// The run is done and its numbers are there; a peer that does not part holds nobody.
+TEST(GpuFailures, PartingHasADeadlineToo) {
+  static constexpr std::chrono::seconds kParting{10};
+  static std::atomic<bool> waits = true;  // the first that parts
+  waits = true;
+  execute::nccl::Api api = fake_nccl();
+  api.comm_finalize = [](ncclComm_t) {
+    if (waits.exchange(false)) std::this_thread::sleep_for(kParting);
+    return ncclSuccess;
+  };
+  const auto connector = execute::make_nccl_connector(api);
+  execute::GpuMaker::Parts parts;
+  parts.gpu = [](int) { return std::make_unique<LateGpu>(LateOptions{}); };
+  parts.connect = execute::connect_over(*connector);
+  execute::GpuMaker maker(std::move(parts));
+  execute::Options options;
+  options.steps = 3;
+  options.timeout = std::chrono::milliseconds(1000);
+  options.maker = &maker;
+  const plan::Scenario scenario = scenario_from(kScenario, {"plan.pipeline=1", "cluster.gpus=2"});
+  const auto begin = execute::Clock::now();
+  {
+    const auto world = execute::make_local_world(2, options.timeout);
+    EXPECT_EQ(execute::perform(scenario, lower::lower(scenario), options, *world)->result.loss.size(), 3U);
+  }
+  EXPECT_LT(execute::Clock::now() - begin, kParting);
+  while (fake_nccl_alive() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 TEST(GpuFailures, WhatDoesNotFitIsSaidWithByHowMuch) {

@@ -6,11 +6,14 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -33,14 +36,23 @@ struct World {  // a communicator as its ranks share it
   std::map<std::int64_t, Round> rounds;
   std::map<std::tuple<int, int, std::int64_t>, Bytes> sent;  // from, to, which
   std::set<std::tuple<int, int, std::int64_t>> awaited;
+  std::set<std::tuple<int, int, int>> connecting;  // who called, from, to; a collective: from and to are -1
+};
+struct Part {  // asked for
+  int color = 0, key = 0;
+  ncclComm_t* where = nullptr;
+  bool blocking = false;
 };
 struct Splitting {
-  std::map<int, std::tuple<int, int, ncclComm_t*>> calls;  // by rank: color, key, where to
-  std::map<int, std::shared_ptr<World>> made;              // by color
+  std::map<int, Part> calls;                   // by rank
+  std::map<int, std::shared_ptr<World>> made;  // by color
   std::set<int> taken;
 };
 
 std::mutex mutex;
+std::condition_variable changed;  // a call was made, a communicator aborted
+int hanging_call = 0, calls_aborted = 0;
+std::map<int, int> calls_made;  // by rank of the first world
 std::map<std::uint64_t, std::shared_ptr<World>> worlds;
 std::map<std::pair<World*, std::int64_t>, Splitting> splittings;
 std::uint64_t next_id = 1;
@@ -58,7 +70,7 @@ struct ncclComm {
   std::map<std::pair<int, int>, std::int64_t> messages;  // from, to: how many
   std::int64_t splits = 0;
   std::optional<std::int64_t> splitting;
-  bool finalized = false;
+  bool blocking = false;
   std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
 };
 
@@ -111,9 +123,33 @@ void queue(ncclComm_t comm, cudaStream_t stream, std::function<std::function<boo
   });
 }
 
+// Waits in the calling thread until those of `others` have called too.
+ncclResult_t connect(ncclComm_t comm, const std::set<std::tuple<int, int, int>>& ours,
+                     const std::set<std::tuple<int, int, int>>& others) {
+  constexpr std::chrono::seconds kLongest{20};  // a test fails and does not hang
+  std::unique_lock lock(mutex);
+  const std::shared_ptr<World> world = comm->world;
+  const std::shared_ptr<bool> aborted = comm->aborted;  // the communicator itself goes with an abort
+  if (!comm->blocking) return ncclInvalidUsage;
+  const int call = ++calls_made[world->origin[static_cast<std::size_t>(comm->rank)]];
+  world->connecting.insert(ours.begin(), ours.end());
+  changed.notify_all();
+  const bool hangs = call == hanging_call;
+  const bool met = changed.wait_for(lock, kLongest, [&] {
+    return *aborted ||
+           (!hangs && std::includes(world->connecting.begin(), world->connecting.end(), others.begin(), others.end()));
+  });
+  if (!*aborted) return met ? ncclSuccess : ncclSystemError;
+  ++calls_aborted;
+  return ncclInternalError;
+}
+
 // `give` bytes of every rank; `take` makes ours from all of them.
-void collective(ncclComm_t comm, cudaStream_t stream, const void* in, std::size_t give,
-                std::function<void(const Round&)> take) {
+ncclResult_t collective(ncclComm_t comm, cudaStream_t stream, const void* in, std::size_t give,
+                        std::function<void(const Round&)> take) {
+  std::set<std::tuple<int, int, int>> all;
+  for (int rank = 0; rank < comm->world->size; ++rank) all.insert({rank, -1, -1});
+  if (const ncclResult_t result = connect(comm, {{comm->rank, -1, -1}}, all); result != ncclSuccess) return result;
   queue(comm, stream, [=] {
     const std::int64_t number = comm->collectives++;
     return std::function<bool()>([=, here = false]() mutable {
@@ -129,6 +165,7 @@ void collective(ncclComm_t comm, cudaStream_t stream, const void* in, std::size_
       return true;
     });
   });
+  return ncclSuccess;
 }
 
 void put(void* out, const Bytes& bytes, std::size_t from, std::size_t n) {
@@ -146,8 +183,15 @@ struct Leg {
 thread_local int group_depth = 0;
 thread_local std::vector<Leg> legs;
 
-void launch(const std::vector<Leg>& together) {
+ncclResult_t launch(const std::vector<Leg>& together) {
   const ncclComm_t comm = together.front().comm;
+  std::set<std::tuple<int, int, int>> ours, others;
+  for (const Leg& leg : together) {
+    const int from = leg.send ? comm->rank : leg.peer, to = leg.send ? leg.peer : comm->rank;
+    ours.insert({comm->rank, from, to});
+    others.insert({leg.peer, from, to});
+  }
+  if (const ncclResult_t result = connect(comm, ours, others); result != ncclSuccess) return result;
   queue(comm, together.front().stream, [comm, together] {
     std::vector<std::tuple<int, int, std::int64_t>> keys;
     for (const Leg& leg : together) {
@@ -176,6 +220,7 @@ void launch(const std::vector<Leg>& together) {
           return std::find(through.begin(), through.end(), false) == through.end();
         });
   });
+  return ncclSuccess;
 }
 
 ncclResult_t group_start() {
@@ -187,7 +232,8 @@ ncclResult_t group_end() {
   std::map<std::pair<ncclComm_t, cudaStream_t>, std::vector<Leg>> together;
   for (const Leg& leg : legs) together[{leg.comm, leg.stream}].push_back(leg);
   legs.clear();
-  for (const auto& [key, all] : together) launch(all);
+  for (const auto& [key, all] : together)
+    if (const ncclResult_t result = launch(all); result != ncclSuccess) return result;
   return ncclSuccess;
 }
 ncclResult_t message(Leg leg) {
@@ -201,11 +247,12 @@ std::shared_ptr<World> new_world(int size) {
   w->size = size;
   return w;
 }
-ncclComm_t new_comm(std::shared_ptr<World> world, int rank) {
+ncclComm_t new_comm(std::shared_ptr<World> world, int rank, bool blocking) {
   ++alive;
   auto* comm = new ncclComm();  // NOLINT(cppcoreguidelines-owning-memory): as NCCL does; destroy() deletes
   comm->world = std::move(world);
   comm->rank = rank;
+  comm->blocking = blocking;
   comm->world->came.insert(rank);
   return comm;
 }
@@ -228,7 +275,7 @@ ncclResult_t init(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclCo
     world = new_world(ranks);
     for (int r = 0; r < ranks; ++r) world->origin.push_back(r);
   }
-  *comm = new_comm(world, rank);
+  *comm = new_comm(world, rank, false);
   return ncclInProgress;
 }
 
@@ -237,11 +284,11 @@ bool split_done(ncclComm_t comm) {
   World* world = comm->world.get();
   Splitting& s = splittings[{world, *comm->splitting}];
   if (static_cast<int>(s.calls.size()) < world->size) return false;
-  const auto& [color, key, where] = s.calls.at(comm->rank);
+  const auto& [color, key, where, blocking] = s.calls.at(comm->rank);
   if (color != NCCL_SPLIT_NOCOLOR) {
     std::vector<std::pair<int, int>> members;  // key, rank
     for (const auto& [rank, call] : s.calls)
-      if (std::get<0>(call) == color) members.emplace_back(std::get<1>(call), rank);
+      if (call.color == color) members.emplace_back(call.key, rank);
     std::sort(members.begin(), members.end());
     auto& made = s.made[color];
     if (!made) {
@@ -249,7 +296,7 @@ bool split_done(ncclComm_t comm) {
       for (const auto& [k, rank] : members) made->origin.push_back(world->origin[static_cast<std::size_t>(rank)]);
     }
     const auto own = std::find(members.begin(), members.end(), std::pair(key, comm->rank));
-    *where = new_comm(made, static_cast<int>(own - members.begin()));
+    *where = new_comm(made, static_cast<int>(own - members.begin()), blocking);
   } else {
     *where = nullptr;
   }
@@ -257,10 +304,11 @@ bool split_done(ncclComm_t comm) {
   return true;
 }
 
-ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t*) {
+ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
   const std::lock_guard lock(mutex);
+  const bool blocking = config == nullptr ? comm->blocking : config->blocking != 0;
   comm->splitting = comm->splits++;
-  splittings[{comm->world.get(), *comm->splitting}].calls[comm->rank] = {color, key, made};
+  splittings[{comm->world.get(), *comm->splitting}].calls[comm->rank] = {color, key, made, blocking};
   return ncclInProgress;
 }
 
@@ -281,6 +329,7 @@ ncclResult_t destroy(ncclComm_t comm) {
   const std::lock_guard lock(mutex);
   --alive;
   *comm->aborted = true;
+  changed.notify_all();
   delete comm;
   return ncclSuccess;
 }
@@ -316,39 +365,35 @@ execute::nccl::Api fake_nccl() {
   api.all_reduce = [](const void* in, void* out, std::size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                       cudaStream_t stream) {
     const std::size_t bytes = n * size_of_type(type);
-    collective(comm, stream, in, bytes, [=](const Round& round) { put(out, reduced(round, type, op), 0, bytes); });
-    return ncclSuccess;
+    return collective(comm, stream, in, bytes,
+                      [=](const Round& round) { put(out, reduced(round, type, op), 0, bytes); });
   };
   api.reduce_scatter = [](const void* in, void* out, std::size_t n, ncclDataType_t type, ncclRedOp_t op,
                           ncclComm_t comm, cudaStream_t stream) {
     const std::size_t bytes = n * size_of_type(type);
-    collective(comm, stream, in, bytes * static_cast<std::size_t>(comm->world->size), [=](const Round& round) {
+    return collective(comm, stream, in, bytes * static_cast<std::size_t>(comm->world->size), [=](const Round& round) {
       put(out, reduced(round, type, op), bytes * static_cast<std::size_t>(comm->rank), bytes);
     });
-    return ncclSuccess;
   };
   api.all_gather = [](const void* in, void* out, std::size_t n, ncclDataType_t type, ncclComm_t comm,
                       cudaStream_t stream) {
     const std::size_t bytes = n * size_of_type(type);
-    collective(comm, stream, in, bytes, [=](const Round& round) {
+    return collective(comm, stream, in, bytes, [=](const Round& round) {
       for (const auto& [rank, part] : round.in)
         put(static_cast<std::byte*>(out) + static_cast<std::size_t>(rank) * bytes, part, 0, bytes);
     });
-    return ncclSuccess;
   };
   api.broadcast = [](const void* in, void* out, std::size_t n, ncclDataType_t type, int root, ncclComm_t comm,
                      cudaStream_t stream) {
     const std::size_t bytes = n * size_of_type(type);
-    collective(comm, stream, in, bytes, [=](const Round& round) { put(out, round.in.at(root), 0, bytes); });
-    return ncclSuccess;
+    return collective(comm, stream, in, bytes, [=](const Round& round) { put(out, round.in.at(root), 0, bytes); });
   };
   api.reduce = [](const void* in, void* out, std::size_t n, ncclDataType_t type, ncclRedOp_t op, int root,
                   ncclComm_t comm, cudaStream_t stream) {
     const std::size_t bytes = n * size_of_type(type);
-    collective(comm, stream, in, bytes, [=](const Round& round) {
+    return collective(comm, stream, in, bytes, [=](const Round& round) {
       if (comm->rank == root) put(out, reduced(round, type, op), 0, bytes);
     });
-    return ncclSuccess;
   };
   return api;
 }
@@ -357,6 +402,23 @@ void break_fake_nccl(int rank, ncclResult_t error) {
   const std::lock_guard lock(mutex);
   broken.clear();
   if (error != ncclSuccess) broken[rank] = error;
+}
+
+void hang_fake_nccl(int call) {
+  const std::lock_guard lock(mutex);
+  hanging_call = call;
+  calls_made.clear();
+  calls_aborted = 0;
+}
+
+int fake_nccl_calls(int rank) {
+  const std::lock_guard lock(mutex);
+  return calls_made[rank];
+}
+
+int fake_nccl_calls_aborted() {
+  const std::lock_guard lock(mutex);
+  return calls_aborted;
 }
 
 int fake_nccl_alive() {

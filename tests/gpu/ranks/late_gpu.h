@@ -64,6 +64,7 @@ class LateGpu final : public execute::Gpu {
   void kernel(Stream stream, std::function<void()> call);
 
   int launches() const { return launches_; }  // of graphs
+  int kernels() const { return kernels_; }    // that have run
 
  private:
   struct Reached {

@@ -129,6 +129,16 @@ TEST_F(FakeMps, OneThatEndsAtOnceIsNone) {
   EXPECT_EQ(why, "nvidia-cuda-mps-control ended at once");
 }
 
+TEST_F(FakeMps, IsNotStartedWhereItIsOff) {
+  script("echo started >> $log\n");
+  ::setenv("REHEARSE_MPS", "off", 1);
+  std::string why;
+  EXPECT_FALSE(execute::Mps::start(why));
+  ::unsetenv("REHEARSE_MPS");
+  EXPECT_EQ(why, "REHEARSE_MPS is off");
+  EXPECT_EQ(log(), "");
+}
+
 // On a machine with a GPU there are facts, else a reason; neither hangs nor leaves this process a driver.
 TEST(FindDevices, GivesDevicesOrAReason) {
   const execute::Devices found = execute::find_devices(true);

@@ -2,6 +2,7 @@
 // that only events bind: what the rank forgets to wait for is a wrong number or not a number at all.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -122,6 +123,31 @@ TEST(LateGpus, AWaitThatIsForgottenShows) {
     }
   }
   EXPECT_GT(wrong, 0);
+}
+
+// What a rank's first product and first kernel load is there before others wait for it.
+TEST(LateGpus, AProductAndAKernelRunBeforeOthersAreMet) {
+  const plan::Scenario scenario = scenario_from(kMlp, {"cluster.gpus=2", "plan.micro_batch=3"});
+  const auto connector = execute::make_nccl_connector(fake_nccl());
+  std::array<LateGpu*, 2> gpus{};
+  std::array<int, 2> before{};
+  execute::GpuMaker::Parts parts;
+  parts.gpu = [&](int rank) {
+    auto gpu = std::make_unique<LateGpu>(LateOptions{});
+    gpus.at(static_cast<std::size_t>(rank)) = gpu.get();
+    return gpu;
+  };
+  parts.connect = [&, connect = execute::connect_over(*connector)](execute::Run& run, int rank) {
+    before.at(static_cast<std::size_t>(rank)) = gpus.at(static_cast<std::size_t>(rank))->kernels();
+    return connect(run, rank);
+  };
+  execute::GpuMaker maker(std::move(parts));
+  execute::Options options;
+  options.steps = 2;
+  options.maker = &maker;
+  const auto world = execute::make_local_world(2, options.timeout);
+  execute::perform(scenario, lower::lower(scenario), options, *world);
+  EXPECT_EQ(before, (std::array<int, 2>{2, 2}));
 }
 
 TEST(LateGpus, StepsAreReplayedAsGraphsButTheFirstTwoAndTheLast) {

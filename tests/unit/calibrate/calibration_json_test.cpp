@@ -112,7 +112,7 @@ TEST(CalibrationJson, ScatterAndPaceAreReadBack) {
   EXPECT_EQ(std::tuple(r.pace.waited, r.pace.cores, r.pace.wanted), std::tuple(0.2, 2, 1.5));
 }
 
-// A calibration of programs alone stands beside the machine's own.
+// A calibration of programs alone stands next to the machine's own.
 TEST(CalibrationJson, RefreshingKeepsWhatIsOfTheMachine) {
   const Calibration older = example();
   Calibration newer = example();

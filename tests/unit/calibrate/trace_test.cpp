@@ -24,7 +24,7 @@ using program::DType;
 // Events one after the other on the host and on stream 7, each call 10 us after the one before.
 class TraceText {
  public:
-  // An operator and the kernels it launched, by the operator's id. `args`: what stands beside the id.
+  // An operator and the kernels it launched, by the operator's id. `args`: what stands next to the id.
   TraceText& call(const std::string& op, const std::string& args, const std::vector<double>& kernels_us,
                   const std::string& kernel = "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_nn") {
     const int id = ++id_;

@@ -140,7 +140,7 @@ TEST(Faults, WithoutItsNicADeviceUsesANeighbours) {
   EXPECT_NE(cluster->rail_of(3), 3);
   EXPECT_EQ(cluster->rail_of(11), 3) << "node 1 has its own";
   const Names names = names_of(*cluster, cluster->route(3, 11));
-  EXPECT_EQ(names.front(), "node0/gpu3->nvswitch") << "over NVLink to the device beside the other NIC";
+  EXPECT_EQ(names.front(), "node0/gpu3->nvswitch") << "over NVLink to the device next to the other NIC";
 }
 
 TEST(Faults, ALongerLinkTakesLonger) {

@@ -46,7 +46,7 @@ TEST(Pace, SlowdownIsOfCoresAndOfCrowds) {
   // What threads waited says more, where both know it and ours do not wait for one another.
   calibrated.waited = 0.1, measured.waited = 0.4;
   EXPECT_DOUBLE_EQ(slowdown(measured, calibrated), 1.2 * 0.9 / 0.6);
-  // Half a thread of others beside four of ours, nobody beside the two that were calibrated.
+  // Half a thread of others alongside four of ours, nobody besides the two that were calibrated.
   measured.wanted = 4, measured.taken = 0.5 / 4.5;
   EXPECT_DOUBLE_EQ(slowdown(measured, calibrated), 1.2 * 4.5 / 4);
   // The same two of others: of the cores they have half beside two of ours, a third beside four. That is no drift.

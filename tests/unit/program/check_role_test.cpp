@@ -86,6 +86,29 @@ TEST(CheckRole, AccumulatingGemmThatDoesNotReadC) {
   expect_only_of_role(check_role(p, 0), "bad-operands", {"'weight gradient'", "reads 2 buffers; its kind reads 3"});
 }
 
+// Of the 8 elements of x: pieces of 2, two apart in twos, 4 apart; then one place too far on either side.
+TEST(CheckRole, StridedCopyOutsideItsBuffers) {
+  const auto with = [](Strides from, Strides to) {
+    Program p = two_stages();
+    Op& op = find_op(p.roles[0], "load");  // writes x
+    op.reads = op.writes;
+    op.shape = StridedCopy{2, 2, 2, from, to};
+    return check_role(p, 0);
+  };
+  const auto about_pieces = [](const std::vector<Violation>& found) {
+    std::string text;
+    for (const Violation& v : found)
+      if (v.rule == "bad-operands") text += v.message + "\n";
+    return text;
+  };
+  const Strides within{4, 2, 0};
+  EXPECT_EQ(about_pieces(with(within, within)), "");
+  EXPECT_TRUE(has(about_pieces(with({4, 2, 1}, within)), "reads elements 1 to 9 of 'x', which has 8"));
+  EXPECT_TRUE(has(about_pieces(with(within, {5, 2, 0})), "writes elements 0 to 9 of 'x', which has 8"));
+  EXPECT_TRUE(has(about_pieces(with(within, {4, -2, 0})), "writes elements -2 to 6 of 'x', which has 8"));
+  EXPECT_EQ(about_pieces(with(within, {4, -2, 2})), "");
+}
+
 // A coefficient that undoes a loss scale must be told it.
 TEST(CheckRole, ScaledCoefficientThatDoesNotReadTheScale) {
   Program p = two_stages();

@@ -1,4 +1,4 @@
-// What a result answers beside its step, in words and rows, on the terminal and on the page.
+// What a result answers besides its step, in words and rows, on the terminal and on the page.
 #include "reports/answers.h"
 
 #include <gtest/gtest.h>
