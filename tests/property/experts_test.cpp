@@ -2,6 +2,10 @@
 // of the ranks that hold the same.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+#include <vector>
+
 #include "sim/account/program_facts.h"
 #include "tests/support/lowered.h"
 
