@@ -1,8 +1,8 @@
 // The experts of a block, between its norm and its residual (Shazeer et al. 2017, arXiv 1701.06538; Lepikhin et al.
 // 2020, arXiv 2006.16668): the router's product, its choice for each token, the tokens' rows sorted by experts and
 // brought to them, the experts' gated feed-forward layers as grouped products, and the way back, where a token's rows
-// are added with their weights. Shared experts are one feed-forward layer next to them. With a capacity every expert has
-// rows for so many tokens of each rank; without, the rows are all choices, and experts are on one rank.
+// are added with their weights. Shared experts are one feed-forward layer next to them. With a capacity every expert
+// has rows for so many tokens of each rank; without, the rows are all choices, and experts are on one rank.
 #pragma once
 
 #include <optional>
