@@ -65,9 +65,8 @@ TEST(ExpertParallel, ComputesTheRowsOfTheCapacity) {
   for (const char* capacity : {"1", "1.25", "2"}) {
     const std::string factor = std::string("model.capacity_factor=") + capacity;
     // A multiply-add is 2, three products a row, each once forward and twice backward; 8 sequences.
-    const double rows =
-        8 / kBatch * kLayers * kExperts * std::ceil(kBatch * kSeq * kTop / kExperts * std::stod(capacity));
-    const double least = 8.0 / kBatch * kLayers * kExperts * (kBatch * kSeq * kTop / kExperts);
+    constexpr double kEven = 1.0 * kBatch * kSeq * kTop / kExperts, kPasses = 8.0 / kBatch * kLayers * kExperts;
+    const double rows = kPasses * std::ceil(kEven * std::stod(capacity)), least = kPasses * kEven;
     const double more = (rows - least) * 3 * 3 * 2 * kHidden * kWidth;
     EXPECT_NEAR((flops({"cluster.gpus=1", factor}) - one) / one, more / one, 1e-12) << capacity;
     for (const char* expert : {"plan.expert=1", "plan.expert=2", "plan.expert=4"})
