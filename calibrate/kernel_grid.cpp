@@ -44,6 +44,17 @@ Scenario regression(Scenario s) {
   return s;
 }
 
+// A layer of experts, with a capacity or as many rows as come (0).
+Scenario with_experts(Scenario s, double capacity_factor) {
+  model::Model& m = s.model;
+  m.family = Family::moe;
+  m.experts = 8, m.experts_per_token = 2;
+  m.expert_ffn_hidden = m.hidden;
+  m.aux_loss = 0.01;
+  m.capacity_factor = capacity_factor;
+  return s;
+}
+
 Scenario unfused(Scenario s) {
   s.model.attention = model::AttentionKind::unfused;
   s.model.dropout = 0.1;
@@ -140,6 +151,8 @@ KernelGrid::KernelGrid() {
   add_model(tensor_parallel(transformer(Family::llama, 512, 128, 2), false));
   add_model(network(Family::cnn, {512, 10}, 8));
   add_model(network(Family::mlp, {1024, 2048, 100}, 512));
+  for (const double capacity : {1.0, 0.0}) add_model(with_experts(transformer(Family::llama, 256, 128, 2), capacity));
+  add_model(with_experts(transformer(Family::llama, 1024, 256, 4), 1));
   for (const std::int64_t outputs : {16, 1024}) add_model(regression(network(Family::mlp, {64, outputs}, 512)));
   add_products({64, 256, 1024, 4096});
 }

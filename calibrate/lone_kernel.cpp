@@ -38,6 +38,8 @@ using Memory = std::unique_ptr<void, Free>;
 // How many indices an operand of integers may hold: rows of a table, classes; 1 (all zeros) where they mean positions.
 std::int64_t index_range(const program::Op& op) {
   if (const auto* e = std::get_if<program::Embedding>(&op.shape)) return std::max<std::int64_t>(1, e->rows);
+  if (const auto* r = std::get_if<program::Router>(&op.shape)) return std::max<std::int64_t>(1, r->experts);
+  if (const auto* p = std::get_if<program::Permute>(&op.shape)) return std::max<std::int64_t>(1, p->rows);
   if (const auto* c = std::get_if<program::CrossEntropy>(&op.shape)) return std::max<std::int64_t>(1, c->valid_cols);
   return 1;
 }
@@ -60,6 +62,14 @@ Memory make_operand(const program::Buffer& buffer, std::int64_t range) {
     for (std::int64_t i = 0; i < n; ++i)
       static_cast<std::int32_t*>(memory.get())[i] = static_cast<std::int32_t>(i * 7919 % range);
   return memory;
+}
+
+// Of a grouped product: as many rows for each group.
+void fill_loads(const program::Op& op, const program::Buffer& buffer, void* memory) {
+  const auto* g = std::get_if<program::GroupedGemm>(&op.shape);
+  if (g == nullptr || !g->counted || buffer.elements() != g->groups || buffer.dtype != program::DType::f32) return;
+  const std::int64_t rows = g->rows / g->groups;
+  std::fill_n(static_cast<float*>(memory), g->groups, static_cast<float>(rows));
 }
 
 }  // namespace
@@ -127,7 +137,10 @@ std::vector<double> measure(const LoneKernel& kernel, int threads, double second
     for (const program::Operand& o : operands) {
       Memory& m = memory[o.buffer];
       const program::Buffer& buffer = kernel.role.buffers[static_cast<std::size_t>(o.buffer)];
-      if (m == nullptr) m = make_operand(buffer, index_range(op));
+      if (m == nullptr) {
+        m = make_operand(buffer, index_range(op));
+        fill_loads(op, buffer, m.get());
+      }
       list.emplace_back(m.get(), buffer.dtype);
     }
     return list;

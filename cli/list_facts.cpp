@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFamilies[] = {"gpt", "llama", "cnn", "mlp"};
+constexpr const char* kFamilies[] = {"gpt", "llama", "moe", "cnn", "mlp"};
 
 Json model_facts(const std::string& name, const std::string& root) {
   Diagnostics problems;
@@ -39,6 +39,11 @@ Json model_facts(const std::string& name, const std::string& root) {
   j["kv_heads"] = m.kv_heads;
   j["vocab"] = m.vocab;
   j["max_seq_len"] = m.max_seq_len;
+  if (m.family == model::Family::moe) {
+    j["experts"] = m.experts;
+    j["experts_per_token"] = m.experts_per_token;
+    j["active_parameters"] = model::active_parameter_count(m);
+  }
   return j;
 }
 

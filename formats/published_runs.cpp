@@ -106,8 +106,10 @@ std::string split_of(const Keys& keys) {
   const double tensor = at_least_1("plan.tensor"), pipeline = at_least_1("plan.pipeline"),
                chunks = at_least_1("plan.chunks");
   const double replicas = keys.number("cluster.gpus") / (tensor * pipeline * at_least_1("plan.context"));
-  return fmt::format("tp{} pp{}{} dp{:g} z{} mb{}", tensor, pipeline, chunks > 1 ? fmt::format("x{}", chunks) : "",
-                     replicas, keys.has("plan.zero") ? keys.text("plan.zero") : "0", at_least_1("plan.micro_batch"));
+  const double expert = at_least_1("plan.expert");
+  return fmt::format("tp{} pp{}{} dp{:g}{} z{} mb{}", tensor, pipeline, chunks > 1 ? fmt::format("x{}", chunks) : "",
+                     replicas, expert > 1 ? fmt::format(" ep{:g}", expert) : "",
+                     keys.has("plan.zero") ? keys.text("plan.zero") : "0", at_least_1("plan.micro_batch"));
 }
 
 double bytes_of(std::string_view unit) {

@@ -97,6 +97,28 @@ struct StridedCopy {
   Strides from, to;
 };
 
+// Of `tokens` tokens each goes to the top_k of `experts` experts with the highest scores.
+struct RouterShape {
+  std::int64_t tokens = 0, experts = 0, top_k = 0;
+  std::int64_t capacity = 0;  // rows of an expert; 0: as many as come
+  bool sigmoid = false;       // scores: else softmax over the experts
+};
+
+// Between tokens [tokens, cols] and rows [rows, cols] that are sorted by experts. places [tokens, top_k]: the row of
+// each of a token's choices, -1 where there is none.
+struct PermuteShape {
+  std::int64_t tokens = 0, top_k = 0, rows = 0, cols = 0;
+};
+
+// Products of groups of rows with a matrix each, w [groups, n, k]. forward: y [rows, n] = x w^T; backward_input: dx
+// [rows, k] = dy w; backward_weight: dw (+)= dy^T x of each group. Groups have as many rows each, or loads[group].
+enum class GroupedPart : unsigned char { forward, backward_input, backward_weight };
+struct GroupedShape {
+  GroupedPart part = GroupedPart::forward;
+  std::int64_t groups = 1, rows = 0, n = 0, k = 0;
+  bool accumulate = false;
+};
+
 struct ConvShape {
   std::int64_t batch = 0, c_in = 0, c_out = 0, height = 0, width = 0, kernel = 3, stride = 1, pad = 1;
 };
@@ -188,6 +210,22 @@ class Device {
   // Rotary embedding of queries and keys of packed qkv, in place; half-split pairs (i, i + head_dim / 2) as Llama,
   // base 10000. Rows are positions first_position, ... backward: the inverse rotation.
   virtual void rope(const AttentionShape& s, std::int64_t first_position, bool backward, Out qkv) = 0;
+
+  // Experts. weights [tokens, top_k]: scores of the experts `chosen` [tokens, top_k], scaled to add to 1.
+  virtual void router_gate(const RouterShape& s, In logits, float* weights, std::int32_t* chosen) = 0;
+  // Rows in the order of experts; of one expert first choices before second ones, each in the order of tokens. loads
+  // [experts]: how often each was chosen.
+  virtual void router_place(const RouterShape& s, const std::int32_t* chosen, std::int32_t* places, float* loads) = 0;
+  // Scores, divided by their sum, have aux * *loss_scale * loads as a gradient too (loads, loss_scale may be null).
+  virtual void router_gate_backward(const RouterShape& s, double aux, const float* d_weights, In logits,
+                                    const std::int32_t* chosen, const float* loads, const float* loss_scale,
+                                    Out d_logits) = 0;
+  virtual void permute(const PermuteShape& s, In x, const std::int32_t* places, Out y) = 0;  // 0 where no token is
+  // weights [tokens, top_k]; null: all 1, which is permute's backward.
+  virtual void unpermute(const PermuteShape& s, In y, const std::int32_t* places, const float* weights, Out out) = 0;
+  virtual void unpermute_backward(const PermuteShape& s, In d_out, In y, const std::int32_t* places,
+                                  const float* weights, Out d_y, float* d_weights) = 0;
+  virtual void grouped_gemm(const GroupedShape& s, In a, In b, const float* loads, Out c) = 0;  // loads may be null
 
   // Rows [first_row, first_row + rows) of the whole table; other ids give zero and no gradient.
   virtual void embedding_forward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,

@@ -103,7 +103,8 @@ std::string compute_sentence(const Result& r, std::string_view loss, double loss
   if (const double efficiency = kernel_efficiency(r); efficiency > 0)
     out += fmt::format(" at {} of the peak rate", percent(efficiency));
   if (const double extra = 1 - r.model_flops / std::max(r.hardware_flops, 1.0); r.hardware_flops > 0 && extra >= 0.005)
-    out += fmt::format(", {} of their FLOPs recomputation", percent(extra));
+    out += fmt::format(", {} of their FLOPs recomputation{}", percent(extra),
+                       r.scenario.contains("model.experts") ? " or rows of experts without a token" : "");
   if (loss_share >= 0.0005) out += fmt::format("; the largest loss is {}, {}", loss, percent(loss_share));
   return out + ".";
 }

@@ -19,9 +19,9 @@ using result::Result;
 using result::StageMemory;
 
 constexpr std::size_t kLabel = 20, kBar = 34;
-constexpr std::array<const char*, 12> kPlanKeys = {"tensor", "pipeline",    "context",       "context_kind",
-                                                   "data",   "micro_batch", "micro_batches", "schedule",
-                                                   "zero",   "zero_group",  "recompute",     "sequence_parallel"};
+constexpr std::array<const char*, 13> kPlanKeys = {
+    "tensor",   "pipeline", "context",    "context_kind", "expert",           "data", "micro_batch", "micro_batches",
+    "schedule", "zero",     "zero_group", "recompute",    "sequence_parallel"};
 
 // What a training sample is made of; models without a sequence length count the samples themselves.
 std::string sample_words(const Result& r) {

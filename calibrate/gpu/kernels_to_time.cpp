@@ -107,7 +107,11 @@ KernelsToTime::KernelsToTime(const std::vector<plan::Scenario>& scenarios, bool 
 
 void KernelsToTime::add(const Kernel& kernel) {
   const auto* attention = std::get_if<program::Attention>(&kernel.op->shape);
-  if (attention != nullptr && attention->keys > 0) return;  // no kernel of GPUs yet
+  if (attention != nullptr && attention->keys > 0) return;  // no kernels of GPUs for these yet
+  const auto& shape = kernel.op->shape;
+  if (std::holds_alternative<program::Router>(shape) || std::holds_alternative<program::Permute>(shape) ||
+      std::holds_alternative<program::GroupedGemm>(shape))
+    return;
   const auto [place, is_new] = known_.try_emplace(key_of(*kernel.role, *kernel.op), kernels_.size());
   if (is_new) {
     kernels_.push_back(kernel);

@@ -71,6 +71,11 @@ std::optional<Devices> choose_gpus(const PlacementRequest& request, const plan::
                   "no kernel of GPUs takes keys from other ranks of a context group yet",
                   "plan.context_kind=all_to_all, or --device cpu");
   }
+  if (scenario.model.family == model::Family::moe) {
+    if (!asked) return {};
+    refuse_device(request.device == "cuda" ? "--device cuda" : "--ranks nccl",
+                  "there are no kernels of GPUs for routers and experts yet", "--device cpu");
+  }
   Devices gpus;
   if (started_for_gpus()) {
     gpus.devices.resize(static_cast<std::size_t>(kernels::cuda::device_count()));

@@ -64,6 +64,7 @@ void add(Hash& hash, const program::Buffer& b) {
   hash.add(b.init.scale);
   hash.add(b.init.global_shape);
   hash.add(b.init.tensor_dim);
+  hash.add(b.init.spread.bits());
 }
 
 void add(Hash& hash, const std::vector<program::Operand>& operands) {

@@ -23,7 +23,7 @@ constexpr std::int64_t kZeros = std::int64_t{4} << 20;  // bytes
 }  // namespace
 
 InitialMemory::InitialMemory(const Timeline& timeline, const plan::RankGrid& grid, int rank, std::int64_t seed)
-    : timeline_(timeline), coordinate_(grid.coordinate(rank, Axis::tensor)), seed_(seed) {
+    : timeline_(timeline), grid_(grid), rank_(rank), seed_(seed) {
   const auto& buffers = timeline.role->buffers;
   for (std::size_t id = 0; id < buffers.size(); ++id) {
     if (timeline.persistent[id] < 0) continue;
@@ -72,7 +72,8 @@ void InitialMemory::make(const Block& block, std::array<std::byte*, 2> to) const
     own.resize(static_cast<std::size_t>(block.count));
     drawn = own.data();
   }
-  draw_part(b, coordinate_, seed_, block.first, block.count, drawn);
+  draw_part(b, grid_.coordinate(rank_, Axis::tensor), seed_, block.first, block.count, drawn,
+            grid_.position(rank_, b.init.spread));
   for (std::size_t p = 0; p < to.size(); ++p)
     if (block.places[p].offset >= 0 && reinterpret_cast<float*>(to[p]) != drawn)
       from_float(block.places[p].type, drawn, block.count, to[p]);

@@ -42,7 +42,8 @@ class InitialMemory {
   void add(program::BufferId buffer, std::int64_t first, std::int64_t end, std::vector<Place> places);
 
   const Timeline& timeline_;
-  int coordinate_;
+  plan::RankGrid grid_;
+  int rank_;
   std::int64_t seed_;
   std::vector<Zeros> zeros_;
   std::vector<Block> blocks_;

@@ -45,8 +45,12 @@ namespace {
 struct Layout {
   std::int64_t outer = 1, own = 0, whole = 0, begin = 0;
 
-  Layout(const program::Buffer& buffer, int coordinate) : own(buffer.elements()), whole(own) {
+  Layout(const program::Buffer& buffer, int coordinate, int place) : own(buffer.elements()), whole(own) {
     const program::Init& init = buffer.init;
+    if (init.spread.bits() != 0) {  // the experts before ours
+      begin = static_cast<std::int64_t>(place) * buffer.shape.front();
+      for (std::size_t d = 1; d < init.global_shape.size(); ++d) begin *= init.global_shape[d];
+    }
     if (init.tensor_dim < 0) return;
     const auto dim = static_cast<std::size_t>(init.tensor_dim);
     REHEARSE_CHECK(dim < buffer.shape.size() && init.global_shape.size() == buffer.shape.size(),
@@ -58,23 +62,23 @@ struct Layout {
     }
     own = buffer.shape[dim] * inner;
     whole = init.global_shape[dim] * inner;
-    begin = coordinate * own;
+    begin += coordinate * own;
   }
   Extent extent(std::int64_t index) const { return {index * own, index * whole + begin, own}; }
 };
 
 }  // namespace
 
-std::vector<Extent> extents_of(const program::Buffer& buffer, int coordinate) {
-  const Layout layout(buffer, coordinate);
+std::vector<Extent> extents_of(const program::Buffer& buffer, int coordinate, int place) {
+  const Layout layout(buffer, coordinate, place);
   std::vector<Extent> extents;
   for (std::int64_t o = 0; o < layout.outer; ++o) extents.push_back(layout.extent(o));
   return extents;
 }
 
 void draw_part(const program::Buffer& buffer, int coordinate, std::int64_t seed, std::int64_t first, std::int64_t count,
-               float* out) {
-  const Layout layout(buffer, coordinate);
+               float* out, int place) {
+  const Layout layout(buffer, coordinate, place);
   if (layout.own == 0) return;
   for (std::int64_t o = first / layout.own; o < layout.outer && o * layout.own < first + count; ++o) {
     const Extent extent = layout.extent(o);

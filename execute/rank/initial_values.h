@@ -17,14 +17,14 @@ void draw_values(program::Init::Kind kind, double scale, std::string_view name, 
                  std::int64_t count, float* out);
 
 // Elements [first, first + count) of this rank's part of the parameter that `buffer` is (its name, init and shape);
-// `coordinate` is the rank's on the tensor axis.
+// `coordinate` is the rank's on the tensor axis, `place` its place in its expert group.
 void draw_part(const program::Buffer& buffer, int coordinate, std::int64_t seed, std::int64_t first, std::int64_t count,
-               float* out);
+               float* out, int place = 0);
 
 // Where the rank's part of a parameter lies in the whole: extents of consecutive elements.
 struct Extent {
   std::int64_t local, global, count;
 };
-std::vector<Extent> extents_of(const program::Buffer& buffer, int coordinate);
+std::vector<Extent> extents_of(const program::Buffer& buffer, int coordinate, int place = 0);
 
 }  // namespace rehearse::execute

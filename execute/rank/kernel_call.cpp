@@ -142,6 +142,38 @@ class KernelCall {
     d_.copy_strided({s.outer, s.inner, s.cols, strides(s.from), strides(s.to)}, in(0), out(0));
   }
 
+  void operator()(const program::Router& r) const {
+    const kernels::RouterShape s{r.tokens, r.experts, r.top_k, r.capacity, r.sigmoid};
+    switch (r.part) {
+      case program::RouterPart::gate:
+        return d_.router_gate(s, in(0), f32_out(0), ids_out(1));
+      case program::RouterPart::place:
+        return d_.router_place(s, ids(0), ids_out(0), f32_out(1));
+      case program::RouterPart::gate_backward:
+        return d_.router_gate_backward(s, r.aux, f32(0), in(1), ids(2), r.aux > 0 ? f32(3) : nullptr,
+                                       r.scaled ? f32(r.aux > 0 ? 4 : 3) : nullptr, out(0));
+    }
+  }
+
+  void operator()(const program::Permute& p) const {
+    const kernels::PermuteShape s{p.tokens, p.top_k, p.rows, p.cols};
+    switch (p.part) {
+      case program::PermutePart::permute:
+        return d_.permute(s, in(0), ids(1), out(0));
+      case program::PermutePart::unpermute:
+        return d_.unpermute(s, in(0), ids(1), f32(2), out(0));
+      case program::PermutePart::unpermute_backward:
+        return d_.unpermute_backward(s, in(0), in(1), ids(2), f32(3), out(0), f32_out(1));
+      case program::PermutePart::permute_backward:
+        return d_.unpermute(s, in(0), ids(1), nullptr, out(0));
+    }
+  }
+
+  void operator()(const program::GroupedGemm& g) const {
+    const kernels::GroupedShape s{static_cast<kernels::GroupedPart>(g.part), g.groups, g.rows, g.n, g.k, g.accumulate};
+    d_.grouped_gemm(s, in(0), in(1), g.counted ? f32(2) : nullptr, out(0));
+  }
+
   void operator()(const program::Embedding& e) const {
     const std::int64_t first = e.vocab_parallel ? c_.tensor_coordinate * e.rows : 0;
     if (e.backward) return d_.embedding_backward(e.tokens, e.rows, e.cols, first, in(0), ids(1), out(0));
@@ -236,6 +268,7 @@ class KernelCall {
     return static_cast<float*>(operand.data);
   }
   const std::int32_t* ids(std::size_t i) const { return static_cast<const std::int32_t*>(reads_[i].data); }
+  std::int32_t* ids_out(std::size_t i) const { return static_cast<std::int32_t*>(writes_[i].data); }
   static std::uint8_t* bytes(std::span<const Out> operands, std::size_t i) {
     return static_cast<std::uint8_t*>(operands[i].data);
   }

@@ -49,7 +49,7 @@ struct PieceFinder {
   void add(BufferId id, BufferId holder) {
     const Buffer &p = buffer(id), &h = buffer(holder);
     const std::int64_t whole = buffer(base_of(id)).elements(), n = h.elements();
-    const std::int64_t first = n == whole ? 0 : grid.position(rank, kShardAxes) * n;
+    const std::int64_t first = n == whole ? 0 : grid.position(rank, h.shard_axes) * n;
     const std::int64_t from = p.is_view() ? p.offset : 0;
     const std::int64_t begin = std::max(from, first), end = std::min(from + p.elements(), first + n);
     if (begin >= end) return;
@@ -122,7 +122,8 @@ void collect(const Timeline& timeline, const plan::RankGrid& grid, int rank, std
     std::vector<float>& values = whole[b.name];
     values.resize(
         static_cast<std::size_t>(std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>())));
-    for (const Extent& extent : extents_of(b, grid.coordinate(rank, Axis::tensor))) {
+    for (const Extent& extent :
+         extents_of(b, grid.coordinate(rank, Axis::tensor), grid.position(rank, b.init.spread))) {
       const std::int64_t begin = std::max(extent.local, p.first),
                          end = std::min(extent.local + extent.count, p.first + p.count);
       if (begin < end)

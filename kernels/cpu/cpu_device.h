@@ -63,6 +63,16 @@ class CpuDevice final : public Device {
   void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position, In dy,
                      Out d_table) override;
   void rope(const AttentionShape& s, std::int64_t first_position, bool backward, Out qkv) override;
+  void router_gate(const RouterShape& s, In logits, float* weights, std::int32_t* chosen) override;
+  void router_place(const RouterShape& s, const std::int32_t* chosen, std::int32_t* places, float* loads) override;
+  void router_gate_backward(const RouterShape& s, double aux, const float* d_weights, In logits,
+                            const std::int32_t* chosen, const float* loads, const float* loss_scale,
+                            Out d_logits) override;
+  void permute(const PermuteShape& s, In x, const std::int32_t* places, Out y) override;
+  void unpermute(const PermuteShape& s, In y, const std::int32_t* places, const float* weights, Out out) override;
+  void unpermute_backward(const PermuteShape& s, In d_out, In y, const std::int32_t* places, const float* weights,
+                          Out d_y, float* d_weights) override;
+  void grouped_gemm(const GroupedShape& s, In a, In b, const float* loads, Out c) override;
   void embedding_forward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
                          const std::int32_t* ids, In table, Out y) override;
   void embedding_backward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row, In dy,

@@ -1,6 +1,7 @@
 // Typed calls that are the fp32 kernel on widened operands, and nothing else. Sizes in elements, from the shapes of
 // kernels/device.h.
 #include "kernels/cpu/cpu_device.h"
+#include "sim/base/check.h"
 
 namespace rehearse::kernels::cpu {
 namespace {
@@ -33,6 +34,57 @@ void CpuDevice::gemm(const Gemm& s, In a, In b, In bias, Out c) {
   Widened w(*this);
   float* out = s.accumulate ? w.update(c, s.m * s.n) : w.write(c, s.m * s.n);
   kernels_.gemm(s, w.read(a, s.m * s.k), w.read(b, s.k * s.n), w.read(bias, s.n), out);
+}
+
+// A product a group, after one another: each is split over the threads.
+void CpuDevice::grouped_gemm(const GroupedShape& s, In a, In b, const float* loads, Out c) {
+  std::int64_t row = 0;
+  for (std::int64_t g = 0; g < s.groups; ++g) {
+    const std::int64_t rows = loads ? static_cast<std::int64_t>(loads[g]) : s.rows / s.groups, w = g * s.n * s.k;
+    REHEARSE_CHECK(row + rows <= s.rows, "{} rows of {} groups", s.rows, s.groups);
+    const std::int64_t x = row * s.k, y = row * s.n;
+    switch (s.part) {
+      case GroupedPart::forward:
+        if (rows > 0) gemm({rows, s.n, s.k, false, true}, from(a, x), from(b, w), nullptr, from(c, y));
+        break;
+      case GroupedPart::backward_input:
+        if (rows > 0) gemm({rows, s.k, s.n}, from(a, y), from(b, w), nullptr, from(c, x));
+        break;
+      case GroupedPart::backward_weight:
+        gemm({s.n, s.k, rows, true, false, s.accumulate}, from(a, y), from(b, x), nullptr, from(c, w));
+        break;
+    }
+    row += rows;
+  }
+}
+
+void CpuDevice::router_gate(const RouterShape& s, In logits, float* weights, std::int32_t* chosen) {
+  kernels_.router_gate(s, Widened(*this).read(logits, s.tokens * s.experts), weights, chosen);
+}
+void CpuDevice::router_place(const RouterShape& s, const std::int32_t* chosen, std::int32_t* places, float* loads) {
+  kernels_.router_place(s, chosen, places, loads);
+}
+void CpuDevice::router_gate_backward(const RouterShape& s, double aux, const float* d_weights, In logits,
+                                     const std::int32_t* chosen, const float* loads, const float* loss_scale,
+                                     Out d_logits) {
+  Widened w(*this);
+  const std::int64_t n = s.tokens * s.experts;
+  if (loss_scale) aux *= static_cast<double>(*loss_scale);
+  kernels_.router_gate_backward(s, aux, d_weights, w.read(logits, n), chosen, loads, w.write(d_logits, n));
+}
+void CpuDevice::permute(const PermuteShape& s, In x, const std::int32_t* places, Out y) {
+  Widened w(*this);
+  kernels_.permute(s, w.read(x, s.tokens * s.cols), places, w.write(y, s.rows * s.cols));
+}
+void CpuDevice::unpermute(const PermuteShape& s, In y, const std::int32_t* places, const float* weights, Out out) {
+  Widened w(*this);
+  kernels_.unpermute(s, w.read(y, s.rows * s.cols), places, weights, w.write(out, s.tokens * s.cols));
+}
+void CpuDevice::unpermute_backward(const PermuteShape& s, In d_out, In y, const std::int32_t* places,
+                                   const float* weights, Out d_y, float* d_weights) {
+  Widened w(*this);
+  kernels_.unpermute_backward(s, w.read(d_out, s.tokens * s.cols), w.read(y, s.rows * s.cols), places, weights,
+                              w.write(d_y, s.rows * s.cols), d_weights);
 }
 
 void CpuDevice::flash_forward(const AttentionShape& s, const DropoutSite& dropout, In qkv, Out out, float* logsumexp) {

@@ -1,8 +1,8 @@
 // The CPU's kernels: fp32, one small thread pool a device, vectorised for REHEARSE_ARCH. Every call gives the same bits
 // on the same device whatever else the machine runs: work is cut by shape and thread count only, and sums that cross
 // rows are taken in row order. The kernels of a kind are in one file each: gemm, flash_attention, attention (unfused),
-// norm, elementwise, dropout, embedding (also positions and rope), cross_entropy, mse, conv, optimizer. What they
-// compute is said in kernels/device.h, whose interface cpu_device.h puts over them.
+// norm, elementwise, dropout, embedding (also positions and rope), experts, cross_entropy, mse, conv, optimizer. What
+// they compute is said in kernels/device.h, whose interface cpu_device.h puts over them.
 #pragma once
 
 #include <cstdint>
@@ -73,6 +73,14 @@ class CpuKernels {
   void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position,
                      const float* dy, float* d_table);
   void rope(const AttentionShape& s, std::int64_t first_position, bool backward, float* qkv);
+  void router_gate(const RouterShape& s, const float* logits, float* weights, std::int32_t* chosen);
+  void router_place(const RouterShape& s, const std::int32_t* chosen, std::int32_t* places, float* loads);
+  void router_gate_backward(const RouterShape& s, double aux, const float* d_weights, const float* logits,
+                            const std::int32_t* chosen, const float* loads, float* d_logits);
+  void permute(const PermuteShape& s, const float* x, const std::int32_t* places, float* y);
+  void unpermute(const PermuteShape& s, const float* y, const std::int32_t* places, const float* weights, float* out);
+  void unpermute_backward(const PermuteShape& s, const float* d_out, const float* y, const std::int32_t* places,
+                          const float* weights, float* d_y, float* d_weights);
   void embedding_forward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,
                          const std::int32_t* ids, const float* table, float* y);
   void embedding_backward(std::int64_t tokens, std::int64_t rows, std::int64_t cols, std::int64_t first_row,

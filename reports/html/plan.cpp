@@ -38,7 +38,7 @@ void place_layers(const std::vector<std::int64_t>& counts, PlanGrid& grid) {
 
 void number_ranks(const std::string& order, PlanGrid& grid) {
   std::istringstream axes(order);
-  std::int64_t stride = 1;
+  std::int64_t stride = 1, expert_stride = 0;
   for (std::string axis; axes >> axis;) {
     if (axis == "tensor") {
       grid.tensor_stride = stride;
@@ -49,11 +49,20 @@ void number_ranks(const std::string& order, PlanGrid& grid) {
     } else if (axis == "pipeline") {
       grid.pipeline_stride = stride;
       stride *= grid.pipeline;
+    } else if (axis == "expert" && grid.expert_replicas() > 1) {
+      expert_stride = stride;
+      stride *= grid.expert_replicas();
     } else if (axis == "data") {
       grid.data_stride = stride;
-      stride *= grid.data;
+      stride *= grid.data / grid.expert_replicas();
     }
   }
+  if (expert_stride == 0) return;
+  // Replicas are numbered along both axes: evenly if these follow one another.
+  if (grid.data_stride == expert_stride * grid.expert_replicas())
+    grid.data_stride = expert_stride;
+  else
+    grid.tensor_stride = 0;
 }
 
 std::string layers_of(const PlanGrid& grid, std::size_t stage) {
@@ -123,6 +132,9 @@ std::optional<PlanGrid> plan_grid(const Result& r) {
       r.ranks / grid.tensor / grid.pipeline % grid.context != 0 ||
       r.ranks / grid.tensor / grid.pipeline / grid.context != grid.data)
     return {};
+  grid.expert = std::max<std::int64_t>(1, integer_of(r, "plan.expert"));
+  grid.whole_experts = key_of(r, "plan.expert_tensor") == "1";
+  if (grid.data % grid.expert_replicas() != 0) return {};
   place_layers(integers(key_of(r, "plan.layers_per_stage")), grid);
   number_ranks(key_of(r, "plan.rank_order"), grid);
   return grid;
@@ -177,11 +189,18 @@ std::string plan_figure(const Result& r, const PlanGrid& grid) {
   const std::string optimizer = integer_of(r, "plan.zero") > 0
                                     ? fmt::format(", ZeRO-{} shards lie along it", integer_of(r, "plan.zero"))
                                     : std::string();
+  const std::string experts =
+      grid.expert == 1 ? std::string()
+                       : fmt::format(
+                             " The experts of a layer are spread over {} ranks: those of {} replicas that follow "
+                             "one another{}.",
+                             grid.expert, grid.expert_replicas(),
+                             grid.context > 1 || grid.whole_experts ? ", with all of their boxes" : "");
   return out +
          fmt::format(
              "<p class=\"note\">A box is {}; a row is one replica of the model, a column holds the same layers and "
-             "sums its gradients{}. Outlined: the ranks whose timelines are below stand for their column.</p>\n",
-             group_words(grid), optimizer);
+             "sums its gradients{}. Outlined: the ranks whose timelines are below stand for their column.{}</p>\n",
+             group_words(grid), optimizer, experts);
 }
 
 }  // namespace rehearse::reports::html

@@ -15,9 +15,15 @@
 namespace rehearse::reports::html {
 
 struct PlanGrid {
-  std::int64_t tensor = 1, context = 1, pipeline = 1, data = 1;
+  std::int64_t tensor = 1, context = 1, expert = 1, pipeline = 1, data = 1;
+  bool whole_experts = false;  // experts are not split over the tensor group
   // Rank numbers between neighbours on each axis; 0 if the result does not say how ranks are ordered.
   std::int64_t tensor_stride = 0, context_stride = 0, pipeline_stride = 0, data_stride = 0;
+  // Replicas that hold different experts of a layer.
+  std::int64_t expert_replicas() const {
+    const std::int64_t before = context * (whole_experts ? tensor : 1);
+    return expert > before ? expert / before : 1;
+  }
   // Per stage, the layers it holds as first and last (counted from 1), one pair a chunk.
   std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> layers;
 

@@ -1,6 +1,7 @@
 // The axes of the rank grid: how the ranks of a plan are arranged. A rank has one coordinate on each axis.
 //
-// data and replica together number the data-parallel replicas: where ZeRO shards over some of them only (hybrid
+// expert, data and replica together number the data-parallel replicas. Where experts are spread over ranks, replicas
+// that differ on expert hold different ones; else it has size 1. Where ZeRO shards over some replicas only (hybrid
 // sharding), data counts those that shard together and replica their groups; else replica has size 1. Plans order the
 // first five; replica comes right after data, so replicas are numbered as if data were one axis.
 #pragma once
@@ -40,6 +41,10 @@ class AxisSet {
 };
 
 // Over which ZeRO shards: a rank keeps the part that is its place among these ranks.
-inline constexpr AxisSet kShardAxes = {Axis::context, Axis::data};
+inline constexpr AxisSet kShardAxes = {Axis::context, Axis::expert, Axis::data};
+// Where experts are spread over ranks: those that hold different ones (and those of a tensor group that does not split
+// them), and those that hold the same, over which ZeRO shards these.
+inline constexpr AxisSet kExpertAxes = {Axis::context, Axis::expert};
+inline constexpr AxisSet kExpertShardAxes = {Axis::data};
 
 }  // namespace rehearse

@@ -194,7 +194,8 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   const double efficiency = gemm.sustained.value * (convolution ? gemm.convolution : 1);
   p.alone /= efficiency;
   p.low *= gemm.sustained.value / gemm.sustained.high, p.high *= gemm.sustained.value / gemm.sustained.low;
-  if (std::holds_alternative<program::Gemm>(op.shape)) {  // fp32 results, read as well when accumulated into
+  const bool grouped = std::holds_alternative<program::GroupedGemm>(op.shape);
+  if (grouped || std::holds_alternative<program::Gemm>(op.shape)) {  // fp32 results, read as well when accumulated into
     const Work work = program::work_of(role, op);
     const double more = static_cast<double>(work.bytes_read + work.bytes_written) - shape.bytes();
     p.extra = gemm.accumulate_exposed * std::max(0.0, more) / share.bandwidth;

@@ -42,6 +42,21 @@ GemmShape convolution_product(const Conv2d& c) {
   return {};
 }
 
+// As many products as there are groups, whose tiles run together: one kernel of a grouped product does so, and several
+// streams of cuBLAS (Transformer Engine) nearly. Rows are taken as even, which makes the least tiles. Judgements.
+GemmShape grouped_product(const GroupedGemm& g) {
+  const std::int64_t rows = (g.rows + g.groups - 1) / g.groups;
+  switch (g.part) {
+    case GroupedPart::forward:
+      return {rows, g.n, g.k, g.groups};
+    case GroupedPart::backward_input:
+      return {rows, g.k, g.n, g.groups};
+    case GroupedPart::backward_weight:
+      return {g.n, g.k, rows, g.groups};
+  }
+  return {};
+}
+
 MemoryClass elementwise_class(const Elementwise& e) {
   switch (e.fn) {
     case ElementwiseFn::dropout:
@@ -75,6 +90,8 @@ struct ClassOf {
   MemoryClass operator()(const Activation&) const { return MemoryClass::activation; }
   MemoryClass operator()(const Elementwise& e) const { return elementwise_class(e); }
   MemoryClass operator()(const Attention& a) const { return attention_class(a); }
+  MemoryClass operator()(const Permute&) const { return MemoryClass::embedding; }
+  MemoryClass operator()(const Router&) const { return MemoryClass::softmax; }
   MemoryClass operator()(const Embedding& e) const {
     return e.backward ? MemoryClass::embedding_grad : MemoryClass::embedding;
   }
@@ -93,6 +110,7 @@ struct ClassOf {
 std::optional<GemmShape> product_of(const Role& role, const Op& op) {
   std::optional<GemmShape> shape;
   if (const auto* gemm = std::get_if<Gemm>(&op.shape)) shape = GemmShape{gemm->m, gemm->n, gemm->k, gemm->batch};
+  if (const auto* grouped = std::get_if<GroupedGemm>(&op.shape)) shape = grouped_product(*grouped);
   if (const auto* attention = std::get_if<Attention>(&op.shape)) shape = attention_product(*attention);
   if (const auto* conv = std::get_if<Conv2d>(&op.shape)) {
     shape = convolution_product(*conv);

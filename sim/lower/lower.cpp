@@ -1,8 +1,9 @@
 // Lowering, top to bottom: the scenario's sizes and groups (make_context), then a role for each pipeline stage. A stage
 // is a run of units (embedding, blocks, head) whose ops go into bodies. One file a strategy:
 //
-//   model/       the units: embedding, block (norm, attention, mlp, residual), head; conv, linear, loss of cnn and mlp
-//   parallel/    tensor, sequence, context, pipeline (transfers between stages), data (reductions), zero (shards);
+//   model/       the units: embedding, block (norm, attention, mlp or experts, residual), head; conv, linear, loss of
+//   cnn and mlp parallel/    tensor, sequence, context, experts, pipeline (transfers between stages), data
+//   (reductions), zero (shards);
 //                parameters in buckets, the optimizer
 //   stage_lowering.*                 bodies and slots of a stage
 //   role_builder.*, order_role.cpp   waits and releases, derived from operands
@@ -47,19 +48,41 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
   if (p.context > 1) groups.context = add({"context", GroupKind::context, {Axis::context}, {}});
   // The axes that make shards, and with the replicas' axis all ranks that have the same weights.
   std::vector<Axis> shards;
-  for (const auto& [axis, size] : {std::pair{Axis::context, p.context}, {Axis::data, p.data / p.replicas}})
+  const std::int64_t expert_replicas = p.expert_replicas(), expert_data = p.data / p.replicas / expert_replicas;
+  for (const auto& [axis, size] :
+       {std::pair{Axis::context, p.context}, {Axis::expert, expert_replicas}, {Axis::data, expert_data}})
     if (size > 1) shards.push_back(axis);
   if (!shards.empty()) groups.data = add({"data", GroupKind::data, shards, {}});
   if (p.replicas > 1) groups.replica = add({"replica", GroupKind::data, {Axis::replica}, {}});
   if (p.pipeline > 1 && scenario.model.is_transformer() && scenario.model.tied_embeddings)
     groups.embedding =
         add({"embedding", GroupKind::embedding, {Axis::pipeline}, {0, static_cast<int>(p.pipeline) - 1}});
+  if (p.expert > 1) {
+    std::vector<Axis> axes;
+    if (p.whole_experts()) axes.push_back(Axis::tensor);
+    if (p.context > 1) axes.push_back(Axis::context);
+    if (expert_replicas > 1) axes.push_back(Axis::expert);
+    groups.expert = add({"expert", GroupKind::expert, axes, {}});
+    if (expert_data > 1) groups.expert_data = add({"expert_data", GroupKind::data, {Axis::data}, {}});
+  }
+  if (scenario.model.aux_loss > 0) {
+    std::vector<Axis> axes;
+    if (p.sequence_parallel && p.tensor > 1) axes.push_back(Axis::tensor);
+    if (p.context > 1) axes.push_back(Axis::context);
+    if (!axes.empty())
+      groups.routing = add({"routing", p.context > 1 ? GroupKind::context : GroupKind::tensor, axes, {}});
+  }
   // Without sharding, ranks with the same weights hold the same gradients.
   const bool sharded = p.zero > 0 && !shards.empty();
   if (p.tensor * p.pipeline > 1 || sharded) {
     Group norm{"norm", GroupKind::world, {Axis::tensor, Axis::pipeline}, {}};
-    if (sharded) norm.axes = {Axis::tensor, Axis::context, Axis::data, Axis::pipeline};
+    if (sharded) norm.axes = {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline};
     groups.norm = add(std::move(norm));
+  }
+  if (p.expert > 1 && !sharded) {
+    // The sum over tensor and pipeline comes after.
+    Group norm{"expert_norm", GroupKind::world, {Axis::context, Axis::expert}, {}};
+    if (p.context * expert_replicas > 1) groups.expert_norm = add(std::move(norm));
   }
   return groups;
 }
@@ -72,6 +95,8 @@ Context make_context(const plan::Scenario& scenario, program::Program& program) 
   Context c{scenario, add_groups(scenario, program)};
   c.tensor = p.tensor;
   c.shards = p.context * p.data / p.replicas;
+  c.expert_tensor = p.whole_experts() ? 1 : p.tensor;
+  c.expert_shards = p.data / p.replicas / p.expert_replicas();
   c.stages = p.pipeline;
   c.chunks = p.chunks;
   c.micro_batches = t.micro_batches(p);

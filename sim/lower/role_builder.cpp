@@ -98,7 +98,8 @@ program::StreamId RoleBuilder::stream_id(const std::string& name, StreamKind kin
 
 OpRef RoleBuilder::op(const std::string& name, program::OpShape shape, DType dtype, const std::vector<Operand>& reads,
                       const std::vector<Operand>& writes, StreamKind kind) {
-  static constexpr const char* kNames[] = {"compute", "tensor", "context", "data", "pipeline", "copy", "host"};
+  static constexpr const char* kNames[] = {"compute", "tensor",   "context", "expert",
+                                           "data",    "pipeline", "copy",    "host"};
   return op_on(kNames[static_cast<int>(kind)], kind, name, std::move(shape), dtype, reads, writes);
 }
 

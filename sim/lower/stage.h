@@ -15,7 +15,12 @@ namespace rehearse::lower {
 struct Groups {
   // data: ranks with the same weights; with ZeRO those that shard together, and replica those that hold the same shard.
   program::GroupId tensor = -1, context = -1, data = -1, replica = -1, embedding = -1;
+  // Ranks that hold different experts, and those that hold the same. routing: ranks whose tokens make a micro-batch, as
+  // routers have them.
+  program::GroupId expert = -1, expert_data = -1, routing = -1;
   program::GroupId norm = -1;  // ranks whose gradient squares add up to the global norm
+  // Without sharding, where the sum of experts' squares is over more ranks than that of the others.
+  program::GroupId expert_norm = -1;
 };
 
 // Facts derived from the scenario once, the same for every stage.
@@ -23,7 +28,9 @@ struct Context {
   const plan::Scenario& scenario;
   Groups groups;
   std::int64_t tensor = 1, stages = 1, chunks = 1;
-  std::int64_t shards = 1;  // members of groups.data
+  std::int64_t shards = 1;         // members of groups.data
+  std::int64_t expert_shards = 1;  // of groups.expert_data
+  std::int64_t expert_tensor = 1;  // ranks each expert is split over
   std::int64_t micro_batches = 1;
   std::int64_t batch = 1, seq = 1;  // sequences of a micro-batch, tokens of a sequence
   std::int64_t tokens = 1;          // of a micro-batch that this rank has: batch * seq / context

@@ -2,11 +2,13 @@
 // the width of queries, keys and values, a = heads x head_dim, f the feed-forward width:
 //   norms 2 x h (+ 2 x h biases), attention h q + a h (+ q + h), feed-forward 2 h f (+ f + h), or gated 3 h f (+ 2 f +
 //   h).
-// For gpt with f = 4 h this is 12 h^2 + 13 h a layer, as in Narayanan et al. 2021 (arXiv 2104.04473), equation 2:
-// P = 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)); that equation leaves out the final norm (2 h), which is counted
-// here.
+// A layer of experts has in the feed-forward layer's place a router h e, e experts 3 h x each, and shared experts 3 h
+// y. For gpt with f = 4 h this is 12 h^2 + 13 h a layer, as in Narayanan et al. 2021 (arXiv 2104.04473), equation 2: P
+// = 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)); that equation leaves out the final norm (2 h), which is counted here.
 #include "sim/model/model.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace rehearse::model {
@@ -81,6 +83,14 @@ double vision_training_multiply_adds(const Model& model) {
   return 3 * std::accumulate(layers.begin(), layers.end(), 0.0) - layers.front();
 }
 
+// Elements of the weights of a layer's feed-forward part that one token goes through; with `all` of every expert's.
+std::int64_t ffn_weights(const Model& model, std::int64_t layer, bool all) {
+  const std::int64_t matrices = ffn_inputs(model) + 1;
+  if (!model.has_experts(layer)) return matrices * model.hidden * model.ffn_hidden;
+  const std::int64_t routed = (all ? model.experts : model.experts_per_token) * model.expert_ffn_hidden;
+  return model.hidden * (model.experts + matrices * (routed + model.shared_experts * model.shared_ffn_hidden));
+}
+
 // Multiply-adds of the forward pass of one token: every weight matrix once, queries with keys and probabilities with
 // values over the whole sequence (a causal mask is not subtracted), and the vocabulary product.
 double token_multiply_adds(const Model& model, std::int64_t seq_len) {
@@ -88,8 +98,11 @@ double token_multiply_adds(const Model& model, std::int64_t seq_len) {
   const auto width = static_cast<double>(attention_width(model));
   const double projections = hidden * (static_cast<double>(model.qkv_width()) + width);
   const double attention = 2 * static_cast<double>(seq_len) * width;
-  const double ffn = static_cast<double>(ffn_inputs(model) + 1) * hidden * static_cast<double>(model.ffn_hidden);
-  return static_cast<double>(model.layers) * (projections + attention + ffn) +
+  const std::int64_t dense = model.family == Family::moe ? model.dense_layers : model.layers;
+  const double ffn =
+      static_cast<double>(dense) * static_cast<double>(ffn_weights(model, 0, false)) +
+      static_cast<double>(model.layers - dense) * static_cast<double>(ffn_weights(model, model.layers - 1, false));
+  return static_cast<double>(model.layers) * (projections + attention) + ffn +
          hidden * static_cast<double>(model.vocab);
 }
 
@@ -104,18 +117,40 @@ std::int64_t flattened_width(const Model& model) {
   return channels * size * size;
 }
 
-std::int64_t layer_parameter_count(const Model& model) {
-  const std::int64_t h = model.hidden, f = model.ffn_hidden, q = model.qkv_width(), in = ffn_inputs(model);
-  const std::int64_t biases = model.bias ? q + h + in * f + h : 0;
-  return 2 * norm_parameters(model) + h * q + attention_width(model) * h + (in + 1) * h * f + biases;
+std::int64_t Model::expert_capacity(std::int64_t tokens) const {
+  const double mean = static_cast<double>(tokens * experts_per_token) / static_cast<double>(experts);
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(mean * capacity_factor)));
+}
+
+namespace {
+
+std::int64_t layer_parameters(const Model& model, std::int64_t layer, bool all) {
+  const std::int64_t h = model.hidden, q = model.qkv_width();
+  const std::int64_t biases = model.bias ? q + h + ffn_inputs(model) * model.ffn_hidden + h : 0;
+  return 2 * norm_parameters(model) + h * q + attention_width(model) * h + ffn_weights(model, layer, all) + biases;
+}
+
+std::int64_t transformer_parameters(const Model& model, std::int64_t vocab, bool all) {
+  const std::int64_t table = vocab * model.hidden;
+  const std::int64_t positions = model.position == Position::learned ? model.max_seq_len * model.hidden : 0;
+  std::int64_t count = table + positions + norm_parameters(model) + (model.tied_embeddings ? 0 : table);
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) count += layer_parameters(model, layer, all);
+  return count;
+}
+
+}  // namespace
+
+std::int64_t layer_parameter_count(const Model& model, std::int64_t layer) {
+  return layer_parameters(model, layer, true);
 }
 
 std::int64_t parameter_count(const Model& model, std::int64_t vocab) {
   if (!model.is_transformer()) return vision_parameters(model);
-  const std::int64_t table = (vocab > 0 ? vocab : model.vocab) * model.hidden;
-  const std::int64_t positions = model.position == Position::learned ? model.max_seq_len * model.hidden : 0;
-  const std::int64_t head = model.tied_embeddings ? 0 : table;
-  return table + positions + model.layers * layer_parameter_count(model) + norm_parameters(model) + head;
+  return transformer_parameters(model, vocab > 0 ? vocab : model.vocab, true);
+}
+
+std::int64_t active_parameter_count(const Model& model) {
+  return model.is_transformer() ? transformer_parameters(model, model.vocab, false) : vision_parameters(model);
 }
 
 // A multiply-add is 2 FLOPs; backward is two products, for inputs and for weights, the size of each one in forward.
@@ -146,6 +181,11 @@ std::string flop_formula(const Model& model) {
     case Family::llama:
       return attention + "6 B s (L (2 h a + 2 h k + 2 s a + " + std::to_string(ffn_inputs(model) + 1) +
              " h f) + h V), a = heads x head_dim, k = kv_heads x head_dim, f = ffn_hidden";
+    case Family::moe:
+      return attention +
+             "6 B s (L (2 h a + 2 h k + 2 s a) + (L - D) h (e + 3 (t x + y)) + 3 D h f + h V), a = heads x head_dim, k "
+             "= kv_heads x head_dim, e experts of width x, of which each token takes t, y = width of all shared "
+             "experts, D dense layers of width f = ffn_hidden";
     case Family::cnn:
       return counted +
              ": 2 B (3 S - S1), S = sum of Cin K^2 Cout H W over convolutions and in x out over linear "

@@ -10,7 +10,7 @@
 
 namespace rehearse::model {
 
-enum class Family : unsigned char { gpt, llama, cnn, mlp };  // later: moe, bert, t5
+enum class Family : unsigned char { gpt, llama, moe, cnn, mlp };  // later: bert, t5
 enum class NormKind : unsigned char { layernorm, rmsnorm };
 enum class Position : unsigned char { learned, rope };
 enum class ActivationKind : unsigned char { gelu, relu, swiglu };
@@ -24,6 +24,10 @@ inline constexpr std::array<const char*, 7> kAttentionNames = {"flash",  "unfuse
 // outputs of the global batch as torch.nn.MSELoss takes it).
 enum class LossKind : unsigned char { cross_entropy, mse };
 
+// What a router makes of its products before it chooses: a share of one for each expert (Mixtral, Qwen3), or a score of
+// each expert by itself (DeepSeek-V3).
+enum class Router : unsigned char { softmax, sigmoid };
+
 struct ConvLayer {
   std::int64_t channels = 0, kernel = 3;
   std::int64_t pool = 2;  // window of the max pooling after it; 1 = none
@@ -32,7 +36,7 @@ struct ConvLayer {
 struct Model {
   std::string name;
   Family family = Family::gpt;
-  // gpt, llama
+  // gpt, llama, moe
   std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn_hidden = 0, vocab = 0,
                max_seq_len = 0;
   ActivationKind activation = ActivationKind::gelu;
@@ -42,20 +46,36 @@ struct Model {
   bool bias = true;  // gpt: biases in linear layers and norms; llama: none
   AttentionKind attention = AttentionKind::flash;
   double dropout = 0;
+  // moe: llama with experts in the place of the feed-forward layer, but for the first `dense_layers`. Of `experts`
+  // gated feed-forward layers of width expert_ffn_hidden each token takes experts_per_token; shared_experts more, of
+  // width shared_ffn_hidden each, take every token.
+  std::int64_t experts = 0, experts_per_token = 0, expert_ffn_hidden = 0, shared_experts = 0, shared_ffn_hidden = 0,
+               dense_layers = 0;
+  Router router = Router::softmax;
+  double aux_loss = 0;         // weight of the auxiliary loss that keeps the experts' loads even
+  double capacity_factor = 0;  // rows an expert takes of a rank's tokens, over the mean; 0: as many as come (dropless)
   // cnn: convolutions (each conv, ReLU, max pooling), then linear layers with ReLU and dropout between
   std::int64_t image_channels = 0, image_size = 0;
   std::vector<ConvLayer> convolutions;
   // cnn: hidden widths and outputs after flattening; mlp: input, hidden..., output
   std::vector<std::int64_t> widths;
-  LossKind loss = LossKind::cross_entropy;  // gpt, llama: always cross-entropy
+  LossKind loss = LossKind::cross_entropy;  // gpt, llama, moe: always cross-entropy
 
-  bool is_transformer() const { return family == Family::gpt || family == Family::llama; }
+  bool is_transformer() const { return family == Family::gpt || family == Family::llama || family == Family::moe; }
+  bool has_experts(std::int64_t layer) const { return family == Family::moe && layer >= dense_layers; }
+  // Rows that each expert takes of `tokens` tokens of one rank: ceil(tokens x experts_per_token / experts x
+  // capacity_factor), the rule of GShard (Lepikhin et al. 2020, arXiv 2006.16668) as Megatron-Core has it
+  // (megatron/core/transformer/moe/moe_utils.py, get_capacity). Only with a capacity factor.
+  std::int64_t expert_capacity(std::int64_t tokens) const;
   std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
 // Parameters; `vocab` may be padded by the caller (0: the model's own).
 std::int64_t parameter_count(const Model& model, std::int64_t vocab = 0);
-std::int64_t layer_parameter_count(const Model& model);
+// Of layer `layer`, from 0; those of gpt and llama are alike.
+std::int64_t layer_parameter_count(const Model& model, std::int64_t layer = 0);
+// What a token's forward pass uses of them: of the routed experts those that it is sent to.
+std::int64_t active_parameter_count(const Model& model);
 // cnn: features after the last pooling, the input of the first linear layer. Convolutions are padded to keep the size;
 // pooling windows do not overlap and drop an incomplete last row and column.
 std::int64_t flattened_width(const Model& model);

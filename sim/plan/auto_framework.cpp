@@ -23,13 +23,13 @@ struct AutoRule {
 };
 
 bool split(const Plan& plan) {
-  return plan.tensor > 1 || plan.pipeline > 1 || plan.context > 1;
+  return plan.tensor > 1 || plan.pipeline > 1 || plan.context > 1 || plan.expert > 1;
 }
 
 constexpr AutoRule kRules[] = {
     {kIdeal, "no other profile's framework makes a pipeline of such a model",
      [](const model::Model& m, const Plan& p) { return !m.is_transformer() && split(p); }},
-    {"megatron-core", "a transformer with tensor, pipeline or context parallelism",
+    {"megatron-core", "a transformer with tensor, pipeline, context or expert parallelism",
      [](const model::Model&, const Plan& p) { return split(p) && p.zero < 3; }},
     {"torch-fsdp2", "states are sharded over the replicas",
      [](const model::Model&, const Plan& p) { return p.zero > 0; }},

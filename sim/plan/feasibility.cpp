@@ -23,6 +23,7 @@ class Rules {
 
   void apply() {
     const bool ranks_known = ranks();
+    if (ranks_known) spread_experts();
     if (ranks_known && all_sound("plan.zero_group", "plan.zero", "plan.rank_order"))
       resolve_zero_group(key("zero_group"), sections_.node_devices, s_);
     data_parallel_only();
@@ -31,6 +32,7 @@ class Rules {
       stages();
       sequence();
       context();
+      experts();
     }
     const bool batch_known = ranks_known && batch();
     const bool counted = batch_known && sections_.model_sound;
@@ -93,18 +95,22 @@ class Rules {
     if (t == 1 || !sound("plan.tensor")) return;
     if (!m.is_transformer()) {
       key("tensor").error(
-          fmt::format("tensor = {}: only gpt and llama models are split over the tensor axis; this "
+          fmt::format("tensor = {}: only gpt, llama and moe models are split over the tensor axis; this "
                       "model needs tensor: 1",
                       t));
       return;
     }
-    const std::int64_t common = std::gcd(std::gcd(m.heads, m.kv_heads), m.ffn_hidden);
+    const bool moe = m.family == model::Family::moe;
+    const std::int64_t dense = moe && m.dense_layers == 0 ? 0 : m.ffn_hidden;
+    const std::int64_t split = s_.plan.whole_experts() ? 0 : m.expert_ffn_hidden;
+    const std::int64_t ffn = std::gcd(std::gcd(dense, split), m.shared_experts * m.shared_ffn_hidden);
+    const std::int64_t common = std::gcd(std::gcd(m.heads, m.kv_heads), ffn);
     const auto rule = [&](const char* what, std::int64_t number) {
       if (number % t == 0) return;
       key("tensor").error(fmt::format(
           "{} = {} is not divisible by tensor = {}; nearest tensor sizes that divide heads = {}, kv_heads = {} and "
           "ffn_hidden = {}: {}",
-          what, number, t, m.heads, m.kv_heads, m.ffn_hidden, nearest_divisors(common, t, kMaxRanks)));
+          what, number, t, m.heads, m.kv_heads, ffn, nearest_divisors(common, t, kMaxRanks)));
     };
     rule("heads", m.heads);
     if (m.kv_heads < t && m.kv_heads != m.heads) {
@@ -115,7 +121,7 @@ class Rules {
     } else if (m.kv_heads != m.heads) {
       rule("kv_heads", m.kv_heads);
     }
-    rule("ffn_hidden", m.ffn_hidden);
+    rule(moe ? "common width of experts and dense layers" : "ffn_hidden", ffn);
   }
 
   void stages() {
@@ -213,6 +219,71 @@ class Rules {
           .error(fmt::format("sequence_parallel needs seq_len = {} divisible by tensor = {}; nearest seq_len: {}",
                              training.seq_len, t, nearest_multiples(training.seq_len, t)));
     }
+  }
+
+  // What the grid of ranks needs; where it does not hold, the other rules see experts that are not spread.
+  void spread_experts() {
+    Plan& plan = s_.plan;
+    const std::int64_t e = plan.expert;
+    if (e == 1 || !sound("plan.expert")) return;
+    const auto refuse = [&](const std::string& message, const std::string& hint = "") {
+      key("expert").error(message, hint);
+      plan.expert = 1;
+    };
+    if (!s_.framework.expert_parallel)
+      return refuse(fmt::format("framework {} does not spread experts over ranks", s_.framework.name),
+                    "leave plan.expert out, or choose another framework");
+    if (plan.zero_group != Plan::kAllShard)
+      return refuse("experts that are spread over ranks are sharded over all that hold the same",
+                    "leave plan.zero_group out");
+    const std::int64_t tensor = plan.whole_experts() ? plan.tensor : 1, first = plan.context * tensor;
+    if (e % first != 0)
+      return refuse(fmt::format("expert = {} is not a multiple of {}{}: the ranks of a {} come first", e,
+                                tensor > 1 ? fmt::format("tensor = {}", tensor) : fmt::format("context = {}", first),
+                                tensor > 1 && plan.context > 1 ? fmt::format(" * context = {}", first) : "",
+                                tensor > 1 ? "tensor group" : "sequence"));
+    if (const std::int64_t all = plan.data * first; all % e != 0)
+      return refuse(fmt::format(
+          "expert = {} does not divide the {} ranks that experts may be spread over (data{}{} = {}{}{}); nearest that "
+          "do: {}",
+          e, all, plan.context > 1 ? " * context" : "", tensor > 1 ? " * tensor" : "", plan.data,
+          plan.context > 1 ? fmt::format(" * {}", plan.context) : "", tensor > 1 ? fmt::format(" * {}", tensor) : "",
+          nearest_divisors(all, e, all)));
+  }
+
+  void experts() {
+    const Plan& plan = s_.plan;
+    const model::Model& m = s_.model;
+    if (!sound("plan.expert")) return;
+    if (m.family != model::Family::moe) {
+      if (plan.expert > 1)
+        key("expert").error(fmt::format("expert = {}: this model has no experts", plan.expert), "family: moe");
+      return;
+    }
+    if (m.experts % plan.expert != 0)
+      key("expert").error(fmt::format("{} experts do not divide by expert = {}; nearest that do: {}", m.experts,
+                                      plan.expert, nearest_divisors(m.experts, plan.expert, m.experts)));
+    if (plan.expert_tensor > 1 && plan.expert_tensor != plan.tensor)
+      key("expert_tensor")
+          .error(fmt::format("expert_tensor = {}: experts are split over the tensor group, of {}, or not at all",
+                             plan.expert_tensor, plan.tensor));
+    if (plan.expert_tensor == 1 && plan.tensor > 1 && !(plan.whole_experts() && plan.sequence_parallel))
+      key("expert_tensor")
+          .error("expert_tensor = 1 gives each rank of a tensor group experts and tokens of its own",
+                 "expert above 1 and sequence_parallel: true");
+    if (plan.recompute == Recompute::ops && sound("plan.recompute"))
+      key("recompute").error("ops recomputation knows no layers of experts", "full, selective or none");
+    const bool dropless = m.capacity_factor == 0;
+    if (dropless && plan.expert > 1)
+      key("expert").error(
+          fmt::format("expert = {}: without a capacity how many rows each rank gets is for the router to say, and only "
+                      "experts on one rank take them",
+                      plan.expert),
+          "model.capacity_factor, as 1 where loads are even");
+    else if (dropless && plan.sequence_parallel && plan.tensor > 1)
+      key("sequence_parallel")
+          .error("without a capacity the ranks of a tensor group route different numbers of rows to each expert",
+                 "model.capacity_factor, as 1 where loads are even, or sequence_parallel: false");
   }
 
   // Tokens divide into a run, or two chunks, for each rank; heads too where the ranks trade them.

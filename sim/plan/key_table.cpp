@@ -470,24 +470,25 @@ std::vector<Key> plan_keys() {
       {.path = "plan.expert",
        .type = KeyType::integer,
        .fallback = "1",
-       .later = {"above 1"},
        .min = 1,
-       .max = 1,
-       .meaning = "ranks experts are spread over",
-       .example = "1",
-       .related = "plan.expert_tensor",
-       .field = &Plan::expert,
-       .later_is = "expert parallelism"},
+       .max = kRanks,
+       .meaning = "ranks experts are spread over: with `expert_tensor: 1` those of a tensor group, then with `context` "
+                  "those of a sequence, then data-parallel replicas; divides `model.experts`. Tokens go to their "
+                  "experts and back by all-to-all",
+       .example = "8",
+       .related = "plan.expert_tensor model.experts model.capacity_factor",
+       .field = &Plan::expert},
       {.path = "plan.expert_tensor",
        .type = KeyType::integer,
-       .fallback = "1",
-       .later = {"above 1"},
+       .fallback = "auto",
        .min = 1,
-       .max = 1,
-       .meaning = "ranks each expert is split over",
+       .max = kRanks,
+       .or_auto = true,
+       .meaning = "ranks each expert is split over: `tensor`, or 1, where every rank of a tensor group has experts of "
+                  "its own (needs `sequence_parallel`); `auto`: `tensor`",
        .example = "1",
        .related = "plan.expert plan.tensor",
-       .later_is = "tensor parallelism of experts"},
+       .field = &Plan::expert_tensor},
   };
 }
 

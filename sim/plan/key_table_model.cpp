@@ -9,7 +9,7 @@ namespace rehearse::plan::detail {
 
 namespace {
 
-constexpr std::string_view kTransformers = "gpt llama";
+constexpr std::string_view kTransformers = "gpt llama moe";
 
 Value image_text(const model::Model& m) {
   return fmt::format("{{channels: {}, size: {}}}", m.image_channels, m.image_size);
@@ -100,18 +100,18 @@ std::vector<Key> transformer_keys() {
       {.path = "model.ffn_hidden",
        .type = KeyType::integer,
        .origin = Default::derived,
-       .fallback = "gpt: 4 x hidden; llama: required",
+       .fallback = "gpt: 4 x hidden; llama: required; moe: required with dense_layers",
        .min = 1,
        .max = 1 << 23,
        .families = kTransformers,
-       .meaning = "width of the feed-forward layer",
+       .meaning = "width of the feed-forward layer; moe: of the dense layers",
        .example = "49152",
        .related = "model.hidden model.activation plan.tensor",
        .field = &model::Model::ffn_hidden},
       {.path = "model.activation",
        .type = KeyType::choice,
        .origin = Default::derived,
-       .fallback = "gpt: gelu; llama: swiglu",
+       .fallback = "gpt: gelu; llama, moe: swiglu",
        .values = {"gelu", "relu", "swiglu"},
        .families = kTransformers,
        .meaning = "of the feed-forward layer: `gelu`, `relu`, `swiglu` (gated, a third matrix)",
@@ -121,7 +121,7 @@ std::vector<Key> transformer_keys() {
       {.path = "model.norm",
        .type = KeyType::choice,
        .origin = Default::derived,
-       .fallback = "gpt: layernorm; llama: rmsnorm",
+       .fallback = "gpt: layernorm; llama, moe: rmsnorm",
        .values = {"layernorm", "rmsnorm"},
        .families = kTransformers,
        .meaning = "`layernorm` or `rmsnorm`",
@@ -130,7 +130,7 @@ std::vector<Key> transformer_keys() {
       {.path = "model.position",
        .type = KeyType::choice,
        .origin = Default::derived,
-       .fallback = "gpt: learned; llama: rope",
+       .fallback = "gpt: learned; llama, moe: rope",
        .values = {"learned", "rope"},
        .families = kTransformers,
        .meaning = "how a token's place is told: `learned` (a table) or `rope` (rotated queries and keys)",
@@ -140,7 +140,7 @@ std::vector<Key> transformer_keys() {
       {.path = "model.tied_embeddings",
        .type = KeyType::boolean,
        .origin = Default::derived,
-       .fallback = "gpt: true; llama: false",
+       .fallback = "gpt: true; llama, moe: false",
        .families = kTransformers,
        .meaning = "whether the head uses the embedding's weights",
        .example = "false",
@@ -149,7 +149,7 @@ std::vector<Key> transformer_keys() {
       {.path = "model.bias",
        .type = KeyType::boolean,
        .origin = Default::derived,
-       .fallback = "gpt: true; llama: false",
+       .fallback = "gpt: true; llama, moe: false",
        .families = kTransformers,
        .meaning = "biases in linear layers",
        .example = "false",
@@ -276,9 +276,10 @@ std::vector<Key> model_keys() {
       {.path = "model.family",
        .type = KeyType::choice,
        .origin = Default::required,
-       .values = {"gpt", "llama", "cnn", "mlp"},
-       .later = {"moe", "bert", "t5"},
-       .meaning = "what kind of model, and so which other keys it has: `gpt`, `llama`, `cnn`, `mlp`",
+       .values = {"gpt", "llama", "moe", "cnn", "mlp"},
+       .later = {"bert", "t5"},
+       .meaning = "what kind of model, and so which other keys it has: `gpt`, `llama`, `moe` (llama with experts), "
+                  "`cnn`, `mlp`",
        .example = "gpt",
        .related = "model.preset",
        .field = &model::Model::family},
@@ -309,7 +310,8 @@ std::vector<Key> model_keys() {
        .example = "config.json",
        .related = "model.preset"},
   };
-  for (const auto& part : {transformer_keys(), small_model_keys()}) all.insert(all.end(), part.begin(), part.end());
+  for (const auto& part : {transformer_keys(), expert_keys(), small_model_keys()})
+    all.insert(all.end(), part.begin(), part.end());
   return all;
 }
 

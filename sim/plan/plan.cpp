@@ -12,6 +12,7 @@ std::int64_t unit_count(const model::Model& model) {
   switch (model.family) {
     case model::Family::gpt:
     case model::Family::llama:
+    case model::Family::moe:
       return model.layers;
     case model::Family::cnn:
       return static_cast<std::int64_t>(model.convolutions.size()) + widths;

@@ -29,8 +29,15 @@ enum class OptimizerKind : unsigned char { adamw, sgd };
 
 struct Plan {
   std::int64_t tensor = 1, pipeline = 1, context = 1, expert = 1;
+  std::int64_t expert_tensor = 0;  // 1, or tensor; 0: tensor
   ContextKind context_kind = ContextKind::ring;
   std::int64_t data = 1;  // derived: gpus / (tensor * pipeline * context)
+  // Whether every rank of a tensor group has experts of its own, which are not split.
+  bool whole_experts() const { return expert > 1 && tensor > 1 && expert_tensor == 1; }
+  // Experts are spread over `expert` ranks: those of a tensor group if it does not split them, of a context group, and
+  // of so many data-parallel replicas. Megatron-Core's arrangement (megatron/core/parallel_state.py: a grid of
+  // expert-tensor x expert x expert-data ranks over the same ranks).
+  std::int64_t expert_replicas() const { return expert > 1 ? expert / (context * (whole_experts() ? tensor : 1)) : 1; }
   // What is sharded is sharded over zero_group ranks that hold the same weights, and replicated over `replicas` groups
   // of them. As the file has it: kAllShard, kNodeShards (those of a node) or a number.
   static constexpr std::int64_t kAllShard = 0, kNodeShards = -1;

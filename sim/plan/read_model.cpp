@@ -1,7 +1,8 @@
 // Reads the `model:` value of a scenario: the name of a preset, or a mapping, which may itself start from a preset and
 // override single keys ({preset: gpt3-175b, dropout: 0.1}). Keys are read by their rows (key_table_model.cpp), whose
 // ranges keep every count of sim/model inside 64 bits; here is what follows from several of them and from the family.
-// Leaves out: Hugging Face configurations, families beyond gpt, llama, cnn and mlp (each refused with its own message).
+// Leaves out: Hugging Face configurations, families beyond gpt, llama, moe, cnn and mlp (each refused with its own
+// message).
 #include "sim/plan/read_model.h"
 
 #include <fmt/format.h>
@@ -168,13 +169,31 @@ class ModelReader {
 
   void finish_transformer() {
     if (!source_.given("ffn_hidden")) {
+      if (model_.family == Family::moe && model_.dense_layers > 0)
+        source_.value("ffn_hidden")
+            .error("required key is missing, expected an integer: the width of the dense layers");
       // Llama's rule (8/3 hidden, rounded up to a multiple that differs by model) cannot be guessed, so it is required.
       if (model_.family == Family::llama)
         source_.value("ffn_hidden").error("required key is missing, expected an integer");
       model_.ffn_hidden = 4 * model_.hidden;
     }
+    if (model_.family == Family::moe) finish_experts();
     if (model_.position == Position::rope && model_.head_dim % 2 != 0)
       source_.value("position").error(fmt::format("rope turns pairs of features, but head_dim is {}", model_.head_dim));
+  }
+
+  void finish_experts() {
+    if (model_.shared_ffn_hidden == 0) model_.shared_ffn_hidden = model_.expert_ffn_hidden;
+    if (model_.experts > 0 && model_.experts_per_token > model_.experts)
+      source_.value("experts_per_token")
+          .error(fmt::format("a token is sent to {} of {} experts", model_.experts_per_token, model_.experts));
+    if (model_.layers > 0 && model_.dense_layers >= model_.layers)
+      source_.value("dense_layers")
+          .error(fmt::format("{} of {} layers have no experts", model_.dense_layers, model_.layers),
+                 "family: llama has none");
+    if (model_.activation != ActivationKind::swiglu)
+      source_.value("activation").error("experts are gated feed-forward layers: swiglu");
+    if (model_.bias) source_.value("bias").error("products of experts have no biases", "bias: false");
   }
 
   void finish_small(std::size_t problems) {

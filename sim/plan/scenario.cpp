@@ -207,8 +207,8 @@ RankGrid Scenario::grid() const {
   std::array<int, std::tuple_size_v<AxisOrder>> sizes{};
   sizes[static_cast<std::size_t>(Axis::tensor)] = size(plan.tensor);
   sizes[static_cast<std::size_t>(Axis::context)] = size(plan.context);
-  sizes[static_cast<std::size_t>(Axis::expert)] = 1;
-  sizes[static_cast<std::size_t>(Axis::data)] = size(plan.data / plan.replicas);
+  sizes[static_cast<std::size_t>(Axis::expert)] = size(plan.expert_replicas());
+  sizes[static_cast<std::size_t>(Axis::data)] = size(plan.data / plan.replicas / plan.expert_replicas());
   sizes[static_cast<std::size_t>(Axis::pipeline)] = size(plan.pipeline);
   return {sizes, plan.rank_order, size(plan.replicas)};
 }

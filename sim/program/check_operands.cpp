@@ -127,6 +127,48 @@ struct ExpectedOf {
 
   Expected operator()(const StridedCopy&) const { return {{kAny}, {kAny}}; }
 
+  Expected operator()(const Router& r) const {
+    const std::int64_t logits = r.tokens * r.experts, choices = r.tokens * r.top_k;
+    switch (r.part) {
+      case RouterPart::gate:
+        return {{logits}, {choices, choices}};
+      case RouterPart::place:
+        return {{choices}, {choices, r.experts}};
+      case RouterPart::gate_backward: {
+        Expected e{{choices, logits, choices}, {logits}};
+        if (r.aux > 0) e.reads.push_back(r.experts);
+        if (r.scaled) e.reads.push_back(2);
+        return e;
+      }
+    }
+    return {};
+  }
+
+  Expected operator()(const Permute& p) const {
+    const std::int64_t x = p.tokens * p.cols, y = p.rows * p.cols, choices = p.tokens * p.top_k;
+    switch (p.part) {
+      case PermutePart::permute:
+        return {{x, choices}, {y}};
+      case PermutePart::unpermute:
+        return {{y, choices, choices}, {x}};
+      case PermutePart::unpermute_backward:
+        return {{x, y, choices, choices}, {y, choices}};
+      case PermutePart::permute_backward:
+        return {{y, choices}, {x}};
+    }
+    return {};
+  }
+
+  Expected operator()(const GroupedGemm& g) const {
+    const std::int64_t x = g.rows * g.k, y = g.rows * g.n, w = g.groups * g.n * g.k;
+    Expected e = g.part == GroupedPart::forward          ? Expected{{x, w}, {y}}
+                 : g.part == GroupedPart::backward_input ? Expected{{y, w}, {x}}
+                                                         : Expected{{y, x}, {w}};
+    if (g.counted) e.reads.push_back(g.groups);
+    if (g.accumulate) e.reads.push_back(w);
+    return e;
+  }
+
   Expected operator()(const Embedding& e) const {
     const std::int64_t y = e.tokens * e.cols;
     const std::int64_t table = e.rows * e.cols;

@@ -42,6 +42,18 @@ struct ShapeText {
     return fmt::format("outer={} inner={} cols={} from={}+{}+{} to={}+{}+{}", c.outer, c.inner, c.cols, c.from.first,
                        c.from.outer, c.from.inner, c.to.first, c.to.outer, c.to.inner);
   }
+  std::string operator()(const Router& r) const {
+    std::string text = fmt::format("tokens={} experts={} top_k={}", r.tokens, r.experts, r.top_k);
+    if (r.capacity > 0) text += fmt::format(" capacity={}", r.capacity);
+    return text;
+  }
+  std::string operator()(const Permute& p) const {
+    return fmt::format("tokens={} top_k={} rows={} cols={}", p.tokens, p.top_k, p.rows, p.cols);
+  }
+  std::string operator()(const GroupedGemm& g) const {
+    return fmt::format("rows={} n={} k={} groups={}{}{}", g.rows, g.n, g.k, g.groups, g.accumulate ? " accumulate" : "",
+                       g.counted ? " counted" : "");
+  }
   std::string operator()(const Embedding& e) const {
     return fmt::format("tokens={} rows={} cols={}", e.tokens, e.rows, e.cols);
   }

@@ -48,6 +48,20 @@ struct KindName {
     return pick(names, e.fn);
   }
   std::string_view operator()(const StridedCopy&) const { return "strided_copy"; }
+  std::string_view operator()(const Router& r) const {
+    static constexpr std::string_view names[] = {"router_gate", "router_place", "router_gate_backward"};
+    return pick(names, r.part);
+  }
+  std::string_view operator()(const Permute& p) const {
+    static constexpr std::string_view names[] = {"expert_permute", "expert_unpermute", "expert_unpermute_backward",
+                                                 "expert_permute_backward"};
+    return pick(names, p.part);
+  }
+  std::string_view operator()(const GroupedGemm& g) const {
+    static constexpr std::string_view names[] = {"grouped_gemm", "grouped_gemm_backward_input",
+                                                 "grouped_gemm_backward_weight"};
+    return pick(names, g.part);
+  }
   std::string_view operator()(const Embedding& e) const {
     return e.backward ? "embedding_backward" : "embedding_forward";
   }

@@ -137,6 +137,43 @@ struct StridedCopy {
   Strides from, to;
 };
 
+// To which experts a rank's tokens go. gate {logits [tokens, experts]} -> {weights f32 [tokens, top_k], chosen i32
+// [tokens, top_k]}: the top_k experts of the highest scores (softmax of the logits, or the sigmoid of each), highest
+// first, equal ones by their number; their scores, scaled to add to 1. place {chosen} -> {places i32 [tokens, top_k],
+// loads f32 [experts]}: the row that each choice has in the buffer that is sorted by experts, and how often each expert
+// was chosen. With a capacity expert e has the rows [e * capacity, ...); first choices of all tokens, in their order,
+// come before second ones, and what finds no row is dropped (-1). Without (0) it has as many rows as it was chosen.
+// gate_backward {dweights f32 [tokens, top_k], logits, chosen, loads f32 [experts]?, loss_scale f32 [2]?} -> {dlogits
+// [tokens, experts]}, to which the auxiliary loss adds aux * loads as the gradient of the scores, which add to 1.
+enum class RouterPart : unsigned char { gate, place, gate_backward };
+struct Router {
+  RouterPart part = RouterPart::gate;
+  std::int64_t tokens = 0, experts = 0, top_k = 0, capacity = 0;
+  bool sigmoid = false, scaled = false;  // scaled: there is a loss scale
+  double aux = 0;                        // 0: no loads
+};
+
+// Between tokens and rows sorted by experts (Router). permute {x [tokens, cols], places} -> {y [rows, cols]}: rows
+// without a token are 0. unpermute {y, places, weights f32 [tokens, top_k]} -> {out [tokens, cols]}: the sum of a
+// token's rows times their weights. unpermute_backward {dout, y, places, weights} -> {dy, dweights}. permute_backward
+// {dy, places} -> {dx [tokens, cols]}.
+enum class PermutePart : unsigned char { permute, unpermute, unpermute_backward, permute_backward };
+struct Permute {
+  PermutePart part = PermutePart::permute;
+  std::int64_t tokens = 0, top_k = 0, rows = 0, cols = 0;
+};
+
+// Products of groups of rows with a matrix each: weights w [groups, n, k]. forward {x [rows, k], w, loads f32
+// [groups]?} -> {y [rows, n]}; backward_input {dy [rows, n], w, loads?} -> {dx [rows, k]}; backward_weight {dy, x,
+// loads?, dw?} -> {dw [groups, n, k]} (+ dw if accumulate). The groups have as many rows each, or, if counted, those
+// that `loads` says.
+enum class GroupedPart : unsigned char { forward, backward_input, backward_weight };
+struct GroupedGemm {
+  GroupedPart part = GroupedPart::forward;
+  std::int64_t groups = 1, rows = 0, n = 0, k = 0;
+  bool accumulate = false, counted = false;
+};
+
 // Vocabulary rows [coordinate(tensor) * rows, ...) of the table when vocab_parallel. forward {ids i32 [tokens], table
 // [rows, cols]} -> {y [tokens, cols]} (zero where the id is another rank's); backward {dy, ids, dtable} -> {dtable}.
 struct Embedding {
@@ -250,9 +287,9 @@ struct PointToPoint {
 // The host waits for this op's waits before it launches anything later in program order.
 struct HostSync {};
 
-using OpShape = std::variant<Gemm, Attention, Norm, Activation, Elementwise, StridedCopy, Embedding, CrossEntropy,
-                             MeanSquaredError, Optimizer, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d, Pool2d,
-                             Input, Collective, PointToPoint, HostSync>;
+using OpShape = std::variant<Gemm, Attention, Norm, Activation, Elementwise, StridedCopy, Router, Permute, GroupedGemm,
+                             Embedding, CrossEntropy, MeanSquaredError, Optimizer, SumSquares, ClipCoefficient,
+                             UpdateLossScale, Conv2d, Pool2d, Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

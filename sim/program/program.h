@@ -36,12 +36,14 @@ enum class Lifetime : unsigned char { persistent, step, micro_batch, slot };
 
 // How the Performer fills a persistent buffer before the first step; what is drawn depends only on (seed, name of the
 // parameter, global index), so every split starts alike. `global_shape` is the whole parameter; this rank holds the
-// slice [coordinate(tensor) * n / t, ...) of dimension `tensor_dim` (-1: all of it).
+// slice [coordinate(tensor) * n / t, ...) of dimension `tensor_dim` (-1: all of it), and of dimension 0, experts, the
+// slice of its place among the ranks that differ from it on `spread` only.
 struct Init {
   enum class Kind : unsigned char { none, zeros, ones, normal, uniform, first } kind = Kind::none;
   double scale = 0;  // normal: standard deviation; uniform: half width; first: the first element, the others are 0
   std::vector<std::int64_t> global_shape;
   int tensor_dim = -1;
+  AxisSet spread = {};
 };
 
 struct Buffer {
@@ -54,7 +56,7 @@ struct Buffer {
   // among those that differ from it on shard_axes only.
   BufferId base = -1;
   std::int64_t offset = 0, shard_stride = 0;
-  AxisSet shard_axes = {};
+  AxisSet shard_axes = {};  // of a persistent shard without a base: of those that hold the others
   Init init;
 
   bool is_view() const { return base >= 0; }
@@ -67,7 +69,7 @@ struct Operand {
   int micro_batch_delta = 0;  // instance of slot.micro_batch + delta; only for Lifetime::micro_batch
 };
 
-enum class StreamKind : unsigned char { compute, tensor, context, data, pipeline, copy, host };
+enum class StreamKind : unsigned char { compute, tensor, context, expert, data, pipeline, copy, host };
 struct Stream {
   std::string name;
   StreamKind kind = StreamKind::compute;

@@ -100,6 +100,13 @@ Work work_of(const Role& role, const Op& op) {
   Work work{0, bytes_of(role, op.reads), bytes_of(role, op.writes)};
   if (const auto* g = std::get_if<Gemm>(&op.shape)) {
     work.flops = gemm_flops(*g);
+  } else if (const auto* grouped = std::get_if<GroupedGemm>(&op.shape)) {
+    work.flops =
+        2.0 * static_cast<double>(grouped->rows) * static_cast<double>(grouped->n) * static_cast<double>(grouped->k);
+  } else if (const auto* p = std::get_if<Permute>(&op.shape)) {
+    // A token is read, or added to, once for each of its rows.
+    const std::int64_t again = (p->top_k - 1) * p->tokens * p->cols * size_of(op.dtype);
+    if (p->part == PermutePart::permute || p->part == PermutePart::unpermute_backward) work.bytes_read += again;
   } else if (const auto* a = std::get_if<Attention>(&op.shape)) {
     work.flops = attention_flops(*a);
   } else if (const auto* c = std::get_if<Conv2d>(&op.shape)) {

@@ -27,7 +27,7 @@ TEST(AutoFramework, ResultTableAndPageNameItAndTheIdealStep) {
   const nlohmann::json result = nlohmann::json::parse(read(folder / "out/result.json"));
   EXPECT_EQ(result["scenario"]["framework"], "megatron-core");
   EXPECT_EQ(result["scenario"]["framework.chosen"],
-            "automatically: a transformer with tensor, pipeline or context parallelism");
+            "automatically: a transformer with tensor, pipeline, context or expert parallelism");
   const Outcome ideal = run({"simulate", file, "--set", "framework=rehearse", "--json"});
   ASSERT_EQ(ideal.status, 0) << ideal.err;
   const nlohmann::json named = nlohmann::json::parse(ideal.out);

@@ -222,6 +222,15 @@ TEST(Execute, WhatCannotBePerformedExits2AndSaysWhy) {
   EXPECT_TRUE(has(data.err, "no such file")) << data.err;
 }
 
+TEST(Execute, ModelsWithExpertsArePerformedOnCpusOnly) {
+  const Outcome cpu = run({"execute", "moe-tiny-2x2", "--steps", "3"});
+  EXPECT_EQ(cpu.status, 0) << cpu.err;
+  EXPECT_TRUE(has(cpu.out, "exposed expert")) << cpu.out;
+  const Outcome cuda = run({"execute", "moe-tiny-2x2", "--steps", "3", "--device", "cuda"});
+  EXPECT_EQ(cuda.status, 2);
+  EXPECT_TRUE(has(cuda.err, "no kernels of GPUs for routers and experts yet")) << cuda.err;
+}
+
 TEST(Execute, AContextGroupThatPassesKeysOnIsPerformedOnCpusOnly) {
   const Folder folder;
   const std::string scenario = folder.write("small.yaml", kSmallGpt);

@@ -44,7 +44,8 @@ TEST_P(PublishedRuns, AreNotPredictedWorse) {
 
 INSTANTIATE_TEST_SUITE_P(Shipped, PublishedRuns,
                          testing::Values(Record{"llm-foundry", 127, 0.054, 1}, Record{"korthikanti-t5", 8, 0.033, 1},
-                                         Record{"simumax-b200", 18, 0.083, 1}, Record{"torchtitan", 9, 0.2, 1}),
+                                         Record{"simumax-b200", 18, 0.083, 1}, Record{"torchtitan", 9, 0.2, 1},
+                                         Record{"megatron-bridge", 1, 0.061, 1}),
                          [](const auto& test) {
                            std::string name = test.param.source;
                            std::replace(name.begin(), name.end(), '-', '_');

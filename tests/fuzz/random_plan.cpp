@@ -36,6 +36,7 @@ class Writer {
     text += training();
     if (on_host_) text += fmt::format("costs: {{calibration: '{}'}}\n", calibration_);
     if (c_.once_in(3)) text += noise();
+    if (llama_ && c_.below(3) == 1) give_experts(text);  // last, so that other choices keep their places
     return text;
   }
 
@@ -74,7 +75,7 @@ class Writer {
     }
     const std::size_t heads = c_.once_in(24) ? 3 : s_.tensor * (1U << c_.below(3));
     const std::size_t layers = c_.once_in(24) ? 1 : s_.pipeline * s_.chunks + c_.below(5);
-    const bool llama = c_.once_in(2);
+    const bool llama = llama_ = c_.once_in(2);
     std::string text =
         fmt::format("model: {{family: {}, layers: {}, hidden: {}, heads: {}, vocab: {}, max_seq_len: 128",
                     llama ? "llama" : "gpt", layers, heads * (8U << c_.below(3)), heads, 100 + 37 * c_.below(20));
@@ -121,6 +122,25 @@ class Writer {
     return text;
   }
 
+  void give_experts(std::string& text) {
+    const auto put = [&](const std::string& before, const std::string& what, std::size_t erased) {
+      const std::size_t at = text.find(before);
+      text.replace(at + before.size() - erased, erased, what);
+    };
+    constexpr const char* capacities[] = {"1", "1.25", "0", "3"};
+    put("family: llama", "moe", 5);
+    put("max_seq_len: 128",
+        fmt::format(
+            ", experts: {}, experts_per_token: {}, expert_ffn_hidden: {}, capacity_factor: {}, aux_loss: 0.0{}, "
+            "shared_experts: {}",
+            4U << c_.below(3), 1 + c_.below(4), s_.tensor * (8U << c_.below(3)), c_.of(capacities), c_.below(3),
+            c_.below(2)),
+        0);
+    constexpr std::size_t ranks[] = {1, 2, 4, 8};
+    put("plan:\n", fmt::format("  expert: {}\n", c_.of(ranks)), 0);
+    if (c_.below(4) == 1) put("plan:\n", "  expert_tensor: 1\n", 0);
+  }
+
   std::string training() {
     const std::size_t batch = s_.data * s_.micro_batch * s_.micro_batches + (c_.once_in(24) ? 1 : 0);
     std::string text =
@@ -143,7 +163,7 @@ class Writer {
 
   Choices& c_;
   const std::string& calibration_;
-  bool on_host_ = false, transformer_ = true, jobs_ = false, whole_ = false;
+  bool on_host_ = false, transformer_ = true, jobs_ = false, whole_ = false, llama_ = false;
   const char* schedule_ = kSchedules[0];
   std::string topology_;
   Sizes s_;

@@ -29,6 +29,10 @@ TEST(Memory, ArenasHoldWhatASimulationOfThePlanCounts) {
       {"cluster.gpus=2", "plan.recompute=ops", "model.activation=swiglu", "plan.recompute_layers=3"},
       {"cluster.gpus=8", "plan.tensor=2", "plan.pipeline=2", "plan.sequence_parallel=true"},
       {"cluster.gpus=2", "plan.pipeline=2", "plan.chunks=2", "plan.schedule=interleaved"},
+      {"cluster.gpus=4", "plan.zero=1", "plan.expert=2",
+       "model={family: moe, layers: 4, hidden: 64, heads: 4, vocab: "
+       "257, max_seq_len: 32, experts: 4, experts_per_token: 2, expert_ffn_hidden: 96, "
+       "capacity_factor: 1.5, aux_loss: 0.1}"},
   };
   for (const auto& assignments : plans) {
     SCOPED_TRACE(testing::PrintToString(assignments));

@@ -75,8 +75,18 @@ PlainGpt<Real>::PlainGpt(const GptShape& shape, const Initial& initial) : shape_
     block.qkv = add_linear(name + "attention.qkv", qkv, h, initial);
     block.proj = add_linear(name + "attention.proj", h, shape.heads * shape.head_dim, initial);
     block.norm2 = add_norm(name + "norm2", initial);
-    block.up = add_linear(name + "mlp.up", shape.ffn_hidden, h, initial);
-    block.down = add_linear(name + "mlp.down", h, shape.ffn_hidden, initial);
+    if (shape.experts > 0) {
+      block.router = add(name + "experts.router.weight", shape.experts * h, initial);
+      block.experts_up = add(name + "experts.up.weight", shape.experts * 2 * shape.expert_ffn_hidden * h, initial);
+      block.experts_down = add(name + "experts.down.weight", shape.experts * h * shape.expert_ffn_hidden, initial);
+      if (shape.shared_ffn_hidden > 0) {
+        block.shared_up = add(name + "shared.up.weight", 2 * shape.shared_ffn_hidden * h, initial);
+        block.shared_down = add(name + "shared.down.weight", h * shape.shared_ffn_hidden, initial);
+      }
+    } else {
+      block.up = add_linear(name + "mlp.up", shape.ffn_hidden, h, initial);
+      block.down = add_linear(name + "mlp.down", h, shape.ffn_hidden, initial);
+    }
     blocks_.push_back(block);
   }
   final_norm_ = add_norm("final_norm", initial);
@@ -252,6 +262,8 @@ auto PlainGpt<Real>::block_forward(const Block& block, const Values& x, BlockTra
   trace.qkv = linear_forward(block.qkv, norm_forward(block.norm1, x, trace.norm1));
   trace.attention = attention_forward(trace.qkv, trace.probabilities);
   const Values middle = sum(x, linear_forward(block.proj, trace.attention));
+  if (block.router >= 0)
+    return sum(middle, experts_forward(block, norm_forward(block.norm2, middle, trace.norm2), trace.experts));
   trace.up = linear_forward(block.up, norm_forward(block.norm2, middle, trace.norm2));
   trace.activation = trace.up;
   for (Real& a : trace.activation) a = Gelu<Real>::value(a);
@@ -259,10 +271,16 @@ auto PlainGpt<Real>::block_forward(const Block& block, const Values& x, BlockTra
 }
 
 template <typename Real>
-auto PlainGpt<Real>::block_backward(const Block& block, const Values& dy, const BlockTrace& trace) -> Values {
-  Values d_up = linear_backward(block.down, dy, trace.activation);
-  for (Index i = 0; i < size_of(d_up); ++i) at(d_up, i) *= Gelu<Real>::slope(at(trace.up, i));
-  const Values d_norm2 = linear_backward(block.up, d_up, trace.norm2.out);
+auto PlainGpt<Real>::block_backward(const Block& block, const Values& dy, const BlockTrace& trace, Real scale)
+    -> Values {
+  Values d_norm2;
+  if (block.router >= 0) {
+    d_norm2 = experts_backward(block, dy, trace.norm2.out, trace.experts, scale);
+  } else {
+    Values d_up = linear_backward(block.down, dy, trace.activation);
+    for (Index i = 0; i < size_of(d_up); ++i) at(d_up, i) *= Gelu<Real>::slope(at(trace.up, i));
+    d_norm2 = linear_backward(block.up, d_up, trace.norm2.out);
+  }
   const Values d_middle = sum(dy, norm_backward(block.norm2, d_norm2, trace.norm2));
   const Values d_attention = linear_backward(block.proj, d_middle, trace.attention);
   const Values d_qkv = attention_backward(d_attention, trace.qkv, trace.probabilities);
@@ -297,7 +315,7 @@ void PlainGpt<Real>::backward(const Sequence& sequence, const Trace& trace, Real
   for (Index t = 0; t < tokens; ++t) at(d_logits, t * shape_.vocab + at(sequence.targets, t)) -= 1;
   for (Real& d : d_logits) d *= scale;
   Values dx = norm_backward(final_norm_, linear_backward(head_, d_logits, trace.norm.out), trace.norm);
-  for (std::size_t l = blocks_.size(); l-- > 0;) dx = block_backward(blocks_[l], dx, trace.blocks[l]);
+  for (std::size_t l = blocks_.size(); l-- > 0;) dx = block_backward(blocks_[l], dx, trace.blocks[l], scale);
   for (Index t = 0; t < tokens; ++t) {
     for (Index i = 0; i < h; ++i) {
       at(gradient(words_), at(sequence.tokens, t) * h + i) += at(dx, t * h + i);

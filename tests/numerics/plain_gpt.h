@@ -1,8 +1,9 @@
 // A GPT trained on one device, written plainly: naive loops over one sequence at a time, a hand-written backward, AdamW
 // and clipping as PyTorch does them. It shares nothing with lowering, programs or kernels, so that a plan's loss curve
 // can be held against it. The model is the one the gpt family names: pre-norm blocks (LayerNorm), causal attention with
-// grouped queries, GELU in the tanh form, learned positions, biases, a tied or an own vocabulary product. Left out:
-// dropout, RMSNorm, rotary positions, SwiGLU.
+// grouped queries, GELU in the tanh form, learned positions, biases, a tied or an own vocabulary product; or experts in
+// the place of the feed-forward layer (plain_experts.cpp), with one sequence a micro-batch. Left out: dropout, RMSNorm,
+// rotary positions, SwiGLU elsewhere.
 //
 // Parameters have the global names and shapes of a lowered program ("layer0.attention.qkv.weight" is [kv_heads,
 // (heads / kv_heads + 2) * head_dim, hidden]: a group's queries, its key, its value); weights are [out, in].
@@ -19,6 +20,12 @@ struct GptShape {
   std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn_hidden = 0, vocab = 0,
                max_seq_len = 0;
   bool tied_embeddings = true, bias = true;
+  // Experts, if there are any: gated layers of width expert_ffn_hidden, and one of width shared_ffn_hidden for all.
+  std::int64_t experts = 0, experts_per_token = 0, expert_ffn_hidden = 0, shared_ffn_hidden = 0;
+  bool sigmoid = false;
+  double aux_loss = 0, capacity_factor = 0;  // 0: no token is dropped
+  // The tokens of a sequence by the rank that routes them, in its order; none: one rank has all.
+  std::vector<std::vector<std::int64_t>> shards = {};
 };
 
 // torch.optim.AdamW on every parameter, after torch.nn.utils.clip_grad_norm_ (clip 0: none).
@@ -73,6 +80,18 @@ class PlainGpt {
   struct Block {
     Norm norm1, norm2;
     Linear qkv, proj, up, down;
+    int router = -1, experts_up = -1, experts_down = -1, shared_up = -1, shared_down = -1;
+  };
+  // A token's choices: which experts, with which weight, and whether they had room; of each expert how often it was
+  // chosen; scores [tokens, experts].
+  struct Choice {
+    std::int64_t token = 0, expert = 0;
+    Real weight = 0;
+    bool kept = true;
+  };
+  struct ExpertTrace {
+    Values scores, loads;
+    std::vector<Choice> choices;  // by token, the highest score first
   };
   // What a norm and a block keep of one sequence for backward.
   struct NormTrace {
@@ -81,6 +100,7 @@ class PlainGpt {
   struct BlockTrace {
     NormTrace norm1, norm2;
     Values qkv, probabilities, attention, up, activation;
+    ExpertTrace experts;
   };
   struct Trace {
     std::vector<BlockTrace> blocks;
@@ -99,7 +119,11 @@ class PlainGpt {
   Values attention_forward(const Values& qkv, Values& probabilities) const;
   Values attention_backward(const Values& d_out, const Values& qkv, const Values& probabilities) const;
   Values block_forward(const Block& block, const Values& x, BlockTrace& trace) const;
-  Values block_backward(const Block& block, const Values& dy, const BlockTrace& trace);
+  Values block_backward(const Block& block, const Values& dy, const BlockTrace& trace, Real scale);
+  // plain_experts.cpp. The gradients of the second are of `scale` times the auxiliary loss too.
+  Values experts_forward(const Block& block, const Values& x, ExpertTrace& trace) const;
+  Values experts_backward(const Block& block, const Values& dy, const Values& x, const ExpertTrace& trace, Real scale);
+  void drop(ExpertTrace& trace, std::int64_t tokens) const;
   Values forward(const Sequence& sequence, Trace& trace) const;
   void backward(const Sequence& sequence, const Trace& trace, Real scale);
 

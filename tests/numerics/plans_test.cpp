@@ -30,6 +30,13 @@ const std::string kLlama =
     "model: {family: llama, layers: 4, hidden: 32, heads: 8, kv_heads: 4, ffn_hidden: 64, vocab: 250, max_seq_len: "
     "16}\n" +
     kTraining;
+// Rows for all choices that a router can make of a rank's tokens, so that none is dropped whatever the split; with one
+// sequence a micro-batch, of which the auxiliary loss is, on the single rank too.
+const std::string kMoe =
+    "rehearse: 1\n"
+    "model: {family: moe, layers: 4, hidden: 32, heads: 8, kv_heads: 4, ffn_hidden: 64, vocab: 250, max_seq_len: 16, "
+    "experts: 8, experts_per_token: 2, expert_ffn_hidden: 24, aux_loss: 0.05, capacity_factor: 4}\n" +
+    kTraining;
 const std::string kCnn =
     "rehearse: 1\n"
     "model: {family: cnn, image: {channels: 2, size: 8}, convolutions: [{channels: 6, kernel: 3, pool: 2}, "
@@ -86,10 +93,10 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.name;
 }
 
-void expect_trains_as_one_rank(const Case& c) {
+void expect_trains_as_one_rank(const Case& c, int single_micro_batch = 12) {
   Assignments both = c.model;
   Assignments single = both;
-  single.insert(single.end(), {"cluster.gpus=1", "plan.micro_batch=12"});
+  single.insert(single.end(), {"cluster.gpus=1", "plan.micro_batch=" + std::to_string(single_micro_batch)});
   both.insert(both.end(), c.plan.begin(), c.plan.end());
   const execute::Outcome one = perform(c.text, single), many = perform(c.text, both);
   ASSERT_EQ(many.result.loss.size(), one.result.loss.size());
@@ -346,6 +353,59 @@ std::vector<Case> context_cases() {
 }
 INSTANTIATE_TEST_SUITE_P(Context, Plans, testing::ValuesIn(context_cases()), name_of_case);
 
+// Experts spread over ranks, together with every other split. All choices of a token have room (kMoe).
+std::vector<Case> expert_cases() {
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& name, int ranks, int expert, int tensor, int pipeline, int zero,
+                       const Assignments& more = {}, const Assignments& model = {}) {
+    Assignments plan = grid(ranks, tensor, pipeline, zero, more);
+    plan.push_back("plan.expert=" + std::to_string(expert));
+    cases.push_back({name, kMoe, plan, model});
+  };
+  const Assignments sequence = {"plan.sequence_parallel=true"};
+  add("one_tensor2", 2, 1, 2, 1, 0);
+  add("one_tensor2_sequence", 2, 1, 2, 1, 0, sequence);
+  add("one_data4_zero3", 4, 1, 1, 1, 3);
+  add("expert2", 2, 2, 1, 1, 0);
+  add("expert4", 4, 4, 1, 1, 0);
+  add("expert4_zero1", 4, 4, 1, 1, 1);
+  for (const int zero : {0, 1, 2, 3}) add("expert2_data4_zero" + std::to_string(zero), 4, 2, 1, 1, zero);
+  add("expert2_tensor2_zero1", 4, 2, 2, 1, 1);
+  add("expert2_tensor2_sequence_zero1", 4, 2, 2, 1, 1, sequence);
+  add("expert4_whole", 8, 4, 2, 1, 0, {"plan.sequence_parallel=true", "plan.expert_tensor=1"});
+  add("expert4_whole_zero1", 8, 4, 2, 1, 1, {"plan.sequence_parallel=true", "plan.expert_tensor=1"});
+  add("expert4_whole_context2", 8, 4, 2, 1, 1,
+      {"plan.sequence_parallel=true", "plan.expert_tensor=1", "plan.context=2"});
+  add("expert2_pipeline2_zero1", 4, 2, 1, 2, 1);
+  add("expert2_zero_bubble", 4, 2, 1, 2, 1, {"plan.schedule=zero_bubble"});
+  add("expert2_interleaved", 4, 2, 1, 2, 0, {"plan.schedule=interleaved", "plan.chunks=2", "training.global_batch=12"});
+  add("expert4_recompute", 4, 4, 1, 1, 1, {"plan.recompute=full"});
+  add("expert2_context2", 4, 2, 1, 1, 1, {"plan.context=2"});
+  add("expert4_context2", 4, 4, 1, 1, 0, {"plan.context=2", "plan.context_kind=all_to_all"});
+  add("expert2_tensor2_pipeline2_data2", 8, 2, 2, 2, 1, sequence);
+  add("expert2_shared_dense", 4, 2, 2, 1, 1, sequence, {"model.shared_experts=1", "model.dense_layers=1"});
+  add("expert2_sigmoid_dropout", 4, 2, 1, 1, 1, {}, {"model.router=sigmoid", "model.dropout=0.1"});
+  add("expert2_megatron_core", 8, 2, 2, 2, 1, {"plan.sequence_parallel=true", "framework=megatron-core"});
+  return cases;
+}
+class ExpertPlans : public testing::TestWithParam<Case> {};
+TEST_P(ExpertPlans, TrainAsOneRankDoes) {
+  expect_trains_as_one_rank(GetParam(), 1);
+}
+INSTANTIATE_TEST_SUITE_P(Experts, ExpertPlans, testing::ValuesIn(expert_cases()), name_of_case);
+
+// What is dropped with too little room is felt; with room for all there is none to drop, as without a capacity.
+TEST(Experts, DropWhatFindsNoRoom) {
+  const Assignments one = {"cluster.gpus=1", "plan.micro_batch=1"};
+  Assignments tight = one;
+  tight.push_back("model.capacity_factor=0.5");
+  const auto ample = perform(kMoe, one, 5).result.loss, dropped = perform(kMoe, tight, 5).result.loss;
+  EXPECT_NE(ample.back(), dropped.back());
+  Assignments dropless = one;
+  dropless.push_back("model.capacity_factor=0");
+  EXPECT_NEAR(perform(kMoe, dropless, 5).result.loss.back() / ample.back(), 1, 1e-6);
+}
+
 class Repeats : public testing::TestWithParam<Case> {};
 TEST_P(Repeats, AreTheSameInEveryBit) {
   const Case& c = GetParam();
@@ -361,6 +421,8 @@ std::vector<Case> repeat_cases() {
           {"pipeline2", kGpt, grid(2, 1, 2, 0, {"model.dropout=0.1"})},
           {"pipeline4_gpipe", kCnn, grid(4, 1, 4, 0, {"plan.schedule=gpipe"})},
           {"2x2x2_zero1", kGpt, grid(8, 2, 2, 1, dropout)},
+          {"expert2", kMoe, grid(8, 2, 2, 1, {"plan.sequence_parallel=true", "plan.expert=2"})},
+          {"expert4_tight", kMoe, grid(4, 1, 1, 1, {"plan.expert=4", "model.capacity_factor=0.7"})},
           {"pipeline3_zero_bubble", kGpt, grid(3, 1, 3, 0, {"plan.schedule=zero_bubble", "model.dropout=0.1"})}};
 }
 INSTANTIATE_TEST_SUITE_P(Plans, Repeats, testing::ValuesIn(repeat_cases()), name_of_case);

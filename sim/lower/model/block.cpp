@@ -1,8 +1,9 @@
 // One pre-norm transformer block: norm, attention, norm, MLP, each with a residual. gpt: LayerNorm, biases, GELU;
-// llama: RMSNorm, rope, SwiGLU, grouped queries. What forward keeps for backward is, for unfused attention with
-// dropout, the s b h (34 + 5 a s / h) bytes of Korthikanti et al. 2022 (arXiv 2205.05198, section 4), plus the norms'
-// statistics.
+// llama: RMSNorm, rope, SwiGLU, grouped queries; moe: the same with experts. What forward keeps for backward is, for
+// unfused attention with dropout, the s b h (34 + 5 a s / h) bytes of Korthikanti et al. 2022 (arXiv 2205.05198,
+// section 4), plus the norms' statistics.
 #include "sim/lower/model/attention.h"
+#include "sim/lower/model/experts.h"
 #include "sim/lower/model/mlp.h"
 #include "sim/lower/model/norm.h"
 #include "sim/lower/model/residual.h"
@@ -10,6 +11,12 @@
 
 namespace rehearse::lower {
 namespace {
+
+std::unique_ptr<FeedForward> feed_forward(const UnitScope& scope, const std::string& block, int layer) {
+  const model::Model& m = scope.context.model();
+  if (m.has_experts(layer)) return std::make_unique<ExpertBranch>(scope, block);
+  return std::make_unique<MlpBranch>(scope, block, "mlp", m.ffn_hidden);
+}
 
 class Block : public Unit {
  public:
@@ -21,14 +28,14 @@ class Block : public Unit {
         attention_(scope, name_, layer * 4 + 1),
         residual1_(scope.context, scope.builder, scope.parameters, name_, "attention", layer * 4 + 2),
         norm2_(scope.context, scope.builder, scope.parameters, name_ + ".norm2"),
-        mlp_(scope, name_),
+        mlp_(feed_forward(scope, name_, layer)),
         residual2_(scope.context, scope.builder, scope.parameters, name_, "mlp", layer * 4 + 3) {}
 
   void declare_parameters() override {
     norm1_.declare_parameters(s_.number);
     attention_.declare_parameters();
     norm2_.declare_parameters(s_.number);
-    mlp_.declare_parameters();
+    mlp_->declare_parameters();
   }
 
   BufferId declare_buffers(BufferId input, Lifetime output) override {
@@ -37,7 +44,7 @@ class Block : public Unit {
     attention_.declare_buffers(norm1_.declare_buffers(x_, saved));
     residual1_.declare_mask(saved);
     y1_ = residual1_.declare_sum("attention.residual", saved);
-    mlp_.declare_buffers(norm2_.declare_buffers(y1_, saved));
+    mlp_->declare_buffers(norm2_.declare_buffers(y1_, saved));
     residual2_.declare_mask(saved);
     return y_ = residual2_.declare_sum("out", output);
   }
@@ -47,19 +54,19 @@ class Block : public Unit {
     norm1_.forward();
     residual1_.forward(attention_.forward(again), attention_.bias(), x_, y1_);
     norm2_.forward();
-    mlp_.forward_to_activation(again);
+    mlp_->forward_to_activation(again);
     const bool dropout = c_.model().dropout > 0;
-    if (again && !dropout && c_.profile().recompute_stops_early) return;
-    const BufferId out = mlp_.forward_from_activation();
+    if (again && !dropout && !mlp_->keeps_output() && c_.profile().recompute_stops_early) return;
+    const BufferId out = mlp_->forward_from_activation();
     BufferId y = y_;
     if (again)
       y = s_.builder.workspace(s_.builder.here(name_ + ".out_again"), c_.residual, s_.builder.buffer(y_).shape);
-    residual2_.forward(out, mlp_.bias(), y1_, y);
+    residual2_.forward(out, mlp_->bias(), y1_, y);
   }
 
   BufferId backward(BufferId output_gradient, bool /*input_gradient*/) override {
     s_.builder.set_phase(Phase::backward);
-    const BufferId d_norm2 = mlp_.backward(residual2_.backward(output_gradient));
+    const BufferId d_norm2 = mlp_->backward(residual2_.backward(output_gradient));
     const BufferId d_y1 = norm2_.backward(d_norm2, output_gradient);
     const BufferId d_norm1 = attention_.backward(residual1_.backward(d_y1));
     return norm1_.backward(d_norm1, d_y1);
@@ -75,7 +82,7 @@ class Block : public Unit {
   AttentionBranch attention_;
   Residual residual1_;
   NormLayer norm2_;
-  MlpBranch mlp_;
+  std::unique_ptr<FeedForward> mlp_;
   Residual residual2_;
   BufferId x_ = -1, y1_ = -1, y_ = -1;
 };

@@ -8,17 +8,19 @@ using model::ActivationKind;
 using program::Activation;
 using program::ActivationFn;
 
-MlpBranch::MlpBranch(const UnitScope& scope, const std::string& prefix)
+MlpBranch::MlpBranch(const UnitScope& scope, const std::string& prefix, const std::string& name,
+                     std::int64_t ffn_hidden)
     : s_(scope),
       c_(scope.context),
       m_(scope.context.model()),
+      ffn_hidden_(ffn_hidden),
       prefix_(prefix),
-      name_(prefix + ".mlp"),
+      name_(prefix + "." + name),
       tp_(scope.context, scope.builder, scope.parameters) {}
 
 // The global shape of a gated up-projection keeps its two halves together: a rank holds the same part of both.
 void MlpBranch::declare_parameters() {
-  const std::int64_t h = m_.hidden, f = m_.ffn_hidden;
+  const std::int64_t h = m_.hidden, f = ffn_hidden_;
   up_w_ = gated() ? add_weight(s_, name_ + ".up.weight", {2, f, h}, 1, kWeightScale)
                   : add_weight(s_, name_ + ".up.weight", {f, h}, 0, kWeightScale);
   up_b_ = gated() ? add_bias(s_, name_ + ".up.bias", {2, f}, 1) : add_bias(s_, name_ + ".up.bias", {f}, 0);

@@ -4,38 +4,33 @@
 
 #include <string>
 
-#include "sim/lower/model/unit.h"
+#include "sim/lower/model/feed_forward.h"
 #include "sim/lower/parallel/tensor.h"
 
 namespace rehearse::lower {
 
-class MlpBranch {
+class MlpBranch : public FeedForward {
  public:
-  // `prefix`: the block's name.
-  MlpBranch(const UnitScope& scope, const std::string& prefix);
+  // `prefix`: the block's name; `name` that of the branch in it, of width `ffn_hidden`.
+  MlpBranch(const UnitScope& scope, const std::string& prefix, const std::string& name, std::int64_t ffn_hidden);
 
-  void declare_parameters();
-  // input: the norm's output [local_tokens, hidden].
-  void declare_buffers(BufferId input);
-  // Everything that backward reads: the up-projection and the activation. `again`: what the micro-batch kept is not
-  // computed again.
-  void forward_to_activation(bool again);
-  // The rest; returns the output [local_tokens, hidden].
-  BufferId forward_from_activation();
-  // The gradient of that -> the input's gradient [local_tokens, hidden].
-  BufferId backward(BufferId out_gradient);
-  // Of the down-projection, which is added with the residual or in the product; -1: none.
-  ParamId bias() const { return down_b_; }
+  void declare_parameters() override;
+  void declare_buffers(BufferId input) override;
+  void forward_to_activation(bool again) override;
+  BufferId forward_from_activation() override;
+  BufferId backward(BufferId out_gradient) override;
+  ParamId bias() const override { return down_b_; }
 
  private:
   bool gated() const { return m_.activation == model::ActivationKind::swiglu; }
-  std::int64_t up_width() const { return (gated() ? 2 : 1) * m_.ffn_hidden / c_.tensor; }
-  std::int64_t width() const { return m_.ffn_hidden / c_.tensor; }
+  std::int64_t up_width() const { return (gated() ? 2 : 1) * ffn_hidden_ / c_.tensor; }
+  std::int64_t width() const { return ffn_hidden_ / c_.tensor; }
   program::Activation activation(bool backward) const;
 
   UnitScope s_;
   const Context& c_;
   const model::Model& m_;
+  std::int64_t ffn_hidden_;
   std::string prefix_, name_;
   TensorParallel tp_;
   ParamId up_w_ = -1, up_b_ = -1, down_w_ = -1, down_b_ = -1;

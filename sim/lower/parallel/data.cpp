@@ -40,27 +40,27 @@ void ParameterStore::reduce(Bucket& bucket, int index) {
                                  0,
                                  {},
                                  {}});
-    if (sharded()) shard = builder_.slice(name + ".shard", whole, static_cast<int>(context_.shards), kShardAxes);
+    if (sharded(bucket))
+      shard = builder_.slice(name + ".shard", whole, static_cast<int>(members_of(bucket)), axes_of(bucket));
     builder_.op("cast" + suffix, Elementwise{ElementwiseFn::cast, bucket.padded}, context_.reduce, {{bucket.gradients}},
                 {{whole}});
-    if (sharded() && context_.profile().reduce_launches > 0)
-      builder_.takes_launches(launches(context_.profile().reduce_launches, 1));
+    if (sharded(bucket) && context_.profile().reduce_launches > 0)
+      builder_.takes_launches(launches(context_.profile().reduce_launches, 1, members_of(bucket)));
   }
-  if (sharded()) {
-    builder_.op("reduce_scatter" + suffix,
-                Collective{CollectiveKind::reduce_scatter, context_.groups.data, bucket.padded}, context_.reduce,
-                {{whole}}, {{shard}}, StreamKind::data);
+  if (sharded(bucket)) {
+    builder_.op("reduce_scatter" + suffix, Collective{CollectiveKind::reduce_scatter, group_of(bucket), bucket.padded},
+                context_.reduce, {{whole}}, {{shard}}, StreamKind::data);
     if (!context_.plan().overlap_grad_reduce) builder_.after_compute(builder_.last_op());
     reduce_over_replicas(shard, index);
   } else {
-    builder_.op("all_reduce" + suffix, Collective{CollectiveKind::all_reduce, context_.groups.data, bucket.padded},
+    builder_.op("all_reduce" + suffix, Collective{CollectiveKind::all_reduce, group_of(bucket), bucket.padded},
                 context_.reduce, {{whole}}, {{whole}}, StreamKind::data);
     if (!context_.plan().overlap_grad_reduce) builder_.after_compute(builder_.last_op());
   }
   if (cast)
-    builder_.op("cast_back" + suffix, Elementwise{ElementwiseFn::cast, sharded() ? bucket.shard : bucket.padded},
-                context_.gradient, {{sharded() ? shard : whole}},
-                {{sharded() ? bucket.gradient_shard : bucket.gradients}}, StreamKind::data);
+    builder_.op("cast_back" + suffix, Elementwise{ElementwiseFn::cast, sharded(bucket) ? bucket.shard : bucket.padded},
+                context_.gradient, {{sharded(bucket) ? shard : whole}},
+                {{sharded(bucket) ? bucket.gradient_shard : bucket.gradients}}, StreamKind::data);
   bucket.reduced = true;
   builder_.set_phase(phase);
 }
@@ -76,7 +76,7 @@ void ParameterStore::reduce_over_tensor(Bucket& bucket, int index) {
 // is done when its last backward begins, and a kernel that waits for the first stage from then on would hold
 // multiprocessors that this backward needs.
 void ParameterStore::reduce_over_embedding(Bucket& bucket, int index) {
-  const BufferId target = transient_gradients() ? bucket.gradient_shard : bucket.gradients;
+  const BufferId target = transient_gradients(bucket) ? bucket.gradient_shard : bucket.gradients;
   builder_.op_on("embedding", StreamKind::pipeline, "embedding_reduce.bucket" + std::to_string(index),
                  Collective{CollectiveKind::all_reduce, context_.groups.embedding, builder_.buffer(target).elements()},
                  context_.gradient, {{target}}, {{target}});
@@ -88,9 +88,9 @@ void ParameterStore::reduce_rest() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     Bucket& b = buckets_[i];
     const auto index = static_cast<int>(i);
-    if (b.replicated && context_.sequence_parallel && !transient_gradients()) reduce_over_tensor(b, index);
+    if (b.replicated && context_.sequence_parallel && !transient_gradients(b)) reduce_over_tensor(b, index);
     if (b.tied && context_.groups.embedding >= 0) reduce_over_embedding(b, index);
-    if (context_.groups.data >= 0 && !b.reduced) reduce(b, index);
+    if (group_of(b) >= 0 && !b.reduced) reduce(b, index);
   }
 }
 

@@ -16,16 +16,18 @@ using program::StreamKind;
 void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
   const std::string suffix = ".bucket" + std::to_string(index);
   const auto state = [&](const std::string& name, program::Init::Kind init) {
-    return builder_.add_buffer({name + suffix,
-                                DType::f32,
-                                {bucket.shard},
-                                BufferClass::optimizer,
-                                Lifetime::persistent,
-                                -1,
-                                0,
-                                0,
-                                {},
-                                {init, 0, {}, -1}});
+    const BufferId id = builder_.add_buffer({name + suffix,
+                                             DType::f32,
+                                             {bucket.shard},
+                                             BufferClass::optimizer,
+                                             Lifetime::persistent,
+                                             -1,
+                                             0,
+                                             0,
+                                             {},
+                                             {init, 0, {}, -1}});
+    builder_.set_shard_axes(id, axes_of(bucket));
+    return id;
   };
   const bool adam = context_.scenario.training.optimizer == plan::OptimizerKind::adamw;
   if (context_.master) bucket.master = state("master", program::Init::Kind::normal);
@@ -36,10 +38,10 @@ void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
 void ParameterStore::emit_zero_gradients() {
   builder_.set_phase(Phase::backward);
   // With one micro-batch a shard is written by its reduction, not added to.
-  if (transient_gradients() && context_.micro_batches == 1) return;
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& b = buckets_[i];
-    const BufferId target = transient_gradients() ? b.gradient_shard : b.gradients;
+    if (transient_gradients(b) && context_.micro_batches == 1) continue;
+    const BufferId target = transient_gradients(b) ? b.gradient_shard : b.gradients;
     builder_.op("zero_grad.bucket" + std::to_string(i),
                 Elementwise{ElementwiseFn::fill, builder_.buffer(target).elements()}, context_.gradient, {},
                 {{target}});
@@ -51,18 +53,31 @@ bool ParameterStore::counted(const Bucket& bucket) const {
   return !(bucket.tied && context_.groups.embedding >= 0 && bucket.unit > 0);
 }
 
+void ParameterStore::add_squares(BufferId sum, bool experts) {
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const Bucket& b = buckets_[i];
+    if (!counted(b) || b.experts != experts) continue;
+    builder_.op("grad_norm.bucket" + std::to_string(i),
+                program::SumSquares{builder_.buffer(b.gradient_shard).elements(), b.replicated}, context_.gradient,
+                {{b.gradient_shard}, {sum}}, {{sum}});
+  }
+}
+
 // Sum of the squares of every gradient of the model, once each; then min(1, clip / norm), and what it says of the loss
 // scale: an overflow anywhere makes the sum not finite on every rank.
 BufferId ParameterStore::emit_coefficient() {
   const BufferId sum = builder_.workspace("grad_norm.sum", DType::f32, {1}, Lifetime::step);
   const BufferId clip = builder_.workspace("grad_norm.clip", DType::f32, {1}, Lifetime::step);
   builder_.op("grad_norm.zero", Elementwise{ElementwiseFn::fill, 1}, DType::f32, {}, {{sum}});
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    const Bucket& b = buckets_[i];
-    if (!counted(b)) continue;
-    builder_.op("grad_norm.bucket" + std::to_string(i),
-                program::SumSquares{builder_.buffer(b.gradient_shard).elements(), b.replicated}, context_.gradient,
-                {{b.gradient_shard}, {sum}}, {{sum}});
+  if (context_.groups.expert_norm >= 0) {  // ranks with the same layers have other experts
+    add_squares(sum, true);
+    builder_.op_on("norm", StreamKind::data, "grad_norm.experts.all_reduce",
+                   Collective{CollectiveKind::all_reduce, context_.groups.expert_norm, 1}, DType::f32, {{sum}},
+                   {{sum}});
+    add_squares(sum, false);
+  } else {
+    add_squares(sum, true);
+    add_squares(sum, false);
   }
   OpRef reduced;
   if (context_.groups.norm >= 0)

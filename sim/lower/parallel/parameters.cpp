@@ -30,6 +30,8 @@ ParamId ParameterStore::add(int unit, ParamSpec spec) {
     REHEARSE_CHECK(n % context_.tensor == 0, "{}: {} does not split over {} ranks", spec.name, n, context_.tensor);
     n /= context_.tensor;
   }
+  spec.spread = spec.spread && context_.groups.expert >= 0;
+  if (spec.spread) p.local_shape.front() /= context_.plan().expert;
   p.elements = product(p.local_shape);
   p.unit = unit;
   p.chunk = chunk_;
@@ -59,16 +61,17 @@ void ParameterStore::layout() {
   for (Param& p : params_) {
     const Bucket& bucket = buckets_[static_cast<std::size_t>(p.bucket)];
     const Buffer& flat = builder_.buffer(bucket.values);
-    p.value = builder_.add_buffer({p.spec.name,
-                                   flat.dtype,
-                                   p.local_shape,
-                                   flat.cls,
-                                   flat.lifetime,
-                                   bucket.values,
-                                   p.offset,
-                                   0,
-                                   {},
-                                   {p.spec.init, p.spec.scale, p.spec.global_shape, p.spec.tensor_dim}});
+    p.value =
+        builder_.add_buffer({p.spec.name,
+                             flat.dtype,
+                             p.local_shape,
+                             flat.cls,
+                             flat.lifetime,
+                             bucket.values,
+                             p.offset,
+                             0,
+                             {},
+                             {p.spec.init, p.spec.scale, p.spec.global_shape, p.spec.tensor_dim, expert_axes(p)}});
     p.gradient = builder_.view("grad." + p.spec.name, bucket.gradients, p.offset, p.local_shape);
     if (context_.profile().autocast && context_.master)
       p.master = builder_.view("master." + p.spec.name, bucket.master, p.offset, p.local_shape);
@@ -76,14 +79,14 @@ void ParameterStore::layout() {
 }
 
 // Walks the parameters in backward order and fills one open bucket a kind (sharded or replicated over the tensor
-// group).
+// group, or experts that are spread over ranks).
 void ParameterStore::form_buckets() {
   const std::int64_t limit = context_.plan().bucket.count() / program::size_of(context_.gradient);
-  int open[2] = {-1, -1};
+  int open[3] = {-1, -1, -1};
   for (auto id = static_cast<ParamId>(params_.size()) - 1; id >= 0; --id) {
     Param& p = params_[static_cast<std::size_t>(id)];
-    const bool replicated = context_.tensor > 1 && p.spec.tensor_dim < 0;
-    int& current = open[replicated ? 1 : 0];
+    const bool replicated = context_.tensor > 1 && p.spec.tensor_dim < 0 && !p.spec.spread;
+    int& current = open[p.spec.spread ? 2 : replicated ? 1 : 0];
     const bool by_unit = context_.plan().zero == 3;
     const std::int64_t alone = by_unit ? context_.profile().shard_alone : 0;
     const bool large = alone > 0 && p.elements >= alone;
@@ -101,6 +104,7 @@ void ParameterStore::form_buckets() {
       bucket.chunk = p.chunk;
       bucket.replicated = replicated;
       bucket.tied = p.spec.tied;
+      bucket.experts = p.spec.spread;
       buckets_.push_back(std::move(bucket));
     }
     Bucket& bucket = buckets_[static_cast<std::size_t>(chosen)];
@@ -154,7 +158,7 @@ void ParameterStore::begin_backward(int chunk, bool last) {
 
 BufferId ParameterStore::accumulated_gradient(ParamId id) {
   Param& p = params_[static_cast<std::size_t>(id)];
-  if (transient_gradients() && !p.written) {
+  if (transient_gradient(p) && !p.written) {
     Elementwise fill{ElementwiseFn::fill, p.elements};
     builder_.op(p.spec.name + ".zero_grad", fill, builder_.buffer(p.gradient).dtype, {}, {{p.gradient}});
   }
@@ -163,16 +167,28 @@ BufferId ParameterStore::accumulated_gradient(ParamId id) {
 }
 
 void ParameterStore::weight_gradient(ParamId id, const std::string& name, program::Gemm gemm, BufferId a, BufferId b) {
-  Param& p = params_[static_cast<std::size_t>(id)];
-  if (transient_gradients() && !p.written) {
-    builder_.op(name, gemm, context_.compute, {{a}, {b}}, {{p.gradient}});
+  add_weight_gradient(params_[static_cast<std::size_t>(id)], name, gemm, {{a}, {b}});
+}
+
+void ParameterStore::weight_gradient(ParamId id, const std::string& name, program::GroupedGemm gemm, BufferId a,
+                                     BufferId b, BufferId loads) {
+  std::vector<Operand> reads{{a}, {b}};
+  if (gemm.counted) reads.push_back({loads});
+  add_weight_gradient(params_[static_cast<std::size_t>(id)], name, gemm, std::move(reads));
+}
+
+template <class Product>
+void ParameterStore::add_weight_gradient(Param& p, const std::string& name, Product gemm, std::vector<Operand> reads) {
+  if (transient_gradient(p) && !p.written) {
+    builder_.op(name, gemm, context_.compute, reads, {{p.gradient}});
   } else if (context_.profile().fused_weight_gradient) {
     gemm.accumulate = true;
-    builder_.op(name, gemm, context_.compute, {{a}, {b}, {p.gradient}}, {{p.gradient}});
+    reads.push_back({p.gradient});
+    builder_.op(name, gemm, context_.compute, reads, {{p.gradient}});
   } else {
     const BufferId fresh = builder_.workspace(p.spec.name + ".fresh_grad." + std::to_string(builder_.current_body()),
                                               context_.compute, p.local_shape);
-    builder_.op(name, gemm, context_.compute, {{a}, {b}}, {{fresh}});
+    builder_.op(name, gemm, context_.compute, reads, {{fresh}});
     builder_.op(name + ".accumulate", Elementwise{ElementwiseFn::accumulate, p.elements}, context_.gradient,
                 {{fresh}, {p.gradient}}, {{p.gradient}});
   }
@@ -183,8 +199,8 @@ void ParameterStore::gradient_done(ParamId id) {
   if (--params_[static_cast<std::size_t>(id)].pending_uses > 0) return;
   Bucket& bucket = bucket_of(id);
   const int index = params_[static_cast<std::size_t>(id)].bucket;
-  if (--bucket.pending > 0 || context_.groups.data < 0) return;
-  if (transient_gradients()) {
+  if (--bucket.pending > 0 || group_of(bucket) < 0) return;
+  if (transient_gradients(bucket)) {
     reduce_transient(bucket, index);
   } else if (last_backward_ && context_.plan().overlap_grad_reduce && !deferred(bucket)) {
     builder_.weight_part([&] { reduce(bucket, index); });  // which runs after the part that gives the others' gradients

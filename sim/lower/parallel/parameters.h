@@ -13,7 +13,7 @@
 // filled in backward order up to plan.bucket bytes; with ZeRO-3 a unit (layer) has one. Parameters replicated over the
 // tensor group have buckets of their own: their gradients count once in the norm and, under sequence parallelism, are
 // summed over the tensor group first. A tied embedding is a bucket of its own too: its gradient is summed with the
-// other copy's.
+// other copy's. So are experts that are spread over ranks: their d are the ranks that hold the same experts.
 #pragma once
 
 #include <map>
@@ -31,7 +31,8 @@ struct ParamSpec {
   int tensor_dim = -1;  // dimension split over the tensor group; -1: replicated
   program::Init::Kind init = program::Init::Kind::normal;
   double scale = 0.02;
-  bool tied = false;  // also held by another stage (embedding)
+  bool tied = false;    // also held by another stage (embedding)
+  bool spread = false;  // dimension 0, experts, is split over the expert group, where there is one
 };
 
 using ParamId = int;
@@ -69,6 +70,9 @@ class ParameterStore {
   BufferId accumulated_gradient(ParamId id);
   // dW = A B as a matrix product into the parameter's gradient, fused or by a separate add as the framework does.
   void weight_gradient(ParamId id, const std::string& name, program::Gemm gemm, BufferId a, BufferId b);
+  // The same of every expert's product; `loads` of a counted one.
+  void weight_gradient(ParamId id, const std::string& name, program::GroupedGemm gemm, BufferId a, BufferId b,
+                       BufferId loads);
   // After an op of this backward that adds to the parameter's gradient, once a use.
   void gradient_done(ParamId id);
 
@@ -93,7 +97,7 @@ class ParameterStore {
   struct Bucket {
     std::vector<ParamId> params;
     int unit = 0, chunk = 0;
-    bool replicated = false, tied = false;
+    bool replicated = false, tied = false, experts = false;
     std::int64_t elements = 0, padded = 0, shard = 0;
     BufferId values = -1, value_shard = -1;        // full values (ZeRO-3: gathered); our shard of them
     BufferId gradients = -1, gradient_shard = -1;  // full gradients; our shard, reduced
@@ -105,8 +109,26 @@ class ParameterStore {
   };
 
   BufferId part_of(BufferId whole, int part, int parts);
-  bool sharded() const { return context_.plan().zero > 0 && context_.groups.data >= 0; }
-  bool transient_gradients() const { return context_.plan().zero >= 2 && context_.groups.data >= 0; }
+  // The ranks that hold the bucket's parameters, or with hybrid sharding those that shard them together; -1: no others.
+  program::GroupId group_of(const Bucket& bucket) const {
+    return bucket.experts ? context_.groups.expert_data : context_.groups.data;
+  }
+  std::int64_t members_of(const Bucket& bucket) const {
+    return bucket.experts ? context_.expert_shards : context_.shards;
+  }
+  // Over which a parameter's experts are spread.
+  AxisSet expert_axes(const Param& param) const {
+    if (!param.spec.spread) return {};
+    return context_.plan().whole_experts() ? AxisSet{Axis::tensor, Axis::context, Axis::expert} : kExpertAxes;
+  }
+  static AxisSet axes_of(const Bucket& bucket) { return bucket.experts ? kExpertShardAxes : kShardAxes; }
+  bool sharded(const Bucket& bucket) const { return context_.plan().zero > 0 && group_of(bucket) >= 0; }
+  bool transient_gradients(const Bucket& bucket) const { return context_.plan().zero >= 2 && group_of(bucket) >= 0; }
+  bool transient_gradient(const Param& param) const {
+    return transient_gradients(buckets_[static_cast<std::size_t>(param.bucket)]);
+  }
+  template <class Product>
+  void add_weight_gradient(Param& param, const std::string& name, Product product, std::vector<Operand> reads);
   bool counted(const Bucket& bucket) const;
   bool deferred(const Bucket& bucket) const;
   void form_buckets();
@@ -119,11 +141,12 @@ class ParameterStore {
   void reduce_over_replicas(BufferId shard, int index);
   BufferId prepared_gradients(const Bucket& bucket, const std::string& suffix);
   void gather_bucket(const Bucket& bucket, int index);
-  std::int64_t launches(double each, std::size_t parameters) const;
+  std::int64_t launches(double each, std::size_t parameters, std::int64_t ranks) const;
   void copy_gathered(const Bucket& bucket, int index, const std::string& what, BufferId from, BufferId to);
   void reduce_rest();
   void gather_updated();
   BufferId emit_coefficient();
+  void add_squares(BufferId sum, bool experts);
   void emit_optimizer(Bucket& bucket, int index, BufferId coefficient);
   Bucket& bucket_of(ParamId id) {
     return buckets_[static_cast<std::size_t>(params_[static_cast<std::size_t>(id)].bucket)];

@@ -18,10 +18,10 @@ using program::StreamKind;
 
 void ParameterStore::make_buffers(Bucket& bucket, int index) {
   const std::string suffix = ".bucket" + std::to_string(index);
-  const std::int64_t d = sharded() ? context_.shards : 1;
+  const std::int64_t d = sharded(bucket) ? members_of(bucket) : 1;
   bucket.padded = (bucket.elements + d - 1) / d * d;
   bucket.shard = bucket.padded / d;
-  const int zero = sharded() ? context_.plan().zero : 0;
+  const int zero = sharded(bucket) ? context_.plan().zero : 0;
 
   // Each parameter is drawn by its global name; the bucket's init says only that it has contents.
   program::Init drawn;
@@ -35,10 +35,11 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
         {name + suffix, dtype, {bucket.padded}, BufferClass::communication, Lifetime::slot, -1, 0, 0, {}, {}});
   };
   const auto shard_of = [&](const std::string& name, BufferId base) {
-    return builder_.slice(name + suffix, base, static_cast<int>(d), kShardAxes);
+    return builder_.slice(name + suffix, base, static_cast<int>(d), axes_of(bucket));
   };
   if (zero == 3 && !bucket.kept_whole) {
     bucket.value_shard = persistent("param.shard", context_.compute, bucket.shard, BufferClass::parameter, drawn);
+    builder_.set_shard_axes(bucket.value_shard, axes_of(bucket));
     bucket.values = transient("param", context_.compute);
   } else {
     bucket.values = persistent("param", context_.compute, bucket.padded, BufferClass::parameter, drawn);
@@ -70,7 +71,7 @@ void ParameterStore::reduce_transient(Bucket& bucket, int index) {
                 builder_.buffer(bucket.gathered_pad).dtype, {}, {{bucket.gathered_pad}});
   if (bucket.replicated && context_.sequence_parallel) reduce_over_tensor(bucket, index);
   const BufferId gradients = prepared_gradients(bucket, suffix);
-  const Collective scatter{CollectiveKind::reduce_scatter, context_.groups.data, bucket.padded};
+  const Collective scatter{CollectiveKind::reduce_scatter, group_of(bucket), bucket.padded};
   const bool one = context_.micro_batches == 1, all_reduces = context_.profile().all_reduces_gradients;
   const bool each = one || context_.profile().reduces_replicas_always;
   if (one && context_.reduce == context_.gradient && !all_reduces) {
@@ -81,9 +82,9 @@ void ParameterStore::reduce_transient(Bucket& bucket, int index) {
     const std::string name = "reduced" + suffix + "." + std::to_string(builder_.current_body());
     BufferId reduced = -1;
     if (all_reduces) {
-      builder_.op("all_reduce" + suffix, Collective{CollectiveKind::all_reduce, context_.groups.data, bucket.padded},
+      builder_.op("all_reduce" + suffix, Collective{CollectiveKind::all_reduce, group_of(bucket), bucket.padded},
                   context_.reduce, {{gradients}}, {{gradients}}, StreamKind::data);
-      reduced = builder_.slice(name, gradients, static_cast<int>(context_.shards), kShardAxes);
+      reduced = builder_.slice(name, gradients, static_cast<int>(members_of(bucket)), axes_of(bucket));
     } else {
       reduced = builder_.add_buffer(
           {name, context_.reduce, {bucket.shard}, BufferClass::communication, Lifetime::slot, -1, 0, 0, {}, {}});
@@ -139,13 +140,13 @@ BufferId ParameterStore::prepared_gradients(const Bucket& bucket, const std::str
     builder_.op("divide" + suffix, divide, context_.reduce, {{gradients}}, {{gradients}});
   }
   if (profile.flattens_gradients && profile.reduce_launches > 0)
-    builder_.takes_launches(launches(profile.reduce_launches, bucket.params.size()));
+    builder_.takes_launches(launches(profile.reduce_launches, bucket.params.size(), members_of(bucket)));
   return gradients;
 }
 
 // Of the host, for each rank's piece of `parameters`.
-std::int64_t ParameterStore::launches(double each, std::size_t parameters) const {
-  const double all = each * static_cast<double>(context_.shards) * static_cast<double>(parameters);
+std::int64_t ParameterStore::launches(double each, std::size_t parameters, std::int64_t ranks) const {
+  const double all = each * static_cast<double>(ranks) * static_cast<double>(parameters);
   return std::max<std::int64_t>(1, std::llround(all));
 }
 
@@ -169,12 +170,12 @@ void ParameterStore::gather_bucket(const Bucket& b, int index) {
                                 0,
                                 {},
                                 {}});
-  builder_.op("gather" + suffix, Collective{CollectiveKind::all_gather, context_.groups.data, b.padded},
-              context_.compute, {{b.value_shard}}, {{into}}, StreamKind::data);
+  builder_.op("gather" + suffix, Collective{CollectiveKind::all_gather, group_of(b), b.padded}, context_.compute,
+              {{b.value_shard}}, {{into}}, StreamKind::data);
   if (into == b.values) return;
   copy_gathered(b, index, "copy_out", into, b.values);
   if (context_.profile().gather_launches > 0)
-    builder_.takes_launches(launches(context_.profile().gather_launches, b.params.size()));
+    builder_.takes_launches(launches(context_.profile().gather_launches, b.params.size(), members_of(b)));
 }
 
 void ParameterStore::gather(int unit) {
@@ -182,7 +183,8 @@ void ParameterStore::gather(int unit) {
   const Phase phase = builder_.phase();
   builder_.set_phase(Phase::param_gather);
   for (std::size_t i = 0; i < buckets_.size(); ++i)
-    if (buckets_[i].unit == unit && !buckets_[i].kept_whole) gather_bucket(buckets_[i], static_cast<int>(i));
+    if (buckets_[i].unit == unit && !buckets_[i].kept_whole && sharded(buckets_[i]))
+      gather_bucket(buckets_[i], static_cast<int>(i));
   builder_.set_phase(phase);
 }
 
@@ -197,7 +199,7 @@ void ParameterStore::gather_again(int unit) {
   std::int64_t later = 0;  // elements of the unit's weights after this one, whose buckets come last to first
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& b = buckets_[i];
-    if (b.unit != unit || b.kept_whole) continue;
+    if (b.unit != unit || b.kept_whole || !sharded(b)) continue;
     if (2 * later >= distance) gather_bucket(b, static_cast<int>(i));
     later += b.elements;
   }
@@ -206,7 +208,7 @@ void ParameterStore::gather_again(int unit) {
 
 // After the optimizer: with ZeRO 1 and 2 all parameters, with ZeRO-3 those that stay whole.
 void ParameterStore::gather_updated() {
-  if (!sharded()) return;
+  if (context_.plan().zero == 0) return;
   const bool shards_stay = context_.plan().zero == 3;
   const bool lists = context_.profile().gather_into == plan::GatherInto::list && !shards_stay;
   builder_.set_phase(Phase::param_gather);
@@ -215,6 +217,7 @@ void ParameterStore::gather_updated() {
     BufferId flat = -1, list = -1;
   };
   std::vector<Lists> made;
+  std::size_t next = 0;
   OpRef last;
   const auto buffer = [&](const std::string& name, std::int64_t elements) {
     return builder_.add_buffer(
@@ -223,24 +226,25 @@ void ParameterStore::gather_updated() {
   if (lists)
     for (std::size_t i = buckets_.size(); i-- > 0;) {
       const Bucket& b = buckets_[i];
+      if (!sharded(b)) continue;
       const std::string suffix = ".bucket" + std::to_string(i);
       made.push_back({static_cast<int>(i), buffer("gathered" + suffix, b.padded), buffer("listed" + suffix, b.padded)});
       copy_gathered(b, made.back().index, "flatten_list", b.values, made.back().list);
     }
   for (std::size_t i = buckets_.size(); i-- > 0;) {
     const Bucket& b = buckets_[i];
-    if (shards_stay && !b.kept_whole) continue;
-    const BufferId into = lists ? made[buckets_.size() - 1 - i].flat : b.values;
-    last = builder_.op("gather.bucket" + std::to_string(i),
-                       Collective{CollectiveKind::all_gather, context_.groups.data, b.padded}, context_.compute,
-                       {{b.value_shard}}, {{into}}, StreamKind::data);
+    if (!sharded(b) || (shards_stay && !b.kept_whole)) continue;
+    const BufferId into = lists ? made[next++].flat : b.values;
+    last =
+        builder_.op("gather.bucket" + std::to_string(i), Collective{CollectiveKind::all_gather, group_of(b), b.padded},
+                    context_.compute, {{b.value_shard}}, {{into}}, StreamKind::data);
   }
   for (const Lists& l : made)
     copy_gathered(buckets_[static_cast<std::size_t>(l.index)], l.index, "to_list", l.flat, l.list);
   for (const Lists& l : made) {
     const Bucket& b = buckets_[static_cast<std::size_t>(l.index)];
     copy_gathered(b, l.index, "copy_out", l.list, b.values);
-    builder_.takes_launches(launches(context_.profile().gather_launches, b.params.size()));
+    builder_.takes_launches(launches(context_.profile().gather_launches, b.params.size(), members_of(b)));
     last = builder_.last_op();
   }
   if (last.valid() && !context_.plan().overlap_param_gather)

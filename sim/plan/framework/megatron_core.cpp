@@ -24,6 +24,8 @@ FrameworkProfile megatron_core_profile() {
       "CONNECTIONS=1)",
       "loss in fp32 (cross_entropy_loss_fusion off); gradient norm read with .item() (core/optimizer/optimizer.py); "
       "vocabulary padded to 128 times tensor",
+      "experts: rows traded by all-to-all (core/transformer/moe/token_dispatcher.py), products of "
+      "TEGroupedLinear: one of cuBLAS for each expert (Transformer Engine 2 pytorch/module/grouped_linear.py)",
       "launch_cost, memory_reserve and fragmentation as megatron-2021. Not modelled: the NaN check before each "
       "bucket's "
       "reduction",
@@ -37,6 +39,7 @@ FrameworkProfile megatron_core_profile() {
   p.fp32_logits = true;
   p.host_sync_on_norm = true;
   p.vocab_multiple = 128;
+  p.expert_parallel = p.launches_each_expert = true;
   p.launch_cost = Time::from_us(8);
   p.memory_reserve = Bytes(std::int64_t{2} << 30);
   p.fragmentation = 0.05;

@@ -50,6 +50,8 @@ Blame of_stream(StreamKind kind) {
       return Blame::tensor;
     case StreamKind::context:
       return Blame::context;
+    case StreamKind::expert:
+      return Blame::expert;
     case StreamKind::data:
       return Blame::data;
     case StreamKind::pipeline:

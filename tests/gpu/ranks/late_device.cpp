@@ -121,6 +121,30 @@ class LateDevice final : public Device {
                         In qkv, In kv, In out, const float* logsumexp, Out d_q, Out d_kv) override {
     later([=, this] { cpu_->context_backward(s, part, dropout, d_out, qkv, kv, out, logsumexp, d_q, d_kv); });
   }
+  void router_gate(const RouterShape& s, In logits, float* weights, std::int32_t* chosen) override {
+    later([=, this] { cpu_->router_gate(s, logits, weights, chosen); });
+  }
+  void router_place(const RouterShape& s, const std::int32_t* chosen, std::int32_t* places, float* loads) override {
+    later([=, this] { cpu_->router_place(s, chosen, places, loads); });
+  }
+  void router_gate_backward(const RouterShape& s, double aux, const float* d_weights, In logits,
+                            const std::int32_t* chosen, const float* loads, const float* loss_scale,
+                            Out d_logits) override {
+    later([=, this] { cpu_->router_gate_backward(s, aux, d_weights, logits, chosen, loads, loss_scale, d_logits); });
+  }
+  void permute(const PermuteShape& s, In x, const std::int32_t* places, Out y) override {
+    later([=, this] { cpu_->permute(s, x, places, y); });
+  }
+  void unpermute(const PermuteShape& s, In y, const std::int32_t* places, const float* weights, Out out) override {
+    later([=, this] { cpu_->unpermute(s, y, places, weights, out); });
+  }
+  void unpermute_backward(const PermuteShape& s, In d_out, In y, const std::int32_t* places, const float* weights,
+                          Out d_y, float* d_weights) override {
+    later([=, this] { cpu_->unpermute_backward(s, d_out, y, places, weights, d_y, d_weights); });
+  }
+  void grouped_gemm(const GroupedShape& s, In a, In b, const float* loads, Out c) override {
+    later([=, this] { cpu_->grouped_gemm(s, a, b, loads, c); });
+  }
   void copy_strided(const StridedCopy& s, In x, Out y) override {
     later([=, this] { cpu_->copy_strided(s, x, y); });
   }

@@ -39,6 +39,28 @@ class ShippedDevice : public testing::TestWithParam<const char*> {
   }
 };
 
+// Rows of many experts cost as many products of few rows: the more the fewer each has, and never less than the weights
+// take to be read.
+TEST_P(ShippedDevice, GroupedProductsAreAsManySmallOnes) {
+  using program::GroupedPart;
+  const auto seconds = [&](const OneOp& one) { return cost(one).duration.seconds(); };
+  const double bandwidth = static_cast<double>(costs->device().memory_bandwidth.per_s());
+  for (const GroupedPart part : {GroupedPart::forward, GroupedPart::backward_input, GroupedPart::backward_weight}) {
+    double before = 0;
+    for (const std::int64_t groups : {8, 64, 512}) {
+      const double now = seconds(test::grouped(part, groups, 4096, 1536, 4096));
+      EXPECT_GT(now, before) << groups << " groups";
+      EXPECT_GT(now, static_cast<double>(groups) * 1536 * 4096 * 2 / bandwidth);
+      before = now;
+    }
+  }
+  const OneOp batch = test::gemm(512, 1536, 4096, program::DType::bf16, false, 8);
+  EXPECT_NEAR(seconds(test::grouped(GroupedPart::forward, 8, 4096, 1536, 4096)) / seconds(batch), 1, 1e-9);
+  EXPECT_GT(seconds(test::grouped(GroupedPart::backward_weight, 8, 4096, 1536, 4096, true)),
+            seconds(test::grouped(GroupedPart::backward_weight, 8, 4096, 1536, 4096)))
+      << "sums in fp32 are read and written";
+}
+
 TEST_P(ShippedDevice, LongerKernelsBesideCommunicationInEveryStep) {
   using program::AttentionPart;
   const std::vector<OneOp> kernels = {test::gemm(2048, 4608, 12288),

@@ -37,6 +37,24 @@ inline OneOp gemm(std::int64_t m, std::int64_t n, std::int64_t k, program::DType
   return one;
 }
 
+// Of `groups` groups of rows / groups each.
+inline OneOp grouped(program::GroupedPart part, std::int64_t groups, std::int64_t rows, std::int64_t n, std::int64_t k,
+                     bool accumulate_f32 = false) {
+  OneOp one;
+  one.op.name = "layer0.experts.up";
+  one.op.dtype = program::DType::bf16;
+  one.op.shape = program::GroupedGemm{part, groups, rows, n, k, accumulate_f32, false};
+  const auto x = one.buffer(program::DType::bf16, {rows, k}), y = one.buffer(program::DType::bf16, {rows, n});
+  const auto w = one.buffer(accumulate_f32 ? program::DType::f32 : program::DType::bf16, {groups, n, k});
+  using program::GroupedPart;
+  one.op.reads = part == GroupedPart::forward          ? std::vector{x, w}
+                 : part == GroupedPart::backward_input ? std::vector{y, w}
+                                                       : std::vector{y, x};
+  if (accumulate_f32) one.op.reads.push_back(w);
+  one.op.writes = {part == GroupedPart::forward ? y : part == GroupedPart::backward_input ? x : w};
+  return one;
+}
+
 // y = x + x over `elements` bf16: three times 2 bytes an element.
 inline OneOp add(std::int64_t elements) {
   OneOp one;

@@ -107,6 +107,42 @@ INSTANTIATE_TEST_SUITE_P(Sizes, EveryPlan,
                                   "d" + std::to_string(test.param.data);
                          });
 
+TEST(ExpertParallel, EveryPlanIsSound) {
+  const std::string moe =
+      "rehearse: 1\nmodel: {family: moe, layers: 5, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32, experts: 8, "
+      "experts_per_token: 2, expert_ffn_hidden: 24, shared_experts: 1, dense_layers: 1, ffn_hidden: 96, aux_loss: 0.1, "
+      "capacity_factor: 1.5}\n";
+  for (const std::string split :
+       {"tensor: 1, expert: 4", "tensor: 2, expert: 2", "tensor: 2, expert: 4, sequence_parallel: true",
+        "context: 2, expert: 4", "tensor: 2, expert: 4, expert_tensor: 1, sequence_parallel: true",
+        "tensor: 2, context: 2, expert: 2, sequence_parallel: true"})
+    for (const char* framework : {"rehearse", "megatron-core"})
+      for (const char* zero : {"0", "1", "3"})
+        for (const char* recompute : {"none", "full"})
+          for (const char* schedule : {"1f1b", "zero_bubble"})
+            for (const char* precision : {"bf16", "fp16"}) {
+              if (schedule == std::string("zero_bubble") && (*zero >= '2' || recompute == std::string("full")))
+                continue;
+              expect_sound(moe,
+                           {"plan={pipeline: 2, " + split + "}", "cluster.gpus=16", set("framework", framework),
+                            set("plan.zero", zero), set("plan.recompute", recompute), set("plan.schedule", schedule),
+                            set("training.precision", precision), "training.global_batch=32"});
+            }
+}
+
+// Backward follows the forward of its micro-batch at once: nothing between them waits for what routers sum.
+TEST(ExpertParallel, InterleavedPlansAreSound) {
+  for (const char* framework : {"rehearse", "megatron-core"})
+    for (const char* split : {"context: 2, expert: 4", "tensor: 2, sequence_parallel: true", "expert: 2"})
+      for (const char* zero : {"0", "1", "3"})
+        expect_sound(
+            "rehearse: 1\nmodel: {family: moe, layers: 8, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32, experts: "
+            "8, "
+            "experts_per_token: 2, expert_ffn_hidden: 24, aux_loss: 0.1, capacity_factor: 1}\n",
+            {std::string("plan={pipeline: 2, schedule: interleaved, chunks: 2, ") + split + "}", "cluster.gpus=8",
+             set("framework", framework), set("plan.zero", zero), "training.global_batch=32"});
+}
+
 TEST(Interleaved, EveryPlanIsSound) {
   for (const char* framework : {"rehearse", "megatron-2021"})
     for (const int tensor : {1, 2})

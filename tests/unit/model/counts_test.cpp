@@ -29,6 +29,40 @@ TEST(ParameterCount, EqualsThePublishedCheckpoints) {
   EXPECT_EQ(parameter_count(preset("llama3-405b")), 405'853'388'800);
 }
 
+// What their authors state, in all and active for a token; the sources stand in the presets. Mixtral's totals are those
+// of its checkpoints too; Qwen3's checkpoints have norms of queries and keys (2 x 128 a layer) besides.
+TEST(ParameterCount, OfExpertsIsWhatTheirAuthorsState) {
+  struct Stated {
+    const char* name;
+    double total, active;  // billions, as written
+    std::int64_t parameters, active_parameters;
+  };
+  const Stated stated[] = {{"mixtral-8x7b", 46.7, 12.9, 46'702'792'704, 12'879'925'248},
+                           {"mixtral-8x22b", 141, 39, 140'620'634'112, 39'152'031'744},
+                           {"qwen3-30b-a3b", 30.5, 3.3, 30'532'122'624 - 48 * 256, 3'353'020'416},
+                           {"qwen3-235b-a22b", 235, 22, 235'093'634'560 - 94 * 256, 22'190'739'456}};
+  for (const Stated& s : stated) {
+    const Model m = preset(s.name);
+    EXPECT_EQ(parameter_count(m), s.parameters) << s.name;
+    EXPECT_EQ(active_parameter_count(m), s.active_parameters) << s.name;
+    const double digit = s.total > 100 ? 1 : 0.1;  // the last one written
+    EXPECT_NEAR(static_cast<double>(parameter_count(m)) / 1e9, s.total, digit / 2) << s.name;
+    EXPECT_NEAR(static_cast<double>(active_parameter_count(m)) / 1e9, s.active, digit * 0.55) << s.name;
+  }
+}
+
+TEST(ParameterCount, OfDenseAndSharedExpertsIsTheSumOfTheirTensors) {
+  Model m = preset("mixtral-8x7b");
+  const std::int64_t h = m.hidden, all = parameter_count(m), expert = 3 * h * m.expert_ffn_hidden;
+  m.shared_experts = 2, m.shared_ffn_hidden = 1000;
+  EXPECT_EQ(parameter_count(m) - all, 32 * 2 * 3 * h * 1000);
+  EXPECT_EQ(active_parameter_count(m), parameter_count(m) - 32 * 6 * expert);
+  m.dense_layers = 3, m.ffn_hidden = 5000;
+  EXPECT_EQ(parameter_count(m) - all, 29 * 2 * 3 * h * 1000 + 3 * (3 * h * 5000 - 8 * expert - 8 * h));
+  EXPECT_EQ(layer_parameter_count(m, 2) - layer_parameter_count(m, 3),
+            3 * h * 5000 - 8 * expert - 8 * h - 2 * 3 * h * 1000);
+}
+
 // Equation 2 of arXiv 2104.04473 is 12 l h^2 + 13 l h + (V + s) h: everything but the final norm's 2 h.
 TEST(ParameterCount, OfGptIsEquationTwoPlusTheFinalNorm) {
   for (const char* name : {"gpt3-175b", "megatron-1.7b", "megatron-22b", "megatron-1008b"}) {

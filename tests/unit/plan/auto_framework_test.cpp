@@ -33,7 +33,7 @@ TEST(AutoFramework, IsWhatPeopleRunOnGpus) {
 
 TEST(AutoFramework, SaysWhyAndGivesItsDefaults) {
   const Scenario s = read(kGpus, {"plan.tensor=2"});
-  EXPECT_EQ(s.framework_why, "a transformer with tensor, pipeline or context parallelism");
+  EXPECT_EQ(s.framework_why, "a transformer with tensor, pipeline, context or expert parallelism");
   EXPECT_FALSE(s.plan.overlap_grad_reduce) << "megatron-core's default";
   EXPECT_EQ(s.model.attention, model::AttentionKind::cudnn);
   EXPECT_EQ(read("framework: auto\n" + kGpus, {"plan.tensor=2"}).framework.name, s.framework.name);

@@ -16,7 +16,7 @@
 namespace rehearse::plan {
 namespace {
 
-const std::vector<std::string> kFamilies = {"gpt", "llama", "cnn", "mlp"};
+const std::vector<std::string> kFamilies = {"gpt", "llama", "moe", "cnn", "mlp"};
 constexpr const char* kNoKey = "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq";
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
@@ -32,6 +32,10 @@ Pairs least_model(const std::string& family) {
   Pairs model = {{"family", family}, {"layers", "12"},  {"hidden", "96"},
                  {"heads", "12"},    {"vocab", "1000"}, {"max_seq_len", "128"}};
   if (family == "llama") model.emplace_back("ffn_hidden", "256");
+  if (family == "moe")
+    for (const auto& pair :
+         Pairs{{"experts", "12"}, {"experts_per_token", "2"}, {"expert_ffn_hidden", "48"}, {"ffn_hidden", "256"}})
+      model.push_back(pair);
   return model;
 }
 
@@ -111,6 +115,9 @@ std::string dump(const Scenario& s) {
                   fmt::join(m.widths, ","), m.image_channels, m.image_size, m.convolutions.size());
   for (const auto& c : m.convolutions) out += fmt::format(" ({} {} {})", c.channels, c.kernel, c.pool);
   out += fmt::format(" | {}", static_cast<int>(m.loss));
+  out += fmt::format(" | {} {} {} {} {} {} {} {} {}", m.experts, m.experts_per_token, m.expert_ffn_hidden,
+                     m.shared_experts, m.shared_ffn_hidden, m.dense_layers, static_cast<int>(m.router), m.aux_loss,
+                     m.capacity_factor);
   out += fmt::format(" | {} {} {} {}", s.cluster.topology, s.cluster.gpus, s.cluster.threads_per_rank,
                      rehearse::text_of(s.cluster.headroom));
   for (const auto& [key, value] : s.cluster.overrides) out += " " + key + "=" + value;
@@ -124,7 +131,7 @@ std::string dump(const Scenario& s) {
                      static_cast<int>(p.recompute));
   out += fmt::format(" {} {}", p.recompute_layers, p.recompute_every);
   for (const Axis axis : p.rank_order) out += fmt::format(" {}", static_cast<int>(axis));
-  out += fmt::format(" {} {} {}", static_cast<int>(p.context_kind), p.zero_group, p.replicas);
+  out += fmt::format(" {} {} {} {}", static_cast<int>(p.context_kind), p.zero_group, p.replicas, p.expert_tensor);
   const Training& t = s.training;
   out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.global_batch, t.seq_len,
                      static_cast<int>(t.precision), static_cast<int>(t.grad_dtype), static_cast<int>(t.reduce_dtype),
@@ -361,7 +368,8 @@ TEST(Keys, TypesAreSaidInWords) {
 }
 
 TEST(Keys, MeaningsSayWhatIsNotAvailable) {
-  EXPECT_EQ(meaning_text(*find_key("plan.expert")), "ranks experts are spread over; above 1 not available yet");
+  EXPECT_EQ(meaning_text(*find_key("plan.embedding_as_layer")),
+            "count embedding and head as layers; true not available yet");
   EXPECT_TRUE(meaning_text(*find_key("model.hf")).ends_with("; not available yet"));
 }
 

@@ -28,8 +28,13 @@ const std::string kCnn =
     "rehearse: 1\nname: n\nmodel: {family: cnn, image: {channels: 3, size: 32}, convolutions: [{channels: 8}], widths: "
     "[10]}\ncluster: {topology: dgx-a100, gpus: 2}\ntraining: {global_batch: 16}\n";
 
+const std::string kMoe =
+    "rehearse: 1\nname: n\nmodel: {family: moe, layers: 4, hidden: 96, heads: 12, vocab: 100, max_seq_len: 128, "
+    "ffn_hidden: 64, experts: 8, experts_per_token: 2, expert_ffn_hidden: 48, capacity_factor: 1}\n"
+    "cluster: {topology: dgx-a100, gpus: 8}\ntraining: {global_batch: 16}\n";
+
 TEST(PerformedKeys, HaveEveryKeyOfModelPlanAndTraining) {
-  const std::map<std::string, std::string> gpt = of(kGpt), cnn = of(kCnn);
+  const std::map<std::string, std::string> gpt = of(kGpt), cnn = of(kCnn), moe = of(kMoe);
   // Of image and convolutions the whole is compared; of the others there is one value yet.
   const std::set<std::string_view> others = {"plan.embedding_as_layer", "plan.expert_tensor"};
   for (const Key& key : keys()) {
@@ -38,7 +43,8 @@ TEST(PerformedKeys, HaveEveryKeyOfModelPlanAndTraining) {
     if (others.contains(key.path) || key.path.starts_with("model.image.") || key.path.find("[]") < key.path.size())
       continue;
     const std::string path(key.path);
-    EXPECT_TRUE(gpt.contains(path) || cnn.contains(path)) << path << " is missing in performed_keys.cpp";
+    EXPECT_TRUE(gpt.contains(path) || cnn.contains(path) || moe.contains(path))
+        << path << " is missing in performed_keys.cpp";
   }
 }
 
@@ -100,6 +106,13 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
             of(kGpt).at("plan.zero_group"));
   EXPECT_NE(of(kGpt, {"plan.context=2", "plan.context_kind=all_gather"}).at("plan.context_kind"),
             of(kGpt, {"plan.context=2"}).at("plan.context_kind"));
+  for (const std::string change :
+       {"model.experts=16", "model.experts_per_token=3", "model.expert_ffn_hidden=32", "model.shared_experts=1",
+        "model.shared_ffn_hidden=32", "model.dense_layers=1", "model.router=sigmoid", "model.aux_loss=0.5",
+        "model.capacity_factor=2", "plan.expert=4"}) {
+    const std::string key = change.substr(0, change.find('='));
+    EXPECT_NE(of(kMoe, {change}).at(key), of(kMoe).at(key)) << change;
+  }
   for (const std::string change :
        {"model.widths=[20]", "model.image={channels: 1, size: 32}", "model.convolutions=[{channels: 8, kernel: 5}]"}) {
     const std::string key = change.substr(0, change.find('='));

@@ -113,6 +113,24 @@ TEST_F(ReadModelTest, AHeadSizeOfItsOwnNeedNotDivideTheHiddenSize) {
   EXPECT_EQ(model.qkv_width(), 15 * 32);
 }
 
+TEST_F(ReadModelTest, ExpertsGoTogether) {
+  const std::string least = "{family: moe, layers: 4, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32, ";
+  const Model model = read(least + "experts: 8, experts_per_token: 2, expert_ffn_hidden: 48, shared_experts: 1}");
+  EXPECT_EQ(texts(), Texts{});
+  EXPECT_EQ(model.shared_ffn_hidden, 48);
+  EXPECT_EQ(model.activation, model::ActivationKind::swiglu);
+  EXPECT_EQ(model.norm, model::NormKind::rmsnorm);
+  read(least + "experts: 8, experts_per_token: 9, expert_ffn_hidden: 48, bias: true}");
+  read(least + "experts: 8, experts_per_token: 2, expert_ffn_hidden: 48, activation: gelu, dense_layers: 4}");
+  const Texts found = texts();
+  ASSERT_EQ(found.size(), 5U) << testing::PrintToString(found);
+  EXPECT_NE(found[0].find("a token is sent to 9 of 8 experts"), std::string::npos) << found[0];
+  EXPECT_NE(found[1].find("products of experts have no biases"), std::string::npos) << found[1];
+  EXPECT_NE(found[2].find("the width of the dense layers"), std::string::npos) << found[2];
+  EXPECT_NE(found[3].find("4 of 4 layers have no experts"), std::string::npos) << found[3];
+  EXPECT_NE(found[4].find("swiglu"), std::string::npos) << found[4];
+}
+
 // One wrong key brings one message: nothing is said about values that only stand in for it.
 TEST_F(ReadModelTest, AMissingShapeIsReportedOnce) {
   read("{family: gpt, layers: 2, heads: 12, vocab: 100, max_seq_len: 32}");
@@ -121,12 +139,12 @@ TEST_F(ReadModelTest, AMissingShapeIsReportedOnce) {
 
 TEST_F(ReadModelTest, WhatIsNotAvailableSaysSo) {
   read("{hf: config.json}");
-  read("{family: moe, experts: 8}");
+  read("{family: t5, layers: 8}");
   read("[1, 2]");
   read("");
   ASSERT_EQ(texts().size(), 4U);
   EXPECT_EQ(diagnostics_.list()[0].message, "reading Hugging Face configurations is not available yet");
-  EXPECT_EQ(diagnostics_.list()[1].message, "family moe is not available yet; available: gpt, llama, cnn, mlp");
+  EXPECT_EQ(diagnostics_.list()[1].message, "family t5 is not available yet; available: gpt, llama, moe, cnn, mlp");
   EXPECT_EQ(diagnostics_.list()[2].message, "expected the name of a model preset or a mapping");
   EXPECT_EQ(diagnostics_.list()[3].message, "expected the name of a model preset or a mapping");
 }

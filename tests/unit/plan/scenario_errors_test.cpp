@@ -72,19 +72,64 @@ TEST(ScenarioErrors, AnUnknownFrameworkNamesTheNearest) {
 
 TEST(ScenarioErrors, PartsThatAreNotAvailableYetSaySo) {
   const Texts found = problems(small(R"(plan:
-  expert: 2
-  expert_tensor: 2
   embedding_as_layer: true
 training: {precision: fp8}
 )"));
-  ASSERT_EQ(found.size(), 4U) << testing::PrintToString(found);
+  ASSERT_EQ(found.size(), 2U) << testing::PrintToString(found);
   for (const std::string& text : found) {
     EXPECT_NE(text.find(" not available yet; available: "), std::string::npos) << text;
     EXPECT_EQ(text.find("unknown key"), std::string::npos) << text;
   }
-  EXPECT_EQ(found[0],
-            "4:11 plan.expert: expert above 1 (expert parallelism) is not available yet; available: expert: 1");
-  EXPECT_EQ(found[3], "7:23 training.precision: precision fp8 is not available yet; available: fp32, bf16, fp16");
+  EXPECT_EQ(found[1], "5:23 training.precision: precision fp8 is not available yet; available: fp32, bf16, fp16");
+}
+
+TEST(ScenarioErrors, ExpertsMustDivideOverRanksThatHoldTheSame) {
+  const auto spread = [](const std::string& plan, const std::string& model = "", const std::string& rest = "") {
+    return problems(
+        "rehearse: 1\nmodel: {family: moe, layers: 4, hidden: 96, heads: 12, vocab: 100, max_seq_len: 128, "
+        "experts: 12, experts_per_token: 2, expert_ffn_hidden: 48, capacity_factor: 1" +
+        model + "}\ncluster: {topology: dgx-a100, gpus: 24}\nplan: {" + plan + "}\n" + rest);
+  };
+  EXPECT_EQ(spread("expert: 4, tensor: 2, zero: 1"), Texts{});
+  EXPECT_EQ(spread("expert: 6, context: 2, tensor: 2, expert_tensor: 2, sequence_parallel: true"), Texts{});
+  EXPECT_EQ(spread("expert: 8"),
+            (Texts{"4:16 plan.expert: 12 experts do not divide by expert = 8; nearest that do: 6 or "
+                   "12"}));
+  EXPECT_EQ(spread("expert: 3, pipeline: 4, tensor: 3"),
+            (Texts{"4:16 plan.expert: expert = 3 does not divide the 2 ranks that experts may be spread over (data = "
+                   "2); nearest that do: 2"}));
+  EXPECT_EQ(
+      spread("expert: 3, context: 2"),
+      (Texts{"4:16 plan.expert: expert = 3 is not a multiple of context = 2: the ranks of a sequence come first"}));
+  EXPECT_EQ(spread("expert: 4, tensor: 2, expert_tensor: 1, sequence_parallel: true"), Texts{});
+  EXPECT_EQ(spread("expert: 4, tensor: 2, expert_tensor: 1").size(), 1U) << "each rank has tokens of its own";
+  EXPECT_EQ(spread("expert: 4, tensor: 4, expert_tensor: 2").size(), 1U);
+  EXPECT_EQ(
+      spread("expert: 3, tensor: 2, expert_tensor: 1, sequence_parallel: true"),
+      (Texts{"4:16 plan.expert: expert = 3 is not a multiple of tensor = 2: the ranks of a tensor group come first"}));
+  EXPECT_EQ(spread("expert: 2, zero: 1, zero_group: 4").size(), 1U);
+  EXPECT_EQ(spread("recompute: ops").size(), 1U);
+  EXPECT_EQ(spread("expert: 2", "", "framework: torch-fsdp2\n"),
+            (Texts{"4:16 plan.expert: framework torch-fsdp2 does not spread experts over ranks (leave plan.expert out, "
+                   "or choose another framework)"}));
+  EXPECT_EQ(spread("tensor: 8", ", ffn_hidden: 60, dense_layers: 1").size(), 2U) << "heads, and the common width 12";
+  EXPECT_EQ(problems(small("cluster: {gpus: 2}\nplan: {expert: 2}\n")),
+            (Texts{"4:16 plan.expert: expert = 2: this model has no experts (family: moe)"}));
+}
+
+TEST(ScenarioErrors, ExpertsOnSeveralRanksHaveACapacity) {
+  const auto dropless = [](const std::string& plan) {
+    return problems(
+        "rehearse: 1\nmodel: {family: moe, layers: 4, hidden: 96, heads: 12, vocab: 100, max_seq_len: 128, "
+        "experts: 12, experts_per_token: 2, expert_ffn_hidden: 48}\ncluster: {topology: dgx-a100, gpus: "
+        "8}\nplan: {" +
+        plan + "}\n");
+  };
+  EXPECT_EQ(dropless("tensor: 2, zero: 1"), Texts{});
+  EXPECT_EQ(dropless("expert: 2"),
+            (Texts{"4:16 plan.expert: expert = 2: without a capacity how many rows each rank gets is for the router to "
+                   "say, and only experts on one rank take them (model.capacity_factor, as 1 where loads are even)"}));
+  EXPECT_EQ(dropless("tensor: 2, sequence_parallel: true").size(), 1U);
 }
 
 TEST(ScenarioErrors, SequencesMustDivideOverAContextGroup) {
@@ -252,7 +297,8 @@ TEST(ScenarioErrors, ModelsWithoutAttentionAreNotSplitOverTensor) {
       "rehearse: 1\nmodel: {family: mlp, widths: [784, 256, 10]}\n"
       "cluster: {gpus: 2}\nplan: {tensor: 2, recompute: selective}\ntraining: {seq_len: 4}\n");
   ASSERT_EQ(found.size(), 3U) << testing::PrintToString(found);
-  EXPECT_TRUE(found[0].starts_with("4:16 plan.tensor: tensor = 2: only gpt and llama models are split")) << found[0];
+  EXPECT_TRUE(found[0].starts_with("4:16 plan.tensor: tensor = 2: only gpt, llama and moe models are split"))
+      << found[0];
   EXPECT_TRUE(found[1].starts_with("4:30 plan.recompute: selective recomputation is of attention")) << found[1];
   EXPECT_TRUE(found[2].starts_with("5:21 training.seq_len: seq_len = 4: this model reads no sequences")) << found[2];
 }

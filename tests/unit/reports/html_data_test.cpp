@@ -190,6 +190,23 @@ TEST(PlanGrid, ABoxHasTheRanksOfAContextGroup) {
       << figure;
 }
 
+TEST(PlanGrid, ReplicasAreNumberedAlongExpertsAndData) {
+  auto r = stored().result;  // tensor 2, pipeline 2, data 2
+  r.ranks *= 4;
+  r.scenario["plan.data"] = "8";
+  r.scenario["plan.expert"] = "4";
+  r.scenario["plan.rank_order"] = "tensor context expert data pipeline";
+  const auto grid = plan_grid(r);
+  ASSERT_TRUE(grid);
+  EXPECT_EQ(grid->rank(1, 1, 5), 1 + 2 * 5 + 16);
+  EXPECT_NE(plan_figure(r, *grid).find("spread over 4 ranks: those of 4 replicas that follow one another."),
+            std::string::npos);
+  r.scenario["plan.rank_order"] = "tensor context expert pipeline data";
+  EXPECT_EQ(plan_grid(r)->tensor_stride, 0) << "replicas are not evenly apart";
+  r.scenario["plan.expert"] = "3";
+  EXPECT_FALSE(plan_grid(r));
+}
+
 TEST(PlanGrid, ThereIsNoneIfTheAxesDoNotMakeTheRanks) {
   auto r = stored().result;
   r.ranks = 16;

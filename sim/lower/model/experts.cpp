@@ -1,0 +1,222 @@
+#include "sim/lower/model/experts.h"
+
+#include "sim/lower/model/block_parameters.h"
+
+namespace rehearse::lower {
+
+using program::Activation;
+using program::ActivationFn;
+using program::Collective;
+using program::CollectiveKind;
+using program::Elementwise;
+using program::ElementwiseFn;
+using program::Gemm;
+using program::GroupedGemm;
+using program::GroupedPart;
+using program::Permute;
+using program::PermutePart;
+using program::Router;
+using program::RouterPart;
+using program::StreamKind;
+
+ExpertBranch::ExpertBranch(const UnitScope& scope, const std::string& prefix)
+    : s_(scope),
+      c_(scope.context),
+      m_(scope.context.model()),
+      prefix_(prefix),
+      name_(prefix + ".experts"),
+      tp_(scope.context, scope.builder, scope.parameters),
+      exchange_(scope.context, scope.builder) {
+  if (m_.shared_experts > 0) shared_.emplace(scope, prefix, "shared", m_.shared_experts * m_.shared_ffn_hidden);
+}
+
+void ExpertBranch::declare_parameters() {
+  const std::int64_t h = m_.hidden, f = m_.expert_ffn_hidden, e = m_.experts;
+  router_w_ = add_weight(s_, name_ + ".router.weight", {e, h}, -1, kWeightScale);
+  const auto add = [&](const char* what, std::vector<std::int64_t> shape, int tensor_dim, double scale) {
+    return s_.parameters.add(
+        s_.number, {name_ + what, std::move(shape), tensor_dim, program::Init::Kind::normal, scale, false, true});
+  };
+  const int split = c_.plan().whole_experts() ? -1 : 2;
+  up_w_ = add(".up.weight", {e, 2, f, h}, split, kWeightScale);
+  down_w_ = add(".down.weight", {e, h, f}, split, residual_weight_scale(m_));
+  if (shared_) shared_->declare_parameters();
+}
+
+void ExpertBranch::declare_buffers(BufferId input) {
+  RoleBuilder& b = s_.builder;
+  const Lifetime saved = s_.restored();
+  const std::vector<std::int64_t> each{tokens(), m_.experts_per_token};
+  input_ = input;
+  logits_ = b.activation(name_ + ".logits", c_.compute, {tokens(), m_.experts}, saved);
+  weights_ = b.activation(name_ + ".weights", DType::f32, each, saved);
+  chosen_ = b.activation(name_ + ".chosen", DType::i32, each, saved);
+  places_ = b.activation(name_ + ".places", DType::i32, each, saved);
+  loads_ = all_loads_ = b.activation(name_ + ".loads", DType::f32, {m_.experts}, saved);
+  if (balanced() && c_.groups.routing >= 0)
+    all_loads_ = b.activation(name_ + ".loads.all", DType::f32, {m_.experts}, saved);
+  if (exchange_.sources() == 1) {
+    brought_ = b.activation(name_ + ".rows", c_.compute, {rows(), m_.hidden}, saved);
+    out_ = b.activation(name_ + ".out", c_.compute, {rows(), m_.hidden}, saved);
+  }
+  up_ = b.activation(name_ + ".up", c_.compute, {expert_rows(), 2 * width()}, saved);
+  activation_ = b.activation(name_ + ".activation", c_.compute, {expert_rows(), width()}, saved);
+  if (shared_) shared_->declare_buffers(input);
+}
+
+Router ExpertBranch::router(RouterPart part) const {
+  Router r{part, tokens(), m_.experts, m_.experts_per_token, capacity()};
+  r.sigmoid = m_.router == model::Router::sigmoid;
+  if (part != RouterPart::gate_backward || !balanced()) return r;
+  // Of experts * sum over experts (loads / choices of the micro-batch * mean score), weighted as its tokens' losses.
+  const std::int64_t all = c_.batch * c_.seq;
+  r.aux = m_.aux_loss * static_cast<double>(m_.experts) / static_cast<double>(all * m_.experts_per_token) *
+          c_.loss_weight();
+  r.scaled = c_.scales_loss();
+  return r;
+}
+
+Permute ExpertBranch::permute(PermutePart part) const {
+  return {part, tokens(), m_.experts_per_token, rows(), m_.hidden};
+}
+
+GroupedGemm ExpertBranch::grouped(GroupedPart part, std::int64_t n, std::int64_t k) const {
+  return {part, m_.experts / c_.plan().expert, expert_rows(), n, k, false, counted()};
+}
+
+std::vector<Operand> ExpertBranch::with_loads(std::vector<Operand> reads) const {
+  if (counted()) reads.push_back({loads_});
+  return reads;
+}
+
+BufferId ExpertBranch::workspace(const std::string& name, std::vector<std::int64_t> shape) {
+  return s_.builder.workspace(s_.builder.here(name), c_.compute, std::move(shape));
+}
+
+void ExpertBranch::takes_launches() {
+  if (c_.profile().launches_each_expert) s_.builder.takes_launches(m_.experts / c_.plan().expert);
+}
+
+void ExpertBranch::route() {
+  RoleBuilder& b = s_.builder;
+  Gemm product{tokens(), m_.experts, m_.hidden, 1};
+  product.transpose_b = true;
+  s_.parameters.cast_weight(router_w_);
+  b.op(name_ + ".router.forward", product, c_.compute, {{input_}, {s_.parameters.value(router_w_)}}, {{logits_}});
+  b.op(name_ + ".gate", router(RouterPart::gate), c_.compute, {{logits_}}, {{weights_}, {chosen_}});
+  b.op(name_ + ".place", router(RouterPart::place), c_.compute, {{chosen_}}, {{places_}, {loads_}});
+  if (all_loads_ != loads_)
+    loads_summed_ =
+        b.op(name_ + ".loads.all_reduce", Collective{CollectiveKind::all_reduce, c_.groups.routing, m_.experts},
+             DType::f32, {{loads_}}, {{all_loads_}}, c_.plan().context > 1 ? StreamKind::context : StreamKind::tensor);
+}
+
+void ExpertBranch::forward_to_activation(bool again) {
+  RoleBuilder& b = s_.builder;
+  route();
+  const bool alone = exchange_.sources() == 1;
+  const BufferId sorted = alone ? brought_ : workspace(name_ + ".rows", {rows(), m_.hidden});
+  b.op(name_ + ".permute", permute(PermutePart::permute), c_.compute, {{input_}, {places_}}, {{sorted}});
+  if (!alone) brought_ = exchange_.to_experts(name_ + ".dispatch", sorted, capacity(), s_.restored());
+  s_.parameters.cast_weight(up_w_);
+  b.op(name_ + ".up.forward", grouped(GroupedPart::forward, 2 * width(), m_.hidden), c_.compute,
+       with_loads({{brought_}, {s_.parameters.value(up_w_)}}), {{up_}});
+  takes_launches();
+  b.op(name_ + ".activation.forward",
+       Activation{ActivationFn::swiglu, false, expert_rows(), width(), !c_.profile().fused_elementwise}, c_.compute,
+       {{up_}}, {{activation_}});
+  if (shared_) shared_->forward_to_activation(again);
+}
+
+BufferId ExpertBranch::forward_from_activation() {
+  RoleBuilder& b = s_.builder;
+  const bool alone = exchange_.sources() == 1;
+  const BufferId down = alone ? out_ : workspace(name_ + ".down", {expert_rows(), m_.hidden});
+  s_.parameters.cast_weight(down_w_);
+  b.op(name_ + ".down.forward", grouped(GroupedPart::forward, m_.hidden, width()), c_.compute,
+       with_loads({{activation_}, {s_.parameters.value(down_w_)}}), {{down}});
+  takes_launches();
+  if (!alone) out_ = exchange_.to_tokens(name_ + ".combine", down, capacity(), s_.restored());
+  BufferId out = workspace(name_ + ".summed", {tokens(), m_.hidden});
+  b.op(name_ + ".unpermute", permute(PermutePart::unpermute), c_.compute, {{out_}, {places_}, {weights_}}, {{out}});
+  if (summed_over_tensor()) out = tp_.reduce_partial(name_ + ".summed", out, m_.hidden);
+  return shared_ ? sum(name_ + ".with_shared", out, shared_->forward_from_activation()) : out;
+}
+
+BufferId ExpertBranch::sum(const std::string& name, BufferId a, BufferId b) {
+  const BufferId y = workspace(name, {tokens(), m_.hidden});
+  s_.builder.op(name, Elementwise{ElementwiseFn::add, tokens() * m_.hidden}, c_.compute, {{a}, {b}}, {{y}});
+  return y;
+}
+
+BufferId ExpertBranch::backward(BufferId out_gradient) {
+  RoleBuilder& b = s_.builder;
+  const BufferId d_shared = shared_ ? shared_->backward(out_gradient) : -1;
+  const BufferId d_rows = workspace("d_" + name_ + ".rows", {rows(), m_.hidden});
+  const BufferId d_weights =
+      b.workspace(b.here("d_" + name_ + ".weights"), DType::f32, {tokens(), m_.experts_per_token});
+  b.op(name_ + ".unpermute.backward", permute(PermutePart::unpermute_backward), c_.compute,
+       {{out_gradient}, {out_}, {places_}, {weights_}}, {{d_rows}, {d_weights}});
+  if (summed_over_tensor())
+    b.op("d_" + name_ + ".weights.all_reduce", Collective{CollectiveKind::all_reduce, c_.groups.tensor, choices()},
+         DType::f32, {{d_weights}}, {{d_weights}}, StreamKind::tensor);
+  const BufferId d_input = sum("d_" + name_ + ".input", backward_experts(d_rows), backward_router(d_weights));
+  return shared_ ? sum("d_" + name_ + ".with_shared", d_input, d_shared) : d_input;
+}
+
+BufferId ExpertBranch::backward_experts(BufferId d_rows) {
+  RoleBuilder& b = s_.builder;
+  const bool alone = exchange_.sources() == 1;
+  const auto product = [&](const std::string& what, ParamId weight, BufferId d_out, BufferId in, std::int64_t n,
+                           std::int64_t k) {
+    const BufferId d_in = workspace("d_" + name_ + "." + what, {expert_rows(), k});
+    b.op(name_ + "." + what + ".backward_input", grouped(GroupedPart::backward_input, n, k), c_.compute,
+         with_loads({{d_out}, {s_.parameters.value(weight)}}), {{d_in}});
+    takes_launches();
+    b.weight_part([&] {
+      s_.parameters.weight_gradient(weight, name_ + "." + what + ".backward_weight",
+                                    grouped(GroupedPart::backward_weight, n, k), d_out, in, loads_);
+      takes_launches();
+      s_.parameters.gradient_done(weight);
+    });
+    return d_in;
+  };
+  const BufferId d_down =
+      alone ? d_rows : exchange_.to_experts("d_" + name_ + ".combine", d_rows, capacity(), Lifetime::slot);
+  const BufferId d_act = product("down", down_w_, d_down, activation_, m_.hidden, width());
+  const BufferId d_up = workspace("d_" + name_ + ".gate_up", {expert_rows(), 2 * width()});
+  b.op(name_ + ".activation.backward",
+       Activation{ActivationFn::swiglu, true, expert_rows(), width(), !c_.profile().fused_elementwise}, c_.compute,
+       {{d_act}, {up_}}, {{d_up}});
+  const BufferId d_brought = product("up", up_w_, d_up, brought_, 2 * width(), m_.hidden);
+  const BufferId d_sorted =
+      alone ? d_brought : exchange_.to_tokens("d_" + name_ + ".dispatch", d_brought, capacity(), Lifetime::slot);
+  BufferId d_input = workspace("d_" + name_ + ".tokens", {tokens(), m_.hidden});
+  b.op(name_ + ".permute.backward", permute(PermutePart::permute_backward), c_.compute, {{d_sorted}, {places_}},
+       {{d_input}});
+  return summed_over_tensor() ? tp_.reduce_partial("d_" + name_ + ".tokens", d_input, m_.hidden) : d_input;
+}
+
+BufferId ExpertBranch::backward_router(BufferId d_weights) {
+  RoleBuilder& b = s_.builder;
+  const Router gate = router(RouterPart::gate_backward);
+  const BufferId d_logits = workspace("d_" + name_ + ".logits", {tokens(), m_.experts});
+  std::vector<Operand> reads{{d_weights}, {logits_}, {chosen_}};
+  if (gate.aux > 0) reads.push_back({all_loads_});
+  if (gate.scaled) reads.push_back({s_.parameters.loss_scale()});
+  const OpRef backward = b.op(name_ + ".gate.backward", gate, c_.compute, reads, {{d_logits}});
+  // Nothing in forward waits for that sum.
+  b.after(backward, loads_summed_);
+  const BufferId d_input = workspace("d_" + name_ + ".router", {tokens(), m_.hidden});
+  b.op(name_ + ".router.backward_input", Gemm{tokens(), m_.hidden, m_.experts, 1}, c_.compute,
+       {{d_logits}, {s_.parameters.value(router_w_)}}, {{d_input}});
+  b.weight_part([&] {
+    Gemm product{m_.experts, m_.hidden, tokens(), 1};
+    product.transpose_a = true;
+    s_.parameters.weight_gradient(router_w_, name_ + ".router.backward_weight", product, d_logits, input_);
+    s_.parameters.gradient_done(router_w_);
+  });
+  return d_input;
+}
+
+}  // namespace rehearse::lower

@@ -1,0 +1,74 @@
+// The experts of a block, between its norm and its residual (Shazeer et al. 2017, arXiv 1701.06538; Lepikhin et al.
+// 2020, arXiv 2006.16668): the router's product, its choice for each token, the tokens' rows sorted by experts and
+// brought to them, the experts' gated feed-forward layers as grouped products, and the way back, where a token's rows
+// are added with their weights. Shared experts are one feed-forward layer next to them. With a capacity every expert
+// has rows for so many tokens of each rank; without, the rows are all choices, and experts are on one rank.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "sim/lower/model/feed_forward.h"
+#include "sim/lower/model/mlp.h"
+#include "sim/lower/parallel/experts.h"
+#include "sim/lower/parallel/tensor.h"
+
+namespace rehearse::lower {
+
+class ExpertBranch : public FeedForward {
+ public:
+  // `prefix`: the block's name.
+  ExpertBranch(const UnitScope& scope, const std::string& prefix);
+
+  void declare_parameters() override;
+  void declare_buffers(BufferId input) override;
+  void forward_to_activation(bool again) override;
+  BufferId forward_from_activation() override;
+  bool keeps_output() const override { return true; }
+  BufferId backward(BufferId out_gradient) override;
+  ParamId bias() const override { return -1; }
+
+ private:
+  // Of the tokens that this rank routes.
+  std::int64_t tokens() const { return c_.local_tokens; }
+  std::int64_t choices() const { return tokens() * m_.experts_per_token; }
+  std::int64_t capacity() const { return m_.capacity_factor > 0 ? m_.expert_capacity(tokens()) : 0; }
+  bool counted() const { return capacity() == 0; }
+  // Of this rank's tokens, sorted by experts; of all ranks' tokens for this rank's experts.
+  std::int64_t rows() const { return counted() ? choices() : m_.experts * capacity(); }
+  std::int64_t expert_rows() const { return counted() ? rows() : rows() / c_.plan().expert * exchange_.sources(); }
+  std::int64_t width() const { return m_.expert_ffn_hidden / c_.expert_tensor; }
+  bool balanced() const { return m_.aux_loss > 0; }
+  // Without sequence parallelism every rank of a tensor group routes the same tokens, and its experts' parts of the
+  // outputs are summed after.
+  bool summed_over_tensor() const { return c_.groups.tensor >= 0 && !c_.sequence_parallel; }
+
+  program::Router router(program::RouterPart part) const;
+  program::Permute permute(program::PermutePart part) const;
+  program::GroupedGemm grouped(program::GroupedPart part, std::int64_t n, std::int64_t k) const;
+  std::vector<Operand> with_loads(std::vector<Operand> reads) const;
+  BufferId workspace(const std::string& name, std::vector<std::int64_t> shape);
+  // Of the grouped product that was added last.
+  void takes_launches();
+  void route();
+  BufferId backward_experts(BufferId d_rows);
+  BufferId backward_router(BufferId d_weights);
+  BufferId sum(const std::string& name, BufferId a, BufferId b);
+
+  UnitScope s_;
+  const Context& c_;
+  const model::Model& m_;
+  std::string prefix_, name_;
+  TensorParallel tp_;
+  ExpertExchange exchange_;
+  std::optional<MlpBranch> shared_;
+  ParamId router_w_ = -1, up_w_ = -1, down_w_ = -1;
+  // What the router chose: [tokens, experts_per_token], and of each expert how often; loads_ summed over the ranks that
+  // share the micro-batch's tokens.
+  BufferId input_ = -1, logits_ = -1, weights_ = -1, chosen_ = -1, places_ = -1, loads_ = -1, all_loads_ = -1;
+  OpRef loads_summed_;
+  BufferId brought_ = -1, up_ = -1, activation_ = -1;  // of this rank's experts
+  BufferId out_ = -1;                                  // rows of this rank's tokens, back from the experts
+};
+
+}  // namespace rehearse::lower

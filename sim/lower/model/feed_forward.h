@@ -1,0 +1,28 @@
+// The second branch of a block, between its norm and its residual: a feed-forward layer (mlp.h), or experts
+// (experts.h).
+#pragma once
+
+#include "sim/lower/model/unit.h"
+
+namespace rehearse::lower {
+
+class FeedForward {
+ public:
+  virtual ~FeedForward() = default;
+
+  virtual void declare_parameters() = 0;
+  // input: the norm's output [local_tokens, hidden].
+  virtual void declare_buffers(BufferId input) = 0;
+  // Everything that backward reads up to the activation. `again`: what the micro-batch kept is not computed again.
+  virtual void forward_to_activation(bool again) = 0;
+  // The rest; returns the output [local_tokens, hidden].
+  virtual BufferId forward_from_activation() = 0;
+  // Whether backward reads what is computed after the activation.
+  virtual bool keeps_output() const { return false; }
+  // The gradient of the output -> the input's gradient [local_tokens, hidden].
+  virtual BufferId backward(BufferId out_gradient) = 0;
+  // Of the last product, which is added with the residual or in the product; -1: none.
+  virtual ParamId bias() const = 0;
+};
+
+}  // namespace rehearse::lower

@@ -1,0 +1,197 @@
+// The experts of the plain GPT, a token and an expert at a time: y = sum over a token's choices of weight *
+// down(silu(gate x) * (up x)), the weights being the chosen scores over their sum. Capacity and its order as GShard
+// (Lepikhin et al. 2020, arXiv 2006.16668, algorithm 1); the auxiliary loss as Switch Transformers (Fedus et al. 2021,
+// arXiv 2101.03961, section 2.2) have it, for several choices a token: experts * sum over experts of share of the
+// choices * mean score.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tests/numerics/plain_gpt.h"
+
+namespace rehearse::numerics {
+namespace {
+
+using Size = std::size_t;
+
+template <typename Real>
+Real silu(Real x) {
+  return x / (1 + std::exp(-x));
+}
+template <typename Real>
+Real silu_slope(Real x) {
+  const Real s = 1 / (1 + std::exp(-x));
+  return s * (1 + x * (1 - s));
+}
+
+// One gated layer of width f on one row x [h]: up is [2, f, h], down [h, f].
+template <typename Real>
+struct Gated {
+  const Real *up, *down, *x;
+  Size h, f;
+  std::vector<Real> gate, value;
+
+  Gated(const Real* up_weight, const Real* down_weight, const Real* row, Size hidden, Size width)
+      : up(up_weight), down(down_weight), x(row), h(hidden), f(width), gate(width, 0), value(width, 0) {
+    for (Size j = 0; j < f; ++j)
+      for (Size i = 0; i < h; ++i) gate[j] += up[j * h + i] * x[i], value[j] += up[(f + j) * h + i] * x[i];
+  }
+  std::vector<Real> out() const {
+    std::vector<Real> y(h, 0);
+    for (Size i = 0; i < h; ++i)
+      for (Size j = 0; j < f; ++j) y[i] += down[i * f + j] * silu(gate[j]) * value[j];
+    return y;
+  }
+  // Adds to the gradients of both weights and of the row.
+  void backward(const std::vector<Real>& dy, Real* d_up, Real* d_down, Real* dx) const {
+    for (Size j = 0; j < f; ++j) {
+      const Real activation = silu(gate[j]) * value[j];
+      Real d = 0;
+      for (Size i = 0; i < h; ++i) d += dy[i] * down[i * f + j], d_down[i * f + j] += dy[i] * activation;
+      const Real d_gate = d * value[j] * silu_slope(gate[j]), d_value = d * silu(gate[j]);
+      for (Size i = 0; i < h; ++i) {
+        d_up[j * h + i] += d_gate * x[i], d_up[(f + j) * h + i] += d_value * x[i];
+        dx[i] += d_gate * up[j * h + i] + d_value * up[(f + j) * h + i];
+      }
+    }
+  }
+};
+
+}  // namespace
+
+// Of each rank's tokens: first choices before second ones, each in the order of tokens, as far as there is room.
+template <typename Real>
+void PlainGpt<Real>::drop(ExpertTrace& trace, std::int64_t tokens) const {
+  if (shape_.capacity_factor == 0) return;
+  std::vector<std::vector<std::int64_t>> shards = shape_.shards;
+  if (shards.empty()) {
+    shards.emplace_back(static_cast<Size>(tokens));
+    std::iota(shards[0].begin(), shards[0].end(), 0);
+  }
+  for (const auto& shard : shards) {
+    const double mean = static_cast<double>(shard.size()) * static_cast<double>(shape_.experts_per_token) /
+                        static_cast<double>(shape_.experts);
+    std::vector<double> room(static_cast<Size>(shape_.experts), std::ceil(mean * shape_.capacity_factor));
+    for (std::int64_t k = 0; k < shape_.experts_per_token; ++k)
+      for (const std::int64_t token : shard) {
+        Choice& c = trace.choices[static_cast<Size>(token * shape_.experts_per_token + k)];
+        c.kept = room[static_cast<Size>(c.expert)]-- > 0;
+      }
+  }
+}
+
+template <typename Real>
+auto PlainGpt<Real>::experts_forward(const Block& block, const Values& x, ExpertTrace& trace) const -> Values {
+  const auto h = static_cast<Size>(shape_.hidden), experts = static_cast<Size>(shape_.experts),
+             top = static_cast<Size>(shape_.experts_per_token), f = static_cast<Size>(shape_.expert_ffn_hidden),
+             shared = static_cast<Size>(shape_.shared_ffn_hidden), tokens = x.size() / h;
+  trace.scores.assign(tokens * experts, 0);
+  trace.loads.assign(experts, 0);
+  trace.choices.clear();
+  for (Size t = 0; t < tokens; ++t) {
+    Real* score = trace.scores.data() + t * experts;
+    Real total = 0;
+    for (Size e = 0; e < experts; ++e) {
+      Real logit = 0;
+      for (Size i = 0; i < h; ++i) logit += x[t * h + i] * value(block.router)[e * h + i];
+      score[e] = shape_.sigmoid ? 1 / (1 + std::exp(-logit)) : std::exp(logit);
+      total += score[e];
+    }
+    if (!shape_.sigmoid)
+      for (Size e = 0; e < experts; ++e) score[e] /= total;
+    std::vector<Size> order(experts);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](Size a, Size b) { return score[a] > score[b]; });
+    Real chosen = 0;
+    for (Size k = 0; k < top; ++k) chosen += score[order[k]];
+    for (Size k = 0; k < top; ++k) {
+      trace.choices.push_back(
+          {static_cast<std::int64_t>(t), static_cast<std::int64_t>(order[k]), score[order[k]] / chosen, true});
+      trace.loads[order[k]] += 1;
+    }
+  }
+  drop(trace, static_cast<std::int64_t>(tokens));
+  Values y(x.size(), 0);
+  const auto add = [&](Size t, const std::vector<Real>& part, Real weight) {
+    for (Size i = 0; i < h; ++i) y[t * h + i] += weight * part[i];
+  };
+  for (const Choice& c : trace.choices) {
+    const auto t = static_cast<Size>(c.token), e = static_cast<Size>(c.expert);
+    if (c.kept)
+      add(t,
+          Gated<Real>(value(block.experts_up).data() + e * 2 * f * h, value(block.experts_down).data() + e * h * f,
+                      x.data() + t * h, h, f)
+              .out(),
+          c.weight);
+  }
+  for (Size t = 0; t < tokens && shared > 0; ++t)
+    add(t,
+        Gated<Real>(value(block.shared_up).data(), value(block.shared_down).data(), x.data() + t * h, h, shared).out(),
+        1);
+  return y;
+}
+
+template <typename Real>
+auto PlainGpt<Real>::experts_backward(const Block& block, const Values& dy, const Values& x, const ExpertTrace& trace,
+                                      Real scale) -> Values {
+  const auto h = static_cast<Size>(shape_.hidden), experts = static_cast<Size>(shape_.experts),
+             top = static_cast<Size>(shape_.experts_per_token), f = static_cast<Size>(shape_.expert_ffn_hidden),
+             shared = static_cast<Size>(shape_.shared_ffn_hidden), tokens = x.size() / h;
+  Values dx(x.size(), 0), d_scores(trace.scores.size(), 0);
+  for (Size t = 0; t < tokens; ++t) {
+    const std::vector<Real> d(dy.begin() + static_cast<std::ptrdiff_t>(t * h),
+                              dy.begin() + static_cast<std::ptrdiff_t>((t + 1) * h));
+    std::vector<Real> d_weight(top, 0);
+    Real chosen = 0, mean = 0;
+    for (Size k = 0; k < top; ++k) {
+      const Choice& c = trace.choices[t * top + k];
+      const auto e = static_cast<Size>(c.expert);
+      chosen += trace.scores[t * experts + e];
+      if (!c.kept) continue;
+      const Gated<Real> expert(value(block.experts_up).data() + e * 2 * f * h,
+                               value(block.experts_down).data() + e * h * f, x.data() + t * h, h, f);
+      const std::vector<Real> y = expert.out();
+      std::vector<Real> weighted = d;
+      for (Size i = 0; i < h; ++i) d_weight[k] += d[i] * y[i], weighted[i] *= c.weight;
+      expert.backward(weighted, gradient(block.experts_up).data() + e * 2 * f * h,
+                      gradient(block.experts_down).data() + e * h * f, dx.data() + t * h);
+      mean += d_weight[k] * c.weight;
+    }
+    for (Size k = 0; k < top; ++k)
+      d_scores[t * experts + static_cast<Size>(trace.choices[t * top + k].expert)] += (d_weight[k] - mean) / chosen;
+    if (shared > 0)
+      Gated<Real>(value(block.shared_up).data(), value(block.shared_down).data(), x.data() + t * h, h, shared)
+          .backward(d, gradient(block.shared_up).data(), gradient(block.shared_down).data(), dx.data() + t * h);
+  }
+  // scale is of a token; the auxiliary loss of a sequence weighs as all of its tokens.
+  const Real aux = scale * Real(shape_.aux_loss) * Real(experts) / Real(top * tokens);
+  for (Size t = 0; t < tokens; ++t) {
+    const Real* score = trace.scores.data() + t * experts;
+    Real* d = d_scores.data() + t * experts;
+    Real total = 0, mean = 0;
+    for (Size e = 0; e < experts; ++e) total += score[e];
+    for (Size e = 0; e < experts; ++e) mean += aux * trace.loads[e] * score[e] / total;
+    for (Size e = 0; e < experts; ++e) d[e] += (aux * trace.loads[e] - mean) / total;
+    Real inside = 0;  // of a softmax
+    for (Size e = 0; e < experts; ++e) inside += d[e] * score[e];
+    for (Size e = 0; e < experts; ++e) {
+      const Real d_logit = shape_.sigmoid ? d[e] * score[e] * (1 - score[e]) : score[e] * (d[e] - inside);
+      for (Size i = 0; i < h; ++i) {
+        gradient(block.router)[e * h + i] += d_logit * x[t * h + i];
+        dx[t * h + i] += d_logit * value(block.router)[e * h + i];
+      }
+    }
+  }
+  return dx;
+}
+
+#define REHEARSE_PLAIN_EXPERTS(Real)                                                                                   \
+  template auto PlainGpt<Real>::experts_forward(const Block&, const Values&, ExpertTrace&) const->Values;              \
+  template auto PlainGpt<Real>::experts_backward(const Block&, const Values&, const Values&, const ExpertTrace&, Real) \
+      ->Values;                                                                                                        \
+  template void PlainGpt<Real>::drop(ExpertTrace&, std::int64_t) const;
+REHEARSE_PLAIN_EXPERTS(float)
+REHEARSE_PLAIN_EXPERTS(double)
+#undef REHEARSE_PLAIN_EXPERTS
+
+}  // namespace rehearse::numerics

@@ -1,0 +1,109 @@
+// What expert parallelism sends and computes: closed forms of the all-to-alls' sizes, of rows and their products, and
+// of the ranks that hold the same.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "sim/account/program_facts.h"
+#include "tests/support/lowered.h"
+
+namespace rehearse::experts_property {
+namespace {
+
+constexpr std::int64_t kLayers = 3, kSeq = 32, kBatch = 2, kHidden = 32, kExperts = 8, kTop = 2, kWidth = 24;
+const std::string kModel =
+    "rehearse: 1\nmodel: {family: moe, layers: 3, hidden: 32, heads: 4, vocab: 250, max_seq_len: 32, experts: 8, "
+    "experts_per_token: 2, expert_ffn_hidden: 24, capacity_factor: 1.25}\nplan: {micro_batch: 2}\n"
+    "training: {global_batch: 8}\n";
+
+struct Split {
+  plan::Scenario scenario;
+  program::Program program;
+};
+Split split(const std::vector<std::string>& assignments) {
+  std::vector<std::string> all = {"cluster.topology=dgx-a100"};
+  all.insert(all.end(), assignments.begin(), assignments.end());
+  const auto scenario = scenario_from(kModel, all);
+  return {scenario, lower::lower(scenario)};
+}
+
+// Elements of a body's collectives over groups of that name.
+std::int64_t sent(const program::Program& program, const std::string& body, const std::string& group) {
+  std::int64_t sum = 0;
+  for (const program::Body& b : program.roles.front().bodies)
+    for (const program::Op& op : b.ops)
+      if (const auto* c = std::get_if<program::Collective>(&op.shape);
+          c != nullptr && b.name == body && program.groups[static_cast<std::size_t>(c->group)].name == group)
+        sum += c->elements;
+  return sum;
+}
+
+// ceil(64 tokens x 2 of 8 experts x 1.25) = 20 rows an expert; each way there and back, and both again in backward.
+TEST(ExpertParallel, TradesEveryExpertsRowsTwiceEachWay) {
+  for (const int ranks : {2, 4}) {
+    const std::string n = std::to_string(ranks);
+    const Split data = split({"cluster.gpus=4", "plan.expert=" + n});
+    const std::int64_t rows = kExperts * 20 * kHidden;
+    EXPECT_EQ(sent(data.program, "forward", "expert"), kLayers * 2 * rows);
+    EXPECT_EQ(sent(data.program, "backward.last", "expert"), kLayers * 2 * rows);
+    const Split tensor = split({"cluster.gpus=8", "plan.expert=" + n, "plan.tensor=2", "plan.sequence_parallel=true"});
+    const std::int64_t half = kExperts * 10 * kHidden;  // of half as many tokens
+    EXPECT_EQ(sent(tensor.program, "forward", "expert"), kLayers * 2 * half);
+    EXPECT_EQ(sent(tensor.program, "backward.last", "expert"), kLayers * 2 * half);
+  }
+  EXPECT_EQ(split({"cluster.gpus=4"}).program.groups.size(), 1U) << "nothing is traded with experts on one rank";
+}
+
+TEST(ExpertParallel, ComputesTheRowsOfTheCapacity) {
+  const auto flops = [](const std::vector<std::string>& assignments) {
+    const Split s = split(assignments);
+    return account::hardware_flops(s.program, s.scenario.grid());
+  };
+  const double one = flops({"cluster.gpus=1", "model.capacity_factor=1"});
+  for (const char* capacity : {"1", "1.25", "2"}) {
+    const std::string factor = std::string("model.capacity_factor=") + capacity;
+    // A multiply-add is 2, three products a row, each once forward and twice backward; 8 sequences.
+    constexpr double kEven = 1.0 * kBatch * kSeq * kTop / kExperts, kPasses = 8.0 / kBatch * kLayers * kExperts;
+    const double rows = kPasses * std::ceil(kEven * std::stod(capacity)), least = kPasses * kEven;
+    const double more = (rows - least) * 3 * 3 * 2 * kHidden * kWidth;
+    EXPECT_NEAR((flops({"cluster.gpus=1", factor}) - one) / one, more / one, 1e-12) << capacity;
+    for (const char* expert : {"plan.expert=1", "plan.expert=2", "plan.expert=4"})
+      EXPECT_NEAR(flops({"cluster.gpus=4", factor, expert}), flops({"cluster.gpus=1", factor}), 1e-9 * one) << expert;
+  }
+  EXPECT_NEAR(flops({"cluster.gpus=1", "model.capacity_factor=0"}), one, 1e-9 * one) << "even loads have no padding";
+}
+
+// Each weight is held, and reduced, by as many ranks as hold the same.
+TEST(ExpertParallel, ExpertsAreReducedOverTheRanksThatHoldTheSame) {
+  const Split s = split({"cluster.gpus=8", "plan.expert=4", "plan.zero=1", "training.global_batch=16"});
+  const std::int64_t experts = kLayers * kExperts / 4 * 3 * kHidden * kWidth;
+  const std::int64_t all = model::parameter_count(s.scenario.model, 256);
+  EXPECT_EQ(sent(s.program, "backward.last", "expert_data"), experts);
+  const std::int64_t rest = sent(s.program, "backward.last", "data");
+  EXPECT_GE(rest, model::parameter_count(s.scenario.model) - 4 * experts);
+  EXPECT_LE(rest, all - 4 * experts + 64) << "but for padding";
+  const plan::RankGrid grid = s.scenario.grid();
+  for (const program::Group& group : s.program.groups) {
+    if (group.name == "expert") {
+      EXPECT_EQ(grid.members(5, group.axes), (std::vector<int>{4, 5, 6, 7}));
+    }
+    if (group.name == "expert_data") {
+      EXPECT_EQ(grid.members(5, group.axes), (std::vector<int>{1, 5}));
+    }
+  }
+}
+
+// As Megatron-Core arranges them: the ranks of a sequence first, then replicas.
+TEST(ExpertParallel, TheRanksOfASequenceComeFirst) {
+  const Split s = split({"cluster.gpus=8", "plan.expert=4", "plan.context=2"});
+  const plan::RankGrid grid = s.scenario.grid();
+  for (const program::Group& group : s.program.groups)
+    if (group.name == "expert") {
+      EXPECT_EQ(grid.members(0, group.axes), (std::vector<int>{0, 1, 2, 3}));
+    }
+}
+
+}  // namespace
+}  // namespace rehearse::experts_property
