@@ -2,9 +2,9 @@
 // is a run of units (embedding, blocks, head) whose ops go into bodies. One file a strategy:
 //
 //   model/       the units: embedding, block (norm, attention, mlp or experts, residual), head; conv, linear, loss of
-//   cnn and mlp parallel/    tensor, sequence, context, experts, pipeline (transfers between stages), data
-//   (reductions), zero (shards);
-//                parameters in buckets, the optimizer
+//                cnn and mlp
+//   parallel/    tensor, sequence, context, experts, pipeline (transfers between stages), data (reductions), zero
+//                (shards); parameters in buckets, the optimizer
 //   stage_lowering.*                 bodies and slots of a stage
 //   role_builder.*, order_role.cpp   waits and releases, derived from operands
 #include "sim/lower/lower.h"
