@@ -1,0 +1,299 @@
+// The keys of the scenario's `plan:` mapping; see key_table.cpp.
+#include <fmt/format.h>
+
+#include "sim/plan/keys.h"
+#include "sim/plan/schedule/schedule.h"
+#include "sim/plan/sections.h"
+
+namespace rehearse::plan::detail {
+
+namespace {
+
+constexpr double kMostRanks = kMaxRanks;
+
+std::string yes(bool b) {
+  return b ? "true" : "false";
+}
+
+std::string bytes_text(Bytes bytes) {
+  std::int64_t count = bytes.count();
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; unit + 1 < std::size(kUnits) && count % 1024 == 0; count /= 1024) ++unit;
+  return fmt::format("{}{}", count, kUnits[unit]);
+}
+
+std::string_view schedules_meaning() {
+  static const std::string text = [] {
+    std::string all;
+    for (const std::string_view name : schedule_names())
+      all += fmt::format("{}`{}` ({})", all.empty() ? "" : ", ", name, find_schedule(name)->summary());
+    return "order of forwards and backwards on a stage: " + all;
+  }();
+  return text;
+}
+
+Field zero_group() {
+  return Field::of<Plan>(
+      [](const Plan& p) -> Value {
+        if (p.zero_group > 0) return p.zero_group;
+        return std::string(p.zero_group == Plan::kNodeShards ? "node" : "all");
+      },
+      [](Plan& p, const Value& value) {
+        if (const auto* ranks = std::get_if<std::int64_t>(&value))
+          p.zero_group = *ranks;
+        else
+          p.zero_group = std::get<std::string>(value) == "node" ? Plan::kNodeShards : Plan::kAllShard;
+      });
+}
+
+}  // namespace
+
+std::vector<Key> plan_keys() {
+  return {
+      {.path = "plan.tensor",
+       .type = KeyType::integer,
+       .fallback = "1",
+       .min = 1,
+       .max = kMostRanks,
+       .meaning = "ranks a layer's matrices are split over; divides heads, key-value heads and the feed-forward width",
+       .example = "8",
+       .related = "plan.sequence_parallel plan.pipeline cluster.gpus",
+       .field = &Plan::tensor,
+       .in_result = true},
+      {.path = "plan.pipeline",
+       .type = KeyType::integer,
+       .fallback = "1",
+       .min = 1,
+       .max = kMostRanks,
+       .meaning = "stages, each a run of layers",
+       .example = "8",
+       .related = "plan.schedule plan.chunks plan.layers_per_stage plan.micro_batch",
+       .field = &Plan::pipeline,
+       .in_result = true},
+      {.path = "plan.schedule",
+       .type = KeyType::choice,
+       .fallback = "1f1b",
+       .values = schedule_names(),
+       .meaning = schedules_meaning(),
+       .example = "gpipe",
+       .related = "plan.pipeline plan.chunks plan.micro_batch training.global_batch",
+       .field = &Plan::schedule,
+       .in_result = true},
+      {.path = "plan.chunks",
+       .type = KeyType::integer,
+       .fallback = "1",
+       .min = 1,
+       .max = kMostRanks,
+       .meaning = "model chunks a stage, for `schedule: interleaved`",
+       .example = "2",
+       .related = "plan.schedule plan.pipeline",
+       .field = &Plan::chunks,
+       .in_result = true},
+      {.path = "plan.layers_per_stage",
+       .type = KeyType::integers,
+       .fallback = "auto",
+       .min = 1,
+       .max = kMostRanks,
+       .or_auto = true,
+       .item = "number of layers",
+       .meaning =
+           "one number a stage (with `chunks`, one a stage and chunk in the model's order). `auto` splits evenly "
+           "and gives a remainder one each to the stages from the second on. Counts transformer layers; of a "
+           "cnn each convolution (with its pooling) and each linear layer, of an mlp each linear layer",
+       .example = "[11, 13, 12, 12]",
+       .related = "plan.pipeline plan.chunks",
+       .field = &Plan::layers_per_stage,
+       .in_result = true},
+      {.path = "plan.embedding_as_layer",
+       .type = KeyType::boolean,
+       .fallback = "false",
+       .later = {"true"},
+       .meaning = "count embedding and head as layers",
+       .example = "false",
+       .related = "plan.layers_per_stage",
+       .instead = "false, with layers_per_stage as a list where stages should differ"},
+      {.path = "plan.micro_batch",
+       .type = KeyType::integer,
+       .fallback = "1",
+       .min = 1,
+       .max = double{kMaxMicroBatch},
+       .meaning = "sequences per forward of one replica",
+       .example = "2",
+       .related = "training.global_batch plan.recompute",
+       .field = &Plan::micro_batch,
+       .in_result = true},
+      {.path = "plan.zero",
+       .type = KeyType::integer,
+       .fallback = "0",
+       .min = 0,
+       .max = 3,
+       .meaning = "over the data axis: 0 replicated, 1 optimizer state sharded, 2 gradients too, 3 parameters too "
+                  "(FSDP full shard)",
+       .example = "1",
+       .related = "plan.zero_group plan.bucket plan.overlap_grad_reduce plan.overlap_param_gather",
+       .field = &Plan::zero,
+       .in_result = true},
+      {.path = "plan.zero_group",
+       .type = KeyType::choice_or_integer,
+       .fallback = "all",
+       .values = {"all", "node"},
+       .min = 2,
+       .max = kMostRanks,
+       .meaning = "which ranks with the same weights shard together, with `zero` above 0: `all`, those of a `node`, or "
+                  "groups of so many (hybrid sharding: sharded in a group, replicated over the groups, as PyTorch's "
+                  "HYBRID_SHARD)",
+       .example = "node",
+       .related = "plan.zero plan.rank_order",
+       .field = zero_group()},
+      {.path = "plan.recompute",
+       .type = KeyType::choice,
+       .fallback = "none",
+       .values = {"none", "selective", "full", "ops"},
+       .meaning = "what backward computes again instead of keeping: `none`, `selective` (the attention core; nothing "
+                  "to do with flash attention, which keeps none of it), `full` (the whole layer), `ops` (the layer but "
+                  "for the results of attention, of every second product and of reductions over the tensor group: "
+                  "torchtitan's selective activation checkpointing `op`)",
+       .example = "full",
+       .related = "plan.recompute_layers plan.recompute_every model.attention plan.micro_batch",
+       .field = &Plan::recompute,
+       .in_result = true},
+      {.path = "plan.recompute_layers",
+       .type = KeyType::integer,
+       .fallback = "auto",
+       .min = 1,
+       .max = kMostRanks,
+       .or_auto = true,
+       .meaning = "with `recompute` (without it nothing): so many layers of each stage, with `chunks` of each chunk, "
+                  "from its first on, as "
+                  "Megatron's `--recompute-method block --recompute-num-layers`; `auto`: all",
+       .example = "4",
+       .related = "plan.recompute plan.recompute_every plan.layers_per_stage",
+       .field = &Plan::recompute_layers},
+      {.path = "plan.recompute_every",
+       .type = KeyType::integer,
+       .fallback = "1",
+       .min = 1,
+       .max = kMostRanks,
+       .meaning = "with `recompute` (without it nothing): of these layers every so-manieth, 2: the second, fourth, ... "
+                  "of each stage, as "
+                  "torchtitan's `selective_ac_option` 2",
+       .example = "2",
+       .related = "plan.recompute plan.recompute_layers",
+       .field = &Plan::recompute_every},
+      {.path = "plan.sequence_parallel",
+       .type = KeyType::boolean,
+       .fallback = "false",
+       .meaning = "shard activations between the tensor-parallel regions over the sequence (needs `tensor` above 1 to "
+                  "matter)",
+       .example = "true",
+       .related = "plan.tensor training.seq_len",
+       .field = &Plan::sequence_parallel,
+       .in_result = true},
+      {.path = "plan.bucket",
+       .type = KeyType::bytes,
+       .origin = Default::framework,
+       .meaning = "gradient bytes that are reduced together; `1B` sends every gradient on its own. ZeRO-3 has one "
+                  "bucket a layer, megatron-2021 one in all",
+       .example = "25MiB",
+       .related = "plan.overlap_grad_reduce plan.zero framework",
+       .field = &Plan::bucket,
+       .framework = [](const FrameworkProfile& p) -> std::string { return bytes_text(p.bucket); }},
+      {.path = "plan.overlap_grad_reduce",
+       .type = KeyType::boolean,
+       .origin = Default::framework,
+       .meaning = "reduce gradients during the last backward; ZeRO 2 and 3 always do",
+       .example = "true",
+       .related = "plan.bucket plan.zero framework",
+       .field = &Plan::overlap_grad_reduce,
+       .framework = [](const FrameworkProfile& p) -> std::string { return yes(p.overlap_grad_reduce); },
+       .in_result = true},
+      {.path = "plan.overlap_param_gather",
+       .type = KeyType::boolean,
+       .origin = Default::framework,
+       .meaning = "ZeRO 1 and 2: gather the updated parameters during the next forward; ZeRO 3 always gathers a layer "
+                  "ahead",
+       .example = "true",
+       .related = "plan.zero framework",
+       .field = &Plan::overlap_param_gather,
+       .framework = [](const FrameworkProfile& p) -> std::string { return yes(p.overlap_param_gather); },
+       .in_result = true},
+      {.path = "plan.overlap_tensor_backward",
+       .type = KeyType::boolean,
+       .origin = Default::framework,
+       .meaning = "tensor parallelism: reduce the gradient of a layer's input during the product for its weights' "
+                  "gradient (Megatron's async all-reduce; Transformer Engine's bulk overlap)",
+       .example = "false",
+       .related = "plan.tensor plan.sequence_parallel framework",
+       .field = &Plan::overlap_tensor_backward,
+       .framework = [](const FrameworkProfile& p) -> std::string { return yes(p.overlap_tensor_backward); },
+       .in_result = true},
+      {.path = "plan.reuse_distance",
+       .type = KeyType::integer,
+       .origin = Default::framework,
+       .min = 0,
+       .max = 1e15,
+       .meaning = "ZeRO 3 with `recompute: full`: elements of other weights between two uses of a weight from which on "
+                  "it is not kept but gathered again (DeepSpeed's stage3_max_reuse_distance). 0: a layer keeps what it "
+                  "gathered to compute again",
+       .example = "3000000000",
+       .related = "plan.zero plan.recompute framework",
+       .field = &Plan::reuse_distance,
+       .framework = [](const FrameworkProfile& p) -> std::string { return std::to_string(p.reuse_distance); },
+       .in_result = true},
+      {.path = "plan.rank_order",
+       .type = KeyType::permutation,
+       .fallback = "[tensor, context, expert, data, pipeline]",
+       .values = {"tensor", "context", "expert", "data", "pipeline"},
+       .item = "axis",
+       .meaning = "how ranks are numbered, the fastest-varying axis first",
+       .example = "[tensor, pipeline, context, expert, data]",
+       .related = "plan.tensor plan.pipeline cluster.topology",
+       .field = &Plan::rank_order,
+       .in_result = true},
+      {.path = "plan.context",
+       .type = KeyType::integer,
+       .fallback = "1",
+       .min = 1,
+       .max = kMostRanks,
+       .meaning = "ranks a sequence is split over",
+       .example = "2",
+       .related = "plan.context_kind training.seq_len",
+       .field = &Plan::context,
+       .in_result = true},
+      {.path = "plan.context_kind",
+       .type = KeyType::choice,
+       .fallback = "ring",
+       .values = {"ring", "all_to_all", "all_gather"},
+       .meaning = "how the ranks of a sequence exchange keys and values: `ring` (passed on from rank to rank during "
+                  "attention), `all_to_all` (Ulysses: each rank has all tokens of some heads; they must divide), "
+                  "`all_gather` (gathered before attention)",
+       .example = "all_to_all",
+       .related = "plan.context",
+       .field = &Plan::context_kind},
+      {.path = "plan.expert",
+       .type = KeyType::integer,
+       .fallback = "1",
+       .min = 1,
+       .max = kMostRanks,
+       .meaning = "ranks experts are spread over: with `expert_tensor: 1` those of a tensor group, then with `context` "
+                  "those of a sequence, then data-parallel replicas; divides `model.experts`. Tokens go to their "
+                  "experts and back by all-to-all",
+       .example = "8",
+       .related = "plan.expert_tensor model.experts model.capacity_factor",
+       .field = &Plan::expert},
+      {.path = "plan.expert_tensor",
+       .type = KeyType::integer,
+       .fallback = "auto",
+       .min = 1,
+       .max = kMostRanks,
+       .or_auto = true,
+       .meaning = "ranks each expert is split over: `tensor`, or 1, where every rank of a tensor group has experts of "
+                  "its own (needs `sequence_parallel`); `auto`: `tensor`",
+       .example = "1",
+       .related = "plan.expert plan.tensor",
+       .field = &Plan::expert_tensor},
+  };
+}
+
+}  // namespace rehearse::plan::detail
