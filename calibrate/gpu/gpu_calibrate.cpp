@@ -10,6 +10,7 @@
 #include "calibrate/gpu/walked_kernels.h"
 #include "calibrate/made.h"
 #include "calibrate/statistics.h"
+#include "execute/placement/gpus.h"
 #include "sim/cost/flash_model.h"
 #include "sim/cost/kernel_shape.h"
 #include "sim/lower/lower.h"
@@ -109,6 +110,10 @@ class Calibrating {
       if (!request_.not_walked.contains(i)) list.push_back(i);
     for (std::size_t i = 0; i < list.size(); ++i) {
       const plan::Scenario& scenario = request_.scenarios[list[i]];
+      if (const auto reason = execute::not_on_gpus(scenario)) {
+        if (not_walked_++ == 0) why_not_walked_ = reason->why;
+        continue;
+      }
       const program::Program& program = programs_.emplace_back(lower::lower(scenario));
       for (std::size_t stage = 0; stage < program.roles.size(); ++stage) {
         const double left_here = deadline - bench_.now();

@@ -54,27 +54,27 @@ std::string sharing_note(int ranks, int gpus, const std::string& why_no_mps) {
       why_no_mps.empty() ? "side by side (MPS)" : fmt::format("by slices of time ({})", why_no_mps));
 }
 
-bool exchanges_keys(const plan::Plan& plan) {
-  return plan.context > 1 && plan.context_kind != plan::ContextKind::all_to_all;
-}
-
 }  // namespace
+
+std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
+  const plan::Plan& plan = scenario.plan;
+  if (plan.context > 1 && plan.context_kind != plan::ContextKind::all_to_all)
+    return NotOnGpus{"no kernel of GPUs takes keys from other ranks of a context group yet",
+                     "plan.context_kind=all_to_all, or --device cpu"};
+  if (scenario.model.family == model::Family::moe)
+    return NotOnGpus{"there are no kernels of GPUs for routers and experts yet", "--device cpu"};
+  return {};
+}
 
 std::optional<Devices> choose_gpus(const PlacementRequest& request, const plan::Scenario& scenario) {
   check_request(request);
   const bool asked = request.device == "cuda" || request.ranks == "nccl";
   const bool may = request.device == "auto" && request.ranks.empty() && scenario.cluster.topology != "local";
   if (!asked && !may) return {};
-  if (exchanges_keys(scenario.plan)) {
+  const char* const option = request.device == "cuda" ? "--device cuda" : "--ranks nccl";
+  if (const auto reason = not_on_gpus(scenario)) {
     if (!asked) return {};
-    refuse_device(request.device == "cuda" ? "--device cuda" : "--ranks nccl",
-                  "no kernel of GPUs takes keys from other ranks of a context group yet",
-                  "plan.context_kind=all_to_all, or --device cpu");
-  }
-  if (scenario.model.family == model::Family::moe) {
-    if (!asked) return {};
-    refuse_device(request.device == "cuda" ? "--device cuda" : "--ranks nccl",
-                  "there are no kernels of GPUs for routers and experts yet", "--device cpu");
+    refuse_device(option, reason->why, reason->instead);
   }
   Devices gpus;
   if (started_for_gpus()) {
@@ -87,7 +87,7 @@ std::optional<Devices> choose_gpus(const PlacementRequest& request, const plan::
   if (!asked) return {};
   const bool built_without = gpus.why_none.find("built without CUDA") != std::string::npos;
   refuse_device(
-      request.device == "cuda" ? "--device cuda" : "--ranks nccl", "no CUDA device: " + gpus.why_none,
+      option, "no CUDA device: " + gpus.why_none,
       built_without ? "install the CUDA toolkit, build again; --device cpu performs the plan here" : "--device cpu");
 }
 

@@ -14,6 +14,13 @@ namespace rehearse::execute {
 
 struct PlacementRequest;
 
+// Why a plan has no kernels on GPUs yet, and what can be performed instead.
+struct NotOnGpus {
+  const char* why;
+  const char* instead;
+};
+std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario);
+
 // This machine's GPUs if ranks are to be on them. Throws InputError for what cannot be.
 std::optional<Devices> choose_gpus(const PlacementRequest& request, const plan::Scenario& scenario);
 

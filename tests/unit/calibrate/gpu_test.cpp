@@ -317,6 +317,20 @@ TEST_F(GpuCalibrations, KernelsOfAWalkTakeWhatTheyTookInItsSteps) {
             std::string::npos);
 }
 
+TEST_F(GpuCalibrations, PlansWithoutKernelsOnGpusAreNotWalkedAndSaidSo) {
+  bench_.walks = true;
+  GpuRequest request = request_of(60);
+  request.scenarios.push_back(small_gpt(2));
+  request.scenarios.back().plan.context = 2;  // by ring
+  const GpuOutcome outcome = calibrate_gpu(bench_, request);
+  EXPECT_EQ(outcome.calibration.walks.size(), 2U);
+  ASSERT_FALSE(outcome.shortfalls.empty());
+  EXPECT_NE(std::find(outcome.shortfalls.begin(), outcome.shortfalls.end(),
+                      "1 scenarios could not be walked; the first: no kernel of GPUs takes keys from other ranks of a "
+                      "context group yet"),
+            outcome.shortfalls.end());
+}
+
 // The budget ends before the first burst: what was walked is known all the same.
 TEST_F(GpuCalibrations, AWalkAloneIsACalibration) {
   bench_.walks = true;
