@@ -29,6 +29,13 @@ Split split(const std::vector<std::string>& assignments) {
   return {scenario, lower::lower(scenario)};
 }
 
+// Those of rank `rank`'s group of that name; none if there is no such group.
+std::vector<int> members(const Split& s, const std::string& name, int rank) {
+  for (const program::Group& group : s.program.groups)
+    if (group.name == name) return s.scenario.grid().members(rank, group.axes);
+  return {};
+}
+
 // Elements of a body's collectives over groups of that name.
 std::int64_t sent(const program::Program& program, const std::string& body, const std::string& group) {
   std::int64_t sum = 0;
@@ -84,25 +91,14 @@ TEST(ExpertParallel, ExpertsAreReducedOverTheRanksThatHoldTheSame) {
   const std::int64_t rest = sent(s.program, "backward.last", "data");
   EXPECT_GE(rest, model::parameter_count(s.scenario.model) - 4 * experts);
   EXPECT_LE(rest, all - 4 * experts + 64) << "but for padding";
-  const plan::RankGrid grid = s.scenario.grid();
-  for (const program::Group& group : s.program.groups) {
-    if (group.name == "expert") {
-      EXPECT_EQ(grid.members(5, group.axes), (std::vector<int>{4, 5, 6, 7}));
-    }
-    if (group.name == "expert_data") {
-      EXPECT_EQ(grid.members(5, group.axes), (std::vector<int>{1, 5}));
-    }
-  }
+  EXPECT_EQ(members(s, "expert", 5), (std::vector<int>{4, 5, 6, 7}));
+  EXPECT_EQ(members(s, "expert_data", 5), (std::vector<int>{1, 5}));
 }
 
 // As Megatron-Core arranges them: the ranks of a sequence first, then replicas.
 TEST(ExpertParallel, TheRanksOfASequenceComeFirst) {
   const Split s = split({"cluster.gpus=8", "plan.expert=4", "plan.context=2"});
-  const plan::RankGrid grid = s.scenario.grid();
-  for (const program::Group& group : s.program.groups)
-    if (group.name == "expert") {
-      EXPECT_EQ(grid.members(0, group.axes), (std::vector<int>{0, 1, 2, 3}));
-    }
+  EXPECT_EQ(members(s, "expert", 0), (std::vector<int>{0, 1, 2, 3}));
 }
 
 }  // namespace
