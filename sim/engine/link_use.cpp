@@ -14,7 +14,7 @@ namespace rehearse::engine {
 
 namespace {
 
-constexpr std::size_t kReported = 10;
+constexpr std::size_t kLinksReported = 10;
 constexpr std::size_t kBins = 100, kWindow = 10;  // the busiest window is a tenth of the step, found to a hundredth
 
 const char* name_of(cluster::ResourceKind kind) {
@@ -117,7 +117,7 @@ class LinkUses {
     std::size_t count = 0;
     for (std::size_t i = 0; i < classes_.size(); ++i)
       if (kinds.insert(resources_[classes_[i].first].kind).second) taken[i] = 1, ++count;
-    for (std::size_t i = 0; i < classes_.size() && count < kReported; ++i)
+    for (std::size_t i = 0; i < classes_.size() && count < kLinksReported; ++i)
       if (!taken[i]) taken[i] = 1, ++count;
     for (std::size_t i = 0; i < classes_.size(); ++i)
       if (taken[i]) chosen.push_back(std::move(classes_[i]));

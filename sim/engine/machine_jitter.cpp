@@ -1,18 +1,18 @@
-// See machine_jitter.h. Normal numbers are Box and Muller's (1958), as in noise.cpp.
+// See machine_jitter.h.
 #include "sim/engine/machine_jitter.h"
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "sim/base/random.h"
+#include "sim/engine/draws.h"
 
 namespace rehearse::engine {
 
 namespace {
 
 // Apart from those of noise.cpp.
-enum Purpose : std::uint64_t {
+enum JitterPurpose : std::uint64_t {
   kKernel = 101,
   kKernelDelay,
   kRankStep,
@@ -26,22 +26,13 @@ enum Purpose : std::uint64_t {
 constexpr double kMostNormals = 30;  // Poisson numbers up to here are counted out
 constexpr std::int64_t kDrawn = 8;   // delays up to here have a length each; more have their sum's
 
-double inside(std::uint32_t word) {
-  return (static_cast<double>(word) + 0.5) * 0x1p-32;
-}
-double normal(std::uint32_t a, std::uint32_t b) {
-  return std::sqrt(-2 * std::log(inside(a))) * std::cos(2 * std::numbers::pi * inside(b));
-}
-std::uint64_t pair_of(std::int64_t high, std::int64_t low) {
-  return static_cast<std::uint64_t>(high) << 32 | static_cast<std::uint64_t>(static_cast<std::uint32_t>(low));
-}
 std::uint64_t low_of(const JitterPlace& place) {
   return pair_of(place.rank, place.step);
 }
 std::uint64_t high_of(const JitterPlace& place) {
   return pair_of(place.slot, place.op);
 }
-std::uint64_t channel_key(std::uint64_t key, Purpose purpose, bool group, std::int32_t channel) {
+std::uint64_t channel_key(std::uint64_t key, JitterPurpose purpose, bool group, std::int32_t channel) {
   return mix_key(mix_key(key, purpose), static_cast<std::uint64_t>(channel) << 1 | (group ? 1U : 0U));
 }
 // The median is 1.
@@ -80,7 +71,7 @@ Time MachineJitter::delay(const cost::Delays& delays, double expected, std::uint
                           std::uint64_t high) const {
   if (!delays.any()) return Time();
   const auto words = Philox::draw(key, low, high);
-  const std::int64_t count = poisson(expected, inside(words[0]));
+  const std::int64_t count = poisson(expected, uniform(words[0]));
   if (count == 0) return Time();
   const double variance = delays.spread * delays.spread;
   double seconds = 0;

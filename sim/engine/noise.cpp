@@ -3,25 +3,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "sim/base/random.h"
+#include "sim/engine/draws.h"
 
 namespace rehearse::engine {
 
 namespace {
 
-enum Purpose : std::uint64_t { kKernels = 1, kGroups, kChannels, kSlowRanks, kSlowLinks, kMoments, kRankSteps };
+enum NoisePurpose : std::uint64_t { kKernels = 1, kGroups, kChannels, kSlowRanks, kSlowLinks, kMoments, kRankSteps };
 
 std::uint64_t key_of(const plan::Noise& noise, std::int64_t sample) {
   return mix_key(static_cast<std::uint64_t>(noise.seed), static_cast<std::uint64_t>(sample));
-}
-std::uint64_t pair_of(std::int64_t high, std::int64_t low) {
-  return static_cast<std::uint64_t>(high) << 32 | static_cast<std::uint64_t>(static_cast<std::uint32_t>(low));
-}
-// In (0, 1), with 32 bits.
-double inside(std::uint32_t word) {
-  return (static_cast<double>(word) + 0.5) * 0x1p-32;
 }
 
 }  // namespace
@@ -68,7 +61,8 @@ void Noise::find_slow_ranks(const plan::Noise& noise, const std::vector<int>& sp
     for (const std::int64_t rank : slow.ranks)
       if (rank < ranks) chosen[static_cast<std::size_t>(rank)] = 1;
     for (std::size_t rank = 0; rank < factors.size(); ++rank) {
-      const bool drawn = slow.share > 0 && inside(Philox::draw(mix_key(key_, kSlowRanks), rank, entry)[0]) < slow.share;
+      const bool drawn =
+          slow.share > 0 && uniform(Philox::draw(mix_key(key_, kSlowRanks), rank, entry)[0]) < slow.share;
       if (chosen[rank] || drawn) factors[rank] *= slow.factor;
     }
   }
@@ -81,15 +75,15 @@ void Noise::find_slow_ranks(const plan::Noise& noise, const std::vector<int>& sp
 
 Factor Noise::draw(double variation, std::uint64_t key, std::uint64_t low, std::uint64_t high) const {
   const auto words = Philox::draw(key, low, high);
-  if (uniform_) return factor_of(1 + variation * std::sqrt(3.0) * (2 * inside(words[0]) - 1));
+  if (uniform_) return factor_of(1 + variation * std::sqrt(3.0) * (2 * uniform(words[0]) - 1));
   const double variance = std::log1p(variation * variation);
-  const double normal = std::sqrt(-2 * std::log(inside(words[0]))) * std::cos(2 * std::numbers::pi * inside(words[1]));
-  return factor_of(std::exp(std::sqrt(variance) * normal - variance / 2));
+  const double drawn = normal(words[0], words[1]);
+  return factor_of(std::exp(std::sqrt(variance) * drawn - variance / 2));
 }
 
 // A function of (seed, sample, rank, step) alone: the same for every kernel of the step.
 Factor Noise::rank_step(std::int32_t rank, std::int32_t step) const {
-  const double u = inside(Philox::draw(mix_key(key_, kRankSteps), pair_of(rank, step))[0]);
+  const double u = uniform(Philox::draw(mix_key(key_, kRankSteps), pair_of(rank, step))[0]);
   return factor_of(rank_step_.low + (rank_step_.high - rank_step_.low) * u);
 }
 
@@ -114,7 +108,7 @@ LinkFaults::LinkFaults(const plan::Noise& noise, std::int64_t sample, const std:
     for (std::size_t entry = 0; entry < noise.links.size(); ++entry) {
       const plan::LinkFault& link = noise.links[entry];
       if (!matches(link.resources, resources[r].name)) continue;
-      if (link.share < 1 && inside(Philox::draw(mix_key(key_, kSlowLinks), r, entry)[0]) >= link.share) continue;
+      if (link.share < 1 && uniform(Philox::draw(mix_key(key_, kSlowLinks), r, entry)[0]) >= link.share) continue;
       ++counts_[entry];
       Fault fault{.resource = static_cast<std::int32_t>(r),
                   .entry = static_cast<std::int32_t>(entry),
@@ -134,7 +128,7 @@ Time LinkFaults::begin_of(const Fault& fault) const {
   const auto words = Philox::draw(mix_key(key_, kMoments), pair_of(fault.resource, fault.entry),
                                   static_cast<std::uint64_t>(fault.count));
   const double room = static_cast<double>((fault.period - fault.slow).ps());
-  return fault.period * fault.count + Time::from_ps(static_cast<std::int64_t>(inside(words[0]) * room));
+  return fault.period * fault.count + Time::from_ps(static_cast<std::int64_t>(uniform(words[0]) * room));
 }
 
 void LinkFaults::put(Time time, std::int32_t fault) {
