@@ -30,6 +30,7 @@ struct OpRef {
 class RoleBuilder {
  public:
   RoleBuilder(std::string name, int pipeline);
+  int pipeline() const { return role_.pipeline; }  // the stage
 
   // Buffers. Names are unique; asking for a name again is an error.
   BufferId add_buffer(program::Buffer buffer);

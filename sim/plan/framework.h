@@ -38,6 +38,11 @@ struct FrameworkProfile {
   bool fp32_reduction = true;  // false: training.reduce_dtype alone is the training precision
   bool overlap_grad_reduce = true, overlap_param_gather = true, overlap_tensor_backward = true;  // plan's
   Bytes bucket{25 << 20};                                                                        // plan.bucket
+  // plan.bucket is of overlapped reductions of the first stage's first chunk; gradients of other chunks, and all of
+  // reductions that are not overlapped, are one bucket a chunk. Where the key is not given, a bucket has so much a
+  // replica if that is more than `bucket`.
+  bool buckets_first_chunk = false;
+  Bytes bucket_per_replica{0};
   // Lowering.
   bool fused_weight_gradient = true;    // weight gradients accumulate inside the matmul; false: a separate add kernel
   bool fused_residual_gradient = true;  // norm backward adds the residual's gradient; false: a separate add kernel

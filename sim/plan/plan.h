@@ -50,6 +50,7 @@ struct Plan {
   std::int64_t micro_batch = 1;  // sequences
   int zero = 0;                  // 0..3
   Bytes bucket{25 << 20};        // gradient bytes a bucket; transfers start when it is full
+  bool bucket_given = false;     // else it is the framework's
   bool overlap_grad_reduce = true, overlap_param_gather = true, overlap_tensor_backward = true;
   std::int64_t reuse_distance = 0;  // elements; 0: recomputed layers keep their weights for backward
   bool sequence_parallel = false;

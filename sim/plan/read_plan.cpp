@@ -27,6 +27,7 @@ Plan read_plan(const Node& node, const FrameworkProfile& profile) {
   Plan plan;
   explain_derived_keys(node);
   read_keys(node, "plan.", plan, [&](const Key& key) { return default_of(key, profile); });
+  plan.bucket_given = static_cast<bool>(node.get("bucket"));
   if (plan.bucket < Bytes(1)) {
     node.get("bucket").error("a bucket holds at least one byte; 1B sends every gradient on its own");
   }

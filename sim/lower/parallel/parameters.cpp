@@ -2,7 +2,9 @@
 // buckets between ranks is in data.cpp and zero.cpp, between steps in optimizer.cpp.
 #include "sim/lower/parallel/parameters.h"
 
+#include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "sim/base/check.h"
@@ -78,10 +80,20 @@ void ParameterStore::layout() {
   }
 }
 
+// Elements from which on a bucket of a chunk is full.
+std::int64_t ParameterStore::bucket_limit(int chunk) const {
+  const plan::Plan& plan = context_.plan();
+  const plan::FrameworkProfile& profile = context_.profile();
+  if (profile.buckets_first_chunk && (!plan.overlap_grad_reduce || builder_.pipeline() > 0 || chunk > 0))
+    return std::numeric_limits<std::int64_t>::max();
+  Bytes bytes = plan.bucket;
+  if (!plan.bucket_given) bytes = std::max(bytes, profile.bucket_per_replica * (plan.data * plan.context));
+  return bytes.count() / program::size_of(context_.gradient);
+}
+
 // Walks the parameters in backward order and fills one open bucket a kind (sharded or replicated over the tensor
 // group, or experts that are spread over ranks).
 void ParameterStore::form_buckets() {
-  const std::int64_t limit = context_.plan().bucket.count() / program::size_of(context_.gradient);
   int open[3] = {-1, -1, -1};
   for (auto id = static_cast<ParamId>(params_.size()) - 1; id >= 0; --id) {
     Param& p = params_[static_cast<std::size_t>(id)];
@@ -92,7 +104,8 @@ void ParameterStore::form_buckets() {
     const bool large = alone > 0 && p.elements >= alone;
     const auto full = [&] {
       const Bucket& b = buckets_[static_cast<std::size_t>(current)];
-      return b.chunk != p.chunk || p.spec.tied || b.tied || (by_unit ? b.unit != p.unit : b.elements >= limit);
+      return b.chunk != p.chunk || p.spec.tied || b.tied ||
+             (by_unit ? b.unit != p.unit : b.elements >= bucket_limit(p.chunk));
     };
     const bool begins = large || current < 0 || full();
     const int chosen = begins ? static_cast<int>(buckets_.size()) : current;

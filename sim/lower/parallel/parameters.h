@@ -132,6 +132,7 @@ class ParameterStore {
   bool counted(const Bucket& bucket) const;
   bool deferred(const Bucket& bucket) const;
   void form_buckets();
+  std::int64_t bucket_limit(int chunk) const;
   void make_buffers(Bucket& bucket, int index);
   void make_optimizer_state(Bucket& bucket, int index);
   void reduce_over_tensor(Bucket& bucket, int index);

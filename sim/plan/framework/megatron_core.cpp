@@ -12,8 +12,9 @@ FrameworkProfile megatron_core_profile() {
       "NVIDIA/Megatron-LM core_v0.8.0 megatron/core/model_parallel_config.py and "
       "distributed/distributed_data_parallel_config.py: overlap of gradient reduction and of parameter gathers off "
       "unless asked for; megatron/training/arguments.py: gradients accumulated and reduced in fp32 with bf16",
-      "bucket: one at the end of the step unless gradient reduction is overlapped (plan.bucket, or "
-      "plan.overlap_grad_reduce)",
+      "buckets: the greater of 40 million and 1 million a replica parameters, where gradient reduction is overlapped, "
+      "for the first chunk of the first stage; one for each other chunk, and one a chunk at the end of the step where "
+      "it is not overlapped (core/distributed/distributed_data_parallel.py)",
       "pipeline transfers: batch_isend_irecv, then torch.cuda.synchronize (core/pipeline_parallel/"
       "p2p_communication.py); interleaved ones during compute",
       "attention: Transformer Engine takes cuDNN's on Hopper and Blackwell; on older devices FlashAttention-2, which "
@@ -33,6 +34,9 @@ FrameworkProfile megatron_core_profile() {
   p.attention = model::AttentionKind::cudnn;
   p.fused_residual_gradient = false;
   p.overlap_grad_reduce = p.overlap_param_gather = false;
+  p.bucket = Bytes(std::int64_t{160'000'000});  // of fp32 gradients
+  p.bucket_per_replica = Bytes(std::int64_t{4'000'000});
+  p.buckets_first_chunk = true;
   p.batched_point_to_point = true;
   p.split_point_to_point = false;
   p.recompute_stops_early = false;
