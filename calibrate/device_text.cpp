@@ -23,8 +23,10 @@ std::string rows_block(const std::string& heading, const std::vector<std::string
 }
 
 std::string key_cells(const cost::ProductKey& k) {
-  return fmt::format("{},{},{}{},{},{},{},{},{}", name_of(k.dtype), name_of(k.out), k.transpose_a ? 't' : 'n',
-                     k.transpose_b ? 't' : 'n', k.accumulate ? "yes" : "no", k.bias ? "yes" : "no", k.m, k.n, k.k);
+  const std::string_view epilogue = program::name_of(k.epilogue);
+  return fmt::format("{},{},{}{},{},{},{},{},{},{}", name_of(k.dtype), name_of(k.out), k.transpose_a ? 't' : 'n',
+                     k.transpose_b ? 't' : 'n', k.accumulate ? "yes" : "no", k.bias ? "yes" : "no",
+                     epilogue.empty() ? "none" : epilogue, k.m, k.n, k.k);
 }
 
 }  // namespace rehearse::calibrate

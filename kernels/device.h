@@ -146,6 +146,23 @@ class Device {
   virtual ~Device() = default;
 
   virtual void gemm(const Gemm& shape, In a, In b, In bias, Out c) = 0;
+  // Products that do more at their end: what the calls below do one after the other, which a device may do in one
+  // kernel; it then rounds once where these round twice. x [m, n] is y's or c's type.
+  // x = op(A) op(B) (+ bias), y = gelu(x).
+  virtual void gemm_gelu(const Gemm& shape, In a, In b, In bias, Out x, Out y) {
+    gemm(shape, a, b, bias, x);
+    activation_forward(Unary::gelu, shape.m * shape.n, x, y);
+  }
+  // c = op(A) op(B) times gelu's slope at x.
+  virtual void gemm_gelu_backward(const Gemm& shape, In a, In b, In x, Out c) {
+    gemm(shape, a, b, nullptr, c);
+    activation_backward(Unary::gelu, shape.m * shape.n, c, x, c);
+  }
+  // As gemm, and d_bias [m] += the sum of each row of op(A), where A is transposed: stored [k, m].
+  virtual void gemm_bias_grad(const Gemm& shape, In a, In b, Out c, Out d_bias) {
+    bias_grad(shape.k, shape.m, a, d_bias);
+    gemm(shape, a, b, nullptr, c);
+  }
 
   // Attention over packed qkv; softmax scale 1 / sqrt(head_dim). logsumexp [rows, heads].
   virtual void flash_forward(const AttentionShape& s, const DropoutSite& dropout, In qkv, Out out,

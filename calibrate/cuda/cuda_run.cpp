@@ -4,9 +4,11 @@
 
 #include "calibrate/statistics.h"
 #include "kernels/cuda/gemm.h"
+#include "sim/base/check.h"
 
 namespace rehearse::calibrate::gpu {
 
+using kernels::cuda::Fused;
 using kernels::cuda::Graph;
 
 Replays::Replays(kernels::cuda::Stream& stream, std::function<void(std::size_t)> call)
@@ -41,6 +43,20 @@ void CudaRun::call(std::size_t set) {
   execute::call_kernel(*kernel_.op, operands_.reads(set), operands_.writes(set), context);
 }
 
+Fused fused_of(program::Epilogue epilogue) {
+  switch (epilogue) {
+    case program::Epilogue::none:
+      return Fused::none;
+    case program::Epilogue::gelu:
+      return Fused::gelu;
+    case program::Epilogue::gelu_backward:
+      return Fused::gelu_backward;
+    case program::Epilogue::bias_gradient:
+      return Fused::bias_gradient;
+  }
+  return Fused::none;
+}
+
 // Each of the library's algorithms: the first is what is performed, the fastest what a search would find.
 Choice CudaRun::choice() {
   const auto* g = std::get_if<program::Gemm>(&kernel_.op->shape);
@@ -49,13 +65,22 @@ Choice CudaRun::choice() {
   const auto& reads = operands_.reads(0);
   const kernels::Out c = operands_.writes(0).front();
   const bool bias = g->bias && reads[2].type == c.type;  // another type is cast first, into memory of the device's
-  const auto problem = kernels::cuda::gemm_problem(shape, reads[0].type, reads[1].type, bias, c.type, false);
+  const auto with = [&](Fused fused) {
+    return kernels::cuda::gemm_problem(shape, reads[0].type, reads[1].type, bias, c.type, false, fused);
+  };
+  auto problem = with(fused_of(g->epilogue));
+  if (problem.fused == Fused::bias_gradient)
+    REHEARSE_CHECK(size_of(operands_.writes(0)[1].type) >= size_of(c.type), "a bias gradient too small for its sums");
+  if (!shared_.blas->supports(problem)) problem = with(Fused::none);  // and kernels of our own, as is performed
   return choice_of(shared_, problem, [&](std::size_t at) {
     const std::size_t set = at % operands_.sets();
     const auto &r = operands_.reads(set), &w = operands_.writes(set);
     kernels::cuda::MatmulOperands x;
     x.a = r[0].data, x.b = r[1].data, x.c = w[0].data;
     if (bias) x.bias = r[2].data;
+    if (problem.fused == Fused::gelu) x.aux = w[1].data;
+    if (problem.fused == Fused::gelu_backward) x.aux = r[2].data;
+    if (problem.fused == Fused::bias_gradient) x.bias_gradient = w[1].data;
     return x;
   });
 }

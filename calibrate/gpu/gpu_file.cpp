@@ -121,7 +121,7 @@ cost::GemmConstants fitted(const GpuCalibration& c, const Peaks& peaks, const st
   cost::GemmConstants constants{0.862, 3.3e-6, 0, 35.8e-12, 0.83e-12, 1.45e-6, 0};
   std::vector<cost::GemmPoint> points;
   for (const auto& p : c.measured.products)
-    if (!p.held_out && p.key.out == p.key.dtype && !p.key.accumulate && p.key.dtype != program::DType::f32)
+    if (!p.held_out && p.key.plain() && p.key.dtype != program::DType::f32)
       points.push_back({{p.key.m, p.key.n, p.key.k}, p.seconds});
   if (points.size() < 8) return constants;
   const double copy = c.copy_bandwidth > 0 ? c.copy_bandwidth : 0.8 * bandwidth_of(c);

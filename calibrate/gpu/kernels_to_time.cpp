@@ -75,7 +75,7 @@ program::Program product_program(const cost::ProductKey& key) {
   role.buffers = {key.transpose_a ? buffer_of(key.k, key.m, key.dtype) : buffer_of(key.m, key.k, key.dtype),
                   key.transpose_b ? buffer_of(key.n, key.k, key.dtype) : buffer_of(key.k, key.n, key.dtype),
                   buffer_of(key.m, key.n, key.out)};
-  program::Gemm g{key.m, key.n, key.k, 1, key.transpose_a, key.transpose_b, key.accumulate, key.bias};
+  program::Gemm g{key.m, key.n, key.k, 1, key.transpose_a, key.transpose_b, key.accumulate, key.bias, key.epilogue};
   Op op;
   op.name = "product";
   op.dtype = key.dtype;
@@ -87,6 +87,13 @@ program::Program product_program(const cost::ProductKey& key) {
   }
   if (key.accumulate) op.reads.push_back({2, 0});
   op.writes = {{2, 0}};
+  if (key.epilogue != program::Epilogue::none) {
+    const bool gradient = key.epilogue == program::Epilogue::bias_gradient;
+    const auto more = static_cast<program::BufferId>(role.buffers.size());
+    role.buffers.push_back(gradient ? buffer_of(1, key.m, key.out) : buffer_of(key.m, key.n, key.out));
+    if (key.epilogue != program::Epilogue::gelu) op.reads.push_back({more, 0});
+    if (key.epilogue != program::Epilogue::gelu_backward) op.writes.push_back({more, 0});
+  }
   role.bodies = {{"product", {op}}};
   program::Program program;
   program.roles = {role};

@@ -30,6 +30,18 @@ class KernelCall {
   void operator()(const program::Gemm& g) const {
     const kernels::Gemm shape{g.m, g.n, g.k, g.transpose_a, g.transpose_b, g.accumulate};
     const In bias = g.bias ? in(2) : nullptr;
+    REHEARSE_CHECK(g.epilogue == program::Epilogue::none || g.batch == 1, "an epilogue of {} products", g.batch);
+    switch (g.epilogue) {
+      case program::Epilogue::none:
+        break;
+      case program::Epilogue::gelu:
+        return d_.gemm_gelu(shape, in(0), in(1), bias, out(1), out(0));
+      case program::Epilogue::gelu_backward:
+        return d_.gemm_gelu_backward(shape, in(0), in(1), in(2), out(0));
+      case program::Epilogue::bias_gradient:
+        REHEARSE_CHECK(g.transpose_a, "the gradient of a bias out of a product whose first operand is not transposed");
+        return d_.gemm_bias_grad(shape, in(0), in(1), out(0), out(1));
+    }
     for (std::int64_t b = 0; b < g.batch; ++b)
       d_.gemm(shape, from(in(0), b * g.m * g.k), from(in(1), b * g.k * g.n), bias, from(out(0), b * g.m * g.n));
   }

@@ -40,10 +40,15 @@ const char* name_of(MatrixType t) {
   return kNames[static_cast<std::size_t>(t)];
 }
 
+const char* suffix_of(Fused f) {
+  constexpr std::array<const char*, 4> kSuffixes = {"", " gelu", " gelu_backward", " bias_gradient"};
+  return kSuffixes[static_cast<std::size_t>(f)];
+}
+
 std::string describe(const MatmulProblem& p) {
-  return fmt::format("C[{}, {}] {} {}{} {}{} -> {}, k {}, batch {}{}", p.m, p.n, p.accumulate ? "+=" : "=",
+  return fmt::format("C[{}, {}] {} {}{} {}{} -> {}, k {}, batch {}{}{}", p.m, p.n, p.accumulate ? "+=" : "=",
                      name_of(p.a.type), p.transpose_a ? "^T" : "", name_of(p.b.type), p.transpose_b ? "^T" : "",
-                     name_of(p.c.type), p.k, p.batch, p.bias ? ", bias" : "");
+                     name_of(p.c.type), p.k, p.batch, p.bias ? ", bias" : "", suffix_of(p.fused));
 }
 
 int alignment_of(const void* pointer) {
@@ -56,6 +61,45 @@ void check(const MatmulProblem& p) {
   REHEARSE_CHECK(
       p.a.stride >= (p.transpose_a ? p.m : p.k) && p.b.stride >= (p.transpose_b ? p.k : p.n) && p.c.stride >= p.n,
       "rows overlap: {}", describe(p));
+  REHEARSE_CHECK(!p.bias || p.fused == Fused::none || p.fused == Fused::gelu, "a bias in {}", describe(p));
+  REHEARSE_CHECK(!p.accumulate || p.fused == Fused::none || p.fused == Fused::bias_gradient, "a sum in {}",
+                 describe(p));
+}
+
+// A bias, or the gradient of one.
+bool has_vector(const MatmulProblem& p) {
+  return p.bias || p.fused == Fused::bias_gradient;
+}
+
+DeviceError none_for(const MatmulProblem& p) {
+  return DeviceError("cuBLASLt has no algorithm for " + describe(p));
+}
+
+bool has_aux(Fused f) {
+  return f == Fused::gelu || f == Fused::gelu_backward;
+}
+
+cublasLtEpilogue_t epilogue_of(const MatmulProblem& p) {
+  switch (p.fused) {
+    case Fused::none:
+      return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    case Fused::gelu:
+      return p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case Fused::gelu_backward:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Fused::bias_gradient:
+      return CUBLASLT_EPILOGUE_BGRADB;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+// The stride that the library asks for, and the alignment of a vector load, of which its documentation says nothing.
+constexpr std::int64_t kAuxStride = 8;
+constexpr int kAuxAlignment = 16;
+
+bool aux_fits(const MatmulProblem& p) {
+  return !has_aux(p.fused) || (p.aux.type == p.c.type && p.aux.stride >= p.n && p.aux.stride % kAuxStride == 0 &&
+                               p.aux.alignment >= kAuxAlignment && p.batch == 1);
 }
 
 }  // namespace
@@ -95,14 +139,15 @@ MatmulProblem dense_problem(std::int64_t m, std::int64_t n, std::int64_t k, bool
 }
 
 std::string form_text(const MatmulProblem& p) {
-  return fmt::format("{}{} {}>{}{}{}", p.transpose_a ? 't' : 'n', p.transpose_b ? 't' : 'n', name_of(p.a.type),
-                     name_of(p.c.type), p.accumulate ? " accumulate" : "", p.bias ? " bias" : "");
+  return fmt::format("{}{} {}>{}{}{}{}", p.transpose_a ? 't' : 'n', p.transpose_b ? 't' : 'n', name_of(p.a.type),
+                     name_of(p.c.type), p.accumulate ? " accumulate" : "", p.bias ? " bias" : "", suffix_of(p.fused));
 }
 
 MatmulProblem aligned_problem(MatmulProblem p, const MatmulOperands& operands) {
   p.a.alignment = alignment_of(operands.a);
   p.b.alignment = alignment_of(operands.b);
   p.c.alignment = alignment_of(operands.c);
+  if (has_aux(p.fused)) p.aux.alignment = alignment_of(operands.aux);
   return p;
 }
 
@@ -157,9 +202,9 @@ void Blas::Plan::make_desc(const MatmulProblem& p) {
   REHEARSE_BLAS(api_.desc_create(&desc, p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
   set(CUBLASLT_MATMUL_DESC_TRANSA, static_cast<std::int32_t>(p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N));
   set(CUBLASLT_MATMUL_DESC_TRANSB, static_cast<std::int32_t>(p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N));
-  set(CUBLASLT_MATMUL_DESC_EPILOGUE,
-      static_cast<std::uint32_t>(p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT));
-  if (p.bias) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(data_type(p.c.type)));
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(epilogue_of(p)));
+  if (has_vector(p)) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(data_type(p.c.type)));
+  if (has_aux(p.fused)) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.aux.stride);
   left = make_layout(p.b, p.transpose_b ? p.k : p.n, p.transpose_b ? p.n : p.k, p.batch);
   right = make_layout(p.a, p.transpose_a ? p.m : p.k, p.transpose_a ? p.k : p.m, p.batch);
   result = make_layout(p.c, p.n, p.m, p.batch);
@@ -193,8 +238,14 @@ std::size_t Blas::version() const {
   return api_.version();
 }
 
+bool Blas::supports(const MatmulProblem& p) {
+  return !plan_of(p).algorithms.empty();
+}
+
 const std::vector<Algorithm>& Blas::algorithms(const MatmulProblem& p) {
-  return plan_of(p).algorithms;
+  const Plan& plan = plan_of(p);
+  if (plan.algorithms.empty()) throw none_for(p);
+  return plan.algorithms;
 }
 
 std::vector<Blas::Performed> Blas::performed() const {
@@ -207,6 +258,7 @@ std::vector<Blas::Performed> Blas::performed() const {
 void Blas::run(MatmulProblem p, const MatmulOperands& operands, cudaStream_t stream) {
   p = aligned_problem(p, operands);
   Plan& plan = plan_of(p);
+  if (plan.algorithms.empty()) throw none_for(p);
   plan.performed = true;
   multiply(&plan, p, operands, 0, stream);
 }
@@ -226,7 +278,8 @@ Blas::Plan& Blas::plan_of(const MatmulProblem& p) {
   check(p);
   auto plan = std::make_unique<Plan>(api_);
   plan->make_desc(p);
-  propose(plan.get(), p);
+  if (aux_fits(p)) propose(plan.get(), p);
+  if (plan->algorithms.empty() && p.fused == Fused::none) throw none_for(p);
   return *kept_.emplace(p, std::move(plan)).first->second;
 }
 
@@ -288,13 +341,18 @@ void Blas::propose(Plan* plan, const MatmulProblem& p) const {
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(p.a.alignment));
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(p.c.alignment));
   preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(p.c.alignment));
-  // Some versions propose nothing for a bias whose pointer is not there; run() sets the real one.
-  if (p.bias) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(workspace_));
+  // Some versions propose nothing for a pointer that is not there, and read its alignment off it; run() sets the real
+  // one.
+  if (has_vector(p)) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(workspace_));
+  if (has_aux(p.fused))
+    plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+              static_cast<const void*>(static_cast<const char*>(workspace_) + p.aux.alignment));
   std::array<cublasLtMatmulHeuristicResult_t, kProposals> proposals{};
   int count = 0;
   const cublasStatus_t status = api_.heuristic(handle_, plan->desc, plan->left, plan->right, plan->result, plan->result,
                                                preference.get(), kProposals, proposals.data(), &count);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED)
+  const bool refused = status == CUBLAS_STATUS_INVALID_VALUE && p.fused != Fused::none;  // as older versions say it
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || refused)
     count = 0;
   else
     check_status(api_, status, "cublasLtMatmulAlgoGetHeuristic", __LINE__);
@@ -303,13 +361,17 @@ void Blas::propose(Plan* plan, const MatmulProblem& p) const {
     if (proposal.state == CUBLAS_STATUS_SUCCESS && proposal.workspaceSize <= workspace_bytes_)
       plan->algorithms.push_back(read_algorithm(api_, proposal));
   }
-  if (plan->algorithms.empty()) throw DeviceError("cuBLASLt has no algorithm for " + describe(p));
 }
 
 void Blas::multiply(Plan* plan, const MatmulProblem& p, const MatmulOperands& operands, std::size_t index,
                     cudaStream_t stream) {
   REHEARSE_CHECK(p.bias == (operands.bias != nullptr), "a bias that the problem does not say, or none that it says");
+  REHEARSE_CHECK(has_aux(p.fused) == (operands.aux != nullptr) &&
+                     (p.fused == Fused::bias_gradient) == (operands.bias_gradient != nullptr),
+                 "operands of {} and no others", describe(p));
   if (p.bias) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
+  if (operands.bias_gradient) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias_gradient);
+  if (operands.aux) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.aux);
   const float alpha = 1, beta = p.accumulate ? 1 : 0;
   const Algorithm& algorithm = plan->algorithms[index];
   REHEARSE_BLAS(api_.matmul(handle_, plan->desc, &alpha, operands.b, plan->left, operands.a, plan->right, &beta,

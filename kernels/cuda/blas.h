@@ -6,7 +6,9 @@
 //
 // cuBLASLt is column-major: row-major C = op(A) op(B) is asked for as C^T = op(B)^T op(A)^T, that is with the operands
 // swapped, each row stride as a leading dimension; its bias, one value for each row of C^T, is then ours for each
-// column.
+// column. A product may end with more (Fused); the names of the library's epilogues that this takes are those of the
+// swapped product: the weight gradient dW[out, in] = dY^T X has A = dY^T, which is the library's operand B, and sums
+// dY's columns, one value for each row of dW, each column of the library's D: CUBLASLT_EPILOGUE_BGRADB.
 //
 // Deterministic: split-K partial sums only through the workspace, in the compute type (no other reduction scheme is
 // allowed). One Blas is for one stream: its workspace is used by one product at a time. Not thread-safe.
@@ -42,6 +44,13 @@ struct MatrixLayout {
   auto operator<=>(const MatrixLayout&) const = default;
 };
 
+// What a product does besides. gelu: C = gelu(X) of X = op(A) op(B) (+ bias), which is stored as `aux`; gelu_backward:
+// C = op(A) op(B) times gelu's slope at `aux`; bias_gradient: the sums of op(A)'s rows, m of C's type, are stored (not
+// added). The library's gelu is the tanh form, as kernels/cuda/activations.h has it (the same form is PyTorch's
+// _addmm_activation, pull request 104061 of pytorch/pytorch). `aux` is of C's type, and its stride a multiple of 8
+// (cublasLt.h, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD).
+enum class Fused : unsigned char { none, gelu, gelu_backward, bias_gradient };
+
 // C[m, n] (+)= op(A)[m, k] op(B)[k, n] (+ bias[n]) for each of `batch`. A is stored [m, k], or [k, m] if transposed; B
 // [k, n] or [n, k].
 struct MatmulProblem {
@@ -49,7 +58,8 @@ struct MatmulProblem {
   bool transpose_a = false, transpose_b = false, accumulate = false;
   bool bias = false;  // of C's type
   bool tf32 = false;  // f32 operands are multiplied with 10 bits of mantissa
-  MatrixLayout a, b, c;
+  Fused fused = Fused::none;
+  MatrixLayout a, b, c, aux;
 
   auto operator<=>(const MatmulProblem&) const = default;
   double flops() const;
@@ -65,9 +75,12 @@ struct MatmulOperands {
   const void* b = nullptr;
   const void* bias = nullptr;
   void* c = nullptr;
+  void* aux = nullptr;            // Fused: gelu writes it, gelu_backward reads it
+  void* bias_gradient = nullptr;  // aligned to 256 bytes
 };
 
-// "nt bf16>f32 accumulate bias": what a product is besides its sizes, as cost::form_text has it of a calibrated one.
+// "nt bf16>f32 accumulate bias gelu": what a product is besides its sizes, as cost::form_text has it of a calibrated
+// one.
 std::string form_text(const MatmulProblem& p);
 
 // `p` with the alignments that these pointers have.
@@ -107,6 +120,8 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
+  // Whether the library has an algorithm for it; asked once for a problem. Of what is Fused it refuses some.
+  bool supports(const MatmulProblem& p);
   // At most kProposals, never empty. Throws DeviceError for what the library cannot do.
   const std::vector<Algorithm>& algorithms(const MatmulProblem& p);
   // The alignments of `p` are taken from the pointers.

@@ -44,6 +44,9 @@ class CudaDevice final : public Device {
   const Blas* blas_in_use() const;  // null before the first product
 
   void gemm(const Gemm& shape, In a, In b, In bias, Out c) override;
+  void gemm_gelu(const Gemm& shape, In a, In b, In bias, Out x, Out y) override;
+  void gemm_gelu_backward(const Gemm& shape, In a, In b, In x, Out c) override;
+  void gemm_bias_grad(const Gemm& shape, In a, In b, Out c, Out d_bias) override;
   void flash_forward(const AttentionShape& s, const DropoutSite& dropout, In qkv, Out out, float* logsumexp) override;
   void flash_backward(const AttentionShape& s, const DropoutSite& dropout, In d_out, In qkv, In out,
                       const float* logsumexp, Out d_qkv) override;
@@ -137,6 +140,7 @@ class CudaDevice final : public Device {
     return static_cast<T*>(workspace_of(static_cast<std::size_t>(count) * sizeof(T)));
   }
   void* workspace_of(std::size_t bytes) const;
+  In bias_of_type(std::int64_t n, In bias, DType type);
 
   Stream& stream_;
   Options options_;

@@ -87,12 +87,14 @@ struct Batched {
 
 }  // namespace
 
-MatmulProblem gemm_problem(const Gemm& s, DType a, DType b, bool bias, DType c, bool tf32) {
+MatmulProblem gemm_problem(const Gemm& s, DType a, DType b, bool bias, DType c, bool tf32, Fused fused) {
   check_types(a, b, c);
   MatmulProblem p = dense_problem(s.m, s.n, s.k, s.transpose_a, s.transpose_b, matrix_type(a), matrix_type(c));
   p.accumulate = s.accumulate;
   p.bias = bias;
   p.tf32 = tf32 && a == DType::f32;
+  p.fused = fused;
+  if (fused == Fused::gelu || fused == Fused::gelu_backward) p.aux = p.c;
   return p;
 }
 
@@ -111,20 +113,57 @@ std::size_t device_workspace_bytes(int compute_capability_major) {
   return blas_workspace_bytes(compute_capability_major) + kBiasBytes;
 }
 
+// The bias as products take it: of C's type.
+In CudaDevice::bias_of_type(std::int64_t n, In bias, DType type) {
+  if (!bias || bias.type == type) return bias;
+  blas();
+  REHEARSE_CHECK(static_cast<std::size_t>(n * size_of(type)) <= kBiasBytes, "a bias of {} columns", n);
+  copy(n, bias, {blas_->bias, type});
+  return {blas_->bias, type};
+}
+
 void CudaDevice::gemm(const Gemm& s, In a, In b, In bias, Out c) {
   if (s.m == 0 || s.n == 0) return;
   Blas& products = blas();
-  if (bias && bias.type != c.type) {
-    REHEARSE_CHECK(static_cast<std::size_t>(s.n * size_of(c.type)) <= kBiasBytes, "a bias of {} columns", s.n);
-    copy(s.n, bias, {blas_->bias, c.type});
-    bias = {blas_->bias, c.type};
-  }
+  bias = bias_of_type(s.n, bias, c.type);
   MatmulOperands x;
   x.a = a.data;
   x.b = b.data;
   x.bias = bias.data;
   x.c = c.data;
   products.run(gemm_problem(s, a.type, b.type, static_cast<bool>(bias), c.type, options_.tf32), x, stream_.get());
+}
+
+void CudaDevice::gemm_gelu(const Gemm& s, In a, In b, In bias, Out x, Out y) {
+  if (s.m == 0 || s.n == 0) return;
+  const MatmulProblem p = gemm_problem(s, a.type, b.type, static_cast<bool>(bias), y.type, options_.tf32, Fused::gelu);
+  MatmulOperands o;
+  o.a = a.data, o.b = b.data, o.c = y.data, o.aux = x.data;
+  if (x.type != y.type || !blas().supports(aligned_problem(p, o))) return Device::gemm_gelu(s, a, b, bias, x, y);
+  o.bias = bias_of_type(s.n, bias, y.type).data;
+  blas().run(p, o, stream_.get());
+}
+
+void CudaDevice::gemm_gelu_backward(const Gemm& s, In a, In b, In x, Out c) {
+  if (s.m == 0 || s.n == 0) return;
+  const MatmulProblem p = gemm_problem(s, a.type, b.type, false, c.type, options_.tf32, Fused::gelu_backward);
+  MatmulOperands o;
+  o.a = a.data, o.b = b.data, o.c = c.data, o.aux = const_cast<void*>(x.data);
+  if (x.type != c.type || !blas().supports(aligned_problem(p, o))) return Device::gemm_gelu_backward(s, a, b, x, c);
+  blas().run(p, o, stream_.get());
+}
+
+// The product stores its sums; adding them up is a kernel of one short row.
+void CudaDevice::gemm_bias_grad(const Gemm& s, In a, In b, Out c, Out d_bias) {
+  if (s.m == 0 || s.n == 0) return;
+  const MatmulProblem p = gemm_problem(s, a.type, b.type, false, c.type, options_.tf32, Fused::bias_gradient);
+  Blas& products = blas();
+  MatmulOperands o;
+  o.a = a.data, o.b = b.data, o.c = c.data, o.bias_gradient = blas_->bias;
+  const bool fits = static_cast<std::size_t>(s.m * size_of(c.type)) <= kBiasBytes;
+  if (!fits || !products.supports(aligned_problem(p, o))) return Device::gemm_bias_grad(s, a, b, c, d_bias);
+  products.run(p, o, stream_.get());
+  accumulate(s.m, {blas_->bias, c.type}, d_bias);
 }
 
 void CudaDevice::attention_scores(const AttentionShape& s, In qkv, Out scores) {

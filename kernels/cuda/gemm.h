@@ -20,7 +20,10 @@ struct BlasState {
 };
 
 // What gemm(shape, ...) asks for with operands of these types, aligned as allocations are. Throws DeviceError for types
-// that cuBLASLt has no product for: A and B of one type; C of theirs, or fp32.
-MatmulProblem gemm_problem(const Gemm& shape, DType a, DType b, bool bias, DType c, bool tf32);
+// that cuBLASLt has no product for: A and B of one type; C of theirs, or fp32. `fused`: what gemm_gelu,
+// gemm_gelu_backward and gemm_bias_grad ask for where Blas::supports it; elsewhere they are this product without, and
+// kernels of our own.
+MatmulProblem gemm_problem(const Gemm& shape, DType a, DType b, bool bias, DType c, bool tf32,
+                           Fused fused = Fused::none);
 
 }  // namespace rehearse::kernels::cuda

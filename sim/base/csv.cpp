@@ -130,7 +130,8 @@ void CsvTable::read_heading(const CsvColumns& columns) {
   }
   for (std::size_t i = 0; i < reader_.size(); ++i) columns_.emplace_back(reader_[i]);
   const auto known = [&](const std::string& name) {
-    return std::find(columns.names.begin(), columns.names.end(), name) != columns.names.end();
+    return std::find(columns.names.begin(), columns.names.end(), name) != columns.names.end() ||
+           std::find(columns.optional.begin(), columns.optional.end(), name) != columns.optional.end();
   };
   for (std::size_t i = 0; i < columns_.size() && !columns.others; ++i) {
     if (!known(columns_[i]))
@@ -151,6 +152,10 @@ const CsvRow* CsvTable::next() {
     row_.error(fmt::format("expected {} fields, found {}", columns_.size(), reader_.size()));
   }
   return nullptr;
+}
+
+bool CsvRow::has(std::string_view column) const {
+  return table_.has(column);
 }
 
 bool CsvTable::has(std::string_view column) const {

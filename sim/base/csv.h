@@ -62,7 +62,8 @@ class CsvReader {
 // What a table's first row must name.
 struct CsvColumns {
   std::vector<std::string> names;
-  bool others = false;  // columns beyond these may be there
+  bool others = false;                     // columns beyond these may be there
+  std::vector<std::string> optional = {};  // these in any case
 };
 
 class CsvTable;
@@ -81,6 +82,7 @@ class CsvRow {
   double number_or_dash(std::string_view column, double least = 1e-12, double most = 1e24) const;
   std::int64_t integer_or_dash(std::string_view column) const;
   bool yes(std::string_view column) const;  // yes or no
+  bool has(std::string_view column) const;  // of a column that may be missing
   // One of `choices`; returns its index.
   int choice(std::string_view column, const std::vector<std::string>& choices) const;
   // Reports that the field is wrong, or the row.

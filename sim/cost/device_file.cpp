@@ -246,7 +246,7 @@ void read_memory(const Node& node, DeviceData& data) {
 void add_measured(const MeasuredDevice& measured, bool in_run, DeviceData& data) {
   const double to_burst = in_run ? data.gemm.sustained.value : 1;
   for (const ProductPoint& p : measured.products) {
-    if (p.held_out || p.key.out != p.key.dtype || p.key.accumulate) continue;
+    if (p.held_out || !p.key.plain()) continue;
     const bool fp32 = p.key.dtype == program::DType::f32;
     GemmPoint point{{p.key.m, p.key.n, p.key.k}, p.seconds * to_burst};
     point.shape.element_bytes = fp32 ? 4 : 2;

@@ -17,6 +17,13 @@ constexpr double kLeastUs = 1e-3, kMostUs = 1e9;
 constexpr double kMostRate = 1e17;  // bytes/s
 const std::vector<std::string> kTypes = {"f32", "bf16", "f16", "i32", "u8"};
 
+// A column that files of before there were epilogues lack.
+constexpr const char* kEpilogue = "epilogue";
+const std::vector<std::string>& epilogues() {
+  static const std::vector<std::string> words = {"none", "gelu", "gelu_backward", "bias_gradient"};
+  return words;
+}
+
 DType dtype_of(const CsvRow& row, std::string_view column) {
   return static_cast<DType>(row.choice(column, kTypes));
 }
@@ -35,6 +42,7 @@ ProductKey read_key(const CsvRow& row) {
   key.transpose_a = (layout & 2) != 0, key.transpose_b = (layout & 1) != 0;
   key.accumulate = row.yes("accumulate");
   key.bias = row.yes("bias");
+  if (row.has(kEpilogue)) key.epilogue = static_cast<program::Epilogue>(row.choice(kEpilogue, epilogues()));
   key.m = row.positive_integer("m"), key.n = row.positive_integer("n"), key.k = row.positive_integer("k");
   return key;
 }
@@ -97,7 +105,9 @@ void read_rows(const Node& root, std::string_view key, const std::vector<std::st
   const int line = section.get("rows").line() + 1;  // a literal begins below its key
   section.finish();
   if (text.empty()) return;
-  CsvTable table(root.file(), text, {columns}, diagnostics, CsvDialect::commented, line);
+  CsvColumns heading{columns};
+  if (std::erase(heading.names, kEpilogue) > 0) heading.optional = {kEpilogue};
+  CsvTable table(root.file(), text, heading, diagnostics, CsvDialect::commented, line);
   while (const CsvRow* row = table.next()) out.push_back(read(*row));
 }
 
@@ -112,11 +122,10 @@ LaunchTimes read_launch(const Node& node) {
 }  // namespace
 
 const std::vector<std::string>& product_columns() {
-  static const std::vector<std::string> columns = {"dtype",    "out",      "layout", "accumulate", "bias",
-                                                   "m",        "n",        "k",      "tile_m",     "tile_n",
-                                                   "stages",   "split",    "waves",  "time_us",    "sustained_us",
-                                                   "first_us", "best_us",  "p10_us", "p90_us",     "repetitions",
-                                                   "held_out", "algorithm"};
+  static const std::vector<std::string> columns = {
+      "dtype",    "out",     "layout", "accumulate", "bias",        "epilogue", "m",        "n",
+      "k",        "tile_m",  "tile_n", "stages",     "split",       "waves",    "time_us",  "sustained_us",
+      "first_us", "best_us", "p10_us", "p90_us",     "repetitions", "held_out", "algorithm"};
   return columns;
 }
 const std::vector<std::string>& shape_columns() {
@@ -130,8 +139,8 @@ const std::vector<std::string>& copy_columns() {
   return columns;
 }
 const std::vector<std::string>& interference_columns() {
-  static const std::vector<std::string> columns = {"dtype", "out", "layout",   "accumulate",    "bias",    "m",
-                                                   "n",     "k",   "sms_held", "bandwidth_gbs", "slowdown"};
+  static const std::vector<std::string> columns = {"dtype", "out", "layout", "accumulate", "bias",          "epilogue",
+                                                   "m",     "n",   "k",      "sms_held",   "bandwidth_gbs", "slowdown"};
   return columns;
 }
 
@@ -147,7 +156,7 @@ ProductKey product_key(const program::Role& role, const program::Op& op) {
   const auto* g = std::get_if<program::Gemm>(&op.shape);
   REHEARSE_CHECK(g != nullptr && !op.writes.empty(), "{} is no product", op.name);
   const DType out = role.buffers[static_cast<std::size_t>(op.writes.front().buffer)].dtype;
-  return {op.dtype, out, g->transpose_a, g->transpose_b, g->accumulate, g->bias, g->m, g->n, g->k};
+  return {op.dtype, out, g->transpose_a, g->transpose_b, g->accumulate, g->bias, g->m, g->n, g->k, g->epilogue};
 }
 
 std::string operand_types(const program::Role& role, const program::Op& op) {
@@ -162,9 +171,10 @@ std::string operand_types(const program::Role& role, const program::Op& op) {
 }
 
 std::string form_text(const ProductKey& key) {
-  return fmt::format("{}{} {}>{}{}{}", key.transpose_a ? 't' : 'n', key.transpose_b ? 't' : 'n',
+  const std::string_view epilogue = program::name_of(key.epilogue);
+  return fmt::format("{}{} {}>{}{}{}{}{}", key.transpose_a ? 't' : 'n', key.transpose_b ? 't' : 'n',
                      program::name_of(key.dtype), program::name_of(key.out), key.accumulate ? " accumulate" : "",
-                     key.bias ? " bias" : "");
+                     key.bias ? " bias" : "", epilogue.empty() ? "" : " ", epilogue);
 }
 
 }  // namespace rehearse::cost

@@ -21,6 +21,9 @@ struct ProductKey {
   program::DType dtype = program::DType::bf16, out = program::DType::bf16;
   bool transpose_a = false, transpose_b = false, accumulate = false, bias = false;
   std::int64_t m = 0, n = 0, k = 0;
+  program::Epilogue epilogue = program::Epilogue::none;
+  // Only sizes and types tell it from others.
+  bool plain() const { return out == dtype && !accumulate && epilogue == program::Epilogue::none; }
   friend auto operator<=>(const ProductKey&, const ProductKey&) = default;
 };
 
@@ -91,7 +94,7 @@ void read_measured(const Node& root, MeasuredDevice& measured, Diagnostics& diag
 // The key of an op that is one product, and its operand types as ShapePoint has them.
 ProductKey product_key(const program::Role& role, const program::Op& op);
 std::string operand_types(const program::Role& role, const program::Op& op);
-// "nt bf16>f32 accumulate": what a product is besides its sizes; n and t are A's and B's transposition.
+// "nt bf16>f32 accumulate bias_gradient": what a product is besides its sizes; n and t are A's and B's transposition.
 std::string form_text(const ProductKey& key);
 
 }  // namespace rehearse::cost

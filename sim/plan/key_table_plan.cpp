@@ -229,6 +229,18 @@ std::vector<Key> plan_keys() {
        .field = &Plan::overlap_tensor_backward,
        .framework = [](const FrameworkProfile& p) -> std::string { return yes(p.overlap_tensor_backward); },
        .in_result = true},
+      {.path = "plan.fused_epilogues",
+       .type = KeyType::choice,
+       .fallback = "none",
+       .values = {"none", "bias_gradient", "gelu", "all"},
+       .meaning =
+           "what matrix products do besides, in one kernel, as cuBLASLt's epilogues do: `bias_gradient` (a weight's "
+           "gradient and its bias's), `gelu` (GELU behind the first product of a feed-forward layer, its slope "
+           "behind the second's backward), `all`. Where the library of a GPU has no such kernel, and on CPUs, the "
+           "parts are done one after the other in the same operation",
+       .example = "all",
+       .related = "model.bias model.activation",
+       .field = &Plan::fused_epilogues},
       {.path = "plan.reuse_distance",
        .type = KeyType::integer,
        .origin = Default::framework,

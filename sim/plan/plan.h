@@ -22,6 +22,9 @@ inline constexpr std::size_t kSchedules = 5;
 // What backward computes again. selective: the core of unfused attention. full: whole layers. ops: layers but for what
 // their attention, every second product and reductions over the tensor group gave.
 enum class Recompute : unsigned char { none, selective, full, ops };
+// What products do besides in the same kernel: GELU of the first of a feed-forward layer, its slope in backward of the
+// second; the sums that are a bias's gradient in the product that gives its weight's.
+enum class FusedEpilogues : unsigned char { none, bias_gradient, gelu, all };
 enum class Precision : unsigned char { fp32, bf16, fp16 };
 // How the ranks of a context group exchange keys and values; see context_rows.h.
 enum class ContextKind : unsigned char { ring, all_to_all, all_gather };
@@ -54,6 +57,11 @@ struct Plan {
   bool overlap_grad_reduce = true, overlap_param_gather = true, overlap_tensor_backward = true;
   std::int64_t reuse_distance = 0;  // elements; 0: recomputed layers keep their weights for backward
   bool sequence_parallel = false;
+  FusedEpilogues fused_epilogues = FusedEpilogues::none;
+  bool fuses_gelu() const { return fused_epilogues == FusedEpilogues::gelu || fused_epilogues == FusedEpilogues::all; }
+  bool fuses_bias_gradients() const {
+    return fused_epilogues == FusedEpilogues::bias_gradient || fused_epilogues == FusedEpilogues::all;
+  }
   Recompute recompute = Recompute::none;
   std::int64_t recompute_layers = 0;  // of each stage and chunk, its first ones; 0: all
   std::int64_t recompute_every = 1;   // of these each so-manieth

@@ -30,7 +30,14 @@ struct ExpectedOf {
     Sizes reads = {g.batch * g.m * g.k, g.batch * g.k * g.n};
     if (g.bias) reads.push_back(g.n);
     if (g.accumulate) reads.push_back(c);
-    return {reads, {c}};
+    Sizes writes = {c};
+    if (g.epilogue == Epilogue::gelu) writes.push_back(c);
+    if (g.epilogue == Epilogue::gelu_backward) reads.push_back(c);
+    if (g.epilogue == Epilogue::bias_gradient) {
+      reads.push_back(g.m);
+      writes.push_back(g.m);
+    }
+    return {reads, writes};
   }
 
   Expected operator()(const Attention& a) const {

@@ -17,6 +17,7 @@ struct ShapeText {
     if (g.transpose_b) text += " transpose_b";
     if (g.bias) text += " bias";
     if (g.accumulate) text += " accumulate";
+    if (g.epilogue != Epilogue::none) text += fmt::format(" {}", name_of(g.epilogue));
     return text;
   }
   std::string operator()(const Attention& a) const {

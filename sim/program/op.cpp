@@ -97,6 +97,11 @@ struct KindName {
 
 }  // namespace
 
+std::string_view name_of(Epilogue epilogue) {
+  static constexpr std::string_view names[] = {"", "gelu", "gelu_backward", "bias_gradient"};
+  return pick(names, epilogue);
+}
+
 std::string_view kind_name(const OpShape& shape) {
   return std::visit(KindName{}, shape);
 }

@@ -18,11 +18,18 @@ namespace rehearse::program {
 
 // C[batch][m, n] = op(A) op(B) (+ bias[n]) (+ C if accumulate). {A, B, bias?, C?} -> {C}. op(A) is [m, k], op(B) is [k,
 // n].
+//
+// With an epilogue one kernel does more; batch is 1. gelu {A, B, bias?} -> {C, X [m, n]}: X is the product, C =
+// gelu(X). gelu_backward {A, B, X} -> {C}: the product times gelu's slope at X. bias_gradient {A, B, C?, dbias [m]} ->
+// {C, dbias}: dbias += the sum of each row of op(A), which is transposed: A = dy of a weight gradient.
+enum class Epilogue : unsigned char { none, gelu, gelu_backward, bias_gradient };
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   bool transpose_a = false, transpose_b = false;  // A stored [k, m], B stored [n, k]
   bool accumulate = false, bias = false;
+  Epilogue epilogue = Epilogue::none;
 };
+std::string_view name_of(Epilogue epilogue);  // "gelu_backward"; of none ""
 
 // Attention over packed qkv. flash_forward {qkv} -> {out [tokens, heads*head_dim], logsumexp f32 [tokens, heads]};
 // flash_backward {dout, qkv, out, logsumexp} -> {dqkv}. Unfused parts, P = [micro_batch, heads, seq, seq]:

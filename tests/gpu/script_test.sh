@@ -49,7 +49,7 @@ fi
 # --- without a GPU
 "$place/folder/gpu/run.sh" --folder "$place/folder" --out "$place/out" --dry > "$place/dry.txt" || fail "dry: $(cat "$place/dry.txt")"
 grep -q '^dry: every path is there' "$place/dry.txt" || fail "dry does not say so: $(cat "$place/dry.txt")"
-for part in clocks smoke test_gpu steps torch flash kernels memcheck counters two-ranks-mps-off eight-ranks-mps-on killed walk steps_again; do
+for part in clocks smoke test_gpu steps torch flash kernels memcheck counters two-ranks-mps-off eight-ranks-mps-on killed walk steps_again epilogues-all; do
   grep -q "^would run $part " "$place/dry.txt" || grep -q "^SKIPPED" "$place/dry.txt" || fail "dry names no $part"
 done
 [ "$(find "$place/out" -type f | wc -l)" -le 8 ] || fail "more than 8 files"
@@ -103,7 +103,7 @@ case "$*" in
     exit 1 ;;
 esac
 case "$*" in
-  execute*) mkdir -p "$out"; echo '{"loss": [5.0, 4.0]}' > "$out/result.json"; echo "2 ranks share 1 GPU, by slices of time (REHEARSE_MPS is $REHEARSE_MPS): losses" ;;
+  execute*) mkdir -p "$out"; echo '{"step_time_s": 0.05, "loss": [5.0, 4.0]}' > "$out/result.json"; echo "2 ranks share 1 GPU, by slices of time (REHEARSE_MPS is $REHEARSE_MPS): losses" ;;
   simulate*) echo '{"step_time_s": 0.001}' > "$out/result.json" ;;
   validate*)
     sleep 1
@@ -156,7 +156,8 @@ done
 for expected in 'A:PASSED  clocks' 'A:PASSED  smoke (' 'A:PASSED  smoke: 2 losses' 'A:PASSED  test_gpu' 'A:4 \[  PASSED  \] 1 test' 'A:PASSED  steps (.*SM 1755 MHz .* W' \
   'B:seed: calibration.yaml' 'B:PASSED  torch' 'C:PASSED  flash' 'C:PASSED  kernels' 'C:FAILED  memcheck (exit 9' 'C:ERROR SUMMARY: 3' 'C:PASSED  counters' \
   'D:PASSED  two-ranks-mps-off:' 'D:REHEARSE_MPS is off' 'D:PASSED  two-ranks-mps-on:' 'D:TIMEOUT eight-ranks-mps-off' 'D:PASSED  interleaved-mps-on:' \
-  'D:PASSED  killed: .*signal 9' 'E:PASSED  walk' 'E:PASSED  steps_again'; do
+  'D:PASSED  killed: .*signal 9' 'E:PASSED  walk' 'E:PASSED  steps_again' \
+  'E:"step_time_s": 0.05 with gelu' 'E:PASSED  epilogues-all: 2 losses'; do
   grep -q -- "${expected#*:}" "build/gpu/back/${expected%%:*}/summary.txt" || fail "no '$expected' in $(cat "build/gpu/back/${expected%%:*}/summary.txt")"
 done
 grep -q 'validate --gpu --budget' "$PRETEND_LOG" || fail "no calibration: $(cat "$PRETEND_LOG")"

@@ -161,6 +161,42 @@ std::vector<Case> data_parallel_cases() {
   }
   return cases;
 }
+// The single rank's programs have none.
+std::vector<Case> fused_epilogues_cases() {
+  std::vector<Case> cases;
+  const Assignments all = {"plan.fused_epilogues=all"};
+  const auto with = [&](const Assignments& more) {
+    Assignments both = all;
+    both.insert(both.end(), more.begin(), more.end());
+    return both;
+  };
+  for (const auto& [name, text] : {std::pair<std::string, std::string>{"gpt", kGpt}, {"mlp", kMlp}}) {
+    cases.push_back({name + "_fused", text, grid(1, 1, 1, 0, all)});
+    for (const int zero : {1, 2, 3})
+      cases.push_back({name + "_fused_zero" + std::to_string(zero), text, grid(2, 1, 1, zero, all)});
+    cases.push_back({name + "_fused_zero_bubble", text, grid(2, 1, 2, 0, with({"plan.schedule=zero_bubble"}))});
+  }
+  for (const std::string recompute : {"full", "ops"})
+    cases.push_back(
+        {"gpt_fused_recompute_" + recompute, kGpt, grid(2, 1, 1, 0, with({"plan.recompute=" + recompute}))});
+  for (const std::string sequence : {"false", "true"})
+    for (const std::string overlap : {"false", "true"})
+      cases.push_back(
+          {"gpt_fused_tensor" + std::string(sequence == "true" ? "_sequence" : "") +
+               (overlap == "true" ? "" : "_no_overlap"),
+           kGpt,
+           grid(2, 2, 1, 0, with({"plan.sequence_parallel=" + sequence, "plan.overlap_tensor_backward=" + overlap}))});
+  for (const char* one : {"gelu", "bias_gradient"})
+    cases.push_back({std::string("gpt_fused_") + one,
+                     kGpt,
+                     grid(1, 1, 1, 0, {std::string("plan.fused_epilogues=") + one}),
+                     {"model.dropout=0.1"}});
+  cases.push_back({"gpt_fused_torch", kGpt, grid(2, 1, 1, 3, with({"framework=torch-fsdp2"}))});
+  cases.push_back({"llama_fused_with_bias", kLlama, grid(2, 1, 1, 0, all), {"model.bias=true"}});
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(FusedEpilogues, Plans, testing::ValuesIn(fused_epilogues_cases()), name_of_case);
+
 std::vector<Case> recompute_ops_cases() {
   std::vector<Case> cases;
   const Assignments ops = {"plan.recompute=ops"};

@@ -91,10 +91,13 @@ class Linear : public Unit {
            {{gradient}, {product_}}, {{d}});
       gradient = d;
     }
-    const BufferId db = s_.parameters.accumulated_gradient(bias_);
-    b.op(name_ + ".bias_grad", Elementwise{ElementwiseFn::bias_grad, c.batch * out_, out_}, c.compute,
-         {{gradient}, {db}}, {{db}});
-    s_.parameters.gradient_done(bias_);
+    const bool fused = c.plan().fuses_bias_gradients();
+    if (!fused) {
+      const BufferId db = s_.parameters.accumulated_gradient(bias_);
+      b.op(name_ + ".bias_grad", Elementwise{ElementwiseFn::bias_grad, c.batch * out_, out_}, c.compute,
+           {{gradient}, {db}}, {{db}});
+      s_.parameters.gradient_done(bias_);
+    }
     BufferId dx = -1;
     if (input_gradient) {
       dx = b.workspace(b.here("d_" + name_ + ".input"), c.compute, {c.batch, in_});
@@ -104,8 +107,9 @@ class Linear : public Unit {
     b.weight_part([&] {
       Gemm gemm{out_, in_, c.batch, 1};
       gemm.transpose_a = true;
-      s_.parameters.weight_gradient(weight_, name_ + ".backward_weight", gemm, gradient, x_);
+      s_.parameters.weight_gradient(weight_, name_ + ".backward_weight", gemm, gradient, x_, fused ? bias_ : -1);
       s_.parameters.gradient_done(weight_);
+      if (fused) s_.parameters.gradient_done(bias_);
     });
     return dx;
   }

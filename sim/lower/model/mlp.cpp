@@ -53,14 +53,20 @@ Activation MlpBranch::activation(bool backward) const {
   return {fn, backward, c_.tokens, width(), !c_.profile().fused_elementwise};
 }
 
+bool MlpBranch::fuses_gelu() const {
+  return c_.plan().fuses_gelu() && activation(false).fn == ActivationFn::gelu;
+}
+
 void MlpBranch::forward_to_activation(bool again) {
-  const bool kept = again && s_.keeps_some();
+  const bool kept = again && s_.keeps_some(), fused = fuses_gelu() && !kept;
   if (!kept || parted()) {
     const BufferId in = tp_.gather_sequence(prefix_ + ".norm2", input_, m_.hidden);
-    if (!parted()) tp_.product(name_ + ".up.forward", in, up_w_, up_b_, up_, up_width(), m_.hidden);
+    if (!parted())
+      tp_.product(name_ + ".up.forward", in, up_w_, up_b_, up_, up_width(), m_.hidden, fused ? activation_ : -1);
     if (parted() && !kept) tp_.product_part(name_ + ".gate.forward", in, {up_w_, up_b_, 0, 2}, up_, width(), m_.hidden);
     if (parted()) tp_.product_part(name_ + ".up.forward", in, {up_w_, up_b_, 1, 2}, value_, width(), m_.hidden);
   }
+  if (fused) return;
   s_.builder.op(name_ + ".activation.forward", activation(false), c_.compute, up_operands(), {{activation_}});
 }
 
@@ -73,8 +79,9 @@ BufferId MlpBranch::forward_from_activation() {
 }
 
 BufferId MlpBranch::backward(BufferId out_gradient) {
-  const BufferId d_act =
-      tp_.row_backward(name_ + ".down", out_gradient, activation_, down_w_, down_b_, m_.hidden, width());
+  const BufferId d_act = tp_.row_backward(name_ + ".down", out_gradient, activation_, down_w_, down_b_, m_.hidden,
+                                          width(), fuses_gelu() ? up_ : -1);
+  if (fuses_gelu()) return tp_.column_backward(name_ + ".up", d_act, input_, up_w_, up_b_, up_width(), m_.hidden);
   RoleBuilder& b = s_.builder;
   const BufferId d_up = b.workspace(b.here(prefix_ + ".d_mlp.up"), c_.compute, {c_.tokens, up_width()});
   std::vector<Operand> reads = up_operands();

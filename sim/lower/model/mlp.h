@@ -26,6 +26,8 @@ class MlpBranch : public FeedForward {
   std::int64_t up_width() const { return (gated() ? 2 : 1) * ffn_hidden_ / c_.tensor; }
   std::int64_t width() const { return ffn_hidden_ / c_.tensor; }
   program::Activation activation(bool backward) const;
+  // Whether products do GELU.
+  bool fuses_gelu() const;
 
   UnitScope s_;
   const Context& c_;

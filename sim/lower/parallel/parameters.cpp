@@ -179,8 +179,12 @@ BufferId ParameterStore::accumulated_gradient(ParamId id) {
   return p.gradient;
 }
 
-void ParameterStore::weight_gradient(ParamId id, const std::string& name, program::Gemm gemm, BufferId a, BufferId b) {
-  add_weight_gradient(params_[static_cast<std::size_t>(id)], name, gemm, {{a}, {b}});
+void ParameterStore::weight_gradient(ParamId id, const std::string& name, program::Gemm gemm, BufferId a, BufferId b,
+                                     ParamId bias) {
+  Param& weight = params_[static_cast<std::size_t>(id)];
+  if (bias < 0) return add_weight_gradient(weight, name, gemm, {{a}, {b}});
+  gemm.epilogue = program::Epilogue::bias_gradient;
+  add_weight_gradient(weight, name, gemm, {{a}, {b}}, accumulated_gradient(bias));
 }
 
 void ParameterStore::weight_gradient(ParamId id, const std::string& name, program::GroupedGemm gemm, BufferId a,
@@ -191,17 +195,26 @@ void ParameterStore::weight_gradient(ParamId id, const std::string& name, progra
 }
 
 template <class Product>
-void ParameterStore::add_weight_gradient(Param& p, const std::string& name, Product gemm, std::vector<Operand> reads) {
+void ParameterStore::add_weight_gradient(Param& p, const std::string& name, Product gemm, std::vector<Operand> reads,
+                                         BufferId bias_gradient) {
+  const auto emit = [&](BufferId to) {
+    std::vector<Operand> writes{{to}};
+    if (bias_gradient >= 0) {
+      reads.push_back({bias_gradient});
+      writes.push_back({bias_gradient});
+    }
+    builder_.op(name, gemm, context_.compute, reads, writes);
+  };
   if (transient_gradient(p) && !p.written) {
-    builder_.op(name, gemm, context_.compute, reads, {{p.gradient}});
+    emit(p.gradient);
   } else if (context_.profile().fused_weight_gradient) {
     gemm.accumulate = true;
     reads.push_back({p.gradient});
-    builder_.op(name, gemm, context_.compute, reads, {{p.gradient}});
+    emit(p.gradient);
   } else {
     const BufferId fresh = builder_.workspace(p.spec.name + ".fresh_grad." + std::to_string(builder_.current_body()),
                                               context_.compute, p.local_shape);
-    builder_.op(name, gemm, context_.compute, reads, {{fresh}});
+    emit(fresh);
     builder_.op(name + ".accumulate", Elementwise{ElementwiseFn::accumulate, p.elements}, context_.gradient,
                 {{fresh}, {p.gradient}}, {{p.gradient}});
   }

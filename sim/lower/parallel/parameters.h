@@ -69,7 +69,9 @@ class ParameterStore {
   // The gradient buffer of a parameter for an op that adds to it (filled with zeros first where it is transient).
   BufferId accumulated_gradient(ParamId id);
   // dW = A B as a matrix product into the parameter's gradient, fused or by a separate add as the framework does.
-  void weight_gradient(ParamId id, const std::string& name, program::Gemm gemm, BufferId a, BufferId b);
+  // `bias`: whose gradient, A's columns added up, comes out of the same product; -1: of none.
+  void weight_gradient(ParamId id, const std::string& name, program::Gemm gemm, BufferId a, BufferId b,
+                       ParamId bias = -1);
   // The same of every expert's product; `loads` of a counted one.
   void weight_gradient(ParamId id, const std::string& name, program::GroupedGemm gemm, BufferId a, BufferId b,
                        BufferId loads);
@@ -128,7 +130,8 @@ class ParameterStore {
     return transient_gradients(buckets_[static_cast<std::size_t>(param.bucket)]);
   }
   template <class Product>
-  void add_weight_gradient(Param& param, const std::string& name, Product product, std::vector<Operand> reads);
+  void add_weight_gradient(Param& param, const std::string& name, Product product, std::vector<Operand> reads,
+                           BufferId bias_gradient = -1);
   bool counted(const Bucket& bucket) const;
   bool deferred(const Bucket& bucket) const;
   void form_buckets();

@@ -23,7 +23,7 @@ BufferId TensorParallel::reduce_partial(const std::string& name, BufferId partia
 }
 
 void TensorParallel::product(const std::string& name, BufferId in, ParamId weight, ParamId bias, BufferId out,
-                             std::int64_t n, std::int64_t k) {
+                             std::int64_t n, std::int64_t k, BufferId activated) {
   parameters_.cast_weight(weight);
   if (bias >= 0) parameters_.cast_weight(bias);
   Gemm gemm{context_.tokens, n, k, 1};
@@ -31,7 +31,12 @@ void TensorParallel::product(const std::string& name, BufferId in, ParamId weigh
   gemm.bias = bias >= 0;
   std::vector<Operand> reads{{in}, {parameters_.value(weight)}};
   if (bias >= 0) reads.push_back({parameters_.value(bias)});
-  builder_.op(name, gemm, context_.compute, reads, {{out}});
+  if (activated < 0) {
+    builder_.op(name, gemm, context_.compute, reads, {{out}});
+  } else {
+    gemm.epilogue = program::Epilogue::gelu;
+    builder_.op(name, gemm, context_.compute, reads, {{activated}, {out}});
+  }
 }
 
 void TensorParallel::product_part(const std::string& name, BufferId in, const WeightPart& of, BufferId out,
@@ -68,39 +73,49 @@ BufferId TensorParallel::column_backward(const std::string& name, BufferId out_g
   builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, context_.compute,
               {{out_gradient}, {parameters_.value(weight)}}, {{in_gradient}});
   OpRef product;
+  const bool fused = fuses_gradient(bias);
   const auto emit_weight = [&] {
     Gemm gemm{n, k, context_.tokens, 1};
     gemm.transpose_a = true;
-    parameters_.weight_gradient(weight, name + ".backward_weight", gemm, out_gradient, whole_in);
+    parameters_.weight_gradient(weight, name + ".backward_weight", gemm, out_gradient, whole_in, fused ? bias : -1);
     product = builder_.last_compute_op();
     parameters_.gradient_done(weight);
+    if (fused) parameters_.gradient_done(bias);
   };
   if (overlaps) {
     const BufferId reduced = reduce_partial("d_" + name, in_gradient, k);
     builder_.weight_part(emit_weight);
-    bias_gradient(name, out_gradient, bias, n);
+    if (!fused) bias_gradient(name, out_gradient, bias, n);
     return reduced;
   }
   emit_weight();
-  bias_gradient(name, out_gradient, bias, n);
+  if (!fused) bias_gradient(name, out_gradient, bias, n);
   const BufferId reduced = reduce_partial("d_" + name, in_gradient, k);
   if (context_.groups.tensor >= 0) builder_.after(builder_.last_op(), product);
   return reduced;
 }
 
 BufferId TensorParallel::row_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight,
-                                      ParamId bias, std::int64_t n, std::int64_t k) {
+                                      ParamId bias, std::int64_t n, std::int64_t k, BufferId activated) {
   const BufferId whole = gather_sequence("d_" + name, out_gradient, n);
-  bias_gradient(name, out_gradient, bias, n);
+  // Of a sequence that is spread over the group each rank sums its own tokens.
+  const bool fused = fuses_gradient(bias) && whole == out_gradient;
+  if (!fused) bias_gradient(name, out_gradient, bias, n);
   const BufferId in_gradient =
       builder_.workspace(builder_.here("d_" + name + ".input"), context_.compute, {context_.tokens, k});
-  builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, context_.compute,
-              {{whole}, {parameters_.value(weight)}}, {{in_gradient}});
+  Gemm input{context_.tokens, k, n, 1};
+  std::vector<Operand> reads{{whole}, {parameters_.value(weight)}};
+  if (activated >= 0) {
+    input.epilogue = program::Epilogue::gelu_backward;
+    reads.push_back({activated});
+  }
+  builder_.op(name + ".backward_input", input, context_.compute, reads, {{in_gradient}});
   builder_.weight_part([&] {
     Gemm gemm{n, k, context_.tokens, 1};
     gemm.transpose_a = true;
-    parameters_.weight_gradient(weight, name + ".backward_weight", gemm, whole, in);
+    parameters_.weight_gradient(weight, name + ".backward_weight", gemm, whole, in, fused ? bias : -1);
     parameters_.gradient_done(weight);
+    if (fused) parameters_.gradient_done(bias);
   });
   return in_gradient;
 }

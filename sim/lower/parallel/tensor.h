@@ -25,8 +25,9 @@ class TensorParallel {
   BufferId reduce_partial(const std::string& name, BufferId partial, std::int64_t width);
 
   // out [tokens, n] = in [tokens, k] W^T (+ bias).
+  // `activated`: gelu(out) comes out of the same product; -1: does not.
   void product(const std::string& name, BufferId in, ParamId weight, ParamId bias, BufferId out, std::int64_t n,
-               std::int64_t k);
+               std::int64_t k, BufferId activated = -1);
   // The same with one of several equal parts of a weight's and a bias's rows.
   struct WeightPart {
     ParamId weight = -1, bias = -1;
@@ -41,11 +42,13 @@ class TensorParallel {
   BufferId column_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight, ParamId bias,
                            std::int64_t n, std::int64_t k);
   // Backward of a row-parallel layer: out_gradient [local_tokens, n] (after the bias), in [tokens, k]. Returns [tokens,
-  // k].
+  // k]: the gradient of `in`, or where in = gelu(activated) that of `activated`, out of the same product.
   BufferId row_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight, ParamId bias,
-                        std::int64_t n, std::int64_t k);
+                        std::int64_t n, std::int64_t k, BufferId activated = -1);
 
  private:
+  // Whether the bias's gradient comes out of the product that gives the weight's.
+  bool fuses_gradient(ParamId bias) const { return bias >= 0 && context_.plan().fuses_bias_gradients(); }
   void bias_gradient(const std::string& name, BufferId gradient, ParamId bias, std::int64_t cols);
 
   const Context& context_;

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include "calibrate/cuda/cuda_bench.h"
@@ -95,6 +96,33 @@ TEST(EmulatedCalibration, ProductsAreTimedWithWhatTheLibraryTells) {
   }
   EXPECT_GE(products, 6);
   EXPECT_GE(with_bias, 1);
+}
+
+// Those that are performed: with the epilogue where the library has it, and without, as performing does, where not.
+TEST(EmulatedCalibration, EpiloguesAreTimedAsTheyArePerformed) {
+  std::vector<plan::Scenario> scenarios = {tiny(model::Family::gpt)};
+  scenarios.front().plan.fused_epilogues = plan::FusedEpilogues::all;
+  const KernelsToTime list(scenarios, false);
+  for (const bool refused : {false, true}) {
+    const auto bench = make_cuda_bench(0, &emulator::blas_api());
+    emulator::blas_log().no_epilogues = refused;
+    std::map<program::Epilogue, int> met;
+    for (const Kernel& k : list.kernels()) {
+      const auto* g = std::get_if<program::Gemm>(&k.op->shape);
+      if (g == nullptr || g->epilogue == program::Epilogue::none) continue;
+      ++met[g->epilogue];
+      emulator::blas_log().epilogues.clear();
+      const auto run = bench->kernel(k);
+      ASSERT_NE(run, nullptr) << key_of(*k.role, *k.op) << ": " << bench->problem();
+      EXPECT_GT(run->launch(1), 0);
+      EXPECT_GT(run->choice().first, 0);
+      for (const std::uint32_t epilogue : emulator::blas_log().epilogues)
+        EXPECT_EQ(epilogue == CUBLASLT_EPILOGUE_DEFAULT || epilogue == CUBLASLT_EPILOGUE_BIAS, refused)
+            << key_of(*k.role, *k.op);
+    }
+    emulator::blas_log().no_epilogues = false;
+    EXPECT_EQ(met.size(), 3U);
+  }
 }
 
 // A rank's steps through the CUDA side of `execute`: every kernel of the program has as many spans as there were

@@ -6,7 +6,9 @@
 #include <cuda_fp8.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <numbers>
 
 namespace emulator {
 namespace {
@@ -17,6 +19,8 @@ struct Desc {
   std::int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N, bias_type = -1;
   std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
+  const void* aux = nullptr;
+  std::int64_t aux_ld = 0;
   const float* scale_a = nullptr;
   const float* scale_b = nullptr;
   std::int8_t fast = 0;
@@ -74,6 +78,31 @@ struct Product {
   void* result;
 };
 
+bool adds_bias(const Desc& d) {
+  return d.epilogue == CUBLASLT_EPILOGUE_BIAS || d.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+bool has_gelu(const Desc& d) {
+  return d.epilogue == CUBLASLT_EPILOGUE_GELU_AUX || d.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+bool has_aux(const Desc& d) {
+  return has_gelu(d) || d.epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+bool has_vector(const Desc& d) {
+  return adds_bias(d) || d.epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
+// The tanh form.
+double gelu_tanh(double x) {
+  return std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x));
+}
+double gelu(double x) {
+  return 0.5 * x * (1 + gelu_tanh(x));
+}
+double gelu_slope(double x) {
+  const double t = gelu_tanh(x), u = std::sqrt(2 / std::numbers::pi) * (1 + 3 * 0.044715 * x * x);
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * u;
+}
+
 void multiply(const Product& p) {
   const bool ta = p.desc.transpose_a == CUBLAS_OP_T, tb = p.desc.transpose_b == CUBLAS_OP_T;
   const auto depth = static_cast<std::int64_t>(ta ? p.a.rows : p.a.cols);
@@ -83,7 +112,7 @@ void multiply(const Product& p) {
   for (std::int64_t batch = 0; batch < p.c.batch; ++batch) {
     for (std::int64_t col = 0; col < static_cast<std::int64_t>(p.c.cols); ++col) {
       for (std::int64_t row = 0; row < static_cast<std::int64_t>(p.c.rows); ++row) {
-        double sum = 0;
+        double sum = 0, of_right = 0;
         for (std::int64_t k = 0; k < depth; ++k) {
           double x = read(p.left, batch * p.a.batch_stride + (ta ? row * p.a.ld + k : k * p.a.ld + row), p.a.type);
           double y = read(p.right, batch * p.b.batch_stride + (tb ? k * p.b.ld + col : col * p.b.ld + k), p.b.type);
@@ -92,12 +121,21 @@ void multiply(const Product& p) {
             y = tf32(y);
           }
           sum += x * y;
+          of_right += y;
         }
         const std::int64_t at = batch * p.c.batch_stride + col * p.c.ld + row;
         sum *= scale;
         if (p.beta != 0) sum += static_cast<double>(p.beta) * read(p.result, at, p.c.type);
-        if (p.desc.epilogue == CUBLASLT_EPILOGUE_BIAS)
-          sum += read(p.desc.bias, row, static_cast<cudaDataType_t>(p.desc.bias_type));
+        const auto vector_type = static_cast<cudaDataType_t>(p.desc.bias_type);
+        if (adds_bias(p.desc)) sum += read(p.desc.bias, row, vector_type);
+        if (p.desc.epilogue == CUBLASLT_EPILOGUE_BGRADB && row == 0)
+          write(const_cast<void*>(p.desc.bias), col, vector_type, of_right);
+        if (has_gelu(p.desc)) {
+          write(const_cast<void*>(p.desc.aux), col * p.desc.aux_ld + row, p.c.type, sum);
+          sum = gelu(sum);
+        }
+        if (p.desc.epilogue == CUBLASLT_EPILOGUE_DGELU)
+          sum *= gelu_slope(read(p.desc.aux, col * p.desc.aux_ld + row, p.c.type));
         write(p.result, at, p.c.type, sum);
       }
     }
@@ -113,10 +151,18 @@ bool supported(const Desc& d, const Layout& a, const Layout& b, const Layout& c)
   const bool eight = size_of(a.type) == 1 && size_of(b.type) == 1;
   const bool same = a.type == b.type && (c.type == a.type || (size_of(a.type) == 2 && c.type == CUDA_R_32F));
   if (eight && (!ta || tb || (a.type == CUDA_R_8F_E5M2 && b.type == CUDA_R_8F_E5M2))) return false;
-  if (d.epilogue == CUBLASLT_EPILOGUE_BIAS && d.bias_type != static_cast<std::int32_t>(c.type)) return false;
+  const bool plain = d.epilogue == CUBLASLT_EPILOGUE_DEFAULT || d.epilogue == CUBLASLT_EPILOGUE_BIAS;
+  if (!plain && (blas_log().no_epilogues || c.batch != 1)) return false;
+  if (!plain && !has_aux(d) && d.epilogue != CUBLASLT_EPILOGUE_BGRADB) return false;
+  if (has_vector(d) && d.bias_type != static_cast<std::int32_t>(c.type)) return false;
+  if (has_aux(d) && (d.aux_ld % 8 != 0 || d.aux_ld < static_cast<std::int64_t>(c.rows))) return false;
   return shapes && (eight || same) && d.scale == CUDA_R_32F;
 }
 
+// Of an address with these last bits.
+std::uint32_t aux_alignment(std::uint64_t low_bits) {
+  return low_bits == 0 ? 256 : static_cast<std::uint32_t>(low_bits & (~low_bits + 1));
+}
 bool aligned(const void* p, std::uint32_t to) {
   return reinterpret_cast<std::uintptr_t>(p) % to == 0;
 }
@@ -184,6 +230,10 @@ cublasStatus_t set_desc(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_
       return assign(&d.bias, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
       return assign(&d.bias_type, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+      return assign(&d.aux, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+      return assign(&d.aux_ld, value, bytes);
     case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
       return assign(&d.scale_a, value, bytes);
     case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
@@ -233,13 +283,14 @@ cublasStatus_t propose(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatr
   ++log.heuristics;
   *count = 0;
   const Desc& d = *as<Desc>(desc);
-  if (d.epilogue == CUBLASLT_EPILOGUE_BIAS && d.bias == nullptr)
+  if ((has_vector(d) && d.bias == nullptr) || (has_aux(d) && d.aux == nullptr))
     return CUBLAS_STATUS_NOT_SUPPORTED;  // some versions do
   if (!supported(d, *as<Layout>(a), *as<Layout>(b), *as<Layout>(c))) return CUBLAS_STATUS_NOT_SUPPORTED;
   for (std::uint64_t i = 0; i < 3 && *count < wanted; ++i) {
     cublasLtMatmulHeuristicResult_t& r = results[(*count)++];
     r = {};
     r.algo.data[0] = i;
+    if (has_aux(d)) r.algo.data[2] = reinterpret_cast<std::uintptr_t>(d.aux) & 0xFF;  // 0: aligned to 256 bytes
     r.algo.data[1] = log.alignment_a | static_cast<std::uint64_t>(log.alignment_b) << 16 |
                      static_cast<std::uint64_t>(log.alignment_c) << 32;
     r.workspaceSize = i == 1 ? log.workspace + 1 : 0;
@@ -292,9 +343,11 @@ cublasStatus_t run(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alph
   const std::uint64_t alignments = algo->data[1];
   const bool lies = c == d && c_layout == d_layout && aligned(a, alignments & 0xFFFF) &&
                     aligned(b, alignments >> 16 & 0xFFFF) && aligned(d, alignments >> 32 & 0xFFFF) &&
-                    aligned(workspace, 256) && workspace_bytes > 0;
+                    aligned(workspace, 256) && workspace_bytes > 0 &&
+                    (!has_aux(p.desc) || aligned(p.desc.aux, aux_alignment(algo->data[2])));
   if (!lies || !supported(p.desc, p.a, p.b, p.c)) return CUBLAS_STATUS_INVALID_VALUE;
   ++blas_log().products;
+  blas_log().epilogues.push_back(p.desc.epilogue);
   blas_log().algorithms.push_back(algo->data[0]);
   const cudaError_t error =
       launch(reinterpret_cast<const void*>(&multiply), dim3(1), dim3(1), 0, stream, [p] { multiply(p); });

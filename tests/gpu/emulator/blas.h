@@ -16,6 +16,8 @@ struct BlasLog {
   int live_objects = 0, heuristics = 0, products = 0;
   std::uint32_t reduction_mask = 0, alignment_a = 0, alignment_b = 0, alignment_c = 0, alignment_d = 0;
   std::uint64_t workspace = 0;
+  bool no_epilogues = false;              // of GELU and of bias gradients: as a library that has none
+  std::vector<std::uint32_t> epilogues;   // of each product
   std::vector<std::uint64_t> algorithms;  // the number each product was done by: 0 is the first proposed
 };
 BlasLog& blas_log();

@@ -76,6 +76,11 @@ TEST_F(BlasTest, EveryPartOfAProblemTells) {
   also([](MatmulProblem& p) { p.transpose_b = true; });
   also([](MatmulProblem& p) { p.bias = true; });
   also([](MatmulProblem& p) { p.tf32 = true; });
+  also([](MatmulProblem& p) { p.fused = Fused::bias_gradient; });
+  also([](MatmulProblem& p) { p.fused = Fused::gelu, p.aux = p.c, p.aux.stride = 8; });
+  also([](MatmulProblem& p) { p.fused = Fused::gelu, p.aux = p.c, p.aux.stride = 16; });
+  also([](MatmulProblem& p) { p.fused = Fused::gelu, p.aux = p.c, p.aux.stride = 8, p.aux.alignment = 16; });
+  also([](MatmulProblem& p) { p.fused = Fused::gelu_backward, p.aux = p.c, p.aux.stride = 8; });
   also([](MatmulProblem& p) { p.batch = 2; });
   also([](MatmulProblem& p) { p.a.stride = 3; });
   also([](MatmulProblem& p) { p.c.batch_stride = 8; });
@@ -185,6 +190,61 @@ TEST_F(BlasTest, WhatTheLibraryCannotDoIsNamed) {
     EXPECT_NE(std::string(e.what()).find("no algorithm for C[2, 2] = f32 f32 -> bf16"), std::string::npos) << e.what();
   }
   EXPECT_EQ(blas_->problems_kept(), 0U);
+}
+
+// dY^T X in our terms: A is dY^T, which is the library's B.
+TEST_F(BlasTest, EpiloguesAreThoseOfTheSwappedProduct) {
+  MatmulProblem p = dense_problem(2, 8, 2, true, false, MatrixType::f32, MatrixType::f32);
+  p.fused = Fused::bias_gradient;
+  MatmulOperands x;
+  x.a = floats({1, 2, 3, 4});
+  x.b = floats(std::vector<float>(16, 1));
+  float* c = floats(std::vector<float>(16, 0));
+  float* more = floats(std::vector<float>(16, -1));
+  x.c = c;
+  x.bias_gradient = more;
+  blas_->run(p, x, stream_.get());
+  EXPECT_EQ(read(more, 3), (std::vector<float>{1 + 3, 2 + 4, -1}));
+  x.bias_gradient = nullptr;
+  p.fused = Fused::gelu;
+  p.aux = p.c;
+  x.aux = more;
+  blas_->run(p, x, stream_.get());
+  EXPECT_EQ(read(more, 16)[15], 6.0F);
+  p.bias = true;
+  x.bias = x.b;
+  blas_->run(p, x, stream_.get());
+  EXPECT_EQ(read(more, 16)[15], 7.0F);
+  p.bias = false;
+  x.bias = nullptr;
+  p.fused = Fused::gelu_backward;
+  blas_->run(p, x, stream_.get());
+  EXPECT_EQ(emulator::blas_log().epilogues,
+            (std::vector<std::uint32_t>{CUBLASLT_EPILOGUE_BGRADB, CUBLASLT_EPILOGUE_GELU_AUX,
+                                        CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU}));
+  EXPECT_EQ(form_text(p), "tn f32>f32 gelu_backward");
+}
+
+// Asked once; what no library takes is not asked.
+TEST_F(BlasTest, ARefusedEpilogueIsKnown) {
+  MatmulProblem p = dense_problem(2, 8, 2, false, false, MatrixType::f32, MatrixType::f32);
+  p.fused = Fused::gelu;
+  p.aux = p.c;
+  EXPECT_TRUE(blas_->supports(p));
+  emulator::blas_log().no_epilogues = true;
+  p.m = 4;
+  EXPECT_FALSE(blas_->supports(p));
+  EXPECT_FALSE(blas_->supports(p));
+  EXPECT_EQ(emulator::blas_log().heuristics, 2);
+  EXPECT_THROW(blas_->algorithms(p), DeviceError);
+  emulator::blas_log().no_epilogues = false;
+  p.m = 6;
+  p.aux.stride = 12;
+  EXPECT_FALSE(blas_->supports(p));
+  p.aux.stride = 8;
+  p.aux.alignment = 8;
+  EXPECT_FALSE(blas_->supports(p));
+  EXPECT_EQ(emulator::blas_log().heuristics, 2);
 }
 
 TEST_F(BlasTest, Tf32IsAskedForByTheProblem) {

@@ -1,6 +1,9 @@
 // Matrix products of the device, through cuBLASLt or what stands in for it under the emulator (emulator/blas.h).
 #include "kernels/cuda/gemm.h"
 
+#include <cmath>
+#include <numbers>
+
 #include "tests/gpu/kernels/cuda_test.h"
 #include "tests/unit/kernels/reference.h"
 
@@ -61,6 +64,106 @@ TEST_F(CudaGemm, OddSizesAndAddresses) {
 TEST_F(CudaGemm, ABiasOfAnotherTypeIsConverted) {
   check({8, 24, 16, false, true, false}, DType::bf16, DType::bf16, true, DType::f32);
   check({8, 24, 16, false, true, false}, DType::bf16, DType::f32, true, DType::bf16);
+}
+
+// Products with GELU, its slope and a bias gradient at their end, in one kernel of the library or after it: by size,
+// type and address.
+class CudaGemmEpilogues : public CudaGemm {
+ protected:
+  static double gelu_slope(double x) {
+    const double c = std::sqrt(2 / std::numbers::pi), t = std::tanh(c * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
+  }
+  // How many of what the device performed had this at their end.
+  int performed(Fused fused) {
+    int count = 0;
+    for (const auto& p : device().blas_in_use()->performed()) count += p.problem.fused == fused ? 1 : 0;
+    return count;
+  }
+
+  // A library may refuse what the emulated one takes.
+  void expect_performed([[maybe_unused]] Fused fused) {
+#ifdef REHEARSE_EMULATED
+    EXPECT_GT(performed(fused), 0);
+#endif
+  }
+
+  void check_gelu(const Gemm& s, DType type, bool with_bias, DType bias_type, std::int64_t offset = 0) {
+    SCOPED_TRACE(std::string(name_of(type)) + " " + std::to_string(s.n) + " columns, from " + std::to_string(offset));
+    const Floats a = normal(s.m * s.k, type), b = normal(s.k * s.n, type, 0.25);
+    const Floats bias = with_bias ? normal(s.n, bias_type) : Floats();
+    const Tensor on_a = given(a, type), on_b = given(b, type), on_bias = given(bias, bias_type),
+                 x = poisoned(s.m * s.n, type, offset), y = poisoned(s.m * s.n, type);
+    device().gemm_gelu(s, on_a.in(), on_b.in(), with_bias ? on_bias.in() : In(), x.out(), y.out());
+    const Values before = reference::gemm(s, doubles(a), doubles(b), doubles(bias), {});
+    EXPECT_LE(relative_error(x.read(), before), tolerance(type));
+    EXPECT_LE(relative_error(y.read(), reference::activation(Unary::gelu, before)), 2 * tolerance(type));
+  }
+
+  void check_gelu_backward(const Gemm& s, DType type, std::int64_t offset = 0) {
+    SCOPED_TRACE(std::string(name_of(type)) + " " + std::to_string(s.n) + " columns, from " + std::to_string(offset));
+    const Floats a = normal(s.m * s.k, type), b = normal(s.k * s.n, type), x = normal(s.m * s.n, type);
+    const Tensor on_a = given(a, type), on_b = given(b, type), on_x = given(x, type, offset),
+                 c = poisoned(s.m * s.n, type);
+    device().gemm_gelu_backward(s, on_a.in(), on_b.in(), on_x.in(), c.out());
+    Values expected = reference::gemm(s, doubles(a), doubles(b), {}, {});
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] *= gelu_slope(x[i]);
+    EXPECT_LE(relative_error(c.read(), expected), 2 * tolerance(type));
+  }
+
+  void check_bias_gradient(const Gemm& s, DType type, DType result, DType bias_type) {
+    SCOPED_TRACE(std::string(name_of(type)) + " into " + std::string(name_of(result)) + ", the bias's gradient " +
+                 std::string(name_of(bias_type)) + (s.accumulate ? " +=" : ""));
+    const Floats dy = normal(s.k * s.m, type), x = normal(s.k * s.n, type), before = normal(s.m * s.n, result, 4),
+                 sums_before = normal(s.m, bias_type, 4);
+    const Tensor on_dy = given(dy, type), on_x = given(x, type), d_bias = given(sums_before, bias_type),
+                 c = s.accumulate ? given(before, result) : poisoned(s.m * s.n, result);
+    device().gemm_bias_grad(s, on_dy.in(), on_x.in(), c.out(), d_bias.out());
+    EXPECT_LE(relative_error(c.read(), reference::gemm(s, doubles(dy), doubles(x), {}, doubles(before))),
+              tolerance(result));
+    Values sums = doubles(sums_before);
+    for (std::int64_t k = 0; k < s.k; ++k)
+      for (std::int64_t m = 0; m < s.m; ++m) sums[at(m)] += dy[at(k * s.m + m)];
+    EXPECT_LE(relative_error(d_bias.read(), sums), std::max(tolerance(result), tolerance(bias_type)));
+  }
+};
+
+TEST_F(CudaGemmEpilogues, GeluAndWhatItIsOf) {
+  for (const DType type : {DType::f32, DType::bf16, DType::f16})
+    for (const bool transposed : {false, true}) {
+      const Gemm s{24, 40, 16, false, transposed};
+      check_gelu(s, type, true, type);
+      check_gelu(s, type, false, type);
+    }
+  check_gelu({24, 40, 16, false, true}, DType::bf16, true, DType::f32);
+  expect_performed(Fused::gelu);
+}
+
+TEST_F(CudaGemmEpilogues, TheSlopeOfGelu) {
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) check_gelu_backward({24, 40, 16}, type);
+  expect_performed(Fused::gelu_backward);
+}
+
+// The weight gradient dW[out, in] += dY^T X, with the bias's: dY's columns added up.
+TEST_F(CudaGemmEpilogues, TheGradientOfABias) {
+  for (const bool accumulate : {false, true}) {
+    const Gemm s{24, 40, 33, true, false, accumulate};
+    check_bias_gradient(s, DType::f32, DType::f32, DType::f32);
+    check_bias_gradient(s, DType::bf16, DType::f32, DType::f32);
+    check_bias_gradient(s, DType::f16, DType::f32, DType::f32);
+    check_bias_gradient(s, DType::bf16, DType::bf16, DType::bf16);
+    check_bias_gradient(s, DType::bf16, DType::bf16, DType::f32);
+  }
+  expect_performed(Fused::bias_gradient);
+}
+
+// A row that is no multiple of 8 elements, and an address that is none of 16 bytes.
+TEST_F(CudaGemmEpilogues, WhatTheLibraryRefusesIsDoneByKernelsOfOurOwn) {
+  check_gelu({24, 20, 16, false, true}, DType::bf16, true, DType::bf16);
+  check_gelu({24, 40, 16, false, true}, DType::bf16, true, DType::f32, 1);
+  check_gelu_backward({24, 20, 16}, DType::f16);
+  check_gelu_backward({24, 40, 16}, DType::f32, 1);
+  EXPECT_EQ(performed(Fused::gelu) + performed(Fused::gelu_backward), 0);
 }
 
 TEST_F(CudaGemm, TypesThatHaveNoProductAreNamed) {

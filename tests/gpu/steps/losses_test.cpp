@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -81,11 +82,13 @@ const std::string kMlp =
     "plan: {micro_batch: 4}\n"
     "training: {global_batch: 8, precision: fp32, lr: 3e-3, clip: 0.5}\n";
 
-std::string gpt(const std::string& precision) {
+std::string gpt(const std::string& precision, const std::string& epilogues = "none") {
   return "rehearse: 1\n"
          "model: {family: gpt, layers: 1, hidden: 32, heads: 2, vocab: 256, max_seq_len: 8, dropout: 0.1}\n"
          "cluster: {gpus: 1}\n"
-         "plan: {micro_batch: 1}\n"
+         "plan: {micro_batch: 1, fused_epilogues: " +
+         epilogues +
+         "}\n"
          "training: {global_batch: 2, lr: 1e-3, seed: 3, precision: " +
          precision + "}\n";
 }
@@ -102,6 +105,29 @@ TEST(GpuLosses, TrainsAGpt) {
 TEST(GpuLosses, TrainsAGptInBf16FromGraphs) {
   expect_trains_as_on_the_cpu(gpt("bf16"), kBf16, execute::Graphs::automatic);
 }
+
+// GELU, its slope and the gradients of biases out of products; and where the library has no such products.
+TEST(GpuLosses, TrainsAGptWithFusedEpilogues) {
+  expect_trains_as_on_the_cpu(gpt("fp32", "all"), kFp32, execute::Graphs::off);
+}
+TEST(GpuLosses, TrainsAGptWithFusedEpiloguesInBf16FromGraphs) {
+  expect_trains_as_on_the_cpu(gpt("bf16", "all"), kBf16, execute::Graphs::automatic);
+}
+#ifdef REHEARSE_EMULATED
+std::set<std::uint32_t> epilogues_of(bool library_has_them) {
+  emulator::blas_log().epilogues.clear();
+  emulator::blas_log().no_epilogues = !library_has_them;
+  expect_trains_as_on_the_cpu(gpt("bf16", "all"), kBf16, execute::Graphs::off);
+  emulator::blas_log().no_epilogues = false;
+  return {emulator::blas_log().epilogues.begin(), emulator::blas_log().epilogues.end()};
+}
+TEST(GpuLosses, EpiloguesThatTheLibraryLacksAreKernelsOfOurOwn) {
+  EXPECT_EQ(epilogues_of(true),
+            (std::set<std::uint32_t>{CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+                                     CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_BGRADB}));
+  EXPECT_EQ(epilogues_of(false), (std::set<std::uint32_t>{CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS}));
+}
+#endif
 
 }  // namespace
 }  // namespace rehearse

@@ -86,6 +86,21 @@ TEST(CheckRole, AccumulatingGemmThatDoesNotReadC) {
   expect_only_of_role(check_role(p, 0), "bad-operands", {"'weight gradient'", "reads 2 buffers; its kind reads 3"});
 }
 
+// What an epilogue reads and writes besides.
+TEST(CheckRole, EpiloguesWithoutTheirOperands) {
+  const auto with = [](Epilogue epilogue) {
+    Program p = two_stages();
+    std::get<Gemm>(find_op(p.roles[0], "weight gradient").shape).epilogue = epilogue;
+    return check_role(p, 0);
+  };
+  expect_only_of_role(with(Epilogue::gelu), "bad-operands",
+                      {"'weight gradient'", "writes 1 buffers; its kind writes 2"});
+  expect_only_of_role(with(Epilogue::gelu_backward), "bad-operands",
+                      {"'weight gradient'", "reads 3 buffers; its kind reads 4"});
+  expect_only_of_role(with(Epilogue::bias_gradient), "bad-operands",
+                      {"'weight gradient'", "reads 3 buffers; its kind reads 4"});
+}
+
 // Of the 8 elements of x: pieces of 2, two apart in twos, 4 apart; then one place too far on either side.
 TEST(CheckRole, StridedCopyOutsideItsBuffers) {
   const auto with = [](Strides from, Strides to) {

@@ -56,6 +56,10 @@ TEST(Describe, Shapes) {
   Gemm g{2, 4, 8, 3};
   g.transpose_b = g.accumulate = true;
   EXPECT_EQ(shape_text(b.role, b.op(body, "g2", g, 0)), "m=2 n=4 k=8 batch=3 transpose_b accumulate");
+  Gemm gradient{2, 4, 8};
+  gradient.transpose_a = gradient.accumulate = true;
+  gradient.epilogue = Epilogue::bias_gradient;
+  EXPECT_EQ(shape_text(b.role, b.op(body, "g3", gradient, 0)), "m=2 n=4 k=8 transpose_a accumulate bias_gradient");
   Op& reduce = b.op(body, "r", Collective{CollectiveKind::all_reduce, 0, 1024}, 0);
   reduce.dtype = DType::bf16;
   EXPECT_EQ(shape_text(b.role, reduce), "elements=1024 bf16");
