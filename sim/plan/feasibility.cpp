@@ -32,6 +32,7 @@ class Rules {
       stages();
       sequence();
       context();
+      latent_attention();
       experts();
     }
     const bool batch_known = ranks_known && batch();
@@ -319,6 +320,12 @@ class Rules {
       key("context").error("attention: unfused keeps the scores of whole sequences",
                            "a fused kernel (model.attention), or context_kind: all_to_all");
     }
+  }
+
+  void latent_attention() {
+    const bool by_op = s_.plan.recompute == Recompute::ops && s_.model.family == model::Family::llama;
+    if (s_.model.latent_attention() && by_op && sound("plan.recompute"))
+      key("recompute").error("ops recomputation knows no latent attention", "full, selective or none");
   }
 
   bool batch() {
