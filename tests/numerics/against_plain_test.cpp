@@ -268,16 +268,20 @@ std::vector<Case> expert_splits() {
 }
 INSTANTIATE_TEST_SUITE_P(Splits, ExpertsAgainstPlain, testing::ValuesIn(expert_splits()), case_name);
 
-INSTANTIATE_TEST_SUITE_P(Models, LatentAgainstPlain,
-                         testing::Values(Case{"OneRank", {}}, Case{"UnfusedAttention", {"model.attention=unfused"}},
-                                         Case{"QueriesFromTheToken", {"model.q_lora_rank=0"}},
-                                         Case{"ValuesWiderThanKeys", {"model.v_head_dim=13"}},
-                                         Case{"FullRecompute", {"plan.recompute=full"}},
-                                         Case{"SelectiveRecompute",
-                                              {"model.attention=unfused", "plan.recompute=selective"}}),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    Models, LatentAgainstPlain,
+    testing::Values(Case{"OneRank", {}}, Case{"UnfusedAttention", {"model.attention=unfused"}},
+                    Case{"QueriesFromTheToken", {"model.q_lora_rank=0"}},
+                    Case{"ValuesWiderThanKeys", {"model.v_head_dim=13"}},
+                    Case{"LatentRecompute", {"plan.recompute_latent=true"}},
+                    Case{"LatentRecomputeFromTheToken", {"plan.recompute_latent=true", "model.q_lora_rank=0"}},
+                    Case{"LatentAndFullRecompute", {"plan.recompute_latent=true", "plan.recompute=full"}},
+                    Case{"FullRecompute", {"plan.recompute=full"}},
+                    Case{"SelectiveRecompute", {"model.attention=unfused", "plan.recompute=selective"}}),
+    case_name);
 
-const std::string kSequence = "plan.sequence_parallel=true", kFromToken = "model.q_lora_rank=0";
+const std::string kSequence = "plan.sequence_parallel=true", kFromToken = "model.q_lora_rank=0",
+                  kAgain = "plan.recompute_latent=true";
 
 INSTANTIATE_TEST_SUITE_P(
     Splits, LatentAgainstPlain,
@@ -288,6 +292,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"TensorSequence", split(2, {"plan.tensor=2", kSequence})},
         Case{"TensorSequenceFromTheToken", split(2, {"plan.tensor=2", kSequence, kFromToken})},
         Case{"TensorOverlapped", split(2, {"plan.tensor=2", kSequence, "plan.overlap_tensor_backward=true"})},
+        Case{"TensorSequenceAgain", split(2, {"plan.tensor=2", kSequence, kAgain})},
+        Case{"ZeroBubbleAgain", split(2, {"plan.pipeline=2", "plan.schedule=zero_bubble", kAgain})},
+        Case{"Zero3Again", split(2, {"plan.zero=3", kAgain})}, Case{"RingAgain", split(2, {"plan.context=2", kAgain})},
         Case{"Pipeline", split(2, {"plan.pipeline=2"})},
         Case{"ZeroBubble", split(2, {"plan.pipeline=2", "plan.schedule=zero_bubble"})},
         Case{"Zero1", split(2, {"plan.zero=1"})}, Case{"Zero2", split(2, {"plan.zero=2"})},

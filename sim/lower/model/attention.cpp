@@ -36,7 +36,8 @@ void AttentionBranch::declare_buffers(BufferId input) {
   input_ = input;
   if (latent_) latent_->declare_buffers(input);
   // What is exchanged is kept for backward as the core has it; the projection's input too.
-  const Lifetime saved = s_.kept(), local = heads_.on() ? Lifetime::slot : saved;
+  const bool again = latent_ && latent_->makes_again();
+  const Lifetime saved = s_.kept(), local = heads_.on() || again ? Lifetime::slot : saved;
   qkv_ = core_qkv_ = s_.builder.activation(name_ + ".qkv", c_.compute, {c_.tokens, qkv_width()}, local);
   if (heads_.on())
     core_qkv_ = s_.builder.activation(name_ + ".qkv.heads", c_.compute,
@@ -87,6 +88,11 @@ BufferId AttentionBranch::forward_projection() {
 
 BufferId AttentionBranch::backward(BufferId out_gradient) {
   const BufferId d_out = tp_.row_backward(name_ + ".proj", out_gradient, out_, proj_w_, proj_b_, m_.hidden, width());
+  if (latent_ && latent_->makes_again()) {
+    s_.builder.set_phase(Phase::recompute);
+    latent_->forward_again(qkv_);
+    s_.builder.set_phase(Phase::backward);
+  }
   BufferId d_core_out = d_out;
   if (heads_.on()) {
     d_core_out = s_.builder.workspace(s_.builder.here("d_" + name_ + ".out.heads"), c_.compute,

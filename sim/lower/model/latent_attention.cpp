@@ -39,14 +39,17 @@ void LatentProjections::declare_parameters() {
 
 void LatentProjections::declare_buffers(BufferId input) {
   input_ = input;
-  const Lifetime saved = s_.kept();
-  const auto latent = [&](const std::string& name, std::int64_t width, NormLayer& norm) {
-    const BufferId id = s_.builder.activation(name_ + name, c_.compute, {c_.local_tokens, width}, saved);
-    norm.declare_buffers(id, saved);
-    return id;
+  const Lifetime saved = s_.kept(), normed = makes_again() ? Lifetime::slot : saved;
+  const auto activation = [&](const std::string& name, std::int64_t width, Lifetime lifetime) {
+    return s_.builder.activation(name_ + name, c_.compute, {c_.local_tokens, width}, lifetime);
   };
-  if (queries_from_latent()) q_latent_ = latent(".q_latent", m_.q_lora_rank, q_norm_);
-  kv_latent_ = latent(".kv_latent", m_.kv_lora_rank, kv_norm_);
+  if (queries_from_latent()) {
+    q_latent_ = activation(".q_latent", m_.q_lora_rank, saved);
+    q_norm_.declare_buffers(q_latent_, normed);
+  }
+  kv_latent_ = activation(".kv_latent", m_.kv_lora_rank, saved);
+  kv_norm_.declare_buffers(kv_latent_, normed);
+  k_rope_ = activation(".k_rope", m_.qk_rope_head_dim, makes_again() ? saved : Lifetime::slot);
 }
 
 LatentHeads LatentProjections::heads(bool backward) const {
@@ -71,6 +74,15 @@ void LatentProjections::copy_columns(const std::string& name, BufferId from, Buf
                 c_.compute, {{from}}, {{to}});
 }
 
+// The latents, and the columns that all heads' keys share.
+void LatentProjections::down() {
+  if (queries_from_latent()) product_down(name_ + ".q_down", q_down_w_, q_latent_, m_.q_lora_rank);
+  const BufferId down = workspace(name_ + ".kv_down", c_.local_tokens, down_width());
+  product_down(name_ + ".kv_down", kv_down_w_, down, down_width());
+  copy_columns(name_ + ".kv_latent", down, kv_latent_, 0, m_.kv_lora_rank, true);
+  copy_columns(name_ + ".k_rope", down, k_rope_, m_.kv_lora_rank, m_.qk_rope_head_dim, true);
+}
+
 // [tokens, own heads, head_dim], not rotated.
 BufferId LatentProjections::queries() {
   const BufferId q = workspace(name_ + ".q", c_.tokens, query_width());
@@ -79,7 +91,6 @@ BufferId LatentProjections::queries() {
     tp_.product(name_ + ".q.forward", in, q_up_w_, -1, q, query_width(), m_.hidden);
     return q;
   }
-  product_down(name_ + ".q_down", q_down_w_, q_latent_, m_.q_lora_rank);
   q_norm_.forward();
   const BufferId in = tp_.gather_sequence(name_ + ".q_norm", q_norm_.out(), m_.q_lora_rank);
   tp_.product(name_ + ".q_up.forward", in, q_up_w_, -1, q, query_width(), m_.q_lora_rank);
@@ -87,18 +98,17 @@ BufferId LatentProjections::queries() {
 }
 
 void LatentProjections::forward(BufferId qkv) {
-  const std::int64_t rank = m_.kv_lora_rank, rope = m_.qk_rope_head_dim;
+  down();
+  forward_again(qkv);
+}
+
+void LatentProjections::forward_again(BufferId qkv) {
   const BufferId q = queries();
-  const BufferId down = workspace(name_ + ".kv_down", c_.local_tokens, down_width());
-  product_down(name_ + ".kv_down", kv_down_w_, down, down_width());
-  copy_columns(name_ + ".kv_latent", down, kv_latent_, 0, rank, true);
-  const BufferId own_rope = workspace(name_ + ".k_rope", c_.local_tokens, rope);
-  copy_columns(name_ + ".k_rope", down, own_rope, rank, rope, true);
-  const BufferId k_rope = tp_.gather_sequence(name_ + ".k_rope", own_rope, rope);
+  const BufferId k_rope = tp_.gather_sequence(name_ + ".k_rope", k_rope_, m_.qk_rope_head_dim);
   kv_norm_.forward();
-  const BufferId in = tp_.gather_sequence(name_ + ".kv_norm", kv_norm_.out(), rank);
+  const BufferId in = tp_.gather_sequence(name_ + ".kv_norm", kv_norm_.out(), m_.kv_lora_rank);
   const BufferId kv = workspace(name_ + ".kv", c_.tokens, key_value_width());
-  tp_.product(name_ + ".kv_up.forward", in, kv_up_w_, -1, kv, key_value_width(), rank);
+  tp_.product(name_ + ".kv_up.forward", in, kv_up_w_, -1, kv, key_value_width(), m_.kv_lora_rank);
   s_.builder.op(name_ + ".heads", heads(false), c_.compute, {{q}, {kv}, {k_rope}}, {{qkv}});
 }
 

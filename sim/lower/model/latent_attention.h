@@ -11,7 +11,8 @@
 // Without sequence parallelism the gradient of these columns, a sum over the heads, is all-reduced.
 //
 // Kept for backward: both latents before and after their norms, and the packed heads; what a product up gives lives in
-// a slot.
+// a slot. With plan.recompute_latent the latents before their norms and the shared columns alone are kept, and the rest
+// is made again before the core's backward, as Megatron-Core's recompute module mla_up_proj does.
 #pragma once
 
 #include <string>
@@ -31,6 +32,9 @@ class LatentProjections {
   void declare_buffers(BufferId input);
   // The input -> qkv [tokens, own heads, 2 head_dim + v_head_dim].
   void forward(BufferId qkv);
+  // The same in backward, from what is kept; with plan.recompute_latent, unless all of the layer was made again.
+  bool makes_again() const { return c_.plan().recompute_latent && !s_.recomputes(); }
+  void forward_again(BufferId qkv);
   // The gradient of that -> the input's gradient [local_tokens, hidden].
   BufferId backward(BufferId d_qkv);
 
@@ -47,6 +51,7 @@ class LatentProjections {
   // Between [rows, down_width] and its columns from `first` on, apart.
   void copy_columns(const std::string& name, BufferId from, BufferId to, std::int64_t first, std::int64_t width,
                     bool apart);
+  void down();
   BufferId queries();
   BufferId queries_backward(BufferId d_q);
   BufferId keys_values_backward(BufferId d_kv, BufferId d_k_rope);
@@ -58,7 +63,7 @@ class LatentProjections {
   TensorParallel tp_;
   NormLayer q_norm_, kv_norm_;
   ParamId q_down_w_ = -1, q_up_w_ = -1, kv_down_w_ = -1, kv_up_w_ = -1;
-  BufferId input_ = -1, q_latent_ = -1, kv_latent_ = -1;
+  BufferId input_ = -1, q_latent_ = -1, kv_latent_ = -1, k_rope_ = -1;
 };
 
 }  // namespace rehearse::lower

@@ -132,6 +132,7 @@ std::string dump(const Scenario& s) {
                      p.overlap_param_gather, p.overlap_tensor_backward, p.reuse_distance, p.sequence_parallel,
                      static_cast<int>(p.recompute));
   out += fmt::format(" {} {}", p.recompute_layers, p.recompute_every);
+  out += fmt::format(" {}", p.recompute_latent);
   for (const Axis axis : p.rank_order) out += fmt::format(" {}", static_cast<int>(axis));
   out += fmt::format(" {} {} {} {}", static_cast<int>(p.context_kind), p.zero_group, p.replicas, p.expert_tensor);
   const Training& t = s.training;

@@ -117,7 +117,7 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
       kMoe.find("ffn_hidden"),
       "kv_lora_rank: 16, q_lora_rank: 24, qk_nope_head_dim: 8, qk_rope_head_dim: 4, v_head_dim: 8, ");
   for (const std::string change : {"model.kv_lora_rank=32", "model.q_lora_rank=0", "model.qk_nope_head_dim=16",
-                                   "model.qk_rope_head_dim=2", "model.v_head_dim=4"}) {
+                                   "model.qk_rope_head_dim=2", "model.v_head_dim=4", "plan.recompute_latent=true"}) {
     const std::string key = change.substr(0, change.find('='));
     EXPECT_NE(of(latent, {change}).at(key), of(latent).at(key)) << change;
   }
