@@ -76,6 +76,19 @@ struct DropoutSite {
 struct AttentionShape {
   std::int64_t micro_batch = 0, heads = 0, kv_heads = 0, seq = 0, head_dim = 0;
   bool causal = true;
+  std::int64_t value_dim = 0;  // columns of a head's value; 0: head_dim
+
+  std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
+};
+
+// Between the products of latent attention, q [rows, heads, nope + rope], kv [rows, heads, nope + value] and k_rope
+// [rows, rope], and its heads, qkv [rows, heads, 2 (nope + rope) + value]: a head's query, key and value.
+struct LatentShape {
+  std::int64_t micro_batch = 0, heads = 0, seq = 0, nope = 0, rope = 0, value = 0;
+
+  std::int64_t rows() const { return micro_batch * seq; }
+  std::int64_t query() const { return nope + rope; }
+  std::int64_t packed() const { return 2 * query() + value; }
 };
 
 // Attention of some tokens of a sequence to the keys of some, where rank r of `ranks` holds the chunks r and 2 * ranks
@@ -169,8 +182,8 @@ class Device {
                              float* logsumexp) = 0;
   virtual void flash_backward(const AttentionShape& s, const DropoutSite& dropout, In d_out, In qkv, In out,
                               const float* logsumexp, Out d_qkv) = 0;
-  // The same of queries and keys that are `part`'s; keys and values are kv [key rows, kv_heads, 2, head_dim]. d_q
-  // [rows, heads * head_dim].
+  // The same of queries and keys that are `part`'s; keys and values are kv [key rows, kv_heads, head_dim + value_dim].
+  // d_q [rows, heads * head_dim].
   virtual void context_forward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout, In qkv,
                                In kv, Out out, float* logsumexp) = 0;
   virtual void context_backward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout, In d_out,
@@ -227,6 +240,11 @@ class Device {
   // Rotary embedding of queries and keys of packed qkv, in place; half-split pairs (i, i + head_dim / 2) as Llama,
   // base 10000. Rows are positions first_position, ... backward: the inverse rotation.
   virtual void rope(const AttentionShape& s, std::int64_t first_position, bool backward, Out qkv) = 0;
+  // The last `rope` columns of queries, and k_rope, which all heads' keys end with, are rotated as above, base and
+  // pairs alike. backward: d_k_rope is the sum over the heads.
+  virtual void latent_heads(const LatentShape& s, std::int64_t first_position, In q, In kv, In k_rope, Out qkv) = 0;
+  virtual void latent_heads_backward(const LatentShape& s, std::int64_t first_position, In d_qkv, Out d_q, Out d_kv,
+                                     Out d_k_rope) = 0;
 
   // Experts. weights [tokens, top_k]: scores of the experts `chosen` [tokens, top_k], scaled to add to 1.
   virtual void router_gate(const RouterShape& s, In logits, float* weights, std::int32_t* chosen) = 0;

@@ -114,10 +114,11 @@ KernelsToTime::KernelsToTime(const std::vector<plan::Scenario>& scenarios, bool 
 
 void KernelsToTime::add(const Kernel& kernel) {
   const auto* attention = std::get_if<program::Attention>(&kernel.op->shape);
-  if (attention != nullptr && attention->keys > 0) return;  // no kernels of GPUs for these yet
+  // No kernels of GPUs for these yet.
+  if (attention != nullptr && (attention->keys > 0 || attention->values() != attention->head_dim)) return;
   const auto& shape = kernel.op->shape;
   if (std::holds_alternative<program::Router>(shape) || std::holds_alternative<program::Permute>(shape) ||
-      std::holds_alternative<program::GroupedGemm>(shape))
+      std::holds_alternative<program::GroupedGemm>(shape) || std::holds_alternative<program::LatentHeads>(shape))
     return;
   const auto [place, is_new] = known_.try_emplace(key_of(*kernel.role, *kernel.op), kernels_.size());
   if (is_new) {

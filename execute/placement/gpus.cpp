@@ -61,6 +61,8 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
   if (plan.context > 1 && plan.context_kind != plan::ContextKind::all_to_all)
     return NotOnGpus{"no kernel of GPUs takes keys from other ranks of a context group yet",
                      "plan.context_kind=all_to_all, or --device cpu"};
+  if (scenario.model.latent_attention())
+    return NotOnGpus{"there are no kernels of GPUs for latent attention yet", "--device cpu"};
   if (scenario.model.family == model::Family::moe)
     return NotOnGpus{"there are no kernels of GPUs for routers and experts yet", "--device cpu"};
   return {};

@@ -47,7 +47,7 @@ class KernelCall {
   }
 
   void operator()(const program::Attention& a) const {
-    const kernels::AttentionShape s{a.micro_batch, a.heads, a.kv_heads, a.seq, a.head_dim, a.causal};
+    const kernels::AttentionShape s{a.micro_batch, a.heads, a.kv_heads, a.seq, a.head_dim, a.causal, a.value_dim};
     const std::int64_t split = a.heads_split_over_context ? c_.scenario.plan.context : 1;
     const std::int64_t place = c_.tensor_coordinate * split + (split > 1 ? c_.context_coordinate : 0);
     const kernels::DropoutSite site = dropout(a.dropout, a.site, 0, place * a.heads);
@@ -77,6 +77,22 @@ class KernelCall {
         return d_.attention_scores_backward_query(s, in(0), in(1), out(0));
       case AttentionPart::scores_backward_key:
         return d_.attention_scores_backward_key(s, in(0), in(1), out(0));
+    }
+  }
+
+  void operator()(const program::LatentHeads& l) const {
+    const std::int64_t mb = micro_batch();
+    std::int64_t done = 0;
+    for (const plan::TokenRun& run : tokens()) {
+      const kernels::LatentShape s{mb, l.heads, run.count, l.nope, l.rope, l.value};
+      const std::int64_t row = done * mb, head = row * l.heads;
+      const std::int64_t q = head * s.query(), kv = head * (l.nope + l.value), k = row * l.rope,
+                         packed = head * s.packed();
+      if (l.backward)
+        d_.latent_heads_backward(s, run.first, from(in(0), packed), from(out(0), q), from(out(1), kv), from(out(2), k));
+      else
+        d_.latent_heads(s, run.first, from(in(0), q), from(in(1), kv), from(in(2), k), from(out(0), packed));
+      done += run.count;
     }
   }
 

@@ -91,7 +91,7 @@ void CpuKernels::attention_dropout(const AttentionShape& s, const DropoutSite& s
 void CpuKernels::attention_context(const AttentionShape& s, const float* d, const float* qkv, float* out) {
   const AttentionView view(s);
   over_heads(pool_, s, [&](std::int64_t b, std::int64_t h, std::int64_t at) {
-    multiply(s.seq, s.head_dim, s.seq, {d + at, s.seq}, {qkv + view.value(b, h), view.qkv_stride}, false,
+    multiply(s.seq, s.values(), s.seq, {d + at, s.seq}, {qkv + view.value(b, h), view.qkv_stride}, false,
              out + view.out(b, h), view.out_stride);
   });
 }
@@ -100,7 +100,7 @@ void CpuKernels::attention_context_backward_probs(const AttentionShape& s, const
                                                   float* d_d) {
   const AttentionView view(s);
   over_heads(pool_, s, [&](std::int64_t b, std::int64_t h, std::int64_t at) {
-    multiply(s.seq, s.seq, s.head_dim, {d_out + view.out(b, h), view.out_stride},
+    multiply(s.seq, s.seq, s.values(), {d_out + view.out(b, h), view.out_stride},
              {qkv + view.value(b, h), view.qkv_stride, true}, false, d_d + at, s.seq);
   });
 }
@@ -112,7 +112,7 @@ void CpuKernels::attention_context_backward_value(const AttentionShape& s, const
   pool_.ranges(s.micro_batch * s.kv_heads, 1, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin * view.group; i < end * view.group; ++i) {
       const std::int64_t b = i / s.heads, h = i % s.heads;
-      multiply(s.seq, s.head_dim, s.seq, {d + i * s.seq * s.seq, s.seq, true},
+      multiply(s.seq, s.values(), s.seq, {d + i * s.seq * s.seq, s.seq, true},
                {d_out + view.out(b, h), view.out_stride}, h % view.group > 0, d_qkv + view.value(b, h),
                view.qkv_stride);
     }

@@ -63,6 +63,9 @@ class CpuDevice final : public Device {
   void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position, In dy,
                      Out d_table) override;
   void rope(const AttentionShape& s, std::int64_t first_position, bool backward, Out qkv) override;
+  void latent_heads(const LatentShape& s, std::int64_t first_position, In q, In kv, In k_rope, Out qkv) override;
+  void latent_heads_backward(const LatentShape& s, std::int64_t first_position, In d_qkv, Out d_q, Out d_kv,
+                             Out d_k_rope) override;
   void router_gate(const RouterShape& s, In logits, float* weights, std::int32_t* chosen) override;
   void router_place(const RouterShape& s, const std::int32_t* chosen, std::int32_t* places, float* loads) override;
   void router_gate_backward(const RouterShape& s, double aux, const float* d_weights, In logits,

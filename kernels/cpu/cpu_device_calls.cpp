@@ -7,13 +7,16 @@ namespace rehearse::kernels::cpu {
 namespace {
 
 std::int64_t qkv_size(const AttentionShape& s) {
-  return s.seq * s.micro_batch * (s.heads + 2 * s.kv_heads) * s.head_dim;
+  return s.seq * s.micro_batch * (s.heads * s.head_dim + s.kv_heads * (s.head_dim + s.values()));
 }
-std::int64_t out_size(const AttentionShape& s) {
+std::int64_t query_size(const AttentionShape& s) {
   return s.seq * s.micro_batch * s.heads * s.head_dim;
 }
+std::int64_t out_size(const AttentionShape& s) {
+  return s.seq * s.micro_batch * s.heads * s.values();
+}
 std::int64_t kv_size(const AttentionShape& s, const ContextPart& part) {
-  return (part.key_rank < 0 ? part.ranks : 1) * s.seq * s.micro_batch * s.kv_heads * 2 * s.head_dim;
+  return (part.key_rank < 0 ? part.ranks : 1) * s.seq * s.micro_batch * s.kv_heads * (s.head_dim + s.values());
 }
 std::int64_t score_size(const AttentionShape& s) {
   return s.micro_batch * s.heads * s.seq * s.seq;
@@ -107,7 +110,7 @@ void CpuDevice::context_forward(const AttentionShape& s, const ContextPart& part
 void CpuDevice::context_backward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout, In d_out,
                                  In qkv, In kv, In out, const float* logsumexp, Out d_q, Out d_kv) {
   Widened w(*this);
-  float* dq = part.merge ? w.update(d_q, out_size(s)) : w.write(d_q, out_size(s));
+  float* dq = part.merge ? w.update(d_q, query_size(s)) : w.write(d_q, query_size(s));
   kernels_.context_backward(s, part, dropout, w.read(d_out, out_size(s)), w.read(qkv, qkv_size(s)),
                             w.read(kv, kv_size(s, part)), w.read(out, out_size(s)), logsumexp, dq,
                             w.write(d_kv, kv_size(s, part)));
@@ -260,6 +263,20 @@ void CpuDevice::position_grad(std::int64_t rows, std::int64_t cols, std::int64_t
 void CpuDevice::rope(const AttentionShape& s, std::int64_t first_position, bool backward, Out qkv) {
   Widened w(*this);
   kernels_.rope(s, first_position, backward, w.update(qkv, qkv_size(s)));
+}
+
+void CpuDevice::latent_heads(const LatentShape& s, std::int64_t first_position, In q, In kv, In k_rope, Out qkv) {
+  Widened w(*this);
+  const std::int64_t heads = s.rows() * s.heads;
+  kernels_.latent_heads(s, first_position, w.read(q, heads * s.query()), w.read(kv, heads * (s.nope + s.value)),
+                        w.read(k_rope, s.rows() * s.rope), w.write(qkv, heads * s.packed()));
+}
+void CpuDevice::latent_heads_backward(const LatentShape& s, std::int64_t first_position, In d_qkv, Out d_q, Out d_kv,
+                                      Out d_k_rope) {
+  Widened w(*this);
+  const std::int64_t heads = s.rows() * s.heads;
+  kernels_.latent_heads_backward(s, first_position, w.read(d_qkv, heads * s.packed()), w.write(d_q, heads * s.query()),
+                                 w.write(d_kv, heads * (s.nope + s.value)), w.write(d_k_rope, s.rows() * s.rope));
 }
 
 void CpuDevice::cross_entropy_forward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, double scale,

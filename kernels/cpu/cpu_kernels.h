@@ -73,6 +73,10 @@ class CpuKernels {
   void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch, std::int64_t first_position,
                      const float* dy, float* d_table);
   void rope(const AttentionShape& s, std::int64_t first_position, bool backward, float* qkv);
+  void latent_heads(const LatentShape& s, std::int64_t first_position, const float* q, const float* kv,
+                    const float* k_rope, float* qkv);
+  void latent_heads_backward(const LatentShape& s, std::int64_t first_position, const float* d_qkv, float* d_q,
+                             float* d_kv, float* d_k_rope);
   void router_gate(const RouterShape& s, const float* logits, float* weights, std::int32_t* chosen);
   void router_place(const RouterShape& s, const std::int32_t* chosen, std::int32_t* places, float* loads);
   void router_gate_backward(const RouterShape& s, double aux, const float* d_weights, const float* logits,

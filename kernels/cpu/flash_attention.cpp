@@ -43,18 +43,18 @@ struct Tile {
   }
 };
 
-// Where keys and values lie: in packed qkv, or in kv [rows, kv_heads, 2, head_dim].
+// Where keys and values lie: in packed qkv, or in kv [rows, kv_heads, head_dim + value_dim].
 struct KeyPlaces {
   const float* data;
   std::int64_t stride;                     // between positions of one sequence
   std::int64_t batch, head, first, value;  // offsets: of a sequence, of a key head, of its key, from there of its value
 
   static KeyPlaces packed(const AttentionShape& s, const float* qkv) {
-    const std::int64_t group = s.heads / s.kv_heads, head = (group + 2) * s.head_dim;
+    const std::int64_t group = s.heads / s.kv_heads, head = (group + 1) * s.head_dim + s.values();
     return {qkv, s.micro_batch * s.kv_heads * head, s.kv_heads * head, head, group * s.head_dim, s.head_dim};
   }
   static KeyPlaces apart(const AttentionShape& s, const float* kv) {
-    const std::int64_t head = 2 * s.head_dim;
+    const std::int64_t head = s.head_dim + s.values();
     return {kv, s.micro_batch * s.kv_heads * head, s.kv_heads * head, head, 0, s.head_dim};
   }
   std::int64_t key(const Tile& t, std::int64_t group) const {
@@ -62,11 +62,11 @@ struct KeyPlaces {
   }
 };
 
-// Where gradients go: the query's beside those of its heads, with `query_stride` between positions, the key's and the
-// value's as KeyPlaces.
+// Where gradients go: queries' as in packed qkv, or in d_q [rows, heads, head_dim]; the key's and the value's as
+// KeyPlaces.
 struct Gradients {
   float* query;
-  std::int64_t query_stride;
+  bool packed;
   float* keys;
 };
 
@@ -141,7 +141,7 @@ void Flash::softmax_step(const Tile& t, float* scores, float* acc, float* maxima
     maxima[i] = now;
     sums[i] = sums[i] * fade + total;
     if (fade != 1) {
-      for (std::int64_t c = 0; c < s.head_dim; ++c) acc[i * s.head_dim + c] *= fade;
+      for (std::int64_t c = 0; c < s.values(); ++c) acc[i * s.values() + c] *= fade;
     }
     if (site.probability > 0) {
       over_numbers(t, i, n, [&](std::int64_t offset, std::int64_t count, const std::uint16_t* numbers) {
@@ -155,9 +155,10 @@ void Flash::softmax_step(const Tile& t, float* scores, float* acc, float* maxima
 }
 
 void Flash::forward_queries(Tile t, float* scratch, bool merge, float* out, float* logsumexp) const {
-  float *scores = scratch, *acc = scores + kQueries * kKeys, *maxima = acc + kQueries * s.head_dim,
+  const std::int64_t width = s.values();
+  float *scores = scratch, *acc = scores + kQueries * kKeys, *maxima = acc + kQueries * width,
         *sums = maxima + kQueries;
-  std::fill_n(acc, t.queries * s.head_dim, 0.0f);
+  std::fill_n(acc, t.queries * width, 0.0f);
   std::fill_n(maxima, t.queries, -std::numeric_limits<float>::infinity());
   std::fill_n(sums, t.queries, 0.0f);
   for (const Run& run : key_runs) {
@@ -167,7 +168,7 @@ void Flash::forward_queries(Tile t, float* scratch, bool merge, float* out, floa
       t.at_keys(run, offset, std::min(kKeys, seen - offset));
       multiply(t.queries, t.keys, s.head_dim, query(t), transposed(key(t)), false, scores, kKeys);
       softmax_step(t, scores, acc, maxima, sums);
-      multiply(t.queries, s.head_dim, t.keys, {scores, kKeys}, value(t), true, acc, s.head_dim);
+      multiply(t.queries, width, t.keys, {scores, kKeys}, value(t), true, acc, width);
     }
   }
   for (std::int64_t i = 0; i < t.queries; ++i) {
@@ -177,7 +178,7 @@ void Flash::forward_queries(Tile t, float* scratch, bool merge, float* out, floa
     const float here = maxima[i] + std::log(sums[i]);
     if (!merge) {
       const float inverse = 1 / sums[i];
-      for (std::int64_t c = 0; c < s.head_dim; ++c) y[c] = acc[i * s.head_dim + c] * inverse;
+      for (std::int64_t c = 0; c < width; ++c) y[c] = acc[i * width + c] * inverse;
       kept = here;
       continue;
     }
@@ -185,7 +186,7 @@ void Flash::forward_queries(Tile t, float* scratch, bool merge, float* out, floa
     const float before = kept, most = std::max(before, here);
     const float together = most + std::log(std::exp(before - most) + std::exp(here - most));
     const float old = std::exp(before - together), fresh = std::exp(maxima[i] - together);
-    for (std::int64_t c = 0; c < s.head_dim; ++c) y[c] = y[c] * old + acc[i * s.head_dim + c] * fresh;
+    for (std::int64_t c = 0; c < width; ++c) y[c] = y[c] * old + acc[i * width + c] * fresh;
     kept = together;
   }
 }
@@ -226,21 +227,23 @@ void Flash::backward_keys(Tile t, float* scratch, const float* d_out, const floa
   float *p = scratch, *d_p = p + kQueriesBackward * kKeysBackward;
   float* d_key = to.keys + places.key(t, view.group);
   float* d_value = d_key + places.value;
-  const std::int64_t query = view.query(t.batch, t.head), apart = view.out(t.batch, t.head);
-  const bool packed = to.query_stride == view.qkv_stride;
+  const std::int64_t out = view.out(t.batch, t.head);
+  const std::int64_t query_stride = to.packed ? view.qkv_stride : s.micro_batch * s.heads * s.head_dim;
+  float* const d_query =
+      to.query + (to.packed ? view.query(t.batch, t.head) : (t.batch * s.heads + t.head) * s.head_dim);
   for (const Run& run : query_runs) {
     const std::int64_t unseeing = s.causal ? std::clamp<std::int64_t>(t.key_position - run.position, 0, run.count) : 0;
     for (std::int64_t offset = unseeing; offset < run.count; offset += kQueriesBackward) {
       t.at_queries(run, offset, std::min(kQueriesBackward, run.count - offset));
-      const Operand grad = {d_out + apart + t.first_query * view.out_stride, view.out_stride};
+      const Operand grad = {d_out + out + t.first_query * view.out_stride, view.out_stride};
       multiply(t.queries, t.keys, s.head_dim, this->query(t), transposed(key(t)), false, p, kKeysBackward);
-      multiply(t.queries, t.keys, s.head_dim, grad, transposed(value(t)), false, d_p, kKeysBackward);
+      multiply(t.queries, t.keys, s.values(), grad, transposed(value(t)), false, d_p, kKeysBackward);
       backward_scores(t, logsumexp, delta, p, d_p);
-      multiply(t.keys, s.head_dim, t.queries, {p, kKeysBackward, true}, grad, add_key, d_value, places.stride);
+      multiply(t.keys, s.values(), t.queries, {p, kKeysBackward, true}, grad, add_key, d_value, places.stride);
       multiply(t.keys, s.head_dim, t.queries, {d_p, kKeysBackward, true}, this->query(t), add_key, d_key,
                places.stride);
       multiply(t.queries, s.head_dim, t.keys, {d_p, kKeysBackward}, key(t), add_query,
-               to.query + (packed ? query : apart) + t.first_query * to.query_stride, to.query_stride);
+               d_query + t.first_query * query_stride, query_stride);
       add_key = true;
     }
   }
@@ -252,7 +255,7 @@ void fill_delta(const Flash& flash, std::int64_t batch, std::int64_t head, const
   const AttentionView& view = flash.view;
   for (std::int64_t t = 0; t < flash.s.seq; ++t) {
     const std::int64_t at = view.out(batch, head) + t * view.out_stride;
-    delta[t] = dot(flash.s.head_dim, d_out + at, out + at);
+    delta[t] = dot(flash.s.values(), d_out + at, out + at);
   }
 }
 
@@ -290,7 +293,7 @@ void CpuKernels::flash_tiles(const flash::Flash& flash, bool merge, float* out, 
   const std::vector<flash::QueryTile> tiles = flash::query_tiles(flash.query_runs);
   const auto count = static_cast<std::int64_t>(tiles.size());
   pool_.ranges(s.micro_batch * s.heads * count, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
-    float* memory = scratch(worker, flash::kQueries * (flash::kKeys + s.head_dim + 2));
+    float* memory = scratch(worker, flash::kQueries * (flash::kKeys + s.values() + 2));
     for (std::int64_t i = begin; i < end; ++i) {
       const flash::QueryTile& q = tiles[static_cast<std::size_t>(i % count)];
       const std::int64_t head = i / count;
@@ -329,7 +332,7 @@ void CpuKernels::flash_forward(const AttentionShape& s, const DropoutSite& site,
 void CpuKernels::flash_backward(const AttentionShape& s, const DropoutSite& site, const float* d_out, const float* qkv,
                                 const float* out, const float* logsumexp, float* d_qkv) {
   const flash::Flash flash(s, site, qkv);
-  flash_key_tiles(flash, d_out, out, logsumexp, {d_qkv, flash.view.qkv_stride, d_qkv}, false);
+  flash_key_tiles(flash, d_out, out, logsumexp, {d_qkv, true, d_qkv}, false);
 }
 
 void CpuKernels::context_forward(const AttentionShape& s, const ContextPart& part, const DropoutSite& site,
@@ -343,9 +346,9 @@ void CpuKernels::context_backward(const AttentionShape& s, const ContextPart& pa
                                   const float* logsumexp, float* d_q, float* d_kv) {
   const flash::Flash flash = flash::context_flash(s, part, site, qkv, kv);
   const std::int64_t keys = (part.key_rank < 0 ? part.ranks : 1) * s.seq;
-  if (!part.merge) fill(s.seq * flash.view.out_stride, 0, d_q);
+  if (!part.merge) fill(s.seq * s.micro_batch * s.heads * s.head_dim, 0, d_q);
   fill(keys * flash.places.stride, 0, d_kv);
-  flash_key_tiles(flash, d_out, out, logsumexp, {d_q, flash.view.out_stride, d_kv}, true);
+  flash_key_tiles(flash, d_out, out, logsumexp, {d_q, false, d_kv}, true);
 }
 
 }  // namespace rehearse::kernels::cpu

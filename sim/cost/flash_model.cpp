@@ -40,7 +40,8 @@ double flash_compute_seconds(const program::Attention& a, const FlashRate& rate,
   const double keys = static_cast<double>(a.compared()) * causal;
   const std::int64_t row_tiles = (a.seq + kFlashRows - 1) / kFlashRows;
   const auto tiles = static_cast<double>(row_tiles * a.heads * a.micro_batch);
-  const double narrow = std::clamp((128 - static_cast<double>(a.head_dim)) / 64, 0.0, 1.0);
+  const double head_dim = static_cast<double>(a.head_dim + a.values()) / 2;
+  const double narrow = std::clamp((128 - head_dim) / 64, 0.0, 1.0);
   const double tail = rate.tail * (a.causal ? 1 : 0.5);
   const double per_sm = rate.rate * scale * (1 - narrow * (1 - rate.head_dim_64)) / device_sms;
   return flops * causal / per_sm * (1 / sms + tail / tiles) * (1 + rate.ramp / keys);

@@ -10,15 +10,18 @@ namespace {
 
 using namespace program;
 
-// S = Q K^T and its like are [seq, seq, head_dim] per head; products with a probability matrix [seq, head_dim, seq].
+// S = Q K^T is [seq, seq, head_dim] per head, dP = dO V^T as wide as values; products with a probability matrix or its
+// gradient are [seq, that width, seq].
 std::optional<GemmShape> attention_product(const Attention& a) {
   const std::int64_t batch = a.micro_batch * a.heads;
   switch (a.part) {
     case AttentionPart::scores:
-    case AttentionPart::context_backward_probs:
       return GemmShape{a.seq, a.seq, a.head_dim, batch};
+    case AttentionPart::context_backward_probs:
+      return GemmShape{a.seq, a.seq, a.values(), batch};
     case AttentionPart::context:
     case AttentionPart::context_backward_value:
+      return GemmShape{a.seq, a.values(), a.seq, batch};
     case AttentionPart::scores_backward_query:
     case AttentionPart::scores_backward_key:
       return GemmShape{a.seq, a.head_dim, a.seq, batch};

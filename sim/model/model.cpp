@@ -3,7 +3,9 @@
 //   norms 2 x h (+ 2 x h biases), attention h q + a h (+ q + h), feed-forward 2 h f (+ f + h), or gated 3 h f (+ 2 f +
 //   h).
 // A layer of experts has in the feed-forward layer's place a router h e, e experts 3 h x each, and shared experts 3 h
-// y. For gpt with f = 4 h this is 12 h^2 + 13 h a layer, as in Narayanan et al. 2021 (arXiv 2104.04473), equation 2: P
+// y. Latent attention has in the place of h q + a h: h c + c, the queries' latent of width c, and c heads (n + r) to
+// queries, or h heads (n + r) where there is none; h (k + r) + k and k heads (n + v) to keys and values; heads v h. For
+// gpt with f = 4 h this is 12 h^2 + 13 h a layer, as in Narayanan et al. 2021 (arXiv 2104.04473), equation 2: P
 // = 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)); that equation leaves out the final norm (2 h), which is counted here.
 #include "sim/model/model.h"
 
@@ -19,8 +21,14 @@ std::int64_t ffn_inputs(const Model& model) {
   return model.activation == ActivationKind::swiglu ? 2 : 1;
 }
 
-std::int64_t attention_width(const Model& model) {
-  return model.heads * model.head_dim;
+// Elements of the weights of a layer's attention that a token is multiplied with.
+std::int64_t attention_weights(const Model& model) {
+  const std::int64_t h = model.hidden, out = model.attention_width() * h;
+  if (!model.latent_attention()) return h * model.qkv_width() + out;
+  const std::int64_t queries = model.heads * model.head_dim, rank = model.q_lora_rank;
+  const std::int64_t keys_values = model.heads * (model.qk_nope_head_dim + model.v_head_dim);
+  return (rank > 0 ? (h + queries) * rank : h * queries) + h * (model.kv_lora_rank + model.qk_rope_head_dim) +
+         model.kv_lora_rank * keys_values + out;
 }
 
 std::int64_t norm_parameters(const Model& model) {
@@ -95,9 +103,9 @@ std::int64_t ffn_weights(const Model& model, std::int64_t layer, bool all) {
 // values over the whole sequence (a causal mask is not subtracted), and the vocabulary product.
 double token_multiply_adds(const Model& model, std::int64_t seq_len) {
   const auto hidden = static_cast<double>(model.hidden);
-  const auto width = static_cast<double>(attention_width(model));
-  const double projections = hidden * (static_cast<double>(model.qkv_width()) + width);
-  const double attention = 2 * static_cast<double>(seq_len) * width;
+  const auto projections = static_cast<double>(attention_weights(model));
+  const double attention =
+      static_cast<double>(seq_len) * static_cast<double>(model.heads * (model.head_dim + model.value_dim()));
   const std::int64_t dense = model.family == Family::moe ? model.dense_layers : model.layers;
   const double ffn =
       static_cast<double>(dense) * static_cast<double>(ffn_weights(model, 0, false)) +
@@ -125,9 +133,10 @@ std::int64_t Model::expert_capacity(std::int64_t tokens) const {
 namespace {
 
 std::int64_t layer_parameters(const Model& model, std::int64_t layer, bool all) {
-  const std::int64_t h = model.hidden, q = model.qkv_width();
-  const std::int64_t biases = model.bias ? q + h + ffn_inputs(model) * model.ffn_hidden + h : 0;
-  return 2 * norm_parameters(model) + h * q + attention_width(model) * h + ffn_weights(model, layer, all) + biases;
+  const std::int64_t h = model.hidden;
+  const std::int64_t biases = model.bias ? model.qkv_width() + h + ffn_inputs(model) * model.ffn_hidden + h : 0;
+  const std::int64_t latent_norms = model.latent_attention() ? model.q_lora_rank + model.kv_lora_rank : 0;
+  return 2 * norm_parameters(model) + latent_norms + attention_weights(model) + ffn_weights(model, layer, all) + biases;
 }
 
 std::int64_t transformer_parameters(const Model& model, std::int64_t vocab, bool all) {
@@ -165,7 +174,7 @@ namespace {
 
 // Whether the closed form of the paper holds: every projection as wide as the model, a feed-forward four times that.
 bool is_plain_gpt(const Model& model) {
-  return model.kv_heads == model.heads && attention_width(model) == model.hidden &&
+  return model.kv_heads == model.heads && model.attention_width() == model.hidden &&
          model.ffn_hidden * ffn_inputs(model) + model.ffn_hidden == 8 * model.hidden;
 }
 
@@ -174,18 +183,21 @@ bool is_plain_gpt(const Model& model) {
 std::string flop_formula(const Model& model) {
   const std::string counted = "forward and backward matrix products, a multiply-add is 2, no recomputation";
   const std::string attention = counted + ", attention in full (no causal discount): ";
+  const bool latent = model.latent_attention();
+  const std::string layer = latent ? "A + s heads (d + v)" : "2 h a + 2 h k + 2 s a";
+  const std::string widths = latent ? ", A = the weights of attention, d = head_dim, v = v_head_dim"
+                                    : ", a = heads x head_dim, k = kv_heads x head_dim";
   switch (model.family) {
     case Family::gpt:
       if (is_plain_gpt(model)) return attention + "72 B s L h^2 (1 + s/6h + V/12Lh), arXiv 2104.04473";
       [[fallthrough]];
     case Family::llama:
-      return attention + "6 B s (L (2 h a + 2 h k + 2 s a + " + std::to_string(ffn_inputs(model) + 1) +
-             " h f) + h V), a = heads x head_dim, k = kv_heads x head_dim, f = ffn_hidden";
+      return attention + "6 B s (L (" + layer + " + " + std::to_string(ffn_inputs(model) + 1) + " h f) + h V)" +
+             widths + ", f = ffn_hidden";
     case Family::moe:
-      return attention +
-             "6 B s (L (2 h a + 2 h k + 2 s a) + (L - D) h (e + 3 (t x + y)) + 3 D h f + h V), a = heads x head_dim, k "
-             "= kv_heads x head_dim, e experts of width x, of which each token takes t, y = width of all shared "
-             "experts, D dense layers of width f = ffn_hidden";
+      return attention + "6 B s (L (" + layer + ") + (L - D) h (e + 3 (t x + y)) + 3 D h f + h V)" + widths +
+             ", e experts of width x, of which each token takes t, y = width of all shared experts, D dense layers of "
+             "width f = ffn_hidden";
     case Family::cnn:
       return counted +
              ": 2 B (3 S - S1), S = sum of Cin K^2 Cout H W over convolutions and in x out over linear "

@@ -45,6 +45,11 @@ struct Model {
   bool tied_embeddings = true;
   bool bias = true;  // gpt: biases in linear layers and norms; llama: none
   AttentionKind attention = AttentionKind::flash;
+  // llama, moe: multi-head latent attention (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1), where kv_lora_rank > 0:
+  // keys and values come from a latent of that width, queries from one of q_lora_rank, or as ever if that is 0. A
+  // head's query and key have qk_nope_head_dim columns of their own and qk_rope_head_dim rotated ones, of which all
+  // heads' keys have the same: head_dim is the sum of both. Its value has v_head_dim.
+  std::int64_t q_lora_rank = 0, kv_lora_rank = 0, qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;
   double dropout = 0;
   // moe: llama with experts in the place of the feed-forward layer, but for the first `dense_layers`. Of `experts`
   // gated feed-forward layers of width expert_ffn_hidden each token takes experts_per_token; shared_experts more, of
@@ -67,7 +72,11 @@ struct Model {
   // capacity_factor), the rule of GShard (Lepikhin et al. 2020, arXiv 2006.16668) as Megatron-Core has it
   // (megatron/core/transformer/moe/moe_utils.py, get_capacity). Only with a capacity factor.
   std::int64_t expert_capacity(std::int64_t tokens) const;
-  std::int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_dim; }
+  bool latent_attention() const { return kv_lora_rank > 0; }
+  std::int64_t value_dim() const { return latent_attention() ? v_head_dim : head_dim; }
+  // Of a token's queries, keys and values, and of attention's output, which its heads' values make.
+  std::int64_t qkv_width() const { return heads * head_dim + kv_heads * (head_dim + value_dim()); }
+  std::int64_t attention_width() const { return heads * value_dim(); }
 };
 
 // Parameters; `vocab` may be padded by the caller (0: the model's own).

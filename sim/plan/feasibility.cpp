@@ -32,6 +32,7 @@ class Rules {
       stages();
       sequence();
       context();
+      latent_attention();
       experts();
     }
     const bool batch_known = ranks_known && batch();
@@ -319,6 +320,19 @@ class Rules {
       key("context").error("attention: unfused keeps the scores of whole sequences",
                            "a fused kernel (model.attention), or context_kind: all_to_all");
     }
+  }
+
+  void latent_attention() {
+    const bool again = s_.plan.recompute_latent && sound("plan.recompute_latent");
+    if (again && !s_.model.latent_attention())
+      key("recompute_latent").error("this model has no latents", "leave it out, or model.kv_lora_rank above 0");
+    else if (again && s_.plan.context > 1 && s_.plan.context_kind == ContextKind::all_to_all)
+      key("recompute_latent")
+          .error("what ranks have traded is kept for backward and not made again",
+                 "context_kind: ring or all_gather, or leave it out");
+    const bool by_op = s_.plan.recompute == Recompute::ops && s_.model.family == model::Family::llama;
+    if (s_.model.latent_attention() && by_op && sound("plan.recompute"))
+      key("recompute").error("ops recomputation knows no latent attention", "full, selective or none");
   }
 
   bool batch() {

@@ -89,11 +89,11 @@ std::vector<Key> transformer_keys() {
       {.path = "model.head_dim",
        .type = KeyType::integer,
        .origin = Default::derived,
-       .fallback = "hidden / heads",
+       .fallback = "hidden / heads; with kv_lora_rank: qk_nope_head_dim + qk_rope_head_dim",
        .min = 1,
        .max = 1 << 20,
        .families = kTransformers,
-       .meaning = "width of a head",
+       .meaning = "width of a head; latent attention: of its queries and keys",
        .example = "128",
        .related = "model.heads model.hidden",
        .field = &model::Model::head_dim},
@@ -310,7 +310,7 @@ std::vector<Key> model_keys() {
        .example = "config.json",
        .related = "model.preset"},
   };
-  for (const auto& part : {transformer_keys(), expert_keys(), small_model_keys()})
+  for (const auto& part : {transformer_keys(), latent_attention_keys(), expert_keys(), small_model_keys()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }

@@ -65,6 +65,7 @@ struct Plan {
   Recompute recompute = Recompute::none;
   std::int64_t recompute_layers = 0;  // of each stage and chunk, its first ones; 0: all
   std::int64_t recompute_every = 1;   // of these each so-manieth
+  bool recompute_latent = false;      // latent attention's heads, from the latents
   // Of the layer of that index, from 0, in its stage and chunk.
   Recompute recompute_of(std::int64_t layer) const {
     const bool chosen = (recompute_layers == 0 || layer < recompute_layers) && (layer + 1) % recompute_every == 0;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <utility>
 
@@ -29,6 +30,8 @@ using model::Position;
 constexpr std::int64_t kMaxQkv = 1 << 22;
 constexpr std::int64_t kMaxFlattened = 1 << 30;
 constexpr std::size_t kMaxListed = 1000;
+// Keys of latent attention.
+constexpr std::array kLatent = {"kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"};
 
 // Where a key's value is read: the scenario's own mapping if it has the key, else the preset's. Asking marks the key as
 // known in both, so that finish() of each reports only what no model has.
@@ -135,7 +138,10 @@ class ModelReader {
 
  private:
   static bool is_shape(std::string_view leaf) {
-    return leaf == "hidden" || leaf == "heads" || leaf == "kv_heads" || leaf == "head_dim";
+    return leaf == "hidden" || leaf == "heads" || leaf == "kv_heads" || leaf == "head_dim" || is_latent(leaf);
+  }
+  static bool is_latent(std::string_view leaf) {
+    return std::find(kLatent.begin(), kLatent.end(), leaf) != kLatent.end();
   }
 
   void read_key(const Key& key) {
@@ -152,7 +158,8 @@ class ModelReader {
     const std::size_t problems = diagnostics_.list().size();
     for (const char* path : {"model.hidden", "model.heads", "model.kv_heads", "model.head_dim"})
       read_key(*find_key(path));
-    const bool head_dim_given = source_.given("head_dim");
+    if (model_.family != Family::gpt) latent();
+    const bool head_dim_given = source_.given("head_dim") || model_.latent_attention();
     if (model_.kv_heads == 0) model_.kv_heads = model_.heads;
     if (model_.head_dim == 0) model_.head_dim = std::max<std::int64_t>(1, model_.hidden / model_.heads);
     if (diagnostics_.list().size() != problems) return;  // what follows would complain about stand-in values
@@ -167,6 +174,47 @@ class ModelReader {
       heads.error(fmt::format("queries, keys and values are {} wide, the limit is {}", model_.qkv_width(), kMaxQkv));
   }
 
+  // The keys of latent attention, which is a whole or none.
+  void latent() {
+    for (const char* leaf : kLatent) read_key(*find_key(fmt::format("model.{}", leaf)));
+    if (!model_.latent_attention()) {
+      for (const char* leaf : kLatent)
+        if (std::string_view(leaf).ends_with("head_dim") && source_.given(leaf))
+          source_.value(leaf).error(fmt::format("'{}' is of latent attention, which kv_lora_rank = 0 leaves out", leaf),
+                                    "kv_lora_rank: 512, or leave it out");
+      if (model_.q_lora_rank > 0)
+        source_.value("q_lora_rank")
+            .error("a latent of queries alone: latent attention has one of keys and values too", "kv_lora_rank: 512");
+      return;
+    }
+    for (const char* leaf : {"qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"})
+      if (!source_.given(leaf))
+        source_.value(leaf).error("required key is missing, expected an integer: latent attention (kv_lora_rank)");
+    const std::int64_t width = model_.qk_nope_head_dim + model_.qk_rope_head_dim;
+    if (model_.head_dim > 0 && model_.head_dim != width)
+      source_.value("head_dim")
+          .error(fmt::format("head_dim = {}, but queries and keys of latent attention have "
+                             "qk_nope_head_dim + qk_rope_head_dim = {} columns",
+                             model_.head_dim, width),
+                 "leave it out");
+    model_.head_dim = width;
+    if (model_.kv_heads > 0 && model_.kv_heads != model_.heads)
+      source_.value("kv_heads")
+          .error(fmt::format("kv_heads = {}: latent attention makes keys and values for each of its {} heads",
+                             model_.kv_heads, model_.heads),
+                 "leave it out");
+    model_.kv_heads = model_.heads;
+  }
+
+  void finish_latent() {
+    if (model_.position != Position::rope)
+      source_.value("position").error("latent attention tells places by its rotated columns", "position: rope");
+    if (model_.bias) source_.value("bias").error("products of latent attention have no biases", "bias: false");
+    if (model_.qk_rope_head_dim % 2 != 0)
+      source_.value("qk_rope_head_dim")
+          .error(fmt::format("rope turns pairs of features, but qk_rope_head_dim is {}", model_.qk_rope_head_dim));
+  }
+
   void finish_transformer() {
     if (!source_.given("ffn_hidden")) {
       if (model_.family == Family::moe && model_.dense_layers > 0)
@@ -178,6 +226,7 @@ class ModelReader {
       model_.ffn_hidden = 4 * model_.hidden;
     }
     if (model_.family == Family::moe) finish_experts();
+    if (model_.latent_attention()) return finish_latent();
     if (model_.position == Position::rope && model_.head_dim % 2 != 0)
       source_.value("position").error(fmt::format("rope turns pairs of features, but head_dim is {}", model_.head_dim));
   }

@@ -42,14 +42,14 @@ struct ExpectedOf {
 
   Expected operator()(const Attention& a) const {
     const std::int64_t tokens = a.seq * a.micro_batch;
-    const std::int64_t out = tokens * a.heads * a.head_dim;
-    const std::int64_t qkv = tokens * (a.heads + 2 * a.kv_heads) * a.head_dim;
+    const std::int64_t query = tokens * a.heads * a.head_dim, out = tokens * a.heads * a.values();
+    const std::int64_t qkv = query + tokens * a.kv_heads * (a.head_dim + a.values());
     const std::int64_t logsumexp = tokens * a.heads;
     if (a.keys > 0) {
-      const std::int64_t kv = a.keys * a.micro_batch * a.kv_heads * 2 * a.head_dim;
+      const std::int64_t kv = a.keys * a.micro_batch * a.kv_heads * (a.head_dim + a.values());
       if (a.part == AttentionPart::flash_forward)
         return {a.merge ? Sizes{qkv, kv, out, logsumexp} : Sizes{qkv, kv}, {out, logsumexp}};
-      return {a.merge ? Sizes{out, qkv, kv, out, logsumexp, out} : Sizes{out, qkv, kv, out, logsumexp}, {out, kv}};
+      return {a.merge ? Sizes{out, qkv, kv, out, logsumexp, query} : Sizes{out, qkv, kv, out, logsumexp}, {query, kv}};
     }
     const std::int64_t s = a.micro_batch * a.heads * a.seq * a.seq;
     switch (a.part) {
@@ -77,6 +77,11 @@ struct ExpectedOf {
         return {{s, qkv}, {qkv}};
     }
     return {};
+  }
+
+  Expected operator()(const LatentHeads& l) const {
+    const Sizes parts{l.query_elements(), l.key_value_elements(), l.tokens * l.rope}, packed{l.packed_elements()};
+    return l.backward ? Expected{packed, parts} : Expected{parts, packed};
   }
 
   Expected operator()(const Norm& n) const {

@@ -23,11 +23,15 @@ struct ShapeText {
   std::string operator()(const Attention& a) const {
     std::string text =
         fmt::format("micro_batch={} heads={} seq={} head_dim={}", a.micro_batch, a.heads, a.seq, a.head_dim);
+    if (a.values() != a.head_dim) text += fmt::format(" value_dim={}", a.values());
     if (a.kv_heads != a.heads) text += fmt::format(" kv_heads={}", a.kv_heads);
     if (a.keys > 0) text += fmt::format(" keys={}{}", a.keys, a.merge ? " merge" : "");
     if (a.causal) text += " causal";
     if (a.dropout > 0) text += fmt::format(" dropout={}", a.dropout);
     return text;
+  }
+  std::string operator()(const LatentHeads& l) const {
+    return fmt::format("tokens={} heads={} nope={} rope={} value={}", l.tokens, l.heads, l.nope, l.rope, l.value);
   }
   std::string operator()(const Norm& n) const {
     return fmt::format("rows={} cols={}{}", n.rows, n.cols, n.add_residual ? " add_residual" : "");

@@ -29,6 +29,9 @@ struct KindName {
                                                  "attention_scores_backward_key"};
     return pick(names, a.part);
   }
+  std::string_view operator()(const LatentHeads& l) const {
+    return l.backward ? "latent_heads_backward" : "latent_heads";
+  }
   std::string_view operator()(const Norm& n) const {
     static constexpr std::string_view layer[] = {"layer_norm_forward", "layer_norm_backward_input",
                                                  "layer_norm_backward_weight"};

@@ -3,7 +3,8 @@
 //
 // Layout: activations are row-major [sequence, micro_batch, width], so tokens = sequence * micro_batch rows and a
 // sequence-parallel shard is contiguous. Weights are [out, in] as in torch.nn.Linear. Packed qkv is
-// [tokens, kv_heads, heads / kv_heads + 2, head_dim] (the queries of a group, then its key, then its value).
+// [tokens, kv_heads, heads / kv_heads + 2, head_dim] (the queries of a group, then its key, then its value; the value
+// may be of another width, Attention::value_dim).
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ struct Gemm {
 };
 std::string_view name_of(Epilogue epilogue);  // "gelu_backward"; of none ""
 
-// Attention over packed qkv. flash_forward {qkv} -> {out [tokens, heads*head_dim], logsumexp f32 [tokens, heads]};
+// Attention over packed qkv. flash_forward {qkv} -> {out [tokens, heads*value_dim], logsumexp f32 [tokens, heads]};
 // flash_backward {dout, qkv, out, logsumexp} -> {dqkv}. Unfused parts, P = [micro_batch, heads, seq, seq]:
 // scores {qkv} -> {S}; softmax (scaled, masked) {S} -> {P}; dropout {P} -> {D, mask}; context {D, qkv} -> {out};
 // context_backward_probs {dout, qkv} -> {dD}; context_backward_value {dout, D} -> {dqkv: value part};
@@ -63,16 +64,32 @@ struct Attention {
   AttentionKernel kernel = AttentionKernel::best;
   bool heads_split_over_context = false;  // `heads` are those of this rank of the context group
   // Flash parts where the tokens of a sequence are spread over a context group: keys and values are an operand of their
-  // own, kv [keys, micro_batch, kv_heads, 2, head_dim]. forward {qkv, kv, out?, logsumexp?} -> {out, logsumexp};
-  // backward {dout, qkv, kv, out, logsumexp, dq?} -> {dq [tokens, heads * head_dim], dkv}. `merge`: the operands with a
-  // question mark hold what other keys gave, and these are added. keys: tokens of them, 0 elsewhere. Those of the rank
-  // `key_steps` places before ours in the group (around), or of all ranks in their order (-1).
+  // own, kv [keys, micro_batch, kv_heads, head_dim + value_dim]. forward {qkv, kv, out?, logsumexp?} -> {out,
+  // logsumexp}; backward {dout, qkv, kv, out, logsumexp, dq?} -> {dq [tokens, heads * head_dim], dkv}. `merge`: the
+  // operands with a question mark hold what other keys gave, and these are added. keys: tokens of them, 0 elsewhere.
+  // Those of the rank `key_steps` places before ours in the group (around), or of all ranks in their order (-1).
   std::int64_t keys = 0;
   int key_steps = -1;
   bool merge = false;
+  std::int64_t value_dim = 0;  // columns of a head's value; 0: head_dim
 
+  std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   // The keys that queries are compared with.
   std::int64_t compared() const { return keys > 0 ? keys : seq; }
+};
+
+// Latent attention's heads from its products: forward {q [tokens, heads, nope + rope], kv [tokens, heads, nope +
+// value], k_rope [tokens, rope]} -> {qkv [tokens, heads, 2 (nope + rope) + value]}, packed as Attention reads it: a
+// head's query, its key, whose last columns are the k_rope of all heads, and its value; the last `rope` columns of
+// queries and keys are rotated as ElementwiseFn::rope does. backward {dqkv} -> {dq, dkv, dk_rope}: dk_rope is the sum
+// over the heads.
+struct LatentHeads {
+  bool backward = false;
+  std::int64_t tokens = 0, heads = 0, nope = 0, rope = 0, value = 0;
+
+  std::int64_t query_elements() const { return tokens * heads * (nope + rope); }
+  std::int64_t key_value_elements() const { return tokens * heads * (nope + value); }
+  std::int64_t packed_elements() const { return tokens * heads * (2 * (nope + rope) + value); }
 };
 
 // forward {x, gamma, beta?} -> {y, stats f32 [rows, 2] (layer) or [rows, 1] (rms)};
@@ -294,9 +311,10 @@ struct PointToPoint {
 // The host waits for this op's waits before it launches anything later in program order.
 struct HostSync {};
 
-using OpShape = std::variant<Gemm, Attention, Norm, Activation, Elementwise, StridedCopy, Router, Permute, GroupedGemm,
-                             Embedding, CrossEntropy, MeanSquaredError, Optimizer, SumSquares, ClipCoefficient,
-                             UpdateLossScale, Conv2d, Pool2d, Input, Collective, PointToPoint, HostSync>;
+using OpShape =
+    std::variant<Gemm, Attention, LatentHeads, Norm, Activation, Elementwise, StridedCopy, Router, Permute, GroupedGemm,
+                 Embedding, CrossEntropy, MeanSquaredError, Optimizer, SumSquares, ClipCoefficient, UpdateLossScale,
+                 Conv2d, Pool2d, Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

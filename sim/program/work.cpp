@@ -33,24 +33,26 @@ double gemm_flops(const Gemm& g) {
          static_cast<double>(g.batch);
 }
 
-// One product is 2 b h s s d. FlashAttention's backward does five: it recomputes the scores, then the gradients of the
-// value, the probabilities, the query and the key (Dao 2023, arXiv 2307.08691, section 3.1).
+// One product is 2 b h s s d, with d the width of queries and keys or that of values. FlashAttention's backward does
+// five: it recomputes the scores, then the gradients of the value, the probabilities, the query and the key (Dao 2023,
+// arXiv 2307.08691, section 3.1), the second and third of them with values.
 double attention_flops(const Attention& a) {
-  const double product = 2.0 * static_cast<double>(a.micro_batch) * static_cast<double>(a.heads) *
-                         static_cast<double>(a.seq) * static_cast<double>(a.compared()) *
-                         static_cast<double>(a.head_dim);
+  const double column = 2.0 * static_cast<double>(a.micro_batch) * static_cast<double>(a.heads) *
+                        static_cast<double>(a.seq) * static_cast<double>(a.compared());
+  const double keys = column * static_cast<double>(a.head_dim), values = column * static_cast<double>(a.values());
   switch (a.part) {
     case AttentionPart::flash_forward:
-      return 2 * product;
+      return keys + values;
     case AttentionPart::flash_backward:
-      return 5 * product;
+      return 3 * keys + 2 * values;
     case AttentionPart::scores:
+    case AttentionPart::scores_backward_query:
+    case AttentionPart::scores_backward_key:
+      return keys;
     case AttentionPart::context:
     case AttentionPart::context_backward_probs:
     case AttentionPart::context_backward_value:
-    case AttentionPart::scores_backward_query:
-    case AttentionPart::scores_backward_key:
-      return product;
+      return values;
     case AttentionPart::softmax:
     case AttentionPart::dropout:
     case AttentionPart::dropout_backward:

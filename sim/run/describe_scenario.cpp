@@ -51,6 +51,7 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   if (!scenario.framework_why.empty()) s["framework.chosen"] = "automatically: " + scenario.framework_why;
   describe_keys(scenario, s);
   if (p.recompute_layers > 0) s["plan.recompute_layers"] = fmt::to_string(p.recompute_layers);
+  if (p.recompute_latent) s["plan.recompute_latent"] = "true";
   if (p.recompute_every > 1) s["plan.recompute_every"] = fmt::to_string(p.recompute_every);
   s["plan.data"] = fmt::to_string(p.data);
   if (p.replicas > 1) s["plan.zero_group"] = fmt::to_string(p.data * p.context / p.replicas);

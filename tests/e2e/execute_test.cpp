@@ -231,6 +231,23 @@ TEST(Execute, ModelsWithExpertsArePerformedOnCpusOnly) {
   EXPECT_TRUE(has(cuda.err, "no kernels of GPUs for routers and experts yet")) << cuda.err;
 }
 
+TEST(Execute, LatentAttentionIsPerformedOnCpusOnly) {
+  const std::vector<std::string> words = {"execute", "moe-tiny-2x2",
+                                          "--steps", "3",
+                                          "--set",   "model.kv_lora_rank=16",
+                                          "--set",   "model.qk_nope_head_dim=8",
+                                          "--set",   "model.qk_rope_head_dim=4",
+                                          "--set",   "model.v_head_dim=8",
+                                          "--set",   "model.kv_heads=4"};
+  const Outcome cpu = run(words);
+  EXPECT_EQ(cpu.status, 0) << cpu.err;
+  std::vector<std::string> on_gpu = words;
+  on_gpu.insert(on_gpu.end(), {"--device", "cuda"});
+  const Outcome cuda = run(on_gpu);
+  EXPECT_EQ(cuda.status, 2);
+  EXPECT_TRUE(has(cuda.err, "no kernels of GPUs for latent attention yet")) << cuda.err;
+}
+
 TEST(Execute, AContextGroupThatPassesKeysOnIsPerformedOnCpusOnly) {
   const Folder folder;
   const std::string scenario = folder.write("small.yaml", kSmallGpt);

@@ -37,6 +37,7 @@ class Writer {
     if (on_host_) text += fmt::format("costs: {{calibration: '{}'}}\n", calibration_);
     if (c_.once_in(3)) text += noise();
     if (llama_ && c_.below(3) == 1) give_experts(text);  // last, so that other choices keep their places
+    if (llama_ && c_.below(4) == 1) give_latents(text);
     return text;
   }
 
@@ -141,6 +142,16 @@ class Writer {
     constexpr std::size_t ranks[] = {1, 2, 4, 8};
     put("plan:\n", fmt::format("  expert: {}\n", c_.of(ranks)), 0);
     if (c_.below(4) == 1) put("plan:\n", "  expert_tensor: 1\n", 0);
+  }
+
+  // Where there are grouped queries too, it is refused.
+  void give_latents(std::string& text) {
+    const std::string latents =
+        fmt::format(", kv_lora_rank: {}, q_lora_rank: {}, qk_nope_head_dim: {}, qk_rope_head_dim: {}, v_head_dim: {}",
+                    8U << c_.below(4), c_.below(3) * 12, 1 + c_.below(20), 2 + 2 * c_.below(6), 1 + c_.below(24));
+    const std::string before = "max_seq_len: 128", plan = "plan:\n";
+    text.insert(text.find(before) + before.size(), latents);
+    if (c_.below(3) == 1) text.insert(text.find(plan) + plan.size(), "  recompute_latent: true\n");
   }
 
   std::string training() {

@@ -50,6 +50,18 @@ plan: {micro_batch: 1, bucket: 8KiB}
 training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 1e-2, weight_decay: 0.2, clip: 0.5, seed: 7}
 )";
 
+// Latent attention: no width of a head, of a latent or of a value equals another.
+const char* const kLatent = R"(
+rehearse: 1
+model: {family: moe, layers: 2, hidden: 24, heads: 6, kv_lora_rank: 10, q_lora_rank: 14, qk_nope_head_dim: 6,
+        qk_rope_head_dim: 4, v_head_dim: 7, vocab: 61, max_seq_len: 18, attention: flash, tied_embeddings: true,
+        experts: 6, experts_per_token: 2, expert_ffn_hidden: 20, shared_experts: 1, aux_loss: 0.3, capacity_factor: 1,
+        router: sigmoid}
+cluster: {topology: local, gpus: 1}
+plan: {micro_batch: 1, bucket: 8KiB}
+training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 1e-2, weight_decay: 0.2, clip: 0.5, seed: 8}
+)";
+
 struct Case {
   std::string name;
   std::vector<std::string> assignments;
@@ -82,7 +94,7 @@ PlainGpt<double>::Initial initial_values(const plan::Scenario& scenario) {
   const double deep = 0.02 / std::sqrt(2.0 * static_cast<double>(scenario.model.layers));
   return [seed = scenario.training.seed, deep](const std::string& name, std::int64_t index) {
     using Kind = program::Init::Kind;
-    const bool residual = name.ends_with("proj.weight") || name.ends_with("down.weight");
+    const bool residual = name.ends_with(".proj.weight") || name.ends_with(".down.weight");
     const Kind kind = name.ends_with("gamma") ? Kind::ones : name.ends_with("weight") ? Kind::normal : Kind::zeros;
     float value = 0;
     execute::draw_values(kind, residual ? deep : 0.02, name, seed, index, 1, &value);
@@ -129,6 +141,10 @@ std::vector<double> plain_losses(const plan::Scenario& scenario, const std::stri
     shape.aux_loss = m.aux_loss, shape.capacity_factor = m.capacity_factor;
     shape.shards = token_shards(scenario);
   }
+  if (m.latent_attention()) {
+    shape.q_rank = m.q_lora_rank, shape.kv_rank = m.kv_lora_rank;
+    shape.nope = m.qk_nope_head_dim, shape.rope = m.qk_rope_head_dim, shape.value_dim = m.v_head_dim;
+  }
   const auto data = execute::open_data(m, t.seq_len, t.seed, data_file);
   PlainGpt<double> model(shape, initial_values(scenario));
   return model.train(kSteps, t.global_batch, {t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.clip},
@@ -163,6 +179,12 @@ class ExpertsAgainstPlain : public testing::TestWithParam<Case> {};
 
 TEST_P(ExpertsAgainstPlain, TwentyStepsHaveThePlainModelsLosses) {
   expect_plain_losses(kExperts, GetParam());
+}
+
+class LatentAgainstPlain : public testing::TestWithParam<Case> {};
+
+TEST_P(LatentAgainstPlain, TwentyStepsHaveThePlainModelsLosses) {
+  expect_plain_losses(kLatent, GetParam());
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& tested) {
@@ -245,6 +267,49 @@ std::vector<Case> expert_splits() {
                     "framework=megatron-core", "plan.zero=1", "model.shared_experts=1", "plan.recompute=full"})}};
 }
 INSTANTIATE_TEST_SUITE_P(Splits, ExpertsAgainstPlain, testing::ValuesIn(expert_splits()), case_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, LatentAgainstPlain,
+    testing::Values(Case{"OneRank", {}}, Case{"UnfusedAttention", {"model.attention=unfused"}},
+                    Case{"QueriesFromTheToken", {"model.q_lora_rank=0"}},
+                    Case{"ValuesWiderThanKeys", {"model.v_head_dim=13"}},
+                    Case{"LatentRecompute", {"plan.recompute_latent=true"}},
+                    Case{"LatentRecomputeFromTheToken", {"plan.recompute_latent=true", "model.q_lora_rank=0"}},
+                    Case{"LatentAndFullRecompute", {"plan.recompute_latent=true", "plan.recompute=full"}},
+                    Case{"FullRecompute", {"plan.recompute=full"}},
+                    Case{"SelectiveRecompute", {"model.attention=unfused", "plan.recompute=selective"}}),
+    case_name);
+
+const std::string kSequence = "plan.sequence_parallel=true", kFromToken = "model.q_lora_rank=0",
+                  kAgain = "plan.recompute_latent=true";
+
+INSTANTIATE_TEST_SUITE_P(
+    Splits, LatentAgainstPlain,
+    testing::Values(
+        Case{"Tensor", split(2, {"plan.tensor=2"})},
+        Case{"TensorUnfused", split(2, {"plan.tensor=2", "model.attention=unfused"})},
+        Case{"TensorFromTheToken", split(2, {"plan.tensor=2", kFromToken})},
+        Case{"TensorSequence", split(2, {"plan.tensor=2", kSequence})},
+        Case{"TensorSequenceFromTheToken", split(2, {"plan.tensor=2", kSequence, kFromToken})},
+        Case{"TensorOverlapped", split(2, {"plan.tensor=2", kSequence, "plan.overlap_tensor_backward=true"})},
+        Case{"TensorSequenceAgain", split(2, {"plan.tensor=2", kSequence, kAgain})},
+        Case{"ZeroBubbleAgain", split(2, {"plan.pipeline=2", "plan.schedule=zero_bubble", kAgain})},
+        Case{"Zero3Again", split(2, {"plan.zero=3", kAgain})}, Case{"RingAgain", split(2, {"plan.context=2", kAgain})},
+        Case{"Pipeline", split(2, {"plan.pipeline=2"})},
+        Case{"ZeroBubble", split(2, {"plan.pipeline=2", "plan.schedule=zero_bubble"})},
+        Case{"Zero1", split(2, {"plan.zero=1"})}, Case{"Zero2", split(2, {"plan.zero=2"})},
+        Case{"Zero3", split(2, {"plan.zero=3", "plan.recompute=full"})}, Case{"Ring", split(2, {"plan.context=2"})},
+        Case{"GatheredKeys", split(2, {"plan.context=2", "plan.context_kind=all_gather"})},
+        Case{"AllToAll", split(2, {"plan.context=2", "plan.context_kind=all_to_all"})},
+        Case{"Expert2", split(2, {"plan.expert=2"})},
+        Case{"Expert2Data2Zero1", split(4, {"plan.expert=2", "plan.zero=1"})},
+        Case{"Expert2Zero2Sequence",
+             split(8, {"plan.expert=2", "plan.zero=2", "plan.tensor=2", kSequence, "plan.pipeline=2"})},
+        Case{"Expert2Zero3", split(4, {"plan.expert=2", "plan.zero=3"})},
+        Case{"WholeExperts", split(2, {"plan.expert=2", "plan.tensor=2", kSequence, "plan.expert_tensor=1"})},
+        Case{"MegatronCore", split(8, {"framework=megatron-core", "plan.expert=2", "plan.pipeline=2", "plan.tensor=2",
+                                       kSequence, "plan.zero=1", "plan.recompute=full"})}),
+    case_name);
 
 }  // namespace
 }  // namespace rehearse::numerics

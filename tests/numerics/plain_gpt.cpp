@@ -66,14 +66,16 @@ template <typename Real>
 PlainGpt<Real>::PlainGpt(const GptShape& shape, const Initial& initial) : shape_(shape) {
   const Index h = shape.hidden;
   words_ = add("embedding.word.weight", shape.vocab * h, initial);
-  positions_ = add("embedding.position.weight", shape.max_seq_len * h, initial);
+  if (!latent()) positions_ = add("embedding.position.weight", shape.max_seq_len * h, initial);
   for (Index l = 0; l < shape.layers; ++l) {
     const std::string name = "layer" + std::to_string(l) + ".";
     Block block;
     block.norm1 = add_norm(name + "norm1", initial);
-    const Index qkv = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
-    block.qkv = add_linear(name + "attention.qkv", qkv, h, initial);
-    block.proj = add_linear(name + "attention.proj", h, shape.heads * shape.head_dim, initial);
+    if (latent())
+      add_latent(block, name + "attention.", initial);
+    else
+      block.qkv = add_linear(name + "attention.qkv", qkv_width(), h, initial);
+    block.proj = add_linear(name + "attention.proj", h, shape.heads * value_dim(), initial);
     block.norm2 = add_norm(name + "norm2", initial);
     if (shape.experts > 0) {
       block.router = add(name + "experts.router.weight", shape.experts * h, initial);
@@ -104,10 +106,10 @@ int PlainGpt<Real>::add(const std::string& name, Index elements, const Initial& 
 }
 
 template <typename Real>
-auto PlainGpt<Real>::add_norm(const std::string& name, const Initial& initial) -> Norm {
+auto PlainGpt<Real>::add_norm(const std::string& name, Index cols, const Initial& initial) -> Norm {
   Norm norm;
-  norm.gamma = add(name + ".gamma", shape_.hidden, initial);
-  if (shape_.bias) norm.beta = add(name + ".beta", shape_.hidden, initial);
+  norm.gamma = add(name + ".gamma", cols, initial);
+  if (shape_.bias) norm.beta = add(name + ".beta", cols, initial);
   return norm;
 }
 
@@ -129,13 +131,14 @@ auto PlainGpt<Real>::parameter(const std::string& name) -> Parameter& {
 template <typename Real>
 auto PlainGpt<Real>::norm_forward(const Norm& norm, const Values& x, NormTrace& trace) const -> Values {
   constexpr Real kEps = Real(1e-5);
-  const Index h = shape_.hidden, rows = size_of(x) / h;
+  const Index h = size_of(value(norm.gamma)), rows = size_of(x) / h;
   Values y = zeros<Real>(rows * h);
   trace.in = x;
   trace.mean = trace.inverse_deviation = zeros<Real>(rows);
   for (Index r = 0; r < rows; ++r) {
     Real mean = 0, variance = 0;
-    for (Index i = 0; i < h; ++i) mean += at(x, r * h + i) / Real(h);
+    if (!latent())  // else RMSNorm (Zhang and Sennrich 2019, arXiv 1910.07467): the mean stays out
+      for (Index i = 0; i < h; ++i) mean += at(x, r * h + i) / Real(h);
     for (Index i = 0; i < h; ++i) variance += (at(x, r * h + i) - mean) * (at(x, r * h + i) - mean) / Real(h);
     const Real inverse = 1 / std::sqrt(variance + kEps);
     for (Index i = 0; i < h; ++i) {
@@ -148,10 +151,11 @@ auto PlainGpt<Real>::norm_forward(const Norm& norm, const Values& x, NormTrace& 
   return trace.out = y;
 }
 
-// With n = (x - mean) / deviation and g = gamma dy: dx = (g - mean(g) - n mean(g n)) / deviation.
+// With n = (x - mean) / deviation and g = gamma dy: dx = (g - mean(g) - n mean(g n)) / deviation. RMSNorm has neither
+// mean.
 template <typename Real>
 auto PlainGpt<Real>::norm_backward(const Norm& norm, const Values& dy, const NormTrace& trace) -> Values {
-  const Index h = shape_.hidden, rows = size_of(dy) / h;
+  const Index h = size_of(value(norm.gamma)), rows = size_of(dy) / h;
   Values dx = zeros<Real>(rows * h);
   for (Index r = 0; r < rows; ++r) {
     const Real mean = at(trace.mean, r), inverse = at(trace.inverse_deviation, r);
@@ -161,7 +165,7 @@ auto PlainGpt<Real>::norm_backward(const Norm& norm, const Values& dy, const Nor
     for (Index i = 0; i < h; ++i) {
       at(gradient(norm.gamma), i) += at(dy, r * h + i) * normal(i);
       if (norm.beta >= 0) at(gradient(norm.beta), i) += at(dy, r * h + i);
-      mean_scaled += scaled(i) / Real(h);
+      if (!latent()) mean_scaled += scaled(i) / Real(h);
       mean_product += scaled(i) * normal(i) / Real(h);
     }
     for (Index i = 0; i < h; ++i) at(dx, r * h + i) = (scaled(i) - mean_scaled - normal(i) * mean_product) * inverse;
@@ -204,10 +208,10 @@ auto PlainGpt<Real>::linear_backward(const Linear& linear, const Values& dy, con
 // Each token attends to itself and those before it; probabilities are [heads, tokens, tokens], zero after the diagonal.
 template <typename Real>
 auto PlainGpt<Real>::attention_forward(const Values& qkv, Values& probabilities) const -> Values {
-  const Index d = shape_.head_dim, heads = shape_.heads, width = (heads + 2 * shape_.kv_heads) * d;
+  const Index d = shape_.head_dim, e = value_dim(), heads = shape_.heads, width = qkv_width();
   const Index tokens = size_of(qkv) / width;
   const Real scale = 1 / std::sqrt(Real(d));
-  Values out = zeros<Real>(tokens * heads * d);
+  Values out = zeros<Real>(tokens * heads * e);
   probabilities = zeros<Real>(heads * tokens * tokens);
   for (Index head = 0; head < heads; ++head) {
     for (Index t = 0; t < tokens; ++t) {
@@ -218,8 +222,8 @@ auto PlainGpt<Real>::attention_forward(const Values& qkv, Values& probabilities)
               scale * at(qkv, t * width + query_at(head) + i) * at(qkv, s * width + key_at(head) + i);
       softmax(probabilities, row, t + 1);
       for (Index s = 0; s <= t; ++s)
-        for (Index i = 0; i < d; ++i)
-          at(out, (t * heads + head) * d + i) += at(probabilities, row + s) * at(qkv, s * width + value_at(head) + i);
+        for (Index i = 0; i < e; ++i)
+          at(out, (t * heads + head) * e + i) += at(probabilities, row + s) * at(qkv, s * width + value_at(head) + i);
     }
   }
   return out;
@@ -228,7 +232,7 @@ auto PlainGpt<Real>::attention_forward(const Values& qkv, Values& probabilities)
 template <typename Real>
 auto PlainGpt<Real>::attention_backward(const Values& d_out, const Values& qkv, const Values& probabilities) const
     -> Values {
-  const Index d = shape_.head_dim, heads = shape_.heads, width = (heads + 2 * shape_.kv_heads) * d;
+  const Index d = shape_.head_dim, e = value_dim(), heads = shape_.heads, width = qkv_width();
   const Index tokens = size_of(qkv) / width;
   const Real scale = 1 / std::sqrt(Real(d));
   Values d_qkv = zeros<Real>(tokens * width), d_probabilities = zeros<Real>(tokens);
@@ -238,8 +242,8 @@ auto PlainGpt<Real>::attention_backward(const Values& d_out, const Values& qkv, 
       Real mean = 0;  // of the probabilities' gradient, under the probabilities
       for (Index s = 0; s <= t; ++s) {
         at(d_probabilities, s) = 0;
-        for (Index i = 0; i < d; ++i) {
-          const Real gradient_out = at(d_out, (t * heads + head) * d + i);
+        for (Index i = 0; i < e; ++i) {
+          const Real gradient_out = at(d_out, (t * heads + head) * e + i);
           at(d_probabilities, s) += gradient_out * at(qkv, s * width + value_at(head) + i);
           at(d_qkv, s * width + value_at(head) + i) += p(s) * gradient_out;
         }
@@ -259,7 +263,8 @@ auto PlainGpt<Real>::attention_backward(const Values& d_out, const Values& qkv, 
 
 template <typename Real>
 auto PlainGpt<Real>::block_forward(const Block& block, const Values& x, BlockTrace& trace) const -> Values {
-  trace.qkv = linear_forward(block.qkv, norm_forward(block.norm1, x, trace.norm1));
+  const Values normed = norm_forward(block.norm1, x, trace.norm1);
+  trace.qkv = latent() ? latent_forward(block, normed, trace) : linear_forward(block.qkv, normed);
   trace.attention = attention_forward(trace.qkv, trace.probabilities);
   const Values middle = sum(x, linear_forward(block.proj, trace.attention));
   if (block.router >= 0)
@@ -284,7 +289,8 @@ auto PlainGpt<Real>::block_backward(const Block& block, const Values& dy, const 
   const Values d_middle = sum(dy, norm_backward(block.norm2, d_norm2, trace.norm2));
   const Values d_attention = linear_backward(block.proj, d_middle, trace.attention);
   const Values d_qkv = attention_backward(d_attention, trace.qkv, trace.probabilities);
-  const Values d_norm1 = linear_backward(block.qkv, d_qkv, trace.norm1.out);
+  const Values d_norm1 = latent() ? latent_backward(block, d_qkv, trace.norm1.out, trace)
+                                  : linear_backward(block.qkv, d_qkv, trace.norm1.out);
   return sum(d_middle, norm_backward(block.norm1, d_norm1, trace.norm1));
 }
 
@@ -295,7 +301,8 @@ auto PlainGpt<Real>::forward(const Sequence& sequence, Trace& trace) const -> Va
   Values x = zeros<Real>(tokens * h);
   for (Index t = 0; t < tokens; ++t)
     for (Index i = 0; i < h; ++i)
-      at(x, t * h + i) = at(value(words_), at(sequence.tokens, t) * h + i) + at(value(positions_), t * h + i);
+      at(x, t * h + i) = at(value(words_), at(sequence.tokens, t) * h + i) +
+                         (positions_ >= 0 ? at(value(positions_), t * h + i) : Real{0});
   trace.blocks.resize(blocks_.size());
   for (std::size_t l = 0; l < blocks_.size(); ++l) x = block_forward(blocks_[l], x, trace.blocks[l]);
   trace.probabilities = linear_forward(head_, norm_forward(final_norm_, x, trace.norm));
@@ -319,7 +326,7 @@ void PlainGpt<Real>::backward(const Sequence& sequence, const Trace& trace, Real
   for (Index t = 0; t < tokens; ++t) {
     for (Index i = 0; i < h; ++i) {
       at(gradient(words_), at(sequence.tokens, t) * h + i) += at(dx, t * h + i);
-      at(gradient(positions_), t * h + i) += at(dx, t * h + i);
+      if (positions_ >= 0) at(gradient(positions_), t * h + i) += at(dx, t * h + i);
     }
   }
 }

@@ -2,8 +2,9 @@
 // and clipping as PyTorch does them. It shares nothing with lowering, programs or kernels, so that a plan's loss curve
 // can be held against it. The model is the one the gpt family names: pre-norm blocks (LayerNorm), causal attention with
 // grouped queries, GELU in the tanh form, learned positions, biases, a tied or an own vocabulary product; or experts in
-// the place of the feed-forward layer (plain_experts.cpp), with one sequence a micro-batch. Left out: dropout, RMSNorm,
-// rotary positions, SwiGLU elsewhere.
+// the place of the feed-forward layer (plain_experts.cpp), with one sequence a micro-batch, and latent attention, with
+// RMSNorm and rotated columns in the place of learned positions (plain_latent.cpp). Left out: dropout, rotary positions
+// and SwiGLU elsewhere.
 //
 // Parameters have the global names and shapes of a lowered program ("layer0.attention.qkv.weight" is [kv_heads,
 // (heads / kv_heads + 2) * head_dim, hidden]: a group's queries, its key, its value); weights are [out, in].
@@ -24,6 +25,9 @@ struct GptShape {
   std::int64_t experts = 0, experts_per_token = 0, expert_ffn_hidden = 0, shared_ffn_hidden = 0;
   bool sigmoid = false;
   double aux_loss = 0, capacity_factor = 0;  // 0: no token is dropped
+  // Latent attention, if kv_rank > 0: widths of the latents (q_rank 0: queries come from the token itself), of a head's
+  // columns that are not rotated, of those that are, and of its value. head_dim is nope + rope.
+  std::int64_t q_rank = 0, kv_rank = 0, nope = 0, rope = 0, value_dim = 0;
   // The tokens of a sequence by the rank that routes them, in its order; none: one rank has all.
   std::vector<std::vector<std::int64_t>> shards = {};
 };
@@ -80,6 +84,8 @@ class PlainGpt {
   struct Block {
     Norm norm1, norm2;
     Linear qkv, proj, up, down;
+    Linear q_down, q_up, kv_down, kv_up;
+    Norm q_norm, kv_norm;
     int router = -1, experts_up = -1, experts_down = -1, shared_up = -1, shared_down = -1;
   };
   // A token's choices: which experts, with which weight, and whether they had room; of each expert how often it was
@@ -101,6 +107,7 @@ class PlainGpt {
     NormTrace norm1, norm2;
     Values qkv, probabilities, attention, up, activation;
     ExpertTrace experts;
+    NormTrace q_norm, kv_norm;
   };
   struct Trace {
     std::vector<BlockTrace> blocks;
@@ -109,7 +116,8 @@ class PlainGpt {
   };
 
   int add(const std::string& name, std::int64_t elements, const Initial& initial);
-  Norm add_norm(const std::string& name, const Initial& initial);
+  Norm add_norm(const std::string& name, const Initial& initial) { return add_norm(name, shape_.hidden, initial); }
+  Norm add_norm(const std::string& name, std::int64_t cols, const Initial& initial);
   Linear add_linear(const std::string& name, std::int64_t out, std::int64_t in, const Initial& initial);
 
   Values norm_forward(const Norm& norm, const Values& x, NormTrace& trace) const;
@@ -120,6 +128,11 @@ class PlainGpt {
   Values attention_backward(const Values& d_out, const Values& qkv, const Values& probabilities) const;
   Values block_forward(const Block& block, const Values& x, BlockTrace& trace) const;
   Values block_backward(const Block& block, const Values& dy, const BlockTrace& trace, Real scale);
+  // plain_latent.cpp: parameters, and a token's packed heads from the norm's output and back.
+  void add_latent(Block& block, const std::string& name, const Initial& initial);
+  Values latent_forward(const Block& block, const Values& x, BlockTrace& trace) const;
+  Values latent_backward(const Block& block, const Values& d_qkv, const Values& x, const BlockTrace& trace);
+  void rotate(Values& values, std::int64_t token, std::int64_t first, int direction) const;
   // plain_experts.cpp. The gradients of the second are of `scale` times the auxiliary loss too.
   Values experts_forward(const Block& block, const Values& x, ExpertTrace& trace) const;
   Values experts_backward(const Block& block, const Values& dy, const Values& x, const ExpertTrace& trace, Real scale);
@@ -127,14 +140,17 @@ class PlainGpt {
   Values forward(const Sequence& sequence, Trace& trace) const;
   void backward(const Sequence& sequence, const Trace& trace, Real scale);
 
+  bool latent() const { return shape_.kv_rank > 0; }
+  std::int64_t value_dim() const { return latent() ? shape_.value_dim : shape_.head_dim; }
   std::int64_t group() const { return shape_.heads / shape_.kv_heads; }
+  // A key head with the queries it serves, and all of them.
+  std::int64_t group_width() const { return (group() + 1) * shape_.head_dim + value_dim(); }
+  std::int64_t qkv_width() const { return shape_.kv_heads * group_width(); }
   // Where in a token's packed qkv a head's query, and its group's key and value, begin.
   std::int64_t query_at(std::int64_t head) const {
-    return ((head / group()) * (group() + 2) + head % group()) * shape_.head_dim;
+    return head / group() * group_width() + head % group() * shape_.head_dim;
   }
-  std::int64_t key_at(std::int64_t head) const {
-    return ((head / group()) * (group() + 2) + group()) * shape_.head_dim;
-  }
+  std::int64_t key_at(std::int64_t head) const { return head / group() * group_width() + group() * shape_.head_dim; }
   std::int64_t value_at(std::int64_t head) const { return key_at(head) + shape_.head_dim; }
   const Values& value(int parameter) const { return parameters_[static_cast<std::size_t>(parameter)].value; }
   Values& gradient(int parameter) { return parameters_[static_cast<std::size_t>(parameter)].gradient; }

@@ -80,6 +80,18 @@ TEST(PlainGpt, GradientsAreDifferencesOfTheLossWithAnOwnHeadAndNoBiases) {
   expect_gradients_are_differences(shape);
 }
 
+TEST(PlainGpt, GradientsAreDifferencesOfTheLossWithLatentAttention) {
+  GptShape shape = small_shape();
+  shape.bias = false;
+  shape.kv_heads = shape.heads;
+  shape.kv_rank = 5, shape.nope = 3, shape.rope = 4, shape.value_dim = 2;
+  shape.head_dim = shape.nope + shape.rope;
+  for (const std::int64_t rank : {0, 3}) {
+    shape.q_rank = rank;
+    expect_gradients_are_differences(shape);
+  }
+}
+
 TEST(PlainGpt, ForwardGivesTheLossesOfASecondImplementation) {
   const std::vector<double> expected = {2.219031334926377, 3.573914478878416, 3.302678881743497, 3.183637361581392,
                                         1.380645110926287};

@@ -15,21 +15,29 @@ AttentionBranch::AttentionBranch(const UnitScope& scope, const std::string& pref
       name_(prefix + ".attention"),
       tp_(scope.context, scope.builder, scope.parameters),
       heads_(scope.context, scope.builder),
-      core_(scope, name_, site) {}
+      core_(scope, name_, site) {
+  if (m_.latent_attention()) latent_.emplace(scope, prefix_, name_);
+}
 
 // The global shape of qkv keeps together what one rank must hold together: a key-value group.
 void AttentionBranch::declare_parameters() {
   const std::int64_t h = m_.hidden, group = m_.heads / m_.kv_heads + 2;
-  qkv_w_ = add_weight(s_, name_ + ".qkv.weight", {m_.kv_heads, group * m_.head_dim, h}, 0, kWeightScale);
-  qkv_b_ = add_bias(s_, name_ + ".qkv.bias", {m_.kv_heads, group * m_.head_dim}, 0);
-  proj_w_ = add_weight(s_, name_ + ".proj.weight", {h, m_.heads * m_.head_dim}, 1, residual_weight_scale(m_));
+  if (latent_) {
+    latent_->declare_parameters();
+  } else {
+    qkv_w_ = add_weight(s_, name_ + ".qkv.weight", {m_.kv_heads, group * m_.head_dim, h}, 0, kWeightScale);
+    qkv_b_ = add_bias(s_, name_ + ".qkv.bias", {m_.kv_heads, group * m_.head_dim}, 0);
+  }
+  proj_w_ = add_weight(s_, name_ + ".proj.weight", {h, m_.attention_width()}, 1, residual_weight_scale(m_));
   proj_b_ = add_bias(s_, name_ + ".proj.bias", {h}, -1);
 }
 
 void AttentionBranch::declare_buffers(BufferId input) {
   input_ = input;
+  if (latent_) latent_->declare_buffers(input);
   // What is exchanged is kept for backward as the core has it; the projection's input too.
-  const Lifetime saved = s_.kept(), local = heads_.on() ? Lifetime::slot : saved;
+  const bool again = latent_ && latent_->makes_again();
+  const Lifetime saved = s_.kept(), local = heads_.on() || again ? Lifetime::slot : saved;
   qkv_ = core_qkv_ = s_.builder.activation(name_ + ".qkv", c_.compute, {c_.tokens, qkv_width()}, local);
   if (heads_.on())
     core_qkv_ = s_.builder.activation(name_ + ".qkv.heads", c_.compute,
@@ -46,9 +54,13 @@ void AttentionBranch::rope(bool backward, BufferId qkv) {
 }
 
 void AttentionBranch::forward_core() {
-  const BufferId in = tp_.gather_sequence(prefix_ + ".norm1", input_, m_.hidden);
-  tp_.product(name_ + ".qkv.forward", in, qkv_w_, qkv_b_, qkv_, qkv_width(), m_.hidden);
-  rope(false, qkv_);
+  if (latent_) {
+    latent_->forward(qkv_);
+  } else {
+    const BufferId in = tp_.gather_sequence(prefix_ + ".norm1", input_, m_.hidden);
+    tp_.product(name_ + ".qkv.forward", in, qkv_w_, qkv_b_, qkv_, qkv_width(), m_.hidden);
+    rope(false, qkv_);
+  }
   if (heads_.on()) heads_.to_heads(name_ + ".qkv", qkv_, core_qkv_, qkv_width());
   core_.forward();
   if (heads_.on()) heads_.to_tokens(name_ + ".out", core_out_, out_, width());
@@ -76,6 +88,11 @@ BufferId AttentionBranch::forward_projection() {
 
 BufferId AttentionBranch::backward(BufferId out_gradient) {
   const BufferId d_out = tp_.row_backward(name_ + ".proj", out_gradient, out_, proj_w_, proj_b_, m_.hidden, width());
+  if (latent_ && latent_->makes_again()) {
+    s_.builder.set_phase(Phase::recompute);
+    latent_->forward_again(qkv_);
+    s_.builder.set_phase(Phase::backward);
+  }
   BufferId d_core_out = d_out;
   if (heads_.on()) {
     d_core_out = s_.builder.workspace(s_.builder.here("d_" + name_ + ".out.heads"), c_.compute,
@@ -88,6 +105,7 @@ BufferId AttentionBranch::backward(BufferId out_gradient) {
     d_qkv = s_.builder.workspace(s_.builder.here("d_" + name_ + ".qkv.tokens"), c_.compute, {c_.tokens, qkv_width()});
     heads_.to_tokens("d_" + name_ + ".qkv", d_heads, d_qkv, qkv_width());
   }
+  if (latent_) return latent_->backward(d_qkv);
   rope(true, d_qkv);
   return tp_.column_backward(name_ + ".qkv", d_qkv, input_, qkv_w_, qkv_b_, qkv_width(), m_.hidden);
 }

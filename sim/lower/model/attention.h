@@ -1,10 +1,13 @@
-// The attention branch of a block, between its norm and its residual: the qkv product (column-parallel), rope, the core
-// on this rank's heads, with context parallelism's exchanges around it, and the output projection (row-parallel).
+// The attention branch of a block, between its norm and its residual: the qkv product (column-parallel) and rope, or
+// what gives both in latent attention (latent_attention.h), the core on this rank's heads, with context parallelism's
+// exchanges around it, and the output projection (row-parallel).
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "sim/lower/model/attention_core.h"
+#include "sim/lower/model/latent_attention.h"
 #include "sim/lower/model/unit.h"
 #include "sim/lower/parallel/context.h"
 #include "sim/lower/parallel/tensor.h"
@@ -29,7 +32,7 @@ class AttentionBranch {
 
  private:
   std::int64_t qkv_width() const { return m_.qkv_width() / c_.tensor; }
-  std::int64_t width() const { return m_.heads * m_.head_dim / c_.tensor; }
+  std::int64_t width() const { return m_.attention_width() / c_.tensor; }
   void rope(bool backward, BufferId qkv);
   void forward_core();
   BufferId forward_projection();
@@ -41,6 +44,7 @@ class AttentionBranch {
   TensorParallel tp_;
   HeadExchange heads_;
   AttentionCore core_;
+  std::optional<LatentProjections> latent_;
   ParamId qkv_w_ = -1, qkv_b_ = -1, proj_w_ = -1, proj_b_ = -1;
   BufferId input_ = -1, qkv_ = -1, out_ = -1;
   BufferId reduced_ = -1;                   // the projection's output summed over the tensor group, where that is kept

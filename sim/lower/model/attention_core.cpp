@@ -40,6 +40,7 @@ Attention AttentionCore::part(AttentionPart p) const {
   a.kv_heads = m.kv_heads / split;
   a.seq = rows() / context_.batch;
   a.head_dim = m.head_dim;
+  a.value_dim = m.value_dim();
   a.dropout = m.dropout;
   a.site = site_;
   return a;
@@ -58,7 +59,7 @@ BufferId AttentionCore::declare(BufferId qkv) {
   const Lifetime saved = scope_.kept();
   const Attention a = part(AttentionPart::scores);
   qkv_ = qkv;
-  out_ = builder_.activation(name_ + ".out", context_.compute, {rows(), a.heads * a.head_dim}, saved);
+  out_ = builder_.activation(name_ + ".out", context_.compute, {rows(), a.heads * a.values()}, saved);
   if (!unfused()) {
     logsumexp_ = builder_.activation(name_ + ".logsumexp", DType::f32, {rows(), a.heads}, saved);
     return out_;

@@ -13,10 +13,10 @@ class AttentionCore {
   AttentionCore(const UnitScope& scope, std::string name, int site)
       : context_(scope.context), builder_(scope.builder), scope_(scope), name_(std::move(name)), site_(site) {}
 
-  // qkv [rows, kv_heads, group + 2, head_dim] -> out [rows, heads * head_dim]; both live as what UnitScope::kept()
-  // says. Rows are all tokens of the micro-batch, or this rank's where keys are exchanged. What the unfused core keeps
-  // between (5 a s^2 b bytes a layer with dropout) lives only in a slot where backward restores it by itself: under
-  // recomputation selective, and under ops, which keeps out.
+  // qkv [rows, kv_heads, group + 2, head_dim], values perhaps of another width -> out [rows, attention_width]; both
+  // live as what UnitScope::kept() says. Rows are all tokens of the micro-batch, or this rank's where keys are
+  // exchanged. What the unfused core keeps between (5 a s^2 b bytes a layer with dropout) lives only in a slot where
+  // backward restores it by itself: under recomputation selective, and under ops, which keeps out.
   BufferId declare(BufferId qkv);
   void forward();
   // out_gradient -> gradient of qkv.

@@ -1,7 +1,7 @@
 // One pre-norm transformer block: norm, attention, norm, MLP, each with a residual. gpt: LayerNorm, biases, GELU;
-// llama: RMSNorm, rope, SwiGLU, grouped queries; moe: the same with experts. What forward keeps for backward is, for
-// unfused attention with dropout, the s b h (34 + 5 a s / h) bytes of Korthikanti et al. 2022 (arXiv 2205.05198,
-// section 4), plus the norms' statistics.
+// llama: RMSNorm, rope, SwiGLU, grouped queries or latent attention; moe: the same with experts. What forward keeps for
+// backward is, for unfused attention with dropout, the s b h (34 + 5 a s / h) bytes of Korthikanti et al. 2022 (arXiv
+// 2205.05198, section 4), plus the norms' statistics.
 #include "sim/lower/model/attention.h"
 #include "sim/lower/model/experts.h"
 #include "sim/lower/model/mlp.h"

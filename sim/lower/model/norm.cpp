@@ -9,31 +9,31 @@ using program::NormPart;
 
 void NormLayer::declare_parameters(int unit) {
   const model::Model& m = context_.model();
-  gamma_ = parameters_.add(unit, {name_ + ".gamma", {m.hidden}, -1, program::Init::Kind::ones, 0});
+  gamma_ = parameters_.add(unit, {name_ + ".gamma", {cols_}, -1, program::Init::Kind::ones, 0});
   if (m.norm == model::NormKind::layernorm && m.bias)
-    beta_ = parameters_.add(unit, {name_ + ".beta", {m.hidden}, -1, program::Init::Kind::zeros, 0});
+    beta_ = parameters_.add(unit, {name_ + ".beta", {cols_}, -1, program::Init::Kind::zeros, 0});
 }
 
 BufferId NormLayer::declare_buffers(BufferId in, Lifetime saved) {
   const std::int64_t per_row = context_.model().norm == model::NormKind::layernorm ? 2 : 1;
   in_ = in;
   stats_ = builder_.activation(name_ + ".stats", DType::f32, {context_.local_tokens, per_row}, saved);
-  out_ = builder_.activation(name_ + ".out", context_.compute, {context_.local_tokens, context_.model().hidden}, saved);
+  out_ = builder_.activation(name_ + ".out", context_.compute, {context_.local_tokens, cols_}, saved);
   return out_;
 }
 
 Norm NormLayer::shape(NormPart part, bool add_residual) const {
   const model::Model& m = context_.model();
-  return {part, m.norm == model::NormKind::rmsnorm, add_residual, context_.local_tokens, m.hidden};
+  return {part, m.norm == model::NormKind::rmsnorm, add_residual, context_.local_tokens, cols_};
 }
 
 void NormLayer::forward() {
   std::vector<Operand> reads{{in_}, {parameters_.value(gamma_)}};
   if (beta_ >= 0) reads.push_back({parameters_.value(beta_)});
   BufferId y = out_;
-  const std::vector<std::int64_t> rows{context_.local_tokens, context_.model().hidden};
-  if (casts()) y = builder_.workspace(builder_.here(name_ + ".wide"), context_.residual, rows);
-  builder_.op(name_ + ".forward", shape(NormPart::forward, false), context_.residual, reads, {{y}, {stats_}});
+  const std::vector<std::int64_t> rows{context_.local_tokens, cols_};
+  if (casts()) y = builder_.workspace(builder_.here(name_ + ".wide"), in_type_, rows);
+  builder_.op(name_ + ".forward", shape(NormPart::forward, false), in_type_, reads, {{y}, {stats_}});
   if (casts())
     builder_.op(name_ + ".cast", Elementwise{ElementwiseFn::cast, rows[0] * rows[1]}, context_.compute, {{y}},
                 {{out_}});
@@ -47,28 +47,28 @@ void NormLayer::backward_weight(BufferId gradient) {
     reads.push_back({d_beta});
     writes.push_back({d_beta});
   }
-  builder_.op(name_ + ".backward_weight", shape(NormPart::backward_weight, false), context_.residual, reads, writes);
+  builder_.op(name_ + ".backward_weight", shape(NormPart::backward_weight, false), in_type_, reads, writes);
   parameters_.gradient_done(gamma_);
   if (beta_ >= 0) parameters_.gradient_done(beta_);
 }
 
 BufferId NormLayer::backward(BufferId gradient, BufferId residual_gradient) {
-  const std::vector<std::int64_t> rows{context_.local_tokens, context_.model().hidden};
+  const std::vector<std::int64_t> rows{context_.local_tokens, cols_};
   if (casts()) {
-    const BufferId wide = builder_.workspace(builder_.here("d_" + name_ + ".wide"), context_.residual, rows);
-    builder_.op(name_ + ".backward_cast", Elementwise{ElementwiseFn::cast, rows[0] * rows[1]}, context_.residual,
-                {{gradient}}, {{wide}});
+    const BufferId wide = builder_.workspace(builder_.here("d_" + name_ + ".wide"), in_type_, rows);
+    builder_.op(name_ + ".backward_cast", Elementwise{ElementwiseFn::cast, rows[0] * rows[1]}, in_type_, {{gradient}},
+                {{wide}});
     gradient = wide;
   }
   backward_weight(gradient);
   const bool residual = residual_gradient >= 0, fused = residual && context_.profile().fused_residual_gradient;
-  const BufferId out = builder_.workspace(builder_.here("d_" + name_), context_.residual, rows);
+  const BufferId out = builder_.workspace(builder_.here("d_" + name_), in_type_, rows);
   std::vector<Operand> reads{{gradient}, {in_}, {stats_}, {parameters_.value(gamma_)}};
   if (fused) reads.push_back({residual_gradient});
-  builder_.op(name_ + ".backward_input", shape(NormPart::backward_input, fused), context_.residual, reads, {{out}});
+  builder_.op(name_ + ".backward_input", shape(NormPart::backward_input, fused), in_type_, reads, {{out}});
   if (!residual || fused) return out;
-  const BufferId sum = builder_.workspace(builder_.here("d_" + name_ + ".sum"), context_.residual, rows);
-  builder_.op(name_ + ".add_residual_gradient", Elementwise{ElementwiseFn::add, rows[0] * rows[1]}, context_.residual,
+  const BufferId sum = builder_.workspace(builder_.here("d_" + name_ + ".sum"), in_type_, rows);
+  builder_.op(name_ + ".add_residual_gradient", Elementwise{ElementwiseFn::add, rows[0] * rows[1]}, in_type_,
               {{out}, {residual_gradient}}, {{sum}});
   return sum;
 }

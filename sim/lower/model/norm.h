@@ -11,11 +11,16 @@ namespace rehearse::lower {
 class NormLayer {
  public:
   NormLayer(const Context& context, RoleBuilder& builder, ParameterStore& parameters, std::string name)
-      : context_(context), builder_(builder), parameters_(parameters), name_(std::move(name)) {}
+      : NormLayer(context, builder, parameters, std::move(name), context.model().hidden, context.residual) {}
+  // Of `cols` columns, within a branch: what comes in has the type of products too.
+  static NormLayer within_branch(const Context& context, RoleBuilder& builder, ParameterStore& parameters,
+                                 std::string name, std::int64_t cols) {
+    return {context, builder, parameters, std::move(name), cols, context.compute};
+  }
 
   void declare_parameters(int unit);
-  // in [local_tokens, hidden] of context.residual; out, of context.compute, and the statistics live as `saved`. Returns
-  // out.
+  // in [local_tokens, cols], hidden of context.residual unless said otherwise; out, of context.compute, and the
+  // statistics live as `saved`. Returns out.
   BufferId declare_buffers(BufferId in, Lifetime saved);
   BufferId out() const { return out_; }
 
@@ -25,14 +30,25 @@ class NormLayer {
   BufferId backward(BufferId gradient, BufferId residual_gradient);
 
  private:
+  NormLayer(const Context& context, RoleBuilder& builder, ParameterStore& parameters, std::string name,
+            std::int64_t cols, DType in_type)
+      : context_(context),
+        builder_(builder),
+        parameters_(parameters),
+        name_(std::move(name)),
+        cols_(cols),
+        in_type_(in_type) {}
+
   program::Norm shape(program::NormPart part, bool add_residual) const;
   void backward_weight(BufferId gradient);
-  bool casts() const { return context_.residual != context_.compute; }
+  bool casts() const { return in_type_ != context_.compute; }
 
   const Context& context_;
   RoleBuilder& builder_;
   ParameterStore& parameters_;
   std::string name_;
+  std::int64_t cols_;
+  DType in_type_;
   ParamId gamma_ = -1, beta_ = -1;
   BufferId in_ = -1, stats_ = -1, out_ = -1;
 };

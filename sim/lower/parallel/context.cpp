@@ -55,17 +55,16 @@ BufferId KeyExchange::keys_of(const std::string& name, std::int64_t ranks) {
 }
 
 void KeyExchange::copy_queries(const std::string& name, BufferId from, BufferId to) {
-  const std::int64_t group = part_.heads / part_.kv_heads, head = part_.head_dim;
+  const std::int64_t queries = part_.heads / part_.kv_heads * part_.head_dim;
   const StridedCopy copy{
-      context_.tokens * part_.kv_heads, 1, group * head, {group * head, 0, 0}, {(group + 2) * head, 0, 0}};
+      context_.tokens * part_.kv_heads, 1, queries, {queries, 0, 0}, {queries + key_and_value(), 0, 0}};
   builder_.op(name, copy, context_.compute, {{from}}, {{to}});
 }
 
 void KeyExchange::copy_keys(const std::string& name, BufferId from, BufferId to, bool packed) {
-  const std::int64_t group = part_.heads / part_.kv_heads, head = part_.head_dim;
-  const program::Strides inside{(group + 2) * head, 0, group * head}, apart{2 * head, 0, 0};
-  const StridedCopy copy{context_.tokens * part_.kv_heads, 1, 2 * head, packed ? inside : apart,
-                         packed ? apart : inside};
+  const std::int64_t queries = part_.heads / part_.kv_heads * part_.head_dim, width = key_and_value();
+  const program::Strides inside{queries + width, 0, queries}, apart{width, 0, 0};
+  const StridedCopy copy{context_.tokens * part_.kv_heads, 1, width, packed ? inside : apart, packed ? apart : inside};
   builder_.op(name, copy, context_.compute, {{from}}, {{to}});
 }
 

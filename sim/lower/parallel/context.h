@@ -46,7 +46,8 @@ class KeyExchange {
 
  private:
   std::int64_t ranks() const { return context_.plan().context; }
-  std::int64_t key_width() const { return part_.kv_heads * 2 * part_.head_dim; }
+  std::int64_t key_width() const { return part_.kv_heads * key_and_value(); }
+  std::int64_t key_and_value() const { return part_.head_dim + part_.values(); }  // of one head
   std::int64_t query_width() const { return part_.heads * part_.head_dim; }
   bool ring() const { return context_.plan().context_kind == plan::ContextKind::ring; }
   program::Attention attention(program::AttentionPart which, int step) const;

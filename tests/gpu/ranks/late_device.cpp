@@ -145,6 +145,13 @@ class LateDevice final : public Device {
   void grouped_gemm(const GroupedShape& s, In a, In b, const float* loads, Out c) override {
     later([=, this] { cpu_->grouped_gemm(s, a, b, loads, c); });
   }
+  void latent_heads(const LatentShape& s, std::int64_t first_position, In q, In kv, In k_rope, Out qkv) override {
+    later([=, this] { cpu_->latent_heads(s, first_position, q, kv, k_rope, qkv); });
+  }
+  void latent_heads_backward(const LatentShape& s, std::int64_t first_position, In d_qkv, Out d_q, Out d_kv,
+                             Out d_k_rope) override {
+    later([=, this] { cpu_->latent_heads_backward(s, first_position, d_qkv, d_q, d_kv, d_k_rope); });
+  }
   void copy_strided(const StridedCopy& s, In x, Out y) override {
     later([=, this] { cpu_->copy_strided(s, x, y); });
   }

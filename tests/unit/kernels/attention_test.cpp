@@ -14,10 +14,10 @@ DropoutSite site_of(double probability) {
 }
 
 std::int64_t qkv_size(const AttentionShape& s) {
-  return s.seq * s.micro_batch * (s.heads + 2 * s.kv_heads) * s.head_dim;
+  return s.seq * s.micro_batch * (s.heads * s.head_dim + s.kv_heads * (s.head_dim + s.values()));
 }
 std::int64_t out_size(const AttentionShape& s) {
-  return s.seq * s.micro_batch * s.heads * s.head_dim;
+  return s.seq * s.micro_batch * s.heads * s.values();
 }
 std::int64_t score_size(const AttentionShape& s) {
   return s.micro_batch * s.heads * s.seq * s.seq;
@@ -35,6 +35,8 @@ std::vector<Case> cases() {
       all.push_back({{2, 4, 2, 5, 6, causal}, dropout});     // gradients checked whole
       all.push_back({{3, 2, 2, 37, 8, causal}, dropout});    // one tile, sequence not a multiple of anything
       all.push_back({{1, 3, 1, 261, 16, causal}, dropout});  // tiles of keys and queries, the last of five rows
+      all.push_back({{2, 4, 2, 5, 6, causal, 4}, dropout});  // values narrower and wider than queries and keys
+      all.push_back({{1, 2, 1, 133, 8, causal, 13}, dropout});
     }
   }
   return all;

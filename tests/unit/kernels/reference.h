@@ -41,10 +41,11 @@ struct Attended {
 inline Attended attention(const AttentionShape& s, const DropoutSite& site, const Values& qkv) {
   const std::int64_t group = s.heads / s.kv_heads;
   const auto element = [&](std::int64_t t, std::int64_t b, std::int64_t kv, std::int64_t slot, std::int64_t c) {
-    return qkv[at((((t * s.micro_batch + b) * s.kv_heads + kv) * (group + 2) + slot) * s.head_dim + c)];
+    const std::int64_t width = (group + 1) * s.head_dim + s.values();
+    return qkv[at(((t * s.micro_batch + b) * s.kv_heads + kv) * width + slot * s.head_dim + c)];
   };
   Attended r;
-  r.out.assign(at(s.seq * s.micro_batch * s.heads * s.head_dim), 0);
+  r.out.assign(at(s.seq * s.micro_batch * s.heads * s.values()), 0);
   r.logsumexp.assign(at(s.seq * s.micro_batch * s.heads), 0);
   r.scores.assign(at(s.micro_batch * s.heads * s.seq * s.seq), 0);
   r.p = r.d = r.scores;
@@ -73,8 +74,8 @@ inline Attended attention(const AttentionShape& s, const DropoutSite& site, cons
                                                     attention_column(site.first_head + h, s.seq, k));
           r.p[at(row + k)] = p;
           r.d[at(row + k)] = keep ? p / (1 - site.probability) : 0;
-          for (std::int64_t c = 0; c < s.head_dim; ++c) {
-            r.out[at((token * s.heads + h) * s.head_dim + c)] +=
+          for (std::int64_t c = 0; c < s.values(); ++c) {
+            r.out[at((token * s.heads + h) * s.values() + c)] +=
                 r.d[at(row + k)] * element(k, b, h / group, group + 1, c);
           }
         }

@@ -51,6 +51,27 @@ TEST(ParameterCount, OfExpertsIsWhatTheirAuthorsState) {
   }
 }
 
+// DeepSeek-AI 2024, arXiv 2405.04434 (abstract, appendix B) and arXiv 2412.19437 (abstract). The totals are those of
+// the checkpoints (V3: without the module of multi-token prediction and the routers' 58 x 256 biases). What is active
+// is stated without the table that embeds tokens, of which a token reads one row.
+TEST(ParameterCount, OfLatentAttentionIsWhatItsAuthorsState) {
+  struct Stated {
+    const char* name;
+    double total, total_digit, active, active_digit;  // billions, as written, and the last digit written
+    std::int64_t parameters;
+  };
+  const Stated stated[] = {{"deepseek-v2-lite", 15.7, 0.1, 2.4, 0.1, 15'706'484'224},
+                           {"deepseek-v2", 236, 1, 21, 1, 235'741'434'880},
+                           {"deepseek-v3", 671, 1, 37, 1, 671'026'419'200 - 58 * 256}};
+  for (const Stated& s : stated) {
+    const Model m = preset(s.name);
+    EXPECT_EQ(parameter_count(m), s.parameters) << s.name;
+    EXPECT_NEAR(static_cast<double>(parameter_count(m)) / 1e9, s.total, s.total_digit / 2) << s.name;
+    const auto active = static_cast<double>(active_parameter_count(m) - m.vocab * m.hidden);
+    EXPECT_NEAR(active / 1e9, s.active, s.active_digit * 0.52) << s.name;
+  }
+}
+
 TEST(ParameterCount, OfDenseAndSharedExpertsIsTheSumOfTheirTensors) {
   Model m = preset("mixtral-8x7b");
   const std::int64_t h = m.hidden, all = parameter_count(m), expert = 3 * h * m.expert_ffn_hidden;

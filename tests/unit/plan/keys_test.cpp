@@ -118,6 +118,8 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" | {} {} {} {} {} {} {} {} {}", m.experts, m.experts_per_token, m.expert_ffn_hidden,
                      m.shared_experts, m.shared_ffn_hidden, m.dense_layers, static_cast<int>(m.router), m.aux_loss,
                      m.capacity_factor);
+  out += fmt::format(" | {} {} {} {} {}", m.kv_lora_rank, m.q_lora_rank, m.qk_nope_head_dim, m.qk_rope_head_dim,
+                     m.v_head_dim);
   out += fmt::format(" | {} {} {} {}", s.cluster.topology, s.cluster.gpus, s.cluster.threads_per_rank,
                      rehearse::text_of(s.cluster.headroom));
   for (const auto& [key, value] : s.cluster.overrides) out += " " + key + "=" + value;
@@ -129,7 +131,8 @@ std::string dump(const Scenario& s) {
                      fmt::join(p.layers_per_stage, ","), p.micro_batch, p.zero, p.bucket.count(), p.overlap_grad_reduce,
                      p.overlap_param_gather, p.overlap_tensor_backward, p.reuse_distance, p.sequence_parallel,
                      static_cast<int>(p.recompute));
-  out += fmt::format(" {} {} {}", p.recompute_layers, p.recompute_every, static_cast<int>(p.fused_epilogues));
+  out += fmt::format(" {} {} {} {}", p.recompute_layers, p.recompute_every, static_cast<int>(p.fused_epilogues),
+                     p.recompute_latent);
   for (const Axis axis : p.rank_order) out += fmt::format(" {}", static_cast<int>(axis));
   out += fmt::format(" {} {} {} {}", static_cast<int>(p.context_kind), p.zero_group, p.replicas, p.expert_tensor);
   const Training& t = s.training;

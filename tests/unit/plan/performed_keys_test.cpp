@@ -114,6 +114,14 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
     const std::string key = change.substr(0, change.find('='));
     EXPECT_NE(of(kMoe, {change}).at(key), of(kMoe).at(key)) << change;
   }
+  const std::string latent = std::string(kMoe).insert(
+      kMoe.find("ffn_hidden"),
+      "kv_lora_rank: 16, q_lora_rank: 24, qk_nope_head_dim: 8, qk_rope_head_dim: 4, v_head_dim: 8, ");
+  for (const std::string change : {"model.kv_lora_rank=32", "model.q_lora_rank=0", "model.qk_nope_head_dim=16",
+                                   "model.qk_rope_head_dim=2", "model.v_head_dim=4", "plan.recompute_latent=true"}) {
+    const std::string key = change.substr(0, change.find('='));
+    EXPECT_NE(of(latent, {change}).at(key), of(latent).at(key)) << change;
+  }
   for (const std::string change :
        {"model.widths=[20]", "model.image={channels: 1, size: 32}", "model.convolutions=[{channels: 8, kernel: 5}]"}) {
     const std::string key = change.substr(0, change.find('='));

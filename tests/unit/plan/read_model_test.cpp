@@ -131,6 +131,41 @@ TEST_F(ReadModelTest, ExpertsGoTogether) {
   EXPECT_NE(found[4].find("swiglu"), std::string::npos) << found[4];
 }
 
+TEST_F(ReadModelTest, LatentAttentionIsAWholeOrNone) {
+  const std::string least =
+      "{family: llama, layers: 4, hidden: 64, heads: 5, ffn_hidden: 96, vocab: 100, max_seq_len: 32";
+  const std::string widths = ", qk_nope_head_dim: 8, qk_rope_head_dim: 4, v_head_dim: 7";
+  const Model model = read(least + ", kv_lora_rank: 16" + widths + "}");
+  EXPECT_EQ(texts(), Texts{});
+  EXPECT_EQ(model.head_dim, 12);
+  EXPECT_EQ(model.kv_heads, 5);
+  EXPECT_EQ(model.qkv_width(), 5 * (12 + 12 + 7));
+  EXPECT_EQ(model.attention_width(), 5 * 7);
+  // h = 64; queries 64 x 60, keys and values 64 x 20 and 16 x 75, output 35 x 64, norms 2 x 64 + 16.
+  EXPECT_EQ(model::layer_parameter_count(model), 64 * 60 + 64 * 20 + 16 * 75 + 35 * 64 + 144 + 3 * 64 * 96);
+  read(least + ", kv_lora_rank: 16, qk_rope_head_dim: 4}");
+  read(least + ", head_dim: 16" + widths + "}");
+  read(least + ", head_dim: 16, q_lora_rank: 8}");
+  read(least + ", kv_lora_rank: 16, kv_heads: 1, head_dim: 16, position: learned, bias: true" + widths + "}");
+  read(least + ", kv_lora_rank: 16, qk_nope_head_dim: 8, qk_rope_head_dim: 3, v_head_dim: 7}");
+  const Texts found = texts();
+  const std::vector<std::string> expected = {
+      "model.qk_nope_head_dim: required key is missing",
+      "model.v_head_dim: required key is missing",
+      "'qk_nope_head_dim' is of latent attention, which kv_lora_rank = 0 leaves out",
+      "'qk_rope_head_dim' is of latent attention",
+      "'v_head_dim' is of latent attention",
+      "a latent of queries alone",
+      "head_dim = 16, but queries and keys of latent attention have qk_nope_head_dim + qk_rope_head_dim = 12 columns",
+      "kv_heads = 1: latent attention makes keys and values for each of its 5 heads",
+      "latent attention tells places by its rotated columns",
+      "products of latent attention have no biases",
+      "rope turns pairs of features, but qk_rope_head_dim is 3"};
+  ASSERT_EQ(found.size(), expected.size()) << testing::PrintToString(found);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NE(found[i].find(expected[i]), std::string::npos) << found[i];
+}
+
 // One wrong key brings one message: nothing is said about values that only stand in for it.
 TEST_F(ReadModelTest, AMissingShapeIsReportedOnce) {
   read("{family: gpt, layers: 2, heads: 12, vocab: 100, max_seq_len: 32}");

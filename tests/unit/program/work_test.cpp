@@ -134,6 +134,28 @@ TEST_F(WorkTest, RopeLeavesValuesAlone) {
   EXPECT_EQ(x.bytes_written, 480);
 }
 
+// Queries and keys of 24 columns, values of 16: of a product's 2 x 2 x 3 x 8 x 8 FLOPs a column those with keys count
+// 24 times, those with values 16 times. Forward is one of each; backward recomputes the scores and gives the gradients
+// of queries and keys (24 each), of the probabilities and of values (16 each).
+TEST_F(WorkTest, AttentionWithValuesOfAnotherWidth) {
+  const auto any = buffer({1});
+  Attention a;
+  a.micro_batch = 2, a.heads = a.kv_heads = 3, a.seq = 8, a.head_dim = 24, a.value_dim = 16;
+  const double column = 2.0 * 2 * 3 * 8 * 8;
+  const std::pair<AttentionPart, double> columns[] = {{AttentionPart::flash_forward, 24 + 16},
+                                                      {AttentionPart::flash_backward, 3 * 24 + 2 * 16},
+                                                      {AttentionPart::scores, 24},
+                                                      {AttentionPart::context, 16},
+                                                      {AttentionPart::context_backward_probs, 16},
+                                                      {AttentionPart::context_backward_value, 16},
+                                                      {AttentionPart::scores_backward_query, 24},
+                                                      {AttentionPart::scores_backward_key, 24}};
+  for (const auto& [part, counted] : columns) {
+    a.part = part;
+    EXPECT_EQ(work(a, {any}, {any}).flops, column * counted) << static_cast<int>(part);
+  }
+}
+
 // AdamW on 10 elements with an fp32 master: gradient, bf16 parameter, master and two moments are read; all but the
 // gradient are written.
 TEST_F(WorkTest, OptimizerIsItsOperands) {

@@ -1,0 +1,160 @@
+#include "sim/lower/model/latent_attention.h"
+
+#include "sim/lower/model/block_parameters.h"
+
+namespace rehearse::lower {
+
+using program::Elementwise;
+using program::ElementwiseFn;
+using program::Gemm;
+using program::LatentHeads;
+using program::StridedCopy;
+
+LatentProjections::LatentProjections(const UnitScope& scope, const std::string& prefix, const std::string& name)
+    : s_(scope),
+      c_(scope.context),
+      m_(scope.context.model()),
+      prefix_(prefix),
+      name_(name),
+      tp_(scope.context, scope.builder, scope.parameters),
+      q_norm_(NormLayer::within_branch(scope.context, scope.builder, scope.parameters, name + ".q_norm",
+                                       scope.context.model().q_lora_rank)),
+      kv_norm_(NormLayer::within_branch(scope.context, scope.builder, scope.parameters, name + ".kv_norm",
+                                        scope.context.model().kv_lora_rank)) {}
+
+// The global shapes of what is split keep together what one rank must hold together: a head.
+void LatentProjections::declare_parameters() {
+  const std::int64_t h = m_.hidden;
+  if (queries_from_latent()) {
+    q_down_w_ = add_weight(s_, name_ + ".q_down.weight", {m_.q_lora_rank, h}, -1, kWeightScale);
+    q_norm_.declare_parameters(s_.number);
+  }
+  q_up_w_ = add_weight(s_, name_ + (queries_from_latent() ? ".q_up.weight" : ".q.weight"),
+                       {m_.heads, m_.head_dim, queries_from_latent() ? m_.q_lora_rank : h}, 0, kWeightScale);
+  kv_down_w_ = add_weight(s_, name_ + ".kv_down.weight", {down_width(), h}, -1, kWeightScale);
+  kv_norm_.declare_parameters(s_.number);
+  kv_up_w_ = add_weight(s_, name_ + ".kv_up.weight", {m_.heads, m_.qk_nope_head_dim + m_.v_head_dim, m_.kv_lora_rank},
+                        0, kWeightScale);
+}
+
+void LatentProjections::declare_buffers(BufferId input) {
+  input_ = input;
+  const Lifetime saved = s_.kept(), normed = makes_again() ? Lifetime::slot : saved;
+  const auto activation = [&](const std::string& name, std::int64_t width, Lifetime lifetime) {
+    return s_.builder.activation(name_ + name, c_.compute, {c_.local_tokens, width}, lifetime);
+  };
+  if (queries_from_latent()) {
+    q_latent_ = activation(".q_latent", m_.q_lora_rank, saved);
+    q_norm_.declare_buffers(q_latent_, normed);
+  }
+  kv_latent_ = activation(".kv_latent", m_.kv_lora_rank, saved);
+  kv_norm_.declare_buffers(kv_latent_, normed);
+  k_rope_ = activation(".k_rope", m_.qk_rope_head_dim, makes_again() ? saved : Lifetime::slot);
+}
+
+LatentHeads LatentProjections::heads(bool backward) const {
+  return {backward, c_.tokens, m_.heads / c_.tensor, m_.qk_nope_head_dim, m_.qk_rope_head_dim, m_.v_head_dim};
+}
+
+BufferId LatentProjections::workspace(const std::string& name, std::int64_t rows, std::int64_t width) {
+  return s_.builder.workspace(s_.builder.here(name), c_.compute, {rows, width});
+}
+
+void LatentProjections::product_down(const std::string& name, ParamId weight, BufferId out, std::int64_t width) {
+  s_.parameters.cast_weight(weight);
+  Gemm gemm{c_.local_tokens, width, m_.hidden, 1};
+  gemm.transpose_b = true;
+  s_.builder.op(name + ".forward", gemm, c_.compute, {{input_}, {s_.parameters.value(weight)}}, {{out}});
+}
+
+void LatentProjections::copy_columns(const std::string& name, BufferId from, BufferId to, std::int64_t first,
+                                     std::int64_t width, bool apart) {
+  const program::Strides inside{down_width(), 0, first}, alone{width, 0, 0};
+  s_.builder.op(name, StridedCopy{c_.local_tokens, 1, width, apart ? inside : alone, apart ? alone : inside},
+                c_.compute, {{from}}, {{to}});
+}
+
+// The latents, and the columns that all heads' keys share.
+void LatentProjections::down() {
+  if (queries_from_latent()) product_down(name_ + ".q_down", q_down_w_, q_latent_, m_.q_lora_rank);
+  const BufferId down = workspace(name_ + ".kv_down", c_.local_tokens, down_width());
+  product_down(name_ + ".kv_down", kv_down_w_, down, down_width());
+  copy_columns(name_ + ".kv_latent", down, kv_latent_, 0, m_.kv_lora_rank, true);
+  copy_columns(name_ + ".k_rope", down, k_rope_, m_.kv_lora_rank, m_.qk_rope_head_dim, true);
+}
+
+// [tokens, own heads, head_dim], not rotated.
+BufferId LatentProjections::queries() {
+  const BufferId q = workspace(name_ + ".q", c_.tokens, query_width());
+  if (!queries_from_latent()) {
+    const BufferId in = tp_.gather_sequence(prefix_ + ".norm1", input_, m_.hidden);
+    tp_.product(name_ + ".q.forward", in, q_up_w_, -1, q, query_width(), m_.hidden);
+    return q;
+  }
+  q_norm_.forward();
+  const BufferId in = tp_.gather_sequence(name_ + ".q_norm", q_norm_.out(), m_.q_lora_rank);
+  tp_.product(name_ + ".q_up.forward", in, q_up_w_, -1, q, query_width(), m_.q_lora_rank);
+  return q;
+}
+
+void LatentProjections::forward(BufferId qkv) {
+  down();
+  forward_again(qkv);
+}
+
+void LatentProjections::forward_again(BufferId qkv) {
+  const BufferId q = queries();
+  const BufferId k_rope = tp_.gather_sequence(name_ + ".k_rope", k_rope_, m_.qk_rope_head_dim);
+  kv_norm_.forward();
+  const BufferId in = tp_.gather_sequence(name_ + ".kv_norm", kv_norm_.out(), m_.kv_lora_rank);
+  const BufferId kv = workspace(name_ + ".kv", c_.tokens, key_value_width());
+  tp_.product(name_ + ".kv_up.forward", in, kv_up_w_, -1, kv, key_value_width(), m_.kv_lora_rank);
+  s_.builder.op(name_ + ".heads", heads(false), c_.compute, {{q}, {kv}, {k_rope}}, {{qkv}});
+}
+
+BufferId LatentProjections::down_backward(const std::string& name, BufferId d_out, ParamId weight, std::int64_t width) {
+  const BufferId d_input = workspace("d_" + name + ".input", c_.local_tokens, m_.hidden);
+  s_.builder.op(name + ".backward_input", Gemm{c_.local_tokens, m_.hidden, width, 1}, c_.compute,
+                {{d_out}, {s_.parameters.value(weight)}}, {{d_input}});
+  s_.builder.weight_part([&] {
+    Gemm gemm{width, m_.hidden, c_.local_tokens, 1};
+    gemm.transpose_a = true;
+    s_.parameters.weight_gradient(weight, name + ".backward_weight", gemm, d_out, input_);
+    s_.parameters.gradient_done(weight);
+  });
+  return d_input;
+}
+
+BufferId LatentProjections::queries_backward(BufferId d_q) {
+  if (!queries_from_latent())
+    return tp_.column_backward(name_ + ".q", d_q, input_, q_up_w_, -1, query_width(), m_.hidden);
+  const BufferId d_normed =
+      tp_.column_backward(name_ + ".q_up", d_q, q_norm_.out(), q_up_w_, -1, query_width(), m_.q_lora_rank);
+  return down_backward(name_ + ".q_down", q_norm_.backward(d_normed, -1), q_down_w_, m_.q_lora_rank);
+}
+
+BufferId LatentProjections::keys_values_backward(BufferId d_kv, BufferId d_k_rope) {
+  const std::int64_t rank = m_.kv_lora_rank, rope = m_.qk_rope_head_dim;
+  const BufferId d_own_rope = tp_.reduce_partial("d_" + name_ + ".k_rope", d_k_rope, rope);
+  const BufferId d_normed =
+      tp_.column_backward(name_ + ".kv_up", d_kv, kv_norm_.out(), kv_up_w_, -1, key_value_width(), rank);
+  const BufferId d_latent = kv_norm_.backward(d_normed, -1);
+  const BufferId d_down = workspace("d_" + name_ + ".kv_down", c_.local_tokens, down_width());
+  copy_columns("d_" + name_ + ".kv_latent", d_latent, d_down, 0, rank, false);
+  copy_columns("d_" + name_ + ".k_rope", d_own_rope, d_down, rank, rope, false);
+  return down_backward(name_ + ".kv_down", d_down, kv_down_w_, down_width());
+}
+
+BufferId LatentProjections::backward(BufferId d_qkv) {
+  const BufferId d_q = workspace("d_" + name_ + ".q", c_.tokens, query_width());
+  const BufferId d_kv = workspace("d_" + name_ + ".kv", c_.tokens, key_value_width());
+  const BufferId d_k_rope = workspace("d_" + name_ + ".k_rope", c_.tokens, m_.qk_rope_head_dim);
+  s_.builder.op(name_ + ".heads.backward", heads(true), c_.compute, {{d_qkv}}, {{d_q}, {d_kv}, {d_k_rope}});
+  const BufferId from_keys = keys_values_backward(d_kv, d_k_rope), from_queries = queries_backward(d_q);
+  const BufferId sum = workspace("d_" + name_ + ".input", c_.local_tokens, m_.hidden);
+  s_.builder.op("d_" + name_ + ".input", Elementwise{ElementwiseFn::add, c_.local_tokens * m_.hidden}, c_.compute,
+                {{from_keys}, {from_queries}}, {{sum}});
+  return sum;
+}
+
+}  // namespace rehearse::lower
