@@ -149,6 +149,8 @@ class KernelCall {
         return d_.router_gate(s, in(0), f32_out(0), ids_out(1));
       case program::RouterPart::place:
         return d_.router_place(s, ids(0), ids_out(0), f32_out(1));
+      case program::RouterPart::receive:
+        REHEARSE_CHECK(false, "experts without a capacity are performed on one rank alone");
       case program::RouterPart::gate_backward:
         return d_.router_gate_backward(s, r.aux, f32(0), in(1), ids(2), r.aux > 0 ? f32(3) : nullptr,
                                        r.scaled ? f32(r.aux > 0 ? 4 : 3) : nullptr, out(0));

@@ -273,11 +273,12 @@ class Rules {
                  "expert above 1 and sequence_parallel: true");
     if (plan.recompute == Recompute::ops && sound("plan.recompute"))
       key("recompute").error("ops recomputation knows no layers of experts", "full, selective or none");
-    const bool dropless = m.capacity_factor == 0;
+    // A simulation takes the loads to be what the scenario says.
+    const bool dropless = m.capacity_factor == 0 && s_.purpose == Purpose::perform;
     if (dropless && plan.expert > 1)
       key("expert").error(
           fmt::format("expert = {}: without a capacity how many rows each rank gets is for the router to say, and only "
-                      "experts on one rank take them",
+                      "experts on one rank take them where they are performed",
                       plan.expert),
           "model.capacity_factor, as 1 where loads are even");
     else if (dropless && plan.sequence_parallel && plan.tensor > 1)

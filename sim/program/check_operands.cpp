@@ -134,6 +134,8 @@ struct ExpectedOf {
         return {{logits}, {choices, choices}};
       case RouterPart::place:
         return {{choices}, {choices, r.experts}};
+      case RouterPart::receive:
+        return {{r.sources * r.experts}, {r.tokens, r.own}};
       case RouterPart::gate_backward: {
         Expected e{{choices, logits, choices}, {logits}};
         if (r.aux > 0) e.reads.push_back(r.experts);
@@ -246,8 +248,10 @@ struct ExpectedOf {
       case CollectiveKind::all_reduce:
       case CollectiveKind::broadcast:
       case CollectiveKind::reduce:
-      case CollectiveKind::all_to_all:
         return {{c.elements}, {c.elements}};
+      case CollectiveKind::all_to_all:
+        if (c.parts < 0) return {{c.elements}, {c.elements}};
+        return c.back ? Expected{{c.own}, {c.elements}} : Expected{{c.elements}, {c.own}};
       case CollectiveKind::all_gather:
         return {{kAny}, {c.elements}};
       case CollectiveKind::reduce_scatter:

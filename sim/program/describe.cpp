@@ -45,6 +45,7 @@ struct ShapeText {
   std::string operator()(const Router& r) const {
     std::string text = fmt::format("tokens={} experts={} top_k={}", r.tokens, r.experts, r.top_k);
     if (r.capacity > 0) text += fmt::format(" capacity={}", r.capacity);
+    if (r.sources > 0) text += fmt::format(" sources={} own={}", r.sources, r.own);
     return text;
   }
   std::string operator()(const Permute& p) const {
@@ -75,7 +76,8 @@ struct ShapeText {
   }
   std::string operator()(const Input& i) const { return fmt::format("elements={}", i.elements); }
   std::string operator()(const Collective& c) const {
-    return fmt::format("elements={} {}{}", c.elements, name_of(op.dtype), c.reduce == ReduceOp::max ? " max" : "");
+    return fmt::format("elements={} {}{}{}", c.elements, name_of(op.dtype), c.reduce == ReduceOp::max ? " max" : "",
+                       c.parts < 0 ? "" : fmt::format(" {} own={}", c.back ? "back, parts" : "parts", c.own));
   }
   std::string operator()(const PointToPoint& p) const {
     std::string text;

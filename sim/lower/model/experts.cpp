@@ -19,14 +19,14 @@ using program::Router;
 using program::RouterPart;
 using program::StreamKind;
 
-ExpertBranch::ExpertBranch(const UnitScope& scope, const std::string& prefix)
+ExpertBranch::ExpertBranch(const UnitScope& scope, const std::string& prefix, std::int64_t layer)
     : s_(scope),
       c_(scope.context),
       m_(scope.context.model()),
       prefix_(prefix),
       name_(prefix + ".experts"),
       tp_(scope.context, scope.builder, scope.parameters),
-      exchange_(scope.context, scope.builder) {
+      exchange_(scope.context, scope.builder, name_, layer) {
   if (m_.shared_experts > 0) shared_.emplace(scope, prefix, "shared", m_.shared_experts * m_.shared_ffn_hidden);
 }
 
@@ -55,6 +55,7 @@ void ExpertBranch::declare_buffers(BufferId input) {
   loads_ = all_loads_ = b.activation(name_ + ".loads", DType::f32, {m_.experts}, saved);
   if (balanced() && c_.groups.routing >= 0)
     all_loads_ = b.activation(name_ + ".loads.all", DType::f32, {m_.experts}, saved);
+  if (exchange_.counts()) exchange_.declare_buffers(saved);
   if (exchange_.sources() == 1) {
     brought_ = b.activation(name_ + ".rows", c_.compute, {rows(), m_.hidden}, saved);
     out_ = b.activation(name_ + ".out", c_.compute, {rows(), m_.hidden}, saved);
@@ -85,7 +86,7 @@ GroupedGemm ExpertBranch::grouped(GroupedPart part, std::int64_t n, std::int64_t
 }
 
 std::vector<Operand> ExpertBranch::with_loads(std::vector<Operand> reads) const {
-  if (counted()) reads.push_back({loads_});
+  if (counted()) reads.push_back({group_loads()});
   return reads;
 }
 
@@ -109,6 +110,7 @@ void ExpertBranch::route() {
     loads_summed_ =
         b.op(name_ + ".loads.all_reduce", Collective{CollectiveKind::all_reduce, c_.groups.routing, m_.experts},
              DType::f32, {{loads_}}, {{all_loads_}}, c_.plan().context > 1 ? StreamKind::context : StreamKind::tensor);
+  if (exchange_.counts()) exchange_.gather_counts(loads_);
 }
 
 void ExpertBranch::forward_to_activation(bool again) {
@@ -117,7 +119,8 @@ void ExpertBranch::forward_to_activation(bool again) {
   const bool alone = exchange_.sources() == 1;
   const BufferId sorted = alone ? brought_ : workspace(name_ + ".rows", {rows(), m_.hidden});
   b.op(name_ + ".permute", permute(PermutePart::permute), c_.compute, {{input_}, {places_}}, {{sorted}});
-  if (!alone) brought_ = exchange_.to_experts(name_ + ".dispatch", sorted, capacity(), s_.restored());
+  if (exchange_.counts()) exchange_.wait_for_counts();
+  if (!alone) brought_ = exchange_.to_experts(name_ + ".dispatch", sorted, s_.restored());
   s_.parameters.cast_weight(up_w_);
   b.op(name_ + ".up.forward", grouped(GroupedPart::forward, 2 * width(), m_.hidden), c_.compute,
        with_loads({{brought_}, {s_.parameters.value(up_w_)}}), {{up_}});
@@ -136,7 +139,7 @@ BufferId ExpertBranch::forward_from_activation() {
   b.op(name_ + ".down.forward", grouped(GroupedPart::forward, m_.hidden, width()), c_.compute,
        with_loads({{activation_}, {s_.parameters.value(down_w_)}}), {{down}});
   takes_launches();
-  if (!alone) out_ = exchange_.to_tokens(name_ + ".combine", down, capacity(), s_.restored());
+  if (!alone) out_ = exchange_.to_tokens(name_ + ".combine", down, s_.restored());
   BufferId out = workspace(name_ + ".summed", {tokens(), m_.hidden});
   b.op(name_ + ".unpermute", permute(PermutePart::unpermute), c_.compute, {{out_}, {places_}, {weights_}}, {{out}});
   if (summed_over_tensor()) out = tp_.reduce_partial(name_ + ".summed", out, m_.hidden);
@@ -175,14 +178,13 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows) {
     takes_launches();
     b.weight_part([&] {
       s_.parameters.weight_gradient(weight, name_ + "." + what + ".backward_weight",
-                                    grouped(GroupedPart::backward_weight, n, k), d_out, in, loads_);
+                                    grouped(GroupedPart::backward_weight, n, k), d_out, in, group_loads());
       takes_launches();
       s_.parameters.gradient_done(weight);
     });
     return d_in;
   };
-  const BufferId d_down =
-      alone ? d_rows : exchange_.to_experts("d_" + name_ + ".combine", d_rows, capacity(), Lifetime::slot);
+  const BufferId d_down = alone ? d_rows : exchange_.to_experts("d_" + name_ + ".combine", d_rows, Lifetime::slot);
   const BufferId d_act = product("down", down_w_, d_down, activation_, m_.hidden, width());
   const BufferId d_up = workspace("d_" + name_ + ".gate_up", {expert_rows(), 2 * width()});
   b.op(name_ + ".activation.backward",
@@ -190,7 +192,7 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows) {
        {{d_act}, {up_}}, {{d_up}});
   const BufferId d_brought = product("up", up_w_, d_up, brought_, 2 * width(), m_.hidden);
   const BufferId d_sorted =
-      alone ? d_brought : exchange_.to_tokens("d_" + name_ + ".dispatch", d_brought, capacity(), Lifetime::slot);
+      alone ? d_brought : exchange_.to_tokens("d_" + name_ + ".dispatch", d_brought, Lifetime::slot);
   BufferId d_input = workspace("d_" + name_ + ".tokens", {tokens(), m_.hidden});
   b.op(name_ + ".permute.backward", permute(PermutePart::permute_backward), c_.compute, {{d_sorted}, {places_}},
        {{d_input}});

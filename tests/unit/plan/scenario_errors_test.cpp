@@ -1,4 +1,6 @@
 // Scenario files that are wrong: every problem at once, at its place, with the rule, the numbers and what would work.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tests/unit/plan/scenario_text.h"
@@ -117,18 +119,22 @@ TEST(ScenarioErrors, ExpertsMustDivideOverRanksThatHoldTheSame) {
             (Texts{"4:16 plan.expert: expert = 2: this model has no experts (family: moe)"}));
 }
 
-TEST(ScenarioErrors, ExpertsOnSeveralRanksHaveACapacity) {
-  const auto dropless = [](const std::string& plan) {
+TEST(ScenarioErrors, ExpertsPerformedOnSeveralRanksHaveACapacity) {
+  const auto dropless = [](const std::string& plan, Purpose purpose = Purpose::perform) {
     return problems(
         "rehearse: 1\nmodel: {family: moe, layers: 4, hidden: 96, heads: 12, vocab: 100, max_seq_len: 128, "
         "experts: 12, experts_per_token: 2, expert_ffn_hidden: 48}\ncluster: {topology: dgx-a100, gpus: "
         "8}\nplan: {" +
-        plan + "}\n");
+            plan + "}\n",
+        {}, purpose);
   };
+  EXPECT_EQ(dropless("expert: 2", Purpose::simulate), Texts{});
+  EXPECT_EQ(dropless("tensor: 2, sequence_parallel: true", Purpose::simulate), Texts{});
   EXPECT_EQ(dropless("tensor: 2, zero: 1"), Texts{});
   EXPECT_EQ(dropless("expert: 2"),
             (Texts{"4:16 plan.expert: expert = 2: without a capacity how many rows each rank gets is for the router to "
-                   "say, and only experts on one rank take them (model.capacity_factor, as 1 where loads are even)"}));
+                   "say, and only experts on one rank take them where they are performed (model.capacity_factor, as 1 "
+                   "where loads are even)"}));
   EXPECT_EQ(dropless("tensor: 2, sequence_parallel: true").size(), 1U);
 }
 
