@@ -153,7 +153,7 @@ program::Program lower(const plan::Scenario& scenario) {
   Context context = make_context(scenario, program);
   const plan::ExpertLoads loads(scenario);
   context.loads = &loads;
-  const bool by_place = !loads.even();
+  const bool by_place = scenario.purpose == plan::Purpose::simulate && !loads.even();
   if (by_place) add_parts(loads, context, program);
   program.micro_batches = static_cast<int>(context.micro_batches);
   const auto& layers = scenario.plan.layers_per_stage;

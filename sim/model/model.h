@@ -61,6 +61,8 @@ struct Model {
   Routing routing = Routing::uniform;
   double routing_exponent = 1;
   std::vector<std::vector<double>> routing_table;
+  // Rows that a rank has room for, of its experts without a capacity, over the even number; 0: as many as come.
+  double buffer_factor = 0;
   // cnn: convolutions (each conv, ReLU, max pooling), then linear layers with ReLU and dropout between
   std::int64_t image_channels = 0, image_size = 0;
   std::vector<ConvLayer> convolutions;

@@ -147,6 +147,18 @@ std::vector<Key> expert_keys() {
        .example = "[4, 2, 1, 1]",
        .related = "model.routing",
        .field = Field::shown<model::Model>(shares_of)},
+      {.path = "model.buffer_factor",
+       .type = KeyType::number,
+       .fallback = "0",
+       .min = 0,
+       .max = 1e6,
+       .families = "moe",
+       .meaning = "without a capacity, where experts are on several ranks: rows of other ranks' tokens that a rank's "
+                  "buffers have room for, over the even number; more than that is an error. 0: as many as come, which "
+                  "`execute` cannot know before",
+       .example = "2",
+       .related = "model.capacity_factor model.routing plan.expert",
+       .field = &model::Model::buffer_factor},
   };
 }
 

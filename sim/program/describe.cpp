@@ -52,8 +52,9 @@ struct ShapeText {
     return fmt::format("tokens={} top_k={} rows={} cols={}", p.tokens, p.top_k, p.rows, p.cols);
   }
   std::string operator()(const GroupedGemm& g) const {
-    return fmt::format("rows={} n={} k={} groups={}{}{}", g.rows, g.n, g.k, g.groups, g.accumulate ? " accumulate" : "",
-                       g.counted ? " counted" : "");
+    return fmt::format("rows={} n={} k={} groups={}{}{}{}", g.rows, g.n, g.k, g.groups,
+                       g.accumulate ? " accumulate" : "", g.counted ? " counted" : "",
+                       g.room > 0 ? fmt::format(" room={}", g.room) : "");
   }
   std::string operator()(const Embedding& e) const {
     return fmt::format("tokens={} rows={} cols={}", e.tokens, e.rows, e.cols);
@@ -77,7 +78,7 @@ struct ShapeText {
   std::string operator()(const Input& i) const { return fmt::format("elements={}", i.elements); }
   std::string operator()(const Collective& c) const {
     return fmt::format("elements={} {}{}{}", c.elements, name_of(op.dtype), c.reduce == ReduceOp::max ? " max" : "",
-                       c.parts < 0 ? "" : fmt::format(" {} own={}", c.back ? "back, parts" : "parts", c.own));
+                       !c.counted ? "" : fmt::format(" {} own={}", c.back ? "counted back" : "counted", c.own));
   }
   std::string operator()(const PointToPoint& p) const {
     std::string text;

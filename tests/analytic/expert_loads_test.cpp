@@ -145,6 +145,33 @@ TEST(ExpertLoads, ResultsSayHowUnevenTheyAreAndWhatTheRankWithMostHolds) {
   EXPECT_EQ(dropped.step_time_ps, result({"model.capacity_factor=1"}).step_time_ps) << "padded to the capacity";
 }
 
+// Whatever the loads, and where it is performed too; times are those of the rows that come.
+TEST(ExpertLoads, WithAFactorMemoryIsThatOfTheBuffers) {
+  const auto memory = [](std::vector<std::string> assignments, plan::Purpose purpose, const char* factor) {
+    assignments.push_back(std::string("model.buffer_factor=") + factor);
+    plan::Scenario scenario = scenario_from(kOneChoice, assignments);
+    scenario.purpose = purpose;
+    const plan::RankGrid grid = scenario.grid();
+    return account::stage_memory(lower::lower(scenario), grid, scenario.framework, true).front();
+  };
+  const auto even = memory({}, plan::Purpose::simulate, "2");
+  const auto uneven = memory(table("[4, 2, 1, 1]"), plan::Purpose::simulate, "2");
+  const auto performed = memory({}, plan::Purpose::perform, "2");
+  EXPECT_EQ(uneven.activations, even.activations);
+  EXPECT_EQ(uneven.peak, even.peak);
+  EXPECT_GT(even.peak, memory({}, plan::Purpose::simulate, "1").peak);
+  EXPECT_EQ(performed.activations, even.activations);
+  EXPECT_EQ(performed.peak, even.peak);
+  const GivenCosts rows([](const program::Op& op) {
+    const auto* g = std::get_if<program::GroupedGemm>(&op.shape);
+    return g != nullptr ? Time::from_ps(1000 * g->rows) : Time();
+  });
+  auto roomy = table("[4, 2, 1, 1]");
+  const Time without = simulated(scenario_from(kOneChoice, roomy), rows, Communication::plain).step_time;
+  roomy.emplace_back("model.buffer_factor=3");
+  EXPECT_EQ(simulated(scenario_from(kOneChoice, roomy), rows, Communication::plain).step_time, without);
+}
+
 TEST(ExpertLoads, OfExponentZeroAreUniform) {
   for (const std::string model : {"", "model.capacity_factor=1.5"}) {
     std::vector<std::string> zipf{"model.routing=zipf", "model.routing_exponent=0"}, uniform;

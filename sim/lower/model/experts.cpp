@@ -60,8 +60,8 @@ void ExpertBranch::declare_buffers(BufferId input) {
     brought_ = b.activation(name_ + ".rows", c_.compute, {rows(), m_.hidden}, saved);
     out_ = b.activation(name_ + ".out", c_.compute, {rows(), m_.hidden}, saved);
   }
-  up_ = b.activation(name_ + ".up", c_.compute, {expert_rows(), 2 * width()}, saved);
-  activation_ = b.activation(name_ + ".activation", c_.compute, {expert_rows(), width()}, saved);
+  up_ = expert_activation(name_ + ".up", 2 * width(), saved);
+  activation_ = expert_activation(name_ + ".activation", width(), saved);
   if (shared_) shared_->declare_buffers(input);
 }
 
@@ -82,7 +82,12 @@ Permute ExpertBranch::permute(PermutePart part) const {
 }
 
 GroupedGemm ExpertBranch::grouped(GroupedPart part, std::int64_t n, std::int64_t k) const {
-  return {part, m_.experts / c_.plan().expert, expert_rows(), n, k, false, counted()};
+  GroupedGemm product{part, m_.experts / c_.plan().expert, expert_rows(), n, k, false, counted()};
+  if (exchange_.counts() && exchange_.expected() < expert_rows()) {
+    product.rows = exchange_.expected();
+    product.room = expert_rows();
+  }
+  return product;
 }
 
 std::vector<Operand> ExpertBranch::with_loads(std::vector<Operand> reads) const {
@@ -92,6 +97,19 @@ std::vector<Operand> ExpertBranch::with_loads(std::vector<Operand> reads) const 
 
 BufferId ExpertBranch::workspace(const std::string& name, std::vector<std::int64_t> shape) {
   return s_.builder.workspace(s_.builder.here(name), c_.compute, std::move(shape));
+}
+
+// Rows of this rank's experts, with room for those that the scenario's loads do not fill.
+BufferId ExpertBranch::expert_activation(const std::string& name, std::int64_t cols, Lifetime lifetime) {
+  RoleBuilder& b = s_.builder;
+  const std::int64_t room = exchange_.counts() ? exchange_.room() : expert_rows();
+  if (room <= expert_rows()) return b.activation(name, c_.compute, {expert_rows(), cols}, lifetime);
+  return b.view(name, b.activation(name + ".room", c_.compute, {room, cols}, lifetime), 0, {expert_rows(), cols});
+}
+
+BufferId ExpertBranch::expert_workspace(const std::string& name, std::int64_t cols) {
+  return exchange_.rows_in(name, expert_rows(), exchange_.counts() ? exchange_.room() : expert_rows(), cols,
+                           Lifetime::slot);
 }
 
 void ExpertBranch::takes_launches() {
@@ -134,7 +152,7 @@ void ExpertBranch::forward_to_activation(bool again) {
 BufferId ExpertBranch::forward_from_activation() {
   RoleBuilder& b = s_.builder;
   const bool alone = exchange_.sources() == 1;
-  const BufferId down = alone ? out_ : workspace(name_ + ".down", {expert_rows(), m_.hidden});
+  const BufferId down = alone ? out_ : expert_workspace(name_ + ".down", m_.hidden);
   s_.parameters.cast_weight(down_w_);
   b.op(name_ + ".down.forward", grouped(GroupedPart::forward, m_.hidden, width()), c_.compute,
        with_loads({{activation_}, {s_.parameters.value(down_w_)}}), {{down}});
@@ -172,7 +190,7 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows) {
   const bool alone = exchange_.sources() == 1;
   const auto product = [&](const std::string& what, ParamId weight, BufferId d_out, BufferId in, std::int64_t n,
                            std::int64_t k) {
-    const BufferId d_in = workspace("d_" + name_ + "." + what, {expert_rows(), k});
+    const BufferId d_in = expert_workspace("d_" + name_ + "." + what, k);
     b.op(name_ + "." + what + ".backward_input", grouped(GroupedPart::backward_input, n, k), c_.compute,
          with_loads({{d_out}, {s_.parameters.value(weight)}}), {{d_in}});
     takes_launches();
@@ -186,7 +204,7 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows) {
   };
   const BufferId d_down = alone ? d_rows : exchange_.to_experts("d_" + name_ + ".combine", d_rows, Lifetime::slot);
   const BufferId d_act = product("down", down_w_, d_down, activation_, m_.hidden, width());
-  const BufferId d_up = workspace("d_" + name_ + ".gate_up", {expert_rows(), 2 * width()});
+  const BufferId d_up = expert_workspace("d_" + name_ + ".gate_up", 2 * width());
   b.op(name_ + ".activation.backward",
        Activation{ActivationFn::swiglu, true, expert_rows(), width(), !c_.profile().fused_elementwise}, c_.compute,
        {{d_act}, {up_}}, {{d_up}});

@@ -53,6 +53,8 @@ class ExpertBranch : public FeedForward {
   // How many rows each of this rank's experts has, of all that came.
   BufferId group_loads() const { return exchange_.counts() ? exchange_.loads() : loads_; }
   BufferId workspace(const std::string& name, std::vector<std::int64_t> shape);
+  BufferId expert_activation(const std::string& name, std::int64_t cols, Lifetime lifetime);
+  BufferId expert_workspace(const std::string& name, std::int64_t cols);
   // Of the grouped product that was added last.
   void takes_launches();
   void route();

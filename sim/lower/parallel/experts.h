@@ -23,8 +23,17 @@ class ExpertExchange {
 
   // Ranks whose rows come together.
   std::int64_t sources() const { return context_.plan().expert * gathered(); }
-  // Without a capacity: rows that come together, at least one, so that what is empty has a place too.
+  // Without a capacity: rows that come together, at least one, so that what is empty has a place too. Where the plan is
+  // performed, which only then knows their number, as many as there is room for.
   std::int64_t arrived() const { return traded() * gathered(); }
+  // Rows of buffers: what comes, or what model.buffer_factor gives room for.
+  std::int64_t room() const { return traded_room() * gathered(); }
+  // Those that products of experts are expected to have.
+  std::int64_t expected() const;
+  // A buffer of `room` rows of this width as its first `rows`: itself, or a view. An activation where backward reads
+  // it, workspace where not.
+  BufferId rows_in(const std::string& name, std::int64_t rows, std::int64_t room, std::int64_t width,
+                   Lifetime lifetime);
 
   // Whether counts are gathered: without a capacity, from several sources.
   bool counts() const { return capacity() == 0 && sources() > 1; }
@@ -49,11 +58,12 @@ class ExpertExchange {
   std::int64_t capacity() const {
     return context_.model().capacity_factor > 0 ? context_.model().expert_capacity(context_.local_tokens) : 0;
   }
+  bool performs() const { return context_.scenario.purpose == plan::Purpose::perform; }
   // Rows after the trade, before what is gathered over the tensor group.
   std::int64_t traded() const;
+  std::int64_t traded_room() const;
   // Whether rows are in another order after the trade.
   bool sorts() const { return own_experts() > 1 && sources() > 1; }
-  BufferId buffer(const std::string& name, std::int64_t rows, Lifetime lifetime);
   BufferId trade(const std::string& name, BufferId from, bool back, Lifetime lifetime);
   BufferId sort(const std::string& name, BufferId from, bool by_expert, Lifetime lifetime);
 
@@ -61,7 +71,7 @@ class ExpertExchange {
   RoleBuilder& builder_;
   std::string name_;
   std::int64_t layer_;
-  BufferId counts_ = -1, places_ = -1, loads_ = -1;
+  BufferId counts_ = -1, all_counts_ = -1, places_ = -1, loads_ = -1;
   OpRef counted_;
 };
 

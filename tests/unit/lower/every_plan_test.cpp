@@ -17,8 +17,10 @@ std::string set(const std::string& key, const std::string& value) {
   return key + "=" + value;
 }
 
-void expect_sound(const std::string& text, const std::vector<std::string>& assignments) {
-  const plan::Scenario scenario = scenario_from(text, assignments);
+void expect_sound(const std::string& text, const std::vector<std::string>& assignments,
+                  plan::Purpose purpose = plan::Purpose::simulate) {
+  plan::Scenario scenario = scenario_from(text, assignments);
+  scenario.purpose = purpose;
   std::string what;
   for (const auto& a : assignments) what += a + " ";
   EXPECT_EQ(violations(lower::lower(scenario), scenario.grid()), "") << what;
@@ -148,10 +150,16 @@ TEST(ExpertParallel, EveryPlanWithoutACapacityIsSound) {
             for (const char* schedule : {"1f1b", "zero_bubble"}) {
               if (schedule == std::string("zero_bubble") && (*zero >= '2' || recompute == std::string("full")))
                 continue;
-              expect_sound(
-                  moe, {"plan={pipeline: 2, " + split + "}", "cluster.gpus=16", set("framework", framework),
-                        set("model.routing", routing), "model.routing_exponent=4", set("plan.zero", zero),
-                        set("plan.recompute", recompute), set("plan.schedule", schedule), "training.global_batch=32"});
+              const std::vector<std::string> all = {"plan={pipeline: 2, " + split + "}", "cluster.gpus=16",
+                                                    set("framework", framework),         set("model.routing", routing),
+                                                    "model.routing_exponent=4",          set("plan.zero", zero),
+                                                    set("plan.recompute", recompute),    set("plan.schedule", schedule),
+                                                    "training.global_batch=32"};
+              expect_sound(moe, all);
+              std::vector<std::string> room = all;
+              room.emplace_back("model.buffer_factor=8");
+              expect_sound(moe, room);
+              if (routing == std::string("uniform")) expect_sound(moe, room, plan::Purpose::perform);
             }
 }
 

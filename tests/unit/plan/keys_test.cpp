@@ -118,7 +118,7 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" | {} {} {} {} {} {} {} {} {}", m.experts, m.experts_per_token, m.expert_ffn_hidden,
                      m.shared_experts, m.shared_ffn_hidden, m.dense_layers, static_cast<int>(m.router), m.aux_loss,
                      m.capacity_factor);
-  out += fmt::format(" {} {} {}", static_cast<int>(m.routing), m.routing_exponent,
+  out += fmt::format(" {} {} {} {}", static_cast<int>(m.routing), m.routing_exponent, m.buffer_factor,
                      fmt::join(m.routing_table.empty() ? std::vector<double>{} : m.routing_table.front(), ","));
   out += fmt::format(" | {} {} {} {}", s.cluster.topology, s.cluster.gpus, s.cluster.threads_per_rank,
                      rehearse::text_of(s.cluster.headroom));
