@@ -27,6 +27,7 @@ class NoTransfers final : public execute::Communicator {
   Time broadcast(const Call&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
   Time reduce(const Call&, program::ReduceOp, kernels::In, kernels::Out, std::int64_t) override { return now(); }
   Time all_to_all(const Call&, kernels::In, kernels::Out, std::int64_t) override { return now(); }
+  Time all_to_all_parts(const Call&, kernels::In, kernels::Out, const execute::Parts&) override { return now(); }
   Time exchange(std::span<const execute::Message>) override { return now(); }
 
  private:

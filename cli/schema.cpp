@@ -88,6 +88,10 @@ Json plain(const Key& key, const std::string& root) {
       return list(key, "integer");
     case KeyType::numbers:
       return list(key, "number");
+    case KeyType::number_rows: {
+      const Json numbers = {{"type", "array"}, {"items", {{"type", "number"}, {"minimum", 0}}}};
+      return {{"type", {"array", "null"}}, {"items", {{"anyOf", {numbers.at("items"), numbers}}}}};
+    }
     case KeyType::permutation:
       return {{"type", "array"},
               {"items", {{"type", "string"}, {"enum", key.values}}},

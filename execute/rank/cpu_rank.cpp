@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "execute/memory_use.h"
+#include "execute/rank/expert_rows.h"
 #include "execute/rank/initial_memory.h"
 #include "execute/rank/input_rows.h"
 #include "execute/rank/parameters.h"
@@ -236,7 +237,7 @@ Arrival CpuRank::perform(StreamState& own, const Instance& i, std::int64_t step)
     for (std::size_t o = 0; o < reads + writes; ++o) operands[o] = operand(i.first_place + o);
     call_kernel(op, std::span(operands.data(), reads), std::span(operands.data() + reads, writes),
                 {run_.scenario, *own.device, run_.grid.coordinate(rank_, Axis::tensor),
-                 run_.grid.coordinate(rank_, Axis::context), own.values, layout_.first_sequence(i)});
+                 run_.grid.coordinate(rank_, Axis::context), own.values, layout_.first_sequence(i), &run_.grid, rank_});
   }
   if (i.ends_loss && reports_loss_) {
     const std::int64_t loss = timeline_.persistent[static_cast<std::size_t>(timeline_.loss)];
@@ -286,7 +287,7 @@ Arrival CpuRank::transfer(const Instance& i, const Op& op, std::int64_t step) {
 
 Arrival CpuRank::collective(const Instance& i, const Op& op, const program::Collective& c, std::int64_t step) {
   const CollectiveCall call{c.group, layout_.members(c.group), timeline_.call_number(i, 0, step)};
-  const kernels::Out in = operand(i.first_place), out = operand(i.first_place + 1);
+  const kernels::Out in = operand(i.first_place), out = operand(i.first_place + (c.counted ? 2 : 1));
   REHEARSE_CHECK(in.type == op.dtype && out.type == op.dtype, "'{}' sends {}, its operands are {} and {}", op.name,
                  name_of(op.dtype), name_of(in.type), name_of(out.type));
   switch (c.kind) {
@@ -301,6 +302,10 @@ Arrival CpuRank::collective(const Instance& i, const Op& op, const program::Coll
     case program::CollectiveKind::reduce:
       return communicator_.reduce(call, c.reduce, in, out, c.elements);
     case program::CollectiveKind::all_to_all:
+      if (c.counted) {
+        const Parts parts = parts_of(op, c, rank_, call.members, operand(i.first_place + 1));
+        return communicator_.all_to_all_parts(call, in, out, parts);
+      }
       return communicator_.all_to_all(call, in, out, c.elements);
   }
   return {Clock::now()};

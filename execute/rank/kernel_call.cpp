@@ -8,6 +8,7 @@
 #include <numbers>
 #include <type_traits>
 
+#include "execute/rank/expert_rows.h"
 #include "sim/base/check.h"
 #include "sim/plan/context_rows.h"
 
@@ -177,6 +178,9 @@ class KernelCall {
         return d_.router_gate(s, in(0), f32_out(0), ids_out(1));
       case program::RouterPart::place:
         return d_.router_place(s, ids(0), ids_out(0), f32_out(1));
+      case program::RouterPart::receive:
+        return receive_rows(r, c_.grid != nullptr ? c_.grid->position(c_.rank, r.spread) : 0, f32(0), ids_out(0),
+                            f32_out(1));
       case program::RouterPart::gate_backward:
         return d_.router_gate_backward(s, r.aux, f32(0), in(1), ids(2), r.aux > 0 ? f32(3) : nullptr,
                                        r.scaled ? f32(r.aux > 0 ? 4 : 3) : nullptr, out(0));
@@ -198,7 +202,8 @@ class KernelCall {
   }
 
   void operator()(const program::GroupedGemm& g) const {
-    const kernels::GroupedShape s{static_cast<kernels::GroupedPart>(g.part), g.groups, g.rows, g.n, g.k, g.accumulate};
+    const kernels::GroupedShape s{
+        static_cast<kernels::GroupedPart>(g.part), g.groups, std::max(g.rows, g.room), g.n, g.k, g.accumulate};
     d_.grouped_gemm(s, in(0), in(1), g.counted ? f32(2) : nullptr, out(0));
   }
 

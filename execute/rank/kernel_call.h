@@ -25,6 +25,8 @@ struct CallContext {
   int tensor_coordinate = 0, context_coordinate = 0;
   const kernels::StepValues* step = nullptr;  // device memory
   std::int64_t first_sequence = 0;            // of the micro-batch, counted from the step's first
+  const plan::RankGrid* grid = nullptr;       // nullptr: the rank is the first of every group
+  int rank = 0;
 };
 
 // Any op that is neither a transfer nor an input; HostSync does nothing. Operands in the order of op.h; reads are

@@ -63,6 +63,12 @@ class Stopped : public WaitEnded {
   const char* what() const noexcept override { return "stopped"; }
 };
 
+// Of an all-to-all of unequal parts, by member in group order: elements of what we send it and what we get from it,
+// each in that order one after the other, and where in what it sends our part begins.
+struct Parts {
+  std::vector<std::int64_t> sent, received, begins;
+};
+
 // Element counts are those of program::Collective; `in` and `out` are of one type, fp32, bf16 or f16, on every rank
 // alike. Reductions add in fp32, element by element, in an order that does not depend on who came first (of 16-bit
 // elements in group order), and round the result once. `in` and `out` may be the same buffer, or the shard our own part
@@ -82,6 +88,8 @@ class Communicator {
   virtual Arrival reduce(const CollectiveCall& m, program::ReduceOp op, kernels::In in, kernels::Out out,
                          std::int64_t elements) = 0;
   virtual Arrival all_to_all(const CollectiveCall& m, kernels::In in, kernels::Out out, std::int64_t elements) = 0;
+  // `in` and `out` do not overlap.
+  virtual Arrival all_to_all_parts(const CollectiveCall& m, kernels::In in, kernels::Out out, const Parts& parts) = 0;
   virtual Arrival exchange(std::span<const Message> messages) = 0;
 };
 

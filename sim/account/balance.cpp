@@ -91,8 +91,10 @@ Balance balance_of(const plan::Scenario& scenario, const program::Program& progr
     for (std::size_t b = 0; b < role.bodies.size(); ++b)
       for (const program::Op& op : role.bodies[b].ops)
         if (is_compute(op)) of_body[b] += work_of(role, op);
-    double& work = out.work.at(static_cast<std::size_t>(role.pipeline));
+    double work = 0;
     for (const program::Slot& slot : role.slots) work += of_body[static_cast<std::size_t>(slot.body)];
+    double& of_stage = out.work.at(static_cast<std::size_t>(role.pipeline));
+    of_stage = std::max(of_stage, work);  // whose ranks wait for the one with most rows for its experts
   }
   const auto most = std::max_element(out.work.begin(), out.work.end());
   out.largest = static_cast<std::size_t>(most - out.work.begin());

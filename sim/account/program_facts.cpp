@@ -15,15 +15,40 @@ using program::Op;
 using program::Program;
 using program::Role;
 
+namespace {
+
+// Of one rank in a step.
+double flops_of_role(const Role& role) {
+  double sum = 0;
+  std::vector<double> of_body(role.bodies.size(), 0);
+  for (std::size_t b = 0; b < role.bodies.size(); ++b)
+    for (const Op& op : role.bodies[b].ops)
+      if (!program::is_transfer(op)) of_body[b] += program::work_of(role, op).flops;
+  for (const program::Slot& slot : role.slots) sum += of_body[static_cast<std::size_t>(slot.body)];
+  return sum;
+}
+
+}  // namespace
+
+std::vector<program::RoleId> shown_roles(const Program& program) {
+  std::map<int, std::vector<program::RoleId>> of_stage;
+  for (std::size_t r = 0; r < program.roles.size(); ++r)
+    of_stage[program.roles[r].pipeline].push_back(static_cast<program::RoleId>(r));
+  std::vector<program::RoleId> shown;
+  for (const auto& [stage, roles] : of_stage) {
+    shown.push_back(roles.front());
+    double most = roles.size() > 1 ? flops_of_role(program.roles[static_cast<std::size_t>(roles.front())]) : 0;
+    for (std::size_t i = 1; i < roles.size(); ++i) {
+      const double flops = flops_of_role(program.roles[static_cast<std::size_t>(roles[i])]);
+      if (flops > most) most = flops, shown.back() = roles[i];
+    }
+  }
+  return shown;
+}
+
 double hardware_flops(const Program& program, const plan::RankGrid& grid) {
   double total = 0;
-  for (const Role& role : program.roles) {
-    std::vector<double> of_body(role.bodies.size(), 0);
-    for (std::size_t b = 0; b < role.bodies.size(); ++b)
-      for (const Op& op : role.bodies[b].ops)
-        if (!program::is_transfer(op)) of_body[b] += program::work_of(role, op).flops;
-    for (const program::Slot& slot : role.slots) total += of_body[static_cast<std::size_t>(slot.body)];
-  }
+  for (const Role& role : program.roles) total += flops_of_role(role);
   const int ranks_a_role = grid.ranks() / static_cast<int>(program.roles.size());
   return total * ranks_a_role;
 }
@@ -134,7 +159,8 @@ std::string peers_text(const std::vector<int>& ranks) {
 }
 
 void name_ops(const Program& program, const plan::RankGrid& grid, const CoverageOf& coverage, result::Result& out) {
-  for (const Role& role : program.roles) {
+  for (const program::RoleId shown : shown_roles(program)) {
+    const Role& role = program.roles[static_cast<std::size_t>(shown)];
     const std::vector<std::string> recorded_by = recorders(role);
     auto& bodies = out.names[role.pipeline];
     for (const program::Body& body : role.bodies) {

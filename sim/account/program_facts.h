@@ -15,6 +15,10 @@ namespace rehearse::account {
 // FLOPs of a step over all ranks, recomputation included.
 double hardware_flops(const program::Program& program, const plan::RankGrid& grid);
 
+// A role of each stage, by stage: where the places of an expert group have roles of their own (lower.cpp), the one that
+// computes most.
+std::vector<program::RoleId> shown_roles(const program::Program& program);
+
 // How well the cost of an op of a role is known, as ops.csv names it; measured runs have none.
 using CoverageOf = std::function<std::string(const program::Role& role, const program::Op& op)>;
 

@@ -2,6 +2,8 @@
 // allocator's fragmentation is a share of the tensors' peak, an arena's what placing the tensors takes beyond it.
 #include "sim/account/stage_memory.h"
 
+#include <algorithm>
+
 #include "sim/account/grid_view.h"
 #include "sim/program/link/send_slots.h"
 #include "sim/program/memory_plan.h"
@@ -49,7 +51,12 @@ std::vector<result::StageMemory> stage_memory(const program::Program& program, c
     if (!cpu) m.framework += framework.memory_reserve.count();
     m.peak = peak.peak_bytes + copies + m.framework;
     m.where = peak.where;
-    stages.push_back(std::move(m));
+    // Of a stage's places in the expert group, that which needs most.
+    const auto same = std::find_if(stages.begin(), stages.end(), [&](const auto& s) { return s.stage == m.stage; });
+    if (same == stages.end())
+      stages.push_back(std::move(m));
+    else if (m.peak > same->peak)
+      *same = std::move(m);
   }
   return stages;
 }

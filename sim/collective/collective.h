@@ -58,6 +58,11 @@ class CollectiveModel {
   virtual ~CollectiveModel() = default;
   // `members`: devices in group order, at least 1 (one member: nothing to move, no time). bytes: the full size (op.h).
   virtual TransferPlan collective(program::CollectiveKind kind, const std::vector<int>& members, Bytes bytes) const = 0;
+  // An all-to-all of unequal parts (program::Collective::parts): of what each member sends, member i gets parts[i]
+  // bytes; back: member i sends each of the others that many. It takes alone what one of n times the largest part
+  // takes, n members: the member that gets, or sends, most is as busy then. Where nothing else is said it puts on the
+  // network what that one does.
+  virtual TransferPlan exchange(const std::vector<int>& members, const std::vector<Bytes>& parts, bool back) const;
   virtual TransferPlan send(int from, int to, Bytes bytes) const = 0;
   // Whether a sender leaves a copy for the receiver and goes on (execute/transport/communicator.h), where others meet:
   // the sender is done after copy_out, the message then moves (activities, after startup), and the receiver, if it has

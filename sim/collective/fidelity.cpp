@@ -18,6 +18,9 @@ class AnalyticModel final : public CollectiveModel {
   TransferPlan collective(CollectiveKind kind, const std::vector<int>& members, Bytes bytes) const override {
     return alone(model_.collective(kind, members, bytes));
   }
+  TransferPlan exchange(const std::vector<int>& members, const std::vector<Bytes>& parts, bool back) const override {
+    return alone(model_.exchange(members, parts, back));
+  }
   TransferPlan send(int from, int to, Bytes bytes) const override { return alone(model_.send(from, to, bytes)); }
 
  private:
@@ -33,6 +36,10 @@ class SteppedModel final : public CollectiveModel {
   SteppedModel(const CollectiveModel& model, const cluster::Cluster& cluster) : model_(model), cluster_(cluster) {}
   bool buffered_messages() const override { return model_.buffered_messages(); }
   TransferPlan send(int from, int to, Bytes bytes) const override { return model_.send(from, to, bytes); }
+  // As a flow: there are no messages of unequal sizes.
+  TransferPlan exchange(const std::vector<int>& members, const std::vector<Bytes>& parts, bool back) const override {
+    return model_.exchange(members, parts, back);
+  }
 
   TransferPlan collective(CollectiveKind kind, const std::vector<int>& members, Bytes bytes) const override {
     TransferPlan plan = model_.collective(kind, members, bytes);

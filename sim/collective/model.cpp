@@ -27,6 +27,12 @@ using program::CollectiveKind;
 
 constexpr double kLowestUs = 1e-3;
 
+// Bytes of an all-to-all whose parts are all as large as the largest.
+Bytes largest_exchange(const std::vector<Bytes>& parts) {
+  const std::int64_t most = std::max_element(parts.begin(), parts.end())->count();
+  return Bytes(most * static_cast<std::int64_t>(parts.size()));
+}
+
 Time from_us(double us) {
   return Time::from_seconds(us * 1e-6);
 }
@@ -79,41 +85,14 @@ class MeasuredModel final : public CollectiveModel {
 
   // What the library would not choose is corrected as what it would: by what this size misses.
   TransferPlan collective(CollectiveKind kind, const std::vector<int>& members, Bytes bytes) const override {
-    if (members.size() <= 1 || bytes.count() == 0) return nothing();
-    const Group group = group_of(cluster_, members);
-    const auto size = static_cast<double>(bytes.count());
-    const AlgorithmChoice choice = chooser_.choose(kind, group, size);
-    const nccl::Estimate& estimate = choice.estimate;
-    const AlgorithmModel& algorithm = model_of(estimate.algorithm);
-    const auto corrected = [&](double bytes_there) {
-      return corrections_.at(kind, group.place, bytes_there,
-                             choice.pinned ? std::optional(estimate.algorithm) : std::nullopt);
-    };
-    Corrections::Answer correction = corrected(size);
-    if (!choice.own) correction.coverage = std::max(correction.coverage, Coverage::extrapolated);
-    const double guess_us = estimate.time_us * correction.ratio;
-    const Interval bounds = corrections_.bounds(kind, group.place, size, prior_);
-    const double alone_us = std::clamp(guess_us, bounds.low, bounds.high);
-    // What goes in rounds has one bandwidth at all sizes, and so one correction. Of a time that is taken from other
-    // groups all but the latency moves bytes.
-    const double large_ratio = choice.rounds ? correction.ratio : corrected(kVeryLargeBytes).ratio;
-    const double moving_us = alone_us == guess_us ? size / (1000 * choice.highest_gbps) * large_ratio
-                                                  : std::max(0.0, alone_us - estimate.latency_us * correction.ratio);
+    return collective(kind, members, bytes, nullptr);
+  }
 
-    TransferPlan plan;
-    if (choice.rounds)
-      plan.activities = {choice.rounds->activity};
-    else
-      plan.activities = algorithm.activities(cluster_, group, kind, bytes.count());
-    set_confidence(plan, correction.coverage);
-    set_times(plan, alone_us, moving_us);
-    plan.startup += detours(cluster_, group, kind, choice);
-    plan.algorithm = name_of(estimate.algorithm);
-    if (prior_.nccl) plan.protocol = name_of(estimate.protocol);
-    plan.pinned = choice.pinned;
-    plan.sms = algorithm.blocks(group.place, estimate.protocol, size, blocks_);
-    plan.memory_bytes = algorithm.memory_bytes(kind, bytes.count(), wire_bytes(kind, group.place.ranks, bytes.count()));
-    return plan;
+  TransferPlan exchange(const std::vector<int>& members, const std::vector<Bytes>& parts, bool back) const override {
+    if (members.size() <= 1) return nothing();
+    Exchange own{uneven_exchange_activity(cluster_, group_of(cluster_, members), members, parts, back), 0};
+    for (const Bytes part : parts) own.bytes += part.count();
+    return collective(CollectiveKind::all_to_all, members, largest_exchange(parts), &own);
   }
 
   // Measured as one half of an exchange between two devices: all_to_all of twice the bytes on two ranks sends as much
@@ -144,6 +123,55 @@ class MeasuredModel final : public CollectiveModel {
   }
 
  private:
+  // Of unequal parts: what is on the network, and the bytes of a member in the mean.
+  struct Exchange {
+    Activity activity;
+    std::int64_t bytes;
+  };
+
+  // `own`: if the bytes on the network are not the algorithm's.
+  TransferPlan collective(CollectiveKind kind, const std::vector<int>& members, Bytes bytes,
+                          const Exchange* own) const {
+    if (members.size() <= 1 || bytes.count() == 0) return nothing();
+    const Group group = group_of(cluster_, members);
+    const auto size = static_cast<double>(bytes.count());
+    const AlgorithmChoice choice = chooser_.choose(kind, group, size);
+    const nccl::Estimate& estimate = choice.estimate;
+    const AlgorithmModel& algorithm = model_of(estimate.algorithm);
+    const auto corrected = [&](double bytes_there) {
+      return corrections_.at(kind, group.place, bytes_there,
+                             choice.pinned ? std::optional(estimate.algorithm) : std::nullopt);
+    };
+    Corrections::Answer correction = corrected(size);
+    if (!choice.own) correction.coverage = std::max(correction.coverage, Coverage::extrapolated);
+    const double guess_us = estimate.time_us * correction.ratio;
+    const Interval bounds = corrections_.bounds(kind, group.place, size, prior_);
+    const double alone_us = std::clamp(guess_us, bounds.low, bounds.high);
+    // What goes in rounds has one bandwidth at all sizes, and so one correction. Of a time that is taken from other
+    // groups all but the latency moves bytes.
+    const double large_ratio = choice.rounds ? correction.ratio : corrected(kVeryLargeBytes).ratio;
+    const double moving_us = alone_us == guess_us ? size / (1000 * choice.highest_gbps) * large_ratio
+                                                  : std::max(0.0, alone_us - estimate.latency_us * correction.ratio);
+
+    TransferPlan plan;
+    if (own != nullptr)
+      plan.activities = {own->activity};
+    else if (choice.rounds)
+      plan.activities = {choice.rounds->activity};
+    else
+      plan.activities = algorithm.activities(cluster_, group, kind, bytes.count());
+    set_confidence(plan, correction.coverage);
+    set_times(plan, alone_us, moving_us);
+    plan.startup += detours(cluster_, group, kind, choice);
+    plan.algorithm = name_of(estimate.algorithm);
+    if (prior_.nccl) plan.protocol = name_of(estimate.protocol);
+    plan.pinned = choice.pinned;
+    plan.sms = algorithm.blocks(group.place, estimate.protocol, size, blocks_);
+    const std::int64_t mean = own != nullptr ? own->bytes : bytes.count();
+    plan.memory_bytes = algorithm.memory_bytes(kind, mean, wire_bytes(kind, group.place.ranks, mean));
+    return plan;
+  }
+
   void set_confidence(TransferPlan& plan, Coverage coverage) const {
     plan.coverage = coverage;
     plan.low = intervals_[static_cast<std::size_t>(coverage)].low;
@@ -190,6 +218,12 @@ class PlainModel final : public CollectiveModel {
     return plan("ring", model_of(algorithm).activities(cluster_, group, kind, bytes.count()), steps);
   }
 
+  TransferPlan exchange(const std::vector<int>& members, const std::vector<Bytes>& parts, bool back) const override {
+    if (members.size() <= 1) return nothing();
+    const Group group = group_of(cluster_, members);
+    return plan("ring", {uneven_exchange_activity(cluster_, group, members, parts, back)}, group.place.ranks - 1);
+  }
+
   TransferPlan send(int from, int to, Bytes bytes) const override {
     if (from == to) return nothing();
     return plan("direct", {send_activity(cluster_, from, to, bytes.count())}, 1);
@@ -229,6 +263,10 @@ Time TransferPlan::alone() const {
   Time longest;
   for (const Activity& activity : activities) longest = std::max(longest, activity.min_duration);
   return startup + longest + copy_out + copy_in;
+}
+
+TransferPlan CollectiveModel::exchange(const std::vector<int>& members, const std::vector<Bytes>& parts, bool) const {
+  return collective(CollectiveKind::all_to_all, members, largest_exchange(parts));
 }
 
 std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file,

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <numeric>
 #include <utility>
 
 #include "sim/base/check.h"
@@ -145,14 +147,27 @@ std::vector<Activity> rings(const Cluster& cluster, const Group& group, EdgeByte
   return activities;
 }
 
+// What each member of a group gets from each other one, or on the way back sends to each, in the group's order.
+struct ExchangeParts {
+  std::vector<std::int64_t> of;
+  bool back = false;
+  std::int64_t bytes(std::size_t from, std::size_t to) const { return of[back ? from : to]; }
+};
+
 // What the members of node k send to the rest of the group.
 void append_exchange(std::vector<Use>& uses, const Cluster& cluster, const Group& group, std::size_t k,
-                     std::int64_t each) {
+                     const ExchangeParts& parts) {
   const std::size_t begin = group.begins[k];
   const std::size_t end = group.begins[k + 1];
   const auto local = static_cast<std::int64_t>(end - begin);
+  const auto sum = [&](std::size_t first, std::size_t last) {
+    return std::accumulate(parts.of.begin() + static_cast<std::ptrdiff_t>(first),
+                           parts.of.begin() + static_cast<std::ptrdiff_t>(last), std::int64_t{0});
+  };
+  const std::int64_t of_node = sum(begin, end);
   const int rails = cluster.devices_per_node();
-  std::vector<std::int64_t> relayed(end - begin, 0);  // messages of each other local member that member i forwards
+  // Of each local member that forwards for others: how many messages of each of them, and their bytes.
+  std::vector<std::int64_t> relayed(end - begin, 0), relayed_bytes(end - begin, 0);
   std::vector<std::size_t> on_rail(static_cast<std::size_t>(rails), end);
   for (std::size_t i = begin; i < end; ++i)
     on_rail[static_cast<std::size_t>(cluster.local_index(group.members[i]))] = i;
@@ -160,15 +175,26 @@ void append_exchange(std::vector<Use>& uses, const Cluster& cluster, const Group
     if (j >= begin && j < end) continue;
     const std::size_t relay = on_rail[static_cast<std::size_t>(cluster.local_index(group.members[j]))];
     if (relay < end) {
-      append(uses, cluster.route(group.members[relay], group.members[j]), local * each);
+      append(uses, cluster.route(group.members[relay], group.members[j]), parts.back ? of_node : local * parts.of[j]);
       ++relayed[relay - begin];
+      relayed_bytes[relay - begin] += parts.of[j];
     } else {
-      for (std::size_t i = begin; i < end; ++i) append(uses, cluster.route(group.members[i], group.members[j]), each);
+      for (std::size_t i = begin; i < end; ++i)
+        append(uses, cluster.route(group.members[i], group.members[j]), parts.bytes(i, j));
     }
   }
   for (std::size_t i = begin; i < end; ++i)
-    for (std::size_t j = begin; j < end; ++j)
-      if (i != j) append(uses, cluster.route(group.members[i], group.members[j]), each * (1 + relayed[j - begin]));
+    for (std::size_t j = begin; j < end; ++j) {
+      if (i == j) continue;
+      const std::int64_t forwarded = parts.back ? parts.of[i] * relayed[j - begin] : relayed_bytes[j - begin];
+      append(uses, cluster.route(group.members[i], group.members[j]), parts.bytes(i, j) + forwarded);
+    }
+}
+
+Activity exchange_of(const Cluster& cluster, const Group& group, const ExchangeParts& parts) {
+  std::vector<Use> uses;
+  for (std::size_t k = 0; k < group.nodes(); ++k) append_exchange(uses, cluster, group, k, parts);
+  return merged(std::move(uses));
 }
 
 }  // namespace
@@ -237,10 +263,19 @@ std::vector<Activity> ring_activities(const Cluster& cluster, const Group& group
 }
 
 Activity exchange_activity(const Cluster& cluster, const Group& group, std::int64_t bytes) {
-  std::vector<Use> uses;
   const std::int64_t each = scaled_up(bytes, 1, group.place.ranks);
-  for (std::size_t k = 0; k < group.nodes(); ++k) append_exchange(uses, cluster, group, k, each);
-  return merged(std::move(uses));
+  return exchange_of(cluster, group, {std::vector<std::int64_t>(group.members.size(), each)});
+}
+
+Activity uneven_exchange_activity(const Cluster& cluster, const Group& group, const std::vector<int>& members,
+                                  const std::vector<Bytes>& parts, bool back) {
+  REHEARSE_CHECK(parts.size() == members.size(), "{} parts for {} members", parts.size(), members.size());
+  std::map<int, std::int64_t> part_of_member;
+  for (std::size_t i = 0; i < members.size(); ++i) part_of_member[members[i]] = parts[i].count();
+  ExchangeParts sorted;
+  sorted.back = back;
+  for (const int member : group.members) sorted.of.push_back(part_of_member.at(member));
+  return exchange_of(cluster, group, sorted);
 }
 
 Activity send_activity(const Cluster& cluster, int from, int to, std::int64_t bytes) {

@@ -58,6 +58,9 @@ std::vector<Activity> ring_activities(const cluster::Cluster& cluster, const Gro
                                       EdgeBytes bytes);
 // From each to each, a part of the bytes.
 Activity exchange_activity(const cluster::Cluster& cluster, const Group& group, std::int64_t bytes);
+// The same of unequal parts, by the order of `members` (CollectiveModel::exchange).
+Activity uneven_exchange_activity(const cluster::Cluster& cluster, const Group& group, const std::vector<int>& members,
+                                  const std::vector<Bytes>& parts, bool back);
 Activity send_activity(const cluster::Cluster& cluster, int from, int to, std::int64_t bytes);
 
 // The longest time any resource needs for all that the activities put on it: of the devices' own ports and NICs, and of

@@ -112,9 +112,16 @@ struct RoleCode {
   }
 };
 
+// Ranks of a stage do the same work, or would if their loads were even (places of an expert group).
+inline bool same_stage(const RoleCode& a, const RoleCode& b) {
+  return &a == &b || (a.job == b.job && a.role->pipeline == b.role->pipeline);
+}
+
 struct CollectiveSize {
   program::CollectiveKind kind;
   std::int64_t bytes;
+  std::int32_t parts = -1;  // of an all-to-all of unequal parts, as program::Collective
+  bool back = false;
   friend bool operator==(const CollectiveSize&, const CollectiveSize&) = default;
 };
 

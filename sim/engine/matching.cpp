@@ -11,6 +11,7 @@
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
+#include "sim/program/work.h"
 
 namespace rehearse::engine {
 
@@ -93,7 +94,8 @@ collective::TransferPlan Matching::ask_for_plan(const GroupState& state, std::in
   if (!state.channel()) {
     const CollectiveSize& what =
         job.code.collectives[static_cast<std::size_t>(state.group->group)][static_cast<std::size_t>(size)];
-    return model.collective(what.kind, state.group->ranks, Bytes(what.bytes));
+    if (what.parts < 0) return model.collective(what.kind, state.group->ranks, Bytes(what.bytes));
+    return model.exchange(state.group->ranks, program::part_bytes(job.job->program, what.parts, what.bytes), what.back);
   }
   if (state.group->ranks[0] == state.group->ranks[1]) return {};  // a message to oneself is free
   const std::int64_t bytes = job.code.leg_bytes[static_cast<std::size_t>(size)];

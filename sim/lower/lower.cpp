@@ -1,4 +1,5 @@
-// Lowering, top to bottom: the scenario's sizes and groups (make_context), then a role for each pipeline stage. A stage
+// Lowering, top to bottom: the scenario's sizes and groups (make_context), then a role for each pipeline stage, or
+// where ranks of its expert groups have unlike loads one for each place in these. A stage
 // is a run of units (embedding, blocks, head) whose ops go into bodies. One file a strategy:
 //
 //   model/       the units: embedding, block (norm, attention, mlp or experts, residual), head; conv, linear, loss of
@@ -8,6 +9,10 @@
 //   stage_lowering.*                 bodies and slots of a stage
 //   role_builder.*, order_role.cpp   waits and releases, derived from operands
 #include "sim/lower/lower.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
@@ -114,10 +119,42 @@ Context make_context(const plan::Scenario& scenario, program::Program& program) 
   return c;
 }
 
+namespace {
+
+// A role's ranks: a stage's, or of these the ones that have a place in the expert group.
+program::RankSet ranks_of(const Context& context, const program::Program& program, int stage, bool by_place) {
+  program::RankSet ranks = program::RankSet::of_stage(stage);
+  if (!by_place) return ranks;
+  const plan::RankGrid grid = context.scenario.grid();
+  const std::vector<Axis>& axes = program.groups[static_cast<std::size_t>(context.groups.expert)].axes;
+  const int member = grid.members(0, axes).at(context.expert_place);
+  for (const Axis axis : axes) ranks.only[static_cast<std::size_t>(axis)] = {grid.coordinate(member, axis)};
+  return ranks;
+}
+
+// Of every layer whose experts' ranks have unlike rows.
+void add_parts(const plan::ExpertLoads& loads, Context& context, program::Program& program) {
+  const model::Model& m = context.model();
+  context.parts.assign(static_cast<std::size_t>(m.layers), -1);
+  for (std::int64_t layer = m.dense_layers; layer < m.layers; ++layer) {
+    std::vector<std::int64_t> parts = loads.of(layer).parts;
+    for (std::int64_t& part : parts) part *= m.hidden;
+    const auto known = std::find(program.parts.begin(), program.parts.end(), parts);
+    context.parts[static_cast<std::size_t>(layer)] = static_cast<std::int32_t>(known - program.parts.begin());
+    if (known == program.parts.end()) program.parts.push_back(std::move(parts));
+  }
+}
+
+}  // namespace
+
 program::Program lower(const plan::Scenario& scenario) {
   program::Program program;
   program.name = scenario.name;
-  const Context context = make_context(scenario, program);
+  Context context = make_context(scenario, program);
+  const plan::ExpertLoads loads(scenario);
+  context.loads = &loads;
+  const bool by_place = scenario.purpose == plan::Purpose::simulate && !loads.even();
+  if (by_place) add_parts(loads, context, program);
   program.micro_batches = static_cast<int>(context.micro_batches);
   const auto& layers = scenario.plan.layers_per_stage;
   REHEARSE_CHECK(static_cast<std::int64_t>(layers.size()) == context.stages * context.chunks,
@@ -128,10 +165,15 @@ program::Program lower(const plan::Scenario& scenario) {
     chunks[i % chunks.size()].push_back({first_layer, layers[i]});
     first_layer += layers[i];
   }
-  for (std::size_t stage = 0; stage < chunks.size(); ++stage) {
-    check_interrupt();
-    program.roles.push_back(StageLowering(context, static_cast<int>(stage), chunks[stage]).build());
-  }
+  const std::size_t places = by_place ? static_cast<std::size_t>(scenario.plan.expert) : 1;
+  for (std::size_t stage = 0; stage < chunks.size(); ++stage)
+    for (context.expert_place = 0; context.expert_place < places; ++context.expert_place) {
+      check_interrupt();
+      program::Role role = StageLowering(context, static_cast<int>(stage), chunks[stage]).build();
+      role.ranks = ranks_of(context, program, static_cast<int>(stage), by_place);
+      if (by_place) role.name += fmt::format(".expert{}", context.expert_place);
+      program.roles.push_back(std::move(role));
+    }
   return program;
 }
 

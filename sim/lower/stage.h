@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/lower/role_builder.h"
+#include "sim/plan/expert_loads.h"
 #include "sim/plan/scenario.h"
 
 namespace rehearse::lower {
@@ -41,6 +42,11 @@ struct Context {
   DType residual = DType::f32;  // what is added between layers: compute, or f32 under autocast
   DType gradient = DType::f32, reduce = DType::f32;
   bool master = false;  // fp32 copy of the parameters kept by the optimizer
+  // Of experts without a capacity. Where their ranks have unlike rows, each place in the expert group is a role of its
+  // own, and what it trades has parts: by layer an index into Program::parts (of hidden elements a row); -1: equal.
+  const plan::ExpertLoads* loads = nullptr;
+  std::size_t expert_place = 0;
+  std::vector<std::int32_t> parts = {};
 
   const model::Model& model() const { return scenario.model; }
   const plan::Plan& plan() const { return scenario.plan; }
@@ -48,6 +54,8 @@ struct Context {
   double loss_weight() const;  // 1 / loss terms of the global batch
   bool all_to_all() const { return plan().context > 1 && plan().context_kind == plan::ContextKind::all_to_all; }
   bool scales_loss() const { return compute == DType::f16; }
+  // Rows of one rank's tokens for the experts of this rank, without a capacity.
+  std::int64_t rows_for_own(std::int64_t layer) const { return loads->of(layer).parts.at(expert_place); }
 };
 
 Context make_context(const plan::Scenario& scenario, program::Program& program);

@@ -27,6 +27,8 @@ enum class LossKind : unsigned char { cross_entropy, mse };
 // What a router makes of its products before it chooses: a share of one for each expert (Mixtral, Qwen3), or a score of
 // each expert by itself (DeepSeek-V3).
 enum class Router : unsigned char { softmax, sigmoid };
+// How the choices of a simulated router fall on the experts: alike, by Zipf's law, or as a table says.
+enum class Routing : unsigned char { uniform, zipf, table };
 
 struct ConvLayer {
   std::int64_t channels = 0, kernel = 3;
@@ -59,6 +61,13 @@ struct Model {
   Router router = Router::softmax;
   double aux_loss = 0;         // weight of the auxiliary loss that keeps the experts' loads even
   double capacity_factor = 0;  // rows an expert takes of a rank's tokens, over the mean; 0: as many as come (dropless)
+  // What a simulation takes the loads of the experts to be (sim/plan/expert_loads.h). routing_table: shares of the
+  // choices by expert, of every layer with experts or one row for each.
+  Routing routing = Routing::uniform;
+  double routing_exponent = 1;
+  std::vector<std::vector<double>> routing_table;
+  // Rows that a rank has room for, of its experts without a capacity, over the even number; 0: as many as come.
+  double buffer_factor = 0;
   // cnn: convolutions (each conv, ReLU, max pooling), then linear layers with ReLU and dropout between
   std::int64_t image_channels = 0, image_size = 0;
   std::vector<ConvLayer> convolutions;

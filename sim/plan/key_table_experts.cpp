@@ -4,6 +4,17 @@
 
 namespace rehearse::plan::detail {
 
+namespace {
+
+// A row each.
+Value shares_of(const model::Model& model) {
+  std::vector<std::string> rows;
+  for (const std::vector<double>& row : model.routing_table) rows.push_back(text_of(row));
+  return rows;
+}
+
+}  // namespace
+
 std::vector<Key> expert_keys() {
   return {
       {.path = "model.experts",
@@ -104,6 +115,50 @@ std::vector<Key> expert_keys() {
        .related = "plan.expert model.experts_per_token",
        .field = &model::Model::capacity_factor,
        .in_result = true},
+      {.path = "model.routing",
+       .type = KeyType::choice,
+       .fallback = "uniform",
+       .values = {"uniform", "zipf", "table"},
+       .families = "moe",
+       .meaning = "how many of the tokens' choices fall on each expert in a simulation (`execute` routes as the router "
+                  "says): `uniform`: as many on each; `zipf`: shares in proportion to 1 / rank^`routing_exponent`, "
+                  "which expert has which rank drawn for every layer by `training.seed`; `table`: `routing_table`",
+       .example = "zipf",
+       .related = "model.routing_exponent model.routing_table model.capacity_factor plan.expert",
+       .field = &model::Model::routing},
+      {.path = "model.routing_exponent",
+       .type = KeyType::number,
+       .fallback = "1",
+       .min = 0,
+       .max = 10,
+       .families = "moe",
+       .meaning = "of `routing: zipf`; 0: as many on each",
+       .example = "0.5",
+       .related = "model.routing",
+       .field = &model::Model::routing_exponent},
+      {.path = "model.routing_table",
+       .type = KeyType::number_rows,
+       .origin = Default::derived,
+       .fallback = "none",
+       .families = "moe",
+       .meaning = "of `routing: table`: a number for each expert, in proportion to its share of the choices; or a list "
+                  "of such lists, one for each layer with experts. No token chooses an expert twice, so that no share "
+                  "is above 1 / `experts_per_token`",
+       .example = "[4, 2, 1, 1]",
+       .related = "model.routing",
+       .field = Field::shown<model::Model>(shares_of)},
+      {.path = "model.buffer_factor",
+       .type = KeyType::number,
+       .fallback = "0",
+       .min = 0,
+       .max = 1e6,
+       .families = "moe",
+       .meaning = "without a capacity, where experts are on several ranks: rows of other ranks' tokens that a rank's "
+                  "buffers have room for, over the even number; more than that is an error. 0: as many as come, which "
+                  "`execute` cannot know before",
+       .example = "2",
+       .related = "model.capacity_factor model.routing plan.expert",
+       .field = &model::Model::buffer_factor},
   };
 }
 

@@ -79,6 +79,8 @@ std::string plain_type(const Key& key) {
       return fmt::format("list of {}integers{}", counted(key), range_text(key));
     case KeyType::numbers:
       return fmt::format("list of {}numbers{}", counted(key), range_text(key));
+    case KeyType::number_rows:
+      return "list of numbers, or list of such lists";
     case KeyType::permutation:
       return fmt::format("list of {}, each once", one_of);
     case KeyType::mapping:

@@ -29,6 +29,7 @@ enum class KeyType : unsigned char {
   names,              // one of those or a list of them
   integers,           // a list
   numbers,            // a list
+  number_rows,        // a list, or a list of such lists
   permutation,        // a list with each of `values` once
   mapping,            // with the keys that begin with this one's path
   mappings,           // a list of those

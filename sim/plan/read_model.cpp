@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <numeric>
+#include <optional>
 #include <utility>
 
 #include "sim/base/text_check.h"
@@ -32,6 +34,7 @@ constexpr std::int64_t kMaxFlattened = 1 << 30;
 constexpr std::size_t kMaxListed = 1000;
 // Keys of latent attention.
 constexpr std::array kLatent = {"kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"};
+constexpr double kMostShare = 1e9;  // of an expert, in a table; its scale is free
 
 // Where a key's value is read: the scenario's own mapping if it has the key, else the preset's. Asking marks the key as
 // known in both, so that finish() of each reports only what no model has.
@@ -243,6 +246,58 @@ class ModelReader {
     if (model_.activation != ActivationKind::swiglu)
       source_.value("activation").error("experts are gated feed-forward layers: swiglu");
     if (model_.bias) source_.value("bias").error("products of experts have no biases", "bias: false");
+    read_routing();
+  }
+
+  // One number for each expert, of which none is above 1 / experts_per_token of their sum.
+  std::vector<double> read_shares(const Node& list) {
+    std::vector<double> shares;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const std::optional<double> share = list.at(i).as_number();
+      if (!share || *share < 0 || *share > kMostShare) {
+        list.at(i).error(fmt::format("expected a share: a number, 0 to {:g}", kMostShare));
+        return {};
+      }
+      shares.push_back(*share);
+    }
+    const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+    if (static_cast<std::int64_t>(shares.size()) != model_.experts) {
+      list.error(fmt::format("{} shares are listed, but the model has {} experts", shares.size(), model_.experts));
+      return {};
+    }
+    const double most = *std::max_element(shares.begin(), shares.end());
+    if (sum <= 0 || most * static_cast<double>(model_.experts_per_token) > sum * (1 + 1e-9)) {
+      list.error(sum <= 0 ? std::string("no expert has a share")
+                          : fmt::format("a share of {:.4g}: each token chooses {} experts, none of them twice, so an "
+                                        "expert has {:.4g} of the choices at most",
+                                        most / sum, model_.experts_per_token,
+                                        1 / static_cast<double>(model_.experts_per_token)));
+      return {};
+    }
+    return shares;
+  }
+
+  void read_routing() {
+    const Node list = source_.value("routing_table");
+    const bool given = list.kind() == Node::Kind::sequence && list.size() > 0;
+    const bool wanted = model_.routing == model::Routing::table;
+    if (list && list.kind() != Node::Kind::sequence && list.kind() != Node::Kind::null)
+      return list.error("expected a list of shares, or of lists of them", "e.g. 'routing_table: [4, 2, 1, 1]'");
+    if (given != wanted) {
+      if (wanted)
+        list.error("required key is missing: routing: table needs a share for each expert",
+                   "e.g. 'routing_table: [4, 2, 1, 1]'");
+      else
+        list.error("has no meaning without routing: table", "routing: table");
+      return;
+    }
+    if (!given || model_.experts < 2) return;
+    const bool rows = list.at(0).kind() == Node::Kind::sequence;
+    const std::int64_t layers = model_.layers - model_.dense_layers;
+    if (rows && static_cast<std::int64_t>(list.size()) != layers)
+      return list.error(fmt::format("{} rows are listed, but {} layers have experts", list.size(), layers));
+    for (std::size_t i = 0; i < (rows ? list.size() : 1); ++i)
+      model_.routing_table.push_back(read_shares(rows ? list.at(i) : list));
   }
 
   void finish_small(std::size_t problems) {

@@ -146,6 +146,8 @@ struct ExpectedOf {
         return {{logits}, {choices, choices}};
       case RouterPart::place:
         return {{choices}, {choices, r.experts}};
+      case RouterPart::receive:
+        return {{r.sources * r.experts}, {r.tokens, r.own}};
       case RouterPart::gate_backward: {
         Expected e{{choices, logits, choices}, {logits}};
         if (r.aux > 0) e.reads.push_back(r.experts);
@@ -172,7 +174,7 @@ struct ExpectedOf {
   }
 
   Expected operator()(const GroupedGemm& g) const {
-    const std::int64_t x = g.rows * g.k, y = g.rows * g.n, w = g.groups * g.n * g.k;
+    const std::int64_t rows = std::max(g.rows, g.room), x = rows * g.k, y = rows * g.n, w = g.groups * g.n * g.k;
     Expected e = g.part == GroupedPart::forward          ? Expected{{x, w}, {y}}
                  : g.part == GroupedPart::backward_input ? Expected{{y, w}, {x}}
                                                          : Expected{{y, x}, {w}};
@@ -258,8 +260,10 @@ struct ExpectedOf {
       case CollectiveKind::all_reduce:
       case CollectiveKind::broadcast:
       case CollectiveKind::reduce:
-      case CollectiveKind::all_to_all:
         return {{c.elements}, {c.elements}};
+      case CollectiveKind::all_to_all:
+        if (!c.counted) return {{c.elements}, {c.elements}};
+        return c.back ? Expected{{c.own, kAny}, {c.elements}} : Expected{{c.elements, kAny}, {c.own}};
       case CollectiveKind::all_gather:
         return {{kAny}, {c.elements}};
       case CollectiveKind::reduce_scatter:
@@ -290,7 +294,8 @@ struct Site {
       *text = fmt::format("{}: {} '{}' of body {} {}", role.name, kind_name(o.shape), o.name, b.name, what);
   }
 
-  void compare(const char* verb, const std::vector<Operand>& operands, const Sizes& expected, bool typed) const {
+  // `typed`: how many of the first have the op's type.
+  void compare(const char* verb, const std::vector<Operand>& operands, const Sizes& expected, std::size_t typed) const {
     const Op& o = role.bodies[static_cast<std::size_t>(body)].ops[static_cast<std::size_t>(op)];
     if (operands.size() != expected.size()) {
       bad(-1, fmt::format("{} {} buffers; its kind {} {}", verb, operands.size(), verb, expected.size()));
@@ -301,7 +306,7 @@ struct Site {
       if (expected[i] != kAny && b.elements() != expected[i])
         bad(operands[i].buffer, fmt::format("{} '{}' with {} elements; its shape ({}) has {}", verb, b.name,
                                             b.elements(), shape_text(role, o), expected[i]));
-      else if (typed && b.dtype != o.dtype)
+      else if (i < typed && b.dtype != o.dtype)
         bad(operands[i].buffer,
             fmt::format("{} '{}' of {}; it moves {}", verb, b.name, name_of(b.dtype), name_of(o.dtype)));
     }
@@ -329,8 +334,10 @@ void check_operands(const Program& program, RoleId role_id, ViolationList& list)
       const Op& op = ops[static_cast<std::size_t>(i)];
       const Expected expected = std::visit(ExpectedOf{op}, op.shape);
       const Site site{role, b, i, list};
-      site.compare("reads", op.reads, expected.reads, is_transfer(op));
-      site.compare("writes", op.writes, expected.writes, is_transfer(op));
+      const auto* collective = std::get_if<Collective>(&op.shape);
+      const std::size_t typed = !is_transfer(op) ? 0 : collective != nullptr ? 1 : op.reads.size() + op.writes.size();
+      site.compare("reads", op.reads, expected.reads, typed);
+      site.compare("writes", op.writes, expected.writes, typed);
       if (const auto* c = std::get_if<StridedCopy>(&op.shape); c && op.reads.size() == 1 && op.writes.size() == 1) {
         site.hold_pieces("reads", op.reads[0], *c, c->from);
         site.hold_pieces("writes", op.writes[0], *c, c->to);

@@ -62,8 +62,8 @@ class CallCheck {
     const auto& cx = std::get<Collective>(x.shape);
     const auto& cy = std::get<Collective>(y.shape);
     const bool reduces = cx.kind == CollectiveKind::all_reduce || cx.kind == CollectiveKind::reduce_scatter;
-    return cx.kind == cy.kind && cx.elements == cy.elements && x.dtype == y.dtype &&
-           (!reduces || cx.reduce == cy.reduce);
+    return cx.kind == cy.kind && cx.elements == cy.elements && cx.parts == cy.parts && cx.back == cy.back &&
+           x.dtype == y.dtype && (!reduces || cx.reduce == cy.reduce);
   }
 
   void compare_collectives(const Match& m, const MatchSide& a, const MatchSide& b) {

@@ -2,6 +2,7 @@
 // that records it. The other checks index by these ids without looking.
 #include <fmt/format.h>
 
+#include <numeric>
 #include <set>
 
 #include "sim/base/interrupt.h"
@@ -117,6 +118,17 @@ class ReferenceCheck {
     check_operand_ids(body, i, op.releases);
     if (const auto* c = std::get_if<Collective>(&op.shape); c != nullptr && !in_range(c->group, program_.groups))
       bad(body, i, -1, fmt::format("is on group {}, of which there are {}", c->group, program_.groups.size()));
+    if (const auto* c = std::get_if<Collective>(&op.shape); c != nullptr && c->parts != -1) check_parts(body, i, *c);
+  }
+
+  // Unequal parts are those of a counted all-to-all, and what a member sends is all of them.
+  void check_parts(BodyId body, int i, const Collective& c) {
+    if (!in_range(c.parts, program_.parts))
+      return bad(body, i, -1, fmt::format("has parts {}, of which there are {}", c.parts, program_.parts.size()));
+    const auto& parts = program_.parts[static_cast<std::size_t>(c.parts)];
+    const auto sum = std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+    if (c.kind != CollectiveKind::all_to_all || !c.counted || sum != c.elements)
+      bad(body, i, -1, fmt::format("of {} elements has parts that add up to {}", c.elements, sum));
   }
 
   // The micro-batches each body touches, relative to its slot's own, one entry a buffer and delta.

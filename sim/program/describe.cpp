@@ -50,14 +50,16 @@ struct ShapeText {
   std::string operator()(const Router& r) const {
     std::string text = fmt::format("tokens={} experts={} top_k={}", r.tokens, r.experts, r.top_k);
     if (r.capacity > 0) text += fmt::format(" capacity={}", r.capacity);
+    if (r.sources > 0) text += fmt::format(" sources={} own={}", r.sources, r.own);
     return text;
   }
   std::string operator()(const Permute& p) const {
     return fmt::format("tokens={} top_k={} rows={} cols={}", p.tokens, p.top_k, p.rows, p.cols);
   }
   std::string operator()(const GroupedGemm& g) const {
-    return fmt::format("rows={} n={} k={} groups={}{}{}", g.rows, g.n, g.k, g.groups, g.accumulate ? " accumulate" : "",
-                       g.counted ? " counted" : "");
+    return fmt::format("rows={} n={} k={} groups={}{}{}{}", g.rows, g.n, g.k, g.groups,
+                       g.accumulate ? " accumulate" : "", g.counted ? " counted" : "",
+                       g.room > 0 ? fmt::format(" room={}", g.room) : "");
   }
   std::string operator()(const Embedding& e) const {
     return fmt::format("tokens={} rows={} cols={}", e.tokens, e.rows, e.cols);
@@ -80,7 +82,8 @@ struct ShapeText {
   }
   std::string operator()(const Input& i) const { return fmt::format("elements={}", i.elements); }
   std::string operator()(const Collective& c) const {
-    return fmt::format("elements={} {}{}", c.elements, name_of(op.dtype), c.reduce == ReduceOp::max ? " max" : "");
+    return fmt::format("elements={} {}{}{}", c.elements, name_of(op.dtype), c.reduce == ReduceOp::max ? " max" : "",
+                       !c.counted ? "" : fmt::format(" {} own={}", c.back ? "counted back" : "counted", c.own));
   }
   std::string operator()(const PointToPoint& p) const {
     std::string text;

@@ -52,7 +52,8 @@ struct KindName {
   }
   std::string_view operator()(const StridedCopy&) const { return "strided_copy"; }
   std::string_view operator()(const Router& r) const {
-    static constexpr std::string_view names[] = {"router_gate", "router_place", "router_gate_backward"};
+    static constexpr std::string_view names[] = {"router_gate", "router_place", "router_receive",
+                                                 "router_gate_backward"};
     return pick(names, r.part);
   }
   std::string_view operator()(const Permute& p) const {

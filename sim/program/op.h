@@ -167,14 +167,22 @@ struct StridedCopy {
 // loads f32 [experts]}: the row that each choice has in the buffer that is sorted by experts, and how often each expert
 // was chosen. With a capacity expert e has the rows [e * capacity, ...); first choices of all tokens, in their order,
 // come before second ones, and what finds no row is dropped (-1). Without (0) it has as many rows as it was chosen.
-// gate_backward {dweights f32 [tokens, top_k], logits, chosen, loads f32 [experts]?, loss_scale f32 [2]?} -> {dlogits
-// [tokens, experts]}, to which the auxiliary loss adds aux * loads as the gradient of the scores, which add to 1.
-enum class RouterPart : unsigned char { gate, place, gate_backward };
+// receive {counts f32 [sources, experts]} -> {places i32 [tokens], loads f32 [own]}: of rows that came from `sources`
+// ranks, one after the other and each rank's sorted by experts, the row that each has in the buffer that is sorted by
+// experts, and how many each of this rank's experts has. The rows are in `slices` equal slices of the buffer, with
+// those of as many ranks each, and after them perhaps room (-1). These are `own` experts, from place * own on, place
+// being that among the ranks that differ on `spread` only; counts: how often each rank's tokens chose each expert.
+// top_k is 1. gate_backward {dweights f32 [tokens, top_k], logits, chosen, loads f32 [experts]?, loss_scale f32 [2]?}
+// -> {dlogits [tokens, experts]}, to which the auxiliary loss adds aux * loads as the gradient of the scores, which add
+// to 1.
+enum class RouterPart : unsigned char { gate, place, receive, gate_backward };
 struct Router {
   RouterPart part = RouterPart::gate;
   std::int64_t tokens = 0, experts = 0, top_k = 0, capacity = 0;
-  bool sigmoid = false, scaled = false;  // scaled: there is a loss scale
-  double aux = 0;                        // 0: no loads
+  bool sigmoid = false, scaled = false;           // scaled: there is a loss scale
+  double aux = 0;                                 // 0: no loads
+  std::int64_t sources = 0, slices = 1, own = 0;  // receive
+  AxisSet spread = {};
 };
 
 // Between tokens and rows sorted by experts (Router). permute {x [tokens, cols], places} -> {y [rows, cols]}: rows
@@ -196,6 +204,7 @@ struct GroupedGemm {
   GroupedPart part = GroupedPart::forward;
   std::int64_t groups = 1, rows = 0, n = 0, k = 0;
   bool accumulate = false, counted = false;
+  std::int64_t room = 0;  // counted: rows of the buffers, if they have more than the `rows` that are expected
 };
 
 // Vocabulary rows [coordinate(tensor) * rows, ...) of the table when vocab_parallel. forward {ids i32 [tokens], table
@@ -281,6 +290,12 @@ struct Input {
 // Collectives. `elements` is the full size a rank sees: all_reduce, broadcast, reduce: its tensor; all_gather: the
 // output; reduce_scatter: the input; all_to_all: the input. {x} -> {y}; x and y may be the same buffer or a shard view
 // of it. A broadcast is from the group's first member, a reduce to it: there alone y is written.
+// An all_to_all may have unequal parts: of what each member sends, which is `elements`, member i of the group, in its
+// order, gets Program::parts[parts][i]. `back`: the way back, where member i sends each of the others that many and
+// `elements` is what each gets. `own`: elements of this rank's buffer on the other side, y or on the way back x, which
+// has room for what comes together there. Counted: {x, counts f32 [members, experts]} -> {y}: rows of `row` elements,
+// sorted by experts, and how many of each member's tokens go to each expert, of which the members have as many each, in
+// order; they say what is sent where it is performed. What does not fit is an error.
 enum class CollectiveKind : unsigned char { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, reduce };
 // From one member to all, or from all to one.
 constexpr bool has_root(CollectiveKind kind) {
@@ -292,6 +307,9 @@ struct Collective {
   GroupId group = 0;
   std::int64_t elements = 0;
   ReduceOp reduce = ReduceOp::sum;
+  std::int32_t parts = -1;  // -1: equal ones
+  bool back = false, counted = false;
+  std::int64_t own = 0, row = 0, experts = 0;
 };
 
 // Sends and receives that start and finish together (ncclGroupStart/End). The peer of a leg is the rank whose

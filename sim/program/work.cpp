@@ -6,6 +6,7 @@
 #include "sim/program/work.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace rehearse::program {
 namespace {
@@ -138,6 +139,13 @@ Work work_of(const Role& role, const Op& op) {
 
 std::int64_t collective_bytes(const Op& op) {
   return std::get<Collective>(op.shape).elements * size_of(op.dtype);
+}
+std::vector<Bytes> part_bytes(const Program& program, std::int32_t parts, std::int64_t bytes) {
+  const std::vector<std::int64_t>& elements = program.parts.at(static_cast<std::size_t>(parts));
+  const std::int64_t size = bytes / std::accumulate(elements.begin(), elements.end(), std::int64_t{0});
+  std::vector<Bytes> all;
+  for (const std::int64_t n : elements) all.emplace_back(n * size);
+  return all;
 }
 std::int64_t leg_bytes(const Op& op, const Leg& leg) {
   return leg.elements * size_of(op.dtype);

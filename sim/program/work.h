@@ -2,6 +2,9 @@
 // reports all read it.
 #pragma once
 
+#include <vector>
+
+#include "sim/base/units.h"
 #include "sim/program/program.h"
 
 namespace rehearse::program {
@@ -20,6 +23,8 @@ Work work_of(const Role& role, const Op& op);
 
 // Bytes of a collective's full tensor, or of one leg.
 std::int64_t collective_bytes(const Op& op);
+// Of an all-to-all of unequal parts, by member; `bytes`: of all of them.
+std::vector<Bytes> part_bytes(const Program& program, std::int32_t parts, std::int64_t bytes);
 std::int64_t leg_bytes(const Op& op, const Leg& leg);
 
 }  // namespace rehearse::program

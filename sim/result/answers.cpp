@@ -158,6 +158,11 @@ void write_notes(const Result& r, JsonWriter& json) {
   json.close(']');
 }
 
+void write_experts(const ExpertBalance& e, JsonWriter& json) {
+  json.key("experts").open('{').key("imbalance").real(e.imbalance).key("mean_imbalance").real(e.mean_imbalance);
+  json.key("worst_layer").integer(e.worst_layer).key("dropped").real(e.dropped).close('}');
+}
+
 }  // namespace
 
 double utilisation(const LinkUse& link, std::int64_t bytes, std::int64_t ps) {
@@ -181,6 +186,7 @@ void write_answers(const Result& r, JsonWriter& json) {
   if (!r.what_if.empty()) write_what_if(r, json);
   if (r.energy.known) write_energy(r, json);
   if (!r.jobs.empty()) write_jobs(r, json);
+  if (r.experts.known) write_experts(r.experts, json);
   if (!r.notes.empty()) write_notes(r, json);
   if (r.pace.known()) write_pace(r.pace, json);
   if (r.gpu.known()) write_gpu(r.gpu, json);

@@ -163,6 +163,15 @@ void read_gpu(JsonReader& in, const Json& document, Result& r) {
   });
 }
 
+void read_experts(JsonReader& in, const Json& document, Result& r) {
+  const Json& experts = in.object(document, "", "experts");
+  r.experts.known = true;
+  r.experts.imbalance = in.number(experts, "experts", "imbalance");
+  r.experts.mean_imbalance = in.number(experts, "experts", "mean_imbalance");
+  r.experts.worst_layer = in.integer(experts, "experts", "worst_layer");
+  r.experts.dropped = in.number(experts, "experts", "dropped");
+}
+
 }  // namespace
 
 void read_answers(JsonReader& in, const Json& document, Result& r) {
@@ -174,6 +183,7 @@ void read_answers(JsonReader& in, const Json& document, Result& r) {
   if (document.contains("noise")) read_noise(in, document, r);
   if (document.contains("energy")) read_energy(in, document, r);
   if (document.contains("jobs")) read_jobs(in, document, r);
+  if (document.contains("experts")) read_experts(in, document, r);
   if (document.contains("notes"))
     for_objects(in, document, "", "notes", [&](const Json& item, const std::string& path) {
       r.notes.push_back({in.text(item, path, "what"), in.text(item, path, "text")});

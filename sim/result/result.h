@@ -193,6 +193,15 @@ struct GpuRun {
   bool known() const { return samples > 0 || !products.empty(); }
 };
 
+// How evenly a simulation's tokens fall on the ranks of an expert group (plan::ExpertLoads). Imbalance: the most rows
+// of one of them over their mean.
+struct ExpertBalance {
+  bool known = false;                        // false: the loads are even
+  double imbalance = 1, mean_imbalance = 1;  // of the worst layer; mean over the layers with experts
+  std::int64_t worst_layer = 0;              // from 0
+  double dropped = 0;                        // share of the tokens' choices that a capacity drops
+};
+
 // What must not be overlooked about a plan, in a sentence or a few for people.
 struct Note {
   std::string what;  // "uneven_stages"
@@ -233,6 +242,7 @@ struct Result {
   Samples samples;
   NoiseCost noise;
   std::vector<WhatIf> what_if;
+  ExpertBalance experts;
   std::vector<Note> notes;
   Energy energy;
   Pace pace;  // of the machine while it was measured, or of a simulation while it was calibrated; unknown: none

@@ -57,6 +57,10 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   if (p.replicas > 1) s["plan.zero_group"] = fmt::to_string(p.data * p.context / p.replicas);
   if (p.expert > 1) s["plan.expert"] = fmt::to_string(p.expert);
   if (p.whole_experts()) s["plan.expert_tensor"] = "1";
+  if (scenario.model.routing != model::Routing::uniform)
+    s["model.routing"] = *plan::value_text(*plan::find_key("model.routing"), scenario);
+  if (scenario.model.routing == model::Routing::zipf)
+    s["model.routing_exponent"] = *plan::value_text(*plan::find_key("model.routing_exponent"), scenario);
   if (p.context > 1) s["plan.context_kind"] = *plan::value_text(*plan::find_key("plan.context_kind"), scenario);
   s["plan.micro_batches"] = fmt::to_string(t.micro_batches(p));
   s["plan.bucket_bytes"] = fmt::to_string(p.bucket.count());

@@ -3,6 +3,7 @@
 // result that every command prints and writes.
 #include "sim/run/run.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "sim/collective/collective.h"
 #include "sim/cost/cost.h"
 #include "sim/engine/engine.h"
+#include "sim/plan/expert_loads.h"
 #include "sim/program/work.h"
 #include "sim/run/describe_scenario.h"
 #include "sim/run/energy.h"
@@ -41,7 +43,12 @@ std::string coverage_of(const Program& program, const Role& role, const program:
   if (const auto* collective = std::get_if<program::Collective>(&op.shape)) {
     const program::Group& g = program.groups[static_cast<std::size_t>(collective->group)];
     const std::vector<int> members = grid.members(rank, g.axes, g.pipeline_only);
-    return text(collectives.collective(collective->kind, members, Bytes(program::collective_bytes(op))).coverage);
+    const std::int64_t bytes = program::collective_bytes(op);
+    if (collective->parts >= 0)
+      return text(
+          collectives.exchange(members, program::part_bytes(program, collective->parts, bytes), collective->back)
+              .coverage);
+    return text(collectives.collective(collective->kind, members, Bytes(bytes)).coverage);
   }
   if (const auto* legs = std::get_if<program::PointToPoint>(&op.shape)) {
     const program::Leg& leg = legs->legs.back();
@@ -62,6 +69,26 @@ std::vector<result::Note> balance_notes_of(const Prepared& prepared, const plan:
     return prepared.costs().kernel(role, op, beside).duration.seconds();
   };
   return account::balance_notes(scenario, prepared.program(), seconds, "by its kernels");
+}
+
+// How evenly the tokens fall on the experts' ranks, and what is to be said of it.
+void add_expert_balance(const plan::Scenario& scenario, result::Result& out) {
+  const plan::ExpertLoads loads(scenario);
+  const plan::LoadBalance balance = loads.balance();
+  out.experts = {!loads.even() || balance.dropped > 0, balance.imbalance, balance.mean_imbalance, balance.worst_layer,
+                 balance.dropped};
+  if (scenario.model.routing == model::Routing::uniform || !out.experts.known) return;
+  std::string text;
+  if (!loads.even())
+    text = fmt::format(
+        "Loads of experts are uneven: in layer {} one rank's experts get {:.3g} times the rows of the mean rank, in "
+        "the "
+        "mean over layers {:.3g} times, and the others of its expert group wait for it.",
+        balance.worst_layer, balance.imbalance, balance.mean_imbalance);
+  else
+    text = fmt::format("{:.1f}% of the tokens' choices of experts are beyond model.capacity_factor, and dropped.",
+                       100 * balance.dropped);
+  out.notes.push_back({"uneven_experts", text});
 }
 
 // Samples of a machine's scatter that a simulation takes by itself: the median of so many steps is what a measured
@@ -172,10 +199,12 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   out.hardware_flops = account::hardware_flops(program, grid);
   out.flop_formula = model::flop_formula(scenario.model);
   out.notes = balance_notes_of(prepared, scenario);
+  add_expert_balance(scenario, out);
 
   engine::Options engine_options = prepared.engine_options();
   if (options.record) {
-    for (const Role& role : program.roles) {
+    for (const program::RoleId shown : account::shown_roles(program)) {
+      const Role& role = program.roles[static_cast<std::size_t>(shown)];
       const int rank = account::first_rank(grid, role);
       engine_options.recorded_ranks.push_back(rank);
       out.role_of_rank[rank] = role.pipeline;

@@ -55,7 +55,8 @@ const std::string kRegression =
     "0.5}\n";
 
 execute::Outcome perform(const std::string& text, const Assignments& assignments, int steps = 20) {
-  const plan::Scenario scenario = scenario_from(text, assignments);
+  plan::Scenario scenario = scenario_from(text, assignments);
+  scenario.purpose = plan::Purpose::perform;
   execute::Options options;
   options.steps = steps;
   options.keep_parameters = true;
@@ -424,11 +425,50 @@ std::vector<Case> expert_cases() {
   add("expert2_megatron_core", 8, 2, 2, 2, 1, {"plan.sequence_parallel=true", "framework=megatron-core"});
   return cases;
 }
+// Without a capacity: what each rank gets is what routers say, every step another number of rows.
+std::vector<Case> dropless_cases() {
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& name, int ranks, int expert, int tensor, int pipeline, int zero,
+                       const Assignments& more = {}) {
+    Assignments plan = grid(ranks, tensor, pipeline, zero, more);
+    plan.push_back("plan.expert=" + std::to_string(expert));
+    // Room for all rows on one rank.
+    cases.push_back(
+        {"dropless_" + name, kMoe, plan, {"model.capacity_factor=0", "model.buffer_factor=" + std::to_string(expert)}});
+  };
+  const Assignments sequence = {"plan.sequence_parallel=true"};
+  add("expert2", 2, 2, 1, 1, 0);
+  add("expert4_zero1", 4, 4, 1, 1, 1);
+  add("expert2_data4_zero3", 4, 2, 1, 1, 3);
+  add("one_tensor2_sequence", 2, 1, 2, 1, 0, sequence);
+  add("expert2_tensor2", 4, 2, 2, 1, 1);
+  add("expert2_tensor2_sequence", 4, 2, 2, 1, 1, sequence);
+  add("expert4_whole_context2", 8, 4, 2, 1, 1,
+      {"plan.sequence_parallel=true", "plan.expert_tensor=1", "plan.context=2"});
+  add("expert2_zero_bubble", 4, 2, 1, 2, 1, {"plan.schedule=zero_bubble"});
+  add("expert2_interleaved", 4, 2, 1, 2, 0, {"plan.schedule=interleaved", "plan.chunks=2", "training.global_batch=12"});
+  add("expert4_recompute", 4, 4, 1, 1, 1, {"plan.recompute=full"});
+  add("expert2_megatron_core", 8, 2, 2, 2, 1, {"plan.sequence_parallel=true", "framework=megatron-core"});
+  return cases;
+}
 class ExpertPlans : public testing::TestWithParam<Case> {};
 TEST_P(ExpertPlans, TrainAsOneRankDoes) {
   expect_trains_as_one_rank(GetParam(), 1);
 }
 INSTANTIATE_TEST_SUITE_P(Experts, ExpertPlans, testing::ValuesIn(expert_cases()), name_of_case);
+
+INSTANTIATE_TEST_SUITE_P(Dropless, ExpertPlans, testing::ValuesIn(dropless_cases()), name_of_case);
+
+// Rows for which there is no room end the run, with the rank and the key.
+TEST(Experts, WithoutRoomForWhatComesTheRunEnds) {
+  try {
+    perform(kMoe, {"cluster.gpus=4", "plan.expert=4", "model.capacity_factor=0", "model.buffer_factor=1"}, 1);
+    FAIL() << "there is room for even rows alone";
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find("model.buffer_factor"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("has room for"), std::string::npos) << error.what();
+  }
+}
 
 // What is dropped with too little room is felt; with room for all there is none to drop, as without a capacity.
 TEST(Experts, DropWhatFindsNoRoom) {
@@ -458,6 +498,8 @@ std::vector<Case> repeat_cases() {
           {"pipeline4_gpipe", kCnn, grid(4, 1, 4, 0, {"plan.schedule=gpipe"})},
           {"2x2x2_zero1", kGpt, grid(8, 2, 2, 1, dropout)},
           {"expert2", kMoe, grid(8, 2, 2, 1, {"plan.sequence_parallel=true", "plan.expert=2"})},
+          {"expert4_dropless", kMoe,
+           grid(4, 1, 1, 1, {"plan.expert=4", "model.capacity_factor=0", "model.buffer_factor=4"})},
           {"expert4_tight", kMoe, grid(4, 1, 1, 1, {"plan.expert=4", "model.capacity_factor=0.7"})},
           {"pipeline3_zero_bubble", kGpt, grid(3, 1, 3, 0, {"plan.schedule=zero_bubble", "model.dropout=0.1"})}};
 }

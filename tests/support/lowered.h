@@ -26,10 +26,10 @@ inline plan::Scenario scenario_from(const std::string& text, std::vector<std::st
   return scenario;
 }
 
-inline program::GridView grid_view(const plan::RankGrid& grid) {
+inline program::GridView grid_view(const program::Program& program, const plan::RankGrid& grid) {
   program::GridView view;
   view.ranks = grid.ranks();
-  view.role = [&grid](int rank) { return static_cast<program::RoleId>(grid.coordinate(rank, Axis::pipeline)); };
+  view.role = [&](int rank) { return program::role_of(program, grid.coordinates(rank)); };
   view.size = [&grid](Axis axis) { return grid.size(axis); };
   view.members = [&grid](int rank, const program::Group& g) { return grid.members(rank, g.axes, g.pipeline_only); };
   view.peer = [&grid](int rank, Axis axis, int offset) { return grid.peer(rank, axis, offset); };
@@ -42,7 +42,8 @@ inline std::string violations(const program::Program& program, const plan::RankG
   for (std::size_t r = 0; r < program.roles.size(); ++r)
     for (const auto& v : program::check_role(program, static_cast<program::RoleId>(r)))
       text += v.rule + ": " + v.message + "\n";
-  for (const auto& v : program::check_ranks(program, grid_view(grid))) text += v.rule + ": " + v.message + "\n";
+  for (const auto& v : program::check_ranks(program, grid_view(program, grid)))
+    text += v.rule + ": " + v.message + "\n";
   return text;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -124,6 +125,17 @@ class MemberCall {
         count, count);
     copy_elements(from(in, index_ * each), from(received, index_ * each), each);
     copy_elements(received, out, elements);
+  }
+
+  void all_to_all_parts(In in, Out out, const Parts& parts) {
+    const auto at_member = [](const std::vector<std::int64_t>& counts, std::int64_t m) {
+      return std::accumulate(counts.begin(), counts.begin() + m, std::int64_t{0});
+    };
+    const auto sent = [&](std::int64_t m) { return parts.sent[static_cast<std::size_t>(m)]; };
+    const auto source = [&](std::int64_t m) { return from(in, at_member(parts.sent, m)); };
+    const auto target = [&](std::int64_t m) { return from(out, at_member(parts.received, m)); };
+    exchange(0, source, target, sent, [&](std::int64_t m) { return parts.received[static_cast<std::size_t>(m)]; });
+    copy_elements(source(index_), target(index_), sent(index_));
   }
 
   // Everything goes to the first; added in group order.
@@ -277,6 +289,10 @@ class GlooCommunicator : public Communicator {
       each_of(call, elements);
       call.all_to_all(in, out, elements);
     });
+  }
+
+  Arrival all_to_all_parts(const CollectiveCall& m, In in, Out out, const Parts& parts) override {
+    return perform(m, [&](MemberCall& call) { call.all_to_all_parts(in, out, parts); });
   }
 
   // A message is its elements and the time at which it was posted.

@@ -301,6 +301,28 @@ Arrival MpiCommunicator::all_to_all(const CollectiveCall& m, In in, Out out, std
   return call.leave();
 }
 
+Arrival MpiCommunicator::all_to_all_parts(const CollectiveCall& m, In in, Out out, const Parts& parts) {
+  ProcessGroup& r = group(m);
+  GroupCall call(*this, r, m.sequence);
+  const auto counts_of = [](const std::vector<std::int64_t>& elements) {
+    std::vector<int> counts, offsets;
+    std::int64_t first = 0;
+    for (const std::int64_t n : elements) {
+      counts.push_back(count_of(n));
+      offsets.push_back(count_of(first));
+      first += n;
+    }
+    return std::pair(counts, offsets);
+  };
+  const auto [sent, send_offsets] = counts_of(parts.sent);
+  const auto [received, receive_offsets] = counts_of(parts.received);
+  MPI_Request request = MPI_REQUEST_NULL;
+  REHEARSE_MPI(MPI_Ialltoallv(in.data, sent.data(), send_offsets.data(), type_of(in, out), out.data, received.data(),
+                              receive_offsets.data(), type_of(in, out), r.comm, &request));
+  call.wait(request);
+  return call.leave();
+}
+
 // Numbers repeat after sequences_ messages; a channel's messages with one tag arrive in the order they were sent.
 int MpiCommunicator::tag_of(const Message& message) const {
   REHEARSE_CHECK(message.channel >= 0 && message.channel < kChannels, "channel {}", message.channel);

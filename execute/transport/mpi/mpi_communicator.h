@@ -42,6 +42,7 @@ class MpiCommunicator : public Communicator {
   Arrival reduce(const CollectiveCall& m, program::ReduceOp op, kernels::In in, kernels::Out out,
                  std::int64_t elements) override;
   Arrival all_to_all(const CollectiveCall& m, kernels::In in, kernels::Out out, std::int64_t elements) override;
+  Arrival all_to_all_parts(const CollectiveCall& m, kernels::In in, kernels::Out out, const Parts& parts) override;
   Arrival exchange(std::span<const Message> messages) override;
 
   // Waits until every rank of the world has come here.

@@ -1,5 +1,6 @@
 // What the first job reports.
 #include <algorithm>
+#include <map>
 
 #include "sim/account/blame.h"
 #include "sim/engine/collective_use.h"
@@ -8,12 +9,11 @@
 
 namespace rehearse::engine {
 
-// When the last stream that ends steps has ended, by role.
-std::vector<Time> Simulator::last_ends() const {
-  const std::vector<RoleCode>& roles = codes_[kReported].code.roles;
-  std::vector<Time> ends(roles.size());
+// When the last stream that ends steps has ended, by stage.
+std::map<int, Time> Simulator::last_ends() const {
+  std::map<int, Time> ends;
   for (const RankId rank : jobs_.ranks(kReported)) {
-    Time& end = ends[static_cast<std::size_t>(ranks_[rank].code - roles.data())];
+    Time& end = ends[ranks_[rank].code->role->pipeline];
     for (const StreamId id : ranks_[rank].streams())
       if (streams_.ends_steps(id)) end = std::max(end, streams_.idle_since(id));
   }
@@ -37,7 +37,7 @@ StreamId Simulator::last_beside(RankId rank) const {
 // until the last rank has finished, of its own role or of another.
 void Simulator::account_tails() {
   const Time end = jobs_.step_ends(kReported).back();
-  const std::vector<Time> ends = last_ends();
+  const std::map<int, Time> ends = last_ends();
   for (const RankId rank : jobs_.ranks(kReported)) {
     const StreamId main = ranks_[rank].main_stream, last = last_beside(rank);
     Time idle = main.exists() ? streams_.idle_since(main) : Time();
@@ -45,9 +45,9 @@ void Simulator::account_tails() {
       accounts_.add_wait(rank, Accounts::cause(last), idle, streams_.idle_since(last));
       idle = streams_.idle_since(last);
     }
-    const auto role = static_cast<std::size_t>(ranks_[rank].code - codes_[kReported].code.roles.data());
+    const int stage = ranks_[rank].code->role->pipeline;
     bool others = false;
-    for (std::size_t r = 0; r < ends.size(); ++r) others |= r != role && ends[r] == end;
+    for (const auto& [other, ended] : ends) others |= other != stage && ended == end;
     accounts_.add(rank, account::late(!others), idle, end);
   }
 }

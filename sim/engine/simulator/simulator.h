@@ -25,6 +25,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "sim/engine/engine.h"
@@ -70,7 +71,7 @@ class Simulator {
   Outcome outcome();
   void account_tails();
   StreamId last_beside(RankId rank) const;
-  std::vector<Time> last_ends() const;
+  std::map<int, Time> last_ends() const;
 
   const cluster::Cluster& cluster_;
   const Options& options_;

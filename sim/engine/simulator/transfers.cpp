@@ -76,7 +76,7 @@ void Transfers::post_collective(StreamId id) {
   transfer.first = id;
   if (transfer.posted == 0 || transfer.last_post < clock_.now())
     transfer.last_role = place.code;
-  else if (transfer.last_role != place.code)
+  else if (transfer.last_role == nullptr || !same_stage(*transfer.last_role, *place.code))
     transfer.last_role = nullptr;
   transfer.last_post = clock_.now();
   if (++transfer.posted == transfer.expected) begin(number);
@@ -242,7 +242,9 @@ void Transfers::end_leg(StreamId id, const Transfer& transfer) {
   const Place& place = streams_.place(id);
   devices_.give_back(post.rank, post.sms_hold);
   // With one of another role that came as late as one of ours, no one of ours made us wait longer.
-  end_op(id, account::late(transfer.first.exists() ? transfer.last_role == place.code : place.segment().same_role));
+  end_op(id, account::late(transfer.first.exists()
+                               ? transfer.last_role != nullptr && same_stage(*transfer.last_role, *place.code)
+                               : place.segment().same_role));
 }
 
 void Transfers::end_op(StreamId id, result::Share late) {

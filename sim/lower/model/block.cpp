@@ -14,7 +14,7 @@ namespace {
 
 std::unique_ptr<FeedForward> feed_forward(const UnitScope& scope, const std::string& block, int layer) {
   const model::Model& m = scope.context.model();
-  if (m.has_experts(layer)) return std::make_unique<ExpertBranch>(scope, block);
+  if (m.has_experts(layer)) return std::make_unique<ExpertBranch>(scope, block, layer);
   return std::make_unique<MlpBranch>(scope, block, "mlp", m.ffn_hidden);
 }
 

@@ -19,14 +19,14 @@ using program::Router;
 using program::RouterPart;
 using program::StreamKind;
 
-ExpertBranch::ExpertBranch(const UnitScope& scope, const std::string& prefix)
+ExpertBranch::ExpertBranch(const UnitScope& scope, const std::string& prefix, std::int64_t layer)
     : s_(scope),
       c_(scope.context),
       m_(scope.context.model()),
       prefix_(prefix),
       name_(prefix + ".experts"),
       tp_(scope.context, scope.builder, scope.parameters),
-      exchange_(scope.context, scope.builder) {
+      exchange_(scope.context, scope.builder, name_, layer) {
   if (m_.shared_experts > 0) shared_.emplace(scope, prefix, "shared", m_.shared_experts * m_.shared_ffn_hidden);
 }
 
@@ -55,12 +55,13 @@ void ExpertBranch::declare_buffers(BufferId input) {
   loads_ = all_loads_ = b.activation(name_ + ".loads", DType::f32, {m_.experts}, saved);
   if (balanced() && c_.groups.routing >= 0)
     all_loads_ = b.activation(name_ + ".loads.all", DType::f32, {m_.experts}, saved);
+  if (exchange_.counts()) exchange_.declare_buffers(saved);
   if (exchange_.sources() == 1) {
     brought_ = b.activation(name_ + ".rows", c_.compute, {rows(), m_.hidden}, saved);
     out_ = b.activation(name_ + ".out", c_.compute, {rows(), m_.hidden}, saved);
   }
-  up_ = b.activation(name_ + ".up", c_.compute, {expert_rows(), 2 * width()}, saved);
-  activation_ = b.activation(name_ + ".activation", c_.compute, {expert_rows(), width()}, saved);
+  up_ = expert_activation(name_ + ".up", 2 * width(), saved);
+  activation_ = expert_activation(name_ + ".activation", width(), saved);
   if (shared_) shared_->declare_buffers(input);
 }
 
@@ -81,16 +82,34 @@ Permute ExpertBranch::permute(PermutePart part) const {
 }
 
 GroupedGemm ExpertBranch::grouped(GroupedPart part, std::int64_t n, std::int64_t k) const {
-  return {part, m_.experts / c_.plan().expert, expert_rows(), n, k, false, counted()};
+  GroupedGemm product{part, m_.experts / c_.plan().expert, expert_rows(), n, k, false, counted()};
+  if (exchange_.counts() && exchange_.expected() < expert_rows()) {
+    product.rows = exchange_.expected();
+    product.room = expert_rows();
+  }
+  return product;
 }
 
 std::vector<Operand> ExpertBranch::with_loads(std::vector<Operand> reads) const {
-  if (counted()) reads.push_back({loads_});
+  if (counted()) reads.push_back({group_loads()});
   return reads;
 }
 
 BufferId ExpertBranch::workspace(const std::string& name, std::vector<std::int64_t> shape) {
   return s_.builder.workspace(s_.builder.here(name), c_.compute, std::move(shape));
+}
+
+// Rows of this rank's experts, with room for those that the scenario's loads do not fill.
+BufferId ExpertBranch::expert_activation(const std::string& name, std::int64_t cols, Lifetime lifetime) {
+  RoleBuilder& b = s_.builder;
+  const std::int64_t room = exchange_.counts() ? exchange_.room() : expert_rows();
+  if (room <= expert_rows()) return b.activation(name, c_.compute, {expert_rows(), cols}, lifetime);
+  return b.view(name, b.activation(name + ".room", c_.compute, {room, cols}, lifetime), 0, {expert_rows(), cols});
+}
+
+BufferId ExpertBranch::expert_workspace(const std::string& name, std::int64_t cols) {
+  return exchange_.rows_in(name, expert_rows(), exchange_.counts() ? exchange_.room() : expert_rows(), cols,
+                           Lifetime::slot);
 }
 
 void ExpertBranch::takes_launches() {
@@ -109,6 +128,7 @@ void ExpertBranch::route() {
     loads_summed_ =
         b.op(name_ + ".loads.all_reduce", Collective{CollectiveKind::all_reduce, c_.groups.routing, m_.experts},
              DType::f32, {{loads_}}, {{all_loads_}}, c_.plan().context > 1 ? StreamKind::context : StreamKind::tensor);
+  if (exchange_.counts()) exchange_.gather_counts(loads_);
 }
 
 void ExpertBranch::forward_to_activation(bool again) {
@@ -117,7 +137,8 @@ void ExpertBranch::forward_to_activation(bool again) {
   const bool alone = exchange_.sources() == 1;
   const BufferId sorted = alone ? brought_ : workspace(name_ + ".rows", {rows(), m_.hidden});
   b.op(name_ + ".permute", permute(PermutePart::permute), c_.compute, {{input_}, {places_}}, {{sorted}});
-  if (!alone) brought_ = exchange_.to_experts(name_ + ".dispatch", sorted, capacity(), s_.restored());
+  if (exchange_.counts()) exchange_.wait_for_counts();
+  if (!alone) brought_ = exchange_.to_experts(name_ + ".dispatch", sorted, s_.restored());
   s_.parameters.cast_weight(up_w_);
   b.op(name_ + ".up.forward", grouped(GroupedPart::forward, 2 * width(), m_.hidden), c_.compute,
        with_loads({{brought_}, {s_.parameters.value(up_w_)}}), {{up_}});
@@ -131,12 +152,12 @@ void ExpertBranch::forward_to_activation(bool again) {
 BufferId ExpertBranch::forward_from_activation() {
   RoleBuilder& b = s_.builder;
   const bool alone = exchange_.sources() == 1;
-  const BufferId down = alone ? out_ : workspace(name_ + ".down", {expert_rows(), m_.hidden});
+  const BufferId down = alone ? out_ : expert_workspace(name_ + ".down", m_.hidden);
   s_.parameters.cast_weight(down_w_);
   b.op(name_ + ".down.forward", grouped(GroupedPart::forward, m_.hidden, width()), c_.compute,
        with_loads({{activation_}, {s_.parameters.value(down_w_)}}), {{down}});
   takes_launches();
-  if (!alone) out_ = exchange_.to_tokens(name_ + ".combine", down, capacity(), s_.restored());
+  if (!alone) out_ = exchange_.to_tokens(name_ + ".combine", down, s_.restored());
   BufferId out = workspace(name_ + ".summed", {tokens(), m_.hidden});
   b.op(name_ + ".unpermute", permute(PermutePart::unpermute), c_.compute, {{out_}, {places_}, {weights_}}, {{out}});
   if (summed_over_tensor()) out = tp_.reduce_partial(name_ + ".summed", out, m_.hidden);
@@ -169,28 +190,27 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows) {
   const bool alone = exchange_.sources() == 1;
   const auto product = [&](const std::string& what, ParamId weight, BufferId d_out, BufferId in, std::int64_t n,
                            std::int64_t k) {
-    const BufferId d_in = workspace("d_" + name_ + "." + what, {expert_rows(), k});
+    const BufferId d_in = expert_workspace("d_" + name_ + "." + what, k);
     b.op(name_ + "." + what + ".backward_input", grouped(GroupedPart::backward_input, n, k), c_.compute,
          with_loads({{d_out}, {s_.parameters.value(weight)}}), {{d_in}});
     takes_launches();
     b.weight_part([&] {
       s_.parameters.weight_gradient(weight, name_ + "." + what + ".backward_weight",
-                                    grouped(GroupedPart::backward_weight, n, k), d_out, in, loads_);
+                                    grouped(GroupedPart::backward_weight, n, k), d_out, in, group_loads());
       takes_launches();
       s_.parameters.gradient_done(weight);
     });
     return d_in;
   };
-  const BufferId d_down =
-      alone ? d_rows : exchange_.to_experts("d_" + name_ + ".combine", d_rows, capacity(), Lifetime::slot);
+  const BufferId d_down = alone ? d_rows : exchange_.to_experts("d_" + name_ + ".combine", d_rows, Lifetime::slot);
   const BufferId d_act = product("down", down_w_, d_down, activation_, m_.hidden, width());
-  const BufferId d_up = workspace("d_" + name_ + ".gate_up", {expert_rows(), 2 * width()});
+  const BufferId d_up = expert_workspace("d_" + name_ + ".gate_up", 2 * width());
   b.op(name_ + ".activation.backward",
        Activation{ActivationFn::swiglu, true, expert_rows(), width(), !c_.profile().fused_elementwise}, c_.compute,
        {{d_act}, {up_}}, {{d_up}});
   const BufferId d_brought = product("up", up_w_, d_up, brought_, 2 * width(), m_.hidden);
   const BufferId d_sorted =
-      alone ? d_brought : exchange_.to_tokens("d_" + name_ + ".dispatch", d_brought, capacity(), Lifetime::slot);
+      alone ? d_brought : exchange_.to_tokens("d_" + name_ + ".dispatch", d_brought, Lifetime::slot);
   BufferId d_input = workspace("d_" + name_ + ".tokens", {tokens(), m_.hidden});
   b.op(name_ + ".permute.backward", permute(PermutePart::permute_backward), c_.compute, {{d_sorted}, {places_}},
        {{d_input}});

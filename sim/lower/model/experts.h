@@ -2,7 +2,8 @@
 // 2020, arXiv 2006.16668): the router's product, its choice for each token, the tokens' rows sorted by experts and
 // brought to them, the experts' gated feed-forward layers as grouped products, and the way back, where a token's rows
 // are added with their weights. Shared experts are one feed-forward layer next to them. With a capacity every expert
-// has rows for so many tokens of each rank; without, the rows are all choices, and experts are on one rank.
+// has rows for so many tokens of each rank; without, the rows are all choices, and what a rank's experts get of other
+// ranks' tokens is what the scenario says of their loads (sim/plan/expert_loads.h).
 #pragma once
 
 #include <optional>
@@ -18,7 +19,7 @@ namespace rehearse::lower {
 class ExpertBranch : public FeedForward {
  public:
   // `prefix`: the block's name.
-  ExpertBranch(const UnitScope& scope, const std::string& prefix);
+  ExpertBranch(const UnitScope& scope, const std::string& prefix, std::int64_t layer);
 
   void declare_parameters() override;
   void declare_buffers(BufferId input) override;
@@ -36,7 +37,9 @@ class ExpertBranch : public FeedForward {
   bool counted() const { return capacity() == 0; }
   // Of this rank's tokens, sorted by experts; of all ranks' tokens for this rank's experts.
   std::int64_t rows() const { return counted() ? choices() : m_.experts * capacity(); }
-  std::int64_t expert_rows() const { return counted() ? rows() : rows() / c_.plan().expert * exchange_.sources(); }
+  std::int64_t expert_rows() const {
+    return counted() ? exchange_.arrived() : rows() / c_.plan().expert * exchange_.sources();
+  }
   std::int64_t width() const { return m_.expert_ffn_hidden / c_.expert_tensor; }
   bool balanced() const { return m_.aux_loss > 0; }
   // Without sequence parallelism every rank of a tensor group routes the same tokens, and its experts' parts of the
@@ -47,7 +50,11 @@ class ExpertBranch : public FeedForward {
   program::Permute permute(program::PermutePart part) const;
   program::GroupedGemm grouped(program::GroupedPart part, std::int64_t n, std::int64_t k) const;
   std::vector<Operand> with_loads(std::vector<Operand> reads) const;
+  // How many rows each of this rank's experts has, of all that came.
+  BufferId group_loads() const { return exchange_.counts() ? exchange_.loads() : loads_; }
   BufferId workspace(const std::string& name, std::vector<std::int64_t> shape);
+  BufferId expert_activation(const std::string& name, std::int64_t cols, Lifetime lifetime);
+  BufferId expert_workspace(const std::string& name, std::int64_t cols);
   // Of the grouped product that was added last.
   void takes_launches();
   void route();

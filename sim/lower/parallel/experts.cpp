@@ -1,68 +1,151 @@
 #include "sim/lower/parallel/experts.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace rehearse::lower {
 
 using program::Collective;
 using program::CollectiveKind;
+using program::Permute;
+using program::PermutePart;
 using program::StreamKind;
 using program::StridedCopy;
 
-// Activations where backward reads them, workspace where not.
-BufferId ExpertExchange::buffer(const std::string& name, std::int64_t rows, Lifetime lifetime) {
-  const std::vector<std::int64_t> shape{rows, context_.model().hidden};
-  return lifetime == Lifetime::micro_batch ? builder_.activation(name, context_.compute, shape, lifetime)
-                                           : builder_.workspace(builder_.here(name), context_.compute, shape);
+BufferId ExpertExchange::rows_in(const std::string& name, std::int64_t rows, std::int64_t room, std::int64_t width,
+                                 Lifetime lifetime) {
+  const auto add = [&](const std::string& what, std::int64_t n) {
+    return lifetime == Lifetime::micro_batch ? builder_.activation(what, context_.compute, {n, width}, lifetime)
+                                             : builder_.workspace(builder_.here(what), context_.compute, {n, width});
+  };
+  if (room <= rows) return add(name, rows);
+  return builder_.view(lifetime == Lifetime::micro_batch ? name : builder_.here(name), add(name + ".room", room), 0,
+                       {rows, width});
 }
 
-// [expert ranks, own experts, capacity, hidden]: what goes to, or has come from, each rank.
-BufferId ExpertExchange::trade(const std::string& name, BufferId from, Lifetime lifetime) {
+std::int64_t ExpertExchange::traded() const {
+  if (capacity() > 0) return context_.model().experts * capacity();
+  if (context_.groups.expert < 0) return choices();
+  if (performs()) return traded_room();
+  return std::max<std::int64_t>(1, context_.rows_for_own(layer_) * context_.plan().expert);
+}
+
+std::int64_t ExpertExchange::traded_room() const {
+  const double factor = context_.model().buffer_factor;
+  if (capacity() > 0 || context_.groups.expert < 0 || (factor == 0 && !performs())) return traded();
+  return static_cast<std::int64_t>(std::ceil(factor * static_cast<double>(choices())));
+}
+
+std::int64_t ExpertExchange::expected() const {
+  return performs() ? std::min(choices() * gathered(), arrived()) : arrived();
+}
+
+void ExpertExchange::declare_buffers(Lifetime restored) {
+  loads_ = builder_.activation(name_ + ".loads.own", DType::f32, {own_experts()}, restored);
+  places_ = builder_.activation(name_ + ".places.own", DType::i32, {room()}, restored);
+  if (room() > arrived()) places_ = builder_.view(name_ + ".places.arrived", places_, 0, {arrived()});
+  if (context_.groups.expert >= 0)
+    counts_ = builder_.activation(name_ + ".counts", DType::f32, {context_.plan().expert, context_.model().experts},
+                                  restored);
+}
+
+// Over the expert group and then over the tensor group, if what each brings is gathered there.
+void ExpertExchange::gather_counts(BufferId loads) {
+  const auto gather = [&](const std::string& name, program::GroupId group, BufferId all, StreamKind stream) {
+    counted_ = builder_.op(name_ + name + ".all_gather",
+                           Collective{CollectiveKind::all_gather, group, builder_.buffer(all).elements()}, DType::f32,
+                           {{all_counts_}}, {{all}}, stream);
+    all_counts_ = all;
+  };
+  all_counts_ = loads;
+  if (context_.groups.expert >= 0) gather(".counts", context_.groups.expert, counts_, StreamKind::expert);
+  if (gathered() == 1) return;
+  const std::int64_t n = builder_.buffer(all_counts_).elements() * gathered();
+  gather(".counts.gathered", context_.groups.tensor,
+         builder_.workspace(builder_.here(name_ + ".counts.gathered"), DType::f32, {n}), StreamKind::tensor);
+}
+
+void ExpertExchange::wait_for_counts() {
+  builder_.after(builder_.op(name_ + ".counts.sync", program::HostSync{}, context_.compute, {}, {}, StreamKind::host),
+                 counted_);
+  program::Router receive{program::RouterPart::receive, arrived(), context_.model().experts, 1};
+  receive.sources = sources();
+  receive.slices = gathered();
+  receive.own = own_experts();
+  if (context_.groups.expert >= 0)
+    receive.spread = context_.plan().whole_experts() ? AxisSet{Axis::tensor, Axis::context, Axis::expert} : kExpertAxes;
+  builder_.op(name_ + ".receive", receive, context_.compute, {{all_counts_}}, {{places_}, {loads_}});
+}
+
+// With a capacity [expert ranks, own experts, capacity, hidden]: what goes to, or has come from, each rank.
+BufferId ExpertExchange::trade(const std::string& name, BufferId from, bool back, Lifetime lifetime) {
   if (context_.groups.expert < 0) return from;
-  const std::int64_t n = builder_.buffer(from).elements();
-  const BufferId to = buffer(name + ".traded", n / context_.model().hidden, lifetime);
-  builder_.op(name + ".all_to_all", Collective{CollectiveKind::all_to_all, context_.groups.expert, n}, context_.compute,
-              {{from}}, {{to}}, StreamKind::expert);
+  const std::int64_t hidden = context_.model().hidden;
+  const bool home = back && counts();  // of this rank's tokens, as many as they chose
+  const BufferId to =
+      rows_in(name + ".traded", home ? choices() : traded(), home ? choices() : traded_room(), hidden, lifetime);
+  Collective trade{CollectiveKind::all_to_all, context_.groups.expert, builder_.buffer(from).elements()};
+  std::vector<Operand> reads{{from}};
+  if (counts()) {
+    trade.elements = choices() * hidden;
+    if (!context_.parts.empty()) trade.parts = context_.parts.at(static_cast<std::size_t>(layer_));
+    trade.back = back;
+    trade.counted = true;
+    trade.own = traded() * hidden;
+    trade.row = hidden;
+    trade.experts = context_.model().experts;
+    reads.push_back({counts_});
+  }
+  builder_.op(name + ".all_to_all", trade, context_.compute, reads, {{to}}, StreamKind::expert);
   return to;
 }
 
-// Between [sources, own experts, capacity, hidden] and [own experts, sources, capacity, hidden].
-BufferId ExpertExchange::sort(const std::string& name, BufferId from, std::int64_t capacity, bool by_expert,
-                              Lifetime lifetime) {
-  const std::int64_t experts = own_experts();
-  if (experts == 1 || sources() == 1) return from;
-  const std::int64_t piece = capacity * context_.model().hidden;
+// Between rows [sources, own experts] and [own experts, sources], of which there are `capacity`, or as many as come.
+BufferId ExpertExchange::sort(const std::string& name, BufferId from, bool by_expert, Lifetime lifetime) {
+  if (!sorts()) return from;
+  const std::int64_t experts = own_experts(), hidden = context_.model().hidden;
+  const std::int64_t rows = builder_.buffer(from).elements() / hidden;
+  const BufferId to = rows_in(name + ".sorted", rows, room(), hidden, lifetime);
+  if (capacity() == 0) {
+    const auto part = by_expert ? PermutePart::permute : PermutePart::permute_backward;
+    builder_.op(name + ".sort", Permute{part, rows, 1, rows, hidden}, context_.compute, {{from}, {places_}}, {{to}});
+    return to;
+  }
+  const std::int64_t piece = capacity() * hidden;
   const program::Strides sources_first{experts * piece, piece, 0}, experts_first{piece, sources() * piece, 0};
-  const BufferId to = buffer(name + ".sorted", sources() * experts * capacity, lifetime);
   const StridedCopy copy{sources(), experts, piece, by_expert ? sources_first : experts_first,
                          by_expert ? experts_first : sources_first};
   builder_.op(name + ".sort", copy, context_.compute, {{from}}, {{to}});
   return to;
 }
 
-BufferId ExpertExchange::to_experts(const std::string& name, BufferId from, std::int64_t capacity, Lifetime lifetime) {
-  const bool sorts = own_experts() > 1, gathers = gathered() > 1;
-  BufferId rows = trade(name, from, sorts || gathers ? Lifetime::slot : lifetime);
+BufferId ExpertExchange::to_experts(const std::string& name, BufferId from, Lifetime lifetime) {
+  const bool gathers = gathered() > 1;
+  BufferId rows = trade(name, from, false, sorts() || gathers ? Lifetime::slot : lifetime);
   if (gathers) {
     const std::int64_t n = builder_.buffer(rows).elements() * gathered();
-    const BufferId all = buffer(name + ".gathered", n / context_.model().hidden, sorts ? Lifetime::slot : lifetime);
+    const std::int64_t hidden = context_.model().hidden;
+    const BufferId all = rows_in(name + ".gathered", n / hidden, room(), hidden, sorts() ? Lifetime::slot : lifetime);
     builder_.op(name + ".all_gather", Collective{CollectiveKind::all_gather, context_.groups.tensor, n},
                 context_.compute, {{rows}}, {{all}}, StreamKind::tensor);
     rows = all;
   }
-  return sort(name, rows, capacity, true, lifetime);
+  return sort(name, rows, true, lifetime);
 }
 
-BufferId ExpertExchange::to_tokens(const std::string& name, BufferId from, std::int64_t capacity, Lifetime lifetime) {
+BufferId ExpertExchange::to_tokens(const std::string& name, BufferId from, Lifetime lifetime) {
   const bool traded = context_.groups.expert >= 0, scatters = gathered() > 1;
-  BufferId rows = sort(name, from, capacity, false, traded || scatters ? Lifetime::slot : lifetime);
+  BufferId rows = sort(name, from, false, traded || scatters ? Lifetime::slot : lifetime);
   if (scatters) {
     const std::int64_t n = builder_.buffer(rows).elements();
-    const BufferId own =
-        buffer(name + ".scattered", n / gathered() / context_.model().hidden, traded ? Lifetime::slot : lifetime);
+    const std::int64_t hidden = context_.model().hidden;
+    const BufferId own = rows_in(name + ".scattered", n / gathered() / hidden, traded_room(), hidden,
+                                 traded ? Lifetime::slot : lifetime);
     builder_.op(name + ".reduce_scatter", Collective{CollectiveKind::reduce_scatter, context_.groups.tensor, n},
                 context_.compute, {{rows}}, {{own}}, StreamKind::tensor);
     rows = own;
   }
-  return trade(name, rows, lifetime);
+  return trade(name, rows, true, lifetime);
 }
 
 }  // namespace rehearse::lower

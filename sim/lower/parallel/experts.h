@@ -4,6 +4,9 @@
 // parallelism every rank of a tensor group brings rows of its own tokens. If it holds a part of each of its experts,
 // these are gathered over the tensor group after the trade, and partial results reduce-scattered before the way back;
 // if it has experts of its own (plan.expert_tensor 1), the ranks of the tensor group are among those that trade.
+//
+// Without a capacity the ranks first gather how often each one's tokens chose each expert, and the host waits for that,
+// as it cannot say before how much is sent. What a rank then gets is what the scenario says of the experts' loads.
 #pragma once
 
 #include <string>
@@ -14,25 +17,62 @@ namespace rehearse::lower {
 
 class ExpertExchange {
  public:
-  ExpertExchange(const Context& context, RoleBuilder& builder) : context_(context), builder_(builder) {}
+  // `name`: of the layer's experts.
+  ExpertExchange(const Context& context, RoleBuilder& builder, std::string name, std::int64_t layer)
+      : context_(context), builder_(builder), name_(std::move(name)), layer_(layer) {}
 
   // Ranks whose rows come together.
   std::int64_t sources() const { return context_.plan().expert * gathered(); }
-  // Rows [experts, capacity, hidden] of this rank's tokens -> [own experts, sources * capacity, hidden]; `from` itself
-  // with one source.
-  BufferId to_experts(const std::string& name, BufferId from, std::int64_t capacity, Lifetime lifetime);
+  // Without a capacity: rows that come together, at least one, so that what is empty has a place too. Where the plan is
+  // performed, which only then knows their number, as many as there is room for.
+  std::int64_t arrived() const { return traded() * gathered(); }
+  // Rows of buffers: what comes, or what model.buffer_factor gives room for.
+  std::int64_t room() const { return traded_room() * gathered(); }
+  // Those that products of experts are expected to have.
+  std::int64_t expected() const;
+  // A buffer of `room` rows of this width as its first `rows`: itself, or a view. An activation where backward reads
+  // it, workspace where not.
+  BufferId rows_in(const std::string& name, std::int64_t rows, std::int64_t room, std::int64_t width,
+                   Lifetime lifetime);
+
+  // Whether counts are gathered: without a capacity, from several sources.
+  bool counts() const { return capacity() == 0 && sources() > 1; }
+  void declare_buffers(Lifetime restored);
+  // `loads`: how often this rank's tokens chose each expert, f32 [experts].
+  void gather_counts(BufferId loads);
+  // Then it is known which rows come.
+  void wait_for_counts();
+  // How many rows each of this rank's experts has, f32 [own experts].
+  BufferId loads() const { return loads_; }
+
+  // Rows of this rank's tokens, sorted by experts, -> rows of this rank's experts, sorted by these; `from` itself with
+  // one source. With a capacity [experts, capacity, hidden] -> [own experts, sources * capacity, hidden].
+  BufferId to_experts(const std::string& name, BufferId from, Lifetime lifetime);
   // The way back; with tensor and sequence parallelism `from` is one of the tensor group's terms of a sum.
-  BufferId to_tokens(const std::string& name, BufferId from, std::int64_t capacity, Lifetime lifetime);
+  BufferId to_tokens(const std::string& name, BufferId from, Lifetime lifetime);
 
  private:
   std::int64_t gathered() const { return context_.sequence_parallel ? context_.expert_tensor : 1; }
   std::int64_t own_experts() const { return context_.model().experts / context_.plan().expert; }
-  BufferId buffer(const std::string& name, std::int64_t rows, Lifetime lifetime);
-  BufferId trade(const std::string& name, BufferId from, Lifetime lifetime);
-  BufferId sort(const std::string& name, BufferId from, std::int64_t capacity, bool by_expert, Lifetime lifetime);
+  std::int64_t choices() const { return context_.local_tokens * context_.model().experts_per_token; }
+  std::int64_t capacity() const {
+    return context_.model().capacity_factor > 0 ? context_.model().expert_capacity(context_.local_tokens) : 0;
+  }
+  bool performs() const { return context_.scenario.purpose == plan::Purpose::perform; }
+  // Rows after the trade, before what is gathered over the tensor group.
+  std::int64_t traded() const;
+  std::int64_t traded_room() const;
+  // Whether rows are in another order after the trade.
+  bool sorts() const { return own_experts() > 1 && sources() > 1; }
+  BufferId trade(const std::string& name, BufferId from, bool back, Lifetime lifetime);
+  BufferId sort(const std::string& name, BufferId from, bool by_expert, Lifetime lifetime);
 
   const Context& context_;
   RoleBuilder& builder_;
+  std::string name_;
+  std::int64_t layer_;
+  BufferId counts_ = -1, all_counts_ = -1, places_ = -1, loads_ = -1;
+  OpRef counted_;
 };
 
 }  // namespace rehearse::lower

@@ -17,8 +17,10 @@ std::string set(const std::string& key, const std::string& value) {
   return key + "=" + value;
 }
 
-void expect_sound(const std::string& text, const std::vector<std::string>& assignments) {
-  const plan::Scenario scenario = scenario_from(text, assignments);
+void expect_sound(const std::string& text, const std::vector<std::string>& assignments,
+                  plan::Purpose purpose = plan::Purpose::simulate) {
+  plan::Scenario scenario = scenario_from(text, assignments);
+  scenario.purpose = purpose;
   std::string what;
   for (const auto& a : assignments) what += a + " ";
   EXPECT_EQ(violations(lower::lower(scenario), scenario.grid()), "") << what;
@@ -127,6 +129,37 @@ TEST(ExpertParallel, EveryPlanIsSound) {
                            {"plan={pipeline: 2, " + split + "}", "cluster.gpus=16", set("framework", framework),
                             set("plan.zero", zero), set("plan.recompute", recompute), set("plan.schedule", schedule),
                             set("training.precision", precision), "training.global_batch=32"});
+            }
+}
+
+// With loads that are uneven, and without rows for some experts.
+TEST(ExpertParallel, EveryPlanWithoutACapacityIsSound) {
+  const std::string moe =
+      "rehearse: 1\nmodel: {family: moe, layers: 5, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32, experts: 8, "
+      "experts_per_token: 2, expert_ffn_hidden: 24, shared_experts: 1, dense_layers: 1, ffn_hidden: 96, aux_loss: "
+      "0.1}\n";
+  for (const std::string split :
+       {"tensor: 1, expert: 4", "tensor: 1, expert: 8", "tensor: 2, expert: 2", "tensor: 2, sequence_parallel: true",
+        "tensor: 2, expert: 4, sequence_parallel: true", "context: 2, expert: 4",
+        "tensor: 2, expert: 4, expert_tensor: 1, sequence_parallel: true",
+        "tensor: 2, context: 2, expert: 2, sequence_parallel: true"})
+    for (const char* routing : {"uniform", "zipf"})
+      for (const char* framework : {"rehearse", "megatron-core"})
+        for (const char* zero : {"0", "1", "3"})
+          for (const char* recompute : {"none", "full"})
+            for (const char* schedule : {"1f1b", "zero_bubble"}) {
+              if (schedule == std::string("zero_bubble") && (*zero >= '2' || recompute == std::string("full")))
+                continue;
+              const std::vector<std::string> all = {"plan={pipeline: 2, " + split + "}", "cluster.gpus=16",
+                                                    set("framework", framework),         set("model.routing", routing),
+                                                    "model.routing_exponent=4",          set("plan.zero", zero),
+                                                    set("plan.recompute", recompute),    set("plan.schedule", schedule),
+                                                    "training.global_batch=32"};
+              expect_sound(moe, all);
+              std::vector<std::string> room = all;
+              room.emplace_back("model.buffer_factor=8");
+              expect_sound(moe, room);
+              if (routing == std::string("uniform")) expect_sound(moe, room, plan::Purpose::perform);
             }
 }
 

@@ -17,7 +17,7 @@ int slots(const std::vector<std::string>& plan) {
   const plan::Scenario scenario = scenario_from(kSmallLlama, plan);
   const program::Program program = lower::lower(scenario);
   const plan::RankGrid grid = scenario.grid();
-  const program::GridView view = grid_view(grid);
+  const program::GridView view = grid_view(program, grid);
   const program::Arenas arenas = program::lay_out_arenas(program, view, true);
   EXPECT_TRUE(arenas.drains);
   EXPECT_TRUE(program::lay_out_arenas(program, view, false).drains);

@@ -120,6 +120,8 @@ std::string dump(const Scenario& s) {
                      m.capacity_factor);
   out += fmt::format(" | {} {} {} {} {}", m.kv_lora_rank, m.q_lora_rank, m.qk_nope_head_dim, m.qk_rope_head_dim,
                      m.v_head_dim);
+  out += fmt::format(" {} {} {} {}", static_cast<int>(m.routing), m.routing_exponent, m.buffer_factor,
+                     fmt::join(m.routing_table.empty() ? std::vector<double>{} : m.routing_table.front(), ","));
   out += fmt::format(" | {} {} {} {}", s.cluster.topology, s.cluster.gpus, s.cluster.threads_per_rank,
                      rehearse::text_of(s.cluster.headroom));
   for (const auto& [key, value] : s.cluster.overrides) out += " " + key + "=" + value;

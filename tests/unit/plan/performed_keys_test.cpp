@@ -110,7 +110,8 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
   for (const std::string change :
        {"model.experts=16", "model.experts_per_token=3", "model.expert_ffn_hidden=32", "model.shared_experts=1",
         "model.shared_ffn_hidden=32", "model.dense_layers=1", "model.router=sigmoid", "model.aux_loss=0.5",
-        "model.capacity_factor=2", "plan.expert=4"}) {
+        "model.capacity_factor=2", "model.routing=zipf", "model.routing_exponent=2", "model.buffer_factor=2",
+        "plan.expert=4"}) {
     const std::string key = change.substr(0, change.find('='));
     EXPECT_NE(of(kMoe, {change}).at(key), of(kMoe).at(key)) << change;
   }

@@ -1,4 +1,6 @@
 // Scenario files that are wrong: every problem at once, at its place, with the rule, the numbers and what would work.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tests/unit/plan/scenario_text.h"
@@ -117,19 +119,28 @@ TEST(ScenarioErrors, ExpertsMustDivideOverRanksThatHoldTheSame) {
             (Texts{"4:16 plan.expert: expert = 2: this model has no experts (family: moe)"}));
 }
 
-TEST(ScenarioErrors, ExpertsOnSeveralRanksHaveACapacity) {
-  const auto dropless = [](const std::string& plan) {
+TEST(ScenarioErrors, ExpertsPerformedOnSeveralRanksHaveACapacityOrRoom) {
+  const auto dropless = [](const std::string& plan, const std::string& model = "", Purpose purpose = Purpose::perform) {
     return problems(
         "rehearse: 1\nmodel: {family: moe, layers: 4, hidden: 96, heads: 12, vocab: 100, max_seq_len: 128, "
-        "experts: 12, experts_per_token: 2, expert_ffn_hidden: 48}\ncluster: {topology: dgx-a100, gpus: "
-        "8}\nplan: {" +
-        plan + "}\n");
+        "experts: 12, experts_per_token: 2, expert_ffn_hidden: 48" +
+            model + "}\ncluster: {topology: dgx-a100, gpus: 8}\nframework: rehearse\nplan: {" + plan + "}\n",
+        {}, purpose);
   };
+  EXPECT_EQ(dropless("expert: 2", "", Purpose::simulate), Texts{});
   EXPECT_EQ(dropless("tensor: 2, zero: 1"), Texts{});
+  EXPECT_EQ(dropless("tensor: 2, sequence_parallel: true"), Texts{});
   EXPECT_EQ(dropless("expert: 2"),
-            (Texts{"4:16 plan.expert: expert = 2: without a capacity how many rows each rank gets is for the router to "
-                   "say, and only experts on one rank take them (model.capacity_factor, as 1 where loads are even)"}));
-  EXPECT_EQ(dropless("tensor: 2, sequence_parallel: true").size(), 1U);
+            (Texts{"5:16 plan.expert: expert = 2: without a capacity how many rows each rank gets is for the router to "
+                   "say; what is performed needs room for them before (model.buffer_factor, as 2 for twice the even "
+                   "rows, or model.capacity_factor)"}));
+  EXPECT_EQ(dropless("expert: 2", ", buffer_factor: 1.5"), Texts{});
+  const std::string uneven = ", routing: table, routing_table: [3, 3, 3, 3, 3, 3, 1, 1, 1, 1, 1, 1], buffer_factor: ";
+  EXPECT_EQ(dropless("expert: 2", uneven + "1.5", Purpose::simulate), Texts{});
+  EXPECT_EQ(dropless("expert: 2", uneven + "1.4", Purpose::simulate),
+            (Texts{"2:228 model.buffer_factor: buffer_factor = 1.4: in layer 0 the experts of one rank get 1.5 times "
+                   "the even rows (a larger one, or other loads (model.routing))"}));
+  EXPECT_EQ(dropless("expert: 2", uneven + "1.4"), Texts{}) << "routed as the router says";
 }
 
 TEST(ScenarioErrors, SequencesMustDivideOverAContextGroup) {

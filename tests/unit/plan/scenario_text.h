@@ -27,15 +27,17 @@ inline std::string scenario_file(const std::string& text) {
   return path;
 }
 
-inline Scenario read(const std::string& text, const std::vector<std::string>& assignments = {}) {
-  return read_scenario(scenario_file(text), assignments, REHEARSE_SOURCE_DIR);
+inline Scenario read(const std::string& text, const std::vector<std::string>& assignments = {},
+                     Purpose purpose = Purpose::simulate) {
+  return read_scenario(scenario_file(text), assignments, REHEARSE_SOURCE_DIR, purpose);
 }
 
 // The problems of a scenario as "line:column path: message", without the file.
-inline std::vector<std::string> problems(const std::string& text, const std::vector<std::string>& assignments = {}) {
+inline std::vector<std::string> problems(const std::string& text, const std::vector<std::string>& assignments = {},
+                                         Purpose purpose = Purpose::simulate) {
   std::vector<std::string> found;
   try {
-    read(text, assignments);
+    read(text, assignments, purpose);
   } catch (const InputError& error) {
     for (const Diagnostic& d : error.diagnostics()) {
       const std::string place = d.file == "--set" ? "--set" : std::to_string(d.line) + ":" + std::to_string(d.column);

@@ -1,0 +1,144 @@
+#include "sim/plan/expert_loads.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+#include "sim/base/check.h"
+#include "sim/base/random.h"
+
+namespace rehearse::plan {
+namespace {
+
+constexpr std::uint64_t kHotExperts = 0x6578706572747321;  // separates these draws from all others of the seed
+
+// The rank that each expert has in the law.
+std::vector<std::size_t> drawn_ranks(std::size_t experts, std::int64_t seed, std::int64_t layer) {
+  std::vector<std::size_t> ranks(experts);
+  std::iota(ranks.begin(), ranks.end(), std::size_t{0});
+  const std::uint64_t key = mix_key(mix_key(static_cast<std::uint64_t>(seed), kHotExperts), 0);
+  for (std::size_t i = experts; i > 1; --i) {
+    const auto words = Philox::draw(key, i, static_cast<std::uint64_t>(layer));
+    std::swap(ranks[i - 1], ranks[(std::uint64_t{words[0]} << 32 | words[1]) % i]);
+  }
+  return ranks;
+}
+
+void scale_to_one(std::vector<double>& shares) {
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  for (double& share : shares) share /= sum;
+}
+
+// No share above `most`; what is cut off goes to the others in proportion, until none is above.
+void cut(std::vector<double>& shares, double most) {
+  std::vector<char> full(shares.size(), 0);
+  for (bool found = true; found;) {
+    found = false;
+    double rest = 1, sum = 0;
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      if (full[i])
+        rest -= most;
+      else
+        sum += shares[i];
+    }
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      if (full[i]) continue;
+      shares[i] *= std::max(rest, 0.0) / sum;
+      if (shares[i] <= most) continue;
+      shares[i] = most;
+      full[i] = found = true;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<double> expert_shares(const model::Model& model, std::int64_t seed, std::int64_t layer) {
+  const auto experts = static_cast<std::size_t>(model.experts);
+  std::vector<double> shares(experts, 1);
+  if (model.routing == model::Routing::table) {
+    const auto row = model.routing_table.size() == 1 ? 0 : static_cast<std::size_t>(layer - model.dense_layers);
+    shares = model.routing_table.at(row);
+  } else if (model.routing == model::Routing::zipf) {
+    const std::vector<std::size_t> ranks = drawn_ranks(experts, seed, layer);
+    for (std::size_t i = 0; i < experts; ++i)
+      shares[i] = std::pow(static_cast<double>(ranks[i] + 1), -model.routing_exponent);
+  }
+  scale_to_one(shares);
+  if (model.routing != model::Routing::uniform) cut(shares, 1 / static_cast<double>(model.experts_per_token));
+  return shares;
+}
+
+std::vector<std::int64_t> expert_rows(const std::vector<double>& shares, std::int64_t tokens, std::int64_t choices) {
+  std::vector<std::int64_t> rows;
+  std::vector<double> remainders;
+  for (const double share : shares) {
+    const double exact = share * static_cast<double>(choices);
+    rows.push_back(std::min(tokens, static_cast<std::int64_t>(exact)));
+    remainders.push_back(exact - static_cast<double>(rows.back()));
+  }
+  std::vector<std::size_t> order(shares.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return remainders[a] > remainders[b]; });
+  std::int64_t left = choices - std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+  REHEARSE_CHECK(left >= 0 && choices <= tokens * static_cast<std::int64_t>(rows.size()), "{} of {} choices too many",
+                 -left, choices);
+  while (left > 0)
+    for (const std::size_t expert : order) {
+      if (left == 0 || rows[expert] == tokens) continue;
+      ++rows[expert];
+      --left;
+    }
+  return rows;
+}
+
+ExpertLoads::ExpertLoads(const Scenario& scenario) {
+  const model::Model& m = scenario.model;
+  const Plan& p = scenario.plan;
+  if (m.family != model::Family::moe) return;
+  first_ = m.dense_layers;
+  const std::int64_t tokens =
+      p.micro_batch * scenario.training.seq_len / p.context / (p.sequence_parallel && p.tensor > 1 ? p.tensor : 1);
+  choices_ = tokens * m.experts_per_token;
+  const std::int64_t capacity = m.capacity_factor > 0 ? m.expert_capacity(tokens) : 0, own = m.experts / p.expert;
+  for (std::int64_t layer = first_; layer < m.layers; ++layer) {
+    LayerLoads& loads = layers_.emplace_back();
+    loads.rows = expert_rows(expert_shares(m, scenario.training.seed, layer), tokens, choices_);
+    loads.parts.assign(static_cast<std::size_t>(p.expert), 0);
+    for (std::int64_t e = 0; e < m.experts; ++e) {
+      const std::int64_t rows = loads.rows[static_cast<std::size_t>(e)];
+      loads.parts[static_cast<std::size_t>(e / own)] += capacity > 0 ? capacity : rows;
+      if (capacity > 0) loads.dropped += std::max<std::int64_t>(0, rows - capacity);
+    }
+  }
+}
+
+bool ExpertLoads::even() const {
+  return std::all_of(layers_.begin(), layers_.end(), [](const LayerLoads& loads) {
+    return std::adjacent_find(loads.parts.begin(), loads.parts.end(), std::not_equal_to<>()) == loads.parts.end();
+  });
+}
+
+LoadBalance ExpertLoads::balance() const {
+  LoadBalance out;
+  if (!any()) return out;
+  double sum = 0, dropped = 0;
+  out.imbalance = 0;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const std::vector<std::int64_t>& parts = layers_[i].parts;
+    const auto all = std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+    const auto most = *std::max_element(parts.begin(), parts.end());
+    const double imbalance = static_cast<double>(most) * static_cast<double>(parts.size()) / static_cast<double>(all);
+    if (imbalance > out.imbalance) out.imbalance = imbalance, out.worst_layer = first_ + static_cast<std::int64_t>(i);
+    sum += imbalance;
+    dropped += static_cast<double>(layers_[i].dropped);
+  }
+  const auto layers = static_cast<double>(layers_.size());
+  out.mean_imbalance = sum / layers;
+  out.dropped = dropped / layers / static_cast<double>(choices_);
+  return out;
+}
+
+}  // namespace rehearse::plan

@@ -1,0 +1,55 @@
+// How the tokens' choices fall on the experts in a simulation, which has no router to ask: by the scenario's
+// model.routing. Every rank's tokens of every micro-batch of a layer are taken to be routed alike, so that a layer has
+// one load an expert. Everything is whole rows, and adds up to the tokens' choices exactly.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/plan/scenario.h"
+
+namespace rehearse::plan {
+
+// Of the choices of a layer (from 0), by expert; they add up to 1, and none is above 1 / experts_per_token, since no
+// token chooses an expert twice: what a law gives an expert above that goes to the others in proportion. zipf: the
+// expert of rank r has a share in proportion to 1 / r^exponent (Zipf 1949); ranks are a permutation of the experts that
+// `seed` and the layer draw.
+std::vector<double> expert_shares(const model::Model& model, std::int64_t seed, std::int64_t layer);
+
+// The choices of `tokens` tokens by expert: share x choices, rounded down, and what then is left to the largest
+// remainders, equal ones by the number of the expert. At most `tokens` each.
+std::vector<std::int64_t> expert_rows(const std::vector<double>& shares, std::int64_t tokens, std::int64_t choices);
+
+// The loads of one layer, in rows of one rank's tokens of a micro-batch.
+struct LayerLoads {
+  std::vector<std::int64_t> rows;   // by expert, as routed
+  std::vector<std::int64_t> parts;  // by rank of the expert group: those of its experts that are computed
+  std::int64_t dropped = 0;         // with a capacity: choices beyond it
+};
+
+// What a result says of them. Imbalance: the most rows of a rank of the expert group over their mean.
+struct LoadBalance {
+  double imbalance = 1, mean_imbalance = 1;  // of the worst layer; mean over the layers with experts
+  std::int64_t worst_layer = 0;              // from 0; the first of equal ones
+  double dropped = 0;                        // share of all choices
+};
+
+class ExpertLoads {
+ public:
+  // Of a resolved scenario; models without experts have none.
+  explicit ExpertLoads(const Scenario& scenario);
+
+  bool any() const { return !layers_.empty(); }
+  // Of layer `layer` of the model, which has experts.
+  const LayerLoads& of(std::int64_t layer) const { return layers_.at(static_cast<std::size_t>(layer - first_)); }
+  // Whether the ranks of the expert group have as many rows each. With a capacity they always do: what is missing is
+  // zeros, which are computed like all else.
+  bool even() const;
+  LoadBalance balance() const;
+
+ private:
+  std::int64_t first_ = 0, choices_ = 0;
+  std::vector<LayerLoads> layers_;
+};
+
+}  // namespace rehearse::plan
