@@ -60,6 +60,15 @@ Scenario unfused(Scenario s) {
   s.model.dropout = 0.1;
   return s;
 }
+// Latent attention, with latents of a half and a fourth of the model's width and a third of each key rotated.
+Scenario with_latents(Scenario s) {
+  model::Model& m = s.model;
+  m.kv_heads = m.heads;
+  m.q_lora_rank = m.hidden / 2, m.kv_lora_rank = m.hidden / 4;
+  m.qk_nope_head_dim = m.v_head_dim = m.head_dim, m.qk_rope_head_dim = m.head_dim / 2;
+  m.head_dim += m.qk_rope_head_dim;
+  return s;
+}
 Scenario tensor_parallel(Scenario s, bool sequence) {
   s.cluster.gpus = s.plan.tensor = 2;
   s.plan.sequence_parallel = sequence;
@@ -153,6 +162,8 @@ KernelGrid::KernelGrid() {
   add_model(network(Family::mlp, {1024, 2048, 100}, 512));
   for (const double capacity : {1.0, 0.0}) add_model(with_experts(transformer(Family::llama, 256, 128, 2), capacity));
   add_model(with_experts(transformer(Family::llama, 1024, 256, 4), 1));
+  add_model(with_latents(transformer(Family::llama, 256, 128, 2)));
+  add_model(with_latents(transformer(Family::llama, 1024, 256, 4)));
   for (const std::int64_t outputs : {16, 1024}) add_model(regression(network(Family::mlp, {64, outputs}, 512)));
   add_products({64, 256, 1024, 4096});
 }

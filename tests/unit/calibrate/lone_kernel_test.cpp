@@ -77,6 +77,8 @@ TEST(KernelGrid, ItHasEachShapeOnceAndEveryKindThatProgramsHave) {
                            "expert_permute",
                            "expert_unpermute_backward",
                            "grouped_gemm",
+                           "latent_heads",
+                           "latent_heads_backward",
                            "grouped_gemm_backward_weight",
                            "fill"})
     EXPECT_TRUE(kinds.contains(kind)) << kind;
