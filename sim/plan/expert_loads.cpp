@@ -95,9 +95,10 @@ std::vector<std::int64_t> expert_rows(const std::vector<double>& shares, std::in
 }
 
 ExpertLoads::ExpertLoads(const Scenario& scenario) {
-  const model::Model& m = scenario.model;
   const Plan& p = scenario.plan;
-  if (m.family != model::Family::moe) return;
+  if (scenario.model.family != model::Family::moe) return;
+  model::Model m = scenario.model;
+  if (scenario.purpose == Purpose::perform) m.routing = model::Routing::uniform;
   first_ = m.dense_layers;
   const std::int64_t tokens =
       p.micro_batch * scenario.training.seq_len / p.context / (p.sequence_parallel && p.tensor > 1 ? p.tensor : 1);

@@ -36,7 +36,8 @@ struct LoadBalance {
 
 class ExpertLoads {
  public:
-  // Of a resolved scenario; models without experts have none.
+  // Of a resolved scenario; models without experts have none. Of what is performed nobody knows them before: they are
+  // taken as even.
   explicit ExpertLoads(const Scenario& scenario);
 
   bool any() const { return !layers_.empty(); }

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "sim/plan/expert_loads.h"
 #include "sim/plan/nearest_numbers.h"
 #include "sim/plan/schedule/schedule.h"
 #include "sim/plan/sections.h"
@@ -40,7 +39,7 @@ class Rules {
     const bool counted = batch_known && sections_.model_sound;
     schedule(counted ? std::optional(s_.training.micro_batches(s_.plan)) : std::nullopt);
     if (sections_.model_sound && batch_known && sound("training.seq_len")) size();
-    if (reported_.list().empty()) room_for_experts();
+    if (reported_.list().empty()) check_room_for_experts(sections_.root.get("model"), s_);
   }
 
  private:
@@ -284,21 +283,6 @@ class Rules {
                       "performed needs room for them before",
                       plan.expert),
           "model.buffer_factor, as 2 for twice the even rows, or model.capacity_factor");
-  }
-
-  // The loads that a simulation takes fit into the buffers. Performed, what comes is compared with them.
-  void room_for_experts() {
-    const model::Model& m = s_.model;
-    if (m.family != model::Family::moe || m.capacity_factor > 0 || m.buffer_factor == 0 || s_.plan.expert == 1 ||
-        s_.purpose == Purpose::perform)
-      return;
-    const LoadBalance balance = ExpertLoads(s_).balance();
-    if (balance.imbalance > m.buffer_factor)
-      sections_.root.get("model")
-          .get("buffer_factor")
-          .error(fmt::format("buffer_factor = {:g}: in layer {} the experts of one rank get {:.4g} times the even rows",
-                             m.buffer_factor, balance.worst_layer, balance.imbalance),
-                 "a larger one, or other loads (model.routing)");
   }
 
   // Tokens divide into a run, or two chunks, for each rank; heads too where the ranks trade them.

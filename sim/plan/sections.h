@@ -72,6 +72,9 @@ struct Sections {
     return root.get(path.substr(0, dot)).get(path.substr(dot + 1));
   }
 };
+// expert_room.cpp: whether the loads that a simulation takes fit into the buffers of model.buffer_factor. What is
+// performed is compared with them as it comes.
+void check_room_for_experts(const Node& model, const Scenario& scenario);
 // hybrid_sharding.cpp: the devices of a node of the topology, if its file says so; Plan::replicas from
 // Plan::zero_group, whose key is `key`.
 std::optional<std::int64_t> devices_of_node(const ClusterRequest& cluster, const std::string& data_root);

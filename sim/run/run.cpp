@@ -75,9 +75,10 @@ std::vector<result::Note> balance_notes_of(const Prepared& prepared, const plan:
 void add_expert_balance(const plan::Scenario& scenario, result::Result& out) {
   const plan::ExpertLoads loads(scenario);
   const plan::LoadBalance balance = loads.balance();
-  out.experts = {!loads.even() || balance.dropped > 0, balance.imbalance, balance.mean_imbalance, balance.worst_layer,
-                 balance.dropped};
-  if (scenario.model.routing == model::Routing::uniform || !out.experts.known) return;
+  const bool told = scenario.model.routing != model::Routing::uniform;
+  out.experts = {!loads.even() || (told && balance.dropped > 0), balance.imbalance, balance.mean_imbalance,
+                 balance.worst_layer, balance.dropped};
+  if (!told || !out.experts.known) return;
   std::string text;
   if (!loads.even())
     text = fmt::format(

@@ -77,6 +77,34 @@ TEST(ExpertLoads, PartsCrossThePortsOfSenderAndReceiver) {
   }
 }
 
+// Between nodes on rails: what is for member i of the other node goes over NIC i, from all eight of the node together.
+TEST(ExpertLoads, PartsCrossTheNicsOfTheReceiversRail) {
+  const auto cluster = cluster::build_cluster("dgx-a100", 16, {}, 0, REHEARSE_SOURCE_DIR);
+  const auto model = collective::make_plain_model(*cluster, Time());
+  std::vector<int> members;
+  std::vector<Bytes> parts;
+  std::int64_t of_first_node = 0;
+  for (int i = 0; i < 16; ++i) {
+    members.push_back(i);
+    parts.emplace_back(10 * (i + 1));
+    if (i < 8) of_first_node += parts.back().count();
+  }
+  for (const bool back : {false, true}) {
+    std::map<std::string, std::int64_t> bytes;
+    const collective::TransferPlan plan = model->exchange(members, parts, back);
+    for (const collective::Use& use : plan.activities.at(0).uses)
+      bytes[cluster->resources()[static_cast<std::size_t>(use.resource)].name] += use.bytes;
+    for (int i = 0; i < 8; ++i) {
+      const std::int64_t sent = back ? of_first_node : 8 * parts[static_cast<std::size_t>(8 + i)].count();
+      EXPECT_EQ(bytes["node0/nic" + std::to_string(i) + "-out"], sent) << i << back;
+      EXPECT_EQ(bytes["node1/nic" + std::to_string(i) + "-in"], sent) << i << back;
+    }
+    // Into member 0: what seven others of its node send it, and what of theirs for the other node's rail 0 it forwards.
+    const std::int64_t own = parts[0].count(), rail = parts[8].count();
+    EXPECT_EQ(bytes["node0/gpu0/nvlink-in"], back ? 2 * (of_first_node - own) : 7 * (own + rail)) << back;
+  }
+}
+
 // Products take a nanosecond a row, all else nothing: 2 forward, 4 backward. The others wait for the rank with most.
 TEST(ExpertLoads, TheOthersWaitForTheRankWithMostRows) {
   const GivenCosts rows([](const program::Op& op) {

@@ -142,6 +142,8 @@ class Writer {
     constexpr std::size_t ranks[] = {1, 2, 4, 8};
     put("plan:\n", fmt::format("  expert: {}\n", c_.of(ranks)), 0);
     if (c_.below(4) == 1) put("plan:\n", "  expert_tensor: 1\n", 0);
+    if (c_.below(2) == 1)
+      put("max_seq_len: 128", fmt::format(", routing: zipf, routing_exponent: 0.{}", c_.below(10)), 0);
   }
 
   // Where there are grouped queries too, it is refused.

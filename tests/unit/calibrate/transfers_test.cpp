@@ -96,6 +96,9 @@ TEST(Transfers, TheBudgetEndsThemEvenIfOneNeverCame) {
       return {};
     }
     Time all_to_all(const execute::CollectiveCall&, kernels::In, kernels::Out, std::int64_t) override { return {}; }
+    Time all_to_all_parts(const execute::CollectiveCall&, kernels::In, kernels::Out, const execute::Parts&) override {
+      return {};
+    }
     Time exchange(std::span<const execute::Message>) override { return {}; }
   };
   Absent absent;

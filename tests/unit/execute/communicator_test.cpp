@@ -130,6 +130,22 @@ TEST(LocalCommunicator, AllToAllInPlaceTransposesShards) {
   });
 }
 
+// Rank r sends r + 1 elements to member 0, 2 to member 1 and none to member 2.
+TEST(LocalCommunicator, AllToAllTakesUnequalParts) {
+  on_every_rank(3, [](int rank, Communicator& c) {
+    const auto own = static_cast<std::int64_t>(rank);
+    const std::vector<float> x = counting(static_cast<std::size_t>(own + 3), static_cast<float>(10 * rank));
+    std::vector<float> y(6, -1);
+    Parts parts{{own + 1, 2, 0}, {0, 0, 0}, {0, 0, 0}};
+    if (rank == 0) parts.received = {1, 2, 3};
+    if (rank == 1) parts.received = {2, 2, 2}, parts.begins = {1, 2, 3};
+    if (rank == 2) parts.begins = {3, 4, 5};
+    c.all_to_all_parts({0, kGroup, 0}, x.data(), y.data(), parts);
+    const std::vector<float> expected[] = {{0, 10, 11, 20, 21, 22}, {1, 2, 12, 13, 23, 24}, {-1, -1, -1, -1, -1, -1}};
+    EXPECT_EQ(y, expected[rank]);
+  });
+}
+
 TEST(LocalCommunicator, MessagesGoByNumberNotByArrival) {
   on_every_rank(2, [](int rank, Communicator& c) {
     float a = 7, b = 8;

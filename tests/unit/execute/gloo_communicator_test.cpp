@@ -142,6 +142,14 @@ TEST_P(GlooCommunicator, BroadcastAndAllToAll) {
     for (int from = 0; from < 3; ++from)
       for (std::int64_t i = 0; i < each; ++i)
         ASSERT_EQ(x[static_cast<std::size_t>(from * each + i)], value(from, rank * each + i));
+    // Member m gets m + 1 elements of each.
+    const std::int64_t own = rank + 1;
+    std::vector<float> z(static_cast<std::size_t>(3 * own));
+    const std::vector<float> sent = values(rank, 6);
+    c.all_to_all_parts({0, group, 1}, sent.data(), z.data(), {{1, 2, 3}, {own, own, own}, {}});
+    for (int from = 0; from < 3; ++from)
+      for (std::int64_t i = 0; i < own; ++i)
+        ASSERT_EQ(z[static_cast<std::size_t>(from * own + i)], value(from, own * (own - 1) / 2 + i));
     if (rank == 0) return;
     std::vector<float> y = values(rank, each);
     c.broadcast({1, pair, 0}, y.data(), y.data(), each);

@@ -111,6 +111,13 @@ TEST(ExpertLoads, OfATableAreThoseOfTheLayersRow) {
   EXPECT_FALSE(l.even());
 }
 
+TEST(ExpertLoads, OfWhatIsPerformedAreTakenAsEven) {
+  Scenario scenario = read(kText, {"model.routing=zipf"});
+  EXPECT_FALSE(ExpertLoads(scenario).even());
+  scenario.purpose = Purpose::perform;
+  EXPECT_TRUE(ExpertLoads(scenario).even());
+}
+
 // With a capacity every rank computes as many rows; of the choices of [4, 2, 1, 1] 16 and 0 rows are too many.
 TEST(ExpertLoads, BeyondACapacityAreDropped) {
   const ExpertLoads l = loads({"model.routing=table", "model.routing_table=[4, 2, 2, 0, 0, 0, 0, 0]",

@@ -366,6 +366,19 @@ TEST(ReadResult, NotesComeBack) {
   EXPECT_EQ(to_json(again), to_json(r));
 }
 
+TEST(ReadResult, LoadsOfExpertsComeBack) {
+  Result r = small_result();
+  EXPECT_EQ(to_json(r).find("\"experts\""), std::string::npos) << "only where they are uneven";
+  r.experts = {true, 1.75, 1.5, 3, 0.125};
+  const Result again = parse_result_json("result.json", to_json(r));
+  EXPECT_TRUE(again.experts.known);
+  EXPECT_EQ(again.experts.imbalance, 1.75);
+  EXPECT_EQ(again.experts.mean_imbalance, 1.5);
+  EXPECT_EQ(again.experts.worst_layer, 3);
+  EXPECT_EQ(again.experts.dropped, 0.125);
+  EXPECT_EQ(to_json(again), to_json(r));
+}
+
 TEST(ReadResult, ThePaceComesBack) {
   Result r = small_result();
   EXPECT_EQ(to_json(r).find("\"pace\""), std::string::npos) << "only where it is known";
