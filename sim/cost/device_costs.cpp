@@ -161,8 +161,13 @@ const GemmMachine& DeviceCosts::machine(const Op& op) const {
   return machines_[static_cast<std::size_t>(op.dtype)];
 }
 
-Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape& shape,
+// A grouped product that is launched for each group takes what one group's product does, as often.
+Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape& all,
                                 const Interference& beside) const {
+  const bool grouped = std::holds_alternative<program::GroupedGemm>(op.shape);
+  const auto times = static_cast<double>(grouped && op.launches > 1 ? all.batch : 1);
+  GemmShape shape = all;
+  if (times > 1) shape.batch = 1;
   const GemmData& gemm = data_.gemm;
   const GemmMachine& whole = machine(op);
   const GemmTable& table = op.dtype == DType::f32 ? f32_ : bf16_;
@@ -172,12 +177,13 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   Prediction p;
   const GemmSeconds model = gemm_seconds(scaled_[static_cast<std::size_t>(op.dtype)], scaled_constants_, shape, share,
                                          {whole, gemm.constants});
-  p.model_alone = scale_.none() ? model.alone : gemm_seconds(whole, gemm.constants, shape);
-  p.model_beside = std::max(model.alone, model.beside * interference_.correction(beside));
+  const double model_alone = scale_.none() ? model.alone : gemm_seconds(whole, gemm.constants, shape);
+  p.model_alone = times * model_alone;
+  p.model_beside = times * std::max(model.alone, model.beside * interference_.correction(beside));
   if (product_from_waves(role, op, p)) return p;
   const Range* interval = &gemm.extrapolated;
   if (const auto exact = convolution ? std::nullopt : table.exact_seconds(shape)) {
-    p.alone = *exact;
+    p.alone = times * *exact;
     // A calibration knows the product's form: this is another (layout, accumulation) of the same sizes.
     p.coverage = gemm.measured_here && waves_.empty() ? Coverage::exact : Coverage::interpolated;
     p.low = 1 - kRepeatability, p.high = 1 + kRepeatability;
@@ -194,10 +200,9 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   const double efficiency = gemm.sustained.value * (convolution ? gemm.convolution : 1);
   p.alone /= efficiency;
   p.low *= gemm.sustained.value / gemm.sustained.high, p.high *= gemm.sustained.value / gemm.sustained.low;
-  const bool grouped = std::holds_alternative<program::GroupedGemm>(op.shape);
   if (grouped || std::holds_alternative<program::Gemm>(op.shape)) {  // fp32 results, read as well when accumulated into
     const Work work = program::work_of(role, op);
-    const double more = static_cast<double>(work.bytes_read + work.bytes_written) - shape.bytes();
+    const double more = static_cast<double>(work.bytes_read + work.bytes_written) - all.bytes();
     p.extra = gemm.accumulate_exposed * std::max(0.0, more) / share.bandwidth;
   }
   return p;

@@ -45,8 +45,10 @@ GemmShape convolution_product(const Conv2d& c) {
   return {};
 }
 
-// As many products as there are groups, whose tiles run together: one kernel of a grouped product does so, and several
-// streams of cuBLAS (Transformer Engine) nearly. Rows are taken as even, which makes the least tiles. Judgements.
+// As many products as there are groups, whose tiles run together where one kernel does all (a judgement). Where each is
+// launched on its own they take their times one after the other (DeviceCosts::product), although Transformer Engine has
+// several streams for them: so do 93 that others timed on a B200 (tests/unit/cost/grouped_b200.csv). Rows are taken as
+// even, which makes the least tiles.
 GemmShape grouped_product(const GroupedGemm& g) {
   const std::int64_t rows = (g.rows + g.groups - 1) / g.groups;
   switch (g.part) {

@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
+#include <map>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "sim/base/diagnostics.h"
 #include "sim/base/quantile.h"
@@ -59,6 +63,44 @@ TEST_P(ShippedDevice, GroupedProductsAreAsManySmallOnes) {
   EXPECT_GT(seconds(test::grouped(GroupedPart::backward_weight, 8, 4096, 1536, 4096, true)),
             seconds(test::grouped(GroupedPart::backward_weight, 8, 4096, 1536, 4096)))
       << "sums in fp32 are read and written";
+}
+
+TEST_P(ShippedDevice, GroupedProductsThatAreLaunchedEachTakeTurns) {
+  OneOp grouped = test::grouped(program::GroupedPart::forward, 8, 4096, 1536, 4096);
+  grouped.op.launches = 8;
+  EXPECT_NEAR(cost(grouped).duration.seconds() / (8 * cost(test::gemm(512, 1536, 4096)).duration.seconds()), 1, 1e-6);
+}
+
+// Of no training run; nothing was fitted to them.
+TEST(GroupedProducts, TakeWhatOthersMeasuredOnAB200) {
+  const auto costs = load_costs({file_of("b200-sxm")});
+  std::ifstream lines(REHEARSE_SOURCE_DIR "/tests/unit/cost/grouped_b200.csv");
+  std::map<std::string, std::vector<double>> ratios;
+  std::string line;
+  while (std::getline(lines, line)) {
+    if (line.starts_with('#') || line.starts_with("part")) continue;
+    std::replace(line.begin(), line.end(), ',', ' ');
+    std::istringstream words(line);
+    std::string part;
+    std::int64_t m = 0, n = 0, k = 0, groups = 0;
+    double tflops = 0;
+    words >> part >> m >> n >> k >> groups >> tflops;
+    using program::GroupedPart;
+    const bool weights = part == "backward_weight";
+    OneOp one = test::grouped(part == "forward" ? GroupedPart::forward
+                              : weights         ? GroupedPart::backward_weight
+                                                : GroupedPart::backward_input,
+                              groups, m * groups, n, k, weights);
+    one.op.launches = static_cast<std::int32_t>(groups);
+    const double flops = 2.0 * static_cast<double>(m * groups) * static_cast<double>(n * k);
+    ratios[part].push_back(costs->kernel(one.role, one.op, {}).duration.seconds() * tflops * 1e12 / flops);
+  }
+  ASSERT_EQ(ratios.size(), 3U);
+  for (auto& [part, list] : ratios) {
+    ASSERT_GE(list.size(), 30U);
+    std::nth_element(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(list.size() / 2), list.end());
+    EXPECT_NEAR(list[list.size() / 2], 1, part == "backward_weight" ? 0.15 : 0.1) << part;
+  }
 }
 
 TEST_P(ShippedDevice, LongerKernelsBesideCommunicationInEveryStep) {
