@@ -114,7 +114,7 @@ TEST(PublishedRunsPage, TablesThatCannotBeReadAreRefusedWithTheirLine) {
   const std::string table = folder.write("runs.csv", heading + row + row + outside);
   const Outcome r = run({"validate", "--throughput", table});
   EXPECT_EQ(r.status, 2);
-  EXPECT_TRUE(has(r.err, "runs.csv:3:1: error: id: 'simumax-b200-005' comes twice")) << r.err;
+  EXPECT_TRUE(has(r.err, "runs.csv:3:1: error: id: 'simumax-b200-025' comes twice")) << r.err;
   EXPECT_TRUE(has(r.err, "runs.csv:4:1: error: id: '../outside' cannot name a file")) << r.err;
 }
 
