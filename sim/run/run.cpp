@@ -82,9 +82,8 @@ void add_expert_balance(const plan::Scenario& scenario, result::Result& out) {
   std::string text;
   if (!loads.even())
     text = fmt::format(
-        "Loads of experts are uneven: in layer {} one rank's experts get {:.3g} times the rows of the mean rank, in "
-        "the "
-        "mean over layers {:.3g} times, and the others of its expert group wait for it.",
+        "Loads of experts are uneven: in layer {} one rank's experts get {:.3g} times the rows of the mean rank, "
+        "in the mean over layers {:.3g} times, and the others of its expert group wait for it.",
         balance.worst_layer, balance.imbalance, balance.mean_imbalance);
   else
     text = fmt::format("{:.1f}% of the tokens' choices of experts are beyond model.capacity_factor, and dropped.",

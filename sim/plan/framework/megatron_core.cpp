@@ -18,8 +18,7 @@ FrameworkProfile megatron_core_profile() {
       "pipeline transfers: batch_isend_irecv, then torch.cuda.synchronize (core/pipeline_parallel/"
       "p2p_communication.py); interleaved ones during compute",
       "attention: Transformer Engine takes cuDNN's on Hopper and Blackwell; on older devices FlashAttention-2, which "
-      "is "
-      "the fastest known there",
+      "is the fastest known there",
       "weight gradients accumulate in the matmul (gradient_accumulation_fusion); backward of residual adds is a kernel "
       "of its own; the tensor-parallel backward gather and reduction run during the products (CUDA_DEVICE_MAX_"
       "CONNECTIONS=1)",
@@ -28,8 +27,7 @@ FrameworkProfile megatron_core_profile() {
       "experts: rows traded by all-to-all (core/transformer/moe/token_dispatcher.py), products of "
       "TEGroupedLinear: one of cuBLAS for each expert (Transformer Engine 2 pytorch/module/grouped_linear.py)",
       "launch_cost, memory_reserve and fragmentation as megatron-2021. Not modelled: the NaN check before each "
-      "bucket's "
-      "reduction",
+      "bucket's reduction",
   };
   p.attention = model::AttentionKind::cudnn;
   p.fused_residual_gradient = false;
