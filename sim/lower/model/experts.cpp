@@ -197,7 +197,6 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows) {
     b.weight_part([&] {
       s_.parameters.weight_gradient(weight, name_ + "." + what + ".backward_weight",
                                     grouped(GroupedPart::backward_weight, n, k), d_out, in, group_loads());
-      takes_launches();
       s_.parameters.gradient_done(weight);
     });
     return d_in;
