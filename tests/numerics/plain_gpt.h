@@ -28,6 +28,10 @@ struct GptShape {
   // Latent attention, if kv_rank > 0: widths of the latents (q_rank 0: queries come from the token itself), of a head's
   // columns that are not rotated, of those that are, and of its value. head_dim is nope + rope.
   std::int64_t q_rank = 0, kv_rank = 0, nope = 0, rope = 0, value_dim = 0;
+  // Where `bias` is false: of queries, keys and values, and of norms.
+  bool qkv_bias = false, norm_bias = false;
+  // Whether attention and the feed-forward layer read the same token side by side, and behind how many norms.
+  int parallel_norms = 0;
   // The tokens of a sequence by the rank that routes them, in its order; none: one rank has all.
   std::vector<std::vector<std::int64_t>> shards = {};
 };
@@ -118,7 +122,7 @@ class PlainGpt {
   int add(const std::string& name, std::int64_t elements, const Initial& initial);
   Norm add_norm(const std::string& name, const Initial& initial) { return add_norm(name, shape_.hidden, initial); }
   Norm add_norm(const std::string& name, std::int64_t cols, const Initial& initial);
-  Linear add_linear(const std::string& name, std::int64_t out, std::int64_t in, const Initial& initial);
+  Linear add_linear(const std::string& name, std::int64_t out, std::int64_t in, const Initial& initial, bool bias);
 
   Values norm_forward(const Norm& norm, const Values& x, NormTrace& trace) const;
   Values norm_backward(const Norm& norm, const Values& dy, const NormTrace& trace);
