@@ -140,8 +140,6 @@ void note_places(const Node& node, const std::string& key, std::map<std::string,
 // `--set model.dropout=0` on a scenario that names a preset changes that preset: model: NAME becomes model: {preset:
 // NAME}; `--set model.hf=FILE` puts the file in its place.
 void open_preset(Document& document, const std::vector<std::string>& assignments) {
-  const auto inside_model = [](const std::string& a) { return a.rfind("model.", 0) == 0; };
-  if (std::none_of(assignments.begin(), assignments.end(), inside_model)) return;
   const Node root = document.root();
   if (root.kind() != Node::Kind::mapping) return;
   const Node model = root.get("model");
@@ -238,8 +236,10 @@ InputError located(const InputError& error, const Scenario& scenario) {
 
 Document detail::opened(const Source& source, Diagnostics& diagnostics) {
   Document document = Document::from_file(source.path, diagnostics);
-  open_preset(document, source.assignments);
-  for (const std::string& assignment : source.assignments) document.set(assignment);
+  for (const std::string& assignment : source.assignments) {
+    if (assignment.starts_with("model.")) open_preset(document, source.assignments);
+    document.set(assignment);
+  }
   return document;
 }
 

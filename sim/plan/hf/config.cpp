@@ -14,24 +14,34 @@ namespace {
 
 constexpr std::int64_t kMost = INT64_MAX;
 
-// nlohmann counts bytes: "[json.exception.parse_error.101] parse error at line 1, column 2: what is wrong".
-Diagnostic not_json(const std::string& path, const std::string& text, const nlohmann::json::parse_error& error) {
-  const std::size_t at = std::min(error.byte > 0 ? error.byte - 1 : 0, text.size());
+// What is wrong at byte `at`.
+Diagnostic placed(const std::string& path, const std::string& text, std::size_t at, std::string message,
+                  std::string hint) {
   const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
   const std::size_t start = at == 0 ? std::string::npos : text.rfind('\n', at - 1);
   const std::size_t column = start == std::string::npos ? at + 1 : at - start;
+  return {path, static_cast<int>(line), static_cast<int>(column), "", std::move(message), std::move(hint)};
+}
+
+// nlohmann counts bytes: "[json.exception.parse_error.101] parse error at line 1, column 2: what is wrong".
+Diagnostic not_json(const std::string& path, const std::string& text, const nlohmann::json::parse_error& error) {
   std::string what = error.what();
   const std::size_t said = what.find("syntax error");
   if (said != std::string::npos) what = what.substr(said);
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   const bool page = first != std::string::npos && text[first] == '<';
-  return {path,
-          static_cast<int>(line),
-          static_cast<int>(column),
-          "",
-          "not JSON: " + what,
-          page ? "a web page, as it seems: download the file itself, huggingface.co/NAME/resolve/main/config.json"
-               : "expected the config.json of a model, an object in braces"};
+  return placed(path, text, std::min(error.byte > 0 ? error.byte - 1 : 0, text.size()), "not JSON: " + what,
+                page ? "a web page, as it seems: download the file itself, huggingface.co/NAME/resolve/main/config.json"
+                     : "expected the config.json of a model, an object in braces");
+}
+
+// "[json.exception.out_of_range.406] number overflow parsing '1e400'".
+Diagnostic too_large(const std::string& path, const std::string& text, std::string_view what) {
+  const std::size_t quote = what.find('\'');
+  const std::string number(quote == std::string_view::npos ? "" : what.substr(quote + 1, what.size() - quote - 2));
+  const std::size_t at = text.find(number);
+  return placed(path, text, at == std::string::npos ? 0 : at,
+                fmt::format("the number {} does not fit in 64 bits", rehearse::detail::shown(number)), "");
 }
 
 }  // namespace
@@ -47,6 +57,8 @@ Document open_config(const std::string& path, Diagnostics& diagnostics) {
                                   "the config.json of a model: {\"model_type\": \"llama\", ...}"});
   } catch (const nlohmann::json::parse_error& error) {
     throw InputError(not_json(path, text, error));
+  } catch (const nlohmann::json::out_of_range& error) {
+    throw InputError(too_large(path, text, error.what()));
   }
   return Document::from_text(path, text, diagnostics);
 }

@@ -94,6 +94,10 @@ TEST_F(HfTest, CountsAreThoseOfTheCheckpoints) {
       {"falcon-7b", 6'921'720'704},
       {"falcon-40b", 41'303'293'952},
       {"phi-3-mini", 3'821'079'552},
+      {"starcoder2-3b", 3'030'371'328},
+      {"starcoder", 15'517'456'384},
+      {"command-r", 34'980'831'232},
+      {"redpajama-7b", 6'857'302'016},
   };
   for (const Published& each : published) {
     const Model m = file(each.name);
@@ -200,6 +204,8 @@ TEST_F(HfTest, WhatNoFamilyExpressesIsRefusedByName) {
             "26:25: true: sliding-window attention of some layers only is not available yet");
   EXPECT_EQ(refused("falcon-7b", "\"alibi\": false", "\"alibi\": true"),
             "2:12: true: ALiBi (a bias of each score by distance) is not available yet");
+  EXPECT_EQ(refused("redpajama-7b", "\"rotary_pct\": 1.0", "\"rotary_pct\": 0.25"),
+            "17:17: a rotation of part of a head's columns is not available yet: all of them turn");
   EXPECT_EQ(refused("opt-6.7b", "\"word_embed_proj_dim\": 4096", "\"word_embed_proj_dim\": 512"),
             "28:26: an embedding of another width than the layers is not available");
   EXPECT_EQ(refused("deepseek-v3", "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2"),
@@ -232,6 +238,8 @@ TEST_F(HfTest, WrongFilesSayWhereAndWhatWasExpected) {
       wrong("\"use_cache\": true,", "\"use_cache\": true"),
       "24:14: not JSON: syntax error while parsing object - unexpected string literal; expected '}' (expected the "
       "config.json of a model, an object in braces)");
+  EXPECT_EQ(wrong("\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 1e400"),
+            "18:19: the number '1e400' does not fit in 64 bits");
   changed("llama-2-7b", "\"num_hidden_layers\": 32", "\"num_hidden_layer\": 32");
   ASSERT_EQ(diagnostics_.list().size(), 2U);
   EXPECT_EQ(diagnostics_.list()[0].message, "required key is missing, expected an integer");
@@ -287,6 +295,8 @@ TEST_F(HfTest, AScenarioNamesTheFileBesideIt) {
   const std::string preset = "rehearse: 1\nmodel: llama2-7b\n";
   EXPECT_EQ(read(preset, {"model.hf=" + kFiles + "gpt2.json", "model.layers=3"}).model.layers, 3);
   EXPECT_EQ(read(preset, {"model.hf=" + kFiles + "gpt2.json"}).model.hidden, 768);
+  // Another preset, and then one of its keys.
+  EXPECT_EQ(read(preset, {"model=gpt2-small", "model.layers=3"}).model.hidden, 768);
   EXPECT_EQ(problems(preset, {"model.hf=none.json"}),
             std::vector<std::string>{"--set model.hf: none.json cannot be read: No such file or directory"});
 }
