@@ -13,7 +13,7 @@ namespace rehearse::model {
 enum class Family : unsigned char { gpt, llama, moe, cnn, mlp };  // later: bert, t5
 enum class NormKind : unsigned char { layernorm, rmsnorm };
 enum class Position : unsigned char { learned, rope };
-enum class ActivationKind : unsigned char { gelu, relu, swiglu };
+enum class ActivationKind : unsigned char { gelu, relu, swiglu, squared_relu };
 // flash: the fastest fused kernel known for the device; unfused: scores kept in memory; the others a fused kernel by
 // name: FlashAttention 1 to 3, FlashAttention 1 in Triton (flash_attn_triton.py, and what frameworks made of it),
 // cuDNN's.
@@ -55,6 +55,7 @@ struct Model {
   bool qkv_bias = false, norm_bias = false;
   ParallelBlock parallel_block = ParallelBlock::none;
   std::int64_t position_rows = 0;   // of a learned table of positions; 0: max_seq_len
+  std::int64_t rotary_dim = 0;      // columns of a head that rope turns, the first ones; 0: head_dim
   std::int64_t sliding_window = 0;  // tokens that a token attends to, itself the last of them; 0: all before it
   AttentionKind attention = AttentionKind::flash;
   // llama, moe: multi-head latent attention (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1), where kv_lora_rank > 0:
@@ -96,6 +97,7 @@ struct Model {
   bool has_qkv_bias() const { return bias || qkv_bias; }
   bool has_norm_bias() const { return norm == NormKind::layernorm && (bias || norm_bias); }
   std::int64_t learned_positions() const { return position_rows > 0 ? position_rows : max_seq_len; }
+  std::int64_t rotated() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   bool latent_attention() const { return kv_lora_rank > 0; }
   std::int64_t value_dim() const { return latent_attention() ? v_head_dim : head_dim; }
   // Of a token's queries, keys and values, and of attention's output, which its heads' values make.

@@ -215,6 +215,8 @@ class ModelReader {
     if (model_.position != Position::rope)
       source_.value("position").error("latent attention tells places by its rotated columns", "position: rope");
     if (model_.bias) source_.value("bias").error("products of latent attention have no biases", "bias: false");
+    if (model_.rotary_dim > 0)
+      source_.value("rotary_dim").error("latent attention says it by qk_rope_head_dim", "leave it out");
     if (model_.qkv_bias)
       source_.value("qkv_bias").error("products of latent attention have no biases", "qkv_bias: false");
     if (model_.qk_rope_head_dim % 2 != 0)
@@ -235,8 +237,19 @@ class ModelReader {
     if (model_.family == Family::moe) finish_experts();
     finish_positions();
     if (model_.latent_attention()) return finish_latent();
+    if (model_.rotary_dim > 0) return finish_rotation();
     if (model_.position == Position::rope && model_.head_dim % 2 != 0)
       source_.value("position").error(fmt::format("rope turns pairs of features, but head_dim is {}", model_.head_dim));
+  }
+
+  void finish_rotation() {
+    const Node given = source_.value("rotary_dim");
+    if (model_.position != Position::rope)
+      given.error("has no meaning without rotated positions", "position: rope");
+    else if (model_.rotary_dim > model_.head_dim)
+      given.error(fmt::format("{} columns turn, but a head has {}", model_.rotary_dim, model_.head_dim));
+    else if (model_.rotary_dim % 2 != 0)
+      given.error(fmt::format("rope turns pairs of features, but rotary_dim is {}", model_.rotary_dim));
   }
 
   void finish_positions() {

@@ -146,6 +146,8 @@ std::vector<double> plain_losses(const plan::Scenario& scenario, const std::stri
     shape.nope = m.qk_nope_head_dim, shape.rope = m.qk_rope_head_dim, shape.value_dim = m.v_head_dim;
   }
   shape.qkv_bias = m.qkv_bias, shape.norm_bias = m.norm_bias;
+  shape.squared_relu = m.activation == model::ActivationKind::squared_relu;
+  if (m.position == model::Position::rope && !m.latent_attention()) shape.rope = m.rotated();
   shape.parallel_norms = static_cast<int>(m.parallel_block);
   const auto data = execute::open_data(m, t.seq_len, t.seed, data_file);
   PlainGpt<double> model(shape, initial_values(scenario));
@@ -227,6 +229,22 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"QueriesKeysValuesBiasTensor", split(2, {"plan.tensor=2", "model.bias=false", "model.qkv_bias=true"})},
         Case{"NormBias", {"model.bias=false", "model.norm_bias=true", kOneNorm}},
         Case{"MorePositions", {"model.position_rows=40"}}),
+    case_name);
+
+const std::string kRope = "model.position=rope", kPart = "model.rotary_dim=4";
+
+INSTANTIATE_TEST_SUITE_P(
+    Rotation, AgainstPlain,
+    testing::Values(Case{"Whole", {kRope}}, Case{"Part", {kRope, kPart}},
+                    Case{"PartGroupedQueries", {kRope, kPart, "model.kv_heads=2", "model.attention=unfused"}},
+                    Case{"PartTensor", split(2, {kRope, kPart, "plan.tensor=2"})},
+                    Case{"PartRing", split(2, {kRope, kPart, "plan.context=2"})},
+                    Case{"SquaredRelu", {"model.activation=squared_relu"}},
+                    Case{"SquaredReluTorch",
+                         {"model.activation=squared_relu", "framework=torch-ddp", "model.dropout=0"}},
+                    Case{"NemotronTensorSequence",
+                         split(2, {kRope, kPart, "model.activation=squared_relu", "model.bias=false",
+                                   "model.norm_bias=true", "plan.tensor=2", "plan.sequence_parallel=true"})}),
     case_name);
 
 INSTANTIATE_TEST_SUITE_P(

@@ -49,7 +49,7 @@ void AttentionBranch::declare_buffers(BufferId input) {
 void AttentionBranch::rope(bool backward, BufferId qkv) {
   if (m_.position != model::Position::rope) return;
   Elementwise op{backward ? ElementwiseFn::rope_backward : ElementwiseFn::rope,
-                 c_.tokens * (m_.heads + m_.kv_heads) / c_.tensor * m_.head_dim, m_.head_dim};
+                 c_.tokens * (m_.heads + m_.kv_heads) / c_.tensor * m_.rotated(), m_.rotated()};
   s_.builder.op(name_ + ".rope" + (backward ? ".backward" : ""), op, c_.compute, {{qkv}}, {{qkv}});
 }
 

@@ -85,11 +85,26 @@ std::optional<std::int64_t> Config::integer_at(std::string_view hf, std::int64_t
   known_.emplace_back(hf);
   taken_.emplace_back(hf);
   if (!given(hf)) return std::nullopt;
-  return file_.integer(hf, least, least, kMost);
+  return shapes_[std::string(hf)] = file_.integer(hf, least, least, kMost);
+}
+
+std::int64_t Config::shape_read(std::string_view hf) const {
+  const auto found = shapes_.find(hf);
+  return found == shapes_.end() ? 0 : found->second;
 }
 
 void Config::put(std::string_view ours, const std::string& value, std::string_view hf) {
   if (!own_.has(ours)) model_.put(std::string(ours), value, node(hf) ? node(hf) : file_);
+}
+
+void Config::derived(std::string_view hf, std::string_view ours, std::int64_t value) {
+  known_.emplace_back(hf);
+  taken_.emplace_back(hf);
+  if (given(hf))
+    note_read(hf, ours, fmt::format("{}: {} {}", file_.get(hf).as_text().value_or(""), ours, value));
+  else
+    assume(hf, fmt::format(": {} {}", ours, value));
+  put(ours, fmt::to_string(value), hf);
 }
 
 std::int64_t Config::shape(std::string_view hf, std::string_view ours) {

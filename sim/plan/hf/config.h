@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,6 +34,9 @@ class Config {
   std::int64_t count_or(std::string_view hf, std::string_view ours, std::int64_t fallback);
   double number_or(std::string_view hf, std::string_view ours, double fallback);
 
+  // One of these again; 0: it was not read, or is missing.
+  std::int64_t shape_read(std::string_view hf) const;
+
   // Without a key of ours. A default that matters is noted.
   std::int64_t integer(std::string_view hf, std::int64_t fallback);
   bool flag(std::string_view hf, bool fallback);
@@ -45,6 +49,8 @@ class Config {
 
   // Our key with a value that follows from `hf`.
   void put(std::string_view ours, const std::string& value, std::string_view hf);
+  // The same, noted as read or as transformers' default.
+  void derived(std::string_view hf, std::string_view ours, std::int64_t value);
   // An error at `hf`: what it asks for is not there.
   void refuse(std::string_view hf, const std::string& what, const std::string& hint = "");
   // Refuses a flag that is not `wanted`.
@@ -70,6 +76,7 @@ class Config {
   Document& model_;
   // Every key that was asked for; those of them with a value to take.
   std::vector<std::string> known_ = {"model_type", "architectures"}, taken_;
+  std::map<std::string, std::int64_t, std::less<>> shapes_;
   std::vector<std::string> read_, assumed_, for_scenario_, left_out_;
   std::vector<std::pair<std::string, std::vector<std::string>>> no_matter_;  // by the reason
 };

@@ -16,15 +16,12 @@ struct Missing {
 };
 
 constexpr Missing kMissing[] = {
-    {"gptj",
-     "rotation of part of a head's columns, biases of the feed-forward layer alone and of the head are not "
-     "available yet"},
+    {"gptj", "biases of the feed-forward layer alone and of the vocabulary product are not available yet"},
     {"bloom", "ALiBi (a bias of each score by distance) and a norm behind the embedding are not available yet"},
     {"gemma", "a feed-forward layer gated by gelu, and an embedding that is scaled, are not available yet"},
     {"gemma2", "a feed-forward layer gated by gelu, norms behind each branch and capped scores are not available yet"},
-    {"nemotron", "a squared relu and rotation of part of a head's columns are not available yet"},
     {"mpt", "ALiBi (a bias of each score by distance) is not available yet"},
-    {"phi", "rotation of part of a head's columns is not available yet"},
+    {"phi", "a bias of the vocabulary product is not available yet"},
     {"gpt_oss", "sliding-window attention of some layers only, sinks and biases of experts are not available yet"},
     {"qwen2_moe", "a gate of the shared expert is not available yet"},
     {"llama4", "images and text in one model are not available"},
@@ -78,6 +75,7 @@ const std::vector<Kind>& translated_kinds() {
       {"gpt_neox", "GPTNeoXForCausalLM", gpt_neox},
       {"opt", "OPTForCausalLM", opt},
       {"falcon", "FalconForCausalLM", falcon},
+      {"nemotron", "NemotronForCausalLM", nemotron},
   };
   return all;
 }

@@ -16,10 +16,10 @@ void ungated(Config& c, std::string_view key, const std::string& fallback) {
   const std::string word = c.text(key, fallback);
   if (word.starts_with("gelu"))
     c.put("activation", "gelu", key);
-  else if (word == "relu")
-    c.put("activation", "relu", key);
+  else if (word == "relu" || word == "relu2")
+    c.put("activation", word == "relu" ? "relu" : "squared_relu", key);
   else
-    c.refuse(key, fmt::format("'{}', expected gelu in one of its forms, or relu", word));
+    c.refuse(key, fmt::format("'{}', expected gelu in one of its forms, relu or relu2", word));
 }
 
 }  // namespace
@@ -128,22 +128,38 @@ void starcoder2(Config& c) {
   for (const char* key : {"attention_dropout", "residual_dropout", "embedding_dropout"}) c.for_scenario(key, kDropout);
 }
 
-// Rotation of all columns only, as RedPajama-INCITE has it; GPT-NeoX 20B and Pythia turn a quarter.
 void gpt_neox(Config& c) {
   widths(c, "gpt", 2048);
   c.shape("intermediate_size", "ffn_hidden");
   c.put("position", "rope", "model_type");
   const bool parallel = c.flag("use_parallel_residual", true);
   c.put("parallel_block", parallel ? "two_norms" : "none", "use_parallel_residual");
-  if (c.number("rotary_pct", 0.25) != 1)
-    c.refuse("rotary_pct", "a rotation of part of a head's columns is not available yet: all of them turn");
+  rotation(c, "rotary_pct", 0.25);
   c.require("attention_bias", true, true, "a feed-forward layer with biases and attention without is not available");
   ungated(c, "hidden_act", "gelu");
   tied(c, false);
-  c.no_matter({"rotary_pct"}, "all columns turn");
   c.no_matter({"rotary_emb_base"}, kValues);
-  for (const char* key : {"attention_dropout", "hidden_dropout"}) c.for_scenario(key, kDropout);
+  for (const char* key : {"attention_dropout", "hidden_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob"})
+    c.for_scenario(key, kDropout);
   c.no_matter({"classifier_dropout"}, "of classifiers");
+}
+
+// LayerNorms with biases and products without, a squared relu, grouped queries.
+void nemotron(Config& c) {
+  widths(c, "gpt", 4096);
+  c.shape("intermediate_size", "ffn_hidden");
+  key_value_heads(c);
+  c.shape_or("head_dim", "head_dim", "hidden_size / num_attention_heads");
+  c.put("position", "rope", "model_type");
+  rotation(c, "partial_rotary_factor", 0.5);
+  ungated(c, "hidden_act", "relu2");
+  c.require("attention_bias", false, false, "biases of attention's products alone are not available yet");
+  c.require("mlp_bias", false, false, "biases of the feed-forward layer alone are not available yet");
+  c.put("bias", "false", "model_type");
+  c.put("norm_bias", "true", "model_type");
+  tied(c, false);
+  c.no_matter({"norm_eps"}, kValues);
+  c.for_scenario("attention_dropout", kDropout);
 }
 
 }  // namespace rehearse::plan::hf

@@ -81,7 +81,7 @@ void llama(Config& c) {
   silu(c);
   llama_biases(c);
   tied(c, false);
-  whole_rotation(c);
+  rotation(c, "partial_rotary_factor", 1);
   c.for_scenario("attention_dropout", kDropout);
 }
 
@@ -158,7 +158,7 @@ void phi3(Config& c) {
   silu(c);
   window(c, 0);
   tied(c, false);
-  whole_rotation(c);
+  rotation(c, "partial_rotary_factor", 1);
   c.no_matter({"attention_bias"}, "no model of this kind has any");
   for (const char* key : {"attention_dropout", "resid_pdrop", "embd_pdrop"}) c.for_scenario(key, kDropout);
 }

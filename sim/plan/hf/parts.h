@@ -45,11 +45,14 @@ inline void layer_types(Config& c) {
     c.refuse("layer_types", "sliding-window attention of some layers only is not available yet");
 }
 
-// Rotated features: all of them, here.
-inline void whole_rotation(Config& c) {
-  c.no_matter({"partial_rotary_factor"}, "all columns turn");
-  if (c.number("partial_rotary_factor", 1) != 1)
-    c.refuse("partial_rotary_factor", "a rotation of part of a head's columns is not available yet: all of them turn");
+// The share of a head's columns that turn, of which transformers takes the whole number below.
+inline void rotation(Config& c, std::string_view key, double fallback) {
+  const std::int64_t heads = c.shape_read("num_attention_heads"), given = c.shape_read("head_dim");
+  const std::int64_t head_dim = given > 0 ? given : heads > 0 ? c.shape_read("hidden_size") / heads : 0;
+  const double share = c.number(key, fallback);
+  if (share == 1) return c.no_matter({key}, "all columns turn");
+  if (share <= 0 || share > 1) return c.refuse(key, fmt::format("{} of a head's columns turn, expected 0 to 1", share));
+  c.derived(key, "rotary_dim", static_cast<std::int64_t>(static_cast<double>(head_dim) * share));
 }
 
 // 0: none where the file says nothing.
@@ -78,5 +81,6 @@ void gpt_neox(Config& c);
 void starcoder2(Config& c);
 void opt(Config& c);
 void falcon(Config& c);
+void nemotron(Config& c);
 
 }  // namespace rehearse::plan::hf

@@ -98,6 +98,8 @@ TEST_F(HfTest, CountsAreThoseOfTheCheckpoints) {
       {"starcoder", 15'517'456'384},
       {"command-r", 34'980'831'232},
       {"redpajama-7b", 6'857'302'016},
+      {"gpt-neox-20b", 20'554'567'680},
+      {"nemotron-4-340b", 341'029'195'776},
   };
   for (const Published& each : published) {
     const Model m = file(each.name);
@@ -182,6 +184,11 @@ TEST_F(HfTest, DefaultsAreThoseOfTheKind) {
   EXPECT_TRUE(file("gpt2").tied_embeddings);
   EXPECT_EQ(changed("gpt2", "\"n_ctx\"", "\"n_inner\": 2048, \"n_ctx\"").ffn_hidden, 2048);
   EXPECT_EQ(file("gpt2").ffn_hidden, 3072);
+  EXPECT_EQ(file("gpt-neox-20b").rotated(), 24);
+  EXPECT_EQ(changed("gpt-neox-20b", "  \"rotary_pct\": 0.25,\n", "").rotated(), 24);
+  EXPECT_EQ(file("redpajama-7b").rotated(), 128);
+  EXPECT_EQ(file("nemotron-4-340b").rotated(), 96);
+  EXPECT_EQ(file("nemotron-4-340b").activation, model::ActivationKind::squared_relu);
   EXPECT_TRUE(file("qwen2.5-7b").qkv_bias);
   EXPECT_FALSE(file("qwen2.5-7b").bias);
   EXPECT_EQ(file("deepseek-v2-lite").q_lora_rank, 0);
@@ -204,8 +211,10 @@ TEST_F(HfTest, WhatNoFamilyExpressesIsRefusedByName) {
             "26:25: true: sliding-window attention of some layers only is not available yet");
   EXPECT_EQ(refused("falcon-7b", "\"alibi\": false", "\"alibi\": true"),
             "2:12: true: ALiBi (a bias of each score by distance) is not available yet");
-  EXPECT_EQ(refused("redpajama-7b", "\"rotary_pct\": 1.0", "\"rotary_pct\": 0.25"),
-            "17:17: a rotation of part of a head's columns is not available yet: all of them turn");
+  EXPECT_EQ(refused("redpajama-7b", "\"rotary_pct\": 1.0", "\"rotary_pct\": 1.5"),
+            "17:17: 1.5 of a head's columns turn, expected 0 to 1");
+  EXPECT_EQ(refused("redpajama-7b", "\"rotary_pct\": 1.0", "\"rotary_pct\": 0.09"),
+            "17:17: rope turns pairs of features, but rotary_dim is 11");
   EXPECT_EQ(refused("opt-6.7b", "\"word_embed_proj_dim\": 4096", "\"word_embed_proj_dim\": 512"),
             "28:26: an embedding of another width than the layers is not available");
   EXPECT_EQ(refused("deepseek-v3", "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2"),

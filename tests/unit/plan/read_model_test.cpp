@@ -176,7 +176,17 @@ TEST_F(ReadModelTest, BiasesAndPositionsOfSomeModelsCountForThemselves) {
   EXPECT_EQ(model::parameter_count(read(least + ", bias: false, position_rows: 34}")) - plain, 2 * 64);
   EXPECT_EQ(plain - model::parameter_count(read(least + ", bias: false, parallel_block: one_norm}")), 3 * 64);
   EXPECT_EQ(plain, model::parameter_count(read(least + ", bias: false, parallel_block: two_norms}")));
+  EXPECT_EQ(read(least + ", position: rope, rotary_dim: 4}").rotated(), 4);
+  EXPECT_EQ(read(least + ", position: rope}").rotated(), 16);
   EXPECT_EQ(texts(), Texts{});
+  read(least + ", position: rope, rotary_dim: 18}");
+  read(least + ", position: rope, rotary_dim: 5}");
+  read(least + ", rotary_dim: 4}");
+  ASSERT_EQ(texts().size(), 3U);
+  EXPECT_EQ(diagnostics_.list()[0].message, "18 columns turn, but a head has 16");
+  EXPECT_EQ(diagnostics_.list()[1].message, "rope turns pairs of features, but rotary_dim is 5");
+  EXPECT_EQ(diagnostics_.list()[2].message, "has no meaning without rotated positions");
+  diagnostics_ = Diagnostics();
   read(least + ", position_rows: 31}");
   read(least + ", position: rope, position_rows: 34}");
   EXPECT_EQ(texts(),
