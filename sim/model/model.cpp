@@ -1,7 +1,7 @@
 // Parameter and FLOP counts, exact sums over the tensors of each family. A transformer layer holds, with h hidden, q
 // the width of queries, keys and values, a = heads x head_dim, f the feed-forward width:
 //   norms 2 x h (+ 2 x h biases), attention h q + a h (+ q + h), feed-forward 2 h f (+ f + h), or gated 3 h f (+ 2 f +
-//   h).
+//   h); one norm where a parallel block has one. Biases of q alone, or of norms alone, may be there without the others.
 // A layer of experts has in the feed-forward layer's place a router h e, e experts 3 h x each, and shared experts 3 h
 // y. Latent attention has in the place of h q + a h: h c + c, the queries' latent of width c, and c heads (n + r) to
 // queries, or h heads (n + r) where there is none; h (k + r) + k and k heads (n + v) to keys and values; heads v h. For
