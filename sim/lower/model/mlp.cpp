@@ -47,9 +47,10 @@ std::vector<Operand> MlpBranch::up_operands() const {
 }
 
 Activation MlpBranch::activation(bool backward) const {
-  const ActivationFn fn = gated()                                 ? ActivationFn::swiglu
-                          : m_.activation == ActivationKind::relu ? ActivationFn::relu
-                                                                  : ActivationFn::gelu;
+  const ActivationFn fn = gated()                                         ? ActivationFn::swiglu
+                          : m_.activation == ActivationKind::relu         ? ActivationFn::relu
+                          : m_.activation == ActivationKind::squared_relu ? ActivationFn::squared_relu
+                                                                          : ActivationFn::gelu;
   return {fn, backward, c_.tokens, width(), !c_.profile().fused_elementwise};
 }
 
