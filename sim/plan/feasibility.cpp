@@ -208,7 +208,8 @@ class Rules {
       s_.plan.sequence_parallel = false;
       return;
     }
-    if (training.seq_len == 0) training.seq_len = m.max_seq_len;
+    if (training.seq_len == 0)
+      training.seq_len = m.sliding_window > 0 ? std::min(m.max_seq_len, m.sliding_window) : m.max_seq_len;
     if (m.position == model::Position::learned && training.seq_len > m.max_seq_len) {
       place.error(fmt::format("seq_len = {} is above max_seq_len = {} of the model's learned positions; at most {}",
                               training.seq_len, m.max_seq_len, m.max_seq_len));

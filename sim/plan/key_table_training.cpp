@@ -34,7 +34,7 @@ std::vector<Key> training_keys() {
       {.path = "training.seq_len",
        .type = KeyType::integer,
        .origin = Default::derived,
-       .fallback = "the model's `max_seq_len`; 1 for cnn and mlp",
+       .fallback = "the model's `max_seq_len`, or its `sliding_window` if that is less; 1 for cnn and mlp",
        .min = 1,
        .max = double{kMaxSeqLen},
        .meaning = "tokens a sequence; at most `max_seq_len` where positions are learned",
