@@ -99,12 +99,7 @@ Streams::Head Streams::reach(StreamId id, bool launched_late) {
       return Head::asleep;
     }
   }
-  Cause by = kNobody;
-  if (clock_.now() > state.idle_since) {
-    by = launched_late ? kLaunch : who_ended(place.rank, segment.waits, place.step, place.slot, ended_[id]);
-    waited(id, by);
-  }
-  if (by != kLaunch && records_.wanted(place.rank, place.step)) records_.release(id, clock_.now(), by);
+  go_on(id, launched_late);
   return Head::free;
 }
 
@@ -170,16 +165,25 @@ void Streams::release(RankId rank, Cause by) {
   }
 }
 
-// The stream's wait is over, thanks to `by`.
-void Streams::waited(StreamId id, Cause by) {
+// The stream's wait is over, if it had to wait. Who ended it is looked for only where somebody will ask.
+void Streams::go_on(StreamId id, bool launched_late) {
   StreamState& state = states_[id];
-  const RankId rank = state.place.rank;
-  if (state.place.role != StreamRole::main) {
-    accounts_.histories().waited(Accounts::cause(id), by, clock_.now(), asked_since(rank));
-    return;
+  const Place& place = state.place;
+  const Time now = clock_.now();
+  const bool main = place.role == StreamRole::main, kept = records_.wanted(place.rank, place.step);
+  Cause by = kNobody;
+  if (now > state.idle_since) {
+    const Time since = main ? accounts_.opened() : asked_since(place.rank);
+    if (kept || now > since) {
+      by = launched_late ? kLaunch : who_ended(place.rank, place.segment().waits, place.step, place.slot, ended_[id]);
+      if (main)
+        accounts_.add_wait(place.rank, by, state.idle_since, now);
+      else
+        accounts_.histories().waited(Accounts::cause(id), by, now, since);
+    }
+    if (main) state.idle_since = now;
   }
-  accounts_.add_wait(rank, by, state.idle_since, clock_.now());
-  state.idle_since = clock_.now();
+  if (kept && by != kLaunch) records_.release(id, now, by);
 }
 
 }  // namespace rehearse::engine

@@ -102,12 +102,12 @@ class Streams {
   // The stream did `share` up to `until`; of a main stream it goes into the breakdown.
   void spent(StreamId id, result::Share share, Time until) {
     StreamState& state = states_[id];
-    if (state.place.role != StreamRole::main) {
+    if (state.place.role == StreamRole::main) {
+      accounts_.add(state.place.rank, share, state.idle_since, until);
+      state.idle_since = until;
+    } else if (until > accounts_.opened()) {  // else nobody asks, and no more need be looked at
       accounts_.histories().spent(Accounts::cause(id), share, until, asked_since(state.place.rank));
-      return;
     }
-    accounts_.add(state.place.rank, share, state.idle_since, until);
-    state.idle_since = until;
   }
   // From when on the rank's compute stream may ask what others did: it waits, in what is counted. Of a rank without
   // one the end of its other streams may (outcome.cpp).
@@ -142,7 +142,7 @@ class Streams {
   };
   static_assert(sizeof(StreamState) == 64);
 
-  void waited(StreamId id, Cause by);
+  void go_on(StreamId id, bool launched_late);
   bool enter_slot(StreamState& state);
   void go_to_slot(StreamState& state);
 
