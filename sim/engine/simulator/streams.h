@@ -139,10 +139,13 @@ class Streams {
     SegmentId last{0};  // behind those of its body
     Status status = Status::advancing;
     bool ends_steps = false;  // a step is not over before it has finished it
+    WaitId unchecked;         // the segment's waits before it are met; none: the segment has not been looked at
   };
   static_assert(sizeof(StreamState) == 64);
 
+  bool sleeps(StreamId id, IdRange<WaitId> waits);
   void go_on(StreamId id, bool launched_late);
+  Cause account_wait(StreamId id, bool launched_late);
   bool enter_slot(StreamState& state);
   void go_to_slot(StreamState& state);
 
