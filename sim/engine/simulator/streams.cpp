@@ -12,13 +12,7 @@ namespace rehearse::engine {
 
 Streams::Streams(const Clock& clock, const Ranks& ranks, std::int32_t steps, Jobs& jobs, Accounts& accounts,
                  Hosts& hosts, OpRecords& records)
-    : clock_(clock),
-      ranks_(ranks),
-      jobs_(jobs),
-      accounts_(accounts),
-      hosts_(hosts),
-      records_(records),
-      waiting_(ranks.size()) {
+    : clock_(clock), ranks_(ranks), jobs_(jobs), accounts_(accounts), hosts_(hosts), records_(records) {
   for (const RankId rank : ranks.ids()) {
     check_interrupt();
     const RankInfo& info = ranks[rank];
@@ -41,6 +35,7 @@ Streams::Streams(const Clock& clock, const Ranks& ranks, std::int32_t steps, Job
   }
   unmet_.resize(states_.size());
   ended_.resize(states_.size(), kNobody);
+  waiting_.resize(states_.size() + ranks.size());
 }
 
 void Streams::start(StreamId id) {
@@ -105,7 +100,7 @@ bool Streams::sleeps(StreamId id, IdRange<WaitId> waits) {
   unmet_[id] = held;
   state.unchecked = held.wait + 1;
   state.status = Status::waiting;
-  waiting_[place.rank] |= 1u << place.stream;
+  waiting_[cause(place.rank, held.stream)] |= 1u << place.stream;
   return true;
 }
 
@@ -177,13 +172,12 @@ void Streams::go_to_slot(StreamState& state) {
 
 void Streams::record(RankId rank, std::int32_t stream, std::int64_t progress) {
   const RankInfo& info = ranks_[rank];
-  const Cause by = stream < 0 ? accounts_.host(rank) : Accounts::cause(info.stream(stream));
-  for (std::uint32_t rest = waiting_[rank]; rest != 0; rest &= rest - 1) {
+  const Cause by = cause(rank, stream);
+  for (std::uint32_t rest = waiting_[by]; rest != 0; rest &= rest - 1) {
     const int waiting = __builtin_ctz(rest);
     const StreamId id = info.stream(waiting);
-    const UnmetWait& held = unmet_[id];
-    if (held.stream != stream || held.needed > progress) continue;
-    waiting_[rank] &= ~(1u << waiting);
+    if (unmet_[id].needed > progress) continue;
+    waiting_[by] &= ~(1u << waiting);
     ended_[id] = by;
     wake(id);
   }

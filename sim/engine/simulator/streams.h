@@ -143,6 +143,10 @@ class Streams {
   };
   static_assert(sizeof(StreamState) == 64);
 
+  // A stream of a rank; -1: its host.
+  Cause cause(RankId rank, std::int32_t stream) const {
+    return stream < 0 ? accounts_.host(rank) : Accounts::cause(ranks_[rank].stream(stream));
+  }
   bool sleeps(StreamId id, IdRange<WaitId> waits);
   void go_on(StreamId id, bool launched_late);
   Cause account_wait(StreamId id, bool launched_late);
@@ -156,9 +160,9 @@ class Streams {
   Hosts& hosts_;
   OpRecords& records_;
   IdVector<StreamId, StreamState> states_;
-  IdVector<StreamId, UnmetWait> unmet_;      // while it waits
-  IdVector<StreamId, Cause> ended_;          // who ended its last wait
-  IdVector<RankId, std::uint32_t> waiting_;  // streams with Status::waiting, as bits
+  IdVector<StreamId, UnmetWait> unmet_;     // while it waits
+  IdVector<StreamId, Cause> ended_;         // who ended its last wait
+  IdVector<Cause, std::uint32_t> waiting_;  // for a stream or host: streams of its rank with Status::waiting, as bits
   std::vector<StreamId> work_;
 };
 
