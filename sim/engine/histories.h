@@ -28,8 +28,9 @@ class Histories {
 
   // Nothing more is to be said of the time before `now`.
   void begin(Cause of, Time now) { all_[of].known_to = now; }
-  // From where its history ends up to `to` it was `share`. Nobody asks for what was before `since`.
+  // From where its history ends up to `to` it was `share`. Nobody asks for what was before `since`, now or later.
   void spent(Cause of, result::Share share, Time to, Time since) {
+    if (to <= since) return;
     History& own = all_[of];
     const Time from = std::max(own.known_to, since);
     own.known_to = std::max(own.known_to, to);
@@ -37,6 +38,7 @@ class Histories {
   }
   // It waited for `by`.
   void waited(Cause of, Cause by, Time to, Time since) {
+    if (to <= since) return;
     History& own = all_[of];
     const Time from = std::max(own.known_to, since);
     own.known_to = std::max(own.known_to, to);

@@ -15,6 +15,10 @@ InterferenceStates::InterferenceStates() {
 HoldId InterferenceStates::hold(const cost::Interference& what) {
   const auto found = std::find(holds_.begin(), holds_.end(), what);
   if (found != holds_.end()) return HoldId(static_cast<std::size_t>(found - holds_.begin()));
+  if ((holds_.size() + 1) * 2 > std::size_t{1} << row_bits_) {
+    ++row_bits_;
+    next_.assign(states_.size() << row_bits_, StateId());
+  }
   return holds_.push_back(what);
 }
 
@@ -22,7 +26,7 @@ StateId InterferenceStates::intern(const cost::Interference& value) {
   const auto [entry, fresh] = ids_.try_emplace(value, states_.next());
   if (fresh) {
     states_.push_back(value);
-    next_.push_back({});
+    next_.resize(states_.size() << row_bits_);
   }
   return entry->second;
 }
@@ -35,9 +39,7 @@ StateId InterferenceStates::find(StateId state, HoldId hold, int removing) {
                                now.bandwidth_taken + sign * change.bandwidth_taken, now.busy_cores};
   REHEARSE_CHECK(sum.sms_held >= 0 && sum.bandwidth_taken >= 0, "a transfer gave back more than it held");
   const StateId result = intern(sum);
-  std::vector<StateId>& row = next_[state];
-  row.resize(std::max(row.size(), holds_.size() * 2));
-  row[hold.index() * 2 + static_cast<std::size_t>(removing)] = result;
+  next_[place(state, hold, removing)] = result;
   return result;
 }
 

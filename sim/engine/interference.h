@@ -35,10 +35,11 @@ class InterferenceStates {
  private:
   StateId step(StateId state, HoldId hold, int removing) {
     if (hold == kHoldsNothing) return state;
-    const std::size_t column = hold.index() * 2 + static_cast<std::size_t>(removing);
-    const std::vector<StateId>& row = next_[state];
-    if (column < row.size() && row[column].exists()) return row[column];
-    return find(state, hold, removing);
+    const StateId known = next_[place(state, hold, removing)];
+    return known.exists() ? known : find(state, hold, removing);
+  }
+  std::size_t place(StateId state, HoldId hold, int removing) const {
+    return (state.index() << row_bits_) + hold.index() * 2 + static_cast<std::size_t>(removing);
   }
   StateId find(StateId state, HoldId hold, int removing);
   StateId intern(const cost::Interference& value);
@@ -46,7 +47,8 @@ class InterferenceStates {
   IdVector<StateId, cost::Interference> states_;
   IdVector<HoldId, cost::Interference> holds_;
   std::map<cost::Interference, StateId> ids_;
-  IdVector<StateId, std::vector<StateId>> next_;  // [state][hold * 2 + removing], none: unknown
+  int row_bits_ = 4;
+  std::vector<StateId> next_;  // rows of 2^row_bits_ a state: [hold * 2 + removing], none: unknown
 };
 
 }  // namespace rehearse::engine

@@ -24,7 +24,14 @@ Matching::Matching(const IdVector<JobId, JobCode>& jobs, const cluster::Cluster&
 void Matching::add_job(JobId job) {
   const program::ProcessGroups& groups = jobs_[job].link.groups;
   const ProcessGroupId first_group = groups_.next();
-  for (std::int32_t g = 0; g < groups.size(); ++g) groups_.push_back({job, &groups[g], {}, {}});
+  const ProgramCode& code = jobs_[job].code;
+  for (std::int32_t g = 0; g < groups.size(); ++g) {
+    const program::ProcessGroup& group = groups[g];
+    groups_.push_back({job, {}, &group, static_cast<std::int32_t>(group.ranks.size()), plan_of_.size()});
+    plan_of_.resize(plan_of_.size() + (group.group < 0
+                                           ? code.leg_bytes.size()
+                                           : code.collectives[static_cast<std::size_t>(group.group)].size()));
+  }
   for (int rank = 0; rank < groups.ranks(); ++rank) {
     first_sequence_.push_back(static_cast<std::int32_t>(group_of_.size()));
     for (const std::int32_t group : groups.of(rank))
@@ -52,13 +59,12 @@ TransferId Matching::find_or_open(ProcessGroupId id, std::int64_t call, std::int
     return t;
   }
   const TransferId slot = slot_for_one_more();
-  if (static_cast<std::size_t>(size) >= group.plans.size()) group.plans.resize(static_cast<std::size_t>(size) + 1);
-  PlanId& plan = group.plans[static_cast<std::size_t>(size)];
+  PlanId& plan = plan_of_[group.first_plan + static_cast<std::size_t>(size)];
   if (!plan.exists()) plan = make_plan(group, size);
   Transfer& made = transfers_[slot];
   made = Transfer();
   made.plan = plan, made.group = id, made.call = call, made.size = size;
-  made.expected = static_cast<std::int32_t>(group.group->ranks.size());
+  made.expected = group.members;
   made.next_open = group.open;
   group.open = slot;
   return slot;

@@ -64,9 +64,10 @@ struct JobCode {
 
 struct GroupState {
   JobId job{0};
-  const program::ProcessGroup* group = nullptr;  // its ranks are the job's
-  std::vector<PlanId> plans;                     // by size class
   TransferId open;                               // transfers that wait for posts
+  const program::ProcessGroup* group = nullptr;  // its ranks are the job's
+  std::int32_t members = 0;
+  std::size_t first_plan = 0;  // in Matching::plan_of_, one a size
 
   bool channel() const { return group->group < 0; }
 };
@@ -121,6 +122,7 @@ class Matching {
   std::vector<ProcessGroupId> group_of_;
   IdVector<TransferId, Transfer> transfers_;
   std::vector<TransferId> free_;
+  std::vector<PlanId> plan_of_;  // of each process group by size; none: not asked for yet
   IdVector<PlanId, PlanCode> plans_;
   IdVector<PlanId, result::CollectiveUse> described_;
   IdVector<ActivityId, std::int32_t> user_;

@@ -59,15 +59,18 @@ void Network::start(ActivityId id, std::int32_t owner, Time now, Factor factor) 
   const Time duration = factor == kFactorOne ? what.duration : std::max(Time::from_ps(1), times(what.duration, factor));
   flight.left = static_cast<Int128>(duration.ps()) << kRateBits;
   flight.begun = flight.since = now, flight.rate = 0;
-  flight.places.clear();
+  const auto count = static_cast<std::size_t>(what.last - what.first);
+  flight.places.resize(count);
   flight.hot.clear();
-  flight.hot_places.assign(static_cast<std::size_t>(what.last - what.first), -1);
-  for (std::int32_t u = what.first; u < what.last; ++u) {
-    const Use& use = uses_[static_cast<std::size_t>(u)];
+  flight.hot_places.resize(count);
+  const Use* const uses = uses_.data() + what.first;
+  std::int32_t* const places = flight.places.data();
+  for (std::size_t u = 0; u < count; ++u) {
+    const Use& use = uses[u];
     Port& port = ports_[static_cast<std::size_t>(use.resource)];
-    const User self{slot, u - what.first};
+    const User self{slot, static_cast<std::int32_t>(u)};
     const bool before = port.overloaded();
-    flight.places.push_back(static_cast<std::int32_t>(port.users.size()));
+    places[u] = static_cast<std::int32_t>(port.users.size());
     port.users.push_back(self);
     port.load += use.load;
     if (!port.overloaded()) continue;
@@ -94,19 +97,20 @@ void Network::cool(const User& user) {
   const std::int32_t place = flight.hot_places[use], moved = flight.hot.back();
   flight.hot[static_cast<std::size_t>(place)] = moved;
   flight.hot_places[static_cast<std::size_t>(moved)] = place;
-  flight.hot_places[use] = -1;
   flight.hot.pop_back();
 }
 
 void Network::leave(std::int32_t slot, const Defined& what) {
-  const Flight& flight = flights_[static_cast<std::size_t>(slot)];
-  for (std::int32_t u = what.first; u < what.last; ++u) {
-    const Use& use = uses_[static_cast<std::size_t>(u)];
+  const auto count = static_cast<std::size_t>(what.last - what.first);
+  const Use* const uses = uses_.data() + what.first;
+  const std::int32_t* const places = flights_[static_cast<std::size_t>(slot)].places.data();
+  for (std::size_t u = 0; u < count; ++u) {
+    const Use& use = uses[u];
     Port& port = ports_[static_cast<std::size_t>(use.resource)];
     const bool before = port.overloaded();
     if (before) touch(use.resource);
     port.load -= use.load;
-    const auto place = static_cast<std::size_t>(flight.places[static_cast<std::size_t>(u - what.first)]);
+    const auto place = static_cast<std::size_t>(places[u]);
     const User moved = port.users.back();
     port.users[place] = moved;
     flights_[static_cast<std::size_t>(moved.flight)].places[static_cast<std::size_t>(moved.use)] =

@@ -89,12 +89,13 @@ class Network {
     std::uint32_t version = 0, seen = 0;   // seen: stamp of the last component it was in
     std::vector<std::int32_t> places;      // of each of its uses: where in the port's users
     std::vector<std::int32_t> hot;         // its uses that are on overloaded ports
-    std::vector<std::int32_t> hot_places;  // of each of its uses: where in `hot`, -1 if it is not there
+    std::vector<std::int32_t> hot_places;  // of each of its uses that is there: where in `hot`
   };
   struct User {
     std::int32_t flight, use;  // the use-th of the flight's uses
   };
-  struct Port {
+  // One cache line: an activity goes through those of all devices it is on.
+  struct alignas(64) Port {
     std::int64_t capacity = 0, load = 0;
     std::vector<User> users;
     std::uint32_t seen = 0;
@@ -102,6 +103,7 @@ class Network {
     bool touched = false;
     bool overloaded() const { return load > capacity; }
   };
+  static_assert(sizeof(Port) == 64);
 
   void heat(const User& user);
   void cool(const User& user);

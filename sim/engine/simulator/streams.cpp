@@ -12,13 +12,7 @@ namespace rehearse::engine {
 
 Streams::Streams(const Clock& clock, const Ranks& ranks, std::int32_t steps, Jobs& jobs, Accounts& accounts,
                  Hosts& hosts, OpRecords& records)
-    : clock_(clock),
-      ranks_(ranks),
-      jobs_(jobs),
-      accounts_(accounts),
-      hosts_(hosts),
-      records_(records),
-      waiting_(ranks.size()) {
+    : clock_(clock), ranks_(ranks), jobs_(jobs), accounts_(accounts), hosts_(hosts), records_(records) {
   for (const RankId rank : ranks.ids()) {
     check_interrupt();
     const RankInfo& info = ranks[rank];
@@ -41,6 +35,7 @@ Streams::Streams(const Clock& clock, const Ranks& ranks, std::int32_t steps, Job
   }
   unmet_.resize(states_.size());
   ended_.resize(states_.size(), kNobody);
+  waiting_.resize(states_.size() + ranks.size());
 }
 
 void Streams::start(StreamId id) {
@@ -84,28 +79,55 @@ Cause Streams::who_ended(RankId rank, IdRange<WaitId> waits, std::int32_t step, 
 Streams::Head Streams::reach(StreamId id, bool launched_late) {
   StreamState& state = states_[id];
   if (state.status == Status::done) return Head::held;
-  const Place& place = state.place;
-  const Segment& segment = place.segment();
-  if (hosts_.holds(place, segment)) {
+  const Segment& segment = state.place.segment();
+  if (hosts_.holds(state.place, segment)) {
     state.status = Status::held_by_host;
     return Head::held;
   }
-  if (!segment.waits.empty()) {
-    const UnmetWait held = unmet(place.rank, segment.waits, place.step, place.slot);
-    if (held.wait.exists()) {
-      unmet_[id] = held;
-      state.status = Status::waiting;
-      waiting_[place.rank] |= 1u << place.stream;
-      return Head::asleep;
-    }
-  }
-  Cause by = kNobody;
-  if (clock_.now() > state.idle_since) {
-    by = launched_late ? kLaunch : who_ended(place.rank, segment.waits, place.step, place.slot, ended_[id]);
-    waited(id, by);
-  }
-  if (by != kLaunch && records_.wanted(place.rank, place.step)) records_.release(id, clock_.now(), by);
+  // What was met once stays so, and whoever woke the stream has met the wait that held it.
+  const WaitId first = state.unchecked.exists() ? state.unchecked : segment.waits.first;
+  if (first != segment.waits.last && sleeps(id, {first, segment.waits.last})) return Head::asleep;
+  go_on(id, launched_late);
   return Head::free;
+}
+
+// Whether one of these waits of the segment at the head is not met.
+bool Streams::sleeps(StreamId id, IdRange<WaitId> waits) {
+  StreamState& state = states_[id];
+  const Place& place = state.place;
+  const UnmetWait held = unmet(place.rank, waits, place.step, place.slot);
+  if (!held.wait.exists()) return false;
+  unmet_[id] = held;
+  state.unchecked = held.wait + 1;
+  state.status = Status::waiting;
+  waiting_[cause(place.rank, held.stream)] |= 1u << place.stream;
+  return true;
+}
+
+// The stream's wait is over, if it had to wait. Who ended it is looked for only where somebody will ask.
+void Streams::go_on(StreamId id, bool launched_late) {
+  StreamState& state = states_[id];
+  const Place& place = state.place;
+  const Time now = clock_.now();
+  const bool main = place.role == StreamRole::main, kept = records_.wanted(place.rank, place.step);
+  Cause by = kNobody;
+  if (now > state.idle_since && (kept || now > (main ? accounts_.opened() : asked_since(place.rank))))
+    by = account_wait(id, launched_late);
+  if (main) state.idle_since = now;
+  if (kept && by != kLaunch) records_.release(id, now, by);
+}
+
+// Who ended the wait that is over now.
+Cause Streams::account_wait(StreamId id, bool launched_late) {
+  const StreamState& state = states_[id];
+  const Place& place = state.place;
+  const Cause by =
+      launched_late ? kLaunch : who_ended(place.rank, place.segment().waits, place.step, place.slot, ended_[id]);
+  if (place.role == StreamRole::main)
+    accounts_.add_wait(place.rank, by, state.idle_since, clock_.now());
+  else
+    accounts_.histories().waited(Accounts::cause(id), by, clock_.now(), asked_since(place.rank));
+  return by;
 }
 
 void Streams::finish(StreamId id) {
@@ -114,6 +136,7 @@ void Streams::finish(StreamId id) {
   accounts_.count_ops(segment.ops.size());
   state.idle_since = clock_.now();
   state.status = Status::advancing;
+  state.unchecked = WaitId();
   ++state.progress;
   if (segment.awaited) record(state.place.rank, state.place.stream, state.progress);
   if (++state.place.at == state.last) {
@@ -149,13 +172,12 @@ void Streams::go_to_slot(StreamState& state) {
 
 void Streams::record(RankId rank, std::int32_t stream, std::int64_t progress) {
   const RankInfo& info = ranks_[rank];
-  const Cause by = stream < 0 ? accounts_.host(rank) : Accounts::cause(info.stream(stream));
-  for (std::uint32_t rest = waiting_[rank]; rest != 0; rest &= rest - 1) {
+  const Cause by = cause(rank, stream);
+  for (std::uint32_t rest = waiting_[by]; rest != 0; rest &= rest - 1) {
     const int waiting = __builtin_ctz(rest);
     const StreamId id = info.stream(waiting);
-    const UnmetWait& held = unmet_[id];
-    if (held.stream != stream || held.needed > progress) continue;
-    waiting_[rank] &= ~(1u << waiting);
+    if (unmet_[id].needed > progress) continue;
+    waiting_[by] &= ~(1u << waiting);
     ended_[id] = by;
     wake(id);
   }
@@ -168,18 +190,6 @@ void Streams::release(RankId rank, Cause by) {
     ended_[id] = by;
     wake(id);
   }
-}
-
-// The stream's wait is over, thanks to `by`.
-void Streams::waited(StreamId id, Cause by) {
-  StreamState& state = states_[id];
-  const RankId rank = state.place.rank;
-  if (state.place.role != StreamRole::main) {
-    accounts_.histories().waited(Accounts::cause(id), by, clock_.now(), asked_since(rank));
-    return;
-  }
-  accounts_.add_wait(rank, by, state.idle_since, clock_.now());
-  state.idle_since = clock_.now();
 }
 
 }  // namespace rehearse::engine

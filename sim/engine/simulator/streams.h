@@ -102,12 +102,12 @@ class Streams {
   // The stream did `share` up to `until`; of a main stream it goes into the breakdown.
   void spent(StreamId id, result::Share share, Time until) {
     StreamState& state = states_[id];
-    if (state.place.role != StreamRole::main) {
+    if (state.place.role == StreamRole::main) {
+      accounts_.add(state.place.rank, share, state.idle_since, until);
+      state.idle_since = until;
+    } else if (until > accounts_.opened()) {  // else nobody asks, and no more need be looked at
       accounts_.histories().spent(Accounts::cause(id), share, until, asked_since(state.place.rank));
-      return;
     }
-    accounts_.add(state.place.rank, share, state.idle_since, until);
-    state.idle_since = until;
   }
   // From when on the rank's compute stream may ask what others did: it waits, in what is counted. Of a rank without
   // one the end of its other streams may (outcome.cpp).
@@ -139,10 +139,17 @@ class Streams {
     SegmentId last{0};  // behind those of its body
     Status status = Status::advancing;
     bool ends_steps = false;  // a step is not over before it has finished it
+    WaitId unchecked;         // the segment's waits before it are met; none: the segment has not been looked at
   };
   static_assert(sizeof(StreamState) == 64);
 
-  void waited(StreamId id, Cause by);
+  // A stream of a rank; -1: its host.
+  Cause cause(RankId rank, std::int32_t stream) const {
+    return stream < 0 ? accounts_.host(rank) : Accounts::cause(ranks_[rank].stream(stream));
+  }
+  bool sleeps(StreamId id, IdRange<WaitId> waits);
+  void go_on(StreamId id, bool launched_late);
+  Cause account_wait(StreamId id, bool launched_late);
   bool enter_slot(StreamState& state);
   void go_to_slot(StreamState& state);
 
@@ -153,9 +160,9 @@ class Streams {
   Hosts& hosts_;
   OpRecords& records_;
   IdVector<StreamId, StreamState> states_;
-  IdVector<StreamId, UnmetWait> unmet_;      // while it waits
-  IdVector<StreamId, Cause> ended_;          // who ended its last wait
-  IdVector<RankId, std::uint32_t> waiting_;  // streams with Status::waiting, as bits
+  IdVector<StreamId, UnmetWait> unmet_;     // while it waits
+  IdVector<StreamId, Cause> ended_;         // who ended its last wait
+  IdVector<Cause, std::uint32_t> waiting_;  // for a stream or host: streams of its rank with Status::waiting, as bits
   std::vector<StreamId> work_;
 };
 

@@ -189,10 +189,10 @@ void Transfers::move_bytes(TransferId id) {
 void Transfers::hold_bandwidth(const Transfer& transfer, bool take) {
   const HoldId hold = matching_.plan(transfer.plan).bandwidth_hold;
   if (hold == kHoldsNothing || buffered_) return;
-  for_participants(transfer, [&](StreamId id) {
-    const RankId rank = posts_[id].rank;
-    take ? devices_.take(rank, hold) : devices_.give_back(rank, hold);
-  });
+  if (take)
+    for_participants(transfer, [&](StreamId id) { devices_.take(posts_[id].rank, hold); });
+  else
+    for_participants(transfer, [&](StreamId id) { devices_.give_back(posts_[id].rank, hold); });
 }
 
 void Transfers::end_activity(std::int32_t owner) {

@@ -25,9 +25,10 @@ class LagWalk {
     recent_.resize(streams_ + 1);
     most_bytes_.resize(streams_ + 1);
     for (const Body& body : role.bodies) {
-      first_op_.push_back(latest_.size());
-      latest_.resize(latest_.size() + body.ops.size());
+      first_op_.push_back(operands_.size());
+      for (const Op& op : body.ops) operands_.push_back(operands_of(op));
     }
+    latest_.resize(operands_.size());
   }
 
   ReuseLags walk() {
@@ -42,19 +43,31 @@ class LagWalk {
 
  private:
   using Clock = std::array<std::int32_t, kMostStreams>;  // by stream; the host's comes after those of the role
+  // Of an op, which is looked at many times.
+  struct Operands {
+    std::int64_t bytes = 0;
+    std::vector<Operand> passing;  // those that are not persistent; of views their bases
+  };
   struct Issued {
-    const Op* op;
+    const Operands* operands;
     int micro_batch;
-    std::int64_t bytes;
     Clock known;  // when it began
   };
 
   std::size_t index(StreamId stream) const {
     return stream == kHostStream ? streams_ : static_cast<std::size_t>(stream);
   }
-  BufferId base(BufferId id) const {
-    const Buffer& b = role_.buffers[static_cast<std::size_t>(id)];
-    return b.is_view() ? b.base : id;
+  Operands operands_of(const Op& op) const {
+    Operands all;
+    for (const auto* operands : {&op.reads, &op.writes})
+      for (const Operand& o : *operands) {
+        const Buffer& b = role_.buffers[static_cast<std::size_t>(o.buffer)];
+        const BufferId base = b.is_view() ? b.base : o.buffer;
+        all.bytes += b.bytes();
+        if (role_.buffers[static_cast<std::size_t>(base)].lifetime != Lifetime::persistent)
+          all.passing.push_back({base, o.micro_batch_delta});
+      }
+    return all;
   }
   bool computes(std::size_t stream) const {
     return stream < streams_ && role_.streams[stream].kind == StreamKind::compute;
@@ -62,27 +75,26 @@ class LagWalk {
   static void join(Clock& into, const Clock& from) {
     for (std::size_t s = 0; s < into.size(); ++s) into[s] = std::max(into[s], from[s]);
   }
-  Clock& latest(BodyId body, std::int32_t op) {
-    return latest_[first_op_[static_cast<std::size_t>(body)] + static_cast<std::size_t>(op)];
+  std::size_t place(BodyId body, std::int32_t op) const {
+    return first_op_[static_cast<std::size_t>(body)] + static_cast<std::size_t>(op);
   }
 
   void visit(const Slot& slot, std::int32_t i) {
     const Op& op = role_.bodies[static_cast<std::size_t>(slot.body)].ops[static_cast<std::size_t>(i)];
     const std::size_t own = index(stream_of(op));
-    std::int64_t bytes = 0;
-    for (const auto* operands : {&op.reads, &op.writes})
-      for (const Operand& o : *operands) bytes += role_.buffers[static_cast<std::size_t>(o.buffer)].bytes();
+    const Operands& operands = operands_[place(slot.body, i)];
+    const std::int64_t bytes = operands.bytes;
     Clock known = last_[own];
     join(known, last_[streams_]);
-    for (const EventWait& wait : waits_.of(slot.body, i)) join(known, latest(wait.body, wait.op));
+    for (const EventWait& wait : waits_.of(slot.body, i)) join(known, latest_[place(wait.body, wait.op)]);
     for (auto birth = lifetimes_.births.lower_bound({slot.body, i, 0, INT32_MIN});
          birth != lifetimes_.births.end() && birth->body == slot.body && birth->op == i; ++birth)
       note(*birth, slot.micro_batch + birth->micro_batch_delta, own, known, bytes);
     most_bytes_[own] = std::max(most_bytes_[own], bytes);
-    recent_[own].push_back({&op, slot.micro_batch, bytes, known});
+    recent_[own].push_back({&operands, slot.micro_batch, known});
     if (recent_[own].size() > kMostRecent) recent_[own].pop_front();
     known[own] = ++issued_[own];
-    last_[own] = latest(slot.body, i) = known;
+    last_[own] = latest_[place(slot.body, i)] = known;
   }
 
   // All that other streams may still be at when the instance is first written, by an op of `bytes`.
@@ -114,38 +126,35 @@ class LagWalk {
     for (auto use = recent_[s].rbegin(); use != recent_[s].rend() && number > known[s]; ++use, --number) {
       if (use->known[own] < waited_for) waited_for = use->known[own], alike = 0;
       if (all - alike >= kEnoughLag * most_bytes_[s]) return;
-      const std::int64_t lag = (all - alike) / std::max<std::int64_t>(use->bytes, 1);
+      const std::int64_t lag = (all - alike) / std::max<std::int64_t>(use->operands->bytes, 1);
       if (lag < kEnoughLag) note(birth, micro_batch, *use, static_cast<int>(lag));
-      all += use->bytes;
-      alike += use->bytes;
+      all += use->operands->bytes;
+      alike += use->operands->bytes;
     }
   }
 
   void note(const Birth& birth, int micro_batch, const Issued& use, int lag) {
-    for (const auto* operands : {&use.op->reads, &use.op->writes})
-      for (const Operand& o : *operands)
-        note(birth, micro_batch, base(o.buffer), use.micro_batch + o.micro_batch_delta, lag);
+    for (const Operand& o : use.operands->passing)
+      note(birth, micro_batch, o.buffer, use.micro_batch + o.micro_batch_delta, lag);
   }
 
   std::int64_t bytes_of(std::size_t stream, std::int32_t number) const {
     const std::size_t back = static_cast<std::size_t>(issued_[stream] - number);
-    return back < recent_[stream].size() ? recent_[stream][recent_[stream].size() - 1 - back].bytes : 0;
+    return back < recent_[stream].size() ? recent_[stream][recent_[stream].size() - 1 - back].operands->bytes : 0;
   }
 
   void note(const Birth& birth, int micro_batch, BufferId used, int used_micro_batch, int lag) {
-    const Lifetime lifetime = role_.buffers[static_cast<std::size_t>(used)].lifetime;
-    if (lifetime == Lifetime::persistent) return;
     if (used == birth.buffer) {
+      const Lifetime lifetime = role_.buffers[static_cast<std::size_t>(used)].lifetime;
       const int ring = lifetimes_.ring[static_cast<std::size_t>(used)];
       if (lifetime != Lifetime::micro_batch || (micro_batch - used_micro_batch) % ring != 0) return;
       int& least = out_.own[static_cast<std::size_t>(used)];
       least = std::min(least, lag);
       return;
     }
-    for (const auto& [a, b] : {std::pair(birth.buffer, used), std::pair(used, birth.buffer)}) {
-      const auto [entry, fresh] = out_.of[static_cast<std::size_t>(a)].try_emplace(b, lag);
-      entry->second = std::min(entry->second, lag);
-    }
+    const auto [known, fresh] = out_.of[static_cast<std::size_t>(birth.buffer)].try_emplace(used, lag);
+    if (!fresh && known->second <= lag) return;
+    known->second = out_.of[static_cast<std::size_t>(used)][birth.buffer] = lag;  // both ways alike
   }
 
   const Role& role_;
@@ -153,9 +162,10 @@ class LagWalk {
   const Lifetimes& lifetimes_;
   const std::size_t streams_;
   ReuseLags out_;
-  std::vector<std::size_t> first_op_;  // by body, in latest_
-  std::vector<Clock> latest_;          // after each op's latest execution; zeros: there was none
-  std::vector<Clock> last_;            // by stream, after its last op
+  std::vector<std::size_t> first_op_;  // by body, in the next two
+  std::vector<Operands> operands_;
+  std::vector<Clock> latest_;  // after each op's latest execution; zeros: there was none
+  std::vector<Clock> last_;    // by stream, after its last op
   Clock issued_{};
   std::vector<std::deque<Issued>> recent_;  // by stream, its last ops
   std::vector<std::int64_t> most_bytes_;    // by stream, of any of its ops
