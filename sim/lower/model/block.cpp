@@ -24,6 +24,7 @@ class Block : public Unit {
       : s_(scope),
         c_(scope.context),
         name_("layer" + std::to_string(layer)),
+        experts_(scope.context.model().has_experts(layer)),
         norm1_(scope.context, scope.builder, scope.parameters, name_ + ".norm1"),
         attention_(scope, name_, layer * 4 + 1),
         residual1_(scope.context, scope.builder, scope.parameters, name_, "attention", layer * 4 + 2),
@@ -41,10 +42,10 @@ class Block : public Unit {
   BufferId declare_buffers(BufferId input, Lifetime output) override {
     const Lifetime saved = s_.restored();
     x_ = input;
-    attention_.declare_buffers(norm1_.declare_buffers(x_, saved));
+    attention_.declare_buffers(declare_norm(norm1_, x_, !c_.model().latent_attention()));
     residual1_.declare_mask(saved);
     y1_ = residual1_.declare_sum("attention.residual", saved);
-    mlp_->declare_buffers(norm2_.declare_buffers(y1_, saved));
+    mlp_->declare_buffers(declare_norm(norm2_, y1_, !experts_));
     residual2_.declare_mask(saved);
     return y_ = residual2_.declare_sum("out", output);
   }
@@ -75,9 +76,18 @@ class Block : public Unit {
   bool recomputes() const override { return s_.recomputes(); }
 
  private:
+  // `fused`: one product reads it, and no other kernel does. Routers read it in 16 bits.
+  BufferId declare_norm(NormLayer& norm, BufferId in, bool fused) {
+    const Lifetime saved = s_.restored();
+    const DType type = norm.type_for_products(s_.fp8 && fused);
+    const bool kept = is_fp8(type) || (experts_ && &norm == &norm2_);
+    return norm.declare_buffers(in, saved, kept ? saved : s_.of_product_input(saved), type);
+  }
+
   UnitScope s_;
   const Context& c_;
   std::string name_;
+  bool experts_;
   NormLayer norm1_;
   AttentionBranch attention_;
   Residual residual1_;
