@@ -23,6 +23,7 @@
 #include "sim/cost/cost.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/keys.h"
+#include "sim/plan/read_model.h"
 #include "sim/plan/scenario.h"
 #include "sim/result/output_file.h"
 
@@ -37,6 +38,7 @@ constexpr int kMaxGpus = 1'000'000;
 
 struct InitArguments {
   std::string file = "scenario.yaml", model = "llama2-7b", topology;
+  std::int64_t window = 0;  // of the model's attention, which sequences may not be longer than yet
   int gpus = 0;
   bool force = false;
 };
@@ -61,6 +63,34 @@ void check_name(const std::string& option, std::string_view kind, const std::str
 
 bool is_path(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".yaml") || name.ends_with(".yml");
+}
+
+// A Hugging Face configuration, and not the name of a preset.
+bool is_configuration(const std::string& model) {
+  return model.find('/') != std::string::npos || model.ends_with(".json");
+}
+
+std::string model_value(const std::string& model) {
+  if (!is_configuration(model)) return model;
+  std::string quoted = model;
+  for (std::size_t at = 0; (at = quoted.find('\'', at)) != std::string::npos; at += 2) quoted.insert(at, 1, '\'');
+  return fmt::format("{{hf: '{}'}}", quoted);
+}
+
+// Refuses what is wrong with it before plans are tried.
+model::Model model_of(const InitArguments& a, const std::string& root) {
+  if (!is_configuration(a.model)) check_name("--model", "models", a.model, root);
+  Diagnostics problems;
+  const Document document = Document::from_text("--model", "model: " + model_value(a.model), problems);
+  model::Model model =
+      plan::read_model(document.root().get("model"), *plan::find_framework("rehearse"), root, problems);
+  Diagnostics placed;
+  for (Diagnostic d : problems.list()) {
+    if (d.file == "--model") d.line = d.column = 0, d.path.clear();
+    placed.add(std::move(d));
+  }
+  placed.throw_if_any();
+  return model;
 }
 
 Machine machine_of(const InitArguments& a, const std::string& root) {
@@ -115,7 +145,7 @@ std::string precision_of(const Machine& m) {
 std::string value_of(const std::string& key, const Candidate& c, const Machine& m, const InitArguments& a) {
   const int data = m.gpus / (c.tensor * c.pipeline);
   if (key == "rehearse") return "1";
-  if (key == "model") return a.model;
+  if (key == "model") return model_value(a.model);
   if (key == "framework") return "auto";
   if (key == "cluster.topology") return m.topology;
   if (key == "cluster.gpus") return fmt::to_string(m.gpus);
@@ -126,6 +156,7 @@ std::string value_of(const std::string& key, const Candidate& c, const Machine& 
   if (key == "plan.zero") return fmt::to_string(c.zero);
   if (key == "plan.recompute") return c.recompute;
   if (key == "training.global_batch") return fmt::to_string(std::int64_t{data} * kMicroBatches * c.pipeline);
+  if (key == "training.seq_len" && a.window > 0) return fmt::to_string(a.window);
   return key == "training.precision" ? precision_of(m) : "";
 }
 
@@ -143,7 +174,8 @@ std::string comment(const std::string& text, std::size_t indent) {
 std::string entry(const Key& key, const std::string& value, std::size_t indent) {
   const std::string pad(indent, ' ');
   if (!value.empty()) {
-    const bool words = value.find_first_of(" #:{}[],'\"") != std::string::npos;
+    const bool mapping = key.path == "model" && value.starts_with('{');
+    const bool words = !mapping && value.find_first_of(" #:{}[],'\"") != std::string::npos;
     return comment(plan::meaning_text(key), indent) +
            fmt::format("{}{}: {}\n", pad, key.leaf(), words ? fmt::format("'{}'", value) : value);
   }
@@ -260,7 +292,10 @@ int init(InitArguments a) {
   const std::string root = data_root();
   if (is_path(a.topology)) note_input(a.topology);
   if (a.file != "-") check_target(a);
-  check_name("--model", "models", a.model, root);
+  const model::Model model = model_of(a, root);
+  if (model.sliding_window < model.max_seq_len) a.window = model.sliding_window;
+  // A file in another folder would look for it there.
+  if (is_configuration(a.model) && fs::path(a.file).has_parent_path()) a.model = fs::absolute(a.model).string();
   if (a.topology.empty()) a.topology = plan::find_key("cluster.topology")->example;
   const Machine m = machine_of(a, root);
   const std::string text = best_text(m, a, root);
@@ -279,7 +314,7 @@ void add_init(CLI::App& app, Action& action) {
   auto a = std::make_shared<InitArguments>();
   CLI::App* command = app.add_subcommand("init", "Write a commented scenario to start from");
   command->add_option("FILE", a->file, "Where to (default scenario.yaml; - prints it)")->type_name("");
-  command->add_option("--model", a->model, "A name of rehearse list models (default llama2-7b)")->type_name("MODEL");
+  command->add_option("--model", a->model, "Of rehearse list models (llama2-7b), or a config.json")->type_name("MODEL");
   command->add_option("--cluster", a->topology, "Of rehearse list topologies, or a path (dgx-a100)")
       ->type_name("TOPOLOGY");
   command->add_option("--gpus", a->gpus, "Devices (default: a node)")->check(between(1, kMaxGpus))->type_name("N");

@@ -139,7 +139,7 @@ std::vector<const Key*> below(const std::string& prefix) {
   return list;
 }
 
-// What a model's family asks for and knows, unless it starts from a preset.
+// What a model's family asks for and knows, unless it starts from a preset or another's file.
 Json family_rules() {
   Json rules = Json::array();
   const std::vector<const Key*> all = below("model.");
@@ -153,7 +153,7 @@ Json family_rules() {
     }
     const Json of_family = {{"properties", {{"family", {{"const", family}}}}},
                             {"required", {"family"}},
-                            {"not", {{"required", {"preset"}}}}};
+                            {"not", {{"anyOf", {{{"required", {"preset"}}}, {{"required", {"hf"}}}}}}}};
     rules.push_back({{"if", of_family}, {"then", {{"required", required}, {"propertyNames", {{"enum", known}}}}}});
   }
   return rules;
@@ -169,7 +169,7 @@ Json object_of(const std::string& prefix, const std::string& root) {
   }
   if (prefix == "model.") {
     j["type"] = "object";
-    j["anyOf"] = {{{"required", {"preset"}}}, {{"required", {"family"}}}};
+    j["anyOf"] = {{{"required", {"preset"}}}, {{"required", {"hf"}}}, {{"required", {"family"}}}};
     j["allOf"] = family_rules();
   }
   if (!required.empty()) {

@@ -32,11 +32,11 @@ struct SimulateArguments {
   int threads = 0;
 };
 
-// Where it does not fit, by how much, and the single change that would make it fit.
+// Where it does not fit, by how much, and the changes that would make it fit.
 std::string memory_message(const SimulateArguments& a, const result::Result& r, const std::string& root) {
   const plan::Scenario scenario = scenario_of(a.request, root);
-  const Busy line("looking for a change that fits");
-  const auto change = run::change_that_fits(scenario, a.request.assignments, options_of(a.request, root));
+  const Busy line("looking for changes that fit");
+  const auto changes = run::changes_that_fit(scenario, a.request.assignments, options_of(a.request, root));
   const result::StageMemory* worst = reports::largest_stage(r);
   std::string out = "rehearse: does not fit in memory";
   if (worst != nullptr)
@@ -44,12 +44,15 @@ std::string memory_message(const SimulateArguments& a, const result::Result& r, 
                        format_bytes(Bytes(worst->peak)), format_bytes(reports::usable_memory(r)),
                        reports::headroom_words(r), format_bytes(Bytes(worst->peak) - reports::usable_memory(r)),
                        worst->where.empty() ? "its peak" : worst->where);
-  if (!change) return out + "\n";
-  const std::string needs = format_bytes(Bytes(change->peak_bytes));
-  return out + (change->fits
-                    ? fmt::format("\nrehearse: it would fit with --set {} (needs {})\n", change->assignment, needs)
-                    : fmt::format("\nrehearse: no single change makes it fit; the nearest is --set {} (needs {})\n",
-                                  change->assignment, needs));
+  if (!changes) return out + "\n";
+  std::string set;
+  for (const std::string& assignment : changes->assignments) set += " --set " + assignment;
+  const std::string needs = format_bytes(Bytes(changes->peak_bytes));
+  return out +
+         (changes->fits
+              ? fmt::format("\nrehearse: it would fit with{} (needs {})\n", set, needs)
+              : fmt::format("\nrehearse: no change of up to three keys makes it fit; the nearest is{} (needs {})\n",
+                            set, needs));
 }
 
 void require_available(const SimulateArguments& a) {

@@ -76,9 +76,11 @@ struct DropoutSite {
 struct AttentionShape {
   std::int64_t micro_batch = 0, heads = 0, kv_heads = 0, seq = 0, head_dim = 0;
   bool causal = true;
-  std::int64_t value_dim = 0;  // columns of a head's value; 0: head_dim
+  std::int64_t value_dim = 0;   // columns of a head's value; 0: head_dim
+  std::int64_t rotary_dim = 0;  // rope: columns of a head that turn; 0: head_dim
 
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
+  std::int64_t rotated() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
 };
 
 // Between the products of latent attention, q [rows, heads, nope + rope], kv [rows, heads, nope + value] and k_rope
@@ -152,7 +154,7 @@ struct LossScaleRule {
   std::int64_t interval = 2000;  // steps without overflow before the scale grows
 };
 
-enum class Unary : unsigned char { gelu, relu };  // gelu: tanh form, as GPT-2
+enum class Unary : unsigned char { gelu, relu, squared_relu };  // gelu: tanh form, as GPT-2
 
 class Device {
  public:
@@ -237,8 +239,9 @@ class Device {
                             In x, In table, Out y) = 0;
   virtual void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch,
                              std::int64_t first_position, In dy, Out d_table) = 0;  // adds
-  // Rotary embedding of queries and keys of packed qkv, in place; half-split pairs (i, i + head_dim / 2) as Llama,
-  // base 10000. Rows are positions first_position, ... backward: the inverse rotation.
+  // Rotary embedding of the first n = rotated() columns of queries and keys of packed qkv, in place; half-split pairs
+  // (i, i + n / 2) as Llama and GPT-NeoX, base 10000. Rows are positions first_position, ... backward: the inverse
+  // rotation.
   virtual void rope(const AttentionShape& s, std::int64_t first_position, bool backward, Out qkv) = 0;
   // The last `rope` columns of queries, and k_rope, which all heads' keys end with, are rotated as above, base and
   // pairs alike. backward: d_k_rope is the sum over the heads.

@@ -25,6 +25,7 @@ constexpr Class kClasses[] = {
     {"rms_norm", "norm"},
     {"gelu", "activation"},
     {"relu", "activation"},
+    {"squared_relu", "activation"},
     {"swiglu", "activation"},
     {"cast", "copies"},
     {"copy", "copies"},

@@ -115,7 +115,9 @@ class KernelCall {
       if (a.backward) return d_.swiglu_backward(a.rows, a.cols, in(0), in(1), optional(2), out(0));
       return d_.swiglu_forward(a.rows, a.cols, in(0), optional(1), out(0));
     }
-    const auto fn = a.fn == program::ActivationFn::gelu ? kernels::Unary::gelu : kernels::Unary::relu;
+    const auto fn = a.fn == program::ActivationFn::gelu           ? kernels::Unary::gelu
+                    : a.fn == program::ActivationFn::squared_relu ? kernels::Unary::squared_relu
+                                                                  : kernels::Unary::relu;
     if (a.backward) return d_.activation_backward(fn, a.rows * a.cols, in(0), in(1), out(0));
     d_.activation_forward(fn, a.rows * a.cols, in(0), out(0));
   }
@@ -354,8 +356,8 @@ class KernelCall {
     const std::int64_t t = c_.scenario.plan.tensor, row = micro_batch() * m.qkv_width() / t;
     std::int64_t done = 0;
     for (const plan::TokenRun& run : tokens()) {
-      d_.rope({micro_batch(), m.heads / t, m.kv_heads / t, run.count, m.head_dim, true}, run.first, backward,
-              from(out(0), done * row));
+      d_.rope({micro_batch(), m.heads / t, m.kv_heads / t, run.count, m.head_dim, true, 0, m.rotary_dim}, run.first,
+              backward, from(out(0), done * row));
       done += run.count;
     }
   }

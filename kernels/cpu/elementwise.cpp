@@ -39,6 +39,8 @@ void CpuKernels::activation_forward(Unary fn, std::int64_t n, const float* x, fl
   pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
     if (fn == Unary::gelu) {
       each(begin, end, [=](std::int64_t i, auto tag) { put(y + i, gelu(get(x + i, tag))); });
+    } else if (fn == Unary::squared_relu) {
+      for (std::int64_t i = begin; i < end; ++i) y[i] = x[i] < 0 ? 0 : x[i] * x[i];
     } else {
       for (std::int64_t i = begin; i < end; ++i) y[i] = x[i] < 0 ? 0 : x[i];  // NaN stays
     }
@@ -49,6 +51,8 @@ void CpuKernels::activation_backward(Unary fn, std::int64_t n, const float* dy, 
   pool_.ranges(n, kGrain, [&](std::int64_t begin, std::int64_t end, int) {
     if (fn == Unary::gelu) {
       each(begin, end, [=](std::int64_t i, auto tag) { put(dx + i, get(dy + i, tag) * gelu_slope(get(x + i, tag))); });
+    } else if (fn == Unary::squared_relu) {
+      for (std::int64_t i = begin; i < end; ++i) dx[i] = x[i] > 0 ? 2 * x[i] * dy[i] : 0;
     } else {
       for (std::int64_t i = begin; i < end; ++i) dx[i] = x[i] > 0 ? dy[i] : 0;
     }

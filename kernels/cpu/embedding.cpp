@@ -77,12 +77,12 @@ const float* CpuKernels::rope_table(std::int64_t positions, std::int64_t head_di
 }
 
 void CpuKernels::rope(const AttentionShape& s, std::int64_t first_position, bool backward, float* qkv) {
-  const std::int64_t group = s.heads / s.kv_heads + 2, half = s.head_dim / 2;
-  const float* table = rope_table(first_position + s.seq, s.head_dim);
+  const std::int64_t group = s.heads / s.kv_heads + 2, half = s.rotated() / 2;
+  const float* table = rope_table(first_position + s.seq, s.rotated());
   const float direction = backward ? -1.0f : 1.0f;
   pool_.ranges(s.seq * s.micro_batch, 8, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
-      const float* __restrict cosine = table + (first_position + row / s.micro_batch) * s.head_dim;
+      const float* __restrict cosine = table + (first_position + row / s.micro_batch) * s.rotated();
       const float* __restrict sine = cosine + half;
       for (std::int64_t head = 0; head < s.kv_heads * group; ++head) {
         if (head % group == group - 1) continue;  // values do not rotate

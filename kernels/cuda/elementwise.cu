@@ -91,12 +91,20 @@ struct Relu {
 struct ReluBackward {
   __device__ float operator()(float dy, float x) const { return x > 0 ? dy : 0.0F; }
 };
+struct SquaredRelu {
+  __device__ float operator()(float x) const { return x < 0 ? 0.0F : x * x; }
+};
+struct SquaredReluBackward {
+  __device__ float operator()(float dy, float x) const { return x > 0 ? 2.0F * x * dy : 0.0F; }
+};
 
 }  // namespace
 
 void CudaDevice::activation_forward(Unary fn, std::int64_t n, In x, Out y) {
   if (fn == Unary::gelu) {
     run<1>(stream_, n, y, Gelu{}, x);
+  } else if (fn == Unary::squared_relu) {
+    run<1>(stream_, n, y, SquaredRelu{}, x);
   } else {
     run<1>(stream_, n, y, Relu{}, x);
   }
@@ -105,6 +113,8 @@ void CudaDevice::activation_forward(Unary fn, std::int64_t n, In x, Out y) {
 void CudaDevice::activation_backward(Unary fn, std::int64_t n, In dy, In x, Out dx) {
   if (fn == Unary::gelu) {
     run<2>(stream_, n, dx, GeluBackward{}, dy, x);
+  } else if (fn == Unary::squared_relu) {
+    run<2>(stream_, n, dx, SquaredReluBackward{}, dy, x);
   } else {
     run<2>(stream_, n, dx, ReluBackward{}, dy, x);
   }

@@ -17,13 +17,13 @@ struct Turns {
 };
 
 template <class Access, class T>
-__device__ void rotate(std::int64_t group, std::int64_t heads, int half, std::int64_t first_head, const float* cosine,
-                       const float* sine, const Target<T>& qkv) {
+__device__ void rotate(std::int64_t group, std::int64_t heads, std::int64_t columns, int half, std::int64_t first_head,
+                       const float* cosine, const float* sine, const Target<T>& qkv) {
   const int chunks = (half + kChunk - 1) / kChunk, across = static_cast<int>(threadIdx.x);
   const int down = static_cast<int>(threadIdx.y), step = static_cast<int>(blockDim.y);
   for (std::int64_t head = down; head < heads; head += step) {
     if (head % group == group - 1) continue;  // values do not rotate
-    const std::int64_t base = (first_head + head) * 2 * half;
+    const std::int64_t base = (first_head + head) * columns;
     for (int k = across; k < chunks; k += static_cast<int>(blockDim.x)) {
       const Chunk first = clip(base + k * kChunk, base, base + half);
       const Chunk second{first.at + half, first.first, first.last};
@@ -48,8 +48,8 @@ __device__ void rotate(std::int64_t group, std::int64_t heads, int half, std::in
 
 template <class T>
 __global__ void __launch_bounds__(kRopeThreads)
-    rope_kernel(std::int64_t heads, std::int64_t group, int half, std::int64_t first_position, bool whole,
-                float direction, const __grid_constant__ Turns turns, Target<T> qkv) {
+    rope_kernel(std::int64_t heads, std::int64_t group, std::int64_t columns, int half, std::int64_t first_position,
+                bool whole, float direction, const __grid_constant__ Turns turns, Target<T> qkv) {
   __shared__ float cosine[kMaxHalf], sine[kMaxHalf];
   const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
   for (int pair = static_cast<int>(thread); pair < half; pair += kRopeThreads) {
@@ -60,30 +60,30 @@ __global__ void __launch_bounds__(kRopeThreads)
     sine[pair] = direction * s;
   }
   __syncthreads();
-  // `heads` of all sequences at the position, values included.
+  // `heads` of all sequences at the position, values included, of `columns` each, of which the first 2 half turn.
   const std::int64_t first_head = static_cast<std::int64_t>(blockIdx.x) * heads;
   if (whole) {
-    rotate<Whole>(group, heads, half, first_head, cosine, sine, qkv);
+    rotate<Whole>(group, heads, columns, half, first_head, cosine, sine, qkv);
   } else {
-    rotate<Piecewise>(group, heads, half, first_head, cosine, sine, qkv);
+    rotate<Piecewise>(group, heads, columns, half, first_head, cosine, sine, qkv);
   }
 }
 
 }  // namespace
 
 void CudaDevice::rope(const AttentionShape& s, std::int64_t first_position, bool backward, Out qkv) {
-  const std::int64_t half = s.head_dim / 2, group = s.heads / s.kv_heads + 2;
-  REHEARSE_REQUIRE(half <= kMaxHalf, "rotary positions of heads of " + std::to_string(s.head_dim));
+  const std::int64_t half = s.rotated() / 2, group = s.heads / s.kv_heads + 2;
+  REHEARSE_REQUIRE(half <= kMaxHalf, "rotary positions of " + std::to_string(s.rotated()) + " columns of a head");
   Turns turns{};
   for (std::int64_t i = 0; i < half; ++i)
-    turns.a_position[i] = std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(s.head_dim)) /
+    turns.a_position[i] = std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(s.rotated())) /
                           (2 * 3.14159265358979323846);
   unsigned across = 1;
   while (across < 32 && across * kChunk < half) across *= 2;
   by_type({qkv}, [&]<class T>() {
     launch(rope_kernel<T>, grid_of(s.seq), dim3(across, kRopeThreads / across), 0, stream_,
-           s.micro_batch * s.kv_heads * group, group, static_cast<int>(half), first_position, whole_rows(half, {qkv}),
-           backward ? -1.0F : 1.0F, turns, Target<T>(qkv));
+           s.micro_batch * s.kv_heads * group, group, s.head_dim, static_cast<int>(half), first_position,
+           whole_rows(half, {qkv}) && whole_rows(s.head_dim, {qkv}), backward ? -1.0F : 1.0F, turns, Target<T>(qkv));
   });
 }
 

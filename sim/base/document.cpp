@@ -65,6 +65,26 @@ Document Document::from_text(const std::string& name, const std::string& text, D
   return document;
 }
 
+Document Document::to_fill(const std::string& name, Diagnostics& diagnostics) {
+  Document document;
+  auto root = std::make_unique<Value>();
+  root->become_mapping();
+  root->place = {1, 1, false};
+  document.impl_ =
+      std::make_shared<Impl>(Impl{std::make_shared<detail::Tree>(detail::Tree{name, std::move(root), &diagnostics})});
+  return document;
+}
+
+void Document::put(const std::string& key, const std::string& value, const Node& from) {
+  const detail::Place place{from.line(), from.column(), false};
+  detail::Tree& tree = *impl_->tree;
+  detail::Entry& entry = tree.root->mapping->add(key, place);
+  entry.value = std::make_unique<Value>();
+  entry.value->kind = Node::Kind::scalar;
+  entry.value->text = value;
+  entry.value->place = place;
+}
+
 void Document::set(const std::string& assignment) {
   detail::Tree& tree = *impl_->tree;
   const auto report = [&](const std::string& path, const std::string& message, const std::string& hint = "") {

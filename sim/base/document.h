@@ -84,6 +84,10 @@ class Document {
   // Throws InputError at once if the file cannot be read or is not YAML; later problems go to `diagnostics`.
   static Document from_file(const std::string& path, Diagnostics& diagnostics);
   static Document from_text(const std::string& name, const std::string& text, Diagnostics& diagnostics);
+  // An empty mapping, to be filled by put(): what a file of another format says, in keys of ours.
+  static Document to_fill(const std::string& name, Diagnostics& diagnostics);
+  // Gives the root a key with a scalar, written as in YAML, that is reported where `from` stands in its file.
+  void put(const std::string& key, const std::string& value, const Node& from);
   // Overrides "plan.tensor=4" (the value is YAML). Intermediate mappings are created. Problems are reported with file
   // "--set". Call before reading.
   void set(const std::string& assignment);

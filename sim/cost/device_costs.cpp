@@ -252,7 +252,8 @@ Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference
   const bool backward = a.part == program::AttentionPart::flash_backward;
   const FlashKernel* known = data_.flash.find(a.kernel);
   const FlashKernel& kernel = known != nullptr ? *known : data_.flash.fastest;
-  const FlashRate& rate = backward ? kernel.backward : kernel.forward;
+  const std::optional<FlashRate>& wide = backward ? kernel.wide_backward : kernel.wide_forward;
+  const FlashRate& rate = wide && a.head_dim > a.values() ? *wide : backward ? kernel.backward : kernel.forward;
   const double half = data_.device.peak(data_.device.peak_bf16.per_s() > 0 ? DType::bf16 : DType::f32).per_s();
   const double scale = kernel.scale.value * data_.device.peak(op.dtype).per_s() / half;
   Prediction p;

@@ -258,6 +258,11 @@ void read_flash_kernel(const Node& node, FlashKernel& kernel) {
   kernel.error = read_range(node, "error", "");
   kernel.forward = read_flash_rate(node, "forward");
   kernel.backward = read_flash_rate(node, "backward");
+  if (const Node wide = node.get("wide")) {
+    kernel.wide_forward = read_flash_rate(wide, "forward");
+    kernel.wide_backward = read_flash_rate(wide, "backward");
+    wide.finish();
+  }
 }
 
 void read_flash(const Node& node, const std::string& file, FlashData& flash, Diagnostics& diagnostics) {

@@ -72,6 +72,7 @@ struct FlashPoint {
 // One fused attention kernel on the device.
 struct FlashKernel {
   FlashRate forward, backward;
+  std::optional<FlashRate> wide_forward, wide_backward;  // queries and keys wider than values, if they were measured
   Range scale;  // this device's rate over that of the device measured
   bool measured_here = true;
   Range error;  // measured / model

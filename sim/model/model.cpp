@@ -1,7 +1,7 @@
 // Parameter and FLOP counts, exact sums over the tensors of each family. A transformer layer holds, with h hidden, q
 // the width of queries, keys and values, a = heads x head_dim, f the feed-forward width:
 //   norms 2 x h (+ 2 x h biases), attention h q + a h (+ q + h), feed-forward 2 h f (+ f + h), or gated 3 h f (+ 2 f +
-//   h).
+//   h); one norm where a parallel block has one. Biases of q alone, or of norms alone, may be there without the others.
 // A layer of experts has in the feed-forward layer's place a router h e, e experts 3 h x each, and shared experts 3 h
 // y. Latent attention has in the place of h q + a h: h c + c, the queries' latent of width c, and c heads (n + r) to
 // queries, or h heads (n + r) where there is none; h (k + r) + k and k heads (n + v) to keys and values; heads v h. For
@@ -32,8 +32,7 @@ std::int64_t attention_weights(const Model& model) {
 }
 
 std::int64_t norm_parameters(const Model& model) {
-  const bool has_bias = model.norm == NormKind::layernorm && model.bias;
-  return has_bias ? 2 * model.hidden : model.hidden;
+  return model.has_norm_bias() ? 2 * model.hidden : model.hidden;
 }
 
 // What one convolution sees and makes: square maps, padded so that the convolution keeps their size.
@@ -134,14 +133,17 @@ namespace {
 
 std::int64_t layer_parameters(const Model& model, std::int64_t layer, bool all) {
   const std::int64_t h = model.hidden;
-  const std::int64_t biases = model.bias ? model.qkv_width() + h + ffn_inputs(model) * model.ffn_hidden + h : 0;
+  const std::int64_t biases =
+      (model.has_qkv_bias() ? model.qkv_width() : 0) + (model.bias ? h + ffn_inputs(model) * model.ffn_hidden + h : 0);
+  const std::int64_t norms = model.parallel_block == ParallelBlock::one_norm ? 1 : 2;
   const std::int64_t latent_norms = model.latent_attention() ? model.q_lora_rank + model.kv_lora_rank : 0;
-  return 2 * norm_parameters(model) + latent_norms + attention_weights(model) + ffn_weights(model, layer, all) + biases;
+  return norms * norm_parameters(model) + latent_norms + attention_weights(model) + ffn_weights(model, layer, all) +
+         biases;
 }
 
 std::int64_t transformer_parameters(const Model& model, std::int64_t vocab, bool all) {
   const std::int64_t table = vocab * model.hidden;
-  const std::int64_t positions = model.position == Position::learned ? model.max_seq_len * model.hidden : 0;
+  const std::int64_t positions = model.position == Position::learned ? model.learned_positions() * model.hidden : 0;
   std::int64_t count = table + positions + norm_parameters(model) + (model.tied_embeddings ? 0 : table);
   for (std::int64_t layer = 0; layer < model.layers; ++layer) count += layer_parameters(model, layer, all);
   return count;

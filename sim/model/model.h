@@ -13,7 +13,7 @@ namespace rehearse::model {
 enum class Family : unsigned char { gpt, llama, moe, cnn, mlp };  // later: bert, t5
 enum class NormKind : unsigned char { layernorm, rmsnorm };
 enum class Position : unsigned char { learned, rope };
-enum class ActivationKind : unsigned char { gelu, relu, swiglu };
+enum class ActivationKind : unsigned char { gelu, relu, swiglu, squared_relu };
 // flash: the fastest fused kernel known for the device; unfused: scores kept in memory; the others a fused kernel by
 // name: FlashAttention 1 to 3, FlashAttention 1 in Triton (flash_attn_triton.py, and what frameworks made of it),
 // cuDNN's.
@@ -23,6 +23,11 @@ inline constexpr std::array<const char*, 7> kAttentionNames = {"flash",  "unfuse
 // What a cnn or an mlp is trained on: classes (softmax and cross-entropy) or numbers (mean squared error, over all
 // outputs of the global batch as torch.nn.MSELoss takes it).
 enum class LossKind : unsigned char { cross_entropy, mse };
+
+// Whether a block's feed-forward layer reads the token that its attention reads, and both are added to it, instead of
+// one after the other: never, through one norm for both (GPT-J, PaLM, Falcon 7B), or through one each (GPT-NeoX, Falcon
+// 40B).
+enum class ParallelBlock : unsigned char { none, one_norm, two_norms };
 
 // What a router makes of its products before it chooses: a share of one for each expert (Mixtral, Qwen3), or a score of
 // each expert by itself (DeepSeek-V3).
@@ -46,6 +51,12 @@ struct Model {
   Position position = Position::learned;
   bool tied_embeddings = true;
   bool bias = true;  // gpt: biases in linear layers and norms; llama: none
+  // Where `bias` is false: biases of queries, keys and values all the same (Qwen2), of LayerNorms (Falcon).
+  bool qkv_bias = false, norm_bias = false;
+  ParallelBlock parallel_block = ParallelBlock::none;
+  std::int64_t position_rows = 0;   // of a learned table of positions; 0: max_seq_len
+  std::int64_t rotary_dim = 0;      // columns of a head that rope turns, the first ones; 0: head_dim
+  std::int64_t sliding_window = 0;  // tokens that a token attends to, itself the last of them; 0: all before it
   AttentionKind attention = AttentionKind::flash;
   // llama, moe: multi-head latent attention (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1), where kv_lora_rank > 0:
   // keys and values come from a latent of that width, queries from one of q_lora_rank, or as ever if that is 0. A
@@ -74,6 +85,8 @@ struct Model {
   // cnn: hidden widths and outputs after flattening; mlp: input, hidden..., output
   std::vector<std::int64_t> widths;
   LossKind loss = LossKind::cross_entropy;  // gpt, llama, moe: always cross-entropy
+  // Of a model that comes from another's file: what was read there, assumed and left out, a sentence or more each.
+  std::vector<std::string> notes;
 
   bool is_transformer() const { return family == Family::gpt || family == Family::llama || family == Family::moe; }
   bool has_experts(std::int64_t layer) const { return family == Family::moe && layer >= dense_layers; }
@@ -81,6 +94,10 @@ struct Model {
   // capacity_factor), the rule of GShard (Lepikhin et al. 2020, arXiv 2006.16668) as Megatron-Core has it
   // (megatron/core/transformer/moe/moe_utils.py, get_capacity). Only with a capacity factor.
   std::int64_t expert_capacity(std::int64_t tokens) const;
+  bool has_qkv_bias() const { return bias || qkv_bias; }
+  bool has_norm_bias() const { return norm == NormKind::layernorm && (bias || norm_bias); }
+  std::int64_t learned_positions() const { return position_rows > 0 ? position_rows : max_seq_len; }
+  std::int64_t rotated() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   bool latent_attention() const { return kv_lora_rank > 0; }
   std::int64_t value_dim() const { return latent_attention() ? v_head_dim : head_dim; }
   // Of a token's queries, keys and values, and of attention's output, which its heads' values make.

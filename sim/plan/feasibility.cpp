@@ -229,6 +229,11 @@ class Rules {
       place.error(fmt::format("seq_len = {} is above max_seq_len = {} of the model's learned positions; at most {}",
                               training.seq_len, m.max_seq_len, m.max_seq_len));
     }
+    if (m.sliding_window > 0 && training.seq_len > m.sliding_window) {
+      const std::string what = fmt::format("seq_len = {}, of which each token sees the last sliding_window = {},",
+                                           training.seq_len, m.sliding_window);
+      not_available(place, what, fmt::format("seq_len up to {}, or model.sliding_window: 0", m.sliding_window));
+    }
     if (!all_sound("plan.tensor", "plan.sequence_parallel")) return;
     const std::int64_t t = s_.plan.tensor;
     if (t == 1) s_.plan.sequence_parallel = false;

@@ -1,11 +1,12 @@
 // Reads the `model:` value of a scenario: the name of a preset, or a mapping, which may itself start from a preset and
 // override single keys ({preset: gpt3-175b, dropout: 0.1}). Keys are read by their rows (key_table_model.cpp), whose
 // ranges keep every count of sim/model inside 64 bits; here is what follows from several of them and from the family.
-// Leaves out: Hugging Face configurations, families beyond gpt, llama, moe, cnn and mlp (each refused with its own
-// message).
+// A Hugging Face configuration stands in a preset's place (hf/translate.h). Leaves out: families beyond gpt, llama,
+// moe, cnn and mlp (each refused with its own message).
 #include "sim/plan/read_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "sim/base/text_check.h"
+#include "sim/plan/hf/translate.h"
 #include "sim/plan/read_keys.h"
 
 namespace rehearse::plan {
@@ -213,6 +215,10 @@ class ModelReader {
     if (model_.position != Position::rope)
       source_.value("position").error("latent attention tells places by its rotated columns", "position: rope");
     if (model_.bias) source_.value("bias").error("products of latent attention have no biases", "bias: false");
+    if (model_.rotary_dim > 0)
+      source_.value("rotary_dim").error("latent attention says it by qk_rope_head_dim", "leave it out");
+    if (model_.qkv_bias)
+      source_.value("qkv_bias").error("products of latent attention have no biases", "qkv_bias: false");
     if (model_.qk_rope_head_dim % 2 != 0)
       source_.value("qk_rope_head_dim")
           .error(fmt::format("rope turns pairs of features, but qk_rope_head_dim is {}", model_.qk_rope_head_dim));
@@ -229,9 +235,31 @@ class ModelReader {
       model_.ffn_hidden = 4 * model_.hidden;
     }
     if (model_.family == Family::moe) finish_experts();
+    finish_positions();
     if (model_.latent_attention()) return finish_latent();
+    if (model_.rotary_dim > 0) return finish_rotation();
     if (model_.position == Position::rope && model_.head_dim % 2 != 0)
       source_.value("position").error(fmt::format("rope turns pairs of features, but head_dim is {}", model_.head_dim));
+  }
+
+  void finish_rotation() {
+    const Node given = source_.value("rotary_dim");
+    if (model_.position != Position::rope)
+      given.error("has no meaning without rotated positions", "position: rope");
+    else if (model_.rotary_dim > model_.head_dim)
+      given.error(fmt::format("{} columns turn, but a head has {}", model_.rotary_dim, model_.head_dim));
+    else if (model_.rotary_dim % 2 != 0)
+      given.error(fmt::format("rope turns pairs of features, but rotary_dim is {}", model_.rotary_dim));
+  }
+
+  void finish_positions() {
+    if (model_.position_rows == 0) return;
+    if (model_.position != Position::learned)
+      source_.value("position_rows").error("has no meaning without a table of positions", "position: learned");
+    else if (model_.position_rows < model_.max_seq_len)
+      source_.value("position_rows")
+          .error(
+              fmt::format("{} rows do not hold max_seq_len = {} positions", model_.position_rows, model_.max_seq_len));
   }
 
   void finish_experts() {
@@ -348,6 +376,52 @@ Node open_preset(const Node& at, const std::string& name, const std::string& dat
   }
 }
 
+// 1000000 -> "1,000,000".
+std::string grouped(std::int64_t count) {
+  std::string text = fmt::to_string(count);
+  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
+// Relative to the scenario's file if it is there, else to the working directory.
+std::string found_beside(const Node& said, const std::string& text) {
+  if (fs::path(text).is_absolute() || said.file() == "--set") return text;
+  const fs::path next = fs::path(said.file()).parent_path() / text;
+  std::error_code error;
+  return fs::exists(next, error) ? next.string() : text;
+}
+
+Model read_hf(const Node& node, const FrameworkProfile& profile, Diagnostics& diagnostics) {
+  const Node said = node.get("hf");
+  const std::size_t problems = diagnostics.list().size();
+  const std::string text = node.text("hf");
+  if (text.empty() && diagnostics.list().size() == problems)
+    said.error("expected the path of a config.json or of its folder");
+  if (node.has("preset"))
+    node.get("preset").error("a model starts from a preset or from a configuration, not from both", "leave one out");
+  if (diagnostics.list().size() != problems) return Model();
+  try {
+    const auto translated = hf::translate(found_beside(said, text), node, diagnostics);
+    if (!translated) return Model();
+    Model model = ModelReader(ModelSource(node, translated->model.root()), profile, diagnostics).read(translated->name);
+    if (diagnostics.list().size() != problems) return model;
+    model.notes = translated->notes;
+    model.notes.insert(model.notes.begin(),
+                       fmt::format("Model of {}, of the kind {}: {} parameters. Read: {}.", text, translated->kind,
+                                   grouped(model::parameter_count(model)), fmt::join(translated->read, ", ")));
+    return model;
+  } catch (const InputError& error) {
+    for (Diagnostic problem : error.diagnostics()) {
+      // A file that cannot be opened at all is the scenario's mistake.
+      if (problem.line == 0)
+        said.error(fmt::format("{} {}", problem.file, problem.message), problem.hint);
+      else
+        diagnostics.add(std::move(problem));
+    }
+    return Model();
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> preset_names(const std::string& data_root) {
@@ -375,11 +449,7 @@ Model read_model(const Node& node, const FrameworkProfile& profile, const std::s
                "e.g. 'model: gpt2-small' or 'model: {family: gpt, ...}'");
     return Model();
   }
-  if (node.has("hf")) {
-    node.get("hf").error("reading Hugging Face configurations is not available yet",
-                         "write the shapes as a mapping: family, layers, hidden, heads, ...");
-    return Model();
-  }
+  if (node.has("hf")) return read_hf(node, profile, diagnostics);
   if (!node.has("preset")) return read_source(ModelSource(node, Node()), "");
   const std::string name = node.text("preset");
   const Node preset = open_preset(node.get("preset"), name, data_root, diagnostics);

@@ -138,14 +138,15 @@ void note_places(const Node& node, const std::string& key, std::map<std::string,
 }
 
 // `--set model.dropout=0` on a scenario that names a preset changes that preset: model: NAME becomes model: {preset:
-// NAME}.
+// NAME}; `--set model.hf=FILE` puts the file in its place.
 void open_preset(Document& document, const std::vector<std::string>& assignments) {
-  const auto inside_model = [](const std::string& a) { return a.rfind("model.", 0) == 0; };
-  if (std::none_of(assignments.begin(), assignments.end(), inside_model)) return;
   const Node root = document.root();
   if (root.kind() != Node::Kind::mapping) return;
   const Node model = root.get("model");
-  if (model.kind() == Node::Kind::scalar && model.as_text()) document.set("model={preset: '" + *model.as_text() + "'}");
+  if (model.kind() != Node::Kind::scalar || !model.as_text()) return;
+  const bool replaced = std::any_of(assignments.begin(), assignments.end(),
+                                    [](const std::string& a) { return a.starts_with("model.hf="); });
+  document.set(replaced ? "model={}" : "model={preset: '" + *model.as_text() + "'}");
 }
 
 PinnedCollective read_pinned(const Node& node) {
@@ -235,8 +236,10 @@ InputError located(const InputError& error, const Scenario& scenario) {
 
 Document detail::opened(const Source& source, Diagnostics& diagnostics) {
   Document document = Document::from_file(source.path, diagnostics);
-  open_preset(document, source.assignments);
-  for (const std::string& assignment : source.assignments) document.set(assignment);
+  for (const std::string& assignment : source.assignments) {
+    if (assignment.starts_with("model.")) open_preset(document, source.assignments);
+    document.set(assignment);
+  }
   return document;
 }
 

@@ -40,8 +40,10 @@ struct KindName {
     return n.rms ? pick(rms, n.part) : pick(layer, n.part);
   }
   std::string_view operator()(const Activation& a) const {
-    static constexpr std::string_view forward[] = {"gelu_forward", "relu_forward", "swiglu_forward"};
-    static constexpr std::string_view backward[] = {"gelu_backward", "relu_backward", "swiglu_backward"};
+    static constexpr std::string_view forward[] = {"gelu_forward", "relu_forward", "swiglu_forward",
+                                                   "squared_relu_forward"};
+    static constexpr std::string_view backward[] = {"gelu_backward", "relu_backward", "swiglu_backward",
+                                                    "squared_relu_backward"};
     return a.backward ? pick(backward, a.fn) : pick(forward, a.fn);
   }
   std::string_view operator()(const Elementwise& e) const {

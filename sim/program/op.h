@@ -106,7 +106,7 @@ struct Norm {
 // gelu, relu: forward {x [rows, cols]} -> {y}; backward {dy, x} -> {dx}. swiglu: forward {gate_up [rows, 2, cols]} ->
 // {y [rows, cols]}, y = silu(gate) * up; backward {dy, gate_up} -> {d_gate_up}. In the place of gate_up may stand two
 // operands, gate and up, [rows, cols] each.
-enum class ActivationFn : unsigned char { gelu, relu, swiglu };
+enum class ActivationFn : unsigned char { gelu, relu, swiglu, squared_relu };
 struct Activation {
   ActivationFn fn = ActivationFn::gelu;
   bool backward = false;
@@ -121,7 +121,7 @@ struct Activation {
 //   dropout {x} -> {y, mask u8};   dropout_backward {dy, mask} -> {dx};
 //   bias_grad {dy [rows, cols], dbias} -> {dbias} (accumulates; elements = rows * cols, cols of the bias);
 //   add_position {x, table [max_seq, cols]} -> {y};   position_grad {dy, dtable} -> {dtable} (accumulates);
-//   rope / rope_backward {qkv} -> {qkv} in place (elements = those of queries and keys).
+//   rope / rope_backward {qkv} -> {qkv} in place (elements = those of queries and keys that turn).
 // Of 8-bit products. A copy in 8 bits has its scales behind its elements, where blocks have scales of their own; so its
 // size is not checked. Only simulated.
 //   fp8_amax {x} -> {amax f32 [1]}: the largest absolute value, of current scaling;

@@ -67,6 +67,7 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   if (p.context > 1) s["plan.context_kind"] = *plan::value_text(*plan::find_key("plan.context_kind"), scenario);
   s["plan.micro_batches"] = fmt::to_string(t.micro_batches(p));
   s["plan.bucket_bytes"] = fmt::to_string(p.bucket.count());
+  for (const std::string& text : scenario.model.notes) out.notes.push_back({"model_file", text});
 }
 
 }  // namespace rehearse::run

@@ -16,7 +16,11 @@
 namespace rehearse::run {
 namespace {
 
-std::vector<std::string> candidates(const plan::Plan& p) {
+constexpr int most_changes = 3;
+
+std::vector<std::string> candidates(const plan::Scenario& scenario) {
+  const plan::Plan& p = scenario.plan;
+  const bool latents = scenario.model.latent_attention() && !p.recompute_latent;
   std::vector<std::string> list;
   const auto add = [&](bool sensible, std::string assignment) {
     if (sensible) list.push_back("plan." + std::move(assignment));
@@ -25,6 +29,7 @@ std::vector<std::string> candidates(const plan::Plan& p) {
   add(p.data > 1 && p.zero < 1, "zero=1");
   add(p.data > 1 && p.zero < 2, "zero=2");
   add(p.tensor > 1 && !p.sequence_parallel, "sequence_parallel=true");
+  add(latents && p.recompute != plan::Recompute::full, "recompute_latent=true");
   add(p.recompute == plan::Recompute::none, "recompute=selective");
   add(p.micro_batch > 1, "micro_batch=1");
   add(true, fmt::format("pipeline={}", p.pipeline * 2));
@@ -36,15 +41,74 @@ std::vector<std::string> candidates(const plan::Plan& p) {
   return list;
 }
 
-// The peak under one more assignment; nullopt if that is no plan that can be.
-std::optional<std::int64_t> peak_with(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
-                                      const std::string& data_root, const cost::Device& device) {
-  try {
-    const plan::Scenario changed = plan::read_scenario(scenario.file, assignments, data_root, scenario.purpose);
-    return largest_peak(stages_on(device, changed, lower::lower(changed)));
-  } catch (const InputError&) {
-    return std::nullopt;
+// Reads and lowers the scenario with other assignments, and says what it then needs.
+class Trials {
+ public:
+  Trials(const plan::Scenario& scenario, const std::vector<std::string>& assignments, const Options& options,
+         const cost::Device& device)
+      : scenario_(scenario), assignments_(assignments), options_(options), device_(device) {}
+
+  struct Trial {
+    plan::Scenario scenario;
+    Changes changes;
+  };
+
+  // nullopt if that is no plan that can be.
+  std::optional<Trial> with(const std::vector<std::string>& changes) const {
+    std::vector<std::string> all = assignments_;
+    all.insert(all.end(), changes.begin(), changes.end());
+    try {
+      Trial trial{plan::read_scenario(scenario_.file, all, options_.data_root, scenario_.purpose), {changes}};
+      trial.changes.peak_bytes = largest_peak(stages_on(device_, trial.scenario, lower::lower(trial.scenario)));
+      trial.changes.fits = trial.changes.peak_bytes <= device_.memory.count() - headroom_on(device_, scenario_);
+      return trial;
+    } catch (const InputError&) {
+      return std::nullopt;
+    }
   }
+
+ private:
+  const plan::Scenario& scenario_;
+  const std::vector<std::string>& assignments_;
+  const Options& options_;
+  const cost::Device& device_;
+};
+
+// `changes` and one more, in place of an earlier one of the same key.
+std::vector<std::string> joined(const std::vector<std::string>& changes, const std::string& change) {
+  const std::string key = change.substr(0, change.find('=') + 1);
+  std::vector<std::string> all;
+  for (const std::string& earlier : changes) {
+    if (!earlier.starts_with(key)) all.push_back(earlier);
+  }
+  all.push_back(change);
+  return all;
+}
+
+// The first candidate on top of `base` with which it fits, else the one that needs least.
+std::optional<Trials::Trial> best_on_top(const Trials& trials, const Trials::Trial& base) {
+  std::optional<Trials::Trial> nearest;
+  for (const std::string& candidate : candidates(base.scenario)) {
+    std::optional<Trials::Trial> trial = trials.with(joined(base.changes.assignments, candidate));
+    if (!trial) continue;
+    if (trial->changes.fits) return trial;
+    if (!nearest || trial->changes.peak_bytes < nearest->changes.peak_bytes) nearest = std::move(trial);
+  }
+  return nearest;
+}
+
+Changes without_needless(const Trials& trials, Changes changes) {
+  for (std::size_t i = 0; i < changes.assignments.size() && changes.assignments.size() > 1;) {
+    std::vector<std::string> fewer = changes.assignments;
+    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+    const std::optional<Trials::Trial> trial = trials.with(fewer);
+    if (trial && trial->changes.fits) {
+      changes = trial->changes;
+    } else {
+      ++i;
+    }
+  }
+  return changes;
 }
 
 }  // namespace
@@ -66,20 +130,20 @@ std::int64_t headroom_on(const cost::Device& device, const plan::Scenario& scena
   return std::min(scenario.cluster.headroom.of(device.memory), device.memory).count();
 }
 
-std::optional<Change> change_that_fits(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
-                                       const Options& options) {
+std::optional<Changes> changes_that_fit(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
+                                        const Options& options) {
   const Prepared prepared(scenario, options);
-  const cost::Device& device = prepared.costs().device();
-  std::optional<Change> nearest;
-  for (const std::string& candidate : candidates(scenario.plan)) {
-    std::vector<std::string> with = assignments;
-    with.push_back(candidate);
-    const std::optional<std::int64_t> peak = peak_with(scenario, with, options.data_root, device);
-    if (!peak) continue;
-    if (*peak <= device.memory.count() - headroom_on(device, scenario)) return Change{candidate, *peak, true};
-    if (!nearest || *peak < nearest->peak_bytes) nearest = Change{candidate, *peak, false};
+  const Trials trials(scenario, assignments, options, prepared.costs().device());
+  std::optional<Trials::Trial> taken = trials.with({});
+  if (!taken) return std::nullopt;
+  for (int count = 0; count < most_changes; ++count) {
+    std::optional<Trials::Trial> next = best_on_top(trials, *taken);
+    if (!next || next->changes.peak_bytes >= taken->changes.peak_bytes) break;
+    taken = std::move(next);
+    if (taken->changes.fits) return without_needless(trials, taken->changes);
   }
-  return nearest;
+  if (taken->changes.assignments.empty()) return std::nullopt;
+  return taken->changes;
 }
 
 }  // namespace rehearse::run

@@ -1,4 +1,4 @@
-// Whether a plan fits in a device's memory, and which single change would make it fit. Memory follows from the lowered
+// Whether a plan fits in a device's memory, and which changes would make it fit. Memory follows from the lowered
 // program alone, so candidates are lowered and walked, never simulated.
 #pragma once
 
@@ -25,16 +25,18 @@ std::int64_t largest_peak(const std::vector<result::StageMemory>& stages);
 // Bytes of the device that cluster.headroom keeps free, at most all.
 std::int64_t headroom_on(const cost::Device& device, const plan::Scenario& scenario);
 
-struct Change {
-  std::string assignment;       // "plan.recompute=full", as --set takes it
-  std::int64_t peak_bytes = 0;  // of the stage that then needs most
+struct Changes {
+  std::vector<std::string> assignments;  // "plan.recompute=full", as --set takes it; each to another key
+  std::int64_t peak_bytes = 0;           // of the stage that then needs most
   bool fits = false;
 };
 
-// `assignments`: those the scenario was read with; a candidate is read with one more, so it is checked like any plan.
-// The first candidate that fits on the scenario's devices, in the order of what it costs (see fit.cpp); if none does,
-// the one that needs least; nullopt if no candidate is a plan that can be.
-std::optional<Change> change_that_fits(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
-                                       const Options& options);
+// `assignments`: those the scenario was read with; a candidate is read with them, so it is checked like any plan.
+// The first single change that fits on the scenario's devices, in the order of what it costs (see fit.cpp). If none
+// does, changes are taken one by one, each the one that then needs least, at most three, and those without which it
+// fits too are left out. If that does not fit either, what needs least; nullopt if nothing needs less than the scenario
+// does.
+std::optional<Changes> changes_that_fit(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
+                                        const Options& options);
 
 }  // namespace rehearse::run

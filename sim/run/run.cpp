@@ -198,7 +198,7 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   out.model_flops = model::model_flops(scenario.model, scenario.training.global_batch, scenario.training.seq_len);
   out.hardware_flops = account::hardware_flops(program, grid);
   out.flop_formula = model::flop_formula(scenario.model);
-  out.notes = balance_notes_of(prepared, scenario);
+  for (result::Note& note : balance_notes_of(prepared, scenario)) out.notes.push_back(std::move(note));
   add_expert_balance(scenario, out);
 
   engine::Options engine_options = prepared.engine_options();

@@ -56,7 +56,7 @@ TEST(Schema, WhatItRefusesTheProgramRefusesToo) {
                                   std::string("rehearse: 1\nmodel: {family: moe}\n"),
                                   std::string("rehearse: 1\nmodel: {family: mlp, widths: [4, 2], heads: 2}\n"),
                                   std::string("rehearse: 1\nmodel: {layers: 2}\n"),
-                                  std::string("rehearse: 1\nmodel: {hf: config.json}\n"),
+                                  std::string("rehearse: 1\nmodel: {hf: [config.json]}\n"),
                                   std::string("rehearse: 1\nmodel: {preset: gpt-tiny, dropout: 2}\n"),
                                   head + "plann: {}\n",
                                   head + "plan: {tensr: 2}\n",

@@ -160,7 +160,7 @@ void run_plan(const std::string& bytes) {
   require(bytes_of(r) == bytes_of(simulate(scenario, plan.options, 2)), "two threads give another result", plan);
   check_whole_run(scenario, plan.options, plan);
   if (plan.write) check_files(r, plan);
-  if (plan.would_fit) (void)run::change_that_fits(scenario, {}, plan.options);
+  if (plan.would_fit) (void)run::changes_that_fit(scenario, {}, plan.options);
 }
 
 }  // namespace

@@ -27,6 +27,13 @@ void read_assignments(const std::string& bytes) {
   simulate_if_small(plan::read_scenario(path, lines_of(bytes), REHEARSE_SOURCE_DIR));
 }
 
+// A model's file beside a scenario that names it; of its layers so many that a simulation takes no time.
+void read_configuration(const std::string& bytes) {
+  put_file("config.json", bytes);
+  const std::string path = put_file("model.yaml", "rehearse: 1\nmodel: {hf: config.json}\ntraining: {seq_len: 64}\n");
+  simulate_if_small(plan::read_scenario(path, {"cluster.topology=dgx-a100", "model.layers=3"}, REHEARSE_SOURCE_DIR));
+}
+
 // A --sweep a line.
 void read_sweeps(const std::string& bytes) {
   (void)cli::read_axes(lines_of(bytes));
@@ -41,6 +48,7 @@ void add_scenario_readers(std::vector<Reader>& list) {
                   .scenario_keys = true,
                   .runs = 600});
   list.push_back({.name = "set", .read = read_assignments, .scenario_keys = true});
+  list.push_back({.name = "configuration", .read = read_configuration, .seeds = {"tests/unit/plan/hf/*.json"}});
   list.push_back({.name = "sweep", .read = read_sweeps, .scenario_keys = true});
 }
 

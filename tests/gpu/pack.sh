@@ -4,7 +4,8 @@
 # more.tar.xz in it holds rehearse-cuda-bench, and what tests/gpu/relink.sh needs to compile one .cu again and relink all
 # programs there: headers, the .cu files, objects, our archives and static libraries.
 # usage: tests/gpu/pack.sh BUILD_DIR FOLDER   (fails above 60 MiB)
-set -euo pipefail
+set -Eeuo pipefail
+trap 'echo "pack: line $LINENO fails: $BASH_COMMAND" >&2' ERR
 build=${1:?usage: pack.sh BUILD_DIR FOLDER}
 folder=${2:?usage: pack.sh BUILD_DIR FOLDER}
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -95,11 +96,12 @@ if [ -n "$bench" ] && [ -n "$test_gpu" ] && [ -f "$build/build.ninja" ] && comma
   # How nvcc is called, but for the GPU and the places.
   ninja -C "$build" -t commands kernels/librehearse_cuda.a | grep 'nvcc .*\.cu ' | sed -n 1p | tr ' ' '\n' |
     grep -E '^(-O|-D|-std|--expt|-forward-unknown)' | paste -sd ' ' > "$more/relink/nvcc_options"
-  nvcc=$(ninja -C "$build" -t commands kernels/librehearse_cuda.a | grep -o '[^ ]*/nvcc ' | sed -n 1p)  # a launcher may stand before it
-  toolkit=$(dirname "$(readlink -f "${nvcc% }")")/..
+  # Where its toolkit lies nvcc itself says: a launcher may stand before it, or be it.
+  nvcc=$(ninja -C "$build" -t commands kernels/librehearse_cuda.a | grep -o '[^ ]*/nvcc ' | sed -n 1p)
+  toolkit=$("${nvcc% }" --dryrun -E -x cu /dev/null 2>&1 | sed -n 's/^#[$] TOP=//p')
   for name in libcudadevrt.a libcudart_static.a; do
-    library=$(find "$toolkit"/lib* "$toolkit"/targets -name $name 2>/dev/null | sed -n 1p)
-    [ -n "$library" ] || { echo "pack: no $name beside $nvcc" >&2; exit 1; }
+    library=$(find "$toolkit"/lib* "$toolkit"/targets -name $name 2>/dev/null | sed -n 1p || true)
+    [ -n "$library" ] || { echo "pack: no $name in $nvcc's toolkit, ${toolkit:-which it does not name}" >&2; exit 1; }
     keep_library "$library"
   done
   find "$more/relink" \( -name '*.a' -o -name '*.o' \) -exec strip -g {} + 2>/dev/null || true

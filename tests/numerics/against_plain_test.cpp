@@ -145,6 +145,10 @@ std::vector<double> plain_losses(const plan::Scenario& scenario, const std::stri
     shape.q_rank = m.q_lora_rank, shape.kv_rank = m.kv_lora_rank;
     shape.nope = m.qk_nope_head_dim, shape.rope = m.qk_rope_head_dim, shape.value_dim = m.v_head_dim;
   }
+  shape.qkv_bias = m.qkv_bias, shape.norm_bias = m.norm_bias;
+  shape.squared_relu = m.activation == model::ActivationKind::squared_relu;
+  if (m.position == model::Position::rope && !m.latent_attention()) shape.rope = m.rotated();
+  shape.parallel_norms = static_cast<int>(m.parallel_block);
   const auto data = execute::open_data(m, t.seq_len, t.seed, data_file);
   PlainGpt<double> model(shape, initial_values(scenario));
   return model.train(kSteps, t.global_batch, {t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.clip},
@@ -204,6 +208,43 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"FullRecompute", {"plan.recompute=full"}},
                     Case{"SelectiveRecompute", {"model.attention=unfused", "plan.recompute=selective"}},
                     Case{"MegatronKernels", {"framework=megatron-2021", "model.dropout=0"}}),
+    case_name);
+
+const std::string kOneNorm = "model.parallel_block=one_norm", kTwoNorms = "model.parallel_block=two_norms";
+
+INSTANTIATE_TEST_SUITE_P(
+    Blocks, AgainstPlain,
+    testing::Values(
+        Case{"OneNorm", {kOneNorm}}, Case{"TwoNorms", {kTwoNorms}},
+        Case{"OneNormFullRecompute", {kOneNorm, "plan.recompute=full"}},
+        Case{"TwoNormsFullRecompute", {kTwoNorms, "plan.recompute=full"}},
+        Case{"OneNormTorch", {kOneNorm, "framework=torch-ddp", "model.dropout=0"}},
+        Case{"OneNormTensor", split(2, {kOneNorm, "plan.tensor=2"})},
+        Case{"TwoNormsTensorSequence", split(2, {kTwoNorms, "plan.tensor=2", "plan.sequence_parallel=true"})},
+        Case{"OneNormTensorSequence", split(2, {kOneNorm, "plan.tensor=2", "plan.sequence_parallel=true"})},
+        Case{"TwoNormsPipeline", split(2, {kTwoNorms, "plan.pipeline=2"})},
+        Case{"OneNormZeroBubble", split(2, {kOneNorm, "plan.pipeline=2", "plan.schedule=zero_bubble"})},
+        Case{"OneNormZero3", split(2, {kOneNorm, "plan.zero=3"})},
+        Case{"QueriesKeysValuesBias", {"model.bias=false", "model.qkv_bias=true"}},
+        Case{"QueriesKeysValuesBiasTensor", split(2, {"plan.tensor=2", "model.bias=false", "model.qkv_bias=true"})},
+        Case{"NormBias", {"model.bias=false", "model.norm_bias=true", kOneNorm}},
+        Case{"MorePositions", {"model.position_rows=40"}}),
+    case_name);
+
+const std::string kRope = "model.position=rope", kPart = "model.rotary_dim=4";
+
+INSTANTIATE_TEST_SUITE_P(
+    Rotation, AgainstPlain,
+    testing::Values(Case{"Whole", {kRope}}, Case{"Part", {kRope, kPart}},
+                    Case{"PartGroupedQueries", {kRope, kPart, "model.kv_heads=2", "model.attention=unfused"}},
+                    Case{"PartTensor", split(2, {kRope, kPart, "plan.tensor=2"})},
+                    Case{"PartRing", split(2, {kRope, kPart, "plan.context=2"})},
+                    Case{"SquaredRelu", {"model.activation=squared_relu"}},
+                    Case{"SquaredReluTorch",
+                         {"model.activation=squared_relu", "framework=torch-ddp", "model.dropout=0"}},
+                    Case{"NemotronTensorSequence",
+                         split(2, {kRope, kPart, "model.activation=squared_relu", "model.bias=false",
+                                   "model.norm_bias=true", "plan.tensor=2", "plan.sequence_parallel=true"})}),
     case_name);
 
 INSTANTIATE_TEST_SUITE_P(

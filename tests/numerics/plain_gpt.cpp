@@ -66,7 +66,7 @@ template <typename Real>
 PlainGpt<Real>::PlainGpt(const GptShape& shape, const Initial& initial) : shape_(shape) {
   const Index h = shape.hidden;
   words_ = add("embedding.word.weight", shape.vocab * h, initial);
-  if (!latent()) positions_ = add("embedding.position.weight", shape.max_seq_len * h, initial);
+  if (shape.rope == 0) positions_ = add("embedding.position.weight", shape.max_seq_len * h, initial);
   for (Index l = 0; l < shape.layers; ++l) {
     const std::string name = "layer" + std::to_string(l) + ".";
     Block block;
@@ -74,9 +74,9 @@ PlainGpt<Real>::PlainGpt(const GptShape& shape, const Initial& initial) : shape_
     if (latent())
       add_latent(block, name + "attention.", initial);
     else
-      block.qkv = add_linear(name + "attention.qkv", qkv_width(), h, initial);
-    block.proj = add_linear(name + "attention.proj", h, shape.heads * value_dim(), initial);
-    block.norm2 = add_norm(name + "norm2", initial);
+      block.qkv = add_linear(name + "attention.qkv", qkv_width(), h, initial, shape.bias || shape.qkv_bias);
+    block.proj = add_linear(name + "attention.proj", h, shape.heads * value_dim(), initial, shape.bias);
+    block.norm2 = shape.parallel_norms == 1 ? block.norm1 : add_norm(name + "norm2", initial);
     if (shape.experts > 0) {
       block.router = add(name + "experts.router.weight", shape.experts * h, initial);
       block.experts_up = add(name + "experts.up.weight", shape.experts * 2 * shape.expert_ffn_hidden * h, initial);
@@ -86,8 +86,8 @@ PlainGpt<Real>::PlainGpt(const GptShape& shape, const Initial& initial) : shape_
         block.shared_down = add(name + "shared.down.weight", h * shape.shared_ffn_hidden, initial);
       }
     } else {
-      block.up = add_linear(name + "mlp.up", shape.ffn_hidden, h, initial);
-      block.down = add_linear(name + "mlp.down", h, shape.ffn_hidden, initial);
+      block.up = add_linear(name + "mlp.up", shape.ffn_hidden, h, initial, shape.bias);
+      block.down = add_linear(name + "mlp.down", h, shape.ffn_hidden, initial, shape.bias);
     }
     blocks_.push_back(block);
   }
@@ -109,15 +109,16 @@ template <typename Real>
 auto PlainGpt<Real>::add_norm(const std::string& name, Index cols, const Initial& initial) -> Norm {
   Norm norm;
   norm.gamma = add(name + ".gamma", cols, initial);
-  if (shape_.bias) norm.beta = add(name + ".beta", cols, initial);
+  if (shape_.bias || shape_.norm_bias) norm.beta = add(name + ".beta", cols, initial);
   return norm;
 }
 
 template <typename Real>
-auto PlainGpt<Real>::add_linear(const std::string& name, Index out, Index in, const Initial& initial) -> Linear {
+auto PlainGpt<Real>::add_linear(const std::string& name, Index out, Index in, const Initial& initial, bool bias)
+    -> Linear {
   Linear linear{-1, -1, out, in};
   linear.weight = add(name + ".weight", out * in, initial);
-  if (shape_.bias) linear.bias = add(name + ".bias", out, initial);
+  if (bias) linear.bias = add(name + ".bias", out, initial);
   return linear;
 }
 
@@ -262,16 +263,26 @@ auto PlainGpt<Real>::attention_backward(const Values& d_out, const Values& qkv, 
 }
 
 template <typename Real>
+void PlainGpt<Real>::rotate_heads(Values& qkv, int direction) const {
+  if (latent() || shape_.rope == 0) return;
+  for (Index first = 0, t = 0; first < size_of(qkv); first += qkv_width(), ++t) {
+    for (Index head = 0; head < shape_.heads; ++head) rotate(qkv, t, first + query_at(head), direction);
+    for (Index head = 0; head < shape_.heads; head += group()) rotate(qkv, t, first + key_at(head), direction);
+  }
+}
+
+template <typename Real>
 auto PlainGpt<Real>::block_forward(const Block& block, const Values& x, BlockTrace& trace) const -> Values {
   const Values normed = norm_forward(block.norm1, x, trace.norm1);
   trace.qkv = latent() ? latent_forward(block, normed, trace) : linear_forward(block.qkv, normed);
+  rotate_heads(trace.qkv, 1);
   trace.attention = attention_forward(trace.qkv, trace.probabilities);
   const Values middle = sum(x, linear_forward(block.proj, trace.attention));
   if (block.router >= 0)
     return sum(middle, experts_forward(block, norm_forward(block.norm2, middle, trace.norm2), trace.experts));
-  trace.up = linear_forward(block.up, norm_forward(block.norm2, middle, trace.norm2));
+  trace.up = linear_forward(block.up, norm_forward(block.norm2, shape_.parallel_norms > 0 ? x : middle, trace.norm2));
   trace.activation = trace.up;
-  for (Real& a : trace.activation) a = Gelu<Real>::value(a);
+  for (Real& a : trace.activation) a = shape_.squared_relu ? (a > 0 ? a * a : Real{0}) : Gelu<Real>::value(a);
   return sum(middle, linear_forward(block.down, trace.activation));
 }
 
@@ -283,15 +294,22 @@ auto PlainGpt<Real>::block_backward(const Block& block, const Values& dy, const 
     d_norm2 = experts_backward(block, dy, trace.norm2.out, trace.experts, scale);
   } else {
     Values d_up = linear_backward(block.down, dy, trace.activation);
-    for (Index i = 0; i < size_of(d_up); ++i) at(d_up, i) *= Gelu<Real>::slope(at(trace.up, i));
+    for (Index i = 0; i < size_of(d_up); ++i) {
+      const Real up = at(trace.up, i);
+      at(d_up, i) *= shape_.squared_relu ? 2 * std::max(up, Real{0}) : Gelu<Real>::slope(up);
+    }
     d_norm2 = linear_backward(block.up, d_up, trace.norm2.out);
   }
-  const Values d_middle = sum(dy, norm_backward(block.norm2, d_norm2, trace.norm2));
+  // Side by side, what comes through the second norm passes by attention.
+  const Values d_second = norm_backward(block.norm2, d_norm2, trace.norm2);
+  const Values d_middle = shape_.parallel_norms > 0 ? dy : sum(dy, d_second);
   const Values d_attention = linear_backward(block.proj, d_middle, trace.attention);
-  const Values d_qkv = attention_backward(d_attention, trace.qkv, trace.probabilities);
+  Values d_qkv = attention_backward(d_attention, trace.qkv, trace.probabilities);
+  rotate_heads(d_qkv, -1);
   const Values d_norm1 = latent() ? latent_backward(block, d_qkv, trace.norm1.out, trace)
                                   : linear_backward(block.qkv, d_qkv, trace.norm1.out);
-  return sum(d_middle, norm_backward(block.norm1, d_norm1, trace.norm1));
+  const Values dx = sum(d_middle, norm_backward(block.norm1, d_norm1, trace.norm1));
+  return shape_.parallel_norms > 0 ? sum(dx, d_second) : dx;
 }
 
 // Returns each token's cross-entropy.

@@ -3,7 +3,7 @@
 // can be held against it. The model is the one the gpt family names: pre-norm blocks (LayerNorm), causal attention with
 // grouped queries, GELU in the tanh form, learned positions, biases, a tied or an own vocabulary product; or experts in
 // the place of the feed-forward layer (plain_experts.cpp), with one sequence a micro-batch, and latent attention, with
-// RMSNorm and rotated columns in the place of learned positions (plain_latent.cpp). Left out: dropout, rotary positions
+// RMSNorm and rotated columns in the place of learned positions (plain_latent.cpp). Left out: dropout
 // and SwiGLU elsewhere.
 //
 // Parameters have the global names and shapes of a lowered program ("layer0.attention.qkv.weight" is [kv_heads,
@@ -25,9 +25,15 @@ struct GptShape {
   std::int64_t experts = 0, experts_per_token = 0, expert_ffn_hidden = 0, shared_ffn_hidden = 0;
   bool sigmoid = false;
   double aux_loss = 0, capacity_factor = 0;  // 0: no token is dropped
-  // Latent attention, if kv_rank > 0: widths of the latents (q_rank 0: queries come from the token itself), of a head's
-  // columns that are not rotated, of those that are, and of its value. head_dim is nope + rope.
+  // Latent attention, if kv_rank > 0 (without it `rope` is of the first columns of a head, in the place of positions):
+  // widths of the latents (q_rank 0: queries come from the token itself), of a head's columns that are not rotated, of
+  // those that are, and of its value. head_dim is nope + rope.
   std::int64_t q_rank = 0, kv_rank = 0, nope = 0, rope = 0, value_dim = 0;
+  // Where `bias` is false: of queries, keys and values, and of norms.
+  bool qkv_bias = false, norm_bias = false;
+  // Whether attention and the feed-forward layer read the same token side by side, and behind how many norms.
+  int parallel_norms = 0;
+  bool squared_relu = false;  // in GELU's place
   // The tokens of a sequence by the rank that routes them, in its order; none: one rank has all.
   std::vector<std::vector<std::int64_t>> shards = {};
 };
@@ -118,7 +124,7 @@ class PlainGpt {
   int add(const std::string& name, std::int64_t elements, const Initial& initial);
   Norm add_norm(const std::string& name, const Initial& initial) { return add_norm(name, shape_.hidden, initial); }
   Norm add_norm(const std::string& name, std::int64_t cols, const Initial& initial);
-  Linear add_linear(const std::string& name, std::int64_t out, std::int64_t in, const Initial& initial);
+  Linear add_linear(const std::string& name, std::int64_t out, std::int64_t in, const Initial& initial, bool bias);
 
   Values norm_forward(const Norm& norm, const Values& x, NormTrace& trace) const;
   Values norm_backward(const Norm& norm, const Values& dy, const NormTrace& trace);
@@ -132,6 +138,7 @@ class PlainGpt {
   void add_latent(Block& block, const std::string& name, const Initial& initial);
   Values latent_forward(const Block& block, const Values& x, BlockTrace& trace) const;
   Values latent_backward(const Block& block, const Values& d_qkv, const Values& x, const BlockTrace& trace);
+  void rotate_heads(Values& qkv, int direction) const;
   void rotate(Values& values, std::int64_t token, std::int64_t first, int direction) const;
   // plain_experts.cpp. The gradients of the second are of `scale` times the auxiliary loss too.
   Values experts_forward(const Block& block, const Values& x, ExpertTrace& trace) const;

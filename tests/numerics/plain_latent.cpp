@@ -13,15 +13,16 @@ template <typename Real>
 void PlainGpt<Real>::add_latent(Block& block, const std::string& name, const Initial& initial) {
   const std::int64_t h = shape_.hidden, queries = shape_.heads * (shape_.nope + shape_.rope);
   if (shape_.q_rank > 0) {
-    block.q_down = add_linear(name + "q_down", shape_.q_rank, h, initial);
+    block.q_down = add_linear(name + "q_down", shape_.q_rank, h, initial, shape_.bias);
     block.q_norm = add_norm(name + "q_norm", shape_.q_rank, initial);
-    block.q_up = add_linear(name + "q_up", queries, shape_.q_rank, initial);
+    block.q_up = add_linear(name + "q_up", queries, shape_.q_rank, initial, shape_.bias);
   } else {
-    block.q_up = add_linear(name + "q", queries, h, initial);
+    block.q_up = add_linear(name + "q", queries, h, initial, shape_.bias);
   }
-  block.kv_down = add_linear(name + "kv_down", shape_.kv_rank + shape_.rope, h, initial);
+  block.kv_down = add_linear(name + "kv_down", shape_.kv_rank + shape_.rope, h, initial, shape_.bias);
   block.kv_norm = add_norm(name + "kv_norm", shape_.kv_rank, initial);
-  block.kv_up = add_linear(name + "kv_up", shape_.heads * (shape_.nope + shape_.value_dim), shape_.kv_rank, initial);
+  block.kv_up =
+      add_linear(name + "kv_up", shape_.heads * (shape_.nope + shape_.value_dim), shape_.kv_rank, initial, shape_.bias);
 }
 
 // The `rope` values from `first` on, of a token; direction -1: back.

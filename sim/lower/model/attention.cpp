@@ -26,7 +26,7 @@ void AttentionBranch::declare_parameters() {
     latent_->declare_parameters();
   } else {
     qkv_w_ = add_weight(s_, name_ + ".qkv.weight", {m_.kv_heads, group * m_.head_dim, h}, 0, kWeightScale);
-    qkv_b_ = add_bias(s_, name_ + ".qkv.bias", {m_.kv_heads, group * m_.head_dim}, 0);
+    qkv_b_ = add_bias(s_, name_ + ".qkv.bias", {m_.kv_heads, group * m_.head_dim}, 0, m_.has_qkv_bias());
   }
   proj_w_ = add_weight(s_, name_ + ".proj.weight", {h, m_.attention_width()}, 1, residual_weight_scale(m_));
   proj_b_ = add_bias(s_, name_ + ".proj.bias", {h}, -1);
@@ -50,7 +50,7 @@ void AttentionBranch::declare_buffers(BufferId input) {
 void AttentionBranch::rope(bool backward, BufferId qkv) {
   if (m_.position != model::Position::rope) return;
   Elementwise op{backward ? ElementwiseFn::rope_backward : ElementwiseFn::rope,
-                 c_.tokens * (m_.heads + m_.kv_heads) / c_.tensor * m_.head_dim, m_.head_dim};
+                 c_.tokens * (m_.heads + m_.kv_heads) / c_.tensor * m_.rotated(), m_.rotated()};
   s_.builder.op(name_ + ".rope" + (backward ? ".backward" : ""), op, c_.compute, {{qkv}}, {{qkv}});
 }
 

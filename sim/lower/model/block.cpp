@@ -1,7 +1,8 @@
 // One pre-norm transformer block: norm, attention, norm, MLP, each with a residual. gpt: LayerNorm, biases, GELU;
 // llama: RMSNorm, rope, SwiGLU, grouped queries or latent attention; moe: the same with experts. What forward keeps for
 // backward is, for unfused attention with dropout, the s b h (34 + 5 a s / h) bytes of Korthikanti et al. 2022 (arXiv
-// 2205.05198, section 4), plus the norms' statistics.
+// 2205.05198, section 4), plus the norms' statistics. With model.parallel_block the second branch reads what the first
+// one does, through the first norm or one of its own; each still has its own product over the tensor group to sum.
 #include "sim/lower/model/attention.h"
 #include "sim/lower/model/experts.h"
 #include "sim/lower/model/mlp.h"
@@ -35,7 +36,7 @@ class Block : public Unit {
   void declare_parameters() override {
     norm1_.declare_parameters(s_.number);
     attention_.declare_parameters();
-    norm2_.declare_parameters(s_.number);
+    if (!one_norm()) norm2_.declare_parameters(s_.number);
     mlp_->declare_parameters();
   }
 
@@ -44,8 +45,8 @@ class Block : public Unit {
     x_ = input;
     attention_.declare_buffers(declare_norm(norm1_, x_, !c_.model().latent_attention()));
     residual1_.declare_mask(saved);
-    y1_ = residual1_.declare_sum("attention.residual", saved);
-    mlp_->declare_buffers(declare_norm(norm2_, y1_, !experts_));
+    y1_ = residual1_.declare_sum("attention.residual", parallel() ? Lifetime::slot : saved);
+    mlp_->declare_buffers(one_norm() ? norm1_.out() : declare_norm(norm2_, parallel() ? x_ : y1_, !experts_));
     residual2_.declare_mask(saved);
     return y_ = residual2_.declare_sum("out", output);
   }
@@ -54,7 +55,7 @@ class Block : public Unit {
   void forward(bool again) override {
     norm1_.forward();
     residual1_.forward(attention_.forward(again), attention_.bias(), x_, y1_);
-    norm2_.forward();
+    if (!one_norm()) norm2_.forward();
     mlp_->forward_to_activation(again);
     const bool dropout = c_.model().dropout > 0;
     if (again && !dropout && !mlp_->keeps_output() && c_.profile().recompute_stops_early) return;
@@ -68,14 +69,23 @@ class Block : public Unit {
   BufferId backward(BufferId output_gradient, bool /*input_gradient*/) override {
     s_.builder.set_phase(Phase::backward);
     const BufferId d_norm2 = mlp_->backward(residual2_.backward(output_gradient));
-    const BufferId d_y1 = norm2_.backward(d_norm2, output_gradient);
-    const BufferId d_norm1 = attention_.backward(residual1_.backward(d_y1));
-    return norm1_.backward(d_norm1, d_y1);
+    const BufferId d_y1 = one_norm() ? output_gradient : norm2_.backward(d_norm2, output_gradient);
+    const BufferId d_norm1 = attention_.backward(residual1_.backward(parallel() ? output_gradient : d_y1));
+    return norm1_.backward(one_norm() ? sum(d_norm1, d_norm2) : d_norm1, d_y1);
   }
 
   bool recomputes() const override { return s_.recomputes(); }
 
  private:
+  bool parallel() const { return c_.model().parallel_block != model::ParallelBlock::none; }
+  bool one_norm() const { return c_.model().parallel_block == model::ParallelBlock::one_norm; }
+  BufferId sum(BufferId a, BufferId b) {
+    const std::vector<std::int64_t> rows{c_.local_tokens, c_.model().hidden};
+    const BufferId out = s_.builder.workspace(s_.builder.here("d_" + name_ + ".branches"), c_.compute, rows);
+    s_.builder.op("d_" + name_ + ".branches", program::Elementwise{program::ElementwiseFn::add, rows[0] * rows[1]},
+                  c_.compute, {{a}, {b}}, {{out}});
+    return out;
+  }
   // `fused`: one product reads it, and no other kernel does. Routers read it in 16 bits.
   BufferId declare_norm(NormLayer& norm, BufferId in, bool fused) {
     const Lifetime saved = s_.restored();

@@ -22,11 +22,17 @@ inline ParamId add_weight(const UnitScope& scope, std::string name, std::vector<
                               {std::move(name), std::move(shape), tensor_dim, program::Init::Kind::normal, scale});
 }
 
-// -1 if the model has no biases.
-inline ParamId add_bias(const UnitScope& scope, std::string name, std::vector<std::int64_t> shape, int tensor_dim) {
-  if (!scope.context.model().bias) return -1;
+// -1 if there is none.
+inline ParamId add_bias(const UnitScope& scope, std::string name, std::vector<std::int64_t> shape, int tensor_dim,
+                        bool present) {
+  if (!present) return -1;
   return scope.parameters.add(scope.number,
                               {std::move(name), std::move(shape), tensor_dim, program::Init::Kind::zeros, 0});
+}
+
+// -1 if the model's products have no biases.
+inline ParamId add_bias(const UnitScope& scope, std::string name, std::vector<std::int64_t> shape, int tensor_dim) {
+  return add_bias(scope, std::move(name), std::move(shape), tensor_dim, scope.context.model().bias);
 }
 
 }  // namespace rehearse::lower

@@ -25,7 +25,8 @@ class EmbeddingUnit : public Unit {
         {"embedding.word.weight", {c_.vocab, m_.hidden}, 0, program::Init::Kind::normal, 0.02, m_.tied_embeddings});
     if (m_.position == model::Position::learned)
       positions_ = s_.parameters.add(
-          s_.number, {"embedding.position.weight", {m_.max_seq_len, m_.hidden}, -1, program::Init::Kind::normal, 0.02});
+          s_.number,
+          {"embedding.position.weight", {m_.learned_positions(), m_.hidden}, -1, program::Init::Kind::normal, 0.02});
   }
 
   BufferId declare_buffers(BufferId /*input*/, Lifetime output) override {

@@ -211,7 +211,6 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows) {
       if (fp8_.on()) in = fp8_.by_columns(input, in, false, fp8_.kept_input(input, in, false, k));
       s_.parameters.weight_gradient(weight, name_ + "." + what + ".backward_weight",
                                     grouped(GroupedPart::backward_weight, n, k), out.column, in, group_loads());
-      takes_launches();
       s_.parameters.gradient_done(weight);
     });
     return d_in;

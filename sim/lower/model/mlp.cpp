@@ -16,7 +16,8 @@ MlpBranch::MlpBranch(const UnitScope& scope, const std::string& prefix, const st
       ffn_hidden_(ffn_hidden),
       prefix_(prefix),
       name_(prefix + "." + name),
-      tp_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored()) {}
+      tp_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored(),
+          scope.context.model().parallel_block == model::ParallelBlock::one_norm ? ".mlp" : "") {}
 
 // The global shape of a gated up-projection keeps its two halves together: a rank holds the same part of both.
 void MlpBranch::declare_parameters() {
@@ -48,9 +49,10 @@ std::vector<Operand> MlpBranch::up_operands() const {
 }
 
 Activation MlpBranch::activation(bool backward) const {
-  const ActivationFn fn = gated()                                 ? ActivationFn::swiglu
-                          : m_.activation == ActivationKind::relu ? ActivationFn::relu
-                                                                  : ActivationFn::gelu;
+  const ActivationFn fn = gated()                                         ? ActivationFn::swiglu
+                          : m_.activation == ActivationKind::relu         ? ActivationFn::relu
+                          : m_.activation == ActivationKind::squared_relu ? ActivationFn::squared_relu
+                                                                          : ActivationFn::gelu;
   return {fn, backward, c_.tokens, width(), !c_.profile().fused_elementwise};
 }
 

@@ -8,9 +8,8 @@ using program::Norm;
 using program::NormPart;
 
 void NormLayer::declare_parameters(int unit) {
-  const model::Model& m = context_.model();
   gamma_ = parameters_.add(unit, {name_ + ".gamma", {cols_}, -1, program::Init::Kind::ones, 0});
-  if (m.norm == model::NormKind::layernorm && m.bias)
+  if (context_.model().has_norm_bias())
     beta_ = parameters_.add(unit, {name_ + ".beta", {cols_}, -1, program::Init::Kind::zeros, 0});
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <type_traits>
 
 #include "sim/base/check.h"
 
@@ -220,6 +221,9 @@ void ParameterStore::add_weight_gradient(Param& p, const std::string& name, Prod
     }
     const DType type = builder_.buffer(reads.front().buffer).dtype;
     builder_.op(name, gemm, is_fp8(type) ? type : context_.compute, reads, writes);
+    if constexpr (std::is_same_v<Product, program::GroupedGemm>) {
+      if (context_.profile().launches_each_expert) builder_.takes_launches(gemm.groups);
+    }
   };
   if (transient_gradient(p) && !p.written) {
     emit(p.gradient);

@@ -18,13 +18,15 @@ class TensorParallel {
  public:
   TensorParallel(const Context& context, RoleBuilder& builder, ParameterStore& parameters)
       : TensorParallel(context, builder, parameters, false, Lifetime::slot) {}
-  // `fp8`: products are in 8 bits, and what backward reads of their inputs lives as `saved`.
-  TensorParallel(const Context& context, RoleBuilder& builder, ParameterStore& parameters, bool fp8, Lifetime saved)
+  // `fp8`: products are in 8 bits, and what backward reads of their inputs lives as `saved`. `suffix` tells copies of
+  // an input that another branch reads too apart.
+  TensorParallel(const Context& context, RoleBuilder& builder, ParameterStore& parameters, bool fp8, Lifetime saved,
+                 std::string suffix = "")
       : context_(context),
         builder_(builder),
         parameters_(parameters),
         sequence_(context, builder),
-        fp8_(context, builder, parameters, fp8, saved) {}
+        fp8_(context, builder, parameters, fp8, saved, std::move(suffix)) {}
 
   // [local_tokens, width] -> [tokens, width]: the sequence's shards put together; the buffer itself without sequence
   // parallelism. `name` names the buffer and the op.

@@ -64,14 +64,14 @@ TEST_F(CudaElementwise, SumsAreRoundedOnce) {
 
 // The derivatives of reference::activation.
 double slope(Unary fn, double x) {
-  if (fn == Unary::relu) return x > 0 ? 1 : 0;
+  if (fn != Unary::gelu) return x > 0 ? (fn == Unary::relu ? 1 : 2 * x) : 0;
   const double c = std::sqrt(2 / M_PI), u = c * (x + 0.044715 * x * x * x), t = std::tanh(u);
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
 }
 
 TEST_F(CudaElementwise, ActivationsAndTheirGradients) {
   for (const auto& [x_type, y_type] : kMixes) {
-    for (const Unary fn : {Unary::gelu, Unary::relu}) {
+    for (const Unary fn : {Unary::gelu, Unary::relu, Unary::squared_relu}) {
       const std::int64_t n = 5003;
       const Floats x = normal(n, x_type, 3), dy = normal(n, y_type);
       const Tensor in = given(x, x_type), d = given(dy, y_type), y = poisoned(n, y_type), dx = poisoned(n, x_type);

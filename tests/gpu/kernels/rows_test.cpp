@@ -68,8 +68,10 @@ TEST_F(CudaRows, PositionsAreAddedByRowAndTheirGradientsSummed) {
 
 TEST_F(CudaRows, RopeRotatesQueriesAndKeysAndBackwardUndoesIt) {
   for (const DType type : kTypes) {
-    for (const AttentionShape& s : {AttentionShape{2, 4, 2, 33, 6}, AttentionShape{1, 3, 3, 70, 16},
-                                    AttentionShape{3, 2, 1, 5, 128}, AttentionShape{1, 1, 1, 2, 2}}) {
+    for (const AttentionShape& s :
+         {AttentionShape{2, 4, 2, 33, 6}, AttentionShape{1, 3, 3, 70, 16}, AttentionShape{3, 2, 1, 5, 128},
+          AttentionShape{1, 1, 1, 2, 2}, AttentionShape{2, 4, 2, 33, 64, true, 0, 16},
+          AttentionShape{2, 4, 2, 33, 20, true, 0, 6}}) {
       const Floats x = normal(s.seq * s.micro_batch * (s.heads + 2 * s.kv_heads) * s.head_dim, type);
       const Tensor y = given(x, type);
       device().rope(s, 0, false, y.out());

@@ -104,6 +104,39 @@ TEST(GroupedProducts, TakeWhatOthersMeasuredOnAB200) {
   }
 }
 
+// Heads of latent attention, in burst clocks. The longest one's forward pass is slower than the others say.
+TEST(AttentionOfWideKeys, TakesWhatOthersMeasured) {
+  std::ifstream lines(REHEARSE_SOURCE_DIR "/tests/unit/cost/attention_192.csv");
+  std::map<std::string, std::vector<double>> ratios;
+  std::string line;
+  while (std::getline(lines, line)) {
+    if (line.starts_with('#') || line.starts_with("device")) continue;
+    std::replace(line.begin(), line.end(), ',', ' ');
+    std::istringstream words(line);
+    std::string device, part;
+    std::int64_t heads = 0, seq = 0;
+    double tflops = 0;
+    words >> device >> part >> heads >> seq >> tflops;
+    using program::AttentionPart;
+    const bool forward = part == "forward";
+    OneOp one = test::attention(forward ? AttentionPart::flash_forward : AttentionPart::flash_backward, 1, heads, seq);
+    auto& a = std::get<program::Attention>(one.op.shape);
+    a.kv_heads = heads, a.head_dim = 192, a.value_dim = 128;
+    const double flops = (forward ? 2.0 : 5.0) * static_cast<double>(seq * seq * heads) * (192 + 128);
+    const auto costs = load_costs({file_of(device)});
+    const double ratio = costs->kernel(one.role, one.op, {}).duration.seconds() * tflops * 1e12 / flops;
+    EXPECT_GT(ratio, 0.78) << line;
+    EXPECT_LT(ratio, 1.13) << line;
+    ratios[device + part].push_back(ratio);
+  }
+  ASSERT_EQ(ratios.size(), 4U);
+  for (auto& [name, list] : ratios) {
+    ASSERT_GE(list.size(), 4U);
+    std::nth_element(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(list.size() / 2), list.end());
+    EXPECT_NEAR(list[list.size() / 2], 1, 0.05) << name;
+  }
+}
+
 TEST_P(ShippedDevice, LongerKernelsBesideCommunicationInEveryStep) {
   using program::AttentionPart;
   const std::vector<OneOp> kernels = {test::gemm(2048, 4608, 12288),

@@ -8,7 +8,7 @@ class ElementwiseTest : public KernelTest {};
 INSTANTIATE_TEST_SUITE_P(Threads, ElementwiseTest, testing::Values(1, 3));
 
 TEST_P(ElementwiseTest, ActivationsAndTheirGradients) {
-  for (const Unary fn : {Unary::gelu, Unary::relu}) {
+  for (const Unary fn : {Unary::gelu, Unary::relu, Unary::squared_relu}) {
     const Floats x = random.normal(517, 3), dy = random.normal(517);
     Floats y = poisoned(517), dx = y;
     device->activation_forward(fn, 517, x.data(), y.data());
@@ -32,11 +32,11 @@ TEST_P(ElementwiseTest, GeluIsPreciseInTheTail) {
 
 TEST_P(ElementwiseTest, ActivationsAtTheEndsOfTheRange) {
   const Floats x = {-1e4f, 1e4f, 0.0f, std::numeric_limits<float>::quiet_NaN()};
-  for (const Unary fn : {Unary::gelu, Unary::relu}) {
+  for (const Unary fn : {Unary::gelu, Unary::relu, Unary::squared_relu}) {
     Floats y = poisoned(4);
     device->activation_forward(fn, 4, x.data(), y.data());
     EXPECT_EQ(y[0], 0.0f);
-    EXPECT_EQ(y[1], 1e4f);
+    EXPECT_EQ(y[1], fn == Unary::squared_relu ? 1e8f : 1e4f);
     EXPECT_EQ(y[2], 0.0f);
     EXPECT_TRUE(std::isnan(y[3]));
   }
@@ -144,7 +144,8 @@ TEST_P(ElementwiseTest, EmbeddingOfAShardOfTheTable) {
 }
 
 TEST_P(ElementwiseTest, RopeRotatesQueriesAndKeysAndBackwardUndoesIt) {
-  for (const AttentionShape& s : {AttentionShape{2, 4, 2, 33, 6}, AttentionShape{1, 3, 3, 700, 16}}) {
+  for (const AttentionShape& s : {AttentionShape{2, 4, 2, 33, 6}, AttentionShape{1, 3, 3, 700, 16},
+                                  AttentionShape{2, 4, 2, 33, 16, true, 0, 4}}) {
     const Floats x = random.normal(s.seq * s.micro_batch * (s.heads + 2 * s.kv_heads) * s.head_dim);
     Floats y = x;
     device->rope(s, 0, false, y.data());

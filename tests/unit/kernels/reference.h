@@ -112,7 +112,8 @@ inline Values activation(Unary fn, const Values& x) {
   Values y;
   for (const double v : x) {
     const double u = std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
-    y.push_back(fn == Unary::relu ? std::max(v, 0.0) : 0.5 * v * (1 + std::tanh(u)));
+    const double positive = std::max(v, 0.0);
+    y.push_back(fn == Unary::gelu ? 0.5 * v * (1 + std::tanh(u)) : fn == Unary::relu ? positive : positive * positive);
   }
   return y;
 }
@@ -130,13 +131,14 @@ inline Values swiglu(std::int64_t rows, std::int64_t cols, const Values& gate_up
 
 inline Values rope(const AttentionShape& s, const Values& qkv) {
   Values y = qkv;
-  const std::int64_t slots = s.heads / s.kv_heads + 2, half = s.head_dim / 2;
+  const std::int64_t slots = s.heads / s.kv_heads + 2, turn = s.rotary_dim > 0 ? s.rotary_dim : s.head_dim,
+                     half = turn / 2;
   for (std::int64_t head = 0; head < s.seq * s.micro_batch * s.kv_heads * slots; ++head) {
     if (head % slots == slots - 1) continue;
     const std::int64_t t = head / (slots * s.kv_heads * s.micro_batch);
     for (std::int64_t i = 0; i < half; ++i) {
       const double angle =
-          static_cast<double>(t) * std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(s.head_dim));
+          static_cast<double>(t) * std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(turn));
       const double a = qkv[at(head * s.head_dim + i)], b = qkv[at(head * s.head_dim + half + i)];
       y[at(head * s.head_dim + i)] = a * std::cos(angle) - b * std::sin(angle);
       y[at(head * s.head_dim + half + i)] = b * std::cos(angle) + a * std::sin(angle);

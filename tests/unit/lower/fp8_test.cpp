@@ -198,7 +198,7 @@ TEST(Fp8, EveryPlanPassesTheStaticCheck) {
   const std::string latent =
       "llama, ffn_hidden: 192, kv_lora_rank: 32, q_lora_rank: 32, qk_nope_head_dim: 16, qk_rope_head_dim: 8, "
       "v_head_dim: 16";
-  for (const std::string& family : {std::string("gpt"), experts, latent})
+  for (const std::string& family : {std::string("gpt"), std::string("gpt, parallel_block: one_norm"), experts, latent})
     for (const char* recipe : {"delayed", "tensorwise", "blockwise", "mxfp8"})
       for (const std::vector<std::string>& plan : std::vector<std::vector<std::string>>{
                {"plan.tensor=2", "plan.sequence_parallel=true", "plan.pipeline=2"},

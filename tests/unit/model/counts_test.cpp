@@ -29,6 +29,44 @@ TEST(ParameterCount, EqualsThePublishedCheckpoints) {
   EXPECT_EQ(parameter_count(preset("llama3-405b")), 405'853'388'800);
 }
 
+// The same, of families that add to gpt's and llama's: biases of queries, keys and values alone (Qwen2.5), more rows of
+// positions (OPT), parallel blocks behind one norm (Falcon 7B) or two (Falcon 40B, 180B), tied tables (Llama 3.2).
+TEST(ParameterCount, OfOtherPresetsIsThatOfTheirCheckpoints) {
+  struct Published {
+    const char* name;
+    std::int64_t parameters;
+  };
+  const Published published[] = {
+      {"mistral-7b", 7'241'732'096},    {"llama3.1-8b", 8'030'261'248},  {"llama3.1-70b", 70'553'706'496},
+      {"llama3.2-1b", 1'235'814'400},   {"llama3.2-3b", 3'212'749'824},  {"qwen2.5-0.5b", 494'032'768},
+      {"qwen2.5-1.5b", 1'543'714'304},  {"qwen2.5-3b", 3'085'938'688},   {"qwen2.5-7b", 7'615'616'512},
+      {"qwen2.5-14b", 14'770'033'664},  {"qwen2.5-32b", 32'763'876'352}, {"qwen2.5-72b", 72'706'203'648},
+      {"opt-125m", 125'239'296},        {"opt-1.3b", 1'315'758'080},     {"opt-6.7b", 6'658'473'984},
+      {"opt-13b", 12'853'473'280},      {"opt-30b", 29'974'540'288},     {"opt-66b", 65'719'701'504},
+      {"opt-175b", 174'604'468'224},    {"falcon-7b", 6'921'720'704},    {"falcon-40b", 41'303'293'952},
+      {"falcon-180b", 178'557'088'768}, {"gpt-neox-20b", 20'554'567'680}};
+  for (const Published& each : published) EXPECT_EQ(parameter_count(preset(each.name)), each.parameters) << each.name;
+}
+
+// Chowdhery et al. 2022, arXiv 2204.02311, table 1, in billions; the largest is written with its digits cut.
+TEST(ParameterCount, OfPalmIsWhatItsAuthorsState) {
+  const std::pair<const char*, double> stated[] = {{"8b", 8.63}, {"62b", 62.50}, {"540b", 540.35}};
+  for (const auto& [name, billions] : stated)
+    EXPECT_NEAR(static_cast<double>(parameter_count(preset(std::string("palm-") + name))) / 1e9, billions, 0.01)
+        << name;
+}
+
+// Parmar et al. 2024, arXiv 2402.16819, and NVIDIA 2024, arXiv 2406.11704, section 2.1: billions without the two tables
+// of 256,000 tokens.
+TEST(ParameterCount, OfNemotronIsWhatItsAuthorsState) {
+  const std::pair<const char*, double> stated[] = {{"nemotron-4-15b", 12.5}, {"nemotron-4-340b", 331.6}};
+  for (const auto& [name, billions] : stated) {
+    const Model m = preset(name);
+    EXPECT_NEAR(static_cast<double>(parameter_count(m) - 2 * m.vocab * m.hidden) / 1e9, billions, 0.05) << name;
+  }
+  EXPECT_EQ(parameter_count(preset("nemotron-4-340b")), 341'029'195'776);
+}
+
 // What their authors state, in all and active for a token; the sources stand in the presets. Mixtral's totals are those
 // of its checkpoints too; Qwen3's checkpoints have norms of queries and keys (2 x 128 a layer) besides.
 TEST(ParameterCount, OfExpertsIsWhatTheirAuthorsState) {

@@ -120,6 +120,9 @@ std::string dump(const Scenario& s) {
                      m.capacity_factor);
   out += fmt::format(" | {} {} {} {} {}", m.kv_lora_rank, m.q_lora_rank, m.qk_nope_head_dim, m.qk_rope_head_dim,
                      m.v_head_dim);
+  out += fmt::format(" | {} {} {} {} {}", m.qkv_bias, m.norm_bias, static_cast<int>(m.parallel_block), m.position_rows,
+                     m.sliding_window);
+  out += fmt::format(" {}", m.rotary_dim);
   out += fmt::format(" {} {} {} {}", static_cast<int>(m.routing), m.routing_exponent, m.buffer_factor,
                      fmt::join(m.routing_table.empty() ? std::vector<double>{} : m.routing_table.front(), ","));
   out += fmt::format(" | {} {} {} {}", s.cluster.topology, s.cluster.gpus, s.cluster.threads_per_rank,
@@ -376,7 +379,7 @@ TEST(Keys, TypesAreSaidInWords) {
 TEST(Keys, MeaningsSayWhatIsNotAvailable) {
   EXPECT_EQ(meaning_text(*find_key("plan.embedding_as_layer")),
             "count embedding and head as layers; true not available yet");
-  EXPECT_TRUE(meaning_text(*find_key("model.hf")).ends_with("; not available yet"));
+  EXPECT_TRUE(meaning_text(*find_key("model.family")).ends_with("; bert, t5 not available yet"));
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ const std::string kMoe =
 TEST(PerformedKeys, HaveEveryKeyOfModelPlanAndTraining) {
   const std::map<std::string, std::string> gpt = of(kGpt), cnn = of(kCnn), moe = of(kMoe);
   // Of image and convolutions the whole is compared; of the others there is one value yet.
-  const std::set<std::string_view> others = {"plan.embedding_as_layer", "plan.expert_tensor"};
+  const std::set<std::string_view> others = {"plan.embedding_as_layer", "plan.expert_tensor", "model.hf"};
   for (const Key& key : keys()) {
     const bool counts = key.section() == "model" || key.section() == "plan" || key.section() == "training";
     if (!counts || !key.available() || key.path == "model.name" || key.path == "model.preset") continue;
@@ -60,6 +60,11 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
                                    "model.position=rope",
                                    "model.tied_embeddings=false",
                                    "model.bias=false",
+                                   "model.qkv_bias=true",
+                                   "model.norm_bias=true",
+                                   "model.parallel_block=one_norm",
+                                   "model.position_rows=130",
+                                   "model.sliding_window=128",
                                    "model.attention=unfused",
                                    "model.dropout=0.25",
                                    "cluster.gpus=16",

@@ -1,0 +1,89 @@
+// See families.h. Defaults are those of transformers' configuration classes, LlamaConfig and the like, by which a file
+// without the key is read.
+#include "sim/plan/hf/families.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "sim/plan/hf/parts.h"
+
+namespace rehearse::plan::hf {
+
+namespace {
+
+struct Missing {
+  std::string_view model_type, what;
+};
+
+constexpr Missing kMissing[] = {
+    {"gptj", "biases of the feed-forward layer alone and of the vocabulary product are not available yet"},
+    {"bloom", "ALiBi (a bias of each score by distance) and a norm behind the embedding are not available yet"},
+    {"gemma", "a feed-forward layer gated by gelu, and an embedding that is scaled, are not available yet"},
+    {"gemma2", "a feed-forward layer gated by gelu, norms behind each branch and capped scores are not available yet"},
+    {"mpt", "ALiBi (a bias of each score by distance) is not available yet"},
+    {"phi", "a bias of the vocabulary product is not available yet"},
+    {"gpt_oss", "sliding-window attention of some layers only, sinks and biases of experts are not available yet"},
+    {"qwen2_moe", "a gate of the shared expert is not available yet"},
+    {"llama4", "images and text in one model are not available"},
+    {"bert", "encoders (bert, t5) are not available yet"},
+    {"roberta", "encoders (bert, t5) are not available yet"},
+    {"t5", "encoders (bert, t5) are not available yet"},
+    {"vit", "vision transformers are not available yet"},
+    {"mamba", "state-space layers are not available"},
+};
+
+}  // namespace
+
+// What every configuration has, and no product or buffer of training depends on.
+void common(Config& c) {
+  c.no_matter(
+      {"auto_map", "transformers_version", "_name_or_path", "tokenizer_class", "is_decoder", "is_encoder_decoder"},
+      "what it is");
+  c.no_matter(
+      {"bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "decoder_start_token_id"},
+      "ids of tokens");
+  c.no_matter({"initializer_range", "init_std", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta",
+               "rope_scaling", "rope_parameters", "rope_interleave", "original_max_position_embeddings"},
+              kValues);
+  c.no_matter({"use_cache", "max_length", "prefix", "task_specific_params", "generation_config", "pretraining_tp"},
+              "of generation");
+  c.no_matter({"id2label", "label2id", "finetuning_task", "output_attentions", "output_hidden_states",
+               "output_router_logits", "return_dict", "chunk_size_feed_forward"},
+              "of calls of the model");
+  for (const char* key : {"_attn_implementation", "attn_implementation", "_flash_attn_2_enabled"})
+    c.for_scenario(key, "model.attention");
+  c.for_scenario("gradient_checkpointing", "plan.recompute");
+  for (const char* key : {"torch_dtype", "dtype"}) c.for_scenario(key, "training.precision");
+  c.left_out("quantization_config", "see training.precision");
+}
+
+const std::vector<Kind>& translated_kinds() {
+  static const std::vector<Kind> all = {
+      {"llama", "LlamaForCausalLM", llama},
+      {"mistral", "MistralForCausalLM", mistral},
+      {"mixtral", "MixtralForCausalLM", mixtral},
+      {"gpt2", "GPT2LMHeadModel", gpt2},
+      {"qwen2", "Qwen2ForCausalLM", qwen2},
+      {"qwen3", "Qwen3ForCausalLM", qwen3},
+      {"qwen3_moe", "Qwen3MoeForCausalLM", qwen3_moe},
+      {"deepseek_v2", "DeepseekV2ForCausalLM", deepseek_v2},
+      {"deepseek_v3", "DeepseekV3ForCausalLM", deepseek_v3},
+      {"phi3", "Phi3ForCausalLM", phi3},
+      {"cohere", "CohereForCausalLM", cohere},
+      {"gpt_bigcode", "GPTBigCodeForCausalLM", gpt_bigcode},
+      {"starcoder2", "Starcoder2ForCausalLM", starcoder2},
+      {"gpt_neox", "GPTNeoXForCausalLM", gpt_neox},
+      {"opt", "OPTForCausalLM", opt},
+      {"falcon", "FalconForCausalLM", falcon},
+      {"nemotron", "NemotronForCausalLM", nemotron},
+  };
+  return all;
+}
+
+std::string_view missing_for(std::string_view model_type) {
+  const auto* found = std::find_if(std::begin(kMissing), std::end(kMissing),
+                                   [&](const Missing& each) { return each.model_type == model_type; });
+  return found == std::end(kMissing) ? std::string_view() : found->what;
+}
+
+}  // namespace rehearse::plan::hf

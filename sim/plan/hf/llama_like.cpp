@@ -1,0 +1,183 @@
+// Gated feed-forward layers and rotated positions: Llama and what followed it, with experts and latent attention.
+#include "sim/plan/hf/parts.h"
+
+namespace rehearse::plan::hf {
+
+namespace {
+
+// Of Qwen2 and later: a window that most files name and do not use.
+void unused_window(Config& c) {
+  c.require("use_sliding_window", false, false, "sliding-window attention of some layers only is not available yet");
+  c.no_matter({"sliding_window", "max_window_layers"}, "use_sliding_window is false");
+  c.no_matter({"use_mrope"}, kValues);
+}
+
+void llama_biases(Config& c) {
+  const bool attention = c.flag("attention_bias", false), mlp = c.flag("mlp_bias", false);
+  if (attention != mlp)
+    c.refuse(attention ? "attention_bias" : "mlp_bias",
+             "biases of attention's products and none of the feed-forward layer's, or the other way round: there is "
+             "model.bias for both, and model.qkv_bias for queries, keys and values");
+  if (attention && mlp) c.put("bias", "true", "attention_bias");
+}
+
+constexpr std::string_view kHeadNorms =
+    "norms of each head's queries and keys are left out: 2 x head_dim parameters a layer, and their kernels";
+
+void qwen3_attention(Config& c) {
+  c.shape_or("num_key_value_heads", "kv_heads", c.kind() == "qwen3_moe" ? 4 : 32);
+  c.shape_or("head_dim", "head_dim", 128);
+  silu(c);
+  c.require("attention_bias", false, false, "biases of attention's products alone are not available yet");
+  tied(c, false);
+  unused_window(c);
+  layer_types(c);
+  c.for_scenario("attention_dropout", kDropout);
+  c.left_out_of_kind(std::string(kHeadNorms));
+}
+
+// Latent attention and experts of DeepSeek-V2 and V3.
+void deepseek(Config& c, bool third) {
+  widths(c, "moe", third ? 4096 : 2048);
+  c.shape("intermediate_size", "ffn_hidden");
+  c.shape_or("q_lora_rank", "q_lora_rank", "null: queries come from the token itself");
+  c.shape("kv_lora_rank", "kv_lora_rank");
+  c.shape("qk_nope_head_dim", "qk_nope_head_dim");
+  c.shape("qk_rope_head_dim", "qk_rope_head_dim");
+  c.shape("v_head_dim", "v_head_dim");
+  c.shape("n_routed_experts", "experts");
+  c.shape("num_experts_per_tok", "experts_per_token");
+  c.shape("moe_intermediate_size", "expert_ffn_hidden");
+  c.count_or("n_shared_experts", "shared_experts", third ? 1 : 2);
+  c.count_or("first_k_dense_replace", "dense_layers", third ? 3 : 0);
+  if (c.integer("moe_layer_freq", 1) != 1)
+    c.refuse("moe_layer_freq", "layers without experts between those that have them: only 1 is available");
+  const std::string scores = c.text("scoring_func", third ? "sigmoid" : "softmax");
+  if (scores == "softmax" || scores == "sigmoid")
+    c.put("router", scores, "scoring_func");
+  else
+    c.refuse("scoring_func", fmt::format("'{}', expected softmax or sigmoid", scores));
+  c.number_or("aux_loss_alpha", "aux_loss", third ? 0.0001 : 0.001);
+  c.require("attention_bias", false, false, "biases of latent attention's products are not available");
+  silu(c);
+  tied(c, false);
+  c.no_matter({"num_key_value_heads", "head_dim", "qk_head_dim"}, "latent attention has its own widths");
+  c.no_matter({"norm_topk_prob", "routed_scaling_factor", "topk_method", "seq_aux"}, kValues);
+  c.no_matter({"ep_size"}, "plan.expert says it");
+  for (const char* key : {"n_group", "topk_group"})
+    if (c.number(key, 1) > 1) c.left_out(key, "each token chooses among all experts");
+  c.left_out("num_nextn_predict_layers", "the modules of multi-token prediction");
+  if (third) c.left_out_of_kind("the routers' biases, one number an expert, which no gradient trains");
+  c.for_scenario("attention_dropout", kDropout);
+}
+
+}  // namespace
+
+void llama(Config& c) {
+  widths(c, "llama", 2048);
+  c.shape("intermediate_size", "ffn_hidden");
+  key_value_heads(c);
+  c.shape_or("head_dim", "head_dim", "hidden_size / num_attention_heads");
+  silu(c);
+  llama_biases(c);
+  tied(c, false);
+  rotation(c, "partial_rotary_factor", 1);
+  c.for_scenario("attention_dropout", kDropout);
+}
+
+void mistral(Config& c) {
+  widths(c, "llama", 131072);
+  c.shape("intermediate_size", "ffn_hidden");
+  c.shape_or("num_key_value_heads", "kv_heads", 8);
+  c.shape_or("head_dim", "head_dim", "hidden_size / num_attention_heads");
+  silu(c);
+  window(c, 4096);
+  tied(c, false);
+  c.for_scenario("attention_dropout", kDropout);
+}
+
+void qwen2(Config& c) {
+  widths(c, "llama", 32768);
+  c.shape("intermediate_size", "ffn_hidden");
+  c.shape_or("num_key_value_heads", "kv_heads", 32);
+  silu(c);
+  c.put("qkv_bias", "true", "model_type");
+  tied(c, false);
+  unused_window(c);
+  layer_types(c);
+  c.for_scenario("attention_dropout", kDropout);
+}
+
+void qwen3(Config& c) {
+  widths(c, "llama", 32768);
+  c.shape("intermediate_size", "ffn_hidden");
+  qwen3_attention(c);
+}
+
+void qwen3_moe(Config& c) {
+  widths(c, "moe", 32768);
+  qwen3_attention(c);
+  c.shape("num_experts", "experts");
+  c.shape("num_experts_per_tok", "experts_per_token");
+  c.shape("moe_intermediate_size", "expert_ffn_hidden");
+  c.number_or("router_aux_loss_coef", "aux_loss", 0.001);
+  if (c.integer("decoder_sparse_step", 1) != 1)
+    c.refuse("decoder_sparse_step", "experts in some layers only, but the first: only 1 is available");
+  if (c.elements("mlp_only_layers") > 0)
+    c.refuse("mlp_only_layers", "a list of layers without experts is not available", "model.dense_layers: the first");
+  c.no_matter({"intermediate_size"}, "every layer has experts");
+  c.no_matter({"norm_topk_prob"}, kValues);
+}
+
+void mixtral(Config& c) {
+  widths(c, "moe", 131072);
+  c.shape("intermediate_size", "expert_ffn_hidden");
+  c.shape_or("num_key_value_heads", "kv_heads", 8);
+  c.shape_or("head_dim", "head_dim", "hidden_size / num_attention_heads");
+  c.shape_or("num_local_experts", "experts", 8);
+  c.shape_or("num_experts_per_tok", "experts_per_token", 2);
+  c.number_or("router_aux_loss_coef", "aux_loss", 0.001);
+  silu(c);
+  window(c, 0);
+  tied(c, false);
+  c.no_matter({"router_jitter_noise"}, kValues);
+  c.for_scenario("attention_dropout", kDropout);
+}
+
+void deepseek_v2(Config& c) {
+  deepseek(c, false);
+}
+void deepseek_v3(Config& c) {
+  deepseek(c, true);
+}
+
+void phi3(Config& c) {
+  widths(c, "llama", 4096);
+  c.shape("intermediate_size", "ffn_hidden");
+  key_value_heads(c);
+  silu(c);
+  window(c, 0);
+  tied(c, false);
+  rotation(c, "partial_rotary_factor", 1);
+  c.no_matter({"attention_bias"}, "no model of this kind has any");
+  for (const char* key : {"attention_dropout", "resid_pdrop", "embd_pdrop"}) c.for_scenario(key, kDropout);
+}
+
+// Command R: a block's attention and gated feed-forward layer side by side behind one LayerNorm without biases.
+void cohere(Config& c) {
+  widths(c, "gpt", 8192);
+  c.shape("intermediate_size", "ffn_hidden");
+  key_value_heads(c);
+  c.put("position", "rope", "model_type");
+  c.put("parallel_block", "one_norm", "model_type");
+  silu(c);
+  c.put("activation", "swiglu", "model_type");
+  c.put("bias", "false", "model_type");
+  c.require("attention_bias", false, false, "biases of attention's products alone are not available yet");
+  c.require("use_qk_norm", false, false, "norms of each head's queries and keys are not available yet");
+  tied(c, true);
+  c.no_matter({"logit_scale"}, kValues);
+  c.for_scenario("attention_dropout", kDropout);
+}
+
+}  // namespace rehearse::plan::hf

@@ -1,0 +1,86 @@
+// What several kinds of models have in common, and the functions of families.h's table.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "sim/plan/hf/families.h"
+
+namespace rehearse::plan::hf {
+
+inline constexpr const char* kDropout = "model.dropout";
+inline constexpr const char* kValues = "changes values, not shapes";
+
+// Layers, widths and the vocabulary by the names that most files have; positions by `positions`.
+inline void widths(Config& c, std::string_view family, std::int64_t positions) {
+  c.put("family", std::string(family), "model_type");
+  c.shape("num_hidden_layers", "layers");
+  c.shape("hidden_size", "hidden");
+  c.shape("num_attention_heads", "heads");
+  c.shape("vocab_size", "vocab");
+  c.shape_or("max_position_embeddings", "max_seq_len", positions);
+}
+
+inline void key_value_heads(Config& c) {
+  c.shape_or("num_key_value_heads", "kv_heads", "num_attention_heads");
+}
+
+// A gated feed-forward layer.
+inline void silu(Config& c) {
+  const std::string word = c.text("hidden_act", "silu");
+  if (word != "silu" && word != "swish")
+    c.refuse("hidden_act", fmt::format("'{}': the feed-forward layer of family llama is gated by silu", word));
+}
+
+inline void tied(Config& c, bool fallback) {
+  const bool tied = c.flag("tie_word_embeddings", fallback);
+  c.put("tied_embeddings", tied ? "true" : "false", "tie_word_embeddings");
+}
+
+// What transformers 5 writes for each layer.
+inline void layer_types(Config& c) {
+  c.no_matter({"layer_types"}, "all layers are alike");
+  if (c.lists("layer_types", "sliding_attention"))
+    c.refuse("layer_types", "sliding-window attention of some layers only is not available yet");
+}
+
+// The share of a head's columns that turn, of which transformers takes the whole number below.
+inline void rotation(Config& c, std::string_view key, double fallback) {
+  const std::int64_t heads = c.shape_read("num_attention_heads"), given = c.shape_read("head_dim");
+  const std::int64_t head_dim = given > 0 ? given : heads > 0 ? c.shape_read("hidden_size") / heads : 0;
+  const double share = c.number(key, fallback);
+  if (share == 1) return c.no_matter({key}, "all columns turn");
+  if (share <= 0 || share > 1) return c.refuse(key, fmt::format("{} of a head's columns turn, expected 0 to 1", share));
+  c.derived(key, "rotary_dim", static_cast<std::int64_t>(static_cast<double>(head_dim) * share));
+}
+
+// 0: none where the file says nothing.
+inline void window(Config& c, std::int64_t fallback) {
+  if (fallback > 0 && !c.has("sliding_window"))
+    c.shape_or("sliding_window", "sliding_window", fallback);
+  else
+    c.shape_or("sliding_window", "sliding_window", "null: every token sees all before it");
+}
+
+// llama_like.cpp
+void llama(Config& c);
+void mistral(Config& c);
+void mixtral(Config& c);
+void qwen2(Config& c);
+void qwen3(Config& c);
+void qwen3_moe(Config& c);
+void deepseek_v2(Config& c);
+void deepseek_v3(Config& c);
+void phi3(Config& c);
+void cohere(Config& c);
+// gpt_like.cpp
+void gpt2(Config& c);
+void gpt_bigcode(Config& c);
+void gpt_neox(Config& c);
+void starcoder2(Config& c);
+void opt(Config& c);
+void falcon(Config& c);
+void nemotron(Config& c);
+
+}  // namespace rehearse::plan::hf

@@ -1,0 +1,324 @@
+// Models from Hugging Face's config.json: the files of hf/ have the keys and values of those on the hub. Counts are
+// those of the checkpoints there (the sums over their tensors), and a model that is a preset here too is the preset.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "sim/plan/keys.h"
+#include "sim/plan/read_model.h"
+#include "tests/unit/plan/scenario_text.h"
+
+namespace rehearse::plan {
+namespace {
+
+using model::Model;
+
+const std::string kFiles = std::string(REHEARSE_SOURCE_DIR) + "/tests/unit/plan/hf/";
+
+std::string contents(const std::string& name) {
+  std::ifstream file(kFiles + name + ".json");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+class HfTest : public testing::Test {
+ protected:
+  Model read_value(const std::string& value) {
+    diagnostics_ = Diagnostics();
+    const Document scenario = Document::from_text("s.yaml", "model: " + value, diagnostics_);
+    return read_model(scenario.root().get("model"), *find_framework("rehearse"), REHEARSE_SOURCE_DIR, diagnostics_);
+  }
+  Model file(const std::string& name, const std::string& more = "") {
+    return read_value("{hf: '" + kFiles + name + ".json'" + more + "}");
+  }
+  // A file of this text instead.
+  std::string written(const std::string& text) const {
+    const std::string path = std::filesystem::path(scenario_file("")).replace_extension("json").string();
+    std::ofstream(path) << text;
+    return path;
+  }
+  Model text(const std::string& text, const std::string& more = "") {
+    path_ = written(text);
+    return read_value("{hf: '" + path_ + "'" + more + "}");
+  }
+  // One of the files with a piece replaced.
+  Model changed(const std::string& name, const std::string& from, const std::string& to) {
+    std::string all = contents(name);
+    const std::size_t at = all.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text(all.replace(at, from.size(), to));
+  }
+  // "line:column: message (hint)" of the only problem, which is in the file.
+  std::string problem() const {
+    if (diagnostics_.list().size() != 1) return fmt::format("{} problems", diagnostics_.list().size());
+    const Diagnostic& d = diagnostics_.list().front();
+    EXPECT_EQ(d.file, path_);
+    return fmt::format("{}:{}: {}{}", d.line, d.column, d.message, d.hint.empty() ? "" : " (" + d.hint + ")");
+  }
+  bool says(const Model& model, const std::string& what) const {
+    return std::any_of(model.notes.begin(), model.notes.end(),
+                       [&](const std::string& note) { return note.find(what) != std::string::npos; });
+  }
+  void expect_sound() const {
+    for (const Diagnostic& d : diagnostics_.list()) ADD_FAILURE() << d.text();
+  }
+
+  Diagnostics diagnostics_;
+  std::string path_;
+};
+
+TEST_F(HfTest, CountsAreThoseOfTheCheckpoints) {
+  struct Published {
+    const char* name;
+    std::int64_t parameters;
+  };
+  const Published published[] = {
+      {"llama-2-7b", 6'738'415'616},
+      {"llama-3-8b", 8'030'261'248},
+      {"llama-3-70b", 70'553'706'496},
+      {"llama-3.1-405b", 405'853'388'800},
+      {"llama-3.2-1b", 1'235'814'400},
+      {"mixtral-8x7b", 46'702'792'704},
+      {"gpt2", 124'439'808},
+      {"mistral-7b", 7'241'732'096},
+      {"qwen2.5-7b", 7'615'616'512},
+      {"qwen3-30b-a3b", 30'532'122'624 - 48 * 2 * 128},  // less the norms of queries and keys
+      {"deepseek-v3", 671'026'419'200 - 58 * 256},       // less the routers' biases
+      {"deepseek-v2-lite", 15'706'484'224},
+      {"opt-6.7b", 6'658'473'984},
+      {"falcon-7b", 6'921'720'704},
+      {"falcon-40b", 41'303'293'952},
+      {"phi-3-mini", 3'821'079'552},
+      {"starcoder2-3b", 3'030'371'328},
+      {"starcoder", 15'517'456'384},
+      {"command-r", 34'980'831'232},
+      {"redpajama-7b", 6'857'302'016},
+      {"gpt-neox-20b", 20'554'567'680},
+      {"nemotron-4-340b", 341'029'195'776},
+  };
+  for (const Published& each : published) {
+    const Model m = file(each.name);
+    expect_sound();
+    EXPECT_EQ(model::parameter_count(m), each.parameters) << each.name;
+    ASSERT_FALSE(m.notes.empty());
+    EXPECT_FALSE(says(m, "Not known here")) << each.name << ": every key of a file of the hub is known";
+  }
+}
+
+// Every key of the model, as a scenario would say it.
+std::string dump(const Model& m) {
+  std::string out;
+  for (const Key& key : keys())
+    if (key.field.is_of<Model>()) out += fmt::format("{} = {}\n", key.path, text_of(key.field.get(m, key.values)));
+  return out;
+}
+
+// The sequences of a preset are those it was trained on, and so may be shorter than the file's.
+TEST_F(HfTest, AModelThatIsAPresetIsThePreset) {
+  struct Same {
+    const char *file, *preset, *more;
+  };
+  for (const Same& same : {Same{"llama-2-7b", "llama2-7b", ""},
+                           {"llama-3-8b", "llama3-8b", ""},
+                           {"llama-3-70b", "llama3-70b", ""},
+                           {"llama-3.1-405b", "llama3-405b", ""},
+                           {"mixtral-8x7b", "mixtral-8x7b", ""},
+                           {"gpt2", "gpt2-small", ""},
+                           {"qwen3-30b-a3b", "qwen3-30b-a3b", ""},
+                           {"deepseek-v2-lite", "deepseek-v2-lite", ", max_seq_len: 4096"},
+                           {"deepseek-v3", "deepseek-v3", ", max_seq_len: 4096, aux_loss: 0.0001"}}) {
+    const Model from_file = file(same.file, same.more);
+    expect_sound();
+    EXPECT_EQ(dump(from_file), dump(read_value(same.preset))) << same.file;
+    expect_sound();
+  }
+}
+
+TEST_F(HfTest, OtherKeysOverrideTheFile) {
+  const Model m = file("llama-2-7b", ", layers: 4, name: small, dropout: 0.25, bias: true, attention: unfused");
+  expect_sound();
+  EXPECT_EQ(m.layers, 4);
+  EXPECT_EQ(m.hidden, 4096);
+  EXPECT_EQ(m.name, "small");
+  EXPECT_EQ(m.dropout, 0.25);
+  EXPECT_TRUE(m.bias);
+  EXPECT_EQ(m.attention, model::AttentionKind::unfused);
+  EXPECT_TRUE(says(m, "num_hidden_layers 32 (the scenario has layers)"));
+  EXPECT_EQ(file("llama-2-7b").name, "Llama-2-7b-hf");
+  EXPECT_EQ(file("mixtral-8x7b").name, "mixtral");
+  file("llama-2-7b", ", layer: 4");
+  ASSERT_EQ(diagnostics_.list().size(), 1U);
+  EXPECT_EQ(diagnostics_.list()[0].file, "s.yaml");
+  EXPECT_EQ(diagnostics_.list()[0].hint, "did you mean 'layers'?");
+}
+
+TEST_F(HfTest, WhatWasReadAssumedAndIgnoredIsSaid) {
+  const Model m = file("gpt2");
+  EXPECT_TRUE(
+      says(m, "of the kind gpt2 (GPT2LMHeadModel): 124,439,808 parameters. Read: n_layer 12, n_embd 768, n_head 12, "));
+  EXPECT_TRUE(says(m, "Missing or null, so as transformers has it: n_inner 4 x n_embd, tie_word_embeddings true, "));
+  EXPECT_TRUE(says(m, "Left to the scenario: resid_pdrop (model.dropout), embd_pdrop (model.dropout), "));
+  EXPECT_TRUE(says(m, "Of no matter to time or memory: "));
+  const Model v3 = file("deepseek-v3");
+  EXPECT_TRUE(says(v3, "num_nextn_predict_layers 1 (the modules of multi-token prediction)"));
+  EXPECT_TRUE(says(v3, "quantization_config (see training.precision)"));
+  EXPECT_TRUE(says(v3, "topk_group 4 (each token chooses among all experts)"));
+  EXPECT_TRUE(says(file("qwen3-30b-a3b"), "norms of each head's queries and keys are left out"));
+  EXPECT_TRUE(
+      says(file("llama-2-7b"), "head_dim hidden_size / num_attention_heads, attention_bias false, mlp_bias false"));
+  EXPECT_TRUE(says(changed("gpt2", "\"n_ctx\"", "\"use_flash\": true, \"n_ctx\""),
+                   "Not known here, and not taken: use_flash."));
+}
+
+TEST_F(HfTest, DefaultsAreThoseOfTheKind) {
+  EXPECT_EQ(changed("mistral-7b", "  \"sliding_window\": 4096,\n", "").sliding_window, 4096);
+  EXPECT_EQ(changed("mistral-7b", "\"sliding_window\": 4096", "\"sliding_window\": null").sliding_window, 0);
+  EXPECT_EQ(changed("mistral-7b", "  \"num_key_value_heads\": 8,\n", "").kv_heads, 8);
+  EXPECT_EQ(changed("llama-2-7b", "  \"num_key_value_heads\": 32,\n", "").kv_heads, 32);
+  EXPECT_FALSE(changed("llama-2-7b", "  \"tie_word_embeddings\": false,\n", "").tied_embeddings);
+  EXPECT_TRUE(file("gpt2").tied_embeddings);
+  EXPECT_EQ(changed("gpt2", "\"n_ctx\"", "\"n_inner\": 2048, \"n_ctx\"").ffn_hidden, 2048);
+  EXPECT_EQ(file("gpt2").ffn_hidden, 3072);
+  EXPECT_EQ(file("gpt-neox-20b").rotated(), 24);
+  EXPECT_EQ(changed("gpt-neox-20b", "  \"rotary_pct\": 0.25,\n", "").rotated(), 24);
+  EXPECT_EQ(file("redpajama-7b").rotated(), 128);
+  EXPECT_EQ(file("nemotron-4-340b").rotated(), 96);
+  EXPECT_EQ(file("nemotron-4-340b").activation, model::ActivationKind::squared_relu);
+  EXPECT_TRUE(file("qwen2.5-7b").qkv_bias);
+  EXPECT_FALSE(file("qwen2.5-7b").bias);
+  EXPECT_EQ(file("deepseek-v2-lite").q_lora_rank, 0);
+  EXPECT_EQ(file("opt-6.7b").learned_positions(), 2050);
+  EXPECT_EQ(file("falcon-7b").kv_heads, 1);
+  EXPECT_EQ(file("falcon-7b").parallel_block, model::ParallelBlock::one_norm);
+  EXPECT_EQ(file("falcon-40b").parallel_block, model::ParallelBlock::two_norms);
+  EXPECT_EQ(changed("llama-2-7b", "\"model_type\": \"llama\",", "").layers, 32) << "architectures say it too";
+  expect_sound();
+}
+
+TEST_F(HfTest, WhatNoFamilyExpressesIsRefusedByName) {
+  const auto refused = [&](const std::string& name, const std::string& from, const std::string& to) {
+    changed(name, from, to);
+    return problem();
+  };
+  EXPECT_EQ(refused("llama-2-7b", "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\""),
+            "8:17: 'gelu': the feed-forward layer of family llama is gated by silu");
+  EXPECT_EQ(refused("qwen2.5-7b", "\"use_sliding_window\": false", "\"use_sliding_window\": true"),
+            "26:25: true: sliding-window attention of some layers only is not available yet");
+  EXPECT_EQ(refused("falcon-7b", "\"alibi\": false", "\"alibi\": true"),
+            "2:12: true: ALiBi (a bias of each score by distance) is not available yet");
+  EXPECT_EQ(refused("redpajama-7b", "\"rotary_pct\": 1.0", "\"rotary_pct\": 1.5"),
+            "17:17: 1.5 of a head's columns turn, expected 0 to 1");
+  EXPECT_EQ(refused("redpajama-7b", "\"rotary_pct\": 1.0", "\"rotary_pct\": 0.09"),
+            "17:17: rope turns pairs of features, but rotary_dim is 11");
+  EXPECT_EQ(refused("opt-6.7b", "\"word_embed_proj_dim\": 4096", "\"word_embed_proj_dim\": 512"),
+            "28:26: an embedding of another width than the layers is not available");
+  EXPECT_EQ(refused("deepseek-v3", "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2"),
+            "25:21: layers without experts between those that have them: only 1 is available");
+  const std::string bloom = refused("gpt2", "\"model_type\": \"gpt2\"", "\"model_type\": \"bloom\"");
+  EXPECT_TRUE(bloom.starts_with("12:17: models of the kind bloom cannot be read: ALiBi")) << bloom;
+  EXPECT_NE(bloom.find("(available: llama, mistral, mixtral, gpt2, qwen2, "), std::string::npos) << bloom;
+  const std::string misspelt = refused("llama-2-7b", "\"model_type\": \"llama\"", "\"model_type\": \"lama\"");
+  EXPECT_TRUE(misspelt.starts_with("13:17: models of the kind 'lama' are not known (did you mean 'llama'?"))
+      << misspelt;
+}
+
+TEST_F(HfTest, WrongFilesSayWhereAndWhatWasExpected) {
+  const auto wrong = [&](const std::string& from, const std::string& to) {
+    changed("llama-2-7b", from, to);
+    return problem();
+  };
+  EXPECT_EQ(
+      wrong("\"hidden_size\": 4096", "\"hidden_size\": 4100"),
+      "14:26: hidden 4100 is not divisible by 32 heads (give head_dim if the heads do not divide the hidden size)")
+      << "where num_attention_heads stands";
+  EXPECT_EQ(wrong("\"hidden_size\": 4096", "\"hidden_size\": \"4096\""),
+            "9:18: expected an integer (digits only), found the text '4096' (remove the quotes)");
+  EXPECT_EQ(wrong("\"num_hidden_layers\": 32", "\"num_hidden_layers\": -1"),
+            "15:24: -1 is out of range, expected at least 1");
+  EXPECT_EQ(wrong("\"num_hidden_layers\": 32", "\"num_hidden_layers\": null"), "15:3: is null, expected an integer");
+  EXPECT_EQ(wrong("\"num_key_value_heads\": 32", "\"num_key_value_head\": 8"),
+            "16:25: unknown key, and one of much the same name is missing (did you mean 'num_key_value_heads'?)");
+  EXPECT_EQ(
+      wrong("\"use_cache\": true,", "\"use_cache\": true"),
+      "24:14: not JSON: syntax error while parsing object - unexpected string literal; expected '}' (expected the "
+      "config.json of a model, an object in braces)");
+  EXPECT_EQ(wrong("\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 1e400"),
+            "18:19: the number '1e400' does not fit in 64 bits");
+  changed("llama-2-7b", "\"num_hidden_layers\": 32", "\"num_hidden_layer\": 32");
+  ASSERT_EQ(diagnostics_.list().size(), 2U);
+  EXPECT_EQ(diagnostics_.list()[0].message, "required key is missing, expected an integer");
+  EXPECT_EQ(diagnostics_.list()[0].hint, "is it 'num_hidden_layer'?");
+}
+
+TEST_F(HfTest, WhatIsNoConfigurationAtAllSaysSo) {
+  text("[1, 2]");
+  EXPECT_EQ(problem(),
+            "1:1: is array, expected an object (the config.json of a model: {\"model_type\": \"llama\", ...})");
+  text("<!doctype html>\n<html>");
+  EXPECT_NE(problem().find("a web page, as it seems"), std::string::npos) << problem();
+  text("{\"dim\": 4096}");
+  EXPECT_EQ(problem(),
+            "1:1: neither model_type nor architectures says what kind of model this is (expected as in \"model_type\": "
+            "\"llama\")");
+  text("{\"model_type\": [\"llama\"]}");
+  EXPECT_EQ(problem(), "1:16: expected text (expected as in \"model_type\": \"llama\")");
+  text("{\"hidden_size\": 1");
+  EXPECT_TRUE(problem().starts_with("1:18: not JSON: ")) << problem();
+  read_value("{hf: nowhere/config.json}");
+  ASSERT_EQ(diagnostics_.list().size(), 1U);
+  EXPECT_EQ(diagnostics_.list()[0].text(),
+            "s.yaml:1:13: error: model.hf: nowhere/config.json cannot be read: No such file or directory");
+  file("gpt2", ", preset: gpt2-small");
+  ASSERT_EQ(diagnostics_.list().size(), 1U);
+  EXPECT_EQ(diagnostics_.list()[0].path, "model.preset");
+  read_value("{hf: ''}");
+  EXPECT_EQ(diagnostics_.list().size(), 1U);
+}
+
+// As some write them: on one line, with tabs, with escapes.
+TEST_F(HfTest, JsonIsReadHoweverItIsWritten) {
+  std::string line = contents("gpt2");
+  line.erase(std::remove_if(line.begin(), line.end(), [](char c) { return c == ' ' || c == '\n'; }), line.end());
+  EXPECT_EQ(text(line).layers, 12);
+  expect_sound();
+  std::string tabs = contents("gpt2");
+  for (std::size_t at = 0; (at = tabs.find("\n  ", at)) != std::string::npos;) tabs.replace(at, 3, "\n\t");
+  EXPECT_EQ(text(tabs).layers, 12);
+  expect_sound();
+  EXPECT_EQ(changed("gpt2", "\"n_ctx\"", R"("prefix": "\u0041\n\"\/<|x|> # no comment", "n_ctx")").layers, 12);
+  expect_sound();
+}
+
+// The path is relative to the scenario's file, or else to the working directory; a folder holds its config.json.
+TEST_F(HfTest, AScenarioNamesTheFileBesideIt) {
+  const std::string scenario = scenario_file("rehearse: 1\nmodel: {hf: beside}\n");
+  const auto folder = std::filesystem::path(scenario).parent_path() / "beside";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json") << contents("gpt2");
+  EXPECT_EQ(read_scenario(scenario, {}, REHEARSE_SOURCE_DIR).model.hidden, 768);
+  const std::string preset = "rehearse: 1\nmodel: llama2-7b\n";
+  EXPECT_EQ(read(preset, {"model.hf=" + kFiles + "gpt2.json", "model.layers=3"}).model.layers, 3);
+  EXPECT_EQ(read(preset, {"model.hf=" + kFiles + "gpt2.json"}).model.hidden, 768);
+  // Another preset, and then one of its keys.
+  EXPECT_EQ(read(preset, {"model=gpt2-small", "model.layers=3"}).model.hidden, 768);
+  EXPECT_EQ(problems(preset, {"model.hf=none.json"}),
+            std::vector<std::string>{"--set model.hf: none.json cannot be read: No such file or directory"});
+}
+
+TEST(SlidingWindow, LongerSequencesAreRefused) {
+  const std::string text =
+      "rehearse: 1\nmodel: {family: llama, layers: 2, hidden: 64, heads: 4, ffn_hidden: 96, vocab: 100, max_seq_len: "
+      "128, sliding_window: 32}\ntraining: {seq_len: 64}\n";
+  EXPECT_EQ(problems(text), std::vector<std::string>{
+                                "3:21 training.seq_len: seq_len = 64, of which each token sees the last sliding_window "
+                                "= 32, is not available yet; available: seq_len up to 32, or model.sliding_window: 0"});
+  EXPECT_EQ(read(text, {"training.seq_len=32"}).model.sliding_window, 32);
+}
+
+}  // namespace
+}  // namespace rehearse::plan
