@@ -163,6 +163,12 @@ class KernelCall {
       case ElementwiseFn::rope:
       case ElementwiseFn::rope_backward:
         return rope(e.fn == ElementwiseFn::rope_backward);
+      case ElementwiseFn::fp8_amax:
+      case ElementwiseFn::fp8_cast:
+      case ElementwiseFn::fp8_cast_transpose:
+      case ElementwiseFn::fp8_transpose:
+      case ElementwiseFn::fp8_scale_update:
+        REHEARSE_CHECK(false, "{} of 8-bit products is only simulated", program::kind_name(e));
     }
   }
 

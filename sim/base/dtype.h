@@ -1,4 +1,4 @@
-// Element types of buffers and operands.
+// Element types of buffers and operands. e4m3, e5m2: 8-bit floating point (Micikevicius et al. 2022, arXiv 2209.05433).
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace rehearse {
 
-enum class DType : unsigned char { f32, bf16, f16, i32, u8 };
+enum class DType : unsigned char { f32, bf16, f16, i32, u8, e4m3, e5m2 };
 constexpr std::int64_t size_of(DType t) {
   switch (t) {
     case DType::f32:
@@ -16,13 +16,18 @@ constexpr std::int64_t size_of(DType t) {
     case DType::f16:
       return 2;
     case DType::u8:
+    case DType::e4m3:
+    case DType::e5m2:
       return 1;
   }
   return 0;
 }
 constexpr std::string_view name_of(DType t) {
-  constexpr std::string_view names[] = {"f32", "bf16", "f16", "i32", "u8"};
+  constexpr std::string_view names[] = {"f32", "bf16", "f16", "i32", "u8", "e4m3", "e5m2"};
   return names[static_cast<int>(t)];
+}
+constexpr bool is_fp8(DType t) {
+  return t == DType::e4m3 || t == DType::e5m2;
 }
 
 }  // namespace rehearse

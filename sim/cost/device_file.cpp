@@ -58,6 +58,22 @@ std::optional<Rows> rows_of(const Node& node) {
   return text ? std::optional(Rows{*text, rows.line() + 1}) : std::nullopt;
 }
 
+// 8-bit products, whose results are of 16 bits.
+void read_fp8_table(const std::string& path, Fp8Gemm& fp8, Diagnostics& diagnostics) {
+  CsvTable table(path, read_text_file(path), {{"dtype", "m", "n", "k", "tflops", "source"}}, diagnostics,
+                 CsvDialect::commented);
+  while (const CsvRow* row = table.next()) {
+    row->choice("dtype", {"fp8"});
+    GemmPoint point;
+    point.shape.m = row->positive_integer("m");
+    point.shape.n = row->positive_integer("n");
+    point.shape.k = row->positive_integer("k");
+    point.shape.element_bytes = 1, point.shape.result_bytes = 2;
+    point.seconds = point.shape.flops() / (row->positive_number("tflops", kLeastTflops, kMostTflops) * 1e12);
+    fp8.points.push_back(point);
+  }
+}
+
 // `first_line`: where the text begins in `file`.
 void read_gemm_points(const std::string& file, std::string text, int first_line, GemmData& gemm,
                       Diagnostics& diagnostics) {
@@ -128,8 +144,7 @@ void read_kernel_table(const std::string& path, std::vector<KernelPoint>& kernel
   read_kernel_points(path, read_text_file(path), 1, kernels, diagnostics);
 }
 
-void read_gemm_constants(const Node& node, GemmData& gemm) {
-  GemmConstants& c = gemm.constants;
+void read_gemm_constants(const Node& node, GemmConstants& c, std::vector<Tile>& into) {
   c.efficiency = node.number("efficiency", {}, kNoFloor, 1);
   c.launch = seconds_of(node, "launch");
   c.wave = seconds_of(node, "wave");
@@ -144,10 +159,45 @@ void read_gemm_constants(const Node& node, GemmData& gemm) {
     if (tile.size() != 2 || !m || !n || *m <= 0 || *n <= 0 || *m > 4096 || *n > 4096) {
       tile.error("expected a tile as [rows, columns]");
     } else {
-      gemm.tiles.push_back({static_cast<int>(*m), static_cast<int>(*n)});
+      into.push_back({static_cast<int>(*m), static_cast<int>(*n)});
     }
   }
   node.finish();
+}
+
+// 8-bit products: as those of 16 bits, with constants of their own or at the same shares of their own peak.
+void read_fp8(const Node& node, const std::string& file, GemmData& gemm, Diagnostics& diagnostics) {
+  Fp8Gemm& fp8 = gemm.fp8;
+  fp8.constants = gemm.constants;
+  fp8.tiles = gemm.tiles;
+  fp8.sustained = gemm.sustained;
+  fp8.interpolated = gemm.interpolated;
+  fp8.extrapolated = gemm.extrapolated;
+  if (!node) return;
+  fp8.known = true;
+  const std::string table = table_path(node, file);
+  fp8.measured_here = node.boolean("measured_here", true);
+  fp8.sustained = read_range(node, "sustained", "factor");
+  fp8.interpolated = read_range(node, "interpolated", "");
+  fp8.extrapolated = read_range(node, "extrapolated", "");
+  double cast_seconds = 0, cast_element = 0;  // what the table's times have besides: of casting A
+  if (const Node cast = node.get("cast_included")) {
+    cast_seconds = seconds_of(cast, "time");
+    cast_element = cast.number("element_ps", 0.0, 0, 1e6) * 1e-12;
+    cast.finish();
+  }
+  fp8.tiles.clear();
+  if (const Node constants = node.get("constants"))
+    read_gemm_constants(constants, fp8.constants, fp8.tiles);
+  else
+    node.error("missing key 'constants'");
+  node.finish();
+  if (!table.empty()) read_fp8_table(table, fp8, diagnostics);
+  constexpr double kLeastLeft = 0.1;  // of a time, whatever is taken off it
+  for (GemmPoint& point : fp8.points) {
+    const double elements = static_cast<double>(point.shape.m) * static_cast<double>(point.shape.k);
+    point.seconds = std::max(kLeastLeft * point.seconds, point.seconds - cast_seconds - cast_element * elements);
+  }
 }
 
 void read_gemm(const Node& node, const std::string& file, GemmData& gemm, Diagnostics& diagnostics) {
@@ -161,10 +211,11 @@ void read_gemm(const Node& node, const std::string& file, GemmData& gemm, Diagno
   gemm.extrapolated = read_range(node, "extrapolated", "");
   const Node constants = node.get("constants");
   if (constants) {
-    read_gemm_constants(constants, gemm);
+    read_gemm_constants(constants, gemm.constants, gemm.tiles);
   } else {
     node.error("missing key 'constants'");
   }
+  read_fp8(node.get("fp8"), file, gemm, diagnostics);
   node.finish();
   if (!table.empty()) read_gemm_table(table, gemm, diagnostics);
 }
@@ -298,6 +349,7 @@ void read_device(const Node& root, const std::string& file, DeviceData& data, Di
     device.peak_fp32 = peak.flop_rate("fp32");
     device.peak_bf16 = peak.flop_rate("bf16", FlopRate());
     device.peak_fp16 = peak.flop_rate("fp16", FlopRate());
+    device.peak_fp8 = peak.flop_rate("fp8", FlopRate());
     peak.finish();
   }
   if (const Node memory = section("memory_efficiency")) read_memory(memory, data);

@@ -34,6 +34,16 @@ inline constexpr std::array<std::string_view, 12> kMemoryClasses = {
     "elementwise",   "activation", "dropout",        "norm",      "norm_weight", "softmax",
     "cross_entropy", "embedding",  "embedding_grad", "optimizer", "reduction",   "pool"};
 
+// 8-bit products with a 16-bit result.
+struct Fp8Gemm {
+  bool known = false;  // the file says something of them; else the constants of 16-bit products hold
+  bool measured_here = true;
+  GemmConstants constants;
+  std::vector<Tile> tiles;
+  Range sustained, interpolated, extrapolated;
+  std::vector<GemmPoint> points;
+};
+
 struct GemmData {
   GemmConstants constants;
   std::vector<Tile> tiles;
@@ -45,6 +55,7 @@ struct GemmData {
   bool intervals_given = false;
   std::vector<GemmPoint> points;  // bf16 and f16 alike
   std::vector<GemmPoint> points_f32;
+  Fp8Gemm fp8;
 };
 
 // rate: of the FLOPs that causality leaves, at many tiles of 128 rows; tail: idle time at the end, in tiles; ramp: keys

@@ -65,7 +65,8 @@ Pick best_pick(const GemmMachine& machine, const GemmConstants& c, const GemmSha
 double GemmShape::bytes() const {
   if (traffic > 0) return traffic;
   const double dm = static_cast<double>(m), dn = static_cast<double>(n), dk = static_cast<double>(k);
-  return element_bytes * static_cast<double>(batch) * (dm * dk + dk * dn + dm * dn);
+  const double result = result_bytes > 0 ? result_bytes : element_bytes;
+  return static_cast<double>(batch) * (element_bytes * (dm * dk + dk * dn) + result * dm * dn);
 }
 
 GemmSeconds gemm_seconds(const GemmMachine& machine, const GemmConstants& c, const GemmShape& shape,

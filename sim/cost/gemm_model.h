@@ -16,7 +16,8 @@ namespace rehearse::cost {
 struct GemmShape {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   double element_bytes = 2;
-  double traffic = 0;  // bytes moved, where that is not each operand once (convolutions)
+  double traffic = 0;       // bytes moved, where that is not each operand once (convolutions)
+  double result_bytes = 0;  // of an element of the result; 0: as of the operands
   double flops() const {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(batch);
   }

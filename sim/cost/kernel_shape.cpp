@@ -70,6 +70,7 @@ MemoryClass elementwise_class(const Elementwise& e) {
       return e.dropout > 0 ? MemoryClass::dropout : MemoryClass::elementwise;
     case ElementwiseFn::bias_grad:
     case ElementwiseFn::position_grad:
+    case ElementwiseFn::fp8_amax:
       return MemoryClass::reduction;
     default:
       return MemoryClass::elementwise;
@@ -123,6 +124,7 @@ std::optional<GemmShape> product_of(const Role& role, const Op& op) {
     shape->traffic = static_cast<double>(work.bytes_read + work.bytes_written);
   }
   if (shape) shape->element_bytes = static_cast<double>(size_of(op.dtype));
+  if (shape && is_fp8(op.dtype)) shape->result_bytes = static_cast<double>(size_of(DType::bf16));
   return shape;
 }
 

@@ -78,6 +78,10 @@ Power read_power(const Node& node) {
   p.idle_w = read_measure(node, "idle_w", kMostWatts);
   p.half = read_measure(node, "half_pj", kMostPicojoules);
   p.single = read_measure(node, "single_pj", kMostPicojoules);
+  // Without a measurement: the tensor cores do twice as many at the same power, between 0.4 (a long burn of an H100
+  // runs 2.1 times as many, huggingface/gpu-fryer@704ba85c README.md) and 0.6. A judgement.
+  p.eight = {0.5 * p.half.value, 0.4 * p.half.low, 0.6 * p.half.high};
+  if (node.has("eight_pj")) p.eight = read_measure(node, "eight_pj", kMostPicojoules);
   p.byte = read_measure(node, "byte_pj", kMostPicojoules);
   p.port = read_measure(node, "port_pj", kMostPicojoules);
   p.zeros = read_measure(node, "zeros", 1);
@@ -95,8 +99,8 @@ KernelEnergy kernel_energy(const Power& power, const program::Role& role, const 
   double flops = work.flops;
   // Work counts all keys; fused kernels leave out the blocks that causality does.
   if (is_flash(op) && std::get<program::Attention>(op.shape).causal) flops /= 2;
-  return {times(op.dtype == program::DType::f32 ? power.single : power.half, flops),
-          times(power.byte, static_cast<double>(work.bytes_read + work.bytes_written))};
+  const Range& each = op.dtype == program::DType::f32 ? power.single : is_fp8(op.dtype) ? power.eight : power.half;
+  return {times(each, flops), times(power.byte, static_cast<double>(work.bytes_read + work.bytes_written))};
 }
 
 double voltage_curve_error(const std::vector<LimitedRun>& runs, double slope, double floor) {

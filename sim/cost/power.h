@@ -35,6 +35,7 @@ struct Power {
   double min_mhz = 0, boost_mhz = 0;
   Range idle_w;        // with a context, nothing running
   Range half, single;  // a FLOP of products and attention: in bf16 and fp16; in fp32, as Device::peak_fp32 counts them
+  Range eight;         // a FLOP of 8-bit products; where the file does not say, half as much as in bf16: see read_power
   Range byte;          // of device memory, read or written
   Range port;          // a byte that leaves or enters the device
   Range zeros;         // a FLOP whose operands are zeros, as a share of one with random operands

@@ -29,6 +29,7 @@ DType dtype_of(plan::Precision precision) {
     case plan::Precision::fp32:
       return DType::f32;
     case plan::Precision::bf16:
+    case plan::Precision::fp8:  // of all but linear layers' products
       return DType::bf16;
     case plan::Precision::fp16:
       return DType::f16;
@@ -76,6 +77,15 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
     if (p.context > 1) axes.push_back(Axis::context);
     if (!axes.empty())
       groups.routing = add({"routing", p.context > 1 ? GroupKind::context : GroupKind::tensor, axes, {}});
+  }
+  // Transformer Engine's amax group as Megatron-Core makes it: all ranks of a stage (parallel_state.py,
+  // get_amax_reduction_group).
+  if (scenario.training.eight_bits() && scenario.training.fp8_recipe == plan::Fp8Recipe::delayed) {
+    std::vector<Axis> axes;
+    if (p.tensor > 1) axes.push_back(Axis::tensor);
+    axes.insert(axes.end(), shards.begin(), shards.end());
+    if (p.replicas > 1) axes.push_back(Axis::replica);
+    if (!axes.empty()) groups.amax = add({"amax", GroupKind::world, axes, {}});
   }
   // Without sharding, ranks with the same weights hold the same gradients.
   const bool sharded = p.zero > 0 && !shards.empty();

@@ -66,6 +66,37 @@ BodyId RoleBuilder::begin_body(const std::string& name) {
   return body_ = static_cast<BodyId>(role_.bodies.size()) - 1;
 }
 
+BodyId RoleBuilder::copy_body(BodyId from, const std::string& name,
+                              bool (*without)(const program::Role&, const program::Op&)) {
+  const auto source = static_cast<std::size_t>(from);
+  const BodyId copy = begin_body(name);
+  std::vector<program::Op> ops;
+  std::vector<int> place;  // of each op in the copy, -1: left out
+  for (const program::Op& op : role_.bodies[source].ops) {
+    const bool kept = !without(role_, op);
+    place.push_back(kept ? static_cast<int>(ops.size()) : -1);
+    if (kept) ops.push_back(op);
+  }
+  const auto copied = [&](OpRef op) {
+    return op.body != from ? op : OpRef{copy, place[static_cast<std::size_t>(op.op)]};
+  };
+  for (std::size_t i = 0, n = after_.size(); i < n; ++i) {
+    const auto [op, earlier] = after_[i];
+    if (op.body != from && earlier.body != from) continue;
+    if (copied(op).op >= 0 && copied(earlier).op >= 0) after_.emplace_back(copied(op), copied(earlier));
+  }
+  for (std::size_t i = 0, n = after_compute_.size(); i < n; ++i)
+    if (after_compute_[i].body == from && copied(after_compute_[i]).op >= 0)
+      after_compute_.push_back(copied(after_compute_[i]));
+  Draft& draft = drafts_.back();
+  draft.names = drafts_[source].names;
+  for (std::size_t i = 0; i < ops.size(); ++i)
+    if (role_.streams[static_cast<std::size_t>(ops[i].stream)].kind == StreamKind::compute)
+      draft.last_compute = {copy, static_cast<int>(i)};
+  role_.bodies.back().ops = std::move(ops);
+  return copy;
+}
+
 std::pair<BodyId, BodyId> RoleBuilder::begin_parted_bodies(const std::string& input_part,
                                                            const std::string& weight_part) {
   const BodyId weights = begin_body(weight_part), inputs = begin_body(input_part);

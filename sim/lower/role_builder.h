@@ -59,6 +59,8 @@ class RoleBuilder {
     std::forward<Emit>(emit)();
     body_ = body;
   }
+  // Another body with the ops of this one but for those that `without` says; buffers are the same.
+  BodyId copy_body(BodyId from, const std::string& name, bool (*without)(const program::Role&, const program::Op&));
   BodyId current_body() const { return body_; }
   // The name with the current body's number: buffers that each body has of its own.
   std::string here(const std::string& name) const { return name + "." + std::to_string(body_); }

@@ -22,6 +22,8 @@ struct Groups {
   program::GroupId norm = -1;  // ranks whose gradient squares add up to the global norm
   // Without sharding, where the sum of experts' squares is over more ranks than that of the others.
   program::GroupId expert_norm = -1;
+  // Of 8-bit products with delayed scaling: ranks that share largest values, all with the same layers.
+  program::GroupId amax = -1;
 };
 
 // Facts derived from the scenario once, the same for every stage.
@@ -53,6 +55,14 @@ struct Context {
   const plan::FrameworkProfile& profile() const { return scenario.framework; }
   double loss_weight() const;  // 1 / loss terms of the global batch
   bool all_to_all() const { return plan().context > 1 && plan().context_kind == plan::ContextKind::all_to_all; }
+  // Whether a transformer block's linear layers multiply in 8 bits.
+  bool fp8(std::int64_t layer) const {
+    const plan::Training& t = scenario.training;
+    return t.eight_bits() && layer >= t.fp8_bf16_layers && layer < model().layers - t.fp8_bf16_layers;
+  }
+  bool delayed_scaling() const {
+    return scenario.training.eight_bits() && scenario.training.fp8_recipe == plan::Fp8Recipe::delayed;
+  }
   bool scales_loss() const { return compute == DType::f16; }
   // Rows of one rank's tokens for the experts of this rank, without a capacity.
   std::int64_t rows_for_own(std::int64_t layer) const { return loads->of(layer).parts.at(expert_place); }

@@ -45,6 +45,7 @@ void StageLowering::make_units(Chunk& chunk) {
     const int layer = static_cast<int>(i);
     UnitScope of_layer = scope();
     of_layer.recompute = context_.plan().recompute_of(i - chunk.layers.first);
+    of_layer.fp8 = m.is_transformer() && context_.fp8(i);
     if (m.is_transformer())
       add(make_block(of_layer, layer));
     else if (i < convolutions)
@@ -127,7 +128,8 @@ void StageLowering::wait_for_gathers(OpRef before, int ops_before) {
 }
 
 void StageLowering::emit_forward(Chunk& chunk) {
-  chunk.forward = builder_.begin_body(named("forward", chunk));
+  chunk.forward = chunk.forward_first = builder_.begin_body(named("forward", chunk));
+  parameters_.begin_forward(true);
   builder_.set_phase(Phase::forward);
   gather_for(chunk, 0, -1);
   if (!chunk.first) {
@@ -143,6 +145,7 @@ void StageLowering::emit_forward(Chunk& chunk) {
       gather_for(chunk, u, -1);
     chunk.units[static_cast<std::size_t>(u)]->forward(false);
   }
+  parameters_.emit_fp8_update();
   if (!chunk.last) transfers_.send(transfers_.packed(chunk.output, named("stage.output.sent", chunk)), true);
 }
 
@@ -155,6 +158,7 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
   else
     bodies.input = builder_.begin_body(named("backward" + last, chunk));
   builder_.set_phase(Phase::backward);
+  parameters_.begin_forward(false);
   parameters_.begin_backward(chunk.index, last_micro_batch);
   const int n = static_cast<int>(chunk.units.size());
   if (table_shared_) gather_for(chunk, 0, -1);
@@ -184,6 +188,7 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
     gradient = unit.backward(gradient, needed);
     if (!ahead) gather_next(-1);
   }
+  parameters_.emit_fp8_update();
   chunk.units.back()->end_micro_batch();
   if (chunk.first) return;
   if (transfers_.batched()) builder_.set_lifetime(gradient, Lifetime::micro_batch);
@@ -199,9 +204,12 @@ std::vector<Slot> StageLowering::slots(int micro_batches) {
   const auto order = schedule().slots(place(), micro_batches);
   // The micro-batch whose gradients are the chunk's last: those of its products' weights, where they come apart.
   const SlotKind ends = schedule().parts_backward() ? SlotKind::backward_weight : SlotKind::backward;
-  std::vector<int> last(chunks_.size());
-  for (const ScheduleSlot& slot : order)
+  std::vector<int> last(chunks_.size()), first(chunks_.size(), -1);
+  for (const ScheduleSlot& slot : order) {
     if (slot.kind == ends) last[static_cast<std::size_t>(slot.chunk)] = slot.micro_batch;
+    if (slot.forward() && first[static_cast<std::size_t>(slot.chunk)] < 0)
+      first[static_cast<std::size_t>(slot.chunk)] = slot.micro_batch;
+  }
   std::vector<Slot> slots;
   if (!builder_.empty(begin_)) slots.push_back({begin_, -1});
   const auto add_exchange = [&](BodyId before, const ScheduleSlot* sent, const ScheduleSlot* received) {
@@ -218,7 +226,8 @@ std::vector<Slot> StageLowering::slots(int micro_batches) {
     const Chunk& chunk = chunks_[static_cast<std::size_t>(order[i].chunk)];
     const bool is_last = order[i].micro_batch == last[static_cast<std::size_t>(order[i].chunk)];
     const Backward& backward = is_last ? chunk.backward_last : chunk.backward;
-    const BodyId body = order[i].forward()                           ? chunk.forward
+    const bool is_first = order[i].micro_batch == first[static_cast<std::size_t>(order[i].chunk)];
+    const BodyId body = order[i].forward()                           ? (is_first ? chunk.forward_first : chunk.forward)
                         : order[i].kind == SlotKind::backward_weight ? backward.weight
                                                                      : backward.input;
     slots.push_back({body, order[i].micro_batch});
@@ -233,7 +242,14 @@ program::Role StageLowering::build() && {
   parameters_.layout();
   for (Chunk& chunk : chunks_) declare_buffers(chunk);
   emit_begin();
-  for (Chunk& chunk : chunks_) emit_forward(chunk);
+  const bool casts_once = context_.scenario.training.eight_bits() && parameters_.keeps_fp8_weights();
+  for (Chunk& chunk : chunks_) {
+    emit_forward(chunk);
+    if (!casts_once || context_.micro_batches == 1) continue;
+    chunk.forward =
+        builder_.copy_body(chunk.forward_first, named("forward.later", chunk), ParameterStore::casts_weight);
+    transfers_.sends_alike(chunk.forward, chunk.forward_first);
+  }
   for (Chunk& chunk : chunks_) {
     if (context_.micro_batches > 1) emit_backward(chunk, false);
     emit_backward(chunk, true);

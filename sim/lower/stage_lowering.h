@@ -37,7 +37,8 @@ class StageLowering {
     int first_unit = 0;  // number of its first unit in the stage
     BufferId output = -1;
     Boundary input, output_gradient;
-    BodyId forward = -1;
+    // Of the first micro-batch and of the others: the same, unless the first casts weights for 8-bit products.
+    BodyId forward_first = -1, forward = -1;
     Backward backward, backward_last;  // the last is that of the last micro-batch
   };
 

@@ -28,6 +28,7 @@ class Rules {
       resolve_zero_group(key("zero_group"), sections_.node_devices, s_);
     data_parallel_only();
     if (sections_.model_sound) {
+      eight_bits();
       tensor();
       stages();
       sequence();
@@ -71,6 +72,21 @@ class Rules {
       if (!holds && sound(fmt::format("plan.{}", name)))
         key(name).error(fmt::format("framework {} holds replicas of a whole model", s_.framework.name),
                         fmt::format("leave plan.{} out, or choose another framework", name));
+  }
+
+  void eight_bits() {
+    if (!s_.training.eight_bits() || !sound("training.precision")) return;
+    const Node precision = sections_.training.get("precision");
+    if (!s_.model.is_transformer()) {
+      precision.error("fp8 is of linear layers in transformer blocks, which this model has none of", "precision: bf16");
+      return;
+    }
+    if (s_.purpose == Purpose::perform)
+      precision.error("8-bit products are simulated, and not performed yet", "perform it with precision: bf16");
+    if (!sound("training.fp8_bf16_layers") || 2 * s_.training.fp8_bf16_layers < s_.model.layers) return;
+    sections_.training.get("fp8_bf16_layers")
+        .error(fmt::format("{} blocks at either end of {} leave none in 8 bits", s_.training.fp8_bf16_layers,
+                           s_.model.layers));
   }
 
   bool ranks() {

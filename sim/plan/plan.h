@@ -25,7 +25,10 @@ enum class Recompute : unsigned char { none, selective, full, ops };
 // What products do besides in the same kernel: GELU of the first of a feed-forward layer, its slope in backward of the
 // second; the sums that are a bias's gradient in the product that gives its weight's.
 enum class FusedEpilogues : unsigned char { none, bias_gradient, gelu, all };
-enum class Precision : unsigned char { fp32, bf16, fp16 };
+enum class Precision : unsigned char { fp32, bf16, fp16, fp8 };
+// How the scales of 8-bit operands come about, in the words of Megatron-Core's --fp8-recipe: of a tensor from the
+// largest values of earlier steps, or from its own; of blocks of 128; of 32 elements (Open Compute's MX formats).
+enum class Fp8Recipe : unsigned char { delayed, tensorwise, blockwise, mxfp8 };
 // How the ranks of a context group exchange keys and values; see context_rows.h.
 enum class ContextKind : unsigned char { ring, all_to_all, all_gather };
 enum class OptimizerKind : unsigned char { adamw, sgd };
@@ -77,6 +80,10 @@ struct Plan {
 struct Training {
   std::int64_t global_batch = 1, seq_len = 1;
   Precision precision = Precision::bf16;
+  Fp8Recipe fp8_recipe = Fp8Recipe::delayed;
+  std::int64_t fp8_bf16_layers = 0;  // at either end of the model
+  bool fp8_transposes = true;        // 8-bit products want both operands along the dimension that is summed over
+  bool eight_bits() const { return precision == Precision::fp8; }
   Precision grad_dtype = Precision::fp32;    // gradients as stored
   Precision reduce_dtype = Precision::fp32;  // gradients as sent
   OptimizerKind optimizer = OptimizerKind::adamw;

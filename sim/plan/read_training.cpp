@@ -14,12 +14,17 @@ std::string precision_word(Precision precision) {
   return std::string(find_key("training.precision")->values.at(static_cast<std::size_t>(precision)));
 }
 
+// What is not in the 8 bits of products is bf16.
+Precision stored(Precision precision) {
+  return precision == Precision::fp8 ? Precision::bf16 : precision;
+}
+
 // Gradients are kept and sent in fp32 or in the training precision.
 void check_gradient_dtype(const Node& node, const char* key, Precision dtype, Precision precision) {
-  if (dtype == Precision::fp32 || dtype == precision) return;
-  const std::string trained = precision_word(precision);
-  node.get(key).error(fmt::format("{} with precision {}: expected fp32{}", precision_word(dtype), trained,
-                                  precision == Precision::fp32 ? "" : " or " + trained));
+  if (dtype == Precision::fp32 || dtype == stored(precision)) return;
+  node.get(key).error(fmt::format("{} with precision {}: expected fp32{}", precision_word(dtype),
+                                  precision_word(precision),
+                                  precision == Precision::fp32 ? "" : " or " + precision_word(stored(precision))));
 }
 
 }  // namespace
@@ -29,7 +34,7 @@ Training read_training(const Node& node, const FrameworkProfile& profile) {
   t.global_batch = t.seq_len = 0;
   read_keys(node, "training.", t, [&](const Key& key) {
     const std::string text = default_of(key, profile);
-    return text == "the precision" ? precision_word(t.precision) : text;  // precision is read before
+    return text == "the precision" ? precision_word(stored(t.precision)) : text;  // precision is read before
   });
   check_gradient_dtype(node, "grad_dtype", t.grad_dtype, t.precision);
   check_gradient_dtype(node, "reduce_dtype", t.reduce_dtype, t.precision);

@@ -28,6 +28,7 @@ struct ExpectedOf {
   Expected operator()(const Gemm& g) const {
     const std::int64_t c = g.batch * g.m * g.n;
     Sizes reads = {g.batch * g.m * g.k, g.batch * g.k * g.n};
+    if (is_fp8(op.dtype)) reads = {kAny, kAny};  // with their scales
     if (g.bias) reads.push_back(g.n);
     if (g.accumulate) reads.push_back(c);
     Sizes writes = {c};
@@ -133,6 +134,18 @@ struct ExpectedOf {
       case ElementwiseFn::rope:
       case ElementwiseFn::rope_backward:
         return {{kAny}, {kAny}};
+      case ElementwiseFn::fp8_amax:
+        return {{n}, {1}};
+      case ElementwiseFn::fp8_cast:
+      case ElementwiseFn::fp8_cast_transpose: {
+        const std::size_t most = e.fn == ElementwiseFn::fp8_cast ? 2 : 3;
+        return {op.reads.size() == 2 ? Sizes{n, 1} : Sizes{n},
+                Sizes(std::clamp<std::size_t>(op.writes.size(), 1, most), kAny)};
+      }
+      case ElementwiseFn::fp8_transpose:
+        return {{kAny}, {kAny}};
+      case ElementwiseFn::fp8_scale_update:
+        return {{n}, {n}};
     }
     return {};
   }
@@ -178,6 +191,7 @@ struct ExpectedOf {
     Expected e = g.part == GroupedPart::forward          ? Expected{{x, w}, {y}}
                  : g.part == GroupedPart::backward_input ? Expected{{y, w}, {x}}
                                                          : Expected{{y, x}, {w}};
+    if (is_fp8(op.dtype)) e.reads = {kAny, kAny};  // with their scales
     if (g.counted) e.reads.push_back(g.groups);
     if (g.accumulate) e.reads.push_back(w);
     return e;

@@ -47,9 +47,25 @@ struct KindName {
     return a.backward ? pick(backward, a.fn) : pick(forward, a.fn);
   }
   std::string_view operator()(const Elementwise& e) const {
-    static constexpr std::string_view names[] = {
-        "add",     "accumulate",       "cast",      "copy",         "fill",          "scale", "bias_dropout_add",
-        "dropout", "dropout_backward", "bias_grad", "add_position", "position_grad", "rope",  "rope_backward"};
+    static constexpr std::string_view names[] = {"add",
+                                                 "accumulate",
+                                                 "cast",
+                                                 "copy",
+                                                 "fill",
+                                                 "scale",
+                                                 "bias_dropout_add",
+                                                 "dropout",
+                                                 "dropout_backward",
+                                                 "bias_grad",
+                                                 "add_position",
+                                                 "position_grad",
+                                                 "rope",
+                                                 "rope_backward",
+                                                 "fp8_amax",
+                                                 "fp8_cast",
+                                                 "fp8_cast_transpose",
+                                                 "fp8_transpose",
+                                                 "fp8_scale_update"};
     return pick(names, e.fn);
   }
   std::string_view operator()(const StridedCopy&) const { return "strided_copy"; }

@@ -122,6 +122,12 @@ struct Activation {
 //   bias_grad {dy [rows, cols], dbias} -> {dbias} (accumulates; elements = rows * cols, cols of the bias);
 //   add_position {x, table [max_seq, cols]} -> {y};   position_grad {dy, dtable} -> {dtable} (accumulates);
 //   rope / rope_backward {qkv} -> {qkv} in place (elements = those of queries and keys that turn).
+// Of 8-bit products. A copy in 8 bits has its scales behind its elements, where blocks have scales of their own; so its
+// size is not checked. Only simulated.
+//   fp8_amax {x} -> {amax f32 [1]}: the largest absolute value, of current scaling;
+//   fp8_cast {x, amax?} -> {y, history?}: y in 8 bits, row by row; amax: of current, history: of delayed scaling;
+//   fp8_cast_transpose {x, amax?} -> {y?, y transposed, history?};   fp8_transpose {y} -> {y transposed};
+//   fp8_scale_update {history f32 [elements]} -> {history}: delayed scaling.
 enum class ElementwiseFn : unsigned char {
   add,
   accumulate,
@@ -136,7 +142,12 @@ enum class ElementwiseFn : unsigned char {
   add_position,
   position_grad,
   rope,
-  rope_backward
+  rope_backward,
+  fp8_amax,
+  fp8_cast,
+  fp8_cast_transpose,
+  fp8_transpose,
+  fp8_scale_update
 };
 struct Elementwise {
   ElementwiseFn fn = ElementwiseFn::add;

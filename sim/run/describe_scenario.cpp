@@ -33,7 +33,7 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   const plan::Training& t = scenario.training;
   out.scenario_name = scenario.name;
   out.scenario_file = scenario.file;
-  out.peak_flops_per_gpu = device.peak(lower::dtype_of(t.precision)).per_s();
+  out.peak_flops_per_gpu = device.peak(t.eight_bits() ? DType::e4m3 : lower::dtype_of(t.precision)).per_s();
   auto& s = out.scenario;
   s["model"] = scenario.model.name;
   s["model.parameters"] = fmt::to_string(model::parameter_count(scenario.model));
@@ -50,6 +50,9 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   s["framework"] = scenario.framework.name;
   if (!scenario.framework_why.empty()) s["framework.chosen"] = "automatically: " + scenario.framework_why;
   describe_keys(scenario, s);
+  if (t.eight_bits())
+    for (const char* key : {"training.fp8_recipe", "training.fp8_bf16_layers", "training.fp8_transposes"})
+      s[key] = plan::value_text(*plan::find_key(key), scenario).value_or("");
   if (p.recompute_layers > 0) s["plan.recompute_layers"] = fmt::to_string(p.recompute_layers);
   if (p.recompute_latent) s["plan.recompute_latent"] = "true";
   if (p.recompute_every > 1) s["plan.recompute_every"] = fmt::to_string(p.recompute_every);

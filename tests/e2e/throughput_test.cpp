@@ -15,7 +15,9 @@ namespace {
 struct Record {
   const char* source;
   int rows;
-  double mean, inside;  // mean of |predicted / measured - 1|; share of rows inside their interval
+  double mean, inside;      // mean of |predicted / measured - 1|; share of rows inside their interval
+  bool eight_bits = false;  // those of the source's rows, or all others
+  const char* only = "";    // of its rows, those with this in their id
 };
 
 constexpr const char* kRuns = REHEARSE_SOURCE_DIR "/scenarios/published/throughput.csv";
@@ -25,13 +27,15 @@ class PublishedRuns : public testing::TestWithParam<Record> {};
 TEST_P(PublishedRuns, AreNotPredictedWorse) {
   const Record& record = GetParam();
   const Folder folder;
-  const Outcome r = run({"validate", "--throughput", kRuns, "--filter", record.source, "-o", folder / "out"});
+  const Outcome r = run({"validate", "--throughput", kRuns, "--filter", *record.only != 0 ? record.only : record.source,
+                         "-o", folder / "out"});
   ASSERT_EQ(r.status, 0) << r.err;
   const auto json = nlohmann::json::parse(read(folder / "out/ledger.json"));
   int n = 0, inside = 0;
   double sum = 0;
   for (const auto& row : json["rows"]) {
     if (row["source"] != record.source || !row["used"]) continue;
+    if (has(row["software"].get<std::string>(), "8 bits") != record.eight_bits) continue;
     ++n;
     sum += std::abs(row["error"].get<double>());
     inside += row["low"] <= row["measured"] && row["measured"] <= row["high"] ? 1 : 0;
@@ -45,11 +49,13 @@ TEST_P(PublishedRuns, AreNotPredictedWorse) {
 INSTANTIATE_TEST_SUITE_P(Shipped, PublishedRuns,
                          testing::Values(Record{"llm-foundry", 127, 0.054, 1}, Record{"korthikanti-t5", 8, 0.033, 1},
                                          Record{"simumax-b200", 27, 0.115, 1}, Record{"torchtitan", 9, 0.2, 1},
-                                         Record{"megatron-bridge", 1, 0.061, 1}),
+                                         Record{"megatron-bridge", 1, 0.061, 1, false, "megatron-bridge-24"},
+                                         Record{"torchtitan", 10, 0.185, 0.8, true},
+                                         Record{"nemo-longseq", 15, 0.165, 0.86, true}),
                          [](const auto& test) {
                            std::string name = test.param.source;
                            std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
+                           return name + (test.param.eight_bits ? "_8_bits" : "");
                          });
 
 // A table of the shipped one's heading and the rows that `pick` takes.

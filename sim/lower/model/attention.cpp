@@ -13,7 +13,7 @@ AttentionBranch::AttentionBranch(const UnitScope& scope, const std::string& pref
       m_(scope.context.model()),
       prefix_(prefix),
       name_(prefix + ".attention"),
-      tp_(scope.context, scope.builder, scope.parameters),
+      tp_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored()),
       heads_(scope.context, scope.builder),
       core_(scope, name_, site) {
   if (m_.latent_attention()) latent_.emplace(scope, prefix_, name_);
@@ -43,7 +43,8 @@ void AttentionBranch::declare_buffers(BufferId input) {
     core_qkv_ = s_.builder.activation(name_ + ".qkv.heads", c_.compute,
                                       {c_.batch * c_.seq, qkv_width() / c_.plan().context}, saved);
   out_ = core_out_ = core_.declare(core_qkv_);
-  if (heads_.on()) out_ = s_.builder.activation(name_ + ".out.tokens", c_.compute, {c_.tokens, width()}, saved);
+  if (heads_.on())
+    out_ = s_.builder.activation(name_ + ".out.tokens", c_.compute, {c_.tokens, width()}, s_.of_product_input(saved));
 }
 
 void AttentionBranch::rope(bool backward, BufferId qkv) {
@@ -57,7 +58,7 @@ void AttentionBranch::forward_core() {
   if (latent_) {
     latent_->forward(qkv_);
   } else {
-    const BufferId in = tp_.gather_sequence(prefix_ + ".norm1", input_, m_.hidden);
+    const BufferId in = tp_.product_input(prefix_ + ".norm1", input_, m_.hidden);
     tp_.product(name_ + ".qkv.forward", in, qkv_w_, qkv_b_, qkv_, qkv_width(), m_.hidden);
     rope(false, qkv_);
   }

@@ -25,6 +25,7 @@ class Block : public Unit {
       : s_(scope),
         c_(scope.context),
         name_("layer" + std::to_string(layer)),
+        experts_(scope.context.model().has_experts(layer)),
         norm1_(scope.context, scope.builder, scope.parameters, name_ + ".norm1"),
         attention_(scope, name_, layer * 4 + 1),
         residual1_(scope.context, scope.builder, scope.parameters, name_, "attention", layer * 4 + 2),
@@ -42,10 +43,10 @@ class Block : public Unit {
   BufferId declare_buffers(BufferId input, Lifetime output) override {
     const Lifetime saved = s_.restored();
     x_ = input;
-    attention_.declare_buffers(norm1_.declare_buffers(x_, saved));
+    attention_.declare_buffers(declare_norm(norm1_, x_, !c_.model().latent_attention()));
     residual1_.declare_mask(saved);
     y1_ = residual1_.declare_sum("attention.residual", parallel() ? Lifetime::slot : saved);
-    mlp_->declare_buffers(one_norm() ? norm1_.out() : norm2_.declare_buffers(parallel() ? x_ : y1_, saved));
+    mlp_->declare_buffers(one_norm() ? norm1_.out() : declare_norm(norm2_, parallel() ? x_ : y1_, !experts_));
     residual2_.declare_mask(saved);
     return y_ = residual2_.declare_sum("out", output);
   }
@@ -85,10 +86,18 @@ class Block : public Unit {
                   c_.compute, {{a}, {b}}, {{out}});
     return out;
   }
+  // `fused`: one product reads it, and no other kernel does. Routers read it in 16 bits.
+  BufferId declare_norm(NormLayer& norm, BufferId in, bool fused) {
+    const Lifetime saved = s_.restored();
+    const DType type = norm.type_for_products(s_.fp8 && fused);
+    const bool kept = is_fp8(type) || (experts_ && &norm == &norm2_);
+    return norm.declare_buffers(in, saved, kept ? saved : s_.of_product_input(saved), type);
+  }
 
   UnitScope s_;
   const Context& c_;
   std::string name_;
+  bool experts_;
   NormLayer norm1_;
   AttentionBranch attention_;
   Residual residual1_;

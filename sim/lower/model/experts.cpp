@@ -26,6 +26,7 @@ ExpertBranch::ExpertBranch(const UnitScope& scope, const std::string& prefix, st
       prefix_(prefix),
       name_(prefix + ".experts"),
       tp_(scope.context, scope.builder, scope.parameters),
+      fp8_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored()),
       exchange_(scope.context, scope.builder, name_, layer) {
   if (m_.shared_experts > 0) shared_.emplace(scope, prefix, "shared", m_.shared_experts * m_.shared_ffn_hidden);
 }
@@ -57,11 +58,11 @@ void ExpertBranch::declare_buffers(BufferId input) {
     all_loads_ = b.activation(name_ + ".loads.all", DType::f32, {m_.experts}, saved);
   if (exchange_.counts()) exchange_.declare_buffers(saved);
   if (exchange_.sources() == 1) {
-    brought_ = b.activation(name_ + ".rows", c_.compute, {rows(), m_.hidden}, saved);
+    brought_ = b.activation(name_ + ".rows", c_.compute, {rows(), m_.hidden}, s_.of_product_input(saved));
     out_ = b.activation(name_ + ".out", c_.compute, {rows(), m_.hidden}, saved);
   }
   up_ = expert_activation(name_ + ".up", 2 * width(), saved);
-  activation_ = expert_activation(name_ + ".activation", width(), saved);
+  activation_ = expert_activation(name_ + ".activation", width(), s_.of_product_input(saved));
   if (shared_) shared_->declare_buffers(input);
 }
 
@@ -131,6 +132,16 @@ void ExpertBranch::route() {
   if (exchange_.counts()) exchange_.gather_counts(loads_);
 }
 
+void ExpertBranch::product(const std::string& what, BufferId in, ParamId weight, BufferId out, std::int64_t n,
+                           std::int64_t k) {
+  s_.parameters.cast_weight(weight);
+  if (fp8_.on()) in = fp8_.input(name_ + "." + what, in, false, k);
+  s_.builder.op(name_ + "." + what + ".forward", grouped(GroupedPart::forward, n, k),
+                fp8_.on() ? DType::e4m3 : c_.compute,
+                with_loads({{in}, {fp8_.on() ? s_.parameters.fp8_row(weight) : s_.parameters.value(weight)}}), {{out}});
+  takes_launches();
+}
+
 void ExpertBranch::forward_to_activation(bool again) {
   RoleBuilder& b = s_.builder;
   route();
@@ -138,11 +149,8 @@ void ExpertBranch::forward_to_activation(bool again) {
   const BufferId sorted = alone ? brought_ : workspace(name_ + ".rows", {rows(), m_.hidden});
   b.op(name_ + ".permute", permute(PermutePart::permute), c_.compute, {{input_}, {places_}}, {{sorted}});
   if (exchange_.counts()) exchange_.wait_for_counts();
-  if (!alone) brought_ = exchange_.to_experts(name_ + ".dispatch", sorted, s_.restored());
-  s_.parameters.cast_weight(up_w_);
-  b.op(name_ + ".up.forward", grouped(GroupedPart::forward, 2 * width(), m_.hidden), c_.compute,
-       with_loads({{brought_}, {s_.parameters.value(up_w_)}}), {{up_}});
-  takes_launches();
+  if (!alone) brought_ = exchange_.to_experts(name_ + ".dispatch", sorted, s_.of_product_input(s_.restored()));
+  product("up", brought_, up_w_, up_, 2 * width(), m_.hidden);
   b.op(name_ + ".activation.forward",
        Activation{ActivationFn::swiglu, false, expert_rows(), width(), !c_.profile().fused_elementwise}, c_.compute,
        {{up_}}, {{activation_}});
@@ -153,10 +161,7 @@ BufferId ExpertBranch::forward_from_activation() {
   RoleBuilder& b = s_.builder;
   const bool alone = exchange_.sources() == 1;
   const BufferId down = alone ? out_ : expert_workspace(name_ + ".down", m_.hidden);
-  s_.parameters.cast_weight(down_w_);
-  b.op(name_ + ".down.forward", grouped(GroupedPart::forward, m_.hidden, width()), c_.compute,
-       with_loads({{activation_}, {s_.parameters.value(down_w_)}}), {{down}});
-  takes_launches();
+  product("down", activation_, down_w_, down, m_.hidden, width());
   if (!alone) out_ = exchange_.to_tokens(name_ + ".combine", down, s_.restored());
   BufferId out = workspace(name_ + ".summed", {tokens(), m_.hidden});
   b.op(name_ + ".unpermute", permute(PermutePart::unpermute), c_.compute, {{out_}, {places_}, {weights_}}, {{out}});
@@ -191,12 +196,21 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows) {
   const auto product = [&](const std::string& what, ParamId weight, BufferId d_out, BufferId in, std::int64_t n,
                            std::int64_t k) {
     const BufferId d_in = expert_workspace("d_" + name_ + "." + what, k);
-    b.op(name_ + "." + what + ".backward_input", grouped(GroupedPart::backward_input, n, k), c_.compute,
-         with_loads({{d_out}, {s_.parameters.value(weight)}}), {{d_in}});
+    Fp8Operands::Pair out{d_out, d_out};
+    BufferId by_columns = s_.parameters.value(weight);
+    if (fp8_.on()) {
+      out = fp8_.gradient("d_" + name_ + "." + what + ".out", d_out, false, n);
+      fp8_.keep_input(in);
+      by_columns = s_.parameters.fp8_column(weight);
+    }
+    b.op(name_ + "." + what + ".backward_input", grouped(GroupedPart::backward_input, n, k),
+         fp8_.on() ? b.buffer(out.row).dtype : c_.compute, with_loads({{out.row}, {by_columns}}), {{d_in}});
     takes_launches();
     b.weight_part([&] {
+      const std::string input = name_ + "." + what + ".input";
+      if (fp8_.on()) in = fp8_.by_columns(input, in, false, fp8_.kept_input(input, in, false, k));
       s_.parameters.weight_gradient(weight, name_ + "." + what + ".backward_weight",
-                                    grouped(GroupedPart::backward_weight, n, k), d_out, in, group_loads());
+                                    grouped(GroupedPart::backward_weight, n, k), out.column, in, group_loads());
       s_.parameters.gradient_done(weight);
     });
     return d_in;

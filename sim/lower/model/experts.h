@@ -55,6 +55,8 @@ class ExpertBranch : public FeedForward {
   BufferId workspace(const std::string& name, std::vector<std::int64_t> shape);
   BufferId expert_activation(const std::string& name, std::int64_t cols, Lifetime lifetime);
   BufferId expert_workspace(const std::string& name, std::int64_t cols);
+  // The forward product of rows `in` [expert_rows, k] with an expert's weight.
+  void product(const std::string& what, BufferId in, ParamId weight, BufferId out, std::int64_t n, std::int64_t k);
   // Of the grouped product that was added last.
   void takes_launches();
   void route();
@@ -67,6 +69,7 @@ class ExpertBranch : public FeedForward {
   const model::Model& m_;
   std::string prefix_, name_;
   TensorParallel tp_;
+  Fp8Operands fp8_;
   ExpertExchange exchange_;
   std::optional<MlpBranch> shared_;
   ParamId router_w_ = -1, up_w_ = -1, down_w_ = -1;

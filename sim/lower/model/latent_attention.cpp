@@ -16,7 +16,8 @@ LatentProjections::LatentProjections(const UnitScope& scope, const std::string& 
       m_(scope.context.model()),
       prefix_(prefix),
       name_(name),
-      tp_(scope.context, scope.builder, scope.parameters),
+      tp_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored()),
+      down_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored(), ".down"),
       q_norm_(NormLayer::within_branch(scope.context, scope.builder, scope.parameters, name + ".q_norm",
                                        scope.context.model().q_lora_rank)),
       kv_norm_(NormLayer::within_branch(scope.context, scope.builder, scope.parameters, name + ".kv_norm",
@@ -64,7 +65,12 @@ void LatentProjections::product_down(const std::string& name, ParamId weight, Bu
   s_.parameters.cast_weight(weight);
   Gemm gemm{c_.local_tokens, width, m_.hidden, 1};
   gemm.transpose_b = true;
-  s_.builder.op(name + ".forward", gemm, c_.compute, {{input_}, {s_.parameters.value(weight)}}, {{out}});
+  if (!down_.on()) {
+    s_.builder.op(name + ".forward", gemm, c_.compute, {{input_}, {s_.parameters.value(weight)}}, {{out}});
+    return;
+  }
+  const BufferId in = down_.input(name, input_, false, m_.hidden);
+  s_.builder.op(name + ".forward", gemm, DType::e4m3, {{in}, {s_.parameters.fp8_row(weight)}}, {{out}});
 }
 
 void LatentProjections::copy_columns(const std::string& name, BufferId from, BufferId to, std::int64_t first,
@@ -87,12 +93,12 @@ void LatentProjections::down() {
 BufferId LatentProjections::queries() {
   const BufferId q = workspace(name_ + ".q", c_.tokens, query_width());
   if (!queries_from_latent()) {
-    const BufferId in = tp_.gather_sequence(prefix_ + ".norm1", input_, m_.hidden);
+    const BufferId in = tp_.product_input(prefix_ + ".norm1", input_, m_.hidden);
     tp_.product(name_ + ".q.forward", in, q_up_w_, -1, q, query_width(), m_.hidden);
     return q;
   }
   q_norm_.forward();
-  const BufferId in = tp_.gather_sequence(name_ + ".q_norm", q_norm_.out(), m_.q_lora_rank);
+  const BufferId in = tp_.product_input(name_ + ".q_norm", q_norm_.out(), m_.q_lora_rank);
   tp_.product(name_ + ".q_up.forward", in, q_up_w_, -1, q, query_width(), m_.q_lora_rank);
   return q;
 }
@@ -106,7 +112,7 @@ void LatentProjections::forward_again(BufferId qkv) {
   const BufferId q = queries();
   const BufferId k_rope = tp_.gather_sequence(name_ + ".k_rope", k_rope_, m_.qk_rope_head_dim);
   kv_norm_.forward();
-  const BufferId in = tp_.gather_sequence(name_ + ".kv_norm", kv_norm_.out(), m_.kv_lora_rank);
+  const BufferId in = tp_.product_input(name_ + ".kv_norm", kv_norm_.out(), m_.kv_lora_rank);
   const BufferId kv = workspace(name_ + ".kv", c_.tokens, key_value_width());
   tp_.product(name_ + ".kv_up.forward", in, kv_up_w_, -1, kv, key_value_width(), m_.kv_lora_rank);
   s_.builder.op(name_ + ".heads", heads(false), c_.compute, {{q}, {kv}, {k_rope}}, {{qkv}});
@@ -114,12 +120,22 @@ void LatentProjections::forward_again(BufferId qkv) {
 
 BufferId LatentProjections::down_backward(const std::string& name, BufferId d_out, ParamId weight, std::int64_t width) {
   const BufferId d_input = workspace("d_" + name + ".input", c_.local_tokens, m_.hidden);
-  s_.builder.op(name + ".backward_input", Gemm{c_.local_tokens, m_.hidden, width, 1}, c_.compute,
-                {{d_out}, {s_.parameters.value(weight)}}, {{d_input}});
+  Fp8Operands::Pair out{d_out, d_out};
+  BufferId by_columns = s_.parameters.value(weight);
+  if (down_.on()) {
+    out = down_.gradient("d_" + name + ".out", d_out, false, width);
+    down_.keep_input(input_);
+    by_columns = s_.parameters.fp8_column(weight);
+  }
+  s_.builder.op(name + ".backward_input", Gemm{c_.local_tokens, m_.hidden, width, 1},
+                down_.on() ? s_.builder.buffer(out.row).dtype : c_.compute, {{out.row}, {by_columns}}, {{d_input}});
   s_.builder.weight_part([&] {
     Gemm gemm{width, m_.hidden, c_.local_tokens, 1};
     gemm.transpose_a = true;
-    s_.parameters.weight_gradient(weight, name + ".backward_weight", gemm, d_out, input_);
+    BufferId in = input_;
+    if (down_.on())
+      in = down_.by_columns(name + ".input", in, false, down_.kept_input(name + ".input", in, false, m_.hidden));
+    s_.parameters.weight_gradient(weight, name + ".backward_weight", gemm, out.column, in);
     s_.parameters.gradient_done(weight);
   });
   return d_input;

@@ -61,6 +61,7 @@ class LatentProjections {
   const model::Model& m_;
   std::string prefix_, name_;
   TensorParallel tp_;
+  Fp8Operands down_;  // of the products with whole weights
   NormLayer q_norm_, kv_norm_;
   ParamId q_down_w_ = -1, q_up_w_ = -1, kv_down_w_ = -1, kv_up_w_ = -1;
   BufferId input_ = -1, q_latent_ = -1, kv_latent_ = -1, k_rope_ = -1;

@@ -16,7 +16,8 @@ MlpBranch::MlpBranch(const UnitScope& scope, const std::string& prefix, const st
       ffn_hidden_(ffn_hidden),
       prefix_(prefix),
       name_(prefix + "." + name),
-      tp_(scope.context, scope.builder, scope.parameters) {}
+      tp_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored(),
+          scope.context.model().parallel_block == model::ParallelBlock::one_norm ? ".mlp" : "") {}
 
 // The global shape of a gated up-projection keeps its two halves together: a rank holds the same part of both.
 void MlpBranch::declare_parameters() {
@@ -39,7 +40,8 @@ void MlpBranch::declare_buffers(BufferId input) {
   } else {
     up_ = s_.builder.activation(name_ + ".up", c_.compute, {c_.tokens, up_width()}, s_.kept());
   }
-  activation_ = s_.builder.activation(name_ + ".activation", c_.compute, {c_.tokens, width()}, s_.restored());
+  activation_ = s_.builder.activation(name_ + ".activation", c_.compute, {c_.tokens, width()},
+                                      s_.of_product_input(s_.restored()));
 }
 
 std::vector<Operand> MlpBranch::up_operands() const {
@@ -61,7 +63,7 @@ bool MlpBranch::fuses_gelu() const {
 void MlpBranch::forward_to_activation(bool again) {
   const bool kept = again && s_.keeps_some(), fused = fuses_gelu() && !kept;
   if (!kept || parted()) {
-    const BufferId in = tp_.gather_sequence(prefix_ + ".norm2", input_, m_.hidden);
+    const BufferId in = tp_.product_input(prefix_ + ".norm2", input_, m_.hidden);
     if (!parted())
       tp_.product(name_ + ".up.forward", in, up_w_, up_b_, up_, up_width(), m_.hidden, fused ? activation_ : -1);
     if (parted() && !kept) tp_.product_part(name_ + ".gate.forward", in, {up_w_, up_b_, 0, 2}, up_, width(), m_.hidden);

@@ -13,11 +13,11 @@ void NormLayer::declare_parameters(int unit) {
     beta_ = parameters_.add(unit, {name_ + ".beta", {cols_}, -1, program::Init::Kind::zeros, 0});
 }
 
-BufferId NormLayer::declare_buffers(BufferId in, Lifetime saved) {
+BufferId NormLayer::declare_buffers(BufferId in, Lifetime saved, Lifetime out, DType out_type) {
   const std::int64_t per_row = context_.model().norm == model::NormKind::layernorm ? 2 : 1;
   in_ = in;
   stats_ = builder_.activation(name_ + ".stats", DType::f32, {context_.local_tokens, per_row}, saved);
-  out_ = builder_.activation(name_ + ".out", context_.compute, {context_.local_tokens, cols_}, saved);
+  out_ = builder_.activation(name_ + ".out", out_type, {context_.local_tokens, cols_}, out);
   return out_;
 }
 

@@ -21,7 +21,14 @@ class NormLayer {
   void declare_parameters(int unit);
   // in [local_tokens, cols], hidden of context.residual unless said otherwise; out, of context.compute, and the
   // statistics live as `saved`. Returns out.
-  BufferId declare_buffers(BufferId in, Lifetime saved);
+  BufferId declare_buffers(BufferId in, Lifetime saved) { return declare_buffers(in, saved, saved, context_.compute); }
+  // With a lifetime and a type of its own for out: in 8 bits the same kernel casts.
+  BufferId declare_buffers(BufferId in, Lifetime saved, Lifetime out, DType out_type);
+  // The type in which a norm may give what only 8-bit products read: Transformer Engine's LayerNormLinear casts in the
+  // norm's kernel with delayed scaling, whose scale is known before.
+  DType type_for_products(bool fp8) const {
+    return fp8 && context_.delayed_scaling() && !casts() ? DType::e4m3 : context_.compute;
+  }
   BufferId out() const { return out_; }
 
   void forward();

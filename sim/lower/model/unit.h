@@ -44,6 +44,7 @@ struct UnitScope {
   ParameterStore& parameters;
   int number = 0;
   plan::Recompute recompute = plan::Recompute::none;
+  bool fp8 = false;  // its linear layers multiply in 8 bits
 
   // How long what only backward reads lives, and forward(true) restores.
   Lifetime restored() const {
@@ -53,6 +54,10 @@ struct UnitScope {
   // The same of what `ops` keeps.
   Lifetime kept() const { return recompute == plan::Recompute::full ? Lifetime::slot : Lifetime::micro_batch; }
   bool recomputes() const { return restored() == Lifetime::slot; }
+  // The same of what is read by 8-bit products alone: an 8-bit copy takes its place, unless it is cast again.
+  Lifetime of_product_input(Lifetime lifetime) const {
+    return fp8 && !context.profile().fp8_casts_again ? Lifetime::slot : lifetime;
+  }
   bool keeps_some() const { return recompute == plan::Recompute::ops; }
 };
 

@@ -59,6 +59,21 @@ void ParameterStore::layout() {
                                        0,
                                        {},
                                        {program::Init::Kind::first, context_.scenario.training.loss_scale, {}, -1}});
+  if (context_.delayed_scaling()) {
+    // Transformer Engine keeps three of each forward product and two of each backward one (input, weight, output;
+    // gradients of output and input), and a block has four; all of a stage are as many at least.
+    constexpr std::int64_t kOfBlock = 20;
+    fp8_amax_ = builder_.add_buffer({"fp8_amax",
+                                     DType::f32,
+                                     {kOfBlock * context_.model().layers / context_.stages},
+                                     BufferClass::workspace,
+                                     Lifetime::persistent,
+                                     -1,
+                                     0,
+                                     0,
+                                     {},
+                                     {program::Init::Kind::zeros, 0, {}, -1}});
+  }
   form_buckets();
   for (std::size_t i = 0; i < buckets_.size(); ++i) make_buffers(buckets_[i], static_cast<int>(i));
   for (Param& p : params_) {
@@ -204,7 +219,8 @@ void ParameterStore::add_weight_gradient(Param& p, const std::string& name, Prod
       reads.push_back({bias_gradient});
       writes.push_back({bias_gradient});
     }
-    builder_.op(name, gemm, context_.compute, reads, writes);
+    const DType type = builder_.buffer(reads.front().buffer).dtype;
+    builder_.op(name, gemm, is_fp8(type) ? type : context_.compute, reads, writes);
     if constexpr (std::is_same_v<Product, program::GroupedGemm>) {
       if (context_.profile().launches_each_expert) builder_.takes_launches(gemm.groups);
     }

@@ -56,6 +56,21 @@ class ParameterStore {
   void cast_weight(ParamId id);
   // One of several equal parts of the parameter's elements, as a view; cast as above.
   BufferId cast_part(ParamId id, int part, int parts);
+  // Of any buffer of parameters.
+  BufferId part_of(BufferId whole, int part, int parts);
+
+  // Copies of a weight for 8-bit products, along either dimension: row for forward, column for the input's gradient
+  // (the same buffer where products take any layout). Where whole weights are kept both are made in the first
+  // micro-batch's forward (Transformer Engine's is_first_microbatch), else in the body that reads them.
+  BufferId fp8_row(ParamId id);
+  BufferId fp8_column(ParamId id);
+  bool keeps_fp8_weights() const { return !gathers() && !context_.profile().autocast; }
+  void begin_forward(bool first_micro_batch) { first_forward_ = first_micro_batch; }
+  // Whether an op makes such a copy of a weight.
+  static bool casts_weight(const program::Role& role, const program::Op& op);
+  // Largest values of what is cast, of delayed scaling; -1: none.
+  BufferId fp8_amax() const { return fp8_amax_; }
+  void emit_fp8_update();  // of them and of scales; at the end of a forward or a backward
 
   // Gathers a unit's parameters (ZeRO-3; else nothing) on the data stream.
   void gather(int unit);
@@ -95,6 +110,8 @@ class ParameterStore {
     BufferId master = -1;  // under autocast, as `value`
     int uses = 1, pending_uses = 0;
     bool written = false;  // in this backward (transient gradients)
+    BufferId fp8_row = -1, fp8_column = -1, amax = -1;
+    BodyId row_in = -1, column_in = -1, amax_in = -1;  // the body that made them last
   };
   struct Bucket {
     std::vector<ParamId> params;
@@ -110,7 +127,7 @@ class ParameterStore {
     bool reduced = false;
   };
 
-  BufferId part_of(BufferId whole, int part, int parts);
+  void cast_fp8(Param& p, bool row, bool column);
   // The ranks that hold the bucket's parameters, or with hybrid sharding those that shard them together; -1: no others.
   program::GroupId group_of(const Bucket& bucket) const {
     return bucket.experts ? context_.groups.expert_data : context_.groups.data;
@@ -164,6 +181,8 @@ class ParameterStore {
   int chunk_ = -1;
   bool last_backward_ = false;
   BufferId loss_scale_ = -1;
+  BufferId fp8_amax_ = -1;
+  bool first_forward_ = false;
 };
 
 }  // namespace rehearse::lower

@@ -36,6 +36,10 @@ class PipelineTransfers {
   BufferId packed(BufferId whole, const std::string& name);
   // At the end of the current body; batched: by the group op after it.
   void send(BufferId slice, bool forward);
+  // Batched: the body `copy` sends what `of` does.
+  void sends_alike(BodyId copy, BodyId of) {
+    if (const auto sent = sent_by_.find(of); sent != sent_by_.end()) sent_by_[copy] = sent->second;
+  }
 
   // Batched: the group op between two slots, from the view of the one before (of the one after, if that is the first).
   // `before` is the body of `sent`; `target` is what `received` waits for, -1: nothing. Returns the body, -1 if nothing

@@ -26,16 +26,17 @@ void TensorParallel::product(const std::string& name, BufferId in, ParamId weigh
                              std::int64_t n, std::int64_t k, BufferId activated) {
   parameters_.cast_weight(weight);
   if (bias >= 0) parameters_.cast_weight(bias);
+  if (fp8_.on() && !is_fp8(builder_.buffer(in).dtype)) in = fp8_.input(name, in, false, k);
   Gemm gemm{context_.tokens, n, k, 1};
   gemm.transpose_b = true;
   gemm.bias = bias >= 0;
-  std::vector<Operand> reads{{in}, {parameters_.value(weight)}};
+  std::vector<Operand> reads{{in}, {fp8_.on() ? parameters_.fp8_row(weight) : parameters_.value(weight)}};
   if (bias >= 0) reads.push_back({parameters_.value(bias)});
   if (activated < 0) {
-    builder_.op(name, gemm, context_.compute, reads, {{out}});
+    builder_.op(name, gemm, product_type(in), reads, {{out}});
   } else {
     gemm.epilogue = program::Epilogue::gelu;
-    builder_.op(name, gemm, context_.compute, reads, {{activated}, {out}});
+    builder_.op(name, gemm, product_type(in), reads, {{activated}, {out}});
   }
 }
 
@@ -44,9 +45,11 @@ void TensorParallel::product_part(const std::string& name, BufferId in, const We
   Gemm gemm{context_.tokens, n, k, 1};
   gemm.transpose_b = true;
   gemm.bias = of.bias >= 0;
-  std::vector<Operand> reads{{in}, {parameters_.cast_part(of.weight, of.part, of.parts)}};
+  const BufferId weight = fp8_.on() ? parameters_.part_of(parameters_.fp8_row(of.weight), of.part, of.parts)
+                                    : parameters_.cast_part(of.weight, of.part, of.parts);
+  std::vector<Operand> reads{{in}, {weight}};
   if (of.bias >= 0) reads.push_back({parameters_.cast_part(of.bias, of.part, of.parts)});
-  builder_.op(name, gemm, context_.compute, reads, {{out}});
+  builder_.op(name, gemm, product_type(in), reads, {{out}});
 }
 
 void TensorParallel::bias_gradient(const std::string& name, BufferId gradient, ParamId bias, std::int64_t cols) {
@@ -57,27 +60,36 @@ void TensorParallel::bias_gradient(const std::string& name, BufferId gradient, P
   parameters_.gradient_done(bias);
 }
 
+BufferId TensorParallel::input_again(const std::string& name, BufferId in, std::int64_t k) {
+  // Beside the product before it, which does not need it.
+  const OpRef before = builder_.last_compute_op();
+  const BufferId whole = fp8_.on() ? fp8_.kept_input(name, in, true, k) : gather_sequence(name, in, k);
+  if (sequence_.on()) builder_.after(builder_.last_op(), before);
+  return whole;
+}
+
 BufferId TensorParallel::column_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight,
                                          ParamId bias, std::int64_t n, std::int64_t k) {
   const bool overlaps = context_.plan().overlap_tensor_backward || builder_.parted();
+  Fp8Operands::Pair d_out{out_gradient, out_gradient};
+  if (fp8_.on()) {
+    d_out = fp8_.gradient("d_" + name + ".out", out_gradient, false, n);
+    fp8_.keep_input(in);
+  }
   BufferId whole_in = in;
-  const auto gather_input = [&] {
-    // Beside the product before it, which does not need it.
-    const OpRef before = builder_.last_compute_op();
-    whole_in = gather_sequence(name + ".input_again", in, k);
-    if (whole_in != in) builder_.after(builder_.last_op(), before);
-  };
-  builder_.weight_part(gather_input);
+  builder_.weight_part([&] { whole_in = input_again(name + ".input_again", in, k); });
   const BufferId in_gradient =
       builder_.workspace(builder_.here("d_" + name + ".input"), context_.compute, {context_.tokens, k});
-  builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, context_.compute,
-              {{out_gradient}, {parameters_.value(weight)}}, {{in_gradient}});
+  const BufferId by_columns = fp8_.on() ? parameters_.fp8_column(weight) : parameters_.value(weight);
+  builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, product_type(d_out.row),
+              {{d_out.row}, {by_columns}}, {{in_gradient}});
   OpRef product;
   const bool fused = fuses_gradient(bias);
   const auto emit_weight = [&] {
     Gemm gemm{n, k, context_.tokens, 1};
     gemm.transpose_a = true;
-    parameters_.weight_gradient(weight, name + ".backward_weight", gemm, out_gradient, whole_in, fused ? bias : -1);
+    if (fp8_.on()) whole_in = fp8_.by_columns(name + ".input_again", in, true, whole_in);
+    parameters_.weight_gradient(weight, name + ".backward_weight", gemm, d_out.column, whole_in, fused ? bias : -1);
     product = builder_.last_compute_op();
     parameters_.gradient_done(weight);
     if (fused) parameters_.gradient_done(bias);
@@ -97,23 +109,30 @@ BufferId TensorParallel::column_backward(const std::string& name, BufferId out_g
 
 BufferId TensorParallel::row_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight,
                                       ParamId bias, std::int64_t n, std::int64_t k, BufferId activated) {
-  const BufferId whole = gather_sequence("d_" + name, out_gradient, n);
+  Fp8Operands::Pair whole;
+  if (fp8_.on()) {
+    whole = fp8_.gradient("d_" + name, out_gradient, true, n);
+    fp8_.keep_input(in);
+  } else {
+    whole.row = whole.column = gather_sequence("d_" + name, out_gradient, n);
+  }
   // Of a sequence that is spread over the group each rank sums its own tokens.
-  const bool fused = fuses_gradient(bias) && whole == out_gradient;
+  const bool fused = fuses_gradient(bias) && !sequence_.on();
   if (!fused) bias_gradient(name, out_gradient, bias, n);
   const BufferId in_gradient =
       builder_.workspace(builder_.here("d_" + name + ".input"), context_.compute, {context_.tokens, k});
   Gemm input{context_.tokens, k, n, 1};
-  std::vector<Operand> reads{{whole}, {parameters_.value(weight)}};
+  std::vector<Operand> reads{{whole.row}, {fp8_.on() ? parameters_.fp8_column(weight) : parameters_.value(weight)}};
   if (activated >= 0) {
     input.epilogue = program::Epilogue::gelu_backward;
     reads.push_back({activated});
   }
-  builder_.op(name + ".backward_input", input, context_.compute, reads, {{in_gradient}});
+  builder_.op(name + ".backward_input", input, product_type(whole.row), reads, {{in_gradient}});
   builder_.weight_part([&] {
     Gemm gemm{n, k, context_.tokens, 1};
     gemm.transpose_a = true;
-    parameters_.weight_gradient(weight, name + ".backward_weight", gemm, whole, in, fused ? bias : -1);
+    if (fp8_.on()) in = fp8_.by_columns(name + ".input", in, false, fp8_.kept_input(name + ".input", in, false, k));
+    parameters_.weight_gradient(weight, name + ".backward_weight", gemm, whole.column, in, fused ? bias : -1);
     parameters_.gradient_done(weight);
     if (fused) parameters_.gradient_done(bias);
   });

@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "sim/lower/parallel/fp8.h"
 #include "sim/lower/parallel/parameters.h"
 #include "sim/lower/parallel/sequence.h"
 #include "sim/lower/stage.h"
@@ -16,11 +17,24 @@ namespace rehearse::lower {
 class TensorParallel {
  public:
   TensorParallel(const Context& context, RoleBuilder& builder, ParameterStore& parameters)
-      : context_(context), builder_(builder), parameters_(parameters), sequence_(context, builder) {}
+      : TensorParallel(context, builder, parameters, false, Lifetime::slot) {}
+  // `fp8`: products are in 8 bits, and what backward reads of their inputs lives as `saved`. `suffix` tells copies of
+  // an input that another branch reads too apart.
+  TensorParallel(const Context& context, RoleBuilder& builder, ParameterStore& parameters, bool fp8, Lifetime saved,
+                 std::string suffix = "")
+      : context_(context),
+        builder_(builder),
+        parameters_(parameters),
+        sequence_(context, builder),
+        fp8_(context, builder, parameters, fp8, saved, std::move(suffix)) {}
 
   // [local_tokens, width] -> [tokens, width]: the sequence's shards put together; the buffer itself without sequence
   // parallelism. `name` names the buffer and the op.
   BufferId gather_sequence(const std::string& name, BufferId shard, std::int64_t width);
+  // The same of what products read, which may be in 8 bits.
+  BufferId product_input(const std::string& name, BufferId shard, std::int64_t width) {
+    return fp8_.on() ? fp8_.input(name, shard, true, width) : gather_sequence(name, shard, width);
+  }
   // Sum over the tensor group of partial [tokens, width]: in place, or scattered to [local_tokens, width].
   BufferId reduce_partial(const std::string& name, BufferId partial, std::int64_t width);
 
@@ -49,12 +63,19 @@ class TensorParallel {
  private:
   // Whether the bias's gradient comes out of the product that gives the weight's.
   bool fuses_gradient(ParamId bias) const { return bias >= 0 && context_.plan().fuses_bias_gradients(); }
+  DType product_type(BufferId in) const {
+    const DType type = builder_.buffer(in).dtype;
+    return is_fp8(type) ? type : context_.compute;
+  }
+  // A column-parallel layer's input for its weight's gradient: gathered, then as that product reads it.
+  BufferId input_again(const std::string& name, BufferId in, std::int64_t k);
   void bias_gradient(const std::string& name, BufferId gradient, ParamId bias, std::int64_t cols);
 
   const Context& context_;
   RoleBuilder& builder_;
   ParameterStore& parameters_;
   SequenceParallel sequence_;
+  Fp8Operands fp8_;
 };
 
 }  // namespace rehearse::lower

@@ -71,12 +71,15 @@ FrameworkProfile torch_fsdp2_profile() {
       "pytorch torch/distributed/_composable/fsdp/_fsdp_collectives.py: gathers go into a flat buffer and are copied "
       "out "
       "(split_with_sizes_copy), gradients are joined and cast in one pass (chunk_cat) and averaged by the reduction",
+      "8-bit products: torchao/float8/float8_linear.py (pytorch/ao 0.7), whose matmul_with_hp_or_float8_args keeps "
+      "16-bit operands for backward and casts them again there",
       kReplicas,
       kHost};
   p.gather_into = GatherInto::flat;
   p.flattens_gradients = p.divides_gradients = false;
   p.fused_optimizer = true;
   p.fp32_logits = true;
+  p.fp8_casts_again = true;
   return p;
 }
 

@@ -199,6 +199,42 @@ rules:
   EXPECT_EQ(read.convert(columns).missing, "copies");
 }
 
+// Of the shipped rules: which recipe an 8-bit row of which source and GPU gets.
+TEST(PublishedRuns, EightBitRowsHaveTheRecipeOfTheirSource) {
+  const PublishedRules shipped =
+      PublishedRules::read(std::string(REHEARSE_SOURCE_DIR) + "/calibrate/published/throughput-rules.yaml");
+  struct Expected {
+    const char *source, *precision, *gpu, *recipe;
+    bool transposes;
+  };
+  for (const Expected& e :
+       {Expected{"dgxc", "FP8", "H100-SXM-80GB", "", true},
+        {"dgxc", "FP8", "GB200", "", false},
+        {"megatron-bridge", "FP8-CS", "H100-SXM-80GB", "tensorwise", true},
+        {"megatron-bridge", "FP8-MX", "B200", "mxfp8", false},
+        {"megatron-bridge", "MXFP8", "GB200", "mxfp8", false},
+        {"megatron-bridge", "FP8 (default recipe)", "GB200", "tensorwise", false},
+        {"megatron-bridge", "FP8 finer quantization granularity (parenthesised)", "B200", "mxfp8", false},
+        {"torchtitan", "fp8 tensorwise", "H100-96GB-HBM2e 500W (Grand Teton)", "tensorwise", true},
+        {"llm-foundry", "amp_fp8", "H100-SXM-80GB", "", true}}) {
+    RunColumns columns = row();
+    columns["source"] = e.source, columns["precision"] = e.precision, columns["gpu"] = e.gpu;
+    columns["model"] = "LLAMA3_8B";
+    const PublishedRun run = shipped.convert(columns);
+    ASSERT_EQ(run.reason, "") << e.source << " " << e.precision;
+    const auto has = [&](const std::string& text) { return run.scenario.find(text) != std::string::npos; };
+    EXPECT_TRUE(has("precision: fp8")) << run.scenario;
+    EXPECT_EQ(has("fp8_recipe: "), *e.recipe != 0) << run.scenario;
+    EXPECT_TRUE(has(*e.recipe != 0 ? std::string("fp8_recipe: ") + e.recipe : "precision: fp8")) << run.scenario;
+    EXPECT_EQ(has("fp8_transposes: false"), !e.transposes) << run.scenario;
+  }
+  for (const char* precision : {"NVFP4", "fp8 rowwise"}) {
+    RunColumns columns = row();
+    columns["precision"] = precision;
+    EXPECT_NE(shipped.convert(columns).reason.find("not available yet"), std::string::npos) << precision;
+  }
+}
+
 TEST(PublishedRuns, RulesWithAnUnknownKeyAreRefused) {
   const TemporaryFolder folder("rules");
   const std::string file = written(folder, "throughput_rules: 1\nrules:\n  - when: {gpu: a}\n    softwear: x\n");

@@ -75,14 +75,33 @@ TEST(ScenarioErrors, AnUnknownFrameworkNamesTheNearest) {
 TEST(ScenarioErrors, PartsThatAreNotAvailableYetSaySo) {
   const Texts found = problems(small(R"(plan:
   embedding_as_layer: true
-training: {precision: fp8}
 )"));
-  ASSERT_EQ(found.size(), 2U) << testing::PrintToString(found);
+  ASSERT_EQ(found.size(), 1U) << testing::PrintToString(found);
   for (const std::string& text : found) {
     EXPECT_NE(text.find(" not available yet; available: "), std::string::npos) << text;
     EXPECT_EQ(text.find("unknown key"), std::string::npos) << text;
   }
-  EXPECT_EQ(found[1], "5:23 training.precision: precision fp8 is not available yet; available: fp32, bf16, fp16");
+}
+
+TEST(ScenarioErrors, EightBitsAreOfBlocksAndSimulatedOnly) {
+  EXPECT_EQ(problems(small("training: {precision: fp8}\n")), Texts{});
+  EXPECT_EQ(problems(small("training: {precision: fp8, grad_dtype: bf16, reduce_dtype: bf16}\n")), Texts{});
+  EXPECT_EQ(problems(small("training: {precision: fp8, grad_dtype: fp16}\n")),
+            (Texts{"3:40 training.grad_dtype: fp16 with precision fp8: expected fp32 or bf16"}));
+  EXPECT_EQ(problems(small("training: {precision: fp8, fp8_recipe: mxfp}\n")),
+            (Texts{"3:40 training.fp8_recipe: expected one of delayed, tensorwise, blockwise, mxfp8, found 'mxfp' (did "
+                   "you mean 'mxfp8'?)"}));
+  const Texts ends = problems(small("training: {precision: fp8, fp8_bf16_layers: 6}\n"));
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_EQ(ends[0], "3:45 training.fp8_bf16_layers: 6 blocks at either end of 12 leave none in 8 bits");
+  const Texts cnn = problems(
+      "rehearse: 1\nmodel: {family: mlp, widths: [4, 2]}\ncluster: {topology: dgx-h100, gpus: 1}\n"
+      "training: {precision: fp8, global_batch: 1}\n");
+  ASSERT_EQ(cnn.size(), 1U) << testing::PrintToString(cnn);
+  EXPECT_NE(cnn[0].find("training.precision: fp8 is of linear layers in transformer blocks"), std::string::npos);
+  const Texts performed = problems(small("training: {precision: fp8}\n"), {}, Purpose::perform);
+  ASSERT_EQ(performed.size(), 1U);
+  EXPECT_NE(performed[0].find("8-bit products are simulated, and not performed yet"), std::string::npos);
 }
 
 TEST(ScenarioErrors, ExpertsMustDivideOverRanksThatHoldTheSame) {

@@ -1,0 +1,101 @@
+// 8-bit copies of the operands of linear layers, and the kernels that make them, as Transformer Engine does it
+// (transformer_engine/pytorch/module/linear.py and layernorm_linear.py, release 2.x). A product reads both operands
+// along the dimension that is summed over: forward its input and weight row by row, the input's gradient that of the
+// output row by row and the weight by columns, the weight's gradient both by columns. With scales of whole tensors one
+// copy's transpose is the other; devices whose products take any layout (training.fp8_transposes: false) need none.
+// With scales of blocks (blockwise, mxfp8) either copy is cast from 16 bits. Forward keeps for backward the copy that
+// this reads, in place of the 16 bits; where a sequence is spread over the tensor group it keeps its shard, and what is
+// gathered is 8 bits.
+//
+//   recipe      before the cast                                     format of gradients   scales
+//   delayed     nothing; largest values of earlier steps            e5m2                  one
+//   tensorwise  a pass for the largest value (over the group, of    e5m2                  one
+//               a tensor that is gathered)
+//   blockwise   nothing; blocks are on chip                         e4m3                  fp32 of 128
+//   mxfp8       the same                                            e4m3                  a byte of 32
+//
+// Leaves out: casts that a framework fuses into activations, kernels of experts one by one.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "sim/lower/parallel/parameters.h"
+#include "sim/lower/parallel/sequence.h"
+#include "sim/lower/stage.h"
+
+namespace rehearse::lower {
+
+// What a recipe asks for, of a copy of `elements`.
+struct Fp8Format {
+  explicit Fp8Format(const Context& context);
+  // Elements of a copy and its scales, in bytes.
+  std::int64_t size(std::int64_t elements) const { return elements + elements * scale_bytes / block; }
+
+  bool amax = false;     // a pass for the largest value before a cast
+  bool blocks = false;   // scales of blocks
+  bool columns = false;  // copies by columns differ from copies by rows
+  DType gradient = DType::e4m3;
+  std::int64_t scale_bytes = 0, block = 1;
+};
+
+class Fp8Operands {
+ public:
+  // `on`: products of this branch are in 8 bits. `saved`: how long what backward reads lives.
+  // `suffix` tells copies of several of these apart.
+  Fp8Operands(const Context& context, RoleBuilder& builder, ParameterStore& parameters, bool on, Lifetime saved,
+              std::string suffix = "")
+      : context_(context),
+        builder_(builder),
+        parameters_(parameters),
+        sequence_(context, builder),
+        format_(context),
+        on_(on),
+        saved_(saved),
+        suffix_(std::move(suffix)) {}
+
+  bool on() const { return on_; }
+  // Forward: x [rows, width] by rows. x may be an 8-bit copy by rows itself. `gathered`: of a shard of the sequence,
+  // all of it.
+  BufferId input(const std::string& name, BufferId x, bool gathered, std::int64_t width);
+  // Backward: the same by columns, in three steps. Casts x where its copy was not kept; that copy, of all of the
+  // sequence where forward read it so; what is to be transposed of it.
+  void keep_input(BufferId x);
+  BufferId kept_input(const std::string& name, BufferId x, bool gathered, std::int64_t width);
+  BufferId by_columns(const std::string& name, BufferId x, bool gathered, BufferId kept);
+  // The output's gradient, by rows and by columns.
+  struct Pair {
+    BufferId row = -1, column = -1;
+  };
+  Pair gradient(const std::string& name, BufferId dy, bool gathered, std::int64_t width);
+
+ private:
+  struct Copies {
+    BufferId row = -1, column = -1;
+    BodyId made_in = -1;
+  };
+  bool spread(bool gathered) const { return gathered && sequence_.on(); }
+  // Whether forward keeps the copy by columns of what is (not) gathered.
+  bool keeps_columns(bool gathered) const { return format_.blocks || (format_.columns && !spread(gathered)); }
+  BufferId copy_of(BufferId x, const std::string& suffix, DType type, Lifetime lifetime);
+  void cast(const std::string& name, BufferId x, BufferId row, BufferId column, DType type, bool shared_scale);
+  void cast_input(BufferId x, bool gathered);
+  BufferId all_gather(const std::string& name, BufferId shard, std::int64_t width);
+  BufferId transposed(const std::string& name, BufferId row);
+
+  const Context& context_;
+  RoleBuilder& builder_;
+  ParameterStore& parameters_;
+  SequenceParallel sequence_;
+  Fp8Format format_;
+  bool on_;
+  Lifetime saved_;
+  std::string suffix_;
+  std::map<BufferId, Copies> inputs_;
+  std::map<BufferId, bool> gathered_;
+};
+
+// The pass for the largest value of x; the largest over the tensor group if `shared`. f32 [1].
+BufferId emit_amax(const Context& context, RoleBuilder& builder, const std::string& name, BufferId x, bool shared);
+
+}  // namespace rehearse::lower
