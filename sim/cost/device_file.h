@@ -73,7 +73,7 @@ struct FlashPoint {
 struct FlashKernel {
   FlashRate forward, backward;
   std::optional<FlashRate> wide_forward, wide_backward;  // queries and keys wider than values, if they were measured
-  Range scale;  // this device's rate over that of the device measured
+  Range scale;                                           // this device's rate over that of the device measured
   bool measured_here = true;
   Range error;  // measured / model
   std::vector<FlashPoint> points;

@@ -2,8 +2,8 @@
 //   T = flops / rate * (1 + tail * SMs / tiles) * (1 + ramp / keys),
 // with the FLOPs and keys that causality leaves, and half the tail where tiles are alike (no causality). Between heads
 // of 64 and 128 columns the rate is on a line, above it stays. Where queries and keys are wider than values (latent
-// attention, 192 and 128) the kernel has a rate, tail and ramp of its own if it was measured; else the mean width decides,
-// a judgement. Leaves out: dropout, and what bytes take (device_costs.cpp takes the larger of the two).
+// attention, 192 and 128) the kernel has a rate, tail and ramp of its own if it was measured; else the mean width
+// decides, a judgement. Leaves out: dropout, and what bytes take (device_costs.cpp takes the larger of the two).
 #pragma once
 
 #include <vector>
