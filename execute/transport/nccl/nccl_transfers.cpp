@@ -33,6 +33,8 @@ ncclDataType_t type_of(DType type) {
     case DType::i32:
       return ncclInt32;
     case DType::u8:
+    case DType::e4m3:  // copies of operands are gathered, never summed
+    case DType::e5m2:
       return ncclUint8;
   }
   return ncclFloat32;
