@@ -61,10 +61,10 @@ void Fp8Operands::cast_input(BufferId x, bool gathered) {
 }
 
 BufferId Fp8Operands::all_gather(const std::string& name, BufferId shard, std::int64_t width) {
-  const program::Buffer& b = builder_.buffer(shard);
+  const DType type = builder_.buffer(shard).dtype;
   const std::int64_t elements = format_.size(context_.tokens * width);
-  const BufferId whole = builder_.workspace(builder_.here(name + ".gathered"), b.dtype, {elements});
-  builder_.op(name + ".all_gather", Collective{CollectiveKind::all_gather, context_.groups.tensor, elements}, b.dtype,
+  const BufferId whole = builder_.workspace(builder_.here(name + ".gathered"), type, {elements});
+  builder_.op(name + ".all_gather", Collective{CollectiveKind::all_gather, context_.groups.tensor, elements}, type,
               {{shard}}, {{whole}}, StreamKind::tensor);
   return whole;
 }
