@@ -13,7 +13,7 @@ using cost::Calibration;
 using result::JsonWriter;
 
 std::string_view dtype_name(program::DType dtype) {
-  constexpr std::string_view names[] = {"fp32", "bf16", "fp16", "i32", "u8"};
+  constexpr std::string_view names[] = {"fp32", "bf16", "fp16", "i32", "u8", "e4m3", "e5m2"};
   return names[static_cast<std::size_t>(dtype)];
 }
 std::string_view kind_name(const cost::CalibratedTransfer& t) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "calibrate/lone_kernel.h"
+#include "sim/cost/kernel_shape.h"
 #include "sim/lower/lower.h"
 #include "sim/program/work.h"
 
@@ -213,7 +214,7 @@ void measure_grid(const KernelGrid& grid, int cores, const Budget& budget, Kerne
       // Three calls, and filling the operands.
       const double worst = 3 * work.flops / kSlowFlops + 4 * bytes / kSlowBytes;
       if (worst > budget.left() + 0.5 && times.size() > 0) continue;
-      times.add(key_of(*k.role, *k.op, threads, threads), work.flops, bytes,
+      times.add(key_of(*k.role, *k.op, threads, threads), cost::comparable_flops(*k.op, work.flops), bytes,
                 measure({*k.scenario, *k.role, *k.op}, threads, share));
     }
   }

@@ -50,7 +50,9 @@ Memory make_operand(const program::Buffer& buffer, std::int64_t range) {
       (static_cast<std::size_t>(std::max<std::int64_t>(1, buffer.bytes())) + kAlignment - 1) / kAlignment * kAlignment;
   Memory memory(std::aligned_alloc(kAlignment, bytes));
   if (memory == nullptr) throw std::bad_alloc();
-  std::fill_n(static_cast<std::uint8_t*>(memory.get()), bytes, std::uint8_t{1});
+  // Of 8 bits: a number between 0.1 and 1, and scales, of blocks, that make no denormals of it.
+  std::fill_n(static_cast<std::uint8_t*>(memory.get()), bytes,
+              static_cast<std::uint8_t>(is_fp8(buffer.dtype) ? 0x38 : 1));
   const std::int64_t n = buffer.elements();
   // Between 0.1 and 1: no denormals, no negative sums where a kernel takes a logarithm or a root.
   if (buffer.dtype == program::DType::f32 || is_half(buffer.dtype))

@@ -13,6 +13,7 @@
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/units.h"
+#include "sim/cost/kernel_shape.h"
 #include "sim/lower/lower.h"
 #include "sim/program/work.h"
 
@@ -226,8 +227,8 @@ void learn(const PlannedRun& planned, const ProfileRun& done, Learnt& learnt) {
       scatter.push_back({o.rank, static_cast<std::int64_t>(i), cost::kernel_class(o.op->shape), o.samples[i], *typical,
                          static_cast<std::int64_t>(repetitions)});
     const program::Work work = program::work_of(*o.role, *o.op);
-    learnt.times.add(o.key, work.flops, static_cast<double>(work.bytes_read + work.bytes_written), std::move(o.samples),
-                     typical);
+    learnt.times.add(o.key, cost::comparable_flops(*o.op, work.flops),
+                     static_cast<double>(work.bytes_read + work.bytes_written), std::move(o.samples), typical);
   }
   if (!scatter.empty()) learnt.jitter.add_run(target.threads, planned.busy, scatter);
 }

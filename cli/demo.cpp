@@ -7,6 +7,8 @@
 #include <array>
 #include <filesystem>
 #include <memory>
+#include <mutex>
+#include <numeric>
 
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -16,6 +18,7 @@
 #include "execute/placement/placement.h"
 #include "reports/html/html.h"
 #include "reports/tables.h"
+#include "sim/base/in_parallel.h"
 #include "sim/result/output_file.h"
 #include "sim/result/read_directory.h"
 
@@ -32,7 +35,7 @@ constexpr std::array<const char*, 4> kLocal = {"gpt-ddp2", "gpt-zero3", "gpt-gpi
 
 struct DemoArguments {
   std::string output = "rehearse-demo";
-  double budget = 60, seconds = 4;
+  double budget = 40, seconds = 4;
 };
 
 std::string below(const DemoArguments& a, const std::string& name) {
@@ -47,17 +50,29 @@ void write_page(const std::vector<std::string>& directories, const std::string& 
 
 // Five plans on 1,024 GPUs; returns their directories.
 std::vector<std::string> simulate_plans(const DemoArguments& a, const std::string& root) {
-  std::vector<result::Result> results;
+  std::vector<result::Result> results(kPlans.size());
   std::vector<std::string> directories;
   for (const char* name : kPlans) {
-    SimulationRequest request;
-    request.file = scenario_file(name, root);
-    request.record = std::find(kDrawn.begin(), kDrawn.end(), std::string_view(name)) != kDrawn.end();
     directories.push_back(below(a, name));
     check_result_directory(directories.back());
-    results.push_back(simulate_file(request, root));
-    result::write_directory(results.back(), directories.back());
-    results.back().records = {};
+  }
+  {
+    Progress line("simulating five plans");
+    std::mutex mutex;
+    std::array<double, kPlans.size()> done{};
+    in_parallel(hardware_threads(), kPlans.size(), [&](std::size_t i) {
+      SimulationRequest request;
+      request.file = scenario_file(kPlans[i], root);
+      request.record = std::find(kDrawn.begin(), kDrawn.end(), std::string_view(kPlans[i])) != kDrawn.end();
+      request.progress = [&, i](double share) {
+        const std::scoped_lock lock(mutex);
+        done[i] = share;
+        line(std::accumulate(done.begin(), done.end(), 0.0) / kPlans.size());
+      };
+      results[i] = simulate_file(request, root);
+      result::write_directory(results[i], directories[i]);
+      results[i].records = {};
+    });
   }
   print("GPT-3 175B on 1,024 A100 (80 GB), five ways to split it\n\n" + reports::comparison(results) + '\n');
   return directories;
@@ -102,7 +117,7 @@ int demo(const DemoArguments& a) {
 void add_demo(CLI::App& app, Action& action) {
   auto a = std::make_shared<DemoArguments>();
   CLI::App* command = app.add_subcommand("demo", "The whole loop, from 1,024 GPUs to this machine");
-  command->add_option("--budget", a->budget, "Seconds to calibrate this machine (default 60)")
+  command->add_option("--budget", a->budget, "Seconds to calibrate this machine (default 40)")
       ->check(number_between(1, 1e5))
       ->type_name("S");
   command->add_option("--seconds", a->seconds, "Seconds each plan is performed (default 4)")

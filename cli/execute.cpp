@@ -21,6 +21,7 @@
 #include "execute/processes/local_world.h"
 #include "execute/processes/start_ranks.h"
 #include "reports/batch.h"
+#include "reports/epoch.h"
 #include "reports/limits.h"
 #include "reports/text.h"
 #include "sim/base/diagnostics.h"
@@ -121,6 +122,7 @@ std::string measured(const execute::Outcome& outcome, const plan::Scenario& scen
       {"Memory of all", arenas(r, outcome.device.beside_bytes)},
       {outcome.processes == 1 ? "Process" : "Processes", processes(outcome)},
   };
+  if (const std::string epoch = reports::epoch_text(r); !epoch.empty()) rows.push_back({"Epoch", epoch});
   if (outcome.device.total_bytes > 0)
     rows.insert(rows.end(), {{"Beside it", beside_arena(outcome, scenario)}, {"GPU steps", gpu_steps(outcome)}});
   if (r.gpu.samples > 0) rows.push_back({"GPU", gpu_conditions(r.gpu)});

@@ -34,16 +34,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPlans = "scenarios/gpu/plans.yaml";
+constexpr const char* kLoopPlans = "scenarios/gpu/plans.yaml";
 constexpr int kLeastSteps = 8, kMostSteps = 200, kLate = 124;
 constexpr std::chrono::milliseconds kLook{10};
 constexpr std::chrono::seconds kBesideSteps{60};  // to start, to fill the arena, and for steps slower than simulated
 
 std::vector<reports::LocalPlan> plans_selected(const std::string& filter, const std::string& root) {
-  std::vector<reports::LocalPlan> plans = reports::read_local_plans((fs::path(root) / kPlans).string());
+  std::vector<reports::LocalPlan> plans = reports::read_local_plans((fs::path(root) / kLoopPlans).string());
   std::erase_if(plans, [&](const auto& plan) { return plan.id.find(filter) == std::string::npos; });
   if (plans.empty())
-    throw InputError(Diagnostic{kPlans, 0, 0, "", fmt::format("no plan matches --filter {}", filter), ""});
+    throw InputError(Diagnostic{kLoopPlans, 0, 0, "", fmt::format("no plan matches --filter {}", filter), ""});
   return plans;
 }
 

@@ -38,7 +38,7 @@ constexpr int kMaxGpus = 1'000'000;
 
 struct InitArguments {
   std::string file = "scenario.yaml", model = "llama2-7b", topology;
-  std::int64_t window = 0;  // of the model's attention, which sequences may not be longer than yet
+  std::int64_t window = 0;  // of all layers, if it is below max_seq_len: as long are sequences unless told otherwise
   int gpus = 0;
   bool force = false;
 };
@@ -213,7 +213,7 @@ std::string scenario_text(const Candidate& c, const Machine& m, const InitArgume
     if (key == std::string_view("framework")) out += comment(fmt::format("Now {}.", tried.framework), 0);
     out += entry(*plan::find_key(key), value_of(key, c, m, a), 0);
   }
-  for (const char* section : {"cluster", "plan", "training", "costs", "noise"}) {
+  for (const char* section : {"cluster", "plan", "training", "data", "costs", "noise"}) {
     std::string body;
     bool any = false;
     for (const Key& key : plan::keys()) {
@@ -293,7 +293,7 @@ int init(InitArguments a) {
   if (is_path(a.topology)) note_input(a.topology);
   if (a.file != "-") check_target(a);
   const model::Model model = model_of(a, root);
-  if (model.sliding_window < model.max_seq_len) a.window = model.sliding_window;
+  if (model.sliding_window < model.max_seq_len && model.full_attention_every == 0) a.window = model.sliding_window;
   // A file in another folder would look for it there.
   if (is_configuration(a.model) && fs::path(a.file).has_parent_path()) a.model = fs::absolute(a.model).string();
   if (a.topology.empty()) a.topology = plan::find_key("cluster.topology")->example;

@@ -24,6 +24,8 @@ using plan::KeyType;
 // Quantities as sim/base/units.h reads them; zero needs no unit.
 constexpr const char* kBytes = "^[0-9]+(\\.[0-9]+)?([eE][+-]?[0-9]+)? *(B|kB|MB|GB|TB|KiB|MiB|GiB|TiB)$";
 constexpr const char* kBytesOrShare = "^[0-9]+(\\.[0-9]+)?([eE][+-]?[0-9]+)? *(B|kB|MB|GB|TB|KiB|MiB|GiB|TiB|%)$";
+constexpr const char* kBandwidth =
+    "^[0-9]+(\\.[0-9]+)?([eE][+-]?[0-9]+)? *((B|kB|MB|GB|TB|KiB|MiB|GiB|TiB)/s|(|k|M|G|T)bps)$";
 constexpr const char* kTime = "^[0-9]+(\\.[0-9]+)?([eE][+-]?[0-9]+)? *(ps|ns|us|ms|s|min|h)$";
 
 Json number(const Key& key, const char* type) {
@@ -78,6 +80,8 @@ Json plain(const Key& key, const std::string& root) {
       return {{"type", "string"}, {"pattern", kBytes}};
     case KeyType::bytes_or_share:
       return {{"anyOf", {{{"type", "string"}, {"pattern", kBytesOrShare}}, {{"const", 0}}}}};
+    case KeyType::bandwidth:
+      return {{"type", "string"}, {"pattern", kBandwidth}};
     case KeyType::time:
       return {{"type", "string"}, {"pattern", kTime}};
     case KeyType::name:

@@ -70,7 +70,7 @@ void add_program(const program::Program& program, const plan::Scenario& scenario
   const auto& t = scenario.training;
   out.model_flops = model::model_flops(scenario.model, t.global_batch, t.seq_len);
   out.hardware_flops = account::hardware_flops(program, grid);
-  out.flop_formula = model::flop_formula(scenario.model);
+  out.flop_formula = model::flop_formula(scenario.model, t.seq_len);
   out.notes = account::balance_notes(scenario, program, account::flops_of, "by its FLOPs");
   out.stages = account::stage_memory(program, grid, scenario.framework, true);
   const std::int64_t ranks_a_role = grid.ranks() / static_cast<int>(program.roles.size());

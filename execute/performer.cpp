@@ -47,12 +47,14 @@ std::unique_ptr<Data> data_of(const plan::Scenario& scenario, const Options& opt
   return open_data(scenario.model, scenario.training.seq_len, scenario.training.seed, options.data);
 }
 
-// Ranks that report the loss: of the last stage, one a data-parallel replica.
-std::vector<int> loss_reporters(const plan::RankGrid& grid) {
+// Ranks that report the loss: of the stage that ends the model, one a data-parallel replica.
+std::vector<int> loss_reporters(const plan::RankGrid& grid, const std::vector<Timeline>& timelines) {
   std::vector<int> ranks;
   for (int r = 0; r < grid.ranks(); ++r)
-    if (grid.coordinate(r, Axis::pipeline) == grid.size(Axis::pipeline) - 1 && grid.coordinate(r, Axis::tensor) == 0)
+    if (timelines[static_cast<std::size_t>(grid.coordinate(r, Axis::pipeline))].loss >= 0 &&
+        grid.coordinate(r, Axis::tensor) == 0)
       ranks.push_back(r);
+  REHEARSE_CHECK(!ranks.empty(), "{} stages, and none has the loss", timelines.size());
   return ranks;
 }
 
@@ -297,6 +299,11 @@ void check_performable(const plan::Scenario& scenario, int steps) {
     problem("cluster.gpus",
             fmt::format("{} ranks as threads of this machine; at most {} are performed", ranks, kMaxRanks),
             "rehearse simulate takes any number");
+  if (scenario.data.takes_time())
+    problem("data",
+            "what loading takes is simulated only: here examples are made or read beforehand, and a step that is "
+            "measured waits for none",
+            "leave out sample_time, sample_bytes and to_device; samples, drop_last and epochs may stay");
   if (steps < 1) problem("", fmt::format("{} steps; at least one", steps), "");
   problems.throw_if_any();
 }
@@ -342,7 +349,7 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
   const bool one_machine = world.on_this_machine().size() == static_cast<std::size_t>(grid.ranks());
   const bool known = options.maker == nullptr ? world.knows_arrivals() : one_machine;
   Run run{scenario, program, grid, options, *data, world, timelines, threads, known, {}, slots};
-  const std::vector<int> reporters = loss_reporters(grid);
+  const std::vector<int> reporters = loss_reporters(grid, timelines);
   const Ranks ranks = make_ranks(run, reporters);
   wait_for_others(run, "for the ranks to be connected", [&] { initialise(ranks); });
 

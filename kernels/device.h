@@ -14,20 +14,48 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 
 #include "sim/base/dtype.h"
 
 namespace rehearse::kernels {
 
-// Elements of one type, only read; converts from float*. Null: operand not there.
+// An 8-bit copy of a matrix [rows, cols], and where the scales of its blocks lie (sim/base/fp8.h has the formats).
+// Without blocks the elements are row-major, or those of the transpose (`columns`), and have one scale. With blocks
+// they are row-major. A block is `block` elements of a row: behind each row's elements come its scales. Or of a column:
+// behind each `block` rows come the scales of every column. So what is put together of several copies' rows (columns:
+// of `block` rows) is a copy too. The sides that are cut are multiples of `block`.
+struct Fp8Layout {
+  std::int64_t rows = 0, cols = 0;
+  bool columns = false;
+  std::int64_t block = 0;          // elements of a scale; 0: no blocks
+  bool powers = false;             // blocks' scales are bytes, powers of two (e8m0); else fp32
+  bool square = false;             // blocks of `block` x `block`; each row, or column, has their scales all the same
+  const float* inverse = nullptr;  // without blocks: what elements are multiplied by, f32 [1]
+
+  std::int64_t scale_bytes() const { return block == 0 ? 0 : powers ? 1 : 4; }
+  std::int64_t bytes() const { return rows * cols + (block == 0 ? 0 : rows * cols / block * scale_bytes()); }
+};
+// Of a cast with one scale for all elements: the scale makes `largest` the largest number of the format (1 where it is
+// 0 or no number). amax, if there, grows to the largest absolute value of what is cast.
+struct Fp8Scale {
+  const float* largest = nullptr;
+  float* amax = nullptr;
+  float* inverse = nullptr;  // what the copy's elements are multiplied by
+};
+
+// Elements of one type, only read; converts from float*. Null: operand not there. Those of 8 bits have a layout, and
+// only products read them.
 struct In {
   const void* data = nullptr;
   DType type = DType::f32;
+  const Fp8Layout* layout = nullptr;
 
   constexpr In() = default;
   constexpr In(std::nullptr_t) {}
   constexpr In(const float* p) : data(p) {}
   constexpr In(const void* p, DType t) : data(p), type(t) {}
+  constexpr In(const void* p, DType t, const Fp8Layout* l) : data(p), type(t), layout(l) {}
   explicit constexpr operator bool() const { return data != nullptr; }
 };
 // Elements of one type, written, or read and written.
@@ -78,7 +106,13 @@ struct AttentionShape {
   bool causal = true;
   std::int64_t value_dim = 0;   // columns of a head's value; 0: head_dim
   std::int64_t rotary_dim = 0;  // rope: columns of a head that turn; 0: head_dim
+  // Causal, of whole sequences: query i sees keys i - window < j <= i; 0: all before it. Not on GPUs yet.
+  std::int64_t window = 0;
 
+  // The first key that the query at `position` sees.
+  std::int64_t first_seen(std::int64_t position) const {
+    return window > 0 && position >= window ? position - window + 1 : 0;
+  }
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   std::int64_t rotated() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
 };
@@ -223,6 +257,28 @@ class Device {
   virtual void swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) = 0;
   virtual void swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) = 0;
 
+  // 8-bit copies; not on GPUs yet.
+  // *amax = the largest absolute value of x.
+  virtual void fp8_amax(std::int64_t n, In x, float* amax) { no_8_bits(n, x, amax); }
+  // x [rows, cols] by rows and by columns: `layout` with columns false and true; either may be null. Blocks have scales
+  // of their own, and `scale` is not used.
+  virtual void fp8_cast(const Fp8Layout& layout, In x, const Fp8Scale& scale, Out row, Out column) {
+    no_8_bits(layout, x, scale, row, column);
+  }
+  // y = the transpose of x [rows, cols], of one type.
+  virtual void fp8_transpose(std::int64_t rows, std::int64_t cols, In x, Out y) { no_8_bits(rows, cols, x, y); }
+  // As norm_forward, and y is cast as it comes.
+  virtual void norm_forward_fp8(bool rms, std::int64_t rows, std::int64_t cols, double eps, In x, In gamma, In beta,
+                                const Fp8Scale& scale, Out y, float* stats) {
+    no_8_bits(rms, rows, cols, eps, x, gamma, beta, scale, y, stats);
+  }
+  // Delayed scaling of n tensors. history [n, 1 + updates]: how many there have been, and the last ones' amax, around.
+  // A tensor that was cast since (its amax is above 0, and a number) has its amax put there; window [n] is the largest
+  // of its history. amax becomes 0.
+  virtual void fp8_update(std::int64_t n, std::int64_t updates, float* amax, float* history, float* window) {
+    no_8_bits(n, updates, amax, history, window);
+  }
+
   virtual void add(std::int64_t n, In a, In b, Out y) = 0;
   virtual void accumulate(std::int64_t n, In x, Out y) = 0;
   virtual void copy(std::int64_t n, In x, Out y) = 0;                // also casts
@@ -306,17 +362,24 @@ class Device {
                              std::int64_t window, In dy, const std::int32_t* argmax, Out dx) = 0;
 
   // `coefficient` (device memory; null: 1) multiplies the gradient; not a number: the step is skipped, nothing changes.
-  // `master` is null if the parameter is its own fp32 copy; else param is written as the master's rounding.
+  // `master` is null if the parameter is its own fp32 copy; else param is written as the master's rounding. Moments may
+  // be of 16 bits, both of one type: the parameter is updated by what they are before they are rounded.
   virtual void adamw(std::int64_t n, const AdamW& o, In grad, const float* coefficient, Out param, float* master,
-                     float* exp_avg, float* exp_avg_sq) = 0;
+                     Out exp_avg, Out exp_avg_sq) = 0;
   virtual void sgd(std::int64_t n, const Sgd& o, In grad, const float* coefficient, Out param, float* master,
-                   float* momentum) = 0;
+                   Out momentum) = 0;
   virtual void sum_squares(std::int64_t n, In x, float* sum) = 0;  // adds to sum [1]
   // coefficient [1] = min(1, max_norm / (sqrt(sum) / s + 1e-6)) / s with s = *loss_scale (null: 1); not a number if sum
   // is not finite. max_norm 0: no clipping.
   virtual void clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) = 0;
   // state [2]: the scale, and how many steps it has stood. A coefficient that is not a number halves it.
   virtual void update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) = 0;
+
+ private:
+  template <class... T>
+  [[noreturn]] static void no_8_bits(const T&...) {
+    throw std::logic_error("this device has no kernels for 8-bit copies");
+  }
 };
 
 // `threads` of the calling process work on each call (1: the caller alone).

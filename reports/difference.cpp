@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "reports/answers.h"
+#include "reports/epoch.h"
 #include "reports/op_class.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
@@ -31,8 +32,8 @@ constexpr std::string_view kOrder[] = {"gemm",           "attention",      "norm
                                        "optimizer",      "copies",         "input",
                                        "other kernels",  "exposed_tensor", "exposed_context",
                                        "exposed_expert", "exposed_data",   "exposed_pipeline",
-                                       "straggler",      "bubble",         "host",
-                                       "other",          kNotRecorded};
+                                       "exposed_input",  "straggler",      "bubble",
+                                       "host",           "other",          kNotRecorded};
 
 std::size_t place_of(std::string_view line) {
   return static_cast<std::size_t>(std::find(std::begin(kOrder), std::end(kOrder), line) - std::begin(kOrder));
@@ -268,6 +269,7 @@ Difference difference(const StoredResult& first, const StoredResult& second) {
   if (first.result.pace.known() && second.result.pace.known())
     d.drift = slowdown(second.result.pace, first.result.pace);
   d.drift_sentence = drift_sentence(d);
+  d.learning_rate = learning_rate_sentences(first.result, second.result, d.labels[kFirst], d.labels[kSecond]);
   return d;
 }
 

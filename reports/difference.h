@@ -60,7 +60,8 @@ struct Difference {
   double drift = 0;
   // second / first - 1 of the steps, had the machine been as fast in both.
   double step_change_without_drift() const;
-  std::string drift_sentence;  // empty where it was as fast, to 2%
+  std::vector<std::string> learning_rate;  // what batches that differ mean for it (epoch.h)
+  std::string drift_sentence;              // empty where it was as fast, to 2%
 };
 
 // The results must outlive what is returned.

@@ -97,6 +97,11 @@ std::string difference_json(const Difference& d) {
     json.key("drift").open('{').key("slower").real(d.drift).key("text").text(d.drift_sentence);
     json.key("step_time_relative_without").real(d.step_change_without_drift()).close('}');
   }
+  if (!d.learning_rate.empty()) {
+    json.key("learning_rate").open('[');
+    for (const std::string& one : d.learning_rate) json.text(one);
+    json.close(']');
+  }
   write_lines(json, "account", d.account);
   write_lines(json, "contributions", d.details);
   write_groups(json, "kernel_classes", d.classes);

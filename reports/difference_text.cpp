@@ -189,6 +189,7 @@ std::string difference_table(const Difference& d) {
   std::string out = heading(d) + keys(d) + ways(d) + matching(d);
   out += wrap(d.sentence);
   if (!d.drift_sentence.empty()) out += wrap(d.drift_sentence);
+  for (const std::string& one : d.learning_rate) out += wrap(one);
   out += '\n';
   out += account(d) + contributions(d);
   out += group_table(d, "Kernels, all recorded ranks", d.classes, 20);

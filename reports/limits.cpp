@@ -129,6 +129,18 @@ std::string gain_sentence(const Result& r) {
   return out + ".";
 }
 
+std::string_view loader_of(const Result& r) {
+  if (r.input.bound == "storage") return "the storage that they are read from";
+  return r.input.bound == "workers" ? "the workers that load them" : "the process that loads them itself";
+}
+
+// Of a pipeline the first stage alone waits for examples, the others for the first: a bubble to them.
+bool paced_by_input(const Result& r) {
+  constexpr double kNearly = 0.98;
+  return r.input.known && r.input.bound != "process" &&
+         static_cast<double>(r.input.step_ps) >= kNearly * static_cast<double>(r.step_time_ps);
+}
+
 }  // namespace
 
 const result::StageMemory* largest_stage(const Result& r) {
@@ -160,7 +172,10 @@ double exposed_communication(const Result& r) {
 
 std::string limited_by(const Result& r) {
   if (!r.memory_fits) return does_not_fit(r);
-  if (!r.what_if.empty()) return gain_sentence(r);
+  const double input = share_of(r, Share::exposed_input);
+  if (input < kLargeLoss && paced_by_input(r))
+    return fmt::format("Input: the step is as long as its training examples take to come, by {}.", loader_of(r));
+  if (!r.what_if.empty() && input < kLargeLoss) return gain_sentence(r);
   struct Loss {
     std::string name;
     double share;
@@ -170,12 +185,14 @@ std::string limited_by(const Result& r) {
   const double straggler = share_of(r, Share::straggler);
   const double optimizer = share_of(r, Share::optimizer), host = share_of(r, Share::host),
                other = share_of(r, Share::other);
-  const std::array<Loss, 6> losses = {{
+  const std::array<Loss, 7> losses = {{
       {communication_name(r, exposed), exposed, communication_sentence(r, exposed)},
       {"the pipeline bubble", bubble,
        fmt::format("Pipeline bubble: {} of the step stages wait for work from other stages.", percent(bubble))},
       {"stragglers", straggler,
        fmt::format("Stragglers: {} of the step ranks wait for slower ones that do the same work.", percent(straggler))},
+      {"input", input,
+       fmt::format("Input: {} of the step waits for training examples, by {}.", percent(input), loader_of(r))},
       {"the optimizer", optimizer, fmt::format("Optimizer: {} of the step updates parameters.", percent(optimizer))},
       {"the host", host, fmt::format("Host: {} of the step waits for kernel launches and host syncs.", percent(host))},
       {"other waits", other, fmt::format("Other waits: {} of the step is idle for no single cause.", percent(other))},

@@ -9,9 +9,10 @@
 namespace rehearse::reports {
 
 // Where what-ifs were simulated, what gains most: "NICs and network: doubled, it would make the step 21.0% shorter".
-// Otherwise "Does not fit: stage 0 needs 512.3 GB of 80 GB a GPU; activations are 89% of it." if it does not fit; else
-// the largest loss if that is kLargeLoss of the step or more; else the kernels themselves, with the largest loss beside
-// them.
+// With loaders of training examples that limit the step: "Input: ...", whatever what-ifs say, which change none of
+// them. Otherwise "Does not fit: stage 0 needs 512.3 GB of 80 GB a GPU; activations are 89% of it." if it does not fit;
+// else the largest loss if that is kLargeLoss of the step or more; else the kernels themselves, with the largest loss
+// beside them.
 std::string limited_by(const result::Result& r);
 
 inline constexpr double kSmallGain = 0.01;  // a what-if that shortens the step by less is no limit; a judgement

@@ -29,6 +29,7 @@ Share exposed(std::string_view axis) {
   if (axis == "context") return Share::exposed_context;
   if (axis == "expert") return Share::exposed_expert;
   if (axis == "data") return Share::exposed_data;
+  if (axis == "input") return Share::exposed_input;
   if (axis == "pipeline" || axis == "embedding") return Share::exposed_pipeline;
   return Share::other;
 }

@@ -7,6 +7,7 @@
 
 #include "reports/answers.h"
 #include "reports/batch.h"
+#include "reports/epoch.h"
 #include "reports/limits.h"
 #include "reports/tables.h"
 #include "reports/text.h"
@@ -74,6 +75,8 @@ std::string speed(const Result& r) {
   if (r.tokens_per_s > 0 && !on_cpu(r))
     out += line("Cost", fmt::format("{} GPU-hours a step, {} a billion {}", compact(step_s * ranks / 3600),
                                     compact(result::gpu_hours(r, 1e9)), unit));
+  for (const auto& [label, text] : {std::pair{"Input", input_text(r)}, {"Epoch", epoch_text(r)}})
+    if (!text.empty()) out += labelled({{label, text}}, kLabel);
   if (r.energy.known) {
     out +=
         line("Power", fmt::format("{:.0f} of {:.0f} W a {}", result::watts_per_gpu(r.energy, r.step_time_ps, r.ranks),
@@ -173,7 +176,10 @@ std::string engine(const Result& r) {
 std::string summary(const Result& r) {
   std::string warned;
   for (const std::string& warning : warnings(r)) warned += wrap("Warning: " + warning);
-  return heading(r) + speed(r) + breakdown(r) + answers_text(r) + memory(r) + warned +
+  std::string rates;
+  for (const std::string& sentence : learning_rate_sentences(r)) rates += wrap(sentence);
+  if (!rates.empty()) rates += '\n';
+  return heading(r) + speed(r) + breakdown(r) + answers_text(r) + rates + memory(r) + warned +
          wrap(r.limited_by.empty() ? limited_by(r) : r.limited_by) + trust(r) + engine(r);
 }
 

@@ -61,6 +61,11 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
   if (plan.context > 1 && plan.context_kind != plan::ContextKind::all_to_all)
     return NotOnGpus{"no kernel of GPUs takes keys from other ranks of a context group yet",
                      "plan.context_kind=all_to_all, or --device cpu"};
+  if (scenario.model.windowed(scenario.training.seq_len))
+    return NotOnGpus{"there are no kernels of GPUs for model.sliding_window below training.seq_len yet",
+                     "--device cpu, or a training.seq_len up to the window"};
+  if (scenario.training.narrow())
+    return NotOnGpus{"there are no kernels of GPUs for 8-bit copies yet", "--device cpu, or training.precision=bf16"};
   if (scenario.model.latent_attention())
     return NotOnGpus{"there are no kernels of GPUs for latent attention yet", "--device cpu"};
   if (scenario.model.is_encoder())

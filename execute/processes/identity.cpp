@@ -87,6 +87,7 @@ void add(Hash& hash, const program::Role& role, const program::Op& op) {
   hash.add(op.waits);
   hash.add(op.records);
   add(hash, op.releases);
+  hash.add(op.micro_batch_delta);
 }
 
 void add(Hash& hash, const program::Role& role) {

@@ -271,13 +271,18 @@ void CpuRank::end_step(StreamState& own, const Timing& timing) {
   publish_times(own, timing);
 }
 
+// Threads are woken after the mutex is free, which is the first thing that they ask for.
 void CpuRank::publish(StreamState& own, const Instance& i, std::int64_t step, const Timing& timing) {
-  const std::lock_guard lock(mutex_);
-  publish_times(own, timing);
-  own.done = step * timeline_.per_step(i.stream) + i.position;
-  own.ended[static_cast<std::size_t>(i.position - 1)] = timing.now;
-  for (auto& other : streams_)
-    if (other->waits_for == i.stream && other->needed <= own.done) other->changed.notify_one();
+  own.to_wake.clear();
+  {
+    const std::lock_guard lock(mutex_);
+    publish_times(own, timing);
+    own.done = step * timeline_.per_step(i.stream) + i.position;
+    own.ended[static_cast<std::size_t>(i.position - 1)] = timing.now;
+    for (auto& other : streams_)
+      if (other->waits_for == i.stream && other->needed <= own.done) own.to_wake.push_back(&other->changed);
+  }
+  for (std::condition_variable* changed : own.to_wake) changed->notify_one();
 }
 
 Arrival CpuRank::transfer(const Instance& i, const Op& op, std::int64_t step) {

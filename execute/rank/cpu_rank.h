@@ -49,9 +49,10 @@ class CpuRank final : public Rank {
     std::int64_t done = 0;  // position published, since the run began
     int waits_for = -1;     // stream we sleep for, until it has done `needed`
     std::int64_t needed = 0;
-    History history;                       // up to `done`
-    std::vector<Clock::time_point> ended;  // by position in the step, of ops that are waited for
-    std::vector<Stretch> unpublished;      // not yet in the history; of its own thread
+    std::vector<std::condition_variable*> to_wake;  // streams' `changed`, once its own thread has published
+    History history;                                // up to `done`
+    std::vector<Clock::time_point> ended;           // by position in the step, of ops that are waited for
+    std::vector<Stretch> unpublished;               // not yet in the history; of its own thread
     std::unique_ptr<kernels::Device> device;
     std::vector<result::OpRecord> records;
     std::vector<std::int64_t> known;        // other streams' positions we have waited for

@@ -31,24 +31,36 @@ class KernelCall {
   void operator()(const program::Gemm& g) const {
     const kernels::Gemm shape{g.m, g.n, g.k, g.transpose_a, g.transpose_b, g.accumulate};
     const In bias = g.bias ? in(2) : nullptr;
-    REHEARSE_CHECK(g.epilogue == program::Epilogue::none || g.batch == 1, "an epilogue of {} products", g.batch);
+    const bool eight_bits = is_fp8(in(0).type);
+    REHEARSE_CHECK((g.epilogue == program::Epilogue::none && !eight_bits) || g.batch == 1,
+                   "an epilogue, or 8 bits, of {} products", g.batch);
+    In a = in(0), b = in(1);
+    kernels::Fp8Layout of_a, of_b;
+    if (eight_bits) {
+      of_a = g.transpose_a ? fp8_layout(g.k, g.m, true) : fp8_layout(g.m, g.k, false);
+      of_b = g.transpose_b ? fp8_layout(g.n, g.k, false) : fp8_layout(g.k, g.n, true);
+      if (of_a.block == 0) of_a.inverse = f32(reads_.size() - 2), of_b.inverse = f32(reads_.size() - 1);
+      a.layout = &of_a, b.layout = &of_b;
+    }
     switch (g.epilogue) {
       case program::Epilogue::none:
         break;
       case program::Epilogue::gelu:
-        return d_.gemm_gelu(shape, in(0), in(1), bias, out(1), out(0));
+        return d_.gemm_gelu(shape, a, b, bias, out(1), out(0));
       case program::Epilogue::gelu_backward:
-        return d_.gemm_gelu_backward(shape, in(0), in(1), in(2), out(0));
+        return d_.gemm_gelu_backward(shape, a, b, in(2), out(0));
       case program::Epilogue::bias_gradient:
         REHEARSE_CHECK(g.transpose_a, "the gradient of a bias out of a product whose first operand is not transposed");
-        return d_.gemm_bias_grad(shape, in(0), in(1), out(0), out(1));
+        return d_.gemm_bias_grad(shape, a, b, out(0), out(1));
     }
-    for (std::int64_t b = 0; b < g.batch; ++b)
-      d_.gemm(shape, from(in(0), b * g.m * g.k), from(in(1), b * g.k * g.n), bias, from(out(0), b * g.m * g.n));
+    if (eight_bits) return d_.gemm(shape, a, b, bias, out(0));
+    for (std::int64_t i = 0; i < g.batch; ++i)
+      d_.gemm(shape, from(a, i * g.m * g.k), from(b, i * g.k * g.n), bias, from(out(0), i * g.m * g.n));
   }
 
   void operator()(const program::Attention& a) const {
-    const kernels::AttentionShape s{a.micro_batch, a.heads, a.kv_heads, a.seq, a.head_dim, a.causal, a.value_dim};
+    kernels::AttentionShape s{a.micro_batch, a.heads, a.kv_heads, a.seq, a.head_dim, a.causal, a.value_dim};
+    s.window = a.window;
     const std::int64_t split = a.heads_split_over_context ? c_.scenario.plan.context : 1;
     const std::int64_t place = c_.tensor_coordinate * split + (split > 1 ? c_.context_coordinate : 0);
     const kernels::DropoutSite site = dropout(a.dropout, a.site, 0, place * a.heads);
@@ -100,6 +112,9 @@ class KernelCall {
   void operator()(const program::Norm& n) const {
     switch (n.part) {
       case NormPart::forward:
+        if (is_fp8(out(0).type))
+          return d_.norm_forward_fp8(n.rms, n.rows, n.cols, n.eps, in(0), in(1), reads_.size() == 4 ? in(2) : In(),
+                                     {f32(reads_.size() - 1), f32_out(2), f32_out(3)}, out(0), f32_out(1));
         return d_.norm_forward(n.rms, n.rows, n.cols, n.eps, in(0), in(1), optional(2), out(0), f32_out(1));
       case NormPart::backward_input:
         return d_.norm_backward_input(n.rms, n.rows, n.cols, in(0), in(1), f32(2), in(3),
@@ -165,12 +180,18 @@ class KernelCall {
       case ElementwiseFn::rope_backward:
         return rope(e.fn == ElementwiseFn::rope_backward);
       case ElementwiseFn::fp8_amax:
+        return d_.fp8_amax(n, in(0), f32_out(0));
       case ElementwiseFn::fp8_cast:
       case ElementwiseFn::fp8_cast_transpose:
+        return fp8_cast(e);
       case ElementwiseFn::fp8_transpose:
+        REHEARSE_CHECK(e.cols > 0, "a transpose that was lowered to be simulated");
+        return d_.fp8_transpose(rows, e.cols, in(0), out(0));
       case ElementwiseFn::fp8_scale_update:
+        REHEARSE_CHECK(writes_.size() == 3, "scales without a history: lowered to be simulated");
+        return d_.fp8_update(n, program::kFp8History, f32_out(0), f32_out(1), f32_out(2));
       case ElementwiseFn::hadamard_cast:
-        REHEARSE_CHECK(false, "{} of 8-bit products is only simulated", program::kind_name(e));
+        REHEARSE_CHECK(false, "{} of 4-bit products is only simulated", program::kind_name(e));
     }
   }
 
@@ -258,9 +279,9 @@ class KernelCall {
     const std::size_t state = o.master ? 2 : 1;
     if (o.adam)
       return d_.adamw(o.elements, {t.beta1, t.beta2, t.eps, t.weight_decay, c_.step}, in(0), coefficient, out(0),
-                      master, f32_out(state), f32_out(state + 1));
+                      master, out(state), out(state + 1));
     d_.sgd(o.elements, {t.momentum, t.weight_decay, c_.step}, in(0), coefficient, out(0), master,
-           writes_.size() > state ? f32_out(state) : nullptr);
+           writes_.size() > state ? out(state) : Out());
   }
 
   void operator()(const program::SumSquares& s) const {
@@ -330,6 +351,33 @@ class KernelCall {
     if (a.part == AttentionPart::flash_forward)
       return d_.context_forward(s, part, site, in(0), in(1), out(0), f32_out(1));
     d_.context_backward(s, part, site, in(0), in(1), in(2), in(3), f32(4), out(0), out(1));
+  }
+
+  // Of a copy of a matrix whose rows (`columns`: whose columns) products sum over.
+  kernels::Fp8Layout fp8_layout(std::int64_t rows, std::int64_t cols, bool columns) const {
+    const plan::Training& t = c_.scenario.training;
+    kernels::Fp8Layout l;
+    l.rows = rows, l.cols = cols;
+    l.block = t.fp8_block();
+    l.powers = t.fp8_recipe == plan::Fp8Recipe::mxfp8;
+    l.columns = columns && (l.block > 0 || t.fp8_transposes);
+    return l;
+  }
+  // Copies are written first, then what delayed scaling records, then the scale.
+  void fp8_cast(const program::Elementwise& e) const {
+    REHEARSE_CHECK(e.cols > 0, "a cast that was lowered to be simulated");
+    const bool both = e.fn == ElementwiseFn::fp8_cast_transpose && writes_.size() > 1 && is_fp8(out(1).type);
+    const bool column = e.fn == ElementwiseFn::fp8_cast_transpose;
+    const std::size_t copies = both ? 2 : 1;
+    kernels::Fp8Layout layout = fp8_layout(e.elements / e.cols, e.cols, false);
+    layout.square = e.square && c_.scenario.training.fp8_recipe == plan::Fp8Recipe::blockwise;
+    kernels::Fp8Scale scale;
+    if (layout.block == 0) {
+      scale.largest = f32(1);
+      scale.inverse = f32_out(writes_.size() - 1);
+      if (writes_.size() == copies + 2) scale.amax = f32_out(copies);
+    }
+    d_.fp8_cast(layout, in(0), scale, both || !column ? out(0) : Out(), column ? out(copies - 1) : Out());
   }
 
   std::int64_t micro_batch() const { return c_.scenario.plan.micro_batch; }

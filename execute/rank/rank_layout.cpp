@@ -28,7 +28,7 @@ kernels::Out RankLayout::operand(std::byte* arena, std::size_t place) const {
 
 std::int64_t RankLayout::first_sequence(const Instance& i) const {
   const plan::Plan& p = run_.scenario.plan;
-  const std::int64_t micro_batch = std::max(0, timeline_.slot(i).micro_batch);
+  const std::int64_t micro_batch = std::max(0, timeline_.slot(i).micro_batch + timeline_.op(i).micro_batch_delta);
   return (run_.grid.position(rank_, {Axis::expert, Axis::data, Axis::replica}) *
               run_.scenario.training.micro_batches(p) +
           micro_batch) *

@@ -1,6 +1,7 @@
 // Attention in separate kernels, as software before flash attention ran it: scores S = Q K^T, probabilities P =
-// softmax(S / sqrt(head_dim)) under the causal mask, D = dropout(P), out = D V, and their gradients. Above the diagonal
-// P, D and their gradients are zero and masks are not drawn. A sequence's heads are split over the threads.
+// softmax(S / sqrt(head_dim)) under the causal mask, D = dropout(P), out = D V, and their gradients. Above the
+// diagonal, and before a window, P, D and their gradients are zero and masks are not drawn. A sequence's heads are
+// split over the threads.
 #include <algorithm>
 #include <cmath>
 
@@ -22,12 +23,22 @@ void over_heads(ThreadPool& pool, const AttentionShape& s, const Body& body) {
   });
 }
 
-// body(row of [micro_batch * heads * seq], columns that are not masked).
+// body(row of [micro_batch * heads * seq], the first column that is not masked, columns that are not masked).
 template <class Body>
 void over_score_rows(ThreadPool& pool, const AttentionShape& s, const Body& body) {
   pool.ranges(s.micro_batch * s.heads * s.seq, 16, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t row = begin; row < end; ++row) body(row, s.causal ? row % s.seq + 1 : s.seq);
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t position = row % s.seq, first = s.first_seen(position);
+      body(row, first, (s.causal ? position + 1 : s.seq) - first);
+    }
   });
+}
+
+// What the mask leaves out of a row of `seq`: all but n from column `first` on.
+template <class T>
+void clear_masked(const AttentionShape& s, T* row, std::int64_t first, std::int64_t n) {
+  std::fill(row, row + first, T{});
+  std::fill(row + first + n, row + s.seq, T{});
 }
 
 float softmax_scale(const AttentionShape& s) {
@@ -46,9 +57,9 @@ void CpuKernels::attention_scores(const AttentionShape& s, const float* qkv, flo
 
 void CpuKernels::attention_softmax(const AttentionShape& s, const float* scores, float* p) {
   const float scale = softmax_scale(s);
-  over_score_rows(pool_, s, [&](std::int64_t row, std::int64_t n) {
-    const float* x = scores + row * s.seq;
-    float* __restrict y = p + row * s.seq;
+  over_score_rows(pool_, s, [&](std::int64_t row, std::int64_t first, std::int64_t n) {
+    const float* x = scores + row * s.seq + first;
+    float* __restrict y = p + row * s.seq + first;
     const float max = max_of(n, x) * scale;
     const float total = sum_terms(n, [=, next = s.seq](std::int64_t i, auto tag) {
       __builtin_prefetch(x + next + i);
@@ -59,32 +70,32 @@ void CpuKernels::attention_softmax(const AttentionShape& s, const float* scores,
     });
     const float inverse = 1 / total;
     for (std::int64_t i = 0; i < n; ++i) y[i] *= inverse;
-    std::fill(y + n, y + s.seq, 0.0f);
+    clear_masked(s, p + row * s.seq, first, n);
   });
 }
 
 void CpuKernels::attention_dropout(const AttentionShape& s, const DropoutSite& site, const float* p, float* d,
                                    std::uint8_t* mask) {
   const DropoutRow drop(site);
-  over_score_rows(pool_, s, [&](std::int64_t row, std::int64_t n) {
+  over_score_rows(pool_, s, [&](std::int64_t row, std::int64_t first, std::int64_t n) {
     const std::int64_t batch = row / s.seq / s.heads, head = site.first_head + row / s.seq % s.heads;
-    const float* x = p + row * s.seq;
-    float* y = d + row * s.seq;
-    std::uint8_t* keep = mask + row * s.seq;
+    const float* x = p + row * s.seq + first;
+    float* y = d + row * s.seq + first;
+    std::uint8_t* keep = mask + row * s.seq + first;
     if (site.probability == 0) {
       std::copy_n(x, n, y);
       std::fill_n(keep, n, std::uint8_t{1});
     } else {
       DropoutRow::pieces(drop.key, drop.first_sequence + batch, site.first_position + row % s.seq,
-                         attention_column(head, s.seq, 0), n,
+                         attention_column(head, s.seq, first), n,
                          [&](std::int64_t offset, std::int64_t count, const std::uint16_t* numbers) {
                            drop.each(count, numbers, keep + offset, [=](std::int64_t i, auto tag, auto kept_here) {
                              put(y + offset + i, kept(get(x + offset + i, tag) * drop.kept_scale, kept_here));
                            });
                          });
     }
-    std::fill(y + n, y + s.seq, 0.0f);
-    std::fill(keep + n, keep + s.seq, std::uint8_t{0});
+    clear_masked(s, d + row * s.seq, first, n);
+    clear_masked(s, mask + row * s.seq, first, n);
   });
 }
 
@@ -126,13 +137,13 @@ void CpuKernels::attention_dropout_backward(const AttentionShape& s, double prob
 
 void CpuKernels::attention_softmax_backward(const AttentionShape& s, const float* d_p, const float* p, float* d_s) {
   const float scale = softmax_scale(s);
-  over_score_rows(pool_, s, [&](std::int64_t row, std::int64_t n) {
-    const float* __restrict d = d_p + row * s.seq;
-    const float* __restrict probability = p + row * s.seq;
-    float* __restrict out = d_s + row * s.seq;
+  over_score_rows(pool_, s, [&](std::int64_t row, std::int64_t first, std::int64_t n) {
+    const float* __restrict d = d_p + row * s.seq + first;
+    const float* __restrict probability = p + row * s.seq + first;
+    float* __restrict out = d_s + row * s.seq + first;
     const float mean = dot(n, d, probability);
     for (std::int64_t i = 0; i < n; ++i) out[i] = probability[i] * (d[i] - mean) * scale;
-    std::fill(out + n, out + s.seq, 0.0f);
+    clear_masked(s, d_s + row * s.seq, first, n);
   });
 }
 

@@ -28,6 +28,8 @@ float* CpuDevice::scratch(std::size_t operand, std::int64_t n) {
 }
 
 void CpuDevice::convert(std::int64_t n, In x, Out y) {
+  REHEARSE_CHECK(!is_narrow(x.type) && !is_narrow(y.type), "{} as {} without a scale", name_of(x.type),
+                 name_of(y.type));
   kernels_.parallel(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
     const In source = from(x, begin);
     const Out target = from(y, begin);
@@ -51,6 +53,12 @@ void CpuDevice::convert(std::int64_t n, In x, Out y) {
 const float* Widened::read(In x, std::int64_t n) {
   if (!x || fp32(x)) return static_cast<const float*>(x.data);
   float* copy = device_.scratch(operands_++, n);
+  if (x.layout) {
+    REHEARSE_CHECK(n == x.layout->rows * x.layout->cols, "{} elements of an 8-bit copy of {} x {}", n, x.layout->rows,
+                   x.layout->cols);
+    device_.kernels_.fp8_widen(*x.layout, x.type, static_cast<const std::uint8_t*>(x.data), copy);
+    return copy;
+  }
   device_.convert(n, x, copy);
   return copy;
 }
@@ -147,25 +155,26 @@ void CpuDevice::embedding_backward(std::int64_t tokens, std::int64_t rows, std::
 }
 
 void CpuDevice::adamw(std::int64_t n, const AdamW& o, In grad, const float* coefficient, Out param, float* master,
-                      float* exp_avg, float* exp_avg_sq) {
+                      Out exp_avg, Out exp_avg_sq) {
   const float factor = coefficient ? *coefficient : 1.0F;
   if (std::isnan(factor)) return;
   in_pieces(n, fp32(grad) && fp32(param), [&](std::int64_t begin, std::int64_t count) {
     Widened w(*this);
     float* p = master ? master + begin : w.update(from(param, begin), count);
-    kernels_.adamw(count, o, w.read(from(grad, begin), count), factor, p, exp_avg + begin, exp_avg_sq + begin);
+    kernels_.adamw(count, o, w.read(from(grad, begin), count), factor, p, from(exp_avg, begin),
+                   from(exp_avg_sq, begin));
     if (master) convert(count, p, from(param, begin));
   });
 }
 
 void CpuDevice::sgd(std::int64_t n, const Sgd& o, In grad, const float* coefficient, Out param, float* master,
-                    float* momentum) {
+                    Out momentum) {
   const float factor = coefficient ? *coefficient : 1.0F;
   if (std::isnan(factor)) return;
   in_pieces(n, fp32(grad) && fp32(param), [&](std::int64_t begin, std::int64_t count) {
     Widened w(*this);
     float* p = master ? master + begin : w.update(from(param, begin), count);
-    kernels_.sgd(count, o, w.read(from(grad, begin), count), factor, p, momentum ? momentum + begin : nullptr);
+    kernels_.sgd(count, o, w.read(from(grad, begin), count), factor, p, from(momentum, begin));
     if (master) convert(count, p, from(param, begin));
   });
 }

@@ -1,7 +1,8 @@
 // The Device interface over the CPU's kernels, which know fp32 only. Operands of fp32 are handed on as they are; of a
 // 16-bit operand the kernel sees an fp32 copy in memory of the device's own, and what it wrote there is rounded back.
 // So a call in 16 bits is the fp32 call of the widened operands, rounded once. Element-wise kernels go in pieces that
-// stay in the cache; tables of embeddings are copied by the rows that are used.
+// stay in the cache; tables of embeddings are copied by the rows that are used. Moments of 16 bits the optimizer's
+// kernels widen themselves.
 #pragma once
 
 #include <array>
@@ -47,6 +48,12 @@ class CpuDevice final : public Device {
   void activation_backward(Unary fn, std::int64_t n, In dy, In x, Out dx) override;
   void swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) override;
   void swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) override;
+  void fp8_amax(std::int64_t n, In x, float* amax) override;
+  void fp8_cast(const Fp8Layout& layout, In x, const Fp8Scale& scale, Out row, Out column) override;
+  void fp8_transpose(std::int64_t rows, std::int64_t cols, In x, Out y) override;
+  void norm_forward_fp8(bool rms, std::int64_t rows, std::int64_t cols, double eps, In x, In gamma, In beta,
+                        const Fp8Scale& scale, Out y, float* stats) override;
+  void fp8_update(std::int64_t n, std::int64_t updates, float* amax, float* history, float* window) override;
   void add(std::int64_t n, In a, In b, Out y) override;
   void accumulate(std::int64_t n, In x, Out y) override;
   void copy(std::int64_t n, In x, Out y) override;
@@ -100,10 +107,10 @@ class CpuDevice final : public Device {
                     std::int64_t window, In x, Out y, std::int32_t* argmax) override;
   void pool_backward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
                      std::int64_t window, In dy, const std::int32_t* argmax, Out dx) override;
-  void adamw(std::int64_t n, const AdamW& o, In grad, const float* coefficient, Out param, float* master,
-             float* exp_avg, float* exp_avg_sq) override;
+  void adamw(std::int64_t n, const AdamW& o, In grad, const float* coefficient, Out param, float* master, Out exp_avg,
+             Out exp_avg_sq) override;
   void sgd(std::int64_t n, const Sgd& o, In grad, const float* coefficient, Out param, float* master,
-           float* momentum) override;
+           Out momentum) override;
   void sum_squares(std::int64_t n, In x, float* sum) override;
   void clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) override;
   void update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) override;

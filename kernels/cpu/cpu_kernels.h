@@ -1,8 +1,8 @@
 // The CPU's kernels: fp32, one small thread pool a device, vectorised for REHEARSE_ARCH. Every call gives the same bits
 // on the same device whatever else the machine runs: work is cut by shape and thread count only, and sums that cross
 // rows are taken in row order. The kernels of a kind are in one file each: gemm, flash_attention, attention (unfused),
-// norm, elementwise, dropout, embedding (also positions and rope), experts, cross_entropy, mse, conv, optimizer. What
-// they compute is said in kernels/device.h, whose interface cpu_device.h puts over them.
+// norm, elementwise, dropout, embedding (also positions and rope), experts, cross_entropy, mse, conv, optimizer, fp8.
+// What they compute is said in kernels/device.h, whose interface cpu_device.h puts over them.
 #pragma once
 
 #include <cstdint>
@@ -57,6 +57,12 @@ class CpuKernels {
   void swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, const float* up, float* y);
   void swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up, const float* up,
                        float* d_gate_up);
+  // The largest absolute value.
+  float largest(std::int64_t n, const float* x);
+  // By rows and by columns, either may be null; `scale` of what has no blocks.
+  void fp8_cast(const Fp8Layout& l, DType type, float scale, const float* x, std::uint8_t* row, std::uint8_t* column);
+  void fp8_transpose(std::int64_t rows, std::int64_t cols, const std::uint8_t* x, std::uint8_t* y);
+  void fp8_widen(const Fp8Layout& l, DType type, const std::uint8_t* x, float* y);  // row-major
   void add(std::int64_t n, const float* a, const float* b, float* y);
   void accumulate(std::int64_t n, const float* x, float* y);
   void copy(std::int64_t n, const float* x, float* y);
@@ -108,9 +114,10 @@ class CpuKernels {
                     std::int64_t window, const float* x, float* y, std::int32_t* argmax);
   void pool_backward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
                      std::int64_t window, const float* dy, const std::int32_t* argmax, float* dx);
-  void adamw(std::int64_t n, const AdamW& o, const float* grad, float grad_scale, float* param, float* exp_avg,
-             float* exp_avg_sq);
-  void sgd(std::int64_t n, const Sgd& o, const float* grad, float grad_scale, float* param, float* momentum);
+  // Moments alone may be of 16 bits.
+  void adamw(std::int64_t n, const AdamW& o, const float* grad, float grad_scale, float* param, Out exp_avg,
+             Out exp_avg_sq);
+  void sgd(std::int64_t n, const Sgd& o, const float* grad, float grad_scale, float* param, Out momentum);
   double sum_squares(std::int64_t n, const float* x);
 
   // body(begin, end) on parts of [0, n).

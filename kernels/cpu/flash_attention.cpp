@@ -31,9 +31,14 @@ using Runs = std::vector<Run>;
 struct Tile {
   std::int64_t batch, head, first_query, queries, query_position, first_key, keys, key_position;
 
-  // Keys of the tile that query `i` of the tile sees.
-  std::int64_t visible(bool causal, std::int64_t i) const {
-    return causal ? std::clamp<std::int64_t>(query_position + i - key_position + 1, 0, keys) : keys;
+  // Keys [first, end) of the tile are those that query `i` of the tile sees.
+  struct Seen {
+    std::int64_t first, end;
+  };
+  Seen seen(const AttentionShape& s, std::int64_t i) const {
+    const std::int64_t position = query_position + i;
+    const std::int64_t end = s.causal ? std::clamp<std::int64_t>(position - key_position + 1, 0, keys) : keys;
+    return {std::clamp<std::int64_t>(s.first_seen(position) - key_position, 0, end), end};
   }
   void at_keys(const Run& run, std::int64_t offset, std::int64_t count) {
     first_key = run.row + offset, key_position = run.position + offset, keys = count;
@@ -105,11 +110,11 @@ struct Flash {
   Operand key(const Tile& t) const { return {places.data + places.key(t, view.group), places.stride}; }
   Operand value(const Tile& t) const { return {places.data + places.key(t, view.group) + places.value, places.stride}; }
 
-  // body(offset, count, numbers) over the first n keys of row i of a tile.
+  // body(offset, count, numbers) over n keys of row i of a tile, from key `first` on.
   template <class Body>
-  void over_numbers(const Tile& t, std::int64_t i, std::int64_t n, const Body& body) const {
+  void over_numbers(const Tile& t, std::int64_t i, std::int64_t first, std::int64_t n, const Body& body) const {
     DropoutRow::pieces(drop.key, drop.first_sequence + t.batch, t.query_position + i,
-                       attention_column(site.first_head + t.head, whole, t.key_position), n, body);
+                       attention_column(site.first_head + t.head, whole, t.key_position + first), n, body);
   }
 
   void forward_queries(Tile t, float* scratch, bool merge, float* out, float* logsumexp) const;
@@ -127,9 +132,12 @@ Operand transposed(Operand o) {
 // rescaled to it.
 void Flash::softmax_step(const Tile& t, float* scores, float* acc, float* maxima, float* sums) const {
   for (std::int64_t i = 0; i < t.queries; ++i) {
-    float* row = scores + i * kKeys;
-    const std::int64_t n = t.visible(s.causal, i);
-    std::fill(row + n, row + t.keys, 0.0f);
+    const Tile::Seen seen = t.seen(s, i);
+    const std::int64_t n = seen.end - seen.first;
+    float* const whole_row = scores + i * kKeys;
+    float* row = whole_row + seen.first;
+    std::fill(whole_row, row, 0.0f);
+    std::fill(row + n, whole_row + t.keys, 0.0f);
     if (n == 0) continue;
     const float before = maxima[i], now = max(before, max_of(n, row) * scale);
     const float total = sum_terms(n, [=, factor = scale](std::int64_t k, auto tag) {
@@ -144,7 +152,7 @@ void Flash::softmax_step(const Tile& t, float* scores, float* acc, float* maxima
       for (std::int64_t c = 0; c < s.values(); ++c) acc[i * s.values() + c] *= fade;
     }
     if (site.probability > 0) {
-      over_numbers(t, i, n, [&](std::int64_t offset, std::int64_t count, const std::uint16_t* numbers) {
+      over_numbers(t, i, seen.first, n, [&](std::int64_t offset, std::int64_t count, const std::uint16_t* numbers) {
         float* p = row + offset;
         drop.each(count, numbers, nullptr, [=, factor = drop.kept_scale](std::int64_t k, auto tag, auto keep) {
           put(p + k, kept(get(p + k, tag) * factor, keep));
@@ -164,7 +172,8 @@ void Flash::forward_queries(Tile t, float* scratch, bool merge, float* out, floa
   for (const Run& run : key_runs) {
     const std::int64_t seen =
         s.causal ? std::clamp<std::int64_t>(t.query_position + t.queries - run.position, 0, run.count) : run.count;
-    for (std::int64_t offset = 0; offset < seen; offset += kKeys) {
+    const std::int64_t first = std::clamp<std::int64_t>(s.first_seen(t.query_position) - run.position, 0, seen);
+    for (std::int64_t offset = first; offset < seen; offset += kKeys) {
       t.at_keys(run, offset, std::min(kKeys, seen - offset));
       multiply(t.queries, t.keys, s.head_dim, query(t), transposed(key(t)), false, scores, kKeys);
       softmax_step(t, scores, acc, maxima, sums);
@@ -194,13 +203,14 @@ void Flash::forward_queries(Tile t, float* scratch, bool merge, float* out, floa
 // Scores become the (dropped) probabilities that multiplied V; dO V^T becomes the gradient of the unscaled scores.
 void Flash::backward_scores(const Tile& t, const float* logsumexp, const float* delta, float* p, float* d_p) const {
   for (std::int64_t i = 0; i < t.queries; ++i) {
-    float* prob = p + i * kKeysBackward;
-    float* grad = d_p + i * kKeysBackward;
-    const std::int64_t n = t.visible(s.causal, i);
+    const Tile::Seen seen = t.seen(s, i);
+    const std::int64_t n = seen.end - seen.first, after = t.keys - seen.first;
+    float* prob = p + i * kKeysBackward + seen.first;
+    float* grad = d_p + i * kKeysBackward + seen.first;
     const float offset = logsumexp[view.per_row(t.first_query + i, t.batch, t.head)];
     const float mean = delta[t.first_query + i];
     if (site.probability > 0) {
-      over_numbers(t, i, n, [&](std::int64_t first, std::int64_t count, const std::uint16_t* numbers) {
+      over_numbers(t, i, seen.first, n, [&](std::int64_t first, std::int64_t count, const std::uint16_t* numbers) {
         drop.each(count, numbers, nullptr, [&](std::int64_t k, auto tag, auto keep) {
           const auto probability = exp(get(prob + first + k, tag) * scale - offset);
           const auto d = kept(get(grad + first + k, tag) * drop.kept_scale, keep);
@@ -215,8 +225,10 @@ void Flash::backward_scores(const Tile& t, const float* logsumexp, const float* 
         put(prob + k, probability);
       });
     }
-    std::fill(prob + n, prob + t.keys, 0.0f);
-    std::fill(grad + n, grad + t.keys, 0.0f);
+    for (float* row : {prob, grad}) {
+      std::fill(row - seen.first, row, 0.0f);
+      std::fill(row + n, row + after, 0.0f);
+    }
   }
 }
 
@@ -233,8 +245,11 @@ void Flash::backward_keys(Tile t, float* scratch, const float* d_out, const floa
       to.query + (to.packed ? view.query(t.batch, t.head) : (t.batch * s.heads + t.head) * s.head_dim);
   for (const Run& run : query_runs) {
     const std::int64_t unseeing = s.causal ? std::clamp<std::int64_t>(t.key_position - run.position, 0, run.count) : 0;
-    for (std::int64_t offset = unseeing; offset < run.count; offset += kQueriesBackward) {
-      t.at_queries(run, offset, std::min(kQueriesBackward, run.count - offset));
+    const std::int64_t last = t.key_position + t.keys - 1;  // of the keys, which s.window - 1 queries after it see
+    const std::int64_t end =
+        s.window > 0 ? std::clamp<std::int64_t>(last + s.window - run.position, 0, run.count) : run.count;
+    for (std::int64_t offset = unseeing; offset < end; offset += kQueriesBackward) {
+      t.at_queries(run, offset, std::min(kQueriesBackward, end - offset));
       const Operand grad = {d_out + out + t.first_query * view.out_stride, view.out_stride};
       multiply(t.queries, t.keys, s.head_dim, this->query(t), transposed(key(t)), false, p, kKeysBackward);
       multiply(t.queries, t.keys, s.values(), grad, transposed(value(t)), false, d_p, kKeysBackward);
@@ -332,7 +347,9 @@ void CpuKernels::flash_forward(const AttentionShape& s, const DropoutSite& site,
 void CpuKernels::flash_backward(const AttentionShape& s, const DropoutSite& site, const float* d_out, const float* qkv,
                                 const float* out, const float* logsumexp, float* d_qkv) {
   const flash::Flash flash(s, site, qkv);
-  flash_key_tiles(flash, d_out, out, logsumexp, {d_qkv, true, d_qkv}, false);
+  // Without a window every query sees the first tile of keys, which writes what the others add to.
+  if (s.window > 0) fill(s.seq * flash.view.qkv_stride, 0, d_qkv);
+  flash_key_tiles(flash, d_out, out, logsumexp, {d_qkv, true, d_qkv}, s.window > 0);
 }
 
 void CpuKernels::context_forward(const AttentionShape& s, const ContextPart& part, const DropoutSite& site,

@@ -7,6 +7,7 @@
 #include "kernels/cuda/dropout_draw.h"
 #include "kernels/cuda/flash.h"
 #include "kernels/cuda/reduce.h"
+#include "kernels/cuda/require.h"
 #include "kernels/cuda/rows.h"
 
 namespace rehearse::kernels::cuda {
@@ -197,6 +198,7 @@ void by_length(std::int64_t seq, F&& f) {
 }  // namespace
 
 void CudaDevice::attention_softmax(const AttentionShape& s, In scores, Out p) {
+  REHEARSE_REQUIRE(s.window == 0, "a window, which no kernel of GPUs masks yet");
   const Rows r = rows_of(s, {scores, p});
   by_type({scores, p}, [&]<class T>() {
     by_length<2, 8>(s.seq, [&]<int kHeld>() {

@@ -128,10 +128,10 @@ class CudaDevice final : public Device {
                     std::int64_t window, In x, Out y, std::int32_t* argmax) override;
   void pool_backward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
                      std::int64_t window, In dy, const std::int32_t* argmax, Out dx) override;
-  void adamw(std::int64_t n, const AdamW& o, In grad, const float* coefficient, Out param, float* master,
-             float* exp_avg, float* exp_avg_sq) override;
+  void adamw(std::int64_t n, const AdamW& o, In grad, const float* coefficient, Out param, float* master, Out exp_avg,
+             Out exp_avg_sq) override;
   void sgd(std::int64_t n, const Sgd& o, In grad, const float* coefficient, Out param, float* master,
-           float* momentum) override;
+           Out momentum) override;
   void sum_squares(std::int64_t n, In x, float* sum) override;
   void clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) override;
   void update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) override;

@@ -79,6 +79,7 @@ FlashCall::FlashCall(const AttentionShape& s, const DropoutSite& site)
       scale_log2(static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(s.head_dim)))),
       drop(site) {
   REHEARSE_CHECK(heads % kv_heads == 0, "{} query heads over {} key heads", heads, kv_heads);
+  REHEARSE_CHECK(s.window == 0, "a window of {} keys, which no kernel of GPUs leaves the others out for", s.window);
 }
 
 void CudaDevice::flash_forward(const AttentionShape& s, const DropoutSite& dropout, In qkv, Out out, float* logsumexp) {

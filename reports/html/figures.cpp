@@ -31,6 +31,7 @@ constexpr std::array<ShareStyle, result::kShares> kShareStyles = {
      {"expert", "exposed expert communication"},
      {"data", "exposed data communication"},
      {"pipeline", "exposed pipeline communication"},
+     {"input", "waiting for training examples"},
      {"straggler", "waiting for slower ranks of the same stage"},
      {"bubble", "bubble"},
      {"optimizer", "optimizer"},
@@ -92,6 +93,8 @@ std::string breakdown_table(const std::vector<result::StoredResult>& runs, const
   for (std::size_t i = 0; i < result::kShares; ++i) {
     std::vector<std::string> row = {std::string(kShareStyles[i].name)};
     const auto share = static_cast<result::Share>(i);
+    if (std::none_of(runs.begin(), runs.end(), [&](const auto& run) { return result::has_share(run.result, share); }))
+      continue;
     for (const auto& run : runs)
       row.push_back(!run.result.late_ranks_known && result::needs_common_clock(share)
                         ? std::string(kUnknownShare)

@@ -8,6 +8,7 @@
 
 #include "reports/html/text.h"
 #include "reports/html/words.h"
+#include "sim/plan/schedule/schedule.h"
 
 namespace rehearse::reports::html {
 namespace {
@@ -24,14 +25,16 @@ std::vector<std::int64_t> integers(const std::string& text) {
   return out;
 }
 
-// The list is in the model's order, chunk by chunk over all stages (plan::Plan::layers_per_stage).
-void place_layers(const std::vector<std::int64_t>& counts, PlanGrid& grid) {
+// The list is in the model's order (plan::Plan::layers_per_stage).
+void place_layers(const std::vector<std::int64_t>& counts, const plan::PipelineSchedule& schedule, PlanGrid& grid) {
   const auto stages = static_cast<std::size_t>(grid.pipeline);
   if (counts.empty() || counts.size() % stages != 0) return;
   grid.layers.resize(stages);
   std::int64_t next = 1;
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    grid.layers[i % stages].emplace_back(next, next + counts[i] - 1);
+    const int stage = schedule.stage_of(static_cast<int>(i), static_cast<int>(stages));
+    if (stage < 0 || stage >= grid.pipeline) return grid.layers.clear();  // not of this schedule
+    grid.layers[static_cast<std::size_t>(stage)].emplace_back(next, next + counts[i] - 1);
     next += counts[i];
   }
 }
@@ -135,7 +138,8 @@ std::optional<PlanGrid> plan_grid(const Result& r) {
   grid.expert = std::max<std::int64_t>(1, integer_of(r, "plan.expert"));
   grid.whole_experts = key_of(r, "plan.expert_tensor") == "1";
   if (grid.data % grid.expert_replicas() != 0) return {};
-  place_layers(integers(key_of(r, "plan.layers_per_stage")), grid);
+  if (const plan::PipelineSchedule* schedule = plan::find_schedule(key_of(r, "plan.schedule")))
+    place_layers(integers(key_of(r, "plan.layers_per_stage")), *schedule, grid);
   number_ranks(key_of(r, "plan.rank_order"), grid);
   return grid;
 }

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "reports/batch.h"
+#include "reports/epoch.h"
 #include "reports/limits.h"
 #include "reports/text.h"
 #include "sim/base/units.h"
@@ -246,6 +247,9 @@ std::vector<std::string> asked(const Result& r) {
 
 std::vector<std::string> answered(const Result& r, const HtmlOptions& options) {
   std::vector<std::string> sentences = {speed(r, options), fit_and_limit(r), trust(r)};
+  if (const std::string input = input_text(r); !input.empty()) sentences.push_back("Input: " + input + ".");
+  if (const std::string epoch = epoch_text(r); !epoch.empty()) sentences.push_back("An epoch: " + epoch + ".");
+  for (std::string& sentence : learning_rate_sentences(r)) sentences.push_back(std::move(sentence));
   if (const std::string framework = chosen_framework(r); !framework.empty()) sentences.push_back(framework);
   return sentences;
 }

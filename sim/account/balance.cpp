@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "sim/plan/schedule/schedule.h"
 #include "sim/program/work.h"
 
 namespace rehearse::account {
@@ -22,8 +23,10 @@ bool is_compute(const program::Op& op) {
 // Of the stage's layers, each stage's chunks together.
 std::vector<std::int64_t> layers_of_stages(const plan::Plan& plan) {
   std::vector<std::int64_t> layers(static_cast<std::size_t>(plan.pipeline));
+  const plan::PipelineSchedule& schedule = plan::schedule_of(plan.schedule, plan.pipeline);
   for (std::size_t part = 0; part < plan.layers_per_stage.size(); ++part)
-    layers[part % layers.size()] += plan.layers_per_stage[part];
+    layers[static_cast<std::size_t>(schedule.stage_of(static_cast<int>(part), static_cast<int>(plan.pipeline)))] +=
+        plan.layers_per_stage[part];
   return layers;
 }
 
@@ -67,8 +70,13 @@ std::string advice(const plan::Scenario& s) {
 }
 
 std::string what_else(const plan::Scenario& s, std::size_t stage) {
-  const bool first = stage == 0, last = stage + 1 == static_cast<std::size_t>(s.plan.pipeline);
+  const plan::PipelineSchedule& schedule = plan::schedule_of(s.plan.schedule, s.plan.pipeline);
+  const auto stage_of = [&](std::int64_t part) {
+    return static_cast<std::size_t>(schedule.stage_of(static_cast<int>(part), static_cast<int>(s.plan.pipeline)));
+  };
+  const bool first = stage == 0, last = stage == stage_of(s.plan.pipeline * s.plan.chunks - 1);
   if (!s.model.is_transformer() || (!first && !last)) return "";
+  if (first && last) return ", with the embedding and the head (logits)";
   return last ? ", with the head (logits)" : ", with the embedding";
 }
 
@@ -110,7 +118,7 @@ Divisors dividing(const plan::Scenario& s) {
   out.pipelines = nearest(s.plan.pipeline, units, [&](std::int64_t n) { return divides(n) && goes_with(s, n); });
   out.other_pipelines = nearest(s.plan.pipeline, units, divides);
   std::erase_if(out.other_pipelines, [&](std::int64_t n) { return goes_with(s, n); });
-  if (chunks > 1)
+  if (chunks > 1 && plan::schedule_of(s.plan.schedule).takes_chunks())
     out.chunks = nearest(chunks, units, [&](std::int64_t n) { return units % (n * s.plan.pipeline) == 0; });
   return out;
 }

@@ -20,6 +20,8 @@ Share share_of(Blame blame) {
       return Share::exposed_pipeline;
     case Blame::host:
       return Share::host;
+    case Blame::input:
+      return Share::exposed_input;
     case Blame::other:
       return Share::other;
   }

@@ -168,6 +168,7 @@ void name_ops(const Program& program, const plan::RankGrid& grid, const Coverage
       for (const Op& op : body.ops) {
         ops.push_back(name_op(program, role, body, op, grid));
         ops.back().after = names_after(op, recorded_by);
+        ops.back().micro_batch_delta = op.micro_batch_delta;
         if (coverage) ops.back().coverage = coverage(role, op);
       }
     }

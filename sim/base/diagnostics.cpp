@@ -59,17 +59,23 @@ InputError::InputError(Diagnostic diagnostic) : InputError(std::vector<Diagnosti
 void Diagnostics::throw_if_any() const {
   if (list_.empty()) return;
   // Files keep the order in which they were first complained about; within a file, by position.
-  std::map<std::string, std::size_t> file_order;
-  for (const Diagnostic& diagnostic : list_) file_order.emplace(diagnostic.file, file_order.size());
-  std::vector<Diagnostic> sorted = list_;
-  const auto key = [&](const Diagnostic& d) { return std::tuple(file_order.at(d.file), d.line, d.column); };
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [&](const Diagnostic& a, const Diagnostic& b) { return key(a) < key(b); });
+  std::map<std::string_view, std::size_t> file_order;
+  std::vector<std::tuple<std::size_t, int, int, std::size_t>> order;  // file, line, column; which
+  order.reserve(list_.size());
+  for (std::size_t i = 0; i < list_.size(); ++i) {
+    const std::size_t file = file_order.emplace(list_[i].file, file_order.size()).first->second;
+    order.emplace_back(file, list_[i].line, list_[i].column, i);
+  }
+  std::sort(order.begin(), order.end());
   const auto same = [](const Diagnostic& a, const Diagnostic& b) {
     return std::tie(a.file, a.line, a.column, a.path, a.message) ==
            std::tie(b.file, b.line, b.column, b.path, b.message);
   };
-  sorted.erase(std::unique(sorted.begin(), sorted.end(), same), sorted.end());
+  std::vector<Diagnostic> sorted;
+  for (const auto& place : order) {
+    const Diagnostic& diagnostic = list_[std::get<3>(place)];
+    if (sorted.empty() || !same(sorted.back(), diagnostic)) sorted.push_back(diagnostic);
+  }
   throw InputError(std::move(sorted));
 }
 

@@ -16,6 +16,7 @@
 
 #include "sim/base/check.h"
 #include "sim/base/quantile.h"
+#include "sim/cost/kernel_shape.h"
 #include "sim/cost/shape_space.h"
 #include "sim/program/describe.h"
 #include "sim/program/work.h"
@@ -211,12 +212,13 @@ Estimate CalibratedCosts::kernel(const Role& role, const Op& op, const Interfere
   const int busy = std::clamp(beside.busy_cores, std::min(threads, host_.host.cores), host_.host.cores);
   const program::Work work = program::work_of(role, op);
   const double bytes = static_cast<double>(work.bytes_read + work.bytes_written);
+  const double flops = comparable_flops(op, work.flops);
   const Key key{program::kind_name(op.shape), program::shape_text(role, op), op.dtype, threads};
   const auto known = measured(key, busy);
-  Estimate e = known ? *known : predicted(key, work.flops, bytes, busy);
+  Estimate e = known ? *known : predicted(key, flops, bytes, busy);
   if (!scale_.none())
-    e.duration = Time::from_seconds(e.duration.seconds() * roofline(work.flops, bytes, threads, scale_) /
-                                    roofline(work.flops, bytes, threads));
+    e.duration = Time::from_seconds(e.duration.seconds() * roofline(flops, bytes, threads, scale_) /
+                                    roofline(flops, bytes, threads));
   REHEARSE_CHECK(e.duration > Time(), "{} would take no time", op.name);
   return e;
 }

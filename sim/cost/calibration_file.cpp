@@ -58,8 +58,8 @@ Quantiles read_quantiles(const Node& node) {
 }
 
 DType read_dtype(const Node& node) {
-  static const std::vector<std::string> names = {"fp32", "bf16", "fp16", "i32", "u8"};
-  static_assert(static_cast<int>(DType::u8) == 4);
+  static const std::vector<std::string> names = {"fp32", "bf16", "fp16", "i32", "u8", "e4m3", "e5m2"};
+  static_assert(static_cast<int>(DType::e5m2) == 6);
   return static_cast<DType>(node.choice("dtype", names));
 }
 

@@ -272,7 +272,7 @@ Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference
   p.coverage = kernel.points.empty() && &kernel == &data_.flash.fastest ? Coverage::spec : Coverage::extrapolated;
   for (const FlashPoint& point : kernel.points) {
     if (point.backward != backward || point.causal != a.causal || point.head_dim != a.head_dim ||
-        a.values() != a.head_dim)
+        a.values() != a.head_dim || a.window > 0)
       continue;
     if (a.seq <= 2 * point.seq && point.seq <= 2 * a.compared()) p.coverage = Coverage::interpolated;
     if (a.keys > 0 || point.batch != a.micro_batch || point.seq != a.seq || point.heads != a.heads ||
@@ -294,9 +294,9 @@ Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference
 Prediction DeviceCosts::memory(const Op& op, const Work& work, const Interference& beside) const {
   const double bytes = static_cast<double>(work.bytes_read + work.bytes_written);
   Prediction p;
-  if (std::holds_alternative<program::Input>(op.shape)) {
-    p.model_alone = p.model_beside =
-        bytes / static_cast<double>(std::max<std::int64_t>(1, data_.host_bandwidth.per_s()));
+  if (const auto* input = std::get_if<program::Input>(&op.shape)) {
+    p.model_alone = p.model_beside = (input->bytes > 0 ? static_cast<double>(input->bytes) : bytes) /
+                                     static_cast<double>(std::max<std::int64_t>(1, data_.host_bandwidth.per_s()));
   } else {
     const double efficiency = data_.efficiency(memory_class(op));
     p.model_alone = bytes / bandwidth_left(efficiency, {});
@@ -324,7 +324,7 @@ void DeviceCosts::prefer_measured(const Role& role, const Op& op, const Work& wo
     return;
   }
   if (product && !waves_.empty() && p.coverage == Coverage::exact) return;
-  const auto found = kernels_.find(program::kind_name(op.shape), op.dtype, work.flops,
+  const auto found = kernels_.find(program::kind_name(op.shape), op.dtype, comparable_flops(op, work.flops),
                                    static_cast<double>(work.bytes_read + work.bytes_written));
   if (!found) return;
   const bool exact = found->coverage == Coverage::exact;

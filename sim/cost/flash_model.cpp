@@ -4,10 +4,13 @@
 #include <array>
 #include <cmath>
 
+#include "sim/base/window.h"
+
 namespace rehearse::cost {
 namespace {
 
 constexpr std::int64_t kFlashRows = 128;  // queries of a tile in FlashAttention-2 and -3
+constexpr std::int64_t kFlashKeys = 128;  // keys of one
 
 program::Attention shape_of(const FlashPoint& p) {
   program::Attention a;
@@ -34,15 +37,28 @@ double flash_flops(const FlashPoint& p) {
          static_cast<double>(p.seq) * static_cast<double>(p.head_dim);
 }
 
+// Tile t of as many queries begins with query 128 t, which sees keys from 128 t - window + 1 on: tile t - d of keys, d
+// = (window - 1) / 128 rounded up. So tiles see tiles as queries see keys, through a window of d + 1.
+std::int64_t visited_tiles(std::int64_t seq, std::int64_t window) {
+  static_assert(kFlashRows == kFlashKeys);
+  const std::int64_t tiles = (seq + kFlashRows - 1) / kFlashRows;
+  return window_pairs(tiles, window > 0 ? (window + kFlashKeys - 2) / kFlashKeys + 1 : 0);
+}
+
 double flash_compute_seconds(const program::Attention& a, const FlashRate& rate, double scale, double flops,
                              int device_sms, double sms) {
-  const double causal = a.causal ? 0.5 : 1;
+  double causal = a.causal ? 0.5 : 1, tail_share = a.causal ? 1 : 0.5;
+  if (a.window > 0) {
+    flops *= static_cast<double>(a.seq) / static_cast<double>(a.window);  // of all keys
+    causal *= static_cast<double>(visited_tiles(a.seq, a.window)) / static_cast<double>(visited_tiles(a.seq, 0));
+    tail_share = 0.5 + 0.5 * static_cast<double>(a.window) / static_cast<double>(a.seq);
+  }
   const double keys = static_cast<double>(a.compared()) * causal;
   const std::int64_t row_tiles = (a.seq + kFlashRows - 1) / kFlashRows;
   const auto tiles = static_cast<double>(row_tiles * a.heads * a.micro_batch);
   const double head_dim = static_cast<double>(a.head_dim + a.values()) / 2;
   const double narrow = std::clamp((128 - head_dim) / 64, 0.0, 1.0);
-  const double tail = rate.tail * (a.causal ? 1 : 0.5);
+  const double tail = rate.tail * tail_share;
   const double per_sm = rate.rate * scale * (1 - narrow * (1 - rate.head_dim_64)) / device_sms;
   return flops * causal / per_sm * (1 / sms + tail / tiles) * (1 + rate.ramp / keys);
 }

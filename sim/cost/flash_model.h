@@ -3,7 +3,11 @@
 // with the FLOPs and keys that causality leaves, and half the tail where tiles are alike (no causality). Between heads
 // of 64 and 128 columns the rate is on a line, above it stays. Where queries and keys are wider than values (latent
 // attention, 192 and 128) the kernel has a rate, tail and ramp of its own if it was measured; else the mean width
-// decides, a judgement. Leaves out: dropout, and what bytes take (device_costs.cpp takes the larger of the two).
+// decides, a judgement. With a window a tile of queries takes the tiles of 128 keys that any of its queries sees, in
+// the place of all up to the diagonal: FLOPs and keys are those of causal attention times the share of its tiles that
+// are left (FlashAttention-2 and -3 leave out the others: n_block_min in their forward kernels), and the more tiles of
+// queries are alike, the nearer is the tail to half. Leaves out: dropout, and what bytes take (device_costs.cpp takes
+// the larger of the two).
 #pragma once
 
 #include <vector>
@@ -15,7 +19,9 @@ namespace rehearse::cost {
 
 // FLOPs of one pass, all keys counted: 2 products forward, 5 backward.
 double flash_flops(const FlashPoint& point);
-// `sms` of the device's `device_sms` are left; `scale` multiplies the rate.
+// Tiles of keys that all tiles of queries of one head take, causal; window 0: none.
+std::int64_t visited_tiles(std::int64_t seq, std::int64_t window);
+// `flops`: of the op (program::work_of). `sms` of the device's `device_sms` are left; `scale` multiplies the rate.
 double flash_compute_seconds(const program::Attention& a, const FlashRate& rate, double scale, double flops,
                              int device_sms, double sms);
 

@@ -3,6 +3,7 @@
 
 #include <variant>
 
+#include "sim/base/window.h"
 #include "sim/program/work.h"
 
 namespace rehearse::cost {
@@ -127,6 +128,12 @@ std::optional<GemmShape> product_of(const Role& role, const Op& op) {
   if (shape && op.dtype == DType::e2m1) shape->element_bytes = 0.5 + 1.0 / 16;  // with its scales
   if (shape && is_narrow(op.dtype)) shape->result_bytes = static_cast<double>(size_of(DType::bf16));
   return shape;
+}
+
+double comparable_flops(const program::Op& op, double flops) {
+  const auto* a = std::get_if<Attention>(&op.shape);
+  if (a == nullptr || a->window == 0 || !is_flash(op)) return flops;
+  return flops * window_share(a->seq, a->window) * static_cast<double>(a->seq) / static_cast<double>(a->window);
 }
 
 bool is_flash(const Op& op) {

@@ -96,8 +96,8 @@ KernelEnergy kernel_energy(const Power& power, const program::Role& role, const 
     constexpr double kPico = 1e-12;
     return Range{each.value * count * kPico, each.low * count * kPico, each.high * count * kPico};
   };
-  double flops = work.flops;
-  // Work counts all keys; fused kernels leave out the blocks that causality does.
+  double flops = comparable_flops(op, work.flops);
+  // These count all keys; fused kernels leave out the blocks that causality does.
   if (is_flash(op) && std::get<program::Attention>(op.shape).causal) flops /= 2;
   Range each = op.dtype == program::DType::f32 ? power.single : is_narrow(op.dtype) ? power.eight : power.half;
   // Of 4-bit products half as much as of 8-bit ones, as of these and 16-bit ones: a judgement.

@@ -21,6 +21,11 @@ using program::EventId;
 using program::Op;
 using program::Role;
 
+bool takes_micro_batch(const Op& op) {
+  const auto* input = std::get_if<program::Input>(&op.shape);
+  return input != nullptr && input->from == program::InputFrom::taken;
+}
+
 bool is_sync(const Op& op) {
   return std::holds_alternative<program::HostSync>(op.shape);
 }
@@ -121,11 +126,13 @@ class RoleCompiler {
       const IdRange<WaitId> waits = waits_of(body, static_cast<std::int32_t>(i));
       const bool optimizer = op.phase == program::Phase::optimizer;
       const bool transfer = program::is_transfer(op);
-      if (fresh || transfer || !waits.empty() || code_.segments.back().optimizer != optimizer) {
+      const bool loads = takes_micro_batch(op);
+      if (fresh || transfer || loads || !waits.empty() || code_.segments.back().optimizer != optimizer) {
         Segment segment;
         segment.ops.first = position;
         segment.waits = waits;
         segment.optimizer = optimizer;
+        segment.loads = loads;
         segment.share = account::share_of_op(source_, role_, op);
         if (transfer) describe_transfer(op, calls_.of(body, static_cast<int>(i)), segment);
         code_.segments.push_back(segment);

@@ -2,8 +2,8 @@
 //
 // Of each (body, stream) the ops are cut into segments. A segment is one transfer, or a run of kernels during which
 // nothing can come in between: a new one begins at an op that waits for another stream, after an op whose event another
-// stream or the host waits for, after a HostSync in program order, and where the optimizer phase begins or ends. Waits
-// for an event of the same stream are always met and are dropped.
+// stream or the host waits for, after a HostSync in program order, at one that takes a micro-batch from a loader, and
+// where the optimizer phase begins or ends. Waits for an event of the same stream are always met and are dropped.
 //
 // Waits refer to the record that sim/program/link/waits.h names. Streams go in order, so a wait is met once the
 // recording stream has completed needed() segments since the run began; the op that records ends its segment. Calls of
@@ -46,6 +46,7 @@ struct Segment {
   bool optimizer = false;  // kernels: of the optimizer phase
   result::Share share{};   // of waits for this segment: a transfer's bytes, a stream's kernels
   bool same_role = true;   // point to point: its peers are of our role
+  bool loads = false;      // kernels: the first takes a micro-batch from the rank's loader
   bool awaited = false;    // another stream or the host waits for its end
   IdRange<Position> ops;
   IdRange<WaitId> waits;

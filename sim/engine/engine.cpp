@@ -24,7 +24,8 @@ Job reported(const program::Program& program, const plan::RankGrid& grid,
           .arena = options.arena,
           .noise = options.noise,
           .repeats = std::max(options.steps, options.repeats),
-          .arenas = options.arenas};
+          .arenas = options.arenas,
+          .loaders = options.loaders};
 }
 
 }  // namespace

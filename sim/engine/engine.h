@@ -18,6 +18,13 @@
 
 namespace rehearse::engine {
 
+// Of a rank: what reads, decodes and hands over its micro-batches (simulator/loaders.h).
+struct Loader {
+  Time batch;       // what a worker takes for a micro-batch; without workers the process itself
+  int workers = 0;  // that take turns
+  int ahead = 0;    // micro-batches loaded, or being loaded, before they are asked for; at least `workers`
+};
+
 struct Options {
   int steps = 2;                    // simulated; the last one is the steady step reported
   int repeats = 0;                  // of several jobs: steps the reported one does at least; below `steps`: `steps`
@@ -29,7 +36,8 @@ struct Options {
   std::vector<int> spared;  // ranks that are not slow, whatever noise says
   std::function<void(double done)>
       progress;  // called now and then with the share of op instances done; may throw to stop
-  const program::Arenas* arenas = nullptr;  // Job::arenas
+  const program::Arenas* arenas = nullptr;       // Job::arenas
+  const std::vector<Loader>* loaders = nullptr;  // Job::loaders
 };
 
 // A job alongside the one that is reported, on ranks of its own: it goes through its steps without end. What it points
@@ -47,6 +55,8 @@ struct Job {
   int repeats = 2;         // steps it does at least
   // Its ranks' arenas, laid out already; nullptr: where they have arenas each simulation lays these out.
   const program::Arenas* arenas = nullptr;
+  // By rank; nullptr if the program takes no micro-batch from a loader (program::InputFrom).
+  const std::vector<Loader>* loaders = nullptr;
 };
 
 struct Outcome {

@@ -19,6 +19,7 @@
 #include "sim/base/interrupt.h"
 #include "sim/lower/stage.h"
 #include "sim/lower/stage_lowering.h"
+#include "sim/plan/schedule/schedule.h"
 
 namespace rehearse::lower {
 
@@ -45,6 +46,12 @@ double Context::loss_weight() const {
 
 namespace {
 
+// Of the model's part `part`, in its order.
+int stage_of(const plan::Plan& plan, std::int64_t part) {
+  return plan::schedule_of(plan.schedule, plan.pipeline)
+      .stage_of(static_cast<int>(part), static_cast<int>(plan.pipeline));
+}
+
 Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
   const plan::Plan& p = scenario.plan;
   Groups groups;
@@ -63,8 +70,8 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
   if (!shards.empty()) groups.data = add({"data", GroupKind::data, shards, {}});
   if (p.replicas > 1) groups.replica = add({"replica", GroupKind::data, {Axis::replica}, {}});
   if (p.pipeline > 1 && scenario.model.is_transformer() && scenario.model.tied_embeddings)
-    groups.embedding =
-        add({"embedding", GroupKind::embedding, {Axis::pipeline}, {0, static_cast<int>(p.pipeline) - 1}});
+    if (const int head = stage_of(p, p.pipeline * p.chunks - 1); head != 0)
+      groups.embedding = add({"embedding", GroupKind::embedding, {Axis::pipeline}, {0, head}});
   if (p.expert > 1) {
     std::vector<Axis> axes;
     if (p.whole_experts()) axes.push_back(Axis::tensor);
@@ -127,6 +134,7 @@ Context make_context(const plan::Scenario& scenario, program::Program& program) 
   c.residual = scenario.framework.autocast ? DType::f32 : c.compute;
   c.gradient = dtype_of(t.grad_dtype);
   c.reduce = dtype_of(t.reduce_dtype);
+  c.moments = dtype_of(t.moments);
   c.master = t.precision != plan::Precision::fp32;
   return c;
 }
@@ -174,7 +182,8 @@ program::Program lower(const plan::Scenario& scenario) {
   std::vector<std::vector<LayerRange>> chunks(static_cast<std::size_t>(context.stages));  // of each stage
   std::int64_t first_layer = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    chunks[i % chunks.size()].push_back({first_layer, layers[i]});
+    const int stage = stage_of(scenario.plan, static_cast<std::int64_t>(i));
+    chunks[static_cast<std::size_t>(stage)].push_back({first_layer, layers[i]});
     first_layer += layers[i];
   }
   const std::size_t places = by_place ? static_cast<std::size_t>(scenario.plan.expert) : 1;

@@ -1,5 +1,6 @@
 #include "sim/lower/role_builder.h"
 
+#include <algorithm>
 #include <set>
 
 #include "sim/base/check.h"
@@ -66,6 +67,27 @@ BodyId RoleBuilder::begin_body(const std::string& name) {
   return body_ = static_cast<BodyId>(role_.bodies.size()) - 1;
 }
 
+template <class Copied>
+void RoleBuilder::copy_orderings(BodyId from, Copied copied) {
+  const auto place = [&](OpRef op) { return op.body != from ? op : copied(op); };
+  for (std::size_t i = 0, n = after_.size(); i < n; ++i) {
+    const auto [op, earlier] = after_[i];
+    if (op.body != from && earlier.body != from) continue;
+    if (place(op).op >= 0 && place(earlier).op >= 0) after_.emplace_back(place(op), place(earlier));
+  }
+  for (std::size_t i = 0, n = after_compute_.size(); i < n; ++i)
+    if (after_compute_[i].body == from && place(after_compute_[i]).op >= 0)
+      after_compute_.push_back(place(after_compute_[i]));
+}
+
+// Of the current body, whose ops are there.
+void RoleBuilder::note_last_compute() {
+  const auto& ops = role_.bodies[static_cast<std::size_t>(body_)].ops;
+  for (std::size_t i = 0; i < ops.size(); ++i)
+    if (role_.streams[static_cast<std::size_t>(ops[i].stream)].kind == StreamKind::compute)
+      drafts_[static_cast<std::size_t>(body_)].last_compute = {body_, static_cast<int>(i)};
+}
+
 BodyId RoleBuilder::copy_body(BodyId from, const std::string& name,
                               bool (*without)(const program::Role&, const program::Op&)) {
   const auto source = static_cast<std::size_t>(from);
@@ -77,24 +99,106 @@ BodyId RoleBuilder::copy_body(BodyId from, const std::string& name,
     place.push_back(kept ? static_cast<int>(ops.size()) : -1);
     if (kept) ops.push_back(op);
   }
-  const auto copied = [&](OpRef op) {
-    return op.body != from ? op : OpRef{copy, place[static_cast<std::size_t>(op.op)]};
-  };
-  for (std::size_t i = 0, n = after_.size(); i < n; ++i) {
-    const auto [op, earlier] = after_[i];
-    if (op.body != from && earlier.body != from) continue;
-    if (copied(op).op >= 0 && copied(earlier).op >= 0) after_.emplace_back(copied(op), copied(earlier));
-  }
-  for (std::size_t i = 0, n = after_compute_.size(); i < n; ++i)
-    if (after_compute_[i].body == from && copied(after_compute_[i]).op >= 0)
-      after_compute_.push_back(copied(after_compute_[i]));
-  Draft& draft = drafts_.back();
-  draft.names = drafts_[source].names;
-  for (std::size_t i = 0; i < ops.size(); ++i)
-    if (role_.streams[static_cast<std::size_t>(ops[i].stream)].kind == StreamKind::compute)
-      draft.last_compute = {copy, static_cast<int>(i)};
+  copy_orderings(from, [&](OpRef op) { return OpRef{copy, place[static_cast<std::size_t>(op.op)]}; });
+  drafts_.back().names = drafts_[source].names;
   role_.bodies.back().ops = std::move(ops);
+  note_last_compute();
   return copy;
+}
+
+void RoleBuilder::substitute(BodyId body, const std::map<BufferId, BufferId>& by) {
+  for (program::Op& op : role_.bodies[static_cast<std::size_t>(body)].ops)
+    for (auto* operands : {&op.reads, &op.writes})
+      for (Operand& operand : *operands)
+        if (const auto it = by.find(operand.buffer); it != by.end()) operand.buffer = it->second;
+}
+
+void RoleBuilder::replace(BodyId body, BufferId from, BufferId to) {
+  REHEARSE_CHECK(buffer(from).dtype == buffer(to).dtype && buffer(from).elements() == buffer(to).elements(),
+                 "{} is not like {}", buffer(from).name, buffer(to).name);
+  substitute(body, {{from, to}});
+  REHEARSE_CHECK(!used_by(body).contains(from), "'{}' uses a view of {}",
+                 role_.bodies[static_cast<std::size_t>(body)].name, buffer(from).name);
+}
+
+BufferId RoleBuilder::base_of(BufferId id) const {
+  return buffer(id).is_view() ? buffer(id).base : id;
+}
+
+// The buffers, none of them a view, that ops of the body name, or views of which they do.
+std::set<BufferId> RoleBuilder::used_by(BodyId body) const {
+  std::set<BufferId> used;
+  for (const program::Op& op : role_.bodies[static_cast<std::size_t>(body)].ops)
+    for (const auto* operands : {&op.reads, &op.writes})
+      for (const Operand& operand : *operands) used.insert(base_of(operand.buffer));
+  return used;
+}
+
+// A buffer of its own for each of `bases` and for each view of one.
+std::map<BufferId, BufferId> RoleBuilder::copies_of(const std::set<BufferId>& bases, const std::string& suffix) {
+  std::map<BufferId, BufferId> copies;
+  const auto add = [&](BufferId id) {
+    program::Buffer copy = buffer(id);
+    copy.name += suffix;
+    if (copy.is_view()) copy.base = copies.at(copy.base);
+    copies[id] = add_buffer(std::move(copy));
+  };
+  for (const BufferId id : bases) add(id);
+  for (BufferId id = 0, n = static_cast<BufferId>(role_.buffers.size()); id < n; ++id)
+    if (buffer(id).is_view() && bases.contains(buffer(id).base)) add(id);
+  return copies;
+}
+
+// Buffers of a slot that both bodies use: second's own of each.
+std::map<BufferId, BufferId> RoleBuilder::own_slot_buffers(BodyId first, BodyId second, const std::string& suffix) {
+  const std::set<BufferId> of_first = used_by(first);
+  std::set<BufferId> shared;
+  for (const BufferId id : used_by(second))
+    if (of_first.contains(id) && buffer(id).lifetime == Lifetime::slot) shared.insert(id);
+  return copies_of(shared, suffix);
+}
+
+BodyId RoleBuilder::merge_bodies(BodyId first, BodyId second, int delta,
+                                 bool (*ends)(const program::Role&, const program::Op&)) {
+  const auto ops_of = [&](BodyId body) -> const std::vector<program::Op>& {
+    return role_.bodies[static_cast<std::size_t>(body)].ops;
+  };
+  const std::string name = role_.bodies[static_cast<std::size_t>(first)].name + "+" +
+                           role_.bodies[static_cast<std::size_t>(second)].name + std::to_string(delta);
+  const std::map<BufferId, BufferId> own = own_slot_buffers(first, second, "." + name);
+  const BodyId merged = begin_body(name);
+  std::vector<program::Op> ops;
+  std::vector<int> place_first, place_second;
+  const auto take_part = [&](BodyId from, std::vector<int>& place) {
+    const auto& source = ops_of(from);
+    for (bool ended = false; place.size() < source.size();) {
+      program::Op op = source[place.size()];
+      const bool end = ends(role_, op);
+      if (ended && !end) return;
+      ended = end;
+      if (from == second) {
+        op.micro_batch_delta += delta;
+        for (auto* operands : {&op.reads, &op.writes})
+          for (Operand& operand : *operands) {
+            if (const auto it = own.find(operand.buffer); it != own.end()) operand.buffer = it->second;
+            if (buffer(operand.buffer).lifetime == Lifetime::micro_batch) operand.micro_batch_delta += delta;
+          }
+      }
+      for (const std::string once = op.name; !drafts_.back().names.emplace(op.name, 1).second;)
+        op.name = once + "." + std::to_string(++drafts_.back().names[once]);
+      place.push_back(static_cast<int>(ops.size()));
+      ops.push_back(std::move(op));
+    }
+  };
+  while (place_first.size() < ops_of(first).size() || place_second.size() < ops_of(second).size()) {
+    take_part(second, place_second);
+    take_part(first, place_first);
+  }
+  copy_orderings(first, [&](OpRef op) { return OpRef{merged, place_first[static_cast<std::size_t>(op.op)]}; });
+  copy_orderings(second, [&](OpRef op) { return OpRef{merged, place_second[static_cast<std::size_t>(op.op)]}; });
+  role_.bodies.back().ops = std::move(ops);
+  note_last_compute();
+  return merged;
 }
 
 std::pair<BodyId, BodyId> RoleBuilder::begin_parted_bodies(const std::string& input_part,
@@ -104,18 +208,27 @@ std::pair<BodyId, BodyId> RoleBuilder::begin_parted_bodies(const std::string& in
   return parted_.emplace_back(inputs, weights);
 }
 
-// The weight part runs in a later slot of the same micro-batch: what the input part leaves for it must live until then.
 void RoleBuilder::keep_for_weight_parts() {
-  const auto base_of = [&](BufferId id) { return buffer(id).is_view() ? buffer(id).base : id; };
+  if (parted_.empty()) return;
+  std::set<BufferId> elsewhere;
+  for (BodyId body = 0; body < static_cast<BodyId>(role_.bodies.size()); ++body)
+    if (std::none_of(parted_.begin(), parted_.end(),
+                     [&](const auto& parts) { return parts.first == body || parts.second == body; }))
+      elsewhere.merge(used_by(body));
   for (const auto& [inputs, weights] : parted_) {
     std::set<BufferId> left;
     for (const program::Op& op : role_.bodies[static_cast<std::size_t>(inputs)].ops)
       for (const Operand& write : op.writes) left.insert(base_of(write.buffer));
-    std::set<BufferId> kept;
+    std::set<BufferId> kept, again;
     for (const program::Op& op : role_.bodies[static_cast<std::size_t>(weights)].ops)
       for (const Operand& read : op.reads)
-        if (left.contains(base_of(read.buffer)) && buffer(base_of(read.buffer)).lifetime == Lifetime::slot)
-          kept.insert(base_of(read.buffer));
+        if (const BufferId id = base_of(read.buffer); left.contains(id) && buffer(id).lifetime == Lifetime::slot)
+          (elsewhere.contains(id) ? again : kept).insert(id);
+    // What is computed again has been dropped in forward: what is kept of it is another buffer.
+    const std::map<BufferId, BufferId> copies = copies_of(again, ".kept." + std::to_string(inputs));
+    for (const BodyId body : {inputs, weights}) substitute(body, copies);
+    for (const auto& [from, to] : copies)
+      if (!buffer(to).is_view()) kept.insert(to);
     for (program::Buffer& b : role_.buffers)
       if (kept.contains(base_of(static_cast<BufferId>(&b - role_.buffers.data())))) b.lifetime = Lifetime::micro_batch;
   }
@@ -159,7 +272,6 @@ void RoleBuilder::after(OpRef op, OpRef earlier) {
 }
 
 program::Role RoleBuilder::finish(const std::vector<program::Slot>& sample_slots, std::vector<program::Slot> slots) && {
-  keep_for_weight_parts();
   for (const OpRef op : after_compute_)
     for (const Draft& draft : drafts_)
       if (draft.last_compute.valid()) after_.emplace_back(op, draft.last_compute);

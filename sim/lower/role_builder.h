@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,8 +60,17 @@ class RoleBuilder {
     std::forward<Emit>(emit)();
     body_ = body;
   }
+  // A weight part runs in a later slot of the same micro-batch: what the input part leaves for it lives until then.
+  // Call it when all parted bodies are there, before bodies are merged.
+  void keep_for_weight_parts();
   // Another body with the ops of this one but for those that `without` says; buffers are the same.
   BodyId copy_body(BodyId from, const std::string& name, bool (*without)(const program::Role&, const program::Op&));
+  // Where the body names buffer `from`, which no view is of, it now names `to`, of the same elements.
+  void replace(BodyId body, BufferId from, BufferId to);
+  // Another body with the ops of two, each in its order, by turns a part of `second`, then one of `first`: a part ends
+  // behind the op, or the ops in a row, for which `ends` holds. It runs in a slot of first's micro-batch; second's is
+  // `delta` from that. What both keep for the length of a slot they have each of their own.
+  BodyId merge_bodies(BodyId first, BodyId second, int delta, bool (*ends)(const program::Role&, const program::Op&));
   BodyId current_body() const { return body_; }
   // The name with the current body's number: buffers that each body has of its own.
   std::string here(const std::string& name) const { return name + "." + std::to_string(body_); }
@@ -109,7 +119,17 @@ class RoleBuilder {
   };
 
   program::StreamId stream_id(const std::string& name, program::StreamKind kind);
-  void keep_for_weight_parts();
+  // The orderings by hand of ops of `from` hold for their copies, too: `copied` gives a copy's place, op -1 without
+  // one.
+  template <class Copied>
+  void copy_orderings(BodyId from, Copied copied);
+  void note_last_compute();
+  BufferId base_of(BufferId id) const;
+  std::set<BufferId> used_by(BodyId body) const;
+  std::map<BufferId, BufferId> copies_of(const std::set<BufferId>& bases, const std::string& suffix);
+  std::map<BufferId, BufferId> own_slot_buffers(BodyId first, BodyId second, const std::string& suffix);
+  // Where the body names a buffer of these, it now names the other.
+  void substitute(BodyId body, const std::map<BufferId, BufferId>& by);
 
   program::Role role_;
   std::map<std::string, BufferId> buffer_ids_;

@@ -43,7 +43,8 @@ struct Context {
   DType compute = DType::f32;   // parameters and activations
   DType residual = DType::f32;  // what is added between layers: compute, or f32 under autocast
   DType gradient = DType::f32, reduce = DType::f32;
-  bool master = false;  // fp32 copy of the parameters kept by the optimizer
+  DType moments = DType::f32;  // of the optimizer
+  bool master = false;         // fp32 copy of the parameters kept by the optimizer
   // Of experts without a capacity. Where their ranks have unlike rows, each place in the expert group is a role of its
   // own, and what it trades has parts: by layer an index into Program::parts (of hidden elements a row); -1: equal.
   const plan::ExpertLoads* loads = nullptr;
@@ -62,6 +63,11 @@ struct Context {
   }
   bool delayed_scaling() const {
     return scenario.training.eight_bits() && scenario.training.fp8_recipe == plan::Fp8Recipe::delayed;
+  }
+  // Of 8-bit and 4-bit products: scales of blocks, within the copies.
+  bool scales_of_blocks() const {
+    const plan::Training& t = scenario.training;
+    return t.four_bits() || (t.eight_bits() && t.fp8_block() > 0);
   }
   bool scales_loss() const { return compute == DType::f16; }
   // Rows of one rank's tokens for the experts of this rank, without a capacity.

@@ -1,6 +1,9 @@
 // A stage's bodies: begin, forward, backward (the last micro-batch's also reduces), step; and their order.
 #include "sim/lower/stage_lowering.h"
 
+#include <algorithm>
+#include <set>
+
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
 #include "sim/lower/model/image.h"
@@ -11,18 +14,35 @@ using plan::ScheduleSlot;
 using plan::SlotKind;
 using program::Slot;
 
+namespace {
+// Between ranks that hold experts: rows of tokens, or their gradients.
+bool trades_experts_rows(const program::Role& role, const program::Op& op) {
+  const auto* collective = std::get_if<program::Collective>(&op.shape);
+  return collective != nullptr && collective->kind == program::CollectiveKind::all_to_all &&
+         role.streams[static_cast<std::size_t>(op.stream)].kind == program::StreamKind::expert;
+}
+}  // namespace
+
 StageLowering::StageLowering(const Context& context, int stage, const std::vector<LayerRange>& layers)
     : context_(context),
       stage_(stage),
       builder_("stage" + std::to_string(stage), stage),
       parameters_(context, builder_),
-      transfers_(context, builder_, context.profile().batched_point_to_point && schedule().may_batch_transfers()) {
-  for (std::size_t c = 0; c < layers.size(); ++c) {
+      transfers_(context, builder_,
+                 context.profile().batched_point_to_point && schedule().may_batch_transfers() && !overlaps()) {
+  const auto stages = static_cast<int>(context.stages), parts = stages * static_cast<int>(layers.size());
+  const auto stage_of = [&](int part) { return schedule().stage_of(part, stages); };
+  for (int part = 0; part < parts; ++part) {
+    if (stage_of(part) != stage) continue;
+    const std::size_t c = chunks_.size();
     Chunk& chunk = chunks_.emplace_back();
     chunk.index = static_cast<int>(c);
     chunk.layers = layers[c];
-    chunk.first = stage == 0 && c == 0;
-    chunk.last = stage == context.stages - 1 && c + 1 == layers.size();
+    chunk.first = part == 0;
+    chunk.last = part + 1 == parts;
+    chunk.from_here = !chunk.first && stage_of(part - 1) == stage;
+    chunk.into_here = !chunk.last && stage_of(part + 1) == stage;
+    chunk.up = stages > 1 && stage_of(part / stages * stages) != 0;
   }
 }
 
@@ -58,8 +78,8 @@ void StageLowering::make_units(Chunk& chunk) {
       add(make_linear(of_layer, static_cast<int>(i - convolutions)));
   }
   if (!chunk.last) return;
-  table_shared_ = m.is_transformer() && m.tied_embeddings && chunk.first;
-  const ParamId table = table_shared_ ? chunk.units.front()->table() : -1;
+  table_shared_ = m.is_transformer() && m.tied_embeddings && chunks_.front().first;
+  const ParamId table = table_shared_ ? chunks_.front().units.front()->table() : -1;
   if (encoder)
     add(make_encoder_head(scope(), table));
   else if (m.is_transformer())
@@ -84,14 +104,19 @@ std::vector<std::int64_t> StageLowering::boundary_shape(std::int64_t layer) cons
 // Every output is kept per micro-batch, because the unit after it reads it in backward; the stage's own output only as
 // long as it takes to send it.
 void StageLowering::declare_buffers(Chunk& chunk) {
-  const std::int64_t first = chunk.layers.first;
-  if (!chunk.first) chunk.input = transfers_.declare_boundary(named("stage.input", chunk), boundary_shape(first));
-  if (!chunk.last)
-    chunk.output_gradient =
-        transfers_.declare_boundary(named("stage.output_gradient", chunk), boundary_shape(first + chunk.layers.count));
+  const std::int64_t first = chunk.layers.first, after = first + chunk.layers.count;
+  if (chunk.from_here)
+    chunk.input.whole = chunk.input.slice = chunks_[static_cast<std::size_t>(chunk.index) - 1].output;
+  else if (!chunk.first)
+    chunk.input = transfers_.declare_boundary(named("stage.input", chunk), boundary_shape(first));
+  if (chunk.into_here)
+    chunk.output_gradient.whole = chunk.output_gradient.slice = builder_.activation(
+        named("stage.output_gradient", chunk), context_.compute, boundary_shape(after), Lifetime::micro_batch);
+  else if (!chunk.last)
+    chunk.output_gradient = transfers_.declare_boundary(named("stage.output_gradient", chunk), boundary_shape(after));
   BufferId x = chunk.input.whole;
   for (std::size_t u = 0; u < chunk.units.size(); ++u) {
-    const bool sent = u + 1 == chunk.units.size() && !chunk.last;
+    const bool sent = u + 1 == chunk.units.size() && chunk.sends();
     x = chunk.units[u]->declare_buffers(x, sent && !transfers_.batched() ? Lifetime::slot : Lifetime::micro_batch);
   }
   chunk.output = x;
@@ -139,10 +164,14 @@ void StageLowering::emit_forward(Chunk& chunk) {
   parameters_.begin_forward(true);
   builder_.set_phase(Phase::forward);
   gather_for(chunk, 0, -1);
-  if (!chunk.first) {
+  transfers_.set_way(chunk.up);
+  if (chunk.receives()) {
     transfers_.receive(chunk.input, true);
     transfers_.unpack(chunk.input, true);
   }
+  const plan::Data& data = context_.scenario.data;
+  bool loads = chunk.first && data.takes_time() && data.workers > 0;
+  OpRef load;  // the first unit's first op
   const bool ahead = context_.profile().shard_gather == plan::ShardGather::ahead ||
                      context_.profile().shard_gather == plan::ShardGather::after_reduce;
   for (int u = 0; u < static_cast<int>(chunk.units.size()); ++u) {
@@ -150,16 +179,21 @@ void StageLowering::emit_forward(Chunk& chunk) {
       gather_for(chunk, u + 1, u - 1);
     else if (u > 0)
       gather_for(chunk, u, -1);
+    if (u == 0) load = {chunk.forward, builder_.last_op().op + 1};
     chunk.units[static_cast<std::size_t>(u)]->forward(false);
+    // The next micro-batch is taken while this one is computed, not earlier, as a loop over the loader does.
+    if (!loads || !builder_.last_compute_op().valid()) continue;
+    builder_.after(load, builder_.last_compute_op());
+    loads = false;
   }
-  parameters_.emit_fp8_update();
-  if (!chunk.last) transfers_.send(transfers_.packed(chunk.output, named("stage.output.sent", chunk)), true);
+  parameters_.fp8_scales().emit_update();
+  if (chunk.sends()) transfers_.send(transfers_.packed(chunk.output, named("stage.output.sent", chunk)), true);
 }
 
-void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
+void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch, bool parted) {
   const std::string last = last_micro_batch ? ".last" : "";
-  Backward& bodies = last_micro_batch ? chunk.backward_last : chunk.backward;
-  if (schedule().parts_backward())
+  Backward& bodies = (last_micro_batch ? chunk.backward_last : chunk.backward)[parted ? 1 : 0];
+  if (parted)
     std::tie(bodies.input, bodies.weight) =
         builder_.begin_parted_bodies(named("backward_input" + last, chunk), named("backward_weight" + last, chunk));
   else
@@ -170,7 +204,8 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
   const int n = static_cast<int>(chunk.units.size());
   if (table_shared_) gather_for(chunk, 0, -1);
   gather_for(chunk, n - 1, -1);
-  if (!chunk.last) transfers_.receive(chunk.output_gradient, false);
+  transfers_.set_way(chunk.up);
+  if (chunk.sends()) transfers_.receive(chunk.output_gradient, false);
   BufferId gradient = chunk.output_gradient.whole;
   const bool ahead = context_.profile().shard_gather == plan::ShardGather::ahead;
   for (int u = n - 1; u >= 0; --u) {
@@ -190,16 +225,31 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch) {
       builder_.set_phase(Phase::backward);
     }
     // Not before the last layer's recomputation, whose collectives would queue behind it on the tensor stream.
-    if (u == n - 1 && !chunk.last) transfers_.unpack(chunk.output_gradient, false);
+    if (u == n - 1 && chunk.sends()) transfers_.unpack(chunk.output_gradient, false);
     const bool needed = !chunk.first || u > 1 || (u == 1 && context_.model().is_transformer());
     gradient = unit.backward(gradient, needed);
     if (!ahead) gather_next(-1);
   }
-  parameters_.emit_fp8_update();
+  parameters_.fp8_scales().emit_update();
   chunk.units.back()->end_micro_batch();
   if (chunk.first) return;
+  if (chunk.from_here)
+    return builder_.replace(bodies.input, gradient,
+                            chunks_[static_cast<std::size_t>(chunk.index) - 1].output_gradient.whole);
   if (transfers_.batched()) builder_.set_lifetime(gradient, Lifetime::micro_batch);
   transfers_.send(transfers_.packed(gradient, "stage.input_gradient.sent." + std::to_string(bodies.input)), false);
+}
+
+// As many as the schedule has slots for; of a chunk's last micro-batch last, which leaves its buckets reduced.
+void StageLowering::emit_backwards() {
+  const auto order = schedule().slots(place(), static_cast<int>(context_.micro_batches));
+  const std::vector<int> last = last_micro_batches(order);
+  std::set<std::tuple<std::size_t, bool, bool>> backwards;  // chunk, of its last micro-batch, in two parts
+  for (const ScheduleSlot& slot : order)
+    if (const auto chunk = static_cast<std::size_t>(slot.chunk); !slot.forward())
+      backwards.emplace(chunk, slot.micro_batch == last[chunk], slot.kind != SlotKind::backward);
+  for (const auto& [chunk, is_last, parted] : backwards) emit_backward(chunks_[chunk], is_last, parted);
+  builder_.keep_for_weight_parts();
 }
 
 void StageLowering::emit_step() {
@@ -207,13 +257,30 @@ void StageLowering::emit_step() {
   parameters_.emit_step();
 }
 
+BodyId StageLowering::body_of(const ScheduleSlot& slot, const std::vector<int>& first,
+                              const std::vector<int>& last) const {
+  const auto index = static_cast<std::size_t>(slot.chunk);
+  const Chunk& chunk = chunks_[index];
+  if (slot.forward()) return slot.micro_batch == first[index] ? chunk.forward_first : chunk.forward;
+  const Backward& backward =
+      (slot.micro_batch == last[index] ? chunk.backward_last : chunk.backward)[slot.kind == SlotKind::backward ? 0 : 1];
+  return slot.kind == SlotKind::backward_weight ? backward.weight : backward.input;
+}
+
+// Of each chunk, the one whose gradients are its last: those of its products' weights, where they come apart.
+std::vector<int> StageLowering::last_micro_batches(const std::vector<ScheduleSlot>& order) const {
+  std::vector<int> last(chunks_.size());
+  for (const ScheduleSlot& slot : order)
+    if (slot.kind == SlotKind::backward || slot.kind == SlotKind::backward_weight)
+      last[static_cast<std::size_t>(slot.chunk)] = slot.micro_batch;
+  return last;
+}
+
 std::vector<Slot> StageLowering::slots(int micro_batches) {
   const auto order = schedule().slots(place(), micro_batches);
-  // The micro-batch whose gradients are the chunk's last: those of its products' weights, where they come apart.
-  const SlotKind ends = schedule().parts_backward() ? SlotKind::backward_weight : SlotKind::backward;
-  std::vector<int> last(chunks_.size()), first(chunks_.size(), -1);
+  const std::vector<int> last = last_micro_batches(order);
+  std::vector<int> first(chunks_.size(), -1);
   for (const ScheduleSlot& slot : order) {
-    if (slot.kind == ends) last[static_cast<std::size_t>(slot.chunk)] = slot.micro_batch;
     if (slot.forward() && first[static_cast<std::size_t>(slot.chunk)] < 0)
       first[static_cast<std::size_t>(slot.chunk)] = slot.micro_batch;
   }
@@ -230,18 +297,32 @@ std::vector<Slot> StageLowering::slots(int micro_batches) {
   add_exchange(-1, nullptr, &order.front());
   for (std::size_t i = 0; i < order.size(); ++i) {
     check_interrupt();
-    const Chunk& chunk = chunks_[static_cast<std::size_t>(order[i].chunk)];
-    const bool is_last = order[i].micro_batch == last[static_cast<std::size_t>(order[i].chunk)];
-    const Backward& backward = is_last ? chunk.backward_last : chunk.backward;
-    const bool is_first = order[i].micro_batch == first[static_cast<std::size_t>(order[i].chunk)];
-    const BodyId body = order[i].forward()                           ? (is_first ? chunk.forward_first : chunk.forward)
-                        : order[i].kind == SlotKind::backward_weight ? backward.weight
-                                                                     : backward.input;
+    const BodyId body = body_of(order[i], first, last);
+    if (overlaps() && order[i].with_next) {
+      const int delta = order[i + 1].micro_batch - order[i].micro_batch;
+      const auto [it, added] = merged_.try_emplace({body, body_of(order[i + 1], first, last), delta}, -1);
+      if (added) it->second = builder_.merge_bodies(body, std::get<1>(it->first), delta, trades_experts_rows);
+      slots.push_back({it->second, order[i++].micro_batch});
+      continue;
+    }
     slots.push_back({body, order[i].micro_batch});
     add_exchange(body, &order[i], i + 1 < order.size() ? &order[i + 1] : nullptr);
   }
   slots.push_back({step_, -1});
   return slots;
+}
+
+// What the schedule says that shows every neighbourhood of slots, or more, until every body of two runs in it.
+std::vector<Slot> StageLowering::sample_slots(const std::vector<Slot>& all, int micro_batches) {
+  std::set<BodyId> bodies;
+  for (const Slot& slot : all) bodies.insert(slot.body);
+  for (int n = schedule().sample_micro_batches(place(), micro_batches);; n += static_cast<int>(context_.stages)) {
+    std::vector<Slot> sample = slots(std::min(n, micro_batches));
+    if (!overlaps() || n >= micro_batches) return sample;
+    std::set<BodyId> missing = bodies;
+    for (const Slot& slot : sample) missing.erase(slot.body);
+    if (missing.empty()) return sample;
+  }
 }
 
 program::Role StageLowering::build() && {
@@ -257,14 +338,11 @@ program::Role StageLowering::build() && {
         builder_.copy_body(chunk.forward_first, named("forward.later", chunk), ParameterStore::casts_weight);
     transfers_.sends_alike(chunk.forward, chunk.forward_first);
   }
-  for (Chunk& chunk : chunks_) {
-    if (context_.micro_batches > 1) emit_backward(chunk, false);
-    emit_backward(chunk, true);
-  }
+  emit_backwards();
   emit_step();
   const int micro_batches = static_cast<int>(context_.micro_batches);
   std::vector<Slot> all = slots(micro_batches);
-  const std::vector<Slot> sample = slots(schedule().sample_micro_batches(place(), micro_batches));
+  const std::vector<Slot> sample = sample_slots(all, micro_batches);
   return std::move(builder_).finish(sample, std::move(all));
 }
 

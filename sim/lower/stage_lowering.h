@@ -2,8 +2,10 @@
 // to the neighbours, and the slot order.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "sim/lower/model/unit.h"
@@ -19,7 +21,7 @@ struct LayerRange {
 
 class StageLowering {
  public:
-  // `layers`: of each of the stage's chunks. Chunk c of the last stage is followed by chunk c + 1 of the first.
+  // `layers`: of each of the stage's chunks, in the model's order. The schedule says which stages are around each.
   StageLowering(const Context& context, int stage, const std::vector<LayerRange>& layers);
   program::Role build() &&;
 
@@ -33,21 +35,29 @@ class StageLowering {
     int index = 0;
     LayerRange layers;
     bool first = false, last = false;  // of the model
+    // The forward comes from the stage after and goes to the one before. Of two chunks of a stage that follow one
+    // another: from the one before, or into the one after, nothing is sent.
+    bool up = false, from_here = false, into_here = false;
+    bool receives() const { return !first && !from_here; }
+    bool sends() const { return !last && !into_here; }
     std::vector<std::unique_ptr<Unit>> units;
     int first_unit = 0;  // number of its first unit in the stage
     BufferId output = -1;
     Boundary input, output_gradient;
     // Of the first micro-batch and of the others: the same, unless the first casts weights for 8-bit products.
     BodyId forward_first = -1, forward = -1;
-    Backward backward, backward_last;  // the last is that of the last micro-batch
+    // Those of the last micro-batch and of the others, whole and in two parts, as far as the schedule has them.
+    Backward backward[2], backward_last[2];
   };
 
   const plan::PipelineSchedule& schedule() const {
     return plan::schedule_of(context_.plan().schedule, context_.stages);
   }
   plan::PipelinePlace place() const {
-    return {stage_, static_cast<int>(context_.stages), static_cast<int>(chunks_.size())};
+    return {stage_, static_cast<int>(context_.stages), static_cast<int>(chunks_.size()), overlaps()};
   }
+  // A forward and the backward behind it run beside one another.
+  bool overlaps() const { return context_.plan().overlap_expert_exchange; }
   // "forward", or "forward.chunk1" where there are several.
   std::string named(const std::string& name, const Chunk& chunk) const;
 
@@ -57,11 +67,15 @@ class StageLowering {
 
   void emit_begin();
   void emit_forward(Chunk& chunk);
-  void emit_backward(Chunk& chunk, bool last_micro_batch);
+  void emit_backward(Chunk& chunk, bool last_micro_batch, bool parted);
+  void emit_backwards();
   void emit_step();
   void gather_for(const Chunk& chunk, int unit, int previous);
   void wait_for_gathers(OpRef before, int ops_before);
+  std::vector<int> last_micro_batches(const std::vector<plan::ScheduleSlot>& order) const;
+  BodyId body_of(const plan::ScheduleSlot& slot, const std::vector<int>& first, const std::vector<int>& last) const;
   std::vector<program::Slot> slots(int micro_batches);
+  std::vector<program::Slot> sample_slots(const std::vector<program::Slot>& all, int micro_batches);
 
   const Context& context_;
   int stage_;
@@ -72,6 +86,7 @@ class StageLowering {
   int units_ = 0;
   bool table_shared_ = false;  // the head uses the embedding's table on this stage
   BodyId begin_ = -1, step_ = -1;
+  std::map<std::tuple<BodyId, BodyId, int>, BodyId> merged_;  // forward, backward, its micro-batch against forward's
 };
 
 }  // namespace rehearse::lower

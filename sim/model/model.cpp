@@ -15,6 +15,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "sim/base/window.h"
+
 namespace rehearse::model {
 namespace {
 
@@ -117,8 +119,8 @@ std::int64_t encoder_head_parameters(const Model& model, std::int64_t vocab) {
 }
 
 // Multiply-adds of the forward pass of one token: every weight matrix once, queries with keys and probabilities with
-// values over the whole sequence (a causal mask is not subtracted), and the vocabulary product; of an encoder without
-// it.
+// values over the whole sequence (a causal mask is not subtracted), or over a window, and the vocabulary product; of an
+// encoder without it.
 double token_multiply_adds(const Model& model, std::int64_t seq_len) {
   const double head = model.is_encoder() ? 0 : static_cast<double>(model.hidden) * static_cast<double>(model.vocab);
   const auto projections = static_cast<double>(attention_weights(model));
@@ -128,6 +130,13 @@ double token_multiply_adds(const Model& model, std::int64_t seq_len) {
   const double ffn =
       static_cast<double>(dense) * static_cast<double>(ffn_weights(model, 0, false)) +
       static_cast<double>(model.layers - dense) * static_cast<double>(ffn_weights(model, model.layers - 1, false));
+  if (model.windowed(seq_len)) {
+    std::int64_t keys = 0;  // of a token, in all layers
+    for (std::int64_t l = 0; l < model.layers; ++l) keys += counted_keys(seq_len, model.window(l, seq_len));
+    const double attentions =
+        static_cast<double>(keys) * static_cast<double>(model.heads * (model.head_dim + model.value_dim()));
+    return static_cast<double>(model.layers) * projections + attentions + ffn + head;
+  }
   return static_cast<double>(model.layers) * (projections + attention) + ffn + head;
 }
 
@@ -147,6 +156,12 @@ std::int64_t flattened_width(const Model& model) {
     size /= layer.pool;
   }
   return channels * size * size;
+}
+
+bool Model::windowed(std::int64_t seq_len) const {
+  for (std::int64_t layer = 0; sliding_window > 0 && layer < layers; ++layer)
+    if (window(layer, seq_len) > 0) return true;
+  return false;
 }
 
 std::int64_t Model::expert_capacity(std::int64_t tokens) const {
@@ -209,9 +224,12 @@ bool is_plain_gpt(const Model& model) {
 
 }  // namespace
 
-std::string flop_formula(const Model& model) {
+std::string flop_formula(const Model& model, std::int64_t seq_len) {
   const std::string counted = "forward and backward matrix products, a multiply-add is 2, no recomputation";
-  const std::string attention = counted + ", attention in full (no causal discount): ";
+  std::string attention = counted + ", attention in full (no causal discount): ";
+  if (model.windowed(seq_len))
+    attention = counted +
+                ", attention in full (no causal discount), of w keys a token and not s in layers with a window of w: ";
   const bool latent = model.latent_attention();
   const std::string layer = latent ? "A + s heads (d + v)" : "2 h a + 2 h k + 2 s a";
   const std::string widths = latent ? ", A = the weights of attention, d = head_dim, v = v_head_dim"

@@ -54,9 +54,10 @@ struct Model {
   // Where `bias` is false: biases of queries, keys and values all the same (Qwen2), of LayerNorms (Falcon).
   bool qkv_bias = false, norm_bias = false;
   ParallelBlock parallel_block = ParallelBlock::none;
-  std::int64_t position_rows = 0;   // of a learned table of positions; 0: max_seq_len
-  std::int64_t rotary_dim = 0;      // columns of a head that rope turns, the first ones; 0: head_dim
-  std::int64_t sliding_window = 0;  // tokens that a token attends to, itself the last of them; 0: all before it
+  std::int64_t position_rows = 0;         // of a learned table of positions; 0: max_seq_len
+  std::int64_t rotary_dim = 0;            // columns of a head that rope turns, the first ones; 0: head_dim
+  std::int64_t sliding_window = 0;        // tokens that a token attends to, itself the last of them; 0: all before it
+  std::int64_t full_attention_every = 0;  // with a window: layers of which the last has none; 0: all have it
   AttentionKind attention = AttentionKind::flash;
   // llama, moe: multi-head latent attention (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1), where kv_lora_rank > 0:
   // keys and values come from a latent of that width, queries from one of q_lora_rank, or as ever if that is 0. A
@@ -106,6 +107,13 @@ struct Model {
   // capacity_factor), the rule of GShard (Lepikhin et al. 2020, arXiv 2006.16668) as Megatron-Core has it
   // (megatron/core/transformer/moe/moe_utils.py, get_capacity). Only with a capacity factor.
   std::int64_t expert_capacity(std::int64_t tokens) const;
+  // The window of layer `layer`, from 0, in sequences of `seq_len`; 0 where its tokens see all before them.
+  std::int64_t window(std::int64_t layer, std::int64_t seq_len) const {
+    const bool full = full_attention_every > 0 && (layer + 1) % full_attention_every == 0;
+    return full || sliding_window >= seq_len ? 0 : sliding_window;
+  }
+  // Whether any layer's is felt.
+  bool windowed(std::int64_t seq_len) const;
   bool has_qkv_bias() const { return bias || qkv_bias; }
   bool has_norm_bias() const { return norm == NormKind::layernorm && (bias || norm_bias); }
   std::int64_t learned_positions() const { return position_rows > 0 ? position_rows : max_seq_len; }
@@ -130,9 +138,12 @@ std::int64_t flattened_width(const Model& model);
 // FLOPs the model needs for forward and backward of `sequences` sequences of `seq_len` tokens (images for cnn, rows for
 // mlp): matrix products only, a multiply-add is 2, attention counted in full. Nothing asks for the gradient of a cnn's
 // or an mlp's input, so the first layer's is not counted. For gpt with ffn = 4 hidden and one vocabulary product this
-// equals 72 B s L h^2 (1 + s/6h + V/12Lh) (Narayanan et al. 2021, arXiv 2104.04473, without recomputation).
+// equals 72 B s L h^2 (1 + s/6h + V/12Lh) (Narayanan et al. 2021, arXiv 2104.04473, without recomputation). A layer
+// with a sliding window that is shorter than the sequence counts the window's keys in the place of s
+// (sim/base/window.h).
 double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len);
-// How model_flops counts this model, in its own symbols: one line for result.json and reports.
-std::string flop_formula(const Model& model);
+// How model_flops counts this model, in its own symbols: one line for result.json and reports. With a window that
+// sequences of `seq_len` feel, what it leaves.
+std::string flop_formula(const Model& model, std::int64_t seq_len = 0);
 
 }  // namespace rehearse::model

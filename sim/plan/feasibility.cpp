@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "sim/base/check.h"
 #include "sim/plan/layers_by_cost.h"
 #include "sim/plan/nearest_numbers.h"
 #include "sim/plan/schedule/schedule.h"
@@ -16,6 +17,17 @@
 namespace rehearse::plan::detail {
 
 namespace {
+
+// Names of the schedules that `test` holds for: "1f1b, interleaved or dualpipe_v".
+template <class Test>
+std::string schedules_that(const Test& test) {
+  std::vector<std::string_view> names = schedule_names();
+  std::erase_if(names, [&](std::string_view name) { return !test(*find_schedule(name)); });
+  REHEARSE_CHECK(!names.empty(), "no schedule is of this kind");
+  const std::string_view last = names.back();
+  names.pop_back();
+  return names.empty() ? std::string(last) : fmt::format("{} or {}", fmt::join(names, ", "), last);
+}
 
 class Rules {
  public:
@@ -42,7 +54,9 @@ class Rules {
     const bool counted = batch_known && sections_.model_sound;
     schedule(counted ? std::optional(s_.training.micro_batches(s_.plan)) : std::nullopt);
     if (sections_.model_sound && batch_known && sound("training.seq_len")) size();
-    if (reported_.list().empty()) check_room_for_experts(sections_.root.get("model"), s_);
+    if (!reported_.list().empty()) return;
+    check_room_for_experts(sections_.root.get("model"), s_);
+    check_performed_precision(sections_.training, s_);
   }
 
  private:
@@ -99,9 +113,6 @@ class Rules {
                              "plan.zero = {} does not keep",
                              s_.plan.zero),
                  "plan.zero: 1, or fp8_recipe: tensorwise");
-    if (s_.purpose == Purpose::perform)
-      precision.error(fmt::format("{}-bit products are simulated, and not performed yet", bits),
-                      "perform it with precision: bf16");
     if (!sound("training.fp8_bf16_layers") || 2 * s_.training.fp8_bf16_layers < s_.model.layers) return;
     sections_.training.get("fp8_bf16_layers")
         .error(fmt::format("{} blocks at either end of {} leave none in {} bits", s_.training.fp8_bf16_layers,
@@ -209,13 +220,19 @@ class Rules {
   bool chunks() {
     Plan& plan = s_.plan;
     if (!all_sound("plan.chunks", "plan.schedule")) return false;
-    if (plan.chunks > 1 && !schedule_of(plan.schedule).takes_chunks()) {
-      std::string words;
-      for (const std::string_view name : schedule_names())
-        if (find_schedule(name)->takes_chunks()) words += fmt::format("{}{}", words.empty() ? "" : " or ", name);
-      key("chunks").error(
-          fmt::format("chunks = {}: several model chunks a stage need schedule: {}", plan.chunks, words));
+    if (plan.chunks > 1 && !schedule_of(plan.schedule).takes_chunks() && !schedule_of(plan.schedule).own_chunks()) {
+      key("chunks").error(fmt::format("chunks = {}: several model chunks a stage need schedule: {}", plan.chunks,
+                                      schedules_that([](const PipelineSchedule& s) { return s.takes_chunks(); })));
       return false;
+    }
+    if (const auto own = schedule_of(plan.schedule).own_chunks(); own && plan.pipeline > 1) {
+      if (plan.chunks != *own && sections_.at("plan.chunks")) {
+        key("chunks").error(fmt::format("chunks = {}: schedule {} has {} a stage", plan.chunks,
+                                        schedule_of(plan.schedule).name(), *own),
+                            fmt::format("chunks: {}, or leave it out", *own));
+        return false;
+      }
+      plan.chunks = *own;
     }
     if (plan.pipeline == 1) plan.chunks = 1;
     if (plan.chunks == 1) plan.schedule = schedule_of(plan.schedule).with_one_chunk(plan.schedule);
@@ -246,16 +263,12 @@ class Rules {
       s_.plan.sequence_parallel = false;
       return;
     }
+    const bool all_windowed = m.sliding_window > 0 && m.full_attention_every == 0;
     if (training.seq_len == 0)
-      training.seq_len = m.sliding_window > 0 ? std::min(m.max_seq_len, m.sliding_window) : m.max_seq_len;
+      training.seq_len = all_windowed ? std::min(m.max_seq_len, m.sliding_window) : m.max_seq_len;
     if (m.position == model::Position::learned && training.seq_len > m.max_seq_len) {
       place.error(fmt::format("seq_len = {} is above max_seq_len = {} of the model's learned positions; at most {}",
                               training.seq_len, m.max_seq_len, m.max_seq_len));
-    }
-    if (m.sliding_window > 0 && training.seq_len > m.sliding_window) {
-      const std::string what = fmt::format("seq_len = {}, of which each token sees the last sliding_window = {},",
-                                           training.seq_len, m.sliding_window);
-      not_available(place, what, fmt::format("seq_len up to {}, or model.sliding_window: 0", m.sliding_window));
     }
     if (!all_sound("plan.tensor", "plan.sequence_parallel")) return;
     const std::int64_t t = s_.plan.tensor;
@@ -325,6 +338,7 @@ class Rules {
       if (s_.purpose == Purpose::perform)
         key("expert_dispatch").error("forwarding is simulated, but not performed", "expert_dispatch: all_to_all");
     }
+    if (plan.overlap_expert_exchange) overlapped_exchange();
     const bool dropless = m.capacity_factor == 0 && s_.purpose == Purpose::perform;
     if (dropless && plan.expert > 1 && m.buffer_factor == 0)
       key("expert").error(
@@ -332,6 +346,23 @@ class Rules {
                       "performed needs room for them before",
                       plan.expert),
           "model.buffer_factor, as 2 for twice the even rows, or model.capacity_factor");
+  }
+
+  // As Megatron-Core has it (core/transformer/transformer_config.py): recomputed layers would trade their rows again.
+  void overlapped_exchange() {
+    const Plan& plan = s_.plan;
+    const auto problem = [&](const std::string& message, const std::string& expected) {
+      key("overlap_expert_exchange").error(message, expected);
+    };
+    if (plan.expert == 1) return problem("experts are not spread over ranks", "plan.expert above 1");
+    if (plan.recompute == Recompute::full)
+      problem("full recomputation would trade the rows of experts once more", "recompute: selective or none");
+    if (plan.zero == 3) problem("ZeRO-3 gathers the layers of one micro-batch at a time", "zero: 0, 1 or 2");
+    const auto alternates = [&](const PipelineSchedule& s) { return s.alternates(plan.pipeline); };
+    if (const PipelineSchedule& own = schedule_of(plan.schedule, plan.pipeline);
+        sound("plan.schedule") && !alternates(own))
+      problem(fmt::format("schedule {} does not alternate forward and backward", own.name()),
+              "schedule: " + schedules_that(alternates));
   }
 
   // Tokens divide into a run, or two chunks, for each rank; heads too where the ranks trade them.
@@ -363,7 +394,17 @@ class Rules {
                 "rank do not divide by context = {}",
                 heads, kv_heads, c),
             "context_kind: ring or all_gather takes any");
-    } else if (m.attention == model::AttentionKind::unfused) {
+      return;
+    }
+    // What each step of the ring sees of the window differs from rank to rank.
+    if (m.windowed(s_.training.seq_len))
+      (key("context_kind") ? key("context_kind") : key("context"))
+          .error(fmt::format("context_kind: {} gives each rank as much of a causal mask, not of sliding_window = {} "
+                             "below seq_len = {}",
+                             plan.context_kind == ContextKind::ring ? "ring" : "all_gather", m.sliding_window,
+                             s_.training.seq_len),
+                 fmt::format("context_kind: all_to_all, or model.sliding_window: 0"));
+    if (m.attention == model::AttentionKind::unfused) {
       key("context").error("attention: unfused keeps the scores of whole sequences",
                            "a fused kernel (model.attention), or context_kind: all_to_all");
     }

@@ -21,8 +21,8 @@
 namespace rehearse::plan {
 
 // As a key has it: a choice is its word.
-using Value = std::variant<std::int64_t, double, bool, std::string, Bytes, SizeOrShare, Time, std::vector<std::int64_t>,
-                           std::vector<double>, std::vector<std::string>>;
+using Value = std::variant<std::int64_t, double, bool, std::string, Bytes, Bandwidth, SizeOrShare, Time,
+                           std::vector<std::int64_t>, std::vector<double>, std::vector<std::string>>;
 // Of an enumeration in its order: Key::values.
 using Words = std::vector<std::string_view>;
 

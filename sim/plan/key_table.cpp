@@ -1,5 +1,5 @@
-// The keys of a scenario file but those of its model, its plan, its training and its noise (key_table_*.cpp), in the
-// order in which a person would fill them in.
+// The keys of a scenario file but those of its model, its plan, its training, its data and its noise (key_table_*.cpp),
+// in the order in which a person would fill them in.
 #include "sim/base/collective_words.h"
 #include "sim/plan/keys.h"
 #include "sim/plan/sections.h"
@@ -50,6 +50,10 @@ std::vector<Key> top_keys() {
        .fallback = "{}",
        .meaning = "what one optimizer step is",
        .example = "{global_batch: 64, seq_len: 1024}"},
+      {.path = "data",
+       .fallback = "{}",
+       .meaning = "what a run trains on: how long an epoch is, and when a micro-batch is there",
+       .example = "{samples: 50000, workers: 8, sample_time: 5ms}"},
       {.path = "costs",
        .fallback = "{}",
        .meaning = "where measured times come from",

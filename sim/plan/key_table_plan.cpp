@@ -85,7 +85,7 @@ std::vector<Key> plan_keys() {
        .fallback = "1",
        .min = 1,
        .max = kMostRanks,
-       .meaning = "model chunks a stage, for `schedule: interleaved`",
+       .meaning = "model chunks a stage, for `schedule: interleaved`; `zero_bubble_v` and `dualpipe_v` have 2",
        .example = "2",
        .related = "plan.schedule plan.pipeline",
        .field = &Plan::chunks,
@@ -325,6 +325,16 @@ std::vector<Key> plan_keys() {
        .example = "forwarding",
        .related = "plan.expert model.expert_groups",
        .field = &Plan::expert_dispatch},
+      {.path = "plan.overlap_expert_exchange",
+       .type = KeyType::boolean,
+       .fallback = "false",
+       .meaning = "each forward runs beside the backward of another micro-batch, so that the rows that one trades with "
+                  "other ranks' experts move while the other computes (Megatron-Core's "
+                  "overlap_moe_expert_parallel_comm). Under `interleaved` a stage holds one micro-batch more, under "
+                  "`1f1b` up to twice as many",
+       .example = "true",
+       .related = "plan.expert plan.schedule",
+       .field = &Plan::overlap_expert_exchange},
   };
 }
 

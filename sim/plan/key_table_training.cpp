@@ -34,7 +34,7 @@ std::vector<Key> training_keys() {
       {.path = "training.seq_len",
        .type = KeyType::integer,
        .origin = Default::derived,
-       .fallback = "`max_seq_len`, `sliding_window` if less; cnn, mlp: 1",
+       .fallback = "`max_seq_len`, all layers' window if less; cnn/mlp: 1",
        .min = 1,
        .max = double{kMaxSeqLen},
        .meaning = "tokens a sequence; at most `max_seq_len` where positions are learned",
@@ -46,9 +46,9 @@ std::vector<Key> training_keys() {
        .type = KeyType::choice,
        .fallback = "bf16",
        .values = {"fp32", "bf16", "fp16", "fp8", "nvfp4"},
-       .meaning = "of the matmuls: `fp32`, `bf16`, `fp16`; `fp8` and `nvfp4` (4 bits): of linear layers in transformer "
-                  "blocks, "
-                  "the rest is bf16 (simulated only)",
+       .meaning =
+           "of the matmuls: `fp32`, `bf16`, `fp16`; `fp8` and `nvfp4` (4 bits, simulated only): of linear layers "
+           "in transformer blocks, the rest is bf16",
        .example = "fp16",
        .related = "training.grad_dtype training.reduce_dtype training.fp8_recipe",
        .field = &Training::precision,
@@ -117,9 +117,19 @@ std::vector<Key> training_keys() {
        .values = {"adamw", "sgd"},
        .meaning = "`adamw` or `sgd`",
        .example = "sgd",
-       .related = "training.lr training.betas training.eps training.momentum training.weight_decay",
+       .related = "training.lr training.betas training.eps training.momentum training.weight_decay training.moments",
        .field = &Training::optimizer,
        .in_result = true},
+      {.path = "training.moments",
+       .type = KeyType::choice,
+       .fallback = "fp32",
+       .values = {"fp32", "bf16"},
+       .meaning = "the optimizer's averages as stored (adamw: of gradients and of their squares; sgd: the momentum): "
+                  "`fp32`, or `bf16` as DeepSeek-V3 has them (arXiv 2412.19437, section 3.3.2; Megatron-Core's "
+                  "`--exp-avg-dtype` and `--exp-avg-sq-dtype`); updates are computed in fp32",
+       .example = "bf16",
+       .related = "training.optimizer training.precision plan.zero",
+       .field = &Training::moments},
       {.path = "training.lr",
        .type = KeyType::number,
        .fallback = "3e-4",
@@ -229,6 +239,27 @@ std::vector<Key> training_keys() {
        .example = "42",
        .related = "model.dropout",
        .field = &Training::seed},
+      {.path = "training.base_batch",
+       .type = KeyType::integer,
+       .origin = Default::derived,
+       .fallback = "none",
+       .min = 1,
+       .max = double{kMaxGlobalBatch},
+       .meaning = "`global_batch` of a run that is known to train well: results then say by which factor the learning "
+                  "rate should differ from that run's; nothing else depends on it",
+       .example = "256",
+       .related = "training.base_lr training.global_batch training.lr",
+       .field = &Training::base_batch},
+      {.path = "training.base_lr",
+       .type = KeyType::number,
+       .origin = Default::derived,
+       .fallback = "none",
+       .min = 0,
+       .max = 1e6,
+       .meaning = "learning rate of that run; needs `base_batch`",
+       .example = "0.1",
+       .related = "training.base_batch training.lr",
+       .field = &Training::base_lr},
   };
 }
 

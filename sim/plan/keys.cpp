@@ -16,7 +16,7 @@ namespace {
 std::vector<Key> all_keys() {
   std::vector<Key> all;
   for (auto part : {detail::top_keys, detail::model_keys, detail::cluster_keys, detail::plan_keys,
-                    detail::training_keys, detail::costs_keys, detail::noise_keys}) {
+                    detail::training_keys, detail::data_keys, detail::costs_keys, detail::noise_keys}) {
     std::vector<Key> some = part();
     all.insert(all.end(), some.begin(), some.end());
   }
@@ -69,6 +69,8 @@ std::string plain_type(const Key& key) {
       return "size with its unit (B, kB, MB, GB, KiB, MiB, GiB)";
     case KeyType::bytes_or_share:
       return "size with its unit (B, kB, MB, GB, KiB, MiB, GiB), or a percentage below 100%";
+    case KeyType::bandwidth:
+      return "bandwidth with its unit (B/s, kB/s, MB/s, GB/s, or bits: kbps, Mbps, Gbps)";
     case KeyType::time:
       return "time with its unit (ps, ns, us, ms, s, min, h)";
     case KeyType::name:
@@ -182,6 +184,7 @@ std::optional<std::string> value_text(const Key& key, const Scenario& scenario) 
   try_section(scenario.cluster);
   try_section(scenario.plan);
   try_section(scenario.training);
+  try_section(scenario.data);
   try_section(scenario.noise);
   return text;
 }
@@ -192,6 +195,8 @@ std::string text_of(const Value& value) {
         using T = std::decay_t<decltype(v)>;
         if constexpr (std::is_same_v<T, Bytes>)
           return fmt::format("{}B", v.count());
+        else if constexpr (std::is_same_v<T, Bandwidth>)
+          return fmt::format("{}B/s", v.per_s());
         else if constexpr (std::is_same_v<T, SizeOrShare>)
           return rehearse::text_of(v);
         else if constexpr (std::is_same_v<T, Time>)

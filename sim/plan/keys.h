@@ -24,6 +24,7 @@ enum class KeyType : unsigned char {
   choice_or_integer,  // one of `values` or a number
   bytes,              // a size with its unit
   bytes_or_share,     // that, or a percentage
+  bandwidth,          // likewise
   time,               // likewise
   name,               // of something that can be listed (names_of), or a path where paths are taken
   names,              // one of those or a list of them
@@ -78,8 +79,8 @@ struct Key {
   bool read_by_table() const { return field.readable() || (!later.empty() && available()); }
 };
 
-// In the order of the file: top level, model, cluster, plan, training, costs, noise; then as a reader wants to meet
-// them.
+// In the order of the file: top level, model, cluster, plan, training, data, costs, noise; then as a reader wants to
+// meet them.
 const std::vector<Key>& keys();
 const Key* find_key(std::string_view path);
 std::vector<std::string> key_paths();
@@ -104,7 +105,7 @@ std::string markdown_row(const Key& key);
 
 namespace detail {
 std::vector<Key> top_keys(), model_keys(), expert_keys(), latent_attention_keys(), cluster_keys(), plan_keys(),
-    training_keys(), costs_keys(), noise_keys();
+    training_keys(), data_keys(), costs_keys(), noise_keys();
 }
 
 }  // namespace rehearse::plan

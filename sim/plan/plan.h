@@ -17,8 +17,16 @@
 namespace rehearse::plan {
 
 // One file each in schedule/.
-enum class Schedule : unsigned char { sequential, gpipe, one_f_one_b, interleaved, zero_bubble };
-inline constexpr std::size_t kSchedules = 5;
+enum class Schedule : unsigned char {
+  sequential,
+  gpipe,
+  one_f_one_b,
+  interleaved,
+  zero_bubble,
+  zero_bubble_v,
+  dualpipe_v
+};
+inline constexpr std::size_t kSchedules = 7;
 // What backward computes again. selective: the core of unfused attention. full: whole layers. ops: layers but for what
 // their attention, every second product and reductions over the tensor group gave.
 enum class Recompute : unsigned char { none, selective, full, ops };
@@ -29,10 +37,10 @@ enum class Precision : unsigned char { fp32, bf16, fp16, fp8, nvfp4 };
 // How the scales of 8-bit operands come about, in the words of Megatron-Core's --fp8-recipe: of a tensor from the
 // largest values of earlier steps, or from its own; of blocks of 128; of 32 elements (Open Compute's MX formats).
 enum class Fp8Recipe : unsigned char { delayed, tensorwise, blockwise, mxfp8 };
-// How the ranks of a context group exchange keys and values; see context_rows.h.
 // How rows of tokens come to experts on other ranks: one for each choice, or one to each node that has experts of the
 // token, from where it is passed on to the ranks that have them.
 enum class ExpertDispatch : unsigned char { all_to_all, forwarding };
+// How the ranks of a context group exchange keys and values; see context_rows.h.
 enum class ContextKind : unsigned char { ring, all_to_all, all_gather };
 enum class OptimizerKind : unsigned char { adamw, sgd };
 
@@ -40,6 +48,7 @@ struct Plan {
   std::int64_t tensor = 1, pipeline = 1, context = 1, expert = 1;
   std::int64_t expert_tensor = 0;  // 1, or tensor; 0: tensor
   ExpertDispatch expert_dispatch = ExpertDispatch::all_to_all;
+  bool overlap_expert_exchange = false;  // a forward beside another micro-batch's backward, each to hide the other's
   ContextKind context_kind = ContextKind::ring;
   std::int64_t data = 1;  // derived: gpus / (tensor * pipeline * context)
   // Whether every rank of a tensor group has experts of its own, which are not split.
@@ -54,8 +63,8 @@ struct Plan {
   std::int64_t zero_group = kAllShard;
   std::int64_t replicas = 1;  // derived: data * context / the ranks of a group; divides data
   Schedule schedule = Schedule::one_f_one_b;
-  std::int64_t chunks = 1;  // model chunks a stage; above 1 only where the schedule takes them
-  // Resolved: one entry a stage; with chunks one a stage and chunk in the model's order (chunk * pipeline + stage).
+  std::int64_t chunks = 1;  // model chunks a stage; above 1 only where the schedule takes or has them
+  // Resolved: one entry a stage; with chunks one a stage and chunk in the model's order (PipelineSchedule::stage_of).
   std::vector<std::int64_t> layers_per_stage;
   std::int64_t micro_batch = 1;  // sequences
   int zero = 0;                  // 0..3
@@ -89,11 +98,16 @@ struct Training {
   bool fp8_transposes = true;        // 8-bit products want both operands along the dimension that is summed over
   bool fp8_params = false;           // weights of 8-bit products are held in 8 bits alone
   bool eight_bits() const { return precision == Precision::fp8; }
+  // Of 8-bit products: elements that have a scale of their own; 0: scales are of whole tensors.
+  std::int64_t fp8_block() const {
+    return fp8_recipe == Fp8Recipe::blockwise ? 128 : fp8_recipe == Fp8Recipe::mxfp8 ? 32 : 0;
+  }
   bool four_bits() const { return precision == Precision::nvfp4; }
   bool narrow() const { return eight_bits() || four_bits(); }  // products of linear layers in transformer blocks
   Precision grad_dtype = Precision::fp32;                      // gradients as stored
   Precision reduce_dtype = Precision::fp32;                    // gradients as sent
   OptimizerKind optimizer = OptimizerKind::adamw;
+  Precision moments = Precision::fp32;  // fp32 or bf16: AdamW's two averages as stored, or SGD's momentum
   double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0;
   std::string lr_schedule = "constant";  // constant | cosine
   std::int64_t warmup_steps = 0;
@@ -101,6 +115,9 @@ struct Training {
   double loss_scale = 65536;  // fp16: at first
   std::int64_t loss_scale_interval = 2000;
   std::int64_t seed = 1;
+  // Of a run known to train well, for advice on the learning rate (sim/account/epoch.h); 0: not given.
+  std::int64_t base_batch = 0;
+  double base_lr = 0;
 
   // Micro-batches a replica runs in a step.
   std::int64_t micro_batches(const Plan& plan) const { return global_batch / (plan.data * plan.micro_batch); }

@@ -182,6 +182,8 @@ std::optional<Value> read_given(const Node& node, const Key& key, const std::opt
       return node.bytes(leaf, as<Bytes>(fallback));
     case KeyType::bytes_or_share:
       return read_size_or_share(node, key, fallback);
+    case KeyType::bandwidth:
+      return node.bandwidth(leaf, as<Bandwidth>(fallback));
     case KeyType::time:
       return node.time(leaf, as<Time>(fallback));
     case KeyType::integers:

@@ -237,6 +237,7 @@ class ModelReader {
     }
     if (model_.family == Family::moe) finish_experts();
     finish_positions();
+    finish_window();
     if (model_.latent_attention()) return finish_latent();
     if (model_.rotary_dim > 0) return finish_rotation();
     if (model_.position == Position::rope && model_.head_dim % 2 != 0)
@@ -261,6 +262,21 @@ class ModelReader {
       source_.value("position_rows")
           .error(
               fmt::format("{} rows do not hold max_seq_len = {} positions", model_.position_rows, model_.max_seq_len));
+  }
+
+  void finish_window() {
+    const std::int64_t every = model_.full_attention_every;
+    if (every == 0) return;
+    if (model_.sliding_window == 0)
+      source_.value("full_attention_every")
+          .error(fmt::format("full_attention_every = {} says which layers have no window, but sliding_window = 0 gives "
+                             "none to any",
+                             every),
+                 "sliding_window: 4096, or leave it out");
+    else if (every == 1)
+      source_.value("full_attention_every")
+          .error(fmt::format("full_attention_every = 1 leaves no layer for sliding_window = {}", model_.sliding_window),
+                 "2 for every second layer, or sliding_window: 0");
   }
 
   void finish_experts() {

@@ -37,6 +37,8 @@ Training read_training(const Node& node, const FrameworkProfile& profile) {
     return text == "the precision" ? precision_word(stored(t.precision)) : text;  // precision is read before
   });
   check_gradient_dtype(node, "grad_dtype", t.grad_dtype, t.precision);
+  if (node.has("base_lr") && !node.has("base_batch"))
+    node.get("base_lr").error("needs base_batch, the batch that it went with", "base_batch: 256");
   check_gradient_dtype(node, "reduce_dtype", t.reduce_dtype, t.precision);
   return t;
 }

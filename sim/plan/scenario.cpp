@@ -1,6 +1,6 @@
-// A scenario file, read top to bottom: framework (its profile sets defaults), model, cluster, plan, training, costs,
-// noise; then resolve() in feasibility.cpp checks the combination. Every problem goes to one Diagnostics and is thrown
-// at the end. What keys there are, with types, ranges and defaults: key_table*.cpp.
+// A scenario file, read top to bottom: framework (its profile sets defaults), model, cluster, plan, training, data,
+// costs, noise; then resolve() in feasibility.cpp checks the combination. Every problem goes to one Diagnostics and is
+// thrown at the end. What keys there are, with types, ranges and defaults: key_table*.cpp.
 #include "sim/plan/scenario.h"
 
 #include <fmt/format.h>
@@ -281,6 +281,8 @@ Scenario detail::read_scenario(const Source& source) {
   sections.training = root.get("training");
   scenario.training = detail::read_training(sections.training, scenario.framework);
   sections.training.finish();
+  const Node data = root.get("data");
+  scenario.data = detail::read_data(data);
   const Node costs = root.get("costs");
   scenario.calibrations = read_calibrations(costs);
   costs.finish();
@@ -290,6 +292,7 @@ Scenario detail::read_scenario(const Source& source) {
   detail::read_jobs(jobs, source, diagnostics, scenario);
   root.finish();
   note_places(sections.cluster, "cluster", scenario.places);
+  note_places(data, "data", scenario.places);
   note_places(costs, "costs", scenario.places);
   note_places(noise, "noise", scenario.places);
 

@@ -10,6 +10,7 @@
 #include "sim/base/diagnostics.h"
 #include "sim/base/size_or_share.h"
 #include "sim/model/model.h"
+#include "sim/plan/data.h"
 #include "sim/plan/framework.h"
 #include "sim/plan/noise.h"
 #include "sim/plan/plan.h"
@@ -53,9 +54,10 @@ struct Scenario {
   std::string framework_why;  // of framework: auto, why this one (auto_framework.h); "": the file names it
   Plan plan;
   Training training;
+  Data data;
   Noise noise;
   std::vector<std::string> calibrations;  // costs.calibration: names in calibrate/devices or paths
-  std::map<std::string, Place> places;    // of the keys below cluster, costs and noise that are given
+  std::map<std::string, Place> places;    // of the keys below cluster, data, costs and noise that are given
   std::vector<JobBeside> jobs;            // cluster.jobs; where they run is in cluster.overrides
 
   RankGrid grid() const;

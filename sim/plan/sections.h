@@ -21,6 +21,8 @@ inline constexpr std::int64_t kMaxRanks = 1'000'000;
 inline constexpr std::int64_t kMaxMicroBatch = 1'000'000;
 inline constexpr std::int64_t kMaxGlobalBatch = 1'000'000'000;
 inline constexpr std::int64_t kMaxSeqLen = 1'000'000'000;
+// Of section data; products with the batch fit a double exactly enough, and times are checked where they are made.
+inline constexpr double kMostSamples = 1e15, kMostEpochs = 1e9, kMostWorkers = 4096, kMostPrefetch = 4096;
 
 // The words of a choice that is left to the library unless one is given.
 template <std::size_t N>
@@ -55,6 +57,7 @@ Scenario read_scenario(const Source& source);
 Plan read_plan(const Node& node, const FrameworkProfile& profile);
 Training read_training(const Node& node, const FrameworkProfile& profile);
 Noise read_noise(const Node& node);
+Data read_data(const Node& node);
 // Ranks that noise names must be there.
 void check_noise(const Node& node, Scenario& scenario);
 
@@ -75,6 +78,9 @@ struct Sections {
 // expert_room.cpp: whether the loads that a simulation takes fit into the buffers of model.buffer_factor. What is
 // performed is compared with them as it comes.
 void check_room_for_experts(const Node& model, const Scenario& scenario);
+// performed_fp8.cpp: products in fewer than 16 bits that are performed: which are not yet, and whether blocks divide
+// what a rank has.
+void check_performed_precision(const Node& training, const Scenario& scenario);
 // hybrid_sharding.cpp: the devices of a node of the topology, if its file says so; Plan::replicas from
 // Plan::zero_group, whose key is `key`.
 std::optional<std::int64_t> devices_of_node(const ClusterRequest& cluster, const std::string& data_root);

@@ -38,6 +38,8 @@ struct ExpectedOf {
       reads.push_back(g.m);
       writes.push_back(g.m);
     }
+    // Scales of whole tensors.
+    if (is_fp8(op.dtype) && op.reads.size() == reads.size() + 2) reads.insert(reads.end(), 2, 1);
     return {reads, writes};
   }
 
@@ -90,7 +92,7 @@ struct ExpectedOf {
     const std::int64_t stats = n.rows * (n.rms ? 1 : 2);
     switch (n.part) {
       case NormPart::forward:
-        return {op.reads.size() == 3 ? Sizes{x, n.cols, n.cols} : Sizes{x, n.cols}, {x, stats}};
+        return of_norm(op.reads.size(), op.writes.size(), x, n.cols, stats);
       case NormPart::backward_input:
         return {n.add_residual ? Sizes{x, x, stats, n.cols, x} : Sizes{x, x, stats, n.cols}, {x}};
       case NormPart::backward_weight:
@@ -98,6 +100,23 @@ struct ExpectedOf {
         return {{x, x, stats, n.cols}, {n.cols}};
     }
     return {};
+  }
+
+  static Expected of_update(std::int64_t n) {
+    const Sizes tables{n, n * (1 + kFp8History), n};
+    return {tables, tables};
+  }
+  // The output in 8 bits has a scale that is made of a largest value, and says its own: with delayed scaling the norm
+  // does what a cast would.
+  static Expected of_norm(std::size_t reads, std::size_t writes, std::int64_t x, std::int64_t cols,
+                          std::int64_t stats) {
+    const bool casts = writes == 4;
+    Expected e{{x, cols}, {x, stats}};
+    if (reads == (casts ? 4U : 3U)) e.reads.push_back(cols);
+    if (!casts) return e;
+    e.reads.push_back(1);
+    e.writes.insert(e.writes.end(), 2, 1);
+    return e;
   }
 
   Expected operator()(const Activation& a) const {
@@ -138,7 +157,7 @@ struct ExpectedOf {
         return {{n}, {1}};
       case ElementwiseFn::fp8_cast:
       case ElementwiseFn::fp8_cast_transpose: {
-        const std::size_t most = e.fn == ElementwiseFn::fp8_cast ? 2 : 3;
+        const std::size_t most = e.fn == ElementwiseFn::fp8_cast ? 3 : 4;
         return {op.reads.size() == 2 ? Sizes{n, 1} : Sizes{n},
                 Sizes(std::clamp<std::size_t>(op.writes.size(), 1, most), kAny)};
       }
@@ -147,7 +166,7 @@ struct ExpectedOf {
       case ElementwiseFn::hadamard_cast:
         return {{n, 1}, {kAny}};
       case ElementwiseFn::fp8_scale_update:
-        return {{n}, {n}};
+        return op.reads.size() == 1 ? Expected{{n}, {n}} : of_update(n);
     }
     return {};
   }

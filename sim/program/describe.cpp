@@ -4,10 +4,13 @@
 
 #include <fmt/format.h>
 
+#include "sim/base/half.h"
+
 namespace rehearse::program {
 namespace {
 
 struct ShapeText {
+  const Role& role;
   const Op& op;
 
   std::string operator()(const Gemm& g) const {
@@ -27,6 +30,7 @@ struct ShapeText {
     if (a.kv_heads != a.heads) text += fmt::format(" kv_heads={}", a.kv_heads);
     if (a.keys > 0) text += fmt::format(" keys={}{}", a.keys, a.merge ? " merge" : "");
     if (a.causal) text += " causal";
+    if (a.window > 0) text += fmt::format(" window={}", a.window);
     if (a.dropout > 0) text += fmt::format(" dropout={}", a.dropout);
     return text;
   }
@@ -67,7 +71,10 @@ struct ShapeText {
   std::string operator()(const CrossEntropy& c) const { return fmt::format("rows={} cols={}", c.rows, c.cols); }
   std::string operator()(const MeanSquaredError& m) const { return fmt::format("elements={}", m.elements); }
   std::string operator()(const Optimizer& o) const {
-    return fmt::format("elements={}{}", o.elements, o.master ? " master" : "");
+    // What is written behind the parameter and its fp32 copy are moments.
+    const bool moments = op.writes.size() > (o.master ? 2 : 1);
+    const bool halves = moments && is_half(role.buffers[static_cast<std::size_t>(op.writes.back().buffer)].dtype);
+    return fmt::format("elements={}{}{}", o.elements, o.master ? " master" : "", halves ? " bf16_moments" : "");
   }
   std::string operator()(const SumSquares& s) const { return fmt::format("elements={}", s.elements); }
   std::string operator()(const ClipCoefficient& c) const { return fmt::format("max_norm={}", c.max_norm); }
@@ -80,7 +87,9 @@ struct ShapeText {
     return fmt::format("batch={} channels={} height={} width={} window={}", p.batch, p.channels, p.height, p.width,
                        p.window);
   }
-  std::string operator()(const Input& i) const { return fmt::format("elements={}", i.elements); }
+  std::string operator()(const Input& i) const {
+    return fmt::format("elements={}", i.elements) + (i.bytes > 0 ? fmt::format(" bytes={}", i.bytes) : "");
+  }
   std::string operator()(const Collective& c) const {
     return fmt::format("elements={} {}{}{}", c.elements, name_of(op.dtype), c.reduce == ReduceOp::max ? " max" : "",
                        !c.counted ? "" : fmt::format(" {} own={}", c.back ? "counted back" : "counted", c.own));
@@ -99,8 +108,8 @@ struct ShapeText {
 
 }  // namespace
 
-std::string shape_text(const Role&, const Op& op) {
-  return std::visit(ShapeText{op}, op.shape);
+std::string shape_text(const Role& role, const Op& op) {
+  return std::visit(ShapeText{role, op}, op.shape);
 }
 
 std::string slot_text(const Role& role, const Slot& slot) {

@@ -23,6 +23,10 @@ namespace rehearse::program {
 // With an epilogue one kernel does more; batch is 1. gelu {A, B, bias?} -> {C, X [m, n]}: X is the product, C =
 // gelu(X). gelu_backward {A, B, X} -> {C}: the product times gelu's slope at X. bias_gradient {A, B, C?, dbias [m]} ->
 // {C, dbias}: dbias += the sum of each row of op(A), which is transposed: A = dy of a weight gradient.
+//
+// In 8 bits A and B are copies that ElementwiseFn::fp8_cast made: by rows where a row as stored is summed over, else
+// transposed (unless products take any layout). Performed, with scales of whole tensors, two more operands are read
+// after all others: what A's and B's elements are multiplied by, f32 [1] each.
 enum class Epilogue : unsigned char { none, gelu, gelu_backward, bias_gradient };
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
@@ -72,6 +76,9 @@ struct Attention {
   int key_steps = -1;
   bool merge = false;
   std::int64_t value_dim = 0;  // columns of a head's value; 0: head_dim
+  // Causal, without keys of their own: keys that a query sees, itself the last of them, fewer than seq; 0: all before
+  // it (sim/base/window.h). Masked where scores are kept.
+  std::int64_t window = 0;
 
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   // The keys that queries are compared with.
@@ -92,7 +99,8 @@ struct LatentHeads {
   std::int64_t packed_elements() const { return tokens * heads * (2 * (nope + rope) + value); }
 };
 
-// forward {x, gamma, beta?} -> {y, stats f32 [rows, 2] (layer) or [rows, 1] (rms)};
+// forward {x, gamma, beta?, largest?} -> {y, stats f32 [rows, 2] (layer) or [rows, 1] (rms), amax?, inverse?}: y may be
+// in 8 bits, the operands for that as ElementwiseFn::fp8_cast has them;
 // backward_input {dy, x, stats, gamma, residual_grad?} -> {dx} (+ residual_grad if add_residual);
 // backward_weight {dy, x, stats, dgamma, dbeta?} -> {dgamma, dbeta?} (accumulates).
 enum class NormPart : unsigned char { forward, backward_input, backward_weight };
@@ -122,13 +130,20 @@ struct Activation {
 //   bias_grad {dy [rows, cols], dbias} -> {dbias} (accumulates; elements = rows * cols, cols of the bias);
 //   add_position {x, table [max_seq, cols]} -> {y};   position_grad {dy, dtable} -> {dtable} (accumulates);
 //   rope / rope_backward {qkv} -> {qkv} in place (elements = those of queries and keys that turn).
-// Of 8-bit products, and of 4-bit ones (op.dtype e2m1). A copy has its scales behind its elements, where blocks have
-// scales of their own; so its size is not checked. Only simulated.
+// Of 8-bit products, and of 4-bit ones (op.dtype e2m1), which are only simulated. A copy has its scales with its
+// elements, where blocks have scales of their own; so its size is not checked.
 //   fp8_amax {x} -> {amax f32 [1]}: the largest absolute value, of current scaling;
-//   fp8_cast {x, amax?} -> {y, history?}: y in 8 bits, row by row; amax: of current, history: of delayed scaling;
-//   fp8_cast_transpose {x, amax?} -> {y?, y transposed, history?};   fp8_transpose {y} -> {y transposed};
-//   fp8_scale_update {history f32 [elements]} -> {history}: delayed scaling.
+//   fp8_cast {x, largest?} -> {y, amax?, inverse?}: y in 8 bits, row by row; largest: what the scale is made of, of
+//   current scaling or of the window of delayed scaling, whose amax f32 [1] grows to x's; inverse f32 [1]: what y's
+//   elements are multiplied by;
+//   fp8_cast_transpose {x, largest?} -> {y?, y transposed, amax?, inverse?};   fp8_transpose {y} -> {y transposed};
+//   fp8_scale_update {amax f32 [elements], history f32 [elements * (1 + kFp8History)], window f32 [elements]} -> the
+//   same: delayed scaling; amax joins the history and begins again with 0, window is the largest of the history.
+// Simulated, delayed scaling has no window and no inverse: casts write all of amax, and the update knows nothing else.
+// Performed, `cols` are those of x, or of y that is transposed; with scales of blocks a transposed copy's blocks are of
+// columns, and its elements lie as they do in x.
 //   hadamard_cast {x, amax} -> {y}: 4 bits by columns, of x after a random Hadamard transform of each 16 elements.
+inline constexpr std::int64_t kFp8History = 1024;  // updates
 enum class ElementwiseFn : unsigned char {
   add,
   accumulate,
@@ -158,6 +173,7 @@ struct Elementwise {
   double dropout = 0;
   int site = 0;       // dropout: the place in the model; masks are keyed by (seed, step, site, sequence, global index)
   bool bias = false;  // bias_dropout_add has a bias operand
+  bool square = false;  // fp8_cast: of a weight, whose blocks of 128 are of 128 x 128
   // For dropout and positions: which rows of the global tensor these are. A rank of a context group holds some tokens
   // of the sequence (sim/plan/context_rows.h), and of these a sequence-parallel rank holds `rows` rows from
   // coordinate(tensor) * rows on, so masks and positions do not depend on the split.
@@ -258,9 +274,9 @@ struct MeanSquaredError {
   bool scaled = false;        // backward: there is a loss scale
 };
 
-// One step of AdamW or SGD on a flat range: {grad, coefficient f32 [1]?, param, master f32?, exp_avg f32?, exp_avg_sq
-// f32?} -> {param, master?, exp_avg?, exp_avg_sq?}. With a master copy the parameter is written as its cast. The
-// coefficient multiplies the gradient; not a number: nothing changes.
+// One step of AdamW or SGD on a flat range: {grad, coefficient f32 [1]?, param, master f32?, exp_avg?, exp_avg_sq?} ->
+// {param, master?, exp_avg?, exp_avg_sq?}. With a master copy the parameter is written as its cast; the averages are
+// f32, or both bf16. The coefficient multiplies the gradient; not a number: nothing changes.
 struct Optimizer {
   bool adam = true, master = false, clip = false;
   std::int64_t elements = 0;
@@ -300,10 +316,15 @@ struct Pool2d {
 
 // The next micro-batch of data, host to device: {} -> {y}. values: what a regression's outputs should be. segments: of
 // each token; predictions: rows of the tokens that are predicted, whose `targets` there are then.
+// In a simulation with loaders (sim/engine/simulator/loaders.h) an op `taken` waits until the rank's loader has the
+// micro-batch, and one `with` copies another part of it. Elsewhere all is `there` when it is asked for.
 enum class InputKind : unsigned char { tokens, targets, images, labels, features, values, segments, predictions };
+enum class InputFrom : unsigned char { there, taken, with };
 struct Input {
   InputKind kind = InputKind::tokens;
   std::int64_t elements = 0;
+  InputFrom from = InputFrom::there;
+  std::int64_t bytes = 0;  // what is copied, if it is another size than the elements; 0: they
 };
 
 // Collectives. `elements` is the full size a rank sees: all_reduce, broadcast, reduce: its tensor; all_gather: the

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "sim/base/window.h"
+
 namespace rehearse::program {
 namespace {
 
@@ -38,8 +40,10 @@ double gemm_flops(const Gemm& g) {
 // five: it recomputes the scores, then the gradients of the value, the probabilities, the query and the key (Dao 2023,
 // arXiv 2307.08691, section 3.1), the second and third of them with values.
 double attention_flops(const Attention& a) {
+  const bool flash = a.part == AttentionPart::flash_forward || a.part == AttentionPart::flash_backward;
+  const std::int64_t compared = flash ? counted_keys(a.compared(), a.window) : a.compared();
   const double column = 2.0 * static_cast<double>(a.micro_batch) * static_cast<double>(a.heads) *
-                        static_cast<double>(a.seq) * static_cast<double>(a.compared());
+                        static_cast<double>(a.seq) * static_cast<double>(compared);
   const double keys = column * static_cast<double>(a.head_dim), values = column * static_cast<double>(a.values());
   switch (a.part) {
     case AttentionPart::flash_forward:
@@ -94,9 +98,11 @@ Work extra_of(const Role& role, const Op& op) {
   }
   if (const auto* o = std::get_if<Optimizer>(&op.shape); o != nullptr && o->separate && o->adam) {
     // In fp32 elements a parameter: mul of the parameter 1 read 1 written, lerp 2 1, mul 1 1, addcmul 2 1, sqrt 1 1,
-    // div 1 1, add 1 1, addcdiv 3 1: 12 and 8; one kernel reads 4 and writes 3. Clipping: 1 and 1 more.
+    // div 1 1, add 1 1, addcdiv 3 1: 12 and 8; one kernel reads 4 and writes 3. Clipping: 1 and 1 more. Of the 8 and 5
+    // that one kernel would not move, 3 and 1 are moments, which may be of fewer bytes.
     const std::int64_t one = 4 * o->elements, clip = o->clip ? one : 0;
-    return {0, 8 * one + clip, 5 * one + clip};
+    const std::int64_t moment = operand_bytes(role, op.writes, op.writes.size() - 1);
+    return {0, 5 * one + 3 * moment + clip, 4 * one + moment + clip};
   }
   return {};
 }

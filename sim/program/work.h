@@ -16,9 +16,10 @@ struct Work {
 };
 
 // Work of one kernel. Causal attention is counted in full, as everywhere in Rehearse (MFU formulas of the field do so).
-// Unfused attention parts: scores, context and the four backward products are matrix products of 2*b*h*s*s*d FLOPs
-// each; flash_forward counts 2 products, flash_backward 5 (it recomputes the scores). Transfers have no work here (see
-// bytes_of).
+// With a window flash parts count its keys for each query, unfused ones all of the sequence, as they compute what is
+// masked. Unfused attention parts: scores, context and the four backward products are matrix products of 2*b*h*s*s*d
+// FLOPs each; flash_forward counts 2 products, flash_backward 5 (it recomputes the scores). Transfers have no work here
+// (see bytes_of).
 Work work_of(const Role& role, const Op& op);
 
 // Bytes of a collective's full tensor, or of one leg.

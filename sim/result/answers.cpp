@@ -1,5 +1,7 @@
 // The parts of result.json that not every result has: the ideal step, the busiest links, statistics over samples, what
 // noise costs, what-ifs, other jobs, and notes.
+#include <cmath>
+
 #include "sim/result/json_writer.h"
 #include "sim/result/records.h"
 
@@ -55,6 +57,7 @@ void write_samples(const Result& r, JsonWriter& json) {
   json.key("min").seconds(s.least_ps).key("max").seconds(s.most_ps).key("mean").seconds(s.mean_ps).close('}');
   json.key("breakdown_s").open('{');
   for (std::size_t i = 0; i < kShares; ++i) {
+    if (!has_share(r, static_cast<Share>(i))) continue;
     json.key(kShareNames[i]).open('{');
     write_quantiles(s.breakdown_ps[i], json);
     json.close('}');
@@ -163,6 +166,38 @@ void write_experts(const ExpertBalance& e, JsonWriter& json) {
   json.key("worst_layer").integer(e.worst_layer).key("dropped").real(e.dropped).close('}');
 }
 
+void write_input(const Input& i, JsonWriter& json) {
+  json.key("input").open('{').key("workers").integer(i.workers).key("ahead").integer(i.ahead);
+  json.key("micro_batch_s").seconds(i.micro_batch_ps).key("step_at_least_s").seconds(i.step_ps);
+  json.key("bound").text(i.bound).close('}');
+}
+
+void write_epoch(const Result& r, JsonWriter& json) {
+  const Epoch& e = r.epoch;
+  const double step_s = static_cast<double>(r.step_time_ps) * 1e-12;
+  json.key("epoch").open('{').key("samples").integer(e.samples).key("drop_last").boolean(e.drop_last);
+  json.key("steps").integer(e.steps()).key("steps_padded").integer(e.padded_steps);
+  json.key("steps_dropping").integer(e.dropping_steps);
+  json.key("time_s").real(step_s * static_cast<double>(e.steps()));
+  if (e.epochs > 0) {
+    json.key("epochs").integer(e.epochs);
+    json.key("all_epochs_s").real(step_s * static_cast<double>(e.steps()) * static_cast<double>(e.epochs));
+  }
+  json.close('}');
+}
+
+void write_learning_rate(const LearningRate& l, JsonWriter& json) {
+  const double k = static_cast<double>(l.global_batch) / static_cast<double>(l.base_batch);
+  json.key("learning_rate").open('{').key("base_batch").integer(l.base_batch);
+  json.key("global_batch").integer(l.global_batch).key("linear_factor").real(k);
+  json.key("square_root_factor").real(std::sqrt(k));
+  if (l.base_lr > 0) {
+    json.key("base_lr").real(l.base_lr).key("linear_lr").real(l.base_lr * k);
+    json.key("square_root_lr").real(l.base_lr * std::sqrt(k));
+  }
+  json.close('}');
+}
+
 }  // namespace
 
 double utilisation(const LinkUse& link, std::int64_t bytes, std::int64_t ps) {
@@ -187,6 +222,9 @@ void write_answers(const Result& r, JsonWriter& json) {
   if (r.energy.known) write_energy(r, json);
   if (!r.jobs.empty()) write_jobs(r, json);
   if (r.experts.known) write_experts(r.experts, json);
+  if (r.input.known) write_input(r.input, json);
+  if (r.epoch.samples > 0) write_epoch(r, json);
+  if (r.learning_rate.base_batch > 0) write_learning_rate(r.learning_rate, json);
   if (!r.notes.empty()) write_notes(r, json);
   if (r.pace.known()) write_pace(r.pace, json);
   if (r.gpu.known()) write_gpu(r.gpu, json);

@@ -26,7 +26,7 @@ int micro_batch_of(const Result& r, const OpRecord& record) {
   const auto role = r.micro_batch_of_slot.find(role_of(r, record));
   const auto slot = static_cast<std::size_t>(record.slot);
   if (role == r.micro_batch_of_slot.end() || slot >= role->second.size()) return -1;
-  return role->second[slot];
+  return role->second[slot] + name_of(r, record).micro_batch_delta;
 }
 
 namespace {

@@ -78,8 +78,7 @@ void read_samples(JsonReader& in, const Json& document, Result& r) {
   r.samples.mean_ps = in.picoseconds(step, "samples.step_time_s", "mean");
   const Json& breakdown = in.object(samples, "samples", "breakdown_s");
   for (std::size_t i = 0; i < kShares; ++i) {
-    const bool older = static_cast<Share>(i) == Share::straggler && !breakdown.contains(kShareNames[i]);
-    if (older) continue;  // files of before there was one
+    if (may_be_absent(static_cast<Share>(i)) && !breakdown.contains(kShareNames[i])) continue;
     const Json& share = in.object(breakdown, "samples.breakdown_s", kShareNames[i]);
     r.samples.breakdown_ps[i] = read_quantiles(in, share, fmt::format("samples.breakdown_s.{}", kShareNames[i]));
   }
@@ -172,6 +171,40 @@ void read_experts(JsonReader& in, const Json& document, Result& r) {
   r.experts.dropped = in.number(experts, "experts", "dropped");
 }
 
+// A count, at least `least`.
+std::int64_t read_count(JsonReader& in, const Json& item, const std::string& path, std::string_view key,
+                        std::int64_t least) {
+  const std::int64_t value = in.integer(item, path, key);
+  if (value < least)
+    in.fail(fmt::format("{}.{}", path, key), fmt::format("expected at least {}, found {}", least, value));
+  return value;
+}
+
+void read_input(JsonReader& in, const Json& document, Result& r) {
+  const Json& input = in.object(document, "", "input");
+  r.input.known = true;
+  r.input.workers = in.integer(input, "input", "workers"), r.input.ahead = in.integer(input, "input", "ahead");
+  r.input.micro_batch_ps = in.picoseconds(input, "input", "micro_batch_s");
+  r.input.step_ps = in.picoseconds(input, "input", "step_at_least_s");
+  r.input.bound = in.text(input, "input", "bound");
+}
+
+void read_epoch(JsonReader& in, const Json& document, Result& r) {
+  const Json& epoch = in.object(document, "", "epoch");
+  r.epoch.samples = read_count(in, epoch, "epoch", "samples", 1);
+  r.epoch.drop_last = in.boolean(epoch, "epoch", "drop_last");
+  r.epoch.padded_steps = read_count(in, epoch, "epoch", "steps_padded", 0);
+  r.epoch.dropping_steps = read_count(in, epoch, "epoch", "steps_dropping", 0);
+  if (epoch.contains("epochs")) r.epoch.epochs = read_count(in, epoch, "epoch", "epochs", 1);
+}
+
+void read_learning_rate(JsonReader& in, const Json& document, Result& r) {
+  const Json& rate = in.object(document, "", "learning_rate");
+  r.learning_rate.base_batch = read_count(in, rate, "learning_rate", "base_batch", 1);
+  r.learning_rate.global_batch = read_count(in, rate, "learning_rate", "global_batch", 1);
+  if (rate.contains("base_lr")) r.learning_rate.base_lr = in.number(rate, "learning_rate", "base_lr");
+}
+
 }  // namespace
 
 void read_answers(JsonReader& in, const Json& document, Result& r) {
@@ -184,6 +217,9 @@ void read_answers(JsonReader& in, const Json& document, Result& r) {
   if (document.contains("energy")) read_energy(in, document, r);
   if (document.contains("jobs")) read_jobs(in, document, r);
   if (document.contains("experts")) read_experts(in, document, r);
+  if (document.contains("input")) read_input(in, document, r);
+  if (document.contains("epoch")) read_epoch(in, document, r);
+  if (document.contains("learning_rate")) read_learning_rate(in, document, r);
   if (document.contains("notes"))
     for_objects(in, document, "", "notes", [&](const Json& item, const std::string& path) {
       r.notes.push_back({in.text(item, path, "what"), in.text(item, path, "text")});

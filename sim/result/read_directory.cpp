@@ -55,7 +55,7 @@ void read_times(JsonReader& in, const Json& document, Result& r) {
   for (std::size_t i = 0; i < kShares; ++i) {
     const auto share = static_cast<Share>(i);
     const auto found = breakdown.find(kShareNames[i]);
-    if (share == Share::straggler && found == breakdown.end()) continue;  // files of before there was one
+    if (may_be_absent(share) && found == breakdown.end()) continue;
     if (needs_common_clock(share) && found != breakdown.end() && found->is_null())
       r.late_ranks_known = false;
     else

@@ -120,9 +120,9 @@ class OpsReader {
   Share who_was_late() {
     const std::string_view field = text(late_peer);
     if (field.empty()) return Share::other;
-    for (const Share share : {Share::straggler, Share::bubble})
+    for (const Share share : {Share::straggler, Share::bubble, Share::exposed_input})
       if (field == kShareNames[static_cast<std::size_t>(share)]) return share;
-    fail(late_peer, fmt::format("expected straggler, bubble or nothing, found '{}'", field));
+    fail(late_peer, fmt::format("expected straggler, bubble, exposed_input or nothing, found '{}'", field));
     return Share::other;
   }
 

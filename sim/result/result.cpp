@@ -52,6 +52,7 @@ void write_rates(const Result& r, JsonWriter& json) {
   json.key("mfu").real(mfu(r)).key("hfu").real(hfu(r)).key("flop_formula").text(r.flop_formula);
   json.key("breakdown_s").open('{');
   for (std::size_t i = 0; i < kShares; ++i) {
+    if (!has_share(r, static_cast<Share>(i))) continue;
     json.key(kShareNames[i]);
     if (!r.late_ranks_known && needs_common_clock(static_cast<Share>(i)))
       json.raw("null");

@@ -15,7 +15,8 @@
 namespace rehearse::result {
 
 // Where the compute stream's time goes; the order is the JSON's. Mean over ranks; sums to step_time to the picosecond.
-// Exposed: it waits for bytes of that axis that move. Straggler: for a late rank of its own role. Bubble: for one of
+// Exposed: it waits for bytes of that axis that move, or for training examples (input: only where loading them is
+// simulated, and only then in files). Straggler: for a late rank of its own role. Bubble: for one of
 // another role, which has not got there yet. The rule for waits is in sim/account/blame.h.
 enum class Share : unsigned char {
   compute,
@@ -24,16 +25,17 @@ enum class Share : unsigned char {
   exposed_expert,
   exposed_data,
   exposed_pipeline,
+  exposed_input,
   straggler,
   bubble,
   optimizer,
   host,
   other
 };
-inline constexpr int kShares = 11;
+inline constexpr int kShares = 12;
 inline constexpr std::array<std::string_view, kShares> kShareNames = {
-    "compute",   "exposed_tensor", "exposed_context", "exposed_expert", "exposed_data", "exposed_pipeline",
-    "straggler", "bubble",         "optimizer",       "host",           "other"};
+    "compute",       "exposed_tensor", "exposed_context", "exposed_expert", "exposed_data", "exposed_pipeline",
+    "exposed_input", "straggler",      "bubble",          "optimizer",      "host",         "other"};
 
 struct StageMemory {
   int stage = 0;
@@ -47,8 +49,10 @@ struct StageMemory {
 struct OpRecord {
   std::int32_t rank = 0, step = 0, slot = 0, body = 0, op = 0;  // identity; names are in OpNames
   std::int64_t start_ps = 0, duration_ps = 0;
-  std::int64_t waited_ps = 0;       // transfers: of the duration, until the last participant had come
-  Share waited_for = Share::other;  // who that was: straggler, bubble (of another role); other: nobody or not known
+  // Of the duration: of a transfer until the last participant had come, of an input until it was loaded.
+  std::int64_t waited_ps = 0;
+  // For what: straggler, bubble (a rank of another role), exposed_input; other: nobody or not known.
+  Share waited_for = Share::other;
   // From when its stream was free and all that it waits for on others was done, until it started; -1: not known.
   std::int64_t queued_ps = -1;
   std::int32_t woken_by = -1;   // if the op had to wait then: the stream whose op it was that ended last; -1: none
@@ -65,6 +69,7 @@ struct OpName {
   std::int64_t elements = 0;  // of the full tensor (program::Collective)
   // The ops whose end this one waits for besides its own stream's order, "body/op" joined by ";".
   std::string after = {};
+  int micro_batch_delta = 0;  // of micro-batch micro_batch_of_slot + delta
 };
 
 // What a link carried in the step reported. Times are from the step's start; bytes are of the transfers that ended in
@@ -90,6 +95,10 @@ struct Links {
   std::int64_t bytes = 0;  // sum over all links
   std::vector<LinkUse> busiest;
 };
+// Parts of the breakdown that a file may lack: files of before there was straggler, and those without loaders.
+inline bool may_be_absent(Share share) {
+  return share == Share::straggler || share == Share::exposed_input;
+}
 // Parts of the breakdown that a result with !late_ranks_known does not know.
 inline bool needs_common_clock(Share share) {
   return share == Share::straggler || share == Share::bubble;
@@ -202,6 +211,32 @@ struct ExpertBalance {
   double dropped = 0;                        // share of the tokens' choices that a capacity drops
 };
 
+// How training examples come to the ranks, where loading them takes time.
+struct Input {
+  bool known = false;
+  std::int64_t workers = 0, ahead = 0;  // of a replica: processes, and micro-batches loaded before they are asked for
+  std::int64_t micro_batch_ps = 0;      // between two micro-batches of a replica's loader, of the slowest replica
+  std::int64_t step_ps = 0;             // so what a step takes at least: that for each of its micro-batches
+  std::string bound;                    // "workers", "storage"; "process": loading adds to the step
+};
+
+// How long an epoch is: PyTorch's DistributedSampler and DataLoader, which first share the samples out and then make
+// batches of each replica's.
+struct Epoch {
+  std::int64_t samples = 0;  // 0: not known
+  bool drop_last = true;
+  std::int64_t padded_steps = 0, dropping_steps = 0;  // without and with drop_last
+  std::int64_t epochs = 0;                            // that the run is to take; 0: not given
+  std::int64_t steps() const { return drop_last ? dropping_steps : padded_steps; }
+};
+
+// Of training.base_batch: a run that is known to train well, for advice on the learning rate of this one.
+struct LearningRate {
+  std::int64_t base_batch = 0;  // 0: not given
+  double base_lr = 0;           // 0: not given
+  std::int64_t global_batch = 0;
+};
+
 // What must not be overlooked about a plan, in a sentence or a few for people.
 struct Note {
   std::string what;  // "uneven_stages"
@@ -243,6 +278,9 @@ struct Result {
   NoiseCost noise;
   std::vector<WhatIf> what_if;
   ExpertBalance experts;
+  Input input;
+  Epoch epoch;
+  LearningRate learning_rate;
   std::vector<Note> notes;
   Energy energy;
   Pace pace;  // of the machine while it was measured, or of a simulation while it was calibrated; unknown: none
@@ -257,6 +295,11 @@ struct Result {
   std::map<int, std::vector<std::vector<std::string>>> peers;
   std::map<int, std::vector<int>> micro_batch_of_slot;  // role -> slot -> micro-batch (-1 none)
 };
+
+// Whether the share is one of the result's: exposed_input is where loading takes time.
+inline bool has_share(const Result& r, Share share) {
+  return share != Share::exposed_input || r.input.known;
+}
 
 double mfu(const Result& r);
 double hfu(const Result& r);

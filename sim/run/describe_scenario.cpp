@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/account/epoch.h"
 #include "sim/lower/stage.h"
 #include "sim/plan/keys.h"
 
@@ -23,6 +24,28 @@ void describe_keys(const plan::Scenario& scenario, std::map<std::string, std::st
     if (key.path == "training.seq_len" && !scenario.model.is_transformer()) continue;
     out[std::string(key.path)] = result_text(plan::value_text(key, scenario).value_or(""));
   }
+}
+
+// What is given of section `data`, and the learning rate where it is asked about or was trained with.
+void describe_data(const plan::Scenario& scenario, result::Result& out) {
+  const auto text = [&](std::string_view path) {
+    return plan::value_text(*plan::find_key(path), scenario).value_or("");
+  };
+  const plan::Data& data = scenario.data;
+  auto& s = out.scenario;
+  const bool based = scenario.training.base_batch > 0;
+  if (based) s["training.base_batch"] = text("training.base_batch");
+  if (scenario.training.base_lr > 0) s["training.base_lr"] = text("training.base_lr");
+  if (based || data.samples > 0 || data.takes_time() || out.source == "measured")
+    s["training.lr"] = text("training.lr");
+  if (data.samples > 0)
+    for (const char* key : {"data.samples", "data.drop_last"}) s[key] = text(key);
+  if (data.epochs > 0) s["data.epochs"] = text("data.epochs");
+  if (!data.takes_time()) return;
+  for (const char* key : {"data.workers", "data.prefetch", "data.sample_time", "data.sample_bytes"}) s[key] = text(key);
+  if (data.to_device > Bytes()) s["data.to_device"] = text("data.to_device");
+  if (data.storage_bandwidth > Bandwidth())
+    for (const char* key : {"data.storage_bandwidth", "data.storage_of"}) s[key] = text(key);
 }
 
 }  // namespace
@@ -58,6 +81,8 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
     for (const char* key : {"training.fp8_recipe", "training.fp8_bf16_layers", "training.fp8_transposes"})
       s[key] = plan::value_text(*plan::find_key(key), scenario).value_or("");
   if (t.fp8_params) s["training.fp8_params"] = "true";
+  if (t.moments != plan::Precision::fp32)
+    s["training.moments"] = *plan::value_text(*plan::find_key("training.moments"), scenario);
   if (t.four_bits()) s["training.fp8_bf16_layers"] = fmt::to_string(t.fp8_bf16_layers);
   if (p.recompute_layers > 0) s["plan.recompute_layers"] = fmt::to_string(p.recompute_layers);
   if (p.recompute_latent) s["plan.recompute_latent"] = "true";
@@ -73,6 +98,9 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   if (p.context > 1) s["plan.context_kind"] = *plan::value_text(*plan::find_key("plan.context_kind"), scenario);
   s["plan.micro_batches"] = fmt::to_string(t.micro_batches(p));
   s["plan.bucket_bytes"] = fmt::to_string(p.bucket.count());
+  out.epoch = account::epoch_of(scenario);
+  out.learning_rate = {t.base_batch, t.base_lr, t.global_batch};
+  describe_data(scenario, out);
   for (const std::string& text : scenario.model.notes) out.notes.push_back({"model_file", text});
 }
 

@@ -152,7 +152,9 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
       collectives_(collective::make_model(*cluster_, collectives_file(files_.front(), *cluster_, options),
                                           pins_of(scenario), measurements_in(files_)),
                    *cluster_, options.fidelity),
-      program_(lowered(scenario, options)) {
+      program_(lowered(scenario, options)),
+      input_(input_pipeline(scenario, *cluster_)) {
+  check_input();
   if (options.phase) options.phase("checking");
   throw_if_any(check(program_, grid_));
   const bool buffered = collectives().buffered_messages();
@@ -177,6 +179,13 @@ void Prepared::check_noise() const {
                     fmt::format("links are called: {}", example_links(*cluster_))});
   }
   problems.throw_if_any();
+}
+
+void Prepared::check_input() const {
+  if (input_.loaders.empty() || !costs_->device().cpu) return;
+  throw InputError(Diagnostic{
+      "", 0, 0, "data", "what loading takes is simulated for GPUs: on a CPU workers and ranks would share its cores",
+      "leave out sample_time, sample_bytes and to_device, or name a cluster of GPUs"});
 }
 
 void Prepared::prepare_jobs() {
@@ -210,6 +219,7 @@ engine::Options Prepared::engine_options() const {
   options.launch_cost = launch_cost();
   options.arena = in_arena();
   options.arenas = arenas();
+  options.loaders = loaders();
   options.noise = scenario_.noise;
   return options;
 }
@@ -223,7 +233,8 @@ engine::Job Prepared::as_job(int steps, const Changed* changed) const {
                   .arena = in_arena(),
                   .noise = scenario_.noise,
                   .repeats = steps,
-                  .arenas = arenas()};
+                  .arenas = arenas(),
+                  .loaders = loaders()};
   if (job_ == 0) return job;
   job.name = owner_.jobs[static_cast<std::size_t>(job_) - 1].name;
   job.start = owner_.jobs[static_cast<std::size_t>(job_) - 1].start;

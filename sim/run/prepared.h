@@ -14,6 +14,7 @@
 #include "sim/engine/engine.h"
 #include "sim/plan/scenario.h"
 #include "sim/program/program.h"
+#include "sim/run/input_pipeline.h"
 #include "sim/run/run.h"
 
 namespace rehearse::run {
@@ -36,6 +37,7 @@ class Prepared {
   const cluster::Cluster& cluster() const { return *cluster_; }
   const cost::CostModel& costs() const { return *costs_; }
   const collective::CollectiveModel& collectives() const { return collectives_.model(); }
+  const InputPipeline& input() const { return input_; }
   // 0: this, k: the k-th job alongside it.
   const Prepared& job(std::size_t k) const { return k == 0 ? *this : *beside_.at(k - 1); }
 
@@ -71,6 +73,8 @@ class Prepared {
   };
 
   void check_noise() const;
+  void check_input() const;
+  const std::vector<engine::Loader>* loaders() const { return input_.loaders.empty() ? nullptr : &input_.loaders; }
   void prepare_jobs();
   Time launch_cost() const;
   bool in_arena() const;
@@ -88,6 +92,7 @@ class Prepared {
   std::unique_ptr<cost::CostModel> costs_;
   Collectives collectives_;
   program::Program program_;
+  InputPipeline input_;
   std::optional<program::Arenas> arenas_;  // laid out once for all that is simulated and said of it
   std::vector<std::unique_ptr<Prepared>> beside_;
 };

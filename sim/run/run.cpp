@@ -143,6 +143,9 @@ void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario,
   const StepInterval around =
       profile.measured_host ? StepInterval{} : step_interval(profile.name, options.left_out, options.data_root);
   out.interval_low_s = step * std::min(around.low, outcome.busy_s > 0 ? outcome.busy_low_s / total : 1);
+  // What loading takes is the scenario's word: faster kernels would wait for it all the same.
+  if (out.input.known)
+    out.interval_low_s = std::max(out.interval_low_s, std::min(step, Time::from_ps(out.input.step_ps).seconds()));
   out.interval_high_s = step * std::max(around.high, outcome.busy_s > 0 ? outcome.busy_high_s / total : 1);
   out.ops = outcome.ops;
   out.events = outcome.events;
@@ -197,9 +200,10 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   out.memory_fits = largest_peak(out.stages) <= out.memory_capacity - out.memory_headroom;
   out.model_flops = model::model_flops(scenario.model, scenario.training.global_batch, scenario.training.seq_len);
   out.hardware_flops = account::hardware_flops(program, grid);
-  out.flop_formula = model::flop_formula(scenario.model);
+  out.flop_formula = model::flop_formula(scenario.model, scenario.training.seq_len);
   for (result::Note& note : balance_notes_of(prepared, scenario)) out.notes.push_back(std::move(note));
   add_expert_balance(scenario, out);
+  out.input = prepared.input().facts;
 
   engine::Options engine_options = prepared.engine_options();
   if (options.record) {

@@ -122,6 +122,48 @@ TEST(PipelineBubble, OfZeroBubbleIsShorterByTheWeightGradients) {
   }
 }
 
+struct ChunkTimes {
+  int forward, input, weight;
+};
+
+// What every stage waits a step, with chunks of these times and free communication; the model goes down and back up.
+void expect_bubble_of_half_stages(const std::string& schedule, const std::pair<int, int>& stages_and_micro_batches,
+                                  const ChunkTimes& t, int bubble_of_a_stage) {
+  const GivenCosts costs([&](const program::Op& op) {
+    if (ends_with(op.name, "mlp.up.forward")) return Time::from_us(t.forward);
+    if (ends_with(op.name, "mlp.up.backward_input")) return Time::from_us(t.input);
+    if (ends_with(op.name, "mlp.up.backward_weight")) return Time::from_us(t.weight);
+    return Time();
+  });
+  const auto [p, m] = stages_and_micro_batches;
+  for (const char* framework : {"rehearse", "megatron-2021"}) {
+    const auto scenario =
+        scenario_from("rehearse: 1\nmodel: {family: gpt, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32}\n",
+                      {"model.layers=" + std::to_string(2 * p), "plan.pipeline=" + std::to_string(p),
+                       "plan.schedule=" + schedule, "cluster.gpus=" + std::to_string(p),
+                       std::string("framework=") + framework, "training.global_batch=" + std::to_string(m)});
+    const auto outcome = simulated(scenario, costs, Communication::free, {}, 2);
+    const int busy = 2 * m * (t.forward + t.input + t.weight), bubble = (p - 1) * bubble_of_a_stage;
+    EXPECT_EQ(outcome.step_time, Time::from_us(busy + bubble)) << framework << " p=" << p << " m=" << m;
+    EXPECT_NEAR(share(outcome, result::Share::bubble), static_cast<double>(bubble) / (busy + bubble), 1e-9);
+  }
+}
+
+// Of a chunk's forward F, input gradients B and weight gradients W, B <= F: every stage waits (p - 1) (F + B - W) a
+// step, and no longer than (p - 1) F if W exceeds B.
+TEST(PipelineBubble, OfDualPipeVIsOfHalfAStage) {
+  for (const ChunkTimes& t : {ChunkTimes{100, 100, 100}, {100, 90, 60}, {100, 100, 20}, {100, 60, 80}})
+    for (const auto& size : {std::pair{2, 4}, {2, 7}, {3, 6}, {4, 13}, {8, 16}})
+      expect_bubble_of_half_stages("dualpipe_v", size, t, t.forward + std::max(0, t.input - t.weight));
+}
+
+// Where the three are alike it is the way to the last stage alone.
+TEST(PipelineBubble, OfZeroBubbleVIsTheWayThere) {
+  for (const ChunkTimes& t : {ChunkTimes{100, 100, 100}, {100, 120, 90}, {60, 120, 120}, {100, 150, 50}})
+    for (const auto& size : {std::pair{2, 3}, {2, 7}, {3, 5}, {4, 12}, {8, 15}})
+      expect_bubble_of_half_stages("zero_bubble_v", size, t, std::max(t.input, 2 * (t.input - t.weight)));
+}
+
 // What each schedule's file gives as its closed form is what is simulated.
 TEST(PipelineBubble, IsWhatTheSchedulesFileSays) {
   const GivenCosts costs([](const program::Op& op) {
@@ -131,7 +173,7 @@ TEST(PipelineBubble, IsWhatTheSchedulesFileSays) {
   });
   for (const std::string_view name : plan::schedule_names()) {
     const plan::PipelineSchedule& schedule = *plan::find_schedule(name);
-    const int p = 4, v = schedule.takes_chunks() ? 2 : 1, m = 8;
+    const int p = 4, v = schedule.takes_chunks() || schedule.own_chunks() ? 2 : 1, m = 8;
     const auto scenario =
         scenario_from("rehearse: 1\nmodel: {family: gpt, hidden: 64, heads: 4, vocab: 100, max_seq_len: 32}\n",
                       {"model.layers=" + std::to_string(p * v), "plan.pipeline=" + std::to_string(p),

@@ -105,6 +105,29 @@ TEST(BadInput, ARunLongerThanTheClockIsRefused) {
   EXPECT_TRUE(has(r.err, "the longest this program counts in picoseconds")) << r.err;
 }
 
+TEST(BadInput, WindowsThatCannotBeAreRefusedWithBothKeys) {
+  const auto refused = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"simulate", "llama2-7b-8xa100", "--set", "model=mistral-7b", "--set"});
+    const Outcome r = run(more);
+    EXPECT_EQ(r.status, 2) << r.err;
+    return r.err;
+  };
+  EXPECT_TRUE(has(refused({"model.sliding_window=-1"}), "model.sliding_window"))
+      << refused({"model.sliding_window=-1"});
+  const std::string none = refused({"model.sliding_window=0", "--set", "model.full_attention_every=2"});
+  EXPECT_TRUE(has(none,
+                  "model.full_attention_every: full_attention_every = 2 says which layers have no window, but "
+                  "sliding_window = 0"))
+      << none;
+  const std::string ring = refused({"training.seq_len=8192", "--set", "plan.context=2"});
+  EXPECT_TRUE(has(ring, "plan.context: context_kind: ring")) << ring;
+  EXPECT_TRUE(has(ring, "sliding_window = 4096 below seq_len = 8192")) << ring;
+  const Outcome cuda = run({"execute", "gpt-tiny-ddp", "--set", "model.sliding_window=16", "--set",
+                            "training.seq_len=64", "--steps", "3", "--device", "cuda"});
+  EXPECT_EQ(cuda.status, 2) << cuda.err;
+  EXPECT_TRUE(has(cuda.err, "no kernels of GPUs for model.sliding_window below training.seq_len")) << cuda.err;
+}
+
 TEST(BadInput, ADerivedKeySaysWhatItFollowsFrom) {
   const Outcome r = run({"simulate", "llama2-7b-8xa100", "--set", "plan.data=4"});
   EXPECT_EQ(r.status, 2);

@@ -26,8 +26,9 @@ TEST(Completion, BashOffersCommandsOptionsAndValues) {
   EXPECT_EQ(offered("rehearse list d"), "devices");
   EXPECT_EQ(offered("rehearse init --model gpt2-"), "gpt2-large gpt2-medium gpt2-small gpt2-xl");
   EXPECT_EQ(offered("rehearse init --cluster dgx-h1"), "dgx-h100");
-  EXPECT_EQ(offered("rehearse explain plan.ov"),
-            "plan.overlap_grad_reduce plan.overlap_param_gather plan.overlap_tensor_backward");
+  EXPECT_EQ(offered("rehearse explain plan.overlap_"),
+            "plan.overlap_grad_reduce plan.overlap_param_gather plan.overlap_tensor_backward "
+            "plan.overlap_expert_exchange");
   EXPECT_EQ(offered("rehearse completion "), "bash zsh fish");
 }
 

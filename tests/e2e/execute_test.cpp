@@ -222,44 +222,45 @@ TEST(Execute, WhatCannotBePerformedExits2AndSaysWhy) {
   EXPECT_TRUE(has(data.err, "no such file")) << data.err;
 }
 
-TEST(Execute, ModelsWithExpertsArePerformedOnCpusOnly) {
-  const Outcome cpu = run({"execute", "moe-tiny-2x2", "--steps", "3"});
-  EXPECT_EQ(cpu.status, 0) << cpu.err;
-  EXPECT_TRUE(has(cpu.out, "exposed expert")) << cpu.out;
-  const Outcome cuda = run({"execute", "moe-tiny-2x2", "--steps", "3", "--device", "cuda"});
-  EXPECT_EQ(cuda.status, 2);
-  EXPECT_TRUE(has(cuda.err, "no kernels of GPUs for routers and experts yet")) << cuda.err;
-}
-
-TEST(Execute, LatentAttentionIsPerformedOnCpusOnly) {
-  const std::vector<std::string> words = {"execute", "moe-tiny-2x2",
-                                          "--steps", "3",
-                                          "--set",   "model.kv_lora_rank=16",
-                                          "--set",   "model.qk_nope_head_dim=8",
-                                          "--set",   "model.qk_rope_head_dim=4",
-                                          "--set",   "model.v_head_dim=8",
-                                          "--set",   "model.kv_heads=4"};
-  const Outcome cpu = run(words);
-  EXPECT_EQ(cpu.status, 0) << cpu.err;
-  std::vector<std::string> on_gpu = words;
-  on_gpu.insert(on_gpu.end(), {"--device", "cuda"});
-  const Outcome cuda = run(on_gpu);
-  EXPECT_EQ(cuda.status, 2);
-  EXPECT_TRUE(has(cuda.err, "no kernels of GPUs for latent attention yet")) << cuda.err;
-}
-
-TEST(Execute, AContextGroupThatPassesKeysOnIsPerformedOnCpusOnly) {
-  const Folder folder;
-  const std::string scenario = folder.write("small.yaml", kSmallGpt);
-  const std::vector<std::string> plan = {"--set", "plan.tensor=1", "--set", "plan.context=2", "--steps", "2"};
-  std::vector<std::string> words = {"execute", scenario};
-  words.insert(words.end(), plan.begin(), plan.end());
+// What the CPU's kernels perform and those of GPUs do not yet; `reason` is what the refusal says. The CPU's output.
+std::string expect_on_cpus_only(std::vector<std::string> words, const std::string& reason) {
   const Outcome cpu = run(words);
   EXPECT_EQ(cpu.status, 0) << cpu.err;
   words.insert(words.end(), {"--device", "cuda"});
   const Outcome cuda = run(words);
   EXPECT_EQ(cuda.status, 2);
-  EXPECT_TRUE(has(cuda.err, "no kernel of GPUs takes keys from other ranks of a context group yet")) << cuda.err;
+  EXPECT_TRUE(has(cuda.err, reason)) << cuda.err;
+  return cpu.out;
+}
+
+TEST(Execute, ModelsWithExpertsArePerformedOnCpusOnly) {
+  const std::string out = expect_on_cpus_only({"execute", "moe-tiny-2x2", "--steps", "3"},
+                                              "no kernels of GPUs for routers and experts yet");
+  EXPECT_TRUE(has(out, "exposed expert")) << out;
+}
+
+TEST(Execute, LatentAttentionIsPerformedOnCpusOnly) {
+  std::vector<std::string> words = {"execute", "moe-tiny-2x2", "--steps", "3"};
+  for (const char* key : {"kv_lora_rank=16", "qk_nope_head_dim=8", "qk_rope_head_dim=4", "v_head_dim=8", "kv_heads=4"})
+    words.insert(words.end(), {"--set", std::string("model.") + key});
+  expect_on_cpus_only(words, "no kernels of GPUs for latent attention yet");
+}
+
+TEST(Execute, EightBitsArePerformedOnCpusOnlyAndFourAreNot) {
+  for (const char* recipe : {"delayed", "tensorwise"})
+    expect_on_cpus_only({"execute", "gpt-tiny-2x2x2", "--steps", "3", "--set", "training.precision=fp8", "--set",
+                         std::string("training.fp8_recipe=") + recipe},
+                        "no kernels of GPUs for 8-bit copies yet");
+  const Outcome four = run({"execute", "gpt-tiny-2x2x2", "--steps", "3", "--set", "training.precision=nvfp4"});
+  EXPECT_EQ(four.status, 2);
+  EXPECT_TRUE(has(four.err, "4-bit products are simulated, and not performed yet")) << four.err;
+}
+
+TEST(Execute, AContextGroupThatPassesKeysOnIsPerformedOnCpusOnly) {
+  const Folder folder;
+  expect_on_cpus_only({"execute", folder.write("small.yaml", kSmallGpt), "--set", "plan.tensor=1", "--set",
+                       "plan.context=2", "--steps", "2"},
+                      "no kernel of GPUs takes keys from other ranks of a context group yet");
 }
 
 // With a GPU the first is performed there.

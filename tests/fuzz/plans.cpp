@@ -103,7 +103,8 @@ void check_whole_run(const plan::Scenario& scenario, const run::Options& options
   std::map<int, double> busy;  // of a stage's rank in the last step
   for (const result::OpRecord& o : outcome.records) {
     const program::Role& role =
-        prepared.program().roles[static_cast<std::size_t>(grid.coordinate(o.rank, Axis::pipeline))];
+        prepared.program()
+            .roles[static_cast<std::size_t>(program::role_of(prepared.program(), grid.coordinates(o.rank)))];
     const program::Op& op = role.bodies[static_cast<std::size_t>(o.body)].ops[static_cast<std::size_t>(o.op)];
     if (role.streams[static_cast<std::size_t>(op.stream)].kind == program::StreamKind::compute)
       busy[o.rank] += static_cast<double>(o.duration_ps) * 1e-12;

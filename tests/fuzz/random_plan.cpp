@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kTopologies[] = {"dgx-a100",       "dgx-h100", "dgx1-v100", "ethernet-a100",
                                        "gb200-nvl72",    "hgx-b200", "pcie-a100", "rail-only-h100",
                                        "dragonfly-a100", "torus-2d", "aws-p4d",   "azure-nd-h100-v5"};
-constexpr const char* kSchedules[] = {"1f1b", "gpipe", "sequential", "interleaved"};
+constexpr const char* kSchedules[] = {"1f1b", "gpipe", "sequential", "interleaved", "zero_bubble_v", "dualpipe_v"};
 constexpr const char* kPrecisions[] = {"bf16", "fp16", "fp32"};
 constexpr const char* kFrameworks[] = {"rehearse", "megatron-2021", "torch-ddp"};
 
@@ -38,6 +38,9 @@ class Writer {
     if (c_.once_in(3)) text += noise();
     if (llama_ && c_.below(3) == 1) give_experts(text);  // last, so that other choices keep their places
     if (llama_ && c_.below(4) == 1) give_latents(text);
+    if (c_.below(4) == 1) text.insert(text.find("training: {") + 11, "moments: bf16, ");
+    if (transformer_ && c_.below(3) == 1) give_window(text);
+    if (c_.below(3) == 1) give_data(text);
     return text;
   }
 
@@ -60,6 +63,10 @@ class Writer {
     s_.micro_batches = 1 + c_.below(8);
     if (s_.pipeline == 1) return;
     schedule_ = c_.of(kSchedules);
+    if (std::string(schedule_).ends_with("_v")) {
+      s_.chunks = 2;
+      if (!c_.once_in(16)) s_.micro_batches = std::max(s_.micro_batches, 2 * s_.pipeline);
+    }
     if (schedule_ != std::string("interleaved")) return;
     s_.chunks = 2 + c_.below(2);
     if (!c_.once_in(16)) s_.micro_batches = (s_.micro_batches + s_.pipeline - 1) / s_.pipeline * s_.pipeline;
@@ -142,6 +149,7 @@ class Writer {
     constexpr std::size_t ranks[] = {1, 2, 4, 8};
     put("plan:\n", fmt::format("  expert: {}\n", c_.of(ranks)), 0);
     if (c_.below(4) == 1) put("plan:\n", "  expert_tensor: 1\n", 0);
+    if (c_.below(4) == 1) put("plan:\n", "  overlap_expert_exchange: true\n", 0);
     if (c_.below(2) == 1)
       put("max_seq_len: 128", fmt::format(", routing: zipf, routing_exponent: 0.{}", c_.below(10)), 0);
   }
@@ -154,6 +162,26 @@ class Writer {
     const std::string before = "max_seq_len: 128", plan = "plan:\n";
     text.insert(text.find(before) + before.size(), latents);
     if (c_.below(3) == 1) text.insert(text.find(plan) + plan.size(), "  recompute_latent: true\n");
+  }
+
+  // Shorter and longer than sequences are (training()), not felt or with layers that see all.
+  void give_window(std::string& text) {
+    std::string window = fmt::format(", sliding_window: {}", 1 + c_.below(200));
+    if (c_.below(2) == 1) window += fmt::format(", full_attention_every: {}", c_.below(5));
+    const std::string before = "max_seq_len: 128";
+    text.insert(text.find(before) + before.size(), window);
+  }
+
+  // What loading takes is refused on a host.
+  void give_data(std::string& text) {
+    text +=
+        fmt::format("data: {{samples: {}, workers: {}, prefetch: {}", 1 + c_.below(5000), c_.below(5), 1 + c_.below(3));
+    constexpr std::size_t times[] = {0, 1, 20, 300, 5000};
+    if (!on_host_) text += fmt::format(", sample_time: {}us", c_.of(times));
+    if (!on_host_ && c_.below(2) == 1)
+      text += fmt::format(", sample_bytes: {}kB, storage_bandwidth: {}MB/s, storage_of: {}", 1 + c_.below(900),
+                          100 + c_.below(4000), c_.below(2) == 1 ? "node" : "cluster");
+    text += "}\n";
   }
 
   std::string training() {

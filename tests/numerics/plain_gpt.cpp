@@ -39,6 +39,14 @@ std::vector<Real> sum(const std::vector<Real>& a, const std::vector<Real>& b) {
   return y;
 }
 
+// To the 8 significant bits of a bf16, ties to even. Numbers below 2^-126 are not looked at.
+template <typename Real>
+Real bf16(Real x) {
+  int exponent = 0;
+  const Real significand = std::frexp(x, &exponent);  // 0, or from 1/2 to 1
+  return std::ldexp(std::nearbyint(std::ldexp(significand, 8)), exponent - 8);
+}
+
 // gelu(x) = x (1 + tanh u) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3).
 template <typename Real>
 struct Gelu {
@@ -70,6 +78,7 @@ PlainGpt<Real>::PlainGpt(const GptShape& shape, const Initial& initial) : shape_
   for (Index l = 0; l < shape.layers; ++l) {
     const std::string name = "layer" + std::to_string(l) + ".";
     Block block;
+    block.window = shape.full_every > 0 && l % shape.full_every == shape.full_every - 1 ? 0 : shape.window;
     block.norm1 = add_norm(name + "norm1", initial);
     if (latent())
       add_latent(block, name + "attention.", initial);
@@ -89,6 +98,8 @@ PlainGpt<Real>::PlainGpt(const GptShape& shape, const Initial& initial) : shape_
       block.up = add_linear(name + "mlp.up", shape.ffn_hidden, h, initial, shape.bias);
       block.down = add_linear(name + "mlp.down", h, shape.ffn_hidden, initial, shape.bias);
     }
+    for (Linear* linear : {&block.qkv, &block.proj, &block.up, &block.down}) linear->eight_bits = shape.eight_bits;
+    block.proj.adds_later = block.down.adds_later = true;
     blocks_.push_back(block);
   }
   final_norm_ = add_norm("final_norm", initial);
@@ -132,6 +143,7 @@ auto PlainGpt<Real>::parameter(const std::string& name) -> Parameter& {
 template <typename Real>
 auto PlainGpt<Real>::norm_forward(const Norm& norm, const Values& x, NormTrace& trace) const -> Values {
   constexpr Real kEps = Real(1e-5);
+  const Values gamma = kept(value(norm.gamma)), beta = norm.beta >= 0 ? kept(value(norm.beta)) : Values();
   const Index h = size_of(value(norm.gamma)), rows = size_of(x) / h;
   Values y = zeros<Real>(rows * h);
   trace.in = x;
@@ -143,8 +155,8 @@ auto PlainGpt<Real>::norm_forward(const Norm& norm, const Values& x, NormTrace& 
     for (Index i = 0; i < h; ++i) variance += (at(x, r * h + i) - mean) * (at(x, r * h + i) - mean) / Real(h);
     const Real inverse = 1 / std::sqrt(variance + kEps);
     for (Index i = 0; i < h; ++i) {
-      at(y, r * h + i) = (at(x, r * h + i) - mean) * inverse * at(value(norm.gamma), i);
-      if (norm.beta >= 0) at(y, r * h + i) += at(value(norm.beta), i);
+      at(y, r * h + i) = (at(x, r * h + i) - mean) * inverse * at(gamma, i);
+      if (norm.beta >= 0) at(y, r * h + i) += at(beta, i);
     }
     at(trace.mean, r) = mean;
     at(trace.inverse_deviation, r) = inverse;
@@ -157,11 +169,12 @@ auto PlainGpt<Real>::norm_forward(const Norm& norm, const Values& x, NormTrace& 
 template <typename Real>
 auto PlainGpt<Real>::norm_backward(const Norm& norm, const Values& dy, const NormTrace& trace) -> Values {
   const Index h = size_of(value(norm.gamma)), rows = size_of(dy) / h;
+  const Values gamma = kept(value(norm.gamma));
   Values dx = zeros<Real>(rows * h);
   for (Index r = 0; r < rows; ++r) {
     const Real mean = at(trace.mean, r), inverse = at(trace.inverse_deviation, r);
     const auto normal = [&](Index i) { return (at(trace.in, r * h + i) - mean) * inverse; };
-    const auto scaled = [&](Index i) { return at(dy, r * h + i) * at(value(norm.gamma), i); };
+    const auto scaled = [&](Index i) { return at(dy, r * h + i) * at(gamma, i); };
     Real mean_scaled = 0, mean_product = 0;
     for (Index i = 0; i < h; ++i) {
       at(gradient(norm.gamma), i) += at(dy, r * h + i) * normal(i);
@@ -177,38 +190,46 @@ auto PlainGpt<Real>::norm_backward(const Norm& norm, const Values& dy, const Nor
 template <typename Real>
 auto PlainGpt<Real>::linear_forward(const Linear& linear, const Values& x) const -> Values {
   const Index rows = size_of(x) / linear.in;
+  const Values in = operand(linear, x), weight = weight_operand(linear);
+  const Values bias = linear.bias >= 0 ? kept(value(linear.bias)) : Values();
   Values y = zeros<Real>(rows * linear.out);
   for (Index r = 0; r < rows; ++r) {
     for (Index o = 0; o < linear.out; ++o) {
-      Real total = linear.bias >= 0 ? at(value(linear.bias), o) : Real{0};
-      for (Index i = 0; i < linear.in; ++i)
-        total += at(x, r * linear.in + i) * at(value(linear.weight), o * linear.in + i);
-      at(y, r * linear.out + o) = total;
+      Real& total = at(y, r * linear.out + o);
+      for (Index i = 0; i < linear.in; ++i) total += at(in, r * linear.in + i) * at(weight, o * linear.in + i);
     }
   }
+  const auto add_bias = [&] {
+    for (Index i = 0; i < size_of(y) && !bias.empty(); ++i) at(y, i) += at(bias, i % linear.out);
+  };
+  if (!linear.adds_later) add_bias();
+  y = kept(std::move(y));
+  if (linear.adds_later) add_bias();
   return y;
 }
 
 template <typename Real>
 auto PlainGpt<Real>::linear_backward(const Linear& linear, const Values& dy, const Values& x) -> Values {
   const Index rows = size_of(x) / linear.in;
+  const Values in = operand(linear, x), weight = weight_operand(linear), d_out = gradient_operand(linear, dy);
   Values dx = zeros<Real>(rows * linear.in);
   for (Index r = 0; r < rows; ++r) {
     for (Index o = 0; o < linear.out; ++o) {
-      const Real d = at(dy, r * linear.out + o);
-      if (linear.bias >= 0) at(gradient(linear.bias), o) += d;
+      if (linear.bias >= 0) at(gradient(linear.bias), o) += at(dy, r * linear.out + o);
+      const Real d = at(d_out, r * linear.out + o);
       for (Index i = 0; i < linear.in; ++i) {
-        at(dx, r * linear.in + i) += d * at(value(linear.weight), o * linear.in + i);
-        at(gradient(linear.weight), o * linear.in + i) += d * at(x, r * linear.in + i);
+        at(dx, r * linear.in + i) += d * at(weight, o * linear.in + i);
+        at(gradient(linear.weight), o * linear.in + i) += d * at(in, r * linear.in + i);
       }
     }
   }
-  return dx;
+  return kept(std::move(dx));
 }
 
-// Each token attends to itself and those before it; probabilities are [heads, tokens, tokens], zero after the diagonal.
+// Each token attends to itself and those before it, with a window as many as that in all; probabilities are [heads,
+// tokens, tokens], zero elsewhere.
 template <typename Real>
-auto PlainGpt<Real>::attention_forward(const Values& qkv, Values& probabilities) const -> Values {
+auto PlainGpt<Real>::attention_forward(const Values& qkv, Index window, Values& probabilities) const -> Values {
   const Index d = shape_.head_dim, e = value_dim(), heads = shape_.heads, width = qkv_width();
   const Index tokens = size_of(qkv) / width;
   const Real scale = 1 / std::sqrt(Real(d));
@@ -217,11 +238,12 @@ auto PlainGpt<Real>::attention_forward(const Values& qkv, Values& probabilities)
   for (Index head = 0; head < heads; ++head) {
     for (Index t = 0; t < tokens; ++t) {
       const Index row = (head * tokens + t) * tokens;
-      for (Index s = 0; s <= t; ++s)
+      const Index first = window > 0 && t >= window ? t - window + 1 : 0;
+      for (Index s = first; s <= t; ++s)
         for (Index i = 0; i < d; ++i)
           at(probabilities, row + s) +=
               scale * at(qkv, t * width + query_at(head) + i) * at(qkv, s * width + key_at(head) + i);
-      softmax(probabilities, row, t + 1);
+      softmax(probabilities, row + first, t + 1 - first);
       for (Index s = 0; s <= t; ++s)
         for (Index i = 0; i < e; ++i)
           at(out, (t * heads + head) * e + i) += at(probabilities, row + s) * at(qkv, s * width + value_at(head) + i);
@@ -231,8 +253,8 @@ auto PlainGpt<Real>::attention_forward(const Values& qkv, Values& probabilities)
 }
 
 template <typename Real>
-auto PlainGpt<Real>::attention_backward(const Values& d_out, const Values& qkv, const Values& probabilities) const
-    -> Values {
+auto PlainGpt<Real>::attention_backward(const Values& d_out, const Values& qkv, const Values& probabilities,
+                                        const Values& out) const -> Values {
   const Index d = shape_.head_dim, e = value_dim(), heads = shape_.heads, width = qkv_width();
   const Index tokens = size_of(qkv) / width;
   const Real scale = 1 / std::sqrt(Real(d));
@@ -240,15 +262,15 @@ auto PlainGpt<Real>::attention_backward(const Values& d_out, const Values& qkv, 
   for (Index head = 0; head < heads; ++head) {
     for (Index t = 0; t < tokens; ++t) {
       const auto p = [&](Index s) { return at(probabilities, (head * tokens + t) * tokens + s); };
-      Real mean = 0;  // of the probabilities' gradient, under the probabilities
+      Real mean = 0;  // of the probabilities' gradient, under the probabilities: the gradient's share of the output
       for (Index s = 0; s <= t; ++s) {
         at(d_probabilities, s) = 0;
         for (Index i = 0; i < e; ++i) {
           const Real gradient_out = at(d_out, (t * heads + head) * e + i);
+          if (s == 0) mean += gradient_out * at(out, (t * heads + head) * e + i);
           at(d_probabilities, s) += gradient_out * at(qkv, s * width + value_at(head) + i);
           at(d_qkv, s * width + value_at(head) + i) += p(s) * gradient_out;
         }
-        mean += p(s) * at(d_probabilities, s);
       }
       for (Index s = 0; s <= t; ++s) {
         const Real d_score = scale * p(s) * (at(d_probabilities, s) - mean);
@@ -276,14 +298,15 @@ auto PlainGpt<Real>::block_forward(const Block& block, const Values& x, BlockTra
   const Values normed = norm_forward(block.norm1, x, trace.norm1);
   trace.qkv = latent() ? latent_forward(block, normed, trace) : linear_forward(block.qkv, normed);
   rotate_heads(trace.qkv, 1);
-  trace.attention = attention_forward(trace.qkv, trace.probabilities);
-  const Values middle = sum(x, linear_forward(block.proj, trace.attention));
+  trace.attention = kept(attention_forward(trace.qkv, block.window, trace.probabilities));
+  const Values middle = kept(sum(x, linear_forward(block.proj, trace.attention)));
   if (block.router >= 0)
     return sum(middle, experts_forward(block, norm_forward(block.norm2, middle, trace.norm2), trace.experts));
   trace.up = linear_forward(block.up, norm_forward(block.norm2, shape_.parallel_norms > 0 ? x : middle, trace.norm2));
   trace.activation = trace.up;
   for (Real& a : trace.activation) a = shape_.squared_relu ? (a > 0 ? a * a : Real{0}) : Gelu<Real>::value(a);
-  return sum(middle, linear_forward(block.down, trace.activation));
+  trace.activation = kept(std::move(trace.activation));
+  return kept(sum(middle, linear_forward(block.down, trace.activation)));
 }
 
 template <typename Real>
@@ -298,17 +321,18 @@ auto PlainGpt<Real>::block_backward(const Block& block, const Values& dy, const 
       const Real up = at(trace.up, i);
       at(d_up, i) *= shape_.squared_relu ? 2 * std::max(up, Real{0}) : Gelu<Real>::slope(up);
     }
-    d_norm2 = linear_backward(block.up, d_up, trace.norm2.out);
+    d_norm2 = linear_backward(block.up, kept(std::move(d_up)), trace.norm2.out);
   }
   // Side by side, what comes through the second norm passes by attention.
   const Values d_second = norm_backward(block.norm2, d_norm2, trace.norm2);
-  const Values d_middle = shape_.parallel_norms > 0 ? dy : sum(dy, d_second);
+  const Values d_middle = shape_.parallel_norms > 0 ? dy : kept(sum(dy, d_second));
   const Values d_attention = linear_backward(block.proj, d_middle, trace.attention);
-  Values d_qkv = attention_backward(d_attention, trace.qkv, trace.probabilities);
+  Values d_qkv = attention_backward(d_attention, trace.qkv, trace.probabilities, trace.attention);
   rotate_heads(d_qkv, -1);
+  d_qkv = kept(std::move(d_qkv));
   const Values d_norm1 = latent() ? latent_backward(block, d_qkv, trace.norm1.out, trace)
                                   : linear_backward(block.qkv, d_qkv, trace.norm1.out);
-  const Values dx = sum(d_middle, norm_backward(block.norm1, d_norm1, trace.norm1));
+  const Values dx = kept(sum(d_middle, norm_backward(block.norm1, d_norm1, trace.norm1)));
   return shape_.parallel_norms > 0 ? sum(dx, d_second) : dx;
 }
 
@@ -317,10 +341,12 @@ template <typename Real>
 auto PlainGpt<Real>::forward(const Sequence& sequence, Trace& trace) const -> Values {
   const Index h = shape_.hidden, tokens = size_of(sequence.tokens);
   Values x = zeros<Real>(tokens * h);
+  const Values words = kept(value(words_)), positions = positions_ >= 0 ? kept(value(positions_)) : Values();
   for (Index t = 0; t < tokens; ++t)
     for (Index i = 0; i < h; ++i)
-      at(x, t * h + i) = at(value(words_), at(sequence.tokens, t) * h + i) +
-                         (positions_ >= 0 ? at(value(positions_), t * h + i) : Real{0});
+      at(x, t * h + i) =
+          at(words, at(sequence.tokens, t) * h + i) + (positions.empty() ? Real{0} : at(positions, t * h + i));
+  x = kept(std::move(x));
   trace.blocks.resize(blocks_.size());
   for (std::size_t l = 0; l < blocks_.size(); ++l) x = block_forward(blocks_[l], x, trace.blocks[l]);
   trace.probabilities = linear_forward(head_, norm_forward(final_norm_, x, trace.norm));
@@ -339,7 +365,7 @@ void PlainGpt<Real>::backward(const Sequence& sequence, const Trace& trace, Real
   Values d_logits = trace.probabilities;
   for (Index t = 0; t < tokens; ++t) at(d_logits, t * shape_.vocab + at(sequence.targets, t)) -= 1;
   for (Real& d : d_logits) d *= scale;
-  Values dx = norm_backward(final_norm_, linear_backward(head_, d_logits, trace.norm.out), trace.norm);
+  Values dx = kept(norm_backward(final_norm_, linear_backward(head_, d_logits, trace.norm.out), trace.norm));
   for (std::size_t l = blocks_.size(); l-- > 0;) dx = block_backward(blocks_[l], dx, trace.blocks[l], scale);
   for (Index t = 0; t < tokens; ++t) {
     for (Index i = 0; i < h; ++i) {
@@ -397,6 +423,9 @@ double PlainGpt<Real>::update(const AdamWSettings& s) {
       at(p.exp_avg_sq, i) = beta2 * at(p.exp_avg_sq, i) + (1 - beta2) * g * g;
       const Real denominator = std::sqrt(at(p.exp_avg_sq, i)) / correction2 + Real(s.eps);
       at(p.value, i) -= lr / correction1 * at(p.exp_avg, i) / denominator;
+      if (!s.bf16_moments) continue;
+      at(p.exp_avg, i) = bf16(at(p.exp_avg, i));
+      at(p.exp_avg_sq, i) = bf16(at(p.exp_avg_sq, i));
     }
   }
   return norm;

@@ -3,8 +3,8 @@
 // can be held against it. The model is the one the gpt family names: pre-norm blocks (LayerNorm), causal attention with
 // grouped queries, GELU in the tanh form, learned positions, biases, a tied or an own vocabulary product; or experts in
 // the place of the feed-forward layer (plain_experts.cpp), with one sequence a micro-batch, and latent attention, with
-// RMSNorm and rotated columns in the place of learned positions (plain_latent.cpp). Left out: dropout
-// and SwiGLU elsewhere.
+// RMSNorm and rotated columns in the place of learned positions (plain_latent.cpp). Products of 8 bits
+// are in plain_fp8.cpp. Left out: dropout and SwiGLU elsewhere.
 //
 // Parameters have the global names and shapes of a lowered program ("layer0.attention.qkv.weight" is [kv_heads,
 // (heads / kv_heads + 2) * head_dim, hidden]: a group's queries, its key, its value); weights are [out, in].
@@ -35,13 +35,23 @@ struct GptShape {
   // Whether attention and the feed-forward layer read the same token side by side, and behind how many norms.
   int parallel_norms = 0;
   bool squared_relu = false;  // in GELU's place
+  // Token t attends to t - window + 1 ... t, but in every full_every-th layer to all before it (0: in none).
+  std::int64_t window = 0, full_every = 0;
+  // Operands of the linear layers of blocks are rounded to 8 bits, each tensor of a sequence with a scale of its own,
+  // and what is kept between kernels to bf16 (plain_fp8.cpp). Gradients have so many bits of mantissa, and exponents
+  // down to that of the smallest subnormal: as given e5m2. `scaled`: by how much scales are off.
+  bool eight_bits = false;
+  int gradient_mantissa = 2, gradient_least = -16;
+  double gradient_most = 57344, scaled = 1;
   // The tokens of a sequence by the rank that routes them, in its order; none: one rank has all.
   std::vector<std::vector<std::int64_t>> shards = {};
 };
 
-// torch.optim.AdamW on every parameter, after torch.nn.utils.clip_grad_norm_ (clip 0: none).
+// torch.optim.AdamW on every parameter, after torch.nn.utils.clip_grad_norm_ (clip 0: none). bf16_moments: the averages
+// are rounded to bf16 after each step.
 struct AdamWSettings {
   double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip = 1.0;
+  bool bf16_moments = false;
 };
 
 // Token t of a sequence predicts targets[t].
@@ -87,12 +97,15 @@ class PlainGpt {
   struct Linear {
     int weight = -1, bias = -1;
     std::int64_t out = 0, in = 0;
+    bool eight_bits = false;
+    bool adds_later = false;  // its bias, with what goes by the branch
   };
   struct Block {
     Norm norm1, norm2;
     Linear qkv, proj, up, down;
     Linear q_down, q_up, kv_down, kv_up;
     Norm q_norm, kv_norm;
+    std::int64_t window = 0;
     int router = -1, experts_up = -1, experts_down = -1, shared_up = -1, shared_down = -1;
   };
   // A token's choices: which experts, with which weight, and whether they had room; of each expert how often it was
@@ -131,8 +144,15 @@ class PlainGpt {
   Values norm_backward(const Norm& norm, const Values& dy, const NormTrace& trace);
   Values linear_forward(const Linear& linear, const Values& x) const;
   Values linear_backward(const Linear& linear, const Values& dy, const Values& x);
-  Values attention_forward(const Values& qkv, Values& probabilities) const;
-  Values attention_backward(const Values& d_out, const Values& qkv, const Values& probabilities) const;
+  // plain_fp8.cpp: what a product reads in the place of `x`, of its output's gradient and of its weight; what is kept
+  // of x. Without 8 bits x itself.
+  Values operand(const Linear& linear, const Values& x) const;
+  Values gradient_operand(const Linear& linear, const Values& dy) const;
+  Values weight_operand(const Linear& linear) const;
+  Values kept(Values x) const;
+  Values attention_forward(const Values& qkv, std::int64_t window, Values& probabilities) const;
+  Values attention_backward(const Values& d_out, const Values& qkv, const Values& probabilities,
+                            const Values& out) const;
   Values block_forward(const Block& block, const Values& x, BlockTrace& trace) const;
   Values block_backward(const Block& block, const Values& dy, const BlockTrace& trace, Real scale);
   // plain_latent.cpp: parameters, and a token's packed heads from the norm's output and back.

@@ -236,6 +236,26 @@ INSTANTIATE_TEST_SUITE_P(RecomputeOps, Plans, testing::ValuesIn(recompute_ops_ca
 
 INSTANTIATE_TEST_SUITE_P(DataParallel, Plans, testing::ValuesIn(data_parallel_cases()), name_of_case);
 
+// The optimizer's averages in bf16, on the single rank too: updates are element by element, so only gradients that are
+// off by a rounding round to another bf16.
+std::vector<Case> bf16_moments_cases() {
+  std::vector<Case> cases;
+  const Assignments moments = {"training.moments=bf16"};
+  for (const auto& [name, text] :
+       {std::pair<std::string, std::string>{"gpt", kGpt}, {"llama", kLlama}, {"cnn", kCnn}, {"mlp", kMlp}}) {
+    cases.push_back({name + "_ddp2", text, grid(2, 1, 1, 0), moments});
+    for (const int zero : {1, 3})
+      cases.push_back({name + "_zero" + std::to_string(zero), text, grid(4, 1, 1, zero), moments});
+    cases.push_back({name + "_pipeline2", text, grid(2, 1, 2, 0), moments});
+    if (name == "cnn" || name == "mlp") continue;
+    cases.push_back({name + "_tensor2", text, grid(2, 2, 1, 0), moments});
+    cases.push_back({name + "_2x2x2_zero1", text, grid(8, 2, 2, 1, {"plan.sequence_parallel=true"}), moments});
+    cases.push_back({name + "_fsdp2", text, grid(2, 1, 1, 3, {"framework=torch-fsdp2"}), moments});
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Bf16Moments, Plans, testing::ValuesIn(bf16_moments_cases()), name_of_case);
+
 std::vector<Case> pipeline_cases() {
   std::vector<Case> cases;
   for (const std::string schedule : {"sequential", "gpipe", "1f1b", "zero_bubble"})
@@ -263,6 +283,46 @@ std::vector<Case> pipeline_cases() {
                    kGpt,
                    grid(3, 1, 3, 0, {"plan.schedule=zero_bubble", "plan.recompute=selective"}),
                    {"model.dropout=0.1", "model.attention=unfused"}});
+  for (const std::string recompute : {"full", "ops"})
+    cases.push_back({"gpt_zero_bubble_" + recompute,
+                     kGpt,
+                     grid(3, 1, 3, 0, {"plan.schedule=zero_bubble", "plan.recompute=" + recompute}),
+                     {"model.dropout=0.1"}});
+  cases.push_back(
+      {"llama_zero_bubble_full_tensor2", kLlama,
+       grid(4, 2, 2, 0, {"plan.schedule=zero_bubble", "plan.recompute=full", "plan.sequence_parallel=true"})});
+  const Assignments v = {"plan.schedule=dualpipe_v"};
+  cases.push_back({"llama_dualpipe_v_full", kLlama, grid(4, 1, 2, 1, {v.front(), "plan.recompute=full"})});
+  cases.push_back({"gpt_dualpipe_v_ops", kGpt, grid(2, 1, 2, 0, {v.front(), "plan.recompute=ops"})});
+  const Assignments six = {"model.layers=6", "model.dropout=0.1", "model.attention=unfused"};
+  for (const std::string framework : {"rehearse", "megatron-2021"}) {
+    const Assignments of = {v.front(), "framework=" + framework};
+    const std::string suffix = framework == "rehearse" ? "" : "_megatron";
+    cases.push_back(
+        {"gpt_dualpipe_v2" + suffix, kGpt, grid(2, 1, 2, 0, of), {"model.dropout=0.1", "model.attention=unfused"}});
+    cases.push_back(
+        {"llama_dualpipe_v2" + suffix, kLlama, grid(2, 1, 2, 0, of), {"model.dropout=0", "model.attention=flash"}});
+    cases.push_back({"gpt_dualpipe_v3" + suffix, kGpt, grid(3, 1, 3, 0, of), six});
+  }
+  cases.push_back({"gpt_dualpipe_v3_uneven",
+                   kGpt,
+                   grid(3, 1, 3, 0, {v.front(), "plan.layers_per_stage=[1,2,1,2,1,1]"}),
+                   {"model.layers=8"}});
+  cases.push_back({"gpt_dualpipe_v4", kGpt, grid(4, 1, 4, 0, v), {"model.layers=8"}});
+  cases.push_back({"gpt_dualpipe_v_untied_zero1", kGpt, grid(4, 1, 2, 1, v), {"model.tied_embeddings=false"}});
+  cases.push_back({"gpt_dualpipe_v_tied_zero1", kGpt, grid(4, 1, 2, 1, v)});
+  cases.push_back({"gpt_dualpipe_v_2x2x2",
+                   kGpt,
+                   grid(8, 2, 2, 1, {v.front(), "plan.sequence_parallel=true"}),
+                   {"model.dropout=0.1"}});
+  const Assignments zero_bubble_v = {"plan.schedule=zero_bubble_v"};
+  cases.push_back({"gpt_zero_bubble_v2", kGpt, grid(2, 1, 2, 0, zero_bubble_v), {"model.dropout=0.1"}});
+  cases.push_back({"gpt_zero_bubble_v3_zero1", kGpt, grid(6, 1, 3, 1, zero_bubble_v), {"model.layers=6"}});
+  cases.push_back(
+      {"llama_zero_bubble_v_full", kLlama,
+       grid(4, 2, 2, 0, {"plan.schedule=zero_bubble_v", "plan.recompute=full", "plan.sequence_parallel=true"})});
+  cases.push_back({"cnn_dualpipe_v", kCnn, grid(2, 1, 2, 0, v)});
+  cases.push_back({"mlp_dualpipe_v", kMlp, grid(2, 1, 2, 0, v)});
   cases.push_back({"gpt_1f1b_recompute", kGpt, grid(2, 1, 2, 0, {"plan.recompute=full"}), {"model.dropout=0.1"}});
   return cases;
 }
@@ -423,6 +483,22 @@ std::vector<Case> expert_cases() {
   add("expert2_shared_dense", 4, 2, 2, 1, 1, sequence, {"model.shared_experts=1", "model.dense_layers=1"});
   add("expert2_sigmoid_dropout", 4, 2, 1, 1, 1, {}, {"model.router=sigmoid", "model.dropout=0.1"});
   add("expert2_megatron_core", 8, 2, 2, 2, 1, {"plan.sequence_parallel=true", "framework=megatron-core"});
+  const std::string overlapped = "plan.overlap_expert_exchange=true";
+  add("expert2_overlapped", 2, 2, 1, 1, 0, {overlapped});
+  add("expert2_overlapped_data4_zero1", 4, 2, 1, 1, 1, {overlapped});
+  add("expert2_overlapped_zero2", 4, 2, 1, 1, 2, {overlapped});
+  add("expert2_overlapped_pipeline2", 4, 2, 1, 2, 1, {overlapped});
+  add("expert2_overlapped_interleaved", 4, 2, 1, 2, 0,
+      {"plan.schedule=interleaved", "plan.chunks=2", "training.global_batch=12", overlapped});
+  add("expert2_dualpipe_v", 4, 2, 1, 2, 1, {"plan.schedule=dualpipe_v"});
+  add("expert2_overlapped_dualpipe_v", 4, 2, 1, 2, 1, {"plan.schedule=dualpipe_v", overlapped});
+  add("expert2_overlapped_dualpipe_v_8", 8, 2, 2, 2, 1,
+      {"plan.schedule=dualpipe_v", "plan.sequence_parallel=true", overlapped}, {"model.dropout=0.1"});
+  add("expert2_overlapped_tensor2_pipeline2", 8, 2, 2, 2, 1, {"plan.sequence_parallel=true", overlapped});
+  add("expert2_overlapped_dropout", 4, 2, 1, 2, 1, {overlapped}, {"model.dropout=0.1"});
+  add("expert2_overlapped_selective", 2, 2, 1, 1, 1, {overlapped, "plan.recompute=selective"});
+  add("expert2_overlapped_megatron_core", 8, 2, 2, 2, 1,
+      {"plan.sequence_parallel=true", "framework=megatron-core", overlapped});
   return cases;
 }
 // Without a capacity: what each rank gets is what routers say, every step another number of rows.
@@ -448,6 +524,11 @@ std::vector<Case> dropless_cases() {
   add("expert2_zero_bubble", 4, 2, 1, 2, 1, {"plan.schedule=zero_bubble"});
   add("expert2_interleaved", 4, 2, 1, 2, 0, {"plan.schedule=interleaved", "plan.chunks=2", "training.global_batch=12"});
   add("expert4_recompute", 4, 4, 1, 1, 1, {"plan.recompute=full"});
+  add("expert2_overlapped", 2, 2, 1, 1, 1, {"plan.overlap_expert_exchange=true"});
+  add("expert2_overlapped_interleaved", 4, 2, 1, 2, 0,
+      {"plan.schedule=interleaved", "plan.chunks=2", "training.global_batch=12", "plan.overlap_expert_exchange=true"});
+  add("expert2_overlapped_dualpipe_v", 4, 2, 1, 2, 1,
+      {"plan.schedule=dualpipe_v", "plan.overlap_expert_exchange=true"});
   add("expert2_megatron_core", 8, 2, 2, 2, 1, {"plan.sequence_parallel=true", "framework=megatron-core"});
   return cases;
 }

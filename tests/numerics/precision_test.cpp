@@ -137,6 +137,7 @@ std::vector<Case> cases() {
     add("zero2_half_reduce", kGpt, grid(4, 1, 1, 2), {"training.reduce_dtype=" + p});
     add("zero3", kGpt, grid(4, 1, 1, 3), dropout);
     add("zero3_llama_half_gradients", kLlama, grid(4, 1, 1, 3), half);
+    add("zero1_bf16_moments", kGpt, grid(4, 1, 1, 1), {"training.moments=bf16"});
     add("zero1_cnn", kCnn, grid(4, 1, 1, 1));
     add("tensor2", kGpt, grid(2, 2, 1, 0), dropout);
     add("tensor2_sequence", kLlama, grid(2, 2, 1, 0, {"plan.sequence_parallel=true"}));
@@ -173,6 +174,19 @@ TEST(Precision, FollowsTheLossesOfFp32) {
                 unit_roundoff(p) / 4)
           << text;
     }
+  }
+}
+
+// What bf16 moments change in 40 steps of fp32 products: measured, 4.7e-5 of a loss. (The cnn's losses, which fall to a
+// quarter in the last of these steps, are 1.4% apart on the way.)
+TEST(Precision, MomentsOfBf16FollowTheLossesOfFp32) {
+  for (const std::string& text : {kGpt, kLlama}) {
+    const auto losses = [&](const std::string& moments) {
+      return perform(text, with(in("fp32", {"training.moments=" + moments}), one_rank()), 40).result.loss;
+    };
+    const std::vector<double> exact = losses("fp32"), rounded = losses("bf16");
+    EXPECT_LT(apart(exact, rounded), unit_roundoff("bf16") / 16) << text;
+    EXPECT_GT(apart(exact, rounded), 0) << "was anything rounded?";
   }
 }
 

@@ -70,6 +70,31 @@ TEST(Flops, OfEveryFrameworkAreNeverFewerThanNeeded) {
   expect_more(flops_of("gpt2-small", {"framework=megatron-2021", "plan.recompute=none", "model.attention=unfused"}));
 }
 
+// Flash attention computes what a window leaves, and again in backward; unfused attention also what it masks.
+TEST(Flops, OfAWindowAreTheSameWhateverTheSplit) {
+  const std::string model =
+      "{family: llama, layers: 4, hidden: 24, heads: 6, kv_heads: 2, ffn_hidden: 40, vocab: 64, max_seq_len: 16, "
+      "sliding_window: 5, full_attention_every: 2, attention: ";
+  const std::vector<std::string> whole = {"training.global_batch=12", "training.seq_len=16", "framework=rehearse"};
+  const Flops one = flops_of(model + "flash}", whole), unfused = flops_of(model + "unfused}", whole);
+  EXPECT_EQ(one.needed, unfused.needed);
+  // A seventh product of attention of two layers of 16 and two of 5 keys, on 24 columns.
+  EXPECT_DOUBLE_EQ(one.done - one.needed, 2.0 * 12 * 16 * (2 * 16 + 2 * 5) * 24);
+  // Six of 11 masked keys a token, in two layers.
+  EXPECT_DOUBLE_EQ(unfused.done - unfused.needed, 6 * 2.0 * 12 * 16 * 2 * 11 * 24);
+  for (std::vector<std::string> plan :
+       std::vector<std::vector<std::string>>{{"cluster.gpus=2", "plan.tensor=2"},
+                                             {"cluster.gpus=4", "plan.zero=3"},
+                                             {"cluster.gpus=4", "plan.pipeline=4"},
+                                             {"cluster.gpus=2", "plan.context=2", "plan.context_kind=all_to_all"}}) {
+    SCOPED_TRACE(testing::PrintToString(plan));
+    plan.insert(plan.end(), whole.begin(), whole.end());
+    const Flops f = flops_of(model + "flash}", plan);
+    EXPECT_EQ(f.needed, one.needed);
+    EXPECT_NEAR(f.done / one.done, 1, kRounding);
+  }
+}
+
 // One more or fewer ranks do not change what is needed; splits do it once between them.
 TEST(Flops, DoNotDependOnTheSplit) {
   const char* const models[] = {

@@ -46,6 +46,7 @@ struct Case {
   const char* plan;
   int gpus;
   const char* framework = "rehearse";
+  const char* data = "";
 };
 
 class AccountAgrees : public testing::TestWithParam<std::tuple<Case, int>> {};
@@ -57,7 +58,7 @@ TEST_P(AccountAgrees, WithTheEnginesBreakdown) {
                                "model: {family: gpt, layers: 8, hidden: 1024, heads: 16, vocab: 51200, "
                                "max_seq_len: 512}\n") +
                            "cluster: {topology: dgx-a100, gpus: " + std::to_string(c.gpus) + "}\nplan: {" + c.plan +
-                           "}\ntraining: {global_batch: 32}\nframework: " + c.framework + "\n";
+                           "}\ntraining: {global_batch: 32}\nframework: " + c.framework + "\n" + c.data;
   const result::StoredResult stored = simulated_and_stored(text, steps);
   const reports::StepAccount account = reports::step_account(stored);
   std::int64_t sum = 0;
@@ -80,6 +81,10 @@ constexpr Case kCases[] = {
     {"interleaved", "pipeline: 4, schedule: interleaved, chunks: 2, micro_batch: 2, zero: 1", 8},
     {"batched_exchange", "tensor: 4, pipeline: 4, micro_batch: 2", 16, "megatron-2021"},
     {"batched_exchange_and_data", "tensor: 2, pipeline: 2, micro_batch: 2", 16, "megatron-2021"},
+    {"slow_workers", "micro_batch: 2", 8, "torch-ddp", "data: {workers: 2, sample_time: 20ms}\n"},
+    {"slow_process", "micro_batch: 2", 8, "rehearse", "data: {sample_time: 1ms}\n"},
+    {"slow_storage", "pipeline: 2, micro_batch: 2", 4, "rehearse",
+     "data: {workers: 4, sample_bytes: 10MB, storage_bandwidth: 1GB/s}\n"},
     {"all", "tensor: 2, pipeline: 2, micro_batch: 2, zero: 2, sequence_parallel: true, recompute: full", 16},
 };
 

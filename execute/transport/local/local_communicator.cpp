@@ -155,9 +155,11 @@ class LocalCommunicator : public Communicator {
       if (!message.send) continue;
       Mailbox& box = shared_->mailbox(rank_, message.peer, message.channel);
       StagedMessage staged{{at(message.data, 0), at(message.data, message.elements)}, {}};
-      const std::lock_guard lock(box.mutex);
-      staged.posted = Clock::now();
-      box.messages.emplace(message.sequence, std::move(staged));
+      {
+        const std::lock_guard lock(box.mutex);
+        staged.posted = Clock::now();
+        box.messages.emplace(message.sequence, std::move(staged));
+      }
       box.changed.notify_all();
     }
     for (const Message& message : messages)
@@ -202,10 +204,12 @@ class LocalCommunicator : public Communicator {
       if (++call->arrived == m.members.size()) {
         call->complete = {Clock::now(), rank_};
         group.calls.erase(m.sequence);
+        lock.unlock();  // before the others wake and ask for it
         call->changed.notify_all();
+      } else {
+        shared_->wait(
+            lock, call->changed, [&] { return call->arrived == m.members.size(); }, [&] { return absent(m, *call); });
       }
-      shared_->wait(
-          lock, call->changed, [&] { return call->arrived == m.members.size(); }, [&] { return absent(m, *call); });
     }
     MemberCall own{group, *call, index};
     work(own);
@@ -221,7 +225,11 @@ class LocalCommunicator : public Communicator {
     v.call.present[v.index] = static_cast<char>(v.call.present[v.index] + static_cast<char>(reached));
     v.call.stages += reached;
     const std::size_t goal = stage * members;
-    if (v.call.stages >= goal) v.call.changed.notify_all();
+    if (v.call.stages >= goal) {
+      lock.unlock();
+      v.call.changed.notify_all();
+      return;
+    }
     shared_->wait(
         lock, v.call.changed, [&] { return v.call.stages >= goal; }, [&] { return behind(m, v.call, stage); });
   }

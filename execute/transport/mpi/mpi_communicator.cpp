@@ -29,10 +29,12 @@ int bytes_of(const Message& message) {
   return count_of(message.elements * size_of(message.data.type));
 }
 
-// Sums are ours, so that 16 bits are only bits to MPI.
+// Sums are ours, so that 16 bits, and 8, are only bits to MPI.
 MPI_Datatype type_of(In in, Out out) {
   REHEARSE_CHECK(in.type == out.type, "a collective from {} to {}", name_of(in.type), name_of(out.type));
-  return in.type == DType::f32 ? MPI_FLOAT : MPI_UINT16_T;
+  if (in.type == DType::f32) return MPI_FLOAT;
+  REHEARSE_CHECK(size_of(in.type) <= 2, "a collective of {}", name_of(in.type));
+  return size_of(in.type) == 2 ? MPI_UINT16_T : MPI_BYTE;
 }
 
 MPI_Comm communicator_of(MPI_Comm world, const std::vector<int>& members, int tag) {

@@ -22,6 +22,7 @@ enum class EventKind : std::uint32_t {
   bytes,          // a transfer's start-up is over
   core_transfer,  // a transfer that cores of a shared host move ends
   message,        // of a collective's steps arrives
+  loaded,         // a micro-batch that a stream waits for is
   job             // starts
 };
 

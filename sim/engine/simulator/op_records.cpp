@@ -12,11 +12,17 @@ namespace rehearse::engine {
 result::OpRecord& OpRecords::keep(StreamId id, const Place& place, Position position, Time start, Time end) {
   const OpRef& op = place.code->ops[position];
   Release& released = released_[id];
+  const Time waited = released.there - released.asked;
+  if (waited > Time()) start = released.asked;
   result::OpRecord& record = records_.emplace_back(
       result::OpRecord{place.rank.value(), step_, place.slot.value(), op.body, op.op, start.ps(), (end - start).ps()});
   record.queued_ps = (start - released.at).ps();
   record.woken_by = stream_of(place.rank, released.by);
-  released = {end, kNobody};
+  if (waited > Time()) {
+    record.waited_ps = waited.ps();
+    record.waited_for = result::Share::exposed_input;
+  }
+  released = {end, kNobody, {}, {}};
   return record;
 }
 

@@ -25,7 +25,9 @@ class OpRecords {
   bool wanted(RankId rank, std::int32_t step) const { return step == step_ && ranks_[rank].recorded; }
   // From `now` on nothing but its launch (on a CPU: its thread's turn) holds back the op at the stream's head; `by`
   // ended its wait, if there was one.
-  void release(StreamId id, Time now, Cause by) { released_[id] = {now, by}; }
+  void release(StreamId id, Time now, Cause by) { released_[id] = {now, by, {}, {}}; }
+  // The op at the stream's head, which takes a micro-batch, asked for it at `asked`, and it was there at `there`.
+  void loaded(StreamId id, Time asked, Time there) { released_[id].asked = asked, released_[id].there = there; }
   // Keeps one that is wanted, which the stream ran at a position of its slot; its next is released at `end`. What only
   // transfers have is for the caller to fill in.
   result::OpRecord& keep(StreamId id, const Place& place, Position position, Time start, Time end);
@@ -39,6 +41,7 @@ class OpRecords {
   struct Release {
     Time at;
     Cause by = kNobody;
+    Time asked, there;  // of a micro-batch; the same: there was none to wait for
   };
 
   std::int32_t stream_of(RankId rank, Cause by) const;

@@ -95,6 +95,7 @@ Simulator::Simulator(const std::vector<Job>& jobs, const cluster::Cluster& clust
       hosts_(clock_, ranks_, steps_, streams_, jobs_, accounts_, records_),
       cores_(clock_, cluster, jobs[0].costs.device(), ranks_, jobs_, streams_, devices_, kernels_),
       kernels_(clock_, codes_, ranks_, jobs_, streams_, hosts_, devices_, cores_, records_),
+      loaders_(codes_, ranks_, clock_, streams_, kernels_, records_),
       transfers_(clock_, jobs_, streams_, devices_, matching_, network_, step_runs_, cores_, mailboxes_, staged_sends_,
                  records_, jobs[0].collectives.buffered_messages()),
       mailboxes_(clock_, streams_, matching_, transfers_, cores_),
@@ -201,6 +202,9 @@ void Simulator::dispatch(const Event& event) {
     case EventKind::message:
       transfers_.arrive(Clock::about<std::uint32_t>(event));
       return;
+    case EventKind::loaded:
+      loaders_.arrive(Clock::about<StreamId>(event));
+      return;
     case EventKind::job:
       start_job(Clock::about<JobId>(event));
       return;
@@ -225,7 +229,10 @@ void Simulator::advance(StreamId id) {
   const Place& place = streams_.place(id);
   const Segment& segment = place.segment();
   if (segment.kind == SegmentKind::kernels) {
-    kernels_.make_ready(id);
+    if (segment.loads)
+      loaders_.ask(id);
+    else
+      kernels_.make_ready(id);
     return;
   }
   if (place.code->launch_cost > Time()) {

@@ -5,6 +5,7 @@
 //   streams      where every stream of every rank is in its program, what it does, and what holds it back
 //   hosts        launches ops; waits at HostSyncs
 //   kernels      kernels in progress; devices: what transfers hold of the device beside them
+//   loaders      when the micro-batches are there that streams copy
 //   shared_cores what runs on the cores of a host that ranks share
 //   transfers    what is posted and in flight, matched by matching.h; mailboxes: messages that are buffered;
 //                staged_sends: sends from copies; network.h and step_runs.h move the bytes
@@ -38,6 +39,7 @@
 #include "sim/engine/simulator/hosts.h"
 #include "sim/engine/simulator/jobs.h"
 #include "sim/engine/simulator/kernels.h"
+#include "sim/engine/simulator/loaders.h"
 #include "sim/engine/simulator/mailboxes.h"
 #include "sim/engine/simulator/op_records.h"
 #include "sim/engine/simulator/ranks.h"
@@ -93,6 +95,7 @@ class Simulator {
   Hosts hosts_;
   SharedCores cores_;
   Kernels kernels_;
+  Loaders loaders_;
   Transfers transfers_;
   Mailboxes mailboxes_;
   StagedSends staged_sends_;

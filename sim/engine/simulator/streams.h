@@ -25,6 +25,7 @@ enum class Status : unsigned char {
   advancing,
   waiting,       // for other streams of its rank or its host
   held_by_host,  // its segment is behind a HostSync
+  loading,       // until its rank's next micro-batch is there
   launching,     // until the segment, or the next kernel of it, is launched
   ready,         // kernels: to begin at the end of the instant
   running,       // a kernel

@@ -8,7 +8,7 @@ namespace rehearse::lower {
 using program::Elementwise;
 using program::ElementwiseFn;
 
-AttentionBranch::AttentionBranch(const UnitScope& scope, const std::string& prefix, int site)
+AttentionBranch::AttentionBranch(const UnitScope& scope, const std::string& prefix, int site, std::int64_t window)
     : s_(scope),
       c_(scope.context),
       m_(scope.context.model()),
@@ -16,7 +16,7 @@ AttentionBranch::AttentionBranch(const UnitScope& scope, const std::string& pref
       name_(prefix + ".attention"),
       tp_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored()),
       heads_(scope.context, scope.builder),
-      core_(scope, name_, site) {
+      core_(scope, name_, site, window) {
   if (m_.latent_attention()) latent_.emplace(scope, prefix_, name_);
 }
 

@@ -17,7 +17,7 @@ namespace rehearse::lower {
 class AttentionBranch {
  public:
   // `prefix`: the block's name; `site` numbers the random draws of the core's dropout.
-  AttentionBranch(const UnitScope& scope, const std::string& prefix, int site);
+  AttentionBranch(const UnitScope& scope, const std::string& prefix, int site, std::int64_t window = 0);
 
   void declare_parameters();
   // input: the norm's output [local_tokens, hidden].

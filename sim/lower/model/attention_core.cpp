@@ -44,6 +44,7 @@ Attention AttentionCore::part(AttentionPart p) const {
   a.value_dim = m.value_dim();
   a.dropout = m.dropout;
   a.site = site_;
+  a.window = window_;
   return a;
 }
 

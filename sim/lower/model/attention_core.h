@@ -10,8 +10,13 @@ namespace rehearse::lower {
 
 class AttentionCore {
  public:
-  AttentionCore(const UnitScope& scope, std::string name, int site)
-      : context_(scope.context), builder_(scope.builder), scope_(scope), name_(std::move(name)), site_(site) {}
+  AttentionCore(const UnitScope& scope, std::string name, int site, std::int64_t window)
+      : context_(scope.context),
+        builder_(scope.builder),
+        scope_(scope),
+        name_(std::move(name)),
+        site_(site),
+        window_(window) {}
 
   // qkv [rows, kv_heads, group + 2, head_dim], values perhaps of another width -> out [rows, attention_width]; both
   // live as what UnitScope::kept() says. Rows are all tokens of the micro-batch, or this rank's where keys are
@@ -44,6 +49,7 @@ class AttentionCore {
   UnitScope scope_;
   std::string name_;
   int site_;
+  std::int64_t window_;
   BufferId qkv_ = -1, out_ = -1, logsumexp_ = -1;
   BufferId probabilities_ = -1, dropped_ = -1, mask_ = -1;
 };

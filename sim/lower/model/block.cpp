@@ -27,7 +27,7 @@ class Block : public Unit {
         name_("layer" + std::to_string(layer)),
         experts_(scope.context.model().has_experts(layer)),
         norm1_(scope.context, scope.builder, scope.parameters, name_ + ".norm1"),
-        attention_(scope, name_, layer * 4 + 1),
+        attention_(scope, name_, layer * 4 + 1, scope.context.model().window(layer, scope.context.seq)),
         residual1_(scope.context, scope.builder, scope.parameters, name_, "attention", layer * 4 + 2),
         norm2_(scope.context, scope.builder, scope.parameters, name_ + ".norm2"),
         mlp_(feed_forward(scope, name_, layer)),

@@ -1,5 +1,6 @@
 // The first unit of a decoder: token and position embedding. The tables are split by rows over the tensor group
 // (vocabulary parallel, Shoeybi et al. 2019): looking up gives partial sums that are reduced.
+#include "sim/lower/model/load.h"
 #include "sim/lower/model/unit.h"
 #include "sim/lower/parallel/tensor.h"
 
@@ -8,7 +9,6 @@ namespace {
 
 using program::Elementwise;
 using program::ElementwiseFn;
-using program::StreamKind;
 
 class EmbeddingUnit : public Unit {
  public:
@@ -37,8 +37,7 @@ class EmbeddingUnit : public Unit {
 
   void forward(bool) override {
     RoleBuilder& b = s_.builder;
-    b.op("tokens.load", program::Input{program::InputKind::tokens, c_.tokens}, DType::i32, {}, {{ids_}},
-         StreamKind::copy);
+    load_input(s_, "tokens.load", program::InputKind::tokens, DType::i32, ids_);
     const bool more = positions_ >= 0 || mask_ >= 0;
     const bool partial = c_.groups.tensor >= 0;
     BufferId x =

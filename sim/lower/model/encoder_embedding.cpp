@@ -2,6 +2,7 @@
 // et al. 2019, arXiv 1810.04805, figure 2; google-research/bert modeling.py, embedding_postprocessor). The tokens'
 // table is split by rows over the tensor group, positions and segments are whole on every rank, as Megatron-LM's
 // language_model.py has them.
+#include "sim/lower/model/load.h"
 #include "sim/lower/model/norm.h"
 #include "sim/lower/model/unit.h"
 #include "sim/lower/parallel/tensor.h"
@@ -11,7 +12,6 @@ namespace {
 
 using program::Elementwise;
 using program::ElementwiseFn;
-using program::StreamKind;
 
 class EncoderEmbedding : public Unit {
  public:
@@ -44,8 +44,8 @@ class EncoderEmbedding : public Unit {
 
   void forward(bool) override {
     RoleBuilder& b = s_.builder;
-    load("tokens", program::InputKind::tokens, ids_);
-    load("segments", program::InputKind::segments, segment_ids_);
+    load_input(s_, "tokens.load", program::InputKind::tokens, DType::i32, ids_);
+    load_input(s_, "segments.load", program::InputKind::segments, DType::i32, segment_ids_, false);
     BufferId x = look_up("word", words_, c_.groups.tensor >= 0, ids_);
     x = tp_.reduce_partial("embedding.word", x, m_.hidden);
     const BufferId placed = b.workspace("embedding.placed", c_.residual, row());
@@ -87,9 +87,6 @@ class EncoderEmbedding : public Unit {
     return s_.parameters.add(
         s_.number,
         {"embedding." + what + ".weight", {rows, m_.hidden}, tensor_dim, program::Init::Kind::normal, 0.02, tied});
-  }
-  void load(const std::string& what, program::InputKind kind, BufferId to) {
-    s_.builder.op(what + ".load", program::Input{kind, c_.tokens}, DType::i32, {}, {{to}}, StreamKind::copy);
   }
   // Rows of a table; partial where other ranks have the others.
   BufferId look_up(const std::string& what, ParamId table, bool partial, BufferId ids) {

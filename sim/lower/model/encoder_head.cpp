@@ -6,6 +6,7 @@
 // in head.cpp; all else is whole on every rank, as in Megatron-LM (bert_model.py, BertLMHead and Pooler).
 #include "sim/lower/model/block_parameters.h"
 #include "sim/lower/model/casts.h"
+#include "sim/lower/model/load.h"
 #include "sim/lower/model/norm.h"
 #include "sim/lower/model/unit.h"
 #include "sim/lower/model/vocabulary_loss.h"
@@ -18,7 +19,6 @@ using program::Activation;
 using program::ActivationFn;
 using program::Elementwise;
 using program::ElementwiseFn;
-using program::StreamKind;
 
 // The context of a product of other rows than a micro-batch's tokens; `whole`: of a weight that every rank of the
 // tensor group has.
@@ -97,13 +97,10 @@ class EncoderHead : public Unit {
   void forward(bool) override {
     RoleBuilder& b = s_.builder;
     const std::int64_t h = m_.hidden;
-    b.op("targets.load", program::Input{program::InputKind::targets, predicted_.tokens}, DType::i32, {},
-         {{loss_.targets()}}, StreamKind::copy);
-    b.op("labels.load", program::Input{program::InputKind::labels, c_.batch}, DType::i32, {}, {{next_loss_.targets()}},
-         StreamKind::copy);
+    load_input(s_, "targets.load", program::InputKind::targets, DType::i32, loss_.targets(), false);
+    load_input(s_, "labels.load", program::InputKind::labels, DType::i32, next_loss_.targets(), false);
     if (gathers()) {
-      b.op("predictions.load", program::Input{program::InputKind::predictions, predicted_.tokens}, DType::i32, {},
-           {{places_}}, StreamKind::copy);
+      load_input(s_, "predictions.load", program::InputKind::predictions, DType::i32, places_, false);
       b.op("head.gather", program::Embedding{false, false, predicted_.tokens, c_.tokens, h}, c_.compute,
            {{places_}, {input_}}, {{rows_}});
     }

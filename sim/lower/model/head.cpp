@@ -1,4 +1,5 @@
 // The last unit of a decoder: the final norm, the vocabulary product and the loss (vocabulary_loss.h).
+#include "sim/lower/model/load.h"
 #include "sim/lower/model/norm.h"
 #include "sim/lower/model/unit.h"
 #include "sim/lower/model/vocabulary_loss.h"
@@ -9,7 +10,6 @@ namespace {
 
 using program::Elementwise;
 using program::ElementwiseFn;
-using program::StreamKind;
 
 class Head : public Unit {
  public:
@@ -43,8 +43,7 @@ class Head : public Unit {
   }
 
   void forward(bool) override {
-    s_.builder.op("targets.load", program::Input{program::InputKind::targets, c_.tokens}, DType::i32, {},
-                  {{loss_.targets()}}, StreamKind::copy);
+    load_input(s_, "targets.load", program::InputKind::targets, DType::i32, loss_.targets(), false);
     norm_.forward();
     const BufferId in = tp_.gather_sequence("final_norm", norm_.out(), m_.hidden);
     loss_.forward(

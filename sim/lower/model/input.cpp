@@ -1,11 +1,11 @@
 // The first unit of cnn and mlp models: images or features, read by the copy stream.
+#include "sim/lower/model/load.h"
 #include "sim/lower/model/unit.h"
 
 namespace rehearse::lower {
 namespace {
 
 using model::Family;
-using program::StreamKind;
 
 class InputUnit : public Unit {
  public:
@@ -20,8 +20,7 @@ class InputUnit : public Unit {
   void forward(bool) override {
     const auto kind =
         s_.context.model().family == Family::cnn ? program::InputKind::images : program::InputKind::features;
-    s_.builder.op("input.load", program::Input{kind, s_.builder.buffer(y_).elements()}, s_.context.compute, {}, {{y_}},
-                  StreamKind::copy);
+    load_input(s_, "input.load", kind, s_.context.compute, y_);
   }
   BufferId backward(BufferId, bool) override { return -1; }
 

@@ -1,4 +1,5 @@
 // The last unit of cnn and mlp models: the loss of classification (cross entropy) or of regression (mean square).
+#include "sim/lower/model/load.h"
 #include "sim/lower/model/unit.h"
 
 namespace rehearse::lower {
@@ -9,7 +10,6 @@ using program::CrossEntropyPart;
 using program::Elementwise;
 using program::ElementwiseFn;
 using program::MeanSquaredError;
-using program::StreamKind;
 
 class ClassifierLoss : public Unit {
  public:
@@ -26,8 +26,7 @@ class ClassifierLoss : public Unit {
     s_.builder.op("loss.zero", Elementwise{ElementwiseFn::fill, 1}, DType::f32, {}, {{loss_}});
   }
   void forward(bool) override {
-    s_.builder.op("labels.load", program::Input{program::InputKind::labels, s_.context.batch}, DType::i32, {},
-                  {{labels_}}, StreamKind::copy);
+    load_input(s_, "labels.load", program::InputKind::labels, DType::i32, labels_, false);
     s_.builder.op("loss.forward", loss(CrossEntropyPart::fused_forward), DType::f32, {{x_}, {labels_}, {loss_}},
                   {{stats_}, {loss_}});
   }
@@ -68,8 +67,7 @@ class RegressionLoss : public Unit {
     s_.builder.op("loss.zero", Elementwise{ElementwiseFn::fill, 1}, DType::f32, {}, {{loss_}});
   }
   void forward(bool) override {
-    s_.builder.op("values.load", program::Input{program::InputKind::values, elements()}, DType::f32, {}, {{values_}},
-                  StreamKind::copy);
+    load_input(s_, "values.load", program::InputKind::values, DType::f32, values_, false);
     s_.builder.op("loss.forward", loss(false), DType::f32, {{x_}, {values_}, {loss_}}, {{loss_}});
   }
   BufferId backward(BufferId, bool) override {

@@ -41,7 +41,9 @@ void NormLayer::forward(BufferId into) {
   BufferId y = to;
   const std::vector<std::int64_t> rows{context_.local_tokens, cols_};
   if (casts()) y = builder_.workspace(builder_.here(name_ + ".wide"), in_type_, rows);
-  builder_.op(name_ + ".forward", shape(NormPart::forward, false), in_type_, reads, {{y}, {stats_}});
+  std::vector<Operand> writes{{y}, {stats_}};
+  if (is_narrow(builder_.buffer(y).dtype)) parameters_.fp8_scales().of_norm(name_ + ".out", y, reads, writes);
+  builder_.op(name_ + ".forward", shape(NormPart::forward, false), in_type_, reads, writes);
   takes_chain(eager_rms_norm);
   if (casts())
     builder_.op(name_ + ".cast", Elementwise{ElementwiseFn::cast, rows[0] * rows[1]}, context_.compute, {{y}}, {{to}});

@@ -13,10 +13,10 @@ using program::Elementwise;
 using program::ElementwiseFn;
 using program::StreamKind;
 
-// A tied embedding's bucket waits for the other stage's copy; replicated parameters under sequence parallelism for
-// their sum over the tensor group.
+// A tied embedding's bucket waits for the other stage's copy, or for this stage's other chunk; replicated parameters
+// under sequence parallelism for their sum over the tensor group.
 bool ParameterStore::deferred(const Bucket& bucket) const {
-  return (bucket.tied && context_.groups.embedding >= 0) || (bucket.replicated && context_.sequence_parallel);
+  return (bucket.tied && context_.stages > 1) || (bucket.replicated && context_.sequence_parallel);
 }
 
 // ZeRO 0: all-reduce in place. ZeRO 1: reduce-scatter into our shard of the bucket. In another type than the gradients

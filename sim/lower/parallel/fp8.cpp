@@ -17,13 +17,15 @@ Fp8Format::Fp8Format(const Context& context) {
     return;
   }
   if (!t.eight_bits()) return;
-  const plan::Fp8Recipe recipe = t.fp8_recipe;
-  blocks = recipe == plan::Fp8Recipe::blockwise || recipe == plan::Fp8Recipe::mxfp8;
-  amax = recipe == plan::Fp8Recipe::tensorwise;
+  blocks = t.fp8_block() > 0;
+  amax = t.fp8_recipe == plan::Fp8Recipe::tensorwise;
   columns = blocks || t.fp8_transposes;
   gradient = blocks ? DType::e4m3 : DType::e5m2;
-  if (recipe == plan::Fp8Recipe::blockwise) scale_bytes = 4, block = 128;
-  if (recipe == plan::Fp8Recipe::mxfp8) scale_bytes = 1, block = 32;
+  if (blocks) scale_bytes = t.fp8_recipe == plan::Fp8Recipe::mxfp8 ? 1 : 4, block = t.fp8_block();
+}
+
+std::int64_t fp8_columns(const Context& context, const std::vector<std::int64_t>& shape) {
+  return context.scenario.purpose == plan::Purpose::perform ? shape.back() : 0;
 }
 
 BufferId emit_amax(const Context& context, RoleBuilder& builder, const std::string& name, BufferId x, bool shared) {
@@ -54,12 +56,14 @@ void Fp8Operands::cast(const std::string& name, BufferId x, BufferId row, Buffer
                   {{column}});
     return;
   }
-  for (const BufferId to : {row, column})
-    if (to >= 0) writes.push_back({to});
-  if (parameters_.fp8_amax() >= 0) writes.push_back({parameters_.fp8_amax()});
+  std::vector<BufferId> copies{row};
+  if (column >= 0) copies.push_back(column);
+  for (const BufferId to : copies) writes.push_back({to});
+  parameters_.fp8_scales().of_cast(name, copies, reads, writes);
   const ElementwiseFn fn = column >= 0 ? ElementwiseFn::fp8_cast_transpose : ElementwiseFn::fp8_cast;
   builder_.op(name + (column >= 0 ? ".fp8_cast_transpose" : ".fp8_cast"),
-              Elementwise{fn, builder_.buffer(x).elements()}, type, reads, writes);
+              Elementwise{fn, builder_.buffer(x).elements(), fp8_columns(context_, builder_.buffer(x).shape)}, type,
+              reads, writes);
 }
 
 void Fp8Operands::cast_input(BufferId x, bool gathered) {
@@ -80,14 +84,18 @@ BufferId Fp8Operands::all_gather(const std::string& name, BufferId shard, std::i
   const BufferId whole = builder_.workspace(builder_.here(name + ".gathered"), type, {elements});
   builder_.op(name + ".all_gather", Collective{CollectiveKind::all_gather, context_.groups.tensor, elements}, type,
               {{shard}}, {{whole}}, StreamKind::tensor);
+  parameters_.fp8_scales().share(whole, shard);
   return whole;
 }
 
-BufferId Fp8Operands::transposed(const std::string& name, BufferId row) {
+BufferId Fp8Operands::transposed(const std::string& name, BufferId row, std::int64_t width) {
   const program::Buffer& b = builder_.buffer(row);
   const BufferId column = builder_.workspace(builder_.here(name + ".columns"), b.dtype, b.shape);
-  builder_.op(name + ".fp8_transpose", Elementwise{ElementwiseFn::fp8_transpose, builder_.buffer(row).elements()},
-              builder_.buffer(row).dtype, {{row}}, {{column}});
+  builder_.op(
+      name + ".fp8_transpose",
+      Elementwise{ElementwiseFn::fp8_transpose, builder_.buffer(row).elements(), fp8_columns(context_, {width})},
+      builder_.buffer(row).dtype, {{row}}, {{column}});
+  parameters_.fp8_scales().share(column, row);
   return column;
 }
 
@@ -121,7 +129,7 @@ BufferId Fp8Operands::kept_input(const std::string& name, BufferId x, bool gathe
 BufferId Fp8Operands::by_columns(const std::string& name, BufferId x, bool gathered, BufferId kept) {
   const bool cast_before = is_narrow(builder_.buffer(x).dtype);
   const bool columns = !cast_before && keeps_columns(gathered);
-  return columns || !format_.columns ? kept : transposed(name, kept);
+  return columns || !format_.columns ? kept : transposed(name, kept, builder_.buffer(x).shape.back());
 }
 
 Fp8Operands::Pair Fp8Operands::gradient(const std::string& name, BufferId dy, bool gathered, std::int64_t width) {
@@ -136,7 +144,7 @@ Fp8Operands::Pair Fp8Operands::gradient(const std::string& name, BufferId dy, bo
     pair.row = all_gather(name, pair.row, width);
     if (columns) pair.column = all_gather(name + ".columns", pair.column, width);
   }
-  if (!columns) pair.column = format_.columns ? transposed(name, pair.row) : pair.row;
+  if (!columns) pair.column = format_.columns ? transposed(name, pair.row, width) : pair.row;
   return pair;
 }
 

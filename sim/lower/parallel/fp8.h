@@ -20,11 +20,14 @@
 // Hadamard transform gives (operands of the weight's gradient). Weights, scaled in blocks of 16 x 16 and not
 // transformed, have one pass for both copies. Rounding gradients at random takes no pass.
 //
+// Scales of whole tensors are in programs that are performed alone (fp8_scales.h); copies of blocks hold their own.
+//
 // Leaves out: casts that a framework fuses into activations, kernels of experts one by one.
 #pragma once
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "sim/lower/parallel/parameters.h"
 #include "sim/lower/parallel/sequence.h"
@@ -89,7 +92,7 @@ class Fp8Operands {
   void cast(const std::string& name, BufferId x, BufferId row, BufferId column, DType type, bool shared_scale);
   void cast_input(BufferId x, bool gathered);
   BufferId all_gather(const std::string& name, BufferId shard, std::int64_t width);
-  BufferId transposed(const std::string& name, BufferId row);
+  BufferId transposed(const std::string& name, BufferId row, std::int64_t width);
 
   const Context& context_;
   RoleBuilder& builder_;
@@ -102,6 +105,10 @@ class Fp8Operands {
   std::map<BufferId, Copies> inputs_;
   std::map<BufferId, bool> gathered_;
 };
+
+// Columns of a cast or of a transpose, for programs that are performed: kernels must know how a matrix lies. 0 where
+// they are simulated.
+std::int64_t fp8_columns(const Context& context, const std::vector<std::int64_t>& shape);
 
 // The pass for the largest value of x; the largest over the tensor group if `shared`. f32 [1].
 BufferId emit_amax(const Context& context, RoleBuilder& builder, const std::string& name, BufferId x, bool shared);

@@ -80,13 +80,15 @@ void ParameterStore::cast_fp8(Param& p, bool row, bool column) {
     p.amax_in = builder_.current_body();
     reads.push_back({p.amax});
   }
-  if (row || !transposes) writes.push_back({p.fp8_row});
-  if (transposes) writes.push_back({p.fp8_column});
-  if (fp8_amax_ >= 0) writes.push_back({fp8_amax_});
-  builder_.op(
-      p.spec.name + (transposes ? ".fp8_cast_transpose" : ".fp8_cast"),
-      program::Elementwise{transposes ? ElementwiseFn::fp8_cast_transpose : ElementwiseFn::fp8_cast, p.elements},
-      format.operand, reads, writes);
+  std::vector<BufferId> copies;
+  if (row || !transposes) copies.push_back(p.fp8_row);
+  if (transposes) copies.push_back(p.fp8_column);
+  for (const BufferId copy : copies) writes.push_back({copy});
+  fp8_scales_.of_cast(p.spec.name, copies, reads, writes);
+  Elementwise cast{transposes ? ElementwiseFn::fp8_cast_transpose : ElementwiseFn::fp8_cast, p.elements};
+  cast.cols = fp8_columns(context_, p.local_shape);
+  cast.square = true;
+  builder_.op(p.spec.name + (transposes ? ".fp8_cast_transpose" : ".fp8_cast"), cast, format.operand, reads, writes);
   if (row || !transposes) p.row_in = builder_.current_body();
   if (column) p.column_in = builder_.current_body();
   if (held(p) == Held::blocks)
@@ -194,23 +196,9 @@ void ParameterStore::emit_held() {
     }
     std::vector<Operand> reads{{b.master}}, writes{{b.value_shard}};
     if (format.amax) reads.push_back({largest.at(i)});
-    if (fp8_amax_ >= 0) writes.push_back({fp8_amax_});
+    fp8_scales_.of_cast(builder_.buffer(b.master).name, {b.value_shard}, reads, writes);
     builder_.op(name + ".fp8_cast", Elementwise{ElementwiseFn::fp8_cast, b.shard}, DType::e4m3, reads, writes);
   }
-}
-
-// Transformer Engine 2.x, pytorch/fp8.py: reduce_and_update_fp8_tensors, when the outermost context of a forward ends
-// and when the first module's backward does; one all-reduce of all largest values, then one kernel for all scales.
-void ParameterStore::emit_fp8_update() {
-  if (fp8_amax_ < 0) return;
-  const std::int64_t n = builder_.buffer(fp8_amax_).elements();
-  if (context_.groups.amax >= 0) {
-    Collective reduce{CollectiveKind::all_reduce, context_.groups.amax, n};
-    reduce.reduce = program::ReduceOp::max;
-    builder_.op_on("amax", StreamKind::data, "fp8_amax.all_reduce", reduce, DType::f32, {{fp8_amax_}}, {{fp8_amax_}});
-  }
-  builder_.op("fp8_scale_update", Elementwise{ElementwiseFn::fp8_scale_update, n}, DType::f32, {{fp8_amax_}},
-              {{fp8_amax_}});
 }
 
 }  // namespace rehearse::lower

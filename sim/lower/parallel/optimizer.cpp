@@ -15,9 +15,9 @@ using program::StreamKind;
 
 void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
   const std::string suffix = ".bucket" + std::to_string(index);
-  const auto state = [&](const std::string& name, program::Init::Kind init) {
+  const auto state = [&](const std::string& name, DType type, program::Init::Kind init) {
     const BufferId id = builder_.add_buffer({name + suffix,
-                                             DType::f32,
+                                             type,
                                              {bucket.shard},
                                              BufferClass::optimizer,
                                              Lifetime::persistent,
@@ -30,9 +30,10 @@ void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
     return id;
   };
   const bool adam = context_.scenario.training.optimizer == plan::OptimizerKind::adamw;
-  if (context_.master) bucket.master = state("master", program::Init::Kind::normal);
-  if (adam || context_.scenario.training.momentum > 0) bucket.exp_avg = state("exp_avg", program::Init::Kind::zeros);
-  if (adam) bucket.exp_avg_sq = state("exp_avg_sq", program::Init::Kind::zeros);
+  const bool averages = adam || context_.scenario.training.momentum > 0;
+  if (context_.master) bucket.master = state("master", DType::f32, program::Init::Kind::normal);
+  if (averages) bucket.exp_avg = state("exp_avg", context_.moments, program::Init::Kind::zeros);
+  if (adam) bucket.exp_avg_sq = state("exp_avg_sq", context_.moments, program::Init::Kind::zeros);
 }
 
 void ParameterStore::emit_zero_gradients() {

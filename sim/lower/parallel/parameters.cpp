@@ -59,21 +59,9 @@ void ParameterStore::layout() {
                                        0,
                                        {},
                                        {program::Init::Kind::first, context_.scenario.training.loss_scale, {}, -1}});
-  if (context_.delayed_scaling()) {
-    // Transformer Engine keeps three of each forward product and two of each backward one (input, weight, output;
-    // gradients of output and input), and a block has four; all of a stage are as many at least.
-    constexpr std::int64_t kOfBlock = 20;
-    fp8_amax_ = builder_.add_buffer({"fp8_amax",
-                                     DType::f32,
-                                     {kOfBlock * context_.model().layers / context_.stages},
-                                     BufferClass::workspace,
-                                     Lifetime::persistent,
-                                     -1,
-                                     0,
-                                     0,
-                                     {},
-                                     {program::Init::Kind::zeros, 0, {}, -1}});
-  }
+  // Of each weight of an 8-bit product: itself, the product's input, the gradient of its output.
+  fp8_scales_.declare(3 *
+                      std::count_if(params_.begin(), params_.end(), [](const Param& p) { return p.spec.eight_bits; }));
   form_buckets();
   for (std::size_t i = 0; i < buckets_.size(); ++i) make_buffers(buckets_[i], static_cast<int>(i));
   for (Param& p : params_) {
@@ -223,6 +211,7 @@ void ParameterStore::add_weight_gradient(Param& p, const std::string& name, Prod
       writes.push_back({bias_gradient});
     }
     const DType type = builder_.buffer(reads.front().buffer).dtype;
+    if (is_narrow(type)) fp8_scales_.of_product(reads);
     builder_.op(name, gemm, is_narrow(type) ? type : context_.compute, reads, writes);
     if constexpr (std::is_same_v<Product, program::GroupedGemm>) {
       if (context_.profile().launches_each_expert) builder_.takes_launches(gemm.groups);

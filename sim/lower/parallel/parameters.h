@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/lower/parallel/fp8_scales.h"
 #include "sim/lower/stage.h"
 
 namespace rehearse::lower {
@@ -41,7 +42,8 @@ using ParamId = int;
 
 class ParameterStore {
  public:
-  ParameterStore(const Context& context, RoleBuilder& builder) : context_(context), builder_(builder) {}
+  ParameterStore(const Context& context, RoleBuilder& builder)
+      : context_(context), builder_(builder), fp8_scales_(context, builder) {}
 
   // In forward order; `unit` numbers the units of the stage. A new chunk starts new buckets. Call layout() after the
   // last.
@@ -74,9 +76,7 @@ class ParameterStore {
   void begin_forward(bool first_micro_batch) { first_forward_ = first_micro_batch; }
   // Whether an op makes such a copy of a weight, or clears the place that its 16 bits had.
   static bool casts_weight(const program::Role& role, const program::Op& op);
-  // Largest values of what is cast, of delayed scaling; -1: none.
-  BufferId fp8_amax() const { return fp8_amax_; }
-  void emit_fp8_update();  // of them and of scales; at the end of a forward or a backward
+  Fp8Scales& fp8_scales() { return fp8_scales_; }  // of whole tensors
 
   // Gathers a unit's parameters (ZeRO-3; else nothing) on the data stream.
   void gather(int unit);
@@ -193,7 +193,7 @@ class ParameterStore {
   int chunk_ = -1;
   bool last_backward_ = false;
   BufferId loss_scale_ = -1;
-  BufferId fp8_amax_ = -1;
+  Fp8Scales fp8_scales_;
   bool first_forward_ = false;
 };
 

@@ -26,7 +26,13 @@ Boundary PipelineTransfers::declare_boundary(const std::string& name, std::vecto
 }
 
 Leg PipelineTransfers::leg(bool is_send, bool forward, std::int64_t elements) const {
-  return {is_send, Axis::pipeline, is_send == forward ? 1 : -1, forward ? 0 : 1, elements};
+  const bool next = (is_send == forward) != up_;
+  return {is_send, Axis::pipeline, next ? 1 : -1, forward ? 0 : 1, elements};
+}
+
+std::string PipelineTransfers::stream(bool is_send, bool forward) const {
+  const bool next = (is_send == forward) != up_;
+  return std::string(is_send ? "send" : "receive") + (next ? "_next" : "_previous") + (up_ ? "_up" : "");
 }
 
 // The receive is posted when the slot begins: a receive kernel posted earlier would hold multiprocessors for nothing.
@@ -35,10 +41,9 @@ void PipelineTransfers::receive(const Boundary& boundary, bool forward) {
   const Phase phase = builder_.phase();
   builder_.set_phase(Phase::pipeline);
   const std::int64_t n = builder_.buffer(boundary.slice).elements();
-  builder_.after_compute(builder_.op_on(forward ? "receive_previous" : "receive_next", StreamKind::pipeline,
-                                        forward ? "receive_forward" : "receive_backward",
-                                        PointToPoint{{leg(false, forward, n)}}, context_.compute, {},
-                                        {{boundary.slice}}));
+  builder_.after_compute(
+      builder_.op_on(stream(false, forward), StreamKind::pipeline, forward ? "receive_forward" : "receive_backward",
+                     PointToPoint{{leg(false, forward, n)}}, context_.compute, {}, {{boundary.slice}}));
   builder_.set_phase(phase);
 }
 
@@ -62,9 +67,9 @@ void PipelineTransfers::send(BufferId slice, bool forward) {
   }
   const Phase phase = builder_.phase();
   builder_.set_phase(Phase::pipeline);
-  builder_.op_on(
-      forward ? "send_next" : "send_previous", StreamKind::pipeline, forward ? "send_forward" : "send_backward",
-      PointToPoint{{leg(true, forward, builder_.buffer(slice).elements())}}, context_.compute, {{slice}}, {});
+  builder_.op_on(stream(true, forward), StreamKind::pipeline, forward ? "send_forward" : "send_backward",
+                 PointToPoint{{leg(true, forward, builder_.buffer(slice).elements())}}, context_.compute, {{slice}},
+                 {});
   builder_.set_phase(phase);
 }
 

@@ -28,7 +28,9 @@ class PipelineTransfers {
   bool batched() const { return batched_; }
   Boundary declare_boundary(const std::string& name, std::vector<std::int64_t> shape);
 
-  // In the current body, unless batched. `forward`: an input from the stage before; else a gradient from the one after.
+  // What follows is of a chunk whose forward goes from the stage after to the one before (`up`), or the other way.
+  void set_way(bool up) { up_ = up; }
+  // In the current body, unless batched. `forward`: an input of the chunk; else a gradient of its output.
   void receive(const Boundary& boundary, bool forward);
   // Makes the whole tensor of what was received.
   void unpack(const Boundary& boundary, bool forward);
@@ -49,10 +51,14 @@ class PipelineTransfers {
  private:
   bool splits(std::int64_t elements) const;
   program::Leg leg(bool is_send, bool forward, std::int64_t elements) const;
+  // Of transfers to or from the next stage, or the previous one. What goes the same way in another order, gradients of
+  // chunks that go up beside outputs of those that go down, has a stream of its own.
+  std::string stream(bool is_send, bool forward) const;
 
   const Context& context_;
   RoleBuilder& builder_;
   bool batched_;
+  bool up_ = false;
   std::map<BodyId, BufferId> sent_by_;  // body -> what is sent after it (batched)
   std::map<std::tuple<BodyId, int, int>, BodyId> exchanges_;
 };

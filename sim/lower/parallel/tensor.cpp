@@ -32,6 +32,7 @@ void TensorParallel::product(const std::string& name, BufferId in, ParamId weigh
   gemm.bias = bias >= 0;
   std::vector<Operand> reads{{in}, {fp8_.on() ? parameters_.fp8_row(weight) : parameters_.value(weight)}};
   if (bias >= 0) reads.push_back({parameters_.value(bias)});
+  parameters_.fp8_scales().of_product(reads);
   if (activated < 0) {
     builder_.op(name, gemm, product_type(in), reads, {{out}});
   } else {
@@ -49,6 +50,7 @@ void TensorParallel::product_part(const std::string& name, BufferId in, const We
                                     : parameters_.cast_part(of.weight, of.part, of.parts);
   std::vector<Operand> reads{{in}, {weight}};
   if (of.bias >= 0) reads.push_back({parameters_.cast_part(of.bias, of.part, of.parts)});
+  parameters_.fp8_scales().of_product(reads);
   builder_.op(name, gemm, product_type(in), reads, {{out}});
 }
 
@@ -81,8 +83,10 @@ BufferId TensorParallel::column_backward(const std::string& name, BufferId out_g
   const BufferId in_gradient =
       builder_.workspace(builder_.here("d_" + name + ".input"), context_.compute, {context_.tokens, k});
   const BufferId by_columns = fp8_.on() ? parameters_.fp8_column(weight) : parameters_.value(weight);
-  builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, product_type(d_out.row),
-              {{d_out.row}, {by_columns}}, {{in_gradient}});
+  std::vector<Operand> reads{{d_out.row}, {by_columns}};
+  parameters_.fp8_scales().of_product(reads);
+  builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, product_type(d_out.row), reads,
+              {{in_gradient}});
   OpRef product;
   const bool fused = fuses_gradient(bias);
   const auto emit_weight = [&] {
@@ -127,6 +131,7 @@ BufferId TensorParallel::row_backward(const std::string& name, BufferId out_grad
     input.epilogue = program::Epilogue::gelu_backward;
     reads.push_back({activated});
   }
+  parameters_.fp8_scales().of_product(reads);
   builder_.op(name + ".backward_input", input, product_type(whole.row), reads, {{in_gradient}});
   builder_.weight_part([&] {
     Gemm gemm{n, k, context_.tokens, 1};

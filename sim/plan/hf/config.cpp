@@ -160,11 +160,15 @@ std::size_t Config::elements(std::string_view hf) {
   return list.kind() == Node::Kind::sequence ? list.size() : 0;
 }
 
+std::vector<std::string> Config::words(std::string_view hf) {
+  std::vector<std::string> all(elements(hf));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = node(hf).at(i).as_text().value_or("");
+  return all;
+}
+
 bool Config::lists(std::string_view hf, std::string_view word) {
-  const std::size_t count = elements(hf);
-  for (std::size_t i = 0; i < count; ++i)
-    if (node(hf).at(i).as_text() == word) return true;
-  return false;
+  const std::vector<std::string> all = words(hf);
+  return std::find(all.begin(), all.end(), word) != all.end();
 }
 
 double Config::number_or(std::string_view hf, std::string_view ours, double fallback) {

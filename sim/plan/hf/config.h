@@ -43,6 +43,7 @@ class Config {
   std::string text(std::string_view hf, const std::string& fallback);
   double number(std::string_view hf, double fallback);
   std::size_t elements(std::string_view hf);                     // of a list; 0 without one
+  std::vector<std::string> words(std::string_view hf);           // a list's texts; of what is no text ""
   bool lists(std::string_view hf, std::string_view word);        // whether a list has that text
   bool has(std::string_view hf) const { return file_.has(hf); }  // null too
   bool given(std::string_view hf) const;                         // and not null

@@ -22,7 +22,7 @@ constexpr Missing kMissing[] = {
     {"gemma2", "a feed-forward layer gated by gelu, norms behind each branch and capped scores are not available yet"},
     {"mpt", "ALiBi (a bias of each score by distance) is not available yet"},
     {"phi", "a bias of the vocabulary product is not available yet"},
-    {"gpt_oss", "sliding-window attention of some layers only, sinks and biases of experts are not available yet"},
+    {"gpt_oss", "attention sinks and biases of experts are not available yet"},
     {"qwen2_moe", "a gate of the shared expert is not available yet"},
     {"llama4", "images and text in one model are not available"},
     {"roberta", "an encoder without segments and a next sentence is not available yet"},

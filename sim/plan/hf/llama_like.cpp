@@ -5,11 +5,32 @@ namespace rehearse::plan::hf {
 
 namespace {
 
-// Of Qwen2 and later: a window that most files name and do not use.
-void unused_window(Config& c) {
-  c.require("use_sliding_window", false, false, "sliding-window attention of some layers only is not available yet");
-  c.no_matter({"sliding_window", "max_window_layers"}, "use_sliding_window is false");
+// Of Qwen2 and later: a window that most files name and do not use. Where they do, `layer_types` says which layers have
+// it, or else max_window_layers, from which on they do (transformers' Qwen2Config).
+void qwen_window(Config& c) {
   c.no_matter({"use_mrope"}, kValues);
+  if (!c.flag("use_sliding_window", false)) {
+    c.no_matter({"sliding_window", "max_window_layers"}, "use_sliding_window is false");
+    c.no_matter({"layer_types"}, "all layers are alike");
+    if (c.lists("layer_types", "sliding_attention"))
+      c.refuse("layer_types", "layers with a window, but use_sliding_window is false");
+    return;
+  }
+  const bool listed = c.elements("layer_types") > 0;
+  const std::int64_t first = listed ? 0 : c.integer("max_window_layers", 28);
+  if (listed) {
+    c.no_matter({"max_window_layers"}, "layer_types says it");
+    if (!c.lists("layer_types", "sliding_attention")) return c.no_matter({"sliding_window"}, "no layer has it");
+    windowed_layers(c);
+  } else if (first >= c.shape_read("num_hidden_layers")) {
+    return c.no_matter({"sliding_window"}, "max_window_layers are all layers, and none has a window");
+  } else if (first > 0) {
+    return c.refuse("max_window_layers",
+                    fmt::format("the first {} layers have no window: only every so many-th without one is available "
+                                "(model.full_attention_every)",
+                                first));
+  }
+  window(c, 4096);
 }
 
 void llama_biases(Config& c) {
@@ -30,8 +51,7 @@ void qwen3_attention(Config& c) {
   silu(c);
   c.require("attention_bias", false, false, "biases of attention's products alone are not available yet");
   tied(c, false);
-  unused_window(c);
-  layer_types(c);
+  qwen_window(c);
   c.for_scenario("attention_dropout", kDropout);
   c.left_out_of_kind(std::string(kHeadNorms));
 }
@@ -103,8 +123,7 @@ void qwen2(Config& c) {
   silu(c);
   c.put("qkv_bias", "true", "model_type");
   tied(c, false);
-  unused_window(c);
-  layer_types(c);
+  qwen_window(c);
   c.for_scenario("attention_dropout", kDropout);
 }
 

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "sim/plan/hf/families.h"
 
@@ -38,11 +40,19 @@ inline void tied(Config& c, bool fallback) {
   c.put("tied_embeddings", tied ? "true" : "false", "tie_word_embeddings");
 }
 
-// What transformers 5 writes for each layer.
-inline void layer_types(Config& c) {
-  c.no_matter({"layer_types"}, "all layers are alike");
-  if (c.lists("layer_types", "sliding_attention"))
-    c.refuse("layer_types", "sliding-window attention of some layers only is not available yet");
+// Which layers have a window, as transformers writes it for each: "sliding_attention" or "full_attention". What can be
+// said is all of them, or all but the last of so many.
+inline void windowed_layers(Config& c) {
+  const std::vector<std::string> types = c.words("layer_types");
+  const auto full = std::find(types.begin(), types.end(), "full_attention");
+  const auto every = static_cast<std::size_t>(full - types.begin()) + 1;
+  for (std::size_t i = 0; i < types.size(); ++i)
+    if (types[i] != ((i + 1) % every == 0 ? "full_attention" : "sliding_attention"))
+      return c.refuse("layer_types",
+                      fmt::format("'{}' of layer {}: expected windows (sliding_attention) in all layers, or in all but "
+                                  "every so many-th (full_attention)",
+                                  types[i], i));
+  if (full != types.end()) c.derived("layer_types", "full_attention_every", static_cast<std::int64_t>(every));
 }
 
 // The share of a head's columns that turn, of which transformers takes the whole number below.

@@ -37,6 +37,7 @@ class Interleaved : public PipelineSchedule {
       slots.push_back(interleaved_slot(SlotKind::backward, k, place));
     }
     for (int k = all - first; k < all; ++k) slots.push_back(interleaved_slot(SlotKind::backward, k, place));
+    if (place.pairs) run_in_pairs(slots);
     return slots;
   }
   int sample_micro_batches(const PipelinePlace& place, int micro_batches) const override {
@@ -45,6 +46,7 @@ class Interleaved : public PipelineSchedule {
   int held(const PipelinePlace& place, int micro_batches) const override {
     return std::min(warm_up(place, micro_batches) + 1, micro_batches * place.chunks);
   }
+  bool alternates(std::int64_t /*stages*/) const override { return true; }
   double bubble(const PassTimes& times, const PipelinePlace& place, int /*micro_batches*/) const override {
     return (place.stages - 1) * times.whole() / place.chunks;
   }
@@ -67,7 +69,8 @@ class Interleaved : public PipelineSchedule {
   static int warm_up(const PipelinePlace& place, int micro_batches) {
     const int all = micro_batches * place.chunks;
     if (micro_batches == place.stages) return all;
-    return std::min((place.stages - place.stage - 1) * 2 + (place.chunks - 1) * place.stages, all);
+    return std::min((place.stages - place.stage - 1) * 2 + (place.chunks - 1) * place.stages + (place.pairs ? 1 : 0),
+                    all);
   }
 };
 

@@ -22,6 +22,7 @@ struct ScheduleSlot {
   SlotKind kind = SlotKind::forward;
   int micro_batch = 0;
   int chunk = 0;
+  bool with_next = false;  // a forward that may run beside the backward that follows it
 
   bool forward() const { return kind == SlotKind::forward; }
 };
@@ -29,6 +30,10 @@ struct ScheduleSlot {
 // The pipeline as a stage sees it. stage: 0 to stages - 1.
 struct PipelinePlace {
   int stage = 0, stages = 1, chunks = 1;
+  // Forwards run beside the backwards that follow them (schedules that alternate; which is said with the slots). More
+  // forwards may come first: none is followed by the backward that needs its outcome, and a neighbour's pair of the two
+  // need not wait for ours.
+  bool pairs = false;
 };
 
 // What a micro-batch takes on a stage, in any unit of time: all chunks' forward, the gradients of inputs, of weights.
@@ -73,12 +78,16 @@ class PipelineSchedule {
   // A stage may have several chunks of the model. With one chunk the schedule is `with_one_chunk`.
   virtual bool takes_chunks() const { return false; }
   virtual Schedule with_one_chunk(Schedule self) const { return self; }
+  // So many chunks a stage has whatever the plan says.
+  virtual std::optional<std::int64_t> own_chunks() const { return {}; }
+  // Which stage has part `part` of the model: chunk part / stages of it.
+  virtual int stage_of(int part, int stages) const { return part % stages; }
 
-  // Backward slots are parted in backward_input and backward_weight.
-  virtual bool parts_backward() const { return false; }
   // A stage's slots alternate with its neighbours', so that a framework may send the output of one slot and receive the
   // input of the next in one group operation, as Megatron-LM does.
   virtual bool may_batch_transfers() const { return true; }
+  // Forwards and backwards of a stage alternate, so that they may run in pairs.
+  virtual bool alternates(std::int64_t /*stages*/) const { return false; }
 };
 
 const PipelineSchedule& schedule_of(Schedule schedule);
@@ -89,11 +98,26 @@ const PipelineSchedule* find_schedule(std::string_view name);
 // In the order of the enumeration.
 std::vector<std::string_view> schedule_names();
 
+// For the schedules' files. Of a stage's slots, forwards and backwards by turns: each forward that a backward follows
+// runs with it. Where all forwards come first, none does: the last of them and the first backward may wait for one
+// another through neighbours.
+void run_in_pairs(std::vector<ScheduleSlot>& slots);
+// How many of the slots' passes have begun and are not over at once, at most.
+int most_held(const std::vector<ScheduleSlot>& slots);
+// The stage of part `part` of a model that goes down the stages in one chunk each and back up in another.
+inline int there_and_back(int part, int stages) {
+  return part < stages ? part : 2 * stages - 1 - part;
+}
+// What a backward in two parts asks of a plan.
+std::vector<ScheduleProblem> problems_of_parted_backward(std::string_view schedule, const Plan& plan);
+
 // One a file.
 const PipelineSchedule& sequential_schedule();
 const PipelineSchedule& gpipe_schedule();
 const PipelineSchedule& one_f_one_b_schedule();
 const PipelineSchedule& interleaved_schedule();
 const PipelineSchedule& zero_bubble_schedule();
+const PipelineSchedule& zero_bubble_v_schedule();
+const PipelineSchedule& dualpipe_v_schedule();
 
 }  // namespace rehearse::plan

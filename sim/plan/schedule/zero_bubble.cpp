@@ -4,8 +4,6 @@
 // free communication and times F, B (input gradients) and W (weight gradients) a stage waits (p - 1) (F + B - W) a step
 // where W <= F + B and m >= p, against (p - 1) (F + B + W) of 1f1b. Optimizer steps stay where they are: the paper's
 // post-validation, which lets them start early, is left out.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "sim/plan/schedule/schedule.h"
@@ -17,8 +15,7 @@ class ZeroBubble : public PipelineSchedule {
  public:
   std::string_view name() const override { return "zero_bubble"; }
   std::string_view summary() const override {
-    return "ZB-H1: 1f1b whose weight gradients come apart and fill the wait at the end; needs `zero` 0 or 1 and no "
-           "full recomputation";
+    return "ZB-H1: 1f1b whose weight gradients come apart and fill the wait at the end; needs `zero` 0 or 1";
   }
   std::vector<ScheduleSlot> slots(const PipelinePlace& place, int micro_batches) const override {
     const int warm_up = std::min(place.stages - place.stage - 1, micro_batches), behind = place.stage;
@@ -43,24 +40,10 @@ class ZeroBubble : public PipelineSchedule {
   double bubble(const PassTimes& times, const PipelinePlace& place, int /*micro_batches*/) const override {
     return (place.stages - 1) * (times.forward + times.backward_input - times.backward_weight);
   }
-  // Between a micro-batch's input gradients and its weight gradients other micro-batches run: what both read has to
-  // stay, and gradients that only live within one backward cannot.
   std::vector<ScheduleProblem> problems(const Plan& plan,
                                         std::optional<std::int64_t> /*micro_batches*/) const override {
-    std::vector<ScheduleProblem> found;
-    if (plan.recompute == Recompute::full || plan.recompute == Recompute::ops)
-      found.push_back({{"plan.recompute"},
-                       fmt::format("schedule zero_bubble computes weight gradients after other micro-batches, from "
-                                   "activations that recompute: {} would have dropped; none or selective",
-                                   plan.recompute == Recompute::full ? "full" : "ops")});
-    if (plan.zero >= 2 && plan.data > 1)
-      found.push_back({{"plan.zero"},
-                       fmt::format("zero = {} shards gradients after each backward, which schedule zero_bubble leaves "
-                                   "in two parts; zero: 0 or 1",
-                                   plan.zero)});
-    return found;
+    return problems_of_parted_backward(name(), plan);
   }
-  bool parts_backward() const override { return true; }
   bool may_batch_transfers() const override { return false; }
 };
 

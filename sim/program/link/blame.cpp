@@ -75,6 +75,8 @@ Blame blame_of(const Program& program, const Role& role, const Op& op) {
   if (const auto* c = std::get_if<Collective>(&op.shape)) return of_group(group_of(program, *c).kind);
   if (const auto* p = std::get_if<PointToPoint>(&op.shape); p != nullptr && !p->legs.empty())
     return of_axis(p->legs.front().axis);
+  if (const auto* input = std::get_if<Input>(&op.shape); input != nullptr && input->from != InputFrom::there)
+    return Blame::input;
   return of_stream(role.streams.at(static_cast<std::size_t>(op.stream)).kind);
 }
 

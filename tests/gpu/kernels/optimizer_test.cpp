@@ -78,6 +78,43 @@ TEST_F(CudaOptimizer, Sgd) {
   }
 }
 
+// Moments in bf16, at addresses that are multiples of 16 bytes and at others: the call with wide ones, rounded to
+// nearest when it stores them. An element in a thousand may round the other way.
+TEST_F(CudaOptimizer, MomentsInBf16) {
+  const Tensor values = raw(std::vector<StepValues>{{.lr = 0.01F, .correction1 = 0.1F, .correction2 = 0.05F}});
+  const AdamW o{.eps = 1e-6, .weight_decay = 0.1, .step = values.as<StepValues>()};
+  const Sgd sgd{.momentum = 0.9, .weight_decay = 0.01, .step = values.as<StepValues>()};
+  const auto expect_rounded = [](const Tensor& moments, const Tensor& wide) {
+    const Floats rounded = decoded(encoded(wide.read(), DType::bf16), DType::bf16);
+    EXPECT_LE(relative_error(moments.read(), doubles(rounded)), 3e-4);
+  };
+  for (const DType type : kTypes)
+    for (const std::int64_t offset : {0, 1}) {
+      const std::int64_t n = 5011;
+      const bool own = type == DType::f32;
+      const Floats start = normal(n, DType::f32), first = normal(n, DType::bf16);
+      Floats second = normal(n, DType::bf16);
+      for (float& x : second) x = std::abs(x);
+      const Tensor grad = given(normal(n, type), type), param = given(start, type), param2 = given(start, type);
+      const Tensor master = given(start, DType::f32), master2 = given(start, DType::f32);
+      const Tensor m = given(first, DType::bf16, offset), v = given(second, DType::bf16, offset);
+      const Tensor m2 = given(first, DType::f32), v2 = given(second, DType::f32);
+      device().adamw(n, o, grad.in(), nullptr, param.out(), own ? nullptr : master.as<float>(), m.out(), v.out());
+      device().adamw(n, o, grad.in(), nullptr, param2.out(), own ? nullptr : master2.as<float>(), m2.out(), v2.out());
+      stream().synchronize();
+      EXPECT_LE(relative_error((own ? param : master).read(), doubles((own ? param2 : master2).read())), 1e-6);
+      expect_rounded(m, m2);
+      expect_rounded(v, v2);
+
+      const Tensor velocity = given(first, DType::bf16, offset), wide = given(first, DType::f32);
+      device().sgd(n, sgd, grad.in(), nullptr, param.out(), own ? nullptr : master.as<float>(), velocity.out());
+      device().sgd(n, sgd, grad.in(), nullptr, param2.out(), own ? nullptr : master2.as<float>(), wide.out());
+      stream().synchronize();
+      EXPECT_LE(relative_error((own ? param : master).read(), doubles((own ? param2 : master2).read())), 1e-6);
+      expect_rounded(velocity, wide);
+    }
+}
+
 TEST_F(CudaOptimizer, AStepWithoutACoefficientChangesNothing) {
   const Tensor values = raw(std::vector<StepValues>{{.lr = 0.1F}});
   const Tensor coefficient = poisoned(1, DType::f32);

@@ -213,12 +213,12 @@ class LateDevice final : public Device {
                      std::int64_t window, In dy, const std::int32_t* argmax, Out dx) override {
     later([=, this] { cpu_->pool_backward(batch, channels, height, width, window, dy, argmax, dx); });
   }
-  void adamw(std::int64_t n, const AdamW& o, In grad, const float* coefficient, Out param, float* master,
-             float* exp_avg, float* exp_avg_sq) override {
+  void adamw(std::int64_t n, const AdamW& o, In grad, const float* coefficient, Out param, float* master, Out exp_avg,
+             Out exp_avg_sq) override {
     later([=, this] { cpu_->adamw(n, o, grad, coefficient, param, master, exp_avg, exp_avg_sq); });
   }
   void sgd(std::int64_t n, const Sgd& o, In grad, const float* coefficient, Out param, float* master,
-           float* momentum) override {
+           Out momentum) override {
     later([=, this] { cpu_->sgd(n, o, grad, coefficient, param, master, momentum); });
   }
   void sum_squares(std::int64_t n, In x, float* sum) override {

@@ -192,5 +192,15 @@ TEST(Made, TheDateIsUtcAndTheBuildIsNamed) {
   for (const std::string& text : {made.version, made.compiler, made.eigen}) EXPECT_FALSE(text.empty());
 }
 
+// Of every type that a kernel of a CPU's program has.
+TEST(CalibrationJson, KernelsOfEveryTypeComeBack) {
+  using program::DType;
+  for (const DType type : {DType::f32, DType::bf16, DType::f16, DType::i32, DType::u8, DType::e4m3, DType::e5m2}) {
+    Calibration c = example();
+    c.kernels.front().dtype = type;
+    EXPECT_EQ(read_back(c).kernels.front().dtype, type) << name_of(type);
+  }
+}
+
 }  // namespace
 }  // namespace rehearse::calibrate

@@ -28,6 +28,51 @@ TEST(FlashModel, TheRateIsThatOfTheMeanWidth) {
   EXPECT_DOUBLE_EQ(seconds(96, 64), seconds(128, 128) / (1 - 0.5 * 48 / 64));
 }
 
+// Against a count of pairs of tiles one by one: tile q of queries takes tile k of keys if any of its queries sees any.
+TEST(FlashModel, ATileTakesTheTilesThatItsWindowTouches) {
+  for (const std::int64_t seq : {128, 500, 1024, 1153})
+    for (const std::int64_t window : {1, 2, 100, 128, 129, 130, 256, 257, 258, 1000, 5000}) {
+      std::int64_t visited = 0;
+      for (std::int64_t q = 0; q < seq; q += 128)
+        for (std::int64_t k = 0; k <= q; k += 128) visited += k + 127 > q - window ? 1 : 0;
+      EXPECT_EQ(visited_tiles(seq, window), visited) << seq << " " << window;
+    }
+  EXPECT_EQ(visited_tiles(1024, 0), 36);
+}
+
+// Tables of kernels know causal attention, half of whose counted FLOPs are computed: 917,760 pairs through a window of
+// 512, of 2,098,176 that 2,048 queries see in all.
+TEST(FlashModel, FlopsOfAWindowAreComparedByPairs) {
+  test::OneOp one = test::attention(program::AttentionPart::flash_forward, 1, 16, 2048);
+  EXPECT_EQ(comparable_flops(one.op, 1e12), 1e12);
+  auto& a = std::get<program::Attention>(one.op.shape);
+  a.window = 512;
+  EXPECT_DOUBLE_EQ(comparable_flops(one.op, 1e12 / 4), 1e12 * 917'760 / 2'098'176);
+  a.part = program::AttentionPart::scores;  // all are computed
+  EXPECT_EQ(comparable_flops(one.op, 1e12), 1e12);
+}
+
+// One SM, no ramp and no tail: the time is the FLOPs of the tiles taken, half of all keys' for causal attention. 32
+// tiles of 4,096 tokens take 528 of themselves, and through a window of 1,024, which reaches 8 tiles back, 252.
+TEST(FlashModel, AWindowTakesTheTimeOfItsTiles) {
+  FlashRate rate;
+  rate.rate = 1e12;
+  program::Attention a = attention(128, 128);
+  const double causal = flash_compute_seconds(a, rate, 1, 1e12, 1, 1);
+  a.window = 1024;
+  EXPECT_DOUBLE_EQ(flash_compute_seconds(a, rate, 1, 1e12 / 4, 1, 1), causal * 252 / 528);
+  // Every tile of queries is as long as any other, but for the first: half the tail, more or less.
+  rate.tail = 1;
+  const double whole = flash_compute_seconds(a, rate, 1, 1e12 / 4, 100, 100);
+  EXPECT_DOUBLE_EQ(whole, causal * 252 / 528 * (1 + 0.625 * 100 / 512));
+  // A window of all but one token is causal attention, but for a rounding of the tail.
+  a.window = 4095;
+  rate.ramp = 50;
+  const double almost = flash_compute_seconds(a, rate, 1, 1e12 * 4095 / 4096, 100, 100);
+  a.window = 0;
+  EXPECT_NEAR(almost / flash_compute_seconds(a, rate, 1, 1e12, 100, 100), 1, 1e-4);
+}
+
 TEST(FlashModel, UnfusedProductsHaveTheWidthOfWhatTheyMultiply) {
   using program::AttentionPart;
   const auto shape = [](AttentionPart part) {

@@ -244,6 +244,15 @@ TEST(Power, OfFusedAttentionIsThatOfTheBlocksThatCausalityLeaves) {
   EXPECT_DOUBLE_EQ(kernel_energy(power, one.role, one.op).flops.value, 2 * causal);
 }
 
+// 2,048 queries see 2,048 x 2,049 / 2 keys in all, through a window of 512 512 x 513 / 2 + 1,536 x 512 of them.
+TEST(Power, OfAWindowIsThatOfItsPairs) {
+  const Power power = device_data("a100-sxm-80g").device.power;
+  test::OneOp one = test::attention(program::AttentionPart::flash_forward, 1, 16, 2048);
+  const double causal = kernel_energy(power, one.role, one.op).flops.value;
+  std::get<program::Attention>(one.op.shape).window = 512;
+  EXPECT_DOUBLE_EQ(kernel_energy(power, one.role, one.op).flops.value, causal * 917'760 / 2'098'176);
+}
+
 TEST(DeviceFile, OfEveryShippedDeviceLoadsAndSaysWhatItDraws) {
   const std::vector<std::string> names = shipped_devices();
   ASSERT_GE(names.size(), 16U);

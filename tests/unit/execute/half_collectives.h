@@ -82,6 +82,20 @@ inline void expect_half_collectives(Communicator& c, DType type, int rank, int r
   in_place = own;
   c.exchange(std::vector{Message{true, right, 7, 0, out(in_place), n}, Message{false, left, 7, 0, out(apart), n}});
   EXPECT_EQ(apart, halves_of(type, left, n));
+
+  // 8-bit copies are only gathered.
+  const auto bytes_of = [&](int r) {
+    std::vector<std::uint8_t> x(static_cast<std::size_t>(each));
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<std::uint8_t>(i * 37 + static_cast<std::size_t>(r));
+    return x;
+  };
+  std::vector<std::uint8_t> copy = bytes_of(rank), gathered(static_cast<std::size_t>(n)), all;
+  for (int r = 0; r < ranks; ++r) {
+    const std::vector<std::uint8_t> x = bytes_of(r);
+    all.insert(all.end(), x.begin(), x.end());
+  }
+  c.all_gather(next(), {copy.data(), DType::e4m3}, {gathered.data(), DType::e4m3}, n);
+  EXPECT_EQ(gathered, all);
 }
 
 }  // namespace rehearse::execute

@@ -23,6 +23,11 @@ std::int64_t score_size(const AttentionShape& s) {
   return s.micro_batch * s.heads * s.seq * s.seq;
 }
 
+AttentionShape windowed(AttentionShape s, std::int64_t window) {
+  s.window = window;
+  return s;
+}
+
 struct Case {
   AttentionShape shape;
   double dropout;
@@ -38,12 +43,19 @@ std::vector<Case> cases() {
       all.push_back({{2, 4, 2, 5, 6, causal, 4}, dropout});  // values narrower and wider than queries and keys
       all.push_back({{1, 2, 1, 133, 8, causal, 13}, dropout});
     }
+    // A window of the query alone, of less than a tile, of a tile and of none, of several and a part, and one that is
+    // not felt.
+    for (const std::int64_t window : {1, 2, 4, 9}) all.push_back({windowed({2, 4, 2, 5, 6}, window), dropout});
+    for (const std::int64_t window : {1, 7, 64, 65, 128, 150, 300, 399, 400, 1000})
+      all.push_back({windowed({1, 3, 1, 400, 16}, window), dropout});
+    all.push_back({windowed({2, 4, 2, 133, 6, true, 4}, 70), dropout});
   }
   return all;
 }
 
 std::string describe(const Case& c) {
-  return std::to_string(c.shape.seq) + (c.shape.causal ? " causal" : " full") + " dropout " + std::to_string(c.dropout);
+  return std::to_string(c.shape.seq) + (c.shape.causal ? " causal" : " full") + " window " +
+         std::to_string(c.shape.window) + " dropout " + std::to_string(c.dropout);
 }
 
 class AttentionTest : public KernelTest {
@@ -167,6 +179,32 @@ TEST_P(AttentionTest, FlashOfAShardOfHeadsIsTheShardOfFlash) {
   for (std::size_t t = 0; t < 150; ++t) {
     for (std::size_t c = 0; c < 16; ++c) ASSERT_EQ(mine[t * 16 + c], out[t * 32 + 16 + c]) << t << " " << c;
   }
+}
+
+TEST_P(AttentionTest, AWindowAsLongAsTheSequenceChangesNoBit) {
+  const AttentionShape s{2, 4, 2, 150, 8};
+  const DropoutSite site = site_of(0.2);
+  const Floats qkv = random.normal(qkv_size(s)), d_out = random.normal(out_size(s));
+  Floats logsumexp, d_qkv = poisoned(qkv_size(s));
+  const Floats out = flash(s, site, qkv, &logsumexp);
+  device->flash_backward(s, site, d_out.data(), qkv.data(), out.data(), logsumexp.data(), d_qkv.data());
+  for (const std::int64_t window : {150, 151, 4096}) {
+    const AttentionShape same = windowed(s, window);
+    Floats again, d_again = poisoned(qkv_size(s));
+    EXPECT_EQ(flash(same, site, qkv, &again), out) << window;
+    EXPECT_EQ(again, logsumexp) << window;
+    device->flash_backward(same, site, d_out.data(), qkv.data(), out.data(), logsumexp.data(), d_again.data());
+    EXPECT_EQ(d_again, d_qkv) << window;
+  }
+}
+
+// What is outside the window is not read: not a number there reaches nobody else.
+TEST_P(AttentionTest, NotANumberReachesEveryQueryWhoseWindowHasIt) {
+  const AttentionShape s = windowed({1, 1, 1, 400, 8}, 150);
+  Floats qkv = random.normal(qkv_size(s)), logsumexp;
+  qkv[(133 * 3 + 1) * 8] = std::numeric_limits<float>::quiet_NaN();  // a key
+  const Floats out = flash(s, {}, qkv, &logsumexp);
+  for (std::size_t t = 0; t < 400; ++t) EXPECT_EQ(std::isnan(out[t * 8]), t >= 133 && t < 133 + 150) << t;
 }
 
 TEST_P(AttentionTest, NotANumberReachesEveryQueryThatSeesIt) {

@@ -54,6 +54,7 @@ inline Attended attention(const AttentionShape& s, const DropoutSite& site, cons
       for (std::int64_t q = 0; q < s.seq; ++q) {
         const std::int64_t row = ((b * s.heads + h) * s.seq + q) * s.seq, token = q * s.micro_batch + b;
         const std::int64_t keys = s.causal ? q + 1 : s.seq;
+        const std::int64_t first = s.window > 0 ? std::max<std::int64_t>(0, q - s.window + 1) : 0;
         double max = -std::numeric_limits<double>::infinity(), total = 0;
         for (std::int64_t k = 0; k < s.seq; ++k) {
           double score = 0;
@@ -61,13 +62,13 @@ inline Attended attention(const AttentionShape& s, const DropoutSite& site, cons
             score += element(q, b, h / group, h % group, c) * element(k, b, h / group, group, c);
           }
           r.scores[at(row + k)] = score;
-          if (k < keys) max = std::max(max, score / std::sqrt(static_cast<double>(s.head_dim)));
+          if (k >= first && k < keys) max = std::max(max, score / std::sqrt(static_cast<double>(s.head_dim)));
         }
-        for (std::int64_t k = 0; k < keys; ++k) {
+        for (std::int64_t k = first; k < keys; ++k) {
           total += std::exp(r.scores[at(row + k)] / std::sqrt(static_cast<double>(s.head_dim)) - max);
         }
         r.logsumexp[at(token * s.heads + h)] = max + std::log(total);
-        for (std::int64_t k = 0; k < keys; ++k) {
+        for (std::int64_t k = first; k < keys; ++k) {
           const double p = std::exp(r.scores[at(row + k)] / std::sqrt(static_cast<double>(s.head_dim)) - max) / total;
           const bool keep =
               site.probability == 0 || dropout_keep(site, dropout_sequence(site, b), site.first_position + q,

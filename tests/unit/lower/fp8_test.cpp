@@ -217,5 +217,49 @@ TEST(Fp8, EveryPlanPassesTheStaticCheck) {
       }
 }
 
+// Programs that are performed have scales of whole tensors: every cast writes one and every product reads two. Of what
+// was there already nothing else is different.
+TEST(Fp8, PerformedProgramsHoldTheirScales) {
+  const std::string text =
+      "rehearse: 1\nmodel: {family: gpt, layers: 4, hidden: 128, heads: 4, vocab: 128, max_seq_len: 64}\n"
+      "cluster: {topology: local, gpus: 8}\ntraining: {precision: fp8, global_batch: 16}\nplan: {micro_batch: 2}\n";
+  for (const std::string recipe : {"delayed", "tensorwise", "mxfp8"})
+    for (const std::vector<std::string>& plan : std::vector<std::vector<std::string>>{
+             {"plan.tensor=2", "plan.sequence_parallel=true", "plan.pipeline=2"},
+             {"plan.pipeline=2", "plan.schedule=interleaved", "plan.chunks=2", "plan.recompute=full"},
+             {"plan.pipeline=2", "plan.schedule=zero_bubble"},
+             {"plan.pipeline=2", "plan.layers_per_stage=[1, 3]"},
+             {"plan.zero=3", "framework=torch-fsdp2"},
+             {"plan.zero=1", "plan.context=2"},
+             {"plan.fused_epilogues=all"}}) {
+      std::vector<std::string> assigned = plan;
+      assigned.push_back("training.fp8_recipe=" + recipe);
+      plan::Scenario scenario = scenario_from(text, assigned);
+      const program::Program simulated = lower::lower(scenario);
+      scenario.purpose = plan::Purpose::perform;
+      const program::Program performed = lower::lower(scenario);
+      EXPECT_EQ(violations(performed, scenario.grid()), "") << recipe << " " << plan[0];
+      ASSERT_EQ(simulated.roles.size(), performed.roles.size());
+      for (std::size_t r = 0; r < simulated.roles.size(); ++r) {
+        const Role &one = simulated.roles[r], &other = performed.roles[r];
+        ASSERT_EQ(one.bodies.size(), other.bodies.size());
+        for (std::size_t b = 0; b < one.bodies.size(); ++b) {
+          ASSERT_EQ(one.bodies[b].ops.size(), other.bodies[b].ops.size());
+          for (std::size_t i = 0; i < one.bodies[b].ops.size(); ++i) {
+            const Op &before = one.bodies[b].ops[i], &op = other.bodies[b].ops[i];
+            ASSERT_EQ(before.name, op.name);
+            const std::size_t read = op.reads.size() - before.reads.size();
+            const bool scaled = recipe != "mxfp8";
+            if (std::holds_alternative<Gemm>(op.shape)) {
+              EXPECT_EQ(read, is_fp8(op.dtype) && scaled ? 2U : 0U) << op.name;
+            } else if (op.name.ends_with("fp8_cast") || op.name.ends_with("fp8_cast_transpose")) {
+              EXPECT_EQ(op.writes.size() - before.writes.size(), scaled ? 1U : 0U) << op.name;
+            }
+          }
+        }
+      }
+    }
+}
+
 }  // namespace
 }  // namespace rehearse

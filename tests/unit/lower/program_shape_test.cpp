@@ -20,7 +20,8 @@ std::string order(Schedule schedule, int stage, int stages, int micro_batches, i
   std::string text;
   for (const auto& slot :
        plan::schedule_of(schedule, stages).slots(plan::PipelinePlace{stage, stages, chunks}, micro_batches)) {
-    text += slot.forward() ? "F" : slot.kind == plan::SlotKind::backward_weight ? "W" : "B";
+    constexpr const char* kLetters[] = {"F", "B", "I", "W"};
+    text += slot.kind == plan::SlotKind::backward_input && chunks == 1 ? "B" : kLetters[static_cast<int>(slot.kind)];
     text += std::to_string(slot.micro_batch + 1);
     if (chunks > 1) text += slot.chunk == 0 ? "a" : "b";
     text += " ";
@@ -54,6 +55,24 @@ TEST(Schedule, ZeroBubbleDelaysWeightGradientsByTheStagesBeforeIt) {
   EXPECT_EQ(order(Schedule::zero_bubble, 1, 3, 4), "F1 F2 B1 F3 B2 W1 F4 B3 W2 B4 W3 W4 ");
   EXPECT_EQ(order(Schedule::zero_bubble, 2, 3, 4), "F1 B1 F2 B2 F3 B3 W1 F4 B4 W2 W3 W4 ");
   EXPECT_EQ(order(Schedule::zero_bubble, 3, 4, 1), "F1 B1 W1 ") << "fewer micro-batches than stages";
+}
+
+// As dualpipe/dualpipev.py runs them (I: gradients of inputs alone).
+TEST(Schedule, DualPipeVRunsForwardsOfOneChunkBesideBackwardsOfTheOther) {
+  EXPECT_EQ(order(Schedule::dualpipe_v, 0, 2, 5, 2),
+            "F1a F2a F3a F1b I1b W1b F2b F4a B2b F3b B1a F5a B3b F4b B2a B4b F5b B3a B5b I4a W4a I5a W5a ");
+  EXPECT_EQ(order(Schedule::dualpipe_v, 1, 2, 5, 2),
+            "F1a F1b F2a F2b F3a B1b F3b B1a F4a B2b F4b B2a F5a B3b F5b B3a B4b B4a I5b I5a W5b W5a ");
+}
+
+// As torch.distributed.pipelining orders it.
+TEST(Schedule, ZeroBubbleVWorksOnBothChunksByTurns) {
+  EXPECT_EQ(order(Schedule::zero_bubble_v, 0, 2, 5, 2),
+            "F1a F2a F3a F1b I1b W1b F2b I2b W2b F4a I1a W1a F3b I3b W3b F5a I2a W2a F4b I4b W4b I3a W3a F5b I5b W5b "
+            "I4a W4a I5a W5a ");
+  EXPECT_EQ(order(Schedule::zero_bubble_v, 1, 2, 5, 2),
+            "F1a F1b F2a F2b I1b W1b F3a I1a W1a F3b I2b W2b F4a I2a W2a F4b I3b W3b F5a I3a W3a F5b I4b W4b I4a I5b "
+            "I5a W4a W5b W5a ");
 }
 
 // ZB-H1's promise (Qi et al. 2023, section 2.2): no stage needs more than the first of 1f1b, but for the output

@@ -224,6 +224,28 @@ TEST(ModelFlops, OfAPerceptronLeaveOutTheInputsGradient) {
   EXPECT_DOUBLE_EQ(model_flops(preset("mlp-mnist"), 8, 0), 2 * 8 * (2 * first + 3 * others));
 }
 
+// Mistral 7B: layers of 32 heads of 128 columns; of 16,384 tokens each attends to 4,096 and not to all. By hand: 2
+// products of s w (32 x 128), times 2 FLOPs, times 3 for backward.
+TEST(ModelFlops, OfAWindowAreOfItsKeys) {
+  Model m = preset("mistral-7b");
+  EXPECT_EQ(parameter_count(m), 7'241'732'096);
+  Model whole = m;
+  whole.sliding_window = 0;
+  const double s = 16384, w = 4096, all = model_flops(whole, 2, 16384);
+  const auto attention = [&](double keys) { return 2.0 * 6 * s * 2 * keys * 4096; };
+  EXPECT_DOUBLE_EQ(model_flops(m, 2, 16384), all - 32 * (attention(s) - attention(w)));
+  m.full_attention_every = 2;
+  EXPECT_DOUBLE_EQ(model_flops(m, 2, 16384), all - 16 * (attention(s) - attention(w)));
+  m.full_attention_every = 6;  // of 32 layers 5 see all
+  EXPECT_DOUBLE_EQ(model_flops(m, 2, 16384), all - 27 * (attention(s) - attention(w)));
+  EXPECT_NE(flop_formula(m, 16384).find("in layers with a window of w"), std::string::npos);
+  // As long as the sequence, or longer, it changes nothing.
+  for (const std::int64_t seq_len : {2048, 4096}) {
+    EXPECT_EQ(model_flops(m, 2, seq_len), model_flops(whole, 2, seq_len));
+    EXPECT_EQ(flop_formula(m, seq_len), flop_formula(whole));
+  }
+}
+
 // Each family's formula speaks of that family; gpt's closed form is stated where it holds.
 TEST(ModelFlops, TheFormulaIsTheFamilys) {
   const auto has = [](const char* name, const char* part) {

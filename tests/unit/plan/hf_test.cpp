@@ -202,6 +202,43 @@ TEST_F(HfTest, DefaultsAreThoseOfTheKind) {
   expect_sound();
 }
 
+// A file's "layer_types" by their first letters.
+std::string layers(std::string_view letters) {
+  std::string list;
+  for (const char letter : letters)
+    list += fmt::format("{}\"{}_attention\"", list.empty() ? "" : ", ", letter == 's' ? "sliding" : "full");
+  return "[" + list + "]";
+}
+
+// A file of Qwen's with its window in use: `types` are its layer_types, `first` its max_window_layers.
+TEST_F(HfTest, WindowsAreOfTheLayersThatTheFileNames) {
+  const auto qwen = [&](std::int64_t first, const std::string& types) {
+    std::string all = contents("qwen2.5-7b");
+    const auto replace = [&](const std::string& from, const std::string& to) {
+      const std::size_t at = all.find(from);
+      ASSERT_NE(at, std::string::npos) << from;
+      all.replace(at, from.size(), to);
+    };
+    replace("\"max_window_layers\": 28", fmt::format("\"max_window_layers\": {}", first));
+    replace("\"sliding_window\": 131072", "\"sliding_window\": 4096");
+    replace("\"use_sliding_window\": false",
+            "\"use_sliding_window\": true" + (types.empty() ? "" : ", \"layer_types\": " + layers(types)));
+    return text(all);
+  };
+  const auto says = [](const Model& m) { return std::pair(m.sliding_window, m.full_attention_every); };
+  EXPECT_EQ(says(qwen(0, "")), std::pair(std::int64_t{4096}, std::int64_t{0}));
+  EXPECT_EQ(says(qwen(28, "")), std::pair(std::int64_t{0}, std::int64_t{0}));
+  EXPECT_EQ(says(qwen(28, "ssss")), std::pair(std::int64_t{4096}, std::int64_t{0}));
+  EXPECT_EQ(says(qwen(28, "sfsf")), std::pair(std::int64_t{4096}, std::int64_t{2}));
+  EXPECT_EQ(says(qwen(28, "sssssfsssssfs")), std::pair(std::int64_t{4096}, std::int64_t{6}));
+  EXPECT_EQ(says(qwen(28, "ffff")), std::pair(std::int64_t{0}, std::int64_t{0}));
+  expect_sound();
+  qwen(21, "");
+  EXPECT_EQ(problem(),
+            "13:24: the first 21 layers have no window: only every so many-th without one is available "
+            "(model.full_attention_every)");
+}
+
 TEST_F(HfTest, WhatNoFamilyExpressesIsRefusedByName) {
   const auto refused = [&](const std::string& name, const std::string& from, const std::string& to) {
     changed(name, from, to);
@@ -209,8 +246,12 @@ TEST_F(HfTest, WhatNoFamilyExpressesIsRefusedByName) {
   };
   EXPECT_EQ(refused("llama-2-7b", "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\""),
             "8:17: 'gelu': the feed-forward layer of family llama is gated by silu");
-  EXPECT_EQ(refused("qwen2.5-7b", "\"use_sliding_window\": false", "\"use_sliding_window\": true"),
-            "26:25: true: sliding-window attention of some layers only is not available yet");
+  const std::string used = "\"use_sliding_window\": true";
+  EXPECT_EQ(refused("qwen2.5-7b", "\"use_sliding_window\": false", "\"layer_types\": [\"sliding_attention\"]"),
+            "26:18: layers with a window, but use_sliding_window is false");
+  EXPECT_EQ(refused("qwen2.5-7b", "\"use_sliding_window\": false", used + ", \"layer_types\": " + layers("sfsff")),
+            "26:46: 'full_attention' of layer 4: expected windows (sliding_attention) in all layers, or in all but "
+            "every so many-th (full_attention)");
   EXPECT_EQ(refused("falcon-7b", "\"alibi\": false", "\"alibi\": true"),
             "2:12: true: ALiBi (a bias of each score by distance) is not available yet");
   EXPECT_EQ(refused("redpajama-7b", "\"rotary_pct\": 1.0", "\"rotary_pct\": 1.5"),
@@ -312,14 +353,63 @@ TEST_F(HfTest, AScenarioNamesTheFileBesideIt) {
             std::vector<std::string>{"--set model.hf: none.json cannot be read: No such file or directory"});
 }
 
-TEST(SlidingWindow, LongerSequencesAreRefused) {
-  const std::string text =
-      "rehearse: 1\nmodel: {family: llama, layers: 2, hidden: 64, heads: 4, ffn_hidden: 96, vocab: 100, max_seq_len: "
-      "128, sliding_window: 32}\ntraining: {seq_len: 64}\n";
-  EXPECT_EQ(problems(text), std::vector<std::string>{
-                                "3:21 training.seq_len: seq_len = 64, of which each token sees the last sliding_window "
-                                "= 32, is not available yet; available: seq_len up to 32, or model.sliding_window: 0"});
-  EXPECT_EQ(read(text, {"training.seq_len=32"}).model.sliding_window, 32);
+const std::string kWindowed =
+    "rehearse: 1\nmodel: {family: llama, layers: 4, hidden: 64, heads: 4, ffn_hidden: 96, vocab: 100, max_seq_len: "
+    "128, sliding_window: 32}\ncluster: {topology: dgx-a100, gpus: 2}\n";
+
+TEST(SlidingWindow, IsOfAllLayersOrOfAllButEveryManyTh) {
+  const model::Model all = read(kWindowed).model;
+  for (std::int64_t layer = 0; layer < 4; ++layer) {
+    EXPECT_EQ(all.window(layer, 128), 32);
+    EXPECT_EQ(all.window(layer, 33), 32);
+    EXPECT_EQ(all.window(layer, 32), 0) << "every token sees all before it";
+  }
+  EXPECT_TRUE(all.windowed(33));
+  EXPECT_FALSE(all.windowed(32));
+  const model::Model second = read(kWindowed, {"model.full_attention_every=2"}).model;
+  for (std::int64_t layer = 0; layer < 4; ++layer) EXPECT_EQ(second.window(layer, 128), layer % 2 == 0 ? 32 : 0);
+  const model::Model sixth = read(kWindowed, {"model.full_attention_every=6", "model.layers=26"}).model;  // Gemma 3 1B
+  for (std::int64_t layer = 0; layer < 26; ++layer)
+    EXPECT_EQ(sixth.window(layer, 128) == 0, layer == 5 || layer == 11 || layer == 17 || layer == 23) << layer;
+}
+
+TEST(SlidingWindow, OfAllLayersIsTheLengthUnlessASequenceIsLonger) {
+  EXPECT_EQ(read(kWindowed).training.seq_len, 32);
+  EXPECT_EQ(read(kWindowed, {"training.seq_len=128"}).training.seq_len, 128);
+  EXPECT_EQ(read(kWindowed, {"model.full_attention_every=2"}).training.seq_len, 128);
+}
+
+using Found = std::vector<std::string>;
+
+TEST(SlidingWindow, WhatMakesNoSenseIsRefused) {
+  const auto with = [](const std::string& window) {
+    std::string text = kWindowed;
+    return problems(text.replace(text.find("sliding_window: 32"), 18, window));
+  };
+  EXPECT_EQ(with("full_attention_every: 2"),
+            (Found{"2:125 model.full_attention_every: full_attention_every = 2 says which layers have no window, but "
+                   "sliding_window = 0 gives none to any (sliding_window: 4096, or leave it out)"}));
+  EXPECT_EQ(with("sliding_window: 32, full_attention_every: 1"),
+            (Found{"2:145 model.full_attention_every: full_attention_every = 1 leaves no layer for sliding_window = 32 "
+                   "(2 for every second layer, or sliding_window: 0)"}));
+  EXPECT_EQ(with("sliding_window: -1").size(), 1U);
+  EXPECT_EQ(with("sliding_window: 4k").size(), 1U);
+  EXPECT_EQ(with("sliding_window: 4096"), Found{}) << "longer than any sequence: not felt";
+}
+
+TEST(SlidingWindow, IsSplitOverAContextGroupByHeadsAlone) {
+  const auto split = [](const std::string& plan, std::vector<std::string> more) {
+    more.emplace_back("training.seq_len=64");
+    return problems(kWindowed + "plan: {context: 2" + plan + "}\n", more);
+  };
+  EXPECT_EQ(split(", context_kind: all_to_all", {}), Found{});
+  EXPECT_EQ(split("", {"model.sliding_window=64"}), Found{});
+  EXPECT_EQ(split("", {}),
+            (Found{"4:17 plan.context: context_kind: ring gives each rank as much of a causal mask, not of "
+                   "sliding_window = 32 below seq_len = 64 (context_kind: all_to_all, or model.sliding_window: 0)"}));
+  EXPECT_EQ(split(", context_kind: all_gather", {"model.full_attention_every=2"}),
+            (Found{"4:34 plan.context_kind: context_kind: all_gather gives each rank as much of a causal mask, not of "
+                   "sliding_window = 32 below seq_len = 64 (context_kind: all_to_all, or model.sliding_window: 0)"}));
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ std::string dump(const Scenario& s) {
                      m.v_head_dim);
   out += fmt::format(" | {} {} {} {} {}", m.qkv_bias, m.norm_bias, static_cast<int>(m.parallel_block), m.position_rows,
                      m.sliding_window);
-  out += fmt::format(" {} {} {}", m.rotary_dim, m.segment_kinds, m.max_predictions);
+  out += fmt::format(" {} {} {} {}", m.rotary_dim, m.segment_kinds, m.max_predictions, m.full_attention_every);
   out += fmt::format(" {} {} {} {}", static_cast<int>(m.routing), m.routing_exponent, m.buffer_factor,
                      fmt::join(m.routing_table.empty() ? std::vector<double>{} : m.routing_table.front(), ","));
   out += fmt::format(" | {} {} {} {}", s.cluster.topology, s.cluster.gpus, s.cluster.threads_per_rank,
@@ -139,14 +139,20 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" {} {} {} {}", p.recompute_layers, p.recompute_every, static_cast<int>(p.fused_epilogues),
                      p.recompute_latent);
   for (const Axis axis : p.rank_order) out += fmt::format(" {}", static_cast<int>(axis));
-  out += fmt::format(" {} {} {} {} {}", static_cast<int>(p.context_kind), p.zero_group, p.replicas, p.expert_tensor,
-                     static_cast<int>(p.expert_dispatch));
+  out += fmt::format(" {} {} {} {} {} {}", static_cast<int>(p.context_kind), p.zero_group, p.replicas, p.expert_tensor,
+                     static_cast<int>(p.expert_dispatch), p.overlap_expert_exchange);
   const Training& t = s.training;
   out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.global_batch, t.seq_len,
                      static_cast<int>(t.precision), static_cast<int>(t.grad_dtype), static_cast<int>(t.reduce_dtype),
                      static_cast<int>(t.optimizer), t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.momentum,
                      t.lr_schedule, t.warmup_steps, t.clip, t.loss_scale, t.loss_scale_interval, t.seed);
-  out += fmt::format(" {} {} {} {}", static_cast<int>(t.fp8_recipe), t.fp8_bf16_layers, t.fp8_transposes, t.fp8_params);
+  out += fmt::format(" {} {} {} {} {}", static_cast<int>(t.fp8_recipe), t.fp8_bf16_layers, t.fp8_transposes,
+                     t.fp8_params, static_cast<int>(t.moments));
+  out += fmt::format(" {} {}", t.base_batch, t.base_lr);
+  const Data& d = s.data;
+  out += fmt::format(" | {} {} {} {} {} {} {} {} {} {}", d.samples, d.drop_last, d.epochs, d.workers, d.prefetch,
+                     d.sample_time.ps(), d.sample_bytes.count(), d.storage_bandwidth.per_s(),
+                     static_cast<int>(d.storage_of), d.to_device.count());
   const Noise& n = s.noise;
   out += fmt::format(" | {} {} {} {} {} {} {} {}", n.seed, n.machine, static_cast<int>(n.distribution),
                      static_cast<int>(n.granularity), n.kernels, n.transfers, n.rank_step.low, n.rank_step.high);
@@ -184,7 +190,7 @@ std::set<std::string> table_keys(const std::string& prefix, const std::string& f
 TEST(Keys, TheReaderAndTheTableKnowTheSameOnes) {
   for (const std::string& family : kFamilies) {
     const std::string text = text_of(least_model(family));
-    for (const std::string section : {"", "model.", "cluster.", "plan.", "training.", "costs.", "noise."})
+    for (const std::string section : {"", "model.", "cluster.", "plan.", "training.", "data.", "costs.", "noise."})
       EXPECT_EQ(reader_keys(text, section + kNoKey + "=1", section), table_keys(section, family)) << family << section;
   }
   const std::string cnn = text_of(least_model("cnn"));
@@ -279,7 +285,7 @@ TEST(Keys, BooleansSizesAndMappingsAreOfTheirType) {
       EXPECT_EQ(refusal(key, "true").empty(), key.later.empty()) << key.path;
       EXPECT_NE(refusal(key, "maybe"), "") << key.path;
     }
-    if (key.type == KeyType::bytes || key.type == KeyType::time) {
+    if (key.type == KeyType::bytes || key.type == KeyType::bandwidth || key.type == KeyType::time) {
       EXPECT_NE(refusal(key, "25"), "") << key.path;
     }
     if (key.type == KeyType::permutation) {

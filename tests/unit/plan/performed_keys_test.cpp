@@ -99,6 +99,7 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
                                    "training.grad_dtype=fp16",
                                    "training.reduce_dtype=fp16",
                                    "training.optimizer=sgd",
+                                   "training.moments=bf16",
                                    "training.lr=0.125",
                                    "training.lr_schedule=cosine",
                                    "training.warmup_steps=9",
@@ -108,6 +109,7 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
                                    "training.clip=0.5",
                                    "training.loss_scale=8",
                                    "training.loss_scale_interval=9",
+                                   "training.base_batch=128",
                                    "training.seed=99"}) {
     const std::string key = change.substr(0, change.find('='));
     EXPECT_NE(of(kGpt, {change}).at(key), of(kGpt, {"framework=rehearse"}).at(key)) << change;
@@ -116,6 +118,8 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
             of(kGpt).at("plan.zero_group"));
   EXPECT_NE(of(kGpt, {"plan.context=2", "plan.context_kind=all_gather"}).at("plan.context_kind"),
             of(kGpt, {"plan.context=2"}).at("plan.context_kind"));
+  EXPECT_NE(of(kGpt, {"model.sliding_window=32", "model.full_attention_every=2"}).at("model.full_attention_every"),
+            of(kGpt, {"model.sliding_window=32"}).at("model.full_attention_every"));
   for (const std::string change :
        {"model.experts=16", "model.experts_per_token=3", "model.expert_ffn_hidden=32", "model.shared_experts=1",
         "model.shared_ffn_hidden=32", "model.dense_layers=1", "model.router=sigmoid", "model.aux_loss=0.5",
@@ -137,6 +141,12 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
     const std::string key = change.substr(0, change.find('='));
     EXPECT_NE(of(kCnn, {change}).at(key), of(kCnn).at(key)) << change;
   }
+}
+
+// What examples cost to load is simulated, and how many epochs there are is said of a result; neither is performed.
+TEST(PerformedKeys, HaveNoneOfSectionData) {
+  EXPECT_EQ(of(kGpt, {"data.samples=1000", "data.drop_last=false", "data.workers=4", "data.sample_time=1ms"}),
+            of(kGpt));
 }
 
 TEST(PerformedKeys, AreThoseOfTheValueNotOfItsSpelling) {

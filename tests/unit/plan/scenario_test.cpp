@@ -84,7 +84,7 @@ plan:
   recompute: selective
   rank_order: [pipeline, tensor, context, expert, data]
 training: {global_batch: 24, seq_len: 64, precision: fp16, grad_dtype: fp16, reduce_dtype: fp32, optimizer: sgd, lr: 0.1,
-           lr_schedule: cosine, warmup_steps: 7, betas: [0.8, 0.9], eps: 1e-6, momentum: 0.9, weight_decay: 0, clip: 0,
+           moments: bf16, lr_schedule: cosine, warmup_steps: 7, betas: [0.8, 0.9], eps: 1e-6, momentum: 0.9, weight_decay: 0, clip: 0,
            seed: 5}
 costs: {calibration: [a100-sxm-80g, mine.yaml]}
 noise:
@@ -114,6 +114,7 @@ noise:
   EXPECT_EQ(s.training.grad_dtype, Precision::fp16);
   EXPECT_EQ(s.training.reduce_dtype, Precision::fp32);
   EXPECT_EQ(s.training.optimizer, OptimizerKind::sgd);
+  EXPECT_EQ(s.training.moments, Precision::bf16);
   EXPECT_EQ(s.training.lr_schedule, "cosine");
   EXPECT_EQ(s.training.warmup_steps, 7);
   EXPECT_DOUBLE_EQ(s.training.beta1, 0.8);

@@ -85,6 +85,19 @@ TEST_F(WorkTest, Attention) {
   EXPECT_EQ(work(a, {s}, {s}).flops, 0);
 }
 
+// A window of 3 keys of 4: three quarters of what flash counts, in full; scores are all computed.
+TEST_F(WorkTest, AttentionWithAWindow) {
+  Attention a{AttentionPart::flash_forward, 2, 3, 3, 4, 5};
+  a.window = 3;
+  const auto qkv = buffer({8, 45}, DType::bf16), out = buffer({8, 15}, DType::bf16), lse = buffer({8, 3});
+  const auto s = buffer({2, 3, 4, 4}), dqkv = buffer({8, 45}, DType::bf16);
+  EXPECT_EQ(work(a, {qkv}, {out, lse}).flops, 1440);
+  a.part = AttentionPart::flash_backward;
+  EXPECT_EQ(work(a, {out, qkv, out, lse}, {dqkv}).flops, 3600);
+  a.part = AttentionPart::scores;
+  EXPECT_EQ(work(a, {qkv}, {s}).flops, 960);
+}
+
 // Four tokens of a table of 1000 rows of 8 touch four rows; backward reads and writes them.
 TEST_F(WorkTest, EmbeddingCountsTheRowsUsed) {
   const auto ids = buffer({4}, DType::i32), table = buffer({1000, 8}), y = buffer({4, 8});
@@ -163,6 +176,21 @@ TEST_F(WorkTest, OptimizerIsItsOperands) {
   const Work x = work(Optimizer{true, true, false, 10}, {g, p, m, e, e2}, {p, m, e, e2});
   EXPECT_EQ(x.bytes_read, 4 * 40 + 20);
   EXPECT_EQ(x.bytes_written, 3 * 40 + 20);
+}
+
+// Moments in bf16: 4 bytes an element fewer are read, and written. Where every operation is a pass of its own, moments
+// are 5 of the 12 elements read and 3 of the 8 written.
+TEST_F(WorkTest, MomentsOfBf16AreHalfTheBytes) {
+  const auto g = buffer({10}), p = buffer({10}), e = buffer({10}, DType::bf16), e2 = buffer({10}, DType::bf16);
+  const Work fused = work(Optimizer{true, false, false, 10}, {g, p, e, e2}, {p, e, e2});
+  EXPECT_EQ(fused.bytes_read, 2 * 40 + 2 * 20);
+  EXPECT_EQ(fused.bytes_written, 40 + 2 * 20);
+  const Work passes = work(Optimizer{true, false, false, 10, true}, {g, p, e, e2}, {p, e, e2});
+  EXPECT_EQ(passes.bytes_read, 7 * 40 + 5 * 20);
+  EXPECT_EQ(passes.bytes_written, 5 * 40 + 3 * 20);
+  const Work sgd = work(Optimizer{false, false, false, 10}, {g, p, e}, {p, e});
+  EXPECT_EQ(sgd.bytes_read, 2 * 40 + 20);
+  EXPECT_EQ(sgd.bytes_written, 40 + 20);
 }
 
 // Transfers do no kernel work; their bytes are elements of the type sent.

@@ -232,7 +232,7 @@ TEST(HtmlPage, NamesNothingToFetch) {
 TEST(HtmlFigures, TheBreakdownsBarsAreOnOneScale) {
   auto half = stored();
   half.result.step_time_ps = 5 * kMicrosecond;
-  half.result.breakdown_ps = {5 * kMicrosecond, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  half.result.breakdown_ps = {5 * kMicrosecond, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   const std::string figure = html::breakdown_figure({stored(), half}, {"a", "b"});
   EXPECT_TRUE(has(figure, "x=\"210\" y=\"0\" width=\"539\"")) << "7 of 10 us of 770\n" << figure;
   EXPECT_TRUE(has(figure, "x=\"210\" y=\"40\" width=\"385\"")) << "5 of 10 us\n" << figure;

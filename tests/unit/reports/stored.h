@@ -39,7 +39,7 @@ inline result::StoredResult stored(const std::string& source = "simulated") {
   r.model_flops = 4e6;
   r.hardware_flops = 4e6;
   r.peak_flops_per_gpu = 1e11;
-  r.breakdown_ps = {7 * kMicrosecond, 0, 0, 0, 0, 1 * kMicrosecond, 0, 2 * kMicrosecond, 0, 0, 0};
+  r.breakdown_ps = {7 * kMicrosecond, 0, 0, 0, 0, 1 * kMicrosecond, 0, 0, 2 * kMicrosecond, 0, 0, 0};
   r.memory_capacity = 80'000'000'000;
   r.stages = {{0, 10'000'000'000, 0, 0, 5'000'000'000, 0, 0, 0, 15'000'000'000, "forward: layer0"},
               {1, 10'000'000'000, 0, 0, 2'000'000'000, 0, 0, 0, 12'000'000'000, ""}};

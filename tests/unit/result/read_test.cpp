@@ -219,6 +219,27 @@ TEST(ReadResultJson, EveryWrongKeyIsNamedAtOnce) {
   EXPECT_NE(found.find("breakdown_s.bubble: is missing"), std::string::npos) << found;
 }
 
+// What only results with section data have.
+TEST(ReadResultJson, LoadingEpochsAndLearningRates) {
+  EXPECT_EQ(to_json(small_result()).find("exposed_input"), std::string::npos);
+  Result r = small_result();
+  r.input = {true, 8, 16, 20'000'000'000, 80'000'000'000, "workers"};
+  r.epoch = {50'000, false, 1563, 1562, 90};
+  r.learning_rate = {256, 0.1, 1024};
+  r.breakdown_ps[static_cast<std::size_t>(Share::exposed_input)] = 7;
+  const std::string text = to_json(r);
+  for (const char* part : {"\"exposed_input\": 0.000000000007", "\"micro_batch_s\": 0.02", "\"steps\": 1563",
+                           "\"square_root_factor\": 2.0", "\"linear_lr\": 0.4", "\"all_epochs_s\": "})
+    EXPECT_NE(text.find(part), std::string::npos) << part << text;
+  const Result read = parse_result_json("r.json", text);
+  EXPECT_EQ(read.breakdown_ps, r.breakdown_ps);
+  EXPECT_EQ(read.epoch.epochs, 90);
+  EXPECT_EQ(to_json(read), text);
+  EXPECT_NE(json_problems(replaced(text, "\"base_batch\": 256", "\"base_batch\": 0"))
+                .find("learning_rate.base_batch: expected at least 1, found 0"),
+            std::string::npos);
+}
+
 // Files of before there was a share `straggler`; and of a run that does not know it.
 TEST(ReadResultJson, SharesThatAreMissingOrNotKnown) {
   const std::string whole = to_json(small_result());

@@ -19,7 +19,7 @@ inline Result small_result() {
   r.hardware_flops = 1e13;
   r.peak_flops_per_gpu = 4e12;
   r.flop_formula = "matrix products, \"full\" attention";
-  r.breakdown_ps = {1'400'000'000'001, 100'000'000'000, 0, 0, 200'000'000'000, 0, 0,
+  r.breakdown_ps = {1'400'000'000'001, 100'000'000'000, 0, 0, 200'000'000'000, 0, 0, 0,
                     250'000'000'000,   50'000'000'000,  0, 0};
   r.memory_capacity = 80'000'000'000;
   r.memory_headroom = 4'000'000'000;
