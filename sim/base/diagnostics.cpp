@@ -56,6 +56,11 @@ InputError::InputError(std::vector<Diagnostic> diagnostics)
 
 InputError::InputError(Diagnostic diagnostic) : InputError(std::vector<Diagnostic>{std::move(diagnostic)}) {}
 
+void Diagnostics::add(Diagnostic diagnostic) {
+  list_.push_back(std::move(diagnostic));
+  if (list_.size() >= kMost) throw_if_any();
+}
+
 void Diagnostics::throw_if_any() const {
   if (list_.empty()) return;
   // Files keep the order in which they were first complained about; within a file, by position.
@@ -76,6 +81,8 @@ void Diagnostics::throw_if_any() const {
     const Diagnostic& diagnostic = list_[std::get<3>(place)];
     if (sorted.empty() || !same(sorted.back(), diagnostic)) sorted.push_back(diagnostic);
   }
+  if (list_.size() >= kMost)
+    sorted.push_back({list_.back().file, 0, 0, "", fmt::format("reading stopped after {} errors", kMost), ""});
   throw InputError(std::move(sorted));
 }
 

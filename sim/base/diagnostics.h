@@ -32,10 +32,12 @@ class InputError : public std::runtime_error {
 
 class Diagnostics {
  public:
-  void add(Diagnostic diagnostic) { list_.push_back(std::move(diagnostic)); }
+  // Nobody reads more than kMost of them, and a damaged file may have one at every word: what adds the last throws.
+  static constexpr std::size_t kMost = 1000;
+  void add(Diagnostic diagnostic);
   bool empty() const { return list_.empty(); }
   const std::vector<Diagnostic>& list() const { return list_; }
-  // Throws InputError with all of them, in file order, if there are any.
+  // Throws InputError with all of them, in file order, if there are any; at kMost with one more that says so.
   void throw_if_any() const;
 
  private:

@@ -37,6 +37,20 @@ TEST(Diagnostics, ThrowsAllOfThemOnceInFileOrder) {
   }
 }
 
+TEST(Diagnostics, ReadingStopsWhereNobodyWouldReadOn) {
+  Diagnostics diagnostics;
+  const auto problem = [](std::size_t i) { return Diagnostic{"a", static_cast<int>(i), 1, "", "wrong", ""}; };
+  for (std::size_t i = Diagnostics::kMost; i > 1; --i) EXPECT_NO_THROW(diagnostics.add(problem(i)));
+  try {
+    diagnostics.add(problem(1));
+    FAIL() << "expected an InputError";
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.diagnostics().size(), Diagnostics::kMost + 1);
+    EXPECT_EQ(error.diagnostics().front().text(), "a:1:1: error: wrong");
+    EXPECT_EQ(error.diagnostics().back().text(), "a: error: reading stopped after 1000 errors");
+  }
+}
+
 TEST(Nearest, AcceptsTypingErrorsAndRefusesOtherWords) {
   const std::vector<std::string> keys = {"tensor", "pipeline", "context", "micro_batch"};
   EXPECT_EQ(nearest("tensr", keys), "tensor");
