@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "../e2e/program.h"
-#include "tcp_rates.h"
 
 namespace rehearse::network {
 namespace {
@@ -67,14 +66,6 @@ std::string ShapedNetwork::on(const std::string& host) const {
 
 std::string ShapedNetwork::address(const std::string& host) const {
   return "10.77.0." + std::to_string(1 + (std::find(hosts_.begin(), hosts_.end(), host) - hosts_.begin()));
-}
-
-std::vector<double> ShapedNetwork::tcp_rates(const std::vector<Stream>& streams) const {
-  std::vector<Flow> flows;
-  for (const Stream& s : streams)
-    flows.push_back({"/var/run/netns/" + space(s.from), "/var/run/netns/" + space(s.to), address(s.to),
-                     static_cast<std::int64_t>(s.bytes_per_s)});
-  return network::tcp_rates(flows);
 }
 
 std::int64_t ShapedNetwork::sent_by_hosts() const {

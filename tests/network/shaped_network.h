@@ -9,12 +9,6 @@
 
 namespace rehearse::network {
 
-// What one host sends to another, and the payload that the links should give it while all of a list send.
-struct Stream {
-  std::string from, to;
-  double bytes_per_s;
-};
-
 class ShapedNetwork {
  public:
   // Why this machine cannot have one ("ip netns add: Operation not permitted"), or "".
@@ -35,8 +29,6 @@ class ShapedNetwork {
   // A command as a program of that host: "ip netns exec NAMESPACE ".
   std::string on(const std::string& host) const;
 
-  // Payload in bytes a second that TCP gets through each stream while all send, for about a second.
-  std::vector<double> tcp_rates(const std::vector<Stream>& streams) const;
   // Bytes that the hosts' interfaces have sent so far, headers and acknowledgements too.
   std::int64_t sent_by_hosts() const;
 
