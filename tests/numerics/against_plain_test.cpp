@@ -131,7 +131,8 @@ void expect_plain_losses(const char* text, const PlainCase& c) {
   const plan::Scenario scenario = scenario_from(text, c.assignments);
   const std::vector<double> expected = plain_losses(scenario, tokens.path());
   const std::vector<double> losses = performed_losses(scenario, tokens.path());
-  expect_losses(losses, expected);
+  // With a frozen table of small numbers the logits cannot grow far.
+  expect_losses(losses, expected, scenario.training.lora() ? 0.99 : 0.9);
 }
 
 class AgainstPlain : public testing::TestWithParam<PlainCase> {};
@@ -258,7 +259,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Adapters alone move: with a weight of their own of 3 / 4, and rates at which 20 steps of them are felt.
 std::vector<std::string> adapted(std::vector<std::string> more) {
-  more.insert(more.begin(), {"training.lora_rank=4", "training.lora_alpha=3", "training.lr=0.1"});
+  more.insert(more.begin(), {"training.lora_rank=4", "training.lora_alpha=3", "training.lr=1e-2"});
   return more;
 }
 const std::string kAttentionAlone = "training.lora_targets=[attention]", kMlpAlone = "training.lora_targets=[mlp]";
