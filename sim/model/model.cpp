@@ -207,8 +207,8 @@ std::int64_t adapter_widths(const Model& model, const Adapters& adapters, bool o
 // attention.
 double adapted_multiply_adds(const Model& model, std::int64_t seq_len, const Adapters& adapters) {
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
-  const double scores = real(counted_keys(seq_len, model.window(0, seq_len))) *
-                        real(model.heads * (model.head_dim + model.value_dim()));
+  const double scores =
+      real(counted_keys(seq_len, model.window(0, seq_len))) * real(model.heads * (model.head_dim + model.value_dim()));
   const auto attended = [&](std::int64_t layer) {  // in backward: of both operands
     return 2 * real(counted_keys(seq_len, model.window(layer, seq_len))) *
            real(model.heads * (model.head_dim + model.value_dim()));
@@ -254,15 +254,15 @@ std::int64_t active_parameter_count(const Model& model) {
 }
 
 std::int64_t adapter_parameter_count(const Model& model, const Adapters& adapters) {
-  return model.layers * adapters.rank * (adapter_widths(model, adapters, false) + adapter_widths(model, adapters, true));
+  return model.layers * adapters.rank *
+         (adapter_widths(model, adapters, false) + adapter_widths(model, adapters, true));
 }
 
 // A multiply-add is 2 FLOPs; backward is two products, for inputs and for weights, the size of each one in forward.
 // What a transformer's first layer takes in are the embedding's rows, whose gradient is needed.
 double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len, const Adapters& adapters) {
   const auto count = static_cast<double>(sequences);
-  if (adapters.on())
-    return 2 * count * static_cast<double>(seq_len) * adapted_multiply_adds(model, seq_len, adapters);
+  if (adapters.on()) return 2 * count * static_cast<double>(seq_len) * adapted_multiply_adds(model, seq_len, adapters);
   if (!model.is_transformer()) return 2 * count * vision_training_multiply_adds(model);
   const double body = 6 * count * static_cast<double>(seq_len) * token_multiply_adds(model, seq_len);
   return model.is_encoder() ? body + 6 * count * encoder_head_multiply_adds(model, seq_len) : body;

@@ -129,7 +129,7 @@ struct Model {
 // training with them changes the weights. The product of queries, keys and values has one, and so has that of gate and
 // up-projection.
 struct Adapters {
-  std::int64_t rank = 0;               // 0: there are none, and everything is trained
+  std::int64_t rank = 0;              // 0: there are none, and everything is trained
   bool attention = true, mlp = true;  // which products have one: attention's two, the feed-forward layer's two
   bool on() const { return rank > 0; }
 };
@@ -152,8 +152,8 @@ std::int64_t flattened_width(const Model& model);
 // equals 72 B s L h^2 (1 + s/6h + V/12Lh) (Narayanan et al. 2021, arXiv 2104.04473, without recomputation). A layer
 // with a sliding window that is shorter than the sequence counts the window's keys in the place of s
 // (sim/base/window.h). With adapters (gpt and llama): forward and input gradients of every product, no gradients of
-// frozen weights, no gradients below the first adapter of the first layer, and of the adapters' own products forward and
-// both gradients.
+// frozen weights, no gradients below the first adapter of the first layer, and of the adapters' own products forward
+// and both gradients.
 double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len, const Adapters& adapters = {});
 // How model_flops counts this model, in its own symbols: one line for result.json and reports. With a window that
 // sequences of `seq_len` feel, what it leaves.

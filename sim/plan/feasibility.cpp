@@ -468,7 +468,7 @@ class Rules {
     if (m.family != model::Family::gpt && m.family != model::Family::llama)
       return refuse(m.family == model::Family::moe ? "experts and routers have no adapters yet"
                     : m.is_encoder()               ? "blocks with their norms behind their sums have no adapters yet"
-                                                   : "adapters are of a transformer's blocks, which this model has none of",
+                                     : "adapters are of a transformer's blocks, which this model has none of",
                     "lora_rank: 0, or a model of family gpt or llama");
     if (m.latent_attention())
       refuse(fmt::format("latent attention (kv_lora_rank = {}) has no adapters yet", m.kv_lora_rank),

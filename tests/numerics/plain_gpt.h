@@ -84,7 +84,8 @@ class PlainGpt {
   // Mean cross-entropy over the batch's tokens; the second also replaces every parameter's gradient by the mean's.
   double loss(const std::vector<Sequence>& batch) const;
   double loss_and_gradients(const std::vector<Sequence>& batch);
-  // Clips the gradients and makes one AdamW step, of the parameters that are trained. Returns the gradients' norm before clipping.
+  // Clips the gradients and makes one AdamW step, of the parameters that are trained. Returns the gradients' norm
+  // before clipping.
   double update(const AdamWSettings& settings);
   // The loss of each of `steps` steps before its update.
   std::vector<double> train(std::int64_t steps, std::int64_t global_batch, const AdamWSettings& settings,

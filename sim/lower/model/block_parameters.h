@@ -26,8 +26,7 @@ inline ParamSpec weight_spec(const UnitScope& scope, std::string name, std::vect
 
 inline ParamId add_weight(const UnitScope& scope, std::string name, std::vector<std::int64_t> shape, int tensor_dim,
                           double scale) {
-  return scope.parameters.add(scope.number,
-                              weight_spec(scope, std::move(name), std::move(shape), tensor_dim, scale));
+  return scope.parameters.add(scope.number, weight_spec(scope, std::move(name), std::move(shape), tensor_dim, scale));
 }
 
 // The weight of the product `name` of a block's linear layer and, if `adapted`, its adapter (lora.h).

@@ -1,5 +1,5 @@
-// Low-rank adaptation (LoRA, Hu et al. 2021, arXiv 2106.09685). Beside a frozen product y = x W^T stands an adapter of two
-// matrices, A [rank, in] and B [out, rank], which are trained: y += (alpha / rank) (x A^T) B^T. A begins as
+// Low-rank adaptation (LoRA, Hu et al. 2021, arXiv 2106.09685). Beside a frozen product y = x W^T stands an adapter of
+// two matrices, A [rank, in] and B [out, rank], which are trained: y += (alpha / rank) (x A^T) B^T. A begins as
 // torch.nn.Linear's weights do, B as zeros, so the adapter begins by adding nothing (Hugging Face's peft,
 // tuners/lora/layer.py). Forward and backward are the kernels that autograd makes of that sum: the adapter's products,
 // the scaling and the addition are passes of their own.

@@ -113,8 +113,8 @@ BufferId TensorParallel::column_backward(const std::string& name, BufferId out_g
   return reduced;
 }
 
-// The input's gradient first, the adapter's part of it with it; its collective during the adapter's weight gradients with
-// plan.overlap_tensor_backward, else behind them.
+// The input's gradient first, the adapter's part of it with it; its collective during the adapter's weight gradients
+// with plan.overlap_tensor_backward, else behind them.
 BufferId TensorParallel::frozen_column_backward(const std::string& name, BufferId out_gradient, BufferId in,
                                                 ParamId weight, std::int64_t n, std::int64_t k, bool input_gradient) {
   const bool adapted = lora_.has(weight);

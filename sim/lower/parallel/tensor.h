@@ -59,9 +59,9 @@ class TensorParallel {
   void product_part(const std::string& name, BufferId in, const WeightPart& of, BufferId out, std::int64_t n,
                     std::int64_t k);
 
-  // Backward of a column-parallel layer with input `in` [local_tokens, k]: emits the weight (and bias) gradients, or the
-  // adapter's, and returns the input's gradient [local_tokens, k], its collective during the weight-gradient product
-  // with plan.overlap_tensor_backward; -1 without `input_gradient`, of frozen weights.
+  // Backward of a column-parallel layer with input `in` [local_tokens, k]: emits the weight (and bias) gradients, or
+  // the adapter's, and returns the input's gradient [local_tokens, k], its collective during the weight-gradient
+  // product with plan.overlap_tensor_backward; -1 without `input_gradient`, of frozen weights.
   BufferId column_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight, ParamId bias,
                            std::int64_t n, std::int64_t k, bool input_gradient = true);
   // Backward of a row-parallel layer: out_gradient [local_tokens, n] (after the bias), in [tokens, k]. Returns [tokens,

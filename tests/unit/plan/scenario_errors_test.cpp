@@ -167,7 +167,8 @@ TEST(ScenarioErrors, AdaptersHaveARankAndTargets) {
   const Texts twice = problems(small("training: {lora_rank: 4, lora_targets: [mlp, mlp]}\n"));
   ASSERT_EQ(twice.size(), 1U);
   EXPECT_NE(twice[0].find("target mlp is listed twice"), std::string::npos) << twice[0];
-  EXPECT_TRUE(problems(small("training: {lora_rank: -1}\n")).at(0).starts_with("3:23 training.lora_rank: -1 is out of"));
+  EXPECT_TRUE(
+      problems(small("training: {lora_rank: -1}\n")).at(0).starts_with("3:23 training.lora_rank: -1 is out of"));
 }
 
 TEST(ScenarioErrors, AdaptersAreRefusedWhereThereAreNone) {
@@ -193,8 +194,8 @@ TEST(ScenarioErrors, AdaptersAreRefusedWhereThereAreNone) {
   EXPECT_EQ(refused(small(with), {"training.precision=nvfp4"}),
             at + "products in 4 bits have no adapters beside them yet (precision: bf16)");
   for (const std::string schedule : {"zero_bubble", "zero_bubble_v", "dualpipe_v"})
-    EXPECT_EQ(refused(small(with), {"cluster.gpus=2", "plan.pipeline=2", "training.global_batch=8",
-                                    "plan.schedule=" + schedule}),
+    EXPECT_EQ(refused(small(with),
+                      {"cluster.gpus=2", "plan.pipeline=2", "training.global_batch=8", "plan.schedule=" + schedule}),
               at + "schedule " + schedule +
                   " puts weight gradients into a part of their own, and frozen weights have none (schedule: 1f1b)");
   EXPECT_EQ(problems(small(with), {"plan.schedule=zero_bubble"}), Texts{}) << "of one stage";
