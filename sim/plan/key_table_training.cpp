@@ -149,9 +149,8 @@ std::vector<Key> training_keys() {
        .fallback = "`lora_rank`",
        .min = 1e-3,
        .max = 1e6,
-       .meaning =
-           "what an adapter gives is multiplied by `lora_alpha` / `lora_rank`: by default 1, as "
-           "in Megatron-Bridge (`dim` 32, `alpha` 32) and Hugging Face's peft (`r` 8, `lora_alpha` 8)",
+       .meaning = "what an adapter gives is multiplied by `lora_alpha` / `lora_rank`: by default 1, as "
+                  "in Megatron-Bridge (`dim` 32, `alpha` 32) and Hugging Face's peft (`r` 8, `lora_alpha` 8)",
        .example = "32",
        .related = "training.lora_rank training.lr",
        .field = &Training::lora_alpha},

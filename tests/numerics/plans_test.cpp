@@ -298,6 +298,7 @@ std::vector<Case> lora_cases() {
     add("lists", grid(2, 1, 1, 1, {"framework=nanotron"}), {"model.dropout=0.1"});
     add("megatron", grid(4, 2, 2, 0, {"framework=megatron-2021", sequence}), {"model.dropout=0.1"});
     add("context2", grid(2, 1, 1, 0, {"plan.context=2"}));
+    add("hybrid", grid(4, 1, 1, 3, {"plan.zero_group=2"}));
   }
   return cases;
 }

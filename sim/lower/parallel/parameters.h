@@ -57,8 +57,8 @@ class ParameterStore {
   // The parameter's values, as a view compute ops read.
   BufferId value(ParamId id) const { return params_[static_cast<std::size_t>(id)].value; }
   std::int64_t rows(ParamId id) const;
-  // Whether it is trained: where there are adapters, every other parameter is frozen. What follows about gradients is of
-  // trained parameters; of frozen ones weight_gradient and gradient_done do nothing.
+  // Whether it is trained: where there are adapters, every other parameter is frozen. What follows about gradients is
+  // of trained parameters; of frozen ones weight_gradient and gradient_done do nothing.
   bool trains(ParamId id) const { return !frozen(params_[static_cast<std::size_t>(id)]); }
 
   // Under autocast: the values a product is about to read, from the fp32 copy.

@@ -117,6 +117,12 @@ TEST(Lora, OnlyAdaptersGradientsAreReducedAndOnlyAdaptersGatheredAfterTheUpdate)
             2 * (kFrozenElements + kAdapterElements) - 128 * 64);
 }
 
+// DeepSpeed keeps small parameters whole with ZeRO-3, and gathers them after the update: all of this model's.
+TEST(Lora, FrozenParametersThatStayWholeAreNotGathered) {
+  const LoweredAdapters l = adapted_with({"framework=deepspeed", "plan.zero=3"});
+  EXPECT_EQ(elements_sent(l.program, CollectiveKind::all_gather, "data"), kAdapterElements);
+}
+
 // A and B that all ranks of a tensor group hold whole: A of queries, keys and values and of the way up, 8 x 64 each, B
 // of the projection and of the way down, 64 x 8 each, in two layers; their gradients are sums over the group, with
 // sequence parallelism or without.
