@@ -80,7 +80,7 @@ bool oversubscribed(const plan::Scenario& scenario) {
 // A rough time of a step on this machine: only ratios matter.
 double rough_step(const plan::Scenario& s) {
   const auto& t = s.training;
-  return model::model_flops(s.model, t.global_batch, t.seq_len);
+  return model::model_flops(s.model, t.global_batch, t.seq_len, t.adapters());
 }
 
 // The seconds that each plan's program may take to be measured: half of them alike, half by how long a step takes.

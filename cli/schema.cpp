@@ -102,6 +102,11 @@ Json plain(const Key& key, const std::string& root) {
               {"minItems", key.values.size()},
               {"maxItems", key.values.size()},
               {"uniqueItems", true}};
+    case KeyType::choices:
+      return {{"type", "array"},
+              {"items", {{"type", "string"}, {"enum", key.values}}},
+              {"minItems", 1},
+              {"uniqueItems", true}};
     case KeyType::mapping:
       return object_of(std::string(key.path) + ".", root);
     case KeyType::mappings:

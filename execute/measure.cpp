@@ -68,9 +68,9 @@ void add_times(const StepShares& shares, const plan::Scenario& scenario, result:
 void add_program(const program::Program& program, const plan::Scenario& scenario, const plan::RankGrid& grid,
                  bool names, result::Result& out) {
   const auto& t = scenario.training;
-  out.model_flops = model::model_flops(scenario.model, t.global_batch, t.seq_len);
+  out.model_flops = model::model_flops(scenario.model, t.global_batch, t.seq_len, t.adapters());
   out.hardware_flops = account::hardware_flops(program, grid);
-  out.flop_formula = model::flop_formula(scenario.model, t.seq_len);
+  out.flop_formula = model::flop_formula(scenario.model, t.seq_len, t.adapters());
   out.notes = account::balance_notes(scenario, program, account::flops_of, "by its FLOPs");
   out.stages = account::stage_memory(program, grid, scenario.framework, true);
   const std::int64_t ranks_a_role = grid.ranks() / static_cast<int>(program.roles.size());

@@ -22,11 +22,17 @@ bool is_parameter(const Buffer& b) {
 
 namespace {
 
-BufferId find(const program::Role& role, const std::string& name) {
+// -1: there is none.
+BufferId find_any(const program::Role& role, const std::string& name) {
   for (BufferId b = 0; b < static_cast<BufferId>(role.buffers.size()); ++b)
     if (role.buffers[static_cast<std::size_t>(b)].name == name) return b;
-  REHEARSE_CHECK(false, "{}: no buffer '{}'", role.name, name);
   return -1;
+}
+
+BufferId find(const program::Role& role, const std::string& name) {
+  const BufferId found = find_any(role, name);
+  REHEARSE_CHECK(found >= 0, "{}: no buffer '{}'", role.name, name);
+  return found;
 }
 
 // Of the bucket "param.bucketN": "param.shard.bucketN", "master.bucketN".
@@ -44,6 +50,12 @@ struct PieceFinder {
 
   const Buffer& buffer(BufferId id) const { return timeline.role->buffers[static_cast<std::size_t>(id)]; }
   BufferId base_of(BufferId id) const { return buffer(id).is_view() ? buffer(id).base : id; }
+
+  // Of a parameter in 16 bits: its bucket's fp32 copy; -1: there is none, as of what is frozen.
+  BufferId master_of(BufferId id) const {
+    if (!is_parameter(buffer(id)) || !is_half(buffer(id).dtype)) return -1;
+    return find_any(*timeline.role, beside(buffer(base_of(id)), "master"));
+  }
 
   // The piece of parameter `id` that lies in `holder`: the whole of the parameter's bucket, or our slice of it.
   void add(BufferId id, BufferId holder) {
@@ -75,9 +87,7 @@ std::vector<Piece> parameter_pieces(const Timeline& timeline, const plan::RankGr
 std::vector<Piece> master_pieces(const Timeline& timeline, const plan::RankGrid& grid, int rank) {
   PieceFinder finder{timeline, grid, rank, {}};
   for (BufferId id = 0; id < static_cast<BufferId>(timeline.role->buffers.size()); ++id) {
-    const Buffer& b = finder.buffer(id);
-    if (is_parameter(b) && is_half(b.dtype))
-      finder.add(id, find(*timeline.role, beside(finder.buffer(finder.base_of(id)), "master")));
+    if (const BufferId master = finder.master_of(id); master >= 0) finder.add(id, master);
   }
   return finder.pieces;
 }
@@ -86,8 +96,11 @@ namespace {
 
 // Where values are kept in their best precision.
 std::vector<Piece> value_pieces(const Timeline& timeline, const plan::RankGrid& grid, int rank) {
-  std::vector<Piece> masters = master_pieces(timeline, grid, rank);
-  return masters.empty() ? parameter_pieces(timeline, grid, rank) : masters;
+  const PieceFinder finder{timeline, grid, rank, {}};
+  std::vector<Piece> pieces = master_pieces(timeline, grid, rank);
+  for (const Piece& piece : parameter_pieces(timeline, grid, rank))
+    if (finder.master_of(piece.buffer) < 0) pieces.push_back(piece);
+  return pieces;
 }
 
 }  // namespace

@@ -75,6 +75,9 @@ std::string trained(const Result& r) {
   std::vector<std::string> facts;
   if (const auto n = integer_of(r, "model.parameters"); n > 0)
     facts.push_back(in_words(static_cast<double>(n)) + " parameters");
+  if (const auto n = integer_of(r, "model.trainable_parameters"); n > 0)
+    facts.push_back(fmt::format("of which adapters of rank {}, {}, are trained", key_of(r, "training.lora_rank"),
+                                in_words(static_cast<double>(n))));
   if (const auto n = integer_of(r, "training.seq_len"); n > 0)
     facts.push_back(fmt::format("sequences of {}", count(static_cast<double>(n), "token")));
   if (const std::string kind = key_of(r, "model.attention"); !kind.empty()) facts.push_back(kind + " attention");

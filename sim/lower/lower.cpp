@@ -6,7 +6,7 @@
 //                their own; conv, linear, loss of
 //                cnn and mlp
 //   parallel/    tensor, sequence, context, experts, pipeline (transfers between stages), data (reductions), zero
-//                (shards); parameters in buckets, the optimizer
+//                (shards), lora (adapters); parameters in buckets, the optimizer
 //   stage_lowering.*                 bodies and slots of a stage
 //   role_builder.*, order_role.cpp   waits and releases, derived from operands
 #include "sim/lower/lower.h"
@@ -69,7 +69,7 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
     if (size > 1) shards.push_back(axis);
   if (!shards.empty()) groups.data = add({"data", GroupKind::data, shards, {}});
   if (p.replicas > 1) groups.replica = add({"replica", GroupKind::data, {Axis::replica}, {}});
-  if (p.pipeline > 1 && scenario.model.is_transformer() && scenario.model.tied_embeddings)
+  if (p.pipeline > 1 && scenario.model.is_transformer() && scenario.model.tied_embeddings && !scenario.training.lora())
     if (const int head = stage_of(p, p.pipeline * p.chunks - 1); head != 0)
       groups.embedding = add({"embedding", GroupKind::embedding, {Axis::pipeline}, {0, head}});
   if (p.expert > 1) {

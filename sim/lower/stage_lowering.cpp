@@ -226,7 +226,9 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch, bool part
     }
     // Not before the last layer's recomputation, whose collectives would queue behind it on the tensor stream.
     if (u == n - 1 && chunk.sends()) transfers_.unpack(chunk.output_gradient, false);
-    const bool needed = !chunk.first || u > 1 || (u == 1 && context_.model().is_transformer());
+    // An embedding asks for its output's gradient, unless it is frozen.
+    const bool embedding = context_.model().is_transformer() && !context_.scenario.training.lora();
+    const bool needed = !chunk.first || u > 1 || (u == 1 && embedding);
     gradient = unit.backward(gradient, needed);
     if (!ahead) gather_next(-1);
   }

@@ -192,6 +192,54 @@ std::int64_t transformer_parameters(const Model& model, std::int64_t vocab, bool
 
 }  // namespace
 
+namespace {
+
+// What goes into the products of a layer that have adapters, in columns, or `out` of them.
+std::int64_t adapter_widths(const Model& model, const Adapters& adapters, bool out) {
+  const std::int64_t h = model.hidden, f = model.ffn_hidden;
+  const std::int64_t attention = out ? model.qkv_width() + h : h + model.attention_width();
+  const std::int64_t mlp = out ? ffn_inputs(model) * f + h : h + f;
+  return (adapters.attention ? attention : 0) + (adapters.mlp ? mlp : 0);
+}
+
+// Of one token, forward and backward, where adapters alone are trained. In the first layer nothing asks for the
+// gradient of what the first product with an adapter reads; side by side, the feed-forward layer is no earlier than
+// attention.
+double adapted_multiply_adds(const Model& model, std::int64_t seq_len, const Adapters& adapters) {
+  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
+  const double scores =
+      real(counted_keys(seq_len, model.window(0, seq_len))) * real(model.heads * (model.head_dim + model.value_dim()));
+  const auto attended = [&](std::int64_t layer) {  // in backward: of both operands
+    return 2 * real(counted_keys(seq_len, model.window(layer, seq_len))) *
+           real(model.heads * (model.head_dim + model.value_dim()));
+  };
+  const double weights = real(attention_weights(model) + ffn_weights(model, 0, false));
+  const double head = real(model.hidden) * real(model.vocab);
+  double total = token_multiply_adds(model, seq_len) + real(model.layers) * weights + head;  // forward, by inputs
+  for (std::int64_t l = 0; l < model.layers; ++l) total += attended(l);
+  total += 3 * real(adapter_parameter_count(model, adapters));
+  const double qkv = real(model.hidden) * real(model.qkv_width());
+  const double up = real(ffn_inputs(model)) * real(model.hidden) * real(model.ffn_hidden);
+  const auto low = [&](std::int64_t in) { return real(adapters.rank) * real(in); };  // of an adapter's first matrix
+  if (model.parallel_block != ParallelBlock::none) {
+    if (adapters.attention)
+      total -= qkv + low(model.hidden);
+    else
+      total -= real(attention_weights(model)) + 2 * scores;
+    if (adapters.mlp)
+      total -= up + low(model.hidden);
+    else
+      total -= real(ffn_weights(model, 0, false));
+  } else if (adapters.attention) {
+    total -= qkv + low(model.hidden);
+  } else {
+    total -= real(attention_weights(model)) + 2 * scores + up + low(model.hidden);
+  }
+  return total;
+}
+
+}  // namespace
+
 std::int64_t layer_parameter_count(const Model& model, std::int64_t layer) {
   return layer_parameters(model, layer, true);
 }
@@ -205,10 +253,16 @@ std::int64_t active_parameter_count(const Model& model) {
   return model.is_transformer() ? transformer_parameters(model, model.vocab, false) : vision_parameters(model);
 }
 
+std::int64_t adapter_parameter_count(const Model& model, const Adapters& adapters) {
+  return model.layers * adapters.rank *
+         (adapter_widths(model, adapters, false) + adapter_widths(model, adapters, true));
+}
+
 // A multiply-add is 2 FLOPs; backward is two products, for inputs and for weights, the size of each one in forward.
 // What a transformer's first layer takes in are the embedding's rows, whose gradient is needed.
-double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len) {
+double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len, const Adapters& adapters) {
   const auto count = static_cast<double>(sequences);
+  if (adapters.on()) return 2 * count * static_cast<double>(seq_len) * adapted_multiply_adds(model, seq_len, adapters);
   if (!model.is_transformer()) return 2 * count * vision_training_multiply_adds(model);
   const double body = 6 * count * static_cast<double>(seq_len) * token_multiply_adds(model, seq_len);
   return model.is_encoder() ? body + 6 * count * encoder_head_multiply_adds(model, seq_len) : body;
@@ -224,8 +278,13 @@ bool is_plain_gpt(const Model& model) {
 
 }  // namespace
 
-std::string flop_formula(const Model& model, std::int64_t seq_len) {
+std::string flop_formula(const Model& model, std::int64_t seq_len, const Adapters& adapters) {
   const std::string counted = "forward and backward matrix products, a multiply-add is 2, no recomputation";
+  if (adapters.on())
+    return counted +
+           ", attention in full (no causal discount), no gradients of frozen weights nor below the first adapter: 4 N "
+           "+ 6 P a token and attention, N = weights of products, P = those of adapters of rank " +
+           std::to_string(adapters.rank);
   std::string attention = counted + ", attention in full (no causal discount): ";
   if (model.windowed(seq_len))
     attention = counted +

@@ -125,12 +125,23 @@ struct Model {
   std::int64_t attention_width() const { return heads * value_dim(); }
 };
 
+// Adapters of low-rank adaptation (LoRA, Hu et al. 2021, arXiv 2106.09685) beside a block's products, of which alone a
+// training with them changes the weights. The product of queries, keys and values has one, and so has that of gate and
+// up-projection.
+struct Adapters {
+  std::int64_t rank = 0;              // 0: there are none, and everything is trained
+  bool attention = true, mlp = true;  // which products have one: attention's two, the feed-forward layer's two
+  bool on() const { return rank > 0; }
+};
+
 // Parameters; `vocab` may be padded by the caller (0: the model's own).
 std::int64_t parameter_count(const Model& model, std::int64_t vocab = 0);
 // Of layer `layer`, from 0; those of gpt and llama are alike.
 std::int64_t layer_parameter_count(const Model& model, std::int64_t layer = 0);
 // What a token's forward pass uses of them: of the routed experts those that it is sent to.
 std::int64_t active_parameter_count(const Model& model);
+// Of the adapters of a gpt or llama: rank (in + out) for each product.
+std::int64_t adapter_parameter_count(const Model& model, const Adapters& adapters);
 // cnn: features after the last pooling, the input of the first linear layer. Convolutions are padded to keep the size;
 // pooling windows do not overlap and drop an incomplete last row and column.
 std::int64_t flattened_width(const Model& model);
@@ -140,10 +151,12 @@ std::int64_t flattened_width(const Model& model);
 // or an mlp's input, so the first layer's is not counted. For gpt with ffn = 4 hidden and one vocabulary product this
 // equals 72 B s L h^2 (1 + s/6h + V/12Lh) (Narayanan et al. 2021, arXiv 2104.04473, without recomputation). A layer
 // with a sliding window that is shorter than the sequence counts the window's keys in the place of s
-// (sim/base/window.h).
-double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len);
+// (sim/base/window.h). With adapters (gpt and llama): forward and input gradients of every product, no gradients of
+// frozen weights, no gradients below the first adapter of the first layer, and of the adapters' own products forward
+// and both gradients.
+double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len, const Adapters& adapters = {});
 // How model_flops counts this model, in its own symbols: one line for result.json and reports. With a window that
 // sequences of `seq_len` feel, what it leaves.
-std::string flop_formula(const Model& model, std::int64_t seq_len = 0);
+std::string flop_formula(const Model& model, std::int64_t seq_len = 0, const Adapters& adapters = {});
 
 }  // namespace rehearse::model

@@ -1,4 +1,6 @@
 // The keys of the scenario's `training:` mapping; see key_table.cpp.
+#include <algorithm>
+
 #include "sim/plan/keys.h"
 #include "sim/plan/sections.h"
 
@@ -130,6 +132,52 @@ std::vector<Key> training_keys() {
        .example = "bf16",
        .related = "training.optimizer training.precision plan.zero",
        .field = &Training::moments},
+      {.path = "training.lora_rank",
+       .type = KeyType::integer,
+       .fallback = "0",
+       .min = 0,
+       .max = 65536,
+       .meaning = "of gpt and llama: above 0, low-rank adaptation (LoRA, arXiv 2106.09685): beside each product of "
+                  "`lora_targets` stands an adapter of two matrices of that rank, which alone are trained; every "
+                  "other parameter is frozen, without gradients and optimizer states",
+       .example = "16",
+       .related = "training.lora_alpha training.lora_targets training.optimizer plan.zero",
+       .field = &Training::lora_rank},
+      {.path = "training.lora_alpha",
+       .type = KeyType::number,
+       .origin = Default::derived,
+       .fallback = "`lora_rank`",
+       .min = 1e-3,
+       .max = 1e6,
+       .meaning = "what an adapter gives is multiplied by `lora_alpha` / `lora_rank`: by default 1, as "
+                  "in Megatron-Bridge (`dim` 32, `alpha` 32) and Hugging Face's peft (`r` 8, `lora_alpha` 8)",
+       .example = "32",
+       .related = "training.lora_rank training.lr",
+       .field = &Training::lora_alpha},
+      {.path = "training.lora_targets",
+       .type = KeyType::choices,
+       .fallback = "[attention, mlp]",
+       .values = {"attention", "mlp"},
+       .item = "target",
+       .meaning = "which products of blocks have adapters: `attention` (queries, keys and values, which are one "
+                  "product, and the projection), `mlp` (the feed-forward layer's two); both by default, as in "
+                  "Megatron-Bridge (`target_modules`)",
+       .example = "[attention]",
+       .related = "training.lora_rank",
+       .field = Field::of<Training>(
+           [](const Training& t) {
+             std::vector<std::string> targets;
+             if (t.lora_attention) targets.emplace_back("attention");
+             if (t.lora_mlp) targets.emplace_back("mlp");
+             return targets;
+           },
+           [](Training& t, const Value& value) {
+             const auto& targets = std::get<std::vector<std::string>>(value);
+             const auto listed = [&](const char* target) {
+               return std::find(targets.begin(), targets.end(), target) != targets.end();
+             };
+             t.lora_attention = listed("attention"), t.lora_mlp = listed("mlp");
+           })},
       {.path = "training.lr",
        .type = KeyType::number,
        .fallback = "3e-4",

@@ -85,6 +85,8 @@ std::string plain_type(const Key& key) {
       return "list of numbers, or list of such lists";
     case KeyType::permutation:
       return fmt::format("list of {}, each once", one_of);
+    case KeyType::choices:
+      return fmt::format("list of one or more of {}, each once at most", one_of);
     case KeyType::mapping:
       return "mapping";
     case KeyType::mappings:

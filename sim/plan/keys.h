@@ -32,6 +32,7 @@ enum class KeyType : unsigned char {
   numbers,            // a list
   number_rows,        // a list, or a list of such lists
   permutation,        // a list with each of `values` once
+  choices,            // a list with one or more of `values`, each once at most
   mapping,            // with the keys that begin with this one's path
   mappings,           // a list of those
   free_mapping,       // keys of another file
@@ -52,7 +53,7 @@ struct Key {
   KeyType type = KeyType::mapping;
   Default origin = Default::value;
   std::string_view fallback = {};
-  std::vector<std::string_view> values = {};  // of a choice or a permutation
+  std::vector<std::string_view> values = {};  // of a choice, choices or a permutation
   // Values of the format that this program refuses, saying what is available; {"all"}: the whole key.
   std::vector<std::string_view> later = {};
   std::optional<double> min = {}, max = {};  // of a number, or of each in a list

@@ -115,6 +115,12 @@ struct Training {
   double loss_scale = 65536;  // fp16: at first
   std::int64_t loss_scale_interval = 2000;
   std::int64_t seed = 1;
+  // Low-rank adaptation (Hu et al. 2021, arXiv 2106.09685): of rank 0 there is none. Else adapters alone are trained.
+  std::int64_t lora_rank = 0;
+  double lora_alpha = 0;  // what an adapter gives is multiplied by lora_alpha / lora_rank
+  bool lora_attention = true, lora_mlp = true;
+  bool lora() const { return lora_rank > 0; }
+  model::Adapters adapters() const { return {lora_rank, lora_attention, lora_mlp}; }
   // Of a run known to train well, for advice on the learning rate (sim/account/epoch.h); 0: not given.
   std::int64_t base_batch = 0;
   double base_lr = 0;

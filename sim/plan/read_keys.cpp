@@ -54,11 +54,14 @@ std::optional<Value> read_list(const Node& list, const Key& key, const char* ite
   return values.size() == list.size() ? std::optional<Value>(values) : std::nullopt;
 }
 
-std::optional<Value> read_permutation(const Node& list, const Key& key) {
+// Words of `key.values`, each at most once; of a permutation all of them.
+std::optional<Value> read_words(const Node& list, const Key& key) {
+  const bool all = key.type == KeyType::permutation;
   const std::vector<std::string> names(key.values.begin(), key.values.end());
-  const std::string expected = fmt::format("expected a permutation of [{}]", fmt::join(names, ", "));
+  const std::string expected =
+      fmt::format("expected a {} of [{}]", all ? "permutation" : "list of one or more", fmt::join(names, ", "));
   const std::string more = fmt::format("rehearse explain {}", key.path);
-  if (list.kind() != Node::Kind::sequence) {
+  if (list.kind() != Node::Kind::sequence || (!all && list.size() == 0)) {
     list.error(expected, more);
     return std::nullopt;
   }
@@ -80,7 +83,7 @@ std::optional<Value> read_permutation(const Node& list, const Key& key) {
     }
   }
   if (!sound) return std::nullopt;
-  if (words.size() == names.size()) return words;
+  if (!all || words.size() == names.size()) return words;
   std::vector<std::string> absent;
   for (const std::string& name : names)
     if (std::find(words.begin(), words.end(), name) == words.end()) absent.push_back(name);
@@ -191,7 +194,8 @@ std::optional<Value> read_given(const Node& node, const Key& key, const std::opt
     case KeyType::numbers:
       return read_list<double>(node.get(leaf), key, "a number", [](const Node& n) { return n.as_number(); });
     case KeyType::permutation:
-      return read_permutation(node.get(leaf), key);
+    case KeyType::choices:
+      return read_words(node.get(leaf), key);
     default:
       REHEARSE_CHECK(false, "{} is read by its section", key.path);
   }
@@ -222,7 +226,8 @@ std::optional<Value> default_value(const Key& key, const DefaultText& framework_
 }
 
 bool is_list(const Key& key) {
-  return key.type == KeyType::integers || key.type == KeyType::numbers || key.type == KeyType::permutation;
+  return key.type == KeyType::integers || key.type == KeyType::numbers || key.type == KeyType::permutation ||
+         key.type == KeyType::choices;
 }
 
 }  // namespace

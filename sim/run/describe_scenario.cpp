@@ -64,6 +64,13 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   auto& s = out.scenario;
   s["model"] = scenario.model.name;
   s["model.parameters"] = fmt::to_string(model::parameter_count(scenario.model));
+  if (t.lora()) {
+    s["model.parameters"] = fmt::to_string(model::parameter_count(scenario.model) +
+                                           model::adapter_parameter_count(scenario.model, t.adapters()));
+    s["model.trainable_parameters"] = fmt::to_string(model::adapter_parameter_count(scenario.model, t.adapters()));
+    for (const char* key : {"training.lora_rank", "training.lora_alpha", "training.lora_targets"})
+      s[key] = result_text(plan::value_text(*plan::find_key(key), scenario).value_or(""));
+  }
   s["cluster.topology"] = cluster.name();
   s["cluster.device"] = device.name;
   if (const cluster::HostSharing host = cluster.host_sharing(); host.cores > 0) {

@@ -198,9 +198,10 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   out.stages = stages_on(prepared.costs().device(), scenario, program, prepared.arenas());
   out.memory_headroom = headroom_on(prepared.costs().device(), scenario);
   out.memory_fits = largest_peak(out.stages) <= out.memory_capacity - out.memory_headroom;
-  out.model_flops = model::model_flops(scenario.model, scenario.training.global_batch, scenario.training.seq_len);
+  out.model_flops = model::model_flops(scenario.model, scenario.training.global_batch, scenario.training.seq_len,
+                                       scenario.training.adapters());
   out.hardware_flops = account::hardware_flops(program, grid);
-  out.flop_formula = model::flop_formula(scenario.model, scenario.training.seq_len);
+  out.flop_formula = model::flop_formula(scenario.model, scenario.training.seq_len, scenario.training.adapters());
   for (result::Note& note : balance_notes_of(prepared, scenario)) out.notes.push_back(std::move(note));
   add_expert_balance(scenario, out);
   out.input = prepared.input().facts;

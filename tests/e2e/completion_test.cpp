@@ -29,6 +29,7 @@ TEST(Completion, BashOffersCommandsOptionsAndValues) {
   EXPECT_EQ(offered("rehearse explain plan.overlap_"),
             "plan.overlap_grad_reduce plan.overlap_param_gather plan.overlap_tensor_backward "
             "plan.overlap_expert_exchange");
+  EXPECT_EQ(offered("rehearse explain training.lora"), "training.lora_rank training.lora_alpha training.lora_targets");
   EXPECT_EQ(offered("rehearse completion "), "bash zsh fish");
 }
 

@@ -239,6 +239,29 @@ TEST(Execute, ModelsWithExpertsArePerformedOnCpusOnly) {
   EXPECT_TRUE(has(out, "exposed expert")) << out;
 }
 
+TEST(Execute, AdaptersAreTrainedBesideFrozenParameters) {
+  const auto performed = [](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"execute", "gpt-tiny-2x2x2", "--steps", "3", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome r = run(words);
+    EXPECT_EQ(r.status, 0) << r.err;
+    return Json::parse(r.out);
+  };
+  const Json all = performed({}), adapted = performed({"--set", "training.lora_rank=4"});
+  const auto count = [](const Json& result, const char* key) {
+    return std::stoll(result["scenario"].at(key).get<std::string>());
+  };
+  EXPECT_FALSE(all["scenario"].contains("model.trainable_parameters"));
+  const auto trained = count(adapted, "model.trainable_parameters");
+  EXPECT_EQ(count(adapted, "model.parameters"), count(all, "model.parameters") + trained);
+  EXPECT_LT(trained, count(all, "model.parameters") / 4);
+  EXPECT_EQ(adapted["loss"][0], all["loss"][0]) << "an adapter begins by adding nothing";
+  EXPECT_NE(adapted["loss"][2], all["loss"][2]);
+  const Outcome experts = run({"execute", "moe-tiny-2x2", "--steps", "3", "--set", "training.lora_rank=4"});
+  EXPECT_EQ(experts.status, 2);
+  EXPECT_TRUE(has(experts.err, "lora_rank = 4: experts and routers have no adapters yet")) << experts.err;
+}
+
 TEST(Execute, LatentAttentionIsPerformedOnCpusOnly) {
   std::vector<std::string> words = {"execute", "moe-tiny-2x2", "--steps", "3"};
   for (const char* key : {"kv_lora_rank=16", "qk_nope_head_dim=8", "qk_rope_head_dim=4", "v_head_dim=8", "kv_heads=4"})

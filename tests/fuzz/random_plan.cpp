@@ -41,6 +41,9 @@ class Writer {
     if (c_.below(4) == 1) text.insert(text.find("training: {") + 11, "moments: bf16, ");
     if (transformer_ && c_.below(3) == 1) give_window(text);
     if (c_.below(3) == 1) give_data(text);
+    if (transformer_ && c_.below(3) == 1)  // refused beside experts, latents and some plans
+      text.insert(text.find("training: {") + 11,
+                  c_.below(2) == 1 ? "lora_rank: 2, lora_targets: [mlp], " : "lora_rank: 3, ");
     return text;
   }
 

@@ -98,6 +98,14 @@ PlainGpt<Real>::PlainGpt(const GptShape& shape, const Initial& initial) : shape_
       block.up = add_linear(name + "mlp.up", shape.ffn_hidden, h, initial, shape.bias);
       block.down = add_linear(name + "mlp.down", h, shape.ffn_hidden, initial, shape.bias);
     }
+    if (shape.lora_rank > 0 && shape.lora_attention) {
+      add_adapter(block.qkv, name + "attention.qkv", initial);
+      add_adapter(block.proj, name + "attention.proj", initial);
+    }
+    if (shape.lora_rank > 0 && shape.lora_mlp) {
+      add_adapter(block.up, name + "mlp.up", initial);
+      add_adapter(block.down, name + "mlp.down", initial);
+    }
     for (Linear* linear : {&block.qkv, &block.proj, &block.up, &block.down}) linear->eight_bits = shape.eight_bits;
     block.proj.adds_later = block.down.adds_later = true;
     blocks_.push_back(block);
@@ -131,6 +139,25 @@ auto PlainGpt<Real>::add_linear(const std::string& name, Index out, Index in, co
   linear.weight = add(name + ".weight", out * in, initial);
   if (bias) linear.bias = add(name + ".bias", out, initial);
   return linear;
+}
+
+template <typename Real>
+void PlainGpt<Real>::add_adapter(Linear& linear, const std::string& name, const Initial& initial) {
+  linear.lora_a = add(name + ".lora_a", shape_.lora_rank * linear.in, initial);
+  linear.lora_b = add(name + ".lora_b", linear.out * shape_.lora_rank, initial);
+}
+
+// Each row of x times an adapter's matrix [n, columns of x]: rank columns on the way in or out.
+template <typename Real>
+auto PlainGpt<Real>::low_rank(int matrix, const Values& x) const -> Values {
+  const Values& m = value(matrix);
+  const bool first = parameters_[static_cast<std::size_t>(matrix)].name.ends_with("a");
+  const Index n = first ? shape_.lora_rank : size_of(m) / shape_.lora_rank, k = size_of(m) / n;
+  Values y = zeros<Real>(size_of(x) / k * n);
+  for (Index r = 0; r < size_of(x) / k; ++r)
+    for (Index o = 0; o < n; ++o)
+      for (Index i = 0; i < k; ++i) at(y, r * n + o) += at(m, o * k + i) * at(x, r * k + i);
+  return y;
 }
 
 template <typename Real>
@@ -202,6 +229,10 @@ auto PlainGpt<Real>::linear_forward(const Linear& linear, const Values& x) const
   const auto add_bias = [&] {
     for (Index i = 0; i < size_of(y) && !bias.empty(); ++i) at(y, i) += at(bias, i % linear.out);
   };
+  if (linear.lora_a >= 0) {
+    const Values added = low_rank(linear.lora_b, low_rank(linear.lora_a, x));
+    for (Index i = 0; i < size_of(y); ++i) at(y, i) += Real(shape_.lora_scale) * at(added, i);
+  }
   if (!linear.adds_later) add_bias();
   y = kept(std::move(y));
   if (linear.adds_later) add_bias();
@@ -223,6 +254,23 @@ auto PlainGpt<Real>::linear_backward(const Linear& linear, const Values& dy, con
       }
     }
   }
+  if (linear.lora_a < 0) return kept(std::move(dx));
+  // With u = A x: dB = s dy u^T, du = s B^T dy, dA = du x^T, dx += A^T du.
+  const Index rank = shape_.lora_rank;
+  const Values u = low_rank(linear.lora_a, x);
+  for (Index r = 0; r < rows; ++r)
+    for (Index k = 0; k < rank; ++k) {
+      Real du = 0;
+      for (Index o = 0; o < linear.out; ++o) {
+        const Real d = Real(shape_.lora_scale) * at(dy, r * linear.out + o);
+        at(gradient(linear.lora_b), o * rank + k) += d * at(u, r * rank + k);
+        du += d * at(value(linear.lora_b), o * rank + k);
+      }
+      for (Index i = 0; i < linear.in; ++i) {
+        at(gradient(linear.lora_a), k * linear.in + i) += du * at(x, r * linear.in + i);
+        at(dx, r * linear.in + i) += du * at(value(linear.lora_a), k * linear.in + i);
+      }
+    }
   return kept(std::move(dx));
 }
 
@@ -408,7 +456,7 @@ template <typename Real>
 double PlainGpt<Real>::update(const AdamWSettings& s) {
   double squares = 0;
   for (const Parameter& p : parameters_)
-    for (const Real g : p.gradient) squares += static_cast<double>(g) * static_cast<double>(g);
+    for (const Real g : trained(p) ? p.gradient : Values()) squares += static_cast<double>(g) * static_cast<double>(g);
   const double norm = std::sqrt(squares);
   const Real clip = s.clip > 0 ? Real(std::min(1.0, s.clip / (norm + 1e-6))) : Real{1};
   const auto step = static_cast<double>(++updates_);
@@ -416,6 +464,7 @@ double PlainGpt<Real>::update(const AdamWSettings& s) {
   const Real correction1 = Real(1 - std::pow(s.beta1, step)),
              correction2 = Real(std::sqrt(1 - std::pow(s.beta2, step)));
   for (Parameter& p : parameters_) {
+    if (!trained(p)) continue;
     for (Index i = 0; i < size_of(p.value); ++i) {
       const Real g = clip * at(p.gradient, i);
       at(p.value, i) *= 1 - lr * Real(s.weight_decay);

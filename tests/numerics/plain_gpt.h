@@ -43,6 +43,11 @@ struct GptShape {
   bool eight_bits = false;
   int gradient_mantissa = 2, gradient_least = -16;
   double gradient_most = 57344, scaled = 1;
+  // Low-rank adaptation, if lora_rank > 0: y += lora_scale B (A x) beside the products of attention, and of the
+  // feed-forward layer. Nothing but these matrices is trained.
+  std::int64_t lora_rank = 0;
+  double lora_scale = 1;
+  bool lora_attention = true, lora_mlp = true;
   // The tokens of a sequence by the rank that routes them, in its order; none: one rank has all.
   std::vector<std::vector<std::int64_t>> shards = {};
 };
@@ -79,7 +84,8 @@ class PlainGpt {
   // Mean cross-entropy over the batch's tokens; the second also replaces every parameter's gradient by the mean's.
   double loss(const std::vector<Sequence>& batch) const;
   double loss_and_gradients(const std::vector<Sequence>& batch);
-  // Clips the gradients and makes one AdamW step. Returns the gradients' norm before clipping.
+  // Clips the gradients and makes one AdamW step, of the parameters that are trained. Returns the gradients' norm
+  // before clipping.
   double update(const AdamWSettings& settings);
   // The loss of each of `steps` steps before its update.
   std::vector<double> train(std::int64_t steps, std::int64_t global_batch, const AdamWSettings& settings,
@@ -99,6 +105,7 @@ class PlainGpt {
     std::int64_t out = 0, in = 0;
     bool eight_bits = false;
     bool adds_later = false;  // its bias, with what goes by the branch
+    int lora_a = -1, lora_b = -1;
   };
   struct Block {
     Norm norm1, norm2;
@@ -142,6 +149,11 @@ class PlainGpt {
 
   Values norm_forward(const Norm& norm, const Values& x, NormTrace& trace) const;
   Values norm_backward(const Norm& norm, const Values& dy, const NormTrace& trace);
+  void add_adapter(Linear& linear, const std::string& name, const Initial& initial);
+  Values low_rank(int matrix, const Values& x) const;
+  bool trained(const Parameter& parameter) const {
+    return shape_.lora_rank == 0 || parameter.name.find(".lora_") != std::string::npos;
+  }
   Values linear_forward(const Linear& linear, const Values& x) const;
   Values linear_backward(const Linear& linear, const Values& dy, const Values& x);
   // plain_fp8.cpp: what a product reads in the place of `x`, of its output's gradient and of its weight; what is kept

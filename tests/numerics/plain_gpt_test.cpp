@@ -92,6 +92,49 @@ TEST(PlainGpt, GradientsAreDifferencesOfTheLossWithLatentAttention) {
   }
 }
 
+TEST(PlainGpt, GradientsAreDifferencesOfTheLossWithAdapters) {
+  GptShape shape = small_shape();
+  shape.lora_rank = 2, shape.lora_scale = 1.5;
+  expect_gradients_are_differences(shape);
+  shape.lora_attention = false;
+  expect_gradients_are_differences(shape);
+}
+
+// An adapter of s B A beside W is the product with W + s B A.
+TEST(PlainGpt, AnAdapterIsAWeightOfLowRank) {
+  GptShape shape = small_shape();
+  const PlainGpt<double> without(shape, scattered);
+  shape.lora_rank = 2, shape.lora_scale = 1.5;
+  PlainGpt<double> adapted(shape, scattered), merged(shape, scattered);
+  EXPECT_NE(adapted.loss(small_batch()), without.loss(small_batch()));
+  for (auto& p : merged.parameters()) {
+    const std::size_t end = p.name.find(".lora_b");
+    if (end == std::string::npos) continue;
+    const std::string product = p.name.substr(0, end);
+    auto& a = merged.parameter(product + ".lora_a").value;
+    auto& weight = merged.parameter(product + ".weight").value;
+    const std::size_t in = a.size() / 2, out = p.value.size() / 2;
+    ASSERT_EQ(weight.size(), in * out);
+    for (std::size_t o = 0; o < out; ++o)
+      for (std::size_t i = 0; i < in; ++i)
+        weight[o * in + i] += 1.5 * (p.value[o * 2] * a[i] + p.value[o * 2 + 1] * a[in + i]);
+    std::fill(p.value.begin(), p.value.end(), 0.0);
+  }
+  EXPECT_NEAR(merged.loss(small_batch()), adapted.loss(small_batch()), 1e-12);
+}
+
+TEST(PlainGpt, AnUpdateWithAdaptersLeavesEverythingElse) {
+  GptShape shape = small_shape();
+  shape.lora_rank = 2;
+  PlainGpt<double> model(shape, scattered);
+  const auto before = model.parameters();
+  model.loss_and_gradients(small_batch());
+  model.update({});
+  for (std::size_t i = 0; i < before.size(); ++i)
+    EXPECT_EQ(model.parameters()[i].value != before[i].value, before[i].name.find(".lora_") != std::string::npos)
+        << before[i].name;
+}
+
 TEST(PlainGpt, ForwardGivesTheLossesOfASecondImplementation) {
   const std::vector<double> expected = {2.219031334926377, 3.573914478878416, 3.302678881743497, 3.183637361581392,
                                         1.380645110926287};

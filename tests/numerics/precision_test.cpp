@@ -138,6 +138,10 @@ std::vector<Case> cases() {
     add("zero3", kGpt, grid(4, 1, 1, 3), dropout);
     add("zero3_llama_half_gradients", kLlama, grid(4, 1, 1, 3), half);
     add("zero1_bf16_moments", kGpt, grid(4, 1, 1, 1), {"training.moments=bf16"});
+    const Assignments lora = {"training.lora_rank=4"};
+    add("zero3_lora", kLlama, grid(2, 1, 1, 3), lora);
+    add("2x2x2_zero1_lora", kGpt, grid(8, 2, 2, 1, {"plan.sequence_parallel=true"}), lora);
+    add("torch_ddp2_lora", kLlama, grid(2, 1, 1, 0), with(lora, {"framework=torch-ddp"}));
     add("zero1_cnn", kCnn, grid(4, 1, 1, 1));
     add("tensor2", kGpt, grid(2, 2, 1, 0), dropout);
     add("tensor2_sequence", kLlama, grid(2, 2, 1, 0, {"plan.sequence_parallel=true"}));

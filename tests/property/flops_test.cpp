@@ -16,7 +16,7 @@ struct Flops {
 Flops flops_of(const std::string& model, const std::vector<std::string>& assignments) {
   const plan::Scenario s =
       scenario_from("rehearse: 1\nmodel: " + model + "\ncluster: {topology: dgx-a100, gpus: 1}\n", assignments);
-  return {model::model_flops(s.model, s.training.global_batch, s.training.seq_len),
+  return {model::model_flops(s.model, s.training.global_batch, s.training.seq_len, s.training.adapters()),
           account::hardware_flops(lower::lower(s), s.grid())};
 }
 
@@ -132,6 +132,38 @@ TEST(Flops, DoNotDependOnTheSplit) {
       EXPECT_EQ(twice.needed, f.needed);
       expect_more(twice);
     }
+}
+
+// Frozen weights have no gradients, and nothing below the first adapter has: what is needed is done, and no more.
+TEST(Flops, OfAdaptersAreDoneOnceWhateverTheyAreBeside) {
+  const char* const models[] = {
+      "{family: gpt, layers: 4, hidden: 24, heads: 6, head_dim: 8, ffn_hidden: 40, vocab: 64, max_seq_len: 16, "
+      "attention: unfused}",
+      "{family: gpt, layers: 4, hidden: 24, heads: 6, head_dim: 8, ffn_hidden: 40, vocab: 64, max_seq_len: 16, "
+      "attention: unfused, parallel_block: one_norm}",
+      "{family: llama, layers: 4, hidden: 24, heads: 6, kv_heads: 2, ffn_hidden: 40, vocab: 64, max_seq_len: 16, "
+      "attention: unfused, parallel_block: two_norms}",
+      "{family: llama, layers: 4, hidden: 24, heads: 6, kv_heads: 2, ffn_hidden: 40, vocab: 64, max_seq_len: 16, "
+      "attention: unfused}"};
+  const std::vector<std::vector<std::string>> plans = {{"plan.micro_batch=12"},
+                                                       {"cluster.gpus=4", "plan.zero=3"},
+                                                       {"cluster.gpus=2", "plan.pipeline=2"},
+                                                       {"cluster.gpus=4", "plan.pipeline=4", "plan.schedule=gpipe"}};
+  for (const char* model : models)
+    for (const char* targets : {"[attention]", "[mlp]", "[attention, mlp]"})
+      for (std::vector<std::string> plan : plans) {
+        SCOPED_TRACE(testing::PrintToString(plan) + targets + model);
+        plan.insert(plan.end(), {"training.global_batch=12", "framework=rehearse"});
+        const Flops whole = flops_of(model, plan);
+        plan.insert(plan.end(), {"training.lora_rank=3", std::string("training.lora_targets=") + targets});
+        const Flops adapted = flops_of(model, plan);
+        expect_equal(adapted);
+        EXPECT_LT(adapted.needed, 0.9 * whole.needed);
+        plan.emplace_back("plan.recompute=full");
+        const Flops twice = flops_of(model, plan);
+        EXPECT_EQ(twice.needed, adapted.needed);
+        expect_more(twice);
+      }
 }
 
 // Its only layer is the last one, of whose output backward needs nothing: there is nothing to compute again.

@@ -26,10 +26,12 @@ void AttentionBranch::declare_parameters() {
   if (latent_) {
     latent_->declare_parameters();
   } else {
-    qkv_w_ = add_weight(s_, name_ + ".qkv.weight", {m_.kv_heads, group * m_.head_dim, h}, 0, kWeightScale);
+    qkv_w_ = add_product(s_, tp_, name_ + ".qkv", {m_.kv_heads, group * m_.head_dim, h}, 0, kWeightScale,
+                         c_.adapts_attention());
     qkv_b_ = add_bias(s_, name_ + ".qkv.bias", {m_.kv_heads, group * m_.head_dim}, 0, m_.has_qkv_bias());
   }
-  proj_w_ = add_weight(s_, name_ + ".proj.weight", {h, m_.attention_width()}, 1, residual_weight_scale(m_));
+  proj_w_ = add_product(s_, tp_, name_ + ".proj", {h, m_.attention_width()}, 1, residual_weight_scale(m_),
+                        c_.adapts_attention());
   proj_b_ = add_bias(s_, name_ + ".proj.bias", {h}, -1);
 }
 
@@ -96,7 +98,7 @@ BufferId AttentionBranch::forward_projection() {
   return tp_.reduce_partial(name_ + ".proj", projected, m_.hidden);
 }
 
-BufferId AttentionBranch::backward(BufferId out_gradient) {
+BufferId AttentionBranch::backward(BufferId out_gradient, bool input_gradient) {
   const BufferId d_out = tp_.row_backward(name_ + ".proj", out_gradient, out_, proj_w_, proj_b_, m_.hidden, width());
   if (latent_ && latent_->makes_again()) {
     s_.builder.set_phase(Phase::recompute);
@@ -117,7 +119,7 @@ BufferId AttentionBranch::backward(BufferId out_gradient) {
   }
   if (latent_) return latent_->backward(d_qkv);
   rope(true, d_qkv);
-  return tp_.column_backward(name_ + ".qkv", d_qkv, input_, qkv_w_, qkv_b_, qkv_width(), m_.hidden);
+  return tp_.column_backward(name_ + ".qkv", d_qkv, input_, qkv_w_, qkv_b_, qkv_width(), m_.hidden, input_gradient);
 }
 
 }  // namespace rehearse::lower

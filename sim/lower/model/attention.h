@@ -25,8 +25,9 @@ class AttentionBranch {
   // Returns the projection's output [local_tokens, hidden], with the bias where element-wise kernels are not fused.
   // `again`: what the micro-batch kept is not computed again.
   BufferId forward(bool again);
-  // The gradient of that -> the input's gradient [local_tokens, hidden].
-  BufferId backward(BufferId out_gradient);
+  // The gradient of that -> the input's gradient [local_tokens, hidden]; -1 without `input_gradient`, where adapters
+  // alone are trained.
+  BufferId backward(BufferId out_gradient, bool input_gradient);
   // Of the projection, which is added with the residual or in the product; -1: none.
   ParamId bias() const { return proj_b_; }
 

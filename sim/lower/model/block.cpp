@@ -66,17 +66,26 @@ class Block : public Unit {
     residual2_.forward(out, mlp_->bias(), y1_, y);
   }
 
-  BufferId backward(BufferId output_gradient, bool /*input_gradient*/) override {
+  // Without `input_gradient`, where adapters alone are trained, it goes down to the first of them.
+  BufferId backward(BufferId output_gradient, bool input_gradient) override {
     s_.builder.set_phase(Phase::backward);
-    const BufferId d_norm2 = mlp_->backward(residual2_.backward(output_gradient));
-    const BufferId d_y1 = one_norm() ? output_gradient : norm2_.backward(d_norm2, output_gradient, products_of_mlp());
-    const BufferId d_norm1 = attention_.backward(residual1_.backward(parallel() ? output_gradient : d_y1));
+    const bool through_attention = input_gradient || trains_attention();
+    const bool below_mlp = parallel() ? input_gradient : through_attention;
+    BufferId d_norm2 = -1, d_y1 = output_gradient;
+    if (below_mlp || trains_mlp()) d_norm2 = mlp_->backward(residual2_.backward(output_gradient), below_mlp);
+    if (below_mlp && !one_norm()) d_y1 = norm2_.backward(d_norm2, output_gradient, products_of_mlp());
+    if (!through_attention) return -1;
+    const BufferId d_norm1 =
+        attention_.backward(residual1_.backward(parallel() ? output_gradient : d_y1), input_gradient);
+    if (!input_gradient) return -1;
     return norm1_.backward(one_norm() ? sum(d_norm1, d_norm2) : d_norm1, d_y1, products_of_attention());
   }
 
   bool recomputes() const override { return s_.recomputes(); }
 
  private:
+  bool trains_attention() const { return !c_.scenario.training.lora() || c_.adapts_attention(); }
+  bool trains_mlp() const { return !c_.scenario.training.lora() || c_.adapts_mlp(); }
   bool parallel() const { return c_.model().parallel_block != model::ParallelBlock::none; }
   // How many products read a norm's output.
   bool packed() const { return c_.profile().packed_products || c_.model().norm != model::NormKind::rmsnorm; }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/lower/model/unit.h"
+#include "sim/lower/parallel/tensor.h"
 
 namespace rehearse::lower {
 
@@ -16,11 +17,25 @@ inline double residual_weight_scale(const model::Model& model) {
   return kWeightScale / std::sqrt(2.0 * static_cast<double>(model.layers));
 }
 
-inline ParamId add_weight(const UnitScope& scope, std::string name, std::vector<std::int64_t> shape, int tensor_dim,
-                          double scale) {
+inline ParamSpec weight_spec(const UnitScope& scope, std::string name, std::vector<std::int64_t> shape, int tensor_dim,
+                             double scale) {
   ParamSpec spec{std::move(name), std::move(shape), tensor_dim, program::Init::Kind::normal, scale};
   spec.eight_bits = scope.fp8;
-  return scope.parameters.add(scope.number, std::move(spec));
+  return spec;
+}
+
+inline ParamId add_weight(const UnitScope& scope, std::string name, std::vector<std::int64_t> shape, int tensor_dim,
+                          double scale) {
+  return scope.parameters.add(scope.number, weight_spec(scope, std::move(name), std::move(shape), tensor_dim, scale));
+}
+
+// The weight of the product `name` of a block's linear layer and, if `adapted`, its adapter (lora.h).
+inline ParamId add_product(const UnitScope& scope, TensorParallel& products, const std::string& name,
+                           std::vector<std::int64_t> shape, int tensor_dim, double scale, bool adapted) {
+  const ParamSpec spec = weight_spec(scope, name + ".weight", std::move(shape), tensor_dim, scale);
+  const ParamId weight = scope.parameters.add(scope.number, spec);
+  if (adapted) products.add_adapter(scope.number, name, weight, spec);
+  return weight;
 }
 
 // -1 if there is none.

@@ -63,6 +63,7 @@ class EmbeddingUnit : public Unit {
   }
 
   BufferId backward(BufferId gradient, bool) override {
+    if (!s_.parameters.trains(table_)) return -1;
     RoleBuilder& b = s_.builder;
     if (mask_ >= 0) {
       const BufferId out = b.workspace(b.here("d_embedding.dropout"), c_.residual, {c_.local_tokens, m_.hidden});

@@ -177,9 +177,9 @@ BufferId ExpertBranch::sum(const std::string& name, BufferId a, BufferId b) {
   return y;
 }
 
-BufferId ExpertBranch::backward(BufferId out_gradient) {
+BufferId ExpertBranch::backward(BufferId out_gradient, bool input_gradient) {
   RoleBuilder& b = s_.builder;
-  const BufferId d_shared = shared_ ? shared_->backward(out_gradient) : -1;
+  const BufferId d_shared = shared_ ? shared_->backward(out_gradient, input_gradient) : -1;
   const BufferId d_rows = workspace("d_" + name_ + ".rows", {rows(), m_.hidden});
   const BufferId d_weights =
       b.workspace(b.here("d_" + name_ + ".weights"), DType::f32, {tokens(), m_.experts_per_token});

@@ -26,7 +26,7 @@ class ExpertBranch : public FeedForward {
   void forward_to_activation(bool again) override;
   BufferId forward_from_activation() override;
   bool keeps_output() const override { return true; }
-  BufferId backward(BufferId out_gradient) override;
+  BufferId backward(BufferId out_gradient, bool input_gradient) override;
   ParamId bias() const override { return -1; }
 
  private:

@@ -19,8 +19,9 @@ class FeedForward {
   virtual BufferId forward_from_activation() = 0;
   // Whether backward reads what is computed after the activation.
   virtual bool keeps_output() const { return false; }
-  // The gradient of the output -> the input's gradient [local_tokens, hidden].
-  virtual BufferId backward(BufferId out_gradient) = 0;
+  // The gradient of the output -> the input's gradient [local_tokens, hidden]; -1 without `input_gradient`, where
+  // adapters alone are trained.
+  virtual BufferId backward(BufferId out_gradient, bool input_gradient) = 0;
   // Of the last product, which is added with the residual or in the product; -1: none.
   virtual ParamId bias() const = 0;
 };

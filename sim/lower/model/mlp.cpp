@@ -22,10 +22,11 @@ MlpBranch::MlpBranch(const UnitScope& scope, const std::string& prefix, const st
 // The global shape of a gated up-projection keeps its two halves together: a rank holds the same part of both.
 void MlpBranch::declare_parameters() {
   const std::int64_t h = m_.hidden, f = ffn_hidden_;
-  up_w_ = gated() ? add_weight(s_, name_ + ".up.weight", {2, f, h}, 1, kWeightScale)
-                  : add_weight(s_, name_ + ".up.weight", {f, h}, 0, kWeightScale);
+  const bool adapted = c_.adapts_mlp();
+  up_w_ = gated() ? add_product(s_, tp_, name_ + ".up", {2, f, h}, 1, kWeightScale, adapted)
+                  : add_product(s_, tp_, name_ + ".up", {f, h}, 0, kWeightScale, adapted);
   up_b_ = gated() ? add_bias(s_, name_ + ".up.bias", {2, f}, 1) : add_bias(s_, name_ + ".up.bias", {f}, 0);
-  down_w_ = add_weight(s_, name_ + ".down.weight", {h, f}, 1, residual_weight_scale(m_));
+  down_w_ = add_product(s_, tp_, name_ + ".down", {h, f}, 1, residual_weight_scale(m_), adapted);
   down_b_ = add_bias(s_, name_ + ".down.bias", {h}, -1);
 }
 
@@ -81,7 +82,7 @@ BufferId MlpBranch::forward_from_activation() {
   return tp_.reduce_partial(name_ + ".down", projected, m_.hidden);
 }
 
-BufferId MlpBranch::backward(BufferId out_gradient) {
+BufferId MlpBranch::backward(BufferId out_gradient, bool input_gradient) {
   const BufferId d_act = tp_.row_backward(name_ + ".down", out_gradient, activation_, down_w_, down_b_, m_.hidden,
                                           width(), fuses_gelu() ? up_ : -1);
   if (fuses_gelu()) return tp_.column_backward(name_ + ".up", d_act, input_, up_w_, up_b_, up_width(), m_.hidden);
@@ -90,7 +91,7 @@ BufferId MlpBranch::backward(BufferId out_gradient) {
   std::vector<Operand> reads = up_operands();
   reads.insert(reads.begin(), {d_act});
   b.op(name_ + ".activation.backward", activation(true), c_.compute, reads, {{d_up}});
-  return tp_.column_backward(name_ + ".up", d_up, input_, up_w_, up_b_, up_width(), m_.hidden);
+  return tp_.column_backward(name_ + ".up", d_up, input_, up_w_, up_b_, up_width(), m_.hidden, input_gradient);
 }
 
 }  // namespace rehearse::lower

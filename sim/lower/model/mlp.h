@@ -18,7 +18,8 @@ class MlpBranch : public FeedForward {
   void declare_buffers(BufferId input) override;
   void forward_to_activation(bool again) override;
   BufferId forward_from_activation() override;
-  BufferId backward(BufferId out_gradient) override;
+  bool keeps_output() const override { return c_.adapts_mlp(); }
+  BufferId backward(BufferId out_gradient, bool input_gradient) override;
   ParamId bias() const override { return down_b_; }
 
  private:

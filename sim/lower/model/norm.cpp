@@ -71,7 +71,7 @@ BufferId NormLayer::backward(BufferId gradient, BufferId residual_gradient, int 
                 {{wide}});
     gradient = wide;
   }
-  backward_weight(gradient);
+  if (parameters_.trains(gamma_)) backward_weight(gradient);
   const bool residual = residual_gradient >= 0, fused = residual && context_.profile().fused_residual_gradient;
   const BufferId out = builder_.workspace(builder_.here("d_" + name_), in_type_, rows);
   std::vector<Operand> reads{{gradient}, {in_}, {stats_}, {parameters_.value(gamma_)}};

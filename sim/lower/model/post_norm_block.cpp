@@ -63,9 +63,9 @@ class PostNormBlock : public Unit {
   BufferId backward(BufferId output_gradient, bool /*input_gradient*/) override {
     s_.builder.set_phase(Phase::backward);
     const BufferId d_sum2 = norm2_.backward(output_gradient, -1);
-    const BufferId d_y = sum("mlp", mlp_.backward(residual2_.backward(d_sum2)), d_sum2);
+    const BufferId d_y = sum("mlp", mlp_.backward(residual2_.backward(d_sum2), true), d_sum2);
     const BufferId d_sum1 = norm1_.backward(d_y, -1);
-    return sum("attention", attention_.backward(residual1_.backward(d_sum1)), d_sum1);
+    return sum("attention", attention_.backward(residual1_.backward(d_sum1), true), d_sum1);
   }
 
   bool recomputes() const override { return s_.recomputes(); }

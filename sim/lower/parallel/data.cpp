@@ -14,9 +14,9 @@ using program::ElementwiseFn;
 using program::StreamKind;
 
 // A tied embedding's bucket waits for the other stage's copy, or for this stage's other chunk; replicated parameters
-// under sequence parallelism for their sum over the tensor group.
+// under sequence parallelism, and adapters', for their sum over the tensor group.
 bool ParameterStore::deferred(const Bucket& bucket) const {
-  return (bucket.tied && context_.stages > 1) || (bucket.replicated && context_.sequence_parallel);
+  return (bucket.tied && context_.stages > 1) || sums_over_tensor(bucket);
 }
 
 // ZeRO 0: all-reduce in place. ZeRO 1: reduce-scatter into our shard of the bucket. In another type than the gradients
@@ -88,7 +88,8 @@ void ParameterStore::reduce_rest() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     Bucket& b = buckets_[i];
     const auto index = static_cast<int>(i);
-    if (b.replicated && context_.sequence_parallel && !transient_gradients(b)) reduce_over_tensor(b, index);
+    if (b.frozen) continue;
+    if (sums_over_tensor(b) && !transient_gradients(b)) reduce_over_tensor(b, index);
     if (b.tied && context_.groups.embedding >= 0) reduce_over_embedding(b, index);
     if (group_of(b) >= 0 && !b.reduced) reduce(b, index);
   }

@@ -41,7 +41,7 @@ void ParameterStore::emit_zero_gradients() {
   // With one micro-batch a shard is written by its reduction, not added to.
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& b = buckets_[i];
-    if (transient_gradients(b) && context_.micro_batches == 1) continue;
+    if (b.frozen || (transient_gradients(b) && context_.micro_batches == 1)) continue;
     if (b.held == Held::blocks) continue;  // after its 16 bits are cast
     const BufferId target = transient_gradients(b) ? b.gradient_shard : b.gradients;
     builder_.op("zero_grad.bucket" + std::to_string(i),
@@ -50,9 +50,9 @@ void ParameterStore::emit_zero_gradients() {
   }
 }
 
-// In the norm: the first copy of a tied embedding only.
+// In the norm: the first copy of a tied embedding only, and nothing that is frozen.
 bool ParameterStore::counted(const Bucket& bucket) const {
-  return !(bucket.tied && context_.groups.embedding >= 0 && bucket.unit > 0);
+  return !bucket.frozen && !(bucket.tied && context_.groups.embedding >= 0 && bucket.unit > 0);
 }
 
 void ParameterStore::add_squares(BufferId sum, bool experts) {
@@ -124,7 +124,8 @@ void ParameterStore::emit_step() {
   const bool needed = context_.scenario.training.clip > 0 || loss_scale_ >= 0;
   const BufferId coefficient = needed ? emit_coefficient() : -1;
   // Forward order, so that the first layers' parameters are gathered first.
-  for (std::size_t i = buckets_.size(); i-- > 0;) emit_optimizer(buckets_[i], static_cast<int>(i), coefficient);
+  for (std::size_t i = buckets_.size(); i-- > 0;)
+    if (!buckets_[i].frozen) emit_optimizer(buckets_[i], static_cast<int>(i), coefficient);
   emit_held();
   gather_updated();
 }

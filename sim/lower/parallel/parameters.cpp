@@ -79,6 +79,7 @@ void ParameterStore::layout() {
                              0,
                              {},
                              {p.spec.init, p.spec.scale, p.spec.global_shape, p.spec.tensor_dim, expert_axes(p)}});
+    if (bucket.frozen) continue;
     p.gradient = builder_.view("grad." + p.spec.name, bucket.gradients, p.offset, p.local_shape);
     if (context_.profile().autocast && context_.master)
       p.master = builder_.view("master." + p.spec.name, bucket.master, p.offset, p.local_shape);
@@ -97,14 +98,14 @@ std::int64_t ParameterStore::bucket_limit(int chunk) const {
 }
 
 // Walks the parameters in backward order and fills one open bucket a kind (sharded or replicated over the tensor
-// group, or experts that are spread over ranks; each in 16 bits or held in 8).
+// group, or experts that are spread over ranks; each in 16 bits or held in 8, or frozen).
 void ParameterStore::form_buckets() {
-  int open[6] = {-1, -1, -1, -1, -1, -1};
+  int open[9] = {-1, -1, -1, -1, -1, -1, -1, -1, -1};
   for (auto id = static_cast<ParamId>(params_.size()) - 1; id >= 0; --id) {
     Param& p = params_[static_cast<std::size_t>(id)];
     const bool replicated = context_.tensor > 1 && p.spec.tensor_dim < 0 && !p.spec.spread;
     const Held kind = held(p);
-    int& current = open[(p.spec.spread ? 2 : replicated ? 1 : 0) + (kind != Held::none ? 3 : 0)];
+    int& current = open[(p.spec.spread ? 2 : replicated ? 1 : 0) + (frozen(p) ? 6 : kind != Held::none ? 3 : 0)];
     const bool by_unit = context_.plan().zero == 3;
     const std::int64_t alone = by_unit ? context_.profile().shard_alone : 0;
     const bool large = alone > 0 && p.elements >= alone;
@@ -125,6 +126,7 @@ void ParameterStore::form_buckets() {
       bucket.tied = p.spec.tied;
       bucket.experts = p.spec.spread;
       bucket.held = kind;
+      bucket.frozen = frozen(p);
       buckets_.push_back(std::move(bucket));
     }
     Bucket& bucket = buckets_[static_cast<std::size_t>(chosen)];
@@ -135,6 +137,7 @@ void ParameterStore::form_buckets() {
   }
 }
 
+// Under autocast a frozen parameter has no fp32 copy to cast from: it is held as it is read.
 void ParameterStore::cast_weight(ParamId id) {
   const Param& p = params_[static_cast<std::size_t>(id)];
   if (p.master >= 0 && held(p) == Held::none)
@@ -178,6 +181,7 @@ void ParameterStore::begin_backward(int chunk, bool last) {
 
 BufferId ParameterStore::accumulated_gradient(ParamId id) {
   Param& p = params_[static_cast<std::size_t>(id)];
+  REHEARSE_CHECK(!frozen(p), "{} is frozen: it has no gradient", p.spec.name);
   if (transient_gradient(p) && !p.written) {
     Elementwise fill{ElementwiseFn::fill, p.elements};
     builder_.op(p.spec.name + ".zero_grad", fill, builder_.buffer(p.gradient).dtype, {}, {{p.gradient}});
@@ -189,6 +193,7 @@ BufferId ParameterStore::accumulated_gradient(ParamId id) {
 void ParameterStore::weight_gradient(ParamId id, const std::string& name, program::Gemm gemm, BufferId a, BufferId b,
                                      ParamId bias) {
   Param& weight = params_[static_cast<std::size_t>(id)];
+  if (frozen(weight)) return;
   if (bias < 0) return add_weight_gradient(weight, name, gemm, {{a}, {b}});
   gemm.epilogue = program::Epilogue::bias_gradient;
   add_weight_gradient(weight, name, gemm, {{a}, {b}}, accumulated_gradient(bias));
@@ -234,6 +239,7 @@ void ParameterStore::add_weight_gradient(Param& p, const std::string& name, Prod
 }
 
 void ParameterStore::gradient_done(ParamId id) {
+  if (!trains(id)) return;
   if (--params_[static_cast<std::size_t>(id)].pending_uses > 0) return;
   Bucket& bucket = bucket_of(id);
   const int index = params_[static_cast<std::size_t>(id)].bucket;

@@ -14,7 +14,8 @@
 // tensor group have buckets of their own: their gradients count once in the norm and, under sequence parallelism, are
 // summed over the tensor group first. A tied embedding is a bucket of its own too: its gradient is summed with the
 // other copy's. So are experts that are spread over ranks: their d are the ranks that hold the same experts. So are
-// weights held in 8 bits alone (training.fp8_params; fp8_parameters.cpp).
+// weights held in 8 bits alone (training.fp8_params; fp8_parameters.cpp). So are frozen parameters (training.lora_rank;
+// lora.h): a rank keeps their values alone, whole or with ZeRO-3 its shard, and no gradients and optimizer states.
 #pragma once
 
 #include <map>
@@ -36,6 +37,7 @@ struct ParamSpec {
   bool tied = false;        // also held by another stage (embedding)
   bool spread = false;      // dimension 0, experts, is split over the expert group, where there is one
   bool eight_bits = false;  // its products are in 8 bits
+  bool adapter = false;     // of low-rank adaptation
 };
 
 using ParamId = int;
@@ -55,6 +57,9 @@ class ParameterStore {
   // The parameter's values, as a view compute ops read.
   BufferId value(ParamId id) const { return params_[static_cast<std::size_t>(id)].value; }
   std::int64_t rows(ParamId id) const;
+  // Whether it is trained: where there are adapters, every other parameter is frozen. What follows about gradients is
+  // of trained parameters; of frozen ones weight_gradient and gradient_done do nothing.
+  bool trains(ParamId id) const { return !frozen(params_[static_cast<std::size_t>(id)]); }
 
   // Under autocast: the values a product is about to read, from the fp32 copy.
   void cast_weight(ParamId id);
@@ -122,7 +127,7 @@ class ParameterStore {
   struct Bucket {
     std::vector<ParamId> params;
     int unit = 0, chunk = 0;
-    bool replicated = false, tied = false, experts = false;
+    bool replicated = false, tied = false, experts = false, frozen = false;
     Held held = Held::none;
     std::int64_t elements = 0, padded = 0, shard = 0;
     BufferId values = -1, value_shard = -1;        // full values (ZeRO-3: gathered); our shard of them
@@ -153,7 +158,15 @@ class ParameterStore {
     return context_.plan().whole_experts() ? AxisSet{Axis::tensor, Axis::context, Axis::expert} : kExpertAxes;
   }
   static AxisSet axes_of(const Bucket& bucket) { return bucket.experts ? kExpertShardAxes : kShardAxes; }
-  bool sharded(const Bucket& bucket) const { return context_.plan().zero > 0 && group_of(bucket) >= 0; }
+  bool frozen(const Param& param) const { return context_.scenario.training.lora() && !param.spec.adapter; }
+  bool sharded(const Bucket& bucket) const {
+    return context_.plan().zero > (bucket.frozen ? 2 : 0) && group_of(bucket) >= 0;
+  }
+  // Whether each rank of the tensor group has a part of the gradients of parameters that all of them hold: of its shard
+  // of the sequence, or of adapters, whose other matrix is split.
+  bool sums_over_tensor(const Bucket& bucket) const {
+    return bucket.replicated && (context_.sequence_parallel || context_.scenario.training.lora());
+  }
   bool transient_gradients(const Bucket& bucket) const { return context_.plan().zero >= 2 && group_of(bucket) >= 0; }
   bool transient_gradient(const Param& param) const {
     return transient_gradients(buckets_[static_cast<std::size_t>(param.bucket)]);

@@ -35,6 +35,7 @@ void TensorParallel::product(const std::string& name, BufferId in, ParamId weigh
   parameters_.fp8_scales().of_product(reads);
   if (activated < 0) {
     builder_.op(name, gemm, product_type(in), reads, {{out}});
+    lora_.forward(name.substr(0, name.rfind('.')), weight, in, out);
   } else {
     gemm.epilogue = program::Epilogue::gelu;
     builder_.op(name, gemm, product_type(in), reads, {{activated}, {out}});
@@ -55,7 +56,7 @@ void TensorParallel::product_part(const std::string& name, BufferId in, const We
 }
 
 void TensorParallel::bias_gradient(const std::string& name, BufferId gradient, ParamId bias, std::int64_t cols) {
-  if (bias < 0) return;
+  if (bias < 0 || !parameters_.trains(bias)) return;
   const BufferId target = parameters_.accumulated_gradient(bias);
   builder_.op(name + ".bias_grad", Elementwise{ElementwiseFn::bias_grad, builder_.buffer(gradient).elements(), cols},
               context_.compute, {{gradient}, {target}}, {{target}});
@@ -71,7 +72,8 @@ BufferId TensorParallel::input_again(const std::string& name, BufferId in, std::
 }
 
 BufferId TensorParallel::column_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight,
-                                         ParamId bias, std::int64_t n, std::int64_t k) {
+                                         ParamId bias, std::int64_t n, std::int64_t k, bool input_gradient) {
+  if (!parameters_.trains(weight)) return frozen_column_backward(name, out_gradient, in, weight, n, k, input_gradient);
   const bool overlaps = context_.plan().overlap_tensor_backward || builder_.parted();
   Fp8Operands::Pair d_out{out_gradient, out_gradient};
   if (fp8_.on()) {
@@ -111,6 +113,32 @@ BufferId TensorParallel::column_backward(const std::string& name, BufferId out_g
   return reduced;
 }
 
+// The input's gradient first, the adapter's part of it with it; its collective during the adapter's weight gradients
+// with plan.overlap_tensor_backward, else behind them.
+BufferId TensorParallel::frozen_column_backward(const std::string& name, BufferId out_gradient, BufferId in,
+                                                ParamId weight, std::int64_t n, std::int64_t k, bool input_gradient) {
+  const bool adapted = lora_.has(weight);
+  if (adapted) in = input_again(name + ".input_again", in, k);
+  BufferId d_in = -1;
+  if (input_gradient) {
+    d_in = builder_.workspace(builder_.here("d_" + name + ".input"), context_.compute, {context_.tokens, k});
+    builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, context_.compute,
+                {{out_gradient}, {parameters_.value(weight)}}, {{d_in}});
+  }
+  lora_.backward(name, weight, out_gradient, d_in);
+  const auto reduced = [&] { return input_gradient ? reduce_partial("d_" + name, d_in, k) : -1; };
+  if (context_.plan().overlap_tensor_backward) {
+    const BufferId d_reduced = reduced();
+    lora_.weight_gradients(name, weight, in);
+    return d_reduced;
+  }
+  lora_.weight_gradients(name, weight, in);
+  const OpRef products = builder_.last_compute_op();
+  const BufferId d_reduced = reduced();
+  if (input_gradient && context_.groups.tensor >= 0) builder_.after(builder_.last_op(), products);
+  return d_reduced;
+}
+
 BufferId TensorParallel::row_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight,
                                       ParamId bias, std::int64_t n, std::int64_t k, BufferId activated) {
   Fp8Operands::Pair whole;
@@ -133,6 +161,11 @@ BufferId TensorParallel::row_backward(const std::string& name, BufferId out_grad
   }
   parameters_.fp8_scales().of_product(reads);
   builder_.op(name + ".backward_input", input, product_type(whole.row), reads, {{in_gradient}});
+  if (!parameters_.trains(weight)) {
+    lora_.backward(name, weight, whole.row, in_gradient);
+    lora_.weight_gradients(name, weight, in);
+    return in_gradient;
+  }
   builder_.weight_part([&] {
     Gemm gemm{n, k, context_.tokens, 1};
     gemm.transpose_a = true;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "sim/lower/parallel/fp8.h"
+#include "sim/lower/parallel/lora.h"
 #include "sim/lower/parallel/parameters.h"
 #include "sim/lower/parallel/sequence.h"
 #include "sim/lower/stage.h"
@@ -18,7 +19,8 @@ class TensorParallel {
  public:
   TensorParallel(const Context& context, RoleBuilder& builder, ParameterStore& parameters)
       : TensorParallel(context, builder, parameters, false, Lifetime::slot) {}
-  // `fp8`: products are in 8 bits, and what backward reads of their inputs lives as `saved`. `suffix` tells copies of
+  // `fp8`: products are in 8 bits, and what backward reads of their inputs, or of adapters, lives as `saved`. `suffix`
+  // tells copies of
   // an input that another branch reads too apart.
   TensorParallel(const Context& context, RoleBuilder& builder, ParameterStore& parameters, bool fp8, Lifetime saved,
                  std::string suffix = "")
@@ -26,7 +28,14 @@ class TensorParallel {
         builder_(builder),
         parameters_(parameters),
         sequence_(context, builder),
+        lora_(context, builder, parameters, saved),
         fp8_(context, builder, parameters, fp8, saved, std::move(suffix)) {}
+
+  // Declares the adapter of the product with `weight`, which was declared as `spec` says (lora.h). What follows of
+  // products does its part too.
+  void add_adapter(int unit, const std::string& name, ParamId weight, const ParamSpec& spec) {
+    lora_.add(unit, name, weight, spec);
+  }
 
   // [local_tokens, width] -> [tokens, width]: the sequence's shards put together; the buffer itself without sequence
   // parallelism. `name` names the buffer and the op.
@@ -50,11 +59,11 @@ class TensorParallel {
   void product_part(const std::string& name, BufferId in, const WeightPart& of, BufferId out, std::int64_t n,
                     std::int64_t k);
 
-  // Backward of a column-parallel layer with input `in` [local_tokens, k]: emits the weight (and bias) gradients and
-  // returns the input's gradient [local_tokens, k], its collective during the weight-gradient product with
-  // plan.overlap_tensor_backward.
+  // Backward of a column-parallel layer with input `in` [local_tokens, k]: emits the weight (and bias) gradients, or
+  // the adapter's, and returns the input's gradient [local_tokens, k], its collective during the weight-gradient
+  // product with plan.overlap_tensor_backward; -1 without `input_gradient`, of frozen weights.
   BufferId column_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight, ParamId bias,
-                           std::int64_t n, std::int64_t k);
+                           std::int64_t n, std::int64_t k, bool input_gradient = true);
   // Backward of a row-parallel layer: out_gradient [local_tokens, n] (after the bias), in [tokens, k]. Returns [tokens,
   // k]: the gradient of `in`, or where in = gelu(activated) that of `activated`, out of the same product.
   BufferId row_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight, ParamId bias,
@@ -67,6 +76,8 @@ class TensorParallel {
     const DType type = builder_.buffer(in).dtype;
     return is_narrow(type) ? type : context_.compute;
   }
+  BufferId frozen_column_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight,
+                                  std::int64_t n, std::int64_t k, bool input_gradient);
   // A column-parallel layer's input for its weight's gradient: gathered, then as that product reads it.
   BufferId input_again(const std::string& name, BufferId in, std::int64_t k);
   void bias_gradient(const std::string& name, BufferId gradient, ParamId bias, std::int64_t cols);
@@ -75,6 +86,7 @@ class TensorParallel {
   RoleBuilder& builder_;
   ParameterStore& parameters_;
   SequenceParallel sequence_;
+  LoraAdapters lora_;
   Fp8Operands fp8_;
 };
 

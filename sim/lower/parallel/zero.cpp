@@ -46,6 +46,7 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
     bucket.values = persistent("param", stored, bucket.padded, BufferClass::parameter, drawn);
     bucket.value_shard = zero == 0 ? bucket.values : shard_of("param.shard", bucket.values);
   }
+  if (bucket.frozen) return;
   if (zero >= 2) {
     bucket.gradient_shard = persistent("grad.shard", context_.gradient, bucket.shard, BufferClass::gradient,
                                        {program::Init::Kind::zeros, 0, {}, -1});
@@ -71,7 +72,7 @@ void ParameterStore::reduce_transient(Bucket& bucket, int index) {
   if (bucket.gathered_pad >= 0)
     builder_.op("zero_padding" + suffix, Elementwise{ElementwiseFn::fill, bucket.padded - bucket.elements},
                 builder_.buffer(bucket.gathered_pad).dtype, {}, {{bucket.gathered_pad}});
-  if (bucket.replicated && context_.sequence_parallel) reduce_over_tensor(bucket, index);
+  if (sums_over_tensor(bucket)) reduce_over_tensor(bucket, index);
   const BufferId gradients = prepared_gradients(bucket, suffix);
   const Collective scatter{CollectiveKind::reduce_scatter, group_of(bucket), bucket.padded};
   const bool one = context_.micro_batches == 1, all_reduces = context_.profile().all_reduces_gradients;
@@ -237,14 +238,14 @@ void ParameterStore::gather_updated() {
   if (lists)
     for (std::size_t i = buckets_.size(); i-- > 0;) {
       const Bucket& b = buckets_[i];
-      if (!sharded(b)) continue;
+      if (!sharded(b) || b.frozen) continue;
       const std::string suffix = ".bucket" + std::to_string(i);
       made.push_back({static_cast<int>(i), buffer("gathered" + suffix, b), buffer("listed" + suffix, b)});
       copy_gathered(b, made.back().index, "flatten_list", b.values, made.back().list);
     }
   for (std::size_t i = buckets_.size(); i-- > 0;) {
     const Bucket& b = buckets_[i];
-    if (!sharded(b) || (shards_stay && !b.kept_whole)) continue;
+    if (!sharded(b) || b.frozen || (shards_stay && !b.kept_whole)) continue;
     const BufferId into = lists ? made[next++].flat : b.values;
     last =
         builder_.op("gather.bucket" + std::to_string(i), Collective{CollectiveKind::all_gather, group_of(b), b.padded},

@@ -80,6 +80,7 @@ class DualPipeV : public PipelineSchedule {
            "`pipeline` micro-batches and `zero` 0 or 1";
   }
   std::string title(std::int64_t /*chunks*/) const override { return "DualPipeV"; }
+  bool parts_backward() const override { return true; }
   std::vector<ScheduleSlot> slots(const PipelinePlace& place, int micro_batches) const override {
     return DualPipeVOrder().of(place.stage, place.stages, micro_batches);
   }

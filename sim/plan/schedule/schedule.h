@@ -78,6 +78,8 @@ class PipelineSchedule {
   // A stage may have several chunks of the model. With one chunk the schedule is `with_one_chunk`.
   virtual bool takes_chunks() const { return false; }
   virtual Schedule with_one_chunk(Schedule self) const { return self; }
+  // Backward comes in two parts (see above).
+  virtual bool parts_backward() const { return false; }
   // So many chunks a stage has whatever the plan says.
   virtual std::optional<std::int64_t> own_chunks() const { return {}; }
   // Which stage has part `part` of the model: chunk part / stages of it.

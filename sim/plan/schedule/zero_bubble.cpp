@@ -17,6 +17,7 @@ class ZeroBubble : public PipelineSchedule {
   std::string_view summary() const override {
     return "ZB-H1: 1f1b whose weight gradients come apart and fill the wait at the end; needs `zero` 0 or 1";
   }
+  bool parts_backward() const override { return true; }
   std::vector<ScheduleSlot> slots(const PipelinePlace& place, int micro_batches) const override {
     const int warm_up = std::min(place.stages - place.stage - 1, micro_batches), behind = place.stage;
     std::vector<ScheduleSlot> slots;

@@ -70,6 +70,7 @@ class ZeroBubbleV : public PipelineSchedule {
     return "ZB-V: two chunks a stage, down the stages and back up, every backward in two parts; needs `zero` 0 or 1";
   }
   std::string title(std::int64_t /*chunks*/) const override { return "ZB-V"; }
+  bool parts_backward() const override { return true; }
   std::vector<ScheduleSlot> slots(const PipelinePlace& place, int micro_batches) const override {
     return ZeroBubbleVOrder(micro_batches).of(place.stage, place.stages);
   }

@@ -213,6 +213,35 @@ TEST(ModelFlops, OfLlamaCountsGroupedQueriesAndTheGate) {
   EXPECT_DOUBLE_EQ(model_flops(preset("llama3-8b"), 2, 8192), 6 * 2 * 8192 * token);
 }
 
+// Of a layer: queries, keys and values 4096 to 6144, projection 4096 to 4096, gate and up 4096 to 28672, down 14336 to
+// 4096; each adapter has the rank times both.
+TEST(ParameterCount, OfAdaptersIsTheirRankTimesInputsAndOutputs) {
+  const Model m = preset("llama3-8b");
+  const std::int64_t attention = 4096 + 6144 + 4096 + 4096, mlp = 4096 + 28672 + 14336 + 4096;
+  EXPECT_EQ(adapter_parameter_count(m, {16, true, true}), 35'651'584);
+  EXPECT_EQ(adapter_parameter_count(m, {16, true, true}), 32 * 16 * (attention + mlp));
+  EXPECT_EQ(adapter_parameter_count(m, {8, true, false}), 32 * 8 * attention);
+  EXPECT_EQ(adapter_parameter_count(m, {8, false, true}), 32 * 8 * mlp);
+  EXPECT_EQ(adapter_parameter_count(m, {}), 0);
+}
+
+// As above, in multiply-adds of a token: products forward and for their inputs, attention forward and twice backward,
+// the adapters' own products thrice; without what comes before the first adapter of the first layer.
+TEST(ModelFlops, OfAdaptersHaveNoGradientsOfFrozenWeights) {
+  const Model m = preset("llama3-8b");
+  const double qkv = 4096.0 * 6144, proj = 4096.0 * 4096, up = 4096.0 * 28672, down = 4096.0 * 14336;
+  const double scores = 2 * 8192.0 * 4096, head = 4096.0 * 128256;
+  const double all = 2 * (32 * (qkv + proj + up + down) + head) + 3 * 32 * scores;
+  const auto flops = [&](const Adapters& adapters) { return model_flops(m, 2, 8192, adapters) / (2 * 2 * 8192); };
+  const auto own = [&](const Adapters& a) { return 3 * static_cast<double>(adapter_parameter_count(m, a)); };
+  for (const Adapters a : {Adapters{16, true, true}, Adapters{16, true, false}})
+    EXPECT_DOUBLE_EQ(flops(a), all + own(a) - qkv - 16 * 4096.0);
+  const Adapters mlp{16, false, true};
+  EXPECT_DOUBLE_EQ(flops(mlp), all + own(mlp) - qkv - proj - up - 2 * scores - 16 * 4096.0);
+  EXPECT_EQ(model_flops(m, 2, 8192, {}), model_flops(m, 2, 8192));
+  EXPECT_NE(flop_formula(m, 8192, mlp).find("no gradients of frozen weights"), std::string::npos);
+}
+
 TEST(ModelFlops, OfTheConvolutionalNetworkFollowsTheMapSizes) {
   const double image = 27.0 * 64 * 32 * 32 + 576.0 * 128 * 16 * 16 + 1152.0 * 256 * 8 * 8 + 4096.0 * 512 + 512.0 * 10;
   EXPECT_DOUBLE_EQ(model_flops(preset("cnn-cifar"), 8, 0), 2 * 8 * (3 * image - 27.0 * 64 * 32 * 32))

@@ -148,6 +148,7 @@ std::string dump(const Scenario& s) {
                      t.lr_schedule, t.warmup_steps, t.clip, t.loss_scale, t.loss_scale_interval, t.seed);
   out += fmt::format(" {} {} {} {} {}", static_cast<int>(t.fp8_recipe), t.fp8_bf16_layers, t.fp8_transposes,
                      t.fp8_params, static_cast<int>(t.moments));
+  out += fmt::format(" {} {} {} {}", t.lora_rank, t.lora_alpha, t.lora_attention, t.lora_mlp);
   out += fmt::format(" {} {}", t.base_batch, t.base_lr);
   const Data& d = s.data;
   out += fmt::format(" | {} {} {} {} {} {} {} {} {} {}", d.samples, d.drop_last, d.epochs, d.workers, d.prefetch,
@@ -288,7 +289,7 @@ TEST(Keys, BooleansSizesAndMappingsAreOfTheirType) {
     if (key.type == KeyType::bytes || key.type == KeyType::bandwidth || key.type == KeyType::time) {
       EXPECT_NE(refusal(key, "25"), "") << key.path;
     }
-    if (key.type == KeyType::permutation) {
+    if (key.type == KeyType::permutation || key.type == KeyType::choices) {
       EXPECT_NE(refusal(key, "[tensor, up]"), "") << key.path;
     }
     if (key.or_auto) {

@@ -100,6 +100,7 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
                                    "training.reduce_dtype=fp16",
                                    "training.optimizer=sgd",
                                    "training.moments=bf16",
+                                   "training.lora_rank=4",
                                    "training.lr=0.125",
                                    "training.lr_schedule=cosine",
                                    "training.warmup_steps=9",
@@ -113,6 +114,10 @@ TEST(PerformedKeys, ChangeWithTheirKeys) {
                                    "training.seed=99"}) {
     const std::string key = change.substr(0, change.find('='));
     EXPECT_NE(of(kGpt, {change}).at(key), of(kGpt, {"framework=rehearse"}).at(key)) << change;
+  }
+  for (const std::string change : {"training.lora_alpha=9", "training.lora_targets=[mlp]"}) {
+    const std::string key = change.substr(0, change.find('='));
+    EXPECT_NE(of(kGpt, {"training.lora_rank=4", change}).at(key), of(kGpt, {"training.lora_rank=4"}).at(key)) << change;
   }
   EXPECT_NE(of(kGpt, {"plan.zero=1", "plan.zero_group=2", "cluster.gpus=16"}).at("plan.zero_group"),
             of(kGpt).at("plan.zero_group"));

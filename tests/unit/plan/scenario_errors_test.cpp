@@ -147,6 +147,64 @@ TEST(ScenarioErrors, MomentsAreFp32OrBf16) {
   EXPECT_TRUE(half[0].starts_with("3:21 training.moments: expected one of fp32, bf16, found 'fp16'")) << half[0];
 }
 
+TEST(ScenarioErrors, AdaptersHaveARankAndTargets) {
+  EXPECT_EQ(problems(small("training: {lora_rank: 16}\n")), Texts{});
+  EXPECT_EQ(problems(small("training: {lora_rank: 16, lora_alpha: 32, lora_targets: [mlp]}\n"), {}, Purpose::perform),
+            Texts{});
+  EXPECT_EQ(problems(small("training: {lora_alpha: 32}\n")),
+            (Texts{"3:24 training.lora_alpha: needs lora_rank, the rank of the adapters (lora_rank: 16)"}));
+  EXPECT_EQ(problems(small("training: {lora_targets: [mlp]}\n")),
+            (Texts{"3:26 training.lora_targets: needs lora_rank, the rank of the adapters (lora_rank: 16)"}));
+  EXPECT_EQ(problems(small("training: {lora_rank: 4, lora_targets: [mpl]}\n")),
+            (Texts{"3:41 training.lora_targets[0]: unknown target 'mpl'; expected a list of one or more of [attention, "
+                   "mlp] (did you mean 'mlp'?)"}));
+  for (const char* targets : {"[]", "mlp"}) {
+    const Texts found = problems(small(std::string("training: {lora_rank: 4, lora_targets: ") + targets + "}\n"));
+    ASSERT_EQ(found.size(), 1U) << targets;
+    EXPECT_TRUE(found[0].starts_with("3:40 training.lora_targets: expected a list of one or more of [attention, mlp]"))
+        << found[0];
+  }
+  const Texts twice = problems(small("training: {lora_rank: 4, lora_targets: [mlp, mlp]}\n"));
+  ASSERT_EQ(twice.size(), 1U);
+  EXPECT_NE(twice[0].find("target mlp is listed twice"), std::string::npos) << twice[0];
+  EXPECT_TRUE(
+      problems(small("training: {lora_rank: -1}\n")).at(0).starts_with("3:23 training.lora_rank: -1 is out of"));
+}
+
+TEST(ScenarioErrors, AdaptersAreRefusedWhereThereAreNone) {
+  const auto refused = [](const std::string& text, const std::vector<std::string>& assignments = {}) {
+    const Texts found = problems(text, assignments);
+    EXPECT_EQ(found.size(), 1U) << testing::PrintToString(found);
+    return found.empty() ? "" : found[0].substr(found[0].find(' ') + 1);
+  };
+  const std::string with = "training: {lora_rank: 4}\n", at = "training.lora_rank: lora_rank = 4: ";
+  const std::string family = " (lora_rank: 0, or a model of family gpt or llama)";
+  EXPECT_EQ(refused("rehearse: 1\nmodel: moe-tiny\n" + with), at + "experts and routers have no adapters yet" + family);
+  EXPECT_EQ(refused("rehearse: 1\nmodel: bert-tiny\n" + with),
+            at + "blocks with their norms behind their sums have no adapters yet" + family);
+  for (const char* model : {"cnn-cifar", "mlp-mnist"})
+    EXPECT_EQ(refused("rehearse: 1\nmodel: " + std::string(model) + "\n" + with),
+              at + "adapters are of a transformer's blocks, which this model has none of" + family);
+  EXPECT_EQ(refused("rehearse: 1\nmodel: {preset: llama-tiny, kv_heads: 4, kv_lora_rank: 16, qk_nope_head_dim: 8, "
+                    "qk_rope_head_dim: 4, v_head_dim: 8}\n" +
+                    with),
+            at + "latent attention (kv_lora_rank = 16) has no adapters yet (lora_rank: 0, or kv_lora_rank: 0)");
+  EXPECT_EQ(refused(small(with), {"training.precision=fp8"}),
+            at + "products in 8 bits have no adapters beside them yet (precision: bf16)");
+  EXPECT_EQ(refused(small(with), {"training.precision=nvfp4"}),
+            at + "products in 4 bits have no adapters beside them yet (precision: bf16)");
+  for (const std::string schedule : {"zero_bubble", "zero_bubble_v", "dualpipe_v"})
+    EXPECT_EQ(refused(small(with),
+                      {"cluster.gpus=2", "plan.pipeline=2", "training.global_batch=8", "plan.schedule=" + schedule}),
+              at + "schedule " + schedule +
+                  " puts weight gradients into a part of their own, and frozen weights have none (schedule: 1f1b)");
+  EXPECT_EQ(problems(small(with), {"plan.schedule=zero_bubble"}), Texts{}) << "of one stage";
+  EXPECT_EQ(refused(small(with), {"plan.recompute=ops"}),
+            at + "ops recomputation knows no adapters (recompute: full, selective or none)");
+  EXPECT_EQ(refused(small(with), {"plan.fused_epilogues=gelu"}),
+            at + "a product with an epilogue has no place for what its adapter adds (fused_epilogues: none)");
+}
+
 TEST(ScenarioErrors, EightBitsAreOfBlocks) {
   EXPECT_EQ(problems(small("training: {precision: fp8}\n")), Texts{});
   EXPECT_EQ(problems(small("training: {precision: fp8, grad_dtype: bf16, reduce_dtype: bf16}\n")), Texts{});

@@ -85,7 +85,7 @@ plan:
   rank_order: [pipeline, tensor, context, expert, data]
 training: {global_batch: 24, seq_len: 64, precision: fp16, grad_dtype: fp16, reduce_dtype: fp32, optimizer: sgd, lr: 0.1,
            moments: bf16, lr_schedule: cosine, warmup_steps: 7, betas: [0.8, 0.9], eps: 1e-6, momentum: 0.9, weight_decay: 0, clip: 0,
-           seed: 5}
+           seed: 5, lora_rank: 4, lora_alpha: 6, lora_targets: [mlp]}
 costs: {calibration: [a100-sxm-80g, mine.yaml]}
 noise:
   seed: 9
@@ -122,6 +122,10 @@ noise:
   EXPECT_DOUBLE_EQ(s.training.momentum, 0.9);
   EXPECT_DOUBLE_EQ(s.training.weight_decay, 0);
   EXPECT_EQ(s.training.seed, 5);
+  EXPECT_EQ(s.training.lora_rank, 4);
+  EXPECT_DOUBLE_EQ(s.training.lora_alpha, 6);
+  EXPECT_FALSE(s.training.lora_attention);
+  EXPECT_TRUE(s.training.lora_mlp);
   EXPECT_EQ(s.calibrations, (std::vector<std::string>{"a100-sxm-80g", "mine.yaml"}));
   EXPECT_EQ(s.noise.seed, 9);
   EXPECT_EQ(s.noise.distribution, Distribution::uniform);

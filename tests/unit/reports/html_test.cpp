@@ -45,6 +45,15 @@ TEST(HtmlWords, SayWhatWasAsked) {
       "of 1); the batch over 2 replicas, optimizer state split over them (ZeRO-1); activations are kept.");
 }
 
+TEST(HtmlWords, SayWhatIsTrainedBesideFrozenParameters) {
+  result::Result r = stored().result;
+  r.scenario["model.trainable_parameters"] = "36000000";
+  r.scenario["training.lora_rank"] = "16";
+  EXPECT_TRUE(asked(r)[0].starts_with(
+      "Train gpt-small (1.5 billion parameters, of which adapters of rank 16, 36 million, are trained, sequences of"))
+      << asked(r)[0];
+}
+
 TEST(HtmlWords, ANameWithoutKeysIsStillASentence) {
   result::Result r;
   r.ranks = 1;
