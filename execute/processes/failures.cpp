@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <sstream>
 
 namespace rehearse::execute {
 
@@ -42,7 +43,13 @@ std::string failure_text(const FailureFacts& facts, const WhereaboutsOf& whereab
     if (!facts.deaths.contains(rank)) lines.push_back(fmt::format("{}\n  {}", silent_text(rank), whereabouts_of(rank)));
   std::string text = lines.front();
   const std::size_t shown = std::min(kShown, lines.size() - 1);
-  for (std::size_t i = 1; i <= shown; ++i) text += "\n  " + lines[i];
+  for (std::size_t i = 1; i <= shown; ++i) {
+    // Several may have waited for the same ranks: where those were is said once.
+    std::istringstream rest(lines[i]);
+    std::string line;
+    for (const char* indent = "\n  "; std::getline(rest, line); indent = "\n")
+      if (const std::string next = indent + line; text.find(next) == std::string::npos) text += next;
+  }
   if (lines.size() - 1 > shown) text += fmt::format("\n  and {} more", lines.size() - 1 - shown);
   return text;
 }

@@ -6,7 +6,8 @@
 namespace rehearse::execute {
 namespace {
 
-// "rank 1 (stage0) in 'layer1.forward' (slot 2: forward micro-batch 1) waited for ranks 2, 3".
+// "rank 1 (stage0) in 'layer1.forward' (slot 2: forward micro-batch 1) waited for ranks 2, 3", and a line for each of
+// these: where they are now, not where they get to until they notice. One that waits for nobody is perhaps to blame.
 std::string report_text(const Run& run, int rank, std::int32_t instance, const std::string& what,
                         const std::vector<int>& missing) {
   const Timeline& timeline = run.timeline(rank);
@@ -16,17 +17,16 @@ std::string report_text(const Run& run, int rank, std::int32_t instance, const s
     text += " in " + program::place_text(*timeline.role, i.slot, i.op);
   }
   text += " " + what;
-  return missing.empty() ? text : text + " for " + ranks_text(missing);
+  if (!missing.empty()) text += " for " + ranks_text(missing);
+  for (const int other : missing) text += "\n  " + run.whereabouts(other);
+  return text;
 }
 
 }  // namespace
 
 void report_failure(Run& run, int rank, std::int32_t instance, const std::string& what,
                     const std::vector<int>& missing) {
-  std::string text = report_text(run, rank, instance, what, missing);
-  // Where the others are now, not where they get to until they notice.
-  for (const int other : missing) text += "\n  " + run.whereabouts(other);
-  run.world.failures().fail(rank, text);
+  run.world.failures().fail(rank, report_text(run, rank, instance, what, missing));
 }
 
 void report_wait(Run& run, int rank, std::int32_t instance, const std::vector<int>& missing) {

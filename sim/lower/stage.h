@@ -61,9 +61,11 @@ struct Context {
     const plan::Training& t = scenario.training;
     return t.narrow() && layer >= t.fp8_bf16_layers && layer < model().layers - t.fp8_bf16_layers;
   }
-  // Which branches of a block have adapters (training.lora_targets).
-  bool adapts_attention() const { return scenario.training.lora() && scenario.training.lora_attention; }
-  bool adapts_mlp() const { return scenario.training.lora() && scenario.training.lora_mlp; }
+  // Whether a block's product has an adapter (training.lora_targets): adapts(&model::Adapters::qkv).
+  bool adapts(bool model::Adapters::*product) const {
+    const model::Adapters adapters = scenario.training.adapters();
+    return adapters.on() && adapters.*product;
+  }
   bool delayed_scaling() const {
     return scenario.training.eight_bits() && scenario.training.fp8_recipe == plan::Fp8Recipe::delayed;
   }

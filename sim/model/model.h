@@ -129,8 +129,9 @@ struct Model {
 // training with them changes the weights. The product of queries, keys and values has one, and so has that of gate and
 // up-projection.
 struct Adapters {
-  std::int64_t rank = 0;              // 0: there are none, and everything is trained
-  bool attention = true, mlp = true;  // which products have one: attention's two, the feed-forward layer's two
+  std::int64_t rank = 0;  // 0: there are none, and everything is trained
+  // Which products have one: attention's first and its projection, the feed-forward layer's first and second.
+  bool qkv = true, proj = true, fc1 = true, fc2 = true;
   bool on() const { return rank > 0; }
 };
 

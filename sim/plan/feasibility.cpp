@@ -473,9 +473,16 @@ class Rules {
     if (m.latent_attention())
       refuse(fmt::format("latent attention (kv_lora_rank = {}) has no adapters yet", m.kv_lora_rank),
              "lora_rank: 0, or kv_lora_rank: 0");
-    if (sound("training.precision") && s_.training.narrow())
-      refuse(fmt::format("products in {} bits have no adapters beside them yet", s_.training.eight_bits() ? 8 : 4),
-             "precision: bf16");
+    if (sound("training.precision")) {
+      if (s_.training.four_bits()) refuse("products in 4 bits have no adapters beside them yet", "precision: bf16");
+      if (s_.training.eight_bits() && s_.purpose == Purpose::perform)
+        refuse("products in 8 bits beside adapters are simulated, but not performed", "precision: bf16");
+      if (s_.training.eight_bits() && plan.tensor > 1 && plan.sequence_parallel)
+        refuse("adapters read 16 bits, and of a sequence spread over the tensor group 8 are gathered",
+               "sequence_parallel: false, or precision: bf16");
+      if (s_.training.fp8_params)
+        refuse("frozen weights are held in 16 bits beside their 8-bit copies", "fp8_params: false");
+    }
     if (sound("plan.schedule") && plan.pipeline > 1 && schedule_of(plan.schedule).parts_backward())
       refuse(fmt::format("schedule {} puts weight gradients into a part of their own, and frozen weights have none",
                          schedule_of(plan.schedule).name()),

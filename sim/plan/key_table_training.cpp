@@ -157,26 +157,34 @@ std::vector<Key> training_keys() {
       {.path = "training.lora_targets",
        .type = KeyType::choices,
        .fallback = "[attention, mlp]",
-       .values = {"attention", "mlp"},
+       .values = {"attention", "mlp", "attention_qkv", "attention_dense", "mlp_fc1", "mlp_fc2"},
        .item = "target",
-       .meaning = "which products of blocks have adapters: `attention` (queries, keys and values, which are one "
-                  "product, and the projection), `mlp` (the feed-forward layer's two); both by default, as in "
-                  "Megatron-Bridge (`target_modules`)",
-       .example = "[attention]",
+       .meaning = "which products of blocks have adapters, in NeMo's words: `attention_qkv` (queries, keys and values, "
+                  "which are one product), `attention_dense` (the projection), `attention` (both), `mlp_fc1` (gate and "
+                  "up-projection), `mlp_fc2` (the way back), `mlp` (both); all by default, as in Megatron-Bridge "
+                  "(`target_modules`)",
+       .example = "[attention_qkv]",
        .related = "training.lora_rank",
        .field = Field::of<Training>(
            [](const Training& t) {
              std::vector<std::string> targets;
-             if (t.lora_attention) targets.emplace_back("attention");
-             if (t.lora_mlp) targets.emplace_back("mlp");
+             const auto add = [&](const std::string& layer, const char* first, const char* second, bool one, bool two) {
+               if (one && two) return targets.push_back(layer);
+               if (one || two) targets.push_back(layer + (one ? first : second));
+             };
+             add("attention", "_qkv", "_dense", t.lora_qkv, t.lora_proj);
+             add("mlp", "_fc1", "_fc2", t.lora_fc1, t.lora_fc2);
              return targets;
            },
            [](Training& t, const Value& value) {
              const auto& targets = std::get<std::vector<std::string>>(value);
-             const auto listed = [&](const char* target) {
-               return std::find(targets.begin(), targets.end(), target) != targets.end();
+             const auto listed = [&](const char* layer, const char* product) {
+               return std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
+                 return target == layer || target == std::string(layer) + product;
+               });
              };
-             t.lora_attention = listed("attention"), t.lora_mlp = listed("mlp");
+             t.lora_qkv = listed("attention", "_qkv"), t.lora_proj = listed("attention", "_dense");
+             t.lora_fc1 = listed("mlp", "_fc1"), t.lora_fc2 = listed("mlp", "_fc2");
            })},
       {.path = "training.lr",
        .type = KeyType::number,

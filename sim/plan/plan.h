@@ -118,9 +118,9 @@ struct Training {
   // Low-rank adaptation (Hu et al. 2021, arXiv 2106.09685): of rank 0 there is none. Else adapters alone are trained.
   std::int64_t lora_rank = 0;
   double lora_alpha = 0;  // what an adapter gives is multiplied by lora_alpha / lora_rank
-  bool lora_attention = true, lora_mlp = true;
+  bool lora_qkv = true, lora_proj = true, lora_fc1 = true, lora_fc2 = true;  // which products have one
   bool lora() const { return lora_rank > 0; }
-  model::Adapters adapters() const { return {lora_rank, lora_attention, lora_mlp}; }
+  model::Adapters adapters() const { return {lora_rank, lora_qkv, lora_proj, lora_fc1, lora_fc2}; }
   // Of a run known to train well, for advice on the learning rate (sim/account/epoch.h); 0: not given.
   std::int64_t base_batch = 0;
   double base_lr = 0;

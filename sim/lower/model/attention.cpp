@@ -27,11 +27,11 @@ void AttentionBranch::declare_parameters() {
     latent_->declare_parameters();
   } else {
     qkv_w_ = add_product(s_, tp_, name_ + ".qkv", {m_.kv_heads, group * m_.head_dim, h}, 0, kWeightScale,
-                         c_.adapts_attention());
+                         c_.adapts(&model::Adapters::qkv));
     qkv_b_ = add_bias(s_, name_ + ".qkv.bias", {m_.kv_heads, group * m_.head_dim}, 0, m_.has_qkv_bias());
   }
   proj_w_ = add_product(s_, tp_, name_ + ".proj", {h, m_.attention_width()}, 1, residual_weight_scale(m_),
-                        c_.adapts_attention());
+                        c_.adapts(&model::Adapters::proj));
   proj_b_ = add_bias(s_, name_ + ".proj.bias", {h}, -1);
 }
 
@@ -47,7 +47,7 @@ void AttentionBranch::declare_buffers(BufferId input) {
                                       {c_.batch * c_.seq, qkv_width() / c_.plan().context}, saved);
   out_ = core_out_ = core_.declare(core_qkv_);
   if (heads_.on())
-    out_ = s_.builder.activation(name_ + ".out.tokens", c_.compute, {c_.tokens, width()}, s_.of_product_input(saved));
+    out_ = s_.builder.activation(name_ + ".out.tokens", c_.compute, {c_.tokens, width()}, s_.of_product_input(saved, c_.adapts(&model::Adapters::proj)));
 }
 
 void AttentionBranch::rope(bool backward, BufferId qkv) {
@@ -99,7 +99,10 @@ BufferId AttentionBranch::forward_projection() {
 }
 
 BufferId AttentionBranch::backward(BufferId out_gradient, bool input_gradient) {
-  const BufferId d_out = tp_.row_backward(name_ + ".proj", out_gradient, out_, proj_w_, proj_b_, m_.hidden, width());
+  const bool below = input_gradient || latent_ || tp_.trains(qkv_w_);
+  const BufferId d_out =
+      tp_.row_backward(name_ + ".proj", out_gradient, out_, proj_w_, proj_b_, m_.hidden, width(), -1, below);
+  if (!below) return -1;
   if (latent_ && latent_->makes_again()) {
     s_.builder.set_phase(Phase::recompute);
     latent_->forward_again(qkv_);

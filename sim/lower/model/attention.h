@@ -28,6 +28,8 @@ class AttentionBranch {
   // The gradient of that -> the input's gradient [local_tokens, hidden]; -1 without `input_gradient`, where adapters
   // alone are trained.
   BufferId backward(BufferId out_gradient, bool input_gradient);
+  // Whether it has parameters that are trained.
+  bool trains() const { return latent_ || tp_.trains(qkv_w_) || tp_.trains(proj_w_); }
   // Of the projection, which is added with the residual or in the product; -1: none.
   ParamId bias() const { return proj_b_; }
 

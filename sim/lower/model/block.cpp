@@ -43,10 +43,11 @@ class Block : public Unit {
   BufferId declare_buffers(BufferId input, Lifetime output) override {
     const Lifetime saved = s_.restored();
     x_ = input;
-    attention_.declare_buffers(declare_norm(norm1_, x_, !c_.model().latent_attention()));
+    attention_.declare_buffers(declare_norm(norm1_, x_, !c_.model().latent_attention(), adapts_norm1()));
     residual1_.declare_mask(saved);
     y1_ = residual1_.declare_sum("attention.residual", parallel() ? Lifetime::slot : saved);
-    mlp_->declare_buffers(one_norm() ? norm1_.out() : declare_norm(norm2_, parallel() ? x_ : y1_, !experts_));
+    mlp_->declare_buffers(one_norm() ? norm1_.out() : declare_norm(norm2_, parallel() ? x_ : y1_, !experts_,
+                                                              c_.adapts(&model::Adapters::fc1)));
     residual2_.declare_mask(saved);
     return y_ = residual2_.declare_sum("out", output);
   }
@@ -84,8 +85,8 @@ class Block : public Unit {
   bool recomputes() const override { return s_.recomputes(); }
 
  private:
-  bool trains_attention() const { return !c_.scenario.training.lora() || c_.adapts_attention(); }
-  bool trains_mlp() const { return !c_.scenario.training.lora() || c_.adapts_mlp(); }
+  bool trains_attention() const { return attention_.trains(); }
+  bool trains_mlp() const { return mlp_->trains(); }
   bool parallel() const { return c_.model().parallel_block != model::ParallelBlock::none; }
   // How many products read a norm's output.
   bool packed() const { return c_.profile().packed_products || c_.model().norm != model::NormKind::rmsnorm; }
@@ -101,12 +102,15 @@ class Block : public Unit {
                   c_.compute, {{a}, {b}}, {{out}});
     return out;
   }
-  // `fused`: one product reads it, and no other kernel does. Routers read it in 16 bits.
-  BufferId declare_norm(NormLayer& norm, BufferId in, bool fused) {
+  bool adapts_norm1() const {
+    return c_.adapts(&model::Adapters::qkv) || (one_norm() && c_.adapts(&model::Adapters::fc1));
+  }
+  // `fused`: one product reads it, and no other kernel does. Routers read it in 16 bits, and so do adapters (`adapted`).
+  BufferId declare_norm(NormLayer& norm, BufferId in, bool fused, bool adapted) {
     const Lifetime saved = s_.restored();
-    const DType type = norm.type_for_products(s_.fp8 && fused);
-    const bool kept = is_narrow(type) || (experts_ && &norm == &norm2_);
-    return norm.declare_buffers(in, saved, kept ? saved : s_.of_product_input(saved), type);
+    const DType type = norm.type_for_products(s_.fp8 && fused && !adapted);
+    const bool kept = (is_narrow(type) && !c_.scenario.training.lora()) || (experts_ && &norm == &norm2_);
+    return norm.declare_buffers(in, saved, kept ? saved : s_.of_product_input(saved, adapted), type);
   }
 
   UnitScope s_;

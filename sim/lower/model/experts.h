@@ -27,6 +27,7 @@ class ExpertBranch : public FeedForward {
   BufferId forward_from_activation() override;
   bool keeps_output() const override { return true; }
   BufferId backward(BufferId out_gradient, bool input_gradient) override;
+  bool trains() const override { return true; }
   ParamId bias() const override { return -1; }
 
  private:

@@ -22,6 +22,8 @@ class FeedForward {
   // The gradient of the output -> the input's gradient [local_tokens, hidden]; -1 without `input_gradient`, where
   // adapters alone are trained.
   virtual BufferId backward(BufferId out_gradient, bool input_gradient) = 0;
+  // Whether it has parameters that are trained.
+  virtual bool trains() const = 0;
   // Of the last product, which is added with the residual or in the product; -1: none.
   virtual ParamId bias() const = 0;
 };

@@ -22,11 +22,12 @@ MlpBranch::MlpBranch(const UnitScope& scope, const std::string& prefix, const st
 // The global shape of a gated up-projection keeps its two halves together: a rank holds the same part of both.
 void MlpBranch::declare_parameters() {
   const std::int64_t h = m_.hidden, f = ffn_hidden_;
-  const bool adapted = c_.adapts_mlp();
+  const bool adapted = c_.adapts(&model::Adapters::fc1);
   up_w_ = gated() ? add_product(s_, tp_, name_ + ".up", {2, f, h}, 1, kWeightScale, adapted)
                   : add_product(s_, tp_, name_ + ".up", {f, h}, 0, kWeightScale, adapted);
   up_b_ = gated() ? add_bias(s_, name_ + ".up.bias", {2, f}, 1) : add_bias(s_, name_ + ".up.bias", {f}, 0);
-  down_w_ = add_product(s_, tp_, name_ + ".down", {h, f}, 1, residual_weight_scale(m_), adapted);
+  down_w_ = add_product(s_, tp_, name_ + ".down", {h, f}, 1, residual_weight_scale(m_),
+                        c_.adapts(&model::Adapters::fc2));
   down_b_ = add_bias(s_, name_ + ".down.bias", {h}, -1);
 }
 
@@ -42,7 +43,7 @@ void MlpBranch::declare_buffers(BufferId input) {
     up_ = s_.builder.activation(name_ + ".up", c_.compute, {c_.tokens, up_width()}, s_.kept());
   }
   activation_ = s_.builder.activation(name_ + ".activation", c_.compute, {c_.tokens, width()},
-                                      s_.of_product_input(s_.restored()));
+                                      s_.of_product_input(s_.restored(), c_.adapts(&model::Adapters::fc2)));
 }
 
 std::vector<Operand> MlpBranch::up_operands() const {
@@ -83,8 +84,10 @@ BufferId MlpBranch::forward_from_activation() {
 }
 
 BufferId MlpBranch::backward(BufferId out_gradient, bool input_gradient) {
+  const bool below = input_gradient || tp_.trains(up_w_);
   const BufferId d_act = tp_.row_backward(name_ + ".down", out_gradient, activation_, down_w_, down_b_, m_.hidden,
-                                          width(), fuses_gelu() ? up_ : -1);
+                                          width(), fuses_gelu() ? up_ : -1, below);
+  if (!below) return -1;
   if (fuses_gelu()) return tp_.column_backward(name_ + ".up", d_act, input_, up_w_, up_b_, up_width(), m_.hidden);
   RoleBuilder& b = s_.builder;
   const BufferId d_up = b.workspace(b.here(prefix_ + ".d_mlp.up"), c_.compute, {c_.tokens, up_width()});

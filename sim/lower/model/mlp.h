@@ -18,8 +18,9 @@ class MlpBranch : public FeedForward {
   void declare_buffers(BufferId input) override;
   void forward_to_activation(bool again) override;
   BufferId forward_from_activation() override;
-  bool keeps_output() const override { return c_.adapts_mlp(); }
+  bool keeps_output() const override { return c_.adapts(&model::Adapters::fc2); }
   BufferId backward(BufferId out_gradient, bool input_gradient) override;
+  bool trains() const override { return tp_.trains(up_w_) || tp_.trains(down_w_); }
   ParamId bias() const override { return down_b_; }
 
  private:

@@ -69,7 +69,7 @@ void Fp8Operands::cast(const std::string& name, BufferId x, BufferId row, Buffer
 void Fp8Operands::cast_input(BufferId x, bool gathered) {
   const std::string name = builder_.buffer(x).name + suffix_;
   Copies& c = inputs_[x];
-  const bool again = context_.profile().fp8_casts_again, columns = keeps_columns(gathered);
+  const bool again = context_.profile().fp8_casts_again || !trains(), columns = trains() && keeps_columns(gathered);
   if (c.row < 0) {
     c.row = copy_of(x, suffix_ + ".fp8", format_.operand, columns || again ? Lifetime::slot : saved_);
     if (columns) c.column = copy_of(x, suffix_ + ".fp8.columns", format_.operand, again ? Lifetime::slot : saved_);
@@ -133,7 +133,7 @@ BufferId Fp8Operands::by_columns(const std::string& name, BufferId x, bool gathe
 }
 
 Fp8Operands::Pair Fp8Operands::gradient(const std::string& name, BufferId dy, bool gathered, std::int64_t width) {
-  const bool columns = keeps_columns(gathered);
+  const bool columns = trains() && keeps_columns(gathered);
   const auto copy = [&](const char* suffix) {
     return builder_.workspace(builder_.here(name + suffix), format_.gradient,
                               {format_.size(builder_.buffer(dy).elements())});
@@ -144,7 +144,7 @@ Fp8Operands::Pair Fp8Operands::gradient(const std::string& name, BufferId dy, bo
     pair.row = all_gather(name, pair.row, width);
     if (columns) pair.column = all_gather(name + ".columns", pair.column, width);
   }
-  if (!columns) pair.column = format_.columns ? transposed(name, pair.row, width) : pair.row;
+  if (!columns) pair.column = trains() && format_.columns ? transposed(name, pair.row, width) : pair.row;
   return pair;
 }
 

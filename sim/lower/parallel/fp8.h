@@ -85,6 +85,8 @@ class Fp8Operands {
     BufferId row = -1, column = -1;
     BodyId made_in = -1;
   };
+  // Adapters' frozen weights have no gradients, which alone read copies by columns of what goes in and comes out.
+  bool trains() const { return !context_.scenario.training.lora(); }
   bool spread(bool gathered) const { return gathered && sequence_.on(); }
   // Whether forward keeps the copy by columns of what is (not) gathered.
   bool keeps_columns(bool gathered) const { return format_.blocks || (format_.columns && !spread(gathered)); }

@@ -26,6 +26,7 @@ void TensorParallel::product(const std::string& name, BufferId in, ParamId weigh
                              std::int64_t n, std::int64_t k, BufferId activated) {
   parameters_.cast_weight(weight);
   if (bias >= 0) parameters_.cast_weight(bias);
+  const BufferId wide = wide_.contains(in) ? wide_.at(in) : in;
   if (fp8_.on() && !is_narrow(builder_.buffer(in).dtype)) in = fp8_.input(name, in, false, k);
   Gemm gemm{context_.tokens, n, k, 1};
   gemm.transpose_b = true;
@@ -35,7 +36,7 @@ void TensorParallel::product(const std::string& name, BufferId in, ParamId weigh
   parameters_.fp8_scales().of_product(reads);
   if (activated < 0) {
     builder_.op(name, gemm, product_type(in), reads, {{out}});
-    lora_.forward(name.substr(0, name.rfind('.')), weight, in, out);
+    lora_.forward(name.substr(0, name.rfind('.')), weight, wide, out);
   } else {
     gemm.epilogue = program::Epilogue::gelu;
     builder_.op(name, gemm, product_type(in), reads, {{activated}, {out}});
@@ -117,13 +118,12 @@ BufferId TensorParallel::column_backward(const std::string& name, BufferId out_g
 // with plan.overlap_tensor_backward, else behind them.
 BufferId TensorParallel::frozen_column_backward(const std::string& name, BufferId out_gradient, BufferId in,
                                                 ParamId weight, std::int64_t n, std::int64_t k, bool input_gradient) {
-  const bool adapted = lora_.has(weight);
-  if (adapted) in = input_again(name + ".input_again", in, k);
+  if (lora_.has(weight) && !fp8_.on()) in = input_again(name + ".input_again", in, k);
   BufferId d_in = -1;
   if (input_gradient) {
-    d_in = builder_.workspace(builder_.here("d_" + name + ".input"), context_.compute, {context_.tokens, k});
-    builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, context_.compute,
-                {{out_gradient}, {parameters_.value(weight)}}, {{d_in}});
+    const BufferId d_out =
+        fp8_.on() ? fp8_.gradient("d_" + name + ".out", out_gradient, false, n).row : out_gradient;
+    d_in = input_gradient_of(name, d_out, weight, n, k);
   }
   lora_.backward(name, weight, out_gradient, d_in);
   const auto reduced = [&] { return input_gradient ? reduce_partial("d_" + name, d_in, k) : -1; };
@@ -139,8 +139,34 @@ BufferId TensorParallel::frozen_column_backward(const std::string& name, BufferI
   return d_reduced;
 }
 
+BufferId TensorParallel::frozen_row_backward(const std::string& name, BufferId out_gradient, BufferId in,
+                                             ParamId weight, std::int64_t n, std::int64_t k, bool input_gradient) {
+  const BufferId wide = fp8_.on() ? out_gradient : gather_sequence("d_" + name, out_gradient, n);
+  BufferId d_in = -1;
+  if (input_gradient) {
+    const BufferId d_out = fp8_.on() ? fp8_.gradient("d_" + name, out_gradient, true, n).row : wide;
+    d_in = input_gradient_of(name, d_out, weight, n, k);
+  }
+  lora_.backward(name, weight, wide, d_in);
+  lora_.weight_gradients(name, weight, in);
+  return d_in;
+}
+
+// Of a frozen weight's product, without the adapter's part.
+BufferId TensorParallel::input_gradient_of(const std::string& name, BufferId out_gradient, ParamId weight,
+                                           std::int64_t n, std::int64_t k) {
+  const BufferId d_in =
+      builder_.workspace(builder_.here("d_" + name + ".input"), context_.compute, {context_.tokens, k});
+  std::vector<Operand> reads{{out_gradient}, {fp8_.on() ? parameters_.fp8_column(weight) : parameters_.value(weight)}};
+  parameters_.fp8_scales().of_product(reads);
+  builder_.op(name + ".backward_input", Gemm{context_.tokens, k, n, 1}, product_type(out_gradient), reads, {{d_in}});
+  return d_in;
+}
+
 BufferId TensorParallel::row_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight,
-                                      ParamId bias, std::int64_t n, std::int64_t k, BufferId activated) {
+                                      ParamId bias, std::int64_t n, std::int64_t k, BufferId activated,
+                                      bool input_gradient) {
+  if (!parameters_.trains(weight)) return frozen_row_backward(name, out_gradient, in, weight, n, k, input_gradient);
   Fp8Operands::Pair whole;
   if (fp8_.on()) {
     whole = fp8_.gradient("d_" + name, out_gradient, true, n);
@@ -161,11 +187,6 @@ BufferId TensorParallel::row_backward(const std::string& name, BufferId out_grad
   }
   parameters_.fp8_scales().of_product(reads);
   builder_.op(name + ".backward_input", input, product_type(whole.row), reads, {{in_gradient}});
-  if (!parameters_.trains(weight)) {
-    lora_.backward(name, weight, whole.row, in_gradient);
-    lora_.weight_gradients(name, weight, in);
-    return in_gradient;
-  }
   builder_.weight_part([&] {
     Gemm gemm{n, k, context_.tokens, 1};
     gemm.transpose_a = true;

@@ -5,6 +5,7 @@
 // again instead of keeping it whole.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "sim/lower/parallel/fp8.h"
@@ -37,12 +38,18 @@ class TensorParallel {
     lora_.add(unit, name, weight, spec);
   }
 
+  // Whether the product with `weight` has something to train: the weight or its adapter.
+  bool trains(ParamId weight) const { return parameters_.trains(weight) || lora_.has(weight); }
+
   // [local_tokens, width] -> [tokens, width]: the sequence's shards put together; the buffer itself without sequence
   // parallelism. `name` names the buffer and the op.
   BufferId gather_sequence(const std::string& name, BufferId shard, std::int64_t width);
   // The same of what products read, which may be in 8 bits.
   BufferId product_input(const std::string& name, BufferId shard, std::int64_t width) {
-    return fp8_.on() ? fp8_.input(name, shard, true, width) : gather_sequence(name, shard, width);
+    if (!fp8_.on()) return gather_sequence(name, shard, width);
+    const BufferId copy = fp8_.input(name, shard, true, width);
+    wide_[copy] = shard;
+    return copy;
   }
   // Sum over the tensor group of partial [tokens, width]: in place, or scattered to [local_tokens, width].
   BufferId reduce_partial(const std::string& name, BufferId partial, std::int64_t width);
@@ -66,8 +73,9 @@ class TensorParallel {
                            std::int64_t n, std::int64_t k, bool input_gradient = true);
   // Backward of a row-parallel layer: out_gradient [local_tokens, n] (after the bias), in [tokens, k]. Returns [tokens,
   // k]: the gradient of `in`, or where in = gelu(activated) that of `activated`, out of the same product.
+  // -1 without `input_gradient`, of frozen weights.
   BufferId row_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight, ParamId bias,
-                        std::int64_t n, std::int64_t k, BufferId activated = -1);
+                        std::int64_t n, std::int64_t k, BufferId activated = -1, bool input_gradient = true);
 
  private:
   // Whether the bias's gradient comes out of the product that gives the weight's.
@@ -78,6 +86,10 @@ class TensorParallel {
   }
   BufferId frozen_column_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight,
                                   std::int64_t n, std::int64_t k, bool input_gradient);
+  BufferId frozen_row_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight,
+                               std::int64_t n, std::int64_t k, bool input_gradient);
+  BufferId input_gradient_of(const std::string& name, BufferId out_gradient, ParamId weight, std::int64_t n,
+                             std::int64_t k);
   // A column-parallel layer's input for its weight's gradient: gathered, then as that product reads it.
   BufferId input_again(const std::string& name, BufferId in, std::int64_t k);
   void bias_gradient(const std::string& name, BufferId gradient, ParamId bias, std::int64_t cols);
@@ -87,6 +99,7 @@ class TensorParallel {
   ParameterStore& parameters_;
   SequenceParallel sequence_;
   LoraAdapters lora_;
+  std::map<BufferId, BufferId> wide_;  // of an 8-bit copy, what it was cast from, which adapters read
   Fp8Operands fp8_;
 };
 

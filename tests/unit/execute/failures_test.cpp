@@ -45,6 +45,18 @@ TEST(FailureText, NamesWhoWaitedAndWhoIsSilent) {
             "  rank 1 does not answer: stopped, perhaps\n  rank 1 was somewhere");
 }
 
+TEST(FailureText, SaysOnceWhereThoseWereForWhomSeveralWaited) {
+  FailureFacts facts;
+  facts.failed = 0;
+  facts.cause = "rank 0 waited 3 s for rank 1\n  rank 1 was in an op";
+  facts.waiting = {{1, "rank 1 waited for rank 3\n  rank 3 was in a kernel"},
+                   {2, "rank 2 waited for rank 3\n  rank 3 was in a kernel"}};
+  EXPECT_EQ(failure_text(facts, somewhere),
+            "rank 0 waited 3 s for rank 1\n  rank 1 was in an op\n"
+            "  rank 1 waited for rank 3\n  rank 3 was in a kernel\n"
+            "  rank 2 waited for rank 3");
+}
+
 TEST(FailureText, ShowsEightLinesAndCountsTheRest) {
   FailureFacts facts;
   facts.failed = 0;
