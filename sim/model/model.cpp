@@ -190,10 +190,6 @@ std::int64_t transformer_parameters(const Model& model, std::int64_t vocab, bool
   return count;
 }
 
-}  // namespace
-
-namespace {
-
 // What goes into the products of a layer that have adapters, in columns, or `out` of them.
 std::int64_t adapter_widths(const Model& model, const Adapters& adapters, bool out) {
   const std::int64_t h = model.hidden, f = model.ffn_hidden;
@@ -202,39 +198,27 @@ std::int64_t adapter_widths(const Model& model, const Adapters& adapters, bool o
   return (adapters.attention ? attention : 0) + (adapters.mlp ? mlp : 0);
 }
 
-// Of one token, forward and backward, where adapters alone are trained. In the first layer nothing asks for the
-// gradient of what the first product with an adapter reads; side by side, the feed-forward layer is no earlier than
-// attention.
+// Of one token, forward and backward, where adapters alone are trained.
 double adapted_multiply_adds(const Model& model, std::int64_t seq_len, const Adapters& adapters) {
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
-  const double scores =
-      real(counted_keys(seq_len, model.window(0, seq_len))) * real(model.heads * (model.head_dim + model.value_dim()));
-  const auto attended = [&](std::int64_t layer) {  // in backward: of both operands
-    return 2 * real(counted_keys(seq_len, model.window(layer, seq_len))) *
+  const auto scores = [&](std::int64_t layer) {
+    return real(counted_keys(seq_len, model.window(layer, seq_len))) *
            real(model.heads * (model.head_dim + model.value_dim()));
   };
-  const double weights = real(attention_weights(model) + ffn_weights(model, 0, false));
-  const double head = real(model.hidden) * real(model.vocab);
-  double total = token_multiply_adds(model, seq_len) + real(model.layers) * weights + head;  // forward, by inputs
-  for (std::int64_t l = 0; l < model.layers; ++l) total += attended(l);
+  const double attention = real(attention_weights(model)), ffn = real(ffn_weights(model, 0, false));
+  double total = token_multiply_adds(model, seq_len);                                        // forward
+  total += real(model.layers) * (attention + ffn) + real(model.hidden) * real(model.vocab);  // inputs' gradients
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) total += 2 * scores(layer);    // of both operands
   total += 3 * real(adapter_parameter_count(model, adapters));
-  const double qkv = real(model.hidden) * real(model.qkv_width());
-  const double up = real(ffn_inputs(model)) * real(model.hidden) * real(model.ffn_hidden);
-  const auto low = [&](std::int64_t in) { return real(adapters.rank) * real(in); };  // of an adapter's first matrix
-  if (model.parallel_block != ParallelBlock::none) {
-    if (adapters.attention)
-      total -= qkv + low(model.hidden);
-    else
-      total -= real(attention_weights(model)) + 2 * scores;
-    if (adapters.mlp)
-      total -= up + low(model.hidden);
-    else
-      total -= real(ffn_weights(model, 0, false));
-  } else if (adapters.attention) {
-    total -= qkv + low(model.hidden);
-  } else {
-    total -= real(attention_weights(model)) + 2 * scores + up + low(model.hidden);
-  }
+  // In the first layer nothing asks for the gradient of what the first product with an adapter reads, nor of what comes
+  // before; side by side, attention does not come before the feed-forward layer.
+  const double qkv = real(model.hidden) * real(model.qkv_width() + adapters.rank);
+  const double up = real(model.hidden) * real(ffn_inputs(model) * model.ffn_hidden + adapters.rank);
+  total -= adapters.attention ? qkv : attention + 2 * scores(0);
+  if (model.parallel_block != ParallelBlock::none)
+    total -= adapters.mlp ? up : ffn;
+  else if (!adapters.attention)
+    total -= up;
   return total;
 }
 

@@ -21,8 +21,7 @@ class TensorParallel {
   TensorParallel(const Context& context, RoleBuilder& builder, ParameterStore& parameters)
       : TensorParallel(context, builder, parameters, false, Lifetime::slot) {}
   // `fp8`: products are in 8 bits, and what backward reads of their inputs, or of adapters, lives as `saved`. `suffix`
-  // tells copies of
-  // an input that another branch reads too apart.
+  // tells copies of an input that another branch reads too apart.
   TensorParallel(const Context& context, RoleBuilder& builder, ParameterStore& parameters, bool fp8, Lifetime saved,
                  std::string suffix = "")
       : context_(context),
