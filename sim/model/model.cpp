@@ -190,12 +190,31 @@ std::int64_t transformer_parameters(const Model& model, std::int64_t vocab, bool
   return count;
 }
 
-// What goes into the products of a layer that have adapters, in columns, or `out` of them.
-std::int64_t adapter_widths(const Model& model, const Adapters& adapters, bool out) {
-  const std::int64_t h = model.hidden, f = model.ffn_hidden;
-  const std::int64_t attention = out ? model.qkv_width() + h : h + model.attention_width();
-  const std::int64_t mlp = out ? ffn_inputs(model) * f + h : h + f;
-  return (adapters.attention ? attention : 0) + (adapters.mlp ? mlp : 0);
+// A block's product: out columns of `in` ones each. `behind`: multiply-adds of a token in backward of what stands
+// between it and the next, in the first layer.
+struct BlockProduct {
+  std::int64_t in, out;
+  bool adapted;
+  double behind = 0;
+};
+
+std::vector<BlockProduct> attention_products(const Model& m, const Adapters& a, double scores = 0) {
+  return {{m.hidden, m.qkv_width(), a.qkv, 2 * scores}, {m.attention_width(), m.hidden, a.proj}};
+}
+std::vector<BlockProduct> ffn_products(const Model& m, const Adapters& a) {
+  return {{m.hidden, ffn_inputs(m) * m.ffn_hidden, a.fc1}, {m.ffn_hidden, m.hidden, a.fc2}};
+}
+
+// Multiply-adds of a token for gradients that nothing asks for, of products in their order: what the first one with an
+// adapter reads has none, nor has what comes before.
+double below_first_adapter(const std::vector<BlockProduct>& products, std::int64_t rank) {
+  double unasked = 0;
+  for (const BlockProduct& p : products) {
+    unasked += static_cast<double>(p.in) * static_cast<double>(p.out);
+    if (p.adapted) return unasked + static_cast<double>(rank) * static_cast<double>(p.in);
+    unasked += p.behind;
+  }
+  return unasked;
 }
 
 // Of one token, forward and backward, where adapters alone are trained.
@@ -205,21 +224,18 @@ double adapted_multiply_adds(const Model& model, std::int64_t seq_len, const Ada
     return real(counted_keys(seq_len, model.window(layer, seq_len))) *
            real(model.heads * (model.head_dim + model.value_dim()));
   };
-  const double attention = real(attention_weights(model)), ffn = real(ffn_weights(model, 0, false));
-  double total = token_multiply_adds(model, seq_len);                                        // forward
-  total += real(model.layers) * (attention + ffn) + real(model.hidden) * real(model.vocab);  // inputs' gradients
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) total += 2 * scores(layer);    // of both operands
+  const double weights = real(attention_weights(model) + ffn_weights(model, 0, false));
+  double total = token_multiply_adds(model, seq_len);                                      // forward
+  total += real(model.layers) * weights + real(model.hidden) * real(model.vocab);          // inputs' gradients
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) total += 2 * scores(layer);  // of both operands
   total += 3 * real(adapter_parameter_count(model, adapters));
-  // In the first layer nothing asks for the gradient of what the first product with an adapter reads, nor of what comes
-  // before; side by side, attention does not come before the feed-forward layer.
-  const double qkv = real(model.hidden) * real(model.qkv_width() + adapters.rank);
-  const double up = real(model.hidden) * real(ffn_inputs(model) * model.ffn_hidden + adapters.rank);
-  total -= adapters.attention ? qkv : attention + 2 * scores(0);
+  // In the first layer; side by side, attention does not come before the feed-forward layer.
+  std::vector<BlockProduct> products = attention_products(model, adapters, scores(0));
+  const std::vector<BlockProduct> ffn = ffn_products(model, adapters);
   if (model.parallel_block != ParallelBlock::none)
-    total -= adapters.mlp ? up : ffn;
-  else if (!adapters.attention)
-    total -= up;
-  return total;
+    return total - below_first_adapter(products, adapters.rank) - below_first_adapter(ffn, adapters.rank);
+  products.insert(products.end(), ffn.begin(), ffn.end());
+  return total - below_first_adapter(products, adapters.rank);
 }
 
 }  // namespace
@@ -238,8 +254,10 @@ std::int64_t active_parameter_count(const Model& model) {
 }
 
 std::int64_t adapter_parameter_count(const Model& model, const Adapters& adapters) {
-  return model.layers * adapters.rank *
-         (adapter_widths(model, adapters, false) + adapter_widths(model, adapters, true));
+  std::int64_t widths = 0;
+  for (const auto& products : {attention_products(model, adapters), ffn_products(model, adapters)})
+    for (const BlockProduct& p : products) widths += p.adapted ? p.in + p.out : 0;
+  return model.layers * adapters.rank * widths;
 }
 
 // A multiply-add is 2 FLOPs; backward is two products, for inputs and for weights, the size of each one in forward.

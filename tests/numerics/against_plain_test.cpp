@@ -110,7 +110,8 @@ std::vector<double> plain_losses(const plan::Scenario& scenario, const std::stri
   shape.parallel_norms = static_cast<int>(m.parallel_block);
   if (t.lora()) {
     shape.lora_rank = t.lora_rank, shape.lora_scale = t.lora_alpha / static_cast<double>(t.lora_rank);
-    shape.lora_attention = t.lora_attention, shape.lora_mlp = t.lora_mlp;
+    shape.lora_qkv = t.lora_qkv, shape.lora_proj = t.lora_proj;
+    shape.lora_up = t.lora_fc1, shape.lora_down = t.lora_fc2;
   }
   const auto data = execute::open_data(m, t.seq_len, t.seed, data_file);
   PlainGpt<double> model(shape, initial_values(scenario));
@@ -262,13 +263,23 @@ std::vector<std::string> adapted(std::vector<std::string> more) {
   more.insert(more.begin(), {"training.lora_rank=4", "training.lora_alpha=3", "training.lr=1e-2"});
   return more;
 }
-const std::string kAttentionAlone = "training.lora_targets=[attention]", kMlpAlone = "training.lora_targets=[mlp]";
+const std::string kAttentionAlone = "training.lora_targets=[attention]", kMlpAlone = "training.lora_targets=[mlp]",
+                  kFirstAlone = "training.lora_targets=[attention_qkv]",
+                  kSecondsAlone = "training.lora_targets=[attention_dense, mlp_fc2]",
+                  kLastAlone = "training.lora_targets=[mlp_fc2]";
 
 std::vector<PlainCase> lora_cases() {
   std::vector<PlainCase> cases = {
       {"OneRank", {}},
       {"AttentionAlone", {kAttentionAlone}},
       {"MlpAlone", {kMlpAlone}},
+      {"QueriesAlone", {kFirstAlone, "training.lora_alpha=12"}},
+      {"SecondProductsAlone", {kSecondsAlone}},
+      {"SecondProductsAloneRecomputed", {kSecondsAlone, "plan.recompute=full"}},
+      {"LastProductAlone", {kLastAlone}},
+      {"TwoNormsLastProductAlone", {kTwoNorms, kLastAlone}},
+      {"TensorSequenceSecondProductsAlone", split(2, {"plan.tensor=2", "plan.sequence_parallel=true", kSecondsAlone})},
+      {"PipelineLastProductAlone", split(2, {"plan.pipeline=2", kLastAlone})},
       {"GroupedQueriesNoBiases", {"model.kv_heads=2", "model.bias=false"}},
       {"FullRecompute", {"plan.recompute=full"}},
       {"SelectiveRecompute", {"model.attention=unfused", "plan.recompute=selective"}},

@@ -98,14 +98,13 @@ PlainGpt<Real>::PlainGpt(const GptShape& shape, const Initial& initial) : shape_
       block.up = add_linear(name + "mlp.up", shape.ffn_hidden, h, initial, shape.bias);
       block.down = add_linear(name + "mlp.down", h, shape.ffn_hidden, initial, shape.bias);
     }
-    if (shape.lora_rank > 0 && shape.lora_attention) {
-      add_adapter(block.qkv, name + "attention.qkv", initial);
-      add_adapter(block.proj, name + "attention.proj", initial);
-    }
-    if (shape.lora_rank > 0 && shape.lora_mlp) {
-      add_adapter(block.up, name + "mlp.up", initial);
-      add_adapter(block.down, name + "mlp.down", initial);
-    }
+    const auto adapt = [&](bool adapted, Linear& linear, const char* product) {
+      if (shape.lora_rank > 0 && adapted) add_adapter(linear, name + product, initial);
+    };
+    adapt(shape.lora_qkv, block.qkv, "attention.qkv");
+    adapt(shape.lora_proj, block.proj, "attention.proj");
+    adapt(shape.lora_up, block.up, "mlp.up");
+    adapt(shape.lora_down, block.down, "mlp.down");
     for (Linear* linear : {&block.qkv, &block.proj, &block.up, &block.down}) linear->eight_bits = shape.eight_bits;
     block.proj.adds_later = block.down.adds_later = true;
     blocks_.push_back(block);

@@ -47,7 +47,7 @@ struct GptShape {
   // feed-forward layer. Nothing but these matrices is trained.
   std::int64_t lora_rank = 0;
   double lora_scale = 1;
-  bool lora_attention = true, lora_mlp = true;
+  bool lora_qkv = true, lora_proj = true, lora_up = true, lora_down = true;
   // The tokens of a sequence by the rank that routes them, in its order; none: one rank has all.
   std::vector<std::vector<std::int64_t>> shards = {};
 };

@@ -96,7 +96,7 @@ TEST(PlainGpt, GradientsAreDifferencesOfTheLossWithAdapters) {
   GptShape shape = small_shape();
   shape.lora_rank = 2, shape.lora_scale = 1.5;
   expect_gradients_are_differences(shape);
-  shape.lora_attention = false;
+  shape.lora_qkv = shape.lora_up = false;
   expect_gradients_are_differences(shape);
 }
 

@@ -150,7 +150,8 @@ TEST(Flops, OfAdaptersAreDoneOnceWhateverTheyAreBeside) {
                                                        {"cluster.gpus=2", "plan.pipeline=2"},
                                                        {"cluster.gpus=4", "plan.pipeline=4", "plan.schedule=gpipe"}};
   for (const char* model : models)
-    for (const char* targets : {"[attention]", "[mlp]", "[attention, mlp]"})
+    for (const char* targets : {"[attention]", "[mlp]", "[attention, mlp]", "[attention_qkv]", "[attention_dense]",
+                                "[mlp_fc1]", "[mlp_fc2]", "[attention_dense, mlp_fc2]"})
       for (std::vector<std::string> plan : plans) {
         SCOPED_TRACE(testing::PrintToString(plan) + targets + model);
         plan.insert(plan.end(), {"training.global_batch=12", "framework=rehearse"});

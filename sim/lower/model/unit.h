@@ -58,7 +58,7 @@ struct UnitScope {
   bool recomputes() const { return restored() == Lifetime::slot; }
   // The same of what is read by 8-bit products alone: an 8-bit copy takes its place, unless it is cast again. No gradient
   // of a frozen weight reads it, but that of its adapter does, in 16 bits.
-  Lifetime of_product_input(Lifetime lifetime, bool adapted) const {
+  Lifetime of_product_input(Lifetime lifetime, bool adapted = false) const {
     if (context.scenario.training.lora()) return adapted ? lifetime : Lifetime::slot;
     return fp8 && !context.profile().fp8_casts_again ? Lifetime::slot : lifetime;
   }

@@ -218,10 +218,12 @@ TEST(ModelFlops, OfLlamaCountsGroupedQueriesAndTheGate) {
 TEST(ParameterCount, OfAdaptersIsTheirRankTimesInputsAndOutputs) {
   const Model m = preset("llama3-8b");
   const std::int64_t attention = 4096 + 6144 + 4096 + 4096, mlp = 4096 + 28672 + 14336 + 4096;
-  EXPECT_EQ(adapter_parameter_count(m, {16, true, true}), 35'651'584);
-  EXPECT_EQ(adapter_parameter_count(m, {16, true, true}), 32 * 16 * (attention + mlp));
-  EXPECT_EQ(adapter_parameter_count(m, {8, true, false}), 32 * 8 * attention);
-  EXPECT_EQ(adapter_parameter_count(m, {8, false, true}), 32 * 8 * mlp);
+  EXPECT_EQ(adapter_parameter_count(m, {16}), 35'651'584);
+  EXPECT_EQ(adapter_parameter_count(m, {16}), 32 * 16 * (attention + mlp));
+  EXPECT_EQ(adapter_parameter_count(m, {8, true, true, false, false}), 32 * 8 * attention);
+  EXPECT_EQ(adapter_parameter_count(m, {8, false, false, true, true}), 32 * 8 * mlp);
+  EXPECT_EQ(adapter_parameter_count(m, {8, true, false, false, false}), 32 * 8 * (4096 + 6144));
+  EXPECT_EQ(adapter_parameter_count(m, {8, false, false, false, true}), 32 * 8 * (14336 + 4096));
   EXPECT_EQ(adapter_parameter_count(m, {}), 0);
 }
 
@@ -234,10 +236,13 @@ TEST(ModelFlops, OfAdaptersHaveNoGradientsOfFrozenWeights) {
   const double all = 2 * (32 * (qkv + proj + up + down) + head) + 3 * 32 * scores;
   const auto flops = [&](const Adapters& adapters) { return model_flops(m, 2, 8192, adapters) / (2 * 2 * 8192); };
   const auto own = [&](const Adapters& a) { return 3 * static_cast<double>(adapter_parameter_count(m, a)); };
-  for (const Adapters a : {Adapters{16, true, true}, Adapters{16, true, false}})
+  for (const Adapters a : {Adapters{16}, Adapters{16, true, true, false, false}})
     EXPECT_DOUBLE_EQ(flops(a), all + own(a) - qkv - 16 * 4096.0);
-  const Adapters mlp{16, false, true};
+  const Adapters mlp{16, false, false, true, true};
   EXPECT_DOUBLE_EQ(flops(mlp), all + own(mlp) - qkv - proj - up - 2 * scores - 16 * 4096.0);
+  const Adapters last{16, false, false, false, true}, proj_alone{16, false, true, false, false};
+  EXPECT_DOUBLE_EQ(flops(last), all + own(last) - qkv - proj - up - down - 2 * scores - 16 * 14336.0);
+  EXPECT_DOUBLE_EQ(flops(proj_alone), all + own(proj_alone) - qkv - proj - 2 * scores - 16 * 4096.0);
   EXPECT_EQ(model_flops(m, 2, 8192, {}), model_flops(m, 2, 8192));
   EXPECT_NE(flop_formula(m, 8192, mlp).find("no gradients of frozen weights"), std::string::npos);
 }

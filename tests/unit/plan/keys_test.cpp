@@ -148,7 +148,7 @@ std::string dump(const Scenario& s) {
                      t.lr_schedule, t.warmup_steps, t.clip, t.loss_scale, t.loss_scale_interval, t.seed);
   out += fmt::format(" {} {} {} {} {}", static_cast<int>(t.fp8_recipe), t.fp8_bf16_layers, t.fp8_transposes,
                      t.fp8_params, static_cast<int>(t.moments));
-  out += fmt::format(" {} {} {} {}", t.lora_rank, t.lora_alpha, t.lora_attention, t.lora_mlp);
+  out += fmt::format(" {} {} {} {}", t.lora_rank, t.lora_alpha, t.lora_qkv && t.lora_proj, t.lora_fc1 && t.lora_fc2);
   out += fmt::format(" {} {}", t.base_batch, t.base_lr);
   const Data& d = s.data;
   out += fmt::format(" | {} {} {} {} {} {} {} {} {} {}", d.samples, d.drop_last, d.epochs, d.workers, d.prefetch,

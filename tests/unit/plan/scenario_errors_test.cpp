@@ -157,11 +157,11 @@ TEST(ScenarioErrors, AdaptersHaveARankAndTargets) {
             (Texts{"3:26 training.lora_targets: needs lora_rank, the rank of the adapters (lora_rank: 16)"}));
   EXPECT_EQ(problems(small("training: {lora_rank: 4, lora_targets: [mpl]}\n")),
             (Texts{"3:41 training.lora_targets[0]: unknown target 'mpl'; expected a list of one or more of [attention, "
-                   "mlp] (did you mean 'mlp'?)"}));
+                   "mlp, attention_qkv, attention_dense, mlp_fc1, mlp_fc2] (did you mean 'mlp'?)"}));
   for (const char* targets : {"[]", "mlp"}) {
     const Texts found = problems(small(std::string("training: {lora_rank: 4, lora_targets: ") + targets + "}\n"));
     ASSERT_EQ(found.size(), 1U) << targets;
-    EXPECT_TRUE(found[0].starts_with("3:40 training.lora_targets: expected a list of one or more of [attention, mlp]"))
+    EXPECT_TRUE(found[0].starts_with("3:40 training.lora_targets: expected a list of one or more of [attention, mlp, "))
         << found[0];
   }
   const Texts twice = problems(small("training: {lora_rank: 4, lora_targets: [mlp, mlp]}\n"));
@@ -189,8 +189,18 @@ TEST(ScenarioErrors, AdaptersAreRefusedWhereThereAreNone) {
                     "qk_rope_head_dim: 4, v_head_dim: 8}\n" +
                     with),
             at + "latent attention (kv_lora_rank = 16) has no adapters yet (lora_rank: 0, or kv_lora_rank: 0)");
-  EXPECT_EQ(refused(small(with), {"training.precision=fp8"}),
-            at + "products in 8 bits have no adapters beside them yet (precision: bf16)");
+  EXPECT_EQ(problems(small(with), {"training.precision=fp8"}), Texts{});
+  const Texts performed = problems(small(with), {"training.precision=fp8"}, Purpose::perform);
+  ASSERT_EQ(performed.size(), 1U) << testing::PrintToString(performed);
+  EXPECT_NE(performed[0].find("products in 8 bits beside adapters are simulated, but not performed (precision: bf16)"),
+            std::string::npos)
+      << performed[0];
+  EXPECT_EQ(refused(small(with), {"training.precision=fp8", "cluster.gpus=2", "plan.tensor=2",
+                                  "plan.sequence_parallel=true"}),
+            at + "adapters read 16 bits, and of a sequence spread over the tensor group 8 are gathered "
+                 "(sequence_parallel: false, or precision: bf16)");
+  EXPECT_EQ(refused(small(with), {"training.precision=fp8", "training.fp8_params=true"}),
+            at + "frozen weights are held in 16 bits beside their 8-bit copies (fp8_params: false)");
   EXPECT_EQ(refused(small(with), {"training.precision=nvfp4"}),
             at + "products in 4 bits have no adapters beside them yet (precision: bf16)");
   for (const std::string schedule : {"zero_bubble", "zero_bubble_v", "dualpipe_v"})

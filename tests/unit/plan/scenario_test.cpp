@@ -124,8 +124,8 @@ noise:
   EXPECT_EQ(s.training.seed, 5);
   EXPECT_EQ(s.training.lora_rank, 4);
   EXPECT_DOUBLE_EQ(s.training.lora_alpha, 6);
-  EXPECT_FALSE(s.training.lora_attention);
-  EXPECT_TRUE(s.training.lora_mlp);
+  EXPECT_FALSE(s.training.lora_qkv || s.training.lora_proj);
+  EXPECT_TRUE(s.training.lora_fc1 && s.training.lora_fc2);
   EXPECT_EQ(s.calibrations, (std::vector<std::string>{"a100-sxm-80g", "mine.yaml"}));
   EXPECT_EQ(s.noise.seed, 9);
   EXPECT_EQ(s.noise.distribution, Distribution::uniform);
