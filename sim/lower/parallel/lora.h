@@ -16,7 +16,6 @@
 // outputs, and gathers what they give: t times less work on them, for two transfers more.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <string>
 
