@@ -3,33 +3,15 @@
 // over all of them (Adam turns gradients that are only rounding noise into whole steps, so single elements may differ).
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <numeric>
-#include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "execute/performer.h"
-#include "tests/support/lowered.h"
+#include "tests/numerics/plan_runs.h"
 
 namespace rehearse {
 namespace {
 
-using Assignments = std::vector<std::string>;
-
-constexpr double kLossTolerance = 1e-4, kParameterTolerance = 1e-3;
-
-const std::string kTraining =
-    "training: {global_batch: 12, precision: fp32, lr: 1e-3, warmup_steps: 4, lr_schedule: cosine, seed: 3}\n";
-const std::string kGpt =
-    "rehearse: 1\n"
-    "model: {family: gpt, layers: 4, hidden: 32, heads: 4, vocab: 250, max_seq_len: 16}\n" +
-    kTraining;
-const std::string kLlama =
-    "rehearse: 1\n"
-    "model: {family: llama, layers: 4, hidden: 32, heads: 8, kv_heads: 4, ffn_hidden: 64, vocab: 250, max_seq_len: "
-    "16}\n" +
-    kTraining;
 // Rows for all choices that a router can make of a rank's tokens, so that none is dropped whatever the split; with one
 // sequence a micro-batch, of which the auxiliary loss is, on the single rank too.
 const std::string kMoe =
@@ -54,75 +36,9 @@ const std::string kRegression =
     "training: {global_batch: 12, precision: fp32, optimizer: sgd, lr: 0.1, momentum: 0.5, weight_decay: 0, clip: "
     "0.5}\n";
 
-execute::Outcome perform(const std::string& text, const Assignments& assignments, int steps = 20) {
-  plan::Scenario scenario = scenario_from(text, assignments);
-  scenario.purpose = plan::Purpose::perform;
-  execute::Options options;
-  options.steps = steps;
-  options.keep_parameters = true;
-  return execute::perform(scenario, lower::lower(scenario), options);
-}
-
-// Distance of two sets of parameters over the norm of the first; only rows of the unpadded vocabulary count.
-double distance(const execute::Parameters& expected, const execute::Parameters& actual) {
-  double difference = 0, norm = 0;
-  for (const auto& [name, values] : expected) {
-    const auto found = actual.find(name);
-    if (found == actual.end()) {
-      ADD_FAILURE() << name << " is missing";
-      continue;
-    }
-    const std::size_t n = std::min(values.size(), found->second.size());
-    for (std::size_t i = 0; i < n; ++i) {
-      difference += std::pow(double{values[i]} - double{found->second[i]}, 2);
-      norm += std::pow(double{values[i]}, 2);
-    }
-  }
-  return std::sqrt(difference / norm);
-}
-
-double mean_of_last_5(const std::vector<double>& losses) {
-  return std::accumulate(losses.end() - 5, losses.end(), 0.0) / 5;
-}
-
-struct Case {
-  std::string name, text;
-  Assignments plan;        // of the plan only
-  Assignments model = {};  // holds for the single rank too
-};
-std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << c.name;
-}
-
-void expect_trains_as_one_rank(const Case& c, int single_micro_batch = 12) {
-  Assignments both = c.model;
-  Assignments single = both;
-  single.insert(single.end(), {"cluster.gpus=1", "plan.micro_batch=" + std::to_string(single_micro_batch)});
-  both.insert(both.end(), c.plan.begin(), c.plan.end());
-  const execute::Outcome one = perform(c.text, single), many = perform(c.text, both);
-  ASSERT_EQ(many.result.loss.size(), one.result.loss.size());
-  for (std::size_t step = 0; step < one.result.loss.size(); ++step)
-    ASSERT_NEAR(many.result.loss[step] / one.result.loss[step], 1, kLossTolerance) << "step " << step;
-  EXPECT_LT(mean_of_last_5(one.result.loss), one.result.loss.front()) << "one rank does not learn";
-  EXPECT_LT(distance(one.parameters, many.parameters), kParameterTolerance);
-}
-
 class Plans : public testing::TestWithParam<Case> {};
 TEST_P(Plans, TrainAsOneRankDoes) {
   expect_trains_as_one_rank(GetParam());
-}
-
-std::string name_of_case(const testing::TestParamInfo<Case>& info) {
-  return info.param.name;
-}
-
-// "gpus tensor pipeline zero micro_batch" and more.
-Assignments grid(int gpus, int tensor, int pipeline, int zero, const Assignments& more = {}) {
-  Assignments all = {"cluster.gpus=" + std::to_string(gpus), "plan.tensor=" + std::to_string(tensor),
-                     "plan.pipeline=" + std::to_string(pipeline), "plan.zero=" + std::to_string(zero),
-                     "plan.bucket=8KiB"};
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
 }
 
 std::vector<Case> data_parallel_cases() {
@@ -255,54 +171,6 @@ std::vector<Case> bf16_moments_cases() {
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(Bf16Moments, Plans, testing::ValuesIn(bf16_moments_cases()), name_of_case);
-
-// Low-rank adaptation, on the single rank too. With frozen tables of small numbers little can be learnt, so what holds
-// plans to it is how near their losses are.
-std::vector<Case> lora_cases() {
-  std::vector<Case> cases;
-  const Assignments lora = {"training.lora_rank=4", "training.lora_alpha=8", "training.lr=1e-2"};
-  const auto both = [&](Assignments more) {
-    more.insert(more.end(), lora.begin(), lora.end());
-    return more;
-  };
-  const std::string sequence = "plan.sequence_parallel=true";
-  for (const auto& [name, text] : {std::pair<std::string, std::string>{"gpt", kGpt}, {"llama", kLlama}}) {
-    const auto add = [&](const std::string& what, const Assignments& plan, const Assignments& model = {}) {
-      cases.push_back({name + "_lora_" + what, text, plan, both(model)});
-    };
-    add("accumulation", grid(1, 1, 1, 0));
-    add("ddp2", grid(2, 1, 1, 0));
-    for (const int zero : {1, 2, 3}) add("zero" + std::to_string(zero), grid(4, 1, 1, zero));
-    add("zero2_one_micro_batch", grid(4, 1, 1, 2, {"plan.micro_batch=3"}));
-    add("zero3_odd", grid(3, 1, 1, 3, {"plan.micro_batch=2"}));
-    add("recompute_full", grid(2, 1, 1, 0, {"plan.recompute=full"}));
-    add("dropout", grid(2, 1, 1, 0), {"model.dropout=0.1"});
-    add("dropout_recompute", grid(2, 1, 1, 0, {"plan.recompute=full"}), {"model.dropout=0.1"});
-    add("selective", grid(2, 2, 1, 0, {"plan.recompute=selective"}), {"model.dropout=0.1", "model.attention=unfused"});
-    add("tensor2", grid(2, 2, 1, 0));
-    add("tensor4_zero1", grid(4, 4, 1, 1));
-    add("tensor2_recompute", grid(2, 2, 1, 0, {"plan.recompute=full"}));
-    add("tensor2_sequence", grid(2, 2, 1, 0, {sequence}));
-    add("tensor2_sequence_zero2", grid(4, 2, 1, 2, {sequence}));
-    add("tensor2_sequence_zero3_recompute", grid(4, 2, 1, 3, {sequence, "plan.recompute=full"}));
-    add("pipeline2", grid(2, 1, 2, 0));
-    add("pipeline4_gpipe", grid(4, 1, 4, 0, {"plan.schedule=gpipe"}));
-    add("2x2x2", grid(8, 2, 2, 0, {sequence}), {"model.dropout=0.1"});
-    add("2x2x2_zero3", grid(8, 2, 2, 3, {sequence}));
-    add("mlp_2x2x2_zero1", grid(8, 2, 2, 1, {sequence}), {"training.lora_targets=[mlp]"});
-    add("attention_2x2x2_zero2", grid(8, 2, 2, 2), {"training.lora_targets=[attention]"});
-    for (const std::string framework : {"deepspeed", "llm-foundry", "torch-fsdp2", "accelerate"})
-      add(framework.substr(framework.find_last_of('-') + 1), grid(2, 1, 1, 3, {"framework=" + framework}),
-          {"model.dropout=0.1"});
-    add("torch", grid(2, 1, 1, 0, {"framework=torch-ddp"}), {"model.dropout=0.1"});
-    add("lists", grid(2, 1, 1, 1, {"framework=nanotron"}), {"model.dropout=0.1"});
-    add("megatron", grid(4, 2, 2, 0, {"framework=megatron-2021", sequence}), {"model.dropout=0.1"});
-    add("context2", grid(2, 1, 1, 0, {"plan.context=2"}));
-    add("hybrid", grid(4, 1, 1, 3, {"plan.zero_group=2"}));
-  }
-  return cases;
-}
-INSTANTIATE_TEST_SUITE_P(Lora, Plans, testing::ValuesIn(lora_cases()), name_of_case);
 
 std::vector<Case> pipeline_cases() {
   std::vector<Case> cases;

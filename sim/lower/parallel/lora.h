@@ -12,11 +12,10 @@
 //
 // Each rank sees a part only of what a whole A or B is multiplied with in backward, so their gradients are summed over
 // the tensor group, with sequence parallelism or without (ParameterStore::sums_over_tensor). Nothing of width `rank` is
-// sent. Megatron-Bridge (peft/utils.py, ParallelLinearAdapter) splits these matrices too, A by its rank and B by its
-// outputs, and gathers what they give: t times less work on them, for two transfers more.
+// sent. Megatron-Bridge (peft/utils.py, ParallelLinearAdapter) splits whole matrices too, A by its rank and B by its
+// outputs, and gathers what they give: t times less work on them, for more transfers.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <string>
 
