@@ -477,9 +477,6 @@ class Rules {
       if (s_.training.four_bits()) refuse("products in 4 bits have no adapters beside them yet", "precision: bf16");
       if (s_.training.eight_bits() && s_.purpose == Purpose::perform)
         refuse("products in 8 bits beside adapters are simulated, but not performed", "precision: bf16");
-      if (s_.training.eight_bits() && plan.tensor > 1 && plan.sequence_parallel)
-        refuse("adapters read 16 bits, and of a sequence spread over the tensor group 8 are gathered",
-               "sequence_parallel: false, or precision: bf16");
       if (s_.training.fp8_params)
         refuse("frozen weights are held in 16 bits beside their 8-bit copies", "fp8_params: false");
     }

@@ -41,8 +41,8 @@ Training read_training(const Node& node, const FrameworkProfile& profile) {
     node.get("base_lr").error("needs base_batch, the batch that it went with", "base_batch: 256");
   check_gradient_dtype(node, "reduce_dtype", t.reduce_dtype, t.precision);
   if (!node.has("lora_alpha")) t.lora_alpha = static_cast<double>(t.lora_rank);
-  for (const auto& [key, given] :
-       {std::pair{"lora_alpha", node.has("lora_alpha")}, {"lora_targets", !(t.lora_qkv && t.lora_proj && t.lora_fc1 && t.lora_fc2)}})
+  for (const auto& [key, given] : {std::pair{"lora_alpha", node.has("lora_alpha")},
+                                   {"lora_targets", !(t.lora_qkv && t.lora_proj && t.lora_fc1 && t.lora_fc2)}})
     if (given && !node.has("lora_rank"))
       node.get(key).error("needs lora_rank, the rank of the adapters", "lora_rank: 16");
   return t;

@@ -47,7 +47,8 @@ void AttentionBranch::declare_buffers(BufferId input) {
                                       {c_.batch * c_.seq, qkv_width() / c_.plan().context}, saved);
   out_ = core_out_ = core_.declare(core_qkv_);
   if (heads_.on())
-    out_ = s_.builder.activation(name_ + ".out.tokens", c_.compute, {c_.tokens, width()}, s_.of_product_input(saved, c_.adapts(&model::Adapters::proj)));
+    out_ = s_.builder.activation(name_ + ".out.tokens", c_.compute, {c_.tokens, width()},
+                                 s_.of_product_input(saved, c_.adapts(&model::Adapters::proj)));
 }
 
 void AttentionBranch::rope(bool backward, BufferId qkv) {
@@ -69,7 +70,7 @@ void AttentionBranch::forward_core() {
   if (latent_) {
     latent_->forward(qkv_);
   } else {
-    const BufferId in = tp_.product_input(prefix_ + ".norm1", input_, m_.hidden);
+    const BufferId in = tp_.product_input(prefix_ + ".norm1", input_, m_.hidden, qkv_w_);
     tp_.product(name_ + ".qkv.forward", in, qkv_w_, qkv_b_, qkv_, qkv_width(), m_.hidden);
     rope(false, qkv_);
   }

@@ -46,8 +46,9 @@ class Block : public Unit {
     attention_.declare_buffers(declare_norm(norm1_, x_, !c_.model().latent_attention(), adapts_norm1()));
     residual1_.declare_mask(saved);
     y1_ = residual1_.declare_sum("attention.residual", parallel() ? Lifetime::slot : saved);
-    mlp_->declare_buffers(one_norm() ? norm1_.out() : declare_norm(norm2_, parallel() ? x_ : y1_, !experts_,
-                                                              c_.adapts(&model::Adapters::fc1)));
+    mlp_->declare_buffers(
+        one_norm() ? norm1_.out()
+                   : declare_norm(norm2_, parallel() ? x_ : y1_, !experts_, c_.adapts(&model::Adapters::fc1)));
     residual2_.declare_mask(saved);
     return y_ = residual2_.declare_sum("out", output);
   }
@@ -105,7 +106,8 @@ class Block : public Unit {
   bool adapts_norm1() const {
     return c_.adapts(&model::Adapters::qkv) || (one_norm() && c_.adapts(&model::Adapters::fc1));
   }
-  // `fused`: one product reads it, and no other kernel does. Routers read it in 16 bits, and so do adapters (`adapted`).
+  // `fused`: one product reads it, and no other kernel does. Routers read it in 16 bits, and so do adapters
+  // (`adapted`).
   BufferId declare_norm(NormLayer& norm, BufferId in, bool fused, bool adapted) {
     const Lifetime saved = s_.restored();
     const DType type = norm.type_for_products(s_.fp8 && fused && !adapted);

@@ -26,8 +26,8 @@ void MlpBranch::declare_parameters() {
   up_w_ = gated() ? add_product(s_, tp_, name_ + ".up", {2, f, h}, 1, kWeightScale, adapted)
                   : add_product(s_, tp_, name_ + ".up", {f, h}, 0, kWeightScale, adapted);
   up_b_ = gated() ? add_bias(s_, name_ + ".up.bias", {2, f}, 1) : add_bias(s_, name_ + ".up.bias", {f}, 0);
-  down_w_ = add_product(s_, tp_, name_ + ".down", {h, f}, 1, residual_weight_scale(m_),
-                        c_.adapts(&model::Adapters::fc2));
+  down_w_ =
+      add_product(s_, tp_, name_ + ".down", {h, f}, 1, residual_weight_scale(m_), c_.adapts(&model::Adapters::fc2));
   down_b_ = add_bias(s_, name_ + ".down.bias", {h}, -1);
 }
 
@@ -65,7 +65,7 @@ bool MlpBranch::fuses_gelu() const {
 void MlpBranch::forward_to_activation(bool again) {
   const bool kept = again && s_.keeps_some(), fused = fuses_gelu() && !kept;
   if (!kept || parted()) {
-    const BufferId in = tp_.product_input(prefix_ + ".norm2", input_, m_.hidden);
+    const BufferId in = tp_.product_input(prefix_ + ".norm2", input_, m_.hidden, up_w_);
     if (!parted())
       tp_.product(name_ + ".up.forward", in, up_w_, up_b_, up_, up_width(), m_.hidden, fused ? activation_ : -1);
     if (parted() && !kept) tp_.product_part(name_ + ".gate.forward", in, {up_w_, up_b_, 0, 2}, up_, width(), m_.hidden);

@@ -64,10 +64,19 @@ void TensorParallel::bias_gradient(const std::string& name, BufferId gradient, P
   parameters_.gradient_done(bias);
 }
 
-BufferId TensorParallel::input_again(const std::string& name, BufferId in, std::int64_t k) {
+BufferId TensorParallel::product_input(const std::string& name, BufferId shard, std::int64_t width, ParamId weight) {
+  if (!fp8_.on()) return gather_sequence(name, shard, width);
+  if (!lora_.has(weight)) return fp8_.input(name, shard, true, width);
+  const BufferId wide = gather_sequence(name, shard, width), copy = fp8_.input(name, wide, false, width);
+  wide_[copy] = wide;
+  return copy;
+}
+
+BufferId TensorParallel::input_again(const std::string& name, BufferId in, ParamId weight, std::int64_t k) {
   // Beside the product before it, which does not need it.
   const OpRef before = builder_.last_compute_op();
-  const BufferId whole = fp8_.on() ? fp8_.kept_input(name, in, true, k) : gather_sequence(name, in, k);
+  const BufferId whole =
+      fp8_.on() && !lora_.has(weight) ? fp8_.kept_input(name, in, true, k) : gather_sequence(name, in, k);
   if (sequence_.on()) builder_.after(builder_.last_op(), before);
   return whole;
 }
@@ -82,7 +91,7 @@ BufferId TensorParallel::column_backward(const std::string& name, BufferId out_g
     fp8_.keep_input(in);
   }
   BufferId whole_in = in;
-  builder_.weight_part([&] { whole_in = input_again(name + ".input_again", in, k); });
+  builder_.weight_part([&] { whole_in = input_again(name + ".input_again", in, weight, k); });
   const BufferId in_gradient =
       builder_.workspace(builder_.here("d_" + name + ".input"), context_.compute, {context_.tokens, k});
   const BufferId by_columns = fp8_.on() ? parameters_.fp8_column(weight) : parameters_.value(weight);
@@ -118,11 +127,10 @@ BufferId TensorParallel::column_backward(const std::string& name, BufferId out_g
 // with plan.overlap_tensor_backward, else behind them.
 BufferId TensorParallel::frozen_column_backward(const std::string& name, BufferId out_gradient, BufferId in,
                                                 ParamId weight, std::int64_t n, std::int64_t k, bool input_gradient) {
-  if (lora_.has(weight) && !fp8_.on()) in = input_again(name + ".input_again", in, k);
+  if (lora_.has(weight)) in = input_again(name + ".input_again", in, weight, k);
   BufferId d_in = -1;
   if (input_gradient) {
-    const BufferId d_out =
-        fp8_.on() ? fp8_.gradient("d_" + name + ".out", out_gradient, false, n).row : out_gradient;
+    const BufferId d_out = fp8_.on() ? fp8_.gradient("d_" + name + ".out", out_gradient, false, n).row : out_gradient;
     d_in = input_gradient_of(name, d_out, weight, n, k);
   }
   lora_.backward(name, weight, out_gradient, d_in);
@@ -141,10 +149,12 @@ BufferId TensorParallel::frozen_column_backward(const std::string& name, BufferI
 
 BufferId TensorParallel::frozen_row_backward(const std::string& name, BufferId out_gradient, BufferId in,
                                              ParamId weight, std::int64_t n, std::int64_t k, bool input_gradient) {
-  const BufferId wide = fp8_.on() ? out_gradient : gather_sequence("d_" + name, out_gradient, n);
+  const bool adapted = lora_.has(weight);
+  const BufferId wide = adapted || !fp8_.on() ? gather_sequence("d_" + name, out_gradient, n) : -1;
   BufferId d_in = -1;
   if (input_gradient) {
-    const BufferId d_out = fp8_.on() ? fp8_.gradient("d_" + name, out_gradient, true, n).row : wide;
+    BufferId d_out = wide;
+    if (fp8_.on()) d_out = fp8_.gradient("d_" + name, adapted ? wide : out_gradient, !adapted, n).row;
     d_in = input_gradient_of(name, d_out, weight, n, k);
   }
   lora_.backward(name, weight, wide, d_in);

@@ -44,12 +44,7 @@ class TensorParallel {
   // parallelism. `name` names the buffer and the op.
   BufferId gather_sequence(const std::string& name, BufferId shard, std::int64_t width);
   // The same of what products read, which may be in 8 bits.
-  BufferId product_input(const std::string& name, BufferId shard, std::int64_t width) {
-    if (!fp8_.on()) return gather_sequence(name, shard, width);
-    const BufferId copy = fp8_.input(name, shard, true, width);
-    wide_[copy] = shard;
-    return copy;
-  }
+  BufferId product_input(const std::string& name, BufferId shard, std::int64_t width, ParamId weight = -1);
   // Sum over the tensor group of partial [tokens, width]: in place, or scattered to [local_tokens, width].
   BufferId reduce_partial(const std::string& name, BufferId partial, std::int64_t width);
 
@@ -90,7 +85,7 @@ class TensorParallel {
   BufferId input_gradient_of(const std::string& name, BufferId out_gradient, ParamId weight, std::int64_t n,
                              std::int64_t k);
   // A column-parallel layer's input for its weight's gradient: gathered, then as that product reads it.
-  BufferId input_again(const std::string& name, BufferId in, std::int64_t k);
+  BufferId input_again(const std::string& name, BufferId in, ParamId weight, std::int64_t k);
   void bias_gradient(const std::string& name, BufferId gradient, ParamId bias, std::int64_t cols);
 
   const Context& context_;

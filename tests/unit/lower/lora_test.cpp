@@ -205,6 +205,69 @@ TEST(Lora, OfEveryPlanAreSound) {
   adapted_with({"framework=nanotron", "plan.zero=1"});
 }
 
+// Of the buffer of that name, one of which there must be.
+const program::Buffer& buffer_named(const Role& role, const std::string& name) {
+  const auto found =
+      std::find_if(role.buffers.begin(), role.buffers.end(), [&](const program::Buffer& b) { return b.name == name; });
+  EXPECT_NE(found, role.buffers.end()) << name;
+  return found == role.buffers.end() ? role.buffers.front() : *found;
+}
+
+// What goes into a product is kept for the gradient of its adapter alone.
+TEST(Lora, WhatFrozenProductsReadIsNotKept) {
+  const auto kept = [](const std::string& targets, const std::string& name) {
+    const LoweredAdapters l = adapted_with({"training.lora_targets=" + targets});
+    return buffer_named(l.program.roles.front(), "layer1." + name).lifetime == program::Lifetime::micro_batch;
+  };
+  struct {
+    std::string targets;
+    bool norm1, norm2, activation;
+  } const rows[] = {{"[attention, mlp]", true, true, true},
+                    {"[attention_qkv]", true, false, false},
+                    {"[attention_dense]", false, false, false},
+                    {"[mlp_fc1]", false, true, false},
+                    {"[mlp_fc2]", false, false, true}};
+  for (const auto& row : rows) {
+    EXPECT_EQ(kept(row.targets, "norm1.out"), row.norm1) << row.targets;
+    EXPECT_EQ(kept(row.targets, "norm2.out"), row.norm2) << row.targets;
+    EXPECT_EQ(kept(row.targets, "mlp.activation"), row.activation) << row.targets;
+  }
+}
+
+// Frozen products are in 8 bits and have no weight's gradient to make copies for; adapters are in 16 bits, and read
+// what was not cast.
+TEST(Lora, ProductsInEightBitsStandBesideAdaptersInSixteen) {
+  for (const std::string recipe : {"delayed", "tensorwise", "blockwise", "mxfp8"})
+    for (const std::string targets : {"[attention, mlp]", "[attention_qkv]", "[attention_dense, mlp_fc2]"})
+      for (const char* sequence : {"false", "true"}) {
+        SCOPED_TRACE(recipe + targets + sequence);
+        const LoweredAdapters l =
+            adapted_with({"training.precision=fp8", "training.fp8_recipe=" + recipe, "training.lora_targets=" + targets,
+                          "model.hidden=256", "model.ffn_hidden=512", "plan.tensor=2", "plan.micro_batch=4",
+                          "training.global_batch=8", "plan.sequence_parallel=" + std::string(sequence)});
+        int narrow = 0, wide = 0;
+        for (const program::Body& body : l.program.roles.front().bodies)
+          for (const Op& op : body.ops) {
+            const bool product = std::holds_alternative<program::Gemm>(op.shape);
+            const bool adapter = op.name.find(".lora_") != std::string::npos;
+            if (product && adapter) {
+              EXPECT_EQ(op.dtype, DType::bf16) << op.name;
+              ++wide;
+            } else if (product && op.name.find("layer") == 0 && op.name.find("core") == std::string::npos) {
+              narrow += is_narrow(op.dtype) ? 1 : 0;
+            }
+            const auto* pass = std::get_if<program::Elementwise>(&op.shape);
+            const bool transposes = pass != nullptr && (pass->fn == program::ElementwiseFn::fp8_cast_transpose ||
+                                                        pass->fn == program::ElementwiseFn::fp8_transpose);
+            EXPECT_TRUE(!transposes || op.name.find("weight") != std::string::npos)
+                << op.name << " is a copy that nobody reads";
+          }
+        const bool first = l.scenario.training.lora_qkv;  // else the projection is the first with an adapter
+        EXPECT_EQ(narrow, 2 * 2 * 4 - (first ? 1 : 2)) << "forward and inputs' gradients, but below the first adapter";
+        EXPECT_GT(wide, 0);
+      }
+}
+
 // Without adapters a program does not know of them: alpha and targets change nothing.
 TEST(Lora, OfRankZeroIsNone) {
   const auto of = [](const std::vector<std::string>& more) {

@@ -195,10 +195,6 @@ TEST(ScenarioErrors, AdaptersAreRefusedWhereThereAreNone) {
   EXPECT_NE(performed[0].find("products in 8 bits beside adapters are simulated, but not performed (precision: bf16)"),
             std::string::npos)
       << performed[0];
-  EXPECT_EQ(refused(small(with), {"training.precision=fp8", "cluster.gpus=2", "plan.tensor=2",
-                                  "plan.sequence_parallel=true"}),
-            at + "adapters read 16 bits, and of a sequence spread over the tensor group 8 are gathered "
-                 "(sequence_parallel: false, or precision: bf16)");
   EXPECT_EQ(refused(small(with), {"training.precision=fp8", "training.fp8_params=true"}),
             at + "frozen weights are held in 16 bits beside their 8-bit copies (fp8_params: false)");
   EXPECT_EQ(refused(small(with), {"training.precision=nvfp4"}),
