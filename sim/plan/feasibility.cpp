@@ -187,6 +187,8 @@ class Rules {
     }
     if (!chunks()) return;
     const std::int64_t parts = plan.pipeline * plan.chunks;
+    if (plan.embedding_as_layer && sound("plan.embedding_as_layer") && plan.pipeline > 1)
+      return embedding_as_layer(units, parts);
     if (units < parts) {
       key("pipeline")
           .error(fmt::format("pipeline = {} stages{} need at least one layer each, but the model has {} {}; "
@@ -215,6 +217,22 @@ class Rules {
     if (sum != units) {
       key("layers_per_stage").error(fmt::format("the stages add up to {}, but the model has {} {}", sum, units, what));
     }
+  }
+
+  void embedding_as_layer(std::int64_t units, std::int64_t parts) {
+    Plan& plan = s_.plan;
+    const auto refuse = [&](const std::string& message, const std::string& instead) {
+      key("embedding_as_layer").error(message, instead);
+    };
+    if (!s_.model.is_transformer()) return refuse("this model has no embedding", "leave it out");
+    if (!plan.layers_per_stage.empty() || !sound("plan.layers_per_stage"))
+      return refuse("layers_per_stage says how many layers each stage has", "only one of the two");
+    if ((units + 2) % parts != 0)
+      return refuse(fmt::format("{} layers, embedding and head do not divide by {} stages{}; nearest layers: {}", units,
+                                plan.pipeline, plan.chunks > 1 ? fmt::format(" of {} chunks", plan.chunks) : "",
+                                (units + 2 + parts - 1) / parts * parts - 2),
+                    "layers_per_stage as a list");
+    plan.layers_per_stage = auto_layers_with_embedding(units, parts);
   }
 
   // Only some schedules cut a stage in chunks, which are about pipelines.

@@ -109,11 +109,13 @@ std::vector<Key> plan_keys() {
       {.path = "plan.embedding_as_layer",
        .type = KeyType::boolean,
        .fallback = "false",
-       .later = {"true"},
-       .meaning = "count embedding and head as layers",
-       .example = "false",
-       .related = "plan.layers_per_stage",
-       .instead = "false, with layers_per_stage as a list where stages should differ"},
+       .meaning =
+           "of several stages where `layers_per_stage` is `auto`: count embedding and head as a layer each, so that "
+           "the first stage (or chunk) and the last have a layer less than the others (Megatron-Core's "
+           "`account_for_embedding_in_pipeline_split` and `account_for_loss_in_pipeline_split`)",
+       .example = "true",
+       .related = "plan.layers_per_stage plan.pipeline plan.chunks",
+       .field = &Plan::embedding_as_layer},
       {.path = "plan.micro_batch",
        .type = KeyType::integer,
        .fallback = "1",

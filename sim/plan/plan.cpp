@@ -31,6 +31,14 @@ std::vector<std::int64_t> auto_layers(std::int64_t layers, std::int64_t stages) 
   return split;
 }
 
+std::vector<std::int64_t> auto_layers_with_embedding(std::int64_t layers, std::int64_t stages) {
+  REHEARSE_CHECK(stages >= 2 && (layers + 2) % stages == 0, "{} layers and 2 on {} stages", layers, stages);
+  std::vector<std::int64_t> split(static_cast<std::size_t>(stages), (layers + 2) / stages);
+  --split.front();
+  --split.back();
+  return split;
+}
+
 std::int64_t padded_vocab(const model::Model& model, const Plan& plan, const FrameworkProfile& profile) {
   const std::int64_t multiple = profile.vocab_multiple * plan.tensor;
   return (model.vocab + multiple - 1) / multiple * multiple;

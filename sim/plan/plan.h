@@ -66,10 +66,11 @@ struct Plan {
   std::int64_t chunks = 1;  // model chunks a stage; above 1 only where the schedule takes or has them
   // Resolved: one entry a stage; with chunks one a stage and chunk in the model's order (PipelineSchedule::stage_of).
   std::vector<std::int64_t> layers_per_stage;
-  std::int64_t micro_batch = 1;  // sequences
-  int zero = 0;                  // 0..3
-  Bytes bucket{25 << 20};        // gradient bytes a bucket; transfers start when it is full
-  bool bucket_given = false;     // else it is the framework's
+  bool embedding_as_layer = false;  // where layers_per_stage is auto; then in it
+  std::int64_t micro_batch = 1;     // sequences
+  int zero = 0;                     // 0..3
+  Bytes bucket{25 << 20};           // gradient bytes a bucket; transfers start when it is full
+  bool bucket_given = false;        // else it is the framework's
   bool overlap_grad_reduce = true, overlap_param_gather = true, overlap_tensor_backward = true;
   std::int64_t reuse_distance = 0;  // elements; 0: recomputed layers keep their weights for backward
   bool sequence_parallel = false;
@@ -137,6 +138,10 @@ std::int64_t unit_count(const model::Model& model);
 // after the first, from the second on (the first and the last stage also hold the embedding and the head). Needs layers
 // >= stages.
 std::vector<std::int64_t> auto_layers(std::int64_t layers, std::int64_t stages);
+
+// The same where embedding and head count as a layer each: the first stage and the last have one less than the others,
+// perhaps none. Needs layers + 2 to divide by stages, of which there are several.
+std::vector<std::int64_t> auto_layers_with_embedding(std::int64_t layers, std::int64_t stages);
 
 // Vocabulary as the framework pads it: up to a multiple of profile.vocab_multiple * tensor (and so divisible by
 // tensor).

@@ -65,7 +65,7 @@ TEST(Schema, WhatItRefusesTheProgramRefusesToo) {
                                   head + "plan: {bucket: 25}\n",
                                   head + "plan: {zero_group: 1}\n",
                                   head + "plan: {context: 0}\n",
-                                  head + "plan: {embedding_as_layer: true}\n",
+                                  head + "plan: {embedding_as_layer: 1}\n",
                                   head + "plan: {rank_order: [tensor, data]}\n",
                                   head + "plan: {layers_per_stage: even}\n",
                                   head + "plan: {layers_per_stage: []}\n",

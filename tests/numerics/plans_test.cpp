@@ -239,6 +239,20 @@ std::vector<Case> pipeline_cases() {
        grid(4, 2, 2, 0, {"plan.schedule=zero_bubble_v", "plan.recompute=full", "plan.sequence_parallel=true"})});
   cases.push_back({"cnn_dualpipe_v", kCnn, grid(2, 1, 2, 0, v)});
   cases.push_back({"mlp_dualpipe_v", kMlp, grid(2, 1, 2, 0, v)});
+  // The first stage's first chunk has the embedding alone, the last one's last the head.
+  const std::string counted = "plan.embedding_as_layer=true";
+  cases.push_back({"gpt_counted_embedding", kGpt, grid(4, 1, 4, 0, {counted}), {"model.layers=6"}});
+  cases.push_back({"gpt_embedding_alone", kGpt, grid(4, 1, 4, 0, {counted}), {"model.layers=2", "model.dropout=0.1"}});
+  cases.push_back({"llama_embedding_alone_interleaved",
+                   kLlama,
+                   grid(4, 1, 2, 1, {counted, "plan.chunks=4", "plan.schedule=interleaved", "plan.recompute=full"}),
+                   {"model.layers=6"}});
+  cases.push_back({"gpt_embedding_alone_zero3", kGpt, grid(8, 1, 4, 3, {counted}), {"model.layers=2"}});
+  cases.push_back({"gpt_embedding_alone_tensor2",
+                   kGpt,
+                   grid(8, 2, 4, 0, {counted, "plan.sequence_parallel=true", "plan.schedule=zero_bubble"}),
+                   {"model.layers=2"}});
+  cases.push_back({"gpt_embedding_alone_dualpipe_v", kGpt, grid(2, 1, 2, 0, {counted, v.front()}), {"model.layers=2"}});
   cases.push_back({"gpt_1f1b_recompute", kGpt, grid(2, 1, 2, 0, {"plan.recompute=full"}), {"model.dropout=0.1"}});
   return cases;
 }

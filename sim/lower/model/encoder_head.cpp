@@ -54,11 +54,13 @@ class EncoderHead : public Unit {
     transform_w_ = add_weight(s_, "head.transform.weight", {h, h}, -1, kWeightScale);
     transform_b_ = add_bias(s_, "head.transform.bias", {h}, -1);
     norm_.declare_parameters(s_.number);
-    if (table_ >= 0)
+    if (table_ >= 0) {
       s_.parameters.add_use(table_);
-    else
-      table_ = s_.parameters.add(
-          s_.number, {"embedding.word.weight", {c_.vocab, h}, 0, program::Init::Kind::normal, kWeightScale, true});
+    } else {
+      ParamSpec table{"embedding.word.weight", {c_.vocab, h}, 0, program::Init::Kind::normal, kWeightScale, true};
+      table.copy = true;
+      table_ = s_.parameters.add(s_.number, std::move(table));
+    }
     decoder_b_ = add_bias(s_, "head.bias", {c_.vocab}, 0);
     pooler_w_ = add_weight(s_, "pooler.weight", {h, h}, -1, kWeightScale);
     pooler_b_ = add_bias(s_, "pooler.bias", {h}, -1);

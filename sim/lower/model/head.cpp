@@ -26,8 +26,9 @@ class Head : public Unit {
     norm_.declare_parameters(s_.number);
     if (table_ >= 0) return s_.parameters.add_use(table_);
     const std::string name = m_.tied_embeddings ? "embedding.word.weight" : "head.weight";
-    table_ = s_.parameters.add(s_.number,
-                               {name, {c_.vocab, m_.hidden}, 0, program::Init::Kind::normal, 0.02, m_.tied_embeddings});
+    ParamSpec table{name, {c_.vocab, m_.hidden}, 0, program::Init::Kind::normal, 0.02, m_.tied_embeddings};
+    table.copy = m_.tied_embeddings;
+    table_ = s_.parameters.add(s_.number, std::move(table));
   }
 
   BufferId declare_buffers(BufferId input, Lifetime /*output*/) override {

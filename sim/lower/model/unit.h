@@ -56,8 +56,8 @@ struct UnitScope {
   // The same of what `ops` keeps.
   Lifetime kept() const { return recompute == plan::Recompute::full ? Lifetime::slot : Lifetime::micro_batch; }
   bool recomputes() const { return restored() == Lifetime::slot; }
-  // The same of what is read by 8-bit products alone: an 8-bit copy takes its place, unless it is cast again. No gradient
-  // of a frozen weight reads it, but that of its adapter does, in 16 bits.
+  // The same of what is read by 8-bit products alone: an 8-bit copy takes its place, unless it is cast again. No
+  // gradient of a frozen weight reads it, but that of its adapter does, in 16 bits.
   Lifetime of_product_input(Lifetime lifetime, bool adapted = false) const {
     if (context.scenario.training.lora()) return adapted ? lifetime : Lifetime::slot;
     return fp8 && !context.profile().fp8_casts_again ? Lifetime::slot : lifetime;

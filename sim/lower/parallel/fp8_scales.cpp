@@ -46,6 +46,7 @@ BufferId Fp8Scales::slot(const std::string& tensor, BufferId table, const std::s
 
 void Fp8Scales::of_cast(const std::string& tensor, const std::vector<BufferId>& copies, std::vector<Operand>& reads,
                         std::vector<Operand>& writes) {
+  cast_in_ = builder_.current_body();
   if (!performed()) {
     if (amax_ >= 0) writes.push_back({amax_});
     return;
@@ -89,8 +90,9 @@ void Fp8Scales::of_product(std::vector<Operand>& reads) const {
 
 // Transformer Engine 2.x, pytorch/fp8.py: reduce_and_update_fp8_tensors, when the outermost context of a forward ends
 // and when the first module's backward does; one all-reduce of all largest values, then one kernel for all scales.
+// Where nothing was cast, as in a chunk of the embedding alone, there is nothing to reduce.
 void Fp8Scales::emit_update() {
-  if (amax_ < 0) return;
+  if (amax_ < 0 || cast_in_ != builder_.current_body()) return;
   const std::int64_t n = builder_.buffer(amax_).elements();
   if (context_.groups.amax >= 0) {
     Collective reduce{CollectiveKind::all_reduce, context_.groups.amax, n};

@@ -47,6 +47,7 @@ class Fp8Scales {
   const Context& context_;
   RoleBuilder& builder_;
   BufferId amax_ = -1, history_ = -1, window_ = -1;
+  BodyId cast_in_ = -1;                                          // the last body with a cast
   std::map<std::string, std::int64_t> slots_;                    // by tensor
   std::map<std::pair<BufferId, std::int64_t>, BufferId> views_;  // of a table, by slot
   std::map<BufferId, BufferId> inverses_;                        // by copy

@@ -52,7 +52,7 @@ void ParameterStore::emit_zero_gradients() {
 
 // In the norm: the first copy of a tied embedding only, and nothing that is frozen.
 bool ParameterStore::counted(const Bucket& bucket) const {
-  return !bucket.frozen && !(bucket.tied && context_.groups.embedding >= 0 && bucket.unit > 0);
+  return !bucket.frozen && !(bucket.tied && context_.groups.embedding >= 0 && bucket.copy);
 }
 
 void ParameterStore::add_squares(BufferId sum, bool experts) {

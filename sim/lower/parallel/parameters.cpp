@@ -124,6 +124,7 @@ void ParameterStore::form_buckets() {
       bucket.chunk = p.chunk;
       bucket.replicated = replicated;
       bucket.tied = p.spec.tied;
+      bucket.copy = p.spec.copy;
       bucket.experts = p.spec.spread;
       bucket.held = kind;
       bucket.frozen = frozen(p);

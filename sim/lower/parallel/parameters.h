@@ -38,6 +38,7 @@ struct ParamSpec {
   bool spread = false;      // dimension 0, experts, is split over the expert group, where there is one
   bool eight_bits = false;  // its products are in 8 bits
   bool adapter = false;     // of low-rank adaptation
+  bool copy = false;        // the head's own copy of a tied one: gradients count in the norm where the embedding is
 };
 
 using ParamId = int;
@@ -127,7 +128,7 @@ class ParameterStore {
   struct Bucket {
     std::vector<ParamId> params;
     int unit = 0, chunk = 0;
-    bool replicated = false, tied = false, experts = false, frozen = false;
+    bool replicated = false, tied = false, copy = false, experts = false, frozen = false;
     Held held = Held::none;
     std::int64_t elements = 0, padded = 0, shard = 0;
     BufferId values = -1, value_shard = -1;        // full values (ZeRO-3: gathered); our shard of them

@@ -217,6 +217,21 @@ TEST(Fp8, EveryPlanPassesTheStaticCheck) {
       }
 }
 
+// Chunks whose layers are all in 16 bits, or that have the embedding or the head alone.
+TEST(Fp8, WhereNothingIsCastNoScaleIsUpdated) {
+  for (const std::vector<std::string>& plan : std::vector<std::vector<std::string>>{
+           {"model.layers=6", "plan.chunks=4", "plan.schedule=interleaved", "plan.embedding_as_layer=true"},
+           {"model.layers=4", "plan.chunks=2", "plan.schedule=interleaved", "training.fp8_bf16_layers=1"}}) {
+    std::vector<std::string> all = plan;
+    all.insert(all.end(), {"training.global_batch=16", "cluster.gpus=8", "plan.tensor=2", "plan.pipeline=2"});
+    const plan::Scenario scenario = scenario_from(kEightBits, all);
+    const program::Program program = lower::lower(scenario);
+    EXPECT_EQ(violations(program, scenario.grid()), "") << testing::PrintToString(plan);
+    EXPECT_EQ(kinds_in(program.roles.front(), "forward.chunk0")["fp8_scale_update"], 0);
+    EXPECT_EQ(kinds_in(program.roles.front(), "forward.chunk1")["fp8_scale_update"], 1);
+  }
+}
+
 // Programs that are performed have scales of whole tensors: every cast writes one and every product reads two. Of what
 // was there already nothing else is different.
 TEST(Fp8, PerformedProgramsHoldTheirScales) {

@@ -38,6 +38,14 @@ TEST(AutoLayers, PlacesEveryLayer) {
   }
 }
 
+TEST(AutoLayers, MayCountEmbeddingAndHead) {
+  EXPECT_EQ(auto_layers_with_embedding(6, 4), (Layers{1, 2, 2, 1}));
+  EXPECT_EQ(auto_layers_with_embedding(2, 4), (Layers{0, 1, 1, 0}));
+  Layers llama(128, 1);
+  llama.front() = llama.back() = 0;
+  EXPECT_EQ(auto_layers_with_embedding(126, 128), llama) << "Llama 3.1 405B on 16 stages of 8 chunks";
+}
+
 TEST(UnitCount, CountsWhatAPipelineCutsBetween) {
   model::Model m;
   m.family = model::Family::llama;

@@ -93,9 +93,7 @@ TEST(ScenarioErrors, AnUnknownFrameworkNamesTheNearest) {
 }
 
 TEST(ScenarioErrors, PartsThatAreNotAvailableYetSaySo) {
-  const Texts found = problems(small(R"(plan:
-  embedding_as_layer: true
-)"));
+  const Texts found = problems("rehearse: 1\nmodel: {family: t5}\n");
   ASSERT_EQ(found.size(), 1U) << testing::PrintToString(found);
   for (const std::string& text : found) {
     EXPECT_NE(text.find(" not available yet; available: "), std::string::npos) << text;
@@ -427,6 +425,26 @@ TEST(ScenarioErrors, LaterKeysAreAcceptedAtTheirDefault) {
   EXPECT_EQ(problems(small("plan: {context: 1, context_kind: ring, expert: 1, expert_tensor: 1, chunks: 1, "
                            "embedding_as_layer: false, zero_group: all}\nnoise: {}\n")),
             Texts{});
+}
+
+TEST(ScenarioErrors, EmbeddingAndHeadCountAsLayersWhereTheseDivide) {
+  const auto found = [](const std::string& plan) {
+    return problems(
+        small("plan: {embedding_as_layer: true, " + plan + "}\ncluster: {gpus: 2}\ntraining: {global_batch: 4}\n"));
+  };
+  EXPECT_EQ(found("pipeline: 2"), Texts{});
+  EXPECT_EQ(found("pipeline: 1"), Texts{}) << "one stage";
+  EXPECT_EQ(
+      found("pipeline: 2, layers_per_stage: [6, 6]"),
+      (Texts{"3:28 plan.embedding_as_layer: layers_per_stage says how many layers each stage has (only one of the "
+             "two)"}));
+  EXPECT_EQ(found("pipeline: 2, chunks: 4, schedule: interleaved"),
+            (Texts{"3:28 plan.embedding_as_layer: 12 layers, embedding and head do not divide by 2 stages of 4 chunks; "
+                   "nearest layers: 14 (layers_per_stage as a list)"}));
+  EXPECT_EQ(
+      problems("rehearse: 1\nmodel: mlp-mnist\nplan: {embedding_as_layer: true, pipeline: 2}\ncluster: {gpus: 2}\n"
+               "training: {global_batch: 4}\n"),
+      (Texts{"3:28 plan.embedding_as_layer: this model has no embedding (leave it out)"}));
 }
 
 TEST(ScenarioErrors, TensorDividesHeadsAndFeedForward) {

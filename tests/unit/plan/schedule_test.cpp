@@ -30,7 +30,8 @@ void for_each_stage(Visit visit) {
         SCOPED_TRACE(std::string(name) + " stage " + std::to_string(stage) + " of " + std::to_string(c.stages) + ", " +
                      std::to_string(c.chunks) + " chunks, " + std::to_string(c.micro_batches) + " micro-batches");
         visit(schedule, PipelinePlace{stage, c.stages, c.chunks}, c.micro_batches);
-        if (schedule.alternates(c.stages)) visit(schedule, PipelinePlace{stage, c.stages, c.chunks, true}, c.micro_batches);
+        if (schedule.alternates(c.stages))
+          visit(schedule, PipelinePlace{stage, c.stages, c.chunks, true}, c.micro_batches);
       }
   }
 }
