@@ -28,6 +28,7 @@
 
 #include "execute/data.h"
 #include "execute/performer.h"
+#include "tests/numerics/performed.h"
 #include "tests/numerics/plain_gpt.h"
 #include "tests/numerics/plain_runs.h"
 #include "tests/support/lowered.h"
@@ -52,14 +53,7 @@ plan::Scenario performed_scenario(const std::string& text, const Assignments& as
 
 execute::Outcome perform_fp8(const std::string& text, const Assignments& assignments, int steps = kPlainSteps,
                              const std::string& data = "") {
-  const plan::Scenario scenario = performed_scenario(text, assignments);
-  const program::Program program = lower::lower(scenario);
-  EXPECT_EQ(violations(program, scenario.grid()), "");
-  execute::Options options;
-  options.steps = steps;
-  options.keep_parameters = true;
-  options.data = data;
-  return execute::perform(scenario, program, options);
+  return performed(performed_scenario(text, assignments), steps, data);
 }
 
 // The largest relative difference of a step's losses.

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "execute/performer.h"
 #include "sim/base/half.h"
+#include "tests/numerics/performed.h"
 #include "tests/numerics/plain_runs.h"
 #include "tests/numerics/plan_runs.h"
 #include "tests/support/lowered.h"
@@ -23,13 +23,6 @@ cluster: {topology: local, gpus: 1}
 plan: {bucket: 8KiB}
 training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 1e-2, seed: 7, lora_rank: 4}
 )";
-
-execute::Outcome performed(const plan::Scenario& scenario, int steps) {
-  execute::Options options;
-  options.steps = steps;
-  options.keep_parameters = true;
-  return execute::perform(scenario, lower::lower(scenario), options);
-}
 
 bool is_of_adapter(const std::string& name) {
   return name.find(".lora_") != std::string::npos;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "execute/performer.h"
+#include "tests/numerics/performed.h"
 #include "tests/support/lowered.h"
 
 namespace rehearse {
@@ -34,10 +34,7 @@ inline const std::string kLlama =
 inline execute::Outcome perform(const std::string& text, const Assignments& assignments, int steps = 20) {
   plan::Scenario scenario = scenario_from(text, assignments);
   scenario.purpose = plan::Purpose::perform;
-  execute::Options options;
-  options.steps = steps;
-  options.keep_parameters = true;
-  return execute::perform(scenario, lower::lower(scenario), options);
+  return performed(scenario, steps);
 }
 
 // Distance of two sets of parameters over the norm of the first; only rows of the unpadded vocabulary count.

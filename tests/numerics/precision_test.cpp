@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "execute/performer.h"
+#include "tests/numerics/performed.h"
 #include "tests/support/lowered.h"
 
 namespace rehearse {
@@ -55,13 +55,7 @@ Assignments one_rank() {
 }
 
 execute::Outcome perform(const std::string& text, const Assignments& assignments, int steps = 20) {
-  const plan::Scenario scenario = scenario_from(text, assignments);
-  const program::Program program = lower::lower(scenario);
-  EXPECT_EQ(violations(program, scenario.grid()), "");
-  execute::Options options;
-  options.steps = steps;
-  options.keep_parameters = true;
-  return execute::perform(scenario, program, options);
+  return performed(scenario_from(text, assignments), steps);
 }
 
 double mean_of_last_5(const std::vector<double>& losses) {
