@@ -42,8 +42,8 @@ struct SimulationRequest {
   std::string file;  // the scenario's
   std::vector<std::string> assignments, calibrations;
   int steps = 2;
-  bool record = false;
-  std::string fidelity = "flow";  // analytic, flow or step
+  bool fold = true, record = false;  // as run::Options
+  std::string fidelity = "flow";     // analytic, flow or step
   int samples = 0;
   bool what_if = false;
   std::string left_out;                            // as run::Options

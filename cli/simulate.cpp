@@ -81,6 +81,7 @@ int simulate(SimulateArguments a) {
   note_other_machines(a.request.calibrations);
   if (!a.sweeps.empty()) return sweep({a.request, a.sweeps, a.output, a.output_given, a.json, a.threads}, root);
   if (a.output_given) check_result_directory(a.output);
+  a.request.fold = a.fold != "off";
   a.request.record = a.output_given;
   a.request.threads = a.threads > 0 ? a.threads : hardware_threads();
   a.request.ideal = true;
@@ -122,7 +123,7 @@ void add_simulate(CLI::App& app, Action& action) {
   command->add_option("--steps", a->request.steps, "Steps; the last is reported (default 2)")
       ->check(between(1, 1000))
       ->type_name("N");
-  command->add_option("--fold", a->fold, "No effect yet: every rank is simulated")
+  command->add_option("--fold", a->fold, "Simulate one of ranks that are alike, or all (off)")
       ->check(one_of({"auto", "off"}))
       ->type_name("HOW");
   command->add_option("--fidelity", a->request.fidelity, "How transfers are simulated (default flow)")

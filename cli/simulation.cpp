@@ -87,6 +87,7 @@ run::Options options_of(const SimulationRequest& request, const std::string& roo
   options.fidelity = request.fidelity == "analytic" ? run::Fidelity::analytic
                      : request.fidelity == "step"   ? run::Fidelity::step
                                                     : run::Fidelity::flow;
+  options.fold = request.fold;
   options.record = request.record;
   options.samples = request.samples;
   options.what_if = request.what_if;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "sim/base/units.h"
 #include "sim/engine/ids.h"
@@ -25,9 +26,9 @@ class Breakdown {
     if (end <= from_) return;
     shares_[rank][static_cast<std::size_t>(share)] += std::max(Time(), end - std::max(begin, from_));
   }
-  // Mean over the first `ranks` in ps, rounded down; the remainder goes to the largest share. Every one must sum to
-  // `window`.
-  std::array<std::int64_t, result::kShares> mean(std::int32_t ranks, Time window) const;
+  // Mean over the first ranks in ps, rounded down, rank r counted alike[r] times; the remainder goes to the largest
+  // share. Every one must sum to `window`.
+  std::array<std::int64_t, result::kShares> mean(const std::vector<std::int64_t>& alike, Time window) const;
 
  private:
   Time from_ = Time::max();

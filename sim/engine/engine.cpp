@@ -1,4 +1,5 @@
-// The flow of a simulation: the program is laid out as flat tables (code.h), ranks are connected to their groups and
+// The flow of a simulation: the program is laid out as flat tables (code.h), ranks that are alike become one
+// (folding.h), ranks are connected to their groups and
 // peers (matching.h), and the clock runs (simulator/simulator.h) with kernels timed by kernel_times.h under
 // interference.h, bytes moved by network.h with shares from max_min.h, and the last step's time explained by
 // breakdown.h. Several jobs have ranks one after the other; network and clock are one.
@@ -28,6 +29,16 @@ Job reported(const program::Program& program, const plan::RankGrid& grid,
           .loaders = options.loaders};
 }
 
+Outcome run(const std::vector<Job>& jobs, const cluster::Cluster& cluster, const Options& options) {
+  try {
+    return Simulator(jobs, cluster, options).run();
+  } catch (const FoldedDeadlock&) {
+    Options every_rank = options;
+    every_rank.fold = false;
+    return Simulator(jobs, cluster, every_rank).run();
+  }
+}
+
 }  // namespace
 
 Outcome simulate(const program::Program& program, const plan::RankGrid& grid, const cluster::Cluster& cluster,
@@ -41,8 +52,7 @@ Outcome simulate(const program::Program& program, const plan::RankGrid& grid, co
   REHEARSE_CHECK(options.steps > 0, "{} steps", options.steps);
   std::vector<Job> jobs{reported(program, grid, collectives, costs, options)};
   for (const Job& job : beside) jobs.push_back(job);
-  Simulator simulator(jobs, cluster, options);
-  return simulator.run();
+  return run(jobs, cluster, options);
 }
 
 std::vector<Time> repeat_alone(const Job& job, const cluster::Cluster& cluster, const Options& options) {
@@ -51,10 +61,10 @@ std::vector<Time> repeat_alone(const Job& job, const cluster::Cluster& cluster, 
   unreported.noise.links = options.noise.links;
   unreported.noise.seed = options.noise.seed;
   unreported.sample = options.sample;
+  unreported.fold = options.fold;
   unreported.progress = options.progress;
   std::vector<Job> jobs{job};
-  Simulator simulator(jobs, cluster, unreported);
-  std::vector<Time> ends = std::move(simulator.run().job_step_ends.front());
+  std::vector<Time> ends = std::move(run(jobs, cluster, unreported).job_step_ends.front());
   ends.resize(static_cast<std::size_t>(job.repeats));
   return ends;
 }

@@ -30,6 +30,7 @@ struct Options {
   int repeats = 0;                  // of several jobs: steps the reported one does at least; below `steps`: `steps`
   Time launch_cost;                 // host time an op
   bool arena = false;               // Job::arena
+  bool fold = true;                 // simulate one of the ranks that are alike (folding.h)
   std::vector<int> recorded_ranks;  // whose ops are recorded (of the last step)
   plan::Noise noise;
   std::int64_t sample = 0;  // of the noise's draws
@@ -65,7 +66,8 @@ struct Outcome {
   std::array<std::int64_t, result::kShares> breakdown_ps{};  // mean over ranks of the last step; sums to step_time
   std::array<double, 4> coverage_busy_s{};                   // device busy time by coverage, all ranks
   double busy_low_s = 0, busy_high_s = 0, busy_s = 0;        // for the interval
-  std::int64_t ops = 0, events = 0;
+  std::int64_t ops = 0, events = 0;                          // ops of all ranks; events of those simulated
+  std::int64_t ranks_simulated = 0;                          // of the reported job
   std::vector<result::OpRecord> records;
   result::Links links;                             // of the last step
   std::vector<result::CollectiveUse> collectives;  // of the last step, of the reported job

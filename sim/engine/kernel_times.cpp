@@ -12,12 +12,17 @@ namespace rehearse::engine {
 constexpr Time kLongest = Time::from_ps(INT64_MAX / 4);
 constexpr Time kUnknown = Time::from_ps(-1);
 
-void BusyTime::add(Time time, int coverage, double low, double high) {
-  const double seconds = time.seconds();
-  by_coverage_s[static_cast<std::size_t>(coverage)] += seconds;
-  total_s += seconds;
-  low_s += seconds * low;
-  high_s += seconds * high;
+BusyTime::Seconds BusyTime::seconds() const {
+  Seconds sum;
+  for (const auto& [kind, ps] : ps_) {
+    const auto [coverage, low, high] = kind;
+    const double seconds = static_cast<double>(ps) / static_cast<double>(kPicosecondsPerSecond);
+    sum.by_coverage[static_cast<std::size_t>(coverage)] += seconds;
+    sum.total += seconds;
+    sum.low += seconds * low;
+    sum.high += seconds * high;
+  }
+  return sum;
 }
 
 KernelTable::KernelTable(const RoleCode& code, const cost::CostModel& costs, const cost::Interference& beside)
@@ -61,9 +66,10 @@ void KernelTable::add_busy(BusyTime& sum) const {
   std::int64_t whole = 0;
   for (const Position p : runs.ids()) {
     whole += run_changes_[p];
-    const Time busy = busy_[p] + (runs[p] + whole == 0 ? Time() : duration_[p] * (runs[p] + whole));
+    Int128 busy = busy_[p].ps();
+    if (runs[p] + whole > 0) busy += static_cast<Int128>(duration_[p].ps()) * (runs[p] + whole);
     const cost::Estimate& estimate = estimate_[p];
-    if (busy > Time()) sum.add(busy, static_cast<int>(estimate.coverage), estimate.low, estimate.high);
+    if (busy > 0) sum.add(busy, static_cast<int>(estimate.coverage), estimate.low, estimate.high);
   }
 }
 

@@ -6,20 +6,31 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "sim/cost/cost.h"
 #include "sim/engine/code.h"
 #include "sim/engine/interference.h"
+#include "sim/engine/wide.h"
 
 namespace rehearse::engine {
 
-// Device busy time by coverage, and its error interval.
-struct BusyTime {
-  std::array<double, cost::kCoverages> by_coverage_s{};
-  double low_s = 0, high_s = 0, total_s = 0;
-  void add(Time time, int coverage, double low, double high);
+// Device busy time by coverage, and its error interval. Times of one coverage and interval are summed up as integers,
+// so that what is added in which order, and how often at once, makes no difference.
+class BusyTime {
+ public:
+  void add(Int128 ps, int coverage, double low, double high) { ps_[{coverage, low, high}] += ps; }
+  struct Seconds {
+    std::array<double, cost::kCoverages> by_coverage{};
+    double low = 0, high = 0, total = 0;
+  };
+  Seconds seconds() const;
+
+ private:
+  std::map<std::tuple<int, double, double>, Int128> ps_;
 };
 
 // The kernels of a role in one state.
@@ -40,13 +51,13 @@ class KernelTable {
   // Of the kernels of a segment before a position; segment() must have been asked for it.
   Time before(Position position) const { return before_[position]; }
 
-  // What ran here: a segment as a whole; the kernels [first, last) as a whole; a kernel for some time.
-  void count_segment(SegmentId id) { ++segment_runs_[id]; }
-  void count_kernels(Position first, Position last) {
-    ++run_changes_[first];
-    --run_changes_[last];
+  // What ran here on so many ranks: a segment as a whole; the kernels [first, last) as a whole; a kernel for some time.
+  void count_segment(SegmentId id, std::int64_t ranks) { segment_runs_[id] += ranks; }
+  void count_kernels(Position first, Position last, std::int64_t ranks) {
+    run_changes_[first] += ranks;
+    run_changes_[last] -= ranks;
   }
-  void count_time(Position position, Time time) { busy_[position] += time; }
+  void count_time(Position position, Time time, std::int64_t ranks) { busy_[position] += time * ranks; }
   void add_busy(BusyTime& sum) const;
 
  private:

@@ -15,72 +15,90 @@ namespace rehearse::engine {
 namespace {
 
 constexpr std::size_t kLinksReported = 10;
-constexpr std::size_t kBins = 100, kWindow = 10;  // the busiest window is a tenth of the step, found to a hundredth
+constexpr std::int64_t kBins = 100, kWindow = 10;  // the busiest window is a tenth of the step, found to a hundredth
 
 const char* name_of(cluster::ResourceKind kind) {
   constexpr const char* names[] = {"nvlink", "pcie", "nic", "link", "loopback", "host"};
   return names[static_cast<std::size_t>(kind)];
 }
 
+// Of `times` transfers, each of which moved so many bytes.
 struct Interval {
   Time begin, end;
-  std::int64_t bytes;
+  std::int64_t bytes, times;
 };
 
 class LinkUses {
  public:
   LinkUses(const Network& network, const Matching& matching, const cluster::Cluster& cluster, Time from, Time to)
-      : network_(network), matching_(matching), resources_(cluster.resources()), from_(from), to_(to) {}
+      : network_(network),
+        matching_(matching),
+        classes_(network.classes()),
+        resources_(cluster.resources()),
+        from_(from),
+        to_(to) {}
 
   void describe(Outcome& outcome) {
     add_up();
-    outcome.link_bytes = bytes_;
+    outcome.link_bytes.resize(resources_.size());
+    for (std::size_t r = 0; r < resources_.size(); ++r)
+      outcome.link_bytes[r] = bytes_[classes_.any() ? static_cast<std::size_t>(classes_.of[r]) : r];
     outcome.links.known = true;
-    outcome.links.bytes = std::accumulate(bytes_.begin(), bytes_.end(), std::int64_t{0});
-    outcome.links.used = std::count_if(bytes_.begin(), bytes_.end(), [](std::int64_t b) { return b > 0; });
-    gather_classes();
+    for (std::size_t p = 0; p < bytes_.size(); ++p) {
+      outcome.links.bytes += bytes_[p] * alike(p);
+      outcome.links.used += bytes_[p] > 0 ? alike(p) : 0;
+    }
+    gather_lines();
     choose();
     find_times();
-    for (const Class& c : classes_) outcome.links.busiest.push_back(use_of(c));
+    for (const Line& line : lines_) outcome.links.busiest.push_back(use_of(line));
   }
 
  private:
-  struct Class {
-    std::size_t first = 0;
-    std::int64_t alike = 1;
+  // Of the result: links of one kind and capacity that carried the same for the same users.
+  struct Line {
+    std::size_t first = 0;  // port
+    std::int64_t alike = 0;
     std::vector<Interval> intervals;
   };
 
+  // The resource that stands for a port, and how many there are like it.
+  std::size_t first(std::size_t port) const {
+    return classes_.any() ? static_cast<std::size_t>(classes_.first[port]) : port;
+  }
+  const cluster::Resource& resource(std::size_t port) const { return resources_[first(port)]; }
+  std::int64_t alike(std::size_t port) const { return classes_.any() ? classes_.alike[port] : 1; }
+
   bool in_step(const Network::Flown& flown) const { return flown.end > from_ && flown.end <= to_; }
-  const std::int64_t* row(std::size_t resource) const { return &by_user_[resource * matching_.users().size()]; }
+  const std::int64_t* row(std::size_t port) const { return &by_user_[port * matching_.users().size()]; }
 
   void add_up() {
     IdVector<ActivityId, std::int64_t> runs(network_.definitions().index());
     for (const Network::Flown& flown : network_.log())
       if (in_step(flown)) ++runs[flown.defined];
     const std::size_t users = matching_.users().size();
-    bytes_.assign(resources_.size(), 0);
-    by_user_.assign(resources_.size() * users, 0);
+    bytes_.assign(network_.ports(), 0);
+    by_user_.assign(network_.ports() * users, 0);
     for (const ActivityId d : runs.ids()) {
       check_interrupt();
       if (runs[d] == 0) continue;
       const auto user = static_cast<std::size_t>(matching_.user(d));
-      network_.for_uses(d, [&](std::int32_t resource, std::int64_t bytes) {
-        const auto r = static_cast<std::size_t>(resource);
-        bytes_[r] += runs[d] * bytes;
-        by_user_[r * users + user] += runs[d] * bytes;
+      network_.for_uses(d, [&](std::int32_t port, std::int64_t bytes, std::int64_t times) {
+        const auto p = static_cast<std::size_t>(port);
+        bytes_[p] += runs[d] * bytes * times;
+        by_user_[p * users + user] += runs[d] * bytes * times;
       });
     }
   }
 
   // Used links, the busiest first; of alike ones the first stands for all.
-  void gather_classes() {
+  void gather_lines() {
     std::vector<std::size_t> used;
-    for (std::size_t r = 0; r < bytes_.size(); ++r)
-      if (bytes_[r] > 0) used.push_back(r);
+    for (std::size_t p = 0; p < bytes_.size(); ++p)
+      if (bytes_[p] > 0) used.push_back(p);
     const std::size_t users = matching_.users().size();
     const auto order = [&](std::size_t a, std::size_t b) {
-      const auto &x = resources_[a], &y = resources_[b];
+      const auto &x = resource(a), &y = resource(b);
       if (x.capacity != y.capacity || bytes_[a] != bytes_[b]) {
         const Int128 left = static_cast<Int128>(bytes_[a]) * y.capacity.per_s();
         const Int128 right = static_cast<Int128>(bytes_[b]) * x.capacity.per_s();
@@ -89,17 +107,15 @@ class LinkUses {
       }
       if (x.kind != y.kind) return x.kind < y.kind;
       const int rows = compare_rows(a, b, users);
-      return rows != 0 ? rows < 0 : a < b;
+      return rows != 0 ? rows < 0 : first(a) < first(b);
     };
     std::sort(used.begin(), used.end(), order);
-    for (const std::size_t r : used) {
-      const bool same = !classes_.empty() && resources_[classes_.back().first].kind == resources_[r].kind &&
-                        resources_[classes_.back().first].capacity == resources_[r].capacity &&
-                        compare_rows(classes_.back().first, r, users) == 0;
-      if (same)
-        ++classes_.back().alike;
-      else
-        classes_.push_back({r, 1, {}});
+    for (const std::size_t p : used) {
+      const bool same = !lines_.empty() && resource(lines_.back().first).kind == resource(p).kind &&
+                        resource(lines_.back().first).capacity == resource(p).capacity &&
+                        compare_rows(lines_.back().first, p, users) == 0;
+      if (!same) lines_.push_back({p, 0, {}});
+      lines_.back().alike += alike(p);
     }
   }
 
@@ -112,46 +128,50 @@ class LinkUses {
   // The busiest of each kind, and then the busiest of all.
   void choose() {
     std::set<cluster::ResourceKind> kinds;
-    std::vector<Class> chosen;
-    std::vector<char> taken(classes_.size(), 0);
+    std::vector<Line> chosen;
+    std::vector<char> taken(lines_.size(), 0);
     std::size_t count = 0;
-    for (std::size_t i = 0; i < classes_.size(); ++i)
-      if (kinds.insert(resources_[classes_[i].first].kind).second) taken[i] = 1, ++count;
-    for (std::size_t i = 0; i < classes_.size() && count < kLinksReported; ++i)
+    for (std::size_t i = 0; i < lines_.size(); ++i)
+      if (kinds.insert(resource(lines_[i].first).kind).second) taken[i] = 1, ++count;
+    for (std::size_t i = 0; i < lines_.size() && count < kLinksReported; ++i)
       if (!taken[i]) taken[i] = 1, ++count;
-    for (std::size_t i = 0; i < classes_.size(); ++i)
-      if (taken[i]) chosen.push_back(std::move(classes_[i]));
-    classes_ = std::move(chosen);
+    for (std::size_t i = 0; i < lines_.size(); ++i)
+      if (taken[i]) chosen.push_back(std::move(lines_[i]));
+    lines_ = std::move(chosen);
   }
 
   void find_times() {
-    std::vector<std::int32_t> class_of(resources_.size(), -1);
-    for (std::size_t c = 0; c < classes_.size(); ++c) class_of[classes_[c].first] = static_cast<std::int32_t>(c);
-    IdVector<ActivityId, std::vector<std::pair<std::int32_t, std::int64_t>>> uses(network_.definitions().index());
+    struct OnLine {
+      std::size_t line;
+      std::int64_t bytes, times;
+    };
+    std::vector<std::int32_t> line_of(network_.ports(), -1);
+    for (std::size_t i = 0; i < lines_.size(); ++i) line_of[lines_[i].first] = static_cast<std::int32_t>(i);
+    IdVector<ActivityId, std::vector<OnLine>> uses(network_.definitions().index());
     for (const ActivityId d : uses.ids())
-      network_.for_uses(d, [&](std::int32_t resource, std::int64_t bytes) {
-        const std::int32_t c = class_of[static_cast<std::size_t>(resource)];
-        if (c >= 0) uses[d].emplace_back(c, bytes);
+      network_.for_uses(d, [&](std::int32_t port, std::int64_t bytes, std::int64_t times) {
+        const std::int32_t line = line_of[static_cast<std::size_t>(port)];
+        if (line >= 0) uses[d].push_back({static_cast<std::size_t>(line), bytes, times});
       });
     for (const Network::Flown& flown : network_.log())
       if (in_step(flown))
-        for (const auto& [c, bytes] : uses[flown.defined])
-          classes_[static_cast<std::size_t>(c)].intervals.push_back({flown.begin - from_, flown.end - from_, bytes});
+        for (const OnLine& use : uses[flown.defined])
+          lines_[use.line].intervals.push_back({flown.begin - from_, flown.end - from_, use.bytes, use.times});
   }
 
-  result::LinkUse use_of(const Class& c) const {
-    const cluster::Resource& resource = resources_[c.first];
+  result::LinkUse use_of(const Line& line) const {
+    const cluster::Resource& what = resource(line.first);
     result::LinkUse use;
-    use.name = resource.name, use.kind = name_of(resource.kind);
-    use.alike = c.alike;
-    use.capacity = resource.capacity.per_s();
-    use.bytes = bytes_[c.first];
+    use.name = what.name, use.kind = name_of(what.kind);
+    use.alike = line.alike;
+    use.capacity = what.capacity.per_s();
+    use.bytes = bytes_[line.first];
     for (std::size_t u = 0; u < matching_.users().size(); ++u)
-      if (row(c.first)[u] > 0) use.users.push_back({matching_.users()[u], row(c.first)[u]});
+      if (row(line.first)[u] > 0) use.users.push_back({matching_.users()[u], row(line.first)[u]});
     std::sort(use.users.begin(), use.users.end(),
               [](const auto& a, const auto& b) { return std::tie(b.bytes, a.name) < std::tie(a.bytes, b.name); });
-    add_busy(c.intervals, use);
-    add_window(c.intervals, use);
+    add_busy(line.intervals, use);
+    add_window(line.intervals, use);
     return use;
   }
 
@@ -169,41 +189,43 @@ class LinkUses {
     use.last_ps = until.ps();
   }
 
+  // The bytes of a bin are counted in integers, in units of 1/65536 byte rounded down for each transfer, so that the
+  // order of transfers makes no difference, nor does counting those that are alike at once.
   void add_window(const std::vector<Interval>& intervals, result::LinkUse& use) const {
+    constexpr std::int64_t kUnits = 1 << 16;
     const std::int64_t step = (to_ - from_).ps();
-    std::array<double, kBins> bins{};
-    const double width = static_cast<double>(step) / kBins;
+    const auto edge = [&](std::int64_t bin) { return mul_div_down(step, bin, kBins); };
+    std::array<Int128, kBins> bins{};
     for (const Interval& i : intervals) {
-      const double rate =
-          static_cast<double>(i.bytes) / static_cast<double>(std::max<std::int64_t>(1, (i.end - i.begin).ps()));
-      const double begin = static_cast<double>(std::max<std::int64_t>(0, i.begin.ps())),
-                   end = static_cast<double>(i.end.ps());
-      auto bin = std::min(kBins - 1, static_cast<std::size_t>(begin / width));
-      for (; bin < kBins && static_cast<double>(bin) * width < end; ++bin) {
-        const double low = std::max(begin, static_cast<double>(bin) * width);
-        bins[bin] += rate * std::max(0.0, std::min(end, static_cast<double>(bin + 1) * width) - low);
+      const std::int64_t begin = std::max<std::int64_t>(0, i.begin.ps()), end = i.end.ps();
+      const std::int64_t whole = std::max<std::int64_t>(1, (i.end - i.begin).ps());
+      std::int64_t bin = std::min(kBins - 1, mul_div_down(begin, kBins, step));
+      while (bin > 0 && edge(bin) > begin) --bin;
+      for (; bin < kBins && edge(bin) < end; ++bin) {
+        const std::int64_t overlap = std::min(end, edge(bin + 1)) - std::max(begin, edge(bin));
+        if (overlap > 0) bins[static_cast<std::size_t>(bin)] += Int128{i.bytes} * kUnits * overlap / whole * i.times;
       }
     }
-    double most = -1;
-    for (std::size_t first = 0; first + kWindow <= kBins; ++first) {
-      const double sum = std::accumulate(bins.begin() + static_cast<std::ptrdiff_t>(first),
-                                         bins.begin() + static_cast<std::ptrdiff_t>(first + kWindow), 0.0);
-      if (sum <= most * (1 + 1e-9)) continue;
+    Int128 most = -1;
+    for (std::int64_t first = 0; first + kWindow <= kBins; ++first) {
+      const Int128 sum = std::accumulate(bins.begin() + first, bins.begin() + first + kWindow, Int128{0});
+      if (most >= 0 && sum <= most + most / 1'000'000'000) continue;  // more than rounding
       most = sum;
-      use.window_from_ps = mul_div_down(step, static_cast<std::int64_t>(first), kBins);
+      use.window_from_ps = edge(first);
     }
-    use.window_ps = step / static_cast<std::int64_t>(kBins / kWindow);
+    use.window_ps = step / (kBins / kWindow);
     // Transfers that contended did not move evenly, so the estimate may be above what the link carries.
-    use.window_bytes =
-        std::min(static_cast<std::int64_t>(most), mul_div_down(use.capacity, use.window_ps, kPicosecondsPerSecond));
+    use.window_bytes = std::min(static_cast<std::int64_t>(most / kUnits),
+                                mul_div_down(use.capacity, use.window_ps, kPicosecondsPerSecond));
   }
 
   const Network& network_;
   const Matching& matching_;
+  const ResourceClasses& classes_;
   const std::vector<cluster::Resource>& resources_;
   Time from_, to_;
-  std::vector<std::int64_t> bytes_, by_user_;  // by resource; by resource and user
-  std::vector<Class> classes_;
+  std::vector<std::int64_t> bytes_, by_user_;  // by port; by port and user
+  std::vector<Line> lines_;
 };
 
 }  // namespace

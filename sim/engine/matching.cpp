@@ -11,31 +11,38 @@
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
-#include "sim/program/work.h"
 
 namespace rehearse::engine {
 
-Matching::Matching(const IdVector<JobId, JobCode>& jobs, const cluster::Cluster& cluster, InterferenceStates& states,
-                   Network& network, StepRuns& step_runs)
+Matching::Matching(const IdVector<JobId, JobCode>& jobs, const Folding& folding, const cluster::Cluster& cluster,
+                   InterferenceStates& states, Network& network, StepRuns& step_runs)
     : jobs_(jobs), cluster_(cluster), states_(states), network_(network), step_runs_(step_runs) {
-  for (const JobId job : jobs.ids()) add_job(job);
+  for (const JobId job : jobs.ids()) add_job(job, folding.job(job));
 }
 
-void Matching::add_job(JobId job) {
+void Matching::add_job(JobId job, const Folding::JobClasses& classes) {
   const program::ProcessGroups& groups = jobs_[job].link.groups;
   const ProcessGroupId first_group = groups_.next();
   const ProgramCode& code = jobs_[job].code;
-  for (std::int32_t g = 0; g < groups.size(); ++g) {
-    const program::ProcessGroup& group = groups[g];
-    groups_.push_back({job, {}, &group, static_cast<std::int32_t>(group.ranks.size()), plan_of_.size()});
+  for (std::size_t c = 0; c < classes.groups.first.size(); ++c) {
+    const program::ProcessGroup& group = groups[classes.groups.first[c]];
+    groups_.push_back({job,
+                       {},
+                       &group,
+                       classes.posts[c],
+                       classes.groups.alike[c],
+                       &classes,
+                       static_cast<std::int32_t>(c),
+                       plan_of_.size()});
     plan_of_.resize(plan_of_.size() + (group.group < 0
                                            ? code.leg_bytes.size()
                                            : code.collectives[static_cast<std::size_t>(group.group)].size()));
   }
-  for (int rank = 0; rank < groups.ranks(); ++rank) {
+  for (const std::int32_t rank : classes.ranks.first) {
     first_sequence_.push_back(static_cast<std::int32_t>(group_of_.size()));
     for (const std::int32_t group : groups.of(rank))
-      group_of_.push_back(group < 0 ? ProcessGroupId() : first_group + group);
+      group_of_.push_back(group < 0 ? ProcessGroupId()
+                                    : first_group + classes.groups.of[static_cast<std::size_t>(group)]);
   }
 }
 
@@ -64,7 +71,7 @@ TransferId Matching::find_or_open(ProcessGroupId id, std::int64_t call, std::int
   Transfer& made = transfers_[slot];
   made = Transfer();
   made.plan = plan, made.group = id, made.call = call, made.size = size;
-  made.expected = group.members;
+  made.expected = group.posts;
   made.next_open = group.open;
   group.open = slot;
   return slot;
@@ -94,23 +101,6 @@ std::int32_t Matching::user_of(const GroupState& state, std::int32_t size) {
   return static_cast<std::int32_t>(users_.size() - 1);
 }
 
-collective::TransferPlan Matching::ask_for_plan(const GroupState& state, std::int32_t size) const {
-  const JobCode& job = jobs_[state.job];
-  const collective::CollectiveModel& model = job.job->collectives;
-  if (!state.channel()) {
-    const CollectiveSize& what =
-        job.code.collectives[static_cast<std::size_t>(state.group->group)][static_cast<std::size_t>(size)];
-    if (what.parts < 0 && what.to.experts == 0)
-      return model.collective(what.kind, state.group->ranks, Bytes(what.bytes));
-    const std::size_t members = state.group->ranks.size();
-    return model.exchange(state.group->ranks,
-                          {program::part_bytes(job.job->program, what.parts, what.bytes, members), what.back, what.to});
-  }
-  if (state.group->ranks[0] == state.group->ranks[1]) return {};  // a message to oneself is free
-  const std::int64_t bytes = job.code.leg_bytes[static_cast<std::size_t>(size)];
-  return model.send(state.group->ranks[0], state.group->ranks[1], Bytes(bytes));
-}
-
 result::CollectiveUse Matching::describe(const GroupState& state, std::int32_t size,
                                          const collective::TransferPlan& plan) const {
   constexpr std::array<const char*, 4> kCoverages = {"exact", "interpolated", "extrapolated", "spec"};
@@ -137,34 +127,36 @@ result::CollectiveUse Matching::describe(const GroupState& state, std::int32_t s
   return use;
 }
 
-double Matching::port_bytes(const collective::TransferPlan& plan) const {
+Int128 Matching::port_bytes(const collective::TransferPlan& plan) const {
   using cluster::ResourceKind;
-  double sum = 0;
+  Int128 sum = 0;
   for (const collective::Activity& activity : plan.activities)
     for (const collective::Use& use : activity.uses) {
       const ResourceKind kind = cluster_.resources()[static_cast<std::size_t>(use.resource)].kind;
-      if (kind == ResourceKind::nvlink || kind == ResourceKind::pcie || kind == ResourceKind::nic)
-        sum += static_cast<double>(use.bytes);
+      if (kind == ResourceKind::nvlink || kind == ResourceKind::pcie || kind == ResourceKind::nic) sum += use.bytes;
     }
   return sum;
 }
 
 PlanId Matching::make_plan(GroupState& state, std::int32_t size) {
   check_interrupt();
-  const collective::TransferPlan plan = ask_for_plan(state, size);
+  const collective::TransferPlan plan = plan_of(jobs_[state.job], *state.group, size);
   PlanCode code;
   code.startup = plan.startup;
   code.activities.first = network_.definitions();
   Time longest;
-  for (const collective::Activity& activity : plan.activities) {
+  const auto counts = state.classes->activities.find({state.number, size});
+  for (std::size_t a = 0; a < plan.activities.size(); ++a) {
+    const collective::Activity& activity = plan.activities[a];
     longest = std::max(longest, activity.min_duration);
     if (activity.min_duration <= Time() || plan.threads > 0 || plan.steps != nullptr) continue;
-    network_.define(activity);
+    const std::int64_t alike = counts == state.classes->activities.end() ? 1 : counts->second.at(a);
+    if (alike > 0) network_.define(activity, alike);
   }
   code.activities.last = network_.definitions();
   if (plan.steps != nullptr) {
     longest = plan.alone();  // latencies lie between its messages: the traffic is spread over all of it
-    code.steps = step_runs_.define(plan.steps);
+    code.steps = step_runs_.define(plan.steps, state.alike);
     code.startup = Time();
   }
   // Activities of steps are the process group's too.
@@ -178,8 +170,10 @@ PlanId Matching::make_plan(GroupState& state, std::int32_t size) {
     code.bandwidth_hold = states_.hold({0, mul_div_down(plan.memory_bytes, kPicosecondsPerSecond, longest.ps())});
   code.coverage = plan.coverage, code.low = plan.low, code.high = plan.high;
   code.job = state.job;
-  code.memory_bytes = static_cast<double>(plan.memory_bytes) * static_cast<double>(state.group->ranks.size());
-  code.port_bytes = port_bytes(plan);
+  code.groups = state.alike;
+  code.participants = state.alike * static_cast<std::int64_t>(state.group->ranks.size());
+  code.memory_bytes = Int128{plan.memory_bytes} * code.participants;
+  code.port_bytes = port_bytes(plan) * state.alike;
   described_.push_back(describe(state, size, plan));
   return plans_.push_back(code);
 }

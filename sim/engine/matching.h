@@ -1,14 +1,16 @@
 // Transfers in flight: matched by process group (sim/program/link/process_groups.h) and number of the call. Plans of
-// the collective model are asked for once a (process group, kind, bytes) and kept.
+// the collective model are asked for once a (process group, kind, bytes) and kept. Of process groups that are alike
+// there is one here (folding.h), and what is counted of its transfers counts for all.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "sim/collective/collective.h"
-#include "sim/engine/code.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/folding.h"
 #include "sim/engine/interference.h"
+#include "sim/engine/job_code.h"
 #include "sim/engine/network.h"
 #include "sim/engine/step_runs.h"
 #include "sim/program/link/process_groups.h"
@@ -28,10 +30,13 @@ struct PlanCode {
   collective::Coverage coverage = collective::Coverage::spec;
   double low = 1, high = 1;
   JobId job{0};
-  Time busy;                // over all participants
-  double memory_bytes = 0;  // of devices, all participants' together
-  double port_bytes = 0;    // that leave or enter devices
-  // Of those that ended in the step reported: how many, and how long from when all had posted.
+  // Of one transfer of all process groups that are alike.
+  std::int64_t groups = 1, participants = 0;
+  Int128 memory_bytes = 0;  // of devices, all participants' together
+  Int128 port_bytes = 0;    // that leave or enter devices
+  // Of all transfers: ps over all participants. Of those that ended in the step reported: how many, counted once for
+  // all groups, and how long from when all had posted.
+  Int128 busy_ps = 0;
   std::int64_t ended = 0;
   Time spent;
 };
@@ -54,28 +59,23 @@ struct Transfer {
   const RoleCode* last_role = nullptr;  // collective: of who posted last; nullptr: of several roles
 };
 
-// A job laid out for execution. Ranks of jobs lie one after the other: its rank r is rank first_rank + r of all.
-struct JobCode {
-  const Job* job = nullptr;
-  program::Link link;
-  ProgramCode code;
-  RankId first_rank{0};
-};
-
 struct GroupState {
   JobId job{0};
   TransferId open;                               // transfers that wait for posts
   const program::ProcessGroup* group = nullptr;  // its ranks are the job's
-  std::int32_t members = 0;
-  std::size_t first_plan = 0;  // in Matching::plan_of_, one a size
+  std::int32_t posts = 0;                        // that begin a transfer
+  std::int64_t alike = 1;                        // process groups, this among them
+  const Folding::JobClasses* classes = nullptr;  // of its job
+  std::int32_t number = 0;                       // among them
+  std::size_t first_plan = 0;                    // in Matching::plan_of_, one a size
 
   bool channel() const { return group->group < 0; }
 };
 
 class Matching {
  public:
-  Matching(const IdVector<JobId, JobCode>& jobs, const cluster::Cluster& cluster, InterferenceStates& states,
-           Network& network, StepRuns& step_runs);
+  Matching(const IdVector<JobId, JobCode>& jobs, const Folding& folding, const cluster::Cluster& cluster,
+           InterferenceStates& states, Network& network, StepRuns& step_runs);
 
   // The process group of a sequence of calls of the rank's role.
   ProcessGroupId group_of(RankId rank, std::int32_t sequence) const {
@@ -103,11 +103,10 @@ class Matching {
   const std::vector<std::string>& users() const { return users_; }
 
  private:
-  void add_job(JobId job);
+  void add_job(JobId job, const Folding::JobClasses& classes);
   TransferId slot_for_one_more();
   PlanId make_plan(GroupState& group, std::int32_t size);
-  double port_bytes(const collective::TransferPlan& plan) const;
-  collective::TransferPlan ask_for_plan(const GroupState& group, std::int32_t size) const;
+  Int128 port_bytes(const collective::TransferPlan& plan) const;
   std::int32_t user_of(const GroupState& group, std::int32_t size);
   result::CollectiveUse describe(const GroupState& group, std::int32_t size,
                                  const collective::TransferPlan& plan) const;

@@ -3,7 +3,9 @@
 // The caller sets, for resources r and activities i:
 //   capacity[r]   bytes/s, below 2^47
 //   limit[i]      bytes/s that activity i can use at most, counted on its largest use
-//   weight[i,r]   its load on r for each byte/s of its rate, in units of 1/65536: bytes on r / bytes on its largest use
+//   weight[i,r]   its load on r for each byte/s of its rate, in units of 1/65536: bytes on r / bytes on its largest
+//   use,
+//                 times the activities that are one here because they are alike (folding.h)
 // and solve() computes
 //   rate[i]       bytes/s on its largest use, rounded down
 // such that sum over i of rate[i] * weight[i,r] / 65536 <= capacity[r] for every r, and no rate can grow but at the
@@ -31,7 +33,7 @@ inline constexpr std::int64_t kMaxCapacity = std::int64_t{1} << 47;
 struct MaxMin {
   struct Use {
     std::int32_t resource;
-    std::int32_t weight;  // 1..kWeightOne
+    std::int64_t weight;
   };
   // Set by the caller; uses of activity i: uses[first[i]] up to uses[first[i + 1]].
   std::vector<std::int64_t> capacity, limit;
@@ -42,7 +44,7 @@ struct MaxMin {
 
   void clear();
   void add_activity(std::int64_t most) { limit.push_back(most); }
-  void add_use(std::int32_t resource, std::int32_t weight) { uses.push_back({resource, weight}); }
+  void add_use(std::int32_t resource, std::int64_t weight) { uses.push_back({resource, weight}); }
   void end_activity() { first.push_back(static_cast<std::int32_t>(uses.size())); }
   void solve();
 

@@ -2,6 +2,8 @@
 #include "sim/engine/network.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "sim/base/check.h"
 
@@ -14,34 +16,53 @@ constexpr std::uint64_t kFullRate = std::uint64_t{1} << kRateBits;
 
 }  // namespace
 
-Network::Network(const cluster::Cluster& cluster, EventQueue& queue, std::uint32_t target_base)
-    : queue_(queue), target_base_(target_base), ports_(cluster.resources().size()) {
-  for (std::size_t r = 0; r < ports_.size(); ++r) ports_[r].capacity = cluster.resources()[r].capacity.per_s();
+Network::Network(const cluster::Cluster& cluster, EventQueue& queue, std::uint32_t target_base, ResourceClasses classes)
+    : queue_(queue),
+      target_base_(target_base),
+      classes_(std::move(classes)),
+      ports_(classes_.any() ? classes_.first.size() : cluster.resources().size()) {
+  for (std::size_t p = 0; p < ports_.size(); ++p) {
+    const std::size_t resource = classes_.any() ? static_cast<std::size_t>(classes_.first[p]) : p;
+    ports_[p].capacity = cluster.resources()[resource].capacity.per_s();
+  }
 }
 
-ActivityId Network::define(const collective::Activity& activity) {
+// Of g alike activities that each put the same bytes on n of the c alike resources, g n / c put them on each of these.
+ActivityId Network::define(const collective::Activity& activity, std::int64_t alike) {
   Defined defined;
   defined.duration = activity.min_duration;
   defined.first = static_cast<std::int32_t>(uses_.size());
   REHEARSE_CHECK(defined.duration > Time(), "an activity that takes no time");
   for (const collective::Use& use : activity.uses) defined.bytes = std::max(defined.bytes, use.bytes);
-  for (const collective::Use& use : activity.uses) {
-    if (use.bytes == 0) continue;
-    const auto weight = mul_div_up(use.bytes, kWeightOne, defined.bytes);
-    uses_.push_back({use.resource, static_cast<std::int32_t>(weight),
-                     mul_div_up(use.bytes, kPicosecondsPerSecond, defined.duration.ps())});
-    use_bytes_.push_back(use.bytes);
+  const auto add = [&](std::int32_t port, std::int64_t bytes, std::int64_t times) {
+    const std::int64_t weight = mul_div_up(bytes, kWeightOne, defined.bytes);
+    const std::int64_t load = mul_div_up(bytes, kPicosecondsPerSecond, defined.duration.ps());
+    uses_.push_back({port, weight * times, load * times});
+    use_bytes_.push_back({bytes, times});
+  };
+  if (classes_.any()) {
+    std::map<std::pair<std::int32_t, std::int64_t>, std::int64_t> uses;  // port and bytes: resources
+    for (const collective::Use& use : activity.uses)
+      if (use.bytes > 0) ++uses[{port_of(use.resource), use.bytes}];
+    for (const auto& [what, resources] : uses) {
+      const std::int64_t all = resources * alike, ports = classes_.alike[static_cast<std::size_t>(what.first)];
+      REHEARSE_CHECK(all % ports == 0, "{} uses of {} resources that are alike", all, ports);
+      add(what.first, what.second, all / ports);
+    }
+  } else {
+    for (const collective::Use& use : activity.uses)
+      if (use.bytes > 0) add(use.resource, use.bytes, 1);
   }
   defined.last = static_cast<std::int32_t>(uses_.size());
   if (defined.bytes > 0) defined.limit = mul_div_up(defined.bytes, kPicosecondsPerSecond, defined.duration.ps());
   return defined_.push_back(defined);
 }
 
-void Network::touch(std::int32_t resource) {
-  Port& port = ports_[static_cast<std::size_t>(resource)];
+void Network::touch(std::int32_t id) {
+  Port& port = ports_[static_cast<std::size_t>(id)];
   if (port.touched) return;
   port.touched = true;
-  touched_.push_back(resource);
+  touched_.push_back(id);
 }
 
 void Network::start(ActivityId id, std::int32_t owner, Time now, Factor factor) {
@@ -67,14 +88,14 @@ void Network::start(ActivityId id, std::int32_t owner, Time now, Factor factor) 
   std::int32_t* const places = flight.places.data();
   for (std::size_t u = 0; u < count; ++u) {
     const Use& use = uses[u];
-    Port& port = ports_[static_cast<std::size_t>(use.resource)];
+    Port& port = ports_[static_cast<std::size_t>(use.port)];
     const User self{slot, static_cast<std::int32_t>(u)};
     const bool before = port.overloaded();
     places[u] = static_cast<std::int32_t>(port.users.size());
     port.users.push_back(self);
     port.load += use.load;
     if (!port.overloaded()) continue;
-    touch(use.resource);
+    touch(use.port);
     if (before)
       heat(self);
     else
@@ -106,9 +127,9 @@ void Network::leave(std::int32_t slot, const Defined& what) {
   const std::int32_t* const places = flights_[static_cast<std::size_t>(slot)].places.data();
   for (std::size_t u = 0; u < count; ++u) {
     const Use& use = uses[u];
-    Port& port = ports_[static_cast<std::size_t>(use.resource)];
+    Port& port = ports_[static_cast<std::size_t>(use.port)];
     const bool before = port.overloaded();
-    if (before) touch(use.resource);
+    if (before) touch(use.port);
     port.load -= use.load;
     const auto place = static_cast<std::size_t>(places[u]);
     const User moved = port.users.back();
@@ -131,20 +152,21 @@ std::int32_t Network::finish(std::uint32_t slot) {
 }
 
 void Network::set_capacity(cluster::ResourceId resource, std::int64_t per_s) {
-  Port& port = ports_[static_cast<std::size_t>(resource)];
+  const std::int32_t id = port_of(resource);
+  Port& port = ports_[static_cast<std::size_t>(id)];
   const bool before = port.overloaded();
   port.capacity = per_s;
   const bool after = port.overloaded();
-  if (before || after) touch(resource);
+  if (before || after) touch(id);
   if (before == after) return;
   for (const User& user : port.users) after ? heat(user) : cool(user);
 }
 
 void Network::settle_changes(Time now) {
-  for (const std::int32_t resource : touched_) {
+  for (const std::int32_t port : touched_) {
     ++stamp_;
-    if (!ports_[static_cast<std::size_t>(resource)].touched) continue;  // was in an earlier component
-    collect_component(resource);
+    if (!ports_[static_cast<std::size_t>(port)].touched) continue;  // was in an earlier component
+    collect_component(port);
     solve_component(now);
   }
   touched_.clear();
@@ -153,11 +175,11 @@ void Network::settle_changes(Time now) {
   fresh_.clear();
 }
 
-// The flights connected to `resource` through overloaded resources.
-void Network::collect_component(std::int32_t resource) {
+// The flights connected to a port through overloaded ones.
+void Network::collect_component(std::int32_t first) {
   component_.clear();
-  frontier_.assign(1, resource);
-  ports_[static_cast<std::size_t>(resource)].seen = stamp_;
+  frontier_.assign(1, first);
+  ports_[static_cast<std::size_t>(first)].seen = stamp_;
   for (std::size_t next = 0; next < frontier_.size(); ++next) {
     Port& port = ports_[static_cast<std::size_t>(frontier_[next])];
     port.touched = false;
@@ -166,9 +188,9 @@ void Network::collect_component(std::int32_t resource) {
       if (flight.seen == stamp_) continue;
       flight.seen = stamp_;
       component_.push_back(user.flight);
-      const std::int32_t first = defined_[flight.defined].first;
+      const std::int32_t first_use = defined_[flight.defined].first;
       for (const std::int32_t use : flight.hot) {
-        const std::int32_t other = uses_[static_cast<std::size_t>(first + use)].resource;
+        const std::int32_t other = uses_[static_cast<std::size_t>(first_use + use)].port;
         Port& beside = ports_[static_cast<std::size_t>(other)];
         if (beside.seen == stamp_) continue;
         beside.seen = stamp_;
@@ -182,8 +204,8 @@ void Network::solve_component(Time now) {
   if (component_.empty()) return;
   ++solves_;
   system_.clear();
-  for (const std::int32_t resource : frontier_) {
-    Port& port = ports_[static_cast<std::size_t>(resource)];
+  for (const std::int32_t id : frontier_) {
+    Port& port = ports_[static_cast<std::size_t>(id)];
     port.local = static_cast<std::int32_t>(system_.capacity.size());
     system_.capacity.push_back(port.capacity);
   }
@@ -193,7 +215,7 @@ void Network::solve_component(Time now) {
     system_.add_activity(what.limit);
     for (const std::int32_t hot : flight.hot) {
       const Use& use = uses_[static_cast<std::size_t>(what.first + hot)];
-      system_.add_use(ports_[static_cast<std::size_t>(use.resource)].local, use.weight);
+      system_.add_use(ports_[static_cast<std::size_t>(use.port)].local, use.weight);
     }
     system_.end_activity();
   }
@@ -224,7 +246,7 @@ void Network::set_rate(std::int32_t slot, std::uint64_t rate, Time now) {
 }
 
 std::int64_t Network::flow(cluster::ResourceId resource) const {
-  const Port& port = ports_[static_cast<std::size_t>(resource)];
+  const Port& port = ports_[static_cast<std::size_t>(port_of(resource))];
   Int128 sum = 0;
   for (const User& user : port.users) {
     const Flight& flight = flights_[static_cast<std::size_t>(user.flight)];

@@ -27,13 +27,22 @@
 
 namespace rehearse::engine {
 
+// Resources that carry the same at all times, one port for each class of them; none given: each is a class of its own.
+struct ResourceClasses {
+  std::vector<std::int32_t> of;     // by resource
+  std::vector<std::int32_t> first;  // by class: the lowest
+  std::vector<std::int64_t> alike;  // by class: how many
+  bool any() const { return !of.empty(); }
+};
+
 class Network {
  public:
   // Ends are pushed to `queue` as events with target `target_base | slot`. Both must outlive the network.
-  Network(const cluster::Cluster& cluster, EventQueue& queue, std::uint32_t target_base);
+  Network(const cluster::Cluster& cluster, EventQueue& queue, std::uint32_t target_base, ResourceClasses classes = {});
 
-  // Registers an activity of a plan; the id is for start(). min_duration must be positive.
-  ActivityId define(const collective::Activity& activity);
+  // Registers an activity of a plan, which stands for `alike` of them; the id is for start(). min_duration must be
+  // positive.
+  ActivityId define(const collective::Activity& activity, std::int64_t alike = 1);
   // The bytes of a defined activity begin to move; `owner` comes back from finish(). Its end is scheduled by settle().
   // They take `factor` (noise.h) times as long as alone they would.
   void start(ActivityId defined, std::int32_t owner, Time now, Factor factor = kFactorOne);
@@ -55,24 +64,30 @@ class Network {
   };
   void open_log() { logging_ = true; }
   void close_log() { logging_ = false; }
+  std::size_t ports() const { return ports_.size(); }
+  const ResourceClasses& classes() const { return classes_; }
   const std::vector<Flown>& log() const { return log_; }
   // The id that the next activity defined gets.
   ActivityId definitions() const { return defined_.next(); }
-  // Calls use(resource, bytes) for what a defined activity puts on each.
+  // Calls use(port, bytes, times) for what a defined activity puts on each port, so many times the bytes; without
+  // classes of resources a port is a resource.
   template <class Function>
   void for_uses(ActivityId defined, Function&& use) const {
     const Defined& what = defined_[defined];
     for (auto u = static_cast<std::size_t>(what.first); u < static_cast<std::size_t>(what.last); ++u)
-      use(uses_[u].resource, use_bytes_[u]);
+      use(uses_[u].port, use_bytes_[u].bytes, use_bytes_[u].times);
   }
   // Bytes/s on a resource now, for tests: sum over its activities, rounded up.
   std::int64_t flow(cluster::ResourceId resource) const;
 
  private:
   struct Use {
-    std::int32_t resource;
-    std::int32_t weight;  // as MaxMin
-    std::int64_t load;    // bytes/s at full rate, rounded up
+    std::int32_t port;
+    std::int64_t weight;  // as MaxMin
+    std::int64_t load;    // bytes/s at full rate, those of one activity rounded up
+  };
+  struct UseBytes {
+    std::int64_t bytes, times;
   };
   struct Defined {
     std::int32_t first = 0, last = 0;  // uses_
@@ -108,23 +123,27 @@ class Network {
   void heat(const User& user);
   void cool(const User& user);
   void leave(std::int32_t flight, const Defined& what);
-  void touch(std::int32_t resource);
+  std::int32_t port_of(std::int32_t resource) const {
+    return classes_.any() ? classes_.of[static_cast<std::size_t>(resource)] : resource;
+  }
+  void touch(std::int32_t port);
   void settle_changes(Time now);
-  void collect_component(std::int32_t resource);
+  void collect_component(std::int32_t port);
   void solve_component(Time now);
   void set_rate(std::int32_t flight, std::uint64_t rate, Time now);
 
   EventQueue& queue_;
   std::uint32_t target_base_;
-  std::vector<Port> ports_;  // by resource
+  const ResourceClasses classes_;
+  std::vector<Port> ports_;  // by class of resources
   std::vector<Use> uses_;
-  std::vector<std::int64_t> use_bytes_;
+  std::vector<UseBytes> use_bytes_;
   std::vector<Flown> log_;
   bool logging_ = false;
   IdVector<ActivityId, Defined> defined_;
   std::vector<Flight> flights_;
   std::vector<std::int32_t> free_, fresh_, touched_;
-  std::vector<std::int32_t> component_, frontier_;  // flights; resources
+  std::vector<std::int32_t> component_, frontier_;  // flights; ports
   MaxMin system_;
   std::uint32_t stamp_ = 0;
   std::int64_t solves_ = 0;

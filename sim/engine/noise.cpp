@@ -2,6 +2,7 @@
 #include "sim/engine/noise.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "sim/base/random.h"
@@ -92,7 +93,7 @@ Factor Noise::kernel(std::int32_t rank, std::int32_t step, std::int32_t slot, st
   if (kernels_ > 0)
     factor = draw(kernels_, mix_key(key_, kKernels), pair_of(rank, step), pair_of(slot, by_op_ ? op + 1 : 0));
   if (rank_step_.any()) factor = times(factor, rank_step(rank, step));
-  return of_rank_.empty() ? factor : times(factor, of_rank_[static_cast<std::size_t>(rank)]);
+  return of_rank_.empty() ? factor : times(factor, slowness(rank));
 }
 
 Factor Noise::transfer(bool group, std::int32_t a, std::int32_t b, std::int32_t channel, std::int64_t call) const {
@@ -152,6 +153,17 @@ std::int32_t LinkFaults::take() {
     put(begin_of(fault), index);
   }
   return index;
+}
+
+std::int64_t LinkFaults::alike(std::int32_t resource) const {
+  double part = 1;
+  auto fault = std::lower_bound(faults_.begin(), faults_.end(), resource,
+                                [](const Fault& f, std::int32_t r) { return f.resource < r; });
+  for (; fault != faults_.end() && fault->resource == resource; ++fault) {
+    if (fault->period > Time()) return -1 - std::int64_t{resource};  // the moments are drawn for each
+    part *= fault->capacity;
+  }
+  return std::bit_cast<std::int64_t>(part);  // above 0, and so is this
 }
 
 std::int64_t LinkFaults::capacity_of(std::int32_t resource) const {

@@ -58,6 +58,10 @@ class Noise {
   // to).
   Factor transfer(bool group, std::int32_t a, std::int32_t b, std::int32_t channel, std::int64_t call) const;
   const std::vector<SlowRank>& slow_ranks() const { return slow_; }
+  // What all kernels of a rank take longer, in units of kFactorOne.
+  Factor slowness(std::int32_t rank) const {
+    return of_rank_.empty() ? kFactorOne : of_rank_[static_cast<std::size_t>(rank)];
+  }
 
  private:
   Factor rank_step(std::int32_t rank, std::int32_t step) const;
@@ -89,6 +93,9 @@ class LinkFaults {
       change(fault.resource, capacity_of(fault.resource));
     }
   }
+  // The same of links of one kind and capacity whose capacity is the same at all times, different ones if it may not
+  // be.
+  std::int64_t alike(std::int32_t resource) const;
   // Links of the i-th entry of noise.links.
   const std::vector<std::int64_t>& counts() const { return counts_; }
 

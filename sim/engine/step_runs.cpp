@@ -7,12 +7,12 @@
 
 namespace rehearse::engine {
 
-StepsId StepRuns::define(std::shared_ptr<const collective::Steps> steps) {
+StepsId StepRuns::define(std::shared_ptr<const collective::Steps> steps, std::int64_t alike) {
   auto code = std::make_unique<Code>();
   code->steps = std::move(steps);
   code->activities.reserve(code->steps->edges.size());
   for (const collective::Steps::Edge& edge : code->steps->edges)
-    code->activities.push_back(network_.define(edge.activity));
+    code->activities.push_back(network_.define(edge.activity, alike));
   free_.push_back({});
   return codes_.push_back(std::move(code));
 }

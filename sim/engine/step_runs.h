@@ -19,8 +19,8 @@ class StepRuns {
   StepRuns(Network& network, EventQueue& queue, std::uint32_t target_base)
       : network_(network), queue_(queue), target_base_(target_base) {}
 
-  // Registers the steps of a plan; the id is for start().
-  StepsId define(std::shared_ptr<const collective::Steps> steps);
+  // Registers the steps of a plan, which `alike` process groups go through together; the id is for start().
+  StepsId define(std::shared_ptr<const collective::Steps> steps, std::int64_t alike = 1);
   // `owner` comes back from sent() or arrived() when the collective has ended; -1: it goes on.
   static constexpr std::int32_t kGoesOn = -1;
   std::int32_t start(StepsId defined, std::int32_t owner, Time now);

@@ -221,6 +221,7 @@ engine::Options Prepared::engine_options() const {
   options.arenas = arenas();
   options.loaders = loaders();
   options.noise = scenario_.noise;
+  options.fold = options_.fold;
   return options;
 }
 

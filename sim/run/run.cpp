@@ -149,6 +149,7 @@ void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario,
   out.interval_high_s = step * std::max(around.high, outcome.busy_s > 0 ? outcome.busy_high_s / total : 1);
   out.ops = outcome.ops;
   out.events = outcome.events;
+  out.ranks_simulated = outcome.ranks_simulated;
   out.records = outcome.records;
   out.links = outcome.links;
   out.collectives = outcome.collectives;
@@ -222,7 +223,6 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
         out);
   }
   simulate_all(prepared, scenario, options, std::move(engine_options), out);
-  out.ranks_simulated = grid.ranks();
 
   out.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   rusage usage{};

@@ -42,7 +42,9 @@ TEST_P(Fuzz, MutatedInputs) {
   if (!reader().choices) return;
   const PlanCounts counts = plan_counts();
   RecordProperty("simulated", counts.simulated);
+  RecordProperty("folded", counts.folded);
   EXPECT_GE(counts.simulated * 2, counts.made) << "most plans are refused: they show little";
+  EXPECT_GE(counts.folded * 3, counts.simulated) << "few plans have ranks that are alike";
 }
 
 INSTANTIATE_TEST_SUITE_P(Readers, Fuzz, testing::ValuesIn(names()), [](const auto& name) {

@@ -5,6 +5,7 @@ namespace rehearse::fuzz {
 
 struct PlanCounts {
   int made = 0, simulated = 0;
+  int folded = 0;  // of those: fewer ranks were than there are
 };
 PlanCounts plan_counts();  // of this process
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "sim/engine/breakdown.h"
 #include "sim/engine/histories.h"
@@ -32,11 +33,11 @@ class Accounts {
   // Another stream, or a host.
   Histories& histories() { return histories_; }
 
-  void count_ops(std::int32_t ops) { ops_ += ops; }
+  void count_ops(std::int64_t ops) { ops_ += ops; }
   std::int64_t ops() const { return ops_; }
-  // Mean over the first `ranks`, ps; each must have accounted for `window`.
-  std::array<std::int64_t, result::kShares> mean(std::int32_t ranks, Time window) const {
-    return breakdown_.mean(ranks, window);
+  // Mean over the first ranks, ps, each counted `alike` times; they must have accounted for `window`.
+  std::array<std::int64_t, result::kShares> mean(const std::vector<std::int64_t>& alike, Time window) const {
+    return breakdown_.mean(alike, window);
   }
 
  private:

@@ -49,7 +49,7 @@ class DeadlockText {
 
   std::string rank_name(RankId id) const {
     const JobId job = rank(id).code->job;
-    return fmt::format("rank {}{}", parts_.jobs.rank_in_job(job, id), of_job(job));
+    return fmt::format("rank {}{}", parts_.ranks[id].number, of_job(job));
   }
 
   std::string name_of(StreamId id) const {

@@ -26,8 +26,8 @@ constexpr std::int32_t kMostSteps = 100'000;
 
 }  // namespace
 
-Jobs::Jobs(const IdVector<JobId, JobCode>& codes, const Options& options, bool go_on, const Clock& clock,
-           Accounts& accounts, Network& network)
+Jobs::Jobs(const IdVector<JobId, JobCode>& codes, const Folding& folding, const Options& options, bool go_on,
+           const Clock& clock, Accounts& accounts, Network& network)
     : steps_(options.steps), go_on_(go_on), clock_(clock), accounts_(accounts), network_(network) {
   REHEARSE_CHECK(!go_on || (steps_ != 1 && steps_ < kMostSteps), "several jobs: {} steps", steps_);
   for (const JobId id : codes.ids()) {
@@ -37,7 +37,7 @@ Jobs::Jobs(const IdVector<JobId, JobCode>& codes, const Options& options, bool g
                    job.launch_cost.ps(), job.start.ps());
     JobState state;
     state.job = &job;
-    state.ranks = {codes[id].first_rank, codes[id].first_rank + job.grid.ranks()};
+    state.ranks = folding.ranks(id);
     state.stop = reported ? steps_ : kMostSteps;
     state.repeats = go_on ? std::max(2, job.repeats) : steps_;
     state.start = job.start;

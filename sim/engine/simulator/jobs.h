@@ -26,8 +26,8 @@ class Jobs {
  public:
   // Of jobs the first is reported, unless options.steps is 0. `go_on`: they do, until all have done their repeats. All
   // must outlive this.
-  Jobs(const IdVector<JobId, JobCode>& codes, const Options& options, bool go_on, const Clock& clock,
-       Accounts& accounts, Network& network);
+  Jobs(const IdVector<JobId, JobCode>& codes, const Folding& folding, const Options& options, bool go_on,
+       const Clock& clock, Accounts& accounts, Network& network);
 
   // To begin with: a stream that does anything; a host that can be the last to end a step.
   void add_stream(JobId job, bool ends_steps) {
@@ -37,12 +37,10 @@ class Jobs {
   void add_host(JobId job) { ++jobs_[job].enders; }
 
   IdRange<JobId> ids() const { return jobs_.ids(); }
-  IdRange<RankId> ranks(JobId job) const { return jobs_[job].ranks; }
+  IdRange<RankId> ranks(JobId job) const { return jobs_[job].ranks; }  // that are simulated
   Time start(JobId job) const { return jobs_[job].start; }
   const Noise& noise(JobId job) const { return jobs_[job].noise; }
   const MachineJitter& jitter(JobId job) const { return jobs_[job].jitter; }
-  // The job's number of the rank.
-  std::int32_t rank_in_job(JobId job, RankId rank) const { return rank - jobs_[job].ranks.first; }
   // Whether kernels or transfers of any job take other times than they cost.
   bool noisy_kernels() const { return noisy_kernels_; }
   bool noisy_transfers() const { return noisy_transfers_; }

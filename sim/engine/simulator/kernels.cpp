@@ -41,8 +41,7 @@ Factor Kernels::factor(StreamId id, Position position) const {
   const Place& place = streams_.place(id);
   const Noise& noise = jobs_.noise(place.code->job);
   if (!noise.by_op()) return slot_factors_[id].factor;
-  return noise.kernel(jobs_.rank_in_job(place.code->job, place.rank), place.step, place.slot.value(),
-                      place.code->ops[position].op);
+  return noise.kernel(ranks_[place.rank].number, place.step, place.slot.value(), place.code->ops[position].op);
 }
 
 Time Kernels::noisy(Time time, StreamId id, Position position) const {
@@ -50,7 +49,7 @@ Time Kernels::noisy(Time time, StreamId id, Position position) const {
   const MachineJitter& jitter = jobs_.jitter(place.code->job);
   if (jitter.any())
     time = jitter.kernel(time, cost::kernel_class(place.code->op(position).shape),
-                         {jobs_.rank_in_job(place.code->job, place.rank), place.step, place.slot.value(),
+                         {ranks_[place.rank].number, place.step, place.slot.value(),
                           static_cast<std::int32_t>(place.code->ops[position].op)});
   return times(time, factor(id, position));
 }
@@ -60,8 +59,7 @@ void Kernels::draw_slot_factor(StreamId id) {
   const Noise& noise = jobs_.noise(place.code->job);
   SlotFactor& known = slot_factors_[id];
   if (noise.by_op() || (known.step == place.step && known.slot == place.slot)) return;
-  known = {noise.kernel(jobs_.rank_in_job(place.code->job, place.rank), place.step, place.slot.value(), 0), place.step,
-           place.slot};
+  known = {noise.kernel(ranks_[place.rank].number, place.step, place.slot.value(), 0), place.step, place.slot};
 }
 
 void Kernels::begin_ready() {
@@ -126,7 +124,7 @@ void Kernels::end(StreamId id, std::uint32_t version) {
     return;
   }
   if (run.one_state && !run.account_each) {
-    run.table->count_segment(place.at);  // for coverage, as if there were no noise
+    run.table->count_segment(place.at, ranks_[place.rank].alike);  // for coverage, as if there were no noise
   } else {
     run_until(id, clock_.now());
     REHEARSE_CHECK(run.position == place.segment().ops.last, "a segment ended before its kernels");
@@ -148,16 +146,18 @@ void Kernels::run_until(StreamId id, Time time) {
 
 void Kernels::complete_together(StreamId id, Time time) {
   KernelRun& run = runs_[id];
-  const Position last = streams_.place(id).segment().ops.last;
+  const Place& place = streams_.place(id);
+  const std::int64_t alike = ranks_[place.rank].alike;
+  const Position last = place.segment().ops.last;
   Time end = run.anchor + run.left;
-  run.table->count_time(run.position, run.left);
+  run.table->count_time(run.position, run.left, alike);
   const Position first = ++run.position;
   for (; run.position < last; ++run.position) {
     run.left = run.table->kernel(run.position);
     if (end + run.left > time) break;
     end += run.left;
   }
-  run.table->count_kernels(first, run.position);
+  run.table->count_kernels(first, run.position, alike);
   run.anchor = run.kernel_start = end;
 }
 
@@ -169,7 +169,7 @@ void Kernels::complete_one_by_one(StreamId id, Time time) {
   for (;;) {
     const Time end = run.anchor + run.left;
     if (end > time) return;
-    run.table->count_time(run.position, run.left);
+    run.table->count_time(run.position, run.left, ranks_[place.rank].alike);
     complete(id, end);
     if (++run.position == last) return;
     run.anchor = run.sum_each ? std::max(end, launch_time(run, *place.code, run.position)) : end;
@@ -214,7 +214,7 @@ void Kernels::change_state(StreamId id, StateId to) {
   const bool begun = run.kernel_start < now;
   if (begun) {
     const Time whole = run.table->kernel(run.position), done = now - run.anchor;
-    run.table->count_time(run.position, done);
+    run.table->count_time(run.position, done, ranks_[place.rank].alike);
     run.left = whole == Time() ? Time() : Time::from_ps(mul_div_up((run.left - done).ps(), changed.ps(), whole.ps()));
     run.anchor = now;
   }

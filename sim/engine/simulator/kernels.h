@@ -43,7 +43,7 @@ class Kernels {
   // For shared cores. Of the kernel in progress: its state; it ran for some time; it is in another state from now on,
   // and the whole of it takes what `Changed` says; it has ended.
   StateId state(StreamId id) const { return runs_[id].state; }
-  void count_time(StreamId id, Time time) { runs_[id].table->count_time(runs_[id].position, time); }
+  void count_time(StreamId id, Time time) { runs_[id].table->count_time(runs_[id].position, time, 1); }
   struct Changed {
     Time before, after;
   };

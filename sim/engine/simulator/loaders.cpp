@@ -17,8 +17,10 @@ Loaders::Loaders(const IdVector<JobId, JobCode>& codes, const Ranks& ranks, Cloc
     if (loaders == nullptr) continue;
     REHEARSE_CHECK(static_cast<int>(loaders->size()) == code.job->grid.ranks(), "{} loaders for {} ranks",
                    loaders->size(), code.job->grid.ranks());
-    for (std::size_t rank = 0; rank < loaders->size(); ++rank)
-      states_[code.first_rank + static_cast<std::int32_t>(rank)].loader = &(*loaders)[rank];
+  }
+  for (const RankId rank : ranks.ids()) {
+    const std::vector<Loader>* loaders = codes[ranks[rank].code->job].job->loaders;
+    if (loaders != nullptr) states_[rank].loader = &(*loaders)[static_cast<std::size_t>(ranks[rank].number)];
   }
 }
 

@@ -87,7 +87,7 @@ void Mailboxes::end_copy(StreamId id) {
   const Transfer& transfer = matching_.transfer(number);
   PlanCode& plan = matching_.plan(transfer.plan);
   const bool taken = messages_[number].stage == Stage::arrived && transfer.sides[1] == id;
-  plan.busy += taken ? plan.copy_in : plan.copy_out;
+  plan.busy_ps += (taken ? plan.copy_in : plan.copy_out).ps();
   if (taken)
     matching_.release(number);
   else
@@ -132,7 +132,7 @@ void Mailboxes::arrive(TransferId id) {
   PlanCode& plan = matching_.plan(matching_.transfer(id).plan);
   const bool moved = !plan.activities.empty();
   if (moved) {
-    plan.busy += clock_.now() - message.crossing_since;
+    plan.busy_ps += (clock_.now() - message.crossing_since).ps();
     std::deque<TransferId>& line = connection_of(id);
     line.pop_front();
     if (!line.empty()) cross(line.front());

@@ -43,6 +43,11 @@ std::int32_t OpRecords::stream_of(RankId rank, Cause by) const {
 }
 
 std::vector<result::OpRecord> OpRecords::take() {
+  std::vector<result::OpRecord> of_all;
+  of_all.reserve(records_.size());
+  for (const result::OpRecord& record : records_)
+    for (const std::int32_t rank : ranks_[RankId(record.rank)].recorded) of_all.emplace_back(record).rank = rank;
+  records_ = std::move(of_all);
   std::sort(records_.begin(), records_.end(), [](const result::OpRecord& a, const result::OpRecord& b) {
     return std::tie(a.rank, a.start_ps, a.slot, a.op) < std::tie(b.rank, b.start_ps, b.slot, b.op);
   });

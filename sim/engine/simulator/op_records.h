@@ -22,7 +22,7 @@ class OpRecords {
   OpRecords(const Ranks& ranks, std::size_t streams, std::int32_t steps, const Accounts& accounts)
       : ranks_(ranks), accounts_(accounts), step_(steps - 1), released_(streams) {}
 
-  bool wanted(RankId rank, std::int32_t step) const { return step == step_ && ranks_[rank].recorded; }
+  bool wanted(RankId rank, std::int32_t step) const { return step == step_ && !ranks_[rank].recorded.empty(); }
   // From `now` on nothing but its launch (on a CPU: its thread's turn) holds back the op at the stream's head; `by`
   // ended its wait, if there was one.
   void release(StreamId id, Time now, Cause by) { released_[id] = {now, by, {}, {}}; }

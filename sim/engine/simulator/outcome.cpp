@@ -59,19 +59,26 @@ Outcome Simulator::outcome() {
              before = steps_ > 1 ? result.step_ends[result.step_ends.size() - 2] : Time();
   result.step_time = end - before;
   account_tails();
-  result.breakdown_ps = accounts_.mean(jobs_.ranks(kReported).size(), result.step_time);
+  std::vector<std::int64_t> alike;
+  for (const RankId rank : jobs_.ranks(kReported)) alike.push_back(ranks_[rank].alike);
+  result.breakdown_ps = accounts_.mean(alike, result.step_time);
+  result.ranks_simulated = static_cast<std::int64_t>(alike.size());
   BusyTime busy;
   kernels_.add_busy(kReported, busy);
   for (const PlanCode& plan : matching_.plans())
-    if (plan.busy > Time() && plan.job == kReported)
-      busy.add(plan.busy, static_cast<int>(plan.coverage), plan.low, plan.high);
+    if (plan.busy_ps > 0 && plan.job == kReported)
+      busy.add(plan.busy_ps, static_cast<int>(plan.coverage), plan.low, plan.high);
+  Int128 memory_bytes = 0, port_bytes = 0;
   for (const PlanCode& plan : matching_.plans()) {
     if (plan.job != kReported) continue;
-    result.transfer_memory_bytes += static_cast<double>(plan.ended) * plan.memory_bytes;
-    result.port_bytes += static_cast<double>(plan.ended) * plan.port_bytes;
+    memory_bytes += plan.memory_bytes * plan.ended;
+    port_bytes += plan.port_bytes * plan.ended;
   }
-  result.coverage_busy_s = busy.by_coverage_s;
-  result.busy_low_s = busy.low_s, result.busy_high_s = busy.high_s, result.busy_s = busy.total_s;
+  result.transfer_memory_bytes = static_cast<double>(memory_bytes);
+  result.port_bytes = static_cast<double>(port_bytes);
+  const BusyTime::Seconds seconds = busy.seconds();
+  result.coverage_busy_s = seconds.by_coverage;
+  result.busy_low_s = seconds.low, result.busy_high_s = seconds.high, result.busy_s = seconds.total;
   describe_collectives(matching_, result);
   describe_links(network_, matching_, cluster_, before, end, result);
   result.slow_ranks = jobs_.noise(kReported).slow_ranks();

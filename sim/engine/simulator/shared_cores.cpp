@@ -58,8 +58,7 @@ void SharedCores::touch(RankId rank) {
 Time SharedCores::dispatch(StreamId id, std::int32_t op) const {
   const Place& place = streams_.place(id);
   const JobId job = place.code->job;
-  return jobs_.jitter(job).dispatch(dispatch_,
-                                    {jobs_.rank_in_job(job, place.rank), place.step, place.slot.value(), op});
+  return jobs_.jitter(job).dispatch(dispatch_, {ranks_[place.rank].number, place.step, place.slot.value(), op});
 }
 
 bool SharedCores::begin_gap(StreamId id) {
@@ -73,7 +72,7 @@ bool SharedCores::begin_gap(StreamId id) {
   const JobId job = place.code->job;
   Time gap = dispatch_;
   if (before == Thread::asleep)
-    gap += jobs_.jitter(job).wake(wake_, {jobs_.rank_in_job(job, place.rank), place.step, place.slot.value(), op});
+    gap += jobs_.jitter(job).wake(wake_, {ranks_[place.rank].number, place.step, place.slot.value(), op});
   else
     gap = dispatch(id, op);
   if (gap == Time()) return false;

@@ -48,10 +48,9 @@ void cost_copies(const Job& job, ProgramCode& code) {
     }
 }
 
-// Programs of all jobs as code, ranks one after the other.
+// Programs of all jobs as code.
 IdVector<JobId, JobCode> lay_out(const std::vector<Job>& jobs) {
   IdVector<JobId, JobCode> codes;
-  RankId first_rank{0};
   for (const Job& job : jobs) {
     const program::Program& program = job.program;
     const program::GridView grid = account::grid_view(program, job.grid);
@@ -59,12 +58,12 @@ IdVector<JobId, JobCode> lay_out(const std::vector<Job>& jobs) {
     const program::Arenas own = job.arenas == nullptr ? arenas_of(job, grid) : program::Arenas();
     ProgramCode code = compile(program, link, job.arenas == nullptr ? own : *job.arenas);
     cost_copies(job, code);
-    const JobId id = codes.push_back({&job, std::move(link), std::move(code), first_rank});
+    const JobId id = codes.push_back({&job, std::move(link), std::move(code), {}});
+    for (int rank = 0; rank < grid.ranks; ++rank) codes[id].role_of.push_back(grid.role(rank));
     for (RoleCode& role : codes[id].code.roles) {
       role.job = id;
       role.launch_cost = job.launch_cost;
     }
-    first_rank = first_rank + job.grid.ranks();
   }
   return codes;
 }
@@ -83,14 +82,15 @@ Simulator::Simulator(const std::vector<Job>& jobs, const cluster::Cluster& clust
       goes_on_(jobs.size() > 1 || jobs[0].repeats != options.steps),
       faults_(options.noise, options.sample, cluster.resources()),
       codes_(lay_out(jobs)),
-      ranks_(lay_out_ranks(codes_, options.recorded_ranks)),
+      folding_(codes_, cluster, options, faults_),
+      ranks_(lay_out_ranks(codes_, folding_, options.recorded_ranks)),
       devices_(ranks_.size()),
-      network_(cluster, clock_.queue(), Clock::target(EventKind::activity)),
+      network_(cluster, clock_.queue(), Clock::target(EventKind::activity), folding_.resources()),
       step_runs_(network_, clock_.queue(), Clock::target(EventKind::message)),
-      matching_(codes_, cluster, devices_.states(), network_, step_runs_),
+      matching_(codes_, folding_, cluster, devices_.states(), network_, step_runs_),
       accounts_(count_streams(ranks_), ranks_.size()),
       records_(ranks_, count_streams(ranks_), steps_, accounts_),
-      jobs_(codes_, options, goes_on_, clock_, accounts_, network_),
+      jobs_(codes_, folding_, options, goes_on_, clock_, accounts_, network_),
       streams_(clock_, ranks_, steps_, jobs_, accounts_, hosts_, records_),
       hosts_(clock_, ranks_, steps_, streams_, jobs_, accounts_, records_),
       cores_(clock_, cluster, jobs[0].costs.device(), ranks_, jobs_, streams_, devices_, kernels_),
@@ -126,9 +126,11 @@ Outcome Simulator::run() {
       if (clock_.events() >= next_report_) report_progress();
     }
   }
-  if (stuck())
+  if (stuck()) {
+    if (folding_.folded()) throw FoldedDeadlock();
     throw Deadlock(describe_deadlock({clock_.now(), codes_, ranks_, jobs_, streams_, hosts_, matching_, transfers_,
                                       codes_[kReported].job->collectives.buffered_messages()}));
+  }
   if (!goes_on_) outcome_ = outcome();
   outcome_.events = clock_.events();
   outcome_.ops = accounts_.ops();
@@ -275,7 +277,7 @@ void Simulator::report_progress() {
   next_report_ = clock_.events() + kEventsPerReport;
   if (!options_.progress) return;
   std::int64_t ops = 0;
-  for (const RankInfo& rank : ranks_) ops += rank.code->ops_per_step;
+  for (const RankInfo& rank : ranks_) ops += rank.code->ops_per_step * rank.alike;
   options_.progress(goes_on_ ? jobs_.repeats_done()
                              : static_cast<double>(accounts_.ops()) /
                                    static_cast<double>(std::max<std::int64_t>(1, ops * steps_)));

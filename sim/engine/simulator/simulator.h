@@ -30,6 +30,8 @@
 #include <vector>
 
 #include "sim/engine/engine.h"
+#include "sim/engine/folding.h"
+#include "sim/engine/job_code.h"
 #include "sim/engine/matching.h"
 #include "sim/engine/network.h"
 #include "sim/engine/noise.h"
@@ -51,10 +53,14 @@
 
 namespace rehearse::engine {
 
+// A folded simulation is stuck: one of every rank says who waits for whom.
+struct FoldedDeadlock {};
+
 class Simulator {
  public:
   // Of jobs the first is reported, unless options.steps is 0. All must outlive it.
   Simulator(const std::vector<Job>& jobs, const cluster::Cluster& cluster, const Options& options);
+  // Throws Deadlock, or FoldedDeadlock.
   Outcome run();
 
  private:
@@ -82,6 +88,7 @@ class Simulator {
   LinkFaults faults_;
 
   const IdVector<JobId, JobCode> codes_;
+  const Folding folding_;
   const Ranks ranks_;
   Clock clock_;
   Devices devices_;

@@ -167,7 +167,7 @@ void Transfers::move_bytes(TransferId id) {
   transfer.moving_from = clock_.now();
   if (plan.core_time > Time()) {
     const GroupState& state = matching_.group(transfer.group);
-    const RankId rank = jobs_.ranks(state.job).first + state.group->ranks.front();
+    const RankId rank = jobs_.ranks(state.job).first + state.group->ranks.front();  // ranks of hosts are not folded
     cores_.begin_transfer(id, rank, duration(transfer, plan.core_time), plan.threads);
     return;
   }
@@ -226,7 +226,7 @@ void Transfers::end(TransferId id) {
   const Transfer transfer = matching_.transfer(id);
   PlanCode& plan = matching_.plan(transfer.plan);
   const Time took = clock_.now() - transfer.started;
-  plan.busy += took * transfer.expected;
+  plan.busy_ps += Int128{took.ps()} * plan.participants;
   if (jobs_.in_reported_step()) ++plan.ended, plan.spent += took;
   matching_.release(id);
   if (!transfer.from_copy) return for_participants(transfer, [&](StreamId stream) { end_leg(stream, transfer); });
