@@ -160,8 +160,10 @@ class GraphBuilder {
     Facts facts;
     facts.add(static_cast<std::int64_t>(id.value())).add(std::int64_t{group.group}).add(std::int64_t{group.channel});
     facts.add(static_cast<std::int64_t>(group.axis)).add(sequences).add(static_cast<std::int64_t>(group.ranks.size()));
-    facts.add(static_cast<std::int64_t>(nodes.size()));
-    if (group.group < 0) facts.add(std::int64_t{group.ranks[0] == group.ranks[1]});
+    if (group.group < 0)
+      facts.add(std::int64_t{group.ranks[0] == group.ranks[1]});
+    else
+      facts.add(static_cast<std::int64_t>(nodes.size()));  // which a result says of collectives
     for (const std::int32_t size : sizes) {
       facts.add(std::int64_t{size});
       const collective::TransferPlan plan = plan_of(job, group, size);
