@@ -8,7 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "sim/base/diagnostics.h"
@@ -75,10 +78,33 @@ Prior prior_for(const cluster::Cluster& cluster, const std::optional<MeasuredDat
   return prior;
 }
 
+// What is the same for all groups of one shape is worked out once: a simulation asks of thousands. Several threads may.
+template <class Key, class Value>
+class Memo {
+ public:
+  template <class Make>
+  Value get(const Key& key, const Make& make) const {
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = values_.find(key); found != values_.end()) return found->second;
+    }
+    const Value made = make();
+    const std::lock_guard lock(mutex_);
+    return values_.try_emplace(key, made).first->second;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::map<Key, Value> values_;
+};
+
 class MeasuredModel final : public CollectiveModel {
  public:
   MeasuredModel(const cluster::Cluster& cluster, const std::optional<MeasuredData>& data, Pins pins)
-      : cluster_(cluster), prior_(prior_for(cluster, data)), chooser_(cluster, prior_, std::move(pins)) {
+      : cluster_(cluster),
+        prior_(prior_for(cluster, data)),
+        has_pins_(!pins.empty()),
+        chooser_(cluster, prior_, std::move(pins)) {
     intervals_.fill({0.5, 2.0});  // no data: the topology's own numbers, latencies above all, may be off by this much
     if (!data) return;
     intervals_ = data->interval;
@@ -116,22 +142,15 @@ class MeasuredModel final : public CollectiveModel {
     if (from == to || bytes.count() == 0) return nothing();
     const bool crosses = cluster_.node_of(from) != cluster_.node_of(to);
     const auto size = static_cast<double>(bytes.count());
-    Corrections::Answer correction;
-    double large_ratio = 1;
-    if (!crosses) {
-      const nccl::Placement pair{2, 1, 2};
-      correction = corrections_.at(CollectiveKind::all_to_all, pair, 2 * size);
-      if (correction.coverage == Coverage::exact) correction.coverage = Coverage::interpolated;
-      large_ratio = corrections_.at(CollectiveKind::all_to_all, pair, 2 * kVeryLargeBytes).ratio;
-    }
+    const SendTimes times = sends_.get({crosses, bytes.count()}, [&] { return send_times(crosses, size); });
     TransferPlan plan;
     plan.activities = {send_activity(cluster_, from, to, bytes.count())};
-    set_confidence(plan, correction.coverage);
-    set_times(plan, prior_.send(crosses, size).time_us * correction.ratio,
-              size / (1000 * prior_.send(crosses, kVeryLargeBytes).gbps) * large_ratio);
+    set_confidence(plan, times.correction.coverage);
+    set_times(plan, times.estimate.time_us * times.correction.ratio,
+              size / (1000 * times.highest_gbps) * times.large_ratio);
     if (crosses) plan.startup += detour(cluster_, from, to);
     plan.algorithm = name_of(Algorithm::direct);
-    if (prior_.nccl) plan.protocol = name_of(prior_.send(crosses, size).protocol);
+    if (prior_.nccl) plan.protocol = name_of(times.estimate.protocol);
     plan.sms = blocks_.send;
     plan.memory_bytes = 2 * bytes.count();
     return plan;
@@ -149,27 +168,60 @@ class MeasuredModel final : public CollectiveModel {
     return std::max(b.ports, b.links).seconds();
   }
 
+  struct SendTimes {
+    nccl::Estimate estimate;
+    double highest_gbps = 0, large_ratio = 1;
+    Corrections::Answer correction;
+  };
+  SendTimes send_times(bool crosses, double size) const {
+    SendTimes times{prior_.send(crosses, size), prior_.send(crosses, kVeryLargeBytes).gbps, 1, {}};
+    if (crosses) return times;
+    const nccl::Placement pair{2, 1, 2};
+    times.correction = corrections_.at(CollectiveKind::all_to_all, pair, 2 * size);
+    if (times.correction.coverage == Coverage::exact) times.correction.coverage = Coverage::interpolated;
+    times.large_ratio = corrections_.at(CollectiveKind::all_to_all, pair, 2 * kVeryLargeBytes).ratio;
+    return times;
+  }
+
+  // What the shape of a group decides; a pinned algorithm's rounds also depend on which its members are.
+  struct CollectiveTimes {
+    AlgorithmChoice choice;
+    Corrections::Answer correction;
+    double large_ratio = 1;
+    Interval bounds;
+  };
+  CollectiveTimes times_of(CollectiveKind kind, const Group& group, double size) const {
+    CollectiveTimes times{chooser_.choose(kind, group, size), {}, 1, {}};
+    const auto corrected = [&](double bytes_there) {
+      return corrections_.at(kind, group.place, bytes_there,
+                             times.choice.pinned ? std::optional(times.choice.estimate.algorithm) : std::nullopt);
+    };
+    times.correction = corrected(size);
+    // What goes in rounds has one bandwidth at all sizes, and so one correction.
+    times.large_ratio = times.choice.rounds ? times.correction.ratio : corrected(kVeryLargeBytes).ratio;
+    times.bounds = corrections_.bounds(kind, group.place, size, prior_);
+    return times;
+  }
+
   TransferPlan collective(CollectiveKind kind, const std::vector<int>& members, Bytes bytes,
                           const OwnBytes* own) const {
     if (members.size() <= 1 || bytes.count() == 0) return nothing();
     const Group group = group_of(cluster_, members);
     const auto size = static_cast<double>(bytes.count());
-    const AlgorithmChoice choice = chooser_.choose(kind, group, size);
+    const nccl::Placement& place = group.place;
+    const CollectiveTimes times =
+        has_pins_ ? times_of(kind, group, size)
+                  : collectives_.get({kind, place.ranks, place.nodes, place.per_node, place.uniform, bytes.count()},
+                                     [&] { return times_of(kind, group, size); });
+    const AlgorithmChoice& choice = times.choice;
     const nccl::Estimate& estimate = choice.estimate;
     const AlgorithmModel& algorithm = model_of(estimate.algorithm);
-    const auto corrected = [&](double bytes_there) {
-      return corrections_.at(kind, group.place, bytes_there,
-                             choice.pinned ? std::optional(estimate.algorithm) : std::nullopt);
-    };
-    Corrections::Answer correction = corrected(size);
+    Corrections::Answer correction = times.correction;
     if (!choice.own) correction.coverage = std::max(correction.coverage, Coverage::extrapolated);
     const double guess_us = estimate.time_us * correction.ratio;
-    const Interval bounds = corrections_.bounds(kind, group.place, size, prior_);
-    const double alone_us = std::clamp(guess_us, bounds.low, bounds.high);
-    // What goes in rounds has one bandwidth at all sizes, and so one correction. Of a time that is taken from other
-    // groups all but the latency moves bytes.
-    const double large_ratio = choice.rounds ? correction.ratio : corrected(kVeryLargeBytes).ratio;
-    const double moving_us = alone_us == guess_us ? size / (1000 * choice.highest_gbps) * large_ratio
+    const double alone_us = std::clamp(guess_us, times.bounds.low, times.bounds.high);
+    // Of a time that is taken from other groups all but the latency moves bytes.
+    const double moving_us = alone_us == guess_us ? size / (1000 * choice.highest_gbps) * times.large_ratio
                                                   : std::max(0.0, alone_us - estimate.latency_us * correction.ratio);
 
     TransferPlan plan;
@@ -218,10 +270,14 @@ class MeasuredModel final : public CollectiveModel {
 
   const cluster::Cluster& cluster_;
   Prior prior_;
+  const bool has_pins_;
   AlgorithmChooser chooser_;
   Corrections corrections_;
   BlockLimits blocks_;
   std::array<Interval, 4> intervals_;
+  Memo<std::pair<bool, std::int64_t>, SendTimes> sends_;
+  // By collective, placement and bytes.
+  Memo<std::tuple<CollectiveKind, int, int, int, bool, std::int64_t>, CollectiveTimes> collectives_;
 };
 
 // Ring formula on capacities: exact closed forms for tests.

@@ -53,17 +53,21 @@ class Facts {
   std::string text_;
 };
 
-// What is refined: ranks and groups of all jobs, one after the other, the activities of the groups' plans, and the
-// cluster's resources.
-struct Graph {
-  Colours ranks, groups, activities, resources;  // by facts at first
-  std::vector<std::size_t> first_group;          // by rank, in rank_groups; one more at the end, as in the others
-  std::vector<std::int32_t> rank_groups;         // of each of the rank's sequences with calls
-  std::vector<std::size_t> first_member;         // by group, in members
-  std::vector<std::int32_t> members;             // ranks; of a channel sender and receiver
-  std::vector<char> channel;                     // by group
-  std::vector<std::size_t> first_activity;       // by group
-  std::vector<std::size_t> first_use;            // by activity, in uses
+// Of ranks and groups of all jobs, one after the other, the activities of the groups' plans, and the cluster's
+// resources.
+struct GraphColours {
+  Colours ranks, groups, activities, resources;
+};
+
+// What is refined; colours are by facts at first.
+struct Graph : GraphColours {
+  std::vector<std::size_t> first_group;     // by rank, in rank_groups; one more at the end, as in the others
+  std::vector<std::int32_t> rank_groups;    // of each of the rank's sequences with calls
+  std::vector<std::size_t> first_member;    // by group, in members
+  std::vector<std::int32_t> members;        // ranks; of a channel sender and receiver
+  std::vector<char> channel;                // by group
+  std::vector<std::size_t> first_activity;  // by group
+  std::vector<std::size_t> first_use;       // by activity, in uses
   std::vector<collective::Use> uses;
   struct Plan {
     std::int32_t group, size;
@@ -300,7 +304,7 @@ bool same_in_classes(const Colours& colours, const Signature& signature) {
 }
 
 // `facts`: the graph's colours before refinement.
-bool equitable(const Graph& graph, const Graph& facts) {
+bool equitable(const Graph& graph, const GraphColours& facts) {
   using Item = std::pair<std::int64_t, std::int64_t>;
   const auto at = [](const Colours& colours, std::int32_t index) { return colours[static_cast<std::size_t>(index)]; };
   const auto sorted = [](std::vector<Item> items) {
@@ -416,7 +420,7 @@ Folding::Folding(const IdVector<JobId, JobCode>& codes, const cluster::Cluster& 
   keep_apart(codes);
   if (may_fold(codes, cluster, options)) {
     Graph graph = GraphBuilder(codes, cluster, options, faults).take();
-    const Graph facts = graph;
+    const GraphColours facts = graph;
     refine(graph);
     std::size_t rank = 0, group = 0, simulated = 0;
     IdVector<JobId, JobClasses> jobs(codes.size());
