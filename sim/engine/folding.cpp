@@ -289,62 +289,72 @@ std::vector<std::int32_t> firsts_of(const Colours& colours) {
   return first;
 }
 
-// Whether signature(i) is that of the first of i's colour, for all. Signatures of firsts are kept.
-template <class Signature>
+// Whether signature(i), in any order, is that of the first of i's colour, for all.
+template <class Item, class Signature>
 bool same_in_classes(const Colours& colours, const Signature& signature) {
-  std::vector<decltype(signature(0))> of_first;
+  struct OfFirst {
+    std::vector<Item> items, sorted;
+  };
+  std::vector<OfFirst> of_first;
+  std::vector<Item> own;
   for (std::size_t i = 0; i < colours.size(); ++i) {
-    auto own = signature(i);
-    if (static_cast<std::size_t>(colours[i]) == of_first.size())
-      of_first.push_back(std::move(own));
-    else if (own != of_first[static_cast<std::size_t>(colours[i])])
-      return false;
+    own.clear();
+    signature(i, own);
+    if (static_cast<std::size_t>(colours[i]) == of_first.size()) {
+      of_first.push_back({own, {}});
+      continue;
+    }
+    OfFirst& first = of_first[static_cast<std::size_t>(colours[i])];
+    if (own == first.items) continue;  // even in order, which is usual
+    if (first.sorted.empty()) {
+      first.sorted = first.items;
+      std::sort(first.sorted.begin(), first.sorted.end());
+    }
+    std::sort(own.begin(), own.end());
+    if (own != first.sorted) return false;
   }
   return true;
 }
 
 // `facts`: the graph's colours before refinement.
 bool equitable(const Graph& graph, const GraphColours& facts) {
-  using Item = std::pair<std::int64_t, std::int64_t>;
+  using Item = std::tuple<std::int32_t, std::int64_t, std::int64_t>;  // what it is of, and twice what it says
+  enum Of : std::int32_t { facts_of, member, activity, use };
   const auto at = [](const Colours& colours, std::int32_t index) { return colours[static_cast<std::size_t>(index)]; };
-  const auto sorted = [](std::vector<Item> items) {
-    std::sort(items.begin() + 1, items.end());
-    return items;
-  };
-  std::vector<std::vector<Item>> resources;
-  for (const std::int32_t colour : facts.resources) resources.push_back({{colour, 0}});
+  std::vector<std::vector<Item>> resources(graph.resources.size());
   std::vector<std::int32_t> group_of(graph.activities.size());
   for (std::size_t g = 0; g < graph.groups.size(); ++g)
     for (std::size_t a = graph.first_activity[g]; a < graph.first_activity[g + 1]; ++a) {
       group_of[a] = graph.groups[g];
       for (std::size_t u = graph.first_use[a]; u < graph.first_use[a + 1]; ++u)
-        resources[static_cast<std::size_t>(graph.uses[u].resource)].emplace_back(graph.activities[a],
+        resources[static_cast<std::size_t>(graph.uses[u].resource)].emplace_back(use, graph.activities[a],
                                                                                  graph.uses[u].bytes);
     }
-  const auto of_activity = [&](std::size_t a) {
-    std::vector<Item> items{{facts.activities[a], group_of[a]}};
-    for (std::size_t u = graph.first_use[a]; u < graph.first_use[a + 1]; ++u)
-      items.emplace_back(graph.uses[u].bytes, at(graph.resources, graph.uses[u].resource));
-    return sorted(std::move(items));
+  const auto of_resource = [&](std::size_t r, std::vector<Item>& items) {
+    items.swap(resources[r]);
+    items.emplace_back(facts_of, facts.resources[r], 0);
   };
-  const auto of_group = [&](std::size_t g) {
-    std::vector<Item> items{{facts.groups[g], 0}};
+  const auto of_activity = [&](std::size_t a, std::vector<Item>& items) {
+    items.emplace_back(facts_of, facts.activities[a], group_of[a]);
+    for (std::size_t u = graph.first_use[a]; u < graph.first_use[a + 1]; ++u)
+      items.emplace_back(use, graph.uses[u].bytes, at(graph.resources, graph.uses[u].resource));
+  };
+  const auto of_group = [&](std::size_t g, std::vector<Item>& items) {
+    items.emplace_back(facts_of, facts.groups[g], 0);
     for (std::size_t m = graph.first_member[g]; m < graph.first_member[g + 1]; ++m)
-      items.emplace_back(graph.channel[g] != 0 ? static_cast<std::int64_t>(m - graph.first_member[g]) : 0,
+      items.emplace_back(member, graph.channel[g] != 0 ? static_cast<std::int64_t>(m - graph.first_member[g]) : 0,
                          at(graph.ranks, graph.members[m]));
     for (std::size_t a = graph.first_activity[g]; a < graph.first_activity[g + 1]; ++a)
-      items.emplace_back(-1, graph.activities[a]);
-    return sorted(std::move(items));
+      items.emplace_back(activity, graph.activities[a], 0);
   };
-  const auto of_rank = [&](std::size_t r) {
-    std::vector<std::int32_t> items{facts.ranks[r]};
+  const auto of_rank = [&](std::size_t r, std::vector<Item>& items) {
+    items.emplace_back(facts_of, facts.ranks[r], 0);
     for (std::size_t s = graph.first_group[r]; s < graph.first_group[r + 1]; ++s)
-      items.push_back(at(graph.groups, graph.rank_groups[s]));
-    return items;
+      items.emplace_back(member, static_cast<std::int64_t>(s - graph.first_group[r]),
+                         at(graph.groups, graph.rank_groups[s]));
   };
-  return same_in_classes(graph.resources, [&](std::size_t r) { return sorted(resources[r]); }) &&
-         same_in_classes(graph.activities, of_activity) && same_in_classes(graph.groups, of_group) &&
-         same_in_classes(graph.ranks, of_rank);
+  return same_in_classes<Item>(graph.resources, of_resource) && same_in_classes<Item>(graph.activities, of_activity) &&
+         same_in_classes<Item>(graph.groups, of_group) && same_in_classes<Item>(graph.ranks, of_rank);
 }
 
 // ---- classes ----
