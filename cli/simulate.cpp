@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
+#include "cli/folding.h"
 #include "cli/paths.h"
 #include "cli/sweep.h"
 #include "reports/answers.h"
@@ -20,6 +21,7 @@
 #include "sim/cost/calibration_file.h"
 #include "sim/plan/scenario.h"
 #include "sim/run/fit.h"
+#include "sim/run/prepared.h"
 
 namespace rehearse::cli {
 namespace {
@@ -59,6 +61,10 @@ void require_available(const SimulateArguments& a) {
   if (!a.sweeps.empty() && (a.request.samples > 0 || a.request.what_if))
     throw InputError(Diagnostic{"", 0, 0, "", "--sweep compares plans; --samples and --what-if are of one plan",
                                 "name the plan with --set"});
+  if (a.fold == "explain" &&
+      (!a.sweeps.empty() || a.json || a.output_given || a.request.samples > 0 || a.request.what_if))
+    throw InputError(Diagnostic{"", 0, 0, "", "--fold explain simulates nothing: it prints which ranks are alike",
+                                "leave out --sweep, --samples, --what-if, --json and -o, or --fold explain"});
 }
 
 // A calibration that was named is taken whatever machine it is of, but not in silence.
@@ -73,12 +79,25 @@ void note_other_machines(const std::vector<std::string>& calibrations) {
   }
 }
 
+int explain_folding(const SimulateArguments& a, const std::string& root) {
+  const plan::Scenario scenario = scenario_of(a.request, root);
+  const run::Options options = options_of(a.request, root);
+  try {
+    const run::Prepared prepared(scenario, options);
+    print(folding_text(prepared.folding(prepared.engine_options())));
+  } catch (const InputError& error) {
+    throw plan::located(error, scenario);
+  }
+  return kDone;
+}
+
 int simulate(SimulateArguments a) {
   require_available(a);
   const std::string root = data_root();
   a.request.file = scenario_file(a.scenario, root);
   for (const std::string& calibration : a.request.calibrations) note_input(calibration);
   note_other_machines(a.request.calibrations);
+  if (a.fold == "explain") return explain_folding(a, root);
   if (!a.sweeps.empty()) return sweep({a.request, a.sweeps, a.output, a.output_given, a.json, a.threads}, root);
   if (a.output_given) check_result_directory(a.output);
   a.request.fold = a.fold != "off";
@@ -121,10 +140,10 @@ void add_simulate(CLI::App& app, Action& action) {
       ->allow_extra_args(false)
       ->type_name("FILE");
   command->add_option("--steps", a->request.steps, "Steps; the last is reported (default 2)")
-      ->check(between(1, 1000))
+      ->check(between(1, 50000))
       ->type_name("N");
-  command->add_option("--fold", a->fold, "Simulate one of ranks that are alike, or all (off)")
-      ->check(one_of({"auto", "off"}))
+  command->add_option("--fold", a->fold, "Simulate one of ranks that are alike, or all (off); explain: say which are")
+      ->check(one_of({"auto", "off", "explain"}))
       ->type_name("HOW");
   command->add_option("--fidelity", a->request.fidelity, "How transfers are simulated (default flow)")
       ->check(one_of({"analytic", "flow", "step"}))

@@ -1,9 +1,56 @@
 // See job_code.h.
 #include "sim/engine/job_code.h"
 
+#include <utility>
+#include <variant>
+
+#include "sim/account/grid_view.h"
 #include "sim/program/work.h"
 
 namespace rehearse::engine {
+
+namespace {
+
+// Ranks on CPUs are this program's own, whose memory is an arena (execute/); their sends are copies.
+program::Arenas arenas_of(const Job& job, const program::GridView& grid) {
+  const bool buffered = job.collectives.buffered_messages();
+  if (!job.arena && !(job.costs.device().cpu && buffered)) return {};
+  return program::lay_out_arenas(job.program, grid, !buffered);
+}
+
+// What copying a message on its device takes, for those that are sent from copies.
+void cost_copies(const Job& job, ProgramCode& code) {
+  for (RoleCode& role : code.roles)
+    for (Segment& segment : role.segments) {
+      if (segment.send_slots <= 0) continue;
+      program::Op copy = role.op(segment.ops.first);
+      copy.shape = program::Elementwise{program::ElementwiseFn::copy,
+                                        std::get<program::PointToPoint>(copy.shape).legs.front().elements};
+      copy.writes = copy.reads;
+      segment.copy = job.costs.kernel(*role.role, copy, {}).duration;
+    }
+}
+
+}  // namespace
+
+IdVector<JobId, JobCode> lay_out(const std::vector<Job>& jobs) {
+  IdVector<JobId, JobCode> codes;
+  for (const Job& job : jobs) {
+    const program::Program& program = job.program;
+    const program::GridView grid = account::grid_view(program, job.grid);
+    program::Link link = program::link(program, grid);
+    const program::Arenas own = job.arenas == nullptr ? arenas_of(job, grid) : program::Arenas();
+    ProgramCode code = compile(program, link, job.arenas == nullptr ? own : *job.arenas);
+    cost_copies(job, code);
+    const JobId id = codes.push_back({&job, std::move(link), std::move(code), {}});
+    for (int rank = 0; rank < grid.ranks; ++rank) codes[id].role_of.push_back(grid.role(rank));
+    for (RoleCode& role : codes[id].code.roles) {
+      role.job = id;
+      role.launch_cost = job.launch_cost;
+    }
+  }
+  return codes;
+}
 
 collective::TransferPlan plan_of(const JobCode& job, const program::ProcessGroup& group, std::int32_t size) {
   const collective::CollectiveModel& model = job.job->collectives;

@@ -20,6 +20,9 @@ struct JobCode {
   }
 };
 
+// Programs of all jobs as code. The jobs must outlive it.
+IdVector<JobId, JobCode> lay_out(const std::vector<Job>& jobs);
+
 // Of calls of a size on a process group: of a collective an index into ProgramCode::collectives, of a channel's
 // messages into leg_bytes. Throws InputError where the collective model does.
 collective::TransferPlan plan_of(const JobCode& job, const program::ProcessGroup& group, std::int32_t size);

@@ -8,7 +8,7 @@
 
 #include "sim/collective/collective.h"
 #include "sim/engine/engine.h"
-#include "sim/engine/folding.h"
+#include "sim/engine/folding/folding.h"
 #include "sim/engine/interference.h"
 #include "sim/engine/job_code.h"
 #include "sim/engine/network.h"

@@ -256,6 +256,10 @@ engine::Outcome Prepared::simulate(const engine::Options& options) const {
   return engine::simulate(program_, grid_, *cluster_, collectives(), *costs_, options, jobs(options.steps));
 }
 
+engine::FoldReport Prepared::folding(const engine::Options& options) const {
+  return engine::report_folding(as_job(options.steps), *cluster_, options, jobs(options.steps));
+}
+
 std::vector<Time> Prepared::alone(std::size_t job, int steps, const engine::Options& options) const {
   if (job > 0) {
     engine::Job one = beside_.at(job - 1)->as_job(steps);

@@ -12,6 +12,7 @@
 #include "sim/collective/collective.h"
 #include "sim/cost/cost.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/folding/reasons.h"
 #include "sim/plan/scenario.h"
 #include "sim/program/program.h"
 #include "sim/run/input_pipeline.h"
@@ -46,6 +47,8 @@ class Prepared {
   // Several threads may at once.
   engine::Outcome simulate(const engine::Options& options) const;
   engine::Outcome simulate(const engine::Options& options, const Levers& levers) const;
+  // Which of its ranks are alike.
+  engine::FoldReport folding(const engine::Options& options) const;
   // The ends of so many steps of a job that has the cluster to itself: 0 the scenario's own, k the k-th beside it.
   std::vector<Time> alone(std::size_t job, int steps, const engine::Options& options) const;
 

@@ -90,7 +90,34 @@ TEST(Usage, BadValuesExit2) {
 TEST(Usage, NumbersOutOfRangeSayTheRange) {
   const Outcome r = run({"simulate", "gpt3-175b-1024xa100", "--steps", "0.1"});
   EXPECT_EQ(r.status, 2);
-  EXPECT_TRUE(has(r.err, "--steps: expected an integer from 1 to 1000, found '0.1'")) << r.err;
+  EXPECT_TRUE(has(r.err, "--steps: expected an integer from 1 to 50000, found '0.1'")) << r.err;
+}
+
+// The whole of result.json but what the simulation itself took.
+TEST(Fold, EveryRankGivesTheSameBytes) {
+  const auto result = [](const std::string& how) {
+    nlohmann::json json = nlohmann::json::parse(run({"simulate", "gpt3-175b-zero3-tp2", "--json", "--fold", how}).out);
+    EXPECT_EQ(json.at("engine").at("ranks_simulated"), how == "off" ? 1024 : 1);
+    json.erase("engine");
+    return json.dump();
+  };
+  EXPECT_EQ(result("auto"), result("off"));
+}
+
+TEST(Fold, ExplainNamesClassesAndWhatSplitsThem) {
+  const Outcome alike = run({"simulate", "llama2-7b-8xa100", "--fold", "explain"});
+  EXPECT_EQ(alike.status, 0) << alike.err;
+  EXPECT_TRUE(has(alike.out, "1 of 8 ranks are simulated")) << alike.out;
+  EXPECT_TRUE(has(alike.out, "  rank 0 for 8: 0-7\n")) << alike.out;
+  const Outcome split = run(
+      {"simulate", "llama2-7b-8xa100", "--fold", "explain", "--set", "noise.slow_ranks=[{ranks: [5], factor: 1.5}]"});
+  EXPECT_TRUE(has(split.out, "  rank 5 for 1: 5\n    apart from rank 0: rank 5 and rank 0 are not equally fast"))
+      << split.out;
+  const Outcome noisy = run({"simulate", "llama2-7b-8xa100", "--fold", "explain", "--set", "noise.kernels=0.1"});
+  EXPECT_TRUE(has(noisy.out, "All 8 ranks are simulated: noise.kernels is drawn for each rank.")) << noisy.out;
+  const Outcome json = run({"simulate", "llama2-7b-8xa100", "--fold", "explain", "--json"});
+  EXPECT_EQ(json.status, 2);
+  EXPECT_TRUE(has(json.err, "--fold explain simulates nothing")) << json.err;
 }
 
 TEST(Usage, SamplesAndWhatIfsAreOfOnePlan) {

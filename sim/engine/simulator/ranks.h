@@ -1,11 +1,11 @@
 // What does not change of the ranks of a simulation: the code they run, which streams are theirs, and how many ranks
-// of their job each stands for (sim/engine/folding.h).
+// of their job each stands for (sim/engine/folding/folding.h).
 #pragma once
 
 #include <vector>
 
 #include "sim/engine/code.h"
-#include "sim/engine/folding.h"
+#include "sim/engine/folding/folding.h"
 #include "sim/engine/ids.h"
 #include "sim/engine/job_code.h"
 

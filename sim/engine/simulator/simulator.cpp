@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "sim/account/grid_view.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
@@ -26,46 +25,6 @@ constexpr Time kLatest = Time::from_ps(INT64_MAX / 2);
       "", 0, 0, "",
       fmt::format("the simulated time passes {}, the longest this program counts in picoseconds", format_time(kLatest)),
       "simulate fewer --steps, or look at the costs: is a step meant to take so long?"});
-}
-
-// Ranks on CPUs are this program's own, whose memory is an arena (execute/); their sends are copies.
-program::Arenas arenas_of(const Job& job, const program::GridView& grid) {
-  const bool buffered = job.collectives.buffered_messages();
-  if (!job.arena && !(job.costs.device().cpu && buffered)) return {};
-  return program::lay_out_arenas(job.program, grid, !buffered);
-}
-
-// What copying a message on its device takes, for those that are sent from copies.
-void cost_copies(const Job& job, ProgramCode& code) {
-  for (RoleCode& role : code.roles)
-    for (Segment& segment : role.segments) {
-      if (segment.send_slots <= 0) continue;
-      program::Op copy = role.op(segment.ops.first);
-      copy.shape = program::Elementwise{program::ElementwiseFn::copy,
-                                        std::get<program::PointToPoint>(copy.shape).legs.front().elements};
-      copy.writes = copy.reads;
-      segment.copy = job.costs.kernel(*role.role, copy, {}).duration;
-    }
-}
-
-// Programs of all jobs as code.
-IdVector<JobId, JobCode> lay_out(const std::vector<Job>& jobs) {
-  IdVector<JobId, JobCode> codes;
-  for (const Job& job : jobs) {
-    const program::Program& program = job.program;
-    const program::GridView grid = account::grid_view(program, job.grid);
-    program::Link link = program::link(program, grid);
-    const program::Arenas own = job.arenas == nullptr ? arenas_of(job, grid) : program::Arenas();
-    ProgramCode code = compile(program, link, job.arenas == nullptr ? own : *job.arenas);
-    cost_copies(job, code);
-    const JobId id = codes.push_back({&job, std::move(link), std::move(code), {}});
-    for (int rank = 0; rank < grid.ranks; ++rank) codes[id].role_of.push_back(grid.role(rank));
-    for (RoleCode& role : codes[id].code.roles) {
-      role.job = id;
-      role.launch_cost = job.launch_cost;
-    }
-  }
-  return codes;
 }
 
 std::size_t count_streams(const Ranks& ranks) {

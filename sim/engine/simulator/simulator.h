@@ -30,7 +30,7 @@
 #include <vector>
 
 #include "sim/engine/engine.h"
-#include "sim/engine/folding.h"
+#include "sim/engine/folding/folding.h"
 #include "sim/engine/job_code.h"
 #include "sim/engine/matching.h"
 #include "sim/engine/network.h"

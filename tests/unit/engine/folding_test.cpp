@@ -1,12 +1,13 @@
 // Folding: which ranks are one, what splits them, and that nothing but the number of ranks simulated tells a folded
 // simulation from one of every rank. Random plans on shipped topologies are compared by tests/fuzz/plans.cpp.
-#include "sim/engine/folding.h"
+#include "sim/engine/folding/folding.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "sim/base/check.h"
+#include "sim/engine/folding/reasons.h"
 #include "tests/unit/engine/stand_in.h"
 
 namespace rehearse::engine {
@@ -128,6 +129,50 @@ TEST_F(FoldedStep, SharesOfALinkCountAllThatAreAlike) {
     return testing::plan_of(bytes, {{members.front() * testing::stand_in::kPortsPerDevice, bytes}});  // one each
   };
   EXPECT_LT(run({}).step_time, folded.step_time) << "sharing costs time";
+}
+
+// Every class of a role but the first says what tells it from that one.
+TEST_F(FoldedStep, ReasonsNameTheCause) {
+  const testing::TestCosts costs = size_.costs();
+  const program::Program program = size_.program();
+  const plan::RankGrid grid = size_.grid();
+  const testing::TestCluster cluster = size_.cluster();
+  const auto report = [&](const Options& options) {
+    const Job job{.program = program, .grid = grid, .collectives = model_, .costs = costs, .noise = options.noise};
+    return report_folding(job, cluster, options, {});
+  };
+  const auto reasons = [&](const Options& options) {
+    std::string all;
+    std::set<std::string> roles;
+    for (const RankClass& one : report(options).classes) {
+      EXPECT_EQ(one.why.empty(), roles.insert(one.role).second) << one.role << ": " << one.why;
+      all += one.why + "\n";
+    }
+    return all;
+  };
+  Options options;
+  EXPECT_EQ(report(options).classes.size(), 2u);
+  EXPECT_EQ(report(options).classes[1].ranks, (std::vector<int>{6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(reasons(options), "\n\n");
+
+  options.noise.slow_ranks = {{{0}, 0, 1.5}};
+  EXPECT_EQ(report(options).classes.size(), 8u);
+  EXPECT_NE(reasons(options).find("rank 2 and rank 0 are not equally fast"), std::string::npos) << reasons(options);
+  options.noise.slow_ranks.clear();
+  options.noise.links = {{"r0", 1, 0.25, {}, 1}};
+  EXPECT_NE(reasons(options).find("its group tensor crosses r"), std::string::npos) << reasons(options);
+  EXPECT_NE(reasons(options).find("whose capacity noise changes"), std::string::npos) << reasons(options);
+  options.noise.links.clear();
+  model_.messages = [inside = model_.messages](int from, int to, std::int64_t bytes) {
+    collective::TransferPlan plan = inside(from, to, bytes);
+    if (from == 2 || to == 2) plan.startup = plan.startup + Time::from_us(3);
+    return plan;
+  };
+  EXPECT_NE(reasons(options).find("has 8 us of latency, not 5 us"), std::string::npos) << reasons(options);
+
+  options.noise.kernels = 0.1;
+  EXPECT_EQ(report(options).nothing, "noise.kernels is drawn for each rank");
+  EXPECT_TRUE(report(options).classes.empty());
 }
 
 TEST_F(FoldedStep, JobsOnTheSameLinksAreFoldedTogether) {

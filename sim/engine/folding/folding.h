@@ -35,6 +35,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,9 @@
 #include "sim/engine/noise.h"
 
 namespace rehearse::engine {
+
+// Why nothing is folded, whatever is alike; "" where ranks that are alike are.
+std::string why_not_folded(const IdVector<JobId, JobCode>& codes, const cluster::Cluster& cluster, bool fold);
 
 class Folding {
  public:

@@ -1,0 +1,196 @@
+// See graph.h.
+#include "sim/engine/folding/graph.h"
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "sim/base/interrupt.h"
+#include "sim/collective/steps.h"
+
+namespace rehearse::engine {
+
+namespace {
+
+// Numbers for texts: facts that are the same to the byte are one colour.
+class FactColours {
+ public:
+  std::int32_t of(const std::string& facts) {
+    return numbers_.try_emplace(facts, static_cast<std::int32_t>(numbers_.size())).first->second;
+  }
+
+ private:
+  std::unordered_map<std::string, std::int32_t> numbers_;
+};
+
+// Facts as bytes.
+class Facts {
+ public:
+  Facts& add(std::int64_t value) {
+    text_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    return *this;
+  }
+  Facts& add(double value) {
+    text_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    return *this;
+  }
+  Facts& add(std::string_view value) {
+    add(static_cast<std::int64_t>(value.size()));
+    text_.append(value);
+    return *this;
+  }
+  Facts& add(Time value) { return add(value.ps()); }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// Of a role: the sizes that its sequences are called with.
+std::vector<std::set<std::int32_t>> sizes_of(const RoleCode& role) {
+  std::vector<std::set<std::int32_t>> sizes(role.sequences.size());
+  for (const Segment& segment : role.segments)
+    if (segment.kind == SegmentKind::collective) sizes[static_cast<std::size_t>(segment.sequence)].insert(segment.size);
+  for (const LegCode& leg : role.legs) sizes[static_cast<std::size_t>(leg.sequence)].insert(leg.size);
+  return sizes;
+}
+
+class GraphBuilder {
+ public:
+  GraphBuilder(const IdVector<JobId, JobCode>& codes, const cluster::Cluster& cluster, const Options& options,
+               const LinkFaults& faults)
+      : cluster_(cluster) {
+    for (const JobId job : codes.ids()) add_job(job, codes[job], options);
+    const std::vector<cluster::Resource>& resources = cluster.resources();
+    FactColours colours;
+    for (std::size_t r = 0; r < resources.size(); ++r)
+      graph_.resources.push_back(colours.of(Facts()
+                                                .add(static_cast<std::int64_t>(resources[r].kind))
+                                                .add(resources[r].capacity.per_s())
+                                                .add(faults.alike(static_cast<std::int32_t>(r)))
+                                                .text()));
+    graph_.first_group.push_back(graph_.rank_groups.size());
+    graph_.first_member.push_back(graph_.members.size());
+    graph_.first_activity.push_back(graph_.activities.size());
+    graph_.first_use.push_back(graph_.uses.size());
+  }
+
+  FoldGraph take() { return std::move(graph_); }
+
+ private:
+  void add_job(JobId id, const JobCode& job, const Options& options) {
+    const program::ProcessGroups& groups = job.link.groups;
+    const auto first_rank = static_cast<std::int32_t>(graph_.ranks.size());
+    const auto first_group = static_cast<std::int32_t>(graph_.groups.size());
+    const bool reported = id == JobId(0) && options.steps > 0;
+    const Noise noise(job.job->noise, options.sample, reported ? options.spared : std::vector<int>(), groups.ranks());
+    std::vector<std::vector<std::set<std::int32_t>>> role_sizes;
+    for (const RoleCode& role : job.code.roles) role_sizes.push_back(sizes_of(role));
+    std::vector<std::set<std::int32_t>> sizes(static_cast<std::size_t>(groups.size()));
+    std::vector<std::int64_t> sequences(static_cast<std::size_t>(groups.size()));  // what its members call it
+    for (int rank = 0; rank < groups.ranks(); ++rank) {
+      const auto role = static_cast<std::size_t>(job.role_of[static_cast<std::size_t>(rank)]);
+      Facts facts;
+      facts.add(static_cast<std::int64_t>(id.value())).add(static_cast<std::int64_t>(role)).add(noise.slowness(rank));
+      if (job.job->loaders != nullptr) {
+        const Loader& loader = (*job.job->loaders)[static_cast<std::size_t>(rank)];
+        facts.add(loader.batch).add(std::int64_t{loader.workers}).add(std::int64_t{loader.ahead});
+      }
+      graph_.ranks.push_back(rank_facts_.of(facts.text()));
+      graph_.first_group.push_back(graph_.rank_groups.size());
+      std::size_t sequence = 0;
+      for (const std::int32_t group : groups.of(rank)) {
+        if (group >= 0) {
+          graph_.rank_groups.push_back(first_group + group);
+          const auto g = static_cast<std::size_t>(group);
+          sizes[g].insert(role_sizes[role][sequence].begin(), role_sizes[role][sequence].end());
+          if (groups[group].group < 0)
+            sequences[g] += (1 + static_cast<std::int64_t>(sequence)) *
+                            (groups[group].ranks[0] == rank ? std::int64_t{1} << 32 : 1);
+        }
+        ++sequence;
+      }
+    }
+    for (std::int32_t group = 0; group < groups.size(); ++group) {
+      check_interrupt();
+      const auto g = static_cast<std::size_t>(group);
+      add_group(id, job, groups[group], sizes[g], sequences[g], first_rank);
+    }
+  }
+
+  void add_group(JobId id, const JobCode& job, const program::ProcessGroup& group, const std::set<std::int32_t>& sizes,
+                 std::int64_t sequences, std::int32_t first_rank) {
+    graph_.first_member.push_back(graph_.members.size());
+    graph_.first_activity.push_back(graph_.activities.size());
+    graph_.channel.push_back(group.group < 0 ? 1 : 0);
+    std::set<int> nodes;
+    for (const int member : group.ranks) {
+      graph_.members.push_back(first_rank + member);
+      nodes.insert(cluster_.node_of(member));
+    }
+    Facts facts;
+    facts.add(static_cast<std::int64_t>(id.value())).add(std::int64_t{group.group}).add(std::int64_t{group.channel});
+    facts.add(static_cast<std::int64_t>(group.axis)).add(sequences).add(static_cast<std::int64_t>(group.ranks.size()));
+    if (group.group < 0)
+      facts.add(std::int64_t{group.ranks[0] == group.ranks[1]});
+    else
+      facts.add(static_cast<std::int64_t>(nodes.size()));  // which a result says of collectives
+    for (const std::int32_t size : sizes) {
+      facts.add(std::int64_t{size});
+      const collective::TransferPlan plan = plan_of(job, group, size);
+      graph_.plans.push_back({static_cast<std::int32_t>(graph_.groups.size()), size, graph_.activities.size(),
+                              static_cast<std::int32_t>(plan.activities.size())});
+      add_plan(plan, size, facts);
+    }
+    graph_.groups.push_back(group_facts_.of(facts.text()));
+  }
+
+  // Activities move on their own, and may change places; messages of steps depend on one another.
+  void add_plan(const collective::TransferPlan& plan, std::int32_t size, Facts& facts) {
+    facts.add(plan.startup).add(std::int64_t{plan.sms}).add(plan.memory_bytes).add(std::int64_t{plan.threads});
+    facts.add(static_cast<std::int64_t>(plan.coverage)).add(plan.low).add(plan.high);
+    facts.add(plan.algorithm).add(plan.protocol).add(std::int64_t{plan.pinned}).add(plan.copy_out).add(plan.copy_in);
+    facts.add(static_cast<std::int64_t>(plan.activities.size()));
+    for (const collective::Activity& activity : plan.activities) add_activity(activity, size, -1);
+    if (plan.steps == nullptr) return;
+    const collective::Steps& steps = *plan.steps;
+    facts.add(steps.latency).add(static_cast<std::int64_t>(steps.edges.size()));
+    std::int32_t number = 0;
+    for (const collective::Steps::Edge& edge : steps.edges) {
+      facts.add(std::int64_t{edge.receiver});
+      add_activity(edge.activity, size, number++);
+    }
+    for (const auto& list : {steps.waits, steps.sends, steps.first_stage}) {
+      facts.add(static_cast<std::int64_t>(list.size()));
+      for (const std::int32_t item : list) facts.add(std::int64_t{item});
+    }
+    for (const collective::Steps::Stage& stage : steps.stages)
+      for (const std::int64_t item : {std::int64_t{stage.waits.first}, std::int64_t{stage.waits.last},
+                                      std::int64_t{stage.sends.first}, std::int64_t{stage.sends.last}, stage.repeat})
+        facts.add(item);
+  }
+
+  void add_activity(const collective::Activity& activity, std::int32_t size, std::int32_t message) {
+    Facts facts;
+    facts.add(std::int64_t{size}).add(std::int64_t{message}).add(activity.min_duration);
+    graph_.activities.push_back(activity_facts_.of(facts.text()));
+    graph_.first_use.push_back(graph_.uses.size());
+    for (const collective::Use& use : activity.uses)
+      if (use.bytes > 0) graph_.uses.push_back(use);
+  }
+
+  const cluster::Cluster& cluster_;
+  FoldGraph graph_;
+  FactColours rank_facts_, group_facts_, activity_facts_;
+};
+
+}  // namespace
+
+FoldGraph fold_graph(const IdVector<JobId, JobCode>& codes, const cluster::Cluster& cluster, const Options& options,
+                     const LinkFaults& faults) {
+  return GraphBuilder(codes, cluster, options, faults).take();
+}
+
+}  // namespace rehearse::engine

@@ -1,0 +1,148 @@
+// See refinement.h.
+#include "sim/engine/folding/refinement.h"
+
+#include <algorithm>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "sim/base/interrupt.h"
+#include "sim/base/random.h"
+
+namespace rehearse::engine {
+
+namespace {
+
+std::uint64_t mixed(std::uint64_t a, std::int64_t b) {
+  return mix_key(a, static_cast<std::uint64_t>(b));
+}
+
+// New colours by hashes, numbered by first appearance; returns how many.
+std::size_t number(const std::vector<std::uint64_t>& hashes, Colours& colours) {
+  std::unordered_map<std::uint64_t, std::int32_t> numbers;
+  for (std::size_t i = 0; i < hashes.size(); ++i)
+    colours[i] = numbers.try_emplace(hashes[i], static_cast<std::int32_t>(numbers.size())).first->second;
+  return numbers.size();
+}
+
+// One round: every colour with those of its neighbours, whose order means nothing unless it is said to in the header.
+std::size_t split(FoldGraph& graph) {
+  const auto at = [](const Colours& colours, std::int32_t index) { return colours[static_cast<std::size_t>(index)]; };
+  std::vector<std::uint64_t> of_group(graph.groups.size()), of_resource(graph.resources.size());
+  for (std::size_t r = 0; r < of_resource.size(); ++r) of_resource[r] = mixed(0, graph.resources[r]);
+  std::vector<std::uint64_t> hashes(graph.activities.size());
+  for (std::size_t g = 0; g < of_group.size(); ++g)
+    for (std::size_t a = graph.first_activity[g]; a < graph.first_activity[g + 1]; ++a) {
+      std::uint64_t sum = mixed(static_cast<std::uint64_t>(graph.activities[a]), graph.groups[g]);
+      for (std::size_t u = graph.first_use[a]; u < graph.first_use[a + 1]; ++u)
+        sum += mixed(static_cast<std::uint64_t>(graph.uses[u].bytes), at(graph.resources, graph.uses[u].resource));
+      hashes[a] = sum;
+    }
+  std::size_t colours = number(hashes, graph.activities);
+  for (std::size_t g = 0; g < of_group.size(); ++g) {
+    std::uint64_t sum = 0;
+    for (std::size_t m = graph.first_member[g]; m < graph.first_member[g + 1]; ++m) {
+      const std::uint64_t place = graph.channel[g] != 0 ? m - graph.first_member[g] + 1 : 0;
+      sum += mixed(place, at(graph.ranks, graph.members[m]));
+    }
+    for (std::size_t a = graph.first_activity[g]; a < graph.first_activity[g + 1]; ++a) {
+      sum += mixed(3, graph.activities[a]);
+      for (std::size_t u = graph.first_use[a]; u < graph.first_use[a + 1]; ++u)
+        of_resource[static_cast<std::size_t>(graph.uses[u].resource)] +=
+            mixed(static_cast<std::uint64_t>(graph.uses[u].bytes), graph.activities[a]);
+    }
+    of_group[g] = mixed(sum, graph.groups[g]);
+  }
+  colours += number(of_group, graph.groups) + number(of_resource, graph.resources);
+  hashes.assign(graph.ranks.size(), 0);
+  for (std::size_t r = 0; r < hashes.size(); ++r) {
+    auto hash = static_cast<std::uint64_t>(graph.ranks[r]);
+    for (std::size_t s = graph.first_group[r]; s < graph.first_group[r + 1]; ++s)
+      hash = mixed(hash, at(graph.groups, graph.rank_groups[s]));
+    hashes[r] = hash;
+  }
+  return colours + number(hashes, graph.ranks);
+}
+
+// Whether signature(i), in any order, is that of the first of i's colour, for all.
+template <class Item, class Signature>
+bool same_in_classes(const Colours& colours, const Signature& signature) {
+  struct OfFirst {
+    std::vector<Item> items, sorted;
+  };
+  std::vector<OfFirst> of_first;
+  std::vector<Item> own;
+  for (std::size_t i = 0; i < colours.size(); ++i) {
+    own.clear();
+    signature(i, own);
+    if (static_cast<std::size_t>(colours[i]) == of_first.size()) {
+      of_first.push_back({own, {}});
+      continue;
+    }
+    OfFirst& first = of_first[static_cast<std::size_t>(colours[i])];
+    if (own == first.items) continue;  // even in order, which is usual
+    if (first.sorted.empty()) {
+      first.sorted = first.items;
+      std::sort(first.sorted.begin(), first.sorted.end());
+    }
+    std::sort(own.begin(), own.end());
+    if (own != first.sorted) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void refine(FoldGraph& graph, std::vector<FoldColours>* history) {
+  if (history != nullptr) history->push_back(graph);
+  for (std::size_t before = 0;;) {
+    check_interrupt();
+    const std::size_t colours = split(graph);
+    if (history != nullptr) history->push_back(graph);
+    if (colours == before) return;
+    before = colours;
+  }
+}
+
+// `facts`: the graph's colours before refinement.
+bool equitable(const FoldGraph& graph, const FoldColours& facts) {
+  using Item = std::tuple<std::int32_t, std::int64_t, std::int64_t>;  // what it is of, and twice what it says
+  enum Of : std::int32_t { facts_of, member, activity, use };
+  const auto at = [](const Colours& colours, std::int32_t index) { return colours[static_cast<std::size_t>(index)]; };
+  std::vector<std::vector<Item>> resources(graph.resources.size());
+  std::vector<std::int32_t> group_of(graph.activities.size());
+  for (std::size_t g = 0; g < graph.groups.size(); ++g)
+    for (std::size_t a = graph.first_activity[g]; a < graph.first_activity[g + 1]; ++a) {
+      group_of[a] = graph.groups[g];
+      for (std::size_t u = graph.first_use[a]; u < graph.first_use[a + 1]; ++u)
+        resources[static_cast<std::size_t>(graph.uses[u].resource)].emplace_back(use, graph.activities[a],
+                                                                                 graph.uses[u].bytes);
+    }
+  const auto of_resource = [&](std::size_t r, std::vector<Item>& items) {
+    items.swap(resources[r]);
+    items.emplace_back(facts_of, facts.resources[r], 0);
+  };
+  const auto of_activity = [&](std::size_t a, std::vector<Item>& items) {
+    items.emplace_back(facts_of, facts.activities[a], group_of[a]);
+    for (std::size_t u = graph.first_use[a]; u < graph.first_use[a + 1]; ++u)
+      items.emplace_back(use, graph.uses[u].bytes, at(graph.resources, graph.uses[u].resource));
+  };
+  const auto of_group = [&](std::size_t g, std::vector<Item>& items) {
+    items.emplace_back(facts_of, facts.groups[g], 0);
+    for (std::size_t m = graph.first_member[g]; m < graph.first_member[g + 1]; ++m)
+      items.emplace_back(member, graph.channel[g] != 0 ? static_cast<std::int64_t>(m - graph.first_member[g]) : 0,
+                         at(graph.ranks, graph.members[m]));
+    for (std::size_t a = graph.first_activity[g]; a < graph.first_activity[g + 1]; ++a)
+      items.emplace_back(activity, graph.activities[a], 0);
+  };
+  const auto of_rank = [&](std::size_t r, std::vector<Item>& items) {
+    items.emplace_back(facts_of, facts.ranks[r], 0);
+    for (std::size_t s = graph.first_group[r]; s < graph.first_group[r + 1]; ++s)
+      items.emplace_back(member, static_cast<std::int64_t>(s - graph.first_group[r]),
+                         at(graph.groups, graph.rank_groups[s]));
+  };
+  return same_in_classes<Item>(graph.resources, of_resource) && same_in_classes<Item>(graph.activities, of_activity) &&
+         same_in_classes<Item>(graph.groups, of_group) && same_in_classes<Item>(graph.ranks, of_rank);
+}
+
+}  // namespace rehearse::engine
