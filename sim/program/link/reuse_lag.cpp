@@ -72,8 +72,8 @@ class LagWalk {
   bool computes(std::size_t stream) const {
     return stream < streams_ && role_.streams[stream].kind == StreamKind::compute;
   }
-  static void join(Clock& into, const Clock& from) {
-    for (std::size_t s = 0; s < into.size(); ++s) into[s] = std::max(into[s], from[s]);
+  void join(Clock& into, const Clock& from) const {
+    for (std::size_t s = 0; s <= streams_; ++s) into[s] = std::max(into[s], from[s]);
   }
   std::size_t place(BodyId body, std::int32_t op) const {
     return first_op_[static_cast<std::size_t>(body)] + static_cast<std::size_t>(op);
