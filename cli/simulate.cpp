@@ -2,14 +2,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/execute_mpi.h"
 #include "cli/exit_code.h"
 #include "cli/folding.h"
 #include "cli/paths.h"
 #include "cli/sweep.h"
+#include "execute/placement/placement.h"
 #include "reports/answers.h"
 #include "reports/limits.h"
 #include "reports/tables.h"
@@ -32,6 +35,7 @@ struct SimulateArguments {
   std::vector<std::string> sweeps;
   bool json = false, output_given = false;
   int threads = 0;
+  std::shared_ptr<execute::MpiSession> session;  // null: not one of several processes that share a sweep
 };
 
 // Where it does not fit, by how much, and the changes that would make it fit.
@@ -98,7 +102,8 @@ int simulate(SimulateArguments a) {
   for (const std::string& calibration : a.request.calibrations) note_input(calibration);
   note_other_machines(a.request.calibrations);
   if (a.fold == "explain") return explain_folding(a, root);
-  if (!a.sweeps.empty()) return sweep({a.request, a.sweeps, a.output, a.output_given, a.json, a.threads}, root);
+  if (!a.sweeps.empty())
+    return sweep({a.request, a.sweeps, a.output, a.output_given, a.json, a.threads, a.session.get()}, root);
   if (a.output_given) check_result_directory(a.output);
   a.request.fold = a.fold != "off";
   a.request.record = a.output_given;
@@ -166,10 +171,16 @@ void add_simulate(CLI::App& app, Action& action) {
       "  rehearse simulate my.yaml --sweep plan.tensor=1,2,4 --sweep plan.zero=1,3\n"
       "  rehearse simulate my.yaml --set noise.kernels=0.03 --samples 100\n"
       "  rehearse simulate my.yaml --what-if\n"
+      "  mpirun -n 4 rehearse simulate my.yaml --sweep ...   processes share the plans\n"
       "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other.");
   command->callback([a, output, &action] {
     a->output_given = output->count() > 0;
-    action = [a] { return simulate(*a); };
+    action = [a] {
+      const auto work = [a] { return simulate(*a); };
+      if (a->sweeps.empty() || !execute::launched_for_mpi()) return work();
+      constexpr std::chrono::seconds kToStart{60};
+      return as_mpi_process(a->session, kToStart, work);
+    };
   });
 }
 

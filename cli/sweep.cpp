@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <filesystem>
 #include <mutex>
@@ -18,6 +19,7 @@
 #include "cli/paths.h"
 #include "cli/sweep_axes.h"
 #include "reports/limits.h"
+#include "reports/sweep_parts.h"
 #include "reports/sweep_rows.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/in_parallel.h"
@@ -61,20 +63,22 @@ std::string directory_name(std::size_t index, const std::vector<SweepAxis>& axes
 class Sweep {
  public:
   Sweep(const SweepRequest& request, const std::string& root)
-      : request_(request), root_(root), axes_(read_axes(request.sweeps)), rows_(combinations(axes_)) {
+      : request_(request),
+        root_(root),
+        part_(request.session != nullptr ? request.session->rank() : 0),
+        parts_(request.session != nullptr ? request.session->ranks() : 1),
+        axes_(read_axes(request.sweeps)),
+        rows_(combinations(axes_)) {
+    for (std::size_t i = 0; i < rows_.size(); ++i)
+      if (reports::row_of_part(i, part_, parts_)) own_.push_back(i);
     if (!request.output_given) return;
     for (std::size_t i = 0; i < rows_.size(); ++i) rows_[i].directory = directory_name(i, axes_, rows_[i]);
   }
 
   void run() {
-    Progress progress(fmt::format("simulating {} plans", rows_.size()));
-    const auto wanted = static_cast<std::size_t>(request_.threads > 0 ? request_.threads : hardware_threads());
-    std::vector<std::thread> others;
-    for (std::size_t t = 1; t < std::min(wanted, rows_.size()); ++t)
-      others.emplace_back([this, &progress] { work(progress); });
-    work(progress);
-    for (std::thread& other : others) other.join();
-    if (failure_) std::rethrow_exception(failure_);
+    if (request_.session != nullptr) request_.session->begin_work();
+    simulate_own();
+    if (request_.session != nullptr) exchange();
     reports::set_scaling(rows_);
   }
 
@@ -82,11 +86,31 @@ class Sweep {
   const std::vector<SweepRow>& rows() const { return rows_; }
 
  private:
+  void simulate_own() {
+    Progress progress(parts_ == 1 ? fmt::format("simulating {} plans", rows_.size())
+                                  : fmt::format("simulating {} of {} plans", own_.size(), rows_.size()));
+    const auto wanted =
+        static_cast<std::size_t>(request_.threads > 0 ? request_.threads : std::max(1, hardware_threads() / parts_));
+    std::vector<std::thread> others;
+    for (std::size_t t = 1; t < std::min(wanted, own_.size()); ++t)
+      others.emplace_back([this, &progress] { work(progress); });
+    work(progress);
+    for (std::thread& other : others) other.join();
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+  // The root gets the others' rows.
+  void exchange() {
+    const std::vector<std::string> all = request_.session->gather(reports::pack_part(rows_, part_, parts_), kLongest);
+    for (int part = 1; part < static_cast<int>(all.size()); ++part)
+      reports::unpack_part(all[static_cast<std::size_t>(part)], rows_, part, parts_);
+  }
+
   // Takes rows until there are none left or one of the threads met an error that is no row's.
   void work(Progress& progress) {
-    for (std::size_t i = next_++; i < rows_.size(); i = next_++) {
+    for (std::size_t i = next_++; i < own_.size(); i = next_++) {
       try {
-        one(rows_[i], progress);
+        one(rows_[own_[i]], progress);
       } catch (...) {
         const std::lock_guard lock(mutex_);
         if (!failure_) failure_ = std::current_exception();
@@ -103,9 +127,11 @@ class Sweep {
     request.progress = [&, before = 0.0](double done) mutable {
       const std::lock_guard lock(mutex_);
       if (stop_) throw std::runtime_error("another row has ended the sweep");  // whose reason is kept
+      if (request_.session != nullptr && request_.session->failed())
+        throw std::runtime_error("another process has ended the sweep");
       done_ += done - before;
       before = done;
-      progress(done_ / static_cast<double>(rows_.size()));
+      progress(done_ / static_cast<double>(own_.size()));
     };
     try {
       request.progress(0);
@@ -119,8 +145,12 @@ class Sweep {
     request.progress(1);
   }
 
+  static constexpr std::chrono::hours kLongest{24};  // that a process is waited for after the root has done its part
+
   const SweepRequest& request_;
   const std::string& root_;
+  const int part_, parts_;        // of the processes that share the rows
+  std::vector<std::size_t> own_;  // rows of this process
   std::vector<SweepAxis> axes_;
   std::vector<SweepRow> rows_;
   std::atomic<std::size_t> next_ = 0;
@@ -146,6 +176,7 @@ int sweep(const SweepRequest& request, const std::string& root) {
   if (request.output_given) check_output_directory(request.output, {"sweep.csv"});
   Sweep all(request, root);
   all.run();
+  if (request.session != nullptr && request.session->rank() > 0) return kDone;
   const std::vector<SweepRow>& rows = all.rows();
   const auto is = [](SweepStatus status) { return [status](const SweepRow& row) { return row.status == status; }; };
   if (std::all_of(rows.begin(), rows.end(), is(SweepStatus::infeasible))) throw_all(rows);

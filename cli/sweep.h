@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "execute/processes/mpi/mpi_world.h"
 
 namespace rehearse::cli {
 
@@ -14,6 +15,8 @@ struct SweepRequest {
   std::string output;               // a directory, if output_given
   bool output_given = false, json = false;
   int threads = 0;  // at once; 0: one a core
+  // Of a job of mpirun or srun whose processes share the plans; the root prints. nullptr: this process does all.
+  execute::MpiSession* session = nullptr;
 };
 
 // Prints a table or JSON in the order of the combinations, whatever the threads; writes sweep.csv and a result

@@ -174,6 +174,11 @@ void refuse_launcher(const std::string& command) {
       ""});
 }
 
+bool launched_for_mpi() {
+  const Launch launch = read_launch(process_environment());
+  return launch.ranks > 1 && launch.launcher != Launcher::torchrun;
+}
+
 void join_mpi_job(std::shared_ptr<MpiSession>& session, std::chrono::milliseconds timeout) {
   const Launch launch = read_launch(process_environment());
   if (launch.launcher == Launcher::none && mpi_available()) return;

@@ -63,6 +63,9 @@ class Placement {
 // Throws InputError if a launcher started this process as one of several, each of which would do all of `command`.
 void refuse_launcher(const std::string& command);
 
+// Whether a launcher that goes with MPI (mpirun, srun) started this process as one of several.
+bool launched_for_mpi();
+
 // Makes `session` this process's part in the job of an MPI launcher; leaves it if nobody launched it. Throws InputError
 // if the launcher knows of another number of processes than MPI (at the root), or as start_mpi(). The session must live
 // until all has been said to the user: the others wait for its end, lest the job be ended for their exit status while

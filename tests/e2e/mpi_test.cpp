@@ -176,5 +176,41 @@ TEST_F(Mpi, ARankThatIsStoppedIsNamedAtTheDeadline) {
   EXPECT_TRUE(has(r.err, "rank 3 does not answer")) << r.err;
 }
 
+// Plans of a sweep are shared among processes; what is printed and written is what one process gives.
+TEST_F(Mpi, ASweepIsSharedAndTheSame) {
+  const std::string sweep = "simulate llama2-7b-8xa100 --sweep plan.tensor=1,2,3,8 --sweep plan.zero=0,3 --threads 1 ";
+  const auto under = [&](int processes, const std::string& options) {
+    return shell(std::string(kMpirun) + "mpirun -n " + std::to_string(processes) + " \"$REHEARSE\" " + sweep + options);
+  };
+  for (const char* form : {"", "--json "}) {
+    const Outcome one = shell("\"$REHEARSE\" " + sweep + form);
+    ASSERT_EQ(one.status, 0) << one.err;
+    for (const int processes : {2, 3}) {
+      const Outcome all = under(processes, form);
+      EXPECT_EQ(all.status, 0) << all.err;
+      EXPECT_EQ(all.out, one.out);
+      EXPECT_EQ(all.err, one.err) << "said once";
+    }
+  }
+  ASSERT_EQ(shell("\"$REHEARSE\" " + sweep + "-o " + (folder_ / "one")).status, 0);
+  ASSERT_EQ(under(2, "-o " + (folder_ / "two")).status, 0);
+  EXPECT_EQ(read(folder_ / "one/sweep.csv"), read(folder_ / "two/sweep.csv"));
+  EXPECT_EQ(shell("cd " + (folder_ / "one") + " && ls").out, shell("cd " + (folder_ / "two") + " && ls").out);
+  const Outcome none = under(2, "--set plan.pipeline=7");
+  EXPECT_EQ(none.status, 2);
+  EXPECT_EQ(none.out, "");
+}
+
+TEST_F(Mpi, AProcessThatDiesEndsTheSweep) {
+  const Outcome r =
+      as_shells(3,
+                "[ $OMPI_COMM_WORLD_RANK = 1 ] && (sleep 1; kill -9 $$) & exec $REHEARSE simulate "
+                "llama2-7b-8xa100 --steps 20000 --threads 1 --sweep plan.micro_batch=1,2,4 --sweep plan.zero=0,1,2,3");
+  EXPECT_NE(r.status, 0);
+  EXPECT_NE(r.status, 124) << "hung";
+  EXPECT_EQ(r.out, "") << "half a table";
+  EXPECT_TRUE(has(r.err, "rank 1")) << r.err;
+}
+
 }  // namespace
 }  // namespace rehearse::e2e

@@ -33,6 +33,7 @@ MpiCommunicator::Groups groups_of(const program::Program& program, const plan::R
   return groups;
 }
 
+constexpr std::chrono::milliseconds kLookForSilent{10'000};  // while others do their part of the work
 constexpr std::chrono::milliseconds kLastWord{200};  // for mpirun to pass on what was said before the job is ended
 
 std::string late_text(const std::string& what, std::chrono::milliseconds limit) {
@@ -148,6 +149,29 @@ class Session : public MpiSession {
     } catch (const Stopped&) {
     }
     const std::string text = channel_->report(had_not_begun);
+    channel_->end_run(false);
+    throw RankFailure(text);
+  }
+  void begin_work() override { channel_->begin_run(); }
+  bool failed() const override { return channel_->stop().requested(); }
+  std::vector<std::string> gather(std::string bytes, std::chrono::milliseconds limit) override {
+    const Clock::time_point deadline = Clock::now() + limit;
+    try {
+      for (;;) {
+        try {
+          std::vector<std::string> all = channel_->gather(bytes, kLookForSilent);
+          channel_->end_run(true);
+          return all;
+        } catch (const DeadlineError& late) {
+          if (Clock::now() < deadline && channel_->silent().empty()) continue;
+          channel_->fail(rank(),
+                         fmt::format("rank {} waited for {} to finish their part", rank(), ranks_text(late.missing())));
+          break;
+        }
+      }
+    } catch (const Stopped&) {
+    }
+    const std::string text = channel_->report([](int) { return std::string("had not finished its part"); });
     channel_->end_run(false);
     throw RankFailure(text);
   }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "execute/processes/identity.h"
 #include "execute/processes/world.h"
@@ -24,6 +25,13 @@ class MpiSession {
   // they do not come, RanksDiffer if their identities are not ours.
   virtual std::unique_ptr<World> make_world(const program::Program& program, const plan::RankGrid& grid,
                                             std::chrono::milliseconds timeout, const Identity& identity) = 0;
+  // Instead of a run: work that processes share, under way from begin_work() until gather(), by which each hands the
+  // root what it has done. The root gets it in order of ranks, the others nothing. A process that dies meanwhile is a
+  // failure, of which failed() tells the others. gather() throws RankFailure: at the root with what happened, or who
+  // has not come within `limit`.
+  virtual void begin_work() = 0;
+  virtual bool failed() const = 0;
+  virtual std::vector<std::string> gather(std::string bytes, std::chrono::milliseconds limit) = 0;
   // A process that is not the root, and that cannot go on outside a run, leaves its message to the root. Returns what
   // it has to tell the user itself: nothing, unless the root is gone.
   virtual std::string give_up(const std::string& message) = 0;
