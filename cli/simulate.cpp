@@ -110,8 +110,6 @@ int simulate(SimulateArguments a) {
   a.request.threads = a.threads > 0 ? a.threads : hardware_threads();
   a.request.ideal = true;
   const result::Result r = simulate_file(a.request, root);
-  const bool several = a.request.samples > 0 || a.request.what_if || !r.jobs.empty();
-  if (a.threads > 1 && !several) note("rehearse: note: one thread is used; the result is the same with any number");
   for (const std::string& warning : reports::warnings(r))
     if (a.json) note("rehearse: warning: " + warning);
   tell_notes(r);

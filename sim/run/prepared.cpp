@@ -10,6 +10,7 @@
 #include "sim/account/grid_view.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/in_parallel.h"
 #include "sim/base/random.h"
 #include "sim/cluster/scaled.h"
 #include "sim/cluster/topology.h"
@@ -27,14 +28,15 @@ using program::RoleId;
 
 namespace {
 
-std::vector<program::Violation> check(const Program& program, const plan::RankGrid& grid) {
+std::vector<program::Violation> check(const Program& program, const plan::RankGrid& grid, int threads) {
+  const std::size_t roles = program.roles.size();
+  std::vector<std::vector<program::Violation>> found(roles + 1);
+  in_parallel(threads, found.size(), [&](std::size_t r) {
+    found[r] = r < roles ? program::check_role(program, static_cast<RoleId>(r))
+                         : program::check_ranks(program, account::grid_view(program, grid));
+  });
   std::vector<program::Violation> all;
-  for (std::size_t r = 0; r < program.roles.size(); ++r) {
-    auto found = program::check_role(program, static_cast<RoleId>(r));
-    all.insert(all.end(), found.begin(), found.end());
-  }
-  auto found = program::check_ranks(program, account::grid_view(program, grid));
-  all.insert(all.end(), found.begin(), found.end());
+  for (const auto& one : found) all.insert(all.end(), one.begin(), one.end());
   return all;
 }
 
@@ -156,11 +158,11 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
       input_(input_pipeline(scenario, *cluster_)) {
   check_input();
   if (options.phase) options.phase("checking");
-  throw_if_any(check(program_, grid_));
+  throw_if_any(check(program_, grid_, options.threads));
   const bool buffered = collectives().buffered_messages();
   if (!in_arena() && !(costs_->device().cpu && buffered)) return;
   const program::GridView view = account::grid_view(program_, grid_);
-  arenas_ = program::lay_out_arenas(program_, view, !buffered);
+  arenas_ = program::lay_out_arenas(program_, view, !buffered, options.threads);
   if (!arenas_->drains)
     throw_if_any(program::check_memory_reuse(program_, view, arenas_->by_role(), arenas_->send_slots));
 }

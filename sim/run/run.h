@@ -26,7 +26,7 @@ struct Options {
   int samples = 0;     // of the noise, to be simulated; 0: sample 0 alone, and no statistics
   bool what_if = false;
   std::string left_out;  // a source of published runs that the step's interval must not know (step_interval.h)
-  int threads = 1;       // simulations at once, where there are several
+  int threads = 1;       // simulations at once, where there are several; roles checked and laid out at once
   std::function<void(double done)> progress;         // of the simulation
   std::function<void(std::string_view what)> phase;  // called when another part of the work before it begins
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "sim/base/in_parallel.h"
 #include "sim/program/link/token_run.h"
 
 namespace rehearse::program {
@@ -28,10 +29,13 @@ std::vector<std::int64_t> send_slot_bytes(const Role& role) {
   return bytes;
 }
 
-Arenas lay_out_arenas(const Program& program, const GridView& grid, bool sends_wait) {
+Arenas lay_out_arenas(const Program& program, const GridView& grid, bool sends_wait, int threads) {
   Arenas arenas;
-  for (const Role& role : program.roles)
-    arenas.places.push_back(place_buffers(role, resolve_waits(role), kArenaAlignment));
+  arenas.places.resize(program.roles.size());
+  in_parallel(threads, program.roles.size(), [&](std::size_t r) {
+    const Role& role = program.roles[r];
+    arenas.places[r] = place_buffers(role, resolve_waits(role), kArenaAlignment);
+  });
   const SendSlots sends = send_slots(program, arenas.by_role(), grid, sends_wait);
   arenas.send_slots = sends.slots;
   arenas.drains = sends.drains;

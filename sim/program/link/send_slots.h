@@ -30,8 +30,8 @@ struct Arenas {
   }
 };
 
-// `sends_wait`: for their receivers.
-Arenas lay_out_arenas(const Program& program, const GridView& grid, bool sends_wait);
+// `sends_wait`: for their receivers. Roles are laid out several at once, if `threads` says so.
+Arenas lay_out_arenas(const Program& program, const GridView& grid, bool sends_wait, int threads = 1);
 
 // How sends are made by ranks whose places are known, by role, and whether the ranks then go on; if they do with no
 // number of slots, 0.
