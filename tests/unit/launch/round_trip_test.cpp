@@ -1,0 +1,116 @@
+// Every shipped scenario as each format's file and back: a key of the plan is the same again, or was listed as one that
+// the format cannot say.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "launch/launch.h"
+#include "sim/model/model.h"
+#include "sim/plan/keys.h"
+#include "sim/plan/scenario.h"
+#include "tests/unit/launch/written.h"
+
+namespace rehearse::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> shipped_scenarios() {
+  std::vector<std::string> files;
+  for (const char* folder : {"scenarios", "scenarios/published", "scenarios/gpu", "scenarios/local"})
+    for (const auto& entry : fs::directory_iterator(fs::path(REHEARSE_SOURCE_DIR) / folder))
+      if (entry.path().extension() == ".yaml" && entry.path().filename() != "plans.yaml")
+        files.push_back(entry.path().string());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Keys that name what a plan is, as far as the format may say them.
+bool compared(const plan::Key& key, bool model) {
+  if (key.path == "cluster.gpus") return true;
+  if (key.section() == "model")
+    return model && key.path != "model.name" && key.path != "model.position_rows" && key.path != "model.family";
+  return key.section() == "plan" || key.section() == "training";
+}
+
+void expect_same(const plan::Scenario& before, const plan::Scenario& after, const Exported& exported, bool model) {
+  std::set<std::string> left;
+  for (const LeftOut& one : exported.left_out) left.insert(one.key);
+  for (const plan::Key& key : plan::keys()) {
+    const std::string path(key.path);
+    if (!compared(key, model) || left.contains(path)) continue;
+    if (path == "plan.bucket" && !before.plan.bucket_given) continue;       // by the framework
+    if (path == "plan.expert_tensor" && before.plan.expert == 1) continue;  // nothing is split
+    if (path == "training.momentum" && before.training.optimizer != plan::OptimizerKind::sgd) continue;
+    if (path.starts_with("training.loss_scale") && before.training.precision != plan::Precision::fp16) continue;
+    if (path == "plan.zero_group") {
+      if (before.plan.zero > 0 && !left.contains("plan.zero")) {
+        EXPECT_EQ(after.plan.replicas, before.plan.replicas);
+      }
+      continue;
+    }
+    EXPECT_EQ(plan::value_text(key, after), plan::value_text(key, before)) << path;
+  }
+  if (model) {
+    EXPECT_EQ(model::parameter_count(after.model), model::parameter_count(before.model));
+    EXPECT_EQ(model::model_flops(after.model, 1, after.training.seq_len),
+              model::model_flops(before.model, 1, before.training.seq_len));
+  }
+}
+
+class RoundTrip : public testing::TestWithParam<std::string> {};
+
+TEST_P(RoundTrip, AKeyIsTheSameAgainOrListed) {
+  const std::string format = GetParam();
+  int done = 0;
+  for (const std::string& file : shipped_scenarios()) {
+    SCOPED_TRACE(file);
+    const plan::Scenario before = plan::read_scenario(file, {}, REHEARSE_SOURCE_DIR);
+    Exported exported;
+    try {
+      exported = export_plan(format, before, 8);
+    } catch (const InputError& error) {
+      EXPECT_TRUE(before.model.family == model::Family::cnn || before.model.family == model::Family::mlp ||
+                  before.model.family == model::Family::bert)
+          << error.what();
+      continue;
+    }
+    const Written text("launch-file", exported.text);
+    ImportHints hints;
+    const bool model = format == "megatron";
+    if (!model) hints.model = before.model.name;
+    if (!model && !fs::exists(fs::path(REHEARSE_SOURCE_DIR) / "scenarios/models" / (hints.model + ".yaml"))) continue;
+    const Imported imported = import_plan(text.path, exported.text, hints);
+    EXPECT_EQ(imported.format, format);
+    const Written scenario("scenario.yaml", imported.scenario);
+    const plan::Scenario after = plan::read_scenario(scenario.path, {}, REHEARSE_SOURCE_DIR);
+    expect_same(before, after, exported, model);
+    ++done;
+  }
+  EXPECT_GE(done, 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, RoundTrip, testing::Values("megatron"), [](const auto& one) { return one.param; });
+
+// What Megatron-LM has a flag for is never among what is left out.
+TEST(Megatron, SaysItsOwnPlansInFull) {
+  const plan::Scenario s = plan::read_scenario(
+      std::string(REHEARSE_SOURCE_DIR) + "/scenarios/gpt3-175b-tp8-pp16.yaml",
+      {"framework=megatron-core", "plan.schedule=interleaved", "plan.chunks=2", "plan.sequence_parallel=true",
+       "plan.recompute=selective", "plan.context=2", "plan.rank_order=[tensor, context, expert, pipeline, data]",
+       "training.precision=fp8", "training.fp8_recipe=mxfp8", "training.moments=bf16", "plan.bucket=100MiB"},
+      REHEARSE_SOURCE_DIR);
+  const Exported exported = export_plan("megatron", s, 8);
+  for (const LeftOut& one : exported.left_out) ADD_FAILURE() << one.key << ": " << one.why;
+  for (const char* part : {"--num-virtual-stages-per-pipeline-rank 2", "--sequence-parallel",
+                           "--recompute-granularity selective", "--context-parallel-size 2", "--use-tp-pp-dp-mapping",
+                           "--fp8-recipe mxfp8", "--fp8-format e4m3", "--exp-avg-sq-dtype bf16",
+                           "--ddp-bucket-size 26214400", "--nnodes 128", "export CUDA_DEVICE_MAX_CONNECTIONS=1"})
+    EXPECT_NE(exported.text.find(part), std::string::npos) << part << " in\n" << exported.text;
+}
+
+}  // namespace
+}  // namespace rehearse::launch
