@@ -22,6 +22,12 @@ std::optional<double> as_double(std::string_view text) {
   return value;
 }
 
+bool automatic_layers(const plan::Scenario& s) {
+  const auto stages = static_cast<std::int64_t>(s.plan.layers_per_stage.size());
+  const std::int64_t layers = plan::unit_count(s.model);
+  return layers >= stages && s.plan.layers_per_stage == plan::auto_layers(layers, stages);
+}
+
 bool same_value(std::string_view a, std::string_view b) {
   if (a == b) return true;
   const auto x = as_double(a), y = as_double(b);
@@ -103,9 +109,14 @@ std::vector<LeftOut> Said::finish() {
     if (key.path == "training.lora_alpha" && !scenario_.training.lora()) continue;
     if (key.path.starts_with("training.base_") && scenario_.training.base_batch == 0) continue;
     if (key.path == "plan.bucket" && !scenario_.plan.bucket_given) continue;
+    if (key.path == "plan.layers_per_stage" && automatic_layers(scenario_)) continue;
+    if (key.path == "training.seq_len" && !scenario_.model.is_transformer()) continue;
     std::string usual(key.fallback);
     if (key.origin == plan::Default::framework) usual = plan::default_of(key, profile_);
     if (key.path == "plan.expert_tensor" && scenario_.plan.expert == 1) continue;
+    if (*value == "0" && usual == "auto") continue;
+    // Only ZeRO-1 and 2 gather what was updated.
+    if (key.path == "plan.overlap_param_gather" && (scenario_.plan.zero == 0 || scenario_.plan.zero == 3)) continue;
     if (same_value(*value, usual)) continue;
     left_out_.push_back({std::string(key.path), fmt::format("{}: the format has no field for it", *value)});
   }

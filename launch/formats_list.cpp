@@ -1,8 +1,12 @@
 // The formats by name, and how a file's is told; see launch.h.
 #include <fmt/format.h>
 
+#include "launch/accelerate.h"
+#include "launch/deepspeed.h"
+#include "launch/document_settings.h"
 #include "launch/launch.h"
 #include "launch/megatron.h"
+#include "launch/torchtitan.h"
 #include "sim/base/check.h"
 
 namespace rehearse::launch {
@@ -15,7 +19,26 @@ struct LaunchFormat {
 
 constexpr LaunchFormat kLaunchFormats[] = {
     {"megatron", export_megatron},
+    {"deepspeed", export_deepspeed},
+    {"accelerate", export_accelerate},
+    {"torchtitan", export_torchtitan},
+    {"torchtitan-toml", export_torchtitan_toml},
 };
+
+bool has_line(const std::string& text, const std::string& start) {
+  return text.starts_with(start) || text.find("\n" + start) != std::string::npos;
+}
+
+bool begins_with_section(const std::string& text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::size_t first = text.find_first_not_of(" \t\r", at);
+    if (first < end && text[first] != '#')
+      return text[first] == '[' && first + 1 < end && text[first + 1] != ' ' && text.find(']', first) < end;
+    at = end + 1;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -33,10 +56,17 @@ Exported export_plan(std::string_view format, const plan::Scenario& scenario, st
 }
 
 Imported import_plan(const std::string& file, const std::string& text, const ImportHints& hints) {
+  const std::size_t first = launch::without_json_comments(text).find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && text[first] == '{') return import_deepspeed(file, text, hints);
+  // A TOML file begins with a section, but for comments; in a script that is a test, which no launch begins with.
+  if (begins_with_section(text)) return import_torchtitan(file, text, hints);
+  if (has_line(text, "distributed_type:")) return import_accelerate(file, text, hints);
   const formats::ShellScript script = formats::read_shell_script(file, text);
   if (is_megatron(script)) return import_megatron(file, script, hints);
   throw InputError(
-      Diagnostic{file, 0, 0, "", "no launch file that is known", "expected a script with Megatron-LM's arguments"});
+      Diagnostic{file, 0, 0, "", "no launch file that is known",
+                 "expected a script with Megatron-LM's arguments, a ds_config.json, a torchtitan TOML, or an "
+                 "Accelerate YAML with distributed_type"});
 }
 
 }  // namespace rehearse::launch

@@ -33,6 +33,9 @@ void import_bytes(const std::string& name, const std::string& bytes) {
 
 void add_launch_readers(std::vector<Reader>& list) {
   list.push_back({.name = "launch-script", .read = [](const std::string& bytes) { import_bytes("launch.sh", bytes); }});
+  list.push_back({.name = "deepspeed", .read = [](const std::string& bytes) { import_bytes("ds.json", bytes); }});
+  list.push_back({.name = "torchtitan", .read = [](const std::string& bytes) { import_bytes("run.toml", bytes); }});
+  list.push_back({.name = "accelerate", .read = [](const std::string& bytes) { import_bytes("run.yaml", bytes); }});
 }
 
 }  // namespace rehearse::fuzz

@@ -42,7 +42,10 @@ void expect_same(const plan::Scenario& before, const plan::Scenario& after, cons
   for (const plan::Key& key : plan::keys()) {
     const std::string path(key.path);
     if (!compared(key, model) || left.contains(path)) continue;
-    if (path == "plan.bucket" && !before.plan.bucket_given) continue;       // by the framework
+    if (path == "plan.bucket" && !before.plan.bucket_given) continue;     // by the framework
+    if (path == "plan.reuse_distance" && before.plan.zero < 3) continue;  // nothing is gathered
+    if (path == "plan.overlap_param_gather" && (before.plan.zero == 0 || before.plan.zero == 3)) continue;
+    if (path == "plan.layers_per_stage" && left.contains("plan.pipeline")) continue;
     if (path == "plan.expert_tensor" && before.plan.expert == 1) continue;  // nothing is split
     if (path == "training.momentum" && before.training.optimizer != plan::OptimizerKind::sgd) continue;
     if (path.starts_with("training.loss_scale") && before.training.precision != plan::Precision::fp16) continue;
@@ -93,7 +96,8 @@ TEST_P(RoundTrip, AKeyIsTheSameAgainOrListed) {
   EXPECT_GE(done, 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, RoundTrip, testing::Values("megatron"), [](const auto& one) { return one.param; });
+INSTANTIATE_TEST_SUITE_P(Formats, RoundTrip, testing::Values("megatron", "deepspeed", "torchtitan-toml", "accelerate"),
+                         [](const auto& one) { return one.param.substr(0, one.param.find('-')); });
 
 // What Megatron-LM has a flag for is never among what is left out.
 TEST(Megatron, SaysItsOwnPlansInFull) {
