@@ -1,6 +1,5 @@
 // rehearse export: a scenario's plan as the file that another program is started with (launch/launch.h).
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <memory>
 
@@ -44,8 +43,8 @@ int export_scenario(const ExportArguments& a) {
 void add_export(CLI::App& app, Action& action) {
   auto a = std::make_shared<ExportArguments>();
   CLI::App* command = app.add_subcommand("export", "A plan as another program's launch file");
-  command->add_option("SCENARIO", a->file, "A file, or of rehearse list scenarios")->required()->type_name("SCENARIO");
-  command->add_option("--to", a->format, "The format: " + fmt::format("{}", fmt::join(launch::export_formats(), ", ")))
+  command->add_option("SCENARIO", a->file, "A file, or of rehearse list scenarios")->required()->type_name("");
+  command->add_option("--to", a->format, "The format, one of those below")
       ->required()
       ->type_name("FORMAT")
       ->check(one_of(launch::export_formats()));
@@ -54,6 +53,8 @@ void add_export(CLI::App& app, Action& action) {
       ->type_name("KEY=VALUE");
   command->add_option("-o", a->out, "Where to (default: standard output)")->type_name("FILE");
   command->footer(
+      "Formats: megatron, megatron-bridge, sbatch, pytorchjob, torchrun, deepspeed,\n"
+      "accelerate, torchtitan, torchtitan-toml (docs/launch-files.md).\n"
       "What a format has no field for is listed on standard error.\n"
       "Examples:\n  rehearse export gpt3-175b-tp8-pp16 --to megatron -o pretrain.sh");
   command->callback([a, &action] { action = [a] { return export_scenario(*a); }; });

@@ -83,7 +83,7 @@ int import_file(const ImportArguments& a) {
 void add_import(CLI::App& app, Action& action) {
   auto a = std::make_shared<ImportArguments>();
   CLI::App* command = app.add_subcommand("import", "A scenario from another program's launch file");
-  command->add_option("FILE", a->file, "A launch script with Megatron-LM's arguments")->required()->type_name("FILE");
+  command->add_option("FILE", a->file, "A launch script, ds_config.json, TOML or YAML")->required()->type_name("");
   command->add_option("-o", a->out, "Where to (default: standard output)")->type_name("FILE");
   command->add_option("--model", a->model, "Of rehearse list models, for what the file says")->type_name("MODEL");
   command->add_option("--cluster", a->cluster, "Of rehearse list topologies (default: dgx-h100)")
@@ -92,6 +92,8 @@ void add_import(CLI::App& app, Action& action) {
       ->check(between(1, kMostImportGpus))
       ->type_name("N");
   command->footer(
+      "Read are scripts with Megatron-LM's arguments, DeepSpeed's JSON, torchtitan's\n"
+      "TOML and Accelerate's YAML; which is which is seen by looking.\n"
       "What was used, ignored and assumed is listed on standard error.\n"
       "Examples:\n  rehearse import pretrain.sh -o my.yaml\n"
       "  rehearse import pretrain.sh --model llama3-8b --gpus 64");

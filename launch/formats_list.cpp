@@ -6,6 +6,7 @@
 #include "launch/document_settings.h"
 #include "launch/launch.h"
 #include "launch/megatron.h"
+#include "launch/torchrun.h"
 #include "launch/torchtitan.h"
 #include "sim/base/check.h"
 
@@ -19,6 +20,10 @@ struct LaunchFormat {
 
 constexpr LaunchFormat kLaunchFormats[] = {
     {"megatron", export_megatron},
+    {"megatron-bridge", export_megatron_bridge},
+    {"sbatch", export_sbatch},
+    {"pytorchjob", export_pytorchjob},
+    {"torchrun", export_torchrun},
     {"deepspeed", export_deepspeed},
     {"accelerate", export_accelerate},
     {"torchtitan", export_torchtitan},

@@ -169,6 +169,8 @@ void megatron_rows(Said& said, const std::vector<FieldRow>& rows, std::vector<Ar
     if (const auto value = said.field(row)) out.push_back({std::string(row.theirs), *value});
 }
 
+}  // namespace
+
 std::string argument_lines(const std::vector<Argument>& list) {
   std::string out;
   for (const Argument& a : list) {
@@ -188,8 +190,6 @@ std::string left_comments(const std::vector<LeftOut>& list) {
   for (const LeftOut& one : list) out += fmt::format("#   {}: {}\n", one.key, one_line(one.why));
   return out;
 }
-
-}  // namespace
 
 const std::vector<FieldRow>& megatron_plan_rows() {
   static const std::vector<FieldRow> rows = {
@@ -287,8 +287,13 @@ bool is_megatron(const formats::ShellScript& script) {
 
 namespace {
 
+// For products; what is out of range the scenario's reader refuses.
+std::int64_t degree_of(Taken& taken, const char* key) {
+  return std::clamp<std::int64_t>(taken.integer(key).value_or(1), 1, 1'000'000);
+}
+
 void take_schedule(Taken& taken) {
-  const std::int64_t stages = std::max<std::int64_t>(1, taken.integer("pipeline-model-parallel-size").value_or(1));
+  const std::int64_t stages = degree_of(taken, "pipeline-model-parallel-size");
   std::int64_t chunks = 1;
   const Setting* from = nullptr;
   if (const auto virtual_stages = taken.integer("num-virtual-stages-per-pipeline-rank")) {
@@ -371,8 +376,8 @@ void take_zero(Taken& taken) {
   const auto instances = taken.integer("num-distributed-optimizer-instances");
   if (!instances || *instances <= 1 || zero == "0") return;
   const std::string gpus = taken.value_of("cluster.gpus");
-  const std::int64_t split = std::max<std::int64_t>(1, taken.integer("tensor-model-parallel-size").value_or(1)) *
-                             std::max<std::int64_t>(1, taken.integer("pipeline-model-parallel-size").value_or(1));
+  const std::int64_t split =
+      degree_of(taken, "tensor-model-parallel-size") * degree_of(taken, "pipeline-model-parallel-size");
   const std::int64_t ranks = gpus.empty() ? 0 : std::stoll(gpus);
   const Setting* from = taken.find("num-distributed-optimizer-instances");
   if (ranks == 0 || split > ranks || ranks / split % *instances != 0)

@@ -33,8 +33,17 @@ void take_megatron_model(Taken& taken);
 std::string pipeline_layout(const std::vector<std::int64_t>& layers);
 std::optional<std::vector<std::int64_t>> layers_of_layout(const std::string& layout);
 
+// "  --flag value" a line, quoted for a shell.
+std::string argument_lines(const std::vector<Argument>& list);
+// What is left out, and why, as comments.
+std::string left_comments(const std::vector<LeftOut>& list);
+
 Exported export_megatron(const plan::Scenario& scenario, std::int64_t gpus_a_node);
+// Assignments to a recipe's configuration of Megatron-Bridge 0.2 (docs/megatron-lm-to-megatron-bridge.md there).
 Exported export_megatron_bridge(const plan::Scenario& scenario, std::int64_t gpus_a_node);
+// The same arguments started by Slurm, and by the training operator of Kubeflow (kubeflow.org/v1 PyTorchJob).
+Exported export_sbatch(const plan::Scenario& scenario, std::int64_t gpus_a_node);
+Exported export_pytorchjob(const plan::Scenario& scenario, std::int64_t gpus_a_node);
 // Whether a script starts Megatron-LM.
 bool is_megatron(const formats::ShellScript& script);
 Imported import_megatron(const std::string& file, const formats::ShellScript& script, const ImportHints& hints);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "launch/launch.h"
+#include "launch/megatron.h"
 #include "sim/model/model.h"
 #include "sim/plan/keys.h"
 #include "sim/plan/scenario.h"
@@ -83,11 +84,11 @@ TEST_P(RoundTrip, AKeyIsTheSameAgainOrListed) {
     }
     const Written text("launch-file", exported.text);
     ImportHints hints;
-    const bool model = format == "megatron";
+    const bool model = format == "megatron" || format == "sbatch";
     if (!model) hints.model = before.model.name;
     if (!model && !fs::exists(fs::path(REHEARSE_SOURCE_DIR) / "scenarios/models" / (hints.model + ".yaml"))) continue;
     const Imported imported = import_plan(text.path, exported.text, hints);
-    EXPECT_EQ(imported.format, format);
+    EXPECT_EQ(imported.format, format == "sbatch" ? "megatron" : format);
     const Written scenario("scenario.yaml", imported.scenario);
     const plan::Scenario after = plan::read_scenario(scenario.path, {}, REHEARSE_SOURCE_DIR);
     expect_same(before, after, exported, model);
@@ -96,7 +97,8 @@ TEST_P(RoundTrip, AKeyIsTheSameAgainOrListed) {
   EXPECT_GE(done, 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, RoundTrip, testing::Values("megatron", "deepspeed", "torchtitan-toml", "accelerate"),
+INSTANTIATE_TEST_SUITE_P(Formats, RoundTrip,
+                         testing::Values("megatron", "deepspeed", "torchtitan-toml", "accelerate", "sbatch"),
                          [](const auto& one) { return one.param.substr(0, one.param.find('-')); });
 
 // What Megatron-LM has a flag for is never among what is left out.
@@ -114,6 +116,47 @@ TEST(Megatron, SaysItsOwnPlansInFull) {
                            "--fp8-recipe mxfp8", "--fp8-format e4m3", "--exp-avg-sq-dtype bf16",
                            "--ddp-bucket-size 26214400", "--nnodes 128", "export CUDA_DEVICE_MAX_CONNECTIONS=1"})
     EXPECT_NE(exported.text.find(part), std::string::npos) << part << " in\n" << exported.text;
+}
+
+// Every format, of every scenario: something is written, nothing of the plan is missing without a word.
+TEST(Export, EveryFormatSaysOrListsTheDegrees) {
+  for (const std::string& file : shipped_scenarios()) {
+    const plan::Scenario s = plan::read_scenario(file, {}, REHEARSE_SOURCE_DIR);
+    for (const std::string& format : export_formats()) {
+      Exported exported;
+      try {
+        exported = export_plan(format, s, 8);
+      } catch (const InputError& error) {
+        EXPECT_NE(std::string(error.what()).find("expected gpt, llama or moe"), std::string::npos) << error.what();
+        continue;
+      }
+      const auto listed = [&](const char* key) {
+        return std::any_of(exported.left_out.begin(), exported.left_out.end(),
+                           [&](const LeftOut& one) { return one.key == key; });
+      };
+      for (const auto& [key, degree] : {std::pair{"plan.tensor", s.plan.tensor}, {"plan.pipeline", s.plan.pipeline}}) {
+        if (degree == 1 || listed(key)) continue;
+        const std::string number = std::to_string(degree);
+        EXPECT_TRUE(exported.text.find("size " + number) != std::string::npos ||
+                    exported.text.find("size: " + number) != std::string::npos ||
+                    exported.text.find("size\": " + number) != std::string::npos ||
+                    exported.text.find("size = " + number) != std::string::npos ||
+                    exported.text.find("degree = " + number) != std::string::npos ||
+                    exported.text.find("- '" + number + "'") != std::string::npos)
+            << file << " " << format << " " << key;
+      }
+      EXPECT_TRUE(exported.text.find("Made by rehearse export") != std::string::npos || !exported.notes.empty());
+    }
+  }
+}
+
+TEST(Layout, IsReadAsItIsWritten) {
+  using Layers = std::vector<std::int64_t>;
+  for (const Layers& layers : {Layers{3, 4, 4, 3}, Layers{0, 2, 2, 0}, Layers{7}, Layers{1, 1}})
+    EXPECT_EQ(layers_of_layout(pipeline_layout(layers)), layers) << pipeline_layout(layers);
+  EXPECT_EQ(layers_of_layout("Et*3|tt|,t,tL"), (Layers{3, 2, 2}));
+  for (const char* wrong : {"", "t|t", "Et|t", "E(t|)*2L", "Et|mL", "EtL|t", "Et*0|tL", "Et*99999999|L", "EEtL"})
+    EXPECT_EQ(layers_of_layout(wrong), std::nullopt) << wrong;
 }
 
 }  // namespace
