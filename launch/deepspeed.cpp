@@ -37,7 +37,7 @@ DsJson ds_zero(Said& said) {
   if (p.zero == 3) zero["stage3_max_reuse_distance"] = p.reuse_distance;
   if (p.zero > 0 && p.replicas > 1) {
     if (p.zero == 3)
-      zero["mics_shard_size"] = p.data * p.context / p.replicas;
+      zero["mics_shard_size"] = p.data / p.replicas;
     else
       said.left_out("plan.zero_group", fmt::format("{} groups: MiCS is of ZeRO-3 alone", p.replicas));
   }

@@ -35,7 +35,10 @@ void add_schedule(Said& said, std::vector<Argument>& out) {
   said.said("plan.schedule");
   said.said("plan.chunks");
   if (p.pipeline == 1) return;
-  if (!plain && p.chunks > 1) return said.left_out("plan.chunks", fmt::format("{}: of that schedule", p.chunks));
+  if (!plain && p.chunks > 1) {
+    said.left_out("plan.chunks", fmt::format("{}: of that schedule", p.chunks));
+    return said.left_out("plan.layers_per_stage", "of these chunks");
+  }
   if (p.embedding_as_layer) {
     out.push_back({"account-for-embedding-in-pipeline-split", ""});
     out.push_back({"account-for-loss-in-pipeline-split", ""});

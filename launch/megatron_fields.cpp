@@ -132,7 +132,8 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
                                       : unfused                             ? "unfused"
                                       : m.attention == AttentionKind::flash ? "auto"
                                                                             : "flash"});
-  if (m.attention == AttentionKind::flash1 || m.attention == AttentionKind::flash_triton)
+  if (m.attention == AttentionKind::flash1 || m.attention == AttentionKind::flash3 ||
+      m.attention == AttentionKind::flash_triton)
     said.left_out("model.attention", "the version of FlashAttention is the installed one's");
   if (m.family == Family::moe) add_experts(said, m, out);
   if (m.parallel_block != model::ParallelBlock::none)
@@ -213,7 +214,7 @@ void take_megatron_model(Taken& taken) {
              "attention-backend",
              Mapped::word,
              "",
-             {{"flash", "auto"}, {"flash", "flash"}, {"cudnn", "fused"}, {"unfused", "unfused"}}});
+             {{"flash", "auto"}, {"flash2", "flash"}, {"cudnn", "fused"}, {"unfused", "unfused"}}});
   if (const auto window = taken.text("window-size")) {
     std::int64_t left = 0;
     const std::size_t at = window->find_first_of("0123456789");
