@@ -1,6 +1,8 @@
 // The formats by name, and how a file's is told; see launch.h.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "launch/accelerate.h"
 #include "launch/deepspeed.h"
 #include "launch/document_settings.h"
@@ -29,6 +31,23 @@ constexpr LaunchFormat kLaunchFormats[] = {
     {"torchtitan", export_torchtitan},
     {"torchtitan-toml", export_torchtitan_toml},
 };
+
+// Of a program of one's own: how many ranks there are, and what of NCCL is pinned.
+bool says_ranks_or_nccl(const formats::ShellScript& script) {
+  const std::vector<Setting> settings = settings_of(script);
+  return std::any_of(settings.begin(), settings.end(), [](const Setting& s) {
+    return s.key == "NCCL_ALGO" || s.key == "NCCL_PROTO" || s.key == "nproc-per-node" || s.key == "num-gpus";
+  });
+}
+
+Imported import_environment(const std::string& file, const formats::ShellScript& script, const ImportHints& hints) {
+  Taken taken(file, settings_of(script), "--");
+  take_ranks(taken);
+  pinned_collectives(taken);
+  for (const std::string& line : script.passed_over) taken.ignore(one_line(line));
+  taken.assume("a plan of whole replicas: the program that is started says nothing of it here");
+  return taken.finish("environment", hints, "auto");
+}
 
 bool has_line(const std::string& text, const std::string& start) {
   return text.starts_with(start) || text.find("\n" + start) != std::string::npos;
@@ -68,6 +87,7 @@ Imported import_plan(const std::string& file, const std::string& text, const Imp
   if (has_line(text, "distributed_type:")) return import_accelerate(file, text, hints);
   const formats::ShellScript script = formats::read_shell_script(file, text);
   if (is_megatron(script)) return import_megatron(file, script, hints);
+  if (says_ranks_or_nccl(script)) return import_environment(file, script, hints);
   throw InputError(
       Diagnostic{file, 0, 0, "", "no launch file that is known",
                  "expected a script with Megatron-LM's arguments, a ds_config.json, a torchtitan TOML, or an "

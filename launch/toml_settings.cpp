@@ -10,6 +10,22 @@
 namespace rehearse::launch {
 namespace {
 
+constexpr int kMostKeyParts = 40;
+
+// "a.a.a..." is a table in a table for each dot, which the parser takes without end.
+void check_key_parts(const std::string& file, const std::string& text) {
+  int line = 1, dots = 0;
+  std::size_t start = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\n') ++line, start = i + 1;
+    if (std::string_view("\n,=[]{}#").find(c) != std::string_view::npos) dots = 0;
+    if (c == '.' && ++dots >= kMostKeyParts)
+      throw InputError(Diagnostic{file, line, static_cast<int>(i - start) + 1, "",
+                                  fmt::format("a key of more than {} parts", kMostKeyParts), ""});
+  }
+}
+
 std::string toml_scalar(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_integer()) return fmt::format("{}", number->get());
@@ -40,6 +56,7 @@ void flatten_toml(const toml::table& table, const std::string& prefix, std::vect
 
 std::vector<Setting> toml_settings(const std::string& file, const std::string& text) {
   if (const auto problem = detail::not_text(text)) throw InputError(Diagnostic{file, 0, 0, "", *problem, ""});
+  check_key_parts(file, text);
   std::vector<Setting> all;
   try {
     flatten_toml(toml::parse(text), "", all);

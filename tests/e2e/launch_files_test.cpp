@@ -97,6 +97,8 @@ TEST(LaunchFiles, WhatIsWrongHasItsPlace) {
       {"b.toml", "[training]\nseq_len = \n", ":2:"},
       {"c.toml", "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"1F1\"\n",
        "did you mean '1F1B'?"},
+      {"e.toml", "[training]\nseq_len = 1\na" + std::string(100, '.') + "b = 1\n",
+       ":3:41: error: a key of more than 40 parts"},
       {"d.toml", "[training]\nseq_len = 1\nseq_len = 2\n", ":3:"},
       {"a.yaml", "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHRD\n",
        ":3:27: error: fsdp_config.fsdp_sharding_strategy: 'FULL_SHRD' is not known (did you mean 'FULL_SHARD'?)"},
@@ -122,6 +124,30 @@ TEST(LaunchFiles, WhatCannotBeExportedIsRefused) {
   EXPECT_EQ(run({"export", "gpt-tiny-ddp"}).status, 2);
   EXPECT_EQ(run({"import"}).status, 2);
   EXPECT_EQ(run({"import", "/nowhere/run.sh"}).status, 2);
+}
+
+TEST(LaunchFiles, AProgramOfOnesOwnHasRanksAndPins) {
+  const Folder folder;
+  const std::string file = folder.write(
+      "run.sh", "export NCCL_PROTO=Simple NCCL_IB_HCA=mlx5\ntorchrun --nnodes=2 --nproc_per_node 8 train.py --lr 1\n");
+  const Outcome r = run({"import", file});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, "gpus: 16")) << r.out;
+  EXPECT_TRUE(has(r.out, "{kind: all_reduce, algorithm: auto, protocol: simple}")) << r.out;
+  EXPECT_TRUE(has(r.err, "rehearse: ignored NCCL_IB_HCA (line 1)")) << r.err;
+}
+
+TEST(LaunchFiles, PythonIsPython) {
+  if (shell("command -v python3").status != 0) GTEST_SKIP() << "no python3";
+  const Folder folder;
+  for (const char* format : {"torchrun", "torchtitan", "megatron-bridge"})
+    for (const char* scenario : {"llama2-7b-8xa100", "deepseek-v3-2048xh800"}) {
+      const std::string file = folder / "plan.py";
+      ASSERT_EQ(run({"export", scenario, "--to", format, "--set", "plan.recompute=full", "-o", file}).status, 0);
+      EXPECT_EQ(shell("python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' '" + file + "'").err, "")
+          << format << "\n"
+          << read(file);
+    }
 }
 
 TEST(LaunchFiles, ScriptsAreBash) {

@@ -9,6 +9,7 @@
 
 #include "launch/launch.h"
 #include "launch/megatron.h"
+#include "sim/base/document.h"
 #include "sim/model/model.h"
 #include "sim/plan/keys.h"
 #include "sim/plan/scenario.h"
@@ -219,6 +220,21 @@ TEST(Export, EveryFormatSaysOrListsTheDegrees) {
       EXPECT_TRUE(exported.text.find("Made by rehearse export") != std::string::npos || !exported.notes.empty());
     }
   }
+}
+
+TEST(Export, PyTorchJobsAreYaml) {
+  const plan::Scenario s = plan::read_scenario(
+      std::string(REHEARSE_SOURCE_DIR) + "/scenarios/deepseek-v3-2048xh800.yaml", {}, REHEARSE_SOURCE_DIR);
+  Diagnostics problems;
+  const Document job = Document::from_text("job.yaml", export_plan("pytorchjob", s, 8).text, problems);
+  problems.throw_if_any();
+  EXPECT_EQ(job.root().text("kind"), "PyTorchJob");
+  const Node specs = job.root().get("spec").get("pytorchReplicaSpecs");
+  EXPECT_EQ(specs.get("Worker").integer("replicas"), 255) << "2,048 ranks, 8 a node, one of the nodes is the master";
+  const Node container = specs.get("Worker").get("template").get("spec").get("containers").at(0);
+  EXPECT_EQ(container.get("args").at(0).as_text(), "--num-layers");
+  EXPECT_EQ(container.get("args").at(1).as_text(), "61");
+  EXPECT_GE(container.get("env").size(), 2u);
 }
 
 TEST(Layout, IsReadAsItIsWritten) {
