@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "formats/shell_arithmetic.h"
 #include "formats/shell_condition.h"
@@ -218,13 +219,11 @@ class ShellReader {
   void assign(const std::string& name, ShellValue value, bool adds) {
     for (const ShellWord& one : value.words) grow(one.text.size());
     ShellValue& here = values_[name];
-    if (!adds) {
+    if (!adds || (!value.array && here.words.empty())) {
       here = std::move(value);
     } else if (value.array) {
       here.array = true;
       here.words.insert(here.words.end(), value.words.begin(), value.words.end());
-    } else if (here.words.empty()) {
-      here = std::move(value);
     } else {
       here.words.front().text += value.words.front().text;
       grow(here.words.front().text.size());

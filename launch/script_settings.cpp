@@ -19,7 +19,7 @@ std::string name_of(std::string_view flag) {
 }
 
 bool is_flag(const ShellWord& word) {
-  return word.text.size() > 2 && word.text.starts_with("--") && word.text[2] != '-';
+  return word.text.size() > 2 && word.text.starts_with("--") && word.text[2] != '-' && word.text[2] != '=';
 }
 
 // `eval "a b"` and `bash -c "a b"`: the text is a command of its own.
