@@ -22,10 +22,13 @@ void add_demo(CLI::App& app, Action& action);
 void add_validate(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
+void add_estimate(CLI::App& app, Action& action);
 void add_list(CLI::App& app, Action& action);
 void add_explain(CLI::App& app, Action& action);
 void add_discover(CLI::App& app, Action& action);
 void add_init(CLI::App& app, Action& action);
+void add_export(CLI::App& app, Action& action);
+void add_import(CLI::App& app, Action& action);
 void add_schema(CLI::App& app, Action& action);
 // Needs the commands added before it: they are what it completes.
 void add_completion(CLI::App& app, Action& action);

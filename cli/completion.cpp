@@ -33,6 +33,7 @@ Values values_of(const Word& word, const std::string& root) {
   v.files = kind == "FILE" || kind == "CSV";
   if (kind == "SCENARIO") v = {names_of("scenarios", root), true};
   if (kind == "MODEL") v.words = names_of("models", root);
+  if (kind == "DEVICE") v = {names_of("devices", root), true};
   if (kind == "TOPOLOGY") v = {names_of("topologies", root), true};
   if (kind == "KEY") v.words = plan::key_paths();
   // Another argument without listed values, such as a result, is most likely a file.

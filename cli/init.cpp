@@ -11,7 +11,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
-#include "cli/names.h"
+#include "cli/model_option.h"
 #include "cli/paths.h"
 #include "reports/batch.h"
 #include "reports/text.h"
@@ -23,7 +23,6 @@
 #include "sim/cost/cost.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/keys.h"
-#include "sim/plan/read_model.h"
 #include "sim/plan/scenario.h"
 #include "sim/result/output_file.h"
 
@@ -53,44 +52,8 @@ struct Machine {
   throw InputError(Diagnostic{place, 0, 0, "", std::move(message), std::move(hint)});
 }
 
-void check_name(const std::string& option, std::string_view kind, const std::string& name, const std::string& root) {
-  const std::vector<std::string> names = names_of(kind, root);
-  if (std::find(names.begin(), names.end(), name) != names.end()) return;
-  const std::string near = nearest(name, names);
-  fail(option, fmt::format("'{}' is none of {}", reports::clip(name, 60), fmt::join(names, ", ")),
-       near.empty() ? fmt::format("rehearse list {}", kind) : fmt::format("did you mean '{}'?", near));
-}
-
 bool is_path(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".yaml") || name.ends_with(".yml");
-}
-
-// A Hugging Face configuration, and not the name of a preset.
-bool is_configuration(const std::string& model) {
-  return model.find('/') != std::string::npos || model.ends_with(".json");
-}
-
-std::string model_value(const std::string& model) {
-  if (!is_configuration(model)) return model;
-  std::string quoted = model;
-  for (std::size_t at = 0; (at = quoted.find('\'', at)) != std::string::npos; at += 2) quoted.insert(at, 1, '\'');
-  return fmt::format("{{hf: '{}'}}", quoted);
-}
-
-// Refuses what is wrong with it before plans are tried.
-model::Model model_of(const InitArguments& a, const std::string& root) {
-  if (!is_configuration(a.model)) check_name("--model", "models", a.model, root);
-  Diagnostics problems;
-  const Document document = Document::from_text("--model", "model: " + model_value(a.model), problems);
-  model::Model model =
-      plan::read_model(document.root().get("model"), *plan::find_framework("rehearse"), root, problems);
-  Diagnostics placed;
-  for (Diagnostic d : problems.list()) {
-    if (d.file == "--model") d.line = d.column = 0, d.path.clear();
-    placed.add(std::move(d));
-  }
-  placed.throw_if_any();
-  return model;
 }
 
 Machine machine_of(const InitArguments& a, const std::string& root) {
@@ -292,7 +255,7 @@ int init(InitArguments a) {
   const std::string root = data_root();
   if (is_path(a.topology)) note_input(a.topology);
   if (a.file != "-") check_target(a);
-  const model::Model model = model_of(a, root);
+  const model::Model model = model_option("--model", a.model, root);  // before plans are tried
   if (model.sliding_window < model.max_seq_len && model.full_attention_every == 0) a.window = model.sliding_window;
   // A file in another folder would look for it there.
   if (is_configuration(a.model) && fs::path(a.file).has_parent_path()) a.model = fs::absolute(a.model).string();

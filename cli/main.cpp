@@ -83,9 +83,12 @@ int run(int argc, char** argv, Action& action) {
   add_validate(app, action);
   add_compare(app, action);
   add_report(app, action);
+  add_estimate(app, action);
   add_list(app, action);
   add_discover(app, action);
   add_init(app, action);
+  add_export(app, action);
+  add_import(app, action);
   add_explain(app, action);
   add_schema(app, action);
   add_completion(app, action);

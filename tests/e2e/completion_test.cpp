@@ -31,6 +31,9 @@ TEST(Completion, BashOffersCommandsOptionsAndValues) {
             "plan.overlap_expert_exchange");
   EXPECT_EQ(offered("rehearse explain training.lora"), "training.lora_rank training.lora_alpha training.lora_targets");
   EXPECT_EQ(offered("rehearse completion "), "bash zsh fish");
+  EXPECT_EQ(offered("rehearse export x --to torcht"), "torchtitan torchtitan-toml");
+  EXPECT_EQ(offered("rehearse estimate llama3.2-"), "llama3.2-1b llama3.2-3b");
+  EXPECT_EQ(offered("rehearse estimate 7B --device h200"), "h200-sxm");
 }
 
 TEST(Completion, BashOffersKeysThenTheirValues) {
@@ -48,7 +51,7 @@ TEST(Completion, BashCountsArgumentsWithoutOptionsAndTheirValues) {
 }
 
 TEST(Completion, EveryOptionOfEveryCommandIsOffered) {
-  for (const char* command : {"simulate", "execute", "demo", "validate", "list", "init", "explain"}) {
+  for (const char* command : {"simulate", "execute", "demo", "validate", "list", "init", "explain", "estimate", "export", "import"}) {
     const std::string all = " " + offered(std::string("rehearse ") + command + " -") + " ";
     std::istringstream help(run({command, "--help"}).out);
     for (std::string word; help >> word;)

@@ -39,8 +39,9 @@ const std::map<std::string, std::set<std::string>> kHouse = {
     {"search", {"lower", "cost", "cluster", "engine"}},
     {"calibrate", {"kernels", "lower", "program", "cost", "execute"}},
     {"formats", {"base"}},
+    {"launch", {"plan", "formats"}},
     {"reports", {"result", "program", "model", "plan"}},
-    {"cli", {"run", "execute", "search", "calibrate", "formats", "reports"}},
+    {"cli", {"run", "execute", "search", "calibrate", "formats", "launch", "reports"}},
 };
 
 constexpr std::size_t kMaxLines = 600;
@@ -103,7 +104,7 @@ std::string read(const fs::path& path) {
 std::vector<std::string> files_matching(const std::regex& pattern) {
   const fs::path root = REHEARSE_SOURCE_DIR;
   std::vector<std::string> paths;
-  for (const char* top : {"sim", "kernels", "execute", "calibrate", "formats", "reports", "cli", "tests"}) {
+  for (const char* top : {"sim", "kernels", "execute", "calibrate", "formats", "launch", "reports", "cli", "tests"}) {
     if (!fs::exists(root / top)) continue;
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / top)) {
       const std::string path = fs::relative(entry.path(), root).generic_string();

@@ -76,6 +76,7 @@ TEST_P(EveryWriter, RefusesLinksAndPipesBeforeItWorks) {
 }
 
 const std::vector<std::string> kResult = {"ops.csv", "trace.json.gz", "result.json"};
+const std::string kLaunchScript = std::string(REHEARSE_SOURCE_DIR) + "/tests/fuzz/corpus/launch-script/llama.sh";
 const std::string kTwo = kRuleInputs + "dgx-h100.xml";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -88,6 +89,8 @@ INSTANTIATE_TEST_SUITE_P(
         Writer{"calibrate_add", {"calibrate", "--budget", "1", "--add", "-o", "{}"}, {""}},
         Writer{"report", {"report", "RESULT", "-o", "{}"}, {""}},
         Writer{"compare", {"compare", "RESULT", "RESULT", "-o", "{}"}, {"compare.csv", "compare.json"}},
+        Writer{"export", {"export", "gpt3-175b-1024xa100", "--to", "megatron", "-o", "{}"}, {""}},
+        Writer{"import", {"import", kLaunchScript, "-o", "{}"}, {""}},
         Writer{"discover", {"discover", kTwo, "-o", "{}"}, {""}}, Writer{"init", {"init", "{}", "--force"}, {""}},
         Writer{"demo",
                {"demo", "-o", "{}"},
@@ -168,7 +171,7 @@ TEST(OutputRule, OnePlaceOpensOutputs) {
   const std::regex opens(
       R"(\b(ofstream|fstream|basic_ofstream|f(d|re)?open|gzopen|creat|mk(o)?stemps?|tmpfile|addopen|copy_file|rename|renameat2?|O_WRONLY|O_RDWR|O_CREAT|O_TRUNC|posix_spawn_file_actions_addopen)\b)");
   int files = 0, seen = 0;
-  for (const char* folder : {"sim", "formats", "kernels", "execute", "calibrate", "reports", "cli"})
+  for (const char* folder : {"sim", "formats", "launch", "kernels", "execute", "calibrate", "reports", "cli"})
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(REHEARSE_SOURCE_DIR) / folder)) {
       const std::string name = fs::relative(entry.path(), REHEARSE_SOURCE_DIR).string();
       const std::string kind = entry.path().extension().string();

@@ -12,6 +12,7 @@ const std::vector<Reader>& readers() {
     add_network_readers(list);
     add_result_readers(list);
     add_other_readers(list);
+    add_launch_readers(list);
     add_plans(list);
     return list;
   }();

@@ -31,6 +31,7 @@ void add_cost_readers(std::vector<Reader>& list);
 void add_network_readers(std::vector<Reader>& list);
 void add_result_readers(std::vector<Reader>& list);
 void add_other_readers(std::vector<Reader>& list);
+void add_launch_readers(std::vector<Reader>& list);
 void add_plans(std::vector<Reader>& list);
 
 // A broken promise: prints it and aborts, which every fuzzer takes for a find.

@@ -1,0 +1,83 @@
+// The scenario that an import makes: keys in the order of the table, a section each.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "launch/fields.h"
+#include "sim/base/document.h"
+
+namespace rehearse::launch {
+namespace {
+
+constexpr const char* kUsualModel = "llama2-7b";
+constexpr const char* kUsualCluster = "dgx-h100";
+
+// In single quotes of YAML.
+std::string yaml_quoted(std::string text) {
+  for (std::size_t at = 0; (at = text.find('\'', at)) != std::string::npos; at += 2) text.insert(at, 1, '\'');
+  return "'" + text + "'";
+}
+
+bool of_model(const std::string& key) {
+  return key.starts_with("model.");
+}
+
+}  // namespace
+
+Imported Taken::finish(std::string format, const ImportHints& hints, std::string_view framework) {
+  for (const Setting& setting : settings_)
+    if (!used_.contains(&setting))
+      report_.ignored.push_back(one_line(fmt::format("{}{} (line {})", prefix_of(setting), setting.key, setting.line)));
+  const bool shapes = given("model.layers") && given("model.hidden") && given("model.heads");
+  std::string model = hints.model;
+  if (model.empty() && !shapes && given("model")) model = value_of("model");
+  if (model.empty() && !shapes) {
+    model = kUsualModel;
+    assume(fmt::format("the model {}, since the file names none (--model)", model));
+  }
+  if (!model.empty())
+    for (auto key = keys_.begin(); key != keys_.end();) key = of_model(key->first) ? keys_.erase(key) : std::next(key);
+  std::string cluster = hints.cluster;
+  if (cluster.empty()) {
+    cluster = kUsualCluster;
+    assume(fmt::format("the topology {} (--cluster)", cluster));
+  }
+  if (hints.gpus > 0) {
+    keys_["cluster.gpus"] = fmt::format("{}", hints.gpus);
+  } else if (!given("cluster.gpus")) {
+    double ranks = 1;
+    for (const char* key : {"plan.tensor", "plan.pipeline", "plan.context"}) {
+      std::int64_t degree = 1;
+      const std::string text = value_of(key);
+      std::from_chars(text.data(), text.data() + text.size(), degree);
+      ranks *= static_cast<double>(std::max<std::int64_t>(degree, 1));
+    }
+    keys_["cluster.gpus"] = fmt::format("{}", static_cast<std::int64_t>(std::min(ranks, 1e6)));
+    assume(fmt::format("{} GPUs, one replica, since the file says nothing of nodes (--gpus)", keys_["cluster.gpus"]));
+  }
+  assume(fmt::format("framework: {}", framework));
+  problems_.throw_if_any();
+
+  std::string out = fmt::format("# Made by rehearse import from a file of the format {}.\nrehearse: 1\n", format);
+  if (!model.empty()) out += fmt::format("model: {}\n", yaml_quoted(model));
+  if (model.empty()) {
+    out += "model:\n";
+    for (const plan::Key& key : plan::keys())
+      if (const auto found = keys_.find(std::string(key.path)); found != keys_.end() && of_model(found->first))
+        out += fmt::format("  {}: {}\n", key.path.substr(6), found->second);
+  }
+  out += fmt::format("framework: {}\ncluster:\n  topology: {}\n", framework, yaml_quoted(cluster));
+  for (const char* section : {"cluster", "plan", "training"}) {
+    std::string body;
+    for (const plan::Key& key : plan::keys())
+      if (const auto found = keys_.find(std::string(key.path)); found != keys_.end() && key.section() == section)
+        body += fmt::format("  {}: {}\n", key.leaf(), found->second);
+    if (section != std::string_view("cluster") && !body.empty()) out += fmt::format("{}:\n", section);
+    out += body;
+  }
+  Imported imported{std::move(format), std::move(out), report_, places_};
+  return imported;
+}
+
+}  // namespace rehearse::launch

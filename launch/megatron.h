@@ -1,0 +1,59 @@
+// Megatron-LM's arguments (pretrain_gpt.py), Megatron-Core 0.15: megatron/training/arguments.py and the dataclasses of
+// megatron/core/model_parallel_config.py, transformer/transformer_config.py and
+// distributed/distributed_data_parallel_config.py, whose fields later versions turn into the same flags.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "formats/shell_script.h"
+#include "launch/fields.h"
+
+namespace rehearse::launch {
+
+// "--tensor-model-parallel-size" "8"; the value of a flag is "".
+struct Argument {
+  std::string flag, value;
+};
+struct MegatronArguments {
+  std::vector<Argument> model, parallel, training;
+};
+
+// Rows that are the same both ways.
+const std::vector<FieldRow>& megatron_model_rows();
+const std::vector<FieldRow>& megatron_plan_rows();
+const std::vector<FieldRow>& megatron_training_rows();
+
+MegatronArguments megatron_arguments(Said& said);
+// Of a model that Megatron-LM's GPT is.
+void megatron_model_arguments(Said& said, std::vector<Argument>& model);
+// Keys of the model that the arguments give.
+void take_megatron_model(Taken& taken);
+// plan.layers_per_stage as --pipeline-model-parallel-layout has it, "Et*3|t*4|t*3L", and back; nothing if it is none.
+std::string pipeline_layout(const std::vector<std::int64_t>& layers);
+std::optional<std::vector<std::int64_t>> layers_of_layout(const std::string& layout);
+
+// "  --flag value" a line, quoted for a shell.
+std::string argument_lines(const std::vector<Argument>& list);
+// What is left out, and why, as comments.
+std::string left_comments(const std::vector<LeftOut>& list);
+
+Exported export_megatron(const plan::Scenario& scenario, std::int64_t gpus_a_node);
+// Assignments to a recipe's configuration of Megatron-Bridge 0.2 (docs/megatron-lm-to-megatron-bridge.md there).
+Exported export_megatron_bridge(const plan::Scenario& scenario, std::int64_t gpus_a_node);
+// The same arguments started by Slurm, and by the training operator of Kubeflow (kubeflow.org/v1 PyTorchJob).
+Exported export_sbatch(const plan::Scenario& scenario, std::int64_t gpus_a_node);
+Exported export_pytorchjob(const plan::Scenario& scenario, std::int64_t gpus_a_node);
+// Whether a script starts Megatron-LM.
+bool is_megatron(const formats::ShellScript& script);
+Imported import_megatron(const std::string& file, const formats::ShellScript& script, const ImportHints& hints);
+
+// Settings of a command's words: "--a 1 2", "--a=1", bare flags; '_' in a name is '-'.
+std::vector<Setting> settings_of(const formats::ShellCommand& command);
+// The command of the script with most flags that `known` takes, variables and directives as settings beside it:
+// "NCCL_ALGO", "nodes". Words of `bash -c "..."` and eval are parted.
+std::vector<Setting> settings_of(const formats::ShellScript& script);
+// cluster.gpus, by torchrun's, deepspeed's, srun's and sbatch's options.
+void take_ranks(Taken& taken);
+
+}  // namespace rehearse::launch

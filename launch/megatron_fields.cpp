@@ -1,0 +1,291 @@
+// The rows of Megatron-LM's arguments and the model's; see megatron.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "launch/megatron.h"
+#include "sim/base/text_check.h"
+
+namespace rehearse::launch {
+
+using model::Family;
+
+const std::vector<FieldRow>& megatron_model_rows() {
+  static const std::vector<FieldRow> rows = {
+      {"model.layers", "num-layers"},
+      {"model.hidden", "hidden-size"},
+      {"model.heads", "num-attention-heads"},
+      {"model.ffn_hidden", "ffn-hidden-size"},
+      {"model.max_seq_len", "max-position-embeddings"},
+      {"model.vocab", "vocab-size"},
+      {"model.norm", "normalization", Mapped::word, "layernorm", {{"layernorm", "LayerNorm"}, {"rmsnorm", "RMSNorm"}}},
+      {"model.position",
+       "position-embedding-type",
+       Mapped::word,
+       "learned",
+       {{"learned", "learned_absolute"}, {"rope", "rope"}}},
+      {"model.tied_embeddings", "untie-embeddings-and-output-weights", Mapped::no_flag, "true"},
+      {"model.bias", "disable-bias-linear", Mapped::no_flag, "true"},
+      {"model.qkv_bias", "add-qkv-bias", Mapped::flag, "false"},
+  };
+  return rows;
+}
+
+namespace {
+
+const std::vector<FieldRow>& expert_rows() {
+  static const std::vector<FieldRow> rows = {
+      {"model.experts", "num-experts"},
+      {"model.experts_per_token", "moe-router-topk", Mapped::integer, "2"},
+      {"model.expert_ffn_hidden", "moe-ffn-hidden-size"},
+      {"model.router",
+       "moe-router-score-function",
+       Mapped::word,
+       "softmax",
+       {{"softmax", "softmax"}, {"sigmoid", "sigmoid"}}},
+      {"model.expert_groups", "moe-router-num-groups", Mapped::integer, "1"},
+      {"model.aux_loss", "moe-aux-loss-coeff", Mapped::number, "0"},
+      {"model.capacity_factor", "moe-expert-capacity-factor", Mapped::number, "0"},
+  };
+  return rows;
+}
+
+const std::vector<FieldRow>& latent_rows() {
+  static const std::vector<FieldRow> rows = {
+      {"model.kv_lora_rank", "kv-lora-rank", Mapped::integer},
+      {"model.q_lora_rank", "q-lora-rank", Mapped::integer, "0"},
+      {"model.qk_nope_head_dim", "qk-head-dim", Mapped::integer},
+      {"model.qk_rope_head_dim", "qk-pos-emb-head-dim", Mapped::integer},
+      {"model.v_head_dim", "v-head-dim", Mapped::integer},
+  };
+  return rows;
+}
+
+void add_rows(Said& said, const std::vector<FieldRow>& rows, std::vector<Argument>& out) {
+  for (const FieldRow& row : rows)
+    if (const auto value = said.field(row)) out.push_back({std::string(row.theirs), *value});
+}
+
+void add_experts(Said& said, const model::Model& m, std::vector<Argument>& out) {
+  add_rows(said, expert_rows(), out);
+  if (m.experts_per_token == 2) out.push_back({"moe-router-topk", "2"});
+  out.push_back({"moe-grouped-gemm", ""});
+  out.push_back({"moe-token-dispatcher-type",
+                 said.scenario().plan.expert_dispatch == plan::ExpertDispatch::forwarding ? "flex" : "alltoall"});
+  if (said.scenario().plan.expert_dispatch == plan::ExpertDispatch::forwarding)
+    out.push_back({"moe-flex-dispatcher-backend", "deepep"});
+  said.said("plan.expert_dispatch");
+  if (m.capacity_factor > 0) out.push_back({"moe-pad-expert-input-to-capacity", ""});
+  if (m.expert_groups > 1) out.push_back({"moe-router-group-topk", fmt::format("{}", m.groups_per_token)});
+  if (m.shared_experts > 0)
+    out.push_back({"moe-shared-expert-intermediate-size", fmt::format("{}", m.shared_experts * m.shared_ffn_hidden)});
+  if (m.dense_layers > 0)
+    out.push_back({"moe-layer-freq", fmt::format("([0]*{}+[1]*{})", m.dense_layers, m.layers - m.dense_layers)});
+}
+
+}  // namespace
+
+void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
+  const model::Model& m = said.scenario().model;
+  if (m.family != Family::gpt && m.family != Family::llama && m.family != Family::moe)
+    throw InputError(
+        Diagnostic{said.scenario().file, 0, 0, "model",
+                   fmt::format("{} is of the family {}, expected gpt, llama or moe: pretrain_gpt.py trains "
+                               "no other",
+                               m.name, said.value("model.family")),
+                   "--to torchrun starts a script of your own"});
+  said.says_model();
+  for (const char* key :
+       {"model.sliding_window", "model.full_attention_every", "model.parallel_block", "model.dense_layers",
+        "model.shared_experts", "model.norm_bias", "model.kv_lora_rank", "model.q_lora_rank"})
+    said.said(key);
+  for (const FieldRow& row : megatron_model_rows()) {
+    if (row.ours == "model.ffn_hidden" && m.ffn_hidden == 0) continue;
+    if (const auto value = said.field(row)) out.push_back({std::string(row.theirs), *value});
+  }
+  if (!m.latent_attention()) out.push_back({"kv-channels", fmt::format("{}", m.head_dim)});
+  if (m.kv_heads != m.heads && !m.latent_attention()) {
+    out.push_back({"group-query-attention", ""});
+    out.push_back({"num-query-groups", fmt::format("{}", m.kv_heads)});
+  }
+  if (m.latent_attention()) {
+    out.push_back({"multi-latent-attention", ""});
+    add_rows(said, latent_rows(), out);
+  }
+  if (m.activation == model::ActivationKind::swiglu) out.push_back({"swiglu", ""});
+  if (m.activation == model::ActivationKind::squared_relu) out.push_back({"squared-relu", ""});
+  if (m.activation == model::ActivationKind::relu)
+    said.left_out("model.activation", "relu: Megatron-LM's arguments have gelu, swiglu and squared ReLU");
+  if (m.position == model::Position::rope && m.rotated() != m.head_dim && !m.latent_attention())
+    out.push_back(
+        {"rotary-percent", fmt::format("{}", static_cast<double>(m.rotated()) / static_cast<double>(m.head_dim))});
+  if (m.sliding_window > 0) {
+    out.push_back({"window-size", fmt::format("({},0)", m.sliding_window - 1)});
+    if (m.full_attention_every > 0) out.push_back({"window-attn-skip-freq", fmt::format("{}", m.full_attention_every)});
+  }
+  for (const char* flag : {"attention-dropout", "hidden-dropout"}) out.push_back({flag, fmt::format("{}", m.dropout)});
+  using model::AttentionKind;
+  const bool fused = m.attention == AttentionKind::cudnn, unfused = m.attention == AttentionKind::unfused;
+  out.push_back({"attention-backend", fused                                 ? "fused"
+                                      : unfused                             ? "unfused"
+                                      : m.attention == AttentionKind::flash ? "auto"
+                                                                            : "flash"});
+  if (m.attention == AttentionKind::flash1 || m.attention == AttentionKind::flash3 ||
+      m.attention == AttentionKind::flash_triton)
+    said.left_out("model.attention", "the version of FlashAttention is the installed one's");
+  if (m.family == Family::moe) add_experts(said, m, out);
+  if (m.parallel_block != model::ParallelBlock::none)
+    said.left_out("model.parallel_block",
+                  "Megatron-LM's blocks have attention and feed-forward layer one after the other");
+  if (!m.bias && m.norm_bias)
+    said.left_out("model.norm_bias", "Megatron-LM's LayerNorm has a bias whatever --disable-bias-linear says");
+  if (m.position == model::Position::learned && m.learned_positions() != m.max_seq_len)
+    said.left_out("model.position_rows",
+                  fmt::format("{}: the table has --max-position-embeddings rows", m.position_rows));
+}
+
+void take_megatron_model(Taken& taken) {
+  for (const char* key : {"num-layers", "hidden-size", "num-attention-heads"})
+    if (!taken.has(key)) return;
+  for (const FieldRow& row : megatron_model_rows()) taken.row(row);
+  const bool experts = taken.has("num-experts"), swiglu = taken.flag("swiglu");
+  const bool relu = taken.flag("squared-relu"), latent = taken.flag("multi-latent-attention");
+  const auto number_of = [&](const char* key) {
+    std::int64_t value = 0;
+    const std::string text = taken.value_of(key);
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return value;
+  };
+  const bool dense_swiglu = swiglu || experts;
+  taken.put("model.family",
+            experts              ? "moe"
+            : (swiglu || latent) ? "llama"
+                                 : "gpt",
+            taken.find(experts  ? "num-experts"
+                       : swiglu ? "swiglu"
+                                : "num-layers"));
+  if (experts && !swiglu) taken.assume("experts with gated feed-forward layers (swiglu), the only ones of family moe");
+  taken.put("model.activation", dense_swiglu ? "swiglu" : relu ? "squared_relu" : "gelu", taken.find("swiglu"));
+  if (!taken.given("model.ffn_hidden")) {
+    const double width = 4.0 * static_cast<double>(number_of("model.hidden")) * (dense_swiglu ? 2.0 / 3.0 : 1.0);
+    // Megatron-LM, validate_args: 4 x hidden; with swiglu two thirds of it, in multiples of 64.
+    const auto whole = static_cast<std::int64_t>(dense_swiglu ? std::floor(width / 64) * 64 : width);
+    taken.put("model.ffn_hidden", fmt::format("{}", std::max<std::int64_t>(whole, 1)), nullptr);
+    taken.assume(fmt::format("ffn_hidden {}, as Megatron-LM without --ffn-hidden-size", whole));
+  }
+  if (const auto groups = taken.integer("num-query-groups"); taken.flag("group-query-attention") && groups && !latent)
+    taken.put("model.kv_heads", fmt::format("{}", *groups), taken.find("num-query-groups"));
+  if (const auto channels = taken.integer("kv-channels"); channels && !latent)
+    taken.put("model.head_dim", fmt::format("{}", *channels), taken.find("kv-channels"));
+  if (latent)
+    for (const FieldRow& row : latent_rows()) taken.row(row);
+  if (!taken.given("model.vocab")) {
+    const std::string tokenizer = taken.text("tokenizer-type").value_or("");
+    const bool llama2 = tokenizer == "Llama2Tokenizer";
+    const auto padded = taken.integer("padded-vocab-size");
+    taken.put("model.vocab",
+              padded   ? fmt::format("{}", *padded)
+              : llama2 ? "32000"
+                       : "50257",
+              taken.find("padded-vocab-size"));
+    if (!padded)
+      taken.assume(fmt::format("a vocabulary of {}, since the tokenizer's is not in the file (--vocab-size)",
+                               llama2 ? "32,000" : "50,257, GPT-2's"));
+  }
+  if (!taken.given("model.max_seq_len")) {
+    if (const auto length = taken.integer("seq-length"))
+      taken.put("model.max_seq_len", fmt::format("{}", *length), taken.find("seq-length"));
+  }
+  if (const auto share = taken.number("rotary-percent"); share && *share < 1 && *share > 0) {
+    std::int64_t width = number_of("model.head_dim");
+    if (width == 0) width = number_of("model.hidden") / std::max<std::int64_t>(number_of("model.heads"), 1);
+    taken.put("model.rotary_dim",
+              fmt::format("{}", static_cast<std::int64_t>(std::lround(*share * static_cast<double>(width)))),
+              taken.find("rotary-percent"));
+  }
+  if (const auto dropout = taken.number("hidden-dropout"))
+    taken.put("model.dropout", fmt::format("{}", *dropout), taken.find("hidden-dropout"));
+  else
+    taken.put("model.dropout", "0.1", nullptr), taken.assume("dropout 0.1, Megatron-LM's default");
+  taken.find("attention-dropout");
+  taken.row({"model.attention",
+             "attention-backend",
+             Mapped::word,
+             "",
+             {{"flash", "auto"}, {"flash2", "flash"}, {"cudnn", "fused"}, {"unfused", "unfused"}}});
+  if (const auto window = taken.text("window-size")) {
+    std::int64_t left = 0;
+    const std::size_t at = window->find_first_of("0123456789");
+    if (at != std::string::npos) std::from_chars(window->data() + at, window->data() + window->size(), left);
+    if (at == std::string::npos || left < 1 || left > 1'000'000'000)
+      taken.error(*taken.find("window-size"), fmt::format("expected (LEFT,0), found {}", detail::shown(*window)));
+    else
+      taken.put("model.sliding_window", fmt::format("{}", left + 1), taken.find("window-size"));
+    taken.row({"model.full_attention_every", "window-attn-skip-freq", Mapped::integer});
+  }
+  if (!experts) return;
+  for (const FieldRow& row : expert_rows()) taken.row(row);
+  taken.flag("moe-pad-expert-input-to-capacity");
+  if (!taken.given("model.expert_ffn_hidden"))
+    taken.put("model.expert_ffn_hidden", taken.value_of("model.ffn_hidden"), taken.find("ffn-hidden-size"));
+  taken.row({"model.groups_per_token", "moe-router-group-topk", Mapped::integer});
+  if (const auto width = taken.integer("moe-shared-expert-intermediate-size"); width && *width > 0) {
+    taken.put("model.shared_experts", "1", taken.find("moe-shared-expert-intermediate-size"));
+    taken.put("model.shared_ffn_hidden", fmt::format("{}", *width), taken.find("moe-shared-expert-intermediate-size"));
+  }
+  if (const auto frequency = taken.text("moe-layer-freq"); frequency && *frequency != "1") {
+    // "([0]*3+[1]*58)": layers without experts first.
+    std::int64_t dense = 0;
+    const std::string head = "([0]*";
+    const std::size_t plus = frequency->find("+[1]*");
+    if (frequency->starts_with(head) && plus != std::string::npos)
+      std::from_chars(frequency->data() + head.size(), frequency->data() + plus, dense);
+    if (dense < 1)
+      taken.error(*taken.find("moe-layer-freq"),
+                  fmt::format("{} is not available, expected ([0]*N+[1]*M)", detail::shown(*frequency)),
+                  "layers without experts have to be the first ones");
+    else
+      taken.put("model.dense_layers", fmt::format("{}", dense), taken.find("moe-layer-freq"));
+  }
+}
+
+std::string pipeline_layout(const std::vector<std::int64_t>& layers) {
+  std::string out = "E";
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (i > 0) out += '|';
+    if (layers[i] > 0) out += fmt::format("t*{}", layers[i]);
+  }
+  return out + "L";
+}
+
+std::optional<std::vector<std::int64_t>> layers_of_layout(const std::string& layout) {
+  std::vector<std::int64_t> layers(1);
+  bool embedding = false, loss = false;
+  for (std::size_t at = 0; at < layout.size();) {
+    const char c = layout[at++];
+    if (loss && c != ' ') return std::nullopt;
+    std::int64_t times = 1;
+    if (at < layout.size() && layout[at] == '*') {
+      const auto [end, error] = std::from_chars(layout.data() + at + 1, layout.data() + layout.size(), times);
+      if (error != std::errc() || times < 1 || times > 10'000) return std::nullopt;
+      at = static_cast<std::size_t>(end - layout.data());
+    }
+    if (c == 'E' && !embedding && layers.size() == 1 && layers[0] == 0 && times == 1) {
+      embedding = true;
+    } else if (c == 'L' && embedding && times == 1) {
+      loss = true;
+    } else if (c == 't') {
+      layers.back() += times;
+    } else if (c == '|') {
+      for (std::int64_t i = 0; i < times; ++i) layers.push_back(0);
+    } else if (c != ',' && c != ' ') {
+      return std::nullopt;  // brackets, a decoder's own loss, MTP
+    }
+    if (layers.size() > 10'000 || layers.back() > 1'000'000) return std::nullopt;
+  }
+  return embedding && loss ? std::optional(layers) : std::nullopt;
+}
+
+}  // namespace rehearse::launch

@@ -1,0 +1,128 @@
+// What the commands of a launch script say as settings; see megatron.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "launch/megatron.h"
+
+namespace rehearse::launch {
+namespace {
+
+using formats::ShellCommand;
+using formats::ShellScript;
+using formats::ShellWord;
+
+std::string name_of(std::string_view flag) {
+  std::string name(flag.substr(flag.find_first_not_of('-')));
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+bool is_flag(const ShellWord& word) {
+  return word.text.size() > 2 && word.text.starts_with("--") && word.text[2] != '-' && word.text[2] != '=';
+}
+
+// `eval "a b"` and `bash -c "a b"`: the text is a command of its own.
+ShellCommand parted(const ShellCommand& command) {
+  ShellCommand out;
+  const bool eval = command.words.front().text == "eval";
+  for (std::size_t i = 0; i < command.words.size(); ++i) {
+    const ShellWord& word = command.words[i];
+    const bool inner = (eval && i > 0) || (i > 0 && command.words[i - 1].text == "-c") || word.text.starts_with("--");
+    if (!inner || word.text.find(' ') == std::string::npos) {
+      out.words.push_back(word);
+      continue;
+    }
+    for (std::size_t at = 0; at < word.text.size();) {
+      const std::size_t start = word.text.find_first_not_of(" \t\n\\", at);
+      if (start == std::string::npos) break;
+      const std::size_t end = std::min(word.text.find_first_of(" \t\n", start), word.text.size());
+      out.words.push_back({word.text.substr(start, end - start), word.line, word.column, word.unset});
+      at = end;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Setting> settings_of(const ShellCommand& command) {
+  std::vector<Setting> list;
+  for (const ShellWord& word : command.words) {
+    if (is_flag(word)) {
+      const std::size_t equals = word.text.find('=');
+      Setting setting{name_of(word.text.substr(0, equals)), {}, word.line, word.column, word.unset};
+      if (equals != std::string::npos) setting.values.push_back(word.text.substr(equals + 1));
+      list.push_back(std::move(setting));
+    } else if (!list.empty()) {
+      if (list.back().values.empty()) list.back().unset = word.unset;
+      list.back().values.push_back(word.text);
+    }
+  }
+  return list;
+}
+
+std::vector<Setting> settings_of(const ShellScript& script) {
+  // Arguments alone, a line each, are one command.
+  ShellCommand flags;
+  std::vector<Setting> best;
+  for (const ShellCommand& command : script.commands) {
+    const ShellCommand whole = parted(command);
+    if (is_flag(whole.words.front())) {
+      flags.words.insert(flags.words.end(), whole.words.begin(), whole.words.end());
+      continue;
+    }
+    std::vector<Setting> settings = settings_of(whole);
+    if (settings.size() > best.size()) best = std::move(settings);
+  }
+  if (std::vector<Setting> alone = settings_of(flags); alone.size() > best.size()) best = std::move(alone);
+  for (const auto& [name, word] : script.variables)
+    if (name.starts_with("NCCL_")) best.push_back({name, {word.text}, word.line, word.column, word.unset});
+  // NAME=value before a program's name, as `env` and launchers have it, is a word.
+  for (const ShellCommand& command : script.commands)
+    for (const ShellWord& word : command.words)
+      if (word.text.starts_with("NCCL_"))
+        if (const std::size_t equals = word.text.find('='); equals != std::string::npos)
+          best.push_back(
+              {word.text.substr(0, equals), {word.text.substr(equals + 1)}, word.line, word.column, word.unset});
+  for (const ShellWord& word : script.directives) {
+    const std::size_t equals = word.text.find('=');
+    if (!is_flag(word) || equals == std::string::npos) continue;
+    best.push_back(
+        {"sbatch-" + name_of(word.text.substr(0, equals)), {word.text.substr(equals + 1)}, word.line, word.column, ""});
+  }
+  return best;
+}
+
+void take_ranks(Taken& taken) {
+  // The first of each that there is: torchrun's, deepspeed's, Slurm's.
+  const Setting *ranks = nullptr, *nodes = nullptr;
+  std::optional<std::int64_t> a_node, node_count;
+  const auto first = [&](std::initializer_list<const char*> keys, const Setting*& from) {
+    std::optional<std::int64_t> value;
+    for (const char* key : keys) {
+      if (!taken.has(key)) continue;
+      const Setting* setting = taken.find(key);
+      if (value || (!setting->unset.empty() && (setting->values.empty() || setting->values[0].empty()))) continue;
+      if (!setting->values.empty() && setting->values[0].find_first_not_of("0123456789") != std::string::npos) {
+        taken.ignore(fmt::format("{} {}", key, one_line(setting->values[0])));  // "gpu", "auto", "1:4"
+        continue;
+      }
+      value = taken.integer(key);
+      from = setting;
+    }
+    return value;
+  };
+  a_node = first({"nproc-per-node", "num-gpus", "sbatch-gpus-per-node", "sbatch-ntasks-per-node"}, ranks);
+  node_count = first({"nnodes", "num-nodes", "sbatch-nodes"}, nodes);
+  if (!a_node) return;
+  if (!node_count) taken.assume("one node, since the file gives no number of them");
+  const double product = static_cast<double>(*a_node) * static_cast<double>(node_count.value_or(1));
+  if (product < 1 || product > 1e6) {
+    taken.error(*ranks, fmt::format("{} x {} ranks, expected 1 to 1,000,000", *a_node, node_count.value_or(1)));
+    return;
+  }
+  taken.put("cluster.gpus", fmt::format("{}", static_cast<std::int64_t>(product)), ranks);
+}
+
+}  // namespace rehearse::launch

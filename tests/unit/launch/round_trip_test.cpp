@@ -1,0 +1,250 @@
+// Every shipped scenario as each format's file and back: a key of the plan is the same again, or was listed as one that
+// the format cannot say.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "launch/launch.h"
+#include "launch/megatron.h"
+#include "sim/base/document.h"
+#include "sim/model/model.h"
+#include "sim/plan/keys.h"
+#include "sim/plan/scenario.h"
+#include "tests/unit/launch/written.h"
+
+namespace rehearse::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> shipped_scenarios() {
+  std::vector<std::string> files;
+  for (const char* folder : {"scenarios", "scenarios/published", "scenarios/gpu", "scenarios/local"})
+    for (const auto& entry : fs::directory_iterator(fs::path(REHEARSE_SOURCE_DIR) / folder))
+      if (entry.path().extension() == ".yaml" && entry.path().filename() != "plans.yaml")
+        files.push_back(entry.path().string());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Keys that name what a plan is, as far as the format may say them.
+bool compared(const plan::Key& key, bool model) {
+  if (key.path == "cluster.gpus") return true;
+  if (key.section() == "model")
+    return model && key.path != "model.name" && key.path != "model.position_rows" && key.path != "model.family";
+  return key.section() == "plan" || key.section() == "training";
+}
+
+void expect_same(const plan::Scenario& before, const plan::Scenario& after, const Exported& exported, bool model) {
+  std::set<std::string> left;
+  for (const LeftOut& one : exported.left_out) left.insert(one.key);
+  for (const plan::Key& key : plan::keys()) {
+    const std::string path(key.path);
+    if (!compared(key, model) || left.contains(path)) continue;
+    if (path == "plan.bucket" && !before.plan.bucket_given) continue;     // by the framework
+    if (path == "plan.reuse_distance" && before.plan.zero < 3) continue;  // nothing is gathered
+    if (path == "plan.overlap_param_gather" && (before.plan.zero == 0 || before.plan.zero == 3)) continue;
+    if (path == "plan.layers_per_stage" && left.contains("plan.pipeline")) continue;
+    if (path == "plan.expert_tensor" && before.plan.expert == 1) continue;  // nothing is split
+    if (path == "training.momentum" && before.training.optimizer != plan::OptimizerKind::sgd) continue;
+    if (path.starts_with("training.loss_scale") && before.training.precision != plan::Precision::fp16) continue;
+    if (path == "plan.zero_group") {
+      if (before.plan.zero > 0 && !left.contains("plan.zero")) {
+        EXPECT_EQ(after.plan.replicas, before.plan.replicas);
+      }
+      continue;
+    }
+    EXPECT_EQ(plan::value_text(key, after), plan::value_text(key, before)) << path;
+  }
+  if (model) {
+    EXPECT_EQ(model::parameter_count(after.model), model::parameter_count(before.model));
+    EXPECT_EQ(model::model_flops(after.model, 1, after.training.seq_len),
+              model::model_flops(before.model, 1, before.training.seq_len));
+  }
+}
+
+// There and back: false where the format's program trains no such model, or the model is no preset that a hint can
+// name.
+bool there_and_back(const std::string& format, const plan::Scenario& before) {
+  Exported exported;
+  try {
+    exported = export_plan(format, before, 8);
+  } catch (const InputError& error) {
+    EXPECT_TRUE(before.model.family == model::Family::cnn || before.model.family == model::Family::mlp ||
+                before.model.family == model::Family::bert)
+        << error.what();
+    return false;
+  }
+  const Written text("launch-file", exported.text);
+  ImportHints hints;
+  const bool model = format == "megatron" || format == "sbatch";
+  if (!model) hints.model = before.model.name;
+  if (!model && !fs::exists(fs::path(REHEARSE_SOURCE_DIR) / "scenarios/models" / (hints.model + ".yaml"))) return false;
+  const Imported imported = import_plan(text.path, exported.text, hints);
+  EXPECT_EQ(imported.format, format == "sbatch" ? "megatron" : format);
+  const Written scenario("scenario.yaml", imported.scenario);
+  expect_same(before, plan::read_scenario(scenario.path, {}, REHEARSE_SOURCE_DIR), exported, model);
+  return true;
+}
+
+class RoundTrip : public testing::TestWithParam<std::string> {};
+
+TEST_P(RoundTrip, AKeyOfAShippedScenarioIsTheSameAgainOrListed) {
+  int done = 0;
+  for (const std::string& file : shipped_scenarios()) {
+    SCOPED_TRACE(file);
+    done += there_and_back(GetParam(), plan::read_scenario(file, {}, REHEARSE_SOURCE_DIR)) ? 1 : 0;
+  }
+  EXPECT_GE(done, 20);
+}
+
+// What no shipped scenario has.
+TEST_P(RoundTrip, AKeyOfAnotherPlanIsTheSameAgainOrListed) {
+  const Written base("base.yaml",
+                     "rehearse: 1\nmodel: llama3-8b\ncluster: {topology: dgx-h100, gpus: 64}\n"
+                     "training: {global_batch: 512, seq_len: 4096}\n");
+  using Assignments = std::vector<std::string>;
+  const std::vector<Assignments> plans = {
+      {"plan.zero=2", "plan.bucket=50MB", "training.precision=fp16", "training.loss_scale=4096"},
+      {"plan.zero=1", "plan.bucket=40MB", "training.grad_dtype=bf16", "training.reduce_dtype=bf16"},
+      {"plan.zero=3", "plan.zero_group=node", "plan.recompute=full", "plan.recompute_every=2"},
+      {"plan.zero=2", "plan.zero_group=16", "plan.recompute=full", "plan.recompute_layers=3"},
+      {"plan.tensor=4", "plan.pipeline=4", "plan.schedule=interleaved", "plan.chunks=2", "plan.sequence_parallel=true"},
+      {"plan.tensor=4", "plan.pipeline=2", "plan.schedule=interleaved", "plan.chunks=4", "plan.zero=1"},
+      {"plan.context=4", "plan.context_kind=all_gather", "plan.zero=3"},
+      {"plan.context=4", "plan.context_kind=all_to_all", "plan.tensor=2"},
+      {"plan.context=2", "plan.zero=3", "plan.zero_group=16", "plan.tensor=2", "plan.sequence_parallel=true"},
+      {"plan.zero=3", "plan.recompute=ops", "training.precision=fp8", "training.fp8_recipe=tensorwise",
+       "training.fp8_params=true"},
+      {"plan.zero=1", "training.precision=fp8", "training.fp8_recipe=blockwise", "training.fp8_bf16_layers=2"},
+      {"plan.pipeline=4", "plan.layers_per_stage=[7, 9, 9, 7]", "plan.micro_batch=2"},
+      {"plan.pipeline=2", "plan.embedding_as_layer=true"},
+      {"plan.pipeline=2", "plan.schedule=gpipe"},
+      {"plan.pipeline=4", "plan.schedule=zero_bubble"},
+      {"plan.pipeline=4", "plan.schedule=dualpipe_v"},
+      {"plan.pipeline=4", "plan.rank_order=[tensor, context, expert, pipeline, data]"},
+      {"plan.tensor=2", "plan.pipeline=2", "plan.rank_order=[pipeline, tensor, context, expert, data]"},
+      {"training.optimizer=sgd", "training.momentum=0.9", "training.weight_decay=0.01", "training.clip=0"},
+      {"training.lora_rank=16", "training.lora_alpha=32"},
+      {"training.moments=bf16", "training.lr_schedule=cosine", "training.warmup_steps=100", "training.seed=7"},
+      {"training.precision=fp32", "plan.zero=1"},
+      {"plan.recompute=selective", "plan.tensor=8", "plan.overlap_grad_reduce=true", "plan.overlap_param_gather=true"},
+      {"model={preset: llama3-8b, sliding_window: 1024, dropout: 0.1, attention: unfused}", "plan.tensor=2"},
+      {"plan.zero=3", "plan.recompute=full", "framework=deepspeed", "plan.reuse_distance=1000000"},
+  };
+  for (const Assignments& assignments : plans) {
+    SCOPED_TRACE(assignments.front() + " ...");
+    EXPECT_TRUE(there_and_back(GetParam(), plan::read_scenario(base.path, assignments, REHEARSE_SOURCE_DIR)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, RoundTrip,
+                         testing::Values("megatron", "deepspeed", "torchtitan-toml", "accelerate", "sbatch"),
+                         [](const auto& one) { return one.param.substr(0, one.param.find('-')); });
+
+TEST(Nccl, PinnedCollectivesAreItsVariables) {
+  const Written base("pins.yaml",
+                     "rehearse: 1\nmodel: llama3-8b\nframework: megatron-core\n"
+                     "cluster:\n  topology: dgx-h100\n  gpus: 16\n  collectives:\n"
+                     "    - {kind: all_reduce, algorithm: nvls, protocol: simple}\n"
+                     "    - {kind: all_reduce, algorithm: nvls_tree, protocol: simple}\n"
+                     "    - {kind: all_gather, algorithm: ring}\nplan: {tensor: 2, zero: 1}\n");
+  const plan::Scenario s = plan::read_scenario(base.path, {}, REHEARSE_SOURCE_DIR);
+  const Exported exported = export_plan("megatron", s, 8);
+  EXPECT_NE(exported.text.find("export NCCL_ALGO='allgather:ring;allreduce:nvls,nvlstree'\nexport "
+                               "NCCL_PROTO='allreduce:simple'\n"),
+            std::string::npos)
+      << exported.text;
+  const Imported imported = import_plan(base.path, exported.text, {});
+  EXPECT_NE(imported.scenario.find("collectives: [{kind: all_reduce, algorithm: nvls, protocol: simple}, "
+                                   "{kind: all_reduce, algorithm: nvls_tree, protocol: simple}, "
+                                   "{kind: all_gather, algorithm: ring, protocol: auto}]"),
+            std::string::npos)
+      << imported.scenario;
+  const std::string arguments = "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 64 --bf16\n";
+  const Imported all = import_plan("x.sh", "export NCCL_ALGO=Ring,Tree\n" + arguments, {});
+  EXPECT_NE(all.scenario.find("{kind: all_gather, algorithm: ring, protocol: auto}"), std::string::npos);
+  EXPECT_EQ(all.scenario.find("{kind: all_gather, algorithm: tree"), std::string::npos) << "trees gather nothing";
+  EXPECT_EQ(import_plan("x.sh", "export NCCL_ALGO=^Tree\n" + arguments, {}).scenario.find("collectives"),
+            std::string::npos);
+  EXPECT_THROW(import_plan("x.sh", "export NCCL_ALGO=Rings\n" + arguments, {}), InputError);
+}
+
+// What Megatron-LM has a flag for is never among what is left out.
+TEST(Megatron, SaysItsOwnPlansInFull) {
+  const plan::Scenario s = plan::read_scenario(
+      std::string(REHEARSE_SOURCE_DIR) + "/scenarios/gpt3-175b-tp8-pp16.yaml",
+      {"framework=megatron-core", "plan.schedule=interleaved", "plan.chunks=2", "plan.sequence_parallel=true",
+       "plan.recompute=selective", "plan.context=2", "plan.rank_order=[tensor, context, expert, pipeline, data]",
+       "training.precision=fp8", "training.fp8_recipe=mxfp8", "training.moments=bf16", "plan.bucket=100MiB"},
+      REHEARSE_SOURCE_DIR);
+  const Exported exported = export_plan("megatron", s, 8);
+  for (const LeftOut& one : exported.left_out) ADD_FAILURE() << one.key << ": " << one.why;
+  for (const char* part : {"--num-virtual-stages-per-pipeline-rank 2", "--sequence-parallel",
+                           "--recompute-granularity selective", "--context-parallel-size 2", "--use-tp-pp-dp-mapping",
+                           "--fp8-recipe mxfp8", "--fp8-format e4m3", "--exp-avg-sq-dtype bf16",
+                           "--ddp-bucket-size 26214400", "--nnodes 128", "export CUDA_DEVICE_MAX_CONNECTIONS=1"})
+    EXPECT_NE(exported.text.find(part), std::string::npos) << part << " in\n" << exported.text;
+}
+
+// Every format, of every scenario: something is written, nothing of the plan is missing without a word.
+TEST(Export, EveryFormatSaysOrListsTheDegrees) {
+  for (const std::string& file : shipped_scenarios()) {
+    const plan::Scenario s = plan::read_scenario(file, {}, REHEARSE_SOURCE_DIR);
+    for (const std::string& format : export_formats()) {
+      Exported exported;
+      try {
+        exported = export_plan(format, s, 8);
+      } catch (const InputError& error) {
+        EXPECT_NE(std::string(error.what()).find("expected gpt, llama or moe"), std::string::npos) << error.what();
+        continue;
+      }
+      const auto listed = [&](const char* key) {
+        return std::any_of(exported.left_out.begin(), exported.left_out.end(),
+                           [&](const LeftOut& one) { return one.key == key; });
+      };
+      for (const auto& [key, degree] : {std::pair{"plan.tensor", s.plan.tensor}, {"plan.pipeline", s.plan.pipeline}}) {
+        if (degree == 1 || listed(key)) continue;
+        const std::string number = std::to_string(degree);
+        EXPECT_TRUE(exported.text.find("size " + number) != std::string::npos ||
+                    exported.text.find("size: " + number) != std::string::npos ||
+                    exported.text.find("size\": " + number) != std::string::npos ||
+                    exported.text.find("size = " + number) != std::string::npos ||
+                    exported.text.find("degree = " + number) != std::string::npos ||
+                    exported.text.find("- '" + number + "'") != std::string::npos)
+            << file << " " << format << " " << key;
+      }
+      EXPECT_TRUE(exported.text.find("Made by rehearse export") != std::string::npos || !exported.notes.empty());
+    }
+  }
+}
+
+TEST(Export, PyTorchJobsAreYaml) {
+  const plan::Scenario s = plan::read_scenario(
+      std::string(REHEARSE_SOURCE_DIR) + "/scenarios/deepseek-v3-2048xh800.yaml", {}, REHEARSE_SOURCE_DIR);
+  Diagnostics problems;
+  const Document job = Document::from_text("job.yaml", export_plan("pytorchjob", s, 8).text, problems);
+  problems.throw_if_any();
+  EXPECT_EQ(job.root().text("kind"), "PyTorchJob");
+  const Node specs = job.root().get("spec").get("pytorchReplicaSpecs");
+  EXPECT_EQ(specs.get("Worker").integer("replicas"), 255) << "2,048 ranks, 8 a node, one of the nodes is the master";
+  const Node container = specs.get("Worker").get("template").get("spec").get("containers").at(0);
+  EXPECT_EQ(container.get("args").at(0).as_text(), "--num-layers");
+  EXPECT_EQ(container.get("args").at(1).as_text(), "61");
+  EXPECT_GE(container.get("env").size(), 2u);
+}
+
+TEST(Layout, IsReadAsItIsWritten) {
+  using Layers = std::vector<std::int64_t>;
+  for (const Layers& layers : {Layers{3, 4, 4, 3}, Layers{0, 2, 2, 0}, Layers{7}, Layers{1, 1}})
+    EXPECT_EQ(layers_of_layout(pipeline_layout(layers)), layers) << pipeline_layout(layers);
+  EXPECT_EQ(layers_of_layout("Et*3|tt|,t,tL"), (Layers{3, 2, 2}));
+  for (const char* wrong : {"", "t|t", "Et|t", "E(t|)*2L", "Et|mL", "EtL|t", "Et*0|tL", "Et*99999999|L", "EEtL"})
+    EXPECT_EQ(layers_of_layout(wrong), std::nullopt) << wrong;
+}
+
+}  // namespace
+}  // namespace rehearse::launch
