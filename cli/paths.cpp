@@ -37,7 +37,7 @@ fs::path own_file() {
   return error ? fs::path() : file;
 }
 
-[[noreturn]] void fail(const std::string& file, std::string message, std::string hint = "") {
+[[noreturn]] void refuse_path(const std::string& file, std::string message, std::string hint = "") {
   throw InputError(Diagnostic{file, 0, 0, "", std::move(message), std::move(hint)});
 }
 
@@ -45,14 +45,15 @@ fs::path own_file() {
 
 std::string data_root() {
   if (const char* given = std::getenv("REHEARSE_ROOT"); given != nullptr && *given != '\0') {
-    if (!holds_data(given)) fail(given, "REHEARSE_ROOT names a folder without scenarios/ and topologies/");
+    if (!holds_data(given)) refuse_path(given, "REHEARSE_ROOT names a folder without scenarios/ and topologies/");
     return given;
   }
   for (fs::path at = own_file(); at.has_relative_path(); at = at.parent_path())
     for (const fs::path& folder : {at.parent_path(), at.parent_path() / kInstalled})
       if (holds_data(folder)) return folder.string();
-  fail("", fmt::format("found no folder with scenarios/ and topologies/ above the program, nor {} there", kInstalled),
-       "set REHEARSE_ROOT to it");
+  refuse_path(
+      "", fmt::format("found no folder with scenarios/ and topologies/ above the program, nor {} there", kInstalled),
+      "set REHEARSE_ROOT to it");
 }
 
 std::vector<std::string> yaml_names(const std::string& folder) {
@@ -71,7 +72,7 @@ std::vector<std::string> scenario_names(const std::string& root) {
 
 std::string scenario_file(const std::string& given, const std::string& root) {
   std::error_code error;
-  if (given.empty()) fail("", "the scenario's name is empty");
+  if (given.empty()) refuse_path("", "the scenario's name is empty");
   const bool bare = given.find('/') == std::string::npos && !given.ends_with(".yaml");
   const fs::file_status there = fs::status(given, error);
   if (fs::exists(there) && !(bare && fs::is_directory(there))) {
@@ -85,8 +86,8 @@ std::string scenario_file(const std::string& given, const std::string& root) {
   }
   if (fs::is_directory(there)) return given;  // its reader says so
   const std::string near = nearest(fs::path(given).stem().string(), scenario_names(root));
-  fail(given, "no such file, and no scenario of that name",
-       near.empty() ? "rehearse list scenarios names them" : fmt::format("did you mean '{}'?", near));
+  refuse_path(given, "no such file, and no scenario of that name",
+              near.empty() ? "rehearse list scenarios names them" : fmt::format("did you mean '{}'?", near));
 }
 
 std::string shown_path(const std::string& path, const std::string& root) {
@@ -96,7 +97,7 @@ std::string shown_path(const std::string& path, const std::string& root) {
 
 void check_output_directory(const std::string& dir, std::initializer_list<const char*> files) {
   if (const std::string problem = result::directory_problem(dir); !problem.empty())
-    fail("", "-o: " + problem, "-o names a directory");
+    refuse_path("", "-o: " + problem, "-o names a directory");
   for (const char* name : files) result::check_output_file((fs::path(dir) / name).string());
 }
 
@@ -108,7 +109,7 @@ void check_output_path(const std::string& file) {
   result::check_output_file(file);
   std::error_code error;
   const fs::path folder = fs::absolute(file, error).parent_path();
-  if (!fs::is_directory(folder, error)) fail(file, fmt::format("there is no directory {}", folder.string()));
+  if (!fs::is_directory(folder, error)) refuse_path(file, fmt::format("there is no directory {}", folder.string()));
 }
 
 }  // namespace rehearse::cli
