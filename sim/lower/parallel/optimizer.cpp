@@ -2,6 +2,7 @@
 // the loss scale, and the update of what the rank owns.
 #include <string>
 
+#include "sim/base/moment_codes.h"
 #include "sim/lower/parallel/parameters.h"
 
 namespace rehearse::lower {
@@ -15,10 +16,10 @@ using program::StreamKind;
 
 void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
   const std::string suffix = ".bucket" + std::to_string(index);
-  const auto state = [&](const std::string& name, DType type, program::Init::Kind init) {
+  const auto state = [&](const std::string& name, DType type, std::int64_t elements, program::Init::Kind init) {
     const BufferId id = builder_.add_buffer({name + suffix,
                                              type,
-                                             {bucket.shard},
+                                             {elements},
                                              BufferClass::optimizer,
                                              Lifetime::persistent,
                                              -1,
@@ -31,9 +32,17 @@ void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
   };
   const bool adam = context_.scenario.training.optimizer == plan::OptimizerKind::adamw;
   const bool averages = adam || context_.scenario.training.momentum > 0;
-  if (context_.master) bucket.master = state("master", DType::f32, program::Init::Kind::normal);
-  if (averages) bucket.exp_avg = state("exp_avg", context_.moments, program::Init::Kind::zeros);
-  if (adam) bucket.exp_avg_sq = state("exp_avg_sq", context_.moments, program::Init::Kind::zeros);
+  const auto zeros = [&](const std::string& name, DType type, std::int64_t elements) {
+    return state(name, type, elements, program::Init::Kind::zeros);
+  };
+  if (context_.master) bucket.master = state("master", DType::f32, bucket.shard, program::Init::Kind::normal);
+  if (averages) bucket.exp_avg = zeros("exp_avg", bucket.moments, bucket.shard);
+  if (adam) bucket.exp_avg_sq = zeros("exp_avg_sq", bucket.moments, bucket.shard);
+  if (bucket.moments != DType::u8) return;
+  // Whatever their codes, elements of a block whose largest is 0 are 0.
+  const std::int64_t blocks = bucket.shard / kMomentBlock;
+  if (averages) bucket.exp_avg_largest = zeros("exp_avg.largest", DType::f32, blocks);
+  if (adam) bucket.exp_avg_sq_largest = zeros("exp_avg_sq.largest", DType::f32, blocks);
 }
 
 void ParameterStore::emit_zero_gradients() {
@@ -105,12 +114,16 @@ void ParameterStore::emit_optimizer(Bucket& bucket, int index, BufferId coeffici
   const bool in_fp32 = bucket.held != Held::none;
   const BufferId values = in_fp32 ? bucket.master : bucket.value_shard;
   program::Optimizer step{context_.scenario.training.optimizer == plan::OptimizerKind::adamw,
-                          context_.master && !in_fp32, coefficient >= 0, bucket.shard,
-                          !context_.profile().fused_optimizer};
+                          context_.master && !in_fp32,
+                          coefficient >= 0,
+                          bucket.shard,
+                          !context_.profile().fused_optimizer && context_.moments != DType::u8,
+                          bucket.exp_avg_largest >= 0};
   std::vector<Operand> reads{{bucket.gradient_shard}}, writes{{values}};
   if (coefficient >= 0) reads.push_back({coefficient});
   reads.push_back({values});
-  for (const BufferId state : {in_fp32 ? -1 : bucket.master, bucket.exp_avg, bucket.exp_avg_sq}) {
+  for (const BufferId state : {in_fp32 ? -1 : bucket.master, bucket.exp_avg, bucket.exp_avg_sq, bucket.exp_avg_largest,
+                               bucket.exp_avg_sq_largest}) {
     if (state < 0) continue;
     reads.push_back({state});
     writes.push_back({state});
