@@ -53,23 +53,6 @@ plan: {micro_batch: 1, bucket: 8KiB}
 training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 1e-2, weight_decay: 0.2, clip: 0.5, seed: 8}
 )";
 
-// Tokens below 61 that a model can learn: each follows from the one before, mostly.
-TokenFile learnable_tokens() {
-  return {"tokens.bin",
-          [token = 1U](unsigned i) mutable { return token = i % 5 == 4 ? i * i % 61 : (token * 17 + 3) % 61; }};
-}
-
-PlainGpt<double>::Data sequences(execute::Data& data, const plan::Scenario& scenario) {
-  return [&data, batch = scenario.training.global_batch, n = scenario.training.seq_len](std::int64_t step,
-                                                                                        std::int64_t index) {
-    Sequence sequence{std::vector<std::int32_t>(static_cast<std::size_t>(n)),
-                      std::vector<std::int32_t>(static_cast<std::size_t>(n))};
-    data.load(program::InputKind::tokens, {step * batch + index}, n, sequence.tokens.data());
-    data.load(program::InputKind::targets, {step * batch + index}, n, sequence.targets.data());
-    return sequence;
-  };
-}
-
 // The tokens of a sequence by the rank that routes them.
 std::vector<std::vector<std::int64_t>> token_shards(const plan::Scenario& scenario) {
   const plan::Plan& p = scenario.plan;

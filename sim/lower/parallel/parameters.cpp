@@ -83,6 +83,7 @@ void ParameterStore::layout() {
                              {p.spec.init, p.spec.scale, p.spec.global_shape, p.spec.tensor_dim, expert_axes(p)}});
     if (bucket.frozen) continue;
     p.gradient = builder_.view("grad." + p.spec.name, bucket.gradients, p.offset, p.local_shape);
+    if (context_.scenario.training.optimizer == plan::OptimizerKind::adafactor) make_factors(p, bucket);
     if (context_.profile().autocast && context_.master)
       p.master = builder_.view("master." + p.spec.name, bucket.master, p.offset, p.local_shape);
   }

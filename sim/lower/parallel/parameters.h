@@ -123,7 +123,8 @@ class ParameterStore {
     std::vector<std::int64_t> local_shape;
     std::int64_t offset = 0;  // in the bucket
     BufferId value = -1, gradient = -1;
-    BufferId master = -1;  // under autocast, as `value`
+    BufferId master = -1;                                          // under autocast, as `value`
+    BufferId row_means = -1, col_means = -1, updated_master = -1;  // of Adafactor
     int uses = 1, pending_uses = 0;
     bool written = false;  // in this backward (transient gradients)
     BufferId fp8_row = -1, fp8_column = -1, amax = -1;
@@ -191,6 +192,8 @@ class ParameterStore {
   void make_buffers(Bucket& bucket, int index);
   void view_padding(Bucket& bucket, const std::string& suffix);
   void make_optimizer_state(Bucket& bucket, int index);
+  void make_factors(Param& param, const Bucket& bucket);
+  void emit_adafactor(const Param& param, const Bucket& bucket, BufferId coefficient);
   void reduce_over_tensor(Bucket& bucket, int index);
   void reduce_over_embedding(Bucket& bucket, int index);
   void reduce(Bucket& bucket, int index);
