@@ -134,36 +134,6 @@ TEST(ScenarioErrors, FourBitsAreOfBlocksAndSimulatedOnly) {
       << performed[0];
 }
 
-TEST(ScenarioErrors, MomentsAreFp32Bf16OrInt8) {
-  EXPECT_EQ(problems(small("training: {moments: bf16}\n")), Texts{});
-  EXPECT_EQ(problems(small("training: {moments: int8}\n"), {}, Purpose::perform), Texts{});
-  EXPECT_EQ(problems(small("training: {moments: bf16, precision: fp32, optimizer: sgd}\n"), {}, Purpose::perform),
-            Texts{});
-  EXPECT_EQ(problems(small("training: {moments: bf6}\n")),
-            (Texts{"3:21 training.moments: expected one of fp32, bf16, int8, found 'bf6' (did you mean 'bf16'?)"}));
-  const Texts half = problems(small("training: {moments: fp16}\n"));
-  ASSERT_EQ(half.size(), 1U);
-  EXPECT_TRUE(half[0].starts_with("3:21 training.moments: expected one of fp32, bf16, int8, found 'fp16'")) << half[0];
-}
-
-TEST(ScenarioErrors, AdafactorUpdatesWholeTensors) {
-  EXPECT_EQ(problems(small("training: {optimizer: adafactor}\n"), {}, Purpose::perform), Texts{});
-  const auto only = [](const std::string& rest, const std::string& problem) {
-    const Texts found = problems(small(rest));
-    ASSERT_EQ(found.size(), 1U) << rest;
-    EXPECT_NE(found[0].find(problem), std::string::npos) << found[0];
-  };
-  only("cluster: {topology: dgx-a100, gpus: 8}\nplan: {zero: 1}\ntraining: {optimizer: adafactor}\n",
-       "training.optimizer: adafactor: its means are of whole rows and columns, and plan.zero = 1 cuts");
-  only("cluster: {topology: dgx-a100, gpus: 8}\nplan: {tensor: 2}\ntraining: {optimizer: adafactor}\n",
-       "and plan.tensor = 2 splits matrices");
-  only("training: {optimizer: adafactor, precision: fp8, fp8_params: true}\n", "fp8_params) are updated by buckets");
-  only("training: {optimizer: adafactor, moments: int8}\n", "training.moments: adafactor keeps means of rows and");
-  const Texts unknown = problems(small("training: {optimizer: adafacto}\n"));
-  ASSERT_EQ(unknown.size(), 1U);
-  EXPECT_NE(unknown[0].find("did you mean 'adafactor'?"), std::string::npos) << unknown[0];
-}
-
 TEST(ScenarioErrors, AdaptersHaveARankAndTargets) {
   EXPECT_EQ(problems(small("training: {lora_rank: 16}\n")), Texts{});
   EXPECT_EQ(problems(small("training: {lora_rank: 16, lora_alpha: 32, lora_targets: [mlp]}\n"), {}, Purpose::perform),
