@@ -173,13 +173,23 @@ struct ConvShape {
   std::int64_t batch = 0, c_in = 0, c_out = 0, height = 0, width = 0, kernel = 3, stride = 1, pad = 1;
 };
 
-// lr and bias corrections are *step's.
+// lr and bias corrections are *step's. Of moments of 8 bits: the largest absolute value of each block of kMomentBlock
+// elements (sim/base/moment_codes.h); device memory, read and written.
 struct AdamW {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0;
   const StepValues* step = nullptr;  // device memory
+  float *exp_avg_largest = nullptr, *exp_avg_sq_largest = nullptr;
 };
 struct Sgd {
   double momentum = 0, weight_decay = 0;
+  const StepValues* step = nullptr;  // device memory
+  float* momentum_largest = nullptr;
+};
+// Of sim/program/op.h, Adafactor: a tensor [rows, cols], or with rows = 0 one of `cols` elements. lr and the number of
+// the step, from 0, are *step's.
+struct Adafactor {
+  std::int64_t rows = 0, cols = 0;
+  double weight_decay = 0;
   const StepValues* step = nullptr;  // device memory
 };
 
@@ -363,11 +373,15 @@ class Device {
 
   // `coefficient` (device memory; null: 1) multiplies the gradient; not a number: the step is skipped, nothing changes.
   // `master` is null if the parameter is its own fp32 copy; else param is written as the master's rounding. Moments may
-  // be of 16 bits, both of one type: the parameter is updated by what they are before they are rounded.
+  // be of 16 bits, or of 8 (u8), both of one type: the parameter is updated by what they are before they are rounded.
+  // With 8 bits n is a multiple of kMomentBlock.
   virtual void adamw(std::int64_t n, const AdamW& o, In grad, const float* coefficient, Out param, float* master,
                      Out exp_avg, Out exp_avg_sq) = 0;
   virtual void sgd(std::int64_t n, const Sgd& o, In grad, const float* coefficient, Out param, float* master,
                    Out momentum) = 0;
+  // row [rows] (null with rows = 0), col [cols]: running means of the gradient's squares.
+  virtual void adafactor(const Adafactor& o, In grad, const float* coefficient, Out param, float* master, float* row,
+                         float* col) = 0;
   virtual void sum_squares(std::int64_t n, In x, float* sum) = 0;  // adds to sum [1]
   // coefficient [1] = min(1, max_norm / (sqrt(sum) / s + 1e-6)) / s with s = *loss_scale (null: 1); not a number if sum
   // is not finite. max_norm 0: no clipping.

@@ -42,6 +42,7 @@ constexpr Class kClasses[] = {
     {"cross_entropy", "cross-entropy"},
     {"mse", "mean squared error"},
     {"sgd", "optimizer"},
+    {"adafactor", "optimizer"},
     {"sum_squares", "optimizer"},
     {"clip_coefficient", "optimizer"},
     {"update_loss_scale", "optimizer"},

@@ -277,11 +277,20 @@ class KernelCall {
     const float* coefficient = o.clip ? f32(1) : nullptr;
     float* master = o.master ? f32_out(1) : nullptr;
     const std::size_t state = o.master ? 2 : 1;
-    if (o.adam)
-      return d_.adamw(o.elements, {t.beta1, t.beta2, t.eps, t.weight_decay, c_.step}, in(0), coefficient, out(0),
-                      master, out(state), out(state + 1));
-    d_.sgd(o.elements, {t.momentum, t.weight_decay, c_.step}, in(0), coefficient, out(0), master,
-           writes_.size() > state ? out(state) : Out());
+    if (o.adam) {
+      kernels::AdamW rule{t.beta1, t.beta2, t.eps, t.weight_decay, c_.step};
+      if (o.eight_bits) rule.exp_avg_largest = f32_out(state + 2), rule.exp_avg_sq_largest = f32_out(state + 3);
+      return d_.adamw(o.elements, rule, in(0), coefficient, out(0), master, out(state), out(state + 1));
+    }
+    d_.sgd(o.elements, {t.momentum, t.weight_decay, c_.step, o.eight_bits ? f32_out(state + 1) : nullptr}, in(0),
+           coefficient, out(0), master, writes_.size() > state ? out(state) : Out());
+  }
+
+  void operator()(const program::Adafactor& a) const {
+    const std::size_t state = a.master ? 2 : 1;
+    d_.adafactor({a.rows, a.cols, c_.scenario.training.weight_decay, c_.step}, in(0), a.clip ? f32(1) : nullptr, out(0),
+                 a.master ? f32_out(1) : nullptr, a.rows > 0 ? f32_out(state) : nullptr,
+                 f32_out(a.rows > 0 ? state + 1 : state));
   }
 
   void operator()(const program::SumSquares& s) const {

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/half_convert.h"
 #include "sim/base/check.h"
+#include "sim/base/moment_codes.h"
 
 namespace rehearse::kernels::cpu {
 
@@ -161,7 +162,10 @@ void CpuDevice::adamw(std::int64_t n, const AdamW& o, In grad, const float* coef
   in_pieces(n, fp32(grad) && fp32(param), [&](std::int64_t begin, std::int64_t count) {
     Widened w(*this);
     float* p = master ? master + begin : w.update(from(param, begin), count);
-    kernels_.adamw(count, o, w.read(from(grad, begin), count), factor, p, from(exp_avg, begin),
+    AdamW part = o;
+    if (part.exp_avg_largest) part.exp_avg_largest += begin / kMomentBlock;
+    if (part.exp_avg_sq_largest) part.exp_avg_sq_largest += begin / kMomentBlock;
+    kernels_.adamw(count, part, w.read(from(grad, begin), count), factor, p, from(exp_avg, begin),
                    from(exp_avg_sq, begin));
     if (master) convert(count, p, from(param, begin));
   });
@@ -174,9 +178,22 @@ void CpuDevice::sgd(std::int64_t n, const Sgd& o, In grad, const float* coeffici
   in_pieces(n, fp32(grad) && fp32(param), [&](std::int64_t begin, std::int64_t count) {
     Widened w(*this);
     float* p = master ? master + begin : w.update(from(param, begin), count);
-    kernels_.sgd(count, o, w.read(from(grad, begin), count), factor, p, from(momentum, begin));
+    Sgd part = o;
+    if (part.momentum_largest) part.momentum_largest += begin / kMomentBlock;
+    kernels_.sgd(count, part, w.read(from(grad, begin), count), factor, p, from(momentum, begin));
     if (master) convert(count, p, from(param, begin));
   });
+}
+
+void CpuDevice::adafactor(const Adafactor& o, In grad, const float* coefficient, Out param, float* master, float* row,
+                          float* col) {
+  const float factor = coefficient ? *coefficient : 1.0F;
+  if (std::isnan(factor)) return;
+  const std::int64_t n = o.rows > 0 ? o.rows * o.cols : o.cols;
+  Widened w(*this);
+  float* p = master ? master : w.update(param, n);
+  kernels_.adafactor(o, w.read(grad, n), factor, p, row, col);
+  if (master) convert(n, p, param);
 }
 
 void CpuDevice::sum_squares(std::int64_t n, In x, float* sum) {

@@ -114,10 +114,11 @@ class CpuKernels {
                     std::int64_t window, const float* x, float* y, std::int32_t* argmax);
   void pool_backward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
                      std::int64_t window, const float* dy, const std::int32_t* argmax, float* dx);
-  // Moments alone may be of 16 bits.
+  // Moments alone may be of 16 bits, or of 8.
   void adamw(std::int64_t n, const AdamW& o, const float* grad, float grad_scale, float* param, Out exp_avg,
              Out exp_avg_sq);
   void sgd(std::int64_t n, const Sgd& o, const float* grad, float grad_scale, float* param, Out momentum);
+  void adafactor(const Adafactor& o, const float* grad, float grad_scale, float* param, float* row, float* col);
   double sum_squares(std::int64_t n, const float* x);
 
   // body(begin, end) on parts of [0, n).

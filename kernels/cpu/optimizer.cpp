@@ -1,6 +1,6 @@
 // Parameter updates as torch.optim.AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101) and torch.optim.SGD (dampening
-// 0, weight decay added to the gradient), and the sum of squares of a gradient. Moments of 16 bits are widened and
-// rounded back in blocks that stay in the nearest cache, so that only their 16 bits go to memory and back.
+// 0, weight decay added to the gradient), and the sum of squares of a gradient. Moments of 16 or 8 bits are widened and
+// rounded back in blocks that stay in the nearest cache, so that only these bits go to memory and back.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,40 +8,72 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/half_convert.h"
+#include "sim/base/moment_codes.h"
 
 namespace rehearse::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kUpdateGrain = 8192, kMomentBlock = 1024;
+constexpr std::int64_t kUpdateGrain = 8192, kWidened = 1024;
+static_assert(kUpdateGrain % kWidened == 0 && kWidened % kMomentBlock == 0, "8-bit moments are cut at blocks");
 
-// The elements of a moment from `at` on as fp32, which `block` has room for if they are of 16 bits; null: none.
+// A moment, or none; of 8 bits with the largest values of its blocks.
+struct StoredMoment {
+  Out moment;
+  bool is_signed = true;
+  float* largest = nullptr;
+};
+
+// The elements of a moment from `at` on as fp32, which `block` has room for if they are of fewer bits; null: none.
 class WideMoment {
  public:
-  float* read(Out moment, std::int64_t at, std::int64_t count) {
+  explicit WideMoment(const StoredMoment& stored) : stored_(stored) {}
+  float* read(std::int64_t at, std::int64_t count) {
+    const Out& moment = stored_.moment;
     if (moment.type == DType::f32) return moment ? static_cast<float*>(moment.data) + at : nullptr;
-    widen(moment.type, static_cast<const std::uint16_t*>(moment.data) + at, count, block_.data());
+    if (moment.type == DType::u8) {
+      blocks(at, count, [&](std::uint8_t* codes, float& largest, float* block, std::int64_t n) {
+        decode_moments(stored_.is_signed, codes, largest, n, block);
+      });
+    } else {
+      widen(moment.type, static_cast<const std::uint16_t*>(moment.data) + at, count, block_.data());
+    }
     return block_.data();
   }
-  void write_back(Out moment, std::int64_t at, std::int64_t count) const {
-    if (moment.type != DType::f32)
+  void write_back(std::int64_t at, std::int64_t count) {
+    const Out& moment = stored_.moment;
+    if (moment.type == DType::u8) {
+      blocks(at, count, [&](std::uint8_t* codes, float& largest, const float* block, std::int64_t n) {
+        encode_moments(stored_.is_signed, block, n, codes, largest);
+      });
+    } else if (moment.type != DType::f32) {
       narrow(moment.type, block_.data(), count, static_cast<std::uint16_t*>(moment.data) + at);
+    }
   }
 
  private:
-  std::array<float, kMomentBlock> block_;
+  template <class Body>
+  void blocks(std::int64_t at, std::int64_t count, const Body& body) {
+    auto* codes = static_cast<std::uint8_t*>(stored_.moment.data) + at;
+    for (std::int64_t i = 0; i < count; i += kMomentBlock)
+      body(codes + i, stored_.largest[(at + i) / kMomentBlock], block_.data() + i, std::min(kMomentBlock, count - i));
+  }
+
+  const StoredMoment& stored_;
+  std::array<float, kWidened> block_;
 };
 
 // body(at, count, first, second) over [begin, end): at once if the moments are fp32.
 template <class Body>
-void with_moments(std::int64_t begin, std::int64_t end, Out first, Out second, const Body& body) {
-  const bool wide = first.type == DType::f32 && second.type == DType::f32;
-  const std::int64_t block = wide ? end - begin : kMomentBlock;
-  WideMoment wide_first, wide_second;
+void with_moments(std::int64_t begin, std::int64_t end, const StoredMoment& first, const StoredMoment& second,
+                  const Body& body) {
+  const bool wide = first.moment.type == DType::f32 && second.moment.type == DType::f32;
+  const std::int64_t block = wide ? end - begin : kWidened;
+  WideMoment wide_first(first), wide_second(second);
   for (std::int64_t at = begin; at < end; at += block) {
     const std::int64_t count = std::min(block, end - at);
-    body(at, count, wide_first.read(first, at, count), wide_second.read(second, at, count));
-    wide_first.write_back(first, at, count);
-    wide_second.write_back(second, at, count);
+    body(at, count, wide_first.read(at, count), wide_second.read(at, count));
+    wide_first.write_back(at, count);
+    wide_second.write_back(at, count);
   }
 }
 
@@ -69,9 +101,9 @@ void CpuKernels::adamw(std::int64_t n, const AdamW& o, const float* grad, float 
       p[i] = p[i] * keep - step_size * first / (std::sqrt(second) * root_scale + eps);
     }
   };
-  pool_.ranges(n, kUpdateGrain, [=](std::int64_t begin, std::int64_t end, int) {
-    with_moments(begin, end, exp_avg, exp_avg_sq, update);
-  });
+  const StoredMoment first{exp_avg, true, o.exp_avg_largest}, second{exp_avg_sq, false, o.exp_avg_sq_largest};
+  pool_.ranges(n, kUpdateGrain,
+               [=](std::int64_t begin, std::int64_t end, int) { with_moments(begin, end, first, second, update); });
 }
 
 void CpuKernels::sgd(std::int64_t n, const Sgd& o, const float* grad, float grad_scale, float* param, Out momentum) {
@@ -92,8 +124,9 @@ void CpuKernels::sgd(std::int64_t n, const Sgd& o, const float* grad, float grad
       for (std::int64_t i = 0; i < count; ++i) p[i] -= lr * (g[i] * grad_scale + decay * p[i]);
     }
   };
+  const StoredMoment stored{momentum, true, o.momentum_largest};
   pool_.ranges(n, kUpdateGrain,
-               [=](std::int64_t begin, std::int64_t end, int) { with_moments(begin, end, momentum, nullptr, update); });
+               [=](std::int64_t begin, std::int64_t end, int) { with_moments(begin, end, stored, {}, update); });
 }
 
 // Blocks of fixed size, added in order: the same sum for any number of threads.

@@ -132,6 +132,8 @@ class CudaDevice final : public Device {
              Out exp_avg_sq) override;
   void sgd(std::int64_t n, const Sgd& o, In grad, const float* coefficient, Out param, float* master,
            Out momentum) override;
+  void adafactor(const Adafactor& o, In grad, const float* coefficient, Out param, float* master, float* row,
+                 float* col) override;
   void sum_squares(std::int64_t n, In x, float* sum) override;
   void clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) override;
   void update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) override;
@@ -143,6 +145,10 @@ class CudaDevice final : public Device {
     return static_cast<T*>(workspace_of(static_cast<std::size_t>(count) * sizeof(T)));
   }
   void* workspace_of(std::size_t bytes) const;
+  // With moments of 8 bits: `weights` are the master copy, or the parameter itself; `copy` is the parameter, or none.
+  void adamw_codes(std::int64_t n, const AdamW& o, In grad, const float* coefficient, Out weights, Out copy,
+                   Out exp_avg, Out exp_avg_sq);
+  void sgd_codes(std::int64_t n, const Sgd& o, In grad, const float* coefficient, Out weights, Out copy, Out momentum);
   In bias_of_type(std::int64_t n, In bias, DType type);
 
   Stream& stream_;

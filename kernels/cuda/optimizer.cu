@@ -2,7 +2,7 @@
 // 0, weight decay added to the gradient); the sum of squares of a gradient, clipping and loss scaling. What changes
 // from step to step is read from device memory. Bytes that must be moved, an element: AdamW with an fp32 gradient 28
 // (read g, p, m, v; write p, m, v), with bf16 gradient and parameter and a master copy 28 too; SGD 12, with
-// momentum 20. Moments of 16 bits take 8 bytes off AdamW, and 4 off SGD.
+// momentum 20. Moments of 16 bits take 8 bytes off AdamW, and 4 off SGD; those of 8 bits are in optimizer_codes.cu.
 #include <algorithm>
 #include <cmath>
 
@@ -189,6 +189,7 @@ void CudaDevice::adamw(std::int64_t n, const AdamW& o, In grad, const float* coe
   const Out weights = master ? Out(master) : param, copy = master ? param : Out();
   const bool aligned = whole_rows(kChunk, {grad, weights, exp_avg, exp_avg_sq, copy});
   REHEARSE_REQUIRE(exp_avg.type == exp_avg_sq.type, "moments of two types");
+  if (exp_avg.type == DType::u8) return adamw_codes(n, o, grad, coefficient, weights, copy, exp_avg, exp_avg_sq);
   by_moments(exp_avg.type, [&]<class TM>() {
     const AdamState<TM> state{Target<float>(weights), Target<TM>(exp_avg), Target<TM>(exp_avg_sq)};
     by_type({grad}, [&]<class TG>() {
@@ -203,6 +204,7 @@ void CudaDevice::sgd(std::int64_t n, const Sgd& o, In grad, const float* coeffic
   const SgdRule rule{static_cast<float>(o.momentum), static_cast<float>(o.weight_decay), o.step};
   REHEARSE_REQUIRE(master || param.type == DType::f32, "a half parameter without an fp32 copy");
   const Out weights = master ? Out(master) : param, copy = master ? param : Out();
+  if (momentum.type == DType::u8) return sgd_codes(n, o, grad, coefficient, weights, copy, momentum);
   const bool aligned = whole_rows(kChunk, {grad, weights, momentum, copy});
   by_moments(momentum.type, [&]<class TM>() {
     by_type({grad}, [&]<class TG>() {

@@ -134,7 +134,9 @@ Context make_context(const plan::Scenario& scenario, program::Program& program) 
   c.residual = scenario.framework.autocast ? DType::f32 : c.compute;
   c.gradient = dtype_of(t.grad_dtype);
   c.reduce = dtype_of(t.reduce_dtype);
-  c.moments = dtype_of(t.moments);
+  c.moments = t.moments == plan::MomentsKind::int8   ? DType::u8
+              : t.moments == plan::MomentsKind::bf16 ? DType::bf16
+                                                     : DType::f32;
   c.master = t.precision != plan::Precision::fp32;
   return c;
 }

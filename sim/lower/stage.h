@@ -43,7 +43,7 @@ struct Context {
   DType compute = DType::f32;   // parameters and activations
   DType residual = DType::f32;  // what is added between layers: compute, or f32 under autocast
   DType gradient = DType::f32, reduce = DType::f32;
-  DType moments = DType::f32;  // of the optimizer
+  DType moments = DType::f32;  // of the optimizer; u8: codes of blocks
   bool master = false;         // fp32 copy of the parameters kept by the optimizer
   // Of experts without a capacity. Where their ranks have unlike rows, each place in the expert group is a role of its
   // own, and what it trades has parts: by layer an index into Program::parts (of hidden elements a row); -1: equal.

@@ -58,6 +58,7 @@ class Rules {
     if (!reported_.list().empty()) return;
     check_room_for_experts(sections_.root.get("model"), s_);
     check_performed_precision(sections_.training, s_);
+    check_optimizer(sections_.training, s_);
   }
 
  private:

@@ -116,8 +116,8 @@ std::vector<Key> training_keys() {
       {.path = "training.optimizer",
        .type = KeyType::choice,
        .fallback = "adamw",
-       .values = {"adamw", "sgd"},
-       .meaning = "`adamw` or `sgd`",
+       .values = {"adamw", "sgd", "adafactor"},
+       .meaning = "`adamw`, `sgd`, or `adafactor` (arXiv 1804.04235: second moments as means of rows and columns)",
        .example = "sgd",
        .related = "training.lr training.betas training.eps training.momentum training.weight_decay training.moments",
        .field = &Training::optimizer,
@@ -125,10 +125,11 @@ std::vector<Key> training_keys() {
       {.path = "training.moments",
        .type = KeyType::choice,
        .fallback = "fp32",
-       .values = {"fp32", "bf16"},
+       .values = {"fp32", "bf16", "int8"},
        .meaning = "the optimizer's averages as stored (adamw: of gradients and of their squares; sgd: the momentum): "
-                  "`fp32`, or `bf16` as DeepSeek-V3 has them (arXiv 2412.19437, section 3.3.2; Megatron-Core's "
-                  "`--exp-avg-dtype` and `--exp-avg-sq-dtype`); updates are computed in fp32",
+                  "`fp32`, `bf16` as DeepSeek-V3 has them (arXiv 2412.19437, section 3.3.2; Megatron-Core's "
+                  "`--exp-avg-dtype` and `--exp-avg-sq-dtype`), or `int8` in blocks of 256 as bitsandbytes' 8-bit "
+                  "optimizers have them (arXiv 2110.02861); updates are computed in fp32",
        .example = "bf16",
        .related = "training.optimizer training.precision plan.zero",
        .field = &Training::moments},

@@ -42,7 +42,10 @@ enum class Fp8Recipe : unsigned char { delayed, tensorwise, blockwise, mxfp8 };
 enum class ExpertDispatch : unsigned char { all_to_all, forwarding };
 // How the ranks of a context group exchange keys and values; see context_rows.h.
 enum class ContextKind : unsigned char { ring, all_to_all, all_gather };
-enum class OptimizerKind : unsigned char { adamw, sgd };
+// adafactor: Shazeer and Stern 2018, arXiv 1804.04235; sim/program/op.h has the variant.
+enum class OptimizerKind : unsigned char { adamw, sgd, adafactor };
+// How an optimizer's averages are stored. int8: codes of blocks (sim/base/moment_codes.h).
+enum class MomentsKind : unsigned char { fp32, bf16, int8 };
 
 struct Plan {
   std::int64_t tensor = 1, pipeline = 1, context = 1, expert = 1;
@@ -108,7 +111,7 @@ struct Training {
   Precision grad_dtype = Precision::fp32;                      // gradients as stored
   Precision reduce_dtype = Precision::fp32;                    // gradients as sent
   OptimizerKind optimizer = OptimizerKind::adamw;
-  Precision moments = Precision::fp32;  // fp32 or bf16: AdamW's two averages as stored, or SGD's momentum
+  MomentsKind moments = MomentsKind::fp32;  // AdamW's two averages as stored, or SGD's momentum
   double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0;
   std::string lr_schedule = "constant";  // constant | cosine
   std::int64_t warmup_steps = 0;

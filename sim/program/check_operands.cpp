@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "sim/base/moment_codes.h"
 #include "sim/program/check_parts.h"
 #include "sim/program/describe.h"
 
@@ -257,7 +258,19 @@ struct ExpectedOf {
     if (o.clip) reads.push_back(1);
     Sizes state(o.master ? 2 : 1, n);  // the parameter and what is kept beside it
     const bool momentum = !o.adam && op.reads.size() > reads.size() + state.size();
-    state.resize(state.size() + (o.adam ? 2 : momentum ? 1 : 0), n);
+    const std::size_t moments = o.adam ? 2 : momentum ? 1 : 0;
+    state.resize(state.size() + moments, n);
+    if (o.eight_bits) state.resize(state.size() + moments, n / kMomentBlock);
+    reads.insert(reads.end(), state.begin(), state.end());
+    return {reads, state};
+  }
+
+  Expected operator()(const Adafactor& a) const {
+    Sizes reads = {a.elements()};
+    if (a.clip) reads.push_back(1);
+    Sizes state(a.master ? 2 : 1, a.elements());
+    if (a.rows > 0) state.push_back(a.rows);
+    state.push_back(a.cols);
     reads.insert(reads.end(), state.begin(), state.end());
     return {reads, state};
   }

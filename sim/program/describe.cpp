@@ -71,10 +71,14 @@ struct ShapeText {
   std::string operator()(const CrossEntropy& c) const { return fmt::format("rows={} cols={}", c.rows, c.cols); }
   std::string operator()(const MeanSquaredError& m) const { return fmt::format("elements={}", m.elements); }
   std::string operator()(const Optimizer& o) const {
+    if (o.eight_bits) return fmt::format("elements={}{} int8_moments", o.elements, o.master ? " master" : "");
     // What is written behind the parameter and its fp32 copy are moments.
     const bool moments = op.writes.size() > (o.master ? 2 : 1);
     const bool halves = moments && is_half(role.buffers[static_cast<std::size_t>(op.writes.back().buffer)].dtype);
     return fmt::format("elements={}{}{}", o.elements, o.master ? " master" : "", halves ? " bf16_moments" : "");
+  }
+  std::string operator()(const Adafactor& a) const {
+    return fmt::format("rows={} cols={}{}", a.rows, a.cols, a.master ? " master" : "");
   }
   std::string operator()(const SumSquares& s) const { return fmt::format("elements={}", s.elements); }
   std::string operator()(const ClipCoefficient& c) const { return fmt::format("max_norm={}", c.max_norm); }

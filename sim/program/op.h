@@ -274,13 +274,30 @@ struct MeanSquaredError {
   bool scaled = false;        // backward: there is a loss scale
 };
 
-// One step of AdamW or SGD on a flat range: {grad, coefficient f32 [1]?, param, master f32?, exp_avg?, exp_avg_sq?} ->
-// {param, master?, exp_avg?, exp_avg_sq?}. With a master copy the parameter is written as its cast; the averages are
-// f32, or both bf16. The coefficient multiplies the gradient; not a number: nothing changes.
+// One step of AdamW or SGD on a flat range: {grad, coefficient f32 [1]?, param, master f32?, exp_avg?, exp_avg_sq?,
+// exp_avg_largest?, exp_avg_sq_largest?} -> {param, master?, exp_avg?, exp_avg_sq?, exp_avg_largest?,
+// exp_avg_sq_largest?}. With a master copy the parameter is written as its cast; the averages are f32, or both bf16, or
+// both u8: codes of blocks of kMomentBlock elements, which `elements` is a multiple of, and of each block the largest
+// absolute value, f32 (sim/base/moment_codes.h). The coefficient multiplies the gradient; not a number: nothing
+// changes.
 struct Optimizer {
   bool adam = true, master = false, clip = false;
   std::int64_t elements = 0;
-  bool separate = false;  // a pass an arithmetic operation (costs; the result is the same)
+  bool separate = false;    // a pass an arithmetic operation (costs; the result is the same)
+  bool eight_bits = false;  // moments are codes of blocks
+};
+// One step of Adafactor on a tensor [rows, cols] whose second moments are kept as means of rows and of columns, or with
+// rows = 0 on one of `cols` elements whose second moments are kept whole: {grad, coefficient f32 [1]?, param, master
+// f32?, row f32 [rows]?, col f32 [cols]} -> {param, master?, row?, col}. Shazeer and Stern 2018 (arXiv 1804.04235,
+// algorithms 4 and 5), without first moment, with a learning rate that is given (as fairseq's adafactor.py and that of
+// Hugging Face Transformers with relative_step, scale_parameter and warmup_init False):
+//   s = g^2 + 1e-30, beta2 = 1 - t^-0.8 in step t = 1, 2, ...; row = beta2 row + (1 - beta2) mean of s over columns,
+//   col likewise over rows; u = g / sqrt(row col / mean of row), or g / sqrt(col) with rows = 0;
+//   u /= max(1, rms of u / d), d = 1; param -= lr weight_decay param + lr u.
+struct Adafactor {
+  bool master = false, clip = false;
+  std::int64_t rows = 0, cols = 0;
+  std::int64_t elements() const { return rows > 0 ? rows * cols : cols; }
 };
 // {grad, sum f32 [1]} -> {sum}: adds the squares of the range, which is skipped on ranks with a tensor coordinate other
 // than 0 if counted_once_over_tensor (parameters replicated over the tensor group).
@@ -381,8 +398,8 @@ struct HostSync {};
 
 using OpShape =
     std::variant<Gemm, Attention, LatentHeads, Norm, Activation, Elementwise, StridedCopy, Router, Permute, GroupedGemm,
-                 Embedding, CrossEntropy, MeanSquaredError, Optimizer, SumSquares, ClipCoefficient, UpdateLossScale,
-                 Conv2d, Pool2d, Input, Collective, PointToPoint, HostSync>;
+                 Embedding, CrossEntropy, MeanSquaredError, Optimizer, Adafactor, SumSquares, ClipCoefficient,
+                 UpdateLossScale, Conv2d, Pool2d, Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

@@ -96,6 +96,10 @@ Work extra_of(const Role& role, const Op& op) {
     if (e->part == CrossEntropyPart::fused_forward) return {0, 0, all};
     if (e->part == CrossEntropyPart::backward) return {0, all, all};
   }
+  if (std::holds_alternative<Adafactor>(op.shape)) {
+    // No update is known before all means are, nor clipped before all updates are: the gradient is read three times.
+    return {0, 2 * operand_bytes(role, op.reads, 0), 0};
+  }
   if (const auto* o = std::get_if<Optimizer>(&op.shape); o != nullptr && o->separate && o->adam) {
     // In fp32 elements a parameter: mul of the parameter 1 read 1 written, lerp 2 1, mul 1 1, addcmul 2 1, sqrt 1 1,
     // div 1 1, add 1 1, addcdiv 3 1: 12 and 8; one kernel reads 4 and writes 3. Clipping: 1 and 1 more. Of the 8 and 5

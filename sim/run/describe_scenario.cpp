@@ -88,7 +88,7 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
     for (const char* key : {"training.fp8_recipe", "training.fp8_bf16_layers", "training.fp8_transposes"})
       s[key] = plan::value_text(*plan::find_key(key), scenario).value_or("");
   if (t.fp8_params) s["training.fp8_params"] = "true";
-  if (t.moments != plan::Precision::fp32)
+  if (t.moments != plan::MomentsKind::fp32)
     s["training.moments"] = *plan::value_text(*plan::find_key("training.moments"), scenario);
   if (t.four_bits()) s["training.fp8_bf16_layers"] = fmt::to_string(t.fp8_bf16_layers);
   if (p.recompute_layers > 0) s["plan.recompute_layers"] = fmt::to_string(p.recompute_layers);

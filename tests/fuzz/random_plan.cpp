@@ -38,7 +38,8 @@ class Writer {
     if (c_.once_in(3)) text += noise();
     if (llama_ && c_.below(3) == 1) give_experts(text);  // last, so that other choices keep their places
     if (llama_ && c_.below(4) == 1) give_latents(text);
-    if (c_.below(4) == 1) text.insert(text.find("training: {") + 11, "moments: bf16, ");
+    if (c_.below(4) == 1)
+      text.insert(text.find("training: {") + 11, c_.below(2) == 1 ? "moments: int8, " : "moments: bf16, ");
     if (transformer_ && c_.below(3) == 1) give_window(text);
     if (c_.below(3) == 1) give_data(text);
     if (transformer_ && c_.below(3) == 1)  // refused beside experts, latents and some plans

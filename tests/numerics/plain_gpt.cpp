@@ -8,6 +8,8 @@
 #include <numbers>
 #include <stdexcept>
 
+#include "tests/numerics/plain_moments.h"
+
 namespace rehearse::numerics {
 namespace {
 
@@ -474,6 +476,10 @@ double PlainGpt<Real>::update(const AdamWSettings& s) {
       if (!s.bf16_moments) continue;
       at(p.exp_avg, i) = bf16(at(p.exp_avg, i));
       at(p.exp_avg_sq, i) = bf16(at(p.exp_avg_sq, i));
+    }
+    if (s.moment_block > 0 && stored_in_8_bits(p.name, p.value.size())) {
+      store_in_8_bits(p.exp_avg, true, s.moment_block);
+      store_in_8_bits(p.exp_avg_sq, false, s.moment_block);
     }
   }
   return norm;

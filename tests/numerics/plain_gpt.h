@@ -53,10 +53,12 @@ struct GptShape {
 };
 
 // torch.optim.AdamW on every parameter, after torch.nn.utils.clip_grad_norm_ (clip 0: none). bf16_moments: the averages
-// are rounded to bf16 after each step.
+// are rounded to bf16 after each step; moment_block: above 0, to what 8 bits in blocks of so many elements hold
+// (plain_moments.h).
 struct AdamWSettings {
   double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip = 1.0;
   bool bf16_moments = false;
+  std::size_t moment_block = 0;
 };
 
 // Token t of a sequence predicts targets[t].

@@ -13,8 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "execute/data.h"
 #include "execute/rank/initial_values.h"
 #include "sim/plan/scenario.h"
+#include "tests/numerics/plain_gpt.h"
 #include "tests/support/temporary.h"
 
 namespace rehearse::numerics {
@@ -74,6 +76,23 @@ inline std::function<float(const std::string&, std::int64_t)> initial_values(con
     float value = 0;
     execute::draw_values(kind, residual ? deep : 0.02, name, seed, index, 1, &value);
     return value;
+  };
+}
+
+// Tokens below 61 that a model can learn: each follows from the one before, mostly.
+inline TokenFile learnable_tokens() {
+  return {"tokens.bin",
+          [token = 1U](unsigned i) mutable { return token = i % 5 == 4 ? i * i % 61 : (token * 17 + 3) % 61; }};
+}
+
+inline PlainGpt<double>::Data sequences(execute::Data& data, const plan::Scenario& scenario) {
+  return [&data, batch = scenario.training.global_batch, n = scenario.training.seq_len](std::int64_t step,
+                                                                                        std::int64_t index) {
+    Sequence sequence{std::vector<std::int32_t>(static_cast<std::size_t>(n)),
+                      std::vector<std::int32_t>(static_cast<std::size_t>(n))};
+    data.load(program::InputKind::tokens, {step * batch + index}, n, sequence.tokens.data());
+    data.load(program::InputKind::targets, {step * batch + index}, n, sequence.targets.data());
+    return sequence;
   };
 }
 

@@ -41,7 +41,8 @@ class HostCopy {
 };
 
 bool reads_step_values(const program::Op& op) {
-  if (std::holds_alternative<program::Optimizer>(op.shape)) return true;
+  if (std::holds_alternative<program::Optimizer>(op.shape) || std::holds_alternative<program::Adafactor>(op.shape))
+    return true;
   if (const auto* a = std::get_if<program::Attention>(&op.shape)) return a->dropout > 0;
   if (const auto* e = std::get_if<program::Elementwise>(&op.shape)) return e->dropout > 0;
   return false;

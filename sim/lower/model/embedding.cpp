@@ -19,13 +19,14 @@ class EmbeddingUnit : public Unit {
   bool backward_reads_parameters() const override { return false; }
 
   void declare_parameters() override {
-    table_ = s_.parameters.add(
-        s_.number,
-        {"embedding.word.weight", {c_.vocab, m_.hidden}, 0, program::Init::Kind::normal, 0.02, m_.tied_embeddings});
+    const auto add = [&](const std::string& name, std::int64_t rows, int tensor_dim, bool tied) {
+      ParamSpec spec{name, {rows, m_.hidden}, tensor_dim, program::Init::Kind::normal, 0.02, tied};
+      spec.table = true;
+      return s_.parameters.add(s_.number, std::move(spec));
+    };
+    table_ = add("embedding.word.weight", c_.vocab, 0, m_.tied_embeddings);
     if (m_.position == model::Position::learned)
-      positions_ = s_.parameters.add(
-          s_.number,
-          {"embedding.position.weight", {m_.learned_positions(), m_.hidden}, -1, program::Init::Kind::normal, 0.02});
+      positions_ = add("embedding.position.weight", m_.learned_positions(), -1, false);
   }
 
   BufferId declare_buffers(BufferId /*input*/, Lifetime output) override {

@@ -84,9 +84,10 @@ class EncoderEmbedding : public Unit {
   std::int64_t elements() const { return c_.tokens * m_.hidden; }
 
   ParamId add(const std::string& what, std::int64_t rows, int tensor_dim, bool tied) {
-    return s_.parameters.add(
-        s_.number,
-        {"embedding." + what + ".weight", {rows, m_.hidden}, tensor_dim, program::Init::Kind::normal, 0.02, tied});
+    ParamSpec spec{
+        "embedding." + what + ".weight", {rows, m_.hidden}, tensor_dim, program::Init::Kind::normal, 0.02, tied};
+    spec.table = true;
+    return s_.parameters.add(s_.number, std::move(spec));
   }
   // Rows of a table; partial where other ranks have the others.
   BufferId look_up(const std::string& what, ParamId table, bool partial, BufferId ids) {

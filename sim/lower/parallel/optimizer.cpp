@@ -2,6 +2,8 @@
 // the loss scale, and the update of what the rank owns.
 #include <string>
 
+#include "sim/base/check.h"
+#include "sim/base/moment_codes.h"
 #include "sim/lower/parallel/parameters.h"
 
 namespace rehearse::lower {
@@ -15,10 +17,10 @@ using program::StreamKind;
 
 void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
   const std::string suffix = ".bucket" + std::to_string(index);
-  const auto state = [&](const std::string& name, DType type, program::Init::Kind init) {
+  const auto state = [&](const std::string& name, DType type, std::int64_t elements, program::Init::Kind init) {
     const BufferId id = builder_.add_buffer({name + suffix,
                                              type,
-                                             {bucket.shard},
+                                             {elements},
                                              BufferClass::optimizer,
                                              Lifetime::persistent,
                                              -1,
@@ -30,10 +32,19 @@ void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
     return id;
   };
   const bool adam = context_.scenario.training.optimizer == plan::OptimizerKind::adamw;
-  const bool averages = adam || context_.scenario.training.momentum > 0;
-  if (context_.master) bucket.master = state("master", DType::f32, program::Init::Kind::normal);
-  if (averages) bucket.exp_avg = state("exp_avg", context_.moments, program::Init::Kind::zeros);
-  if (adam) bucket.exp_avg_sq = state("exp_avg_sq", context_.moments, program::Init::Kind::zeros);
+  const bool sgd = context_.scenario.training.optimizer == plan::OptimizerKind::sgd;
+  const bool averages = adam || (sgd && context_.scenario.training.momentum > 0);
+  const auto zeros = [&](const std::string& name, DType type, std::int64_t elements) {
+    return state(name, type, elements, program::Init::Kind::zeros);
+  };
+  if (context_.master) bucket.master = state("master", DType::f32, bucket.shard, program::Init::Kind::normal);
+  if (averages) bucket.exp_avg = zeros("exp_avg", bucket.moments, bucket.shard);
+  if (adam) bucket.exp_avg_sq = zeros("exp_avg_sq", bucket.moments, bucket.shard);
+  if (bucket.moments != DType::u8) return;
+  // Whatever their codes, elements of a block whose largest is 0 are 0.
+  const std::int64_t blocks = bucket.shard / kMomentBlock;
+  if (averages) bucket.exp_avg_largest = zeros("exp_avg.largest", DType::f32, blocks);
+  if (adam) bucket.exp_avg_sq_largest = zeros("exp_avg_sq.largest", DType::f32, blocks);
 }
 
 void ParameterStore::emit_zero_gradients() {
@@ -105,17 +116,59 @@ void ParameterStore::emit_optimizer(Bucket& bucket, int index, BufferId coeffici
   const bool in_fp32 = bucket.held != Held::none;
   const BufferId values = in_fp32 ? bucket.master : bucket.value_shard;
   program::Optimizer step{context_.scenario.training.optimizer == plan::OptimizerKind::adamw,
-                          context_.master && !in_fp32, coefficient >= 0, bucket.shard,
-                          !context_.profile().fused_optimizer};
+                          context_.master && !in_fp32,
+                          coefficient >= 0,
+                          bucket.shard,
+                          !context_.profile().fused_optimizer && context_.moments != DType::u8,
+                          bucket.exp_avg_largest >= 0};
   std::vector<Operand> reads{{bucket.gradient_shard}}, writes{{values}};
   if (coefficient >= 0) reads.push_back({coefficient});
   reads.push_back({values});
-  for (const BufferId state : {in_fp32 ? -1 : bucket.master, bucket.exp_avg, bucket.exp_avg_sq}) {
+  for (const BufferId state : {in_fp32 ? -1 : bucket.master, bucket.exp_avg, bucket.exp_avg_sq, bucket.exp_avg_largest,
+                               bucket.exp_avg_sq_largest}) {
     if (state < 0) continue;
     reads.push_back({state});
     writes.push_back({state});
   }
   builder_.op("optimizer.bucket" + std::to_string(index), step, DType::f32, reads, writes);
+}
+
+// Adafactor's running means. A tensor of two or more dimensions is a matrix of as many columns as the last has.
+void ParameterStore::make_factors(Param& p, const Bucket& bucket) {
+  const auto means = [&](const std::string& name, std::int64_t elements) {
+    return builder_.add_buffer({name + p.spec.name,
+                                DType::f32,
+                                {elements},
+                                BufferClass::optimizer,
+                                Lifetime::persistent,
+                                -1,
+                                0,
+                                0,
+                                {},
+                                {program::Init::Kind::zeros, 0, {}, -1}});
+  };
+  const std::int64_t cols = p.local_shape.back();
+  if (p.local_shape.size() > 1) p.row_means = means("row_means.", p.elements / cols);
+  p.col_means = means("col_means.", cols);
+  if (context_.master)
+    p.updated_master = builder_.view("updated_master." + p.spec.name, bucket.master, p.offset, p.local_shape);
+}
+
+void ParameterStore::emit_adafactor(const Param& p, const Bucket& bucket, BufferId coefficient) {
+  REHEARSE_CHECK(!sharded(bucket) && context_.tensor == 1, "{}: Adafactor updates whole tensors", p.spec.name);
+  const bool factored = p.row_means >= 0;
+  std::vector<Operand> reads{{p.gradient}}, writes{{p.value}};
+  if (coefficient >= 0) reads.push_back({coefficient});
+  reads.push_back({p.value});
+  for (const BufferId state : {p.updated_master, p.row_means, p.col_means}) {
+    if (state < 0) continue;
+    reads.push_back({state});
+    writes.push_back({state});
+  }
+  const std::int64_t cols = p.local_shape.back();
+  builder_.op("optimizer." + p.spec.name,
+              program::Adafactor{context_.master, coefficient >= 0, factored ? p.elements / cols : 0, cols}, DType::f32,
+              reads, writes);
 }
 
 void ParameterStore::emit_step() {
@@ -124,8 +177,17 @@ void ParameterStore::emit_step() {
   const bool needed = context_.scenario.training.clip > 0 || loss_scale_ >= 0;
   const BufferId coefficient = needed ? emit_coefficient() : -1;
   // Forward order, so that the first layers' parameters are gathered first.
-  for (std::size_t i = buckets_.size(); i-- > 0;)
-    if (!buckets_[i].frozen) emit_optimizer(buckets_[i], static_cast<int>(i), coefficient);
+  const bool adafactor = context_.scenario.training.optimizer == plan::OptimizerKind::adafactor;
+  for (std::size_t i = buckets_.size(); i-- > 0;) {
+    Bucket& b = buckets_[i];
+    if (b.frozen) continue;
+    if (!adafactor) {
+      emit_optimizer(b, static_cast<int>(i), coefficient);
+      continue;
+    }
+    for (auto id = b.params.rbegin(); id != b.params.rend(); ++id)
+      emit_adafactor(params_[static_cast<std::size_t>(*id)], b, coefficient);
+  }
   emit_held();
   gather_updated();
 }

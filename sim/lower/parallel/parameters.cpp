@@ -3,12 +3,14 @@
 #include "sim/lower/parallel/parameters.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <limits>
 #include <numeric>
 #include <type_traits>
 
 #include "sim/base/check.h"
+#include "sim/base/moment_codes.h"
 
 namespace rehearse::lower {
 
@@ -81,6 +83,7 @@ void ParameterStore::layout() {
                              {p.spec.init, p.spec.scale, p.spec.global_shape, p.spec.tensor_dim, expert_axes(p)}});
     if (bucket.frozen) continue;
     p.gradient = builder_.view("grad." + p.spec.name, bucket.gradients, p.offset, p.local_shape);
+    if (context_.scenario.training.optimizer == plan::OptimizerKind::adafactor) make_factors(p, bucket);
     if (context_.profile().autocast && context_.master)
       p.master = builder_.view("master." + p.spec.name, bucket.master, p.offset, p.local_shape);
   }
@@ -97,15 +100,32 @@ std::int64_t ParameterStore::bucket_limit(int chunk) const {
   return bytes.count() / program::size_of(context_.gradient);
 }
 
+// Of the whole tensor, so that plans do not differ in it. Tables keep fp32 as bitsandbytes recommends it (its
+// StableEmbedding; Hugging Face Transformers' Trainer has it so for every torch.nn.Embedding).
+DType ParameterStore::moments_of(const Param& p) const {
+  if (context_.moments != DType::u8) return context_.moments;
+  const bool wide = p.spec.table || p.spec.tied || product(p.spec.global_shape) < kLeast8BitMoments;
+  return wide || frozen(p) ? DType::f32 : DType::u8;
+}
+
 // Walks the parameters in backward order and fills one open bucket a kind (sharded or replicated over the tensor
-// group, or experts that are spread over ranks; each in 16 bits or held in 8, or frozen).
+// group, or experts that are spread over ranks; each in 16 bits or held in 8, or frozen; with moments in 8 bits or
+// not).
 void ParameterStore::form_buckets() {
-  int open[9] = {-1, -1, -1, -1, -1, -1, -1, -1, -1};
+  std::array<int, 18> open{};
+  open.fill(-1);
   for (auto id = static_cast<ParamId>(params_.size()) - 1; id >= 0; --id) {
     Param& p = params_[static_cast<std::size_t>(id)];
     const bool replicated = context_.tensor > 1 && p.spec.tensor_dim < 0 && !p.spec.spread;
     const Held kind = held(p);
-    int& current = open[(p.spec.spread ? 2 : replicated ? 1 : 0) + (frozen(p) ? 6 : kind != Held::none ? 3 : 0)];
+    const bool codes = moments_of(p) == DType::u8;
+    int& current = open[(p.spec.spread ? 2U
+                         : replicated  ? 1U
+                                       : 0U) +
+                        (frozen(p)            ? 6U
+                         : kind != Held::none ? 3U
+                                              : 0U) +
+                        (codes ? 9U : 0U)];
     const bool by_unit = context_.plan().zero == 3;
     const std::int64_t alone = by_unit ? context_.profile().shard_alone : 0;
     const bool large = alone > 0 && p.elements >= alone;
@@ -128,10 +148,12 @@ void ParameterStore::form_buckets() {
       bucket.experts = p.spec.spread;
       bucket.held = kind;
       bucket.frozen = frozen(p);
+      bucket.moments = moments_of(p);
       buckets_.push_back(std::move(bucket));
     }
     Bucket& bucket = buckets_[static_cast<std::size_t>(chosen)];
     p.bucket = chosen;
+    if (codes) bucket.elements = round_up(bucket.elements, kMomentBlock);
     p.offset = bucket.elements;
     bucket.elements += p.elements;
     bucket.params.push_back(id);

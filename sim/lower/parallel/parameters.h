@@ -14,8 +14,11 @@
 // tensor group have buckets of their own: their gradients count once in the norm and, under sequence parallelism, are
 // summed over the tensor group first. A tied embedding is a bucket of its own too: its gradient is summed with the
 // other copy's. So are experts that are spread over ranks: their d are the ranks that hold the same experts. So are
-// weights held in 8 bits alone (training.fp8_params; fp8_parameters.cpp). So are frozen parameters (training.lora_rank;
-// lora.h): a rank keeps their values alone, whole or with ZeRO-3 its shard, and no gradients and optimizer states.
+// weights held in 8 bits alone (training.fp8_params; fp8_parameters.cpp). So are parameters whose moments are in 8 bits
+// (training.moments): each begins at a multiple of kMomentBlock elements, and the bucket is padded to a multiple of
+// d * kMomentBlock, so that no block of them has elements of two tensors or on two ranks. So are frozen parameters
+// (training.lora_rank; lora.h): a rank keeps their values alone, whole or with ZeRO-3 its shard, and no gradients and
+// optimizer states.
 #pragma once
 
 #include <map>
@@ -39,6 +42,7 @@ struct ParamSpec {
   bool eight_bits = false;  // its products are in 8 bits
   bool adapter = false;     // of low-rank adaptation
   bool copy = false;        // the head's own copy of a tied one: gradients count in the norm where the embedding is
+  bool table = false;       // whose rows are looked up: its moments are not kept in 8 bits
 };
 
 using ParamId = int;
@@ -119,7 +123,8 @@ class ParameterStore {
     std::vector<std::int64_t> local_shape;
     std::int64_t offset = 0;  // in the bucket
     BufferId value = -1, gradient = -1;
-    BufferId master = -1;  // under autocast, as `value`
+    BufferId master = -1;                                          // under autocast, as `value`
+    BufferId row_means = -1, col_means = -1, updated_master = -1;  // of Adafactor
     int uses = 1, pending_uses = 0;
     bool written = false;  // in this backward (transient gradients)
     BufferId fp8_row = -1, fp8_column = -1, amax = -1;
@@ -133,9 +138,10 @@ class ParameterStore {
     std::int64_t elements = 0, padded = 0, shard = 0;
     BufferId values = -1, value_shard = -1;        // full values (ZeRO-3: gathered); our shard of them
     BufferId gradients = -1, gradient_shard = -1;  // full gradients; our shard, reduced
-    BufferId gathered_pad = -1;                    // padding of transient gradients, zeroed
+    std::vector<BufferId> gathered_pads;           // padding of transient gradients, zeroed
     bool kept_whole = false;                       // ZeRO-3: small parameters, which are not gathered before use
-    BufferId master = -1, exp_avg = -1, exp_avg_sq = -1;
+    DType moments = DType::f32;
+    BufferId master = -1, exp_avg = -1, exp_avg_sq = -1, exp_avg_largest = -1, exp_avg_sq_largest = -1;
     int pending = 0;
     bool reduced = false;
   };
@@ -159,6 +165,10 @@ class ParameterStore {
     return context_.plan().whole_experts() ? AxisSet{Axis::tensor, Axis::context, Axis::expert} : kExpertAxes;
   }
   static AxisSet axes_of(const Bucket& bucket) { return bucket.experts ? kExpertShardAxes : kShardAxes; }
+  DType moments_of(const Param& param) const;
+  static std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
+    return (n + multiple - 1) / multiple * multiple;
+  }
   bool frozen(const Param& param) const { return context_.scenario.training.lora() && !param.spec.adapter; }
   bool sharded(const Bucket& bucket) const {
     return context_.plan().zero > (bucket.frozen ? 2 : 0) && group_of(bucket) >= 0;
@@ -180,7 +190,10 @@ class ParameterStore {
   void form_buckets();
   std::int64_t bucket_limit(int chunk) const;
   void make_buffers(Bucket& bucket, int index);
+  void view_padding(Bucket& bucket, const std::string& suffix);
   void make_optimizer_state(Bucket& bucket, int index);
+  void make_factors(Param& param, const Bucket& bucket);
+  void emit_adafactor(const Param& param, const Bucket& bucket, BufferId coefficient);
   void reduce_over_tensor(Bucket& bucket, int index);
   void reduce_over_embedding(Bucket& bucket, int index);
   void reduce(Bucket& bucket, int index);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "sim/base/moment_codes.h"
 #include "sim/lower/parallel/parameters.h"
 
 namespace rehearse::lower {
@@ -20,7 +21,8 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
   const std::string suffix = ".bucket" + std::to_string(index);
   const std::int64_t d = sharded(bucket) ? members_of(bucket) : 1;
   const DType stored = bucket.held == Held::eight_bits ? DType::e4m3 : context_.compute;
-  bucket.padded = (bucket.elements + d - 1) / d * d;
+  const std::int64_t each = bucket.moments == DType::u8 ? kMomentBlock : 1;
+  bucket.padded = round_up(bucket.elements, d * each);
   bucket.shard = bucket.padded / d;
   const int zero = sharded(bucket) ? context_.plan().zero : 0;
 
@@ -51,9 +53,7 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
     bucket.gradient_shard = persistent("grad.shard", context_.gradient, bucket.shard, BufferClass::gradient,
                                        {program::Init::Kind::zeros, 0, {}, -1});
     bucket.gradients = transient("grad", context_.profile().casts_gradients ? context_.compute : context_.reduce);
-    if (bucket.padded > bucket.elements)
-      bucket.gathered_pad =
-          builder_.view("grad.padding" + suffix, bucket.gradients, bucket.elements, {bucket.padded - bucket.elements});
+    view_padding(bucket, suffix);
   } else {
     bucket.gradients = persistent("grad", context_.gradient, bucket.padded, BufferClass::gradient,
                                   {program::Init::Kind::zeros, 0, {}, -1});
@@ -63,15 +63,32 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
   make_optimizer_state(bucket, index);
 }
 
+// What no parameter covers of the bucket's gradients: its end, and where blocks of moments begin anew before it.
+void ParameterStore::view_padding(Bucket& bucket, const std::string& suffix) {
+  std::int64_t covered = 0;
+  const auto up_to = [&](std::int64_t next) {
+    if (next <= covered) return;
+    const std::string name =
+        "grad.padding" + (next < bucket.padded ? std::to_string(bucket.gathered_pads.size()) : "") + suffix;
+    bucket.gathered_pads.push_back(builder_.view(name, bucket.gradients, covered, {next - covered}));
+  };
+  for (const ParamId id : bucket.params) {
+    const Param& p = params_[static_cast<std::size_t>(id)];
+    up_to(p.offset);
+    covered = p.offset + p.elements;
+  }
+  up_to(bucket.padded);
+}
+
 // ZeRO 2 and 3, each micro-batch: the full gradients of the bucket become our shard's sum. Groups that shard apart add
 // theirs up after the last micro-batch, or as often where the framework does so.
 void ParameterStore::reduce_transient(Bucket& bucket, int index) {
   const std::string suffix = ".bucket" + std::to_string(index);
   const Phase phase = builder_.phase();
   builder_.set_phase(Phase::grad_reduce);
-  if (bucket.gathered_pad >= 0)
-    builder_.op("zero_padding" + suffix, Elementwise{ElementwiseFn::fill, bucket.padded - bucket.elements},
-                builder_.buffer(bucket.gathered_pad).dtype, {}, {{bucket.gathered_pad}});
+  for (const BufferId pad : bucket.gathered_pads)
+    builder_.op("zero_padding" + suffix, Elementwise{ElementwiseFn::fill, builder_.buffer(pad).elements()},
+                builder_.buffer(pad).dtype, {}, {{pad}});
   if (sums_over_tensor(bucket)) reduce_over_tensor(bucket, index);
   const BufferId gradients = prepared_gradients(bucket, suffix);
   const Collective scatter{CollectiveKind::reduce_scatter, group_of(bucket), bucket.padded};

@@ -1,4 +1,5 @@
 // Optimizer updates against the published formulas in double precision; sums of squares, clipping, loss scaling.
+#include "sim/base/moment_codes.h"
 #include "tests/gpu/kernels/cuda_test.h"
 
 namespace rehearse::kernels::cuda {
@@ -112,6 +113,129 @@ TEST_F(CudaOptimizer, MomentsInBf16) {
       stream().synchronize();
       EXPECT_LE(relative_error((own ? param : master).read(), doubles((own ? param2 : master2).read())), 1e-6);
       expect_rounded(velocity, wide);
+    }
+}
+
+// Moments in 8 bits against the fp32 call from what their codes stand for: the same update, and codes of the averages
+// that it left. An average at the edge of a code may take the next one: 1% of it.
+TEST_F(CudaOptimizer, MomentsInEightBits) {
+  const Tensor values = raw(std::vector<StepValues>{{.lr = 0.01F, .correction1 = 0.1F, .correction2 = 0.05F}});
+  const std::int64_t n = 40 * kMomentBlock, blocks = 40;
+  for (const DType type : kTypes)
+    for (const std::int64_t offset : {0, 1}) {
+      const bool own = type == DType::f32;
+      Floats start = normal(n, DType::f32), gradient = normal(n, type);
+      for (std::int64_t i = 0; i < n; ++i) gradient[at(i)] *= std::ldexp(1.0F, static_cast<int>(i % 23) - 12);
+      for (std::int64_t i = 3 * kMomentBlock; i < 4 * kMomentBlock; ++i) gradient[at(i)] = 0;
+      const Tensor grad = given(gradient, type, offset), param = given(start, type), param2 = given(start, type);
+      const Tensor master = given(start, DType::f32), master2 = given(start, DType::f32);
+      const std::vector<std::uint8_t> none(at(n), 0);
+      const Tensor m = raw(none), v = raw(none), velocity = raw(none);
+      const Tensor m_most = given(Floats(at(blocks), 0.0F), DType::f32),
+                   v_most = given(Floats(at(blocks), 0.0F), DType::f32),
+                   velocity_most = given(Floats(at(blocks), 0.0F), DType::f32);
+      const AdamW o{.eps = 1e-6,
+                    .weight_decay = 0.1,
+                    .step = values.as<StepValues>(),
+                    .exp_avg_largest = m_most.as<float>(),
+                    .exp_avg_sq_largest = v_most.as<float>()};
+      const Sgd sgd{.momentum = 0.9,
+                    .weight_decay = 0.01,
+                    .step = values.as<StepValues>(),
+                    .momentum_largest = velocity_most.as<float>()};
+      const auto decoded_moment = [&](const Tensor& codes, const Tensor& most, bool is_signed) {
+        Floats x(at(n));
+        const std::vector<std::byte> bytes = codes.bytes();
+        const Floats largest = most.read();
+        for (std::int64_t b = 0; b < blocks; ++b)
+          decode_moments(is_signed, reinterpret_cast<const std::uint8_t*>(&bytes[at(b * kMomentBlock)]), largest[at(b)],
+                         kMomentBlock, &x[at(b * kMomentBlock)]);
+        return x;
+      };
+      const auto expect_coded = [&](const Tensor& codes, const Tensor& most, const Tensor& wide, bool is_signed) {
+        const Floats x = wide.read(), largest = most.read(), there = decoded_moment(codes, most, is_signed);
+        std::int64_t others = 0;
+        for (std::int64_t b = 0; b < blocks; ++b) {
+          std::vector<std::uint8_t> expected(at(kMomentBlock));
+          Floats back(at(kMomentBlock));
+          float expected_most = 0;
+          encode_moments(is_signed, &x[at(b * kMomentBlock)], kMomentBlock, expected.data(), expected_most);
+          EXPECT_NEAR(largest[at(b)], expected_most, 1e-6 * static_cast<double>(expected_most));
+          decode_moments(is_signed, expected.data(), expected_most, kMomentBlock, back.data());
+          for (std::int64_t i = 0; i < kMomentBlock; ++i)
+            others += std::abs(back[at(i)] - there[at(b * kMomentBlock + i)]) > 1e-5F * std::abs(back[at(i)]);
+        }
+        EXPECT_LE(others, n / 1000);
+      };
+      for (int step = 0; step < 3; ++step) {
+        const Tensor m2 = given(decoded_moment(m, m_most, true), DType::f32),
+                     v2 = given(decoded_moment(v, v_most, false), DType::f32),
+                     wide = given(decoded_moment(velocity, velocity_most, true), DType::f32);
+        const auto coded_out = [](const Tensor& t) { return Out(t.data(), DType::u8); };
+        device().adamw(n, o, grad.in(), nullptr, param.out(), own ? nullptr : master.as<float>(), coded_out(m),
+                       coded_out(v));
+        device().adamw(n, o, grad.in(), nullptr, param2.out(), own ? nullptr : master2.as<float>(), m2.out(), v2.out());
+        device().sgd(n, sgd, grad.in(), nullptr, param.out(), own ? nullptr : master.as<float>(), coded_out(velocity));
+        device().sgd(n, sgd, grad.in(), nullptr, param2.out(), own ? nullptr : master2.as<float>(), wide.out());
+        stream().synchronize();
+        EXPECT_LE(relative_error((own ? param : master).read(), doubles((own ? param2 : master2).read())), 1e-5);
+        expect_coded(m, m_most, m2, true);
+        expect_coded(v, v_most, v2, false);
+        expect_coded(velocity, velocity_most, wide, true);
+      }
+    }
+}
+
+// Adafactor in double, on matrices and on a tensor that is not factored; the second step is clipped, the third not.
+TEST_F(CudaOptimizer, Adafactor) {
+  struct Size {
+    std::int64_t rows, cols;
+  };
+  for (const auto& [rows, cols] : {Size{37, 5}, {300, 600}, {0, 9001}})
+    for (const auto& [grad_type, param_type] : kMixes) {
+      const bool own = param_type == DType::f32;
+      const std::int64_t n = rows > 0 ? rows * cols : cols, height = std::max<std::int64_t>(1, rows);
+      const Floats start = normal(n, DType::f32), sizes = {1, 4, 0.25F, 1};
+      const Tensor param = given(start, param_type), master = given(start, DType::f32);
+      const Tensor row = given(Floats(at(height), 0.0F), DType::f32), col = given(Floats(at(cols), 0.0F), DType::f32);
+      const Tensor coefficient = given({0.5F}, DType::f32);
+      Values p = doubles(start), r(at(height), 0), c(at(cols), 0);
+      for (std::int64_t step = 0; step < 4; ++step) {
+        Floats gradient = normal(n, grad_type);
+        for (float& x : gradient) x *= sizes[at(step)];
+        const Tensor values = raw(std::vector<StepValues>{{.step = step, .lr = 0.01F}});
+        const kernels::Adafactor o{.rows = rows, .cols = cols, .weight_decay = 0.1, .step = values.as<StepValues>()};
+        const Tensor grad = given(gradient, grad_type);
+        device().adafactor(o, grad.in(), coefficient.as<float>(), param.out(), own ? nullptr : master.as<float>(),
+                           rows > 0 ? row.as<float>() : nullptr, col.as<float>());
+        stream().synchronize();
+        const double beta = 1 - std::pow(static_cast<double>(step + 1), -0.8);
+        Values rows_now(at(height), 0), cols_now(at(cols), 0);
+        for (std::int64_t i = 0; i < n; ++i) {
+          const double s = 0.25 * double{gradient[at(i)]} * double{gradient[at(i)]} + 1e-30;
+          rows_now[at(i / cols)] += s / static_cast<double>(cols);
+          cols_now[at(i % cols)] += s / static_cast<double>(height);
+        }
+        double mean = 0, squares = 0;
+        for (std::size_t i = 0; i < r.size(); ++i) {
+          r[i] = beta * r[i] + (1 - beta) * rows_now[i];
+          mean += r[i] / static_cast<double>(height);
+        }
+        for (std::size_t j = 0; j < c.size(); ++j) c[j] = beta * c[j] + (1 - beta) * cols_now[j];
+        const auto update = [&](std::int64_t i) {
+          return 0.5 * gradient[at(i)] / std::sqrt(c[at(i % cols)] * (rows > 0 ? r[at(i / cols)] / mean : 1));
+        };
+        for (std::int64_t i = 0; i < n; ++i) squares += update(i) * update(i);
+        const double most = std::max(1.0, std::sqrt(squares / static_cast<double>(n)));
+        EXPECT_EQ(most > 1.1, step == 1) << most;
+        for (std::int64_t i = 0; i < n; ++i) p[at(i)] -= 0.01 * (0.1 * p[at(i)] + update(i) / most);
+      }
+      expect_near(param, p);
+      expect_near(col, c);
+      if (rows > 0) expect_near(row, r);
+      if (own) continue;
+      expect_near(master, p);
+      EXPECT_EQ(param.bytes(), encoded(master.read(), param_type));
     }
 }
 

@@ -221,6 +221,10 @@ class LateDevice final : public Device {
            Out momentum) override {
     later([=, this] { cpu_->sgd(n, o, grad, coefficient, param, master, momentum); });
   }
+  void adafactor(const Adafactor& o, In grad, const float* coefficient, Out param, float* master, float* row,
+                 float* col) override {
+    later([=, this] { cpu_->adafactor(o, grad, coefficient, param, master, row, col); });
+  }
   void sum_squares(std::int64_t n, In x, float* sum) override {
     later([=, this] { cpu_->sum_squares(n, x, sum); });
   }

@@ -1,6 +1,7 @@
-// Optimizer updates against the published formulas, element by element in double precision; moments kept in bf16; sums
-// of squares.
+// Optimizer updates against the published formulas, element by element in double precision; moments kept in bf16 and in
+// 8 bits; sums of squares.
 #include "sim/base/half.h"
+#include "sim/base/moment_codes.h"
 #include "tests/unit/kernels/kernel_test.h"
 
 namespace rehearse::kernels {
@@ -177,6 +178,142 @@ TEST_P(OptimizerTest, Bf16MomentsDoNotDependOnTheSplit) {
   EXPECT_TRUE(m == m2 && v == v2);
   EXPECT_EQ(whole, alone);
   EXPECT_TRUE(m == m3 && v == v3);
+}
+
+// Moments of 8 bits: codes, and the largest of each block.
+struct CodedMoments {
+  bool is_signed = true;
+  std::vector<std::uint8_t> codes;
+  Floats largest;
+
+  CodedMoments(bool has_sign, const Floats& x) : is_signed(has_sign), codes(x.size()), largest(x.size() / at(kBlock)) {
+    for (std::size_t i = 0; i < x.size(); i += at(kBlock))
+      encode_moments(is_signed, &x[i], kBlock, &codes[i], largest[i / at(kBlock)]);
+  }
+  Floats values() const {
+    Floats x(codes.size());
+    for (std::size_t i = 0; i < x.size(); i += at(kBlock))
+      decode_moments(is_signed, &codes[i], largest[i / at(kBlock)], kBlock, &x[i]);
+    return x;
+  }
+  Out from(std::int64_t i) { return {codes.data() + i, DType::u8}; }
+  friend bool operator==(const CodedMoments&, const CodedMoments&) = default;
+  static constexpr std::int64_t kBlock = kMomentBlock;
+};
+
+// Each step is the fp32 call from what the codes stand for; what it leaves is coded anew, block by block. Gradients of
+// 16 bits are updated in pieces, whose blocks have to be found too.
+TEST_P(OptimizerTest, CodedMomentsAreTheFp32CallsCodedOnce) {
+  const std::int64_t n = kMomentBlock * 1200;
+  StepValues now{.lr = 0.01F};
+  AdamW o{.eps = 1e-6, .weight_decay = 0.1, .step = &now};
+  Sgd sgd{.momentum = 0.9, .weight_decay = 0.01, .step = &now};
+  for (const bool half : {false, true}) {
+    Floats param = random.normal(n), alone = param, p2 = param, p3 = param;
+    CodedMoments m(true, Floats(at(n), 0.0F)), v(false, Floats(at(n), 0.0F)), velocity = m;
+    for (now.step = 0; now.step < 3; ++now.step) {
+      Floats values = random.normal(n);
+      for (std::int64_t i = 0; i < n; ++i) values[at(i)] *= std::exp(static_cast<float>(i % 977) / 50.0F - 12.0F);
+      Bf16Moments grad16(values);
+      const In grad = half ? In(grad16.from(0)) : In(values.data());
+      Floats first = m.values(), second = v.values(), wide = velocity.values();
+      device->adamw(n, o, grad, nullptr, alone.data(), nullptr, first.data(), second.data());
+      device->sgd(n, sgd, grad, nullptr, p3.data(), nullptr, wide.data());
+      o.exp_avg_largest = m.largest.data(), o.exp_avg_sq_largest = v.largest.data();
+      device->adamw(n, o, grad, nullptr, param.data(), nullptr, m.from(0), v.from(0));
+      sgd.momentum_largest = velocity.largest.data();
+      device->sgd(n, sgd, grad, nullptr, p2.data(), nullptr, velocity.from(0));
+      ASSERT_EQ(param, alone) << now.step;
+      ASSERT_EQ(p2, p3) << now.step;
+      ASSERT_TRUE(m == CodedMoments(true, first)) << now.step;
+      ASSERT_TRUE(v == CodedMoments(false, second)) << now.step;
+      ASSERT_TRUE(velocity == CodedMoments(true, wide)) << now.step;
+    }
+    EXPECT_NE(m.values(), Floats(at(n), 0.0F));
+  }
+}
+
+// Adafactor against its formulas in double: matrices and a tensor that is not factored, gradients that are clipped and
+// some that are not, an fp32 copy beside a parameter of 16 bits.
+TEST_P(OptimizerTest, Adafactor) {
+  struct Size {
+    std::int64_t rows, cols;
+  };
+  for (const auto& [rows, cols] : {Size{37, 5}, {3, 300}, {0, 9001}, {1, 17}, {129, 64}})
+    for (const bool half : {false, true}) {
+      const std::int64_t n = rows > 0 ? rows * cols : cols;
+      const std::int64_t height = std::max<std::int64_t>(1, rows);
+      StepValues now{.lr = 0.01F};
+      const Adafactor o{.rows = rows, .cols = cols, .weight_decay = 0.1, .step = &now};
+      const float coefficient = 0.5F;
+      Floats start = random.normal(n);
+      Bf16Moments param16(start);
+      Floats param = start, row(at(rows), 0.0F), col(at(cols), 0.0F);
+      Values p = doubles(start), r(at(rows), 0), c(at(cols), 0);
+      const Floats sizes = {1, 4, 0.25F, 1};  // the second step's updates are clipped, the third's are not
+      bool clipped = false, whole = false;
+      for (now.step = 0; now.step < 4; ++now.step) {
+        Floats grad = random.normal(n);
+        for (float& x : grad) x *= sizes[at(now.step)];
+        const double beta = 1 - std::pow(static_cast<double>(now.step + 1), -0.8);
+        Values s(at(n)), u(at(n));
+        for (std::size_t i = 0; i < at(n); ++i) s[i] = 0.25 * double{grad[i]} * double{grad[i]} + 1e-30;
+        double mean = 0;
+        for (std::int64_t i = 0; i < rows; ++i) {
+          double sum = 0;
+          for (std::int64_t j = 0; j < cols; ++j) sum += s[at(i * cols + j)];
+          r[at(i)] = beta * r[at(i)] + (1 - beta) * sum / static_cast<double>(cols);
+          mean += r[at(i)] / static_cast<double>(rows);
+        }
+        for (std::int64_t j = 0; j < cols; ++j) {
+          double sum = 0;
+          for (std::int64_t i = 0; i < height; ++i) sum += s[at(i * cols + j)];
+          c[at(j)] = beta * c[at(j)] + (1 - beta) * sum / static_cast<double>(height);
+        }
+        double squares = 0;
+        for (std::int64_t i = 0; i < n; ++i) {
+          const double v = c[at(i % cols)] * (rows > 0 ? r[at(i / cols)] / mean : 1);
+          u[at(i)] = 0.5 * grad[at(i)] / std::sqrt(v);
+          squares += u[at(i)] * u[at(i)];
+        }
+        const double rms = std::sqrt(squares / static_cast<double>(n)), lr = now.lr;
+        (rms > 1 ? clipped : whole) = true;
+        for (std::size_t i = 0; i < at(n); ++i) p[i] -= lr * 0.1 * p[i] + lr * u[i] / std::max(1.0, rms);
+        device->adafactor(o, grad.data(), &coefficient, half ? param16.from(0) : Out(param.data()),
+                          half ? param.data() : nullptr, rows > 0 ? row.data() : nullptr, col.data());
+      }
+      EXPECT_LE(relative_error(param, p), kTolerance) << rows << " x " << cols;
+      EXPECT_LE(relative_error(col, c), kTolerance) << rows << " x " << cols;
+      if (rows > 0) {
+        EXPECT_LE(relative_error(row, r), kTolerance) << rows << " x " << cols;
+      }
+      EXPECT_TRUE(clipped && whole);
+      if (half) {
+        EXPECT_EQ(param16, Bf16Moments(param));
+      }
+      const Floats before = param;
+      const float none = std::nanf("");
+      device->adafactor(o, start.data(), &none, half ? param16.from(0) : Out(param.data()),
+                        half ? param.data() : nullptr, rows > 0 ? row.data() : nullptr, col.data());
+      EXPECT_EQ(param, before);
+    }
+}
+
+TEST_P(OptimizerTest, AdafactorDoesNotDependOnTheThreads) {
+  const StepValues now{.step = 3, .lr = 0.01F};
+  for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{401, 333}, {0, 100'003}}) {
+    const std::int64_t n = rows > 0 ? rows * cols : cols;
+    const Adafactor o{.rows = rows, .cols = cols, .weight_decay = 0.1, .step = &now};
+    const Floats grad = random.normal(n);
+    Floats param = random.normal(n), alone = param, row(at(rows), 0.5F), row2 = row, col(at(cols), 0.5F), col2 = col;
+    float* const of_rows = rows > 0 ? row.data() : nullptr;
+    device->adafactor(o, grad.data(), nullptr, param.data(), nullptr, of_rows, col.data());
+    make_cpu_device(1)->adafactor(o, grad.data(), nullptr, alone.data(), nullptr, rows > 0 ? row2.data() : nullptr,
+                                  col2.data());
+    EXPECT_EQ(param, alone);
+    EXPECT_EQ(row, row2);
+    EXPECT_EQ(col, col2);
+  }
 }
 
 // One square of 2^24, then 2^21 of 2^-20: single precision would lose the small ones, double keeps all exactly. What

@@ -1,5 +1,5 @@
-// The optimizer's averages in bf16 (training.moments): what a rank keeps of them, and what its updates move, against
-// hand counts.
+// The optimizer's averages in bf16 and in 8 bits (training.moments): what a rank keeps of them, and what its updates
+// move, against hand counts.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -111,7 +111,79 @@ TEST(Moments, OfBf16AreInTheShapesOfUpdates) {
       }
 }
 
+// Tables, and tensors below 4,096 elements, keep fp32: here the embedding and the norms. The head is no table. Others
+// have 2 (1 + 4 / 256) bytes.
+constexpr std::int64_t kWideParameters = 128 * 64 + 5 * 64, kCodedParameters = kTwoLayersParameters - kWideParameters;
+constexpr std::int64_t kCodedBytes = 2 * (kCodedParameters + kCodedParameters / 256 * 4);
+
+TEST(Moments, OfInt8TakeOneByteAndAShareOfTheirBlock) {
+  static_assert(kCodedParameters % 256 == 0);
+  EXPECT_EQ(kept_by_optimizer(lowered_with({}, "int8").roles.front()),
+            4 * kTwoLayersParameters + 8 * kWideParameters + kCodedBytes);
+  EXPECT_EQ(kept_by_optimizer(lowered_with({"training.precision=fp32"}, "int8").roles.front()),
+            8 * kWideParameters + kCodedBytes);
+  const std::vector<std::string> sgd = {"training.optimizer=sgd", "training.momentum=0.9"};
+  EXPECT_EQ(kept_by_optimizer(lowered_with(sgd, "int8").roles.front()),
+            4 * kTwoLayersParameters + 4 * kWideParameters + kCodedBytes / 2);
+  const auto [read, written] = moved_by_updates(lowered_with({}, "fp32").roles.front());
+  const auto [coded_read, coded_written] = moved_by_updates(lowered_with({}, "int8").roles.front());
+  // Parameters with moments of either kind have buckets of their own: here one more, whose update reads the
+  // coefficient.
+  EXPECT_EQ(read - coded_read, 8 * kCodedParameters - kCodedBytes - 4);
+  EXPECT_EQ(written - coded_written, 8 * kCodedParameters - kCodedBytes);
+}
+
+// bitsandbytes has one kernel, also where the framework's own AdamW is a pass an operation.
+TEST(Moments, OfInt8AreUpdatedByOneKernel) {
+  const auto eager = lowered_with({"framework=torch-ddp"}, "int8"), fused = lowered_with({}, "int8");
+  std::int64_t coded = 0;
+  for (const program::Body& body : eager.roles.front().bodies)
+    for (const Op& op : body.ops)
+      if (const auto* o = std::get_if<program::Optimizer>(&op.shape)) {
+        EXPECT_FALSE(o->separate);
+        coded += o->eight_bits;
+      }
+  EXPECT_GT(coded, 0);
+}
+
+// A block has elements of one tensor and lies on one rank, also where no tensor is whole blocks, as with 72 x 216.
+TEST(Moments, OfInt8HaveBlocksOfOneTensorOnOneRank) {
+  for (const char* zero : {"plan.zero=0", "plan.zero=1", "plan.zero=2", "plan.zero=3"})
+    for (const char* bucket : {"plan.bucket=1KiB", "plan.bucket=1GiB"}) {
+      const auto program = lowered_with({zero, bucket, "model.hidden=72", "model.ffn_hidden=100"}, "int8");
+      const Role& role = program.roles.front();
+      std::int64_t tensors = 0, odd = 0;
+      for (const program::Buffer& b : role.buffers) {
+        if (b.name.starts_with("exp_avg.bucket")) {
+          const std::string bucket_name = b.name.substr(7);
+          const auto find = [&](const std::string& name) -> const program::Buffer* {
+            for (const program::Buffer& other : role.buffers)
+              if (other.name == name + bucket_name) return &other;
+            return nullptr;
+          };
+          if (b.dtype != DType::u8) continue;
+          EXPECT_EQ(b.elements() % 256, 0) << b.name;
+          ASSERT_NE(find("exp_avg.largest"), nullptr);
+          EXPECT_EQ(find("exp_avg.largest")->elements(), b.elements() / 256);
+        }
+        if (!b.is_view() || !b.name.starts_with("grad.layer") || b.elements() < 4096) continue;
+        EXPECT_EQ(b.offset % 256, 0) << b.name;
+        ++tensors, odd += b.elements() % 256 != 0;
+      }
+      EXPECT_EQ(tensors, 8) << "queries, keys and values; projection; gate and up; down, of two layers";
+      EXPECT_EQ(odd, 8);
+    }
+}
+
 TEST(Moments, OfEveryPlanAreSound) {
+  for (const char* plan : {"plan.tensor=2", "plan.pipeline=2", "plan.zero=0", "plan.zero=2", "plan.zero=3"})
+    for (const char* framework : {"rehearse", "megatron-core"})
+      if (std::string(framework) == "rehearse" || std::string(plan) != "plan.zero=3")
+        lowered_with({std::string("framework=") + framework, plan}, "int8");
+  lowered_with({"framework=torch-ddp"}, "int8");
+  lowered_with({"framework=torch-fsdp2", "plan.zero=3"}, "int8");
+  lowered_with({"framework=megatron-core", "training.precision=fp8", "training.fp8_params=true", "plan.zero=1"},
+               "int8");
   for (const char* plan : {"plan.tensor=2", "plan.pipeline=2", "plan.zero=0", "plan.zero=2"})
     for (const char* framework : {"rehearse", "megatron-core"})
       lowered_with({std::string("framework=") + framework, plan}, "bf16");

@@ -134,17 +134,6 @@ TEST(ScenarioErrors, FourBitsAreOfBlocksAndSimulatedOnly) {
       << performed[0];
 }
 
-TEST(ScenarioErrors, MomentsAreFp32OrBf16) {
-  EXPECT_EQ(problems(small("training: {moments: bf16}\n")), Texts{});
-  EXPECT_EQ(problems(small("training: {moments: bf16, precision: fp32, optimizer: sgd}\n"), {}, Purpose::perform),
-            Texts{});
-  EXPECT_EQ(problems(small("training: {moments: bf6}\n")),
-            (Texts{"3:21 training.moments: expected one of fp32, bf16, found 'bf6' (did you mean 'bf16'?)"}));
-  const Texts half = problems(small("training: {moments: fp16}\n"));
-  ASSERT_EQ(half.size(), 1U);
-  EXPECT_TRUE(half[0].starts_with("3:21 training.moments: expected one of fp32, bf16, found 'fp16'")) << half[0];
-}
-
 TEST(ScenarioErrors, AdaptersHaveARankAndTargets) {
   EXPECT_EQ(problems(small("training: {lora_rank: 16}\n")), Texts{});
   EXPECT_EQ(problems(small("training: {lora_rank: 16, lora_alpha: 32, lora_targets: [mlp]}\n"), {}, Purpose::perform),

@@ -114,7 +114,7 @@ noise:
   EXPECT_EQ(s.training.grad_dtype, Precision::fp16);
   EXPECT_EQ(s.training.reduce_dtype, Precision::fp32);
   EXPECT_EQ(s.training.optimizer, OptimizerKind::sgd);
-  EXPECT_EQ(s.training.moments, Precision::bf16);
+  EXPECT_EQ(s.training.moments, MomentsKind::bf16);
   EXPECT_EQ(s.training.lr_schedule, "cosine");
   EXPECT_EQ(s.training.warmup_steps, 7);
   EXPECT_DOUBLE_EQ(s.training.beta1, 0.8);

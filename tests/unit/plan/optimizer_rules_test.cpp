@@ -1,0 +1,44 @@
+// How moments are stored and with which plans an optimizer goes: what is accepted, and what is refused with its reason.
+#include "tests/unit/plan/scenario_text.h"
+
+namespace rehearse::plan {
+namespace {
+
+std::string with_model(const std::string& rest) {
+  return "rehearse: 1\n" + kSmallModel + rest;
+}
+
+TEST(OptimizerRules, MomentsAreFp32Bf16OrInt8) {
+  EXPECT_EQ(problems(with_model("training: {moments: bf16}\n")), std::vector<std::string>{});
+  EXPECT_EQ(problems(with_model("training: {moments: int8}\n"), {}, Purpose::perform), std::vector<std::string>{});
+  EXPECT_EQ(problems(with_model("training: {moments: bf16, precision: fp32, optimizer: sgd}\n"), {}, Purpose::perform),
+            std::vector<std::string>{});
+  EXPECT_EQ(problems(with_model("training: {moments: bf6}\n")),
+            (std::vector<std::string>{
+                "3:21 training.moments: expected one of fp32, bf16, int8, found 'bf6' (did you mean 'bf16'?)"}));
+  const std::vector<std::string> half = problems(with_model("training: {moments: fp16}\n"));
+  ASSERT_EQ(half.size(), 1U);
+  EXPECT_TRUE(half[0].starts_with("3:21 training.moments: expected one of fp32, bf16, int8, found 'fp16'")) << half[0];
+}
+
+TEST(OptimizerRules, AdafactorUpdatesWholeTensors) {
+  EXPECT_EQ(problems(with_model("training: {optimizer: adafactor}\n"), {}, Purpose::perform),
+            std::vector<std::string>{});
+  const auto only = [](const std::string& rest, const std::string& problem) {
+    const std::vector<std::string> found = problems(with_model(rest));
+    ASSERT_EQ(found.size(), 1U) << rest;
+    EXPECT_NE(found[0].find(problem), std::string::npos) << found[0];
+  };
+  only("cluster: {topology: dgx-a100, gpus: 8}\nplan: {zero: 1}\ntraining: {optimizer: adafactor}\n",
+       "training.optimizer: adafactor: its means are of whole rows and columns, and plan.zero = 1 cuts");
+  only("cluster: {topology: dgx-a100, gpus: 8}\nplan: {tensor: 2}\ntraining: {optimizer: adafactor}\n",
+       "and plan.tensor = 2 splits matrices");
+  only("training: {optimizer: adafactor, precision: fp8, fp8_params: true}\n", "fp8_params) are updated by buckets");
+  only("training: {optimizer: adafactor, moments: int8}\n", "training.moments: adafactor keeps means of rows and");
+  const std::vector<std::string> unknown = problems(with_model("training: {optimizer: adafacto}\n"));
+  ASSERT_EQ(unknown.size(), 1U);
+  EXPECT_NE(unknown[0].find("did you mean 'adafactor'?"), std::string::npos) << unknown[0];
+}
+
+}  // namespace
+}  // namespace rehearse::plan
