@@ -62,7 +62,7 @@ struct NodeView {
   Bandwidth nic;   // the slowest NIC
   Time net_hop;    // device to device through two NICs and one switch
   HostMemory host = {};
-  // What the PCIe links of the topology leave the slowest device to its host while all of the node copy; 0: it has
+  // What the PCIe links of the topology leave the slowest device to its host while all in use copy; 0: it has
   // none.
   Bandwidth to_host = {};
 };

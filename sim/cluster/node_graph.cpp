@@ -86,10 +86,12 @@ NodeGraph make_node(const NodeNumbers& n) {
   return graph;
 }
 
-Bandwidth rate_to_host(const NodeGraph& graph) {
+Bandwidth rate_to_host(const NodeGraph& graph, const std::vector<int>& devices) {
+  const std::vector<int> vertices = graph.of_kind(VertexKind::device);
   std::vector<std::vector<std::size_t>> ways;
   std::vector<int> users(graph.links.size(), 0);
-  for (const int device : graph.of_kind(VertexKind::device)) {
+  for (const int place : devices) {
+    const int device = vertices.at(static_cast<std::size_t>(place));
     std::vector<std::vector<std::size_t>> to(graph.vertices.size());  // links on the way to each vertex
     std::vector<bool> reached(graph.vertices.size(), false);
     std::vector<int> queue{device};

@@ -275,6 +275,15 @@ std::vector<Key> plan_keys() {
        .example = "true",
        .related = "plan.zero plan.offload_activations training.optimizer",
        .field = &Plan::offload_optimizer},
+      {.path = "plan.offload_parameters",
+       .type = KeyType::boolean,
+       .fallback = "false",
+       .meaning = "with `zero: 3` and `offload_optimizer`: keep the shards of parameters in the memory of the node's "
+                  "host too, and copy a layer's shard to the device whenever it is gathered (DeepSpeed's "
+                  "`offload_param`; PyTorch's CPUOffloadPolicy is this and `offload_optimizer`)",
+       .example = "true",
+       .related = "plan.offload_optimizer plan.zero",
+       .field = &Plan::offload_parameters},
       {.path = "plan.offload_activations",
        .type = KeyType::boolean,
        .fallback = "false",

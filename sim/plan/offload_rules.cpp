@@ -19,6 +19,13 @@ void check_offload(const Sections& sections, const Scenario& s) {
       key.error("weights that are held in 8 bits alone are made of the optimizer's fp32 copy on the device",
                 "training.fp8_params: false");
   }
+  if (plan.offload_parameters) {
+    const Node key = sections.plan.get("offload_parameters");
+    if (plan.zero != 3 || plan.data * plan.context / plan.replicas == 1)
+      key.error("it is of parameters that ranks gather layer by layer", "plan.zero: 3 with several ranks that shard");
+    if (!plan.offload_optimizer)
+      key.error("what updates parameters on the host is the optimizer's step there", "plan.offload_optimizer: true");
+  }
   if (!plan.offload_activations) return;
   const Node key = sections.plan.get("offload_activations");
   if (plan.recompute != Recompute::full || !s.model.is_transformer())

@@ -89,8 +89,8 @@ struct Plan {
     return chosen ? recompute : Recompute::none;
   }
   // What lies in the memory of the node's host (sim/lower/parallel/offload.cpp): the optimizer's states, with its step
-  // on the host; inputs of recomputed layers between their forward and their backward.
-  bool offload_optimizer = false, offload_activations = false;
+  // on the host; inputs of recomputed layers between their forward and their backward; ZeRO-3's shards of parameters.
+  bool offload_optimizer = false, offload_activations = false, offload_parameters = false;
   AxisOrder rank_order = {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline};
 };
 

@@ -93,6 +93,33 @@ std::vector<OffloadCase> optimizer_cases() {
 INSTANTIATE_TEST_SUITE_P(Optimizer, Offload, testing::ValuesIn(optimizer_cases()),
                          [](const auto& test) { return test.param.c.name; });
 
+std::vector<OffloadCase> parameter_cases() {
+  std::vector<OffloadCase> cases;
+  const auto add = [&](const std::string& name, const std::string& text, const Assignments& plan,
+                       const Assignments& model = {}, bool exact = true) {
+    cases.push_back(
+        {{name, text, plan, model}, {"plan.offload_optimizer=true", "plan.offload_parameters=true"}, exact});
+  };
+  for (const auto& [name, text] : {std::pair<std::string, std::string>{"gpt", kGpt}, {"llama", kLlama}}) {
+    add(name + "_data2", text, grid(2, 1, 1, 3));
+    add(name + "_data3_one_micro_batch", text, grid(3, 1, 1, 3, {"plan.micro_batch=4"}));
+    add(name + "_bf16", text, grid(2, 1, 1, 3), {"training.precision=bf16", "training.lr=1e-4"});
+    cases.back().against_one = false;
+    add(name + "_recompute", text, grid(2, 1, 1, 3, {"plan.recompute=full"}));
+    add(name + "_tensor2", text, grid(4, 2, 1, 3, {"plan.sequence_parallel=true"}));
+    add(name + "_pipeline2", text, grid(4, 1, 2, 3), {}, name == "llama");
+    add(name + "_hybrid", text, grid(4, 1, 1, 3, {"plan.zero_group=2"}), {}, false);
+    add(name + "_lora", text, grid(2, 1, 1, 3), {"training.lora_rank=4", "training.lr=1e-2"});
+    for (const std::string framework : {"deepspeed", "torch-fsdp2", "llm-foundry"})
+      add(name + "_" + framework.substr(framework.find_last_of('-') + 1), text,
+          grid(2, 1, 1, 3, {"framework=" + framework}), {"model.dropout=0.1"});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Parameters, Offload, testing::ValuesIn(parameter_cases()),
+                         [](const auto& test) { return test.param.c.name; });
+
 std::vector<OffloadCase> activation_cases() {
   std::vector<OffloadCase> cases;
   const Assignments full = {"plan.recompute=full"};

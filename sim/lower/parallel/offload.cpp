@@ -11,6 +11,7 @@
 // with ZeRO 2 and 3 after each micro-batch, whose gradients the host adds up (as CPUOffloadPolicy does; ZeRO-Offload
 // adds on the device). Their squares are summed where they are. The stream `cpu` is the host's cores: it does the
 // buckets' updates in the order of forward; each is copied back on `to_device`, and with ZeRO 1 and 2 gathered as ever.
+// With plan.offload_parameters the shards of ZeRO-3 stay there: each gather first copies ours to the device.
 // In our own ideal the next forward waits for what it reads; in frameworks the process that launches kernels does the
 // step itself, so it launches nothing before the end.
 //
@@ -54,7 +55,28 @@ void ParameterStore::make_host_buffers(Bucket& bucket, const std::string& suffix
   const DType whole = builder_.buffer(bucket.gradients).dtype;
   const DType type = !as_they_come ? context_.gradient : group_of(bucket) >= 0 ? context_.reduce : whole;
   bucket.host_gradient = make("host.grad", type, BufferClass::gradient);
-  if (context_.master) bucket.host_values = make("host.values", context_.compute, BufferClass::parameter);
+  if (context_.master && !values_on_host(bucket))
+    bucket.host_values = make("host.values", context_.compute, BufferClass::parameter);
+}
+
+// Our shard of a bucket, as a gather reads it.
+BufferId ParameterStore::on_device(const Bucket& bucket, const std::string& suffix) {
+  if (!values_on_host(bucket)) return bucket.value_shard;
+  const DType type = builder_.buffer(bucket.value_shard).dtype;
+  const BufferId arrived =
+      builder_.add_buffer({builder_.here("param.arrived" + suffix) + "." + std::to_string(builder_.last_op().op),
+                           type,
+                           {bucket.shard},
+                           BufferClass::communication,
+                           Lifetime::slot,
+                           -1,
+                           0,
+                           0,
+                           {},
+                           {}});
+  builder_.op_on("to_device", StreamKind::copy, "shard.to_device" + suffix,
+                 Elementwise{ElementwiseFn::copy, bucket.shard}, type, {{bucket.value_shard}}, {{arrived}});
+  return arrived;
 }
 
 OpRef ParameterStore::copy_to_host(const std::string& name, BufferId from, BufferId to) {
@@ -131,7 +153,8 @@ BufferId ParameterStore::coefficient_on_host(BufferId coefficient) {
 
 void ParameterStore::emit_host_optimizer(Bucket& bucket, int index, BufferId coefficient) {
   const std::string suffix = ".bucket" + std::to_string(index);
-  const BufferId values = context_.master ? bucket.host_values : bucket.master;
+  const bool stay = values_on_host(bucket);
+  const BufferId values = stay ? bucket.value_shard : context_.master ? bucket.host_values : bucket.master;
   program::Optimizer step{context_.scenario.training.optimizer == plan::OptimizerKind::adamw, context_.master,
                           coefficient >= 0, bucket.shard, false};  // one pass over all, as DeepSpeed's CPU-Adam
   std::vector<Operand> reads{{bucket.host_gradient}}, writes{{values}};
@@ -143,6 +166,7 @@ void ParameterStore::emit_host_optimizer(Bucket& bucket, int index, BufferId coe
     writes.push_back({state});
   }
   host_step_ = builder_.op("host.optimizer" + suffix, step, DType::f32, reads, writes, StreamKind::cpu);
+  if (stay) return;
   builder_.op_on("to_device", StreamKind::copy, "values.to_device" + suffix,
                  Elementwise{ElementwiseFn::copy, bucket.shard}, builder_.buffer(values).dtype, {{values}},
                  {{bucket.value_shard}});

@@ -32,7 +32,7 @@ void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
   };
   const bool adam = context_.scenario.training.optimizer == plan::OptimizerKind::adamw;
   const bool averages = adam || context_.scenario.training.momentum > 0;
-  if (context_.master || steps_on_host(bucket))
+  if (context_.master || (steps_on_host(bucket) && !values_on_host(bucket)))
     bucket.master = state("master", DType::f32, program::Init::Kind::normal);
   if (averages) bucket.exp_avg = state("exp_avg", context_.moments, program::Init::Kind::zeros);
   if (adam) bucket.exp_avg_sq = state("exp_avg_sq", context_.moments, program::Init::Kind::zeros);

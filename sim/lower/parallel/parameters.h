@@ -179,6 +179,8 @@ class ParameterStore {
   // offload.cpp. Whether the optimizer's step is on the host; whether the reduced gradients lie there alone.
   bool steps_on_host(const Bucket& bucket) const { return context_.plan().offload_optimizer && !bucket.frozen; }
   bool keeps_gradients_on_host(const Bucket& bucket) const;
+  bool values_on_host(const Bucket& bucket) const { return builder_.buffer(bucket.value_shard).on_host; }
+  BufferId on_device(const Bucket& bucket, const std::string& suffix);
   void make_host_buffers(Bucket& bucket, const std::string& suffix);
   OpRef copy_to_host(const std::string& name, BufferId from, BufferId to);
   void gradients_to_host(Bucket& bucket, int index, BufferId reduced);

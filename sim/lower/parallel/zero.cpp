@@ -41,6 +41,7 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
   if (zero == 3 && !bucket.kept_whole) {
     bucket.value_shard = persistent("param.shard", stored, bucket.shard, BufferClass::parameter, drawn);
     builder_.set_shard_axes(bucket.value_shard, axes_of(bucket));
+    if (context_.plan().offload_parameters) builder_.set_on_host(bucket.value_shard);
     bucket.values = transient("param", stored);
   } else if (bucket.held != Held::blocks) {
     bucket.values = persistent("param", stored, bucket.padded, BufferClass::parameter, drawn);
@@ -186,7 +187,7 @@ void ParameterStore::gather_bucket(const Bucket& b, int index) {
                                 {},
                                 {}});
   builder_.op("gather" + suffix, Collective{CollectiveKind::all_gather, group_of(b), b.padded}, stored,
-              {{b.value_shard}}, {{into}}, StreamKind::data);
+              {{on_device(b, suffix)}}, {{into}}, StreamKind::data);
   if (into == b.values) return;
   copy_gathered(b, index, "copy_out", into, b.values);
   if (context_.profile().gather_launches > 0)

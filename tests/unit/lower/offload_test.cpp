@@ -143,6 +143,32 @@ TEST(OffloadOptimizer, InFrameworksTheHostIsBusyWithItsStep) {
   EXPECT_FALSE(waits("rehearse"));
 }
 
+// A rank's shard comes once for each gather: the embedding's, the layers' and the head's in forward, in backward the
+// embedding's no more but for the tied table that the head reads.
+TEST(OffloadParameters, ShardsComeWheneverTheyAreGathered) {
+  for (const std::string precision : {"fp32", "bf16"}) {
+    const auto role = lowered_role(offload_plan(
+        3, precision, 4, {"plan.offload_optimizer=true", "plan.offload_parameters=true", "cluster.gpus=2"}));
+    const std::int64_t size = precision == "bf16" ? 2 : 4, n = trained_elements(role);
+    std::int64_t gathered = 0, to_device = 0;
+    for (const program::Slot& slot : role.slots)
+      for (const program::Op& op : role.bodies[static_cast<std::size_t>(slot.body)].ops) {
+        if (op.name.starts_with("gather.")) gathered += std::get<program::Collective>(op.shape).elements;
+        if (op.name.starts_with("shard.to_device")) to_device += program::work_of(role, op).bytes_written;
+        EXPECT_FALSE(op.name.starts_with("values.to_device"));
+      }
+    EXPECT_GT(gathered, 2 * n);
+    EXPECT_EQ(to_device, gathered / 2 * size) << "half of what two ranks gather";
+    const program::MemoryPeak device = program::memory_peak(role), host = program::memory_peak(role, 1, true);
+    EXPECT_EQ(highest_of(device, BufferClass::parameter) + highest_of(device, BufferClass::optimizer) +
+                  highest_of(device, BufferClass::gradient),
+              0);
+    EXPECT_EQ(highest_of(host, BufferClass::parameter), n * size);
+    EXPECT_EQ(highest_of(host, BufferClass::optimizer), n * (precision == "bf16" ? 12 : 8))
+        << "in fp32 the shard is it";
+  }
+}
+
 // Each layer's input but what a stage received, of every micro-batch that is under way.
 TEST(OffloadActivations, InputsOfRecomputedLayersLeaveTheDevice) {
   const std::vector<std::string> full = {"plan.recompute=full", "plan.micro_batch=2"};
@@ -209,6 +235,24 @@ TEST(Offload, EveryPlanPassesTheStaticCheck) {
                              "plan.offload_optimizer=true", "plan.offload_activations=true"});
       lowered_role(all);
     }
+}
+
+TEST(Offload, ExpertsHaveShardsOfTheirOwnThere) {
+  const std::string moe =
+      "rehearse: 1\nmodel: {family: moe, layers: 3, hidden: 64, heads: 4, vocab: 128, max_seq_len: 32, experts: 8, "
+      "experts_per_token: 2, expert_ffn_hidden: 24, capacity_factor: 1}\ncluster: {gpus: 8}\n"
+      "training: {global_batch: 16, seq_len: 32}\n";
+  for (const std::string split : {"plan.expert=4", "plan.expert=8", "plan.tensor=2"})
+    for (const std::string framework : {"rehearse", "megatron-core"})
+      for (const int zero : {0, 1, 2, 3}) {
+        const std::vector<std::string> plain = {split, "plan.zero=" + std::to_string(zero), "framework=" + framework};
+        std::vector<std::string> all = plain;
+        all.emplace_back("plan.offload_optimizer=true");
+        const auto role = lowered_role(all, moe);
+        EXPECT_EQ(highest_of(program::memory_peak(role), BufferClass::optimizer), 0);
+        EXPECT_EQ(highest_of(program::memory_peak(role, 1, true), BufferClass::optimizer),
+                  highest_of(program::memory_peak(lowered_role(plain, moe)), BufferClass::optimizer));
+      }
 }
 
 }  // namespace

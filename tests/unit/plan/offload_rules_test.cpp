@@ -26,6 +26,19 @@ TEST(OffloadRules, TheOptimizerIsNotWhereForwardReadsItsCopy) {
                     "fp32 copy on the device (training.fp8_params: false)"}));
 }
 
+TEST(OffloadRules, ParametersAreThoseThatAreGathered) {
+  const std::string all = "cluster: {gpus: 2}\ntraining: {global_batch: 4}\nplan: {offload_parameters: true, ";
+  EXPECT_EQ(offload_problems(all + "offload_optimizer: true, zero: 3}\n"), OffloadTexts{});
+  EXPECT_EQ(offload_problems(all + "zero: 3}\n"),
+            (OffloadTexts{"5:28 plan.offload_parameters: what updates parameters on the host is the optimizer's step "
+                          "there (plan.offload_optimizer: true)"}));
+  const OffloadTexts not_gathered = {
+      "5:28 plan.offload_parameters: it is of parameters that ranks gather layer by layer (plan.zero: 3 with several "
+      "ranks that shard)"};
+  EXPECT_EQ(offload_problems(all + "offload_optimizer: true, zero: 2}\n"), not_gathered);
+  EXPECT_EQ(offload_problems(all + "offload_optimizer: true, zero: 3, tensor: 2}\n"), not_gathered);
+}
+
 TEST(OffloadRules, ActivationsAreOfRecomputedLayers) {
   EXPECT_EQ(offload_problems("plan: {offload_activations: true, recompute: full}\n"), OffloadTexts{});
   const std::string rule =
