@@ -184,6 +184,26 @@ TEST(OffloadActivations, InputsOfRecomputedLayersLeaveTheDevice) {
   EXPECT_EQ(program::memory_peak(plain).peak_bytes - program::memory_peak(role).peak_bytes, 2 * input);
 }
 
+// A layer's input comes back while the one above is computed, not as early as the link allows: memory is planned so.
+TEST(OffloadActivations, InputsComeBackALayerAhead) {
+  const auto role = lowered_role({"plan.recompute=full", "plan.micro_batch=2", "plan.offload_activations=true"});
+  const auto on_compute = [&](program::EventId event) {
+    for (const program::Body& body : role.bodies)
+      for (const program::Op& op : body.ops)
+        if (op.records == event)
+          return role.streams[static_cast<std::size_t>(op.stream)].kind == program::StreamKind::compute;
+    return false;
+  };
+  int copies = 0;
+  for (const program::Body& body : role.bodies)
+    for (const program::Op& op : body.ops) {
+      if (!op.name.ends_with(".to_device")) continue;
+      ++copies;
+      EXPECT_TRUE(std::any_of(op.waits.begin(), op.waits.end(), on_compute)) << body.name << " " << op.name;
+    }
+  EXPECT_EQ(copies, 2 * 4) << "four layers, in backward and in the last micro-batch's";
+}
+
 TEST(OffloadActivations, OfSeveralMicroBatchesUnderWayTheHostHoldsAll) {
   const auto role = lowered_role({"plan.recompute=full", "plan.offload_activations=true", "plan.pipeline=2",
                                   "plan.schedule=gpipe", "plan.micro_batch=1"});
