@@ -103,7 +103,10 @@ class Course {
 std::int64_t arena_bytes(const ProfileRequest& request) {
   const auto timelines = timelines_of(request);
   std::int64_t bytes = 0;
-  for (const int rank : request.ranks) bytes += timelines[role_index(request, rank)].memory.arena_bytes;
+  for (const int rank : request.ranks) {
+    const program::ArenaPlaces& memory = timelines[role_index(request, rank)].memory;
+    bytes += memory.arena_bytes + memory.host_bytes;
+  }
   return bytes;
 }
 

@@ -64,7 +64,7 @@ std::string breakdown(const result::Result& r) {
 std::string arenas(const result::Result& r, std::int64_t beside) {
   std::int64_t planned = 0;
   for (const auto& stage : r.stages)
-    planned += (stage.peak - beside) * (r.ranks / static_cast<std::int64_t>(r.stages.size()));
+    planned += (stage.peak + stage.host - beside) * (r.ranks / static_cast<std::int64_t>(r.stages.size()));
   const double off = static_cast<double>(r.arena_bytes - planned) / static_cast<double>(planned);
   return fmt::format("{} held, {:+.2f}% of what was planned", format_bytes(Bytes(r.arena_bytes)), 100 * off);
 }

@@ -40,6 +40,13 @@ struct SimulateArguments {
 
 // Where it does not fit, by how much, and the changes that would make it fit.
 std::string memory_message(const SimulateArguments& a, const result::Result& r, const std::string& root) {
+  if (!r.host_fits())
+    return fmt::format(
+        "rehearse: does not fit in memory: the ranks of a node keep {} in the memory of its host, which has {}, {} too "
+        "much\nrehearse: more nodes, zero 1 to 3 where every rank keeps all states, or without plan.offload_optimizer "
+        "and plan.offload_activations; a larger host: cluster.overrides: {{host_memory.size: ...}}\n",
+        format_bytes(Bytes(r.host_bytes)), format_bytes(Bytes(r.host_capacity)),
+        format_bytes(Bytes(r.host_bytes - r.host_capacity)));
   const plan::Scenario scenario = scenario_of(a.request, root);
   const Busy line("looking for changes that fit");
   const auto changes = run::changes_that_fit(scenario, a.request.assignments, options_of(a.request, root));

@@ -36,8 +36,10 @@ std::int64_t machine_memory() {
 
 void check_memory(const std::vector<Timeline>& timelines, const plan::RankGrid& grid, std::span<const int> ranks) {
   std::int64_t needed = 0;
-  for (const int rank : ranks)
-    needed += timelines[static_cast<std::size_t>(grid.coordinate(rank, Axis::pipeline))].memory.arena_bytes;
+  for (const int rank : ranks) {
+    const auto& memory = timelines[static_cast<std::size_t>(grid.coordinate(rank, Axis::pipeline))].memory;
+    needed += memory.arena_bytes + memory.host_bytes;
+  }
   if (needed > machine_memory())
     throw DoesNotFit(fmt::format("does not fit in memory: {} ranks need {} of this machine's {}", ranks.size(),
                                  format_bytes(Bytes(needed)), format_bytes(Bytes(machine_memory()))));

@@ -72,6 +72,8 @@ void ds_optimizer(Said& said, DsJson& config) {
                           "training.weight_decay", "training.momentum", "training.clip", "training.warmup_steps"})
     said.said(key);
   config["gradient_clipping"] = t.clip;
+  if (t.optimizer == plan::OptimizerKind::adafactor)
+    said.left_out("training.optimizer", "adafactor: an optimizer of the training script, not of DeepSpeed");
   DsJson params = {{"lr", t.lr}};
   if (t.optimizer == plan::OptimizerKind::sgd) {
     params["momentum"] = t.momentum;

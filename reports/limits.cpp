@@ -57,6 +57,9 @@ std::int64_t micro_batches_held(const Result& r, int stage) {
 std::string does_not_fit(const Result& r) {
   const result::StageMemory* worst = largest_stage(r);
   if (worst == nullptr) return "Does not fit in memory.";
+  if (!r.host_fits() && Bytes(worst->peak) <= usable_memory(r))
+    return fmt::format("Does not fit: the ranks of a node keep {} in the memory of its host, which has {}.",
+                       format_bytes(Bytes(r.host_bytes)), format_bytes(Bytes(r.host_capacity)));
   const std::array<std::pair<std::string_view, std::int64_t>, 7> classes = {
       {{"parameters", worst->parameters},
        {"gradients", worst->gradients},

@@ -36,6 +36,9 @@ Share exposed(std::string_view axis) {
 
 // As sim/account/blame.h; files of before the column `group` have the stream's name.
 Share share_of_op(const OpText& op) {
+  if (op.stream == "to_device" && op.phase == "param_gather") return Share::exposed_data;  // to be gathered
+  if (op.stream == "cpu" || (op.phase == "optimizer" && (op.stream == "to_host" || op.stream == "to_device")))
+    return Share::optimizer;  // the optimizer's step on the host, and the copies there and back
   return op.kind == "host_sync" ? Share::host : exposed(op.group.empty() ? op.stream : op.group);
 }
 

@@ -146,6 +146,12 @@ std::string memory(const Result& r) {
     out += wrap(fmt::format("headroom: of {} a {}, {} are kept free", format_bytes(Bytes(r.memory_capacity)),
                             device_noun(r), format_bytes(Bytes(r.memory_headroom))),
                 2);
+  if (r.host_bytes > 0) {
+    const std::string capacity = r.host_capacity > 0 ? fmt::format(" of {}, {}", format_bytes(Bytes(r.host_capacity)),
+                                                                   r.host_fits() ? "fits" : "DOES NOT FIT")
+                                                     : "";
+    out += wrap(fmt::format("host: {} a node{}", format_bytes(Bytes(r.host_bytes)), capacity), 2);
+  }
   if (const StageMemory* worst = largest_stage(r); !worst->where.empty())
     out += wrap(fmt::format("highest: stage {}, {}", worst->stage, worst->where), 2);
   return out + '\n';

@@ -47,17 +47,23 @@ CpuRank::CpuRank(Run& run, int rank, bool reports_loss)
   const std::int64_t values = (timeline.memory.arena_bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
   const std::size_t bytes =
       static_cast<std::size_t>(values) + timeline.role->streams.size() * sizeof(kernels::StepValues);
-  arena_ = kernels::cpu::HostAllocator<std::byte>().allocate(bytes);
   // Not-a-number as float: what is read before it was written shows. It also means that the whole arena is held from
   // the beginning.
-  std::memset(arena_, run.options.clear_arena ? 0 : 0xFF, bytes);
+  const auto arena = [&run](std::size_t size) {
+    std::byte* const begin = kernels::cpu::HostAllocator<std::byte>().allocate(size);
+    std::memset(begin, run.options.clear_arena ? 0 : 0xFF, size);
+    return begin;
+  };
+  memory_.arena = arena(bytes);
+  memory_.host_begin = timeline.memory.host_begin;
+  if (timeline.memory.host_bytes > 0) memory_.host = arena(static_cast<std::size_t>(timeline.memory.host_bytes));
   REHEARSE_CHECK(timeline.role->streams.size() <= Whereabouts::kStreams, "{} streams", timeline.role->streams.size());
   for (std::size_t s = 0; s < timeline.role->streams.size(); ++s) {
     streams_.push_back(std::make_unique<StreamState>());
     StreamState& state = *streams_.back();
     state.ended.resize(timeline.streams[s].size());
     state.known.assign(timeline.streams.size(), 0);
-    state.values = reinterpret_cast<kernels::StepValues*>(arena_ + values) + s;
+    state.values = reinterpret_cast<kernels::StepValues*>(memory_.arena + values) + s;
     const bool compute = timeline.role->streams[s].kind == program::StreamKind::compute;
     if (compute) timed_stream_ = static_cast<std::int32_t>(s);
     if (!timeline.streams[s].empty()) state.device = kernels::make_cpu_device(compute ? run.threads_per_rank : 1);
@@ -66,12 +72,13 @@ CpuRank::CpuRank(Run& run, int rank, bool reports_loss)
 
 CpuRank::~CpuRank() {
   join();
-  kernels::cpu::HostAllocator<std::byte>().deallocate(arena_, 0);
+  for (std::byte* const begin : {memory_.arena, memory_.host})
+    if (begin != nullptr) kernels::cpu::HostAllocator<std::byte>().deallocate(begin, 0);
 }
 
 void CpuRank::initialise() {
   execute::initialise(InitialMemory(timeline_, run_.grid, rank_, run_.scenario.training.seed), run_.threads_per_rank,
-                      arena_);
+                      memory_);
 }
 
 void CpuRank::start() {
@@ -241,7 +248,7 @@ Arrival CpuRank::perform(StreamState& own, const Instance& i, std::int64_t step)
   }
   if (i.ends_loss && reports_loss_) {
     const std::int64_t loss = timeline_.persistent[static_cast<std::size_t>(timeline_.loss)];
-    run_.world.report_loss(step, rank_, *reinterpret_cast<const float*>(arena_ + loss));
+    run_.world.report_loss(step, rank_, *reinterpret_cast<const float*>(memory_.at(loss)));
   }
   return last;
 }
@@ -337,15 +344,17 @@ std::vector<result::OpRecord> CpuRank::records() const {
 }
 
 std::vector<float> CpuRank::parameters() const {
-  return parameter_values(timeline_, run_.grid, rank_, arena_);
+  return parameter_values(timeline_, run_.grid, rank_, memory_);
 }
 
 std::vector<float> CpuRank::loss_scale() const {
-  return execute::loss_scale(timeline_, arena_);
+  return execute::loss_scale(timeline_, memory_);
 }
 
 std::int64_t CpuRank::held_bytes() const {
-  return resident_bytes(arena_, timeline_.memory.arena_bytes);
+  const program::ArenaPlaces& memory = timeline_.memory;
+  return resident_bytes(memory_.arena, memory.arena_bytes) +
+         (memory_.host != nullptr ? resident_bytes(memory_.host, memory.host_bytes) : 0);
 }
 
 // The op it is at; -1: none.

@@ -91,7 +91,7 @@ class CpuRank final : public Rank {
               const Arrival& last);
   void count_wait(Timing& timing, const WaitEnd& wait);
   void count(Timing& timing, result::Share share, Clock::time_point until);
-  kernels::Out operand(std::size_t place) const { return layout_.operand(arena_, place); }
+  kernels::Out operand(std::size_t place) const { return layout_.operand(memory_, place); }
   std::int32_t instance_at(std::int32_t stream) const;
 
   Run& run_;
@@ -101,7 +101,7 @@ class CpuRank final : public Rank {
   const RankLayout layout_;
   Communicator& communicator_;
   Whereabouts& at_;
-  std::byte* arena_ = nullptr;
+  RankMemory memory_;
   std::int32_t timed_stream_ = 0;  // the compute stream, whose time is accounted for
   std::mutex mutex_;               // of StreamState::done, waits_for, needed, history, ended; asked_since_
   std::vector<std::unique_ptr<StreamState>> streams_;

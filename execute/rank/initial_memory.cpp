@@ -79,15 +79,15 @@ void InitialMemory::make(const Block& block, std::array<std::byte*, 2> to) const
       from_float(block.places[p].type, drawn, block.count, to[p]);
 }
 
-void initialise(const InitialMemory& memory, int threads, std::byte* arena) {
+void initialise(const InitialMemory& initial, int threads, const RankMemory& memory) {
   std::vector<InitialMemory::Zeros> zeros;
-  for (const InitialMemory::Zeros& z : memory.zeros())
+  for (const InitialMemory::Zeros& z : initial.zeros())
     for (std::int64_t i = 0; i < z.bytes; i += kZeros) zeros.push_back({z.offset + i, std::min(kZeros, z.bytes - i)});
   in_parallel(threads, zeros.size(),
-              [&](std::size_t i) { std::fill_n(arena + zeros[i].offset, zeros[i].bytes, std::byte{0}); });
-  in_parallel(threads, memory.blocks().size(), [&](std::size_t i) {
-    const InitialMemory::Block& b = memory.blocks()[i];
-    memory.make(b, {arena + b.places[0].offset, b.places[1].offset < 0 ? nullptr : arena + b.places[1].offset});
+              [&](std::size_t i) { std::fill_n(memory.at(zeros[i].offset), zeros[i].bytes, std::byte{0}); });
+  in_parallel(threads, initial.blocks().size(), [&](std::size_t i) {
+    const InitialMemory::Block& b = initial.blocks()[i];
+    initial.make(b, {memory.at(b.places[0].offset), b.places[1].offset < 0 ? nullptr : memory.at(b.places[1].offset)});
   });
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "execute/rank/rank_memory.h"
 #include "execute/timeline.h"
 #include "sim/plan/rank_grid.h"
 
@@ -49,7 +50,7 @@ class InitialMemory {
   std::vector<Block> blocks_;
 };
 
-// All of it, into the rank's arena on the host.
-void initialise(const InitialMemory& memory, int threads, std::byte* arena);
+// All of it, into the memories of a rank on the CPU.
+void initialise(const InitialMemory& initial, int threads, const RankMemory& memory);
 
 }  // namespace rehearse::execute

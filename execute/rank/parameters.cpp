@@ -51,9 +51,9 @@ struct PieceFinder {
   const Buffer& buffer(BufferId id) const { return timeline.role->buffers[static_cast<std::size_t>(id)]; }
   BufferId base_of(BufferId id) const { return buffer(id).is_view() ? buffer(id).base : id; }
 
-  // Of a parameter in 16 bits: its bucket's fp32 copy; -1: there is none, as of what is frozen.
+  // Its bucket's fp32 copy; -1: there is none, as of what is frozen, or in fp32 unless the optimizer is on the host.
   BufferId master_of(BufferId id) const {
-    if (!is_parameter(buffer(id)) || !is_half(buffer(id).dtype)) return -1;
+    if (!is_parameter(buffer(id)) || is_narrow(buffer(id).dtype)) return -1;
     return find_any(*timeline.role, beside(buffer(base_of(id)), "master"));
   }
 
@@ -106,21 +106,21 @@ std::vector<Piece> value_pieces(const Timeline& timeline, const plan::RankGrid& 
 }  // namespace
 
 std::vector<float> parameter_values(const Timeline& timeline, const plan::RankGrid& grid, int rank,
-                                    const std::byte* arena) {
+                                    const RankMemory& memory) {
   std::vector<float> values;
   for (const Piece& p : value_pieces(timeline, grid, rank)) {
     values.resize(values.size() + static_cast<std::size_t>(p.count));
-    to_float(p.type, arena + p.offset, p.count, values.data() + values.size() - p.count);
+    to_float(p.type, memory.at(p.offset), p.count, values.data() + values.size() - p.count);
   }
   return values;
 }
 
-std::vector<float> loss_scale(const Timeline& timeline, const std::byte* arena) {
+std::vector<float> loss_scale(const Timeline& timeline, const RankMemory& memory) {
   const auto& buffers = timeline.role->buffers;
   for (std::size_t id = 0; id < buffers.size(); ++id) {
     if (buffers[id].name != "loss_scale") continue;
     std::vector<float> state(static_cast<std::size_t>(buffers[id].elements()));
-    to_float(buffers[id].dtype, arena + timeline.persistent[id], buffers[id].elements(), state.data());
+    to_float(buffers[id].dtype, memory.at(timeline.persistent[id]), buffers[id].elements(), state.data());
     return state;
   }
   return {};

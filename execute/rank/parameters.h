@@ -1,7 +1,7 @@
 // Where a rank keeps the model's parameters, whatever the plan: pieces of them in its arena, found by the names the
 // lowering gives. With ZeRO-3 a rank keeps the shard "param.shard.bucketN" of what is, gathered, "param.bucketN", of
-// which the parameters are views. In mixed precision the optimizer's fp32 copies, "master.bucketN", are whole or a
-// shard too.
+// which the parameters are views. In mixed precision, and where the optimizer's step is on the host, its fp32 copies,
+// "master.bucketN", are whole or a shard too.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "execute/rank/rank_memory.h"
 #include "execute/timeline.h"
 #include "sim/plan/rank_grid.h"
 
@@ -29,10 +30,10 @@ std::vector<Piece> master_pieces(const Timeline& timeline, const plan::RankGrid&
 
 // What the rank holds, piece after piece: the fp32 copies if there are any.
 std::vector<float> parameter_values(const Timeline& timeline, const plan::RankGrid& grid, int rank,
-                                    const std::byte* arena);
+                                    const RankMemory& memory);
 
 // fp16: the loss scale, and for how many steps it has stood; else empty.
-std::vector<float> loss_scale(const Timeline& timeline, const std::byte* arena);
+std::vector<float> loss_scale(const Timeline& timeline, const RankMemory& memory);
 
 // Whole parameters by name, in their global layout.
 using Parameters = std::map<std::string, std::vector<float>>;

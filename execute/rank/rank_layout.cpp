@@ -21,9 +21,9 @@ std::int64_t RankLayout::offset(std::size_t place) const {
   return p.offset + shift_[static_cast<std::size_t>(p.buffer)];
 }
 
-kernels::Out RankLayout::operand(std::byte* arena, std::size_t place) const {
+kernels::Out RankLayout::operand(const RankMemory& memory, std::size_t place) const {
   const auto buffer = static_cast<std::size_t>(timeline_.places[place].buffer);
-  return {arena + offset(place), timeline_.role->buffers[buffer].dtype};
+  return {memory.at(offset(place)), timeline_.role->buffers[buffer].dtype};
 }
 
 std::int64_t RankLayout::first_sequence(const Instance& i) const {

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "execute/rank/rank_memory.h"
 #include "execute/timeline.h"
 #include "kernels/device.h"
 
@@ -19,7 +20,7 @@ class RankLayout {
   const Timeline& timeline() const { return timeline_; }
   // Bytes from the arena's beginning to an operand: Timeline::places[place].
   std::int64_t offset(std::size_t place) const;
-  kernels::Out operand(std::byte* arena, std::size_t place) const;
+  kernels::Out operand(const RankMemory& memory, std::size_t place) const;
   // Of the slot's micro-batch, counted from the step's first.
   std::int64_t first_sequence(const Instance& i) const;
   const std::vector<int>& members(program::GroupId group) const { return members_[static_cast<std::size_t>(group)]; }

@@ -22,6 +22,8 @@ Share share_of(Blame blame) {
       return Share::host;
     case Blame::input:
       return Share::exposed_input;
+    case Blame::optimizer:
+      return Share::optimizer;
     case Blame::other:
       return Share::other;
   }

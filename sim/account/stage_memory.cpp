@@ -51,6 +51,7 @@ std::vector<result::StageMemory> stage_memory(const program::Program& program, c
     if (!cpu) m.framework += framework.memory_reserve.count();
     m.peak = peak.peak_bytes + copies + m.framework;
     m.where = peak.where;
+    m.host = arena ? arenas->places[r].host_bytes : program::memory_peak(role, 1, true).peak_bytes;
     // Of a stage's places in the expert group, that which needs most.
     const auto same = std::find_if(stages.begin(), stages.end(), [&](const auto& s) { return s.stage == m.stage; });
     if (same == stages.end())

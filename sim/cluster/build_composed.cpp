@@ -113,6 +113,7 @@ std::unique_ptr<Cluster> build_composed(ComposedFile file, const Conditions& con
                                         std::string device, int ranks) {
   const std::vector<int> first = first_devices(file);
   ComposedParts parts;
+  parts.host = file.host;
   parts.name = std::move(name), parts.device = std::move(device);
   parts.routing = file.routing, parts.seed = file.seed;
   parts.placement = conditions.placement;

@@ -45,6 +45,14 @@ struct Route {
 
 // What joins the devices of a node.
 enum class Inside : unsigned char { none, nvswitch, nvlink_mesh, pcie, memory };
+// The memory of a node's host, which its ranks share. Where a topology does not say: two sockets of eight channels of
+// DDR4-3200, 25.6 GB/s each, and 1 TiB, a judgement of what servers of eight GPUs have at least.
+struct HostMemory {
+  Bytes size{0};        // 0: not known, as of this very machine
+  Bandwidth bandwidth;  // nominal, reads and writes together
+};
+inline constexpr std::int64_t kHostBytes = std::int64_t{1} << 40, kHostBytesPerSecond = 409'600'000'000;
+
 // A node as a collective library sees it. Rates are effective, of one direction.
 struct NodeView {
   Inside inside = Inside::none;
@@ -53,6 +61,10 @@ struct NodeView {
   Time hop;        // device to device over them
   Bandwidth nic;   // the slowest NIC
   Time net_hop;    // device to device through two NICs and one switch
+  HostMemory host = {};
+  // What the PCIe links of the topology leave the slowest device to its host while all in use copy; 0: it has
+  // none.
+  Bandwidth to_host = {};
 };
 
 // A ring through devices of one node over links of its own, used in both directions; its share of what goes round is

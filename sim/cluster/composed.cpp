@@ -108,6 +108,10 @@ NodeView Composed::node_view(int node) const {
   view.devices = static_cast<int>(used.ranks.size());
   view.nics = static_cast<int>(type.of_kind(VertexKind::nic).size());
   if (view.nics > 0) view.nic = type.nic, view.net_hop = type.nic_latency;
+  view.host = parts_.host;
+  std::vector<int> places;
+  for (const int r : used.ranks) places.push_back(rank(r).place);
+  view.to_host = rate_to_host(type, places);
   const ResourceKind kind = type.inside == Inside::pcie ? ResourceKind::pcie : ResourceKind::nvlink;
   for (const int vertex : type.of_kind(VertexKind::device)) {
     std::int64_t sum = 0;

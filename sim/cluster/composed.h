@@ -29,6 +29,7 @@ struct ComposedParts {
   Routing routing = Routing::fixed;
   std::uint64_t seed = 1;
   std::vector<int> placement;  // device of each rank, in the order of nodes; each once
+  HostMemory host = {};        // of each node
 };
 
 class Composed final : public Cluster {

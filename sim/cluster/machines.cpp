@@ -64,7 +64,7 @@ int FatTree::rail_of(int device) const {
 NodeView FatTree::node_view(int node) const {
   const FatTreeNumbers& n = numbers_;
   const int devices = std::min(n.devices_per_node, devices_ - node * n.devices_per_node);
-  return {Inside::nvswitch, devices, n.nics_per_node, n.nvlink, n.nvlink_latency, n.nic, n.nic_latency};
+  return {Inside::nvswitch, devices, n.nics_per_node, n.nvlink, n.nvlink_latency, n.nic, n.nic_latency, n.host, {}};
 }
 
 Route FatTree::route(int from, int to) const {

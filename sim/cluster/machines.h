@@ -30,6 +30,7 @@ struct FatTreeNumbers {
   double oversubscription = 1;  // NIC bandwidth below a leaf / uplink bandwidth
   Time hop_latency;             // each further switch
   bool sharp = false;           // switches add up
+  HostMemory host = {};
 };
 
 class FatTree final : public Cluster {

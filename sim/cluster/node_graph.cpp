@@ -86,4 +86,42 @@ NodeGraph make_node(const NodeNumbers& n) {
   return graph;
 }
 
+Bandwidth rate_to_host(const NodeGraph& graph, const std::vector<int>& devices) {
+  const std::vector<int> vertices = graph.of_kind(VertexKind::device);
+  std::vector<std::vector<std::size_t>> ways;
+  std::vector<int> users(graph.links.size(), 0);
+  for (const int place : devices) {
+    const int device = vertices.at(static_cast<std::size_t>(place));
+    std::vector<std::vector<std::size_t>> to(graph.vertices.size());  // links on the way to each vertex
+    std::vector<bool> reached(graph.vertices.size(), false);
+    std::vector<int> queue{device};
+    reached[static_cast<std::size_t>(device)] = true;
+    int host = -1;
+    for (std::size_t q = 0; q < queue.size() && host < 0; ++q) {
+      const int at = queue[q];
+      if (graph.vertices[static_cast<std::size_t>(at)].kind == VertexKind::host) host = at;
+      for (std::size_t l = 0; l < graph.links.size() && host < 0; ++l) {
+        const NodeLink& link = graph.links[l];
+        if (link.kind != ResourceKind::pcie || link.missing || (link.a != at && link.b != at)) continue;
+        const int next = link.a == at ? link.b : link.a;
+        if (reached[static_cast<std::size_t>(next)]) continue;
+        reached[static_cast<std::size_t>(next)] = true;
+        to[static_cast<std::size_t>(next)] = to[static_cast<std::size_t>(at)];
+        to[static_cast<std::size_t>(next)].push_back(l);
+        queue.push_back(next);
+      }
+    }
+    if (host < 0) return {};
+    ways.push_back(to[static_cast<std::size_t>(host)]);
+    for (const std::size_t l : ways.back()) ++users[l];
+  }
+  std::int64_t least = 0;
+  for (const auto& way : ways)
+    for (const std::size_t l : way) {
+      const std::int64_t rate = graph.links[l].bandwidth.per_s() / users[l];
+      if (rate > 0 && (least == 0 || rate < least)) least = rate;
+    }
+  return Bandwidth(least);
+}
+
 }  // namespace rehearse::cluster

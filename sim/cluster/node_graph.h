@@ -87,6 +87,10 @@ class NodeWays {
   std::vector<NodeWay> ways_;  // device by device: to each device, then to each NIC
 };
 
+// What PCIe leaves the slowest of the devices (places) on its way to the nearest host bridge if all of them copy at
+// once, each link shared evenly by those whose way it is on; 0: some device has no such way.
+Bandwidth rate_to_host(const NodeGraph& graph, const std::vector<int>& devices);
+
 // For each device the NIC that is its own, -1 if there is none: the nearest of those allowed; of equally near ones that
 // with fewest devices so far, then the first.
 std::vector<int> own_nics(const NodeGraph& graph, const NodeWays& ways, const std::vector<bool>& allowed);

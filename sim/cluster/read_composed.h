@@ -26,6 +26,7 @@ struct ComposedFile {
   std::vector<Attached> attached;
   Routing routing = Routing::fixed;
   std::uint64_t seed = 1;
+  HostMemory host = {};  // of each node
 };
 
 // Reports what is wrong to the document's diagnostics.

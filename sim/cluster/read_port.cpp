@@ -36,4 +36,22 @@ Port read_port(const Node& node, std::optional<Time> latency) {
   return port;
 }
 
+HostMemory read_host_memory(const Node& root) {
+  HostMemory memory{Bytes(kHostBytes), Bandwidth(kHostBytesPerSecond)};
+  const Node node = root.get("host_memory");
+  if (!node) return memory;
+  memory.size = node.bytes("size", memory.size);
+  memory.bandwidth = node.bandwidth("bandwidth", memory.bandwidth);
+  node.finish();
+  const auto check = [&](const char* key, bool sound, const char* expected) {
+    if (node.get(key) && !sound)
+      node.get(key).error(
+          fmt::format("{} is out of range, expected {}", node.get(key).as_text().value_or(""), expected));
+  };
+  check("size", memory.size >= Bytes(1'000'000) && memory.size <= Bytes(1'000'000'000'000'000), "1MB to 1000TB");
+  check("bandwidth", memory.bandwidth >= kLowestBandwidth && memory.bandwidth <= kHighestBandwidth,
+        "1MB/s to 1000TB/s");
+  return memory;
+}
+
 }  // namespace rehearse::cluster

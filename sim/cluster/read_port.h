@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "sim/base/document.h"
+#include "sim/cluster/cluster.h"
 
 namespace rehearse::cluster {
 
@@ -23,5 +24,8 @@ struct Port {
 Time read_latency(const Node& node, const char* key, std::optional<Time> fallback = {});
 // The latency is required unless one is given for where it is left out.
 Port read_port(const Node& node, std::optional<Time> latency = {});
+
+// The block `host_memory` of a topology of accelerators.
+HostMemory read_host_memory(const Node& root);
 
 }  // namespace rehearse::cluster

@@ -162,9 +162,13 @@ std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices,
   const bool accelerators = kind == 0 || kind == 3;
   std::vector<int> first_device{0, 0};
   if (kind == 0) tree = read_fat_tree(root);
+  if (accelerators) tree.host = read_host_memory(root);
   if (kind == 1) local = read_local(root, open_cores);
   if (kind == 2) links = read_links(root, open_cores);
-  if (kind == 3) composed = read_composed(root);
+  if (kind == 3) {
+    composed = read_composed(root);
+    composed.host = tree.host;
+  }
   if (diagnostics.empty() && accelerators) {
     first_device = kind == 0 ? first_devices(tree) : first_devices(composed);
     conditions = read_conditions(root, devices, first_device, job);

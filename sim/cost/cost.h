@@ -76,6 +76,9 @@ class CostModel {
 struct HostShare {
   int ranks = 1;    // on the host
   int threads = 1;  // of each, on its compute stream
+  // Of a rank on an accelerator while all ranks of the host are at the same: of the nominal bandwidth of the host's
+  // memory; of PCIe to the host, 0 where that is as the device's file has it.
+  Bandwidth host_memory{100'000'000'000}, to_host = {};
 };
 
 // A device that is not as it is, for what-ifs: factors of its rates and of what its host takes. What was measured takes

@@ -64,6 +64,12 @@ constexpr Range kFp8FromPeak = {1, 0.8, 1.5};
 // 4-bit products, of which no measurement is at hand: the same shares, and a wider judgement.
 constexpr Range kFp4FromPeak = {1, 0.8, 2};
 
+// Of the nominal bandwidth of a host's memory what an AdamW step over it reaches: DeepSpeed's CPU-Adam took 0.22 s for
+// 1 billion parameters and 2.57 s for 10 billion on a DGX-2 (two Xeon Platinum 8168 with six channels of DDR4-2666
+// each, 255.9 GB/s), which moves 32 bytes a parameter as counted here: 0.57 and 0.49 of it (ZeRO-Offload, arXiv
+// 2101.06840, the table of Adam's latencies, quoted from memory and not checked). The upper end is a judgement.
+constexpr Range kHostShare = {0.5, 0.4, 0.6};
+
 Range range_of(std::vector<double> ratios) {
   if (ratios.empty()) return {};
   std::sort(ratios.begin(), ratios.end());
@@ -72,9 +78,10 @@ Range range_of(std::vector<double> ratios) {
 
 class DeviceCosts final : public CostModel {
  public:
-  explicit DeviceCosts(DeviceData data, const Scale& scale = {})
+  explicit DeviceCosts(DeviceData data, const Scale& scale = {}, const HostShare& share = {})
       : data_(std::move(data)),
         scale_(scale),
+        share_(share),
         machines_(make_machines({})),
         scaled_(make_machines(scale)),
         scaled_constants_(faster(data_.gemm.constants, scale.compute)),
@@ -141,8 +148,12 @@ class DeviceCosts final : public CostModel {
   void prefer_measured(const Role& role, const Op& op, const Work& work, Prediction& prediction) const;
   bool product_from_waves(const Role& role, const Op& op, Prediction& prediction) const;
 
+  // Kernels on the host's cores, and copies between its memory and the device's.
+  Estimate beside_device(const Work& work, program::Within within) const;
+
   DeviceData data_;
   Scale scale_;
+  HostShare share_;
   Machines machines_, scaled_;  // of f32, bf16, f16, 8 bits, 4 bits: the device, and as scaled
   GemmConstants scaled_constants_, scaled_fp8_constants_;
   GemmTable bf16_, f32_, fp8_, fp4_;  // 16-bit types share a table, and so do 8-bit ones; of 4 bits it is empty
@@ -335,10 +346,25 @@ void DeviceCosts::prefer_measured(const Role& role, const Op& op, const Work& wo
   if (exact) p.low = 1 - kRepeatability, p.high = 1 + kRepeatability;
 }
 
+Estimate DeviceCosts::beside_device(const Work& work, program::Within within) const {
+  double bytes = static_cast<double>(work.bytes_read + work.bytes_written);
+  double rate = static_cast<double>(share_.host_memory.per_s()) * kHostShare.value;
+  Range range = {1, kHostShare.value / kHostShare.high, kHostShare.value / kHostShare.low};
+  if (within == program::Within::between) {
+    bytes = static_cast<double>(work.bytes_written);
+    const std::int64_t own = std::max<std::int64_t>(1, data_.host_bandwidth.per_s()), shared = share_.to_host.per_s();
+    rate = static_cast<double>(shared > 0 ? std::min(own, shared) : own);
+    range = {1, data_.memory_error.low, data_.memory_error.high};
+  }
+  return {Time::from_seconds(data_.kernel_time.seconds() + bytes / rate), Coverage::spec, range.low, range.high};
+}
+
 Estimate DeviceCosts::kernel(const Role& role, const Op& op, const Interference& beside) const {
   REHEARSE_CHECK(!program::is_transfer(op) && !std::holds_alternative<program::HostSync>(op.shape), "{} is no kernel",
                  op.name);
   const Work work = program::work_of(role, op);
+  if (const program::Within within = program::within(role, op); within != program::Within::device)
+    return beside_device(work, within);
   const auto shape = product_of(role, op);
   Prediction p = shape          ? product(role, op, *shape, beside)
                  : is_flash(op) ? flash(op, work, beside)
@@ -402,7 +428,7 @@ std::unique_ptr<CostModel> load_costs(const std::vector<std::string>& files, con
     if (is_calibration_path(file)) calibrations.push_back(read_calibration(file));
   }
   if (!calibrations.empty()) return make_calibrated_costs(std::move(calibrations), share, scale);
-  return std::make_unique<DeviceCosts>(read_device_files(files), scale);
+  return std::make_unique<DeviceCosts>(read_device_files(files), scale, share);
 }
 
 std::unique_ptr<CostModel> make_uniform_costs(Time duration) {

@@ -50,14 +50,14 @@ BufferId RoleBuilder::add_loss() {
 BufferId RoleBuilder::view(const std::string& name, BufferId base, std::int64_t offset,
                            std::vector<std::int64_t> shape) {
   const program::Buffer& b = buffer(base);
-  return add_buffer({name, b.dtype, std::move(shape), b.cls, b.lifetime, base, offset, 0, {}, {}});
+  return add_buffer({name, b.dtype, std::move(shape), b.cls, b.lifetime, base, offset, 0, {}, {}, b.on_host});
 }
 
 BufferId RoleBuilder::slice(const std::string& name, BufferId base, int parts, AxisSet axes) {
   const program::Buffer& b = buffer(base);
   const std::int64_t n = b.elements() / parts;
   REHEARSE_CHECK(n * parts == b.elements(), "{} of {} elements does not split in {}", b.name, b.elements(), parts);
-  return add_buffer({name, b.dtype, {n}, b.cls, b.lifetime, base, 0, n, axes, {}});
+  return add_buffer({name, b.dtype, {n}, b.cls, b.lifetime, base, 0, n, axes, {}, b.on_host});
 }
 
 BodyId RoleBuilder::begin_body(const std::string& name) {
@@ -242,8 +242,8 @@ program::StreamId RoleBuilder::stream_id(const std::string& name, StreamKind kin
 
 OpRef RoleBuilder::op(const std::string& name, program::OpShape shape, DType dtype, const std::vector<Operand>& reads,
                       const std::vector<Operand>& writes, StreamKind kind) {
-  static constexpr const char* kNames[] = {"compute", "tensor",   "context", "expert",
-                                           "data",    "pipeline", "copy",    "host"};
+  static constexpr const char* kNames[] = {"compute",  "tensor", "context", "expert", "data",
+                                           "pipeline", "copy",   "host",    "cpu"};
   return op_on(kNames[static_cast<int>(kind)], kind, name, std::move(shape), dtype, reads, writes);
 }
 

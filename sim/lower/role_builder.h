@@ -40,6 +40,8 @@ class RoleBuilder {
                      Lifetime lifetime = Lifetime::slot);
   BufferId add_loss();  // f32 [1], kept across the step for whoever reads it
   void set_shard_axes(BufferId id, AxisSet axes) { role_.buffers[static_cast<std::size_t>(id)].shard_axes = axes; }
+  // Before views of it are made.
+  void set_on_host(BufferId id) { role_.buffers[static_cast<std::size_t>(id)].on_host = true; }
   void set_lifetime(BufferId id, Lifetime lifetime) { role_.buffers[static_cast<std::size_t>(id)].lifetime = lifetime; }
   BufferId view(const std::string& name, BufferId base, std::int64_t offset, std::vector<std::int64_t> shape);
   // The 1/parts slice of `base` that belongs to our place among the ranks that differ from us on `axes` only.

@@ -117,9 +117,59 @@ void StageLowering::declare_buffers(Chunk& chunk) {
   BufferId x = chunk.input.whole;
   for (std::size_t u = 0; u < chunk.units.size(); ++u) {
     const bool sent = u + 1 == chunk.units.size() && chunk.sends();
+    keep_on_host(chunk, u, x);
     x = chunk.units[u]->declare_buffers(x, sent && !transfers_.batched() ? Lifetime::slot : Lifetime::micro_batch);
   }
   chunk.output = x;
+}
+
+// What a stage received stays.
+void StageLowering::keep_on_host(Chunk& chunk, std::size_t unit, BufferId input) {
+  Chunk::Kept& kept = chunk.kept.emplace_back();
+  if (!context_.plan().offload_activations || unit == 0 || !chunk.units[unit]->recomputes()) return;
+  program::Buffer copy = builder_.buffer(input);
+  copy.name += ".on_host";
+  kept.input = input;
+  kept.on_host = builder_.add_buffer(std::move(copy));
+  builder_.set_on_host(kept.on_host);
+}
+
+void StageLowering::copy_input_out(const Chunk& chunk, std::size_t unit) {
+  const Chunk::Kept& kept = chunk.kept[unit];
+  if (kept.input < 0) return;
+  const program::Buffer& b = builder_.buffer(kept.input);
+  builder_.op_on("to_host", program::StreamKind::copy, b.name + ".to_host",
+                 program::Elementwise{program::ElementwiseFn::copy, b.elements()}, b.dtype, {{kept.input}},
+                 {{kept.on_host}});
+}
+
+// Copies the input of `unit` back, if it is on the host, not before what has been computed so far.
+void StageLowering::copy_input_back(const Chunk& chunk, int unit) {
+  if (unit < 0 || chunk.kept[static_cast<std::size_t>(unit)].input < 0) return;
+  const Chunk::Kept& kept = chunk.kept[static_cast<std::size_t>(unit)];
+  const OpRef before = builder_.last_compute_op();
+  const program::Buffer& b = builder_.buffer(kept.input);
+  const std::string name = b.name + ".to_device";
+  const std::int64_t elements = b.elements();
+  const DType type = b.dtype;
+  const OpRef copy = builder_.op_on("to_device", program::StreamKind::copy, name,
+                                    program::Elementwise{program::ElementwiseFn::copy, elements}, type,
+                                    {{kept.on_host}}, {{kept.input}});
+  if (before.valid())
+    builder_.after(copy, before);
+  else
+    builder_.after_compute(copy);
+}
+
+// A backward body has inputs that come back from the host in buffers of its own.
+void StageLowering::inputs_come_back(const Chunk& chunk, BodyId body) {
+  for (const Chunk::Kept& kept : chunk.kept) {
+    if (kept.input < 0) continue;
+    program::Buffer back = builder_.buffer(kept.input);
+    back.name += ".back." + std::to_string(body);
+    back.lifetime = Lifetime::slot;
+    builder_.replace(body, kept.input, builder_.add_buffer(std::move(back)));
+  }
 }
 
 void StageLowering::emit_begin() {
@@ -181,6 +231,7 @@ void StageLowering::emit_forward(Chunk& chunk) {
       gather_for(chunk, u, -1);
     if (u == 0) load = {chunk.forward, builder_.last_op().op + 1};
     chunk.units[static_cast<std::size_t>(u)]->forward(false);
+    copy_input_out(chunk, static_cast<std::size_t>(u));
     // The next micro-batch is taken while this one is computed, not earlier, as a loop over the loader does.
     if (!loads || !builder_.last_compute_op().valid()) continue;
     builder_.after(load, builder_.last_compute_op());
@@ -204,6 +255,7 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch, bool part
   const int n = static_cast<int>(chunk.units.size());
   if (table_shared_) gather_for(chunk, 0, -1);
   gather_for(chunk, n - 1, -1);
+  copy_input_back(chunk, n - 1);
   transfers_.set_way(chunk.up);
   if (chunk.sends()) transfers_.receive(chunk.output_gradient, false);
   BufferId gradient = chunk.output_gradient.whole;
@@ -214,6 +266,7 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch, bool part
         gather_for(chunk, u - 1, previous);
     };
     if (ahead) gather_next(u + 1 < n ? u + 1 : -1);
+    copy_input_back(chunk, u - 1);
     Unit& unit = *chunk.units[static_cast<std::size_t>(u)];
     if (unit.recomputes()) {
       builder_.set_phase(Phase::recompute);
@@ -233,6 +286,7 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch, bool part
     if (!ahead) gather_next(-1);
   }
   parameters_.fp8_scales().emit_update();
+  inputs_come_back(chunk, bodies.input);
   chunk.units.back()->end_micro_batch();
   if (chunk.first) return;
   if (chunk.from_here)

@@ -42,6 +42,12 @@ class StageLowering {
     bool sends() const { return !last && !into_here; }
     std::vector<std::unique_ptr<Unit>> units;
     int first_unit = 0;  // number of its first unit in the stage
+    // By unit, where its input leaves the device between forward and backward (plan.offload_activations): that, and
+    // where it goes.
+    struct Kept {
+      BufferId input = -1, on_host = -1;
+    };
+    std::vector<Kept> kept;
     BufferId output = -1;
     Boundary input, output_gradient;
     // Of the first micro-batch and of the others: the same, unless the first casts weights for 8-bit products.
@@ -70,6 +76,10 @@ class StageLowering {
   void emit_backward(Chunk& chunk, bool last_micro_batch, bool parted);
   void emit_backwards();
   void emit_step();
+  void keep_on_host(Chunk& chunk, std::size_t unit, BufferId input);
+  void copy_input_out(const Chunk& chunk, std::size_t unit);
+  void copy_input_back(const Chunk& chunk, int unit);
+  void inputs_come_back(const Chunk& chunk, BodyId body);
   void gather_for(const Chunk& chunk, int unit, int previous);
   void wait_for_gathers(OpRef before, int ops_before);
   std::vector<int> last_micro_batches(const std::vector<plan::ScheduleSlot>& order) const;

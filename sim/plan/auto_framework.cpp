@@ -33,6 +33,11 @@ constexpr AutoRule kRules[] = {
      [](const model::Model&, const Plan& p) { return split(p) && p.zero < 3; }},
     {"torch-fsdp2", "states are sharded over the replicas",
      [](const model::Model&, const Plan& p) { return p.zero > 0; }},
+    // DistributedDataParallel under autocast has no optimizer on the host; Megatron-Core has, of replicas too.
+    {"megatron-core", "every rank has the whole model, and the optimizer is on the host",
+     [](const model::Model& m, const Plan& p) { return m.is_transformer() && p.offload_optimizer; }},
+    {kIdeal, "no other profile's framework keeps the optimizer of such a model's replicas on the host",
+     [](const model::Model&, const Plan& p) { return p.offload_optimizer; }},
     {"torch-ddp", "every rank has the whole model", [](const model::Model&, const Plan&) { return true; }},
 };
 

@@ -265,6 +265,34 @@ std::vector<Key> plan_keys() {
        .field = &Plan::reuse_distance,
        .framework = [](const FrameworkProfile& p) -> std::string { return std::to_string(p.reuse_distance); },
        .in_result = true},
+      {.path = "plan.offload_optimizer",
+       .type = KeyType::boolean,
+       .fallback = "false",
+       .meaning = "keep the optimizer's states (the fp32 copy of the parameters and the averages) in the memory of the "
+                  "node's host, whose cores do the optimizer's step: gradients are copied there, updated parameters "
+                  "back (DeepSpeed's ZeRO-Offload, `offload_optimizer`; Megatron-Core's `--optimizer-cpu-offload`; "
+                  "part of FSDP's CPUOffloadPolicy). With `zero` 2 and 3 gradients stay there too",
+       .example = "true",
+       .related = "plan.zero plan.offload_activations training.optimizer",
+       .field = &Plan::offload_optimizer},
+      {.path = "plan.offload_parameters",
+       .type = KeyType::boolean,
+       .fallback = "false",
+       .meaning = "with `zero: 3` and `offload_optimizer`: keep the shards of parameters in the memory of the node's "
+                  "host too, and copy a layer's shard to the device whenever it is gathered (DeepSpeed's "
+                  "`offload_param`; PyTorch's CPUOffloadPolicy is this and `offload_optimizer`)",
+       .example = "true",
+       .related = "plan.offload_optimizer plan.zero",
+       .field = &Plan::offload_parameters},
+      {.path = "plan.offload_activations",
+       .type = KeyType::boolean,
+       .fallback = "false",
+       .meaning = "with `recompute: full`: keep the inputs of recomputed layers, which alone are kept for backward, in "
+                  "the memory of the node's host: copied there after the layer's forward, and back a layer ahead in "
+                  "backward (DeepSpeed's `cpu_checkpointing`)",
+       .example = "true",
+       .related = "plan.recompute plan.recompute_layers plan.offload_optimizer",
+       .field = &Plan::offload_activations},
       {.path = "plan.rank_order",
        .type = KeyType::permutation,
        .fallback = "[tensor, context, expert, data, pipeline]",

@@ -91,6 +91,9 @@ struct Plan {
     const bool chosen = (recompute_layers == 0 || layer < recompute_layers) && (layer + 1) % recompute_every == 0;
     return chosen ? recompute : Recompute::none;
   }
+  // What lies in the memory of the node's host (sim/lower/parallel/offload.cpp): the optimizer's states, with its step
+  // on the host; inputs of recomputed layers between their forward and their backward; ZeRO-3's shards of parameters.
+  bool offload_optimizer = false, offload_activations = false, offload_parameters = false;
   AxisOrder rank_order = {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline};
 };
 

@@ -83,6 +83,8 @@ void check_room_for_experts(const Node& model, const Scenario& scenario);
 void check_performed_precision(const Node& training, const Scenario& scenario);
 // optimizer_rules.cpp: which plans an optimizer of whole tensors goes with.
 void check_optimizer(const Node& training, const Scenario& scenario);
+// offload_rules.cpp: what of plan.offload_optimizer and plan.offload_activations cannot be.
+void check_offload(const Sections& sections, const Scenario& scenario);
 // hybrid_sharding.cpp: the devices of a node of the topology, if its file says so; Plan::replicas from
 // Plan::zero_group, whose key is `key`.
 std::optional<std::int64_t> devices_of_node(const ClusterRequest& cluster, const std::string& data_root);

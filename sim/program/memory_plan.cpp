@@ -35,7 +35,7 @@ struct Curve {
 
 class PeakWalk {
  public:
-  PeakWalk(const Role& role, std::int64_t alignment);
+  PeakWalk(const Role& role, std::int64_t alignment, bool on_host);
   MemoryPeak run();
 
  private:
@@ -55,8 +55,9 @@ class PeakWalk {
   MemoryPeak peak_;
 };
 
-PeakWalk::PeakWalk(const Role& role, std::int64_t alignment) : role_(role) {
-  for (const Buffer& b : role.buffers) bytes_.push_back(round_up(b.bytes(), alignment));
+// Buffers of the other memory are of no bytes.
+PeakWalk::PeakWalk(const Role& role, std::int64_t alignment, bool on_host) : role_(role) {
+  for (const Buffer& b : role.buffers) bytes_.push_back(b.on_host == on_host ? round_up(b.bytes(), alignment) : 0);
   for (const Body& body : role.bodies) bodies_.push_back(changes_of(role, body));
 }
 
@@ -149,9 +150,9 @@ MemoryPeak PeakWalk::run() {
 
 }  // namespace
 
-MemoryPeak memory_peak(const Role& role, std::int64_t alignment) {
+MemoryPeak memory_peak(const Role& role, std::int64_t alignment, bool on_host) {
   REHEARSE_CHECK(alignment >= 1, "alignment {} is not positive", alignment);
-  return PeakWalk(role, alignment).run();
+  return PeakWalk(role, alignment, on_host).run();
 }
 
 }  // namespace rehearse::program

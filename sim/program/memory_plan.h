@@ -18,7 +18,8 @@ struct MemoryPeak {
 };
 
 // Walks one step (persistent buffers live throughout). `alignment`: each instance is rounded up to it (default 1: the
-// tensors' own bytes; the Performer uses its arena's).
-MemoryPeak memory_peak(const Role& role, std::int64_t alignment = 1);
+// tensors' own bytes; the Performer uses its arena's). `on_host`: of the buffers in the host's memory, else of those in
+// the device's.
+MemoryPeak memory_peak(const Role& role, std::int64_t alignment = 1, bool on_host = false);
 
 }  // namespace rehearse::program

@@ -39,4 +39,12 @@ RoleId role_of(const Program& program, const Coordinates& rank) {
   REHEARSE_CHECK(false, "no role for a rank of stage {}", rank[static_cast<std::size_t>(Axis::pipeline)]);
 }
 
+Within within(const Role& role, const Op& op) {
+  bool host = false, device = false;
+  for (const auto* operands : {&op.reads, &op.writes})
+    for (const Operand& o : *operands)
+      (role.buffers[static_cast<std::size_t>(o.buffer)].on_host ? host : device) = true;
+  return !host ? Within::device : device ? Within::between : Within::host;
+}
+
 }  // namespace rehearse::program

@@ -58,6 +58,8 @@ struct Buffer {
   std::int64_t offset = 0, shard_stride = 0;
   AxisSet shard_axes = {};  // of a persistent shard without a base: of those that hold the others
   Init init;
+  // In the memory of the node's host, which its ranks share, and not in the device's; a view's is its base's.
+  bool on_host = false;
 
   bool is_view() const { return base >= 0; }
   std::int64_t elements() const;
@@ -69,7 +71,8 @@ struct Operand {
   int micro_batch_delta = 0;  // instance of slot.micro_batch + delta; only for Lifetime::micro_batch
 };
 
-enum class StreamKind : unsigned char { compute, tensor, context, expert, data, pipeline, copy, host };
+// copy: between the memories of host and device. host: of HostSync alone. cpu: kernels on the host's cores.
+enum class StreamKind : unsigned char { compute, tensor, context, expert, data, pipeline, copy, host, cpu };
 struct Stream {
   std::string name;
   StreamKind kind = StreamKind::compute;
@@ -158,6 +161,10 @@ struct Program {
 
 // The role of a rank with these coordinates; a rank without one is a broken invariant.
 RoleId role_of(const Program& program, const Coordinates& rank);
+
+// Where an op's operands lie: all in device memory, all in the host's, or a copy from one to the other.
+enum class Within : unsigned char { device, host, between };
+Within within(const Role& role, const Op& op);
 
 // Whether an op is a transfer (Collective, PointToPoint).
 inline bool is_transfer(const Op& op) {

@@ -78,8 +78,13 @@ void read_memory(JsonReader& in, const Json& document, Result& r) {
     const auto bytes = [&](std::string_view key) { return in.integer(stages[i], path, key); };
     r.stages.push_back({static_cast<int>(bytes("stage")), bytes("parameters"), bytes("gradients"), bytes("optimizer"),
                         bytes("activations"), bytes("workspace"), bytes("communication"), bytes("framework"),
-                        bytes("peak"), in.text(stages[i], path, "where")});
+                        bytes("peak"), in.text(stages[i], path, "where"),
+                        stages[i].contains("host") ? bytes("host") : 0});
   }
+  if (!memory.contains("host")) return;
+  const Json& host = in.object(memory, "memory", "host");
+  r.host_bytes = in.integer(host, "memory.host", "node_bytes");
+  r.host_capacity = in.integer(host, "memory.host", "capacity_bytes");
 }
 
 void read_trust(JsonReader& in, const Json& document, Result& r) {

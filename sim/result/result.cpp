@@ -39,9 +39,15 @@ void write_memory(const Result& r, JsonWriter& json) {
     json.key("optimizer").integer(s.optimizer).key("activations").integer(s.activations);
     json.key("workspace").integer(s.workspace).key("communication").integer(s.communication);
     json.key("framework").integer(s.framework).key("peak").integer(s.peak);
+    if (r.host_bytes > 0) json.key("host").integer(s.host);
     json.key("where").text(s.where).close('}');
   }
-  json.close(']').close('}');
+  json.close(']');
+  if (r.host_bytes > 0) {
+    json.key("host").open('{').key("node_bytes").integer(r.host_bytes).key("capacity_bytes").integer(r.host_capacity);
+    json.key("fits").boolean(r.host_fits()).close('}');
+  }
+  json.close('}');
 }
 
 void write_rates(const Result& r, JsonWriter& json) {

@@ -43,6 +43,7 @@ struct StageMemory {
                framework = 0,
                peak = 0;  // bytes a rank at the moment of the peak
   std::string where;      // the op at the peak
+  std::int64_t host = 0;  // bytes a rank in the memory of its node's host, at their own peak
 };
 
 // One executed op of a representative rank.
@@ -262,6 +263,10 @@ struct Result {
   std::int64_t memory_headroom = 0;  // of the capacity: kept free
   bool memory_fits = true;           // in the rest
   std::vector<StageMemory> stages;
+  // Where ranks keep anything there: of the node whose ranks need most of its host's memory, and what that has; 0: not
+  // known. memory_fits is of both memories.
+  std::int64_t host_bytes = 0, host_capacity = 0;
+  bool host_fits() const { return host_capacity == 0 || host_bytes <= host_capacity; }
   std::array<double, 4> coverage{};  // exact, interpolated, extrapolated, spec: shares of simulated busy time
   // Where kernels were measured, besides the device's own file, for people: "a profiler's trace of 8 GPUs, train.json".
   std::vector<std::string> measured_in;

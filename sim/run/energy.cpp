@@ -32,6 +32,7 @@ Load load_of(const program::Program& program, const plan::RankGrid& grid, const 
     for (const program::Slot& slot : role.slots) ++runs[static_cast<std::size_t>(slot.body)];
     for (std::size_t b = 0; b < role.bodies.size(); ++b)
       for (const program::Op& op : role.bodies[b].ops) {
+        if (program::within(role, op) != program::Within::device) continue;  // what hosts take is left out
         if (runs[b] == 0 || program::is_transfer(op) || std::holds_alternative<program::HostSync>(op.shape)) continue;
         const cost::KernelEnergy energy = cost::kernel_energy(power, role, op);
         const double times = ranks_a_role * static_cast<double>(runs[b]);

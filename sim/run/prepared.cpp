@@ -97,8 +97,17 @@ collective::Pins pins_of(const plan::Scenario& scenario) {
   return pins;
 }
 
+// Ranks of one node copy to its host, and step there, at the same time.
 cost::HostShare share_of(const plan::RankGrid& grid, const cluster::Cluster& cluster) {
-  return {std::min(grid.ranks(), cluster.devices_per_node()), std::max(1, cluster.host_sharing().threads_per_rank)};
+  cost::HostShare share{std::min(grid.ranks(), cluster.devices_per_node()),
+                        std::max(1, cluster.host_sharing().threads_per_rank)};
+  if (const cluster::NodeView view = cluster.node_view(0); view.host.bandwidth > Bandwidth()) {
+    std::size_t most = 1;
+    for (int node = 0; node < cluster.nodes(); ++node) most = std::max(most, cluster.devices_of(node).size());
+    share.host_memory = Bandwidth(view.host.bandwidth.per_s() / static_cast<std::int64_t>(most));
+    share.to_host = view.to_host;
+  }
+  return share;
 }
 
 std::unique_ptr<cost::CostModel> launched(std::unique_ptr<cost::CostModel> costs, const plan::Scenario& scenario) {

@@ -61,6 +61,19 @@ std::string coverage_of(const Program& program, const Role& role, const program:
   return text(costs.kernel(role, op, beside).coverage);
 }
 
+void add_host_memory(const Prepared& prepared, result::Result& out) {
+  const cluster::Cluster& cluster = prepared.cluster();
+  for (int node = 0; node < cluster.nodes(); ++node) {
+    std::int64_t bytes = 0;
+    for (const int rank : cluster.devices_of(node))
+      for (const result::StageMemory& stage : out.stages)
+        if (stage.stage == prepared.grid().coordinate(rank, Axis::pipeline)) bytes += stage.host;
+    if (bytes <= out.host_bytes) continue;
+    out.host_bytes = bytes;
+    out.host_capacity = cluster.node_view(node).host.size.count();
+  }
+}
+
 // Whether the stages are even, by what their kernels take.
 std::vector<result::Note> balance_notes_of(const Prepared& prepared, const plan::Scenario& scenario) {
   cost::Interference beside;
@@ -198,7 +211,8 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   if (options.phase) options.phase("planning the memory of");
   out.stages = stages_on(prepared.costs().device(), scenario, program, prepared.arenas());
   out.memory_headroom = headroom_on(prepared.costs().device(), scenario);
-  out.memory_fits = largest_peak(out.stages) <= out.memory_capacity - out.memory_headroom;
+  add_host_memory(prepared, out);
+  out.memory_fits = largest_peak(out.stages) <= out.memory_capacity - out.memory_headroom && out.host_fits();
   out.model_flops = model::model_flops(scenario.model, scenario.training.global_batch, scenario.training.seq_len,
                                        scenario.training.adapters());
   out.hardware_flops = account::hardware_flops(program, grid);

@@ -133,6 +133,9 @@ class Writer {
     constexpr const char* epilogues[] = {"all", "gelu", "bias_gradient"};
     if (c_.once_in(4)) text += fmt::format("  fused_epilogues: {}\n", c_.of(epilogues));
     if (c_.once_in(6)) text += "  rank_order: [data, tensor, context, expert, pipeline]\n";
+    if (c_.once_in(5)) text += "  offload_optimizer: true\n";
+    if (text.find("offload_optimizer") != std::string::npos && c_.once_in(2)) text += "  offload_parameters: true\n";
+    if (text.find("recompute: full") != std::string::npos && c_.once_in(2)) text += "  offload_activations: true\n";
     return text;
   }
 

@@ -61,6 +61,7 @@ void ParameterStore::reduce(Bucket& bucket, int index) {
     builder_.op("cast_back" + suffix, Elementwise{ElementwiseFn::cast, sharded(bucket) ? bucket.shard : bucket.padded},
                 context_.gradient, {{sharded(bucket) ? shard : whole}},
                 {{sharded(bucket) ? bucket.gradient_shard : bucket.gradients}}, StreamKind::data);
+  if (steps_on_host(bucket)) copy_gradients_out(bucket, index);
   bucket.reduced = true;
   builder_.set_phase(phase);
 }
@@ -92,6 +93,7 @@ void ParameterStore::reduce_rest() {
     if (sums_over_tensor(b) && !transient_gradients(b)) reduce_over_tensor(b, index);
     if (b.tied && context_.groups.embedding >= 0) reduce_over_embedding(b, index);
     if (group_of(b) >= 0 && !b.reduced) reduce(b, index);
+    if (steps_on_host(b) && !keeps_gradients_on_host(b) && !b.copied_out) copy_gradients_out(b, index);
   }
 }
 

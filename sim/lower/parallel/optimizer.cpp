@@ -29,6 +29,7 @@ void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
                                              {},
                                              {init, 0, {}, -1}});
     builder_.set_shard_axes(id, axes_of(bucket));
+    if (steps_on_host(bucket)) builder_.set_on_host(id);
     return id;
   };
   const bool adam = context_.scenario.training.optimizer == plan::OptimizerKind::adamw;
@@ -37,7 +38,8 @@ void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
   const auto zeros = [&](const std::string& name, DType type, std::int64_t elements) {
     return state(name, type, elements, program::Init::Kind::zeros);
   };
-  if (context_.master) bucket.master = state("master", DType::f32, bucket.shard, program::Init::Kind::normal);
+  if (context_.master || (steps_on_host(bucket) && !values_on_host(bucket)))
+    bucket.master = state("master", DType::f32, bucket.shard, program::Init::Kind::normal);
   if (averages) bucket.exp_avg = zeros("exp_avg", bucket.moments, bucket.shard);
   if (adam) bucket.exp_avg_sq = zeros("exp_avg_sq", bucket.moments, bucket.shard);
   if (bucket.moments != DType::u8) return;
@@ -54,10 +56,11 @@ void ParameterStore::emit_zero_gradients() {
     const Bucket& b = buckets_[i];
     if (b.frozen || (transient_gradients(b) && context_.micro_batches == 1)) continue;
     if (b.held == Held::blocks) continue;  // after its 16 bits are cast
-    const BufferId target = transient_gradients(b) ? b.gradient_shard : b.gradients;
+    const bool on_host = keeps_gradients_on_host(b);
+    const BufferId target = on_host ? b.host_gradient : transient_gradients(b) ? b.gradient_shard : b.gradients;
     builder_.op("zero_grad.bucket" + std::to_string(i),
-                Elementwise{ElementwiseFn::fill, builder_.buffer(target).elements()}, context_.gradient, {},
-                {{target}});
+                Elementwise{ElementwiseFn::fill, builder_.buffer(target).elements()}, builder_.buffer(target).dtype, {},
+                {{target}}, on_host ? StreamKind::cpu : StreamKind::compute);
   }
 }
 
@@ -69,7 +72,7 @@ bool ParameterStore::counted(const Bucket& bucket) const {
 void ParameterStore::add_squares(BufferId sum, bool experts) {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& b = buckets_[i];
-    if (!counted(b) || b.experts != experts) continue;
+    if (!counted(b) || b.experts != experts || keeps_gradients_on_host(b)) continue;
     builder_.op("grad_norm.bucket" + std::to_string(i),
                 program::SumSquares{builder_.buffer(b.gradient_shard).elements(), b.replicated}, context_.gradient,
                 {{b.gradient_shard}, {sum}}, {{sum}});
@@ -82,6 +85,7 @@ BufferId ParameterStore::emit_coefficient() {
   const BufferId sum = builder_.workspace("grad_norm.sum", DType::f32, {1}, Lifetime::step);
   const BufferId clip = builder_.workspace("grad_norm.clip", DType::f32, {1}, Lifetime::step);
   builder_.op("grad_norm.zero", Elementwise{ElementwiseFn::fill, 1}, DType::f32, {}, {{sum}});
+  emit_host_squares(sum);
   if (context_.groups.expert_norm >= 0) {  // ranks with the same layers have other experts
     add_squares(sum, true);
     builder_.op_on("norm", StreamKind::data, "grad_norm.experts.all_reduce",
@@ -112,6 +116,7 @@ BufferId ParameterStore::emit_coefficient() {
 }
 
 void ParameterStore::emit_optimizer(Bucket& bucket, int index, BufferId coefficient) {
+  if (steps_on_host(bucket)) return emit_host_optimizer(bucket, index, coefficient);
   // What is held in 8 bits is updated in fp32 alone, and cast in a pass of its own (emit_held).
   const bool in_fp32 = bucket.held != Held::none;
   const BufferId values = in_fp32 ? bucket.master : bucket.value_shard;
@@ -175,7 +180,9 @@ void ParameterStore::emit_step() {
   reduce_rest();
   builder_.set_phase(Phase::optimizer);
   const bool needed = context_.scenario.training.clip > 0 || loss_scale_ >= 0;
-  const BufferId coefficient = needed ? emit_coefficient() : -1;
+  BufferId coefficient = needed ? emit_coefficient() : -1;
+  const bool on_host = context_.plan().offload_optimizer;
+  if (on_host && coefficient >= 0) coefficient = coefficient_on_host(coefficient);
   // Forward order, so that the first layers' parameters are gathered first.
   const bool adafactor = context_.scenario.training.optimizer == plan::OptimizerKind::adafactor;
   for (std::size_t i = buckets_.size(); i-- > 0;) {
@@ -188,6 +195,7 @@ void ParameterStore::emit_step() {
     for (auto id = b.params.rbegin(); id != b.params.rend(); ++id)
       emit_adafactor(params_[static_cast<std::size_t>(*id)], b, coefficient);
   }
+  if (on_host) wait_for_host_optimizer();
   emit_held();
   gather_updated();
 }

@@ -198,7 +198,7 @@ void ParameterStore::begin_backward(int chunk, bool last) {
   for (Bucket& b : buckets_) {
     if (b.chunk != chunk) continue;
     b.pending = static_cast<int>(b.params.size());
-    b.reduced = false;
+    b.reduced = b.copied_out = false;
   }
 }
 
@@ -266,9 +266,11 @@ void ParameterStore::gradient_done(ParamId id) {
   if (--params_[static_cast<std::size_t>(id)].pending_uses > 0) return;
   Bucket& bucket = bucket_of(id);
   const int index = params_[static_cast<std::size_t>(id)].bucket;
-  if (--bucket.pending > 0 || group_of(bucket) < 0) return;
+  if (--bucket.pending > 0) return;
   if (transient_gradients(bucket)) {
     reduce_transient(bucket, index);
+  } else if (group_of(bucket) < 0) {
+    if (steps_on_host(bucket) && last_backward_ && !deferred(bucket)) copy_gradients_out(bucket, index);
   } else if (last_backward_ && context_.plan().overlap_grad_reduce && !deferred(bucket)) {
     builder_.weight_part([&] { reduce(bucket, index); });  // which runs after the part that gives the others' gradients
   }

@@ -19,6 +19,9 @@
 // d * kMomentBlock, so that no block of them has elements of two tensors or on two ranks. So are frozen parameters
 // (training.lora_rank; lora.h): a rank keeps their values alone, whole or with ZeRO-3 its shard, and no gradients and
 // optimizer states.
+//
+// Where the optimizer's step is on the host (plan.offload_optimizer; offload.cpp) its states lie in the host's memory,
+// and so do the reduced gradients that it reads; with ZeRO 2 and 3 no others are kept.
 #pragma once
 
 #include <map>
@@ -142,8 +145,10 @@ class ParameterStore {
     bool kept_whole = false;                       // ZeRO-3: small parameters, which are not gathered before use
     DType moments = DType::f32;
     BufferId master = -1, exp_avg = -1, exp_avg_sq = -1, exp_avg_largest = -1, exp_avg_sq_largest = -1;
+    // In the host's memory: our shard's reduced gradients, and its updated values in 16 bits.
+    BufferId host_gradient = -1, host_values = -1;
     int pending = 0;
-    bool reduced = false;
+    bool reduced = false, copied_out = false;
   };
 
   void cast_fp8(Param& p, bool row, bool column);
@@ -178,7 +183,22 @@ class ParameterStore {
   bool sums_over_tensor(const Bucket& bucket) const {
     return bucket.replicated && (context_.sequence_parallel || context_.scenario.training.lora());
   }
-  bool transient_gradients(const Bucket& bucket) const { return context_.plan().zero >= 2 && group_of(bucket) >= 0; }
+  bool transient_gradients(const Bucket& bucket) const {
+    return context_.plan().zero >= 2 && (group_of(bucket) >= 0 || keeps_gradients_on_host(bucket));
+  }
+  // offload.cpp. Whether the optimizer's step is on the host; whether the reduced gradients lie there alone.
+  bool steps_on_host(const Bucket& bucket) const { return context_.plan().offload_optimizer && !bucket.frozen; }
+  bool keeps_gradients_on_host(const Bucket& bucket) const;
+  bool values_on_host(const Bucket& bucket) const { return builder_.buffer(bucket.value_shard).on_host; }
+  BufferId on_device(const Bucket& bucket, const std::string& suffix);
+  void make_host_buffers(Bucket& bucket, const std::string& suffix);
+  OpRef copy_to_host(const std::string& name, BufferId from, BufferId to);
+  void gradients_to_host(Bucket& bucket, int index, BufferId reduced);
+  void copy_gradients_out(Bucket& bucket, int index);
+  void emit_host_squares(BufferId sum);
+  BufferId coefficient_on_host(BufferId coefficient);
+  void emit_host_optimizer(Bucket& bucket, int index, BufferId coefficient);
+  void wait_for_host_optimizer();
   bool transient_gradient(const Param& param) const {
     return transient_gradients(buckets_[static_cast<std::size_t>(param.bucket)]);
   }
@@ -220,6 +240,7 @@ class ParameterStore {
   int chunk_ = -1;
   bool last_backward_ = false;
   BufferId loss_scale_ = -1;
+  OpRef host_step_;  // the last of the optimizer's ops on the host
   Fp8Scales fp8_scales_;
   bool first_forward_ = false;
 };

@@ -43,15 +43,17 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
   if (zero == 3 && !bucket.kept_whole) {
     bucket.value_shard = persistent("param.shard", stored, bucket.shard, BufferClass::parameter, drawn);
     builder_.set_shard_axes(bucket.value_shard, axes_of(bucket));
+    if (context_.plan().offload_parameters) builder_.set_on_host(bucket.value_shard);
     bucket.values = transient("param", stored);
   } else if (bucket.held != Held::blocks) {
     bucket.values = persistent("param", stored, bucket.padded, BufferClass::parameter, drawn);
     bucket.value_shard = zero == 0 ? bucket.values : shard_of("param.shard", bucket.values);
   }
   if (bucket.frozen) return;
-  if (zero >= 2) {
-    bucket.gradient_shard = persistent("grad.shard", context_.gradient, bucket.shard, BufferClass::gradient,
-                                       {program::Init::Kind::zeros, 0, {}, -1});
+  if (transient_gradients(bucket)) {
+    if (!keeps_gradients_on_host(bucket))
+      bucket.gradient_shard = persistent("grad.shard", context_.gradient, bucket.shard, BufferClass::gradient,
+                                         {program::Init::Kind::zeros, 0, {}, -1});
     bucket.gradients = transient("grad", context_.profile().casts_gradients ? context_.compute : context_.reduce);
     view_padding(bucket, suffix);
   } else {
@@ -61,6 +63,7 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
   }
   if (bucket.held == Held::blocks) hold_in_place_of_gradients(bucket, suffix);
   make_optimizer_state(bucket, index);
+  if (steps_on_host(bucket)) make_host_buffers(bucket, suffix);
 }
 
 // What no parameter covers of the bucket's gradients: its end, and where blocks of moments begin anew before it.
@@ -90,11 +93,18 @@ void ParameterStore::reduce_transient(Bucket& bucket, int index) {
     builder_.op("zero_padding" + suffix, Elementwise{ElementwiseFn::fill, builder_.buffer(pad).elements()},
                 builder_.buffer(pad).dtype, {}, {{pad}});
   if (sums_over_tensor(bucket)) reduce_over_tensor(bucket, index);
+  if (group_of(bucket) < 0) {  // one rank's gradients, which go to the host as they are
+    gradients_to_host(bucket, index, bucket.gradients);
+    bucket.reduced = true;
+    builder_.set_phase(phase);
+    return;
+  }
   const BufferId gradients = prepared_gradients(bucket, suffix);
   const Collective scatter{CollectiveKind::reduce_scatter, group_of(bucket), bucket.padded};
   const bool one = context_.micro_batches == 1, all_reduces = context_.profile().all_reduces_gradients;
-  const bool each = one || context_.profile().reduces_replicas_always;
-  if (one && context_.reduce == context_.gradient && !all_reduces) {
+  const bool to_host = keeps_gradients_on_host(bucket);
+  const bool each = one || to_host || context_.profile().reduces_replicas_always;
+  if (one && context_.reduce == context_.gradient && !all_reduces && !to_host) {
     builder_.op("reduce_scatter" + suffix, scatter, context_.reduce, {{gradients}}, {{bucket.gradient_shard}},
                 StreamKind::data);
     reduce_over_replicas(bucket.gradient_shard, index);
@@ -111,7 +121,9 @@ void ParameterStore::reduce_transient(Bucket& bucket, int index) {
       builder_.op("reduce_scatter" + suffix, scatter, context_.reduce, {{gradients}}, {{reduced}}, StreamKind::data);
     }
     if (each) reduce_over_replicas(reduced, index);
-    if (one) {
+    if (to_host) {
+      gradients_to_host(bucket, index, reduced);
+    } else if (one) {
       builder_.op("cast_reduced" + suffix, Elementwise{ElementwiseFn::cast, bucket.shard}, context_.gradient,
                   {{reduced}}, {{bucket.gradient_shard}}, StreamKind::data);
     } else {
@@ -192,7 +204,7 @@ void ParameterStore::gather_bucket(const Bucket& b, int index) {
                                 {},
                                 {}});
   builder_.op("gather" + suffix, Collective{CollectiveKind::all_gather, group_of(b), b.padded}, stored,
-              {{b.value_shard}}, {{into}}, StreamKind::data);
+              {{on_device(b, suffix)}}, {{into}}, StreamKind::data);
   if (into == b.values) return;
   copy_gathered(b, index, "copy_out", into, b.values);
   if (context_.profile().gather_launches > 0)

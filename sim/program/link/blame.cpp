@@ -58,6 +58,8 @@ Blame of_stream(StreamKind kind) {
       return Blame::pipeline;
     case StreamKind::host:
       return Blame::host;
+    case StreamKind::cpu:
+      return Blame::optimizer;
     case StreamKind::compute:
     case StreamKind::copy:
       return Blame::other;
@@ -77,6 +79,10 @@ Blame blame_of(const Program& program, const Role& role, const Op& op) {
     return of_axis(p->legs.front().axis);
   if (const auto* input = std::get_if<Input>(&op.shape); input != nullptr && input->from != InputFrom::there)
     return Blame::input;
+  if (within(role, op) == Within::between) {
+    if (op.phase == Phase::optimizer) return Blame::optimizer;
+    if (op.phase == Phase::param_gather) return Blame::data;  // shards on their way to be gathered
+  }
   return of_stream(role.streams.at(static_cast<std::size_t>(op.stream)).kind);
 }
 

@@ -7,8 +7,8 @@
 namespace rehearse::program {
 
 // The parallelism whose bytes move, or whose stream works; host: launches; input: what loads and copies training
-// examples.
-enum class Blame : unsigned char { other, tensor, context, expert, data, pipeline, host, input };
+// examples; optimizer: its step on the host, and the copies there and back.
+enum class Blame : unsigned char { other, tensor, context, expert, data, pipeline, host, input, optimizer };
 
 // While bytes of a transfer move, or a kernel of another stream runs.
 Blame blame_of(const Program& program, const Role& role, const Op& op);

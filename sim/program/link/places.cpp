@@ -36,8 +36,16 @@ class Placer {
 
   ArenaPlaces place() {
     find_touches();
-    place_persistent();
-    place_others();
+    out_.places.resize(role_.buffers.size());
+    place_persistent(false);
+    place_others(false);
+    out_.host_begin = round_up(out_.arena_bytes);
+    const std::int64_t device = std::exchange(out_.arena_bytes, out_.host_begin);
+    place_persistent(true);
+    place_others(true);
+    out_.host_bytes = std::exchange(out_.arena_bytes, device) - out_.host_begin;
+    for (BufferId b = 0; b < buffers(); ++b)
+      if (buffer(b).is_view()) place_of(b) = place_of(buffer(b).base);
     find_waits();
     return std::move(out_);
   }
@@ -52,12 +60,14 @@ class Placer {
   Place& place_of(BufferId id) { return out_.places[static_cast<std::size_t>(id)]; }
   bool transient(BufferId id) const { return !buffer(id).is_view() && buffer(id).lifetime != Lifetime::persistent; }
 
-  void place_persistent() {
-    out_.places.resize(role_.buffers.size());
+  std::int64_t round_up(std::int64_t bytes) const { return (bytes + alignment_ - 1) / alignment_ * alignment_; }
+
+  // Of one of the two memories, from `arena_bytes` on.
+  void place_persistent(bool on_host) {
     for (BufferId b = 0; b < buffers(); ++b) {
-      if (buffer(b).is_view()) continue;
+      if (buffer(b).is_view() || buffer(b).on_host != on_host) continue;
       Place& place = place_of(b);
-      place.bytes = (buffer(b).bytes() + alignment_ - 1) / alignment_ * alignment_;
+      place.bytes = round_up(buffer(b).bytes());
       place.ring = lifetimes_.ring[static_cast<std::size_t>(b)];
       if (transient(b)) continue;
       place.offset = out_.arena_bytes;
@@ -67,22 +77,22 @@ class Placer {
 
   // First each at the lowest offset, which says what the arena needs. Then with as much lag as a little more allows; if
   // that is none for some of them, with a lag of 1 wherever the most that is given for it allows that.
-  void place_others() {
-    const std::int64_t begin = out_.arena_bytes;
+  void place_others(bool on_host) {
+    const std::int64_t begin = out_.arena_bytes, first = on_host ? out_.host_begin : 0;
     std::vector<BufferId> order;
     for (BufferId b = 0; b < buffers(); ++b)
-      if (transient(b) && place_of(b).bytes > 0) order.push_back(b);
+      if (transient(b) && buffer(b).on_host == on_host && place_of(b).bytes > 0) order.push_back(b);
+    if (order.empty()) return;
     std::stable_sort(order.begin(), order.end(), [&](BufferId a, BufferId b) { return size(a) > size(b); });
     const Layout least = place_all(order, begin, 0, 0);
-    Layout chosen = place_all(order, begin, kEnoughLag, least.end + least.end / kPartForDrift);
-    if (chosen.least_lag == 0 || chosen.end > least.end + least.end / kPartForDrift) {
-      chosen = place_all(order, begin, 1, least.end + least.end / kPartForTurns);
-      if (chosen.end > least.end + least.end / kPartForTurns) chosen = least;
+    const auto most = [&](int part) { return least.end + (least.end - first) / part; };
+    Layout chosen = place_all(order, begin, kEnoughLag, most(kPartForDrift));
+    if (chosen.least_lag == 0 || chosen.end > most(kPartForDrift)) {
+      chosen = place_all(order, begin, 1, most(kPartForTurns));
+      if (chosen.end > most(kPartForTurns)) chosen = least;
     }
     out_.places = chosen.places;
     out_.arena_bytes = chosen.end;
-    for (BufferId b = 0; b < buffers(); ++b)
-      if (buffer(b).is_view()) place_of(b) = place_of(buffer(b).base);
   }
 
   std::int64_t size(BufferId b) const {

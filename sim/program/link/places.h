@@ -48,6 +48,9 @@ struct ReuseWait {
 struct ArenaPlaces {
   std::vector<Place> places;  // by buffer; a view's is its base's
   std::int64_t arena_bytes = 0;
+  // Buffers in the host's memory have an arena of their own; their offsets count on from where this one ends, which is
+  // `arena_bytes` rounded up to the alignment.
+  std::int64_t host_begin = 0, host_bytes = 0;
 
   // Beside the op's waits for events; none that those or earlier ops of its stream in the slot imply.
   std::span<const ReuseWait> waits(BodyId body, int op) const {

@@ -241,5 +241,32 @@ TEST(Matches, StarsAndQuestionMarks) {
   EXPECT_NE(cluster(""), "");
 }
 
+TEST(HostMemory, IsTheTopologysOrThatOfACommonServer) {
+  const HostMemory common = from_text(kTree, 8)->node_view(0).host;
+  EXPECT_EQ(common.size.count(), std::int64_t{1} << 40);
+  EXPECT_EQ(common.bandwidth.per_s(), 409'600'000'000);
+  const HostMemory written =
+      from_text(kTree + "host_memory: {size: 512GB, bandwidth: 136.5GB/s}\n", 8)->node_view(0).host;
+  EXPECT_EQ(written.size.count(), 512'000'000'000);
+  EXPECT_EQ(written.bandwidth.per_s(), 136'500'000'000);
+  EXPECT_EQ(cluster_of("dgx-a100", 8)->node_view(0).host.size.count(), 2'000'000'000'000) << "a fat tree's";
+  EXPECT_EQ(cluster_of("dgx-a100", 8, {{"host_memory.size", "1TB"}})->node_view(0).host.size.count(),
+            1'000'000'000'000);
+  EXPECT_EQ(cluster_of("local", 2)->node_view(0).host.size.count(), 0) << "this machine's is not known";
+  EXPECT_EQ(cluster_of("dgx1-v100", 8)->node_view(0).to_host.per_s(), 15'750'000'000 * 762 / 2000);
+  EXPECT_EQ(cluster_of("dgx1-v100", 1)->node_view(0).to_host.per_s(), 15'750'000'000 * 762 / 1000);
+  EXPECT_EQ(cluster_of("dgx-a100", 8)->node_view(0).to_host.per_s(), 0) << "has no PCIe";
+}
+
+TEST(HostMemory, WhatCannotBeIsSaid) {
+  EXPECT_NE(problems_of(kTree + "host_memory: {size: 10kB}\n", 8).find("host_memory.size: 10kB is out of range"),
+            std::string::npos);
+  EXPECT_NE(
+      problems_of(kTree + "host_memory: {bandwidth: 1kB/s}\n", 8).find("host_memory.bandwidth: 1kB/s is out of range"),
+      std::string::npos);
+  EXPECT_NE(problems_of(kTree + "host_memory: {siez: 1TB}\n", 8).find("host_memory.siez: unknown key"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace rehearse::cluster

@@ -138,5 +138,21 @@ TEST(MeshRings, FourAllJoinedUseEveryLink) {
   EXPECT_TRUE(mesh_rings(graph, {2}).empty());
 }
 
+// Two devices share a switch's link to its socket; NVLink and the link between sockets are no way to the host.
+TEST(NodeGraph, DevicesUnderASwitchShareItsWayToTheHost) {
+  const NodeGraph graph = make_node(dgx1());
+  const auto rate = [&](const std::vector<int>& devices) { return rate_to_host(graph, devices).per_s(); };
+  EXPECT_EQ(rate({0, 1, 2, 3, 4, 5, 6, 7}), kPcie.per_s() / 2);
+  EXPECT_EQ(rate({0, 2, 4, 6}), kPcie.per_s()) << "one a switch";
+  EXPECT_EQ(rate({5}), kPcie.per_s());
+  EXPECT_EQ(rate({4, 5}), kPcie.per_s() / 2);
+  NodeNumbers bare = dgx1();
+  bare.pcie_switches = 0;
+  EXPECT_EQ(rate_to_host(make_node(bare), {0, 1, 2, 3, 4, 5, 6, 7}).per_s(), kPcie.per_s()) << "each on its socket";
+  NodeNumbers without = dgx1();
+  without.pcie_switches = 0, without.sockets = 1, without.pcie = {};
+  EXPECT_EQ(rate_to_host(make_node(without), {0}).per_s(), 0);
+}
+
 }  // namespace
 }  // namespace rehearse::cluster

@@ -26,6 +26,9 @@ TEST(AutoFramework, IsWhatPeopleRunOnGpus) {
       EXPECT_EQ(chosen(kGpus, {split, zero}), "megatron-core") << split << " " << zero;
     EXPECT_EQ(chosen(kGpus, {split, "plan.zero=3"}), "torch-fsdp2") << split;
   }
+  EXPECT_EQ(chosen(kGpus, {"plan.offload_optimizer=true"}), "megatron-core") << "torch-ddp has none";
+  EXPECT_EQ(chosen(kGpus, {"plan.offload_optimizer=true", "plan.zero=2"}), "torch-fsdp2");
+  EXPECT_EQ(chosen(kMlp, {"plan.offload_optimizer=true"}), "rehearse");
   EXPECT_EQ(chosen(kMlp, {}), "torch-ddp");
   EXPECT_EQ(chosen(kMlp, {"plan.zero=1"}), "torch-fsdp2");
   EXPECT_EQ(chosen(kMlp, {"plan.pipeline=2"}), "rehearse") << "what no other framework makes";

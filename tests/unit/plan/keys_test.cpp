@@ -139,8 +139,9 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" {} {} {} {}", p.recompute_layers, p.recompute_every, static_cast<int>(p.fused_epilogues),
                      p.recompute_latent);
   for (const Axis axis : p.rank_order) out += fmt::format(" {}", static_cast<int>(axis));
-  out += fmt::format(" {} {} {} {} {} {}", static_cast<int>(p.context_kind), p.zero_group, p.replicas, p.expert_tensor,
-                     static_cast<int>(p.expert_dispatch), p.overlap_expert_exchange);
+  out += fmt::format(" {} {} {} {} {} {} {} {} {}", static_cast<int>(p.context_kind), p.zero_group, p.replicas,
+                     p.expert_tensor, static_cast<int>(p.expert_dispatch), p.overlap_expert_exchange,
+                     p.offload_optimizer, p.offload_activations, p.offload_parameters);
   const Training& t = s.training;
   out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.global_batch, t.seq_len,
                      static_cast<int>(t.precision), static_cast<int>(t.grad_dtype), static_cast<int>(t.reduce_dtype),

@@ -240,6 +240,24 @@ TEST(ReadResultJson, LoadingEpochsAndLearningRates) {
             std::string::npos);
 }
 
+// What only results with something in the memory of hosts have.
+TEST(ReadResultJson, MemoryOfHosts) {
+  EXPECT_EQ(to_json(small_result()).find("\"host\": {\"node_bytes\""), std::string::npos);
+  Result r = small_result();
+  ASSERT_FALSE(r.stages.empty());
+  r.stages.front().host = 40;
+  r.host_bytes = 80, r.host_capacity = 70;
+  EXPECT_FALSE(r.host_fits());
+  const std::string text = to_json(r);
+  const Result read = parse_result_json("r.json", text);
+  EXPECT_EQ(read.stages.front().host, 40);
+  EXPECT_EQ(read.host_bytes, 80);
+  EXPECT_EQ(read.host_capacity, 70);
+  EXPECT_EQ(to_json(read), text);
+  r.host_capacity = 0;
+  EXPECT_TRUE(r.host_fits()) << "how much there is is not known";
+}
+
 // Files of before there was a share `straggler`; and of a run that does not know it.
 TEST(ReadResultJson, SharesThatAreMissingOrNotKnown) {
   const std::string whole = to_json(small_result());
