@@ -21,7 +21,7 @@ struct Options {
   std::vector<std::string> calibrations;  // --calibration FILE, after the scenario's own
   int steps = 2;
   Fidelity fidelity = Fidelity::flow;
-  bool fold = true;    // simulate one rank of those that are alike (sim/engine/folding/folding.h); the result is the same
+  bool fold = true;  // simulate one rank of those that are alike (sim/engine/folding/folding.h); the result is the same
   bool record = true;  // keep the ops of representative ranks (one a stage)
   int samples = 0;     // of the noise, to be simulated; 0: sample 0 alone, and no statistics
   bool what_if = false;

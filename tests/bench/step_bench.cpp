@@ -1,8 +1,8 @@
 // A step of GPT-3 175B on 1,024 GPUs, part by part: what a user waits for. `every_rank` takes all 1,024 ranks through
 // their steps, `folded` one of those that are alike; the counter `ops` is the op instances of one step of all ranks,
 // `relative_to_plain_loop` the time of one of them over that of a turn of a plain priority queue (plain_loop.h).
-// `whole_run` is what a command does: from the scenario file to the result. Design budgets: 1 s and 1 GiB a step of every
-// rank; folded 100 ms where units of the fabric hold no whole stages, as here.
+// `whole_run` is what a command does: from the scenario file to the result. Design budgets: 1 s and 1 GiB a step of
+// every rank; folded 100 ms where units of the fabric hold no whole stages, as here.
 #include <benchmark/benchmark.h>
 
 #include "plain_loop.h"

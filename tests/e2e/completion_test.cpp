@@ -51,7 +51,8 @@ TEST(Completion, BashCountsArgumentsWithoutOptionsAndTheirValues) {
 }
 
 TEST(Completion, EveryOptionOfEveryCommandIsOffered) {
-  for (const char* command : {"simulate", "execute", "demo", "validate", "list", "init", "explain", "estimate", "export", "import"}) {
+  for (const char* command :
+       {"simulate", "execute", "demo", "validate", "list", "init", "explain", "estimate", "export", "import"}) {
     const std::string all = " " + offered(std::string("rehearse ") + command + " -") + " ";
     std::istringstream help(run({command, "--help"}).out);
     for (std::string word; help >> word;)
