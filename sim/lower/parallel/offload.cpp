@@ -3,9 +3,8 @@
 // elements:
 //
 //   device   what ZeRO leaves there of parameters; with ZeRO 0 and 1 the gradients as ever, with ZeRO 2 and 3 none
-//   host     fp32 copy 4 n, averages 8 n (in fp32), reduced gradients, updated values in the training precision (none
-//   in
-//            fp32: the copy is they)
+//   host     fp32 copy 4 n, averages 8 n (in fp32), reduced gradients, updated values in the training precision (in
+//            fp32 the copy is these)
 //
 // On the copy stream `to_host` a bucket's gradients leave as soon as they are reduced: with ZeRO 0 and 1 once a step,
 // with ZeRO 2 and 3 after each micro-batch, whose gradients the host adds up (as CPUOffloadPolicy does; ZeRO-Offload
