@@ -152,7 +152,7 @@ void add_simulate(CLI::App& app, Action& action) {
   command->add_option("--steps", a->request.steps, "Steps; the last is reported (default 2)")
       ->check(between(1, 50000))
       ->type_name("N");
-  command->add_option("--fold", a->fold, "Simulate one of ranks that are alike, or all (off); explain: say which are")
+  command->add_option("--fold", a->fold, "Simulate one of ranks alike, all, or say which are")
       ->check(one_of({"auto", "off", "explain"}))
       ->type_name("HOW");
   command->add_option("--fidelity", a->request.fidelity, "How transfers are simulated (default flow)")

@@ -50,7 +50,7 @@ TEST(Interrupt, WritingLeavesNothingHalfWritten) {
 TEST(Interrupt, AJobThatStartsLateShowsHowFarTheClockIs) {
   const Folder folder;
   const std::string jobs = "cluster.jobs=[{name: late, start: 1000s, placement: ['node[1,3,5,7,9,11,13,15]']}]";
-  const Shown shown = interrupt_at({"simulate", "two-jobs", "--set", jobs}, "   1%");
+  const Shown shown = interrupt_at({"simulate", "two-jobs", "--fold", "off", "--set", jobs}, "   1%");
   expect_interrupted(shown, "   1%");
 }
 
