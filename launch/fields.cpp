@@ -131,6 +131,7 @@ bool Taken::has(std::string_view key) const {
 }
 
 const Setting* Taken::find(std::string_view key) {
+  asked_.emplace(key);
   const Setting* last = nullptr;
   for (const Setting& setting : settings_) {
     if (setting.key != key) continue;

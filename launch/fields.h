@@ -101,6 +101,7 @@ class Taken {
   std::string file_, prefix_;
   std::vector<Setting> settings_;
   std::set<const Setting*> used_;
+  std::set<std::string, std::less<>> asked_;  // names that settings could have had
   std::map<std::string, std::string> keys_;
   std::map<std::string, Diagnostic> places_;
   formats::Report report_;

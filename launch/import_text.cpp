@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "launch/fields.h"
+#include "sim/base/diagnostics.h"
 #include "sim/base/document.h"
 
 namespace rehearse::launch {
@@ -23,12 +24,25 @@ bool of_model(const std::string& key) {
   return key.starts_with("model.");
 }
 
+// The name that a setting nobody asked for was meant to have; "" unless it is that one but for a slip.
+std::string misspelt(const std::string& key, const std::vector<std::string>& names) {
+  constexpr std::size_t kSlip = 2;  // letters more or fewer
+  const std::string meant = nearest(key, names);
+  const bool close = meant.size() <= key.size() + kSlip && key.size() <= meant.size() + kSlip;
+  return close && !key.empty() && meant.front() == key.front() ? meant : "";
+}
+
 }  // namespace
 
 Imported Taken::finish(std::string format, const ImportHints& hints, std::string_view framework) {
-  for (const Setting& setting : settings_)
-    if (!used_.contains(&setting))
-      report_.ignored.push_back(one_line(fmt::format("{}{} (line {})", prefix_of(setting), setting.key, setting.line)));
+  const std::vector<std::string> names(asked_.begin(), asked_.end());
+  for (const Setting& setting : settings_) {
+    if (used_.contains(&setting)) continue;
+    std::string text = fmt::format("{}{} (line {})", prefix_of(setting), setting.key, setting.line);
+    if (const std::string meant = misspelt(setting.key, names); !meant.empty())
+      text += fmt::format("; did you mean {}{}?", prefix_, meant);
+    report_.ignored.push_back(one_line(text));
+  }
   const bool shapes = given("model.layers") && given("model.hidden") && given("model.heads");
   std::string model = hints.model;
   if (model.empty() && !shapes && given("model")) model = value_of("model");

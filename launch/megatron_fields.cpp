@@ -147,8 +147,20 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
 }
 
 void take_megatron_model(Taken& taken) {
-  for (const char* key : {"num-layers", "hidden-size", "num-attention-heads"})
-    if (!taken.has(key)) return;
+  const Setting* one = nullptr;
+  std::string missing;
+  for (const char* key : {"num-layers", "hidden-size", "num-attention-heads"}) {
+    if (taken.has(key))
+      one = taken.find(key);
+    else
+      missing += fmt::format("{}--{}", missing.empty() ? "" : " and ", key);
+  }
+  if (one == nullptr) return;
+  if (!missing.empty()) {
+    taken.error(*one, fmt::format("of a model whose {} the file does not give", missing),
+                "put it there, or name the model with --model");
+    return;
+  }
   for (const FieldRow& row : megatron_model_rows()) taken.row(row);
   const bool experts = taken.has("num-experts"), swiglu = taken.flag("swiglu");
   const bool relu = taken.flag("squared-relu"), latent = taken.flag("multi-latent-attention");

@@ -115,6 +115,26 @@ TEST(LaunchFiles, WhatIsWrongHasItsPlace) {
   EXPECT_EQ(folder.files().size(), cases.size()) << "nothing else is written";
 }
 
+// A model that is half there is no other model, and a slip in a name is said.
+TEST(LaunchFiles, HalfAModelAndMisspeltFlagsAreSaid) {
+  const Folder folder;
+  const std::string half = folder.write(
+      "half.sh", "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 32 --bf16 --tensor-model-paralel-size 2\n");
+  const Outcome r = run({"import", half});
+  EXPECT_EQ(r.status, 2);
+  EXPECT_EQ(r.out, "");
+  EXPECT_TRUE(has(r.err,
+                  "half.sh:1:45: error: --num-layers: of a model whose --hidden-size and --num-attention-heads "
+                  "the file does not give"))
+      << r.err;
+  const Outcome named = run({"import", half, "--model", "llama2-7b"});
+  EXPECT_EQ(named.status, 0) << named.err;
+  EXPECT_TRUE(
+      has(named.err, "ignored --tensor-model-paralel-size (line 1); did you mean --tensor-model-parallel-size?"))
+      << named.err;
+  EXPECT_TRUE(has(named.err, "ignored --num-layers (line 1)\n")) << "known, and not asked for: " << named.err;
+}
+
 TEST(LaunchFiles, WhatCannotBeExportedIsRefused) {
   const Outcome cnn = run({"export", "cnn-cifar-ddp", "--to", "megatron"});
   EXPECT_EQ(cnn.status, 2);
