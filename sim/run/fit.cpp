@@ -1,7 +1,8 @@
 // See fit.h. The candidates stand in the order of what they usually cost in step time, a judgement: another schedule
 // and sharding of optimizer states and gradients cost least, then keeping less of the forward pass, then smaller or
 // more divided matrices, then full recomputation (a third more FLOPs: Chen et al. 2016, arXiv 1604.06174), then sharded
-// parameters that are gathered again for every use.
+// parameters that are gathered again for every use. Where none of these make it fit, the optimizer's step and
+// states are moved to the host (ZeRO-Offload).
 #include "sim/run/fit.h"
 
 #include <fmt/format.h>
@@ -45,8 +46,8 @@ std::vector<std::string> candidates(const plan::Scenario& scenario) {
 class Trials {
  public:
   Trials(const plan::Scenario& scenario, const std::vector<std::string>& assignments, const Options& options,
-         const cost::Device& device)
-      : scenario_(scenario), assignments_(assignments), options_(options), device_(device) {}
+         const cost::Device& device, const cluster::Cluster& cluster)
+      : scenario_(scenario), assignments_(assignments), options_(options), device_(device), cluster_(cluster) {}
 
   struct Trial {
     plan::Scenario scenario;
@@ -59,8 +60,10 @@ class Trials {
     all.insert(all.end(), changes.begin(), changes.end());
     try {
       Trial trial{plan::read_scenario(scenario_.file, all, options_.data_root, scenario_.purpose), {changes}};
-      trial.changes.peak_bytes = largest_peak(stages_on(device_, trial.scenario, lower::lower(trial.scenario)));
-      trial.changes.fits = trial.changes.peak_bytes <= device_.memory.count() - headroom_on(device_, scenario_);
+      const std::vector<result::StageMemory> stages = stages_on(device_, trial.scenario, lower::lower(trial.scenario));
+      trial.changes.peak_bytes = largest_peak(stages);
+      trial.changes.fits = trial.changes.peak_bytes <= device_.memory.count() - headroom_on(device_, scenario_) &&
+                           hosts_have_room(stages);
       return trial;
     } catch (const InputError&) {
       return std::nullopt;
@@ -68,10 +71,20 @@ class Trials {
   }
 
  private:
+  // For as many ranks of the stage that keeps most there as a node has devices.
+  bool hosts_have_room(const std::vector<result::StageMemory>& stages) const {
+    std::int64_t most = 0;
+    for (const result::StageMemory& stage : stages) most = std::max(most, stage.host);
+    const std::int64_t room = cluster_.node_view(0).host.size.count();
+    return most == 0 || room == 0 ||
+           most * std::min(cluster_.devices_per_node(), static_cast<int>(scenario_.cluster.gpus)) <= room;
+  }
+
   const plan::Scenario& scenario_;
   const std::vector<std::string>& assignments_;
   const Options& options_;
   const cost::Device& device_;
+  const cluster::Cluster& cluster_;
 };
 
 // `changes` and one more, in place of an earlier one of the same key.
@@ -97,6 +110,18 @@ std::optional<Trials::Trial> best_on_top(const Trials& trials, const Trials::Tri
   return nearest;
 }
 
+// The first of these changes with which it fits once the optimizer is on the host, with ZeRO 2 if need be: gradients go
+// there too then, also of one rank alone.
+std::optional<Trials::Trial> with_optimizer_on_host(const Trials& trials,
+                                                    const std::vector<std::vector<std::string>>& changes) {
+  for (const std::vector<std::string>& before : changes) {
+    const std::vector<std::string> on_host = joined(before, "plan.offload_optimizer=true");
+    for (const auto& all : {on_host, joined(on_host, "plan.zero=2")})
+      if (auto trial = trials.with(all); trial && trial->changes.fits) return trial;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<result::StageMemory> stages_on(const cost::Device& device, const plan::Scenario& scenario,
@@ -119,15 +144,19 @@ std::int64_t headroom_on(const cost::Device& device, const plan::Scenario& scena
 std::optional<Changes> changes_that_fit(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
                                         const Options& options) {
   const Prepared prepared(scenario, options);
-  const Trials trials(scenario, assignments, options, prepared.costs().device());
+  const Trials trials(scenario, assignments, options, prepared.costs().device(), prepared.cluster());
   std::optional<Trials::Trial> taken = trials.with({});
   if (!taken) return std::nullopt;
+  std::vector<std::vector<std::string>> steps{{}};
   for (int count = 0; count < most_changes; ++count) {
     std::optional<Trials::Trial> next = best_on_top(trials, *taken);
     if (!next || next->changes.peak_bytes >= taken->changes.peak_bytes) break;
     taken = std::move(next);
+    steps.push_back(taken->changes.assignments);
     if (taken->changes.fits) break;
   }
+  if (!taken->changes.fits && !taken->scenario.plan.offload_optimizer && !prepared.costs().device().cpu)
+    if (auto on_host = with_optimizer_on_host(trials, steps)) taken = std::move(on_host);
   if (taken->changes.assignments.empty()) return std::nullopt;
   return taken->changes;
 }

@@ -33,8 +33,9 @@ struct Changes {
 
 // `assignments`: those the scenario was read with; a candidate is read with them, so it is checked like any plan.
 // The first single change that fits on the scenario's devices, in the order of what it costs (see fit.cpp). If none
-// does, changes are taken one by one, each the one that then needs least, until it fits or there are three; nullopt if
-// nothing needs less than the scenario does.
+// does, changes are taken one by one, each the one that then needs least, until it fits or there are three, and if it
+// then does not fit, the optimizer goes to the host, with ZeRO 2 if need be; nullopt if nothing needs less than the
+// scenario does.
 std::optional<Changes> changes_that_fit(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
                                         const Options& options);
 

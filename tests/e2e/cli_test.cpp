@@ -379,6 +379,19 @@ TEST(Simulate, PlanThatNoSingleChangeSavesIsToldWhichTogetherDo) {
   }
 }
 
+// Ten billion parameters on one GPU of 32 GB: nothing that keeps the optimizer there makes them fit.
+TEST(Simulate, PlanThatOnlyTheHostSavesIsToldSo) {
+  std::vector<std::string> command{
+      "simulate", "gpt-10b-offload-1xv100", "--set", "plan.offload_optimizer=false", "--set", "plan.zero=0"};
+  const Outcome r = run(command);
+  EXPECT_EQ(r.status, 3);
+  EXPECT_TRUE(has(r.err, "it would fit with --set plan.offload_optimizer=true --set plan.zero=2 (needs ")) << r.err;
+  command.insert(command.end(), {"--set", "plan.offload_optimizer=true", "--set", "plan.zero=2"});
+  EXPECT_EQ(run(command).status, 0) << "the advice is true";
+  command.back() = "plan.zero=1";
+  EXPECT_EQ(run(command).status, 3) << "and none of it needless";
+}
+
 TEST(Simulate, PlanThatThreeChangesDoNotSaveNamesTheNearest) {
   const Folder folder;
   // 175 billion parameters on 8 GPUs: their 12 bytes of optimizer state alone are 262 GB a GPU.
