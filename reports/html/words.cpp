@@ -63,6 +63,15 @@ std::string recompute_words(const Result& r) {
   return which.empty() ? what : fmt::format("{} in {}", what, which);
 }
 
+// What lies in the memory of the hosts; "" if nothing does.
+std::string offload_words(const Result& r) {
+  std::vector<std::string> parts;
+  if (key_of(r, "plan.offload_optimizer") == "true") parts.push_back("the optimizer's states and step");
+  if (key_of(r, "plan.offload_parameters") == "true") parts.push_back("shards of parameters");
+  if (key_of(r, "plan.offload_activations") == "true") parts.push_back("inputs of recomputed layers");
+  return parts.empty() ? "" : fmt::format("; on the host: {}", fmt::join(parts, ", "));
+}
+
 std::string machine(const Result& r) {
   const std::string device = key_of(r, "cluster.device"), topology = key_of(r, "cluster.topology");
   const std::string noun = on_cpu(r) ? "CPU rank" : (device.empty() ? "" : device + " ") + "GPU";
@@ -110,7 +119,8 @@ std::string split(const Result& r) {
     if (const auto n = integer_of(r, fmt::format("plan.{}", axis).c_str()); n > 1)
       parts.push_back(fmt::format("{} parallel over {} ranks", axis, n));
   const std::string how = parts.empty() ? "Nothing is split" : fmt::format("Split {}", fmt::join(parts, "; "));
-  return key_of(r, "plan.recompute").empty() ? how + "." : fmt::format("{}; {}.", how, recompute_words(r));
+  return key_of(r, "plan.recompute").empty() ? how + "."
+                                             : fmt::format("{}; {}{}.", how, recompute_words(r), offload_words(r));
 }
 
 // Of the accelerators alone, and so no more than a lower bound of the bill.
@@ -148,6 +158,8 @@ std::string fit_and_limit(const Result& r) {
         fmt::format(" (the fullest stage, {}, needs {} of {} a {}{})", worst->stage, format_bytes(Bytes(worst->peak)),
                     format_bytes(usable_memory(r)), device_noun(r), headroom_words(r));
   if (worst == nullptr) out = "Its memory is not known";
+  if (r.host_bytes > 0 && r.host_capacity > 0)
+    out += fmt::format(", {} of a host's {}", format_bytes(Bytes(r.host_bytes)), format_bytes(Bytes(r.host_capacity)));
   const std::string what = lower_first(limit);
   const bool article = what.starts_with("pipeline") || what.starts_with("optimizer") || what.starts_with("host");
   return fmt::format("{}, and what limits it is {}{}", out, article ? "the " : "", what);

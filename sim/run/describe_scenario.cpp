@@ -92,6 +92,9 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
     s["training.moments"] = *plan::value_text(*plan::find_key("training.moments"), scenario);
   if (t.four_bits()) s["training.fp8_bf16_layers"] = fmt::to_string(t.fp8_bf16_layers);
   if (p.recompute_layers > 0) s["plan.recompute_layers"] = fmt::to_string(p.recompute_layers);
+  if (p.offload_optimizer) s["plan.offload_optimizer"] = "true";
+  if (p.offload_parameters) s["plan.offload_parameters"] = "true";
+  if (p.offload_activations) s["plan.offload_activations"] = "true";
   if (p.recompute_latent) s["plan.recompute_latent"] = "true";
   if (p.recompute_every > 1) s["plan.recompute_every"] = fmt::to_string(p.recompute_every);
   s["plan.data"] = fmt::to_string(p.data);

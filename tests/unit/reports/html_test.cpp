@@ -45,6 +45,17 @@ TEST(HtmlWords, SayWhatWasAsked) {
       "of 1); the batch over 2 replicas, optimizer state split over them (ZeRO-1); activations are kept.");
 }
 
+TEST(HtmlWords, SayWhatIsOnTheHost) {
+  result::Result r = stored().result;
+  r.scenario["plan.offload_optimizer"] = r.scenario["plan.offload_activations"] = "true";
+  r.host_bytes = 164'500'000'000, r.host_capacity = 1'500'000'000'000;
+  EXPECT_TRUE(asked(r)[1].ends_with(
+      "activations are kept; on the host: the optimizer's states and step, inputs of recomputed layers."))
+      << asked(r)[1];
+  const std::string answer = answered(r, {})[1];
+  EXPECT_NE(answer.find(", 164.5 GB of a host's 1.5 TB, and what limits it is"), std::string::npos) << answer;
+}
+
 TEST(HtmlWords, SayWhatIsTrainedBesideFrozenParameters) {
   result::Result r = stored().result;
   r.scenario["model.trainable_parameters"] = "36000000";
