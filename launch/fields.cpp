@@ -193,7 +193,7 @@ bool Taken::flag(std::string_view key) {
 void Taken::used(const Setting& setting, const std::string& ours) {
   std::string value;
   for (const std::string& one : setting.values) {
-    if (value.size() > 60) break;
+    if (value.size() > 60 || one.ends_with(".py")) break;  // the program that a launcher starts ends its options
     value += " " + one;
   }
   report_.used.push_back(one_line(fmt::format("{}{}{}: {}", prefix_of(setting), setting.key, value, ours)));

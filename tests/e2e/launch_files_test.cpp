@@ -129,6 +129,7 @@ TEST(LaunchFiles, HalfAModelAndMisspeltFlagsAreSaid) {
       << r.err;
   const Outcome named = run({"import", half, "--model", "llama2-7b"});
   EXPECT_EQ(named.status, 0) << named.err;
+  EXPECT_TRUE(has(named.err, "used --nproc-per-node 8: cluster.gpus 8\n")) << named.err;
   EXPECT_TRUE(
       has(named.err, "ignored --tensor-model-paralel-size (line 1); did you mean --tensor-model-parallel-size?"))
       << named.err;
