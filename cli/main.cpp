@@ -77,6 +77,7 @@ int run(int argc, char** argv, Action& action) {
       "Examples:\n  rehearse demo\n  rehearse simulate gpt3-175b-1024xa100 --set plan.pipeline=16\n  rehearse "
       "COMMAND --help");
   add_simulate(app, action);
+  add_plan(app, action);
   add_execute(app, action);
   add_calibrate(app, action);
   add_demo(app, action);

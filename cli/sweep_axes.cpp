@@ -16,9 +16,14 @@ namespace {
 
 constexpr std::size_t kMostPlans = 10'000;
 
-[[noreturn]] void refuse_axis(std::string message, std::string hint = "") {
-  throw InputError(Diagnostic{"--sweep", 0, 0, "", std::move(message), std::move(hint)});
-}
+// Where a value stands on the command line: of --sweep, or of --range.
+struct Told {
+  std::string option;
+
+  [[noreturn]] void refuse_axis(std::string message, std::string hint = "") const {
+    throw InputError(Diagnostic{option, 0, 0, "", std::move(message), std::move(hint)});
+  }
+};
 
 // "1,2,[3, 4]" -> "1", "2", "[3, 4]": commas inside brackets and quotes belong to the value.
 std::vector<std::string> split(const std::string& text) {
@@ -43,37 +48,41 @@ std::vector<std::string> split(const std::string& text) {
   return values;
 }
 
-void check_key(const std::string& key) {
+void check_key(const Told& told, const std::string& key) {
   if (plan::find_key(key) != nullptr && key.find('[') == std::string::npos) return;
   if (key.starts_with("cluster.overrides.")) return;
   if (key.find('[') != std::string::npos)
-    refuse_axis(fmt::format("{} is of a list's elements; sweep the whole list", key), "KEY=[...],[...]");
+    told.refuse_axis(fmt::format("{} is of a list's elements; give the whole list", key), "KEY=[...],[...]");
   const std::string near = nearest(key, plan::key_paths());
-  refuse_axis(fmt::format("no key of a scenario file is called '{}'", key),
-              near.empty() ? "rehearse explain lists all keys" : fmt::format("did you mean '{}'?", near));
+  told.refuse_axis(fmt::format("no key of a scenario file is called '{}'", key),
+                   near.empty() ? "rehearse explain lists all keys" : fmt::format("did you mean '{}'?", near));
 }
 
 }  // namespace
 
-std::vector<SweepAxis> read_axes(const std::vector<std::string>& sweeps) {
+std::vector<SweepAxis> read_axes(const std::vector<std::string>& sweeps, const std::string& option) {
+  const Told told{option};
   std::vector<SweepAxis> axes;
   std::size_t plans = 1;
   for (const std::string& text : sweeps) {
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0)
-      refuse_axis(fmt::format("'{}' is not KEY=VALUE,VALUE,...", text), "e.g. --sweep plan.tensor=1,2,4,8");
+      told.refuse_axis(fmt::format("'{}' is not KEY=VALUE,VALUE,...", text),
+                       fmt::format("e.g. {} plan.tensor=1,2,4,8", option));
     SweepAxis axis{text.substr(0, equals), split(text.substr(equals + 1))};
-    check_key(axis.key);
+    check_key(told, axis.key);
     for (const SweepAxis& other : axes)
       if (other.key == axis.key)
-        refuse_axis(fmt::format("{} is swept twice", axis.key), "list all its values in one --sweep");
+        told.refuse_axis(fmt::format("{} is given twice", axis.key),
+                         fmt::format("list all its values in one {}", option));
     std::set<std::string> seen;
     for (const std::string& value : axis.values) {
-      if (value.empty()) refuse_axis(fmt::format("{} has an empty value in '{}'", axis.key, text));
-      if (!seen.insert(value).second) refuse_axis(fmt::format("{} has the value {} twice", axis.key, value));
+      if (value.empty()) told.refuse_axis(fmt::format("{} has an empty value in '{}'", axis.key, text));
+      if (!seen.insert(value).second) told.refuse_axis(fmt::format("{} has the value {} twice", axis.key, value));
     }
     plans *= axis.values.size();
-    if (plans > kMostPlans) refuse_axis(fmt::format("more than {} combinations", kMostPlans), "sweep fewer values");
+    if (option == "--sweep" && plans > kMostPlans)
+      told.refuse_axis(fmt::format("more than {} combinations", kMostPlans), "sweep fewer values");
     axes.push_back(std::move(axis));
   }
   return axes;

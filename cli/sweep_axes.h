@@ -10,6 +10,7 @@ namespace rehearse::cli {
 
 // From "plan.tensor=1,2,4"; commas inside brackets and quotes belong to a value. Throws InputError: no key of a
 // scenario file, a key or a value twice, an empty value, more than 10,000 combinations.
-std::vector<reports::SweepAxis> read_axes(const std::vector<std::string>& sweeps);
+std::vector<reports::SweepAxis> read_axes(const std::vector<std::string>& sweeps,
+                                          const std::string& option = "--sweep");
 
 }  // namespace rehearse::cli

@@ -13,7 +13,7 @@ namespace {
 
 using Cells = std::vector<std::vector<std::string>>;  // the first row is the heading
 
-constexpr const char* kWhereAll = "sweep.csv (-o DIR) and --json have all columns";
+constexpr const char* kWhereAll = "-o DIR and --json have all columns";
 constexpr std::size_t kMostNotes = 3;
 
 // For the table; the other formats have all reasons.
@@ -264,8 +264,7 @@ std::string notes_part(const std::vector<SweepRow>& rows, std::size_t width) {
     out += wrap(fmt::format("* {}{}: {}", plans.front(), more, note), 2, width);
   }
   if (notes.size() > kMostNotes)
-    out +=
-        wrap(fmt::format("and {} more; sweep.csv (-o DIR) and --json have all.", notes.size() - kMostNotes), 2, width);
+    out += wrap(fmt::format("and {} more; -o DIR and --json have all.", notes.size() - kMostNotes), 2, width);
   return out.empty() ? "" : "\nNotes\n" + out;
 }
 

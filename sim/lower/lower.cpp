@@ -14,6 +14,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
+#include <map>
+#include <utility>
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
@@ -169,6 +172,83 @@ void add_parts(const plan::ExpertLoads& loads, Context& context, program::Progra
 
 }  // namespace
 
+namespace {
+
+// Of each stage its chunks' layers.
+std::vector<std::vector<LayerRange>> chunks_of_stages(const Context& context) {
+  const auto& layers = context.plan().layers_per_stage;
+  REHEARSE_CHECK(static_cast<std::int64_t>(layers.size()) == context.stages * context.chunks,
+                 "{} stages of {} chunks, {} layer counts", context.stages, context.chunks, layers.size());
+  std::vector<std::vector<LayerRange>> chunks(static_cast<std::size_t>(context.stages));
+  std::int64_t first_layer = 0;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const int stage = stage_of(context.plan(), static_cast<std::int64_t>(i));
+    chunks[static_cast<std::size_t>(stage)].push_back({first_layer, layers[i]});
+    first_layer += layers[i];
+  }
+  return chunks;
+}
+
+// What decides which bodies a stage has: where it lies, and of its layers all but their numbers.
+std::vector<std::int64_t> kind_of(const Context& context, std::size_t stage, const std::vector<LayerRange>& chunks,
+                                  bool alike) {
+  const model::Model& m = context.model();
+  const bool alone =
+      !alike || !m.is_transformer() || stage == 0 || stage + 1 == static_cast<std::size_t>(context.stages);
+  std::vector<std::int64_t> kind{alone ? static_cast<std::int64_t>(stage) : -1};
+  for (const LayerRange& chunk : chunks) {
+    kind.push_back(chunk.count);
+    for (std::int64_t layer = chunk.first; layer < chunk.first + chunk.count; ++layer) {
+      const auto index = static_cast<std::size_t>(layer);
+      kind.push_back(layer < m.dense_layers ? 1 : 0);
+      kind.push_back(context.fp8(layer) ? 1 : 0);
+      kind.push_back(m.is_transformer() ? m.window(layer, context.seq) : 0);
+      kind.push_back(index < context.parts.size() ? context.parts[index] : -1);
+    }
+  }
+  return kind;
+}
+
+}  // namespace
+
+DistinctStages lower_distinct(const plan::Scenario& scenario, bool alike) {
+  DistinctStages out;
+  program::Program& program = out.program;
+  Context context = make_context(scenario, program);
+  const plan::ExpertLoads loads(scenario);
+  context.loads = &loads;
+  if (!loads.even()) add_parts(loads, context, program);
+  program.micro_batches = static_cast<int>(context.micro_batches);
+  const std::vector<std::vector<LayerRange>> chunks = chunks_of_stages(context);
+  std::map<std::vector<std::int64_t>, std::vector<int>> kinds;
+  for (std::size_t stage = 0; stage < chunks.size(); ++stage)
+    kinds[kind_of(context, stage, chunks[stage], alike)].push_back(static_cast<int>(stage));
+  out.role_of.resize(chunks.size());
+  out.slots.resize(chunks.size());
+  std::deque<std::vector<int>> open;
+  for (auto& [kind, stages] : kinds) open.push_back(std::move(stages));
+  for (; !open.empty(); open.pop_front()) {
+    check_interrupt();
+    const int stage = open.front().front();
+    const std::vector<int> others(open.front().begin() + 1, open.front().end());
+    std::vector<std::vector<program::Slot>> theirs;
+    program::Role role = StageLowering(context, stage, chunks[static_cast<std::size_t>(stage)]).build(others, &theirs);
+    role.ranks = program::RankSet::of_stage(stage);
+    const auto take = [&](int of, std::vector<program::Slot> slots) {
+      out.role_of[static_cast<std::size_t>(of)] = program.roles.size();
+      out.slots[static_cast<std::size_t>(of)] = std::move(slots);
+    };
+    take(stage, role.slots);
+    for (std::size_t i = 0; i < others.size(); ++i)
+      if (theirs[i].empty())
+        open.push_back({others[i]});
+      else
+        take(others[i], std::move(theirs[i]));
+    program.roles.push_back(std::move(role));
+  }
+  return out;
+}
+
 program::Program lower(const plan::Scenario& scenario) {
   program::Program program;
   program.name = scenario.name;
@@ -178,16 +258,7 @@ program::Program lower(const plan::Scenario& scenario) {
   const bool by_place = scenario.purpose == plan::Purpose::simulate && !loads.even();
   if (by_place) add_parts(loads, context, program);
   program.micro_batches = static_cast<int>(context.micro_batches);
-  const auto& layers = scenario.plan.layers_per_stage;
-  REHEARSE_CHECK(static_cast<std::int64_t>(layers.size()) == context.stages * context.chunks,
-                 "{} stages of {} chunks, {} layer counts", context.stages, context.chunks, layers.size());
-  std::vector<std::vector<LayerRange>> chunks(static_cast<std::size_t>(context.stages));  // of each stage
-  std::int64_t first_layer = 0;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const int stage = stage_of(scenario.plan, static_cast<std::int64_t>(i));
-    chunks[static_cast<std::size_t>(stage)].push_back({first_layer, layers[i]});
-    first_layer += layers[i];
-  }
+  const std::vector<std::vector<LayerRange>> chunks = chunks_of_stages(context);
   const std::size_t places = by_place ? static_cast<std::size_t>(scenario.plan.expert) : 1;
   for (std::size_t stage = 0; stage < chunks.size(); ++stage)
     for (context.expert_place = 0; context.expert_place < places; ++context.expert_place) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
@@ -372,7 +373,11 @@ std::vector<Slot> StageLowering::slots(int micro_batches) {
 std::vector<Slot> StageLowering::sample_slots(const std::vector<Slot>& all, int micro_batches) {
   std::set<BodyId> bodies;
   for (const Slot& slot : all) bodies.insert(slot.body);
-  for (int n = schedule().sample_micro_batches(place(), micro_batches);; n += static_cast<int>(context_.stages)) {
+  int least = schedule().sample_micro_batches(place(), micro_batches);
+  // Copies out and back meet where a forward is followed by its own backward, which one round of micro-batches does not
+  // show.
+  if (context_.plan().offload_activations) least = std::max(least, 2 * static_cast<int>(context_.stages));
+  for (int n = least;; n += static_cast<int>(context_.stages)) {
     std::vector<Slot> sample = slots(std::min(n, micro_batches));
     if (!overlaps() || n >= micro_batches) return sample;
     std::set<BodyId> missing = bodies;
@@ -381,7 +386,16 @@ std::vector<Slot> StageLowering::sample_slots(const std::vector<Slot>& all, int 
   }
 }
 
-program::Role StageLowering::build() && {
+std::vector<Slot> StageLowering::slots_of(int stage, int micro_batches) {
+  if (transfers_.batched() || overlaps()) return {};  // with bodies between slots, or of two, that are the stage's own
+  const int own = std::exchange(stage_, stage);
+  std::vector<Slot> all = slots(micro_batches);
+  stage_ = own;
+  if (std::any_of(all.begin(), all.end(), [](const Slot& slot) { return slot.body < 0; })) all.clear();
+  return all;
+}
+
+program::Role StageLowering::build(const std::vector<int>& alike, std::vector<std::vector<Slot>>* theirs) && {
   for (Chunk& chunk : chunks_) make_units(chunk);
   parameters_.layout();
   for (Chunk& chunk : chunks_) declare_buffers(chunk);
@@ -399,6 +413,7 @@ program::Role StageLowering::build() && {
   const int micro_batches = static_cast<int>(context_.micro_batches);
   std::vector<Slot> all = slots(micro_batches);
   const std::vector<Slot> sample = sample_slots(all, micro_batches);
+  for (const int stage : alike) theirs->push_back(slots_of(stage, micro_batches));
   return std::move(builder_).finish(sample, std::move(all));
 }
 

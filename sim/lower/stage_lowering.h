@@ -23,7 +23,9 @@ class StageLowering {
  public:
   // `layers`: of each of the stage's chunks, in the model's order. The schedule says which stages are around each.
   StageLowering(const Context& context, int stage, const std::vector<LayerRange>& layers);
-  program::Role build() &&;
+  // `theirs`: by stage of `alike`, which have the same chunks of other layers, their slots with this stage's bodies;
+  // none where they need bodies that this stage does not have.
+  program::Role build(const std::vector<int>& alike = {}, std::vector<std::vector<program::Slot>>* theirs = nullptr) &&;
 
  private:
   // The bodies of a backward: one, or the two parts of it.
@@ -85,6 +87,7 @@ class StageLowering {
   std::vector<int> last_micro_batches(const std::vector<plan::ScheduleSlot>& order) const;
   BodyId body_of(const plan::ScheduleSlot& slot, const std::vector<int>& first, const std::vector<int>& last) const;
   std::vector<program::Slot> slots(int micro_batches);
+  std::vector<program::Slot> slots_of(int stage, int micro_batches);
   std::vector<program::Slot> sample_slots(const std::vector<program::Slot>& all, int micro_batches);
 
   const Context& context_;

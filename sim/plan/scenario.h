@@ -75,6 +75,12 @@ struct JobBeside {
 Scenario read_scenario(const std::string& path, const std::vector<std::string>& assignments,
                        const std::string& data_root, Purpose purpose = Purpose::simulate);
 
+// The file with what is assigned, as a file of its own that says the same wherever it lies: files that it names beside
+// itself have their whole path. One line of comment leads it; the file's own comments are not kept. Throws InputError if
+// the file cannot be read.
+std::string scenario_text(const std::string& path, const std::vector<std::string>& assignments,
+                          const std::string& comment);
+
 // What came to light only when the cluster and the costs were loaded: problems that name a key of the scenario
 // (path "cluster.topology") and no file get the place of that key.
 InputError located(const InputError& error, const Scenario& scenario);

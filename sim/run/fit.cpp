@@ -141,6 +141,19 @@ std::int64_t headroom_on(const cost::Device& device, const plan::Scenario& scena
   return std::min(scenario.cluster.headroom.of(device.memory), device.memory).count();
 }
 
+std::pair<std::int64_t, std::int64_t> fullest_host(const cluster::Cluster& cluster, const plan::RankGrid& grid,
+                                                   const std::vector<result::StageMemory>& stages) {
+  std::pair<std::int64_t, std::int64_t> fullest{0, 0};
+  for (int node = 0; node < cluster.nodes(); ++node) {
+    std::int64_t bytes = 0;
+    for (const int rank : cluster.devices_of(node))
+      for (const result::StageMemory& stage : stages)
+        if (stage.stage == grid.coordinate(rank, Axis::pipeline)) bytes += stage.host;
+    if (bytes > fullest.first) fullest = {bytes, cluster.node_view(node).host.size.count()};
+  }
+  return fullest;
+}
+
 std::optional<Changes> changes_that_fit(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
                                         const Options& options) {
   const Prepared prepared(scenario, options);

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "sim/cluster/cluster.h"
 #include "sim/cost/cost.h"
 #include "sim/plan/scenario.h"
 #include "sim/program/link/send_slots.h"
@@ -24,6 +26,11 @@ std::vector<result::StageMemory> stages_on(const cost::Device& device, const pla
 std::int64_t largest_peak(const std::vector<result::StageMemory>& stages);
 // Bytes of the device that cluster.headroom keeps free, at most all.
 std::int64_t headroom_on(const cost::Device& device, const plan::Scenario& scenario);
+
+// Of the node whose ranks keep most in their host's memory: the bytes, and what the host has of it; 0 and 0 where no
+// rank keeps anything there.
+std::pair<std::int64_t, std::int64_t> fullest_host(const cluster::Cluster& cluster, const plan::RankGrid& grid,
+                                                   const std::vector<result::StageMemory>& stages);
 
 struct Changes {
   std::vector<std::string> assignments;  // "plan.recompute=full", as --set takes it; each to another key

@@ -137,12 +137,22 @@ void throw_if_any(const std::vector<program::Violation>& violations) {
 
 }  // namespace
 
-Prepared::Collectives::Collectives(std::unique_ptr<collective::CollectiveModel> measured,
-                                   const cluster::Cluster& cluster, Fidelity fidelity)
+Collectives::Collectives(std::unique_ptr<collective::CollectiveModel> measured, const cluster::Cluster& cluster,
+                         Fidelity fidelity)
     : measured_(std::move(measured)) {
   if (fidelity == Fidelity::analytic) other_ = collective::make_analytic_model(*measured_);
   if (fidelity == Fidelity::step) other_ = collective::make_stepped_model(*measured_, cluster);
 }
+
+Machine::Machine(const plan::Scenario& scenario, const Options& options, const plan::Scenario& owner, int job)
+    : cluster(cluster::build_cluster(owner.cluster.topology, static_cast<int>(owner.cluster.gpus),
+                                     owner.cluster.overrides, static_cast<int>(owner.cluster.threads_per_rank),
+                                     options.data_root, open_cores(owner, options), job)),
+      files(cost_files(scenario, *cluster, options)),
+      costs(launched(cost::load_costs(files, share_of(scenario.grid(), *cluster)), scenario)),
+      collectives(collective::make_model(*cluster, collectives_file(files.front(), *cluster, options),
+                                         pins_of(scenario), measurements_in(files)),
+                  *cluster, options.fidelity) {}
 
 Prepared::Prepared(const plan::Scenario& scenario, const Options& options) : Prepared(scenario, options, scenario, 0) {
   check_noise();
@@ -155,21 +165,15 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
       owner_(owner),
       job_(job),
       grid_(scenario.grid()),
-      cluster_(cluster::build_cluster(owner.cluster.topology, static_cast<int>(owner.cluster.gpus),
-                                      owner.cluster.overrides, static_cast<int>(owner.cluster.threads_per_rank),
-                                      options.data_root, open_cores(owner, options), job)),
-      files_(cost_files(scenario, *cluster_, options)),
-      costs_(launched(cost::load_costs(files_, share_of(grid_, *cluster_)), scenario)),
-      collectives_(collective::make_model(*cluster_, collectives_file(files_.front(), *cluster_, options),
-                                          pins_of(scenario), measurements_in(files_)),
-                   *cluster_, options.fidelity),
+      machine_(options.machine && job == 0 ? options.machine
+                                           : std::make_shared<Machine>(scenario, options, owner, job)),
       program_(lowered(scenario, options)),
-      input_(input_pipeline(scenario, *cluster_)) {
+      input_(input_pipeline(scenario, cluster())) {
   check_input();
   if (options.phase) options.phase("checking");
-  throw_if_any(check(program_, grid_, options.threads));
+  if (options.check) throw_if_any(check(program_, grid_, options.threads));
   const bool buffered = collectives().buffered_messages();
-  if (!in_arena() && !(costs_->device().cpu && buffered)) return;
+  if (!in_arena() && !(costs().device().cpu && buffered)) return;
   const program::GridView view = account::grid_view(program_, grid_);
   arenas_ = program::lay_out_arenas(program_, view, !buffered, options.threads);
   if (!arenas_->drains)
@@ -178,22 +182,22 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
 
 void Prepared::check_noise() const {
   Diagnostics problems;
-  const bool one_host = cluster_->host_sharing().cores > 0 && !cluster_->explicit_links();
+  const bool one_host = cluster().host_sharing().cores > 0 && !cluster().explicit_links();
   for (std::size_t i = 0; i < scenario_.noise.links.size(); ++i) {
     const std::string& pattern = scenario_.noise.links[i].resources;
     const std::string path = fmt::format("noise.links[{}].resources", i);
-    const auto& links = cluster_->resources();
+    const auto& links = cluster().resources();
     if (one_host)
       problems.add({"", 0, 0, path, "the ranks are on one host: what they send one another crosses no link", ""});
     else if (std::none_of(links.begin(), links.end(), [&](const auto& r) { return engine::matches(pattern, r.name); }))
-      problems.add({"", 0, 0, path, fmt::format("no link of {} is called '{}'", cluster_->name(), pattern),
-                    fmt::format("links are called: {}", example_links(*cluster_))});
+      problems.add({"", 0, 0, path, fmt::format("no link of {} is called '{}'", cluster().name(), pattern),
+                    fmt::format("links are called: {}", example_links(cluster()))});
   }
   problems.throw_if_any();
 }
 
 void Prepared::check_input() const {
-  if (input_.loaders.empty() || !costs_->device().cpu) return;
+  if (input_.loaders.empty() || !costs().device().cpu) return;
   throw InputError(Diagnostic{
       "", 0, 0, "data", "what loading takes is simulated for GPUs: on a CPU workers and ranks would share its cores",
       "leave out sample_time, sample_bytes and to_device, or name a cluster of GPUs"});
@@ -211,13 +215,13 @@ void Prepared::prepare_jobs() {
     } catch (const InputError& error) {
       throw plan::located(error, other);
     }
-    REHEARSE_CHECK(beside_.back()->cluster().resources().size() == cluster_->resources().size(),
+    REHEARSE_CHECK(beside_.back()->cluster().resources().size() == cluster().resources().size(),
                    "job {} is on another cluster", j + 1);
   }
 }
 
 Time Prepared::launch_cost() const {
-  return costs_->device().cpu ? Time() : run::launch_cost(scenario_, costs_->device());
+  return costs().device().cpu ? Time() : run::launch_cost(scenario_, costs().device());
 }
 
 bool Prepared::in_arena() const {
@@ -240,7 +244,7 @@ engine::Job Prepared::as_job(int steps, const Changed* changed) const {
   engine::Job job{.program = program_,
                   .grid = grid_,
                   .collectives = changed != nullptr ? changed->collectives.model() : collectives(),
-                  .costs = changed != nullptr ? *changed->costs : *costs_,
+                  .costs = changed != nullptr ? *changed->costs : costs(),
                   .launch_cost = launch_cost(),
                   .arena = in_arena(),
                   .noise = scenario_.noise,
@@ -264,39 +268,39 @@ std::vector<engine::Job> Prepared::jobs(int steps, const std::vector<std::unique
 }
 
 engine::Outcome Prepared::simulate(const engine::Options& options) const {
-  return engine::simulate(program_, grid_, *cluster_, collectives(), *costs_, options, jobs(options.steps));
+  return engine::simulate(program_, grid_, cluster(), collectives(), costs(), options, jobs(options.steps));
 }
 
 engine::FoldReport Prepared::folding(const engine::Options& options) const {
-  return engine::report_folding(as_job(options.steps), *cluster_, options, jobs(options.steps));
+  return engine::report_folding(as_job(options.steps), cluster(), options, jobs(options.steps));
 }
 
 std::vector<Time> Prepared::alone(std::size_t job, int steps, const engine::Options& options) const {
   if (job > 0) {
     engine::Job one = beside_.at(job - 1)->as_job(steps);
     one.start = Time();
-    return engine::repeat_alone(one, *cluster_, options);
+    return engine::repeat_alone(one, cluster(), options);
   }
   engine::Options own = options;
   own.recorded_ranks.clear();
   own.repeats = steps;
   std::vector<Time> ends =
-      engine::simulate(program_, grid_, *cluster_, collectives(), *costs_, own).job_step_ends.front();
+      engine::simulate(program_, grid_, cluster(), collectives(), costs(), own).job_step_ends.front();
   ends.resize(static_cast<std::size_t>(steps));
   return ends;
 }
 
 Prepared::Changed::Changed(const Prepared& prepared, const Levers& levers)
-    : cluster(cluster::scaled(*prepared.cluster_, {levers.nvlink, levers.nic})),
-      costs(launched(cost::load_costs(prepared.files_, share_of(prepared.grid_, *prepared.cluster_),
+    : cluster(cluster::scaled(prepared.cluster(), {levers.nvlink, levers.nic})),
+      costs(launched(cost::load_costs(prepared.machine_->files, share_of(prepared.grid_, prepared.cluster()),
                                       {levers.compute, levers.memory, levers.launch}),
                      prepared.scenario_)),
-      collectives(
-          collective::scaled(
-              collective::make_model(*cluster, collectives_file(prepared.files_.front(), *cluster, prepared.options_),
-                                     pins_of(prepared.scenario_), measurements_in(prepared.files_)),
-              {levers.latency, levers.memory}),
-          *cluster, prepared.options_.fidelity) {}
+      collectives(collective::scaled(
+                      collective::make_model(
+                          *cluster, collectives_file(prepared.machine_->files.front(), *cluster, prepared.options_),
+                          pins_of(prepared.scenario_), measurements_in(prepared.machine_->files)),
+                      {levers.latency, levers.memory}),
+                  *cluster, prepared.options_.fidelity) {}
 
 engine::Outcome Prepared::simulate(const engine::Options& options, const Levers& levers) const {
   const auto scaled = [&levers](Time launch) { return Time::from_seconds(launch.seconds() * levers.launch); };

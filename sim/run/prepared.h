@@ -26,6 +26,30 @@ struct Levers {
   double latency = 1, launch = 1;                       // times
 };
 
+// Transfers as the options' fidelity wants them, on top of what is measured.
+class Collectives {
+ public:
+  Collectives(std::unique_ptr<collective::CollectiveModel> measured, const cluster::Cluster& cluster,
+              Fidelity fidelity);
+  const collective::CollectiveModel& model() const { return other_ ? *other_ : *measured_; }
+
+ private:
+  std::unique_ptr<collective::CollectiveModel> measured_, other_;
+};
+
+// What a scenario runs on, whatever its plan: the same for all plans with one cluster section, one list of calibrations
+// and one framework.
+struct Machine {
+  // `job`: 0, or which job of `owner`, whose cluster it is, the scenario is. Throws InputError.
+  Machine(const plan::Scenario& scenario, const Options& options, const plan::Scenario& owner, int job);
+  Machine(const plan::Scenario& scenario, const Options& options) : Machine(scenario, options, scenario, 0) {}
+
+  std::unique_ptr<cluster::Cluster> cluster;
+  std::vector<std::string> files;  // of devices and calibrations
+  std::unique_ptr<cost::CostModel> costs;
+  Collectives collectives;
+};
+
 class Prepared {
  public:
   // Throws InputError for input that cannot be. Scenario and options must outlive it.
@@ -35,9 +59,9 @@ class Prepared {
   const plan::RankGrid& grid() const { return grid_; }
   // Of ranks whose memory is simulated as arenas; else nullptr.
   const program::Arenas* arenas() const { return arenas_ ? &*arenas_ : nullptr; }
-  const cluster::Cluster& cluster() const { return *cluster_; }
-  const cost::CostModel& costs() const { return *costs_; }
-  const collective::CollectiveModel& collectives() const { return collectives_.model(); }
+  const cluster::Cluster& cluster() const { return *machine_->cluster; }
+  const cost::CostModel& costs() const { return *machine_->costs; }
+  const collective::CollectiveModel& collectives() const { return machine_->collectives.model(); }
   const InputPipeline& input() const { return input_; }
   // 0: this, k: the k-th job alongside it.
   const Prepared& job(std::size_t k) const { return k == 0 ? *this : *beside_.at(k - 1); }
@@ -55,17 +79,6 @@ class Prepared {
  private:
   // The k-th job alongside a scenario, on its cluster.
   Prepared(const plan::Scenario& scenario, const Options& options, const plan::Scenario& owner, int job);
-
-  // Transfers as the options' fidelity wants them, on top of what is measured.
-  class Collectives {
-   public:
-    Collectives(std::unique_ptr<collective::CollectiveModel> measured, const cluster::Cluster& cluster,
-                Fidelity fidelity);
-    const collective::CollectiveModel& model() const { return other_ ? *other_ : *measured_; }
-
-   private:
-    std::unique_ptr<collective::CollectiveModel> measured_, other_;
-  };
 
   // What levers change.
   struct Changed {
@@ -90,10 +103,7 @@ class Prepared {
   const plan::Scenario& owner_;  // of the cluster
   int job_ = 0;                  // of the owner's
   plan::RankGrid grid_;
-  std::unique_ptr<cluster::Cluster> cluster_;
-  std::vector<std::string> files_;  // of devices and calibrations
-  std::unique_ptr<cost::CostModel> costs_;
-  Collectives collectives_;
+  std::shared_ptr<const Machine> machine_;
   program::Program program_;
   InputPipeline input_;
   std::optional<program::Arenas> arenas_;  // laid out once for all that is simulated and said of it

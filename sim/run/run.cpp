@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <tuple>
 
 #include "sim/account/balance.h"
 #include "sim/account/program_facts.h"
@@ -59,19 +60,6 @@ std::string coverage_of(const Program& program, const Role& role, const program:
   cost::Interference beside;
   if (costs.device().cpu) beside.busy_cores = grid.ranks();  // the usual company: every rank at its compute stream
   return text(costs.kernel(role, op, beside).coverage);
-}
-
-void add_host_memory(const Prepared& prepared, result::Result& out) {
-  const cluster::Cluster& cluster = prepared.cluster();
-  for (int node = 0; node < cluster.nodes(); ++node) {
-    std::int64_t bytes = 0;
-    for (const int rank : cluster.devices_of(node))
-      for (const result::StageMemory& stage : out.stages)
-        if (stage.stage == prepared.grid().coordinate(rank, Axis::pipeline)) bytes += stage.host;
-    if (bytes <= out.host_bytes) continue;
-    out.host_bytes = bytes;
-    out.host_capacity = cluster.node_view(node).host.size.count();
-  }
 }
 
 // Whether the stages are even, by what their kernels take.
@@ -211,7 +199,7 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   if (options.phase) options.phase("planning the memory of");
   out.stages = stages_on(prepared.costs().device(), scenario, program, prepared.arenas());
   out.memory_headroom = headroom_on(prepared.costs().device(), scenario);
-  add_host_memory(prepared, out);
+  std::tie(out.host_bytes, out.host_capacity) = fullest_host(prepared.cluster(), grid, out.stages);
   out.memory_fits = largest_peak(out.stages) <= out.memory_capacity - out.memory_headroom && out.host_fits();
   out.model_flops = model::model_flops(scenario.model, scenario.training.global_batch, scenario.training.seq_len,
                                        scenario.training.adapters());

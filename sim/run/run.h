@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,8 @@ namespace rehearse::run {
 // (sim/collective/steps.h).
 enum class Fidelity : unsigned char { analytic, flow, step };
 
+struct Machine;  // prepared.h
+
 struct Options {
   std::string data_root;                  // holds scenarios/, topologies/, calibrate/
   std::vector<std::string> calibrations;  // --calibration FILE, after the scenario's own
@@ -27,6 +30,9 @@ struct Options {
   bool what_if = false;
   std::string left_out;  // a source of published runs that the step's interval must not know (step_interval.h)
   int threads = 1;       // simulations at once, where there are several; roles checked and laid out at once
+  // Loaded already, of a scenario that differs in its plan alone; nullptr: loaded here. Not with jobs alongside it.
+  std::shared_ptr<const Machine> machine;
+  bool check = true;                                 // the static check (sim/program/static_check.h)
   std::function<void(double done)> progress;         // of the simulation
   std::function<void(std::string_view what)> phase;  // called when another part of the work before it begins
 };

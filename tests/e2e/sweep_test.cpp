@@ -190,8 +190,8 @@ TEST(Sweep, WrongInputExits2BeforeAnythingIsSimulated) {
   refused("plan.tensor=", "empty value");
   refused("plan.tensor=1,,2", "empty value");
   refused("plan.tensor=2,2", "has the value 2 twice");
-  refused("model.convolutions[].pool=1", "sweep the whole list");
-  EXPECT_TRUE(has(run({"simulate", file, "--sweep", "plan.zero=1", "--sweep", "plan.zero=2"}).err, "is swept twice"));
+  refused("model.convolutions[].pool=1", "give the whole list");
+  EXPECT_TRUE(has(run({"simulate", file, "--sweep", "plan.zero=1", "--sweep", "plan.zero=2"}).err, "is given twice"));
   std::string many = "training.seed=0";
   for (int i = 1; i < 200; ++i) many += "," + std::to_string(i);
   std::string more = "training.warmup_steps" + many.substr(many.find('='));

@@ -14,9 +14,13 @@
 
 #include "reports/difference.h"
 #include "reports/limits.h"
+#include "sim/lower/lower.h"
+#include "sim/program/memory_plan.h"
 #include "sim/result/read_directory.h"
 #include "sim/run/fit.h"
 #include "sim/run/prepared.h"
+#include "sim/search/layer_floor.h"
+#include "sim/search/least_step.h"
 #include "tests/fuzz/random_plan.h"
 #include "tests/fuzz/readers.h"
 #include "tests/fuzz/small_plans.h"
@@ -117,6 +121,35 @@ void check_whole_run(const plan::Scenario& scenario, const run::Options& options
             fmt::format("rank {} computes {} s a step, {} steps end after {} s", rank, time, steps, seconds), plan);
 }
 
+// A search's bounds (sim/search) are none of a plan without scatter: its layers' floor is no more than what its program
+// takes at least, and that no more than the simulated step; the same of memory.
+void check_bounds(const plan::Scenario& scenario, const run::Options& options, const result::Result& r,
+                  const RandomPlan& plan) {
+  if (scenario.noise.any() || !scenario.jobs.empty() || options.fidelity != run::Fidelity::flow) return;
+  if (options.steps < 2) return;
+  const run::Machine machine(scenario, options);
+  if (scenario.noise.machine && machine.costs->device().jitter.any()) return;
+  const collective::CollectiveModel& collectives = machine.collectives.model();
+  search::CollectiveTimes times(collectives);
+  const bool uneven = search::uneven(*machine.cluster);
+  const search::PlanFloor floor =
+      search::plan_floor(search::LayerFloor::of(scenario, *machine.costs, collectives, uneven), scenario, times);
+  const lower::DistinctStages stages = lower::lower_distinct(scenario, !uneven);
+  const Time least =
+      search::least_step(stages, scenario.grid(), *machine.costs, collectives, !scenario.data.takes_time());
+  std::int64_t peak = 0;
+  for (const program::Role& role : stages.program.roles) peak = std::max(peak, program::memory_peak(role).peak_bytes);
+  const std::int64_t most = run::largest_peak(r.stages);
+  ++counts.bounded;
+  counts.bound += least.seconds() / Time::from_ps(r.step_time_ps).seconds();
+  require(least.ps() <= r.step_time_ps,
+          fmt::format("a step of {} ps is to take {} ps at least", r.step_time_ps, least.ps()), plan);
+  require(floor.step.ps() <= r.step_time_ps,
+          fmt::format("a step of {} ps has layers that take {} ps at least", r.step_time_ps, floor.step.ps()), plan);
+  require(floor.bytes <= most && peak <= most,
+          fmt::format("{} bytes at the peak, {} and {} at least", most, floor.bytes, peak), plan);
+}
+
 // What is written can be read, and is no different from itself.
 void check_files(const result::Result& r, const RandomPlan& plan) {
   const std::string folder = (std::filesystem::path(temporary_folder()) / "result").string();
@@ -148,6 +181,7 @@ void run_plan(const std::string& bytes) {
   RandomPlan plan = random_plan(choices, calibration);
   plan.options.data_root = REHEARSE_SOURCE_DIR;
   const std::string path = put_file("plan.yaml", plan.text);
+  if (getenv("SHOWPLAN")) fmt::print(stderr, "{}\n", plan.text);
   ++counts.made;
   const plan::Scenario scenario = plan::read_scenario(path, {}, REHEARSE_SOURCE_DIR);
   if (work_of(scenario) > kManyTimes) {
@@ -168,6 +202,7 @@ void run_plan(const std::string& bytes) {
           plan);
   counts.folded += r.ranks_simulated < every_rank.ranks_simulated ? 1 : 0;
   check_whole_run(scenario, plan.options, plan);
+  check_bounds(scenario, plan.options, r, plan);
   if (plan.write) check_files(r, plan);
   if (plan.would_fit) (void)run::changes_that_fit(scenario, {}, plan.options);
 }

@@ -5,7 +5,9 @@ namespace rehearse::fuzz {
 
 struct PlanCounts {
   int made = 0, simulated = 0;
-  int folded = 0;  // of those: fewer ranks were than there are
+  int folded = 0;    // of those: fewer ranks were than there are
+  int bounded = 0;   // of those: compared with their bounds
+  double bound = 0;  // sum of bound / step of these
 };
 PlanCounts plan_counts();  // of this process
 

@@ -64,11 +64,12 @@ int most_held(const std::vector<ScheduleSlot>& slots) {
 // Gradients that only live within one backward cannot be in two parts.
 std::vector<ScheduleProblem> problems_of_parted_backward(std::string_view schedule, const Plan& plan) {
   std::vector<ScheduleProblem> found;
-  if (plan.zero >= 2 && plan.data > 1)
+  // One rank that has its optimizer on the host sends its gradients there.
+  if (plan.zero >= 2 && (plan.data * plan.context > 1 || plan.offload_optimizer))
     found.push_back({{"plan.zero"},
-                     fmt::format("zero = {} shards gradients after each backward, which schedule {} leaves in two "
+                     fmt::format("zero = {} {} gradients after each backward, which schedule {} leaves in two "
                                  "parts; zero: 0 or 1",
-                                 plan.zero, schedule)});
+                                 plan.zero, plan.data * plan.context > 1 ? "shards" : "moves", schedule)});
   return found;
 }
 

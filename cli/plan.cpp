@@ -1,0 +1,287 @@
+// rehearse plan: the best plans of a space, proven (sim/search/search.h): a table or JSON; with -o a scenario and a
+// result of each.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/exit_code.h"
+#include "cli/paths.h"
+#include "cli/refuse.h"
+#include "cli/sweep_axes.h"
+#include "reports/estimate.h"
+#include "reports/limits.h"
+#include "reports/search.h"
+#include "sim/base/in_parallel.h"
+#include "sim/base/text_check.h"
+#include "sim/result/output_file.h"
+#include "sim/search/search.h"
+
+namespace rehearse::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct PlanArguments {
+  SimulationRequest request;
+  std::string scenario, output, objective = "step_time", budget, tokens;
+  std::vector<std::string> ranges;
+  std::string gpus;
+  int top = 5, threads = 0;
+  double price = 0, days = 0;
+  bool json = false, output_given = false, worth = false, front = false;
+};
+
+constexpr const char* kObjectives[] = {"step_time", "cost", "memory", "energy"};
+
+search::Objective objective_named(const std::string& name) {
+  for (std::size_t i = 0; i < std::size(kObjectives); ++i)
+    if (name == kObjectives[i]) return static_cast<search::Objective>(i);
+  return search::Objective::step_time;
+}
+
+// "200": plans simulated; "90s", "5min": time.
+void read_budget(const std::string& text, search::Request& request) {
+  if (text.empty()) return;
+  std::int64_t plans = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), plans);
+  if (error == std::errc() && end == text.data() + text.size() && plans > 0) {
+    request.most_simulated = plans;
+    return;
+  }
+  const auto time = parse_time(text);
+  if (!time || *time <= Time())
+    refuse("--budget",
+           fmt::format("expected a number of plans such as 200, or a time such as 90s, found {}", detail::shown(text)));
+  request.most_time = std::chrono::duration<double>(time->seconds());
+}
+
+search::Request request_of(const PlanArguments& a, const std::string& root) {
+  search::Request request;
+  request.file = a.request.file;
+  request.assignments = a.request.assignments;
+  for (reports::SweepAxis& axis : read_axes(a.ranges, "--range"))
+    request.ranges.push_back({std::move(axis.key), std::move(axis.values)});
+  request.objective = objective_named(a.objective);
+  request.top = static_cast<std::size_t>(a.top);
+  request.worth = a.worth;
+  request.front = a.front;
+  request.threads = a.threads > 0 ? a.threads : hardware_threads();
+  request.run = options_of(a.request, root);
+  request.run.record = a.output_given;
+  read_budget(a.budget, request);
+  return request;
+}
+
+reports::SweepRow row_of(const search::Outcome& found, std::size_t plan, result::Result& r, const std::string& file) {
+  r.scenario_file = file;
+  r.limited_by = reports::limited_by(r);
+  reports::SweepRow row;
+  const search::Choice& choice = found.plans[plan].choice;
+  for (std::size_t k = 0; k < choice.size(); ++k) row.values.push_back(found.space.keys[k].values[choice[k]]);
+  reports::fill(row, r);
+  return row;
+}
+
+reports::KeyChange change_of(const search::Outcome& found, const search::Worth& worth) {
+  const search::SpaceKey& key = found.space.keys[worth.key];
+  const search::Plan& plan = found.plans[worth.plan];
+  return {key.key, key.values[worth.value], plan.status == search::Status::simulated ? plan.step.ps() : 0};
+}
+
+reports::SearchReport report_of(const PlanArguments& a, search::Outcome& found, double wall_s,
+                                const std::string& root) {
+  reports::SearchReport r;
+  r.objective = a.objective;
+  const std::string file = shown_path(a.request.file, root);
+  for (const search::SpaceKey& key : found.space.keys) r.keys.push_back({key.key, key.values});
+  for (std::size_t i = 0; i < found.best.size(); ++i) {
+    r.best.push_back(row_of(found, found.best[i], found.answers[i], file));
+    if (a.output_given) r.best.back().directory = fmt::format("plan-{}", i + 1);
+    r.joules.push_back(found.plans[found.best[i]].joules);
+  }
+  r.scenario = found.answers.empty() ? file : found.answers.front().scenario_name;
+  if (found.simplest) {
+    r.simplest = row_of(found, *found.simplest, *found.simplest_answer, file);
+    r.simple_kind = search::complexity_name(found.plans[*found.simplest].complexity);
+    r.best_kind = search::complexity_name(found.plans[found.best.front()].complexity);
+  }
+  for (std::size_t i = 0; i < found.front.size(); ++i)
+    r.front.push_back(row_of(found, found.front[i], found.front_answers[i], file));
+  for (const search::Worth& worth : found.worth) r.changes.push_back(change_of(found, worth));
+  const search::Counts& c = found.counts;
+  r.choices = c.choices, r.forbidden = c.forbidden, r.too_large = c.too_large, r.bounded = c.bounded;
+  r.simulated = c.simulated, r.open = c.open;
+  r.proven = found.proven, r.by_time = found.limited_by_time, r.open_from = found.open_from;
+  r.reasons = found.reasons;
+  if (found.smallest) {
+    r.smallest = found.space.assignments(found.plans[*found.smallest].choice);
+    r.smallest_bytes = found.plans[*found.smallest].least_bytes;
+    r.capacity_bytes = found.room_bytes;
+  }
+  r.wall_s = wall_s;
+  r.price = a.price;
+  if (!a.tokens.empty()) r.tokens = *reports::parse_model_size(a.tokens);
+  return r;
+}
+
+// plan-1.yaml, plan-1/, ..., and plans.json.
+void write_plans(const PlanArguments& a, const search::Request& request, const search::Outcome& found,
+                 const std::string& json) {
+  fs::create_directories(a.output);
+  for (std::size_t i = 0; i < found.best.size(); ++i) {
+    std::vector<std::string> all = request.assignments;
+    for (std::string& chosen : found.space.assignments(found.plans[found.best[i]].choice))
+      all.push_back(std::move(chosen));
+    const std::string name = fmt::format("plan-{}", i + 1), path = (fs::path(a.output) / name).string();
+    result::write_output(path + ".yaml",
+                         plan::scenario_text(a.request.file, all, fmt::format("Plan {} of `rehearse plan`.", i + 1)));
+    result::write_directory(found.answers[i], path);
+  }
+  result::write_output((fs::path(a.output) / "plans.json").string(), json);
+}
+
+// A plan that cannot be has a reason; a space of such plans has theirs.
+void refuse_empty(const PlanArguments& a, const search::Outcome& found) {
+  if (found.counts.forbidden < found.counts.choices) return;
+  std::vector<Diagnostic> why;
+  for (const auto& [reason, times] : found.reasons)
+    why.push_back({a.request.file, 0, 0, "", fmt::format("{} ({} plans)", reason, times), ""});
+  if (why.empty())
+    why.push_back({a.request.file, 0, 0, "", "no combination of the keys' values can be a plan",
+                   "sizes that divide the GPUs and the batch, stages that have layers"});
+  throw InputError(std::move(why));
+}
+
+reports::SearchReport search_once(const PlanArguments& a, search::Request request, const std::string& what,
+                                  const std::string& root) {
+  const auto began = std::chrono::steady_clock::now();
+  search::Outcome found;
+  {
+    PhasedProgress line;
+    request.progress = [&](std::string_view phase, double done) { line(what + std::string(phase), done); };
+    found = search::search(request);
+  }
+  const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - began;
+  refuse_empty(a, found);
+  reports::SearchReport report = report_of(a, found, wall.count(), root);
+  if (a.output_given) write_plans(a, request, found, reports::search_json(report));
+  return report;
+}
+
+// "256,512,1024", ascending.
+std::vector<std::int64_t> numbers_of_gpus(const std::string& text) {
+  std::vector<std::int64_t> numbers;
+  if (text.empty()) return numbers;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    std::int64_t number = 0;
+    const auto [stop, error] = std::from_chars(at, end, number);
+    if (error != std::errc() || number < 1 || (stop != end && *stop != ','))
+      refuse("--gpus", fmt::format("expected numbers of GPUs such as 256,512, found {}", detail::shown(text)));
+    numbers.push_back(number);
+    if (stop == end) break;
+    at = stop + 1;
+  }
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
+}
+
+void check_arguments(const PlanArguments& a) {
+  if (!a.tokens.empty() && !reports::parse_model_size(a.tokens))
+    refuse("--tokens", fmt::format("expected a number such as 1.4T or 300B, found {}", detail::shown(a.tokens)));
+  if (a.days > 0 && (a.tokens.empty() || a.gpus.find(',') == std::string::npos))
+    refuse("--days", "is how long a run of some tokens may take on one of several numbers of GPUs",
+           "--tokens 300B --gpus 256,512,1024");
+  if (a.gpus.find(',') != std::string::npos && (a.output_given || a.worth || a.front))
+    refuse("--gpus",
+           "of several numbers of GPUs the best plans are compared; -o, --worth and --front are of one number",
+           "--gpus 512");
+}
+
+// Of each number of GPUs the best plan.
+int compare_numbers(const PlanArguments& a, const std::vector<std::int64_t>& numbers, const std::string& root) {
+  reports::ScalingReport report;
+  report.days = a.days;
+  for (const std::int64_t gpus : numbers) {
+    search::Request request = request_of(a, root);
+    request.top = 1;
+    request.assignments.push_back(fmt::format("cluster.gpus={}", gpus));
+    report.searches.push_back(search_once(a, std::move(request), fmt::format("{} GPUs: ", gpus), root));
+  }
+  const bool any = std::any_of(report.searches.begin(), report.searches.end(),
+                               [](const reports::SearchReport& r) { return !r.best.empty(); });
+  print(a.json ? reports::scaling_json(report) : reports::scaling_text(report, terminal_width()));
+  return any ? kDone : kDoesNotFit;
+}
+
+int plan_command(PlanArguments a) {
+  const std::string root = data_root();
+  a.request.file = scenario_file(a.scenario, root);
+  check_arguments(a);
+  const std::vector<std::int64_t> numbers = numbers_of_gpus(a.gpus);
+  if (numbers.size() > 1) return compare_numbers(a, numbers, root);
+  if (!numbers.empty()) a.request.assignments.push_back(fmt::format("cluster.gpus={}", numbers.front()));
+  const search::Request request = request_of(a, root);
+  if (a.output_given) check_output_directory(a.output, {"plans.json"});
+  const reports::SearchReport report = search_once(a, request, "", root);
+  print(a.json ? reports::search_json(report) : reports::search_text(report, terminal_width()));
+  return report.best.empty() ? kDoesNotFit : kDone;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Action& action) {
+  auto a = std::make_shared<PlanArguments>();
+  CLI::App* command = app.add_subcommand("plan", "Find the best plans for a model on a cluster");
+  command->add_option("SCENARIO", a->scenario, "A file, or a name of rehearse list scenarios")
+      ->required()
+      ->type_name("");
+  command->add_option("--gpus", a->gpus, "How many; of several the best plan for each")->type_name("N,...");
+  command->add_option("--objective", a->objective, "What is to be least (default step_time)")
+      ->check(one_of({"step_time", "cost", "memory", "energy"}))
+      ->type_name("WHAT");
+  command->add_option("--top", a->top, "Plans to answer (default 5)")->check(between(1, 1000))->type_name("K");
+  command->add_option("--fix,--set", a->request.assignments, "Fix a key, as plan.tensor=8; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
+  command->add_option("--range", a->ranges, "Values that a key may have; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("KEY=V,V,...");
+  command->add_option("--calibration", a->request.calibrations, "Add a calibration file; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
+  command->add_option("--budget", a->budget, "End after N plans simulated, or a time as 90s")->type_name("N");
+  command->add_flag("--worth", a->worth, "Also what each key of the best plan is worth");
+  command->add_flag("--front", a->front, "Also the fastest plans with less memory");
+  command->add_option("--tokens", a->tokens, "Days and GPU-hours of a run, as 300B")->type_name("N");
+  command->add_option("--days", a->days, "The fewest --gpus that train --tokens in so many")
+      ->check(number_between(0.001, 1e5))
+      ->type_name("D");
+  command->add_option("--price", a->price, "Dollars a GPU-hour")->check(number_between(0, 1e6))->type_name("D");
+  command->add_option("--threads", a->threads, "Plans at once (cores)")->check(between(1, 4096))->type_name("N");
+  CLI::Option* output =
+      command->add_option("-o", a->output, "Write each plan as scenario and result there")->type_name("DIR");
+  command->add_flag("--json", a->json, "Print JSON alone to standard output");
+  command->footer(
+      "Free unless fixed: tensor, pipeline, context, expert, chunks, schedule,\n"
+      "micro_batch, zero, recompute, sequence_parallel; any key with --range.\n"
+      "Examples:\n"
+      "  rehearse plan gpt3-175b-1024xa100\n"
+      "  rehearse plan my.yaml --fix plan.tensor=8 --range plan.micro_batch=1,2,4\n"
+      "  rehearse plan my.yaml --gpus 256,512,1024 --tokens 300B --days 30\n"
+      "Exit status: 0 done, 2 bad usage or input, 3 nothing fits in memory, 1 other.");
+  command->callback([a, output, &action] {
+    a->output_given = output->count() > 0;
+    action = [a] { return plan_command(*a); };
+  });
+}
+
+}  // namespace rehearse::cli

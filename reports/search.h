@@ -1,0 +1,55 @@
+// What `rehearse plan` found, as text for a terminal and as JSON (rehearse.plan/1).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reports/sweep_rows.h"
+
+namespace rehearse::reports {
+
+// The best plan with one key changed. step_ps 0: it does not fit.
+struct KeyChange {
+  std::string key, value;
+  std::int64_t step_ps = 0;
+};
+
+struct SearchReport {
+  std::string scenario, objective;        // "step_time"
+  std::vector<SweepAxis> keys;            // free ones
+  std::vector<SweepRow> best;             // a value a key; best first
+  std::vector<double> gpu_hours, joules;  // of a step of these; joules 0: not known
+  // A simpler plan as good as the best, and what kinds the two are.
+  std::optional<SweepRow> simplest;
+  std::string simple_kind, best_kind;
+  std::vector<KeyChange> changes;
+  std::vector<SweepRow> front;  // of time against memory, fastest first
+  std::int64_t choices = 0, forbidden = 0, too_large = 0, bounded = 0, simulated = 0, open = 0;
+  bool proven = false, by_time = false;                       // by_time: a limit of time ended it
+  double open_from = 0;                                       // objective of no open plan is less
+  std::vector<std::pair<std::string, std::int64_t>> reasons;  // why plans are forbidden
+  // Nothing fits: the plan that needs least, and of how much.
+  std::vector<std::string> smallest;
+  std::int64_t smallest_bytes = 0, capacity_bytes = 0;
+  double wall_s = 0;
+  double tokens = 0, price = 0;  // 0: not given; price of a GPU-hour in dollars
+};
+
+// The best plan for each of several numbers of GPUs.
+struct ScalingReport {
+  std::vector<SearchReport> searches;  // one a number, ascending
+  double days = 0;                     // in which the tokens are to be trained; 0: not given
+};
+std::string scaling_text(ScalingReport r, std::size_t width = kWidth);
+std::string scaling_json(const ScalingReport& r);
+
+std::string search_text(const SearchReport& r, std::size_t width = kWidth);
+std::string search_json(const SearchReport& r);
+
+// Days, GPU-hours of a run of `tokens` tokens.
+double days_of(double tokens, double tokens_per_s);
+
+}  // namespace rehearse::reports

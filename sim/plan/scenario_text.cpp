@@ -1,0 +1,46 @@
+// A scenario file with what is assigned to it, written anew: mappings as blocks, everything below a list in one line.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "sim/plan/sections.h"
+
+namespace rehearse::plan {
+namespace {
+
+// A file beside the scenario, which the text may be read far from.
+std::string found_from(const Node& node, const std::string& folder) {
+  const auto text = node.as_text();
+  if (!text || (text->find('/') == std::string::npos && !std::filesystem::path(*text).has_extension())) return {};
+  const std::filesystem::path path = std::filesystem::path(folder) / *text;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return {};
+  return detail::quoted_text(std::filesystem::absolute(path, error).lexically_normal().string());
+}
+
+void write(const Node& node, const std::string& indent, const std::string& folder, std::string& out) {
+  for (const std::string& key : node.keys()) {
+    const Node child = node.get(key);
+    if (child.kind() == Node::Kind::mapping && child.size() > 0) {
+      out += fmt::format("{}{}:\n", indent, key);
+      write(child, indent + "  ", folder, out);
+      continue;
+    }
+    const std::string path = found_from(child, folder);
+    out += fmt::format("{}{}: {}\n", indent, key, path.empty() ? detail::flow_text(child) : path);
+  }
+}
+
+}  // namespace
+
+std::string scenario_text(const std::string& path, const std::vector<std::string>& assignments,
+                          const std::string& comment) {
+  Diagnostics diagnostics;
+  const Document document = detail::opened({path, assignments, ""}, diagnostics);
+  diagnostics.throw_if_any();
+  std::string out = "# " + comment + "\n";
+  write(document.root(), "", std::filesystem::path(path).parent_path().string(), out);
+  return out;
+}
+
+}  // namespace rehearse::plan

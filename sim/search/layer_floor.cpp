@@ -1,0 +1,347 @@
+// See layer_floor.h.
+#include "sim/search/layer_floor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "sim/lower/lower.h"
+#include "sim/plan/schedule/schedule.h"
+#include "sim/program/work.h"
+#include "sim/search/transfer_times.h"
+
+namespace rehearse::search {
+namespace {
+
+using program::Op;
+
+// All layers on one stage, one micro-batch, one replica (of experts as many as share them).
+plan::Scenario on_one_stage(plan::Scenario scenario) {
+  plan::Plan& p = scenario.plan;
+  p.layers_per_stage = {scenario.model.layers};
+  p.pipeline = p.chunks = 1;
+  p.zero = 0, p.zero_group = plan::Plan::kAllShard, p.replicas = 1;
+  p.data = p.expert_replicas();
+  p.offload_optimizer = p.offload_parameters = p.offload_activations = false;
+  p.overlap_expert_exchange = false;
+  // Which layers are recomputed depends on the stages.
+  if (p.recompute_layers > 0 || p.recompute_every > 1) p.recompute = plan::Recompute::none;
+  scenario.cluster.gpus = p.tensor * p.context * p.data;
+  scenario.training.global_batch = p.micro_batch * p.data;
+  return scenario;
+}
+
+constexpr std::int64_t kNoUnit = -2, kFirst = -1;
+
+// Numbers of units: -1 what lies before the layers, 0 on the layers, their number what lies behind them.
+class Units {
+ public:
+  Units(const program::Role& role, std::int64_t layers) : layers_(layers) {
+    bool behind = false;
+    for (const program::Body& body : role.bodies)
+      for (const Op& op : body.ops) {
+        if (op.phase != program::Phase::forward || body.name.find("forward") == std::string::npos) continue;
+        if (layer_of(op.name) >= 0)
+          behind = true;
+        else
+          (behind ? last_ : first_).insert(head(op.name));
+      }
+    for (const std::string& name : first_) last_.erase(name);
+  }
+
+  std::int64_t of(std::string_view name) const {
+    if (const std::int64_t layer = layer_of(name); layer >= 0) return layer < layers_ ? layer : kNoUnit;
+    const std::string prefix = head(name);
+    return first_.contains(prefix) ? kFirst : last_.contains(prefix) ? layers_ : kNoUnit;
+  }
+
+ private:
+  static std::string head(std::string_view name) { return std::string(name.substr(0, name.find('.'))); }
+  // "layer12.mlp.up" -> 12
+  static std::int64_t layer_of(std::string_view name) {
+    constexpr std::string_view kLayer = "layer";
+    if (!name.starts_with(kLayer)) return kNoUnit;
+    std::int64_t layer = kNoUnit;
+    const char* const begin = name.data() + kLayer.size();
+    const auto [end, error] = std::from_chars(begin, name.data() + name.size(), layer);
+    return error == std::errc() && end < name.data() + name.size() && *end == '.' ? layer : kNoUnit;
+  }
+
+  std::int64_t layers_;
+  std::set<std::string> first_, last_;
+};
+
+// A body's units one after the other, each from its first kernel on the compute stream to its last.
+class UnitPaths {
+ public:
+  // `waits`: whether kernels wait for transfers, and nothing else runs meanwhile.
+  UnitPaths(const program::Role& role, const Units& units, TransferTimes& transfers, const cost::CostModel& costs,
+            bool waits)
+      : role_(role), units_(units), transfers_(transfers), costs_(costs), waits_(waits) {}
+
+  template <class Add>  // (unit, whether backward, ps)
+  void walk(const program::Body& body, const Add& add) {
+    leave(add);
+    for (const Op& op : body.ops) one(op, add);
+    leave(add);
+  }
+
+ private:
+  static constexpr std::int64_t kBefore = INT64_MIN / 4;  // of what lies before the unit
+
+  bool computes(const Op& op) const {
+    return role_.streams[static_cast<std::size_t>(op.stream)].kind == program::StreamKind::compute;
+  }
+
+  template <class Add>
+  void one(const Op& op, const Add& add) {
+    const bool on_compute = computes(op) && !program::is_transfer(op);
+    if (on_compute) {
+      const bool backward = op.phase == program::Phase::backward || op.phase == program::Phase::recompute;
+      if (!backward && op.phase != program::Phase::forward) return leave(add);
+      const std::int64_t unit = units_.of(op.name);
+      if (unit != kNoUnit && (unit != unit_ || backward != backward_)) {
+        leave(add);
+        unit_ = unit, backward_ = backward, end_ = 0;
+      }
+    }
+    if (unit_ == kNoUnit) return;
+    std::int64_t start = on_compute ? end_ : kBefore;
+    if (const auto earlier = streams_.find(op.stream); earlier != streams_.end())
+      start = std::max(start, earlier->second);
+    for (const program::EventId event : op.waits)
+      if (const auto recorded = events_.find(event); recorded != events_.end())
+        start = std::max(start, recorded->second);
+    if (start < 0) return;
+    const std::int64_t end = start + time_of(op);
+    streams_[op.stream] = end;
+    if (op.records >= 0) events_[op.records] = end;
+    if (on_compute) end_ = end;
+  }
+
+  std::int64_t time_of(const Op& op) {
+    if (std::holds_alternative<program::HostSync>(op.shape)) return 0;
+    if (program::is_transfer(op) && !waits_) return 0;
+    if (const auto* c = std::get_if<program::Collective>(&op.shape)) return transfers_.collective(op, *c);
+    if (const auto* legs = std::get_if<program::PointToPoint>(&op.shape)) return transfers_.messages(op, *legs);
+    return costs_.kernel(role_, op, {}).duration.ps();
+  }
+
+  template <class Add>
+  void leave(const Add& add) {
+    if (unit_ != kNoUnit) add(unit_, backward_, end_);
+    unit_ = kNoUnit;
+    streams_.clear();
+    events_.clear();
+  }
+
+  const program::Role& role_;
+  const Units& units_;
+  TransferTimes& transfers_;
+  const cost::CostModel& costs_;
+  const bool waits_;
+  std::int64_t unit_ = kNoUnit, end_ = 0;
+  bool backward_ = false;
+  std::map<program::StreamId, std::int64_t> streams_;
+  std::map<program::EventId, std::int64_t> events_;
+};
+
+UnitFloor* unit_at(LayerFloor& floor, std::int64_t unit) {
+  if (unit == kNoUnit) return nullptr;
+  if (unit == kFirst) return &floor.first;
+  const auto index = static_cast<std::size_t>(unit);
+  return index < floor.layers.size() ? &floor.layers[index] : &floor.last;
+}
+
+// Gradients and optimizer states lie in buckets; each unit has of them as it has of the parameters.
+void add_memory(const program::Role& role, const Units& units, bool all_trained, LayerFloor& floor) {
+  std::int64_t parameters = 0, gradients = 0, optimizer = 0;
+  for (const program::Buffer& buffer : role.buffers) {
+    if (buffer.on_host) continue;
+    if (buffer.cls == program::BufferClass::gradient && !buffer.is_view() &&
+        buffer.lifetime == program::Lifetime::persistent)
+      gradients += buffer.bytes();
+    if (buffer.cls == program::BufferClass::optimizer && !buffer.is_view()) optimizer += buffer.bytes();
+    UnitFloor* const unit = unit_at(floor, units.of(buffer.name));
+    if (unit == nullptr) continue;
+    if (buffer.cls == program::BufferClass::parameter && buffer.lifetime == program::Lifetime::persistent) {
+      unit->parameters += buffer.bytes();
+      parameters += buffer.bytes();
+    }
+    if (buffer.cls == program::BufferClass::activation && !buffer.is_view() &&
+        buffer.lifetime == program::Lifetime::micro_batch)
+      unit->kept += buffer.bytes();
+  }
+  if (parameters == 0 || !all_trained) return;
+  const auto share = [&](std::int64_t of, UnitFloor& unit) {
+    return static_cast<std::int64_t>(static_cast<double>(of) * static_cast<double>(unit.parameters) /
+                                     static_cast<double>(parameters));
+  };
+  const auto give = [&](UnitFloor& unit) {
+    unit.gradients = share(gradients, unit);
+    unit.optimizer = share(optimizer, unit);
+  };
+  give(floor.first), give(floor.last);
+  for (UnitFloor& unit : floor.layers) give(unit);
+}
+
+// A stage's chunks, each a run of layers, in the model's order.
+struct Part {
+  std::int64_t forward = 0, backward = 0, kept = 0, parameters = 0, gradients = 0, optimizer = 0;
+
+  void add(const UnitFloor& unit) {
+    forward += unit.forward_ps, backward += unit.backward_ps, kept += unit.kept;
+    parameters += unit.parameters, gradients += unit.gradients, optimizer += unit.optimizer;
+  }
+};
+
+std::vector<Part> parts_of(const LayerFloor& floor, const plan::Plan& plan) {
+  std::vector<Part> parts;
+  std::size_t layer = 0;
+  for (const std::int64_t count : plan.layers_per_stage) {
+    Part& part = parts.emplace_back();
+    for (std::int64_t l = 0; l < count && layer < floor.layers.size(); ++l) part.add(floor.layers[layer++]);
+  }
+  parts.front().add(floor.first);
+  parts.back().add(floor.last);
+  return parts;
+}
+
+// What the first stage's data-parallel stream does in a step. Of experts, whose groups are others, of shards within
+// groups and of what lies on the host it knows nothing.
+Time data_floor(const Part& stage, std::int64_t layers, const plan::Scenario& scenario, CollectiveTimes& collectives) {
+  const plan::Plan& p = scenario.plan;
+  const plan::Training& t = scenario.training;
+  const auto bytes_of = [](plan::Precision precision) -> std::int64_t {
+    return precision == plan::Precision::fp32 ? 4 : precision == plan::Precision::fp8 ? 1 : 2;
+  };
+  if (scenario.model.experts > 0 || p.replicas > 1 || p.offload_optimizer || p.offload_parameters || t.narrow())
+    return {};
+  const plan::RankGrid grid = scenario.grid();
+  std::vector<Axis> axes;
+  for (const Axis axis : {Axis::context, Axis::expert, Axis::data})
+    if (grid.size(axis) > 1) axes.push_back(axis);
+  if (axes.empty()) return {};
+  const std::vector<int> members = grid.members(0, axes);
+  using program::CollectiveKind;
+  const std::int64_t elements = stage.gradients / bytes_of(t.grad_dtype), micro_batches = t.micro_batches(p);
+  const Bytes reduced(elements * bytes_of(t.reduce_dtype)), gathered(elements * bytes_of(t.precision));
+  if (p.zero == 0) return collectives.of(CollectiveKind::all_reduce, members, reduced);
+  Time time = collectives.of(CollectiveKind::reduce_scatter, members, reduced) * (p.zero >= 2 ? micro_batches : 1);
+  if (p.zero < 3) return time + collectives.of(CollectiveKind::all_gather, members, gathered);
+  // The first and the last layers may stay between a forward and its backward, or from one to the next.
+  if (layers <= 2) return time;
+  const Bytes again(gathered.count() / layers * (layers - 2));
+  return time + collectives.of(CollectiveKind::all_gather, members, again) * (2 * micro_batches);
+}
+
+// Of the first stage.
+std::int64_t stage_layers(const plan::Plan& plan, const plan::PipelineSchedule& schedule) {
+  std::int64_t layers = 0;
+  for (std::size_t i = 0; i < plan.layers_per_stage.size(); ++i)
+    if (schedule.stage_of(static_cast<int>(i), static_cast<int>(plan.pipeline)) == 0)
+      layers += plan.layers_per_stage[i];
+  return layers;
+}
+
+std::int64_t shard(std::int64_t bytes, bool sharded, std::int64_t shards) {
+  return sharded ? bytes / std::max<std::int64_t>(shards, 1) : bytes;
+}
+
+}  // namespace
+
+LayerFloor LayerFloor::of(const plan::Scenario& scenario, const cost::CostModel& costs,
+                          const collective::CollectiveModel& collectives, bool uneven) {
+  LayerFloor floor;
+  if (!scenario.model.is_transformer() || scenario.model.layers == 0) return floor;
+  const plan::Scenario one = on_one_stage(scenario);
+  const program::Program program = lower::lower(one);
+  const program::Role& role = program.roles.front();
+  const plan::RankGrid grid = one.grid();
+  const Units units(role, scenario.model.layers);
+  floor.layers.resize(static_cast<std::size_t>(scenario.model.layers));
+  TransferTimes transfers(program, grid, grid.rank(role.ranks.first()), collectives);
+  UnitPaths paths(role, units, transfers, costs, !scenario.plan.overlap_expert_exchange && !uneven);
+  std::set<program::BodyId> seen;
+  for (const program::Slot& slot : role.slots)
+    if (slot.micro_batch >= 0 && seen.insert(slot.body).second)
+      paths.walk(role.bodies[static_cast<std::size_t>(slot.body)],
+                 [&](std::int64_t number, bool backward, std::int64_t ps) {
+                   UnitFloor* const unit = unit_at(floor, number);
+                   (backward ? unit->backward_ps : unit->forward_ps) += ps;
+                 });
+  add_memory(role, units, !scenario.training.lora(), floor);
+  return floor;
+}
+
+bool uneven(const cluster::Cluster& cluster) {
+  std::map<cluster::ResourceKind, Bandwidth> rates;
+  for (const cluster::Resource& r : cluster.resources())
+    if (rates.try_emplace(r.kind, r.capacity).first->second != r.capacity) return true;
+  const int node = cluster.devices_per_node();
+  for (int device = 0; device < cluster.devices(); ++device)
+    if (cluster.node_of(device) != device / node) return true;
+  return cluster.devices() > node && cluster.devices() % node != 0;
+}
+
+Time CollectiveTimes::of(program::CollectiveKind kind, const std::vector<int>& members, Bytes bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto [known, added] = known_.try_emplace({kind, bytes.count(), members});
+  if (added) known->second = model_.collective(kind, members, bytes).alone();
+  return known->second;
+}
+
+PlanFloor plan_floor(const LayerFloor& layers, const plan::Scenario& scenario, CollectiveTimes& collectives) {
+  PlanFloor floor;
+  if (layers.layers.empty()) return floor;
+  const plan::Plan& p = scenario.plan;
+  const std::vector<Part> parts = parts_of(layers, p);
+  const plan::PipelineSchedule& schedule = plan::schedule_of(p.schedule, p.pipeline);
+  const auto stages = static_cast<int>(p.pipeline);
+  const std::int64_t micro_batches = scenario.training.micro_batches(p);
+  const std::int64_t shards = p.context * p.data / p.replicas;
+  const bool recomputes_some = p.recompute_layers > 0 || p.recompute_every > 1;
+  // The first and the last slots of a stage are of the model's first parts, one a stage, where a backward is whole.
+  const bool drains = !schedule.parts_backward() && !p.overlap_expert_exchange && p.pipeline > 1;
+  const bool meets =
+      scenario.training.clip > 0 && !scenario.data.takes_time();  // else a stage may begin its step before the others
+  std::int64_t before = 0;
+  for (int stage = 0; stage < stages; ++stage) {
+    Part all;
+    int chunks = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (schedule.stage_of(static_cast<int>(i), stages) != stage) continue;
+      ++chunks;
+      all.forward += parts[i].forward, all.backward += parts[i].backward, all.kept += parts[i].kept;
+      all.parameters += parts[i].parameters, all.gradients += parts[i].gradients, all.optimizer += parts[i].optimizer;
+    }
+    const std::int64_t step = micro_batches * (all.forward + all.backward) + (meets ? before : 0);
+    floor.step = std::max(floor.step, Time::from_ps(step));
+    if (stage == 0)
+      floor.step = std::max(floor.step, data_floor(all, stage_layers(p, schedule), scenario, collectives));
+    const Part& own = parts[static_cast<std::size_t>(stage)];
+    before += own.forward + (drains ? own.backward : 0);
+
+    const plan::PipelinePlace place{stage, stages, chunks, false};
+    const int held = recomputes_some || p.offload_activations || schedule.parts_backward()
+                         ? 0
+                         : schedule.held(place, static_cast<int>(std::min<std::int64_t>(micro_batches, INT32_MAX)));
+    // Of several chunks the one that keeps least.
+    std::int64_t kept = INT64_MAX;
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      if (schedule.stage_of(static_cast<int>(i), stages) == stage) kept = std::min(kept, parts[i].kept);
+    std::int64_t bytes = std::max(0, held - 1) * kept;
+    if (!p.offload_parameters) bytes += shard(all.parameters, p.zero >= 3, shards);
+    if (!p.offload_optimizer)
+      bytes += shard(all.gradients, p.zero >= 2, shards) + shard(all.optimizer, p.zero >= 1, shards);
+    floor.bytes = std::max(floor.bytes, bytes);
+  }
+  return floor;
+}
+
+}  // namespace rehearse::search

@@ -1,0 +1,72 @@
+// What a plan's layers need at least, of time and of memory, from one lowering that many plans share: those that split
+// the layers and what belongs to them alike, and differ in their stages, schedule, sharding and replicas. In
+// microseconds a plan; what is not settled so is lowered itself (least_step.h).
+//
+// Time. The compute stream goes through a layer's kernels in order, and where one waits for a collective that waits for
+// an earlier one it idles in between. So from a layer's first kernel to its last there passes at least the longest such
+// path, wherever the layer lies. A stage needs these of all its layers, for every micro-batch; before its first slot
+// the stages before it have done their forward of one, and behind its last one, where a backward comes last, their
+// backward.
+//
+// Its data-parallel stream has the stage's gradients to reduce and its parameters to gather, as often as the sharding
+// says, one after the other.
+//
+// Memory. Parameters, gradients and optimizer states of a stage's layers, as far as they are not sharded or on the
+// host, and what the passes that a stage holds at once keep of their forward.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <vector>
+
+#include "sim/base/units.h"
+#include "sim/cluster/cluster.h"
+#include "sim/collective/collective.h"
+#include "sim/cost/cost.h"
+#include "sim/plan/scenario.h"
+
+namespace rehearse::search {
+
+// Of a layer; of what lies before the first one (embedding) or after the last (head, loss).
+struct UnitFloor {
+  std::int64_t forward_ps = 0, backward_ps = 0;               // of a micro-batch
+  std::int64_t parameters = 0, gradients = 0, optimizer = 0;  // bytes, unsharded
+  std::int64_t kept = 0;                                      // bytes of a micro-batch, between forward and backward
+};
+
+struct LayerFloor {
+  UnitFloor first, last;
+  std::vector<UnitFloor> layers;  // empty: not a transformer, nothing is known
+
+  // Of a scenario, whatever its stages, schedule, sharding and replicas. Where the cluster is uneven (uneven() below)
+  // without its transfers.
+  static LayerFloor of(const plan::Scenario& scenario, const cost::CostModel& costs,
+                       const collective::CollectiveModel& collectives, bool uneven);
+};
+
+// Whether groups of ranks that lie alike may have unlike links: links of a kind have different rates, devices are not
+// in the order of their nodes, or the last node is not full.
+bool uneven(const cluster::Cluster& cluster);
+
+struct PlanFloor {
+  Time step;
+  std::int64_t bytes = 0;  // of the stage that needs most
+};
+
+// What collectives of a machine take alone, asked once; several threads may ask.
+class CollectiveTimes {
+ public:
+  explicit CollectiveTimes(const collective::CollectiveModel& model) : model_(model) {}
+  Time of(program::CollectiveKind kind, const std::vector<int>& members, Bytes bytes);
+
+ private:
+  const collective::CollectiveModel& model_;
+  std::mutex mutex_;
+  std::map<std::tuple<program::CollectiveKind, std::int64_t, std::vector<int>>, Time> known_;
+};
+
+PlanFloor plan_floor(const LayerFloor& layers, const plan::Scenario& scenario, CollectiveTimes& collectives);
+
+}  // namespace rehearse::search

@@ -1,0 +1,509 @@
+// See search.h.
+#include "sim/search/search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <queue>
+#include <set>
+
+#include "sim/base/in_parallel.h"
+#include "sim/base/interrupt.h"
+#include "sim/lower/lower.h"
+#include "sim/program/memory_plan.h"
+#include "sim/run/energy.h"
+#include "sim/run/fit.h"
+#include "sim/run/prepared.h"
+#include "sim/search/layer_floor.h"
+#include "sim/search/least_step.h"
+
+namespace rehearse::search {
+namespace {
+
+// Simulated at a time, whatever the threads: what is simulated does not depend on them.
+constexpr std::size_t kAtOnce = 8;
+
+using Clock = std::chrono::steady_clock;
+
+// The scenario with some plan, to know its model, batch and cluster: its own if that can be, else the first of some
+// usual splits that can.
+plan::Scenario any_plan(const Request& request) {
+  const auto read = [&](const std::vector<std::string>& assignments) {
+    return plan::read_scenario(request.file, assignments, request.run.data_root);
+  };
+  try {
+    return read(request.assignments);
+  } catch (const InputError& error) {
+    for (const int zero : {0, 1})
+      for (const int tensor : {1, 2, 4, 8, 16})
+        for (const int pipeline : {1, 2, 4, 8, 16, 32, 64}) {
+          std::vector<std::string> all{fmt::format("plan.tensor={}", tensor), fmt::format("plan.pipeline={}", pipeline),
+                                       "plan.micro_batch=1", fmt::format("plan.zero={}", zero)};
+          all.insert(all.end(), request.assignments.begin(), request.assignments.end());
+          try {
+            return read(all);
+          } catch (const InputError&) {
+            continue;
+          }
+        }
+    throw;
+  }
+}
+
+// What all plans share: the scenario's machine, one a framework and number of GPUs, since `framework: auto` chooses by
+// the plan.
+class Machines {
+ public:
+  explicit Machines(const run::Options& options) : options_(options) {}
+
+  std::shared_ptr<const run::Machine> of(const plan::Scenario& scenario) {
+    const std::lock_guard lock(mutex_);
+    auto& machine = known_[{scenario.framework.name, scenario.cluster.gpus}];
+    if (!machine) {
+      machine = std::make_shared<run::Machine>(scenario, options_);
+      collectives_.emplace(machine.get(), std::make_unique<CollectiveTimes>(machine->collectives.model()));
+    }
+    return machine;
+  }
+  CollectiveTimes& collectives_of(const run::Machine& machine) {
+    const std::lock_guard lock(mutex_);
+    return *collectives_.at(&machine);
+  }
+
+ private:
+  const run::Options& options_;
+  std::mutex mutex_;
+  std::map<std::pair<std::string, std::int64_t>, std::shared_ptr<const run::Machine>> known_;
+  std::map<const run::Machine*, std::unique_ptr<CollectiveTimes>> collectives_;
+};
+
+class Search {
+ public:
+  explicit Search(const Request& request)
+      : request_(request), options_(options_of(request)), machines_(options_), began_(Clock::now()) {
+    const plan::Scenario scenario = any_plan(request);
+    refuse_what_varies(scenario);
+    batch_ = scenario.training.global_batch;
+    const Bytes memory = machines_.of(scenario)->costs->device().memory;
+    out_.room_bytes = room_on(machines_.of(scenario)->costs->device(), scenario);
+    out_.space = space_of(scenario, request.assignments, request.ranges, memory);
+    for (Choice& choice : choices(out_.space, scenario)) out_.plans.emplace_back().choice = std::move(choice);
+  }
+
+  Outcome run() && {
+    settle();
+    refine();
+    answer();
+    if (request_.worth && !out_.best.empty()) value_keys();
+    if (request_.front && !out_.best.empty()) draw_front();
+    count();
+    return std::move(out_);
+  }
+
+ private:
+  // By bound, then in the space's order.
+  using Queue =
+      std::priority_queue<std::pair<double, std::size_t>, std::vector<std::pair<double, std::size_t>>, std::greater<>>;
+
+  static run::Options options_of(const Request& request) {
+    run::Options options = request.run;
+    options.record = options.what_if = false;
+    options.samples = 0;
+    options.threads = 1;
+    options.progress = nullptr;
+    options.phase = nullptr;
+    options.check = false;
+    return options;
+  }
+
+  static void refuse_what_varies(const plan::Scenario& scenario) {
+    const auto refuse = [&](const char* path, const char* message, const char* hint) {
+      throw plan::located(InputError(Diagnostic{"", 0, 0, path, message, hint}), scenario);
+    };
+    if (!scenario.jobs.empty())
+      refuse("cluster.jobs", "a search is of one job's plans", "leave the jobs out, or sweep with `rehearse simulate`");
+    if (scenario.noise.any())
+      refuse("noise", "plans are compared without noise", "--set noise={}, then `rehearse simulate --samples` of one");
+  }
+
+  plan::Scenario read(const Plan& plan) const {
+    std::vector<std::string> all = request_.assignments;
+    const std::vector<std::string> chosen = out_.space.assignments(plan.choice);
+    all.insert(all.end(), chosen.begin(), chosen.end());
+    return plan::read_scenario(request_.file, all, request_.run.data_root);
+  }
+
+  void settle() {
+    std::atomic<std::size_t> done = 0;
+    in_parallel(request_.threads, out_.plans.size(), [&](std::size_t i) {
+      check_interrupt();
+      settle(out_.plans[i]);
+      tell("settling plans", static_cast<double>(++done) / static_cast<double>(out_.plans.size()));
+    });
+  }
+
+  void settle(Plan& plan) {
+    try {
+      const plan::Scenario scenario = read(plan);
+      const auto machine = machines_.of(scenario);
+      plan.gpus = scenario.cluster.gpus;
+      plan.complexity = complexity(scenario.plan);
+      const PlanFloor floor =
+          plan_floor(*layers_of(plan, scenario, *machine), scenario, machines_.collectives_of(*machine));
+      give_bounds(plan, scenario, *machine, Status::floored, floor.step, floor.bytes + reserve_of(scenario, *machine));
+    } catch (const InputError& error) {
+      plan.status = Status::forbidden;
+      const std::lock_guard lock(mutex_);
+      ++reasons_[error.diagnostics().front().message];
+    }
+  }
+
+  // Those of the plans that differ from this one in their stages, schedule, sharding and replicas alone.
+  std::shared_ptr<const LayerFloor> layers_of(const Plan& plan, const plan::Scenario& scenario,
+                                              const run::Machine& machine) {
+    static const std::set<std::string_view> kOthers{"plan.pipeline",
+                                                    "plan.chunks",
+                                                    "plan.schedule",
+                                                    "plan.layers_per_stage",
+                                                    "plan.zero",
+                                                    "plan.zero_group",
+                                                    "plan.bucket",
+                                                    "plan.overlap_grad_reduce",
+                                                    "plan.overlap_param_gather",
+                                                    "plan.offload_optimizer",
+                                                    "cluster.gpus",
+                                                    "training.global_batch"};
+    std::string key = scenario.framework.name;
+    for (std::size_t k = 0; k < out_.space.keys.size(); ++k)
+      if (!kOthers.contains(out_.space.keys[k].key)) key += " " + out_.space.keys[k].values[plan.choice[k]];
+    std::shared_ptr<Family> family;
+    {
+      const std::lock_guard lock(families_mutex_);
+      auto& known = families_[key];
+      if (!known) known = std::make_shared<Family>();
+      family = known;
+    }
+    const std::lock_guard lock(family->mutex);
+    if (!family->layers)
+      family->layers = std::make_shared<const LayerFloor>(
+          LayerFloor::of(scenario, *machine.costs, machine.collectives.model(), uneven(*machine.cluster)));
+    return family->layers;
+  }
+
+  // The plan lowered.
+  void bound(Plan& plan) {
+    const plan::Scenario scenario = read(plan);
+    const auto machine = machines_.of(scenario);
+    const lower::DistinctStages stages = lower::lower_distinct(scenario, !uneven(*machine->cluster));
+    const std::int64_t bytes = least_bytes(stages.program) + reserve_of(scenario, *machine);
+    const bool fits = bytes <= room_on(machine->costs->device(), scenario);
+    const Time step = fits ? least_step(stages, scenario.grid(), *machine->costs, machine->collectives.model(),
+                                        !scenario.data.takes_time())
+                           : plan.least;
+    give_bounds(plan, scenario, *machine, Status::bounded, std::max(step, plan.least), bytes);
+  }
+
+  void give_bounds(Plan& plan, const plan::Scenario& scenario, const run::Machine& machine, Status status, Time step,
+                   std::int64_t bytes) const {
+    const cost::Device& device = machine.costs->device();
+    plan.least = step;
+    plan.least_bytes = bytes;
+    plan.status = bytes > room_on(device, scenario) ? Status::too_large : status;
+    const double idle_watts = device.power.known() ? device.power.idle_w.value : 0;
+    plan.objective = objective_of(request_.objective, step, plan.gpus, scenario.training.global_batch, bytes,
+                                  step.seconds() * idle_watts * static_cast<double>(plan.gpus));
+  }
+
+  static std::int64_t reserve_of(const plan::Scenario& scenario, const run::Machine& machine) {
+    return machine.costs->device().cpu ? 0 : scenario.framework.memory_reserve.count();
+  }
+
+  static std::int64_t room_on(const cost::Device& device, const plan::Scenario& scenario) {
+    return device.memory.count() - run::headroom_on(device, scenario);
+  }
+
+  // Of the stage whose tensors need most, without what placing them takes beyond that.
+  static std::int64_t least_bytes(const program::Program& program) {
+    std::int64_t most = 0;
+    for (const program::Role& role : program.roles) most = std::max(most, program::memory_peak(role).peak_bytes);
+    return most;
+  }
+
+  bool open(std::size_t plan) const {
+    return out_.plans[plan].status == Status::floored || out_.plans[plan].status == Status::bounded;
+  }
+
+  void refine() {
+    Queue queue;
+    for (std::size_t i = 0; i < out_.plans.size(); ++i)
+      if (open(i)) queue.emplace(out_.plans[i].objective, i);
+    while (!queue.empty() && !settled(queue.top().second) && !limit_reached()) {
+      std::vector<std::size_t> batch;
+      std::size_t to_simulate = 0;
+      while (batch.size() < kAtOnce && !queue.empty() && !settled(queue.top().second)) {
+        if (out_.plans[queue.top().second].status == Status::bounded && ++to_simulate > left_to_simulate()) break;
+        batch.push_back(queue.top().second);
+        queue.pop();
+      }
+      in_parallel(request_.threads, batch.size(), [&](std::size_t i) {
+        check_interrupt();
+        settle_further(batch[i]);
+      });
+      for (const std::size_t i : batch) {
+        const Plan& plan = out_.plans[i];
+        if (open(i)) {
+          ++out_.counts.lowered;
+          queue.emplace(plan.objective, i);
+        }
+        if (plan.status == Status::simulated) ++out_.counts.simulated;
+        note_best(i);
+      }
+      tell(fmt::format("{} plans simulated", out_.counts.simulated), 0);
+    }
+    out_.proven = queue.empty() || settled(queue.top().second);
+    if (!queue.empty()) out_.open_from = queue.top().first;
+    out_.counts.open = out_.proven ? 0 : static_cast<std::int64_t>(queue.size());
+  }
+
+  result::Result answer_of(std::size_t plan, bool record) {
+    const plan::Scenario scenario = read(out_.plans[plan]);
+    run::Options options = options_;
+    options.machine = machines_.of(scenario);
+    options.check = true;
+    options.record = record;
+    return run::simulate_scenario(scenario, options);
+  }
+
+  void answer() {
+    out_.answers.resize(out_.best.size());
+    tell("answering", 0);
+    in_parallel(request_.threads, out_.best.size(),
+                [&](std::size_t i) { out_.answers[i] = answer_of(out_.best[i], request_.run.record); });
+    if (!out_.best.empty() && request_.objective != Objective::memory) simplify();
+  }
+
+  // The best plan of the simplest kind that has one as good as the best.
+  void simplify() {
+    const Plan& winner = out_.plans[out_.best.front()];
+    const double most = winner.objective * kAlike;
+    for (int kind = 0; kind < complexity(read(winner).plan) && !out_.simplest; ++kind) {
+      std::vector<std::size_t> alike;
+      for (std::size_t i = 0; i < out_.plans.size(); ++i)
+        if ((open(i) || out_.plans[i].status == Status::simulated) && out_.plans[i].complexity == kind)
+          alike.push_back(i);
+      out_.simplest = best_of(alike, most, INT64_MAX);
+    }
+    if (out_.simplest) out_.simplest_answer = answer_of(*out_.simplest, request_.run.record);
+  }
+
+  // Of some plans, with an objective and memory of at most so much.
+  std::optional<std::size_t> best_of(const std::vector<std::size_t>& plans, double most, std::int64_t most_bytes) {
+    Queue queue;
+    for (const std::size_t i : plans) queue.emplace(out_.plans[i].objective, i);
+    while (!queue.empty() && queue.top().first <= most) {
+      const std::size_t i = queue.top().second;
+      queue.pop();
+      if (out_.plans[i].least_bytes > most_bytes) continue;
+      if (out_.plans[i].status == Status::simulated) return i;
+      settle_further(i);
+      if (open(i) || out_.plans[i].status == Status::simulated) queue.emplace(out_.plans[i].objective, i);
+    }
+    return std::nullopt;
+  }
+
+  void draw_front() {
+    constexpr std::size_t kMost = 8;
+    out_.front = {out_.best.front()};
+    std::vector<std::size_t> all;
+    for (std::size_t i = 0; i < out_.plans.size(); ++i)
+      if (open(i) || out_.plans[i].status == Status::simulated) all.push_back(i);
+    while (out_.front.size() < kMost) {
+      tell("looking for plans with less memory", static_cast<double>(out_.front.size()) / kMost);
+      const auto less =
+          static_cast<std::int64_t>(kLessMemory * static_cast<double>(out_.plans[out_.front.back()].least_bytes));
+      const auto next = best_of(all, std::numeric_limits<double>::infinity(), less);
+      if (!next) break;
+      out_.front.push_back(*next);
+    }
+    out_.front_answers.resize(out_.front.size());
+    in_parallel(request_.threads, out_.front.size(),
+                [&](std::size_t i) { out_.front_answers[i] = answer_of(out_.front[i], false); });
+  }
+
+  void settle_further(std::size_t i) {
+    Plan& plan = out_.plans[i];
+    plan.status == Status::floored ? bound(plan) : simulate(plan);
+  }
+
+  // What has to change along with a key for there to be a plan.
+  static bool follows(const std::string& key, const std::string& other) {
+    if (other == "plan.sequence_parallel") return key == "plan.tensor";
+    if (other == "plan.zero") return key == "plan.tensor" || key == "plan.context" || key == "plan.pipeline";
+    const auto of_stages = [](const std::string& k) {
+      return k == "plan.pipeline" || k == "plan.schedule" || k == "plan.chunks";
+    };
+    return of_stages(key) && of_stages(other) && other != "plan.pipeline";
+  }
+
+  // The best plan that differs from the winner in this key's value, and in what follows it only if nothing else can be.
+  std::optional<std::size_t> with_value(std::size_t key, std::uint16_t value) {
+    const Choice& winner = out_.plans[out_.best.front()].choice;
+    std::vector<std::size_t> exact, near;
+    for (std::size_t i = 0; i < out_.plans.size(); ++i) {
+      const Plan& plan = out_.plans[i];
+      if (plan.choice[key] != value || plan.status == Status::forbidden) continue;
+      bool same = true, follow = true;
+      for (std::size_t k = 0; k < winner.size(); ++k) {
+        if (k == key || plan.choice[k] == winner[k]) continue;
+        same = false;
+        follow &= follows(out_.space.keys[key].key, out_.space.keys[k].key);
+      }
+      if (same) exact.push_back(i);
+      if (follow) near.push_back(i);
+    }
+    const std::vector<std::size_t>& among = exact.empty() ? near : exact;
+    const auto found = best_of(among, std::numeric_limits<double>::infinity(), INT64_MAX);
+    return found || among.empty() ? found : among.front();  // which does not fit
+  }
+
+  void value_keys() {
+    const Choice winner = out_.plans[out_.best.front()].choice;
+    for (std::size_t k = 0; k < winner.size(); ++k)
+      for (std::size_t v = 0; v < out_.space.keys[k].values.size(); ++v) {
+        if (v == winner[k]) continue;
+        tell("changing keys of the best plan", static_cast<double>(k) / static_cast<double>(winner.size()));
+        if (const auto plan = with_value(k, static_cast<std::uint16_t>(v))) out_.worth.push_back({k, v, *plan});
+      }
+  }
+
+  // No better than the last that is answered.
+  bool settled(std::size_t plan) const {
+    return out_.best.size() == request_.top && out_.plans[plan].objective >= out_.plans[out_.best.back()].objective;
+  }
+
+  std::size_t left_to_simulate() const {
+    if (request_.most_simulated == 0) return SIZE_MAX;
+    return static_cast<std::size_t>(std::max<std::int64_t>(request_.most_simulated - out_.counts.simulated, 0));
+  }
+
+  bool limit_reached() {
+    if (left_to_simulate() == 0) return true;
+    out_.limited_by_time = request_.most_time && Clock::now() - began_ >= *request_.most_time;
+    return out_.limited_by_time;
+  }
+
+  void simulate(Plan& plan) {
+    check_interrupt();
+    const plan::Scenario scenario = read(plan);
+    run::Options options = options_;
+    options.machine = machines_.of(scenario);
+    const run::Prepared prepared(scenario, options);
+    const cost::Device& device = prepared.costs().device();
+    const auto stages = run::stages_on(device, scenario, prepared.program(), prepared.arenas());
+    plan.least_bytes = run::largest_peak(stages);
+    const auto [on_host, room_there] = run::fullest_host(prepared.cluster(), prepared.grid(), stages);
+    if (plan.least_bytes > room_on(device, scenario) || (room_there > 0 && on_host > room_there)) {
+      plan.status = Status::too_large;
+      return;
+    }
+    const engine::Outcome outcome = prepared.simulate(prepared.engine_options());
+    plan.step = outcome.step_time;
+    const result::Energy energy = run::energy_of(prepared.program(), prepared.grid(), device, outcome);
+    plan.joules = energy.known ? energy.joules() : 0;
+    plan.status = Status::simulated;
+    plan.objective = objective_of(request_.objective, plan.step, plan.gpus, scenario.training.global_batch,
+                                  plan.least_bytes, plan.joules);
+  }
+
+  void note_best(std::size_t i) {
+    if (out_.plans[i].status != Status::simulated) return;
+    const auto better = [&](std::size_t a, std::size_t b) {
+      return std::pair(out_.plans[a].objective, a) < std::pair(out_.plans[b].objective, b);
+    };
+    out_.best.insert(std::upper_bound(out_.best.begin(), out_.best.end(), i, better), i);
+    if (out_.best.size() > request_.top) out_.best.pop_back();
+  }
+
+  void count() {
+    Counts& c = out_.counts;
+    c.simulated = 0;
+    c.choices = static_cast<std::int64_t>(out_.plans.size());
+    for (std::size_t i = 0; i < out_.plans.size(); ++i) {
+      const Plan& plan = out_.plans[i];
+      std::int64_t* const of[] = {&c.forbidden, &c.too_large, &c.bounded, &c.bounded, &c.simulated};
+      ++*of[static_cast<std::size_t>(plan.status)];
+      if (plan.status == Status::too_large &&
+          (!out_.smallest || plan.least_bytes < out_.plans[*out_.smallest].least_bytes))
+        out_.smallest = i;
+    }
+    c.bounded -= c.open;
+    for (const auto& [text, times] : reasons_) out_.reasons.emplace_back(text, times);
+    std::stable_sort(out_.reasons.begin(), out_.reasons.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+  }
+
+  void tell(std::string_view what, double done) {
+    if (!request_.progress) return;
+    const std::lock_guard lock(mutex_);
+    request_.progress(what, done);
+  }
+
+  struct Family {
+    std::mutex mutex;  // while its layers are lowered
+    std::shared_ptr<const LayerFloor> layers;
+  };
+
+  const Request& request_;
+  const run::Options options_;
+  Machines machines_;
+  const Clock::time_point began_;
+  std::int64_t batch_ = 0;
+  Outcome out_;
+  std::mutex mutex_;  // of progress and reasons_
+  std::map<std::string, std::int64_t> reasons_;
+  std::mutex families_mutex_;
+  std::map<std::string, std::shared_ptr<Family>> families_;
+};
+
+}  // namespace
+
+int complexity(const plan::Plan& plan) {
+  if (plan.pipeline > 1) return 3;
+  if (plan.tensor > 1 || plan.context > 1 || plan.expert > 1) return 2;
+  return plan.zero > 0 ? 1 : 0;
+}
+
+std::string_view complexity_name(int complexity) {
+  constexpr std::array<std::string_view, 4> kNames = {"whole replicas", "sharded replicas (ZeRO)",
+                                                      "layers split over groups of ranks", "pipeline stages"};
+  return kNames.at(static_cast<std::size_t>(complexity));
+}
+
+double objective_of(Objective objective, Time step, std::int64_t gpus, std::int64_t batch, std::int64_t bytes,
+                    double joules) {
+  constexpr double kSecondsAnHour = 3600;
+  switch (objective) {
+    case Objective::step_time:
+      return step.seconds();
+    case Objective::cost:
+      return step.seconds() * static_cast<double>(gpus) / kSecondsAnHour / static_cast<double>(batch);
+    case Objective::memory:
+      return static_cast<double>(bytes);
+    case Objective::energy:
+      return joules / static_cast<double>(batch);
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
+Outcome search(const Request& request) {
+  return Search(request).run();
+}
+
+}  // namespace rehearse::search

@@ -1,0 +1,76 @@
+// What the transfers of a rank's program take alone, for bounds.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "sim/collective/collective.h"
+#include "sim/plan/rank_grid.h"
+#include "sim/program/program.h"
+#include "sim/program/work.h"
+
+namespace rehearse::search {
+
+// What transfers take alone, asked once a kind, group and size.
+class TransferTimes {
+ public:
+  TransferTimes(const program::Program& program, const plan::RankGrid& grid, int rank,
+                const collective::CollectiveModel& collectives)
+      : program_(program), grid_(grid), rank_(rank), collectives_(collectives) {}
+
+  std::int64_t collective(const program::Op& op, const program::Collective& c) {
+    const std::int64_t bytes = program::collective_bytes(op);
+    const auto ask = [&] {
+      const std::vector<int> members = members_of(c);
+      if (c.parts < 0 && c.to.experts == 0) return collectives_.collective(c.kind, members, Bytes(bytes)).alone().ps();
+      std::vector<Bytes> parts = program::part_bytes(program_, c.parts, bytes, members.size());
+      return collectives_.exchange(members, {std::move(parts), c.back, c.to}).alone().ps();
+    };
+    const auto [known, added] =
+        collective_.try_emplace({static_cast<int>(c.kind), c.group, bytes, c.parts, c.back, c.to.per_token}, 0);
+    if (added) known->second = ask();
+    return known->second;
+  }
+
+  // The longest of its legs. A buffered message's sender goes on after its copy, and its receiver may find it there.
+  std::int64_t messages(const program::Op& op, const program::PointToPoint& legs) {
+    std::int64_t longest = 0;
+    for (const program::Leg& leg : legs.legs) {
+      const int peer = grid_.peer(rank_, leg.axis, leg.offset);
+      const std::int64_t bytes = program::leg_bytes(op, leg);
+      const auto [known, added] = message_.try_emplace({peer, bytes, leg.send}, 0);
+      if (added) known->second = message(leg.send ? rank_ : peer, leg.send ? peer : rank_, bytes, leg.send);
+      longest = std::max(longest, known->second);
+    }
+    return longest;
+  }
+
+  bool between_stages(const program::Collective& c) const {
+    const auto& axes = program_.groups[static_cast<std::size_t>(c.group)].axes;
+    return grid_.size(Axis::pipeline) > 1 && std::find(axes.begin(), axes.end(), Axis::pipeline) != axes.end();
+  }
+
+ private:
+  std::vector<int> members_of(const program::Collective& c) const {
+    const program::Group& group = program_.groups[static_cast<std::size_t>(c.group)];
+    return grid_.members(rank_, group.axes, group.pipeline_only);
+  }
+  std::int64_t message(int from, int to, std::int64_t bytes, bool send) const {
+    const collective::TransferPlan plan = collectives_.send(from, to, Bytes(bytes));
+    if (collectives_.buffered_messages()) return (send ? plan.copy_out : plan.copy_in).ps();
+    return plan.alone().ps();
+  }
+
+  const program::Program& program_;
+  const plan::RankGrid& grid_;
+  const int rank_;
+  const collective::CollectiveModel& collectives_;
+  std::map<std::tuple<int, program::GroupId, std::int64_t, std::int32_t, bool, std::int64_t>, std::int64_t> collective_;
+  std::map<std::tuple<int, std::int64_t, bool>, std::int64_t> message_;
+};
+
+}  // namespace rehearse::search

@@ -1,0 +1,220 @@
+// A search against every plan of its space simulated: the same best plans, whatever the threads and the objective, and
+// a limit of plans keeps its word. Small spaces, of every kind of key; bounds on random plans: the fuzz target `plan`.
+#include "sim/search/search.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include "sim/plan/schedule/schedule.h"
+#include "sim/run/fit.h"
+#include "sim/run/run.h"
+#include "tests/support/temporary.h"
+
+namespace rehearse {
+namespace {
+
+const std::string kSearchRoot = REHEARSE_SOURCE_DIR;
+
+std::string scenario_of_text(const std::string& text) {
+  const std::string path = test::temporary_path("search.yaml");
+  std::ofstream(path) << "rehearse: 1\n" << text;
+  return path;
+}
+
+search::Request request_of(const std::string& file, std::vector<std::string> fixed = {}) {
+  search::Request request;
+  request.file = file;
+  request.assignments = std::move(fixed);
+  request.run.data_root = kSearchRoot;
+  return request;
+}
+
+struct Simulated {
+  double step = 0;
+  std::int64_t bytes = 0;
+};
+
+// Every plan of the space that can be and fits, by its assignments.
+std::map<std::vector<std::string>, Simulated> all_of(const search::Outcome& found, const std::string& file,
+                                                     const std::vector<std::string>& fixed) {
+  std::map<std::vector<std::string>, Simulated> all;
+  run::Options options;
+  options.data_root = kSearchRoot;
+  options.record = false;
+  for (const search::Plan& plan : found.plans) {
+    const std::vector<std::string> chosen = found.space.assignments(plan.choice);
+    std::vector<std::string> assignments = fixed;
+    assignments.insert(assignments.end(), chosen.begin(), chosen.end());
+    try {
+      const plan::Scenario scenario = plan::read_scenario(file, assignments, kSearchRoot);
+      const result::Result r = run::simulate_scenario(scenario, options);
+      if (r.memory_fits) all[chosen] = {Time::from_ps(r.step_time_ps).seconds(), run::largest_peak(r.stages)};
+    } catch (const InputError&) {
+      EXPECT_EQ(plan.status, search::Status::forbidden) << fmt::format("{}", fmt::join(chosen, " "));
+    }
+  }
+  return all;
+}
+
+void expect_best(const std::string& text, const std::vector<std::string>& fixed) {
+  const std::string file = scenario_of_text(text);
+  search::Request request = request_of(file, fixed);
+  request.top = 4;
+  const search::Outcome found = search::search(request);
+  EXPECT_TRUE(found.proven);
+  std::map<std::vector<std::string>, Simulated> all = all_of(found, file, fixed);
+  ASSERT_GE(all.size(), 8u) << "a small space shows little";
+  ASSERT_EQ(found.best.size(), std::min<std::size_t>(request.top, all.size()));
+  EXPECT_LT(found.counts.simulated, static_cast<std::int64_t>(all.size())) << "no plan was settled by its bound";
+  std::vector<double> steps;
+  for (const auto& [chosen, simulated] : all) steps.push_back(simulated.step);
+  std::sort(steps.begin(), steps.end());
+  for (std::size_t i = 0; i < found.best.size(); ++i) {
+    const search::Plan& plan = found.plans[found.best[i]];
+    EXPECT_EQ(plan.step.seconds(), steps[i]) << i;
+    EXPECT_EQ(plan.step.seconds(), all.at(found.space.assignments(plan.choice)).step) << i;
+    EXPECT_EQ(found.answers[i].step_time_ps, plan.step.ps());
+  }
+  // Of all others, what was said of them holds.
+  for (const search::Plan& plan : found.plans) {
+    const auto simulated = all.find(found.space.assignments(plan.choice));
+    if (plan.status == search::Status::too_large) {
+      EXPECT_EQ(simulated, all.end());
+    }
+    if (plan.status != search::Status::floored && plan.status != search::Status::bounded) continue;
+    if (simulated == all.end()) continue;  // too large, which nobody had to know
+    EXPECT_LE(plan.least.seconds(), simulated->second.step);
+    EXPECT_LE(plan.least_bytes, simulated->second.bytes);
+  }
+}
+
+constexpr const char* kGpt =
+    "model: {family: gpt, layers: 4, hidden: 512, heads: 8, vocab: 2048, max_seq_len: 256}\n"
+    "framework: rehearse\ncluster: {topology: dgx-a100, gpus: 16}\n"
+    "training: {global_batch: 32, seq_len: 256, precision: bf16}\n";
+
+TEST(Search, FindsWhatSimulatingEveryPlanFinds) {
+  expect_best(kGpt, {"plan.context=1", "plan.schedule=1f1b", "plan.recompute=none", "plan.chunks=1",
+                     "plan.sequence_parallel=false", "plan.micro_batch=1"});
+}
+
+TEST(Search, SchedulesAndChunksToo) {
+  expect_best(kGpt, {"plan.context=1", "plan.tensor=2", "plan.zero=1", "plan.sequence_parallel=true",
+                     "plan.micro_batch=1", "plan.recompute=none"});
+}
+
+TEST(Search, ExpertsToo) {
+  expect_best(
+      "model: {family: moe, layers: 2, hidden: 256, heads: 4, expert_ffn_hidden: 512, vocab: 1024, experts: 8, "
+      "experts_per_token: 2, max_seq_len: 128}\nframework: rehearse\n"
+      "cluster: {topology: dgx-a100, gpus: 8}\n"
+      "training: {global_batch: 16, seq_len: 128, precision: bf16}\n",
+      {"plan.schedule=1f1b", "plan.recompute=none", "plan.chunks=1", "plan.sequence_parallel=false",
+       "plan.micro_batch=1", "plan.pipeline=1"});
+}
+
+TEST(Search, ModelsThatAreNoTransformersToo) {
+  expect_best(
+      "model: {family: mlp, widths: [512, 1024, 1024, 512, 64]}\nframework: rehearse\n"
+      "cluster: {topology: dgx-a100, gpus: 8}\n"
+      "training: {global_batch: 64, precision: bf16, clip: 0}\n",
+      {"plan.schedule=1f1b"});
+}
+
+TEST(Search, ThreadsChangeNothing) {
+  const std::string file = scenario_of_text(kGpt);
+  search::Request request = request_of(file, {"plan.context=1", "plan.schedule=1f1b", "plan.chunks=1"});
+  request.most_simulated = 3;
+  const search::Outcome one = search::search(request);
+  request.threads = 3;
+  const search::Outcome three = search::search(request);
+  EXPECT_EQ(one.counts.simulated, 3);
+  EXPECT_FALSE(one.proven);
+  EXPECT_GT(one.counts.open, 0);
+  EXPECT_GT(one.open_from, 0);
+  EXPECT_EQ(one.best, three.best);
+  ASSERT_EQ(one.plans.size(), three.plans.size());
+  for (std::size_t i = 0; i < one.plans.size(); ++i) {
+    EXPECT_EQ(one.plans[i].status, three.plans[i].status);
+    EXPECT_EQ(one.plans[i].least, three.plans[i].least);
+    EXPECT_EQ(one.plans[i].step, three.plans[i].step);
+  }
+}
+
+TEST(Search, OtherObjectivesHaveOtherBests) {
+  const std::string file = scenario_of_text(kGpt);
+  const std::vector<std::string> fixed{"plan.context=1", "plan.schedule=1f1b", "plan.chunks=1", "plan.micro_batch=1"};
+  search::Request request = request_of(file, fixed);
+  request.objective = search::Objective::memory;
+  request.top = 1;
+  const search::Outcome least = search::search(request);
+  EXPECT_TRUE(least.proven);
+  std::int64_t bytes = INT64_MAX;
+  for (const auto& [chosen, simulated] : all_of(least, file, fixed)) bytes = std::min(bytes, simulated.bytes);
+  EXPECT_EQ(least.plans[least.best.front()].least_bytes, bytes);
+
+  request.objective = search::Objective::cost;
+  request.ranges = {{"cluster.gpus", {"1", "8", "16"}}};
+  request.assignments.push_back("plan.zero=0");
+  const search::Outcome cheap = search::search(request);
+  ASSERT_EQ(cheap.best.size(), 1u);
+  EXPECT_EQ(cheap.plans[cheap.best.front()].gpus, 1) << "nothing is sent on one GPU";
+}
+
+TEST(Search, EachChoiceIsAnotherPlanOnce) {
+  const std::string file = scenario_of_text(kGpt);
+  const search::Outcome found = search::search([&] {
+    search::Request request = request_of(file);
+    request.most_simulated = 1;
+    return request;
+  }());
+  std::vector<search::Choice> all;
+  for (const search::Plan& plan : found.plans) all.push_back(plan.choice);
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(std::adjacent_find(all.begin(), all.end()), all.end());
+  for (const search::Plan& plan : found.plans) {
+    const auto value = [&](const char* key) {
+      for (std::size_t k = 0; k < found.space.keys.size(); ++k)
+        if (found.space.keys[k].key == key) return found.space.keys[k].values[plan.choice[k]];
+      return std::string();
+    };
+    EXPECT_FALSE(value("plan.tensor") == "1" && value("plan.sequence_parallel") == "true");
+    EXPECT_FALSE(value("plan.pipeline") == "1" && value("plan.chunks") != "1");
+    EXPECT_FALSE(value("plan.schedule") == "interleaved" && value("plan.chunks") == "1");
+  }
+}
+
+TEST(Search, WhatVariesIsRefused) {
+  const std::string file = scenario_of_text(kGpt + std::string("noise: {kernels: 0.05}\n"));
+  EXPECT_THROW(search::search(request_of(file)), InputError);
+}
+
+// A model that grows on as many GPUs is best trained by replicas, whole or sharded, as long as it can be, then in
+// stages.
+TEST(Search, AGrowingModelMovesFromReplicasToStages) {
+  const auto kind = [](const std::string& model) {
+    const std::string file = scenario_of_text("model: " + model +
+                                              "\nframework: rehearse\ncluster: {topology: dgx-a100, gpus: 64, "
+                                              "overrides: {nic: {bandwidth: 25Gbps}}}\n"
+                                              "training: {global_batch: 2048, seq_len: 2048, precision: bf16}\n");
+    search::Request request = request_of(file, {"plan.context=1", "plan.micro_batch=1", "plan.recompute=full",
+                                                "plan.schedule=1f1b", "plan.chunks=1", "plan.sequence_parallel=false"});
+    request.ranges = {{"plan.tensor", {"1", "8"}}, {"plan.pipeline", {"1", "8"}}, {"plan.zero", {"0", "1", "3"}}};
+    request.top = 1;
+    request.threads = 2;
+    const search::Outcome found = search::search(request);
+    EXPECT_TRUE(found.proven);
+    const std::size_t best = found.simplest.value_or(found.best.front());
+    return found.plans[best].complexity;
+  };
+  EXPECT_LE(kind("{preset: gpt2-small, max_seq_len: 2048}"), 1);
+  EXPECT_EQ(kind("{preset: llama2-7b, max_seq_len: 2048}"), 1);
+  EXPECT_EQ(kind("gpt-neox-20b"), 3);
+}
+
+}  // namespace
+}  // namespace rehearse
