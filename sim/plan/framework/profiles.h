@@ -19,6 +19,7 @@ FrameworkProfile torch_fsdp_profile();
 FrameworkProfile torch_fsdp2_profile();
 FrameworkProfile torch_fsdp2_compile_profile();
 FrameworkProfile llm_foundry_profile();
+FrameworkProfile llm_foundry_torch1_profile();
 FrameworkProfile nanotron_profile();
 FrameworkProfile accelerate_profile();
 FrameworkProfile nvidia_bert_profile();

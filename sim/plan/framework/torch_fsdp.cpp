@@ -69,6 +69,11 @@ FrameworkProfile torch_fsdp2_profile() {
       "attention: scaled_dot_product_attention's flash backend, FlashAttention-2",
       "AdamW in passes over lists of tensors: optimizer.fused is off by default (torchtitan/config_manager.py, "
       "optimizer.py: foreach)",
+      "overlap_tensor_backward false: redistribute is an operation of its own in autograd, behind both gradients of "
+      "the "
+      "product it follows, and the next operation waits for it (pytorch torch/distributed/tensor/_redistribute.py, "
+      "parallel/style.py); what overlaps them is enable_async_tensor_parallel, off by default "
+      "(discuss.pytorch.org/t/209487)",
       "RMSNorm as a chain of kernels in fp32: norm_type rmsnorm in train_configs/llama3_8b.toml (@0011fb90), "
       "torchtitan/models/norms.py; rotary embedding in complex fp32, keys and values copied to all heads, products of "
       "queries, keys, values, gate and up one by one: torchtitan/models/llama/model.py. These are costed as one "
@@ -80,6 +85,7 @@ FrameworkProfile torch_fsdp2_profile() {
       "16-bit operands for backward and casts them again there",
       kReplicas,
       kHost};
+  p.overlap_tensor_backward = false;
   p.gather_into = GatherInto::flat;
   p.flattens_gradients = p.divides_gradients = false;
   p.fused_norm = p.fused_rope = p.packed_products = false;
@@ -132,6 +138,24 @@ FrameworkProfile llm_foundry_profile() {
   p.attention = model::AttentionKind::flash_triton;
   p.loss_metrics = 2;
   p.shard_gather = ShardGather::after_reduce;
+  return p;
+}
+
+// The same as of its first tables, on PyTorch 1.13.
+FrameworkProfile llm_foundry_torch1_profile() {
+  FrameworkProfile p = llm_foundry_profile();
+  p.name = "llm-foundry-torch1";
+  p.summary = "llm-foundry of spring 2023 on PyTorch 1.13: recomputes whole layers, reduces in 16 bits";
+  p.sources = {
+      "recompute_stops_early: PyTorch's checkpoint stops at the last tensor that backward needs since 2.1 "
+      "(pytorch/pytorch#90105, #96866 of March 2023); before, with and without use_reentrant, it ran the whole layer "
+      "again",
+      "fp32_reduction: mixed precision PURE reduces in the training precision (mosaicml/composer@2deccf2c8 "
+      "composer/trainer/mosaic_fsdp_utils.py)",
+      "the rest as llm-foundry",
+  };
+  p.recompute_stops_early = false;
+  p.fp32_reduction = false;
   return p;
 }
 

@@ -124,5 +124,23 @@ TEST(EagerPasses, TheLossOfASplitVocabularyIsPassesOverFp32Logits) {
   }
 }
 
+TEST(EagerPasses, BeforePyTorch2Point1AWholeLayerIsComputedAgain) {
+  const auto products = [](const std::string& framework) {
+    const TorchStep step({"plan.zero=3", "plan.recompute=full", "framework=" + framework});
+    EXPECT_EQ(step.launches("mlp.up.forward"), 4) << framework << ": of two layers, each again";
+    return step.launches("mlp.down.forward");
+  };
+  EXPECT_EQ(products("llm-foundry"), 2) << "nothing in backward reads what the layer's last product gives";
+  EXPECT_EQ(products("llm-foundry-torch1"), 4);
+}
+
+TEST(EagerPasses, DTensorReducesTheInputsGradientBehindTheWeightsGradient) {
+  for (const auto& [framework, overlaps] : {std::pair{"torch-fsdp2", false}, {"megatron-core", true}})
+    EXPECT_EQ(
+        scenario_from(kModel, {"plan.tensor=2", std::string("framework=") + framework}).plan.overlap_tensor_backward,
+        overlaps)
+        << framework;
+}
+
 }  // namespace
 }  // namespace rehearse
