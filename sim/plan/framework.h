@@ -58,6 +58,7 @@ struct FrameworkProfile {
   bool fp8_casts_again = false;  // 8-bit products: backward casts its operands from their 16 bits again
   bool fused_elementwise = true;  // false: bias in the matmul, then dropout, residual add and the parts of SwiGLU as
                                   // kernels of their own
+  bool norm_reads_once = true;    // false: LayerNorm's forward reads its input for the statistics, and again
   bool fused_norm = true;         // false: RMSNorm is a chain of kernels in fp32 (sim/lower/model/eager_passes.h)
   bool fused_rope = true;         // false: rotary embedding is complex products in fp32, and keys and values that heads
                                   // share are copied to each head before attention

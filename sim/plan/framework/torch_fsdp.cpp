@@ -9,7 +9,7 @@ FrameworkProfile eager_sharded() {
   FrameworkProfile p;
   p.fused_weight_gradient = false;
   p.fused_residual_gradient = false;
-  p.fused_elementwise = p.fused_loss = false;
+  p.fused_elementwise = p.fused_loss = p.norm_reads_once = false;
   p.fused_optimizer = false;
   p.flattens_gradients = p.casts_gradients = p.divides_gradients = true;
   p.host_sync_on_norm = true;
@@ -23,7 +23,8 @@ FrameworkProfile eager_sharded() {
 constexpr const char* kEager =
     "eager kernels: adds, GELU, SiLU and its product, bias gradients are kernels of their own; gradients that meet are "
     "added "
-    "by a kernel (autograd); parameters are handed to layers in 16 bits, so that nothing is cast between layers";
+    "by a kernel (autograd); parameters are handed to layers in 16 bits, so that nothing is cast between layers; "
+    "norm_reads_once as torch-ddp";
 constexpr const char* kReplicas =
     "hybrid sharding: each unit's shard is all-reduced after its reduce-scatter in every backward (pytorch "
     "torch/distributed/fsdp/_runtime_utils.py, _reduce_grad; fully_shard/_fsdp_collectives.py, foreach_reduce)";
@@ -129,6 +130,8 @@ FrameworkProfile llm_foundry_profile() {
       "waits for it (pytorch torch/distributed/fsdp/_runtime_utils.py, ProcessGroupNCCL)",
       kEager,
       "decoupled AdamW in a loop of eager kernels (composer/optim/decoupled_weight_decay.py)",
+      "fused_loss: loss_fn fused_crossentropy, flash_attn's kernels of it (mosaicml/llm-foundry@5e85bd62d "
+      "llmfoundry/models/mpt/modeling_mpt.py)",
       "loss_metrics: LanguageCrossEntropy and LanguagePerplexity of every micro-batch's logits, each a "
       "torch.nn.CrossEntropyLoss under autocast (composer/metrics/nlp.py; composer/trainer/trainer.py, "
       "_eval_train_metrics; mosaicml/llm-foundry llmfoundry/models/mpt/modeling_mpt.py, train_metrics)",
@@ -136,6 +139,7 @@ FrameworkProfile llm_foundry_profile() {
       kReplicas,
       kHost};
   p.attention = model::AttentionKind::flash_triton;
+  p.fused_loss = true;
   p.loss_metrics = 2;
   p.shard_gather = ShardGather::after_reduce;
   return p;

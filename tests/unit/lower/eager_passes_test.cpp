@@ -124,6 +124,26 @@ TEST(EagerPasses, TheLossOfASplitVocabularyIsPassesOverFp32Logits) {
   }
 }
 
+TEST(EagerPasses, LayerNormReadsItsInputForTheStatisticsAndAgain) {
+  const auto norm = [](const std::string& framework) {
+    return TorchStep({"plan.zero=3", "model.norm=layernorm", "framework=" + framework}).bytes("layer0.norm1.forward");
+  };
+  EXPECT_EQ(norm("torch-fsdp") - norm("rehearse"), kElements * 2);
+}
+
+TEST(EagerPasses, LongRowsOfLogitsAreReadAgainForTheirSumAndForTheResult) {
+  const auto loss = [](std::int64_t vocab) {
+    const TorchStep step({"plan.zero=3", "framework=torch-fsdp2", "model.vocab=" + std::to_string(vocab)});
+    const std::int64_t rows = kTokens * (4 + 8), elements = kTokens * vocab;
+    return std::pair((step.bytes("loss.forward") - rows - 8) / elements,
+                     (step.bytes("loss.backward") - rows) / elements);
+  };
+  EXPECT_EQ(loss(16384), std::pair(4L + 4, 8L + 8)) << "64 KiB of fp32 stay on the chip";
+  EXPECT_EQ(loss(32768), std::pair(12L + 4, 12L + 8));
+  const TorchStep metrics({"plan.zero=3", "framework=llm-foundry", "model.vocab=32768"});
+  EXPECT_EQ(metrics.bytes("metric0.log_softmax"), kTokens * 32768 * (12 + 4));
+}
+
 TEST(EagerPasses, BeforePyTorch2Point1AWholeLayerIsComputedAgain) {
   const auto products = [](const std::string& framework) {
     const TorchStep step({"plan.zero=3", "plan.recompute=full", "framework=" + framework});
