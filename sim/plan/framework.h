@@ -67,7 +67,8 @@ struct FrameworkProfile {
   bool packed_products = true;  // false: queries, keys and values are a product each, and so are a gate and what it
                                 // gates; their inputs' gradients are added by kernels
   bool fused_loss = true;       // false: log_softmax, nll_loss and casts are kernels of their own
-  bool fused_optimizer = true;  // false: a pass over the tensors an arithmetic operation
+  bool vocab_parallel_loss = false;  // the chain of kernels that is a split vocabulary's loss is a whole one's too
+  bool fused_optimizer = true;       // false: a pass over the tensors an arithmetic operation
   ShardGather shard_gather = ShardGather::ahead;
   // ZeRO-3: a parameter of at least so many elements is sharded, gathered and reduced on its own; the others stay
   // whole, are reduced a layer together and gathered after the step. 0: all of a layer together.

@@ -11,6 +11,7 @@ FrameworkProfile rehearse_profile();
 FrameworkProfile megatron_2021_profile();
 FrameworkProfile megatron_core_profile();
 FrameworkProfile megatron_deepspeed_profile();
+FrameworkProfile nemo_profile();
 FrameworkProfile nemo_2023_profile();
 FrameworkProfile deepspeed_profile();
 FrameworkProfile deepspeed_2021_profile();

@@ -124,6 +124,18 @@ TEST(EagerPasses, TheLossOfASplitVocabularyIsPassesOverFp32Logits) {
   }
 }
 
+TEST(EagerPasses, AWholeVocabularyGoesThroughTheFunctionOfASplitOne) {
+  const std::int64_t fused = kTokens * (kVocab * 4 + 12) + 8;
+  EXPECT_EQ(TorchStep({"framework=nemo", "plan.zero=0"}).bytes("loss.forward"), fused) << "one kernel";
+  for (const std::string framework : {"nanotron", "megatron-2021", "megatron-core"}) {
+    const TorchStep one({"framework=" + framework, "plan.zero=0"});
+    const std::int64_t logits = kTokens * kVocab, row = kTokens * 4;
+    // As loss.max and loss.exp_sum above; targets, two statistics a row and the sum.
+    EXPECT_EQ(one.bytes("loss.forward"), logits * (4 + 28) + 3 * row + 8) << framework;
+    EXPECT_EQ(one.bytes("loss.backward"), logits * (4 + 4) + 3 * row) << framework << ": in place";
+  }
+}
+
 TEST(EagerPasses, LayerNormReadsItsInputForTheStatisticsAndAgain) {
   const auto norm = [](const std::string& framework) {
     return TorchStep({"plan.zero=3", "model.norm=layernorm", "framework=" + framework}).bytes("layer0.norm1.forward");
