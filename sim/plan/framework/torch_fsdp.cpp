@@ -11,6 +11,7 @@ FrameworkProfile eager_sharded() {
   p.fused_residual_gradient = false;
   p.fused_elementwise = p.fused_loss = p.norm_reads_once = false;
   p.fused_optimizer = false;
+  p.overlap_tensor_backward = false;  // DTensor's, see torch-fsdp2
   p.flattens_gradients = p.casts_gradients = p.divides_gradients = true;
   p.host_sync_on_norm = true;
   p.reduces_replicas_always = true;
@@ -86,7 +87,6 @@ FrameworkProfile torch_fsdp2_profile() {
       "16-bit operands for backward and casts them again there",
       kReplicas,
       kHost};
-  p.overlap_tensor_backward = false;
   p.gather_into = GatherInto::flat;
   p.flattens_gradients = p.divides_gradients = false;
   p.fused_norm = p.fused_rope = p.packed_products = false;
