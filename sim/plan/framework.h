@@ -58,6 +58,7 @@ struct FrameworkProfile {
   bool fp8_casts_again = false;  // 8-bit products: backward casts its operands from their 16 bits again
   bool fused_elementwise = true;  // false: bias in the matmul, then dropout, residual add and the parts of SwiGLU as
                                   // kernels of their own
+  bool norm_reads_once = true;    // false: LayerNorm's forward reads its input for the statistics, and again
   bool fused_norm = true;         // false: RMSNorm is a chain of kernels in fp32 (sim/lower/model/eager_passes.h)
   bool fused_rope = true;         // false: rotary embedding is complex products in fp32, and keys and values that heads
                                   // share are copied to each head before attention
@@ -66,7 +67,8 @@ struct FrameworkProfile {
   bool packed_products = true;  // false: queries, keys and values are a product each, and so are a gate and what it
                                 // gates; their inputs' gradients are added by kernels
   bool fused_loss = true;       // false: log_softmax, nll_loss and casts are kernels of their own
-  bool fused_optimizer = true;  // false: a pass over the tensors an arithmetic operation
+  bool vocab_parallel_loss = false;  // the chain of kernels that is a split vocabulary's loss is a whole one's too
+  bool fused_optimizer = true;       // false: a pass over the tensors an arithmetic operation
   ShardGather shard_gather = ShardGather::ahead;
   // ZeRO-3: a parameter of at least so many elements is sharded, gathered and reduced on its own; the others stay
   // whole, are reduced a layer together and gathered after the step. 0: all of a layer together.

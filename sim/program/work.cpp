@@ -92,9 +92,11 @@ Work extra_of(const Role& role, const Op& op) {
     // huggingface/nanotron parallel/tensor_parallel/functional.py, _ShardedCrossEntropy). One kernel reads the logits.
     if (e->part == CrossEntropyPart::exp_sum) return {0, 3 * all, 3 * all};
     if (e->vocab_parallel) return {};
-    // log_softmax writes its result; nll_loss's backward writes zeros, which log_softmax's backward reads.
-    if (e->part == CrossEntropyPart::fused_forward) return {0, 0, all};
-    if (e->part == CrossEntropyPart::backward) return {0, all, all};
+    // log_softmax writes its result; nll_loss's backward writes zeros, which log_softmax's backward reads: for their
+    // sum, and again where they do not stay on the chip.
+    const std::int64_t reads = log_softmax_reads(all / std::max<std::int64_t>(1, e->rows));
+    if (e->part == CrossEntropyPart::fused_forward) return {0, (reads - 1) * all, all};
+    if (e->part == CrossEntropyPart::backward) return {0, reads > 1 ? 2 * all : all, all};
   }
   if (std::holds_alternative<Adafactor>(op.shape)) {
     // No update is known before all means are, nor clipped before all updates are: the gradient is read three times.
@@ -112,6 +114,11 @@ Work extra_of(const Role& role, const Op& op) {
 }
 
 }  // namespace
+
+std::int64_t log_softmax_reads(std::int64_t row_bytes) {
+  constexpr std::int64_t kOnChip = 64 << 10;
+  return row_bytes > kOnChip ? 3 : 1;
+}
 
 Work work_of(const Role& role, const Op& op) {
   if (is_transfer(op) || std::holds_alternative<HostSync>(op.shape)) return {};

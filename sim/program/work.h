@@ -22,6 +22,12 @@ struct Work {
 // (see bytes_of).
 Work work_of(const Role& role, const Op& op);
 
+// How often PyTorch's log_softmax reads a row of so many bytes: for its maximum, for the sum, and to write the result;
+// once where the row stays on the chip (aten/src/ATen/native/cuda/SoftMax.cu, cunn_SoftMaxForward and its variants). On
+// an A100 an element of fp32 takes 17.1 to 17.6 bytes of traffic in rows of 128 to 512 KiB, 12.9 in rows of 64 KiB
+// (linkedin/Liger-Kernel@ead96b61 benchmark/data/all_benchmark_data.csv, cross_entropy, forward, huggingface).
+std::int64_t log_softmax_reads(std::int64_t row_bytes);
+
 // Bytes of a collective's full tensor, or of one leg.
 std::int64_t collective_bytes(const Op& op);
 // Of an all-to-all, by member; `bytes`: of all of them. Equal ones if `parts` is -1.

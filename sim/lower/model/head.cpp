@@ -4,6 +4,7 @@
 #include "sim/lower/model/unit.h"
 #include "sim/lower/model/vocabulary_loss.h"
 #include "sim/lower/parallel/tensor.h"
+#include "sim/program/work.h"
 
 namespace rehearse::lower {
 namespace {
@@ -64,8 +65,8 @@ class Head : public Unit {
  private:
   std::int64_t columns() const { return c_.vocab / c_.tensor; }
 
-  // torch.nn.functional.cross_entropy of the logits without its gradient: cast to fp32, log_softmax (whose passes over
-  // memory a copy has), and rows picked, which are few.
+  // torch.nn.functional.cross_entropy of the logits without its gradient: cast to fp32, log_softmax (a copy that reads
+  // long rows again), and rows picked, which are few.
   void emit_metric(int index) {
     RoleBuilder& b = s_.builder;
     const std::string name = "metric" + std::to_string(index);
@@ -74,6 +75,7 @@ class Head : public Unit {
     const BufferId result = b.workspace(b.here(name + ".log_softmax"), DType::f32, {c_.tokens, columns()});
     b.op(name + ".cast", Elementwise{ElementwiseFn::cast, elements}, DType::f32, {{loss_.logits()}}, {{wide}});
     b.op(name + ".log_softmax", Elementwise{ElementwiseFn::copy, elements}, DType::f32, {{wide}}, {{result}});
+    b.takes_kernels(1, {(program::log_softmax_reads(columns() * 4) - 1) * elements * 4, 0});
   }
 
   UnitScope s_;

@@ -45,6 +45,8 @@ void NormLayer::forward(BufferId into) {
   if (is_narrow(builder_.buffer(y).dtype)) parameters_.fp8_scales().of_norm(name_ + ".out", y, reads, writes);
   builder_.op(name_ + ".forward", shape(NormPart::forward, false), in_type_, reads, writes);
   takes_chain(eager_rms_norm);
+  if (!context_.profile().norm_reads_once && context_.model().norm == model::NormKind::layernorm)
+    builder_.takes_kernels(1, {rows[0] * rows[1] * size_of(in_type_), 0});
   if (casts())
     builder_.op(name_ + ".cast", Elementwise{ElementwiseFn::cast, rows[0] * rows[1]}, context_.compute, {{y}}, {{to}});
 }

@@ -32,7 +32,11 @@ CrossEntropy VocabularyLoss::part(CrossEntropyPart part) const {
           valid_,
           weight_,
           part == CrossEntropyPart::backward && context_.scales_loss(),
-          !context_.profile().fused_loss};
+          !context_.profile().fused_loss && !chain_of_one()};
+}
+
+bool VocabularyLoss::chain_of_one() const {
+  return !parallel() && !context_.profile().fused_loss && context_.profile().vocab_parallel_loss;
 }
 
 void VocabularyLoss::forward(BufferId sum, const std::function<void(BufferId)>& product) {
@@ -49,6 +53,10 @@ void VocabularyLoss::emit_loss(BufferId sum) {
   if (!parallel()) {
     builder_.op(named("loss.forward"), part(CrossEntropyPart::fused_forward), DType::f32,
                 {{logits_}, {targets_}, {sum}}, {{sums_}, {sum}});
+    // Maximum, subtraction, exp, sum and division, each over all logits, where one kernel reads them once
+    // (CrossEntropyPart::row_max and exp_sum, sim/program/work.cpp).
+    const std::int64_t all = elements() * size_of(builder_.buffer(logits_).dtype);
+    if (chain_of_one()) builder_.takes_kernels(5, {4 * all, 3 * all});
     return;
   }
   Collective reduce{CollectiveKind::all_reduce, context_.groups.tensor, context_.tokens, program::ReduceOp::max};

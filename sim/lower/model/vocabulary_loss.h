@@ -40,6 +40,7 @@ class VocabularyLoss {
   std::vector<std::int64_t> shape() const { return {context_.tokens, columns_}; }
   std::string named(const char* what) const { return prefix_ + what; }
   program::CrossEntropy part(program::CrossEntropyPart part) const;
+  bool chain_of_one() const;  // a whole vocabulary through the function of a split one
   void emit_loss(BufferId sum);
 
   const Context& context_;

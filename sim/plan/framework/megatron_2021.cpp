@@ -44,6 +44,7 @@ FrameworkProfile megatron_2021_profile() {
   p.recompute_stops_early = false;
   p.fp32_logits = true;
   p.fused_loss = false;
+  p.vocab_parallel_loss = true;
   p.host_sync_on_norm = true;
   p.vocab_multiple = 128;
   p.launch_cost = Time::from_us(8);

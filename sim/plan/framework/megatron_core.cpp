@@ -22,7 +22,9 @@ FrameworkProfile megatron_core_profile() {
       "weight gradients accumulate in the matmul (gradient_accumulation_fusion); backward of residual adds is a kernel "
       "of its own; the tensor-parallel backward gather and reduction run during the products (CUDA_DEVICE_MAX_"
       "CONNECTIONS=1)",
-      "loss in fp32 (cross_entropy_loss_fusion off); gradient norm read with .item() (core/optimizer/optimizer.py); "
+      "loss in fp32 (cross_entropy_loss_fusion False, core/model_parallel_config.py), each pass a kernel whatever the "
+      "tensor size (core/tensor_parallel/cross_entropy.py); gradient norm read with .item() "
+      "(core/optimizer/optimizer.py); "
       "vocabulary padded to 128 times tensor",
       "experts: rows traded by all-to-all (core/transformer/moe/token_dispatcher.py), products of "
       "TEGroupedLinear: one of cuBLAS for each expert (Transformer Engine 2 pytorch/module/grouped_linear.py)",
@@ -39,12 +41,32 @@ FrameworkProfile megatron_core_profile() {
   p.split_point_to_point = false;
   p.recompute_stops_early = false;
   p.fp32_logits = true;
+  p.fused_loss = false;
+  p.vocab_parallel_loss = true;
   p.host_sync_on_norm = true;
   p.vocab_multiple = 128;
   p.expert_parallel = p.launches_each_expert = true;
   p.launch_cost = Time::from_us(8);
   p.memory_reserve = Bytes(std::int64_t{2} << 30);
   p.fragmentation = 0.05;
+  return p;
+}
+
+// NeMo 2 and Megatron-Bridge, by their recipes.
+FrameworkProfile nemo_profile() {
+  FrameworkProfile p = megatron_core_profile();
+  p.name = "nemo";
+  p.summary = "NeMo 2 and Megatron-Bridge: Megatron-Core with overlapped reductions and gathers, and a fused loss";
+  p.sources = {
+      "overlap_grad_reduce and overlap_param_gather True: NVIDIA/NeMo@0189a3b3 "
+      "nemo/collections/llm/recipes/llama3_70b.py",
+      "fused_loss: cross_entropy_loss_fusion True in NeMo's model configurations (nemo/collections/llm/gpt/model) and "
+      "in "
+      "Megatron-Bridge's",
+      "the rest as megatron-core",
+  };
+  p.overlap_grad_reduce = p.overlap_param_gather = true;
+  p.fused_loss = true;
   return p;
 }
 

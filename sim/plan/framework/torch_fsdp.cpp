@@ -9,8 +9,9 @@ FrameworkProfile eager_sharded() {
   FrameworkProfile p;
   p.fused_weight_gradient = false;
   p.fused_residual_gradient = false;
-  p.fused_elementwise = p.fused_loss = false;
+  p.fused_elementwise = p.fused_loss = p.norm_reads_once = false;
   p.fused_optimizer = false;
+  p.overlap_tensor_backward = false;  // DTensor's, see torch-fsdp2
   p.flattens_gradients = p.casts_gradients = p.divides_gradients = true;
   p.host_sync_on_norm = true;
   p.reduces_replicas_always = true;
@@ -23,7 +24,8 @@ FrameworkProfile eager_sharded() {
 constexpr const char* kEager =
     "eager kernels: adds, GELU, SiLU and its product, bias gradients are kernels of their own; gradients that meet are "
     "added "
-    "by a kernel (autograd); parameters are handed to layers in 16 bits, so that nothing is cast between layers";
+    "by a kernel (autograd); parameters are handed to layers in 16 bits, so that nothing is cast between layers; "
+    "norm_reads_once as torch-ddp";
 constexpr const char* kReplicas =
     "hybrid sharding: each unit's shard is all-reduced after its reduce-scatter in every backward (pytorch "
     "torch/distributed/fsdp/_runtime_utils.py, _reduce_grad; fully_shard/_fsdp_collectives.py, foreach_reduce)";
@@ -69,6 +71,11 @@ FrameworkProfile torch_fsdp2_profile() {
       "attention: scaled_dot_product_attention's flash backend, FlashAttention-2",
       "AdamW in passes over lists of tensors: optimizer.fused is off by default (torchtitan/config_manager.py, "
       "optimizer.py: foreach)",
+      "overlap_tensor_backward false: redistribute is an operation of its own in autograd, behind both gradients of "
+      "the "
+      "product it follows, and the next operation waits for it (pytorch torch/distributed/tensor/_redistribute.py, "
+      "parallel/style.py); what overlaps them is enable_async_tensor_parallel, off by default "
+      "(discuss.pytorch.org/t/209487)",
       "RMSNorm as a chain of kernels in fp32: norm_type rmsnorm in train_configs/llama3_8b.toml (@0011fb90), "
       "torchtitan/models/norms.py; rotary embedding in complex fp32, keys and values copied to all heads, products of "
       "queries, keys, values, gate and up one by one: torchtitan/models/llama/model.py. These are costed as one "
@@ -123,6 +130,8 @@ FrameworkProfile llm_foundry_profile() {
       "waits for it (pytorch torch/distributed/fsdp/_runtime_utils.py, ProcessGroupNCCL)",
       kEager,
       "decoupled AdamW in a loop of eager kernels (composer/optim/decoupled_weight_decay.py)",
+      "fused_loss: loss_fn fused_crossentropy, flash_attn's kernels of it (mosaicml/llm-foundry@5e85bd62d "
+      "llmfoundry/models/mpt/modeling_mpt.py)",
       "loss_metrics: LanguageCrossEntropy and LanguagePerplexity of every micro-batch's logits, each a "
       "torch.nn.CrossEntropyLoss under autocast (composer/metrics/nlp.py; composer/trainer/trainer.py, "
       "_eval_train_metrics; mosaicml/llm-foundry llmfoundry/models/mpt/modeling_mpt.py, train_metrics)",
@@ -130,8 +139,27 @@ FrameworkProfile llm_foundry_profile() {
       kReplicas,
       kHost};
   p.attention = model::AttentionKind::flash_triton;
+  p.fused_loss = true;
   p.loss_metrics = 2;
   p.shard_gather = ShardGather::after_reduce;
+  return p;
+}
+
+// The same as of its first tables, on PyTorch 1.13.
+FrameworkProfile llm_foundry_torch1_profile() {
+  FrameworkProfile p = llm_foundry_profile();
+  p.name = "llm-foundry-torch1";
+  p.summary = "llm-foundry of spring 2023 on PyTorch 1.13: recomputes whole layers, reduces in 16 bits";
+  p.sources = {
+      "recompute_stops_early: PyTorch's checkpoint stops at the last tensor that backward needs since 2.1 "
+      "(pytorch/pytorch#90105, #96866 of March 2023); before, with and without use_reentrant, it ran the whole layer "
+      "again",
+      "fp32_reduction: mixed precision PURE reduces in the training precision (mosaicml/composer@2deccf2c8 "
+      "composer/trainer/mosaic_fsdp_utils.py)",
+      "the rest as llm-foundry",
+  };
+  p.recompute_stops_early = false;
+  p.fp32_reduction = false;
   return p;
 }
 

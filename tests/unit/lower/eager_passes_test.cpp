@@ -124,5 +124,55 @@ TEST(EagerPasses, TheLossOfASplitVocabularyIsPassesOverFp32Logits) {
   }
 }
 
+TEST(EagerPasses, AWholeVocabularyGoesThroughTheFunctionOfASplitOne) {
+  const std::int64_t fused = kTokens * (kVocab * 4 + 12) + 8;
+  EXPECT_EQ(TorchStep({"framework=nemo", "plan.zero=0"}).bytes("loss.forward"), fused) << "one kernel";
+  for (const std::string framework : {"nanotron", "megatron-2021", "megatron-core"}) {
+    const TorchStep one({"framework=" + framework, "plan.zero=0"});
+    const std::int64_t logits = kTokens * kVocab, row = kTokens * 4;
+    // As loss.max and loss.exp_sum above; targets, two statistics a row and the sum.
+    EXPECT_EQ(one.bytes("loss.forward"), logits * (4 + 28) + 3 * row + 8) << framework;
+    EXPECT_EQ(one.bytes("loss.backward"), logits * (4 + 4) + 3 * row) << framework << ": in place";
+  }
+}
+
+TEST(EagerPasses, LayerNormReadsItsInputForTheStatisticsAndAgain) {
+  const auto norm = [](const std::string& framework) {
+    return TorchStep({"plan.zero=3", "model.norm=layernorm", "framework=" + framework}).bytes("layer0.norm1.forward");
+  };
+  EXPECT_EQ(norm("torch-fsdp") - norm("rehearse"), kElements * 2);
+}
+
+TEST(EagerPasses, LongRowsOfLogitsAreReadAgainForTheirSumAndForTheResult) {
+  const auto loss = [](std::int64_t vocab) {
+    const TorchStep step({"plan.zero=3", "framework=torch-fsdp2", "model.vocab=" + std::to_string(vocab)});
+    const std::int64_t rows = kTokens * (4 + 8), elements = kTokens * vocab;
+    return std::pair((step.bytes("loss.forward") - rows - 8) / elements,
+                     (step.bytes("loss.backward") - rows) / elements);
+  };
+  EXPECT_EQ(loss(16384), std::pair(4L + 4, 8L + 8)) << "64 KiB of fp32 stay on the chip";
+  EXPECT_EQ(loss(32768), std::pair(12L + 4, 12L + 8));
+  const TorchStep metrics({"plan.zero=3", "framework=llm-foundry", "model.vocab=32768"});
+  EXPECT_EQ(metrics.bytes("metric0.log_softmax"), kTokens * 32768 * (12 + 4));
+}
+
+TEST(EagerPasses, BeforePyTorch2Point1AWholeLayerIsComputedAgain) {
+  const auto products = [](const std::string& framework) {
+    const TorchStep step({"plan.zero=3", "plan.recompute=full", "framework=" + framework});
+    EXPECT_EQ(step.launches("mlp.up.forward"), 4) << framework << ": of two layers, each again";
+    return step.launches("mlp.down.forward");
+  };
+  EXPECT_EQ(products("llm-foundry"), 2) << "nothing in backward reads what the layer's last product gives";
+  EXPECT_EQ(products("llm-foundry-torch1"), 4);
+}
+
+TEST(EagerPasses, DTensorReducesTheInputsGradientBehindTheWeightsGradient) {
+  for (const auto& [framework, overlaps] : {std::pair{"torch-fsdp2", false}, {"megatron-core", true}})
+    EXPECT_EQ(
+        scenario_from(kModel, {"plan.tensor=2", std::string("framework=") + framework}).plan.overlap_tensor_backward,
+        overlaps)
+        << framework;
+}
+
 }  // namespace
 }  // namespace rehearse
