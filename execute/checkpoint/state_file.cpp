@@ -93,6 +93,8 @@ StateHeader state_header_of(const StateJson& j) {
     for (const StateJson& r : t.at("runs")) {
       tensor.runs.push_back({r.at(0), r.at(1), r.at(2)});
       check_state_part(tensor.runs.back().offset, tensor.runs.back().count, tensor.type, h.payload_bytes);
+      if (const StateRun& run = tensor.runs.back(); run.global < 0 || run.global > tensor.elements - run.count)
+        throw std::invalid_argument("a part lies outside of its tensor");
     }
   }
   return h;
