@@ -2,6 +2,8 @@
 // scenario's own simulation gives.
 #include "reports/goodput.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 

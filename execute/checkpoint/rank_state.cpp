@@ -109,7 +109,7 @@ void RankState::copy_out(const RankMemory& memory, std::byte* payload) const {
 const StateFile& SavedRanks::file(std::size_t rank) {
   std::unique_ptr<StateFile>& opened = files_[rank];
   if (opened == nullptr) {
-    opened = std::make_unique<StateFile>(folder_, manifest_.files[rank]);
+    opened = std::make_unique<StateFile>(folder_, manifest_.files.at(rank));
     if (opened->header().step != manifest_.step)
       throw InputError(
           Diagnostic{opened->path(), 0, 0, "",

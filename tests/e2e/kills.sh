@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/bash
 # kills.sh TRANSPORT KILLS_A_RUN RUNS [SEED]: trains a small model whose ranks are processes over TRANSPORT (gloo, mpi),
 # kills (SIGKILL) one of them at a random moment so often a run - in steps, in checkpoints, while the ranks start - and
 # compares what the run ends with, losses and every byte of its last checkpoint, with a run that nobody disturbed.
@@ -25,12 +25,11 @@ steps=${STEPS:-400}
 train() { # NAME OPTIONS...
   name=$1
   shift
-  exec "$program" execute "$folder/small.yaml" --steps $steps --ranks "$transport" --timeout 20 \
+  exec "$program" execute "$folder/small.yaml" --steps "$steps" --ranks "$transport" --timeout 20 \
     --checkpoint "$folder/$name" --every 5 --keep 2 --max-restarts 1000 "$@" > "$folder/$name.out" 2> "$folder/$name.err"
 }
 
-# A number below $1; awk's own generator, so that a seed repeats the choices (not the moments).
-random() { seed=$((seed + 1)); awk -v seed=$seed -v n="$1" 'BEGIN { srand(seed); rand(); print int(n * rand()) }'; }
+RANDOM=$seed  # repeats the choices, not the moments
 
 # The ranks below process $1, of gloo its children, of mpi those of mpirun.
 ranks_of() {
@@ -40,20 +39,19 @@ ranks_of() {
 }
 
 (train undisturbed) || { cat "$folder/undisturbed.err"; exit 1; }
-last=$(ls "$folder/undisturbed" | tail -1)
+last=step-$(printf %010d "$steps")
 bad=0
 for run in $(seq "$runs"); do
   name=run$run
   mode=$([ $((run % 2)) = 0 ] && echo --async)
-  train "$name" $mode &
+  train "$name" ${mode:+"$mode"} &
   parent=$!
   done_kills=0
   while [ $done_kills -lt "$kills" ] && kill -0 $parent 2> /dev/null; do
-    sleep "0.$(random 9)$(random 9)"
-    set -- $(ranks_of $parent)
-    [ $# -eq 0 ] && continue
-    shift "$(random $#)"
-    kill -KILL "$1" 2> /dev/null && done_kills=$((done_kills + 1))
+    sleep "0.$((RANDOM % 10))$((RANDOM % 10))"
+    mapfile -t ranks < <(ranks_of $parent)
+    [ ${#ranks[@]} -eq 0 ] && continue
+    kill -KILL "${ranks[$((RANDOM % ${#ranks[@]}))]}" 2> /dev/null && done_kills=$((done_kills + 1))
   done
   wait $parent
   status=$?
