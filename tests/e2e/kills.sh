@@ -26,7 +26,7 @@ train() { # NAME OPTIONS...
   name=$1
   shift
   exec "$program" execute "$folder/small.yaml" --steps "$steps" --ranks "$transport" --timeout 20 \
-    --checkpoint "$folder/$name" --every 5 --keep 2 --max-restarts 1000 "$@" > "$folder/$name.out" 2> "$folder/$name.err"
+    --checkpoint "$folder/$name" --every 10 --keep 2 --max-restarts 1000 "$@" > "$folder/$name.out" 2> "$folder/$name.err"
 }
 
 RANDOM=$seed  # repeats the choices, not the moments
