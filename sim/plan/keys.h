@@ -80,8 +80,8 @@ struct Key {
   bool read_by_table() const { return field.readable() || (!later.empty() && available()); }
 };
 
-// In the order of the file: top level, model, cluster, plan, training, data, costs, noise, failures, checkpoint; then as a reader wants to
-// meet them.
+// In the order of the file: top level, model, cluster, plan, training, data, costs, noise, failures, checkpoint; then
+// as a reader wants to meet them.
 const std::vector<Key>& keys();
 const Key* find_key(std::string_view path);
 std::vector<std::string> key_paths();

@@ -60,8 +60,9 @@ struct Scenario {
   Failures failures;
   CheckpointRequest checkpoint;
   std::vector<std::string> calibrations;  // costs.calibration: names in calibrate/devices or paths
-  std::map<std::string, Place> places;    // of the keys below cluster, data, costs, noise, failures and checkpoint that are given
-  std::vector<JobBeside> jobs;            // cluster.jobs; where they run is in cluster.overrides
+  std::map<std::string, Place>
+      places;                   // of the keys below cluster, data, costs, noise, failures and checkpoint that are given
+  std::vector<JobBeside> jobs;  // cluster.jobs; where they run is in cluster.overrides
 
   RankGrid grid() const;
 };
