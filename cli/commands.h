@@ -24,6 +24,7 @@ void add_compare(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_estimate(CLI::App& app, Action& action);
+void add_goodput(CLI::App& app, Action& action);
 void add_list(CLI::App& app, Action& action);
 void add_explain(CLI::App& app, Action& action);
 void add_discover(CLI::App& app, Action& action);

@@ -39,12 +39,19 @@ constexpr int kMaxSteps = 1'000'000;
 struct ExecuteArguments {
   std::string scenario, output, data;
   execute::PlacementRequest placement;
+  execute::CheckpointOptions checkpoint;
   std::shared_ptr<execute::RankMaker> maker;  // of this process's ranks; null: on the CPU
   std::vector<std::string> assignments;
   int steps = 20, log_every = 0;
   double epochs = 0;
   bool baseline = false, json = false, output_given = false;
 };
+
+// How often the launcher, or the command that started this process, has started the ranks again.
+int restarts() {
+  const char* count = std::getenv(execute::kRestartVariable);
+  return count == nullptr ? 0 : std::max(0, std::atoi(count));
+}
 
 std::string breakdown(const result::Result& r) {
   std::string out = "\nWhere the step goes (mean over ranks)\n";
@@ -79,6 +86,17 @@ std::string processes(const execute::Outcome& outcome) {
   return fmt::format("{}, {} at most, {} in all, {} besides the ranks'; {} s", outcome.processes,
                      format_bytes(Bytes(r.peak_rss_bytes)), format_bytes(Bytes(outcome.all_rss_bytes)), beside,
                      seconds);
+}
+
+std::string checkpoints(const execute::Outcome& outcome) {
+  const execute::CheckpointUse& c = outcome.checkpoints;
+  const auto each = [&c](double seconds) {
+    return format_time(Time::from_seconds(seconds / static_cast<double>(c.written)));
+  };
+  return fmt::format(
+      "{} of {} written{}; for each, ranks stood still {}, writing took {}", c.written, format_bytes(Bytes(c.bytes)),
+      outcome.first_step > 0 ? fmt::format(" after step {}, which this run went on from", outcome.first_step) : "",
+      each(c.stall_s), each(c.write_s));
 }
 
 // What context, libraries and workspaces take, against what the framework's profile sets aside for them.
@@ -122,6 +140,7 @@ std::string measured(const execute::Outcome& outcome, const plan::Scenario& scen
       {"Memory of all", arenas(r, outcome.device.beside_bytes)},
       {outcome.processes == 1 ? "Process" : "Processes", processes(outcome)},
   };
+  if (outcome.checkpoints.written > 0) rows.push_back({"Checkpoints", checkpoints(outcome)});
   if (const std::string epoch = reports::epoch_text(r); !epoch.empty()) rows.push_back({"Epoch", epoch});
   if (outcome.device.total_bytes > 0)
     rows.insert(rows.end(), {{"Beside it", beside_arena(outcome, scenario)}, {"GPU steps", gpu_steps(outcome)}});
@@ -183,6 +202,7 @@ execute::Options options_of(const ExecuteArguments& a) {
   options.record = a.output_given;
   options.poll = check_interrupt;
   options.maker = a.maker.get();
+  options.checkpoint = a.checkpoint;
   return options;
 }
 
@@ -224,6 +244,7 @@ std::optional<execute::Outcome> perform(const ExecuteArguments& a, const plan::S
 execute::Outcome perform_baseline(ExecuteArguments a, const std::string& file, const std::string& root,
                                   std::int64_t threads) {
   a.output_given = false;
+  a.checkpoint = {};
   a.assignments.insert(a.assignments.end(),
                        {"cluster.gpus=1", fmt::format("cluster.threads_per_rank={}", threads), "plan.tensor=1",
                         "plan.pipeline=1", "plan.zero=0", "plan.layers_per_stage=auto"});
@@ -355,6 +376,26 @@ void add_execute(CLI::App& app, Action& action) {
   command->add_option("--interface", a->placement.interface, "Network interface of gloo and nccl, as eth0")
       ->check(not_empty())
       ->type_name("NAME");
+  CLI::Option* checkpoint =
+      command->add_option("--checkpoint", a->checkpoint.folder, "Write checkpoints there, to be resumed from")
+          ->check(not_empty())
+          ->type_name("DIR");
+  command->add_option("--every", a->checkpoint.every, "A checkpoint every N steps; without: at the end")
+      ->check(between(1, kMaxSteps))
+      ->needs(checkpoint)
+      ->type_name("N");
+  command->add_option("--keep", a->checkpoint.keep, "Keep the last K checkpoints (default all)")
+      ->check(between(1, kMaxSteps))
+      ->needs(checkpoint)
+      ->type_name("K");
+  command->add_flag("--async", a->checkpoint.background, "Write checkpoints while training goes on")->needs(checkpoint);
+  command->add_flag("--resume", a->checkpoint.resume, "Go on from the last checkpoint")->needs(checkpoint);
+  command
+      ->add_option("--max-restarts", a->placement.max_restarts,
+                   "After a failure start again, at most N times (gloo, mpi)")
+      ->check(between(1, 1'000'000))
+      ->needs(checkpoint)
+      ->type_name("N");
   command->add_option("--log-every", a->log_every, "Print loss, step time and rate every N steps")
       ->check(between(1, kMaxSteps))
       ->type_name("N");
@@ -370,6 +411,7 @@ void add_execute(CLI::App& app, Action& action) {
       "Examples:\n"
       "  rehearse execute gpt-tiny-ddp --steps 50\n"
       "  rehearse execute gpt-tiny-2x2x2 --data book.txt -o measured\n"
+      "  rehearse execute gpt-tiny-ddp --ranks gloo --checkpoint saved --every 10\n"
       "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other,\n"
       "128 + signal interrupted.");
   command->callback([a, timeout, output, &action] {
@@ -377,6 +419,7 @@ void add_execute(CLI::App& app, Action& action) {
     a->placement.version = REHEARSE_VERSION;
     a->placement.note = [](const std::string& text) { note(text); };
     a->output_given = output->count() > 0;
+    a->checkpoint.restarts = restarts();
     action = [a] {
       const auto work = [a] { return run_execute(*a); };
       return a->placement.ranks == "mpi" ? as_mpi_process(a->placement.mpi, a->placement.timeout, work) : work();

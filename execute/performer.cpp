@@ -13,6 +13,7 @@
 #include <memory>
 #include <thread>
 
+#include "execute/checkpoint/checkpoints.h"
 #include "execute/late_ranks.h"
 #include "execute/measure.h"
 #include "execute/memory_use.h"
@@ -114,13 +115,15 @@ class Running {
 
 // Follows the steps as they end; returns early if the run is stopped.
 void follow_losses(const Run& run, const std::vector<int>& reporters, std::vector<double>& losses) {
-  for (int step = 0; step < run.options.steps; ++step) {
+  for (int step = static_cast<int>(run.first_step); step < run.options.steps; ++step) {
     std::optional<double> loss;
     while (!(loss = run.world.loss(step, reporters))) {
       if (run.world.stop().requested()) return;
       if (run.options.poll) run.options.poll();
+      if (run.checkpoints != nullptr) run.checkpoints->look(losses);
     }
     losses.push_back(*loss);
+    if (run.checkpoints != nullptr) run.checkpoints->look(losses);
     if (run.options.on_step) run.options.on_step(step, *loss);
   }
 }
@@ -129,6 +132,7 @@ void follow_losses(const Run& run, const std::vector<int>& reporters, std::vecto
 std::vector<double> run_ranks(const Run& run, const Ranks& ranks, const std::vector<int>& reporters) {
   constexpr std::chrono::milliseconds kPause{5};
   std::vector<double> losses;
+  if (run.checkpoints != nullptr) losses = run.checkpoints->losses();
   const Running running(ranks, run.world.stop());
   if (run.world.root()) follow_losses(run, reporters, losses);
   while (!running.ended()) {
@@ -177,6 +181,7 @@ Report report_of(const Run& run, const Ranks& ranks) {
     r.device = rank->device_use();
     r.products = rank->products();
     r.loss_scale = rank->loss_scale();
+    r.checkpoints = rank->checkpoint_use();
   }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -194,6 +199,23 @@ void add_records(const Run& run, const std::vector<RankReport>& ranks, result::R
   std::int64_t first = out.records.front().start_ps;
   for (const auto& record : out.records) first = std::min(first, record.start_ps);
   for (auto& record : out.records) record.start_ps -= first;
+}
+
+// Every rank's part of the last checkpoint is on disk, and at the root the manifests too.
+void finish_checkpoints(const Run& run, const std::vector<double>& losses) {
+  if (run.checkpoints == nullptr) return;
+  for (const int rank : run.world.here()) run.checkpoints->finish(rank);
+  if (!run.world.root()) return;
+  wait_for_others(run, "for the files of a checkpoint", [&] {
+    const Clock::time_point deadline = Clock::now() + run.options.timeout;
+    for (std::vector<int> missing; !(missing = run.checkpoints->look(losses)).empty();) {
+      if (run.world.stop().requested()) throw Stopped(missing);
+      if (Clock::now() >= deadline) throw DeadlineError(missing);
+      if (run.options.poll) run.options.poll();
+      std::this_thread::sleep_for(kLook / 10);
+    }
+    return true;
+  });
 }
 
 std::int64_t memory_of_a_rank(const Run& run) {
@@ -222,7 +244,7 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
   r.scenario_name = run.scenario.name;
   r.scenario_file = run.scenario.file;
   r.ranks = run.grid.ranks();
-  r.steps = run.options.steps;
+  r.steps = run.options.steps - run.first_step;  // that were performed here
   r.late_ranks_known = run.late_ranks_known;
   r.loss = std::move(losses);
   r.memory_capacity = memory_of_a_rank(run);
@@ -246,6 +268,10 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
     if (std::abs(rank.device.clock_drift_ps) > std::abs(outcome.device.clock_drift_ps))
       outcome.device.clock_drift_ps = rank.device.clock_drift_ps;
     add_device(rank, r.gpu);
+    outcome.checkpoints.written = std::max(outcome.checkpoints.written, rank.checkpoints.written);
+    outcome.checkpoints.bytes += rank.checkpoints.bytes;
+    outcome.checkpoints.stall_s = std::max(outcome.checkpoints.stall_s, rank.checkpoints.stall_s);
+    outcome.checkpoints.write_s = std::max(outcome.checkpoints.write_s, rank.checkpoints.write_s);
     if (!rank.loss_scale.empty()) outcome.loss_scales.push_back(rank.loss_scale);
     if (run.options.keep_parameters)
       collect(run.timeline(rank.rank), run.grid, rank.rank, rank.parameters, outcome.parameters);
@@ -253,6 +279,8 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
   add_times(shares, run.scenario, r);
   add_records(run, ranks, r);
   add_program(run.program, run.scenario, run.grid, run.options.record, r);
+  outcome.first_step = run.first_step;
+  r.steps = run.options.steps;
   for (result::StageMemory& stage : r.stages) {  // what a simulation counts too
     stage.framework += outcome.device.beside_bytes;
     stage.peak += outcome.device.beside_bytes;
@@ -260,6 +288,11 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
   r.wall_s = std::chrono::duration<double>(Clock::now() - run.began).count();
   outcome.data = run.data.description();
   return outcome;
+}
+
+void check_checkpoints(const Options& options) {
+  if (options.checkpoint.any() && options.maker != nullptr)
+    throw InputError(Diagnostic{"--checkpoint", 0, 0, "", "ranks on GPUs write no checkpoints yet", "--device cpu"});
 }
 
 void throw_if_any(const std::vector<program::Violation>& found) {
@@ -325,10 +358,12 @@ std::vector<Timeline> make_timelines(const program::Program& program, const plan
 void check_run(const plan::Scenario& scenario, const program::Program& program, const Options& options,
                std::span<const int> ranks) {
   check_performable(scenario, options.steps);
+  check_checkpoints(options);
   const plan::RankGrid grid = scenario.grid();
   check_program(program, grid);
   const std::vector<Timeline> timelines = make_timelines(program, grid);
   check_memory_reuse(program, grid, timelines, options);
+  if (options.checkpoint.any()) find_beginning(scenario, options);
   if (options.maker != nullptr)
     options.maker->check(timelines, grid, ranks);
   else
@@ -339,6 +374,7 @@ void check_run(const plan::Scenario& scenario, const program::Program& program, 
 std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Program& program, const Options& options,
                                World& world) try {
   check_performable(scenario, options.steps);
+  check_checkpoints(options);
   const plan::RankGrid grid = scenario.grid();
   check_program(program, grid);
   const std::vector<Timeline> timelines = make_timelines(program, grid);
@@ -351,17 +387,29 @@ std::optional<Outcome> perform(const plan::Scenario& scenario, const program::Pr
   const bool one_machine = world.on_this_machine().size() == static_cast<std::size_t>(grid.ranks());
   const bool known = options.maker == nullptr ? world.knows_arrivals() : one_machine;
   Run run{scenario, program, grid, options, *data, world, timelines, threads, known, {}, slots};
+  std::optional<Checkpoints> checkpoints;
+  if (options.checkpoint.any()) {
+    checkpoints.emplace(scenario, options, world);
+    for (const int rank : world.here()) checkpoints->add(run.timeline(rank), grid, rank);
+    run.checkpoints = &*checkpoints;
+    run.first_step = checkpoints->first_step();
+  }
   const std::vector<int> reporters = loss_reporters(grid, timelines);
   const Ranks ranks = make_ranks(run, reporters);
   wait_for_others(run, "for the ranks to be connected", [&] { initialise(ranks); });
 
   run.began = wait_for_others(run, "at the beginning", [&] { return world.begin(); });
   std::vector<double> losses = run_ranks(run, ranks, reporters);
-  if (world.stop().requested()) throw failure_of(run);
+  if (world.stop().requested()) {
+    if (checkpoints && world.root()) checkpoints->look(losses);  // what has come since
+    throw failure_of(run);
+  }
+  finish_checkpoints(run, losses);
 
   const std::vector<std::string> reports =
       wait_for_others(run, "at the end", [&] { return world.gather(pack(report_of(run, ranks))); });
   if (!world.root()) return {};
+  if (checkpoints) checkpoints->keep_last();
   return outcome_of(run, reports, std::move(losses));
 } catch (const RankFailure&) {
   throw;

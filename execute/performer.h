@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "execute/checkpoint/options.h"
 #include "execute/processes/failures.h"
 #include "execute/processes/world.h"
 #include "execute/rank/parameters.h"
@@ -27,17 +28,18 @@ namespace rehearse::execute {
 inline constexpr int kMaxRanks = 64;
 
 struct Options {
-  int steps = 20;
-  std::string data;                           // data.h; empty: the default
+  int steps = 20;    // of the training; a run that goes on from a checkpoint does those that are left
+  std::string data;  // data.h; empty: the default
   std::chrono::milliseconds timeout{60'000};  // how long a rank waits for others in a transfer (the World's)
   bool record = false;                        // keep the ops of the last step of one rank a stage
   bool record_every_step = false;             // with `record`: of all steps
   bool clear_arena = false;                   // memory begins as zeros, not as what shows reads too early
   bool keep_parameters = false;               // fill Outcome::parameters
   // At the root in the caller's thread, after each step in order; what it throws ends the run and is thrown on.
-  std::function<void(int step, double loss)> on_step;
+  std::function<void(int step, double loss)> on_step;  // of the training, from 0
   // In the caller's thread, many times a second; what it throws ends the run and is thrown on.
   std::function<void()> poll;
+  CheckpointOptions checkpoint;
   // Makes the ranks; null: they are threads of the CPU. Outlives the run.
   RankMaker* maker = nullptr;
   // In the thread of the stream, before each op; what it throws fails that rank there.
@@ -54,6 +56,9 @@ struct Outcome {
   DeviceUse device;
   // fp16, after the last step, by rank: the loss scale, and how many steps it has stood.
   std::vector<std::vector<float>> loss_scales;
+  std::int64_t first_step = 0;  // steps done before, by the run that this one went on from
+  // Of the rank that stood still longest; `bytes` of all ranks.
+  CheckpointUse checkpoints;
 };
 
 // Throws InputError for a scenario that cannot be performed (number of ranks); perform() does too.

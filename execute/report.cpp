@@ -90,6 +90,7 @@ std::string pack(const Report& report) {
     put(out, r.transfer_waits);
     put(out, r.device);
     put(out, r.products);
+    put(out, r.checkpoints);
   }
   return out;
 }
@@ -112,6 +113,7 @@ Report unpack(std::string_view bytes) {
     in.get(r.transfer_waits);
     in.get(r.device);
     in.get(r.products);
+    in.get(r.checkpoints);
   }
   REHEARSE_CHECK(in.done(), "a report goes on after its end");
   return report;

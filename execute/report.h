@@ -24,6 +24,7 @@ struct RankReport {
   std::vector<TransferWait> transfer_waits;
   DeviceUse device;
   std::vector<result::ProductUse> products;  // Rank::products()
+  CheckpointUse checkpoints;
 };
 struct Report {
   std::vector<RankReport> ranks;

@@ -8,15 +8,18 @@
 #include <utility>
 #include <vector>
 
+#include "execute/checkpoint/folder.h"
 #include "execute/data.h"
 #include "execute/placement/gpus.h"
 #include "execute/processes/identity.h"
 #include "execute/processes/launch_environment.h"
 #include "execute/processes/local_world.h"
+#include "execute/processes/mpi/mpi_job.h"
 #include "execute/processes/process_world.h"
 #include "execute/processes/start_ranks.h"
 #include "execute/transport/gloo/gloo_wire.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/interrupt.h"
 #include "sim/plan/performed_keys.h"
 
 namespace rehearse::execute {
@@ -51,6 +54,13 @@ Identity identity_of(const PlacementRequest& request, const plan::Scenario& scen
       "data", scenario.model.is_transformer() ? fingerprint_of_file(data_file(options.data)) : "made examples");
   identity.emplace_back("--steps", fmt::to_string(options.steps));
   identity.emplace_back("-o", options.record ? "given" : "not given");
+  const CheckpointOptions& c = options.checkpoint;
+  if (c.any()) {
+    identity.emplace_back("--checkpoint", c.folder);
+    identity.emplace_back("--every", fmt::to_string(c.every));
+    identity.emplace_back("--async", c.background ? "given" : "not given");
+    identity.emplace_back("--resume", c.resume || c.restarts > 0 ? "given" : "not given");
+  }
   identity.emplace_back("--device", cuda ? "cuda" : "cpu");
   identity.emplace_back(kProgramPart, program_fingerprint(lower));
   return identity;
@@ -94,9 +104,10 @@ std::unique_ptr<World> join_processes(const PlacementRequest& request, const std
 }
 
 std::unique_ptr<World> join_mpi(MpiSession* session, const plan::Scenario& scenario, std::chrono::milliseconds timeout,
-                                const Identity& identity, const MakeProgram& lower) {
+                                int restarts, const Identity& identity, const MakeProgram& lower) {
   const auto ranks = static_cast<int>(scenario.cluster.gpus);
   const std::string start = fmt::format("mpirun -n {} rehearse execute ... --ranks mpi", ranks);
+  if (session == nullptr && restarts > 0) return nullptr;  // start() starts a job
   if (session == nullptr && ranks == 1) return make_local_world(1, timeout);
   if (session == nullptr)
     refuse_mpi(fmt::format("the scenario has {} ranks, a process each, but no launcher started this one", ranks),
@@ -108,6 +119,18 @@ std::unique_ptr<World> join_mpi(MpiSession* session, const plan::Scenario& scena
   return session->make_world(lower(), scenario.grid(), timeout, identity);
 }
 
+// Who started the ranks starts them again: we, or a launcher.
+void check_restarts(const PlacementRequest& request, const std::string& how) {
+  if (request.max_restarts == 0) return;
+  if (how.empty() || how == "local")
+    refuse_option("--max-restarts", "ranks that are threads end with their process, and nobody is left",
+                  "--ranks gloo, or mpi");
+  const Launch launch = read_launch(process_environment());
+  if (launch.launcher != Launcher::none && !supervised())
+    refuse_option("--max-restarts", fmt::format("{} started this rank, not this command", name_of(launch.launcher)),
+                  how == "mpi" ? "leave mpirun to rehearse: it starts mpirun -n itself" : "torchrun --max-restarts");
+}
+
 }  // namespace
 
 Placement::Placement(PlacementRequest request, const plan::Scenario& scenario)
@@ -117,6 +140,7 @@ std::unique_ptr<World> Placement::join(const Options& options, const MakeProgram
   const auto ranks = static_cast<int>(scenario_.cluster.gpus);
   const std::string how = on_gpus() ? "nccl" : request_.ranks;
   const bool processes = how == "gloo" || how == "nccl";
+  check_restarts(request_, how);
   Identity identity;
   if (how == "gloo" || how == "mpi" || (on_gpus() && ranks > 1))
     identity = identity_of(request_, scenario_, options, on_gpus(), lower);
@@ -126,7 +150,8 @@ std::unique_ptr<World> Placement::join(const Options& options, const MakeProgram
   if (!request_.rendezvous.empty()) refuse_option("--rendezvous", "only with --ranks gloo or nccl", "");
   if (!request_.interface.empty()) refuse_option("--interface", "only with --ranks gloo or nccl", "");
   if (how.empty()) refuse_launcher("execute");
-  if (how == "mpi") return join_mpi(request_.mpi.get(), scenario_, request_.timeout, identity, lower);
+  if (how == "mpi")
+    return join_mpi(request_.mpi.get(), scenario_, request_.timeout, request_.max_restarts, identity, lower);
   return make_local_world(ranks, request_.timeout);
 }
 
@@ -156,6 +181,32 @@ int Placement::start(const program::Program& program, const Options& given) cons
   start.whereabouts_of = [&](int rank, const Whereabouts& at) {
     return whereabouts_text(timelines[static_cast<std::size_t>(grid.coordinate(rank, Axis::pipeline))], rank, at);
   };
+  for (int restarts = 0;; ++restarts) {
+    try {
+      return start_once(start, restarts);
+    } catch (const RankFailure& failure) {
+      if (restarts == request_.max_restarts || end_signal() != 0) throw;
+      const std::vector<std::int64_t> steps = checkpoints_in(options.checkpoint.folder);
+      request_.note(fmt::format("rehearse: {}\nrehearse: note: starting again from step {}, restart {} of {}",
+                                failure.what(), steps.empty() ? 0 : steps.back(), restarts + 1, request_.max_restarts));
+    }
+  }
+}
+
+int Placement::start_once(const StartOptions& given, int restarts) const {
+  const std::pair<std::string, std::string> count{kRestartVariable, fmt::to_string(restarts)};
+  if (request_.ranks == "mpi") {
+    MpiJobOptions job{given.ranks, {}, given.poll};
+    if (restarts > 0) job.variables.push_back(count);
+    return start_mpi_job(job);
+  }
+  StartOptions start = given;
+  if (restarts > 0)
+    start.variables = [&](int rank) {
+      auto variables = given.variables ? given.variables(rank) : std::vector<std::pair<std::string, std::string>>{};
+      variables.push_back(count);
+      return variables;
+    };
   return start_ranks(start);
 }
 

@@ -15,6 +15,7 @@
 #include "execute/performer.h"
 #include "execute/placement/devices.h"
 #include "execute/processes/mpi/mpi_world.h"
+#include "execute/processes/start_ranks.h"
 #include "execute/processes/world.h"
 #include "execute/rank/rank.h"
 #include "sim/plan/scenario.h"
@@ -27,8 +28,9 @@ struct PlacementRequest {
   std::string ranks;                             // local, gloo, mpi, nccl; empty: local, or nccl on GPUs
   std::string rendezvous, interface;             // empty: as the environment says
   std::chrono::milliseconds timeout{60'000};
-  std::string version;                                // of this program, which must be that of all processes
-  std::shared_ptr<MpiSession> mpi;                    // null: none was started
+  int max_restarts = 0;             // how often start() starts all again after a failure, from the last checkpoint
+  std::string version;              // of this program, which must be that of all processes
+  std::shared_ptr<MpiSession> mpi;  // null: none was started
   std::function<void(const std::string& text)> note;  // for the user, besides what is thrown
 };
 
@@ -53,6 +55,7 @@ class Placement {
   int start(const program::Program& program, const Options& options) const;
 
  private:
+  int start_once(const StartOptions& start, int restarts) const;
   bool on_gpus() const { return gpus_.has_value(); }
 
   const PlacementRequest request_;

@@ -33,13 +33,6 @@ namespace {
 constexpr std::chrono::milliseconds kBetweenLooks{20};
 constexpr std::chrono::milliseconds kForChildrenToEnd{2000};  // for ranks to say what they waited for, and to end
 
-std::vector<std::string> own_command_line() {
-  std::ifstream in("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> words;
-  for (std::string word; std::getline(in, word, '\0');) words.push_back(word);
-  return words;
-}
-
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> list;
   for (std::string& word : words) list.push_back(word.data());
@@ -146,6 +139,13 @@ std::map<int, std::string> deaths_of(const Children& children, bool by_status) {
 }
 
 }  // namespace
+
+std::vector<std::string> own_command_line() {
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(in, word, '\0');) words.push_back(word);
+  return words;
+}
 
 bool supervised() {
   return std::getenv(kSupervisedVariable) != nullptr;

@@ -18,6 +18,8 @@ inline constexpr const char* kSupervisedVariable = "REHEARSE_SUPERVISED";  // "1
 
 bool supervised();  // whether this process was started so
 
+std::vector<std::string> own_command_line();
+
 struct StartOptions {
   int ranks = 1;
   // More of a rank's environment: names and values.

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <utility>
 
+#include "execute/checkpoint/checkpoints.h"
 #include "execute/memory_use.h"
 #include "execute/rank/expert_rows.h"
 #include "execute/rank/initial_memory.h"
@@ -79,10 +80,12 @@ CpuRank::~CpuRank() {
 void CpuRank::initialise() {
   execute::initialise(InitialMemory(timeline_, run_.grid, rank_, run_.scenario.training.seed), run_.threads_per_rank,
                       memory_);
+  if (run_.checkpoints != nullptr) run_.checkpoints->restore(rank_, memory_);
 }
 
 void CpuRank::start() {
-  for (const auto& instances : timeline_.streams) running_ += instances.empty() ? 0 : 1;
+  for (const auto& instances : timeline_.streams) threads_ += instances.empty() ? 0 : 1;
+  running_ = threads_;
   for (std::size_t s = 0; s < streams_.size(); ++s)
     if (!timeline_.streams[s].empty())
       streams_[s]->thread = std::thread([this, s] {
@@ -116,28 +119,55 @@ void CpuRank::perform_steps(std::int32_t stream) {
   timing.compute = stream == timed_stream_;
   timing.unpublished = &own.unpublished;
   timing.now = run_.began;
-  for (std::int64_t step = 0; step < run_.options.steps; ++step) {
+  // Positions and calls count from this run's beginning, what is drawn and reported from the training's.
+  for (std::int64_t step = run_.first_step; step < run_.options.steps; ++step) {
+    const std::int64_t here = step - run_.first_step;
     const bool recorded = run_.options.record && (run_.options.record_every_step || step == run_.options.steps - 1);
     *own.values = step_values(run_.scenario.training, step, run_.options.steps);
     if (timing.compute) at_.step.store(step, std::memory_order_relaxed);
     for (const std::int32_t index : instances) {
       const Instance& i = timeline_.instances[static_cast<std::size_t>(index)];
       at.store(index, std::memory_order_relaxed);
-      await(own, i, step, timing);
+      await(own, i, here, timing);
       const Clock::time_point start = Clock::now();
       count(timing, Share::host, start);
       if (run_.options.before_op) run_.options.before_op(rank_, step, timeline_.op(i));
       const Arrival last = perform(own, i, step);
       const Clock::time_point end = Clock::now();
       count_op(timing, timeline_.op(i), last, end);
-      if (i.awaited) publish(own, i, step, timing);
+      if (i.awaited) publish(own, i, here, timing);
       if (recorded) record(own, i, step, start, end, last);
     }
     end_step(own, timing);
     if (timing.compute) shares_.push_back(std::exchange(timing.shares, {}));
+    if (run_.checkpoints != nullptr && run_.checkpoints->due(step + 1)) {
+      save_checkpoint(step + 1);
+      count(timing, Share::other, Clock::now());
+    }
     if (run_.world.stop().requested()) throw Stopped(std::vector<int>());
   }
   at.store(-1, std::memory_order_relaxed);
+}
+
+// All streams of the rank stand still; the last to come hands over what the rank keeps. Waits without a deadline: the
+// others are on their way through the step that is over here, or writing.
+void CpuRank::save_checkpoint(std::int64_t steps_done) {
+  {
+    std::unique_lock lock(mutex_);
+    if (++standing_ < threads_) {
+      wait_for(
+          lock, saved_changed_, run_.world.stop(), std::chrono::milliseconds(0), [&] { return saved_ >= steps_done; },
+          [] { return std::vector<int>(); });
+      return;
+    }
+    standing_ = 0;
+  }
+  run_.checkpoints->save(rank_, steps_done, memory_);
+  {
+    const std::lock_guard lock(mutex_);
+    saved_ = steps_done;
+  }
+  saved_changed_.notify_all();
 }
 
 void CpuRank::count(Timing& timing, Share share, Clock::time_point until) {
@@ -238,7 +268,7 @@ Arrival CpuRank::perform(StreamState& own, const Instance& i, std::int64_t step)
     std::iota(own.examples.begin(), own.examples.end(), own.values->first_sequence + layout_.first_sequence(i));
     load(own, *input, operand(i.first_place));
   } else {
-    std::array<kernels::Out, 12> operands{};
+    std::array<kernels::Out, 16> operands{};  // fp16, 8-bit moments: 14
     const std::size_t reads = op.reads.size(), writes = op.writes.size();
     REHEARSE_CHECK(reads + writes <= operands.size(), "{} operands", reads + writes);
     for (std::size_t o = 0; o < reads + writes; ++o) operands[o] = operand(i.first_place + o);
@@ -292,7 +322,8 @@ void CpuRank::publish(StreamState& own, const Instance& i, std::int64_t step, co
   for (std::condition_variable* changed : own.to_wake) changed->notify_one();
 }
 
-Arrival CpuRank::transfer(const Instance& i, const Op& op, std::int64_t step) {
+Arrival CpuRank::transfer(const Instance& i, const Op& op, std::int64_t step_of_training) {
+  const std::int64_t step = step_of_training - run_.first_step;
   if (const auto* c = std::get_if<program::Collective>(&op.shape)) return collective(i, op, *c, step);
   return exchange(i, std::get<program::PointToPoint>(op.shape), step);
 }
@@ -349,6 +380,10 @@ std::vector<float> CpuRank::parameters() const {
 
 std::vector<float> CpuRank::loss_scale() const {
   return execute::loss_scale(timeline_, memory_);
+}
+
+CheckpointUse CpuRank::checkpoint_use() const {
+  return run_.checkpoints != nullptr ? run_.checkpoints->use(rank_) : CheckpointUse{};
 }
 
 std::int64_t CpuRank::held_bytes() const {

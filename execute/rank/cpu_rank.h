@@ -42,6 +42,7 @@ class CpuRank final : public Rank {
   std::vector<float> parameters() const override;
   std::vector<float> loss_scale() const override;
   std::int64_t held_bytes() const override;
+  CheckpointUse checkpoint_use() const override;
 
  private:
   struct StreamState {
@@ -80,6 +81,7 @@ class CpuRank final : public Rank {
   // Who came last to a transfer; of a kernel, no time.
   Arrival perform(StreamState& own, const Instance& i, std::int64_t step);
   void load(StreamState& own, const program::Input& input, kernels::Out to);
+  void save_checkpoint(std::int64_t steps_done);
   void publish_times(StreamState& own, const Timing& timing);
   void end_step(StreamState& own, const Timing& timing);
   void publish(StreamState& own, const Instance& i, std::int64_t step, const Timing& timing);
@@ -107,6 +109,10 @@ class CpuRank final : public Rank {
   std::vector<std::unique_ptr<StreamState>> streams_;
   Clock::time_point asked_since_;  // the compute stream asks for nothing that was before
   std::atomic<int> running_ = 0;
+  int threads_ = 0;         // of streams
+  int standing_ = 0;        // threads that have come to a checkpoint; with the mutex
+  std::int64_t saved_ = 0;  // steps done at the last one; with the mutex
+  std::condition_variable saved_changed_;
   std::vector<Shares> shares_;  // by step; written by the compute stream
 };
 

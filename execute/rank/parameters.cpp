@@ -51,11 +51,13 @@ struct PieceFinder {
   const Buffer& buffer(BufferId id) const { return timeline.role->buffers[static_cast<std::size_t>(id)]; }
   BufferId base_of(BufferId id) const { return buffer(id).is_view() ? buffer(id).base : id; }
 
-  // Its bucket's fp32 copy; -1: there is none, as of what is frozen, or in fp32 unless the optimizer is on the host.
-  BufferId master_of(BufferId id) const {
+  // A state of its bucket; -1: there is none.
+  BufferId state_of(BufferId id, const std::string& state) const {
     if (!is_parameter(buffer(id)) || is_narrow(buffer(id).dtype)) return -1;
-    return find_any(*timeline.role, beside(buffer(base_of(id)), "master"));
+    return find_any(*timeline.role, beside(buffer(base_of(id)), state));
   }
+  // Its bucket's fp32 copy; -1: there is none, as of what is frozen, or in fp32 unless the optimizer is on the host.
+  BufferId master_of(BufferId id) const { return state_of(id, "master"); }
 
   // The piece of parameter `id` that lies in `holder`: the whole of the parameter's bucket, or our slice of it.
   void add(BufferId id, BufferId holder) {
@@ -84,12 +86,18 @@ std::vector<Piece> parameter_pieces(const Timeline& timeline, const plan::RankGr
   return finder.pieces;
 }
 
-std::vector<Piece> master_pieces(const Timeline& timeline, const plan::RankGrid& grid, int rank) {
+std::vector<Piece> state_pieces(const Timeline& timeline, const plan::RankGrid& grid, int rank,
+                                const std::string& state) {
   PieceFinder finder{timeline, grid, rank, {}};
   for (BufferId id = 0; id < static_cast<BufferId>(timeline.role->buffers.size()); ++id) {
-    if (const BufferId master = finder.master_of(id); master >= 0) finder.add(id, master);
+    const BufferId holder = finder.state_of(id, state);
+    if (holder >= 0 && finder.buffer(holder).dtype != DType::u8) finder.add(id, holder);
   }
   return finder.pieces;
+}
+
+std::vector<Piece> master_pieces(const Timeline& timeline, const plan::RankGrid& grid, int rank) {
+  return state_pieces(timeline, grid, rank, "master");
 }
 
 namespace {

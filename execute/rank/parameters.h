@@ -28,6 +28,11 @@ struct Piece {
 std::vector<Piece> parameter_pieces(const Timeline& timeline, const plan::RankGrid& grid, int rank);
 std::vector<Piece> master_pieces(const Timeline& timeline, const plan::RankGrid& grid, int rank);  // empty: none
 
+// The same of a state beside buckets, "exp_avg" as in "exp_avg.bucketN"; empty: there is none, or its elements are
+// codes.
+std::vector<Piece> state_pieces(const Timeline& timeline, const plan::RankGrid& grid, int rank,
+                                const std::string& state);
+
 // What the rank holds, piece after piece: the fp32 copies if there are any.
 std::vector<float> parameter_values(const Timeline& timeline, const plan::RankGrid& grid, int rank,
                                     const RankMemory& memory);

@@ -47,6 +47,12 @@ struct DeviceUse {
   DeviceConditions conditions;
 };
 
+// What a rank's checkpoints cost it.
+struct CheckpointUse {
+  std::int64_t written = 0, bytes = 0;  // checkpoints; of one of them
+  double stall_s = 0, write_s = 0;      // that the rank stood still, that its files were being written: of all of them
+};
+
 class Rank {
  public:
   virtual ~Rank() = default;
@@ -64,6 +70,7 @@ class Rank {
   virtual std::vector<float> parameters() const = 0;  // parameter_values()
   virtual std::vector<float> loss_scale() const = 0;  // loss_scale() of parameters.h
   virtual std::int64_t held_bytes() const = 0;        // of the arena
+  virtual CheckpointUse checkpoint_use() const { return {}; }
   virtual std::vector<TransferStart> transfer_starts() const { return {}; }
   virtual std::vector<TransferWait> transfer_waits() const { return {}; }
   virtual DeviceUse device_use() const { return {}; }

@@ -12,6 +12,8 @@
 
 namespace rehearse::execute {
 
+class Checkpoints;
+
 // What the ranks of a run that are here share. Outlives them.
 struct Run {
   const plan::Scenario& scenario;
@@ -24,7 +26,9 @@ struct Run {
   int threads_per_rank = 1;
   bool late_ranks_known = true;  // result::Result's
   Clock::time_point began;
-  int send_slots = 0;  // program::Arenas's
+  int send_slots = 0;                  // program::Arenas's
+  Checkpoints* checkpoints = nullptr;  // null: none
+  std::int64_t first_step = 0;         // steps were done before, by the run that this one goes on from
 
   const Timeline& timeline(int rank) const {
     return timelines[static_cast<std::size_t>(grid.coordinate(rank, Axis::pipeline))];

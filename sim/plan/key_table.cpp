@@ -62,6 +62,14 @@ std::vector<Key> top_keys() {
        .fallback = "{}",
        .meaning = "what makes steps and ranks differ: jitter, slow ranks, link faults",
        .example = "{kernels: 0.03}"},
+      {.path = "failures",
+       .fallback = "{}",
+       .meaning = "what interrupts a run of weeks (`rehearse goodput`); a step knows nothing of it",
+       .example = "{host_mtbf_hours: 3686, restart: 5min}"},
+      {.path = "checkpoint",
+       .fallback = "{}",
+       .meaning = "from what a run of weeks goes on then",
+       .example = "{storage_bandwidth: 2TB/s, mode: async}"},
   };
 }
 

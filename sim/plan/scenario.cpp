@@ -289,12 +289,17 @@ Scenario detail::read_scenario(const Source& source) {
   const Node noise = root.get("noise");
   scenario.noise = detail::read_noise(noise);
   detail::check_noise(noise, scenario);
+  const Node failures = root.get("failures"), checkpoint = root.get("checkpoint");
+  scenario.failures = detail::read_failures(failures);
+  scenario.checkpoint = detail::read_checkpoint(checkpoint);
   detail::read_jobs(jobs, source, diagnostics, scenario);
   root.finish();
   note_places(sections.cluster, "cluster", scenario.places);
   note_places(data, "data", scenario.places);
   note_places(costs, "costs", scenario.places);
   note_places(noise, "noise", scenario.places);
+  note_places(failures, "failures", scenario.places);
+  note_places(checkpoint, "checkpoint", scenario.places);
 
   if (scenario.plan.zero_group == Plan::kNodeShards)
     sections.node_devices = detail::devices_of_node(scenario.cluster, data_root);

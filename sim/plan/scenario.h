@@ -11,6 +11,7 @@
 #include "sim/base/size_or_share.h"
 #include "sim/model/model.h"
 #include "sim/plan/data.h"
+#include "sim/plan/failures.h"
 #include "sim/plan/framework.h"
 #include "sim/plan/noise.h"
 #include "sim/plan/plan.h"
@@ -56,9 +57,12 @@ struct Scenario {
   Training training;
   Data data;
   Noise noise;
+  Failures failures;
+  CheckpointRequest checkpoint;
   std::vector<std::string> calibrations;  // costs.calibration: names in calibrate/devices or paths
-  std::map<std::string, Place> places;    // of the keys below cluster, data, costs and noise that are given
-  std::vector<JobBeside> jobs;            // cluster.jobs; where they run is in cluster.overrides
+  std::map<std::string, Place>
+      places;                   // of the keys below cluster, data, costs, noise, failures and checkpoint that are given
+  std::vector<JobBeside> jobs;  // cluster.jobs; where they run is in cluster.overrides
 
   RankGrid grid() const;
 };

@@ -58,6 +58,8 @@ Plan read_plan(const Node& node, const FrameworkProfile& profile);
 Training read_training(const Node& node, const FrameworkProfile& profile);
 Noise read_noise(const Node& node);
 Data read_data(const Node& node);
+Failures read_failures(const Node& node);
+CheckpointRequest read_checkpoint(const Node& node);
 // Ranks that noise names must be there.
 void check_noise(const Node& node, Scenario& scenario);
 

@@ -1,8 +1,12 @@
-// Published measurements, lists of plans, training data, and what launchers put into the environment.
+// Published measurements, lists of plans, training data, checkpoints, and what launchers put into the environment.
+#include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "cli/validate_collectives.h"
+#include "execute/checkpoint/folder.h"
+#include "execute/checkpoint/state_file.h"
 #include "execute/data.h"
 #include "execute/processes/launch_environment.h"
 #include "reports/ledgers/ledger.h"
@@ -57,6 +61,49 @@ void read_data(const std::string& bytes) {
   }
 }
 
+// Under its own checksum, so that what is behind that is reached; and as it is.
+void read_checkpoint_manifest(const std::string& bytes) {
+  const std::string place = "step-0000000002/manifest.json";
+  std::filesystem::create_directories(temporary_folder() + "/step-0000000002");
+  nlohmann::json j = nlohmann::json::parse(bytes, nullptr, false);
+  std::string text = bytes;
+  if (j.is_object()) {
+    j.erase("xxh3_128");
+    try {
+      j["xxh3_128"] = execute::digest_of(j.dump());
+      text = j.dump();
+    } catch (const nlohmann::json::exception&) {  // no UTF-8
+    }
+  }
+  const std::string path = put_file(place, text);
+  const execute::Manifest m = execute::read_manifest(std::filesystem::path(path).parent_path());
+  if (m.losses.size() != static_cast<std::size_t>(m.step)) fail("losses of other steps");
+}
+
+// The input is the header of a rank's file, around which the rest is as it should be.
+void read_checkpoint_state(const std::string& bytes) {
+  constexpr std::int64_t kPayload = 64;
+  std::string content = "RHCKSTAT";
+  const auto append = [&content](auto value) { content.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  append(execute::kCheckpointVersion);
+  append(static_cast<std::uint64_t>(bytes.size()));
+  content += bytes + std::string(kPayload, 'x');
+  const std::string digest = execute::digest_of(content);
+  append(std::stoull(digest.substr(16), nullptr, 16));
+  append(std::stoull(digest.substr(0, 16), nullptr, 16));
+  const std::string path = put_file("rank-0000.state", content);
+  const execute::StateFile file(temporary_folder(),
+                                {"rank-0000.state", static_cast<std::int64_t>(content.size()), digest});
+  std::vector<std::byte> part(kPayload);
+  for (const execute::StateTensor& tensor : file.header().tensors)
+    for (const execute::StateRun& run : tensor.runs) {
+      file.read(run.offset, run.count * size_of(tensor.type), part.data());
+      if (run.global + run.count > tensor.elements) fail("a part outside of its tensor");
+    }
+  for (const execute::StateBuffer& b : file.header().buffers)
+    file.read(b.offset, b.elements * size_of(b.type), part.data());
+}
+
 }  // namespace
 
 void add_other_readers(std::vector<Reader>& list) {
@@ -68,6 +115,8 @@ void add_other_readers(std::vector<Reader>& list) {
                   .runs = 200});
   list.push_back({.name = "environment", .read = read_environment});
   list.push_back({.name = "data", .read = read_data});
+  list.push_back({.name = "checkpoint-manifest", .read = read_checkpoint_manifest, .runs = 200});
+  list.push_back({.name = "checkpoint-state", .read = read_checkpoint_state, .runs = 200});
 }
 
 }  // namespace rehearse::fuzz

@@ -145,7 +145,7 @@ void MpiControlChannel::take(const Head& head, std::string text) {
   if (head.kind == Kind::account)
     accounts_[head.rank] = std::move(text);
   else if (head.kind == Kind::shared)
-    shared_ = std::move(text);
+    shared_.push_back(std::move(text));
   if (head.kind == Kind::ended) ended_.insert(head.rank);
   if (head.kind == Kind::leaving) left_.insert(head.rank);
   if (head.kind == Kind::reported) reported_ = true;
@@ -316,11 +316,13 @@ std::string MpiControlChannel::from_root(std::string text, milliseconds limit) {
   }
   const auto come = [&] {
     const std::lock_guard lock(mutex_);
-    return shared_.has_value();
+    return !shared_.empty();
   };
   poll_for(stop_, limit, come, [] { return std::vector<int>{0}; });
   const std::lock_guard lock(mutex_);
-  return *std::exchange(shared_, {});
+  std::string first = std::move(shared_.front());
+  shared_.pop_front();
+  return first;
 }
 
 bool MpiControlChannel::leave() {

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -100,7 +101,7 @@ class MpiControlChannel final : public Failures {
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   std::map<int, std::string> accounts_;
-  std::optional<std::string> shared_;  // by the root
+  std::deque<std::string> shared_;  // by the root, in the order it sent them
   std::set<int> ended_, left_, dead_;
   bool running_ = false, reported_ = false, over_ = false, stop_sent_ = false, terminated_ = false, outside_ = false;
   std::atomic<bool> reports_ = false, broken_ = false;  // broken_: transfers may be under way for ever

@@ -62,6 +62,8 @@ class MpiWorld : public World {
   Failures& failures() override { return channel_; }
   Whereabouts& whereabouts(int rank) override { return channel_.status().whereabouts(rank); }
 
+  std::string from_root(std::string bytes) override { return channel_.from_root(std::move(bytes), timeout_); }
+
   // Steady clocks are the same on one machine only: there, the last to come begins the run.
   Clock::time_point begin() override {
     begun_ = true;

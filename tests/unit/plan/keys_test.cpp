@@ -162,6 +162,13 @@ std::string dump(const Scenario& s) {
     out += fmt::format(" ({} {} {})", fmt::join(slow.ranks, ","), slow.share, slow.factor);
   for (const LinkFault& l : n.links)
     out += fmt::format(" ({} {} {} {} {})", l.resources, l.share, l.capacity, l.period.ps(), l.duty);
+  const Failures& f = s.failures;
+  out += fmt::format(" | {} {} {} {} {} {} {} {} {} {}", f.gpu_mtbf_hours, f.nic_mtbf_hours, f.host_mtbf_hours,
+                     f.switch_mtbf_hours, f.job_mtbf_hours, f.gpus_per_switch, f.detection.ps(), f.restart.ps(),
+                     f.spare_hosts, f.repair_hours);
+  const CheckpointRequest& c = s.checkpoint;
+  out += fmt::format(" | {} {} {} {} {} {}", c.interval.ps(), static_cast<int>(c.mode), c.bytes.count(),
+                     c.storage_bandwidth.per_s(), c.rank_bandwidth.per_s(), c.copy_bandwidth.per_s());
   return out + fmt::format(" | {}", fmt::join(s.calibrations, " "));
 }
 
@@ -192,7 +199,8 @@ std::set<std::string> table_keys(const std::string& prefix, const std::string& f
 TEST(Keys, TheReaderAndTheTableKnowTheSameOnes) {
   for (const std::string& family : kFamilies) {
     const std::string text = text_of(least_model(family));
-    for (const std::string section : {"", "model.", "cluster.", "plan.", "training.", "data.", "costs.", "noise."})
+    for (const std::string section :
+         {"", "model.", "cluster.", "plan.", "training.", "data.", "costs.", "noise.", "failures.", "checkpoint."})
       EXPECT_EQ(reader_keys(text, section + kNoKey + "=1", section), table_keys(section, family)) << family << section;
   }
   const std::string cnn = text_of(least_model("cnn"));

@@ -1,0 +1,213 @@
+// See checkpoints.h.
+#include "execute/checkpoint/checkpoints.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "execute/data.h"
+#include "execute/performer.h"
+#include "execute/processes/identity.h"
+#include "sim/base/check.h"
+#include "sim/base/diagnostics.h"
+#include "sim/plan/performed_keys.h"
+
+namespace rehearse::execute {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse_checkpoint(const std::string& place, const std::string& why, const std::string& hint) {
+  throw InputError(Diagnostic{place, 0, 0, "", why, hint});
+}
+
+// Sorted, as a manifest gives them back.
+CheckpointKeys keys_of(const plan::Scenario& scenario, bool plan) {
+  CheckpointKeys keys;
+  for (const auto& [key, value] : plan::performed_keys(scenario)) {
+    const bool trained = key.starts_with("model.") || key.starts_with("training.");
+    if (trained != plan && key != "cluster.threads_per_rank") keys.emplace_back(key, value);
+  }
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+std::string data_trained_on(const plan::Scenario& scenario, const Options& options) {
+  return scenario.model.is_transformer() ? fingerprint_of_file(data_file(options.data)) : "made examples";
+}
+
+std::string value_of_key(const CheckpointKeys& keys, const std::string& key) {
+  const auto found = std::find_if(keys.begin(), keys.end(), [&](const auto& k) { return k.first == key; });
+  return found == keys.end() ? "not set" : found->second;
+}
+
+// The first key of which the two say something else; nothing: they say the same.
+std::optional<std::string> first_difference(const CheckpointKeys& saved, const CheckpointKeys& ours) {
+  for (const CheckpointKeys* keys : {&saved, &ours})
+    for (const auto& [key, value] : *keys)
+      if (value_of_key(saved, key) != value_of_key(ours, key)) return key;
+  return {};
+}
+
+// That what was saved is of the run we are about to do.
+void check_not_foreign(const Manifest& saved, const plan::Scenario& scenario, const Options& options,
+                       const std::string& file) {
+  const CheckpointKeys ours = keys_of(scenario, false);
+  if (const auto key = first_difference(saved.trained, ours))
+    refuse_checkpoint(file,
+                      fmt::format("is of another run: {} is {} there, {} here", *key, value_of_key(saved.trained, *key),
+                                  value_of_key(ours, *key)),
+                      "the scenario that wrote it, or another folder");
+  if (const std::string data = data_trained_on(scenario, options); saved.data != data)
+    refuse_checkpoint(file, fmt::format("is of a run on other data: {} there, {} here", saved.data, data), "--data");
+  if (saved.step >= options.steps)
+    refuse_checkpoint(file, fmt::format("is of step {}: nothing of {} steps is left to do", saved.step, options.steps),
+                      "more --steps");
+}
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+Beginning find_beginning(const plan::Scenario& scenario, const Options& options) {
+  const CheckpointOptions& wish = options.checkpoint;
+  std::vector<std::int64_t> steps = checkpoints_in(wish.folder);
+  // A rank was killed after the last step: what there is to say of the run takes a step.
+  if (wish.restarts > 0) std::erase_if(steps, [&](std::int64_t step) { return step >= options.steps; });
+  if (steps.empty()) {
+    if (wish.resume && wish.restarts == 0)
+      refuse_checkpoint(wish.folder, "has no checkpoint to resume", "without --resume the run begins anew");
+    return {};
+  }
+  const std::string last = wish.folder + "/" + checkpoint_name(steps.back());
+  if (!wish.resume && wish.restarts == 0)
+    refuse_checkpoint(wish.folder, fmt::format("has checkpoints already, the last of step {}", steps.back()),
+                      "--resume goes on from there; or name another folder");
+  Beginning beginning{steps.back(), read_manifest(last)};
+  check_not_foreign(*beginning.manifest, scenario, options, last + "/manifest.json");
+  return beginning;
+}
+
+Checkpoints::Checkpoints(const plan::Scenario& scenario, const Options& options, World& world)
+    : scenario_(scenario),
+      options_(options),
+      wish_(options.checkpoint),
+      ranks_(scenario.grid().ranks()),
+      data_(data_trained_on(scenario, options)) {
+  // The root decides for all, and no other looks before it has tidied up.
+  std::string step;
+  if (world.root()) {
+    fs::create_directories(wish_.folder);
+    const std::int64_t begin = find_beginning(scenario, options).step;
+    remove_checkpoints_after(wish_.folder, begin);
+    step = fmt::to_string(begin);
+  }
+  first_ = std::stoll(world.from_root(step));
+  next_ = first_;
+  if (first_ > 0) {
+    Manifest manifest = read_manifest(folder_of(first_));
+    same_plan_ = manifest.plan == keys_of(scenario, true);
+    losses_ = manifest.losses;
+    saved_ = std::make_unique<SavedRanks>(folder_of(first_), std::move(manifest));
+  }
+}
+
+Checkpoints::~Checkpoints() {
+  for (auto& [rank, writer] : writers_)
+    if (writer->thread.joinable()) writer->thread.join();
+}
+
+std::string Checkpoints::folder_of(std::int64_t step) const {
+  return wish_.folder + "/" + checkpoint_name(step);
+}
+
+bool Checkpoints::due(std::int64_t steps_done) const {
+  return steps_done == options_.steps || (wish_.every > 0 && steps_done % wish_.every == 0);
+}
+
+void Checkpoints::add(const Timeline& timeline, const plan::RankGrid& grid, int rank) {
+  auto writer = std::make_unique<Writer>();
+  writer->state.emplace(timeline, grid, rank);
+  writers_[rank] = std::move(writer);
+}
+
+void Checkpoints::restore(int rank, const RankMemory& memory) {
+  if (saved_ != nullptr) saved_->restore(*writers_.at(rank)->state, memory, same_plan_);
+}
+
+void Checkpoints::save(int rank, std::int64_t steps_done, const RankMemory& memory) {
+  Writer& writer = *writers_.at(rank);
+  const Clock::time_point begin = Clock::now();
+  finish(rank);
+  if (wish_.background) {
+    writer.copy.resize(static_cast<std::size_t>(writer.state->payload_bytes()));
+    writer.state->copy_out(memory, writer.copy.data());
+    writer.thread = std::thread([this, &writer, steps_done] {
+      try {
+        write(writer, steps_done, nullptr);
+      } catch (...) {
+        writer.error = std::current_exception();
+      }
+    });
+  } else {
+    write(writer, steps_done, &memory);
+  }
+  writer.use.stall_s += seconds_since(begin);
+}
+
+void Checkpoints::finish(int rank) {
+  Writer& writer = *writers_.at(rank);
+  if (writer.thread.joinable()) writer.thread.join();
+  if (writer.error) std::rethrow_exception(std::exchange(writer.error, nullptr));
+}
+
+// From the copy, or without one from the memory.
+void Checkpoints::write(Writer& writer, std::int64_t step, const RankMemory* memory) {
+  const Clock::time_point begin = Clock::now();
+  StateHeader header = writer.state->header();
+  header.step = step;
+  std::vector<std::byte> block;
+  fs::create_directories(folder_of(step));
+  write_state_file(
+      folder_of(step) + "/" + state_file_name(header.rank), header, [&](std::int64_t offset, std::int64_t bytes) {
+        return memory != nullptr ? writer.state->part(*memory, offset, bytes, block) : writer.copy.data() + offset;
+      });
+  ++writer.use.written;
+  writer.use.bytes = header.payload_bytes;
+  writer.use.write_s += seconds_since(begin);
+}
+
+std::vector<int> Checkpoints::look(const std::vector<double>& losses) {
+  const auto known = static_cast<std::int64_t>(losses.size());
+  for (;;) {
+    do ++next_;
+    while (next_ <= options_.steps && !due(next_));
+    if (next_ > options_.steps) {
+      next_ = options_.steps;
+      return {};
+    }
+    std::vector<int> missing;
+    for (int rank = 0; rank < ranks_; ++rank)
+      if (next_ > known || !fs::exists(folder_of(next_) + "/" + state_file_name(rank))) missing.push_back(rank);
+    if (!missing.empty()) {
+      --next_;
+      return missing;
+    }
+    Manifest m{next_, options_.steps, data_, keys_of(scenario_, false), keys_of(scenario_, true), {}, {}};
+    m.losses.assign(losses.begin(), losses.begin() + next_);
+    for (int rank = 0; rank < ranks_; ++rank)
+      m.files.push_back(state_file_facts(folder_of(next_), state_file_name(rank)));
+    write_manifest(folder_of(next_), m);
+    if (next_ < options_.steps) keep_last();  // until the end there is one to go on from, whoever is killed when
+  }
+}
+
+void Checkpoints::keep_last() const {
+  if (wish_.keep > 0) keep_last_checkpoints(wish_.folder, wish_.keep);
+}
+
+}  // namespace rehearse::execute

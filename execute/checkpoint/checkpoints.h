@@ -1,0 +1,88 @@
+// The checkpoints of a run, as one of its processes sees them: goes on from one, writes others. A rank whose streams
+// all stand still after a step that is due hands over what it keeps (save()); it is written at once, or copied and
+// written by a thread of its own while the rank goes on, at most one checkpoint at a time. The root sees the ranks'
+// files appear, which have their names only once they are whole, and then writes the manifest with the losses until
+// then (look()). So all processes must see the same folder.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "execute/checkpoint/options.h"
+#include "execute/checkpoint/rank_state.h"
+#include "execute/processes/world.h"
+#include "execute/rank/rank.h"
+#include "execute/timeline.h"
+#include "sim/plan/scenario.h"
+
+namespace rehearse::execute {
+
+struct Options;
+
+// Which checkpoint a run begins from, at step 0 if from none. Throws InputError: there is none to resume, the folder
+// has an earlier run's, its last one is of another model, training or data, or has no steps left to do.
+struct Beginning {
+  std::int64_t step = 0;
+  std::optional<Manifest> manifest;
+};
+Beginning find_beginning(const plan::Scenario& scenario, const Options& options);
+
+class Checkpoints {
+ public:
+  // By all processes of the run, before it begins.
+  Checkpoints(const plan::Scenario& scenario, const Options& options, World& world);
+  ~Checkpoints();
+  Checkpoints(const Checkpoints&) = delete;
+  Checkpoints& operator=(const Checkpoints&) = delete;
+
+  std::int64_t first_step() const { return first_; }
+  const std::vector<double>& losses() const { return losses_; }  // of the steps before
+  bool due(std::int64_t steps_done) const;
+
+  // A rank here; before any other call about it, in one thread.
+  void add(const Timeline& timeline, const plan::RankGrid& grid, int rank);
+  // Its memory holds what a run begins with. Ranks at the same time.
+  void restore(int rank, const RankMemory& memory);
+  // Nothing of the rank's memory changes meanwhile. Ranks at the same time; throws what went wrong with this one's file
+  // or the one before.
+  void save(int rank, std::int64_t steps_done, const RankMemory& memory);
+  void finish(int rank);  // all is written
+  CheckpointUse use(int rank) const { return writers_.at(rank)->use; }
+
+  // At the root: writes the manifests of the checkpoints whose files are there and whose losses are known, and takes
+  // away old ones. The ranks whose files of the next are still missing.
+  std::vector<int> look(const std::vector<double>& losses);
+  void keep_last() const;  // at the root, once all have ended their part
+
+ private:
+  struct Writer {
+    std::optional<RankState> state;
+    std::vector<std::byte> copy;
+    std::thread thread;
+    std::exception_ptr error;
+    CheckpointUse use;
+  };
+  void write(Writer& writer, std::int64_t step, const RankMemory* memory);
+  std::string folder_of(std::int64_t step) const;
+
+  const plan::Scenario& scenario_;
+  const Options& options_;
+  const CheckpointOptions& wish_;
+  int ranks_;
+  std::int64_t first_ = 0, next_ = 0;  // the step gone on from, the next due that has no manifest
+  bool same_plan_ = false;
+  std::vector<double> losses_;
+  std::string data_;
+  std::unique_ptr<SavedRanks> saved_;
+  std::map<int, std::unique_ptr<Writer>> writers_;
+};
+
+}  // namespace rehearse::execute

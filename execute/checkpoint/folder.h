@@ -1,0 +1,44 @@
+// A folder of checkpoints: one folder a checkpoint, "step-0000000020", with a file a rank (state_file.h) and
+// "manifest.json", which is written last and makes it one. What has no manifest was not finished. The manifest says
+// what was trained (keys of model and training, data), by which plan, how far, with which losses, and names the ranks'
+// files with their checksums; it ends with its own. Everything else in the folder is left alone.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "execute/checkpoint/state_file.h"
+
+namespace rehearse::execute {
+
+using CheckpointKeys = std::vector<std::pair<std::string, std::string>>;  // key path and resolved value
+
+struct Manifest {
+  std::int64_t step = 0;   // optimizer steps done; the next step's examples begin at step * global batch
+  std::int64_t steps = 0;  // of the whole run, as it was asked for: learning-rate schedules end there
+  std::string data;        // what it was trained on: "35149 bytes, 0123...", or that examples are made
+  CheckpointKeys trained;  // model.*, training.*: must be the same to go on
+  CheckpointKeys plan;     // plan.*, number of ranks: may differ, then ranks read what is theirs from several files
+  std::vector<double> losses;
+  std::vector<StateFileFacts> files;  // by rank
+};
+
+std::string checkpoint_name(std::int64_t step);  // "step-0000000020"
+std::string state_file_name(int rank);           // "rank-0003.state"
+
+void write_manifest(const std::string& checkpoint, const Manifest& manifest);
+// Throws InputError naming the file: none, damaged, of a later version, of another step than its folder's name says.
+Manifest read_manifest(const std::string& checkpoint);
+
+// Steps of the checkpoints that have a manifest, ascending. No folder: none.
+std::vector<std::int64_t> checkpoints_in(const std::string& folder);
+// Takes away what a run that goes on from `step` makes anew: checkpoints of later steps, and what a killed run left of
+// ours in those without a manifest.
+void remove_checkpoints_after(const std::string& folder, std::int64_t step);
+// All but the last `keep`; the manifest goes first.
+void keep_last_checkpoints(const std::string& folder, int keep);
+
+}  // namespace rehearse::execute

@@ -1,0 +1,253 @@
+// See state_file.h.
+#include "execute/checkpoint/state_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "sim/base/diagnostics.h"
+#include "sim/base/unfinished.h"
+#include "sim/result/output_file.h"
+
+#define XXH_INLINE_ALL
+#define XXH_NO_INLINE_HINTS 1  // g++ refuses them under -Og, as the sanitizer builds have it
+#include <xxhash.h>
+
+namespace rehearse::execute {
+namespace {
+
+using StateJson = nlohmann::json;
+
+constexpr std::string_view kStateMagic = "RHCKSTAT";
+constexpr std::int64_t kDigestBytes = 16, kFixedBytes = 8 + 4 + 8;
+constexpr std::int64_t kStateBlock = std::int64_t{1} << 18;
+
+class StateHash {
+ public:
+  StateHash() { XXH3_128bits_reset(state_.get()); }
+  void add(const void* data, std::size_t bytes) { XXH3_128bits_update(state_.get(), data, bytes); }
+  StateDigest digest() const {
+    const XXH128_hash_t value = XXH3_128bits_digest(state_.get());
+    return {value.low64, value.high64};
+  }
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> state_{XXH3_createState()};
+};
+
+constexpr std::array kStateTypes = {DType::f32, DType::bf16, DType::f16, DType::i32,
+                                    DType::u8,  DType::e4m3, DType::e5m2};
+
+DType state_type_of(const std::string& name) {
+  const auto* const found =
+      std::find_if(kStateTypes.begin(), kStateTypes.end(), [&](DType t) { return name_of(t) == name; });
+  if (found == kStateTypes.end()) throw std::invalid_argument(fmt::format("no element type '{}'", name));
+  return *found;
+}
+
+StateJson state_json(const StateHeader& h) {
+  StateJson buffers = StateJson::array(), tensors = StateJson::array();
+  for (const StateBuffer& b : h.buffers)
+    buffers.push_back({{"name", b.name}, {"type", name_of(b.type)}, {"elements", b.elements}, {"offset", b.offset}});
+  for (const StateTensor& t : h.tensors) {
+    StateJson runs = StateJson::array();
+    for (const StateRun& r : t.runs) runs.push_back({r.global, r.count, r.offset});
+    tensors.push_back({{"name", t.name},
+                       {"kind", t.kind},
+                       {"type", name_of(t.type)},
+                       {"elements", t.elements},
+                       {"runs", std::move(runs)}});
+  }
+  return {{"step", h.step},     {"rank", h.rank},     {"ranks", h.ranks},
+          {"buffers", buffers}, {"tensors", tensors}, {"payload_bytes", h.payload_bytes}};
+}
+
+void check_state_part(std::int64_t offset, std::int64_t elements, DType type, std::int64_t payload) {
+  if (elements < 0 || offset < 0 || offset > payload || elements > (payload - offset) / size_of(type))
+    throw std::invalid_argument("a part lies outside of the payload");
+}
+
+StateHeader state_header_of(const StateJson& j) {
+  StateHeader h;
+  h.step = j.at("step"), h.rank = j.at("rank"), h.ranks = j.at("ranks");
+  h.payload_bytes = j.at("payload_bytes");
+  for (const StateJson& b : j.at("buffers")) {
+    h.buffers.push_back({b.at("name"), state_type_of(b.at("type")), b.at("elements"), b.at("offset")});
+    check_state_part(h.buffers.back().offset, h.buffers.back().elements, h.buffers.back().type, h.payload_bytes);
+  }
+  for (const StateJson& t : j.at("tensors")) {
+    StateTensor& tensor = h.tensors.emplace_back(
+        StateTensor{t.at("name"), t.at("kind"), state_type_of(t.at("type")), t.at("elements"), {}});
+    for (const StateJson& r : t.at("runs")) {
+      tensor.runs.push_back({r.at(0), r.at(1), r.at(2)});
+      check_state_part(tensor.runs.back().offset, tensor.runs.back().count, tensor.type, h.payload_bytes);
+      if (const StateRun& run = tensor.runs.back(); run.global < 0 || run.global > tensor.elements - run.count)
+        throw std::invalid_argument("a part lies outside of its tensor");
+    }
+  }
+  return h;
+}
+
+template <class T>
+void append_state(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+// The file's content is on disk, whatever happens to the machine, before its name says that it is whole.
+void sync_state_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool done = fd >= 0 && ::fsync(fd) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!done) throw std::runtime_error(fmt::format("cannot write {}: {}", path, file_problem(error)));
+}
+
+}  // namespace
+
+std::string digest_text(const StateDigest& digest) {
+  return fmt::format("{:016x}{:016x}", digest[1], digest[0]);
+}
+
+std::string digest_of(const std::string& bytes) {
+  StateHash hash;
+  hash.add(bytes.data(), bytes.size());
+  return digest_text(hash.digest());
+}
+
+void write_state_file(const std::string& path, const StateHeader& header,
+                      const std::function<const std::byte*(std::int64_t offset, std::int64_t bytes)>& payload) {
+  const std::string json = state_json(header).dump();
+  std::string first(kStateMagic);
+  append_state(first, kCheckpointVersion);
+  append_state(first, static_cast<std::uint64_t>(json.size()));
+  first += json;
+  StateHash hash;
+  result::OutputFile file(path, result::OutputFile::Format::plain);
+  const auto put = [&](std::string_view bytes) {
+    hash.add(bytes.data(), bytes.size());
+    file.write(bytes);
+  };
+  put(first);
+  for (std::int64_t at = 0; at < header.payload_bytes; at += kStateBlock) {
+    const std::int64_t bytes = std::min(kStateBlock, header.payload_bytes - at);
+    put({reinterpret_cast<const char*>(payload(at, bytes)), static_cast<std::size_t>(bytes)});
+  }
+  const StateDigest digest = hash.digest();
+  file.write({reinterpret_cast<const char*>(digest.data()), sizeof digest});
+  file.finish();
+  sync_state_file(file.temporary());
+  file.commit();
+}
+
+StateFileFacts state_file_facts(const std::string& folder, const std::string& name) {
+  const std::string path = folder + "/" + name;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  struct stat status {};
+  StateDigest digest{};
+  const bool read = fd >= 0 && ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+                    status.st_size > kFixedBytes + kDigestBytes &&
+                    ::pread(fd, digest.data(), sizeof digest, status.st_size - kDigestBytes) == kDigestBytes;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!read) throw std::runtime_error(fmt::format("cannot read {}: {}", path, file_problem(error)));
+  return {name, static_cast<std::int64_t>(status.st_size), digest_text(digest)};
+}
+
+StateFile::StateFile(const std::string& folder, const StateFileFacts& facts) : path_(folder + "/" + facts.name) {
+  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd_ < 0) refuse(errno == ENOENT ? "no such file, which the checkpoint's manifest names" : file_problem(errno));
+  try {
+    check(facts);
+    read_header();
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
+}
+
+StateFile::~StateFile() {
+  ::close(fd_);
+}
+
+void StateFile::refuse(const std::string& why, const std::string& hint) const {
+  throw InputError(Diagnostic{path_, 0, 0, "", why, hint});
+}
+
+void StateFile::read_at(std::int64_t at, std::int64_t bytes, void* to) const {
+  auto* next = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t got = ::pread(fd_, next, static_cast<std::size_t>(bytes), at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) refuse(file_problem(errno));
+    if (got == 0) refuse("ends early");
+    next += got, at += got, bytes -= got;
+  }
+}
+
+// Reads all of it once.
+void StateFile::check(const StateFileFacts& facts) {
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) refuse("is no regular file");
+  bytes_ = status.st_size;
+  std::array<char, 12> first{};
+  if (bytes_ >= kFixedBytes + kDigestBytes) read_at(0, first.size(), first.data());
+  if (std::string_view(first.data(), kStateMagic.size()) != kStateMagic)
+    refuse(bytes_ < kFixedBytes + kDigestBytes ? fmt::format("is cut: {} of {} bytes", bytes_, facts.bytes)
+                                               : "is no rank's file of a checkpoint");
+  std::uint32_t version = 0;
+  std::memcpy(&version, first.data() + kStateMagic.size(), sizeof version);
+  if (version != kCheckpointVersion)
+    refuse(fmt::format("is of version {} of checkpoints; this program reads version {}", version, kCheckpointVersion),
+           "a later rehearse reads it");
+  if (bytes_ != facts.bytes)
+    refuse(fmt::format("is {}: {} bytes, of {} that were written", bytes_ < facts.bytes ? "cut" : "longer than it was",
+                       bytes_, facts.bytes));
+  StateHash hash;
+  std::string block;
+  for (std::int64_t at = 0; at < bytes_ - kDigestBytes;) {
+    block.resize(static_cast<std::size_t>(std::min(kStateBlock, bytes_ - kDigestBytes - at)));
+    read_at(at, static_cast<std::int64_t>(block.size()), block.data());
+    hash.add(block.data(), block.size());
+    at += static_cast<std::int64_t>(block.size());
+  }
+  StateDigest said{};
+  read_at(bytes_ - kDigestBytes, kDigestBytes, said.data());
+  if (hash.digest() != said) refuse("is damaged: its checksum is not that of its content");
+  if (digest_text(said) != facts.digest) refuse("is of another checkpoint: not the file that the manifest names");
+}
+
+void StateFile::read_header() {
+  std::uint64_t length = 0;
+  read_at(kFixedBytes - 8, sizeof length, &length);
+  if (length > static_cast<std::uint64_t>(bytes_ - kFixedBytes - kDigestBytes)) refuse("its header is longer than it");
+  std::string text(static_cast<std::size_t>(length), '\0');
+  read_at(kFixedBytes, static_cast<std::int64_t>(length), text.data());
+  payload_ = kFixedBytes + static_cast<std::int64_t>(length);
+  try {
+    header_ = state_header_of(StateJson::parse(text));
+  } catch (const std::exception& error) {
+    refuse(fmt::format("its header cannot be read: {}", error.what()));
+  }
+  if (header_.payload_bytes != bytes_ - payload_ - kDigestBytes)
+    refuse(fmt::format("its header says {} bytes, and there are {}", header_.payload_bytes,
+                       bytes_ - payload_ - kDigestBytes));
+}
+
+void StateFile::read(std::int64_t offset, std::int64_t bytes, std::byte* to) const {
+  if (offset < 0 || bytes < 0 || offset + bytes > header_.payload_bytes) refuse("a part of it lies outside of it");
+  read_at(payload_ + offset, bytes, to);
+}
+
+}  // namespace rehearse::execute

@@ -1,0 +1,96 @@
+// A rank's file of a checkpoint: all that the rank keeps from one step to the next, and where each number of it lies in
+// the whole model, so that ranks of another grid find what is theirs. In order, little-endian:
+//   8 bytes    "RHCKSTAT"
+//   4 bytes    kCheckpointVersion
+//   8 bytes    length of the header
+//   header     JSON: StateHeader
+//   payload    the buffers' bytes, as the header says
+//   16 bytes   XXH3 (128 bits) of all before it (Collet, github.com/Cyan4973/xxHash), against mistakes, not malice
+// Written next to its place and renamed (sim/result/output_file.h). What is torn, cut, not such a file or of a later
+// version is an InputError that names the file and says why.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "sim/base/dtype.h"
+
+namespace rehearse::execute {
+
+inline constexpr std::uint32_t kCheckpointVersion = 1;
+
+// `offset`: bytes from the payload's beginning.
+struct StateBuffer {
+  std::string name;
+  DType type = DType::f32;
+  std::int64_t elements = 0, offset = 0;
+
+  friend bool operator==(const StateBuffer&, const StateBuffer&) = default;
+};
+// Elements [global, global + count) of a whole tensor, in its row-major order.
+struct StateRun {
+  std::int64_t global = 0, count = 0, offset = 0;
+};
+// What the rank holds of a parameter, or of a state of it: kind "param", "master", "exp_avg", ...
+struct StateTensor {
+  std::string name, kind;
+  DType type = DType::f32;
+  std::int64_t elements = 0;  // of the whole
+  std::vector<StateRun> runs;
+};
+struct StateHeader {
+  std::int64_t step = 0;  // optimizer steps done
+  int rank = 0, ranks = 1;
+  std::vector<StateBuffer> buffers;
+  std::vector<StateTensor> tensors;
+  std::int64_t payload_bytes = 0;
+};
+
+using StateDigest = std::array<std::uint64_t, 2>;
+std::string digest_text(const StateDigest& digest);  // 32 hexadecimal digits
+std::string digest_of(const std::string& bytes);
+
+// `payload(offset, bytes)` gives the next part of the payload, asked for from the beginning to the end. On disk when it
+// returns. Throws std::runtime_error naming the file if it cannot be written, Interrupted.
+void write_state_file(const std::string& path, const StateHeader& header,
+                      const std::function<const std::byte*(std::int64_t offset, std::int64_t bytes)>& payload);
+
+// What the manifest says of a file.
+struct StateFileFacts {
+  std::string name;  // in the checkpoint's folder
+  std::int64_t bytes = 0;
+  std::string digest;
+};
+// Of a file that is whole: from its size and its last bytes alone.
+StateFileFacts state_file_facts(const std::string& folder, const std::string& name);
+
+// Open and found whole. One thread at a time may read.
+class StateFile {
+ public:
+  StateFile(const std::string& folder, const StateFileFacts& facts);
+  ~StateFile();
+  StateFile(const StateFile&) = delete;
+  StateFile& operator=(const StateFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  const StateHeader& header() const { return header_; }
+  // Bytes [offset, offset + bytes) of the payload.
+  void read(std::int64_t offset, std::int64_t bytes, std::byte* to) const;
+
+ private:
+  void check(const StateFileFacts& facts);
+  void read_header();
+  void read_at(std::int64_t at, std::int64_t bytes, void* to) const;
+  [[noreturn]] void refuse(const std::string& why, const std::string& hint = "") const;
+
+  std::string path_;
+  int fd_ = -1;
+  std::int64_t bytes_ = 0, payload_ = 0;
+  StateHeader header_;
+};
+
+}  // namespace rehearse::execute

@@ -1,0 +1,57 @@
+// What a run of weeks comes to (sim/run/goodput.h): what `rehearse goodput` prints (reports/goodput.h).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rehearse::result {
+
+// What fails: a GPU, its NIC, the rest of a host, a switch with its cables, the run's own software.
+inline constexpr std::size_t kComponents = 5;
+inline constexpr std::array<std::string_view, kComponents> kComponentNames = {"gpu", "nic", "host", "switch", "job"};
+
+// Where the time of a run goes. Effective: steps that are part of what the run ends with. Lost: steps, and what there
+// was of checkpoints between them, that had to be done again.
+inline constexpr std::size_t kWeekShares = 6;
+inline constexpr std::array<std::string_view, kWeekShares> kWeekShareNames = {"effective", "checkpoints", "lost",
+                                                                              "detection", "no_host",     "restart"};
+enum class WeekShare : unsigned char { effective, checkpoints, lost, detection, no_host, restart };
+
+// One sample of a run; times in seconds, which sum to its length.
+struct Weeks {
+  std::array<double, kWeekShares> shares{};
+  std::array<std::int64_t, kComponents> failures{};
+  std::int64_t steps = 0;  // that count
+
+  double seconds() const;
+  double effective_ratio() const;  // the effective training time ratio: effective over all
+  std::int64_t interruptions() const;
+};
+
+struct WeekQuantiles {
+  double p5 = 0, p50 = 0, p95 = 0;
+};
+WeekQuantiles week_quantiles(std::vector<double> values);
+
+struct Goodput {
+  std::string scenario_name;
+  std::int64_t gpus = 0, hosts = 0, spare_hosts = 0;  // -1: as many as are needed
+  double step_s = 0, tokens_per_step = 0;             // tokens; samples where a model reads none
+  bool tokens = true;
+  double mean_time_to_failure_s = 0;                      // of the run while it trains
+  double checkpoint_bytes = 0, stall_s = 0, write_s = 0;  // of a checkpoint: ranks stand still; until it counts
+  std::int64_t interval_steps = 0;
+  bool interval_given = false;
+  // Training between two checkpoints, seconds: the best (exact), and by formulas of the first and third order.
+  double best_interval_s = 0, young_s = 0, daly_s = 0;
+  double expected_ratio = 0, expected_at_best = 0;  // closed form; spare hosts never run out
+  std::vector<Weeks> samples;
+  double price_per_gpu_hour = 0;  // 0: not given
+
+  double cost_of(const Weeks& weeks) const;  // spare hosts stand by and are paid for
+};
+
+}  // namespace rehearse::result

@@ -1,0 +1,121 @@
+// See goodput.h.
+#include "sim/run/goodput.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/diagnostics.h"
+#include "sim/base/in_parallel.h"
+#include "sim/model/model.h"
+#include "sim/plan/sections.h"
+
+namespace rehearse::run {
+namespace {
+
+constexpr double kSecondsOfHour = 3600, kSecondsOfDay = 86400;
+
+[[noreturn]] void refuse_goodput(const std::string& key, const std::string& why, const std::string& hint) {
+  throw InputError(Diagnostic{"", 0, 0, key, why, hint});
+}
+
+double rate_of(double units, double mtbf_hours) {
+  return mtbf_hours > 0 ? units / (mtbf_hours * kSecondsOfHour) : 0;
+}
+
+// How fast all ranks together move a checkpoint: each its share, none faster than it can.
+double writing_rate(const plan::Scenario& s) {
+  const auto storage = static_cast<double>(s.checkpoint.storage_bandwidth.per_s());
+  const double rank = static_cast<double>(s.checkpoint.rank_bandwidth.per_s()) * static_cast<double>(s.cluster.gpus);
+  return rank > 0 ? std::min(storage, rank) : storage;
+}
+
+WeeksRequest weeks_of(const plan::Scenario& s, double step_s, std::int64_t hosts, double bytes) {
+  const plan::Failures& f = s.failures;
+  const auto gpus = static_cast<double>(s.cluster.gpus);
+  WeeksRequest r;
+  r.step_s = step_s;
+  r.rates = {rate_of(gpus, f.gpu_mtbf_hours), rate_of(gpus, f.nic_mtbf_hours),
+             rate_of(static_cast<double>(hosts), f.host_mtbf_hours),
+             rate_of(std::ceil(gpus / static_cast<double>(f.gpus_per_switch)), f.switch_mtbf_hours),
+             rate_of(1, f.job_mtbf_hours)};
+  r.detection_s = f.detection.seconds(), r.restart_s = f.restart.seconds();
+  r.repair_s = f.repair_hours * kSecondsOfHour;
+  r.spare_hosts = f.spare_hosts;
+  const double written = bytes / writing_rate(s);
+  if (s.checkpoint.mode == plan::CheckpointMode::sync) {
+    r.stall_s = written;
+  } else {
+    r.stall_s = bytes / gpus / static_cast<double>(s.checkpoint.copy_bandwidth.per_s());
+    r.write_s = written;
+  }
+  return r;
+}
+
+// In whole steps, and with no checkpoint begun before the one before is written.
+std::int64_t steps_between(double interval_s, const WeeksRequest& r) {
+  const double least = std::max(1.0, std::ceil((r.write_s - r.stall_s) / r.step_s));
+  return static_cast<std::int64_t>(std::max(least, std::round(interval_s / r.step_s)));
+}
+
+}  // namespace
+
+double checkpoint_bytes(const plan::Scenario& s) {
+  const plan::Training& t = s.training;
+  if (t.lora())
+    refuse_goodput("checkpoint.bytes", "with adapters alone trained, it is not known what a checkpoint holds",
+                   "checkpoint.bytes: 100MB, as an example");
+  const double kept = t.moments == plan::MomentsKind::fp32 ? 4 : t.moments == plan::MomentsKind::bf16 ? 2 : 1;
+  const double moments = t.optimizer == plan::OptimizerKind::adamw                   ? 2
+                         : t.optimizer == plan::OptimizerKind::sgd && t.momentum > 0 ? 1
+                                                                                     : 0;
+  const double values = t.precision == plan::Precision::fp32 ? 4 : 4 + 2;
+  return static_cast<double>(model::parameter_count(s.model)) * (values + moments * kept);
+}
+
+std::int64_t devices_of_host(const plan::Scenario& scenario, const std::string& data_root) {
+  return plan::detail::devices_of_node(scenario.cluster, data_root).value_or(1);
+}
+
+result::Goodput goodput_of(const plan::Scenario& s, double step_s, std::int64_t devices,
+                           const GoodputOptions& options) {
+  if (!s.failures.any())
+    refuse_goodput("failures", "nothing fails: say how often a unit does",
+                   "failures: {host_mtbf_hours: 3686}, as an example");
+  if (s.checkpoint.storage_bandwidth == Bandwidth())
+    refuse_goodput("checkpoint.storage_bandwidth", "is needed: at which all ranks write a checkpoint",
+                   "checkpoint: {storage_bandwidth: 100GB/s}, as an example");
+  result::Goodput g;
+  g.scenario_name = s.name;
+  g.gpus = s.cluster.gpus;
+  g.hosts = (g.gpus + devices - 1) / devices;
+  g.spare_hosts = s.failures.spare_hosts;
+  g.step_s = step_s;
+  g.tokens = s.model.is_transformer();
+  g.tokens_per_step = static_cast<double>(s.training.global_batch * (g.tokens ? s.training.seq_len : 1));
+  g.price_per_gpu_hour = options.price_per_gpu_hour;
+  g.checkpoint_bytes =
+      s.checkpoint.bytes > Bytes() ? static_cast<double>(s.checkpoint.bytes.count()) : checkpoint_bytes(s);
+
+  WeeksRequest r = weeks_of(s, step_s, g.hosts, g.checkpoint_bytes);
+  r.seconds = options.days * kSecondsOfDay;
+  if (options.units > 0) r.steps = static_cast<std::int64_t>(std::ceil(options.units / g.tokens_per_step));
+  g.mean_time_to_failure_s = 1 / r.rate();
+  g.stall_s = r.stall_s, g.write_s = r.write_s;
+  g.best_interval_s = best_interval(r.rate(), r.stall_s);
+  g.young_s = young_interval(r.rate(), r.stall_s), g.daly_s = daly_interval(r.rate(), r.stall_s);
+  r.interval_steps = steps_between(g.best_interval_s, r);
+  g.expected_at_best = expected_ratio(r);
+  g.interval_given = s.checkpoint.interval > Time();
+  if (g.interval_given) r.interval_steps = steps_between(s.checkpoint.interval.seconds(), r);
+  g.interval_steps = r.interval_steps;
+  g.expected_ratio = expected_ratio(r);
+
+  g.samples.resize(static_cast<std::size_t>(options.samples));
+  in_parallel(options.threads, g.samples.size(),
+              [&](std::size_t i) { g.samples[i] = simulate_weeks(r, s.noise.seed, static_cast<std::int64_t>(i)); });
+  return g;
+}
+
+}  // namespace rehearse::run

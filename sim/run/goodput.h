@@ -1,0 +1,34 @@
+// What a scenario's run of weeks comes to: its step from its own simulation, failures and checkpoints from its sections
+// `failures` and `checkpoint`, the rest by events (weeks.h).
+#pragma once
+
+#include <cstdint>
+
+#include "sim/plan/scenario.h"
+#include "sim/result/goodput.h"
+#include "sim/run/weeks.h"
+
+namespace rehearse::run {
+
+struct GoodputOptions {
+  double days = 0;   // how long it runs; 0: until `units`
+  double units = 0;  // tokens, or samples of a model that reads none, to train on
+  std::int64_t samples = 1000;
+  double price_per_gpu_hour = 0;
+  int threads = 1;
+};
+
+// `step_s`: of the scenario; `devices`: of one host. Throws InputError: no failures, no storage bandwidth, a checkpoint
+// whose size does not follow.
+result::Goodput goodput_of(const plan::Scenario& scenario, double step_s, std::int64_t devices,
+                           const GoodputOptions& options);
+
+// Each trained parameter once: in fp32 4 bytes, else its 2 bytes (1 held in 8 bits) and the fp32 copy's 4; of its
+// moments 4 bytes each (AdamW two, SGD with momentum one), 2 or 1 as training.moments says; of Adafactor's means, which
+// are short, nothing.
+double checkpoint_bytes(const plan::Scenario& scenario);
+
+// The devices of a host of the scenario's topology.
+std::int64_t devices_of_host(const plan::Scenario& scenario, const std::string& data_root);
+
+}  // namespace rehearse::run

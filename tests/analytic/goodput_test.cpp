@@ -1,0 +1,216 @@
+// A run of weeks against closed forms: effective training time of a renewal process, the best interval against Young's
+// and Daly's, waits for hosts, what is published of two fleets.
+#include "sim/run/goodput.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "sim/base/diagnostics.h"
+#include "sim/run/weeks.h"
+#include "tests/support/lowered.h"
+
+namespace rehearse::run {
+namespace {
+
+using result::Weeks;
+using result::WeekShare;
+
+constexpr double kHour = 3600;
+
+// A failure in 3 hours, half of them GPUs; checkpoints of 30 s every 200 steps of 5 s.
+WeeksRequest usual() {
+  WeeksRequest r;
+  r.step_s = 5, r.interval_steps = 200, r.stall_s = 30;
+  r.rates = {0.5 / (3 * kHour), 0, 0.2 / (3 * kHour), 0, 0.3 / (3 * kHour)};
+  r.detection_s = 60, r.restart_s = 600;
+  r.seconds = 2000 * 24 * kHour;
+  return r;
+}
+
+double share(const Weeks& w, WeekShare which) {
+  return w.shares[static_cast<std::size_t>(which)];
+}
+
+struct Mean {
+  double value, standard_error;
+};
+Mean mean_ratio(const WeeksRequest& r, int samples = 20) {
+  double sum = 0, squares = 0;
+  for (int i = 0; i < samples; ++i) {
+    const double ratio = simulate_weeks(r, 7, i).effective_ratio();
+    sum += ratio, squares += ratio * ratio;
+  }
+  const double mean = sum / samples;
+  return {mean, std::sqrt(std::max(0.0, squares / samples - mean * mean) / (samples - 1))};
+}
+
+TEST(Goodput, EffectiveTimeIsThatOfTheRenewalProcess) {
+  WeeksRequest async = usual(), slow_restart = usual(), seldom = usual();
+  async.stall_s = 1, async.write_s = 900;
+  slow_restart.restart_s = 2 * kHour;  // of which every other fails
+  seldom.interval_steps = 5000;
+  for (const WeeksRequest& r : {usual(), async, slow_restart, seldom}) {
+    const Mean simulated = mean_ratio(r);
+    EXPECT_NEAR(simulated.value, expected_ratio(r), 4 * simulated.standard_error);
+    EXPECT_LT(simulated.standard_error, 2e-3) << "or the line above says nothing";
+  }
+}
+
+// Kokolis et al. 2024 (arXiv 2410.21680): 1 - failures a second x (restart + half an interval), to first order.
+TEST(Goodput, ToFirstOrderIsThePublishedFormula) {
+  WeeksRequest r = usual();
+  r.stall_s = 0, r.detection_s = 0, r.restart_s = 300;
+  r.rates = {1 / (300 * kHour), 0, 0, 0, 0};
+  const double x = (300.0 + 500) / (300 * kHour);
+  EXPECT_NEAR(expected_ratio(r), 1 - x, x * x);
+  r.restart_s = 0;
+  EXPECT_GT(std::abs(expected_ratio(r) - (1 - x)), x * x) << "the restart is seen";
+}
+
+TEST(Goodput, TimesSumToTheLengthAndFailuresComeAtTheirRates) {
+  const WeeksRequest r = usual();
+  Weeks sum;
+  for (int i = 0; i < 10; ++i) {
+    const Weeks w = simulate_weeks(r, 1, i);
+    EXPECT_NEAR(w.seconds(), r.seconds, 1e-6 * r.seconds);
+    EXPECT_NEAR(share(w, WeekShare::effective), static_cast<double>(w.steps) * r.step_s, 1e-6 * r.seconds);
+    EXPECT_EQ(share(w, WeekShare::no_host), 0);
+    for (std::size_t c = 0; c < result::kComponents; ++c) sum.failures[c] += w.failures[c];
+  }
+  const auto all = static_cast<double>(sum.interruptions());
+  for (std::size_t c = 0; c < result::kComponents; ++c)
+    EXPECT_NEAR(static_cast<double>(sum.failures[c]) / all, r.rates[c] / r.rate(), 4 * 0.5 / std::sqrt(all)) << c;
+}
+
+TEST(Goodput, WithoutFailuresOnlyCheckpointsCost) {
+  WeeksRequest r = usual();
+  r.rates = {};
+  r.seconds = 1000 * 1030.0;
+  EXPECT_DOUBLE_EQ(expected_ratio(r), 1000.0 / 1030);
+  EXPECT_DOUBLE_EQ(simulate_weeks(r, 1, 0).effective_ratio(), 1000.0 / 1030);
+  r.seconds = 0;
+  r.steps = 401;  // two checkpoints, none after the last step
+  EXPECT_DOUBLE_EQ(simulate_weeks(r, 1, 0).seconds(), 401 * 5 + 2 * 30);
+  EXPECT_EQ(simulate_weeks(r, 1, 0).steps, 401);
+}
+
+TEST(Goodput, ARunOfSoManyStepsDoesThemHoweverOftenItFails) {
+  WeeksRequest r = usual();
+  r.seconds = 0, r.steps = 100'000;
+  double seconds = 0;
+  for (int i = 0; i < 20; ++i) {
+    const Weeks w = simulate_weeks(r, 3, i);
+    EXPECT_EQ(w.steps, r.steps);
+    EXPECT_GT(w.interruptions(), 20);
+    seconds += w.seconds() / 20;
+  }
+  EXPECT_NEAR(500'000 / seconds, expected_ratio(r), 0.01);
+}
+
+// Every failure waits for its own repair.
+TEST(Goodput, WithoutSparesEachFailureWaitsForItsRepair) {
+  WeeksRequest r = usual();
+  r.rates = {1 / (3 * kHour), 0, 0, 0, 0};
+  r.spare_hosts = 0, r.repair_s = 5 * kHour;
+  const Weeks w = simulate_weeks(r, 1, 0);
+  EXPECT_NEAR(share(w, WeekShare::no_host) / static_cast<double>(w.interruptions()), r.repair_s, r.repair_s * 1e-3);
+  r.spare_hosts = 1;
+  EXPECT_LT(share(simulate_weeks(r, 1, 0), WeekShare::no_host), 0.8 * share(w, WeekShare::no_host));
+  r.spare_hosts = 20;
+  EXPECT_EQ(share(simulate_weeks(r, 1, 0), WeekShare::no_host), 0);
+  r.rates = {0, 0, 0, 0, 1 / (3 * kHour)};
+  r.spare_hosts = 0;
+  EXPECT_EQ(share(simulate_weeks(r, 1, 0), WeekShare::no_host), 0) << "software takes no host out";
+}
+
+TEST(Goodput, TheBestIntervalIsYoungsAndDalysWhereTheyHold) {
+  for (const double stall : {0.1, 1.0, 4.0}) {  // far below the mean time between failures
+    const double rate = 1 / (3 * kHour), best = best_interval(rate, stall);
+    EXPECT_NEAR(young_interval(rate, stall) / best, 1, 0.02) << stall;
+    EXPECT_NEAR(daly_interval(rate, stall) / best, 1, 1e-4) << stall;
+  }
+  const double rate = 1 / kHour, stall = 600;  // where Young's is off
+  EXPECT_GT(young_interval(rate, stall) / best_interval(rate, stall), 1.15);
+  EXPECT_NEAR(daly_interval(rate, stall) / best_interval(rate, stall), 1, 0.02);
+}
+
+TEST(Goodput, NoOtherIntervalIsBetterThanTheBest) {
+  for (const bool async : {false, true}) {
+    WeeksRequest r = usual();
+    if (async) r.stall_s = 2, r.write_s = 100;
+    const auto with = [&r](double seconds) {
+      WeeksRequest other = r;
+      other.interval_steps = std::llround(seconds / r.step_s);
+      return other;
+    };
+    const double best = best_interval(r.rate(), r.stall_s);
+    for (const double factor : {0.5, 0.8, 1.25, 2.0}) {
+      EXPECT_GT(expected_ratio(with(best)), expected_ratio(with(factor * best))) << factor;
+    }
+    for (const double factor : {0.5, 2.0})  // the same failures
+      EXPECT_GT(mean_ratio(with(best), 8).value, mean_ratio(with(factor * best), 8).value) << factor;
+  }
+}
+
+plan::Scenario fleet(const std::string& more, std::vector<std::string> assignments = {}) {
+  return scenario_from(
+      "rehearse: 1\nmodel: gpt3-175b\ncluster: {topology: dgx-a100, gpus: 1024}\n"
+      "plan: {tensor: 8, pipeline: 8}\ntraining: {global_batch: 1536, seq_len: 2048}\n" +
+          more,
+      std::move(assignments));
+}
+
+// No one time between failures of a host gives both.
+TEST(Goodput, MeanTimesToFailureAreThePublishedOnes) {
+  const std::string measured = "failures: {host_mtbf_hours: 1011}\ncheckpoint: {storage_bandwidth: 50GB/s}\n",
+                    projected = "failures: {host_mtbf_hours: 3692}\ncheckpoint: {storage_bandwidth: 50GB/s}\n";
+  const GoodputOptions one{1, 0, 1, 0, 1};
+  EXPECT_NEAR(goodput_of(fleet(measured), 26, 8, one).mean_time_to_failure_s / kHour, 7.9, 0.05);
+  EXPECT_NEAR(goodput_of(fleet(projected, {"cluster.gpus=16384"}), 26, 8, one).mean_time_to_failure_s / kHour, 1.8,
+              0.05);
+}
+
+TEST(Goodput, ACheckpointIsTheModelsStateAndRanksShareTheStorage) {
+  const std::string failures = "failures: {host_mtbf_hours: 1011}\n";
+  const GoodputOptions one{1, 0, 1, 0, 1};
+  const auto of = [&](const std::string& checkpoint, const std::vector<std::string>& more = {}) {
+    return goodput_of(fleet(failures + "checkpoint: {" + checkpoint + "}\n", more), 26, 8, one);
+  };
+  const double parameters = static_cast<double>(model::parameter_count(fleet("").model));
+  EXPECT_DOUBLE_EQ(of("storage_bandwidth: 50GB/s").checkpoint_bytes, 14 * parameters);  // bf16, fp32, two moments
+  EXPECT_DOUBLE_EQ(of("storage_bandwidth: 50GB/s", {"training.moments=int8"}).checkpoint_bytes, 8 * parameters);
+  EXPECT_DOUBLE_EQ(of("storage_bandwidth: 50GB/s", {"training.precision=fp32"}).checkpoint_bytes, 12 * parameters);
+  EXPECT_DOUBLE_EQ(of("storage_bandwidth: 50GB/s, bytes: 1TB").stall_s, 20);
+  EXPECT_DOUBLE_EQ(of("storage_bandwidth: 50GB/s, rank_bandwidth: 10MB/s, bytes: 1TB").stall_s, 1e12 / 10.24e9);
+  const result::Goodput async = of("storage_bandwidth: 50GB/s, bytes: 1TB, mode: async, copy_bandwidth: 10GB/s");
+  EXPECT_DOUBLE_EQ(async.stall_s, 1e12 / 1024 / 10e9);
+  EXPECT_DOUBLE_EQ(async.write_s, 20);
+  EXPECT_EQ(async.interval_steps, 3) << "best would be every step; one is being written at a time";
+  EXPECT_EQ(of("storage_bandwidth: 50GB/s, interval: 10min").interval_steps, 23);
+}
+
+TEST(Goodput, WhatIsMissingIsAskedFor) {
+  const auto refusal = [](const std::string& more) -> std::string {
+    try {
+      goodput_of(fleet(more), 26, 8, {1, 0, 1, 0, 1});
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(refusal("checkpoint: {storage_bandwidth: 1GB/s}\n").find("nothing fails"), std::string::npos);
+  EXPECT_NE(refusal("failures: {host_mtbf_hours: 1}\n").find("checkpoint.storage_bandwidth"), std::string::npos);
+}
+
+// Whatever else is sampled, and by how many threads.
+TEST(Goodput, ASampleIsItself) {
+  const plan::Scenario s = fleet("failures: {host_mtbf_hours: 1011}\ncheckpoint: {storage_bandwidth: 50GB/s}\n");
+  const result::Goodput few = goodput_of(s, 26, 8, {54, 0, 3, 0, 1}), many = goodput_of(s, 26, 8, {54, 0, 8, 0, 4});
+  for (std::size_t i = 0; i < few.samples.size(); ++i) EXPECT_EQ(few.samples[i].shares, many.samples[i].shares);
+  EXPECT_NE(many.samples[0].shares, many.samples[1].shares);
+}
+
+}  // namespace
+}  // namespace rehearse::run

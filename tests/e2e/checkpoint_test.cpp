@@ -1,0 +1,76 @@
+// rehearse execute --checkpoint as a user meets it: a run is resumed, ranks that are killed are started again and lose
+// nothing, and what does not fit together is refused.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "program.h"
+
+namespace rehearse::e2e {
+namespace {
+
+using Json = nlohmann::json;
+
+TEST(Checkpoint, ARunIsResumed) {
+  const Folder folder;
+  const auto execute = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"execute", "gpt-tiny-ddp", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  const Outcome whole = execute({"--steps", "6"});
+  ASSERT_EQ(whole.status, 0) << whole.err;
+  ASSERT_EQ(execute({"--steps", "3", "--checkpoint", folder / "saved"}).status, 0);
+  const Outcome rest = execute({"--steps", "6", "--checkpoint", folder / "saved", "--resume", "--async"});
+  ASSERT_EQ(rest.status, 0) << rest.err;
+  EXPECT_EQ(Json::parse(rest.out)["loss"], Json::parse(whole.out)["loss"]);
+  EXPECT_EQ(Json::parse(rest.out)["steps"], 6);
+  const Outcome again = execute({"--steps", "6", "--checkpoint", folder / "saved", "--resume"});
+  EXPECT_EQ(again.status, 2);
+  EXPECT_TRUE(has(again.err, "nothing of 6 steps is left to do")) << again.err;
+}
+
+TEST(Checkpoint, WhatDoesNotFitTogetherIsRefused) {
+  const Folder folder;
+  const auto refused = [&](const std::vector<std::string>& more, const std::string& message) {
+    std::vector<std::string> words = {"execute", "gpt-tiny-ddp", "--steps", "2"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome r = run(words);
+    EXPECT_EQ(r.status, 2) << r.err;
+    EXPECT_TRUE(has(r.err, message)) << r.err;
+  };
+  refused({"--every", "2"}, "--every requires --checkpoint");
+  refused({"--checkpoint", folder / "none", "--resume"}, "has no checkpoint to resume");
+  refused({"--checkpoint", folder / "none", "--max-restarts", "1"}, "--ranks gloo, or mpi");
+}
+
+// A short campaign; kills.sh says how to make a long one.
+Outcome campaign(const std::string& transport) {
+  return shell(
+      "export REHEARSE STEPS=120 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+      "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_plm=isolated OMPI_MCA_btl_vader_single_copy_mechanism=none "
+      "LSAN_OPTIONS=detect_leaks=0; unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT; " +
+      std::string(REHEARSE_SOURCE_DIR) + "/tests/e2e/kills.sh " + transport + " 1 1");
+}
+
+TEST(Checkpoint, KilledRanksOverGlooLoseNothing) {
+  if (has(run({"execute", "gpt-tiny-ddp", "--steps", "1", "--ranks", "gloo"}).err, "built without Gloo"))
+    GTEST_SKIP() << "built without Gloo";
+  const Outcome r = campaign("gloo");
+  EXPECT_EQ(r.status, 0) << r.out << r.err;
+  EXPECT_TRUE(has(r.out, ": same")) << r.out;
+  EXPECT_FALSE(has(r.out, " 0 restarts")) << r.out;
+}
+
+TEST(Checkpoint, KilledRanksOverMpiLoseNothing) {
+  if (shell("command -v mpirun").status != 0) GTEST_SKIP() << "there is no mpirun (openmpi-bin)";
+  if (has(run({"execute", "gpt-tiny-ddp", "--ranks", "mpi"}).err, "built without MPI"))
+    GTEST_SKIP() << "built without MPI (libopenmpi-dev)";
+  const Outcome r = campaign("mpi");
+  EXPECT_EQ(r.status, 0) << r.out << r.err;
+  EXPECT_TRUE(has(r.out, ": same")) << r.out;
+  EXPECT_FALSE(has(r.out, " 0 restarts")) << r.out;
+}
+
+}  // namespace
+}  // namespace rehearse::e2e
