@@ -108,10 +108,17 @@ struct AttentionShape {
   std::int64_t rotary_dim = 0;  // rope: columns of a head that turn; 0: head_dim
   // Causal, of whole sequences: query i sees keys i - window < j <= i; 0: all before it. Not on GPUs yet.
   std::int64_t window = 0;
+  // Causal, of sequences that are packed of documents: int32 [micro_batch, tokens of a sequence], for each token the
+  // first one of its document, before which it sees no key; nullptr: none. Not on GPUs yet.
+  const std::int32_t* document_starts = nullptr;
+  std::int64_t document_row = 0;  // tokens of a sequence in document_starts
 
-  // The first key that the query at `position` sees.
-  std::int64_t first_seen(std::int64_t position) const {
-    return window > 0 && position >= window ? position - window + 1 : 0;
+  // The first key that the query at `position` of sequence `batch` sees.
+  std::int64_t first_seen(std::int64_t batch, std::int64_t position) const {
+    const std::int64_t first = window > 0 && position >= window ? position - window + 1 : 0;
+    if (document_starts == nullptr) return first;
+    const std::int64_t start = document_starts[batch * document_row + position];
+    return start > first ? start : first;
   }
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   std::int64_t rotated() const { return rotary_dim > 0 ? rotary_dim : head_dim; }

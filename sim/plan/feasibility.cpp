@@ -56,6 +56,7 @@ class Rules {
     schedule(counted ? std::optional(s_.training.micro_batches(s_.plan)) : std::nullopt);
     if (sections_.model_sound && batch_known && sound("training.seq_len")) size();
     if (!reported_.list().empty()) return;
+    check_documents(sections_, s_);
     check_offload(sections_, s_);
     check_room_for_experts(sections_.root.get("model"), s_);
     check_performed_precision(sections_.training, s_);

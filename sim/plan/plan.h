@@ -44,6 +44,8 @@ enum class ExpertDispatch : unsigned char { all_to_all, forwarding };
 enum class ContextKind : unsigned char { ring, all_to_all, all_gather };
 // adafactor: Shazeer and Stern 2018, arXiv 1804.04235; sim/program/op.h has the variant.
 enum class OptimizerKind : unsigned char { adamw, sgd, adafactor };
+// How long the documents are that sequences are packed of (documents.h); none: each sequence is one.
+enum class Documents : unsigned char { none, fixed, uniform, lognormal, table };
 // How an optimizer's averages are stored. int8: codes of blocks (sim/base/moment_codes.h).
 enum class MomentsKind : unsigned char { fp32, bf16, int8 };
 
@@ -99,6 +101,11 @@ struct Plan {
 
 struct Training {
   std::int64_t global_batch = 1, seq_len = 1;
+  Documents documents = Documents::none;
+  std::int64_t document_length = 0;            // mean, tokens
+  double document_sigma = 1;                   // lognormal: standard deviation of the logarithm
+  std::vector<std::int64_t> document_lengths;  // table
+  bool packs() const { return documents != Documents::none; }
   Precision precision = Precision::bf16;
   Fp8Recipe fp8_recipe = Fp8Recipe::delayed;
   std::int64_t fp8_bf16_layers = 0;  // at either end of the model

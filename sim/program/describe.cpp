@@ -31,6 +31,7 @@ struct ShapeText {
     if (a.keys > 0) text += fmt::format(" keys={}{}", a.keys, a.merge ? " merge" : "");
     if (a.causal) text += " causal";
     if (a.window > 0) text += fmt::format(" window={}", a.window);
+    if (a.document > 0) text += fmt::format(" document={}", a.document);
     if (a.dropout > 0) text += fmt::format(" dropout={}", a.dropout);
     return text;
   }

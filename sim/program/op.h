@@ -79,6 +79,10 @@ struct Attention {
   // Causal, without keys of their own: keys that a query sees, itself the last of them, fewer than seq; 0: all before
   // it (sim/base/window.h). Masked where scores are kept.
   std::int64_t window = 0;
+  // Causal, of sequences packed of documents: a query sees keys of its own document alone. Which documents those are
+  // the example decides; FLOPs and times are those of equal documents of so many tokens (sim/plan/documents.h). Masked
+  // where scores are kept. 0: a sequence is one document.
+  std::int64_t document = 0;
 
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   // The keys that queries are compared with.
@@ -178,6 +182,7 @@ struct Elementwise {
   // of the sequence (sim/plan/context_rows.h), and of these a sequence-parallel rank holds `rows` rows from
   // coordinate(tensor) * rows on, so masks and positions do not depend on the split.
   bool rows_split_over_tensor = false;
+  bool documents = false;  // add_position, position_grad: positions begin again with each document of a sequence
 };
 
 // A copy of pieces of `cols` elements with strides, {x} -> {y}: piece (i, j), i < outer and j < inner, begins at first

@@ -41,7 +41,8 @@ double gemm_flops(const Gemm& g) {
 // arXiv 2307.08691, section 3.1), the second and third of them with values.
 double attention_flops(const Attention& a) {
   const bool flash = a.part == AttentionPart::flash_forward || a.part == AttentionPart::flash_backward;
-  const std::int64_t compared = flash ? counted_keys(a.compared(), a.window) : a.compared();
+  const std::int64_t together = a.document > 0 ? std::min(a.document, a.compared()) : a.compared();
+  const std::int64_t compared = flash ? counted_keys(together, a.window) : a.compared();
   const double column = 2.0 * static_cast<double>(a.micro_batch) * static_cast<double>(a.heads) *
                         static_cast<double>(a.seq) * static_cast<double>(compared);
   const double keys = column * static_cast<double>(a.head_dim), values = column * static_cast<double>(a.values());
