@@ -200,6 +200,13 @@ struct Adafactor {
   const StepValues* step = nullptr;  // device memory
 };
 
+// Of sim/program/op.h, Muon: `matrices` matrices [rows, cols], or one whose rows come in `blocks` runs. lr is *step's.
+struct Muon {
+  std::int64_t elements = 0, matrices = 1, rows = 0, cols = 0, blocks = 1, apart = 0, first = 0;
+  double momentum = 0, weight_decay = 0;
+  const StepValues* step = nullptr;  // device memory
+};
+
 // Dynamic loss scaling (fp16): Micikevicius et al. 2017 (arXiv 1710.03740), with the constants of torch.amp.GradScaler.
 struct LossScaleRule {
   float growth = 2, backoff = 0.5F;
@@ -389,6 +396,10 @@ class Device {
   // row [rows] (null with rows = 0), col [cols]: running means of the gradient's squares.
   virtual void adafactor(const Adafactor& o, In grad, const float* coefficient, Out param, float* master, float* row,
                          float* col) = 0;
+  // Of the tensor's elements those of the matrices change. Not on GPUs yet.
+  virtual void muon(const Muon& o, In grad, const float* coefficient, Out param, float* master, float* momentum) {
+    no_muon(o, grad, coefficient, param, master, momentum);
+  }
   virtual void sum_squares(std::int64_t n, In x, float* sum) = 0;  // adds to sum [1]
   // coefficient [1] = min(1, max_norm / (sqrt(sum) / s + 1e-6)) / s with s = *loss_scale (null: 1); not a number if sum
   // is not finite. max_norm 0: no clipping.
@@ -397,6 +408,10 @@ class Device {
   virtual void update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) = 0;
 
  private:
+  template <class... T>
+  [[noreturn]] static void no_muon(const T&...) {
+    throw std::logic_error("this device has no kernel for Muon's step");
+  }
   template <class... T>
   [[noreturn]] static void no_8_bits(const T&...) {
     throw std::logic_error("this device has no kernels for 8-bit copies");

@@ -149,6 +149,7 @@ void add_optimizer(Said& said, std::vector<Argument>& out) {
     out.push_back({"adam-eps", fmt::format("{}", t.eps)});
   }
   if (t.optimizer == plan::OptimizerKind::adafactor) said.left_out("training.optimizer", "adafactor: adam or sgd");
+  if (t.optimizer == plan::OptimizerKind::muon) said.left_out("training.optimizer", "muon: adam or sgd");
   if (t.moments == plan::MomentsKind::int8) said.left_out("training.moments", "int8: fp32, fp16, bf16 or fp8");
   if (t.moments == plan::MomentsKind::bf16) {
     if (t.optimizer == plan::OptimizerKind::sgd)

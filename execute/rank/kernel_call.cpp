@@ -299,6 +299,14 @@ class KernelCall {
                  f32_out(a.rows > 0 ? state + 1 : state));
   }
 
+  void operator()(const program::Muon& m) const {
+    const plan::Training& t = c_.scenario.training;
+    const kernels::Muon shape{m.elements, m.matrices, m.rows,     m.cols,         m.blocks,
+                              m.apart,    m.first,    t.momentum, t.weight_decay, c_.step};
+    d_.muon(shape, in(0), m.clip ? f32(1) : nullptr, out(0), m.master ? f32_out(1) : nullptr,
+            f32_out(m.master ? 2 : 1));
+  }
+
   void operator()(const program::SumSquares& s) const {
     if (s.counted_once_over_tensor && c_.tensor_coordinate != 0) return;
     d_.sum_squares(s.elements, in(0), f32_out(0));

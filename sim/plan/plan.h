@@ -42,8 +42,9 @@ enum class Fp8Recipe : unsigned char { delayed, tensorwise, blockwise, mxfp8 };
 enum class ExpertDispatch : unsigned char { all_to_all, forwarding };
 // How the ranks of a context group exchange keys and values; see context_rows.h.
 enum class ContextKind : unsigned char { ring, all_to_all, all_gather };
-// adafactor: Shazeer and Stern 2018, arXiv 1804.04235; sim/program/op.h has the variant.
-enum class OptimizerKind : unsigned char { adamw, sgd, adafactor };
+// adafactor: Shazeer and Stern 2018, arXiv 1804.04235. muon: Jordan et al. 2024, of hidden matrices; all else AdamW.
+// sim/program/op.h has the variants.
+enum class OptimizerKind : unsigned char { adamw, sgd, adafactor, muon };
 // How long the documents are that sequences are packed of (documents.h); none: each sequence is one.
 enum class Documents : unsigned char { none, fixed, uniform, lognormal, table };
 // How an optimizer's averages are stored. int8: codes of blocks (sim/base/moment_codes.h).

@@ -81,6 +81,10 @@ struct ShapeText {
   std::string operator()(const Adafactor& a) const {
     return fmt::format("rows={} cols={}{}", a.rows, a.cols, a.master ? " master" : "");
   }
+  std::string operator()(const Muon& m) const {
+    return fmt::format("rows={} cols={}{}{}", m.rows, m.cols,
+                       m.matrices > 1 ? fmt::format(" matrices={}", m.matrices) : "", m.master ? " master" : "");
+  }
   std::string operator()(const SumSquares& s) const { return fmt::format("elements={}", s.elements); }
   std::string operator()(const ClipCoefficient& c) const { return fmt::format("max_norm={}", c.max_norm); }
   std::string operator()(const UpdateLossScale& u) const { return fmt::format("interval={}", u.interval); }

@@ -33,11 +33,13 @@ ExpertBranch::ExpertBranch(const UnitScope& scope, const std::string& prefix, st
 
 void ExpertBranch::declare_parameters() {
   const std::int64_t h = m_.hidden, f = m_.expert_ffn_hidden, e = m_.experts;
-  router_w_ = s_.parameters.add(
-      s_.number, {name_ + ".router.weight", {e, h}, -1, program::Init::Kind::normal, kWeightScale});  // in 16 bits
+  ParamSpec router{name_ + ".router.weight", {e, h}, -1, program::Init::Kind::normal, kWeightScale};  // in 16 bits
+  router.matrices = 1;
+  router_w_ = s_.parameters.add(s_.number, std::move(router));
   const auto add = [&](const char* what, std::vector<std::int64_t> shape, int tensor_dim, double scale) {
-    return s_.parameters.add(s_.number, {name_ + what, std::move(shape), tensor_dim, program::Init::Kind::normal, scale,
-                                         false, true, s_.fp8});
+    ParamSpec spec{name_ + what, std::move(shape), tensor_dim, program::Init::Kind::normal, scale, false, true, s_.fp8};
+    spec.matrices = e / c_.plan().expert * (spec.global_shape.size() == 4 ? 2 : 1);  // of this rank
+    return s_.parameters.add(s_.number, std::move(spec));
   };
   const int split = c_.plan().whole_experts() ? -1 : 2;
   up_w_ = add(".up.weight", {e, 2, f, h}, split, kWeightScale);

@@ -23,7 +23,7 @@ MlpBranch::MlpBranch(const UnitScope& scope, const std::string& prefix, const st
 void MlpBranch::declare_parameters() {
   const std::int64_t h = m_.hidden, f = ffn_hidden_;
   const bool adapted = c_.adapts(&model::Adapters::fc1);
-  up_w_ = gated() ? add_product(s_, tp_, name_ + ".up", {2, f, h}, 1, kWeightScale, adapted)
+  up_w_ = gated() ? add_product(s_, tp_, name_ + ".up", {2, f, h}, 1, kWeightScale, adapted, 2)
                   : add_product(s_, tp_, name_ + ".up", {f, h}, 0, kWeightScale, adapted);
   up_b_ = gated() ? add_bias(s_, name_ + ".up.bias", {2, f}, 1) : add_bias(s_, name_ + ".up.bias", {f}, 0);
   down_w_ =
