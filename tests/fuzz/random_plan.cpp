@@ -158,6 +158,7 @@ class Writer {
     put("plan:\n", fmt::format("  expert: {}\n", c_.of(ranks)), 0);
     if (c_.below(4) == 1) put("plan:\n", "  expert_tensor: 1\n", 0);
     if (c_.below(4) == 1) put("plan:\n", "  overlap_expert_exchange: true\n", 0);
+    if (c_.below(4) == 1) put("plan:\n", "  overlap_shared_experts: true\n", 0);
     if (c_.below(2) == 1)
       put("max_seq_len: 128", fmt::format(", routing: zipf, routing_exponent: 0.{}", c_.below(10)), 0);
   }
