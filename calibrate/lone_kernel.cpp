@@ -150,7 +150,8 @@ std::vector<double> measure(const LoneKernel& kernel, int threads, double second
   const std::vector<kernels::Out> reads = pointers(op.reads), writes = pointers(op.writes);
   const kernels::StepValues step = execute::step_values(kernel.scenario.training, 0, 1);
   const auto device = kernels::make_cpu_device(threads);
-  const execute::CallContext context{kernel.scenario, *device, 0, 0, &step, 0};
+  execute::CallContext context{kernel.scenario, *device, 0, 0, &step, 0};
+  context.equal_documents = true;
   return repeat([&] { execute::call_kernel(op, reads, writes, context); }, seconds);
 }
 

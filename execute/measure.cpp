@@ -9,6 +9,7 @@
 #include "sim/account/program_facts.h"
 #include "sim/account/stage_memory.h"
 #include "sim/base/check.h"
+#include "sim/plan/documents.h"
 
 namespace rehearse::execute {
 
@@ -68,9 +69,10 @@ void add_times(const StepShares& shares, const plan::Scenario& scenario, result:
 void add_program(const program::Program& program, const plan::Scenario& scenario, const plan::RankGrid& grid,
                  bool names, result::Result& out) {
   const auto& t = scenario.training;
-  out.model_flops = model::model_flops(scenario.model, t.global_batch, t.seq_len, t.adapters());
+  const std::int64_t document = plan::equal_document_length(t);
+  out.model_flops = model::model_flops(scenario.model, t.global_batch, t.seq_len, t.adapters(), document);
   out.hardware_flops = account::hardware_flops(program, grid);
-  out.flop_formula = model::flop_formula(scenario.model, t.seq_len, t.adapters());
+  out.flop_formula = model::flop_formula(scenario.model, t.seq_len, t.adapters(), document);
   out.notes = account::balance_notes(scenario, program, account::flops_of, "by its FLOPs");
   out.stages = account::stage_memory(program, grid, scenario.framework, true);
   const std::int64_t ranks_a_role = grid.ranks() / static_cast<int>(program.roles.size());

@@ -108,10 +108,17 @@ struct AttentionShape {
   std::int64_t rotary_dim = 0;  // rope: columns of a head that turn; 0: head_dim
   // Causal, of whole sequences: query i sees keys i - window < j <= i; 0: all before it. Not on GPUs yet.
   std::int64_t window = 0;
+  // Causal, of sequences that are packed of documents: int32 [micro_batch, tokens of a sequence], for each token the
+  // first one of its document, before which it sees no key; nullptr: none. Not on GPUs yet.
+  const std::int32_t* document_starts = nullptr;
+  std::int64_t document_row = 0;  // tokens of a sequence in document_starts
 
-  // The first key that the query at `position` sees.
-  std::int64_t first_seen(std::int64_t position) const {
-    return window > 0 && position >= window ? position - window + 1 : 0;
+  // The first key that the query at `position` of sequence `batch` sees.
+  std::int64_t first_seen(std::int64_t batch, std::int64_t position) const {
+    const std::int64_t first = window > 0 && position >= window ? position - window + 1 : 0;
+    if (document_starts == nullptr) return first;
+    const std::int64_t start = document_starts[batch * document_row + position];
+    return start > first ? start : first;
   }
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   std::int64_t rotated() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
@@ -190,6 +197,13 @@ struct Sgd {
 struct Adafactor {
   std::int64_t rows = 0, cols = 0;
   double weight_decay = 0;
+  const StepValues* step = nullptr;  // device memory
+};
+
+// Of sim/program/op.h, Muon: `matrices` matrices [rows, cols], or one whose rows come in `blocks` runs. lr is *step's.
+struct Muon {
+  std::int64_t elements = 0, matrices = 1, rows = 0, cols = 0, blocks = 1, apart = 0, first = 0;
+  double momentum = 0, weight_decay = 0;
   const StepValues* step = nullptr;  // device memory
 };
 
@@ -382,6 +396,10 @@ class Device {
   // row [rows] (null with rows = 0), col [cols]: running means of the gradient's squares.
   virtual void adafactor(const Adafactor& o, In grad, const float* coefficient, Out param, float* master, float* row,
                          float* col) = 0;
+  // Of the tensor's elements those of the matrices change. Not on GPUs yet.
+  virtual void muon(const Muon& o, In grad, const float* coefficient, Out param, float* master, float* momentum) {
+    no_muon(o, grad, coefficient, param, master, momentum);
+  }
   virtual void sum_squares(std::int64_t n, In x, float* sum) = 0;  // adds to sum [1]
   // coefficient [1] = min(1, max_norm / (sqrt(sum) / s + 1e-6)) / s with s = *loss_scale (null: 1); not a number if sum
   // is not finite. max_norm 0: no clipping.
@@ -390,6 +408,10 @@ class Device {
   virtual void update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) = 0;
 
  private:
+  template <class... T>
+  [[noreturn]] static void no_muon(const T&...) {
+    throw std::logic_error("this device has no kernel for Muon's step");
+  }
   template <class... T>
   [[noreturn]] static void no_8_bits(const T&...) {
     throw std::logic_error("this device has no kernels for 8-bit copies");

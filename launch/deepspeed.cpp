@@ -74,6 +74,7 @@ void ds_optimizer(Said& said, DsJson& config) {
   config["gradient_clipping"] = t.clip;
   if (t.optimizer == plan::OptimizerKind::adafactor)
     said.left_out("training.optimizer", "adafactor: an optimizer of the training script, not of DeepSpeed");
+  if (t.optimizer == plan::OptimizerKind::muon) said.left_out("training.optimizer", "muon: AdamW of all parameters");
   DsJson params = {{"lr", t.lr}};
   if (t.optimizer == plan::OptimizerKind::sgd) {
     params["momentum"] = t.momentum;

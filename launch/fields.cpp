@@ -107,6 +107,8 @@ std::vector<LeftOut> Said::finish() {
     const auto value = plan::value_text(key, scenario_);
     if (!value) continue;
     if (key.path == "training.lora_alpha" && !scenario_.training.lora()) continue;
+    if (key.path == "training.document_length" && scenario_.training.document_length == 0) continue;
+    if (key.path == "training.document_lengths" && scenario_.training.document_lengths.empty()) continue;
     if (key.path.starts_with("training.base_") && scenario_.training.base_batch == 0) continue;
     if (key.path == "plan.bucket" && !scenario_.plan.bucket_given) continue;
     if (key.path == "plan.layers_per_stage" && automatic_layers(scenario_)) continue;

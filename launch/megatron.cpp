@@ -149,6 +149,7 @@ void add_optimizer(Said& said, std::vector<Argument>& out) {
     out.push_back({"adam-eps", fmt::format("{}", t.eps)});
   }
   if (t.optimizer == plan::OptimizerKind::adafactor) said.left_out("training.optimizer", "adafactor: adam or sgd");
+  if (t.optimizer == plan::OptimizerKind::muon) said.left_out("training.optimizer", "muon: adam or sgd");
   if (t.moments == plan::MomentsKind::int8) said.left_out("training.moments", "int8: fp32, fp16, bf16 or fp8");
   if (t.moments == plan::MomentsKind::bf16) {
     if (t.optimizer == plan::OptimizerKind::sgd)
@@ -211,6 +212,7 @@ const std::vector<FieldRow>& megatron_plan_rows() {
       {"plan.overlap_grad_reduce", "overlap-grad-reduce", Mapped::flag, "false"},
       {"plan.overlap_param_gather", "overlap-param-gather", Mapped::flag, "false"},
       {"plan.overlap_expert_exchange", "overlap-moe-expert-parallel-comm", Mapped::flag, "false"},
+      {"plan.overlap_shared_experts", "moe-shared-expert-overlap", Mapped::flag, "false"},
   };
   return rows;
 }

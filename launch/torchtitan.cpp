@@ -188,6 +188,7 @@ std::vector<Section> titan_sections(Said& said) {
   if (t.optimizer == plan::OptimizerKind::sgd)
     said.left_out("training.optimizer", "sgd: Adam or AdamW"), said.left_out("training.momentum", "of sgd");
   if (t.optimizer == plan::OptimizerKind::adafactor) said.left_out("training.optimizer", "adafactor: Adam or AdamW");
+  if (t.optimizer == plan::OptimizerKind::muon) said.left_out("training.optimizer", "muon: Adam or AdamW");
   optimizer.lines = {{"name", toml_text("AdamW")},    {"lr", toml_number(t.lr)},
                      {"beta1", toml_number(t.beta1)}, {"beta2", toml_number(t.beta2)},
                      {"eps", toml_number(t.eps)},     {"weight_decay", toml_number(t.weight_decay)}};

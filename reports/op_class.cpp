@@ -43,6 +43,7 @@ constexpr Class kClasses[] = {
     {"mse", "mean squared error"},
     {"sgd", "optimizer"},
     {"adafactor", "optimizer"},
+    {"muon", "optimizer"},
     {"sum_squares", "optimizer"},
     {"clip_coefficient", "optimizer"},
     {"update_loss_scale", "optimizer"},

@@ -115,8 +115,8 @@ KernelsToTime::KernelsToTime(const std::vector<plan::Scenario>& scenarios, bool 
 void KernelsToTime::add(const Kernel& kernel) {
   const auto* attention = std::get_if<program::Attention>(&kernel.op->shape);
   // No kernels of GPUs for these yet.
-  if (attention != nullptr &&
-      (attention->keys > 0 || attention->values() != attention->head_dim || attention->window > 0))
+  if (attention != nullptr && (attention->keys > 0 || attention->values() != attention->head_dim ||
+                               attention->window > 0 || attention->document > 0))
     return;
   const auto& shape = kernel.op->shape;
   if (std::holds_alternative<program::Router>(shape) || std::holds_alternative<program::Permute>(shape) ||

@@ -64,6 +64,11 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
   if (scenario.model.windowed(scenario.training.seq_len))
     return NotOnGpus{"there are no kernels of GPUs for model.sliding_window below training.seq_len yet",
                      "--device cpu, or a training.seq_len up to the window"};
+  if (scenario.training.optimizer == plan::OptimizerKind::muon)
+    return NotOnGpus{"there is no kernel of GPUs for Muon's step yet", "--device cpu, or training.optimizer: adamw"};
+  if (scenario.training.packs())
+    return NotOnGpus{"there are no kernels of GPUs for sequences packed of documents yet",
+                     "--device cpu, or training.documents: none"};
   if (plan.offload_optimizer || plan.offload_activations)  // offload_parameters is with the first
     return NotOnGpus{"ranks on GPUs keep nothing in the host's memory yet",
                      "--device cpu, or without plan.offload_optimizer and plan.offload_activations"};

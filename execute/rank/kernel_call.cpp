@@ -11,6 +11,7 @@
 #include "execute/rank/expert_rows.h"
 #include "sim/base/check.h"
 #include "sim/plan/context_rows.h"
+#include "sim/plan/documents.h"
 
 namespace rehearse::execute {
 namespace {
@@ -61,6 +62,9 @@ class KernelCall {
   void operator()(const program::Attention& a) const {
     kernels::AttentionShape s{a.micro_batch, a.heads, a.kv_heads, a.seq, a.head_dim, a.causal, a.value_dim};
     s.window = a.window;
+    const std::vector<std::int32_t> starts =
+        a.document > 0 ? starts_of_documents(a.document) : std::vector<std::int32_t>();
+    if (a.document > 0) s.document_starts = starts.data(), s.document_row = c_.scenario.training.seq_len;
     const std::int64_t split = a.heads_split_over_context ? c_.scenario.plan.context : 1;
     const std::int64_t place = c_.tensor_coordinate * split + (split > 1 ? c_.context_coordinate : 0);
     const kernels::DropoutSite site = dropout(a.dropout, a.site, 0, place * a.heads);
@@ -168,11 +172,13 @@ class KernelCall {
       case ElementwiseFn::bias_grad:
         return d_.bias_grad(rows, e.cols, in(0), out(0));
       case ElementwiseFn::add_position:
+        if (e.documents) return position_by_documents(e, e.fn == ElementwiseFn::position_grad);
         return over_runs(e, [&](const Run& r) {
           d_.add_position(r.rows, e.cols, micro_batch(), r.position, from(in(0), r.first), in(1),
                           from(out(0), r.first));
         });
       case ElementwiseFn::position_grad:
+        if (e.documents) return position_by_documents(e, e.fn == ElementwiseFn::position_grad);
         return over_runs(e, [&](const Run& r) {
           d_.position_grad(r.rows, e.cols, micro_batch(), r.position, from(in(0), r.first), out(0));
         });
@@ -293,6 +299,14 @@ class KernelCall {
                  f32_out(a.rows > 0 ? state + 1 : state));
   }
 
+  void operator()(const program::Muon& m) const {
+    const plan::Training& t = c_.scenario.training;
+    const kernels::Muon shape{m.elements, m.matrices, m.rows,     m.cols,         m.blocks,
+                              m.apart,    m.first,    t.momentum, t.weight_decay, c_.step};
+    d_.muon(shape, in(0), m.clip ? f32(1) : nullptr, out(0), m.master ? f32_out(1) : nullptr,
+            f32_out(m.master ? 2 : 1));
+  }
+
   void operator()(const program::SumSquares& s) const {
     if (s.counted_once_over_tensor && c_.tensor_coordinate != 0) return;
     d_.sum_squares(s.elements, in(0), f32_out(0));
@@ -408,6 +422,36 @@ class KernelCall {
       body(Run{done * mb * e.cols, run.count * mb, run.first});
       done += run.count;
     }
+  }
+  // int32 [micro_batch, seq_len]: of each token the first one of its document.
+  std::vector<std::int32_t> starts_of_documents(std::int64_t equal) const {
+    const plan::Training& t = c_.scenario.training;
+    std::vector<std::int32_t> starts(static_cast<std::size_t>(micro_batch() * t.seq_len));
+    if (c_.equal_documents) {
+      for (std::size_t i = 0; i < starts.size(); ++i) {
+        const std::int64_t token = static_cast<std::int64_t>(i) % t.seq_len;
+        starts[i] = static_cast<std::int32_t>(token / equal * equal);
+      }
+      return starts;
+    }
+    for (std::int64_t b = 0; b < micro_batch(); ++b)
+      plan::document_starts(t, c_.step->first_sequence + c_.first_sequence + b, starts.data() + b * t.seq_len);
+    return starts;
+  }
+  // A token at a time: sequences of a micro-batch have documents of their own.
+  void position_by_documents(const program::Elementwise& e, bool backward) const {
+    const std::int64_t mb = micro_batch(), seq = c_.scenario.training.seq_len;
+    const std::vector<std::int32_t> starts = starts_of_documents(seq);
+    over_runs(e, [&](const Run& r) {
+      for (std::int64_t row = 0; row < r.rows; ++row) {
+        const std::int64_t token = r.position + row / mb, at = r.first + row * e.cols;
+        const std::int64_t position = token - starts[static_cast<std::size_t>(row % mb * seq + token)];
+        if (backward)
+          d_.position_grad(1, e.cols, 1, position, from(in(0), at), out(0));
+        else
+          d_.add_position(1, e.cols, 1, position, from(in(0), at), in(1), from(out(0), at));
+      }
+    });
   }
   // Of packed qkv, all of whose tokens a tensor-parallel rank holds.
   void rope(bool backward) const {

@@ -27,6 +27,8 @@ struct CallContext {
   std::int64_t first_sequence = 0;            // of the micro-batch, counted from the step's first
   const plan::RankGrid* grid = nullptr;       // nullptr: the rank is the first of every group
   int rank = 0;
+  // Sequences packed of documents have equal ones (program::Attention::document), not those of their examples.
+  bool equal_documents = false;
 };
 
 // Any op that is neither a transfer nor an input; HostSync does nothing. Operands in the order of op.h; reads are

@@ -1,7 +1,7 @@
 // Attention in separate kernels, as software before flash attention ran it: scores S = Q K^T, probabilities P =
 // softmax(S / sqrt(head_dim)) under the causal mask, D = dropout(P), out = D V, and their gradients. Above the
-// diagonal, and before a window, P, D and their gradients are zero and masks are not drawn. A sequence's heads are
-// split over the threads.
+// diagonal, and before a window or a document, P, D and their gradients are zero and masks are not drawn. A sequence's
+// heads are split over the threads.
 #include <algorithm>
 #include <cmath>
 
@@ -28,7 +28,7 @@ template <class Body>
 void over_score_rows(ThreadPool& pool, const AttentionShape& s, const Body& body) {
   pool.ranges(s.micro_batch * s.heads * s.seq, 16, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
-      const std::int64_t position = row % s.seq, first = s.first_seen(position);
+      const std::int64_t position = row % s.seq, first = s.first_seen(row / s.seq / s.heads, position);
       body(row, first, (s.causal ? position + 1 : s.seq) - first);
     }
   });

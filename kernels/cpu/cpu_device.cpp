@@ -196,6 +196,15 @@ void CpuDevice::adafactor(const Adafactor& o, In grad, const float* coefficient,
   if (master) convert(n, p, param);
 }
 
+void CpuDevice::muon(const Muon& o, In grad, const float* coefficient, Out param, float* master, float* momentum) {
+  const float factor = coefficient ? *coefficient : 1.0F;
+  if (std::isnan(factor)) return;
+  Widened w(*this);
+  float* p = master ? master : w.update(param, o.elements);
+  kernels_.muon(o, w.read(grad, o.elements), factor, p, momentum);
+  if (master) convert(o.elements, p, param);
+}
+
 void CpuDevice::sum_squares(std::int64_t n, In x, float* sum) {
   double total = 0;
   in_pieces(n, fp32(x), [&](std::int64_t begin, std::int64_t count) {

@@ -113,6 +113,7 @@ class CpuDevice final : public Device {
            Out momentum) override;
   void adafactor(const Adafactor& o, In grad, const float* coefficient, Out param, float* master, float* row,
                  float* col) override;
+  void muon(const Muon& o, In grad, const float* coefficient, Out param, float* master, float* momentum) override;
   void sum_squares(std::int64_t n, In x, float* sum) override;
   void clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) override;
   void update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) override;

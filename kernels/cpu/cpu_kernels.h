@@ -119,6 +119,7 @@ class CpuKernels {
              Out exp_avg_sq);
   void sgd(std::int64_t n, const Sgd& o, const float* grad, float grad_scale, float* param, Out momentum);
   void adafactor(const Adafactor& o, const float* grad, float grad_scale, float* param, float* row, float* col);
+  void muon(const Muon& o, const float* grad, float grad_scale, float* param, float* momentum);
   double sum_squares(std::int64_t n, const float* x);
 
   // body(begin, end) on parts of [0, n).
@@ -128,6 +129,7 @@ class CpuKernels {
   }
 
  private:
+  void newton_schulz(std::int64_t rows, std::int64_t cols, float* x, float* a, float* b, float* y);
   void flash_tiles(const flash::Flash& flash, bool merge, float* out, float* logsumexp);
   void flash_key_tiles(const flash::Flash& flash, const float* d_out, const float* out, const float* logsumexp,
                        const flash::Gradients& to, bool add);

@@ -38,7 +38,7 @@ struct Tile {
   Seen seen(const AttentionShape& s, std::int64_t i) const {
     const std::int64_t position = query_position + i;
     const std::int64_t end = s.causal ? std::clamp<std::int64_t>(position - key_position + 1, 0, keys) : keys;
-    return {std::clamp<std::int64_t>(s.first_seen(position) - key_position, 0, end), end};
+    return {std::clamp<std::int64_t>(s.first_seen(batch, position) - key_position, 0, end), end};
   }
   void at_keys(const Run& run, std::int64_t offset, std::int64_t count) {
     first_key = run.row + offset, key_position = run.position + offset, keys = count;
@@ -117,12 +117,19 @@ struct Flash {
                        attention_column(site.first_head + t.head, whole, t.key_position + first), n, body);
   }
 
+  std::int64_t document_end(std::int64_t batch, std::int64_t position) const;
   void forward_queries(Tile t, float* scratch, bool merge, float* out, float* logsumexp) const;
   void softmax_step(const Tile& t, float* scores, float* acc, float* maxima, float* sums) const;
   void backward_keys(Tile t, float* scratch, const float* d_out, const float* logsumexp, const float* delta,
                      const Gradients& to, bool add_query, bool add_key) const;
   void backward_scores(const Tile& t, const float* logsumexp, const float* delta, float* p, float* d_p) const;
 };
+
+// The token after the last of the document of token `position`.
+std::int64_t Flash::document_end(std::int64_t batch, std::int64_t position) const {
+  const std::int32_t* row = s.document_starts + batch * s.document_row;
+  return std::upper_bound(row + position, row + s.document_row, static_cast<std::int32_t>(position)) - row;
+}
 
 Operand transposed(Operand o) {
   return {o.data, o.stride, true};
@@ -172,7 +179,8 @@ void Flash::forward_queries(Tile t, float* scratch, bool merge, float* out, floa
   for (const Run& run : key_runs) {
     const std::int64_t seen =
         s.causal ? std::clamp<std::int64_t>(t.query_position + t.queries - run.position, 0, run.count) : run.count;
-    const std::int64_t first = std::clamp<std::int64_t>(s.first_seen(t.query_position) - run.position, 0, seen);
+    const std::int64_t first =
+        std::clamp<std::int64_t>(s.first_seen(t.batch, t.query_position) - run.position, 0, seen);
     for (std::int64_t offset = first; offset < seen; offset += kKeys) {
       t.at_keys(run, offset, std::min(kKeys, seen - offset));
       multiply(t.queries, t.keys, s.head_dim, query(t), transposed(key(t)), false, scores, kKeys);
@@ -246,8 +254,10 @@ void Flash::backward_keys(Tile t, float* scratch, const float* d_out, const floa
   for (const Run& run : query_runs) {
     const std::int64_t unseeing = s.causal ? std::clamp<std::int64_t>(t.key_position - run.position, 0, run.count) : 0;
     const std::int64_t last = t.key_position + t.keys - 1;  // of the keys, which s.window - 1 queries after it see
-    const std::int64_t end =
-        s.window > 0 ? std::clamp<std::int64_t>(last + s.window - run.position, 0, run.count) : run.count;
+    std::int64_t end = run.count;
+    if (s.window > 0) end = std::clamp<std::int64_t>(last + s.window - run.position, 0, end);
+    if (s.document_starts != nullptr)
+      end = std::clamp<std::int64_t>(document_end(t.batch, last) - run.position, 0, end);
     for (std::int64_t offset = unseeing; offset < end; offset += kQueriesBackward) {
       t.at_queries(run, offset, std::min(kQueriesBackward, end - offset));
       const Operand grad = {d_out + out + t.first_query * view.out_stride, view.out_stride};
@@ -347,9 +357,10 @@ void CpuKernels::flash_forward(const AttentionShape& s, const DropoutSite& site,
 void CpuKernels::flash_backward(const AttentionShape& s, const DropoutSite& site, const float* d_out, const float* qkv,
                                 const float* out, const float* logsumexp, float* d_qkv) {
   const flash::Flash flash(s, site, qkv);
-  // Without a window every query sees the first tile of keys, which writes what the others add to.
-  if (s.window > 0) fill(s.seq * flash.view.qkv_stride, 0, d_qkv);
-  flash_key_tiles(flash, d_out, out, logsumexp, {d_qkv, true, d_qkv}, s.window > 0);
+  // Without a window or documents every query sees the first tile of keys, which writes what the others add to.
+  const bool masked = s.window > 0 || s.document_starts != nullptr;
+  if (masked) fill(s.seq * flash.view.qkv_stride, 0, d_qkv);
+  flash_key_tiles(flash, d_out, out, logsumexp, {d_qkv, true, d_qkv}, masked);
 }
 
 void CpuKernels::context_forward(const AttentionShape& s, const ContextPart& part, const DropoutSite& site,

@@ -48,14 +48,18 @@ std::int64_t visited_tiles(std::int64_t seq, std::int64_t window) {
 double flash_compute_seconds(const program::Attention& a, const FlashRate& rate, double scale, double flops,
                              int device_sms, double sms) {
   double causal = a.causal ? 0.5 : 1, tail_share = a.causal ? 1 : 0.5;
-  if (a.window > 0) {
-    flops *= static_cast<double>(a.seq) / static_cast<double>(a.window);  // of all keys
-    causal *= static_cast<double>(visited_tiles(a.seq, a.window)) / static_cast<double>(visited_tiles(a.seq, 0));
-    tail_share = 0.5 + 0.5 * static_cast<double>(a.window) / static_cast<double>(a.seq);
+  // Documents are sequences of their own, as kernels of variable lengths take them.
+  const bool packed = a.document > 0 && a.document < a.compared();
+  const std::int64_t seq = packed ? std::min(a.document, a.seq) : a.seq;
+  const double sequences = static_cast<double>(a.micro_batch) * static_cast<double>(a.seq) / static_cast<double>(seq);
+  if (a.window > 0 && a.window < seq) {
+    flops *= static_cast<double>(seq) / static_cast<double>(a.window);  // of all keys
+    causal *= static_cast<double>(visited_tiles(seq, a.window)) / static_cast<double>(visited_tiles(seq, 0));
+    tail_share = 0.5 + 0.5 * static_cast<double>(a.window) / static_cast<double>(seq);
   }
-  const double keys = static_cast<double>(a.compared()) * causal;
-  const std::int64_t row_tiles = (a.seq + kFlashRows - 1) / kFlashRows;
-  const auto tiles = static_cast<double>(row_tiles * a.heads * a.micro_batch);
+  const double keys = static_cast<double>(packed ? a.document : a.compared()) * causal;
+  const std::int64_t row_tiles = (seq + kFlashRows - 1) / kFlashRows;
+  const double tiles = static_cast<double>(row_tiles * a.heads) * sequences;
   const double head_dim = static_cast<double>(a.head_dim + a.values()) / 2;
   const double narrow = std::clamp((128 - head_dim) / 64, 0.0, 1.0);
   const double tail = rate.tail * tail_share;

@@ -6,7 +6,8 @@
 // decides, a judgement. With a window a tile of queries takes the tiles of 128 keys that any of its queries sees, in
 // the place of all up to the diagonal: FLOPs and keys are those of causal attention times the share of its tiles that
 // are left (FlashAttention-2 and -3 leave out the others: n_block_min in their forward kernels), and the more tiles of
-// queries are alike, the nearer is the tail to half. Leaves out: dropout, and what bytes take (device_costs.cpp takes
+// queries are alike, the nearer is the tail to half. Sequences packed of documents are as
+// many sequences of that length. Leaves out: dropout, and what bytes take (device_costs.cpp takes
 // the larger of the two).
 #pragma once
 

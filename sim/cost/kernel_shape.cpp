@@ -63,6 +63,12 @@ GemmShape grouped_product(const GroupedGemm& g) {
   return {};
 }
 
+// One product of as many FLOPs as an iteration's three, and as many of them as there are iterations.
+GemmShape muon_product(const program::Muon& m) {
+  const std::int64_t r = m.small(), c = m.rows + m.cols - r;
+  return {r, c, 2 * r + r * r / c, 5 * m.matrices};
+}
+
 MemoryClass elementwise_class(const Elementwise& e) {
   switch (e.fn) {
     case ElementwiseFn::dropout:
@@ -121,6 +127,11 @@ std::optional<GemmShape> product_of(const Role& role, const Op& op) {
   if (const auto* attention = std::get_if<Attention>(&op.shape)) shape = attention_product(*attention);
   if (const auto* conv = std::get_if<Conv2d>(&op.shape)) {
     shape = convolution_product(*conv);
+    const Work work = work_of(role, op);
+    shape->traffic = static_cast<double>(work.bytes_read + work.bytes_written);
+  }
+  if (const auto* muon = std::get_if<program::Muon>(&op.shape)) {
+    shape = muon_product(*muon);
     const Work work = work_of(role, op);
     shape->traffic = static_cast<double>(work.bytes_read + work.bytes_written);
   }

@@ -26,7 +26,8 @@ Job reported(const program::Program& program, const plan::RankGrid& grid,
           .noise = options.noise,
           .repeats = std::max(options.steps, options.repeats),
           .arenas = options.arenas,
-          .loaders = options.loaders};
+          .loaders = options.loaders,
+          .attention_loads = options.attention_loads};
 }
 
 Outcome run(const std::vector<Job>& jobs, const cluster::Cluster& cluster, const Options& options) {

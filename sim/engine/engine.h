@@ -10,6 +10,7 @@
 #include "sim/cluster/cluster.h"
 #include "sim/collective/collective.h"
 #include "sim/cost/cost.h"
+#include "sim/engine/attention_loads.h"
 #include "sim/engine/noise.h"
 #include "sim/plan/rank_grid.h"
 #include "sim/program/link/send_slots.h"
@@ -37,8 +38,9 @@ struct Options {
   std::vector<int> spared;  // ranks that are not slow, whatever noise says
   std::function<void(double done)>
       progress;  // called now and then with the share of op instances done; may throw to stop
-  const program::Arenas* arenas = nullptr;       // Job::arenas
-  const std::vector<Loader>* loaders = nullptr;  // Job::loaders
+  const program::Arenas* arenas = nullptr;          // Job::arenas
+  const std::vector<Loader>* loaders = nullptr;     // Job::loaders
+  const AttentionLoads* attention_loads = nullptr;  // Job::attention_loads
 };
 
 // A job alongside the one that is reported, on ranks of its own: it goes through its steps without end. What it points
@@ -58,6 +60,8 @@ struct Job {
   const program::Arenas* arenas = nullptr;
   // By rank; nullptr if the program takes no micro-batch from a loader (program::InputFrom).
   const std::vector<Loader>* loaders = nullptr;
+  // nullptr: all micro-batches are as much work.
+  const AttentionLoads* attention_loads = nullptr;
 };
 
 struct Outcome {

@@ -22,6 +22,7 @@
 #include "sim/base/interrupt.h"
 #include "sim/lower/stage.h"
 #include "sim/lower/stage_lowering.h"
+#include "sim/plan/documents.h"
 #include "sim/plan/schedule/schedule.h"
 
 namespace rehearse::lower {
@@ -133,6 +134,7 @@ Context make_context(const plan::Scenario& scenario, program::Program& program) 
   c.sequence_parallel = p.sequence_parallel && p.tensor > 1;
   c.local_tokens = c.sequence_parallel ? c.tokens / p.tensor : c.tokens;
   c.vocab = scenario.model.is_transformer() ? plan::padded_vocab(scenario.model, p, scenario.framework) : 0;
+  c.document = plan::equal_document_length(t);
   c.compute = dtype_of(t.precision);
   c.residual = scenario.framework.autocast ? DType::f32 : c.compute;
   c.gradient = dtype_of(t.grad_dtype);

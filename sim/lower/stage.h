@@ -39,6 +39,7 @@ struct Context {
   std::int64_t tokens = 1;          // of a micro-batch that this rank has: batch * seq / context
   std::int64_t local_tokens = 1;    // rows of the activations between layers: tokens, or tokens / tensor
   std::int64_t vocab = 0;           // padded
+  std::int64_t document = 0;        // program::Attention::document
   bool sequence_parallel = false;
   DType compute = DType::f32;   // parameters and activations
   DType residual = DType::f32;  // what is added between layers: compute, or f32 under autocast

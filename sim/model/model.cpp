@@ -262,11 +262,13 @@ std::int64_t adapter_parameter_count(const Model& model, const Adapters& adapter
 
 // A multiply-add is 2 FLOPs; backward is two products, for inputs and for weights, the size of each one in forward.
 // What a transformer's first layer takes in are the embedding's rows, whose gradient is needed.
-double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len, const Adapters& adapters) {
+double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len, const Adapters& adapters,
+                   std::int64_t document) {
   const auto count = static_cast<double>(sequences);
-  if (adapters.on()) return 2 * count * static_cast<double>(seq_len) * adapted_multiply_adds(model, seq_len, adapters);
+  const std::int64_t keys = document > 0 ? document : seq_len;
+  if (adapters.on()) return 2 * count * static_cast<double>(seq_len) * adapted_multiply_adds(model, keys, adapters);
   if (!model.is_transformer()) return 2 * count * vision_training_multiply_adds(model);
-  const double body = 6 * count * static_cast<double>(seq_len) * token_multiply_adds(model, seq_len);
+  const double body = 6 * count * static_cast<double>(seq_len) * token_multiply_adds(model, keys);
   return model.is_encoder() ? body + 6 * count * encoder_head_multiply_adds(model, seq_len) : body;
 }
 
@@ -280,7 +282,11 @@ bool is_plain_gpt(const Model& model) {
 
 }  // namespace
 
-std::string flop_formula(const Model& model, std::int64_t seq_len, const Adapters& adapters) {
+std::string flop_formula(const Model& model, std::int64_t seq_len, const Adapters& adapters, std::int64_t document) {
+  if (document > 0)
+    return flop_formula(model, std::min(document, seq_len), adapters) +
+           "; in attention s = " + std::to_string(document) +
+           ", the sum of documents' squared lengths over that of lengths";
   const std::string counted = "forward and backward matrix products, a multiply-add is 2, no recomputation";
   if (adapters.on())
     return counted +

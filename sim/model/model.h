@@ -154,10 +154,13 @@ std::int64_t flattened_width(const Model& model);
 // with a sliding window that is shorter than the sequence counts the window's keys in the place of s
 // (sim/base/window.h). With adapters (gpt and llama): forward and input gradients of every product, no gradients of
 // frozen weights, no gradients below the first adapter of the first layer, and of the adapters' own products forward
-// and both gradients.
-double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len, const Adapters& adapters = {});
+// and both gradients. `document` > 0: sequences are packed of documents, equal ones of so many tokens
+// (sim/plan/documents.h), and a token attends to those of its own.
+double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_len, const Adapters& adapters = {},
+                   std::int64_t document = 0);
 // How model_flops counts this model, in its own symbols: one line for result.json and reports. With a window that
 // sequences of `seq_len` feel, what it leaves.
-std::string flop_formula(const Model& model, std::int64_t seq_len = 0, const Adapters& adapters = {});
+std::string flop_formula(const Model& model, std::int64_t seq_len = 0, const Adapters& adapters = {},
+                         std::int64_t document = 0);
 
 }  // namespace rehearse::model

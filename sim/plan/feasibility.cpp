@@ -56,6 +56,7 @@ class Rules {
     schedule(counted ? std::optional(s_.training.micro_batches(s_.plan)) : std::nullopt);
     if (sections_.model_sound && batch_known && sound("training.seq_len")) size();
     if (!reported_.list().empty()) return;
+    check_documents(sections_, s_);
     check_offload(sections_, s_);
     check_room_for_experts(sections_.root.get("model"), s_);
     check_performed_precision(sections_.training, s_);
@@ -360,6 +361,7 @@ class Rules {
         key("expert_dispatch").error("forwarding is simulated, but not performed", "expert_dispatch: all_to_all");
     }
     if (plan.overlap_expert_exchange) overlapped_exchange();
+    if (plan.overlap_shared_experts) overlapped_shared_experts();
     const bool dropless = m.capacity_factor == 0 && s_.purpose == Purpose::perform;
     if (dropless && plan.expert > 1 && m.buffer_factor == 0)
       key("expert").error(
@@ -367,6 +369,15 @@ class Rules {
                       "performed needs room for them before",
                       plan.expert),
           "model.buffer_factor, as 2 for twice the even rows, or model.capacity_factor");
+  }
+
+  // The last as Megatron-Core has it (core/transformer/transformer_config.py).
+  void overlapped_shared_experts() {
+    const Node own = key("overlap_shared_experts");
+    if (s_.model.shared_experts == 0) own.error("the model has no shared experts (model.shared_experts)", "false");
+    if (s_.plan.expert == 1) own.error("experts are not spread over ranks", "plan.expert above 1");
+    if (s_.plan.overlap_expert_exchange)
+      own.error("overlap_expert_exchange fills the exchanges with another micro-batch", "one of the two");
   }
 
   // As Megatron-Core has it (core/transformer/transformer_config.py): recomputed layers would trade their rows again.

@@ -365,6 +365,14 @@ std::vector<Key> plan_keys() {
        .example = "true",
        .related = "plan.expert plan.schedule",
        .field = &Plan::overlap_expert_exchange},
+      {.path = "plan.overlap_shared_experts",
+       .type = KeyType::boolean,
+       .fallback = "false",
+       .meaning = "shared experts compute while rows go to the routed experts and come back, forward and backward "
+                  "(Megatron-Core's `--moe-shared-expert-overlap`); else after the routed ones have",
+       .example = "true",
+       .related = "model.shared_experts plan.expert plan.overlap_expert_exchange",
+       .field = &Plan::overlap_shared_experts},
   };
 }
 

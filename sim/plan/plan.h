@@ -42,8 +42,11 @@ enum class Fp8Recipe : unsigned char { delayed, tensorwise, blockwise, mxfp8 };
 enum class ExpertDispatch : unsigned char { all_to_all, forwarding };
 // How the ranks of a context group exchange keys and values; see context_rows.h.
 enum class ContextKind : unsigned char { ring, all_to_all, all_gather };
-// adafactor: Shazeer and Stern 2018, arXiv 1804.04235; sim/program/op.h has the variant.
-enum class OptimizerKind : unsigned char { adamw, sgd, adafactor };
+// adafactor: Shazeer and Stern 2018, arXiv 1804.04235. muon: Jordan et al. 2024, of hidden matrices; all else AdamW.
+// sim/program/op.h has the variants.
+enum class OptimizerKind : unsigned char { adamw, sgd, adafactor, muon };
+// How long the documents are that sequences are packed of (documents.h); none: each sequence is one.
+enum class Documents : unsigned char { none, fixed, uniform, lognormal, table };
 // How an optimizer's averages are stored. int8: codes of blocks (sim/base/moment_codes.h).
 enum class MomentsKind : unsigned char { fp32, bf16, int8 };
 
@@ -52,6 +55,7 @@ struct Plan {
   std::int64_t expert_tensor = 0;  // 1, or tensor; 0: tensor
   ExpertDispatch expert_dispatch = ExpertDispatch::all_to_all;
   bool overlap_expert_exchange = false;  // a forward beside another micro-batch's backward, each to hide the other's
+  bool overlap_shared_experts = false;   // computed while rows go to the routed experts and come back
   ContextKind context_kind = ContextKind::ring;
   std::int64_t data = 1;  // derived: gpus / (tensor * pipeline * context)
   // Whether every rank of a tensor group has experts of its own, which are not split.
@@ -99,6 +103,11 @@ struct Plan {
 
 struct Training {
   std::int64_t global_batch = 1, seq_len = 1;
+  Documents documents = Documents::none;
+  std::int64_t document_length = 0;            // mean, tokens
+  double document_sigma = 1;                   // lognormal: standard deviation of the logarithm
+  std::vector<std::int64_t> document_lengths;  // table
+  bool packs() const { return documents != Documents::none; }
   Precision precision = Precision::bf16;
   Fp8Recipe fp8_recipe = Fp8Recipe::delayed;
   std::int64_t fp8_bf16_layers = 0;  // at either end of the model

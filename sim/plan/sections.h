@@ -83,6 +83,8 @@ void check_room_for_experts(const Node& model, const Scenario& scenario);
 // performed_fp8.cpp: products in fewer than 16 bits that are performed: which are not yet, and whether blocks divide
 // what a rank has.
 void check_performed_precision(const Node& training, const Scenario& scenario);
+// document_rules.cpp: what of training.documents does not go together, or is missing.
+void check_documents(const Sections& sections, const Scenario& scenario);
 // optimizer_rules.cpp: which plans an optimizer of whole tensors goes with.
 void check_optimizer(const Node& training, const Scenario& scenario);
 // offload_rules.cpp: what of plan.offload_optimizer and plan.offload_activations cannot be.

@@ -275,6 +275,15 @@ struct ExpectedOf {
     return {reads, state};
   }
 
+  Expected operator()(const Muon& m) const {
+    Sizes reads = {m.elements};
+    if (m.clip) reads.push_back(1);
+    Sizes state(m.master ? 3 : 2, m.elements);
+    reads.insert(reads.end(), state.begin(), state.end());
+    state.push_back(m.scratch());
+    return {reads, state};
+  }
+
   Expected operator()(const SumSquares& s) const { return {{s.elements, 1}, {1}}; }
   Expected operator()(const ClipCoefficient& c) const { return {c.scaled ? Sizes{1, 2} : Sizes{1}, {1}}; }
   Expected operator()(const UpdateLossScale&) const { return {{1, 2}, {2}}; }

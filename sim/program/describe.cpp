@@ -31,6 +31,7 @@ struct ShapeText {
     if (a.keys > 0) text += fmt::format(" keys={}{}", a.keys, a.merge ? " merge" : "");
     if (a.causal) text += " causal";
     if (a.window > 0) text += fmt::format(" window={}", a.window);
+    if (a.document > 0) text += fmt::format(" document={}", a.document);
     if (a.dropout > 0) text += fmt::format(" dropout={}", a.dropout);
     return text;
   }
@@ -79,6 +80,10 @@ struct ShapeText {
   }
   std::string operator()(const Adafactor& a) const {
     return fmt::format("rows={} cols={}{}", a.rows, a.cols, a.master ? " master" : "");
+  }
+  std::string operator()(const Muon& m) const {
+    return fmt::format("rows={} cols={}{}{}", m.rows, m.cols,
+                       m.matrices > 1 ? fmt::format(" matrices={}", m.matrices) : "", m.master ? " master" : "");
   }
   std::string operator()(const SumSquares& s) const { return fmt::format("elements={}", s.elements); }
   std::string operator()(const ClipCoefficient& c) const { return fmt::format("max_norm={}", c.max_norm); }

@@ -79,6 +79,10 @@ struct Attention {
   // Causal, without keys of their own: keys that a query sees, itself the last of them, fewer than seq; 0: all before
   // it (sim/base/window.h). Masked where scores are kept.
   std::int64_t window = 0;
+  // Causal, of sequences packed of documents: a query sees keys of its own document alone. Which documents those are
+  // the example decides; FLOPs and times are those of equal documents of so many tokens (sim/plan/documents.h). Masked
+  // where scores are kept. 0: a sequence is one document.
+  std::int64_t document = 0;
 
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   // The keys that queries are compared with.
@@ -178,6 +182,7 @@ struct Elementwise {
   // of the sequence (sim/plan/context_rows.h), and of these a sequence-parallel rank holds `rows` rows from
   // coordinate(tensor) * rows on, so masks and positions do not depend on the split.
   bool rows_split_over_tensor = false;
+  bool documents = false;  // add_position, position_grad: positions begin again with each document of a sequence
 };
 
 // A copy of pieces of `cols` elements with strides, {x} -> {y}: piece (i, j), i < outer and j < inner, begins at first
@@ -299,6 +304,22 @@ struct Adafactor {
   std::int64_t rows = 0, cols = 0;
   std::int64_t elements() const { return rows > 0 ? rows * cols : cols; }
 };
+// One step of Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon, with Nesterov momentum, and the
+// scale and weight decay of Liu et al. 2025, arXiv 2502.16982, section 2.2) on `matrices` matrices [rows, cols] in a
+// tensor of `elements`: {grad, coefficient f32 [1]?, param, master f32?, momentum f32} -> {param, master?, momentum,
+// scratch}:
+//   momentum = mu momentum + g; X = g + mu momentum; X /= |X|_F + 1e-7; five times A = X X^T, X = a X + (b A + c A A) X
+//   with (a, b, c) = (3.4445, -4.7750, 2.0315), X transposed meanwhile where rows > cols;
+//   param -= lr (0.2 sqrt(max(rows, cols)) X + weight_decay param).
+// Matrices follow one another. One alone may be made of `blocks` equal runs of rows, the first one at row `first`, each
+// beginning `apart` rows after the one before (queries, keys or values of packed qkv). scratch, of the op's type, is X
+// twice and A twice; what it holds is not read before it is written.
+struct Muon {
+  bool master = false, clip = false;
+  std::int64_t elements = 0, matrices = 1, rows = 0, cols = 0, blocks = 1, apart = 0, first = 0;
+  std::int64_t small() const { return rows < cols ? rows : cols; }
+  std::int64_t scratch() const { return 2 * (rows * cols + small() * small()); }
+};
 // {grad, sum f32 [1]} -> {sum}: adds the squares of the range, which is skipped on ranks with a tensor coordinate other
 // than 0 if counted_once_over_tensor (parameters replicated over the tensor group).
 struct SumSquares {
@@ -398,7 +419,7 @@ struct HostSync {};
 
 using OpShape =
     std::variant<Gemm, Attention, LatentHeads, Norm, Activation, Elementwise, StridedCopy, Router, Permute, GroupedGemm,
-                 Embedding, CrossEntropy, MeanSquaredError, Optimizer, Adafactor, SumSquares, ClipCoefficient,
+                 Embedding, CrossEntropy, MeanSquaredError, Optimizer, Adafactor, Muon, SumSquares, ClipCoefficient,
                  UpdateLossScale, Conv2d, Pool2d, Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.

@@ -41,7 +41,8 @@ double gemm_flops(const Gemm& g) {
 // arXiv 2307.08691, section 3.1), the second and third of them with values.
 double attention_flops(const Attention& a) {
   const bool flash = a.part == AttentionPart::flash_forward || a.part == AttentionPart::flash_backward;
-  const std::int64_t compared = flash ? counted_keys(a.compared(), a.window) : a.compared();
+  const std::int64_t together = a.document > 0 ? std::min(a.document, a.compared()) : a.compared();
+  const std::int64_t compared = flash ? counted_keys(together, a.window) : a.compared();
   const double column = 2.0 * static_cast<double>(a.micro_batch) * static_cast<double>(a.heads) *
                         static_cast<double>(a.seq) * static_cast<double>(compared);
   const double keys = column * static_cast<double>(a.head_dim), values = column * static_cast<double>(a.values());
@@ -113,6 +114,25 @@ Work extra_of(const Role& role, const Op& op) {
   return {};
 }
 
+// Products of one iteration with X [r, c], r <= c: X X^T, A A, and B X. Besides the tensor's part, what an iteration
+// reads and writes of scratch: X three times and A three times read, A and B and X twice written.
+Work muon_work(const Role& role, const Op& op, const Muon& m) {
+  constexpr double kIterations = 5;
+  const auto r = static_cast<double>(m.small()), c = static_cast<double>(m.rows + m.cols - m.small());
+  const std::int64_t x = m.rows * m.cols, a = m.small() * m.small(), size = size_of(op.dtype);
+  Work work;
+  work.flops = static_cast<double>(m.matrices) * kIterations * (4 * r * r * c + 2 * r * r * r);
+  for (const auto& [operands, bytes] :
+       {std::pair{&op.reads, &work.bytes_read}, std::pair{&op.writes, &work.bytes_written}})
+    for (std::size_t i = 0; i < operands->size() - (operands == &op.writes ? 1 : 0); ++i) {  // all but scratch
+      const Buffer& b = role.buffers[static_cast<std::size_t>((*operands)[i].buffer)];
+      *bytes += b.elements() == m.elements ? m.matrices * x * size_of(b.dtype) : b.bytes();
+    }
+  work.bytes_read += m.matrices * 5 * (3 * x + 3 * a) * size;
+  work.bytes_written += m.matrices * 5 * (2 * x + 2 * a) * size;
+  return work;
+}
+
 }  // namespace
 
 std::int64_t log_softmax_reads(std::int64_t row_bytes) {
@@ -122,6 +142,7 @@ std::int64_t log_softmax_reads(std::int64_t row_bytes) {
 
 Work work_of(const Role& role, const Op& op) {
   if (is_transfer(op) || std::holds_alternative<HostSync>(op.shape)) return {};
+  if (const auto* m = std::get_if<Muon>(&op.shape)) return muon_work(role, op, *m);
   Work work{0, bytes_of(role, op.reads), bytes_of(role, op.writes)};
   if (const auto* g = std::get_if<Gemm>(&op.shape)) {
     work.flops = gemm_flops(*g);

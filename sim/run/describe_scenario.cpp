@@ -90,6 +90,11 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   if (t.fp8_params) s["training.fp8_params"] = "true";
   if (t.moments != plan::MomentsKind::fp32)
     s["training.moments"] = *plan::value_text(*plan::find_key("training.moments"), scenario);
+  if (t.packs())
+    for (const char* key :
+         {"training.documents", "training.document_length", "training.document_sigma", "training.document_lengths"})
+      if (const auto text = plan::value_text(*plan::find_key(key), scenario); text && *text != "[]" && *text != "0")
+        s[key] = result_text(*text);
   if (t.four_bits()) s["training.fp8_bf16_layers"] = fmt::to_string(t.fp8_bf16_layers);
   if (p.recompute_layers > 0) s["plan.recompute_layers"] = fmt::to_string(p.recompute_layers);
   if (p.offload_optimizer) s["plan.offload_optimizer"] = "true";

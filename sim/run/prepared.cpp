@@ -168,7 +168,8 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
       machine_(options.machine && job == 0 ? options.machine
                                            : std::make_shared<Machine>(scenario, options, owner, job)),
       program_(lowered(scenario, options)),
-      input_(input_pipeline(scenario, cluster())) {
+      input_(input_pipeline(scenario, cluster())),
+      attention_loads_(document_loads(scenario, options.steps)) {
   check_input();
   if (options.phase) options.phase("checking");
   if (options.check) throw_if_any(check(program_, grid_, options.threads));
@@ -235,6 +236,7 @@ engine::Options Prepared::engine_options() const {
   options.arena = in_arena();
   options.arenas = arenas();
   options.loaders = loaders();
+  options.attention_loads = attention_loads_ ? &*attention_loads_ : nullptr;
   options.noise = scenario_.noise;
   options.fold = options_.fold;
   return options;
@@ -250,7 +252,8 @@ engine::Job Prepared::as_job(int steps, const Changed* changed) const {
                   .noise = scenario_.noise,
                   .repeats = steps,
                   .arenas = arenas(),
-                  .loaders = loaders()};
+                  .loaders = loaders(),
+                  .attention_loads = attention_loads_ ? &*attention_loads_ : nullptr};
   if (job_ == 0) return job;
   job.name = owner_.jobs[static_cast<std::size_t>(job_) - 1].name;
   job.start = owner_.jobs[static_cast<std::size_t>(job_) - 1].start;

@@ -15,6 +15,7 @@
 #include "sim/engine/folding/reasons.h"
 #include "sim/plan/scenario.h"
 #include "sim/program/program.h"
+#include "sim/run/document_loads.h"
 #include "sim/run/input_pipeline.h"
 #include "sim/run/run.h"
 
@@ -106,6 +107,7 @@ class Prepared {
   std::shared_ptr<const Machine> machine_;
   program::Program program_;
   InputPipeline input_;
+  std::optional<engine::AttentionLoads> attention_loads_;
   std::optional<program::Arenas> arenas_;  // laid out once for all that is simulated and said of it
   std::vector<std::unique_ptr<Prepared>> beside_;
 };

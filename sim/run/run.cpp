@@ -16,6 +16,7 @@
 #include "sim/collective/collective.h"
 #include "sim/cost/cost.h"
 #include "sim/engine/engine.h"
+#include "sim/plan/documents.h"
 #include "sim/plan/expert_loads.h"
 #include "sim/program/work.h"
 #include "sim/run/describe_scenario.h"
@@ -201,10 +202,12 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   out.memory_headroom = headroom_on(prepared.costs().device(), scenario);
   std::tie(out.host_bytes, out.host_capacity) = fullest_host(prepared.cluster(), grid, out.stages);
   out.memory_fits = largest_peak(out.stages) <= out.memory_capacity - out.memory_headroom && out.host_fits();
+  const std::int64_t document = plan::equal_document_length(scenario.training);
   out.model_flops = model::model_flops(scenario.model, scenario.training.global_batch, scenario.training.seq_len,
-                                       scenario.training.adapters());
+                                       scenario.training.adapters(), document);
   out.hardware_flops = account::hardware_flops(program, grid);
-  out.flop_formula = model::flop_formula(scenario.model, scenario.training.seq_len, scenario.training.adapters());
+  out.flop_formula =
+      model::flop_formula(scenario.model, scenario.training.seq_len, scenario.training.adapters(), document);
   for (result::Note& note : balance_notes_of(prepared, scenario)) out.notes.push_back(std::move(note));
   add_expert_balance(scenario, out);
   out.input = prepared.input().facts;

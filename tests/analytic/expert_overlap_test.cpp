@@ -2,6 +2,8 @@
 // pairs of a forward and a backward cost a pipeline.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/support/simulated.h"
 
 namespace rehearse {
@@ -73,6 +75,32 @@ TEST(ExpertOverlap, PairsOfAPipelineKeepEveryStageBusy) {
     EXPECT_LE(step, kMany * pair + (kStages - 1) * (forward + pair) + kMany * 4 * layers * exchange_seconds() + 1e-4)
         << schedule.front();
   }
+}
+
+// Each of a shared expert's products takes `ms`, forward and backward, and no other kernel any time.
+GivenCosts of_shared_products(double ms) {
+  return GivenCosts([=](const program::Op& op) {
+    for (const char* product :
+         {"shared.up.forward", "shared.down.forward", "shared.down.backward_input", "shared.up.backward_input"})
+      if (ends_with(op.name, product)) return Time::from_us(1000 * ms);
+    return Time();
+  });
+}
+
+double shared_step_seconds(bool overlaps, double ms, std::vector<std::string> more = {}) {
+  more.push_back("model.shared_experts=1");
+  more.push_back(std::string("plan.overlap_shared_experts=") + (overlaps ? "true" : "false"));
+  return simulated(scenario_from(kExperts, more), of_shared_products(ms), Communication::plain).step_time.seconds();
+}
+
+// One product beside each of a layer's four exchanges of rows, in every micro-batch: the shorter of both is hidden.
+TEST(SharedExpertOverlap, HidesEachExchangeBehindAProduct) {
+  constexpr double kExchanges = kMicroBatches * kLayers * 4;
+  for (const double ms : {1.0, 0.001}) {
+    const double hidden = shared_step_seconds(false, ms) - shared_step_seconds(true, ms);
+    EXPECT_NEAR(hidden, kExchanges * std::min(exchange_seconds(), 1e-3 * ms), 1e-10) << ms;
+  }
+  EXPECT_GT(exchange_seconds(), 1e-6) << "the second product is the longer one too";
 }
 
 }  // namespace

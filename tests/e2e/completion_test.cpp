@@ -28,7 +28,7 @@ TEST(Completion, BashOffersCommandsOptionsAndValues) {
   EXPECT_EQ(offered("rehearse init --cluster dgx-h1"), "dgx-h100");
   EXPECT_EQ(offered("rehearse explain plan.overlap_"),
             "plan.overlap_grad_reduce plan.overlap_param_gather plan.overlap_tensor_backward "
-            "plan.overlap_expert_exchange");
+            "plan.overlap_expert_exchange plan.overlap_shared_experts");
   EXPECT_EQ(offered("rehearse explain training.lora"), "training.lora_rank training.lora_alpha training.lora_targets");
   EXPECT_EQ(offered("rehearse completion "), "bash zsh fish");
   EXPECT_EQ(offered("rehearse export x --to torcht"), "torchtitan torchtitan-toml");

@@ -45,6 +45,7 @@ class Writer {
     if (transformer_ && c_.below(3) == 1)  // refused beside experts, latents and some plans
       text.insert(text.find("training: {") + 11,
                   c_.below(2) == 1 ? "lora_rank: 2, lora_targets: [mlp], " : "lora_rank: 3, ");
+    if (transformer_ && c_.below(4) == 1) give_documents(text);
     return text;
   }
 
@@ -157,6 +158,7 @@ class Writer {
     put("plan:\n", fmt::format("  expert: {}\n", c_.of(ranks)), 0);
     if (c_.below(4) == 1) put("plan:\n", "  expert_tensor: 1\n", 0);
     if (c_.below(4) == 1) put("plan:\n", "  overlap_expert_exchange: true\n", 0);
+    if (c_.below(4) == 1) put("plan:\n", "  overlap_shared_experts: true\n", 0);
     if (c_.below(2) == 1)
       put("max_seq_len: 128", fmt::format(", routing: zipf, routing_exponent: 0.{}", c_.below(10)), 0);
   }
@@ -177,6 +179,16 @@ class Writer {
     if (c_.below(2) == 1) window += fmt::format(", full_attention_every: {}", c_.below(5));
     const std::string before = "max_seq_len: 128";
     text.insert(text.find(before) + before.size(), window);
+  }
+
+  // Refused with a ring, and of encoders.
+  void give_documents(std::string& text) {
+    const int kind = static_cast<int>(c_.below(4));
+    const std::string length = fmt::format("document_length: {}, ", 1 + c_.below(150));
+    const std::string table = fmt::format("document_lengths: [{}, {}], ", 1 + c_.below(30), 1 + c_.below(150));
+    const std::string words[] = {"documents: fixed, " + length, "documents: uniform, " + length,
+                                 "documents: lognormal, document_sigma: 0.6, " + length, "documents: table, " + table};
+    text.insert(text.find("training: {") + 11, words[kind]);
   }
 
   // What loading takes is refused on a host.

@@ -414,6 +414,11 @@ std::vector<Case> expert_cases() {
   add("expert2_tensor2_pipeline2_data2", 8, 2, 2, 2, 1, sequence);
   add("expert2_shared_dense", 4, 2, 2, 1, 1, sequence, {"model.shared_experts=1", "model.dense_layers=1"});
   add("expert2_sigmoid_dropout", 4, 2, 1, 1, 1, {}, {"model.router=sigmoid", "model.dropout=0.1"});
+  cases.push_back(
+      {"dropless_expert2_tensor2_beside_shared",
+       kMoe,
+       grid(4, 2, 1, 1, {"plan.sequence_parallel=true", "plan.expert=2", "plan.overlap_shared_experts=true"}),
+       {"model.capacity_factor=0", "model.buffer_factor=2", "model.shared_experts=1"}});
   add("expert2_megatron_core", 8, 2, 2, 2, 1, {"plan.sequence_parallel=true", "framework=megatron-core"});
   const std::string overlapped = "plan.overlap_expert_exchange=true";
   add("expert2_overlapped", 2, 2, 1, 1, 0, {overlapped});

@@ -3,10 +3,9 @@
 // ranks, groups or resources like it, gives what a simulation of every rank does, to the last bit.
 //
 // Why. Take a partition of ranks, process groups and resources that is equitable: things of one class have the same
-// facts (a rank its role, loader and slowness; a group its kind, its members' number, and of every size it is called
-// with what the plan says; an activity what it takes
-// alone; a resource its kind, capacity and faults), and as many neighbours of each class, told apart
-// by how they are neighbours:
+// facts (a rank its role, loader, documents and slowness; a group its kind, its members' number, and of every size it
+// is called with what the plan says; an activity what it takes alone; a resource its kind, capacity and faults), and as
+// many neighbours of each class, told apart by how they are neighbours:
 //   - a rank and the group that its s-th sequence of calls is made on, for every s;
 //   - a group and its members, of a channel told apart as sender and receiver;
 //   - a group and the activities of its plan for a size, in any order (messages of steps: in theirs);

@@ -98,6 +98,8 @@ class GraphBuilder {
         const Loader& loader = (*job.job->loaders)[static_cast<std::size_t>(rank)];
         facts.add(loader.batch).add(std::int64_t{loader.workers}).add(std::int64_t{loader.ahead});
       }
+      if (job.job->attention_loads != nullptr)
+        facts.add(std::int64_t{job.job->attention_loads->row_of[static_cast<std::size_t>(rank)]});
       graph_.ranks.push_back(rank_facts_.of(facts.text()));
       graph_.first_group.push_back(graph_.rank_groups.size());
       std::size_t sequence = 0;

@@ -41,8 +41,8 @@ class Reasons {
   std::string of_ranks(std::size_t a, std::size_t b) const {
     const std::size_t round = parted(&FoldColours::ranks, a, b);
     if (round == 0)
-      return fmt::format("rank {} and rank {} are not equally fast, or load at two rates", ranks_[a].number,
-                         ranks_[b].number);
+      return fmt::format("rank {} and rank {} are not equally fast, load at two rates, or have other documents",
+                         ranks_[a].number, ranks_[b].number);
     const Colours& colours = history_[round].groups;
     for (std::size_t s = 0; s < graph_.first_group[a + 1] - graph_.first_group[a]; ++s) {
       const auto x = static_cast<std::size_t>(graph_.rank_groups[graph_.first_group[a] + s]);

@@ -44,7 +44,7 @@ Jobs::Jobs(const IdVector<JobId, JobCode>& codes, const Folding& folding, const 
     last_start_ = std::max(last_start_, state.start);
     state.noise = Noise(job.noise, options.sample, reported ? options.spared : std::vector<int>(), job.grid.ranks());
     if (job.noise.machine) state.jitter = MachineJitter(job.costs.device().jitter, job.noise.seed, options.sample);
-    noisy_kernels_ = noisy_kernels_ || state.noise.kernels() || state.jitter.any();
+    noisy_kernels_ = noisy_kernels_ || state.noise.kernels() || state.jitter.any() || job.attention_loads != nullptr;
     noisy_transfers_ = noisy_transfers_ || state.noise.transfers() || state.jitter.any();
     jobs_.push_back(std::move(state));
   }

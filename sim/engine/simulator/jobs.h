@@ -41,6 +41,7 @@ class Jobs {
   Time start(JobId job) const { return jobs_[job].start; }
   const Noise& noise(JobId job) const { return jobs_[job].noise; }
   const MachineJitter& jitter(JobId job) const { return jobs_[job].jitter; }
+  const AttentionLoads* attention_loads(JobId job) const { return jobs_[job].job->attention_loads; }
   // Whether kernels or transfers of any job take other times than they cost.
   bool noisy_kernels() const { return noisy_kernels_; }
   bool noisy_transfers() const { return noisy_transfers_; }

@@ -44,8 +44,22 @@ Factor Kernels::factor(StreamId id, Position position) const {
   return noise.kernel(ranks_[place.rank].number, place.step, place.slot.value(), place.code->ops[position].op);
 }
 
+Factor Kernels::load(StreamId id, Position position) const {
+  const Place& place = streams_.place(id);
+  const AttentionLoads* loads = jobs_.attention_loads(place.code->job);
+  if (loads == nullptr) return kFactorOne;
+  const program::Op& op = place.code->op(position);
+  const auto* a = std::get_if<program::Attention>(&op.shape);
+  const bool flash = a != nullptr && (a->part == program::AttentionPart::flash_forward ||
+                                      a->part == program::AttentionPart::flash_backward);
+  if (!flash) return kFactorOne;
+  const int slot = place.code->role->slots[static_cast<std::size_t>(place.slot.value())].micro_batch;
+  return loads->of(ranks_[place.rank].number, place.step, slot + op.micro_batch_delta);
+}
+
 Time Kernels::noisy(Time time, StreamId id, Position position) const {
   const Place& place = streams_.place(id);
+  time = times(time, load(id, position));
   const MachineJitter& jitter = jobs_.jitter(place.code->job);
   if (jitter.any())
     time = jitter.kernel(time, cost::kernel_class(place.code->op(position).shape),

@@ -89,6 +89,8 @@ class Kernels {
   }
   Time noisy(Time time, StreamId id, Position position) const;
   Factor factor(StreamId id, Position position) const;
+  // What attention's kernel at `position` takes over what it costs, where documents decide it.
+  Factor load(StreamId id, Position position) const;
   void draw_slot_factor(StreamId id);
   static Time launch_time(const KernelRun& run, const RoleCode& code, Position position) {
     return run.launch_base + code.launch_cost * code.ops[position].issue;

@@ -27,7 +27,7 @@ void AttentionBranch::declare_parameters() {
     latent_->declare_parameters();
   } else {
     qkv_w_ = add_product(s_, tp_, name_ + ".qkv", {m_.kv_heads, group * m_.head_dim, h}, 0, kWeightScale,
-                         c_.adapts(&model::Adapters::qkv));
+                         c_.adapts(&model::Adapters::qkv), 1, true);
     qkv_b_ = add_bias(s_, name_ + ".qkv.bias", {m_.kv_heads, group * m_.head_dim}, 0, m_.has_qkv_bias());
   }
   proj_w_ = add_product(s_, tp_, name_ + ".proj", {h, m_.attention_width()}, 1, residual_weight_scale(m_),

@@ -45,6 +45,7 @@ Attention AttentionCore::part(AttentionPart p) const {
   a.dropout = m.dropout;
   a.site = site_;
   a.window = window_;
+  a.document = context_.document;
   return a;
 }
 

@@ -21,6 +21,7 @@ inline ParamSpec weight_spec(const UnitScope& scope, std::string name, std::vect
                              double scale) {
   ParamSpec spec{std::move(name), std::move(shape), tensor_dim, program::Init::Kind::normal, scale};
   spec.eight_bits = scope.fp8;
+  spec.matrices = 1;
   return spec;
 }
 
@@ -29,10 +30,13 @@ inline ParamId add_weight(const UnitScope& scope, std::string name, std::vector<
   return scope.parameters.add(scope.number, weight_spec(scope, std::move(name), std::move(shape), tensor_dim, scale));
 }
 
-// The weight of the product `name` of a block's linear layer and, if `adapted`, its adapter (lora.h).
+// The weight of the product `name` of a block's linear layer and, if `adapted`, its adapter (lora.h). `matrices`,
+// `packed_qkv`: as in ParamSpec.
 inline ParamId add_product(const UnitScope& scope, TensorParallel& products, const std::string& name,
-                           std::vector<std::int64_t> shape, int tensor_dim, double scale, bool adapted) {
-  const ParamSpec spec = weight_spec(scope, name + ".weight", std::move(shape), tensor_dim, scale);
+                           std::vector<std::int64_t> shape, int tensor_dim, double scale, bool adapted,
+                           std::int64_t matrices = 1, bool packed_qkv = false) {
+  ParamSpec spec = weight_spec(scope, name + ".weight", std::move(shape), tensor_dim, scale);
+  spec.matrices = matrices, spec.packed_qkv = packed_qkv;
   const ParamId weight = scope.parameters.add(scope.number, spec);
   if (adapted) products.add_adapter(scope.number, name, weight, spec);
   return weight;

@@ -50,6 +50,7 @@ class EmbeddingUnit : public Unit {
       const BufferId out = mask_ >= 0 ? b.workspace("embedding.sum", c_.residual, {c_.local_tokens, m_.hidden}) : y_;
       Elementwise add{ElementwiseFn::add_position, c_.local_tokens * m_.hidden, m_.hidden};
       add.rows_split_over_tensor = c_.sequence_parallel;
+      add.documents = c_.document > 0;
       b.op("embedding.position.forward", add, c_.compute, {{x}, {s_.parameters.value(positions_)}}, {{out}});
       x = out;
     }
@@ -77,6 +78,7 @@ class EmbeddingUnit : public Unit {
       const BufferId target = s_.parameters.accumulated_gradient(positions_);
       Elementwise add{ElementwiseFn::position_grad, c_.local_tokens * m_.hidden, m_.hidden};
       add.rows_split_over_tensor = c_.sequence_parallel;
+      add.documents = c_.document > 0;
       b.op("embedding.position.backward", add, c_.compute, {{gradient}, {target}}, {{target}});
       s_.parameters.gradient_done(positions_);
     }

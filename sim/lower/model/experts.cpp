@@ -33,11 +33,13 @@ ExpertBranch::ExpertBranch(const UnitScope& scope, const std::string& prefix, st
 
 void ExpertBranch::declare_parameters() {
   const std::int64_t h = m_.hidden, f = m_.expert_ffn_hidden, e = m_.experts;
-  router_w_ = s_.parameters.add(
-      s_.number, {name_ + ".router.weight", {e, h}, -1, program::Init::Kind::normal, kWeightScale});  // in 16 bits
+  ParamSpec router{name_ + ".router.weight", {e, h}, -1, program::Init::Kind::normal, kWeightScale};  // in 16 bits
+  router.matrices = 1;
+  router_w_ = s_.parameters.add(s_.number, std::move(router));
   const auto add = [&](const char* what, std::vector<std::int64_t> shape, int tensor_dim, double scale) {
-    return s_.parameters.add(s_.number, {name_ + what, std::move(shape), tensor_dim, program::Init::Kind::normal, scale,
-                                         false, true, s_.fp8});
+    ParamSpec spec{name_ + what, std::move(shape), tensor_dim, program::Init::Kind::normal, scale, false, true, s_.fp8};
+    spec.matrices = e / c_.plan().expert * (spec.global_shape.size() == 4 ? 2 : 1);  // of this rank
+    return s_.parameters.add(s_.number, std::move(spec));
   };
   const int split = c_.plan().whole_experts() ? -1 : 2;
   up_w_ = add(".up.weight", {e, 2, f, h}, split, kWeightScale);
@@ -151,12 +153,14 @@ void ExpertBranch::forward_to_activation(bool again) {
   const BufferId sorted = alone ? brought_ : workspace(name_ + ".rows", {rows(), m_.hidden});
   b.op(name_ + ".permute", permute(PermutePart::permute), c_.compute, {{input_}, {places_}}, {{sorted}});
   if (exchange_.counts()) exchange_.wait_for_counts();
-  if (!alone) brought_ = exchange_.to_experts(name_ + ".dispatch", sorted, s_.of_product_input(s_.restored()));
+  std::function<void()> beside;
+  if (overlaps_shared()) beside = [&] { shared_->forward_to_activation(again); };
+  if (!alone) brought_ = exchange_.to_experts(name_ + ".dispatch", sorted, s_.of_product_input(s_.restored()), beside);
   product("up", brought_, up_w_, up_, 2 * width(), m_.hidden);
   b.op(name_ + ".activation.forward",
        Activation{ActivationFn::swiglu, false, expert_rows(), width(), !c_.profile().fused_elementwise}, c_.compute,
        {{up_}}, {{activation_}});
-  if (shared_) shared_->forward_to_activation(again);
+  if (shared_ && !beside) shared_->forward_to_activation(again);
 }
 
 BufferId ExpertBranch::forward_from_activation() {
@@ -165,10 +169,12 @@ BufferId ExpertBranch::forward_from_activation() {
   const BufferId down = alone ? out_ : expert_workspace(name_ + ".down", m_.hidden);
   product("down", activation_, down_w_, down, m_.hidden, width());
   if (!alone) out_ = exchange_.to_tokens(name_ + ".combine", down, s_.restored());
+  const BufferId of_shared = overlaps_shared() ? shared_->forward_from_activation() : -1;
   BufferId out = workspace(name_ + ".summed", {tokens(), m_.hidden});
   b.op(name_ + ".unpermute", permute(PermutePart::unpermute), c_.compute, {{out_}, {places_}, {weights_}}, {{out}});
   if (summed_over_tensor()) out = tp_.reduce_partial(name_ + ".summed", out, m_.hidden);
-  return shared_ ? sum(name_ + ".with_shared", out, shared_->forward_from_activation()) : out;
+  if (!shared_) return out;
+  return sum(name_ + ".with_shared", out, of_shared >= 0 ? of_shared : shared_->forward_from_activation());
 }
 
 BufferId ExpertBranch::sum(const std::string& name, BufferId a, BufferId b) {
@@ -179,7 +185,8 @@ BufferId ExpertBranch::sum(const std::string& name, BufferId a, BufferId b) {
 
 BufferId ExpertBranch::backward(BufferId out_gradient, bool input_gradient) {
   RoleBuilder& b = s_.builder;
-  const BufferId d_shared = shared_ ? shared_->backward(out_gradient, input_gradient) : -1;
+  const bool overlaps = overlaps_shared();
+  BufferId d_shared = shared_ && !overlaps ? shared_->backward(out_gradient, input_gradient) : -1;
   const BufferId d_rows = workspace("d_" + name_ + ".rows", {rows(), m_.hidden});
   const BufferId d_weights =
       b.workspace(b.here("d_" + name_ + ".weights"), DType::f32, {tokens(), m_.experts_per_token});
@@ -188,11 +195,18 @@ BufferId ExpertBranch::backward(BufferId out_gradient, bool input_gradient) {
   if (summed_over_tensor())
     b.op("d_" + name_ + ".weights.all_reduce", Collective{CollectiveKind::all_reduce, c_.groups.tensor, choices()},
          DType::f32, {{d_weights}}, {{d_weights}}, StreamKind::tensor);
-  const BufferId d_input = sum("d_" + name_ + ".input", backward_experts(d_rows), backward_router(d_weights));
+  std::function<void()> beside, beside_back;
+  if (overlaps) {
+    beside = [&] { d_shared = shared_->backward_to_activation(out_gradient, input_gradient); };
+    beside_back = [&] { d_shared = shared_->backward_from_activation(d_shared, input_gradient); };
+  }
+  const BufferId of_experts = backward_experts(d_rows, beside, beside_back), of_router = backward_router(d_weights);
+  const BufferId d_input = sum("d_" + name_ + ".input", of_experts, of_router);
   return shared_ ? sum("d_" + name_ + ".with_shared", d_input, d_shared) : d_input;
 }
 
-BufferId ExpertBranch::backward_experts(BufferId d_rows) {
+BufferId ExpertBranch::backward_experts(BufferId d_rows, const std::function<void()>& beside,
+                                        const std::function<void()>& beside_back) {
   RoleBuilder& b = s_.builder;
   const bool alone = exchange_.sources() == 1;
   const auto product = [&](const std::string& what, ParamId weight, BufferId d_out, BufferId in, std::int64_t n,
@@ -217,7 +231,8 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows) {
     });
     return d_in;
   };
-  const BufferId d_down = alone ? d_rows : exchange_.to_experts("d_" + name_ + ".combine", d_rows, Lifetime::slot);
+  const BufferId d_down =
+      alone ? d_rows : exchange_.to_experts("d_" + name_ + ".combine", d_rows, Lifetime::slot, beside);
   const BufferId d_act = product("down", down_w_, d_down, activation_, m_.hidden, width());
   const BufferId d_up = expert_workspace("d_" + name_ + ".gate_up", 2 * width());
   b.op(name_ + ".activation.backward",
@@ -226,6 +241,7 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows) {
   const BufferId d_brought = product("up", up_w_, d_up, brought_, 2 * width(), m_.hidden);
   const BufferId d_sorted =
       alone ? d_brought : exchange_.to_tokens("d_" + name_ + ".dispatch", d_brought, Lifetime::slot);
+  if (beside_back) beside_back();
   BufferId d_input = workspace("d_" + name_ + ".tokens", {tokens(), m_.hidden});
   b.op(name_ + ".permute.backward", permute(PermutePart::permute_backward), c_.compute, {{d_sorted}, {places_}},
        {{d_input}});

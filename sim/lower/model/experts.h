@@ -6,6 +6,7 @@
 // ranks' tokens is what the scenario says of their loads (sim/plan/expert_loads.h).
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -61,7 +62,11 @@ class ExpertBranch : public FeedForward {
   // Of the grouped product that was added last.
   void takes_launches();
   void route();
-  BufferId backward_experts(BufferId d_rows);
+  // `beside`, `beside_back`: add what is computed while gradients are on their way to the experts, and back.
+  BufferId backward_experts(BufferId d_rows, const std::function<void()>& beside = {},
+                            const std::function<void()>& beside_back = {});
+  // plan.overlap_shared_experts.
+  bool overlaps_shared() const { return shared_ && c_.plan().overlap_shared_experts && exchange_.sources() > 1; }
   BufferId backward_router(BufferId d_weights);
   BufferId sum(const std::string& name, BufferId a, BufferId b);
 

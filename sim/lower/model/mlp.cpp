@@ -23,7 +23,7 @@ MlpBranch::MlpBranch(const UnitScope& scope, const std::string& prefix, const st
 void MlpBranch::declare_parameters() {
   const std::int64_t h = m_.hidden, f = ffn_hidden_;
   const bool adapted = c_.adapts(&model::Adapters::fc1);
-  up_w_ = gated() ? add_product(s_, tp_, name_ + ".up", {2, f, h}, 1, kWeightScale, adapted)
+  up_w_ = gated() ? add_product(s_, tp_, name_ + ".up", {2, f, h}, 1, kWeightScale, adapted, 2)
                   : add_product(s_, tp_, name_ + ".up", {f, h}, 0, kWeightScale, adapted);
   up_b_ = gated() ? add_bias(s_, name_ + ".up.bias", {2, f}, 1) : add_bias(s_, name_ + ".up.bias", {f}, 0);
   down_w_ =
@@ -84,10 +84,18 @@ BufferId MlpBranch::forward_from_activation() {
 }
 
 BufferId MlpBranch::backward(BufferId out_gradient, bool input_gradient) {
+  return backward_from_activation(backward_to_activation(out_gradient, input_gradient), input_gradient);
+}
+
+BufferId MlpBranch::backward_to_activation(BufferId out_gradient, bool input_gradient) {
   const bool below = input_gradient || tp_.trains(up_w_);
   const BufferId d_act = tp_.row_backward(name_ + ".down", out_gradient, activation_, down_w_, down_b_, m_.hidden,
                                           width(), fuses_gelu() ? up_ : -1, below);
-  if (!below) return -1;
+  return below ? d_act : -1;
+}
+
+BufferId MlpBranch::backward_from_activation(BufferId d_act, bool input_gradient) {
+  if (d_act < 0) return -1;
   if (fuses_gelu()) return tp_.column_backward(name_ + ".up", d_act, input_, up_w_, up_b_, up_width(), m_.hidden);
   RoleBuilder& b = s_.builder;
   const BufferId d_up = b.workspace(b.here(prefix_ + ".d_mlp.up"), c_.compute, {c_.tokens, up_width()});

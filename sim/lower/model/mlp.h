@@ -20,6 +20,10 @@ class MlpBranch : public FeedForward {
   BufferId forward_from_activation() override;
   bool keeps_output() const override { return c_.adapts(&model::Adapters::fc2); }
   BufferId backward(BufferId out_gradient, bool input_gradient) override;
+  // The same in two parts: of the second product, -> the activation's gradient (-1: nothing below is trained); the
+  // rest.
+  BufferId backward_to_activation(BufferId out_gradient, bool input_gradient);
+  BufferId backward_from_activation(BufferId d_activation, bool input_gradient);
   bool trains() const override { return tp_.trains(up_w_) || tp_.trains(down_w_); }
   ParamId bias() const override { return down_b_; }
 

@@ -122,9 +122,11 @@ BufferId ExpertExchange::sort(const std::string& name, BufferId from, bool by_ex
   return to;
 }
 
-BufferId ExpertExchange::to_experts(const std::string& name, BufferId from, Lifetime lifetime) {
+BufferId ExpertExchange::to_experts(const std::string& name, BufferId from, Lifetime lifetime,
+                                    const std::function<void()>& beside) {
   const bool gathers = gathered() > 1;
   BufferId rows = trade(name, from, false, sorts() || gathers ? Lifetime::slot : lifetime);
+  if (beside) beside();
   if (gathers) {
     const std::int64_t n = builder_.buffer(rows).elements() * gathered();
     const std::int64_t hidden = context_.model().hidden;

@@ -9,6 +9,7 @@
 // as it cannot say before how much is sent. What a rank then gets is what the scenario says of the experts' loads.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "sim/lower/stage.h"
@@ -47,7 +48,9 @@ class ExpertExchange {
 
   // Rows of this rank's tokens, sorted by experts, -> rows of this rank's experts, sorted by these; `from` itself with
   // one source. With a capacity [experts, capacity, hidden] -> [own experts, sources * capacity, hidden].
-  BufferId to_experts(const std::string& name, BufferId from, Lifetime lifetime);
+  // `beside`: adds what is computed while they are on their way.
+  BufferId to_experts(const std::string& name, BufferId from, Lifetime lifetime,
+                      const std::function<void()>& beside = {});
   // The way back; with tensor and sequence parallelism `from` is one of the tensor group's terms of a sum.
   BufferId to_tokens(const std::string& name, BufferId from, Lifetime lifetime);
 

@@ -32,9 +32,10 @@ void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
     if (steps_on_host(bucket)) builder_.set_on_host(id);
     return id;
   };
-  const bool adam = context_.scenario.training.optimizer == plan::OptimizerKind::adamw;
-  const bool sgd = context_.scenario.training.optimizer == plan::OptimizerKind::sgd;
-  const bool averages = adam || (sgd && context_.scenario.training.momentum > 0);
+  const plan::OptimizerKind kind = context_.scenario.training.optimizer;
+  const bool adam = kind == plan::OptimizerKind::adamw || (kind == plan::OptimizerKind::muon && !bucket.muon);
+  const bool sgd = kind == plan::OptimizerKind::sgd;
+  const bool averages = adam || bucket.muon || (sgd && context_.scenario.training.momentum > 0);
   const auto zeros = [&](const std::string& name, DType type, std::int64_t elements) {
     return state(name, type, elements, program::Init::Kind::zeros);
   };
@@ -120,7 +121,7 @@ void ParameterStore::emit_optimizer(Bucket& bucket, int index, BufferId coeffici
   // What is held in 8 bits is updated in fp32 alone, and cast in a pass of its own (emit_held).
   const bool in_fp32 = bucket.held != Held::none;
   const BufferId values = in_fp32 ? bucket.master : bucket.value_shard;
-  program::Optimizer step{context_.scenario.training.optimizer == plan::OptimizerKind::adamw,
+  program::Optimizer step{context_.scenario.training.optimizer != plan::OptimizerKind::sgd,
                           context_.master && !in_fp32,
                           coefficient >= 0,
                           bucket.shard,
@@ -188,12 +189,17 @@ void ParameterStore::emit_step() {
   for (std::size_t i = buckets_.size(); i-- > 0;) {
     Bucket& b = buckets_[i];
     if (b.frozen) continue;
-    if (!adafactor) {
+    if (!adafactor && !b.muon) {
       emit_optimizer(b, static_cast<int>(i), coefficient);
       continue;
     }
-    for (auto id = b.params.rbegin(); id != b.params.rend(); ++id)
-      emit_adafactor(params_[static_cast<std::size_t>(*id)], b, coefficient);
+    for (auto id = b.params.rbegin(); id != b.params.rend(); ++id) {
+      const Param& p = params_[static_cast<std::size_t>(*id)];
+      if (adafactor)
+        emit_adafactor(p, b, coefficient);
+      else
+        emit_muon(p, coefficient);
+    }
   }
   if (on_host) wait_for_host_optimizer();
   emit_held();

@@ -84,6 +84,7 @@ void ParameterStore::layout() {
     if (bucket.frozen) continue;
     p.gradient = builder_.view("grad." + p.spec.name, bucket.gradients, p.offset, p.local_shape);
     if (context_.scenario.training.optimizer == plan::OptimizerKind::adafactor) make_factors(p, bucket);
+    if (bucket.muon) make_muon_views(p, bucket);
     if (context_.profile().autocast && context_.master)
       p.master = builder_.view("master." + p.spec.name, bucket.master, p.offset, p.local_shape);
   }
@@ -110,9 +111,9 @@ DType ParameterStore::moments_of(const Param& p) const {
 
 // Walks the parameters in backward order and fills one open bucket a kind (sharded or replicated over the tensor
 // group, or experts that are spread over ranks; each in 16 bits or held in 8, or frozen; with moments in 8 bits or
-// not).
+// not; updated by Muon or not).
 void ParameterStore::form_buckets() {
-  std::array<int, 18> open{};
+  std::array<int, 36> open{};
   open.fill(-1);
   for (auto id = static_cast<ParamId>(params_.size()) - 1; id >= 0; --id) {
     Param& p = params_[static_cast<std::size_t>(id)];
@@ -125,7 +126,7 @@ void ParameterStore::form_buckets() {
                         (frozen(p)            ? 6U
                          : kind != Held::none ? 3U
                                               : 0U) +
-                        (codes ? 9U : 0U)];
+                        (codes ? 9U : 0U) + (by_muon(p) ? 18U : 0U)];
     const bool by_unit = context_.plan().zero == 3;
     const std::int64_t alone = by_unit ? context_.profile().shard_alone : 0;
     const bool large = alone > 0 && p.elements >= alone;
@@ -149,6 +150,7 @@ void ParameterStore::form_buckets() {
       bucket.held = kind;
       bucket.frozen = frozen(p);
       bucket.moments = moments_of(p);
+      bucket.muon = by_muon(p);
       buckets_.push_back(std::move(bucket));
     }
     Bucket& bucket = buckets_[static_cast<std::size_t>(chosen)];

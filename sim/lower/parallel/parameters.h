@@ -46,6 +46,10 @@ struct ParamSpec {
   bool adapter = false;     // of low-rank adaptation
   bool copy = false;        // the head's own copy of a tied one: gradients count in the norm where the embedding is
   bool table = false;       // whose rows are looked up: its moments are not kept in 8 bits
+  // Matrices that Muon updates, one after the other, of as many columns as the last dimension: of a product in a block.
+  // 0: AdamW's, as tables, the head, norms and biases are.
+  std::int64_t matrices = 0;
+  bool packed_qkv = false;  // [kv_heads, rows of a group's queries, key and value, hidden]: three matrices
 };
 
 using ParamId = int;
@@ -128,6 +132,7 @@ class ParameterStore {
     BufferId value = -1, gradient = -1;
     BufferId master = -1;                                          // under autocast, as `value`
     BufferId row_means = -1, col_means = -1, updated_master = -1;  // of Adafactor
+    BufferId momentum = -1;                                        // of Muon, and updated_master
     int uses = 1, pending_uses = 0;
     bool written = false;  // in this backward (transient gradients)
     BufferId fp8_row = -1, fp8_column = -1, amax = -1;
@@ -137,6 +142,7 @@ class ParameterStore {
     std::vector<ParamId> params;
     int unit = 0, chunk = 0;
     bool replicated = false, tied = false, copy = false, experts = false, frozen = false;
+    bool muon = false;  // of matrices that Muon updates
     Held held = Held::none;
     std::int64_t elements = 0, padded = 0, shard = 0;
     BufferId values = -1, value_shard = -1;        // full values (ZeRO-3: gathered); our shard of them
@@ -214,6 +220,10 @@ class ParameterStore {
   void make_optimizer_state(Bucket& bucket, int index);
   void make_factors(Param& param, const Bucket& bucket);
   void emit_adafactor(const Param& param, const Bucket& bucket, BufferId coefficient);
+  bool by_muon(const Param& param) const;
+  void make_muon_views(Param& param, const Bucket& bucket);
+  void emit_muon(const Param& param, BufferId coefficient);
+  void emit_muon_part(const Param& param, const std::string& what, program::Muon part, BufferId coefficient);
   void reduce_over_tensor(Bucket& bucket, int index);
   void reduce_over_embedding(Bucket& bucket, int index);
   void reduce(Bucket& bucket, int index);

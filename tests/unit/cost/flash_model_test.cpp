@@ -73,6 +73,24 @@ TEST(FlashModel, AWindowTakesTheTimeOfItsTiles) {
   EXPECT_NEAR(almost / flash_compute_seconds(a, rate, 1, 1e12, 100, 100), 1, 1e-4);
 }
 
+// A kernel of variable lengths takes 8 documents of 512 tokens as a batch of 8 sequences of 512.
+TEST(FlashModel, PackedSequencesAreAsManyShortOnes) {
+  FlashRate rate;
+  rate.rate = 1e12, rate.tail = 1, rate.ramp = 50;
+  program::Attention packed = attention(128, 128), apart = packed;
+  packed.document = 512;
+  apart.seq = 512, apart.micro_batch *= packed.seq / 512;
+  const double flops = 1e12;
+  EXPECT_DOUBLE_EQ(flash_compute_seconds(packed, rate, 1, flops, 100, 100),
+                   flash_compute_seconds(apart, rate, 1, flops, 100, 100));
+  packed.window = apart.window = 200;
+  EXPECT_DOUBLE_EQ(flash_compute_seconds(packed, rate, 1, flops, 100, 100),
+                   flash_compute_seconds(apart, rate, 1, flops, 100, 100));
+  packed.document = packed.seq, packed.window = 0;
+  EXPECT_DOUBLE_EQ(flash_compute_seconds(packed, rate, 1, flops, 100, 100),
+                   flash_compute_seconds(attention(128, 128), rate, 1, flops, 100, 100));
+}
+
 TEST(FlashModel, UnfusedProductsHaveTheWidthOfWhatTheyMultiply) {
   using program::AttentionPart;
   const auto shape = [](AttentionPart part) {

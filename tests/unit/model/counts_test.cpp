@@ -280,6 +280,16 @@ TEST(ModelFlops, OfAWindowAreOfItsKeys) {
   }
 }
 
+// Sequences packed of documents of 1,000 tokens: as ones of 4,096 whose tokens attend to 1,000.
+TEST(ModelFlops, OfPackedSequencesAreOfTheDocumentsKeys) {
+  Model m = preset("llama3-8b");
+  const double all = model_flops(m, 2, 4096), attention = 6.0 * 2 * 4096 * 32 * 2 * 4096;  // of a key
+  EXPECT_DOUBLE_EQ(model_flops(m, 2, 4096, {}, 1000), all - attention * (4096 - 1000));
+  EXPECT_EQ(model_flops(m, 2, 4096, {}, 4096), all);
+  EXPECT_NE(flop_formula(m, 4096, {}, 1000).find("in attention s = 1000"), std::string::npos);
+  EXPECT_EQ(flop_formula(m, 4096, {}, 0), flop_formula(m, 4096));
+}
+
 // Each family's formula speaks of that family; gpt's closed form is stated where it holds.
 TEST(ModelFlops, TheFormulaIsTheFamilys) {
   const auto has = [](const char* name, const char* part) {

@@ -142,6 +142,7 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" {} {} {} {} {} {} {} {} {}", static_cast<int>(p.context_kind), p.zero_group, p.replicas,
                      p.expert_tensor, static_cast<int>(p.expert_dispatch), p.overlap_expert_exchange,
                      p.offload_optimizer, p.offload_activations, p.offload_parameters);
+  out += fmt::format(" {}", p.overlap_shared_experts);
   const Training& t = s.training;
   out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.global_batch, t.seq_len,
                      static_cast<int>(t.precision), static_cast<int>(t.grad_dtype), static_cast<int>(t.reduce_dtype),
@@ -151,6 +152,8 @@ std::string dump(const Scenario& s) {
                      t.fp8_params, static_cast<int>(t.moments));
   out += fmt::format(" {} {} {} {}", t.lora_rank, t.lora_alpha, t.lora_qkv && t.lora_proj, t.lora_fc1 && t.lora_fc2);
   out += fmt::format(" {} {}", t.base_batch, t.base_lr);
+  out += fmt::format(" {} {} {} {}", static_cast<int>(t.documents), t.document_length, t.document_sigma,
+                     fmt::join(t.document_lengths, ","));
   const Data& d = s.data;
   out += fmt::format(" | {} {} {} {} {} {} {} {} {} {}", d.samples, d.drop_last, d.epochs, d.workers, d.prefetch,
                      d.sample_time.ps(), d.sample_bytes.count(), d.storage_bandwidth.per_s(),

@@ -21,6 +21,26 @@ TEST(OptimizerRules, MomentsAreFp32Bf16OrInt8) {
   EXPECT_TRUE(half[0].starts_with("3:21 training.moments: expected one of fp32, bf16, int8, found 'fp16'")) << half[0];
 }
 
+TEST(OptimizerRules, MuonUpdatesWholeMatrices) {
+  EXPECT_EQ(problems(with_model("training: {optimizer: muon}\n"), {}, Purpose::perform), std::vector<std::string>{});
+  EXPECT_DOUBLE_EQ(read(with_model("training: {optimizer: muon}\n")).training.momentum, 0.95);
+  EXPECT_DOUBLE_EQ(read(with_model("training: {optimizer: muon, momentum: 0.9}\n")).training.momentum, 0.9);
+  EXPECT_DOUBLE_EQ(read(with_model("training: {optimizer: sgd}\n")).training.momentum, 0);
+  const auto only = [](const std::string& rest, const std::string& problem) {
+    const std::vector<std::string> found = problems(with_model(rest));
+    ASSERT_EQ(found.size(), 1U) << rest;
+    EXPECT_NE(found[0].find(problem), std::string::npos) << found[0];
+  };
+  only("cluster: {topology: dgx-a100, gpus: 8}\nplan: {zero: 1}\ntraining: {optimizer: muon}\n",
+       "training.optimizer: muon: it makes whole matrices orthogonal, and plan.zero = 1 cuts them");
+  only("cluster: {topology: dgx-a100, gpus: 8}\nplan: {tensor: 2}\ntraining: {optimizer: muon}\n",
+       "plan.tensor = 2 splits them");
+  only("training: {optimizer: muon, lora_rank: 4}\n", "adapters are trained by adamw or sgd");
+  only("training: {optimizer: muon, precision: fp8, fp8_params: true}\n", "fp8_params) are updated by buckets");
+  only("training: {optimizer: muon, moments: bf16}\n", "training.moments: muon keeps its momentum");
+  only("plan: {offload_optimizer: true}\ntraining: {optimizer: muon}\n", "Muon has no step on the host yet");
+}
+
 TEST(OptimizerRules, AdafactorUpdatesWholeTensors) {
   EXPECT_EQ(problems(with_model("training: {optimizer: adafactor}\n"), {}, Purpose::perform),
             std::vector<std::string>{});

@@ -256,6 +256,11 @@ TEST(ScenarioErrors, ExpertsMustDivideOverRanksThatHoldTheSame) {
       spread("expert: 4, pipeline: 2, schedule: gpipe" + overlaps),
       (Texts{"4:74 plan.overlap_expert_exchange: schedule gpipe does not alternate forward and backward (schedule: "
              "1f1b, interleaved or dualpipe_v)"}));
+  const std::string beside = ", overlap_shared_experts: true", shared = ", shared_experts: 1";
+  EXPECT_EQ(spread("expert: 4" + beside, shared), Texts{});
+  EXPECT_EQ(spread("expert: 4" + beside).size(), 1U) << "no shared experts";
+  EXPECT_EQ(spread("zero: 1" + beside, shared).size(), 1U) << "nothing is exchanged";
+  EXPECT_EQ(spread("expert: 4" + beside + overlaps, shared).size(), 1U);
   EXPECT_EQ(spread("expert: 4", ", expert_groups: 3, groups_per_token: 2"), Texts{});
   EXPECT_EQ(problems("rehearse: 1\nmodel: {family: moe, layers: 2, hidden: 32, heads: 4, vocab: 100, max_seq_len: 32, "
                      "experts: 4, experts_per_token: 2, expert_ffn_hidden: 24, capacity_factor: 1}\n"

@@ -1,0 +1,63 @@
+// See document_loads.h.
+#include "sim/run/document_loads.h"
+
+#include <algorithm>
+#include <map>
+
+#include "sim/base/interrupt.h"
+#include "sim/plan/documents.h"
+
+namespace rehearse::run {
+namespace {
+
+// Of the ranks whose sequences begin with the `replica`-th of the data-parallel replicas.
+std::vector<engine::Factor> loads_of(const plan::Scenario& s, int steps, std::int64_t document, std::int64_t replica,
+                                     const std::vector<plan::TokenRun>& queries) {
+  const plan::Training& t = s.training;
+  const std::int64_t micro_batches = t.micro_batches(s.plan), batch = s.plan.micro_batch;
+  std::int64_t tokens = 0;
+  for (const plan::TokenRun& run : queries) tokens += run.count;
+  const double equal = static_cast<double>(batch * tokens) * (static_cast<double>(document) + 1) / 2;
+  std::vector<engine::Factor> loads;
+  for (std::int64_t step = 0; step < steps; ++step)
+    for (std::int64_t m = 0; m < micro_batches; ++m) {
+      const std::int64_t first = step * t.global_batch + (replica * micro_batches + m) * batch;
+      std::int64_t pairs = 0;
+      for (std::int64_t b = 0; b < batch; ++b) pairs += plan::document_pairs(t, first + b, queries);
+      loads.push_back(engine::factor_of(static_cast<double>(pairs) / equal));
+    }
+  return loads;
+}
+
+}  // namespace
+
+std::optional<engine::AttentionLoads> document_loads(const plan::Scenario& s, int steps) {
+  if (!s.training.packs()) return std::nullopt;
+  const plan::RankGrid grid = s.grid();
+  engine::AttentionLoads loads;
+  loads.steps = std::max(1, steps);
+  loads.micro_batches = static_cast<std::int32_t>(s.training.micro_batches(s.plan));
+  const std::int64_t document = plan::equal_document_length(s.training);
+  const bool own_queries = s.plan.context > 1 && s.plan.context_kind != plan::ContextKind::all_to_all;
+  std::map<std::pair<int, int>, std::int32_t> row_of_part;           // by replica and place in the context group
+  std::map<std::vector<engine::Factor>, std::int32_t> row_of_loads;  // that are the same
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    const int replica = grid.position(rank, {Axis::expert, Axis::data, Axis::replica});
+    const int context = own_queries ? grid.coordinate(rank, Axis::context) : 0;
+    const auto [known, is_new] = row_of_part.try_emplace({replica, context}, 0);
+    if (is_new) {
+      check_interrupt();
+      const std::vector<plan::TokenRun> whole{{0, s.training.seq_len}};
+      std::vector<engine::Factor> row =
+          loads_of(s, loads.steps, document, replica,
+                   own_queries ? plan::context_tokens(s.plan, s.training.seq_len, context) : whole);
+      const auto [same, unseen] = row_of_loads.try_emplace(row, static_cast<std::int32_t>(loads.rows.size()));
+      if (unseen) loads.rows.push_back(std::move(row));
+      known->second = same->second;
+    }
+    loads.row_of.push_back(known->second);
+  }
+  return loads;
+}
+
+}  // namespace rehearse::run

@@ -1,0 +1,80 @@
+// Muon (training.optimizer: muon): what a rank keeps of it, and what its updates compute and move, against hand counts.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "sim/program/describe.h"
+#include "sim/program/work.h"
+#include "tests/support/lowered.h"
+
+namespace rehearse {
+namespace {
+
+constexpr const char* kMuonModel =
+    "rehearse: 1\nmodel: {family: llama, layers: 2, hidden: 64, heads: 4, kv_heads: 4, ffn_hidden: 192, vocab: 128, "
+    "max_seq_len: 32}\ncluster: {gpus: 4}\ntraining: {global_batch: 4, optimizer: muon}\n";
+// In each of two layers queries, keys, values and projection, 64 x 64, gate, up and down, 192 x 64; and two tables of
+// 128 x 64 and five norms of 64, which are AdamW's.
+constexpr std::int64_t kOfMuon = 2 * (4 * 64 * 64 + 3 * 64 * 192), kOfAdam = 2 * 128 * 64 + 5 * 64;
+
+program::Program muon_program(const std::vector<std::string>& more) {
+  const plan::Scenario scenario = scenario_from(kMuonModel, more);
+  program::Program program = lower::lower(scenario);
+  EXPECT_EQ(violations(program, scenario.grid()), "");
+  return program;
+}
+
+std::int64_t kept_of_muon(const program::Role& role) {
+  std::int64_t bytes = 0;
+  for (const program::Buffer& b : role.buffers)
+    if (!b.is_view() && b.lifetime == program::Lifetime::persistent && b.cls == program::BufferClass::optimizer)
+      bytes += b.bytes();
+  return bytes;
+}
+
+TEST(MuonStates, AreOneMomentumOfMatricesAndTwoMomentsOfTheRest) {
+  EXPECT_EQ(kept_of_muon(muon_program({}).roles.front()), (4 + 4) * kOfMuon + (4 + 8) * kOfAdam) << "and fp32 copies";
+  EXPECT_EQ(kept_of_muon(muon_program({"training.precision=fp32"}).roles.front()), 4 * kOfMuon + 8 * kOfAdam);
+  std::int64_t all = 0;
+  for (const program::Role& role : muon_program({"plan.pipeline=2"}).roles) all += kept_of_muon(role);
+  EXPECT_EQ(all, 8 * kOfMuon + 12 * kOfAdam) << "of two stages together";
+}
+
+// Five iterations of 2 r^2 c + 2 r^3 + 2 r^2 c FLOPs each on r x c: 6 r^3 where it is square, 14 r^3 with c = 3 r. The
+// fp32 gradient is read, bf16 parameter, fp32 copy and momentum read and written, and in each iteration X three times
+// and A three times read, X and A twice written, in bf16.
+TEST(MuonStates, AreUpdatedByProductsOfMatrices) {
+  const auto program = muon_program({"training.clip=0"});
+  const program::Role& role = program.roles.front();
+  double flops = 0;
+  std::int64_t ops = 0, matrices = 0, read = 0, written = 0;
+  for (const program::Slot& slot : role.slots)
+    for (const program::Op& op : role.bodies[static_cast<std::size_t>(slot.body)].ops)
+      if (const auto* m = std::get_if<program::Muon>(&op.shape)) {
+        const program::Work work = program::work_of(role, op);
+        flops += work.flops, read += work.bytes_read, written += work.bytes_written, ++ops;
+        matrices += m->matrices;
+        EXPECT_EQ(program::kind_name(op.shape), "muon");
+        EXPECT_TRUE(program::shape_text(role, op).ends_with(" master")) << program::shape_text(role, op);
+      }
+  EXPECT_EQ(ops, 2 * 6) << "gate and up are one tensor";
+  EXPECT_EQ(matrices, 2 * 7);
+  EXPECT_DOUBLE_EQ(flops, 2 * 5 * (4 * 6 + 3 * 14) * 64.0 * 64 * 64);
+  const std::int64_t squares = 2 * 7 * 64 * 64;
+  EXPECT_EQ(read, (4 + 2 + 4 + 4) * kOfMuon + 5 * 2 * (3 * kOfMuon + 3 * squares));
+  EXPECT_EQ(written, (2 + 4 + 4) * kOfMuon + 5 * 2 * (2 * kOfMuon + 2 * squares));
+}
+
+TEST(MuonStates, OfManyPlansAreSound) {
+  for (const char* plan : {"plan.pipeline=2", "plan.context=2"})
+    for (const char* framework : {"rehearse", "megatron-core"})
+      muon_program({std::string("framework=") + framework, plan});
+  muon_program({"framework=torch-ddp"});
+  muon_program({"training.precision=fp16"});
+  muon_program({"framework=megatron-core", "training.precision=fp8"});
+}
+
+}  // namespace
+}  // namespace rehearse
