@@ -42,6 +42,8 @@ std::string problem_of(const Layer& layer, Extent in, const std::string& path) {
                          layer.kind == LayerKind::average_pool;
   if (maps_only && !in.maps())
     return path + ": needs maps, but what comes before gives " + std::to_string(in.channels) + " features";
+  if (layer.kind == LayerKind::layer_norm && in.maps())
+    return path + ": needs features, but what comes before gives " + std::to_string(in.channels) + " maps";
   if (layer.kind == LayerKind::convolution || layer.kind == LayerKind::max_pool) {
     if (layer.kernel > in.size + 2 * layer.pad)
       return path + ": a window of " + std::to_string(layer.kernel) + " is larger than the " + std::to_string(in.size) +
@@ -79,6 +81,7 @@ Extent extent_after(const Layer& layer, Extent in) {
     case LayerKind::residual:
       return extent_after(layer.body, in);
     case LayerKind::batch_norm:
+    case LayerKind::layer_norm:
     case LayerKind::relu:
     case LayerKind::gelu:
     case LayerKind::tanh:
@@ -108,7 +111,7 @@ std::int64_t layer_parameters(const std::vector<Layer>& list, Extent in) {
     const std::int64_t bias = layer.bias ? layer.width : 0;
     if (layer.kind == LayerKind::linear) sum += x.elements() * layer.width + bias;
     if (layer.kind == LayerKind::convolution) sum += x.channels * layer.kernel * layer.kernel * layer.width + bias;
-    if (layer.kind == LayerKind::batch_norm) sum += 2 * x.channels;
+    if (layer.kind == LayerKind::batch_norm || layer.kind == LayerKind::layer_norm) sum += 2 * x.channels;
   });
   return sum;
 }

@@ -12,6 +12,7 @@ enum class LayerKind : unsigned char {
   linear,        // of features, or of each token; maps are flattened before it
   convolution,   // of maps
   batch_norm,    // of each channel of maps, over examples and pixels; of each feature, over examples
+  layer_norm,    // of each example's features
   relu,          // these act on every element
   gelu,          // tanh form
   tanh,          //

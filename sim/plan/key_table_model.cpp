@@ -270,8 +270,9 @@ std::vector<Key> transformer_keys() {
 std::vector<Key> small_model_keys() {
   return {
       {.path = "model.image",
-       .origin = Default::required,
-       .families = "cnn vit",
+       .origin = Default::derived,
+       .fallback = "required; of custom without features",
+       .families = "cnn vit custom",
        .meaning = "of the input; images are square",
        .example = "{channels: 3, size: 32}",
        .related = "model.image.channels model.image.size",
@@ -281,7 +282,7 @@ std::vector<Key> small_model_keys() {
        .origin = Default::required,
        .min = 1,
        .max = 1 << 16,
-       .families = "cnn vit",
+       .families = "cnn vit custom",
        .meaning = "colours",
        .example = "3",
        .field = &model::Model::image_channels},
@@ -290,7 +291,7 @@ std::vector<Key> small_model_keys() {
        .origin = Default::required,
        .min = 1,
        .max = 1 << 14,
-       .families = "cnn vit",
+       .families = "cnn vit custom",
        .meaning = "width and height",
        .example = "32",
        .field = &model::Model::image_size},
@@ -345,7 +346,7 @@ std::vector<Key> small_model_keys() {
        .type = KeyType::choice,
        .fallback = "cross_entropy",
        .values = {"cross_entropy", "mse"},
-       .families = "cnn mlp",
+       .families = "cnn mlp custom",
        .meaning =
            "what training makes small: `cross_entropy` (the outputs are classes) or `mse` (they are numbers: the "
            "mean of the squared errors)",
@@ -371,10 +372,11 @@ std::vector<Key> model_keys() {
       {.path = "model.family",
        .type = KeyType::choice,
        .origin = Default::required,
-       .values = {"gpt", "llama", "moe", "bert", "cnn", "mlp", "vit"},
+       .values = {"gpt", "llama", "moe", "bert", "cnn", "mlp", "vit", "custom"},
        .later = {"t5"},
-       .meaning = "what kind of model, and so which other keys it has: `gpt`, `llama`, `moe` (llama with experts), "
-                  "`bert`, `cnn` (residual networks too), `mlp`, `vit` (vision transformer)",
+       .meaning =
+           "what kind of model, and so which other keys it has: `gpt`, `llama`, `moe` (llama with experts), "
+           "`bert`, `cnn` (residual networks too), `mlp`, `vit` (vision transformer), `custom` (a list of layers)",
        .example = "gpt",
        .related = "model.preset",
        .field = &model::Model::family},
@@ -407,7 +409,7 @@ std::vector<Key> model_keys() {
        .related = "model.preset"},
   };
   for (const auto& part :
-       {transformer_keys(), latent_attention_keys(), expert_keys(), small_model_keys(), vision_keys()})
+       {transformer_keys(), latent_attention_keys(), expert_keys(), small_model_keys(), vision_keys(), layer_keys()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }

@@ -19,6 +19,7 @@
 #include "sim/plan/hf/translate.h"
 #include "sim/plan/nearest_numbers.h"
 #include "sim/plan/read_keys.h"
+#include "sim/plan/read_layers.h"
 
 namespace rehearse::plan {
 namespace {
@@ -100,7 +101,10 @@ void check_classes(const ModelSource& source, const Model& model) {
   if (!model.is_transformer() && model.loss != LossKind::cross_entropy) return;
   const bool tokens = model.reads_text();
   const std::int64_t classes = model.is_vision() ? model.classes : tokens ? model.vocab : model.outputs();
-  const char* key = model.is_vision() ? "classes" : tokens ? "vocab" : "widths";
+  const char* key = model.is_vision()                ? "classes"
+                    : tokens                         ? "vocab"
+                    : model.family == Family::custom ? "layer_list"
+                                                     : "widths";
   if (classes == 1)
     source.value(key).error("one class leaves nothing to learn: its cross-entropy is always 0",
                             "at least two, as in 'widths: [512, 2]'");
@@ -386,6 +390,7 @@ class ModelReader {
   }
 
   void finish_small(std::size_t problems) {
+    if (model_.family == Family::custom) return finish_list(problems);
     const std::size_t at_least = model_.family == Family::cnn ? 1 : 2;
     if (diagnostics_.list().size() == problems &&
         (model_.widths.size() < at_least || model_.widths.size() > kMaxListed))
@@ -406,6 +411,26 @@ class ModelReader {
     if (diagnostics_.list().size() == problems && model::flattened_width(model_) > kMaxFlattened)
       list.error(fmt::format("the maps flatten to {} features, the limit is {}", model::flattened_width(model_),
                              kMaxFlattened));
+  }
+
+  void finish_list(std::size_t problems) {
+    const Node list = source_.value("layer_list"), image = source_.value("image");
+    if (image) read_image();
+    if (static_cast<bool>(image) == source_.given("features"))
+      source_.value("features")
+          .error("a model reads images or rows of numbers: one of image and features", "e.g. 'features: 64'");
+    if (model_.dropout > 0)
+      source_.value("dropout").error("a list of layers has its dropout in layers of their own",
+                                     "{layer: dropout, rate: 0.1}");
+    std::vector<model::Layer> layers = detail::read_layers(list);
+    if (diagnostics_.list().size() != problems) return;
+    const std::string problem = model::layers_problem(layers, model_.input(), "layer_list");
+    if (!problem.empty()) return list.error(problem);
+    if (model::extent_after(layers, model_.input()).maps())
+      return list.error("the last layer gives maps, which no loss is of", "{layer: average_pool}, then linear");
+    if (model::first_multiply_adds(layers, model_.input()) == 0)
+      return list.error("none of the layers multiplies", "{layer: linear, width: 10}");
+    model_.layer_list = std::move(layers);
   }
 
   void finish_residual(std::size_t problems) {

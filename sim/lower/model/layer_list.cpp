@@ -18,6 +18,7 @@ std::string layer_name(const model::Layer& layer) {
     case model::LayerKind::convolution:
       return "conv";
     case model::LayerKind::batch_norm:
+    case model::LayerKind::layer_norm:
       return "norm";
     case model::LayerKind::relu:
       return "relu";

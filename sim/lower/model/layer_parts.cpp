@@ -1,10 +1,10 @@
 // The parts that multiply (linear layers, convolutions), that act on elements, that pool, and the sum of two lists.
-// batch_norm.cpp has the norm.
+// list_norms.cpp has the norms.
 #include <cmath>
 
 #include "sim/base/check.h"
-#include "sim/lower/model/batch_norm.h"
 #include "sim/lower/model/layer_part.h"
+#include "sim/lower/model/list_norms.h"
 
 namespace rehearse::lower {
 namespace {
@@ -308,6 +308,8 @@ std::unique_ptr<LayerPart> make_layer_part(const UnitScope& scope, const Layer& 
       return std::make_unique<ConvolutionPart>(scope, layer, in, name);
     case LayerKind::batch_norm:
       return make_batch_norm(scope, in, name);
+    case LayerKind::layer_norm:
+      return make_layer_norm(scope, in, name);
     case LayerKind::relu:
     case LayerKind::gelu:
     case LayerKind::tanh:

@@ -11,6 +11,8 @@
 
 namespace rehearse::lower {
 
+// Layer normalisation of each example's features.
+std::unique_ptr<LayerPart> make_layer_norm(const UnitScope& scope, model::Extent in, const std::string& name);
 std::unique_ptr<LayerPart> make_batch_norm(const UnitScope& scope, model::Extent in, const std::string& name);
 
 }  // namespace rehearse::lower

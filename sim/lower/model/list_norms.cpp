@@ -1,5 +1,5 @@
-// See batch_norm.h.
-#include "sim/lower/model/batch_norm.h"
+// See list_norms.h.
+#include "sim/lower/model/list_norms.h"
 
 namespace rehearse::lower {
 namespace {
@@ -77,7 +77,58 @@ class BatchNormLayer : public LayerPart {
   BufferId x_ = -1, sums_ = -1;
 };
 
+class LayerNormLayer : public LayerPart {
+ public:
+  LayerNormLayer(const UnitScope& scope, model::Extent in, std::string name)
+      : s_(scope), in_(in), name_(std::move(name)) {}
+
+  bool has_parameters() const override { return true; }
+  void declare_parameters() override {
+    gamma_ = s_.parameters.add(s_.number, {name_ + ".weight", {in_.channels}, -1, program::Init::Kind::ones, 0});
+    beta_ = s_.parameters.add(s_.number, {name_ + ".bias", {in_.channels}, -1, program::Init::Kind::zeros, 0});
+  }
+  Kept kept(bool) const override { return {true, false}; }
+  bool restores() const override { return true; }
+  void declare(BufferId x, BufferId, bool) override {
+    x_ = x;
+    stats_ = s_.builder.activation(name_ + ".stats", DType::f32, {s_.context.batch, 2}, s_.restored());
+  }
+  void forward(BufferId y, bool) override {
+    if (y < 0) y = s_.builder.workspace(s_.builder.here(name_ + ".out_again"), s_.context.compute, shape());
+    op("forward", program::NormPart::forward, {{x_}, {s_.parameters.value(gamma_)}, {s_.parameters.value(beta_)}},
+       {{y}, {stats_}});
+  }
+  BufferId backward(BufferId gradient, bool) override {
+    const BufferId dx = s_.builder.workspace(s_.builder.here("d_" + name_ + ".input"), s_.context.compute, shape());
+    const BufferId dg = s_.parameters.accumulated_gradient(gamma_), db = s_.parameters.accumulated_gradient(beta_);
+    op("backward_input", program::NormPart::backward_input, {{gradient}, {x_}, {stats_}, {s_.parameters.value(gamma_)}},
+       {{dx}});
+    op("backward_weight", program::NormPart::backward_weight, {{gradient}, {x_}, {stats_}, {dg}, {db}}, {{dg}, {db}});
+    s_.parameters.gradient_done(gamma_);
+    s_.parameters.gradient_done(beta_);
+    return dx;
+  }
+
+ private:
+  std::vector<std::int64_t> shape() const { return batch_shape(s_.context, in_); }
+  void op(const char* what, program::NormPart part, const std::vector<Operand>& reads,
+          const std::vector<Operand>& writes) {
+    program::Norm norm{part, false, false, s_.context.batch, in_.channels};
+    s_.builder.op(name_ + "." + what, norm, s_.context.compute, reads, writes);
+  }
+
+  const UnitScope s_;
+  model::Extent in_;
+  std::string name_;
+  ParamId gamma_ = -1, beta_ = -1;
+  BufferId x_ = -1, stats_ = -1;
+};
+
 }  // namespace
+
+std::unique_ptr<LayerPart> make_layer_norm(const UnitScope& scope, model::Extent in, const std::string& name) {
+  return std::make_unique<LayerNormLayer>(scope, in, name);
+}
 
 std::unique_ptr<LayerPart> make_batch_norm(const UnitScope& scope, model::Extent in, const std::string& name) {
   return std::make_unique<BatchNormLayer>(scope, in, name);
