@@ -53,7 +53,7 @@ void read_model_argument(const EstimateArguments& a, const std::string& root, re
   request.model = model_option("MODEL", a.model, root);
   request.name = request.model->name;
   request.parameters = static_cast<double>(model::parameter_count(*request.model));
-  if (!request.model->is_transformer()) {
+  if (!request.model->reads_text()) {
     if (a.seq_len > 0 || !a.tokens.empty())
       refuse(a.seq_len > 0 ? "--seq-len" : "--tokens", fmt::format("{} reads no tokens", request.name));
     return;

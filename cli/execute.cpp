@@ -117,7 +117,7 @@ std::string gpu_conditions(const result::GpuRun& g) {
 }
 
 std::string measured(const execute::Outcome& outcome, const plan::Scenario& scenario) {
-  const bool tokens = scenario.model.is_transformer();
+  const bool tokens = scenario.model.reads_text();
   const result::Result& r = outcome.result;
   std::int64_t arena = 0, gaps = 0;
   for (const auto& stage : r.stages) {
@@ -173,7 +173,7 @@ class Log {
  public:
   Log(int every, const plan::Scenario& scenario)
       : every_(every),
-        tokens_(scenario.model.is_transformer()),
+        tokens_(scenario.model.reads_text()),
         per_step_(static_cast<double>(scenario.training.global_batch * (tokens_ ? scenario.training.seq_len : 1))) {}
 
   bool operator()(int step, double loss) {

@@ -201,7 +201,7 @@ std::optional<Tried> try_plan(const std::string& file, const Machine& m, const s
     std::int64_t most = 0;
     for (const auto& stage : account::stage_memory(lower::lower(s), s.grid(), s.framework, m.memory == 0))
       most = std::max(most, stage.peak);
-    return Tried{most, s.model.is_transformer() ? s.training.seq_len : 0, s.framework.name};
+    return Tried{most, s.model.reads_text() ? s.training.seq_len : 0, s.framework.name};
   } catch (const InputError&) {
     return std::nullopt;
   }

@@ -95,8 +95,9 @@ class TextData : public Data {
 // half that width added.
 class MadeData : public Data {
  public:
-  MadeData(std::int64_t classes, std::int64_t width, std::int64_t seed)
-      : classes_(classes), width_(width), seed_(seed) {
+  // `patch_width`: of images that are read as patches, numbers of one.
+  MadeData(std::int64_t classes, std::int64_t width, std::int64_t seed, std::int64_t patch_width = 0)
+      : classes_(classes), width_(width), patch_width_(patch_width), seed_(seed) {
     for (std::int64_t i = 0; i < classes * width; ++i)
       patterns_.push_back(signed_uniform(kPattern, static_cast<std::uint64_t>(i), 0));
   }
@@ -108,15 +109,14 @@ class MadeData : public Data {
         static_cast<std::int32_t*>(out)[i] = static_cast<std::int32_t>(class_of(numbers[static_cast<std::size_t>(i)]));
       return;
     }
-    REHEARSE_CHECK((kind == InputKind::images || kind == InputKind::features) && elements == n * width_,
+    const bool patches = kind == InputKind::patches;
+    REHEARSE_CHECK((kind == InputKind::images || kind == InputKind::features || patches) && elements == n * width_,
                    "{} values for {} examples of {}", elements, n, width_);
     auto* values = static_cast<float*>(out);
+    if (patches) return load_patches(numbers, values);
     for (std::int64_t i = 0; i < n; ++i) {
       const std::int64_t number = numbers[static_cast<std::size_t>(i)];
-      const float* pattern = &patterns_[static_cast<std::size_t>(class_of(number) * width_)];
-      for (std::int64_t j = 0; j < width_; ++j)
-        values[i * width_ + j] = pattern[j] + 0.5F * signed_uniform(kNoise, static_cast<std::uint64_t>(j),
-                                                                    static_cast<std::uint64_t>(number));
+      for (std::int64_t j = 0; j < width_; ++j) values[i * width_ + j] = pixel(number, j);
     }
   }
 
@@ -126,6 +126,16 @@ class MadeData : public Data {
   }
 
  private:
+  // [patch, example, patch_width]: an image's numbers lie patch by patch.
+  void load_patches(const std::vector<std::int64_t>& numbers, float* to) const {
+    for (std::int64_t first = 0; first < width_; first += patch_width_)
+      for (const std::int64_t number : numbers)
+        for (std::int64_t j = 0; j < patch_width_; ++j) *to++ = pixel(number, first + j);
+  }
+  float pixel(std::int64_t number, std::int64_t j) const {
+    return patterns_[static_cast<std::size_t>(class_of(number) * width_ + j)] +
+           0.5F * signed_uniform(kNoise, static_cast<std::uint64_t>(j), static_cast<std::uint64_t>(number));
+  }
   std::int64_t class_of(std::int64_t number) const {
     return Philox::draw(mix_key(static_cast<std::uint64_t>(seed_), kLabel), static_cast<std::uint64_t>(number))[0] %
            classes_;
@@ -134,7 +144,7 @@ class MadeData : public Data {
     return 2 * Philox::uniform(Philox::draw(mix_key(static_cast<std::uint64_t>(seed_), purpose), low, high)[0]) - 1;
   }
 
-  std::int64_t classes_, width_, seed_;
+  std::int64_t classes_, width_, patch_width_, seed_;
   std::vector<float> patterns_;  // [classes, width]
 };
 
@@ -223,13 +233,13 @@ std::string data_file(const std::string& given) {
 
 std::unique_ptr<Data> open_data(const model::Model& model, std::int64_t seq_len, std::int64_t seed,
                                 const std::string& file) {
-  if (!model.is_transformer()) {
-    if (!file.empty()) fail(file, "data files are for gpt and llama; cnn and mlp train on made examples");
-    const std::int64_t width = model.family == model::Family::cnn
-                                   ? model.image_channels * model.image_size * model.image_size
-                                   : model.widths.front();
-    if (model.loss == model::LossKind::mse) return std::make_unique<MadeRegression>(model.widths.back(), width, seed);
-    return std::make_unique<MadeData>(model.widths.back(), width, seed);
+  if (!model.reads_text()) {
+    if (!file.empty()) fail(file, "data files are for models that read text; the others train on made examples");
+    if (model.is_vision())
+      return std::make_unique<MadeData>(model.classes, model.input().elements(), seed, model.patch_width());
+    const std::int64_t width = model.input().elements(), outputs = model.outputs();
+    if (model.loss == model::LossKind::mse) return std::make_unique<MadeRegression>(outputs, width, seed);
+    return std::make_unique<MadeData>(outputs, width, seed);
   }
   const std::string name = data_file(file);
   std::vector<std::uint16_t> tokens = read_tokens(name);

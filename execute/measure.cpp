@@ -59,7 +59,7 @@ void add_times(const StepShares& shares, const plan::Scenario& scenario, result:
   out.step_time_ps = duration;
   const double seconds = Time::from_ps(duration).seconds();
   const auto& t = scenario.training;
-  const double per_step = static_cast<double>(t.global_batch * (scenario.model.is_transformer() ? t.seq_len : 1));
+  const double per_step = static_cast<double>(t.global_batch * (scenario.model.reads_text() ? t.seq_len : 1));
   out.tokens_per_s = seconds > 0 ? per_step / seconds : 0;
   out.tokens_per_s_per_gpu = out.tokens_per_s / static_cast<double>(out.ranks);
   out.interval_low_s = Time::from_ps(slowest.front().first).seconds();

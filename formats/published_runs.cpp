@@ -228,8 +228,15 @@ std::string missing_of(const RunColumns& row, const Keys& keys) {
       {"plan.tensor", "tensor size"},          {"plan.pipeline", "number of stages"},
       {"plan.micro_batch", "micro-batch"},     {"training.global_batch", "global batch"},
       {"training.precision", "precision"},     {"plan.recompute", "recomputation"}};
+  // A model that reads images has its shape from a preset, no sequences, and is whole on every GPU.
+  static constexpr std::string_view kOfImages[] = {"cluster.gpus", "plan.micro_batch", "training.global_batch",
+                                                   "training.precision"};
+  const bool images = keys.text("model.family") == "cnn";
+  const auto needs = [&](std::string_view key) {
+    return !images || std::find(std::begin(kOfImages), std::end(kOfImages), key) != std::end(kOfImages);
+  };
   for (const auto& [key, words] : kNeeded)
-    if (!keys.has(key)) return fmt::format("the {} is not given", words);
+    if (needs(key) && !keys.has(key)) return fmt::format("the {} is not given", words);
   if (!keys.has("cluster.topology")) return fmt::format("no rule names a machine for GPU '{}'", column(row, "gpu"));
   return "";
 }

@@ -180,6 +180,20 @@ struct ConvShape {
   std::int64_t batch = 0, c_in = 0, c_out = 0, height = 0, width = 0, kernel = 3, stride = 1, pad = 1;
 };
 
+// Max pooling of images [batch, channels, height, width]; padding never is the largest.
+struct PoolShape {
+  std::int64_t batch = 0, channels = 0, height = 0, width = 0, window = 2, stride = 2, pad = 0;
+
+  std::int64_t out_height() const { return (height + 2 * pad - window) / stride + 1; }
+  std::int64_t out_width() const { return (width + 2 * pad - window) / stride + 1; }
+};
+
+// Of x [batch, channels, pixels]; `count`: elements of a channel that are in the sums.
+struct BatchNormShape {
+  std::int64_t batch = 0, channels = 0, pixels = 1, count = 0;
+  double eps = 1e-5;
+};
+
 // lr and bias corrections are *step's. Of moments of 8 bits: the largest absolute value of each block of kMomentBlock
 // elements (sim/base/moment_codes.h); device memory, read and written.
 struct AdamW {
@@ -385,6 +399,35 @@ class Device {
   virtual void pool_backward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
                              std::int64_t window, In dy, const std::int32_t* argmax, Out dx) = 0;
 
+  // Windows that overlap or reach beyond the image; bias and d_bias of convolutions may be null with these models. Not
+  // on GPUs yet, nor are the calls down to batch_norm_backward_input.
+  virtual void max_pool_forward(const PoolShape& s, In x, Out y, std::int32_t* argmax) { no_kernel(s, x, y, argmax); }
+  virtual void max_pool_backward(const PoolShape& s, In dy, const std::int32_t* argmax, Out dx) {
+    no_kernel(s, dy, argmax, dx);
+  }
+  // The mean over the pixels of each of `planes` maps.
+  virtual void average_pool_forward(std::int64_t planes, std::int64_t pixels, In x, Out y) {
+    no_kernel(planes, pixels, x, y);
+  }
+  virtual void average_pool_backward(std::int64_t planes, std::int64_t pixels, In dy, Out dx) {
+    no_kernel(planes, pixels, dy, dx);
+  }
+  // Of sim/program/op.h, BatchNorm. sums, d_sums [2, channels] are written; d_gamma, d_beta are added to.
+  virtual void batch_norm_sums(const BatchNormShape& s, In x, float* sums) { no_kernel(s, x, sums); }
+  virtual void batch_norm_normalise(const BatchNormShape& s, In x, const float* sums, In gamma, In beta, Out y) {
+    no_kernel(s, x, sums, gamma, beta, y);
+  }
+  virtual void batch_norm_backward_sums(const BatchNormShape& s, In dy, In x, const float* sums, float* d_sums) {
+    no_kernel(s, dy, x, sums, d_sums);
+  }
+  virtual void batch_norm_backward_weight(const BatchNormShape& s, const float* d_sums, Out d_gamma, Out d_beta) {
+    no_kernel(s, d_sums, d_gamma, d_beta);
+  }
+  virtual void batch_norm_backward_input(const BatchNormShape& s, In dy, In x, const float* sums, In gamma,
+                                         const float* d_sums, Out dx) {
+    no_kernel(s, dy, x, sums, gamma, d_sums, dx);
+  }
+
   // `coefficient` (device memory; null: 1) multiplies the gradient; not a number: the step is skipped, nothing changes.
   // `master` is null if the parameter is its own fp32 copy; else param is written as the master's rounding. Moments may
   // be of 16 bits, or of 8 (u8), both of one type: the parameter is updated by what they are before they are rounded.
@@ -398,7 +441,7 @@ class Device {
                          float* col) = 0;
   // Of the tensor's elements those of the matrices change. Not on GPUs yet.
   virtual void muon(const Muon& o, In grad, const float* coefficient, Out param, float* master, float* momentum) {
-    no_muon(o, grad, coefficient, param, master, momentum);
+    no_kernel(o, grad, coefficient, param, master, momentum);
   }
   virtual void sum_squares(std::int64_t n, In x, float* sum) = 0;  // adds to sum [1]
   // coefficient [1] = min(1, max_norm / (sqrt(sum) / s + 1e-6)) / s with s = *loss_scale (null: 1); not a number if sum
@@ -409,8 +452,8 @@ class Device {
 
  private:
   template <class... T>
-  [[noreturn]] static void no_muon(const T&...) {
-    throw std::logic_error("this device has no kernel for Muon's step");
+  [[noreturn]] static void no_kernel(const T&...) {
+    throw std::logic_error("this device has no kernel for this layer");
   }
   template <class... T>
   [[noreturn]] static void no_8_bits(const T&...) {

@@ -112,7 +112,7 @@ std::vector<LeftOut> Said::finish() {
     if (key.path.starts_with("training.base_") && scenario_.training.base_batch == 0) continue;
     if (key.path == "plan.bucket" && !scenario_.plan.bucket_given) continue;
     if (key.path == "plan.layers_per_stage" && automatic_layers(scenario_)) continue;
-    if (key.path == "training.seq_len" && !scenario_.model.is_transformer()) continue;
+    if (key.path == "training.seq_len" && !scenario_.model.reads_text()) continue;
     std::string usual(key.fallback);
     if (key.origin == plan::Default::framework) usual = plan::default_of(key, profile_);
     if (key.path == "plan.expert_tensor" && scenario_.plan.expert == 1) continue;

@@ -76,7 +76,7 @@ Estimate estimate_of(const EstimateRequest& request) {
   REHEARSE_CHECK(request.parameters >= 1 && request.memory.count() > 0 && request.memory_percent > 0,
                  "an estimate of {} parameters in {} bytes", request.parameters, request.memory.count());
   Estimate e{.of = request};
-  const bool sequences = !request.model || request.model->is_transformer();
+  const bool sequences = !request.model || request.model->reads_text();
   e.active = request.model && sequences ? static_cast<double>(model::active_parameter_count(*request.model))
                                         : request.parameters;
   if (sequences) {
@@ -91,7 +91,7 @@ Estimate estimate_of(const EstimateRequest& request) {
     if (request.peak.per_s() > 0)
       e.seconds = (e.flops_exact > 0 ? e.flops_exact : e.flops) / (request.peak.per_s() * request.mfu_percent / 100);
   } else {
-    e.flops_exact = model::model_flops(*request.model, 1, 1);
+    e.flops_exact = model::model_flops(*request.model, 1, request.model->is_vision() ? request.model->max_seq_len : 1);
   }
   e.state_bytes = zero_state_bytes(request.parameters, 1, 1, 0);
   const double usable = static_cast<double>(request.memory.count()) * request.memory_percent / 100;

@@ -49,6 +49,8 @@ constexpr Class kClasses[] = {
     {"update_loss_scale", "optimizer"},
     {"conv2d", "convolution"},
     {"max_pool", "pooling"},
+    {"average_pool", "pooling"},
+    {"batch_norm", "norm"},
     {"input", "input"},
 };
 constexpr std::array<std::string_view, 3> kMessages = {"send", "receive", "send_receive"};

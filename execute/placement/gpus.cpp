@@ -76,6 +76,11 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
     return NotOnGpus{"there are no kernels of GPUs for 8-bit copies yet", "--device cpu, or training.precision=bf16"};
   if (scenario.model.latent_attention())
     return NotOnGpus{"there are no kernels of GPUs for latent attention yet", "--device cpu"};
+  if (scenario.model.is_list())
+    return NotOnGpus{"there are no kernels of GPUs for batch normalisation and overlapping pooling yet",
+                     "--device cpu"};
+  if (scenario.model.is_vision())
+    return NotOnGpus{"a vision transformer's attention without a mask has not run on a GPU yet", "--device cpu"};
   if (scenario.model.is_encoder())
     return NotOnGpus{"an encoder's tanh, gathered rows and attention without a mask have not run on a GPU yet",
                      "--device cpu"};

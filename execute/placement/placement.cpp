@@ -50,8 +50,8 @@ Identity identity_of(const PlacementRequest& request, const plan::Scenario& scen
   Identity identity{
       {"program", fmt::format("rehearse {}, {}", request.version, fingerprint_of_file("/proc/self/exe"))}};
   for (auto& key : plan::performed_keys(scenario)) identity.push_back(std::move(key));
-  identity.emplace_back(
-      "data", scenario.model.is_transformer() ? fingerprint_of_file(data_file(options.data)) : "made examples");
+  identity.emplace_back("data",
+                        scenario.model.reads_text() ? fingerprint_of_file(data_file(options.data)) : "made examples");
   identity.emplace_back("--steps", fmt::to_string(options.steps));
   identity.emplace_back("-o", options.record ? "given" : "not given");
   const CheckpointOptions& c = options.checkpoint;

@@ -324,17 +324,51 @@ class KernelCall {
     const kernels::ConvShape s{v.batch, v.c_in, v.c_out, v.height, v.width, v.kernel, v.stride, v.pad};
     switch (v.part) {
       case ConvPart::forward:
-        return d_.conv_forward(s, in(0), in(1), in(2), out(0));
+        return d_.conv_forward(s, in(0), in(1), v.bias ? in(2) : nullptr, out(0));
       case ConvPart::backward_input:
         return d_.conv_backward_input(s, in(0), in(1), out(0));
       case ConvPart::backward_weight:
-        return d_.conv_backward_weight(s, in(0), in(1), out(0), out(1));
+        return d_.conv_backward_weight(s, in(0), in(1), out(0), v.bias ? out(1) : nullptr);
     }
   }
   void operator()(const program::Pool2d& p) const {
+    if (!p.plain()) {
+      const kernels::PoolShape s{p.batch, p.channels, p.height, p.width, p.window, p.step(), p.pad};
+      if (p.backward) return d_.max_pool_backward(s, in(0), ids(1), out(0));
+      return d_.max_pool_forward(s, in(0), out(0), static_cast<std::int32_t*>(writes_[1].data));
+    }
     if (p.backward) return d_.pool_backward(p.batch, p.channels, p.height, p.width, p.window, in(0), ids(1), out(0));
     d_.pool_forward(p.batch, p.channels, p.height, p.width, p.window, in(0), out(0),
                     static_cast<std::int32_t*>(writes_[1].data));
+  }
+
+  void operator()(const program::AveragePool& p) const {
+    const std::int64_t planes = p.batch * p.channels;
+    if (p.backward) return d_.average_pool_backward(planes, p.pixels, in(0), out(0));
+    d_.average_pool_forward(planes, p.pixels, in(0), out(0));
+  }
+  void operator()(const program::BatchNorm& n) const {
+    using program::BatchNormPart;
+    const kernels::BatchNormShape s{n.batch, n.channels, n.pixels, n.count, n.eps};
+    switch (n.part) {
+      case BatchNormPart::forward:
+        d_.batch_norm_sums(s, in(0), f32_out(1));
+        return d_.batch_norm_normalise(s, in(0), f32_out(1), in(1), in(2), out(0));
+      case BatchNormPart::backward:
+        d_.batch_norm_backward_sums(s, in(0), in(1), f32(2), f32_out(3));
+        d_.batch_norm_backward_weight(s, f32_out(3), out(1), out(2));
+        return d_.batch_norm_backward_input(s, in(0), in(1), f32(2), in(3), f32_out(3), out(0));
+      case BatchNormPart::sums:
+        return d_.batch_norm_sums(s, in(0), f32_out(0));
+      case BatchNormPart::normalise:
+        return d_.batch_norm_normalise(s, in(0), f32(1), in(2), in(3), out(0));
+      case BatchNormPart::backward_sums:
+        return d_.batch_norm_backward_sums(s, in(0), in(1), f32(2), f32_out(0));
+      case BatchNormPart::backward_weight:
+        return d_.batch_norm_backward_weight(s, f32(0), out(0), out(1));
+      case BatchNormPart::backward_input:
+        return d_.batch_norm_backward_input(s, in(0), in(1), f32(2), in(3), f32(4), out(0));
+    }
   }
 
   void operator()(const program::HostSync&) const {}

@@ -103,6 +103,16 @@ class CpuDevice final : public Device {
   void conv_forward(const ConvShape& s, In x, In w, In bias, Out y) override;
   void conv_backward_input(const ConvShape& s, In dy, In w, Out dx) override;
   void conv_backward_weight(const ConvShape& s, In dy, In x, Out dw, Out d_bias) override;
+  void max_pool_forward(const PoolShape& s, In x, Out y, std::int32_t* argmax) override;
+  void max_pool_backward(const PoolShape& s, In dy, const std::int32_t* argmax, Out dx) override;
+  void average_pool_forward(std::int64_t planes, std::int64_t pixels, In x, Out y) override;
+  void average_pool_backward(std::int64_t planes, std::int64_t pixels, In dy, Out dx) override;
+  void batch_norm_sums(const BatchNormShape& s, In x, float* sums) override;
+  void batch_norm_normalise(const BatchNormShape& s, In x, const float* sums, In gamma, In beta, Out y) override;
+  void batch_norm_backward_sums(const BatchNormShape& s, In dy, In x, const float* sums, float* d_sums) override;
+  void batch_norm_backward_weight(const BatchNormShape& s, const float* d_sums, Out d_gamma, Out d_beta) override;
+  void batch_norm_backward_input(const BatchNormShape& s, In dy, In x, const float* sums, In gamma, const float* d_sums,
+                                 Out dx) override;
   void pool_forward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
                     std::int64_t window, In x, Out y, std::int32_t* argmax) override;
   void pool_backward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,

@@ -348,4 +348,53 @@ void CpuDevice::pool_backward(std::int64_t batch, std::int64_t channels, std::in
                          w.write(dx, batch * channels * height * width));
 }
 
+void CpuDevice::max_pool_forward(const PoolShape& s, In x, Out y, std::int32_t* argmax) {
+  const std::int64_t planes = s.batch * s.channels;
+  Widened w(*this);
+  kernels_.max_pool_forward(s, w.read(x, planes * s.height * s.width),
+                            w.write(y, planes * s.out_height() * s.out_width()), argmax);
+}
+void CpuDevice::max_pool_backward(const PoolShape& s, In dy, const std::int32_t* argmax, Out dx) {
+  const std::int64_t planes = s.batch * s.channels;
+  Widened w(*this);
+  kernels_.max_pool_backward(s, w.read(dy, planes * s.out_height() * s.out_width()), argmax,
+                             w.write(dx, planes * s.height * s.width));
+}
+void CpuDevice::average_pool_forward(std::int64_t planes, std::int64_t pixels, In x, Out y) {
+  Widened w(*this);
+  kernels_.average_pool_forward(planes, pixels, w.read(x, planes * pixels), w.write(y, planes));
+}
+void CpuDevice::average_pool_backward(std::int64_t planes, std::int64_t pixels, In dy, Out dx) {
+  Widened w(*this);
+  kernels_.average_pool_backward(planes, pixels, w.read(dy, planes), w.write(dx, planes * pixels));
+}
+
+void CpuDevice::batch_norm_sums(const BatchNormShape& s, In x, float* sums) {
+  Widened w(*this);
+  kernels_.batch_norm_sums(s, w.read(x, s.batch * s.channels * s.pixels), sums);
+}
+void CpuDevice::batch_norm_normalise(const BatchNormShape& s, In x, const float* sums, In gamma, In beta, Out y) {
+  const std::int64_t n = s.batch * s.channels * s.pixels;
+  Widened w(*this);
+  kernels_.batch_norm_normalise(s, w.read(x, n), sums, w.read(gamma, s.channels), w.read(beta, s.channels),
+                                w.write(y, n));
+}
+void CpuDevice::batch_norm_backward_sums(const BatchNormShape& s, In dy, In x, const float* sums, float* d_sums) {
+  const std::int64_t n = s.batch * s.channels * s.pixels;
+  Widened w(*this);
+  kernels_.batch_norm_backward_sums(s, w.read(dy, n), w.read(x, n), sums, d_sums);
+}
+void CpuDevice::batch_norm_backward_weight(const BatchNormShape& s, const float* d_sums, Out d_gamma, Out d_beta) {
+  Widened w(*this);
+  kernels_.accumulate(s.channels, d_sums, w.update(d_beta, s.channels));
+  kernels_.accumulate(s.channels, d_sums + s.channels, w.update(d_gamma, s.channels));
+}
+void CpuDevice::batch_norm_backward_input(const BatchNormShape& s, In dy, In x, const float* sums, In gamma,
+                                          const float* d_sums, Out dx) {
+  const std::int64_t n = s.batch * s.channels * s.pixels;
+  Widened w(*this);
+  kernels_.batch_norm_backward_input(s, w.read(dy, n), w.read(x, n), sums, w.read(gamma, s.channels), d_sums,
+                                     w.write(dx, n));
+}
+
 }  // namespace rehearse::kernels::cpu

@@ -1,8 +1,8 @@
 // The CPU's kernels: fp32, one small thread pool a device, vectorised for REHEARSE_ARCH. Every call gives the same bits
 // on the same device whatever else the machine runs: work is cut by shape and thread count only, and sums that cross
 // rows are taken in row order. The kernels of a kind are in one file each: gemm, flash_attention, attention (unfused),
-// norm, elementwise, dropout, embedding (also positions and rope), experts, cross_entropy, mse, conv, optimizer, fp8.
-// What they compute is said in kernels/device.h, whose interface cpu_device.h puts over them.
+// norm, elementwise, dropout, embedding (also positions and rope), experts, cross_entropy, mse, conv, pool, batch_norm,
+// optimizer, fp8. What they compute is said in kernels/device.h, whose interface cpu_device.h puts over them.
 #pragma once
 
 #include <cstdint>
@@ -114,6 +114,17 @@ class CpuKernels {
                     std::int64_t window, const float* x, float* y, std::int32_t* argmax);
   void pool_backward(std::int64_t batch, std::int64_t channels, std::int64_t height, std::int64_t width,
                      std::int64_t window, const float* dy, const std::int32_t* argmax, float* dx);
+  void max_pool_forward(const PoolShape& s, const float* x, float* y, std::int32_t* argmax);
+  void max_pool_backward(const PoolShape& s, const float* dy, const std::int32_t* argmax, float* dx);
+  void average_pool_forward(std::int64_t planes, std::int64_t pixels, const float* x, float* y);
+  void average_pool_backward(std::int64_t planes, std::int64_t pixels, const float* dy, float* dx);
+  void batch_norm_sums(const BatchNormShape& s, const float* x, float* sums);
+  void batch_norm_normalise(const BatchNormShape& s, const float* x, const float* sums, const float* gamma,
+                            const float* beta, float* y);
+  void batch_norm_backward_sums(const BatchNormShape& s, const float* dy, const float* x, const float* sums,
+                                float* d_sums);
+  void batch_norm_backward_input(const BatchNormShape& s, const float* dy, const float* x, const float* sums,
+                                 const float* gamma, const float* d_sums, float* dx);
   // Moments alone may be of 16 bits, or of 8.
   void adamw(std::int64_t n, const AdamW& o, const float* grad, float grad_scale, float* param, Out exp_avg,
              Out exp_avg_sq);
@@ -130,6 +141,8 @@ class CpuKernels {
 
  private:
   void newton_schulz(std::int64_t rows, std::int64_t cols, float* x, float* a, float* b, float* y);
+  template <class Body>
+  void over_channels(const BatchNormShape& s, const Body& body);
   void flash_tiles(const flash::Flash& flash, bool merge, float* out, float* logsumexp);
   void flash_key_tiles(const flash::Flash& flash, const float* d_out, const float* out, const float* logsumexp,
                        const flash::Gradients& to, bool add);

@@ -32,9 +32,7 @@ std::optional<GemmShape> attention_product(const Attention& a) {
 }
 
 GemmShape convolution_product(const Conv2d& c) {
-  const std::int64_t out_h = (c.height + 2 * c.pad - c.kernel) / c.stride + 1;
-  const std::int64_t out_w = (c.width + 2 * c.pad - c.kernel) / c.stride + 1;
-  const std::int64_t outputs = c.batch * out_h * out_w, window = c.kernel * c.kernel;
+  const std::int64_t outputs = c.batch * c.out_height() * c.out_width(), window = c.kernel * c.kernel;
   switch (c.part) {
     case ConvPart::forward:
       return {outputs, c.c_out, c.c_in * window};
@@ -115,6 +113,12 @@ struct ClassOf {
   MemoryClass operator()(const Optimizer&) const { return MemoryClass::optimizer; }
   MemoryClass operator()(const SumSquares&) const { return MemoryClass::reduction; }
   MemoryClass operator()(const Pool2d&) const { return MemoryClass::pool; }
+  MemoryClass operator()(const AveragePool& p) const {
+    return p.backward ? MemoryClass::elementwise : MemoryClass::reduction;
+  }
+  MemoryClass operator()(const BatchNorm& n) const {
+    return n.part == BatchNormPart::normalise ? MemoryClass::elementwise : MemoryClass::norm;
+  }
   MemoryClass operator()(const auto&) const { return MemoryClass::elementwise; }
 };
 

@@ -73,6 +73,11 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
     if (size > 1) shards.push_back(axis);
   if (!shards.empty()) groups.data = add({"data", GroupKind::data, shards, {}});
   if (p.replicas > 1) groups.replica = add({"replica", GroupKind::data, {Axis::replica}, {}});
+  if (scenario.model.sync_batch_norm && p.data > 1) {
+    std::vector<Axis> axes = shards;
+    if (p.replicas > 1) axes.push_back(Axis::replica);
+    groups.batch_norm = p.replicas > 1 ? add({"batch_norm", GroupKind::data, axes, {}}) : groups.data;
+  }
   if (p.pipeline > 1 && scenario.model.is_transformer() && scenario.model.tied_embeddings && !scenario.training.lora())
     if (const int head = stage_of(p, p.pipeline * p.chunks - 1); head != 0)
       groups.embedding = add({"embedding", GroupKind::embedding, {Axis::pipeline}, {0, head}});

@@ -22,6 +22,8 @@ struct Groups {
   program::GroupId norm = -1;  // ranks whose gradient squares add up to the global norm
   // Without sharding, where the sum of experts' squares is over more ranks than that of the others.
   program::GroupId expert_norm = -1;
+  // Data-parallel ranks that share the sums of batch normalisation: all of a stage, with model.sync_batch_norm.
+  program::GroupId batch_norm = -1;
   // Of 8-bit products with delayed scaling: ranks that share largest values, all with the same layers.
   program::GroupId amax = -1;
 };

@@ -8,6 +8,7 @@
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
 #include "sim/lower/model/image.h"
+#include "sim/lower/model/layer_part.h"
 
 namespace rehearse::lower {
 
@@ -62,7 +63,10 @@ void StageLowering::make_units(Chunk& chunk) {
   };
   const bool encoder = m.is_encoder();
   if (chunk.first)
-    add(encoder ? make_encoder_embedding(scope()) : m.is_transformer() ? make_embedding(scope()) : make_input(scope()));
+    add(m.is_vision()        ? make_patch_embedding(scope())
+        : encoder            ? make_encoder_embedding(scope())
+        : m.is_transformer() ? make_embedding(scope())
+                             : make_input(scope()));
   const auto convolutions = static_cast<std::int64_t>(m.convolutions.size());
   for (std::int64_t i = chunk.layers.first; i < chunk.layers.first + chunk.layers.count; ++i) {
     const int layer = static_cast<int>(i);
@@ -73,6 +77,8 @@ void StageLowering::make_units(Chunk& chunk) {
       add(make_post_norm_block(of_layer, layer));
     else if (m.is_transformer())
       add(make_block(of_layer, layer));
+    else if (m.is_list())
+      add(make_list_unit(of_layer, layer));
     else if (i < convolutions)
       add(make_convolution(of_layer, layer));
     else
@@ -81,7 +87,9 @@ void StageLowering::make_units(Chunk& chunk) {
   if (!chunk.last) return;
   table_shared_ = m.is_transformer() && m.tied_embeddings && chunks_.front().first;
   const ParamId table = table_shared_ ? chunks_.front().units.front()->table() : -1;
-  if (encoder)
+  if (m.is_vision())
+    add(make_class_head(scope()));
+  else if (encoder)
     add(make_encoder_head(scope(), table));
   else if (m.is_transformer())
     add(make_head(scope(), table));
@@ -93,6 +101,7 @@ void StageLowering::make_units(Chunk& chunk) {
 std::vector<std::int64_t> StageLowering::boundary_shape(std::int64_t layer) const {
   const model::Model& m = context_.model();
   if (m.is_transformer()) return {context_.local_tokens, m.hidden};
+  if (m.is_list()) return batch_shape(context_, list_extent_before(m, layer));
   const auto convolutions = static_cast<std::int64_t>(m.convolutions.size());
   if (layer > convolutions || m.family == model::Family::mlp) {
     const std::int64_t index = layer - convolutions - (m.family == model::Family::mlp ? 0 : 1);

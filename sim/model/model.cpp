@@ -64,6 +64,7 @@ std::vector<std::int64_t> linear_widths(const Model& model) {
 }
 
 std::int64_t vision_parameters(const Model& model) {
+  if (model.is_list()) return layer_parameters(model.layer_list, model.input());
   std::int64_t count = 0;
   for (const ConvShape& conv : conv_shapes(model)) {
     count += (conv.in_channels * conv.kernel * conv.kernel + 1) * conv.out_channels;
@@ -90,6 +91,9 @@ std::vector<double> vision_multiply_adds(const Model& model) {
 // Of one image or row, forward and backward: each layer's product, again for its weights' gradient, and for its
 // input's, which the first layer's is not asked for.
 double vision_training_multiply_adds(const Model& model) {
+  if (model.is_list())
+    return 3 * layer_multiply_adds(model.layer_list, model.input()) -
+           first_multiply_adds(model.layer_list, model.input());
   const std::vector<double> layers = vision_multiply_adds(model);
   return 3 * std::accumulate(layers.begin(), layers.end(), 0.0) - layers.front();
 }
@@ -122,7 +126,9 @@ std::int64_t encoder_head_parameters(const Model& model, std::int64_t vocab) {
 // values over the whole sequence (a causal mask is not subtracted), or over a window, and the vocabulary product; of an
 // encoder without it.
 double token_multiply_adds(const Model& model, std::int64_t seq_len) {
-  const double head = model.is_encoder() ? 0 : static_cast<double>(model.hidden) * static_cast<double>(model.vocab);
+  const double head = model.is_encoder() || model.is_vision()
+                          ? 0
+                          : static_cast<double>(model.hidden) * static_cast<double>(model.vocab);
   const auto projections = static_cast<double>(attention_weights(model));
   const double attention =
       static_cast<double>(seq_len) * static_cast<double>(model.heads * (model.head_dim + model.value_dim()));
@@ -181,7 +187,16 @@ std::int64_t layer_parameters(const Model& model, std::int64_t layer, bool all) 
          biases;
 }
 
+// vit (Dosovitskiy et al. 2020, arXiv 2010.11929): the product of the patches, the class token, a table of positions,
+// gpt's layers, the final norm and the classes' product.
+std::int64_t vit_parameters(const Model& model) {
+  const std::int64_t h = model.hidden, tokens = model.patches() + 1;
+  return (model.patch_width() + 1) * h + h + tokens * h + model.layers * layer_parameters(model, 0, true) +
+         norm_parameters(model) + (h + 1) * model.classes;
+}
+
 std::int64_t transformer_parameters(const Model& model, std::int64_t vocab, bool all) {
+  if (model.is_vision()) return vit_parameters(model);
   const std::int64_t table = vocab * model.hidden;
   const std::int64_t positions = model.position == Position::learned ? model.learned_positions() * model.hidden : 0;
   std::int64_t count = table + positions + norm_parameters(model) + (model.tied_embeddings ? 0 : table);
@@ -268,6 +283,13 @@ double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_
   const std::int64_t keys = document > 0 ? document : seq_len;
   if (adapters.on()) return 2 * count * static_cast<double>(seq_len) * adapted_multiply_adds(model, keys, adapters);
   if (!model.is_transformer()) return 2 * count * vision_training_multiply_adds(model);
+  if (model.is_vision()) {
+    // Nothing asks for the gradient of the patches; the head reads one row of an image.
+    const auto h = static_cast<double>(model.hidden);
+    const double patches = static_cast<double>(model.patches() * model.patch_width()) * h;
+    return count * (6 * static_cast<double>(seq_len) * token_multiply_adds(model, seq_len) + 4 * patches +
+                    6 * h * static_cast<double>(model.classes));
+  }
   const double body = 6 * count * static_cast<double>(seq_len) * token_multiply_adds(model, keys);
   return model.is_encoder() ? body + 6 * count * encoder_head_multiply_adds(model, seq_len) : body;
 }
@@ -316,6 +338,16 @@ std::string flop_formula(const Model& model, std::int64_t seq_len, const Adapter
       return attention +
              "6 B (s L (4 h^2 + 2 s h + 2 h f) + p (h^2 + h V) + h^2 + 2 h), f = ffn_hidden, p = the tokens " +
              "of a sequence that are predicted";
+    case Family::vit:
+      return attention +
+             "6 B (s L (4 h^2 + 2 s h + 2 h f) + h C) + 4 B p w h, f = ffn_hidden, C = classes, p patches of w "
+             "numbers, "
+             "whose gradient nothing asks for";
+    case Family::custom:
+      return counted +
+             ": 2 B (3 S - S1), S = sum of Cin K^2 Cout H W over convolutions and in x out over linear layers, S1 = "
+             "the "
+             "first's, whose input needs no gradient";
     case Family::cnn:
       return counted +
              ": 2 B (3 S - S1), S = sum of Cin K^2 Cout H W over convolutions and in x out over linear "

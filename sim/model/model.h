@@ -8,9 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/model/layers.h"
+
 namespace rehearse::model {
 
-enum class Family : unsigned char { gpt, llama, moe, bert, cnn, mlp };  // later: t5
+enum class Family : unsigned char { gpt, llama, moe, bert, cnn, mlp, vit, custom };  // later: t5
 enum class NormKind : unsigned char { layernorm, rmsnorm };
 enum class Position : unsigned char { learned, rope };
 enum class ActivationKind : unsigned char { gelu, relu, swiglu, squared_relu };
@@ -90,11 +92,40 @@ struct Model {
   std::vector<ConvLayer> convolutions;
   // cnn: hidden widths and outputs after flattening; mlp: input, hidden..., output
   std::vector<std::int64_t> widths;
+  // cnn: with residual blocks (model/layers.h), in the place of `convolutions`, and how many of them each stage has.
+  ResidualBlock residual_block = ResidualBlock::none;
+  std::vector<std::int64_t> residual_layers;
+  // Batch normalisation over the examples of all data-parallel ranks' micro-batches, not of each rank's own.
+  bool sync_batch_norm = false;
+  // custom, and cnn with residual blocks: all of the model, its outputs last. custom reads images, or with
+  // image_size = 0 rows of `features` numbers.
+  std::vector<Layer> layer_list;
+  std::int64_t features = 0;
+  // vit: sides of the square patches that an image of image_channels x image_size x image_size is cut into, and the
+  // classes that the class token's row is turned into. Its sequence is the patches and the class token.
+  std::int64_t patch = 0, classes = 0;
   LossKind loss = LossKind::cross_entropy;  // gpt, llama, moe: always cross-entropy
   // Of a model that comes from another's file: what was read there, assumed and left out, a sentence or more each.
   std::vector<std::string> notes;
 
-  bool is_transformer() const { return family != Family::cnn && family != Family::mlp; }
+  bool is_transformer() const { return family != Family::cnn && family != Family::mlp && family != Family::custom; }
+  // Given as layer_list.
+  bool is_list() const { return !layer_list.empty(); }
+  // Of images or rows of numbers: what comes in.
+  Extent input() const {
+    if (image_size > 0) return {image_channels, image_size};
+    return {family == Family::mlp ? widths.front() : features, 0};
+  }
+  // Of the same: what comes out, of which the loss is made.
+  std::int64_t outputs() const { return is_list() ? extent_after(layer_list, input()).elements() : widths.back(); }
+  // Reads images as patches, and predicts one class of each.
+  bool is_vision() const { return family == Family::vit; }
+  std::int64_t patches() const { return (image_size / patch) * (image_size / patch); }
+  std::int64_t patch_width() const { return image_channels * patch * patch; }
+  // Whether its examples are sequences of tokens of a text, and not images or rows of numbers.
+  bool reads_text() const { return is_transformer() && !is_vision(); }
+  // Whether a token sees none behind it.
+  bool is_causal() const { return !is_encoder() && !is_vision(); }
   // Tokens see those after them too, blocks have their norms behind their sums, and the head predicts masked tokens and
   // whether one segment follows the other.
   bool is_encoder() const { return family == Family::bert; }

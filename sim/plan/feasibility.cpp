@@ -58,6 +58,7 @@ class Rules {
     if (!reported_.list().empty()) return;
     check_documents(sections_, s_);
     check_offload(sections_, s_);
+    check_vision(sections_, s_);
     check_room_for_experts(sections_.root.get("model"), s_);
     check_performed_precision(sections_.training, s_);
     check_optimizer(sections_.training, s_);
@@ -180,7 +181,9 @@ class Rules {
     if (!sound("plan.pipeline")) return;
     Plan& plan = s_.plan;
     const std::int64_t units = unit_count(s_.model);
-    const char* what = s_.model.is_transformer() ? "layers" : "layers (convolutions and linear layers)";
+    const char* what = s_.model.is_transformer() ? "layers"
+                       : s_.model.is_list()      ? "layers (convolutions, residual blocks and linear layers)"
+                                                 : "layers (convolutions and linear layers)";
     const Recompute recompute = s_.plan.recompute;
     if ((recompute == Recompute::selective || recompute == Recompute::ops) && !s_.model.is_transformer()) {
       key("recompute")
@@ -288,6 +291,10 @@ class Rules {
     const bool all_windowed = m.sliding_window > 0 && m.full_attention_every == 0;
     if (training.seq_len == 0)
       training.seq_len = all_windowed ? std::min(m.max_seq_len, m.sliding_window) : m.max_seq_len;
+    if (m.is_vision() && training.seq_len != m.max_seq_len)
+      return place.error(
+          fmt::format("seq_len = {}, but an image is {} patches and the class token", training.seq_len, m.patches()),
+          fmt::format("leave it out, or seq_len: {}", m.max_seq_len));
     if (m.position == model::Position::learned && training.seq_len > m.max_seq_len) {
       place.error(fmt::format("seq_len = {} is above max_seq_len = {} of the model's learned positions; at most {}",
                               training.seq_len, m.max_seq_len, m.max_seq_len));
@@ -568,6 +575,8 @@ class Rules {
                   8.0 * static_cast<double>(m.vocab);
     } else {
       const auto side = static_cast<double>(m.image_size);
+      // A layer's outputs are no more than its products, but for those that follow one.
+      if (m.is_list()) per_token += 64 * model::layer_multiply_adds(m.layer_list, m.input());
       for (const model::ConvLayer& c : m.convolutions) {
         per_token += 16 * static_cast<double>(c.channels) * side * side * static_cast<double>(c.kernel * c.kernel);
       }

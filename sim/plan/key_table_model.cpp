@@ -9,7 +9,9 @@ namespace rehearse::plan::detail {
 
 namespace {
 
-constexpr std::string_view kTransformers = "gpt llama moe bert";
+constexpr std::string_view kTransformers = "gpt llama moe bert vit";
+// Those that read tokens.
+constexpr std::string_view kLanguage = "gpt llama moe bert";
 constexpr std::string_view kDecoders = "gpt llama moe";
 
 Value image_text(const model::Model& m) {
@@ -61,7 +63,7 @@ std::vector<Key> transformer_keys() {
        .origin = Default::required,
        .min = 1,
        .max = 1 << 24,
-       .families = kTransformers,
+       .families = kLanguage,
        .meaning = "different tokens; a framework may pad it",
        .example = "51200",
        .related = "framework model.tied_embeddings",
@@ -71,7 +73,7 @@ std::vector<Key> transformer_keys() {
        .origin = Default::required,
        .min = 1,
        .max = 1 << 27,
-       .families = kTransformers,
+       .families = kLanguage,
        .meaning = "longest sequence, in tokens",
        .example = "2048",
        .related = "training.seq_len model.position",
@@ -101,7 +103,7 @@ std::vector<Key> transformer_keys() {
       {.path = "model.ffn_hidden",
        .type = KeyType::integer,
        .origin = Default::derived,
-       .fallback = "gpt, bert: 4 x hidden; llama: required; moe: required with dense_layers",
+       .fallback = "gpt, bert, vit: 4 x hidden; llama: required; moe: required with dense_layers",
        .min = 1,
        .max = 1 << 23,
        .families = kTransformers,
@@ -268,8 +270,9 @@ std::vector<Key> transformer_keys() {
 std::vector<Key> small_model_keys() {
   return {
       {.path = "model.image",
-       .origin = Default::required,
-       .families = "cnn",
+       .origin = Default::derived,
+       .fallback = "required; of custom without features",
+       .families = "cnn vit custom",
        .meaning = "of the input; images are square",
        .example = "{channels: 3, size: 32}",
        .related = "model.image.channels model.image.size",
@@ -279,7 +282,7 @@ std::vector<Key> small_model_keys() {
        .origin = Default::required,
        .min = 1,
        .max = 1 << 16,
-       .families = "cnn",
+       .families = "cnn vit custom",
        .meaning = "colours",
        .example = "3",
        .field = &model::Model::image_channels},
@@ -288,16 +291,17 @@ std::vector<Key> small_model_keys() {
        .origin = Default::required,
        .min = 1,
        .max = 1 << 14,
-       .families = "cnn",
+       .families = "cnn vit custom",
        .meaning = "width and height",
        .example = "32",
        .field = &model::Model::image_size},
       {.path = "model.convolutions",
        .type = KeyType::mappings,
-       .origin = Default::required,
+       .origin = Default::derived,
+       .fallback = "required without residual_block",
        .families = "cnn",
        .meaning = "each followed by ReLU and max pooling",
-       .example = "[{channels: 64, kernel: 3, pool: 2}]",
+       .example = "[{channels: 32, kernel: 5, pool: 2}]",
        .related = "model.convolutions[].channels model.convolutions[].kernel model.convolutions[].pool",
        .field = Field::shown<model::Model>(convolutions_text)},
       {.path = "model.convolutions[].channels",
@@ -342,7 +346,7 @@ std::vector<Key> small_model_keys() {
        .type = KeyType::choice,
        .fallback = "cross_entropy",
        .values = {"cross_entropy", "mse"},
-       .families = "cnn mlp",
+       .families = "cnn mlp custom",
        .meaning =
            "what training makes small: `cross_entropy` (the outputs are classes) or `mse` (they are numbers: the "
            "mean of the squared errors)",
@@ -368,10 +372,11 @@ std::vector<Key> model_keys() {
       {.path = "model.family",
        .type = KeyType::choice,
        .origin = Default::required,
-       .values = {"gpt", "llama", "moe", "bert", "cnn", "mlp"},
+       .values = {"gpt", "llama", "moe", "bert", "cnn", "mlp", "vit", "custom"},
        .later = {"t5"},
-       .meaning = "what kind of model, and so which other keys it has: `gpt`, `llama`, `moe` (llama with experts), "
-                  "`bert`, `cnn`, `mlp`",
+       .meaning =
+           "what kind of model, and so which other keys it has: `gpt`, `llama`, `moe` (llama with experts), "
+           "`bert`, `cnn` (residual networks too), `mlp`, `vit` (vision transformer), `custom` (a list of layers)",
        .example = "gpt",
        .related = "model.preset",
        .field = &model::Model::family},
@@ -387,7 +392,7 @@ std::vector<Key> model_keys() {
        .origin = Default::framework,
        .min = 0,
        .max = 0.999,
-       .meaning = "share of activations set to zero; of cnn and mlp 0 unless given",
+       .meaning = "share of activations set to zero; 0 of models that read no text unless given",
        .example = "0.1",
        .related = "framework",
        .field = &model::Model::dropout,
@@ -403,7 +408,8 @@ std::vector<Key> model_keys() {
        .example = "config.json",
        .related = "model.preset"},
   };
-  for (const auto& part : {transformer_keys(), latent_attention_keys(), expert_keys(), small_model_keys()})
+  for (const auto& part :
+       {transformer_keys(), latent_attention_keys(), expert_keys(), small_model_keys(), vision_keys(), layer_keys()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }

@@ -14,8 +14,12 @@ std::int64_t unit_count(const model::Model& model) {
     case model::Family::llama:
     case model::Family::moe:
     case model::Family::bert:
+    case model::Family::vit:
       return model.layers;
+    case model::Family::custom:
+      return static_cast<std::int64_t>(model::unit_starts(model.layer_list).size());
     case model::Family::cnn:
+      if (model.is_list()) return static_cast<std::int64_t>(model::unit_starts(model.layer_list).size());
       return static_cast<std::int64_t>(model.convolutions.size()) + widths;
     case model::Family::mlp:
       return widths - 1;  // the first width is the input

@@ -19,6 +19,7 @@
 #include "sim/plan/hf/translate.h"
 #include "sim/plan/nearest_numbers.h"
 #include "sim/plan/read_keys.h"
+#include "sim/plan/read_layers.h"
 
 namespace rehearse::plan {
 namespace {
@@ -98,19 +99,24 @@ void read_convolutions(const Node& list, Model& model) {
 // A cross-entropy over one class is 0 whatever the model does.
 void check_classes(const ModelSource& source, const Model& model) {
   if (!model.is_transformer() && model.loss != LossKind::cross_entropy) return;
-  const std::int64_t classes = model.is_transformer() ? model.vocab : model.widths.back();
-  const char* key = model.is_transformer() ? "vocab" : "widths";
+  const bool tokens = model.reads_text();
+  const std::int64_t classes = model.is_vision() ? model.classes : tokens ? model.vocab : model.outputs();
+  const char* key = model.is_vision()                ? "classes"
+                    : tokens                         ? "vocab"
+                    : model.family == Family::custom ? "layer_list"
+                                                     : "widths";
   if (classes == 1)
     source.value(key).error("one class leaves nothing to learn: its cross-entropy is always 0",
                             "at least two, as in 'widths: [512, 2]'");
 }
 
 void set_family_defaults(Model& model) {
-  const bool gpt = model.family == Family::gpt || model.family == Family::bert;
+  const bool gpt = model.family == Family::gpt || model.family == Family::bert || model.is_vision();
   model.activation = gpt ? ActivationKind::gelu : ActivationKind::swiglu;
   model.norm = gpt ? NormKind::layernorm : NormKind::rmsnorm;
   model.position = gpt ? Position::learned : Position::rope;
-  model.tied_embeddings = model.bias = gpt;
+  model.bias = gpt;
+  model.tied_embeddings = gpt && !model.is_vision();
 }
 
 // Reads one model at a time.
@@ -153,8 +159,8 @@ class ModelReader {
   void read_key(const Key& key) {
     if (!key.read_by_table()) return;
     const auto value = detail::read_value(source_.of(key.leaf()), key, [&](const Key& open) {
-      // A cnn's or mlp's dropout is the model's own.
-      return model_.is_transformer() ? default_of(open, profile_) : "0";
+      // Of models that read no text dropout is the model's own.
+      return model_.reads_text() || open.path != "model.dropout" ? default_of(open, profile_) : "0";
     });
     if (value) key.field.set(model_, *value, key.values);
   }
@@ -164,7 +170,7 @@ class ModelReader {
     const std::size_t problems = diagnostics_.list().size();
     for (const char* path : {"model.hidden", "model.heads", "model.kv_heads", "model.head_dim"})
       if (const Key& key = *find_key(path); key.of_family(family)) read_key(key);
-    if (model_.family != Family::gpt && !model_.is_encoder()) latent();
+    if (model_.family != Family::gpt && model_.is_causal()) latent();
     const bool head_dim_given = source_.given("head_dim") || model_.latent_attention();
     if (model_.kv_heads == 0) model_.kv_heads = model_.heads;
     if (model_.head_dim == 0) model_.head_dim = std::max<std::int64_t>(1, model_.hidden / model_.heads);
@@ -235,6 +241,7 @@ class ModelReader {
         source_.value("ffn_hidden").error("required key is missing, expected an integer");
       model_.ffn_hidden = 4 * model_.hidden;
     }
+    if (model_.is_vision()) return finish_vision();
     if (model_.family == Family::moe) finish_experts();
     finish_positions();
     finish_window();
@@ -242,6 +249,26 @@ class ModelReader {
     if (model_.rotary_dim > 0) return finish_rotation();
     if (model_.position == Position::rope && model_.head_dim % 2 != 0)
       source_.value("position").error(fmt::format("rope turns pairs of features, but head_dim is {}", model_.head_dim));
+  }
+
+  // The sequence is an image's patches and the class token.
+  void finish_vision() {
+    const std::size_t problems = diagnostics_.list().size();
+    read_image();
+    if (diagnostics_.list().size() != problems || model_.patch < 1) return;
+    if (model_.image_size % model_.patch != 0)
+      return source_.value("patch").error(fmt::format(
+          "patches of {0}x{0} do not cut an image of {1}x{1} into equal parts; nearest sizes that do: {2}",
+          model_.patch, model_.image_size, nearest_divisors(model_.image_size, model_.patch, model_.image_size)));
+    model_.max_seq_len = model_.patches() + 1;
+  }
+
+  void read_image() {
+    const Node image = source_.value("image");
+    if (!image)
+      return image.error("required key is missing, expected a mapping", "e.g. 'image: {channels: 3, size: 32}'");
+    detail::read_keys(image, "model.image.", model_);
+    image.finish();
   }
 
   void finish_rotation() {
@@ -363,24 +390,64 @@ class ModelReader {
   }
 
   void finish_small(std::size_t problems) {
+    if (model_.family == Family::custom) return finish_list(problems);
     const std::size_t at_least = model_.family == Family::cnn ? 1 : 2;
     if (diagnostics_.list().size() == problems &&
         (model_.widths.size() < at_least || model_.widths.size() > kMaxListed))
       source_.value("widths").error(fmt::format("expected a list of {} to {} widths", at_least, kMaxListed),
                                     "e.g. 'widths: [512, 10]'");
     if (model_.family != Family::cnn) return;
-    const Node image = source_.value("image");
-    if (!image) {
-      image.error("required key is missing, expected a mapping", "e.g. 'image: {channels: 3, size: 32}'");
-    } else {
-      detail::read_keys(image, "model.image.", model_);
-      image.finish();
-    }
+    read_image();
+    if (model_.residual_block != model::ResidualBlock::none) return finish_residual(problems);
+    if (!model_.residual_layers.empty())
+      source_.value("residual_layers")
+          .error("says how many residual blocks there are, but not which",
+                 "residual_block: bottleneck, or leave it out");
+    if (model_.sync_batch_norm)
+      source_.value("sync_batch_norm")
+          .error("this model has no batch normalisation", "residual_block: bottleneck, or leave it out");
     const Node list = source_.value("convolutions");
     read_convolutions(list, model_);
     if (diagnostics_.list().size() == problems && model::flattened_width(model_) > kMaxFlattened)
       list.error(fmt::format("the maps flatten to {} features, the limit is {}", model::flattened_width(model_),
                              kMaxFlattened));
+  }
+
+  void finish_list(std::size_t problems) {
+    const Node list = source_.value("layer_list"), image = source_.value("image");
+    if (image) read_image();
+    if (static_cast<bool>(image) == source_.given("features"))
+      source_.value("features")
+          .error("a model reads images or rows of numbers: one of image and features", "e.g. 'features: 64'");
+    if (model_.dropout > 0)
+      source_.value("dropout").error("a list of layers has its dropout in layers of their own",
+                                     "{layer: dropout, rate: 0.1}");
+    std::vector<model::Layer> layers = detail::read_layers(list);
+    if (diagnostics_.list().size() != problems) return;
+    const std::string problem = model::layers_problem(layers, model_.input(), "layer_list");
+    if (!problem.empty()) return list.error(problem);
+    if (model::extent_after(layers, model_.input()).maps())
+      return list.error("the last layer gives maps, which no loss is of", "{layer: average_pool}, then linear");
+    if (model::first_multiply_adds(layers, model_.input()) == 0)
+      return list.error("none of the layers multiplies", "{layer: linear, width: 10}");
+    model_.layer_list = std::move(layers);
+  }
+
+  void finish_residual(std::size_t problems) {
+    if (source_.given("convolutions"))
+      source_.value("convolutions").error("a residual network has its own convolutions", "leave it out");
+    if (model_.residual_layers.empty() || model_.residual_layers.size() > 8)
+      source_.value("residual_layers")
+          .error("expected a list of 1 to 8 numbers of blocks", "e.g. 'residual_layers: [3, 4, 6, 3]'");
+    if (diagnostics_.list().size() == problems && model_.widths.size() != 1)
+      source_.value("widths").error("a residual network has one linear layer, to the classes", "e.g. 'widths: [1000]'");
+    if (model_.dropout > 0) source_.value("dropout").error("a residual network has no dropout", "leave it out");
+    if (diagnostics_.list().size() != problems) return;
+    model_.layer_list = model::residual_network(model_.residual_block, model_.residual_layers, model_.widths.front());
+    if (model::extent_after(std::vector<model::Layer>(model_.layer_list.begin(), model_.layer_list.begin() + 4),
+                            model_.input())
+            .size < 1)
+      source_.value("image").error(fmt::format("an image of {0}x{0} is too small for the stem", model_.image_size));
   }
 
   const ModelSource& source_;

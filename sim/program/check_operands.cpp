@@ -290,24 +290,49 @@ struct ExpectedOf {
 
   Expected operator()(const Conv2d& c) const {
     const std::int64_t x = c.batch * c.c_in * c.height * c.width;
-    const std::int64_t y = c.batch * c.c_out * ((c.height + 2 * c.pad - c.kernel) / c.stride + 1) *
-                           ((c.width + 2 * c.pad - c.kernel) / c.stride + 1);
+    const std::int64_t y = c.batch * c.c_out * c.out_height() * c.out_width();
     const std::int64_t w = c.c_out * c.c_in * c.kernel * c.kernel;
     switch (c.part) {
       case ConvPart::forward:
-        return {{x, w, c.c_out}, {y}};
+        return {c.bias ? Sizes{x, w, c.c_out} : Sizes{x, w}, {y}};
       case ConvPart::backward_input:
         return {{y, w}, {x}};
       case ConvPart::backward_weight:
-        return {{y, x, w, c.c_out}, {w, c.c_out}};
+        return c.bias ? Expected{{y, x, w, c.c_out}, {w, c.c_out}} : Expected{{y, x, w}, {w}};
     }
     return {};
   }
 
   Expected operator()(const Pool2d& p) const {
     const std::int64_t x = p.batch * p.channels * p.height * p.width;
-    const std::int64_t y = p.batch * p.channels * (p.height / p.window) * (p.width / p.window);
+    const std::int64_t y = p.batch * p.channels * p.out_height() * p.out_width();
     return p.backward ? Expected{{y, y}, {x}} : Expected{{x}, {y, y}};
+  }
+
+  Expected operator()(const AveragePool& p) const {
+    const std::int64_t y = p.batch * p.channels, x = y * p.pixels;
+    return p.backward ? Expected{{y}, {x}} : Expected{{x}, {y}};
+  }
+
+  Expected operator()(const BatchNorm& n) const {
+    const std::int64_t c = n.channels, x = n.batch * c * n.pixels, sums = 2 * c;
+    switch (n.part) {
+      case BatchNormPart::forward:
+        return {{x, c, c}, {x, sums}};
+      case BatchNormPart::backward:
+        return {{x, x, sums, c, c, c}, {x, c, c, sums}};
+      case BatchNormPart::sums:
+        return {{x}, {sums}};
+      case BatchNormPart::normalise:
+        return {{x, sums, c, c}, {x}};
+      case BatchNormPart::backward_sums:
+        return {{x, x, sums}, {sums}};
+      case BatchNormPart::backward_weight:
+        return {{sums, c, c}, {c, c}};
+      case BatchNormPart::backward_input:
+        return {{x, x, sums, c, sums}, {x}};
+    }
+    return {};
   }
 
   Expected operator()(const Input& i) const { return {{}, {i.elements}}; }

@@ -106,6 +106,15 @@ struct KindName {
     return pick(names, c.part);
   }
   std::string_view operator()(const Pool2d& p) const { return p.backward ? "max_pool_backward" : "max_pool_forward"; }
+  std::string_view operator()(const AveragePool& p) const {
+    return p.backward ? "average_pool_backward" : "average_pool_forward";
+  }
+  std::string_view operator()(const BatchNorm& n) const {
+    static constexpr std::string_view names[] = {
+        "batch_norm_forward",       "batch_norm_backward",        "batch_norm_sums",          "batch_norm_normalise",
+        "batch_norm_backward_sums", "batch_norm_backward_weight", "batch_norm_backward_input"};
+    return pick(names, n.part);
+  }
   std::string_view operator()(const Input&) const { return "input"; }
   std::string_view operator()(const Collective& c) const {
     static constexpr std::string_view names[] = {"all_reduce", "all_gather", "reduce_scatter",

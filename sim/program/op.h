@@ -339,24 +339,74 @@ struct UpdateLossScale {
   std::int64_t interval = 2000;
 };
 
-// Images [batch, channels, height, width]. forward {x, w [c_out, c_in, kernel, kernel], bias} -> {y};
-// backward_input {dy, w} -> {dx}; backward_weight {dy, x, dw, dbias} -> {dw, dbias} (accumulates).
+// Images [batch, channels, height, width]. forward {x, w [c_out, c_in, kernel, kernel], bias?} -> {y};
+// backward_input {dy, w} -> {dx}; backward_weight {dy, x, dw, dbias?} -> {dw, dbias?} (accumulates).
 enum class ConvPart : unsigned char { forward, backward_input, backward_weight };
 struct Conv2d {
   ConvPart part = ConvPart::forward;
   std::int64_t batch = 0, c_in = 0, c_out = 0, height = 0, width = 0, kernel = 3, stride = 1, pad = 1;  // input size
+  bool bias = true;
+
+  std::int64_t out_height() const { return (height + 2 * pad - kernel) / stride + 1; }
+  std::int64_t out_width() const { return (width + 2 * pad - kernel) / stride + 1; }
 };
-// Max pooling, window = stride. forward {x} -> {y, argmax i32}; backward {dy, argmax} -> {dx}.
+// Max pooling; padding never is the largest. forward {x} -> {y, argmax i32}; backward {dy, argmax} -> {dx}.
 struct Pool2d {
   bool backward = false;
   std::int64_t batch = 0, channels = 0, height = 0, width = 0, window = 2;  // input size
+  std::int64_t stride = 0, pad = 0;                                         // stride 0: window
+
+  std::int64_t step() const { return stride > 0 ? stride : window; }
+  bool plain() const { return step() == window && pad == 0; }
+  std::int64_t out_height() const { return (height + 2 * pad - window) / step() + 1; }
+  std::int64_t out_width() const { return (width + 2 * pad - window) / step() + 1; }
+};
+// The mean of each channel's pixels. forward {x [batch, channels, pixels]} -> {y [batch, channels]}; backward {dy} ->
+// {dx}.
+struct AveragePool {
+  bool backward = false;
+  std::int64_t batch = 0, channels = 0, pixels = 0;
+};
+// Batch normalisation (Ioffe and Szegedy 2015, arXiv 1502.03167, algorithm 1) of x [batch, channels, pixels], by the
+// mean and the variance (divided by `count`) of each channel. sums f32 [2, channels]: the sum of its elements and of
+// their squares; d_sums f32 [2, channels]: the sum of dy, and of dy times normalised x. gamma, beta [channels].
+//   forward {x, gamma, beta} -> {y, sums}; backward {dy, x, sums, gamma, dgamma, dbeta} -> {dx, dgamma, dbeta, d_sums}
+// of one rank's examples alone. Over the examples of several ranks, whose sums are added between:
+//   sums {x} -> {sums}; normalise {x, sums, gamma, beta} -> {y}; backward_sums {dy, x, sums} -> {d_sums};
+//   backward_weight {d_sums, dgamma, dbeta} -> {dgamma, dbeta} (accumulates), of the rank's own d_sums;
+//   backward_input {dy, x, sums, gamma, d_sums} -> {dx}.
+enum class BatchNormPart : unsigned char {
+  forward,
+  backward,
+  sums,
+  normalise,
+  backward_sums,
+  backward_weight,
+  backward_input
+};
+struct BatchNorm {
+  BatchNormPart part = BatchNormPart::forward;
+  std::int64_t batch = 0, channels = 0, pixels = 1;
+  std::int64_t count = 0;  // elements of a channel on all ranks whose sums are added
+  double eps = 1e-5;
 };
 
 // The next micro-batch of data, host to device: {} -> {y}. values: what a regression's outputs should be. segments: of
 // each token; predictions: rows of the tokens that are predicted, whose `targets` there are then.
+// patches: of images, [patch, micro_batch, width].
 // In a simulation with loaders (sim/engine/simulator/loaders.h) an op `taken` waits until the rank's loader has the
 // micro-batch, and one `with` copies another part of it. Elsewhere all is `there` when it is asked for.
-enum class InputKind : unsigned char { tokens, targets, images, labels, features, values, segments, predictions };
+enum class InputKind : unsigned char {
+  tokens,
+  targets,
+  images,
+  labels,
+  features,
+  values,
+  segments,
+  predictions,
+  patches
+};
 enum class InputFrom : unsigned char { there, taken, with };
 struct Input {
   InputKind kind = InputKind::tokens;
@@ -420,7 +470,7 @@ struct HostSync {};
 using OpShape =
     std::variant<Gemm, Attention, LatentHeads, Norm, Activation, Elementwise, StridedCopy, Router, Permute, GroupedGemm,
                  Embedding, CrossEntropy, MeanSquaredError, Optimizer, Adafactor, Muon, SumSquares, ClipCoefficient,
-                 UpdateLossScale, Conv2d, Pool2d, Input, Collective, PointToPoint, HostSync>;
+                 UpdateLossScale, Conv2d, Pool2d, AveragePool, BatchNorm, Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

@@ -70,9 +70,7 @@ double attention_flops(const Attention& a) {
 
 // Forward, input gradient and weight gradient are the same sum of products in another order.
 double conv_flops(const Conv2d& c) {
-  const std::int64_t out_h = (c.height + 2 * c.pad - c.kernel) / c.stride + 1;
-  const std::int64_t out_w = (c.width + 2 * c.pad - c.kernel) / c.stride + 1;
-  return 2.0 * static_cast<double>(c.batch * c.c_out) * static_cast<double>(out_h * out_w) *
+  return 2.0 * static_cast<double>(c.batch * c.c_out) * static_cast<double>(c.out_height() * c.out_width()) *
          static_cast<double>(c.c_in * c.kernel * c.kernel);
 }
 
@@ -98,6 +96,12 @@ Work extra_of(const Role& role, const Op& op) {
     const std::int64_t reads = log_softmax_reads(all / std::max<std::int64_t>(1, e->rows));
     if (e->part == CrossEntropyPart::fused_forward) return {0, (reads - 1) * all, all};
     if (e->part == CrossEntropyPart::backward) return {0, reads > 1 ? 2 * all : all, all};
+  }
+  if (const auto* n = std::get_if<BatchNorm>(&op.shape)) {
+    // Nothing is normalised before all of a channel is summed: x, and backward dy too, are read twice.
+    if (n->part == BatchNormPart::forward) return {0, operand_bytes(role, op.reads, 0), 0};
+    if (n->part == BatchNormPart::backward)
+      return {0, operand_bytes(role, op.reads, 0) + operand_bytes(role, op.reads, 1), 0};
   }
   if (std::holds_alternative<Adafactor>(op.shape)) {
     // No update is known before all means are, nor clipped before all updates are: the gradient is read three times.

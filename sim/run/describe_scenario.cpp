@@ -21,7 +21,7 @@ void describe_keys(const plan::Scenario& scenario, std::map<std::string, std::st
   const std::string family = plan::value_text(*plan::find_key("model.family"), scenario).value_or("");
   for (const plan::Key& key : plan::keys()) {
     if (!key.in_result || !key.of_family(family)) continue;
-    if (key.path == "training.seq_len" && !scenario.model.is_transformer()) continue;
+    if (key.path == "training.seq_len" && !scenario.model.reads_text()) continue;
     out[std::string(key.path)] = result_text(plan::value_text(key, scenario).value_or(""));
   }
 }

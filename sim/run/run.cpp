@@ -132,7 +132,7 @@ void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario,
   const double step = outcome.step_time.seconds();
   if (step > 0) {
     const auto& t = scenario.training;
-    const auto per_sample = scenario.model.is_transformer() ? t.seq_len : 1;
+    const auto per_sample = scenario.model.reads_text() ? t.seq_len : 1;
     out.tokens_per_s = static_cast<double>(t.global_batch) * static_cast<double>(per_sample) / step;
     out.tokens_per_s_per_gpu = out.tokens_per_s / static_cast<double>(out.ranks);
   }

@@ -33,7 +33,7 @@ Attention AttentionCore::part(AttentionPart p) const {
   Attention a;
   a.part = p;
   a.kernel = kernel();
-  a.causal = !m.is_encoder();
+  a.causal = m.is_causal();
   a.micro_batch = context_.batch;
   a.heads_split_over_context = context_.all_to_all();
   const std::int64_t split = context_.tensor * (a.heads_split_over_context ? context_.plan().context : 1);

@@ -5,21 +5,19 @@
 namespace rehearse::lower {
 namespace {
 
-using model::Family;
-
 class InputUnit : public Unit {
  public:
   explicit InputUnit(UnitScope scope) : s_(scope) {}
   BufferId declare_buffers(BufferId, Lifetime output) override {
     const model::Model& m = s_.context.model();
     const std::int64_t n = s_.context.batch;
-    std::vector<std::int64_t> shape{n, m.image_channels, m.image_size, m.image_size};
-    if (m.family == Family::mlp) shape = {n, m.widths.front()};
+    const model::Extent in = m.input();
+    std::vector<std::int64_t> shape{n, in.channels};
+    if (in.maps()) shape = {n, in.channels, in.size, in.size};
     return y_ = s_.builder.activation("input", s_.context.compute, shape, output);
   }
   void forward(bool) override {
-    const auto kind =
-        s_.context.model().family == Family::cnn ? program::InputKind::images : program::InputKind::features;
+    const auto kind = s_.context.model().input().maps() ? program::InputKind::images : program::InputKind::features;
     load_input(s_, "input.load", kind, s_.context.compute, y_);
   }
   BufferId backward(BufferId, bool) override { return -1; }

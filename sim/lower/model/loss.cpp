@@ -41,7 +41,7 @@ class ClassifierLoss : public Unit {
 
  private:
   CrossEntropy loss(CrossEntropyPart part) const {
-    const std::int64_t classes = s_.context.model().widths.back();
+    const std::int64_t classes = s_.context.model().outputs();
     return {part,
             false,
             s_.context.batch,
@@ -82,7 +82,7 @@ class RegressionLoss : public Unit {
  private:
   std::int64_t elements() const { return s_.builder.buffer(x_).elements(); }
   MeanSquaredError loss(bool backward) const {
-    const double outputs = static_cast<double>(s_.context.model().widths.back());
+    const double outputs = static_cast<double>(s_.context.model().outputs());
     return {backward, elements(), s_.context.loss_weight() / outputs, backward && s_.context.scales_loss()};
   }
   UnitScope s_;

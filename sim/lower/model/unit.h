@@ -76,10 +76,17 @@ std::unique_ptr<Unit> make_encoder_embedding(UnitScope scope);
 std::unique_ptr<Unit> make_post_norm_block(UnitScope scope, int layer);
 std::unique_ptr<Unit> make_encoder_head(UnitScope scope, ParamId table_on_this_stage);
 
+// The same of vision transformers.
+std::unique_ptr<Unit> make_patch_embedding(UnitScope scope);
+std::unique_ptr<Unit> make_class_head(UnitScope scope);
+
 // Units of cnn and mlp: convolution + ReLU + pooling, linear + ReLU + dropout, and the loss on the last one's output.
 std::unique_ptr<Unit> make_input(UnitScope scope);
 std::unique_ptr<Unit> make_convolution(UnitScope scope, int index);
 std::unique_ptr<Unit> make_linear(UnitScope scope, int index);
 std::unique_ptr<Unit> make_loss(UnitScope scope);
+// Of a model given as a list of layers (sim/model/layers.h): its unit `index`, and what comes into that.
+std::unique_ptr<Unit> make_list_unit(UnitScope scope, int index);
+model::Extent list_extent_before(const model::Model& model, std::int64_t unit);
 
 }  // namespace rehearse::lower

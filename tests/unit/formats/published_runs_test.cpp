@@ -199,6 +199,33 @@ rules:
   EXPECT_EQ(read.convert(columns).missing, "copies");
 }
 
+// Of the shipped rules: images have no layers, widths and sequences in their row; its batch is the repository's.
+TEST(PublishedRuns, ResidualNetworksHaveTheirShapeFromAPreset) {
+  const PublishedRules shipped =
+      PublishedRules::read(std::string(REHEARSE_SOURCE_DIR) + "/calibrate/published/throughput-rules.yaml");
+  RunColumns columns = {{"id", "nv-dle-008"},
+                        {"source", "nv-dle"},
+                        {"model", "ResNet50v1.5"},
+                        {"gpu", "V100-SXM2-16GB"},
+                        {"gpus", "8"},
+                        {"tp", "1"},
+                        {"pp", "1"},
+                        {"zero_stage", "0"},
+                        {"precision", "mixed fp16"},
+                        {"metric", "images_per_s"},
+                        {"value", "8322"},
+                        {"unit", "images/s"}};
+  const PublishedRun run = shipped.convert(columns);
+  ASSERT_EQ(run.reason, "");
+  EXPECT_DOUBLE_EQ(run.step_s, 2048.0 / 8322);
+  for (const char* line : {"preset: resnet-50", "framework: torch-ddp", "micro_batch: 256", "optimizer: sgd"})
+    EXPECT_NE(run.scenario.find(line), std::string::npos) << line << run.scenario;
+  columns["precision"] = "FP32";
+  EXPECT_DOUBLE_EQ(shipped.convert(columns).step_s, 896.0 / 8322);
+  columns["model"] = "ResNeXt101-32x4d";
+  EXPECT_NE(shipped.convert(columns).reason.find("grouped convolutions"), std::string::npos);
+}
+
 // Of the shipped rules: which recipe an 8-bit row of which source and GPU gets.
 TEST(PublishedRuns, EightBitRowsHaveTheRecipeOfTheirSource) {
   const PublishedRules shipped =

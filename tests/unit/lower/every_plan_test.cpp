@@ -293,5 +293,30 @@ TEST(SmallModels, EveryPlanIsSound) {
                    set("training.precision", "fp32"), set("training.global_batch", std::to_string(data * 24))});
 }
 
+// Residual blocks whose sums of batch normalisation are added between ranks, and images as patches.
+TEST(SmallModels, EveryPlanOfVisionIsSound) {
+  const std::string residual =
+      "{family: cnn, image: {channels: 2, size: 16}, residual_block: basic, residual_layers: [1, 1], widths: [5], "
+      "sync_batch_norm: true}";
+  const std::string vit =
+      "{family: vit, layers: 3, hidden: 32, heads: 4, image: {channels: 2, size: 8}, patch: 4, classes: 5}";
+  for (const std::string& model : {residual, vit})
+    for (const int tensor : {1, 2})
+      for (const int pipeline : {1, 3})
+        for (const int data : {1, 2})
+          for (const char* zero : {"0", "1", "2", "3"})
+            for (const char* recompute : {"none", "full"})
+              for (const char* precision : {"fp32", "fp16"})
+                for (const char* framework : {"rehearse", "torch-ddp", "megatron-core"})
+                  if ((tensor == 1 || model == vit) && (*framework != 't' || (tensor * pipeline == 1 && *zero == '0')))
+                    expect_sound(
+                        "rehearse: 1\nmodel: " + model + "\n",
+                        {set("plan.tensor", std::to_string(tensor)), set("plan.pipeline", std::to_string(pipeline)),
+                         set("plan.micro_batch", "2"), set("cluster.gpus", std::to_string(tensor * pipeline * data)),
+                         set("plan.zero", zero), set("plan.recompute", recompute), set("framework", framework),
+                         set("plan.bucket", "100kB"), set("training.precision", precision),
+                         set("training.global_batch", std::to_string(data * 6))});
+}
+
 }  // namespace
 }  // namespace rehearse

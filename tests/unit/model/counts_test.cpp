@@ -194,6 +194,40 @@ TEST(ParameterCount, OfTheConvolutionalNetworkIsTheSumOfItsLayers) {
   EXPECT_EQ(parameter_count(preset("mlp-mnist")), 785 * 512 + 513 * 512 + 513 * 10);
 }
 
+// torchvision's weights of resnet18 to resnet152 and vit_b_16, vit_l_16, vit_h_14 (num_params, _ops in
+// torchvision/models/resnet.py and vision_transformer.py): parameters to the last one, and GFLOPS, which count a
+// multiply-add once, to their two digits behind the point (of 224 x 224; of vit_h_14 only 518 x 518 is given).
+TEST(ParameterCount, OfVisionModelsIsTorchvisions) {
+  struct Published {
+    const char* name;
+    std::int64_t parameters;
+    double multiply_adds;
+  };
+  const Published published[] = {{"resnet-18", 11'689'512, 1.814},   {"resnet-34", 21'797'672, 3.664},
+                                 {"resnet-50", 25'557'032, 4.089},   {"resnet-101", 44'549'160, 7.801},
+                                 {"resnet-152", 60'192'808, 11.514}, {"vit-b-16", 86'567'656, 17.564},
+                                 {"vit-l-16", 304'326'632, 61.555},  {"vit-h-14", 632'045'800, 0}};
+  for (const Published& each : published) {
+    const Model m = preset(each.name);
+    EXPECT_EQ(parameter_count(m), each.parameters) << each.name;
+    if (m.is_list()) {
+      EXPECT_NEAR(layer_multiply_adds(m.layer_list, m.input()) / 1e9, each.multiply_adds, 0.005) << each.name;
+    }
+    if (!m.is_list() && each.multiply_adds > 0) {
+      // The patches' product is done twice, all others three times.
+      const double patches = static_cast<double>(m.patches() * m.patch_width() * m.hidden);
+      const double forward = (model_flops(m, 1, m.max_seq_len) / 2 + patches) / 3;
+      EXPECT_NEAR(forward / 1e9, each.multiply_adds, 0.01) << each.name;
+    }
+  }
+}
+
+TEST(ModelFlops, OfAResidualNetworkLeaveOutTheImagesGradient) {
+  const Model m = preset("resnet-50");
+  const double forward = layer_multiply_adds(m.layer_list, m.input()), stem = 147.0 * 64 * 112 * 112;
+  EXPECT_DOUBLE_EQ(model_flops(m, 8, 0), 2 * 8 * (3 * forward - stem));
+}
+
 // 96 B s L h^2 (...) of the paper has recomputation in it; a pass without it is 72 B s L h^2 (1 + s/6h + V/12Lh).
 TEST(ModelFlops, OfGptIsThePublishedClosedForm) {
   for (const char* name : {"gpt3-175b", "gpt2-xl", "megatron-529.6b"}) {

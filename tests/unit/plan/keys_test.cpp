@@ -16,7 +16,7 @@
 namespace rehearse::plan {
 namespace {
 
-const std::vector<std::string> kFamilies = {"gpt", "llama", "moe", "bert", "cnn", "mlp"};
+const std::vector<std::string> kFamilies = {"gpt", "llama", "moe", "bert", "cnn", "mlp", "vit", "custom"};
 constexpr const char* kNoKey = "qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq";
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
@@ -28,6 +28,12 @@ Pairs least_model(const std::string& family) {
             {"image", "{channels: 3, size: 32}"},
             {"convolutions", "[{channels: 64}]"},
             {"widths", "[10]"}};
+  if (family == "vit")
+    return {
+        {"family", "vit"}, {"layers", "12"}, {"hidden", "96"}, {"heads", "12"}, {"image", "{channels: 3, size: 32}"},
+        {"patch", "16"},   {"classes", "10"}};
+  if (family == "custom")
+    return {{"family", "custom"}, {"features", "8"}, {"layer_list", "[{layer: linear, width: 10}]"}};
   if (family == "mlp") return {{"family", "mlp"}, {"widths", "[784, 10]"}};
   Pairs model = {{"family", family}, {"layers", "12"},  {"hidden", "96"},
                  {"heads", "12"},    {"vocab", "1000"}, {"max_seq_len", "128"}};
@@ -114,7 +120,12 @@ std::string dump(const Scenario& s) {
                   static_cast<int>(m.position), m.tied_embeddings, m.bias, static_cast<int>(m.attention), m.dropout,
                   fmt::join(m.widths, ","), m.image_channels, m.image_size, m.convolutions.size());
   for (const auto& c : m.convolutions) out += fmt::format(" ({} {} {})", c.channels, c.kernel, c.pool);
-  out += fmt::format(" | {}", static_cast<int>(m.loss));
+  out += fmt::format(" | {} {} [{}] {} {} {}", static_cast<int>(m.loss), static_cast<int>(m.residual_block),
+                     fmt::join(m.residual_layers, ","), m.sync_batch_norm, m.patch, m.classes);
+  out += fmt::format(" {}", m.features);
+  for (const model::Layer& l : m.layer_list)
+    out += fmt::format(" ({} {} {} {} {} {} {} {} {})", static_cast<int>(l.kind), l.width, l.kernel, l.stride, l.pad,
+                       l.bias, l.rate, l.body.size(), l.shortcut.size());
   out += fmt::format(" | {} {} {} {} {} {} {} {} {}", m.experts, m.experts_per_token, m.expert_ffn_hidden,
                      m.shared_experts, m.shared_ffn_hidden, m.dense_layers, static_cast<int>(m.router), m.aux_loss,
                      m.capacity_factor);

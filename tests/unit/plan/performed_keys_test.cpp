@@ -37,8 +37,18 @@ const std::string kBert =
     "rehearse: 1\nname: n\nmodel: {family: bert, layers: 4, hidden: 96, heads: 12, vocab: 100, max_seq_len: 128}\n"
     "cluster: {topology: dgx-a100, gpus: 8}\ntraining: {global_batch: 16, precision: fp32}\n";
 
+const std::string kVit =
+    "rehearse: 1\nname: n\nmodel: {family: vit, layers: 4, hidden: 96, heads: 12, image: {channels: 3, size: 32}, "
+    "patch: 8, classes: 10}\n"
+    "cluster: {topology: dgx-a100, gpus: 8}\ntraining: {global_batch: 16, precision: fp32}\n";
+
+const std::string kCustom =
+    "rehearse: 1\nname: n\nmodel: {family: custom, features: 8, layer_list: [{layer: linear, width: 10}]}\n"
+    "cluster: {topology: dgx-a100, gpus: 8}\ntraining: {global_batch: 16, precision: fp32}\n";
+
 TEST(PerformedKeys, HaveEveryKeyOfModelPlanAndTraining) {
-  const std::map<std::string, std::string> gpt = of(kGpt), cnn = of(kCnn), moe = of(kMoe), bert = of(kBert);
+  const std::map<std::string, std::string> gpt = of(kGpt), cnn = of(kCnn), moe = of(kMoe), bert = of(kBert),
+                                           vit = of(kVit), custom = of(kCustom);
   // Of image and convolutions the whole is compared; embedding_as_layer is in layers_per_stage; of the
   // others there is one value yet.
   const std::set<std::string_view> others = {"plan.embedding_as_layer", "plan.expert_tensor", "model.hf"};
@@ -48,7 +58,8 @@ TEST(PerformedKeys, HaveEveryKeyOfModelPlanAndTraining) {
     if (others.contains(key.path) || key.path.starts_with("model.image.") || key.path.find("[]") < key.path.size())
       continue;
     const std::string path(key.path);
-    EXPECT_TRUE(gpt.contains(path) || cnn.contains(path) || moe.contains(path) || bert.contains(path))
+    EXPECT_TRUE(gpt.contains(path) || cnn.contains(path) || moe.contains(path) || bert.contains(path) ||
+                vit.contains(path) || custom.contains(path))
         << path << " is missing in performed_keys.cpp";
   }
 }

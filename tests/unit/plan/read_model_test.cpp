@@ -207,7 +207,7 @@ TEST_F(ReadModelTest, WhatIsNotAvailableSaysSo) {
   read("");
   ASSERT_EQ(texts().size(), 3U);
   EXPECT_EQ(diagnostics_.list()[0].message,
-            "family t5 is not available yet; available: gpt, llama, moe, bert, cnn, mlp");
+            "family t5 is not available yet; available: gpt, llama, moe, bert, cnn, mlp, vit, custom");
   EXPECT_EQ(diagnostics_.list()[1].message, "expected the name of a model preset or a mapping");
   EXPECT_EQ(diagnostics_.list()[2].message, "expected the name of a model preset or a mapping");
 }

@@ -1,0 +1,329 @@
+// The parts that multiply (linear layers, convolutions), that act on elements, that pool, and the sum of two lists.
+// list_norms.cpp has the norms.
+#include <cmath>
+
+#include "sim/base/check.h"
+#include "sim/lower/model/layer_part.h"
+#include "sim/lower/model/list_norms.h"
+
+namespace rehearse::lower {
+namespace {
+
+using model::Extent;
+using model::Layer;
+using model::LayerKind;
+using program::Activation;
+using program::ActivationFn;
+using program::Conv2d;
+using program::ConvPart;
+using program::Elementwise;
+using program::ElementwiseFn;
+using program::Gemm;
+
+// What every part has: its layer, and buffers of the shapes of its input and output.
+class PartBase : public LayerPart {
+ public:
+  PartBase(const UnitScope& scope, const Layer& layer, Extent in, std::string name)
+      : s_(scope), layer_(layer), in_(in), out_(model::extent_after(layer, in)), name_(std::move(name)) {}
+  void declare(BufferId x, BufferId y, bool) override { x_ = x, y_ = y; }
+
+ protected:
+  BufferId like(const std::string& what, Extent extent) const {
+    return s_.builder.workspace(s_.builder.here(what), s_.context.compute, batch_shape(s_.context, extent));
+  }
+  BufferId gradient_of_input() const { return like("d_" + name_ + ".input", in_); }
+  // Of a recomputation whose output nobody reads.
+  BufferId target(BufferId y) const { return y >= 0 ? y : like(name_ + ".out_again", out_); }
+
+  const UnitScope s_;
+  Layer layer_;
+  Extent in_, out_;
+  std::string name_;
+  BufferId x_ = -1, y_ = -1;
+};
+
+// A weight, and perhaps a bias, as torch.nn initialises them: uniform, of half width 1 / sqrt(fan-in).
+class ProductPart : public PartBase {
+ public:
+  using PartBase::PartBase;
+  bool has_parameters() const override { return true; }
+  Kept kept(bool) const override { return {true, false}; }
+
+ protected:
+  void add_parameters(std::vector<std::int64_t> shape, std::int64_t fan_in) {
+    const double width = 1 / std::sqrt(static_cast<double>(fan_in));
+    const auto uniform = program::Init::Kind::uniform;
+    weight_ = s_.parameters.add(s_.number, {name_ + ".weight", std::move(shape), -1, uniform, width});
+    if (layer_.bias) bias_ = s_.parameters.add(s_.number, {name_ + ".bias", {layer_.width}, -1, uniform, width});
+  }
+  std::vector<Operand> forward_reads() const {
+    std::vector<Operand> reads{{x_}, {s_.parameters.value(weight_)}};
+    if (bias_ >= 0) reads.push_back({s_.parameters.value(bias_)});
+    return reads;
+  }
+  ParamId weight_ = -1, bias_ = -1;
+};
+
+class LinearPart : public ProductPart {
+ public:
+  using ProductPart::ProductPart;
+  void declare_parameters() override { add_parameters({layer_.width, in_.elements()}, in_.elements()); }
+
+  void forward(BufferId y, bool) override {
+    Gemm gemm{s_.context.batch, layer_.width, in_.elements(), 1};
+    gemm.transpose_b = true;
+    gemm.bias = layer_.bias;
+    s_.builder.op(name_ + ".forward", gemm, s_.context.compute, forward_reads(), {{y}});
+  }
+
+  BufferId backward(BufferId gradient, bool input_gradient) override {
+    RoleBuilder& b = s_.builder;
+    const std::int64_t n = layer_.width, k = in_.elements(), rows = s_.context.batch;
+    const bool fused = bias_ >= 0 && s_.context.plan().fuses_bias_gradients();
+    if (bias_ >= 0 && !fused) {
+      const BufferId db = s_.parameters.accumulated_gradient(bias_);
+      b.op(name_ + ".bias_grad", Elementwise{ElementwiseFn::bias_grad, rows * n, n}, s_.context.compute,
+           {{gradient}, {db}}, {{db}});
+      s_.parameters.gradient_done(bias_);
+    }
+    BufferId dx = -1;
+    if (input_gradient) {
+      dx = gradient_of_input();
+      b.op(name_ + ".backward_input", Gemm{rows, k, n, 1}, s_.context.compute,
+           {{gradient}, {s_.parameters.value(weight_)}}, {{dx}});
+    }
+    b.weight_part([&] {
+      Gemm gemm{n, k, rows, 1};
+      gemm.transpose_a = true;
+      s_.parameters.weight_gradient(weight_, name_ + ".backward_weight", gemm, gradient, x_, fused ? bias_ : -1);
+      s_.parameters.gradient_done(weight_);
+      if (fused) s_.parameters.gradient_done(bias_);
+    });
+    return dx;
+  }
+};
+
+class ConvolutionPart : public ProductPart {
+ public:
+  using ProductPart::ProductPart;
+  void declare_parameters() override {
+    const std::int64_t k = layer_.kernel;
+    add_parameters({layer_.width, in_.channels, k, k}, in_.channels * k * k);
+  }
+
+  void forward(BufferId y, bool) override {
+    s_.builder.op(name_ + ".forward", conv(ConvPart::forward), s_.context.compute, forward_reads(), {{y}});
+  }
+
+  BufferId backward(BufferId gradient, bool input_gradient) override {
+    RoleBuilder& b = s_.builder;
+    BufferId dx = -1;
+    if (input_gradient) {
+      dx = gradient_of_input();
+      b.op(name_ + ".backward_input", conv(ConvPart::backward_input), s_.context.compute,
+           {{gradient}, {s_.parameters.value(weight_)}}, {{dx}});
+    }
+    b.weight_part([&] {
+      std::vector<Operand> sums{{s_.parameters.accumulated_gradient(weight_)}};
+      if (bias_ >= 0) sums.push_back({s_.parameters.accumulated_gradient(bias_)});
+      std::vector<Operand> reads{{gradient}, {x_}};
+      reads.insert(reads.end(), sums.begin(), sums.end());
+      b.op(name_ + ".backward_weight", conv(ConvPart::backward_weight), s_.context.compute, reads, sums);
+      s_.parameters.gradient_done(weight_);
+      if (bias_ >= 0) s_.parameters.gradient_done(bias_);
+    });
+    return dx;
+  }
+
+ private:
+  Conv2d conv(ConvPart part) const {
+    return {part,     s_.context.batch, in_.channels,  layer_.width, in_.size,
+            in_.size, layer_.kernel,    layer_.stride, layer_.pad,   layer_.bias};
+  }
+};
+
+// relu's slope, and tanh's, come from the output where it stays, as torch takes them; gelu's from the input.
+class ActivationPart : public PartBase {
+ public:
+  using PartBase::PartBase;
+  Kept kept(bool output_stays) const override {
+    const bool from_output = layer_.kind == LayerKind::tanh || (layer_.kind == LayerKind::relu && output_stays);
+    return {!from_output, from_output};
+  }
+  bool restores() const override { return copies_; }
+  // Where tanh's output does not stay, a copy of it does.
+  void declare(BufferId x, BufferId y, bool output_stays) override {
+    PartBase::declare(x, y, output_stays);
+    saved_ = kept(output_stays).output ? y : x;
+    copies_ = layer_.kind == LayerKind::tanh && !output_stays;
+    if (copies_)
+      saved_ = s_.builder.activation(name_ + ".kept", s_.context.compute, batch_shape(s_.context, out_), s_.restored());
+  }
+  void forward(BufferId y, bool) override {
+    s_.builder.op(name_ + ".forward", shape(false), s_.context.compute, {{x_}}, {{copies_ ? saved_ : y}});
+    if (copies_ && y >= 0)
+      s_.builder.op(name_ + ".copy", Elementwise{ElementwiseFn::copy, s_.context.batch * in_.elements()},
+                    s_.context.compute, {{saved_}}, {{y}});
+  }
+  BufferId backward(BufferId gradient, bool) override {
+    const BufferId dx = gradient_of_input();
+    s_.builder.op(name_ + ".backward", shape(true), s_.context.compute, {{gradient}, {saved_}}, {{dx}});
+    return dx;
+  }
+
+ private:
+  Activation shape(bool backward) const {
+    const ActivationFn fn = layer_.kind == LayerKind::relu   ? ActivationFn::relu
+                            : layer_.kind == LayerKind::gelu ? ActivationFn::gelu
+                                                             : ActivationFn::tanh;
+    return {fn, backward, s_.context.batch, in_.elements()};
+  }
+  BufferId saved_ = -1;
+  bool copies_ = false;
+};
+
+class DropoutPart : public PartBase {
+ public:
+  DropoutPart(const UnitScope& scope, const Layer& layer, Extent in, std::string name, int site)
+      : PartBase(scope, layer, in, std::move(name)), site_(site) {}
+  Kept kept(bool) const override { return {}; }
+  bool restores() const override { return true; }
+  void declare(BufferId x, BufferId y, bool output_stays) override {
+    PartBase::declare(x, y, output_stays);
+    mask_ = s_.builder.activation(name_ + ".mask", DType::u8, batch_shape(s_.context, in_), s_.restored());
+  }
+  void forward(BufferId y, bool) override {
+    s_.builder.op(name_ + ".forward", shape(ElementwiseFn::dropout), s_.context.compute, {{x_}},
+                  {{target(y)}, {mask_}});
+  }
+  BufferId backward(BufferId gradient, bool) override {
+    const BufferId dx = gradient_of_input();
+    s_.builder.op(name_ + ".backward", shape(ElementwiseFn::dropout_backward), s_.context.compute,
+                  {{gradient}, {mask_}}, {{dx}});
+    return dx;
+  }
+
+ private:
+  Elementwise shape(ElementwiseFn fn) const {
+    Elementwise e{fn, s_.context.batch * in_.elements(), in_.elements()};
+    e.dropout = layer_.rate;
+    e.site = site_;
+    return e;
+  }
+  int site_;
+  BufferId mask_ = -1;
+};
+
+class MaxPoolPart : public PartBase {
+ public:
+  using PartBase::PartBase;
+  Kept kept(bool) const override { return {}; }
+  bool restores() const override { return true; }
+  void declare(BufferId x, BufferId y, bool output_stays) override {
+    PartBase::declare(x, y, output_stays);
+    argmax_ = s_.builder.activation(name_ + ".argmax", DType::i32, batch_shape(s_.context, out_), s_.restored());
+  }
+  void forward(BufferId y, bool) override {
+    s_.builder.op(name_ + ".forward", shape(false), s_.context.compute, {{x_}}, {{target(y)}, {argmax_}});
+  }
+  BufferId backward(BufferId gradient, bool) override {
+    const BufferId dx = gradient_of_input();
+    s_.builder.op(name_ + ".backward", shape(true), s_.context.compute, {{gradient}, {argmax_}}, {{dx}});
+    return dx;
+  }
+
+ private:
+  program::Pool2d shape(bool backward) const {
+    return {backward, s_.context.batch, in_.channels, in_.size, in_.size, layer_.kernel, layer_.stride, layer_.pad};
+  }
+  BufferId argmax_ = -1;
+};
+
+class AveragePoolPart : public PartBase {
+ public:
+  using PartBase::PartBase;
+  Kept kept(bool) const override { return {}; }
+  void forward(BufferId y, bool) override {
+    s_.builder.op(name_ + ".forward", shape(false), s_.context.compute, {{x_}}, {{y}});
+  }
+  BufferId backward(BufferId gradient, bool) override {
+    const BufferId dx = gradient_of_input();
+    s_.builder.op(name_ + ".backward", shape(true), s_.context.compute, {{gradient}}, {{dx}});
+    return dx;
+  }
+
+ private:
+  program::AveragePool shape(bool backward) const { return {backward, s_.context.batch, in_.channels, in_.pixels()}; }
+};
+
+class ResidualPart : public PartBase {
+ public:
+  ResidualPart(const UnitScope& scope, const Layer& layer, Extent in, const std::string& name, int site)
+      : PartBase(scope, layer, in, name),
+        body_(s_, layer.body, in, name + ".body", 16 * site + 1),
+        shortcut_(s_, layer.shortcut, in, name + ".shortcut", 16 * site + 2) {}
+  void declare_parameters() override {
+    body_.declare_parameters();
+    shortcut_.declare_parameters();
+  }
+  bool has_parameters() const override { return body_.has_parameters() || shortcut_.has_parameters(); }
+  Kept kept(bool) const override { return {body_.keeps_input() || shortcut_.keeps_input(), false}; }
+  bool restores() const override { return true; }
+  void declare(BufferId x, BufferId y, bool output_stays) override {
+    PartBase::declare(x, y, output_stays);
+    body_out_ = body_.declare(x, name_ + ".body.out", Lifetime::slot);
+    shortcut_out_ = shortcut_.declare(x, name_ + ".shortcut.out", Lifetime::slot);
+  }
+  void forward(BufferId y, bool again) override {
+    body_.forward(again, y >= 0);
+    shortcut_.forward(again, y >= 0);
+    if (y >= 0) add("add", body_out_, shortcut_out_, y, out_);
+  }
+  BufferId backward(BufferId gradient, bool input_gradient) override {
+    const BufferId through_body = body_.backward(gradient, input_gradient);
+    const BufferId through_shortcut = shortcut_.empty() ? gradient : shortcut_.backward(gradient, input_gradient);
+    if (!input_gradient) return -1;
+    const BufferId dx = gradient_of_input();
+    add("add_gradient", through_body, through_shortcut, dx, in_);
+    return dx;
+  }
+
+ private:
+  void add(const char* what, BufferId a, BufferId b, BufferId y, Extent extent) {
+    s_.builder.op(name_ + "." + what, Elementwise{ElementwiseFn::add, s_.context.batch * extent.elements()},
+                  s_.context.compute, {{a}, {b}}, {{y}});
+  }
+  LayerSequence body_, shortcut_;
+  BufferId body_out_ = -1, shortcut_out_ = -1;
+};
+
+}  // namespace
+
+std::unique_ptr<LayerPart> make_layer_part(const UnitScope& scope, const Layer& layer, Extent in,
+                                           const std::string& name, int site) {
+  switch (layer.kind) {
+    case LayerKind::linear:
+      return std::make_unique<LinearPart>(scope, layer, in, name);
+    case LayerKind::convolution:
+      return std::make_unique<ConvolutionPart>(scope, layer, in, name);
+    case LayerKind::batch_norm:
+      return make_batch_norm(scope, in, name);
+    case LayerKind::layer_norm:
+      return make_layer_norm(scope, in, name);
+    case LayerKind::relu:
+    case LayerKind::gelu:
+    case LayerKind::tanh:
+      return std::make_unique<ActivationPart>(scope, layer, in, name);
+    case LayerKind::dropout:
+      return std::make_unique<DropoutPart>(scope, layer, in, name, site);
+    case LayerKind::max_pool:
+      return std::make_unique<MaxPoolPart>(scope, layer, in, name);
+    case LayerKind::average_pool:
+      return std::make_unique<AveragePoolPart>(scope, layer, in, name);
+    case LayerKind::residual:
+      return std::make_unique<ResidualPart>(scope, layer, in, name, site);
+  }
+  REHEARSE_CHECK(false, "unknown layer kind {}", static_cast<int>(layer.kind));
+}
+
+}  // namespace rehearse::lower

@@ -1,0 +1,189 @@
+// Sums over a list of layers, and the residual networks as such lists.
+#include "sim/model/layers.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rehearse::model {
+namespace {
+
+std::int64_t side_after(const Layer& layer, std::int64_t size) {
+  return (size + 2 * layer.pad - layer.kernel) / layer.stride + 1;
+}
+
+bool is_product(LayerKind kind) {
+  return kind == LayerKind::linear || kind == LayerKind::convolution || kind == LayerKind::residual;
+}
+
+// Calls `each` with every layer that has parameters or products and what comes into it.
+template <class Each>
+Extent over_layers(const std::vector<Layer>& list, Extent in, const Each& each) {
+  for (const Layer& layer : list) {
+    if (layer.kind == LayerKind::residual) {
+      over_layers(layer.body, in, each);
+      over_layers(layer.shortcut, in, each);
+    } else {
+      each(layer, in);
+    }
+    in = extent_after(layer, in);
+  }
+  return in;
+}
+
+double multiply_adds_of(const Layer& layer, Extent in) {
+  if (layer.kind == LayerKind::linear) return static_cast<double>(in.elements()) * static_cast<double>(layer.width);
+  if (layer.kind != LayerKind::convolution) return 0;
+  const Extent out = extent_after(layer, in);
+  return static_cast<double>(in.channels * layer.kernel * layer.kernel) * static_cast<double>(out.elements());
+}
+
+std::string problem_of(const Layer& layer, Extent in, const std::string& path) {
+  const bool maps_only = layer.kind == LayerKind::convolution || layer.kind == LayerKind::max_pool ||
+                         layer.kind == LayerKind::average_pool;
+  if (maps_only && !in.maps())
+    return path + ": needs maps, but what comes before gives " + std::to_string(in.channels) + " features";
+  if (layer.kind == LayerKind::layer_norm && in.maps())
+    return path + ": needs features, but what comes before gives " + std::to_string(in.channels) + " maps";
+  if (layer.kind == LayerKind::convolution || layer.kind == LayerKind::max_pool) {
+    if (layer.kernel > in.size + 2 * layer.pad)
+      return path + ": a window of " + std::to_string(layer.kernel) + " is larger than the " + std::to_string(in.size) +
+             "x" + std::to_string(in.size) + " map with its padding of " + std::to_string(layer.pad);
+    if (layer.kind == LayerKind::max_pool && 2 * layer.pad > layer.kernel)
+      return path + ": padding of " + std::to_string(layer.pad) + " is more than half of the window of " +
+             std::to_string(layer.kernel);
+  }
+  if (layer.kind != LayerKind::residual) return "";
+  if (layer.body.empty()) return path + ": a residual layer needs a body";
+  if (const std::string inner = layers_problem(layer.body, in, path + ".body"); !inner.empty()) return inner;
+  if (const std::string inner = layers_problem(layer.shortcut, in, path + ".shortcut"); !inner.empty()) return inner;
+  const Extent body = extent_after(layer.body, in), shortcut = extent_after(layer.shortcut, in);
+  const auto text = [](Extent e) {
+    if (!e.maps()) return std::to_string(e.channels) + " features";
+    return std::to_string(e.channels) + " maps of " + std::to_string(e.size) + "x" + std::to_string(e.size);
+  };
+  if (body != shortcut)
+    return path + ": the body gives " + text(body) + ", the shortcut " + text(shortcut) + "; they are added";
+  return "";
+}
+
+}  // namespace
+
+Extent extent_after(const Layer& layer, Extent in) {
+  switch (layer.kind) {
+    case LayerKind::linear:
+      return {layer.width, 0};
+    case LayerKind::convolution:
+      return {layer.width, side_after(layer, in.size)};
+    case LayerKind::max_pool:
+      return {in.channels, side_after(layer, in.size)};
+    case LayerKind::average_pool:
+      return {in.channels, 0};
+    case LayerKind::residual:
+      return extent_after(layer.body, in);
+    case LayerKind::batch_norm:
+    case LayerKind::layer_norm:
+    case LayerKind::relu:
+    case LayerKind::gelu:
+    case LayerKind::tanh:
+    case LayerKind::dropout:
+      return in;
+  }
+  return in;
+}
+
+Extent extent_after(const std::vector<Layer>& list, Extent in) {
+  for (const Layer& layer : list) in = extent_after(layer, in);
+  return in;
+}
+
+std::string layers_problem(const std::vector<Layer>& list, Extent in, const std::string& path) {
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const std::string problem = problem_of(list[i], in, path + "[" + std::to_string(i) + "]");
+    if (!problem.empty()) return problem;
+    in = extent_after(list[i], in);
+  }
+  return "";
+}
+
+std::int64_t layer_parameters(const std::vector<Layer>& list, Extent in) {
+  std::int64_t sum = 0;
+  over_layers(list, in, [&](const Layer& layer, Extent x) {
+    const std::int64_t bias = layer.bias ? layer.width : 0;
+    if (layer.kind == LayerKind::linear) sum += x.elements() * layer.width + bias;
+    if (layer.kind == LayerKind::convolution) sum += x.channels * layer.kernel * layer.kernel * layer.width + bias;
+    if (layer.kind == LayerKind::batch_norm || layer.kind == LayerKind::layer_norm) sum += 2 * x.channels;
+  });
+  return sum;
+}
+
+double layer_multiply_adds(const std::vector<Layer>& list, Extent in) {
+  double sum = 0;
+  over_layers(list, in, [&](const Layer& layer, Extent x) { sum += multiply_adds_of(layer, x); });
+  return sum;
+}
+
+double first_multiply_adds(const std::vector<Layer>& list, Extent in) {
+  double first = 0;
+  over_layers(list, in, [&](const Layer& layer, Extent x) {
+    if (first == 0) first = multiply_adds_of(layer, x);
+  });
+  return first;
+}
+
+std::vector<std::size_t> unit_starts(const std::vector<Layer>& list) {
+  std::vector<std::size_t> starts;
+  bool product = false;  // in the unit that is open
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const bool another = is_product(list[i].kind);
+    if (i == 0 || (another && product)) starts.push_back(i);
+    product = i == 0 ? another : product || another;
+  }
+  return starts;
+}
+
+std::vector<Layer> unit_layers(const std::vector<Layer>& list, std::size_t unit) {
+  const std::vector<std::size_t> starts = unit_starts(list);
+  const auto at = [&](std::size_t i) {
+    return list.begin() + static_cast<std::ptrdiff_t>(i < starts.size() ? starts[i] : list.size());
+  };
+  return {at(unit), at(unit + 1)};
+}
+
+namespace {
+
+Layer conv(std::int64_t width, std::int64_t kernel, std::int64_t stride) {
+  return {LayerKind::convolution, width, kernel, stride, kernel / 2, false};
+}
+
+Layer residual_block(ResidualBlock block, std::int64_t in, std::int64_t width, std::int64_t stride) {
+  const Layer norm{LayerKind::batch_norm}, relu{LayerKind::relu};
+  Layer layer{LayerKind::residual};
+  const std::int64_t out = block == ResidualBlock::basic ? width : 4 * width;
+  if (block == ResidualBlock::basic)
+    layer.body = {conv(width, 3, stride), norm, relu, conv(width, 3, 1), norm};
+  else
+    layer.body = {conv(width, 1, 1), norm, relu, conv(width, 3, stride), norm, relu, conv(out, 1, 1), norm};
+  if (stride != 1 || in != out) layer.shortcut = {conv(out, 1, stride), norm};
+  return layer;
+}
+
+}  // namespace
+
+std::vector<Layer> residual_network(ResidualBlock block, const std::vector<std::int64_t>& blocks,
+                                    std::int64_t classes) {
+  const Layer relu{LayerKind::relu};
+  std::vector<Layer> list = {conv(64, 7, 2), {LayerKind::batch_norm}, relu, {LayerKind::max_pool, 0, 3, 2, 1}};
+  std::int64_t in = 64, width = 64;
+  for (std::size_t stage = 0; stage < blocks.size(); ++stage, width *= 2) {
+    for (std::int64_t i = 0; i < blocks[stage]; ++i) {
+      list.push_back(residual_block(block, in, width, stage > 0 && i == 0 ? 2 : 1));
+      list.push_back(relu);
+      in = block == ResidualBlock::basic ? width : 4 * width;
+    }
+  }
+  list.push_back({LayerKind::average_pool});
+  list.push_back({LayerKind::linear, classes});
+  return list;
+}
+
+}  // namespace rehearse::model

@@ -1,0 +1,72 @@
+// Layers of a model that is given as a list of them: shapes, parameters and multiply-adds of one example. A list is run
+// in its order; a residual layer adds two lists' outputs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rehearse::model {
+
+enum class LayerKind : unsigned char {
+  linear,        // of features, or of each token; maps are flattened before it
+  convolution,   // of maps
+  batch_norm,    // of each channel of maps, over examples and pixels; of each feature, over examples
+  layer_norm,    // of each example's features
+  relu,          // these act on every element
+  gelu,          // tanh form
+  tanh,          //
+  dropout,       // of each feature or pixel
+  max_pool,      // of maps; padding never is the largest
+  average_pool,  // of maps, over all of their pixels: features
+  residual       // body(x) + shortcut(x); without a shortcut body(x) + x
+};
+
+struct Layer {
+  LayerKind kind = LayerKind::linear;
+  std::int64_t width = 0;                        // linear: outputs; convolution: output channels
+  std::int64_t kernel = 1, stride = 1, pad = 0;  // convolution, max_pool
+  bool bias = true;                              // linear, convolution
+  double rate = 0;                               // dropout: share of elements set to zero
+  std::vector<Layer> body = {}, shortcut = {};   // residual
+};
+
+// What one example is between layers: maps of channels x size x size, or with size = 0 `channels` features.
+struct Extent {
+  std::int64_t channels = 0, size = 0;
+
+  bool maps() const { return size > 0; }
+  std::int64_t pixels() const { return maps() ? size * size : 1; }
+  std::int64_t elements() const { return channels * pixels(); }
+  friend bool operator==(const Extent&, const Extent&) = default;
+};
+
+// What a layer, or a list of them, makes of `in`. Outputs of a convolution or pooling along a side:
+// floor((size + 2 pad - kernel) / stride) + 1.
+Extent extent_after(const Layer& layer, Extent in);
+Extent extent_after(const std::vector<Layer>& list, Extent in);
+// Why layers cannot take what comes before them: "layer_list[2].body[0]: ..." with `path` in front; "" if they can.
+std::string layers_problem(const std::vector<Layer>& list, Extent in, const std::string& path);
+
+std::int64_t layer_parameters(const std::vector<Layer>& list, Extent in);
+// Of the forward pass of one example: products of convolutions and linear layers.
+double layer_multiply_adds(const std::vector<Layer>& list, Extent in);
+// Of the first product of the list, whose input asks for no gradient where the list is a whole model.
+double first_multiply_adds(const std::vector<Layer>& list, Extent in);
+
+// Of a list: where each unit begins that a pipeline cuts between. A unit is a product or a residual layer and what
+// follows it of the others.
+std::vector<std::size_t> unit_starts(const std::vector<Layer>& list);
+// The layers of unit `unit`.
+std::vector<Layer> unit_layers(const std::vector<Layer>& list, std::size_t unit);
+
+// Residual networks (He et al. 2015, arXiv 1512.03385, table 1), with the stride of a bottleneck in its 3x3 convolution
+// as torchvision's resnet.py and NVIDIA's "v1.5" have it. basic: two 3x3 convolutions of `width` channels (ResNet-18,
+// -34); bottleneck: 1x1, 3x3, 1x1 of four times as many channels (-50, -101, -152). A shortcut is a 1x1 convolution
+// where size or channels change. Convolutions have no bias; each is followed by batch normalisation.
+enum class ResidualBlock : unsigned char { none, basic, bottleneck };
+// The stem (7x7 of stride 2, max pooling 3x3 of stride 2), `blocks[i]` blocks of width 64 x 2^i each, the first of
+// every stage but the first with stride 2, the mean of each channel, and one linear layer to `classes`.
+std::vector<Layer> residual_network(ResidualBlock block, const std::vector<std::int64_t>& blocks, std::int64_t classes);
+
+}  // namespace rehearse::model

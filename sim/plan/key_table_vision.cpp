@@ -1,0 +1,64 @@
+// The keys of models that read images: residual networks and vision transformers; see key_table_model.cpp.
+#include "sim/model/model.h"
+#include "sim/plan/keys.h"
+
+namespace rehearse::plan::detail {
+
+std::vector<Key> vision_keys() {
+  return {
+      {.path = "model.residual_block",
+       .type = KeyType::choice,
+       .fallback = "none",
+       .values = {"none", "basic", "bottleneck"},
+       .families = "cnn",
+       .meaning = "a residual network (He et al. 2015) in the place of `convolutions`: blocks of two 3x3 convolutions "
+                  "(`basic`: ResNet-18, -34) or of 1x1, 3x3, 1x1 (`bottleneck`: -50, -101, -152), each with batch "
+                  "normalisation; `widths` are then the classes alone",
+       .example = "bottleneck",
+       .related = "model.residual_layers model.sync_batch_norm model.widths",
+       .field = &model::Model::residual_block},
+      {.path = "model.residual_layers",
+       .type = KeyType::integers,
+       .origin = Default::derived,
+       .fallback = "required with residual_block",
+       .min = 1,
+       .max = 1000,
+       .families = "cnn",
+       .item = "number of blocks",
+       .meaning = "residual blocks of each stage, whose maps have half the size and twice the channels of the stage's "
+                  "before",
+       .example = "[3, 4, 6, 3]",
+       .related = "model.residual_block",
+       .field = &model::Model::residual_layers},
+      {.path = "model.sync_batch_norm",
+       .type = KeyType::boolean,
+       .fallback = "false",
+       .families = "cnn custom",
+       .meaning = "batch normalisation over the examples of all data-parallel ranks' micro-batches, by two all-reduces "
+                  "of sums (torch.nn.SyncBatchNorm); `false`: over each rank's own",
+       .example = "true",
+       .related = "model.residual_block plan.micro_batch",
+       .field = &model::Model::sync_batch_norm},
+      {.path = "model.patch",
+       .type = KeyType::integer,
+       .origin = Default::required,
+       .min = 1,
+       .max = 1 << 10,
+       .families = "vit",
+       .meaning = "width and height of the patches that an image is cut into, each a token; divides `image.size`",
+       .example = "16",
+       .related = "model.image",
+       .field = &model::Model::patch},
+      {.path = "model.classes",
+       .type = KeyType::integer,
+       .origin = Default::required,
+       .min = 1,
+       .max = 1 << 20,
+       .families = "vit",
+       .meaning = "classes of images, which the head tells from the class token",
+       .example = "1000",
+       .field = &model::Model::classes},
+  };
+}
+
+}  // namespace rehearse::plan::detail

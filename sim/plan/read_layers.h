@@ -1,0 +1,24 @@
+// Reads the list of layers that a model of the user's own is (model.layer_list).
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/document.h"
+#include "sim/model/layers.h"
+
+namespace rehearse::plan::detail {
+
+// In the order of model::LayerKind.
+inline constexpr std::array<std::string_view, 11> kLayerWords = {"linear",   "convolution",  "batch_norm", "layer_norm",
+                                                                 "relu",     "gelu",         "tanh",       "dropout",
+                                                                 "max_pool", "average_pool", "residual"};
+std::string_view layer_word(model::LayerKind kind);
+// Whether layers of this kind have the key ("width").
+bool takes(model::LayerKind kind, std::string_view key);
+
+// Problems are reported at their place; lists within lists go to a depth of 8, and have 1000 layers at most.
+std::vector<model::Layer> read_layers(const Node& list, int depth = 0);
+
+}  // namespace rehearse::plan::detail
