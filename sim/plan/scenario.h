@@ -80,8 +80,8 @@ Scenario read_scenario(const std::string& path, const std::vector<std::string>& 
                        const std::string& data_root, Purpose purpose = Purpose::simulate);
 
 // The file with what is assigned, as a file of its own that says the same wherever it lies: files that it names beside
-// itself have their whole path. One line of comment leads it; the file's own comments are not kept. Throws InputError if
-// the file cannot be read.
+// itself have their whole path. One line of comment leads it; the file's own comments are not kept. Throws InputError
+// if the file cannot be read.
 std::string scenario_text(const std::string& path, const std::vector<std::string>& assignments,
                           const std::string& comment);
 

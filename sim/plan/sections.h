@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -87,6 +88,8 @@ void check_performed_precision(const Node& training, const Scenario& scenario);
 void check_documents(const Sections& sections, const Scenario& scenario);
 // optimizer_rules.cpp: which plans an optimizer of whole tensors goes with.
 void check_optimizer(const Node& training, const Scenario& scenario);
+// adapter_rules.cpp: where low-rank adaptation is not available. `sound`: no problem of that key was reported.
+void check_adapters(const Node& training, const Scenario& scenario, const std::function<bool(const char*)>& sound);
 // offload_rules.cpp: what of plan.offload_optimizer and plan.offload_activations cannot be.
 void check_offload(const Sections& sections, const Scenario& scenario);
 // vision_rules.cpp: how a vision transformer cannot be split.

@@ -9,7 +9,7 @@
 
 #include "sim/base/check.h"
 #include "sim/program/work.h"
-#include "sim/search/transfer_times.h"
+#include "sim/search/least_times.h"
 
 namespace rehearse::search {
 namespace {
@@ -120,7 +120,7 @@ class BodyWalk {
     } else if (const auto* legs = std::get_if<PointToPoint>(&op.shape)) {
       row = messages(op, *legs, std::move(row));
     } else {
-      row = later(std::move(row), costs_.kernel(role_, op, {}).duration.ps());
+      row = later(std::move(row), kernel_time(costs_, role_, op));
     }
     if (op.records >= 0) recorded_[op.records] = row;
     stream_[static_cast<std::size_t>(op.stream)] = std::move(row);

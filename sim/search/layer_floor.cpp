@@ -13,7 +13,7 @@
 #include "sim/lower/lower.h"
 #include "sim/plan/schedule/schedule.h"
 #include "sim/program/work.h"
-#include "sim/search/transfer_times.h"
+#include "sim/search/least_times.h"
 
 namespace rehearse::search {
 namespace {
@@ -129,7 +129,7 @@ class UnitPaths {
     if (program::is_transfer(op) && !waits_) return 0;
     if (const auto* c = std::get_if<program::Collective>(&op.shape)) return transfers_.collective(op, *c);
     if (const auto* legs = std::get_if<program::PointToPoint>(&op.shape)) return transfers_.messages(op, *legs);
-    return costs_.kernel(role_, op, {}).duration.ps();
+    return kernel_time(costs_, role_, op);
   }
 
   template <class Add>
@@ -193,6 +193,7 @@ void add_memory(const program::Role& role, const Units& units, bool all_trained,
 // A stage's chunks, each a run of layers, in the model's order.
 struct Part {
   std::int64_t forward = 0, backward = 0, kept = 0, parameters = 0, gradients = 0, optimizer = 0;
+  std::int64_t last_forward = 0;  // of its last layer
 
   void add(const UnitFloor& unit) {
     forward += unit.forward_ps, backward += unit.backward_ps, kept += unit.kept;
@@ -205,7 +206,10 @@ std::vector<Part> parts_of(const LayerFloor& floor, const plan::Plan& plan) {
   std::size_t layer = 0;
   for (const std::int64_t count : plan.layers_per_stage) {
     Part& part = parts.emplace_back();
-    for (std::int64_t l = 0; l < count && layer < floor.layers.size(); ++l) part.add(floor.layers[layer++]);
+    for (std::int64_t l = 0; l < count && layer < floor.layers.size(); ++l) {
+      part.last_forward = floor.layers[layer].forward_ps;
+      part.add(floor.layers[layer++]);
+    }
   }
   parts.front().add(floor.first);
   parts.back().add(floor.last);
@@ -325,7 +329,9 @@ PlanFloor plan_floor(const LayerFloor& layers, const plan::Scenario& scenario, C
     if (stage == 0)
       floor.step = std::max(floor.step, data_floor(all, stage_layers(p, schedule), scenario, collectives));
     const Part& own = parts[static_cast<std::size_t>(stage)];
-    before += own.forward + (drains ? own.backward : 0);
+    // What a backward begins with by computing it again needs no gradient yet.
+    const std::int64_t at_once = p.recompute == plan::Recompute::none ? 0 : own.last_forward;
+    before += own.forward + (drains ? std::max<std::int64_t>(own.backward - at_once, 0) : 0);
 
     const plan::PipelinePlace place{stage, stages, chunks, false};
     const int held = recomputes_some || p.offload_activations || schedule.parts_backward()

@@ -13,6 +13,7 @@ namespace {
 
 // A small model on four ranks: every kind of traffic, simulated in well under a second.
 constexpr char kCliScenario[] = R"(rehearse: 1
+framework: rehearse
 name: small
 model: {family: gpt, layers: 4, hidden: 512, heads: 8, kv_heads: 8, ffn_hidden: 2048, vocab: 8192, max_seq_len: 256}
 cluster: {topology: dgx-a100, gpus: 8}
@@ -64,9 +65,9 @@ TEST(Usage, UnknownCommandNamesTheNearestAndAll) {
   const Outcome r = run({"simulat", "x"});
   EXPECT_EQ(r.status, 2);
   EXPECT_TRUE(has(r.err,
-                  "unknown command 'simulat' (did you mean 'simulate'?); the commands are simulate, execute, "
-                  "calibrate, demo, validate, compare, report, estimate, list, discover, init, export, import, "
-                  "explain, schema, completion"))
+                  "unknown command 'simulat' (did you mean 'simulate'?); the commands are simulate, plan, "
+                  "execute, calibrate, demo, validate, compare, report, estimate, goodput, list, discover, init, "
+                  "export, import, explain, schema, completion"))
       << r.err;
 }
 

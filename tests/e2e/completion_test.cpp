@@ -19,7 +19,7 @@ std::string offered(const std::string& line) {
 
 TEST(Completion, BashOffersCommandsOptionsAndValues) {
   EXPECT_EQ(offered("rehearse si"), "simulate");
-  EXPECT_TRUE(has(offered("rehearse "), "simulate execute calibrate demo"));
+  EXPECT_TRUE(has(offered("rehearse "), "simulate plan execute calibrate demo"));
   EXPECT_EQ(offered("./rehearse simulate x --sw"), "--sweep");
   EXPECT_EQ(offered("rehearse simulate gpt-tiny-"), "gpt-tiny-2x2x2 gpt-tiny-ddp gpt-tiny-text");
   EXPECT_EQ(offered("rehearse simulate x --fold "), "auto off explain");

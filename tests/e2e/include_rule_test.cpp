@@ -36,7 +36,7 @@ const std::map<std::string, std::set<std::string>> kHouse = {
     {"account", {"plan", "program", "result"}},
     {"run", {"lower", "engine", "account"}},
     {"execute", {"plan", "program", "kernels", "result", "account"}},
-    {"search", {"lower", "cost", "cluster", "engine"}},
+    {"search", {"run"}},
     {"calibrate", {"kernels", "lower", "program", "cost", "execute"}},
     {"formats", {"base"}},
     {"launch", {"plan", "formats"}},

@@ -179,6 +179,8 @@ TEST(Init, EveryKeyThatCanBeGivenStandsInItAndMayBeUncommented) {
     if (key == "epochs" || (of_data && key == "storage_bandwidth") || key == "base_lr" ||
         key == "lora_alpha")  // need another
       EXPECT_TRUE(checked.status == 2 && has(checked.err, key + ": needs ")) << lines[i] << "\n" << checked.err;
+    else if (key == "document_length" || key == "document_lengths")
+      EXPECT_TRUE(checked.status == 2 && has(checked.err, key + ": belongs to documents: ")) << checked.err;
     else
       EXPECT_EQ(checked.status, 0) << lines[i] << "\n" << checked.err;
   }

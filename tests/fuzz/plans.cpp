@@ -181,7 +181,6 @@ void run_plan(const std::string& bytes) {
   RandomPlan plan = random_plan(choices, calibration);
   plan.options.data_root = REHEARSE_SOURCE_DIR;
   const std::string path = put_file("plan.yaml", plan.text);
-  if (getenv("SHOWPLAN")) fmt::print(stderr, "{}\n", plan.text);
   ++counts.made;
   const plan::Scenario scenario = plan::read_scenario(path, {}, REHEARSE_SOURCE_DIR);
   if (work_of(scenario) > kManyTimes) {

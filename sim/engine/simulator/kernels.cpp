@@ -100,7 +100,8 @@ void Kernels::begin(StreamId id) {
     run.anchor = std::max(now, launch_time(run, code, kernels.first));
     gaps = launch_time(run, code, kernels.last + -1) > now;
   }
-  run.account_each = gaps || records_.wanted(place.rank, place.step);
+  // What documents make of a kernel is the rank's own, so it is counted as it was, recorded or not.
+  run.account_each = gaps || records_.wanted(place.rank, place.step) || jobs_.attention_loads(code.job) != nullptr;
   run.sum_each = gaps || noisy_;
   run.kernel_start = run.anchor;
   if (cores_.serve(place)) {

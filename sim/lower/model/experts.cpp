@@ -200,7 +200,7 @@ BufferId ExpertBranch::backward(BufferId out_gradient, bool input_gradient) {
     beside = [&] { d_shared = shared_->backward_to_activation(out_gradient, input_gradient); };
     beside_back = [&] { d_shared = shared_->backward_from_activation(d_shared, input_gradient); };
   }
-  const BufferId of_experts = backward_experts(d_rows, beside, beside_back), of_router = backward_router(d_weights);
+  const BufferId of_router = backward_router(d_weights), of_experts = backward_experts(d_rows, beside, beside_back);
   const BufferId d_input = sum("d_" + name_ + ".input", of_experts, of_router);
   return shared_ ? sum("d_" + name_ + ".with_shared", d_input, d_shared) : d_input;
 }

@@ -1,4 +1,4 @@
-// What the transfers of a rank's program take alone, for bounds.
+// What kernels and transfers of a rank's program take alone, for bounds.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/collective/collective.h"
+#include "sim/cost/cost.h"
 #include "sim/plan/rank_grid.h"
 #include "sim/program/program.h"
 #include "sim/program/work.h"
@@ -72,5 +73,14 @@ class TransferTimes {
   std::map<std::tuple<int, program::GroupId, std::int64_t, std::int32_t, bool, std::int64_t>, std::int64_t> collective_;
   std::map<std::tuple<int, std::int64_t, bool>, std::int64_t> message_;
 };
+
+// What a kernel takes at least. Of packed documents attention takes as long as a rank's own are, which may be next to
+// nothing.
+inline std::int64_t kernel_time(const cost::CostModel& costs, const program::Role& role, const program::Op& op) {
+  if (const auto* attention = std::get_if<program::Attention>(&op.shape);
+      attention != nullptr && attention->document > 0)
+    return 0;
+  return costs.kernel(role, op, {}).duration.ps();
+}
 
 }  // namespace rehearse::search

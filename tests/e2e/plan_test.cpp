@@ -1,0 +1,103 @@
+// rehearse plan as a user runs it: the table, JSON, what it writes, several numbers of GPUs, and what it refuses.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/e2e/program.h"
+#include "tests/support/temporary.h"
+
+namespace rehearse::e2e {
+namespace {
+
+using PlanJson = nlohmann::json;
+
+std::string plan_scenario(const std::string& more = "") {
+  const std::string path = test::temporary_path("plan.yaml");
+  std::ofstream(path) << "rehearse: 1\nname: small\nframework: rehearse\n"
+                         "model: {family: gpt, layers: 4, hidden: 512, heads: 8, vocab: 2048, max_seq_len: 256}\n"
+                         "cluster: {topology: dgx-a100, gpus: 16}\n"
+                         "training: {global_batch: 32, seq_len: 256, precision: bf16}\n"
+                      << more;
+  return path;
+}
+
+Outcome plan(std::vector<std::string> more, const std::string& file = plan_scenario()) {
+  std::vector<std::string> all{"plan", file, "--fix", "plan.context=1", "--fix", "plan.schedule=1f1b"};
+  all.insert(all.end(), more.begin(), more.end());
+  return run(all);
+}
+
+TEST(PlanCommand, AnswersTheBestPlansAndHowSureItIs) {
+  const Outcome r = plan({"--top", "3", "--worth", "--front", "--tokens", "1B", "--price", "2.5"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_LE(widest(r.out), 80u) << r.out;
+  for (const char* part :
+       {"small: the best 3 plans by step time", "The best plan: ", "Proven: no other plan",
+        "1G tokens take the best plan", "What each key is worth", "Less memory, and what it costs in time"})
+    EXPECT_TRUE(has(r.out, part)) << part << "\n" << r.out;
+}
+
+TEST(PlanCommand, WritesPlansThatSimulateToTheSameSteps) {
+  const std::string folder = test::temporary_path("plans");
+  const Outcome r = plan({"--top", "2", "--json", "-o", folder});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const PlanJson json = PlanJson::parse(r.out);
+  EXPECT_EQ(json["schema"], "rehearse.plan/1");
+  EXPECT_TRUE(json["search"]["proven"]);
+  EXPECT_GT(json["search"]["plans_pruned"].get<int>(), json["search"]["plans_simulated"].get<int>());
+  ASSERT_EQ(json["plans"].size(), 2u);
+  for (int i = 1; i <= 2; ++i) {
+    const std::string name = folder + "/plan-" + std::to_string(i);
+    const PlanJson again = PlanJson::parse(run({"simulate", name + ".yaml", "--json"}).out);
+    EXPECT_EQ(again["step_time_s"], json["plans"][i - 1]["step_time_s"]);
+    EXPECT_TRUE(std::filesystem::exists(name + "/result.json"));
+  }
+  EXPECT_EQ(PlanJson::parse(std::ifstream(folder + "/plans.json"))["plans"], json["plans"]);
+}
+
+TEST(PlanCommand, OfSeveralNumbersOfGpusTheFewestInTime) {
+  const Outcome r = plan({"--gpus", "4,8,16", "--tokens", "1B", "--days", "1", "--fix", "plan.recompute=none"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_LE(widest(r.out), 80u) << r.out;
+  EXPECT_TRUE(has(r.out, "the best plan by step time for each number of GPUs")) << r.out;
+  EXPECT_TRUE(has(r.out, "The fewest GPUs of these that train 1G tokens in 1 days: 4")) << r.out;
+  EXPECT_TRUE(has(r.out, "strong scaling, the batch stays")) << r.out;
+}
+
+TEST(PlanCommand, ALimitOfPlansIsKeptAndSaid) {
+  const Outcome r = plan({"--budget", "2"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, "2 simulated. Not proven: the limit left")) << r.out;
+}
+
+TEST(PlanCommand, WhatCannotBeIsRefusedPlainly) {
+  const auto refused = [](const std::vector<std::string>& arguments, const std::string& words) {
+    const Outcome r = plan(arguments);
+    EXPECT_EQ(r.status, 2) << r.out;
+    EXPECT_TRUE(has(r.err, words)) << r.err;
+  };
+  refused({"--range", "plan.tensr=1,2"}, "did you mean 'plan.tensor'?");
+  refused({"--range", "plan.tensor"}, "e.g. --range plan.tensor=1,2,4,8");
+  refused({"--budget", "soon"}, "expected a number of plans such as 200, or a time such as 90s");
+  refused({"--gpus", "4,x"}, "expected numbers of GPUs such as 256,512");
+  refused({"--days", "3"}, "--tokens 300B --gpus 256,512,1024");
+  refused({"--tokens", "many"}, "expected a number such as 1.4T or 300B");
+  refused({"--fix", "plan.tensor=3"}, "heads = 8");
+  refused({"--range", "plan.tensor=3,5"}, "no combination of the keys' values can be a plan");
+}
+
+TEST(PlanCommand, WhereNothingFitsItSaysWhatNeedsLeast) {
+  const std::string file = test::temporary_path("large.yaml");
+  std::ofstream(file) << "rehearse: 1\nframework: rehearse\nmodel: gpt3-175b\ncluster: {topology: dgx-a100, gpus: 8}\n"
+                         "training: {global_batch: 8, seq_len: 2048, precision: bf16}\n";
+  const Outcome r = plan({"--fix", "plan.offload_optimizer=false", "--fix", "plan.chunks=1", "--range", "plan.tensor=8",
+                          "--range", "plan.pipeline=1"},
+                         file);
+  EXPECT_EQ(r.status, 3) << r.err;
+  EXPECT_TRUE(has(r.out, "Nothing fits. The plan that needs least, plan.tensor=8")) << r.out;
+}
+
+}  // namespace
+}  // namespace rehearse::e2e
