@@ -57,15 +57,21 @@ plan::Scenario any_plan(const Request& request) {
   }
 }
 
-// What all plans share: the scenario's machine, one a framework and number of GPUs, since `framework: auto` chooses by
-// the plan.
+// What all plans share: the scenario's machine, one a framework, since `framework: auto` chooses by the plan, and one a
+// cluster and list of calibrations, where keys of these are ranged over.
 class Machines {
  public:
   explicit Machines(const run::Options& options) : options_(options) {}
 
   std::shared_ptr<const run::Machine> of(const plan::Scenario& scenario) {
     const std::lock_guard lock(mutex_);
-    auto& machine = known_[{scenario.framework.name, scenario.cluster.gpus}];
+    std::string key =
+        fmt::format("{} {} {} {} {}", scenario.framework.name, scenario.cluster.topology, scenario.cluster.gpus,
+                    scenario.cluster.threads_per_rank, fmt::join(scenario.calibrations, " "));
+    for (const auto& [path, value] : scenario.cluster.overrides) key += fmt::format(" {}={}", path, value);
+    for (const plan::PinnedCollective& pin : scenario.cluster.collectives)
+      key += fmt::format(" {} {} {}", pin.kind, pin.algorithm, pin.protocol);
+    auto& machine = known_[key];
     if (!machine) {
       machine = std::make_shared<run::Machine>(scenario, options_);
       collectives_.emplace(machine.get(), std::make_unique<CollectiveTimes>(machine->collectives.model()));
@@ -80,7 +86,7 @@ class Machines {
  private:
   const run::Options& options_;
   std::mutex mutex_;
-  std::map<std::pair<std::string, std::int64_t>, std::shared_ptr<const run::Machine>> known_;
+  std::map<std::string, std::shared_ptr<const run::Machine>> known_;
   std::map<const run::Machine*, std::unique_ptr<CollectiveTimes>> collectives_;
 };
 
@@ -90,10 +96,12 @@ class Search {
       : request_(request), options_(options_of(request)), machines_(options_), began_(Clock::now()) {
     const plan::Scenario scenario = any_plan(request);
     refuse_what_varies(scenario);
-    batch_ = scenario.training.global_batch;
-    const Bytes memory = machines_.of(scenario)->costs->device().memory;
-    out_.room_bytes = room_on(machines_.of(scenario)->costs->device(), scenario);
-    out_.space = space_of(scenario, request.assignments, request.ranges, memory);
+    const cost::Device& device = machines_.of(scenario)->costs->device();
+    if (request.objective == Objective::energy && !device.power.known())
+      throw InputError(Diagnostic{"--objective", 0, 0, "", fmt::format("{} says nothing of its power", device.file),
+                                  "step_time, cost or memory"});
+    out_.room_bytes = room_on(device, scenario);
+    out_.space = space_of(scenario, request.assignments, request.ranges, device.memory);
     for (Choice& choice : choices(out_.space, scenario)) out_.plans.emplace_back().choice = std::move(choice);
   }
 
@@ -159,10 +167,14 @@ class Search {
           plan_floor(*layers_of(plan, scenario, *machine), scenario, machines_.collectives_of(*machine));
       give_bounds(plan, scenario, *machine, Status::floored, floor.step, floor.bytes + reserve_of(scenario, *machine));
     } catch (const InputError& error) {
-      plan.status = Status::forbidden;
-      const std::lock_guard lock(mutex_);
-      ++reasons_[error.diagnostics().front().message];
+      forbid(plan, error);
     }
+  }
+
+  void forbid(Plan& plan, const InputError& error) {
+    plan.status = Status::forbidden;
+    const std::lock_guard lock(mutex_);
+    ++reasons_[error.diagnostics().front().message];
   }
 
   // Those of the plans that differ from this one in their stages, schedule, sharding and replicas alone.
@@ -339,7 +351,11 @@ class Search {
 
   void settle_further(std::size_t i) {
     Plan& plan = out_.plans[i];
-    plan.status == Status::floored ? bound(plan) : simulate(plan);
+    try {
+      plan.status == Status::floored ? bound(plan) : simulate(plan);
+    } catch (const InputError& error) {
+      forbid(plan, error);
+    }
   }
 
   // What has to change along with a key for there to be a plan.
@@ -464,7 +480,6 @@ class Search {
   const run::Options options_;
   Machines machines_;
   const Clock::time_point began_;
-  std::int64_t batch_ = 0;
   Outcome out_;
   std::mutex mutex_;  // of progress and reasons_
   std::map<std::string, std::int64_t> reasons_;

@@ -57,7 +57,7 @@ std::vector<std::string> schedules_of(const plan::FrameworkProfile& framework) {
 // The numbers that the rules of this file are about, of one choice; keys that are not in the space are the scenario's.
 class Numbers {
  public:
-  Numbers(const Space& space, const plan::Scenario& scenario) : space_(space), scenario_(scenario) {
+  Numbers(const Space& space, const plan::Scenario& scenario) : scenario_(scenario) {
     const plan::Plan& p = scenario.plan;
     const auto bind = [&](std::string_view key, std::int64_t own) {
       Bound bound{nullptr, 0, own};
@@ -160,7 +160,6 @@ class Numbers {
     return schedule->problems(plan, micro_batches).empty();
   }
 
-  const Space& space_;
   const plan::Scenario& scenario_;
   Bound gpus_, tensor_, pipeline_, context_, expert_, expert_tensor_, chunks_, schedule_, micro_batch_, batch_, zero_,
       zero_group_, sequence_;
