@@ -17,7 +17,8 @@
   ROW(collnet_direct)                       \
   ROW(collnet_chain)                        \
   ROW(halving_doubling)                     \
-  ROW(hierarchical)
+  ROW(hierarchical)                         \
+  ROW(torus)
 
 namespace rehearse {
 

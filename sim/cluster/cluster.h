@@ -112,6 +112,10 @@ class Cluster {
   virtual HostSharing host_sharing() const = 0;
   // Whether the network's switches add up what crosses them (InfiniBand SHARP).
   virtual bool network_adds_up() const { return false; }
+  // Of an intact torus that wraps: its sizes, empty elsewhere; and the number of a node's router in it, the lowest
+  // dimension fastest.
+  virtual std::vector<int> torus() const { return {}; }
+  virtual int torus_router(int /*node*/) const { return -1; }
   // Whether devices are joined by links written out one by one, with nothing a collective could use but routes.
   virtual bool explicit_links() const { return false; }
 };

@@ -51,6 +51,11 @@ class Composed final : public Cluster {
   Route route(int from, int to, int channel) const override;
   HostSharing host_sharing() const override { return {}; }
   bool network_adds_up() const override { return parts_.sharp; }
+  std::vector<int> torus() const override {
+    const Fabric& fabric = routes_.fabric();
+    return fabric.wraps ? fabric.torus : std::vector<int>();
+  }
+  int torus_router(int node) const override { return ranks_on_.at(static_cast<std::size_t>(node)).node; }
 
   // Not of the contract: for faults, whose names speak of resources, and for tests.
   std::vector<Resource>& resources() { return resources_; }

@@ -85,6 +85,10 @@ AlgorithmChoice AlgorithmChooser::by(CollectiveKind kind, const Group& group, Al
   return choice;
 }
 
+bool AlgorithmChooser::goes_round_torus(CollectiveKind kind, const Group& group) const {
+  return prior_.torus && model_of(Algorithm::torus).refusal(prior_.machine, group.place, kind, std::nullopt).empty();
+}
+
 AlgorithmChoice AlgorithmChooser::choose(CollectiveKind kind, const Group& group, double bytes) const {
   const nccl::Estimate own = prior_.collective(kind, group.place, bytes);
   std::optional<AlgorithmChoice> fastest;
@@ -99,6 +103,7 @@ AlgorithmChoice AlgorithmChooser::choose(CollectiveKind kind, const Group& group
         if (!fastest || one.estimate.time_us < fastest->estimate.time_us) fastest = std::move(one);
       }
   }
+  if (pinned == nullptr && goes_round_torus(kind, group)) return by(kind, group, Algorithm::torus, std::nullopt, bytes);
   if (pinned == nullptr)
     return {own, prior_.collective(kind, group.place, kVeryLargeBytes).gbps, true, false, std::nullopt};
   if (!fastest)

@@ -40,6 +40,7 @@ class AlgorithmChooser {
   AlgorithmChoice by(program::CollectiveKind kind, const Group& group, Algorithm algorithm, MaybeProtocol protocol,
                      double bytes) const;
   std::vector<MaybeProtocol> protocols(const Pin& pin) const;
+  bool goes_round_torus(program::CollectiveKind kind, const Group& group) const;
   std::string offered(program::CollectiveKind kind, const Group& group) const;
   void check(const Pin& pin) const;
 

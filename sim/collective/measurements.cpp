@@ -59,7 +59,9 @@ void read_machine(const Node& root, MeasuredData& data) {
       on.error("nvlink and nic must be positive bandwidths");
     on.finish();
   }
-  data.prior.nccl = root.choice("model", {"ring", "nccl"}) == 1;
+  const int model = root.choice("model", {"ring", "nccl", "torus"});
+  data.prior.nccl = model == 1;
+  data.prior.torus = model == 2;
   if (!data.prior.nccl) return;
   data.prior.machine.generation =
       static_cast<nccl::Generation>(root.choice("generation", {"ampere", "hopper", "blackwell"}));

@@ -72,6 +72,7 @@ Prior prior_for(const cluster::Cluster& cluster, const std::optional<MeasuredDat
   Prior prior = prior_of(cluster);
   if (!data) return prior;
   prior.nccl = data->prior.nccl;
+  prior.torus = data->prior.torus;
   prior.machine.generation = data->prior.machine.generation;
   prior.machine.cpu = data->prior.machine.cpu;
   prior.machine.pat = data->prior.machine.pat;
@@ -103,7 +104,7 @@ class MeasuredModel final : public CollectiveModel {
   MeasuredModel(const cluster::Cluster& cluster, const std::optional<MeasuredData>& data, Pins pins)
       : cluster_(cluster),
         prior_(prior_for(cluster, data)),
-        has_pins_(!pins.empty()),
+        by_members_(!pins.empty() || prior_.torus),
         chooser_(cluster, prior_, std::move(pins)) {
     intervals_.fill({0.5, 2.0});  // no data: the topology's own numbers, latencies above all, may be off by this much
     if (!data) return;
@@ -210,9 +211,9 @@ class MeasuredModel final : public CollectiveModel {
     const auto size = static_cast<double>(bytes.count());
     const nccl::Placement& place = group.place;
     const CollectiveTimes times =
-        has_pins_ ? times_of(kind, group, size)
-                  : collectives_.get({kind, place.ranks, place.nodes, place.per_node, place.uniform, bytes.count()},
-                                     [&] { return times_of(kind, group, size); });
+        by_members_ ? times_of(kind, group, size)
+                    : collectives_.get({kind, place.ranks, place.nodes, place.per_node, place.uniform, bytes.count()},
+                                       [&] { return times_of(kind, group, size); });
     const AlgorithmChoice& choice = times.choice;
     const nccl::Estimate& estimate = choice.estimate;
     const AlgorithmModel& algorithm = model_of(estimate.algorithm);
@@ -270,7 +271,7 @@ class MeasuredModel final : public CollectiveModel {
 
   const cluster::Cluster& cluster_;
   Prior prior_;
-  const bool has_pins_;
+  const bool by_members_;  // which its members are decides how a group goes, not its shape alone
   AlgorithmChooser chooser_;
   Corrections corrections_;
   BlockLimits blocks_;

@@ -56,6 +56,7 @@ struct Placement {
   int nodes = 1;
   int per_node = 1;     // of the node with the fewest members: rings that cross nodes have that many rails
   bool uniform = true;  // the same number on every node
+  bool torus = false;   // a rank on every node of whole dimensions of a torus that wraps
 };
 
 // A communicator's channels as NCCL's graph search finds them: count and GB/s each.

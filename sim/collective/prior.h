@@ -10,6 +10,8 @@ namespace rehearse::collective {
 
 struct Prior {
   bool nccl = false;
+  bool torus =
+      false;  // not NCCL, and goes along the dimensions of a torus where a group fills them (algorithms/torus.cpp)
   nccl::Machine machine;              // rates serve both models
   double hop_us = 0, net_hop_us = 0;  // ring: a step inside and between nodes
   double shared_gbps = 0;             // ring: one path that carries all members' bytes, 0: none

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "sim/base/check.h"
@@ -187,6 +188,27 @@ Activity exchange_of(const Cluster& cluster, const Group& group, const ExchangeP
   return merged(std::move(uses));
 }
 
+// The dimensions of a torus that the members fill, one on each node; none unless they are whole.
+void place_on_torus(const Cluster& cluster, Group& group) {
+  const std::vector<int> sizes = cluster.torus();
+  if (sizes.empty() || group.place.nodes < 2 || group.place.per_node != 1 || !group.place.uniform) return;
+  for (const int member : group.members) group.routers.push_back(cluster.torus_router(cluster.node_of(member)));
+  std::int64_t filled = 1;
+  int stride = 1;
+  bool whole = true;
+  for (const int size : sizes) {
+    std::set<int> seen;
+    for (const int router : group.routers) seen.insert(router / stride % size);
+    if (seen.size() > 1) {
+      whole = whole && static_cast<int>(seen.size()) == size;
+      group.torus.push_back({size, stride});
+      filled *= size;
+    }
+    stride *= size;
+  }
+  group.place.torus = whole && filled == group.place.ranks;
+}
+
 }  // namespace
 
 void append_route(std::vector<Use>& uses, const cluster::Route& route, std::int64_t bytes) {
@@ -221,6 +243,7 @@ Group group_of(const Cluster& cluster, const std::vector<int>& members) {
     if (k > 0 && count != group.place.per_node) group.place.uniform = false;
     group.place.per_node = std::min(group.place.per_node, count);
   }
+  place_on_torus(cluster, group);
   return group;
 }
 

@@ -20,12 +20,19 @@
 
 namespace rehearse::collective {
 
+// A dimension of a torus that a group fills: nodes round it, and how far routers of neighbours differ in number.
+struct TorusDimension {
+  int size = 1, stride = 1;
+};
+
 // A group's members, node by node.
 struct Group {
   std::vector<int> members;         // sorted, node by node
   std::vector<std::size_t> begins;  // first member of each node, then members.size()
   int root = 0;
   nccl::Placement place;
+  std::vector<TorusDimension> torus;  // with place.torus; longer than one node
+  std::vector<int> routers;           // with place.torus: each member's
 
   std::size_t nodes() const { return begins.size() - 1; }
   std::size_t size_of(std::size_t node) const { return begins[node + 1] - begins[node]; }

@@ -183,9 +183,9 @@ std::vector<Key> cluster_keys() {
        .origin = Default::derived,
        .fallback = "auto",
        .values = auto_or(kCollectiveAlgorithmWords),
-       .meaning =
-           "what it goes by; `collnet_*`, and `nvls` over several nodes, where the topology's `fabric.sharp` is "
-           "true; `direct`, `halving_doubling` and `hierarchical` are none of NCCL's; auto: as the library chooses",
+       .meaning = "what it goes by; `collnet_*`, and `nvls` over several nodes, where the topology's `fabric.sharp` is "
+                  "true; `direct`, `halving_doubling`, `hierarchical` and `torus` are none of NCCL's; auto: as the "
+                  "library chooses",
        .example = "tree",
        .field = &PinnedCollective::algorithm},
       {.path = "cluster.collectives[].protocol",

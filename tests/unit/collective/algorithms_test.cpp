@@ -20,13 +20,19 @@ struct Place {
   const char* name;
   int devices, stride;  // of a cluster of 32, every stride-th
 };
-// One node, several nodes, one rank of each node.
+// One node, several nodes, one rank of each node; of a torus of 2 x 4 x 4 two of its dimensions, all, one.
 constexpr Place kPlaces[] = {{"node", 8, 1}, {"nodes", 32, 1}, {"rail", 4, 8}};
+
+std::unique_ptr<cluster::Cluster> cluster_for(Algorithm algorithm) {
+  if (algorithm == Algorithm::torus)
+    return cluster::build_cluster("tpu-v4", 32, {{"fabric.dims", "[2, 4, 4]"}}, 1, REHEARSE_SOURCE_DIR);
+  return cluster::build_cluster("dgx-h100", 32, {{"fabric.sharp", "true"}}, 1, REHEARSE_SOURCE_DIR);
+}
 
 class EveryAlgorithm : public testing::TestWithParam<Algorithm> {};
 
 TEST_P(EveryAlgorithm, AnswersWhereItIsOffered) {
-  const auto cluster = cluster::build_cluster("dgx-h100", 32, {{"fabric.sharp", "true"}}, 1, REHEARSE_SOURCE_DIR);
+  const auto cluster = cluster_for(GetParam());
   const nccl::Machine machine{
       .generation = nccl::Generation::hopper, .pat = true, .sharp = true, .nvlink_gbps = 360, .nic_gbps = 48};
   const AlgorithmModel& model = model_of(GetParam());
