@@ -13,6 +13,7 @@
 #include "cli/console.h"
 #include "cli/execute_mpi.h"
 #include "cli/exit_code.h"
+#include "cli/metrics_file.h"
 #include "cli/paths.h"
 #include "execute/data.h"
 #include "execute/pace_watch.h"
@@ -20,6 +21,7 @@
 #include "execute/placement/placement.h"
 #include "execute/processes/local_world.h"
 #include "execute/processes/start_ranks.h"
+#include "execute/step_table.h"
 #include "reports/batch.h"
 #include "reports/epoch.h"
 #include "reports/limits.h"
@@ -30,6 +32,7 @@
 #include "sim/cost/calibration_file.h"
 #include "sim/lower/lower.h"
 #include "sim/plan/scenario.h"
+#include "sim/result/output_file.h"
 
 namespace rehearse::cli {
 namespace {
@@ -37,7 +40,7 @@ namespace {
 constexpr int kMaxSteps = 1'000'000;
 
 struct ExecuteArguments {
-  std::string scenario, output, data;
+  std::string scenario, output, data, metrics;
   execute::PlacementRequest placement;
   execute::CheckpointOptions checkpoint;
   std::shared_ptr<execute::RankMaker> maker;  // of this process's ranks; null: on the CPU
@@ -212,9 +215,11 @@ std::optional<execute::Outcome> perform(const ExecuteArguments& a, const plan::S
   Progress progress(what + scenario.name);
   progress.begin();
   Log log(a.log_every, scenario);
+  MetricsFile metrics(world.root() ? a.metrics : "", scenario, a.steps);
   execute::Options options = options_of(a);
   options.on_step = [&](int step, double loss) {
     if (!log(step, loss)) progress(static_cast<double>(step + 1) / a.steps);
+    metrics.step(step, loss);
   };
   try {
     execute::check_performable(scenario, a.steps);
@@ -244,6 +249,7 @@ std::optional<execute::Outcome> perform(const ExecuteArguments& a, const plan::S
 execute::Outcome perform_baseline(ExecuteArguments a, const std::string& file, const std::string& root,
                                   std::int64_t threads) {
   a.output_given = false;
+  a.metrics.clear();
   a.checkpoint = {};
   a.assignments.insert(a.assignments.end(),
                        {"cluster.gpus=1", fmt::format("cluster.threads_per_rank={}", threads), "plan.tensor=1",
@@ -278,6 +284,8 @@ int perform_and_tell(const ExecuteArguments& a, const plan::Scenario& scenario, 
   if (a.output_given) {
     const Busy line("writing " + a.output);
     result::write_directory(outcome->result, a.output);
+    result::write_files(
+        a.output, {{"steps.csv", execute::step_table(outcome->shares, outcome->first_step, outcome->result.loss)}});
   }
   std::string text = a.json ? result::to_json(outcome->result) : measured(*outcome, scenario);
   if (a.baseline) {
@@ -315,7 +323,8 @@ int run_execute(ExecuteArguments a) {
   const std::string root = data_root();
   const std::string file = scenario_file(a.scenario, root);
   if (!a.data.empty()) note_input(a.data);
-  if (a.output_given) check_result_directory(a.output);
+  if (a.output_given) check_result_directory(a.output), check_output_directory(a.output, {"steps.csv"});
+  if (!a.metrics.empty()) check_output_path(a.metrics);
   const plan::Scenario scenario = plan::read_scenario(file, a.assignments, root, plan::Purpose::perform);
   try {
     a.steps = steps_of(a, scenario);
@@ -402,7 +411,10 @@ void add_execute(CLI::App& app, Action& action) {
       ->check(number_between(0.1, 1e6))
       ->type_name("S");
   CLI::Option* output =
-      command->add_option("-o", a->output, "Write result.json, ops.csv, trace.json.gz there")->type_name("DIR");
+      command->add_option("-o", a->output, "Write result.json, ops.csv, steps.csv, trace.json.gz")->type_name("DIR");
+  command->add_option("--metrics", a->metrics, "Keep loss and rates there while it runs, for Prometheus")
+      ->check(not_empty())
+      ->type_name("FILE");
   CLI::Option* json = command->add_flag("--json", a->json, "Print result.json alone to standard output");
   command->add_flag("--baseline", a->baseline, "Also perform on one rank: speed-up and efficiency")->excludes(json);
   command->footer(

@@ -279,6 +279,7 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
   add_times(shares, run.scenario, r);
   add_records(run, ranks, r);
   add_program(run.program, run.scenario, run.grid, run.options.record, r);
+  outcome.shares = std::move(shares);
   outcome.first_step = run.first_step;
   r.steps = run.options.steps;
   for (result::StageMemory& stage : r.stages) {  // what a simulation counts too

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "execute/checkpoint/options.h"
+#include "execute/measure.h"
 #include "execute/processes/failures.h"
 #include "execute/processes/world.h"
 #include "execute/rank/parameters.h"
@@ -56,6 +57,7 @@ struct Outcome {
   DeviceUse device;
   // fp16, after the last step, by rank: the loss scale, and how many steps it has stood.
   std::vector<std::vector<float>> loss_scales;
+  StepShares shares;            // of the steps from first_step on
   std::int64_t first_step = 0;  // steps done before, by the run that this one went on from
   // Of the rank that stood still longest; `bytes` of all ranks.
   CheckpointUse checkpoints;

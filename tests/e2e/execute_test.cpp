@@ -16,8 +16,15 @@ using Json = nlohmann::json;
 TEST(Execute, AMeasuredResultHasLossesAndSharesThatSumToTheStep) {
   const Folder folder;
   const std::string scenario = folder.write("small.yaml", kSmallGpt);
-  const Outcome r = run({"execute", scenario, "--steps", "30", "-o", folder / "out", "--json"});
+  const Outcome r =
+      run({"execute", scenario, "--steps", "30", "-o", folder / "out", "--json", "--metrics", folder / "run.prom"});
   ASSERT_EQ(r.status, 0) << r.err;
+  const std::string metrics = read(folder / "run.prom");
+  EXPECT_TRUE(has(metrics, "rehearse_steps_total{scenario=\"")) << metrics;
+  EXPECT_TRUE(has(metrics, "\"} 30\n")) << metrics;
+  const std::string steps = read(folder / "out/steps.csv");
+  EXPECT_TRUE(steps.starts_with("step,rank,loss,end_s,step_s,compute_s,")) << steps;
+  EXPECT_EQ(std::count(steps.begin(), steps.end(), '\n'), 1 + 30 * 4);
   const Json result = Json::parse(r.out);
   // The head is larger than a layer; nothing else is on standard error.
   ASSERT_EQ(result["notes"].size(), 1u);

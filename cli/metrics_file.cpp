@@ -1,0 +1,39 @@
+// See metrics_file.h.
+#include "cli/metrics_file.h"
+
+#include <utility>
+
+#include "sim/result/output_file.h"
+
+namespace rehearse::cli {
+namespace {
+
+constexpr std::chrono::seconds kBetweenWrites{1};
+
+}  // namespace
+
+MetricsFile::MetricsFile(std::string path, const plan::Scenario& scenario, int steps)
+    : path_(std::move(path)),
+      examples_a_step_(static_cast<double>(scenario.training.global_batch)),
+      tokens_an_example_(scenario.model.reads_text() ? static_cast<double>(scenario.training.seq_len) : 0) {
+  progress_.scenario = scenario.name;
+  progress_.steps = steps;
+  progress_.ranks = scenario.cluster.gpus;
+}
+
+void MetricsFile::step(int step, double loss) {
+  if (path_.empty()) return;
+  ++steps_since_;
+  const Clock::time_point now = Clock::now();
+  const bool last = step + 1 == progress_.steps;
+  if (now - since_ < kBetweenWrites && !last) return;
+  progress_.step = step + 1;
+  progress_.loss = loss;
+  progress_.step_s = std::chrono::duration<double>(now - since_).count() / steps_since_;
+  progress_.examples_per_s = progress_.step_s > 0 ? examples_a_step_ / progress_.step_s : 0;
+  progress_.tokens_per_s = progress_.examples_per_s * tokens_an_example_;
+  result::write_output(path_, reports::prometheus_text(progress_));
+  since_ = now, steps_since_ = 0;
+}
+
+}  // namespace rehearse::cli

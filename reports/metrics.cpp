@@ -1,0 +1,47 @@
+// See metrics.h.
+#include "reports/metrics.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string_view>
+
+namespace rehearse::reports {
+namespace {
+
+// A label's value: backslash, quote and line feed are escaped.
+std::string metric_label(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') out += '\\';
+    out += c == '\n' ? std::string("\\n") : std::string(1, c);
+  }
+  return out;
+}
+
+std::string metric_number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  return fmt::format("{}", value);
+}
+
+}  // namespace
+
+std::string prometheus_text(const TrainingProgress& p) {
+  const std::string label = metric_label(p.scenario);
+  std::string out;
+  const auto add = [&](std::string_view name, std::string_view type, std::string_view help, double value) {
+    out += fmt::format("# HELP rehearse_{0} {1}\n# TYPE rehearse_{0} {2}\nrehearse_{0}{{scenario=\"{3}\"}} {4}\n", name,
+                       help, type, label, metric_number(value));
+  };
+  add("steps_total", "counter", "Optimizer steps done.", static_cast<double>(p.step));
+  add("steps_planned", "gauge", "Optimizer steps that the run will have done.", static_cast<double>(p.steps));
+  add("ranks", "gauge", "Ranks that train.", static_cast<double>(p.ranks));
+  add("loss", "gauge", "Training loss of the last step.", p.loss);
+  add("step_seconds", "gauge", "Mean time of a step since the last look.", p.step_s);
+  add("examples_per_second", "gauge", "Sequences or samples trained on, a second.", p.examples_per_s);
+  if (p.tokens_per_s > 0) add("tokens_per_second", "gauge", "Tokens trained on, a second.", p.tokens_per_s);
+  return out;
+}
+
+}  // namespace rehearse::reports

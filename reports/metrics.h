@@ -1,0 +1,22 @@
+// What a run under way is at, in Prometheus's text format: for node_exporter's textfile collector, or anything that
+// reads it (https://prometheus.io/docs/instrumenting/exposition_formats).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace rehearse::reports {
+
+struct TrainingProgress {
+  std::string scenario;
+  std::int64_t step = 0, steps = 0;  // done, of the training
+  std::int64_t ranks = 0;
+  double loss = 0;            // of the last step
+  double step_s = 0;          // mean since the file was written before
+  double examples_per_s = 0;  // sequences, or samples
+  double tokens_per_s = 0;    // 0: the model reads no text
+};
+
+std::string prometheus_text(const TrainingProgress& p);
+
+}  // namespace rehearse::reports

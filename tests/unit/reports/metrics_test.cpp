@@ -1,0 +1,36 @@
+// The text that Prometheus reads: what has a type and a help line, escaped labels, numbers that are none.
+#include "reports/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace rehearse::reports {
+namespace {
+
+TEST(Metrics, AreInPrometheusFormat) {
+  const std::string text = prometheus_text({.scenario = "GPT, tiny",
+                                            .step = 3,
+                                            .steps = 20,
+                                            .ranks = 4,
+                                            .loss = 5.5,
+                                            .step_s = 0.25,
+                                            .examples_per_s = 32,
+                                            .tokens_per_s = 2048});
+  EXPECT_TRUE(
+      text.starts_with("# HELP rehearse_steps_total Optimizer steps done.\n# TYPE rehearse_steps_total counter\n"
+                       "rehearse_steps_total{scenario=\"GPT, tiny\"} 3\n"))
+      << text;
+  EXPECT_NE(text.find("\nrehearse_loss{scenario=\"GPT, tiny\"} 5.5\n"), std::string::npos) << text;
+  EXPECT_TRUE(text.ends_with("rehearse_tokens_per_second{scenario=\"GPT, tiny\"} 2048\n")) << text;
+}
+
+TEST(Metrics, EscapeLabelsAndSayWhatIsNoNumber) {
+  const std::string text =
+      prometheus_text({.scenario = "a \"b\"\\c\nd", .loss = std::numeric_limits<double>::quiet_NaN()});
+  EXPECT_NE(text.find("rehearse_loss{scenario=\"a \\\"b\\\"\\\\c\\nd\"} NaN\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("tokens_per_second"), std::string::npos) << "a model that reads no text";
+}
+
+}  // namespace
+}  // namespace rehearse::reports
