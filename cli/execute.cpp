@@ -412,7 +412,7 @@ void add_execute(CLI::App& app, Action& action) {
       ->type_name("S");
   CLI::Option* output =
       command->add_option("-o", a->output, "Write result.json, ops.csv, steps.csv, trace.json.gz")->type_name("DIR");
-  command->add_option("--metrics", a->metrics, "Keep loss and rates there while it runs, for Prometheus")
+  command->add_option("--metrics", a->metrics, "Loss and rates while it runs, for Prometheus")
       ->check(not_empty())
       ->type_name("FILE");
   CLI::Option* json = command->add_flag("--json", a->json, "Print result.json alone to standard output");
