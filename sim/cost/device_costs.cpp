@@ -146,6 +146,8 @@ class DeviceCosts final : public CostModel {
                        const Interference& beside, const Scale& scale) const;
   Prediction memory(const Op& op, const Work& work, const Interference& beside) const;
   void prefer_measured(const Role& role, const Op& op, const Work& work, Prediction& prediction) const;
+  GemmShape convolution(const Op& op, const GemmShape& implicit) const;
+  double transposes(const Op& op, const GemmShape& shape, double bandwidth) const;
   bool product_from_waves(const Role& role, const Op& op, Prediction& prediction) const;
 
   // Kernels on the host's cores, and copies between its memory and the device's.
@@ -186,12 +188,32 @@ const GemmMachine& DeviceCosts::machine(const Op& op) const {
   return machines_[machine_index(op.dtype)];
 }
 
+// cuDNN multiplies fp32 on ordinary cores by Winograd's algorithm where it applies: volta_scudnn_winograd_128x128
+// forward and for inputs' gradients, winograd_nonfused for weights'.
+GemmShape DeviceCosts::convolution(const Op& op, const GemmShape& implicit) const {
+  if (op.dtype != DType::f32 || data_.gemm.tensor_cores_f32) return implicit;
+  std::optional<GemmShape> fewer = winograd_product(std::get<program::Conv2d>(op.shape));
+  if (!fewer) return implicit;
+  fewer->element_bytes = implicit.element_bytes, fewer->traffic = implicit.traffic;
+  return *fewer;
+}
+
+// Tensor cores' convolutions want the channels last, so cuDNN transposes what lies channel by channel, before and after
+// (NVIDIA, Convolutional Layers User's Guide, "Tensor Layouts In Memory"; its kernels nchwToNhwc and nhwcToNchw):
+// operands and results are read and written once more, by two kernels.
+double DeviceCosts::transposes(const Op& op, const GemmShape& shape, double bandwidth) const {
+  const auto* conv = std::get_if<program::Conv2d>(&op.shape);
+  if (conv == nullptr || !conv->channels_first || (op.dtype == DType::f32 && !data_.gemm.tensor_cores_f32)) return 0;
+  return 2 * (data_.kernel_time.seconds() + shape.traffic / bandwidth);
+}
+
 // A grouped product that is launched for each group takes what one group's product does, as often.
 Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape& all,
                                 const Interference& beside) const {
   const bool grouped = std::holds_alternative<program::GroupedGemm>(op.shape);
   const auto times = static_cast<double>(grouped && op.launches > 1 ? all.batch : 1);
-  GemmShape shape = all;
+  const bool convolution = std::holds_alternative<program::Conv2d>(op.shape);
+  GemmShape shape = convolution ? this->convolution(op, all) : all;
   if (times > 1) shape.batch = 1;
   const GemmData& gemm = data_.gemm;
   const GemmMachine& whole = machine(op);
@@ -201,7 +223,6 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   const Range& sustained = eight ? gemm.fp8.sustained : gemm.sustained;
   const GemmShare share{sms_left(beside),
                         bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside, scale_.memory)};
-  const bool convolution = std::holds_alternative<program::Conv2d>(op.shape);
   Prediction p;
   const GemmSeconds model =
       gemm_seconds(scaled_[machine_index(op.dtype)], eight ? scaled_fp8_constants_ : scaled_constants_, shape, share,
@@ -234,6 +255,7 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   const double efficiency = sustained.value * (convolution ? gemm.convolution : 1);
   p.alone /= efficiency;
   p.low *= sustained.value / sustained.high, p.high *= sustained.value / sustained.low;
+  p.extra = transposes(op, shape, share.bandwidth);
   if (grouped || std::holds_alternative<program::Gemm>(op.shape)) {  // fp32 results, read as well when accumulated into
     const Work work = program::work_of(role, op);
     const double more = static_cast<double>(work.bytes_read + work.bytes_written) - all.bytes();
@@ -313,8 +335,9 @@ Prediction DeviceCosts::memory(const Op& op, const Work& work, const Interferenc
     p.model_alone = bytes / bandwidth_left(efficiency, {});
     p.model_beside = bytes / bandwidth_left(efficiency, beside, scale_.memory);
   }
-  p.model_alone += data_.kernel_time.seconds();
-  p.model_beside += data_.kernel_time.seconds();
+  const double least = op.fused ? 1e-12 : data_.kernel_time.seconds();  // inside another kernel: a picosecond
+  p.model_alone += least;
+  p.model_beside += least;
   p.alone = p.model_alone;
   p.low = data_.memory_error.low, p.high = data_.memory_error.high;
   return p;
@@ -323,7 +346,7 @@ Prediction DeviceCosts::memory(const Op& op, const Work& work, const Interferenc
 // A measurement of the same kind replaces the model's answer, except an interpolated one for products: theirs is
 // better.
 void DeviceCosts::prefer_measured(const Role& role, const Op& op, const Work& work, Prediction& p) const {
-  if (op.passes.any()) return;  // what was measured is one kernel
+  if (op.passes.any() || op.fused) return;  // what was measured is one kernel
   const bool product = std::holds_alternative<program::Gemm>(op.shape);
   if (const auto found = product ? std::nullopt : shapes_.find(role, op)) {
     p.alone = found->seconds;

@@ -51,6 +51,7 @@ struct GemmData {
   bool measured_here = true;         // the table is this device's own, not a sibling's
   double accumulate_exposed = 1;     // share of the extra traffic of fp32 accumulation that is not hidden
   double convolution = 1;            // implicit-gemm convolutions against the product of the same size
+  bool tensor_cores_f32 = true;      // fp32 is multiplied by tensor cores (TF32)
   Range interpolated, extrapolated;  // measured / predicted, low and high
   bool intervals_given = false;
   std::vector<GemmPoint> points;  // bf16 and f16 alike

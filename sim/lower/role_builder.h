@@ -98,6 +98,12 @@ class RoleBuilder {
     op.passes.written += passes.written;
   }
 
+  // What was added last is made inside a neighbour's kernel, which moves `passes` for it.
+  void takes_no_kernel(const program::Passes& passes) {
+    program::Op& op = role_.bodies[static_cast<std::size_t>(body_)].ops.back();
+    op.fused = true, op.launches = 0, op.passes = passes;
+  }
+
   OpRef last_op() const {
     return {body_, static_cast<int>(role_.bodies[static_cast<std::size_t>(body_)].ops.size()) - 1};
   }
