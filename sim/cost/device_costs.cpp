@@ -86,8 +86,10 @@ class DeviceCosts final : public CostModel {
         scaled_(make_machines(scale)),
         scaled_constants_(faster(data_.gemm.constants, scale.compute)),
         scaled_fp8_constants_(faster(data_.gemm.fp8.constants, scale.compute)),
+        f32_constants_(of_f32(data_.gemm)),
+        scaled_f32_constants_(faster(f32_constants_, scale.compute)),
         bf16_(machines_[data_.device.peak_bf16.per_s() > 0 ? 1 : 2], data_.gemm.constants, data_.gemm.points),
-        f32_(machines_[0], data_.gemm.constants, data_.gemm.points_f32),
+        f32_(machines_[0], f32_constants_, data_.gemm.points_f32),
         fp8_(machines_[3], data_.gemm.fp8.constants, data_.gemm.fp8.points),
         fp4_(machines_[4], data_.gemm.constants, {}),
         kernels_(data_.kernels, data_.kernel_time),
@@ -136,6 +138,11 @@ class DeviceCosts final : public CostModel {
     for (double* part : {&c.wave, &c.tile, &c.edge, &c.split}) *part /= compute;
     return c;
   }
+  static GemmConstants of_f32(const GemmData& gemm) {
+    GemmConstants c = gemm.constants;
+    if (gemm.efficiency_f32 > 0) c.efficiency = gemm.efficiency_f32;
+    return c;
+  }
   int sms_left(const Interference& beside) const { return std::max(1, data_.device.sms - beside.sms_held); }
   double bandwidth_left(double efficiency, const Interference& beside, double scale = 1) const;
   void require_rate(const Op& op) const;
@@ -157,7 +164,7 @@ class DeviceCosts final : public CostModel {
   Scale scale_;
   HostShare share_;
   Machines machines_, scaled_;  // of f32, bf16, f16, 8 bits, 4 bits: the device, and as scaled
-  GemmConstants scaled_constants_, scaled_fp8_constants_;
+  GemmConstants scaled_constants_, scaled_fp8_constants_, f32_constants_, scaled_f32_constants_;
   GemmTable bf16_, f32_, fp8_, fp4_;  // 16-bit types share a table, and so do 8-bit ones; of 4 bits it is empty
   KernelTable kernels_;
   WaveTable waves_;
@@ -218,15 +225,15 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   const GemmData& gemm = data_.gemm;
   const GemmMachine& whole = machine(op);
   const bool eight = is_fp8(op.dtype), four = op.dtype == DType::e2m1, from_peak = eight && !gemm.fp8.known;
-  const GemmTable& table = op.dtype == DType::f32 ? f32_ : eight ? fp8_ : four ? fp4_ : bf16_;
-  const GemmConstants& constants = eight ? gemm.fp8.constants : gemm.constants;
-  const Range& sustained = eight ? gemm.fp8.sustained : gemm.sustained;
+  const bool single = op.dtype == DType::f32;
+  const GemmTable& table = single ? f32_ : eight ? fp8_ : four ? fp4_ : bf16_;
+  const GemmConstants& constants = eight ? gemm.fp8.constants : single ? f32_constants_ : gemm.constants;
+  const GemmConstants& scaled = eight ? scaled_fp8_constants_ : single ? scaled_f32_constants_ : scaled_constants_;
+  const Range& sustained = eight ? gemm.fp8.sustained : single ? gemm.sustained_f32 : gemm.sustained;
   const GemmShare share{sms_left(beside),
                         bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside, scale_.memory)};
   Prediction p;
-  const GemmSeconds model =
-      gemm_seconds(scaled_[machine_index(op.dtype)], eight ? scaled_fp8_constants_ : scaled_constants_, shape, share,
-                   {whole, constants});
+  const GemmSeconds model = gemm_seconds(scaled_[machine_index(op.dtype)], scaled, shape, share, {whole, constants});
   const double model_alone = scale_.none() ? model.alone : gemm_seconds(whole, constants, shape);
   p.model_alone = times * model_alone;
   p.model_beside = times * std::max(model.alone, model.beside * interference_.correction(beside));
@@ -255,7 +262,8 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   const double efficiency = sustained.value * (convolution ? gemm.convolution : 1);
   p.alone /= efficiency;
   p.low *= sustained.value / sustained.high, p.high *= sustained.value / sustained.low;
-  p.extra = transposes(op, shape, share.bandwidth);
+  p.extra = transposes(op, shape, share.bandwidth) +
+            static_cast<double>(op.passes.read + op.passes.written) / share.bandwidth;
   if (grouped || std::holds_alternative<program::Gemm>(op.shape)) {  // fp32 results, read as well when accumulated into
     const Work work = program::work_of(role, op);
     const double more = static_cast<double>(work.bytes_read + work.bytes_written) - all.bytes();
