@@ -67,6 +67,8 @@ struct FrameworkProfile {
                                 // together again, and what attention gives to the order of tokens
   bool packed_products = true;  // false: queries, keys and values are a product each, and so are a gate and what it
                                 // gates; their inputs' gradients are added by kernels
+  bool fused_scores = true;     // false: scores that are kept are scaled and masked by a kernel of their own, and their
+                                // gradients scaled by one
   bool fused_loss = true;       // false: log_softmax, nll_loss and casts are kernels of their own
   bool vocab_parallel_loss = false;  // the chain of kernels that is a split vocabulary's loss is a whole one's too
   // Networks of convolutions, in 16 bits and in fp32. Batch normalisation, the residual sum and ReLU behind it are one
@@ -93,10 +95,13 @@ struct FrameworkProfile {
   bool reduces_replicas_always = false;  // hybrid sharding: the replicas' all-reduce after each micro-batch
   bool context_parallel = true;          // it has context parallelism
   bool expert_parallel = false;          // experts may be spread over ranks
-  bool launches_each_expert = false;     // a launch for every expert's product; else one for all of them
-  bool data_parallel_only = false;       // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
-  bool host_sync_on_norm = false;        // the host reads the gradient norm before it launches the optimizer
-  std::int64_t vocab_multiple = 1;       // vocabulary padded to a multiple of this times tensor
+  // Of 8-bit products, in launches: what the host does for one, besides for the scales of its operands' blocks (mxfp8),
+  // and for a cast of an expert's rows.
+  double fp8_product_launches = 1, fp8_scale_launches = 0, fp8_cast_launches = 1;
+  bool launches_each_expert = false;  // a launch for every expert's product; else one for all of them
+  bool data_parallel_only = false;    // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
+  bool host_sync_on_norm = false;     // the host reads the gradient norm before it launches the optimizer
+  std::int64_t vocab_multiple = 1;    // vocabulary padded to a multiple of this times tensor
   // Memory.
   Allocator allocator = Allocator::caching;
   // Cost.
