@@ -86,8 +86,10 @@ class DeviceCosts final : public CostModel {
         scaled_(make_machines(scale)),
         scaled_constants_(faster(data_.gemm.constants, scale.compute)),
         scaled_fp8_constants_(faster(data_.gemm.fp8.constants, scale.compute)),
+        f32_constants_(of_f32(data_.gemm)),
+        scaled_f32_constants_(faster(f32_constants_, scale.compute)),
         bf16_(machines_[data_.device.peak_bf16.per_s() > 0 ? 1 : 2], data_.gemm.constants, data_.gemm.points),
-        f32_(machines_[0], data_.gemm.constants, data_.gemm.points_f32),
+        f32_(machines_[0], f32_constants_, data_.gemm.points_f32),
         fp8_(machines_[3], data_.gemm.fp8.constants, data_.gemm.fp8.points),
         fp4_(machines_[4], data_.gemm.constants, {}),
         kernels_(data_.kernels, data_.kernel_time),
@@ -136,6 +138,11 @@ class DeviceCosts final : public CostModel {
     for (double* part : {&c.wave, &c.tile, &c.edge, &c.split}) *part /= compute;
     return c;
   }
+  static GemmConstants of_f32(const GemmData& gemm) {
+    GemmConstants c = gemm.constants;
+    if (gemm.efficiency_f32 > 0) c.efficiency = gemm.efficiency_f32;
+    return c;
+  }
   int sms_left(const Interference& beside) const { return std::max(1, data_.device.sms - beside.sms_held); }
   double bandwidth_left(double efficiency, const Interference& beside, double scale = 1) const;
   void require_rate(const Op& op) const;
@@ -146,6 +153,8 @@ class DeviceCosts final : public CostModel {
                        const Interference& beside, const Scale& scale) const;
   Prediction memory(const Op& op, const Work& work, const Interference& beside) const;
   void prefer_measured(const Role& role, const Op& op, const Work& work, Prediction& prediction) const;
+  GemmShape convolution(const Op& op, const GemmShape& implicit) const;
+  double transposes(const Op& op, const GemmShape& shape, double bandwidth) const;
   bool product_from_waves(const Role& role, const Op& op, Prediction& prediction) const;
 
   // Kernels on the host's cores, and copies between its memory and the device's.
@@ -155,7 +164,7 @@ class DeviceCosts final : public CostModel {
   Scale scale_;
   HostShare share_;
   Machines machines_, scaled_;  // of f32, bf16, f16, 8 bits, 4 bits: the device, and as scaled
-  GemmConstants scaled_constants_, scaled_fp8_constants_;
+  GemmConstants scaled_constants_, scaled_fp8_constants_, f32_constants_, scaled_f32_constants_;
   GemmTable bf16_, f32_, fp8_, fp4_;  // 16-bit types share a table, and so do 8-bit ones; of 4 bits it is empty
   KernelTable kernels_;
   WaveTable waves_;
@@ -186,26 +195,45 @@ const GemmMachine& DeviceCosts::machine(const Op& op) const {
   return machines_[machine_index(op.dtype)];
 }
 
+// cuDNN multiplies fp32 on ordinary cores by Winograd's algorithm where it applies: volta_scudnn_winograd_128x128
+// forward and for inputs' gradients, winograd_nonfused for weights'.
+GemmShape DeviceCosts::convolution(const Op& op, const GemmShape& implicit) const {
+  if (op.dtype != DType::f32 || data_.gemm.tensor_cores_f32) return implicit;
+  std::optional<GemmShape> fewer = winograd_product(std::get<program::Conv2d>(op.shape));
+  if (!fewer) return implicit;
+  fewer->element_bytes = implicit.element_bytes, fewer->traffic = implicit.traffic;
+  return *fewer;
+}
+
+// Tensor cores' convolutions want the channels last, so cuDNN transposes what lies channel by channel, before and after
+// (NVIDIA, Convolutional Layers User's Guide, "Tensor Layouts In Memory"; its kernels nchwToNhwc and nhwcToNchw):
+// operands and results are read and written once more, by two kernels.
+double DeviceCosts::transposes(const Op& op, const GemmShape& shape, double bandwidth) const {
+  const auto* conv = std::get_if<program::Conv2d>(&op.shape);
+  if (conv == nullptr || !conv->channels_first || (op.dtype == DType::f32 && !data_.gemm.tensor_cores_f32)) return 0;
+  return 2 * (data_.kernel_time.seconds() + shape.traffic / bandwidth);
+}
+
 // A grouped product that is launched for each group takes what one group's product does, as often.
 Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape& all,
                                 const Interference& beside) const {
   const bool grouped = std::holds_alternative<program::GroupedGemm>(op.shape);
   const auto times = static_cast<double>(grouped && op.launches > 1 ? all.batch : 1);
-  GemmShape shape = all;
+  const bool convolution = std::holds_alternative<program::Conv2d>(op.shape);
+  GemmShape shape = convolution ? this->convolution(op, all) : all;
   if (times > 1) shape.batch = 1;
   const GemmData& gemm = data_.gemm;
   const GemmMachine& whole = machine(op);
   const bool eight = is_fp8(op.dtype), four = op.dtype == DType::e2m1, from_peak = eight && !gemm.fp8.known;
-  const GemmTable& table = op.dtype == DType::f32 ? f32_ : eight ? fp8_ : four ? fp4_ : bf16_;
-  const GemmConstants& constants = eight ? gemm.fp8.constants : gemm.constants;
-  const Range& sustained = eight ? gemm.fp8.sustained : gemm.sustained;
+  const bool single = op.dtype == DType::f32;
+  const GemmTable& table = single ? f32_ : eight ? fp8_ : four ? fp4_ : bf16_;
+  const GemmConstants& constants = eight ? gemm.fp8.constants : single ? f32_constants_ : gemm.constants;
+  const GemmConstants& scaled = eight ? scaled_fp8_constants_ : single ? scaled_f32_constants_ : scaled_constants_;
+  const Range& sustained = eight ? gemm.fp8.sustained : single ? gemm.sustained_f32 : gemm.sustained;
   const GemmShare share{sms_left(beside),
                         bandwidth_left(data_.efficiency(MemoryClass::elementwise), beside, scale_.memory)};
-  const bool convolution = std::holds_alternative<program::Conv2d>(op.shape);
   Prediction p;
-  const GemmSeconds model =
-      gemm_seconds(scaled_[machine_index(op.dtype)], eight ? scaled_fp8_constants_ : scaled_constants_, shape, share,
-                   {whole, constants});
+  const GemmSeconds model = gemm_seconds(scaled_[machine_index(op.dtype)], scaled, shape, share, {whole, constants});
   const double model_alone = scale_.none() ? model.alone : gemm_seconds(whole, constants, shape);
   p.model_alone = times * model_alone;
   p.model_beside = times * std::max(model.alone, model.beside * interference_.correction(beside));
@@ -234,6 +262,8 @@ Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape&
   const double efficiency = sustained.value * (convolution ? gemm.convolution : 1);
   p.alone /= efficiency;
   p.low *= sustained.value / sustained.high, p.high *= sustained.value / sustained.low;
+  p.extra = transposes(op, shape, share.bandwidth) +
+            static_cast<double>(op.passes.read + op.passes.written) / share.bandwidth;
   if (grouped || std::holds_alternative<program::Gemm>(op.shape)) {  // fp32 results, read as well when accumulated into
     const Work work = program::work_of(role, op);
     const double more = static_cast<double>(work.bytes_read + work.bytes_written) - all.bytes();
@@ -313,8 +343,9 @@ Prediction DeviceCosts::memory(const Op& op, const Work& work, const Interferenc
     p.model_alone = bytes / bandwidth_left(efficiency, {});
     p.model_beside = bytes / bandwidth_left(efficiency, beside, scale_.memory);
   }
-  p.model_alone += data_.kernel_time.seconds();
-  p.model_beside += data_.kernel_time.seconds();
+  const double least = op.fused ? 1e-12 : data_.kernel_time.seconds();  // inside another kernel: a picosecond
+  p.model_alone += least;
+  p.model_beside += least;
   p.alone = p.model_alone;
   p.low = data_.memory_error.low, p.high = data_.memory_error.high;
   return p;
@@ -323,7 +354,7 @@ Prediction DeviceCosts::memory(const Op& op, const Work& work, const Interferenc
 // A measurement of the same kind replaces the model's answer, except an interpolated one for products: theirs is
 // better.
 void DeviceCosts::prefer_measured(const Role& role, const Op& op, const Work& work, Prediction& p) const {
-  if (op.passes.any()) return;  // what was measured is one kernel
+  if (op.passes.any() || op.fused) return;  // what was measured is one kernel
   const bool product = std::holds_alternative<program::Gemm>(op.shape);
   if (const auto found = product ? std::nullopt : shapes_.find(role, op)) {
     p.alone = found->seconds;

@@ -206,6 +206,13 @@ void read_gemm(const Node& node, const std::string& file, GemmData& gemm, Diagno
   gemm.sustained = read_range(node, "sustained", "factor");
   gemm.accumulate_exposed = node.number("accumulate_exposed", 1.0, 0, 1);
   gemm.convolution = node.number("convolution", 1.0, kNoFloor, 1);
+  gemm.sustained_f32 = gemm.sustained;
+  if (const Node single = node.get("fp32")) {
+    gemm.tensor_cores_f32 = single.boolean("tensor_cores", true);
+    gemm.efficiency_f32 = single.number("efficiency", 0.0, 0, 1);
+    if (single.has("sustained")) gemm.sustained_f32 = read_range(single, "sustained", "factor");
+    single.finish();
+  }
   gemm.intervals_given = node.has("interpolated");
   gemm.interpolated = read_range(node, "interpolated", "");
   gemm.extrapolated = read_range(node, "extrapolated", "");

@@ -31,13 +31,17 @@ std::optional<GemmShape> attention_product(const Attention& a) {
   }
 }
 
+// Implicit products as cuDNN's are (NVIDIA, Convolutional Layers User's Guide, "Implicit GEMM dimensions"): forward
+// [N P Q, K, C R S], inputs' gradients [N H W, C, K R S], weights' [K, C R S, N P Q]. With a stride only every
+// stride^2-th element of the window meets an output's gradient.
 GemmShape convolution_product(const Conv2d& c) {
   const std::int64_t outputs = c.batch * c.out_height() * c.out_width(), window = c.kernel * c.kernel;
   switch (c.part) {
     case ConvPart::forward:
       return {outputs, c.c_out, c.c_in * window};
     case ConvPart::backward_input:
-      return {outputs, c.c_in * window, c.c_out};
+      return {c.batch * c.height * c.width, c.c_in,
+              (c.c_out * window + c.stride * c.stride - 1) / (c.stride * c.stride)};
     case ConvPart::backward_weight:
       return {c.c_out, c.c_in * window, outputs};
   }
@@ -143,6 +147,20 @@ std::optional<GemmShape> product_of(const Role& role, const Op& op) {
   if (shape && op.dtype == DType::e2m1) shape->element_bytes = 0.5 + 1.0 / 16;  // with its scales
   if (shape && is_narrow(op.dtype)) shape->result_bytes = static_cast<double>(size_of(DType::bf16));
   return shape;
+}
+
+std::optional<GemmShape> winograd_product(const Conv2d& c) {
+  if (c.kernel != 3 || c.stride != 1) return std::nullopt;
+  const std::int64_t tiles = c.batch * ((c.out_height() + 1) / 2) * ((c.out_width() + 1) / 2);
+  switch (c.part) {
+    case ConvPart::forward:
+      return GemmShape{tiles, c.c_out, c.c_in, 16};
+    case ConvPart::backward_input:
+      return GemmShape{tiles, c.c_in, c.c_out, 16};
+    case ConvPart::backward_weight:
+      return GemmShape{c.c_out, c.c_in, tiles, 16};
+  }
+  return std::nullopt;
 }
 
 double comparable_flops(const program::Op& op, double flops) {

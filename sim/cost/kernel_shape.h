@@ -12,6 +12,9 @@ namespace rehearse::cost {
 
 // The product an op amounts to; nullopt if it is none. `traffic` is set for convolutions, from their real operands.
 std::optional<GemmShape> product_of(const program::Role& role, const program::Op& op);
+// A convolution of 3x3 and stride 1 by Winograd's F(2x2, 3x3): 16 products of a quarter of the outputs, 2.25 times
+// fewer multiplications (Lavin and Gray 2015, arXiv 1509.09308, section 4.1). nullopt for others.
+std::optional<GemmShape> winograd_product(const program::Conv2d& conv);
 bool is_flash(const program::Op& op);
 // By which times of kernels of a kind are compared: `flops` of the op (program::work_of). Those count all keys of
 // causal attention, half of which it computes; of a window, most of whose keys are computed, they become as many as

@@ -261,6 +261,9 @@ OpRef RoleBuilder::op_on(const std::string& stream, StreamKind kind, const std::
   op.stream = stream_id(stream, kind);
   op.reads = reads;
   op.writes = writes;
+  const bool product =
+      std::holds_alternative<program::Gemm>(op.shape) || std::holds_alternative<program::GroupedGemm>(op.shape);
+  if (product && is_narrow(dtype)) op.launches = fp8_product_launches_;
   ops.push_back(std::move(op));
   const OpRef ref{body_, static_cast<int>(ops.size()) - 1};
   if (kind == StreamKind::compute) draft.last_compute = ref;

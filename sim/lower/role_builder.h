@@ -90,12 +90,24 @@ class RoleBuilder {
   void takes_launches(std::int64_t launches) {
     role_.bodies[static_cast<std::size_t>(body_)].ops.back().launches = launches;
   }
+  // The same for each of `pieces`, products of experts.
+  void takes_launches_each(std::int64_t pieces) {
+    role_.bodies[static_cast<std::size_t>(body_)].ops.back().launches *= pieces;
+  }
+  // From now on an 8-bit product takes so many.
+  void set_fp8_product_launches(std::int64_t launches) { fp8_product_launches_ = launches; }
   // What was added last is made by so many kernels in the place of one, which move `passes` besides.
   void takes_kernels(std::int64_t kernels, const program::Passes& passes) {
     program::Op& op = role_.bodies[static_cast<std::size_t>(body_)].ops.back();
     op.launches += kernels - 1;
     op.passes.read += passes.read;
     op.passes.written += passes.written;
+  }
+
+  // What was added last is made inside a neighbour's kernel, which moves `passes` for it.
+  void takes_no_kernel(const program::Passes& passes) {
+    program::Op& op = role_.bodies[static_cast<std::size_t>(body_)].ops.back();
+    op.fused = true, op.launches = 0, op.passes = passes;
   }
 
   OpRef last_op() const {
@@ -120,6 +132,7 @@ class RoleBuilder {
     OpRef last_compute;
   };
 
+  std::int64_t fp8_product_launches_ = 1;
   program::StreamId stream_id(const std::string& name, program::StreamKind kind);
   // The orderings by hand of ops of `from` hold for their copies, too: `copied` gives a copy's place, op -1 without
   // one.

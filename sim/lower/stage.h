@@ -69,6 +69,11 @@ struct Context {
     const model::Adapters adapters = scenario.training.adapters();
     return adapters.on() && adapters.*product;
   }
+  // What follows batch normalisation, a sum and ReLU, is made in its kernels.
+  bool fuses_batch_norm() const {
+    return groups.batch_norm < 0 &&
+           (compute == DType::f32 ? profile().fused_batch_norm_fp32 : profile().fused_batch_norm);
+  }
   bool delayed_scaling() const {
     return scenario.training.eight_bits() && scenario.training.fp8_recipe == plan::Fp8Recipe::delayed;
   }

@@ -2,6 +2,7 @@
 #include "sim/lower/stage_lowering.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -32,6 +33,10 @@ StageLowering::StageLowering(const Context& context, int stage, const std::vecto
       parameters_(context, builder_),
       transfers_(context, builder_,
                  context.profile().batched_point_to_point && schedule().may_batch_transfers() && !overlaps()) {
+  const bool mxfp8 =
+      context.scenario.training.eight_bits() && context.scenario.training.fp8_recipe == plan::Fp8Recipe::mxfp8;
+  builder_.set_fp8_product_launches(
+      std::llround(context.profile().fp8_product_launches + (mxfp8 ? context.profile().fp8_scale_launches : 0)));
   const auto stages = static_cast<int>(context.stages), parts = stages * static_cast<int>(layers.size());
   const auto stage_of = [&](int part) { return schedule().stage_of(part, stages); };
   for (int part = 0; part < parts; ++part) {

@@ -130,6 +130,10 @@ double first_multiply_adds(const std::vector<Layer>& list, Extent in) {
   return first;
 }
 
+bool ends_in_batch_norm(const Layer& layer) {
+  return layer.kind == LayerKind::residual && !layer.body.empty() && layer.body.back().kind == LayerKind::batch_norm;
+}
+
 std::vector<std::size_t> unit_starts(const std::vector<Layer>& list) {
   std::vector<std::size_t> starts;
   bool product = false;  // in the unit that is open

@@ -2,8 +2,10 @@
 // in its order; a residual layer adds two lists' outputs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace rehearse::model {
@@ -21,6 +23,12 @@ enum class LayerKind : unsigned char {
   average_pool,  // of maps, over all of their pixels: features
   residual       // body(x) + shortcut(x); without a shortcut body(x) + x
 };
+
+// How maps lie in memory: the channels of a pixel together, or the pixels of a channel; or the first in 16 bits alone.
+// What it costs is the framework's and the library's; the result is the same.
+enum class MapLayout : unsigned char { channels_last, channels_first, channels_last_16bit };
+inline constexpr std::array<std::string_view, 3> kMapLayoutNames = {"channels_last", "channels_first",
+                                                                    "channels_last_16bit"};
 
 struct Layer {
   LayerKind kind = LayerKind::linear;
@@ -53,6 +61,9 @@ std::int64_t layer_parameters(const std::vector<Layer>& list, Extent in);
 double layer_multiply_adds(const std::vector<Layer>& list, Extent in);
 // Of the first product of the list, whose input asks for no gradient where the list is a whole model.
 double first_multiply_adds(const std::vector<Layer>& list, Extent in);
+
+// A residual layer whose body's last layer is batch normalisation.
+bool ends_in_batch_norm(const Layer& layer);
 
 // Of a list: where each unit begins that a pipeline cuts between. A unit is a product or a residual layer and what
 // follows it of the others.

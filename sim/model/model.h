@@ -97,6 +97,7 @@ struct Model {
   std::vector<std::int64_t> residual_layers;
   // Batch normalisation over the examples of all data-parallel ranks' micro-batches, not of each rank's own.
   bool sync_batch_norm = false;
+  MapLayout map_layout = MapLayout::channels_last;
   // custom, and cnn with residual blocks: all of the model, its outputs last. custom reads images, or with
   // image_size = 0 rows of `features` numbers.
   std::vector<Layer> layer_list;

@@ -32,8 +32,9 @@ struct FrameworkProfile {
   std::vector<std::string> sources;
   std::string replicas_as;  // the profile whose policies hold for whole replicas (zero 0); "": its own
   // Defaults for scenario keys that are not given.
-  model::AttentionKind attention = model::AttentionKind::flash;  // model.attention
-  double dropout = 0;                                            // model.dropout
+  model::AttentionKind attention = model::AttentionKind::flash;   // model.attention
+  double dropout = 0;                                             // model.dropout
+  model::MapLayout map_layout = model::MapLayout::channels_last;  // model.map_layout
   bool fp32_gradients = true;  // training.grad_dtype and reduce_dtype: fp32; false: the training precision
   bool fp32_reduction = true;  // false: training.reduce_dtype alone is the training precision
   bool overlap_grad_reduce = true, overlap_param_gather = true, overlap_tensor_backward = true;  // plan's
@@ -66,9 +67,14 @@ struct FrameworkProfile {
                                 // together again, and what attention gives to the order of tokens
   bool packed_products = true;  // false: queries, keys and values are a product each, and so are a gate and what it
                                 // gates; their inputs' gradients are added by kernels
+  bool fused_scores = true;     // false: scores that are kept are scaled and masked by a kernel of their own, and their
+                                // gradients scaled by one
   bool fused_loss = true;       // false: log_softmax, nll_loss and casts are kernels of their own
   bool vocab_parallel_loss = false;  // the chain of kernels that is a split vocabulary's loss is a whole one's too
-  bool fused_optimizer = true;       // false: a pass over the tensors an arithmetic operation
+  // Networks of convolutions, in 16 bits and in fp32. Batch normalisation, the residual sum and ReLU behind it are one
+  // kernel each way, and where the gradients of two branches meet, the one that comes later is added in its kernel.
+  bool fused_batch_norm = false, fused_batch_norm_fp32 = false;
+  bool fused_optimizer = true;  // false: a pass over the tensors an arithmetic operation
   ShardGather shard_gather = ShardGather::ahead;
   // ZeRO-3: a parameter of at least so many elements is sharded, gathered and reduced on its own; the others stay
   // whole, are reduced a layer together and gathered after the step. 0: all of a layer together.
@@ -89,10 +95,13 @@ struct FrameworkProfile {
   bool reduces_replicas_always = false;  // hybrid sharding: the replicas' all-reduce after each micro-batch
   bool context_parallel = true;          // it has context parallelism
   bool expert_parallel = false;          // experts may be spread over ranks
-  bool launches_each_expert = false;     // a launch for every expert's product; else one for all of them
-  bool data_parallel_only = false;       // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
-  bool host_sync_on_norm = false;        // the host reads the gradient norm before it launches the optimizer
-  std::int64_t vocab_multiple = 1;       // vocabulary padded to a multiple of this times tensor
+  // Of 8-bit products, in launches: what the host does for one, besides for the scales of its operands' blocks (mxfp8),
+  // and for a cast of an expert's rows.
+  double fp8_product_launches = 1, fp8_scale_launches = 0, fp8_cast_launches = 1;
+  bool launches_each_expert = false;  // a launch for every expert's product; else one for all of them
+  bool data_parallel_only = false;    // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
+  bool host_sync_on_norm = false;     // the host reads the gradient norm before it launches the optimizer
+  std::int64_t vocab_multiple = 1;    // vocabulary padded to a multiple of this times tensor
   // Memory.
   Allocator allocator = Allocator::caching;
   // Cost.

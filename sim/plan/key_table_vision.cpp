@@ -39,6 +39,21 @@ std::vector<Key> vision_keys() {
        .example = "true",
        .related = "model.residual_block plan.micro_batch",
        .field = &model::Model::sync_batch_norm},
+      {.path = "model.map_layout",
+       .type = KeyType::choice,
+       .origin = Default::framework,
+       .values = {model::kMapLayoutNames.begin(), model::kMapLayoutNames.end()},
+       .families = "cnn custom",
+       .meaning =
+           "how maps lie in memory, which costs alone depend on: `channels_last` (NHWC, what tensor cores read), "
+           "`channels_first` (NCHW, PyTorch's default: tensor cores' convolutions transpose operands and results), "
+           "`channels_last_16bit` (NCHW in fp32)",
+       .example = "channels_last",
+       .related = "framework training.precision",
+       .field = &model::Model::map_layout,
+       .framework = [](const FrameworkProfile& p) -> std::string {
+         return std::string(model::kMapLayoutNames[static_cast<std::size_t>(p.map_layout)]);
+       }},
       {.path = "model.patch",
        .type = KeyType::integer,
        .origin = Default::required,

@@ -346,6 +346,7 @@ struct Conv2d {
   ConvPart part = ConvPart::forward;
   std::int64_t batch = 0, c_in = 0, c_out = 0, height = 0, width = 0, kernel = 3, stride = 1, pad = 1;  // input size
   bool bias = true;
+  bool channels_first = false;  // in memory, which tensor cores do not read (costs; the result is the same)
 
   std::int64_t out_height() const { return (height + 2 * pad - kernel) / stride + 1; }
   std::int64_t out_width() const { return (width + 2 * pad - kernel) / stride + 1; }

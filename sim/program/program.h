@@ -106,6 +106,9 @@ struct Op {
   // What the host launches for it, in launches (a copy of as many pieces, one by one). The work is the same.
   std::int64_t launches = 1;
   Passes passes;
+  // A framework makes it inside a neighbour's kernel: nothing is launched for it, and of memory it moves `passes`
+  // alone. The result is the same.
+  bool fused = false;
   int micro_batch_delta = 0;  // it is of micro-batch slot.micro_batch + delta, in a body of two micro-batches
 };
 

@@ -178,6 +178,7 @@ Work work_of(const Role& role, const Op& op) {
       work.bytes_written = touched_bytes(role, op.writes, 0, w->elements);
     }
   }
+  if (op.fused) return {work.flops, op.passes.read, op.passes.written};
   const Work extra = extra_of(role, op);
   work.bytes_read += extra.bytes_read + op.passes.read;
   work.bytes_written += extra.bytes_written + op.passes.written;

@@ -77,11 +77,18 @@ BufferId AttentionCore::declare(BufferId qkv) {
   return out_;
 }
 
+// A kernel reads and writes all scores, or their gradients, once more.
+void AttentionCore::scales_apart() {
+  const std::int64_t all = builder_.buffer(probabilities_).bytes();
+  if (!context_.profile().fused_scores) builder_.takes_kernels(2, {all, all});
+}
+
 void AttentionCore::scores_to_probabilities() {
   const program::Buffer& p = builder_.buffer(probabilities_);
   const BufferId scores = builder_.workspace(builder_.here(name_ + ".scores"), p.dtype, p.shape);
   emit("scores", AttentionPart::scores, {{qkv_}}, {{scores}});
   emit("softmax", AttentionPart::softmax, {{scores}}, {{probabilities_}});
+  scales_apart();
   if (dropout()) emit("dropout", AttentionPart::dropout, {{probabilities_}}, {{dropped_}, {mask_}});
 }
 
@@ -90,6 +97,9 @@ void AttentionCore::forward() {
   if (!unfused()) return emit("flash_forward", AttentionPart::flash_forward, {{qkv_}}, {{out_}, {logsumexp_}});
   scores_to_probabilities();
   emit("context", AttentionPart::context, {{dropout() ? dropped_ : probabilities_}, {qkv_}}, {{out_}});
+  // The product gives each head's rows together; a copy gives each token's.
+  const std::int64_t out = builder_.buffer(out_).bytes();
+  if (!context_.profile().packed_heads) builder_.takes_kernels(2, {out, out});
 }
 
 BufferId AttentionCore::backward(BufferId out_gradient) {
@@ -132,6 +142,7 @@ BufferId AttentionCore::backward_unfused(BufferId out_gradient) {
   }
   const BufferId d_scores = temporary("scores");
   emit("softmax.backward", AttentionPart::softmax_backward, {{d_probabilities}, {probabilities_}}, {{d_scores}});
+  scales_apart();
   emit("scores.backward_query", AttentionPart::scores_backward_query, {{d_scores}, {qkv_}}, {{d_qkv}});
   emit("scores.backward_key", AttentionPart::scores_backward_key, {{d_scores}, {qkv_}}, {{d_qkv}});
   return d_qkv;

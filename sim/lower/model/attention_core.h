@@ -41,6 +41,7 @@ class AttentionCore {
     return scope_.recompute == plan::Recompute::selective || scope_.recompute == plan::Recompute::ops;
   }
   void scores_to_probabilities();
+  void scales_apart();
   BufferId backward_flash(BufferId out_gradient);
   BufferId backward_unfused(BufferId out_gradient);
 

@@ -26,7 +26,9 @@ ExpertBranch::ExpertBranch(const UnitScope& scope, const std::string& prefix, st
       prefix_(prefix),
       name_(prefix + ".experts"),
       tp_(scope.context, scope.builder, scope.parameters),
-      fp8_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored()),
+      fp8_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored(), "",
+           scope.context.profile().launches_each_expert ? scope.context.model().experts / scope.context.plan().expert
+                                                        : 1),
       exchange_(scope.context, scope.builder, name_, layer) {
   if (m_.shared_experts > 0) shared_.emplace(scope, prefix, "shared", m_.shared_experts * m_.shared_ffn_hidden);
 }
@@ -118,7 +120,7 @@ BufferId ExpertBranch::expert_workspace(const std::string& name, std::int64_t co
 }
 
 void ExpertBranch::takes_launches() {
-  if (c_.profile().launches_each_expert) s_.builder.takes_launches(m_.experts / c_.plan().expert);
+  if (c_.profile().launches_each_expert) s_.builder.takes_launches_each(m_.experts / c_.plan().expert);
 }
 
 void ExpertBranch::route() {

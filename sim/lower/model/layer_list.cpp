@@ -47,7 +47,23 @@ LayerSequence::LayerSequence(const UnitScope& scope, const std::vector<model::La
     parts_.push_back(make_layer_part(scope_, list[i], in, names_.back(), 16 * site + static_cast<int>(i)));
     in = model::extent_after(list[i], in);
     extents_.push_back(in);
+    in_norm_.push_back(InNorm::no);
+    if (i == 0 || list[i].kind != model::LayerKind::relu || !scope_.context.fuses_batch_norm()) continue;
+    if (list[i - 1].kind == model::LayerKind::batch_norm) in_norm_.back() = InNorm::norm;
+    if (model::ends_in_batch_norm(list[i - 1])) in_norm_.back() = InNorm::norm_and_sum;
   }
+}
+
+// Of a sum, backward cannot tell from the normalised input alone what was above zero: forward leaves a bit an element
+// (MXNet's BatchNormAddRelu), and backward writes the gradient that the other branch gets.
+void LayerSequence::in_kernel_of_norm(std::size_t part, bool backward) const {
+  if (in_norm_[part] == InNorm::no) return;
+  const Context& c = scope_.context;
+  const std::int64_t elements = c.batch * extents_[part].elements(), bits = elements / 8;
+  program::Passes passes;
+  if (in_norm_[part] == InNorm::norm_and_sum)
+    passes = backward ? program::Passes{bits, elements * size_of(c.compute)} : program::Passes{0, bits};
+  scope_.builder.takes_no_kernel(passes);
 }
 
 void LayerSequence::declare_parameters() {
@@ -93,14 +109,17 @@ void LayerSequence::forward(bool again, bool output) {
     runs[i] = needed[i] || parts_[i]->restores();
   }
   for (std::size_t i = 0; i < parts_.size(); ++i)
-    if (runs[i]) parts_[i]->forward(needed[i] ? outputs_[i] : -1, again);
+    if (runs[i]) {
+      parts_[i]->forward(needed[i] ? outputs_[i] : -1, again);
+      in_kernel_of_norm(i, false);
+    }
 }
 
 BufferId LayerSequence::backward(BufferId gradient, bool input_gradient) {
   std::size_t first = 0;  // the first part whose backward anybody asks for
   while (!input_gradient && first < parts_.size() && !parts_[first]->has_parameters()) ++first;
   for (std::size_t i = parts_.size(); i-- > first;)
-    gradient = parts_[i]->backward(gradient, input_gradient || i > first);
+    gradient = parts_[i]->backward(gradient, input_gradient || i > first), in_kernel_of_norm(i, true);
   return input_gradient ? gradient : -1;
 }
 

@@ -60,6 +60,10 @@ class LayerSequence {
   std::vector<std::string> names_;
   std::vector<BufferId> outputs_;
   std::vector<bool> kept_;  // of an output: backward reads it
+  // ReLU that the kernels of the normalisation before it make, or of the normalisation and sum.
+  enum class InNorm : unsigned char { no, norm, norm_and_sum };
+  void in_kernel_of_norm(std::size_t part, bool backward) const;
+  std::vector<InNorm> in_norm_;
 };
 
 // [batch, channels, size, size] or [batch, channels].

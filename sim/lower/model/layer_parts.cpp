@@ -137,8 +137,12 @@ class ConvolutionPart : public ProductPart {
 
  private:
   Conv2d conv(ConvPart part) const {
-    return {part,     s_.context.batch, in_.channels,  layer_.width, in_.size,
-            in_.size, layer_.kernel,    layer_.stride, layer_.pad,   layer_.bias};
+    using model::MapLayout;
+    const MapLayout layout = s_.context.model().map_layout;
+    const bool first = layout == MapLayout::channels_first ||
+                       (layout == MapLayout::channels_last_16bit && s_.context.compute == DType::f32);
+    return {part,          s_.context.batch, in_.channels, layer_.width, in_.size, in_.size,
+            layer_.kernel, layer_.stride,    layer_.pad,   layer_.bias,  first};
   }
 };
 
@@ -261,7 +265,8 @@ class ResidualPart : public PartBase {
   ResidualPart(const UnitScope& scope, const Layer& layer, Extent in, const std::string& name, int site)
       : PartBase(scope, layer, in, name),
         body_(s_, layer.body, in, name + ".body", 16 * site + 1),
-        shortcut_(s_, layer.shortcut, in, name + ".shortcut", 16 * site + 2) {}
+        shortcut_(s_, layer.shortcut, in, name + ".shortcut", 16 * site + 2),
+        fused_(s_.context.fuses_batch_norm() && model::ends_in_batch_norm(layer)) {}
   void declare_parameters() override {
     body_.declare_parameters();
     shortcut_.declare_parameters();
@@ -277,7 +282,9 @@ class ResidualPart : public PartBase {
   void forward(BufferId y, bool again) override {
     body_.forward(again, y >= 0);
     shortcut_.forward(again, y >= 0);
-    if (y >= 0) add("add", body_out_, shortcut_out_, y, out_);
+    if (y < 0) return;
+    add("add", body_out_, shortcut_out_, y, out_);
+    if (fused_) s_.builder.takes_no_kernel({bytes(out_), 0});  // the branch that the other's kernel has not at hand
   }
   BufferId backward(BufferId gradient, bool input_gradient) override {
     const BufferId through_body = body_.backward(gradient, input_gradient);
@@ -285,16 +292,19 @@ class ResidualPart : public PartBase {
     if (!input_gradient) return -1;
     const BufferId dx = gradient_of_input();
     add("add_gradient", through_body, through_shortcut, dx, in_);
+    if (fused_) s_.builder.takes_no_kernel({bytes(in_), 0});  // what the first has written
     return dx;
   }
 
  private:
+  std::int64_t bytes(Extent extent) const { return s_.context.batch * extent.elements() * size_of(s_.context.compute); }
   void add(const char* what, BufferId a, BufferId b, BufferId y, Extent extent) {
     s_.builder.op(name_ + "." + what, Elementwise{ElementwiseFn::add, s_.context.batch * extent.elements()},
                   s_.context.compute, {{a}, {b}}, {{y}});
   }
   LayerSequence body_, shortcut_;
   BufferId body_out_ = -1, shortcut_out_ = -1;
+  bool fused_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 // Under autocast norms give fp32, which is cast for products (casts.h).
 #include "sim/lower/model/attention.h"
 #include "sim/lower/model/casts.h"
+#include "sim/lower/model/eager_passes.h"
 #include "sim/lower/model/mlp.h"
 #include "sim/lower/model/norm.h"
 #include "sim/lower/model/residual.h"
@@ -65,7 +66,12 @@ class PostNormBlock : public Unit {
     const BufferId d_sum2 = norm2_.backward(output_gradient, -1);
     const BufferId d_y = sum("mlp", mlp_.backward(residual2_.backward(d_sum2), true), d_sum2);
     const BufferId d_sum1 = norm1_.backward(d_y, -1);
-    return sum("attention", attention_.backward(residual1_.backward(d_sum1), true), d_sum1);
+    const BufferId d_in = sum("attention", attention_.backward(residual1_.backward(d_sum1), true), d_sum1);
+    if (!c_.profile().packed_products) {
+      const EagerKernels added = eager_sum(c_.local_tokens * c_.model().hidden * size_of(c_.residual) / 2, 3);
+      s_.builder.takes_kernels(1 + added.kernels, added.passes);
+    }
+    return d_in;
   }
 
   bool recomputes() const override { return s_.recomputes(); }

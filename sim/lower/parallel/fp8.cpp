@@ -1,5 +1,7 @@
 #include "sim/lower/parallel/fp8.h"
 
+#include <cmath>
+
 namespace rehearse::lower {
 
 using program::Collective;
@@ -64,6 +66,8 @@ void Fp8Operands::cast(const std::string& name, BufferId x, BufferId row, Buffer
   builder_.op(name + (column >= 0 ? ".fp8_cast_transpose" : ".fp8_cast"),
               Elementwise{fn, builder_.buffer(x).elements(), fp8_columns(context_, builder_.buffer(x).shape)}, type,
               reads, writes);
+  if (groups_ == 1) return;
+  builder_.takes_launches(std::llround(static_cast<double>(groups_) * context_.profile().fp8_cast_launches));
 }
 
 void Fp8Operands::cast_input(BufferId x, bool gathered) {

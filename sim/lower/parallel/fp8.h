@@ -53,9 +53,9 @@ struct Fp8Format {
 class Fp8Operands {
  public:
   // `on`: products of this branch are in 8 bits. `saved`: how long what backward reads lives.
-  // `suffix` tells copies of several of these apart.
+  // `suffix` tells copies of several of these apart. `groups`: of rows that are cast one after the other, experts'.
   Fp8Operands(const Context& context, RoleBuilder& builder, ParameterStore& parameters, bool on, Lifetime saved,
-              std::string suffix = "")
+              std::string suffix = "", std::int64_t groups = 1)
       : context_(context),
         builder_(builder),
         parameters_(parameters),
@@ -63,7 +63,8 @@ class Fp8Operands {
         format_(context),
         on_(on),
         saved_(saved),
-        suffix_(std::move(suffix)) {}
+        suffix_(std::move(suffix)),
+        groups_(groups) {}
 
   bool on() const { return on_; }
   // Forward: x [rows, width] by rows. x may be an 8-bit copy by rows itself. `gathered`: of a shard of the sequence,
@@ -104,6 +105,7 @@ class Fp8Operands {
   bool on_;
   Lifetime saved_;
   std::string suffix_;
+  std::int64_t groups_ = 1;
   std::map<BufferId, Copies> inputs_;
   std::map<BufferId, bool> gathered_;
 };

@@ -28,6 +28,12 @@ FrameworkProfile megatron_core_profile() {
       "vocabulary padded to 128 times tensor",
       "experts: rows traded by all-to-all (core/transformer/moe/token_dispatcher.py), products of "
       "TEGroupedLinear: one of cuBLAS for each expert (Transformer Engine 2 pytorch/module/grouped_linear.py)",
+      "fp8_product_launches: cublasLtMatmulAlgoGetHeuristic before every product (Transformer Engine 2 "
+      "common/gemm/cublaslt_gemm.cu), taken as long as a launch, a judgement; fp8_scale_launches: a kernel for either "
+      "operand puts the scales of mxfp8's blocks in the order that tensor cores read "
+      "(pytorch/csrc/extensions/gemm.cpp, "
+      "swizzle_scales_for_gemm); fp8_cast_launches: a kernel for each expert's rows and, taken as another launch, a "
+      "judgement, the tensors that hold its copies and scales",
       "launch_cost, memory_reserve and fragmentation as megatron-2021. Not modelled: the NaN check before each "
       "bucket's reduction",
   };
@@ -46,6 +52,7 @@ FrameworkProfile megatron_core_profile() {
   p.host_sync_on_norm = true;
   p.vocab_multiple = 128;
   p.expert_parallel = p.launches_each_expert = true;
+  p.fp8_product_launches = p.fp8_scale_launches = p.fp8_cast_launches = 2;
   p.launch_cost = Time::from_us(8);
   p.memory_reserve = Bytes(std::int64_t{2} << 30);
   p.fragmentation = 0.05;

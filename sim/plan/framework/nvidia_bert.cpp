@@ -16,8 +16,14 @@ FrameworkProfile nvidia_bert_profile() {
       "under no_sync but for the last micro-batch: one all-reduce a step, behind backward, without copies",
       "the same: torch.jit.script of the model, whose fuser makes one kernel of bias, dropout and residual; autograd "
       "adds gradients by kernels of their own; modeling.py, LinearActivation: gelu in its tanh form is a kernel",
-      "modeling.py, BertSelfAttention: unfused, [sequence, batch, width]; dropout 0.1 (bert_configs/large.json). Not "
-      "modelled: the copy that puts the context's heads together, one product each for queries, keys and values",
+      "modeling.py, BertSelfAttention: unfused, [sequence, batch, width]; dropout 0.1 (bert_configs/large.json). "
+      "Scores "
+      "are divided and masked between product and softmax (fused_scores false: one kernel, which TorchScript makes of "
+      "the "
+      "two, and one in backward); the context is copied to the order of tokens (packed_heads false); queries, keys and "
+      "values are a linear layer each, whose inputs' gradients are added (packed_products false; the products are "
+      "costed "
+      "as one)",
       "run_pretraining.py: vocabulary padded to a multiple of 8; data without the device's waiting (SyncFreeStats)",
       "lamb_amp_opt/fused_lamb: not modelled, training.optimizer is AdamW: 28 bytes a parameter of an update, where "
       "LAMB's two stages and three norms move some 46. Of fp32 training with hundreds of micro-batches that is nothing",
@@ -33,6 +39,7 @@ FrameworkProfile nvidia_bert_profile() {
   p.bucket = Bytes(std::int64_t{1} << 50);
   p.fused_weight_gradient = false;
   p.fused_residual_gradient = false;
+  p.packed_heads = p.packed_products = p.fused_scores = false;
   p.data_parallel_only = true;
   p.vocab_multiple = 8;
   p.launch_cost = Time::from_us(8);

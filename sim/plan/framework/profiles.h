@@ -24,5 +24,7 @@ FrameworkProfile llm_foundry_torch1_profile();
 FrameworkProfile nanotron_profile();
 FrameworkProfile accelerate_profile();
 FrameworkProfile nvidia_bert_profile();
+FrameworkProfile mxnet_profile();
+FrameworkProfile tensorflow_xla_profile();
 
 }  // namespace rehearse::plan

@@ -26,6 +26,9 @@ FrameworkProfile torch_ddp_profile() {
       "pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html: bucket_cap_mb 25, "
       "gradient_as_bucket_view False (gradients copied into buckets and back), reduction during backward; the first "
       "bucket of 1 MiB is left out",
+      "map_layout channels_first: tensors of images are contiguous unless memory_format=torch.channels_last is asked "
+      "for "
+      "(pytorch.org/tutorials/intermediate/memory_format_tutorial.html)",
       "autograd: weight gradients are added to .grad by a kernel of their own, as are gradients that meet (residuals)",
       "torch/utils/checkpoint.py: early stop of recomputation, on by default for use_reentrant=False",
       "launch_cost: 5 to 25 us of host time for a PyTorch op before its kernel "
@@ -35,6 +38,7 @@ FrameworkProfile torch_ddp_profile() {
   };
   p.fused_weight_gradient = false;
   p.fused_residual_gradient = false;
+  p.map_layout = model::MapLayout::channels_first;
   p.fp32_logits = true;
   p.autocast = true;
   p.fused_elementwise = p.fused_loss = p.norm_reads_once = false;
