@@ -33,7 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct CalibrateArguments {
-  std::string device = "auto", output;
+  std::string device = "auto", output, products = "first";
   std::vector<std::string> scenarios, assignments, traces;
   double budget = 60;
   int skip_steps = 0;
@@ -51,6 +51,7 @@ std::string trace_command(const CalibrateArguments& a) {
 std::string command_line(const CalibrateArguments& a) {
   std::string line =
       fmt::format("rehearse calibrate{} --budget {}", a.device == "cuda" ? " --device cuda" : "", a.budget);
+  if (a.products != "first") line += " --products " + a.products;
   if (!a.traces.empty()) line = trace_command(a);
   if (!a.scenarios.empty()) line += fmt::format(" --for {}", fmt::join(a.scenarios, " "));
   for (const std::string& assignment : a.assignments) line += " --set " + assignment;
@@ -183,7 +184,8 @@ calibrate::Outcome measure(const CalibrateArguments& a) {
 int run_cuda(const CalibrateArguments& a) {
   require_cuda_device();
   if (a.add) refuse("--add", "adds to a calibration of a CPU", "leave it out with --device cuda");
-  const CudaCalibrated made = calibrate_cuda({scenarios_of(a), {}, a.budget, command_line(a), a.output});
+  const CudaCalibrated made =
+      calibrate_cuda({scenarios_of(a), {}, a.budget, command_line(a), a.output, a.products == "measured"});
   print(a.json ? made.text : made.summary);
   return kDone;
 }
@@ -197,6 +199,8 @@ void check_device(const CalibrateArguments& a) {
     refuse("--device", fmt::format("expected auto, cpu or cuda, found '{}'", a.device),
            near.empty() ? "the name of a device goes with --from-trace" : fmt::format("did you mean '{}'?", near));
   }
+  if (a.device != "cuda" && a.products != "first")
+    refuse("--products", "chooses among cuBLASLt's algorithms", "--device cuda");
   if (!a.traces.empty() && (a.device == "cpu" || a.device == "cuda"))
     refuse("--device", "a trace was measured already: expected the name of a device file, or auto", "");
 }
@@ -268,6 +272,9 @@ void add_calibrate(CLI::App& app, Action& action) {
   command->add_option("--for", a->scenarios, "Measure exactly what these do: files, or names of list")
       ->expected(1, 64)
       ->type_name("SCENARIO...");
+  command->add_option("--products", a->products, "With --device cuda: as execute's --products")
+      ->check(one_of({"first", "measured"}))
+      ->type_name("WHICH");
   command->add_option("--from-trace", a->traces, "PyTorch profiler's traces of one run, a GPU each")
       ->expected(1, 64)
       ->type_name("FILE...");

@@ -92,7 +92,7 @@ CudaCalibrated calibrate_cuda(const CudaCalibration& how) {
   require_cuda_device();
   if (!how.file.empty() && !how.file.ends_with(".yaml"))
     refuse("-o", "expected a file ending in .yaml, found " + how.file, "a GPU's calibration is a device file");
-  const auto bench = calibrate::gpu::make_cuda_bench(0);
+  const auto bench = calibrate::gpu::make_cuda_bench(0, nullptr, how.measure_products);
   CudaCalibrated made;
   made.file = how.file.empty() ? default_file(bench->facts().name) : how.file;
   result::check_output_file(made.file);

@@ -16,7 +16,8 @@ struct CudaCalibration {
   std::set<std::size_t> not_walked;  // of scenarios: calibrate::gpu::GpuRequest's
   double budget_s = 60;
   std::string command;
-  std::string file;  // empty: NAME.yaml in the user's cache
+  std::string file;               // empty: NAME.yaml in the user's cache
+  bool measure_products = false;  // calibrate::gpu::make_cuda_bench's
 };
 struct CudaCalibrated {
   std::string file, text;

@@ -114,6 +114,11 @@ std::string gpu_steps(const execute::Outcome& outcome) {
                      outcome.result.steps, format_time(Time::from_ps(std::abs(outcome.device.clock_drift_ps))));
 }
 
+std::string gpu_products(const execute::DeviceUse& d) {
+  return fmt::format("{} of {} by a faster algorithm than the library's first choice, found in the first two steps",
+                     d.other_products, d.products);
+}
+
 std::string gpu_conditions(const result::GpuRun& g) {
   return fmt::format("{} MHz, {} at least, of {}; {:.0f} of {:.0f} W, {} C, throttle {}", g.sm_mhz, g.least_sm_mhz,
                      g.max_sm_mhz, g.power_w, g.power_limit_w, g.temperature_c, g.throttle);
@@ -147,6 +152,7 @@ std::string measured(const execute::Outcome& outcome, const plan::Scenario& scen
   if (const std::string epoch = reports::epoch_text(r); !epoch.empty()) rows.push_back({"Epoch", epoch});
   if (outcome.device.total_bytes > 0)
     rows.insert(rows.end(), {{"Beside it", beside_arena(outcome, scenario)}, {"GPU steps", gpu_steps(outcome)}});
+  if (outcome.device.products > 0) rows.push_back({"Products", gpu_products(outcome.device)});
   if (r.gpu.samples > 0) rows.push_back({"GPU", gpu_conditions(r.gpu)});
   if (!outcome.loss_scales.empty()) {
     const std::vector<float>& state = outcome.loss_scales.front();
@@ -380,6 +386,9 @@ void add_execute(CLI::App& app, Action& action) {
   command->add_option("--cuda-graphs", a->placement.graphs, "auto, on, off: replay steps on a GPU as CUDA graphs")
       ->check(one_of({"auto", "on", "off"}))
       ->type_name("WHEN");
+  command->add_option("--products", a->placement.products, "On a GPU: cuBLASLt's first algorithm, or the measured best")
+      ->check(one_of({"first", "measured"}))
+      ->type_name("WHICH");
   command->add_option("--rendezvous", a->placement.rendezvous, "Empty folder where a launcher's processes meet")
       ->type_name("DIR");
   command->add_option("--interface", a->placement.interface, "Network interface of gloo and nccl, as eth0")

@@ -139,6 +139,7 @@ struct Loop {
     const int steps = std::clamp(static_cast<int>(std::min(v.seconds / step, 1e6)), kLeastSteps, kMostSteps);
     std::vector<std::string> command = {
         "execute", plan.scenario, "--device", "cuda", "--steps", fmt::format("{}", steps), "-o", measured};
+    if (v.measure_products) command.insert(command.end(), {"--products", "measured"});
     for (const std::string& a : plan.assignments) command.insert(command.end(), {"--set", a});
     Progress progress("performing " + plan.id);
     progress(0);
@@ -168,7 +169,9 @@ std::string calibrated(const GpuValidation& v, const std::vector<reports::LocalP
     how.scenarios.push_back(plan::read_scenario(plan.scenario, plan.assignments, root, plan::Purpose::perform));
   }
   how.budget_s = v.budget_s;
-  how.command = fmt::format("rehearse validate --gpu --budget {}", v.budget_s);
+  how.measure_products = v.measure_products;
+  how.command = fmt::format("rehearse validate --gpu --budget {}{}", v.budget_s,
+                            v.measure_products ? " --products measured" : "");
   how.file = (fs::path(folder) / "calibration.yaml").string();
   const CudaCalibrated made = calibrate_cuda(how);
   kernels::cuda::leave_device();  // the plans, each a process, have the device to themselves

@@ -12,6 +12,7 @@ struct GpuValidation {
   double budget_s = 120, seconds = 4;
   std::string filter;
   std::string output;  // a directory; empty: none
+  bool measure_products = false;
 };
 // Prints the ledger; writes ledger.csv, ledger.json, the calibration and every plan's two results. Returns the exit
 // code.

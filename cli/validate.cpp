@@ -39,7 +39,7 @@ constexpr const char* kShipped = "scenarios/published/measurements.csv";
 constexpr const char* kShippedCollectives = "scenarios/published/collectives.csv";
 
 struct ValidateArguments {
-  std::string throughput, filter, output, calibration, intervals;
+  std::string throughput, filter, output, calibration, intervals, products = "first";
   double budget = 120, seconds = 4;
   bool local = false, gpu = false, output_given = false, budget_given = false, seconds_given = false;
   bool collectives = false;
@@ -149,7 +149,8 @@ int validate(const ValidateArguments& a) {
     refuse_intervals("needs --throughput with a table of published runs");
   if (a.local || a.gpu) execute::refuse_launcher("validate");
   if (a.local) return validate_local({a.calibration, a.budget, a.seconds, a.filter, a.output}, root);
-  if (a.gpu) return validate_gpu({a.calibration, a.budget, a.seconds, a.filter, a.output}, root);
+  if (a.gpu)
+    return validate_gpu({a.calibration, a.budget, a.seconds, a.filter, a.output, a.products == "measured"}, root);
   if (!a.calibration.empty() || a.budget_given || a.seconds_given)
     throw InputError(
         Diagnostic{"validate", 0, 0, "", "--calibration, --budget and --seconds need --local or --gpu", ""});
@@ -200,6 +201,10 @@ void add_validate(CLI::App& app, Action& action) {
       ->type_name("NAME");
   CLI::Option* local = command->add_flag("--local", a->local, "Instead: calibrate, simulate, perform plans here");
   CLI::Option* gpu = command->add_flag("--gpu", a->gpu, "The same on this machine's GPU")->excludes(local);
+  command->add_option("--products", a->products, "With --gpu: as execute's --products")
+      ->needs(gpu)
+      ->check(one_of({"first", "measured"}))
+      ->type_name("WHICH");
   command->add_option("--calibration", a->calibration, "With these two: this one instead of a new one")
       ->type_name("FILE");
   CLI::Option* budget = command->add_option("--budget", a->budget, "With these: seconds to calibrate (default 120)")

@@ -265,6 +265,8 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
     outcome.device.beside_bytes = std::max(outcome.device.beside_bytes, rank.device.beside_bytes);
     outcome.device.total_bytes = std::max(outcome.device.total_bytes, rank.device.total_bytes);
     outcome.device.graph_steps = std::max(outcome.device.graph_steps, rank.device.graph_steps);
+    outcome.device.products += rank.device.products;
+    outcome.device.other_products += rank.device.other_products;
     if (std::abs(rank.device.clock_drift_ps) > std::abs(outcome.device.clock_drift_ps))
       outcome.device.clock_drift_ps = rank.device.clock_drift_ps;
     add_device(rank, r.gpu);

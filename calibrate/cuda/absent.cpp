@@ -4,7 +4,7 @@
 
 namespace rehearse::calibrate::gpu {
 
-std::unique_ptr<Bench> make_cuda_bench(int device, const kernels::cuda::BlasApi*) {
+std::unique_ptr<Bench> make_cuda_bench(int device, const kernels::cuda::BlasApi*, bool) {
   REHEARSE_CHECK(false, "device {}: built without CUDA", device);
   return nullptr;
 }

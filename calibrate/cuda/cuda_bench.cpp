@@ -43,7 +43,7 @@ std::string dotted(int version) {  // 13000 is 13.0
 
 class CudaBench final : public Bench {
  public:
-  CudaBench(int device, const kernels::cuda::BlasApi* api)
+  CudaBench(int device, const kernels::cuda::BlasApi* api, bool measure_products)
       : index_((kernels::cuda::use_device(device), device)),
         api_(api),
         facts_(kernels::cuda::device_facts(device)),
@@ -52,7 +52,7 @@ class CudaBench final : public Bench {
         timer_(stream_),
         device_(stream_, {.blas_api = api}, workspace_.data(), workspace_.bytes()),
         step_(sizeof(kernels::StepValues)),
-        shared_{stream_, device_, nullptr, step_.as<kernels::StepValues>()} {
+        shared_{stream_, device_, nullptr, step_.as<kernels::StepValues>(), measure_products} {
     kernels::StepValues values;
     values.lr = 1e-4F;
     kernels::cuda::copy(step_.data(), &values, sizeof values, stream_);
@@ -101,8 +101,8 @@ class CudaBench final : public Bench {
   Walk walk(const plan::Scenario& scenario, const program::Program& program, int stage, int steps,
             const std::function<void()>& poll) override {
     try {
-      auto walked =
-          gpu::walk({scenario, program, stage, steps, kLongestWalkS, poll}, execute::make_cuda_gpu(index_, api_));
+      auto walked = gpu::walk({scenario, program, stage, steps, kLongestWalkS, shared_.measure_products, poll},
+                              execute::make_cuda_gpu(index_, api_));
       kernels::cuda::use_device(index_);
       return walked;
     } catch (const execute::GpuOutOfMemory& error) {
@@ -248,8 +248,8 @@ double CudaBench::beside(const Kernel& product, int& sms, double& bytes_per_s) {
 
 }  // namespace
 
-std::unique_ptr<Bench> make_cuda_bench(int device, const kernels::cuda::BlasApi* blas) {
-  return std::make_unique<CudaBench>(device, blas);
+std::unique_ptr<Bench> make_cuda_bench(int device, const kernels::cuda::BlasApi* blas, bool measure_products) {
+  return std::make_unique<CudaBench>(device, blas, measure_products);
 }
 
 }  // namespace rehearse::calibrate::gpu

@@ -14,7 +14,9 @@ struct BlasApi;
 namespace rehearse::calibrate::gpu {
 
 // `device` is one of kernels::cuda::device_count(). `blas`: cuBLASLt's functions, which outlive it; null: this
-// machine's library. Throws DeviceError.
-std::unique_ptr<Bench> make_cuda_bench(int device, const kernels::cuda::BlasApi* blas = nullptr);
+// machine's library. `measure_products`: products go by the fastest of its algorithms instead of its first choice, as
+// `execute --products measured` performs them. Throws DeviceError.
+std::unique_ptr<Bench> make_cuda_bench(int device, const kernels::cuda::BlasApi* blas = nullptr,
+                                       bool measure_products = false);
 
 }  // namespace rehearse::calibrate::gpu

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "calibrate/statistics.h"
+#include "kernels/cuda/algorithm_trial.h"
 #include "kernels/cuda/gemm.h"
 #include "sim/base/check.h"
 
@@ -36,7 +37,9 @@ CudaRun::CudaRun(const Kernel& kernel, Operands operands, const Shared& shared)
     : kernel_(kernel),
       operands_(std::move(operands)),
       shared_(shared),
-      replays_(shared.stream, [this](std::size_t i) { call(i % operands_.sets()); }) {}
+      replays_(shared.stream, [this](std::size_t i) { call(i % operands_.sets()); }) {
+  if (shared_.measure_products) choice_ = choose();  // before the first graph holds an algorithm
+}
 
 void CudaRun::call(std::size_t set) {
   const execute::CallContext context{*kernel_.scenario, shared_.device, 0, 0, shared_.step, 0};
@@ -57,8 +60,13 @@ Fused fused_of(program::Epilogue epilogue) {
   return Fused::none;
 }
 
-// Each of the library's algorithms: the first is what is performed, the fastest what a search would find.
 Choice CudaRun::choice() {
+  if (!choice_) choice_ = choose();
+  return *choice_;
+}
+
+// Each of the library's algorithms: the first is what is performed by default, the fastest what a search finds.
+Choice CudaRun::choose() {
   const auto* g = std::get_if<program::Gemm>(&kernel_.op->shape);
   if (g == nullptr || g->batch != 1 || shared_.blas == nullptr) return {};
   const kernels::Gemm shape{g->m, g->n, g->k, g->transpose_a, g->transpose_b, g->accumulate};
@@ -88,6 +96,7 @@ Choice CudaRun::choice() {
 Choice choice_of(const Shared& shared, const kernels::cuda::MatmulProblem& problem,
                  const std::function<kernels::cuda::MatmulOperands(std::size_t)>& operands) {
   Choice choice;
+  std::vector<double> seconds;
   const auto& algorithms = shared.blas->algorithms(problem);
   for (std::size_t i = 0; i < algorithms.size(); ++i) {
     Replays replays(shared.stream,
@@ -96,14 +105,16 @@ Choice choice_of(const Shared& shared, const kernels::cuda::MatmulProblem& probl
     replays.time(launches);
     std::vector<double> samples;
     for (int repetition = 0; repetition < 5; ++repetition) samples.push_back(replays.time(launches) / launches);
-    const double seconds = median(samples);
-    if (i == 0) choice.first = choice.best = seconds;
-    choice.best = std::min(choice.best, seconds);
+    seconds.push_back(median(samples));
   }
-  const auto& first = algorithms.front();
-  choice.tile = {first.tile_rows, first.tile_cols};
-  choice.algorithm = first.name();
-  choice.stages = first.stages_id, choice.split = std::max(1, first.split_k), choice.waves = first.waves;
+  choice.first = seconds.front();
+  choice.best = *std::min_element(seconds.begin(), seconds.end());
+  const std::size_t index = shared.measure_products ? kernels::cuda::fastest_algorithm(seconds) : 0;
+  shared.blas->prefer(problem, index);
+  const auto& taken = algorithms[index];
+  choice.tile = {taken.tile_rows, taken.tile_cols};
+  choice.algorithm = taken.name();
+  choice.stages = taken.stages_id, choice.split = std::max(1, taken.split_k), choice.waves = taken.waves;
   return choice;
 }
 

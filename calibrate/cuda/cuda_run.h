@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "calibrate/cuda/operands.h"
@@ -34,9 +35,12 @@ struct Shared {
   kernels::cuda::CudaDevice& device;
   kernels::cuda::Blas* blas = nullptr;        // the device's; null: no library
   const kernels::StepValues* step = nullptr;  // device memory
+  bool measure_products = false;              // products go by the fastest of the library's algorithms
 };
 
-// The library's ways to do `problem`, the first and the fastest; operands(i) are those of the i-th set.
+// The library's ways to do `problem`, the first and the fastest; operands(i) are those of the i-th set. What it is
+// called with from now on goes by the first, or with Shared::measure_products by the fastest, which is the one that is
+// named.
 Choice choice_of(const Shared& shared, const kernels::cuda::MatmulProblem& problem,
                  const std::function<kernels::cuda::MatmulOperands(std::size_t)>& operands);
 
@@ -48,10 +52,12 @@ class CudaRun final : public Run {
 
  private:
   void call(std::size_t set);
+  Choice choose();
   Kernel kernel_;
   Operands operands_;
   Shared shared_;
   Replays replays_;
+  std::optional<Choice> choice_;
 };
 
 }  // namespace rehearse::calibrate::gpu

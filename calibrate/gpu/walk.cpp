@@ -67,6 +67,7 @@ Walk walk(const WalkRequest& request, std::unique_ptr<execute::Gpu> gpu) {
   execute::Run run{request.scenario, request.program, grid, options, *data, world, timelines, usable_cores(), true, {}};
   execute::GpuOptions gpu_options;
   gpu_options.graphs = execute::Graphs::off;
+  gpu_options.measure_products = request.measure_products;
   execute::GpuRank performer(
       run, rank, false, std::move(gpu), [] { return std::make_unique<NoQueuedTransfers>(); }, gpu_options);
   performer.initialise();

@@ -29,7 +29,8 @@ struct WalkRequest {
   int stage = 0;  // whose first rank performs
   int steps = 10;
   double limit_s = 60;
-  std::function<void()> poll;  // many times a second; what it throws ends the walk
+  bool measure_products = false;  // execute::GpuOptions's
+  std::function<void()> poll;     // many times a second; what it throws ends the walk
 };
 
 // Throws execute::GpuOutOfMemory, or std::runtime_error if an op fails or the limit is reached.

@@ -34,6 +34,7 @@ bool started_for_gpus() {
 GpuOptions rank_options(const PlacementRequest& request, int ranks, int gpus) {
   GpuOptions options;
   options.graphs = request.graphs == "on" ? Graphs::on : request.graphs == "off" ? Graphs::off : Graphs::automatic;
+  options.measure_products = request.products == "measured";
   options.ranks_on_device = (ranks + gpus - 1) / gpus;
   return options;
 }

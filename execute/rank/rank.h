@@ -44,6 +44,8 @@ struct DeviceUse {
   std::int64_t total_bytes = 0;     // of the device
   std::int64_t clock_drift_ps = 0;  // host clock minus device clock, gained over the run
   std::int64_t graph_steps = 0;     // steps that were replayed as a graph
+  // Products whose algorithm was chosen by time, and those of them that are not the library's first choice.
+  std::int64_t products = 0, other_products = 0;
   DeviceConditions conditions;
 };
 

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
 
+#include "kernels/cuda/algorithm_trial.h"
 #include "kernels/cuda/blas_tiles.h"
 #include "kernels/cuda/runtime.h"
 #include "sim/base/check.h"
@@ -195,7 +198,9 @@ struct Blas::Plan {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t left = nullptr, right = nullptr, result = nullptr;
   std::vector<Algorithm> algorithms;
-  bool performed = false;  // the first, by run()
+  std::size_t chosen = 0;  // by run()
+  bool performed = false;
+  std::optional<AlgorithmTrial> trial;
 };
 
 void Blas::Plan::make_desc(const MatmulProblem& p) {
@@ -251,8 +256,27 @@ const std::vector<Algorithm>& Blas::algorithms(const MatmulProblem& p) {
 std::vector<Blas::Performed> Blas::performed() const {
   std::vector<Performed> list;
   for (const auto& [problem, plan] : kept_)
-    if (plan->performed) list.push_back({problem, plan->algorithms.front()});
+    if (plan->performed) list.push_back({problem, plan->algorithms[plan->chosen], plan->chosen});
   return list;
+}
+
+void Blas::measure_with(Timer timer) {
+  timer_ = std::move(timer);
+}
+
+void Blas::settle() {
+  timer_ = nullptr;
+  for (const auto& [problem, plan] : kept_)
+    if (plan->trial) {
+      plan->chosen = plan->trial->fastest();
+      plan->trial.reset();
+    }
+}
+
+void Blas::prefer(const MatmulProblem& p, std::size_t index) {
+  Plan& plan = plan_of(p);
+  REHEARSE_CHECK(index < plan.algorithms.size(), "algorithm {} of {}", index, plan.algorithms.size());
+  plan.chosen = index;
 }
 
 void Blas::run(MatmulProblem p, const MatmulOperands& operands, cudaStream_t stream) {
@@ -260,7 +284,29 @@ void Blas::run(MatmulProblem p, const MatmulOperands& operands, cudaStream_t str
   Plan& plan = plan_of(p);
   if (plan.algorithms.empty()) throw none_for(p);
   plan.performed = true;
-  multiply(&plan, p, operands, 0, stream);
+  if (timer_ && try_algorithms(&plan, p, operands, stream)) return;
+  multiply(&plan, p, operands, plan.chosen, stream);
+}
+
+// False if nothing was run.
+bool Blas::try_algorithms(Plan* plan, const MatmulProblem& p, const MatmulOperands& operands, cudaStream_t stream) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  REHEARSE_CUDA(cudaStreamIsCapturing(stream, &capture));
+  if (capture != cudaStreamCaptureStatusNone) return false;
+  if (!plan->trial) plan->trial.emplace(plan->algorithms.size());
+  bool ran = false;
+  while (const std::optional<AlgorithmTrial::Turn> turn = plan->trial->next()) {
+    const auto queue = [&] { multiply(plan, p, operands, turn->algorithm, stream); };
+    double seconds = 0;
+    if (turn->timed)
+      seconds = timer_(queue);
+    else
+      queue();
+    plan->trial->add(*turn, seconds);
+    ran = true;
+    if (p.accumulate) break;
+  }
+  return ran;
 }
 
 void Blas::run(const MatmulProblem& p, const MatmulOperands& operands, std::size_t index, cudaStream_t stream) {

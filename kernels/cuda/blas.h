@@ -1,8 +1,8 @@
 // Matrix products on the GPU by cuBLASLt, in row-major terms. What an algorithm depends on is a MatmulProblem; for
 // each, descriptors and the algorithms that the library proposes (best first by its heuristic) are made once and kept.
-// run() takes the first of them, as frameworks do. The heuristic depends on the size of the workspace, so whoever
-// calibrates and whoever performs must give the same (blas_workspace_bytes); a calibration also times the others, to
-// say what the first costs.
+// run() takes the first of them, as frameworks do, or with measure_with() the fastest. The heuristic depends on the
+// size of the workspace, so whoever calibrates and whoever performs must give the same (blas_workspace_bytes); a
+// calibration also times the others, to say what the first costs.
 //
 // cuBLASLt is column-major: row-major C = op(A) op(B) is asked for as C^T = op(B)^T op(A)^T, that is with the operands
 // swapped, each row stride as a leading dimension; its bias, one value for each row of C^T, is then ours for each
@@ -20,6 +20,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -129,10 +130,23 @@ class Blas {
   // For timing each: `p` must hold for the pointers.
   void run(const MatmulProblem& p, const MatmulOperands& operands, std::size_t index, cudaStream_t stream);
 
-  // Every problem that the first run() did, and by which algorithm.
+  // Until settle() the first run() finds out which algorithm of each problem is the fastest (algorithm_trial.h), on the
+  // operands it is given: at once, again and again, where the result does not depend on how often it is done; of a
+  // problem that accumulates one run a call. So results are right from the first call on, but steps are slower until
+  // settle(). `timer` says how many seconds what is queued by its argument takes on the stream of run(), and may wait
+  // for it; on a stream that is captured nothing is found out.
+  using Timer = std::function<double(const std::function<void()>& queue)>;
+  void measure_with(Timer timer);
+  // From now on each problem keeps the fastest of what was timed, and problems that come later the first.
+  void settle();
+  // What the first run() takes for `p` from now on.
+  void prefer(const MatmulProblem& p, std::size_t index);
+
+  // Every problem that the first run() did, and by which algorithm; index: among algorithms().
   struct Performed {
     MatmulProblem problem;
     Algorithm algorithm;
+    std::size_t index = 0;
   };
   std::vector<Performed> performed() const;
 
@@ -144,6 +158,7 @@ class Blas {
 
   Plan& plan_of(const MatmulProblem& p);
   void propose(Plan* plan, const MatmulProblem& p) const;
+  bool try_algorithms(Plan* plan, const MatmulProblem& p, const MatmulOperands& operands, cudaStream_t stream);
   void multiply(Plan* plan, const MatmulProblem& p, const MatmulOperands& operands, std::size_t index,
                 cudaStream_t stream);
 
@@ -151,6 +166,7 @@ class Blas {
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_;
   std::size_t workspace_bytes_;
+  Timer timer_;  // null: nothing is to be found out
   std::map<MatmulProblem, std::unique_ptr<Plan>> kept_;
 };
 

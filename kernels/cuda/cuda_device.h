@@ -29,6 +29,9 @@ class CudaDevice final : public Device {
   struct Options {
     bool tf32 = false;                  // fp32 matrix products may use the matrix units' 19-bit mode
     const BlasApi* blas_api = nullptr;  // cuBLASLt's functions; null: this machine's library (blas_api.h)
+    // Until settle_products() the library's algorithms for each product are timed as it is called, which then waits for
+    // the stream; after it the fastest is taken. False: always the library's first choice.
+    bool measure_products = false;
   };
   // `workspace` is device memory, device_workspace_bytes() where times matter: kernels adapt to what there is, and
   // cuBLASLt chooses by it. At least kLeastWorkspace is needed. `stream` and `workspace` outlive the device.
@@ -42,6 +45,7 @@ class CudaDevice final : public Device {
   // The matrix products of this device. Throws DeviceError if cuBLASLt cannot be loaded.
   Blas& blas();
   const Blas* blas_in_use() const;  // null before the first product
+  void settle_products();
 
   void gemm(const Gemm& shape, In a, In b, In bias, Out c) override;
   void gemm_gelu(const Gemm& shape, In a, In b, In bias, Out x, Out y) override;

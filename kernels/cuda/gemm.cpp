@@ -99,10 +99,21 @@ MatmulProblem gemm_problem(const Gemm& s, DType a, DType b, bool bias, DType c, 
 }
 
 Blas& CudaDevice::blas() {
-  if (!blas_)
-    blas_ =
-        std::make_shared<BlasState>(options_.blas_api ? *options_.blas_api : blas_api(), workspace_, workspace_bytes_);
+  if (blas_) return blas_->blas;
+  blas_ =
+      std::make_shared<BlasState>(options_.blas_api ? *options_.blas_api : blas_api(), workspace_, workspace_bytes_);
+  if (options_.measure_products) {
+    StreamTimer& timer = blas_->timer.emplace(stream_);
+    blas_->blas.measure_with([&timer](const std::function<void()>& queue) { return timer.time(queue); });
+  }
   return blas_->blas;
+}
+
+void CudaDevice::settle_products() {
+  options_.measure_products = false;
+  if (!blas_) return;
+  blas_->blas.settle();
+  blas_->timer.reset();
 }
 
 const Blas* CudaDevice::blas_in_use() const {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "kernels/cuda/blas.h"
+#include "kernels/cuda/stream_timer.h"
 #include "kernels/device.h"
 
 namespace rehearse::kernels::cuda {
@@ -13,7 +15,8 @@ inline constexpr std::size_t kBiasBytes = std::size_t{512} << 10;
 
 struct BlasState {
   Blas blas;
-  void* bias;  // kBiasBytes
+  void* bias;                        // kBiasBytes
+  std::optional<StreamTimer> timer;  // of a device that finds out which algorithms are the fastest
 
   BlasState(const BlasApi& api, void* workspace, std::size_t bytes)
       : blas(api, workspace, bytes - kBiasBytes), bias(static_cast<char*>(workspace) + bytes - kBiasBytes) {}

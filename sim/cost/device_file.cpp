@@ -95,11 +95,37 @@ void read_gemm_table(const std::string& path, GemmData& gemm, Diagnostics& diagn
   read_gemm_points(path, read_text_file(path), 1, gemm, diagnostics);
 }
 
+constexpr std::array<std::pair<const char*, program::AttentionKernel>, 5> kAttentionKernels = {
+    {{"flash1", program::AttentionKernel::flash1},
+     {"flash2", program::AttentionKernel::flash2},
+     {"flash3", program::AttentionKernel::flash3},
+     {"flash_triton", program::AttentionKernel::flash_triton},
+     {"cudnn", program::AttentionKernel::cudnn}}};
+
+std::vector<std::string> attention_kernel_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, kernel] : kAttentionKernels) names.emplace_back(name);
+  return names;
+}
+
+// Null for the kernel that the rows are of. Of another that `flash` lists; an error if it does not.
+FlashKernel* library_of(const CsvRow& row, FlashData& flash) {
+  if (!row.has("library") || row.text("library") == "-") return nullptr;
+  const auto at = static_cast<std::size_t>(row.choice("library", attention_kernel_names()));
+  const program::AttentionKernel kernel = kAttentionKernels[at].second;
+  if (kernel == flash.fastest_is) return nullptr;
+  const auto found = flash.others.find(kernel);
+  if (found != flash.others.end()) return &found->second;
+  row.error("library", fmt::format("'{}' is not among attention.others, which has its rates", row.text("library")));
+  return nullptr;
+}
+
+// `device`: of a device's own rows, some of which may be another library's, as it was measured here.
 void read_flash_points(const std::string& file, std::string text, int first_line, FlashKernel& flash,
-                       Diagnostics& diagnostics) {
-  CsvTable table(file, std::move(text),
-                 {{"part", "causal", "batch", "seq", "heads", "kv_heads", "head_dim", "tflops", "source"}}, diagnostics,
-                 CsvDialect::commented, first_line);
+                       Diagnostics& diagnostics, FlashData* device = nullptr) {
+  CsvColumns columns{{"part", "causal", "batch", "seq", "heads", "kv_heads", "head_dim", "tflops", "source"}};
+  if (device != nullptr) columns.optional = {"library"};
+  CsvTable table(file, std::move(text), columns, diagnostics, CsvDialect::commented, first_line);
   while (const CsvRow* row = table.next()) {
     FlashPoint point;
     point.backward = row->choice("part", {"forward", "backward"}) == 1;
@@ -110,7 +136,12 @@ void read_flash_points(const std::string& file, std::string text, int first_line
     point.kv_heads = row->positive_integer("kv_heads");
     point.head_dim = row->positive_integer("head_dim");
     point.flops_per_second = row->positive_number("tflops", kLeastTflops, kMostTflops) * 1e12;
-    flash.points.push_back(point);
+    FlashKernel* const library = device == nullptr ? nullptr : library_of(*row, *device);
+    if (library != nullptr) {
+      point.flops_per_second /= library->scale.value;
+      point.added = true;
+    }
+    (library == nullptr ? flash : *library).points.push_back(point);
   }
 }
 
@@ -119,9 +150,9 @@ void read_flash_table(const std::string& path, FlashKernel& flash, Diagnostics& 
 }
 
 // The table as a literal block, as calibrations have it.
-void read_flash_rows(const Node& node, FlashKernel& flash, Diagnostics& diagnostics) {
+void read_flash_rows(const Node& node, FlashKernel& flash, Diagnostics& diagnostics, FlashData* device = nullptr) {
   if (auto rows = rows_of(node))
-    read_flash_points(node.file(), std::move(rows->text), rows->first_line, flash, diagnostics);
+    read_flash_points(node.file(), std::move(rows->text), rows->first_line, flash, diagnostics, device);
 }
 
 void read_kernel_points(const std::string& file, std::string text, int first_line, std::vector<KernelPoint>& kernels,
@@ -251,13 +282,6 @@ FlashRate read_flash_rate(const Node& parent, std::string_view key) {
   return rate;
 }
 
-constexpr std::array<std::pair<const char*, program::AttentionKernel>, 5> kAttentionKernels = {
-    {{"flash1", program::AttentionKernel::flash1},
-     {"flash2", program::AttentionKernel::flash2},
-     {"flash3", program::AttentionKernel::flash3},
-     {"flash_triton", program::AttentionKernel::flash_triton},
-     {"cudnn", program::AttentionKernel::cudnn}}};
-
 // What every kernel has.
 void read_flash_kernel(const Node& node, FlashKernel& kernel) {
   kernel.measured_here = node.boolean("measured_here", true);
@@ -274,11 +298,9 @@ void read_flash_kernel(const Node& node, FlashKernel& kernel) {
 
 void read_flash(const Node& node, const std::string& file, FlashData& flash, Diagnostics& diagnostics) {
   const std::string table = table_path(node, file);
-  if (node.has("kernel")) {
-    std::vector<std::string> names;
-    for (const auto& [name, kernel] : kAttentionKernels) names.emplace_back(name);
-    flash.fastest_is = kAttentionKernels[static_cast<std::size_t>(node.choice("kernel", names, 0))].second;
-  }
+  if (node.has("kernel"))
+    flash.fastest_is =
+        kAttentionKernels[static_cast<std::size_t>(node.choice("kernel", attention_kernel_names(), 0))].second;
   if (const Node others = node.get("others")) {
     for (const auto& [name, kernel] : kAttentionKernels) {
       const Node other = others.get(name);
@@ -289,7 +311,7 @@ void read_flash(const Node& node, const std::string& file, FlashData& flash, Dia
     others.finish();
   }
   read_flash_kernel(node, flash.fastest);
-  read_flash_rows(node, flash.fastest, diagnostics);
+  read_flash_rows(node, flash.fastest, diagnostics, &flash);
   node.finish();
   if (!table.empty()) read_flash_table(table, flash.fastest, diagnostics);
 }
@@ -392,9 +414,8 @@ struct MeasuredKernel {
 // the device's file does not list begins as the fastest, without its points.
 MeasuredKernel measured_kernel(const Node& node, FlashData& flash) {
   if (!node.has("kernel")) return {flash.fastest, true};
-  std::vector<std::string> names;
-  for (const auto& [name, kernel] : kAttentionKernels) names.emplace_back(name);
-  const auto kernel = kAttentionKernels[static_cast<std::size_t>(node.choice("kernel", names, 0))].second;
+  const auto kernel =
+      kAttentionKernels[static_cast<std::size_t>(node.choice("kernel", attention_kernel_names(), 0))].second;
   if (kernel == flash.fastest_is) return {flash.fastest, true};
   const auto [at, fresh] = flash.others.try_emplace(kernel, flash.fastest);
   if (fresh) at->second.points.clear();

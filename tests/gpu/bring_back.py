@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """What tests/gpu/bring_back.sh has to compute.
 
-  bring_back.py device CALIBRATION SHIPPED   the calibration as a device of calibrate/devices, on the standard output
-  bring_back.py tables RECORDS               Markdown tables of what was measured, for the docs
+  bring_back.py device CALIBRATION SHIPPED [ATTENTION...]
+                                the calibration as a device of calibrate/devices, on the standard output, with the rows of
+                                files of torch_attention.py: its rows of attention then name their library
+  bring_back.py tables RECORDS  Markdown tables of what was measured, for the docs
 """
 
 import csv
@@ -44,12 +46,45 @@ def other_attention(shipped):
     return others
 
 
-def device(calibration, shipped_file):
+def rows_of(lines):
+    """Of a section: where its `rows: |` stands, and the rows, the heading first."""
+    at = next((i for i, line in enumerate(lines) if line == "  rows: |"), len(lines))
+    end = next((i for i in range(at + 1, len(lines)) if not lines[i].startswith("    ")), len(lines))
+    return at, [line.strip() for line in lines[at + 1 : end]]
+
+
+def with_libraries(lines, files, name):
+    """The device's section `attention` with the rows that were measured of other libraries, by `library`; those that the
+    section lists no rates of are left out."""
+    listed = {m.group(1) for line in lines if (m := re.match(r"    ([a-z0-9_]+):", line))}
+    more = []
+    for path in files:
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        kernel = re.search(r"^  kernel: (\S+)", text, re.MULTILINE).group(1)
+        of = re.search(r"^measurements_for: (\S+)", text, re.MULTILINE).group(1)
+        if of != name:
+            sys.exit(f"{path} is of {of}, the calibration of {name}")
+        if kernel not in listed:
+            print(f"bring_back: {path}: {kernel} has no rates among the device's other libraries: not installed", file=sys.stderr)
+            continue
+        section = dict(sections(text))["attention"]
+        more += [f"{row},{kernel}" for row in rows_of(section)[1][1:]]
+    if not more:
+        return lines
+    at, rows = rows_of(lines)
+    heading = rows[0] if rows else "part,causal,batch,seq,heads,kv_heads,head_dim,tflops,source"
+    table = [heading + ",library"] + [row + ",-" for row in rows[1:]] + more
+    return lines[:at] + ["  rows: |"] + ["    " + row for row in table] + lines[at + 1 + len(rows) :]
+
+
+def device(calibration, shipped_file, attention):
     with open(calibration, encoding="utf-8") as f:
         text = f.read()
     with open(shipped_file, encoding="utf-8") as f:
         shipped = sections(f.read())
     name = os.path.basename(shipped_file)
+    own = re.search(r"^name: *(\S+)", text, re.MULTILINE).group(1)
     out, have = [], set()
     for key, lines in sections(text):
         have.add(key)
@@ -58,6 +93,8 @@ def device(calibration, shipped_file):
         if key == "attention" and not any(line.startswith("  others:") for line in lines):
             at = next((i for i, line in enumerate(lines) if line.startswith("  rows:")), len(lines))
             lines = lines[:at] + [f"  # {name}'s, of other libraries"] + other_attention(shipped) + lines[at:]
+        if key == "attention":
+            lines = with_libraries(lines, attention, own)
         out += lines
     for key, lines in shipped:
         if key == "power" and key not in have:
@@ -165,8 +202,8 @@ def tables(folder):
 
 
 def main():
-    if len(sys.argv) == 4 and sys.argv[1] == "device":
-        device(sys.argv[2], sys.argv[3])
+    if len(sys.argv) >= 4 and sys.argv[1] == "device":
+        device(sys.argv[2], sys.argv[3], sys.argv[4:])
     elif len(sys.argv) == 3 and sys.argv[1] == "tables":
         tables(sys.argv[2])
     else:

@@ -75,10 +75,20 @@ else
   echo "no calibration among what came back: nothing is installed"
 fi
 
+# Attention of other libraries (torch_attention.py), of the last call that measured it.
+attention=()
+for library in cudnn flash2; do
+  for call in "${calls[@]}"; do
+    file=./attention/attention-$library.yaml
+    if [ -s "$call/results.tar.gz" ]; then tar xzf "$call/results.tar.gz" -C "$place" "$file" 2>/dev/null || true; fi
+  done
+  [ -s "$place/attention/attention-$library.yaml" ] && attention+=("$place/attention/attention-$library.yaml")
+done
+
 # --- the device
 if [ -n "$name" ]; then
   installed=$root/calibrate/devices/$name.yaml
-  python3 "$here/bring_back.py" device "$calibration" "$root/calibrate/devices/$shipped.yaml" > "$place/device.yaml"
+  python3 "$here/bring_back.py" device "$calibration" "$root/calibrate/devices/$shipped.yaml" ${attention[@]+"${attention[@]}"} > "$place/device.yaml"
   cp "$root/calibrate/devices/$shipped.collectives.yaml" "$root/calibrate/devices/$name.collectives.yaml"
   cp "$place/device.yaml" "$installed"
   for scenario in gpt2 llama; do
@@ -88,6 +98,10 @@ if [ -n "$name" ]; then
     fi
   done
   echo "installed: calibrate/devices/$name.yaml, measured on $gpu; what it lacks is $shipped's"
+  for library in cudnn flash2; do
+    rows=$(grep -c "^    \(forward\|backward\),.*,$library\$" "$installed" || true)
+    [ "$rows" = 0 ] || echo "attention: $rows rows of $library, for plans whose framework runs it"
+  done
   users=$(grep -l "^device: $shipped *\(#.*\)\?$" "$root"/topologies/*.yaml || true)
   for preset in $users; do
     if [ "$presets" = 1 ]; then

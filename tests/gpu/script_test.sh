@@ -154,7 +154,7 @@ for call in A B C D E; do
   tests/gpu/calls.sh --keep $call "$place/out-$call" > /dev/null
 done
 for expected in 'A:PASSED  clocks' 'A:PASSED  smoke (' 'A:PASSED  smoke: 2 losses' 'A:PASSED  test_gpu' 'A:4 \[  PASSED  \] 1 test' 'A:PASSED  steps (.*SM 1755 MHz .* W' \
-  'B:seed: calibration.yaml' 'B:PASSED  torch' 'C:PASSED  flash' 'C:PASSED  kernels' 'C:FAILED  memcheck (exit 9' 'C:ERROR SUMMARY: 3' 'C:PASSED  counters' \
+  'B:seed: calibration.yaml' 'B:PASSED  attention' 'B:cudnn (16, 1024, 12, 12, 64): forward 100.0 us, backward 200.0 us' 'B:PASSED  torch' 'C:PASSED  flash' 'C:PASSED  kernels' 'C:FAILED  memcheck (exit 9' 'C:ERROR SUMMARY: 3' 'C:PASSED  counters' \
   'D:PASSED  two-ranks-mps-off:' 'D:REHEARSE_MPS is off' 'D:PASSED  two-ranks-mps-on:' 'D:TIMEOUT eight-ranks-mps-off' 'D:PASSED  interleaved-mps-on:' \
   'D:PASSED  killed: .*signal 9' 'E:PASSED  walk' 'E:PASSED  steps_again' \
   'E:"step_time_s": 0.05 with gelu' 'E:PASSED  epilogues-all: 2 losses'; do
@@ -170,7 +170,7 @@ tests/gpu/calls.sh F > /dev/null 2>&1 && fail "there is no call F"
 # --- home
 sed -i '/^h100/d' "$PRETEND_LOG"
 tests/gpu/bring_back.sh --program "$build/cli/rehearse" build/gpu/back > "$place/home.txt" 2>&1 || fail "bring_back.sh: $(cat "$place/home.txt")"
-for expected in '^installed: calibrate/devices/h100-80gb-hbm3.yaml, measured on NVIDIA H100 80GB HBM3' '^presets with h100-sxm.*dgx-h100' '^| gpt2-124m-b16-s1024 | 100.00 ms | 100.00 ms | +0.0% |' \
+for expected in '^installed: calibrate/devices/h100-80gb-hbm3.yaml, measured on NVIDIA H100 80GB HBM3' '^attention: 26 rows of cudnn' '^attention: 26 rows of flash2' '^presets with h100-sxm.*dgx-h100' '^| gpt2-124m-b16-s1024 | 100.00 ms | 100.00 ms | +0.0% |' \
   '^All: 16 plans: median 0.0%' '^ours/eager-bf16: median' '| flash/forward | 10.0 us | 250 |' '| stream/add | 5.0 us | 0.91 |' 'A: PASSED  steps (.*SM 1755 MHz'; do
   grep -q -- "$expected" "$place/home.txt" || fail "bring_back.sh prints no '$expected': $(cat "$place/home.txt")"
 done
@@ -178,7 +178,20 @@ for section in 'power:' 'attention:' '  others:' '    cudnn:' '    flash2:'; do
   grep -q "^$section" calibrate/devices/h100-80gb-hbm3.yaml || fail "installed without $section"
 done
 records=$(echo tests/gpu/records/*-h100-80gb-hbm3)
-for file in A.txt E.txt ledger.csv walk_ledger.csv torch.json flash.json kernels.json; do [ -s "$records/$file" ] || fail "no record $file in $(ls "$records")"; done
+for file in A.txt E.txt ledger.csv walk_ledger.csv torch.json flash.json kernels.json attention-cudnn.yaml; do [ -s "$records/$file" ] || fail "no record $file in $(ls "$records")"; done
+# Plans take the rows of the library that their framework runs, ours those of neither.
+step_of() { # framework
+  REHEARSE_ROOT=$checkout "$build/cli/rehearse" simulate scenarios/gpu/gpt2.yaml --calibration h100-80gb-hbm3 --set "framework=$1" --json |
+    grep -m 1 -o '"step_time_s": *[0-9.e-]*'
+}
+cp calibrate/devices/h100-80gb-hbm3.yaml "$place/installed.yaml"
+for pair in megatron-core:cudnn torch-fsdp:flash2; do
+  with=$(step_of "${pair%:*}") ours=$(step_of rehearse)
+  sed -i "/,${pair#*:}\$/d" calibrate/devices/h100-80gb-hbm3.yaml
+  [ "$with" != "$(step_of "${pair%:*}")" ] || fail "${pair%:*} does not take the rows of ${pair#*:}: $with"
+  [ "$ours" = "$(step_of rehearse)" ] || fail "our plans take rows of ${pair#*:}"
+  cp "$place/installed.yaml" calibrate/devices/h100-80gb-hbm3.yaml
+done
 tests/gpu/bring_back.sh --presets --program "$build/cli/rehearse" build/gpu/back > "$place/presets.txt" 2>&1 || fail "--presets: $(cat "$place/presets.txt")"
 grep -q '^device: h100-80gb-hbm3' topologies/dgx-h100.yaml || fail "the preset does not name the device: $(cat "$place/presets.txt")"
 mkdir -p "$place/broken"

@@ -85,12 +85,28 @@ class CudaGpu final : public Gpu {
     for (const auto& q : streams_) {
       const cuda::Blas* blas = q->device ? q->device->blas_in_use() : nullptr;
       if (blas == nullptr) continue;
-      for (const auto& [p, algorithm] : blas->performed())
+      for (const auto& [p, algorithm, index] : blas->performed())
         if (p.batch == 1) used.emplace(cuda::form_text(p), p.m, p.n, p.k, algorithm.name());
     }
     std::vector<result::ProductUse> list;
     for (const auto& [form, m, n, k, algorithm] : used) list.push_back({form, m, n, k, algorithm});
     return list;
+  }
+
+  void measure_products() override { options_.measure_products = true; }
+  Settled settle_products() override {
+    options_.measure_products = false;
+    Settled settled;
+    for (const auto& q : streams_) {
+      if (!q->device) continue;
+      q->device->settle_products();
+      if (const cuda::Blas* blas = q->device->blas_in_use(); blas != nullptr)
+        for (const cuda::Blas::Performed& p : blas->performed()) {
+          ++settled.products;
+          settled.others += p.index > 0 ? 1 : 0;
+        }
+    }
+    return settled;
   }
 
   Event make_event(bool timing) override {

@@ -55,6 +55,14 @@ class Gpu {
   virtual kernels::DeviceState state() { return {}; }
   // The matrix products queued so far, each once, with the algorithm that the library chose.
   virtual std::vector<result::ProductUse> products() { return {}; }
+  // Before the first device(): the library's algorithms for each product are timed as it is queued, and the fastest
+  // taken from settle_products() on, which says how many products that are and of how many it is not the library's own
+  // first choice.
+  virtual void measure_products() {}
+  struct Settled {
+    int products = 0, others = 0;
+  };
+  virtual Settled settle_products() { return {}; }
   virtual Event make_event(bool timing) = 0;
   virtual void record(Event event, Stream stream) = 0;
   virtual void wait(Stream stream, Event event) = 0;   // for the event's latest record; none: goes on

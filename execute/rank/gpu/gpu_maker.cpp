@@ -27,6 +27,10 @@ void GpuMaker::check(const std::vector<Timeline>& timelines, const plan::RankGri
             Diagnostic{"--cuda-graphs", 0, 0, "on",
                        fmt::format("in {} the host waits within the step, which no graph can hold", t.role->name),
                        "--cuda-graphs auto, or a framework that does not wait"});
+  if (parts_.options.measure_products && grid.ranks() > 1)
+    throw InputError(Diagnostic{"--products", 0, 0, "measured",
+                                "is for a rank that meets no others: several take the library's first choice, alike",
+                                "--products first"});
   if (parts_.devices.empty()) return;
   std::map<int, std::pair<std::int64_t, int>> needed;  // by device: bytes, ranks
   for (const int rank : ranks) {

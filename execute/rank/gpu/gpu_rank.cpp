@@ -83,6 +83,7 @@ GpuRank::GpuRank(Run& run, int rank, bool reports_loss, std::unique_ptr<Gpu> gpu
   const bool possible = graphs_possible(timeline_) && !run.options.before_op && options.send_slots == 0;
   graphs_ = possible && (options_.graphs == Graphs::on || (options_.graphs == Graphs::automatic && !has_transfers_));
   gpu_->bind_thread();
+  if (options_.measure_products && !has_transfers_) gpu_->measure_products();
   make_streams();
   lay_out_memory();
   make_send_staging();
@@ -324,6 +325,7 @@ void GpuRank::run_steps() {
   StateLog states([this] { return gpu_->state(); });
   for (std::int64_t step = 0; step < run_.options.steps; ++step) {
     if (step >= kAhead) retire(step - kAhead);
+    if (step == kAhead) settle_products();
     issue(step);
     issuing_ = -1;
   }
@@ -332,6 +334,14 @@ void GpuRank::run_steps() {
   states.end();
   use_.conditions = states.conditions();
   products_ = gpu_->products();
+}
+
+// The steps before this are issued op by op in any case.
+void GpuRank::settle_products() {
+  if (!options_.measure_products || has_transfers_) return;
+  const Gpu::Settled settled = gpu_->settle_products();
+  use_.products = settled.products;
+  use_.other_products = settled.others;
 }
 
 // Waits until the device has ended a step, and takes what it left: its time, its loss, its profile.

@@ -41,6 +41,9 @@ bool graphs_possible(const Timeline& timeline);
 
 struct GpuOptions {
   Graphs graphs = Graphs::automatic;
+  // The fastest of the library's algorithms for each product, timed in the first two steps, instead of its first
+  // choice. Of a rank without transfers alone: ranks that share a product's result or wait for one another do alike.
+  bool measure_products = false;
   int ranks_on_device = 1;
   int send_slots = 0;  // sim/program/link/send_slots.h
 };
@@ -103,6 +106,7 @@ class GpuRank final : public Rank {
   void load_kernels();
   void run();
   void run_steps();
+  void settle_products();
   void retire(std::int64_t step);
   void await(Gpu::Event event);
   void fetch();

@@ -3,6 +3,7 @@
 // back as exact, does. Products need cuBLASLt, which has no device here: they are told as not measured.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -96,6 +97,35 @@ TEST(EmulatedCalibration, ProductsAreTimedWithWhatTheLibraryTells) {
   }
   EXPECT_GE(products, 6);
   EXPECT_GE(with_bias, 1);
+}
+
+// Bursts, and the products of a walk, go by the algorithm that execute --products measured takes.
+TEST(EmulatedCalibration, MeasuredProductsAreTimedByTheirFastestAlgorithm) {
+  emulator::blas_log().first_sleeps_ms = 5;
+  const plan::Scenario scenario = tiny(model::Family::gpt);
+  const KernelsToTime list({scenario}, false);
+  const auto product = std::find_if(list.kernels().begin(), list.kernels().end(),
+                                    [](const Kernel& k) { return std::holds_alternative<program::Gemm>(k.op->shape); });
+  ASSERT_NE(product, list.kernels().end());
+  for (const bool measured : {false, true}) {
+    const auto bench = make_cuda_bench(0, &emulator::blas_api(), measured);
+    const auto run = bench->kernel(*product);
+    ASSERT_NE(run, nullptr) << bench->problem();
+    const Choice choice = run->choice();
+    EXPECT_EQ(choice.algorithm.substr(0, 5), measured ? "id 62" : "id 60");
+    EXPECT_GT(choice.first, choice.best);
+    emulator::blas_log().algorithms.clear();
+    run->launch(2);
+    EXPECT_EQ(emulator::blas_log().algorithms, std::vector<std::uint64_t>(2, measured ? 2 : 0));
+  }
+  const auto bench = make_cuda_bench(0, &emulator::blas_api(), true);
+  const program::Program program = lower::lower(scenario);
+  const Walk walk = bench->walk(scenario, program, 0, 2, [] {});
+  EXPECT_GE(walk.products.size(), 6U) << bench->problem();
+  const auto others = std::count_if(walk.products.begin(), walk.products.end(),
+                                    [](const result::ProductUse& p) { return p.algorithm.starts_with("id 62"); });
+  EXPECT_GE(others, 6) << "of " << walk.products.size();
+  emulator::blas_log().first_sleeps_ms = 0;
 }
 
 // Those that are performed: with the epilogue where the library has it, and without, as performing does, where not.

@@ -6,9 +6,11 @@
 #include <cuda_fp8.h>
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <thread>
 
 namespace emulator {
 namespace {
@@ -349,8 +351,11 @@ cublasStatus_t run(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alph
   ++blas_log().products;
   blas_log().epilogues.push_back(p.desc.epilogue);
   blas_log().algorithms.push_back(algo->data[0]);
-  const cudaError_t error =
-      launch(reinterpret_cast<const void*>(&multiply), dim3(1), dim3(1), 0, stream, [p] { multiply(p); });
+  const std::chrono::milliseconds sleep{algo->data[0] == 0 ? blas_log().first_sleeps_ms : 0};
+  const cudaError_t error = launch(reinterpret_cast<const void*>(&multiply), dim3(1), dim3(1), 0, stream, [p, sleep] {
+    multiply(p);
+    if (sleep.count() > 0) std::this_thread::sleep_for(sleep);
+  });
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 

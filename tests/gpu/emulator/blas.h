@@ -17,6 +17,7 @@ struct BlasLog {
   std::uint32_t reduction_mask = 0, alignment_a = 0, alignment_b = 0, alignment_c = 0, alignment_d = 0;
   std::uint64_t workspace = 0;
   bool no_epilogues = false;              // of GELU and of bias gradients: as a library that has none
+  int first_sleeps_ms = 0;                // so much longer the first proposed algorithm takes
   std::vector<std::uint32_t> epilogues;   // of each product
   std::vector<std::uint64_t> algorithms;  // the number each product was done by: 0 is the first proposed
 };

@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -110,3 +111,31 @@ void load_matrices(unsigned (&r)[4], const void* row) {
 }
 
 }  // namespace emulator
+
+// The names of kernels/cuda/warp_matrix.h.
+namespace rehearse::kernels::cuda {
+
+template <class T>
+void mma_16x8x16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  ::emulator::mma<T>(c, a, b0, b1);
+}
+template <bool kTransposed>
+void load_matrices(unsigned (&r)[4], const void* row) {
+  ::emulator::load_matrices<kTransposed>(r, row);
+}
+template <int kBytes>
+void copy_async(void* shared, const void* global, bool there) {
+  ::emulator::begin_copy(shared, there ? global : nullptr, kBytes);
+}
+inline void commit_copies() {
+  ::emulator::commit();
+}
+template <int kLeft>
+void wait_copies() {
+  ::emulator::end_copies(kLeft);
+}
+inline float fast_exp2(float x) {
+  return std::exp2(x);
+}
+
+}  // namespace rehearse::kernels::cuda

@@ -6,6 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "kernels/cuda/algorithm_trial.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/runtime.h"
@@ -148,6 +151,137 @@ TEST_F(BlasTest, TheFirstIsPerformedAndAnyCanBeTimed) {
   EXPECT_EQ(blas_->performed().front().problem, p);
   EXPECT_EQ(blas_->performed().front().algorithm.name(),
             "id 60 tile 256x128 stages 15 split-k 2 cluster 3 reduction 2");
+}
+
+TEST(AlgorithmTrials, TheFirstStaysUnlessAnotherIsFasterByMoreThanTimesScatter) {
+  const auto fastest = [](const std::vector<double>& us) {
+    std::vector<double> seconds;
+    for (const double t : us) seconds.push_back(t * 1e-6);
+    return fastest_algorithm(seconds);
+  };
+  EXPECT_EQ(fastest({100, 90, 80, 85}), 2U);
+  EXPECT_EQ(fastest({100, 110, 120}), 0U);
+  EXPECT_EQ(fastest({100, 99, 98.5}), 0U) << "1.5% is a tie";
+  EXPECT_EQ(fastest({100, 100, 100}), 0U);
+  EXPECT_EQ(fastest({2, 1.5}), 0U) << "events are no more exact";
+  EXPECT_EQ(fastest({100, 0, 90}), 2U) << "0: not timed";
+  EXPECT_EQ(fastest({0, 10}), 0U) << "nothing to compare with";
+  EXPECT_EQ(fastest({}), 0U);
+}
+
+TEST(AlgorithmTrials, EachHasAsManyRunsAndTheFirstIsNotTimed) {
+  AlgorithmTrial trial(3);
+  std::vector<std::pair<std::size_t, bool>> turns;
+  while (const auto turn = trial.next()) {
+    turns.emplace_back(turn->algorithm, turn->timed);
+    trial.add(*turn, turn->timed ? 1e-3 * static_cast<double>(20 - turns.size() - 3 * turn->algorithm) : 1e-9);
+  }
+  const std::vector<std::pair<std::size_t, bool>> expected = {{0, false}, {0, true}, {1, false}, {1, true},
+                                                              {2, false}, {2, true}, {0, true},  {0, true},
+                                                              {1, true},  {1, true}, {2, true},  {2, true}};
+  EXPECT_EQ(turns, expected);
+  EXPECT_EQ(trial.seconds(), (std::vector<double>{12e-3, 7e-3, 2e-3})) << "the least of each";
+  EXPECT_EQ(trial.fastest(), 2U);
+  EXPECT_FALSE(AlgorithmTrial(1).next());
+}
+
+// A Blas whose library's algorithm number n takes us[n] microseconds.
+class MeasuredBlasTest : public BlasTest {
+ protected:
+  void measure(std::map<std::uint64_t, double> us) {
+    blas_->measure_with([us, this](const std::function<void()>& queue) {
+      queue();
+      ++timed_;
+      return us.at(emulator::blas_log().algorithms.back()) * 1e-6;
+    });
+  }
+  MatmulOperands operands(float* c) {
+    MatmulOperands x;
+    x.a = x.b = floats({1, 2, 3, 4});
+    x.c = c;
+    return x;
+  }
+  std::uint64_t last() const { return emulator::blas_log().algorithms.back(); }
+
+  int timed_ = 0;
+};
+
+TEST_F(MeasuredBlasTest, TheFastestIsTakenOnceItIsSettled) {
+  float* c = floats({0, 0, 0, 0});
+  const MatmulOperands x = operands(c);
+  measure({{0, 100}, {2, 80}});
+  blas_->run(square(), x, stream_.get());
+  EXPECT_EQ(emulator::blas_log().algorithms, (std::vector<std::uint64_t>{0, 0, 2, 2, 0, 0, 2, 2}));
+  EXPECT_EQ(timed_, 6);
+  blas_->run(square(), x, stream_.get());
+  EXPECT_EQ(last(), 0U) << "not settled yet";
+  blas_->settle();
+  blas_->run(square(), x, stream_.get());
+  EXPECT_EQ(last(), 2U);
+  EXPECT_EQ(read(c, 4), (std::vector<float>{7, 10, 15, 22}));
+  ASSERT_EQ(blas_->performed().size(), 1U);
+  EXPECT_EQ(blas_->performed().front().index, 1U);
+  EXPECT_EQ(blas_->performed().front().algorithm.id, 62);
+  MatmulProblem later = square();
+  later.transpose_a = true;
+  blas_->run(later, x, stream_.get());
+  EXPECT_EQ(last(), 0U) << "what comes after is not found out";
+  EXPECT_EQ(timed_, 6);
+}
+
+TEST_F(MeasuredBlasTest, ATieKeepsTheFirst) {
+  const MatmulOperands x = operands(floats({0, 0, 0, 0}));
+  measure({{0, 100}, {2, 99}});
+  blas_->run(square(), x, stream_.get());
+  blas_->settle();
+  blas_->run(square(), x, stream_.get());
+  EXPECT_EQ(last(), 0U);
+}
+
+// Each call adds once, whichever algorithm does it; with too few calls the first stays.
+TEST_F(MeasuredBlasTest, WhatAccumulatesIsDoneOnceACall) {
+  MatmulProblem p = square();
+  p.accumulate = true;
+  for (const int calls : {3, 5}) {
+    float* c = floats({0, 0, 0, 0});
+    const MatmulOperands x = operands(c);
+    emulator::blas_log().algorithms.clear();
+    measure({{0, 100}, {2, 80}});
+    for (int i = 0; i < calls; ++i) blas_->run(p, x, stream_.get());
+    EXPECT_EQ(read(c, 1)[0], static_cast<float>(7 * calls));
+    EXPECT_EQ(emulator::blas_log().algorithms.size(), static_cast<std::size_t>(calls));
+    blas_->settle();
+    blas_->run(p, x, stream_.get());
+    EXPECT_EQ(last(), calls == 3 ? 0U : 2U);
+    ++p.c.batch_stride;  // another problem
+  }
+}
+
+TEST_F(MeasuredBlasTest, NothingIsFoundOutOnAStreamThatIsCaptured) {
+  const MatmulOperands x = operands(floats({0, 0, 0, 0}));
+  measure({{0, 100}, {2, 80}});
+  const Graph graph(stream_, [&] { blas_->run(square(), x, stream_.get()); });
+  EXPECT_EQ(timed_, 0);
+  EXPECT_EQ(graph.nodes(), 1U);
+}
+
+// The device's own timer.
+TEST_F(BlasTest, ADeviceFindsOutIfItIsToldTo) {
+  emulator::blas_log().first_sleeps_ms = 5;
+  const DeviceMemory workspace(device_workspace_bytes(9));
+  const float* a = floats(std::vector<float>(64, 1));
+  float* c = floats(std::vector<float>(64, 0));
+  for (const bool measured : {false, true}) {
+    CudaDevice device(stream_, {.blas_api = &emulator::blas_api(), .measure_products = measured}, workspace.data(),
+                      workspace.bytes());
+    const auto multiply = [&] { device.gemm({8, 8, 8}, {a, DType::f32}, {a, DType::f32}, nullptr, {c, DType::f32}); };
+    multiply();
+    device.settle_products();
+    multiply();
+    EXPECT_EQ(emulator::blas_log().algorithms.back(), measured ? 2U : 0U);
+    EXPECT_EQ(read(c, 1)[0], 8.0F);
+  }
+  emulator::blas_log().first_sleeps_ms = 0;
 }
 
 // The library chooses under a limit that is that of the architecture, whoever asks: ranks, calibrations, tests.

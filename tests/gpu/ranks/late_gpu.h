@@ -28,6 +28,7 @@ struct LateOptions {
   bool lose_waits = false;        // waits for events are forgotten: what a test must notice
   kernels::DeviceState state = {};
   std::vector<result::ProductUse> products = {};
+  std::function<void(const std::string& what)> on_products = {};  // "measure", "settle"
 };
 
 class LateGpu final : public execute::Gpu {
@@ -45,6 +46,13 @@ class LateGpu final : public execute::Gpu {
   kernels::Device& device(Stream stream) override;
   kernels::DeviceState state() override { return options_.state; }
   std::vector<result::ProductUse> products() override { return options_.products; }
+  void measure_products() override {
+    if (options_.on_products) options_.on_products("measure");
+  }
+  Settled settle_products() override {
+    if (options_.on_products) options_.on_products("settle");
+    return {5, 2};
+  }
   Event make_event(bool timing) override;
   void record(Event event, Stream stream) override;
   void wait(Stream stream, Event event) override;

@@ -165,6 +165,45 @@ TEST(LateGpus, StepsAreReplayedAsGraphsButTheFirstTwoAndTheLast) {
   EXPECT_EQ(GpuRun().perform(scenario, options).device.graph_steps, 0);
 }
 
+// Algorithms are found out while steps are issued op by op, before the first graph holds one.
+TEST(LateGpus, AlgorithmsAreFoundOutInTheFirstTwoSteps) {
+  const plan::Scenario scenario = scenario_from(kMlp, {"cluster.gpus=1", "plan.micro_batch=4"});
+  std::vector<std::string> log;
+  execute::Options options;
+  options.steps = 4;
+  options.before_op = [&](int, std::int64_t step, const program::Op&) {
+    const std::string text = "step " + std::to_string(step);
+    if (log.empty() || log.back() != text) log.push_back(text);
+  };
+  GpuRun run;
+  run.late.on_products = [&](const std::string& what) { log.push_back(what); };
+  EXPECT_EQ(run.perform(scenario, options).device.products, 0);
+  EXPECT_EQ(log, (std::vector<std::string>{"step 0", "step 1", "step 2", "step 3"})) << "not asked for";
+  log.clear();
+  run.rank.measure_products = true;
+  const execute::DeviceUse use = run.perform(scenario, options).device;
+  EXPECT_EQ(log, (std::vector<std::string>{"measure", "step 0", "step 1", "settle", "step 2", "step 3"}));
+  EXPECT_EQ(use.products, 5);
+  EXPECT_EQ(use.other_products, 2);
+}
+
+// What several ranks compute alike must be alike.
+TEST(LateGpus, RanksThatMeetOthersTakeTheLibrarysFirstChoice) {
+  const plan::Scenario scenario =
+      scenario_from(kMlp, {"cluster.gpus=2", "plan.micro_batch=2", "training.global_batch=8"});
+  execute::Options options;
+  options.steps = 3;
+  GpuRun run;
+  run.rank.measure_products = true;
+  run.late.on_products = [](const std::string& what) { ADD_FAILURE() << what; };
+  try {
+    run.perform(scenario, options);
+    ADD_FAILURE() << "taken";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("is for a rank that meets no others"), std::string::npos) << error.what();
+  }
+}
+
 // What a GPU was like and which products its library did come with the result, and back from its file.
 TEST(LateGpus, TheResultSaysWhatTheGpuWasLikeAndWhatItsLibraryDid) {
   const plan::Scenario scenario =

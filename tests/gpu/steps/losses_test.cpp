@@ -51,24 +51,29 @@ plan::Scenario scenario_of(const std::string& text) {
   return scenario;
 }
 
-execute::Outcome on_gpu(const plan::Scenario& scenario, execute::Options options, execute::Graphs graphs) {
+execute::Outcome on_gpu(const plan::Scenario& scenario, execute::Options options, execute::Graphs graphs,
+                        bool measure_products = false) {
   execute::GpuMaker::Parts parts;
   parts.gpu = [](int) { return execute::make_cuda_gpu(0, products()); };
   parts.options.graphs = graphs;
+  parts.options.measure_products = measure_products;
   execute::GpuMaker maker(std::move(parts));
   options.maker = &maker;
   const auto world = execute::make_local_world(1, options.timeout);
   return *execute::perform(scenario, lower::lower(scenario), options, *world);
 }
 
-void expect_trains_as_on_the_cpu(const std::string& text, double tolerance, execute::Graphs graphs) {
+void expect_trains_as_on_the_cpu(const std::string& text, double tolerance, execute::Graphs graphs,
+                                 bool measure_products = false, result::GpuRun* run = nullptr) {
   if (const std::string reason = kernels::cuda::why_no_device(); !reason.empty())
     GTEST_SKIP() << "no CUDA device: " << reason;
   const plan::Scenario scenario = scenario_of(text);
   execute::Options options;
   options.steps = kSteps;
   const std::vector<double> cpu = execute::perform(scenario, lower::lower(scenario), options).result.loss;
-  const execute::Outcome gpu = on_gpu(scenario, options, graphs);
+  const execute::Outcome gpu = on_gpu(scenario, options, graphs, measure_products);
+  if (run != nullptr) *run = gpu.result.gpu;
+  EXPECT_EQ(gpu.device.products > 0, measure_products);
   ASSERT_EQ(gpu.result.loss.size(), cpu.size());
   for (std::size_t step = 0; step < cpu.size(); ++step)
     EXPECT_NEAR(gpu.result.loss[step] / cpu[step], 1, tolerance) << "step " << step;
@@ -113,7 +118,26 @@ TEST(GpuLosses, TrainsAGptWithFusedEpilogues) {
 TEST(GpuLosses, TrainsAGptWithFusedEpiloguesInBf16FromGraphs) {
   expect_trains_as_on_the_cpu(gpt("bf16", "all"), kBf16, execute::Graphs::automatic);
 }
+// Each product by the fastest algorithm of those that the library offers for it.
+TEST(GpuLosses, TrainsAGptByMeasuredAlgorithms) {
+  expect_trains_as_on_the_cpu(gpt("fp32", "all"), kFp32, execute::Graphs::off, true);
+}
+TEST(GpuLosses, TrainsAGptByMeasuredAlgorithmsInBf16FromGraphs) {
+  expect_trains_as_on_the_cpu(gpt("bf16"), kBf16, execute::Graphs::automatic, true);
+}
 #ifdef REHEARSE_EMULATED
+// The first takes longer here; what accumulates has enough calls in two steps to find it out.
+TEST(GpuLosses, TheResultNamesTheAlgorithmsThatWereFastest) {
+  emulator::blas_log().first_sleeps_ms = 5;
+  result::GpuRun run;
+  for (const bool measured : {false, true}) {
+    expect_trains_as_on_the_cpu(kMlp, kFp32, execute::Graphs::automatic, measured, &run);
+    EXPECT_GE(run.products.size(), 4U);
+    for (const result::ProductUse& p : run.products)
+      EXPECT_EQ(p.algorithm.substr(0, 5), measured ? "id 62" : "id 60") << p.form << ' ' << p.m << ' ' << p.n;
+  }
+  emulator::blas_log().first_sleeps_ms = 0;
+}
 std::set<std::uint32_t> epilogues_of(bool library_has_them) {
   emulator::blas_log().epilogues.clear();
   emulator::blas_log().no_epilogues = !library_has_them;

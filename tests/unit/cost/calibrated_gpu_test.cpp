@@ -197,6 +197,32 @@ TEST_F(CalibratedGpu, AttentionOfAnotherLibraryHasItsOwnRates) {
   EXPECT_LT(us(cost(program::AttentionKernel::best, 3, 3072)) / 1e6, 0.8 * seconds(3, 3072));
 }
 
+// The same rows within the device's own file (tests/gpu/bring_back.sh), told apart by their library; what a clock under
+// load would take off is in them already.
+TEST_F(CalibratedGpu, RowsOfTheDevicesFileMayBeAnotherLibrarys) {
+  const auto text = [](const std::string& library) {
+    return kHead + "attention:\n  forward: {rate: 600TFLOPS}\n  backward: {rate: 500TFLOPS}\n" +
+           "  others:\n    cudnn:\n      scale: {factor: 0.9, low: 0.9, high: 1}\n      forward: {rate: 700TFLOPS}\n"
+           "      backward: {rate: 600TFLOPS}\n"
+           "  rows: |\n    part,causal,batch,seq,heads,kv_heads,head_dim,tflops,source,library\n"
+           "    forward,yes,4,2048,16,16,128,300,measured,-\n    forward,yes,4,2048,16,16,128,400,torch," +
+           library + "\n";
+  };
+  const auto costs = this->costs(text("cudnn"));
+  test::OneOp one = test::attention(program::AttentionPart::flash_forward, 4, 16, 2048);
+  auto& shape = std::get<program::Attention>(one.op.shape);
+  shape.causal = true;
+  const double flops = flash_flops({false, true, 4, 2048, 16, 16, 128, 0});
+  for (const auto& [kernel, tflops] :
+       {std::pair{program::AttentionKernel::best, 300.0}, {program::AttentionKernel::cudnn, 400.0}}) {
+    shape.kernel = kernel;
+    const Estimate e = of(*costs, one);
+    EXPECT_EQ(e.coverage, Coverage::exact);
+    EXPECT_NEAR(us(e), flops / tflops * 1e-6, 1e-3 * us(e));
+  }
+  EXPECT_NE(problems(text("flash3")).find("'flash3' is not among attention.others"), std::string::npos);
+}
+
 TEST_F(CalibratedGpu, InterferenceIsWhatWasMeasured) {
   const auto costs = this->costs(kHead + kProducts + kInterference);
   const test::OneOp product = test::gemm(4096, 1024, 1024);

@@ -1,6 +1,7 @@
 """A made-up PyTorch for tests/gpu/script_test.sh: tensors are shapes and types, nothing is computed, but shapes that do not
 fit are refused as PyTorch refuses them. Only what tests/gpu/torch_*.py call. MADE_UP_TORCH names what shall go wrong:
-profiler (it throws), memory (models of more than a billion parameters do not fit).
+profiler (it throws), memory (models of more than a billion parameters do not fit), cudnn (its attention takes no shape).
+Whatever lies between two events has taken a tenth of a millisecond a call of attention, a fifth for its gradients.
 """
 
 import contextlib
@@ -186,8 +187,16 @@ class ModuleList(Module):
         return iter(self.kept.values())
 
 
-def sdpa(q, k, v, is_causal, enable_gqa):
+queued_ms = 0.0  # by all calls so far, as events see it
+backend = None  # of sdpa_kernel
+
+
+def sdpa(q, k, v, is_causal, enable_gqa=False):
+    global queued_ms
     assert is_causal
+    if backend == "CUDNN_ATTENTION" and "cudnn" in WRONG:
+        raise RuntimeError("No available kernel.")
+    queued_ms += 0.1
     if k.shape != v.shape or q.shape[2:] != k.shape[2:] or q.shape[1] % k.shape[1] or (q.shape[1] != k.shape[1] and not enable_gqa):
         raise RuntimeError(f"attention of {q.shape} over {k.shape}")
     used.add("attention")
@@ -200,6 +209,36 @@ def cross_entropy(logits, targets):
     if logits.shape[1] % 128:
         raise RuntimeError(f"{logits.shape[1]} columns of logits: not padded")
     return Tensor((), float32)
+
+
+@contextlib.contextmanager
+def sdpa_kernel(backends):
+    global backend
+    [backend] = backends
+    yield
+    backend = None
+
+
+def gradients(out, of, gradient, retain_graph):
+    global queued_ms
+    if gradient.shape != out.shape or not retain_graph:
+        raise RuntimeError(f"a gradient of {gradient.shape} for {out.shape}")
+    queued_ms += 0.2
+    return [Tensor(x.shape, x.dtype) for x in of]
+
+
+class Event:
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        self.at = queued_ms
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, other):
+        return other.at - self.at
 
 
 class AdamW:
@@ -274,6 +313,14 @@ def ones(n):
     return Tensor((n,))
 
 
+def randn(*shape, device, dtype, requires_grad):
+    return Tensor(shape, dtype)
+
+
+def randn_like(x):
+    return x.like(*x.shape)
+
+
 def randint(limit, shape, device):
     return Tensor(shape, int64)
 
@@ -304,8 +351,13 @@ cuda = types.SimpleNamespace(
     empty_cache=lambda: None,
     reset_peak_memory_stats=lambda: None,
     max_memory_allocated=lambda: 2**30,
+    Event=Event,
+    _sleep=lambda cycles: None,
 )
-backends = types.SimpleNamespace(cuda=types.SimpleNamespace(matmul=types.SimpleNamespace(allow_tf32=True)))
+backends = types.SimpleNamespace(
+    cuda=types.SimpleNamespace(matmul=types.SimpleNamespace(allow_tf32=True)), cudnn=types.SimpleNamespace(version=lambda: 91900)
+)
+autograd = types.SimpleNamespace(grad=gradients)
 optim = types.SimpleNamespace(AdamW=AdamW)
 functional = module(
     "torch.nn.functional",
@@ -329,6 +381,7 @@ nn = module(
     init=init,
     utils=utils,
 )
+module("torch.nn.attention", sdpa_kernel=sdpa_kernel, SDPBackend=types.SimpleNamespace(CUDNN_ATTENTION="CUDNN_ATTENTION", FLASH_ATTENTION="FLASH_ATTENTION"))
 module("torch.utils")
 module("torch.utils.checkpoint", checkpoint=lambda f, *args, use_reentrant: f(*args))
 module("torch.profiler", profile=Profile, ProfilerActivity=types.SimpleNamespace(CUDA="cuda"))
