@@ -1,6 +1,7 @@
 // rehearse demo: the whole loop. Five ways to split GPT-3 175B over 1,024 A100, simulated; then this machine is
-// calibrated, and a small GPT is simulated and performed on it under four plans, side by side; last the pages that show
-// both. Everything is kept below one directory.
+// calibrated, and a small GPT is simulated and performed on it under four plans, side by side; then the best plan for
+// those GPUs is sought, and its miniature performed here, which says something of the large one; last the pages that
+// show it. Everything is kept below one directory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@
 #include "cli/exit_code.h"
 #include "cli/local_loop.h"
 #include "cli/paths.h"
+#include "cli/plan.h"
+#include "cli/shrink.h"
 #include "execute/placement/placement.h"
 #include "reports/html/html.h"
 #include "reports/tables.h"
@@ -32,6 +35,12 @@ constexpr std::array<const char*, 5> kPlans = {"gpt3-175b-1024xa100", "gpt3-175b
 // Of these two the page shows the timeline: 1F1B beside GPipe. The others' operations would be tens of megabytes more.
 constexpr std::array<const char*, 2> kDrawn = {"gpt3-175b-1024xa100", "gpt3-175b-gpipe-recompute"};
 constexpr std::array<const char*, 4> kLocal = {"gpt-ddp2", "gpt-zero3", "gpt-gpipe2", "gpt-2x2x2"};
+
+// Of the search: what the demo's time leaves free (tensor, pipeline, recomputation, sequence parallelism).
+constexpr std::array<const char*, 5> kSearchFixed = {"plan.context=1", "plan.schedule=1f1b", "plan.chunks=1",
+                                                     "plan.micro_batch=1", "plan.zero=1"};
+// Of --budget and --seconds: what the miniature gets once more.
+constexpr double kBudgetOfMiniature = 0.15, kSecondsOfMiniature = 0.75;
 
 struct DemoArguments {
   std::string output = "rehearse-demo";
@@ -100,12 +109,39 @@ std::vector<std::string> close_the_loop(const DemoArguments& a, const std::strin
   return directories;
 }
 
+// The best plan of a small space, its miniature performed here; returns the directories of the miniature's two results.
+std::vector<std::string> choose_and_perform(const DemoArguments& a, const std::string& root) {
+  PlanArguments plan;
+  plan.scenario = kPlans[0];
+  plan.request.assignments.assign(kSearchFixed.begin(), kSearchFixed.end());
+  plan.top = 3;
+  plan.output = below(a, "plan");
+  plan.output_given = true;
+  if (const int code = plan_command(plan); code != kDone)
+    throw std::runtime_error(fmt::format("the search of {} ended with {}", kPlans[0], code));
+  print("\nThe best of these in miniature, on this machine\n\n");
+  ShrinkRequest shrink;
+  shrink.file = below(a, "plan/plan-1.yaml");
+  shrink.base = below(a, "calibration.json");
+  shrink.budget_s = std::max(1.0, a.budget * kBudgetOfMiniature);
+  shrink.seconds = a.seconds * kSecondsOfMiniature;
+  shrink.step_s = 0.5;
+  shrink.output = below(a, "miniature");
+  shrink.brief = true;
+  execute_shrunk(shrink, root);
+  print("\n");
+  return {below(a, "miniature/simulated"), below(a, "miniature/measured")};
+}
+
 int demo(const DemoArguments& a) {
   execute::refuse_launcher("demo");
   const std::string root = data_root();
   check_output_directory(a.output, {"calibration.json", "gpt3.html", "this-machine.html"});
+  check_output_directory(below(a, "plan"), {"plans.json", "plan-1.yaml"});
+  check_shrink_output(below(a, "miniature"));
   const std::vector<std::string> plans = simulate_plans(a, root);
-  const std::vector<std::string> local = close_the_loop(a, root);
+  std::vector<std::string> local = close_the_loop(a, root);
+  for (std::string& directory : choose_and_perform(a, root)) local.push_back(std::move(directory));
   write_page(plans, below(a, "gpt3.html"));
   write_page(local, below(a, "this-machine.html"));
   print(fmt::format("Open in a browser:\n  {}\n  {}\n", below(a, "gpt3.html"), below(a, "this-machine.html")));

@@ -15,6 +15,8 @@
 #include "cli/exit_code.h"
 #include "cli/metrics_file.h"
 #include "cli/paths.h"
+#include "cli/refuse.h"
+#include "cli/shrink.h"
 #include "execute/data.h"
 #include "execute/pace_watch.h"
 #include "execute/performer.h"
@@ -38,6 +40,7 @@ namespace rehearse::cli {
 namespace {
 
 constexpr int kMaxSteps = 1'000'000;
+constexpr double kStepsOfMiniature = 50;  // at most, where they take as long as asked
 
 struct ExecuteArguments {
   std::string scenario, output, data, metrics;
@@ -47,6 +50,8 @@ struct ExecuteArguments {
   std::vector<std::string> assignments;
   int steps = 20, log_every = 0;
   double epochs = 0;
+  ShrinkRequest miniature;
+  bool shrink = false;
   bool baseline = false, json = false, output_given = false;
 };
 
@@ -325,9 +330,30 @@ int start(const ExecuteArguments& a, const plan::Scenario& scenario, const execu
   }
 }
 
+// What a miniature takes of the command's other options; the rest is for what is performed as it is.
+int run_shrunk(const ExecuteArguments& a, const std::string& file, const std::string& root) {
+  execute::refuse_launcher("execute --shrink");
+  const bool on_cpu = a.placement.device != "cuda" && (a.placement.ranks.empty() || a.placement.ranks == "local");
+  if (!on_cpu || a.baseline || !a.checkpoint.folder.empty() || !a.data.empty() || !a.metrics.empty() || a.epochs > 0)
+    refuse("--shrink",
+           "performs a miniature on this machine's cores; --ranks, --device cuda, --data, --epochs, --checkpoint, "
+           "--metrics "
+           "and --baseline are of a plan that is performed as it is",
+           "-o DIR, then rehearse execute DIR/miniature.yaml");
+  ShrinkRequest request = a.miniature;
+  if (!request.calibration.empty()) note_input(request.calibration);
+  request.file = file;
+  request.assignments = a.assignments;
+  request.seconds = std::min(request.seconds, kStepsOfMiniature * request.step_s);
+  request.output = a.output;
+  request.json = a.json;
+  return execute_shrunk(request, root);
+}
+
 int run_execute(ExecuteArguments a) {
   const std::string root = data_root();
   const std::string file = scenario_file(a.scenario, root);
+  if (a.shrink) return run_shrunk(a, file, root);
   if (!a.data.empty()) note_input(a.data);
   if (a.output_given) check_result_directory(a.output), check_output_directory(a.output, {"steps.csv"});
   if (!a.metrics.empty()) check_output_path(a.metrics);
@@ -424,6 +450,23 @@ void add_execute(CLI::App& app, Action& action) {
   command->add_option("--metrics", a->metrics, "Loss and rates while it runs, for Prometheus")
       ->check(not_empty())
       ->type_name("FILE");
+  CLI::Option* shrink =
+      command->add_flag("--shrink", a->shrink, "A large plan's miniature: simulated, performed, compared");
+  command->add_option("--ranks-at-most", a->miniature.ranks_at_most, "Of the miniature (default: keeps every split)")
+      ->check(between(1, execute::kMaxRanks))
+      ->needs(shrink)
+      ->type_name("N");
+  command->add_option("--step-seconds", a->miniature.step_s, "Roughly, of a step of the miniature (default 1)")
+      ->check(number_between(0.001, 1e4))
+      ->needs(shrink)
+      ->type_name("S");
+  command->add_option("--budget", a->miniature.budget_s, "Seconds to calibrate for the miniature (default 10)")
+      ->check(number_between(1, 1e5))
+      ->needs(shrink)
+      ->type_name("S");
+  command->add_option("--calibration", a->miniature.calibration, "Simulate the miniature from this file as it is")
+      ->needs(shrink)
+      ->type_name("FILE");
   CLI::Option* json = command->add_flag("--json", a->json, "Print result.json alone to standard output");
   command->add_flag("--baseline", a->baseline, "Also perform on one rank: speed-up and efficiency")->excludes(json);
   command->footer(
@@ -431,6 +474,7 @@ void add_execute(CLI::App& app, Action& action) {
       "  rehearse execute gpt-tiny-ddp --steps 50\n"
       "  rehearse execute gpt-tiny-2x2x2 --data book.txt -o measured\n"
       "  rehearse execute gpt-tiny-ddp --ranks gloo --checkpoint saved --every 10\n"
+      "  rehearse execute plans/plan-1.yaml --shrink -o miniature\n"
       "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other,\n"
       "128 + signal interrupted.");
   command->callback([a, timeout, output, &action] {

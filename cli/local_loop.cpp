@@ -165,6 +165,7 @@ void calibrate_for(const std::vector<reports::LocalPlan>& plans, const Calibrati
     request.scenarios.push_back(plan::read_scenario(plan.scenario, plan.assignments, root, plan::Purpose::perform));
   request.budget_s = how.budget_s;
   request.command = fmt::format("{} --budget {}", how.command, how.budget_s);
+  if (!how.base.empty()) request.extent = calibrate::Extent::programs;
   PhasedProgress progress;
   request.progress = [&](const std::string& what, double done) { progress(what, done); };
   const calibrate::Outcome outcome = calibrate::calibrate(request);
@@ -173,7 +174,10 @@ void calibrate_for(const std::vector<reports::LocalPlan>& plans, const Calibrati
     note(fmt::format("rehearse: note: {} of what the plans do did not fit into {} s and is interpolated; first: {}",
                      outcome.shortfalls.size(), how.budget_s, outcome.shortfalls.front()));
   tell_load("calibrating", outcome.others);
-  result::write_output(how.file, calibrate::to_json(outcome.calibration));
+  result::write_output(
+      how.file, calibrate::to_json(how.base.empty()
+                                       ? outcome.calibration
+                                       : calibrate::refreshed(cost::read_calibration(how.base), outcome.calibration)));
 }
 
 LocalRun simulate_and_perform(const reports::LocalPlan& plan, const std::string& calibration, double seconds,

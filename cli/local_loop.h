@@ -16,8 +16,9 @@ std::vector<reports::LocalPlan> local_plans(const std::string& root);
 
 struct Calibrating {
   double budget_s = 60;
-  std::string command;  // for the record
-  std::string file;     // that is written
+  std::string command;    // for the record
+  std::string file;       // that is written
+  std::string base = {};  // a calibration of this machine, of which the plans' programs alone are measured anew
 };
 // Measures this machine for the plans' programs, with a progress line.
 void calibrate_for(const std::vector<reports::LocalPlan>& plans, const Calibrating& how, const std::string& root);

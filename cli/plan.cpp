@@ -1,5 +1,7 @@
 // rehearse plan: the best plans of a space, proven (sim/search/search.h): a table or JSON; with -o a scenario and a
 // result of each.
+#include "cli/plan.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,16 +28,6 @@ namespace rehearse::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct PlanArguments {
-  SimulationRequest request;
-  std::string scenario, output, objective = "step_time", budget, tokens;
-  std::vector<std::string> ranges;
-  std::string gpus;
-  int top = 5, threads = 0;
-  double price = 0, days = 0;
-  bool json = false, output_given = false, worth = false, front = false;
-};
 
 constexpr const char* kObjectives[] = {"step_time", "cost", "memory", "energy"};
 
@@ -222,6 +214,8 @@ int compare_numbers(const PlanArguments& a, const std::vector<std::int64_t>& num
   return any ? kDone : kDoesNotFit;
 }
 
+}  // namespace
+
 int plan_command(PlanArguments a) {
   const std::string root = data_root();
   a.request.file = scenario_file(a.scenario, root);
@@ -235,8 +229,6 @@ int plan_command(PlanArguments a) {
   print(a.json ? reports::search_json(report) : reports::search_text(report, terminal_width()));
   return report.best.empty() ? kDoesNotFit : kDone;
 }
-
-}  // namespace
 
 void add_plan(CLI::App& app, Action& action) {
   auto a = std::make_shared<PlanArguments>();

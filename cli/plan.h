@@ -1,0 +1,25 @@
+// rehearse plan as other commands run it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+
+namespace rehearse::cli {
+
+// The command's options; all but `scenario` may be left as they are.
+struct PlanArguments {
+  SimulationRequest request;
+  std::string scenario, output, objective = "step_time", budget, tokens;
+  std::vector<std::string> ranges;
+  std::string gpus;
+  int top = 5, threads = 0;
+  double price = 0, days = 0;
+  bool json = false, output_given = false, worth = false, front = false;
+};
+
+// Searches, prints, writes what `output` is to have. Returns the exit code; throws InputError.
+int plan_command(PlanArguments a);
+
+}  // namespace rehearse::cli
