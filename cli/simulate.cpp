@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <stdexcept>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -25,6 +27,7 @@
 #include "sim/plan/scenario.h"
 #include "sim/run/fit.h"
 #include "sim/run/prepared.h"
+#include "sim/run/processes.h"
 
 namespace rehearse::cli {
 namespace {
@@ -35,7 +38,12 @@ struct SimulateArguments {
   std::vector<std::string> sweeps;
   bool json = false, output_given = false;
   int threads = 0;
-  std::shared_ptr<execute::MpiSession> session;  // null: not one of several processes that share a sweep
+  std::shared_ptr<execute::MpiSession> session;  // null: not one of several processes that share simulations
+
+  // Whether there are simulations that do not depend on one another.
+  bool several() const { return !sweeps.empty() || request.samples > 0 || request.what_if; }
+  // The process that speaks.
+  bool root() const { return session == nullptr || session->rank() == 0; }
 };
 
 // Where it does not fit, by how much, and the changes that would make it fit.
@@ -102,21 +110,40 @@ int explain_folding(const SimulateArguments& a, const std::string& root) {
   return kDone;
 }
 
+// The one scenario, its samples and what-ifs shared with the other processes of the session, if there is one.
+result::Result simulate_shared(SimulateArguments& a, const std::string& root) {
+  if (a.session == nullptr) return simulate_file(a.request, root);
+  execute::MpiSession& session = *a.session;
+  constexpr std::chrono::hours kLongest{24};  // that a process is waited for after another has done its part
+  const run::Processes processes{session.rank(), session.ranks(),
+                                 [&](std::string bytes) { return session.trade(std::move(bytes), kLongest); }};
+  a.request.processes = &processes;
+  a.request.progress = [&](double) {
+    if (session.failed()) throw std::runtime_error("another process has ended the simulation");
+  };
+  session.begin_work();
+  result::Result r = simulate_file(a.request, root);
+  session.gather("", kLongest);
+  return r;
+}
+
 int simulate(SimulateArguments a) {
   require_available(a);
   const std::string root = data_root();
   a.request.file = scenario_file(a.scenario, root);
   for (const std::string& calibration : a.request.calibrations) note_input(calibration);
-  note_other_machines(a.request.calibrations);
+  if (a.root()) note_other_machines(a.request.calibrations);
   if (a.fold == "explain") return explain_folding(a, root);
   if (!a.sweeps.empty())
     return sweep({a.request, a.sweeps, a.output, a.output_given, a.json, a.threads, a.session.get()}, root);
   if (a.output_given) check_result_directory(a.output);
   a.request.fold = a.fold != "off";
   a.request.record = a.output_given;
-  a.request.threads = a.threads > 0 ? a.threads : hardware_threads();
-  a.request.ideal = true;
-  const result::Result r = simulate_file(a.request, root);
+  const int processes = a.session != nullptr ? a.session->ranks() : 1;
+  a.request.threads = a.threads > 0 ? a.threads : std::max(1, hardware_threads() / processes);
+  a.request.ideal = a.root();
+  const result::Result r = simulate_shared(a, root);
+  if (!a.root()) return kDone;
   for (const std::string& warning : reports::warnings(r))
     if (a.json) note("rehearse: warning: " + warning);
   tell_notes(r);
@@ -176,13 +203,13 @@ void add_simulate(CLI::App& app, Action& action) {
       "  rehearse simulate my.yaml --sweep plan.tensor=1,2,4 --sweep plan.zero=1,3\n"
       "  rehearse simulate my.yaml --set noise.kernels=0.03 --samples 100\n"
       "  rehearse simulate my.yaml --what-if\n"
-      "  mpirun -n 4 rehearse simulate my.yaml --sweep ...   processes share the plans\n"
+      "  mpirun -n 4 rehearse simulate my.yaml --sweep ...   processes share the plans, samples or what-ifs\n"
       "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other.");
   command->callback([a, output, &action] {
     a->output_given = output->count() > 0;
     action = [a] {
       const auto work = [a] { return simulate(*a); };
-      if (a->sweeps.empty() || !execute::launched_for_mpi()) return work();
+      if (!a->several() || !execute::launched_for_mpi()) return work();
       constexpr std::chrono::seconds kToStart{60};
       return as_mpi_process(a->session, kToStart, work);
     };

@@ -94,6 +94,7 @@ run::Options options_of(const SimulationRequest& request, const std::string& roo
   options.left_out = request.left_out;
   options.threads = request.threads;
   options.progress = request.progress;
+  options.processes = request.processes;
   return options;
 }
 

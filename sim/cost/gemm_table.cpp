@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
 namespace rehearse::cost {
 namespace {
@@ -97,6 +98,18 @@ bool GemmTable::covers(const GemmShape& shape) const {
   };
   const auto at = log2_of(shape);
   return inside(at) || inside({at[1], at[0], at[2]});
+}
+
+double GemmTable::correction(const GemmShape& shape) const {
+  const Key key{shape.m, shape.n, shape.k};
+  {
+    const std::shared_lock lock(known_->mutex);
+    const auto found = known_->factors.find(key);
+    if (found != known_->factors.end()) return found->second;
+  }
+  const double factor = correction(shape, -1);
+  const std::unique_lock lock(known_->mutex);
+  return known_->factors.emplace(key, factor).first->second;
 }
 
 double GemmTable::correction(const GemmShape& shape, int left_out) const {

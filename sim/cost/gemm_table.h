@@ -6,7 +6,9 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <shared_mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -22,8 +24,9 @@ class GemmTable {
   bool empty() const { return points_.empty(); }
   std::size_t size() const { return points_.size(); }
   std::optional<double> exact_seconds(const GemmShape& shape) const;
-  // The factor on the model's time for this shape; 1 far from all points.
-  double correction(const GemmShape& shape) const { return correction(shape, -1); }
+  // The factor on the model's time for this shape; 1 far from all points. A model has few shapes, and its layers and
+  // stages ask for each again and again, so what has been worked out is kept; any threads may ask.
+  double correction(const GemmShape& shape) const;
   // Whether the shape or its mirror lies inside the box of the points (with half an octave to spare).
   bool covers(const GemmShape& shape) const;
 
@@ -44,6 +47,10 @@ class GemmTable {
   struct KeyHash {
     std::size_t operator()(const Key& key) const;
   };
+  struct Known {
+    std::shared_mutex mutex;
+    std::unordered_map<Key, double, KeyHash> factors;
+  };
   double correction(const GemmShape& shape, int left_out) const;
 
   GemmMachine machine_;
@@ -53,6 +60,7 @@ class GemmTable {
   std::vector<Place> places_;     // each point, then each mirror image
   std::unordered_map<Key, int, KeyHash> index_;
   std::array<double, 3> low_{}, high_{};
+  std::unique_ptr<Known> known_ = std::make_unique<Known>();
 };
 
 }  // namespace rehearse::cost

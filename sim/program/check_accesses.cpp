@@ -9,6 +9,12 @@
 // conflict. Views that depend on a coordinate are taken at coordinate 0. Left out: order that only comes about
 // through another rank; the memory a release makes room for (the memory plan follows program order, and who performs it
 // orders reuse).
+//
+// Rounds of slots that repeat (link/repetition.h) are walked until one has moved every clock on as far as the round
+// before did; the others are left out. In a round left out an access would meet the access of the round before it,
+// which it knows or not as that one knew the one it met: a number that moves on has passed all that stand still (which
+// are at most those of the repetition's beginning), and numbers that move on do so alike. So it finds what the last
+// round found, which is nothing: where there is something to report, all is walked again, every round.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,6 +23,7 @@
 #include "sim/program/check_parts.h"
 #include "sim/program/describe.h"
 #include "sim/program/link/instances.h"
+#include "sim/program/link/repetition.h"
 
 namespace rehearse::program {
 namespace {
@@ -61,7 +68,8 @@ constexpr std::size_t kReads = 2;
 
 class AccessWalk {
  public:
-  AccessWalk(const Program& program, RoleId role, ViolationList& list);
+  // `repeats`: rounds that need not all be walked; none: all slots are.
+  AccessWalk(const Program& program, RoleId role, const Repetition& repeats, ViolationList& list);
   void run();
 
  private:
@@ -75,6 +83,15 @@ class AccessWalk {
   void release(const Access& access);
   void end_slot(const CompiledBody& body);
   void end_step();
+
+  // What is known of streams' progress, at the beginning of a round.
+  struct Clocks {
+    std::vector<std::int32_t> streams, events, host, issued;
+    std::vector<bool> behind_host;  // by stream: it has host syncs to join
+  };
+  void leave_out_rounds();
+  Clocks clocks() const;
+  bool moved_alike(const Clocks& before, const Clocks& now) const;
 
   std::size_t instance_index(const Access& access) const;
   Instance& instance(const Access& access);
@@ -93,6 +110,8 @@ class AccessWalk {
   }
 
   const Slot& slot() const { return role_.slots[static_cast<std::size_t>(slot_)]; }
+  // Of rounds left out the last one walked stands for the last of them, with its micro-batches.
+  int micro_batch() const { return slot().micro_batch - left_out_; }
   std::string* report(std::string_view rule, const Access& access) {
     return list_.add(rule, slot().body, op_, access.buffer);
   }
@@ -103,6 +122,7 @@ class AccessWalk {
   std::string place_on_stream(int stream, std::int32_t position) const;
 
   const Role& role_;
+  const Repetition repeats_;
   ViolationList& list_;
   const int micro_batches_;
   const BufferInstances numbers_;
@@ -117,11 +137,15 @@ class AccessWalk {
   std::vector<int> stream_saw_host_;  // how many host syncs a stream's clock has joined
   int host_syncs_ = 0;
   int step_ = 0, slot_ = 0, op_ = 0, stream_ = 0;
-  int live_in_slot_ = 0;  // instances of the slot's own
+  int live_in_slot_ = 0;                     // instances of the slot's own
+  int left_out_ = 0;                         // micro-batches of the step that have been
+  std::vector<std::int32_t> at_repetition_;  // of the step: ops issued when it begins, by stream
+  Clocks round_;                             // when the last round began
 };
 
-AccessWalk::AccessWalk(const Program& program, RoleId role, ViolationList& list)
+AccessWalk::AccessWalk(const Program& program, RoleId role, const Repetition& repeats, ViolationList& list)
     : role_(program.roles[static_cast<std::size_t>(role)]),
+      repeats_(repeats),
       list_(list),
       micro_batches_(program.micro_batches),
       numbers_(role_, micro_batches_),
@@ -203,14 +227,56 @@ void AccessWalk::compile() {
 
 void AccessWalk::run() {
   for (step_ = 0; step_ < 2; ++step_) {
+    left_out_ = 0;
     for (slot_ = 0; slot_ < static_cast<int>(role_.slots.size()); ++slot_) {
       check_interrupt();
+      leave_out_rounds();
+      if (slot_ == static_cast<int>(role_.slots.size())) break;
       const CompiledBody& body = bodies_[static_cast<std::size_t>(slot().body)];
       for (int i = 0; i < static_cast<int>(body.ops.size()); ++i) visit(body, i);
       if (live_in_slot_ != 0) end_slot(body);
     }
     if (step_ == 0) end_step();
   }
+}
+
+// At the beginning of a round: if the one before it went as its predecessor did, goes on behind the others.
+void AccessWalk::leave_out_rounds() {
+  const std::int32_t done = repeats_.rounds_before(slot_);
+  if (done < 0 || left_out_ > 0) return;
+  Clocks now = clocks();
+  if (done == 0) at_repetition_ = now.issued;
+  const std::int32_t rounds = done < 2 ? 0 : repeats_.most_left_out(done);
+  if (rounds > 0 && moved_alike(round_, now)) {
+    slot_ += rounds * repeats_.period;
+    left_out_ = rounds * repeats_.advance;
+  }
+  round_ = std::move(now);
+}
+
+AccessWalk::Clocks AccessWalk::clocks() const {
+  Clocks now{stream_clocks_, event_clocks_, host_clock_, {}, {}};
+  for (std::size_t t = 0; t < streams_; ++t) {
+    now.issued.push_back(stream_clocks_[t * streams_ + t]);
+    now.behind_host.push_back(stream_saw_host_[t] != host_syncs_);
+  }
+  return now;
+}
+
+// Whether every number either stands still, at what was issued when the repetition began or less, or has moved on with
+// its stream.
+bool AccessWalk::moved_alike(const Clocks& before, const Clocks& now) const {
+  const auto alike = [&](const std::vector<std::int32_t>& was, const std::vector<std::int32_t>& is) {
+    for (std::size_t i = 0; i < is.size(); ++i) {
+      const std::size_t t = i % streams_;
+      const bool stands = is[i] == was[i] && is[i] <= at_repetition_[t];
+      const bool moves = is[i] - was[i] == now.issued[t] - before.issued[t] && was[i] >= at_repetition_[t];
+      if (!stands && !moves) return false;
+    }
+    return true;
+  };
+  return before.behind_host == now.behind_host && alike(before.streams, now.streams) &&
+         alike(before.events, now.events) && alike(before.host, now.host);
 }
 
 void AccessWalk::visit(const CompiledBody& body, int i) {
@@ -245,7 +311,7 @@ void AccessWalk::synchronize(const CompiledBody& body, const CompiledOp& op) {
 
 std::size_t AccessWalk::instance_index(const Access& access) const {
   const bool micro_batch = layouts_[static_cast<std::size_t>(access.buffer)].lifetime == Lifetime::micro_batch;
-  const int m = micro_batch ? slot().micro_batch + access.delta : 0;  // references are in range
+  const int m = micro_batch ? this->micro_batch() + access.delta : 0;  // references are in range
   return numbers_.first(access.buffer) + static_cast<std::size_t>(m);
 }
 
@@ -392,8 +458,18 @@ std::string AccessWalk::place_on_stream(int stream, std::int32_t position) const
 
 }  // namespace
 
+void walk_accesses(const Program& program, RoleId role, const Repetition& repeats, ViolationList& list) {
+  AccessWalk(program, role, repeats, list).run();
+}
+
 void check_accesses(const Program& program, RoleId role, ViolationList& list) {
-  AccessWalk(program, role, list).run();
+  const Repetition repeats = repetition_of(program.roles[static_cast<std::size_t>(role)]);
+  if (repeats.times > 0) {
+    ViolationList found;
+    walk_accesses(program, role, repeats, found);
+    if (found.take().empty()) return;
+  }
+  walk_accesses(program, role, {}, list);
 }
 
 }  // namespace rehearse::program

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/program/link/matches.h"
+#include "sim/program/link/repetition.h"
 #include "sim/program/link/send_slots.h"
 #include "sim/program/static_check.h"
 
@@ -39,6 +40,9 @@ void check_events(const Program& program, RoleId role, ViolationList& list);
 void check_operands(const Program& program, RoleId role, ViolationList& list);
 // "read-before-write", "release-before-write", "use-after-free", "double-release", "leak", "unordered-access".
 void check_accesses(const Program& program, RoleId role, ViolationList& list);
+// The walk that this makes: whether there is anything to report, where rounds of `repeats` need not all be walked; with
+// none what it is.
+void walk_accesses(const Program& program, RoleId role, const Repetition& repeats, ViolationList& list);
 
 // One call of a step. leg: of a point-to-point op; -1 for a collective.
 struct CallPlace {

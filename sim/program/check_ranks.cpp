@@ -187,7 +187,7 @@ void report_outsiders(const Program& program, const Transfers& transfers, const 
 
 }  // namespace
 
-std::vector<Violation> check_ranks(const Program& program, const GridView& grid) {
+std::vector<Violation> check_ranks(const Program& program, const GridView& grid, bool execute) {
   std::vector<Violation> violations;
   ViolationList list;
   for (RoleId r = 0; r < static_cast<RoleId>(program.roles.size()); ++r) {
@@ -201,7 +201,7 @@ std::vector<Violation> check_ranks(const Program& program, const GridView& grid)
     check_shards(program, r, transfers.matches, grid, list);
     for (Violation& v : list.take()) violations.push_back(std::move(v));
   }
-  if (CallCheck(program, transfers, violations).run()) check_deadlock(program, transfers, {}, 0, violations);
+  if (CallCheck(program, transfers, violations).run() && execute) check_deadlock(program, transfers, {}, 0, violations);
   return violations;
 }
 

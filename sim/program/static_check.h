@@ -24,7 +24,10 @@ struct Violation {
 };
 
 std::vector<Violation> check_role(const Program& program, RoleId role);
-std::vector<Violation> check_ranks(const Program& program, const GridView& grid);
+// `execute`: that they get through is found out too, by a token execution. Not needed where they get through even with
+// waits for memory and sends that wait for their receivers (Arenas::drains, without send slots): fewer waits hold up
+// less.
+std::vector<Violation> check_ranks(const Program& program, const GridView& grid, bool execute = true);
 // "reuse-deadlock": ranks whose memory is an arena wait for one another in a circle because of what they write where
 // memory is still in use. Of a program that breaks no other rule. `places` by role; `send_slots` as in Arenas.
 std::vector<Violation> check_memory_reuse(const Program& program, const GridView& grid,

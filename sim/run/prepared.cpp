@@ -28,12 +28,12 @@ using program::RoleId;
 
 namespace {
 
-std::vector<program::Violation> check(const Program& program, const plan::RankGrid& grid, int threads) {
+std::vector<program::Violation> check(const Program& program, const plan::RankGrid& grid, bool execute, int threads) {
   const std::size_t roles = program.roles.size();
   std::vector<std::vector<program::Violation>> found(roles + 1);
   in_parallel(threads, found.size(), [&](std::size_t r) {
     found[r] = r < roles ? program::check_role(program, static_cast<RoleId>(r))
-                         : program::check_ranks(program, account::grid_view(program, grid));
+                         : program::check_ranks(program, account::grid_view(program, grid), execute);
   });
   std::vector<program::Violation> all;
   for (const auto& one : found) all.insert(all.end(), one.begin(), one.end());
@@ -172,11 +172,14 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
       attention_loads_(document_loads(scenario, options.steps)) {
   check_input();
   if (options.phase) options.phase("checking");
-  if (options.check) throw_if_any(check(program_, grid_, options.threads));
   const bool buffered = collectives().buffered_messages();
-  if (!in_arena() && !(costs().device().cpu && buffered)) return;
+  const bool arena = in_arena() || (costs().device().cpu && buffered);
+  if (options.check) throw_if_any(check(program_, grid_, !arena, options.threads));
+  if (!arena) return;
   const program::GridView view = account::grid_view(program_, grid_);
   arenas_ = program::lay_out_arenas(program_, view, !buffered, options.threads);
+  const bool gets_through = arenas_->drains && arenas_->send_slots == 0;
+  if (options.check && !gets_through) throw_if_any(program::check_ranks(program_, view));
   if (!arenas_->drains)
     throw_if_any(program::check_memory_reuse(program_, view, arenas_->by_role(), arenas_->send_slots));
 }

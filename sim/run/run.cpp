@@ -166,9 +166,10 @@ void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, cons
   SharedProgress progress(options.progress, static_cast<std::size_t>(samples) + 1 + (noisy ? kUsualCauses : 0) +
                                                 (options.what_if ? 2 * kLevers : 0) +
                                                 (scenario.jobs.empty() ? 0 : scenario.jobs.size() + 1));
+  const Workers workers{options.threads, options.processes};
   if (samples > 0) {
     if (options.phase) options.phase("simulating");
-    out.samples = sample(prepared, samples, options.threads, progress);
+    out.samples = sample(prepared, samples, workers, progress);
     engine_options.sample = out.samples.reported;
   }
   if (options.phase) options.phase("simulating");
@@ -177,8 +178,8 @@ void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, cons
   add_outcome(outcome, scenario, options, out);
   out.energy = energy_of(prepared.program(), prepared.grid(), prepared.costs().device(), outcome);
   if (draws_machine(prepared, scenario)) widen(prepared.costs().device(), out);
-  if (noisy) out.noise = noise_cost(prepared, engine_options, outcome, options.threads, progress);
-  if (options.what_if) out.what_if = what_if(prepared, engine_options, outcome, options.threads, progress);
+  if (noisy) out.noise = noise_cost(prepared, engine_options, outcome, workers, progress);
+  if (options.what_if) out.what_if = what_if(prepared, engine_options, outcome, workers, progress);
   out.jobs = compare_jobs(prepared, scenario, engine_options, outcome, options.threads, progress);
 }
 

@@ -17,7 +17,8 @@ namespace rehearse::run {
 // (sim/collective/steps.h).
 enum class Fidelity : unsigned char { analytic, flow, step };
 
-struct Machine;  // prepared.h
+struct Machine;    // prepared.h
+struct Processes;  // processes.h
 
 struct Options {
   std::string data_root;                  // holds scenarios/, topologies/, calibrate/
@@ -32,6 +33,9 @@ struct Options {
   int threads = 1;       // simulations at once, where there are several; roles checked and laid out at once
   // Loaded already, of a scenario that differs in its plan alone; nullptr: loaded here. Not with jobs alongside it.
   std::shared_ptr<const Machine> machine;
+  // That have been started for the same scenario and options and share the simulations of samples, what-ifs and
+  // counterfactuals; nullptr: this one does all.
+  const Processes* processes = nullptr;
   bool check = true;                                 // the static check (sim/program/static_check.h)
   std::function<void(double done)> progress;         // of the simulation
   std::function<void(std::string_view what)> phase;  // called when another part of the work before it begins

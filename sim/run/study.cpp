@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "sim/base/in_parallel.h"
 #include "sim/engine/wide.h"
 #include "sim/run/why.h"
 
@@ -95,19 +94,24 @@ std::function<void(double)> SharedProgress::one() {
   };
 }
 
-result::Samples sample(const Prepared& prepared, std::int64_t count, int threads, SharedProgress& progress) {
-  std::vector<std::int64_t> steps(static_cast<std::size_t>(count));
-  std::array<std::vector<std::int64_t>, result::kShares> shares;
-  for (auto& of_share : shares) of_share.resize(steps.size());
-  in_parallel(threads, steps.size(), [&](std::size_t i) {
+result::Samples sample(const Prepared& prepared, std::int64_t count, const Workers& workers, SharedProgress& progress) {
+  // Of each its step, then the shares of it.
+  const std::vector<Answer> answers = answers_of(workers, static_cast<std::size_t>(count), [&](std::size_t i) {
     engine::Options options = prepared.engine_options();
     options.sample = static_cast<std::int64_t>(i);
     options.progress = progress.one();
     const engine::Outcome outcome = prepared.simulate(options);
-    steps[i] = outcome.step_time.ps();
-    for (std::size_t s = 0; s < shares.size(); ++s) shares[s][i] = outcome.breakdown_ps[s];
     if (options.progress) options.progress(1);
+    Answer answer{{outcome.step_time.ps()}, ""};
+    answer.numbers.insert(answer.numbers.end(), outcome.breakdown_ps.begin(), outcome.breakdown_ps.end());
+    return answer;
   });
+  std::vector<std::int64_t> steps;
+  std::array<std::vector<std::int64_t>, result::kShares> shares;
+  for (const Answer& answer : answers) {
+    steps.push_back(answer.numbers.at(0));
+    for (std::size_t s = 0; s < shares.size(); ++s) shares[s].push_back(answer.numbers.at(s + 1));
+  }
   result::Samples samples;
   samples.count = count;
   samples.step_ps = quantiles(steps);
@@ -120,7 +124,7 @@ result::Samples sample(const Prepared& prepared, std::int64_t count, int threads
 }
 
 result::NoiseCost noise_cost(const Prepared& prepared, const engine::Options& options, const engine::Outcome& outcome,
-                             int threads, SharedProgress& progress) {
+                             const Workers& workers, SharedProgress& progress) {
   result::NoiseCost cost;
   cost.known = true;
   cost.seed = options.noise.seed, cost.sample = options.sample;
@@ -133,11 +137,12 @@ result::NoiseCost noise_cost(const Prepared& prepared, const engine::Options& op
                       o.noise = plan::Noise();
                       o.noise.machine = false;
                     })});
-  in_parallel(threads, list.size(), [&](std::size_t i) {
+  const std::vector<Answer> answers = answers_of(workers, list.size(), [&](std::size_t i) -> Answer {
     list[i].options.recorded_ranks.clear();
     list[i].options.progress = progress.one();
-    list[i].cause.without_ps = prepared.simulate(list[i].options).step_time.ps();
+    return {{prepared.simulate(list[i].options).step_time.ps()}, ""};
   });
+  for (std::size_t i = 0; i < list.size(); ++i) list[i].cause.without_ps = answers[i].numbers.at(0);
   cost.without_ps = list.back().cause.without_ps;
   if (!one) list.pop_back();
   for (Without& each : list) cost.causes.push_back(std::move(each.cause));
@@ -145,25 +150,26 @@ result::NoiseCost noise_cost(const Prepared& prepared, const engine::Options& op
 }
 
 std::vector<result::WhatIf> what_if(const Prepared& prepared, const engine::Options& options,
-                                    const engine::Outcome& plain_outcome, int threads, SharedProgress& progress) {
-  std::vector<result::WhatIf> answers(kLevers);
-  std::array<std::string, 2 * kLevers> why;
-  in_parallel(threads, 2 * kLevers, [&](std::size_t i) {
+                                    const engine::Outcome& plain_outcome, const Workers& workers,
+                                    SharedProgress& progress) {
+  const std::vector<Answer> found = answers_of(workers, 2 * kLevers, [&](std::size_t i) -> Answer {
     engine::Options plain = options;
     plain.recorded_ranks.clear();
     plain.progress = progress.one();
     Levers levers;
     levers.*kAll[i / 2].factor = i % 2 == 0 ? 0.5 : 2;
     const engine::Outcome outcome = prepared.simulate(plain, levers);
-    const std::int64_t step = outcome.step_time.ps();
     const bool rate = kAll[i / 2].factor != &Levers::latency && kAll[i / 2].factor != &Levers::launch;
     const bool better = (i % 2 == 0) != rate;
-    why[i] = why_against_expectation(plain_outcome, outcome, i % 2 == 0 ? "halved" : "doubled", better);
-    (i % 2 == 0 ? answers[i / 2].halved_ps : answers[i / 2].doubled_ps) = step;
+    return {{outcome.step_time.ps()},
+            why_against_expectation(plain_outcome, outcome, i % 2 == 0 ? "halved" : "doubled", better)};
   });
+  std::vector<result::WhatIf> answers(kLevers);
   for (std::size_t l = 0; l < kLevers; ++l) {
+    const Answer &halved = found[2 * l], &doubled = found[2 * l + 1];
     answers[l].what = kAll[l].what;
-    answers[l].why = why[2 * l] + (why[2 * l].empty() || why[2 * l + 1].empty() ? "" : " ") + why[2 * l + 1];
+    answers[l].halved_ps = halved.numbers.at(0), answers[l].doubled_ps = doubled.numbers.at(0);
+    answers[l].why = halved.text + (halved.text.empty() || doubled.text.empty() ? "" : " ") + doubled.text;
   }
   return answers;
 }

@@ -1,6 +1,6 @@
 // What is asked of a scenario beyond one simulation: its step over samples of the noise, what each cause of noise costs
-// (the same draws without it), and what the step would be with other hardware. Simulations are spread over threads; the
-// answers do not depend on how many.
+// (the same draws without it), and what the step would be with other hardware. Simulations are spread over threads and
+// processes; the answers do not depend on how many.
 #pragma once
 
 #include <functional>
@@ -8,6 +8,7 @@
 
 #include "sim/result/result.h"
 #include "sim/run/prepared.h"
+#include "sim/run/processes.h"
 
 namespace rehearse::run {
 
@@ -25,19 +26,19 @@ class SharedProgress {
 };
 
 // Simulates samples 0 to count - 1. Of the steps' order statistics the median one is `reported`.
-result::Samples sample(const Prepared& prepared, std::int64_t count, int threads, SharedProgress& progress);
+result::Samples sample(const Prepared& prepared, std::int64_t count, const Workers& workers, SharedProgress& progress);
 
 // What each cause of noise costs in a sample of which `outcome` is the simulation: each slow rank (the first
 // kMostSlowRanks), all of them, each entry of noise.links, ranks' factors for the step, the machine's measured scatter,
 // jitter of kernels, of transfers.
 result::NoiseCost noise_cost(const Prepared& prepared, const engine::Options& options, const engine::Outcome& outcome,
-                             int threads, SharedProgress& progress);
+                             const Workers& workers, SharedProgress& progress);
 inline constexpr std::size_t kMostSlowRanks = 8;
 
 // The step with one lever at a half and at the double; levers that change nothing here are there too.
 // `plain` is the simulation without any.
 std::vector<result::WhatIf> what_if(const Prepared& prepared, const engine::Options& options,
-                                    const engine::Outcome& plain, int threads, SharedProgress& progress);
+                                    const engine::Outcome& plain, const Workers& workers, SharedProgress& progress);
 inline constexpr std::size_t kLevers = 6;
 
 }  // namespace rehearse::run

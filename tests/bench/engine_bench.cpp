@@ -15,17 +15,14 @@
 // (step_all_to_all) over that of a turn of a plain priority queue, measured beside it (plain_loop.h).
 #include <benchmark/benchmark.h>
 
-#include <numeric>
 #include <random>
 
 #include "plain_loop.h"
-#include "sim/cluster/machines.h"
-#include "sim/collective/steps.h"
 #include "sim/engine/event_queue.h"
 #include "sim/engine/max_min.h"
 #include "sim/engine/network.h"
-#include "sim/engine/step_runs.h"
 #include "tests/unit/engine/stand_in.h"
+#include "workloads.h"
 
 namespace rehearse::engine {
 namespace {
@@ -153,33 +150,10 @@ BENCHMARK(max_min_growth)
     ->Unit(benchmark::kMicrosecond)
     ->Complexity(benchmark::oNLogN);
 
-std::vector<int> all_of(int devices) {
-  std::vector<int> members(static_cast<std::size_t>(devices));
-  std::iota(members.begin(), members.end(), 0);
-  return members;
-}
-
-cluster::FatTree fat_tree(int devices, int per_node) {
-  cluster::FatTreeNumbers n;
-  n.name = "bench";
-  n.devices_per_node = n.nics_per_node = per_node;
-  n.nvlink = Bandwidth(450'000'000'000), n.nic = Bandwidth(50'000'000'000);
-  n.nodes_per_unit = 16, n.units = 4096;
-  return {n, devices};
-}
-
 void step_ring(benchmark::State& state) {
-  const auto ranks = static_cast<int>(state.range(0));
-  const cluster::FatTree cluster = fat_tree(ranks, 1);
   StepsAlone alone;
   bench::PlainLoop plain(state);
-  for (auto _ : state) {
-    collective::Steps steps =
-        collective::steps_of(cluster, collective::group_of(cluster, all_of(ranks)), program::CollectiveKind::all_reduce,
-                             collective::Algorithm::ring, 1 << 30);
-    collective::set_times(steps, cluster, 1, false, Time::from_us(1));
-    alone = run_steps(cluster, std::move(steps));
-  }
+  for (auto _ : state) alone = bench::ring_of_messages(static_cast<int>(state.range(0)));
   plain.finish(static_cast<double>(alone.messages));
   state.counters["messages"] = static_cast<double>(alone.messages);
   state.counters["simulated_ms"] = alone.time.seconds() * 1e3;
@@ -187,34 +161,10 @@ void step_ring(benchmark::State& state) {
 }
 BENCHMARK(step_ring)->Arg(64)->Arg(256)->Arg(1024)->Unit(benchmark::kMillisecond);
 
-// 16 leaves of 16 hosts, each joined to 16 spines by a link of its own; a flow goes up to the spine of its destination.
-class DestinationRouted final : public testing::TestCluster {
- public:
-  DestinationRouted() : TestCluster(256, std::vector<std::int64_t>(1024, 50'000'000'000)) {}
-  cluster::Route route(int from, int to) const override {
-    const int up = from / 16 * 16 + to % 16, down = to / 16 * 16 + to % 16;
-    if (from / 16 == to / 16) return {{from, 256 + to}, {}, true, {}};
-    return {{from, 512 + up, 768 + down, 256 + to}, {}, true, {}};
-  }
-};
-
 void step_all_to_all(benchmark::State& state) {
-  DestinationRouted cluster;
-  cluster.per_node = 1;
-  const auto ranks = static_cast<int>(state.range(0));
   StepsAlone alone;
   bench::PlainLoop plain(state);
-  for (auto _ : state) {
-    collective::Steps steps =
-        collective::steps_of(cluster, collective::group_of(cluster, all_of(ranks)), program::CollectiveKind::all_to_all,
-                             collective::Algorithm::direct, std::int64_t{ranks} << 22);
-    if (state.range(1) != 0) {
-      for (std::size_t e = 0; e < steps.edges.size(); ++e)
-        steps.edges[e].bytes *= 1 + static_cast<std::int64_t>((e * 2654435761u >> 7) % 4);
-      collective::set_times(steps, cluster, 1, false, Time());
-    }
-    alone = run_steps(cluster, std::move(steps));
-  }
+  for (auto _ : state) alone = bench::all_to_all_of_messages(static_cast<int>(state.range(0)), state.range(1) != 0);
   plain.finish(static_cast<double>(alone.messages));
   state.counters["flows"] = static_cast<double>(alone.messages);
   state.counters["solves"] = static_cast<double>(alone.solves);
@@ -229,27 +179,8 @@ BENCHMARK(step_all_to_all)
     ->Unit(benchmark::kMillisecond);
 
 void flow_ring(benchmark::State& state) {
-  const auto ranks = static_cast<int>(state.range(0));
-  const cluster::FatTree cluster = fat_tree(ranks, 8);
-  const auto model = collective::make_plain_model(cluster, Time::from_us(1));
   Time end;
-  for (auto _ : state) {
-    const collective::TransferPlan plan =
-        model->collective(program::CollectiveKind::all_reduce, all_of(ranks), Bytes(1 << 30));
-    EventQueue queue;
-    Network network(cluster, queue, 0);
-    std::vector<Event> events;
-    for (const collective::Activity& activity : plan.activities)
-      network.start(network.define(activity), 0, plan.startup);
-    network.settle(plan.startup);
-    while (!queue.empty()) {
-      end = queue.next_time();
-      queue.take(events);
-      for (const Event& event : events)
-        if (network.current(event.target, event.version)) network.finish(event.target);
-      network.settle(end);
-    }
-  }
+  for (auto _ : state) end = bench::ring_of_flows(static_cast<int>(state.range(0)));
   state.counters["simulated_ms"] = end.seconds() * 1e3;
 }
 BENCHMARK(flow_ring)->Arg(256)->Arg(1024)->Arg(4096)->Unit(benchmark::kMillisecond);

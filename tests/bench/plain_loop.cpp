@@ -1,22 +1,17 @@
 // See plain_loop.h.
 #include "plain_loop.h"
 
-#include <ctime>
 #include <functional>
 #include <queue>
 #include <vector>
+
+#include "workloads.h"
 
 namespace rehearse::bench {
 namespace {
 
 constexpr int kKeys = 1'000'000, kTurns = 500'000;
 constexpr std::uint64_t kSpan = 1'000'000'000;  // keys are spread over it, and put back at most so much later
-
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
 
 // splitmix64 (Steele, Lea, Flood 2014): a few instructions, so that the loop is the queue's.
 std::uint64_t random_number(std::uint64_t& state) {

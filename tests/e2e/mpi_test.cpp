@@ -201,6 +201,23 @@ TEST_F(Mpi, ASweepIsSharedAndTheSame) {
   EXPECT_EQ(none.out, "");
 }
 
+// Samples, what-ifs and counterfactuals of one plan are too.
+TEST_F(Mpi, SamplesAndWhatIfsAreSharedAndTheSame) {
+  const std::string arguments =
+      "simulate llama2-7b-8xa100 --set noise.kernels=0.02 --set plan.micro_batch=4 --samples 5 --what-if --threads 1 ";
+  const std::string but_engine = "--json | sed '/\"engine\": {/,/}/d'";
+  const Outcome one = shell("\"$REHEARSE\" " + arguments + but_engine);
+  ASSERT_EQ(one.status, 0) << one.err;
+  ASSERT_TRUE(has(one.out, "what_if") && has(one.out, "samples")) << one.out;
+  for (const int processes : {2, 3}) {
+    const Outcome all = shell(std::string(kMpirun) + "mpirun -n " + std::to_string(processes) + " \"$REHEARSE\" " +
+                              arguments + but_engine);
+    EXPECT_EQ(all.status, 0) << all.err;
+    EXPECT_EQ(all.out, one.out);
+    EXPECT_EQ(all.err, one.err) << "said once";
+  }
+}
+
 TEST_F(Mpi, AProcessThatDiesEndsTheSweep) {
   const Outcome r =
       as_shells(3,

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "execute/processes/mpi/attendance.h"
@@ -157,13 +158,29 @@ class Session : public MpiSession {
   void begin_work() override { channel_->begin_run(); }
   bool failed() const override { return channel_->stop().requested(); }
   std::vector<std::string> gather(std::string bytes, std::chrono::milliseconds limit) override {
+    std::vector<std::string> all = unless_stopped(limit, [&] { return channel_->gather(bytes, kLookForSilent); });
+    channel_->end_run(true);
+    return all;
+  }
+  std::vector<std::string> trade(std::string bytes, std::chrono::milliseconds limit) override {
+    std::vector<std::string> all = unless_stopped(limit, [&] { return channel_->gather(bytes, kLookForSilent); });
+    const std::string joint = unless_stopped(limit, [&] { return channel_->from_root(joined(all), kLookForSilent); });
+    return channel_->root() ? all : parted(joint);
+  }
+  std::string give_up(const std::string& message) override {
+    channel_->fail(rank(), fmt::format("rank {}: {}", rank(), message));
+    return channel_->report(had_not_begun);
+  }
+
+ private:
+  // What `wait` returns, which throws DeadlineError as long as it has not come, up to `limit`. Throws RankFailure.
+  template <class Wait>
+  std::invoke_result_t<Wait> unless_stopped(std::chrono::milliseconds limit, Wait&& wait) {
     const Clock::time_point deadline = Clock::now() + limit;
     try {
       for (;;) {
         try {
-          std::vector<std::string> all = channel_->gather(bytes, kLookForSilent);
-          channel_->end_run(true);
-          return all;
+          return wait();
         } catch (const DeadlineError& late) {
           if (Clock::now() < deadline && channel_->silent().empty()) continue;
           channel_->fail(rank(),
@@ -177,12 +194,22 @@ class Session : public MpiSession {
     channel_->end_run(false);
     throw RankFailure(text);
   }
-  std::string give_up(const std::string& message) override {
-    channel_->fail(rank(), fmt::format("rank {}: {}", rank(), message));
-    return channel_->report(had_not_begun);
+  // Texts as one: of each its length, then all of it.
+  static std::string joined(const std::vector<std::string>& texts) {
+    std::string all;
+    for (const std::string& text : texts) all += fmt::format("{} ", text.size()) + text;
+    return all;
+  }
+  static std::vector<std::string> parted(const std::string& all) {
+    std::vector<std::string> texts;
+    for (std::size_t at = 0; at < all.size();) {
+      const std::size_t begin = all.find(' ', at) + 1, length = std::stoull(all.substr(at, begin - at));
+      texts.push_back(all.substr(begin, length));
+      at = begin + length;
+    }
+    return texts;
   }
 
- private:
   // Before groups are made, which would never be whole of ranks with other plans.
   void agree(const Identity& identity, std::chrono::milliseconds timeout) {
     const std::vector<std::string> all = channel_->gather(pack(identity), timeout);

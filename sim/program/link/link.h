@@ -6,6 +6,7 @@
 //   process_groups.h  whose calls match
 //   matches.h         the same role by role, for untimed executions
 //   lifetimes.h       which buffers ever live at the same time
+//   repetition.h      where slots repeat, so that walks over a step can leave rounds out
 //   places.h          where buffers lie in an arena, and what ops wait for before they write there again
 //   reuse_lag.h       what reusing a place at once would cost in overlap
 //   reuse_order.h     in which slot the op runs that a wait for memory refers to

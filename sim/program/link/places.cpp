@@ -170,6 +170,8 @@ class Placer {
               add_touch(touches_[static_cast<std::size_t>(base(o.buffer))], static_cast<BodyId>(body), stream_of(op),
                         o.micro_batch_delta, static_cast<std::int32_t>(i));
       }
+    for (BufferId b = 0; b < buffers(); ++b)
+      if (!touches_[static_cast<std::size_t>(b)].empty()) touched_.push_back(b);
   }
 
   static void add_touch(std::vector<Touches>& all, BodyId body, StreamId stream, int delta, std::int32_t op) {
@@ -184,9 +186,9 @@ class Placer {
   // What the op must wait for that writes an instance first, not regarding what others imply.
   void add_reuse(const Birth& birth, StreamId own, std::vector<ReuseWait>& needed) const {
     const Place& place = out_.places[static_cast<std::size_t>(birth.buffer)];
-    for (BufferId other = 0; other < buffers(); ++other) {
+    for (const BufferId other : touched_) {
       const Place& there = out_.places[static_cast<std::size_t>(other)];
-      if (!transient(other) || there.bytes == 0 || there.offset >= place.end() || place.offset >= there.end()) continue;
+      if (there.bytes == 0 || there.offset >= place.end() || place.offset >= there.end()) continue;
       const bool ring = other == birth.buffer && place.ring > 1;
       for (const Touches& t : touches_[static_cast<std::size_t>(other)]) {
         if (t.stream == own) continue;
@@ -278,6 +280,7 @@ class Placer {
   const ReuseLags lags_;
   ArenaPlaces out_;
   std::vector<std::vector<Touches>> touches_;  // by buffer
+  std::vector<BufferId> touched_;              // those that have any
   // Of the body being looked at: by stream what its next op knows; by op what it knew; by stream what its ops have
   // waited for in earlier slots.
   std::vector<Known> known_, after_op_;

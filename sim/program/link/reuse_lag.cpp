@@ -1,12 +1,20 @@
 // See reuse_lag.h. Each stream has a vector clock: of each stream, how many of its ops are known to be done.
+//
+// Of rounds of slots that repeat (repetition.h) most are left out. Once a round has moved every clock on as far as its
+// streams have gone, or not at all, so does every later one, and ops of later rounds have the same past as those of
+// this one; what is noted of them depends on that past as far as it is looked at. So from the first round on that looks
+// no further back than to where rounds began to be alike, all note the same, and the rest is left out. If something
+// later looks back to where ops are missing, the walk is done again with every round.
 #include "sim/program/link/reuse_lag.h"
 
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <optional>
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
+#include "sim/program/link/repetition.h"
 
 namespace rehearse::program {
 namespace {
@@ -16,8 +24,9 @@ constexpr std::size_t kMostStreams = 17;  // with the host
 
 class LagWalk {
  public:
-  LagWalk(const Role& role, const RoleWaits& waits, const Lifetimes& lifetimes)
-      : role_(role), waits_(waits), lifetimes_(lifetimes), streams_(role.streams.size()) {
+  // `repeats`: rounds that need not all be walked; none: all slots are.
+  LagWalk(const Role& role, const RoleWaits& waits, const Lifetimes& lifetimes, const Repetition& repeats)
+      : role_(role), waits_(waits), lifetimes_(lifetimes), repeats_(repeats), streams_(role.streams.size()) {
     REHEARSE_CHECK(streams_ < kMostStreams, "{}: {} streams", role.name, streams_);
     out_.of.resize(role.buffers.size());
     out_.own.assign(role.buffers.size(), kEnoughLag);
@@ -29,20 +38,29 @@ class LagWalk {
       for (const Op& op : body.ops) operands_.push_back(operands_of(op));
     }
     latest_.resize(operands_.size());
+    alike_since_.fill(kNowhere);
+    missing_.fill(kNowhere);
   }
 
-  ReuseLags walk() {
+  // None if ops were looked for that had been left out.
+  std::optional<ReuseLags> walk() {
+    const auto slots = static_cast<std::int32_t>(role_.slots.size());
     for (int step = 0; step < 2; ++step)
-      for (const Slot& slot : role_.slots) {
+      for (std::int32_t s = 0; s < slots; ++s) {
         check_interrupt();
+        if (const std::int32_t done = repeats_.rounds_before(s); done >= 0) s += begin_round(done) * repeats_.period;
+        if (s == slots) break;
+        const Slot& slot = role_.slots[static_cast<std::size_t>(s)];
         const auto body = static_cast<std::size_t>(slot.body);
         for (std::size_t i = 0; i < role_.bodies[body].ops.size(); ++i) visit(slot, static_cast<std::int32_t>(i));
+        if (lost_) return std::nullopt;
       }
     return std::move(out_);
   }
 
  private:
   using Clock = std::array<std::int32_t, kMostStreams>;  // by stream; the host's comes after those of the role
+  static constexpr std::int32_t kNowhere = INT32_MIN;
   // Of an op, which is looked at many times.
   struct Operands {
     std::int64_t bytes = 0;
@@ -52,7 +70,81 @@ class LagWalk {
     const Operands* operands;
     int micro_batch;
     Clock known;  // when it began
+
+    bool keeps(BufferId buffer) const {
+      for (const Operand& o : operands->passing)
+        if (o.buffer == buffer) return true;
+      return false;
+    }
   };
+
+  // All clocks when a round begins.
+  struct Round {
+    std::vector<Clock> last, latest;
+    Clock issued;
+  };
+
+  // After `done` rounds of the step: how many are left out.
+  std::int32_t begin_round(std::int32_t done) {
+    if (done == 0) {
+      at_repetition_ = issued_;
+      alike_since_.fill(kNowhere);
+      alike_ = left_out_ = false;
+    }
+    if (left_out_) return 0;
+    if (!alike_) {
+      Round now{last_, latest_, issued_};
+      if (done > 0 && moved_alike(now)) {
+        alike_ = true;
+        for (std::size_t s = 0; s <= streams_; ++s)
+          if (issued_[s] > round_.issued[s]) alike_since_[s] = round_.issued[s];
+      } else {
+        round_ = std::move(now);
+      }
+    } else if (!looked_before_) {
+      return leave_out(repeats_.times - done);
+    }
+    looked_before_ = false;
+    return 0;
+  }
+
+  // What has been issued since rounds are alike stands for the last rounds.
+  std::int32_t leave_out(std::int32_t rounds) {
+    left_out_ = true;
+    alike_ = false;
+    if (rounds == 0) return 0;
+    for (std::size_t s = 0; s <= streams_; ++s) {
+      if (alike_since_[s] == kNowhere) continue;
+      missing_[s] = alike_since_[s];
+      std::int32_t number = issued_[s];
+      for (auto use = recent_[s].rbegin(); use != recent_[s].rend() && number > missing_[s]; ++use, --number)
+        use->micro_batch += rounds * repeats_.advance;
+    }
+    alike_since_.fill(kNowhere);
+    return rounds;
+  }
+
+  // Whether since the last round began every number either has stood still, at what was issued when the repetition
+  // began or less, or has moved on with its stream.
+  bool moved_alike(const Round& now) const {
+    const auto alike = [&](const std::vector<Clock>& was, const std::vector<Clock>& is) {
+      for (std::size_t i = 0; i < is.size(); ++i)
+        for (std::size_t s = 0; s <= streams_; ++s) {
+          const std::int32_t before = was[i][s], after = is[i][s];
+          const bool stands = after == before && after <= at_repetition_[s];
+          const bool moves = after - before == now.issued[s] - round_.issued[s] && before >= at_repetition_[s];
+          if (!stands && !moves) return false;
+        }
+      return true;
+    };
+    return alike(round_.last, now.last) && alike(round_.latest, now.latest);
+  }
+
+  // The op of the stream with this number was looked at, or would have been next.
+  void looked(std::size_t stream, std::int32_t number) {
+    if (number <= alike_since_[stream]) looked_before_ = true;
+    if (number <= missing_[stream]) lost_ = true;
+  }
 
   std::size_t index(StreamId stream) const {
     return stream == kHostStream ? streams_ : static_cast<std::size_t>(stream);
@@ -111,13 +203,16 @@ class LagWalk {
   void note_kernels(const Birth& birth, int micro_batch, std::size_t own, std::size_t s, const Clock& known,
                     std::int64_t bytes) {
     std::int64_t later = 0;  // bytes of the own stream's that the kernels need not have waited for
+    const std::int64_t enough = kEnoughLag * std::max<std::int64_t>(bytes, 1);
     std::int32_t seen = issued_[own], number = issued_[s];
     for (auto use = recent_[s].rbegin(); use != recent_[s].rend() && number > known[s]; ++use, --number) {
-      for (; seen > use->known[own]; --seen) later += bytes_of(own, seen);
-      const std::int64_t lag = later / std::max<std::int64_t>(bytes, 1);
-      if (lag >= kEnoughLag) return;
-      note(birth, micro_batch, *use, static_cast<int>(lag));
+      for (; seen > use->known[own] && later < enough; --seen) later += bytes_of(own, seen);
+      if (later >= enough) break;
+      note(birth, micro_batch, *use, static_cast<int>(later / std::max<std::int64_t>(bytes, 1)));
+      if (alike_ && alike_since_[s] == kNowhere && use->keeps(birth.buffer)) looked_before_ = true;
     }
+    looked(own, seen);
+    looked(s, number);
   }
 
   void note_transfers(const Birth& birth, int micro_batch, std::size_t own, std::size_t s, const Clock& known) {
@@ -125,12 +220,14 @@ class LagWalk {
     std::int32_t waited_for = INT32_MAX, number = issued_[s];
     for (auto use = recent_[s].rbegin(); use != recent_[s].rend() && number > known[s]; ++use, --number) {
       if (use->known[own] < waited_for) waited_for = use->known[own], alike = 0;
-      if (all - alike >= kEnoughLag * most_bytes_[s]) return;
+      if (all - alike >= kEnoughLag * most_bytes_[s]) break;
       const std::int64_t lag = (all - alike) / std::max<std::int64_t>(use->operands->bytes, 1);
       if (lag < kEnoughLag) note(birth, micro_batch, *use, static_cast<int>(lag));
+      if (alike_ && alike_since_[s] == kNowhere && use->keeps(birth.buffer)) looked_before_ = true;
       all += use->operands->bytes;
       alike += use->operands->bytes;
     }
+    looked(s, number);
   }
 
   void note(const Birth& birth, int micro_batch, const Issued& use, int lag) {
@@ -160,6 +257,7 @@ class LagWalk {
   const Role& role_;
   const RoleWaits& waits_;
   const Lifetimes& lifetimes_;
+  const Repetition repeats_;
   const std::size_t streams_;
   ReuseLags out_;
   std::vector<std::size_t> first_op_;  // by body, in the next two
@@ -169,12 +267,26 @@ class LagWalk {
   Clock issued_{};
   std::vector<std::deque<Issued>> recent_;  // by stream, its last ops
   std::vector<std::int64_t> most_bytes_;    // by stream, of any of its ops
+  Round round_{};                           // until rounds are alike: when the last one began
+  bool alike_ = false, left_out_ = false;   // the step's rounds are; of them some have been
+  bool looked_before_ = false;              // in this round, to where rounds were not alike yet
+  bool lost_ = false;                       // ops were looked for that are missing
+  Clock at_repetition_{};                   // issued when the step's repetition began
+  Clock alike_since_{};                     // issued when rounds were alike; kNowhere: the stream does not move in them
+  Clock missing_{};                         // before ops with later numbers some have been left out
 };
 
 }  // namespace
 
+std::optional<ReuseLags> walk_lags(const Role& role, const RoleWaits& waits, const Lifetimes& lifetimes,
+                                   const Repetition& repeats) {
+  return LagWalk(role, waits, lifetimes, repeats).walk();
+}
+
 ReuseLags reuse_lags(const Role& role, const RoleWaits& waits, const Lifetimes& lifetimes) {
-  return LagWalk(role, waits, lifetimes).walk();
+  if (const Repetition repeats = repetition_of(role); repeats.times > 0)
+    if (std::optional<ReuseLags> lags = walk_lags(role, waits, lifetimes, repeats)) return *std::move(lags);
+  return *walk_lags(role, waits, lifetimes, {});
 }
 
 }  // namespace rehearse::program

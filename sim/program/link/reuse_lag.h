@@ -13,9 +13,11 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "sim/program/link/lifetimes.h"
+#include "sim/program/link/repetition.h"
 #include "sim/program/link/waits.h"
 #include "sim/program/program.h"
 
@@ -29,5 +31,8 @@ struct ReuseLags {
 };
 
 ReuseLags reuse_lags(const Role& role, const RoleWaits& waits, const Lifetimes& lifetimes);
+// The walk that finds them, where rounds of `repeats` need not all be walked; none if they had to be.
+std::optional<ReuseLags> walk_lags(const Role& role, const RoleWaits& waits, const Lifetimes& lifetimes,
+                                   const Repetition& repeats);
 
 }  // namespace rehearse::program

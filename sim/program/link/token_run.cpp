@@ -16,14 +16,22 @@ RoleTokens::RoleTokens(const Role& role, const RoleCalls& calls, const std::vect
       order_(role, arena),
       cursors_(role.streams.size()) {
   std::vector<std::vector<int>> syncs_of(role.bodies.size());
+  std::vector<std::vector<std::int32_t>> queues(role.streams.size());
   for (std::size_t b = 0; b < role.bodies.size(); ++b) {
-    auto& queue = queue_.emplace_back(role.streams.size());
-    for (int i = 0; i < static_cast<int>(role.bodies[b].ops.size()); ++i) {
+    first_op_.push_back(stream_of_op_.size());
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(role.bodies[b].ops.size()); ++i) {
       const Op& op = role.bodies[b].ops[static_cast<std::size_t>(i)];
-      queue[static_cast<std::size_t>(op.stream)].push_back(i);
+      queues[static_cast<std::size_t>(op.stream)].push_back(i);
+      stream_of_op_.push_back(op.stream);
       if (std::holds_alternative<HostSync>(op.shape)) syncs_of[b].push_back(i);
     }
+    for (std::vector<std::int32_t>& queue : queues) {
+      first_queued_.push_back(queued_.size());
+      queued_.insert(queued_.end(), queue.begin(), queue.end());
+      queue.clear();
+    }
   }
+  first_queued_.push_back(queued_.size());
   for (std::int32_t s = 0; s < static_cast<std::int32_t>(role.slots.size()); ++s) {
     const auto body = static_cast<std::size_t>(role.slots[static_cast<std::size_t>(s)].body);
     for (const int i : syncs_of[body]) syncs_.push_back({s, i});
@@ -42,20 +50,19 @@ std::vector<Post> RoleTokens::posts(StepPosition p) const {
 std::optional<StepPosition> RoleTokens::head(StreamId stream) {
   Cursor& c = cursors_[static_cast<std::size_t>(stream)];
   for (; c.slot < static_cast<std::int32_t>(role_.slots.size()); ++c.slot, c.index = 0) {
-    const auto body = static_cast<std::size_t>(role_.slots[static_cast<std::size_t>(c.slot)].body);
-    const auto& queue = queue_[body][static_cast<std::size_t>(stream)];
+    const auto queue = this->queue(role_.slots[static_cast<std::size_t>(c.slot)].body, stream);
     if (c.index < static_cast<std::int32_t>(queue.size()))
       return StepPosition{c.slot, queue[static_cast<std::size_t>(c.index)]};
   }
   return std::nullopt;
 }
 
-bool RoleTokens::pending(StreamId stream, std::int32_t slot, std::int32_t op) const {
+bool RoleTokens::pending(BodyId body, std::int32_t slot, std::int32_t op) const {
   if (slot < 0) return false;  // of the step before, or of none
+  const StreamId stream = stream_of_op_[first_op_[static_cast<std::size_t>(body)] + static_cast<std::size_t>(op)];
   const Cursor& c = cursors_[static_cast<std::size_t>(stream)];
   if (c.slot != slot) return c.slot < slot;
-  const auto body = static_cast<std::size_t>(role_.slots[static_cast<std::size_t>(slot)].body);
-  const auto& queue = queue_[body][static_cast<std::size_t>(stream)];
+  const auto queue = this->queue(body, stream);
   return c.index < static_cast<std::int32_t>(queue.size()) && queue[static_cast<std::size_t>(c.index)] <= op;
 }
 
@@ -63,8 +70,7 @@ bool RoleTokens::held_by_events(StepPosition p) const {
   if (syncs_done_ < syncs_.size() && p > syncs_[syncs_done_]) return true;
   for (const EventWait& wait : waits_.of(body(p), p.op)) {
     const std::int32_t slot = wait.same_slot ? p.slot : order_.latest(p.slot, wait.body);
-    const Op& recorder = role_.bodies[static_cast<std::size_t>(wait.body)].ops[static_cast<std::size_t>(wait.op)];
-    if (pending(recorder.stream, slot, wait.op)) return true;
+    if (pending(wait.body, slot, wait.op)) return true;
   }
   return false;
 }
@@ -73,8 +79,7 @@ std::optional<StepPosition> RoleTokens::held_by_memory(StepPosition p) const {
   if (arena_ == nullptr) return std::nullopt;
   for (const ReuseWait& wait : arena_->waits(body(p), p.op)) {
     const std::int32_t slot = order_.slot_of(wait, p.slot);
-    const Op& user = role_.bodies[static_cast<std::size_t>(wait.body)].ops[static_cast<std::size_t>(wait.op)];
-    if (pending(user.stream, slot, wait.op)) return StepPosition{slot, wait.op};
+    if (pending(wait.body, slot, wait.op)) return StepPosition{slot, wait.op};
   }
   return std::nullopt;
 }

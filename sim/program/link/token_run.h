@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "sim/program/link/calls.h"
@@ -64,8 +65,13 @@ class RoleTokens {
 
  private:
   BodyId body(StepPosition p) const { return role_.slots[static_cast<std::size_t>(p.slot)].body; }
-  // Whether the op that runs there is not done; `slot` as StepOrder::latest or kNoSlot.
-  bool pending(StreamId stream, std::int32_t slot, std::int32_t op) const;
+  // Whether the op of the body that runs there is not done; `slot` as StepOrder::latest or kNoSlot.
+  bool pending(BodyId body, std::int32_t slot, std::int32_t op) const;
+  // A body's ops on a stream.
+  std::span<const std::int32_t> queue(BodyId body, StreamId stream) const {
+    const std::size_t at = static_cast<std::size_t>(body) * role_.streams.size() + static_cast<std::size_t>(stream);
+    return {queued_.data() + first_queued_[at], queued_.data() + first_queued_[at + 1]};
+  }
 
   const Role& role_;
   const RoleCalls& calls_;
@@ -73,8 +79,11 @@ class RoleTokens {
   const ArenaPlaces* arena_;
   const RoleWaits waits_;
   const ReuseOrder order_;
-  std::vector<std::vector<std::vector<int>>> queue_;  // by body and stream: its ops
-  std::vector<StepPosition> syncs_;                   // host syncs of the step
+  std::vector<std::int32_t> queued_;       // ops by body and stream
+  std::vector<std::size_t> first_queued_;  // by body and stream; one more at the end
+  std::vector<StreamId> stream_of_op_;     // by body and op
+  std::vector<std::size_t> first_op_;      // by body, in stream_of_op_
+  std::vector<StepPosition> syncs_;        // host syncs of the step
   std::size_t syncs_done_ = 0;
   struct Cursor {
     std::int32_t slot = 0, index = 0;
