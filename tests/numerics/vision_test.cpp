@@ -53,6 +53,7 @@ std::vector<Case> residual_cases() {
   cases.push_back({"pipeline_ddp_zero1", kResidual, grid(4, 1, 2, 1, {of[2]})});
   cases.push_back({"recompute", kResidual, grid(2, 1, 1, 0, {of[2], "plan.recompute=full"})});
   cases.push_back({"recompute_pipeline", kResidual, grid(3, 1, 3, 0, {of[1], "plan.recompute=full"})});
+  cases.push_back({"in_kernels_of_the_norm", kBasic, grid(1, 1, 1, 0, {of[1], "framework=tensorflow-xla"})});
   cases.push_back({"basic_zero_bubble", kBasic, grid(2, 1, 2, 0, {of[1], "plan.schedule=zero_bubble"})});
   return cases;
 }

@@ -122,7 +122,7 @@ std::string dump(const Scenario& s) {
   for (const auto& c : m.convolutions) out += fmt::format(" ({} {} {})", c.channels, c.kernel, c.pool);
   out += fmt::format(" | {} {} [{}] {} {} {}", static_cast<int>(m.loss), static_cast<int>(m.residual_block),
                      fmt::join(m.residual_layers, ","), m.sync_batch_norm, m.patch, m.classes);
-  out += fmt::format(" {}", m.features);
+  out += fmt::format(" {} {}", static_cast<int>(m.map_layout), m.features);
   for (const model::Layer& l : m.layer_list)
     out += fmt::format(" ({} {} {} {} {} {} {} {} {})", static_cast<int>(l.kind), l.width, l.kernel, l.stride, l.pad,
                        l.bias, l.rate, l.body.size(), l.shortcut.size());

@@ -130,6 +130,15 @@ TEST_F(WorkTest, Convolution) {
   EXPECT_EQ(work(c, {y, w}, {x}).flops, 2 * 2 * 9 * 9);
 }
 
+// Of an op that a framework makes inside another's kernel only the passes that it adds count.
+TEST_F(WorkTest, AnOpInsideAnothersKernelMovesItsPassesAlone) {
+  const auto x = buffer({100}), y = buffer({100});
+  Op op = b.op(body, "op", Activation{ActivationFn::relu, false, 1, 100}, 0, {x}, {y});
+  op.fused = true, op.passes = {30, 4};
+  EXPECT_EQ(work_of(b.role, op).bytes_read, 30);
+  EXPECT_EQ(work_of(b.role, op).bytes_written, 4);
+}
+
 // A view counts with its own size, not its base's.
 TEST_F(WorkTest, ViewsHaveTheirOwnSize) {
   const auto base = buffer({100});

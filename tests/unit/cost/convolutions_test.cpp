@@ -1,0 +1,88 @@
+// Convolutions as implicit products: their sizes, what lies channel by channel, Winograd in fp32 without tensor cores.
+#include <gtest/gtest.h>
+
+#include "sim/cost/cost.h"
+#include "sim/cost/device_file.h"
+#include "sim/program/work.h"
+#include "tests/unit/cost/ops.h"
+
+namespace rehearse::cost {
+namespace {
+
+using program::Conv2d;
+using program::ConvPart;
+using program::DType;
+using test::OneOp;
+
+std::unique_ptr<CostModel> device(const char* name) {
+  return load_costs({find_device_file(name, REHEARSE_SOURCE_DIR)});
+}
+
+OneOp convolution(Conv2d shape, DType dtype) {
+  OneOp one;
+  shape.bias = false;
+  one.op.name = "conv";
+  one.op.dtype = dtype;
+  one.op.shape = shape;
+  const auto x = one.buffer(dtype, {shape.batch, shape.c_in, shape.height, shape.width});
+  const auto w = one.buffer(dtype, {shape.c_out, shape.c_in, shape.kernel, shape.kernel});
+  const auto y = one.buffer(dtype, {shape.batch, shape.c_out, shape.out_height(), shape.out_width()});
+  one.op.reads = shape.part == ConvPart::forward ? std::vector{x, w} : std::vector{y, w};
+  one.op.writes = {shape.part == ConvPart::forward ? y : x};
+  return one;
+}
+
+double seconds(const CostModel& costs, const OneOp& one) {
+  return costs.kernel(one.role, one.op, {}).duration.seconds();
+}
+
+// 64 images of 256 maps of 28 x 28 to 256.
+Conv2d square(ConvPart part, std::int64_t kernel, std::int64_t stride = 1) {
+  return {part, 64, 256, 256, 28, 28, kernel, stride, kernel / 2};
+}
+
+TEST(Convolutions, OfTheInputsGradientAreTheProductOfTheOtherWayRound) {
+  const auto costs = device("a100-sxm-80g");
+  Conv2d narrow = square(ConvPart::backward_input, 1), wide = square(ConvPart::forward, 1);
+  narrow.c_in = wide.c_out = 64;  // dx of 64 maps from dy of 256 is forward from 256 to 64
+  EXPECT_EQ(seconds(*costs, convolution(narrow, DType::f16)), seconds(*costs, convolution(wide, DType::f16)));
+}
+
+TEST(Convolutions, ThatLieChannelByChannelAreTransposedForTensorCores) {
+  for (const DType type : {DType::f16, DType::f32}) {
+    const auto a100 = device("a100-sxm-80g");
+    Conv2d shape = square(ConvPart::forward, 3);
+    const double last = seconds(*a100, convolution(shape, type));
+    shape.channels_first = true;
+    const OneOp one = convolution(shape, type);
+    const program::Work work = program::work_of(one.role, one.op);
+    const double moved = static_cast<double>(work.bytes_read + work.bytes_written) / (2039e9 * 0.87);
+    EXPECT_NEAR(seconds(*a100, one) - last, 2 * (2e-6 + moved), 2e-12) << "read and written once more, by two kernels";
+  }
+  const auto v100 = device("v100-sxm2-32g");
+  Conv2d shape = square(ConvPart::forward, 1);
+  const double last = seconds(*v100, convolution(shape, DType::f32));
+  shape.channels_first = true;
+  EXPECT_EQ(seconds(*v100, convolution(shape, DType::f32)), last) << "its fp32 has no tensor cores";
+}
+
+// 2.25 times fewer multiplications where nothing else counts.
+TEST(Convolutions, OfThreeByThreeTakeWinogradsMultiplicationsOnOrdinaryCores) {
+  const auto v100 = device("v100-sxm2-32g"), a100 = device("a100-sxm-80g");
+  const auto ratio = [](const CostModel& costs, std::int64_t stride) {
+    return seconds(costs, convolution(square(ConvPart::forward, 3, stride), DType::f32)) /
+           seconds(costs, convolution(square(ConvPart::forward, 1, stride), DType::f32));
+  };
+  EXPECT_NEAR(ratio(*v100, 1), 9 / 2.25, 0.25);
+  EXPECT_GT(ratio(*v100, 2), 6) << "not with a stride";
+  EXPECT_GT(ratio(*a100, 1), 6) << "nor on tensor cores";
+}
+
+TEST(V100, Fp32ProductsTakeWhatWasMeasured) {
+  const auto v100 = device("v100-sxm2-32g");
+  const OneOp one = test::gemm(4096, 4096, 4096, DType::f32);
+  EXPECT_NEAR(2 * 4096.0 * 4096 * 4096 / seconds(*v100, one) / 1e12, 0.896 * 15.60, 0.1);
+}
+
+}  // namespace
+}  // namespace rehearse::cost
