@@ -66,8 +66,15 @@ struct FrameworkProfile {
                                 // together again, and what attention gives to the order of tokens
   bool packed_products = true;  // false: queries, keys and values are a product each, and so are a gate and what it
                                 // gates; their inputs' gradients are added by kernels
-  bool fused_loss = true;       // false: log_softmax, nll_loss and casts are kernels of their own
+  // Tensors are [batch, sequence, width], and collectives along the sequence, the second, copy: what was gathered by
+  // rank into the order of tokens, what is to be scattered into that of ranks.
+  bool copies_sequence_shards = false;
+  // A column-parallel layer's input stays gathered from forward, or from its recomputation, for the weight's gradient;
+  // false: shards are kept and gathered again.
+  bool keeps_gathered_input = false;
+  bool fused_loss = true;            // false: log_softmax, nll_loss and casts are kernels of their own
   bool vocab_parallel_loss = false;  // the chain of kernels that is a split vocabulary's loss is a whole one's too
+  bool loss_keeps_logits = false;    // that chain begins with a copy of the fp32 logits; false: overwrites them
   bool fused_optimizer = true;       // false: a pass over the tensors an arithmetic operation
   ShardGather shard_gather = ShardGather::ahead;
   // ZeRO-3: a parameter of at least so many elements is sharded, gathered and reduced on its own; the others stay

@@ -19,6 +19,7 @@ FrameworkProfile torch_ddp_profile();
 FrameworkProfile torch_fsdp_profile();
 FrameworkProfile torch_fsdp2_profile();
 FrameworkProfile torch_fsdp2_compile_profile();
+FrameworkProfile torch_fsdp2_compile_2024_profile();
 FrameworkProfile llm_foundry_profile();
 FrameworkProfile llm_foundry_torch1_profile();
 FrameworkProfile nanotron_profile();
