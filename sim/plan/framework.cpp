@@ -12,6 +12,7 @@ namespace {
 const std::vector<FrameworkProfile>& profiles() {
   static const std::vector<FrameworkProfile> all = {rehearse_profile(),
                                                     megatron_2021_profile(),
+                                                    megatron_2022_profile(),
                                                     megatron_core_profile(),
                                                     megatron_deepspeed_profile(),
                                                     nemo_profile(),

@@ -9,6 +9,7 @@ namespace rehearse::plan {
 
 FrameworkProfile rehearse_profile();
 FrameworkProfile megatron_2021_profile();
+FrameworkProfile megatron_2022_profile();
 FrameworkProfile megatron_core_profile();
 FrameworkProfile megatron_deepspeed_profile();
 FrameworkProfile nemo_profile();
