@@ -211,6 +211,7 @@ void read_fp8(const Node& node, const std::string& file, GemmData& gemm, Diagnos
   fp8.sustained = read_range(node, "sustained", "factor");
   fp8.interpolated = read_range(node, "interpolated", "");
   fp8.extrapolated = read_range(node, "extrapolated", "");
+  fp8.split_accumulation = read_range(node, "split_accumulation", "factor");
   double cast_seconds = 0, cast_element = 0;  // what the table's times have besides: of casting A
   if (const Node cast = node.get("cast_included")) {
     cast_seconds = seconds_of(cast, "time");

@@ -41,6 +41,9 @@ struct Fp8Gemm {
   GemmConstants constants;
   std::vector<Tile> tiles;
   Range sustained, interpolated, extrapolated;
+  // Products of backward, whose partial sums are promoted to fp32 as they go (cuBLASLt without FAST_ACCUM), against the
+  // table's: a factor of the time.
+  Range split_accumulation;
   std::vector<GemmPoint> points;
 };
 

@@ -69,8 +69,15 @@ struct FrameworkProfile {
                                 // gates; their inputs' gradients are added by kernels
   bool fused_scores = true;     // false: scores that are kept are scaled and masked by a kernel of their own, and their
                                 // gradients scaled by one
-  bool fused_loss = true;       // false: log_softmax, nll_loss and casts are kernels of their own
+  // Tensors are [batch, sequence, width], and collectives along the sequence, the second, copy: what was gathered by
+  // rank into the order of tokens, what is to be scattered into that of ranks.
+  bool copies_sequence_shards = false;
+  // A column-parallel layer's input stays gathered from forward, or from its recomputation, for the weight's gradient;
+  // false: shards are kept and gathered again.
+  bool keeps_gathered_input = false;
+  bool fused_loss = true;            // false: log_softmax, nll_loss and casts are kernels of their own
   bool vocab_parallel_loss = false;  // the chain of kernels that is a split vocabulary's loss is a whole one's too
+  bool loss_keeps_logits = false;    // that chain begins with a copy of the fp32 logits; false: overwrites them
   // Networks of convolutions, in 16 bits and in fp32. Batch normalisation, the residual sum and ReLU behind it are one
   // kernel each way, and where the gradients of two branches meet, the one that comes later is added in its kernel.
   bool fused_batch_norm = false, fused_batch_norm_fp32 = false;

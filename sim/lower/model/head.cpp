@@ -18,7 +18,7 @@ class Head : public Unit {
       : s_(scope),
         c_(scope.context),
         m_(scope.context.model()),
-        tp_(scope.context, scope.builder, scope.parameters),
+        tp_(scope.context, scope.builder, scope.parameters, false, Lifetime::micro_batch),
         norm_(scope.context, scope.builder, scope.parameters, "final_norm"),
         loss_(scope.context, scope.builder, scope.parameters, "", columns(), m_.vocab, c_.loss_weight()),
         table_(table) {}
@@ -47,7 +47,7 @@ class Head : public Unit {
   void forward(bool) override {
     load_input(s_, "targets.load", program::InputKind::targets, DType::i32, loss_.targets(), false);
     norm_.forward();
-    const BufferId in = tp_.gather_sequence("final_norm", norm_.out(), m_.hidden);
+    const BufferId in = tp_.product_input("final_norm", norm_.out(), m_.hidden);
     loss_.forward(
         sum_, [&](BufferId product) { tp_.product("head.forward", in, table_, -1, product, columns(), m_.hidden); });
   }

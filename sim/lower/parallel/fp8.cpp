@@ -82,12 +82,9 @@ void Fp8Operands::cast_input(BufferId x, bool gathered) {
   c.made_in = builder_.current_body();
 }
 
-BufferId Fp8Operands::all_gather(const std::string& name, BufferId shard, std::int64_t width) {
-  const DType type = builder_.buffer(shard).dtype;
-  const std::int64_t elements = format_.size(context_.tokens * width);
-  const BufferId whole = builder_.workspace(builder_.here(name + ".gathered"), type, {elements});
-  builder_.op(name + ".all_gather", Collective{CollectiveKind::all_gather, context_.groups.tensor, elements}, type,
-              {{shard}}, {{whole}}, StreamKind::tensor);
+BufferId Fp8Operands::all_gather(const std::string& name, BufferId shard, std::int64_t width, Lifetime lifetime) {
+  const BufferId whole = sequence_.all_gather(name, shard, builder_.buffer(shard).dtype,
+                                              {format_.size(context_.tokens * width)}, lifetime);
   parameters_.fp8_scales().share(whole, shard);
   return whole;
 }
@@ -112,7 +109,8 @@ BufferId Fp8Operands::input(const std::string& name, BufferId x, bool gathered, 
       cast_input(x, gathered);
     row = inputs_.at(x).row;
   }
-  return spread(gathered) ? all_gather(name, row, width) : row;
+  if (!spread(gathered)) return row;
+  return whole_.made(x, all_gather(name, row, width, gathered_lives()), builder_.current_body());
 }
 
 void Fp8Operands::keep_input(BufferId x) {
@@ -126,6 +124,8 @@ void Fp8Operands::keep_input(BufferId x) {
 
 BufferId Fp8Operands::kept_input(const std::string& name, BufferId x, bool gathered, std::int64_t width) {
   BufferId kept = x;
+  if (spread(gathered) && context_.profile().keeps_gathered_input)
+    if (const BufferId whole = whole_.kept(x, builder_.current_body(), saved_); whole >= 0) return whole;
   if (!is_narrow(builder_.buffer(x).dtype)) kept = keeps_columns(gathered) ? inputs_.at(x).column : inputs_.at(x).row;
   return spread(gathered) ? all_gather(name, kept, width) : kept;
 }

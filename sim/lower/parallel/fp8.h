@@ -88,13 +88,14 @@ class Fp8Operands {
   };
   // Adapters' frozen weights have no gradients, which alone read copies by columns of what goes in and comes out.
   bool trains() const { return !context_.scenario.training.lora(); }
+  Lifetime gathered_lives() const { return context_.profile().keeps_gathered_input ? saved_ : Lifetime::slot; }
   bool spread(bool gathered) const { return gathered && sequence_.on(); }
   // Whether forward keeps the copy by columns of what is (not) gathered.
   bool keeps_columns(bool gathered) const { return format_.blocks || (format_.columns && !spread(gathered)); }
   BufferId copy_of(BufferId x, const std::string& suffix, DType type, Lifetime lifetime);
   void cast(const std::string& name, BufferId x, BufferId row, BufferId column, DType type, bool shared_scale);
   void cast_input(BufferId x, bool gathered);
-  BufferId all_gather(const std::string& name, BufferId shard, std::int64_t width);
+  BufferId all_gather(const std::string& name, BufferId shard, std::int64_t width, Lifetime lifetime = Lifetime::slot);
   BufferId transposed(const std::string& name, BufferId row, std::int64_t width);
 
   const Context& context_;
@@ -108,6 +109,7 @@ class Fp8Operands {
   std::int64_t groups_ = 1;
   std::map<BufferId, Copies> inputs_;
   std::map<BufferId, bool> gathered_;
+  GatheredInputs whole_;
 };
 
 // Columns of a cast or of a transpose, for programs that are performed: kernels must know how a matrix lies. 0 where

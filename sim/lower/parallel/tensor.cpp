@@ -65,7 +65,10 @@ void TensorParallel::bias_gradient(const std::string& name, BufferId gradient, P
 }
 
 BufferId TensorParallel::product_input(const std::string& name, BufferId shard, std::int64_t width, ParamId weight) {
-  if (!fp8_.on()) return gather_sequence(name, shard, width);
+  if (!fp8_.on()) {
+    if (!keeps_gathered()) return gather_sequence(name, shard, width);
+    return gathered_.made(shard, sequence_.all_gather(name, shard, width, saved_), builder_.current_body());
+  }
   if (!lora_.has(weight)) return fp8_.input(name, shard, true, width);
   const BufferId wide = gather_sequence(name, shard, width), copy = fp8_.input(name, wide, false, width);
   wide_[copy] = wide;
@@ -73,11 +76,13 @@ BufferId TensorParallel::product_input(const std::string& name, BufferId shard, 
 }
 
 BufferId TensorParallel::input_again(const std::string& name, BufferId in, ParamId weight, std::int64_t k) {
+  if (!fp8_.on() && keeps_gathered())
+    if (const BufferId whole = gathered_.kept(in, builder_.current_body(), saved_); whole >= 0) return whole;
   // Beside the product before it, which does not need it.
   const OpRef before = builder_.last_compute_op();
   const BufferId whole =
       fp8_.on() && !lora_.has(weight) ? fp8_.kept_input(name, in, true, k) : gather_sequence(name, in, k);
-  if (sequence_.on()) builder_.after(builder_.last_op(), before);
+  if (sequence_.on() && builder_.last_op() != before) builder_.after(builder_.last_op(), before);
   return whole;
 }
 

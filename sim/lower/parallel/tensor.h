@@ -28,6 +28,7 @@ class TensorParallel {
         builder_(builder),
         parameters_(parameters),
         sequence_(context, builder),
+        saved_(saved),
         lora_(context, builder, parameters, saved),
         fp8_(context, builder, parameters, fp8, saved, std::move(suffix)) {}
 
@@ -73,6 +74,7 @@ class TensorParallel {
 
  private:
   // Whether the bias's gradient comes out of the product that gives the weight's.
+  bool keeps_gathered() const { return sequence_.on() && context_.profile().keeps_gathered_input; }
   bool fuses_gradient(ParamId bias) const { return bias >= 0 && context_.plan().fuses_bias_gradients(); }
   DType product_type(BufferId in) const {
     const DType type = builder_.buffer(in).dtype;
@@ -92,6 +94,8 @@ class TensorParallel {
   RoleBuilder& builder_;
   ParameterStore& parameters_;
   SequenceParallel sequence_;
+  Lifetime saved_;
+  GatheredInputs gathered_;
   LoraAdapters lora_;
   std::map<BufferId, BufferId> wide_;  // of an 8-bit copy, what it was cast from, which adapters read
   Fp8Operands fp8_;

@@ -53,4 +53,20 @@ FrameworkProfile megatron_2021_profile() {
   return p;
 }
 
+// Megatron-LM 3.0 of 2022, which brought what arXiv 2205.05198 measures.
+FrameworkProfile megatron_2022_profile() {
+  FrameworkProfile p = megatron_2021_profile();
+  p.name = "megatron-2022";
+  p.summary = "Megatron-LM 3.0 of 2022: as megatron-2021, weight gradients accumulated in the matmul";
+  p.sources = {
+      "fused_weight_gradient: apex's fused_weight_gradient_mlp_cuda, there before March 2022 (NVIDIA/apex#1317) and on "
+      "unless --no-gradient-accumulation-fusion asks otherwise; the function that has sequence parallelism is the one "
+      "that has it (Megatron-LM v3.0 megatron/core/tensor_parallel/layers.py, "
+      "LinearWithGradAccumulationAndAsyncCommunication)",
+      "the rest as megatron-2021",
+  };
+  p.fused_weight_gradient = true;
+  return p;
+}
+
 }  // namespace rehearse::plan

@@ -9,6 +9,7 @@ namespace rehearse::plan {
 
 FrameworkProfile rehearse_profile();
 FrameworkProfile megatron_2021_profile();
+FrameworkProfile megatron_2022_profile();
 FrameworkProfile megatron_core_profile();
 FrameworkProfile megatron_deepspeed_profile();
 FrameworkProfile nemo_profile();
@@ -19,6 +20,7 @@ FrameworkProfile torch_ddp_profile();
 FrameworkProfile torch_fsdp_profile();
 FrameworkProfile torch_fsdp2_profile();
 FrameworkProfile torch_fsdp2_compile_profile();
+FrameworkProfile torch_fsdp2_compile_2024_profile();
 FrameworkProfile llm_foundry_profile();
 FrameworkProfile llm_foundry_torch1_profile();
 FrameworkProfile nanotron_profile();

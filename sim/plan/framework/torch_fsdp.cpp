@@ -83,6 +83,14 @@ FrameworkProfile torch_fsdp2_profile() {
       "pytorch torch/distributed/_composable/fsdp/_fsdp_collectives.py: gathers go into a flat buffer and are copied "
       "out "
       "(split_with_sizes_copy), gradients are joined and cast in one pass (chunk_cat) and averaged by the reduction",
+      "copies_sequence_shards: tensors are [batch, sequence, width] and shards of the sequence; collectives join and "
+      "cut along the first dimension, and a cat puts what was gathered, and what is to be scattered, in order (pytorch "
+      "torch/distributed/_functional_collectives.py, all_gather_tensor, reduce_scatter_tensor; measured in "
+      "pytorch/torchtitan#437)",
+      "keeps_gathered_input: autograd keeps what a linear layer read, which is whole; gathers are operations of their "
+      "own, run again in recomputation as all others",
+      "the loss of a split vocabulary in tensors of its own (pytorch torch/distributed/tensor/parallel/loss.py: "
+      "_log_softmax, _nll_loss_and_log_softmax_backward)",
       "8-bit products: torchao/float8/float8_linear.py (pytorch/ao 0.7), whose matmul_with_hp_or_float8_args keeps "
       "16-bit operands for backward and casts them again there",
       kReplicas,
@@ -92,17 +100,19 @@ FrameworkProfile torch_fsdp2_profile() {
   p.fused_norm = p.fused_rope = p.packed_products = false;
   p.fp32_logits = true;
   p.fp8_casts_again = true;
+  p.copies_sequence_shards = p.keeps_gathered_input = true;
   return p;
 }
 
-// The same with torch.compile of each block.
-FrameworkProfile torch_fsdp2_compile_profile() {
+// The same with torch.compile of each block, as of 2024.
+FrameworkProfile torch_fsdp2_compile_2024_profile() {
   FrameworkProfile p = torch_fsdp2_profile();
-  p.name = "torch-fsdp2-compile";
-  p.summary = "PyTorch FSDP2 (torchtitan) with torch.compile of each block";
+  p.name = "torch-fsdp2-compile-2024";
+  p.summary = "PyTorch FSDP2 (torchtitan) of 2024 with torch.compile of each block, and not of the loss";
   p.sources = {
       "pytorch/torchtitan@ba246978 torchtitan/parallelisms/parallelize_llama.py, apply_compile: each block is one "
-      "graph, whose kernels between products Inductor fuses; embedding, head and loss stay eager",
+      "graph, whose kernels between products Inductor fuses; embedding, head and loss stay eager (that of the loss was "
+      "turned off, pytorch/torchtitan#755)",
       "Inductor adds gradients that meet in the kernel that comes next; products stay cuBLAS's, one a "
       "weight",
       "rotary embedding stays eager: Inductor generates no code for complex numbers and calls PyTorch's kernels "
@@ -111,6 +121,22 @@ FrameworkProfile torch_fsdp2_compile_profile() {
   };
   p.fused_norm = p.packed_products = true;
   p.fused_elementwise = p.fused_residual_gradient = true;
+  return p;
+}
+
+// The same since April 2025.
+FrameworkProfile torch_fsdp2_compile_profile() {
+  FrameworkProfile p = torch_fsdp2_compile_2024_profile();
+  p.name = "torch-fsdp2-compile";
+  p.summary = "PyTorch FSDP2 (torchtitan) with torch.compile of each block and of the loss";
+  p.sources = {
+      "fused_loss: the loss is compiled too (pytorch/torchtitan#1033, build_cross_entropy_loss): no tensor of fp32 "
+      "logits "
+      "but what the kernels of log_softmax hold on the chip",
+      "the rest as torch-fsdp2-compile-2024",
+  };
+  p.fused_loss = true;
+  p.fp32_logits = false;
   return p;
 }
 

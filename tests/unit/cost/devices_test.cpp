@@ -288,6 +288,19 @@ TEST(Fp8Products, MeasuredOnesComeBackWithoutTheirCast) {
   EXPECT_LT(sixteen / e.duration.seconds(), 2.2);
 }
 
+TEST(Fp8Products, PromoteTheirPartialSumsInBackward) {
+  const auto ratio = [](const char* device, DType type) {
+    const auto costs = load_costs({file_of(device)});
+    OneOp one = test::gemm(8192, 8192, 8192, type);
+    const double forward = costs->kernel(one.role, one.op, {}).duration.seconds();
+    one.op.phase = program::Phase::backward;
+    return costs->kernel(one.role, one.op, {}).duration.seconds() / forward;
+  };
+  EXPECT_NEAR(ratio("h100-sxm", DType::e5m2), 1.15, 1e-9);
+  EXPECT_NEAR(ratio("h100-sxm", DType::bf16), 1, 1e-9);
+  EXPECT_NEAR(ratio("b200-sxm", DType::e5m2), 1, 1e-9);
+}
+
 TEST(Fp8Products, ADeviceWithoutMeasurementsHasItsPeakAndAWideInterval) {
   const auto b200 = load_costs({file_of("b200-sxm")}), a100 = load_costs({file_of("a100-sxm-80g")});
   const OneOp one = test::gemm(8192, 8192, 8192, DType::e5m2);

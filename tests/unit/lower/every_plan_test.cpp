@@ -75,7 +75,7 @@ TEST_P(EveryPlan, OfAnEncoderIsSound) {
 
 TEST_P(EveryPlan, WithShardsGatheredAsFrameworksDoIsSound) {
   const Sizes s = GetParam();
-  for (const char* framework : {"torch-fsdp", "torch-fsdp2", "torch-fsdp2-compile", "llm-foundry", "deepspeed",
+  for (const char* framework : {"torch-fsdp", "torch-fsdp2", "torch-fsdp2-compile-2024", "llm-foundry", "deepspeed",
                                 "deepspeed-2021", "nanotron", "accelerate"})
     for (const char* recompute : {"none", "full", "ops"})
       for (const int micro_batches : {1, 3})

@@ -72,11 +72,27 @@ TEST(PaddedVocab, IsAMultipleOfTheFrameworksAndOfTheTensorSize) {
 }
 
 TEST(Frameworks, AreFoundByNameAndNameTheirSources) {
-  EXPECT_EQ(framework_names(),
-            (std::vector<std::string>{"rehearse", "megatron-2021", "megatron-core", "megatron-deepspeed", "nemo",
-                                      "nemo-2023", "deepspeed", "deepspeed-2021", "torch-ddp", "torch-fsdp",
-                                      "torch-fsdp2", "torch-fsdp2-compile", "llm-foundry", "llm-foundry-torch1",
-                                      "nanotron", "accelerate", "nvidia-bert", "mxnet", "tensorflow-xla"}));
+  EXPECT_EQ(framework_names(), (std::vector<std::string>{"rehearse",
+                                                         "megatron-2021",
+                                                         "megatron-2022",
+                                                         "megatron-core",
+                                                         "megatron-deepspeed",
+                                                         "nemo",
+                                                         "nemo-2023",
+                                                         "deepspeed",
+                                                         "deepspeed-2021",
+                                                         "torch-ddp",
+                                                         "torch-fsdp",
+                                                         "torch-fsdp2",
+                                                         "torch-fsdp2-compile",
+                                                         "torch-fsdp2-compile-2024",
+                                                         "llm-foundry",
+                                                         "llm-foundry-torch1",
+                                                         "nanotron",
+                                                         "accelerate",
+                                                         "nvidia-bert",
+                                                         "mxnet",
+                                                         "tensorflow-xla"}));
   EXPECT_EQ(find_framework("megatron"), nullptr);
   for (const std::string& name : framework_names()) {
     const FrameworkProfile* profile = find_framework(name);

@@ -87,10 +87,12 @@ TEST(ScenarioErrors, VersionAndModelAreRequired) {
 TEST(ScenarioErrors, AnUnknownFrameworkNamesTheNearest) {
   EXPECT_EQ(
       problems(small("framework: megatron-2020\n")),
-      (Texts{"3:12 framework: unknown framework 'megatron-2020'; known: auto, rehearse, megatron-2021, megatron-core, "
-             "megatron-deepspeed, nemo, nemo-2023, deepspeed, deepspeed-2021, torch-ddp, torch-fsdp, torch-fsdp2, "
-             "torch-fsdp2-compile, llm-foundry, llm-foundry-torch1, nanotron, accelerate, nvidia-bert, mxnet, "
-             "tensorflow-xla (did you mean 'megatron-2021'?)"}));
+      (Texts{"3:12 framework: unknown framework 'megatron-2020'; known: auto, rehearse, megatron-2021, megatron-2022, "
+             "megatron-core, megatron-deepspeed, nemo, nemo-2023, deepspeed, deepspeed-2021, torch-ddp, torch-fsdp, "
+             "torch-fsdp2, "
+             "torch-fsdp2-compile, torch-fsdp2-compile-2024, llm-foundry, llm-foundry-torch1, nanotron, accelerate, "
+             "nvidia-bert, mxnet, tensorflow-xla (did you mean "
+             "'megatron-2021'?)"}));
 }
 
 TEST(ScenarioErrors, PartsThatAreNotAvailableYetSaySo) {
