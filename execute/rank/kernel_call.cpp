@@ -214,6 +214,9 @@ class KernelCall {
       case program::RouterPart::gate:
         return d_.router_gate(s, in(0), f32_out(0), ids_out(1));
       case program::RouterPart::place:
+        if (r.own > 0)
+          return place_own_rows(r, c_.grid != nullptr ? c_.grid->position(c_.rank, r.spread) : 0, ids(0), ids_out(0),
+                                f32_out(1));
         return d_.router_place(s, ids(0), ids_out(0), f32_out(1));
       case program::RouterPart::receive:
         return receive_rows(r, c_.grid != nullptr ? c_.grid->position(c_.rank, r.spread) : 0, f32(0), ids_out(0),

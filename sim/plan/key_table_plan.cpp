@@ -348,10 +348,10 @@ std::vector<Key> plan_keys() {
       {.path = "plan.expert_dispatch",
        .type = KeyType::choice,
        .fallback = "all_to_all",
-       .values = {"all_to_all", "forwarding"},
+       .values = {"all_to_all", "all_gather", "forwarding"},
        .meaning = "how a token's rows come to experts on other ranks, and back: `all_to_all`: one for each choice; "
                   "`forwarding` (DeepEP, HybridEP): one to each node that has experts of it, which passes it on over "
-                  "NVLink to each rank that has; sums of a node's results go back. Simulated, not performed",
+                  "NVLink to each rank that has; sums of a node's results go back (simulated, not performed)",
        .example = "forwarding",
        .related = "plan.expert model.expert_groups",
        .field = &Plan::expert_dispatch},
@@ -360,6 +360,8 @@ std::vector<Key> plan_keys() {
        .fallback = "false",
        .meaning = "each forward runs beside the backward of another micro-batch, so that the rows that one trades with "
                   "other ranks' experts move while the other computes (Megatron-Core's "
+                  "`all_gather`: every rank gets all ranks' rows and keeps what its experts take, results are "
+                  "reduce-scattered (Megatron-Core's `allgather`; without a capacity); "
                   "overlap_moe_expert_parallel_comm). Under `interleaved` a stage holds one micro-batch more, under "
                   "`1f1b` up to twice as many",
        .example = "true",

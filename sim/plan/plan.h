@@ -37,9 +37,9 @@ enum class Precision : unsigned char { fp32, bf16, fp16, fp8, nvfp4 };
 // How the scales of 8-bit operands come about, in the words of Megatron-Core's --fp8-recipe: of a tensor from the
 // largest values of earlier steps, or from its own; of blocks of 128; of 32 elements (Open Compute's MX formats).
 enum class Fp8Recipe : unsigned char { delayed, tensorwise, blockwise, mxfp8 };
-// How rows of tokens come to experts on other ranks: one for each choice, or one to each node that has experts of the
-// token, from where it is passed on to the ranks that have them.
-enum class ExpertDispatch : unsigned char { all_to_all, forwarding };
+// How rows of tokens come to experts on other ranks: one for each choice, all to all ranks, or one to each node that has
+// experts of the token, from where it is passed on to the ranks that have them.
+enum class ExpertDispatch : unsigned char { all_to_all, all_gather, forwarding };
 // How the ranks of a context group exchange keys and values; see context_rows.h.
 enum class ContextKind : unsigned char { ring, all_to_all, all_gather };
 // adafactor: Shazeer and Stern 2018, arXiv 1804.04235. muon: Jordan et al. 2024, of hidden matrices; all else AdamW.

@@ -180,7 +180,7 @@ struct ExpectedOf {
       case RouterPart::gate:
         return {{logits}, {choices, choices}};
       case RouterPart::place:
-        return {{choices}, {choices, r.experts}};
+        return {{choices}, {choices, r.own > 0 ? r.own : r.experts}};
       case RouterPart::receive:
         return {{r.sources * r.experts}, {r.tokens, r.own}};
       case RouterPart::gate_backward: {

@@ -206,7 +206,9 @@ struct StridedCopy {
 // experts, and how many each of this rank's experts has. The rows are in `slices` equal slices of the buffer, with
 // those of as many ranks each, and after them perhaps room (-1). These are `own` experts, from place * own on, place
 // being that among the ranks that differ on `spread` only; counts: how often each rank's tokens chose each expert.
-// top_k is 1. gate_backward {dweights f32 [tokens, top_k], logits, chosen, loads f32 [experts]?, loss_scale f32 [2]?}
+// top_k is 1. place with `own` {chosen of all members' tokens} -> {places, loads f32 [own]}: of own experts alone, the
+// others' choices have no row (-1); more choices of any member's experts than `room` rows are an error.
+// gate_backward {dweights f32 [tokens, top_k], logits, chosen, loads f32 [experts]?, loss_scale f32 [2]?}
 // -> {dlogits [tokens, experts]}, to which the auxiliary loss adds aux * loads as the gradient of the scores, which add
 // to 1.
 // With groups the gate chooses among the experts of groups_per_token of `groups` equal groups: those of the highest sum
@@ -218,7 +220,8 @@ struct Router {
   bool sigmoid = false, scaled = false;           // scaled: there is a loss scale
   double aux = 0;                                 // 0: no loads
   std::int64_t groups = 1, groups_per_token = 1;  // gate
-  std::int64_t sources = 0, slices = 1, own = 0;  // receive
+  std::int64_t sources = 0, slices = 1, own = 0;  // receive; own also of place
+  std::int64_t room = 0;                          // place with `own`
   AxisSet spread = {};
 };
 

@@ -154,8 +154,9 @@ Work work_of(const Role& role, const Op& op) {
     work.flops =
         2.0 * static_cast<double>(grouped->rows) * static_cast<double>(grouped->n) * static_cast<double>(grouped->k);
   } else if (const auto* p = std::get_if<Permute>(&op.shape)) {
-    // A token is read, or added to, once for each of its rows.
-    const std::int64_t again = (p->top_k - 1) * p->tokens * p->cols * size_of(op.dtype);
+    // A token is read, or added to, once for each of its rows, which may be other ranks' for most of the tokens.
+    const std::int64_t taken = std::min(p->top_k * p->tokens, p->rows);
+    const std::int64_t again = (taken - p->tokens) * p->cols * size_of(op.dtype);
     if (p->part == PermutePart::permute || p->part == PermutePart::unpermute_backward) work.bytes_read += again;
   } else if (const auto* a = std::get_if<Attention>(&op.shape)) {
     work.flops = attention_flops(*a);

@@ -163,6 +163,7 @@ class Writer {
       put("max_seq_len: 128", fmt::format(", routing: zipf, routing_exponent: 0.{}", c_.below(10)), 0);
   }
 
+    if (c_.below(4) == 1) put("plan:\n", "  expert_dispatch: all_gather\n", 0);
   // Where there are grouped queries too, it is refused.
   void give_latents(std::string& text) {
     const std::string latents =

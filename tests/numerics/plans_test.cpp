@@ -480,6 +480,21 @@ INSTANTIATE_TEST_SUITE_P(Dropless, ExpertPlans, testing::ValuesIn(dropless_cases
 // Rows for which there is no room end the run, with the rank and the key.
 TEST(Experts, WithoutRoomForWhatComesTheRunEnds) {
   try {
+  const auto gathered = [&](const std::string& name, int ranks, int expert, int tensor, int pipeline, int zero,
+                            Assignments more = {}) {
+    more.push_back("plan.expert_dispatch=all_gather");
+    add("gathered_" + name, ranks, expert, tensor, pipeline, zero, more);
+  };
+  gathered("expert2", 2, 2, 1, 1, 0);
+  gathered("expert4_zero1", 4, 4, 1, 1, 1);
+  gathered("expert2_data4_zero3", 4, 2, 1, 1, 3);
+  gathered("expert2_tensor2", 4, 2, 2, 1, 1);
+  gathered("expert2_tensor2_sequence", 8, 2, 2, 1, 1, sequence);
+  gathered("expert4_whole_context2", 8, 4, 2, 1, 1,
+           {"plan.sequence_parallel=true", "plan.expert_tensor=1", "plan.context=2"});
+  gathered("expert2_zero_bubble", 4, 2, 1, 2, 1, {"plan.schedule=zero_bubble"});
+  gathered("expert4_recompute", 4, 4, 1, 1, 1, {"plan.recompute=full"});
+  gathered("expert2_megatron_core", 8, 2, 2, 2, 1, {"plan.sequence_parallel=true", "framework=megatron-core"});
     perform(kMoe, {"cluster.gpus=4", "plan.expert=4", "model.capacity_factor=0", "model.buffer_factor=1"}, 1);
     FAIL() << "there is room for even rows alone";
   } catch (const std::exception& error) {
