@@ -304,8 +304,15 @@ class KernelCall {
 
   void operator()(const program::Muon& m) const {
     const plan::Training& t = c_.scenario.training;
-    const kernels::Muon shape{m.elements, m.matrices, m.rows,     m.cols,         m.blocks,
-                              m.apart,    m.first,    t.momentum, t.weight_decay, c_.step};
+    const kernels::Muon shape{m.elements,   m.matrices, m.rows,
+                              m.cols,       m.blocks,   m.apart,
+                              m.first,      m.parts,    m.parts > 1 ? c_.tensor_coordinate : 0,
+                              m.by_columns, t.momentum, t.weight_decay,
+                              c_.step};
+    if (m.part == program::MuonPart::momentum)
+      return d_.muon_momentum(shape, in(0), m.clip ? f32(1) : nullptr, f32_out(0), out(1));
+    if (m.part == program::MuonPart::update)
+      return d_.muon_update(shape, in(0), out(0), m.master ? f32_out(1) : nullptr);
     d_.muon(shape, in(0), m.clip ? f32(1) : nullptr, out(0), m.master ? f32_out(1) : nullptr,
             f32_out(m.master ? 2 : 1));
   }

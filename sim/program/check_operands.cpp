@@ -276,6 +276,14 @@ struct ExpectedOf {
   }
 
   Expected operator()(const Muon& m) const {
+    if (m.part == MuonPart::momentum)
+      return {m.clip ? Sizes{m.elements, 1, m.elements} : Sizes{m.elements, m.elements}, {m.elements, m.elements}};
+    if (m.part == MuonPart::update) {
+      Sizes reads(m.master ? 3 : 2, m.elements), writes(m.master ? 2 : 1, m.elements);
+      reads.front() *= m.parts;
+      writes.push_back(m.scratch());
+      return {reads, writes};
+    }
     Sizes reads = {m.elements};
     if (m.clip) reads.push_back(1);
     Sizes state(m.master ? 3 : 2, m.elements);

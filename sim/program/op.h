@@ -314,12 +314,20 @@ struct Adafactor {
 //   momentum = mu momentum + g; X = g + mu momentum; X /= |X|_F + 1e-7; five times A = X X^T, X = a X + (b A + c A A) X
 //   with (a, b, c) = (3.4445, -4.7750, 2.0315), X transposed meanwhile where rows > cols;
 //   param -= lr (0.2 sqrt(max(rows, cols)) X + weight_decay param).
-// Matrices follow one another. One alone may be made of `blocks` equal runs of rows, the first one at row `first`, each
-// beginning `apart` rows after the one before (queries, keys or values of packed qkv). scratch, of the op's type, is X
-// twice and A twice; what it holds is not read before it is written.
+// Matrices follow one another. Each may be made of `blocks` equal runs of rows, the first one at row `first`, each
+// beginning `apart` rows after the one before, in a tensor of blocks * apart rows (queries, keys or values of packed
+// qkv). scratch, of the op's type, is X twice and A twice; what it holds is not read before it is written.
+// Where a tensor group splits the matrices it takes two steps. momentum {grad, coefficient?, momentum} -> {momentum,
+// u [elements] of the op's type}: the first, u = g + mu momentum. update {u [parts * elements], param, master?} ->
+// {param, master?, scratch}: the others, X being made of u of all `parts` ranks of the group, in its order, each of
+// which has as many of a matrix's rows, or with by_columns of its columns; param is this rank's part of the result.
+enum class MuonPart : unsigned char { whole, momentum, update };
 struct Muon {
+  MuonPart part = MuonPart::whole;
   bool master = false, clip = false;
   std::int64_t elements = 0, matrices = 1, rows = 0, cols = 0, blocks = 1, apart = 0, first = 0;
+  std::int64_t parts = 1;  // of whole matrices, which `rows` and `cols` are of
+  bool by_columns = false;
   std::int64_t small() const { return rows < cols ? rows : cols; }
   std::int64_t scratch() const { return 2 * (rows * cols + small() * small()); }
 };
