@@ -213,6 +213,11 @@ const std::vector<FieldRow>& megatron_plan_rows() {
       {"plan.overlap_param_gather", "overlap-param-gather", Mapped::flag, "false"},
       {"plan.overlap_expert_exchange", "overlap-moe-expert-parallel-comm", Mapped::flag, "false"},
       {"plan.overlap_shared_experts", "moe-shared-expert-overlap", Mapped::flag, "false"},
+      {"plan.cuda_graphs",
+       "cuda-graph-impl",
+       Mapped::word,
+       "none",
+       {{"none", "none"}, {"layer", "local"}, {"layer", "transformer_engine"}, {"step", "full_iteration"}}},
   };
   return rows;
 }

@@ -89,6 +89,7 @@ struct FrameworkProfile {
   bool reduces_replicas_always = false;  // hybrid sharding: the replicas' all-reduce after each micro-batch
   bool context_parallel = true;          // it has context parallelism
   bool expert_parallel = false;          // experts may be spread over ranks
+  bool cuda_graphs = false;              // it launches captured graphs (plan.cuda_graphs)
   bool launches_each_expert = false;     // a launch for every expert's product; else one for all of them
   bool data_parallel_only = false;       // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
   bool host_sync_on_norm = false;        // the host reads the gradient norm before it launches the optimizer

@@ -382,6 +382,19 @@ std::vector<Case> context_cases() {
 }
 INSTANTIATE_TEST_SUITE_P(Context, Plans, testing::ValuesIn(context_cases()), name_of_case);
 
+// Graphs of layers read copies, and nothing else is new.
+TEST(CapturedGraphs, TrainAsTheirKernelsDo) {
+  const Assignments plans[] = {grid(2, 1, 1, 0), grid(8, 2, 2, 1, {"plan.sequence_parallel=true"}),
+                               grid(2, 1, 2, 0, {"framework=megatron-core"})};
+  for (const Assignments& plan : plans) {
+    Assignments captured = plan;
+    captured.emplace_back("plan.cuda_graphs=layer");
+    const execute::Outcome without = perform(kGpt, plan, 5), with = perform(kGpt, captured, 5);
+    EXPECT_EQ(with.result.loss, without.result.loss);
+    EXPECT_EQ(with.parameters, without.parameters);
+  }
+}
+
 // Experts spread over ranks, together with every other split. All choices of a token have room (kMoe).
 std::vector<Case> expert_cases() {
   std::vector<Case> cases;
@@ -467,19 +480,6 @@ std::vector<Case> dropless_cases() {
   add("expert2_overlapped_dualpipe_v", 4, 2, 1, 2, 1,
       {"plan.schedule=dualpipe_v", "plan.overlap_expert_exchange=true"});
   add("expert2_megatron_core", 8, 2, 2, 2, 1, {"plan.sequence_parallel=true", "framework=megatron-core"});
-  return cases;
-}
-class ExpertPlans : public testing::TestWithParam<Case> {};
-TEST_P(ExpertPlans, TrainAsOneRankDoes) {
-  expect_trains_as_one_rank(GetParam(), 1);
-}
-INSTANTIATE_TEST_SUITE_P(Experts, ExpertPlans, testing::ValuesIn(expert_cases()), name_of_case);
-
-INSTANTIATE_TEST_SUITE_P(Dropless, ExpertPlans, testing::ValuesIn(dropless_cases()), name_of_case);
-
-// Rows for which there is no room end the run, with the rank and the key.
-TEST(Experts, WithoutRoomForWhatComesTheRunEnds) {
-  try {
   const auto gathered = [&](const std::string& name, int ranks, int expert, int tensor, int pipeline, int zero,
                             Assignments more = {}) {
     more.push_back("plan.expert_dispatch=all_gather");
@@ -495,6 +495,19 @@ TEST(Experts, WithoutRoomForWhatComesTheRunEnds) {
   gathered("expert2_zero_bubble", 4, 2, 1, 2, 1, {"plan.schedule=zero_bubble"});
   gathered("expert4_recompute", 4, 4, 1, 1, 1, {"plan.recompute=full"});
   gathered("expert2_megatron_core", 8, 2, 2, 2, 1, {"plan.sequence_parallel=true", "framework=megatron-core"});
+  return cases;
+}
+class ExpertPlans : public testing::TestWithParam<Case> {};
+TEST_P(ExpertPlans, TrainAsOneRankDoes) {
+  expect_trains_as_one_rank(GetParam(), 1);
+}
+INSTANTIATE_TEST_SUITE_P(Experts, ExpertPlans, testing::ValuesIn(expert_cases()), name_of_case);
+
+INSTANTIATE_TEST_SUITE_P(Dropless, ExpertPlans, testing::ValuesIn(dropless_cases()), name_of_case);
+
+// Rows for which there is no room end the run, with the rank and the key.
+TEST(Experts, WithoutRoomForWhatComesTheRunEnds) {
+  try {
     perform(kMoe, {"cluster.gpus=4", "plan.expert=4", "model.capacity_factor=0", "model.buffer_factor=1"}, 1);
     FAIL() << "there is room for even rows alone";
   } catch (const std::exception& error) {

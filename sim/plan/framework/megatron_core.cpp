@@ -28,6 +28,8 @@ FrameworkProfile megatron_core_profile() {
       "vocabulary padded to 128 times tensor",
       "experts: rows traded by all-to-all (core/transformer/moe/token_dispatcher.py), products of "
       "TEGroupedLinear: one of cuBLAS for each expert (Transformer Engine 2 pytorch/module/grouped_linear.py)",
+      "CUDA graphs: each layer's forward and backward (--cuda-graph-impl), or all of a step but the optimizer "
+      "(full_iteration); core/transformer/cuda_graphs.py",
       "launch_cost, memory_reserve and fragmentation as megatron-2021. Not modelled: the NaN check before each "
       "bucket's reduction",
   };
@@ -45,7 +47,7 @@ FrameworkProfile megatron_core_profile() {
   p.vocab_parallel_loss = true;
   p.host_sync_on_norm = true;
   p.vocab_multiple = 128;
-  p.expert_parallel = p.launches_each_expert = true;
+  p.expert_parallel = p.launches_each_expert = p.cuda_graphs = true;
   p.launch_cost = Time::from_us(8);
   p.memory_reserve = Bytes(std::int64_t{2} << 30);
   p.fragmentation = 0.05;
