@@ -214,9 +214,12 @@ struct Adafactor {
   const StepValues* step = nullptr;  // device memory
 };
 
-// Of sim/program/op.h, Muon: `matrices` matrices [rows, cols], or one whose rows come in `blocks` runs. lr is *step's.
+// Of sim/program/op.h, Muon: `matrices` matrices [rows, cols], whose rows may come in `blocks` runs each. lr is
+// *step's. Of a matrix that is cut into `parts` this is part `own`.
 struct Muon {
   std::int64_t elements = 0, matrices = 1, rows = 0, cols = 0, blocks = 1, apart = 0, first = 0;
+  std::int64_t parts = 1, own = 0;
+  bool by_columns = false;
   double momentum = 0, weight_decay = 0;
   const StepValues* step = nullptr;  // device memory
 };
@@ -443,6 +446,11 @@ class Device {
   virtual void muon(const Muon& o, In grad, const float* coefficient, Out param, float* master, float* momentum) {
     no_kernel(o, grad, coefficient, param, master, momentum);
   }
+  // The first step alone, of all elements: u = g + mu momentum; and the others, with u of all parts.
+  virtual void muon_momentum(const Muon& o, In grad, const float* coefficient, float* momentum, Out u) {
+    no_kernel(o, grad, coefficient, momentum, u);
+  }
+  virtual void muon_update(const Muon& o, In u, Out param, float* master) { no_kernel(o, u, param, master); }
   virtual void sum_squares(std::int64_t n, In x, float* sum) = 0;  // adds to sum [1]
   // coefficient [1] = min(1, max_norm / (sqrt(sum) / s + 1e-6)) / s with s = *loss_scale (null: 1); not a number if sum
   // is not finite. max_norm 0: no clipping.

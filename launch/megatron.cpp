@@ -213,6 +213,11 @@ const std::vector<FieldRow>& megatron_plan_rows() {
       {"plan.overlap_param_gather", "overlap-param-gather", Mapped::flag, "false"},
       {"plan.overlap_expert_exchange", "overlap-moe-expert-parallel-comm", Mapped::flag, "false"},
       {"plan.overlap_shared_experts", "moe-shared-expert-overlap", Mapped::flag, "false"},
+      {"plan.cuda_graphs",
+       "cuda-graph-impl",
+       Mapped::word,
+       "none",
+       {{"none", "none"}, {"layer", "local"}, {"layer", "transformer_engine"}, {"step", "full_iteration"}}},
   };
   return rows;
 }
@@ -496,7 +501,7 @@ void take_expert_plan(Taken& taken) {
   const bool deep = taken.flag("moe-enable-deepep") || taken.has("moe-flex-dispatcher-backend");
   taken.find("moe-flex-dispatcher-backend");
   if (kind == "flex" && deep) taken.put("plan.expert_dispatch", "forwarding", taken.find("moe-token-dispatcher-type"));
-  if (kind == "allgather") taken.assume("rows to experts by all-to-all, not --moe-token-dispatcher-type allgather");
+  if (kind == "allgather") taken.put("plan.expert_dispatch", "all_gather", taken.find("moe-token-dispatcher-type"));
   taken.flag("moe-grouped-gemm");
   const auto split = taken.integer("expert-tensor-parallel-size");
   const std::int64_t tensor = taken.integer("tensor-model-parallel-size").value_or(1);

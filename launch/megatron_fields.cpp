@@ -72,10 +72,11 @@ void add_experts(Said& said, const model::Model& m, std::vector<Argument>& out) 
   add_rows(said, expert_rows(), out);
   if (m.experts_per_token == 2) out.push_back({"moe-router-topk", "2"});
   out.push_back({"moe-grouped-gemm", ""});
-  out.push_back({"moe-token-dispatcher-type",
-                 said.scenario().plan.expert_dispatch == plan::ExpertDispatch::forwarding ? "flex" : "alltoall"});
-  if (said.scenario().plan.expert_dispatch == plan::ExpertDispatch::forwarding)
-    out.push_back({"moe-flex-dispatcher-backend", "deepep"});
+  const plan::ExpertDispatch dispatch = said.scenario().plan.expert_dispatch;
+  out.push_back({"moe-token-dispatcher-type", dispatch == plan::ExpertDispatch::forwarding   ? "flex"
+                                              : dispatch == plan::ExpertDispatch::all_gather ? "allgather"
+                                                                                             : "alltoall"});
+  if (dispatch == plan::ExpertDispatch::forwarding) out.push_back({"moe-flex-dispatcher-backend", "deepep"});
   said.said("plan.expert_dispatch");
   if (m.capacity_factor > 0) out.push_back({"moe-pad-expert-input-to-capacity", ""});
   if (m.expert_groups > 1) out.push_back({"moe-router-group-topk", fmt::format("{}", m.groups_per_token)});

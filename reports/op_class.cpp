@@ -44,6 +44,7 @@ constexpr Class kClasses[] = {
     {"sgd", "optimizer"},
     {"adafactor", "optimizer"},
     {"muon", "optimizer"},
+    {"muon_momentum", "optimizer"},
     {"sum_squares", "optimizer"},
     {"clip_coefficient", "optimizer"},
     {"update_loss_scale", "optimizer"},

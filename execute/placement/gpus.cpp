@@ -65,6 +65,8 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
   if (scenario.model.windowed(scenario.training.seq_len))
     return NotOnGpus{"there are no kernels of GPUs for model.sliding_window below training.seq_len yet",
                      "--device cpu, or a training.seq_len up to the window"};
+  if (scenario.plan.cuda_graphs != plan::CudaGraphs::none)
+    return NotOnGpus{"kernels are not captured in graphs yet", "--device cpu, or plan.cuda_graphs: none"};
   if (scenario.training.optimizer == plan::OptimizerKind::muon)
     return NotOnGpus{"there is no kernel of GPUs for Muon's step yet", "--device cpu, or training.optimizer: adamw"};
   if (scenario.training.packs())

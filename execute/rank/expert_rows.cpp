@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
@@ -66,6 +67,32 @@ void receive_rows(const program::Router& r, int place, const float* counts, std:
       for (std::int64_t e = 0; e < r.own; ++e)
         for (std::int64_t i = 0; i < count(s, e) && row < (slice + 1) * room; ++i)
           places[row++] = static_cast<std::int32_t>(next[static_cast<std::size_t>(e)]++);
+  }
+}
+
+void place_own_rows(const program::Router& r, int place, const std::int32_t* chosen, std::int32_t* places,
+                    float* loads) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(r.experts), 0);
+  for (std::int64_t i = 0; i < r.tokens * r.top_k; ++i) ++counts[static_cast<std::size_t>(chosen[i])];
+  for (auto first = counts.begin(); first != counts.end(); first += r.own) {
+    const std::int64_t come = std::accumulate(first, first + r.own, std::int64_t{0});
+    if (come > r.room)
+      throw InputError(Diagnostic{"", 0, 0, "model.buffer_factor",
+                                  fmt::format("{} rows come to experts {} to {}, which have room for {}", come,
+                                              first - counts.begin(), first - counts.begin() + r.own - 1, r.room),
+                                  "a larger model.buffer_factor"});
+  }
+  const std::int64_t first = place * r.own;
+  std::vector<std::int64_t> next(static_cast<std::size_t>(r.own), 0);
+  for (std::int64_t e = 0, row = 0; e < r.own; ++e) {
+    const std::int64_t load = counts[static_cast<std::size_t>(first + e)];
+    next[static_cast<std::size_t>(e)] = row;
+    loads[e] = static_cast<float>(load);
+    row += load;
+  }
+  for (std::int64_t i = 0; i < r.tokens * r.top_k; ++i) {
+    const std::int64_t own = chosen[i] - first;
+    places[i] = own < 0 || own >= r.own ? -1 : static_cast<std::int32_t>(next[static_cast<std::size_t>(own)]++);
   }
 }
 

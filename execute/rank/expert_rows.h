@@ -20,4 +20,9 @@ Parts parts_of(const program::Op& op, const program::Collective& c, int rank, st
 // has: slices of several ranks of a tensor group, each with rows of `sources` / slices ranks and room after them.
 void receive_rows(const program::Router& r, int place, const float* counts, std::int32_t* places, float* loads);
 
+// program::RouterPart::place with `own`, for the rank at `place`: rows of an expert in the order of the tokens. Throws
+// InputError, naming the experts, where those of any place get more rows than there is room for, on every rank alike.
+void place_own_rows(const program::Router& r, int place, const std::int32_t* chosen, std::int32_t* places,
+                    float* loads);
+
 }  // namespace rehearse::execute

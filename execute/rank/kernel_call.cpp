@@ -214,6 +214,9 @@ class KernelCall {
       case program::RouterPart::gate:
         return d_.router_gate(s, in(0), f32_out(0), ids_out(1));
       case program::RouterPart::place:
+        if (r.own > 0)
+          return place_own_rows(r, c_.grid != nullptr ? c_.grid->position(c_.rank, r.spread) : 0, ids(0), ids_out(0),
+                                f32_out(1));
         return d_.router_place(s, ids(0), ids_out(0), f32_out(1));
       case program::RouterPart::receive:
         return receive_rows(r, c_.grid != nullptr ? c_.grid->position(c_.rank, r.spread) : 0, f32(0), ids_out(0),
@@ -301,8 +304,15 @@ class KernelCall {
 
   void operator()(const program::Muon& m) const {
     const plan::Training& t = c_.scenario.training;
-    const kernels::Muon shape{m.elements, m.matrices, m.rows,     m.cols,         m.blocks,
-                              m.apart,    m.first,    t.momentum, t.weight_decay, c_.step};
+    const kernels::Muon shape{m.elements,   m.matrices, m.rows,
+                              m.cols,       m.blocks,   m.apart,
+                              m.first,      m.parts,    m.parts > 1 ? c_.tensor_coordinate : 0,
+                              m.by_columns, t.momentum, t.weight_decay,
+                              c_.step};
+    if (m.part == program::MuonPart::momentum)
+      return d_.muon_momentum(shape, in(0), m.clip ? f32(1) : nullptr, f32_out(0), out(1));
+    if (m.part == program::MuonPart::update)
+      return d_.muon_update(shape, in(0), out(0), m.master ? f32_out(1) : nullptr);
     d_.muon(shape, in(0), m.clip ? f32(1) : nullptr, out(0), m.master ? f32_out(1) : nullptr,
             f32_out(m.master ? 2 : 1));
   }

@@ -205,6 +205,23 @@ void CpuDevice::muon(const Muon& o, In grad, const float* coefficient, Out param
   if (master) convert(o.elements, p, param);
 }
 
+void CpuDevice::muon_momentum(const Muon& o, In grad, const float* coefficient, float* momentum, Out u) {
+  const float factor = coefficient ? *coefficient : 1.0F;
+  Widened w(*this);
+  float* all = w.write(u, o.elements);
+  if (std::isnan(factor))
+    std::fill_n(all, o.elements, factor);  // which muon_update sees
+  else
+    kernels_.muon_momentum(o, w.read(grad, o.elements), factor, momentum, all);
+}
+
+void CpuDevice::muon_update(const Muon& o, In u, Out param, float* master) {
+  Widened w(*this);
+  float* p = master ? master : w.update(param, o.elements);
+  kernels_.muon_update(o, w.read(u, o.parts * o.elements), p);
+  if (master) convert(o.elements, p, param);
+}
+
 void CpuDevice::sum_squares(std::int64_t n, In x, float* sum) {
   double total = 0;
   in_pieces(n, fp32(x), [&](std::int64_t begin, std::int64_t count) {

@@ -124,6 +124,8 @@ class CpuDevice final : public Device {
   void adafactor(const Adafactor& o, In grad, const float* coefficient, Out param, float* master, float* row,
                  float* col) override;
   void muon(const Muon& o, In grad, const float* coefficient, Out param, float* master, float* momentum) override;
+  void muon_momentum(const Muon& o, In grad, const float* coefficient, float* momentum, Out u) override;
+  void muon_update(const Muon& o, In u, Out param, float* master) override;
   void sum_squares(std::int64_t n, In x, float* sum) override;
   void clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) override;
   void update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) override;

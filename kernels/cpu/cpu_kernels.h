@@ -131,6 +131,8 @@ class CpuKernels {
   void sgd(std::int64_t n, const Sgd& o, const float* grad, float grad_scale, float* param, Out momentum);
   void adafactor(const Adafactor& o, const float* grad, float grad_scale, float* param, float* row, float* col);
   void muon(const Muon& o, const float* grad, float grad_scale, float* param, float* momentum);
+  void muon_momentum(const Muon& o, const float* grad, float grad_scale, float* momentum, float* u);
+  void muon_update(const Muon& o, const float* u, float* param);
   double sum_squares(std::int64_t n, const float* x);
 
   // body(begin, end) on parts of [0, n).
@@ -140,6 +142,8 @@ class CpuKernels {
   }
 
  private:
+  template <class U>
+  void orthogonal_update(const Muon& o, const U& u, float* param);
   void newton_schulz(std::int64_t rows, std::int64_t cols, float* x, float* a, float* b, float* y);
   template <class Body>
   void over_channels(const BatchNormShape& s, const Body& body);

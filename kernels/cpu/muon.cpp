@@ -38,43 +38,90 @@ void CpuKernels::newton_schulz(std::int64_t rows, std::int64_t cols, float* x, f
   }
 }
 
-void CpuKernels::muon(const Muon& o, const float* grad, float grad_scale, float* param, float* momentum) {
-  const std::int64_t in_run = o.rows / o.blocks, n = o.rows * o.cols;
+namespace {
+
+// Where the elements of a tensor's matrices are: [i, j] of the part that this rank has of matrix `matrix`.
+struct MuonLayout {
+  explicit MuonLayout(const Muon& o)
+      : rows(o.by_columns ? o.rows : o.rows / o.parts),
+        cols(o.by_columns ? o.cols / o.parts : o.cols),
+        in_run(rows / o.blocks),
+        apart(o.apart),
+        first(o.first),
+        tensor_rows(o.apart > 0 ? o.blocks * o.apart : rows) {}
+  std::int64_t place(std::int64_t matrix, std::int64_t i, std::int64_t j) const {
+    const std::int64_t row = apart > 0 ? first + i / in_run * apart + i % in_run : i;
+    return (matrix * tensor_rows + row) * cols + j;
+  }
+  std::int64_t rows, cols, in_run, apart, first, tensor_rows;
+};
+
+}  // namespace
+
+void CpuKernels::muon_momentum(const Muon& o, const float* grad, float grad_scale, float* momentum, float* u) {
+  const auto mu = static_cast<float>(o.momentum);
+  for (std::int64_t i = 0; i < o.elements; ++i) {
+    const float g = grad[i] * grad_scale;
+    momentum[i] = mu * momentum[i] + g;
+    u[i] = g + mu * momentum[i];
+  }
+}
+
+// u(matrix, i, j): of whole matrices, each of which is asked for once.
+template <class U>
+void CpuKernels::orthogonal_update(const Muon& o, const U& u, float* param) {
+  const std::int64_t n = o.rows * o.cols;
   const bool tall = o.rows > o.cols;
   const std::int64_t rows = std::min(o.rows, o.cols), cols = std::max(o.rows, o.cols);
   std::vector<float> x(static_cast<std::size_t>(n)), y(x.size()), a(static_cast<std::size_t>(rows * rows)), b(a.size());
-  // The place of element j of row i in the tensor, and in x.
-  const auto place = [&](std::int64_t matrix, std::int64_t i, std::int64_t j) {
-    const std::int64_t row = o.blocks > 1 ? i / in_run * o.apart + i % in_run : i;
-    return (matrix * o.rows + o.first + row) * o.cols + j;
-  };
   const auto at = [&](std::int64_t i, std::int64_t j) {
     return static_cast<std::size_t>(tall ? j * cols + i : i * cols + j);
   };
-  const auto mu = static_cast<float>(o.momentum);
+  const MuonLayout own(o);
+  const std::int64_t first_row = o.by_columns ? 0 : o.own * own.rows, first_col = o.by_columns ? o.own * own.cols : 0;
   const double lr = o.step->lr, keep = 1 - lr * o.weight_decay;
   const double size = 0.2 * std::sqrt(static_cast<double>(cols));
   for (std::int64_t m = 0; m < o.matrices; ++m) {
     double squares = 0;
     for (std::int64_t i = 0; i < o.rows; ++i)
       for (std::int64_t j = 0; j < o.cols; ++j) {
-        const std::int64_t p = place(m, i, j);
-        const float g = grad[p] * grad_scale;
-        momentum[p] = mu * momentum[p] + g;
-        const float u = g + mu * momentum[p];
-        x[at(i, j)] = u;
-        squares += static_cast<double>(u) * u;
+        const float value = u(m, i, j);
+        x[at(i, j)] = value;
+        squares += static_cast<double>(value) * value;
       }
+    if (std::isnan(squares)) continue;  // of a step that is skipped
     const auto inverse = static_cast<float>(1 / (std::sqrt(squares) + kLeastNorm));
     for (float& value : x) value *= inverse;
     newton_schulz(rows, cols, x.data(), a.data(), b.data(), y.data());
-    for (std::int64_t i = 0; i < o.rows; ++i)
-      for (std::int64_t j = 0; j < o.cols; ++j) {
-        const std::int64_t p = place(m, i, j);
-        param[p] =
-            static_cast<float>(static_cast<double>(param[p]) * keep - lr * size * static_cast<double>(x[at(i, j)]));
+    for (std::int64_t i = 0; i < own.rows; ++i)
+      for (std::int64_t j = 0; j < own.cols; ++j) {
+        float& p = param[own.place(m, i, j)];
+        const float step = x[at(first_row + i, first_col + j)];
+        p = static_cast<float>(static_cast<double>(p) * keep - lr * size * static_cast<double>(step));
       }
   }
+}
+
+void CpuKernels::muon(const Muon& o, const float* grad, float grad_scale, float* param, float* momentum) {
+  const auto mu = static_cast<float>(o.momentum);
+  const MuonLayout layout(o);
+  const auto u = [&](std::int64_t m, std::int64_t i, std::int64_t j) {
+    const std::int64_t p = layout.place(m, i, j);
+    const float g = grad[p] * grad_scale;
+    momentum[p] = mu * momentum[p] + g;
+    return g + mu * momentum[p];
+  };
+  orthogonal_update(o, u, param);
+}
+
+void CpuKernels::muon_update(const Muon& o, const float* u, float* param) {
+  const MuonLayout layout(o);
+  const auto of_all = [&](std::int64_t m, std::int64_t i, std::int64_t j) {
+    const std::int64_t part = o.by_columns ? j / layout.cols : i / layout.rows;
+    const std::int64_t row = o.by_columns ? i : i % layout.rows, col = o.by_columns ? j % layout.cols : j;
+    return u[part * o.elements + layout.place(m, row, col)];
+  };
+  orthogonal_update(o, of_all, param);
 }
 
 }  // namespace rehearse::kernels::cpu

@@ -67,6 +67,37 @@ BodyId RoleBuilder::begin_body(const std::string& name) {
   return body_ = static_cast<BodyId>(role_.bodies.size()) - 1;
 }
 
+RoleBuilder::Mark RoleBuilder::mark() const {
+  const auto ops = [&](BodyId body) { return body < 0 ? 0 : role_.bodies[static_cast<std::size_t>(body)].ops.size(); };
+  return {body_, weight_body_, ops(body_), ops(weight_body_)};
+}
+
+void RoleBuilder::capture(const Mark& since) {
+  const auto in = [&](BodyId body, std::size_t first) {
+    if (body < 0) return;
+    std::vector<program::Op>& ops = role_.bodies[static_cast<std::size_t>(body)].ops;
+    program::Op* last = nullptr;
+    for (std::size_t i = first; i < ops.size(); ++i) {
+      const StreamKind kind = role_.streams[static_cast<std::size_t>(ops[i].stream)].kind;
+      if (kind != StreamKind::compute && kind != StreamKind::tensor && kind != StreamKind::context &&
+          kind != StreamKind::expert)
+        continue;
+      ops[i].launches = 0;
+      last = &ops[i];
+    }
+    if (last != nullptr) last->launches = 1;
+  };
+  in(since.body, since.ops);
+  in(since.weight_body, since.weight_ops);
+}
+
+void RoleBuilder::capture_all_but(BodyId rest) {
+  for (std::size_t b = 0; b < role_.bodies.size(); ++b)
+    if (static_cast<BodyId>(b) != rest)
+      for (program::Op& op : role_.bodies[b].ops) op.launches = 0;
+  ++role_.bodies[static_cast<std::size_t>(rest)].ops.front().launches;
+}
+
 template <class Copied>
 void RoleBuilder::copy_orderings(BodyId from, Copied copied) {
   const auto place = [&](OpRef op) { return op.body != from ? op : copied(op); };

@@ -96,6 +96,18 @@ class RoleBuilder {
   }
   // From now on an 8-bit product takes so many.
   void set_fp8_product_launches(std::int64_t launches) { fp8_product_launches_ = launches; }
+  // Where the current body, and that of its weight parts, ends.
+  struct Mark {
+    BodyId body = -1, weight_body = -1;
+    std::size_t ops = 0, weight_ops = 0;
+  };
+  Mark mark() const;
+  // What was computed, or traded between ranks of one layer, since then in those bodies is launched as a graph: with
+  // the last of each body's ops.
+  void capture(const Mark& since);
+  // All bodies but `rest`, the step's last, are one graph. Its launch is counted with the first op of that: what is
+  // launched with it comes after none of the step.
+  void capture_all_but(BodyId rest);
   // What was added last is made by so many kernels in the place of one, which move `passes` besides.
   void takes_kernels(std::int64_t kernels, const program::Passes& passes) {
     program::Op& op = role_.bodies[static_cast<std::size_t>(body_)].ops.back();

@@ -133,9 +133,52 @@ void StageLowering::declare_buffers(Chunk& chunk) {
   for (std::size_t u = 0; u < chunk.units.size(); ++u) {
     const bool sent = u + 1 == chunk.units.size() && chunk.sends();
     keep_on_host(chunk, u, x);
+    x = declare_static_input(chunk, u, x);
     x = chunk.units[u]->declare_buffers(x, sent && !transfers_.batched() ? Lifetime::slot : Lifetime::micro_batch);
   }
   chunk.output = x;
+}
+
+bool StageLowering::is_graph(const Chunk& chunk, std::size_t unit) const {
+  const std::size_t first = chunk.first ? 1 : 0, layers = static_cast<std::size_t>(chunk.layers.count);
+  return context_.plan().cuda_graphs == plan::CudaGraphs::layer && unit >= first && unit < first + layers;
+}
+
+// A layer's graph reads its input where it was captured, into which what the unit before gave is copied; that stays
+// where its own graph wrote it (Transformer Engine pytorch/graph.py, make_graphed_callables).
+BufferId StageLowering::declare_static_input(Chunk& chunk, std::size_t unit, BufferId input) {
+  Chunk::Static& copy = chunk.graphs.emplace_back();
+  if (!is_graph(chunk, unit)) return input;
+  copy.from = input;
+  copy.input = builder_.activation(builder_.buffer(input).name + ".static", builder_.buffer(input).dtype,
+                                   builder_.buffer(input).shape, Lifetime::micro_batch);
+  return copy.input;
+}
+
+// A copy into a graph's buffer, which the host launches itself.
+void StageLowering::copy_into_graph(BufferId from, BufferId to) {
+  const program::Buffer& b = builder_.buffer(to);
+  builder_.op(b.name + ".copy", program::Elementwise{program::ElementwiseFn::copy, b.elements()}, b.dtype, {{from}},
+              {{to}});
+}
+
+void StageLowering::forward_of(Chunk& chunk, std::size_t unit) {
+  if (!is_graph(chunk, unit)) return chunk.units[unit]->forward(false);
+  copy_into_graph(chunk.graphs[unit].from, chunk.graphs[unit].input);
+  const RoleBuilder::Mark mark = builder_.mark();
+  chunk.units[unit]->forward(false);
+  builder_.capture(mark);
+}
+
+BufferId StageLowering::backward_of(Chunk& chunk, std::size_t unit, BufferId gradient, bool needed) {
+  if (!is_graph(chunk, unit)) return chunk.units[unit]->backward(gradient, needed);
+  const program::Buffer& b = builder_.buffer(gradient);
+  const BufferId own = builder_.workspace(builder_.here(b.name + ".static"), b.dtype, b.shape);
+  copy_into_graph(gradient, own);
+  const RoleBuilder::Mark mark = builder_.mark();
+  gradient = chunk.units[unit]->backward(own, needed);
+  builder_.capture(mark);
+  return gradient;
 }
 
 // What a stage received stays.
@@ -245,7 +288,7 @@ void StageLowering::emit_forward(Chunk& chunk) {
     else if (u > 0)
       gather_for(chunk, u, -1);
     if (u == 0) load = {chunk.forward, builder_.last_op().op + 1};
-    chunk.units[static_cast<std::size_t>(u)]->forward(false);
+    forward_of(chunk, static_cast<std::size_t>(u));
     copy_input_out(chunk, static_cast<std::size_t>(u));
     // The next micro-batch is taken while this one is computed, not earlier, as a loop over the loader does.
     if (!loads || !builder_.last_compute_op().valid()) continue;
@@ -297,7 +340,7 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch, bool part
     // An embedding asks for its output's gradient, unless it is frozen.
     const bool embedding = context_.model().is_transformer() && !context_.scenario.training.lora();
     const bool needed = !chunk.first || u > 1 || (u == 1 && embedding);
-    gradient = unit.backward(gradient, needed);
+    gradient = backward_of(chunk, static_cast<std::size_t>(u), gradient, needed);
     if (!ahead) gather_next(-1);
   }
   parameters_.fp8_scales().emit_update();
@@ -428,6 +471,7 @@ program::Role StageLowering::build(const std::vector<int>& alike, std::vector<st
   std::vector<Slot> all = slots(micro_batches);
   const std::vector<Slot> sample = sample_slots(all, micro_batches);
   for (const int stage : alike) theirs->push_back(slots_of(stage, micro_batches));
+  if (context_.plan().cuda_graphs == plan::CudaGraphs::step) builder_.capture_all_but(step_);
   return std::move(builder_).finish(sample, std::move(all));
 }
 

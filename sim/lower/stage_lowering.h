@@ -50,6 +50,11 @@ class StageLowering {
       BufferId input = -1, on_host = -1;
     };
     std::vector<Kept> kept;
+    // By unit, where it is a graph of its own (plan.cuda_graphs): what comes in, and where the graph reads it.
+    struct Static {
+      BufferId from = -1, input = -1;
+    };
+    std::vector<Static> graphs;
     BufferId output = -1;
     Boundary input, output_gradient;
     // Of the first micro-batch and of the others: the same, unless the first casts weights for 8-bit products.
@@ -80,6 +85,11 @@ class StageLowering {
   void emit_step();
   void keep_on_host(Chunk& chunk, std::size_t unit, BufferId input);
   void copy_input_out(const Chunk& chunk, std::size_t unit);
+  bool is_graph(const Chunk& chunk, std::size_t unit) const;
+  BufferId declare_static_input(Chunk& chunk, std::size_t unit, BufferId input);
+  void copy_into_graph(BufferId from, BufferId to);
+  void forward_of(Chunk& chunk, std::size_t unit);
+  BufferId backward_of(Chunk& chunk, std::size_t unit, BufferId gradient, bool needed);
   void copy_input_back(const Chunk& chunk, int unit);
   void inputs_come_back(const Chunk& chunk, BodyId body);
   void gather_for(const Chunk& chunk, int unit, int previous);

@@ -58,6 +58,7 @@ class Rules {
     if (!reported_.list().empty()) return;
     check_documents(sections_, s_);
     check_offload(sections_, s_);
+    check_graphs(sections_, s_);
     check_vision(sections_, s_);
     check_room_for_experts(sections_.root.get("model"), s_);
     check_performed_precision(sections_.training, s_);
@@ -362,11 +363,7 @@ class Rules {
     if (plan.recompute == Recompute::ops && sound("plan.recompute"))
       key("recompute").error("ops recomputation knows no layers of experts", "full, selective or none");
     // A simulation takes the loads to be what the scenario says.
-    if (plan.expert_dispatch == ExpertDispatch::forwarding) {
-      if (plan.expert == 1) key("expert_dispatch").error("experts are not spread over ranks", "plan.expert above 1");
-      if (s_.purpose == Purpose::perform)
-        key("expert_dispatch").error("forwarding is simulated, but not performed", "expert_dispatch: all_to_all");
-    }
+    if (sound("plan.expert_dispatch")) check_expert_dispatch(key("expert_dispatch"), s_);
     if (plan.overlap_expert_exchange) overlapped_exchange();
     if (plan.overlap_shared_experts) overlapped_shared_experts();
     const bool dropless = m.capacity_factor == 0 && s_.purpose == Purpose::perform;

@@ -102,6 +102,7 @@ struct FrameworkProfile {
   bool reduces_replicas_always = false;  // hybrid sharding: the replicas' all-reduce after each micro-batch
   bool context_parallel = true;          // it has context parallelism
   bool expert_parallel = false;          // experts may be spread over ranks
+  bool cuda_graphs = false;              // it launches captured graphs (plan.cuda_graphs)
   // Of 8-bit products, in launches: what the host does for one, besides for the scales of its operands' blocks (mxfp8),
   // and for a cast of an expert's rows.
   double fp8_product_launches = 1, fp8_scale_launches = 0, fp8_cast_launches = 1;

@@ -240,6 +240,16 @@ std::vector<Key> plan_keys() {
        .field = &Plan::overlap_tensor_backward,
        .framework = [](const FrameworkProfile& p) -> std::string { return yes(p.overlap_tensor_backward); },
        .in_result = true},
+      {.path = "plan.cuda_graphs",
+       .type = KeyType::choice,
+       .fallback = "none",
+       .values = {"none", "layer", "step"},
+       .meaning = "what the host launches as one graph of captured kernels: `layer`: each layer's forward, and its "
+                  "backward (Megatron-Core's `--cuda-graph-impl`); `step`: all forwards and backwards of a step, "
+                  "without the optimizer (`full_iteration`)",
+       .example = "layer",
+       .related = "framework plan.recompute",
+       .field = &Plan::cuda_graphs},
       {.path = "plan.fused_epilogues",
        .type = KeyType::choice,
        .fallback = "none",
@@ -348,10 +358,12 @@ std::vector<Key> plan_keys() {
       {.path = "plan.expert_dispatch",
        .type = KeyType::choice,
        .fallback = "all_to_all",
-       .values = {"all_to_all", "forwarding"},
+       .values = {"all_to_all", "all_gather", "forwarding"},
        .meaning = "how a token's rows come to experts on other ranks, and back: `all_to_all`: one for each choice; "
+                  "`all_gather`: every rank gets all ranks' rows and keeps what its experts take, results are "
+                  "reduce-scattered (Megatron-Core's `allgather`; without a capacity); "
                   "`forwarding` (DeepEP, HybridEP): one to each node that has experts of it, which passes it on over "
-                  "NVLink to each rank that has; sums of a node's results go back. Simulated, not performed",
+                  "NVLink to each rank that has; sums of a node's results go back (simulated, not performed)",
        .example = "forwarding",
        .related = "plan.expert model.expert_groups",
        .field = &Plan::expert_dispatch},

@@ -7,8 +7,29 @@ namespace rehearse::plan::detail {
 
 namespace {
 
-// Moonshot's distributed Muon gathers whole matrices of shards before the step (arXiv 2502.16982, section 2.3); here
-// ranks have them.
+// Shards are of whole matrices (lower/parallel/muon.cpp): no more ranks share a stage's than it has of a shape, which
+// are as many as it has layers, or its layers have experts.
+void check_muon_shards(const Node& optimizer, const Scenario& s) {
+  const Plan& plan = s.plan;
+  std::int64_t least = 0;
+  for (std::size_t i = 0; i < plan.layers_per_stage.size(); ++i) {
+    const bool end = i == 0 || i + 1 == plan.layers_per_stage.size();
+    const std::int64_t layers = plan.layers_per_stage[i] - (plan.embedding_as_layer && end ? 1 : 0);
+    if (layers > 0 && (least == 0 || layers < least)) least = layers;
+  }
+  const auto check = [&](std::int64_t ranks, std::int64_t matrices, const std::string& what) {
+    if (ranks <= matrices) return;
+    optimizer.error(fmt::format("muon: plan.zero = {} shares whole matrices among {} ranks, and a stage has {} of a "
+                                "shape{}",
+                                plan.zero, ranks, matrices, what),
+                    fmt::format("plan.zero_group: {} or less, plan.zero: 0, or optimizer: adamw", matrices));
+  };
+  check(plan.context * plan.data / plan.replicas, least, "");
+  if (plan.expert > 1)
+    check(plan.data / plan.replicas / plan.expert_replicas(), least * (s.model.experts / plan.expert),
+          " of experts' matrices");
+}
+
 void check_muon(const Node& training, const Scenario& s) {
   const Node optimizer = training.get("optimizer");
   const auto refuse = [&](const std::string& why, const std::string& instead) {
@@ -16,12 +37,11 @@ void check_muon(const Node& training, const Scenario& s) {
   };
   if (!s.model.is_transformer() || s.model.is_encoder())
     refuse("it is of the matrices in blocks of gpt, llama and moe", "optimizer: adamw");
-  if (s.plan.zero > 0)
-    refuse(fmt::format("it makes whole matrices orthogonal, and plan.zero = {} cuts them into shards", s.plan.zero),
-           "plan.zero: 0, or optimizer: adamw");
-  if (s.plan.tensor > 1)
-    refuse(fmt::format("it makes whole matrices orthogonal, and plan.tensor = {} splits them", s.plan.tensor),
-           "plan.tensor: 1, or optimizer: adamw");
+  if (s.plan.zero == 3)
+    refuse("it makes whole matrices orthogonal, and plan.zero = 3 cuts those of a layer into shards",
+           "plan.zero: 2 or less, or optimizer: adamw");
+  else if (s.plan.zero > 0)
+    check_muon_shards(optimizer, s);
   if (s.training.lora()) refuse("adapters are trained by adamw or sgd", "optimizer: adamw");
   if (s.training.fp8_params)
     refuse("weights in 8 bits alone (fp8_params) are updated by buckets, not by matrices", "fp8_params: false");

@@ -37,9 +37,12 @@ enum class Precision : unsigned char { fp32, bf16, fp16, fp8, nvfp4 };
 // How the scales of 8-bit operands come about, in the words of Megatron-Core's --fp8-recipe: of a tensor from the
 // largest values of earlier steps, or from its own; of blocks of 128; of 32 elements (Open Compute's MX formats).
 enum class Fp8Recipe : unsigned char { delayed, tensorwise, blockwise, mxfp8 };
-// How rows of tokens come to experts on other ranks: one for each choice, or one to each node that has experts of the
-// token, from where it is passed on to the ranks that have them.
-enum class ExpertDispatch : unsigned char { all_to_all, forwarding };
+// How rows of tokens come to experts on other ranks: one for each choice, all to all ranks, or one to each node that has
+// experts of the token, from where it is passed on to the ranks that have them.
+enum class ExpertDispatch : unsigned char { all_to_all, all_gather, forwarding };
+// What a host launches as one graph of captured kernels (cudaGraphLaunch): each layer's forward and backward, or all
+// forwards and backwards of a step (lower/parallel/graphs.cpp).
+enum class CudaGraphs : unsigned char { none, layer, step };
 // How the ranks of a context group exchange keys and values; see context_rows.h.
 enum class ContextKind : unsigned char { ring, all_to_all, all_gather };
 // adafactor: Shazeer and Stern 2018, arXiv 1804.04235. muon: Jordan et al. 2024, of hidden matrices; all else AdamW.
@@ -81,6 +84,7 @@ struct Plan {
   bool overlap_grad_reduce = true, overlap_param_gather = true, overlap_tensor_backward = true;
   std::int64_t reuse_distance = 0;  // elements; 0: recomputed layers keep their weights for backward
   bool sequence_parallel = false;
+  CudaGraphs cuda_graphs = CudaGraphs::none;
   FusedEpilogues fused_epilogues = FusedEpilogues::none;
   bool fuses_gelu() const { return fused_epilogues == FusedEpilogues::gelu || fused_epilogues == FusedEpilogues::all; }
   bool fuses_bias_gradients() const {

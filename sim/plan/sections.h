@@ -81,6 +81,10 @@ struct Sections {
 // expert_room.cpp: whether the loads that a simulation takes fit into the buffers of model.buffer_factor. What is
 // performed is compared with them as it comes.
 void check_room_for_experts(const Node& model, const Scenario& scenario);
+// plan.cuda_graphs.
+void check_graphs(const Sections& sections, const Scenario& scenario);
+// plan.expert_dispatch, at `own`, with what else the plan says.
+void check_expert_dispatch(const Node& own, const Scenario& scenario);
 // performed_fp8.cpp: products in fewer than 16 bits that are performed: which are not yet, and whether blocks divide
 // what a rank has.
 void check_performed_precision(const Node& training, const Scenario& scenario);

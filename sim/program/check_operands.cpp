@@ -180,7 +180,7 @@ struct ExpectedOf {
       case RouterPart::gate:
         return {{logits}, {choices, choices}};
       case RouterPart::place:
-        return {{choices}, {choices, r.experts}};
+        return {{choices}, {choices, r.own > 0 ? r.own : r.experts}};
       case RouterPart::receive:
         return {{r.sources * r.experts}, {r.tokens, r.own}};
       case RouterPart::gate_backward: {
@@ -276,6 +276,14 @@ struct ExpectedOf {
   }
 
   Expected operator()(const Muon& m) const {
+    if (m.part == MuonPart::momentum)
+      return {m.clip ? Sizes{m.elements, 1, m.elements} : Sizes{m.elements, m.elements}, {m.elements, m.elements}};
+    if (m.part == MuonPart::update) {
+      Sizes reads(m.master ? 3 : 2, m.elements), writes(m.master ? 2 : 1, m.elements);
+      reads.front() *= m.parts;
+      writes.push_back(m.scratch());
+      return {reads, writes};
+    }
     Sizes reads = {m.elements};
     if (m.clip) reads.push_back(1);
     Sizes state(m.master ? 3 : 2, m.elements);

@@ -82,6 +82,7 @@ struct ShapeText {
     return fmt::format("rows={} cols={}{}", a.rows, a.cols, a.master ? " master" : "");
   }
   std::string operator()(const Muon& m) const {
+    if (m.part == MuonPart::momentum) return fmt::format("elements={}", m.elements);
     return fmt::format("rows={} cols={}{}{}", m.rows, m.cols,
                        m.matrices > 1 ? fmt::format(" matrices={}", m.matrices) : "", m.master ? " master" : "");
   }

@@ -206,7 +206,9 @@ struct StridedCopy {
 // experts, and how many each of this rank's experts has. The rows are in `slices` equal slices of the buffer, with
 // those of as many ranks each, and after them perhaps room (-1). These are `own` experts, from place * own on, place
 // being that among the ranks that differ on `spread` only; counts: how often each rank's tokens chose each expert.
-// top_k is 1. gate_backward {dweights f32 [tokens, top_k], logits, chosen, loads f32 [experts]?, loss_scale f32 [2]?}
+// top_k is 1. place with `own` {chosen of all members' tokens} -> {places, loads f32 [own]}: of own experts alone, the
+// others' choices have no row (-1); more choices of any member's experts than `room` rows are an error.
+// gate_backward {dweights f32 [tokens, top_k], logits, chosen, loads f32 [experts]?, loss_scale f32 [2]?}
 // -> {dlogits [tokens, experts]}, to which the auxiliary loss adds aux * loads as the gradient of the scores, which add
 // to 1.
 // With groups the gate chooses among the experts of groups_per_token of `groups` equal groups: those of the highest sum
@@ -218,7 +220,8 @@ struct Router {
   bool sigmoid = false, scaled = false;           // scaled: there is a loss scale
   double aux = 0;                                 // 0: no loads
   std::int64_t groups = 1, groups_per_token = 1;  // gate
-  std::int64_t sources = 0, slices = 1, own = 0;  // receive
+  std::int64_t sources = 0, slices = 1, own = 0;  // receive; own also of place
+  std::int64_t room = 0;                          // place with `own`
   AxisSet spread = {};
 };
 
@@ -311,12 +314,20 @@ struct Adafactor {
 //   momentum = mu momentum + g; X = g + mu momentum; X /= |X|_F + 1e-7; five times A = X X^T, X = a X + (b A + c A A) X
 //   with (a, b, c) = (3.4445, -4.7750, 2.0315), X transposed meanwhile where rows > cols;
 //   param -= lr (0.2 sqrt(max(rows, cols)) X + weight_decay param).
-// Matrices follow one another. One alone may be made of `blocks` equal runs of rows, the first one at row `first`, each
-// beginning `apart` rows after the one before (queries, keys or values of packed qkv). scratch, of the op's type, is X
-// twice and A twice; what it holds is not read before it is written.
+// Matrices follow one another. Each may be made of `blocks` equal runs of rows, the first one at row `first`, each
+// beginning `apart` rows after the one before, in a tensor of blocks * apart rows (queries, keys or values of packed
+// qkv). scratch, of the op's type, is X twice and A twice; what it holds is not read before it is written.
+// Where a tensor group splits the matrices it takes two steps. momentum {grad, coefficient?, momentum} -> {momentum,
+// u [elements] of the op's type}: the first, u = g + mu momentum. update {u [parts * elements], param, master?} ->
+// {param, master?, scratch}: the others, X being made of u of all `parts` ranks of the group, in its order, each of
+// which has as many of a matrix's rows, or with by_columns of its columns; param is this rank's part of the result.
+enum class MuonPart : unsigned char { whole, momentum, update };
 struct Muon {
+  MuonPart part = MuonPart::whole;
   bool master = false, clip = false;
   std::int64_t elements = 0, matrices = 1, rows = 0, cols = 0, blocks = 1, apart = 0, first = 0;
+  std::int64_t parts = 1;  // of whole matrices, which `rows` and `cols` are of
+  bool by_columns = false;
   std::int64_t small() const { return rows < cols ? rows : cols; }
   std::int64_t scratch() const { return 2 * (rows * cols + small() * small()); }
 };

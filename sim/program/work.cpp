@@ -121,6 +121,7 @@ Work extra_of(const Role& role, const Op& op) {
 // Products of one iteration with X [r, c], r <= c: X X^T, A A, and B X. Besides the tensor's part, what an iteration
 // reads and writes of scratch: X three times and A three times read, A and B and X twice written.
 Work muon_work(const Role& role, const Op& op, const Muon& m) {
+  if (m.part == MuonPart::momentum) return {0, bytes_of(role, op.reads), bytes_of(role, op.writes)};
   constexpr double kIterations = 5;
   const auto r = static_cast<double>(m.small()), c = static_cast<double>(m.rows + m.cols - m.small());
   const std::int64_t x = m.rows * m.cols, a = m.small() * m.small(), size = size_of(op.dtype);
@@ -130,7 +131,10 @@ Work muon_work(const Role& role, const Op& op, const Muon& m) {
        {std::pair{&op.reads, &work.bytes_read}, std::pair{&op.writes, &work.bytes_written}})
     for (std::size_t i = 0; i < operands->size() - (operands == &op.writes ? 1 : 0); ++i) {  // all but scratch
       const Buffer& b = role.buffers[static_cast<std::size_t>((*operands)[i].buffer)];
-      *bytes += b.elements() == m.elements ? m.matrices * x * size_of(b.dtype) : b.bytes();
+      if (operands == &op.reads && i == 0 && m.part == MuonPart::update)
+        *bytes += m.matrices * x * size_of(b.dtype);
+      else
+        *bytes += b.elements() == m.elements ? m.matrices * (x / m.parts) * size_of(b.dtype) : b.bytes();
     }
   work.bytes_read += m.matrices * 5 * (3 * x + 3 * a) * size;
   work.bytes_written += m.matrices * 5 * (2 * x + 2 * a) * size;
@@ -154,8 +158,9 @@ Work work_of(const Role& role, const Op& op) {
     work.flops =
         2.0 * static_cast<double>(grouped->rows) * static_cast<double>(grouped->n) * static_cast<double>(grouped->k);
   } else if (const auto* p = std::get_if<Permute>(&op.shape)) {
-    // A token is read, or added to, once for each of its rows.
-    const std::int64_t again = (p->top_k - 1) * p->tokens * p->cols * size_of(op.dtype);
+    // A token is read, or added to, once for each of its rows, which may be other ranks' for most of the tokens.
+    const std::int64_t taken = std::min(p->top_k * p->tokens, p->rows);
+    const std::int64_t again = (taken - p->tokens) * p->cols * size_of(op.dtype);
     if (p->part == PermutePart::permute || p->part == PermutePart::unpermute_backward) work.bytes_read += again;
   } else if (const auto* a = std::get_if<Attention>(&op.shape)) {
     work.flops = attention_flops(*a);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "sim/account/stage_memory.h"
@@ -54,6 +55,29 @@ TEST(ExpertLoads, AllToAllsTakeWhatTheLargestPartTakes) {
     std::int64_t count = 0;
     for (const auto& [seconds, calls] : found) count += calls;
     EXPECT_EQ(count, 4) << shares;
+  }
+}
+
+// Gathered instead, every rank gets the rows, the choice and its weight of the three others' tokens, and sends as much
+// back as its sums, whatever the loads are; there are the gradients of rows in backward, and of weights on the way
+// back.
+TEST(ExpertLoads, GatheredRowsDoNotDependOnThem) {
+  const GivenCosts nothing([](const program::Op&) { return Time(); });
+  for (const char* shares : {"[1, 1, 1, 1]", "[4, 2, 1, 1]"}) {
+    auto set = table(shares);
+    set.emplace_back("plan.expert_dispatch=all_gather");
+    const auto outcome = simulated(scenario_from(kOneChoice, set), nothing, Communication::plain);
+    std::map<std::pair<std::string, int>, std::int64_t> found;  // kind; bytes of a token
+    for (const result::CollectiveUse& use : outcome.collectives)
+      if (use.kind == "all_gather" || use.kind == "reduce_scatter")
+        found[{use.kind,
+               static_cast<int>(std::lround(static_cast<double>(use.alone_ps) * 1e-12 * nvlink() / (3 * kTokens)))}] +=
+            use.count;
+    EXPECT_EQ(found, (std::map<std::pair<std::string, int>, std::int64_t>{{{"all_gather", 4}, 2},
+                                                                          {{"all_gather", 4 * kHidden}, 2},
+                                                                          {{"reduce_scatter", 4}, 1},
+                                                                          {{"reduce_scatter", 4 * kHidden}, 2}}))
+        << shares;
   }
 }
 

@@ -46,6 +46,10 @@ class Writer {
       text.insert(text.find("training: {") + 11,
                   c_.below(2) == 1 ? "lora_rank: 2, lora_targets: [mlp], " : "lora_rank: 3, ");
     if (transformer_ && c_.below(4) == 1) give_documents(text);
+    if (c_.below(5) == 1)
+      text.insert(text.find("plan:\n") + 6, c_.below(2) == 1 ? "  cuda_graphs: layer\n" : "  cuda_graphs: step\n");
+    if (text.find("optimizer: sgd") == std::string::npos && c_.below(5) == 1)
+      text.insert(text.find("training: {") + 11, "optimizer: muon, ");
     return text;
   }
 
@@ -159,6 +163,7 @@ class Writer {
     if (c_.below(4) == 1) put("plan:\n", "  expert_tensor: 1\n", 0);
     if (c_.below(4) == 1) put("plan:\n", "  overlap_expert_exchange: true\n", 0);
     if (c_.below(4) == 1) put("plan:\n", "  overlap_shared_experts: true\n", 0);
+    if (c_.below(4) == 1) put("plan:\n", "  expert_dispatch: all_gather\n", 0);
     if (c_.below(2) == 1)
       put("max_seq_len: 128", fmt::format(", routing: zipf, routing_exponent: 0.{}", c_.below(10)), 0);
   }

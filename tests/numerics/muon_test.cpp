@@ -196,7 +196,17 @@ std::vector<Case> muon_cases() {
   return {{"llama_ddp2", kLlama, grid(2, 1, 1, 0), rule},
           {"llama_pipeline2_data2", kLlama, grid(4, 1, 2, 0), rule},
           {"llama_context2_one_bucket", kLlama, grid(2, 1, 1, 0, {"plan.context=2", "plan.bucket=1GiB"}), rule},
-          {"gpt_torch_ddp", kGpt, grid(2, 1, 1, 0, {"framework=torch-ddp"}), rule}};
+          {"gpt_torch_ddp", kGpt, grid(2, 1, 1, 0, {"framework=torch-ddp"}), rule},
+          // Four layers: of three ranks two have a matrix of a shape more than the third, which has zeros.
+          {"llama_zero1", kLlama, grid(4, 1, 1, 1), rule},
+          {"llama_zero1_of3", kLlama, grid(3, 1, 1, 1), rule},
+          {"llama_zero1_buckets", kLlama, grid(2, 1, 1, 1, {"plan.bucket=16KiB"}), rule},
+          {"llama_zero2_context2", kLlama, grid(4, 1, 1, 2, {"plan.context=2"}), rule},
+          {"llama_zero1_megatron_core", kLlama, grid(4, 1, 2, 1, {"framework=megatron-core"}), rule},
+          {"llama_tensor2", kLlama, grid(2, 2, 1, 0), rule},
+          {"gpt_tensor4_sequence", kGpt, grid(4, 4, 1, 0, {"plan.sequence_parallel=true"}), rule},
+          {"llama_tensor2_zero1_pipeline2", kLlama, grid(8, 2, 2, 1, {"plan.sequence_parallel=true"}), rule},
+          {"llama_tensor2_zero1_group", kLlama, grid(8, 2, 1, 1, {"plan.zero_group=2"}), rule}};
 }
 INSTANTIATE_TEST_SUITE_P(Plans, MuonPlans, testing::ValuesIn(muon_cases()), name_of_case);
 
@@ -209,6 +219,12 @@ TEST(Muon, ExpertsOnTwoRanksTrainAsOnOne) {
       kTraining;
   expect_trains_as_one_rank(
       {"moe", moe, grid(2, 1, 1, 0, {"plan.expert=2", "plan.micro_batch=1"}), {"training.optimizer=muon"}}, 1);
+  // In shards of four ranks, of experts' matrices of two, and split over a tensor group.
+  expect_trains_as_one_rank({"split",
+                             moe,
+                             grid(8, 2, 1, 1, {"plan.expert=2", "plan.micro_batch=1", "plan.sequence_parallel=true"}),
+                             {"training.optimizer=muon", "model.layers=4"}},
+                            1);
 }
 
 // In 16 bits an fp32 copy is updated.

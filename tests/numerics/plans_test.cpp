@@ -382,6 +382,19 @@ std::vector<Case> context_cases() {
 }
 INSTANTIATE_TEST_SUITE_P(Context, Plans, testing::ValuesIn(context_cases()), name_of_case);
 
+// Graphs of layers read copies, and nothing else is new.
+TEST(CapturedGraphs, TrainAsTheirKernelsDo) {
+  const Assignments plans[] = {grid(2, 1, 1, 0), grid(8, 2, 2, 1, {"plan.sequence_parallel=true"}),
+                               grid(2, 1, 2, 0, {"framework=megatron-core"})};
+  for (const Assignments& plan : plans) {
+    Assignments captured = plan;
+    captured.emplace_back("plan.cuda_graphs=layer");
+    const execute::Outcome without = perform(kGpt, plan, 5), with = perform(kGpt, captured, 5);
+    EXPECT_EQ(with.result.loss, without.result.loss);
+    EXPECT_EQ(with.parameters, without.parameters);
+  }
+}
+
 // Experts spread over ranks, together with every other split. All choices of a token have room (kMoe).
 std::vector<Case> expert_cases() {
   std::vector<Case> cases;
@@ -467,6 +480,21 @@ std::vector<Case> dropless_cases() {
   add("expert2_overlapped_dualpipe_v", 4, 2, 1, 2, 1,
       {"plan.schedule=dualpipe_v", "plan.overlap_expert_exchange=true"});
   add("expert2_megatron_core", 8, 2, 2, 2, 1, {"plan.sequence_parallel=true", "framework=megatron-core"});
+  const auto gathered = [&](const std::string& name, int ranks, int expert, int tensor, int pipeline, int zero,
+                            Assignments more = {}) {
+    more.push_back("plan.expert_dispatch=all_gather");
+    add("gathered_" + name, ranks, expert, tensor, pipeline, zero, more);
+  };
+  gathered("expert2", 2, 2, 1, 1, 0);
+  gathered("expert4_zero1", 4, 4, 1, 1, 1);
+  gathered("expert2_data4_zero3", 4, 2, 1, 1, 3);
+  gathered("expert2_tensor2", 4, 2, 2, 1, 1);
+  gathered("expert2_tensor2_sequence", 8, 2, 2, 1, 1, sequence);
+  gathered("expert4_whole_context2", 8, 4, 2, 1, 1,
+           {"plan.sequence_parallel=true", "plan.expert_tensor=1", "plan.context=2"});
+  gathered("expert2_zero_bubble", 4, 2, 1, 2, 1, {"plan.schedule=zero_bubble"});
+  gathered("expert4_recompute", 4, 4, 1, 1, 1, {"plan.recompute=full"});
+  gathered("expert2_megatron_core", 8, 2, 2, 2, 1, {"plan.sequence_parallel=true", "framework=megatron-core"});
   return cases;
 }
 class ExpertPlans : public testing::TestWithParam<Case> {};

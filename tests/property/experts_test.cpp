@@ -63,6 +63,36 @@ TEST(ExpertParallel, TradesEveryExpertsRowsTwiceEachWay) {
   EXPECT_EQ(split({"cluster.gpus=4"}).program.groups.size(), 1U) << "nothing is traded with experts on one rank";
 }
 
+// Of all ranks' 64 tokens each: weights, choices and rows forward, and sums of rows back; in backward gradients of
+// rows, and sums of the gradients of weights and rows. Over the expert group first, then over a tensor group that
+// splits the sequence and the experts.
+TEST(ExpertParallel, GathersAllRowsAndScattersTheSums) {
+  for (const int ranks : {2, 4}) {
+    const std::vector<std::string> gathers = {"plan.expert=" + std::to_string(ranks), "plan.expert_dispatch=all_gather",
+                                              "model.capacity_factor=0", "cluster.gpus=8", "training.global_batch=16"};
+    const auto with = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> all = gathers;
+      all.insert(all.end(), more.begin(), more.end());
+      return split(all);
+    };
+    const std::int64_t all = kLayers * ranks * kBatch * kSeq;
+    const Split data = with({});
+    EXPECT_EQ(sent(data.program, "forward", "expert"), all * 2 * (kTop + kHidden));
+    EXPECT_EQ(sent(data.program, "backward.last", "expert"), all * (2 * kHidden + kTop));
+    const Split tensor = with({"plan.tensor=2", "plan.sequence_parallel=true"});
+    EXPECT_EQ(sent(tensor.program, "forward", "expert"), all / 2 * 2 * (kTop + kHidden));
+    EXPECT_EQ(sent(tensor.program, "backward.last", "expert"), all / 2 * (2 * kHidden + kTop));
+    const Split traded =
+        split({gathers[0], gathers[2], gathers[3], gathers[4], "plan.tensor=2", "plan.sequence_parallel=true"});
+    // Attention's gathers are the same; all-to-all gathers the counts, and the k rows of a token.
+    const std::int64_t attention = sent(traded.program, "forward", "tensor") -
+                                   kLayers * (2 * ranks * kExperts + 2 * kBatch * kSeq * kTop * kHidden);
+    EXPECT_EQ(sent(tensor.program, "forward", "tensor") - attention, all * 2 * (kTop + kHidden));
+    const Split whole = with({"plan.tensor=2", "plan.sequence_parallel=true", "plan.expert_tensor=1"});
+    EXPECT_EQ(sent(whole.program, "forward", "expert"), all / 2 * 2 * (kTop + kHidden));
+  }
+}
+
 TEST(ExpertParallel, ComputesTheRowsOfTheCapacity) {
   const auto flops = [](const std::vector<std::string>& assignments) {
     const Split s = split(assignments);

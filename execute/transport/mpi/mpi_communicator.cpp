@@ -33,6 +33,7 @@ int bytes_of(const Message& message) {
 MPI_Datatype type_of(In in, Out out) {
   REHEARSE_CHECK(in.type == out.type, "a collective from {} to {}", name_of(in.type), name_of(out.type));
   if (in.type == DType::f32) return MPI_FLOAT;
+  if (in.type == DType::i32) return MPI_INT32_T;
   REHEARSE_CHECK(size_of(in.type) <= 2, "a collective of {}", name_of(in.type));
   return size_of(in.type) == 2 ? MPI_UINT16_T : MPI_BYTE;
 }

@@ -57,14 +57,16 @@ void ExpertBranch::declare_buffers(BufferId input) {
   logits_ = b.activation(name_ + ".logits", c_.compute, {tokens(), m_.experts}, saved);
   weights_ = b.activation(name_ + ".weights", DType::f32, each, saved);
   chosen_ = b.activation(name_ + ".chosen", DType::i32, each, saved);
-  places_ = b.activation(name_ + ".places", DType::i32, each, saved);
-  loads_ = all_loads_ = b.activation(name_ + ".loads", DType::f32, {m_.experts}, saved);
+  if (!gathers() || balanced()) {
+    places_ = b.activation(name_ + ".places", DType::i32, each, gathers() ? Lifetime::slot : saved);
+    loads_ = all_loads_ = b.activation(name_ + ".loads", DType::f32, {m_.experts}, saved);
+  }
   if (balanced() && c_.groups.routing >= 0)
     all_loads_ = b.activation(name_ + ".loads.all", DType::f32, {m_.experts}, saved);
   if (exchange_.counts()) exchange_.declare_buffers(saved);
-  if (exchange_.sources() == 1) {
-    brought_ = b.activation(name_ + ".rows", c_.compute, {rows(), m_.hidden}, s_.of_product_input(saved));
-    out_ = b.activation(name_ + ".out", c_.compute, {rows(), m_.hidden}, saved);
+  if (sorts_here()) {
+    brought_ = expert_activation(name_ + ".rows", m_.hidden, s_.of_product_input(saved));
+    out_ = expert_activation(name_ + ".out", m_.hidden, saved);
   }
   up_ = expert_activation(name_ + ".up", 2 * width(), saved);
   activation_ = expert_activation(name_ + ".activation", width(), s_.of_product_input(saved));
@@ -85,6 +87,7 @@ Router ExpertBranch::router(RouterPart part) const {
 }
 
 Permute ExpertBranch::permute(PermutePart part) const {
+  if (gathers()) return {part, tokens() * exchange_.sources(), m_.experts_per_token, expert_rows(), m_.hidden};
   return {part, tokens(), m_.experts_per_token, rows(), m_.hidden};
 }
 
@@ -130,12 +133,19 @@ void ExpertBranch::route() {
   s_.parameters.cast_weight(router_w_);
   b.op(name_ + ".router.forward", product, c_.compute, {{input_}, {s_.parameters.value(router_w_)}}, {{logits_}});
   b.op(name_ + ".gate", router(RouterPart::gate), c_.compute, {{logits_}}, {{weights_}, {chosen_}});
-  b.op(name_ + ".place", router(RouterPart::place), c_.compute, {{chosen_}}, {{places_}, {loads_}});
+  if (!gathers() || balanced())
+    b.op(name_ + ".place", router(RouterPart::place), c_.compute, {{chosen_}}, {{places_}, {loads_}});
   if (all_loads_ != loads_)
     loads_summed_ =
         b.op(name_ + ".loads.all_reduce", Collective{CollectiveKind::all_reduce, c_.groups.routing, m_.experts},
              DType::f32, {{loads_}}, {{all_loads_}}, c_.plan().context > 1 ? StreamKind::context : StreamKind::tensor);
-  if (exchange_.counts()) exchange_.gather_counts(loads_);
+  if (gathers()) {
+    const std::int64_t k = m_.experts_per_token;
+    all_weights_ = exchange_.gather_all(name_ + ".weights", weights_, k, s_.restored());
+    all_places_ = exchange_.place_own(exchange_.gather_all(name_ + ".chosen", chosen_, k));
+  } else if (exchange_.counts()) {
+    exchange_.gather_counts(loads_);
+  }
 }
 
 void ExpertBranch::product(const std::string& what, BufferId in, ParamId weight, BufferId out, std::int64_t n,
@@ -151,13 +161,14 @@ void ExpertBranch::product(const std::string& what, BufferId in, ParamId weight,
 void ExpertBranch::forward_to_activation(bool again) {
   RoleBuilder& b = s_.builder;
   route();
-  const bool alone = exchange_.sources() == 1;
-  const BufferId sorted = alone ? brought_ : workspace(name_ + ".rows", {rows(), m_.hidden});
-  b.op(name_ + ".permute", permute(PermutePart::permute), c_.compute, {{input_}, {places_}}, {{sorted}});
-  if (exchange_.counts()) exchange_.wait_for_counts();
+  const BufferId sorted = sorts_here() ? brought_ : workspace(name_ + ".rows", {rows(), m_.hidden});
+  const BufferId all = gathers() ? exchange_.gather_all(name_ + ".dispatch", input_, m_.hidden) : input_;
+  b.op(name_ + ".permute", permute(PermutePart::permute), c_.compute, {{all}, {places()}}, {{sorted}});
+  if (exchange_.counts() && !gathers()) exchange_.wait_for_counts();
   std::function<void()> beside;
   if (overlaps_shared()) beside = [&] { shared_->forward_to_activation(again); };
-  if (!alone) brought_ = exchange_.to_experts(name_ + ".dispatch", sorted, s_.of_product_input(s_.restored()), beside);
+  if (!sorts_here())
+    brought_ = exchange_.to_experts(name_ + ".dispatch", sorted, s_.of_product_input(s_.restored()), beside);
   product("up", brought_, up_w_, up_, 2 * width(), m_.hidden);
   b.op(name_ + ".activation.forward",
        Activation{ActivationFn::swiglu, false, expert_rows(), width(), !c_.profile().fused_elementwise}, c_.compute,
@@ -167,13 +178,13 @@ void ExpertBranch::forward_to_activation(bool again) {
 
 BufferId ExpertBranch::forward_from_activation() {
   RoleBuilder& b = s_.builder;
-  const bool alone = exchange_.sources() == 1;
-  const BufferId down = alone ? out_ : expert_workspace(name_ + ".down", m_.hidden);
+  const BufferId down = sorts_here() ? out_ : expert_workspace(name_ + ".down", m_.hidden);
   product("down", activation_, down_w_, down, m_.hidden, width());
-  if (!alone) out_ = exchange_.to_tokens(name_ + ".combine", down, s_.restored());
+  if (!sorts_here()) out_ = exchange_.to_tokens(name_ + ".combine", down, s_.restored());
   const BufferId of_shared = overlaps_shared() ? shared_->forward_from_activation() : -1;
-  BufferId out = workspace(name_ + ".summed", {tokens(), m_.hidden});
-  b.op(name_ + ".unpermute", permute(PermutePart::unpermute), c_.compute, {{out_}, {places_}, {weights_}}, {{out}});
+  BufferId out = workspace(name_ + ".summed", {permute(PermutePart::unpermute).tokens, m_.hidden});
+  b.op(name_ + ".unpermute", permute(PermutePart::unpermute), c_.compute, {{out_}, {places()}, {weights()}}, {{out}});
+  out = own_sums(name_ + ".combine", out, m_.hidden);
   if (summed_over_tensor()) out = tp_.reduce_partial(name_ + ".summed", out, m_.hidden);
   if (!shared_) return out;
   return sum(name_ + ".with_shared", out, of_shared >= 0 ? of_shared : shared_->forward_from_activation());
@@ -189,11 +200,16 @@ BufferId ExpertBranch::backward(BufferId out_gradient, bool input_gradient) {
   RoleBuilder& b = s_.builder;
   const bool overlaps = overlaps_shared();
   BufferId d_shared = shared_ && !overlaps ? shared_->backward(out_gradient, input_gradient) : -1;
-  const BufferId d_rows = workspace("d_" + name_ + ".rows", {rows(), m_.hidden});
-  const BufferId d_weights =
-      b.workspace(b.here("d_" + name_ + ".weights"), DType::f32, {tokens(), m_.experts_per_token});
-  b.op(name_ + ".unpermute.backward", permute(PermutePart::unpermute_backward), c_.compute,
-       {{out_gradient}, {out_}, {places_}, {weights_}}, {{d_rows}, {d_weights}});
+  const Permute unpermute = permute(PermutePart::unpermute_backward);
+  const BufferId d_out =
+      gathers() ? exchange_.gather_all("d_" + name_ + ".combine", out_gradient, m_.hidden) : out_gradient;
+  const BufferId d_rows = gathers() ? expert_workspace("d_" + name_ + ".rows", m_.hidden)
+                                    : workspace("d_" + name_ + ".rows", {rows(), m_.hidden});
+  BufferId d_weights =
+      b.workspace(b.here("d_" + name_ + ".weights"), DType::f32, {unpermute.tokens, m_.experts_per_token});
+  b.op(name_ + ".unpermute.backward", unpermute, c_.compute, {{d_out}, {out_}, {places()}, {weights()}},
+       {{d_rows}, {d_weights}});
+  d_weights = own_sums("d_" + name_ + ".weights", d_weights, m_.experts_per_token);
   if (summed_over_tensor())
     b.op("d_" + name_ + ".weights.all_reduce", Collective{CollectiveKind::all_reduce, c_.groups.tensor, choices()},
          DType::f32, {{d_weights}}, {{d_weights}}, StreamKind::tensor);
@@ -210,7 +226,6 @@ BufferId ExpertBranch::backward(BufferId out_gradient, bool input_gradient) {
 BufferId ExpertBranch::backward_experts(BufferId d_rows, const std::function<void()>& beside,
                                         const std::function<void()>& beside_back) {
   RoleBuilder& b = s_.builder;
-  const bool alone = exchange_.sources() == 1;
   const auto product = [&](const std::string& what, ParamId weight, BufferId d_out, BufferId in, std::int64_t n,
                            std::int64_t k) {
     const BufferId d_in = expert_workspace("d_" + name_ + "." + what, k);
@@ -234,7 +249,7 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows, const std::function<voi
     return d_in;
   };
   const BufferId d_down =
-      alone ? d_rows : exchange_.to_experts("d_" + name_ + ".combine", d_rows, Lifetime::slot, beside);
+      sorts_here() ? d_rows : exchange_.to_experts("d_" + name_ + ".combine", d_rows, Lifetime::slot, beside);
   const BufferId d_act = product("down", down_w_, d_down, activation_, m_.hidden, width());
   const BufferId d_up = expert_workspace("d_" + name_ + ".gate_up", 2 * width());
   b.op(name_ + ".activation.backward",
@@ -242,11 +257,12 @@ BufferId ExpertBranch::backward_experts(BufferId d_rows, const std::function<voi
        {{d_act}, {up_}}, {{d_up}});
   const BufferId d_brought = product("up", up_w_, d_up, brought_, 2 * width(), m_.hidden);
   const BufferId d_sorted =
-      alone ? d_brought : exchange_.to_tokens("d_" + name_ + ".dispatch", d_brought, Lifetime::slot);
+      sorts_here() ? d_brought : exchange_.to_tokens("d_" + name_ + ".dispatch", d_brought, Lifetime::slot);
   if (beside_back) beside_back();
-  BufferId d_input = workspace("d_" + name_ + ".tokens", {tokens(), m_.hidden});
-  b.op(name_ + ".permute.backward", permute(PermutePart::permute_backward), c_.compute, {{d_sorted}, {places_}},
+  BufferId d_input = workspace("d_" + name_ + ".tokens", {permute(PermutePart::permute_backward).tokens, m_.hidden});
+  b.op(name_ + ".permute.backward", permute(PermutePart::permute_backward), c_.compute, {{d_sorted}, {places()}},
        {{d_input}});
+  d_input = own_sums("d_" + name_ + ".dispatch", d_input, m_.hidden);
   return summed_over_tensor() ? tp_.reduce_partial("d_" + name_ + ".tokens", d_input, m_.hidden) : d_input;
 }
 

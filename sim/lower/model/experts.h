@@ -37,6 +37,9 @@ class ExpertBranch : public FeedForward {
   std::int64_t choices() const { return tokens() * m_.experts_per_token; }
   std::int64_t capacity() const { return m_.capacity_factor > 0 ? m_.expert_capacity(tokens()) : 0; }
   bool counted() const { return capacity() == 0; }
+  // All ranks' rows are here, of which own experts take theirs: nothing is sorted before it is sent.
+  bool gathers() const { return exchange_.gathers_all(); }
+  bool sorts_here() const { return exchange_.sources() == 1 || gathers(); }
   // Of this rank's tokens, sorted by experts; of all ranks' tokens for this rank's experts.
   std::int64_t rows() const { return counted() ? choices() : m_.experts * capacity(); }
   std::int64_t expert_rows() const {
@@ -57,6 +60,10 @@ class ExpertBranch : public FeedForward {
   BufferId workspace(const std::string& name, std::vector<std::int64_t> shape);
   BufferId expert_activation(const std::string& name, std::int64_t cols, Lifetime lifetime);
   BufferId expert_workspace(const std::string& name, std::int64_t cols);
+  // Of the tokens' rows a gradient or sum [tokens, width] that all ranks have terms of; `all` itself if none has.
+  BufferId own_sums(const std::string& name, BufferId all, std::int64_t width) {
+    return gathers() ? exchange_.scatter_sums(name, all, width) : all;
+  }
   // The forward product of rows `in` [expert_rows, k] with an expert's weight.
   void product(const std::string& what, BufferId in, ParamId weight, BufferId out, std::int64_t n, std::int64_t k);
   // Of the grouped product that was added last.
@@ -83,6 +90,10 @@ class ExpertBranch : public FeedForward {
   // share the micro-batch's tokens.
   BufferId input_ = -1, logits_ = -1, weights_ = -1, chosen_ = -1, places_ = -1, loads_ = -1, all_loads_ = -1;
   OpRef loads_summed_;
+  // Of all ranks' tokens, where these are gathered: the weights, and the places of own experts' rows.
+  BufferId all_weights_ = -1, all_places_ = -1;
+  BufferId weights() const { return gathers() ? all_weights_ : weights_; }
+  BufferId places() const { return gathers() ? all_places_ : places_; }
   BufferId brought_ = -1, up_ = -1, activation_ = -1;  // of this rank's experts
   BufferId out_ = -1;                                  // rows of this rank's tokens, back from the experts
 };

@@ -42,6 +42,11 @@ std::int64_t ExpertExchange::expected() const {
 
 void ExpertExchange::declare_buffers(Lifetime restored) {
   loads_ = builder_.activation(name_ + ".loads.own", DType::f32, {own_experts()}, restored);
+  if (gathers_all()) {
+    places_ = builder_.activation(name_ + ".places.own", DType::i32,
+                                  {context_.local_tokens * sources(), context_.model().experts_per_token}, restored);
+    return;
+  }
   places_ = builder_.activation(name_ + ".places.own", DType::i32, {room()}, restored);
   if (room() > arrived()) places_ = builder_.view(name_ + ".places.arrived", places_, 0, {arrived()});
   if (context_.groups.expert >= 0)
@@ -72,8 +77,7 @@ void ExpertExchange::wait_for_counts() {
   receive.sources = sources();
   receive.slices = gathered();
   receive.own = own_experts();
-  if (context_.groups.expert >= 0)
-    receive.spread = context_.plan().whole_experts() ? AxisSet{Axis::tensor, Axis::context, Axis::expert} : kExpertAxes;
+  if (context_.groups.expert >= 0) receive.spread = spread();
   builder_.op(name_ + ".receive", receive, context_.compute, {{all_counts_}}, {{places_}, {loads_}});
 }
 
@@ -120,6 +124,52 @@ BufferId ExpertExchange::sort(const std::string& name, BufferId from, bool by_ex
                          by_expert ? experts_first : sources_first};
   builder_.op(name + ".sort", copy, context_.compute, {{from}}, {{to}});
   return to;
+}
+
+BufferId ExpertExchange::gather_all(const std::string& name, BufferId own, std::int64_t width, Lifetime lifetime) {
+  const DType type = builder_.buffer(own).dtype;
+  const auto gather = [&](const std::string& what, int ranks, program::GroupId group, StreamKind stream, bool last) {
+    const std::int64_t rows = builder_.buffer(own).elements() / width * ranks;
+    const BufferId all = last && lifetime == Lifetime::micro_batch
+                             ? builder_.activation(what, type, {rows, width}, lifetime)
+                             : builder_.workspace(builder_.here(what), type, {rows, width});
+    builder_.op(what + ".all_gather", Collective{CollectiveKind::all_gather, group, rows * width}, type, {{own}},
+                {{all}}, stream);
+    own = all;
+  };
+  gather(name + ".of_all", static_cast<int>(context_.plan().expert), context_.groups.expert, StreamKind::expert,
+         gathered() == 1);
+  if (gathered() > 1)
+    gather(name + ".gathered", static_cast<int>(gathered()), context_.groups.tensor, StreamKind::tensor, true);
+  return own;
+}
+
+BufferId ExpertExchange::scatter_sums(const std::string& name, BufferId all, std::int64_t width, Lifetime lifetime) {
+  const DType type = builder_.buffer(all).dtype;
+  const auto scatter = [&](const std::string& what, std::int64_t ranks, program::GroupId group, StreamKind stream) {
+    const std::int64_t n = builder_.buffer(all).elements();
+    const BufferId own = stream == StreamKind::expert && lifetime == Lifetime::micro_batch
+                             ? builder_.activation(what, type, {n / ranks / width, width}, lifetime)
+                             : builder_.workspace(builder_.here(what), type, {n / ranks / width, width});
+    builder_.op(what + ".reduce_scatter", Collective{CollectiveKind::reduce_scatter, group, n}, type, {{all}}, {{own}},
+                stream);
+    all = own;
+  };
+  if (gathered() > 1) scatter(name + ".scattered", gathered(), context_.groups.tensor, StreamKind::tensor);
+  scatter(name + ".of_own", context_.plan().expert, context_.groups.expert, StreamKind::expert);
+  return all;
+}
+
+BufferId ExpertExchange::place_own(BufferId chosen) {
+  const model::Model& m = context_.model();
+  program::Router place{program::RouterPart::place, context_.local_tokens * sources(), m.experts, m.experts_per_token};
+  place.own = own_experts();
+  place.room = room();
+  place.spread = spread();
+  const OpRef placed = builder_.op(name_ + ".place_own", place, context_.compute, {{chosen}}, {{places_}, {loads_}});
+  builder_.after(builder_.op(name_ + ".counts.sync", program::HostSync{}, context_.compute, {}, {}, StreamKind::host),
+                 placed);
+  return places_;
 }
 
 BufferId ExpertExchange::to_experts(const std::string& name, BufferId from, Lifetime lifetime,

@@ -22,6 +22,17 @@ class ExpertExchange {
   ExpertExchange(const Context& context, RoleBuilder& builder, std::string name, std::int64_t layer)
       : context_(context), builder_(builder), name_(std::move(name)), layer_(layer) {}
 
+  // Whether every rank gets all rows of those that hold the layer's experts together (plan.expert_dispatch all_gather;
+  // Megatron-Core's MoEAllGatherTokenDispatcher), over the expert group and then over the tensor group.
+  bool gathers_all() const { return context_.plan().expert_dispatch == plan::ExpertDispatch::all_gather; }
+  // [rows, width] of this rank's tokens -> those of all of them, rank by rank.
+  BufferId gather_all(const std::string& name, BufferId own, std::int64_t width, Lifetime lifetime = Lifetime::slot);
+  // The sums of all ranks' [all rows, width] -> of this rank's tokens.
+  BufferId scatter_sums(const std::string& name, BufferId all, std::int64_t width, Lifetime lifetime = Lifetime::slot);
+  // With these: of all tokens' choices `chosen` the places of own experts' rows, in the same form. The host waits for
+  // their number.
+  BufferId place_own(BufferId chosen);
+
   // Ranks whose rows come together.
   std::int64_t sources() const { return context_.plan().expert * gathered(); }
   // Without a capacity: rows that come together, at least one, so that what is empty has a place too. Where the plan is
@@ -36,7 +47,8 @@ class ExpertExchange {
   BufferId rows_in(const std::string& name, std::int64_t rows, std::int64_t room, std::int64_t width,
                    Lifetime lifetime);
 
-  // Whether counts are gathered: without a capacity, from several sources.
+  // Whether a rank's rows are only known after routing: without a capacity, from several sources. Their counts are
+  // gathered, unless all that they are made of is.
   bool counts() const { return capacity() == 0 && sources() > 1; }
   void declare_buffers(Lifetime restored);
   // `loads`: how often this rank's tokens chose each expert, f32 [experts].
@@ -65,6 +77,10 @@ class ExpertExchange {
   // Rows after the trade, before what is gathered over the tensor group.
   std::int64_t traded() const;
   std::int64_t traded_room() const;
+  // The ranks that differ in which experts they hold.
+  AxisSet spread() const {
+    return context_.plan().whole_experts() ? AxisSet{Axis::tensor, Axis::context, Axis::expert} : kExpertAxes;
+  }
   // Whether rows are in another order after the trade.
   bool sorts() const { return own_experts() > 1 && sources() > 1; }
   BufferId trade(const std::string& name, BufferId from, bool back, Lifetime lifetime);

@@ -193,13 +193,12 @@ void ParameterStore::emit_step() {
       emit_optimizer(b, static_cast<int>(i), coefficient);
       continue;
     }
-    for (auto id = b.params.rbegin(); id != b.params.rend(); ++id) {
-      const Param& p = params_[static_cast<std::size_t>(*id)];
-      if (adafactor)
-        emit_adafactor(p, b, coefficient);
-      else
-        emit_muon(p, coefficient);
+    if (b.muon) {
+      emit_muon(b, static_cast<int>(i), coefficient);
+      continue;
     }
+    for (auto id = b.params.rbegin(); id != b.params.rend(); ++id)
+      emit_adafactor(params_[static_cast<std::size_t>(*id)], b, coefficient);
   }
   if (on_host) wait_for_host_optimizer();
   emit_held();

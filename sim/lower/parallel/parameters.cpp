@@ -120,20 +120,22 @@ void ParameterStore::form_buckets() {
     const bool replicated = context_.tensor > 1 && p.spec.tensor_dim < 0 && !p.spec.spread;
     const Held kind = held(p);
     const bool codes = moments_of(p) == DType::u8;
-    int& current = open[(p.spec.spread ? 2U
-                         : replicated  ? 1U
-                                       : 0U) +
-                        (frozen(p)            ? 6U
-                         : kind != Held::none ? 3U
-                                              : 0U) +
-                        (codes ? 9U : 0U) + (by_muon(p) ? 18U : 0U)];
+    const bool whole_matrices = by_muon(p) && context_.plan().zero > 0;
+    int& usual = open[(p.spec.spread ? 2U
+                       : replicated  ? 1U
+                                     : 0U) +
+                      (frozen(p)            ? 6U
+                       : kind != Held::none ? 3U
+                                            : 0U) +
+                      (codes ? 9U : 0U) + (by_muon(p) ? 18U : 0U)];
+    int& current = whole_matrices ? open_muon_bucket(p) : usual;
     const bool by_unit = context_.plan().zero == 3;
     const std::int64_t alone = by_unit ? context_.profile().shard_alone : 0;
     const bool large = alone > 0 && p.elements >= alone;
     const auto full = [&] {
       const Bucket& b = buckets_[static_cast<std::size_t>(current)];
       return b.chunk != p.chunk || p.spec.tied || b.tied ||
-             (by_unit ? b.unit != p.unit : b.elements >= bucket_limit(p.chunk));
+             (by_unit ? b.unit != p.unit : b.elements >= bucket_limit(p.chunk) && shares_evenly(b));
     };
     const bool begins = large || current < 0 || full();
     const int chosen = begins ? static_cast<int>(buckets_.size()) : current;
@@ -151,6 +153,7 @@ void ParameterStore::form_buckets() {
       bucket.frozen = frozen(p);
       bucket.moments = moments_of(p);
       bucket.muon = by_muon(p);
+      if (whole_matrices) bucket.piece = muon_piece(p);
       buckets_.push_back(std::move(bucket));
     }
     Bucket& bucket = buckets_[static_cast<std::size_t>(chosen)];

@@ -24,6 +24,7 @@
 // and so do the reduced gradients that it reads; with ZeRO 2 and 3 no others are kept.
 #pragma once
 
+#include <array>
 #include <map>
 #include <string>
 #include <utility>
@@ -143,6 +144,8 @@ class ParameterStore {
     int unit = 0, chunk = 0;
     bool replicated = false, tied = false, copy = false, experts = false, frozen = false;
     bool muon = false;  // of matrices that Muon updates
+    // Of shards of matrices that Muon updates: elements of a matrix, or of packed ones together. 0: cut anywhere.
+    std::int64_t piece = 0;
     Held held = Held::none;
     std::int64_t elements = 0, padded = 0, shard = 0;
     BufferId values = -1, value_shard = -1;        // full values (ZeRO-3: gathered); our shard of them
@@ -213,6 +216,10 @@ class ParameterStore {
                            BufferId bias_gradient = -1);
   bool counted(const Bucket& bucket) const;
   bool deferred(const Bucket& bucket) const;
+  // Whether every rank of those that shard it has as many matrices of it, where none is cut.
+  bool shares_evenly(const Bucket& bucket) const {
+    return bucket.piece == 0 || bucket.elements % (bucket.piece * (sharded(bucket) ? members_of(bucket) : 1)) == 0;
+  }
   void form_buckets();
   std::int64_t bucket_limit(int chunk) const;
   void make_buffers(Bucket& bucket, int index);
@@ -222,8 +229,19 @@ class ParameterStore {
   void emit_adafactor(const Param& param, const Bucket& bucket, BufferId coefficient);
   bool by_muon(const Param& param) const;
   void make_muon_views(Param& param, const Bucket& bucket);
-  void emit_muon(const Param& param, BufferId coefficient);
-  void emit_muon_part(const Param& param, const std::string& what, program::Muon part, BufferId coefficient);
+  // What Muon updates in one go: a parameter, or a bucket's shard of several alike.
+  struct MuonOperands {
+    std::string name;
+    BufferId gradient = -1, value = -1, master = -1, momentum = -1;
+    std::int64_t elements = 0, matrices = 0;  // of packed ones tensors
+  };
+  bool split_over_tensor(const Param& param) const { return context_.tensor > 1 && param.spec.tensor_dim >= 0; }
+  std::int64_t muon_piece(const Param& param) const;
+  int& open_muon_bucket(const Param& param);
+  void emit_muon(const Bucket& bucket, int index, BufferId coefficient);
+  void emit_muon(const Param& like, const MuonOperands& on, BufferId coefficient);
+  void emit_muon_part(const MuonOperands& on, const std::string& what, program::Muon part, BufferId from,
+                      BufferId coefficient);
   void reduce_over_tensor(Bucket& bucket, int index);
   void reduce_over_embedding(Bucket& bucket, int index);
   void reduce(Bucket& bucket, int index);
@@ -246,6 +264,8 @@ class ParameterStore {
   RoleBuilder& builder_;
   std::vector<Param> params_;
   std::vector<Bucket> buckets_;
+  // By what makes matrices alike: rows and columns of a rank's part, and which of two ways they are split.
+  std::map<std::array<std::int64_t, 5>, int> open_muon_;
   std::map<std::pair<BufferId, int>, BufferId> parts_;  // of a parameter's values, the k-th
   int chunk_ = -1;
   bool last_backward_ = false;

@@ -96,8 +96,9 @@ BodyId PipelineTransfers::exchange(BodyId before, const ScheduleSlot* sent, cons
   const OpRef group = builder_.op_on("pipeline", StreamKind::pipeline, "exchange", PointToPoint{std::move(legs)},
                                      context_.compute, reads, writes);
   builder_.after_compute(group);
-  builder_.after(builder_.op("wait_for_exchange", program::HostSync{}, context_.compute, {}, {}, StreamKind::host),
-                 group);
+  if (context_.plan().cuda_graphs != plan::CudaGraphs::step)  // which holds no wait of the host
+    builder_.after(builder_.op("wait_for_exchange", program::HostSync{}, context_.compute, {}, {}, StreamKind::host),
+                   group);
   return it->second;
 }
 

@@ -34,6 +34,8 @@ FrameworkProfile megatron_core_profile() {
       "(pytorch/csrc/extensions/gemm.cpp, "
       "swizzle_scales_for_gemm); fp8_cast_launches: a kernel for each expert's rows and, taken as another launch, a "
       "judgement, the tensors that hold its copies and scales",
+      "CUDA graphs: each layer's forward and backward (--cuda-graph-impl), or all of a step but the optimizer "
+      "(full_iteration); core/transformer/cuda_graphs.py",
       "launch_cost, memory_reserve and fragmentation as megatron-2021. Not modelled: the NaN check before each "
       "bucket's reduction",
   };
@@ -51,7 +53,7 @@ FrameworkProfile megatron_core_profile() {
   p.vocab_parallel_loss = true;
   p.host_sync_on_norm = true;
   p.vocab_multiple = 128;
-  p.expert_parallel = p.launches_each_expert = true;
+  p.expert_parallel = p.launches_each_expert = p.cuda_graphs = true;
   p.fp8_product_launches = p.fp8_scale_launches = p.fp8_cast_launches = 2;
   p.launch_cost = Time::from_us(8);
   p.memory_reserve = Bytes(std::int64_t{2} << 30);

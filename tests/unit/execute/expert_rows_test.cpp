@@ -70,5 +70,30 @@ TEST(ExpertRows, ComeSortedByRankAndGoByExpert) {
   EXPECT_EQ(places, (std::vector<std::int32_t>{0, 5, 6, -1, -1, 1, 2, 3, 4, -1}));
 }
 
+// Three tokens of two choices among four experts, two a rank: rows in the order of the tokens, the other rank's have
+// none.
+TEST(ExpertRows, OfGatheredTokensAreOwnExpertsAlone) {
+  program::Router r{program::RouterPart::place, 3, 4, 2};
+  r.own = 2, r.room = 4;
+  const std::vector<std::int32_t> chosen = {1, 3, 0, 1, 2, 1};
+  std::vector<std::int32_t> places(6, 77);
+  std::vector<float> loads(2);
+  place_own_rows(r, 0, chosen.data(), places.data(), loads.data());
+  EXPECT_EQ(places, (std::vector<std::int32_t>{1, -1, 0, 2, -1, 3}));
+  EXPECT_EQ(loads, (std::vector<float>{1, 3}));
+  place_own_rows(r, 1, chosen.data(), places.data(), loads.data());
+  EXPECT_EQ(places, (std::vector<std::int32_t>{-1, 1, -1, -1, 0, -1}));
+  EXPECT_EQ(loads, (std::vector<float>{1, 1}));
+  r.room = 3;
+  for (const int place : {0, 1}) {  // the rank with room for its own knows too
+    try {
+      place_own_rows(r, place, chosen.data(), places.data(), loads.data());
+      FAIL() << "4 rows in room for 3";
+    } catch (const InputError& error) {
+      EXPECT_EQ(error.diagnostics().front().message, "4 rows come to experts 0 to 1, which have room for 3");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rehearse::execute

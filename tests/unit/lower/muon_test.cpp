@@ -67,10 +67,68 @@ TEST(MuonStates, AreUpdatedByProductsOfMatrices) {
   EXPECT_EQ(written, (2 + 4 + 4) * kOfMuon + 5 * 2 * (2 * kOfMuon + 2 * squares));
 }
 
+// Of the sums of program::Muon's ops.
+struct MuonSums {
+  double flops = 0;
+  std::int64_t momentum = 0, updated = 0;
+};
+MuonSums muon_sums(const program::Role& role) {
+  MuonSums sums;
+  for (const program::Slot& slot : role.slots)
+    for (const program::Op& op : role.bodies[static_cast<std::size_t>(slot.body)].ops)
+      if (const auto* m = std::get_if<program::Muon>(&op.shape)) {
+        sums.flops += program::work_of(role, op).flops;
+        (m->part == program::MuonPart::momentum ? sums.momentum : sums.updated) +=
+            m->part == program::MuonPart::momentum ? m->elements : m->matrices * m->rows * m->cols / m->parts;
+      }
+  return sums;
+}
+std::int64_t muon_sent(const program::Program& program, const std::string& group, program::CollectiveKind kind) {
+  std::int64_t sum = 0;
+  for (const program::Body& body : program.roles.front().bodies)
+    for (const program::Op& op : body.ops)
+      if (const auto* c = std::get_if<program::Collective>(&op.shape);
+          c != nullptr && c->kind == kind && op.phase == program::Phase::optimizer &&
+          program.groups[static_cast<std::size_t>(c->group)].name == group)
+        sum += c->elements * program::size_of(op.dtype);
+  return sum;
+}
+
+// Two ranks have the matrices of a layer each: half of the states and of the products, and of AdamW's.
+TEST(MuonStates, OfShardsAreWholeMatrices) {
+  constexpr double kAll = 2 * 5 * (4 * 6 + 3 * 14) * 64.0 * 64 * 64;
+  const auto two = muon_program({"cluster.gpus=2", "plan.zero=1"});
+  EXPECT_EQ(kept_of_muon(two.roles.front()), 8 * kOfMuon / 2 + 12 * kOfAdam / 2);
+  EXPECT_DOUBLE_EQ(muon_sums(two.roles.front()).flops, kAll / 2);
+  // Three layers on two ranks: gate and up are six matrices, of the other shapes one of four is zeros.
+  const auto odd = muon_program({"cluster.gpus=2", "plan.zero=1", "model.layers=3"});
+  constexpr std::int64_t kPadded = 4 * (4 * 64 * 64 + 64 * 192) + 6 * 64 * 192, kAdam = 2 * 128 * 64 + 7 * 64;
+  EXPECT_EQ(kept_of_muon(odd.roles.front()), 8 * kPadded / 2 + 12 * kAdam / 2);
+}
+
+// A tensor group gathers the 16-bit sums of gradients and momenta, and each rank makes all matrices orthogonal.
+TEST(MuonStates, OfSplitMatricesAreGathered) {
+  constexpr double kAll = 2 * 5 * (4 * 6 + 3 * 14) * 64.0 * 64 * 64;
+  const auto split = muon_program({"plan.tensor=4"});
+  const MuonSums sums = muon_sums(split.roles.front());
+  EXPECT_EQ(sums.momentum, kOfMuon / 4);
+  EXPECT_EQ(sums.updated, kOfMuon / 4);
+  EXPECT_DOUBLE_EQ(sums.flops, kAll);
+  EXPECT_EQ(muon_sent(split, "tensor", program::CollectiveKind::all_gather), 2 * kOfMuon);
+  // With ZeRO 1 besides, two of the four ranks share the layers.
+  const auto both = muon_program({"plan.tensor=2", "plan.zero=1"});
+  EXPECT_DOUBLE_EQ(muon_sums(both.roles.front()).flops, kAll / 2);
+  EXPECT_EQ(muon_sent(both, "tensor", program::CollectiveKind::all_gather), 2 * kOfMuon / 2);
+}
+
 TEST(MuonStates, OfManyPlansAreSound) {
   for (const char* plan : {"plan.pipeline=2", "plan.context=2"})
     for (const char* framework : {"rehearse", "megatron-core"})
       muon_program({std::string("framework=") + framework, plan});
+  for (const char* framework : {"rehearse", "megatron-core"}) {
+    muon_program({std::string("framework=") + framework, "plan.zero=2", "cluster.gpus=2"});
+    muon_program({std::string("framework=") + framework, "plan.zero=1", "plan.tensor=2", "plan.pipeline=2"});
+  }
   muon_program({"framework=torch-ddp"});
   muon_program({"training.precision=fp16"});
   muon_program({"framework=megatron-core", "training.precision=fp8"});

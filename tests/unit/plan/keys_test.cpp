@@ -153,7 +153,7 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" {} {} {} {} {} {} {} {} {}", static_cast<int>(p.context_kind), p.zero_group, p.replicas,
                      p.expert_tensor, static_cast<int>(p.expert_dispatch), p.overlap_expert_exchange,
                      p.offload_optimizer, p.offload_activations, p.offload_parameters);
-  out += fmt::format(" {}", p.overlap_shared_experts);
+  out += fmt::format(" {} {}", p.overlap_shared_experts, static_cast<int>(p.cuda_graphs));
   const Training& t = s.training;
   out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.global_batch, t.seq_len,
                      static_cast<int>(t.precision), static_cast<int>(t.grad_dtype), static_cast<int>(t.reduce_dtype),

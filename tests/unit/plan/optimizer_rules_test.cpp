@@ -31,10 +31,18 @@ TEST(OptimizerRules, MuonUpdatesWholeMatrices) {
     ASSERT_EQ(found.size(), 1U) << rest;
     EXPECT_NE(found[0].find(problem), std::string::npos) << found[0];
   };
-  only("cluster: {topology: dgx-a100, gpus: 8}\nplan: {zero: 1}\ntraining: {optimizer: muon}\n",
-       "training.optimizer: muon: it makes whole matrices orthogonal, and plan.zero = 1 cuts them");
-  only("cluster: {topology: dgx-a100, gpus: 8}\nplan: {tensor: 2}\ntraining: {optimizer: muon}\n",
-       "plan.tensor = 2 splits them");
+  const auto sharded = [](const std::string& plan) {
+    return problems(with_model("cluster: {topology: dgx-a100, gpus: 16}\nplan: {" + plan +
+                               "}\ntraining: {optimizer: muon, global_batch: 16}\n"));
+  };
+  EXPECT_EQ(sharded("zero: 2, tensor: 2"), std::vector<std::string>{}) << "8 ranks share 12 layers' matrices";
+  EXPECT_EQ(sharded("zero: 1, zero_group: 4"), std::vector<std::string>{});
+  EXPECT_EQ(sharded("zero: 1"),
+            (std::vector<std::string>{
+                "5:23 training.optimizer: muon: plan.zero = 1 shares whole matrices among 16 ranks, and a stage has 12 "
+                "of a shape (plan.zero_group: 12 or less, plan.zero: 0, or optimizer: adamw)"}));
+  only("cluster: {topology: dgx-a100, gpus: 8}\nplan: {zero: 3}\ntraining: {optimizer: muon, global_batch: 8}\n",
+       "training.optimizer: muon: it makes whole matrices orthogonal, and plan.zero = 3 cuts those of a layer");
   only("training: {optimizer: muon, lora_rank: 4}\n", "adapters are trained by adamw or sgd");
   only("training: {optimizer: muon, precision: fp8, fp8_params: true}\n", "fp8_params) are updated by buckets");
   only("training: {optimizer: muon, moments: bf16}\n", "training.moments: muon keeps its momentum");

@@ -247,6 +247,24 @@ TEST(ScenarioErrors, ExpertsMustDivideOverRanksThatHoldTheSame) {
   EXPECT_EQ(spread("expert: 4, expert_dispatch: forwarding"), Texts{});
   EXPECT_EQ(spread("expert_dispatch: forwarding"),
             (Texts{"4:25 plan.expert_dispatch: experts are not spread over ranks (plan.expert above 1)"}));
+  const std::string gathers = ", expert_dispatch: all_gather", dropless = "model.capacity_factor=0";
+  const auto gathered = [](const std::string& plan, const std::string& set) {
+    return problems(
+        "rehearse: 1\nmodel: {family: moe, layers: 4, hidden: 96, heads: 12, vocab: 100, max_seq_len: 128, "
+        "experts: 12, experts_per_token: 2, expert_ffn_hidden: 48}\ncluster: {topology: dgx-a100, gpus: 24}\n"
+        "plan: {" +
+            plan + "}\n",
+        {set});
+  };
+  EXPECT_EQ(gathered("expert: 4" + gathers, dropless), Texts{});
+  EXPECT_EQ(gathered("zero: 1" + gathers, dropless),
+            (Texts{"4:34 plan.expert_dispatch: experts are not spread over ranks (plan.expert above 1)"}));
+  EXPECT_EQ(gathered("expert: 4" + gathers, "model.capacity_factor=1.25"),
+            (Texts{"4:36 plan.expert_dispatch: capacity_factor = 1.25: rows that are gathered are taken by experts as "
+                   "they come (model.capacity_factor: 0, or expert_dispatch: all_to_all)"}));
+  EXPECT_EQ(gathered("expert: 4, overlap_expert_exchange: true" + gathers, dropless),
+            (Texts{"4:67 plan.expert_dispatch: overlap_expert_exchange fills the time of all-to-alls "
+                   "(expert_dispatch: all_to_all)"}));
   const std::string overlaps = ", overlap_expert_exchange: true";
   EXPECT_EQ(spread("expert: 4" + overlaps), Texts{});
   EXPECT_EQ(spread("zero: 1" + overlaps),

@@ -1,0 +1,43 @@
+// See sections.h.
+#include <fmt/format.h>
+
+#include "sim/plan/expert_loads.h"
+#include "sim/plan/sections.h"
+
+namespace rehearse::plan::detail {
+
+void check_room_for_experts(const Node& model, const Scenario& scenario) {
+  const model::Model& m = scenario.model;
+  const bool counted = m.family == model::Family::moe && m.capacity_factor == 0 && scenario.plan.expert > 1;
+  if (!counted || m.buffer_factor == 0 || scenario.purpose == Purpose::perform) return;
+  const LoadBalance balance = ExpertLoads(scenario).balance();
+  if (balance.imbalance <= m.buffer_factor) return;
+  model.get("buffer_factor")
+      .error(fmt::format("buffer_factor = {:g}: in layer {} the experts of one rank get {:.4g} times the even rows",
+                         m.buffer_factor, balance.worst_layer, balance.imbalance),
+             "a larger one, or other loads (model.routing)");
+}
+
+// all_gather as Megatron-Core has it (core/transformer/transformer_config.py): a capacity, and shared experts or
+// another micro-batch beside the exchange, go with all-to-all alone.
+void check_expert_dispatch(const Node& own, const Scenario& scenario) {
+  const Plan& plan = scenario.plan;
+  const model::Model& m = scenario.model;
+  if (plan.expert_dispatch == ExpertDispatch::all_to_all) return;
+  if (plan.expert == 1) own.error("experts are not spread over ranks", "plan.expert above 1");
+  if (plan.expert_dispatch == ExpertDispatch::forwarding) {
+    if (scenario.purpose == Purpose::perform)
+      own.error("forwarding is simulated, but not performed", "expert_dispatch: all_to_all");
+    return;
+  }
+  if (m.capacity_factor > 0)
+    own.error(fmt::format("capacity_factor = {:g}: rows that are gathered are taken by experts as they come",
+                          m.capacity_factor),
+              "model.capacity_factor: 0, or expert_dispatch: all_to_all");
+  if (plan.overlap_shared_experts)
+    own.error("overlap_shared_experts fills the time of all-to-alls", "expert_dispatch: all_to_all");
+  if (plan.overlap_expert_exchange)
+    own.error("overlap_expert_exchange fills the time of all-to-alls", "expert_dispatch: all_to_all");
+}
+
+}  // namespace rehearse::plan::detail
