@@ -203,7 +203,8 @@ void add_simulate(CLI::App& app, Action& action) {
       "  rehearse simulate my.yaml --sweep plan.tensor=1,2,4 --sweep plan.zero=1,3\n"
       "  rehearse simulate my.yaml --set noise.kernels=0.03 --samples 100\n"
       "  rehearse simulate my.yaml --what-if\n"
-      "  mpirun -n 4 rehearse simulate my.yaml --sweep ...   processes share the plans, samples or what-ifs\n"
+      "  mpirun -n 4 rehearse simulate my.yaml --sweep ...   processes share plans,\n"
+      "                                                      samples, what-ifs\n"
       "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other.");
   command->callback([a, output, &action] {
     a->output_given = output->count() > 0;

@@ -87,11 +87,17 @@ class EventQueue {
     if (count == 0) return;
     std::size_t hole = 0;
     for (std::size_t first = 1; first < count; first = hole * 4 + 1) {
+      // Which child is least is anybody's guess, so it is chosen without a branch.
       std::size_t least = first;
+      Time time = heap_[first].time;
       const std::size_t end = first + 4 < count ? first + 4 : count;
-      for (std::size_t child = first + 1; child < end; ++child)
-        if (heap_[child].time < heap_[least].time) least = child;
-      if (last.time <= heap_[least].time) break;
+      for (std::size_t child = first + 1; child < end; ++child) {
+        const Time own = heap_[child].time;
+        const bool less = own < time;
+        least = less ? child : least;
+        time = less ? own : time;
+      }
+      if (last.time <= time) break;
       heap_[hole] = heap_[least];
       hole = least;
     }

@@ -2,6 +2,8 @@
 // and W3 as they were given to these, alone on a network, without a program around them.
 #pragma once
 
+#include <string>
+
 #include "sim/base/units.h"
 #include "sim/engine/step_runs.h"
 

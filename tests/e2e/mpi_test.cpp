@@ -203,8 +203,7 @@ TEST_F(Mpi, ASweepIsSharedAndTheSame) {
 
 // Samples, what-ifs and counterfactuals of one plan are too.
 TEST_F(Mpi, SamplesAndWhatIfsAreSharedAndTheSame) {
-  const std::string arguments =
-      "simulate llama2-7b-8xa100 --set noise.kernels=0.02 --set plan.micro_batch=4 --samples 5 --what-if --threads 1 ";
+  const std::string arguments = "simulate llama2-7b-8xa100 --set noise.kernels=0.02 --samples 5 --what-if --threads 1 ";
   const std::string but_engine = "--json | sed '/\"engine\": {/,/}/d'";
   const Outcome one = shell("\"$REHEARSE\" " + arguments + but_engine);
   ASSERT_EQ(one.status, 0) << one.err;
