@@ -52,7 +52,8 @@ INSTANTIATE_TEST_SUITE_P(Shipped, PublishedRuns,
                                          Record{"megatron-bridge", 1, 0.089, 1, false, "megatron-bridge-24"},
                                          Record{"torchtitan", 10, 0.177, 0.8, true},
                                          Record{"nemo-longseq", 15, 0.172, 0.86, true},
-                                         Record{"bloom-prequel", 4, 0.083, 1, false, "bloom-prequel-08"}),
+                                         Record{"bloom-prequel", 4, 0.083, 1, false, "bloom-prequel-08"},
+                                         Record{"nv-dle", 58, 0.091, 1}),
                          [](const auto& test) {
                            std::string name = test.param.source;
                            std::replace(name.begin(), name.end(), '-', '_');
