@@ -213,6 +213,7 @@ class ParameterStore {
                            BufferId bias_gradient = -1);
   bool counted(const Bucket& bucket) const;
   bool deferred(const Bucket& bucket) const;
+  void keep_copies_of_buckets();
   void form_buckets();
   std::int64_t bucket_limit(int chunk) const;
   void make_buffers(Bucket& bucket, int index);
