@@ -124,8 +124,8 @@ struct ExpectedOf {
     const std::int64_t y = a.rows * a.cols;
     const std::int64_t x = a.fn == ActivationFn::swiglu ? 2 * y : y;
     if (a.fn == ActivationFn::swiglu && a.separate) {  // perhaps with silu's result behind the others
-      if (!a.backward && op.writes.size() == 2) return {{x}, {y, y}};
-      if (a.backward && op.reads.size() == 3) return {{y, kAny, y}, {x}};
+      if (!a.backward && op.writes.size() == 2) return {op.reads.size() == 2 ? Sizes{y, y} : Sizes{x}, {y, y}};
+      if (a.backward && op.reads.size() > 2) return {op.reads.size() == 4 ? Sizes{y, y, y, y} : Sizes{y, x, y}, {x}};
     }
     if (a.fn == ActivationFn::swiglu && op.reads.size() == (a.backward ? 3U : 2U))
       return a.backward ? Expected{{y, y, y}, {x}} : Expected{{y, y}, {y}};

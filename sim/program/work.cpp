@@ -83,8 +83,7 @@ Work extra_of(const Role& role, const Op& op) {
     // is read twice, silu and gate each once more.
     const std::int64_t one = a->rows * a->cols * size_of(op.dtype);
     // What of it is an operand is counted.
-    const bool silu =
-        a->backward ? op.reads.size() == 3 && operand_bytes(role, op.reads, 1) == 2 * one : op.writes.size() == 2;
+    const bool silu = a->backward ? op.reads.size() > 2 : op.writes.size() == 2;
     return a->backward ? Work{0, (silu ? 2 : 3) * one, one} : Work{0, one, silu ? 0 : one};
   }
   if (const auto* e = std::get_if<CrossEntropy>(&op.shape); e != nullptr && e->separate) {

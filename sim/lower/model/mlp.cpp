@@ -42,7 +42,7 @@ void MlpBranch::declare_buffers(BufferId input) {
   } else {
     up_ = s_.builder.activation(name_ + ".up", c_.compute, {c_.tokens, up_width()}, s_.kept());
   }
-  if (activation(false).separate && gated() && !parted())
+  if (activation(false).separate && gated())
     silu_ = s_.builder.activation(name_ + ".silu", c_.compute, {c_.tokens, width()}, s_.restored());
   activation_ = s_.builder.activation(name_ + ".activation", c_.compute, {c_.tokens, width()},
                                       s_.of_product_input(s_.restored(), c_.adapts(&model::Adapters::fc2)));
