@@ -131,7 +131,9 @@ class KernelCall {
 
   void operator()(const program::Activation& a) const {
     if (a.fn == program::ActivationFn::swiglu) {
-      if (a.backward) return d_.swiglu_backward(a.rows, a.cols, in(0), in(1), optional(2), out(0));
+      const bool silu = a.separate && reads_.size() > 2;  // the last operand, of which the kernel has no need
+      const bool apart = reads_.size() == (silu ? 4 : 3);
+      if (a.backward) return d_.swiglu_backward(a.rows, a.cols, in(0), in(1), apart ? in(2) : In(), out(0));
       return d_.swiglu_forward(a.rows, a.cols, in(0), optional(1), out(0));
     }
     const auto fn = a.fn == program::ActivationFn::gelu           ? kernels::Unary::gelu

@@ -123,6 +123,10 @@ struct ExpectedOf {
   Expected operator()(const Activation& a) const {
     const std::int64_t y = a.rows * a.cols;
     const std::int64_t x = a.fn == ActivationFn::swiglu ? 2 * y : y;
+    if (a.fn == ActivationFn::swiglu && a.separate) {  // perhaps with silu's result behind the others
+      if (!a.backward && op.writes.size() == 2) return {op.reads.size() == 2 ? Sizes{y, y} : Sizes{x}, {y, y}};
+      if (a.backward && op.reads.size() > 2) return {op.reads.size() == 4 ? Sizes{y, y, y, y} : Sizes{y, x, y}, {x}};
+    }
     if (a.fn == ActivationFn::swiglu && op.reads.size() == (a.backward ? 3U : 2U))
       return a.backward ? Expected{{y, y, y}, {x}} : Expected{{y, y}, {y}};
     return a.backward ? Expected{{y, x}, {x}} : Expected{{x}, {y}};
@@ -225,7 +229,16 @@ struct ExpectedOf {
     return e.backward ? Expected{{y, e.tokens, table}, {table}} : Expected{{e.tokens, table}, {y}};
   }
 
+  // A chain of kernels has tensors between them.
   Expected operator()(const CrossEntropy& c) const {
+    Expected e = operands_of(c);
+    constexpr std::size_t kMostScratch = 2;
+    const std::size_t most = e.writes.size() + kMostScratch;
+    while (e.writes.size() < std::min(op.writes.size(), most)) e.writes.push_back(c.rows * c.cols);
+    return e;
+  }
+
+  Expected operands_of(const CrossEntropy& c) const {
     const std::int64_t logits = c.rows * c.cols;
     switch (c.part) {
       case CrossEntropyPart::fused_forward:

@@ -82,7 +82,9 @@ Work extra_of(const Role& role, const Op& op) {
     // Forward: silu's result is written and read. Backward: y = silu * up is undone into d_silu, written and read; dy
     // is read twice, silu and gate each once more.
     const std::int64_t one = a->rows * a->cols * size_of(op.dtype);
-    return a->backward ? Work{0, 3 * one, one} : Work{0, one, one};
+    // What of it is an operand is counted.
+    const bool silu = a->backward ? op.reads.size() > 2 : op.writes.size() == 2;
+    return a->backward ? Work{0, (silu ? 2 : 3) * one, one} : Work{0, one, silu ? 0 : one};
   }
   if (const auto* e = std::get_if<CrossEntropy>(&op.shape); e != nullptr && e->separate) {
     const std::int64_t all = operand_bytes(role, op.reads, 0);
@@ -172,6 +174,10 @@ Work work_of(const Role& role, const Op& op) {
     const std::int64_t used = std::min(e->tokens, e->rows) * e->cols;
     work.bytes_read += touched_bytes(role, op.reads, table, used) - operand_bytes(role, op.reads, table);
     if (e->backward) work.bytes_written = touched_bytes(role, op.writes, 0, used);
+  } else if (const auto* entropy = std::get_if<CrossEntropy>(&op.shape)) {
+    // What a chain of kernels hands on (`separate`, or passes of the op) is counted as passes.
+    const std::size_t results = entropy->part == CrossEntropyPart::fused_forward ? 2 : 1;
+    for (std::size_t i = results; i < op.writes.size(); ++i) work.bytes_written -= operand_bytes(role, op.writes, i);
   } else if (const auto* strided = std::get_if<StridedCopy>(&op.shape)) {
     work.bytes_read = work.bytes_written = strided->outer * strided->inner * strided->cols * size_of(op.dtype);
   } else if (const auto* w = std::get_if<Elementwise>(&op.shape)) {

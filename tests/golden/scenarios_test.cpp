@@ -50,10 +50,10 @@ INSTANTIATE_TEST_SUITE_P(Shipped, Scenario,
                                          Golden{"mixtral-8x7b-64xh100", 2.599, 62.54, true},
                                          Golden{"palm-540b-3072xtpuv4", 15.30, 14.59, true},
                                          Golden{"peers/gpt3-step-1024", 5.583, 81.13, true},
-                                         Golden{"published/korthikanti-22b-full", 1.432, 61.27, true},
-                                         Golden{"published/korthikanti-22b-selective", 1.080, 66.22, true},
-                                         Golden{"published/korthikanti-175b-full", 18.73, 63.29, true},
-                                         Golden{"published/korthikanti-175b-selective", 14.32, 69.80, true}),
+                                         Golden{"published/korthikanti-22b-full", 1.421, 61.27, true},
+                                         Golden{"published/korthikanti-22b-selective", 1.069, 66.22, true},
+                                         Golden{"published/korthikanti-175b-full", 17.99, 63.14, true},
+                                         Golden{"published/korthikanti-175b-selective", 13.58, 69.80, true}),
                          [](const auto& test) {
                            std::string name = test.param.scenario;
                            for (char& c : name)

@@ -42,6 +42,8 @@ void MlpBranch::declare_buffers(BufferId input) {
   } else {
     up_ = s_.builder.activation(name_ + ".up", c_.compute, {c_.tokens, up_width()}, s_.kept());
   }
+  if (activation(false).separate && gated())
+    silu_ = s_.builder.activation(name_ + ".silu", c_.compute, {c_.tokens, width()}, s_.restored());
   activation_ = s_.builder.activation(name_ + ".activation", c_.compute, {c_.tokens, width()},
                                       s_.of_product_input(s_.restored(), c_.adapts(&model::Adapters::fc2)));
 }
@@ -72,7 +74,9 @@ void MlpBranch::forward_to_activation(bool again) {
     if (parted()) tp_.product_part(name_ + ".up.forward", in, {up_w_, up_b_, 1, 2}, value_, width(), m_.hidden);
   }
   if (fused) return;
-  s_.builder.op(name_ + ".activation.forward", activation(false), c_.compute, up_operands(), {{activation_}});
+  std::vector<Operand> writes{{activation_}};
+  if (silu_ >= 0) writes.push_back({silu_});
+  s_.builder.op(name_ + ".activation.forward", activation(false), c_.compute, up_operands(), writes);
 }
 
 BufferId MlpBranch::forward_from_activation() {
@@ -101,6 +105,7 @@ BufferId MlpBranch::backward_from_activation(BufferId d_act, bool input_gradient
   const BufferId d_up = b.workspace(b.here(prefix_ + ".d_mlp.up"), c_.compute, {c_.tokens, up_width()});
   std::vector<Operand> reads = up_operands();
   reads.insert(reads.begin(), {d_act});
+  if (silu_ >= 0) reads.push_back({silu_});
   b.op(name_ + ".activation.backward", activation(true), c_.compute, reads, {{d_up}});
   return tp_.column_backward(name_ + ".up", d_up, input_, up_w_, up_b_, up_width(), m_.hidden, input_gradient);
 }

@@ -48,6 +48,7 @@ class MlpBranch : public FeedForward {
   std::vector<Operand> up_operands() const;
 
   BufferId input_ = -1, up_ = -1, value_ = -1, activation_ = -1;
+  BufferId silu_ = -1;  // of a gate, which backward reads where the product with it is a kernel of its own
 };
 
 }  // namespace rehearse::lower

@@ -39,6 +39,20 @@ bool VocabularyLoss::chain_of_one() const {
   return !parallel() && !context_.profile().fused_loss && context_.profile().vocab_parallel_loss;
 }
 
+VocabularyLoss::Chain VocabularyLoss::chain() const {
+  if (context_.profile().fused_loss) return Chain::none;
+  if (context_.profile().vocab_parallel_loss) return Chain::in_place;
+  return parallel() ? Chain::tensors : Chain::log_softmax;
+}
+
+std::vector<program::Operand> VocabularyLoss::with_scratch(std::vector<program::Operand> writes,
+                                                           const std::string& name, int more) {
+  const DType type = builder_.buffer(logits_).dtype;
+  for (int i = 0; i < more; ++i)
+    writes.push_back({builder_.workspace(builder_.here(name + ".scratch" + std::to_string(i)), type, shape())});
+  return writes;
+}
+
 void VocabularyLoss::forward(BufferId sum, const std::function<void(BufferId)>& product) {
   const bool casts = builder_.buffer(logits_).dtype != context_.compute;
   const BufferId narrow = casts ? builder_.workspace(named("logits.product"), context_.compute, shape()) : logits_;
@@ -49,10 +63,16 @@ void VocabularyLoss::forward(BufferId sum, const std::function<void(BufferId)>& 
   emit_loss(sum);
 }
 
+// Beside the logits there are: what log_softmax gives; the logits less their maximum; of DTensor's exp of these too.
 void VocabularyLoss::emit_loss(BufferId sum) {
+  const int copies = context_.profile().loss_keeps_logits ? 1 : 0;
+  const int more = chain() == Chain::none          ? 0
+                   : chain() == Chain::log_softmax ? 1
+                   : chain() == Chain::tensors     ? 2
+                                                   : copies;
   if (!parallel()) {
     builder_.op(named("loss.forward"), part(CrossEntropyPart::fused_forward), DType::f32,
-                {{logits_}, {targets_}, {sum}}, {{sums_}, {sum}});
+                {{logits_}, {targets_}, {sum}}, with_scratch({{sums_}, {sum}}, named("loss"), more));
     // Maximum, subtraction, exp, sum and division, each over all logits, where one kernel reads them once
     // (CrossEntropyPart::row_max and exp_sum, sim/program/work.cpp).
     const std::int64_t all = elements() * size_of(builder_.buffer(logits_).dtype);
@@ -63,23 +83,32 @@ void VocabularyLoss::emit_loss(BufferId sum) {
   builder_.op(named("loss.max"), part(CrossEntropyPart::row_max), DType::f32, {{logits_}}, {{max_}});
   builder_.op(named("loss.max.all_reduce"), reduce, DType::f32, {{max_}}, {{max_}}, StreamKind::tensor);
   builder_.op(named("loss.exp_sum"), part(CrossEntropyPart::exp_sum), DType::f32, {{logits_}, {targets_}, {max_}},
-              {{sums_}});
+              with_scratch({{sums_}}, named("loss"), more));
   reduce.elements = 2 * context_.tokens;
   reduce.reduce = program::ReduceOp::sum;
   builder_.op(named("loss.sums.all_reduce"), reduce, DType::f32, {{sums_}}, {{sums_}}, StreamKind::tensor);
   builder_.op(named("loss.mean"), part(CrossEntropyPart::loss), DType::f32, {{sums_}, {sum}}, {{sum}});
 }
 
+// Beside what forward kept and the gradient: the zeros that nll_loss's gradient is made of; and exp of what was kept,
+// and the sum of both. In place there is one tensor.
 BufferId VocabularyLoss::backward() {
   const BufferId narrow = builder_.workspace(builder_.here("d_" + named("logits")), context_.compute, shape());
-  const bool separate = !context_.profile().fused_loss && builder_.buffer(logits_).dtype != context_.compute;
+  const bool separate = chain() != Chain::none && builder_.buffer(logits_).dtype != context_.compute;
   BufferId gradient = narrow;
-  if (separate) gradient = builder_.workspace(builder_.here("d_" + named("logits") + ".wide"), DType::f32, shape());
+  if (separate && chain() == Chain::in_place) gradient = logits_;
+  if (separate && chain() != Chain::in_place)
+    gradient = builder_.workspace(builder_.here("d_" + named("logits") + ".wide"), DType::f32, shape());
+  const int more = chain() == Chain::log_softmax ? 1 : chain() == Chain::tensors ? 2 : 0;
   std::vector<Operand> reads{{logits_}, {targets_}};
   if (parallel()) reads.push_back({max_});
   reads.push_back({sums_});
   if (parameters_.loss_scale() >= 0) reads.push_back({parameters_.loss_scale()});
-  builder_.op(named("loss.backward"), part(CrossEntropyPart::backward), DType::f32, reads, {{gradient}});
+  builder_.op(named("loss.backward"), part(CrossEntropyPart::backward), DType::f32, reads,
+              with_scratch({{gradient}}, "d_" + named("logits"), more));
+  // Zeros, exp, sum and product, each over all logits, where one kernel reads and writes them once.
+  const std::int64_t all = elements() * size_of(builder_.buffer(logits_).dtype);
+  if (chain() == Chain::tensors) builder_.takes_kernels(4, {3 * all, 3 * all});
   if (separate)
     builder_.op(named("logits.backward_cast"), Elementwise{ElementwiseFn::cast, elements()}, context_.compute,
                 {{gradient}}, {{narrow}});

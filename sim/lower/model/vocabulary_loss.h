@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "sim/lower/parallel/parameters.h"
 #include "sim/lower/stage.h"
@@ -41,6 +42,12 @@ class VocabularyLoss {
   std::string named(const char* what) const { return prefix_ + what; }
   program::CrossEntropy part(program::CrossEntropyPart part) const;
   bool chain_of_one() const;  // a whole vocabulary through the function of a split one
+  // The loss as a chain of kernels (FrameworkProfile::fused_loss): PyTorch's log_softmax and nll_loss; Megatron's
+  // function of a split vocabulary, which works in place; DTensor's of one, with a tensor an operation.
+  enum class Chain { none, log_softmax, in_place, tensors };
+  Chain chain() const;
+  // The op's results and `more` tensors of the logits' size that are in use beside them.
+  std::vector<program::Operand> with_scratch(std::vector<program::Operand> writes, const std::string& name, int more);
   void emit_loss(BufferId sum);
 
   const Context& context_;

@@ -49,6 +49,18 @@ std::int64_t ParameterStore::rows(ParamId id) const {
   return params_[static_cast<std::size_t>(id)].local_shape.front();
 }
 
+// DistributedDataParallel has buckets of all gradients, in the type that backward makes them, from the first step on
+// (pytorch torch/csrc/distributed/c10d/reducer.cpp, initialize_buckets).
+void ParameterStore::keep_copies_of_buckets() {
+  std::int64_t elements = 0;
+  for (const Bucket& b : buckets_)
+    if (!b.frozen && group_of(b) >= 0) elements += b.padded;
+  if (elements == 0) return;
+  const DType type = context_.profile().autocast ? context_.gradient : context_.compute;
+  builder_.add_buffer(
+      {"buckets.copies", type, {elements}, BufferClass::communication, Lifetime::persistent, -1, 0, 0, {}, {}});
+}
+
 void ParameterStore::layout() {
   if (context_.scales_loss())
     loss_scale_ = builder_.add_buffer({"loss_scale",
@@ -66,6 +78,7 @@ void ParameterStore::layout() {
                       std::count_if(params_.begin(), params_.end(), [](const Param& p) { return p.spec.eight_bits; }));
   form_buckets();
   for (std::size_t i = 0; i < buckets_.size(); ++i) make_buffers(buckets_[i], static_cast<int>(i));
+  if (context_.profile().copies_buckets) keep_copies_of_buckets();
   for (Param& p : params_) {
     const Bucket& bucket = buckets_[static_cast<std::size_t>(p.bucket)];
     const Buffer& flat = builder_.buffer(bucket.values);

@@ -220,6 +220,7 @@ class ParameterStore {
   bool shares_evenly(const Bucket& bucket) const {
     return bucket.piece == 0 || bucket.elements % (bucket.piece * (sharded(bucket) ? members_of(bucket) : 1)) == 0;
   }
+  void keep_copies_of_buckets();
   void form_buckets();
   std::int64_t bucket_limit(int chunk) const;
   void make_buffers(Bucket& bucket, int index);

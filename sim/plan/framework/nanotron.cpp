@@ -16,7 +16,7 @@ FrameworkProfile nanotron_profile() {
       "of what it gives (sim/lower/model/eager_passes.h)",
       "layers_by_cost: models/base.py, build_model",
       "parallel/tensor_parallel/functional.py, sharded_cross_entropy: each pass over the fp32 logits a kernel, "
-      "whatever the tensor size",
+      "whatever the tensor size; the first gives the logits less their maximum in a tensor of its own",
       "optim/gradient_accumulator.py: gradients added to fp32 ones by a kernel a parameter each micro-batch, reduced "
       "in "
       "fp32 in buckets of 25 MB at the last one; optim/zero.py: parameters gathered after the step, nothing beside it",
@@ -40,7 +40,7 @@ FrameworkProfile nanotron_profile() {
   p.fused_weight_gradient = false;
   p.fused_residual_gradient = false;
   p.fused_elementwise = p.fused_loss = false;
-  p.vocab_parallel_loss = true;
+  p.vocab_parallel_loss = p.loss_keeps_logits = true;
   p.layers_by_cost = true;
   p.packed_heads = false;
   p.copies_buckets = true;

@@ -2,6 +2,8 @@
 // each operation of RMSNorm, rotary embedding and the loss, and copies that packed kernels do without.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "sim/program/work.h"
 #include "tests/support/lowered.h"
 
@@ -35,6 +37,18 @@ class TorchStep {
     return sum(part, [](const program::Role&, const program::Op& op) { return op.launches; });
   }
 
+  // How many buffers of `type` have so many elements.
+  std::int64_t buffers(program::DType type, std::int64_t elements) const {
+    const auto& all = program_.roles[0].buffers;
+    return std::count_if(all.begin(), all.end(), [&](const program::Buffer& b) {
+      return b.dtype == type && b.elements() == elements && !b.is_view();
+    });
+  }
+  bool has(const std::string& name) const {
+    const auto& all = program_.roles[0].buffers;
+    return std::any_of(all.begin(), all.end(), [&](const program::Buffer& b) { return b.name == name; });
+  }
+
  private:
   template <class F>
   std::int64_t sum(const std::string& part, F value) const {
@@ -50,7 +64,7 @@ const TorchStep& eager() {
   return step;
 }
 const TorchStep& compiled() {
-  static const TorchStep step({"plan.zero=3", "framework=torch-fsdp2-compile"});
+  static const TorchStep step({"plan.zero=3", "framework=torch-fsdp2-compile-2024"});
   return step;
 }
 constexpr std::int64_t kGamma = kHidden * 2, kStats = kTokens * 4;
@@ -98,6 +112,32 @@ TEST(EagerPasses, CompiledBlocksFuseWhatLiesBetweenProducts) {
   EXPECT_EQ(eager().bytes("layer0.mlp.activation.forward"), gate * 5);
   EXPECT_EQ(compiled().bytes("layer0.mlp.activation.forward"), gate * 3);
   EXPECT_EQ(compiled().bytes("loss.forward"), eager().bytes("loss.forward")) << "the loss is in no block";
+  const TorchStep with_loss({"plan.zero=3", "framework=torch-fsdp2-compile"});
+  EXPECT_EQ(with_loss.bytes("loss.forward"), kTokens * (kVocab * 2 + 12) + 8) << "one kernel over 16-bit logits";
+  EXPECT_EQ(with_loss.bytes("logits.cast"), 0);
+}
+
+TEST(EagerPasses, SequenceShardsAreCopiedIntoOrder) {
+  const auto step = [](const std::string& recompute) {
+    return TorchStep({"plan.tensor=2", "plan.sequence_parallel=true", "training.global_batch=2",
+                      "plan.recompute=" + recompute, "framework=torch-fsdp2"});
+  };
+  const TorchStep all = step("full"), none = step("none");
+  // Each reads and writes all tokens. Gathered: what attention and MLP read, in forward and again, and their outputs'
+  // gradients; scattered: their outputs, the MLP's not again, and what they read's gradients.
+  constexpr std::int64_t kCopy = kElements * 4;
+  EXPECT_EQ(all.bytes("layer0.norm1.gathered.in_order"), 2 * kCopy) << "kept for the weight's gradient";
+  EXPECT_EQ(all.bytes("layer0.attention.qkv.input_again.all_gather"), 0);
+  EXPECT_EQ(all.bytes("d_layer0.mlp.down.gathered.in_order"), kCopy);
+  EXPECT_EQ(all.bytes("layer0.attention.proj.by_rank"), 2 * kCopy);
+  EXPECT_EQ(all.bytes("layer0.mlp.down.by_rank"), kCopy);
+  EXPECT_EQ(all.bytes("d_layer0.mlp.up.by_rank"), kCopy);
+  EXPECT_EQ(none.bytes("layer0.norm1.gathered.in_order"), kCopy);
+  EXPECT_EQ(none.launches("layer0.attention.qkv.input_again.all_gather"), 0) << "lives from forward on";
+  const TorchStep megatron(
+      {"plan.tensor=2", "plan.sequence_parallel=true", "training.global_batch=2", "framework=megatron-core"});
+  EXPECT_EQ(megatron.bytes("layer0.norm1.gathered.in_order"), 0);
+  EXPECT_EQ(megatron.launches("layer0.attention.qkv.input_again.all_gather"), 1);
 }
 
 TEST(EagerPasses, NanotronCopiesHeadsApartAndTogether) {
@@ -122,6 +162,36 @@ TEST(EagerPasses, TheLossOfASplitVocabularyIsPassesOverFp32Logits) {
     EXPECT_EQ(step.bytes("loss.exp_sum"), logits * 28 + 4 * row) << framework;
     EXPECT_EQ(step.bytes("logits.backward_cast"), logits * (4 + 2)) << framework;
   }
+}
+
+// PyTorch's: logits, what log_softmax gives, zeros and gradient; DTensor's: logits, shifted ones and exp of these,
+// zeros and exp of what was kept, their sum and gradient, of which forward's and backward's scratch are two each.
+TEST(EagerPasses, TheLossHoldsWhatItsKernelsHandOn) {
+  const auto tensors = [](const std::string& framework, std::int64_t tensor) {
+    const TorchStep step({"plan.tensor=" + std::to_string(tensor), "framework=" + framework,
+                          "training.global_batch=" + std::to_string(4 / tensor)});
+    return step.buffers(program::DType::f32, kTokens * kVocab / tensor);
+  };
+  EXPECT_EQ(tensors("torch-fsdp2", 1), 4);
+  EXPECT_EQ(tensors("torch-fsdp2", 2), 6);
+  EXPECT_EQ(tensors("torch-fsdp2-compile", 1), 0) << "16 bits alone";
+  EXPECT_EQ(tensors("megatron-2021", 2), 1) << "in place";
+  EXPECT_EQ(tensors("nanotron", 2), 2) << "shifted ones apart";
+  EXPECT_EQ(tensors("nemo", 2), 1) << "one kernel";
+}
+
+TEST(EagerPasses, SilusResultIsKeptWhereItIsAKernelsOwn) {
+  EXPECT_TRUE(eager().has("layer0.mlp.silu"));
+  EXPECT_FALSE(compiled().has("layer0.mlp.silu"));
+  // Silu's gradient and the product's, as before: the kept result is one of the reads.
+  const std::int64_t gate = kTokens * 96 * 2;
+  EXPECT_EQ(eager().bytes("layer0.mlp.activation.backward"), gate * (5 + 4));
+}
+
+TEST(EagerPasses, DistributedDataParallelKeepsBucketsOfAllGradients) {
+  EXPECT_TRUE(TorchStep({"framework=torch-ddp"}).has("buckets.copies"));
+  EXPECT_FALSE(TorchStep({"framework=torch-ddp", "cluster.gpus=1", "training.global_batch=2"}).has("buckets.copies"));
+  EXPECT_FALSE(TorchStep({"framework=megatron-core"}).has("buckets.copies"));
 }
 
 TEST(EagerPasses, AWholeVocabularyGoesThroughTheFunctionOfASplitOne) {
