@@ -41,7 +41,8 @@ TEST(Memory, ArenasHoldWhatASimulationOfThePlanCounts) {
   };
   for (const auto& assignments : plans) {
     SCOPED_TRACE(testing::PrintToString(assignments));
-    const plan::Scenario scenario = scenario_from(kGpt, assignments);
+    plan::Scenario scenario = scenario_from(kGpt, assignments);
+    scenario.purpose = plan::Purpose::perform;  // whose rows only routing knows
     const program::Program program = lower::lower(scenario);
     execute::Options options;
     options.steps = 2;
