@@ -33,10 +33,16 @@ TEST(Memory, ArenasHoldWhatASimulationOfThePlanCounts) {
        "model={family: moe, layers: 4, hidden: 64, heads: 4, vocab: "
        "257, max_seq_len: 32, experts: 4, experts_per_token: 2, expert_ffn_hidden: 96, "
        "capacity_factor: 1.5, aux_loss: 0.1}"},
+      {"cluster.gpus=4", "plan.zero=1", "plan.expert=2", "plan.expert_dispatch=all_gather",
+       "model={family: moe, layers: 4, hidden: 64, heads: 4, vocab: 257, max_seq_len: 32, experts: 4, "
+       "experts_per_token: 2, expert_ffn_hidden: 96, buffer_factor: 2}"},
+      {"cluster.gpus=4", "plan.zero=1", "plan.tensor=2", "training.optimizer=muon"},
+      {"cluster.gpus=2", "plan.pipeline=2", "plan.cuda_graphs=layer"},
   };
   for (const auto& assignments : plans) {
     SCOPED_TRACE(testing::PrintToString(assignments));
-    const plan::Scenario scenario = scenario_from(kGpt, assignments);
+    plan::Scenario scenario = scenario_from(kGpt, assignments);
+    scenario.purpose = plan::Purpose::perform;  // whose rows only routing knows
     const program::Program program = lower::lower(scenario);
     execute::Options options;
     options.steps = 2;

@@ -134,6 +134,8 @@ TEST_P(RoundTrip, AKeyOfAnotherPlanIsTheSameAgainOrListed) {
       {"plan.recompute=selective", "plan.tensor=8", "plan.overlap_grad_reduce=true", "plan.overlap_param_gather=true"},
       {"model={preset: llama3-8b, sliding_window: 1024, dropout: 0.1, attention: unfused}", "plan.tensor=2"},
       {"plan.zero=3", "plan.recompute=full", "framework=deepspeed", "plan.reuse_distance=1000000"},
+      {"plan.cuda_graphs=layer", "framework=megatron-core", "plan.zero=1"},
+      {"model=mixtral-8x7b", "plan.expert=8", "plan.expert_dispatch=all_gather", "framework=megatron-core"},
   };
   for (const Assignments& assignments : plans) {
     SCOPED_TRACE(assignments.front() + " ...");
@@ -179,14 +181,16 @@ TEST(Megatron, SaysItsOwnPlansInFull) {
       std::string(REHEARSE_SOURCE_DIR) + "/scenarios/gpt3-175b-tp8-pp16.yaml",
       {"framework=megatron-core", "plan.schedule=interleaved", "plan.chunks=2", "plan.sequence_parallel=true",
        "plan.recompute=selective", "plan.context=2", "plan.rank_order=[tensor, context, expert, pipeline, data]",
-       "training.precision=fp8", "training.fp8_recipe=mxfp8", "training.moments=bf16", "plan.bucket=100MiB"},
+       "training.precision=fp8", "training.fp8_recipe=mxfp8", "training.moments=bf16", "plan.bucket=100MiB",
+       "plan.cuda_graphs=step"},
       REHEARSE_SOURCE_DIR);
   const Exported exported = export_plan("megatron", s, 8);
   for (const LeftOut& one : exported.left_out) ADD_FAILURE() << one.key << ": " << one.why;
-  for (const char* part : {"--num-virtual-stages-per-pipeline-rank 2", "--sequence-parallel",
-                           "--recompute-granularity selective", "--context-parallel-size 2", "--use-tp-pp-dp-mapping",
-                           "--fp8-recipe mxfp8", "--fp8-format e4m3", "--exp-avg-sq-dtype bf16",
-                           "--ddp-bucket-size 26214400", "--nnodes 128", "export CUDA_DEVICE_MAX_CONNECTIONS=1"})
+  for (const char* part :
+       {"--num-virtual-stages-per-pipeline-rank 2", "--sequence-parallel", "--recompute-granularity selective",
+        "--context-parallel-size 2", "--use-tp-pp-dp-mapping", "--fp8-recipe mxfp8", "--fp8-format e4m3",
+        "--exp-avg-sq-dtype bf16", "--ddp-bucket-size 26214400", "--nnodes 128", "--cuda-graph-impl full_iteration",
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1"})
     EXPECT_NE(exported.text.find(part), std::string::npos) << part << " in\n" << exported.text;
 }
 
