@@ -158,6 +158,9 @@ std::string measured(const execute::Outcome& outcome, const plan::Scenario& scen
   if (outcome.device.total_bytes > 0)
     rows.insert(rows.end(), {{"Beside it", beside_arena(outcome, scenario)}, {"GPU steps", gpu_steps(outcome)}});
   if (outcome.device.products > 0) rows.push_back({"Products", gpu_products(outcome.device)});
+  for (const result::ProductUse& p : r.gpu.products)
+    if (p.form.starts_with("attention "))
+      rows.push_back({"Attention", fmt::format("{}, {} tokens of {}: {}", p.form.substr(10), p.m, p.k, p.algorithm)});
   if (r.gpu.samples > 0) rows.push_back({"GPU", gpu_conditions(r.gpu)});
   if (!outcome.loss_scales.empty()) {
     const std::vector<float>& state = outcome.loss_scales.front();
@@ -412,9 +415,12 @@ void add_execute(CLI::App& app, Action& action) {
   command->add_option("--cuda-graphs", a->placement.graphs, "auto, on, off: replay steps on a GPU as CUDA graphs")
       ->check(one_of({"auto", "on", "off"}))
       ->type_name("WHEN");
-  command->add_option("--products", a->placement.products, "On a GPU: cuBLASLt's first algorithm, or the measured best")
+  command->add_option("--products", a->placement.products, "cuBLASLt's algorithms: first (default) or measured")
       ->check(one_of({"first", "measured"}))
       ->type_name("WHICH");
+  command->add_option("--attention", a->placement.attention, "On GPUs: own (default), or cudnn where that agrees")
+      ->check(one_of({"own", "cudnn"}))
+      ->type_name("WHOSE");
   command->add_option("--rendezvous", a->placement.rendezvous, "Empty folder where a launcher's processes meet")
       ->type_name("DIR");
   command->add_option("--interface", a->placement.interface, "Network interface of gloo and nccl, as eth0")

@@ -35,6 +35,7 @@ GpuOptions rank_options(const PlacementRequest& request, int ranks, int gpus) {
   GpuOptions options;
   options.graphs = request.graphs == "on" ? Graphs::on : request.graphs == "off" ? Graphs::off : Graphs::automatic;
   options.measure_products = request.products == "measured";
+  options.library_attention = request.attention == "cudnn";
   options.ranks_on_device = (ranks + gpus - 1) / gpus;
   return options;
 }

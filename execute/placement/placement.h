@@ -26,6 +26,7 @@ namespace rehearse::execute {
 struct PlacementRequest {
   std::string device = "auto", graphs = "auto";  // auto, cpu, cuda; auto, on, off
   std::string products = "first";                // first, measured: GpuOptions::measure_products
+  std::string attention = "own";                 // own, cudnn: GpuOptions::library_attention
   std::string ranks;                             // local, gloo, mpi, nccl; empty: local, or nccl on GPUs
   std::string rendezvous, interface;             // empty: as the environment says
   std::chrono::milliseconds timeout{60'000};

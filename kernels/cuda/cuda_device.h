@@ -16,7 +16,9 @@
 namespace rehearse::kernels::cuda {
 
 struct BlasApi;
+struct SdpaApi;
 class Blas;
+class LibraryAttention;
 struct BlasState;  // handles and chosen algorithms of cuBLASLt (gemm.h)
 
 // Bytes of workspace of every device that performs or is timed: what cuBLASLt picks algorithms for
@@ -32,6 +34,9 @@ class CudaDevice final : public Device {
     // Until settle_products() the library's algorithms for each product are timed as it is called, which then waits for
     // the stream; after it the fastest is taken. False: always the library's first choice.
     bool measure_products = false;
+    // Attention by cuDNN where it computes what our kernels do (library_attention.h).
+    bool library_attention = false;
+    const SdpaApi* sdpa_api = nullptr;  // cuDNN's functions; null: this machine's library
   };
   // `workspace` is device memory, device_workspace_bytes() where times matter: kernels adapt to what there is, and
   // cuBLASLt chooses by it. At least kLeastWorkspace is needed. `stream` and `workspace` outlive the device.
@@ -46,6 +51,7 @@ class CudaDevice final : public Device {
   Blas& blas();
   const Blas* blas_in_use() const;  // null before the first product
   void settle_products();
+  const LibraryAttention* library_attention() const { return library_attention_.get(); }  // null: not asked for yet
 
   void gemm(const Gemm& shape, In a, In b, In bias, Out c) override;
   void gemm_gelu(const Gemm& shape, In a, In b, In bias, Out x, Out y) override;
@@ -154,12 +160,17 @@ class CudaDevice final : public Device {
                    Out exp_avg, Out exp_avg_sq);
   void sgd_codes(std::int64_t n, const Sgd& o, In grad, const float* coefficient, Out weights, Out copy, Out momentum);
   In bias_of_type(std::int64_t n, In bias, DType type);
+  LibraryAttention& attention_by_library();
+  void own_flash_forward(const AttentionShape& s, const DropoutSite& dropout, In qkv, Out out, float* logsumexp);
+  void own_flash_backward(const AttentionShape& s, const DropoutSite& dropout, In d_out, In qkv, In out,
+                          const float* logsumexp, Out d_qkv);
 
   Stream& stream_;
   Options options_;
   void* workspace_;
   std::size_t workspace_bytes_;
-  std::shared_ptr<BlasState> blas_;  // made when first needed
+  std::shared_ptr<BlasState> blas_;                      // made when first needed
+  std::shared_ptr<LibraryAttention> library_attention_;  // the same
 };
 
 }  // namespace rehearse::kernels::cuda

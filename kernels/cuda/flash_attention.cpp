@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/flash.h"
+#include "kernels/cuda/library_attention.h"
 #include "kernels/dropout.h"
 #include "sim/base/check.h"
 
@@ -82,7 +83,31 @@ FlashCall::FlashCall(const AttentionShape& s, const DropoutSite& site)
   REHEARSE_CHECK(s.window == 0, "a window of {} keys, which no kernel of GPUs leaves the others out for", s.window);
 }
 
+LibraryAttention& CudaDevice::attention_by_library() {
+  if (!library_attention_) {
+    std::string reason;
+    auto library = Sdpa::load(&reason, options_.sdpa_api);
+    library_attention_ = std::make_shared<LibraryAttention>(std::move(library), std::move(reason), stream_);
+  }
+  return *library_attention_;
+}
+
 void CudaDevice::flash_forward(const AttentionShape& s, const DropoutSite& dropout, In qkv, Out out, float* logsumexp) {
+  const auto own = [&] { own_flash_forward(s, dropout, qkv, out, logsumexp); };
+  if (options_.library_attention && attention_by_library().forward(s, dropout, qkv, out, logsumexp, own)) return;
+  own();
+}
+
+void CudaDevice::flash_backward(const AttentionShape& s, const DropoutSite& dropout, In d_out, In qkv, In out,
+                                const float* logsumexp, Out d_qkv) {
+  const auto own = [&] { own_flash_backward(s, dropout, d_out, qkv, out, logsumexp, d_qkv); };
+  if (options_.library_attention && attention_by_library().backward(s, dropout, d_out, qkv, out, logsumexp, d_qkv, own))
+    return;
+  own();
+}
+
+void CudaDevice::own_flash_forward(const AttentionShape& s, const DropoutSite& dropout, In qkv, Out out,
+                                   float* logsumexp) {
   const FlashCall f(s, dropout);
   check_width(f);
   if (!on_matrix_units(f, {qkv, out}, false)) return flash_forward_plain(f, qkv, out, logsumexp, stream_.get());
@@ -97,8 +122,8 @@ void CudaDevice::flash_forward(const AttentionShape& s, const DropoutSite& dropo
   }
 }
 
-void CudaDevice::flash_backward(const AttentionShape& s, const DropoutSite& dropout, In d_out, In qkv, In out,
-                                const float* logsumexp, Out d_qkv) {
+void CudaDevice::own_flash_backward(const AttentionShape& s, const DropoutSite& dropout, In d_out, In qkv, In out,
+                                    const float* logsumexp, Out d_qkv) {
   const FlashCall f(s, dropout);
   check_width(f);
   if (!on_matrix_units(f, {qkv, d_out, out, d_qkv}, true))

@@ -5,7 +5,8 @@
 //                             bandwidth of a device-to-device copy (bytes read plus written) timed beside it
 //   flash/PART/TYPE/SHAPE     fused causal attention, SHAPE as batch x tokens, heads/key heads x width: operations a
 //                             second, of which only those on and before the diagonal count (half of 4 or 10 batch heads
-//                             tokens^2 width)
+//                             tokens^2 width). PART forward and backward are ours, forward-cudnn and backward-cudnn the
+//                             library's, where there is one
 // Method: operands are random numbers, in as many sets as together exceed four times the second-level cache, used in
 // turn. A graph of calls is launched between two events, after one launch that is not counted, so that launch costs
 // stay out; 15 such measurements alternate with a copy's, and the medians are compared. Clocks are left as they are.
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/sdpa.h"
 #include "kernels/cuda/stream_timer.h"
 
 namespace rehearse::kernels::cuda {
@@ -386,8 +388,16 @@ std::vector<Case> training_cases(DType t, const StepValues* step) {
   };
 }
 
+// cuDNN's attention on the bench's device; null, and a line that says why, where there is none.
+std::shared_ptr<Sdpa> library_attention() {
+  std::string reason;
+  std::shared_ptr<Sdpa> sdpa = Sdpa::load(&reason);
+  if (!sdpa) std::fprintf(stderr, "no attention of cuDNN: %s\n", reason.c_str());
+  return sdpa;
+}
+
 // Shapes of GPT-2 (124M and 1.5B), Llama with grouped keys, and a wide head.
-std::vector<Case> attention_cases(DType t) {
+std::vector<Case> attention_cases(DType t, const std::shared_ptr<Sdpa>& library) {
   std::vector<Case> cases;
   for (const AttentionShape& s : {AttentionShape{16, 12, 12, 1024, 64}, AttentionShape{4, 25, 25, 1024, 64},
                                   AttentionShape{4, 32, 4, 2048, 64}, AttentionShape{4, 16, 16, 2048, 128}}) {
@@ -412,6 +422,27 @@ std::vector<Case> attention_cases(DType t) {
                        d.flash_backward(s, {}, {p[3], t}, {p[0], t}, {p[1], t}, f(p[2]), {p[4], t});
                      },
                      5 * product});
+    if (!library) continue;
+    try {
+      for (const Sdpa::Pass pass : {Sdpa::Pass::forward, Sdpa::Pass::backward}) library->prepare(pass, s, t);
+    } catch (const DeviceError& error) {
+      std::fprintf(stderr, "%s: %s\n", shape.c_str(), error.what());
+      continue;
+    }
+    cases.push_back({"forward-cudnn" + shape,
+                     0,
+                     {qkv, out, logsumexp},
+                     [=](CudaDevice& d, const Pointers& p) {
+                       library->forward(s, {p[0], t}, {p[1], t}, f(p[2]), d.stream().get());
+                     },
+                     2 * product});
+    cases.push_back({"backward-cudnn" + shape,
+                     0,
+                     {qkv, out, logsumexp, out, qkv},
+                     [=](CudaDevice& d, const Pointers& p) {
+                       library->backward(s, {p[3], t}, {p[0], t}, {p[1], t}, f(p[2]), {p[4], t}, d.stream().get());
+                     },
+                     5 * product});
   }
   return cases;
 }
@@ -431,12 +462,13 @@ void add_all(const std::shared_ptr<Bench>& bench, const std::vector<Case>& cases
 
 void register_benchmarks() {
   const auto bench = std::make_shared<Bench>();
+  const std::shared_ptr<Sdpa> library = library_attention();
   for (const DType t : {DType::bf16, DType::f32}) {
     const std::string type(name_of(t));
     const auto add = [&](const std::vector<Case>& cases, const std::string& suffix) {
       add_all(bench, cases, "stream/", "/" + suffix);
     };
-    if (t != DType::f32) add_all(bench, attention_cases(t), "flash/", "");
+    if (t != DType::f32) add_all(bench, attention_cases(t, library), "flash/", "");
     add(elementwise_cases(t), type);
     for (const std::int64_t cols : {1024, 4096, 8192})
       add(row_cases(t, cols, bench->step()), type + "/" + std::to_string(cols));

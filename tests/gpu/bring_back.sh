@@ -88,7 +88,8 @@ done
 # --- the device
 if [ -n "$name" ]; then
   installed=$root/calibrate/devices/$name.yaml
-  python3 "$here/bring_back.py" device "$calibration" "$root/calibrate/devices/$shipped.yaml" ${attention[@]+"${attention[@]}"} > "$place/device.yaml"
+  python3 "$here/bring_back.py" device "$calibration" "$root/calibrate/devices/$shipped.yaml" ${attention[@]+"${attention[@]}"} \
+    > "$place/device.yaml"
   cp "$root/calibrate/devices/$shipped.collectives.yaml" "$root/calibrate/devices/$name.collectives.yaml"
   cp "$place/device.yaml" "$installed"
   for scenario in gpt2 llama; do

@@ -18,7 +18,7 @@ A 500 clocks,smoke,tests,steps   clocks, a first run, the kernels' tests, calibr
 B 330 attention,torch            frameworks' attention by library, and the same steps in PyTorch
 C 260 kernels,sanitize,counters  every kernel against its bound, compute-sanitizer and ncu on products and attention
 D 290 ranks,killed               2 and 8 ranks that share the GPU, MPS off and on, interleaved, one killed
-E 340 walk,again,epilogues       calibrated anew, plans held out of the calibration; do steps repeat; what epilogues gain
+E 340 walk,again,epilogues       calibrated anew, plans held out; do steps repeat; what epilogues, measured algorithms, cuDNN gain
 LIST
 }
 command_of() { # seconds parts: it ends 20 s before its limit

@@ -182,13 +182,19 @@ again_part() { # do the steps repeat, from the same calibration
   part steps_again 120 "${ours[@]}" "$program" validate --gpu --calibration "$work/steps/calibration.yaml" --seconds 2 --filter gpt2-124m -o "$work/again"
   [ -e "$work/steps_again.txt" ] && tail -n 14 "$work/steps_again.txt" | tee -a "$summary"
 }
-epilogues_part() { # what plan.fused_epilogues gains, by the steps of GPT-2; its losses are those of a step without
-  local kind
-  for kind in none bias_gradient gelu all; do
+epilogues_part() { # what plan.fused_epilogues, --products and --attention gain, by the steps of GPT-2; losses are those without
+  local kind args
+  for kind in none bias_gradient gelu all measured-products cudnn-attention; do
+    case $kind in
+      measured-products) args=(--products measured) ;;
+      cudnn-attention) args=(--attention cudnn) ;;
+      *) args=(--set "plan.fused_epilogues=$kind") ;;
+    esac
     part "epilogues-$kind" 25 "${ours[@]}" "$program" execute "$folder/scenarios/gpu/gpt2.yaml" --device cuda --steps 20 \
-      --set plan.fused_epilogues=$kind -o "$work/epilogues_$kind"
+      "${args[@]}" -o "$work/epilogues_$kind"
     [ "$dry" = 1 ] && continue
     say "  $(grep -m 1 -o '"step_time_s": *[0-9.e-]*' "$work/epilogues_$kind/result.json" 2> /dev/null || echo 'no step time') with $kind"
+    [ -e "$work/epilogues-$kind.txt" ] && grep -E '^ *(Products|Attention) ' "$work/epilogues-$kind.txt" | tee -a "$summary"
     [ $kind = none ] || same_losses "epilogues-$kind" "$work/epilogues_$kind" "$work/epilogues_none" 1e-2
   done
 }

@@ -154,10 +154,13 @@ for call in A B C D E; do
   tests/gpu/calls.sh --keep $call "$place/out-$call" > /dev/null
 done
 for expected in 'A:PASSED  clocks' 'A:PASSED  smoke (' 'A:PASSED  smoke: 2 losses' 'A:PASSED  test_gpu' 'A:4 \[  PASSED  \] 1 test' 'A:PASSED  steps (.*SM 1755 MHz .* W' \
-  'B:seed: calibration.yaml' 'B:PASSED  attention' 'B:cudnn (16, 1024, 12, 12, 64): forward 100.0 us, backward 200.0 us' 'B:PASSED  torch' 'C:PASSED  flash' 'C:PASSED  kernels' 'C:FAILED  memcheck (exit 9' 'C:ERROR SUMMARY: 3' 'C:PASSED  counters' \
+  'B:seed: calibration.yaml' 'B:PASSED  attention' 'B:PASSED  torch' \
+  'B:cudnn (16, 1024, 12, 12, 64): forward 100.0 us, backward 200.0 us' \
+  'C:PASSED  flash' 'C:PASSED  kernels' 'C:FAILED  memcheck (exit 9' 'C:ERROR SUMMARY: 3' 'C:PASSED  counters' \
   'D:PASSED  two-ranks-mps-off:' 'D:REHEARSE_MPS is off' 'D:PASSED  two-ranks-mps-on:' 'D:TIMEOUT eight-ranks-mps-off' 'D:PASSED  interleaved-mps-on:' \
   'D:PASSED  killed: .*signal 9' 'E:PASSED  walk' 'E:PASSED  steps_again' \
-  'E:"step_time_s": 0.05 with gelu' 'E:PASSED  epilogues-all: 2 losses'; do
+  'E:"step_time_s": 0.05 with gelu' 'E:PASSED  epilogues-all: 2 losses' 'E:PASSED  epilogues-measured-products: 2 losses' \
+  'E:PASSED  epilogues-cudnn-attention: 2 losses'; do
   grep -q -- "${expected#*:}" "build/gpu/back/${expected%%:*}/summary.txt" || fail "no '$expected' in $(cat "build/gpu/back/${expected%%:*}/summary.txt")"
 done
 grep -q 'validate --gpu --budget' "$PRETEND_LOG" || fail "no calibration: $(cat "$PRETEND_LOG")"
@@ -170,7 +173,9 @@ tests/gpu/calls.sh F > /dev/null 2>&1 && fail "there is no call F"
 # --- home
 sed -i '/^h100/d' "$PRETEND_LOG"
 tests/gpu/bring_back.sh --program "$build/cli/rehearse" build/gpu/back > "$place/home.txt" 2>&1 || fail "bring_back.sh: $(cat "$place/home.txt")"
-for expected in '^installed: calibrate/devices/h100-80gb-hbm3.yaml, measured on NVIDIA H100 80GB HBM3' '^attention: 26 rows of cudnn' '^attention: 26 rows of flash2' '^presets with h100-sxm.*dgx-h100' '^| gpt2-124m-b16-s1024 | 100.00 ms | 100.00 ms | +0.0% |' \
+for expected in '^installed: calibrate/devices/h100-80gb-hbm3.yaml, measured on NVIDIA H100 80GB HBM3' \
+  '^attention: 26 rows of cudnn' '^attention: 26 rows of flash2' \
+  '^presets with h100-sxm.*dgx-h100' '^| gpt2-124m-b16-s1024 | 100.00 ms | 100.00 ms | +0.0% |' \
   '^All: 16 plans: median 0.0%' '^ours/eager-bf16: median' '| flash/forward | 10.0 us | 250 |' '| stream/add | 5.0 us | 0.91 |' 'A: PASSED  steps (.*SM 1755 MHz'; do
   grep -q -- "$expected" "$place/home.txt" || fail "bring_back.sh prints no '$expected': $(cat "$place/home.txt")"
 done

@@ -13,6 +13,7 @@
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/library_attention.h"
 #include "kernels/cuda/nvml.h"
 #include "kernels/cuda/runtime.h"
 #include "sim/base/units.h"
@@ -26,9 +27,10 @@ constexpr double kMsPerSecond = 1e3;
 
 class CudaGpu final : public Gpu {
  public:
-  CudaGpu(int index, const cuda::BlasApi* blas)
+  CudaGpu(int index, const cuda::BlasApi* blas, const cuda::SdpaApi* sdpa)
       : index_((cuda::use_device(index), index)), facts_(cuda::device_facts(index)), nvml_(facts_.pci_bus_id) {
     options_.blas_api = blas;
+    options_.sdpa_api = sdpa;
     REHEARSE_CUDA(cudaFree(nullptr));  // makes the context
   }
   ~CudaGpu() override {
@@ -88,11 +90,18 @@ class CudaGpu final : public Gpu {
       for (const auto& [p, algorithm, index] : blas->performed())
         if (p.batch == 1) used.emplace(cuda::form_text(p), p.m, p.n, p.k, algorithm.name());
     }
+    for (const auto& q : streams_)
+      if (const cuda::LibraryAttention* attention = q->device ? q->device->library_attention() : nullptr)
+        for (const auto& p : attention->performed())
+          used.emplace(fmt::format("attention {} {}", p.pass == cuda::Sdpa::Pass::forward ? "forward" : "backward",
+                                   rehearse::name_of(p.type)),
+                       p.shape.micro_batch * p.shape.seq, p.shape.heads * p.shape.head_dim, p.shape.seq, p.by);
     std::vector<result::ProductUse> list;
     for (const auto& [form, m, n, k, algorithm] : used) list.push_back({form, m, n, k, algorithm});
     return list;
   }
 
+  void attention_by_library() override { options_.library_attention = true; }
   void measure_products() override { options_.measure_products = true; }
   Settled settle_products() override {
     options_.measure_products = false;
@@ -166,8 +175,8 @@ class CudaGpu final : public Gpu {
 
 }  // namespace
 
-std::unique_ptr<Gpu> make_cuda_gpu(int index, const kernels::cuda::BlasApi* blas) {
-  return std::make_unique<CudaGpu>(index, blas);
+std::unique_ptr<Gpu> make_cuda_gpu(int index, const kernels::cuda::BlasApi* blas, const kernels::cuda::SdpaApi* sdpa) {
+  return std::make_unique<CudaGpu>(index, blas, sdpa);
 }
 
 }  // namespace rehearse::execute

@@ -59,6 +59,9 @@ class Gpu {
   // taken from settle_products() on, which says how many products that are and of how many it is not the library's own
   // first choice.
   virtual void measure_products() {}
+  // Before the first device(): attention by the device's library where that computes what our kernels do; products()
+  // says of each pass of each shape by what it was done.
+  virtual void attention_by_library() {}
   struct Settled {
     int products = 0, others = 0;
   };

@@ -84,6 +84,7 @@ GpuRank::GpuRank(Run& run, int rank, bool reports_loss, std::unique_ptr<Gpu> gpu
   graphs_ = possible && (options_.graphs == Graphs::on || (options_.graphs == Graphs::automatic && !has_transfers_));
   gpu_->bind_thread();
   if (options_.measure_products && !has_transfers_) gpu_->measure_products();
+  if (options_.library_attention) gpu_->attention_by_library();
   make_streams();
   lay_out_memory();
   make_send_staging();

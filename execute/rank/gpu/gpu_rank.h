@@ -44,6 +44,7 @@ struct GpuOptions {
   // The fastest of the library's algorithms for each product, timed in the first two steps, instead of its first
   // choice. Of a rank without transfers alone: ranks that share a product's result or wait for one another do alike.
   bool measure_products = false;
+  bool library_attention = false;  // Gpu::attention_by_library
   int ranks_on_device = 1;
   int send_slots = 0;  // sim/program/link/send_slots.h
 };

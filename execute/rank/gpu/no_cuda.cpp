@@ -4,7 +4,7 @@
 
 namespace rehearse::execute {
 
-std::unique_ptr<Gpu> make_cuda_gpu(int, const kernels::cuda::BlasApi*) {
+std::unique_ptr<Gpu> make_cuda_gpu(int, const kernels::cuda::BlasApi*, const kernels::cuda::SdpaApi*) {
   throw std::runtime_error("no CUDA device: " + kernels::cuda::why_no_device());
 }
 

@@ -6,6 +6,7 @@
 // near the middle of two numbers of 8 bits of mantissa is rounded to either (2^-8 is 4e-3).
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -22,6 +23,7 @@
 #include "tests/support/temporary.h"
 #ifdef REHEARSE_EMULATED
 #include "tests/gpu/emulator/blas.h"
+#include "tests/gpu/emulator/sdpa.h"
 #endif
 
 namespace rehearse {
@@ -32,9 +34,15 @@ constexpr int kSteps = 5;
 const kernels::cuda::BlasApi* products() {
   return &emulator::blas_api();
 }
+const kernels::cuda::SdpaApi* attention() {
+  return &emulator::sdpa_api();
+}
 #else
 constexpr int kSteps = 20;
 const kernels::cuda::BlasApi* products() {
+  return nullptr;
+}
+const kernels::cuda::SdpaApi* attention() {
   return nullptr;
 }
 #endif
@@ -52,9 +60,10 @@ plan::Scenario scenario_of(const std::string& text) {
 }
 
 execute::Outcome on_gpu(const plan::Scenario& scenario, execute::Options options, execute::Graphs graphs,
-                        bool measure_products = false) {
+                        bool measure_products = false, bool library_attention = false) {
   execute::GpuMaker::Parts parts;
-  parts.gpu = [](int) { return execute::make_cuda_gpu(0, products()); };
+  parts.gpu = [](int) { return execute::make_cuda_gpu(0, products(), attention()); };
+  parts.options.library_attention = library_attention;
   parts.options.graphs = graphs;
   parts.options.measure_products = measure_products;
   execute::GpuMaker maker(std::move(parts));
@@ -64,14 +73,15 @@ execute::Outcome on_gpu(const plan::Scenario& scenario, execute::Options options
 }
 
 void expect_trains_as_on_the_cpu(const std::string& text, double tolerance, execute::Graphs graphs,
-                                 bool measure_products = false, result::GpuRun* run = nullptr) {
+                                 bool measure_products = false, result::GpuRun* run = nullptr,
+                                 bool library_attention = false) {
   if (const std::string reason = kernels::cuda::why_no_device(); !reason.empty())
     GTEST_SKIP() << "no CUDA device: " << reason;
   const plan::Scenario scenario = scenario_of(text);
   execute::Options options;
   options.steps = kSteps;
   const std::vector<double> cpu = execute::perform(scenario, lower::lower(scenario), options).result.loss;
-  const execute::Outcome gpu = on_gpu(scenario, options, graphs, measure_products);
+  const execute::Outcome gpu = on_gpu(scenario, options, graphs, measure_products, library_attention);
   if (run != nullptr) *run = gpu.result.gpu;
   EXPECT_EQ(gpu.device.products > 0, measure_products);
   ASSERT_EQ(gpu.result.loss.size(), cpu.size());
@@ -125,7 +135,50 @@ TEST(GpuLosses, TrainsAGptByMeasuredAlgorithms) {
 TEST(GpuLosses, TrainsAGptByMeasuredAlgorithmsInBf16FromGraphs) {
   expect_trains_as_on_the_cpu(gpt("bf16"), kBf16, execute::Graphs::automatic, true);
 }
+
+std::string without_dropout(std::string scenario) {
+  const std::string dropout = ", dropout: 0.1";
+  return scenario.erase(scenario.find(dropout), dropout.size());
+}
+// By whom each pass of attention was done, in the order of forward and backward.
+std::vector<std::string> attention_of(const std::string& scenario, execute::Graphs graphs) {
+  result::GpuRun run;
+  expect_trains_as_on_the_cpu(scenario, kBf16, graphs, false, &run, true);
+  std::vector<std::string> by;
+  for (const result::ProductUse& p : run.products)
+    if (p.form.starts_with("attention ")) by.push_back(p.form.substr(10) + ": " + p.algorithm);
+  return by;
+}
+// On a GPU it is cuDNN's, or the run says why not.
+TEST(GpuLosses, TrainsAGptWithTheLibrarysAttention) {
+  for (const execute::Graphs graphs : {execute::Graphs::off, execute::Graphs::automatic})
+    for (const std::string& by : attention_of(without_dropout(gpt("bf16")), graphs)) std::puts(by.c_str());
+}
 #ifdef REHEARSE_EMULATED
+TEST(GpuLosses, TheLibrarysAttentionPerformsOnceItComputesTheSame) {
+  const std::string scenario = without_dropout(gpt("bf16"));
+  int& executed = emulator::sdpa_log().executed;
+  executed = 0;
+  EXPECT_EQ(attention_of(scenario, execute::Graphs::off),
+            (std::vector<std::string>{"backward bf16: cuDNN 9.19.0 engine 6, 1792 bytes",
+                                      "forward bf16: cuDNN 9.19.0 engine 6, 512 bytes"}));
+  EXPECT_EQ(executed, 2 * 2 * kSteps);  // of a step two micro-batches, of which one layer, forward and backward
+  executed = 0;
+  emulator::sdpa_log().wrong_by = 0.25F;
+  const std::vector<std::string> wrong = attention_of(scenario, execute::Graphs::off);
+  emulator::sdpa_log().wrong_by = 0;
+  ASSERT_EQ(wrong.size(), 2U);
+  EXPECT_NE(wrong[1].find("own kernels: cuDNN's output is "), std::string::npos) << wrong[1];
+  EXPECT_NE(wrong[0].find("own kernels: cuDNN's gradient is "), std::string::npos) << wrong[0];
+  EXPECT_EQ(executed, 2) << "once each, to be compared";
+  emulator::sdpa_log().no_plan = true;
+  const std::vector<std::string> none = attention_of(scenario, execute::Graphs::off);
+  emulator::sdpa_log().no_plan = false;
+  ASSERT_EQ(none.size(), 2U);
+  EXPECT_NE(none[0].find("own kernels: cuDNN has no plan for this attention"), std::string::npos) << none[0];
+  EXPECT_EQ(attention_of(gpt("bf16"), execute::Graphs::off), std::vector<std::string>()) << "dropout is ours";
+}
+
 // The first takes longer here; what accumulates has enough calls in two steps to find it out.
 TEST(GpuLosses, TheResultNamesTheAlgorithmsThatWereFastest) {
   emulator::blas_log().first_sleeps_ms = 5;

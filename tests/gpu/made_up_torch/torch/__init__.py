@@ -381,7 +381,8 @@ nn = module(
     init=init,
     utils=utils,
 )
-module("torch.nn.attention", sdpa_kernel=sdpa_kernel, SDPBackend=types.SimpleNamespace(CUDNN_ATTENTION="CUDNN_ATTENTION", FLASH_ATTENTION="FLASH_ATTENTION"))
+names = {name: name for name in ("CUDNN_ATTENTION", "FLASH_ATTENTION")}
+module("torch.nn.attention", sdpa_kernel=sdpa_kernel, SDPBackend=types.SimpleNamespace(**names))
 module("torch.utils")
 module("torch.utils.checkpoint", checkpoint=lambda f, *args, use_reentrant: f(*args))
 module("torch.profiler", profile=Profile, ProfilerActivity=types.SimpleNamespace(CUDA="cuda"))
