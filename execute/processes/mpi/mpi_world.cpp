@@ -156,14 +156,38 @@ class Session : public MpiSession {
   }
   void begin_work() override { channel_->begin_run(); }
   bool failed() const override { return channel_->stop().requested(); }
+  std::vector<std::string> exchange(std::string bytes, std::chrono::milliseconds limit) override {
+    return watched(limit, [&](std::chrono::milliseconds look) {
+      // Of a root whose wait was looked after and went on, what others sent is still there.
+      if (channel_->root()) return unpack_parts(channel_->from_root(pack_parts(channel_->gather(bytes, look)), look));
+      if (!bytes_sent_) channel_->gather(bytes, look);
+      bytes_sent_ = true;
+      std::vector<std::string> all = unpack_parts(channel_->from_root({}, look));
+      bytes_sent_ = false;
+      return all;
+    });
+  }
   std::vector<std::string> gather(std::string bytes, std::chrono::milliseconds limit) override {
+    return watched(limit, [&](std::chrono::milliseconds look) {
+      std::vector<std::string> all = channel_->gather(bytes, look);
+      channel_->end_run(true);
+      return all;
+    });
+  }
+  std::string give_up(const std::string& message) override {
+    channel_->fail(rank(), fmt::format("rank {}: {}", rank(), message));
+    return channel_->report(had_not_begun);
+  }
+
+ private:
+  // Does `step`, which waits for others, until it is done, or has been waited for too long, or one is known to be gone.
+  template <class Step>
+  std::vector<std::string> watched(std::chrono::milliseconds limit, const Step& step) {
     const Clock::time_point deadline = Clock::now() + limit;
     try {
       for (;;) {
         try {
-          std::vector<std::string> all = channel_->gather(bytes, kLookForSilent);
-          channel_->end_run(true);
-          return all;
+          return step(kLookForSilent);
         } catch (const DeadlineError& late) {
           if (Clock::now() < deadline && channel_->silent().empty()) continue;
           channel_->fail(rank(),
@@ -177,12 +201,24 @@ class Session : public MpiSession {
     channel_->end_run(false);
     throw RankFailure(text);
   }
-  std::string give_up(const std::string& message) override {
-    channel_->fail(rank(), fmt::format("rank {}: {}", rank(), message));
-    return channel_->report(had_not_begun);
+
+  // Each with its length before it.
+  static std::string pack_parts(const std::vector<std::string>& parts) {
+    std::string all;
+    for (const std::string& part : parts) all += fmt::format("{}:{}", part.size(), part);
+    return all;
+  }
+  static std::vector<std::string> unpack_parts(const std::string& all) {
+    std::vector<std::string> parts;
+    for (std::size_t at = 0; at < all.size();) {
+      const std::size_t colon = all.find(':', at);
+      const std::size_t length = std::stoul(all.substr(at, colon - at));
+      parts.push_back(all.substr(colon + 1, length));
+      at = colon + 1 + length;
+    }
+    return parts;
   }
 
- private:
   // Before groups are made, which would never be whole of ranks with other plans.
   void agree(const Identity& identity, std::chrono::milliseconds timeout) {
     const std::vector<std::string> all = channel_->gather(pack(identity), timeout);
@@ -198,6 +234,7 @@ class Session : public MpiSession {
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::unique_ptr<MpiControlChannel> channel_;
+  bool bytes_sent_ = false;  // of an exchange that is waited for
 };
 
 }  // namespace

@@ -29,8 +29,11 @@ class MpiSession {
   // root what it has done. The root gets it in order of ranks, the others nothing. A process that dies meanwhile is a
   // failure, of which failed() tells the others. gather() throws RankFailure: at the root with what happened, or who
   // has not come within `limit`.
+  // exchange(), as often as all processes call it in between: what each hands over, in order of ranks, at every one; it
+  // throws RankFailure everywhere, with a text at the root alone.
   virtual void begin_work() = 0;
   virtual bool failed() const = 0;
+  virtual std::vector<std::string> exchange(std::string bytes, std::chrono::milliseconds limit) = 0;
   virtual std::vector<std::string> gather(std::string bytes, std::chrono::milliseconds limit) = 0;
   // A process that is not the root, and that cannot go on outside a run, leaves its message to the root. Returns what
   // it has to tell the user itself: nothing, unless the root is gone.
