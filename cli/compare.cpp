@@ -1,9 +1,11 @@
 // rehearse compare: two result directories side by side, op by op where they hold the same program.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/compare_trace.h"
 #include "cli/console.h"
 #include "cli/exit_code.h"
 #include "cli/paths.h"
@@ -18,6 +20,7 @@ namespace {
 
 struct CompareArguments {
   std::string first, second, output;
+  int rank = -1;  // -1: not given
   bool json = false, output_given = false, force = false;
 };
 
@@ -60,6 +63,11 @@ void require_related(const result::Result& first, const result::Result& second) 
 
 int compare(const CompareArguments& a) {
   if (a.output_given) check_output_directory(a.output, {"compare.csv", "compare.json"});
+  if (std::error_code error; std::filesystem::is_regular_file(a.second, error)) {
+    TraceComparison c{a.first, a.second, a.output_given ? a.output : "", std::nullopt, a.json};
+    if (a.rank >= 0) c.rank = a.rank;
+    return compare_trace(c);
+  }
   const auto [first, second] = read_both(a);
   if (!a.force) require_related(first.result, second.result);
   const reports::Difference d = reports::difference(first, second);
@@ -78,17 +86,21 @@ void add_compare(CLI::App& app, Action& action) {
   command->add_option("FIRST", a->first, "A directory that simulate or execute wrote with -o")
       ->required()
       ->type_name("");
-  command->add_option("SECOND", a->second, "Another; differences are the second less the first")
+  command->add_option("SECOND", a->second, "Another, or a PyTorch profiler's trace of the run")
       ->required()
       ->type_name("");
   CLI::Option* output =
       command->add_option("-o", a->output, "Write compare.csv (op by op) and compare.json there")->type_name("DIR");
+  command->add_option("--rank", a->rank, "The recorded rank that a trace is set beside")
+      ->check(between(0, 1 << 24))
+      ->type_name("N");
   command->add_flag("--force", a->force, "Compare results of different models too");
   command->add_flag("--json", a->json, "Print compare.json alone to standard output");
   command->footer(
       "Examples:\n"
       "  rehearse simulate my.yaml -o simulated && rehearse execute my.yaml -o measured\n"
       "  rehearse compare simulated measured\n"
+      "  rehearse compare simulated rank0.pt.trace.json.gz\n"
       "Exit status: 0 done, 2 bad usage or input, 1 other.");
   command->callback([a, output, &action] {
     a->output_given = output->count() > 0;

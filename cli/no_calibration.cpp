@@ -1,6 +1,7 @@
-// Stands for calibrate.cpp, local_loop.cpp and gpu_loop.cpp in a static build, which has no Google Benchmark: the
-// commands are there and say so.
+// Stands for calibrate.cpp, compare_trace.cpp, local_loop.cpp and gpu_loop.cpp in a static build, which has no Google
+// Benchmark: the commands are there and say so.
 #include "cli/commands.h"
+#include "cli/compare_trace.h"
 #include "cli/gpu_loop.h"
 #include "cli/local_loop.h"
 #include "sim/base/diagnostics.h"
@@ -33,6 +34,11 @@ void calibrate_for(const std::vector<reports::LocalPlan>&, const Calibrating&, c
 
 LocalRun simulate_and_perform(const reports::LocalPlan&, const std::string&, double, bool, const std::string&) {
   refuse_to_calibrate();
+}
+
+int compare_trace(const TraceComparison&) {
+  throw InputError(Diagnostic{"", 0, 0, "", "this program is a static build, which reads no profiler's traces",
+                              "build without REHEARSE_STATIC for that"});
 }
 
 int validate_local(const LocalValidation&, const std::string&) {

@@ -12,10 +12,12 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/execute_mpi.h"
 #include "cli/exit_code.h"
 #include "cli/paths.h"
 #include "cli/refuse.h"
 #include "cli/sweep_axes.h"
+#include "execute/placement/placement.h"
 #include "reports/estimate.h"
 #include "reports/limits.h"
 #include "reports/search.h"
@@ -28,6 +30,12 @@ namespace rehearse::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::chrono::hours kLongest{24};  // that another process is waited for
+
+bool is_root(const PlanArguments& a) {
+  return a.session == nullptr || a.session->rank() == 0;
+}
 
 constexpr const char* kObjectives[] = {"step_time", "cost", "memory", "energy"};
 
@@ -63,7 +71,12 @@ search::Request request_of(const PlanArguments& a, const std::string& root) {
   request.top = static_cast<std::size_t>(a.top);
   request.worth = a.worth;
   request.front = a.front;
-  request.threads = a.threads > 0 ? a.threads : hardware_threads();
+  const int parts = a.session != nullptr ? a.session->ranks() : 1;
+  request.threads = a.threads > 0 ? a.threads : std::max(1, hardware_threads() / parts);
+  if (parts > 1)
+    request.shared = {a.session->rank(), parts, [session = a.session](std::string bytes) {
+                        return session->trade(std::move(bytes), kLongest);
+                      }};
   request.run = options_of(a.request, root);
   request.run.record = a.output_given;
   read_budget(a.budget, request);
@@ -156,9 +169,13 @@ reports::SearchReport search_once(const PlanArguments& a, search::Request reques
   search::Outcome found;
   {
     PhasedProgress line;
-    request.progress = [&](std::string_view phase, double done) { line(what + std::string(phase), done); };
+    request.progress = [&](std::string_view phase, double done) {
+      if (a.session != nullptr && a.session->failed()) throw std::runtime_error("another process has ended the search");
+      if (is_root(a)) line(what + std::string(phase), done);
+    };
     found = search::search(request);
   }
+  if (!is_root(a)) return {};
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - began;
   refuse_empty(a, found);
   reports::SearchReport report = report_of(a, found, wall.count(), root);
@@ -192,10 +209,27 @@ void check_arguments(const PlanArguments& a) {
   if (a.days > 0 && (a.tokens.empty() || a.gpus.find(',') == std::string::npos))
     refuse("--days", "is how long a run of some tokens may take on one of several numbers of GPUs",
            "--tokens 300B --gpus 256,512,1024");
+  if (a.weak && a.gpus.find(',') == std::string::npos)
+    refuse("--weak", "is how several numbers of GPUs are compared", "--gpus 256,512,1024");
   if (a.gpus.find(',') != std::string::npos && (a.output_given || a.worth || a.front))
     refuse("--gpus",
            "of several numbers of GPUs the best plans are compared; -o, --worth and --front are of one number",
            "--gpus 512");
+}
+
+// All processes have done their part; whether this one answers.
+bool finish_shared(const PlanArguments& a) {
+  if (a.session != nullptr) a.session->gather("", kLongest);
+  return is_root(a);
+}
+
+// The scenario's batch is that of the fewest GPUs.
+std::string batch_of(const PlanArguments& a, std::int64_t gpus, std::int64_t fewest, const std::string& root) {
+  const std::int64_t batch = search::batch_of(request_of(a, root));
+  if (batch * gpus % fewest != 0)
+    refuse("--weak", fmt::format("{} sequences on {} GPUs are no whole number on {}", batch, fewest, gpus),
+           "multiples of the fewest GPUs");
+  return fmt::format("training.global_batch={}", batch * gpus / fewest);
 }
 
 // Of each number of GPUs the best plan.
@@ -206,8 +240,10 @@ int compare_numbers(const PlanArguments& a, const std::vector<std::int64_t>& num
     search::Request request = request_of(a, root);
     request.top = 1;
     request.assignments.push_back(fmt::format("cluster.gpus={}", gpus));
+    if (a.weak) request.assignments.push_back(batch_of(a, gpus, numbers.front(), root));
     report.searches.push_back(search_once(a, std::move(request), fmt::format("{} GPUs: ", gpus), root));
   }
+  if (!finish_shared(a)) return kDone;
   const bool any = std::any_of(report.searches.begin(), report.searches.end(),
                                [](const reports::SearchReport& r) { return !r.best.empty(); });
   print(a.json ? reports::scaling_json(report) : reports::scaling_text(report, terminal_width()));
@@ -221,11 +257,13 @@ int plan_command(PlanArguments a) {
   a.request.file = scenario_file(a.scenario, root);
   check_arguments(a);
   const std::vector<std::int64_t> numbers = numbers_of_gpus(a.gpus);
+  if (a.session != nullptr) a.session->begin_work();
   if (numbers.size() > 1) return compare_numbers(a, numbers, root);
   if (!numbers.empty()) a.request.assignments.push_back(fmt::format("cluster.gpus={}", numbers.front()));
   const search::Request request = request_of(a, root);
-  if (a.output_given) check_output_directory(a.output, {"plans.json"});
+  if (a.output_given && is_root(a)) check_output_directory(a.output, {"plans.json"});
   const reports::SearchReport report = search_once(a, request, "", root);
+  if (!finish_shared(a)) return kDone;
   print(a.json ? reports::search_json(report) : reports::search_text(report, terminal_width()));
   return report.best.empty() ? kDoesNotFit : kDone;
 }
@@ -237,6 +275,7 @@ void add_plan(CLI::App& app, Action& action) {
       ->required()
       ->type_name("");
   command->add_option("--gpus", a->gpus, "How many; of several the best plan for each")->type_name("N,...");
+  command->add_flag("--weak", a->weak, "Of several --gpus: the batch grows with them, from the fewest on");
   command->add_option("--objective", a->objective, "What is to be least (default step_time)")
       ->check(one_of({"step_time", "cost", "memory", "energy"}))
       ->type_name("WHAT");
@@ -269,10 +308,15 @@ void add_plan(CLI::App& app, Action& action) {
       "  rehearse plan gpt3-175b-1024xa100\n"
       "  rehearse plan my.yaml --fix plan.tensor=8 --range plan.micro_batch=1,2,4\n"
       "  rehearse plan my.yaml --gpus 256,512,1024 --tokens 300B --days 30\n"
+      "  mpirun -n 4 rehearse plan my.yaml ...   processes share the space\n"
       "Exit status: 0 done, 2 bad usage or input, 3 nothing fits in memory, 1 other.");
   command->callback([a, output, &action] {
     a->output_given = output->count() > 0;
-    action = [a] { return plan_command(*a); };
+    action = [a] {
+      const auto work = [a] { return plan_command(*a); };
+      constexpr std::chrono::seconds kToStart{60};
+      return execute::launched_for_mpi() ? as_mpi_process(a->session, kToStart, work) : work();
+    };
   });
 }
 

@@ -1,10 +1,12 @@
 // rehearse plan as other commands run it.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
+#include "execute/processes/mpi/mpi_world.h"
 
 namespace rehearse::cli {
 
@@ -16,7 +18,9 @@ struct PlanArguments {
   std::string gpus;
   int top = 5, threads = 0;
   double price = 0, days = 0;
+  std::shared_ptr<execute::MpiSession> session = {};  // null: not one of several processes that share a search
   bool json = false, output_given = false, worth = false, front = false;
+  bool weak = false;  // of several numbers of GPUs: the batch grows with them
 };
 
 // Searches, prints, writes what `output` is to have. Returns the exit code; throws InputError.

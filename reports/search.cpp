@@ -113,6 +113,7 @@ Json plan_json(const SearchReport& r, const SweepRow& row) {
             {"mfu", row.mfu},
             {"memory", {{"peak_bytes", row.peak_bytes}, {"capacity_bytes", row.memory_bytes}}},
             {"gpus", row.gpus},
+            {"global_batch", row.batch.global()},
             {"limited_by", row.limited_by}};
   const double hours = seconds_of(row) * static_cast<double>(row.gpus) / 3600;
   json["cost"] = {{"gpu_hours_per_step", hours}};
@@ -212,6 +213,14 @@ std::pair<std::vector<SweepAxis>, std::vector<SweepRow>> best_of_each(const Scal
   return {std::move(axes), std::move(rows)};
 }
 
+std::string knee_text(const ScalingReport& r) {
+  if (const auto knee = knee_of(r))
+    return fmt::format("The knee: {} GPUs. Of those added up to {} each gives {:.2f} of what one of the {} gives.",
+                       grouped(static_cast<double>(knee->gpus)), grouped(static_cast<double>(knee->next)), knee->gives,
+                       grouped(static_cast<double>(knee->gpus)));
+  return fmt::format("No knee: added GPUs give at least {} of what those before give, as far as was looked.", kKnee);
+}
+
 // The numbers of GPUs whose best plan trains the tokens in time.
 const SearchReport* in_time(const ScalingReport& r) {
   for (const SearchReport& search : r.searches)
@@ -230,6 +239,22 @@ std::string deadline_text(const ScalingReport& r) {
 }
 
 }  // namespace
+
+std::optional<Knee> knee_of(const ScalingReport& r) {
+  const SweepRow* before = nullptr;
+  for (const SearchReport& search : r.searches) {
+    if (search.best.empty()) continue;
+    const SweepRow& row = search.best.front();
+    if (before != nullptr && row.gpus > before->gpus && before->tokens_per_s > 0) {
+      const double one = before->tokens_per_s / static_cast<double>(before->gpus);
+      const double gives =
+          (row.tokens_per_s - before->tokens_per_s) / static_cast<double>(row.gpus - before->gpus) / one;
+      if (gives < kKnee) return Knee{before->gpus, row.gpus, gives};
+    }
+    before = &row;
+  }
+  return std::nullopt;
+}
 
 double days_of(double tokens, double tokens_per_s) {
   return tokens / tokens_per_s / kSecondsADay;
@@ -267,6 +292,8 @@ std::string scaling_json(const ScalingReport& r) {
   Json json{{"schema", "rehearse.plan_scaling/1"}};
   json["searches"] = Json::array();
   for (const SearchReport& search : r.searches) json["searches"].push_back(json_of(search));
+  const std::optional<Knee> knee = knee_of(r);
+  json["knee_gpus"] = knee ? Json(knee->gpus) : Json(nullptr);
   if (r.days > 0) {
     const SearchReport* first = in_time(r);
     json["days"] = r.days;
@@ -296,6 +323,7 @@ std::string scaling_text(ScalingReport r, std::size_t width) {
       text += wrap(fmt::format("{} GPUs: {}", grouped(static_cast<double>(search.best[0].gpus)), run), 0, width);
     if (!search.proven) text += wrap(verdict(search), 2, width);
   }
+  if (rows.size() > 1) text += wrap(knee_text(r), 0, width);
   if (r.days > 0) text += wrap(deadline_text(r), 0, width);
   return text;
 }

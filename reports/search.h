@@ -38,11 +38,21 @@ struct SearchReport {
   double tokens = 0, price = 0;  // 0: not given; price of a GPU-hour in dollars
 };
 
+// Added GPUs that give less than this much of what those before give are past the knee of a scaling curve.
+inline constexpr double kKnee = 0.5;
+
 // The best plan for each of several numbers of GPUs.
 struct ScalingReport {
   std::vector<SearchReport> searches;  // one a number, ascending
   double days = 0;                     // in which the tokens are to be trained; 0: not given
 };
+// Where the curve of throughput over GPUs bends: the last number before an added GPU gives less than kKnee of what each
+// of the GPUs before gives; nothing where none does. `gives`: what the first one past it gives.
+struct Knee {
+  std::int64_t gpus = 0, next = 0;
+  double gives = 0;
+};
+std::optional<Knee> knee_of(const ScalingReport& r);
 std::string scaling_text(ScalingReport r, std::size_t width = kWidth);
 std::string scaling_json(const ScalingReport& r);
 

@@ -108,6 +108,7 @@ class Search {
   Outcome run() && {
     settle();
     refine();
+    if (request_.shared.part > 0) return std::move(out_);
     answer();
     if (request_.worth && !out_.best.empty()) value_keys();
     if (request_.front && !out_.best.empty()) draw_front();
@@ -150,14 +151,40 @@ class Search {
 
   void settle() {
     std::atomic<std::size_t> done = 0;
-    in_parallel(request_.threads, out_.plans.size(), [&](std::size_t i) {
+    std::vector<std::size_t> own(out_.plans.size());
+    std::iota(own.begin(), own.end(), std::size_t{0});
+    if (shared()) {
+      const std::vector<int> shares =
+          shares_by_family(out_.space, out_.plans, request_.shared.parts, &separate_in_family);
+      std::erase_if(own, [&](std::size_t i) { return shares[i] != request_.shared.part; });
+    }
+    in_parallel(request_.threads, own.size(), [&](std::size_t i) {
       check_interrupt();
-      settle(out_.plans[i]);
-      tell("settling plans", static_cast<double>(++done) / static_cast<double>(out_.plans.size()));
+      settle(own[i]);
+      tell("settling plans", static_cast<double>(++done) / static_cast<double>(own.size()));
     });
+    exchange(own);
   }
 
-  void settle(Plan& plan) {
+  bool shared() const { return request_.shared.parts > 1; }
+
+  // All processes know what each has found of its own plans.
+  void exchange(const std::vector<std::size_t>& own) {
+    if (!shared()) return;
+    Findings findings;
+    for (const std::size_t i : own) findings.add(i, out_.plans[i], reason_of_[i]);
+    const std::vector<std::string> all = request_.shared.trade(findings.text(out_of_time()));
+    for (std::size_t part = 0; part < all.size(); ++part) {
+      const bool late = take_findings(all[part], out_.plans, [&](const std::string& reason) {
+        if (static_cast<int>(part) == request_.shared.part) return;
+        ++reasons_[reason];
+      });
+      if (part == 0) late_ = late;
+    }
+  }
+
+  void settle(std::size_t i) {
+    Plan& plan = out_.plans[i];
     try {
       const plan::Scenario scenario = read(plan);
       const auto machine = machines_.of(scenario);
@@ -167,19 +194,21 @@ class Search {
           plan_floor(*layers_of(plan, scenario, *machine), scenario, machines_.collectives_of(*machine));
       give_bounds(plan, scenario, *machine, Status::floored, floor.step, floor.bytes + reserve_of(scenario, *machine));
     } catch (const InputError& error) {
-      forbid(plan, error);
+      forbid(i, error);
     }
   }
 
-  void forbid(Plan& plan, const InputError& error) {
-    plan.status = Status::forbidden;
+  void forbid(std::size_t i, const InputError& error) {
+    out_.plans[i].status = Status::forbidden;
+    std::string reason = error.diagnostics().front().message;
+    std::replace(reason.begin(), reason.end(), '\n', ' ');
     const std::lock_guard lock(mutex_);
-    ++reasons_[error.diagnostics().front().message];
+    ++reasons_[reason];
+    reason_of_[i] = std::move(reason);
   }
 
-  // Those of the plans that differ from this one in their stages, schedule, sharding and replicas alone.
-  std::shared_ptr<const LayerFloor> layers_of(const Plan& plan, const plan::Scenario& scenario,
-                                              const run::Machine& machine) {
+  // Keys in which plans with the same layers may differ: of stages, schedule, sharding and replicas.
+  static bool separate_in_family(const std::string& key) {
     static const std::set<std::string_view> kOthers{"plan.pipeline",
                                                     "plan.chunks",
                                                     "plan.schedule",
@@ -192,9 +221,15 @@ class Search {
                                                     "plan.offload_optimizer",
                                                     "cluster.gpus",
                                                     "training.global_batch"};
+    return kOthers.contains(key);
+  }
+
+  // Those of the plans that differ from this one in such keys alone.
+  std::shared_ptr<const LayerFloor> layers_of(const Plan& plan, const plan::Scenario& scenario,
+                                              const run::Machine& machine) {
     std::string key = scenario.framework.name;
     for (std::size_t k = 0; k < out_.space.keys.size(); ++k)
-      if (!kOthers.contains(out_.space.keys[k].key)) key += " " + out_.space.keys[k].values[plan.choice[k]];
+      if (!separate_in_family(out_.space.keys[k].key)) key += " " + out_.space.keys[k].values[plan.choice[k]];
     std::shared_ptr<Family> family;
     {
       const std::lock_guard lock(families_mutex_);
@@ -264,10 +299,14 @@ class Search {
         batch.push_back(queue.top().second);
         queue.pop();
       }
-      in_parallel(request_.threads, batch.size(), [&](std::size_t i) {
+      std::vector<std::size_t> own;
+      for (std::size_t i = 0; i < batch.size(); ++i)
+        if (static_cast<int>(i) % request_.shared.parts == request_.shared.part) own.push_back(batch[i]);
+      in_parallel(request_.threads, own.size(), [&](std::size_t i) {
         check_interrupt();
-        settle_further(batch[i]);
+        settle_further(own[i]);
       });
+      exchange(own);
       for (const std::size_t i : batch) {
         const Plan& plan = out_.plans[i];
         if (open(i)) {
@@ -354,7 +393,7 @@ class Search {
     try {
       plan.status == Status::floored ? bound(plan) : simulate(plan);
     } catch (const InputError& error) {
-      forbid(plan, error);
+      forbid(i, error);
     }
   }
 
@@ -411,9 +450,11 @@ class Search {
 
   bool limit_reached() {
     if (left_to_simulate() == 0) return true;
-    out_.limited_by_time = request_.most_time && Clock::now() - began_ >= *request_.most_time;
+    out_.limited_by_time = shared() ? late_ : out_of_time();  // shared: as the first process says
     return out_.limited_by_time;
   }
+
+  bool out_of_time() const { return request_.most_time && Clock::now() - began_ >= *request_.most_time; }
 
   void simulate(Plan& plan) {
     check_interrupt();
@@ -481,13 +522,19 @@ class Search {
   Machines machines_;
   const Clock::time_point began_;
   Outcome out_;
-  std::mutex mutex_;  // of progress and reasons_
+  std::mutex mutex_;  // of progress, reasons_ and reason_of_
   std::map<std::string, std::int64_t> reasons_;
+  std::map<std::size_t, std::string> reason_of_;  // of forbidden plans
+  bool late_ = false;                             // the first process has reached a limit of time
   std::mutex families_mutex_;
   std::map<std::string, std::shared_ptr<Family>> families_;
 };
 
 }  // namespace
+
+std::int64_t batch_of(const Request& request) {
+  return any_plan(request).training.global_batch;
+}
 
 int complexity(const plan::Plan& plan) {
   if (plan.pipeline > 1) return 3;

@@ -13,7 +13,8 @@
 //   the
 //                model than the best plan's the fastest plan within its interval; what each key of it is worth.
 //
-// The outcome depends on the space alone, not on threads; with a limit of plans too, with a limit of time it does not.
+// The outcome depends on the space alone, not on threads or on processes that share it (shared_work.h); with a limit of
+// plans too, with a limit of time it does not.
 #pragma once
 
 #include <chrono>
@@ -26,7 +27,9 @@
 
 #include "sim/base/diagnostics.h"
 #include "sim/result/result.h"
+#include "sim/run/processes.h"
 #include "sim/run/run.h"
+#include "sim/search/shared_work.h"
 #include "sim/search/space.h"
 
 namespace rehearse::search {
@@ -46,6 +49,7 @@ struct Request {
   bool worth = false;  // what each key of the best plan is worth
   bool front = false;  // the fastest plans with less and less memory
   int threads = 1;
+  run::Processes shared;  // where several processes search together; only part 0 answers
   run::Options run;  // of each simulation; record is of the answers, samples, what_if and threads are not looked at
   std::function<void(std::string_view what, double done)>
       progress;  // called by one thread at a time; may throw to stop
@@ -111,6 +115,9 @@ struct Outcome {
 
 // Throws InputError for a scenario that is wrong whatever its plan, with noise of kernels or with jobs alongside it.
 Outcome search(const Request& request);
+
+// The sequences of a step of the scenario, whatever its plan. Throws InputError.
+std::int64_t batch_of(const Request& request);
 
 // How a model is split, the simpler the less: whole replicas 0, sharded ones (ZeRO) 1, over tensor, context or expert
 // groups 2, in stages 3.

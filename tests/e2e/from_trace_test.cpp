@@ -136,5 +136,54 @@ TEST(FromTrace, WhatCannotBeIsRefused) {
   EXPECT_TRUE(has(run({"calibrate", "--skip-steps", "1"}).err, "--from-trace"));
 }
 
+// The run itself beside its simulation: every product took a quarter longer, one is not in the trace, and two kernels
+// of it are of no op. Nothing of either side is lost.
+TEST(CompareTrace, MapsKernelsToOpsAndListsTheRest) {
+  const Folder folder;
+  const std::string simulated = folder / "simulated";
+  ASSERT_EQ(run({"simulate", folder.write("run.yaml", kTinyLlama), "-o", simulated}).status, 0);
+  Json events = Json::array();
+  int id = 0;
+  double ts = 0, left_out_us = 0;
+  std::size_t products = 0;
+  for (const OpRow& row : ops_of(simulated + "/ops.csv")) {
+    if (row.kind != "gemm") continue;
+    const double us = static_cast<double>(row.duration_ps) * 1e-6;
+    if (++products == 5) {
+      left_out_us = us;
+      continue;
+    }
+    events.push_back(mm_of(row.shape, ++id, ts));
+    events.push_back(kernel_of(id, ts += 1e5, 1.25 * us));
+  }
+  events.push_back(mm_of("m=77 n=88 k=99", ++id, ts));
+  events.push_back(kernel_of(id, ts += 1e5, 30));
+  events.push_back(kernel_of(123456789, ts += 1e5, 40));
+  events.push_back(
+      {{"ph", "X"}, {"cat", "user_annotation"}, {"name", "ProfilerStep#3"}, {"ts", -1}, {"dur", ts + 1e5}});
+  const std::string trace = folder.write("rank0.json", Json{{"traceEvents", events}}.dump());
+  const Outcome r = run({"compare", simulated, trace, "-o", folder / "out"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  for (const char* part : {"ProfilerStep#3", "aten::mm", "no gemm 77x88x99 is left", "linked to no operator"})
+    EXPECT_TRUE(has(r.out, part)) << part << r.out;
+  EXPECT_LE(widest(r.out), 80u) << r.out;
+  const Json j = Json::parse(read(folder / "out/compare.json"));
+  EXPECT_EQ(j["mapped"].get<std::size_t>(), products - 1);
+  for (const Json& c : j["classes"]) {
+    if (c["class"] != "gemm") continue;
+    EXPECT_EQ(c["ops"].get<std::size_t>(), products);
+    EXPECT_EQ(c["calls"].get<std::size_t>(), products);
+    EXPECT_NEAR(c["mapped_measured_s"].get<double>() / c["mapped_simulated_s"].get<double>(), 1.25, 1e-6);
+    EXPECT_NEAR(c["simulated_s"].get<double>() - c["mapped_simulated_s"].get<double>(), left_out_us * 1e-6, 1e-9);
+  }
+  std::size_t alone = 0;
+  for (const Json& one : j["measured_alone"]) alone += one["count"].get<std::size_t>();
+  EXPECT_EQ(alone, 2U);
+  // Every op that is no product, and the one product, is in the other list.
+  EXPECT_GT(j["simulated_alone"].size(), 5U);
+  EXPECT_EQ(run({"compare", simulated, trace, "--rank", "7"}).status, 2);
+  EXPECT_EQ(run({"compare", simulated, folder.write("none.json", "{}")}).status, 2);
+}
+
 }  // namespace
 }  // namespace rehearse::e2e

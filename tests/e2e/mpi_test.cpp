@@ -217,6 +217,43 @@ TEST_F(Mpi, SamplesAndWhatIfsAreSharedAndTheSame) {
   }
 }
 
+// The space of a search too: the same answer but for how long it took, said and written once.
+TEST_F(Mpi, ASearchIsSharedAndTheSame) {
+  const std::string small = folder_.write("small.yaml", R"(rehearse: 1
+name: small
+framework: rehearse
+model: {family: gpt, layers: 4, hidden: 512, heads: 8, vocab: 2048, max_seq_len: 256}
+cluster: {topology: dgx-a100, gpus: 16}
+training: {global_batch: 32, seq_len: 256, precision: bf16}
+)");
+  const std::string search = "plan " + small + " --fix plan.context=1 --fix plan.schedule=1f1b --threads 1 --json ";
+  const auto answer = [](const Outcome& r) {
+    Json j = Json::parse(r.out);
+    j["search"].erase("wall_s");
+    return j;
+  };
+  const Outcome one = shell("\"$REHEARSE\" " + search + "-o " + (folder_ / "one"));
+  ASSERT_EQ(one.status, 0) << one.err;
+  const Outcome all = shell(std::string(kMpirun) + "mpirun -n 3 \"$REHEARSE\" " + search + "-o " + (folder_ / "three"));
+  ASSERT_EQ(all.status, 0) << all.err;
+  EXPECT_EQ(all.err, one.err) << "said once";
+  EXPECT_EQ(answer(all), answer(one));
+  EXPECT_EQ(read(folder_ / "one/plan-1.yaml"), read(folder_ / "three/plan-1.yaml"));
+  const Outcome none = shell(std::string(kMpirun) + "mpirun -n 2 \"$REHEARSE\" " + search + "--fix plan.tensor=7");
+  EXPECT_EQ(none.status, 2);
+  EXPECT_EQ(none.out, "");
+}
+
+TEST_F(Mpi, AProcessThatDiesEndsTheSearch) {
+  const Outcome r = as_shells(3,
+                              "[ $OMPI_COMM_WORLD_RANK = 1 ] && (sleep 1; kill -9 $$) & exec $REHEARSE plan "
+                              "gpt3-175b-1024xa100 --threads 1");
+  EXPECT_NE(r.status, 0);
+  EXPECT_NE(r.status, 124) << "hung";
+  EXPECT_EQ(r.out, "");
+  EXPECT_TRUE(has(r.err, "rank 1")) << r.err;
+}
+
 TEST_F(Mpi, AProcessThatDiesEndsTheSweep) {
   const Outcome r =
       as_shells(3,

@@ -57,6 +57,22 @@ TEST(PlanCommand, WritesPlansThatSimulateToTheSameSteps) {
   EXPECT_EQ(PlanJson::parse(std::ifstream(folder + "/plans.json"))["plans"], json["plans"]);
 }
 
+// Strong scaling of a small batch bends; with a batch that grows as the GPUs do it does not.
+TEST(PlanCommand, StrongScalingHasAKneeThatWeakScalingHasNot) {
+  const Outcome strong = plan({"--gpus", "8,16,32", "--json"}), weak = plan({"--gpus", "8,16,32", "--weak", "--json"});
+  ASSERT_EQ(strong.status, 0) << strong.err;
+  ASSERT_EQ(weak.status, 0) << weak.err;
+  const PlanJson s = PlanJson::parse(strong.out), w = PlanJson::parse(weak.out);
+  EXPECT_TRUE(w["knee_gpus"].is_null()) << w["knee_gpus"];
+  EXPECT_TRUE(s.contains("knee_gpus"));
+  const auto batch = [](const PlanJson& j, int i) { return j["searches"][i]["plans"][0]["global_batch"].get<int>(); };
+  EXPECT_EQ(batch(s, 2), 32);
+  EXPECT_EQ(batch(w, 0), 32);
+  EXPECT_EQ(batch(w, 2), 128);
+  EXPECT_TRUE(has(plan({"--gpus", "8,16", "--weak"}).out, "knee"));
+  EXPECT_EQ(plan({"--gpus", "8", "--weak"}).status, 2);
+}
+
 TEST(PlanCommand, OfSeveralNumbersOfGpusTheFewestInTime) {
   const Outcome r = plan({"--gpus", "4,8,16", "--tokens", "1B", "--days", "1", "--fix", "plan.recompute=none"});
   EXPECT_EQ(r.status, 0) << r.err;

@@ -10,8 +10,8 @@ namespace {
 
 TEST(Shrink, SimulatesPerformsComparesAndCarriesBack) {
   const Folder folder;
-  const Outcome r = run(
-      {"execute", "gpt3-175b-1024xa100", "--shrink", "--step-seconds", "0.02", "--budget", "1", "-o", folder / "out"});
+  const Outcome r = run({"execute", "gpt3-175b-1024xa100", "--set", "training.global_batch=128", "--shrink",
+                         "--step-seconds", "0.02", "--budget", "1", "-o", folder / "out"});
   ASSERT_EQ(r.status, 0) << r.err;
   for (const char* words :
        {"8 ranks of 1024", "reduced", "The same program", "Carried back", "Step, carried", "not a", "model's own"})
@@ -24,7 +24,8 @@ TEST(Shrink, SimulatesPerformsComparesAndCarriesBack) {
   EXPECT_LE(carried["interval_s"][0].get<double>(), step);
   EXPECT_GE(carried["interval_s"][1].get<double>(), step);
   // The large prediction is what simulate says of the plan, and the miniature a scenario like any.
-  const auto large = nlohmann::json::parse(run({"simulate", "gpt3-175b-1024xa100", "--json"}).out);
+  const auto large = nlohmann::json::parse(
+      run({"simulate", "gpt3-175b-1024xa100", "--set", "training.global_batch=128", "--json"}).out);
   EXPECT_DOUBLE_EQ(large["step_time_s"].get<double>(), step);
   const auto again = nlohmann::json::parse(
       run({"simulate", folder / "out/miniature.yaml", "--calibration", folder / "out/calibration.json", "--json"}).out);

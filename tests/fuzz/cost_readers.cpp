@@ -1,6 +1,7 @@
 // Device files, the tables next to them, and calibrations of this machine.
 #include <filesystem>
 
+#include "calibrate/trace/chakra_trace.h"
 #include "calibrate/trace/trace_samples.h"
 #include "sim/collective/measurements.h"
 #include "sim/cost/calibration_file.h"
@@ -76,6 +77,13 @@ void read_measurements(const std::string& bytes) {
   print_all(simulate_text(small_scenario("dgx-a100", 2), {path}));
 }
 
+// What each operator is asked too: its shapes are texts in the file.
+void read_chakra(const std::string& bytes) {
+  const calibrate::trace::Trace trace = calibrate::trace::read_chakra_trace(put_file("trace.et", bytes));
+  for (const calibrate::trace::Operator& op : trace.operators) (void)calibrate::trace::of_operator(op, "kernel");
+  for (const calibrate::trace::Collective& c : trace.collectives) (void)calibrate::trace::of_collective(c, 8, 0);
+}
+
 void read_profiler_trace(const std::string& bytes) {
   const calibrate::trace::Trace trace = calibrate::trace::read_trace(put_file("trace.json", bytes));
   calibrate::trace::SampleTable table;
@@ -138,6 +146,7 @@ void add_cost_readers(std::vector<Reader>& list) {
   list.push_back({.name = "calibration", .read = read_calibration});
   list.push_back({.name = "measurements", .read = read_measurements});
   list.push_back({.name = "profiler-trace", .read = read_profiler_trace});
+  list.push_back({.name = "chakra-trace", .read = read_chakra});
 }
 
 }  // namespace rehearse::fuzz

@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <barrier>
 #include <fstream>
 #include <map>
+#include <thread>
 
 #include "sim/plan/schedule/schedule.h"
 #include "sim/run/fit.h"
@@ -142,6 +144,63 @@ TEST(Search, ThreadsChangeNothing) {
     EXPECT_EQ(one.plans[i].status, three.plans[i].status);
     EXPECT_EQ(one.plans[i].least, three.plans[i].least);
     EXPECT_EQ(one.plans[i].step, three.plans[i].step);
+  }
+}
+
+// Processes that share a search, as threads here: what each finds the others are told.
+class SharedSearches {
+ public:
+  explicit SharedSearches(int parts) : said_(static_cast<std::size_t>(parts)), all_here_(parts) {}
+  search::Outcome search(search::Request request, int part) {
+    request.shared.part = part;
+    request.shared.parts = static_cast<int>(said_.size());
+    request.shared.trade = [this, part](std::string text) {
+      said_[static_cast<std::size_t>(part)] = std::move(text);
+      all_here_.arrive_and_wait();
+      std::vector<std::string> all = said_;
+      all_here_.arrive_and_wait();
+      return all;
+    };
+    return search::search(request);
+  }
+
+ private:
+  std::vector<std::string> said_;
+  std::barrier<> all_here_;
+};
+
+TEST(Search, ProcessesThatShareTheSpaceChangeNothing) {
+  const std::string file = scenario_of_text(kGpt);
+  search::Request request = request_of(file, {"plan.context=1", "plan.chunks=1", "plan.recompute=none"});
+  request.top = 3;
+  for (const std::int64_t most : {0, 3}) {
+    request.most_simulated = most;
+    const search::Outcome alone = search::search(request);
+    constexpr int kParts = 3;
+    SharedSearches shared(kParts);
+    std::vector<search::Outcome> found(kParts);
+    std::vector<std::thread> processes;
+    for (int part = 0; part < kParts; ++part)
+      processes.emplace_back([&, part] { found[static_cast<std::size_t>(part)] = shared.search(request, part); });
+    for (std::thread& process : processes) process.join();
+    const search::Outcome& first = found.front();
+    EXPECT_EQ(alone.best, first.best);
+    EXPECT_EQ(alone.best, found.back().best) << "all took the same way";
+    EXPECT_TRUE(found.back().answers.empty()) << "only the first answers";
+    EXPECT_EQ(alone.proven, first.proven);
+    EXPECT_EQ(alone.reasons, first.reasons);
+    EXPECT_EQ(alone.counts.simulated, first.counts.simulated);
+    EXPECT_EQ(alone.counts.lowered, first.counts.lowered);
+    EXPECT_EQ(alone.counts.open, first.counts.open);
+    EXPECT_EQ(alone.open_from, first.open_from);
+    ASSERT_EQ(alone.answers.size(), first.answers.size());
+    for (std::size_t i = 0; i < alone.answers.size(); ++i)
+      EXPECT_EQ(alone.answers[i].step_time_ps, first.answers[i].step_time_ps);
+    for (std::size_t i = 0; i < alone.plans.size(); ++i) {
+      EXPECT_EQ(alone.plans[i].status, first.plans[i].status);
+      EXPECT_EQ(alone.plans[i].least, first.plans[i].least);
+      EXPECT_EQ(alone.plans[i].objective, first.plans[i].objective);
+    }
   }
 }
 
