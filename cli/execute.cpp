@@ -428,8 +428,7 @@ void add_execute(CLI::App& app, Action& action) {
       ->type_name("S");
   CLI::Option* output =
       command->add_option("-o", a->output, "Write result.json, ops.csv, trace.json.gz there")->type_name("DIR");
-  CLI::Option* shrink =
-      command->add_flag("--shrink", a->shrink, "A large plan's miniature: simulated, performed, compared");
+  CLI::Option* shrink = command->add_flag("--shrink", a->shrink, "In miniature: simulated, performed, compared");
   command->add_option("--ranks-at-most", a->miniature.ranks_at_most, "Of the miniature (default: keeps every split)")
       ->check(between(1, execute::kMaxRanks))
       ->needs(shrink)
