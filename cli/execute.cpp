@@ -456,8 +456,7 @@ void add_execute(CLI::App& app, Action& action) {
   command->add_option("--metrics", a->metrics, "Loss and rates while it runs, for Prometheus")
       ->check(not_empty())
       ->type_name("FILE");
-  CLI::Option* shrink =
-      command->add_flag("--shrink", a->shrink, "A large plan's miniature: simulated, performed, compared");
+  CLI::Option* shrink = command->add_flag("--shrink", a->shrink, "In miniature: simulated, performed, compared");
   command->add_option("--ranks-at-most", a->miniature.ranks_at_most, "Of the miniature (default: keeps every split)")
       ->check(between(1, execute::kMaxRanks))
       ->needs(shrink)

@@ -275,7 +275,7 @@ void add_plan(CLI::App& app, Action& action) {
       ->required()
       ->type_name("");
   command->add_option("--gpus", a->gpus, "How many; of several the best plan for each")->type_name("N,...");
-  command->add_flag("--weak", a->weak, "Of several --gpus: the batch grows with them, from the fewest on");
+  command->add_flag("--weak", a->weak, "The batch grows with several --gpus");
   command->add_option("--objective", a->objective, "What is to be least (default step_time)")
       ->check(one_of({"step_time", "cost", "memory", "energy"}))
       ->type_name("WHAT");
