@@ -4,7 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <numeric>
+#include <algorithm>
+#include <filesystem>
 
 #include "sim/plan/sections.h"
 
@@ -23,6 +24,22 @@ std::string entry_text(const Node& entry) {
     text += (text.empty() ? "" : ", ") + key + ": " + said;
   }
   return "{" + text + "}";
+}
+
+void not_counted(const Node& gpus, const std::string& topology, const std::string& data_root) {
+  std::vector<std::string> known;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(data_root + "/topologies", error))
+    if (entry.path().extension() == ".yaml") known.push_back(entry.path().stem().string());
+  std::sort(known.begin(), known.end());
+  const std::string near = nearest(topology, known);
+  gpus.error(
+      topology.empty()
+          ? "gpus is the sum of the nodes' devices, and an entry of cluster.nodes names no topology"
+          : fmt::format("gpus is the sum of the nodes' devices, and topology '{}' of cluster.nodes has no file that "
+                        "says how many a node has",
+                        topology),
+      near.empty() || near == topology ? "give gpus" : fmt::format("did you mean '{}'?", near));
 }
 
 }  // namespace
@@ -64,7 +81,10 @@ void count_devices(const Node& cluster, const std::string& data_root, ClusterReq
   std::int64_t sum = 0;
   std::vector<std::string> terms;
   for (std::size_t i = 0; i < each.size(); ++i) {
-    if (each[i] == 0) return;  // not known, or not sound
+    if (each[i] == 0) {  // gpus given: the topology's reader says what is wrong, if anything is
+      if (!cluster.has("gpus")) not_counted(cluster.get("gpus"), request.nodes[i].topology, data_root);
+      return;
+    }
     sum += each[i] * request.nodes[i].count;
     terms.push_back(fmt::format("{} nodes of {}", request.nodes[i].count, each[i]));
   }

@@ -131,9 +131,10 @@ Counts improved(const PartTimes& times, Counts counts) {
 
 constexpr std::int64_t kNoLayer = -1;
 
-// "layer12.mlp.up" -> 12
+// "layer12.mlp.up", "d_layer12.mlp.up" -> 12
 std::int64_t layer_of_op(std::string_view name) {
-  constexpr std::string_view kLayer = "layer";
+  constexpr std::string_view kLayer = "layer", kGradient = "d_";
+  if (name.starts_with(kGradient)) name.remove_prefix(kGradient.size());
   if (!name.starts_with(kLayer)) return kNoLayer;
   std::int64_t layer = kNoLayer;
   const char* const begin = name.data() + kLayer.size();
@@ -186,6 +187,26 @@ class OpTimes {
   OpTimes(const program::Program& program, const plan::RankGrid& grid, const Machine& machine)
       : program_(program), grid_(grid), machine_(machine) {}
 
+  // A body alone, each op as soon as its stream and its waits let it: what each kernel adds to the time of the compute
+  // stream, what it waits for included.
+  template <class Add>  // (op, ps)
+  void walk(const program::Role& role, const program::Body& body, int rank, const Add& add) const {
+    std::map<program::StreamId, std::int64_t> streams;
+    std::map<program::EventId, std::int64_t> events;
+    for (const program::Op& op : body.ops) {
+      const std::int64_t before = streams[op.stream];
+      std::int64_t start = before;
+      for (const program::EventId event : op.waits)
+        if (const auto recorded = events.find(event); recorded != events.end())
+          start = std::max(start, recorded->second);
+      const std::int64_t end = start + of(role, op, rank);
+      streams[op.stream] = end;
+      if (op.records >= 0) events[op.records] = end;
+      if (role.streams[static_cast<std::size_t>(op.stream)].kind == program::StreamKind::compute) add(op, end - before);
+    }
+  }
+
+ private:
   std::int64_t of(const program::Role& role, const program::Op& op, int rank) const {
     const bool counted = op.phase == program::Phase::forward || op.phase == program::Phase::recompute ||
                          op.phase == program::Phase::backward;
@@ -200,7 +221,6 @@ class OpTimes {
     return costs.kernel(role, op, beside).duration.ps();
   }
 
- private:
   std::int64_t collective(const program::Op& op, const program::Collective& c, int rank) const {
     const program::Group& group = program_.groups[static_cast<std::size_t>(c.group)];
     if (!waited_for(group)) return 0;
@@ -230,9 +250,10 @@ LayerTimes times_on(int rank, const plan::Scenario& scenario, const program::Pro
     std::vector<std::int64_t> runs(role.bodies.size(), 0);
     for (const program::Slot& slot : role.slots) ++runs[static_cast<std::size_t>(slot.body)];
     for (std::size_t b = 0; b < role.bodies.size(); ++b)
-      for (const program::Op& op : role.bodies[b].ops)
-        if (std::int64_t* const sum = whose.at(op, own); sum != nullptr && runs[b] > 0)
-          *sum += ops.of(role, op, rank) * runs[b];
+      if (runs[b] > 0)
+        ops.walk(role, role.bodies[b], rank, [&](const program::Op& op, std::int64_t ps) {
+          if (std::int64_t* const sum = whose.at(op, own)) *sum += ps * runs[b];
+        });
     // Of places in an expert group the one with most to do.
     for (std::size_t l = 0; l < own.layers.size(); ++l) slowest.layers[l] = std::max(slowest.layers[l], own.layers[l]);
     slowest.first = std::max(slowest.first, own.first), slowest.last = std::max(slowest.last, own.last);

@@ -1,9 +1,9 @@
 // plan.layers_per_stage: by_time. Of all ways to give stages (and chunks) layers, at least one each, in the model's
 // order, one whose slowest stage takes least. A stage takes for a micro-batch what its layers' forward, recomputation
 // and backward take on its own ranks' devices, the first also the embedding, the last also the head: the kernels on the
-// compute stream and, since these wait for them, the collectives of tensor, context and expert groups, each alone. Left
-// out: what overlaps of these, and messages between stages. Of layers of which only some are recomputed, those are
-// taken to be recomputed that are in the even split.
+// compute stream, and what these wait for collectives of tensor, context and expert groups, in each body by itself.
+// Left out: messages between stages, and what moves beside kernels slows them. Of layers of which only some are
+// recomputed, those are taken to be recomputed that are in the even split.
 #pragma once
 
 #include <cstdint>

@@ -239,7 +239,8 @@ result::Result simulate_scenario(const plan::Scenario& given, const Options& opt
   out.flop_formula =
       model::flop_formula(scenario.model, scenario.training.seq_len, scenario.training.adapters(), document);
   describe_kinds(prepared, out);
-  for (result::Note& note : balance_notes_of(prepared, scenario)) out.notes.push_back(std::move(note));
+  if (prepared.chosen_layers() == nullptr)
+    for (result::Note& note : balance_notes_of(prepared, scenario)) out.notes.push_back(std::move(note));
   add_expert_balance(scenario, out);
   out.input = prepared.input().facts;
 

@@ -100,6 +100,14 @@ TEST(MixedCluster, MfuIsOverTheSumOfPeaks) {
   EXPECT_NEAR(both.energy.limit_w, (h.energy.limit_w + a.energy.limit_w) / 2, 1e-9);
 }
 
+TEST(MixedCluster, ByTimeIsNoSlowerThanAnEvenSplit) {
+  for (const std::string& cluster : {std::string("{topology: dgx-h100, gpus: 32}"), kTwo})
+    for (const char* plan : {"plan.tensor=4", "plan.tensor=8", "plan.sequence_parallel=true"})
+      EXPECT_LE(simulated_on(cluster, {plan, "plan.layers_per_stage=by_time"}).step_time_ps,
+                simulated_on(cluster, {plan}).step_time_ps)
+          << cluster << " " << plan;
+}
+
 TEST(MixedCluster, ASlowNodeIsNoiseOnItsRanks) {
   const auto plain = simulated_on(kTwo, {"plan.layers_per_stage=by_time"});
   const auto slow = simulated_on(kTwo, {"plan.layers_per_stage=by_time",
