@@ -161,6 +161,7 @@ std::vector<plan::Scenario> scenarios_of(const CalibrateArguments& a) {
   std::vector<plan::Scenario> list;
   for (const std::string& name : a.scenarios)
     list.push_back(plan::read_scenario(scenario_file(name, root), a.assignments, root, plan::Purpose::perform));
+  for (plan::Scenario& s : list) s.plan.layers_by_time = false;  // kernels are the same however layers are split
   return list;
 }
 

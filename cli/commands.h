@@ -65,6 +65,9 @@ run::Options options_of(const SimulationRequest& request, const std::string& roo
 // Fills limited_by and shows the file as the user knows it.
 result::Result simulate_file(const SimulationRequest& request, const std::string& root);
 // The result's notes, on standard error.
+// The scenario with its layers, where plan.layers_per_stage: by_time leaves them to the costs of its cluster's devices;
+// then `said` says which. Throws InputError, located.
+plan::Scenario with_chosen_layers(plan::Scenario scenario, const std::string& root, std::string* said);
 void tell_notes(const result::Result& r);
 // Gives a measured result the names and keys that a simulation of the scenario on this machine has.
 void describe_measured(const plan::Scenario& scenario, const std::string& file, const std::string& root,

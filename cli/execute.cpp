@@ -285,12 +285,14 @@ std::string comparison(const result::Result& many, const result::Result& one) {
 
 struct Files {
   std::string root, scenario;
+  std::string layers;  // what plan.layers_per_stage: by_time chose
 };
 
 int perform_and_tell(const ExecuteArguments& a, const plan::Scenario& scenario, const Files& files,
                      execute::World& world) {
   if (scenario.noise.any() || !scenario.jobs.empty())
     note("rehearse: note: noise and cluster.jobs are only simulated; nothing of them is performed");
+  if (!files.layers.empty()) note("rehearse: note: " + files.layers);
   std::optional<execute::Outcome> outcome = perform(a, scenario, "performing ", world);
   if (!outcome) return kDone;
   describe_measured(scenario, files.scenario, files.root, outcome->result);
@@ -360,15 +362,17 @@ int run_execute(ExecuteArguments a) {
   if (!a.data.empty()) note_input(a.data);
   if (a.output_given) check_result_directory(a.output), check_output_directory(a.output, {"steps.csv"});
   if (!a.metrics.empty()) check_output_path(a.metrics);
-  const plan::Scenario scenario = plan::read_scenario(file, a.assignments, root, plan::Purpose::perform);
+  std::string layers;
+  const plan::Scenario scenario =
+      with_chosen_layers(plan::read_scenario(file, a.assignments, root, plan::Purpose::perform), root, &layers);
   try {
     a.steps = steps_of(a, scenario);
     const execute::Placement placement(a.placement, scenario);
     const auto world = placement.join(options_of(a), [&scenario] { return lower::lower(scenario); });
     if (world == nullptr) return start(a, scenario, placement);
     a.maker = placement.make_ranks(*world);
-    return world->root() ? perform_and_tell(a, scenario, {root, file}, *world)
-                         : perform_quietly(a, scenario, {root, file}, *world);
+    return world->root() ? perform_and_tell(a, scenario, {root, file, layers}, *world)
+                         : perform_quietly(a, scenario, {root, file, ""}, *world);
   } catch (const execute::DoesNotFit& error) {
     note(fmt::format("rehearse: {}", error.what()));
     return kDoesNotFit;

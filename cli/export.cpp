@@ -23,7 +23,9 @@ int export_scenario(const ExportArguments& a) {
   const std::string root = data_root();
   const std::string path = scenario_file(a.file, root);
   if (!a.out.empty()) check_output_path(a.out);
-  const plan::Scenario scenario = plan::read_scenario(path, a.assignments, root);
+  std::string layers;
+  const plan::Scenario scenario = with_chosen_layers(plan::read_scenario(path, a.assignments, root), root, &layers);
+  if (!layers.empty()) note("rehearse: note: " + layers);
   const auto cluster = cluster::build_cluster(scenario.cluster.topology, static_cast<int>(scenario.cluster.gpus),
                                               scenario.cluster.overrides, 0, root);
   const launch::Exported exported = launch::export_plan(a.format, scenario, cluster->devices_per_node());

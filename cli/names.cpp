@@ -27,7 +27,7 @@ std::vector<std::string> listed_values(const plan::Key& key, const std::string& 
   if (!key.names_of.empty())
     for (std::string& name : names_of(key.names_of, root)) list.push_back(std::move(name));
   if (key.type == KeyType::boolean) list.insert(list.end(), {"false", "true"});
-  if (key.type == KeyType::choice || key.type == KeyType::choice_or_integer)
+  if (key.type == KeyType::choice || key.type == KeyType::choice_or_integer || key.type == KeyType::integers)
     list.insert(list.end(), key.values.begin(), key.values.end());
   if (key.type == KeyType::integer && key.max && *key.max - *key.min < 10)
     for (double x = *key.min; x <= *key.max; ++x) list.push_back(std::to_string(static_cast<int>(x)));

@@ -89,6 +89,7 @@ Json plain(const Key& key, const std::string& root) {
     case KeyType::names:
       return {{"anyOf", {name(key, root), {{"type", "array"}, {"items", text()}}}}};
     case KeyType::integers:
+      if (!key.values.empty()) return {{"anyOf", {{{"enum", key.values}}, list(key, "integer")}}};
       return list(key, "integer");
     case KeyType::numbers:
       return list(key, "number");

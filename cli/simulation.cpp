@@ -16,6 +16,8 @@
 #include "sim/plan/scenario.h"
 #include "sim/run/describe_scenario.h"
 #include "sim/run/ideal.h"
+#include "sim/run/layers_by_time.h"
+#include "sim/run/prepared.h"
 #include "sim/run/run.h"
 
 namespace rehearse::cli {
@@ -113,6 +115,19 @@ result::Result simulate_file(const SimulationRequest& request, const std::string
   r.scenario_file = shown_path(request.file, root);
   r.limited_by = reports::limited_by(r);
   return r;
+}
+
+plan::Scenario with_chosen_layers(plan::Scenario scenario, const std::string& root, std::string* said) {
+  if (!scenario.plan.layers_by_time) return scenario;
+  try {
+    run::Options options;
+    options.data_root = root;
+    std::optional<run::ChosenLayers> chosen = run::choose_layers(scenario, run::Machine(scenario, options));
+    if (said != nullptr) *said = chosen->text;
+    return std::move(chosen->scenario);
+  } catch (const InputError& error) {
+    throw plan::located(error, scenario);
+  }
 }
 
 void tell_notes(const result::Result& r) {

@@ -74,9 +74,9 @@ std::string does_not_fit(const Result& r) {
   const std::int64_t held = name == "activations" ? micro_batches_held(r, worst->stage) : 0;
   if (held > 1) what += fmt::format(" of {} micro-batches", held);
   const double share = worst->peak > 0 ? static_cast<double>(bytes) / static_cast<double>(worst->peak) : 0;
-  return fmt::format("Does not fit: stage {} needs {} of {} a {}{}; {} are {} of it.", worst->stage,
-                     format_bytes(Bytes(worst->peak)), format_bytes(usable_memory(r)), device_noun(r),
-                     headroom_words(r), what, percent(share));
+  return fmt::format("Does not fit: stage {}{} needs {} of {} a {}{}; {} are {} of it.", worst->stage,
+                     worst->device.empty() ? "" : " on " + worst->device, format_bytes(Bytes(worst->peak)),
+                     format_bytes(usable_memory(r)), device_noun(r), headroom_words(r), what, percent(share));
 }
 
 std::string communication_sentence(const Result& r, double total) {
@@ -147,9 +147,7 @@ bool paced_by_input(const Result& r) {
 }  // namespace
 
 const result::StageMemory* largest_stage(const Result& r) {
-  const auto worst =
-      std::max_element(r.stages.begin(), r.stages.end(), [](const auto& a, const auto& b) { return a.peak < b.peak; });
-  return worst == r.stages.end() ? nullptr : &*worst;
+  return result::tightest(r.stages);
 }
 
 Bytes usable_memory(const Result& r) {

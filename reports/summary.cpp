@@ -126,18 +126,27 @@ MemoryUnit memory_unit(const Result& r) {
 std::string memory(const Result& r) {
   if (r.stages.empty()) return "";
   const MemoryUnit unit = memory_unit(r);
-  const std::string fits = r.memory_capacity > 0 ? fmt::format(" of {}, {}", format_bytes(usable_memory(r)),
-                                                               r.memory_fits ? "fits" : "DOES NOT FIT")
-                                                 : "";
+  const bool mixed = !r.stages.front().device.empty();  // each stage has its own devices
+  const std::string of = mixed ? "" : fmt::format(" of {}", format_bytes(usable_memory(r)));
+  const std::string fits =
+      r.memory_capacity > 0 ? fmt::format("{}, {}", of, r.memory_fits ? "fits" : "DOES NOT FIT") : "";
   std::vector<std::vector<std::string>> rows = {
       {"  stage", "params", "grads", "optim", "activ", "worksp", "comm", "framew", "peak"}};
+  if (mixed) rows.front().insert(rows.front().end(), {"of", "device"});
   for (std::size_t i = 0; i < r.stages.size();) {
     std::size_t end = i + 1;
-    while (end < r.stages.size() && cells(r.stages[end]) == cells(r.stages[i])) ++end;
+    while (end < r.stages.size() && cells(r.stages[end]) == cells(r.stages[i]) &&
+           r.stages[end].device == r.stages[i].device)
+      ++end;
     std::vector<std::string> row = {end - i == 1 ? fmt::format("  {}", r.stages[i].stage)
                                                  : fmt::format("  {}-{}", r.stages[i].stage, r.stages[end - 1].stage)};
     for (const std::int64_t bytes : cells(r.stages[i]))
       row.push_back(fmt::format("{:.2f}", static_cast<double>(bytes) / unit.size));
+    if (mixed) {
+      const StageMemory& s = r.stages[i];
+      row.push_back(fmt::format("{:.2f}", static_cast<double>(s.capacity - s.headroom) / unit.size));
+      row.push_back(s.device);
+    }
     rows.push_back(std::move(row));
     i = end;
   }

@@ -106,7 +106,8 @@ std::string breakdown_table(const std::vector<result::StoredResult>& runs, const
 }
 
 bool same_memory(const StageMemory& a, const StageMemory& b) {
-  return std::all_of(kMemory.begin(), kMemory.end(), [&](const MemoryClass& c) { return a.*c.bytes == b.*c.bytes; });
+  return a.device == b.device &&
+         std::all_of(kMemory.begin(), kMemory.end(), [&](const MemoryClass& c) { return a.*c.bytes == b.*c.bytes; });
 }
 
 std::string memory_bar(const StageMemory& stage, double y, double height, double scale) {
@@ -120,18 +121,23 @@ std::string memory_bar(const StageMemory& stage, double y, double height, double
     out += segment(x, y, width, height, c.style, fmt::format("{}: {}", c.name, amount), amount);
     x += width;
   }
-  return out + words(x + 8, y + height / 2 + 4, format_bytes(Bytes(stage.peak)));
+  const std::string on = stage.device.empty() ? "" : " on " + stage.device;
+  return out + words(x + 8, y + height / 2 + 4, format_bytes(Bytes(stage.peak)) + on);
 }
 
 std::string memory_table(const Result& r) {
   std::vector<std::vector<std::string>> rows = {{"stage"}};
   for (const MemoryClass& c : kMemory) rows[0].emplace_back(c.name);
   rows[0].insert(rows[0].end(), {"peak", "at"});
+  const bool mixed = !r.stages.empty() && !r.stages.front().device.empty();
+  if (mixed) rows[0].emplace_back("device");
   for (const StageMemory& stage : r.stages) {
     std::vector<std::string> row = {fmt::format("{}", stage.stage)};
     for (const MemoryClass& c : kMemory) row.push_back(format_bytes(Bytes(stage.*c.bytes)));
     row.push_back(format_bytes(Bytes(stage.peak)));
     row.push_back(stage.where);
+    if (mixed)
+      row.push_back(fmt::format("{}, of {}", stage.device, format_bytes(Bytes(stage.capacity - stage.headroom))));
     rows.push_back(std::move(row));
   }
   return details("Numbers", table(rows));

@@ -50,6 +50,7 @@ enum class Inside : unsigned char { none, nvswitch, nvlink_mesh, pcie, memory };
 struct HostMemory {
   Bytes size{0};        // 0: not known, as of this very machine
   Bandwidth bandwidth;  // nominal, reads and writes together
+  bool operator==(const HostMemory&) const = default;
 };
 inline constexpr std::int64_t kHostBytes = std::int64_t{1} << 40, kHostBytesPerSecond = 409'600'000'000;
 
@@ -84,7 +85,11 @@ class Cluster {
  public:
   virtual ~Cluster() = default;
   virtual const std::string& name() const = 0;
-  virtual const std::string& device_name() const = 0;  // a device file of calibrate/devices, or "local"
+  virtual const std::string& device_name() const = 0;  // a device file of calibrate/devices, or "local"; of rank 0
+  // The kinds of devices that ranks run on, device files in the order of their first ranks, and which of them a device
+  // is of. Several only where nodes of several kinds are in use (docs/topologies.md, mixed clusters); a node has one.
+  virtual std::vector<std::string> device_names() const { return {device_name()}; }
+  virtual int kind_of(int /*device*/) const { return 0; }
   virtual int devices() const = 0;
   virtual int devices_per_node() const = 0;  // of the largest node, where they differ
   virtual int nodes() const { return (devices() + devices_per_node() - 1) / devices_per_node(); }

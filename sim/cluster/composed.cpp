@@ -74,6 +74,15 @@ void Composed::make_resources() {
   for (std::size_t t = 0; t < order.size(); ++t) terminal_[static_cast<std::size_t>(order[t])] = static_cast<int>(t);
 }
 
+int Composed::kind_at(int node) {
+  const NodeGraph& type = parts_.types[static_cast<std::size_t>(nodes_[static_cast<std::size_t>(node)].type)];
+  const std::string& device = type.device.empty() ? parts_.device : type.device;
+  const auto known = std::find(kinds_.begin(), kinds_.end(), device);
+  const auto kind = static_cast<int>(known - kinds_.begin());
+  if (known == kinds_.end()) kinds_.push_back(device);
+  return kind;
+}
+
 void Composed::place_ranks() {
   std::vector<std::pair<int, int>> place;  // node and place of each physical device
   for (std::size_t n = 0; n < nodes_.size(); ++n)
@@ -85,7 +94,7 @@ void Composed::place_ranks() {
     REHEARSE_CHECK(physical >= 0 && physical < static_cast<int>(place.size()), "rank {} on device {} of {}", r,
                    physical, place.size());
     const auto [node, at] = place[static_cast<std::size_t>(physical)];
-    ranks_.push_back({node, at, physical});
+    ranks_.push_back({node, at, physical, kind_at(node)});
     used[node].node = node;
     used[node].ranks.push_back(static_cast<int>(r));
   }
@@ -108,7 +117,7 @@ NodeView Composed::node_view(int node) const {
   view.devices = static_cast<int>(used.ranks.size());
   view.nics = static_cast<int>(type.of_kind(VertexKind::nic).size());
   if (view.nics > 0) view.nic = type.nic, view.net_hop = type.nic_latency;
-  view.host = parts_.host;
+  view.host = type.host.value_or(parts_.host);
   std::vector<int> places;
   for (const int r : used.ranks) places.push_back(rank(r).place);
   view.to_host = rate_to_host(type, places);

@@ -29,14 +29,16 @@ struct ComposedParts {
   Routing routing = Routing::fixed;
   std::uint64_t seed = 1;
   std::vector<int> placement;  // device of each rank, in the order of nodes; each once
-  HostMemory host = {};        // of each node
+  HostMemory host = {};        // of each node whose type has none of its own
 };
 
 class Composed final : public Cluster {
  public:
   explicit Composed(ComposedParts parts);
   const std::string& name() const override { return parts_.name; }
-  const std::string& device_name() const override { return parts_.device; }
+  const std::string& device_name() const override { return kinds_.front(); }
+  std::vector<std::string> device_names() const override { return kinds_; }
+  int kind_of(int device) const override { return rank(device).kind; }
   int devices() const override { return static_cast<int>(ranks_.size()); }
   int devices_per_node() const override { return most_devices_; }
   int nodes() const override { return static_cast<int>(ranks_on_.size()); }
@@ -76,6 +78,7 @@ class Composed final : public Cluster {
   struct Rank {
     int node = 0;  // among the used ones
     int place = 0, physical = 0;
+    int kind = 0;  // of kinds_
   };
   struct Place {
     int node, own_nic;
@@ -86,6 +89,7 @@ class Composed final : public Cluster {
   const Rank& rank(int device) const { return ranks_.at(static_cast<std::size_t>(device)); }
   Place place_of(const Rank& r) const;
   void make_resources();
+  int kind_at(int node);
   void place_ranks();
   int leaf(int node, int nic) const;
   Ends ends_of(const Rank& a, const Rank& b) const;
@@ -99,7 +103,8 @@ class Composed final : public Cluster {
   std::vector<NodeOfCluster> nodes_;
   std::vector<UsedNode> ranks_on_;
   std::vector<Rank> ranks_;
-  std::vector<int> terminal_;  // of each NIC: its number, switch by switch
+  std::vector<int> terminal_;       // of each NIC: its number, switch by switch
+  std::vector<std::string> kinds_;  // device files of ranks, in the order of their first ranks
   int most_devices_ = 1;
   ResourceId first_nic_ = 0, first_link_ = 0;
   std::vector<Resource> resources_;

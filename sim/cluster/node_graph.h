@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ struct NodeGraph {
   Inside inside = Inside::none;
   Bandwidth nic;     // of each NIC to its switch of the fabric
   Time nic_latency;  // device to device through two NICs and one switch
+  // Of a node of its own kind in a mixed cluster: its device file and its host's memory; else the topology file's.
+  std::string device = {};
+  std::optional<HostMemory> host = {};
   int add(std::string name, VertexKind kind);
   void join(int a, int b, ResourceKind kind, Bandwidth bandwidth, Time latency);
   std::vector<int> of_kind(VertexKind kind) const;

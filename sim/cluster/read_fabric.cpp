@@ -185,13 +185,15 @@ void read_written(const Node& node, ComposedFile& file) {
 
 void read_fabric(const Node& root, ComposedFile& file) {
   FabricNumbers& n = file.fabric;
+  const bool of_tree = root.get("kind").as_text() == "fat_tree";
   int nics = 0;
   for (const NodeGroup& group : file.groups) nics = std::max(nics, group.nics);
   const Node node = root.get("fabric");
   if (!node) {
     n.nodes = 1;
   } else {
-    switch (node.choice("kind", {"fat_tree", "switch", "rail_only", "torus", "dragonfly", "links"})) {
+    switch (node.choice("kind", {"fat_tree", "switch", "rail_only", "torus", "dragonfly", "links"},
+                        of_tree ? std::optional(0) : std::nullopt)) {
       case 0:
         read_tree(node, nics, n);
         break;
@@ -214,8 +216,12 @@ void read_fabric(const Node& root, ComposedFile& file) {
     }
     n.sharp = node.boolean("sharp", false);
     node.finish();
-    if (nics == 0) root.error("a fabric joins NICs, and there are none", "add the block 'nic'");
+    if (nics == 0 && !names_topologies(root))
+      root.error("a fabric joins NICs, and there are none", "add the block 'nic'");
   }
+  if (of_tree) file.routing = Routing::adaptive;
+  if (const Node nic = root.get("nic"); n.cable.per_s() == 0 && nic && (of_tree || names_topologies(root)))
+    n.cable = read_port(nic).effective;
   if (n.cable.per_s() == 0 && !file.groups.empty()) n.cable = file.groups.front().graph.nic;
   if (const Node routing = root.get("routing")) {
     constexpr Routing kRouting[] = {Routing::fixed, Routing::ecmp, Routing::adaptive};
@@ -225,10 +231,16 @@ void read_fabric(const Node& root, ComposedFile& file) {
   }
 }
 
-ComposedFile read_composed(const Node& root) {
+ComposedFile read_composed(const Node& root, const OpenTopology& open) {
   ComposedFile file;
-  file.groups = read_nodes(root);
+  file.groups = read_nodes(root, open);
   read_fabric(root, file);
+  std::int64_t nodes = 0;
+  for (const NodeGroup& group : file.groups) nodes += group.count;
+  if (names_topologies(root) && nodes > file.fabric.limit())
+    root.get("nodes").error(fmt::format("the nodes add up to {}, the fabric of '{}' holds at most {}", nodes,
+                                        root.get("name").as_text().value_or(""), file.fabric.limit()),
+                            "a larger fabric: fabric.units or fabric.nodes");
   return file;
 }
 

@@ -162,12 +162,14 @@ void check(const Node& node, const NodeNumbers& n) {
     node.error(fmt::format("{} sockets, but {} PCIe switches below them", n.sockets, n.pcie_switches));
 }
 
-NodeGroup read_group(const Node& node, const Blocks& blocks) {
+// `switched`: of a fat_tree file, which has no word for it.
+NodeGroup read_group(const Node& node, const Blocks& blocks, bool switched = false) {
   constexpr Inside kInside[] = {Inside::nvswitch, Inside::nvlink_mesh, Inside::pcie, Inside::none, Inside::none};
   NodeGroup group;
   NodeNumbers n;
   n.devices = group.devices = std::max(1, integer(node, "devices", 1, kMostInNode));
-  const int inside = node.choice("inside", {"nvswitch", "mesh", "pcie", "none", "links"});
+  const int inside =
+      node.choice("inside", {"nvswitch", "mesh", "pcie", "none", "links"}, switched ? std::optional(0) : std::nullopt);
   n.inside = kInside[inside];
   n.nvlink = blocks.nvlink, n.pcie = blocks.pcie, n.socket = blocks.socket, n.nic = blocks.nic;
   n.pcie_switches = blocks.pcie_switches, n.sockets = blocks.sockets;
@@ -197,13 +199,51 @@ void check_ways(const Node& node, const NodeGroup& group) {
   }
 }
 
+// An entry {topology, count} of a mixed cluster: the node of that topology, with what the entry says otherwise.
+std::optional<NodeGroup> read_named(const Node& entry, const OpenTopology& open) {
+  const Node name = entry.get("topology");
+  const std::string text = name.as_text().value_or("");
+  if (text.empty()) name.error("expected the name of a topology or a path");
+  const std::optional<Node> of = text.empty() || !open ? std::nullopt : open(name, text);
+  if (!of) return std::nullopt;
+  const std::string kind = of->get("kind").as_text().value_or("");
+  if (kind != "fat_tree" && kind != "composed") {
+    name.error(fmt::format("'{}' is of kind: {}, which has no nodes of accelerators", text, kind),
+               "topologies of kind fat_tree or composed have");
+    return std::nullopt;
+  }
+  if (of->has("nodes")) {
+    name.error(
+        fmt::format("the nodes of '{}' are of {} kinds; expected a topology of one", text, of->get("nodes").size()),
+        "write its kinds of nodes out here");
+    return std::nullopt;
+  }
+  Blocks own;
+  own.read(*of);
+  own.read(entry);
+  const Node node = of->get("node");
+  NodeGroup group = read_group(node, own, kind == "fat_tree");
+  check_ways(entry, group);
+  group.graph.device = entry.text("device", of->text("device"));
+  group.graph.host = read_host_memory(entry.has("host_memory") ? entry : *of);
+  return group;
+}
+
 }  // namespace
 
-std::vector<NodeGroup> read_nodes(const Node& root) {
+bool names_topologies(const Node& root) {
+  const Node list = root.get("nodes");
+  for (std::size_t i = 0; list.kind() == Node::Kind::sequence && i < list.size(); ++i)
+    if (list.at(i).has("topology")) return true;
+  return false;
+}
+
+std::vector<NodeGroup> read_nodes(const Node& root, const OpenTopology& open) {
   std::vector<NodeGroup> groups;
   Blocks blocks;
   blocks.read(root);
   const Node list = root.get("nodes");
+  if (list.file() == "--set") (void)root.get("node");  // the file's own, in whose place the list is
   if (!list) {
     const Node node = root.get("node");
     if (!node) root.error("expected 'node', what each node is, or 'nodes', a list of kinds of node");
@@ -215,12 +255,19 @@ std::vector<NodeGroup> read_nodes(const Node& root) {
   if (list.kind() != Node::Kind::sequence || list.size() == 0) list.error("expected a list of kinds of node");
   for (std::size_t i = 0; i < list.size(); ++i) {
     const Node node = list.at(i);
-    Blocks own = blocks;
-    own.read(node);
-    NodeGroup group = read_group(node, own);
+    NodeGroup group;
+    if (node.has("topology")) {
+      group = read_named(node, open).value_or(NodeGroup());
+    } else {
+      Blocks own = blocks;
+      own.read(node);
+      group = read_group(node, own);
+      check_ways(node, group);
+      group.graph.device = node.text("device", "");
+      if (node.has("host_memory")) group.graph.host = read_host_memory(node);
+    }
     group.count = integer(node, "count", 1, 1 << 20);
     node.finish();
-    check_ways(node, group);
     groups.push_back(std::move(group));
   }
   return groups;

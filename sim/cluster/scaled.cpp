@@ -23,6 +23,8 @@ class Scaled final : public Cluster {
   }
   const std::string& name() const override { return original_.name(); }
   const std::string& device_name() const override { return original_.device_name(); }
+  std::vector<std::string> device_names() const override { return original_.device_names(); }
+  int kind_of(int device) const override { return original_.kind_of(device); }
   int devices() const override { return original_.devices(); }
   int devices_per_node() const override { return original_.devices_per_node(); }
   int nodes() const override { return original_.nodes(); }

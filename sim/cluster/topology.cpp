@@ -24,7 +24,7 @@ namespace {
 constexpr int kMaxDevices = 1 << 20;
 // Keys of the topology file that the scenario has under the same name (sim/plan/scenario.cpp hands them on as
 // overrides).
-constexpr const char* kScenarioKeys[] = {"placement", "jobs", "faults", "background"};
+constexpr const char* kScenarioKeys[] = {"nodes", "placement", "jobs", "faults", "background"};
 
 std::string topology_path(const std::string& topology, const std::string& data_root) {
   if (topology.find('/') != std::string::npos || topology.ends_with(".yaml") || topology.ends_with(".yml"))
@@ -107,6 +107,16 @@ void refuse_missing(const Node& root, const Conditions& conditions) {
                                      "share or bandwidth; or a topology of kind: composed, as hgx-h200");
 }
 
+// What the nodes are, where they are of several kinds: "DGX H100 SuperPOD: 4 nodes of h100-sxm, 4 of a100-sxm-80g".
+std::string name_of_mixed(std::string name, const ComposedFile& file, const std::string& device) {
+  for (std::size_t g = 0; g < file.groups.size(); ++g) {
+    const NodeGroup& group = file.groups[g];
+    name += fmt::format("{}{}{} of {}", g == 0 ? ": " : ", ", group.count, g == 0 ? " nodes" : "",
+                        group.graph.device.empty() ? device : group.graph.device);
+  }
+  return name;
+}
+
 // An override's problem is reported by its key in the scenario, not as one of the topology file's.
 void throw_if_any(const Diagnostics& found) {
   Diagnostics moved;
@@ -160,19 +170,31 @@ std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices,
   ComposedFile composed;
   Conditions conditions;
   const bool accelerators = kind == 0 || kind == 3;
+  const bool mixed = kind == 0 ? root.has("nodes") : kind == 3 && names_topologies(root);
+  const bool composes = kind == 3 || mixed;
+  std::vector<Document> named;  // by entries of `nodes`
+  const OpenTopology open = [&](const Node& at, const std::string& topology_name) -> std::optional<Node> {
+    try {
+      named.push_back(Document::from_file(topology_path(topology_name, data_root), diagnostics));
+      return named.back().root();
+    } catch (const InputError& error) {
+      for (const Diagnostic& d : error.diagnostics()) at.error(d.message, d.hint);
+      return std::nullopt;
+    }
+  };
   std::vector<int> first_device{0, 0};
-  if (kind == 0) tree = read_fat_tree(root);
+  if (kind == 0 && !mixed) tree = read_fat_tree(root);
   if (accelerators) tree.host = read_host_memory(root);
   if (kind == 1) local = read_local(root, open_cores);
   if (kind == 2) links = read_links(root, open_cores);
-  if (kind == 3) {
-    composed = read_composed(root);
+  if (composes) {
+    composed = read_composed(root, open);
     composed.host = tree.host;
   }
   if (diagnostics.empty() && accelerators) {
-    first_device = kind == 0 ? first_devices(tree) : first_devices(composed);
+    first_device = composes ? first_devices(composed) : first_devices(tree);
     conditions = read_conditions(root, devices, first_device, job);
-    if (kind == 0) refuse_missing(root, conditions);
+    if (!composes) refuse_missing(root, conditions);
   }
   for (const char* key : kScenarioKeys)  // known, read or not
     if (const Node node = root.get(key); node && !accelerators)
@@ -198,12 +220,13 @@ std::unique_ptr<Cluster> build_cluster(const std::string& topology, int devices,
     links.threads_per_rank = threads_per_rank > 0 ? threads_per_rank : std::max(1, links.cores / sharing);
     return std::make_unique<Links>(std::move(links), devices);
   }
-  if (kind == 3) {
+  if (composes) {
     if (devices > first_device.back())
       refuse_devices(path, devices, fmt::format("'{}' holds at most {}", name, first_device.back()), "a larger fabric");
     Diagnostics unfit;
     try {
-      return build_composed(std::move(composed), conditions, name, device, ranks);
+      const std::string whole_name = mixed ? name_of_mixed(name, composed, device) : name;
+      return build_composed(std::move(composed), conditions, whole_name, device, ranks);
     } catch (const InputError& error) {
       for (const Diagnostic& d : error.diagnostics()) unfit.add(d);
     }

@@ -87,6 +87,14 @@ class CollectiveModel {
 // have nothing to add to.
 std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file,
                                             const Pins& pins = {}, const std::vector<std::string>& more = {});
+// Of a cluster of several kinds of devices (cluster::Cluster::device_names), the files of each (mixed_model.cpp).
+// Throws InputError as make_model does, for pins once a group is asked about.
+struct KindFiles {
+  std::string device_file;
+  std::vector<std::string> more;
+};
+std::unique_ptr<CollectiveModel> make_mixed_model(const cluster::Cluster& cluster, const std::vector<KindFiles>& kinds,
+                                                  const Pins& pins = {});
 // Whether X.yaml says `collectives: {of: topology}`: a calibration of one GPU measured none, and those of the
 // topology's own device stand in.
 bool takes_collectives_of_topology(const std::string& device_file);

@@ -21,6 +21,7 @@
 #include "sim/collective/forwarding.h"
 #include "sim/collective/links_model.h"
 #include "sim/collective/local_model.h"
+#include "sim/collective/measured_model.h"
 #include "sim/collective/measurements.h"
 #include "sim/collective/wire.h"
 
@@ -52,7 +53,8 @@ TransferPlan nothing() {
 
 // Latency of the way between two nodes beyond that of neighbours on one leaf: the switches above it.
 Time detour(const cluster::Cluster& cluster, int from, int to) {
-  return cluster.route(from, to).latency - cluster.node_view(cluster.node_of(from)).net_hop;
+  const auto net_hop = [&cluster](int device) { return cluster.node_view(cluster.node_of(device)).net_hop; };
+  return cluster.route(from, to).latency - std::max(net_hop(from), net_hop(to));
 }
 
 // What the algorithm makes of them; rounds between nodes take the longest each.
@@ -67,9 +69,8 @@ Time detours(const cluster::Cluster& cluster, const Group& group, CollectiveKind
   return model_of(choice.estimate.algorithm).detours(kind, sum, longest);
 }
 
-// The cluster's rates, and what the data say of the library and its machine.
-Prior prior_for(const cluster::Cluster& cluster, const std::optional<MeasuredData>& data) {
-  Prior prior = prior_of(cluster);
+// With what the data say of the library and its machine.
+Prior with_library(Prior prior, const std::optional<MeasuredData>& data) {
   if (!data) return prior;
   prior.nccl = data->prior.nccl;
   prior.torus = data->prior.torus;
@@ -101,15 +102,16 @@ class Memo {
 
 class MeasuredModel final : public CollectiveModel {
  public:
-  MeasuredModel(const cluster::Cluster& cluster, const std::optional<MeasuredData>& data, Pins pins)
+  MeasuredModel(const cluster::Cluster& cluster, const Prior& prior, const std::optional<MeasuredData>& data,
+                const BlockLimits& blocks, Pins pins)
       : cluster_(cluster),
-        prior_(prior_for(cluster, data)),
+        prior_(prior),
         by_members_(!pins.empty() || prior_.torus),
-        chooser_(cluster, prior_, std::move(pins)) {
+        chooser_(cluster, prior_, std::move(pins)),
+        blocks_(blocks) {
     intervals_.fill({0.5, 2.0});  // no data: the topology's own numbers, latencies above all, may be off by this much
     if (!data) return;
     intervals_ = data->interval;
-    blocks_ = data->blocks;
     corrections_ = Corrections(*data, prior_);
   }
 
@@ -362,7 +364,18 @@ std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, con
   std::optional<MeasuredData> data = find_measured_data(device_file);
   if (data)
     for (const std::string& file : more) add_measured_rows(file, *data);
-  return std::make_unique<MeasuredModel>(cluster, data, pins);
+  return make_measured_model(cluster, prior_of(cluster), data, pins);
+}
+
+std::unique_ptr<CollectiveModel> make_measured_model(const cluster::Cluster& cluster, const Prior& rates,
+                                                     const std::optional<MeasuredData>& data, const Pins& pins) {
+  return std::make_unique<MeasuredModel>(cluster, with_library(rates, data), data, data ? data->blocks : BlockLimits(),
+                                         pins);
+}
+
+std::unique_ptr<CollectiveModel> make_unmeasured_model(const cluster::Cluster& cluster, const Prior& prior,
+                                                       const BlockLimits& blocks, const Pins& pins) {
+  return std::make_unique<MeasuredModel>(cluster, prior, std::nullopt, blocks, pins);
 }
 
 std::unique_ptr<CollectiveModel> make_plain_model(const cluster::Cluster& cluster, Time latency_per_step) {

@@ -38,6 +38,7 @@ struct Machine {
   Generation generation = Generation::ampere;
   Cpu cpu = Cpu::intel;
   bool pat = false;              // library has PAT (2.23 and later)
+  bool ll128 = true;             // offered: not among devices that differ, unless all are Hopper or later
   bool nvswitch = true;          // devices of a node are joined by one, which can add up from Hopper on
   bool sharp = false;            // the network's switches add up (InfiniBand SHARP)
   double nvlink_gbps = 0;        // payload of one device's port, one direction

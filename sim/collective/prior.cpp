@@ -18,13 +18,22 @@ double us(Time time) {
   return time.seconds() * 1e6;
 }
 // What PCIe on the way to another node lets through of a NIC's rate: NCCL's graph search counts it too.
-Bandwidth through_pcie(const cluster::Cluster& cluster, Bandwidth nic) {
-  const cluster::Route route = cluster.route(cluster.devices_of(0).front(), cluster.devices_of(1).front());
+Bandwidth through_pcie(const cluster::Cluster& cluster, int from, int to, Bandwidth nic) {
+  const cluster::Route route = cluster.route(cluster.devices_of(from).front(), cluster.devices_of(to).front());
   for (const cluster::ResourceId id : route.resources) {
     const cluster::Resource& r = cluster.resources()[static_cast<std::size_t>(id)];
     if (r.kind == cluster::ResourceKind::pcie) nic = std::min(nic, r.nominal.per_s() > 0 ? r.nominal : r.capacity);
   }
   return nic;
+}
+// The nodes whose devices are of these kinds; empty: all.
+std::vector<int> nodes_of(const cluster::Cluster& cluster, const std::vector<int>& kinds) {
+  std::vector<int> nodes;
+  for (int node = 0; node < cluster.nodes(); ++node)
+    if (kinds.empty() ||
+        std::find(kinds.begin(), kinds.end(), cluster.kind_of(cluster.devices_of(node).front())) != kinds.end())
+      nodes.push_back(node);
+  return nodes;
 }
 // The difference, exactly 0 for the constant itself.
 double beyond(double hop_us, double constant_us) {
@@ -57,11 +66,16 @@ nccl::Estimate Prior::send(bool crosses_nodes, double bytes) const {
   return e;
 }
 
-Prior prior_of(const cluster::Cluster& cluster) {
+Prior prior_of(const cluster::Cluster& cluster, const std::vector<int>& kinds) {
   Prior prior;
+  const std::vector<int> nodes = nodes_of(cluster, kinds);
   // Where all nodes are alike, the first speaks for them; with unequal ones the slowest of each number.
-  cluster::NodeView view = cluster.node_view(0);
-  for (int node = 1; node < cluster.nodes(); ++node) {
+  cluster::NodeView view = cluster.node_view(nodes.front());
+  int other_kind = -1;  // the first node of another kind than the first node's
+  for (const int node : nodes) {
+    if (other_kind < 0 &&
+        cluster.kind_of(cluster.devices_of(node).front()) != cluster.kind_of(cluster.devices_of(nodes.front()).front()))
+      other_kind = node;
     const cluster::NodeView other = cluster.node_view(node);
     if (other.port.per_s() > 0) view.port = view.port.per_s() > 0 ? std::min(view.port, other.port) : other.port;
     if (other.nic.per_s() > 0) view.nic = view.nic.per_s() > 0 ? std::min(view.nic, other.nic) : other.nic;
@@ -77,10 +91,12 @@ Prior prior_of(const cluster::Cluster& cluster) {
     prior.machine.nvlink_gbps = gbps(view.port);
     if (view.inside == cluster::Inside::memory) prior.shared_gbps = prior.machine.nvlink_gbps;
   }
-  if (cluster.nodes() > 1 && view.nic.per_s() > 0) {
+  if (nodes.size() > 1 && view.nic.per_s() > 0) {
     prior.net_hop_us = us(view.net_hop);
     prior.machine.net_latency_us = beyond(prior.net_hop_us, nccl::kNetHopUs);
-    prior.machine.nic_gbps = gbps(through_pcie(cluster, view.nic));
+    Bandwidth nic = through_pcie(cluster, nodes[0], nodes[1], view.nic);
+    if (other_kind >= 0) nic = through_pcie(cluster, nodes[0], other_kind, nic);
+    prior.machine.nic_gbps = gbps(nic);
     if (prior.machine.nvlink_gbps == 0) prior.machine.nvlink_gbps = prior.machine.nic_gbps;
   }
   return prior;

@@ -3,6 +3,8 @@
 // MPICH", 2005: ring all-reduce takes 2(n-1) alpha + 2(n-1)/n B beta).
 #pragma once
 
+#include <vector>
+
 #include "sim/cluster/cluster.h"
 #include "sim/collective/nccl_tuning.h"
 
@@ -20,7 +22,8 @@ struct Prior {
   nccl::Estimate send(bool crosses_nodes, double bytes) const;
 };
 
-// Rates and latencies of the cluster's ports, for both models; the ring model is chosen.
-Prior prior_of(const cluster::Cluster& cluster);
+// Rates and latencies of the cluster's ports, for both models; the ring model is chosen. `kinds`: of the nodes whose
+// devices are of one of these (Cluster::kind_of), the slowest of each number; empty: of all.
+Prior prior_of(const cluster::Cluster& cluster, const std::vector<int>& kinds = {});
 
 }  // namespace rehearse::collective

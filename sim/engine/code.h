@@ -1,4 +1,5 @@
-// A Program laid out for execution: per role flat tables that the simulator walks without looking into Ops again.
+// A Program laid out for execution: per role, and kind of device that runs it, flat tables that the simulator walks
+// without looking into Ops again.
 //
 // Of each (body, stream) the ops are cut into segments. A segment is one transfer, or a run of kernels during which
 // nothing can come in between: a new one begins at an op that waits for another stream, after an op whose event another
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "sim/base/units.h"
+#include "sim/cost/cost.h"
 #include "sim/engine/ids.h"
 #include "sim/program/link/link.h"
 #include "sim/program/link/send_slots.h"
@@ -75,8 +77,9 @@ struct SyncCode {
 
 struct RoleCode {
   const program::Role* role = nullptr;
-  JobId job{0};      // of the simulation's, and
-  Time launch_cost;  // what its hosts take to launch an op
+  JobId job{0};                            // of the simulation's, and
+  Time launch_cost;                        // what its hosts take to launch an op
+  const cost::CostModel* costs = nullptr;  // of the kind of device that its ranks run on
   std::int32_t streams = 0;
   std::int64_t ops_per_step = 0, issues_per_step = 0;
   IdVector<SlotId, program::BodyId> slot_body;
@@ -128,6 +131,7 @@ struct CollectiveSize {
 };
 
 struct ProgramCode {
+  // In the order of the program's; then those once more whose ranks run on several kinds of devices (JobCode::code_of).
   std::vector<RoleCode> roles;
   std::vector<std::vector<CollectiveSize>> collectives;  // of each group
   std::vector<std::int64_t> leg_bytes;

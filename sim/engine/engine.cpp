@@ -27,7 +27,8 @@ Job reported(const program::Program& program, const plan::RankGrid& grid,
           .repeats = std::max(options.steps, options.repeats),
           .arenas = options.arenas,
           .loaders = options.loaders,
-          .attention_loads = options.attention_loads};
+          .attention_loads = options.attention_loads,
+          .kinds = options.kinds};
 }
 
 Outcome run(const std::vector<Job>& jobs, const cluster::Cluster& cluster, const Options& options) {

@@ -26,6 +26,14 @@ struct Loader {
   int ahead = 0;    // micro-batches loaded, or being loaded, before they are asked for; at least `workers`
 };
 
+// The kinds of devices that ranks run on, where there are several (cluster::Cluster::kind_of). Must outlive the
+// simulation.
+struct DeviceKinds {
+  std::vector<const cost::CostModel*> costs;  // of each kind; the first are the job's
+  std::vector<Time> launch_cost;              // of each: host time an op
+  std::vector<int> of_rank;
+};
+
 struct Options {
   int steps = 2;                    // simulated; the last one is the steady step reported
   int repeats = 0;                  // of several jobs: steps the reported one does at least; below `steps`: `steps`
@@ -41,6 +49,7 @@ struct Options {
   const program::Arenas* arenas = nullptr;          // Job::arenas
   const std::vector<Loader>* loaders = nullptr;     // Job::loaders
   const AttentionLoads* attention_loads = nullptr;  // Job::attention_loads
+  const DeviceKinds* kinds = nullptr;               // Job::kinds
 };
 
 // A job alongside the one that is reported, on ranks of its own: it goes through its steps without end. What it points
@@ -62,6 +71,8 @@ struct Job {
   const std::vector<Loader>* loaders = nullptr;
   // nullptr: all micro-batches are as much work.
   const AttentionLoads* attention_loads = nullptr;
+  // nullptr: all ranks are on devices of one kind, that of `costs` and `launch_cost`.
+  const DeviceKinds* kinds = nullptr;
 };
 
 struct Outcome {

@@ -1,6 +1,7 @@
 // See job_code.h.
 #include "sim/engine/job_code.h"
 
+#include <map>
 #include <utility>
 #include <variant>
 
@@ -19,7 +20,7 @@ program::Arenas arenas_of(const Job& job, const program::GridView& grid) {
 }
 
 // What copying a message on its device takes, for those that are sent from copies.
-void cost_copies(const Job& job, ProgramCode& code) {
+void cost_copies(ProgramCode& code) {
   for (RoleCode& role : code.roles)
     for (Segment& segment : role.segments) {
       if (segment.send_slots <= 0) continue;
@@ -27,8 +28,26 @@ void cost_copies(const Job& job, ProgramCode& code) {
       copy.shape = program::Elementwise{program::ElementwiseFn::copy,
                                         std::get<program::PointToPoint>(copy.shape).legs.front().elements};
       copy.writes = copy.reads;
-      segment.copy = job.costs.kernel(*role.role, copy, {}).duration;
+      segment.copy = role.costs->kernel(*role.role, copy, {}).duration;
     }
+}
+
+// Ranks of one role on devices of several kinds run the same code at each kind's own pace.
+void part_by_kind(const DeviceKinds& kinds, JobCode& job) {
+  std::map<std::pair<std::int32_t, int>, std::int32_t> codes;  // of a role and a kind but the first
+  for (std::size_t rank = 0; rank < job.code_of.size(); ++rank) {
+    const int kind = kinds.of_rank[rank];
+    if (kind == 0) continue;
+    const auto role = static_cast<std::size_t>(job.code_of[rank]);
+    const auto [code, fresh] =
+        codes.try_emplace({job.code_of[rank], kind}, static_cast<std::int32_t>(job.code.roles.size()));
+    if (fresh) {
+      job.code.roles.push_back(RoleCode(job.code.roles[role]));
+      job.code.roles.back().launch_cost = kinds.launch_cost[static_cast<std::size_t>(kind)];
+      job.code.roles.back().costs = kinds.costs[static_cast<std::size_t>(kind)];
+    }
+    job.code_of[rank] = code->second;
+  }
 }
 
 }  // namespace
@@ -41,13 +60,15 @@ IdVector<JobId, JobCode> lay_out(const std::vector<Job>& jobs) {
     program::Link link = program::link(program, grid);
     const program::Arenas own = job.arenas == nullptr ? arenas_of(job, grid) : program::Arenas();
     ProgramCode code = compile(program, link, job.arenas == nullptr ? own : *job.arenas);
-    cost_copies(job, code);
     const JobId id = codes.push_back({&job, std::move(link), std::move(code), {}});
-    for (int rank = 0; rank < grid.ranks; ++rank) codes[id].role_of.push_back(grid.role(rank));
+    for (int rank = 0; rank < grid.ranks; ++rank) codes[id].code_of.push_back(grid.role(rank));
     for (RoleCode& role : codes[id].code.roles) {
       role.job = id;
       role.launch_cost = job.launch_cost;
+      role.costs = &job.costs;
     }
+    if (job.kinds != nullptr) part_by_kind(*job.kinds, codes[id]);
+    cost_copies(codes[id].code);
   }
   return codes;
 }

@@ -13,7 +13,7 @@ struct JobCode {
   const Job* job = nullptr;
   program::Link link;
   ProgramCode code;
-  std::vector<program::RoleId> role_of;  // by rank
+  std::vector<std::int32_t> code_of;  // by rank: of code.roles
 
   const CollectiveSize& collective(program::GroupId group, std::int32_t size) const {
     return code.collectives[static_cast<std::size_t>(group)][static_cast<std::size_t>(size)];

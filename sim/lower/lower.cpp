@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "sim/base/check.h"
+#include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
 #include "sim/lower/stage.h"
 #include "sim/lower/stage_lowering.h"
@@ -257,6 +258,10 @@ DistinctStages lower_distinct(const plan::Scenario& scenario, bool alike) {
 }
 
 program::Program lower(const plan::Scenario& scenario) {
+  if (scenario.plan.layers_by_time)
+    throw InputError(Diagnostic{"", 0, 0, "plan.layers_per_stage",
+                                "by_time is chosen where the costs of devices are known, which they are not here",
+                                "auto, or the list that rehearse simulate prints"});
   program::Program program;
   program.name = scenario.name;
   Context context = make_context(scenario, program);

@@ -206,6 +206,11 @@ class Rules {
     }
     if (plan.layers_per_stage.empty()) {
       if (!sound("plan.layers_per_stage")) return;
+      if (plan.layers_by_time && !s_.model.is_transformer())
+        key("layers_per_stage")
+            .error(fmt::format("by_time is for the layers of transformers; this model has {} {}", units, what),
+                   "auto, or a list");
+      plan.layers_by_time = plan.layers_by_time && parts > 1;
       if (s_.framework.layers_by_cost && s_.model.is_transformer() && plan.chunks == 1)
         plan.layers_per_stage = layers_by_cost(s_.model, plan.pipeline);
       if (plan.layers_per_stage.empty()) plan.layers_per_stage = auto_layers(units, parts);
@@ -232,7 +237,7 @@ class Rules {
       key("embedding_as_layer").error(message, instead);
     };
     if (!s_.model.is_transformer()) return refuse("this model has no embedding", "leave it out");
-    if (!plan.layers_per_stage.empty() || !sound("plan.layers_per_stage"))
+    if (!plan.layers_per_stage.empty() || plan.layers_by_time || !sound("plan.layers_per_stage"))
       return refuse("layers_per_stage says how many layers each stage has", "only one of the two");
     if ((units + 2) % parts != 0)
       return refuse(fmt::format("{} layers, embedding and head do not divide by {} stages{}; nearest layers: {}", units,

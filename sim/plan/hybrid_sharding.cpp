@@ -2,6 +2,9 @@
 // weights as a number says or as share a node, the rest being replicas of the group.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "sim/plan/nearest_numbers.h"
 #include "sim/plan/sections.h"
 
@@ -26,6 +29,11 @@ bool within_nodes(const Scenario& scenario, std::int64_t replicas, std::int64_t 
 }  // namespace
 
 std::optional<std::int64_t> devices_of_node(const ClusterRequest& cluster, const std::string& data_root) {
+  if (!cluster.nodes.empty()) {
+    const std::vector<std::int64_t> each = devices_of_nodes(cluster, data_root);
+    const bool alike = std::adjacent_find(each.begin(), each.end(), std::not_equal_to<>()) == each.end();
+    return alike && each.front() > 0 ? std::optional(each.front()) : std::nullopt;
+  }
   const bool path = cluster.topology.find('/') != std::string::npos || cluster.topology.ends_with(".yaml") ||
                     cluster.topology.ends_with(".yml");
   Diagnostics problems;  // the topology's own reader reports them

@@ -83,6 +83,16 @@ std::vector<Key> cluster_keys() {
        .meaning = "a file of `topologies/` by name, or a path, relative to this file or else to the working directory",
        .example = "dgx-a100",
        .related = "cluster.gpus cluster.overrides costs.calibration"},
+      {.path = "cluster.nodes",
+       .type = KeyType::free_list,
+       .fallback = "[]",
+       .meaning =
+           "nodes of several kinds behind one fabric, in order: `{topology: NAME, count: N}` each, the nodes of that "
+           "topology; an entry may say `device`, `nvlink`, `pcie`, `host`, `nic` and `host_memory` otherwise. The "
+           "fabric "
+           "is that of `cluster.topology`, by default the first entry's. `gpus` is the sum of their devices",
+       .example = "[{topology: dgx-h100, count: 4}, {topology: dgx-a100, count: 4}]",
+       .related = "cluster.topology cluster.gpus cluster.placement plan.layers_per_stage"},
       {.path = "cluster.gpus",
        .type = KeyType::integer,
        .fallback = "1",

@@ -33,6 +33,20 @@ std::string_view schedules_meaning() {
   return text;
 }
 
+constexpr const char* kByTime = "by_time";
+
+Field layers_per_stage_field() {
+  return Field::of<Plan>(
+      [](const Plan& p) -> Value {
+        if (p.layers_by_time) return std::string(kByTime);
+        return p.layers_per_stage;
+      },
+      [](Plan& p, const Value& value) {
+        p.layers_by_time = std::holds_alternative<std::string>(value);
+        if (!p.layers_by_time) p.layers_per_stage = std::get<std::vector<std::int64_t>>(value);
+      });
+}
+
 Field zero_group() {
   return Field::of<Plan>(
       [](const Plan& p) -> Value {
@@ -93,6 +107,7 @@ std::vector<Key> plan_keys() {
       {.path = "plan.layers_per_stage",
        .type = KeyType::integers,
        .fallback = "auto",
+       .values = {kByTime},
        .min = 1,
        .max = kMostRanks,
        .or_auto = true,
@@ -100,11 +115,12 @@ std::vector<Key> plan_keys() {
        .meaning =
            "one number a stage (with `chunks`, one a stage and chunk in the model's order). `auto` splits evenly "
            "and gives a remainder one each to the stages from the second on; with `framework: nanotron` by the "
-           "multiplications of layers and head. Counts transformer layers; of a "
+           "multiplications of layers and head. `by_time` makes the slowest stage as fast as can be, by what layers, "
+           "embedding and head take on each stage's devices. Counts transformer layers; of a "
            "cnn each convolution (with its pooling) and each linear layer, of an mlp each linear layer",
        .example = "[11, 13, 12, 12]",
        .related = "plan.pipeline plan.chunks",
-       .field = &Plan::layers_per_stage,
+       .field = layers_per_stage_field(),
        .in_result = true},
       {.path = "plan.embedding_as_layer",
        .type = KeyType::boolean,

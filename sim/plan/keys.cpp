@@ -79,7 +79,8 @@ std::string plain_type(const Key& key) {
     case KeyType::names:
       return fmt::format("name of a {}, a path, or a list of these", singular(key.names_of));
     case KeyType::integers:
-      return fmt::format("list of {}integers{}", counted(key), range_text(key));
+      return (key.values.empty() ? "" : one_of + ", or ") +
+             fmt::format("list of {}integers{}", counted(key), range_text(key));
     case KeyType::numbers:
       return fmt::format("list of {}numbers{}", counted(key), range_text(key));
     case KeyType::number_rows:

@@ -76,6 +76,9 @@ struct Plan {
   std::int64_t chunks = 1;  // model chunks a stage; above 1 only where the schedule takes or has them
   // Resolved: one entry a stage; with chunks one a stage and chunk in the model's order (PipelineSchedule::stage_of).
   std::vector<std::int64_t> layers_per_stage;
+  // layers_per_stage: by_time, not chosen yet: that is done where costs are known (sim/run/layers_by_time.h), and until
+  // then layers_per_stage is as auto has it.
+  bool layers_by_time = false;
   bool embedding_as_layer = false;  // where layers_per_stage is auto; then in it
   std::int64_t micro_batch = 1;     // sequences
   int zero = 0;                     // 0..3

@@ -236,6 +236,8 @@ std::optional<Value> read_value(const Node& node, const Key& key, const DefaultT
   const Node given = node.get(key.leaf());
   const std::optional<Value> fallback = default_value(key, framework_default);
   if (key.or_auto && given.as_text() == "auto") return fallback;
+  const auto word = key.type == KeyType::integers ? given.as_text() : std::nullopt;
+  if (word && std::find(key.values.begin(), key.values.end(), *word) != key.values.end()) return *word;
   if (!given && key.origin != Default::required && (!fallback || is_list(key))) return fallback;
   const std::optional<Value> value = read_given(node, key, fallback);
   return value ? value : fallback;

@@ -43,6 +43,15 @@ std::string flow_text(const Node& node) {
   return quoted_text(scalar);
 }
 
+std::string beside(const Node& said, const std::string& text) {
+  const std::filesystem::path path = text;
+  const bool named = text.find('/') == std::string::npos && !path.has_extension();
+  if (named || path.is_absolute() || said.file() == "--set") return text;
+  const std::filesystem::path next = std::filesystem::path(said.file()).parent_path() / path;
+  std::error_code error;
+  return std::filesystem::exists(next, error) ? next.string() : text;
+}
+
 std::string quoted_text(const std::string& text) {
   std::string inside;
   for (const char c : text) inside += c == '\'' ? std::string("''") : std::string(1, c);
@@ -99,17 +108,6 @@ detail::ChosenFramework read_framework(const Node& root, const detail::Source& s
   return {*find_framework("rehearse"), ""};
 }
 
-// What a scenario says of a file: a name or a path, which may be relative to the scenario's own file. If there is
-// nothing, or it comes from the command line, it is left for the working directory.
-std::string beside(const Node& said, const std::string& text) {
-  const std::filesystem::path path = text;
-  const bool named = text.find('/') == std::string::npos && !path.has_extension();
-  if (named || path.is_absolute() || said.file() == "--set") return text;
-  const std::filesystem::path next = std::filesystem::path(said.file()).parent_path() / path;
-  std::error_code error;
-  return std::filesystem::exists(next, error) ? next.string() : text;
-}
-
 std::vector<std::string> read_calibrations(const Node& costs) {
   std::vector<std::string> names;
   const Node list = costs.get("calibration");
@@ -119,7 +117,7 @@ std::vector<std::string> read_calibrations(const Node& costs) {
     const Node item = one ? list : list.at(i);
     const auto text = item.as_text();
     if (text && !text->empty()) {
-      names.push_back(beside(item, *text));
+      names.push_back(detail::beside(item, *text));
     } else {
       item.error("expected the name of a calibration or a path");
     }
@@ -183,6 +181,9 @@ ClusterRequest read_cluster(const Node& node) {
   if (request.topology.empty()) topology.error("expected the name of a topology or a path");
   if (topology) request.topology = beside(topology, request.topology);
   read_keys(node, "cluster.", request);
+  read_cluster_nodes(node.get("nodes"), request);
+  if (!topology && !request.nodes.empty() && !request.nodes.front().topology.empty())
+    request.topology = request.nodes.front().topology;
   const Node overrides = node.get("overrides");
   if (overrides.kind() == Node::Kind::mapping) {
     flatten(overrides, "", 0, request.overrides);
@@ -273,6 +274,7 @@ Scenario detail::read_scenario(const Source& source) {
 
   sections.cluster = root.get("cluster");
   scenario.cluster = detail::read_cluster(sections.cluster);
+  detail::count_devices(sections.cluster, data_root, scenario.cluster);
   const Node jobs = sections.cluster.get("jobs");
   sections.cluster.finish();
   sections.plan = root.get("plan");

@@ -25,9 +25,16 @@ struct PinnedCollective {
   std::string kind, algorithm = "auto", protocol = "auto";
 };
 
+// Nodes of one kind of a mixed cluster: those of another topology.
+struct NodesOfKind {
+  std::string topology;  // a name in topologies/ or a path; "": the entry writes its nodes out
+  std::int64_t count = 0;
+};
+
 struct ClusterRequest {
   std::string topology = "local";  // a name in topologies/ or a path
   std::int64_t gpus = 1;           // ranks
+  std::vector<NodesOfKind> nodes;  // cluster.nodes; as a whole in overrides
   std::vector<std::pair<std::string, std::string>>
       overrides;                      // topology key path -> value, e.g. nic.bandwidth: 100Gbps
   std::int64_t threads_per_rank = 0;  // 0: auto (cores / ranks); CPU only

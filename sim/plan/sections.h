@@ -42,7 +42,15 @@ std::string quoted_text(const std::string& text);
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 void flatten(const Node& node, const std::string& prefix, int depth, Pairs& out);
 
+// What a scenario says of a file: a name or a path, which may be relative to the scenario's own file. If there is
+// nothing, or it comes from the command line, it is left for the working directory.
+std::string beside(const Node& said, const std::string& text);
+
 ClusterRequest read_cluster(const Node& node);
+// cluster_nodes.cpp: cluster.nodes, into the request and as an override for the topology's reader; and whether
+// cluster.gpus are as many as the nodes have devices, which they are if they are not given.
+void read_cluster_nodes(const Node& list, ClusterRequest& request);
+void count_devices(const Node& cluster, const std::string& data_root, ClusterRequest& request);
 // cluster.jobs, once the rest of the scenario is read.
 struct Source {
   const std::string& path;
@@ -101,6 +109,8 @@ void check_vision(const Sections& sections, const Scenario& scenario);
 // hybrid_sharding.cpp: the devices of a node of the topology, if its file says so; Plan::replicas from
 // Plan::zero_group, whose key is `key`.
 std::optional<std::int64_t> devices_of_node(const ClusterRequest& cluster, const std::string& data_root);
+// cluster_nodes.cpp: of each of cluster.nodes, 0 where its topology does not say (its reader reports that).
+std::vector<std::int64_t> devices_of_nodes(const ClusterRequest& cluster, const std::string& data_root);
 void resolve_zero_group(const Node& key, std::optional<std::int64_t> devices, Scenario& scenario);
 void resolve(const Sections& sections, const Diagnostics& reported, Scenario& scenario);
 

@@ -80,6 +80,10 @@ void read_memory(JsonReader& in, const Json& document, Result& r) {
                         bytes("activations"), bytes("workspace"), bytes("communication"), bytes("framework"),
                         bytes("peak"), in.text(stages[i], path, "where"),
                         stages[i].contains("host") ? bytes("host") : 0});
+    if (!stages[i].contains("device")) continue;
+    StageMemory& stage = r.stages.back();
+    stage.device = in.text(stages[i], path, "device");
+    stage.capacity = bytes("capacity_bytes"), stage.headroom = bytes("headroom_bytes");
   }
   if (!memory.contains("host")) return;
   const Json& host = in.object(memory, "memory", "host");

@@ -2,6 +2,8 @@
 // the counts of the result; nothing here depends on how it was obtained.
 #include "sim/result/result.h"
 
+#include <algorithm>
+
 #include "sim/result/json_writer.h"
 #include "sim/result/records.h"
 
@@ -40,6 +42,13 @@ void write_memory(const Result& r, JsonWriter& json) {
     json.key("workspace").integer(s.workspace).key("communication").integer(s.communication);
     json.key("framework").integer(s.framework).key("peak").integer(s.peak);
     if (r.host_bytes > 0) json.key("host").integer(s.host);
+    if (!s.device.empty())
+      json.key("device")
+          .text(s.device)
+          .key("capacity_bytes")
+          .integer(s.capacity)
+          .key("headroom_bytes")
+          .integer(s.headroom);
     json.key("where").text(s.where).close('}');
   }
   json.close(']');
@@ -49,6 +58,18 @@ void write_memory(const Result& r, JsonWriter& json) {
   }
   json.close('}');
 }
+
+}  // namespace
+
+const StageMemory* tightest(const std::vector<StageMemory>& stages) {
+  const auto short_of = [](const StageMemory& s) { return s.peak - (s.capacity - s.headroom); };
+  const auto found = std::max_element(stages.begin(), stages.end(), [&](const StageMemory& a, const StageMemory& b) {
+    return short_of(a) < short_of(b);
+  });
+  return found == stages.end() ? nullptr : &*found;
+}
+
+namespace {
 
 void write_rates(const Result& r, JsonWriter& json) {
   json.key("step_time_s").seconds(r.step_time_ps);

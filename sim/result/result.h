@@ -44,7 +44,13 @@ struct StageMemory {
                peak = 0;  // bytes a rank at the moment of the peak
   std::string where;      // the op at the peak
   std::int64_t host = 0;  // bytes a rank in the memory of its node's host, at their own peak
+  // In a cluster of several kinds of devices: those that ranks of the stage run on, "h100-sxm, a100-sxm-80g", and of
+  // the one that leaves least what it has, and of that what is kept free. Else "".
+  std::string device = {};
+  std::int64_t capacity = 0, headroom = 0;
 };
+// The stage with least room: the one that needs most, where all have as much. nullptr: there are none.
+const StageMemory* tightest(const std::vector<StageMemory>& stages);
 
 // One executed op of a representative rank.
 struct OpRecord {
@@ -253,13 +259,13 @@ struct Result {
   std::int64_t ideal_step_ps = 0;  // under the profile `rehearse`, where another was chosen automatically; 0: not known
   double tokens_per_s = 0, tokens_per_s_per_gpu = 0;
   double model_flops = 0, hardware_flops = 0;  // of one step over all ranks
-  double peak_flops_per_gpu = 0;
+  double peak_flops_per_gpu = 0;               // where devices differ, the sum of all peaks over their number
   std::string flop_formula;
   std::array<std::int64_t, kShares> breakdown_ps{};
   // False: measured on hosts without a common clock, which cannot say who came late. Straggler and bubble are 0 then
   // (null in the JSON), and waits for late ranks lie in exposed_*.
   bool late_ranks_known = true;
-  std::int64_t memory_capacity = 0;
+  std::int64_t memory_capacity = 0;  // of a device; where they differ, of the tightest stage's
   std::int64_t memory_headroom = 0;  // of the capacity: kept free
   bool memory_fits = true;           // in the rest
   std::vector<StageMemory> stages;

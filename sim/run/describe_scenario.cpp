@@ -50,17 +50,17 @@ void describe_data(const plan::Scenario& scenario, result::Result& out) {
 
 }  // namespace
 
+double peak_of(const cost::Device& device, const plan::Training& t) {
+  return device.peak(t.eight_bits() ? DType::e4m3 : t.four_bits() ? DType::e2m1 : lower::dtype_of(t.precision)).per_s();
+}
+
 void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& cluster, const cost::Device& device,
                        result::Result& out) {
   const plan::Plan& p = scenario.plan;
   const plan::Training& t = scenario.training;
   out.scenario_name = scenario.name;
   out.scenario_file = scenario.file;
-  out.peak_flops_per_gpu =
-      device.peak(t.eight_bits()  ? DType::e4m3
-                  : t.four_bits() ? DType::e2m1
-                                  : lower::dtype_of(t.precision))
-          .per_s();
+  out.peak_flops_per_gpu = peak_of(device, t);
   auto& s = out.scenario;
   s["model"] = scenario.model.name;
   s["model.parameters"] = fmt::to_string(model::parameter_count(scenario.model));

@@ -9,6 +9,9 @@
 namespace rehearse::run {
 
 // Fills the result's scenario map, names and peak FLOP rate.
+// Of a device, FLOPs a second in what the training's products are in.
+double peak_of(const cost::Device& device, const plan::Training& training);
+
 void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& cluster, const cost::Device& device,
                        result::Result& out);
 

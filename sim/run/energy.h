@@ -6,6 +6,7 @@
 #include "sim/plan/rank_grid.h"
 #include "sim/program/program.h"
 #include "sim/result/result.h"
+#include "sim/run/prepared.h"
 
 namespace rehearse::run {
 
@@ -14,5 +15,8 @@ namespace rehearse::run {
 // energy").
 result::Energy energy_of(const program::Program& program, const plan::RankGrid& grid, const cost::Device& device,
                          const engine::Outcome& outcome);
+// Of each of the devices its own, in a cluster of several kinds; what transfers moved is shared evenly among ranks. The
+// limit is then the mean of all, the clock the lowest. Not known where it is of one of them.
+result::Energy energy_of(const Prepared& prepared, const engine::Outcome& outcome);
 
 }  // namespace rehearse::run

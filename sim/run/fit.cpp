@@ -12,6 +12,7 @@
 #include "sim/account/stage_memory.h"
 #include "sim/base/diagnostics.h"
 #include "sim/lower/lower.h"
+#include "sim/run/device_kinds.h"
 #include "sim/run/prepared.h"
 
 namespace rehearse::run {
@@ -46,8 +47,12 @@ std::vector<std::string> candidates(const plan::Scenario& scenario) {
 class Trials {
  public:
   Trials(const plan::Scenario& scenario, const std::vector<std::string>& assignments, const Options& options,
-         const cost::Device& device, const cluster::Cluster& cluster)
-      : scenario_(scenario), assignments_(assignments), options_(options), device_(device), cluster_(cluster) {}
+         const Machine& machine)
+      : scenario_(scenario),
+        assignments_(assignments),
+        options_(options),
+        machine_(machine),
+        cluster_(*machine.cluster) {}
 
   struct Trial {
     plan::Scenario scenario;
@@ -60,10 +65,12 @@ class Trials {
     all.insert(all.end(), changes.begin(), changes.end());
     try {
       Trial trial{plan::read_scenario(scenario_.file, all, options_.data_root, scenario_.purpose), {changes}};
-      const std::vector<result::StageMemory> stages = stages_on(device_, trial.scenario, lower::lower(trial.scenario));
-      trial.changes.peak_bytes = largest_peak(stages);
-      trial.changes.fits = trial.changes.peak_bytes <= device_.memory.count() - headroom_on(device_, scenario_) &&
-                           hosts_have_room(stages);
+      if (std::optional<ChosenLayers> chosen = choose_layers(trial.scenario, machine_))
+        trial.scenario = std::move(chosen->scenario);
+      const std::vector<result::StageMemory> stages = stages_of(machine_, trial.scenario, lower::lower(trial.scenario));
+      const Room room = least_room(machine_, scenario_, stages);
+      trial.changes.peak_bytes = room.peak;
+      trial.changes.fits = room.fits() && hosts_have_room(stages);
       return trial;
     } catch (const InputError&) {
       return std::nullopt;
@@ -83,7 +90,7 @@ class Trials {
   const plan::Scenario& scenario_;
   const std::vector<std::string>& assignments_;
   const Options& options_;
-  const cost::Device& device_;
+  const Machine& machine_;
   const cluster::Cluster& cluster_;
 };
 
@@ -157,7 +164,7 @@ std::pair<std::int64_t, std::int64_t> fullest_host(const cluster::Cluster& clust
 std::optional<Changes> changes_that_fit(const plan::Scenario& scenario, const std::vector<std::string>& assignments,
                                         const Options& options) {
   const Prepared prepared(scenario, options);
-  const Trials trials(scenario, assignments, options, prepared.costs().device(), prepared.cluster());
+  const Trials trials(scenario, assignments, options, prepared.machine());
   std::optional<Trials::Trial> taken = trials.with({});
   if (!taken) return std::nullopt;
   std::vector<std::vector<std::string>> steps{{}};

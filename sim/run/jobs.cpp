@@ -6,7 +6,7 @@
 #include "sim/base/check.h"
 #include "sim/base/in_parallel.h"
 #include "sim/engine/wide.h"
-#include "sim/run/fit.h"
+#include "sim/run/device_kinds.h"
 
 namespace rehearse::run {
 
@@ -62,10 +62,10 @@ std::vector<result::JobResult> compare_jobs(const Prepared& prepared, const plan
     out.alone_ps = static_cast<std::int64_t>(sum(by_itself) / count);
     if (sum(by_itself) > 0) out.slowdown = static_cast<double>(sum(beside)) / static_cast<double>(sum(by_itself));
     const Prepared& job = prepared.job(j);
-    const cost::Device& device = job.costs().device();
-    out.peak_bytes =
-        largest_peak(stages_on(device, j == 0 ? scenario : scenario.jobs[j - 1].scenario, job.program(), job.arenas()));
-    out.memory_capacity = device.memory.count();
+    const Room room = least_room(job.machine(), job.scenario(),
+                                 stages_of(job.machine(), job.scenario(), job.program(), job.arenas()));
+    out.peak_bytes = room.peak;
+    out.memory_capacity = room.capacity;
     if (alone.progress) alone.progress(1);
   });
   return results;

@@ -2,6 +2,7 @@
 #include "sim/run/prepared.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -40,6 +41,31 @@ std::vector<program::Violation> check(const Program& program, const plan::RankGr
   return all;
 }
 
+// Of a mixed cluster: each kind's device file, and the measurements named that are of it.
+std::vector<std::vector<std::string>> files_of_kinds(const plan::Scenario& scenario,
+                                                     const std::vector<std::string>& devices, const Options& options) {
+  std::vector<std::vector<std::string>> files;
+  for (const std::string& device : devices) files.push_back({cost::find_device_file(device, options.data_root)});
+  for (const auto* list : {&scenario.calibrations, &options.calibrations})
+    for (const std::string& name : *list) {
+      const std::string file = cost::find_device_file(name, options.data_root);
+      const std::string of = cost::is_calibration_path(file) ? "" : cost::measurements_for(file);
+      const auto kind = std::find_if(files.begin(), files.end(), [&](const std::vector<std::string>& own) {
+        return own.front() == file || (!of.empty() && own.front() == cost::find_device_file(of, options.data_root));
+      });
+      if (kind == files.end())
+        throw InputError(Diagnostic{"", 0, 0, "costs.calibration",
+                                    fmt::format("{} is {}; the cluster has {} kinds of devices: {}", name,
+                                                of.empty() ? "no file of measurements" : "of measurements of " + of,
+                                                devices.size(), fmt::join(devices, ", ")),
+                                    "in a mixed cluster calibrations add measurements to one of its devices; an entry "
+                                    "of cluster.nodes may name "
+                                    "its device"});
+      if (kind->front() != file) kind->push_back(file);
+    }
+  return files;
+}
+
 std::string device_file(const plan::Scenario& scenario, const cluster::Cluster& cluster, const Options& options) {
   const std::string& name = scenario.calibrations.empty() && !options.calibrations.empty()
                                 ? options.calibrations.front()
@@ -51,16 +77,17 @@ std::string device_file(const plan::Scenario& scenario, const cluster::Cluster& 
   return device.empty() ? file : cost::find_device_file(device, options.data_root);
 }
 
-// The device's file first, then every other that adds to it.
-std::vector<std::string> cost_files(const plan::Scenario& scenario, const cluster::Cluster& cluster,
-                                    const Options& options) {
+// Of each kind of device: its file first, then every other that adds to it.
+std::vector<std::vector<std::string>> cost_files(const plan::Scenario& scenario, const cluster::Cluster& cluster,
+                                                 const Options& options) {
+  if (const auto kinds = cluster.device_names(); kinds.size() > 1) return files_of_kinds(scenario, kinds, options);
   std::vector<std::string> files{device_file(scenario, cluster, options)};
   for (const auto* list : {&scenario.calibrations, &options.calibrations})
     for (const std::string& name : *list) {
       const std::string file = cost::find_device_file(name, options.data_root);
       if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(file);
     }
-  return files;
+  return {files};
 }
 
 Time launch_cost(const plan::Scenario& scenario, const cost::Device& device) {
@@ -69,9 +96,9 @@ Time launch_cost(const plan::Scenario& scenario, const cost::Device& device) {
 }
 
 // A calibration of one GPU measured no collectives.
-std::string collectives_file(const std::string& device, const cluster::Cluster& cluster, const Options& options) {
-  if (cluster.device_name() == "local" || !collective::takes_collectives_of_topology(device)) return device;
-  return cost::find_device_file(cluster.device_name(), options.data_root);
+std::string collectives_file(const std::string& device, const std::string& name, const Options& options) {
+  if (name == "local" || !collective::takes_collectives_of_topology(device)) return device;
+  return cost::find_device_file(name, options.data_root);
 }
 
 // What adds to the first.
@@ -97,13 +124,34 @@ collective::Pins pins_of(const plan::Scenario& scenario) {
   return pins;
 }
 
-// Ranks of one node copy to its host, and step there, at the same time.
-cost::HostShare share_of(const plan::RankGrid& grid, const cluster::Cluster& cluster) {
+// Transfers as they were measured of each kind of device (files).
+std::unique_ptr<collective::CollectiveModel> measured_transfers(const cluster::Cluster& cluster,
+                                                                const std::vector<std::vector<std::string>>& files,
+                                                                const plan::Scenario& scenario,
+                                                                const Options& options) {
+  const std::vector<std::string> names = cluster.device_names();
+  if (names.size() == 1)
+    return collective::make_model(cluster, collectives_file(files.front().front(), names.front(), options),
+                                  pins_of(scenario), measurements_in(files.front()));
+  std::vector<collective::KindFiles> kinds;
+  for (std::size_t k = 0; k < names.size(); ++k)
+    kinds.push_back({collectives_file(files[k].front(), names[k], options), measurements_in(files[k])});
+  return collective::make_mixed_model(cluster, kinds, pins_of(scenario));
+}
+
+// Ranks of one node copy to its host, and step there, at the same time. Of the nodes of a kind of device.
+cost::HostShare share_of(const plan::RankGrid& grid, const cluster::Cluster& cluster, int kind) {
   cost::HostShare share{std::min(grid.ranks(), cluster.devices_per_node()),
                         std::max(1, cluster.host_sharing().threads_per_rank)};
-  if (const cluster::NodeView view = cluster.node_view(0); view.host.bandwidth > Bandwidth()) {
-    std::size_t most = 1;
-    for (int node = 0; node < cluster.nodes(); ++node) most = std::max(most, cluster.devices_of(node).size());
+  std::size_t most = 1;
+  int first = -1;
+  for (int node = 0; node < cluster.nodes(); ++node) {
+    const std::vector<int> devices = cluster.devices_of(node);
+    if (cluster.kind_of(devices.front()) != kind) continue;
+    if (first < 0) first = node;
+    most = std::max(most, devices.size());
+  }
+  if (const cluster::NodeView view = cluster.node_view(std::max(first, 0)); view.host.bandwidth > Bandwidth()) {
     share.host_memory = Bandwidth(view.host.bandwidth.per_s() / static_cast<std::int64_t>(most));
     share.to_host = view.to_host;
   }
@@ -113,6 +161,33 @@ cost::HostShare share_of(const plan::RankGrid& grid, const cluster::Cluster& clu
 std::unique_ptr<cost::CostModel> launched(std::unique_ptr<cost::CostModel> costs, const plan::Scenario& scenario) {
   const Time gap = scenario.framework.blocking_gap;
   return gap > Time() && !costs->device().cpu ? cost::with_blocking_launches(std::move(costs), gap) : std::move(costs);
+}
+
+// Of all kinds but the first.
+std::vector<std::unique_ptr<cost::CostModel>> costs_of_others(const std::vector<std::vector<std::string>>& files,
+                                                              const plan::Scenario& scenario,
+                                                              const cluster::Cluster& cluster,
+                                                              const cost::Scale& scale = {}) {
+  std::vector<std::unique_ptr<cost::CostModel>> others;
+  for (std::size_t k = 1; k < files.size(); ++k)
+    others.push_back(
+        launched(cost::load_costs(files[k], share_of(scenario.grid(), cluster, static_cast<int>(k)), scale), scenario));
+  return others;
+}
+
+// What a calibration says of one machine as a whole does not part into kinds.
+void check_kinds(const Machine& machine) {
+  for (int kind = 0; machine.kinds() > 1 && kind < machine.kinds(); ++kind) {
+    const cost::Device& device = machine.costs_of(kind).device();
+    if (device.cpu || device.jitter.any())
+      throw InputError(Diagnostic{
+          "", 0, 0, "cluster.nodes",
+          fmt::format(
+              "{} was calibrated on one machine, with its scatter; a cluster of {} kinds of devices has files of "
+              "calibrate/devices",
+              device.name, machine.kinds()),
+          "rehearse list devices"});
+  }
 }
 
 Program lowered(const plan::Scenario& scenario, const Options& options) {
@@ -149,10 +224,11 @@ Machine::Machine(const plan::Scenario& scenario, const Options& options, const p
                                      owner.cluster.overrides, static_cast<int>(owner.cluster.threads_per_rank),
                                      options.data_root, open_cores(owner, options), job)),
       files(cost_files(scenario, *cluster, options)),
-      costs(launched(cost::load_costs(files, share_of(scenario.grid(), *cluster)), scenario)),
-      collectives(collective::make_model(*cluster, collectives_file(files.front(), *cluster, options),
-                                         pins_of(scenario), measurements_in(files)),
-                  *cluster, options.fidelity) {}
+      costs(launched(cost::load_costs(files.front(), share_of(scenario.grid(), *cluster, 0)), scenario)),
+      others(costs_of_others(files, scenario, *cluster)),
+      collectives(measured_transfers(*cluster, files, scenario, options), *cluster, options.fidelity) {
+  check_kinds(*this);
+}
 
 Prepared::Prepared(const plan::Scenario& scenario, const Options& options) : Prepared(scenario, options, scenario, 0) {
   check_noise();
@@ -167,7 +243,9 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
       grid_(scenario.grid()),
       machine_(options.machine && job == 0 ? options.machine
                                            : std::make_shared<Machine>(scenario, options, owner, job)),
-      program_(lowered(scenario, options)),
+      chosen_(choose_layers(scenario, *machine_)),
+      kinds_(device_kinds(*machine_->costs, machine_->others)),
+      program_(lowered(this->scenario(), options)),
       input_(input_pipeline(scenario, cluster())),
       attention_loads_(document_loads(scenario, options.steps)) {
   check_input();
@@ -228,6 +306,22 @@ Time Prepared::launch_cost() const {
   return costs().device().cpu ? Time() : run::launch_cost(scenario_, costs().device());
 }
 
+std::optional<engine::DeviceKinds> Prepared::device_kinds(const cost::CostModel& first,
+                                                          const std::vector<std::unique_ptr<cost::CostModel>>& others,
+                                                          double launch) const {
+  if (others.empty()) return std::nullopt;
+  engine::DeviceKinds kinds;
+  const auto add = [&](const cost::CostModel& model) {
+    kinds.costs.push_back(&model);
+    const Time cost = run::launch_cost(scenario_, model.device());
+    kinds.launch_cost.push_back(launch == 1 ? cost : Time::from_seconds(cost.seconds() * launch));
+  };
+  add(first);
+  for (const auto& model : others) add(*model);
+  for (int rank = 0; rank < grid_.ranks(); ++rank) kinds.of_rank.push_back(cluster().kind_of(rank));
+  return kinds;
+}
+
 bool Prepared::in_arena() const {
   return scenario_.framework.allocator == plan::Allocator::arena;
 }
@@ -242,21 +336,24 @@ engine::Options Prepared::engine_options() const {
   options.attention_loads = attention_loads_ ? &*attention_loads_ : nullptr;
   options.noise = scenario_.noise;
   options.fold = options_.fold;
+  options.kinds = kinds_ ? &*kinds_ : nullptr;
   return options;
 }
 
 engine::Job Prepared::as_job(int steps, const Changed* changed) const {
-  engine::Job job{.program = program_,
-                  .grid = grid_,
-                  .collectives = changed != nullptr ? changed->collectives.model() : collectives(),
-                  .costs = changed != nullptr ? *changed->costs : costs(),
-                  .launch_cost = launch_cost(),
-                  .arena = in_arena(),
-                  .noise = scenario_.noise,
-                  .repeats = steps,
-                  .arenas = arenas(),
-                  .loaders = loaders(),
-                  .attention_loads = attention_loads_ ? &*attention_loads_ : nullptr};
+  engine::Job job{
+      .program = program_,
+      .grid = grid_,
+      .collectives = changed != nullptr ? changed->collectives.model() : collectives(),
+      .costs = changed != nullptr ? *changed->costs : costs(),
+      .launch_cost = launch_cost(),
+      .arena = in_arena(),
+      .noise = scenario_.noise,
+      .repeats = steps,
+      .arenas = arenas(),
+      .loaders = loaders(),
+      .attention_loads = attention_loads_ ? &*attention_loads_ : nullptr,
+      .kinds = changed != nullptr ? (changed->kinds ? &*changed->kinds : nullptr) : (kinds_ ? &*kinds_ : nullptr)};
   if (job_ == 0) return job;
   job.name = owner_.jobs[static_cast<std::size_t>(job_) - 1].name;
   job.start = owner_.jobs[static_cast<std::size_t>(job_) - 1].start;
@@ -298,15 +395,16 @@ std::vector<Time> Prepared::alone(std::size_t job, int steps, const engine::Opti
 
 Prepared::Changed::Changed(const Prepared& prepared, const Levers& levers)
     : cluster(cluster::scaled(prepared.cluster(), {levers.nvlink, levers.nic})),
-      costs(launched(cost::load_costs(prepared.machine_->files, share_of(prepared.grid_, prepared.cluster()),
+      costs(launched(cost::load_costs(prepared.machine_->files.front(), share_of(prepared.grid_, prepared.cluster(), 0),
                                       {levers.compute, levers.memory, levers.launch}),
                      prepared.scenario_)),
+      others(costs_of_others(prepared.machine_->files, prepared.scenario_, prepared.cluster(),
+                             {levers.compute, levers.memory, levers.launch})),
       collectives(collective::scaled(
-                      collective::make_model(
-                          *cluster, collectives_file(prepared.machine_->files.front(), *cluster, prepared.options_),
-                          pins_of(prepared.scenario_), measurements_in(prepared.machine_->files)),
+                      measured_transfers(*cluster, prepared.machine_->files, prepared.scenario_, prepared.options_),
                       {levers.latency, levers.memory}),
-                  *cluster, prepared.options_.fidelity) {}
+                  *cluster, prepared.options_.fidelity),
+      kinds(prepared.device_kinds(*costs, others, levers.launch)) {}
 
 engine::Outcome Prepared::simulate(const engine::Options& options, const Levers& levers) const {
   const auto scaled = [&levers](Time launch) { return Time::from_seconds(launch.seconds() * levers.launch); };
@@ -317,6 +415,7 @@ engine::Outcome Prepared::simulate(const engine::Options& options, const Levers&
   for (engine::Job& job : beside) job.launch_cost = scaled(job.launch_cost);
   engine::Options changed = options;
   changed.launch_cost = scaled(options.launch_cost);
+  changed.kinds = own.kinds ? &*own.kinds : nullptr;
   return engine::simulate(program_, grid_, *own.cluster, own.collectives.model(), *own.costs, changed, beside);
 }
 

@@ -17,6 +17,7 @@
 #include "sim/program/program.h"
 #include "sim/run/document_loads.h"
 #include "sim/run/input_pipeline.h"
+#include "sim/run/layers_by_time.h"
 #include "sim/run/run.h"
 
 namespace rehearse::run {
@@ -45,9 +46,16 @@ struct Machine {
   Machine(const plan::Scenario& scenario, const Options& options, const plan::Scenario& owner, int job);
   Machine(const plan::Scenario& scenario, const Options& options) : Machine(scenario, options, scenario, 0) {}
 
+  // Of the kinds of devices in use (cluster::Cluster::device_names), of which there are several in a mixed cluster.
+  int kinds() const { return 1 + static_cast<int>(others.size()); }
+  const cost::CostModel& costs_of(int kind) const {
+    return kind == 0 ? *costs : *others[static_cast<std::size_t>(kind) - 1];
+  }
+
   std::unique_ptr<cluster::Cluster> cluster;
-  std::vector<std::string> files;  // of devices and calibrations
-  std::unique_ptr<cost::CostModel> costs;
+  std::vector<std::vector<std::string>> files;  // of devices and calibrations, of each kind
+  std::unique_ptr<cost::CostModel> costs;       // of the first kind
+  std::vector<std::unique_ptr<cost::CostModel>> others;
   Collectives collectives;
 };
 
@@ -61,7 +69,14 @@ class Prepared {
   // Of ranks whose memory is simulated as arenas; else nullptr.
   const program::Arenas* arenas() const { return arenas_ ? &*arenas_ : nullptr; }
   const cluster::Cluster& cluster() const { return *machine_->cluster; }
+  // The scenario with what was left to choose: layers_per_stage: by_time.
+  const plan::Scenario& scenario() const { return chosen_ ? chosen_->scenario : scenario_; }
+  // What was, or nullptr.
+  const ChosenLayers* chosen_layers() const { return chosen_ ? &*chosen_ : nullptr; }
+  const Machine& machine() const { return *machine_; }
+  // Of the device of rank 0.
   const cost::CostModel& costs() const { return *machine_->costs; }
+  const cost::CostModel& costs_of_rank(int rank) const { return machine_->costs_of(cluster().kind_of(rank)); }
   const collective::CollectiveModel& collectives() const { return machine_->collectives.model(); }
   const InputPipeline& input() const { return input_; }
   // 0: this, k: the k-th job alongside it.
@@ -86,7 +101,9 @@ class Prepared {
     Changed(const Prepared& prepared, const Levers& levers);
     std::unique_ptr<cluster::Cluster> cluster;
     std::unique_ptr<cost::CostModel> costs;
+    std::vector<std::unique_ptr<cost::CostModel>> others;
     Collectives collectives;
+    std::optional<engine::DeviceKinds> kinds;
   };
 
   void check_noise() const;
@@ -94,6 +111,10 @@ class Prepared {
   const std::vector<engine::Loader>* loaders() const { return input_.loaders.empty() ? nullptr : &input_.loaders; }
   void prepare_jobs();
   Time launch_cost() const;
+  // nullopt: one kind.
+  std::optional<engine::DeviceKinds> device_kinds(const cost::CostModel& first,
+                                                  const std::vector<std::unique_ptr<cost::CostModel>>& others,
+                                                  double launch = 1) const;
   bool in_arena() const;
   // As a job alongside another; `changed`: nullptr or what stands for its own costs and collectives.
   engine::Job as_job(int steps, const Changed* changed = nullptr) const;
@@ -105,6 +126,8 @@ class Prepared {
   int job_ = 0;                  // of the owner's
   plan::RankGrid grid_;
   std::shared_ptr<const Machine> machine_;
+  std::optional<ChosenLayers> chosen_;
+  std::optional<engine::DeviceKinds> kinds_;
   program::Program program_;
   InputPipeline input_;
   std::optional<engine::AttentionLoads> attention_loads_;

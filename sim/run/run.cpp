@@ -20,6 +20,7 @@
 #include "sim/plan/expert_loads.h"
 #include "sim/program/work.h"
 #include "sim/run/describe_scenario.h"
+#include "sim/run/device_kinds.h"
 #include "sim/run/energy.h"
 #include "sim/run/fit.h"
 #include "sim/run/jobs.h"
@@ -35,13 +36,16 @@ using program::Role;
 namespace {
 
 // How well the costs of an op are known; the first rank of the role stands for the others.
-std::string coverage_of(const Program& program, const Role& role, const program::Op& op, const plan::RankGrid& grid,
-                        const cost::CostModel& costs, const collective::CollectiveModel& collectives) {
+std::string coverage_of(const Prepared& prepared, const Role& role, const program::Op& op) {
+  const Program& program = prepared.program();
+  const plan::RankGrid& grid = prepared.grid();
   const auto text = [](auto coverage) {
     constexpr const char* names[] = {"exact", "interpolated", "extrapolated", "spec"};
     return names[static_cast<int>(coverage)];
   };
   const int rank = account::first_rank(grid, role);
+  const cost::CostModel& costs = prepared.costs_of_rank(rank);
+  const collective::CollectiveModel& collectives = prepared.collectives();
   if (const auto* collective = std::get_if<program::Collective>(&op.shape)) {
     const program::Group& g = program.groups[static_cast<std::size_t>(collective->group)];
     const std::vector<int> members = grid.members(rank, g.axes, g.pipeline_only);
@@ -67,10 +71,35 @@ std::string coverage_of(const Program& program, const Role& role, const program:
 std::vector<result::Note> balance_notes_of(const Prepared& prepared, const plan::Scenario& scenario) {
   cost::Interference beside;
   if (prepared.costs().device().cpu) beside.busy_cores = prepared.grid().ranks();
+  const std::vector<StageDevices> devices = devices_of_stages(prepared.cluster(), prepared.grid());
   const auto seconds = [&](const Role& role, const program::Op& op) {
-    return prepared.costs().kernel(role, op, beside).duration.seconds();
+    double longest = 0;  // of the kinds of devices that the stage is on
+    for (const int kind : devices[static_cast<std::size_t>(role.pipeline)].kinds)
+      longest = std::max(longest, prepared.machine().costs_of(kind).kernel(role, op, beside).duration.seconds());
+    return longest;
   };
   return account::balance_notes(scenario, prepared.program(), seconds, "by its kernels");
+}
+
+// In a cluster of several kinds of devices: which, MFU over the sum of their peaks, and where they were measured.
+void describe_kinds(const Prepared& prepared, result::Result& out) {
+  if (const ChosenLayers* chosen = prepared.chosen_layers()) out.notes.push_back({"layers_by_time", chosen->text});
+  const Machine& machine = prepared.machine();
+  if (machine.kinds() == 1) return;
+  out.scenario["cluster.device"] = device_counts(machine);
+  std::vector<double> peaks;
+  for (int kind = 0; kind < machine.kinds(); ++kind) {
+    const cost::Device& device = machine.costs_of(kind).device();
+    peaks.push_back(peak_of(device, prepared.scenario().training));
+    for (const std::string& place : device.measured_in)
+      if (std::find(out.measured_in.begin(), out.measured_in.end(), place) == out.measured_in.end())
+        out.measured_in.push_back(place);
+  }
+  double sum = 0;
+  for (int rank = 0; rank < prepared.grid().ranks(); ++rank)
+    sum += peaks[static_cast<std::size_t>(prepared.cluster().kind_of(rank))];
+  out.peak_flops_per_gpu = sum / prepared.grid().ranks();
+  out.flop_formula += "; devices differ: over the sum of their peaks";
 }
 
 // How evenly the tokens fall on the experts' ranks, and what is to be said of it.
@@ -176,7 +205,7 @@ void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, cons
   engine_options.progress = progress.one();
   const engine::Outcome outcome = prepared.simulate(engine_options);
   add_outcome(outcome, scenario, options, out);
-  out.energy = energy_of(prepared.program(), prepared.grid(), prepared.costs().device(), outcome);
+  out.energy = energy_of(prepared, outcome);
   if (draws_machine(prepared, scenario)) widen(prepared.costs().device(), out);
   if (noisy) out.noise = noise_cost(prepared, engine_options, outcome, workers, progress);
   if (options.what_if) out.what_if = what_if(prepared, engine_options, outcome, workers, progress);
@@ -185,9 +214,10 @@ void simulate_all(const Prepared& prepared, const plan::Scenario& scenario, cons
 
 }  // namespace
 
-result::Result simulate_scenario(const plan::Scenario& scenario, const Options& options) {
+result::Result simulate_scenario(const plan::Scenario& given, const Options& options) {
   const auto began = std::chrono::steady_clock::now();
-  const Prepared prepared(scenario, options);
+  const Prepared prepared(given, options);
+  const plan::Scenario& scenario = prepared.scenario();
   const Program& program = prepared.program();
   const plan::RankGrid& grid = prepared.grid();
 
@@ -195,21 +225,23 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
   describe_scenario(scenario, prepared.cluster(), prepared.costs().device(), out);
   out.ranks = grid.ranks();
   out.steps = options.steps;
-  out.memory_capacity = prepared.costs().device().memory.count();
   out.measured_in = prepared.costs().device().measured_in;
   out.pace = prepared.costs().device().pace;
   if (options.phase) options.phase("planning the memory of");
-  out.stages = stages_on(prepared.costs().device(), scenario, program, prepared.arenas());
-  out.memory_headroom = headroom_on(prepared.costs().device(), scenario);
+  out.stages = stages_of(prepared.machine(), scenario, program, prepared.arenas());
+  const Room room = least_room(prepared.machine(), scenario, out.stages);
+  out.memory_capacity = room.capacity, out.memory_headroom = room.headroom;
   std::tie(out.host_bytes, out.host_capacity) = fullest_host(prepared.cluster(), grid, out.stages);
-  out.memory_fits = largest_peak(out.stages) <= out.memory_capacity - out.memory_headroom && out.host_fits();
+  out.memory_fits = room.fits() && out.host_fits();
   const std::int64_t document = plan::equal_document_length(scenario.training);
   out.model_flops = model::model_flops(scenario.model, scenario.training.global_batch, scenario.training.seq_len,
                                        scenario.training.adapters(), document);
   out.hardware_flops = account::hardware_flops(program, grid);
   out.flop_formula =
       model::flop_formula(scenario.model, scenario.training.seq_len, scenario.training.adapters(), document);
-  for (result::Note& note : balance_notes_of(prepared, scenario)) out.notes.push_back(std::move(note));
+  describe_kinds(prepared, out);
+  if (prepared.chosen_layers() == nullptr)
+    for (result::Note& note : balance_notes_of(prepared, scenario)) out.notes.push_back(std::move(note));
   add_expert_balance(scenario, out);
   out.input = prepared.input().facts;
 
@@ -222,11 +254,7 @@ result::Result simulate_scenario(const plan::Scenario& scenario, const Options& 
       out.role_of_rank[rank] = role.pipeline;
     }
     account::name_ops(
-        program, grid,
-        [&](const Role& role, const program::Op& op) {
-          return coverage_of(program, role, op, grid, prepared.costs(), prepared.collectives());
-        },
-        out);
+        program, grid, [&](const Role& role, const program::Op& op) { return coverage_of(prepared, role, op); }, out);
   }
   simulate_all(prepared, scenario, options, std::move(engine_options), out);
 

@@ -65,6 +65,10 @@ class Machines {
 
   std::shared_ptr<const run::Machine> of(const plan::Scenario& scenario) {
     const std::lock_guard lock(mutex_);
+    if (scenario.plan.layers_by_time)
+      throw InputError(Diagnostic{"", 0, 0, "plan.layers_per_stage",
+                                  "by_time is not searched: a plan's bounds need its layers",
+                                  "leave it out here, and try it on the best plans with rehearse simulate"});
     std::string key =
         fmt::format("{} {} {} {} {}", scenario.framework.name, scenario.cluster.topology, scenario.cluster.gpus,
                     scenario.cluster.threads_per_rank, fmt::join(scenario.calibrations, " "));
@@ -73,7 +77,13 @@ class Machines {
       key += fmt::format(" {} {} {}", pin.kind, pin.algorithm, pin.protocol);
     auto& machine = known_[key];
     if (!machine) {
-      machine = std::make_shared<run::Machine>(scenario, options_);
+      auto made = std::make_shared<run::Machine>(scenario, options_);
+      if (made->kinds() > 1)
+        throw InputError(Diagnostic{"", 0, 0, "cluster.nodes",
+                                    fmt::format("plans are searched on one kind of device; this cluster has {}: {}",
+                                                made->kinds(), fmt::join(made->cluster->device_names(), ", ")),
+                                    "rehearse simulate --sweep compares plans on it"});
+      machine = std::move(made);
       collectives_.emplace(machine.get(), std::make_unique<CollectiveTimes>(machine->collectives.model()));
     }
     return machine;

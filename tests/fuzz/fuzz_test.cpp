@@ -45,6 +45,7 @@ TEST_P(Fuzz, MutatedInputs) {
   RecordProperty("folded", counts.folded);
   EXPECT_GE(counts.simulated * 2, counts.made) << "most plans are refused: they show little";
   EXPECT_GE(counts.folded * 3, counts.simulated) << "few plans have ranks that are alike";
+  EXPECT_GT(counts.mixed, 0) << "no plan runs on devices of several kinds";
 }
 
 INSTANTIATE_TEST_SUITE_P(Readers, Fuzz, testing::ValuesIn(names()), [](const auto& name) {

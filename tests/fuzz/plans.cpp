@@ -74,7 +74,7 @@ void check_memory(const result::Result& r, const RandomPlan& plan) {
     require(s.peak > 0 && s.peak == sum, fmt::format("stage {}: parts of {} bytes, a peak of {}", s.stage, sum, s.peak),
             plan);
   }
-  require(r.memory_fits == (run::largest_peak(r.stages) <= r.memory_capacity - r.memory_headroom),
+  require(r.memory_fits == (result::tightest(r.stages)->peak <= r.memory_capacity - r.memory_headroom),
           "it fits and does not", plan);
 }
 
@@ -127,7 +127,9 @@ void check_bounds(const plan::Scenario& scenario, const run::Options& options, c
                   const RandomPlan& plan) {
   if (scenario.noise.any() || !scenario.jobs.empty() || options.fidelity != run::Fidelity::flow) return;
   if (options.steps < 2) return;
+  if (scenario.plan.layers_by_time) return;  // not searched, nor are mixed clusters
   const run::Machine machine(scenario, options);
+  if (machine.kinds() > 1) return;
   if (scenario.noise.machine && machine.costs->device().jitter.any()) return;
   const collective::CollectiveModel& collectives = machine.collectives.model();
   search::CollectiveTimes times(collectives);
@@ -199,6 +201,7 @@ void run_plan(const std::string& bytes) {
           fmt::format("{} ranks that stand for {}, on one thread, give another result than all on two",
                       r.ranks_simulated, every_rank.ranks_simulated),
           plan);
+  counts.mixed += r.stages.front().device.empty() ? 0 : 1;
   counts.folded += r.ranks_simulated < every_rank.ranks_simulated ? 1 : 0;
   check_whole_run(scenario, plan.options, plan);
   check_bounds(scenario, plan.options, r, plan);

@@ -50,6 +50,9 @@ class Writer {
       text.insert(text.find("plan:\n") + 6, c_.below(2) == 1 ? "  cuda_graphs: layer\n" : "  cuda_graphs: step\n");
     if (text.find("optimizer: sgd") == std::string::npos && c_.below(5) == 1)
       text.insert(text.find("training: {") + 11, "optimizer: muon, ");
+    if (!on_host_ && c_.below(4) == 1) give_kinds(text);
+    if (transformer_ && s_.pipeline > 1 && c_.below(4) == 1)
+      text.insert(text.find("plan:\n") + 6, "  layers_per_stage: by_time\n");
     return text;
   }
 
@@ -184,6 +187,24 @@ class Writer {
     if (c_.below(2) == 1) window += fmt::format(", full_attention_every: {}", c_.below(5));
     const std::string before = "max_seq_len: 128";
     text.insert(text.find(before) + before.size(), window);
+  }
+
+  // Nodes of two kinds, some ranks on either, and room for as many of another job.
+  void give_kinds(std::string& text) {
+    constexpr const char* kinds[] = {"dgx-h100", "dgx-a100", "aws-p4d", "azure-nd-h100-v5"};  // 8 devices a node
+    const std::size_t gpus = s_.gpus(), first = c_.below(gpus + 1);
+    const std::size_t nodes = std::max<std::size_t>(1, (first + 7) / 8), others = (2 * gpus + 7) / 8;
+    std::string placed;
+    const auto place = [&](std::size_t from, std::size_t count) {
+      if (count > 0) placed += fmt::format("{}{}-{}", placed.empty() ? "" : ", ", from, from + count - 1);
+    };
+    place(0, first);
+    place(8 * nodes, gpus - first);
+    const std::string before = fmt::format("  topology: {}\n", topology_);
+    text.replace(text.find(before), before.size(),
+                 fmt::format("  topology: {}\n  nodes: [{{topology: {}, count: {}}}, {{topology: {}, count: {}}}]\n  "
+                             "placement: [{}]\n",
+                             c_.of(kinds), c_.of(kinds), nodes, c_.of(kinds), others, placed));
   }
 
   // Refused with a ring, and of encoders.

@@ -73,6 +73,8 @@ REHEARSE_COLLECTIVE_ALGORITHMS(REHEARSE_DECLARE)
 }  // namespace algorithms
 
 // For several files of this folder: words of refusals, and what is common to NCCL's algorithms.
+inline constexpr std::string_view kDevicesDiffer =
+    "is not offered among devices that differ, unless all are Hopper or later";
 inline constexpr std::string_view kNeedsNccl = "is NCCL's, and nothing is known of NCCL on this device";
 inline constexpr std::string_view kAllReduceOnly = "does all_reduce only";
 inline constexpr std::string_view kSimpleOnly = "has the protocol simple only";

@@ -87,8 +87,9 @@ std::vector<Hop> ring_hops(const Group& group, std::size_t c) {
 
 class Ring final : public AlgorithmModel {
  public:
-  std::string_view refusal(const nccl::Machine&, const nccl::Placement&, CollectiveKind kind,
-                           std::optional<Protocol>) const override {
+  std::string_view refusal(const nccl::Machine& machine, const nccl::Placement&, CollectiveKind kind,
+                           std::optional<Protocol> protocol) const override {
+    if (protocol == Protocol::ll128 && !machine.ll128) return kDevicesDiffer;
     return kind == CollectiveKind::all_to_all ? "does not do all_to_all" : "";
   }
 

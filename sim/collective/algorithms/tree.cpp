@@ -102,9 +102,10 @@ void one_tree(StepsBuilder& b, const Group& group, const std::vector<int>& paren
 
 class Tree final : public AlgorithmModel {
  public:
-  std::string_view refusal(const nccl::Machine&, const nccl::Placement&, CollectiveKind kind,
+  std::string_view refusal(const nccl::Machine& machine, const nccl::Placement&, CollectiveKind kind,
                            std::optional<Protocol> protocol) const override {
     if (!protocol) return kNeedsNccl;
+    if (protocol == Protocol::ll128 && !machine.ll128) return kDevicesDiffer;
     return kind == CollectiveKind::all_reduce ? "" : kAllReduceOnly;
   }
 

@@ -91,7 +91,7 @@ class GraphBuilder {
     std::vector<std::set<std::int32_t>> sizes(static_cast<std::size_t>(groups.size()));
     std::vector<std::int64_t> sequences(static_cast<std::size_t>(groups.size()));  // what its members call it
     for (int rank = 0; rank < groups.ranks(); ++rank) {
-      const auto role = static_cast<std::size_t>(job.role_of[static_cast<std::size_t>(rank)]);
+      const auto role = static_cast<std::size_t>(job.code_of[static_cast<std::size_t>(rank)]);
       Facts facts;
       facts.add(static_cast<std::int64_t>(id.value())).add(static_cast<std::int64_t>(role)).add(noise.slowness(rank));
       if (job.job->loaders != nullptr) {

@@ -236,16 +236,18 @@ FoldReport report_folding(const Job& reported, const cluster::Cluster& cluster, 
   std::size_t first_rank = 0;
   for (const JobId job : codes.ids()) {
     const JobCode& code = codes[job];
-    std::map<program::RoleId, std::size_t> first_of;  // by role: a rank of all
-    std::map<std::pair<program::RoleId, std::int32_t>, RankClass> classes;
+    std::map<std::int32_t, std::size_t> first_of;  // by role and kind of device: a rank of all
+    std::map<std::pair<std::int32_t, std::int32_t>, RankClass> classes;
     for (int rank = 0; rank < code.link.groups.ranks(); ++rank) {
-      const program::RoleId role = code.role_of[static_cast<std::size_t>(rank)];
+      const std::int32_t role = code.code_of[static_cast<std::size_t>(rank)];
       const std::size_t number = first_rank + static_cast<std::size_t>(rank);
       RankClass& own = classes[{role, graph.ranks[number]}];
       own.ranks.push_back(rank);
       if (own.ranks.size() > 1) continue;
       own.job = job.value();
-      own.role = code.job->program.roles[static_cast<std::size_t>(role)].name;
+      const RoleCode& run = code.code.roles[static_cast<std::size_t>(role)];
+      own.role = run.role->name;
+      if (code.job->kinds != nullptr) own.role += " on " + run.costs->device().name;
       const std::size_t first = first_of.try_emplace(role, number).first->second;
       if (first != number) own.why = reasons.of_ranks(number, first);
     }

@@ -23,7 +23,7 @@ Kernels::Kernels(Clock& clock, const IdVector<JobId, JobCode>& codes, const Rank
       slot_factors_(noisy_ ? streams.size() : 0) {
   for (const JobCode& job : codes) {
     std::vector<KernelTimes> of_roles;
-    for (const RoleCode& role : job.code.roles) of_roles.emplace_back(role, job.job->costs);
+    for (const RoleCode& role : job.code.roles) of_roles.emplace_back(role, *role.costs);
     times_.push_back(std::move(of_roles));
   }
   for (const StreamId id : streams.ids()) {

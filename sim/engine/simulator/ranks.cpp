@@ -13,7 +13,7 @@ Ranks lay_out_ranks(const IdVector<JobId, JobCode>& jobs, const Folding& folding
     const Folding::Classes& classes = folding.job(id).ranks;
     for (std::size_t c = 0; c < classes.first.size(); ++c) {
       const std::int32_t rank = classes.first[c];
-      const RoleCode& code = job.code.roles[static_cast<std::size_t>(job.role_of[static_cast<std::size_t>(rank)])];
+      const RoleCode& code = job.code.roles[static_cast<std::size_t>(job.code_of[static_cast<std::size_t>(rank)])];
       REHEARSE_CHECK(code.streams <= 32, "{} has {} streams", code.role->name, code.streams);
       RankInfo info{&code, next, {}, rank, classes.alike[c], {}};
       for (const std::int32_t stream : code.compute_streams)
