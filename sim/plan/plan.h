@@ -41,7 +41,7 @@ enum class Fp8Recipe : unsigned char { delayed, tensorwise, blockwise, mxfp8 };
 // has experts of the token, from where it is passed on to the ranks that have them.
 enum class ExpertDispatch : unsigned char { all_to_all, all_gather, forwarding };
 // What a host launches as one graph of captured kernels (cudaGraphLaunch): each layer's forward and backward, or all
-// forwards and backwards of a step (lower/parallel/graphs.cpp).
+// forwards and backwards of a step (lower/stage_lowering.cpp).
 enum class CudaGraphs : unsigned char { none, layer, step };
 // How the ranks of a context group exchange keys and values; see context_rows.h.
 enum class ContextKind : unsigned char { ring, all_to_all, all_gather };
