@@ -37,11 +37,11 @@ enum class Precision : unsigned char { fp32, bf16, fp16, fp8, nvfp4 };
 // How the scales of 8-bit operands come about, in the words of Megatron-Core's --fp8-recipe: of a tensor from the
 // largest values of earlier steps, or from its own; of blocks of 128; of 32 elements (Open Compute's MX formats).
 enum class Fp8Recipe : unsigned char { delayed, tensorwise, blockwise, mxfp8 };
-// How rows of tokens come to experts on other ranks: one for each choice, all to all ranks, or one to each node that has
-// experts of the token, from where it is passed on to the ranks that have them.
+// How rows of tokens come to experts on other ranks: one for each choice, all to all ranks, or one to each node that
+// has experts of the token, from where it is passed on to the ranks that have them.
 enum class ExpertDispatch : unsigned char { all_to_all, all_gather, forwarding };
 // What a host launches as one graph of captured kernels (cudaGraphLaunch): each layer's forward and backward, or all
-// forwards and backwards of a step (lower/parallel/graphs.cpp).
+// forwards and backwards of a step (lower/stage_lowering.cpp).
 enum class CudaGraphs : unsigned char { none, layer, step };
 // How the ranks of a context group exchange keys and values; see context_rows.h.
 enum class ContextKind : unsigned char { ring, all_to_all, all_gather };
