@@ -122,6 +122,22 @@ MemoryUnit memory_unit(const Result& r) {
   return most >= 1'000'000 ? MemoryUnit{1e6, "MB"} : MemoryUnit{1e3, "kB"};
 }
 
+// Of a mixed cluster: "stages 0-1 on h100-sxm, 85.9 GB; stages 2-3 on a100-sxm-80g, 85.9 GB".
+std::string stage_devices(const Result& r) {
+  std::string text;
+  for (std::size_t i = 0; i < r.stages.size();) {
+    const StageMemory& s = r.stages[i];
+    std::size_t end = i + 1;
+    while (end < r.stages.size() && r.stages[end].device == s.device && r.stages[end].capacity == s.capacity) ++end;
+    text += fmt::format(
+        "{}{} on {}, {}", text.empty() ? "" : "; ",
+        end - i == 1 ? fmt::format("stage {}", s.stage) : fmt::format("stages {}-{}", s.stage, r.stages[end - 1].stage),
+        s.device, format_bytes(Bytes(s.capacity - s.headroom)));
+    i = end;
+  }
+  return text;
+}
+
 // A row a stage; neighbouring stages that need the same share one.
 std::string memory(const Result& r) {
   if (r.stages.empty()) return "";
@@ -132,7 +148,6 @@ std::string memory(const Result& r) {
       r.memory_capacity > 0 ? fmt::format("{}, {}", of, r.memory_fits ? "fits" : "DOES NOT FIT") : "";
   std::vector<std::vector<std::string>> rows = {
       {"  stage", "params", "grads", "optim", "activ", "worksp", "comm", "framew", "peak"}};
-  if (mixed) rows.front().insert(rows.front().end(), {"of", "device"});
   for (std::size_t i = 0; i < r.stages.size();) {
     std::size_t end = i + 1;
     while (end < r.stages.size() && cells(r.stages[end]) == cells(r.stages[i]) &&
@@ -142,15 +157,11 @@ std::string memory(const Result& r) {
                                                  : fmt::format("  {}-{}", r.stages[i].stage, r.stages[end - 1].stage)};
     for (const std::int64_t bytes : cells(r.stages[i]))
       row.push_back(fmt::format("{:.2f}", static_cast<double>(bytes) / unit.size));
-    if (mixed) {
-      const StageMemory& s = r.stages[i];
-      row.push_back(fmt::format("{:.2f}", static_cast<double>(s.capacity - s.headroom) / unit.size));
-      row.push_back(s.device);
-    }
     rows.push_back(std::move(row));
     i = end;
   }
   std::string out = fmt::format("Memory a {} at its peak, {}{}\n", device_noun(r), unit.name, fits) + align(rows);
+  if (mixed) out += wrap(stage_devices(r), 2);
   if (r.memory_headroom > 0)
     out += wrap(fmt::format("headroom: of {} a {}, {} are kept free", format_bytes(Bytes(r.memory_capacity)),
                             device_noun(r), format_bytes(Bytes(r.memory_headroom))),

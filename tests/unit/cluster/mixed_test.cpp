@@ -36,7 +36,7 @@ TEST(Mixed, OnlyKindsInUseCountAndPlacementOrdersThem) {
   EXPECT_EQ(turned->device_names(), (Names{"a100-sxm-80g", "h100-sxm"}));
   EXPECT_EQ(turned->kind_of(0), 0);
   EXPECT_EQ(turned->kind_of(31), 1);
-  EXPECT_EQ(turned->node_view(0).port.per_s(), 300'000'000'000) << "nodes in use are in the order of nodes";
+  EXPECT_EQ(turned->node_view(0).port.per_s(), 370'800'000'000) << "nodes in use are in the order of nodes";
 }
 
 TEST(Mixed, NodesHaveTheirOwnPortsAndNics) {
