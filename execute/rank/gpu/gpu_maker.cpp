@@ -17,6 +17,13 @@ std::string text(std::int64_t bytes) {
   return format_bytes(Bytes(bytes));
 }
 
+void check_products(const GpuOptions& options, const plan::RankGrid& grid) {
+  if (!options.measure_products || grid.ranks() == 1) return;
+  throw InputError(Diagnostic{"--products", 0, 0, "measured",
+                              "is for a rank that meets no others: several take the library's first choice, alike",
+                              "--products first"});
+}
+
 }  // namespace
 
 void GpuMaker::check(const std::vector<Timeline>& timelines, const plan::RankGrid& grid, std::span<const int> ranks) {
@@ -27,10 +34,7 @@ void GpuMaker::check(const std::vector<Timeline>& timelines, const plan::RankGri
             Diagnostic{"--cuda-graphs", 0, 0, "on",
                        fmt::format("in {} the host waits within the step, which no graph can hold", t.role->name),
                        "--cuda-graphs auto, or a framework that does not wait"});
-  if (parts_.options.measure_products && grid.ranks() > 1)
-    throw InputError(Diagnostic{"--products", 0, 0, "measured",
-                                "is for a rank that meets no others: several take the library's first choice, alike",
-                                "--products first"});
+  check_products(parts_.options, grid);
   if (parts_.devices.empty()) return;
   std::map<int, std::pair<std::int64_t, int>> needed;  // by device: bytes, ranks
   for (const int rank : ranks) {
@@ -50,6 +54,7 @@ void GpuMaker::check(const std::vector<Timeline>& timelines, const plan::RankGri
 
 std::unique_ptr<Rank> GpuMaker::make(Run& run, int rank, bool reports_loss) {
   const std::int64_t arena = run.timeline(rank).memory.arena_bytes;
+  check_products(parts_.options, run.grid);
   try {
     auto gpu = parts_.gpu(rank);
     memory_of_a_rank_ = gpu->memory().total_bytes / parts_.options.ranks_on_device;
