@@ -29,7 +29,8 @@ using reports::MeasuredCall;
 constexpr int kGpusOfNode = 8;  // to tell collectives of one node, which only their cost depends on
 
 std::int64_t ps_of(double us) {
-  return std::llround(us * 1e6);
+  constexpr double kMost = 1e12;  // of a file that lies about when it was
+  return std::llround(std::clamp(us, -kMost, kMost) * 1e6);
 }
 
 // What a part is a part of; "": a product of two tensors, which goes with its neighbour.

@@ -53,6 +53,7 @@ struct ExecuteArguments {
   ShrinkRequest miniature;
   bool shrink = false;
   bool baseline = false, json = false, output_given = false;
+  std::string not_of_miniature;  // an option that is given and that a miniature has no use for
 };
 
 // How often the launcher, or the command that started this process, has started the ranks again.
@@ -345,6 +346,9 @@ int run_shrunk(const ExecuteArguments& a, const std::string& file, const std::st
            "--metrics "
            "and --baseline are of a plan that is performed as it is",
            "-o DIR, then rehearse execute DIR/miniature.yaml");
+  if (!a.not_of_miniature.empty())
+    refuse("--shrink", fmt::format("{} is of a plan that is performed as it is", a.not_of_miniature),
+           "-o DIR, then rehearse execute DIR/miniature.yaml");
   ShrinkRequest request = a.miniature;
   if (!request.calibration.empty()) note_input(request.calibration);
   request.file = file;
@@ -486,7 +490,10 @@ void add_execute(CLI::App& app, Action& action) {
       "  rehearse execute plans/plan-1.yaml --shrink -o miniature\n"
       "Exit status: 0 done, 2 bad usage or input, 3 does not fit in memory, 1 other,\n"
       "128 + signal interrupted.");
-  command->callback([a, timeout, output, &action] {
+  command->callback([a, timeout, output, command, &action] {
+    for (const char* name : {"--steps", "--log-every", "--products", "--attention", "--cuda-graphs", "--timeout",
+                             "--rendezvous", "--interface"})
+      if (a->shrink && command->get_option(name)->count() > 0) a->not_of_miniature = name;
     a->placement.timeout = std::chrono::milliseconds(std::llround(*timeout * 1000));
     a->placement.version = REHEARSE_VERSION;
     a->placement.note = [](const std::string& text) { note(text); };

@@ -124,6 +124,7 @@ result::Result simulate_shared(SimulateArguments& a, const std::string& root) {
   session.begin_work();
   result::Result r = simulate_file(a.request, root);
   session.gather("", kLongest);
+  a.request.processes = nullptr;
   return r;
 }
 

@@ -245,9 +245,9 @@ class ChakraReader {
       trace_.operators.push_back(operator_of_node(node));
       return;
     }
-    if (node.duration == 0) return;
-    Kernel k;
-    k.dur = static_cast<double>(node.duration);
+    constexpr std::uint64_t kLongest = 1'000'000'000;  // us: no kernel takes longer, and times add up in picoseconds
+    Kernel k;                                          // of less than a microsecond: 0
+    k.dur = static_cast<double>(std::min(node.duration, kLongest));
     k.ts = node.start > 0 ? static_cast<double>(node.start) : now_;
     now_ = std::max(now_, k.ts) + k.dur;
     k.stream = static_cast<int>(std::clamp<std::int64_t>(node.attribute("stream", 0), 0, 1 << 24));

@@ -143,7 +143,7 @@ class CpuKernels {
 
  private:
   template <class U>
-  void orthogonal_update(const Muon& o, const U& u, float* param);
+  void orthogonal_update(const Muon& o, const U& u, bool may_be_skipped, float* param);
   void newton_schulz(std::int64_t rows, std::int64_t cols, float* x, float* a, float* b, float* y);
   template <class Body>
   void over_channels(const BatchNormShape& s, const Body& body);

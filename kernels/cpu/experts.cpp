@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
+#include "sim/base/check.h"
 
 namespace rehearse::kernels::cpu {
 namespace {
@@ -123,8 +124,11 @@ void CpuKernels::router_gate_backward(const RouterShape& s, double aux, const fl
 
 void CpuKernels::permute(const PermuteShape& s, const float* x, const std::int32_t* places, float* y) {
   std::vector<std::int64_t> token(static_cast<std::size_t>(s.rows), -1);
-  for (std::int64_t i = 0; i < s.tokens * s.top_k; ++i)
-    if (places[i] >= 0) token[static_cast<std::size_t>(places[i])] = i / s.top_k;
+  for (std::int64_t i = 0; i < s.tokens * s.top_k; ++i) {
+    if (places[i] < 0) continue;
+    REHEARSE_CHECK(places[i] < s.rows, "a token's row {} of {} rows", places[i], s.rows);
+    token[static_cast<std::size_t>(places[i])] = i / s.top_k;
+  }
   pool_.ranges(s.rows, std::max<std::int64_t>(1, kGrain / s.cols), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int64_t t = token[static_cast<std::size_t>(r)];
@@ -157,7 +161,9 @@ void CpuKernels::unpermute_backward(const PermuteShape& s, const float* d_out, c
   std::vector<std::int64_t> choice(static_cast<std::size_t>(s.rows), -1);
   for (std::int64_t i = 0; i < s.tokens * s.top_k; ++i) {
     d_weights[i] = 0;
-    if (places[i] >= 0) choice[static_cast<std::size_t>(places[i])] = i;
+    if (places[i] < 0) continue;
+    REHEARSE_CHECK(places[i] < s.rows, "a token's row {} of {} rows", places[i], s.rows);
+    choice[static_cast<std::size_t>(places[i])] = i;
   }
   pool_.ranges(s.rows, std::max<std::int64_t>(1, kGrain / s.cols), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t r = begin; r < end; ++r) {

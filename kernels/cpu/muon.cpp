@@ -67,9 +67,10 @@ void CpuKernels::muon_momentum(const Muon& o, const float* grad, float grad_scal
   }
 }
 
-// u(matrix, i, j): of whole matrices, each of which is asked for once.
+// u(matrix, i, j): of whole matrices, each of which is asked for once. may_be_skipped: what is no number comes of a
+// step that is skipped, as u cannot say otherwise.
 template <class U>
-void CpuKernels::orthogonal_update(const Muon& o, const U& u, float* param) {
+void CpuKernels::orthogonal_update(const Muon& o, const U& u, bool may_be_skipped, float* param) {
   const std::int64_t n = o.rows * o.cols;
   const bool tall = o.rows > o.cols;
   const std::int64_t rows = std::min(o.rows, o.cols), cols = std::max(o.rows, o.cols);
@@ -89,7 +90,7 @@ void CpuKernels::orthogonal_update(const Muon& o, const U& u, float* param) {
         x[at(i, j)] = value;
         squares += static_cast<double>(value) * value;
       }
-    if (std::isnan(squares)) continue;  // of a step that is skipped
+    if (may_be_skipped && std::isnan(squares)) continue;
     const auto inverse = static_cast<float>(1 / (std::sqrt(squares) + kLeastNorm));
     for (float& value : x) value *= inverse;
     newton_schulz(rows, cols, x.data(), a.data(), b.data(), y.data());
@@ -111,7 +112,7 @@ void CpuKernels::muon(const Muon& o, const float* grad, float grad_scale, float*
     momentum[p] = mu * momentum[p] + g;
     return g + mu * momentum[p];
   };
-  orthogonal_update(o, u, param);
+  orthogonal_update(o, u, false, param);
 }
 
 void CpuKernels::muon_update(const Muon& o, const float* u, float* param) {
@@ -121,7 +122,7 @@ void CpuKernels::muon_update(const Muon& o, const float* u, float* param) {
     const std::int64_t row = o.by_columns ? i : i % layout.rows, col = o.by_columns ? j % layout.cols : j;
     return u[part * o.elements + layout.place(m, row, col)];
   };
-  orthogonal_update(o, of_all, param);
+  orthogonal_update(o, of_all, true, param);
 }
 
 }  // namespace rehearse::kernels::cpu

@@ -244,6 +244,11 @@ std::vector<NodeGroup> read_nodes(const Node& root, const OpenTopology& open) {
   blocks.read(root);
   const Node list = root.get("nodes");
   if (list.file() == "--set") (void)root.get("node");  // the file's own, in whose place the list is
+  if (names_topologies(root))
+    for (const char* key : {"device", "nvlink", "pcie", "host", "host_memory", "node"})
+      if (const Node own = root.get(key); own && own.file() == "--set")
+        own.error(fmt::format("{} is of a cluster of one kind of nodes; here each entry of nodes names its own", key),
+                  fmt::format("{} in an entry of cluster.nodes", key));
   if (!list) {
     const Node node = root.get("node");
     if (!node) root.error("expected 'node', what each node is, or 'nodes', a list of kinds of node");

@@ -218,7 +218,7 @@ double DeviceCosts::transposes(const Op& op, const GemmShape& shape, double band
 Prediction DeviceCosts::product(const Role& role, const Op& op, const GemmShape& all,
                                 const Interference& beside) const {
   const bool grouped = std::holds_alternative<program::GroupedGemm>(op.shape);
-  const auto times = static_cast<double>(grouped && op.launches > 1 ? all.batch : 1);
+  const auto times = static_cast<double>(grouped && std::get<program::GroupedGemm>(op.shape).each ? all.batch : 1);
   const bool convolution = std::holds_alternative<program::Conv2d>(op.shape);
   GemmShape shape = convolution ? this->convolution(op, all) : all;
   if (times > 1) shape.batch = 1;

@@ -92,7 +92,9 @@ class RoleBuilder {
   }
   // The same for each of `pieces`, products of experts.
   void takes_launches_each(std::int64_t pieces) {
-    role_.bodies[static_cast<std::size_t>(body_)].ops.back().launches *= pieces;
+    program::Op& op = role_.bodies[static_cast<std::size_t>(body_)].ops.back();
+    op.launches *= pieces;
+    std::get<program::GroupedGemm>(op.shape).each = pieces > 1;
   }
   // From now on an 8-bit product takes so many.
   void set_fp8_product_launches(std::int64_t launches) { fp8_product_launches_ = launches; }

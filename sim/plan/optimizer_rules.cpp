@@ -11,6 +11,12 @@ namespace {
 // are as many as it has layers, or its layers have experts.
 void check_muon_shards(const Node& optimizer, const Scenario& s) {
   const Plan& plan = s.plan;
+  if (plan.layers_by_time)
+    return optimizer.error(
+        fmt::format("muon: plan.zero = {} shares a stage's matrices among ranks, and plan.layers_per_stage: by_time "
+                    "chooses a stage's layers later",
+                    plan.zero),
+        "plan.layers_per_stage: auto or a list, plan.zero: 0, or optimizer: adamw");
   std::int64_t least = 0;
   for (std::size_t i = 0; i < plan.layers_per_stage.size(); ++i) {
     const bool end = i == 0 || i + 1 == plan.layers_per_stage.size();

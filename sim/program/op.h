@@ -244,6 +244,7 @@ struct GroupedGemm {
   GroupedPart part = GroupedPart::forward;
   std::int64_t groups = 1, rows = 0, n = 0, k = 0;
   bool accumulate = false, counted = false;
+  bool each = false;      // a kernel for each group, one after the other; else one for all
   std::int64_t room = 0;  // counted: rows of the buffers, if they have more than the `rows` that are expected
 };
 

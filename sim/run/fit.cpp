@@ -82,7 +82,9 @@ class Trials {
   bool hosts_have_room(const std::vector<result::StageMemory>& stages) const {
     std::int64_t most = 0;
     for (const result::StageMemory& stage : stages) most = std::max(most, stage.host);
-    const std::int64_t room = cluster_.node_view(0).host.size.count();
+    std::int64_t room = cluster_.node_view(0).host.size.count();
+    for (int node = 1; node < cluster_.nodes(); ++node)
+      room = std::min(room, cluster_.node_view(node).host.size.count());
     return most == 0 || room == 0 ||
            most * std::min(cluster_.devices_per_node(), static_cast<int>(scenario_.cluster.gpus)) <= room;
   }
@@ -150,13 +152,17 @@ std::int64_t headroom_on(const cost::Device& device, const plan::Scenario& scena
 
 std::pair<std::int64_t, std::int64_t> fullest_host(const cluster::Cluster& cluster, const plan::RankGrid& grid,
                                                    const std::vector<result::StageMemory>& stages) {
+  constexpr std::int64_t kEndless = std::int64_t{1} << 62;  // of a host whose size is not known
   std::pair<std::int64_t, std::int64_t> fullest{0, 0};
+  const auto beyond = [](std::int64_t bytes, std::int64_t size) { return bytes - (size > 0 ? size : kEndless); };
   for (int node = 0; node < cluster.nodes(); ++node) {
     std::int64_t bytes = 0;
     for (const int rank : cluster.devices_of(node))
       for (const result::StageMemory& stage : stages)
         if (stage.stage == grid.coordinate(rank, Axis::pipeline)) bytes += stage.host;
-    if (bytes > fullest.first) fullest = {bytes, cluster.node_view(node).host.size.count()};
+    const std::int64_t size = cluster.node_view(node).host.size.count();
+    if (bytes > 0 && (fullest.first == 0 || beyond(bytes, size) > beyond(fullest.first, fullest.second)))
+      fullest = {bytes, size};
   }
   return fullest;
 }

@@ -19,6 +19,7 @@ Time ideal_step(const plan::Scenario& scenario, const std::vector<std::string>& 
   alone.record = alone.what_if = false;
   alone.progress = nullptr;
   alone.phase = nullptr;
+  alone.processes = nullptr;  // the others do not ask for it
   const plan::Scenario ideal = plan::read_scenario(scenario.file, with, options.data_root);
   return Time::from_ps(simulate_scenario(ideal, alone).step_time_ps);
 }

@@ -164,7 +164,7 @@ BufferId ExpertExchange::place_own(BufferId chosen) {
   const model::Model& m = context_.model();
   program::Router place{program::RouterPart::place, context_.local_tokens * sources(), m.experts, m.experts_per_token};
   place.own = own_experts();
-  place.room = room();
+  place.room = arrived();
   place.spread = spread();
   const OpRef placed = builder_.op(name_ + ".place_own", place, context_.compute, {{chosen}}, {{places_}, {loads_}});
   builder_.after(builder_.op(name_ + ".counts.sync", program::HostSync{}, context_.compute, {}, {}, StreamKind::host),

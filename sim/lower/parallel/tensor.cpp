@@ -79,10 +79,13 @@ BufferId TensorParallel::input_again(const std::string& name, BufferId in, Param
   if (!fp8_.on() && keeps_gathered())
     if (const BufferId whole = gathered_.kept(in, builder_.current_body(), saved_); whole >= 0) return whole;
   // Beside the product before it, which does not need it.
-  const OpRef before = builder_.last_compute_op();
+  const OpRef before = builder_.last_compute_op(), last = builder_.last_op();
   const BufferId whole =
       fp8_.on() && !lora_.has(weight) ? fp8_.kept_input(name, in, true, k) : gather_sequence(name, in, k);
-  if (sequence_.on() && builder_.last_op() != before) builder_.after(builder_.last_op(), before);
+  OpRef gather = builder_.last_op();
+  if (!sequence_.on() || gather == last) return whole;
+  if (!fp8_.on() && context_.profile().copies_sequence_shards) --gather.op;  // behind it is the copy into order
+  if (gather != before) builder_.after(gather, before);
   return whole;
 }
 
