@@ -91,7 +91,7 @@ void add_compare(CLI::App& app, Action& action) {
       ->type_name("");
   CLI::Option* output =
       command->add_option("-o", a->output, "Write compare.csv (op by op) and compare.json there")->type_name("DIR");
-  command->add_option("--rank", a->rank, "The recorded rank that a trace is set beside")
+  command->add_option("--rank", a->rank, "Which recorded rank the trace is of")
       ->check(between(0, 1 << 24))
       ->type_name("N");
   command->add_flag("--force", a->force, "Compare results of different models too");

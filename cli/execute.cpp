@@ -465,7 +465,7 @@ void add_execute(CLI::App& app, Action& action) {
       ->check(not_empty())
       ->type_name("FILE");
   CLI::Option* shrink = command->add_flag("--shrink", a->shrink, "In miniature: simulated, performed, compared");
-  command->add_option("--ranks-at-most", a->miniature.ranks_at_most, "Of the miniature (default: keeps every split)")
+  command->add_option("--ranks-at-most", a->miniature.ranks_at_most, "In the miniature (default: keeps every split)")
       ->check(between(1, execute::kMaxRanks))
       ->needs(shrink)
       ->type_name("N");
