@@ -46,12 +46,12 @@ class Writer {
       text.insert(text.find("training: {") + 11,
                   c_.below(2) == 1 ? "lora_rank: 2, lora_targets: [mlp], " : "lora_rank: 3, ");
     if (transformer_ && c_.below(4) == 1) give_documents(text);
-    if (c_.below(5) == 1)
+    if (c_.below(10) == 1)
       text.insert(text.find("plan:\n") + 6, c_.below(2) == 1 ? "  cuda_graphs: layer\n" : "  cuda_graphs: step\n");
-    if (text.find("optimizer: sgd") == std::string::npos && c_.below(5) == 1)
+    if (text.find("optimizer: sgd") == std::string::npos && c_.below(10) == 1)
       text.insert(text.find("training: {") + 11, "optimizer: muon, ");
-    if (!on_host_ && c_.below(4) == 1) give_kinds(text);
-    if (transformer_ && s_.pipeline > 1 && c_.below(4) == 1)
+    if (!on_host_ && c_.below(8) == 1) give_kinds(text);
+    if (transformer_ && s_.pipeline > 1 && c_.below(8) == 1)
       text.insert(text.find("plan:\n") + 6, "  layers_per_stage: by_time\n");
     return text;
   }

@@ -7,8 +7,9 @@
 namespace rehearse {
 namespace {
 
+// At a rate of 0.001 the kinks of ReLU make 1e-7 of rounding 1e-4 to 3e-4 of the loss in 20 steps, on some processors.
 const std::string kSgd =
-    "training: {global_batch: 12, precision: fp32, optimizer: sgd, lr: 0.001, momentum: 0.9, weight_decay: 0.001, "
+    "training: {global_batch: 12, precision: fp32, optimizer: sgd, lr: 0.0003, momentum: 0.9, weight_decay: 0.001, "
     "clip: "
     "0}\n";
 const std::string kResidual =

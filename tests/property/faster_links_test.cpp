@@ -124,7 +124,7 @@ TEST_P(FasterLinks, NoCollectiveAloneIsLonger) {
         }
     }
   }
-  EXPECT_GT(compared, 1000);
+  EXPECT_GT(compared, 500);  // 528 where there is one device a node and nothing of NCCL's
   EXPECT_EQ(longer, 0) << "of " << compared;
 }
 
