@@ -74,9 +74,8 @@ search::Request request_of(const PlanArguments& a, const std::string& root) {
   const int parts = a.session != nullptr ? a.session->ranks() : 1;
   request.threads = a.threads > 0 ? a.threads : std::max(1, hardware_threads() / parts);
   if (parts > 1)
-    request.shared = {a.session->rank(), parts, [session = a.session](std::string bytes) {
-                        return session->trade(std::move(bytes), kLongest);
-                      }};
+    request.shared = {a.session->rank(), parts,
+                      [session = a.session](std::string bytes) { return session->trade(std::move(bytes), kLongest); }};
   request.run = options_of(a.request, root);
   request.run.record = a.output_given;
   read_budget(a.budget, request);

@@ -87,7 +87,7 @@ struct FlashKernel {
 struct FlashData {
   FlashKernel fastest;
   program::AttentionKernel fastest_is = program::AttentionKernel::best;  // if the file says which
-  std::map<program::AttentionKernel, FlashKernel> others;                // their points: of rows that name them, and of later files
+  std::map<program::AttentionKernel, FlashKernel> others;  // their points: of rows that name them, and of later files
   // nullptr: not listed.
   const FlashKernel* find(program::AttentionKernel kernel) const;
 };
