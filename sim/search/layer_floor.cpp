@@ -309,7 +309,8 @@ PlanFloor plan_floor(const LayerFloor& layers, const plan::Scenario& scenario, C
   const auto stages = static_cast<int>(p.pipeline);
   const std::int64_t micro_batches = scenario.training.micro_batches(p);
   const std::int64_t shards = p.context * p.data / p.replicas;
-  const bool recomputes_some = p.recompute_layers > 0 || p.recompute_every > 1;
+  // Layers keep unlike bytes then: some are recomputed, or what an operation keeps depends on who reads it.
+  const bool recomputes_some = p.recompute_layers > 0 || p.recompute_every > 1 || p.recompute == plan::Recompute::ops;
   // The first and the last slots of a stage are of the model's first parts, one a stage, where a backward is whole.
   const bool drains = !schedule.parts_backward() && !p.overlap_expert_exchange && p.pipeline > 1;
   const bool meets =
