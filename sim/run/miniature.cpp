@@ -210,7 +210,8 @@ Miniature miniature_of(const plan::Scenario& large, const std::vector<std::strin
   rows.shapes();
   left_out(large, m.rows);
   for (const auto& [path, reason] : why) {
-    const auto found = std::find_if(m.rows.begin(), m.rows.end(), [&](const auto& row) { return row.what == path; });
+    const auto found =
+        std::find_if(m.rows.begin(), m.rows.end(), [&, &path = path](const auto& row) { return row.what == path; });
     if (found == m.rows.end())
       m.rows.push_back({path, text_of_key(large, path), text_of_key(m.scenario, path), Fate::dropped, reason});
     else

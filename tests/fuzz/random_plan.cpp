@@ -46,9 +46,12 @@ class Writer {
       text.insert(text.find("training: {") + 11,
                   c_.below(2) == 1 ? "lora_rank: 2, lora_targets: [mlp], " : "lora_rank: 3, ");
     if (transformer_ && c_.below(4) == 1) give_documents(text);
-    if (c_.below(10) == 1)
+    // What a rule forbids together shows nothing but the rule.
+    const auto lacks = [&](const char* what) { return text.find(what) == std::string::npos; };
+    if (c_.below(10) == 1 && lacks("zero: 3") && lacks("offload") && lacks("documents"))
       text.insert(text.find("plan:\n") + 6, c_.below(2) == 1 ? "  cuda_graphs: layer\n" : "  cuda_graphs: step\n");
-    if (text.find("optimizer: sgd") == std::string::npos && c_.below(10) == 1)
+    if (transformer_ && c_.below(10) == 1 && lacks("optimizer:") && lacks("zero: 3") && lacks("lora") &&
+        lacks("moments"))
       text.insert(text.find("training: {") + 11, "optimizer: muon, ");
     if (!on_host_ && c_.below(8) == 1) give_kinds(text);
     if (transformer_ && s_.pipeline > 1 && c_.below(8) == 1)
