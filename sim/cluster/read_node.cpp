@@ -199,6 +199,14 @@ void check_ways(const Node& node, const NodeGroup& group) {
   }
 }
 
+// Whether a value in it is an override.
+bool is_overridden(const Node& node) {
+  if (node.file() == "--set") return true;
+  if (node.kind() != Node::Kind::mapping) return false;
+  const std::vector<std::string> keys = node.keys();
+  return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) { return is_overridden(node.get(key)); });
+}
+
 // An entry {topology, count} of a mixed cluster: the node of that topology, with what the entry says otherwise.
 std::optional<NodeGroup> read_named(const Node& entry, const OpenTopology& open) {
   const Node name = entry.get("topology");
@@ -246,7 +254,7 @@ std::vector<NodeGroup> read_nodes(const Node& root, const OpenTopology& open) {
   if (list.file() == "--set") (void)root.get("node");  // the file's own, in whose place the list is
   if (names_topologies(root))
     for (const char* key : {"device", "nvlink", "pcie", "host", "host_memory", "node"})
-      if (const Node own = root.get(key); own && own.file() == "--set")
+      if (const Node own = root.get(key); own && is_overridden(own))
         own.error(fmt::format("{} is of a cluster of one kind of nodes; here each entry of nodes names its own", key),
                   fmt::format("{} in an entry of cluster.nodes", key));
   if (!list) {

@@ -38,6 +38,9 @@ TEST(Shrink, RefusesWhatIsOfPlansAsTheyAre) {
   const Outcome r = run({"execute", "gpt-tiny-ddp", "--shrink", "--ranks", "gloo"});
   EXPECT_EQ(r.status, 2);
   EXPECT_TRUE(has(r.err, "on this machine's cores")) << r.err;
+  const Outcome steps = run({"execute", "gpt-tiny-ddp", "--shrink", "--steps", "5"});
+  EXPECT_EQ(steps.status, 2);
+  EXPECT_TRUE(has(steps.err, "--steps is of a plan that is performed as it is")) << steps.err;
 }
 
 }  // namespace

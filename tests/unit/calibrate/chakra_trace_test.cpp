@@ -86,6 +86,14 @@ TEST_F(Chakra, OperatorsAndTheKernelsTheyLaunched) {
   EXPECT_EQ(key.k, 64);
 }
 
+// Durations are whole microseconds: a kernel of less has none, and is a kernel.
+TEST_F(Chakra, KernelsOfLessThanAMicrosecondAreKept) {
+  const Trace t = read(metadata_ + kernel_node(4, "tiny", 3, 0, 7) + kernel_node(5, "endless", 3, 2'000'000'000, 7));
+  ASSERT_EQ(t.kernels.size(), 2U);
+  EXPECT_EQ(t.kernels[0].dur, 0);
+  EXPECT_EQ(t.kernels[1].dur, 1e9) << "none takes longer than a quarter of an hour";
+}
+
 TEST_F(Chakra, CollectivesByTheirType) {
   const std::string sizes = attribute_of("comm_size", 9, 4096);
   const Trace t =

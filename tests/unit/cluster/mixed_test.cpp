@@ -13,9 +13,10 @@ std::unique_ptr<Cluster> mixed(int devices, Overrides more = {}, const std::stri
   return cluster_of("dgx-h100", devices, more);
 }
 
-std::string refusal(const std::string& topology, const std::string& nodes, int devices = 8) {
+std::string refusal(const std::string& topology, const std::string& nodes, int devices = 8, Overrides more = {}) {
   try {
-    cluster_of(topology, devices, {{"nodes", nodes}});
+    more.insert(more.begin(), {"nodes", nodes});
+    cluster_of(topology, devices, more);
   } catch (const InputError& error) {
     return error.diagnostics().front().path + ": " + error.diagnostics().front().message;
   }
@@ -77,6 +78,12 @@ TEST(Mixed, RefusesWhatCannotBe) {
   EXPECT_EQ(refusal("dgx-h100", "[{topology: dgx-h100, count: 2000}, {topology: dgx-a100, count: 49}]"),
             "cluster.nodes: the nodes add up to 2049, the fabric of 'DGX H100 SuperPOD' holds at most 2048");
   EXPECT_NE(refusal("local", "[{topology: dgx-h100, count: 1}]").find("only clusters of accelerators"),
+            std::string::npos);
+  // What each entry has of its own would be overridden in none.
+  EXPECT_NE(refusal("dgx-h100", kTwo, 32, {{"nvlink.efficiency", "0.3"}})
+                .find("nvlink: nvlink is of a cluster of one kind of nodes"),
+            std::string::npos);
+  EXPECT_NE(refusal("dgx-h100", kTwo, 32, {{"device", "h100-pcie"}}).find("device is of a cluster of one kind"),
             std::string::npos);
 }
 

@@ -41,6 +41,11 @@ TEST(OptimizerRules, MuonUpdatesWholeMatrices) {
             (std::vector<std::string>{
                 "5:23 training.optimizer: muon: plan.zero = 1 shares whole matrices among 16 ranks, and a stage has 12 "
                 "of a shape (plan.zero_group: 12 or less, plan.zero: 0, or optimizer: adamw)"}));
+  EXPECT_EQ(sharded("pipeline: 2, layers_per_stage: by_time"), std::vector<std::string>{}) << "nothing is shared";
+  const std::vector<std::string> later = sharded("zero: 1, pipeline: 2, layers_per_stage: by_time");
+  ASSERT_EQ(later.size(), 1U);
+  EXPECT_NE(later[0].find("plan.layers_per_stage: by_time chooses a stage's layers later"), std::string::npos)
+      << later[0];
   only("cluster: {topology: dgx-a100, gpus: 8}\nplan: {zero: 3}\ntraining: {optimizer: muon, global_batch: 8}\n",
        "training.optimizer: muon: it makes whole matrices orthogonal, and plan.zero = 3 cuts those of a layer");
   only("training: {optimizer: muon, lora_rank: 4}\n", "adapters are trained by adamw or sgd");
