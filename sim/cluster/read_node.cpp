@@ -199,12 +199,13 @@ void check_ways(const Node& node, const NodeGroup& group) {
   }
 }
 
-// Whether a value in it is an override.
-bool is_overridden(const Node& node) {
-  if (node.file() == "--set") return true;
-  if (node.kind() != Node::Kind::mapping) return false;
-  const std::vector<std::string> keys = node.keys();
-  return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) { return is_overridden(node.get(key)); });
+// A value in it that is an override.
+std::optional<Node> override_in(const Node& node) {
+  if (node.file() == "--set") return node;
+  if (node.kind() != Node::Kind::mapping) return std::nullopt;
+  for (const std::string& key : node.keys())
+    if (std::optional<Node> found = override_in(node.get(key))) return found;
+  return std::nullopt;
 }
 
 // An entry {topology, count} of a mixed cluster: the node of that topology, with what the entry says otherwise.
@@ -254,9 +255,9 @@ std::vector<NodeGroup> read_nodes(const Node& root, const OpenTopology& open) {
   if (list.file() == "--set") (void)root.get("node");  // the file's own, in whose place the list is
   if (names_topologies(root))
     for (const char* key : {"device", "nvlink", "pcie", "host", "host_memory", "node"})
-      if (const Node own = root.get(key); own && is_overridden(own))
-        own.error(fmt::format("{} is of a cluster of one kind of nodes; here each entry of nodes names its own", key),
-                  fmt::format("{} in an entry of cluster.nodes", key));
+      if (const std::optional<Node> own = override_in(root.get(key)))
+        own->error(fmt::format("{} is of a cluster of one kind of nodes; here each entry of nodes names its own", key),
+                   fmt::format("{} in an entry of cluster.nodes", key));
   if (!list) {
     const Node node = root.get("node");
     if (!node) root.error("expected 'node', what each node is, or 'nodes', a list of kinds of node");

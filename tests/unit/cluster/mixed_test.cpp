@@ -81,7 +81,7 @@ TEST(Mixed, RefusesWhatCannotBe) {
             std::string::npos);
   // What each entry has of its own would be overridden in none.
   EXPECT_NE(refusal("dgx-h100", kTwo, 32, {{"nvlink.efficiency", "0.3"}})
-                .find("nvlink: nvlink is of a cluster of one kind of nodes"),
+                .find("cluster.overrides.nvlink.efficiency: nvlink is of a cluster of one kind of nodes"),
             std::string::npos);
   EXPECT_NE(refusal("dgx-h100", kTwo, 32, {{"device", "h100-pcie"}}).find("device is of a cluster of one kind"),
             std::string::npos);
