@@ -45,7 +45,7 @@ TEST(Int8Moments, OfTensorGroupsHaveOneRanksLosses) {
   for (const auto& [name, text] : {std::pair<std::string, std::string>{"gpt", kGpt}, {"llama", kLlama}})
     for (const Assignments& plan : {grid(2, 2, 1, 0), grid(8, 2, 2, 1, {"plan.sequence_parallel=true"})}) {
       const Assignments moments = int8_moments(name);
-      const execute::Outcome one = perform(text, with(moments, {"cluster.gpus=1", "plan.micro_batch=12"}));
+      const execute::Outcome& one = performed_once(text, with(moments, {"cluster.gpus=1", "plan.micro_batch=12"}));
       const execute::Outcome many = perform(text, with(moments, plan));
       for (std::size_t step = 0; step < one.result.loss.size(); ++step)
         EXPECT_NEAR(many.result.loss.at(step) / one.result.loss[step], 1, kLossTolerance) << name << ", step " << step;

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/numerics/performed.h"
@@ -35,6 +37,14 @@ inline execute::Outcome perform(const std::string& text, const Assignments& assi
   plan::Scenario scenario = scenario_from(text, assignments);
   scenario.purpose = plan::Purpose::perform;
   return performed(scenario, steps);
+}
+
+// The same, once for all tests of a process that compare with it.
+inline const execute::Outcome& performed_once(const std::string& text, const Assignments& assignments) {
+  static std::map<std::pair<std::string, Assignments>, execute::Outcome> known;
+  const auto [found, is_new] = known.try_emplace({text, assignments});
+  if (is_new) found->second = perform(text, assignments);
+  return found->second;
 }
 
 // Distance of two sets of parameters over the norm of the first; only rows of the unpadded vocabulary count.
@@ -73,7 +83,8 @@ inline void expect_trains_as_one_rank(const Case& c, int single_micro_batch = 12
   Assignments single = both;
   single.insert(single.end(), {"cluster.gpus=1", "plan.micro_batch=" + std::to_string(single_micro_batch)});
   both.insert(both.end(), c.plan.begin(), c.plan.end());
-  const execute::Outcome one = perform(c.text, single), many = perform(c.text, both);
+  const execute::Outcome& one = performed_once(c.text, single);
+  const execute::Outcome many = perform(c.text, both);
   ASSERT_EQ(many.result.loss.size(), one.result.loss.size());
   for (std::size_t step = 0; step < one.result.loss.size(); ++step)
     ASSERT_NEAR(many.result.loss[step] / one.result.loss[step], 1, kLossTolerance) << "step " << step;

@@ -11,9 +11,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/numerics/performed.h"
@@ -56,6 +58,14 @@ Assignments one_rank() {
 
 execute::Outcome perform(const std::string& text, const Assignments& assignments, int steps = 20) {
   return performed(scenario_from(text, assignments), steps);
+}
+
+// Of one rank; many cases are compared with it.
+const execute::Outcome& one_ranks_outcome(const std::string& text, const Assignments& assignments) {
+  static std::map<std::pair<std::string, Assignments>, execute::Outcome> known;
+  const auto [found, is_new] = known.try_emplace({text, assignments});
+  if (is_new) found->second = perform(text, with(assignments, one_rank()));
+  return found->second;
 }
 
 double mean_of_last_5(const std::vector<double>& losses) {
@@ -104,7 +114,8 @@ class Precisions : public testing::TestWithParam<Case> {};
 TEST_P(Precisions, TrainAsOneRankDoes) {
   const Case& c = GetParam();
   const Assignments both = in(c.precision, c.training);
-  const execute::Outcome one = perform(c.text, with(both, one_rank())), many = perform(c.text, with(both, c.plan));
+  const execute::Outcome& one = one_ranks_outcome(c.text, both);
+  const execute::Outcome many = perform(c.text, with(both, c.plan));
   const double u = unit_roundoff(c.precision);
   EXPECT_LT(apart(one.result.loss, many.result.loss), u / 16);
   EXPECT_LT(distance(one.parameters, many.parameters), u);
