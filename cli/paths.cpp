@@ -79,8 +79,10 @@ std::string scenario_file(const std::string& given, const std::string& root) {
     note_input(given);
     return given;
   }
+  // Shipped scenarios of a folder are named with it: published/korthikanti-22b-full.
+  const bool name = !given.ends_with(".yaml") && !given.starts_with('/') && given.find("..") == std::string::npos;
   const fs::path shipped = fs::path(root) / "scenarios" / (given + ".yaml");
-  if (bare && fs::exists(fs::status(shipped, error))) {
+  if (name && fs::exists(fs::status(shipped, error))) {
     note_input(shipped.string());
     return shipped.string();
   }

@@ -188,6 +188,12 @@ TEST(Simulate, ASlowRankIsNamedWhateverTheThreads) {
   EXPECT_EQ(one["what_if"].size(), 6u);
 }
 
+TEST(Simulate, ShippedScenariosOfAFolderAreNamedWithIt) {
+  const Outcome r = run({"simulate", "published/korthikanti-22b-full"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, "scenarios/published/korthikanti-22b-full.yaml")) << r.out;
+}
+
 TEST(BadInput, MissingScenarioNamesTheNearest) {
   const Outcome r = run({"simulate", "gpt3-175b-gpip"});
   EXPECT_EQ(r.status, 2);
