@@ -81,6 +81,10 @@ struct FrameworkProfile {
   // Networks of convolutions, in 16 bits and in fp32. Batch normalisation, the residual sum and ReLU behind it are one
   // kernel each way, and where the gradients of two branches meet, the one that comes later is added in its kernel.
   bool fused_batch_norm = false, fused_batch_norm_fp32 = false;
+  // Batch normalisation in kernels that keep on the chip what fits there of the channels they work on, and do not read
+  // it again (cuDNN's persistent mode): of 16-bit maps whose channels lie together, and of maps that lie channel by
+  // channel.
+  bool keeps_norm_channels_last = false, keeps_norm_channels_first = false;
   bool fused_optimizer = true;  // false: a pass over the tensors an arithmetic operation
   ShardGather shard_gather = ShardGather::ahead;
   // ZeRO-3: a parameter of at least so many elements is sharded, gathered and reduced on its own; the others stay
