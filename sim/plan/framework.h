@@ -110,6 +110,9 @@ struct FrameworkProfile {
   // Of 8-bit products, in launches: what the host does for one, besides for the scales of its operands' blocks (mxfp8),
   // and for a cast of an expert's rows.
   double fp8_product_launches = 1, fp8_scale_launches = 0, fp8_cast_launches = 1;
+  // The partial sums that row-parallel layers hand to a collective in forward are free when the device has come there,
+  // and not when the host has: while it is a queue of launches ahead, those of the layers between are held.
+  bool holds_sent = false;
   bool launches_each_expert = false;  // a launch for every expert's product; else one for all of them
   bool data_parallel_only = false;    // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
   bool host_sync_on_norm = false;     // the host reads the gradient norm before it launches the optimizer
