@@ -151,7 +151,7 @@ class DeviceCosts final : public CostModel {
   Prediction flash(const Op& op, const Work& work, const Interference& beside) const;
   double flash_seconds(const program::Attention& a, const FlashRate& rate, double rate_scale, const Work& work,
                        const Interference& beside, const Scale& scale) const;
-  Prediction memory(const Op& op, const Work& work, const Interference& beside) const;
+  Prediction memory(const Op& op, const Work& work, double kept, const Interference& beside) const;
   void prefer_measured(const Role& role, const Op& op, const Work& work, Prediction& prediction) const;
   GemmShape convolution(const Op& op, const GemmShape& implicit) const;
   double transposes(const Op& op, const GemmShape& shape, double bandwidth) const;
@@ -337,8 +337,9 @@ Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference
   return p;
 }
 
-Prediction DeviceCosts::memory(const Op& op, const Work& work, const Interference& beside) const {
-  const double bytes = static_cast<double>(work.bytes_read + work.bytes_written);
+// kept: bytes of the work that stay on the chip.
+Prediction DeviceCosts::memory(const Op& op, const Work& work, double kept, const Interference& beside) const {
+  const double bytes = static_cast<double>(work.bytes_read + work.bytes_written) - kept;
   Prediction p;
   if (const auto* input = std::get_if<program::Input>(&op.shape)) {
     p.model_alone = p.model_beside = (input->bytes > 0 ? static_cast<double>(input->bytes) : bytes) /
@@ -404,7 +405,7 @@ Estimate DeviceCosts::kernel(const Role& role, const Op& op, const Interference&
   const auto shape = product_of(role, op);
   Prediction p = shape          ? product(role, op, *shape, beside)
                  : is_flash(op) ? flash(op, work, beside)
-                                : memory(op, work, beside);
+                                : memory(op, work, read_once(role, op, data_.device.sms), beside);
   prefer_measured(role, op, work, p);
   const double seconds = p.alone * p.model_beside / p.model_alone + p.extra;
   REHEARSE_CHECK(std::isfinite(seconds) && seconds > 0, "{} would take {} s", op.name, seconds);

@@ -179,4 +179,20 @@ MemoryClass memory_class(const Op& op) {
   return std::visit(ClassOf{}, op.shape);
 }
 
+// Two blocks of 512 threads a multiprocessor, 16 threads a pixel of 64 channels in 16 bits, and a thread has 5 pixels
+// in registers and 10 in shared memory in forward, 3 and 5 of x and of dy in backward: 120 KiB and 128 KiB
+// (lanchongyizu/ngc-mxnet src/operator/nn/cudnn/nhwc_batch_norm_add_relu.h; the same numbers on V100 and A100). That
+// cuDNN's kernels of maps that lie channel by channel keep as much is a judgement.
+double read_once(const program::Role& role, const Op& op, int sms) {
+  const auto* norm = std::get_if<program::BatchNorm>(&op.shape);
+  if (norm == nullptr || norm->kept_channels == 0) return 0;
+  const bool backward = norm->part == program::BatchNormPart::backward;
+  const double on_chip = static_cast<double>(sms) * (backward ? 128 << 10 : 120 << 10);
+  double again = 0;  // of all channels: x, in backward dy too
+  for (std::size_t i = 0; i < (backward ? 2U : 1U); ++i)
+    again += static_cast<double>(role.buffers[static_cast<std::size_t>(op.reads[i].buffer)].bytes());
+  const double channels = static_cast<double>(std::min(norm->kept_channels, norm->channels));
+  return std::min(again, on_chip * static_cast<double>(norm->channels) / channels);
+}
+
 }  // namespace rehearse::cost

@@ -161,7 +161,19 @@ class Orderer {
   std::vector<std::vector<InstanceState>> state_;
 };
 
-void write_releases(Role& role, const std::vector<Slot>& slots) {
+// The op whose launch the host is at when the device has come past `op`: a queue of the compute stream's launches
+// later, or the last. A stream takes some 1,000 before a launch waits (stackoverflow.com/questions/53970187).
+std::size_t behind_queue(const Role& role, const std::vector<Op>& ops, std::size_t op) {
+  constexpr std::int64_t kQueue = 1000;
+  std::int64_t launches = 0;
+  while (op + 1 < ops.size() && launches < kQueue) {
+    const Op& next = ops[++op];
+    if (role.streams[static_cast<std::size_t>(next.stream)].kind == StreamKind::compute) launches += next.launches;
+  }
+  return op;
+}
+
+void write_releases(Role& role, const std::vector<Slot>& slots, const std::set<BufferId>& held) {
   struct LastUse {
     OpRef op;
     int slot = 0, micro_batch = 0;
@@ -181,7 +193,8 @@ void write_releases(Role& role, const std::vector<Slot>& slots) {
           const int instance = lifetime == Lifetime::micro_batch ? mb
                                : lifetime == Lifetime::slot      ? static_cast<int>(s)
                                                                  : 0;
-          last[{base, instance}] = {{slots[s].body, static_cast<int>(i)}, static_cast<int>(s), mb};
+          const std::size_t until = held.contains(base) && lifetime == Lifetime::slot ? behind_queue(role, ops, i) : i;
+          last[{base, instance}] = {{slots[s].body, static_cast<int>(until)}, static_cast<int>(s), mb};
         }
       }
     }
@@ -199,12 +212,13 @@ void write_releases(Role& role, const std::vector<Slot>& slots) {
 
 }  // namespace
 
-void order_role(Role& role, const std::vector<Slot>& slots, const std::vector<std::pair<OpRef, OpRef>>& extra) {
+void order_role(Role& role, const std::vector<Slot>& slots, const std::vector<std::pair<OpRef, OpRef>>& extra,
+                const std::set<BufferId>& held) {
   Orderer orderer(role, slots, extra);
   orderer.walk();
   orderer.walk();
   orderer.write_events();
-  write_releases(role, slots);
+  write_releases(role, slots, held);
 }
 
 }  // namespace rehearse::lower

@@ -309,7 +309,7 @@ program::Role RoleBuilder::finish(const std::vector<program::Slot>& sample_slots
   for (const OpRef op : after_compute_)
     for (const Draft& draft : drafts_)
       if (draft.last_compute.valid()) after_.emplace_back(op, draft.last_compute);
-  order_role(role_, sample_slots, after_);
+  order_role(role_, sample_slots, after_, held_);
   role_.slots = std::move(slots);
   return std::move(role_);
 }

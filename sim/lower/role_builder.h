@@ -42,6 +42,9 @@ class RoleBuilder {
   void set_shard_axes(BufferId id, AxisSet axes) { role_.buffers[static_cast<std::size_t>(id)].shard_axes = axes; }
   // Before views of it are made.
   void set_on_host(BufferId id) { role_.buffers[static_cast<std::size_t>(id)].on_host = true; }
+  // A buffer of a slot is not free before the device has done its last use and the host, which is as far ahead as the
+  // queue of launches allows, knows it.
+  void hold(BufferId id) { held_.insert(id); }
   void set_lifetime(BufferId id, Lifetime lifetime) { role_.buffers[static_cast<std::size_t>(id)].lifetime = lifetime; }
   BufferId view(const std::string& name, BufferId base, std::int64_t offset, std::vector<std::int64_t> shape);
   // The 1/parts slice of `base` that belongs to our place among the ranks that differ from us on `axes` only.
@@ -169,11 +172,13 @@ class RoleBuilder {
   Phase phase_ = Phase::forward;
   std::vector<std::pair<OpRef, OpRef>> after_;
   std::vector<OpRef> after_compute_;
+  std::set<BufferId> held_;
 };
 
 // order_role.cpp: adds to the role the waits that order every conflicting access of two streams (and `extra`: op, what
-// it waits for), and the releases of non-persistent instances after their last use.
+// it waits for), and the releases of non-persistent instances after their last use, of `held` ones a
+// queue of launches later or at their slot's end.
 void order_role(program::Role& role, const std::vector<program::Slot>& slots,
-                const std::vector<std::pair<OpRef, OpRef>>& extra);
+                const std::vector<std::pair<OpRef, OpRef>>& extra, const std::set<BufferId>& held);
 
 }  // namespace rehearse::lower

@@ -74,6 +74,12 @@ struct Context {
     return groups.batch_norm < 0 &&
            (compute == DType::f32 ? profile().fused_batch_norm_fp32 : profile().fused_batch_norm);
   }
+  // Maps lie channel by channel in memory (model.map_layout).
+  bool channels_first() const {
+    const model::MapLayout layout = model().map_layout;
+    return layout == model::MapLayout::channels_first ||
+           (layout == model::MapLayout::channels_last_16bit && compute == DType::f32);
+  }
   bool delayed_scaling() const {
     return scenario.training.eight_bits() && scenario.training.fp8_recipe == plan::Fp8Recipe::delayed;
   }

@@ -81,6 +81,10 @@ struct FrameworkProfile {
   // Networks of convolutions, in 16 bits and in fp32. Batch normalisation, the residual sum and ReLU behind it are one
   // kernel each way, and where the gradients of two branches meet, the one that comes later is added in its kernel.
   bool fused_batch_norm = false, fused_batch_norm_fp32 = false;
+  // Batch normalisation in kernels that keep on the chip what fits there of the channels they work on, and do not read
+  // it again (cuDNN's persistent mode): of 16-bit maps whose channels lie together, and of maps that lie channel by
+  // channel.
+  bool keeps_norm_channels_last = false, keeps_norm_channels_first = false;
   bool fused_optimizer = true;  // false: a pass over the tensors an arithmetic operation
   ShardGather shard_gather = ShardGather::ahead;
   // ZeRO-3: a parameter of at least so many elements is sharded, gathered and reduced on its own; the others stay
@@ -106,6 +110,9 @@ struct FrameworkProfile {
   // Of 8-bit products, in launches: what the host does for one, besides for the scales of its operands' blocks (mxfp8),
   // and for a cast of an expert's rows.
   double fp8_product_launches = 1, fp8_scale_launches = 0, fp8_cast_launches = 1;
+  // The partial sums that row-parallel layers hand to a collective in forward are free when the device has come there,
+  // and not when the host has: while it is a queue of launches ahead, those of the layers between are held.
+  bool holds_sent = false;
   bool launches_each_expert = false;  // a launch for every expert's product; else one for all of them
   bool data_parallel_only = false;    // replicas of a whole model: no tensor or pipeline parallelism, no ZeRO
   bool host_sync_on_norm = false;     // the host reads the gradient norm before it launches the optimizer

@@ -402,6 +402,9 @@ struct BatchNorm {
   std::int64_t batch = 0, channels = 0, pixels = 1;
   std::int64_t count = 0;  // elements of a channel on all ranks whose sums are added
   double eps = 1e-5;
+  // forward, backward: a kernel that keeps what of this many channels fits on the chip, and reads only the rest of them
+  // again; 0: reads all again.
+  std::int64_t kept_channels = 0;
 };
 
 // The next micro-batch of data, host to device: {} -> {y}. values: what a regression's outputs should be. segments: of

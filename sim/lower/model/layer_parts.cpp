@@ -137,12 +137,17 @@ class ConvolutionPart : public ProductPart {
 
  private:
   Conv2d conv(ConvPart part) const {
-    using model::MapLayout;
-    const MapLayout layout = s_.context.model().map_layout;
-    const bool first = layout == MapLayout::channels_first ||
-                       (layout == MapLayout::channels_last_16bit && s_.context.compute == DType::f32);
-    return {part,          s_.context.batch, in_.channels, layer_.width, in_.size, in_.size,
-            layer_.kernel, layer_.stride,    layer_.pad,   layer_.bias,  first};
+    return {part,
+            s_.context.batch,
+            in_.channels,
+            layer_.width,
+            in_.size,
+            in_.size,
+            layer_.kernel,
+            layer_.stride,
+            layer_.pad,
+            layer_.bias,
+            s_.context.channels_first()};
   }
 };
 

@@ -56,11 +56,18 @@ class BatchNormLayer : public LayerPart {
 
  private:
   bool synchronised() const { return s_.context.groups.batch_norm >= 0; }
+  // 64 channels at a time where they lie together (C_ELEMENTS_PER_CTA, see cost::read_once); channel by channel one.
+  std::int64_t kept_channels() const {
+    const plan::FrameworkProfile& profile = s_.context.profile();
+    if (s_.context.channels_first()) return profile.keeps_norm_channels_first ? 1 : 0;
+    return profile.keeps_norm_channels_last && s_.context.compute != DType::f32 ? 64 : 0;
+  }
   void op(const char* what, BatchNormPart part, const std::vector<Operand>& reads, const std::vector<Operand>& writes) {
     const Context& c = s_.context;
     const std::int64_t count = c.batch * in_.pixels() * (synchronised() ? c.plan().data : 1);
-    s_.builder.op(name_ + "." + what, BatchNorm{part, c.batch, in_.channels, in_.pixels(), count}, c.compute, reads,
-                  writes);
+    BatchNorm norm{part, c.batch, in_.channels, in_.pixels(), count};
+    if (part == BatchNormPart::forward || part == BatchNormPart::backward) norm.kept_channels = kept_channels();
+    s_.builder.op(name_ + "." + what, norm, c.compute, reads, writes);
   }
   // On the stream of the gradients' reductions: one communicator has both, unless it is given another.
   void all_reduce(const char* what, BufferId sums) {

@@ -15,6 +15,9 @@ FrameworkProfile mxnet_profile() {
       "MXNET_ENABLE_CUDA_GRAPHS; MXNET_OPTIMIZER_AGGREGATION_SIZE 60, one kernel for 60 parameters' updates; "
       "HOROVOD_FUSION_THRESHOLD 64 MiB, gradients copied into buckets and back, reduced during backward",
       "MxNet/Classification/RN50v1.5/models.py, BatchNormAddRelu: normalisation, sum and ReLU are one operation",
+      "keeps_norm_channels_last, _first: cuDNN's persistent mode whatever the layout (apache/mxnet "
+      "src/operator/nn/cudnn/cudnn_batch_norm-inl.h), and NVIDIA's own kernel of 16 bits, which keeps maps as "
+      "cost::read_once counts. Such kernels need fewer loads (NVIDIA, Memory-Limited Layers User's Guide)",
       "gradients in the precision of the model; of float16 the optimizer keeps fp32 copies (multi_precision)",
       "launch_cost: an empty asynchronous kernel call takes the host about 3 us (334,000 calls a second, "
       "cs.virginia.edu/~mwb7w/cuda_support/kernel_overhead.html), without Python for each; 4 us is a judgement, and "
@@ -23,6 +26,7 @@ FrameworkProfile mxnet_profile() {
   };
   p.fp32_gradients = p.fp32_reduction = false;
   p.fused_batch_norm = true;
+  p.keeps_norm_channels_last = p.keeps_norm_channels_first = true;
   p.map_layout = model::MapLayout::channels_last_16bit;
   p.copies_buckets = true;
   p.bucket = Bytes(std::int64_t{64} << 20);

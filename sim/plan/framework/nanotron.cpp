@@ -34,6 +34,10 @@ FrameworkProfile nanotron_profile() {
       "together one by one. 1.5 launches a rank, a judgement; none with plan.zero 0 (all_reduce_coalesced)",
       "bucket: DistributedDataParallel's 25 MiB of 16-bit gradients are 50 MiB of the fp32 ones that are sent "
       "(trainer.py, ddp_bucket_cap_mb 25)",
+      "holds_sent: torch's collectives record the stream they read a tensor on (ProcessGroupNCCL.cpp, recordStream; "
+      "TORCH_NCCL_AVOID_RECORD_STREAMS is not set), and the caching allocator gives its memory to nobody before that "
+      "stream has come there (CUDACachingAllocator.cpp, process_events). That the host is ahead by the 1,000 "
+      "launches that CUDA's queue takes, and no micro-batch further, is a judgement",
       "launch_cost, memory_reserve and fragmentation as megatron-2021",
   };
   p.attention = model::AttentionKind::flash2;
@@ -50,6 +54,7 @@ FrameworkProfile nanotron_profile() {
   p.overlap_param_gather = false;
   p.fp32_logits = true;
   p.host_sync_on_norm = true;
+  p.holds_sent = true;
   p.batched_point_to_point = true;
   p.split_point_to_point = false;
   p.launch_cost = Time::from_us(8);

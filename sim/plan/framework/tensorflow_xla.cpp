@@ -18,6 +18,7 @@ FrameworkProfile tensorflow_xla_profile() {
   };
   p.fp32_gradients = p.fp32_reduction = true;
   p.fused_batch_norm_fp32 = true;
+  p.keeps_norm_channels_last = p.keeps_norm_channels_first = false;  // sums are kernels of their own
   return p;
 }
 

@@ -29,6 +29,8 @@ FrameworkProfile torch_ddp_profile() {
       "map_layout channels_first: tensors of images are contiguous unless memory_format=torch.channels_last is asked "
       "for "
       "(pytorch.org/tutorials/intermediate/memory_format_tutorial.html)",
+      "keeps_norm_channels_last: cuDNN's persistent mode where channels are last, and the ordinary one else "
+      "(aten/src/ATen/native/cudnn/BatchNorm.cpp, getCudnnBatchNormMode); keeps as mxnet",
       "autograd: weight gradients are added to .grad by a kernel of their own, as are gradients that meet (residuals)",
       "torch/utils/checkpoint.py: early stop of recomputation, on by default for use_reentrant=False",
       "launch_cost: 5 to 25 us of host time for a PyTorch op before its kernel "
@@ -39,6 +41,7 @@ FrameworkProfile torch_ddp_profile() {
   p.fused_weight_gradient = false;
   p.fused_residual_gradient = false;
   p.map_layout = model::MapLayout::channels_first;
+  p.keeps_norm_channels_last = true;
   p.fp32_logits = true;
   p.autocast = true;
   p.fused_elementwise = p.fused_loss = p.norm_reads_once = false;

@@ -84,5 +84,37 @@ TEST(V100, Fp32ProductsTakeWhatWasMeasured) {
   EXPECT_NEAR(2 * 4096.0 * 4096 * 4096 / seconds(*v100, one) / 1e12, 0.896 * 15.60, 0.1);
 }
 
+// x [batch, 256, 56 x 56] in 16 bits, of `kept` channels at a time.
+OneOp normalisation(bool backward, std::int64_t batch, std::int64_t kept) {
+  OneOp one;
+  program::BatchNorm norm{backward ? program::BatchNormPart::backward : program::BatchNormPart::forward, batch, 256,
+                          56 * 56};
+  norm.kept_channels = kept;
+  one.op.name = "norm";
+  one.op.dtype = DType::f16;
+  one.op.shape = norm;
+  const auto map = [&] { return one.buffer(DType::f16, {batch, 256, 56 * 56}); };
+  const auto values = [&] { return one.buffer(DType::f32, {256}); };
+  one.op.reads = {map()};
+  if (backward) one.op.reads.push_back(map());
+  one.op.reads.push_back(values());
+  one.op.writes = {map(), values()};
+  return one;
+}
+
+// An A100 keeps 108 x 120 KiB of a group of channels, and in backward 108 x 128 KiB of both maps.
+TEST(BatchNormalisation, ReadsAgainWhatDoesNotStayOnTheChip) {
+  const auto a100 = device("a100-sxm-80g");
+  const auto saved = [&](bool backward, std::int64_t batch, std::int64_t kept) {
+    return (seconds(*a100, normalisation(backward, batch, 0)) - seconds(*a100, normalisation(backward, batch, kept))) *
+           2039e9 * 0.80;  // bytes at the rate of norms
+  };
+  const auto map = [](std::int64_t batch) { return 2.0 * static_cast<double>(batch * 256 * 56 * 56); };
+  EXPECT_NEAR(saved(false, 32, 64) / map(32), 1, 1e-6) << "64 channels of 32 images are 12.8 MB";
+  EXPECT_NEAR(saved(false, 512, 64), 256 / 64 * 108 * 120 * 1024, 10);
+  EXPECT_NEAR(saved(true, 512, 64), 256 / 64 * 108 * 128 * 1024, 10);
+  EXPECT_NEAR(saved(true, 512, 1) / (2 * map(512)), 1, 1e-6) << "a channel of both is 6.4 MB";
+}
+
 }  // namespace
 }  // namespace rehearse::cost

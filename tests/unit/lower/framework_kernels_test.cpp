@@ -2,6 +2,8 @@
 // as many; what NVIDIA's BERT has around attention; what 8-bit products ask of the host.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "sim/program/work.h"
 #include "tests/support/lowered.h"
 
@@ -104,6 +106,27 @@ TEST(Fp8Host, IsAskedForMoreThanAProductAnExpert) {
   }
   EXPECT_EQ(launches(mxfp8, "attention.proj.forward"), 4);
   EXPECT_EQ(launches(mxfp8, "d_layer0.experts.up.out.fp8_cast"), 4 * 2);
+}
+
+// How many of forward's partial sums live when the body ends, after whose last op they are released: two a layer.
+TEST(HeldSums, LiveUntilForwardHasEnded) {
+  const std::string text =
+      "rehearse: 1\nmodel: {family: llama, layers: 3, hidden: 64, heads: 4, ffn_hidden: 128, vocab: 128, max_seq_len: "
+      "32}\ncluster: {gpus: 2}\nplan: {tensor: 2, micro_batch: 1}\ntraining: {global_batch: 2, seq_len: 32}\n";
+  const auto held = [&](const char* framework) {
+    const program::Program program = lower::lower(scenario_from(text, {std::string("framework=") + framework}));
+    std::ptrdiff_t most = 0;
+    for (const program::Body& body : program.roles[0].bodies) {
+      const auto& freed = body.ops.back().releases;
+      most = std::max(most, std::count_if(freed.begin(), freed.end(), [&](const program::Operand& o) {
+                        return program.roles[0].buffers[static_cast<std::size_t>(o.buffer)].name.find("projected") !=
+                               std::string::npos;
+                      }));
+    }
+    return most;
+  };
+  EXPECT_EQ(held("nanotron"), 3 * 2);
+  EXPECT_EQ(held("megatron-core"), 0);
 }
 
 }  // namespace
