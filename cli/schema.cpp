@@ -95,7 +95,8 @@ Json plain(const Key& key, const std::string& root) {
       return list(key, "number");
     case KeyType::number_rows: {
       const Json numbers = {{"type", "array"}, {"items", {{"type", "number"}, {"minimum", 0}}}};
-      return {{"type", {"array", "null"}}, {"items", {{"anyOf", {numbers.at("items"), numbers}}}}};
+      const Json rows = {{"type", "array"}, {"items", numbers}};
+      return {{"type", {"array", "null"}}, {"items", {{"anyOf", {numbers.at("items"), numbers, rows}}}}};
     }
     case KeyType::permutation:
       return {{"type", "array"},

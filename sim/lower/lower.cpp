@@ -170,12 +170,25 @@ void add_parts(const plan::ExpertLoads& loads, Context& context, program::Progra
   const model::Model& m = context.model();
   context.parts.assign(static_cast<std::size_t>(m.layers), -1);
   for (std::int64_t layer = m.dense_layers; layer < m.layers; ++layer) {
-    std::vector<std::int64_t> parts = loads.of(layer).parts;
+    std::vector<std::int64_t> parts = loads.of(layer, context.load).parts;
     for (std::int64_t& part : parts) part *= m.hidden;
     const auto known = std::find(program.parts.begin(), program.parts.end(), parts);
     context.parts[static_cast<std::size_t>(layer)] = static_cast<std::int32_t>(known - program.parts.begin());
     if (known == program.parts.end()) program.parts.push_back(std::move(parts));
   }
+}
+
+// The contexts of the loads after the first that micro-batches have in turn.
+std::vector<Context> contexts_of_other_loads(const plan::ExpertLoads& loads, const Context& first,
+                                             program::Program& program) {
+  std::vector<Context> others;
+  if (!loads.vary()) return others;
+  for (std::int64_t load = 1; load < loads.patterns(); ++load) {
+    Context& other = others.emplace_back(first);
+    other.load = load;
+    add_parts(loads, other, program);
+  }
+  return others;
 }
 
 }  // namespace
@@ -201,8 +214,8 @@ std::vector<std::vector<LayerRange>> chunks_of_stages(const Context& context) {
 std::vector<std::int64_t> kind_of(const Context& context, std::size_t stage, const std::vector<LayerRange>& chunks,
                                   bool alike) {
   const model::Model& m = context.model();
-  const bool alone =
-      !alike || !m.is_transformer() || stage == 0 || stage + 1 == static_cast<std::size_t>(context.stages);
+  const bool alone = !alike || !m.is_transformer() || context.other_loads != nullptr || stage == 0 ||
+                     stage + 1 == static_cast<std::size_t>(context.stages);
   std::vector<std::int64_t> kind{alone ? static_cast<std::int64_t>(stage) : -1};
   for (const LayerRange& chunk : chunks) {
     kind.push_back(chunk.count);
@@ -226,6 +239,8 @@ DistinctStages lower_distinct(const plan::Scenario& scenario, bool alike) {
   const plan::ExpertLoads loads(scenario);
   context.loads = &loads;
   if (!loads.even()) add_parts(loads, context, program);
+  const std::vector<Context> other_loads = contexts_of_other_loads(loads, context, program);
+  if (!other_loads.empty()) context.other_loads = &other_loads;
   program.micro_batches = static_cast<int>(context.micro_batches);
   const std::vector<std::vector<LayerRange>> chunks = chunks_of_stages(context);
   std::map<std::vector<std::int64_t>, std::vector<int>> kinds;
@@ -269,12 +284,16 @@ program::Program lower(const plan::Scenario& scenario) {
   context.loads = &loads;
   const bool by_place = scenario.purpose == plan::Purpose::simulate && !loads.even();
   if (by_place) add_parts(loads, context, program);
+  std::vector<Context> other_loads;
+  if (by_place) other_loads = contexts_of_other_loads(loads, context, program);
+  if (!other_loads.empty()) context.other_loads = &other_loads;
   program.micro_batches = static_cast<int>(context.micro_batches);
   const std::vector<std::vector<LayerRange>> chunks = chunks_of_stages(context);
   const std::size_t places = by_place ? static_cast<std::size_t>(scenario.plan.expert) : 1;
   for (std::size_t stage = 0; stage < chunks.size(); ++stage)
     for (context.expert_place = 0; context.expert_place < places; ++context.expert_place) {
       check_interrupt();
+      for (Context& other : other_loads) other.expert_place = context.expert_place;
       program::Role role = StageLowering(context, static_cast<int>(stage), chunks[stage]).build();
       role.ranks = ranks_of(context, program, static_cast<int>(stage), by_place);
       if (by_place) role.name += fmt::format(".expert{}", context.expert_place);

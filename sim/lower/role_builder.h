@@ -76,6 +76,10 @@ class RoleBuilder {
   // behind the op, or the ops in a row, for which `ends` holds. It runs in a slot of first's micro-batch; second's is
   // `delta` from that. What both keep for the length of a slot they have each of their own.
   BodyId merge_bodies(BodyId first, BodyId second, int delta, bool (*ends)(const program::Role&, const program::Op&));
+  // Micro-batches have in turn the bodies of this builder and of `others`, which have the same bodies, ops and buffers
+  // but for sizes of ops and views: micro-batch m those of number m % (1 + others). `slots`, which name this builder's
+  // bodies, then name those.
+  void take_turns(const std::vector<const RoleBuilder*>& others, std::vector<program::Slot>& slots);
   BodyId current_body() const { return body_; }
   // The name with the current body's number: buffers that each body has of its own.
   std::string here(const std::string& name) const { return name + "." + std::to_string(body_); }
@@ -156,6 +160,8 @@ class RoleBuilder {
   template <class Copied>
   void copy_orderings(BodyId from, Copied copied);
   void note_last_compute();
+  std::vector<program::Op> ops_with_own_views(const RoleBuilder& other, BodyId body);
+  void order_turns(const std::map<std::pair<std::size_t, BodyId>, BodyId>& made, std::size_t turns);
   BufferId base_of(BufferId id) const;
   std::set<BufferId> used_by(BodyId body) const;
   std::map<BufferId, BufferId> copies_of(const std::set<BufferId>& bases, const std::string& suffix);

@@ -53,6 +53,10 @@ struct Context {
   const plan::ExpertLoads* loads = nullptr;
   std::size_t expert_place = 0;
   std::vector<std::int32_t> parts = {};
+  // Which of the loads that micro-batches have in turn (ExpertLoads::patterns) this is of. The first one's context has
+  // those of the others: same ops and buffers, other sizes of views.
+  std::int64_t load = 0;
+  const std::vector<Context>* other_loads = nullptr;
 
   const model::Model& model() const { return scenario.model; }
   const plan::Plan& plan() const { return scenario.plan; }
@@ -90,7 +94,10 @@ struct Context {
   }
   bool scales_loss() const { return compute == DType::f16; }
   // Rows of one rank's tokens for the experts of this rank, without a capacity.
-  std::int64_t rows_for_own(std::int64_t layer) const { return loads->of(layer).parts.at(expert_place); }
+  std::int64_t rows_for_own(std::int64_t layer) const { return loads->of(layer, load).parts.at(expert_place); }
+  // In the micro-batch that has most; the same for all loads.
+  std::int64_t most_rows_for_own(std::int64_t layer) const { return loads->most_rows(layer, expert_place); }
+  bool loads_vary() const { return loads != nullptr && loads->vary(); }
 };
 
 Context make_context(const plan::Scenario& scenario, program::Program& program);

@@ -452,7 +452,7 @@ std::vector<Slot> StageLowering::slots_of(int stage, int micro_batches) {
   return all;
 }
 
-program::Role StageLowering::build(const std::vector<int>& alike, std::vector<std::vector<Slot>>* theirs) && {
+std::vector<Slot> StageLowering::emit() {
   for (Chunk& chunk : chunks_) make_units(chunk);
   parameters_.layout();
   for (Chunk& chunk : chunks_) declare_buffers(chunk);
@@ -467,8 +467,32 @@ program::Role StageLowering::build(const std::vector<int>& alike, std::vector<st
   }
   emit_backwards();
   emit_step();
+  return slots(static_cast<int>(context_.micro_batches));
+}
+
+void StageLowering::add_loads(std::vector<Slot>& slots) {
+  std::vector<std::unique_ptr<StageLowering>> lowered;
+  std::vector<const RoleBuilder*> builders;
+  std::vector<LayerRange> layers;
+  for (const Chunk& chunk : chunks_) layers.push_back(chunk.layers);
+  for (const Context& context : *context_.other_loads) {
+    check_interrupt();
+    lowered.push_back(std::make_unique<StageLowering>(context, stage_, layers));
+    const std::vector<Slot> same = lowered.back()->emit();
+    REHEARSE_CHECK(same.size() == slots.size(), "stage {} has {} and {} slots", stage_, same.size(), slots.size());
+    builders.push_back(&lowered.back()->builder_);
+  }
+  builder_.take_turns(builders, slots);
+}
+
+program::Role StageLowering::build(const std::vector<int>& alike, std::vector<std::vector<Slot>>* theirs) && {
+  std::vector<Slot> all = emit();
+  if (context_.other_loads != nullptr) {
+    add_loads(all);
+    const std::vector<Slot> every = all;
+    return std::move(builder_).finish(every, std::move(all));
+  }
   const int micro_batches = static_cast<int>(context_.micro_batches);
-  std::vector<Slot> all = slots(micro_batches);
   const std::vector<Slot> sample = sample_slots(all, micro_batches);
   for (const int stage : alike) theirs->push_back(slots_of(stage, micro_batches));
   if (context_.plan().cuda_graphs == plan::CudaGraphs::step) builder_.capture_all_but(step_);

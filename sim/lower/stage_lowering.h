@@ -74,6 +74,8 @@ class StageLowering {
   // "forward", or "forward.chunk1" where there are several.
   std::string named(const std::string& name, const Chunk& chunk) const;
 
+  // All bodies; the order of slots.
+  std::vector<program::Slot> emit();
   void make_units(Chunk& chunk);
   std::vector<std::int64_t> boundary_shape(std::int64_t layer) const;
   void declare_buffers(Chunk& chunk);
@@ -99,6 +101,9 @@ class StageLowering {
   std::vector<program::Slot> slots(int micro_batches);
   std::vector<program::Slot> slots_of(int stage, int micro_batches);
   std::vector<program::Slot> sample_slots(const std::vector<program::Slot>& all, int micro_batches);
+
+  // The loads that micro-batches have in turn: those after the first.
+  void add_loads(std::vector<program::Slot>& slots);
 
   const Context& context_;
   int stage_;

@@ -36,6 +36,8 @@ enum class ParallelBlock : unsigned char { none, one_norm, two_norms };
 enum class Router : unsigned char { softmax, sigmoid };
 // How the choices of a simulated router fall on the experts: alike, by Zipf's law, or as a table says.
 enum class Routing : unsigned char { uniform, zipf, table };
+// What Zipf's law is drawn for: each layer, or each micro-batch of it.
+enum class RoutingPer : unsigned char { layer, micro_batch };
 
 struct ConvLayer {
   std::int64_t channels = 0, kernel = 3;
@@ -78,10 +80,13 @@ struct Model {
   double aux_loss = 0;         // weight of the auxiliary loss that keeps the experts' loads even
   double capacity_factor = 0;  // rows an expert takes of a rank's tokens, over the mean; 0: as many as come (dropless)
   // What a simulation takes the loads of the experts to be (sim/plan/expert_loads.h). routing_table: shares of the
-  // choices by expert, of every layer with experts or one row for each.
+  // choices by expert, of every layer with experts or one row for each, or of each routing_table_batches rows, which
+  // its micro-batches have in turn.
   Routing routing = Routing::uniform;
   double routing_exponent = 1;
+  RoutingPer routing_per = RoutingPer::layer;
   std::vector<std::vector<double>> routing_table;
+  std::int64_t routing_table_batches = 1;
   // Rows that a rank has room for, of its experts without a capacity, over the even number; 0: as many as come.
   double buffer_factor = 0;
   // bert: kinds of segments that tokens are of (a table of its own), and tokens of a sequence that are masked and

@@ -14,10 +14,12 @@ namespace {
 constexpr std::uint64_t kHotExperts = 0x6578706572747321;  // separates these draws from all others of the seed
 
 // The rank that each expert has in the law.
-std::vector<std::size_t> drawn_ranks(std::size_t experts, std::int64_t seed, std::int64_t layer) {
+std::vector<std::size_t> drawn_ranks(std::size_t experts, std::int64_t seed, std::int64_t layer,
+                                     std::int64_t micro_batch) {
   std::vector<std::size_t> ranks(experts);
   std::iota(ranks.begin(), ranks.end(), std::size_t{0});
-  const std::uint64_t key = mix_key(mix_key(static_cast<std::uint64_t>(seed), kHotExperts), 0);
+  const std::uint64_t key =
+      mix_key(mix_key(static_cast<std::uint64_t>(seed), kHotExperts), static_cast<std::uint64_t>(micro_batch));
   for (std::size_t i = experts; i > 1; --i) {
     const auto words = Philox::draw(key, i, static_cast<std::uint64_t>(layer));
     std::swap(ranks[i - 1], ranks[(std::uint64_t{words[0]} << 32 | words[1]) % i]);
@@ -54,14 +56,17 @@ void cut(std::vector<double>& shares, double most) {
 
 }  // namespace
 
-std::vector<double> expert_shares(const model::Model& model, std::int64_t seed, std::int64_t layer) {
+std::vector<double> expert_shares(const model::Model& model, std::int64_t seed, std::int64_t layer,
+                                  std::int64_t micro_batch) {
   const auto experts = static_cast<std::size_t>(model.experts);
   std::vector<double> shares(experts, 1);
   if (model.routing == model::Routing::table) {
-    const auto row = model.routing_table.size() == 1 ? 0 : static_cast<std::size_t>(layer - model.dense_layers);
-    shares = model.routing_table.at(row);
+    const std::int64_t each = model.routing_table_batches;
+    const std::int64_t row = model.routing_table.size() == 1 ? 0 : (layer - model.dense_layers) * each;
+    shares = model.routing_table.at(static_cast<std::size_t>(row + micro_batch % each));
   } else if (model.routing == model::Routing::zipf) {
-    const std::vector<std::size_t> ranks = drawn_ranks(experts, seed, layer);
+    const bool anew = model.routing_per == model::RoutingPer::micro_batch;
+    const std::vector<std::size_t> ranks = drawn_ranks(experts, seed, layer, anew ? micro_batch : 0);
     for (std::size_t i = 0; i < experts; ++i)
       shares[i] = std::pow(static_cast<double>(ranks[i] + 1), -model.routing_exponent);
   }
@@ -94,6 +99,16 @@ std::vector<std::int64_t> expert_rows(const std::vector<double>& shares, std::in
   return rows;
 }
 
+namespace {
+
+std::int64_t patterns_of(const model::Model& m, std::int64_t micro_batches) {
+  if (m.routing == model::Routing::table) return std::min(m.routing_table_batches, micro_batches);
+  const bool anew = m.routing == model::Routing::zipf && m.routing_per == model::RoutingPer::micro_batch;
+  return anew ? micro_batches : 1;
+}
+
+}  // namespace
+
 ExpertLoads::ExpertLoads(const Scenario& scenario) {
   const Plan& p = scenario.plan;
   if (scenario.model.family != model::Family::moe) return;
@@ -104,9 +119,11 @@ ExpertLoads::ExpertLoads(const Scenario& scenario) {
       p.micro_batch * scenario.training.seq_len / p.context / (p.sequence_parallel && p.tensor > 1 ? p.tensor : 1);
   choices_ = tokens * m.experts_per_token;
   const std::int64_t capacity = m.capacity_factor > 0 ? m.expert_capacity(tokens) : 0, own = m.experts / p.expert;
-  for (std::int64_t layer = first_; layer < m.layers; ++layer) {
+  patterns_ = patterns_of(m, std::max<std::int64_t>(1, scenario.training.micro_batches(p)));
+  for (std::int64_t i = 0; i < (m.layers - first_) * patterns_; ++i) {
     LayerLoads& loads = layers_.emplace_back();
-    loads.rows = expert_rows(expert_shares(m, scenario.training.seed, layer), tokens, choices_);
+    const std::int64_t layer = first_ + i / patterns_;
+    loads.rows = expert_rows(expert_shares(m, scenario.training.seed, layer, i % patterns_), tokens, choices_);
     loads.parts.assign(static_cast<std::size_t>(p.expert), 0);
     for (std::int64_t e = 0; e < m.experts; ++e) {
       const std::int64_t rows = loads.rows[static_cast<std::size_t>(e)];
@@ -122,6 +139,19 @@ bool ExpertLoads::even() const {
   });
 }
 
+bool ExpertLoads::vary() const {
+  for (std::size_t i = 0; i < layers_.size(); ++i)
+    if (layers_[i].parts != layers_[i - i % static_cast<std::size_t>(patterns_)].parts) return true;
+  return false;
+}
+
+std::int64_t ExpertLoads::most_rows(std::int64_t layer, std::size_t place) const {
+  std::int64_t most = 0;
+  for (std::int64_t pattern = 0; pattern < patterns_; ++pattern)
+    most = std::max(most, of(layer, pattern).parts.at(place));
+  return most;
+}
+
 LoadBalance ExpertLoads::balance() const {
   LoadBalance out;
   if (!any()) return out;
@@ -132,7 +162,8 @@ LoadBalance ExpertLoads::balance() const {
     const auto all = std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
     const auto most = *std::max_element(parts.begin(), parts.end());
     const double imbalance = static_cast<double>(most) * static_cast<double>(parts.size()) / static_cast<double>(all);
-    if (imbalance > out.imbalance) out.imbalance = imbalance, out.worst_layer = first_ + static_cast<std::int64_t>(i);
+    if (imbalance > out.imbalance)
+      out.imbalance = imbalance, out.worst_layer = first_ + static_cast<std::int64_t>(i) / patterns_;
     sum += imbalance;
     dropped += static_cast<double>(layers_[i].dropped);
   }

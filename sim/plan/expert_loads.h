@@ -1,6 +1,7 @@
 // How the tokens' choices fall on the experts in a simulation, which has no router to ask: by the scenario's
-// model.routing. Every rank's tokens of every micro-batch of a layer are taken to be routed alike, so that a layer has
-// one load an expert. Everything is whole rows, and adds up to the tokens' choices exactly.
+// model.routing. Every rank's tokens of a micro-batch of a layer are taken to be routed alike, so that a layer has one
+// load an expert, of all its micro-batches or, where the scenario says so, of each. Everything is whole rows, and adds
+// up to the tokens' choices exactly.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,9 @@ namespace rehearse::plan {
 // Of the choices of a layer (from 0), by expert; they add up to 1, and none is above 1 / experts_per_token, since no
 // token chooses an expert twice: what a law gives an expert above that goes to the others in proportion. zipf: the
 // expert of rank r has a share in proportion to 1 / r^exponent (Zipf 1949); ranks are a permutation of the experts that
-// `seed` and the layer draw.
-std::vector<double> expert_shares(const model::Model& model, std::int64_t seed, std::int64_t layer);
+// `seed` and the layer draw, with routing_per micro_batch anew for each micro-batch after the first.
+std::vector<double> expert_shares(const model::Model& model, std::int64_t seed, std::int64_t layer,
+                                  std::int64_t micro_batch = 0);
 
 // The choices of `tokens` tokens by expert: share x choices, rounded down, and what then is left to the largest
 // remainders, equal ones by the number of the expert. At most `tokens` each.
@@ -29,7 +31,7 @@ struct LayerLoads {
 
 // What a result says of them. Imbalance: the most rows of a rank of the expert group over their mean.
 struct LoadBalance {
-  double imbalance = 1, mean_imbalance = 1;  // of the worst layer; mean over the layers with experts
+  double imbalance = 1, mean_imbalance = 1;  // of the worst layer and micro-batch; mean over them all
   std::int64_t worst_layer = 0;              // from 0; the first of equal ones
   double dropped = 0;                        // share of all choices
 };
@@ -41,16 +43,24 @@ class ExpertLoads {
   explicit ExpertLoads(const Scenario& scenario);
 
   bool any() const { return !layers_.empty(); }
+  // How many different loads a layer's micro-batches have, in turn: micro-batch m has those of m % patterns().
+  std::int64_t patterns() const { return patterns_; }
+  // Whether ranks of the expert group have other rows in some micro-batches than in others.
+  bool vary() const;
   // Of layer `layer` of the model, which has experts.
-  const LayerLoads& of(std::int64_t layer) const { return layers_.at(static_cast<std::size_t>(layer - first_)); }
+  const LayerLoads& of(std::int64_t layer, std::int64_t pattern = 0) const {
+    return layers_.at(static_cast<std::size_t>((layer - first_) * patterns_ + pattern));
+  }
+  // The most rows that a place of the expert group has in any micro-batch.
+  std::int64_t most_rows(std::int64_t layer, std::size_t place) const;
   // Whether the ranks of the expert group have as many rows each. With a capacity they always do: what is missing is
   // zeros, which are computed like all else.
   bool even() const;
   LoadBalance balance() const;
 
  private:
-  std::int64_t first_ = 0, choices_ = 0;
-  std::vector<LayerLoads> layers_;
+  std::int64_t first_ = 0, choices_ = 0, patterns_ = 1;
+  std::vector<LayerLoads> layers_;  // [layer, pattern]
 };
 
 }  // namespace rehearse::plan

@@ -18,6 +18,27 @@ void check_room_for_experts(const Node& model, const Scenario& scenario) {
              "a larger one, or other loads (model.routing)");
 }
 
+void check_varying_loads(const Node& model, const Scenario& s) {
+  const bool table = s.model.routing == model::Routing::table;
+  const bool told = table ? s.model.routing_table_batches > 1 : s.model.routing_per == model::RoutingPer::micro_batch;
+  if (s.model.family != model::Family::moe || !told) return;
+  const Node key = model.get(table ? "routing_table" : "routing_per");
+  if (!table && s.model.routing != model::Routing::zipf)
+    return key.error("micro_batch: only loads that are drawn differ between micro-batches", "routing: zipf");
+  if (s.purpose == Purpose::perform || !ExpertLoads(s).vary()) return;
+  const std::string same = table ? "one row of shares a layer" : "routing_per: layer";
+  if (s.plan.overlap_expert_exchange)
+    key.error(
+        "loads that differ between micro-batches have a body for each, and plan.overlap_expert_exchange makes "
+        "one body of two micro-batches",
+        same + ", or plan.overlap_expert_exchange: false");
+  if (s.training.narrow())
+    key.error(
+        "loads that differ between micro-batches have buffers of the largest, and 8-bit and 4-bit copies have "
+        "those of their own rows",
+        same + ", or training.precision: bf16");
+}
+
 // all_gather as Megatron-Core has it (core/transformer/transformer_config.py): a capacity, and shared experts or
 // another micro-batch beside the exchange, go with all-to-all alone.
 void check_expert_dispatch(const Node& own, const Scenario& scenario) {

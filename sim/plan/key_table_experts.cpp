@@ -6,10 +6,15 @@ namespace rehearse::plan::detail {
 
 namespace {
 
-// A row each.
+// A row each, or each a list of a row for each micro-batch.
 Value shares_of(const model::Model& model) {
-  std::vector<std::string> rows;
-  for (const std::vector<double>& row : model.routing_table) rows.push_back(text_of(row));
+  std::vector<std::string> rows, batches;
+  for (const std::vector<double>& row : model.routing_table) {
+    batches.push_back(text_of(row));
+    if (static_cast<std::int64_t>(batches.size()) < model.routing_table_batches) continue;
+    rows.push_back(batches.size() == 1 ? batches.front() : text_of(batches));
+    batches.clear();
+  }
   return rows;
 }
 
@@ -148,8 +153,18 @@ std::vector<Key> expert_keys() {
                   "says): `uniform`: as many on each; `zipf`: shares in proportion to 1 / rank^`routing_exponent`, "
                   "which expert has which rank drawn for every layer by `training.seed`; `table`: `routing_table`",
        .example = "zipf",
-       .related = "model.routing_exponent model.routing_table model.capacity_factor plan.expert",
+       .related = "model.routing_exponent model.routing_per model.routing_table model.capacity_factor plan.expert",
        .field = &model::Model::routing},
+      {.path = "model.routing_per",
+       .type = KeyType::choice,
+       .fallback = "layer",
+       .values = {"layer", "micro_batch"},
+       .families = "moe",
+       .meaning = "of `routing: zipf`: which expert has which rank is drawn for every `layer`, or anew for every "
+                  "`micro_batch` of a step in every layer",
+       .example = "micro_batch",
+       .related = "model.routing model.routing_table",
+       .field = &model::Model::routing_per},
       {.path = "model.routing_exponent",
        .type = KeyType::number,
        .fallback = "1",
@@ -165,9 +180,11 @@ std::vector<Key> expert_keys() {
        .origin = Default::derived,
        .fallback = "none",
        .families = "moe",
-       .meaning = "of `routing: table`: a number for each expert, in proportion to its share of the choices; or a list "
-                  "of such lists, one for each layer with experts. No token chooses an expert twice, so that no share "
-                  "is above 1 / `experts_per_token`",
+       .meaning =
+           "of `routing: table`: a number for each expert, in proportion to its share of the choices; or a list "
+           "of such lists, one for each layer with experts; or for each of these a list of as many lists, which its "
+           "micro-batches have in turn. No token chooses an expert twice, so that no share "
+           "is above 1 / `experts_per_token`",
        .example = "[4, 2, 1, 1]",
        .related = "model.routing",
        .field = Field::shown<model::Model>(shares_of)},

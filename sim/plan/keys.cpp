@@ -84,7 +84,7 @@ std::string plain_type(const Key& key) {
     case KeyType::numbers:
       return fmt::format("list of {}numbers{}", counted(key), range_text(key));
     case KeyType::number_rows:
-      return "list of numbers, or list of such lists";
+      return "list of numbers, or list of such lists, or of lists of these";
     case KeyType::permutation:
       return fmt::format("list of {}, each once", one_of);
     case KeyType::choices:

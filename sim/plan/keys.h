@@ -30,7 +30,7 @@ enum class KeyType : unsigned char {
   names,              // one of those or a list of them
   integers,           // a list
   numbers,            // a list
-  number_rows,        // a list, or a list of such lists
+  number_rows,        // a list, a list of such lists, or a list of these
   permutation,        // a list with each of `values` once
   choices,            // a list with one or more of `values`, each once at most
   mapping,            // with the keys that begin with this one's path

@@ -1,22 +1,34 @@
 // See sections.h.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "sim/plan/muon_shards.h"
 #include "sim/plan/sections.h"
 
-namespace rehearse::plan::detail {
+namespace rehearse::plan {
+
+std::int64_t least_layers(const Scenario& s) {
+  const Plan& plan = s.plan;
+  if (s.training.optimizer != OptimizerKind::muon || plan.zero == 0) return 1;
+  std::int64_t least = plan.context * plan.data / plan.replicas;
+  if (plan.expert > 1) {
+    const std::int64_t of_layer = s.model.experts / plan.expert;
+    const std::int64_t ranks = plan.data / plan.replicas / plan.expert_replicas();
+    least = std::max(least, (ranks + of_layer - 1) / of_layer);
+  }
+  return least;
+}
+
+namespace detail {
 
 namespace {
 
 // Shards are of whole matrices (lower/parallel/muon.cpp): no more ranks share a stage's than it has of a shape, which
-// are as many as it has layers, or its layers have experts.
+// are as many as it has layers, or its layers have experts. by_time chooses later, from even stages on, and leaves each
+// stage as many layers as it needs.
 void check_muon_shards(const Node& optimizer, const Scenario& s) {
   const Plan& plan = s.plan;
-  if (plan.layers_by_time)
-    return optimizer.error(
-        fmt::format("muon: plan.zero = {} shares a stage's matrices among ranks, and plan.layers_per_stage: by_time "
-                    "chooses a stage's layers later",
-                    plan.zero),
-        "plan.layers_per_stage: auto or a list, plan.zero: 0, or optimizer: adamw");
   std::int64_t least = 0;
   for (std::size_t i = 0; i < plan.layers_per_stage.size(); ++i) {
     const bool end = i == 0 || i + 1 == plan.layers_per_stage.size();
@@ -80,4 +92,5 @@ void check_optimizer(const Node& training, const Scenario& s) {
     training.get("moments").error("adafactor keeps means of rows and columns, in fp32", "moments: fp32");
 }
 
-}  // namespace rehearse::plan::detail
+}  // namespace detail
+}  // namespace rehearse::plan

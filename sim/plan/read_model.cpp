@@ -366,6 +366,20 @@ class ModelReader {
     return shares;
   }
 
+  // Of each layer a list of shares for each micro-batch.
+  void read_batches(const Node& layers) {
+    const std::size_t each = layers.at(0).size();
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+      const Node batches = layers.at(layer);
+      if (batches.kind() != Node::Kind::sequence || batches.size() != each)
+        return batches.error(
+            fmt::format("{} micro-batches are listed, but {} of the first layer", batches.size(), each),
+            "as many lists of shares for each layer");
+      for (std::size_t i = 0; i < each; ++i) model_.routing_table.push_back(read_shares(batches.at(i)));
+    }
+    model_.routing_table_batches = static_cast<std::int64_t>(each);
+  }
+
   void read_routing() {
     const Node list = source_.value("routing_table");
     const bool given = list.kind() == Node::Kind::sequence && list.size() > 0;
@@ -385,6 +399,9 @@ class ModelReader {
     const std::int64_t layers = model_.layers - model_.dense_layers;
     if (rows && static_cast<std::int64_t>(list.size()) != layers)
       return list.error(fmt::format("{} rows are listed, but {} layers have experts", list.size(), layers));
+    const Node first = rows ? list.at(0) : list;
+    const bool batches = rows && first.size() > 0 && first.at(0).kind() == Node::Kind::sequence;
+    if (batches) return read_batches(list);
     for (std::size_t i = 0; i < (rows ? list.size() : 1); ++i)
       model_.routing_table.push_back(read_shares(rows ? list.at(i) : list));
   }

@@ -89,6 +89,8 @@ struct Sections {
 // expert_room.cpp: whether the loads that a simulation takes fit into the buffers of model.buffer_factor. What is
 // performed is compared with them as it comes.
 void check_room_for_experts(const Node& model, const Scenario& scenario);
+// Loads that differ between micro-batches, against what runs two of these together or casts their rows.
+void check_varying_loads(const Node& model, const Scenario& scenario);
 // plan.cuda_graphs.
 void check_graphs(const Sections& sections, const Scenario& scenario);
 // plan.expert_dispatch, at `own`, with what else the plan says.

@@ -110,6 +110,8 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
     s["model.routing"] = *plan::value_text(*plan::find_key("model.routing"), scenario);
   if (scenario.model.routing == model::Routing::zipf)
     s["model.routing_exponent"] = *plan::value_text(*plan::find_key("model.routing_exponent"), scenario);
+  if (scenario.model.routing_per != model::RoutingPer::layer)
+    s["model.routing_per"] = *plan::value_text(*plan::find_key("model.routing_per"), scenario);
   if (p.context > 1) s["plan.context_kind"] = *plan::value_text(*plan::find_key("plan.context_kind"), scenario);
   s["plan.micro_batches"] = fmt::to_string(t.micro_batches(p));
   s["plan.bucket_bytes"] = fmt::to_string(p.bucket.count());

@@ -267,7 +267,9 @@ class Shrinking {
     if (m.capacity_factor == 0 && s_.plan.expert > 1)
       m.buffer_factor = std::max(m.buffer_factor, static_cast<double>(s_.plan.expert));
     m.routing = model::Routing::uniform;
+    m.routing_per = model::RoutingPer::layer;
     m.routing_table.clear();
+    m.routing_table_batches = 1;
   }
 
   void resize_training() {

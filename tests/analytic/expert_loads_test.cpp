@@ -145,6 +145,65 @@ TEST(ExpertLoads, TheOthersWaitForTheRankWithMostRows) {
   EXPECT_DOUBLE_EQ(share(uneven, result::Share::straggler), 0.5) << "a rank of the same stage came late";
 }
 
+run::Options options() {
+  run::Options o;
+  o.data_root = REHEARSE_SOURCE_DIR;
+  return o;
+}
+
+// Each micro-batch's slowest rank is waited for, its all-to-all as long as its own largest part.
+TEST(ExpertLoads, EachMicroBatchHasItsOwn) {
+  const GivenCosts rows([](const program::Op& op) {
+    const auto* g = std::get_if<program::GroupedGemm>(&op.shape);
+    return g != nullptr ? Time::from_ps(1000 * g->rows) : Time();
+  });
+  auto loads = table("[[[4, 2, 1, 1], [1, 1, 1, 1], [0, 0, 0, 1]]]");
+  loads.emplace_back("training.global_batch=20");  // five micro-batches: three loads in turn
+  const plan::Scenario scenario = scenario_from(kOneChoice, loads);
+  EXPECT_EQ(violations(lower::lower(scenario), scenario.grid()), "");
+  const auto largest = {0.5, 0.25, 1.0, 0.5, 0.25};
+  double expected = 0, exchanged = 0;
+  for (const double part : largest) {
+    expected += 6 * 4 * part * kTokens * 1000;
+    exchanged += 4 * 3 * part * kTokens * kHidden * 4 / nvlink();
+  }
+  EXPECT_EQ(simulated(scenario, rows, Communication::free).step_time, Time::from_ps(std::llround(expected)));
+  double found = 0;
+  const GivenCosts nothing([](const program::Op&) { return Time(); });
+  for (const auto& [seconds, calls] : exchanges(simulated(scenario, nothing, Communication::plain)))
+    found += seconds * static_cast<double>(calls);
+  EXPECT_NEAR(found, exchanged, 20 * 2e-12);
+}
+
+// Schedules, dispatches and recomputation have programs without a violation, and folded they are what every rank
+// simulated is. FLOPs do not depend on which micro-batch has which load.
+TEST(ExpertLoads, OfMicroBatchesGoWithEverySchedule) {
+  const std::string text =
+      "rehearse: 1\nmodel: {family: moe, layers: 4, hidden: 32, heads: 4, vocab: 250, max_seq_len: 64, experts: 4, "
+      "experts_per_token: 2, expert_ffn_hidden: 24, shared_experts: 1, routing: zipf, routing_per: micro_batch}\n"
+      "cluster: {topology: dgx-a100, gpus: 8}\nplan: {expert: 2, pipeline: 2}\ntraining: {global_batch: 16}\n";
+  for (const std::vector<std::string>& set : std::vector<std::vector<std::string>>{
+           {},
+           {"plan.schedule=interleaved", "plan.chunks=2", "plan.recompute=full"},
+           {"plan.schedule=zero_bubble", "plan.zero=1"},
+           {"plan.schedule=dualpipe_v", "framework=rehearse"},
+           {"plan.zero=3", "plan.pipeline=1", "framework=rehearse"},
+           {"plan.tensor=2", "plan.sequence_parallel=true", "model.buffer_factor=2"},
+           {"plan.tensor=2", "plan.sequence_parallel=true", "plan.expert=4", "plan.expert_tensor=1"},
+           {"plan.expert_dispatch=all_gather", "plan.schedule=gpipe"}}) {
+    const plan::Scenario scenario = scenario_from(text, set);
+    EXPECT_EQ(violations(lower::lower(scenario), scenario.grid()), "");
+    run::Options every = options();
+    every.fold = false;
+    const result::Result a = run::simulate_scenario(scenario, options()), b = run::simulate_scenario(scenario, every);
+    EXPECT_EQ(a.step_time_ps, b.step_time_ps);
+    EXPECT_EQ(a.breakdown_ps, b.breakdown_ps);
+    if (!set.empty()) continue;
+    const plan::Scenario same = scenario_from(text, {"model.routing_per=layer"});
+    EXPECT_EQ(a.hardware_flops, run::simulate_scenario(same, options()).hardware_flops);
+  }
+}
+
 // Rows of the ranks' experts: those of all ranks' tokens, whatever the loads.
 TEST(ExpertLoads, EveryRankComputesTheRowsOfItsExperts) {
   const auto scenario = scenario_from(kOneChoice, table("[5, 1, 1, 1]"));
@@ -164,12 +223,6 @@ TEST(ExpertLoads, EveryRankComputesTheRowsOfItsExperts) {
   }
   EXPECT_EQ(sum, kRanks * kTokens);
   EXPECT_EQ(violations(program, scenario.grid()), "");
-}
-
-run::Options options() {
-  run::Options o;
-  o.data_root = REHEARSE_SOURCE_DIR;
-  return o;
 }
 
 TEST(ExpertLoads, ResultsSayHowUnevenTheyAreAndWhatTheRankWithMostHolds) {

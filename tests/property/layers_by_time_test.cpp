@@ -17,9 +17,9 @@ std::int64_t slowest(const std::vector<LayerTimes>& times, const std::vector<int
   return *std::max_element(stages.begin(), stages.end());
 }
 
-// The least over all splits of the layers into the parts, at least one each.
+// The least over all splits of the layers into the parts, at least `fewest` each.
 std::int64_t least_of_all(const std::vector<LayerTimes>& times, const std::vector<int>& stage_of,
-                          std::vector<std::int64_t>& layers, std::int64_t left) {
+                          std::vector<std::int64_t>& layers, std::int64_t left, std::int64_t fewest = 1) {
   const std::size_t parts_left = stage_of.size() - layers.size();
   std::int64_t least = INT64_MAX;
   if (parts_left == 1) {
@@ -28,9 +28,9 @@ std::int64_t least_of_all(const std::vector<LayerTimes>& times, const std::vecto
     layers.pop_back();
     return least;
   }
-  for (std::int64_t own = 1; own + static_cast<std::int64_t>(parts_left) - 1 <= left; ++own) {
+  for (std::int64_t own = fewest; own + (static_cast<std::int64_t>(parts_left) - 1) * fewest <= left; ++own) {
     layers.push_back(own);
-    least = std::min(least, least_of_all(times, stage_of, layers, left - own));
+    least = std::min(least, least_of_all(times, stage_of, layers, left - own, fewest));
     layers.pop_back();
   }
   return least;
@@ -58,19 +58,29 @@ Case random_case(std::mt19937& draw, int stages, int chunks, bool alike) {
   return made;
 }
 
-void expect_least(const Case& c) {
-  const auto layers = layers_by_time(c.times, c.stage_of);
+void expect_least(const Case& c, std::int64_t fewest = 1) {
+  const auto layers = layers_by_time(c.times, c.stage_of, fewest);
   ASSERT_EQ(layers.size(), c.stage_of.size());
-  EXPECT_GE(*std::min_element(layers.begin(), layers.end()), 1);
+  EXPECT_GE(*std::min_element(layers.begin(), layers.end()), fewest);
   const auto count = static_cast<std::int64_t>(c.times[0].layers.size());
   EXPECT_EQ(std::accumulate(layers.begin(), layers.end(), std::int64_t{0}), count);
   std::vector<std::int64_t> tried;
-  EXPECT_EQ(slowest(c.times, c.stage_of, layers), least_of_all(c.times, c.stage_of, tried, count));
+  EXPECT_EQ(slowest(c.times, c.stage_of, layers), least_of_all(c.times, c.stage_of, tried, count, fewest));
 }
 
 TEST(LayersByTime, IsTheBestOfAllSplitsOfUnlikeLayers) {
   std::mt19937 draw(7);
   for (int i = 0; i < 300; ++i) expect_least(random_case(draw, 2 + i % 3, 1, false));
+}
+
+TEST(LayersByTime, LeavesEachStageAsManyAsItNeeds) {
+  std::mt19937 draw(13);
+  for (int i = 0; i < 100; ++i) {
+    Case c = random_case(draw, 2 + i % 2, 1, i % 2 == 0);
+    for (LayerTimes& times : c.times)
+      times.layers.insert(times.layers.end(), c.stage_of.size(), 1);  // two for each at least
+    expect_least(c, 2);
+  }
 }
 
 TEST(LayersByTime, IsTheBestOfAllSplitsInChunksOfLayersAlike) {

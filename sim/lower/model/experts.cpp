@@ -113,7 +113,7 @@ BufferId ExpertBranch::workspace(const std::string& name, std::vector<std::int64
 BufferId ExpertBranch::expert_activation(const std::string& name, std::int64_t cols, Lifetime lifetime) {
   RoleBuilder& b = s_.builder;
   const std::int64_t room = exchange_.counts() ? exchange_.room() : expert_rows();
-  if (room <= expert_rows()) return b.activation(name, c_.compute, {expert_rows(), cols}, lifetime);
+  if (room <= expert_rows() && !c_.loads_vary()) return b.activation(name, c_.compute, {expert_rows(), cols}, lifetime);
   return b.view(name, b.activation(name + ".room", c_.compute, {room, cols}, lifetime), 0, {expert_rows(), cols});
 }
 

@@ -18,7 +18,7 @@ BufferId ExpertExchange::rows_in(const std::string& name, std::int64_t rows, std
     return lifetime == Lifetime::micro_batch ? builder_.activation(what, context_.compute, {n, width}, lifetime)
                                              : builder_.workspace(builder_.here(what), context_.compute, {n, width});
   };
-  if (room <= rows) return add(name, rows);
+  if (room <= rows && !context_.loads_vary()) return add(name, rows);
   return builder_.view(lifetime == Lifetime::micro_batch ? name : builder_.here(name), add(name + ".room", room), 0,
                        {rows, width});
 }
@@ -32,7 +32,9 @@ std::int64_t ExpertExchange::traded() const {
 
 std::int64_t ExpertExchange::traded_room() const {
   const double factor = context_.model().buffer_factor;
-  if (capacity() > 0 || context_.groups.expert < 0 || (factor == 0 && !performs())) return traded();
+  if (capacity() > 0 || context_.groups.expert < 0) return traded();
+  if (factor == 0 && !performs())
+    return std::max<std::int64_t>(1, context_.most_rows_for_own(layer_) * context_.plan().expert);
   return static_cast<std::int64_t>(std::ceil(factor * static_cast<double>(choices())));
 }
 
@@ -48,7 +50,8 @@ void ExpertExchange::declare_buffers(Lifetime restored) {
     return;
   }
   places_ = builder_.activation(name_ + ".places.own", DType::i32, {room()}, restored);
-  if (room() > arrived()) places_ = builder_.view(name_ + ".places.arrived", places_, 0, {arrived()});
+  if (room() > arrived() || context_.loads_vary())
+    places_ = builder_.view(name_ + ".places.arrived", places_, 0, {arrived()});
   if (context_.groups.expert >= 0)
     counts_ = builder_.activation(name_ + ".counts", DType::f32, {context_.plan().expert, context_.model().experts},
                                   restored);

@@ -111,6 +111,45 @@ TEST(ExpertLoads, OfATableAreThoseOfTheLayersRow) {
   EXPECT_FALSE(l.even());
 }
 
+// The first micro-batch has what all have where loads are a layer's.
+TEST(ExpertLoads, AreDrawnForEveryMicroBatch) {
+  const std::vector<std::string> each{"model.routing=zipf", "model.routing_per=micro_batch",
+                                      "training.global_batch=16"};
+  const ExpertLoads one = loads(each), again = loads(each), all = loads({"model.routing=zipf"});
+  EXPECT_EQ(all.patterns(), 1);
+  EXPECT_FALSE(all.vary());
+  ASSERT_EQ(one.patterns(), 4);
+  EXPECT_TRUE(one.vary());
+  for (const std::int64_t layer : {1, 2}) {
+    EXPECT_EQ(one.of(layer).rows, all.of(layer).rows);
+    std::vector<std::int64_t> most(4, 0);
+    for (std::int64_t m = 0; m < 4; ++m) {
+      EXPECT_EQ(one.of(layer, m).rows, again.of(layer, m).rows);
+      EXPECT_EQ(sorted(one.of(layer, m).rows), sorted(all.of(layer).rows)) << "other experts, the same law";
+      for (std::int64_t other = 0; other < m; ++other) EXPECT_NE(one.of(layer, m).rows, one.of(layer, other).rows);
+      for (std::size_t place = 0; place < 4; ++place)
+        most[place] = std::max(most[place], one.of(layer, m).parts[place]);
+    }
+    for (std::size_t place = 0; place < 4; ++place) EXPECT_EQ(one.most_rows(layer, place), most[place]);
+  }
+}
+
+TEST(ExpertLoads, OfATableOfMicroBatchesTakeTurns) {
+  const std::string even = "[1, 1, 1, 1, 1, 1, 1, 1]", first = "[4, 4, 0, 0, 0, 0, 0, 0]";
+  const std::string table = "model.routing_table=[[" + even + ", " + first + "], [" + first + ", " + even + "]]";
+  const ExpertLoads l = loads({"model.routing=table", table, "training.global_batch=12"});
+  ASSERT_EQ(l.patterns(), 2) << "of three micro-batches the third has the first one's";
+  EXPECT_EQ(l.of(1, 0).parts, (Rows{16, 16, 16, 16}));
+  EXPECT_EQ(l.of(1, 1).parts, (Rows{64, 0, 0, 0}));
+  EXPECT_EQ(l.of(2, 0).parts, (Rows{64, 0, 0, 0}));
+  EXPECT_EQ(l.of(2, 1).parts, (Rows{16, 16, 16, 16}));
+  EXPECT_EQ(l.balance().imbalance, 4);
+  EXPECT_EQ(l.balance().worst_layer, 1);
+  EXPECT_EQ(l.balance().mean_imbalance, 2.5);
+  const ExpertLoads single = loads({"model.routing=table", table, "training.global_batch=4"});
+  EXPECT_EQ(single.patterns(), 1) << "a step of one micro-batch has the first";
+}
+
 TEST(ExpertLoads, OfWhatIsPerformedAreTakenAsEven) {
   Scenario scenario = read(kText, {"model.routing=zipf"});
   EXPECT_FALSE(ExpertLoads(scenario).even());
@@ -159,6 +198,12 @@ TEST(ExpertLoads, ATableOfLoadsHasAShareForEveryExpert) {
   EXPECT_EQ(routed("routing: table, routing_table: [1, -1, 1, 1]"),
             (Texts{"3:36 model.routing_table[1]: expected a share: a number, 0 to 1e+09"}));
   EXPECT_EQ(routed("routing: zipff").size(), 1U);
+  EXPECT_EQ(routed("routing: table, routing_table: [[[1, 1, 1, 1]], [[2, 2, 1, 0], [1, 1, 1, 1]]]"),
+            (Texts{"3:49 model.routing_table[1]: 2 micro-batches are listed, but 1 of the first layer (as many lists "
+                   "of shares for each layer)"}));
+  EXPECT_EQ(routed("routing_per: micro_batch"),
+            (Texts{"3:14 model.routing_per: micro_batch: only loads that are drawn differ between micro-batches "
+                   "(routing: zipf)"}));
 }
 
 }  // namespace

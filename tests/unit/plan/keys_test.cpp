@@ -134,7 +134,8 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" | {} {} {} {} {}", m.qkv_bias, m.norm_bias, static_cast<int>(m.parallel_block), m.position_rows,
                      m.sliding_window);
   out += fmt::format(" {} {} {} {}", m.rotary_dim, m.segment_kinds, m.max_predictions, m.full_attention_every);
-  out += fmt::format(" {} {} {} {}", static_cast<int>(m.routing), m.routing_exponent, m.buffer_factor,
+  out += fmt::format(" {} {} {} {} {}", static_cast<int>(m.routing), m.routing_exponent,
+                     static_cast<int>(m.routing_per), m.buffer_factor,
                      fmt::join(m.routing_table.empty() ? std::vector<double>{} : m.routing_table.front(), ","));
   out += fmt::format(" | {} {} {} {}", s.cluster.topology, s.cluster.gpus, s.cluster.threads_per_rank,
                      rehearse::text_of(s.cluster.headroom));

@@ -42,10 +42,10 @@ TEST(OptimizerRules, MuonUpdatesWholeMatrices) {
                 "5:23 training.optimizer: muon: plan.zero = 1 shares whole matrices among 16 ranks, and a stage has 12 "
                 "of a shape (plan.zero_group: 12 or less, plan.zero: 0, or optimizer: adamw)"}));
   EXPECT_EQ(sharded("pipeline: 2, layers_per_stage: by_time"), std::vector<std::string>{}) << "nothing is shared";
-  const std::vector<std::string> later = sharded("zero: 1, pipeline: 2, layers_per_stage: by_time");
-  ASSERT_EQ(later.size(), 1U);
-  EXPECT_NE(later[0].find("plan.layers_per_stage: by_time chooses a stage's layers later"), std::string::npos)
-      << later[0];
+  EXPECT_EQ(sharded("zero: 1, zero_group: 4, pipeline: 2, layers_per_stage: by_time"), std::vector<std::string>{});
+  const std::vector<std::string> many = sharded("zero: 1, pipeline: 2, layers_per_stage: by_time");
+  ASSERT_EQ(many.size(), 1U);
+  EXPECT_NE(many[0].find("among 8 ranks, and a stage has 6 of a shape"), std::string::npos) << many[0];
   only("cluster: {topology: dgx-a100, gpus: 8}\nplan: {zero: 3}\ntraining: {optimizer: muon, global_batch: 8}\n",
        "training.optimizer: muon: it makes whole matrices orthogonal, and plan.zero = 3 cuts those of a layer");
   only("training: {optimizer: muon, lora_rank: 4}\n", "adapters are trained by adamw or sgd");
