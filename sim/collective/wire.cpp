@@ -16,9 +16,7 @@ namespace {
 using cluster::Cluster;
 using program::CollectiveKind;
 
-bool by_resource(const Use& a, const Use& b) {
-  return a.resource < b.resource;
-}
+constexpr auto by_resource = [](const Use& a, const Use& b) { return a.resource < b.resource; };
 
 // Adds up neighbouring entries of the same resource.
 Activity added_up(std::vector<Use> uses) {
@@ -227,9 +225,12 @@ Group group_of(const Cluster& cluster, const std::vector<int>& members) {
   Group group;
   group.members = members;
   group.root = members.front();
-  std::sort(group.members.begin(), group.members.end());
-  std::stable_sort(group.members.begin(), group.members.end(),
-                   [&](int a, int b) { return cluster.node_of(a) < cluster.node_of(b); });
+  const auto by_node = [&](int a, int b) {
+    const int node = cluster.node_of(a), other = cluster.node_of(b);
+    return node != other ? node < other : a < b;
+  };
+  if (!std::is_sorted(group.members.begin(), group.members.end(), by_node))
+    std::sort(group.members.begin(), group.members.end(), by_node);
   REHEARSE_CHECK(std::adjacent_find(group.members.begin(), group.members.end()) == group.members.end(),
                  "a device is twice in a group");
   for (std::size_t i = 0; i < group.members.size(); ++i)
@@ -308,9 +309,29 @@ Activity send_activity(const Cluster& cluster, int from, int to, std::int64_t by
   return merged(std::move(uses));
 }
 
+namespace {
+
+// Times of bytes over resources, most of which carry as much as the one before.
+class TransferTimes {
+ public:
+  Time of(std::int64_t bytes, Bandwidth bandwidth) {
+    if (bytes != bytes_ || bandwidth != bandwidth_)
+      bytes_ = bytes, bandwidth_ = bandwidth, time_ = transfer_time(Bytes(bytes), bandwidth);
+    return time_;
+  }
+
+ private:
+  std::int64_t bytes_ = -1;
+  Bandwidth bandwidth_;
+  Time time_;
+};
+
+}  // namespace
+
 Bottleneck bottleneck(const Cluster& cluster, const std::vector<Activity>& activities) {
   std::vector<std::size_t> next(activities.size(), 0);
   Bottleneck longest;
+  TransferTimes links, ports;
   while (true) {
     auto id = std::numeric_limits<cluster::ResourceId>::max();
     for (std::size_t a = 0; a < activities.size(); ++a)
@@ -324,10 +345,9 @@ Bottleneck bottleneck(const Cluster& cluster, const std::vector<Activity>& activ
     // What a port lacks of its nominal rate no measurement of sound ones knows of: it counts as a link does.
     const bool sound = resource.nominal.per_s() == 0;
     if (resource.kind == cluster::ResourceKind::link || !sound)
-      longest.links = std::max(longest.links, transfer_time(Bytes(bytes), resource.capacity));
+      longest.links = std::max(longest.links, links.of(bytes, resource.capacity));
     if (resource.kind != cluster::ResourceKind::link)
-      longest.ports =
-          std::max(longest.ports, transfer_time(Bytes(bytes), sound ? resource.capacity : resource.nominal));
+      longest.ports = std::max(longest.ports, ports.of(bytes, sound ? resource.capacity : resource.nominal));
   }
 }
 

@@ -37,11 +37,20 @@ void MaxMin::prepare() {
     for (auto u = static_cast<std::size_t>(first[i]); u < static_cast<std::size_t>(first[i + 1]); ++u)
       users_[static_cast<std::size_t>(cursor[static_cast<std::size_t>(uses[u].resource)]++)] =
           static_cast<std::int32_t>(i);
-  by_limit_.resize(activities);
-  std::iota(by_limit_.begin(), by_limit_.end(), 0);
+  limits_sorted_ = false;
+  least_limit_ = limit.empty() ? INT64_MAX : *std::min_element(limit.begin(), limit.end());
+}
+
+// Once some activity may be at its limit: of those that are not frozen yet. Where resources fill up before, which is
+// usual, these are few.
+void MaxMin::sort_limits() {
+  by_limit_.clear();
+  for (std::size_t i = 0; i < limit.size(); ++i)
+    if (rate[i] < 0) by_limit_.push_back(static_cast<std::int32_t>(i));
   std::sort(by_limit_.begin(), by_limit_.end(), [this](std::int32_t a, std::int32_t b) {
     return limit[static_cast<std::size_t>(a)] < limit[static_cast<std::size_t>(b)];
   });
+  limits_sorted_ = true;
 }
 
 void MaxMin::freeze(std::int32_t activity, std::int64_t at) {
@@ -93,7 +102,8 @@ void MaxMin::solve() {
   for (;;) {
     const std::int64_t level = pop_level();
     bool limited = false;
-    for (; next_limit < by_limit_.size(); ++next_limit) {
+    if (!limits_sorted_ && least_limit_ <= level) sort_limits();
+    for (; limits_sorted_ && next_limit < by_limit_.size(); ++next_limit) {
       const std::int32_t activity = by_limit_[next_limit];
       if (limit[static_cast<std::size_t>(activity)] > level) break;
       if (rate[static_cast<std::size_t>(activity)] >= 0) continue;

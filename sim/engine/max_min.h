@@ -59,6 +59,7 @@ struct MaxMin {
   };
 
   void prepare();
+  void sort_limits();
   void freeze(std::int32_t activity, std::int64_t at);
   void push(std::int32_t resource);
   std::int64_t pop_level();
@@ -66,7 +67,9 @@ struct MaxMin {
   std::vector<std::int64_t> left_, weights_;      // by resource: capacity left * 65536, weights not yet frozen
   std::vector<std::int32_t> user_first_, users_;  // activities of a resource
   std::vector<std::int32_t> by_limit_, full_;     // activities by limit; resources filling up now
-  std::vector<Entry> heap_;                       // resources in play
+  std::int64_t least_limit_ = 0;
+  bool limits_sorted_ = false;
+  std::vector<Entry> heap_;  // resources in play
 };
 
 }  // namespace rehearse::engine

@@ -80,6 +80,7 @@ void Network::start(ActivityId id, std::int32_t owner, Time now, Factor factor) 
   const Time duration = factor == kFactorOne ? what.duration : std::max(Time::from_ps(1), times(what.duration, factor));
   flight.left = static_cast<Int128>(duration.ps()) << kRateBits;
   flight.begun = flight.since = now, flight.rate = 0;
+  flight.limit = what.limit, flight.share = -1;
   const auto count = static_cast<std::size_t>(what.last - what.first);
   flight.places.resize(count);
   flight.hot.clear();
@@ -108,16 +109,18 @@ void Network::start(ActivityId id, std::int32_t owner, Time now, Factor factor) 
 void Network::heat(const User& user) {
   Flight& flight = flights_[static_cast<std::size_t>(user.flight)];
   flight.hot_places[static_cast<std::size_t>(user.use)] = static_cast<std::int32_t>(flight.hot.size());
-  flight.hot.push_back(user.use);
+  const Use& use = uses_[static_cast<std::size_t>(defined_[flight.defined].first + user.use)];
+  flight.hot.push_back({use.port, user.use, use.weight});
 }
 
 // It no longer is.
 void Network::cool(const User& user) {
   Flight& flight = flights_[static_cast<std::size_t>(user.flight)];
   const auto use = static_cast<std::size_t>(user.use);
-  const std::int32_t place = flight.hot_places[use], moved = flight.hot.back();
+  const std::int32_t place = flight.hot_places[use];
+  const HotUse moved = flight.hot.back();
   flight.hot[static_cast<std::size_t>(place)] = moved;
-  flight.hot_places[static_cast<std::size_t>(moved)] = place;
+  flight.hot_places[static_cast<std::size_t>(moved.use)] = place;
   flight.hot.pop_back();
 }
 
@@ -170,66 +173,81 @@ void Network::settle_changes(Time now) {
     solve_component(now);
   }
   touched_.clear();
-  for (const std::int32_t slot : fresh_)
-    if (flights_[static_cast<std::size_t>(slot)].rate == 0) set_rate(slot, kFullRate, now);
+  for (const std::int32_t slot : fresh_) {
+    if (flights_[static_cast<std::size_t>(slot)].rate != 0) continue;
+    set_rate(slot, kFullRate, now);
+    schedule(slot);
+  }
   fresh_.clear();
 }
 
-// The flights connected to a port through overloaded ones.
+// The flights connected to a port through overloaded ones, as a system to be solved.
 void Network::collect_component(std::int32_t first) {
   component_.clear();
-  frontier_.assign(1, first);
-  ports_[static_cast<std::size_t>(first)].seen = stamp_;
-  for (std::size_t next = 0; next < frontier_.size(); ++next) {
-    Port& port = ports_[static_cast<std::size_t>(frontier_[next])];
-    port.touched = false;
-    for (const User& user : port.users) {
+  frontier_.clear();
+  system_.clear();
+  add_port(first);
+  for (std::size_t next = 0; next < frontier_.size(); ++next)
+    for (const User& user : ports_[static_cast<std::size_t>(frontier_[next])].users) {
       Flight& flight = flights_[static_cast<std::size_t>(user.flight)];
       if (flight.seen == stamp_) continue;
       flight.seen = stamp_;
-      component_.push_back(user.flight);
-      const std::int32_t first_use = defined_[flight.defined].first;
-      for (const std::int32_t use : flight.hot) {
-        const std::int32_t other = uses_[static_cast<std::size_t>(first_use + use)].port;
-        Port& beside = ports_[static_cast<std::size_t>(other)];
-        if (beside.seen == stamp_) continue;
-        beside.seen = stamp_;
-        frontier_.push_back(other);
+      component_.push_back({user.flight, flight.share, flight.end});
+      system_.add_activity(flight.limit);
+      for (const HotUse& hot : flight.hot) {
+        if (ports_[static_cast<std::size_t>(hot.port)].seen != stamp_) add_port(hot.port);
+        system_.add_use(ports_[static_cast<std::size_t>(hot.port)].local, hot.weight);
       }
+      system_.end_activity();
     }
-  }
+}
+
+void Network::add_port(std::int32_t id) {
+  Port& port = ports_[static_cast<std::size_t>(id)];
+  port.seen = stamp_;
+  port.touched = false;
+  port.local = static_cast<std::int32_t>(frontier_.size());
+  frontier_.push_back(id);
+  system_.capacity.push_back(port.capacity);
 }
 
 void Network::solve_component(Time now) {
   if (component_.empty()) return;
   ++solves_;
-  system_.clear();
-  for (const std::int32_t id : frontier_) {
-    Port& port = ports_[static_cast<std::size_t>(id)];
-    port.local = static_cast<std::int32_t>(system_.capacity.size());
-    system_.capacity.push_back(port.capacity);
-  }
-  for (const std::int32_t slot : component_) {
-    const Flight& flight = flights_[static_cast<std::size_t>(slot)];
-    const Defined& what = defined_[flight.defined];
-    system_.add_activity(what.limit);
-    for (const std::int32_t hot : flight.hot) {
-      const Use& use = uses_[static_cast<std::size_t>(what.first + hot)];
-      system_.add_use(ports_[static_cast<std::size_t>(use.port)].local, use.weight);
-    }
-    system_.end_activity();
-  }
   system_.solve();
   for (std::size_t i = 0; i < component_.size(); ++i) {
-    const Defined& what = defined_[flights_[static_cast<std::size_t>(component_[i])].defined];
+    Member& member = component_[i];
+    if (system_.rate[i] == member.share) continue;
+    Flight& flight = flights_[static_cast<std::size_t>(member.flight)];
+    flight.share = system_.rate[i];
     std::uint64_t rate = kFullRate;
-    if (system_.rate[i] < what.limit) {
-      const UInt128 moved = static_cast<UInt128>(system_.rate[i]) * static_cast<UInt128>(what.duration.ps());
+    if (flight.share < flight.limit) {
+      const Defined& what = defined_[flight.defined];
+      const UInt128 moved = static_cast<UInt128>(flight.share) * static_cast<UInt128>(what.duration.ps());
       const UInt128 whole = static_cast<UInt128>(what.bytes) * static_cast<UInt128>(kPicosecondsPerSecond);
       rate = std::clamp<std::uint64_t>(static_cast<std::uint64_t>((moved << kRateBits) / whole), 1, kFullRate);
     }
-    set_rate(component_[i], rate, now);
+    set_rate(member.flight, rate, now);
+    member.end = flight.end;
   }
+  schedule_component();
+}
+
+// A port that is overloaded no more connects its activities for this one time: the next end of one need not concern
+// the others.
+void Network::schedule_component() {
+  Time next = Time::max();
+  if (ports_[static_cast<std::size_t>(frontier_.front())].overloaded())
+    for (const Member& member : component_) next = std::min(next, member.end);
+  for (const Member& member : component_)
+    if (member.end <= next) schedule(member.flight);
+}
+
+void Network::schedule(std::int32_t slot) {
+  Flight& flight = flights_[static_cast<std::size_t>(slot)];
+  if (flight.scheduled) return;
+  flight.scheduled = true;
+  queue_.push(flight.end, target_base_ | static_cast<std::uint32_t>(slot), flight.version);
 }
 
 void Network::set_rate(std::int32_t slot, std::uint64_t rate, Time now) {
@@ -242,7 +260,7 @@ void Network::set_rate(std::int32_t slot, std::uint64_t rate, Time now) {
   flight.end = now + Time::from_ps(
                          static_cast<std::int64_t>((left + static_cast<Int128>(rate) - 1) / static_cast<Int128>(rate)));
   ++flight.version;
-  queue_.push(flight.end, target_base_ | static_cast<std::uint32_t>(slot), flight.version);
+  flight.scheduled = false;
 }
 
 std::int64_t Network::flow(cluster::ResourceId resource) const {

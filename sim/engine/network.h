@@ -9,8 +9,9 @@
 // Which activities are solved together. A resource is overloaded while the full rates of its activities add up to more
 // than its capacity; no other can limit anything, so an activity that touches none runs at its full rate and never
 // meets the solver. When an activity starts on or leaves an overloaded resource, the activities connected to that
-// resource through overloaded ones are solved again, once, at the end of the instant (settle), and only ends that move
-// are rescheduled.
+// resource through overloaded ones are solved again, once, at the end of the instant (settle). Of those connected only
+// the next end, or ends, are scheduled: with these the others are solved again, since an activity that leaves touches
+// every overloaded resource through which it was connected to them.
 //
 // Host cores are not a resource here: moving bytes takes no cores from the kernels of a shared host.
 #pragma once
@@ -95,16 +96,30 @@ class Network {
     std::int64_t bytes = 0;            // of its largest use
     std::int64_t limit = 0;            // bytes/s on its largest use, rounded up
   };
-  struct Flight {
-    Int128 left = 0;
-    Time begun, since, end;
-    std::uint64_t rate = 0;  // 0: not set yet
+  // A use that is on an overloaded port.
+  struct HotUse {
+    std::int32_t port, use;
+    std::int64_t weight;
+  };
+  // What a component is made of comes first, in one cache line: of many flights memory is what solving waits for.
+  struct alignas(64) Flight {
+    std::vector<HotUse> hot;
+    std::int64_t limit = 0, share = -1;  // bytes/s on its largest use: at most, as solved last; -1: not yet
+    Time end;
+    std::uint32_t version = 0, seen = 0;  // seen: stamp of the last component it was in
     ActivityId defined;
     std::int32_t owner = -1;
-    std::uint32_t version = 0, seen = 0;   // seen: stamp of the last component it was in
+    Int128 left = 0;
+    Time begun, since;
+    std::uint64_t rate = 0;                // 0: not set yet
+    bool scheduled = false;                // its end, of this version
     std::vector<std::int32_t> places;      // of each of its uses: where in the port's users
-    std::vector<std::int32_t> hot;         // its uses that are on overloaded ports
     std::vector<std::int32_t> hot_places;  // of each of its uses that is there: where in `hot`
+  };
+  struct Member {  // of a component
+    std::int32_t flight;
+    std::int64_t share;
+    Time end;
   };
   struct User {
     std::int32_t flight, use;  // the use-th of the flight's uses
@@ -129,7 +144,10 @@ class Network {
   void touch(std::int32_t port);
   void settle_changes(Time now);
   void collect_component(std::int32_t port);
+  void add_port(std::int32_t port);
   void solve_component(Time now);
+  void schedule_component();
+  void schedule(std::int32_t flight);
   void set_rate(std::int32_t flight, std::uint64_t rate, Time now);
 
   EventQueue& queue_;
@@ -143,7 +161,8 @@ class Network {
   IdVector<ActivityId, Defined> defined_;
   std::vector<Flight> flights_;
   std::vector<std::int32_t> free_, fresh_, touched_;
-  std::vector<std::int32_t> component_, frontier_;  // flights; ports
+  std::vector<Member> component_;
+  std::vector<std::int32_t> frontier_;  // the component's ports
   MaxMin system_;
   std::uint32_t stamp_ = 0;
   std::int64_t solves_ = 0;

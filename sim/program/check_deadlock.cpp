@@ -57,7 +57,7 @@ class StuckText {
     std::string text;
     for (StreamId s = 0; s < static_cast<StreamId>(role(r).streams.size()); ++s) {
       const std::optional<StepPosition> position = roles_[r].head(s);
-      if (!position || roles_[r].held_by_events(*position)) continue;
+      if (!position || roles_[r].held_by_syncs(*position) || roles_[r].held_by_events(*position)) continue;
       if (const std::optional<StepPosition> user = roles_[r].held_by_memory(*position))
         text +=
             fmt::format("; {} writes in {} where memory is in use until {} is done", who(r),

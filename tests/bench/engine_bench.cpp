@@ -176,6 +176,7 @@ BENCHMARK(step_all_to_all)
     ->Args({16, 1})
     ->Args({32, 1})
     ->Args({64, 1})
+    ->Args({128, 1})
     ->Unit(benchmark::kMillisecond);
 
 void flow_ring(benchmark::State& state) {

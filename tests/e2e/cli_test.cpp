@@ -127,13 +127,6 @@ TEST(Usage, SamplesAndWhatIfsAreOfOnePlan) {
     EXPECT_EQ(run({"simulate", "llama2-7b-8xa100", option, "--sweep", "plan.zero=1,3"}).status, 2) << option;
 }
 
-TEST(BadInput, ARunLongerThanTheClockIsRefused) {
-  const Outcome r = run({"simulate", "llama2-7b-8xa100", "--set", "training.global_batch=400000", "--set",
-                         "plan.micro_batch=1000", "--steps", "1000"});
-  EXPECT_EQ(r.status, 2);
-  EXPECT_TRUE(has(r.err, "the longest this program counts in picoseconds")) << r.err;
-}
-
 TEST(BadInput, WindowsThatCannotBeAreRefusedWithBothKeys) {
   const auto refused = [](std::vector<std::string> more) {
     more.insert(more.begin(), {"simulate", "llama2-7b-8xa100", "--set", "model=mistral-7b", "--set"});

@@ -1,6 +1,7 @@
 // See graph.h.
 #include "sim/engine/folding/graph.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <string_view>
@@ -89,6 +90,7 @@ class GraphBuilder {
     std::vector<std::vector<std::set<std::int32_t>>> role_sizes;
     for (const RoleCode& role : job.code.roles) role_sizes.push_back(sizes_of(role));
     std::vector<std::set<std::int32_t>> sizes(static_cast<std::size_t>(groups.size()));
+    std::vector<const std::set<std::int32_t>*> last(sizes.size());  // added: of members of one role it is the same
     std::vector<std::int64_t> sequences(static_cast<std::size_t>(groups.size()));  // what its members call it
     for (int rank = 0; rank < groups.ranks(); ++rank) {
       const auto role = static_cast<std::size_t>(job.code_of[static_cast<std::size_t>(rank)]);
@@ -107,7 +109,9 @@ class GraphBuilder {
         if (group >= 0) {
           graph_.rank_groups.push_back(first_group + group);
           const auto g = static_cast<std::size_t>(group);
-          sizes[g].insert(role_sizes[role][sequence].begin(), role_sizes[role][sequence].end());
+          const std::set<std::int32_t>& own = role_sizes[role][sequence];
+          if (last[g] != &own) sizes[g].insert(own.begin(), own.end());
+          last[g] = &own;
           if (groups[group].group < 0)
             sequences[g] += (1 + static_cast<std::int64_t>(sequence)) *
                             (groups[group].ranks[0] == rank ? std::int64_t{1} << 32 : 1);
@@ -127,18 +131,14 @@ class GraphBuilder {
     graph_.first_member.push_back(graph_.members.size());
     graph_.first_activity.push_back(graph_.activities.size());
     graph_.channel.push_back(group.group < 0 ? 1 : 0);
-    std::set<int> nodes;
-    for (const int member : group.ranks) {
-      graph_.members.push_back(first_rank + member);
-      nodes.insert(cluster_.node_of(member));
-    }
+    for (const int member : group.ranks) graph_.members.push_back(first_rank + member);
     Facts facts;
     facts.add(static_cast<std::int64_t>(id.value())).add(std::int64_t{group.group}).add(std::int64_t{group.channel});
     facts.add(static_cast<std::int64_t>(group.axis)).add(sequences).add(static_cast<std::int64_t>(group.ranks.size()));
     if (group.group < 0)
       facts.add(std::int64_t{group.ranks[0] == group.ranks[1]});
     else
-      facts.add(static_cast<std::int64_t>(nodes.size()));  // which a result says of collectives
+      facts.add(nodes_of(group));  // which a result says of collectives
     for (const std::int32_t size : sizes) {
       facts.add(std::int64_t{size});
       const collective::TransferPlan plan = plan_of(job, group, size);
@@ -147,6 +147,14 @@ class GraphBuilder {
       add_plan(plan, size, facts);
     }
     graph_.groups.push_back(group_facts_.of(facts.text()));
+  }
+
+  // How many nodes its ranks are on.
+  std::int64_t nodes_of(const program::ProcessGroup& group) {
+    nodes_.clear();
+    for (const int member : group.ranks) nodes_.push_back(cluster_.node_of(member));
+    std::sort(nodes_.begin(), nodes_.end());
+    return std::unique(nodes_.begin(), nodes_.end()) - nodes_.begin();
   }
 
   // Activities move on their own, and may change places; messages of steps depend on one another.
@@ -186,6 +194,7 @@ class GraphBuilder {
   const cluster::Cluster& cluster_;
   FoldGraph graph_;
   FactColours rank_facts_, group_facts_, activity_facts_;
+  std::vector<int> nodes_;
 };
 
 }  // namespace

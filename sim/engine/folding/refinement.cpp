@@ -2,6 +2,7 @@
 #include "sim/engine/folding/refinement.h"
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -21,7 +22,9 @@ std::uint64_t mixed(std::uint64_t a, std::int64_t b) {
 std::size_t number(const std::vector<std::uint64_t>& hashes, Colours& colours) {
   std::unordered_map<std::uint64_t, std::int32_t> numbers;
   for (std::size_t i = 0; i < hashes.size(); ++i)
-    colours[i] = numbers.try_emplace(hashes[i], static_cast<std::int32_t>(numbers.size())).first->second;
+    colours[i] = i > 0 && hashes[i] == hashes[i - 1]
+                     ? colours[i - 1]
+                     : numbers.try_emplace(hashes[i], static_cast<std::int32_t>(numbers.size())).first->second;
   return numbers.size();
 }
 
@@ -109,17 +112,26 @@ bool equitable(const FoldGraph& graph, const FoldColours& facts) {
   using Item = std::tuple<std::int32_t, std::int64_t, std::int64_t>;  // what it is of, and twice what it says
   enum Of : std::int32_t { facts_of, member, activity, use };
   const auto at = [](const Colours& colours, std::int32_t index) { return colours[static_cast<std::size_t>(index)]; };
-  std::vector<std::vector<Item>> resources(graph.resources.size());
+  // The uses of each resource, one resource after the other.
+  std::vector<std::size_t> first_user(graph.resources.size() + 1, 0);
+  for (const collective::Use& one : graph.uses) ++first_user[static_cast<std::size_t>(one.resource) + 1];
+  std::partial_sum(first_user.begin(), first_user.end(), first_user.begin());
+  struct User {
+    std::int32_t activity;
+    std::int64_t bytes;
+  };
+  std::vector<User> users(graph.uses.size());
+  std::vector<std::size_t> next(first_user.begin(), first_user.end() - 1);
   std::vector<std::int32_t> group_of(graph.activities.size());
   for (std::size_t g = 0; g < graph.groups.size(); ++g)
     for (std::size_t a = graph.first_activity[g]; a < graph.first_activity[g + 1]; ++a) {
       group_of[a] = graph.groups[g];
       for (std::size_t u = graph.first_use[a]; u < graph.first_use[a + 1]; ++u)
-        resources[static_cast<std::size_t>(graph.uses[u].resource)].emplace_back(use, graph.activities[a],
-                                                                                 graph.uses[u].bytes);
+        users[next[static_cast<std::size_t>(graph.uses[u].resource)]++] = {graph.activities[a], graph.uses[u].bytes};
     }
   const auto of_resource = [&](std::size_t r, std::vector<Item>& items) {
-    items.swap(resources[r]);
+    for (std::size_t u = first_user[r]; u < first_user[r + 1]; ++u)
+      items.emplace_back(use, users[u].activity, users[u].bytes);
     items.emplace_back(facts_of, facts.resources[r], 0);
   };
   const auto of_activity = [&](std::size_t a, std::vector<Item>& items) {

@@ -2,6 +2,7 @@
 #include "sim/program/link/lifetimes.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "sim/base/check.h"
 #include "sim/base/interrupt.h"
@@ -77,9 +78,9 @@ class LifetimeWalk {
         }
     keep_what_stays(step_state, micro_batches);
     for (std::size_t b = 0; b < out_.beside.size(); ++b)
-      for (std::size_t other = 0; other < out_.beside.size(); ++other)
-        if (contains(out_.beside[b], static_cast<BufferId>(other)))
-          insert(out_.beside[other], static_cast<BufferId>(b));
+      for (std::size_t word = 0; word < empty_.size(); ++word)
+        for (std::uint64_t bits = out_.beside[b][word]; bits != 0; bits &= bits - 1)
+          insert(out_.beside[64 * word + static_cast<std::size_t>(std::countr_zero(bits))], static_cast<BufferId>(b));
     return std::move(out_);
   }
 

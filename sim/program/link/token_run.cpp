@@ -23,6 +23,11 @@ RoleTokens::RoleTokens(const Role& role, const RoleCalls& calls, const std::vect
       const Op& op = role.bodies[b].ops[static_cast<std::size_t>(i)];
       queues[static_cast<std::size_t>(op.stream)].push_back(i);
       stream_of_op_.push_back(op.stream);
+      const auto body = static_cast<BodyId>(b);
+      OpKind kind{is_transfer(op), sends_alone(op), std::holds_alternative<HostSync>(op.shape), false};
+      kind.free = !kind.transfer && !kind.sync && waits_.of(body, i).empty() &&
+                  (arena == nullptr || arena->waits(body, i).empty());
+      kind_of_op_.push_back(kind);
       if (std::holds_alternative<HostSync>(op.shape)) syncs_of[b].push_back(i);
     }
     for (std::vector<std::int32_t>& queue : queues) {
@@ -36,38 +41,42 @@ RoleTokens::RoleTokens(const Role& role, const RoleCalls& calls, const std::vect
     const auto body = static_cast<std::size_t>(role.slots[static_cast<std::size_t>(s)].body);
     for (const int i : syncs_of[body]) syncs_.push_back({s, i});
   }
+  for (StreamId s = 0; s < static_cast<StreamId>(role.streams.size()); ++s) reach_head(s);
 }
 
-std::vector<Post> RoleTokens::posts(StepPosition p) const {
-  std::vector<Post> all;
+void RoleTokens::posts(StepPosition p, std::vector<Post>& all) const {
+  all.clear();
   for (const TransferCall& call : calls_.of(body(p), p.op)) {
     const SequenceMatch& m = matches_[static_cast<std::size_t>(call.sequence)];
     if (m.match >= 0) all.push_back({m.match, m.side, static_cast<std::int32_t>(calls_.number(call, 0, p.slot))});
   }
-  return all;
 }
 
-std::optional<StepPosition> RoleTokens::head(StreamId stream) {
+std::optional<StepPosition> RoleTokens::head(StreamId stream) const {
+  const Cursor& c = cursors_[static_cast<std::size_t>(stream)];
+  if (c.slot == static_cast<std::int32_t>(role_.slots.size())) return std::nullopt;
+  return StepPosition{c.slot, c.op};
+}
+
+// The cursor goes on to the next slot with ops on the stream, if it is at the end of one.
+void RoleTokens::reach_head(StreamId stream) {
   Cursor& c = cursors_[static_cast<std::size_t>(stream)];
   for (; c.slot < static_cast<std::int32_t>(role_.slots.size()); ++c.slot, c.index = 0) {
     const auto queue = this->queue(role_.slots[static_cast<std::size_t>(c.slot)].body, stream);
-    if (c.index < static_cast<std::int32_t>(queue.size()))
-      return StepPosition{c.slot, queue[static_cast<std::size_t>(c.index)]};
+    if (c.index == static_cast<std::int32_t>(queue.size())) continue;
+    c.op = queue[static_cast<std::size_t>(c.index)];
+    return;
   }
-  return std::nullopt;
 }
 
 bool RoleTokens::pending(BodyId body, std::int32_t slot, std::int32_t op) const {
   if (slot < 0) return false;  // of the step before, or of none
   const StreamId stream = stream_of_op_[first_op_[static_cast<std::size_t>(body)] + static_cast<std::size_t>(op)];
   const Cursor& c = cursors_[static_cast<std::size_t>(stream)];
-  if (c.slot != slot) return c.slot < slot;
-  const auto queue = this->queue(body, stream);
-  return c.index < static_cast<std::int32_t>(queue.size()) && queue[static_cast<std::size_t>(c.index)] <= op;
+  return c.slot != slot ? c.slot < slot : c.op <= op;
 }
 
 bool RoleTokens::held_by_events(StepPosition p) const {
-  if (syncs_done_ < syncs_.size() && p > syncs_[syncs_done_]) return true;
   for (const EventWait& wait : waits_.of(body(p), p.op)) {
     const std::int32_t slot = wait.same_slot ? p.slot : order_.latest(p.slot, wait.body);
     if (pending(wait.body, slot, wait.op)) return true;
@@ -84,12 +93,31 @@ std::optional<StepPosition> RoleTokens::held_by_memory(StepPosition p) const {
   return std::nullopt;
 }
 
-void RoleTokens::finish(StreamId stream, const Op& op) {
-  ++cursors_[static_cast<std::size_t>(stream)].index;
-  if (std::holds_alternative<HostSync>(op.shape)) ++syncs_done_;
+bool RoleTokens::finish_free(StreamId stream) {
+  Cursor& c = cursors_[static_cast<std::size_t>(stream)];
+  bool any = false;
+  while (c.slot < static_cast<std::int32_t>(role_.slots.size())) {
+    const BodyId body = role_.slots[static_cast<std::size_t>(c.slot)].body;
+    const auto queue = this->queue(body, stream);
+    const OpKind* const kinds = kind_of_op_.data() + first_op_[static_cast<std::size_t>(body)];
+    for (; c.index < static_cast<std::int32_t>(queue.size()); ++c.index) {
+      c.op = queue[static_cast<std::size_t>(c.index)];
+      if (!kinds[c.op].free || held_by_syncs({c.slot, c.op})) return any;
+      any = true;
+    }
+    reach_head(stream);
+  }
+  return any;
 }
 
-std::optional<StepPosition> RoleTokens::first_unfinished() {
+void RoleTokens::finish(StreamId stream) {
+  Cursor& c = cursors_[static_cast<std::size_t>(stream)];
+  if (kind({c.slot, c.op}).sync) ++syncs_done_;
+  ++c.index;
+  reach_head(stream);
+}
+
+std::optional<StepPosition> RoleTokens::first_unfinished() const {
   std::optional<StepPosition> first;
   for (StreamId s = 0; s < static_cast<StreamId>(role_.streams.size()); ++s)
     if (const auto p = head(s); p && (!first || *p < *first)) first = p;
@@ -120,7 +148,7 @@ bool TokenRun::run() {
     moved = false;
     for (std::size_t role = 0; role < roles_.size(); ++role) moved = sweep(role) || moved;
   }
-  for (RoleTokens& role : roles_)
+  for (const RoleTokens& role : roles_)
     if (role.first_unfinished()) return false;
   return true;
 }
@@ -139,19 +167,20 @@ bool TokenRun::sweep(std::size_t role) {
 bool TokenRun::advance(std::size_t role, StreamId stream) {
   check_interrupt();
   RoleTokens& tokens = roles_[role];
+  if (tokens.finish_free(stream)) return true;
   const std::optional<StepPosition> position = tokens.head(stream);
   if (!position || !tokens.may_start(*position)) return false;
-  const Op& op = tokens.op(*position);
-  if (from_copy(op)) {
+  const RoleTokens::OpKind kind = tokens.kind(*position);
+  if (from_copy(kind)) {
     auto& slots = slots_[role][static_cast<std::size_t>(stream)];
     if (slots.size() == static_cast<std::size_t>(send_slots_)) return false;
-    slots.push_back(tokens.posts(*position));
-  } else if (is_transfer(op)) {
-    const std::vector<Post> posts = tokens.posts(*position);
-    post(posts);
-    if (missing(posts)) return false;
+    tokens.posts(*position, slots.emplace_back());
+  } else if (kind.transfer) {
+    tokens.posts(*position, posts_);
+    post(posts_);
+    if (missing(posts_)) return false;
   }
-  tokens.finish(stream, op);
+  tokens.finish(stream);
   return true;
 }
 
@@ -164,8 +193,8 @@ bool TokenRun::send(std::size_t role, StreamId stream) {
   return true;
 }
 
-bool TokenRun::from_copy(const Op& op) const {
-  return send_slots_ > 0 && sends_alone(op);
+bool TokenRun::from_copy(RoleTokens::OpKind kind) const {
+  return send_slots_ > 0 && kind.sends_alone;
 }
 
 void TokenRun::post(const std::vector<Post>& posts) {
@@ -192,9 +221,13 @@ std::optional<TokenRun::Obstacle> TokenRun::missing(const std::vector<Post>& pos
 
 std::optional<TokenRun::Obstacle> TokenRun::obstacle(RoleId role, StepPosition position) const {
   const RoleTokens& tokens = roles_[static_cast<std::size_t>(role)];
-  const Op& op = tokens.op(position);
-  if (!from_copy(op)) return missing(tokens.posts(position));
-  return missing(slots_[static_cast<std::size_t>(role)][static_cast<std::size_t>(op.stream)].front());
+  if (from_copy(tokens.kind(position))) {
+    const StreamId stream = tokens.op(position).stream;
+    return missing(slots_[static_cast<std::size_t>(role)][static_cast<std::size_t>(stream)].front());
+  }
+  std::vector<Post> posts;
+  tokens.posts(position, posts);
+  return missing(posts);
 }
 
 }  // namespace rehearse::program

@@ -51,20 +51,37 @@ class RoleTokens {
   const Op& op(StepPosition p) const {
     return role_.bodies[static_cast<std::size_t>(body(p))].ops[static_cast<std::size_t>(p.op)];
   }
+  // What a run asks of an op.
+  struct OpKind {
+    bool transfer, sends_alone, sync;
+    bool free;  // a kernel that waits for nothing
+  };
+  OpKind kind(StepPosition p) const {
+    return kind_of_op_[first_op_[static_cast<std::size_t>(body(p))] + static_cast<std::size_t>(p.op)];
+  }
   // The op at the head of a stream; none when the stream has drained.
-  std::optional<StepPosition> head(StreamId stream);
-  bool may_start(StepPosition position) const { return !held_by_events(position) && !held_by_memory(position); }
+  std::optional<StepPosition> head(StreamId stream) const;
+  bool may_start(StepPosition position) const {
+    return !held_by_syncs(position) && !held_by_events(position) && !held_by_memory(position);
+  }
+  bool held_by_syncs(StepPosition position) const {
+    return syncs_done_ < syncs_.size() && position > syncs_[syncs_done_];
+  }
   bool held_by_events(StepPosition position) const;
   // The op whose use of memory must be over first, if it is not.
   std::optional<StepPosition> held_by_memory(StepPosition position) const;
-  void finish(StreamId stream, const Op& op);
+  // The ops at its head that wait for nothing are done. Whether there were any.
+  bool finish_free(StreamId stream);
+  // The op at its head is done.
+  void finish(StreamId stream);
 
   // Of the op there the calls that others' match; none of a kernel.
-  std::vector<Post> posts(StepPosition p) const;
-  std::optional<StepPosition> first_unfinished();
+  void posts(StepPosition p, std::vector<Post>& all) const;
+  std::optional<StepPosition> first_unfinished() const;
 
  private:
   BodyId body(StepPosition p) const { return role_.slots[static_cast<std::size_t>(p.slot)].body; }
+  void reach_head(StreamId stream);
   // Whether the op of the body that runs there is not done; `slot` as StepOrder::latest or kNoSlot.
   bool pending(BodyId body, std::int32_t slot, std::int32_t op) const;
   // A body's ops on a stream.
@@ -82,11 +99,12 @@ class RoleTokens {
   std::vector<std::int32_t> queued_;       // ops by body and stream
   std::vector<std::size_t> first_queued_;  // by body and stream; one more at the end
   std::vector<StreamId> stream_of_op_;     // by body and op
-  std::vector<std::size_t> first_op_;      // by body, in stream_of_op_
+  std::vector<OpKind> kind_of_op_;         // by body and op
+  std::vector<std::size_t> first_op_;      // by body, in these two
   std::vector<StepPosition> syncs_;        // host syncs of the step
   std::size_t syncs_done_ = 0;
   struct Cursor {
-    std::int32_t slot = 0, index = 0;
+    std::int32_t slot = 0, index = 0, op = 0;  // of its head: place in the queue, and the op
   };
   std::vector<Cursor> cursors_;  // by stream
 };
@@ -117,7 +135,7 @@ class TokenRun {
   bool send(std::size_t role, StreamId stream);
   // The first side that has not come to one of the calls.
   std::optional<Obstacle> missing(const std::vector<Post>& posts) const;
-  bool from_copy(const Op& op) const;
+  bool from_copy(RoleTokens::OpKind kind) const;
 
   const RoleMatches& matches_;
   const int send_slots_;
@@ -125,6 +143,7 @@ class TokenRun {
   std::vector<std::vector<std::vector<bool>>> posted_;  // by match, side and call
   // By role and stream: the messages in its slots; the first of them is on its way.
   std::vector<std::vector<std::deque<std::vector<Post>>>> slots_;
+  std::vector<Post> posts_;  // of the op being looked at
   bool posted_new_ = false;
 };
 

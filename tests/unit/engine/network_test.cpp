@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <random>
 
 #include "tests/unit/engine/machine.h"
 
@@ -122,6 +124,112 @@ TEST_F(NetworkTest, AnActivityWithoutUsesTakesItsTime) {
   network.settle(Time());
   run();
   EXPECT_EQ(ends[1], 700);
+}
+
+// The network without what makes it fast: at every start and end the shares of all flows are solved together.
+class PlainNetwork {
+ public:
+  struct Flow {
+    std::int64_t start, bytes;
+    std::vector<cluster::ResourceId> resources;
+    Int128 left = 0;
+    std::uint64_t rate = 0;
+    std::int64_t end = 0;
+    bool done = false;
+  };
+  PlainNetwork(std::vector<std::int64_t> capacities, std::vector<Flow> flows)
+      : capacities_(std::move(capacities)), flows_(std::move(flows)) {}
+
+  std::vector<std::int64_t> ends() {
+    for (Flow& flow : flows_) flow.left = static_cast<Int128>(flow.bytes) << 32;
+    for (std::int64_t now = 0;;) {
+      for (Flow& flow : flows_) flow.done = flow.done || (flow.rate > 0 && flow.end == now);
+      share(now);
+      std::int64_t next = INT64_MAX;
+      for (const Flow& flow : flows_)
+        if (!flow.done) next = std::min(next, flow.start > now ? flow.start : flow.end);
+      if (next == INT64_MAX) break;
+      for (Flow& flow : flows_)
+        if (!flow.done && flow.start <= now) flow.left -= static_cast<Int128>(flow.rate) * (next - now);
+      now = next;
+    }
+    std::vector<std::int64_t> ends;
+    for (const Flow& flow : flows_) ends.push_back(flow.end);
+    return ends;
+  }
+
+ private:
+  // A flow that keeps its rate keeps its end, which was rounded up once.
+  void share(std::int64_t now) {
+    MaxMin system;
+    system.capacity = capacities_;
+    std::vector<Flow*> moving;
+    for (Flow& flow : flows_) {
+      if (flow.done || flow.start > now) continue;
+      moving.push_back(&flow);
+      system.add_activity(kCapacity);
+      for (const cluster::ResourceId resource : flow.resources) system.add_use(resource, kWeightOne);
+      system.end_activity();
+    }
+    system.solve();
+    for (std::size_t i = 0; i < moving.size(); ++i) {
+      const auto rate = static_cast<std::uint64_t>((static_cast<UInt128>(system.rate[i]) << 32) / kCapacity);
+      if (rate == moving[i]->rate) continue;
+      moving[i]->rate = rate;
+      const Int128 left = std::max<Int128>(moving[i]->left, 0);
+      moving[i]->end = now + static_cast<std::int64_t>((left + rate - 1) / rate);
+    }
+  }
+
+  std::vector<std::int64_t> capacities_;
+  std::vector<Flow> flows_;
+};
+
+TEST(Network, EndsAsOneThatSolvesAllFlowsAtEveryInstant) {
+  std::mt19937 random(11);
+  const auto below = [&random](std::int64_t n) { return static_cast<std::int64_t>(random() % n); };
+  std::int64_t shared = 0;
+  for (int round = 0; round < 60; ++round) {
+    std::vector<std::int64_t> capacities;
+    for (std::int64_t r = 3 + below(12); r > 0; --r) capacities.push_back(kCapacity * (1 + below(3)) / (1 + below(2)));
+    std::vector<PlainNetwork::Flow> flows;
+    for (std::int64_t f = 5 + below(60); f > 0; --f) {
+      PlainNetwork::Flow flow{below(4) * 700, 1000 * (1 + below(5)) + below(2) * below(900), {}};
+      for (auto r = static_cast<cluster::ResourceId>(below(4)); r < static_cast<std::int64_t>(capacities.size());
+           r += static_cast<cluster::ResourceId>(2 + below(6)))
+        flow.resources.push_back(r);
+      flows.push_back(flow);
+    }
+    const testing::TestCluster machine(1, capacities);
+    EventQueue queue;
+    Network network(machine, queue, 0);
+    constexpr std::uint32_t kStart = 1u << 31;
+    for (std::size_t f = 0; f < flows.size(); ++f)
+      queue.push(Time::from_ps(flows[f].start), kStart | static_cast<std::uint32_t>(f), 0);
+    std::vector<std::int64_t> ends(flows.size());
+    std::vector<Event> events;
+    while (!queue.empty()) {
+      const Time now = queue.next_time();
+      while (queue.next_time() == now) {
+        queue.take(events);
+        for (const Event& event : events) {
+          if ((event.target & kStart) != 0) {
+            const auto f = static_cast<std::int32_t>(event.target & ~kStart);
+            const PlainNetwork::Flow& flow = flows[static_cast<std::size_t>(f)];
+            std::vector<collective::Use> uses;
+            for (const auto resource : flow.resources) uses.push_back({resource, flow.bytes});
+            network.start(network.define({uses, Time::from_ps(flow.bytes)}), f, now);
+          } else if (network.current(event.target, event.version)) {
+            ends[static_cast<std::size_t>(network.finish(event.target))] = now.ps();
+          }
+        }
+      }
+      network.settle(now);
+    }
+    ASSERT_EQ(ends, PlainNetwork(capacities, flows).ends()) << "round " << round;
+    shared += network.solves();
+  }
+  EXPECT_GT(shared, 1000);
 }
 
 }  // namespace
