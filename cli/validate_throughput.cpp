@@ -125,6 +125,7 @@ void simulate(ThroughputRow& row, const std::string& file, const std::string& ro
     row.predicted_s = static_cast<double>(r.step_time_ps) * 1e-12;
     row.low_s = r.interval_low_s > 0 ? r.interval_low_s : row.predicted_s;
     row.high_s = r.interval_high_s > 0 ? r.interval_high_s : row.predicted_s;
+    row.kernels_low = r.kernels_low, row.kernels_high = r.kernels_high;
     row.fits = r.memory_fits;
     row.framework = r.scenario.at("framework");
     row.coverage = r.coverage;

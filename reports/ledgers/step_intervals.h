@@ -8,8 +8,10 @@
 
 namespace rehearse::reports {
 
-// The table of step intervals as CSV (of, name, low, high, runs), from the used rows' measured / predicted. low and
-// high are its 5th and 95th percentile, and at most and at least 1.
+// The table of step intervals as CSV (of, name, low, high, kernels_low, kernels_high, runs), from the used rows'
+// measured / predicted. low and high are its 5th and 95th percentile, and at most and at least 1. kernels_low and
+// kernels_high are the 5th and 95th percentile of the error intervals that the same rows' kernels have by themselves:
+// errors of kernels known no worse than that are in low and high.
 //   without source S: rows of all other sources, each source weighing the same: how a source that was never seen comes
 //     out, and what S's own rows are scored with;
 //   framework F: its own rows, one each, and the other sources, ten rows in all and each the same;

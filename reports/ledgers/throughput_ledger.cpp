@@ -142,6 +142,8 @@ void write_run(result::JsonWriter& json, const ThroughputRow& row) {
   real("error", row.used ? row.error() : 0, row.used);
   real("low", row.low_s, row.used);
   real("high", row.high_s, row.used);
+  real("kernels_low", row.kernels_low, row.used);
+  real("kernels_high", row.kernels_high, row.used);
   if (row.used) json.key("fits").boolean(row.fits).key("memory_bytes").integer(row.memory_bytes);
   if (row.has_memory()) {
     json.key("memory").open('{').key("kind").text(row.memory_kind);

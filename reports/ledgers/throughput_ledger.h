@@ -20,6 +20,7 @@ struct ThroughputRow {
   std::vector<double> measurements;  // seconds of a step: of all rows with this configuration
   double measured_s = 0;             // their mean
   double predicted_s = 0, low_s = 0, high_s = 0;
+  double kernels_low = 1, kernels_high = 1;  // the error interval of the kernels' costs alone, as factors of the step
   bool fits = true;
   std::int64_t memory_bytes = 0;                            // the largest stage's peak
   double gpus = 0, seq_len = 0, global_batch = 0, mfu = 0;  // mfu: of the measured step

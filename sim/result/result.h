@@ -277,7 +277,8 @@ struct Result {
   // Where kernels were measured, besides the device's own file, for people: "a profiler's trace of 8 GPUs, train.json".
   std::vector<std::string> measured_in;
   double interval_low_s = 0, interval_high_s = 0;
-  std::string limited_by;  // one sentence
+  double kernels_low = 1, kernels_high = 1;  // not in result.json: of the kernels' costs alone, as factors of the step
+  std::string limited_by;                    // one sentence
   // engine
   std::int64_t ops = 0, events = 0, ranks_simulated = 0, peak_rss_bytes = 0;
   std::int64_t arena_bytes = 0;  // measured: what all ranks' arenas held, of peak_rss_bytes

@@ -171,13 +171,15 @@ void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario,
   const double total = outcome.busy_s > 0 ? outcome.busy_s : 1;
   // Of the kernels, and of what the framework does around them, which our own Performer's kernels are all of.
   const plan::FrameworkProfile& profile = scenario.framework;
-  const StepInterval around =
+  const StepInterval learned =
       profile.measured_host ? StepInterval{} : step_interval(profile.name, options.left_out, options.data_root);
-  out.interval_low_s = step * std::min(around.low, outcome.busy_s > 0 ? outcome.busy_low_s / total : 1);
+  if (outcome.busy_s > 0) out.kernels_low = outcome.busy_low_s / total, out.kernels_high = outcome.busy_high_s / total;
+  const StepInterval around = with_kernels(learned, out.kernels_low, out.kernels_high);
+  out.interval_low_s = step * around.low;
   // What loading takes is the scenario's word: faster kernels would wait for it all the same.
   if (out.input.known)
     out.interval_low_s = std::max(out.interval_low_s, std::min(step, Time::from_ps(out.input.step_ps).seconds()));
-  out.interval_high_s = step * std::max(around.high, outcome.busy_s > 0 ? outcome.busy_high_s / total : 1);
+  out.interval_high_s = step * around.high;
   out.ops = outcome.ops;
   out.events = outcome.events;
   out.ranks_simulated = outcome.ranks_simulated;
