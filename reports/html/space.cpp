@@ -25,12 +25,18 @@ constexpr double kSpaceWidth = 1100, kSpaceHeight = 380, kSpaceLeft = 70, kSpace
                  kSpaceRight = 20;
 constexpr std::size_t kMostCircles = 1500;  // circles of the static figure
 
+// Of a file that anyone may have written: what no count holds becomes the largest that one does.
+std::int64_t whole(double value) {
+  constexpr double kMost = 9e18;
+  return static_cast<std::int64_t>(std::clamp(value, -kMost, kMost));
+}
+
 std::string space_seconds(double s) {
-  return format_time(Time::from_ps(static_cast<std::int64_t>(s * 1e12)));
+  return format_time(Time::from_ps(whole(s * 1e12)));
 }
 
 std::string space_bytes(double bytes) {
-  return format_bytes(Bytes(static_cast<std::int64_t>(bytes)));
+  return format_bytes(Bytes(whole(bytes)));
 }
 
 std::string leaf_of(const std::string& key) {
