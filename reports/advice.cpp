@@ -35,11 +35,15 @@ bool too_large(const SimplerKind& kind) {
   return kind.plans > 0 && kind.too_large == kind.plans;
 }
 
-// The kind just below that has plans at all.
+// The simpler kind to compare with: the best that fits, else the one just below that has plans at all.
 const SimplerKind* nearest_simpler(const Advice& a) {
-  for (std::size_t i = a.simpler.size(); i-- > 0;)
-    if (a.simpler[i].plans > 0) return &a.simpler[i];
-  return nullptr;
+  const SimplerKind* nearest = nullptr;
+  for (const SimplerKind& kind : a.simpler) {
+    if (kind.plans == 0) continue;
+    const bool better = nearest == nullptr || !fits(*nearest) || (fits(kind) && kind.objective < nearest->objective);
+    if (better && (fits(kind) || nearest == nullptr || !fits(*nearest))) nearest = &kind;
+  }
+  return nearest;
 }
 
 std::string lead(const Advice& a) {

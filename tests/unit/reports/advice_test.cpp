@@ -32,7 +32,7 @@ TEST(Advice, SaysByHowMuchMemoryRulesOutASimplerKind) {
 }
 
 TEST(Advice, SaysByHowMuchTimeRulesOutASimplerKind) {
-  const Advice a = advice(4, 64, {{0, 3, 3, 900 * kGiga, 0}, {3, 9, 1, 100 * kGiga, 2.5}});
+  const Advice a = advice(4, 64, {{0, 3, 3, 900 * kGiga, 0}, {2, 9, 1, 0, 2.5}, {3, 9, 1, 0, 4}});
   EXPECT_NE(advice_reason(a).find("Simpler ones fit, but the best takes 25.0% longer"), std::string::npos);
   EXPECT_EQ(advice_against(a, a.simpler[1]), "the best takes 25.0% longer");
 }
