@@ -92,6 +92,10 @@ std::string scenario_file(const std::string& given, const std::string& root) {
               near.empty() ? "rehearse list scenarios names them" : fmt::format("did you mean '{}'?", near));
 }
 
+std::string prices_file(const std::string& given, const std::string& root) {
+  return given.empty() ? (fs::path(root) / "topologies" / "prices.csv").string() : given;
+}
+
 std::string shown_path(const std::string& path, const std::string& root) {
   const std::string prefix = root.ends_with('/') ? root : root + '/';
   return path.starts_with(prefix) ? path.substr(prefix.size()) : path;

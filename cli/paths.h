@@ -18,6 +18,9 @@ std::vector<std::string> scenario_names(const std::string& root);
 // A path below the data root without it, any other path as it is: what a result shows.
 std::string shown_path(const std::string& path, const std::string& root);
 
+// The file of prices: `given`, or the shipped one (reports/prices.h).
+std::string prices_file(const std::string& given, const std::string& root);
+
 // Before a command works for long, whether what it will write may be written (sim/result/output_file.h); each throws
 // InputError. Inputs that are read later are noted before (sim/base/input_files.h). `files` of a directory that need
 // not be there yet; a result's files; the one file that -o names, in a folder that is there.

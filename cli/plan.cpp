@@ -8,6 +8,8 @@
 #include <charconv>
 #include <chrono>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 
 #include "cli/commands.h"
@@ -15,13 +17,16 @@
 #include "cli/execute_mpi.h"
 #include "cli/exit_code.h"
 #include "cli/paths.h"
+#include "cli/plan_search.h"
 #include "cli/refuse.h"
 #include "cli/sweep_axes.h"
 #include "execute/placement/placement.h"
 #include "reports/estimate.h"
 #include "reports/limits.h"
 #include "reports/search.h"
+#include "reports/search_file.h"
 #include "sim/base/in_parallel.h"
+#include "sim/base/interrupt.h"
 #include "sim/base/text_check.h"
 #include "sim/result/output_file.h"
 #include "sim/search/search.h"
@@ -61,6 +66,8 @@ void read_budget(const std::string& text, search::Request& request) {
   request.most_time = std::chrono::duration<double>(time->seconds());
 }
 
+}  // namespace
+
 search::Request request_of(const PlanArguments& a, const std::string& root) {
   search::Request request;
   request.file = a.request.file;
@@ -82,6 +89,8 @@ search::Request request_of(const PlanArguments& a, const std::string& root) {
   return request;
 }
 
+namespace {
+
 reports::SweepRow row_of(const search::Outcome& found, std::size_t plan, result::Result& r, const std::string& file) {
   r.scenario_file = file;
   r.limited_by = reports::limited_by(r);
@@ -98,8 +107,36 @@ reports::KeyChange change_of(const search::Outcome& found, const search::Worth& 
   return {key.key, key.values[worth.value], plan.status == search::Status::simulated ? plan.step.ps() : 0};
 }
 
-reports::SearchReport report_of(const PlanArguments& a, search::Outcome& found, double wall_s,
-                                const std::string& root) {
+reports::Price price_of(const PlanArguments& a, const search::Request& request, const std::string& root) {
+  if (a.price > 0) return {a.price, "", ""};
+  return reports::Prices::from_file(prices_file(a.prices, root)).of(search::any_scenario(request).cluster.topology);
+}
+
+// Of the plan to take: the simplest that is as good as the best.
+reports::Advice advice_of(const search::Outcome& found, search::Objective objective) {
+  reports::Advice advice;
+  if (found.best.empty() || objective == search::Objective::memory) return advice;
+  const search::Plan& plan = found.plans[found.simplest.value_or(found.best.front())];
+  advice.known = true;
+  advice.kind = plan.complexity;
+  advice.gpus = plan.gpus;
+  advice.peak_bytes = plan.least_bytes;
+  advice.capacity_bytes = found.room_bytes;
+  advice.objective = plan.objective;
+  advice.proven = found.proven;
+  if (objective == search::Objective::cost) advice.verb = "costs", advice.more = "more";
+  if (objective == search::Objective::energy) advice.verb = "needs", advice.more = "more energy";
+  for (const search::KindEvidence& kind : found.kinds) {
+    if (kind.kind >= plan.complexity) break;
+    advice.simpler.push_back({kind.kind, kind.plans, kind.too_large,
+                              kind.smallest ? found.plans[*kind.smallest].least_bytes : 0,
+                              kind.best ? found.plans[*kind.best].objective : 0});
+  }
+  return advice;
+}
+
+reports::SearchReport report_of(const PlanArguments& a, const search::Request& request, search::Outcome& found,
+                                double wall_s, const std::string& root) {
   reports::SearchReport r;
   r.objective = a.objective;
   const std::string file = shown_path(a.request.file, root);
@@ -115,6 +152,7 @@ reports::SearchReport report_of(const PlanArguments& a, search::Outcome& found, 
     r.simple_kind = search::complexity_name(found.plans[*found.simplest].complexity);
     r.best_kind = search::complexity_name(found.plans[found.best.front()].complexity);
   }
+  r.advice = advice_of(found, request.objective);
   for (std::size_t i = 0; i < found.front.size(); ++i)
     r.front.push_back(row_of(found, found.front[i], found.front_answers[i], file));
   for (const search::Worth& worth : found.worth) r.changes.push_back(change_of(found, worth));
@@ -127,16 +165,29 @@ reports::SearchReport report_of(const PlanArguments& a, search::Outcome& found, 
     r.smallest = found.space.assignments(found.plans[*found.smallest].choice);
     r.smallest_bytes = found.plans[*found.smallest].least_bytes;
     r.capacity_bytes = found.room_bytes;
+    r.gpus = found.plans[*found.smallest].gpus;
   }
   r.wall_s = wall_s;
-  r.price = a.price;
+  r.price = price_of(a, request, root);
   if (!a.tokens.empty()) r.tokens = *reports::parse_model_size(a.tokens);
   return r;
 }
 
-// plan-1.yaml, plan-1/, ..., and plans.json.
+// Of every plan that no rule forbids.
+std::vector<reports::SearchPoint> points_of(const search::Outcome& found) {
+  std::vector<reports::SearchPoint> points;
+  for (const search::Plan& plan : found.plans) {
+    if (plan.status == search::Status::forbidden) continue;
+    const bool simulated = plan.status == search::Status::simulated, fits = plan.status != search::Status::too_large;
+    const Time step = simulated ? plan.step : plan.least;
+    points.push_back({simulated ? 2 : fits ? 1 : 0, step.ps(), plan.least_bytes, plan.choice});
+  }
+  return points;
+}
+
+// plan-1.yaml, plan-1/, ..., plans.json and search.json.
 void write_plans(const PlanArguments& a, const search::Request& request, const search::Outcome& found,
-                 const std::string& json) {
+                 const reports::SearchReport& report) {
   fs::create_directories(a.output);
   for (std::size_t i = 0; i < found.best.size(); ++i) {
     std::vector<std::string> all = request.assignments;
@@ -147,42 +198,93 @@ void write_plans(const PlanArguments& a, const search::Request& request, const s
                          plan::scenario_text(a.request.file, all, fmt::format("Plan {} of `rehearse plan`.", i + 1)));
     result::write_directory(found.answers[i], path);
   }
-  result::write_output((fs::path(a.output) / "plans.json").string(), json);
+  result::write_output((fs::path(a.output) / "plans.json").string(), reports::search_json(report));
+  result::write_output((fs::path(a.output) / reports::kSearchFile).string(), reports::search_file_json(report));
+}
+
+// Of a space without a plan: a range that leaves none, and the values that would.
+std::string nearest_space(const search::Request& request, const search::Outcome& found) {
+  const plan::Scenario scenario = search::any_scenario(request);
+  for (std::size_t r = 0; r < request.ranges.size(); ++r) {
+    std::vector<search::SpaceKey> others = request.ranges;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(r));
+    const search::Space space = search::space_of(scenario, request.assignments, others, Bytes(found.room_bytes));
+    const std::vector<search::Choice> choices = search::choices(space, scenario);
+    if (choices.empty()) continue;
+    const std::string& key = request.ranges[r].key;
+    std::vector<std::string> values;
+    for (std::size_t k = 0; k < space.keys.size(); ++k)
+      for (std::size_t v = 0; v < space.keys[k].values.size(); ++v)
+        if (space.keys[k].key == key &&
+            std::any_of(choices.begin(), choices.end(), [&](const search::Choice& c) { return c[k] == v; }))
+          values.push_back(space.keys[k].values[v]);
+    return values.empty() ? fmt::format("without --range {} there are plans", key)
+                          : fmt::format("there are plans with --range {}={}", key, fmt::join(values, ","));
+  }
+  return "sizes that divide the GPUs and the batch, stages that have layers";
 }
 
 // A plan that cannot be has a reason; a space of such plans has theirs.
-void refuse_empty(const PlanArguments& a, const search::Outcome& found) {
+void refuse_empty(const PlanArguments& a, const search::Request& request, const search::Outcome& found) {
   if (found.counts.forbidden < found.counts.choices) return;
   std::vector<Diagnostic> why;
   for (const auto& [reason, times] : found.reasons)
     why.push_back({a.request.file, 0, 0, "", fmt::format("{} ({} plans)", reason, times), ""});
   if (why.empty())
-    why.push_back({a.request.file, 0, 0, "", "no combination of the keys' values can be a plan",
-                   "sizes that divide the GPUs and the batch, stages that have layers"});
+    why.push_back(
+        {a.request.file, 0, 0, "", "no combination of the keys' values can be a plan", nearest_space(request, found)});
   throw InputError(std::move(why));
 }
+
+// Runs `work`; where a signal ends it, says what the search would have needed to answer.
+void leave_plainly(const std::function<void()>& work, const std::string& reached, bool root) {
+  try {
+    work();
+  } catch (const Interrupted&) {
+    if (root)
+      note(fmt::format(
+          "rehearse: the search was left{} and answers nothing; --budget 200 (plans) or --budget 90s ends one with the "
+          "best that it has found, and says how much better the others could be",
+          reached.empty() ? "" : " at: " + reached));
+    throw;
+  }
+}
+
+}  // namespace
 
 reports::SearchReport search_once(const PlanArguments& a, search::Request request, const std::string& what,
                                   const std::string& root) {
   const auto began = std::chrono::steady_clock::now();
   search::Outcome found;
-  {
-    PhasedProgress line;
-    request.progress = [&](std::string_view phase, double done) {
-      if (a.session != nullptr && a.session->failed()) throw std::runtime_error("another process has ended the search");
-      if (is_root(a)) line(what + std::string(phase), done);
-    };
-    found = search::search(request);
-  }
+  std::string reached;
+  leave_plainly(
+      [&] {
+        PhasedProgress line;
+        request.progress = [&](std::string_view phase, double done) {
+          reached = phase;
+          if (a.session != nullptr && a.session->failed())
+            throw std::runtime_error("another process has ended the search");
+          if (is_root(a)) line(what + std::string(phase), done);
+        };
+        found = search::search(request);
+      },
+      reached, is_root(a));
   if (!is_root(a)) return {};
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - began;
-  refuse_empty(a, found);
-  reports::SearchReport report = report_of(a, found, wall.count(), root);
-  if (a.output_given) write_plans(a, request, found, reports::search_json(report));
+  refuse_empty(a, request, found);
+  reports::SearchReport report = report_of(a, request, found, wall.count(), root);
+  if (a.output_given) {
+    report.points = points_of(found);
+    write_plans(a, request, found, report);
+  }
   return report;
 }
 
-// "256,512,1024", ascending.
+bool finish_shared(const PlanArguments& a) {
+  if (a.session != nullptr) a.session->gather("", kLongest);
+  return is_root(a);
+}
+
 std::vector<std::int64_t> numbers_of_gpus(const std::string& text) {
   std::vector<std::int64_t> numbers;
   if (text.empty()) return numbers;
@@ -202,24 +304,45 @@ std::vector<std::int64_t> numbers_of_gpus(const std::string& text) {
   return numbers;
 }
 
+namespace {
+
+// Each key once: fixed to one value, or with a range.
+void check_keys(const PlanArguments& a) {
+  std::map<std::string, std::string> fixed;
+  for (const std::string& assignment : a.request.assignments) {
+    const std::string key = assignment.substr(0, assignment.find('='));
+    const auto [at, added] = fixed.emplace(key, assignment);
+    if (!added && at->second != assignment)
+      refuse("--fix", fmt::format("{} and {} contradict each other", at->second, assignment),
+             fmt::format("one of them, or --range {}=V,V", key));
+  }
+  for (const std::string& range : a.ranges) {
+    const std::string key = range.substr(0, range.find('='));
+    if (fixed.contains(key))
+      refuse("--range", fmt::format("{} is fixed too, by --fix {}", key, fixed[key]), "one of them");
+  }
+}
+
 void check_arguments(const PlanArguments& a) {
+  check_keys(a);
   if (!a.tokens.empty() && !reports::parse_model_size(a.tokens))
     refuse("--tokens", fmt::format("expected a number such as 1.4T or 300B, found {}", detail::shown(a.tokens)));
-  if (a.days > 0 && (a.tokens.empty() || a.gpus.find(',') == std::string::npos))
-    refuse("--days", "is how long a run of some tokens may take on one of several numbers of GPUs",
-           "--tokens 300B --gpus 256,512,1024");
+  if (a.days > 0 && a.tokens.empty())
+    refuse("--days", "is how long a run of some tokens may take", "--tokens 300B --days 30");
+  const bool turned = !a.clusters.empty() || (a.days > 0 && a.gpus.empty());
+  if (turned && (a.output_given || a.worth || a.front || a.weak))
+    refuse(a.clusters.empty() ? "--days" : "--clusters",
+           "the best plans of several are compared; -o, --worth, --front and --weak are of one cluster and number",
+           "--gpus 512");
+  if (a.days > 0 && a.gpus.empty() && a.session != nullptr && a.session->ranks() > 1)
+    refuse("--days", "without --gpus each number depends on the one before, which several processes cannot share",
+           "--gpus 256,512,1024, or one process");
   if (a.weak && a.gpus.find(',') == std::string::npos)
     refuse("--weak", "is how several numbers of GPUs are compared", "--gpus 256,512,1024");
   if (a.gpus.find(',') != std::string::npos && (a.output_given || a.worth || a.front))
     refuse("--gpus",
            "of several numbers of GPUs the best plans are compared; -o, --worth and --front are of one number",
            "--gpus 512");
-}
-
-// All processes have done their part; whether this one answers.
-bool finish_shared(const PlanArguments& a) {
-  if (a.session != nullptr) a.session->gather("", kLongest);
-  return is_root(a);
 }
 
 // The scenario's batch is that of the fewest GPUs.
@@ -257,10 +380,11 @@ int plan_command(PlanArguments a) {
   check_arguments(a);
   const std::vector<std::int64_t> numbers = numbers_of_gpus(a.gpus);
   if (a.session != nullptr) a.session->begin_work();
+  if (!a.clusters.empty() || (a.days > 0 && numbers.empty())) return choose_cluster(a, root);
   if (numbers.size() > 1) return compare_numbers(a, numbers, root);
   if (!numbers.empty()) a.request.assignments.push_back(fmt::format("cluster.gpus={}", numbers.front()));
   const search::Request request = request_of(a, root);
-  if (a.output_given && is_root(a)) check_output_directory(a.output, {"plans.json"});
+  if (a.output_given && is_root(a)) check_output_directory(a.output, {"plans.json", reports::kSearchFile});
   const reports::SearchReport report = search_once(a, request, "", root);
   if (!finish_shared(a)) return kDone;
   print(a.json ? reports::search_json(report) : reports::search_text(report, terminal_width()));
@@ -292,10 +416,12 @@ void add_plan(CLI::App& app, Action& action) {
   command->add_flag("--worth", a->worth, "Also what each key of the best plan is worth");
   command->add_flag("--front", a->front, "Also the fastest plans with less memory");
   command->add_option("--tokens", a->tokens, "Days and GPU-hours of a run, as 300B")->type_name("N");
-  command->add_option("--days", a->days, "The fewest --gpus that train --tokens in so many")
+  command->add_option("--days", a->days, "The fewest GPUs that train --tokens in so many")
       ->check(number_between(0.001, 1e5))
       ->type_name("D");
-  command->add_option("--price", a->price, "Dollars a GPU-hour")->check(number_between(0, 1e6))->type_name("D");
+  command->add_option("--clusters", a->clusters, "The best plan on each; fewest GPUs, cheapest")->type_name("A,B,...");
+  command->add_option("--prices", a->prices, "Of GPU-hours (default topologies/prices.csv)")->type_name("FILE");
+  command->add_option("--price", a->price, "Dollars a GPU-hour instead")->check(number_between(0, 1e6))->type_name("D");
   command->add_option("--threads", a->threads, "Plans at once (cores)")->check(between(1, 4096))->type_name("N");
   CLI::Option* output =
       command->add_option("-o", a->output, "Write each plan as scenario and result there")->type_name("DIR");
@@ -307,6 +433,7 @@ void add_plan(CLI::App& app, Action& action) {
       "  rehearse plan gpt3-175b-1024xa100\n"
       "  rehearse plan my.yaml --fix plan.tensor=8 --range plan.micro_batch=1,2,4\n"
       "  rehearse plan my.yaml --gpus 256,512,1024 --tokens 300B --days 30\n"
+      "  rehearse plan my.yaml --clusters aws-p5,dgx-a100 --tokens 300B --days 30\n"
       "  mpirun -n 4 rehearse plan my.yaml ...   processes share the space\n"
       "Exit status: 0 done, 2 bad usage or input, 3 nothing fits in memory, 1 other.");
   command->callback([a, output, &action] {

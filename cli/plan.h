@@ -15,7 +15,7 @@ struct PlanArguments {
   SimulationRequest request;
   std::string scenario, output, objective = "step_time", budget, tokens;
   std::vector<std::string> ranges;
-  std::string gpus;
+  std::string gpus, clusters, prices;  // prices: a file, "" the shipped one
   int top = 5, threads = 0;
   double price = 0, days = 0;
   std::shared_ptr<execute::MpiSession> session = {};  // null: not one of several processes that share a search

@@ -46,19 +46,39 @@ std::vector<result::StoredResult> read_all(const std::vector<std::string>& direc
   return runs;
 }
 
+// The results of a search's plans, best first, as far as they are there and a page holds them.
+std::vector<std::string> plans_in(const std::string& directory) {
+  std::vector<std::string> plans;
+  for (std::size_t i = 1; i <= kMostRuns; ++i) {
+    const fs::path plan = fs::path(directory) / fmt::format("plan-{}", i);
+    if (fs::exists(plan / "result.json")) plans.push_back(plan.string());
+  }
+  return plans;
+}
+
+bool is_search(const std::string& directory) {
+  return fs::exists(fs::path(directory) / reports::kSearchFile) && !fs::exists(fs::path(directory) / "result.json");
+}
+
 // Throws InputError unless a page can be written to `path`.
 void check_page(const std::string& path) {
   const fs::path name = fs::path(path).filename();
-  if (name == "result.json" || name == "ops.csv" || name == "trace.json.gz")
+  if (name == "result.json" || name == "ops.csv" || name == "trace.json.gz" || name == reports::kSearchFile)
     throw InputError(Diagnostic{"", 0, 0, "", fmt::format("-o {}: would overwrite a result", path), ""});
   check_output_path(path);
 }
 
-int report(const ReportArguments& a) {
+int report(ReportArguments a) {
   if (a.directories.size() > kMostRuns)
     throw InputError(Diagnostic{
         "", 0, 0, "", fmt::format("{} results; a page holds at most {}", a.directories.size(), kMostRuns), ""});
   const std::string output = a.output.empty() ? (fs::path(a.directories.front()) / "report.html").string() : a.output;
+  reports::SearchFile search;
+  if (a.directories.size() == 1 && is_search(a.directories.front())) {
+    search = reports::read_search_file(a.directories.front());
+    a.options.search = &search;
+    a.directories = plans_in(a.directories.front());
+  }
   for (const std::string& directory : a.directories)
     for (const char* name : {"result.json", "ops.csv", "trace.json.gz"})
       note_input((fs::path(directory) / name).string());
@@ -84,7 +104,7 @@ int report(const ReportArguments& a) {
 void add_report(CLI::App& app, Action& action) {
   auto a = std::make_shared<ReportArguments>();
   CLI::App* command = app.add_subcommand("report", "One HTML page: figures, memory, plan, timeline");
-  command->add_option("DIR", a->directories, "What simulate -o or execute -o wrote; up to eight")
+  command->add_option("DIR", a->directories, "What simulate, execute or plan -o wrote; up to eight")
       ->required()
       ->type_name("");
   command->add_option("-o", a->output, "The page (default: report.html in the first DIR)")->type_name("FILE");
@@ -100,6 +120,7 @@ void add_report(CLI::App& app, Action& action) {
       "Examples:\n"
       "  rehearse simulate gpt3-175b-1024xa100 -o out && rehearse report out\n"
       "  rehearse report gpipe 1f1b -o schedules.html\n"
+      "  rehearse plan my.yaml -o plans && rehearse report plans\n"
       "  rehearse report simulated measured -o both.html");
   command->callback([a, &action] { action = [a] { return report(*a); }; });
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "sim/base/units.h"
@@ -82,7 +83,7 @@ std::string run_text(const SearchReport& r) {
   const double hours = days * kHoursADay * static_cast<double>(r.best[0].gpus);
   std::string text =
       fmt::format("{} tokens take the best plan {:.3g} days and {} GPU-hours", compact(r.tokens), days, grouped(hours));
-  if (r.price > 0) text += fmt::format(", {} dollars at {} a GPU-hour", grouped(hours * r.price), r.price);
+  if (r.price) text += fmt::format(", ${} at {}", grouped(hours * r.price.usd), r.price.text());
   return text + ".";
 }
 
@@ -117,12 +118,12 @@ Json plan_json(const SearchReport& r, const SweepRow& row) {
             {"limited_by", row.limited_by}};
   const double hours = seconds_of(row) * static_cast<double>(row.gpus) / 3600;
   json["cost"] = {{"gpu_hours_per_step", hours}};
-  if (r.price > 0) json["cost"]["dollars_per_step"] = hours * r.price;
+  if (r.price) json["cost"]["dollars_per_step"] = hours * r.price.usd;
   if (r.tokens > 0 && row.tokens_per_s > 0) {
     const double days = days_of(r.tokens, row.tokens_per_s);
     json["cost"]["days"] = days;
     json["cost"]["gpu_hours"] = days * kHoursADay * static_cast<double>(row.gpus);
-    if (r.price > 0) json["cost"]["dollars"] = days * kHoursADay * static_cast<double>(row.gpus) * r.price;
+    if (r.price) json["cost"]["dollars"] = days * kHoursADay * static_cast<double>(row.gpus) * r.price.usd;
   }
   if (!row.directory.empty()) json["directory"] = row.directory;
   return json;
@@ -156,6 +157,18 @@ Json json_of(const SearchReport& r) {
     json["simplest"] = plan_json(r, *r.simplest);
     json["simplest"]["kind"] = r.simple_kind;
   }
+  if (r.advice.known) {
+    json["why"] = {{"kind", advice_kind(r.advice)}, {"reason", advice_reason(r.advice)}};
+    for (const SimplerKind& kind : r.advice.simpler) {
+      Json simpler{{"kind", kind_name(kind.kind)},
+                   {"plans", kind.plans},
+                   {"too_large", kind.too_large},
+                   {"against", advice_against(r.advice, kind)}};
+      json["why"]["simpler"].push_back(std::move(simpler));
+    }
+  }
+  if (r.price)
+    json["price"] = {{"usd_per_gpu_hour", r.price.usd}, {"instance", r.price.instance}, {"date", r.price.date}};
   if (!r.front.empty()) {
     json["front"] = Json::array();
     for (const SweepRow& row : r.front) json["front"].push_back(plan_json(r, row));
@@ -181,6 +194,12 @@ std::string nothing_fits(const SearchReport& r, std::size_t width) {
         fmt::format("Nothing fits. The plan that needs least, {}, needs {} of {} a GPU.", fmt::join(r.smallest, " "),
                     format_bytes(Bytes(r.smallest_bytes)), format_bytes(Bytes(r.capacity_bytes))),
         0, width);
+  // What a plan divides among GPUs is most of its memory where it fits nowhere.
+  if (r.gpus > 0 && r.capacity_bytes > 0)
+    text += wrap(fmt::format("Were all of it divided among more GPUs, {} would hold it.",
+                             grouped(std::ceil(static_cast<double>(r.gpus) * static_cast<double>(r.smallest_bytes) /
+                                               static_cast<double>(r.capacity_bytes)))),
+                 0, width);
   return text +
          wrap(
              "More GPUs (--gpus), a wider space (--range plan.recompute=full, --range plan.offload_optimizer=true) "
@@ -274,6 +293,7 @@ std::string search_text(const SearchReport& r, std::size_t width) {
                          r.simple_kind, r.best_kind, values_text(r, *r.simplest, [](std::size_t) { return true; }),
                          seconds_of(*r.simplest)),
              0, width);
+  text += advice_text(r.advice, width);
   if (const std::string run = run_text(r); !run.empty()) text += wrap(run, 0, width);
   if (!r.front.empty()) text += "\nLess memory, and what it costs in time\n" + table_of(r, r.front, width);
   text += changes_text(r, width);

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "reports/advice.h"
+#include "reports/prices.h"
 #include "reports/sweep_rows.h"
 
 namespace rehearse::reports {
@@ -17,6 +19,14 @@ struct KeyChange {
   std::int64_t step_ps = 0;
 };
 
+// A plan of the space that no rule forbids. status: 0 too large, 1 bounded (step and bytes are at least so much),
+// 2 simulated. `values`: which of each key's.
+struct SearchPoint {
+  int status = 0;
+  std::int64_t step_ps = 0, bytes = 0;
+  std::vector<std::uint16_t> values;
+};
+
 struct SearchReport {
   std::string scenario, objective;        // "step_time"
   std::vector<SweepAxis> keys;            // free ones
@@ -25,17 +35,20 @@ struct SearchReport {
   // A simpler plan as good as the best, and what kinds the two are.
   std::optional<SweepRow> simplest;
   std::string simple_kind, best_kind;
+  Advice advice;
+  std::vector<SearchPoint> points;  // for search.json (search_file.h)
   std::vector<KeyChange> changes;
   std::vector<SweepRow> front;  // of time against memory, fastest first
   std::int64_t choices = 0, forbidden = 0, too_large = 0, bounded = 0, simulated = 0, open = 0;
   bool proven = false, by_time = false;                       // by_time: a limit of time ended it
   double open_from = 0;                                       // objective of no open plan is less
   std::vector<std::pair<std::string, std::int64_t>> reasons;  // why plans are forbidden
-  // Nothing fits: the plan that needs least, and of how much.
+  // Nothing fits: the plan that needs least, of how much, and its GPUs.
   std::vector<std::string> smallest;
-  std::int64_t smallest_bytes = 0, capacity_bytes = 0;
+  std::int64_t smallest_bytes = 0, capacity_bytes = 0, gpus = 0;
   double wall_s = 0;
-  double tokens = 0, price = 0;  // 0: not given; price of a GPU-hour in dollars
+  double tokens = 0;  // 0: not given
+  Price price;
 };
 
 // Added GPUs that give less than this much of what those before give are past the knee of a scaling curve.

@@ -110,6 +110,15 @@ bool several_frameworks(const std::vector<SweepRow>& rows) {
          !all_alike(rows, [](const SweepRow& row) { return row.framework; });
 }
 
+constexpr const char* kSpeedUp = "speed-up";
+
+// Plans of as many GPUs, of which one is the reference. Their speed-ups say what their steps say, so that the column is
+// there where it has room and is not missed.
+bool compares(const std::vector<SweepRow>& rows) {
+  return rows.size() > 1 && !several_gpus(rows) &&
+         std::any_of(rows.begin(), rows.end(), [](const SweepRow& row) { return row.reference && row.speed_up > 0; });
+}
+
 std::vector<SweepColumn> columns_of(const std::vector<SweepRow>& rows) {
   std::vector<SweepColumn> list;
   const auto add = [&](std::string name, int drop, std::string none, auto&& cell) {
@@ -130,6 +139,7 @@ std::vector<SweepColumn> columns_of(const std::vector<SweepRow>& rows) {
     if (!one_scaling(rows))
       add("scaling", 5, "", [](const SweepRow& row) { return row.reference ? "-" : std::string(scaling_name(row)); });
   }
+  if (compares(rows)) add(kSpeedUp, 0, "", [](const SweepRow& row) { return fmt::format("{:.2f}", row.speed_up); });
   add("MFU", 0, "", [](const SweepRow& row) { return percent(row.mfu); });
   add("peak", 1, "", [](const SweepRow& row) { return format_bytes(Bytes(row.peak_bytes)); });
   add("fits", 0, "-", [](const SweepRow& row) { return row.status == SweepStatus::fits ? "yes" : "no"; });
@@ -182,6 +192,7 @@ std::string legend(const std::vector<SweepAxis>& axes, std::vector<std::string>&
 // Keys and values on a line, numbers below them.
 std::string two_lines(const std::vector<SweepAxis>& axes, const std::vector<SweepRow>& rows, std::size_t width) {
   std::vector<SweepColumn> list = columns_of(rows);
+  if (compares(rows)) std::erase_if(list, [](const SweepColumn& c) { return c.name == kSpeedUp; });
   std::string left_out;
   make_room({}, rows, 2, width, list, left_out);
   const std::string numbers = align(join({}, rows, list), 2, width);
@@ -203,6 +214,10 @@ std::string body(const std::vector<SweepAxis>& axes, const std::vector<SweepRow>
   std::vector<std::string> names = headings(axes);
   std::vector<SweepColumn> list = columns_of(rows);
   if (const Cells cells = join(names, rows, list); aligned_width(cells) <= width) return align(cells, 0, width);
+  if (compares(rows)) {
+    std::erase_if(list, [](const SweepColumn& c) { return c.name == kSpeedUp; });
+    if (const Cells cells = join(names, rows, list); aligned_width(cells) <= width) return align(cells, 0, width);
+  }
   const std::string keys = legend(axes, names, width);
   std::string left_out;
   if (!make_room(names, rows, 0, width, list, left_out)) return two_lines(axes, rows, width);

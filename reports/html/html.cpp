@@ -17,6 +17,7 @@
 #include "reports/html/payload.h"
 #include "reports/html/plan.h"
 #include "reports/html/plans.h"
+#include "reports/html/space.h"
 #include "reports/html/text.h"
 #include "reports/html/words.h"
 #include "reports/limits.h"
@@ -182,29 +183,21 @@ std::vector<Series> series_of(const Runs& runs, const Names& names) {
   return out;
 }
 
-std::string scripts(const std::vector<Series>& series) {
-  return "<script type=\"text/plain\" id=\"payload\">" + base64(gzip(payload(series))) + "</script>\n<script>\n" +
-         std::string(page_script()) + "</script>\n";
+std::string packed(std::string_view id, const std::string& bytes) {
+  return fmt::format("<script type=\"text/plain\" id=\"{}\">{}</script>\n", id, base64(gzip(bytes)));
 }
 
-}  // namespace
-}  // namespace html
-
-bool has_page_script() {
-  return !page_script().empty();
+std::string scripts(const std::vector<Series>& series, const Runs& runs, const SearchFile* search) {
+  std::string out;
+  if (search != nullptr) out += packed("space-payload", search_payload(*search, runs));
+  if (!series.empty()) out += packed("payload", payload(series));
+  return out + "<script>\n" + std::string(page_script()) + "</script>\n";
 }
 
-std::string html_page(const std::vector<result::StoredResult>& runs, const HtmlOptions& options) {
-  using namespace html;
-  REHEARSE_CHECK(!runs.empty(), "a report of no result");
-  const bool script = options.script && has_page_script();
-  const Names names = labels(runs);
-  const std::vector<Series> series = series_of(runs, names);
-  const std::string title =
-      runs.size() == 1 ? runs[0].result.scenario_name : fmt::format("{}", fmt::join(names, " · "));
-  std::string out = page_head(title.empty() ? "Rehearse" : title + " – Rehearse", script);
-  out += fmt::format("<body>\n<main>\n<header><p class=\"brand\">Rehearse</p><h1>{}</h1></header>\n", escape(title));
-  out += section("plans", "The plans side by side", plans_table(runs, names, options));
+// What is said of each run, and of all beside one another.
+std::string run_sections(const Runs& runs, const Names& names, const std::vector<Series>& series,
+                         const HtmlOptions& options) {
+  std::string out = section("plans", "The plans side by side", plans_table(runs, names, options));
   out += section("asked", "What was asked", asked_section(runs, names));
   out += section("answer", "The answer", answer_section(runs, names, options));
   out += section("breakdown", "Where the step goes", breakdown_figure(runs, names));
@@ -219,13 +212,38 @@ std::string html_page(const std::vector<result::StoredResult>& runs, const HtmlO
   out += section("collectives", "Collectives", collectives_section(runs, names));
   out += section("links", "Busiest links", links_section(runs, names));
   out += section("errors", "Simulated against measured", errors_table(runs, names));
-  out += section("loss", "Loss", loss_section(runs, names));
+  return out + section("loss", "Loss", loss_section(runs, names));
+}
+
+std::string title_of(const Runs& runs, const Names& names, const SearchFile* search) {
+  if (search != nullptr) return search_title(*search);
+  return runs.size() == 1 ? runs[0].result.scenario_name : fmt::format("{}", fmt::join(names, " · "));
+}
+
+}  // namespace
+}  // namespace html
+
+bool has_page_script() {
+  return !page_script().empty();
+}
+
+std::string html_page(const std::vector<result::StoredResult>& runs, const HtmlOptions& options) {
+  using namespace html;
+  REHEARSE_CHECK(!runs.empty() || options.search != nullptr, "a report of no result");
+  const bool script = options.script && has_page_script();
+  const Names names = labels(runs);
+  const std::vector<Series> series = series_of(runs, names);
+  const std::string title = title_of(runs, names, options.search);
+  std::string out = page_head(title.empty() ? "Rehearse" : title + " – Rehearse", script);
+  out += fmt::format("<body>\n<main>\n<header><p class=\"brand\">Rehearse</p><h1>{}</h1></header>\n", escape(title));
+  if (options.search != nullptr) out += search_sections(*options.search, script);
+  if (!runs.empty()) out += run_sections(runs, names, series, options);
   if (!script)
     out +=
         "<footer><p class=\"note\">This page has no script: the figures are static. A program built where Node and npm "
         "were there makes the timeline one that can be zoomed.</p></footer>\n";
   out += "</main>\n";
-  if (script) out += scripts(series);
+  if (script) out += scripts(series, runs, options.search);
   return out + "</body>\n</html>\n";
 }
 

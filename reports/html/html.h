@@ -6,17 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "reports/search_file.h"
 #include "sim/result/read_directory.h"
 
 namespace rehearse::reports {
 
 struct HtmlOptions {
-  double tokens = 0;          // days and GPU-hours are for so many; 0: 300e9 tokens, of a simulated run
-  double price_per_hour = 0;  // of a GPU; 0: no price is shown
-  bool script = true;         // false: tables and static figures alone
+  double tokens = 0;                   // days and GPU-hours are for so many; 0: 300e9 tokens, of a simulated run
+  double price_per_hour = 0;           // of a GPU; 0: no price is shown
+  const SearchFile* search = nullptr;  // of a search whose plans `runs` are
+  bool script = true;                  // false: tables and static figures alone
 };
 
-// `runs` are shown in their order; at least one.
+// `runs` are shown in their order; at least one, unless there is a search. Throws InputError for a search's fields.
 std::string html_page(const std::vector<result::StoredResult>& runs, const HtmlOptions& options);
 // Whether this program was built with the page's script.
 bool has_page_script();

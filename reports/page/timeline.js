@@ -240,6 +240,15 @@ export class Timeline {
     if (row.end[next] < t0 || row.start[next] > t1) this.show(panned(this.view, (row.start[next] + row.end[next] - t0 - t1) / 2, this.axis));
   }
 
+  // Brings a run's rows into sight and chooses its first operation.
+  reveal(number) {
+    const line = this.layout.lines.find((other) => other.run === this.runs[number] && other.row?.start.length);
+    if (!line) return;
+    window.scrollTo({ top: window.scrollY + this.canvas.getBoundingClientRect().top + line.y - 80 });
+    this.canvas.focus({ preventScroll: true });
+    this.choose({ line, index: 0 });
+  }
+
   hover(found) {
     if (found?.line === this.hovered?.line && found?.index === this.hovered?.index && !found) return;
     this.hovered = found;

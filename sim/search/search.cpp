@@ -350,18 +350,37 @@ class Search {
     if (!out_.best.empty() && request_.objective != Objective::memory) simplify();
   }
 
-  // The best plan of the simplest kind that has one as good as the best.
+  // What each simpler kind of plans has, and the best plan of the simplest kind that has one as good as the best. After
+  // a limit only plans as good as the best are looked for.
   void simplify() {
     const Plan& winner = out_.plans[out_.best.front()];
-    const double most = winner.objective * kAlike;
-    for (int kind = 0; kind < complexity(read(winner).plan) && !out_.simplest; ++kind) {
-      std::vector<std::size_t> alike;
-      for (std::size_t i = 0; i < out_.plans.size(); ++i)
-        if ((open(i) || out_.plans[i].status == Status::simulated) && out_.plans[i].complexity == kind)
-          alike.push_back(i);
-      out_.simplest = best_of(alike, most, INT64_MAX);
+    const double alike = winner.objective * kAlike;
+    const double most = out_.proven ? std::numeric_limits<double>::infinity() : alike;
+    for (int kind = 0; kind < complexity(read(winner).plan); ++kind) {
+      KindEvidence evidence{kind, 0, 0, {}, {}};
+      std::vector<std::size_t> plans;
+      for (std::size_t i = 0; i < out_.plans.size(); ++i) {
+        const Plan& plan = out_.plans[i];
+        if (plan.complexity != kind || plan.status == Status::forbidden) continue;
+        ++evidence.plans;
+        if (plan.status != Status::too_large) plans.push_back(i);
+      }
+      evidence.best = best_of(plans, most, INT64_MAX);
+      weigh_memory(evidence);
+      if (!out_.simplest && evidence.best && out_.plans[*evidence.best].objective <= alike)
+        out_.simplest = evidence.best;
+      out_.kinds.push_back(evidence);
     }
     if (out_.simplest) out_.simplest_answer = answer_of(*out_.simplest, request_.run.record);
+  }
+
+  void weigh_memory(KindEvidence& evidence) const {
+    for (std::size_t i = 0; i < out_.plans.size(); ++i) {
+      const Plan& plan = out_.plans[i];
+      if (plan.complexity != evidence.kind || plan.status != Status::too_large) continue;
+      ++evidence.too_large;
+      if (!evidence.smallest || plan.least_bytes < out_.plans[*evidence.smallest].least_bytes) evidence.smallest = i;
+    }
   }
 
   // Of some plans, with an objective and memory of at most so much.
@@ -542,20 +561,12 @@ class Search {
 
 }  // namespace
 
+plan::Scenario any_scenario(const Request& request) {
+  return any_plan(request);
+}
+
 std::int64_t batch_of(const Request& request) {
   return any_plan(request).training.global_batch;
-}
-
-int complexity(const plan::Plan& plan) {
-  if (plan.pipeline > 1) return 3;
-  if (plan.tensor > 1 || plan.context > 1 || plan.expert > 1) return 2;
-  return plan.zero > 0 ? 1 : 0;
-}
-
-std::string_view complexity_name(int complexity) {
-  constexpr std::array<std::string_view, 4> kNames = {"whole replicas", "sharded replicas (ZeRO)",
-                                                      "layers split over groups of ranks", "pipeline stages"};
-  return kNames.at(static_cast<std::size_t>(complexity));
 }
 
 double objective_of(Objective objective, Time step, std::int64_t gpus, std::int64_t batch, std::int64_t bytes,

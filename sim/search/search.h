@@ -29,6 +29,7 @@
 #include "sim/result/result.h"
 #include "sim/run/processes.h"
 #include "sim/run/run.h"
+#include "sim/search/kinds.h"
 #include "sim/search/shared_work.h"
 #include "sim/search/space.h"
 
@@ -98,6 +99,9 @@ struct Outcome {
   // Simpler than the best plan, and no worse than kAlike times it.
   std::optional<std::size_t> simplest;
   std::optional<result::Result> simplest_answer;
+  // Simpler kinds of plans than the best plan's, simplest first: what rules them out. Empty where the objective is
+  // memory.
+  std::vector<KindEvidence> kinds;
   std::vector<Worth> worth;
   // The best plan, and each after it the best with at most kLessMemory of the memory of the one before.
   std::vector<std::size_t> front;
@@ -116,13 +120,11 @@ struct Outcome {
 // Throws InputError for a scenario that is wrong whatever its plan, with noise of kernels or with jobs alongside it.
 Outcome search(const Request& request);
 
+// The scenario with some plan that can be: for its model, batch and cluster. Throws InputError.
+plan::Scenario any_scenario(const Request& request);
+
 // The sequences of a step of the scenario, whatever its plan. Throws InputError.
 std::int64_t batch_of(const Request& request);
-
-// How a model is split, the simpler the less: whole replicas 0, sharded ones (ZeRO) 1, over tensor, context or expert
-// groups 2, in stages 3.
-int complexity(const plan::Plan& plan);
-std::string_view complexity_name(int complexity);
 
 // What an objective is of a plan simulated; for tables of it.
 double objective_of(Objective objective, Time step, std::int64_t gpus, std::int64_t batch, std::int64_t bytes,

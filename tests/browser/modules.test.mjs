@@ -6,6 +6,7 @@ import { gzipSync } from 'node:zlib';
 import { barAt, firstEndingAfter, idleShare, panned, thin, zoomed } from '../../reports/page/bars.js';
 import { roundStep, seconds, tickLabel } from '../../reports/page/format.js';
 import { decode, unpack } from '../../reports/page/payload.js';
+import { frontOf, plansOf, shownOf } from '../../reports/page/space.js';
 
 const row = (...bars) => ({
   start: Float64Array.from(bars, ([start]) => start), end: Float64Array.from(bars, ([, end]) => end),
@@ -87,4 +88,18 @@ test('numbers for people', () => {
   assert.equal(roundStep(24, 8), 5);
   assert.equal(tickLabel(10.01, 0.01, 10.05), '10.01 s');
   assert.equal(tickLabel(0.002, 0.001, 0.01), '2 ms');
+});
+
+test('a search\'s plans, those that are shown, and their front', () => {
+  const search = {
+    runs: { 'plan-1': 0 }, statuses: ['too large', 'bounded', 'simulated'],
+    answer: { space: { 'plan.tensor': ['1', '2'] }, plans: [{ plan: { 'plan.tensor': '2' }, directory: 'plan-1' }] },
+    points: [[2, 3, 10, [0]], [2, 2, 20, [1]], [1, 1, 5, [0]], [0, 0, 90, [1]]],
+  };
+  const plans = plansOf(search);
+  assert.deepEqual(plans.map((plan) => plan.step), [1, 2, 3], 'by step; without a step there is no place for it');
+  assert.deepEqual(plans.map((plan) => plan.run), [undefined, 0, undefined]);
+  assert.deepEqual(shownOf(plans, { 'plan.tensor': '1' }, new Set([0, 1, 2])).map((plan) => plan.step), [1, 3]);
+  assert.deepEqual(shownOf(plans, { 'plan.tensor': '' }, new Set([2])).map((plan) => plan.step), [2, 3]);
+  assert.deepEqual(frontOf(plans).map((plan) => plan.step), [2, 3], 'a bound is on no front');
 });

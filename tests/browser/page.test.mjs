@@ -37,6 +37,8 @@ before(async () => {
   rehearse('simulate', 'gpt-tiny-2x2x2', '--calibration', 'a100-sxm-80g', '-o', 'simulated');
   rehearse('report', 'simulated', 'measured', '-o', 'both.html');
   rehearse('validate', '--throughput', join(process.env.REHEARSE_ROOT, 'scenarios/published/throughput.csv'), '--filter', 'simumax-b200', '-o', 'ledger');
+  rehearse('plan', 'gpipe.yaml', '--fix', 'plan.context=1', '--fix', 'plan.schedule=1f1b', '--top', '2', '--worth', '--front', '--tokens', '1B', '-o', 'plans');
+  rehearse('report', 'plans', '-o', 'search.html');
   browser = await chromium.launch({
     executablePath: process.env.CHROMIUM,
     args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
@@ -198,6 +200,50 @@ test('simulated above measured, their errors, and the loss', async () => {
   assert.equal(steps, 5);
   assert.ok(await page.evaluate(() => window.rehearse.loss.chart.data[0][4]) < 5);
   await page.screenshot({ path: join(shots, 'dark.png'), fullPage: true });
+  await close();
+});
+
+test('a search: its space is filtered, tells its plans, and leads to their timelines', async () => {
+  const { page, close } = await open('search.html');
+  await page.waitForFunction(() => window.rehearse.space);
+  for (const words of ['Proven', 'peak memory', 'dollars', 'What each key is worth', 'Less memory'])
+    assert.ok((await page.locator('main').innerText()).includes(words), words);
+  const count = () => page.evaluate(() => [window.rehearse.space.shown.length, window.rehearse.space.plans.length]);
+  const [all, plans] = await count();
+  const right = await page.evaluate(() => window.rehearse.space.plans.filter((plan) => plan.run !== undefined).map((plan) => plan.values['plan.tensor']));
+  assert.equal(right.length, 2, 'the two plans that were kept are among the points');
+  assert.ok(all === plans && all > 50, `${all} of ${plans}`);
+  await page.selectOption('#space-plan-tensor', '2');
+  const [tensor] = await count();
+  assert.ok(tensor > 0 && tensor < all);
+  assert.ok((await page.locator('#space-count').innerText()).startsWith(`${tensor} of`));
+  await page.selectOption('#space-plan-tensor', '');
+  await page.uncheck('#space-status-1');
+  assert.ok(await page.evaluate(() => window.rehearse.space.shown.every((plan) => plan.status !== 1)));
+  // The pointer upon the best plan, and a click to its timeline.
+  const canvas = page.locator('#space-chart canvas');
+  await canvas.scrollIntoViewIfNeeded();
+  const [x, y] = await page.evaluate(() => { const { space } = window.rehearse; return space.place(space.shown.find((plan) => plan.run === 0)); });
+  const box = await canvas.boundingBox();
+  await page.mouse.move(box.x + x, box.y + y);
+  const words = await page.locator('#space-chart .tooltip').innerText();
+  for (const word of ['tensor', 'step', 'peak memory', 'simulated', 'timeline']) assert.ok(words.includes(word), `${word} in: ${words}`);
+  await page.mouse.down();
+  await page.mouse.up();
+  assert.equal(await page.evaluate(() => window.rehearse.timeline.chosen.line.run === window.rehearse.runs[0]), true);
+  assert.ok((await page.locator('#timeline .detail').innerText()).length > 0);
+  // The keyboard does the same.
+  await canvas.focus();
+  await page.keyboard.press('Home');
+  await page.keyboard.press('ArrowRight');
+  assert.equal(await page.evaluate(() => window.rehearse.space.shown.indexOf(window.rehearse.space.at)), 1);
+  await page.keyboard.press('Enter');
+  assert.ok((await page.locator('#space-chart .detail').innerText()).includes('step'));
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 1280);
+  await page.locator('#space').screenshot({ path: join(shots, 'space.png') });
+  await page.screenshot({ path: join(shots, 'search.png'), fullPage: true });
+  await page.emulateMedia({ media: 'print' });
+  assert.equal(await page.locator('#space-chart .controls').isVisible(), false);
   await close();
 });
 

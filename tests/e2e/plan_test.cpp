@@ -82,6 +82,49 @@ TEST(PlanCommand, OfSeveralNumbersOfGpusTheFewestInTime) {
   EXPECT_TRUE(has(r.out, "strong scaling, the batch stays")) << r.out;
 }
 
+// Growing a model over four sizes on 64 GPUs moves the plan to take from whole replicas over ZeRO and tensor groups to
+// stages of split layers (Megatron-LM's choices: its optimizer is sharded or not; docs/plan.md, "Four cases").
+TEST(PlanCommand, AGrowingModelMovesThePlanAlongDdpZeroTensorHybrid) {
+  const std::string file = test::temporary_path("four.yaml");
+  std::ofstream(file) << "rehearse: 1\nframework: megatron-core\nmodel: megatron-1.7b\n"
+                         "cluster: {topology: dgx-a100, gpus: 64}\n"
+                         "training: {global_batch: 2048, seq_len: 2048, precision: bf16}\n";
+  const auto why = [&](const std::string& model) {
+    const Outcome r = plan({"--fix", "model=" + model, "--fix", "plan.chunks=1", "--range", "plan.zero=0,1", "--fix",
+                            "plan.sequence_parallel=false", "--range", "plan.tensor=1,2,4", "--range",
+                            "plan.pipeline=1,4", "--range", "plan.micro_batch=1,2", "--top", "1", "--json"},
+                           file);
+    EXPECT_EQ(r.status, 0) << r.err;
+    return PlanJson::parse(r.out)["why"];
+  };
+  const PlanJson data = why("megatron-1.7b"), zero = why("megatron-7.5b"), tensor = why("megatron-18.4b"),
+                 hybrid = why("megatron-76.1b");
+  EXPECT_EQ(data["kind"], "whole replicas (data parallelism, DDP)") << data;
+  EXPECT_EQ(zero["kind"], "sharded replicas (ZeRO, FSDP)") << zero;
+  EXPECT_EQ(tensor["kind"], "layers split over groups (tensor, context, expert)") << tensor;
+  EXPECT_EQ(hybrid["kind"], "pipeline stages of split layers (hybrid, 3D)") << hybrid;
+  EXPECT_TRUE(has(zero["simpler"][0]["against"].get<std::string>(), "fits; the least needs 136.6 GB of 85.9 GB"));
+}
+
+TEST(PlanCommand, OfSeveralClustersTheFewestGpusAndTheCheapestInTime) {
+  const std::string prices = test::temporary_path("prices.csv");
+  std::ofstream(prices) << "cluster,instance,usd_per_gpu_hour,date,source\n"
+                           "aws-p5,p5,100,2026-11,made up\ndgx-a100,a100,1,2026-11,made up\n";
+  const std::vector<std::string> ask{"--clusters", "aws-p5,dgx-a100", "--tokens", "300B",  "--days",
+                                     "1",          "--prices",        prices,     "--fix", "plan.recompute=none"};
+  const Outcome r = plan(ask);
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_LE(widest(r.out), 80u) << r.out;
+  EXPECT_TRUE(has(r.out, "Fewest GPUs that train 300G tokens in 1 days: ")) << r.out;
+  EXPECT_TRUE(has(r.out, "Cheapest that train 300G tokens in 1 days: ")) << r.out;
+  std::vector<std::string> json = ask;
+  json.push_back("--json");
+  const PlanJson answer = PlanJson::parse(plan(json).out);
+  EXPECT_EQ(answer["cheapest"], "dgx-a100");
+  EXPECT_EQ(answer["fewest_gpus"], "aws-p5");
+  EXPECT_LE(answer["clusters"][1]["search"]["plans"][0]["cost"]["days"].get<double>(), 1);
+}
+
 TEST(PlanCommand, ALimitOfPlansIsKeptAndSaid) {
   const Outcome r = plan({"--budget", "2"});
   EXPECT_EQ(r.status, 0) << r.err;
@@ -98,10 +141,16 @@ TEST(PlanCommand, WhatCannotBeIsRefusedPlainly) {
   refused({"--range", "plan.tensor"}, "e.g. --range plan.tensor=1,2,4,8");
   refused({"--budget", "soon"}, "expected a number of plans such as 200, or a time such as 90s");
   refused({"--gpus", "4,x"}, "expected numbers of GPUs such as 256,512");
-  refused({"--days", "3"}, "--tokens 300B --gpus 256,512,1024");
+  refused({"--days", "3"}, "--tokens 300B --days 30");
+  refused({"--clusters", "dgx-a100,", "--worth"}, "are of one cluster and number");
+  refused({"--clusters", "dgx-a1000"}, "dgx-a100");
+  refused({"--prices", "nowhere.csv"}, "nowhere.csv");
   refused({"--tokens", "many"}, "expected a number such as 1.4T or 300B");
   refused({"--fix", "plan.tensor=3"}, "heads = 8");
-  refused({"--range", "plan.tensor=3,5"}, "no combination of the keys' values can be a plan");
+  refused({"--range", "plan.tensor=3,5"}, "there are plans with --range plan.tensor=1,2,4,8");
+  refused({"--fix", "plan.tensor=2", "--fix", "plan.tensor=4"},
+          "plan.tensor=2 and plan.tensor=4 contradict each other");
+  refused({"--fix", "plan.tensor=2", "--range", "plan.tensor=1,2"}, "plan.tensor is fixed too, by --fix plan.tensor=2");
 }
 
 TEST(PlanCommand, WhereNothingFitsItSaysWhatNeedsLeast) {
@@ -113,6 +162,7 @@ TEST(PlanCommand, WhereNothingFitsItSaysWhatNeedsLeast) {
                          file);
   EXPECT_EQ(r.status, 3) << r.err;
   EXPECT_TRUE(has(r.out, "Nothing fits. The plan that needs least, plan.tensor=8")) << r.out;
+  EXPECT_TRUE(has(r.out, "Were all of it divided among more GPUs")) << r.out;
 }
 
 }  // namespace

@@ -252,28 +252,5 @@ TEST(Search, WhatVariesIsRefused) {
   EXPECT_THROW(search::search(request_of(file)), InputError);
 }
 
-// A model that grows on as many GPUs is best trained by replicas, whole or sharded, as long as it can be, then in
-// stages.
-TEST(Search, AGrowingModelMovesFromReplicasToStages) {
-  const auto kind = [](const std::string& model) {
-    const std::string file = scenario_of_text("model: " + model +
-                                              "\nframework: rehearse\ncluster: {topology: dgx-a100, gpus: 64, "
-                                              "overrides: {nic: {bandwidth: 25Gbps}}}\n"
-                                              "training: {global_batch: 2048, seq_len: 2048, precision: bf16}\n");
-    search::Request request = request_of(file, {"plan.context=1", "plan.micro_batch=1", "plan.recompute=full",
-                                                "plan.schedule=1f1b", "plan.chunks=1", "plan.sequence_parallel=false"});
-    request.ranges = {{"plan.tensor", {"1", "8"}}, {"plan.pipeline", {"1", "8"}}, {"plan.zero", {"0", "1", "3"}}};
-    request.top = 1;
-    request.threads = 2;
-    const search::Outcome found = search::search(request);
-    EXPECT_TRUE(found.proven);
-    const std::size_t best = found.simplest.value_or(found.best.front());
-    return found.plans[best].complexity;
-  };
-  EXPECT_LE(kind("{preset: gpt2-small, max_seq_len: 2048}"), 1);
-  EXPECT_EQ(kind("{preset: llama2-7b, max_seq_len: 2048}"), 1);
-  EXPECT_EQ(kind("gpt-neox-20b"), 3);
-}
-
 }  // namespace
 }  // namespace rehearse

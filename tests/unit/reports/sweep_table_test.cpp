@@ -169,9 +169,13 @@ TEST(Scaling, IsRelativeToAPlanThatFits) {
   EXPECT_TRUE(rows[0].reference) << "if none fits, of those that can be";
 }
 
-TEST(Scaling, WithoutOtherGpusTheTableHasNoColumnsForIt) {
+TEST(Scaling, WithoutOtherGpusTheTableHasASpeedUpWhereThereIsRoomAndNoEfficiency) {
   const Swept s = swept(2, false);
-  EXPECT_FALSE(has(sweep_table(s.axes, s.rows, 200), "speed-up"));
+  const std::string table = sweep_table(s.axes, s.rows, 200);
+  EXPECT_TRUE(has(table, "speed-up")) << table;
+  EXPECT_TRUE(has(table, "1.00")) << table;
+  EXPECT_FALSE(has(table, "effic.")) << table;
+  EXPECT_FALSE(has(sweep_table(s.axes, s.rows, 60), "speed-up, ")) << "nothing is missed: the steps say it too";
   EXPECT_TRUE(has(sweep_csv(s.axes, s.rows), "speed_up")) << "the file always has";
 }
 

@@ -1,0 +1,27 @@
+// search.json (rehearse.search/1) of `rehearse plan -o DIR`: the answer as plans.json has it, and every plan of the
+// space that no rule forbids, for the page that shows the space (docs/plan.md, "The page"). Fields:
+//
+//   schema     "rehearse.search/1"
+//   answer     rehearse.plan/1: what plans.json says
+//   statuses   what a plan's status is: "too large", "bounded", "simulated"
+//   points     an array a plan: [status, step_s, peak_bytes, plan], where step_s is simulated or at least that long,
+//              peak_bytes likewise, and plan has a number a key of answer.space: which of its values
+#pragma once
+
+#include <string>
+
+#include "reports/search.h"
+
+namespace rehearse::reports {
+
+inline constexpr const char* kSearchFile = "search.json";
+
+struct SearchFile {
+  std::string file, text;
+};
+
+std::string search_file_json(const SearchReport& r);
+// Throws InputError: no such file, no JSON, another schema.
+SearchFile read_search_file(const std::string& directory);
+
+}  // namespace rehearse::reports
