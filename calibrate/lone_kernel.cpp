@@ -74,6 +74,18 @@ void fill_loads(const program::Op& op, const program::Buffer& buffer, void* memo
   std::fill_n(static_cast<float*>(memory), g->groups, static_cast<float>(rows));
 }
 
+// Of gradients that were sent: places all over the bucket.
+void fill_places(const program::Op& op, const program::Buffer& buffer, void* memory) {
+  const auto* c = std::get_if<program::Compress>(&op.shape);
+  if (c == nullptr || !c->decompress || c->code.places() == 0 || buffer.dtype != program::DType::u8) return;
+  for (std::int64_t m = 0; m < c->members; ++m) {
+    auto* const packed = static_cast<std::byte*>(memory) + m * c->code.bytes();
+    auto* const places = reinterpret_cast<std::int32_t*>(packed + c->code.bytes()) - c->code.places();
+    for (std::int64_t j = 0; j < c->code.kept; ++j)
+      places[j] = static_cast<std::int32_t>(j * c->code.elements / c->code.kept);
+  }
+}
+
 }  // namespace
 
 std::vector<double> repeat(const std::function<void()>& body, double seconds) {
@@ -142,6 +154,7 @@ std::vector<double> measure(const LoneKernel& kernel, int threads, double second
       if (m == nullptr) {
         m = make_operand(buffer, index_range(op));
         fill_loads(op, buffer, m.get());
+        fill_places(op, buffer, m.get());
       }
       list.emplace_back(m.get(), buffer.dtype);
     }

@@ -11,6 +11,7 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/event_file.h"
 #include "cli/execute_mpi.h"
 #include "cli/exit_code.h"
 #include "cli/metrics_file.h"
@@ -52,7 +53,7 @@ struct ExecuteArguments {
   double epochs = 0;
   ShrinkRequest miniature;
   bool shrink = false;
-  bool baseline = false, json = false, output_given = false;
+  bool baseline = false, json = false, output_given = false, tensorboard = false;
   std::string not_of_miniature;  // an option that is given and that a miniature has no use for
 };
 
@@ -303,6 +304,7 @@ int perform_and_tell(const ExecuteArguments& a, const plan::Scenario& scenario, 
     result::write_directory(outcome->result, a.output);
     result::write_files(
         a.output, {{"steps.csv", execute::step_table(outcome->shares, outcome->first_step, outcome->result.loss)}});
+    if (a.tensorboard) result::write_files(a.output, {{kEventFile, event_file(*outcome)}});
   }
   std::string text = a.json ? result::to_json(outcome->result) : measured(*outcome, scenario);
   if (a.baseline) {
@@ -364,7 +366,7 @@ int run_execute(ExecuteArguments a) {
   const std::string file = scenario_file(a.scenario, root);
   if (a.shrink) return run_shrunk(a, file, root);
   if (!a.data.empty()) note_input(a.data);
-  if (a.output_given) check_result_directory(a.output), check_output_directory(a.output, {"steps.csv"});
+  if (a.output_given) check_result_directory(a.output), check_output_directory(a.output, {"steps.csv", kEventFile});
   if (!a.metrics.empty()) check_output_path(a.metrics);
   std::string layers;
   const plan::Scenario scenario =
@@ -461,6 +463,7 @@ void add_execute(CLI::App& app, Action& action) {
       ->type_name("S");
   CLI::Option* output =
       command->add_option("-o", a->output, "Write result.json, ops.csv, steps.csv, trace.json.gz")->type_name("DIR");
+  command->add_flag("--tensorboard", a->tensorboard, "With -o: the steps as an event file too")->needs(output);
   command->add_option("--metrics", a->metrics, "Loss and rates while it runs, for Prometheus")
       ->check(not_empty())
       ->type_name("FILE");

@@ -17,6 +17,7 @@
 #include <stdexcept>
 
 #include "sim/base/dtype.h"
+#include "sim/base/gradient_code.h"
 
 namespace rehearse::kernels {
 
@@ -451,6 +452,17 @@ class Device {
     no_kernel(o, grad, coefficient, momentum, u);
   }
   virtual void muon_update(const Muon& o, In u, Out param, float* master) { no_kernel(o, u, param, master); }
+  // Gradients as they go over the wire (sim/base/gradient_code.h). residual [elements] (null: none) is added to x
+  // first, and is then what was not sent of the sum. packed: code.bytes(). Not on GPUs yet.
+  virtual void compress(const GradientCode& code, const GradientDraw& draw, In x, float* residual,
+                        std::uint8_t* packed) {
+    no_kernel(code, draw, x, residual, packed);
+  }
+  // x = the sum of what `members` sent, in their order; packed: of one after the other.
+  virtual void decompress(const GradientCode& code, const GradientDraw& draw, std::int64_t members,
+                          const std::uint8_t* packed, Out x) {
+    no_kernel(code, draw, members, packed, x);
+  }
   virtual void sum_squares(std::int64_t n, In x, float* sum) = 0;  // adds to sum [1]
   // coefficient [1] = min(1, max_norm / (sqrt(sum) / s + 1e-6)) / s with s = *loss_scale (null: 1); not a number if sum
   // is not finite. max_norm 0: no clipping.

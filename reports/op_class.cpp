@@ -45,6 +45,8 @@ constexpr Class kClasses[] = {
     {"adafactor", "optimizer"},
     {"muon", "optimizer"},
     {"muon_momentum", "optimizer"},
+    {"compress", "elementwise"},
+    {"decompress", "elementwise"},
     {"sum_squares", "optimizer"},
     {"clip_coefficient", "optimizer"},
     {"update_loss_scale", "optimizer"},

@@ -120,7 +120,8 @@ void KernelsToTime::add(const Kernel& kernel) {
     return;
   const auto& shape = kernel.op->shape;
   if (std::holds_alternative<program::Router>(shape) || std::holds_alternative<program::Permute>(shape) ||
-      std::holds_alternative<program::GroupedGemm>(shape) || std::holds_alternative<program::LatentHeads>(shape))
+      std::holds_alternative<program::GroupedGemm>(shape) || std::holds_alternative<program::LatentHeads>(shape) ||
+      std::holds_alternative<program::Compress>(shape))
     return;
   const auto [place, is_new] = known_.try_emplace(key_of(*kernel.role, *kernel.op), kernels_.size());
   if (is_new) {

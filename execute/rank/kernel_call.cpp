@@ -319,6 +319,15 @@ class KernelCall {
             f32_out(m.master ? 2 : 1));
   }
 
+  void operator()(const program::Compress& c) const {
+    GradientDraw draw{static_cast<std::uint64_t>(c_.scenario.training.seed), static_cast<std::uint64_t>(c.site), 0,
+                      static_cast<std::uint64_t>(c_.step->step)};
+    if (c_.grid != nullptr) draw.member = static_cast<std::uint64_t>(c_.grid->position(c_.rank, c.spread));
+    if (c.decompress)
+      return d_.decompress(c.code, draw, c.members, static_cast<const std::uint8_t*>(in(0).data), out(0));
+    d_.compress(c.code, draw, in(0), c.feedback ? f32_out(1) : nullptr, static_cast<std::uint8_t*>(out(0).data));
+  }
+
   void operator()(const program::SumSquares& s) const {
     if (s.counted_once_over_tensor && c_.tensor_coordinate != 0) return;
     d_.sum_squares(s.elements, in(0), f32_out(0));

@@ -222,6 +222,17 @@ void CpuDevice::muon_update(const Muon& o, In u, Out param, float* master) {
   if (master) convert(o.elements, p, param);
 }
 
+void CpuDevice::compress(const GradientCode& code, const GradientDraw& draw, In x, float* residual,
+                         std::uint8_t* packed) {
+  kernels_.compress(code, draw, Widened(*this).read(x, code.elements), residual, packed);
+}
+
+void CpuDevice::decompress(const GradientCode& code, const GradientDraw& draw, std::int64_t members,
+                           const std::uint8_t* packed, Out x) {
+  Widened w(*this);
+  kernels_.decompress(code, draw, members, packed, w.write(x, code.elements));
+}
+
 void CpuDevice::sum_squares(std::int64_t n, In x, float* sum) {
   double total = 0;
   in_pieces(n, fp32(x), [&](std::int64_t begin, std::int64_t count) {

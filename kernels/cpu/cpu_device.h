@@ -126,6 +126,10 @@ class CpuDevice final : public Device {
   void muon(const Muon& o, In grad, const float* coefficient, Out param, float* master, float* momentum) override;
   void muon_momentum(const Muon& o, In grad, const float* coefficient, float* momentum, Out u) override;
   void muon_update(const Muon& o, In u, Out param, float* master) override;
+  void compress(const GradientCode& code, const GradientDraw& draw, In x, float* residual,
+                std::uint8_t* packed) override;
+  void decompress(const GradientCode& code, const GradientDraw& draw, std::int64_t members, const std::uint8_t* packed,
+                  Out x) override;
   void sum_squares(std::int64_t n, In x, float* sum) override;
   void clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) override;
   void update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) override;

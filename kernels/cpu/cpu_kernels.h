@@ -2,7 +2,7 @@
 // on the same device whatever else the machine runs: work is cut by shape and thread count only, and sums that cross
 // rows are taken in row order. The kernels of a kind are in one file each: gemm, flash_attention, attention (unfused),
 // norm, elementwise, dropout, embedding (also positions and rope), experts, cross_entropy, mse, conv, pool, batch_norm,
-// optimizer, fp8. What they compute is said in kernels/device.h, whose interface cpu_device.h puts over them.
+// optimizer, compress, fp8. What they compute is said in kernels/device.h, whose interface cpu_device.h puts over them.
 #pragma once
 
 #include <cstdint>
@@ -134,6 +134,9 @@ class CpuKernels {
   void muon_momentum(const Muon& o, const float* grad, float grad_scale, float* momentum, float* u);
   void muon_update(const Muon& o, const float* u, float* param);
   double sum_squares(std::int64_t n, const float* x);
+  void compress(const GradientCode& c, const GradientDraw& d, const float* x, float* residual, std::uint8_t* packed);
+  void decompress(const GradientCode& c, const GradientDraw& d, std::int64_t members, const std::uint8_t* packed,
+                  float* x);
 
   // body(begin, end) on parts of [0, n).
   template <class Body>

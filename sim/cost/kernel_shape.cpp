@@ -115,6 +115,10 @@ struct ClassOf {
     return m.backward ? MemoryClass::elementwise : MemoryClass::reduction;
   }
   MemoryClass operator()(const Optimizer&) const { return MemoryClass::optimizer; }
+  MemoryClass operator()(const Compress& c) const {
+    if (c.code.sent == GradientCode::Sent::all) return MemoryClass::elementwise;
+    return c.decompress ? MemoryClass::embedding_grad : MemoryClass::reduction;
+  }
   MemoryClass operator()(const SumSquares&) const { return MemoryClass::reduction; }
   MemoryClass operator()(const Pool2d&) const { return MemoryClass::pool; }
   MemoryClass operator()(const AveragePool& p) const {

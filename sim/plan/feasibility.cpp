@@ -58,6 +58,7 @@ class Rules {
     if (!reported_.list().empty()) return;
     check_documents(sections_, s_);
     check_offload(sections_, s_);
+    check_gradient_compression(sections_.plan, s_);
     check_graphs(sections_, s_);
     check_vision(sections_, s_);
     check_room_for_experts(sections_.root.get("model"), s_);

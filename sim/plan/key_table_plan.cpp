@@ -319,6 +319,41 @@ std::vector<Key> plan_keys() {
        .example = "true",
        .related = "plan.recompute plan.recompute_layers plan.offload_optimizer",
        .field = &Plan::offload_activations},
+      {.path = "plan.gradient_compression",
+       .type = KeyType::choices,
+       .fallback = "[none]",
+       .values = {"none", "top_k", "random_k", "int8", "int4", "int2", "sign", "stochastic", "error_feedback"},
+       .item = "part",
+       .meaning =
+           "how data-parallel ranks make gradients smaller before they send them, a chain: which are sent "
+           "(`top_k`: of each bucket the largest, with their places; `random_k`: some drawn anew in each step, "
+           "the same on all ranks), as which numbers (`int8`, `int4`, `int2`: codes between a chunk's least and "
+           "greatest value; `sign`: times the mean of the absolute values), how these are rounded (`stochastic`: "
+           "up or down at random, right in the mean), and what becomes of the rest (`error_feedback`: it is kept "
+           "and added to the next step's gradients). What is no fp32 in the same places is all-gathered and added "
+           "up on every rank",
+       .example = "[top_k, error_feedback]",
+       .related = "plan.gradient_share plan.gradient_chunk plan.bucket training.reduce_dtype",
+       .field = &Plan::gradient_compression},
+      {.path = "plan.gradient_share",
+       .type = KeyType::number,
+       .fallback = "0.01",
+       .min = 1e-6,
+       .max = 1,
+       .meaning = "with `top_k` and `random_k`: share of each bucket's gradients that is sent, at least one",
+       .example = "0.1",
+       .related = "plan.gradient_compression",
+       .field = &Plan::gradient_share},
+      {.path = "plan.gradient_chunk",
+       .type = KeyType::integer,
+       .fallback = "2048",
+       .min = 0,
+       .max = 1 << 30,
+       .meaning = "with `int8`, `int4`, `int2` and `sign`: gradients that share a scale, and but for `sign` a zero "
+                  "point, fp32 each; a multiple of 8. 0: all of a bucket",
+       .example = "256",
+       .related = "plan.gradient_compression",
+       .field = &Plan::gradient_chunk},
       {.path = "plan.rank_order",
        .type = KeyType::permutation,
        .fallback = "[tensor, context, expert, data, pipeline]",

@@ -2,14 +2,17 @@
 // whether they can be (feasibility rules with the numbers that break them).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/base/axis.h"
 #include "sim/base/diagnostics.h"
+#include "sim/base/gradient_code.h"
 #include "sim/base/units.h"
 #include "sim/model/model.h"
 #include "sim/plan/framework.h"
@@ -105,6 +108,15 @@ struct Plan {
   // What lies in the memory of the node's host (sim/lower/parallel/offload.cpp): the optimizer's states, with its step
   // on the host; inputs of recomputed layers between their forward and their backward; ZeRO-3's shards of parameters.
   bool offload_optimizer = false, offload_activations = false, offload_parameters = false;
+  // A chain (gradient_rules.cpp): what of the gradients is sent, in how many bits, and how that is rounded.
+  std::vector<std::string> gradient_compression{"none"};
+  double gradient_share = 0.01;        // of a bucket's gradients, with top_k and random_k
+  std::int64_t gradient_chunk = 2048;  // values that share a scale; 0: all of a bucket
+  bool compresses_by(std::string_view word) const {
+    return std::find(gradient_compression.begin(), gradient_compression.end(), word) != gradient_compression.end();
+  }
+  bool compresses_gradients() const { return !compresses_by("none"); }
+  GradientCode gradient_code(std::int64_t elements) const;  // of a bucket; compresses_gradients()
   AxisOrder rank_order = {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline};
 };
 

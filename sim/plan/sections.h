@@ -106,6 +106,8 @@ void check_optimizer(const Node& training, const Scenario& scenario);
 void check_adapters(const Node& training, const Scenario& scenario, const std::function<bool(const char*)>& sound);
 // offload_rules.cpp: what of plan.offload_optimizer and plan.offload_activations cannot be.
 void check_offload(const Sections& sections, const Scenario& scenario);
+// gradient_rules.cpp: which chains of plan.gradient_compression there are, and which plans they go with.
+void check_gradient_compression(const Node& plan, const Scenario& scenario);
 // vision_rules.cpp: how a vision transformer cannot be split.
 void check_vision(const Sections& sections, const Scenario& scenario);
 // hybrid_sharding.cpp: the devices of a node of the topology, if its file says so; Plan::replicas from

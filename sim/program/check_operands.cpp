@@ -305,6 +305,13 @@ struct ExpectedOf {
     return {reads, state};
   }
 
+  Expected operator()(const Compress& c) const {
+    const std::int64_t packed = c.code.adds_up() ? c.code.kept : c.code.bytes() * c.members;
+    if (c.decompress) return {{packed}, {c.code.elements}};
+    return c.feedback ? Expected{{c.code.elements, c.code.elements}, {packed, c.code.elements}}
+                      : Expected{{c.code.elements}, {packed}};
+  }
+
   Expected operator()(const SumSquares& s) const { return {{s.elements, 1}, {1}}; }
   Expected operator()(const ClipCoefficient& c) const { return {c.scaled ? Sizes{1, 2} : Sizes{1}, {1}}; }
   Expected operator()(const UpdateLossScale&) const { return {{1, 2}, {2}}; }

@@ -86,6 +86,14 @@ struct ShapeText {
     return fmt::format("rows={} cols={}{}{}", m.rows, m.cols,
                        m.matrices > 1 ? fmt::format(" matrices={}", m.matrices) : "", m.master ? " master" : "");
   }
+  std::string operator()(const Compress& c) const {
+    static constexpr const char* kSent[] = {"", " largest", " random"};
+    return fmt::format("elements={} kept={}{} bits={}{}{}{}{}", c.code.elements, c.code.kept,
+                       kSent[static_cast<std::size_t>(c.code.sent)], c.code.bits,
+                       c.code.quantised() ? fmt::format(" chunk={}", c.code.chunk) : "",
+                       c.code.stochastic && !c.decompress ? " stochastic" : "", c.feedback ? " feedback" : "",
+                       c.decompress ? fmt::format(" members={}", c.members) : "");
+  }
   std::string operator()(const SumSquares& s) const { return fmt::format("elements={}", s.elements); }
   std::string operator()(const ClipCoefficient& c) const { return fmt::format("max_norm={}", c.max_norm); }
   std::string operator()(const UpdateLossScale& u) const { return fmt::format("interval={}", u.interval); }

@@ -97,6 +97,7 @@ struct KindName {
   std::string_view operator()(const MeanSquaredError& m) const { return m.backward ? "mse_backward" : "mse_forward"; }
   std::string_view operator()(const Adafactor&) const { return "adafactor"; }
   std::string_view operator()(const Muon& m) const { return m.part == MuonPart::momentum ? "muon_momentum" : "muon"; }
+  std::string_view operator()(const Compress& c) const { return c.decompress ? "decompress" : "compress"; }
   std::string_view operator()(const Optimizer& o) const { return o.adam ? "adamw" : "sgd"; }
   std::string_view operator()(const SumSquares&) const { return "sum_squares"; }
   std::string_view operator()(const ClipCoefficient&) const { return "clip_coefficient"; }

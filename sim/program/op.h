@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "sim/base/axis.h"
+#include "sim/base/gradient_code.h"
 #include "sim/program/ids.h"
 
 namespace rehearse::program {
@@ -332,6 +333,20 @@ struct Muon {
   std::int64_t small() const { return rows < cols ? rows : cols; }
   std::int64_t scratch() const { return 2 * (rows * cols + small() * small()); }
 };
+// A bucket's gradients as they go over the wire (plan.gradient_compression; sim/base/gradient_code.h). compress {grad,
+// residual f32?} -> {packed, residual?}: with `feedback` the residual, what earlier steps did not send, is added first,
+// and is then what this one does not (error feedback: Seide et al. 2014; Karimireddy et al. 2019, arXiv 1901.09847).
+// decompress {packed of all members} -> {grad}: the sum of what `members` sent, in their order. packed: u8
+// [code.bytes()] of each member; fp32 [kept] where what they send adds up (GradientCode::adds_up), of which there is
+// one sum. What is drawn at random is drawn by `site`, and rounding by the rank's place among those that differ from it
+// on `spread` only.
+struct Compress {
+  bool decompress = false, feedback = false;
+  GradientCode code = {};
+  std::int64_t members = 1;
+  int site = 0;
+  AxisSet spread = {};
+};
 // {grad, sum f32 [1]} -> {sum}: adds the squares of the range, which is skipped on ranks with a tensor coordinate other
 // than 0 if counted_once_over_tensor (parameters replicated over the tensor group).
 struct SumSquares {
@@ -483,10 +498,10 @@ struct PointToPoint {
 // The host waits for this op's waits before it launches anything later in program order.
 struct HostSync {};
 
-using OpShape =
-    std::variant<Gemm, Attention, LatentHeads, Norm, Activation, Elementwise, StridedCopy, Router, Permute, GroupedGemm,
-                 Embedding, CrossEntropy, MeanSquaredError, Optimizer, Adafactor, Muon, SumSquares, ClipCoefficient,
-                 UpdateLossScale, Conv2d, Pool2d, AveragePool, BatchNorm, Input, Collective, PointToPoint, HostSync>;
+using OpShape = std::variant<Gemm, Attention, LatentHeads, Norm, Activation, Elementwise, StridedCopy, Router, Permute,
+                             GroupedGemm, Embedding, CrossEntropy, MeanSquaredError, Optimizer, Adafactor, Muon,
+                             Compress, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d, Pool2d, AveragePool,
+                             BatchNorm, Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

@@ -143,6 +143,30 @@ Work muon_work(const Role& role, const Op& op, const Muon& m) {
   return work;
 }
 
+// Compressing reads the sums once and, before anything can be sent, as often again as it takes to know what: the
+// largest by four passes of a radix select over 8 bits each (Alabi et al. 2012, "Fast k-selection algorithms for
+// graphics processing units"; PyTorch's sbtopk and mbtopk, aten/src/ATen/native/cuda/TensorTopK.cu), a chunk's least
+// and greatest value by one, unless the chunk stays on the chip. With a residual the sums are written there first. Of
+// those drawn at random only these are read. Decompressing clears the gradients and adds to those in the places that
+// were sent.
+Work compress_work(const Role& role, const Op& op, const Compress& c) {
+  constexpr std::int64_t kOnChip = 64 << 10, kSelectPasses = 4;
+  const GradientCode& code = c.code;
+  const bool sparse = code.sent != GradientCode::Sent::all;
+  Work work{0, bytes_of(role, op.reads), bytes_of(role, op.writes)};
+  if (c.decompress) {
+    const std::int64_t each = c.members * code.kept * operand_bytes(role, op.writes, 0) / code.elements;
+    if (sparse) work.bytes_read += each, work.bytes_written += each;
+    return work;
+  }
+  const std::int64_t sums = operand_bytes(role, op.reads, c.feedback ? 1 : 0);
+  if (code.sent == GradientCode::Sent::largest) work.bytes_read += kSelectPasses * sums;
+  if (code.sent == GradientCode::Sent::all && code.quantised() && 4 * code.chunk > kOnChip) work.bytes_read += sums;
+  if (code.sent == GradientCode::Sent::random && !c.feedback)
+    work.bytes_read = code.kept * operand_bytes(role, op.reads, 0) / code.elements;
+  return work;
+}
+
 }  // namespace
 
 std::int64_t log_softmax_reads(std::int64_t row_bytes) {
@@ -153,6 +177,7 @@ std::int64_t log_softmax_reads(std::int64_t row_bytes) {
 Work work_of(const Role& role, const Op& op) {
   if (is_transfer(op) || std::holds_alternative<HostSync>(op.shape)) return {};
   if (const auto* m = std::get_if<Muon>(&op.shape)) return muon_work(role, op, *m);
+  if (const auto* c = std::get_if<Compress>(&op.shape)) return compress_work(role, op, *c);
   Work work{0, bytes_of(role, op.reads), bytes_of(role, op.writes)};
   if (const auto* g = std::get_if<Gemm>(&op.shape)) {
     work.flops = gemm_flops(*g);

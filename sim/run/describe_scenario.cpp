@@ -101,6 +101,12 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   if (p.offload_parameters) s["plan.offload_parameters"] = "true";
   if (p.offload_activations) s["plan.offload_activations"] = "true";
   if (p.recompute_latent) s["plan.recompute_latent"] = "true";
+  if (p.compresses_gradients()) {
+    s["plan.gradient_compression"] = fmt::format("[{}]", fmt::join(p.gradient_compression, ", "));
+    if (p.compresses_by("top_k") || p.compresses_by("random_k"))
+      s["plan.gradient_share"] = fmt::to_string(p.gradient_share);
+    if (p.gradient_code(1).quantised()) s["plan.gradient_chunk"] = fmt::to_string(p.gradient_chunk);
+  }
   if (p.recompute_every > 1) s["plan.recompute_every"] = fmt::to_string(p.recompute_every);
   s["plan.data"] = fmt::to_string(p.data);
   if (p.replicas > 1) s["plan.zero_group"] = fmt::to_string(p.data * p.context / p.replicas);

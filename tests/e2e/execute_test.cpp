@@ -16,8 +16,8 @@ using Json = nlohmann::json;
 TEST(Execute, AMeasuredResultHasLossesAndSharesThatSumToTheStep) {
   const Folder folder;
   const std::string scenario = folder.write("small.yaml", kSmallGpt);
-  const Outcome r =
-      run({"execute", scenario, "--steps", "30", "-o", folder / "out", "--json", "--metrics", folder / "run.prom"});
+  const Outcome r = run({"execute", scenario, "--steps", "30", "-o", folder / "out", "--json", "--metrics",
+                         folder / "run.prom", "--tensorboard"});
   ASSERT_EQ(r.status, 0) << r.err;
   const std::string metrics = read(folder / "run.prom");
   EXPECT_TRUE(has(metrics, "rehearse_steps_total{scenario=\"")) << metrics;
@@ -25,6 +25,14 @@ TEST(Execute, AMeasuredResultHasLossesAndSharesThatSumToTheStep) {
   const std::string steps = read(folder / "out/steps.csv");
   EXPECT_TRUE(steps.starts_with("step,rank,loss,end_s,step_s,compute_s,")) << steps;
   EXPECT_EQ(std::count(steps.begin(), steps.end(), '\n'), 1 + 30 * 4);
+  const std::string events = read(folder / "out/events.out.tfevents.rehearse");
+  std::size_t losses = 0;
+  for (std::size_t at = 0; (at = events.find("\x04"
+                                             "loss\x15",
+                                             at)) != std::string::npos;
+       ++at)
+    ++losses;
+  EXPECT_EQ(losses, 30U) << "a step's tag, with its length before and a 4-byte number behind";
   const Json result = Json::parse(r.out);
   // The head is larger than a layer; nothing else is on standard error.
   ASSERT_EQ(result["notes"].size(), 1u);

@@ -108,6 +108,23 @@ TEST_F(Worlds, EightBitsAreThoseOfLocalRanksInEveryBit) {
   }
 }
 
+// What is gathered is added up in the order of the group on every rank.
+TEST_F(Worlds, CompressedGradientsAreThoseOfLocalRanksInEveryBit) {
+  for (const char* chain : {"int4, stochastic", "top_k, error_feedback"}) {
+    const plan::Scenario scenario =
+        scenario_from(kLlama, {"cluster.gpus=4", "plan.bucket=8KiB",
+                               "plan.gradient_compression=[" + std::string(chain) + "]", "plan.gradient_share=0.1"});
+    execute::Options options;
+    options.steps = 4;
+    options.keep_parameters = true;
+    const execute::Outcome local = execute::perform(scenario, lower::lower(scenario), options);
+    const Runs gloo = perform_over_gloo(scenario, options);
+    ASSERT_TRUE(gloo.outcome) << gloo.failures.front();
+    EXPECT_EQ(gloo.outcome->result.loss, local.result.loss) << chain;
+    EXPECT_EQ(gloo.outcome->parameters, local.parameters) << chain;
+  }
+}
+
 // The one text; the others keep silent.
 std::string told(const Runs& runs) {
   std::string text;

@@ -52,6 +52,8 @@ void ParameterStore::reduce(Bucket& bucket, int index) {
                 context_.reduce, {{whole}}, {{shard}}, StreamKind::data);
     if (!context_.plan().overlap_grad_reduce) builder_.after_compute(builder_.last_op());
     reduce_over_replicas(shard, index);
+  } else if (context_.plan().compresses_gradients()) {
+    reduce_compressed(bucket, index, whole);
   } else {
     builder_.op("all_reduce" + suffix, Collective{CollectiveKind::all_reduce, group_of(bucket), bucket.padded},
                 context_.reduce, {{whole}}, {{whole}}, StreamKind::data);

@@ -156,6 +156,7 @@ class ParameterStore {
     BufferId master = -1, exp_avg = -1, exp_avg_sq = -1, exp_avg_largest = -1, exp_avg_sq_largest = -1;
     // In the host's memory: our shard's reduced gradients, and its updated values in 16 bits.
     BufferId host_gradient = -1, host_values = -1;
+    BufferId residual = -1;  // what was not sent of our gradients (compression.cpp)
     int pending = 0;
     bool reduced = false, copied_out = false;
   };
@@ -246,6 +247,8 @@ class ParameterStore {
   void reduce_over_tensor(Bucket& bucket, int index);
   void reduce_over_embedding(Bucket& bucket, int index);
   void reduce(Bucket& bucket, int index);
+  void make_residual(Bucket& bucket, const std::string& suffix);
+  void reduce_compressed(const Bucket& bucket, int index, BufferId gradients);
   void reduce_transient(Bucket& bucket, int index);
   void reduce_over_replicas(BufferId shard, int index);
   BufferId prepared_gradients(const Bucket& bucket, const std::string& suffix);

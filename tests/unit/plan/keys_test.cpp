@@ -155,6 +155,7 @@ std::string dump(const Scenario& s) {
                      p.expert_tensor, static_cast<int>(p.expert_dispatch), p.overlap_expert_exchange,
                      p.offload_optimizer, p.offload_activations, p.offload_parameters);
   out += fmt::format(" {} {}", p.overlap_shared_experts, static_cast<int>(p.cuda_graphs));
+  out += fmt::format(" {} {} {}", fmt::join(p.gradient_compression, ","), p.gradient_share, p.gradient_chunk);
   const Training& t = s.training;
   out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.global_batch, t.seq_len,
                      static_cast<int>(t.precision), static_cast<int>(t.grad_dtype), static_cast<int>(t.reduce_dtype),
