@@ -38,6 +38,11 @@ using Memory = std::unique_ptr<void, Free>;
 // How many indices an operand of integers may hold: rows of a table, classes; 1 (all zeros) where they mean positions.
 std::int64_t index_range(const program::Op& op) {
   if (const auto* e = std::get_if<program::Embedding>(&op.shape)) return std::max<std::int64_t>(1, e->rows);
+  if (const auto* e = std::get_if<program::EmbeddingBags>(&op.shape)) {
+    std::int64_t least = e->tables.front().rows;
+    for (const program::BagTable& table : e->tables) least = std::min(least, table.rows);
+    return std::max<std::int64_t>(1, least);
+  }
   if (const auto* r = std::get_if<program::Router>(&op.shape)) return std::max<std::int64_t>(1, r->experts);
   if (const auto* p = std::get_if<program::Permute>(&op.shape)) return std::max<std::int64_t>(1, p->rows);
   if (const auto* c = std::get_if<program::CrossEntropy>(&op.shape)) return std::max<std::int64_t>(1, c->valid_cols);

@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "execute/encoder_data.h"
+#include "execute/sparse_data.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
 #include "sim/base/input_files.h"
@@ -237,6 +238,7 @@ std::unique_ptr<Data> open_data(const model::Model& model, std::int64_t seq_len,
     if (!file.empty()) fail(file, "data files are for models that read text; the others train on made examples");
     if (model.is_vision())
       return std::make_unique<MadeData>(model.classes, model.input().elements(), seed, model.patch_width());
+    if (reads_sparse_data(model)) return make_sparse_data(model, seed);
     const std::int64_t width = model.input().elements(), outputs = model.outputs();
     if (model.loss == model::LossKind::mse) return std::make_unique<MadeRegression>(outputs, width, seed);
     return std::make_unique<MadeData>(outputs, width, seed);

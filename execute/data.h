@@ -1,5 +1,6 @@
 // What a model is trained on: a text file (bytes as tokens) or a .bin of little-endian uint16 tokens for transformers
 // (encoder_data.h: what bert makes of it);
+// (sparse_data.h: what lists that read tokens or sparse features train on);
 // for cnn and mlp examples made from the seed, so that there is something to learn. With classes (cross-entropy) each
 // class is a pattern of its own under noise. With numbers (mean squared error) inputs x are uniform in [-1, 1) and the
 // values are W x / sqrt(width) + 0.1 e: W [outputs, width], uniform in [-1, 1), is the seed's; e, uniform in [-1, 1),
@@ -30,7 +31,8 @@ class Data {
  public:
   virtual ~Data() = default;
   // Writes `kind` of the examples `numbers` as the program lays them out: tokens and targets int32 [seq_len, n], labels
-  // int32 [n], images, features and values float [n, ...]. `out` has `elements` of them.
+  // int32 [n], sparse int32 [feature][n, look-ups], images, features and values float [n, ...]. `out` has `elements` of
+  // them.
   virtual void load(program::InputKind kind, const std::vector<std::int64_t>& numbers, std::int64_t elements,
                     void* out) = 0;
   virtual std::int64_t examples() const = 0;  // of an epoch; 0: without end

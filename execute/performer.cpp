@@ -38,7 +38,7 @@ std::int64_t machine_memory() {
 void check_memory(const std::vector<Timeline>& timelines, const plan::RankGrid& grid, std::span<const int> ranks) {
   std::int64_t needed = 0;
   for (const int rank : ranks) {
-    const auto& memory = timelines[static_cast<std::size_t>(grid.coordinate(rank, Axis::pipeline))].memory;
+    const auto& memory = timeline_of(timelines, grid, rank).memory;
     needed += memory.arena_bytes + memory.host_bytes;
   }
   if (needed > machine_memory())
@@ -54,9 +54,7 @@ std::unique_ptr<Data> data_of(const plan::Scenario& scenario, const Options& opt
 std::vector<int> loss_reporters(const plan::RankGrid& grid, const std::vector<Timeline>& timelines) {
   std::vector<int> ranks;
   for (int r = 0; r < grid.ranks(); ++r)
-    if (timelines[static_cast<std::size_t>(grid.coordinate(r, Axis::pipeline))].loss >= 0 &&
-        grid.coordinate(r, Axis::tensor) == 0)
-      ranks.push_back(r);
+    if (timeline_of(timelines, grid, r).loss >= 0 && grid.coordinate(r, Axis::tensor) == 0) ranks.push_back(r);
   REHEARSE_CHECK(!ranks.empty(), "{} stages, and none has the loss", timelines.size());
   return ranks;
 }

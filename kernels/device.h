@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <stdexcept>
 
 #include "sim/base/dtype.h"
@@ -212,6 +213,36 @@ struct Sgd {
 struct Adafactor {
   std::int64_t rows = 0, cols = 0;
   double weight_decay = 0;
+  const StepValues* step = nullptr;  // device memory
+};
+
+// Of sim/program/op.h, EmbeddingBags: a feature's table, or its gradient, [rows, cols]; sums [rows] of rowwise Adagrad.
+struct BagTable {
+  std::int64_t rows = 0, lookups = 1;
+  Out values;
+  float* sums = nullptr;
+};
+struct BagShape {
+  std::int64_t slices = 1, batch = 0, cols = 0;
+  bool mean = false;
+};
+// The step of the rows that were looked up: with sums rowwise Adagrad, else plain. lr is *step's.
+struct SparseRule {
+  double eps = 1e-8;
+  const StepValues* step = nullptr;  // device memory
+};
+// Of sim/program/op.h, Pairs.
+struct PairShape {
+  std::int64_t batch = 0, vectors = 0, cols = 0;
+  std::int64_t pairs() const { return vectors * (vectors - 1) / 2; }
+};
+// Of sim/program/op.h, Lamb: a tensor's elements in the flat range, and whether its squares are counted here.
+struct LambTensor {
+  std::int64_t begin = 0, end = 0;
+  bool counted = true;
+};
+struct Lamb {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-6, weight_decay = 0;
   const StepValues* step = nullptr;  // device memory
 };
 
@@ -432,6 +463,29 @@ class Device {
     no_kernel(s, dy, x, sums, gamma, d_sums, dx);
   }
 
+  // Of sim/program/op.h, EmbeddingBags, Pairs and BinaryCrossEntropy (which mse_forward and mse_backward are like). Not
+  // on GPUs yet.
+  virtual void embedding_bags_forward(const BagShape& s, std::span<const BagTable> tables, const std::int32_t* ids,
+                                      Out y) {
+    no_kernel(s, tables, ids, y);
+  }
+  virtual void embedding_bags_backward(const BagShape& s, std::span<const BagTable> gradients, In dy,
+                                       const std::int32_t* ids) {
+    no_kernel(s, gradients, dy, ids);
+  }
+  virtual void embedding_bags_update(const BagShape& s, const SparseRule& rule, std::span<const BagTable> tables, In dy,
+                                     const std::int32_t* ids) {
+    no_kernel(s, rule, tables, dy, ids);
+  }
+  virtual void pairs_forward(const PairShape& s, In products, In x, Out y) { no_kernel(s, products, x, y); }
+  virtual void pairs_backward(const PairShape& s, In dy, Out d_products, Out dx) { no_kernel(s, dy, d_products, dx); }
+  virtual void bce_forward(std::int64_t n, double scale, In x, const float* target, float* loss) {
+    no_kernel(n, scale, x, target, loss);
+  }
+  virtual void bce_backward(std::int64_t n, double scale, const float* loss_scale, In x, const float* target, Out dx) {
+    no_kernel(n, scale, loss_scale, x, target, dx);
+  }
+
   // `coefficient` (device memory; null: 1) multiplies the gradient; not a number: the step is skipped, nothing changes.
   // `master` is null if the parameter is its own fp32 copy; else param is written as the master's rounding. Moments may
   // be of 16 bits, or of 8 (u8), both of one type: the parameter is updated by what they are before they are rounded.
@@ -462,6 +516,16 @@ class Device {
   virtual void decompress(const GradientCode& code, const GradientDraw& draw, std::int64_t members,
                           const std::uint8_t* packed, Out x) {
     no_kernel(code, draw, members, packed, x);
+  }
+  // Of sim/program/op.h, Lamb: `n` elements with what the tensors are of them. squares [tensors, 2]. Not on GPUs yet.
+  virtual void lamb_moments(std::int64_t n, const Lamb& o, std::span<const LambTensor> tensors, In grad,
+                            const float* coefficient, In value, float* exp_avg, float* exp_avg_sq, float* u,
+                            float* squares) {
+    no_kernel(n, o, tensors, grad, coefficient, value, exp_avg, exp_avg_sq, u, squares);
+  }
+  virtual void lamb_apply(std::int64_t n, const Lamb& o, std::span<const LambTensor> tensors, const float* u,
+                          const float* squares, const float* coefficient, Out param, float* master) {
+    no_kernel(n, o, tensors, u, squares, coefficient, param, master);
   }
   virtual void sum_squares(std::int64_t n, In x, float* sum) = 0;  // adds to sum [1]
   // coefficient [1] = min(1, max_norm / (sqrt(sum) / s + 1e-6)) / s with s = *loss_scale (null: 1); not a number if sum

@@ -73,6 +73,8 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
   if (plan.compresses_gradients())
     return NotOnGpus{"there are no kernels of GPUs for compressed gradients yet",
                      "--device cpu, or plan.gradient_compression: [none]"};
+  if (scenario.training.optimizer == plan::OptimizerKind::lamb)
+    return NotOnGpus{"there are no kernels of GPUs for LAMB's step yet", "--device cpu, or training.optimizer: adamw"};
   if (scenario.training.packs())
     return NotOnGpus{"there are no kernels of GPUs for sequences packed of documents yet",
                      "--device cpu, or training.documents: none"};
@@ -84,8 +86,10 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
   if (scenario.model.latent_attention())
     return NotOnGpus{"there are no kernels of GPUs for latent attention yet", "--device cpu"};
   if (scenario.model.is_list())
-    return NotOnGpus{"there are no kernels of GPUs for batch normalisation and overlapping pooling yet",
-                     "--device cpu"};
+    return NotOnGpus{
+        "there are no kernels of GPUs for some layers of lists yet (batch normalisation, overlapping pooling, "
+        "sparse features)",
+        "--device cpu"};
   if (scenario.model.is_vision())
     return NotOnGpus{"a vision transformer's attention without a mask has not run on a GPU yet", "--device cpu"};
   if (scenario.model.is_encoder())

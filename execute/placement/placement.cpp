@@ -179,7 +179,7 @@ int Placement::start(const program::Program& program, const Options& given) cons
     start.variables = [&gpus](int rank) { return gpus->variables(rank); };
   }
   start.whereabouts_of = [&](int rank, const Whereabouts& at) {
-    return whereabouts_text(timelines[static_cast<std::size_t>(grid.coordinate(rank, Axis::pipeline))], rank, at);
+    return whereabouts_text(timeline_of(timelines, grid, rank), rank, at);
   };
   for (int restarts = 0;; ++restarts) {
     try {

@@ -268,9 +268,9 @@ Arrival CpuRank::perform(StreamState& own, const Instance& i, std::int64_t step)
     std::iota(own.examples.begin(), own.examples.end(), own.values->first_sequence + layout_.first_sequence(i));
     load(own, *input, operand(i.first_place));
   } else {
-    std::array<kernels::Out, 16> operands{};  // fp16, 8-bit moments: 14
     const std::size_t reads = op.reads.size(), writes = op.writes.size();
-    REHEARSE_CHECK(reads + writes <= operands.size(), "{} operands", reads + writes);
+    std::vector<kernels::Out>& operands = own.operands;
+    operands.resize(reads + writes);
     for (std::size_t o = 0; o < reads + writes; ++o) operands[o] = operand(i.first_place + o);
     call_kernel(op, std::span(operands.data(), reads), std::span(operands.data() + reads, writes),
                 {run_.scenario, *own.device, run_.grid.coordinate(rank_, Axis::tensor),
@@ -349,6 +349,10 @@ Arrival CpuRank::collective(const Instance& i, const Op& op, const program::Coll
         const Parts parts = parts_of(op, c, rank_, call.members, operand(i.first_place + 1));
         return communicator_.all_to_all_parts(call, in, out, parts);
       }
+      if (c.parts >= 0)
+        return communicator_.all_to_all_parts(
+            call, in, out,
+            stated_parts(op, c, rank_, call.members, run_.program.parts[static_cast<std::size_t>(c.parts)]));
       return communicator_.all_to_all(call, in, out, c.elements);
   }
   return {Clock::now()};

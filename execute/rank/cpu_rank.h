@@ -59,7 +59,8 @@ class CpuRank final : public Rank {
     std::vector<std::int64_t> known;        // other streams' positions we have waited for
     kernels::StepValues* values = nullptr;  // of the step its ops are in; streams are not in step with one another
     std::vector<std::int64_t> examples;
-    std::vector<float> loaded;  // before it is rounded
+    std::vector<kernels::Out> operands;  // of the kernel under way
+    std::vector<float> loaded;           // before it is rounded
     std::thread thread;
   };
   // What a stream's thread makes of its time: the compute stream shares of the step, others their history.

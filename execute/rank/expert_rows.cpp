@@ -45,6 +45,23 @@ Parts parts_of(const program::Op& op, const program::Collective& c, int rank, st
   return parts;
 }
 
+Parts stated_parts(const program::Op& op, const program::Collective& c, int rank, std::span<const int> members,
+                   const std::vector<std::int64_t>& elements) {
+  const std::size_t n = members.size();
+  const auto own = static_cast<std::size_t>(std::find(members.begin(), members.end(), rank) - members.begin());
+  REHEARSE_CHECK(own < n && elements.size() == n, "'{}' has {} parts for {} members", op.name, elements.size(), n);
+  Parts parts;
+  const std::int64_t before =
+      std::accumulate(elements.begin(), elements.begin() + static_cast<std::ptrdiff_t>(own), std::int64_t{0});
+  for (std::size_t m = 0; m < n; ++m) {
+    parts.sent.push_back(c.back ? elements[own] : elements[m]);
+    parts.received.push_back(c.back ? elements[m] : elements[own]);
+    // Where ours begins of what m sends.
+    parts.begins.push_back(c.back ? static_cast<std::int64_t>(own) * elements[m] : before);
+  }
+  return parts;
+}
+
 void receive_rows(const program::Router& r, int place, const float* counts, std::int32_t* places, float* loads) {
   const std::int64_t first = place * r.own, in_slice = r.sources / r.slices, room = r.tokens / r.slices;
   const auto count = [&](std::int64_t source, std::int64_t e) {

@@ -16,6 +16,10 @@ namespace rehearse::execute {
 Parts parts_of(const program::Op& op, const program::Collective& c, int rank, std::span<const int> members,
                kernels::In counts);
 
+// The same of a call whose parts the program says.
+Parts stated_parts(const program::Op& op, const program::Collective& c, int rank, std::span<const int> members,
+                   const std::vector<std::int64_t>& elements);
+
 // program::RouterPart::receive, for the rank at `place`. The rows came in as many slices of equal room as `tokens`
 // has: slices of several ranks of a tensor group, each with rows of `sources` / slices ranks and room after them.
 void receive_rows(const program::Router& r, int place, const float* counts, std::int32_t* places, float* loads);

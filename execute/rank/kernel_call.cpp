@@ -255,6 +255,34 @@ class KernelCall {
     d_.embedding_forward(e.tokens, e.rows, e.cols, first, ids(0), in(1), out(0));
   }
 
+  void operator()(const program::EmbeddingBags& e) const {
+    const bool forward = e.part == program::BagPart::forward;
+    std::vector<kernels::BagTable> tables;
+    for (std::size_t f = 0; f < e.tables.size(); ++f)
+      tables.push_back({e.tables[f].rows, e.tables[f].lookups, reads_[f + (forward ? 1 : 2)],
+                        e.adagrad ? f32_out(e.tables.size() + f) : nullptr});
+    const kernels::BagShape s{e.slices, e.batch, e.cols, e.mean};
+    switch (e.part) {
+      case program::BagPart::forward:
+        return d_.embedding_bags_forward(s, tables, ids(0), out(0));
+      case program::BagPart::backward:
+        return d_.embedding_bags_backward(s, tables, in(0), ids(1));
+      case program::BagPart::update:
+        return d_.embedding_bags_update(s, {c_.scenario.training.eps, c_.step}, tables, in(0), ids(1));
+    }
+  }
+
+  void operator()(const program::Pairs& p) const {
+    const kernels::PairShape s{p.batch, p.vectors, p.cols};
+    if (p.backward) return d_.pairs_backward(s, in(0), out(0), out(1));
+    d_.pairs_forward(s, in(0), in(1), out(0));
+  }
+
+  void operator()(const program::BinaryCrossEntropy& b) const {
+    if (!b.backward) return d_.bce_forward(b.elements, b.scale, in(0), f32(1), f32_out(0));
+    d_.bce_backward(b.elements, b.scale, b.scaled ? f32(2) : nullptr, in(0), f32(1), out(0));
+  }
+
   void operator()(const program::CrossEntropy& e) const {
     const std::int64_t first = e.vocab_parallel ? c_.tensor_coordinate * e.cols : 0;
     switch (e.part) {
@@ -302,6 +330,24 @@ class KernelCall {
     d_.adafactor({a.rows, a.cols, c_.scenario.training.weight_decay, c_.step}, in(0), a.clip ? f32(1) : nullptr, out(0),
                  a.master ? f32_out(1) : nullptr, a.rows > 0 ? f32_out(state) : nullptr,
                  f32_out(a.rows > 0 ? state + 1 : state));
+  }
+
+  void operator()(const program::Lamb& l) const {
+    const plan::Training& t = c_.scenario.training;
+    const kernels::Lamb rule{t.beta1, t.beta2, t.eps, t.weight_decay, c_.step};
+    const std::int64_t place = c_.grid != nullptr && l.shards.bits() != 0 ? c_.grid->position(c_.rank, l.shards) : 0;
+    const auto own = [&](std::int64_t at) { return std::clamp<std::int64_t>(at - place * l.elements, 0, l.elements); };
+    std::vector<kernels::LambTensor> tensors;
+    for (const program::LambTensor& tensor : l.tensors)
+      tensors.push_back(
+          {own(tensor.offset), own(tensor.offset + tensor.elements), !tensor.once || c_.tensor_coordinate == 0});
+    if (l.part == program::LambPart::moments) {
+      const std::size_t value = l.clip ? 2 : 1;
+      return d_.lamb_moments(l.elements, rule, tensors, in(0), l.clip ? f32(1) : nullptr, in(value), f32_out(0),
+                             f32_out(1), f32_out(2), f32_out(3));
+    }
+    d_.lamb_apply(l.elements, rule, tensors, f32(0), f32(1), l.clip ? f32(2) : nullptr, out(0),
+                  l.master ? f32_out(1) : nullptr);
   }
 
   void operator()(const program::Muon& m) const {
@@ -472,6 +518,7 @@ class KernelCall {
   void over_runs(const program::Elementwise& e, const Body& body) const {
     const std::int64_t mb = micro_batch(), held = e.elements / e.cols / mb;
     const std::int64_t before = e.rows_split_over_tensor ? c_.tensor_coordinate * held : 0;
+    if (!c_.scenario.model.is_transformer()) return body(Run{0, held * mb, 0});  // seq_len is not a list's tokens
     std::int64_t done = 0;
     for (const plan::TokenRun& run : plan::part_of(tokens(), before, held)) {
       body(Run{done * mb * e.cols, run.count * mb, run.first});

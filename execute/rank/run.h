@@ -30,9 +30,7 @@ struct Run {
   Checkpoints* checkpoints = nullptr;  // null: none
   std::int64_t first_step = 0;         // steps were done before, by the run that this one goes on from
 
-  const Timeline& timeline(int rank) const {
-    return timelines[static_cast<std::size_t>(grid.coordinate(rank, Axis::pipeline))];
-  }
+  const Timeline& timeline(int rank) const { return timeline_of(timelines, grid, rank); }
   // Of any rank, from any thread.
   std::string whereabouts(int rank) const { return whereabouts_text(timeline(rank), rank, world.whereabouts(rank)); }
 };

@@ -100,6 +100,16 @@ class CpuDevice final : public Device {
                               Out d_logits) override;
   void mse_forward(std::int64_t n, double scale, In x, const float* target, float* loss) override;
   void mse_backward(std::int64_t n, double scale, const float* loss_scale, In x, const float* target, Out dx) override;
+  void embedding_bags_forward(const BagShape& s, std::span<const BagTable> tables, const std::int32_t* ids,
+                              Out y) override;
+  void embedding_bags_backward(const BagShape& s, std::span<const BagTable> gradients, In dy,
+                               const std::int32_t* ids) override;
+  void embedding_bags_update(const BagShape& s, const SparseRule& rule, std::span<const BagTable> tables, In dy,
+                             const std::int32_t* ids) override;
+  void pairs_forward(const PairShape& s, In products, In x, Out y) override;
+  void pairs_backward(const PairShape& s, In dy, Out d_products, Out dx) override;
+  void bce_forward(std::int64_t n, double scale, In x, const float* target, float* loss) override;
+  void bce_backward(std::int64_t n, double scale, const float* loss_scale, In x, const float* target, Out dx) override;
   void conv_forward(const ConvShape& s, In x, In w, In bias, Out y) override;
   void conv_backward_input(const ConvShape& s, In dy, In w, Out dx) override;
   void conv_backward_weight(const ConvShape& s, In dy, In x, Out dw, Out d_bias) override;
@@ -130,6 +140,11 @@ class CpuDevice final : public Device {
                 std::uint8_t* packed) override;
   void decompress(const GradientCode& code, const GradientDraw& draw, std::int64_t members, const std::uint8_t* packed,
                   Out x) override;
+  void lamb_moments(std::int64_t n, const Lamb& o, std::span<const LambTensor> tensors, In grad,
+                    const float* coefficient, In value, float* exp_avg, float* exp_avg_sq, float* u,
+                    float* squares) override;
+  void lamb_apply(std::int64_t n, const Lamb& o, std::span<const LambTensor> tensors, const float* u,
+                  const float* squares, const float* coefficient, Out param, float* master) override;
   void sum_squares(std::int64_t n, In x, float* sum) override;
   void clip_coefficient(double max_norm, const float* sum, const float* loss_scale, float* coefficient) override;
   void update_loss_scale(const LossScaleRule& rule, const float* coefficient, float* state) override;

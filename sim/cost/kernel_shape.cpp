@@ -110,6 +110,13 @@ struct ClassOf {
   MemoryClass operator()(const Embedding& e) const {
     return e.backward ? MemoryClass::embedding_grad : MemoryClass::embedding;
   }
+  MemoryClass operator()(const EmbeddingBags& e) const {
+    return e.part == BagPart::forward ? MemoryClass::embedding : MemoryClass::embedding_grad;
+  }
+  MemoryClass operator()(const BinaryCrossEntropy& b) const {
+    return b.backward ? MemoryClass::elementwise : MemoryClass::reduction;
+  }
+  MemoryClass operator()(const Lamb&) const { return MemoryClass::optimizer; }
   MemoryClass operator()(const CrossEntropy&) const { return MemoryClass::cross_entropy; }
   MemoryClass operator()(const MeanSquaredError& m) const {
     return m.backward ? MemoryClass::elementwise : MemoryClass::reduction;

@@ -25,6 +25,7 @@
 #include "sim/lower/stage_lowering.h"
 #include "sim/plan/documents.h"
 #include "sim/plan/schedule/schedule.h"
+#include "sim/plan/table_shards.h"
 
 namespace rehearse::lower {
 
@@ -113,6 +114,16 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
     if (sharded) norm.axes = {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline};
     groups.norm = add(std::move(norm));
   }
+  if (scenario.training.optimizer == plan::OptimizerKind::lamb && (p.tensor > 1 || sharded)) {
+    Group parts{"lamb", GroupKind::world, {}, {}};
+    if (p.tensor > 1) parts.axes.push_back(Axis::tensor);
+    if (sharded) parts.axes.insert(parts.axes.end(), shards.begin(), shards.end());
+    groups.lamb = add(std::move(parts));
+  }
+  if (plan::shards_tables(scenario)) {
+    groups.tables = add({"tables", GroupKind::expert, {Axis::data}, {}});
+    if (!sharded) groups.expert_norm = add({"tables_norm", GroupKind::world, {Axis::data}, {}});
+  }
   if (p.expert > 1 && !sharded) {
     // The sum over tensor and pipeline comes after.
     Group norm{"expert_norm", GroupKind::world, {Axis::context, Axis::expert}, {}};
@@ -157,12 +168,33 @@ namespace {
 // A role's ranks: a stage's, or of these the ones that have a place in the expert group.
 program::RankSet ranks_of(const Context& context, const program::Program& program, int stage, bool by_place) {
   program::RankSet ranks = program::RankSet::of_stage(stage);
+  if (context.groups.tables >= 0)
+    ranks.only[static_cast<std::size_t>(Axis::data)] = {static_cast<int>(context.table_place)};
   if (!by_place) return ranks;
   const plan::RankGrid grid = context.scenario.grid();
   const std::vector<Axis>& axes = program.groups[static_cast<std::size_t>(context.groups.expert)].axes;
   const int member = grid.members(0, axes).at(context.expert_place);
   for (const Axis axis : axes) ranks.only[static_cast<std::size_t>(axis)] = {grid.coordinate(member, axis)};
   return ranks;
+}
+
+// Of tables that ranks have for themselves: what a rank sends each owner, and gets back.
+void add_table_parts(Context& context, program::Program& program) {
+  const model::Layer& tables = *model::tables_of(context.model().layer_list);
+  context.first_table = plan::first_tables(tables.rows, static_cast<std::size_t>(context.plan().data));
+  std::vector<std::int64_t> ids, vectors;
+  for (std::size_t rank = 0; rank + 1 < context.first_table.size(); ++rank) {
+    std::int64_t lookups = 0;
+    for (std::size_t f = context.first_table[rank]; f < context.first_table[rank + 1]; ++f)
+      lookups += tables.lookups_of(f);
+    ids.push_back(context.batch * lookups);
+    vectors.push_back(context.batch * tables.width *
+                      static_cast<std::int64_t>(context.first_table[rank + 1] - context.first_table[rank]));
+  }
+  for (auto& [part, of] : {std::pair{&context.table_parts.ids, &ids}, {&context.table_parts.vectors, &vectors}}) {
+    *part = static_cast<std::int32_t>(program.parts.size());
+    program.parts.push_back(*of);
+  }
 }
 
 // Of every layer whose experts' ranks have unlike rows.
@@ -239,6 +271,7 @@ DistinctStages lower_distinct(const plan::Scenario& scenario, bool alike) {
   const plan::ExpertLoads loads(scenario);
   context.loads = &loads;
   if (!loads.even()) add_parts(loads, context, program);
+  if (context.groups.tables >= 0) add_table_parts(context, program);
   const std::vector<Context> other_loads = contexts_of_other_loads(loads, context, program);
   if (!other_loads.empty()) context.other_loads = &other_loads;
   program.micro_batches = static_cast<int>(context.micro_batches);
@@ -289,14 +322,20 @@ program::Program lower(const plan::Scenario& scenario) {
   if (!other_loads.empty()) context.other_loads = &other_loads;
   program.micro_batches = static_cast<int>(context.micro_batches);
   const std::vector<std::vector<LayerRange>> chunks = chunks_of_stages(context);
+  const bool by_tables = context.groups.tables >= 0;
+  if (by_tables) add_table_parts(context, program);
   const std::size_t places = by_place ? static_cast<std::size_t>(scenario.plan.expert) : 1;
+  const std::size_t owners = by_tables ? context.first_table.size() - 1 : 1;
+  // Models with experts have no tables of sparse features, nor the other way round.
   for (std::size_t stage = 0; stage < chunks.size(); ++stage)
-    for (context.expert_place = 0; context.expert_place < places; ++context.expert_place) {
+    for (std::size_t place = 0; place < places * owners; ++place) {
       check_interrupt();
+      (by_tables ? context.table_place : context.expert_place) = place;
       for (Context& other : other_loads) other.expert_place = context.expert_place;
       program::Role role = StageLowering(context, static_cast<int>(stage), chunks[stage]).build();
       role.ranks = ranks_of(context, program, static_cast<int>(stage), by_place);
-      if (by_place) role.name += fmt::format(".expert{}", context.expert_place);
+      if (by_place) role.name += fmt::format(".expert{}", place);
+      if (by_tables) role.name += fmt::format(".tables{}", place);
       program.roles.push_back(std::move(role));
     }
   return program;

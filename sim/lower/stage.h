@@ -24,6 +24,9 @@ struct Groups {
   program::GroupId expert_norm = -1;
   // Data-parallel ranks that share the sums of batch normalisation: all of a stage, with model.sync_batch_norm.
   program::GroupId batch_norm = -1;
+  // Ranks that have tables of sparse features of their own, and trade what they look up: the data-parallel ones.
+  program::GroupId tables = -1;
+  program::GroupId lamb = -1;  // ranks that have parts of a tensor, whose norms LAMB needs
   // Of 8-bit products with delayed scaling: ranks that share largest values, all with the same layers.
   program::GroupId amax = -1;
 };
@@ -57,6 +60,13 @@ struct Context {
   // those of the others: same ops and buffers, other sizes of views.
   std::int64_t load = 0;
   const std::vector<Context>* other_loads = nullptr;
+  // With groups.tables each data-parallel rank is a role of its own: its place, all ranks' first tables
+  // (plan::first_tables), and in Program::parts what one of them sends the owners.
+  std::size_t table_place = 0;
+  std::vector<std::size_t> first_table = {};
+  struct TableParts {
+    std::int32_t ids = -1, vectors = -1;
+  } table_parts = {};
 
   const model::Model& model() const { return scenario.model; }
   const plan::Plan& plan() const { return scenario.plan; }

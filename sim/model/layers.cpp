@@ -1,6 +1,8 @@
 // Sums over a list of layers, and the residual networks as such lists.
 #include "sim/model/layers.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +14,8 @@ std::int64_t side_after(const Layer& layer, std::int64_t size) {
 }
 
 bool is_product(LayerKind kind) {
-  return kind == LayerKind::linear || kind == LayerKind::convolution || kind == LayerKind::residual;
+  return kind == LayerKind::linear || kind == LayerKind::convolution || kind == LayerKind::residual ||
+         kind == LayerKind::attention || kind == LayerKind::embedding || kind == LayerKind::tables;
 }
 
 // Calls `each` with every layer that has parameters or products and what comes into it.
@@ -30,18 +33,70 @@ Extent over_layers(const std::vector<Layer>& list, Extent in, const Each& each) 
   return in;
 }
 
+// Of queries, keys and values together.
+std::int64_t qkv_width(const Layer& layer, Extent in) {
+  return in.channels + 2 * layer.kv_heads * (in.channels / layer.heads);
+}
+
+// Attention's scores and their product with the values are counted in full, without a discount for the causal mask;
+// pairs once each.
 double multiply_adds_of(const Layer& layer, Extent in) {
   if (layer.kind == LayerKind::linear) return static_cast<double>(in.elements()) * static_cast<double>(layer.width);
+  if (layer.kind == LayerKind::attention) {
+    const auto tokens = static_cast<double>(in.vectors), width = static_cast<double>(in.channels);
+    return tokens * width * (static_cast<double>(qkv_width(layer, in)) + width) + 2 * tokens * tokens * width;
+  }
+  if (layer.kind == LayerKind::pairs)
+    return static_cast<double>(in.vectors * (in.vectors - 1) / 2) * static_cast<double>(in.channels);
   if (layer.kind != LayerKind::convolution) return 0;
   const Extent out = extent_after(layer, in);
   return static_cast<double>(in.channels * layer.kernel * layer.kernel) * static_cast<double>(out.elements());
 }
 
+std::string extent_text(Extent e) {
+  if (e.ids) return fmt::format("the numbers of {} tokens", e.vectors);
+  if (e.rows()) return fmt::format("{} vectors of {} numbers", e.vectors, e.channels);
+  if (!e.maps()) return std::to_string(e.channels) + " features";
+  return std::to_string(e.channels) + " maps of " + std::to_string(e.size) + "x" + std::to_string(e.size);
+}
+
+// Of the layers that read tokens or sparse features, or make vectors into features; and of all others before them.
+std::string problem_of_vectors(const Layer& layer, Extent in) {
+  const std::string comes = ", but what comes before gives " + extent_text(in);
+  switch (layer.kind) {
+    case LayerKind::embedding:
+      return in.ids ? "" : "needs the numbers of tokens (model.tokens)" + comes;
+    case LayerKind::attention:
+      if (!in.rows() || in.ids) return "needs tokens, each with a vector" + comes;
+      if (in.channels % layer.heads != 0)
+        return fmt::format("{} numbers of a token do not divide by {} heads", in.channels, layer.heads);
+      if (layer.heads % layer.kv_heads != 0)
+        return fmt::format("{} heads do not divide by {} kv_heads", layer.heads, layer.kv_heads);
+      return "";
+    case LayerKind::tables:
+      if (in.maps() || in.rows()) return "needs features" + comes;
+      if (in.channels != layer.width)
+        return fmt::format("needs {} features, as many as its vectors have (width){}", layer.width, comes);
+      if (layer.lookups.size() != 1 && layer.lookups.size() != layer.rows.size())
+        return fmt::format("{} numbers of look-ups are listed for {} tables: one, or one for each table",
+                           layer.lookups.size(), layer.rows.size());
+      return "";
+    case LayerKind::pairs:
+      return in.vectors > 1 && !in.ids ? "" : "needs two vectors or more" + comes;
+    case LayerKind::flatten:
+      return in.rows() && !in.ids ? "" : "needs vectors" + comes;
+    case LayerKind::batch_norm:
+      return in.rows() ? "needs maps or features" + comes : "";
+    default:
+      return in.ids ? "needs an embedding before it" + comes : "";
+  }
+}
+
 std::string problem_of(const Layer& layer, Extent in, const std::string& path) {
+  if (const std::string problem = problem_of_vectors(layer, in); !problem.empty()) return path + ": " + problem;
   const bool maps_only = layer.kind == LayerKind::convolution || layer.kind == LayerKind::max_pool ||
-                         layer.kind == LayerKind::average_pool;
-  if (maps_only && !in.maps())
-    return path + ": needs maps, but what comes before gives " + std::to_string(in.channels) + " features";
+                         (layer.kind == LayerKind::average_pool && !in.rows());
+  if (maps_only && !in.maps()) return path + ": needs maps, but what comes before gives " + extent_text(in);
   if (layer.kind == LayerKind::layer_norm && in.maps())
     return path + ": needs features, but what comes before gives " + std::to_string(in.channels) + " maps";
   if (layer.kind == LayerKind::convolution || layer.kind == LayerKind::max_pool) {
@@ -57,12 +112,11 @@ std::string problem_of(const Layer& layer, Extent in, const std::string& path) {
   if (const std::string inner = layers_problem(layer.body, in, path + ".body"); !inner.empty()) return inner;
   if (const std::string inner = layers_problem(layer.shortcut, in, path + ".shortcut"); !inner.empty()) return inner;
   const Extent body = extent_after(layer.body, in), shortcut = extent_after(layer.shortcut, in);
-  const auto text = [](Extent e) {
-    if (!e.maps()) return std::to_string(e.channels) + " features";
-    return std::to_string(e.channels) + " maps of " + std::to_string(e.size) + "x" + std::to_string(e.size);
-  };
   if (body != shortcut)
-    return path + ": the body gives " + text(body) + ", the shortcut " + text(shortcut) + "; they are added";
+    return path + ": the body gives " + extent_text(body) + ", the shortcut " + extent_text(shortcut) +
+           "; they are added";
+  if (tables_of(layer.body) != nullptr || tables_of(layer.shortcut) != nullptr)
+    return path + ": sparse features are looked up in the list itself, not in a residual layer";
   return "";
 }
 
@@ -71,7 +125,15 @@ std::string problem_of(const Layer& layer, Extent in, const std::string& path) {
 Extent extent_after(const Layer& layer, Extent in) {
   switch (layer.kind) {
     case LayerKind::linear:
-      return {layer.width, 0};
+      return {layer.width, 0, in.vectors};
+    case LayerKind::embedding:
+      return {layer.width, 0, in.vectors};
+    case LayerKind::tables:
+      return {layer.width, 0, 1 + static_cast<std::int64_t>(layer.rows.size())};
+    case LayerKind::pairs:
+      return {in.channels + in.vectors * (in.vectors - 1) / 2, 0};
+    case LayerKind::flatten:
+      return {in.elements(), 0};
     case LayerKind::convolution:
       return {layer.width, side_after(layer, in.size)};
     case LayerKind::max_pool:
@@ -86,6 +148,7 @@ Extent extent_after(const Layer& layer, Extent in) {
     case LayerKind::gelu:
     case LayerKind::tanh:
     case LayerKind::dropout:
+    case LayerKind::attention:
       return in;
   }
   return in;
@@ -97,7 +160,10 @@ Extent extent_after(const std::vector<Layer>& list, Extent in) {
 }
 
 std::string layers_problem(const std::vector<Layer>& list, Extent in, const std::string& path) {
+  bool tables = false;
   for (std::size_t i = 0; i < list.size(); ++i) {
+    if (list[i].kind == LayerKind::tables && std::exchange(tables, true))
+      return path + "[" + std::to_string(i) + "]: a list has its sparse features in one layer";
     const std::string problem = problem_of(list[i], in, path + "[" + std::to_string(i) + "]");
     if (!problem.empty()) return problem;
     in = extent_after(list[i], in);
@@ -108,8 +174,12 @@ std::string layers_problem(const std::vector<Layer>& list, Extent in, const std:
 std::int64_t layer_parameters(const std::vector<Layer>& list, Extent in) {
   std::int64_t sum = 0;
   over_layers(list, in, [&](const Layer& layer, Extent x) {
-    const std::int64_t bias = layer.bias ? layer.width : 0;
-    if (layer.kind == LayerKind::linear) sum += x.elements() * layer.width + bias;
+    const std::int64_t bias = layer.bias ? layer.width : 0, in_a_row = x.rows() ? x.channels : x.elements();
+    if (layer.kind == LayerKind::linear) sum += in_a_row * layer.width + bias;
+    if (layer.kind == LayerKind::attention)
+      sum += (x.channels + (layer.bias ? 1 : 0)) * (qkv_width(layer, x) + x.channels);
+    if (layer.kind == LayerKind::embedding) sum += (layer.vocab + (layer.positions ? x.vectors : 0)) * layer.width;
+    for (const std::int64_t rows : layer.rows) sum += rows * layer.width;
     if (layer.kind == LayerKind::convolution) sum += x.channels * layer.kernel * layer.kernel * layer.width + bias;
     if (layer.kind == LayerKind::batch_norm || layer.kind == LayerKind::layer_norm) sum += 2 * x.channels;
   });
@@ -124,10 +194,21 @@ double layer_multiply_adds(const std::vector<Layer>& list, Extent in) {
 
 double first_multiply_adds(const std::vector<Layer>& list, Extent in) {
   double first = 0;
+  bool table = false;  // whose rows' gradients are asked for
   over_layers(list, in, [&](const Layer& layer, Extent x) {
-    if (first == 0) first = multiply_adds_of(layer, x);
+    table = table || layer.kind == LayerKind::embedding || layer.kind == LayerKind::tables;
+    if (first == 0 && !table) first = multiply_adds_of(layer, x);
   });
   return first;
+}
+
+const Layer* tables_of(const std::vector<Layer>& list) {
+  for (const Layer& layer : list) {
+    if (layer.kind == LayerKind::tables) return &layer;
+    for (const auto* inner : {&layer.body, &layer.shortcut})
+      if (const Layer* found = tables_of(*inner); found != nullptr) return found;
+  }
+  return nullptr;
 }
 
 bool ends_in_batch_norm(const Layer& layer) {

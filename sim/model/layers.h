@@ -21,8 +21,16 @@ enum class LayerKind : unsigned char {
   dropout,       // of each feature or pixel
   max_pool,      // of maps; padding never is the largest
   average_pool,  // of maps, over all of their pixels: features
-  residual       // body(x) + shortcut(x); without a shortcut body(x) + x
+  residual,      // body(x) + shortcut(x); without a shortcut body(x) + x
+  attention,     // of tokens: queries, keys and values, heads, projection
+  embedding,     // a row of a table for each token, perhaps with a learned position added
+  tables,        // features before the vectors that sparse features look up
+  pairs,         // of an example's vectors: the first, and the products of every two
+  flatten        // of an example's vectors or tokens: all of them in a row, features
 };
+
+// What is made of the rows that a sparse feature looks up.
+enum class Pooling : unsigned char { sum, mean };
 
 // How maps lie in memory: the channels of a pixel together, or the pixels of a channel; or the first in 16 bits alone.
 // What it costs is the framework's and the library's; the result is the same.
@@ -37,14 +45,27 @@ struct Layer {
   bool bias = true;                              // linear, convolution
   double rate = 0;                               // dropout: share of elements set to zero
   std::vector<Layer> body = {}, shortcut = {};   // residual
+  std::int64_t heads = 0, kv_heads = 0;          // attention
+  bool causal = false;                           // attention: a token sees none behind it
+  std::int64_t vocab = 0;                        // embedding: rows of its table
+  bool positions = false;                        // embedding: a table of positions is added
+  // tables: rows of each sparse feature's table, and how many of them an example looks up (one number: as many of
+  // each).
+  std::vector<std::int64_t> rows = {}, lookups = {1};
+  Pooling pooling = Pooling::sum;
+
+  std::int64_t lookups_of(std::size_t feature) const { return lookups[lookups.size() == 1 ? 0 : feature]; }
 };
 
-// What one example is between layers: maps of channels x size x size, or with size = 0 `channels` features.
+// What one example is between layers: maps of channels x size x size, or with size = 0 `channels` features, or with
+// `vectors` as many vectors (or tokens) of `channels`; or of as many tokens their numbers alone.
 struct Extent {
-  std::int64_t channels = 0, size = 0;
+  std::int64_t channels = 0, size = 0, vectors = 0;
+  bool ids = false;
 
   bool maps() const { return size > 0; }
-  std::int64_t pixels() const { return maps() ? size * size : 1; }
+  bool rows() const { return vectors > 0; }
+  std::int64_t pixels() const { return maps() ? size * size : rows() ? vectors : 1; }
   std::int64_t elements() const { return channels * pixels(); }
   friend bool operator==(const Extent&, const Extent&) = default;
 };
@@ -61,6 +82,9 @@ std::int64_t layer_parameters(const std::vector<Layer>& list, Extent in);
 double layer_multiply_adds(const std::vector<Layer>& list, Extent in);
 // Of the first product of the list, whose input asks for no gradient where the list is a whole model.
 double first_multiply_adds(const std::vector<Layer>& list, Extent in);
+
+// The layer of sparse features, of which a list has one at most; nullptr: it has none.
+const Layer* tables_of(const std::vector<Layer>& list);
 
 // A residual layer whose body's last layer is batch normalisation.
 bool ends_in_batch_norm(const Layer& layer);

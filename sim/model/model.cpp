@@ -170,8 +170,8 @@ bool Model::windowed(std::int64_t seq_len) const {
   return false;
 }
 
-std::int64_t Model::expert_capacity(std::int64_t tokens) const {
-  const double mean = static_cast<double>(tokens * experts_per_token) / static_cast<double>(experts);
+std::int64_t Model::expert_capacity(std::int64_t of_rank) const {
+  const double mean = static_cast<double>(of_rank * experts_per_token) / static_cast<double>(experts);
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(mean * capacity_factor)));
 }
 
@@ -345,9 +345,9 @@ std::string flop_formula(const Model& model, std::int64_t seq_len, const Adapter
              "whose gradient nothing asks for";
     case Family::custom:
       return counted +
-             ": 2 B (3 S - S1), S = sum of Cin K^2 Cout H W over convolutions and in x out over linear layers, S1 = "
-             "the "
-             "first's, whose input needs no gradient";
+             ": 2 B (3 S - S1), S = sum of Cin K^2 Cout H W over convolutions, in x out over linear layers (of each "
+             "token), t h (2 h + 2 k + 2 t) over attention of t tokens in full, and n (n - 1) / 2 w over pairs of n "
+             "vectors, S1 = the first's, whose input needs no gradient";
     case Family::cnn:
       return counted +
              ": 2 B (3 S - S1), S = sum of Cin K^2 Cout H W over convolutions and in x out over linear "

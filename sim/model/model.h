@@ -23,8 +23,9 @@ enum class AttentionKind : unsigned char { flash, unfused, flash1, flash2, flash
 inline constexpr std::array<const char*, 7> kAttentionNames = {"flash",  "unfused",      "flash1", "flash2",
                                                                "flash3", "flash_triton", "cudnn"};
 // What a cnn or an mlp is trained on: classes (softmax and cross-entropy) or numbers (mean squared error, over all
-// outputs of the global batch as torch.nn.MSELoss takes it).
-enum class LossKind : unsigned char { cross_entropy, mse };
+// outputs of the global batch as torch.nn.MSELoss takes it), or each output is the logit of a yes or no (binary
+// cross-entropy, over all outputs as torch.nn.BCEWithLogitsLoss).
+enum class LossKind : unsigned char { cross_entropy, mse, binary_cross_entropy };
 
 // Whether a block's feed-forward layer reads the token that its attention reads, and both are added to it, instead of
 // one after the other: never, through one norm for both (GPT-J, PaLM, Falcon 7B), or through one each (GPT-NeoX, Falcon
@@ -107,6 +108,7 @@ struct Model {
   // image_size = 0 rows of `features` numbers.
   std::vector<Layer> layer_list;
   std::int64_t features = 0;
+  std::int64_t tokens = 0;  // custom: or rows of so many tokens' numbers
   // vit: sides of the square patches that an image of image_channels x image_size x image_size is cut into, and the
   // classes that the class token's row is turned into. Its sequence is the patches and the class token.
   std::int64_t patch = 0, classes = 0;
@@ -120,6 +122,7 @@ struct Model {
   // Of images or rows of numbers: what comes in.
   Extent input() const {
     if (image_size > 0) return {image_channels, image_size};
+    if (tokens > 0) return {1, 0, tokens, true};
     return {family == Family::mlp ? widths.front() : features, 0};
   }
   // Of the same: what comes out, of which the loss is made.

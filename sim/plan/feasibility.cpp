@@ -13,6 +13,7 @@
 #include "sim/plan/nearest_numbers.h"
 #include "sim/plan/schedule/schedule.h"
 #include "sim/plan/sections.h"
+#include "sim/plan/table_shards.h"
 
 namespace rehearse::plan::detail {
 
@@ -65,6 +66,7 @@ class Rules {
     check_varying_loads(sections_.root.get("model"), s_);
     check_performed_precision(sections_.training, s_);
     check_optimizer(sections_.training, s_);
+    check_tables(sections_.plan, sections_.training, s_);
   }
 
  private:

@@ -9,6 +9,11 @@ namespace rehearse::plan::detail {
 
 namespace {
 
+std::string tables_text(const model::Layer& layer) {
+  return fmt::format(", rows: [{}], lookups: [{}], pooling: {}", fmt::join(layer.rows, ", "),
+                     fmt::join(layer.lookups, ", "), layer.pooling == model::Pooling::mean ? "mean" : "sum");
+}
+
 std::string list_text(const std::vector<model::Layer>& list) {
   std::string out;
   for (const model::Layer& layer : list) {
@@ -18,6 +23,11 @@ std::string list_text(const std::vector<model::Layer>& list) {
     if (takes(layer.kind, "kernel"))
       out += fmt::format(", kernel: {}, stride: {}, pad: {}", layer.kernel, layer.stride, layer.pad);
     if (takes(layer.kind, "bias") && !layer.bias) out += ", bias: false";
+    if (layer.kind == model::LayerKind::attention)
+      out += fmt::format(", heads: {}, kv_heads: {}, causal: {}", layer.heads, layer.kv_heads, layer.causal);
+    if (layer.kind == model::LayerKind::embedding)
+      out += fmt::format(", vocab: {}, positions: {}", layer.vocab, layer.positions);
+    if (layer.kind == model::LayerKind::tables) out += tables_text(layer);
     if (takes(layer.kind, "rate")) out += fmt::format(", rate: {}", layer.rate);
     if (!layer.body.empty()) out += ", body: " + list_text(layer.body);
     if (!layer.shortcut.empty()) out += ", shortcut: " + list_text(layer.shortcut);
@@ -33,25 +43,38 @@ Value layers_text(const model::Model& m) {
 }  // namespace
 
 std::vector<Key> layer_keys() {
+  constexpr double kMostTableRows = 2147483647;  // named by 32 bits
   const std::string_view custom = "custom";
   return {
       {.path = "model.features",
        .type = KeyType::integer,
        .origin = Default::derived,
-       .fallback = "required without image",
+       .fallback = "required without image and tokens",
        .min = 1,
        .max = 1 << 20,
        .families = custom,
-       .meaning = "numbers of an example, where it is no image",
+       .meaning = "numbers of an example, where it is no image and no tokens",
        .example = "64",
        .related = "model.image model.layer_list",
        .field = &model::Model::features},
+      {.path = "model.tokens",
+       .type = KeyType::integer,
+       .origin = Default::derived,
+       .fallback = "required without image and features",
+       .min = 1,
+       .max = 1 << 20,
+       .families = custom,
+       .meaning = "tokens of an example, which a layer `embedding` reads; it has one target all the same",
+       .example = "128",
+       .related = "model.features model.layer_list",
+       .field = &model::Model::tokens},
       {.path = "model.layer_list",
        .type = KeyType::mappings,
        .origin = Default::required,
        .families = custom,
        .meaning = "the layers, in their order; the last one's outputs are what `loss` is of. Each `linear`, "
-                  "`convolution` or `residual` begins a part that a pipeline does not cut",
+                  "`convolution`, `residual`, `attention`, `embedding` or `tables` begins a part that a pipeline does "
+                  "not cut",
        .example = "[{layer: linear, width: 128}, {layer: relu}, {layer: linear, width: 10}]",
        .related = "model.layer_list[].layer model.loss",
        .field = Field::shown<model::Model>(layers_text)},
@@ -61,19 +84,25 @@ std::vector<Key> layer_keys() {
        .values = {kLayerWords.begin(), kLayerWords.end()},
        .families = custom,
        .meaning =
-           "`linear` (maps are flattened first), `convolution`, `batch_norm`, `layer_norm` (of features), `relu`, "
-           "`gelu`, `tanh`, `dropout`, `max_pool`, `average_pool` (the mean of each map), `residual` (`body` and "
-           "`shortcut`, added)",
+           "`linear` (of features, or of each token; maps are flattened first), `convolution`, `batch_norm`, "
+           "`layer_norm` "
+           "(of features), `relu`, `gelu`, `tanh`, `dropout`, `max_pool`, `average_pool` (the mean of each map, or of "
+           "all tokens), `residual` (`body` and `shortcut`, added), `attention` (of tokens), `embedding` (a row of a "
+           "table for each token), `tables` (behind the features, which are the first vector, one for each sparse "
+           "feature: rows of its table, added), `pairs` (DLRM's interaction: the first vector and the products of "
+           "every "
+           "two), `flatten` (vectors in a row)",
        .example = "relu",
        .field = &model::Layer::kind},
       {.path = "model.layer_list[].width",
        .type = KeyType::integer,
        .origin = Default::derived,
-       .fallback = "required of linear, convolution",
+       .fallback = "required of linear, convolution, embedding, tables",
        .min = 1,
        .max = 1 << 20,
        .families = custom,
-       .meaning = "outputs of `linear`, output channels of `convolution`",
+       .meaning = "outputs of `linear`, output channels of `convolution`, columns of the tables of `embedding` and "
+                  "`tables`",
        .example = "64",
        .field = &model::Layer::width},
       {.path = "model.layer_list[].kernel",
@@ -111,7 +140,7 @@ std::vector<Key> layer_keys() {
        .origin = Default::derived,
        .fallback = "true",
        .families = custom,
-       .meaning = "whether `linear` or `convolution` has one",
+       .meaning = "whether `linear`, `convolution` or the products of `attention` have one",
        .example = "false",
        .field = &model::Layer::bias},
       {.path = "model.layer_list[].rate",
@@ -124,6 +153,83 @@ std::vector<Key> layer_keys() {
        .meaning = "share of elements that `dropout` sets to zero",
        .example = "0.1",
        .field = &model::Layer::rate},
+      {.path = "model.layer_list[].heads",
+       .type = KeyType::integer,
+       .origin = Default::derived,
+       .fallback = "required of attention",
+       .min = 1,
+       .max = 1 << 16,
+       .families = custom,
+       .meaning = "of `attention`; divides the numbers of a token",
+       .example = "8",
+       .field = &model::Layer::heads},
+      {.path = "model.layer_list[].kv_heads",
+       .type = KeyType::integer,
+       .origin = Default::derived,
+       .fallback = "heads",
+       .min = 1,
+       .max = 1 << 16,
+       .families = custom,
+       .meaning = "of `attention`: heads of keys and values",
+       .example = "2",
+       .field = &model::Layer::kv_heads},
+      {.path = "model.layer_list[].causal",
+       .type = KeyType::boolean,
+       .origin = Default::derived,
+       .fallback = "false",
+       .families = custom,
+       .meaning = "of `attention`: a token sees none behind it",
+       .example = "true",
+       .field = &model::Layer::causal},
+      {.path = "model.layer_list[].vocab",
+       .type = KeyType::integer,
+       .origin = Default::derived,
+       .fallback = "required of embedding",
+       .min = 1,
+       .max = kMostTableRows,
+       .families = custom,
+       .meaning = "different tokens, rows of the table of `embedding`",
+       .example = "32000",
+       .field = &model::Layer::vocab},
+      {.path = "model.layer_list[].rows",
+       .type = KeyType::integers,
+       .origin = Default::derived,
+       .fallback = "required of tables",
+       .min = 1,
+       .max = kMostTableRows,
+       .families = custom,
+       .item = "number of rows",
+       .meaning = "of `tables`: rows of each sparse feature's table",
+       .example = "[100000, 40, 7]",
+       .field = &model::Layer::rows},
+      {.path = "model.layer_list[].positions",
+       .type = KeyType::boolean,
+       .origin = Default::derived,
+       .fallback = "false",
+       .families = custom,
+       .meaning = "whether `embedding` adds a row of a table of positions",
+       .example = "true",
+       .field = &model::Layer::positions},
+      {.path = "model.layer_list[].lookups",
+       .type = KeyType::integers,
+       .origin = Default::derived,
+       .fallback = "[1]",
+       .min = 1,
+       .max = 4096,
+       .families = custom,
+       .item = "number of look-ups",
+       .meaning = "of `tables`: rows that an example looks up in each table; one number is that of all",
+       .example = "[3, 1, 1]",
+       .field = &model::Layer::lookups},
+      {.path = "model.layer_list[].pooling",
+       .type = KeyType::choice,
+       .origin = Default::derived,
+       .fallback = "sum",
+       .values = {"sum", "mean"},
+       .families = custom,
+       .meaning = "of `tables`: what is made of the rows of one feature",
+       .example = "mean",
+       .field = &model::Layer::pooling},
       {.path = "model.layer_list[].body",
        .type = KeyType::free_list,
        .origin = Default::derived,

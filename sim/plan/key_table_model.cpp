@@ -345,11 +345,10 @@ std::vector<Key> small_model_keys() {
       {.path = "model.loss",
        .type = KeyType::choice,
        .fallback = "cross_entropy",
-       .values = {"cross_entropy", "mse"},
+       .values = {"cross_entropy", "mse", "binary_cross_entropy"},
        .families = "cnn mlp custom",
-       .meaning =
-           "what training makes small: `cross_entropy` (the outputs are classes) or `mse` (they are numbers: the "
-           "mean of the squared errors)",
+       .meaning = "what training makes small: `cross_entropy` (the outputs are classes), `mse` (they are numbers: the "
+                  "mean of the squared errors) or `binary_cross_entropy` (each is the logit of a yes or no)",
        .example = "mse",
        .related = "model.widths",
        .field = &model::Model::loss,

@@ -354,6 +354,16 @@ std::vector<Key> plan_keys() {
        .example = "256",
        .related = "plan.gradient_compression",
        .field = &Plan::gradient_chunk},
+      {.path = "plan.embedding_tables",
+       .type = KeyType::choice,
+       .fallback = "replicated",
+       .values = {"replicated", "sharded"},
+       .meaning = "the tables of sparse features (a layer `tables`): `replicated` on every data-parallel rank, or "
+                  "`sharded`: each whole on one of them, which looks up for all and sends the vectors by all-to-all, "
+                  "gradients back likewise (table-wise, as DLRM)",
+       .example = "sharded",
+       .related = "model.layer_list training.sparse_optimizer",
+       .field = &Plan::embedding_tables},
       {.path = "plan.rank_order",
        .type = KeyType::permutation,
        .fallback = "[tensor, context, expert, data, pipeline]",

@@ -159,13 +159,24 @@ std::vector<Key> training_keys() {
       {.path = "training.optimizer",
        .type = KeyType::choice,
        .fallback = "adamw",
-       .values = {"adamw", "sgd", "adafactor", "muon"},
-       .meaning = "`adamw`, `sgd`, `adafactor` (arXiv 1804.04235: second moments as means of rows and columns), or "
-                  "`muon` (momentum made orthogonal, of the matrices of blocks; adamw of all else)",
+       .values = {"adamw", "sgd", "adafactor", "muon", "lamb"},
+       .meaning = "`adamw`, `sgd`, `adafactor` (arXiv 1804.04235: second moments as means of rows and columns), "
+                  "`muon` (momentum made orthogonal, of the matrices of blocks; adamw of all else), or `lamb` (arXiv "
+                  "1904.00962: adamw's step of each tensor, scaled by the ratio of its norm to the step's)",
        .example = "sgd",
        .related = "training.lr training.betas training.eps training.momentum training.weight_decay training.moments",
        .field = &Training::optimizer,
        .in_result = true},
+      {.path = "training.sparse_optimizer",
+       .type = KeyType::choice,
+       .fallback = "none",
+       .values = {"none", "sgd", "adagrad"},
+       .meaning = "of the tables of sparse features (a layer `tables`): `none`: `optimizer`, with gradients of whole "
+                  "tables; `sgd` or `adagrad` (a sum of squares for each row): a step on the rows that were looked up "
+                  "alone, in backward, without gradients and moments of tables",
+       .example = "adagrad",
+       .related = "training.optimizer plan.embedding_tables",
+       .field = &Training::sparse_optimizer},
       {.path = "training.moments",
        .type = KeyType::choice,
        .fallback = "fp32",
@@ -264,7 +275,7 @@ std::vector<Key> training_keys() {
        .max = 1,
        .below_max = true,
        .length = 2,
-       .meaning = "of adamw: decay of the two moments",
+       .meaning = "of adamw and lamb: decay of the two moments",
        .example = "[0.9, 0.999]",
        .related = "training.optimizer training.eps",
        .field = Field::of<Training>(
@@ -280,7 +291,7 @@ std::vector<Key> training_keys() {
        .fallback = "1e-8",
        .min = 0,
        .max = 1,
-       .meaning = "of adamw: added to the denominator",
+       .meaning = "of adamw, lamb and adagrad: added to the denominator",
        .example = "1e-8",
        .related = "training.optimizer training.betas",
        .field = &Training::eps},

@@ -17,6 +17,8 @@ void check_offload(const Sections& sections, const Scenario& s) {
                 "leave it out, or another framework");
     if (s.training.optimizer == OptimizerKind::adafactor)
       key.error("Adafactor has no step on the host yet", "training.optimizer: adamw");
+    if (s.training.optimizer == OptimizerKind::lamb)
+      key.error("LAMB has no step on the host yet", "training.optimizer: adamw");
     if (s.training.optimizer == OptimizerKind::muon)
       key.error("Muon has no step on the host yet", "training.optimizer: adamw");
     if (s.training.moments == MomentsKind::int8)

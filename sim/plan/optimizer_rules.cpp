@@ -67,10 +67,27 @@ void check_muon(const Node& training, const Scenario& s) {
     training.get("moments").error("muon keeps its momentum, and the moments of the rest, in fp32", "moments: fp32");
 }
 
+// Whose squares are added by ranks that have parts of a tensor.
+void check_lamb(const Node& training, const Scenario& s) {
+  const Node optimizer = training.get("optimizer");
+  const auto refuse = [&](const std::string& why, const std::string& instead) {
+    optimizer.error("lamb: " + why, instead);
+  };
+  if (s.model.family == model::Family::moe)
+    refuse("experts, whose weights are several matrices in one tensor, have no norms of their own yet",
+           "optimizer: adamw, or a model of another family");
+  if (s.training.lora()) refuse("adapters are trained by adamw or sgd", "optimizer: adamw");
+  if (s.training.fp8_params)
+    refuse("weights in 8 bits alone (fp8_params) are updated by buckets, not by tensors", "fp8_params: false");
+  if (s.training.moments != MomentsKind::fp32)
+    training.get("moments").error("lamb keeps its moments in fp32", "moments: fp32");
+}
+
 }  // namespace
 
 void check_optimizer(const Node& training, const Scenario& s) {
   if (s.training.optimizer == OptimizerKind::muon) check_muon(training, s);
+  if (s.training.optimizer == OptimizerKind::lamb) check_lamb(training, s);
   if (s.training.optimizer != OptimizerKind::adafactor) return;
   const Node optimizer = training.get("optimizer");
   const auto refuse = [&](const std::string& why, const std::string& instead) {

@@ -50,7 +50,12 @@ enum class CudaGraphs : unsigned char { none, layer, step };
 enum class ContextKind : unsigned char { ring, all_to_all, all_gather };
 // adafactor: Shazeer and Stern 2018, arXiv 1804.04235. muon: Jordan et al. 2024, of hidden matrices; all else AdamW.
 // sim/program/op.h has the variants.
-enum class OptimizerKind : unsigned char { adamw, sgd, adafactor, muon };
+enum class OptimizerKind : unsigned char { adamw, sgd, adafactor, muon, lamb };
+// Where the tables of sparse features are: on every data-parallel rank, or each whole on one of them.
+enum class EmbeddingTables : unsigned char { replicated, sharded };
+// What updates them: the optimizer of all else, with gradients of whole tables; or a step on the rows that were looked
+// up (program::EmbeddingBags), in backward, as FBGEMM's fused optimizers have it.
+enum class SparseOptimizer : unsigned char { none, sgd, adagrad };
 // How long the documents are that sequences are packed of (documents.h); none: each sequence is one.
 enum class Documents : unsigned char { none, fixed, uniform, lognormal, table };
 // How an optimizer's averages are stored. int8: codes of blocks (sim/base/moment_codes.h).
@@ -105,6 +110,7 @@ struct Plan {
     const bool chosen = (recompute_layers == 0 || layer < recompute_layers) && (layer + 1) % recompute_every == 0;
     return chosen ? recompute : Recompute::none;
   }
+  EmbeddingTables embedding_tables = EmbeddingTables::replicated;
   // What lies in the memory of the node's host (sim/lower/parallel/offload.cpp): the optimizer's states, with its step
   // on the host; inputs of recomputed layers between their forward and their backward; ZeRO-3's shards of parameters.
   bool offload_optimizer = false, offload_activations = false, offload_parameters = false;
@@ -142,6 +148,7 @@ struct Training {
   Precision grad_dtype = Precision::fp32;                      // gradients as stored
   Precision reduce_dtype = Precision::fp32;                    // gradients as sent
   OptimizerKind optimizer = OptimizerKind::adamw;
+  SparseOptimizer sparse_optimizer = SparseOptimizer::none;
   MomentsKind moments = MomentsKind::fp32;  // AdamW's two averages as stored, or SGD's momentum
   double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0;
   std::string lr_schedule = "constant";  // constant | cosine

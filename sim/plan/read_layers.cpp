@@ -26,14 +26,22 @@ struct KeyOfKinds {
 };
 const std::vector<KeyOfKinds>& keys_of_kinds() {
   static const std::vector<KeyOfKinds> all = {
-      {"width", {LayerKind::linear, LayerKind::convolution}, true},
+      {"width", {LayerKind::linear, LayerKind::convolution, LayerKind::embedding, LayerKind::tables}, true},
       {"kernel", {LayerKind::convolution, LayerKind::max_pool}, false},
       {"stride", {LayerKind::convolution, LayerKind::max_pool}, false},
       {"pad", {LayerKind::convolution, LayerKind::max_pool}, false},
-      {"bias", {LayerKind::linear, LayerKind::convolution}, false},
+      {"bias", {LayerKind::linear, LayerKind::convolution, LayerKind::attention}, false},
       {"rate", {LayerKind::dropout}, true},
       {"body", {LayerKind::residual}, true},
       {"shortcut", {LayerKind::residual}, false},
+      {"heads", {LayerKind::attention}, true},
+      {"kv_heads", {LayerKind::attention}, false},
+      {"causal", {LayerKind::attention}, false},
+      {"vocab", {LayerKind::embedding}, true},
+      {"rows", {LayerKind::tables}, true},
+      {"positions", {LayerKind::embedding}, false},
+      {"lookups", {LayerKind::tables}, false},
+      {"pooling", {LayerKind::tables}, false},
   };
   return all;
 }
@@ -50,6 +58,7 @@ Layer read_layer(const Node& item, int depth) {
   const bool pools = layer.kind == LayerKind::max_pool;
   if (layer.stride < 0) layer.stride = pools ? layer.kernel : 1;
   if (layer.pad < 0) layer.pad = pools ? 0 : layer.kernel / 2;
+  if (layer.kv_heads == 0) layer.kv_heads = layer.heads;
   const Node body = item.get("body"), shortcut = item.get("shortcut");
   if (body && takes(layer.kind, "body")) layer.body = read_layers(body, depth + 1);
   if (shortcut && takes(layer.kind, "body")) layer.shortcut = read_layers(shortcut, depth + 1);

@@ -433,9 +433,11 @@ class ModelReader {
   void finish_list(std::size_t problems) {
     const Node list = source_.value("layer_list"), image = source_.value("image");
     if (image) read_image();
-    if (static_cast<bool>(image) == source_.given("features"))
+    const int inputs = (image ? 1 : 0) + (source_.given("features") ? 1 : 0) + (source_.given("tokens") ? 1 : 0);
+    if (inputs != 1)
       source_.value("features")
-          .error("a model reads images or rows of numbers: one of image and features", "e.g. 'features: 64'");
+          .error("a model reads images, rows of numbers or tokens: one of image, features and tokens",
+                 "e.g. 'features: 64'");
     if (model_.dropout > 0)
       source_.value("dropout").error("a list of layers has its dropout in layers of their own",
                                      "{layer: dropout, rate: 0.1}");
@@ -445,7 +447,10 @@ class ModelReader {
     if (!problem.empty()) return list.error(problem);
     if (model::extent_after(layers, model_.input()).maps())
       return list.error("the last layer gives maps, which no loss is of", "{layer: average_pool}, then linear");
-    if (model::first_multiply_adds(layers, model_.input()) == 0)
+    if (model::extent_after(layers, model_.input()).rows())
+      return list.error("the last layer gives vectors, which no loss is of",
+                        "{layer: average_pool} or {layer: flatten}");
+    if (model::layer_multiply_adds(layers, model_.input()) == 0)
       return list.error("none of the layers multiplies", "{layer: linear, width: 10}");
     model_.layer_list = std::move(layers);
   }

@@ -311,6 +311,40 @@ struct ExpectedOf {
     return c.feedback ? Expected{{c.code.elements, c.code.elements}, {packed, c.code.elements}}
                       : Expected{{c.code.elements}, {packed}};
   }
+  Expected operator()(const EmbeddingBags& e) const {
+    const std::int64_t y = static_cast<std::int64_t>(e.tables.size()) * e.slices * e.batch * e.cols;
+    Sizes tables, sums;
+    for (const BagTable& t : e.tables) tables.push_back(t.rows * e.cols), sums.push_back(t.rows);
+    if (e.adagrad) tables.insert(tables.end(), sums.begin(), sums.end());
+    Expected expected{e.part == BagPart::forward ? Sizes{e.ids()} : Sizes{y, e.ids()}, tables};
+    expected.reads.insert(expected.reads.end(), tables.begin(), tables.end());
+    if (e.part == BagPart::forward) expected.writes = {y};
+    return expected;
+  }
+  Expected operator()(const Pairs& p) const {
+    const std::int64_t products = p.batch * p.vectors * p.vectors, x = p.batch * p.cols,
+                       y = p.batch * (p.cols + p.count());
+    return p.backward ? Expected{{y}, {products, x}} : Expected{{products, x}, {y}};
+  }
+  Expected operator()(const BinaryCrossEntropy& b) const {
+    const std::int64_t n = b.elements;
+    if (b.backward) return {b.scaled ? Sizes{n, n, 2} : Sizes{n, n}, {n}};
+    return {{n, n, 1}, {1}};
+  }
+  Expected operator()(const Lamb& l) const {
+    const std::int64_t n = l.elements, squares = 2 * static_cast<std::int64_t>(l.tensors.size());
+    Expected e;
+    e.reads = l.part == LambPart::moments ? Sizes{n} : Sizes{n, squares};
+    if (l.clip) e.reads.push_back(1);
+    if (l.part == LambPart::moments) {
+      e.reads.insert(e.reads.end(), 3, n);
+      e.writes = {n, n, n, squares};
+    } else {
+      e.writes = Sizes(l.master ? 2 : 1, n);
+      e.reads.insert(e.reads.end(), e.writes.begin(), e.writes.end());
+    }
+    return e;
+  }
 
   Expected operator()(const SumSquares& s) const { return {{s.elements, 1}, {1}}; }
   Expected operator()(const ClipCoefficient& c) const { return {c.scaled ? Sizes{1, 2} : Sizes{1}, {1}}; }
@@ -372,7 +406,8 @@ struct ExpectedOf {
       case CollectiveKind::reduce:
         return {{c.elements}, {c.elements}};
       case CollectiveKind::all_to_all:
-        if (!c.counted) return {{c.elements}, {c.elements}};
+        if (!c.counted && c.own == 0) return {{c.elements}, {c.elements}};
+        if (!c.counted) return c.back ? Expected{{c.own}, {c.elements}} : Expected{{c.elements}, {c.own}};
         return c.back ? Expected{{c.own, kAny}, {c.elements}} : Expected{{c.elements, kAny}, {c.own}};
       case CollectiveKind::all_gather:
         return {{kAny}, {c.elements}};

@@ -121,13 +121,13 @@ class ReferenceCheck {
     if (const auto* c = std::get_if<Collective>(&op.shape); c != nullptr && c->parts != -1) check_parts(body, i, *c);
   }
 
-  // Unequal parts are those of a counted all-to-all, and what a member sends is all of them.
+  // Unequal parts are those of an all-to-all, and what a member sends is all of them.
   void check_parts(BodyId body, int i, const Collective& c) {
     if (!in_range(c.parts, program_.parts))
       return bad(body, i, -1, fmt::format("has parts {}, of which there are {}", c.parts, program_.parts.size()));
     const auto& parts = program_.parts[static_cast<std::size_t>(c.parts)];
     const auto sum = std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
-    if (c.kind != CollectiveKind::all_to_all || !c.counted || sum != c.elements)
+    if (c.kind != CollectiveKind::all_to_all || sum != c.elements)
       bad(body, i, -1, fmt::format("of {} elements has parts that add up to {}", c.elements, sum));
   }
 

@@ -69,6 +69,19 @@ struct ShapeText {
   std::string operator()(const Embedding& e) const {
     return fmt::format("tokens={} rows={} cols={}", e.tokens, e.rows, e.cols);
   }
+  std::string operator()(const EmbeddingBags& e) const {
+    std::int64_t rows = 0, lookups = 0;
+    for (const BagTable& t : e.tables) rows += t.rows, lookups += t.lookups;
+    return fmt::format("batch={} tables={} rows={} lookups={} cols={}{}{}", e.slices * e.batch, e.tables.size(), rows,
+                       lookups, e.cols, e.mean ? " mean" : "", e.adagrad ? " adagrad" : "");
+  }
+  std::string operator()(const Pairs& p) const {
+    return fmt::format("batch={} vectors={} cols={}", p.batch, p.vectors, p.cols);
+  }
+  std::string operator()(const BinaryCrossEntropy& b) const { return fmt::format("elements={}", b.elements); }
+  std::string operator()(const Lamb& l) const {
+    return fmt::format("elements={} tensors={}{}", l.elements, l.tensors.size(), l.master ? " master" : "");
+  }
   std::string operator()(const CrossEntropy& c) const { return fmt::format("rows={} cols={}", c.rows, c.cols); }
   std::string operator()(const MeanSquaredError& m) const { return fmt::format("elements={}", m.elements); }
   std::string operator()(const Optimizer& o) const {

@@ -88,6 +88,12 @@ struct KindName {
   std::string_view operator()(const Embedding& e) const {
     return e.backward ? "embedding_backward" : "embedding_forward";
   }
+  std::string_view operator()(const EmbeddingBags& e) const {
+    static constexpr std::string_view names[] = {"embedding_bags_forward", "embedding_bags_backward",
+                                                 "embedding_bags_update"};
+    return pick(names, e.part);
+  }
+  std::string_view operator()(const Pairs& p) const { return p.backward ? "pairs_backward" : "pairs_forward"; }
   std::string_view operator()(const CrossEntropy& c) const {
     static constexpr std::string_view names[] = {"cross_entropy_forward", "cross_entropy_row_max",
                                                  "cross_entropy_exp_sum", "cross_entropy_loss",
@@ -95,6 +101,10 @@ struct KindName {
     return pick(names, c.part);
   }
   std::string_view operator()(const MeanSquaredError& m) const { return m.backward ? "mse_backward" : "mse_forward"; }
+  std::string_view operator()(const BinaryCrossEntropy& b) const { return b.backward ? "bce_backward" : "bce_forward"; }
+  std::string_view operator()(const Lamb& l) const {
+    return l.part == LambPart::moments ? "lamb_moments" : "lamb_apply";
+  }
   std::string_view operator()(const Adafactor&) const { return "adafactor"; }
   std::string_view operator()(const Muon& m) const { return m.part == MuonPart::momentum ? "muon_momentum" : "muon"; }
   std::string_view operator()(const Compress& c) const { return c.decompress ? "decompress" : "compress"; }

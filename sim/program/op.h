@@ -256,6 +256,41 @@ struct Embedding {
   std::int64_t tokens = 0, rows = 0, cols = 0;
 };
 
+// Look-ups of sparse features, each in a table of its own, in one kernel: feature f of an example names
+// tables[f].lookups rows of table f, whose sum, or with `mean` mean, is its vector. ids i32: of each feature in turn
+// [batch, lookups]; of `slices` batches, which came from as many ranks, one after the other, and so is y. forward {ids,
+// table 0 [rows, cols], table 1, ...} -> {y [slices, features, batch, cols]}; backward {dy, ids, dtable 0, ...} ->
+// {dtable 0, ...} (accumulates). update {dy, ids, table 0, ..., sum f32 [rows] 0?, ...} -> {table 0, ..., sum 0?, ...}:
+// the optimizer's step on the rows that were looked up alone, g being the sum of a row's gradients: row -= lr g, or
+// with `adagrad` sum += mean of g^2 over the row, row -= lr g / (sqrt(sum) + eps), as FBGEMM's EXACT_SGD and
+// EXACT_ROWWISE_ADAGRAD do (fbgemm_gpu, split_embedding_configs.py).
+struct BagTable {
+  std::int64_t rows = 0, lookups = 1;
+};
+enum class BagPart : unsigned char { forward, backward, update };
+struct EmbeddingBags {
+  BagPart part = BagPart::forward;
+  std::int64_t slices = 1, batch = 0, cols = 0;
+  bool mean = false, adagrad = false;
+  std::vector<BagTable> tables;
+
+  std::int64_t ids() const {
+    std::int64_t sum = 0;
+    for (const BagTable& t : tables) sum += slices * batch * t.lookups;
+    return sum;
+  }
+};
+// The products of every two of an example's vectors, each pair once (Naumov et al. 2019, arXiv 1906.00091): of P
+// [batch, vectors, vectors] what is below the diagonal, row by row. forward {P, x [batch, cols]} -> {y [batch, cols +
+// pairs]}, x before the pairs; backward {dy} -> {dP, dx}: dP is symmetric with 0 on its diagonal, so that the gradient
+// of the vectors is dP times them.
+struct Pairs {
+  bool backward = false;
+  std::int64_t batch = 0, vectors = 0, cols = 0;
+
+  std::int64_t count() const { return vectors * (vectors - 1) / 2; }
+};
+
 // Mean over the tokens of the global batch. fused_forward {logits [rows, cols], targets, loss} -> {stats f32 [rows, 2],
 // loss f32 [1]} (accumulates the loss). Vocabulary-parallel in three parts with collectives between: row_max {logits}
 // -> {max f32 [rows]}; exp_sum {logits, targets, max} -> {sums f32 [rows, 2]: sum of exponentials, the target's shifted
@@ -278,6 +313,16 @@ struct CrossEntropy {
 // f32, loss} -> {loss f32 [1]} (adds scale * sum of (prediction - target)^2); backward {prediction, target f32,
 // loss_scale f32 [2]?} -> {dprediction} = 2 scale (prediction - target), times the loss scale if there is one.
 struct MeanSquaredError {
+  bool backward = false;
+  std::int64_t elements = 0;  // of this rank's micro-batch
+  double scale = 1;           // 1 / elements of the global batch
+  bool scaled = false;        // backward: there is a loss scale
+};
+
+// Binary cross-entropy of `elements` logits, as torch.nn.BCEWithLogitsLoss: forward {x, target f32, loss} -> {loss f32
+// [1]} (adds scale * sum of log(1 + e^x) - target x); backward {x, target f32, loss_scale f32 [2]?} -> {dx} = scale
+// (1 / (1 + e^-x) - target), times the loss scale if there is one.
+struct BinaryCrossEntropy {
   bool backward = false;
   std::int64_t elements = 0;  // of this rank's micro-batch
   double scale = 1;           // 1 / elements of the global batch
@@ -346,6 +391,27 @@ struct Compress {
   std::int64_t members = 1;
   int site = 0;
   AxisSet spread = {};
+};
+// LAMB (You et al. 2019, arXiv 1904.00962, algorithm 2) on a flat range of several tensors, or of a rank's shards of
+// them: `elements` from place * elements on of the range that the tensors lie in, place being that among the ranks that
+// differ on `shards` only. moments {grad, coefficient f32 [1]?, value, exp_avg f32, exp_avg_sq f32} -> {exp_avg,
+// exp_avg_sq, u f32, squares f32 [tensors, 2]}: the moments as AdamW has them, the update u = m / (sqrt(v) + eps) +
+// weight_decay w with corrected moments, and of each tensor the sum of the squares of w and of u in the range, 0 for
+// those that only the first rank of a tensor group counts (`once`). apply {u, squares, coefficient?, param, master
+// f32?}
+// -> {param, master?}: w -= lr r u with the trust ratio r = |w| / |u| of each tensor, 1 where one of the two is 0.
+// `value` is the master if there is one. A coefficient that is not a number: nothing changes.
+struct LambTensor {
+  std::int64_t offset = 0, elements = 0;
+  bool once = false;
+};
+enum class LambPart : unsigned char { moments, apply };
+struct Lamb {
+  LambPart part = LambPart::moments;
+  bool master = false, clip = false;
+  std::int64_t elements = 0;
+  AxisSet shards = {};
+  std::vector<LambTensor> tensors;
 };
 // {grad, sum f32 [1]} -> {sum}: adds the squares of the range, which is skipped on ranks with a tensor coordinate other
 // than 0 if counted_once_over_tensor (parameters replicated over the tensor group).
@@ -424,7 +490,7 @@ struct BatchNorm {
 
 // The next micro-batch of data, host to device: {} -> {y}. values: what a regression's outputs should be. segments: of
 // each token; predictions: rows of the tokens that are predicted, whose `targets` there are then.
-// patches: of images, [patch, micro_batch, width].
+// patches: of images, [patch, micro_batch, width]. sparse: rows that sparse features name, as EmbeddingBags has them.
 // In a simulation with loaders (sim/engine/simulator/loaders.h) an op `taken` waits until the rank's loader has the
 // micro-batch, and one `with` copies another part of it. Elsewhere all is `there` when it is asked for.
 enum class InputKind : unsigned char {
@@ -436,7 +502,8 @@ enum class InputKind : unsigned char {
   values,
   segments,
   predictions,
-  patches
+  patches,
+  sparse
 };
 enum class InputFrom : unsigned char { there, taken, with };
 struct Input {
@@ -452,9 +519,9 @@ struct Input {
 // An all_to_all may have unequal parts: of what each member sends, which is `elements`, member i of the group, in its
 // order, gets Program::parts[parts][i]. `back`: the way back, where member i sends each of the others that many and
 // `elements` is what each gets. `own`: elements of this rank's buffer on the other side, y or on the way back x, which
-// has room for what comes together there. Counted: {x, counts f32 [members, experts]} -> {y}: rows of `row` elements,
-// sorted by experts, and how many of each member's tokens go to each expert, of which the members have as many each, in
-// order; they say what is sent where it is performed. What does not fit is an error.
+// has room for what comes together there (and is 0 where it is `elements`). Counted: {x, counts f32 [members, experts]}
+// -> {y}: rows of `row` elements, sorted by experts, and how many of each member's tokens go to each expert, of which
+// the members have as many each, in order; they say what is sent where it is performed. What does not fit is an error.
 // Forwarded (`to`): of a token's rows to experts of one node one crosses the network, and of those to experts of one
 // rank one reaches it (plan.expert_dispatch).
 enum class CollectiveKind : unsigned char { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, reduce };
@@ -498,10 +565,11 @@ struct PointToPoint {
 // The host waits for this op's waits before it launches anything later in program order.
 struct HostSync {};
 
-using OpShape = std::variant<Gemm, Attention, LatentHeads, Norm, Activation, Elementwise, StridedCopy, Router, Permute,
-                             GroupedGemm, Embedding, CrossEntropy, MeanSquaredError, Optimizer, Adafactor, Muon,
-                             Compress, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d, Pool2d, AveragePool,
-                             BatchNorm, Input, Collective, PointToPoint, HostSync>;
+using OpShape =
+    std::variant<Gemm, Attention, LatentHeads, Norm, Activation, Elementwise, StridedCopy, Router, Permute, GroupedGemm,
+                 Embedding, EmbeddingBags, Pairs, CrossEntropy, MeanSquaredError, BinaryCrossEntropy, Optimizer,
+                 Adafactor, Muon, Lamb, Compress, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d, Pool2d,
+                 AveragePool, BatchNorm, Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

@@ -67,9 +67,9 @@ double checkpoint_bytes(const plan::Scenario& s) {
     refuse_goodput("checkpoint.bytes", "with adapters alone trained, it is not known what a checkpoint holds",
                    "checkpoint.bytes: 100MB, as an example");
   const double kept = t.moments == plan::MomentsKind::fp32 ? 4 : t.moments == plan::MomentsKind::bf16 ? 2 : 1;
-  const double moments = t.optimizer == plan::OptimizerKind::adamw                   ? 2
-                         : t.optimizer == plan::OptimizerKind::sgd && t.momentum > 0 ? 1
-                                                                                     : 0;
+  const double moments = t.optimizer == plan::OptimizerKind::adamw || t.optimizer == plan::OptimizerKind::lamb ? 2
+                         : t.optimizer == plan::OptimizerKind::sgd && t.momentum > 0                           ? 1
+                                                                                                               : 0;
   const double values = t.precision == plan::Precision::fp32 ? 4 : 4 + 2;
   return static_cast<double>(model::parameter_count(s.model)) * (values + moments * kept);
 }

@@ -38,30 +38,27 @@ TEST_P(Scenario, GivesWhatItGave) {
   EXPECT_EQ(sum, result.step_time_ps) << "the breakdown sums to the step to the picosecond";
 }
 
-INSTANTIATE_TEST_SUITE_P(Shipped, Scenario,
-                         testing::Values(Golden{"gpt3-175b-1024xa100", 24.30, 25.34, true},
-                                         Golden{"gpt3-175b-zero3-tp2", 17.93, 32.43, true},
-                                         Golden{"gpt3-175b-tp8-pp16", 24.57, 17.31, true},
-                                         Golden{"gpt3-175b-gpipe", 19.95, 351.3, false},
-                                         Golden{"llama2-7b-8xa100", 13.19, 53.63, true},
-                                         Golden{"llama3-8b-lora-8xh100", 2.381, 42.20, true},
-                                         Golden{"gpt-10b-offload-1xv100", 13.49, 32.69, true},
-                                         Golden{"gpt2-xl-32xa100-ethernet-top1", 0.3387, 50.87, true},
-                                         Golden{"cnn-imagenet-slow-storage", 0.05632, 2.96, true},
-                                         Golden{"llama3-70b-32xh100-32xa100", 46.32, 77.40, true},
-                                         Golden{"mixtral-8x7b-64xh100", 2.599, 62.54, true},
-                                         Golden{"palm-540b-3072xtpuv4", 15.30, 14.59, true},
-                                         Golden{"peers/gpt3-step-1024", 5.583, 81.13, true},
-                                         Golden{"published/korthikanti-22b-full", 1.421, 61.27, true},
-                                         Golden{"published/korthikanti-22b-selective", 1.069, 66.22, true},
-                                         Golden{"published/korthikanti-175b-full", 17.99, 63.14, true},
-                                         Golden{"published/korthikanti-175b-selective", 13.58, 69.80, true}),
-                         [](const auto& test) {
-                           std::string name = test.param.scenario;
-                           for (char& c : name)
-                             if (c == '-' || c == '/') c = '_';
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Shipped, Scenario,
+    testing::Values(
+        Golden{"gpt3-175b-1024xa100", 24.30, 25.34, true}, Golden{"gpt3-175b-zero3-tp2", 17.93, 32.43, true},
+        Golden{"gpt3-175b-tp8-pp16", 24.57, 17.31, true}, Golden{"gpt3-175b-gpipe", 19.95, 351.3, false},
+        Golden{"llama2-7b-8xa100", 13.19, 53.63, true}, Golden{"llama3-8b-lora-8xh100", 2.381, 42.20, true},
+        Golden{"gpt-10b-offload-1xv100", 13.49, 32.69, true},
+        Golden{"gpt2-xl-32xa100-ethernet-top1", 0.3387, 50.87, true},
+        Golden{"cnn-imagenet-slow-storage", 0.05632, 2.96, true}, Golden{"dlrm-criteo-8xa100", 0.009948, 12.21, true},
+        Golden{"llama3-70b-32xh100-32xa100", 46.32, 77.40, true}, Golden{"mixtral-8x7b-64xh100", 2.599, 62.54, true},
+        Golden{"palm-540b-3072xtpuv4", 15.30, 14.59, true}, Golden{"peers/gpt3-step-1024", 5.583, 81.13, true},
+        Golden{"published/korthikanti-22b-full", 1.421, 61.27, true},
+        Golden{"published/korthikanti-22b-selective", 1.069, 66.22, true},
+        Golden{"published/korthikanti-175b-full", 17.99, 63.14, true},
+        Golden{"published/korthikanti-175b-selective", 13.58, 69.80, true}),
+    [](const auto& test) {
+      std::string name = test.param.scenario;
+      for (char& c : name)
+        if (c == '-' || c == '/') c = '_';
+      return name;
+    });
 
 }  // namespace
 }  // namespace rehearse

@@ -39,7 +39,7 @@ void GpuMaker::check(const std::vector<Timeline>& timelines, const plan::RankGri
   std::map<int, std::pair<std::int64_t, int>> needed;  // by device: bytes, ranks
   for (const int rank : ranks) {
     auto& [bytes, count] = needed[parts_.device(rank)];
-    bytes += timelines[static_cast<std::size_t>(grid.coordinate(rank, Axis::pipeline))].memory.arena_bytes;
+    bytes += timeline_of(timelines, grid, rank).memory.arena_bytes;
     ++count;
   }
   for (const auto& [device, need] : needed) {

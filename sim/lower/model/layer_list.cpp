@@ -5,6 +5,8 @@
 namespace rehearse::lower {
 
 std::vector<std::int64_t> batch_shape(const Context& context, model::Extent extent) {
+  if (extent.ids) return {extent.vectors, context.batch};
+  if (extent.rows()) return {extent.vectors, context.batch, extent.channels};
   if (!extent.maps()) return {context.batch, extent.channels};
   return {context.batch, extent.channels, extent.size, extent.size};
 }
@@ -33,6 +35,16 @@ std::string layer_name(const model::Layer& layer) {
       return "pool";
     case model::LayerKind::residual:
       return "residual";
+    case model::LayerKind::attention:
+      return "attention";
+    case model::LayerKind::embedding:
+      return "embedding";
+    case model::LayerKind::tables:
+      return "tables";
+    case model::LayerKind::pairs:
+      return "pairs";
+    case model::LayerKind::flatten:
+      return "flatten";
   }
   return "";
 }

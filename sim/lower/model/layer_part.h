@@ -66,7 +66,7 @@ class LayerSequence {
   std::vector<InNorm> in_norm_;
 };
 
-// [batch, channels, size, size] or [batch, channels].
+// [batch, channels, size, size] or [batch, channels]; of vectors [vectors, batch, channels].
 std::vector<std::int64_t> batch_shape(const Context& context, model::Extent extent);
 
 }  // namespace rehearse::lower

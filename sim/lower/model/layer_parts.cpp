@@ -5,6 +5,7 @@
 #include "sim/base/check.h"
 #include "sim/lower/model/layer_part.h"
 #include "sim/lower/model/list_norms.h"
+#include "sim/lower/model/list_vectors.h"
 
 namespace rehearse::lower {
 namespace {
@@ -67,10 +68,10 @@ class ProductPart : public PartBase {
 class LinearPart : public ProductPart {
  public:
   using ProductPart::ProductPart;
-  void declare_parameters() override { add_parameters({layer_.width, in_.elements()}, in_.elements()); }
+  void declare_parameters() override { add_parameters({layer_.width, width_in()}, width_in()); }
 
   void forward(BufferId y, bool) override {
-    Gemm gemm{s_.context.batch, layer_.width, in_.elements(), 1};
+    Gemm gemm{rows(), layer_.width, width_in(), 1};
     gemm.transpose_b = true;
     gemm.bias = layer_.bias;
     s_.builder.op(name_ + ".forward", gemm, s_.context.compute, forward_reads(), {{y}});
@@ -78,7 +79,7 @@ class LinearPart : public ProductPart {
 
   BufferId backward(BufferId gradient, bool input_gradient) override {
     RoleBuilder& b = s_.builder;
-    const std::int64_t n = layer_.width, k = in_.elements(), rows = s_.context.batch;
+    const std::int64_t n = layer_.width, k = width_in(), rows = this->rows();
     const bool fused = bias_ >= 0 && s_.context.plan().fuses_bias_gradients();
     if (bias_ >= 0 && !fused) {
       const BufferId db = s_.parameters.accumulated_gradient(bias_);
@@ -101,6 +102,11 @@ class LinearPart : public ProductPart {
     });
     return dx;
   }
+
+ private:
+  // Of an example, or of each of its tokens.
+  std::int64_t width_in() const { return in_.rows() ? in_.channels : in_.elements(); }
+  std::int64_t rows() const { return s_.context.batch * (in_.rows() ? in_.vectors : 1); }
 };
 
 class ConvolutionPart : public ProductPart {
@@ -214,7 +220,7 @@ class DropoutPart : public PartBase {
 
  private:
   Elementwise shape(ElementwiseFn fn) const {
-    Elementwise e{fn, s_.context.batch * in_.elements(), in_.elements()};
+    Elementwise e{fn, s_.context.batch * in_.elements(), in_.rows() ? in_.channels : in_.elements()};
     e.dropout = layer_.rate;
     e.site = site_;
     return e;
@@ -334,9 +340,20 @@ std::unique_ptr<LayerPart> make_layer_part(const UnitScope& scope, const Layer& 
     case LayerKind::max_pool:
       return std::make_unique<MaxPoolPart>(scope, layer, in, name);
     case LayerKind::average_pool:
+      if (in.rows()) return make_mean_of_vectors(scope, in, name);
       return std::make_unique<AveragePoolPart>(scope, layer, in, name);
     case LayerKind::residual:
       return std::make_unique<ResidualPart>(scope, layer, in, name, site);
+    case LayerKind::attention:
+      return make_list_attention(scope, layer, in, name);
+    case LayerKind::embedding:
+      return make_list_embedding(scope, layer, in, name);
+    case LayerKind::tables:
+      return make_tables(scope, layer, in, name);
+    case LayerKind::pairs:
+      return make_pairs(scope, in, name);
+    case LayerKind::flatten:
+      return make_flatten(scope, in, name);
   }
   REHEARSE_CHECK(false, "unknown layer kind {}", static_cast<int>(layer.kind));
 }

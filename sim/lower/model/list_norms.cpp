@@ -98,7 +98,7 @@ class LayerNormLayer : public LayerPart {
   bool restores() const override { return true; }
   void declare(BufferId x, BufferId, bool) override {
     x_ = x;
-    stats_ = s_.builder.activation(name_ + ".stats", DType::f32, {s_.context.batch, 2}, s_.restored());
+    stats_ = s_.builder.activation(name_ + ".stats", DType::f32, {rows(), 2}, s_.restored());
   }
   void forward(BufferId y, bool) override {
     if (y < 0) y = s_.builder.workspace(s_.builder.here(name_ + ".out_again"), s_.context.compute, shape());
@@ -118,9 +118,11 @@ class LayerNormLayer : public LayerPart {
 
  private:
   std::vector<std::int64_t> shape() const { return batch_shape(s_.context, in_); }
+  // Examples, or their tokens.
+  std::int64_t rows() const { return s_.context.batch * (in_.rows() ? in_.vectors : 1); }
   void op(const char* what, program::NormPart part, const std::vector<Operand>& reads,
           const std::vector<Operand>& writes) {
-    program::Norm norm{part, false, false, s_.context.batch, in_.channels};
+    program::Norm norm{part, false, false, rows(), in_.channels};
     s_.builder.op(name_ + "." + what, norm, s_.context.compute, reads, writes);
   }
 

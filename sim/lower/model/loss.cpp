@@ -1,10 +1,12 @@
-// The last unit of cnn and mlp models: the loss of classification (cross entropy) or of regression (mean square).
+// The last unit of cnn and mlp models: the loss of classification (cross entropy), of regression (mean square), or of
+// yes and no (binary cross entropy).
 #include "sim/lower/model/load.h"
 #include "sim/lower/model/unit.h"
 
 namespace rehearse::lower {
 namespace {
 
+using program::BinaryCrossEntropy;
 using program::CrossEntropy;
 using program::CrossEntropyPart;
 using program::Elementwise;
@@ -54,9 +56,11 @@ class ClassifierLoss : public Unit {
   BufferId x_ = -1, labels_ = -1, stats_ = -1, loss_ = -1;
 };
 
-class RegressionLoss : public Unit {
+// Of numbers, by Shape: MeanSquaredError or BinaryCrossEntropy.
+template <class Shape>
+class ValueLoss : public Unit {
  public:
-  explicit RegressionLoss(UnitScope scope) : s_(scope) {}
+  explicit ValueLoss(UnitScope scope) : s_(scope) {}
   BufferId declare_buffers(BufferId input, Lifetime) override {
     x_ = input;
     values_ = s_.builder.activation("values", DType::f32, s_.builder.buffer(x_).shape, Lifetime::micro_batch);
@@ -81,7 +85,7 @@ class RegressionLoss : public Unit {
 
  private:
   std::int64_t elements() const { return s_.builder.buffer(x_).elements(); }
-  MeanSquaredError loss(bool backward) const {
+  Shape loss(bool backward) const {
     const double outputs = static_cast<double>(s_.context.model().outputs());
     return {backward, elements(), s_.context.loss_weight() / outputs, backward && s_.context.scales_loss()};
   }
@@ -92,7 +96,9 @@ class RegressionLoss : public Unit {
 }  // namespace
 
 std::unique_ptr<Unit> make_loss(UnitScope scope) {
-  if (scope.context.model().loss == model::LossKind::mse) return std::make_unique<RegressionLoss>(scope);
+  const model::LossKind kind = scope.context.model().loss;
+  if (kind == model::LossKind::mse) return std::make_unique<ValueLoss<MeanSquaredError>>(scope);
+  if (kind == model::LossKind::binary_cross_entropy) return std::make_unique<ValueLoss<BinaryCrossEntropy>>(scope);
   return std::make_unique<ClassifierLoss>(scope);
 }
 

@@ -33,7 +33,8 @@ void ParameterStore::make_optimizer_state(Bucket& bucket, int index) {
     return id;
   };
   const plan::OptimizerKind kind = context_.scenario.training.optimizer;
-  const bool adam = kind == plan::OptimizerKind::adamw || (kind == plan::OptimizerKind::muon && !bucket.muon);
+  const bool adam = kind == plan::OptimizerKind::adamw || kind == plan::OptimizerKind::lamb ||
+                    (kind == plan::OptimizerKind::muon && !bucket.muon);
   const bool sgd = kind == plan::OptimizerKind::sgd;
   const bool averages = adam || bucket.muon || (sgd && context_.scenario.training.momentum > 0);
   const auto zeros = [&](const std::string& name, DType type, std::int64_t elements) {
@@ -70,10 +71,11 @@ bool ParameterStore::counted(const Bucket& bucket) const {
   return !bucket.frozen && !(bucket.tied && context_.groups.embedding >= 0 && bucket.copy);
 }
 
-void ParameterStore::add_squares(BufferId sum, bool experts) {
+// `unlike`: of what ranks with the same layers have each for itself, experts or tables; else of all else.
+void ParameterStore::add_squares(BufferId sum, bool unlike) {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const Bucket& b = buckets_[i];
-    if (!counted(b) || b.experts != experts || keeps_gradients_on_host(b)) continue;
+    if (!counted(b) || (b.experts || b.owned) != unlike || keeps_gradients_on_host(b)) continue;
     builder_.op("grad_norm.bucket" + std::to_string(i),
                 program::SumSquares{builder_.buffer(b.gradient_shard).elements(), b.replicated}, context_.gradient,
                 {{b.gradient_shard}, {sum}}, {{sum}});
@@ -184,6 +186,10 @@ void ParameterStore::emit_step() {
   BufferId coefficient = needed ? emit_coefficient() : -1;
   const bool on_host = context_.plan().offload_optimizer;
   if (on_host && coefficient >= 0) coefficient = coefficient_on_host(coefficient);
+  if (context_.scenario.training.optimizer == plan::OptimizerKind::lamb) {
+    emit_lamb(coefficient);
+    return gather_updated();
+  }
   // Forward order, so that the first layers' parameters are gathered first.
   const bool adafactor = context_.scenario.training.optimizer == plan::OptimizerKind::adafactor;
   for (std::size_t i = buckets_.size(); i-- > 0;) {

@@ -124,9 +124,9 @@ DType ParameterStore::moments_of(const Param& p) const {
 
 // Walks the parameters in backward order and fills one open bucket a kind (sharded or replicated over the tensor
 // group, or experts that are spread over ranks; each in 16 bits or held in 8, or frozen; with moments in 8 bits or
-// not; updated by Muon or not).
+// not; updated by Muon or not; of this rank alone or not).
 void ParameterStore::form_buckets() {
-  std::array<int, 36> open{};
+  std::array<int, 72> open{};
   open.fill(-1);
   for (auto id = static_cast<ParamId>(params_.size()) - 1; id >= 0; --id) {
     Param& p = params_[static_cast<std::size_t>(id)];
@@ -140,7 +140,7 @@ void ParameterStore::form_buckets() {
                       (frozen(p)            ? 6U
                        : kind != Held::none ? 3U
                                             : 0U) +
-                      (codes ? 9U : 0U) + (by_muon(p) ? 18U : 0U)];
+                      (codes ? 9U : 0U) + (by_muon(p) ? 18U : 0U) + (p.spec.owned ? 36U : 0U)];
     int& current = whole_matrices ? open_muon_bucket(p) : usual;
     const bool by_unit = context_.plan().zero == 3;
     const std::int64_t alone = by_unit ? context_.profile().shard_alone : 0;
@@ -162,6 +162,7 @@ void ParameterStore::form_buckets() {
       bucket.tied = p.spec.tied;
       bucket.copy = p.spec.copy;
       bucket.experts = p.spec.spread;
+      bucket.owned = p.spec.owned;
       bucket.held = kind;
       bucket.frozen = frozen(p);
       bucket.moments = moments_of(p);

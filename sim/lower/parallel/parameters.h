@@ -17,8 +17,9 @@
 // weights held in 8 bits alone (training.fp8_params; fp8_parameters.cpp). So are parameters whose moments are in 8 bits
 // (training.moments): each begins at a multiple of kMomentBlock elements, and the bucket is padded to a multiple of
 // d * kMomentBlock, so that no block of them has elements of two tensors or on two ranks. So are frozen parameters
-// (training.lora_rank; lora.h): a rank keeps their values alone, whole or with ZeRO-3 its shard, and no gradients and
-// optimizer states.
+// (training.lora_rank; lora.h) and tables whose rows backward updates (training.sparse_optimizer): a rank keeps their
+// values alone, whole or with ZeRO-3 its shard, and no gradients and optimizer states. So are tables that one
+// data-parallel rank has (plan.embedding_tables), whose gradients are of all ranks' examples already.
 //
 // Where the optimizer's step is on the host (plan.offload_optimizer; offload.cpp) its states lie in the host's memory,
 // and so do the reduced gradients that it reads; with ZeRO 2 and 3 no others are kept.
@@ -47,6 +48,8 @@ struct ParamSpec {
   bool adapter = false;     // of low-rank adaptation
   bool copy = false;        // the head's own copy of a tied one: gradients count in the norm where the embedding is
   bool table = false;       // whose rows are looked up: its moments are not kept in 8 bits
+  bool owned = false;       // of the data-parallel ranks this one alone has it (plan.embedding_tables)
+  bool sparse = false;      // an op of backward updates it (training.sparse_optimizer): it has no gradient, no moments
   // Matrices that Muon updates, one after the other, of as many columns as the last dimension: of a product in a block.
   // 0: AdamW's, as tables, the head, norms and biases are.
   std::int64_t matrices = 0;
@@ -142,7 +145,7 @@ class ParameterStore {
   struct Bucket {
     std::vector<ParamId> params;
     int unit = 0, chunk = 0;
-    bool replicated = false, tied = false, copy = false, experts = false, frozen = false;
+    bool replicated = false, tied = false, copy = false, experts = false, frozen = false, owned = false;
     bool muon = false;  // of matrices that Muon updates
     // Of shards of matrices that Muon updates: elements of a matrix, or of packed ones together. 0: cut anywhere.
     std::int64_t piece = 0;
@@ -169,9 +172,11 @@ class ParameterStore {
   void emit_held();
   // The ranks that hold the bucket's parameters, or with hybrid sharding those that shard them together; -1: no others.
   program::GroupId group_of(const Bucket& bucket) const {
+    if (bucket.owned) return -1;
     return bucket.experts ? context_.groups.expert_data : context_.groups.data;
   }
   std::int64_t members_of(const Bucket& bucket) const {
+    if (bucket.owned) return 1;
     return bucket.experts ? context_.expert_shards : context_.shards;
   }
   // Over which a parameter's experts are spread.
@@ -179,12 +184,17 @@ class ParameterStore {
     if (!param.spec.spread) return {};
     return context_.plan().whole_experts() ? AxisSet{Axis::tensor, Axis::context, Axis::expert} : kExpertAxes;
   }
-  static AxisSet axes_of(const Bucket& bucket) { return bucket.experts ? kExpertShardAxes : kShardAxes; }
+  static AxisSet axes_of(const Bucket& bucket) {
+    if (bucket.owned) return {};
+    return bucket.experts ? kExpertShardAxes : kShardAxes;
+  }
   DType moments_of(const Param& param) const;
   static std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
     return (n + multiple - 1) / multiple * multiple;
   }
-  bool frozen(const Param& param) const { return context_.scenario.training.lora() && !param.spec.adapter; }
+  bool frozen(const Param& param) const {
+    return param.spec.sparse || (context_.scenario.training.lora() && !param.spec.adapter);
+  }
   bool sharded(const Bucket& bucket) const {
     return context_.plan().zero > (bucket.frozen ? 2 : 0) && group_of(bucket) >= 0;
   }
@@ -258,7 +268,8 @@ class ParameterStore {
   void reduce_rest();
   void gather_updated();
   BufferId emit_coefficient();
-  void add_squares(BufferId sum, bool experts);
+  void add_squares(BufferId sum, bool unlike);
+  void emit_lamb(BufferId coefficient);
   void emit_optimizer(Bucket& bucket, int index, BufferId coefficient);
   Bucket& bucket_of(ParamId id) {
     return buckets_[static_cast<std::size_t>(params_[static_cast<std::size_t>(id)].bucket)];

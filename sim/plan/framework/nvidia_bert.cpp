@@ -25,8 +25,8 @@ FrameworkProfile nvidia_bert_profile() {
       "costed "
       "as one)",
       "run_pretraining.py: vocabulary padded to a multiple of 8; data without the device's waiting (SyncFreeStats)",
-      "lamb_amp_opt/fused_lamb: not modelled, training.optimizer is AdamW: 28 bytes a parameter of an update, where "
-      "LAMB's two stages and three norms move some 46. Of fp32 training with hundreds of micro-batches that is nothing",
+      "lamb_amp_opt/fused_lamb: training.optimizer: lamb, which the published runs are given: two stages with norms "
+      "between, 42 bytes a parameter and the gradients' norm",
       "launch_cost: 5 to 25 us of host time for a PyTorch op before its kernel "
       "(jiahuanglin.xyz/all_lessons/gpu_kernel_serving/18_pytorch_to_kernel.html); 8 us is a judgement in that range",
       "memory_reserve: CUDA context above 1 GB before CUDA 11.7 (pytorch/pytorch#107667) and 0.5 to 0.7 GB for an NCCL "

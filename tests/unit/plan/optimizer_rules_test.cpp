@@ -73,5 +73,19 @@ TEST(OptimizerRules, AdafactorUpdatesWholeTensors) {
   EXPECT_NE(unknown[0].find("did you mean 'adafactor'?"), std::string::npos) << unknown[0];
 }
 
+TEST(OptimizerRules, LambAddsUpNormsOfTensors) {
+  EXPECT_EQ(problems(with_model("cluster: {topology: dgx-a100, gpus: 8}\nplan: {zero: 3, tensor: 2}\ntraining: "
+                                "{optimizer: lamb}\n")),
+            std::vector<std::string>{});
+  const auto only = [](const std::string& rest, const std::string& problem) {
+    const std::vector<std::string> found = problems(with_model(rest));
+    ASSERT_EQ(found.size(), 1U) << rest;
+    EXPECT_NE(found[0].find(problem), std::string::npos) << found[0];
+  };
+  only("training: {optimizer: lamb, moments: bf16}\n", "training.moments: lamb keeps its moments in fp32");
+  only("training: {optimizer: lamb, lora_rank: 4}\n", "adapters are trained by adamw or sgd");
+  only("plan: {offload_optimizer: true}\ntraining: {optimizer: lamb}\n", "LAMB has no step on the host yet");
+}
+
 }  // namespace
 }  // namespace rehearse::plan
