@@ -67,7 +67,7 @@ void ParameterStore::emit_zero_gradients() {
 
 // In the norm: the first copy of a tied embedding only, and nothing that is frozen.
 bool ParameterStore::counted(const Bucket& bucket) const {
-  return !bucket.frozen && !(bucket.tied && context_.groups.embedding >= 0 && bucket.copy);
+  return !bucket.frozen && !(bucket.held_by >= 0 && bucket.copy);
 }
 
 void ParameterStore::add_squares(BufferId sum, bool experts) {
