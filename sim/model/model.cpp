@@ -170,8 +170,9 @@ std::int64_t flattened_width(const Model& model) {
 std::int64_t span_targets(std::int64_t seq_len) {
   // Of a text of `tokens`: what is left of it, and what is taken out, with the tokens that stand for spans and an end.
   const auto lengths = [](std::int64_t tokens) {
-    const auto noise = static_cast<std::int64_t>(std::round(static_cast<double>(tokens) * 0.15));
-    const auto spans = static_cast<std::int64_t>(std::round(static_cast<double>(noise) / 3));
+    // Halves to even numbers, as numpy rounds them.
+    const auto noise = static_cast<std::int64_t>(std::nearbyint(static_cast<double>(tokens) * 0.15));
+    const auto spans = static_cast<std::int64_t>(std::nearbyint(static_cast<double>(noise) / 3));
     return std::pair{tokens - noise + spans + 1, noise + spans + 1};
   };
   // The inputs never get shorter with a token more, and are about 0.9 of the text.

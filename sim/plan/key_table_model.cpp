@@ -271,7 +271,7 @@ std::vector<Key> transformer_keys() {
        .max = 1 << 13,
        .families = "t5",
        .meaning = "layers of the decoder, which attend to the encoder's output too",
-       .example = "12",
+       .example = "6",
        .related = "model.encoder_layers",
        .field = &model::Model::decoder_layers},
       {.path = "model.decoder_seq_len",

@@ -16,9 +16,10 @@ TEST(EncoderDecoderRules, WhatAnEncoderWithADecoderCannotBe) {
     EXPECT_EQ(found.size(), 1U) << testing::PrintToString(found);
     return found.empty() ? std::string() : found.front();
   };
-  EXPECT_TRUE(only("cluster: {gpus: 2}\nplan: {context: 2}\n").starts_with("4:17 plan.context: context = 2: the bias"));
+  EXPECT_TRUE(only("cluster: {gpus: 2}\nplan: {context: 2, context_kind: all_to_all}\n")
+                  .starts_with("4:17 plan.context: context = 2: the bias"));
   EXPECT_TRUE(only("cluster: {gpus: 2}\nplan: {pipeline: 2, schedule: zero_bubble}\n")
-                  .starts_with("4:32 plan.schedule: schedule zero_bubble: a decoder's stages"));
+                  .starts_with("4:31 plan.schedule: schedule zero_bubble: a decoder's stages"));
   EXPECT_TRUE(
       only("plan: {recompute: ops}\n").starts_with("3:19 plan.recompute: ops recomputation knows no attention"));
   EXPECT_TRUE(only("training: {precision: fp8}\n").starts_with("3:23 training.precision: blocks that attend"));
