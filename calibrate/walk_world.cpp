@@ -14,8 +14,8 @@ class MadeData final : public execute::Data {
             void* out) override {
     using program::InputKind;
     const bool classes = kind == InputKind::segments || kind == InputKind::labels;  // two of them, if any
-    const bool ids =
-        classes || kind == InputKind::tokens || kind == InputKind::targets || kind == InputKind::predictions;
+    const bool ids = classes || kind == InputKind::tokens || kind == InputKind::targets ||
+                     kind == InputKind::predictions || kind == InputKind::decoder_tokens;
     const std::int64_t range = classes ? std::min<std::int64_t>(2, vocab_) : vocab_;
     std::int64_t next = numbers.empty() ? 0 : numbers.front();
     for (std::int64_t i = 0; i < elements; ++i, next += 7919) {

@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "execute/encoder_data.h"
+#include "execute/span_data.h"
 #include "execute/sparse_data.h"
 #include "sim/base/check.h"
 #include "sim/base/diagnostics.h"
@@ -225,6 +226,26 @@ std::vector<std::uint16_t> read_tokens(const std::string& file) {
   return tokens;
 }
 
+std::unique_ptr<Data> open_spans(const model::Model& model, std::int64_t seq_len, std::int64_t seed,
+                                 const std::string& name, std::vector<std::uint16_t> tokens) {
+  const SpanLengths l = span_lengths(model, seq_len);
+  if (l.noise < l.spans || seq_len - 1 - l.spans < l.spans)
+    fail(name,
+         fmt::format("a decoder of {} tokens beside an encoder of {} leaves no spans and pieces to cut a text in",
+                     model.decoder_tokens(seq_len), seq_len),
+         "model.decoder_seq_len: at least 3, and less than training.seq_len");
+  if (static_cast<std::int64_t>(tokens.size()) < l.text + 1)
+    fail(name, fmt::format("{} tokens are too few for one example, which is made of {}", tokens.size(), l.text));
+  const auto highest = std::max_element(tokens.begin(), tokens.end());
+  if (*highest >= span_text_vocab(model, seq_len))
+    fail(
+        name,
+        fmt::format("token {} at {} is outside the model's vocabulary of {}, whose last {} stand for spans and the end",
+                    *highest, highest - tokens.begin(), model.vocab, l.spans + 1),
+        fmt::format("bytes need model.vocab >= {}", 256 + l.spans + 1));
+  return make_span_data(std::make_unique<TextData>(std::move(tokens), name, l.text, seed), model, seq_len, seed);
+}
+
 }  // namespace
 
 std::string data_file(const std::string& given) {
@@ -245,6 +266,7 @@ std::unique_ptr<Data> open_data(const model::Model& model, std::int64_t seq_len,
   }
   const std::string name = data_file(file);
   std::vector<std::uint16_t> tokens = read_tokens(name);
+  if (model.has_decoder()) return open_spans(model, seq_len, seed, name, std::move(tokens));
   if (static_cast<std::int64_t>(tokens.size()) < seq_len + 1)
     fail(name, fmt::format("{} tokens are too few for one sequence of seq_len = {} and its last target", tokens.size(),
                            seq_len));

@@ -1,5 +1,5 @@
 // What a model is trained on: a text file (bytes as tokens) or a .bin of little-endian uint16 tokens for transformers
-// (encoder_data.h: what bert makes of it);
+// (encoder_data.h: what bert makes of it; span_data.h: what t5 does);
 // (sparse_data.h: what lists that read tokens or sparse features train on);
 // for cnn and mlp examples made from the seed, so that there is something to learn. With classes (cross-entropy) each
 // class is a pattern of its own under noise. With numbers (mean squared error) inputs x are uniform in [-1, 1) and the

@@ -114,6 +114,12 @@ struct AttentionShape {
   // first one of its document, before which it sees no key; nullptr: none. Not on GPUs yet.
   const std::int32_t* document_starts = nullptr;
   std::int64_t document_row = 0;  // tokens of a sequence in document_starts
+  // Unfused parts: the queries see all of so many keys of another sequence, whose operand is kv, and are an operand of
+  // their own (sim/program/op.h, Attention); 0: packed qkv.
+  std::int64_t keys = 0;
+  bool unscaled = false;  // softmax of the scores as they are
+  // Of a bias by distance: its buckets and the distance from which on all have the last (sim/base/relative_position.h).
+  std::int64_t bias_buckets = 0, bias_distance = 0;
 
   // The first key that the query at `position` of sequence `batch` sees.
   std::int64_t first_seen(std::int64_t batch, std::int64_t position) const {
@@ -122,6 +128,7 @@ struct AttentionShape {
     const std::int64_t start = document_starts[batch * document_row + position];
     return start > first ? start : first;
   }
+  std::int64_t compared() const { return keys > 0 ? keys : seq; }
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   std::int64_t rotated() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
 };
@@ -299,9 +306,21 @@ class Device {
                                In kv, Out out, float* logsumexp) = 0;
   virtual void context_backward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout, In d_out,
                                 In qkv, In kv, In out, const float* logsumexp, Out d_q, Out d_kv) = 0;
-  // Unfused parts; P, S, D and their gradients are [micro_batch, heads, seq, seq].
+  // Unfused parts; P, S, D and their gradients are [micro_batch, heads, seq, keys], keys = seq of packed qkv.
   virtual void attention_scores(const AttentionShape& s, In qkv, Out scores) = 0;  // Q K^T, not scaled
-  virtual void attention_softmax(const AttentionShape& s, In scores, Out p) = 0;   // scaled, masked
+  // The same of queries and keys that are operands of their own. Not on GPUs yet.
+  virtual void cross_attention_scores(const AttentionShape&, In /*q*/, In /*kv*/, Out /*scores*/) {
+    throw std::logic_error("this device has no attention to another sequence");
+  }
+  virtual void attention_softmax(const AttentionShape& s, In scores, Out p) = 0;  // scaled, masked
+  // Softmax of scores + bias, not scaled; the bias is table [heads, bias_buckets] by distance. Not on GPUs yet.
+  virtual void attention_biased_softmax(const AttentionShape&, In /*scores*/, In /*table*/, Out /*p*/) {
+    throw std::logic_error("this device has no softmax with a bias");
+  }
+  // d_table += the sums of d_s by head and bucket. Not on GPUs yet.
+  virtual void attention_bias_gradient(const AttentionShape&, In /*d_s*/, Out /*d_table*/) {
+    throw std::logic_error("this device has no gradient of a bias of scores");
+  }
   virtual void attention_dropout(const AttentionShape& s, const DropoutSite& dropout, In p, Out d,
                                  std::uint8_t* mask) = 0;
   virtual void attention_context(const AttentionShape& s, In d, In qkv, Out out) = 0;
@@ -329,6 +348,13 @@ class Device {
   // gate_up [rows, 2, cols]; with `up` [rows, cols], which may be null, gate_up is the gate alone [rows, cols].
   virtual void swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) = 0;
   virtual void swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) = 0;
+  // The same with gelu (tanh form) in the place of silu. Not on GPUs yet.
+  virtual void geglu_forward(std::int64_t, std::int64_t, In /*gate_up*/, In /*up*/, Out /*y*/) {
+    throw std::logic_error("this device has no gelu gate");
+  }
+  virtual void geglu_backward(std::int64_t, std::int64_t, In /*dy*/, In /*gate_up*/, In /*up*/, Out /*d_gate_up*/) {
+    throw std::logic_error("this device has no gelu gate");
+  }
 
   // 8-bit copies; not on GPUs yet.
   // *amax = the largest absolute value of x.

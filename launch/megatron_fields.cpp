@@ -117,6 +117,8 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
   }
   if (m.activation == model::ActivationKind::swiglu) out.push_back({"swiglu", ""});
   if (m.activation == model::ActivationKind::squared_relu) out.push_back({"squared-relu", ""});
+  if (m.activation == model::ActivationKind::geglu)
+    said.left_out("model.activation", "geglu: a gate with gelu takes code of one's own in Megatron-LM");
   if (m.activation == model::ActivationKind::relu)
     said.left_out("model.activation", "relu: Megatron-LM's arguments have gelu, swiglu and squared ReLU");
   if (m.position == model::Position::rope && m.rotated() != m.head_dim && !m.latent_attention())

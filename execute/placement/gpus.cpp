@@ -95,6 +95,11 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
   if (scenario.model.is_encoder())
     return NotOnGpus{"an encoder's tanh, gathered rows and attention without a mask have not run on a GPU yet",
                      "--device cpu"};
+  if (scenario.model.has_decoder())
+    return NotOnGpus{"there are no kernels of GPUs for biases of scores and attention to another sequence yet",
+                     "--device cpu"};
+  if (scenario.model.activation == model::ActivationKind::geglu && scenario.model.is_transformer())
+    return NotOnGpus{"there is no kernel of GPUs for feed-forward layers gated by gelu yet", "--device cpu"};
   if (scenario.model.family == model::Family::moe)
     return NotOnGpus{"there are no kernels of GPUs for routers and experts yet", "--device cpu"};
   return {};

@@ -62,21 +62,27 @@ class KernelCall {
   void operator()(const program::Attention& a) const {
     kernels::AttentionShape s{a.micro_batch, a.heads, a.kv_heads, a.seq, a.head_dim, a.causal, a.value_dim};
     s.window = a.window;
+    s.unscaled = a.unscaled, s.bias_buckets = a.bias_buckets, s.bias_distance = a.bias_distance;
     const std::vector<std::int32_t> starts =
         a.document > 0 ? starts_of_documents(a.document) : std::vector<std::int32_t>();
     if (a.document > 0) s.document_starts = starts.data(), s.document_row = c_.scenario.training.seq_len;
     const std::int64_t split = a.heads_split_over_context ? c_.scenario.plan.context : 1;
     const std::int64_t place = c_.tensor_coordinate * split + (split > 1 ? c_.context_coordinate : 0);
     const kernels::DropoutSite site = dropout(a.dropout, a.site, 0, place * a.heads);
-    if (a.keys > 0) return context_attention(a, s, site);
+    const bool flash = a.part == AttentionPart::flash_forward || a.part == AttentionPart::flash_backward;
+    if (a.keys > 0 && flash) return context_attention(a, s, site);
+    s.keys = a.keys;
     switch (a.part) {
       case AttentionPart::flash_forward:
         return d_.flash_forward(s, site, in(0), out(0), f32_out(1));
       case AttentionPart::flash_backward:
         return d_.flash_backward(s, site, in(0), in(1), in(2), f32(3), out(0));
       case AttentionPart::scores:
-        return d_.attention_scores(s, in(0), out(0));
+        return a.keys > 0 ? d_.cross_attention_scores(s, in(0), in(1), out(0)) : d_.attention_scores(s, in(0), out(0));
+      case AttentionPart::bias_gradient:
+        return d_.attention_bias_gradient(s, in(0), out(0));
       case AttentionPart::softmax:
+        if (a.bias_buckets > 0) return d_.attention_biased_softmax(s, in(0), in(1), out(0));
         return d_.attention_softmax(s, in(0), out(0));
       case AttentionPart::dropout:
         return d_.attention_dropout(s, site, in(0), out(0), bytes(writes_, 1));
@@ -130,11 +136,14 @@ class KernelCall {
   }
 
   void operator()(const program::Activation& a) const {
-    if (a.fn == program::ActivationFn::swiglu) {
-      const bool silu = a.separate && reads_.size() > 2;  // the last operand, of which the kernel has no need
-      const bool apart = reads_.size() == (silu ? 4 : 3);
-      if (a.backward) return d_.swiglu_backward(a.rows, a.cols, in(0), in(1), apart ? in(2) : In(), out(0));
-      return d_.swiglu_forward(a.rows, a.cols, in(0), optional(1), out(0));
+    if (is_gated(a.fn)) {
+      const bool gelu = a.fn == program::ActivationFn::geglu;
+      const bool kept = a.separate && reads_.size() > 2;  // the last operand, of which the kernel has no need
+      const In up = !a.backward ? optional(1) : reads_.size() == (kept ? 4 : 3) ? in(2) : In();
+      if (a.backward && gelu) return d_.geglu_backward(a.rows, a.cols, in(0), in(1), up, out(0));
+      if (a.backward) return d_.swiglu_backward(a.rows, a.cols, in(0), in(1), up, out(0));
+      if (gelu) return d_.geglu_forward(a.rows, a.cols, in(0), up, out(0));
+      return d_.swiglu_forward(a.rows, a.cols, in(0), up, out(0));
     }
     const auto fn = a.fn == program::ActivationFn::gelu           ? kernels::Unary::gelu
                     : a.fn == program::ActivationFn::squared_relu ? kernels::Unary::squared_relu
@@ -518,7 +527,8 @@ class KernelCall {
   void over_runs(const program::Elementwise& e, const Body& body) const {
     const std::int64_t mb = micro_batch(), held = e.elements / e.cols / mb;
     const std::int64_t before = e.rows_split_over_tensor ? c_.tensor_coordinate * held : 0;
-    if (!c_.scenario.model.is_transformer()) return body(Run{0, held * mb, 0});  // seq_len is not a list's tokens
+    // seq_len is not a list's tokens
+    if (c_.scenario.plan.context == 1 || !c_.scenario.model.is_transformer()) return body(Run{0, held * mb, before});
     std::int64_t done = 0;
     for (const plan::TokenRun& run : plan::part_of(tokens(), before, held)) {
       body(Run{done * mb * e.cols, run.count * mb, run.first});

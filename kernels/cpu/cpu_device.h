@@ -28,7 +28,10 @@ class CpuDevice final : public Device {
   void context_backward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout, In d_out, In qkv,
                         In kv, In out, const float* logsumexp, Out d_q, Out d_kv) override;
   void attention_scores(const AttentionShape& s, In qkv, Out scores) override;
+  void cross_attention_scores(const AttentionShape& s, In q, In kv, Out scores) override;
   void attention_softmax(const AttentionShape& s, In scores, Out p) override;
+  void attention_biased_softmax(const AttentionShape& s, In scores, In table, Out p) override;
+  void attention_bias_gradient(const AttentionShape& s, In d_s, Out d_table) override;
   void attention_dropout(const AttentionShape& s, const DropoutSite& dropout, In p, Out d, std::uint8_t* mask) override;
   void attention_context(const AttentionShape& s, In d, In qkv, Out out) override;
   void attention_context_backward_probs(const AttentionShape& s, In d_out, In qkv, Out d_d) override;
@@ -48,6 +51,8 @@ class CpuDevice final : public Device {
   void activation_backward(Unary fn, std::int64_t n, In dy, In x, Out dx) override;
   void swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) override;
   void swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) override;
+  void geglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) override;
+  void geglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) override;
   void fp8_amax(std::int64_t n, In x, float* amax) override;
   void fp8_cast(const Fp8Layout& layout, In x, const Fp8Scale& scale, Out row, Out column) override;
   void fp8_transpose(std::int64_t rows, std::int64_t cols, In x, Out y) override;

@@ -19,7 +19,17 @@ std::int64_t kv_size(const AttentionShape& s, const ContextPart& part) {
   return (part.key_rank < 0 ? part.ranks : 1) * s.seq * s.micro_batch * s.kv_heads * (s.head_dim + s.values());
 }
 std::int64_t score_size(const AttentionShape& s) {
-  return s.micro_batch * s.heads * s.seq * s.seq;
+  return s.micro_batch * s.heads * s.seq * s.compared();
+}
+// Of the operands that queries are in, and keys and values: packed qkv, or each of its own.
+std::int64_t queries_size(const AttentionShape& s) {
+  return s.keys > 0 ? query_size(s) : qkv_size(s);
+}
+std::int64_t keys_size(const AttentionShape& s) {
+  return s.keys > 0 ? s.keys * s.micro_batch * s.kv_heads * (s.head_dim + s.values()) : qkv_size(s);
+}
+std::int64_t table_size(const AttentionShape& s) {
+  return s.heads * s.bias_buckets;
 }
 
 struct ConvElements {
@@ -118,7 +128,21 @@ void CpuDevice::context_backward(const AttentionShape& s, const ContextPart& par
 
 void CpuDevice::attention_scores(const AttentionShape& s, In qkv, Out scores) {
   Widened w(*this);
-  kernels_.attention_scores(s, w.read(qkv, qkv_size(s)), w.write(scores, score_size(s)));
+  const float* operand = w.read(qkv, qkv_size(s));
+  kernels_.attention_scores(s, operand, operand, w.write(scores, score_size(s)));
+}
+void CpuDevice::cross_attention_scores(const AttentionShape& s, In q, In kv, Out scores) {
+  Widened w(*this);
+  kernels_.attention_scores(s, w.read(q, queries_size(s)), w.read(kv, keys_size(s)), w.write(scores, score_size(s)));
+}
+void CpuDevice::attention_biased_softmax(const AttentionShape& s, In scores, In table, Out p) {
+  Widened w(*this);
+  kernels_.attention_biased_softmax(s, w.read(scores, score_size(s)), w.read(table, table_size(s)),
+                                    w.write(p, score_size(s)));
+}
+void CpuDevice::attention_bias_gradient(const AttentionShape& s, In d_s, Out d_table) {
+  Widened w(*this);
+  kernels_.attention_bias_gradient(s, w.read(d_s, score_size(s)), w.update(d_table, table_size(s)));
 }
 void CpuDevice::attention_softmax(const AttentionShape& s, In scores, Out p) {
   Widened w(*this);
@@ -131,17 +155,17 @@ void CpuDevice::attention_dropout(const AttentionShape& s, const DropoutSite& dr
 }
 void CpuDevice::attention_context(const AttentionShape& s, In d, In qkv, Out out) {
   Widened w(*this);
-  kernels_.attention_context(s, w.read(d, score_size(s)), w.read(qkv, qkv_size(s)), w.write(out, out_size(s)));
+  kernels_.attention_context(s, w.read(d, score_size(s)), w.read(qkv, keys_size(s)), w.write(out, out_size(s)));
 }
 void CpuDevice::attention_context_backward_probs(const AttentionShape& s, In d_out, In qkv, Out d_d) {
   Widened w(*this);
-  kernels_.attention_context_backward_probs(s, w.read(d_out, out_size(s)), w.read(qkv, qkv_size(s)),
+  kernels_.attention_context_backward_probs(s, w.read(d_out, out_size(s)), w.read(qkv, keys_size(s)),
                                             w.write(d_d, score_size(s)));
 }
 void CpuDevice::attention_context_backward_value(const AttentionShape& s, In d_out, In d, Out d_qkv) {
   Widened w(*this);
   kernels_.attention_context_backward_value(s, w.read(d_out, out_size(s)), w.read(d, score_size(s)),
-                                            w.update(d_qkv, qkv_size(s)));
+                                            w.update(d_qkv, keys_size(s)));
 }
 void CpuDevice::attention_dropout_backward(const AttentionShape& s, double probability, In d_d,
                                            const std::uint8_t* mask, Out d_p) {
@@ -154,13 +178,13 @@ void CpuDevice::attention_softmax_backward(const AttentionShape& s, In d_p, In p
 }
 void CpuDevice::attention_scores_backward_query(const AttentionShape& s, In d_s, In qkv, Out d_qkv) {
   Widened w(*this);
-  kernels_.attention_scores_backward_query(s, w.read(d_s, score_size(s)), w.read(qkv, qkv_size(s)),
-                                           w.update(d_qkv, qkv_size(s)));
+  kernels_.attention_scores_backward_query(s, w.read(d_s, score_size(s)), w.read(qkv, keys_size(s)),
+                                           w.update(d_qkv, queries_size(s)));
 }
 void CpuDevice::attention_scores_backward_key(const AttentionShape& s, In d_s, In qkv, Out d_qkv) {
   Widened w(*this);
-  kernels_.attention_scores_backward_key(s, w.read(d_s, score_size(s)), w.read(qkv, qkv_size(s)),
-                                         w.update(d_qkv, qkv_size(s)));
+  kernels_.attention_scores_backward_key(s, w.read(d_s, score_size(s)), w.read(qkv, queries_size(s)),
+                                         w.update(d_qkv, keys_size(s)));
 }
 
 void CpuDevice::norm_forward(bool rms, std::int64_t rows, std::int64_t cols, double eps, In x, In gamma, In beta, Out y,
@@ -199,6 +223,17 @@ void CpuDevice::swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up,
   Widened w(*this);
   const float* gate = w.read(gate_up, rows * (up ? 1 : 2) * cols);
   kernels_.swiglu_forward(rows, cols, gate, w.read(up, rows * cols), w.write(y, rows * cols));
+}
+void CpuDevice::geglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) {
+  Widened w(*this);
+  const float* gate = w.read(gate_up, rows * (up ? 1 : 2) * cols);
+  kernels_.geglu_forward(rows, cols, gate, w.read(up, rows * cols), w.write(y, rows * cols));
+}
+void CpuDevice::geglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) {
+  Widened w(*this);
+  const float* gate = w.read(gate_up, rows * (up ? 1 : 2) * cols);
+  kernels_.geglu_backward(rows, cols, w.read(dy, rows * cols), gate, w.read(up, rows * cols),
+                          w.write(d_gate_up, rows * 2 * cols));
 }
 void CpuDevice::swiglu_backward(std::int64_t rows, std::int64_t cols, In dy, In gate_up, In up, Out d_gate_up) {
   Widened w(*this);

@@ -34,8 +34,11 @@ class CpuKernels {
   void context_backward(const AttentionShape& s, const ContextPart& part, const DropoutSite& dropout,
                         const float* d_out, const float* qkv, const float* kv, const float* out, const float* logsumexp,
                         float* d_q, float* d_kv);
-  void attention_scores(const AttentionShape& s, const float* qkv, float* scores);
+  // Operands of queries and of keys: packed qkv both, or with s.keys q and kv.
+  void attention_scores(const AttentionShape& s, const float* queries, const float* keys, float* scores);
   void attention_softmax(const AttentionShape& s, const float* scores, float* p);
+  void attention_biased_softmax(const AttentionShape& s, const float* scores, const float* table, float* p);
+  void attention_bias_gradient(const AttentionShape& s, const float* d_s, float* d_table);
   void attention_dropout(const AttentionShape& s, const DropoutSite& dropout, const float* p, float* d,
                          std::uint8_t* mask);
   void attention_context(const AttentionShape& s, const float* d, const float* qkv, float* out);
@@ -57,6 +60,9 @@ class CpuKernels {
   void swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, const float* up, float* y);
   void swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up, const float* up,
                        float* d_gate_up);
+  void geglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, const float* up, float* y);
+  void geglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up, const float* up,
+                      float* d_gate_up);
   // The largest absolute value.
   float largest(std::int64_t n, const float* x);
   // By rows and by columns, either may be null; `scale` of what has no blocks.

@@ -34,6 +34,41 @@ inline F gelu_slope(F x) {
   return s + x * s * (1.0f - s) * kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * x * x);
 }
 
+// y = f(gate) up; where up is not an operand of its own, a row of gate_up has both.
+template <class Function>
+void gated_forward(ThreadPool& pool, std::int64_t rows, std::int64_t cols, const float* gate_up, const float* up_alone,
+                   float* y, const Function& f) {
+  const std::int64_t step = up_alone == nullptr ? 2 * cols : cols;
+  const float* ups = up_alone == nullptr ? gate_up + cols : up_alone;
+  pool.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float *gate = gate_up + row * step, *up = ups + row * step;
+      float* out = y + row * cols;
+      each(0, cols, [=](std::int64_t i, auto tag) { put(out + i, f(get(gate + i, tag)) * get(up + i, tag)); });
+    }
+  });
+}
+
+// `f` gives f(gate) and its slope.
+template <class Function>
+void gated_backward(ThreadPool& pool, std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up,
+                    const float* up_alone, float* d_gate_up, const Function& f) {
+  const std::int64_t step = up_alone == nullptr ? 2 * cols : cols;
+  const float* ups = up_alone == nullptr ? gate_up + cols : up_alone;
+  pool.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float *gate = gate_up + row * step, *up = ups + row * step, *d = dy + row * cols;
+      float *d_gate = d_gate_up + row * 2 * cols, *d_up = d_gate + cols;
+      each(0, cols, [=](std::int64_t i, auto tag) {
+        const auto of_gate = f(get(gate + i, tag));
+        const auto of_y = get(d + i, tag);
+        put(d_gate + i, of_y * get(up + i, tag) * of_gate.second);
+        put(d_up + i, of_y * of_gate.first);
+      });
+    }
+  });
+}
+
 }  // namespace
 
 void CpuKernels::activation_forward(Unary fn, std::int64_t n, const float* x, float* y) {
@@ -66,34 +101,26 @@ void CpuKernels::activation_backward(Unary fn, std::int64_t n, const float* dy, 
 
 void CpuKernels::swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, const float* up_alone,
                                 float* y) {
-  const std::int64_t step = up_alone == nullptr ? 2 * cols : cols;
-  const float* ups = up_alone == nullptr ? gate_up + cols : up_alone;
-  pool_.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      const float *gate = gate_up + row * step, *up = ups + row * step;
-      float* out = y + row * cols;
-      each(0, cols, [=](std::int64_t i, auto tag) {
-        const auto g = get(gate + i, tag);
-        put(out + i, g * sigmoid(g) * get(up + i, tag));
-      });
-    }
-  });
+  gated_forward(pool_, rows, cols, gate_up, up_alone, y, [](auto g) { return g * sigmoid(g); });
 }
 
 void CpuKernels::swiglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up,
                                  const float* up_alone, float* d_gate_up) {
-  const std::int64_t step = up_alone == nullptr ? 2 * cols : cols;
-  const float* ups = up_alone == nullptr ? gate_up + cols : up_alone;
-  pool_.ranges(rows, 8, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      const float *gate = gate_up + row * step, *up = ups + row * step, *d = dy + row * cols;
-      float *d_gate = d_gate_up + row * 2 * cols, *d_up = d_gate + cols;
-      each(0, cols, [=](std::int64_t i, auto tag) {
-        const auto g = get(gate + i, tag), s = sigmoid(g), of_y = get(d + i, tag);
-        put(d_gate + i, of_y * get(up + i, tag) * (s + g * s * (1.0f - s)));
-        put(d_up + i, of_y * g * s);
-      });
-    }
+  gated_backward(pool_, rows, cols, dy, gate_up, up_alone, d_gate_up, [](auto g) {
+    const auto s = sigmoid(g);
+    return std::pair{g * s, s + g * s * (1.0f - s)};
+  });
+}
+
+void CpuKernels::geglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, const float* up_alone,
+                               float* y) {
+  gated_forward(pool_, rows, cols, gate_up, up_alone, y, [](auto g) { return gelu(g); });
+}
+
+void CpuKernels::geglu_backward(std::int64_t rows, std::int64_t cols, const float* dy, const float* gate_up,
+                                const float* up_alone, float* d_gate_up) {
+  gated_backward(pool_, rows, cols, dy, gate_up, up_alone, d_gate_up, [](auto g) {
+    return std::pair{gelu(g), gelu_slope(g)};
   });
 }
 

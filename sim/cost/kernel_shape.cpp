@@ -11,21 +11,23 @@ namespace {
 
 using namespace program;
 
-// S = Q K^T is [seq, seq, head_dim] per head, dP = dO V^T as wide as values; products with a probability matrix or its
-// gradient are [seq, that width, seq].
+// S = Q K^T is [seq, keys, head_dim] per head, dP = dO V^T as wide as values; products with a probability matrix or its
+// gradient are [seq, that width, keys], or for keys and values [keys, that width, seq].
 std::optional<GemmShape> attention_product(const Attention& a) {
   const std::int64_t batch = a.micro_batch * a.heads;
   switch (a.part) {
     case AttentionPart::scores:
-      return GemmShape{a.seq, a.seq, a.head_dim, batch};
+      return GemmShape{a.seq, a.compared(), a.head_dim, batch};
     case AttentionPart::context_backward_probs:
-      return GemmShape{a.seq, a.seq, a.values(), batch};
+      return GemmShape{a.seq, a.compared(), a.values(), batch};
     case AttentionPart::context:
+      return GemmShape{a.seq, a.values(), a.compared(), batch};
     case AttentionPart::context_backward_value:
-      return GemmShape{a.seq, a.values(), a.seq, batch};
+      return GemmShape{a.compared(), a.values(), a.seq, batch};
     case AttentionPart::scores_backward_query:
+      return GemmShape{a.seq, a.head_dim, a.compared(), batch};
     case AttentionPart::scores_backward_key:
-      return GemmShape{a.seq, a.head_dim, a.seq, batch};
+      return GemmShape{a.compared(), a.head_dim, a.seq, batch};
     default:
       return std::nullopt;
   }
@@ -91,6 +93,8 @@ MemoryClass attention_class(const Attention& a) {
     case AttentionPart::softmax:
     case AttentionPart::softmax_backward:
       return MemoryClass::softmax;
+    case AttentionPart::bias_gradient:
+      return MemoryClass::reduction;
     case AttentionPart::dropout:
       return MemoryClass::dropout;
     default:

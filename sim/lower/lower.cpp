@@ -2,8 +2,8 @@
 // where ranks of its expert groups have unlike loads one for each place in these. A stage
 // is a run of units (embedding, blocks, head) whose ops go into bodies. One file a strategy:
 //
-//   model/       the units: embedding, block (norm, attention, mlp or experts, residual), head; of encoders those of
-//                their own; conv, linear, loss of
+//   model/       the units: embedding, block (norm, attention, mlp or experts, residual), head; of encoders, and of
+//                decoders beside one, those of their own; conv, linear, loss of
 //                cnn and mlp
 //   parallel/    tensor, sequence, context, experts, pipeline (transfers between stages), data (reductions), zero
 //                (shards), lora (adapters); parameters in buckets, the optimizer
@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "sim/base/check.h"
@@ -58,6 +59,30 @@ int stage_of(const plan::Plan& plan, std::int64_t part) {
       .stage_of(static_cast<int>(part), static_cast<int>(plan.pipeline));
 }
 
+// Tables that several stages of an encoder and its decoder have: of tokens, which both embed and perhaps the head
+// multiplies with, and of the biases of scores.
+template <class Add>
+void add_shared_tables(const plan::Scenario& scenario, Groups& groups, const Add& add) {
+  const model::Model& m = scenario.model;
+  const auto last = static_cast<int>(scenario.plan.pipeline) - 1;
+  const int encoder_end = stage_of_layer(scenario.plan, m.encoder_layers - 1);
+  const int decoder = stage_of_layer(scenario.plan, m.encoder_layers);
+  std::vector<int> tokens{0};
+  for (const int stage : {decoder, m.tied_embeddings ? last : decoder})
+    if (stage != tokens.back()) tokens.push_back(stage);
+  const auto between = [](int first, int end) {
+    std::vector<int> stages(static_cast<std::size_t>(end - first + 1));
+    std::iota(stages.begin(), stages.end(), first);
+    return stages;
+  };
+  const auto add_of = [&](const char* name, std::vector<int> stages) {
+    return stages.size() < 2 ? -1 : add({name, GroupKind::embedding, {Axis::pipeline}, std::move(stages)});
+  };
+  groups.embedding = add_of("embedding", tokens);
+  groups.encoder_bias = add_of("encoder_bias", between(0, encoder_end));
+  groups.decoder_bias = add_of("decoder_bias", between(decoder, last));
+}
+
 Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
   const plan::Plan& p = scenario.plan;
   Groups groups;
@@ -80,7 +105,10 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
     if (p.replicas > 1) axes.push_back(Axis::replica);
     groups.batch_norm = p.replicas > 1 ? add({"batch_norm", GroupKind::data, axes, {}}) : groups.data;
   }
-  if (p.pipeline > 1 && scenario.model.is_transformer() && scenario.model.tied_embeddings && !scenario.training.lora())
+  if (p.pipeline > 1 && scenario.model.has_decoder())
+    add_shared_tables(scenario, groups, add);
+  else if (p.pipeline > 1 && scenario.model.is_transformer() && scenario.model.tied_embeddings &&
+           !scenario.training.lora())
     if (const int head = stage_of(p, p.pipeline * p.chunks - 1); head != 0)
       groups.embedding = add({"embedding", GroupKind::embedding, {Axis::pipeline}, {0, head}});
   if (p.expert > 1) {
@@ -134,6 +162,23 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
 
 }  // namespace
 
+int stage_of_layer(const plan::Plan& plan, std::int64_t layer) {
+  int stage = 0;
+  for (std::int64_t end = 0; stage < static_cast<int>(plan.layers_per_stage.size()); ++stage)
+    if (layer < (end += plan.layers_per_stage[static_cast<std::size_t>(stage)])) return stage;
+  REHEARSE_CHECK(false, "layer {} is on none of {} stages", layer, stage);
+}
+
+Context decoder_context(const Context& encoder) {
+  Context c = encoder;
+  if (!c.model().has_decoder()) return c;
+  c.causal = true;
+  c.seq = c.model().decoder_tokens(encoder.seq);
+  c.tokens = c.batch * c.seq;
+  c.local_tokens = c.sequence_parallel ? c.tokens / c.tensor : c.tokens;
+  return c;
+}
+
 Context make_context(const plan::Scenario& scenario, program::Program& program) {
   const plan::Plan& p = scenario.plan;
   const plan::Training& t = scenario.training;
@@ -146,6 +191,7 @@ Context make_context(const plan::Scenario& scenario, program::Program& program) 
   c.chunks = p.chunks;
   c.micro_batches = t.micro_batches(p);
   c.batch = p.micro_batch;
+  c.causal = scenario.model.is_causal() && !scenario.model.has_decoder();
   c.seq = scenario.model.is_transformer() ? t.seq_len : 1;
   c.tokens = c.batch * c.seq / p.context;
   c.sequence_parallel = p.sequence_parallel && p.tensor > 1;
@@ -246,7 +292,7 @@ std::vector<std::vector<LayerRange>> chunks_of_stages(const Context& context) {
 std::vector<std::int64_t> kind_of(const Context& context, std::size_t stage, const std::vector<LayerRange>& chunks,
                                   bool alike) {
   const model::Model& m = context.model();
-  const bool alone = !alike || !m.is_transformer() || context.other_loads != nullptr || stage == 0 ||
+  const bool alone = !alike || !m.is_transformer() || m.has_decoder() || context.other_loads != nullptr || stage == 0 ||
                      stage + 1 == static_cast<std::size_t>(context.stages);
   std::vector<std::int64_t> kind{alone ? static_cast<std::int64_t>(stage) : -1};
   for (const LayerRange& chunk : chunks) {

@@ -16,6 +16,8 @@ namespace rehearse::lower {
 struct Groups {
   // data: ranks with the same weights; with ZeRO those that shard together, and replica those that hold the same shard.
   program::GroupId tensor = -1, context = -1, data = -1, replica = -1, embedding = -1;
+  // Stages of an encoder, or of its decoder: they have the same biases of scores.
+  program::GroupId encoder_bias = -1, decoder_bias = -1;
   // Ranks that hold different experts, and those that hold the same. routing: ranks whose tokens make a micro-batch, as
   // routers have them.
   program::GroupId expert = -1, expert_data = -1, routing = -1;
@@ -46,6 +48,7 @@ struct Context {
   std::int64_t vocab = 0;           // padded
   std::int64_t document = 0;        // program::Attention::document
   bool sequence_parallel = false;
+  bool causal = true;           // whether a token sees none behind it
   DType compute = DType::f32;   // parameters and activations
   DType residual = DType::f32;  // what is added between layers: compute, or f32 under autocast
   DType gradient = DType::f32, reduce = DType::f32;
@@ -109,6 +112,11 @@ struct Context {
   std::int64_t most_rows_for_own(std::int64_t layer) const { return loads->most_rows(layer, expert_place); }
   bool loads_vary() const { return loads != nullptr && loads->vary(); }
 };
+
+// The same with the sizes of a decoder's tokens, of a model that has an encoder too.
+Context decoder_context(const Context& encoder);
+// Of such a model's layers, in the plan's stages: the stage of layer `layer`.
+int stage_of_layer(const plan::Plan& plan, std::int64_t layer);
 
 Context make_context(const plan::Scenario& scenario, program::Program& program);
 

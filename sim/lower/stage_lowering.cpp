@@ -28,6 +28,7 @@ bool trades_experts_rows(const program::Role& role, const program::Op& op) {
 
 StageLowering::StageLowering(const Context& context, int stage, const std::vector<LayerRange>& layers)
     : context_(context),
+      decoder_(decoder_context(context)),
       stage_(stage),
       builder_("stage" + std::to_string(stage), stage),
       parameters_(context, builder_),
@@ -35,6 +36,7 @@ StageLowering::StageLowering(const Context& context, int stage, const std::vecto
                  context.profile().batched_point_to_point && schedule().may_batch_transfers() && !overlaps()) {
   const bool mxfp8 =
       context.scenario.training.eight_bits() && context.scenario.training.fp8_recipe == plan::Fp8Recipe::mxfp8;
+  memory_.encoder = &context_, memory_.builder = &builder_;
   builder_.set_fp8_product_launches(
       std::llround(context.profile().fp8_product_launches + (mxfp8 ? context.profile().fp8_scale_launches : 0)));
   const auto stages = static_cast<int>(context.stages), parts = stages * static_cast<int>(layers.size());
@@ -58,54 +60,87 @@ std::string StageLowering::named(const std::string& name, const Chunk& chunk) co
 }
 
 void StageLowering::make_units(Chunk& chunk) {
-  const model::Model& m = context_.model();
   parameters_.begin_chunk();
   chunk.first_unit = units_;
-  const auto scope = [&] { return UnitScope{context_, builder_, parameters_, units_++}; };
-  const auto add = [&](std::unique_ptr<Unit> unit) {
-    unit->declare_parameters();
-    chunk.units.push_back(std::move(unit));
-  };
-  const bool encoder = m.is_encoder();
-  if (chunk.first)
-    add(m.is_vision()        ? make_patch_embedding(scope())
-        : encoder            ? make_encoder_embedding(scope())
-        : m.is_transformer() ? make_embedding(scope())
-                             : make_input(scope()));
+  if (chunk.first) make_first(chunk);
+  for (std::int64_t i = chunk.layers.first; i < chunk.layers.first + chunk.layers.count; ++i) make_layer(chunk, i);
+  if (chunk.last) make_last(chunk);
+}
+
+void StageLowering::add_unit(Chunk& chunk, std::unique_ptr<Unit> unit) {
+  unit->declare_parameters();
+  chunk.units.push_back(std::move(unit));
+}
+
+void StageLowering::make_first(Chunk& chunk) {
+  const model::Model& m = context_.model();
+  UnitScope scope = next_scope(context_);
+  add_unit(chunk, m.is_vision()        ? make_patch_embedding(scope)
+                  : m.is_encoder()     ? make_encoder_embedding(scope)
+                  : m.is_transformer() ? make_embedding(scope)
+                                       : make_input(scope));
+  table_ = chunk.units.back()->table();
+}
+
+void StageLowering::make_layer(Chunk& chunk, std::int64_t i) {
+  const model::Model& m = context_.model();
+  if (m.has_decoder()) return make_layer_of_two(chunk, i);
+  const int layer = static_cast<int>(i);
   const auto convolutions = static_cast<std::int64_t>(m.convolutions.size());
-  for (std::int64_t i = chunk.layers.first; i < chunk.layers.first + chunk.layers.count; ++i) {
-    const int layer = static_cast<int>(i);
-    UnitScope of_layer = scope();
-    of_layer.recompute = context_.plan().recompute_of(i - chunk.layers.first);
-    of_layer.fp8 = m.is_transformer() && context_.fp8(i);
-    if (encoder)
-      add(make_post_norm_block(of_layer, layer));
-    else if (m.is_transformer())
-      add(make_block(of_layer, layer));
-    else if (m.is_list())
-      add(make_list_unit(of_layer, layer));
-    else if (i < convolutions)
-      add(make_convolution(of_layer, layer));
-    else
-      add(make_linear(of_layer, static_cast<int>(i - convolutions)));
+  UnitScope scope = next_scope(context_);
+  scope.recompute = context_.plan().recompute_of(i - chunk.layers.first);
+  scope.fp8 = m.is_transformer() && context_.fp8(i);
+  add_unit(chunk, m.is_encoder()       ? make_post_norm_block(scope, layer)
+                  : m.is_transformer() ? make_block(scope, layer)
+                  : m.is_list()        ? make_list_unit(scope, layer)
+                  : i < convolutions   ? make_convolution(scope, layer)
+                                       : make_linear(scope, static_cast<int>(i - convolutions)));
+}
+
+// A layer of an encoder with a decoder: before the decoder's first is its embedding, behind the encoder's last its
+// norm; the first layer of either on this stage comes after the table of biases.
+void StageLowering::make_layer_of_two(Chunk& chunk, std::int64_t i) {
+  const model::Model& m = context_.model();
+  const bool decoder = m.of_decoder(i);
+  const Context& context = decoder ? decoder_ : context_;
+  const std::int64_t stack = decoder ? m.encoder_layers : 0;
+  if (decoder && i == stack) {
+    const auto unit = static_cast<int>(chunk.units.size());
+    add_unit(chunk, make_decoder_embedding(next_scope(decoder_), table_, memory_));
+    if (table_ < 0) table_ = chunk.units.back()->table(), table_unit_ = unit;
   }
-  if (!chunk.last) return;
-  table_shared_ = m.is_transformer() && m.tied_embeddings && chunks_.front().first;
-  const ParamId table = table_shared_ ? chunks_.front().units.front()->table() : -1;
-  if (m.is_vision())
-    add(make_class_head(scope()));
-  else if (encoder)
-    add(make_encoder_head(scope(), table));
-  else if (m.is_transformer())
-    add(make_head(scope(), table));
-  else
-    add(make_loss(scope()));
+  if (i == chunk.layers.first || i == stack) {
+    bias_units_.push_back(static_cast<int>(chunk.units.size()));
+    add_unit(chunk, make_relative_bias(next_scope(context), decoder, i > stack));
+    relative_bias_ = chunk.units.back()->table();
+  } else {
+    parameters_.add_use(relative_bias_);
+  }
+  UnitScope scope = next_scope(context);
+  scope.recompute = context_.plan().recompute_of(i - chunk.layers.first);
+  scope.relative_bias = relative_bias_;
+  add_unit(chunk,
+           decoder ? make_decoder_block(scope, static_cast<int>(i), memory_) : make_block(scope, static_cast<int>(i)));
+  if (i + 1 == m.encoder_layers) add_unit(chunk, make_encoder_end(next_scope(context_)));
+}
+
+void StageLowering::make_last(Chunk& chunk) {
+  const model::Model& m = context_.model();
+  if (!m.has_decoder()) table_ = chunks_.front().first ? chunks_.front().units.front()->table() : -1;
+  table_shared_ = m.is_transformer() && m.tied_embeddings && table_ >= 0;
+  const ParamId table = table_shared_ ? table_ : -1;
+  UnitScope scope = next_scope(decoder_);
+  add_unit(chunk, m.is_vision()        ? make_class_head(scope)
+                  : m.is_encoder()     ? make_encoder_head(scope, table)
+                  : m.is_transformer() ? make_head(scope, table)
+                                       : make_loss(scope));
 }
 
 // What layer `layer` takes as input, per micro-batch.
 std::vector<std::int64_t> StageLowering::boundary_shape(std::int64_t layer) const {
   const model::Model& m = context_.model();
-  if (m.is_transformer()) return {context_.local_tokens, m.hidden};
+  // What the first of a decoder's layers beside an encoder takes is the encoder's output.
+  if (m.is_transformer()) return {(layer > m.encoder_layers ? decoder_ : context_).local_tokens, m.hidden};
   if (m.is_list()) return batch_shape(context_, list_extent_before(m, layer));
   const auto convolutions = static_cast<std::int64_t>(m.convolutions.size());
   if (layer > convolutions || m.family == model::Family::mlp) {
@@ -129,6 +164,7 @@ void StageLowering::declare_buffers(Chunk& chunk) {
         named("stage.output_gradient", chunk), context_.compute, boundary_shape(after), Lifetime::micro_batch);
   else if (!chunk.last)
     chunk.output_gradient = transfers_.declare_boundary(named("stage.output_gradient", chunk), boundary_shape(after));
+  if (context_.model().has_decoder()) declare_memory(chunk);
   BufferId x = chunk.input.whole;
   for (std::size_t u = 0; u < chunk.units.size(); ++u) {
     const bool sent = u + 1 == chunk.units.size() && chunk.sends();
@@ -137,6 +173,17 @@ void StageLowering::declare_buffers(Chunk& chunk) {
     x = chunk.units[u]->declare_buffers(x, sent && !transfers_.batched() ? Lifetime::slot : Lifetime::micro_batch);
   }
   chunk.output = x;
+}
+
+// The encoder's output crosses every boundary behind the decoder's first layer.
+void StageLowering::declare_memory(Chunk& chunk) {
+  const std::int64_t encoder = context_.model().encoder_layers, after = chunk.layers.first + chunk.layers.count;
+  if (chunk.layers.first > encoder) {
+    chunk.memory = transfers_.declare_boundary("stage.memory", boundary_shape(0));
+    memory_.value = chunk.memory.whole;
+  }
+  if (after > encoder && chunk.sends())
+    chunk.memory_gradient = transfers_.declare_boundary("stage.memory_gradient", boundary_shape(0));
 }
 
 bool StageLowering::is_graph(const Chunk& chunk, std::size_t unit) const {
@@ -274,8 +321,8 @@ void StageLowering::emit_forward(Chunk& chunk) {
   gather_for(chunk, 0, -1);
   transfers_.set_way(chunk.up);
   if (chunk.receives()) {
-    transfers_.receive(chunk.input, true);
-    transfers_.unpack(chunk.input, true);
+    transfers_.receive(chunk.inputs(), true);
+    for (const Boundary& boundary : chunk.inputs()) transfers_.unpack(boundary, true);
   }
   const plan::Data& data = context_.scenario.data;
   bool loads = chunk.first && data.takes_time() && data.workers > 0;
@@ -296,7 +343,10 @@ void StageLowering::emit_forward(Chunk& chunk) {
     loads = false;
   }
   parameters_.fp8_scales().emit_update();
-  if (chunk.sends()) transfers_.send(transfers_.packed(chunk.output, named("stage.output.sent", chunk)), true);
+  if (!chunk.sends()) return;
+  std::vector<BufferId> sent{transfers_.packed(chunk.output, named("stage.output.sent", chunk))};
+  if (chunk.memory_gradient.whole >= 0) sent.push_back(transfers_.packed(memory_.value, "stage.memory.sent"));
+  transfers_.send(sent, true);
 }
 
 void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch, bool parted) {
@@ -311,11 +361,14 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch, bool part
   parameters_.begin_forward(false);
   parameters_.begin_backward(chunk.index, last_micro_batch);
   const int n = static_cast<int>(chunk.units.size());
-  if (table_shared_) gather_for(chunk, 0, -1);
+  memory_.gradient = chunk.memory_gradient.whole;
+  if (table_shared_) gather_for(chunk, table_unit_, -1);
+  if (context_.plan().recompute != plan::Recompute::none)
+    for (const int unit : bias_units_) gather_for(chunk, unit, -1);
   gather_for(chunk, n - 1, -1);
   copy_input_back(chunk, n - 1);
   transfers_.set_way(chunk.up);
-  if (chunk.sends()) transfers_.receive(chunk.output_gradient, false);
+  if (chunk.sends()) transfers_.receive(chunk.gradients(), false);
   BufferId gradient = chunk.output_gradient.whole;
   const bool ahead = context_.profile().shard_gather == plan::ShardGather::ahead;
   for (int u = n - 1; u >= 0; --u) {
@@ -336,7 +389,8 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch, bool part
       builder_.set_phase(Phase::backward);
     }
     // Not before the last layer's recomputation, whose collectives would queue behind it on the tensor stream.
-    if (u == n - 1 && chunk.sends()) transfers_.unpack(chunk.output_gradient, false);
+    if (u == n - 1 && chunk.sends())
+      for (const Boundary& boundary : chunk.gradients()) transfers_.unpack(boundary, false);
     // An embedding asks for its output's gradient, unless it is frozen.
     const bool embedding = context_.model().is_transformer() && !context_.scenario.training.lora();
     const bool needed = !chunk.first || u > 1 || (u == 1 && embedding);
@@ -350,8 +404,19 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch, bool part
   if (chunk.from_here)
     return builder_.replace(bodies.input, gradient,
                             chunks_[static_cast<std::size_t>(chunk.index) - 1].output_gradient.whole);
-  if (transfers_.batched()) builder_.set_lifetime(gradient, Lifetime::micro_batch);
-  transfers_.send(transfers_.packed(gradient, "stage.input_gradient.sent." + std::to_string(bodies.input)), false);
+  send_gradients(chunk, bodies.input, gradient);
+}
+
+// To the stage before: of what came from there.
+void StageLowering::send_gradients(Chunk& chunk, BodyId body, BufferId gradient) {
+  std::vector<BufferId> sent;
+  const auto add = [&](const std::string& name, BufferId whole) {
+    if (transfers_.batched()) builder_.set_lifetime(whole, Lifetime::micro_batch);
+    sent.push_back(transfers_.packed(whole, name + std::to_string(body)));
+  };
+  add("stage.input_gradient.sent.", gradient);
+  if (chunk.memory.whole >= 0) add("stage.memory_gradient.sent.", memory_.gradient);
+  transfers_.send(sent, false);
 }
 
 // As many as the schedule has slots for; of a chunk's last micro-batch last, which leaves its buckets reduced.
@@ -402,10 +467,11 @@ std::vector<Slot> StageLowering::slots(int micro_batches) {
   if (!builder_.empty(begin_)) slots.push_back({begin_, -1});
   const auto add_exchange = [&](BodyId before, const ScheduleSlot* sent, const ScheduleSlot* received) {
     if (!transfers_.batched() || context_.stages == 1) return;
-    BufferId target = -1;
+    std::vector<BufferId> targets;
     if (received != nullptr)
-      target = received->forward() ? chunks_.front().input.slice : chunks_.front().output_gradient.slice;
-    const BodyId body = transfers_.exchange(before, sent, received, target);
+      for (const Boundary& b : received->forward() ? chunks_.front().inputs() : chunks_.front().gradients())
+        if (b.slice >= 0) targets.push_back(b.slice);
+    const BodyId body = transfers_.exchange(before, sent, received, targets);
     if (body >= 0) slots.push_back({body, (sent != nullptr ? sent : received)->micro_batch});
   };
   add_exchange(-1, nullptr, &order.front());

@@ -57,6 +57,14 @@ class StageLowering {
     std::vector<Static> graphs;
     BufferId output = -1;
     Boundary input, output_gradient;
+    // Between two stages of a decoder beside an encoder: the encoder's output, and its gradient, that cross with them.
+    Boundary memory, memory_gradient;
+    // What comes in, or comes back.
+    std::vector<Boundary> inputs() const { return together(input, memory); }
+    std::vector<Boundary> gradients() const { return together(output_gradient, memory_gradient); }
+    static std::vector<Boundary> together(const Boundary& main, const Boundary& memory) {
+      return memory.whole >= 0 ? std::vector<Boundary>{main, memory} : std::vector<Boundary>{main};
+    }
     // Of the first micro-batch and of the others: the same, unless the first casts weights for 8-bit products.
     BodyId forward_first = -1, forward = -1;
     // Those of the last micro-batch and of the others, whole and in two parts, as far as the schedule has them.
@@ -77,6 +85,14 @@ class StageLowering {
   // All bodies; the order of slots.
   std::vector<program::Slot> emit();
   void make_units(Chunk& chunk);
+  void make_first(Chunk& chunk);
+  void make_layer(Chunk& chunk, std::int64_t layer);
+  void make_layer_of_two(Chunk& chunk, std::int64_t layer);
+  void make_last(Chunk& chunk);
+  UnitScope next_scope(const Context& context) { return {context, builder_, parameters_, units_++}; }
+  void add_unit(Chunk& chunk, std::unique_ptr<Unit> unit);
+  void declare_memory(Chunk& chunk);
+  void send_gradients(Chunk& chunk, BodyId body, BufferId gradient);
   std::vector<std::int64_t> boundary_shape(std::int64_t layer) const;
   void declare_buffers(Chunk& chunk);
 
@@ -106,6 +122,7 @@ class StageLowering {
   void add_loads(std::vector<program::Slot>& slots);
 
   const Context& context_;
+  Context decoder_;  // of a decoder beside an encoder; else the same
   int stage_;
   RoleBuilder builder_;
   ParameterStore parameters_;
@@ -113,6 +130,12 @@ class StageLowering {
   std::vector<Chunk> chunks_;
   int units_ = 0;
   bool table_shared_ = false;  // the head uses the embedding's table on this stage
+  // Of an encoder with a decoder: the encoder's output here; the tokens' table and the unit that has it; the table of
+  // biases of the stack whose layers are being made, and the units that have one.
+  CrossMemory memory_;
+  ParamId table_ = -1, relative_bias_ = -1;
+  int table_unit_ = 0;
+  std::vector<int> bias_units_;
   BodyId begin_ = -1, step_ = -1;
   std::map<std::tuple<BodyId, BodyId, int>, BodyId> merged_;  // forward, backward, its micro-batch against forward's
 };

@@ -9,11 +9,14 @@
 // = 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)); that equation leaves out the final norm (2 h), which is counted here.
 // bert has the layers of gpt, a norm behind its embedding in the place of the final one, a table of segments, and what
 // its heads are made of (encoder_head_weights).
+// t5: one table of tokens, encoder and decoder layers of 2 and 3 norms, whose decoder has attention twice, a table of
+// biases [heads, buckets] each side, two final norms, and in v1.1 a table of the head.
 #include "sim/model/model.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "sim/base/window.h"
 
@@ -22,7 +25,7 @@ namespace {
 
 // Gated feed-forward (Shazeer 2020, arXiv 2002.05202) has two matrices on the way in.
 std::int64_t ffn_inputs(const Model& model) {
-  return model.activation == ActivationKind::swiglu ? 2 : 1;
+  return model.gated() ? 2 : 1;
 }
 
 // Elements of the weights of a layer's attention that a token is multiplied with.
@@ -164,6 +167,24 @@ std::int64_t flattened_width(const Model& model) {
   return channels * size * size;
 }
 
+std::int64_t span_targets(std::int64_t seq_len) {
+  // Of a text of `tokens`: what is left of it, and what is taken out, with the tokens that stand for spans and an end.
+  const auto lengths = [](std::int64_t tokens) {
+    // Halves to even numbers, as numpy rounds them.
+    const auto noise = static_cast<std::int64_t>(std::nearbyint(static_cast<double>(tokens) * 0.15));
+    const auto spans = static_cast<std::int64_t>(std::nearbyint(static_cast<double>(noise) / 3));
+    return std::pair{tokens - noise + spans + 1, noise + spans + 1};
+  };
+  // The inputs never get shorter with a token more, and are about 0.9 of the text.
+  std::int64_t tokens = std::max<std::int64_t>(1, seq_len / 10 * 11 - 8);
+  while (lengths(tokens + 1).first <= seq_len) ++tokens;
+  return std::max<std::int64_t>(2, lengths(tokens).second);
+}
+
+std::int64_t Model::decoder_tokens(std::int64_t seq_len) const {
+  return decoder_seq_len > 0 ? decoder_seq_len : span_targets(seq_len);
+}
+
 bool Model::windowed(std::int64_t seq_len) const {
   for (std::int64_t layer = 0; sliding_window > 0 && layer < layers; ++layer)
     if (window(layer, seq_len) > 0) return true;
@@ -179,6 +200,7 @@ namespace {
 
 std::int64_t layer_parameters(const Model& model, std::int64_t layer, bool all) {
   const std::int64_t h = model.hidden;
+  if (model.of_decoder(layer)) return 3 * h + 2 * attention_weights(model) + ffn_weights(model, layer, all);
   const std::int64_t biases =
       (model.has_qkv_bias() ? model.qkv_width() : 0) + (model.bias ? h + ffn_inputs(model) * model.ffn_hidden + h : 0);
   const std::int64_t norms = model.parallel_block == ParallelBlock::one_norm ? 1 : 2;
@@ -195,8 +217,30 @@ std::int64_t vit_parameters(const Model& model) {
          norm_parameters(model) + (h + 1) * model.classes;
 }
 
+// t5 (Raffel et al. 2020, arXiv 1910.10683, section 2.1), all products and norms without biases.
+std::int64_t t5_parameters(const Model& model, std::int64_t vocab) {
+  const std::int64_t attention = attention_weights(model), ffn = ffn_weights(model, 0, true), norm = model.hidden;
+  const std::int64_t encoder = model.encoder_layers * (attention + ffn + 2 * norm);
+  const std::int64_t decoder = model.decoder_layers * (2 * attention + ffn + 3 * norm);
+  return vocab * model.hidden * (model.tied_embeddings ? 1 : 2) + encoder + decoder +
+         2 * model.heads * model.relative_buckets + 2 * norm;
+}
+
+// Of one example of `seq_len` tokens in the encoder, forward: each layer's weights for each of its tokens, the
+// decoder's cross-attention with keys and values of the encoder's tokens, and scores and values of all pairs.
+double t5_multiply_adds(const Model& model, std::int64_t seq_len) {
+  const auto real = [](std::int64_t n) { return static_cast<double>(n); };
+  const double s = real(seq_len), t = real(model.decoder_tokens(seq_len)), a = real(model.attention_width());
+  const double h = real(model.hidden), ffn = real(ffn_weights(model, 0, false)), attention = 4 * h * a;
+  const double encoder = real(model.encoder_layers) * s * (attention + 2 * s * a + ffn);
+  const double decoder =
+      real(model.decoder_layers) * (t * (attention + 2 * t * a + 2 * h * a + 2 * s * a + ffn) + s * 2 * h * a);
+  return encoder + decoder + t * h * real(model.vocab);
+}
+
 std::int64_t transformer_parameters(const Model& model, std::int64_t vocab, bool all) {
   if (model.is_vision()) return vit_parameters(model);
+  if (model.has_decoder()) return t5_parameters(model, vocab);
   const std::int64_t table = vocab * model.hidden;
   const std::int64_t positions = model.position == Position::learned ? model.learned_positions() * model.hidden : 0;
   std::int64_t count = table + positions + norm_parameters(model) + (model.tied_embeddings ? 0 : table);
@@ -290,6 +334,7 @@ double model_flops(const Model& model, std::int64_t sequences, std::int64_t seq_
     return count * (6 * static_cast<double>(seq_len) * token_multiply_adds(model, seq_len) + 4 * patches +
                     6 * h * static_cast<double>(model.classes));
   }
+  if (model.has_decoder()) return 6 * count * t5_multiply_adds(model, seq_len);
   const double body = 6 * count * static_cast<double>(seq_len) * token_multiply_adds(model, keys);
   return model.is_encoder() ? body + 6 * count * encoder_head_multiply_adds(model, seq_len) : body;
 }
@@ -338,6 +383,11 @@ std::string flop_formula(const Model& model, std::int64_t seq_len, const Adapter
       return attention +
              "6 B (s L (4 h^2 + 2 s h + 2 h f) + p (h^2 + h V) + h^2 + 2 h), f = ffn_hidden, p = the tokens " +
              "of a sequence that are predicted";
+    case Family::t5:
+      return attention + "6 B (E s (4 h a + 2 s a + " + std::to_string(ffn_inputs(model) + 1) +
+             " h f) + D (t (6 h a + 2 t a + 2 s a + " + std::to_string(ffn_inputs(model) + 1) +
+             " h f) + 2 s h a) + t h V), a = heads x head_dim, f = ffn_hidden, E and D layers of encoder and decoder, "
+             "t = the decoder's tokens of an example";
     case Family::vit:
       return attention +
              "6 B (s L (4 h^2 + 2 s h + 2 h f) + h C) + 4 B p w h, f = ffn_hidden, C = classes, p patches of w "

@@ -12,10 +12,11 @@
 
 namespace rehearse::model {
 
-enum class Family : unsigned char { gpt, llama, moe, bert, cnn, mlp, vit, custom };  // later: t5
+enum class Family : unsigned char { gpt, llama, moe, bert, t5, cnn, mlp, vit, custom };
 enum class NormKind : unsigned char { layernorm, rmsnorm };
-enum class Position : unsigned char { learned, rope };
-enum class ActivationKind : unsigned char { gelu, relu, swiglu, squared_relu };
+// relative: a bias of the scores by distance, learned by head (t5).
+enum class Position : unsigned char { learned, rope, relative };
+enum class ActivationKind : unsigned char { gelu, relu, swiglu, squared_relu, geglu };
 // flash: the fastest fused kernel known for the device; unfused: scores kept in memory; the others a fused kernel by
 // name: FlashAttention 1 to 3, FlashAttention 1 in Triton (flash_attn_triton.py, and what frameworks made of it),
 // cuDNN's.
@@ -48,7 +49,7 @@ struct ConvLayer {
 struct Model {
   std::string name;
   Family family = Family::gpt;
-  // gpt, llama, moe, bert
+  // gpt, llama, moe, bert, t5 (layers: of encoder and decoder together)
   std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn_hidden = 0, vocab = 0,
                max_seq_len = 0;
   ActivationKind activation = ActivationKind::gelu;
@@ -93,6 +94,10 @@ struct Model {
   // bert: kinds of segments that tokens are of (a table of its own), and tokens of a sequence that are masked and
   // predicted, which alone go through the head: BERT's max_predictions_per_seq. 0: all tokens go.
   std::int64_t segment_kinds = 2, max_predictions = 0;
+  // t5: layers of the encoder, which come first, and of the decoder; tokens that the decoder reads and predicts of an
+  // example (0: span_targets); buckets of the bias by distance and the distance from which on all have the last.
+  std::int64_t encoder_layers = 0, decoder_layers = 0, decoder_seq_len = 0, relative_buckets = 32,
+               relative_distance = 128;
   // cnn: convolutions (each conv, ReLU, max pooling), then linear layers with ReLU and dropout between
   std::int64_t image_channels = 0, image_size = 0;
   std::vector<ConvLayer> convolutions;
@@ -135,6 +140,13 @@ struct Model {
   bool reads_text() const { return is_transformer() && !is_vision(); }
   // Whether a token sees none behind it.
   bool is_causal() const { return !is_encoder() && !is_vision(); }
+  // An encoder and a decoder whose blocks attend to the encoder's output too (T5).
+  bool has_decoder() const { return family == Family::t5; }
+  bool of_decoder(std::int64_t layer) const { return has_decoder() && layer >= encoder_layers; }
+  // Tokens of a sequence that the decoder has, where the encoder has `seq_len`.
+  std::int64_t decoder_tokens(std::int64_t seq_len) const;
+  // Tokens of an example whose logits are made.
+  std::int64_t scored(std::int64_t seq_len) const { return has_decoder() ? decoder_tokens(seq_len) : seq_len; }
   // Tokens see those after them too, blocks have their norms behind their sums, and the head predicts masked tokens and
   // whether one segment follows the other.
   bool is_encoder() const { return family == Family::bert; }
@@ -155,6 +167,7 @@ struct Model {
   // Whether any layer's is felt.
   bool windowed(std::int64_t seq_len) const;
   bool has_qkv_bias() const { return bias || qkv_bias; }
+  bool gated() const { return activation == ActivationKind::swiglu || activation == ActivationKind::geglu; }
   bool has_norm_bias() const { return norm == NormKind::layernorm && (bias || norm_bias); }
   std::int64_t learned_positions() const { return position_rows > 0 ? position_rows : max_seq_len; }
   std::int64_t rotated() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
@@ -183,6 +196,11 @@ std::int64_t layer_parameter_count(const Model& model, std::int64_t layer = 0);
 std::int64_t active_parameter_count(const Model& model);
 // Of the adapters of a gpt or llama: rank (in + out) for each product.
 std::int64_t adapter_parameter_count(const Model& model, const Adapters& adapters);
+// Tokens of the targets that span corruption leaves of an example whose corrupted text has `seq_len`: 15% of the tokens
+// in spans of a mean length of 3, each replaced by one token, and an end in both (Raffel et al. 2020, arXiv 1910.10683,
+// section 3.1.4; google-research/text-to-text-transfer-transformer t5/data/preprocessors.py, random_spans_helper): 114
+// of 512.
+std::int64_t span_targets(std::int64_t seq_len);
 // cnn: features after the last pooling, the input of the first linear layer. Convolutions are padded to keep the size;
 // pooling windows do not overlap and drop an incomplete last row and column.
 std::int64_t flattened_width(const Model& model);

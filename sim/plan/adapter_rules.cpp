@@ -16,6 +16,7 @@ void check_adapters(const Node& training, const Scenario& s, const std::function
   };
   if (m.family != model::Family::gpt && m.family != model::Family::llama)
     return refuse(m.family == model::Family::moe ? "experts and routers have no adapters yet"
+                  : m.has_decoder()              ? "blocks that attend to another sequence have no adapters yet"
                   : m.is_encoder()               ? "blocks with their norms behind their sums have no adapters yet"
                                    : "adapters are of a transformer's blocks, which this model has none of",
                   "lora_rank: 0, or a model of family gpt or llama");

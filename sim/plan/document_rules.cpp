@@ -17,7 +17,7 @@ void check_documents(const Sections& sections, const Scenario& s) {
   belongs("document_lengths", table, "documents: table");
   if (!t.packs()) return;
   const Node documents = training.get("documents");
-  if (!s.model.is_transformer() || s.model.is_encoder())
+  if (!s.model.is_transformer() || s.model.is_encoder() || s.model.has_decoder())
     documents.error("documents are packed into sequences of gpt, llama and moe", "documents: none");
   if (table && t.document_lengths.empty())
     documents.error("table needs document_lengths, a list of tokens", "document_lengths: [128, 512, 4096]");

@@ -69,6 +69,7 @@ struct FrameworkProfile {
                                 // gates; their inputs' gradients are added by kernels
   bool fused_scores = true;     // false: scores that are kept are scaled and masked by a kernel of their own, and their
                                 // gradients scaled by one
+  bool fused_score_bias = false;  // true: a bias of scores is added in the kernel of their softmax
   // Tensors are [batch, sequence, width], and collectives along the sequence, the second, copy: what was gathered by
   // rank into the order of tokens, what is to be scattered into that of ranks.
   bool copies_sequence_shards = false;

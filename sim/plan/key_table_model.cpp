@@ -9,10 +9,12 @@ namespace rehearse::plan::detail {
 
 namespace {
 
-constexpr std::string_view kTransformers = "gpt llama moe bert vit";
+constexpr std::string_view kTransformers = "gpt llama moe bert t5 vit";
 // Those that read tokens.
-constexpr std::string_view kLanguage = "gpt llama moe bert";
+constexpr std::string_view kLanguage = "gpt llama moe bert t5";
 constexpr std::string_view kDecoders = "gpt llama moe";
+// Those whose layers are of one kind of block.
+constexpr std::string_view kOneStack = "gpt llama moe bert vit";
 
 Value image_text(const model::Model& m) {
   return fmt::format("{{channels: {}, size: {}}}", m.image_channels, m.image_size);
@@ -33,7 +35,7 @@ std::vector<Key> transformer_keys() {
        .origin = Default::required,
        .min = 1,
        .max = 1 << 14,
-       .families = kTransformers,
+       .families = kOneStack,
        .meaning = "transformer layers",
        .example = "96",
        .related = "plan.pipeline plan.layers_per_stage",
@@ -84,7 +86,7 @@ std::vector<Key> transformer_keys() {
        .fallback = "heads",
        .min = 1,
        .max = 1 << 20,
-       .families = kTransformers,
+       .families = kOneStack,
        .meaning = "key-value heads; fewer than `heads`: grouped-query attention",
        .example = "8",
        .related = "model.heads plan.tensor",
@@ -103,7 +105,7 @@ std::vector<Key> transformer_keys() {
       {.path = "model.ffn_hidden",
        .type = KeyType::integer,
        .origin = Default::derived,
-       .fallback = "gpt, bert, vit: 4 x hidden; llama: required; moe: required with dense_layers",
+       .fallback = "gpt, bert, t5, vit: 4 x hidden; llama: required; moe: required with dense_layers",
        .min = 1,
        .max = 1 << 23,
        .families = kTransformers,
@@ -114,10 +116,12 @@ std::vector<Key> transformer_keys() {
       {.path = "model.activation",
        .type = KeyType::choice,
        .origin = Default::derived,
-       .fallback = "gpt: gelu; llama, moe: swiglu",
-       .values = {"gelu", "relu", "swiglu", "squared_relu"},
-       .families = kDecoders,
-       .meaning = "of the feed-forward layer: `gelu`, `relu`, `swiglu` (gated, a third matrix), `squared_relu`",
+       .fallback = "gpt: gelu; llama, moe: swiglu; t5: relu",
+       .values = {"gelu", "relu", "swiglu", "squared_relu", "geglu"},
+       .families = "gpt llama moe t5",
+       .meaning =
+           "of the feed-forward layer: `gelu`, `relu`, `swiglu` (gated, a third matrix), `squared_relu`, `geglu` "
+           "(gated by gelu)",
        .example = "relu",
        .related = "model.ffn_hidden",
        .field = &model::Model::activation},
@@ -143,9 +147,10 @@ std::vector<Key> transformer_keys() {
       {.path = "model.tied_embeddings",
        .type = KeyType::boolean,
        .origin = Default::derived,
-       .fallback = "gpt: true; llama, moe: false",
-       .families = kDecoders,
-       .meaning = "whether the head uses the embedding's weights",
+       .fallback = "gpt, t5: true; llama, moe: false",
+       .families = "gpt llama moe t5",
+       .meaning = "whether the head uses the embedding's weights; t5: the decoder's output then is scaled by 1 / "
+                  "sqrt(hidden) before them (v1.0)",
        .example = "false",
        .related = "model.vocab",
        .field = &model::Model::tied_embeddings},
@@ -248,6 +253,58 @@ std::vector<Key> transformer_keys() {
        .example = "20",
        .related = "training.seq_len model.vocab",
        .field = &model::Model::max_predictions},
+      {.path = "model.encoder_layers",
+       .type = KeyType::integer,
+       .origin = Default::required,
+       .min = 1,
+       .max = 1 << 13,
+       .families = "t5",
+       .meaning = "layers of the encoder, which come first in a pipeline",
+       .example = "12",
+       .related = "model.decoder_layers plan.pipeline plan.layers_per_stage",
+       .field = &model::Model::encoder_layers},
+      {.path = "model.decoder_layers",
+       .type = KeyType::integer,
+       .origin = Default::derived,
+       .fallback = "encoder_layers",
+       .min = 1,
+       .max = 1 << 13,
+       .families = "t5",
+       .meaning = "layers of the decoder, which attend to the encoder's output too",
+       .example = "6",
+       .related = "model.encoder_layers",
+       .field = &model::Model::decoder_layers},
+      {.path = "model.decoder_seq_len",
+       .type = KeyType::integer,
+       .fallback = "0",
+       .min = 0,
+       .max = 1 << 27,
+       .families = "t5",
+       .meaning = "tokens of an example that the decoder reads and predicts, beside the `training.seq_len` of the "
+                  "encoder; 0: those that span corruption takes out of so many, with their marks (114 of 512)",
+       .example = "128",
+       .related = "training.seq_len",
+       .field = &model::Model::decoder_seq_len},
+      {.path = "model.relative_buckets",
+       .type = KeyType::integer,
+       .fallback = "32",
+       .min = 4,
+       .max = 1 << 16,
+       .families = "t5",
+       .meaning = "distances between tokens that have a bias of the scores each, learned by head; far ones share one",
+       .example = "32",
+       .related = "model.relative_distance",
+       .field = &model::Model::relative_buckets},
+      {.path = "model.relative_distance",
+       .type = KeyType::integer,
+       .fallback = "128",
+       .min = 2,
+       .max = 1 << 27,
+       .families = "t5",
+       .meaning = "from this distance on all have the same bias",
+       .example = "128",
+       .related = "model.relative_buckets",
+       .field = &model::Model::relative_distance},
       {.path = "model.attention",
        .type = KeyType::choice,
        .origin = Default::framework,
@@ -371,11 +428,10 @@ std::vector<Key> model_keys() {
       {.path = "model.family",
        .type = KeyType::choice,
        .origin = Default::required,
-       .values = {"gpt", "llama", "moe", "bert", "cnn", "mlp", "vit", "custom"},
-       .later = {"t5"},
-       .meaning =
-           "what kind of model, and so which other keys it has: `gpt`, `llama`, `moe` (llama with experts), "
-           "`bert`, `cnn` (residual networks too), `mlp`, `vit` (vision transformer), `custom` (a list of layers)",
+       .values = {"gpt", "llama", "moe", "bert", "t5", "cnn", "mlp", "vit", "custom"},
+       .meaning = "what kind of model, and so which other keys it has: `gpt`, `llama`, `moe` (llama with experts), "
+                  "`bert`, `t5` (encoder and decoder), `cnn` (residual networks too), `mlp`, `vit` (vision "
+                  "transformer), `custom` (a list of layers)",
        .example = "gpt",
        .related = "model.preset",
        .field = &model::Model::family},

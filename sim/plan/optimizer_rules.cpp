@@ -53,7 +53,7 @@ void check_muon(const Node& training, const Scenario& s) {
   const auto refuse = [&](const std::string& why, const std::string& instead) {
     optimizer.error("muon: " + why, instead);
   };
-  if (!s.model.is_transformer() || s.model.is_encoder())
+  if (!s.model.is_transformer() || s.model.is_encoder() || s.model.has_decoder())
     refuse("it is of the matrices in blocks of gpt, llama and moe", "optimizer: adamw");
   if (s.plan.zero == 3)
     refuse("it makes whole matrices orthogonal, and plan.zero = 3 cuts those of a layer into shards",

@@ -14,6 +14,7 @@ std::int64_t unit_count(const model::Model& model) {
     case model::Family::llama:
     case model::Family::moe:
     case model::Family::bert:
+    case model::Family::t5:
     case model::Family::vit:
       return model.layers;
     case model::Family::custom:

@@ -1,8 +1,7 @@
 // Reads the `model:` value of a scenario: the name of a preset, or a mapping, which may itself start from a preset and
 // override single keys ({preset: gpt3-175b, dropout: 0.1}). Keys are read by their rows (key_table_model.cpp), whose
 // ranges keep every count of sim/model inside 64 bits; here is what follows from several of them and from the family.
-// A Hugging Face configuration stands in a preset's place (hf/translate.h). Leaves out: families beyond gpt, llama,
-// moe, bert, cnn and mlp (each refused with its own message).
+// A Hugging Face configuration stands in a preset's place (hf/translate.h).
 #include "sim/plan/read_model.h"
 
 #include <fmt/format.h>
@@ -117,6 +116,10 @@ void set_family_defaults(Model& model) {
   model.position = gpt ? Position::learned : Position::rope;
   model.bias = gpt;
   model.tied_embeddings = gpt && !model.is_vision();
+  if (!model.has_decoder()) return;
+  model.activation = ActivationKind::relu;
+  model.position = Position::relative;
+  model.tied_embeddings = true;
 }
 
 // Reads one model at a time.
@@ -170,7 +173,7 @@ class ModelReader {
     const std::size_t problems = diagnostics_.list().size();
     for (const char* path : {"model.hidden", "model.heads", "model.kv_heads", "model.head_dim"})
       if (const Key& key = *find_key(path); key.of_family(family)) read_key(key);
-    if (model_.family != Family::gpt && model_.is_causal()) latent();
+    if (model_.family != Family::gpt && model_.is_causal() && !model_.has_decoder()) latent();
     const bool head_dim_given = source_.given("head_dim") || model_.latent_attention();
     if (model_.kv_heads == 0) model_.kv_heads = model_.heads;
     if (model_.head_dim == 0) model_.head_dim = std::max<std::int64_t>(1, model_.hidden / model_.heads);
@@ -242,6 +245,7 @@ class ModelReader {
       model_.ffn_hidden = 4 * model_.hidden;
     }
     if (model_.is_vision()) return finish_vision();
+    if (model_.has_decoder()) return finish_encoder_decoder();
     if (model_.family == Family::moe) finish_experts();
     finish_positions();
     finish_window();
@@ -249,6 +253,30 @@ class ModelReader {
     if (model_.rotary_dim > 0) return finish_rotation();
     if (model_.position == Position::rope && model_.head_dim % 2 != 0)
       source_.value("position").error(fmt::format("rope turns pairs of features, but head_dim is {}", model_.head_dim));
+  }
+
+  // Scores have a bias, which fused kernels do not take.
+  void finish_encoder_decoder() {
+    if (model_.decoder_layers == 0) model_.decoder_layers = model_.encoder_layers;
+    model_.layers = model_.encoder_layers + model_.decoder_layers;
+    if (model_.relative_buckets % 4 != 0)
+      source_.value("relative_buckets")
+          .error(
+              fmt::format("{} buckets are not divisible by 4: two directions have half of them each, and of these half "
+                          "are distances of their own",
+                          model_.relative_buckets),
+              "relative_buckets: 32");
+    else if (model_.relative_distance <= model_.relative_buckets / 2)
+      source_.value("relative_distance")
+          .error(
+              fmt::format("{} buckets tell distances up to {} apart one by one, expected relative_distance above that",
+                          model_.relative_buckets, model_.relative_buckets / 2));
+    if (!source_.given("attention"))
+      model_.attention = model::AttentionKind::unfused;
+    else if (model_.attention != model::AttentionKind::unfused)
+      source_.value("attention")
+          .error("T5 adds a bias to the scores, which no fused kernel here takes",
+                 "attention: unfused, or leave it out");
   }
 
   // The sequence is an image's patches and the class token.

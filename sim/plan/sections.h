@@ -110,6 +110,7 @@ void check_offload(const Sections& sections, const Scenario& scenario);
 void check_gradient_compression(const Node& plan, const Scenario& scenario);
 // vision_rules.cpp: how a vision transformer cannot be split.
 void check_vision(const Sections& sections, const Scenario& scenario);
+void check_encoder_decoder(const Sections& sections, const Scenario& scenario);
 // hybrid_sharding.cpp: the devices of a node of the topology, if its file says so; Plan::replicas from
 // Plan::zero_group, whose key is `key`.
 std::optional<std::int64_t> devices_of_node(const ClusterRequest& cluster, const std::string& data_root);

@@ -49,36 +49,42 @@ struct ExpectedOf {
     const std::int64_t query = tokens * a.heads * a.head_dim, out = tokens * a.heads * a.values();
     const std::int64_t qkv = query + tokens * a.kv_heads * (a.head_dim + a.values());
     const std::int64_t logsumexp = tokens * a.heads;
-    if (a.keys > 0) {
+    const bool flash = a.part == AttentionPart::flash_forward || a.part == AttentionPart::flash_backward;
+    if (a.keys > 0 && flash) {
       const std::int64_t kv = a.keys * a.micro_batch * a.kv_heads * (a.head_dim + a.values());
       if (a.part == AttentionPart::flash_forward)
         return {a.merge ? Sizes{qkv, kv, out, logsumexp} : Sizes{qkv, kv}, {out, logsumexp}};
       return {a.merge ? Sizes{out, qkv, kv, out, logsumexp, query} : Sizes{out, qkv, kv, out, logsumexp}, {query, kv}};
     }
-    const std::int64_t s = a.micro_batch * a.heads * a.seq * a.seq;
+    const std::int64_t s = a.micro_batch * a.heads * a.seq * a.compared(), table = a.heads * a.bias_buckets;
+    const std::int64_t kv = a.keys * a.micro_batch * a.kv_heads * (a.head_dim + a.values());
+    const std::int64_t queries = a.keys > 0 ? query : qkv, keys = a.keys > 0 ? kv : qkv;
     switch (a.part) {
       case AttentionPart::flash_forward:
         return {{qkv}, {out, logsumexp}};
       case AttentionPart::flash_backward:
         return {{out, qkv, out, logsumexp}, {qkv}};
       case AttentionPart::scores:
-        return {{qkv}, {s}};
+        return {a.keys > 0 ? Sizes{queries, keys} : Sizes{qkv}, {s}};
       case AttentionPart::softmax:
-        return {{s}, {s}};
+        return {table > 0 ? Sizes{s, table} : Sizes{s}, {s}};
+      case AttentionPart::bias_gradient:
+        return {{s, table}, {table}};
       case AttentionPart::dropout:
         return {{s}, {s, s}};
       case AttentionPart::context:
-        return {{s, qkv}, {out}};
+        return {{s, keys}, {out}};
       case AttentionPart::context_backward_probs:
-        return {{out, qkv}, {s}};
+        return {{out, keys}, {s}};
       case AttentionPart::context_backward_value:
-        return {{out, s}, {qkv}};
+        return {{out, s}, {keys}};
       case AttentionPart::dropout_backward:
       case AttentionPart::softmax_backward:
         return {{s, s}, {s}};
       case AttentionPart::scores_backward_query:
+        return {{s, keys}, {queries}};
       case AttentionPart::scores_backward_key:
-        return {{s, qkv}, {qkv}};
+        return {{s, queries}, {keys}};
     }
     return {};
   }
@@ -122,12 +128,12 @@ struct ExpectedOf {
 
   Expected operator()(const Activation& a) const {
     const std::int64_t y = a.rows * a.cols;
-    const std::int64_t x = a.fn == ActivationFn::swiglu ? 2 * y : y;
-    if (a.fn == ActivationFn::swiglu && a.separate) {  // perhaps with silu's result behind the others
+    const std::int64_t x = is_gated(a.fn) ? 2 * y : y;
+    if (is_gated(a.fn) && a.separate) {  // perhaps with silu's result behind the others
       if (!a.backward && op.writes.size() == 2) return {op.reads.size() == 2 ? Sizes{y, y} : Sizes{x}, {y, y}};
       if (a.backward && op.reads.size() > 2) return {op.reads.size() == 4 ? Sizes{y, y, y, y} : Sizes{y, x, y}, {x}};
     }
-    if (a.fn == ActivationFn::swiglu && op.reads.size() == (a.backward ? 3U : 2U))
+    if (is_gated(a.fn) && op.reads.size() == (a.backward ? 3U : 2U))
       return a.backward ? Expected{{y, y, y}, {x}} : Expected{{y, y}, {y}};
     return a.backward ? Expected{{y, x}, {x}} : Expected{{x}, {y}};
   }

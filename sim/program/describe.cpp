@@ -32,6 +32,8 @@ struct ShapeText {
     if (a.causal) text += " causal";
     if (a.window > 0) text += fmt::format(" window={}", a.window);
     if (a.document > 0) text += fmt::format(" document={}", a.document);
+    if (a.unscaled) text += " unscaled";
+    if (a.bias_buckets > 0) text += fmt::format(" bias={}/{}", a.bias_buckets, a.bias_distance);
     if (a.dropout > 0) text += fmt::format(" dropout={}", a.dropout);
     return text;
   }

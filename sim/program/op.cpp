@@ -26,7 +26,8 @@ struct KindName {
                                                  "attention_dropout_backward",
                                                  "attention_softmax_backward",
                                                  "attention_scores_backward_query",
-                                                 "attention_scores_backward_key"};
+                                                 "attention_scores_backward_key",
+                                                 "attention_bias_gradient"};
     return pick(names, a.part);
   }
   std::string_view operator()(const LatentHeads& l) const {
@@ -40,10 +41,10 @@ struct KindName {
     return n.rms ? pick(rms, n.part) : pick(layer, n.part);
   }
   std::string_view operator()(const Activation& a) const {
-    static constexpr std::string_view forward[] = {"gelu_forward", "relu_forward", "swiglu_forward",
-                                                   "squared_relu_forward", "tanh_forward"};
-    static constexpr std::string_view backward[] = {"gelu_backward", "relu_backward", "swiglu_backward",
-                                                    "squared_relu_backward", "tanh_backward"};
+    static constexpr std::string_view forward[] = {"gelu_forward",         "relu_forward", "swiglu_forward",
+                                                   "squared_relu_forward", "tanh_forward", "geglu_forward"};
+    static constexpr std::string_view backward[] = {"gelu_backward",         "relu_backward", "swiglu_backward",
+                                                    "squared_relu_backward", "tanh_backward", "geglu_backward"};
     return a.backward ? pick(backward, a.fn) : pick(forward, a.fn);
   }
   std::string_view operator()(const Elementwise& e) const {

@@ -43,6 +43,16 @@ std::string_view name_of(Epilogue epilogue);  // "gelu_backward"; of none ""
 // context_backward_probs {dout, qkv} -> {dD}; context_backward_value {dout, D} -> {dqkv: value part};
 // dropout_backward {dD, mask} -> {dP}; softmax_backward {dP, P} -> {dS}; scores_backward_query {dS, qkv} -> {dqkv:
 // query part}; scores_backward_key {dS, qkv} -> {dqkv: key part}.
+//
+// Unfused parts with `keys`: attention to another sequence of so many tokens, a decoder's to its encoder's output.
+// Queries are q [tokens, heads, head_dim], keys and values kv [keys, micro_batch, kv_heads, head_dim + value_dim], and
+// P is [micro_batch, heads, seq, keys]: scores {q, kv} -> {S}; context {D, kv} -> {out}; context_backward_probs {dout,
+// kv}
+// -> {dD}; context_backward_value {dout, D} -> {dkv: value part}; scores_backward_query {dS, kv} -> {dq};
+// scores_backward_key {dS, q} -> {dkv: key part}.
+//
+// With a bias of the scores by distance (sim/base/relative_position.h), table [heads, bias_buckets]: softmax {S, table}
+// -> {P}; bias_gradient {dS, dtable} -> {dtable} (accumulates).
 enum class AttentionPart : unsigned char {
   flash_forward,
   flash_backward,
@@ -55,7 +65,8 @@ enum class AttentionPart : unsigned char {
   dropout_backward,
   softmax_backward,
   scores_backward_query,
-  scores_backward_key
+  scores_backward_key,
+  bias_gradient
 };
 // Which fused kernel a framework launches for flash_forward and flash_backward (costs; the result is the same). best:
 // the fastest known for the device.
@@ -84,6 +95,9 @@ struct Attention {
   // the example decides; FLOPs and times are those of equal documents of so many tokens (sim/plan/documents.h). Masked
   // where scores are kept. 0: a sequence is one document.
   std::int64_t document = 0;
+  bool unscaled = false;  // softmax of S, not of S / sqrt(head_dim)
+  // Buckets of the bias, and the distance from which on all have the last; 0: no bias. Not causal: of both directions.
+  std::int64_t bias_buckets = 0, bias_distance = 0;
 
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   // The keys that queries are compared with.
@@ -118,13 +132,17 @@ struct Norm {
 
 // gelu, relu: forward {x [rows, cols]} -> {y}; backward {dy, x} -> {dx}. swiglu: forward {gate_up [rows, 2, cols]} ->
 // {y [rows, cols]}, y = silu(gate) * up; backward {dy, gate_up} -> {d_gate_up}. In the place of gate_up may stand two
-// operands, gate and up, [rows, cols] each. tanh: backward {dy, y} -> {dx}.
-enum class ActivationFn : unsigned char { gelu, relu, swiglu, squared_relu, tanh };
+// operands, gate and up, [rows, cols] each. geglu: the same, y = gelu(gate) * up. tanh: backward {dy, y} -> {dx}.
+enum class ActivationFn : unsigned char { gelu, relu, swiglu, squared_relu, tanh, geglu };
+constexpr bool is_gated(ActivationFn fn) {
+  return fn == ActivationFn::swiglu || fn == ActivationFn::geglu;
+}
 struct Activation {
   ActivationFn fn = ActivationFn::gelu;
   bool backward = false;
   std::int64_t rows = 0, cols = 0;
-  bool separate = false;  // swiglu: silu and the product are kernels of their own (costs; the result is the same)
+  bool separate =
+      false;  // gated: the gate's function and the product are kernels of their own (costs; the result is the same)
 };
 
 // Element by element; `elements` counts the output.
@@ -491,6 +509,7 @@ struct BatchNorm {
 // The next micro-batch of data, host to device: {} -> {y}. values: what a regression's outputs should be. segments: of
 // each token; predictions: rows of the tokens that are predicted, whose `targets` there are then.
 // patches: of images, [patch, micro_batch, width]. sparse: rows that sparse features name, as EmbeddingBags has them.
+// decoder_tokens: what a decoder beside an encoder reads.
 // In a simulation with loaders (sim/engine/simulator/loaders.h) an op `taken` waits until the rank's loader has the
 // micro-batch, and one `with` copies another part of it. Elsewhere all is `there` when it is asked for.
 enum class InputKind : unsigned char {
@@ -503,7 +522,8 @@ enum class InputKind : unsigned char {
   segments,
   predictions,
   patches,
-  sparse
+  sparse,
+  decoder_tokens
 };
 enum class InputFrom : unsigned char { there, taken, with };
 struct Input {

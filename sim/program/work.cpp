@@ -63,6 +63,7 @@ double attention_flops(const Attention& a) {
     case AttentionPart::dropout:
     case AttentionPart::dropout_backward:
     case AttentionPart::softmax_backward:
+    case AttentionPart::bias_gradient:
       return 0;
   }
   return 0;
@@ -77,8 +78,7 @@ double conv_flops(const Conv2d& c) {
 // What kernels of their own move besides the operands, which a fused one would move alone. Sources: the ops of PyTorch
 // 2.x named in plan/framework.cpp, torch-ddp.
 Work extra_of(const Role& role, const Op& op) {
-  if (const auto* a = std::get_if<Activation>(&op.shape);
-      a != nullptr && a->separate && a->fn == ActivationFn::swiglu) {
+  if (const auto* a = std::get_if<Activation>(&op.shape); a != nullptr && a->separate && is_gated(a->fn)) {
     // Forward: silu's result is written and read. Backward: y = silu * up is undone into d_silu, written and read; dy
     // is read twice, silu and gate each once more.
     const std::int64_t one = a->rows * a->cols * size_of(op.dtype);

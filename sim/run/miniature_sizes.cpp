@@ -214,6 +214,11 @@ class Shrinking {
     const model::Model& l = large_.model;
     const int64_t t = tensor_.small, parts = pipeline_.small * s_.plan.chunks;
     m.layers = parts * layers_ - (large_.plan.embedding_as_layer && pipeline_.small > 1 ? 2 : 0);
+    if (m.has_decoder()) {
+      m.layers = std::max<int64_t>(2, m.layers);
+      m.encoder_layers = std::clamp<int64_t>(scaled(l.encoder_layers, m.layers, l.layers), 1, m.layers - 1);
+      m.decoder_layers = m.layers - m.encoder_layers;
+    }
     m.heads = heads_ * t;
     const int64_t group = l.heads / l.kv_heads;
     m.kv_heads = l.kv_heads == l.heads ? m.heads : std::max(t, m.heads / std::gcd(group, m.heads));
@@ -224,7 +229,10 @@ class Shrinking {
       return t * std::max<int64_t>(1, width / l.heads * heads_ / head_columns_);
     };
     m.hidden = of_all(l.hidden);
-    if (m.reads_text()) m.vocab = std::max(kBytes + (m.is_encoder() ? kEncoderTokens : 0), l.vocab * m.heads / times);
+    const int64_t more = m.is_encoder()    ? kEncoderTokens
+                         : m.has_decoder() ? l.decoder_tokens(large_.training.seq_len) / 2 + 2  // spans and an end
+                                           : 0;
+    if (m.reads_text()) m.vocab = std::max(kBytes + more, l.vocab * m.heads / times);
     if (l.ffn_hidden > 0) m.ffn_hidden = of_rank(l.ffn_hidden);
     resize_heads(of_all);
     if (l.experts > 0) resize_experts(of_rank);
@@ -284,6 +292,7 @@ class Shrinking {
     t.document_length = shorter(l.document_length);
     t.document_lengths.clear();
     for (const int64_t length : l.document_lengths) t.document_lengths.push_back(shorter(length));
+    if (m.decoder_seq_len > 0) m.decoder_seq_len = std::max<int64_t>(4, shorter(large_.model.decoder_seq_len));
     if (m.is_encoder())
       m.max_predictions =
           std::max<int64_t>(1, shorter(m.max_predictions > 0 ? large_.model.max_predictions : seq_len_ / 8));

@@ -20,6 +20,7 @@ constexpr FlopsCase kCases[] = {
     {"cnn", "cnn-cifar", "sum of Cin K^2 Cout H W"},
     {"mlp", "mlp-mnist", "sum of in x out over layers"},
     {"bert", "bert-tiny", "p (h^2 + h V) + h^2 + 2 h"},
+    {"t5", "t5-tiny", "D (t (6 h a + 2 t a + 2 s a + 2 h f) + 2 s h a) + t h V"},
 };
 
 // Its lines as one, blanks as one.

@@ -120,8 +120,6 @@ TEST(Explain, MisspeltKeysNameTheNearestAndExit2) {
 TEST(Explain, JsonAndValuesAreForPrograms) {
   const Json all = Json::parse(run({"explain", "--json"}).out);
   EXPECT_EQ(all.size(), lines_of(run({"explain", "--names"}).out).size());
-  const Json one = Json::parse(run({"explain", "model.family", "--json"}).out);
-  EXPECT_EQ(one["not_available"], Json({"t5"}));
   EXPECT_EQ(run({"explain", "plan.zero_group", "--values"}).out, "all\nnode\n");
   EXPECT_EQ(run({"explain", "plan.recompute", "--values"}).out, "none\nselective\nfull\nops\n");
   EXPECT_EQ(run({"explain", "plan.zero", "--values"}).out, "0\n1\n2\n3\n");

@@ -108,6 +108,8 @@ TEST(Flops, DoNotDependOnTheSplit) {
       "4]}",
       "{family: bert, layers: 4, hidden: 24, heads: 6, head_dim: 8, ffn_hidden: 40, vocab: 64, max_seq_len: 16, "
       "attention: unfused, max_predictions: 5}",
+      "{family: t5, encoder_layers: 2, hidden: 24, heads: 6, head_dim: 8, ffn_hidden: 40, vocab: 64, max_seq_len: 16, "
+      "decoder_seq_len: 9}",
       "{family: mlp, widths: [10, 14, 9, 8, 3]}",
       "{family: mlp, widths: [10, 14, 9, 8, 3], loss: mse}",
   };

@@ -33,7 +33,7 @@ Attention AttentionCore::part(AttentionPart p) const {
   Attention a;
   a.part = p;
   a.kernel = kernel();
-  a.causal = m.is_causal();
+  a.causal = context_.causal && keys_ == 0;
   a.micro_batch = context_.batch;
   a.heads_split_over_context = context_.all_to_all();
   const std::int64_t split = context_.tensor * (a.heads_split_over_context ? context_.plan().context : 1);
@@ -46,6 +46,9 @@ Attention AttentionCore::part(AttentionPart p) const {
   a.site = site_;
   a.window = window_;
   a.document = context_.document;
+  a.unscaled = m.position == model::Position::relative;
+  if (biased()) a.bias_buckets = m.relative_buckets, a.bias_distance = m.relative_distance;
+  a.keys = keys_;
   return a;
 }
 
@@ -58,17 +61,17 @@ KeyExchange AttentionCore::keys() const {
   return {context_, builder_, name_, part(AttentionPart::flash_forward)};
 }
 
-BufferId AttentionCore::declare(BufferId qkv) {
+BufferId AttentionCore::declare(BufferId qkv, BufferId kv) {
   const Lifetime saved = scope_.kept();
   const Attention a = part(AttentionPart::scores);
-  qkv_ = qkv;
+  qkv_ = qkv, kv_ = kv;
   out_ = builder_.activation(name_ + ".out", context_.compute, {rows(), a.heads * a.values()}, saved);
   if (!unfused()) {
     logsumexp_ = builder_.activation(name_ + ".logsumexp", DType::f32, {rows(), a.heads}, saved);
     return out_;
   }
   const Lifetime core = restores_core() ? Lifetime::slot : saved;
-  const std::vector<std::int64_t> square{context_.batch, a.heads, context_.seq, context_.seq};
+  const std::vector<std::int64_t> square{context_.batch, a.heads, context_.seq, keys_ > 0 ? keys_ : context_.seq};
   probabilities_ = builder_.activation(name_ + ".probabilities", context_.compute, square, core);
   if (dropout()) {
     dropped_ = builder_.activation(name_ + ".dropped", context_.compute, square, core);
@@ -86,8 +89,13 @@ void AttentionCore::scales_apart() {
 void AttentionCore::scores_to_probabilities() {
   const program::Buffer& p = builder_.buffer(probabilities_);
   const BufferId scores = builder_.workspace(builder_.here(name_ + ".scores"), p.dtype, p.shape);
-  emit("scores", AttentionPart::scores, {{qkv_}}, {{scores}});
-  emit("softmax", AttentionPart::softmax, {{scores}}, {{probabilities_}});
+  emit("scores", AttentionPart::scores, kv_ >= 0 ? std::vector<Operand>{{qkv_}, {kv_}} : std::vector<Operand>{{qkv_}},
+       {{scores}});
+  std::vector<Operand> reads{{scores}};
+  if (biased()) reads.push_back({scope_.parameters.value(scope_.relative_bias)});
+  emit("softmax", AttentionPart::softmax, reads, {{probabilities_}});
+  // A kernel of its own reads the scores and the biases, made once a stack, and writes their sum.
+  if (biased() && !context_.profile().fused_score_bias) builder_.takes_kernels(2, {2 * p.bytes(), p.bytes()});
   scales_apart();
   if (dropout()) emit("dropout", AttentionPart::dropout, {{probabilities_}}, {{dropped_}, {mask_}});
 }
@@ -96,7 +104,7 @@ void AttentionCore::forward() {
   if (exchanges_keys()) return keys().forward(qkv_, out_, logsumexp_);
   if (!unfused()) return emit("flash_forward", AttentionPart::flash_forward, {{qkv_}}, {{out_}, {logsumexp_}});
   scores_to_probabilities();
-  emit("context", AttentionPart::context, {{dropout() ? dropped_ : probabilities_}, {qkv_}}, {{out_}});
+  emit("context", AttentionPart::context, {{dropout() ? dropped_ : probabilities_}, {keys_operand()}}, {{out_}});
   // The product gives each head's rows together; a copy gives each token's.
   const std::int64_t out = builder_.buffer(out_).bytes();
   if (!context_.profile().packed_heads) builder_.takes_kernels(2, {out, out});
@@ -121,7 +129,7 @@ BufferId AttentionCore::backward_unfused(BufferId out_gradient) {
     if (!context_.profile().recompute_stops_early) {
       const program::Buffer& out = builder_.buffer(out_);
       const BufferId again = builder_.workspace(builder_.here(name_ + ".out_again"), out.dtype, out.shape);
-      emit("context", AttentionPart::context, {{dropout() ? dropped_ : probabilities_}, {qkv_}}, {{again}});
+      emit("context", AttentionPart::context, {{dropout() ? dropped_ : probabilities_}, {keys_operand()}}, {{again}});
     }
     builder_.set_phase(Phase::backward);
   }
@@ -131,10 +139,14 @@ BufferId AttentionCore::backward_unfused(BufferId out_gradient) {
   };
   const BufferId d_qkv =
       builder_.workspace(builder_.here("d_" + name_ + ".qkv"), context_.compute, builder_.buffer(qkv_).shape);
+  d_kv_ = d_qkv;
+  if (kv_ >= 0)
+    d_kv_ = builder_.workspace(builder_.here("d_" + name_ + ".kv"), context_.compute, builder_.buffer(kv_).shape);
   const BufferId read = dropout() ? dropped_ : probabilities_;
   const BufferId d_dropped = temporary("dropped");
-  emit("context.backward_probs", AttentionPart::context_backward_probs, {{out_gradient}, {qkv_}}, {{d_dropped}});
-  emit("context.backward_value", AttentionPart::context_backward_value, {{out_gradient}, {read}}, {{d_qkv}});
+  emit("context.backward_probs", AttentionPart::context_backward_probs, {{out_gradient}, {keys_operand()}},
+       {{d_dropped}});
+  emit("context.backward_value", AttentionPart::context_backward_value, {{out_gradient}, {read}}, {{d_kv_}});
   BufferId d_probabilities = d_dropped;
   if (dropout()) {
     d_probabilities = temporary("probabilities");
@@ -143,9 +155,17 @@ BufferId AttentionCore::backward_unfused(BufferId out_gradient) {
   const BufferId d_scores = temporary("scores");
   emit("softmax.backward", AttentionPart::softmax_backward, {{d_probabilities}, {probabilities_}}, {{d_scores}});
   scales_apart();
-  emit("scores.backward_query", AttentionPart::scores_backward_query, {{d_scores}, {qkv_}}, {{d_qkv}});
-  emit("scores.backward_key", AttentionPart::scores_backward_key, {{d_scores}, {qkv_}}, {{d_qkv}});
+  if (biased()) bias_gradient(d_scores);
+  emit("scores.backward_query", AttentionPart::scores_backward_query, {{d_scores}, {keys_operand()}}, {{d_qkv}});
+  emit("scores.backward_key", AttentionPart::scores_backward_key, {{d_scores}, {qkv_}}, {{d_kv_}});
   return d_qkv;
+}
+
+// Each layer of a stack adds to the gradient of the table that they share.
+void AttentionCore::bias_gradient(BufferId d_scores) {
+  const BufferId d_table = scope_.parameters.accumulated_gradient(scope_.relative_bias);
+  emit("bias.backward", AttentionPart::bias_gradient, {{d_scores}, {d_table}}, {{d_table}});
+  scope_.parameters.gradient_done(scope_.relative_bias);
 }
 
 }  // namespace rehearse::lower

@@ -10,22 +10,26 @@ namespace rehearse::lower {
 
 class AttentionCore {
  public:
-  AttentionCore(const UnitScope& scope, std::string name, int site, std::int64_t window)
+  // `keys`: tokens of another sequence that all of them are compared with; 0: their own.
+  AttentionCore(const UnitScope& scope, std::string name, int site, std::int64_t window, std::int64_t keys = 0)
       : context_(scope.context),
         builder_(scope.builder),
         scope_(scope),
         name_(std::move(name)),
         site_(site),
-        window_(window) {}
+        window_(window),
+        keys_(keys) {}
 
   // qkv [rows, kv_heads, group + 2, head_dim], values perhaps of another width -> out [rows, attention_width]; both
   // live as what UnitScope::kept() says. Rows are all tokens of the micro-batch, or this rank's where keys are
   // exchanged. What the unfused core keeps between (5 a s^2 b bytes a layer with dropout) lives only in a slot where
   // backward restores it by itself: under recomputation selective, and under ops, which keeps out.
-  BufferId declare(BufferId qkv);
+  // With `keys`: q [rows, heads, head_dim] and kv [keys, micro_batch, kv_heads, head_dim + value_dim].
+  BufferId declare(BufferId qkv, BufferId kv = -1);
   void forward();
-  // out_gradient -> gradient of qkv.
+  // out_gradient -> gradient of qkv, or of q.
   BufferId backward(BufferId out_gradient);
+  BufferId d_kv() const { return d_kv_; }  // after that, of kv
 
  private:
   program::Attention part(program::AttentionPart p) const;
@@ -36,6 +40,10 @@ class AttentionCore {
   bool exchanges_keys() const { return context_.plan().context > 1 && !context_.all_to_all(); }
   std::int64_t rows() const { return exchanges_keys() ? context_.tokens : context_.batch * context_.seq; }
   KeyExchange keys() const;
+  // Whether scores have a bias by distance, whose table the stack's layers share.
+  bool biased() const { return scope_.relative_bias >= 0 && keys_ == 0; }
+  void bias_gradient(BufferId d_scores);
+  BufferId keys_operand() const { return kv_ >= 0 ? kv_ : qkv_; }
   bool dropout() const { return context_.model().dropout > 0; }
   bool restores_core() const {
     return scope_.recompute == plan::Recompute::selective || scope_.recompute == plan::Recompute::ops;
@@ -50,7 +58,8 @@ class AttentionCore {
   UnitScope scope_;
   std::string name_;
   int site_;
-  std::int64_t window_;
+  std::int64_t window_, keys_;
+  BufferId kv_ = -1, d_kv_ = -1;
   BufferId qkv_ = -1, out_ = -1, logsumexp_ = -1;
   BufferId probabilities_ = -1, dropped_ = -1, mask_ = -1;
 };

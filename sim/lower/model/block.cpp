@@ -92,9 +92,7 @@ class Block : public Unit {
   // How many products read a norm's output.
   bool packed() const { return c_.profile().packed_products || c_.model().norm != model::NormKind::rmsnorm; }
   int products_of_attention() const { return packed() || c_.model().latent_attention() ? 1 : 3; }
-  int products_of_mlp() const {
-    return packed() || experts_ || c_.model().activation != model::ActivationKind::swiglu ? 1 : 2;
-  }
+  int products_of_mlp() const { return packed() || experts_ || !c_.model().gated() ? 1 : 2; }
   bool one_norm() const { return c_.model().parallel_block == model::ParallelBlock::one_norm; }
   BufferId sum(BufferId a, BufferId b) {
     const std::vector<std::int64_t> rows{c_.local_tokens, c_.model().hidden};

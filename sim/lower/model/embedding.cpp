@@ -1,5 +1,6 @@
-// The first unit of a decoder: token and position embedding. The tables are split by rows over the tensor group
-// (vocabulary parallel, Shoeybi et al. 2019): looking up gives partial sums that are reduced.
+// The first unit of a decoder: token and position embedding; of a decoder beside an encoder too. The tables are split
+// by rows over the tensor group (vocabulary parallel, Shoeybi et al. 2019): looking up gives partial sums that are
+// reduced.
 #include "sim/lower/model/load.h"
 #include "sim/lower/model/unit.h"
 #include "sim/lower/parallel/tensor.h"
@@ -12,55 +13,72 @@ using program::ElementwiseFn;
 
 class EmbeddingUnit : public Unit {
  public:
-  explicit EmbeddingUnit(UnitScope scope)
-      : s_(scope), c_(scope.context), m_(scope.context.model()), tp_(scope.context, scope.builder, scope.parameters) {}
+  // `memory`: of a decoder beside an encoder, whose table of tokens is `shared` where this stage has it.
+  explicit EmbeddingUnit(UnitScope scope, CrossMemory* memory = nullptr, ParamId shared = -1)
+      : s_(scope),
+        c_(scope.context),
+        m_(scope.context.model()),
+        tp_(scope.context, scope.builder, scope.parameters),
+        memory_(memory),
+        name_(memory ? "decoder.embedding" : "embedding"),
+        table_(shared) {}
 
   ParamId table() const override { return table_; }
   bool backward_reads_parameters() const override { return false; }
 
   void declare_parameters() override {
-    const auto add = [&](const std::string& name, std::int64_t rows, int tensor_dim, bool tied) {
-      ParamSpec spec{name, {rows, m_.hidden}, tensor_dim, program::Init::Kind::normal, 0.02, tied};
+    if (table_ >= 0) {
+      s_.parameters.add_use(table_);
+    } else {
+      ParamSpec spec{"embedding.word.weight", {c_.vocab, m_.hidden}, 0, program::Init::Kind::normal, 0.02};
+      spec.tied = m_.tied_embeddings || m_.has_decoder();
+      spec.copy = memory_ != nullptr;
       spec.table = true;
-      return s_.parameters.add(s_.number, std::move(spec));
-    };
-    table_ = add("embedding.word.weight", c_.vocab, 0, m_.tied_embeddings);
-    if (m_.position == model::Position::learned)
-      positions_ = add("embedding.position.weight", m_.learned_positions(), -1, false);
+      table_ = s_.parameters.add(s_.number, std::move(spec));
+    }
+    if (m_.position != model::Position::learned) return;
+    ParamSpec positions{
+        "embedding.position.weight", {m_.learned_positions(), m_.hidden}, -1, program::Init::Kind::normal, 0.02};
+    positions.table = true;
+    positions_ = s_.parameters.add(s_.number, std::move(positions));
   }
 
-  BufferId declare_buffers(BufferId /*input*/, Lifetime output) override {
+  BufferId declare_buffers(BufferId input, Lifetime output) override {
+    if (memory_) memory_->value = input;
     const std::vector<std::int64_t> row{c_.local_tokens, m_.hidden};
-    ids_ = s_.builder.activation("tokens", DType::i32, {c_.tokens}, Lifetime::micro_batch);
-    if (m_.dropout > 0) mask_ = s_.builder.activation("embedding.mask", DType::u8, row, Lifetime::micro_batch);
-    return y_ = s_.builder.activation("embedding.out", c_.residual, row, output);
+    ids_ = s_.builder.activation(memory_ ? "decoder.tokens" : "tokens", DType::i32, {c_.tokens}, Lifetime::micro_batch);
+    if (m_.dropout > 0) mask_ = s_.builder.activation(name_ + ".mask", DType::u8, row, Lifetime::micro_batch);
+    return y_ = s_.builder.activation(name_ + ".out", c_.residual, row, output);
   }
 
   void forward(bool) override {
     RoleBuilder& b = s_.builder;
-    load_input(s_, "tokens.load", program::InputKind::tokens, DType::i32, ids_);
+    if (memory_)
+      load_input(s_, "decoder.tokens.load", program::InputKind::decoder_tokens, DType::i32, ids_, false);
+    else
+      load_input(s_, "tokens.load", program::InputKind::tokens, DType::i32, ids_);
     const bool more = positions_ >= 0 || mask_ >= 0;
     const bool partial = c_.groups.tensor >= 0;
-    BufferId x =
-        more || c_.sequence_parallel ? b.workspace("embedding.words", c_.residual, {c_.tokens, m_.hidden}) : y_;
-    b.op("embedding.word.forward", program::Embedding{false, partial, c_.tokens, s_.parameters.rows(table_), m_.hidden},
+    BufferId x = more || c_.sequence_parallel ? b.workspace(name_ + ".words", c_.residual, {c_.tokens, m_.hidden}) : y_;
+    b.op(name_ + ".word.forward", program::Embedding{false, partial, c_.tokens, s_.parameters.rows(table_), m_.hidden},
          c_.compute, {{ids_}, {s_.parameters.value(table_)}}, {{x}});
-    x = tp_.reduce_partial("embedding.word", x, m_.hidden);
+    x = tp_.reduce_partial(name_ + ".word", x, m_.hidden);
     if (positions_ >= 0) {
-      const BufferId out = mask_ >= 0 ? b.workspace("embedding.sum", c_.residual, {c_.local_tokens, m_.hidden}) : y_;
+      const BufferId out = mask_ >= 0 ? b.workspace(name_ + ".sum", c_.residual, {c_.local_tokens, m_.hidden}) : y_;
       Elementwise add{ElementwiseFn::add_position, c_.local_tokens * m_.hidden, m_.hidden};
       add.rows_split_over_tensor = c_.sequence_parallel;
       add.documents = c_.document > 0;
-      b.op("embedding.position.forward", add, c_.compute, {{x}, {s_.parameters.value(positions_)}}, {{out}});
+      b.op(name_ + ".position.forward", add, c_.compute, {{x}, {s_.parameters.value(positions_)}}, {{out}});
       x = out;
     }
     if (mask_ >= 0) {
       Elementwise drop{ElementwiseFn::dropout, c_.local_tokens * m_.hidden, m_.hidden};
       drop.dropout = m_.dropout;
+      drop.site = memory_ ? static_cast<int>(4 * m_.encoder_layers) : 0;
       drop.rows_split_over_tensor = c_.sequence_parallel;
-      b.op("embedding.dropout.forward", drop, c_.compute, {{x}}, {{y_}, {mask_}});
+      b.op(name_ + ".dropout.forward", drop, c_.compute, {{x}}, {{y_}, {mask_}});
     } else if (x != y_) {
-      b.op("embedding.copy", Elementwise{ElementwiseFn::copy, c_.local_tokens * m_.hidden}, c_.compute, {{x}}, {{y_}});
+      b.op(name_ + ".copy", Elementwise{ElementwiseFn::copy, c_.local_tokens * m_.hidden}, c_.compute, {{x}}, {{y_}});
     }
   }
 
@@ -68,10 +86,10 @@ class EmbeddingUnit : public Unit {
     if (!s_.parameters.trains(table_)) return -1;
     RoleBuilder& b = s_.builder;
     if (mask_ >= 0) {
-      const BufferId out = b.workspace(b.here("d_embedding.dropout"), c_.residual, {c_.local_tokens, m_.hidden});
+      const BufferId out = b.workspace(b.here("d_" + name_ + ".dropout"), c_.residual, {c_.local_tokens, m_.hidden});
       Elementwise drop{ElementwiseFn::dropout_backward, c_.local_tokens * m_.hidden};
       drop.dropout = m_.dropout;
-      b.op("embedding.dropout.backward", drop, c_.compute, {{gradient}, {mask_}}, {{out}});
+      b.op(name_ + ".dropout.backward", drop, c_.compute, {{gradient}, {mask_}}, {{out}});
       gradient = out;
     }
     if (positions_ >= 0) {
@@ -79,16 +97,16 @@ class EmbeddingUnit : public Unit {
       Elementwise add{ElementwiseFn::position_grad, c_.local_tokens * m_.hidden, m_.hidden};
       add.rows_split_over_tensor = c_.sequence_parallel;
       add.documents = c_.document > 0;
-      b.op("embedding.position.backward", add, c_.compute, {{gradient}, {target}}, {{target}});
+      b.op(name_ + ".position.backward", add, c_.compute, {{gradient}, {target}}, {{target}});
       s_.parameters.gradient_done(positions_);
     }
-    gradient = tp_.gather_sequence("d_embedding", gradient, m_.hidden);
+    gradient = tp_.gather_sequence("d_" + name_, gradient, m_.hidden);
     const BufferId target = s_.parameters.accumulated_gradient(table_);
-    b.op("embedding.word.backward",
+    b.op(name_ + ".word.backward",
          program::Embedding{true, c_.groups.tensor >= 0, c_.tokens, s_.parameters.rows(table_), m_.hidden}, c_.compute,
          {{gradient}, {ids_}, {target}}, {{target}});
     s_.parameters.gradient_done(table_);
-    return -1;
+    return memory_ ? memory_->gradient : -1;
   }
 
  private:
@@ -96,7 +114,9 @@ class EmbeddingUnit : public Unit {
   const Context& c_;
   const model::Model& m_;
   TensorParallel tp_;
-  ParamId table_ = -1, positions_ = -1;
+  CrossMemory* memory_;
+  std::string name_;
+  ParamId table_, positions_ = -1;
   BufferId ids_ = -1, mask_ = -1, y_ = -1;
 };
 
@@ -104,6 +124,10 @@ class EmbeddingUnit : public Unit {
 
 std::unique_ptr<Unit> make_embedding(UnitScope scope) {
   return std::make_unique<EmbeddingUnit>(scope);
+}
+
+std::unique_ptr<Unit> make_decoder_embedding(UnitScope scope, ParamId table, CrossMemory& memory) {
+  return std::make_unique<EmbeddingUnit>(scope, &memory, table);
 }
 
 }  // namespace rehearse::lower

@@ -1,4 +1,8 @@
-// The last unit of a decoder: the final norm, the vocabulary product and the loss (vocabulary_loss.h).
+// The last unit of a decoder: the final norm, the vocabulary product and the loss (vocabulary_loss.h). T5's with a tied
+// table scales what the product reads by 1 / sqrt(hidden) (google-research/mesh transformer.py, Unitransformer: logits
+// of shared embeddings; Hugging Face's modeling_t5.py).
+#include <cmath>
+
 #include "sim/lower/model/load.h"
 #include "sim/lower/model/norm.h"
 #include "sim/lower/model/unit.h"
@@ -33,7 +37,9 @@ class Head : public Unit {
   }
 
   BufferId declare_buffers(BufferId input, Lifetime /*output*/) override {
-    norm_.declare_buffers(input, Lifetime::micro_batch);
+    in_ = norm_.declare_buffers(input, Lifetime::micro_batch);
+    if (scales())
+      in_ = s_.builder.activation("head.scaled", c_.compute, {c_.local_tokens, m_.hidden}, Lifetime::micro_batch);
     loss_.declare_buffers();
     sum_ = s_.builder.add_loss();
     return -1;
@@ -47,7 +53,8 @@ class Head : public Unit {
   void forward(bool) override {
     load_input(s_, "targets.load", program::InputKind::targets, DType::i32, loss_.targets(), false);
     norm_.forward();
-    const BufferId in = tp_.product_input("final_norm", norm_.out(), m_.hidden);
+    if (scales()) scale("head.scale", norm_.out(), in_);
+    const BufferId in = tp_.product_input("final_norm", in_, m_.hidden);
     loss_.forward(
         sum_, [&](BufferId product) { tp_.product("head.forward", in, table_, -1, product, columns(), m_.hidden); });
   }
@@ -57,13 +64,23 @@ class Head : public Unit {
   }
 
   BufferId backward(BufferId, bool) override {
-    const BufferId d_norm =
-        tp_.column_backward("head", loss_.backward(), norm_.out(), table_, -1, columns(), m_.hidden);
+    BufferId d_norm = tp_.column_backward("head", loss_.backward(), in_, table_, -1, columns(), m_.hidden);
+    if (scales()) {
+      const BufferId scaled = d_norm;
+      d_norm = s_.builder.workspace(s_.builder.here("d_head.scaled"), c_.compute, {c_.local_tokens, m_.hidden});
+      scale("head.scale.backward", scaled, d_norm);
+    }
     return norm_.backward(d_norm, -1);
   }
 
  private:
   std::int64_t columns() const { return c_.vocab / c_.tensor; }
+  bool scales() const { return m_.has_decoder() && m_.tied_embeddings; }
+  void scale(const std::string& name, BufferId from, BufferId to) {
+    Elementwise op{ElementwiseFn::scale, c_.local_tokens * m_.hidden};
+    op.value = 1 / std::sqrt(static_cast<double>(m_.hidden));
+    s_.builder.op(name, op, c_.compute, {{from}}, {{to}});
+  }
 
   // torch.nn.functional.cross_entropy of the logits without its gradient: cast to fp32, log_softmax (a copy that reads
   // long rows again), and rows picked, which are few.
@@ -85,7 +102,7 @@ class Head : public Unit {
   NormLayer norm_;
   VocabularyLoss loss_;
   ParamId table_;
-  BufferId sum_ = -1;
+  BufferId sum_ = -1, in_ = -1;  // in_: what the product reads
 };
 
 }  // namespace

@@ -53,7 +53,8 @@ std::vector<Operand> MlpBranch::up_operands() const {
 }
 
 Activation MlpBranch::activation(bool backward) const {
-  const ActivationFn fn = gated()                                         ? ActivationFn::swiglu
+  const ActivationFn fn = m_.activation == ActivationKind::geglu          ? ActivationFn::geglu
+                          : gated()                                       ? ActivationFn::swiglu
                           : m_.activation == ActivationKind::relu         ? ActivationFn::relu
                           : m_.activation == ActivationKind::squared_relu ? ActivationFn::squared_relu
                                                                           : ActivationFn::gelu;

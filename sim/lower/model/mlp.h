@@ -28,7 +28,7 @@ class MlpBranch : public FeedForward {
   ParamId bias() const override { return down_b_; }
 
  private:
-  bool gated() const { return m_.activation == model::ActivationKind::swiglu; }
+  bool gated() const { return m_.gated(); }
   std::int64_t up_width() const { return (gated() ? 2 : 1) * ffn_hidden_ / c_.tensor; }
   std::int64_t width() const { return ffn_hidden_ / c_.tensor; }
   program::Activation activation(bool backward) const;

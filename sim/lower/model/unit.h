@@ -33,7 +33,7 @@ class Unit {
   virtual BufferId backward(BufferId output_gradient, bool input_gradient) = 0;
   // Whether backward reads the parameters' values (an embedding's adds to gradients alone).
   virtual bool backward_reads_parameters() const { return true; }
-  // Of an embedding: the tokens' table, which a head may be tied to.
+  // Of an embedding: the tokens' table, which a head may be tied to. Of a unit of biases: their table.
   virtual ParamId table() const { return -1; }
   // Whether forward(true) goes before backward.
   virtual bool recomputes() const { return false; }
@@ -47,6 +47,8 @@ struct UnitScope {
   int number = 0;
   plan::Recompute recompute = plan::Recompute::none;
   bool fp8 = false;  // its linear layers multiply in 8 bits
+  // Of a block whose scores have a bias by distance: the stack's table on this stage; -1: they have none.
+  ParamId relative_bias = -1;
 
   // How long what only backward reads lives, and forward(true) restores.
   Lifetime restored() const {
@@ -75,6 +77,24 @@ std::unique_ptr<Unit> make_head(UnitScope scope, ParamId table_on_this_stage);
 std::unique_ptr<Unit> make_encoder_embedding(UnitScope scope);
 std::unique_ptr<Unit> make_post_norm_block(UnitScope scope, int layer);
 std::unique_ptr<Unit> make_encoder_head(UnitScope scope, ParamId table_on_this_stage);
+
+// An encoder's output, as a stage's decoder layers share it: itself, and the sum of the gradients that they give.
+struct CrossMemory {
+  const Context* encoder = nullptr;  // sizes of the encoder's tokens
+  RoleBuilder* builder = nullptr;
+  BufferId value = -1, gradient = -1;  // gradient -1: no layer has given one yet
+  // Adds to the sum: into it, or it begins with this.
+  void add_gradient(const std::string& name, BufferId more);
+};
+
+// Of an encoder with a decoder (t5). The decoder's embedding passes no input on: what comes in becomes the memory, and
+// the gradient it returns is the memory's. `table`: of tokens, if this stage has it already.
+std::unique_ptr<Unit> make_decoder_embedding(UnitScope scope, ParamId table, CrossMemory& memory);
+std::unique_ptr<Unit> make_decoder_block(UnitScope scope, int layer, CrossMemory& memory);
+std::unique_ptr<Unit> make_encoder_end(UnitScope scope);
+// Has the biases of scores of the encoder's or the decoder's layers on this stage, and computes nothing. `copy`: the
+// stack begins on another stage.
+std::unique_ptr<Unit> make_relative_bias(UnitScope scope, bool decoder, bool copy);
 
 // The same of vision transformers.
 std::unique_ptr<Unit> make_patch_embedding(UnitScope scope);

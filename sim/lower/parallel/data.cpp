@@ -80,8 +80,12 @@ void ParameterStore::reduce_over_tensor(Bucket& bucket, int index) {
 // multiprocessors that this backward needs.
 void ParameterStore::reduce_over_embedding(Bucket& bucket, int index) {
   const BufferId target = transient_gradients(bucket) ? bucket.gradient_shard : bucket.gradients;
-  builder_.op_on("embedding", StreamKind::pipeline, "embedding_reduce.bucket" + std::to_string(index),
-                 Collective{CollectiveKind::all_reduce, context_.groups.embedding, builder_.buffer(target).elements()},
+  // Tables of unlike stages each have a stream, so that no order of theirs makes stages wait for each other in turn.
+  const std::string of = bucket.held_by == context_.groups.embedding      ? "embedding"
+                         : bucket.held_by == context_.groups.encoder_bias ? "encoder_bias"
+                                                                          : "decoder_bias";
+  builder_.op_on(of, StreamKind::pipeline, of + "_reduce.bucket" + std::to_string(index),
+                 Collective{CollectiveKind::all_reduce, bucket.held_by, builder_.buffer(target).elements()},
                  context_.gradient, {{target}}, {{target}});
   builder_.after_compute(builder_.last_op());
 }
@@ -93,7 +97,7 @@ void ParameterStore::reduce_rest() {
     const auto index = static_cast<int>(i);
     if (b.frozen) continue;
     if (sums_over_tensor(b) && !transient_gradients(b)) reduce_over_tensor(b, index);
-    if (b.tied && context_.groups.embedding >= 0) reduce_over_embedding(b, index);
+    if (b.held_by >= 0) reduce_over_embedding(b, index);
     if (group_of(b) >= 0 && !b.reduced) reduce(b, index);
     if (steps_on_host(b) && !keeps_gradients_on_host(b) && !b.copied_out) copy_gradients_out(b, index);
   }

@@ -29,7 +29,7 @@ using program::StreamKind;
 
 // A tied embedding's gradients are summed with the other stage's copy after the last backward, on the devices.
 bool ParameterStore::keeps_gradients_on_host(const Bucket& bucket) const {
-  const bool summed_last = bucket.tied && context_.groups.embedding >= 0;
+  const bool summed_last = bucket.held_by >= 0;
   return steps_on_host(bucket) && context_.plan().zero >= 2 && !summed_last;
 }
 

@@ -161,6 +161,7 @@ void ParameterStore::form_buckets() {
       bucket.replicated = replicated;
       bucket.tied = p.spec.tied;
       bucket.copy = p.spec.copy;
+      if (p.spec.tied) bucket.held_by = p.spec.held_by >= 0 ? p.spec.held_by : context_.groups.embedding;
       bucket.experts = p.spec.spread;
       bucket.owned = p.spec.owned;
       bucket.held = kind;

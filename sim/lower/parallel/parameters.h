@@ -42,7 +42,9 @@ struct ParamSpec {
   int tensor_dim = -1;  // dimension split over the tensor group; -1: replicated
   program::Init::Kind init = program::Init::Kind::normal;
   double scale = 0.02;
-  bool tied = false;        // also held by another stage (embedding)
+  bool tied = false;  // also held by another stage (embedding)
+  // Of a tied one: the stages that hold it; -1: Groups::embedding.
+  program::GroupId held_by = -1;
   bool spread = false;      // dimension 0, experts, is split over the expert group, where there is one
   bool eight_bits = false;  // its products are in 8 bits
   bool adapter = false;     // of low-rank adaptation
@@ -146,7 +148,8 @@ class ParameterStore {
     std::vector<ParamId> params;
     int unit = 0, chunk = 0;
     bool replicated = false, tied = false, copy = false, experts = false, frozen = false, owned = false;
-    bool muon = false;  // of matrices that Muon updates
+    program::GroupId held_by = -1;  // of a tied one: the stages whose gradients are summed; -1: this stage alone
+    bool muon = false;              // of matrices that Muon updates
     // Of shards of matrices that Muon updates: elements of a matrix, or of packed ones together. 0: cut anywhere.
     std::int64_t piece = 0;
     Held held = Held::none;

@@ -36,14 +36,19 @@ std::string PipelineTransfers::stream(bool is_send, bool forward) const {
 }
 
 // The receive is posted when the slot begins: a receive kernel posted earlier would hold multiprocessors for nothing.
-void PipelineTransfers::receive(const Boundary& boundary, bool forward) {
+void PipelineTransfers::receive(const std::vector<Boundary>& boundaries, bool forward) {
   if (batched_) return;
   const Phase phase = builder_.phase();
   builder_.set_phase(Phase::pipeline);
-  const std::int64_t n = builder_.buffer(boundary.slice).elements();
-  builder_.after_compute(
-      builder_.op_on(stream(false, forward), StreamKind::pipeline, forward ? "receive_forward" : "receive_backward",
-                     PointToPoint{{leg(false, forward, n)}}, context_.compute, {}, {{boundary.slice}}));
+  std::vector<Leg> legs;
+  std::vector<Operand> writes;
+  for (const Boundary& boundary : boundaries) {
+    legs.push_back(leg(false, forward, builder_.buffer(boundary.slice).elements()));
+    writes.push_back({boundary.slice});
+  }
+  builder_.after_compute(builder_.op_on(stream(false, forward), StreamKind::pipeline,
+                                        forward ? "receive_forward" : "receive_backward", PointToPoint{std::move(legs)},
+                                        context_.compute, {}, writes));
   builder_.set_phase(phase);
 }
 
@@ -60,30 +65,35 @@ BufferId PipelineTransfers::packed(BufferId whole, const std::string& name) {
   return builder_.slice(name, whole, static_cast<int>(context_.tensor), {Axis::tensor});
 }
 
-void PipelineTransfers::send(BufferId slice, bool forward) {
+void PipelineTransfers::send(const std::vector<BufferId>& slices, bool forward) {
   if (batched_) {
-    sent_by_[builder_.current_body()] = slice;
+    sent_by_[builder_.current_body()] = slices;
     return;
   }
   const Phase phase = builder_.phase();
   builder_.set_phase(Phase::pipeline);
+  std::vector<Leg> legs;
+  std::vector<Operand> reads;
+  for (const BufferId slice : slices) {
+    legs.push_back(leg(true, forward, builder_.buffer(slice).elements()));
+    reads.push_back({slice});
+  }
   builder_.op_on(stream(true, forward), StreamKind::pipeline, forward ? "send_forward" : "send_backward",
-                 PointToPoint{{leg(true, forward, builder_.buffer(slice).elements())}}, context_.compute, {{slice}},
-                 {});
+                 PointToPoint{std::move(legs)}, context_.compute, reads, {});
   builder_.set_phase(phase);
 }
 
 BodyId PipelineTransfers::exchange(BodyId before, const ScheduleSlot* sent, const ScheduleSlot* received,
-                                   BufferId target) {
+                                   const std::vector<BufferId>& targets) {
   std::vector<Leg> legs;
   std::vector<Operand> reads, writes;
-  const auto slice = sent != nullptr ? sent_by_.find(before) : sent_by_.end();
-  if (slice != sent_by_.end()) {
-    legs.push_back(leg(true, sent->forward(), builder_.buffer(slice->second).elements()));
-    reads.push_back({slice->second});
-  }
+  if (const auto slices = sent != nullptr ? sent_by_.find(before) : sent_by_.end(); slices != sent_by_.end())
+    for (const BufferId slice : slices->second) {
+      legs.push_back(leg(true, sent->forward(), builder_.buffer(slice).elements()));
+      reads.push_back({slice});
+    }
   const int delta = sent != nullptr && received != nullptr ? received->micro_batch - sent->micro_batch : 0;
-  if (target >= 0) {
+  for (const BufferId target : targets) {
     legs.push_back(leg(false, received->forward(), builder_.buffer(target).elements()));
     writes.push_back({target, delta});
   }

@@ -6,7 +6,7 @@ namespace rehearse::plan {
 FrameworkProfile rehearse_profile() {
   FrameworkProfile p;
   p.name = "rehearse";
-  p.expert_parallel = p.cuda_graphs = true;
+  p.expert_parallel = p.cuda_graphs = p.fused_score_bias = true;
   p.summary = "one fused kernel an operation, flash attention, everything overlapped";
   p.sources = {
       "the Program's own ops: fused weight-gradient accumulation and residual gradient, flash attention, no dropout",

@@ -1,4 +1,4 @@
-// Encoders: BERT with both of its heads, as BertForPreTraining has them.
+// Encoders: BERT with both of its heads, as BertForPreTraining has them; T5, an encoder with a decoder.
 #include "sim/plan/hf/parts.h"
 
 namespace rehearse::plan::hf {
@@ -15,6 +15,32 @@ void bert(Config& c) {
   for (const char* key : {"hidden_dropout_prob", "attention_probs_dropout_prob"}) c.for_scenario(key, kDropout);
   c.no_matter({"classifier_dropout"}, "of classifiers");
   c.no_matter({"model_max_length", "gradient_checkpointing_kwargs"}, "of other programs");
+}
+
+void t5(Config& c) {
+  c.put("family", "t5", "model_type");
+  c.shape("num_layers", "encoder_layers");
+  c.shape_or("num_decoder_layers", "decoder_layers", "num_layers");
+  c.shape("d_model", "hidden");
+  c.shape("num_heads", "heads");
+  c.shape("d_kv", "head_dim");
+  c.shape("d_ff", "ffn_hidden");
+  c.shape("vocab_size", "vocab");
+  c.shape_or("n_positions", "max_seq_len", 512);
+  c.shape_or("relative_attention_num_buckets", "relative_buckets", 32);
+  c.shape_or("relative_attention_max_distance", "relative_distance", 128);
+  const std::string word = c.text("feed_forward_proj", "relu");
+  if (word == "relu" || word == "gated-gelu")
+    c.put("activation", word == "relu" ? "relu" : "geglu", "feed_forward_proj");
+  else
+    c.refuse("feed_forward_proj", fmt::format("'{}', expected relu or gated-gelu", word));
+  tied(c, true);
+  c.for_scenario("dropout_rate", kDropout);
+  c.no_matter({"dense_act_fn", "is_gated_act"}, "said by feed_forward_proj");
+  c.no_matter({"initializer_factor"}, kValues);
+  c.no_matter({"classifier_dropout"}, "of classifiers");
+  c.no_matter({"output_past", "model_parallel", "scalable_attention", "gradient_checkpointing_kwargs"},
+              "of other programs");
 }
 
 }  // namespace rehearse::plan::hf

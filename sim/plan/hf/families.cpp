@@ -26,7 +26,6 @@ constexpr Missing kMissing[] = {
     {"qwen2_moe", "a gate of the shared expert is not available yet"},
     {"llama4", "images and text in one model are not available"},
     {"roberta", "an encoder without segments and a next sentence is not available yet"},
-    {"t5", "encoders with a decoder (t5) are not available yet"},
     {"vit", "vision transformers are not available yet"},
     {"mamba", "state-space layers are not available"},
 };
@@ -76,6 +75,7 @@ const std::vector<Kind>& translated_kinds() {
       {"falcon", "FalconForCausalLM", falcon},
       {"nemotron", "NemotronForCausalLM", nemotron},
       {"bert", "BertForPreTraining", bert},
+      {"t5", "T5ForConditionalGeneration", t5},
   };
   return all;
 }

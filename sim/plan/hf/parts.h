@@ -94,5 +94,6 @@ void falcon(Config& c);
 void nemotron(Config& c);
 // encoders.cpp
 void bert(Config& c);
+void t5(Config& c);
 
 }  // namespace rehearse::plan::hf

@@ -77,7 +77,8 @@ bool there_and_back(const std::string& format, const plan::Scenario& before) {
     exported = export_plan(format, before, 8);
   } catch (const InputError& error) {
     EXPECT_TRUE(before.model.family == model::Family::cnn || before.model.family == model::Family::mlp ||
-                before.model.family == model::Family::bert || before.model.family == model::Family::custom)
+                before.model.family == model::Family::bert || before.model.family == model::Family::t5 ||
+                before.model.family == model::Family::custom)
         << error.what();
     return false;
   }

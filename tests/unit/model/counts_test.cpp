@@ -85,6 +85,33 @@ TEST(Flops, OfBertAreOfPredictedTokensInTheHead) {
   EXPECT_EQ(model_flops(m, 3, 6), 3 * model_flops(m, 1, 6));
 }
 
+// The checkpoints of Raffel et al. 2020 (arXiv 1910.10683, section 3.7: 60, 220 and 770 million, 2.8 and 11 billion)
+// and of v1.1, as transformers counts T5ForConditionalGeneration (num_parameters()).
+TEST(ParameterCount, OfT5IsThatOfItsCheckpoints) {
+  const std::pair<const char*, std::int64_t> stated[] = {
+      {"t5-small", 60'506'624},       {"t5-base", 222'903'552},       {"t5-large", 737'668'096},
+      {"t5-3b", 2'851'598'336},       {"t5-11b", 11'307'321'344},     {"t5-v1.1-small", 76'961'152},
+      {"t5-v1.1-base", 247'577'856},  {"t5-v1.1-large", 783'150'080}, {"t5-v1.1-xl", 2'849'757'184},
+      {"t5-v1.1-xxl", 11'135'332'352}};
+  for (const auto& [name, parameters] : stated) EXPECT_EQ(parameter_count(preset(name)), parameters) << name;
+}
+
+// 114 targets beside 512 inputs are those of the authors (random_spans_helper's docstring and T5's training).
+TEST(SpanCorruption, LeavesSoManyTargets) {
+  EXPECT_EQ(span_targets(512), 114);
+  EXPECT_EQ(preset("t5-base").decoder_tokens(512), 114);
+}
+
+// By hand, for one layer each, h = 4, two heads of 3 columns (a = 6), f = 8, 10 tokens, 6 tokens in the encoder and 5
+// in the decoder: products 4 x 24 + 2 x 32 a token and 2 x 6 x 6 in full of the encoder's; of the decoder's 6 x 24 + 2
+// x 32, 2 x 5 x 6 and 2 x 6 x 6; keys and values 2 x 24 of each of the encoder's tokens; 40 a predicted token.
+TEST(Flops, OfT5AreOfBothSequences) {
+  Model m = preset("t5-tiny");
+  m.encoder_layers = m.decoder_layers = 1, m.layers = 2;
+  m.hidden = 4, m.heads = m.kv_heads = 2, m.head_dim = 3, m.ffn_hidden = 8, m.vocab = 10, m.decoder_seq_len = 5;
+  EXPECT_EQ(model_flops(m, 1, 6), 6 * (6 * (96 + 64 + 72) + 5 * (144 + 64 + 60 + 72) + 6 * 48 + 5 * 40));
+}
+
 // Chowdhery et al. 2022, arXiv 2204.02311, table 1, in billions; the largest is written with its digits cut.
 TEST(ParameterCount, OfPalmIsWhatItsAuthorsState) {
   const std::pair<const char*, double> stated[] = {{"8b", 8.63}, {"62b", 62.50}, {"540b", 540.35}};

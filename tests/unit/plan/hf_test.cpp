@@ -100,6 +100,8 @@ TEST_F(HfTest, CountsAreThoseOfTheCheckpoints) {
       {"redpajama-7b", 6'857'302'016},
       {"gpt-neox-20b", 20'554'567'680},
       {"nemotron-4-340b", 341'029'195'776},
+      {"t5-base", 222'903'552},
+      {"t5-v1_1-base", 247'577'856},
       {"bert-base-uncased", 110'106'428},  // as BertForPreTraining: the file is of BertForMaskedLM, without the pooler
   };
   for (const Published& each : published) {

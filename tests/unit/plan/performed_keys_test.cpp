@@ -37,6 +37,11 @@ const std::string kBert =
     "rehearse: 1\nname: n\nmodel: {family: bert, layers: 4, hidden: 96, heads: 12, vocab: 100, max_seq_len: 128}\n"
     "cluster: {topology: dgx-a100, gpus: 8}\ntraining: {global_batch: 16, precision: fp32}\n";
 
+const std::string kT5 =
+    "rehearse: 1\nname: n\nmodel: {family: t5, encoder_layers: 4, hidden: 96, heads: 12, vocab: 100, max_seq_len: "
+    "128}\n"
+    "cluster: {topology: dgx-a100, gpus: 8}\ntraining: {global_batch: 16, precision: fp32}\n";
+
 const std::string kVit =
     "rehearse: 1\nname: n\nmodel: {family: vit, layers: 4, hidden: 96, heads: 12, image: {channels: 3, size: 32}, "
     "patch: 8, classes: 10}\n"
@@ -48,7 +53,7 @@ const std::string kCustom =
 
 TEST(PerformedKeys, HaveEveryKeyOfModelPlanAndTraining) {
   const std::map<std::string, std::string> gpt = of(kGpt), cnn = of(kCnn), moe = of(kMoe), bert = of(kBert),
-                                           vit = of(kVit), custom = of(kCustom);
+                                           vit = of(kVit), custom = of(kCustom), t5 = of(kT5);
   // Of image and convolutions the whole is compared; embedding_as_layer is in layers_per_stage; of the
   // others there is one value yet.
   const std::set<std::string_view> others = {"plan.embedding_as_layer", "plan.expert_tensor", "model.hf"};
@@ -59,7 +64,7 @@ TEST(PerformedKeys, HaveEveryKeyOfModelPlanAndTraining) {
       continue;
     const std::string path(key.path);
     EXPECT_TRUE(gpt.contains(path) || cnn.contains(path) || moe.contains(path) || bert.contains(path) ||
-                vit.contains(path) || custom.contains(path))
+                vit.contains(path) || custom.contains(path) || t5.contains(path))
         << path << " is missing in performed_keys.cpp";
   }
 }

@@ -95,15 +95,6 @@ TEST(ScenarioErrors, AnUnknownFrameworkNamesTheNearest) {
              "'megatron-2021'?)"}));
 }
 
-TEST(ScenarioErrors, PartsThatAreNotAvailableYetSaySo) {
-  const Texts found = problems("rehearse: 1\nmodel: {family: t5}\n");
-  ASSERT_EQ(found.size(), 1U) << testing::PrintToString(found);
-  for (const std::string& text : found) {
-    EXPECT_NE(text.find(" not available yet; available: "), std::string::npos) << text;
-    EXPECT_EQ(text.find("unknown key"), std::string::npos) << text;
-  }
-}
-
 TEST(ScenarioErrors, WeightsInEightBitsAloneAreOfEightBitProducts) {
   const Texts bf16 = problems(small("training: {fp8_params: true}\n"));
   ASSERT_EQ(bf16.size(), 1U) << testing::PrintToString(bf16);
