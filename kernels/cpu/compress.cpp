@@ -72,7 +72,7 @@ float decoded(const GradientCode& c, const PackedIn& p, std::int64_t j) {
   return p.scales[2 * chunk + 1] + static_cast<float>(code) * p.scales[2 * chunk];
 }
 
-void put(const GradientCode& c, std::uint8_t* codes, std::int64_t j, int code) {
+void put_code(const GradientCode& c, std::uint8_t* codes, std::int64_t j, int code) {
   const std::int64_t at = j * c.bits;
   std::uint8_t& byte = codes[at / 8];
   byte = static_cast<std::uint8_t>(at % 8 == 0 ? code : byte | code << (at % 8));
@@ -85,7 +85,7 @@ void quantise(const GradientCode& c, std::uint64_t key, std::int64_t begin, std:
     double sum = 0;
     for (std::int64_t j = begin; j < end; ++j) sum += static_cast<double>(std::abs(v[j]));
     scales[0] = static_cast<float>(sum / static_cast<double>(end - begin));
-    for (std::int64_t j = begin; j < end; ++j) put(c, codes, j, std::signbit(v[j]) ? 0 : 1);
+    for (std::int64_t j = begin; j < end; ++j) put_code(c, codes, j, std::signbit(v[j]) ? 0 : 1);
     return;
   }
   float low = v[begin], high = v[begin];
@@ -101,7 +101,7 @@ void quantise(const GradientCode& c, std::uint64_t key, std::int64_t begin, std:
   for (std::int64_t j = begin; j < end; ++j) {
     const float exact = scales[0] > 0 ? (v[j] - low) / scales[0] : 0.0F;
     const float rounded = c.stochastic ? std::floor(exact + Philox::uniform(word(key, j))) : std::nearbyint(exact);
-    put(c, codes, j, static_cast<int>(std::clamp(rounded, 0.0F, static_cast<float>(most))));
+    put_code(c, codes, j, static_cast<int>(std::clamp(rounded, 0.0F, static_cast<float>(most))));
   }
 }
 
