@@ -7,7 +7,7 @@
 #include "sim/base/check.h"
 #include "sim/cluster/topology.h"
 #include "sim/plan/framework.h"
-#include "sim/plan/read_model.h"
+#include "sim/plan/model_presets.h"
 
 namespace rehearse::cli {
 

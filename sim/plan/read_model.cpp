@@ -16,6 +16,7 @@
 
 #include "sim/base/text_check.h"
 #include "sim/plan/hf/translate.h"
+#include "sim/plan/model_presets.h"
 #include "sim/plan/nearest_numbers.h"
 #include "sim/plan/read_keys.h"
 #include "sim/plan/read_layers.h"
@@ -65,10 +66,6 @@ class ModelSource {
  private:
   Node own_, preset_;
 };
-
-fs::path preset_folder(const std::string& data_root) {
-  return fs::path(data_root) / "scenarios" / "models";
-}
 
 void read_convolutions(const Node& list, Model& model) {
   if (list.size() < 1 || list.size() > kMaxListed) {
@@ -506,27 +503,6 @@ class ModelReader {
   Model model_;
 };
 
-// The preset's own tree, or a missing node after the report. `at` is where the scenario names it.
-Node open_preset(const Node& at, const std::string& name, const std::string& data_root, Diagnostics& diagnostics) {
-  const auto names = preset_names(data_root);
-  if (std::find(names.begin(), names.end(), name) == names.end()) {
-    const std::string near = nearest(name, names);
-    std::string known;
-    for (const std::string& one : names) known += (known.empty() ? "" : ", ") + one;
-    const std::string folder = preset_folder(data_root).string();
-    at.error(names.empty() ? fmt::format("there are no model presets in '{}'", folder)
-                           : fmt::format("no model preset of this name, expected one of {}", known),
-             near.empty() ? "" : fmt::format("did you mean '{}'?", near));
-    return Node();
-  }
-  try {
-    return Document::from_file((preset_folder(data_root) / (name + ".yaml")).string(), diagnostics).root();
-  } catch (const InputError& error) {
-    for (const Diagnostic& problem : error.diagnostics()) diagnostics.add(problem);
-    return Node();
-  }
-}
-
 // 1000000 -> "1,000,000".
 std::string grouped(std::int64_t count) {
   std::string text = fmt::to_string(count);
@@ -574,17 +550,6 @@ Model read_hf(const Node& node, const FrameworkProfile& profile, Diagnostics& di
 }
 
 }  // namespace
-
-std::vector<std::string> preset_names(const std::string& data_root) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(preset_folder(data_root), error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (entry->path().extension() == ".yaml") names.push_back(entry->path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 Model read_model(const Node& node, const FrameworkProfile& profile, const std::string& data_root,
                  Diagnostics& diagnostics) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "sim/base/document.h"
 #include "sim/model/model.h"
@@ -14,6 +13,5 @@ namespace rehearse::plan {
 // incomplete.
 model::Model read_model(const Node& node, const FrameworkProfile& profile, const std::string& data_root,
                         Diagnostics& diagnostics);
-std::vector<std::string> preset_names(const std::string& data_root);
 
 }  // namespace rehearse::plan

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/account/program_facts.h"
-#include "sim/plan/read_model.h"
+#include "sim/plan/model_presets.h"
 #include "tests/support/lowered.h"
 
 namespace rehearse {
@@ -39,8 +39,8 @@ TEST(Flops, OfEveryPresetAreDoneOnceWithoutRecomputation) {
     SCOPED_TRACE(preset);
     std::vector<std::string> plan = {"framework=rehearse"};
     if (is_transformer(preset)) {
-      // Flash attention computes the scores again in its backward: it is recomputation.
-      expect_more(flops_of(preset, {"framework=rehearse", "model.attention=flash"}));
+      // Flash attention computes the scores again in its backward: it is recomputation. T5's biased scores have none.
+      if (!preset.starts_with("t5-")) expect_more(flops_of(preset, {"framework=rehearse", "model.attention=flash"}));
       plan.emplace_back("model.attention=unfused");
     }
     expect_equal(flops_of(preset, plan));

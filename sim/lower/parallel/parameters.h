@@ -42,9 +42,7 @@ struct ParamSpec {
   int tensor_dim = -1;  // dimension split over the tensor group; -1: replicated
   program::Init::Kind init = program::Init::Kind::normal;
   double scale = 0.02;
-  bool tied = false;  // also held by another stage (embedding)
-  // Of a tied one: the stages that hold it; -1: Groups::embedding.
-  program::GroupId held_by = -1;
+  bool tied = false;        // also held by another stage (embedding)
   bool spread = false;      // dimension 0, experts, is split over the expert group, where there is one
   bool eight_bits = false;  // its products are in 8 bits
   bool adapter = false;     // of low-rank adaptation
@@ -52,6 +50,7 @@ struct ParamSpec {
   bool table = false;       // whose rows are looked up: its moments are not kept in 8 bits
   bool owned = false;       // of the data-parallel ranks this one alone has it (plan.embedding_tables)
   bool sparse = false;      // an op of backward updates it (training.sparse_optimizer): it has no gradient, no moments
+  program::GroupId held_by = -1;  // of a tied one: the stages that hold it; -1: Groups::embedding
   // Matrices that Muon updates, one after the other, of as many columns as the last dimension: of a product in a block.
   // 0: AdamW's, as tables, the head, norms and biases are.
   std::int64_t matrices = 0;

@@ -79,7 +79,7 @@ TEST(LayerList, SaysWhatIsWrongAndWhere) {
       "the body gives 4 features, the shortcut 8 features");
   has(problem_of("features: 8", "{layer: relu}"), "none of the layers multiplies");
   has(problem_of("features: 8, image: {channels: 1, size: 4}", "{layer: linear, width: 4}"),
-      "one of image and features");
+      "one of image, features and tokens");
   has(problem_of("features: 8", "{layer: linear, width: 1}"), "one class leaves nothing to learn");
 }
 

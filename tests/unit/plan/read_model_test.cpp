@@ -5,6 +5,8 @@
 
 #include <filesystem>
 
+#include "sim/plan/model_presets.h"
+
 namespace rehearse::plan {
 namespace {
 
