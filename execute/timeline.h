@@ -24,7 +24,7 @@ inline Timeline make_timeline(const program::Role& role, const plan::RankGrid& g
 inline const Timeline& timeline_of(const std::vector<Timeline>& timelines, const plan::RankGrid& grid, int rank) {
   const Coordinates at = grid.coordinates(rank);
   for (const Timeline& timeline : timelines)
-    if (timeline.role->ranks.contains(at)) return timeline;
+    if (timeline.role != nullptr && timeline.role->ranks.contains(at)) return timeline;  // null: not asked for
   REHEARSE_CHECK(false, "rank {} has no role", rank);
 }
 
