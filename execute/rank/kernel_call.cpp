@@ -257,13 +257,11 @@ class KernelCall {
         static_cast<kernels::GroupedPart>(g.part), g.groups, std::max(g.rows, g.room), g.n, g.k, g.accumulate};
     d_.grouped_gemm(s, in(0), in(1), g.counted ? f32(2) : nullptr, out(0));
   }
-
   void operator()(const program::Embedding& e) const {
     const std::int64_t first = e.vocab_parallel ? c_.tensor_coordinate * e.rows : 0;
     if (e.backward) return d_.embedding_backward(e.tokens, e.rows, e.cols, first, in(0), ids(1), out(0));
     d_.embedding_forward(e.tokens, e.rows, e.cols, first, ids(0), in(1), out(0));
   }
-
   void operator()(const program::EmbeddingBags& e) const {
     const bool forward = e.part == program::BagPart::forward;
     std::vector<kernels::BagTable> tables;
@@ -280,18 +278,15 @@ class KernelCall {
         return d_.embedding_bags_update(s, {c_.scenario.training.eps, c_.step}, tables, in(0), ids(1));
     }
   }
-
   void operator()(const program::Pairs& p) const {
     const kernels::PairShape s{p.batch, p.vectors, p.cols};
     if (p.backward) return d_.pairs_backward(s, in(0), out(0), out(1));
     d_.pairs_forward(s, in(0), in(1), out(0));
   }
-
   void operator()(const program::BinaryCrossEntropy& b) const {
     if (!b.backward) return d_.bce_forward(b.elements, b.scale, in(0), f32(1), f32_out(0));
     d_.bce_backward(b.elements, b.scale, b.scaled ? f32(2) : nullptr, in(0), f32(1), out(0));
   }
-
   void operator()(const program::CrossEntropy& e) const {
     const std::int64_t first = e.vocab_parallel ? c_.tensor_coordinate * e.cols : 0;
     switch (e.part) {
@@ -314,7 +309,6 @@ class KernelCall {
       }
     }
   }
-
   void operator()(const program::MeanSquaredError& m) const {
     if (!m.backward) return d_.mse_forward(m.elements, m.scale, in(0), f32(1), f32_out(0));
     d_.mse_backward(m.elements, m.scale, m.scaled ? f32(2) : nullptr, in(0), f32(1), out(0));
@@ -333,7 +327,6 @@ class KernelCall {
     d_.sgd(o.elements, {t.momentum, t.weight_decay, c_.step, o.eight_bits ? f32_out(state + 1) : nullptr}, in(0),
            coefficient, out(0), master, writes_.size() > state ? out(state) : Out());
   }
-
   void operator()(const program::Adafactor& a) const {
     const std::size_t state = a.master ? 2 : 1;
     d_.adafactor({a.rows, a.cols, c_.scenario.training.weight_decay, c_.step}, in(0), a.clip ? f32(1) : nullptr, out(0),
@@ -373,7 +366,6 @@ class KernelCall {
     d_.muon(shape, in(0), m.clip ? f32(1) : nullptr, out(0), m.master ? f32_out(1) : nullptr,
             f32_out(m.master ? 2 : 1));
   }
-
   void operator()(const program::Compress& c) const {
     GradientDraw draw{static_cast<std::uint64_t>(c_.scenario.training.seed), static_cast<std::uint64_t>(c.site), 0,
                       static_cast<std::uint64_t>(c_.step->step)};
@@ -382,7 +374,6 @@ class KernelCall {
       return d_.decompress(c.code, draw, c.members, static_cast<const std::uint8_t*>(in(0).data), out(0));
     d_.compress(c.code, draw, in(0), c.feedback ? f32_out(1) : nullptr, static_cast<std::uint8_t*>(out(0).data));
   }
-
   void operator()(const program::SumSquares& s) const {
     if (s.counted_once_over_tensor && c_.tensor_coordinate != 0) return;
     d_.sum_squares(s.elements, in(0), f32_out(0));
@@ -596,20 +587,6 @@ class KernelCall {
 };
 
 }  // namespace
-
-double learning_rate(const plan::Training& t, std::int64_t step, std::int64_t steps) {
-  if (step < t.warmup_steps) return t.lr * static_cast<double>(step + 1) / static_cast<double>(t.warmup_steps);
-  if (t.lr_schedule != "cosine") return t.lr;
-  const std::int64_t span = std::max<std::int64_t>(1, steps - 1 - t.warmup_steps);
-  const double done = std::min(1.0, static_cast<double>(step - t.warmup_steps) / static_cast<double>(span));
-  return t.lr * (0.1 + 0.45 * (1 + std::cos(std::numbers::pi * done)));
-}
-
-kernels::StepValues step_values(const plan::Training& t, std::int64_t step, std::int64_t steps) {
-  const auto updates = static_cast<double>(step + 1);
-  return {step, step * t.global_batch, static_cast<float>(learning_rate(t, step, steps)),
-          static_cast<float>(1 - std::pow(t.beta1, updates)), static_cast<float>(1 - std::pow(t.beta2, updates))};
-}
 
 void call_kernel(const program::Op& op, std::span<const kernels::Out> reads, std::span<const kernels::Out> writes,
                  const CallContext& c) {
