@@ -78,11 +78,8 @@ std::string breakdown(const result::Result& r) {
 }
 
 // What the arenas of all ranks held, and how far that is from the memory plan.
-std::string arenas(const result::Result& r, std::int64_t beside) {
-  std::int64_t planned = 0;
-  for (const auto& stage : r.stages)
-    planned += (stage.peak + stage.host - beside) * (r.ranks / static_cast<std::int64_t>(r.stages.size()));
-  const double off = static_cast<double>(r.arena_bytes - planned) / static_cast<double>(planned);
+std::string arenas(const result::Result& r) {
+  const double off = static_cast<double>(r.arena_bytes - r.planned_bytes) / static_cast<double>(r.planned_bytes);
   return fmt::format("{} held, {:+.2f}% of what was planned", format_bytes(Bytes(r.arena_bytes)), 100 * off);
 }
 
@@ -152,7 +149,7 @@ std::string measured(const execute::Outcome& outcome, const plan::Scenario& scen
       {tokens ? "Tokens a second" : "Samples a second", reports::compact(r.tokens_per_s)},
       {"Memory a rank",
        fmt::format("{} allocated at most, {} of it gaps", format_bytes(Bytes(arena)), format_bytes(Bytes(gaps)))},
-      {"Memory of all", arenas(r, outcome.device.beside_bytes)},
+      {"Memory of all", arenas(r)},
       {outcome.processes == 1 ? "Process" : "Processes", processes(outcome)},
   };
   if (outcome.checkpoints.written > 0) rows.push_back({"Checkpoints", checkpoints(outcome)});

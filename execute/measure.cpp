@@ -6,10 +6,12 @@
 
 #include "sim/account/balance.h"
 #include "sim/account/blame.h"
+#include "sim/account/grid_view.h"
 #include "sim/account/program_facts.h"
 #include "sim/account/stage_memory.h"
 #include "sim/base/check.h"
 #include "sim/plan/documents.h"
+#include "sim/program/link/send_slots.h"
 
 namespace rehearse::execute {
 
@@ -74,7 +76,14 @@ void add_program(const program::Program& program, const plan::Scenario& scenario
   out.hardware_flops = account::hardware_flops(program, grid);
   out.flop_formula = model::flop_formula(scenario.model, t.seq_len, t.adapters(), document);
   out.notes = account::balance_notes(scenario, program, account::flops_of, "by its FLOPs");
-  out.stages = account::stage_memory(program, grid, scenario.framework, true);
+  const program::Arenas arenas = program::lay_out_arenas(program, account::grid_view(program, grid), false);
+  out.stages = account::stage_memory(program, grid, scenario.framework, true, &arenas);
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    const Coordinates at = grid.coordinates(rank);
+    for (std::size_t r = 0; r < program.roles.size(); ++r)
+      if (program.roles[r].ranks.contains(at))
+        out.planned_bytes += arenas.places[r].arena_bytes + arenas.places[r].host_bytes;
+  }
   const std::int64_t ranks_a_role = grid.ranks() / static_cast<int>(program.roles.size());
   for (const Role& role : program.roles)
     for (const program::Slot& slot : role.slots)

@@ -62,7 +62,10 @@ void check_gradient_compression(const Node& section, const Scenario& s) {
   if (plan.tensor > 1 || plan.expert > 1)
     key.error("ranks of a tensor or expert group hold the same parameters, whose gradients would be rounded apart",
               "plan.tensor: 1 and plan.expert: 1");
-  if (plan.pipeline > 1 && s.model.is_transformer() && s.model.tied_embeddings)
+  if (plan.pipeline > 1 && s.model.has_decoder())
+    key.error("stages of encoder and decoder hold the same tables, whose gradients would be rounded apart",
+              "plan.pipeline: 1");
+  else if (plan.pipeline > 1 && s.model.is_transformer() && s.model.tied_embeddings)
     key.error("first and last stage hold the same table, whose gradients would be rounded apart",
               "plan.pipeline: 1, or model.tied_embeddings: false");
   if (s.training.precision == Precision::fp16)

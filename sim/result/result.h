@@ -281,7 +281,8 @@ struct Result {
   std::string limited_by;                    // one sentence
   // engine
   std::int64_t ops = 0, events = 0, ranks_simulated = 0, peak_rss_bytes = 0;
-  std::int64_t arena_bytes = 0;  // measured: what all ranks' arenas held, of peak_rss_bytes
+  std::int64_t arena_bytes = 0;    // measured: what all ranks' arenas held, of peak_rss_bytes
+  std::int64_t planned_bytes = 0;  // measured: what the memory plan gives all of them; not in result.json
   double wall_s = 0;
   std::vector<double> loss;
   Links links;

@@ -46,7 +46,8 @@ std::vector<std::string> assignments_of(const plan::Scenario& large, const plan:
   const std::string family = plan::value_text(*plan::find_key("model.family"), large).value_or("");
   const bool resized = large.model.is_transformer();
   for (const plan::Key& key : plan::keys()) {
-    if (!of_section(key) || !key.of_family(family) || !key.field.readable()) continue;
+    const bool read = key.field.readable() || key.path == "model.layer_list";  // whose text --set takes whole
+    if (!of_section(key) || !key.of_family(family) || !read) continue;
     const auto before = plan::value_text(key, large), after = plan::value_text(key, small);
     const bool worked_out = resized && (key.path == "model.ffn_hidden" || key.path == "model.kv_heads" ||
                                         (key.path == "model.head_dim" && !small.model.latent_attention()));
@@ -137,12 +138,18 @@ class Rows {
       count("tokens of a sequence", large_.training.seq_len, small_.training.seq_len);
     }
     if (l.image_size > 0) count("image.size", l.image_size, s.image_size);
+    if (model::tables_of(l.layer_list) != nullptr)
+      count("rows of the longest table", longest_table(l), longest_table(s));
     count(l.reads_text() ? "sequences of a micro-batch" : "samples of a micro-batch", lp.micro_batch, sp.micro_batch);
     count("micro-batches of a replica", large_.training.micro_batches(lp), small_.training.micro_batches(sp));
     count("parameters", model::parameter_count(l), model::parameter_count(s));
   }
 
  private:
+  static std::int64_t longest_table(const model::Model& m) {
+    const std::vector<std::int64_t>& rows = model::tables_of(m.layer_list)->rows;
+    return *std::max_element(rows.begin(), rows.end());
+  }
   static std::string per(std::int64_t n, std::int64_t parts) {
     return n % parts == 0 ? fmt::to_string(n / parts) : fmt::format("{} or {}", n / parts, n / parts + 1);
   }

@@ -14,6 +14,7 @@ using std::int64_t;
 
 constexpr int64_t kLeastImage = 32, kLeastSequence = 32, kLeastHeadDim = 8, kLeastWidth = 8;
 constexpr int64_t kBytes = 256, kEncoderTokens = 2;  // tokens of the text that is trained on (execute/encoder_data.h)
+constexpr int64_t kLeastRows = 1024;                 // of a recommender's longest table
 constexpr int64_t kFewestExperts = 2;                // of a model that has any
 constexpr int64_t kFewestAccumulated = 2;            // micro-batches of one stage: gradients are added up at least once
 
@@ -65,9 +66,10 @@ class Shrinking {
 
   // Until the limits hold, or nothing is left to give up.
   bool shrink() {
-    while (miniature_flops(s_) > limits_.flops || miniature_bytes(s_) > static_cast<double>(limits_.bytes.count())) {
-      const bool less = fewer_layers() || fewer_micro_batches() || fewer_sequences() || fewer_experts() ||
-                        fewer_chunks() || shorter_or_narrower() || fewer_pixels();
+    const auto too_large = [&] { return miniature_bytes(s_) > static_cast<double>(limits_.bytes.count()); };
+    while (too_large() || miniature_flops(s_) > limits_.flops) {
+      const bool less = (too_large() && fewer_rows()) || fewer_layers() || fewer_micro_batches() || fewer_sequences() ||
+                        fewer_experts() || fewer_chunks() || shorter_or_narrower() || fewer_pixels();
       if (!less) return false;
       resize();
     }
@@ -148,6 +150,16 @@ class Shrinking {
   bool fewer_pixels() {
     if (large_.model.family != model::Family::cnn || s_.model.image_size / 2 < kLeastImage) return false;
     s_.model.image_size /= 2;
+    return true;
+  }
+  // Of a recommender's tables, the longest first: what an example looks up stays.
+  bool fewer_rows() {
+    int64_t most = 0;
+    for (const model::Layer& layer : s_.model.layer_list)
+      for (const int64_t rows : layer.rows) most = std::max(most, rows);
+    if (most / 2 < kLeastRows) return false;
+    for (model::Layer& layer : s_.model.layer_list)
+      for (int64_t& rows : layer.rows) rows = std::min(rows, most / 2);
     return true;
   }
   bool shorter() {

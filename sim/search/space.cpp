@@ -223,9 +223,13 @@ Space space_of(const plan::Scenario& scenario, const std::vector<std::string>& f
   add("plan.pipeline", texts(divisors(most_gpus, std::min<std::int64_t>(most_gpus, plan::unit_count(model)))));
   if (transformer) add("plan.chunks", texts(divisors(plan::unit_count(model), kMostChunks)));
   add("plan.schedule", schedules_of(scenario.framework));
+  // Examples of models that are no transformers are small: all of a replica's may be one micro-batch.
+  const std::int64_t most = transformer ? kMostMicroBatch : scenario.training.global_batch;
   std::vector<std::int64_t> micro_batches;
-  for (std::int64_t b = 1; b <= std::min(kMostMicroBatch, scenario.training.global_batch); b *= 2)
-    micro_batches.push_back(b);
+  for (std::int64_t b = 1; b <= std::min(most, scenario.training.global_batch); b *= 2) micro_batches.push_back(b);
+  const auto at = std::lower_bound(micro_batches.begin(), micro_batches.end(), scenario.plan.micro_batch);
+  if (at == micro_batches.end() || *at != scenario.plan.micro_batch)
+    micro_batches.insert(at, scenario.plan.micro_batch);
   add("plan.micro_batch", texts(micro_batches));
   add("plan.zero", {"0", "1", "2", "3"});
   add("plan.zero_group", {});

@@ -63,6 +63,11 @@ std::vector<Case> table_cases() {
   for (const int zero : {1, 2, 3}) {
     cases.push_back({"replicated_zero" + std::to_string(zero), kRecommender, grid(2, 1, 1, zero)});
     cases.push_back({"sharded_zero" + std::to_string(zero), kRecommender, grid(2, 1, 1, zero, {sharded})});
+    // Ranks own 2 and 3 of the tables.
+    cases.push_back({"sharded_lamb_zero" + std::to_string(zero),
+                     kRecommender,
+                     grid(2, 1, 1, zero, {sharded}),
+                     {"training.optimizer=lamb"}});
   }
   return cases;
 }

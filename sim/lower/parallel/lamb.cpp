@@ -5,6 +5,7 @@
 // shards, DistributedFusedLAMB (apex contrib). Every tensor has a trust ratio, also norms and biases, as with apex's
 // use_nvlamb, and packed queries, keys and values are one tensor.
 #include <string>
+#include <vector>
 
 #include "sim/lower/parallel/parameters.h"
 
@@ -18,9 +19,17 @@ using program::LambPart;
 using program::StreamKind;
 
 void ParameterStore::emit_lamb(BufferId coefficient) {
-  std::int64_t tensors = 0;
-  for (const Bucket& b : buckets_)
-    if (!b.frozen) tensors += static_cast<std::int64_t>(b.params.size());
+  // In forward order. Last those that this rank alone has: their squares are whole, and no other rank has any of them.
+  std::vector<std::size_t> order;
+  std::int64_t tensors = 0, summed = 0;
+  for (const bool owned : {false, true})
+    for (std::size_t i = buckets_.size(); i-- > 0;) {
+      const Bucket& b = buckets_[i];
+      if (b.frozen || b.owned != owned) continue;
+      order.push_back(i);
+      tensors += static_cast<std::int64_t>(b.params.size());
+      if (!owned) summed = tensors;
+    }
   const BufferId all = builder_.workspace("lamb.squares", DType::f32, {tensors, 2}, Lifetime::step);
   struct Pass {
     std::string name;
@@ -30,9 +39,8 @@ void ParameterStore::emit_lamb(BufferId coefficient) {
   };
   std::vector<Pass> passes;
   std::int64_t first = 0;
-  for (std::size_t i = buckets_.size(); i-- > 0;) {  // forward order
+  for (const std::size_t i : order) {
     const Bucket& b = buckets_[i];
-    if (b.frozen) continue;
     const std::string suffix = ".bucket" + std::to_string(i);
     Lamb shape;
     shape.clip = coefficient >= 0;
@@ -52,10 +60,12 @@ void ParameterStore::emit_lamb(BufferId coefficient) {
     builder_.op("lamb.moments" + suffix, shape, DType::f32, reads, {{b.exp_avg}, {b.exp_avg_sq}, {updates}, {squares}});
     passes.push_back({"optimizer" + suffix, shape, &b, updates, squares});
   }
-  if (context_.groups.lamb >= 0)
+  if (context_.groups.lamb >= 0) {
+    const BufferId part = summed == tensors ? all : builder_.view("lamb.squares.summed", all, 0, {summed, 2});
     builder_.op_on("norm", StreamKind::data, "lamb.squares.all_reduce",
-                   Collective{CollectiveKind::all_reduce, context_.groups.lamb, 2 * tensors}, DType::f32, {{all}},
-                   {{all}});
+                   Collective{CollectiveKind::all_reduce, context_.groups.lamb, 2 * summed}, DType::f32, {{part}},
+                   {{part}});
+  }
   for (Pass& pass : passes) {
     const Bucket& b = *pass.bucket;
     pass.shape.part = LambPart::apply;

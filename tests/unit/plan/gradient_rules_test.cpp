@@ -32,6 +32,10 @@ TEST(GradientRules, WhatCannotBeIsSaidInWords) {
   only(of_chain("[int8], zero: 1", kBatch), "with plan.zero = 1 each gets the sum of its shard");
   only(of_chain("[int8], tensor: 2", kBatch), "ranks of a tensor or expert group hold the same parameters");
   only(of_chain("[int8], pipeline: 2", kBatch), "first and last stage hold the same table");
+  for (const char* tied : {"true", "false"})
+    only(of_chain("[int8], pipeline: 2", kBatch,
+                  std::string("model: {preset: t5-tiny, tied_embeddings: ") + tied + "}\n"),
+         "stages of encoder and decoder hold the same tables");
   only(of_chain("[int8]", "training: {global_batch: 8, precision: fp16}\n"), "steps whose gradients overflow");
   only(of_chain("[int8], offload_optimizer: true", kBatch), "gradients that the host adds up or steps by");
   only(of_chain("[int9]", kBatch), "did you mean 'int8'?");
