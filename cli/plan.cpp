@@ -28,6 +28,7 @@
 #include "sim/base/in_parallel.h"
 #include "sim/base/interrupt.h"
 #include "sim/base/text_check.h"
+#include "sim/plan/table_shards.h"
 #include "sim/result/output_file.h"
 #include "sim/search/search.h"
 
@@ -113,12 +114,14 @@ reports::Price price_of(const PlanArguments& a, const search::Request& request, 
 }
 
 // Of the plan to take: the simplest that is as good as the best.
-reports::Advice advice_of(const search::Outcome& found, search::Objective objective) {
+reports::Advice advice_of(const search::Request& request, const search::Outcome& found) {
+  const search::Objective objective = request.objective;
   reports::Advice advice;
   if (found.best.empty() || objective == search::Objective::memory) return advice;
   const search::Plan& plan = found.plans[found.simplest.value_or(found.best.front())];
   advice.known = true;
   advice.kind = plan.complexity;
+  advice.tables_apart = plan::shards_tables(search::any_scenario(request));
   advice.gpus = plan.gpus;
   advice.peak_bytes = plan.least_bytes;
   advice.capacity_bytes = found.room_bytes;
@@ -152,7 +155,7 @@ reports::SearchReport report_of(const PlanArguments& a, const search::Request& r
     r.simple_kind = search::complexity_name(found.plans[*found.simplest].complexity);
     r.best_kind = search::complexity_name(found.plans[found.best.front()].complexity);
   }
-  r.advice = advice_of(found, request.objective);
+  r.advice = advice_of(request, found);
   for (std::size_t i = 0; i < found.front.size(); ++i)
     r.front.push_back(row_of(found, found.front[i], found.front_answers[i], file));
   for (const search::Worth& worth : found.worth) r.changes.push_back(change_of(found, worth));

@@ -51,6 +51,11 @@ std::string lead(const Advice& a) {
   if (a.gpus == 1) return fmt::format("One GPU: it fits ({}), and there is nothing to distribute", room);
   switch (a.kind) {
     case 0:
+      if (a.tables_apart)
+        return fmt::format(
+            "Data parallelism, each table of sparse features on one GPU: the rest of the model, with optimizer states "
+            "and activations, fits on every GPU beside its tables ({})",
+            room);
       return fmt::format(
           "Data parallelism: the model with its optimizer states and activations fits on one GPU ({}), so every GPU "
           "has "

@@ -18,7 +18,8 @@ struct SimplerKind {
 
 struct Advice {
   bool known = false;
-  int kind = 0;  // of the plan to take
+  int kind = 0;               // of the plan to take
+  bool tables_apart = false;  // plan.embedding_tables: sharded
   std::int64_t gpus = 0;
   std::int64_t peak_bytes = 0, capacity_bytes = 0;
   double objective = 0;                         // of the plan to take

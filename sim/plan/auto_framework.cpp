@@ -38,6 +38,8 @@ constexpr AutoRule kRules[] = {
      [](const model::Model& m, const Plan& p) { return m.is_transformer() && p.offload_optimizer; }},
     {kIdeal, "no other profile's framework keeps the optimizer of such a model's replicas on the host",
      [](const model::Model&, const Plan& p) { return p.offload_optimizer; }},
+    {"torch-ddp", "every rank has the whole model, but for the tables of others",
+     [](const model::Model&, const Plan& p) { return p.embedding_tables == EmbeddingTables::sharded; }},
     {"torch-ddp", "every rank has the whole model", [](const model::Model&, const Plan&) { return true; }},
 };
 

@@ -165,5 +165,13 @@ TEST(PlanCommand, WhereNothingFitsItSaysWhatNeedsLeast) {
   EXPECT_TRUE(has(r.out, "Were all of it divided among more GPUs")) << r.out;
 }
 
+// Rows are updated in backward, so a step has one micro-batch: of 8,192 examples on 8 GPUs.
+TEST(PlanCommand, ARecommenderHasItsWholeBatchInAMicroBatch) {
+  const Outcome r = run({"plan", "dlrm-criteo-8xa100", "--top", "1"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, "65536=8192x1x8")) << r.out;
+  EXPECT_TRUE(has(r.out, "each table of sparse features on one GPU")) << r.out;
+}
+
 }  // namespace
 }  // namespace rehearse::e2e

@@ -18,8 +18,8 @@ struct Missing {
 constexpr Missing kMissing[] = {
     {"gptj", "biases of the feed-forward layer alone and of the vocabulary product are not available yet"},
     {"bloom", "ALiBi (a bias of each score by distance) and a norm behind the embedding are not available yet"},
-    {"gemma", "a feed-forward layer gated by gelu, and an embedding that is scaled, are not available yet"},
-    {"gemma2", "a feed-forward layer gated by gelu, norms behind each branch and capped scores are not available yet"},
+    {"gemma", "an embedding that is scaled is not available yet"},
+    {"gemma2", "norms behind each branch and capped scores are not available yet"},
     {"mpt", "ALiBi (a bias of each score by distance) is not available yet"},
     {"phi", "a bias of the vocabulary product is not available yet"},
     {"gpt_oss", "attention sinks and biases of experts are not available yet"},
