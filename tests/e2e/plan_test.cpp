@@ -169,7 +169,7 @@ TEST(PlanCommand, WhereNothingFitsItSaysWhatNeedsLeast) {
 TEST(PlanCommand, ARecommenderHasItsWholeBatchInAMicroBatch) {
   const Outcome r = run({"plan", "dlrm-criteo-8xa100", "--top", "1"});
   EXPECT_EQ(r.status, 0) << r.err;
-  EXPECT_TRUE(has(r.out, "65536=8192x1x8")) << r.out;
+  EXPECT_TRUE(has(r.out, "micro-batch 8,192 x 1 micro-batch x data 8")) << r.out;
   EXPECT_TRUE(has(r.out, "each table of sparse features on one GPU")) << r.out;
 }
 
