@@ -46,8 +46,10 @@ double multiply_adds_of(const Layer& layer, Extent in) {
     const auto tokens = static_cast<double>(in.vectors), width = static_cast<double>(in.channels);
     return tokens * width * (static_cast<double>(qkv_width(layer, in)) + width) + 2 * tokens * tokens * width;
   }
-  if (layer.kind == LayerKind::pairs)
-    return static_cast<double>(in.vectors * (in.vectors - 1) / 2) * static_cast<double>(in.channels);
+  if (layer.kind == LayerKind::pairs) {
+    const std::int64_t pairs = in.vectors * (in.vectors - 1) / 2;
+    return static_cast<double>(pairs) * static_cast<double>(in.channels);
+  }
   if (layer.kind != LayerKind::convolution) return 0;
   const Extent out = extent_after(layer, in);
   return static_cast<double>(in.channels * layer.kernel * layer.kernel) * static_cast<double>(out.elements());
@@ -125,7 +127,6 @@ std::string problem_of(const Layer& layer, Extent in, const std::string& path) {
 Extent extent_after(const Layer& layer, Extent in) {
   switch (layer.kind) {
     case LayerKind::linear:
-      return {layer.width, 0, in.vectors};
     case LayerKind::embedding:
       return {layer.width, 0, in.vectors};
     case LayerKind::tables:

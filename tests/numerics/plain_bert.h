@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/numerics/plain_gpt.h"
+#include "tests/numerics/plain_tape.h"
 
 namespace rehearse::numerics {
 
@@ -26,14 +26,9 @@ struct BertExample {
   std::int32_t label = 0;
 };
 
-class PlainBert {
+class PlainBert : public PlainParameters {
  public:
-  using Initial = std::function<float(const std::string& name, std::int64_t global_index)>;
   using Data = std::function<BertExample(std::int64_t step, std::int64_t index)>;
-  struct Parameter {
-    std::int64_t rows = 0, cols = 0;
-    std::vector<double> value, gradient, exp_avg, exp_avg_sq;
-  };
 
   PlainBert(const BertShape& shape, const Initial& initial);
 
@@ -42,16 +37,11 @@ class PlainBert {
   // The loss of each step before its update.
   std::vector<double> train(std::int64_t steps, std::int64_t global_batch, const AdamWSettings& settings,
                             const Data& data);
-  std::map<std::string, Parameter>& parameters() { return parameters_; }
 
  private:
-  void add(const std::string& name, std::int64_t rows, std::int64_t cols, const Initial& initial);
   double example(const BertExample& example, double token_weight, double sequence_weight);
-  void update(const AdamWSettings& settings);
 
   BertShape shape_;
-  std::map<std::string, Parameter> parameters_;
-  std::int64_t updates_ = 0;
 };
 
 }  // namespace rehearse::numerics

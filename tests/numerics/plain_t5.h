@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/numerics/plain_gpt.h"
+#include "tests/numerics/plain_tape.h"
 
 namespace rehearse::numerics {
 
@@ -24,14 +24,9 @@ struct T5Example {
   std::vector<std::int32_t> tokens, decoder_tokens, targets;
 };
 
-class PlainT5 {
+class PlainT5 : public PlainParameters {
  public:
-  using Initial = std::function<float(const std::string& name, std::int64_t global_index)>;
   using Data = std::function<T5Example(std::int64_t step, std::int64_t index)>;
-  struct Parameter {
-    std::int64_t rows = 0, cols = 0;
-    std::vector<double> value, gradient, exp_avg, exp_avg_sq;
-  };
 
   PlainT5(const T5Shape& shape, const Initial& initial);
 
@@ -40,16 +35,11 @@ class PlainT5 {
   // The loss of each step before its update.
   std::vector<double> train(std::int64_t steps, std::int64_t global_batch, const AdamWSettings& settings,
                             const Data& data);
-  std::map<std::string, Parameter>& parameters() { return parameters_; }
 
  private:
-  void add(const std::string& name, std::int64_t rows, std::int64_t cols, const Initial& initial);
   double example(const T5Example& example, double weight);
-  void update(const AdamWSettings& settings);
 
   T5Shape shape_;
-  std::map<std::string, Parameter> parameters_;
-  std::int64_t updates_ = 0;
 };
 
 // The bucket of a key that stands `behind` tokens behind the query, as the paper's authors' words have it: distances
