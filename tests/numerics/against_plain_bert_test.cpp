@@ -23,16 +23,7 @@ model: {family: bert, layers: 4, hidden: 24, heads: 6, head_dim: 8, ffn_hidden: 
 cluster: {topology: local, gpus: 1}
 plan: {micro_batch: 2, bucket: 8KiB}
 training: {global_batch: 8, seq_len: 16, precision: fp32, lr: 1e-2, weight_decay: 0.2, clip: 0.5, seed: 7}
-)";
-
-// Tokens below 61, of which every second is the same, so that there is something to learn in twenty steps; the class
-// token and the mask are 61 and 62.
-TokenFile alternating_tokens() {
-  return {"bert-tokens.bin", [token = 1U](unsigned i) mutable {
-            token = (token * 17 + 3 + i / 5) % 61;
-            return i % 2 == 0 ? 5 : token;
-          }};
-}
+)";  // the class token and the mask are 61 and 62
 
 BertExample example_of(execute::Data& data, const plan::Scenario& scenario, std::int64_t number) {
   const std::int64_t n = scenario.training.seq_len, p = scenario.model.max_predictions;
@@ -57,21 +48,8 @@ BertShape shape_of(const model::Model& m) {
 class AgainstPlainBert : public testing::TestWithParam<PlainCase> {};
 
 TEST_P(AgainstPlainBert, TwentyStepsHaveThePlainModelsLosses) {
-  const TokenFile tokens = alternating_tokens();
   const plan::Scenario scenario = scenario_from(kBert, GetParam().assignments);
-  const plan::Training& t = scenario.training;
-  const auto data = execute::open_data(scenario.model, t.seq_len, t.seed, tokens.path());
-  PlainBert model(shape_of(scenario.model), initial_values(scenario));
-  const std::vector<double> expected =
-      model.train(kPlainSteps, t.global_batch, {t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.clip},
-                  [&](std::int64_t step, std::int64_t index) {
-                    return example_of(*data, scenario, step * t.global_batch + index);
-                  });
-  execute::Options options;
-  options.steps = kPlainSteps;
-  options.data = tokens.path();
-  const std::vector<double> losses = execute::perform(scenario, lower::lower(scenario), options).result.loss;
-  expect_losses(losses, expected);
+  expect_losses_of(PlainBert(shape_of(scenario.model), initial_values(scenario)), scenario, example_of);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -120,24 +98,10 @@ TEST(BertIn16Bits, LossesAreNearThoseOfFp32) {
 // The plain model's own gradients: a step of 1e-5 either way, of some elements of each parameter.
 TEST(PlainBert, GradientsAreThoseOfFiniteDifferences) {
   BertShape shape{2, 6, 2, 4, 10, 9, 7, 2};
-  PlainBert model(shape, [](const std::string& name, std::int64_t i) {
-    const double wave = std::sin(static_cast<double>(i + 3) * 1.7 + static_cast<double>(name.size()));
-    return static_cast<float>(0.3 * wave + (name.ends_with("gamma") ? 1 : 0));
-  });
+  PlainBert model(shape, waves);
   const std::vector<BertExample> batch = {{{7, 1, 8, 2, 3}, {0, 0, 1, 1, 1}, {2, 4}, {4, 3}, 1},
                                           {{7, 5, 5, 0, 8}, {0, 0, 1, 1, 1}, {1, 4}, {6, 2}, 0}};
-  model.loss_and_gradients(batch);
-  auto analytic = model.parameters();
-  for (auto& [name, p] : model.parameters())
-    for (std::size_t i = 0; i < p.value.size(); i += 3) {
-      const double kept = p.value[i], step = 1e-5;
-      p.value[i] = kept + step;
-      const double above = model.loss_and_gradients(batch);
-      p.value[i] = kept - step;
-      const double below = model.loss_and_gradients(batch);
-      p.value[i] = kept;
-      EXPECT_NEAR(analytic.at(name).gradient[i], (above - below) / (2 * step), 1e-7) << name << " " << i;
-    }
+  expect_gradients_of_differences(model, batch, 1e-5);
 }
 
 }  // namespace

@@ -26,13 +26,6 @@ plan: {micro_batch: 1, bucket: 4KiB}
 training: {global_batch: 4, seq_len: 16, precision: fp32, lr: 1e-2, weight_decay: 0.2, clip: 0.5, seed: 7}
 )";
 
-TokenFile alternating_t5_tokens() {
-  return {"t5-tokens.bin", [token = 1U](unsigned i) mutable {
-            token = (token * 17 + 3 + i / 5) % 61;
-            return i % 2 == 0 ? 5 : token;
-          }};
-}
-
 T5Example t5_example(execute::Data& data, const plan::Scenario& scenario, std::int64_t number) {
   const std::int64_t n = scenario.training.seq_len, t = scenario.model.decoder_tokens(n);
   const auto load = [&](program::InputKind kind, std::int64_t count) {
@@ -61,21 +54,8 @@ T5Shape t5_shape(const model::Model& m) {
 class AgainstPlainT5 : public testing::TestWithParam<PlainCase> {};
 
 TEST_P(AgainstPlainT5, TwentyStepsHaveThePlainModelsLosses) {
-  const TokenFile tokens = alternating_t5_tokens();
   const plan::Scenario scenario = scenario_from(kT5, GetParam().assignments);
-  const plan::Training& t = scenario.training;
-  const auto data = execute::open_data(scenario.model, t.seq_len, t.seed, tokens.path());
-  PlainT5 model(t5_shape(scenario.model), initial_values(scenario));
-  const std::vector<double> expected =
-      model.train(kPlainSteps, t.global_batch, {t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.clip},
-                  [&](std::int64_t step, std::int64_t index) {
-                    return t5_example(*data, scenario, step * t.global_batch + index);
-                  });
-  execute::Options options;
-  options.steps = kPlainSteps;
-  options.data = tokens.path();
-  const std::vector<double> losses = execute::perform(scenario, lower::lower(scenario), options).result.loss;
-  expect_losses(losses, expected);
+  expect_losses_of(PlainT5(t5_shape(scenario.model), initial_values(scenario)), scenario, t5_example);
 }
 
 // v1.1: gated by gelu, a head with a table of its own. At a rate at which no step jumps, where rounding would grow.
@@ -111,24 +91,10 @@ INSTANTIATE_TEST_SUITE_P(
 // The plain model's own gradients: a step of 3e-6 either way, of some elements of each parameter.
 TEST(PlainT5, GradientsAreThoseOfFiniteDifferences) {
   for (const bool gated : {false, true}) {
-    PlainT5 model({2, 2, 6, 2, 4, 10, 9, 4, 3, gated, !gated}, [](const std::string& name, std::int64_t i) {
-      const double wave = std::sin(static_cast<double>(i + 3) * 1.7 + static_cast<double>(name.size()));
-      return static_cast<float>(0.3 * wave + (name.ends_with("gamma") ? 1 : 0));
-    });
+    PlainT5 model({2, 2, 6, 2, 4, 10, 9, 4, 3, gated, !gated}, waves);
     const std::vector<T5Example> batch = {{{7, 1, 8, 2, 3}, {0, 4, 3, 1}, {4, 3, 1, 7}},
                                           {{7, 5, 5, 0, 8}, {0, 6, 2, 2}, {6, 2, 2, 1}}};
-    model.loss_and_gradients(batch);
-    auto analytic = model.parameters();
-    for (auto& [name, p] : model.parameters())
-      for (std::size_t i = 0; i < p.value.size(); i += 3) {
-        const double kept = p.value[i], step = 3e-6;
-        p.value[i] = kept + step;
-        const double above = model.loss_and_gradients(batch);
-        p.value[i] = kept - step;
-        const double below = model.loss_and_gradients(batch);
-        p.value[i] = kept;
-        EXPECT_NEAR(analytic.at(name).gradient[i], (above - below) / (2 * step), 1e-7) << name << " " << i;
-      }
+    expect_gradients_of_differences(model, batch, 3e-6);
   }
 }
 

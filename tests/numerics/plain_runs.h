@@ -16,6 +16,7 @@
 #include "execute/data.h"
 #include "execute/rank/initial_values.h"
 #include "sim/plan/scenario.h"
+#include "tests/numerics/performed.h"
 #include "tests/numerics/plain_gpt.h"
 #include "tests/support/temporary.h"
 
@@ -102,6 +103,52 @@ inline void expect_losses(const std::vector<double>& losses, const std::vector<d
   EXPECT_LT(expected.back(), learnt * expected.front()) << "too little is learnt for the curves to say much";
   for (std::size_t s = 0; s < expected.size(); ++s)
     EXPECT_NEAR(losses[s], expected[s], kPlainTolerance * expected[s]) << "step " << s;
+}
+
+// Tokens below 61, of which every second is the same, so that there is something to learn in twenty steps.
+inline TokenFile alternating_tokens() {
+  return {"alternating-tokens.bin", [token = 1U](unsigned i) mutable {
+            token = (token * 17 + 3 + i / 5) % 61;
+            return i % 2 == 0 ? 5 : token;
+          }};
+}
+
+// The Performer's losses of twenty steps on alternating tokens are those of `model`, whose examples example_of(data,
+// scenario, number) gives.
+template <class Model, class ExampleOf>
+void expect_losses_of(Model model, const plan::Scenario& scenario, const ExampleOf& example_of) {
+  const TokenFile tokens = alternating_tokens();
+  const plan::Training& t = scenario.training;
+  const auto data = execute::open_data(scenario.model, t.seq_len, t.seed, tokens.path());
+  const std::vector<double> expected =
+      model.train(kPlainSteps, t.global_batch, {t.lr, t.beta1, t.beta2, t.eps, t.weight_decay, t.clip},
+                  [&](std::int64_t step, std::int64_t index) {
+                    return example_of(*data, scenario, step * t.global_batch + index);
+                  });
+  expect_losses(performed(scenario, kPlainSteps, tokens.path()).result.loss, expected);
+}
+
+// Parameters for a model's own check.
+inline float waves(const std::string& name, std::int64_t i) {
+  const double wave = std::sin(static_cast<double>(i + 3) * 1.7 + static_cast<double>(name.size()));
+  return static_cast<float>(0.3 * wave + (name.ends_with("gamma") ? 1 : 0));
+}
+
+// The plain model's own gradients: a step of `step` either way, of some elements of each parameter.
+template <class Model, class Batch>
+void expect_gradients_of_differences(Model& model, const Batch& batch, double step) {
+  model.loss_and_gradients(batch);
+  auto analytic = model.parameters();
+  for (auto& [name, p] : model.parameters())
+    for (std::size_t i = 0; i < p.value.size(); i += 3) {
+      const double kept = p.value[i];
+      p.value[i] = kept + step;
+      const double above = model.loss_and_gradients(batch);
+      p.value[i] = kept - step;
+      const double below = model.loss_and_gradients(batch);
+      p.value[i] = kept;
+      EXPECT_NEAR(analytic.at(name).gradient[i], (above - below) / (2 * step), 1e-7) << name << " " << i;
+    }
 }
 
 }  // namespace rehearse::numerics

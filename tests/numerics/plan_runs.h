@@ -92,6 +92,30 @@ inline void expect_trains_as_one_rank(const Case& c, int single_micro_batch = 12
   EXPECT_LT(distance(one.parameters, many.parameters), kParameterTolerance);
 }
 
+// Plain steps of size r along the gradient g0 of the first batch change the second batch's loss by -r g0 g1 to first
+// order, g1 being its own gradient: both read off the parameters after one and two steps.
+inline void expect_gradients_of_the_loss(const std::string& text, const std::string& rate, double tolerance,
+                                         const Assignments& more = {}) {
+  const auto run = [&](const std::string& lr, int steps) {
+    Assignments all = {"cluster.gpus=1",          "plan.micro_batch=12",           "training.optimizer=sgd",
+                       "training.momentum=0",     "training.weight_decay=0",       "training.clip=0",
+                       "training.warmup_steps=0", "training.lr_schedule=constant", "training.lr=" + lr};
+    all.insert(all.end(), more.begin(), more.end());
+    return perform(text, all, steps);
+  };
+  const double size = std::stod(rate);
+  const execute::Outcome still = run("1e-12", 2), one = run(rate, 1), two = run(rate, 2);
+  double product = 0;
+  for (const auto& [name, w0] : still.parameters) {
+    const auto &w1 = one.parameters.at(name), &w2 = two.parameters.at(name);
+    for (std::size_t i = 0; i < w0.size(); ++i)
+      product += (double{w0[i]} - double{w1[i]}) * (double{w1[i]} - double{w2[i]}) / (size * size);
+  }
+  const double change = two.result.loss[1] - still.result.loss[1];
+  ASSERT_GT(std::abs(change), 5e-5) << "too near to rounding";
+  EXPECT_NEAR(change / (-size * product), 1, tolerance);
+}
+
 inline std::string name_of_case(const testing::TestParamInfo<Case>& info) {
   return info.param.name;
 }

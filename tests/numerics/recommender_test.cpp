@@ -73,35 +73,12 @@ std::vector<Case> table_cases() {
 }
 INSTANTIATE_TEST_SUITE_P(Tables, Recommender, testing::ValuesIn(table_cases()), name_of_case);
 
-// Plain steps of size r along the gradient g0 of the first batch change the second batch's loss by -r g0 g1 to first
-// order, g1 being its own gradient: both read off the parameters after one and two steps.
-void expect_step_along_gradient(const std::string& text, const Assignments& more = {}) {
-  const auto run = [&](const char* lr, int steps) {
-    Assignments all = {"cluster.gpus=1",          "plan.micro_batch=12",           "training.optimizer=sgd",
-                       "training.momentum=0",     "training.weight_decay=0",       "training.clip=0",
-                       "training.warmup_steps=0", "training.lr_schedule=constant", std::string("training.lr=") + lr};
-    all.insert(all.end(), more.begin(), more.end());
-    return perform(text, all, steps);
-  };
-  constexpr double kRate = 1e-2;
-  const execute::Outcome still = run("1e-12", 2), one = run("1e-2", 1), two = run("1e-2", 2);
-  double product = 0;
-  for (const auto& [name, w0] : still.parameters) {
-    const auto &w1 = one.parameters.at(name), &w2 = two.parameters.at(name);
-    for (std::size_t i = 0; i < w0.size(); ++i)
-      product += (double{w0[i]} - double{w1[i]}) * (double{w1[i]} - double{w2[i]}) / (kRate * kRate);
-  }
-  const double change = two.result.loss[1] - still.result.loss[1];
-  ASSERT_GT(std::abs(change), 5e-5) << "too near to rounding";
-  EXPECT_NEAR(change / (-kRate * product), 1, 0.03);
-}
-
 TEST(RecommenderGradients, AreThoseOfTheLoss) {
-  expect_step_along_gradient(kRecommender);
-  expect_step_along_gradient(kRecommender, {"training.sparse_optimizer=sgd"});
+  expect_gradients_of_the_loss(kRecommender, "1e-2", 0.03);
+  expect_gradients_of_the_loss(kRecommender, "1e-2", 0.03, {"training.sparse_optimizer=sgd"});
   std::string tokens = kTokens;
   tokens.replace(tokens.find("rate: 0.1"), 9, "rate: 0");
-  expect_step_along_gradient(tokens);
+  expect_gradients_of_the_loss(tokens, "1e-2", 0.03);
 }
 
 }  // namespace
