@@ -239,6 +239,22 @@ void refuse_empty(const PlanArguments& a, const search::Request& request, const 
   throw InputError(std::move(why));
 }
 
+// What a search that a signal has ended knows: its best plan, as one would simulate it, and what the others could be.
+std::string reached_text(const PlanArguments& a, const search::Request& request, const search::Outcome& found) {
+  const search::Plan& best = found.plans[found.best.front()];
+  std::vector<std::string> all = request.assignments;
+  for (std::string& chosen : found.space.assignments(best.choice)) all.push_back(std::move(chosen));
+  std::string text = fmt::format(
+      "rehearse: the search was left after {} simulated plans. The best of them: step {}, {} of memory\n"
+      "  rehearse simulate {}",
+      found.counts.simulated, format_time(best.step), format_bytes(Bytes(best.least_bytes)), a.scenario);
+  for (const std::string& one : all) text += " --set " + one;
+  if (found.proven || found.open_from >= best.objective)
+    return text + "\nNo other plan of the space is better: proven.";
+  return text + fmt::format("\n{} plans are open; none of them can be better than {}.", found.counts.open,
+                            reports::objective_text(a.objective, found.open_from));
+}
+
 // Runs `work`; where a signal ends it, says what the search would have needed to answer.
 void leave_plainly(const std::function<void()>& work, const std::string& reached, bool root) {
   try {
@@ -273,6 +289,10 @@ reports::SearchReport search_once(const PlanArguments& a, search::Request reques
       },
       reached, is_root(a));
   if (!is_root(a)) return {};
+  if (found.interrupted != 0) {
+    note(reached_text(a, request, found));
+    throw Interrupted(found.interrupted);
+  }
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - began;
   refuse_empty(a, request, found);
   reports::SearchReport report = report_of(a, request, found, wall.count(), root);
@@ -342,9 +362,8 @@ void check_arguments(const PlanArguments& a) {
            "--gpus 256,512,1024, or one process");
   if (a.weak && a.gpus.find(',') == std::string::npos)
     refuse("--weak", "is how several numbers of GPUs are compared", "--gpus 256,512,1024");
-  if (a.gpus.find(',') != std::string::npos && (a.output_given || a.worth || a.front))
-    refuse("--gpus",
-           "of several numbers of GPUs the best plans are compared; -o, --worth and --front are of one number",
+  if (a.gpus.find(',') != std::string::npos && (a.worth || a.front))
+    refuse("--gpus", "of several numbers of GPUs the best plans are compared; --worth and --front are of one number",
            "--gpus 512");
 }
 
@@ -357,21 +376,36 @@ std::string batch_of(const PlanArguments& a, std::int64_t gpus, std::int64_t few
   return fmt::format("training.global_batch={}", batch * gpus / fewest);
 }
 
-// Of each number of GPUs the best plan.
-int compare_numbers(const PlanArguments& a, const std::vector<std::int64_t>& numbers, const std::string& root) {
+std::string folder_of(std::int64_t gpus) {
+  return fmt::format("gpus-{}", gpus);
+}
+
+// Of each number of GPUs the best plan; with -o what was found of each in a folder of its own, beside scaling.json.
+int compare_numbers(const PlanArguments& all, const std::vector<std::int64_t>& numbers, const std::string& root) {
+  if (all.output_given && is_root(all)) {
+    check_output_directory(all.output, {reports::kScalingFile});
+    for (const std::int64_t gpus : numbers)
+      check_output_directory((fs::path(all.output) / folder_of(gpus)).string(), {"plans.json", reports::kSearchFile});
+  }
   reports::ScalingReport report;
-  report.days = a.days;
+  report.days = all.days;
   for (const std::int64_t gpus : numbers) {
+    PlanArguments a = all;
+    a.output = (fs::path(all.output) / folder_of(gpus)).string();
     search::Request request = request_of(a, root);
     request.top = 1;
     request.assignments.push_back(fmt::format("cluster.gpus={}", gpus));
     if (a.weak) request.assignments.push_back(batch_of(a, gpus, numbers.front(), root));
     report.searches.push_back(search_once(a, std::move(request), fmt::format("{} GPUs: ", gpus), root));
+    for (reports::SweepRow& row : report.searches.back().best)
+      if (all.output_given) row.directory = folder_of(gpus) + "/" + row.directory;
   }
-  if (!finish_shared(a)) return kDone;
+  if (!finish_shared(all)) return kDone;
+  if (all.output_given)
+    result::write_output((fs::path(all.output) / reports::kScalingFile).string(), reports::scaling_json(report));
   const bool any = std::any_of(report.searches.begin(), report.searches.end(),
                                [](const reports::SearchReport& r) { return !r.best.empty(); });
-  print(a.json ? reports::scaling_json(report) : reports::scaling_text(report, terminal_width()));
+  print(all.json ? reports::scaling_json(report) : reports::scaling_text(report, terminal_width()));
   return any ? kDone : kDoesNotFit;
 }
 

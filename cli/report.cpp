@@ -1,6 +1,8 @@
 // rehearse report: results as one HTML file.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <memory>
 
@@ -56,14 +58,35 @@ std::vector<std::string> plans_in(const std::string& directory) {
   return plans;
 }
 
-bool is_search(const std::string& directory) {
-  return fs::exists(fs::path(directory) / reports::kSearchFile) && !fs::exists(fs::path(directory) / "result.json");
+// The results of the best plan of each number of GPUs, the fewest first; of more numbers than a page holds the last,
+// too, and those between evenly.
+std::vector<std::string> best_of_numbers(const std::string& directory) {
+  std::vector<std::pair<std::int64_t, std::string>> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    std::int64_t gpus = 0;
+    const char* const end = name.data() + name.size();
+    if (!name.starts_with("gpus-") || std::from_chars(name.data() + 5, end, gpus).ptr != end) continue;
+    const fs::path plan = entry.path() / "plan-1";
+    if (fs::exists(plan / "result.json")) found.emplace_back(gpus, plan.string());
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<std::string> plans;
+  const std::size_t shown = std::min(found.size(), kMostRuns);
+  for (std::size_t i = 0; i < shown; ++i)
+    plans.push_back(found[shown > 1 ? i * (found.size() - 1) / (shown - 1) : 0].second);
+  return plans;
+}
+
+bool has_only(const std::string& directory, const char* file) {
+  return fs::exists(fs::path(directory) / file) && !fs::exists(fs::path(directory) / "result.json");
 }
 
 // Throws InputError unless a page can be written to `path`.
 void check_page(const std::string& path) {
   const fs::path name = fs::path(path).filename();
-  if (name == "result.json" || name == "ops.csv" || name == "trace.json.gz" || name == reports::kSearchFile)
+  if (name == "result.json" || name == "ops.csv" || name == "trace.json.gz" || name == reports::kSearchFile ||
+      name == reports::kScalingFile)
     throw InputError(Diagnostic{"", 0, 0, "", fmt::format("-o {}: would overwrite a result", path), ""});
   check_output_path(path);
 }
@@ -74,10 +97,15 @@ int report(ReportArguments a) {
         "", 0, 0, "", fmt::format("{} results; a page holds at most {}", a.directories.size(), kMostRuns), ""});
   const std::string output = a.output.empty() ? (fs::path(a.directories.front()) / "report.html").string() : a.output;
   reports::SearchFile search;
-  if (a.directories.size() == 1 && is_search(a.directories.front())) {
-    search = reports::read_search_file(a.directories.front());
+  const std::string first = a.directories.front();
+  if (a.directories.size() == 1 && has_only(first, reports::kSearchFile)) {
+    search = reports::read_search_file(first);
     a.options.search = &search;
-    a.directories = plans_in(a.directories.front());
+    a.directories = plans_in(first);
+  } else if (a.directories.size() == 1 && has_only(first, reports::kScalingFile)) {
+    search = reports::read_scaling_file(first);
+    a.options.scaling = &search;
+    a.directories = best_of_numbers(first);
   }
   for (const std::string& directory : a.directories)
     for (const char* name : {"result.json", "ops.csv", "trace.json.gz"})
@@ -121,6 +149,7 @@ void add_report(CLI::App& app, Action& action) {
       "  rehearse simulate gpt3-175b-1024xa100 -o out && rehearse report out\n"
       "  rehearse report gpipe 1f1b -o schedules.html\n"
       "  rehearse plan my.yaml -o plans && rehearse report plans\n"
+      "  rehearse plan my.yaml --gpus 64,128 -o numbers && rehearse report numbers\n"
       "  rehearse report simulated measured -o both.html");
   command->callback([a, &action] { action = [a] { return report(*a); }; });
 }

@@ -58,13 +58,6 @@ std::string table_of(const SearchReport& r, const std::vector<SweepRow>& plans, 
          sweep_table(axes, rows, width);
 }
 
-std::string objective_text(const SearchReport& r, double value) {
-  if (r.objective == "memory") return format_bytes(Bytes(static_cast<std::int64_t>(value)));
-  if (r.objective == "energy") return joules_text(value) + " a sample";
-  if (r.objective == "cost") return fmt::format("{:.4g} GPU-hours a sample", value);
-  return fmt::format("{:.4g} s", value);
-}
-
 std::string verdict(const SearchReport& r) {
   std::string text =
       fmt::format("{} plans in {:.1f} s: {} forbidden by a rule, {} too large for the memory, {} bounded, {} simulated",
@@ -73,7 +66,7 @@ std::string verdict(const SearchReport& r) {
                   grouped(static_cast<double>(r.simulated)));
   if (r.proven) return text + ". Proven: no other plan of the space is better.";
   text += fmt::format(". Not proven: the limit left {} open", grouped(static_cast<double>(r.open)));
-  if (!r.best.empty()) text += fmt::format(", which may be as good as {}", objective_text(r, r.open_from));
+  if (!r.best.empty()) text += fmt::format(", which may be as good as {}", objective_text(r.objective, r.open_from));
   return text + (r.by_time ? ". A limit of time depends on the machine." : ".");
 }
 
@@ -273,6 +266,13 @@ std::optional<Knee> knee_of(const ScalingReport& r) {
     before = &row;
   }
   return std::nullopt;
+}
+
+std::string objective_text(std::string_view objective, double value) {
+  if (objective == "memory") return format_bytes(Bytes(static_cast<std::int64_t>(value)));
+  if (objective == "energy") return joules_text(value) + " a sample";
+  if (objective == "cost") return fmt::format("{:.4g} GPU-hours a sample", value);
+  return fmt::format("{:.4g} s", value);
 }
 
 double days_of(double tokens, double tokens_per_s) {

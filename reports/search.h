@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -71,6 +72,9 @@ std::string scaling_json(const ScalingReport& r);
 
 std::string search_text(const SearchReport& r, std::size_t width = kWidth);
 std::string search_json(const SearchReport& r);
+
+// A value of an objective as a user reads it: "16.1 s", "62.0 GB".
+std::string objective_text(std::string_view objective, double value);
 
 // Days, GPU-hours of a run of `tokens` tokens.
 double days_of(double tokens, double tokens_per_s);

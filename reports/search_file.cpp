@@ -27,17 +27,37 @@ std::string search_file_json(const SearchReport& r) {
   return text + "\n ]\n}\n";
 }
 
+namespace {
+
+// `of_schema`: whether an object that names the schema has its parts.
+template <class Check>
+SearchFile read_plan_file(const std::string& directory, const char* name, const char* schema, const char* command,
+                          const Check& of_schema) {
+  SearchFile read{(std::filesystem::path(directory) / name).string(), ""};
+  read.text = read_text_file(read.file);
+  const auto json = nlohmann::json::parse(read.text, nullptr, false);
+  if (!json.is_object() || json.value("schema", nlohmann::json()) != schema || !of_schema(json))
+    throw InputError(Diagnostic{read.file, 0, 0, "", fmt::format("is not {}", schema), command});
+  return read;
+}
+
+bool has_array(const nlohmann::json& json, const char* name) {
+  return json.contains(name) && json[name].is_array();
+}
+
+}  // namespace
+
 SearchFile read_search_file(const std::string& directory) {
-  SearchFile search{(std::filesystem::path(directory) / kSearchFile).string(), ""};
-  search.text = read_text_file(search.file);
-  const auto json = nlohmann::json::parse(search.text, nullptr, false);
-  const bool ours = json.is_object() && json.value("schema", nlohmann::json()) == "rehearse.search/1" &&
-                    json.contains("answer") && json["answer"].is_object() && json.contains("points") &&
-                    json["points"].is_array();
-  if (!ours)
-    throw InputError(
-        Diagnostic{search.file, 0, 0, "", "is not rehearse.search/1", "rehearse plan SCENARIO -o DIR writes it"});
-  return search;
+  return read_plan_file(directory, kSearchFile, "rehearse.search/1", "rehearse plan SCENARIO -o DIR writes it",
+                        [](const auto& json) {
+                          return json.contains("answer") && json["answer"].is_object() && has_array(json, "points");
+                        });
+}
+
+SearchFile read_scaling_file(const std::string& directory) {
+  return read_plan_file(directory, kScalingFile, "rehearse.plan_scaling/1",
+                        "rehearse plan SCENARIO --gpus A,B,... -o DIR writes it",
+                        [](const auto& json) { return has_array(json, "searches"); });
 }
 
 }  // namespace rehearse::reports

@@ -16,12 +16,16 @@ namespace rehearse::reports {
 
 inline constexpr const char* kSearchFile = "search.json";
 
+// Of several numbers of GPUs: scaling_json() (search.h), rehearse.plan_scaling/1.
+inline constexpr const char* kScalingFile = "scaling.json";
+
 struct SearchFile {
   std::string file, text;
 };
 
 std::string search_file_json(const SearchReport& r);
-// Throws InputError: no such file, no JSON, another schema.
+// Each throws InputError: no such file, no JSON, another schema.
 SearchFile read_search_file(const std::string& directory);
+SearchFile read_scaling_file(const std::string& directory);
 
 }  // namespace rehearse::reports

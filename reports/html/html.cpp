@@ -17,6 +17,7 @@
 #include "reports/html/payload.h"
 #include "reports/html/plan.h"
 #include "reports/html/plans.h"
+#include "reports/html/scaling.h"
 #include "reports/html/space.h"
 #include "reports/html/text.h"
 #include "reports/html/words.h"
@@ -215,8 +216,16 @@ std::string run_sections(const Runs& runs, const Names& names, const std::vector
   return out + section("loss", "Loss", loss_section(runs, names));
 }
 
-std::string title_of(const Runs& runs, const Names& names, const SearchFile* search) {
-  if (search != nullptr) return search_title(*search);
+// Of searches that differ in the number of GPUs.
+Names by_gpus(const Runs& runs) {
+  Names names;
+  for (const StoredResult& run : runs) names.push_back(fmt::format("{} GPUs", run.result.ranks));
+  return names;
+}
+
+std::string title_of(const Runs& runs, const Names& names, const HtmlOptions& options) {
+  if (options.search != nullptr) return search_title(*options.search);
+  if (options.scaling != nullptr) return scaling_title(*options.scaling);
   return runs.size() == 1 ? runs[0].result.scenario_name : fmt::format("{}", fmt::join(names, " · "));
 }
 
@@ -229,14 +238,15 @@ bool has_page_script() {
 
 std::string html_page(const std::vector<result::StoredResult>& runs, const HtmlOptions& options) {
   using namespace html;
-  REHEARSE_CHECK(!runs.empty() || options.search != nullptr, "a report of no result");
+  REHEARSE_CHECK(!runs.empty() || options.search != nullptr || options.scaling != nullptr, "a report of no result");
   const bool script = options.script && has_page_script();
-  const Names names = labels(runs);
+  const Names names = options.scaling != nullptr ? by_gpus(runs) : labels(runs);
   const std::vector<Series> series = series_of(runs, names);
-  const std::string title = title_of(runs, names, options.search);
+  const std::string title = title_of(runs, names, options);
   std::string out = page_head(title.empty() ? "Rehearse" : title + " – Rehearse", script);
   out += fmt::format("<body>\n<main>\n<header><p class=\"brand\">Rehearse</p><h1>{}</h1></header>\n", escape(title));
   if (options.search != nullptr) out += search_sections(*options.search, script);
+  if (options.scaling != nullptr) out += scaling_sections(*options.scaling);
   if (!runs.empty()) out += run_sections(runs, names, series, options);
   if (!script)
     out +=

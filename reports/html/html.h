@@ -12,13 +12,15 @@
 namespace rehearse::reports {
 
 struct HtmlOptions {
-  double tokens = 0;                   // days and GPU-hours are for so many; 0: 300e9 tokens, of a simulated run
-  double price_per_hour = 0;           // of a GPU; 0: no price is shown
-  const SearchFile* search = nullptr;  // of a search whose plans `runs` are
-  bool script = true;                  // false: tables and static figures alone
+  double tokens = 0;                    // days and GPU-hours are for so many; 0: 300e9 tokens, of a simulated run
+  double price_per_hour = 0;            // of a GPU; 0: no price is shown
+  const SearchFile* search = nullptr;   // of a search whose plans `runs` are
+  bool script = true;                   // false: tables and static figures alone
+  const SearchFile* scaling = nullptr;  // of searches, one a number of GPUs, whose best plans `runs` are
 };
 
-// `runs` are shown in their order; at least one, unless there is a search. Throws InputError for a search's fields.
+// `runs` are shown in their order; at least one, unless there is a search. Throws InputError for a search's or
+// scaling's fields.
 std::string html_page(const std::vector<result::StoredResult>& runs, const HtmlOptions& options);
 // Whether this program was built with the page's script.
 bool has_page_script();

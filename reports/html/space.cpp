@@ -18,18 +18,13 @@
 namespace rehearse::reports::html {
 namespace {
 
-using SpaceJson = nlohmann::ordered_json;  // points number the keys in the file's order
-using TableRows = std::vector<std::vector<std::string>>;
-
-constexpr double kSpaceWidth = 1100, kSpaceHeight = 380, kSpaceLeft = 70, kSpaceBottom = 40, kSpaceTop = 16,
-                 kSpaceRight = 20;
-constexpr std::size_t kMostCircles = 1500;  // circles of the static figure
-
 // Of a file that anyone may have written: what no count holds becomes the largest that one does.
 std::int64_t whole(double value) {
   constexpr double kMost = 9e18;
   return static_cast<std::int64_t>(std::clamp(value, -kMost, kMost));
 }
+
+}  // namespace
 
 std::string space_seconds(double s) {
   return format_time(Time::from_ps(whole(s * 1e12)));
@@ -42,6 +37,15 @@ std::string space_bytes(double bytes) {
 std::string leaf_of(const std::string& key) {
   return key.substr(key.rfind('.') + 1);
 }
+
+namespace {
+
+using SpaceJson = nlohmann::ordered_json;  // points number the keys in the file's order
+using TableRows = std::vector<std::vector<std::string>>;
+
+constexpr double kSpaceWidth = 1100, kSpaceHeight = 380, kSpaceLeft = 70, kSpaceBottom = 40, kSpaceTop = 16,
+                 kSpaceRight = 20;
+constexpr std::size_t kMostCircles = 1500;  // circles of the static figure
 
 struct SpacePoint {
   int status = 0;

@@ -17,4 +17,10 @@ std::string search_sections(const SearchFile& search, bool script);
 std::string search_payload(const SearchFile& search, const std::vector<result::StoredResult>& runs);
 std::string search_title(const SearchFile& search);
 
+// What such files say, as the page writes it: "1.5 s", "62.0 GB", and a key without its block, "tensor" of
+// "plan.tensor".
+std::string space_seconds(double s);
+std::string space_bytes(double bytes);
+std::string leaf_of(const std::string& key);
+
 }  // namespace rehearse::reports::html

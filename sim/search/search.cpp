@@ -116,12 +116,17 @@ class Search {
   }
 
   Outcome run() && {
-    settle();
-    refine();
-    if (request_.shared.part > 0) return std::move(out_);
-    answer();
-    if (request_.worth && !out_.best.empty()) value_keys();
-    if (request_.front && !out_.best.empty()) draw_front();
+    try {
+      settle();
+      refine();
+      if (request_.shared.part > 0) return std::move(out_);
+      answer();
+      if (request_.worth && !out_.best.empty()) value_keys();
+      if (request_.front && !out_.best.empty()) draw_front();
+    } catch (const Interrupted& end) {
+      if (shared()) throw;
+      leave_at(end);
+    }
     count();
     return std::move(out_);
   }
@@ -165,7 +170,7 @@ class Search {
     std::iota(own.begin(), own.end(), std::size_t{0});
     if (shared()) {
       const std::vector<int> shares =
-          shares_by_family(out_.space, out_.plans, request_.shared.parts, &separate_in_family);
+          shares_by_family(out_.space, out_.plans, request_.shared.parts, &is_separate_from_layers);
       std::erase_if(own, [&](std::size_t i) { return shares[i] != request_.shared.part; });
     }
     in_parallel(request_.threads, own.size(), [&](std::size_t i) {
@@ -217,29 +222,12 @@ class Search {
     reason_of_[i] = std::move(reason);
   }
 
-  // Keys in which plans with the same layers may differ: of stages, schedule, sharding and replicas.
-  static bool separate_in_family(const std::string& key) {
-    static const std::set<std::string_view> kOthers{"plan.pipeline",
-                                                    "plan.chunks",
-                                                    "plan.schedule",
-                                                    "plan.layers_per_stage",
-                                                    "plan.zero",
-                                                    "plan.zero_group",
-                                                    "plan.bucket",
-                                                    "plan.overlap_grad_reduce",
-                                                    "plan.overlap_param_gather",
-                                                    "plan.offload_optimizer",
-                                                    "cluster.gpus",
-                                                    "training.global_batch"};
-    return kOthers.contains(key);
-  }
-
   // Those of the plans that differ from this one in such keys alone.
   std::shared_ptr<const LayerFloor> layers_of(const Plan& plan, const plan::Scenario& scenario,
                                               const run::Machine& machine) {
     std::string key = scenario.framework.name;
     for (std::size_t k = 0; k < out_.space.keys.size(); ++k)
-      if (!separate_in_family(out_.space.keys[k].key)) key += " " + out_.space.keys[k].values[plan.choice[k]];
+      if (!is_separate_from_layers(out_.space.keys[k].key)) key += " " + out_.space.keys[k].values[plan.choice[k]];
     std::shared_ptr<Family> family;
     {
       const std::lock_guard lock(families_mutex_);
@@ -333,6 +321,29 @@ class Search {
     out_.counts.open = out_.proven ? 0 : static_cast<std::int64_t>(queue.size());
   }
 
+  // Keeps what has been simulated: the best of it, and how good the open plans may be. Nothing is simulated after a
+  // signal.
+  void leave_at(const Interrupted& end) {
+    out_.best.clear();
+    out_.answers.clear();
+    out_.simplest.reset();
+    out_.kinds.clear();
+    out_.worth.clear();
+    out_.front.clear();
+    for (std::size_t i = 0; i < out_.plans.size(); ++i) note_best(i);
+    if (out_.best.empty()) throw end;
+    out_.interrupted = end.signal();
+    if (out_.proven) return;
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < out_.plans.size(); ++i) {
+      if (!open(i) || settled(i)) continue;
+      ++out_.counts.open;
+      least = std::min(least, out_.plans[i].objective);
+    }
+    out_.proven = out_.counts.open == 0;
+    out_.open_from = out_.proven ? 0 : least;
+  }
+
   result::Result answer_of(std::size_t plan, bool record) {
     const plan::Scenario scenario = read(out_.plans[plan]);
     run::Options options = options_;
@@ -424,16 +435,6 @@ class Search {
     } catch (const InputError& error) {
       forbid(i, error);
     }
-  }
-
-  // What has to change along with a key for there to be a plan.
-  static bool follows(const std::string& key, const std::string& other) {
-    if (other == "plan.sequence_parallel") return key == "plan.tensor";
-    if (other == "plan.zero") return key == "plan.tensor" || key == "plan.context" || key == "plan.pipeline";
-    const auto of_stages = [](const std::string& k) {
-      return k == "plan.pipeline" || k == "plan.schedule" || k == "plan.chunks";
-    };
-    return of_stages(key) && of_stages(other) && other != "plan.pipeline";
   }
 
   // The best plan that differs from the winner in this key's value, and in what follows it only if nothing else can be.

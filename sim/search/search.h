@@ -115,9 +115,12 @@ struct Outcome {
   std::optional<std::size_t> smallest;
   std::int64_t room_bytes = 0;  // of a device
   bool limited_by_time = false;
+  int interrupted = 0;  // the signal that ended the search after plans were simulated: `best` as far as it came,
+                        // without answers
 };
 
-// Throws InputError for a scenario that is wrong whatever its plan, with noise of kernels or with jobs alongside it.
+// Throws InputError for a scenario that is wrong whatever its plan, with noise of kernels or with jobs alongside it;
+// Interrupted where a signal ends it before a plan is simulated, or where several processes share it.
 Outcome search(const Request& request);
 
 // The scenario with some plan that can be: for its model, batch and cluster. Throws InputError.

@@ -263,4 +263,29 @@ std::vector<Choice> choices(const Space& space, const plan::Scenario& scenario) 
   return all;
 }
 
+bool is_separate_from_layers(const std::string& key) {
+  static const std::set<std::string_view> kSeparate{"plan.pipeline",
+                                                    "plan.chunks",
+                                                    "plan.schedule",
+                                                    "plan.layers_per_stage",
+                                                    "plan.zero",
+                                                    "plan.zero_group",
+                                                    "plan.bucket",
+                                                    "plan.overlap_grad_reduce",
+                                                    "plan.overlap_param_gather",
+                                                    "plan.offload_optimizer",
+                                                    "cluster.gpus",
+                                                    "training.global_batch"};
+  return kSeparate.contains(key);
+}
+
+bool follows(const std::string& key, const std::string& other) {
+  if (other == "plan.sequence_parallel") return key == "plan.tensor";
+  if (other == "plan.zero") return key == "plan.tensor" || key == "plan.context" || key == "plan.pipeline";
+  const auto of_stages = [](const std::string& k) {
+    return k == "plan.pipeline" || k == "plan.schedule" || k == "plan.chunks";
+  };
+  return of_stages(key) && of_stages(other) && other != "plan.pipeline";
+}
+
 }  // namespace rehearse::search

@@ -47,4 +47,10 @@ Space space_of(const plan::Scenario& scenario, const std::vector<std::string>& f
 // Every choice once, in the order of the keys' values, the last key's fastest.
 std::vector<Choice> choices(const Space& space, const plan::Scenario& scenario);
 
+// Whether plans with the same layers may differ in this key: of stages, schedule, sharding and replicas.
+bool is_separate_from_layers(const std::string& key);
+
+// Whether `other` has to change along with `key` for there to be a plan.
+bool follows(const std::string& key, const std::string& other);
+
 }  // namespace rehearse::search

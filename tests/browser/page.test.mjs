@@ -39,6 +39,8 @@ before(async () => {
   rehearse('validate', '--throughput', join(process.env.REHEARSE_ROOT, 'scenarios/published/throughput.csv'), '--filter', 'simumax-b200', '-o', 'ledger');
   rehearse('plan', 'gpipe.yaml', '--fix', 'plan.context=1', '--fix', 'plan.schedule=1f1b', '--top', '2', '--worth', '--front', '--tokens', '1B', '-o', 'plans');
   rehearse('report', 'plans', '-o', 'search.html');
+  rehearse('plan', 'gpipe.yaml', '--fix', 'plan.context=1', '--fix', 'plan.schedule=1f1b', '--gpus', '4,8,16', '-o', 'numbers');
+  rehearse('report', 'numbers', '-o', 'scaling.html');
   browser = await chromium.launch({
     executablePath: process.env.CHROMIUM,
     args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
@@ -244,6 +246,23 @@ test('a search: its space is filtered, tells its plans, and leads to their timel
   await page.screenshot({ path: join(shots, 'search.png'), fullPage: true });
   await page.emulateMedia({ media: 'print' });
   assert.equal(await page.locator('#space-chart .controls').isVisible(), false);
+  await close();
+});
+
+test('numbers of GPUs: curves of speed-up and efficiency within the page', async () => {
+  const { page, close } = await open('scaling.html');
+  for (const words of ['Strong scaling', 'ideal: as the GPUs', 'efficiency'])
+    assert.ok((await page.locator('#scaling').innerText()).includes(words), words);
+  assert.equal(await page.locator('#scaling svg').count(), 2);
+  assert.equal(await page.locator('#scaling svg circle').count(), 6);
+  const frame = await page.locator('#scaling svg').first().boundingBox();
+  for (const point of await page.locator('#scaling svg').first().locator('circle').all()) {
+    const box = await point.boundingBox();
+    assert.ok(box.x >= frame.x && box.x + box.width <= frame.x + frame.width && box.y >= frame.y && box.y + box.height <= frame.y + frame.height);
+  }
+  assert.deepEqual(await page.evaluate(() => window.rehearse.runs.map((run) => run.label)), ['4 GPUs', '8 GPUs', '16 GPUs']);
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 1280);
+  await page.screenshot({ path: join(shots, 'scaling.png'), fullPage: true });
   await close();
 });
 

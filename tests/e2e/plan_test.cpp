@@ -73,6 +73,30 @@ TEST(PlanCommand, StrongScalingHasAKneeThatWeakScalingHasNot) {
   EXPECT_EQ(plan({"--gpus", "8", "--weak"}).status, 2);
 }
 
+TEST(PlanCommand, OfSeveralNumbersOfGpusItWritesEachAndThePageDrawsThem) {
+  const std::string folder = test::temporary_path("numbers"), page = test::temporary_path("numbers.html");
+  const Outcome r = plan({"--gpus", "4,8,16", "--json", "-o", folder});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const PlanJson written = PlanJson::parse(std::ifstream(folder + "/scaling.json"));
+  EXPECT_EQ(written["knee_gpus"], PlanJson::parse(r.out)["knee_gpus"]);
+  for (const PlanJson& search : written["searches"]) {
+    const PlanJson& best = search["plans"][0];
+    const PlanJson result =
+        PlanJson::parse(std::ifstream(folder + "/" + best["directory"].get<std::string>() + "/result.json"));
+    EXPECT_EQ(result["step_time_s"], best["step_time_s"]);
+  }
+  ASSERT_EQ(run({"report", folder, "-o", page}).status, 0);
+  const std::string html = read(page);
+  for (const char* part : {"The best plan for each number of GPUs", "Strong scaling: the batch stays.", "Efficiency",
+                           "16 GPUs", "ideal: as the GPUs"})
+    EXPECT_TRUE(has(html, part)) << part;
+  ASSERT_EQ(run({"report", folder + "/gpus-8", "-o", page}).status, 0) << "the space of one of them";
+  std::ofstream(folder + "/scaling.json") << R"({"schema": "rehearse.plan_scaling/1", "searches": [{}]})";
+  const Outcome broken = run({"report", folder, "-o", page});
+  EXPECT_EQ(broken.status, 2);
+  EXPECT_TRUE(has(broken.err, "scaling.json: error: is not rehearse.plan_scaling/1")) << broken.err;
+}
+
 TEST(PlanCommand, OfSeveralNumbersOfGpusTheFewestInTime) {
   const Outcome r = plan({"--gpus", "4,8,16", "--tokens", "1B", "--days", "1", "--fix", "plan.recompute=none"});
   EXPECT_EQ(r.status, 0) << r.err;

@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <barrier>
+#include <csignal>
 #include <fstream>
 #include <map>
 #include <thread>
 
+#include "sim/base/interrupt.h"
 #include "sim/plan/schedule/schedule.h"
 #include "sim/run/fit.h"
 #include "sim/run/run.h"
@@ -245,6 +247,38 @@ TEST(Search, EachChoiceIsAnotherPlanOnce) {
     EXPECT_FALSE(value("plan.pipeline") == "1" && value("plan.chunks") != "1");
     EXPECT_FALSE(value("plan.schedule") == "interleaved" && value("plan.chunks") == "1");
   }
+}
+
+// A signal after some plans were simulated: the best of these, and a bound that holds of all the others.
+TEST(Search, WhatASignalEndsKeepsWhatWasFound) {
+  const std::string file = scenario_of_text(kGpt);
+  const search::Outcome whole = search::search(request_of(file, {"plan.context=1", "plan.schedule=1f1b"}));
+  search::Request request = request_of(file, {"plan.context=1", "plan.schedule=1f1b"});
+  int told = 0;
+  request.progress = [&](std::string_view what, double) {
+    if (what.ends_with(" plans simulated") && what != "0 plans simulated" && ++told == 1)
+      detail::first_signal = SIGTERM;
+  };
+  const search::Outcome left = search::search(request);
+  detail::first_signal = 0;
+  EXPECT_EQ(left.interrupted, SIGTERM);
+  ASSERT_FALSE(left.best.empty());
+  EXPECT_TRUE(left.answers.empty());
+  EXPECT_LT(left.counts.simulated, whole.counts.simulated);
+  EXPECT_FALSE(left.proven);
+  EXPECT_GT(left.counts.open, 0);
+  EXPECT_LE(std::min(left.open_from, left.plans[left.best.front()].objective),
+            whole.plans[whole.best.front()].objective);
+  for (const search::Plan& plan : left.plans) {
+    if (plan.status != search::Status::simulated) continue;
+    EXPECT_GE(plan.objective, left.plans[left.best.front()].objective);
+  }
+
+  request.progress = [](std::string_view what, double) {
+    if (what == "settling plans") detail::first_signal = SIGINT;
+  };
+  EXPECT_THROW(search::search(request), Interrupted) << "nothing was simulated";
+  detail::first_signal = 0;
 }
 
 TEST(Search, WhatVariesIsRefused) {
