@@ -25,6 +25,7 @@ void add_report(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_estimate(CLI::App& app, Action& action);
 void add_goodput(CLI::App& app, Action& action);
+void add_queue(CLI::App& app, Action& action);
 void add_list(CLI::App& app, Action& action);
 void add_explain(CLI::App& app, Action& action);
 void add_discover(CLI::App& app, Action& action);

@@ -86,6 +86,7 @@ int run(int argc, char** argv, Action& action) {
   add_report(app, action);
   add_estimate(app, action);
   add_goodput(app, action);
+  add_queue(app, action);
   add_list(app, action);
   add_discover(app, action);
   add_init(app, action);

@@ -66,7 +66,7 @@ TEST(Usage, UnknownCommandNamesTheNearestAndAll) {
   EXPECT_EQ(r.status, 2);
   EXPECT_TRUE(has(r.err,
                   "unknown command 'simulat' (did you mean 'simulate'?); the commands are simulate, plan, "
-                  "execute, calibrate, demo, validate, compare, report, estimate, goodput, list, discover, init, "
+                  "execute, calibrate, demo, validate, compare, report, estimate, goodput, queue, list, discover, init, "
                   "export, import, explain, schema, completion"))
       << r.err;
 }

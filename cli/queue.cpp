@@ -1,0 +1,169 @@
+// rehearse queue: many jobs on one cluster (sim/run/queue.h), how long each works from its scenario's own simulation.
+#include "reports/queue.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/exit_code.h"
+#include "cli/paths.h"
+#include "cli/plan_search.h"
+#include "cli/refuse.h"
+#include "reports/prices.h"
+#include "sim/base/diagnostics.h"
+#include "sim/base/units.h"
+#include "sim/run/goodput.h"
+#include "sim/run/queue_file.h"
+
+namespace rehearse::cli {
+namespace {
+
+struct QueueArguments {
+  std::string file, gpus, prices;
+  std::vector<std::string> calibrations;
+  double price = 0;
+  bool json = false;
+};
+
+// A step of an entry's scenario on its GPUs, and what a copy of its weights would be; each simulated once.
+class Steps {
+ public:
+  struct Step {
+    double seconds = 0, checkpoint_bytes = 0;
+  };
+
+  Steps(std::vector<std::string> calibrations, std::string root)
+      : calibrations_(std::move(calibrations)), root_(std::move(root)) {}
+
+  Step of(const run::QueueEntry& entry, const std::string& topology) {
+    SimulationRequest request;
+    request.file = scenario_file(entry.scenario, root_);
+    request.assignments = entry.assignments;
+    request.assignments.push_back("cluster.topology=" + topology);
+    request.assignments.push_back(fmt::format("cluster.gpus={}", entry.gpus));
+    request.calibrations = calibrations_;
+    const auto [at, added] =
+        known_.emplace(fmt::format("{} {}", request.file, fmt::join(request.assignments, " ")), Step{});
+    if (!added) return at->second;
+    const result::Result step = simulate_file(request, root_);
+    tell_notes(step);
+    if (!step.memory_fits)
+      throw InputError(Diagnostic{request.file, 0, 0, "", fmt::format("does not fit in memory on {} GPUs", entry.gpus),
+                                  "more GPUs a job, or recomputation"});
+    at->second = {static_cast<double>(step.step_time_ps) * 1e-12, run::checkpoint_bytes(scenario_of(request, root_))};
+    return at->second;
+  }
+
+ private:
+  std::vector<std::string> calibrations_;
+  std::string root_;
+  std::map<std::string, Step> known_;
+};
+
+std::int64_t devices_of(const run::QueueFile& file, const std::string& root) {
+  plan::Scenario scenario;
+  scenario.cluster.topology = file.topology;
+  scenario.cluster.gpus = 1;
+  return run::devices_of_host(scenario, root);
+}
+
+std::string policy_text(const run::QueueFile& file) {
+  if (file.policy != run::QueuePolicy::gang) return run::policy_name(file.policy);
+  return fmt::format("gang: turns of {}, {} between them, at most {} sets of jobs", format_time(file.slice),
+                     format_time(file.switched), file.level);
+}
+
+result::QueueResult simulate(const run::QueueFile& file, Steps& steps, const std::string& root) {
+  result::QueueResult r;
+  r.name = file.name, r.topology = file.topology, r.hosts = file.hosts;
+  r.policy = run::policy_name(file.policy), r.policy_text = policy_text(file);
+  r.devices = devices_of(file, root);
+  std::vector<double> work_s, copy_s;
+  for (const run::QueueEntry& entry : file.entries) {
+    Steps::Step step;
+    if (!entry.scenario.empty()) step = steps.of(entry, file.topology);
+    const double copied = entry.copied > Bytes() ? static_cast<double>(entry.copied.count()) : step.checkpoint_bytes;
+    work_s.push_back(entry.scenario.empty() ? entry.time.seconds() : step.seconds * static_cast<double>(entry.steps));
+    copy_s.push_back(entry.rounds > 0 ? copied / static_cast<double>(entry.copy_bandwidth.per_s()) : 0);
+    r.groups.push_back({entry.name, entry.gpus, entry.keep > 0, step.seconds, work_s.back(), copy_s.back()});
+  }
+  run::QueueOutcome outcome = run::simulate_queue(run::queue_request(file, r.devices, work_s, copy_s, r.group_of));
+  r.runs = std::move(outcome.runs);
+  r.makespan_s = outcome.makespan_s;
+  r.gpu_s = outcome.gpu_s;
+  return r;
+}
+
+// Each number of GPUs for the jobs that have a scenario.
+std::vector<result::QueueChoice> choose_gpus(const run::QueueFile& file, const std::vector<std::int64_t>& numbers,
+                                             double price, Steps& steps, const std::string& root) {
+  std::vector<result::QueueChoice> choices;
+  for (const std::int64_t gpus : numbers) {
+    run::QueueFile with = file;
+    for (run::QueueEntry& entry : with.entries)
+      if (!entry.scenario.empty()) entry.gpus = gpus;
+    result::QueueChoice choice{gpus, "", {}};
+    try {
+      choice.result = simulate(with, steps, root);
+      choice.result.price_per_gpu_hour = price;
+    } catch (const InputError& error) {
+      choice.problem = error.diagnostics().front().message;
+    }
+    choices.push_back(std::move(choice));
+  }
+  return choices;
+}
+
+std::string queue_file(const std::string& given, const std::string& root) {
+  const std::filesystem::path shipped = std::filesystem::path(root) / "scenarios" / "queues" / (given + ".yaml");
+  return !std::filesystem::exists(given) && std::filesystem::exists(shipped) ? shipped.string() : given;
+}
+
+int queue_command(const QueueArguments& a) {
+  const std::string root = data_root();
+  const run::QueueFile file = run::read_queue_file(queue_file(a.file, root));
+  const double price =
+      a.price > 0 ? a.price : reports::Prices::from_file(prices_file(a.prices, root)).of(file.topology).usd;
+  Steps steps(a.calibrations, root);
+  if (a.gpus.empty()) {
+    result::QueueResult r = simulate(file, steps, root);
+    r.price_per_gpu_hour = price;
+    print(a.json ? reports::queue_json(r) : reports::queue_text(r, terminal_width()));
+    return kDone;
+  }
+  if (std::all_of(file.entries.begin(), file.entries.end(), [](const auto& e) { return e.scenario.empty(); }))
+    refuse("--gpus", "no job of the file has a scenario: a given time says nothing of other numbers of GPUs",
+           "jobs: [{scenario: my.yaml, steps: 1000, gpus: 8}]");
+  const auto choices = choose_gpus(file, numbers_of_gpus(a.gpus), price, steps, root);
+  print(a.json ? reports::queue_choices_json(choices) : reports::queue_choices_text(choices, terminal_width()));
+  return std::any_of(choices.begin(), choices.end(), [](const auto& c) { return c.problem.empty(); }) ? kDone
+                                                                                                      : kDoesNotFit;
+}
+
+}  // namespace
+
+void add_queue(CLI::App& app, Action& action) {
+  auto a = std::make_shared<QueueArguments>();
+  CLI::App* command = app.add_subcommand("queue", "Many jobs on one cluster: waits, utilisation, searches");
+  command->add_option("FILE", a->file, "Cluster, policy and jobs (docs/queue.md)")->required()->type_name("");
+  command->add_option("--gpus", a->gpus, "Of each job with a scenario: which number is done first")->type_name("N,...");
+  command->add_option("--calibration", a->calibrations, "Also these measurements; repeatable")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
+  command->add_option("--prices", a->prices, "Of GPU-hours (default topologies/prices.csv)")->type_name("FILE");
+  command->add_option("--price", a->price, "Dollars a GPU and hour instead")
+      ->check(number_between(0, 1e6))
+      ->type_name("USD");
+  command->add_flag("--json", a->json, "The same for programs");
+  command->footer(
+      "Examples:\n  rehearse queue halving-27\n"
+      "  rehearse queue trials.yaml --gpus 1,2,4,8");
+  command->callback([a, &action] { action = [a] { return queue_command(*a); }; });
+}
+
+}  // namespace rehearse::cli

@@ -1,0 +1,282 @@
+// See queue.h.
+#include "sim/run/queue.h"
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <queue>
+#include <utility>
+
+#include "sim/base/check.h"
+#include "sim/base/interrupt.h"
+
+namespace rehearse::run {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// The hosts of a job and how many devices of each.
+using Taken = std::vector<std::pair<std::size_t, std::int64_t>>;
+
+// Devices that are free, by host.
+class Room {
+ public:
+  Room(std::int64_t hosts, std::int64_t devices)
+      : devices_(devices), all_(hosts * devices), free_(static_cast<std::size_t>(hosts), devices) {}
+
+  std::optional<Taken> find(std::int64_t gpus) const {
+    if (gpus > all_) return std::nullopt;
+    return gpus <= devices_ ? on_a_host(gpus) : on_whole_hosts(gpus / devices_);
+  }
+  void take(const Taken& taken) {
+    for (const auto& [host, devices] : taken) free_[host] -= devices, all_ -= devices;
+  }
+  void give(const Taken& taken) {
+    for (const auto& [host, devices] : taken) free_[host] += devices, all_ += devices;
+  }
+  std::int64_t free() const { return all_; }
+
+ private:
+  std::optional<Taken> on_a_host(std::int64_t gpus) const {
+    std::size_t best = free_.size();
+    for (std::size_t host = 0; host < free_.size(); ++host)
+      if (free_[host] >= gpus && (best == free_.size() || free_[host] < free_[best])) best = host;
+    if (best == free_.size()) return std::nullopt;
+    return Taken{{best, gpus}};
+  }
+  std::optional<Taken> on_whole_hosts(std::int64_t hosts) const {
+    Taken taken;
+    for (std::size_t host = 0; host < free_.size(); ++host) {
+      if (free_[host] < devices_) continue;
+      taken.emplace_back(host, devices_);
+      if (static_cast<std::int64_t>(taken.size()) == hosts) return taken;
+    }
+    return std::nullopt;
+  }
+
+  std::int64_t devices_, all_;
+  std::vector<std::int64_t> free_;
+};
+
+struct Running {
+  std::size_t job = 0;
+  Taken taken;
+  double left_s = 0;  // of its work
+};
+
+// Jobs that run together: all of the cluster's, or those of one turn.
+struct Turn {
+  Room room;
+  std::vector<Running> running;
+};
+
+class Queue {
+ public:
+  explicit Queue(const QueueRequest& request) : request_(request) {
+    out_.runs.resize(request.jobs.size());
+    for (const QueuedJob& job : request.jobs) {
+      REHEARSE_CHECK(job.gpus >= 1 && job.gpus <= request.hosts * request.devices &&
+                         (job.gpus <= request.devices || job.gpus % request.devices == 0),
+                     "a job that fits on no empty cluster");
+      REHEARSE_CHECK(job.after < job.group, "a job that waits for its own or a later group");
+      left_in_group_.resize(std::max<std::size_t>(left_in_group_.size(), static_cast<std::size_t>(job.group) + 1));
+      ++left_in_group_[static_cast<std::size_t>(job.group)];
+    }
+    waiting_jobs_of_.resize(left_in_group_.size());
+    for (std::size_t j = 0; j < request.jobs.size(); ++j) {
+      const QueuedJob& job = request.jobs[j];
+      if (job.after < 0)
+        arriving_.emplace(job.arrive_s, j);
+      else
+        waiting_jobs_of_[static_cast<std::size_t>(job.after)].push_back(j);
+    }
+    turns_.push_back(empty_turn());
+  }
+
+  QueueOutcome run() && {
+    while (true) {
+      check_interrupt();
+      const double next = std::min({arriving_.empty() ? kNever : arriving_.top().first, first_end(), turn_ends_});
+      if (next == kNever) break;
+      pass(std::max(now_, next));  // jobs may come while a turn is changed
+      end_jobs();
+      while (!arriving_.empty() && arriving_.top().first <= now_) arrive();
+      start_jobs();
+      take_turns();
+    }
+    out_.makespan_s = now_;
+    return std::move(out_);
+  }
+
+ private:
+  Turn empty_turn() const { return {Room(request_.hosts, request_.devices), {}}; }
+  Turn& turn() { return turns_[at_]; }
+  const Turn& turn() const { return turns_[at_]; }
+  bool gang() const { return request_.policy == QueuePolicy::gang; }
+  const QueuedJob& job(std::size_t j) const { return request_.jobs[j]; }
+
+  double first_end() const {
+    double end = kNever;
+    for (const Running& r : turn().running) end = std::min(end, now_ + r.left_s);
+    return end;
+  }
+
+  // Time goes on to `next` with the jobs that run.
+  void pass(double next) {
+    const double seconds = next - now_;
+    for (Running& r : turn().running) {
+      out_.gpu_s.busy += seconds * static_cast<double>(job(r.job).gpus);
+      r.left_s = now_ + r.left_s <= next ? 0 : r.left_s - seconds;
+    }
+    const std::int64_t free = turn().room.free();
+    const bool others = turns_.size() > 1;
+    double& share = waiting_.empty() && !others                               ? out_.gpu_s.idle
+                    : !waiting_.empty() && job(waiting_.front()).gpus <= free ? out_.gpu_s.fragmented
+                                                                              : out_.gpu_s.too_few;
+    share += seconds * static_cast<double>(free);
+    now_ = next;
+  }
+
+  void arrive() {
+    const std::size_t j = arriving_.top().second;
+    out_.runs[j].arrive_s = arriving_.top().first;
+    arriving_.pop();
+    waiting_.push_back(j);
+  }
+
+  void end_jobs() {
+    std::erase_if(turn().running, [&](const Running& r) {
+      if (r.left_s > 0) return false;
+      turn().room.give(r.taken);
+      out_.runs[r.job].end_s = now_;
+      const auto group = static_cast<std::size_t>(job(r.job).group);
+      if (--left_in_group_[group] == 0)
+        for (const std::size_t j : waiting_jobs_of_[group]) arriving_.emplace(now_ + job(j).arrive_s, j);
+      return true;
+    });
+  }
+
+  void start(Turn& in, std::size_t j, const Taken& taken) {
+    in.room.take(taken);
+    in.running.push_back({j, taken, job(j).work_s});
+    out_.runs[j].start_s = now_;
+  }
+
+  // The first that wait, as far as they fit; then, where the policy lets them, others.
+  void start_jobs() {
+    while (!waiting_.empty() && start_somewhere(waiting_.front())) waiting_.pop_front();
+    if (request_.policy == QueuePolicy::backfill && waiting_.size() > 1) backfill();
+  }
+
+  bool start_somewhere(std::size_t j) {
+    for (Turn& one : turns_)
+      if (const auto taken = one.room.find(job(j).gpus)) {
+        start(one, j, *taken);
+        return true;
+      }
+    if (!gang() || static_cast<std::int64_t>(turns_.size()) >= request_.level) return false;
+    turns_.push_back(empty_turn());
+    start(turns_.back(), j, *turns_.back().room.find(job(j).gpus));
+    return true;
+  }
+
+  // When the first that waits has room, and what is free then.
+  std::pair<double, Room> promised() {
+    std::vector<const Running*> ends;
+    for (const Running& r : turn().running) ends.push_back(&r);
+    std::stable_sort(ends.begin(), ends.end(),
+                     [](const Running* a, const Running* b) { return a->left_s < b->left_s; });
+    Room room = turn().room;
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      room.give(ends[i]->taken);
+      if (i + 1 < ends.size() && ends[i + 1]->left_s == ends[i]->left_s) continue;
+      if (room.find(job(waiting_.front()).gpus)) return {now_ + ends[i]->left_s, room};
+    }
+    REHEARSE_CHECK(false, "a job that has no room when all others have ended");
+    return {kNever, room};
+  }
+
+  void backfill() {
+    auto [at, then] = promised();
+    const std::int64_t first = job(waiting_.front()).gpus;
+    std::map<std::int64_t, double> in_vain;  // by GPUs the shortest work that could not start
+    for (auto w = waiting_.begin() + 1; w != waiting_.end();) {
+      const QueuedJob& one = job(*w);
+      const auto known = in_vain.find(one.gpus);
+      bool starts = known == in_vain.end() || one.work_s < known->second;
+      if (starts) {
+        const auto taken = turn().room.find(one.gpus);
+        const bool ends_before = now_ + one.work_s <= at;
+        starts = taken.has_value();
+        if (starts && !ends_before) {
+          Room left = then;
+          left.take(*taken);
+          starts = left.find(first).has_value();
+          if (starts) then = left;
+        }
+        if (starts)
+          start(turn(), *w, *taken);
+        else
+          in_vain[one.gpus] = taken ? one.work_s : 0;
+      }
+      w = starts ? waiting_.erase(w) : w + 1;
+    }
+  }
+
+  // Gang: an empty set of jobs goes; the next one's turn comes when this one's is over.
+  void take_turns() {
+    if (!gang()) return;
+    const bool over = now_ >= turn_ends_, empty = turn().running.empty();
+    for (std::size_t t = turns_.size(); t-- > 0;) {
+      if (!turns_[t].running.empty() || turns_.size() == 1 || t == at_) continue;
+      turns_.erase(turns_.begin() + static_cast<std::ptrdiff_t>(t));
+      if (t < at_) --at_;
+    }
+    if (turns_.size() == 1) {
+      turn_ends_ = kNever;
+      return;
+    }
+    if (over || empty) {
+      if (empty) {
+        turns_.erase(turns_.begin() + static_cast<std::ptrdiff_t>(at_));
+        at_ %= turns_.size();
+      } else {
+        at_ = (at_ + 1) % turns_.size();
+      }
+      out_.gpu_s.switching += request_.switch_s * static_cast<double>(request_.hosts * request_.devices);
+      now_ += request_.switch_s;
+      turn_ends_ = turns_.size() > 1 ? now_ + request_.slice_s : kNever;
+    } else if (turn_ends_ == kNever) {
+      turn_ends_ = now_ + request_.slice_s;
+    }
+  }
+
+  using Arrivals =
+      std::priority_queue<std::pair<double, std::size_t>, std::vector<std::pair<double, std::size_t>>, std::greater<>>;
+
+  const QueueRequest& request_;
+  QueueOutcome out_;
+  double now_ = 0, turn_ends_ = kNever;
+  Arrivals arriving_;
+  std::deque<std::size_t> waiting_;
+  std::vector<Turn> turns_;
+  std::size_t at_ = 0;  // whose turn it is
+  std::vector<std::int64_t> left_in_group_;
+  std::vector<std::vector<std::size_t>> waiting_jobs_of_;  // by group
+};
+
+}  // namespace
+
+const char* policy_name(QueuePolicy policy) {
+  constexpr const char* kNames[] = {"fifo", "backfill", "gang"};
+  return kNames[static_cast<std::size_t>(policy)];
+}
+
+QueueOutcome simulate_queue(const QueueRequest& request) {
+  return Queue(request).run();
+}
+
+}  // namespace rehearse::run
