@@ -1,6 +1,8 @@
 // See queue.h.
 #include "sim/run/queue.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <deque>
 #include <functional>
@@ -11,11 +13,13 @@
 #include <utility>
 
 #include "sim/base/check.h"
+#include "sim/base/diagnostics.h"
 #include "sim/base/interrupt.h"
 
 namespace rehearse::run {
 namespace {
 
+constexpr std::int64_t kMostTurns = 5'000'000;  // some seconds
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // The hosts of a job and how many devices of each.
@@ -246,6 +250,10 @@ class Queue {
       } else {
         at_ = (at_ + 1) % turns_.size();
       }
+      if (++turns_taken_ > kMostTurns)
+        throw InputError(Diagnostic{"", 0, 0, "gang.slice",
+                                    fmt::format("the jobs would take more than {} turns", kMostTurns),
+                                    "a longer slice"});
       out_.gpu_s.switching += request_.switch_s * static_cast<double>(request_.hosts * request_.devices);
       now_ += request_.switch_s;
       turn_ends_ = turns_.size() > 1 ? now_ + request_.slice_s : kNever;
@@ -264,6 +272,7 @@ class Queue {
   std::deque<std::size_t> waiting_;
   std::vector<Turn> turns_;
   std::size_t at_ = 0;  // whose turn it is
+  std::int64_t turns_taken_ = 0;
   std::vector<std::int64_t> left_in_group_;
   std::vector<std::vector<std::size_t>> waiting_jobs_of_;  // by group
 };

@@ -45,7 +45,7 @@ struct QueueOutcome {
 };
 
 // Each job fits on the empty cluster, and those of more than a host's devices take whole hosts: checked. Throws
-// Interrupted.
+// InputError where turns are too many to simulate, Interrupted.
 QueueOutcome simulate_queue(const QueueRequest& request);
 
 }  // namespace rehearse::run

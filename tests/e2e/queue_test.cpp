@@ -55,6 +55,7 @@ TEST(QueueCommand, WhatIsWrongIsSaidWithItsPlace) {
   refused("jobs: [{gpus: 8, time: 3h, scenario: llama2-7b-8xa100, steps: 1}]\n", "is given twice");
   refused("jobs: [{gpus: 8, time: 3h, population: {rounds: 2, bandwidth: 1GB/s}}]\n", "needs `bytes`");
   refused("gang: {slice: 1min}\njobs: [{gpus: 8, time: 3h}]\n", "is of the policy gang");
+  refused("policy: gang\ngang: {slice: 1ns}\njobs: [{gpus: 16, time: 3h, count: 2}]\n", "take more than 5000000 turns");
   refused("policy: fiffo\njobs: [{gpus: 8, time: 3h}]\n", "did you mean 'fifo'?");
   refused("jobs: []\n", "expected a list of jobs");
   refused("jobs: [{gpus: 1, time: 1h, count: 100000, halving: {}}]\n", "at most 100000 are simulated");

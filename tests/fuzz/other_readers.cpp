@@ -12,6 +12,7 @@
 #include "reports/ledgers/ledger.h"
 #include "reports/ledgers/local_ledger.h"
 #include "sim/model/model.h"
+#include "sim/run/queue_file.h"
 #include "tests/fuzz/readers.h"
 #include "tests/fuzz/small_plans.h"
 
@@ -28,6 +29,19 @@ void read_published_collectives(const std::string& bytes) {
 
 void read_local_plans(const std::string& bytes) {
   (void)reports::read_local_plans(put_file("input.yaml", bytes));
+}
+
+// A queue that can be is simulated, where it is short.
+void read_queue(const std::string& bytes) {
+  const run::QueueFile file = run::read_queue_file(put_file("input.yaml", bytes));
+  const std::vector<double> seconds(file.entries.size(), 60);
+  std::vector<std::size_t> entry_of;
+  const run::QueueRequest request = run::queue_request(file, 8, seconds, seconds, entry_of);
+  if (request.jobs.size() > 1000) return;
+  const run::QueueOutcome outcome = run::simulate_queue(request);
+  for (const result::QueuedRun& run : outcome.runs)
+    if (!(run.arrive_s <= run.start_s && run.start_s < run.end_s && run.end_s <= outcome.makespan_s))
+      fail("a job that does not come, start and end in this order");
 }
 
 // A variable a line, NAME=VALUE.
@@ -113,6 +127,7 @@ void add_other_readers(std::vector<Reader>& list) {
                   .read = read_local_plans,
                   .seeds = {"scenarios/local/plans.yaml", "scenarios/gpu/plans.yaml"},
                   .runs = 200});
+  list.push_back({.name = "queue", .read = read_queue, .seeds = {"scenarios/queues/*.yaml"}, .runs = 200});
   list.push_back({.name = "environment", .read = read_environment});
   list.push_back({.name = "data", .read = read_data});
   list.push_back({.name = "checkpoint-manifest", .read = read_checkpoint_manifest, .runs = 200});
