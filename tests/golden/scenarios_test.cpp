@@ -45,6 +45,7 @@ INSTANTIATE_TEST_SUITE_P(
         Golden{"gpt3-175b-tp8-pp16", 24.57, 17.31, true}, Golden{"gpt3-175b-gpipe", 19.95, 351.3, false},
         Golden{"llama2-7b-8xa100", 13.19, 53.63, true}, Golden{"llama3-8b-lora-8xh100", 2.381, 42.20, true},
         Golden{"gpt-10b-offload-1xv100", 13.49, 32.69, true},
+        Golden{"llama3-405b-context-16384xh100", 12.23, 94.69, true},
         Golden{"gpt2-xl-32xa100-ethernet-top1", 0.3387, 50.87, true},
         Golden{"cnn-imagenet-slow-storage", 0.05632, 2.96, true}, Golden{"dlrm-criteo-8xa100", 0.009948, 12.21, true},
         Golden{"llama3-70b-32xh100-32xa100", 46.32, 77.40, true}, Golden{"mixtral-8x7b-64xh100", 2.599, 62.54, true},
