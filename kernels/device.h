@@ -429,7 +429,8 @@ class Device {
                                   In dy, const std::int32_t* ids, Out d_table) = 0;  // adds
 
   // Columns [first_col, first_col + cols) of the whole vocabulary, of which the first valid_cols count. targets are
-  // whole indices. stats [rows, 2]: maximum, sum of exponentials.
+  // whole indices; -1 leaves the row out, with no loss and a gradient of 0 (and sums of 1, in the first columns, and
+  // 0). stats [rows, 2]: maximum, sum of exponentials.
   virtual void cross_entropy_forward(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, double scale,
                                      In logits, const std::int32_t* targets, float* stats, float* loss) = 0;
   virtual void cross_entropy_max(std::int64_t rows, std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col,

@@ -43,7 +43,8 @@ void add_schedule(Said& said, std::vector<Argument>& out) {
     out.push_back({"account-for-embedding-in-pipeline-split", ""});
     out.push_back({"account-for-loss-in-pipeline-split", ""});
   } else if (!even_layers(said.scenario())) {
-    out.push_back({"pipeline-model-parallel-layout", pipeline_layout(p.layers_per_stage)});
+    out.push_back(
+        {"pipeline-model-parallel-layout", pipeline_layout(p.layers_per_stage, said.scenario().model.mtp_depth)});
     return;  // the layout says the virtual stages too
   }
   if (p.chunks > 1) out.push_back({"num-virtual-stages-per-pipeline-rank", fmt::format("{}", p.chunks)});

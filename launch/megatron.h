@@ -30,7 +30,7 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& model);
 // Keys of the model that the arguments give.
 void take_megatron_model(Taken& taken);
 // plan.layers_per_stage as --pipeline-model-parallel-layout has it, "Et*3|t*4|t*3L", and back; nothing if it is none.
-std::string pipeline_layout(const std::vector<std::int64_t>& layers);
+std::string pipeline_layout(const std::vector<std::int64_t>& layers, std::int64_t mtp_depth = 0);
 std::optional<std::vector<std::int64_t>> layers_of_layout(const std::string& layout);
 
 // "  --flag value" a line, quoted for a shell.

@@ -68,6 +68,15 @@ void add_rows(Said& said, const std::vector<FieldRow>& rows, std::vector<Argumen
     if (const auto value = said.field(row)) out.push_back({std::string(row.theirs), *value});
 }
 
+// Of multi-token prediction.
+const std::vector<FieldRow>& prediction_rows() {
+  static const std::vector<FieldRow> rows = {
+      {"model.mtp_depth", "mtp-num-layers", Mapped::integer, "0"},
+      {"model.mtp_loss_weight", "mtp-loss-scaling-factor", Mapped::number},
+  };
+  return rows;
+}
+
 void add_experts(Said& said, const model::Model& m, std::vector<Argument>& out) {
   add_rows(said, expert_rows(), out);
   if (m.experts_per_token == 2) out.push_back({"moe-router-topk", "2"});
@@ -139,6 +148,7 @@ void megatron_model_arguments(Said& said, std::vector<Argument>& out) {
       m.attention == AttentionKind::flash_triton)
     said.left_out("model.attention", "the version of FlashAttention is the installed one's");
   if (m.family == Family::moe) add_experts(said, m, out);
+  if (m.mtp_depth > 0) add_rows(said, prediction_rows(), out);
   if (m.parallel_block != model::ParallelBlock::none)
     said.left_out("model.parallel_block",
                   "Megatron-LM's blocks have attention and feed-forward layer one after the other");
@@ -240,6 +250,8 @@ void take_megatron_model(Taken& taken) {
       taken.put("model.sliding_window", fmt::format("{}", left + 1), taken.find("window-size"));
     taken.row({"model.full_attention_every", "window-attn-skip-freq", Mapped::integer});
   }
+  if (const auto modules = taken.integer("mtp-num-layers"); modules && *modules > 0)
+    for (const FieldRow& row : prediction_rows()) taken.row(row);
   if (!experts) return;
   for (const FieldRow& row : expert_rows()) taken.row(row);
   taken.flag("moe-pad-expert-input-to-capacity");
@@ -266,21 +278,22 @@ void take_megatron_model(Taken& taken) {
   }
 }
 
-std::string pipeline_layout(const std::vector<std::int64_t>& layers) {
+std::string pipeline_layout(const std::vector<std::int64_t>& layers, std::int64_t mtp_depth) {
   std::string out = "E";
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (i > 0) out += '|';
     if (layers[i] > 0) out += fmt::format("t*{}", layers[i]);
   }
-  return out + "L";
+  return out + std::string(static_cast<std::size_t>(mtp_depth), 'm') + "L";
 }
 
 std::optional<std::vector<std::int64_t>> layers_of_layout(const std::string& layout) {
   std::vector<std::int64_t> layers(1);
-  bool embedding = false, loss = false;
+  bool embedding = false, loss = false, module = false;  // of multi-token prediction, with the loss
   for (std::size_t at = 0; at < layout.size();) {
     const char c = layout[at++];
     if (loss && c != ' ') return std::nullopt;
+    if (module && c != 'm' && c != 'L' && c != ' ' && c != ',') return std::nullopt;
     std::int64_t times = 1;
     if (at < layout.size() && layout[at] == '*') {
       const auto [end, error] = std::from_chars(layout.data() + at + 1, layout.data() + layout.size(), times);
@@ -291,12 +304,14 @@ std::optional<std::vector<std::int64_t>> layers_of_layout(const std::string& lay
       embedding = true;
     } else if (c == 'L' && embedding && times == 1) {
       loss = true;
+    } else if (c == 'm' && embedding) {
+      module = true;
     } else if (c == 't') {
       layers.back() += times;
     } else if (c == '|') {
       for (std::int64_t i = 0; i < times; ++i) layers.push_back(0);
     } else if (c != ',' && c != ' ') {
-      return std::nullopt;  // brackets, a decoder's own loss, MTP
+      return std::nullopt;  // brackets, a decoder's own loss
     }
     if (layers.size() > 10'000 || layers.back() > 1'000'000) return std::nullopt;
   }

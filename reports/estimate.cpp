@@ -86,7 +86,7 @@ Estimate estimate_of(const EstimateRequest& request) {
       e.flops_exact =
           model::model_flops(*request.model, 1, request.seq_len) * e.tokens / static_cast<double>(request.seq_len);
       e.checkpoint_bytes = 2.0 * static_cast<double>(request.seq_len) * static_cast<double>(request.model->hidden) *
-                           static_cast<double>(request.model->layers);
+                           static_cast<double>(request.model->blocks());
     }
     if (request.peak.per_s() > 0)
       e.seconds = (e.flops_exact > 0 ? e.flops_exact : e.flops) / (request.peak.per_s() * request.mfu_percent / 100);

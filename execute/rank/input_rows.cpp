@@ -6,16 +6,31 @@
 #include "sim/plan/context_rows.h"
 
 namespace rehearse::execute {
+namespace {
+
+// Each place's number becomes that of the place `ahead` further on.
+void move_up(std::vector<std::int32_t>& whole, std::int64_t examples, const program::Input& input) {
+  const std::int32_t past = input.kind == program::InputKind::targets ? program::kNoTarget : 0;
+  const auto moved = std::min(input.ahead * examples, static_cast<std::int64_t>(whole.size()));
+  std::fill(std::copy(whole.begin() + moved, whole.end(), whole.begin()), whole.end(), past);
+}
+
+}  // namespace
 
 void load_examples(const Run& run, int rank, const program::Input& input, const std::vector<std::int64_t>& numbers,
                    void* out) {
   const plan::Plan& plan = run.scenario.plan;
-  if (plan.context == 1) return run.data.load(input.kind, numbers, input.elements, out);
+  if (plan.context == 1 && input.ahead == 0) return run.data.load(input.kind, numbers, input.elements, out);
   // Tokens and targets are int32 [seq, examples]; other inputs are of models without context parallelism.
   std::vector<std::int32_t> whole(static_cast<std::size_t>(input.elements * plan.context));
   run.data.load(input.kind, numbers, input.elements * plan.context, whole.data());
   const auto examples = static_cast<std::int64_t>(numbers.size());
+  move_up(whole, examples, input);
   auto* to = static_cast<std::int32_t*>(out);
+  if (plan.context == 1) {
+    std::copy(whole.begin(), whole.end(), to);
+    return;
+  }
   for (const plan::TokenRun& tokens :
        plan::context_tokens(plan, run.scenario.training.seq_len, run.grid.coordinate(rank, Axis::context)))
     to = std::copy_n(whole.data() + tokens.first * examples, tokens.count * examples, to);

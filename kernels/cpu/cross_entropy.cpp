@@ -13,6 +13,8 @@
 namespace rehearse::kernels::cpu {
 namespace {
 
+constexpr std::int32_t kLeftOut = -1;  // a target
+
 std::int64_t local_columns(std::int64_t cols, std::int64_t valid_cols, std::int64_t first_col) {
   return std::clamp<std::int64_t>(valid_cols - first_col, 0, cols);
 }
@@ -53,12 +55,13 @@ void CpuKernels::cross_entropy_forward(std::int64_t rows, std::int64_t cols, std
   pool_.ranges(rows, 4, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int32_t target = targets[row];
-      REHEARSE_CHECK(target >= 0 && target < valid_cols, "target {} of {} classes", target, valid_cols);
+      REHEARSE_CHECK(target >= kLeftOut && target < valid_cols, "target {} of {} classes", target, valid_cols);
       const float* x = logits + row * cols;
       const auto [max, total] = row_sum(valid_cols, x);
       stats[2 * row] = max;
       stats[2 * row + 1] = total;
-      losses[static_cast<std::size_t>(row)] = std::log(static_cast<double>(total)) + max - x[target];
+      if (target != kLeftOut)
+        losses[static_cast<std::size_t>(row)] = std::log(static_cast<double>(total)) + max - x[target];
     }
   });
   double total = 0;
@@ -81,6 +84,11 @@ void CpuKernels::cross_entropy_exp_sum(std::int64_t rows, std::int64_t cols, std
   pool_.ranges(rows, 4, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
       const float* x = logits + row * cols;
+      if (targets[row] == kLeftOut) {  // over all ranks a sum of one, whose logarithm is no loss
+        sums[2 * row] = first_col == 0 ? 1 : 0;
+        sums[2 * row + 1] = 0;
+        continue;
+      }
       const std::int64_t target = targets[row] - first_col;
       sums[2 * row] = exp_sum(n, x, max[row]);
       sums[2 * row + 1] = target >= 0 && target < n ? x[target] - max[row] : 0;
@@ -104,6 +112,10 @@ void CpuKernels::cross_entropy_backward(std::int64_t rows, std::int64_t cols, st
     for (std::int64_t row = begin; row < end; ++row) {
       const float* x = logits + row * cols;  // may be d_logits
       float* d = d_logits + row * cols;
+      if (targets[row] == kLeftOut) {
+        std::fill(d, d + cols, 0.0f);
+        continue;
+      }
       const float m = max[row * max_stride];
       const auto factor = static_cast<float>(scale / sum[row * sum_stride]);
       each(0, n, [=](std::int64_t i, auto tag) { put(d + i, exp(get(x + i, tag) - m) * factor); });

@@ -1,8 +1,8 @@
 // Softmax cross-entropy, fused and in the three parts of a vocabulary split over ranks (Shoeybi et al. 2019, arXiv
 // 1909.08053). A block takes a row and reads it once, keeping a running maximum and a sum that is rescaled when the
 // maximum grows (Milakov and Gimelshein 2018, arXiv 1805.02867). Rows may begin at any element: chunks are those of the
-// whole operand, cut where the row begins and ends. Padding columns are as if they were not there; a target outside the
-// vocabulary gives a loss that is not a number. Bytes that must be moved: the logits (backward: and their gradient).
+// whole operand, cut where the row begins and ends. Padding columns are as if they were not there; a target of -1 leaves
+// its row out, another one outside the vocabulary gives a loss that is not a number. Bytes that must be moved: the logits (backward: and their gradient).
 #include <algorithm>
 
 #include "kernels/cuda/cuda_device.h"
@@ -15,6 +15,7 @@ namespace rehearse::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
+constexpr std::int32_t kLeftOut = -1;  // a target
 
 __device__ inline float lowest() {
   return -3.402823466e38F;
@@ -96,8 +97,11 @@ __global__ void __launch_bounds__(kThreads)
   *reinterpret_cast<float2*>(stats + 2 * row) = {sum.max, sum.total};
   const std::int32_t target = targets[row];
   const bool inside = target >= 0 && target < valid_cols;
-  losses[blockIdx.x] =
-      inside ? logf(sum.total) + (sum.max - logits.get(row * cols + target)) : __uint_as_float(0x7FC00000U);
+  if (target == kLeftOut)
+    losses[blockIdx.x] = 0;
+  else
+    losses[blockIdx.x] =
+        inside ? logf(sum.total) + (sum.max - logits.get(row * cols + target)) : __uint_as_float(0x7FC00000U);
 }
 
 template <class T>
@@ -141,6 +145,10 @@ __global__ void __launch_bounds__(kThreads)
             });
   total = cuda::row_sum(total, shared);
   if (threadIdx.x != 0) return;
+  if (targets[row] == kLeftOut) {  // over all ranks a sum of one, whose logarithm is no loss
+    *reinterpret_cast<float2*>(sums + 2 * row) = {first_col == 0 ? 1.0F : 0.0F, 0.0F};
+    return;
+  }
   const std::int64_t target = targets[row] - first_col;
   const bool here = target >= 0 && target < count;
   *reinterpret_cast<float2*>(sums + 2 * row) = {total, here ? logits.get(row * cols + target) - most : 0.0F};
@@ -180,7 +188,7 @@ __global__ void __launch_bounds__(kThreads)
                     bool aligned, Source<T> logits, const std::int32_t* targets, SoftmaxOf of, Target<T> d_logits) {
   const std::int64_t row = blockIdx.x, begin = row * cols, end = begin + cols, last = begin + count;
   const float max = of.max[row * of.max_stride];
-  const float of_target = scale * (loss_scale ? *loss_scale : 1.0F);
+  const float of_target = targets[row] == kLeftOut ? 0.0F : scale * (loss_scale ? *loss_scale : 1.0F);
   const float factor = of_target / of.sum[row * of.sum_stride];
   const std::int64_t local = targets[row] - first_col;
   const std::int64_t target = local >= 0 && local < count ? begin + local : -1;

@@ -107,7 +107,7 @@ Groups add_groups(const plan::Scenario& scenario, program::Program& program) {
   }
   if (p.pipeline > 1 && scenario.model.has_decoder())
     add_shared_tables(scenario, groups, add);
-  else if (p.pipeline > 1 && scenario.model.is_transformer() && scenario.model.tied_embeddings &&
+  else if (p.pipeline > 1 && scenario.model.is_transformer() && scenario.model.table_on_two_stages() &&
            !scenario.training.lora())
     if (const int head = stage_of(p, p.pipeline * p.chunks - 1); head != 0)
       groups.embedding = add({"embedding", GroupKind::embedding, {Axis::pipeline}, {0, head}});
@@ -246,8 +246,8 @@ void add_table_parts(Context& context, program::Program& program) {
 // Of every layer whose experts' ranks have unlike rows.
 void add_parts(const plan::ExpertLoads& loads, Context& context, program::Program& program) {
   const model::Model& m = context.model();
-  context.parts.assign(static_cast<std::size_t>(m.layers), -1);
-  for (std::int64_t layer = m.dense_layers; layer < m.layers; ++layer) {
+  context.parts.assign(static_cast<std::size_t>(m.blocks()), -1);
+  for (std::int64_t layer = m.dense_layers; layer < m.blocks(); ++layer) {
     std::vector<std::int64_t> parts = loads.of(layer, context.load).parts;
     for (std::int64_t& part : parts) part *= m.hidden;
     const auto known = std::find(program.parts.begin(), program.parts.end(), parts);

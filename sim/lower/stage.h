@@ -79,7 +79,9 @@ struct Context {
   // Whether a transformer block's linear layers multiply in 8 or 4 bits.
   bool fp8(std::int64_t layer) const {
     const plan::Training& t = scenario.training;
-    return t.narrow() && layer >= t.fp8_bf16_layers && layer < model().layers - t.fp8_bf16_layers;
+    // Blocks behind the layers, of multi-token prediction, as Megatron-Core has them: as if in their midst.
+    const bool behind = layer >= model().layers;
+    return t.narrow() && (behind || (layer >= t.fp8_bf16_layers && layer < model().layers - t.fp8_bf16_layers));
   }
   // Whether a block's product has an adapter (training.lora_targets): adapts(&model::Adapters::qkv).
   bool adapts(bool model::Adapters::*product) const {

@@ -127,13 +127,30 @@ void StageLowering::make_layer_of_two(Chunk& chunk, std::int64_t i) {
 void StageLowering::make_last(Chunk& chunk) {
   const model::Model& m = context_.model();
   if (!m.has_decoder()) table_ = chunks_.front().first ? chunks_.front().units.front()->table() : -1;
+  make_predictions(chunk);
   table_shared_ = m.is_transformer() && m.tied_embeddings && table_ >= 0;
   const ParamId table = table_shared_ ? table_ : -1;
   UnitScope scope = next_scope(decoder_);
   add_unit(chunk, m.is_vision()        ? make_class_head(scope)
                   : m.is_encoder()     ? make_encoder_head(scope, table)
+                  : m.mtp_depth > 0    ? make_prediction_head(scope, table, predictions_)
                   : m.is_transformer() ? make_head(scope, table)
                                        : make_loss(scope));
+}
+
+// The modules of multi-token prediction, whose blocks are numbered behind the layers. Of those that are recomputed so
+// are these as if the stage had more layers.
+void StageLowering::make_predictions(Chunk& chunk) {
+  const std::int64_t layers = context_.model().layers;
+  for (std::int64_t i = 0; i < context_.model().mtp_depth; ++i) {
+    const auto unit = static_cast<int>(chunk.units.size());
+    add_unit(chunk, make_prediction_entry(next_scope(context_), static_cast<int>(i) + 1, table_, predictions_));
+    if (table_ < 0) table_ = chunk.units.back()->table(), table_unit_ = unit;
+    UnitScope scope = next_scope(context_);
+    scope.recompute = context_.plan().recompute_of(chunk.layers.count + i);
+    scope.fp8 = context_.fp8(layers + i);
+    add_unit(chunk, make_block(scope, static_cast<int>(layers + i)));
+  }
 }
 
 // What layer `layer` takes as input, per micro-batch.
@@ -362,7 +379,7 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch, bool part
   parameters_.begin_backward(chunk.index, last_micro_batch);
   const int n = static_cast<int>(chunk.units.size());
   memory_.gradient = chunk.memory_gradient.whole;
-  if (table_shared_) gather_for(chunk, table_unit_, -1);
+  if (table_shared_ && chunk.last) gather_for(chunk, table_unit_, -1);
   if (context_.plan().recompute != plan::Recompute::none)
     for (const int unit : bias_units_) gather_for(chunk, unit, -1);
   gather_for(chunk, n - 1, -1);

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "sim/lower/model/prediction.h"
 #include "sim/lower/model/unit.h"
 #include "sim/lower/parallel/parameters.h"
 #include "sim/lower/parallel/pipeline.h"
@@ -89,6 +90,7 @@ class StageLowering {
   void make_layer(Chunk& chunk, std::int64_t layer);
   void make_layer_of_two(Chunk& chunk, std::int64_t layer);
   void make_last(Chunk& chunk);
+  void make_predictions(Chunk& chunk);
   UnitScope next_scope(const Context& context) { return {context, builder_, parameters_, units_++}; }
   void add_unit(Chunk& chunk, std::unique_ptr<Unit> unit);
   void declare_memory(Chunk& chunk);
@@ -136,6 +138,7 @@ class StageLowering {
   ParamId table_ = -1, relative_bias_ = -1;
   int table_unit_ = 0;
   std::vector<int> bias_units_;
+  Predictions predictions_;  // of multi-token prediction
   BodyId begin_ = -1, step_ = -1;
   std::map<std::tuple<BodyId, BodyId, int>, BodyId> merged_;  // forward, backward, its micro-batch against forward's
 };

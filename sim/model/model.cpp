@@ -9,6 +9,8 @@
 // = 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)); that equation leaves out the final norm (2 h), which is counted here.
 // bert has the layers of gpt, a norm behind its embedding in the place of the final one, a table of segments, and what
 // its heads are made of (encoder_head_weights).
+// A module of multi-token prediction (DeepSeek-AI 2024, arXiv 2412.19437, section 2.2) has a layer, 2 h h that join two
+// rows, and three norms: of both, and before the head. What it shares, table and head, counts once, with the model.
 // t5: one table of tokens, encoder and decoder layers of 2 and 3 norms, whose decoder has attention twice, a table of
 // biases [heads, buckets] each side, two final norms, and in v1.1 a table of the head.
 #include "sim/model/model.h"
@@ -40,6 +42,11 @@ std::int64_t attention_weights(const Model& model) {
 
 std::int64_t norm_parameters(const Model& model) {
   return model.has_norm_bias() ? 2 * model.hidden : model.hidden;
+}
+
+// Of a module of multi-token prediction: its product of two rows beside one another.
+std::int64_t joining_weights(const Model& model) {
+  return 2 * model.hidden * model.hidden;
 }
 
 // What one convolution sees and makes: square maps, padded so that the convolution keeps their size.
@@ -135,18 +142,20 @@ double token_multiply_adds(const Model& model, std::int64_t seq_len) {
   const auto projections = static_cast<double>(attention_weights(model));
   const double attention =
       static_cast<double>(seq_len) * static_cast<double>(model.heads * (model.head_dim + model.value_dim()));
-  const std::int64_t dense = model.family == Family::moe ? model.dense_layers : model.layers;
-  const double ffn =
-      static_cast<double>(dense) * static_cast<double>(ffn_weights(model, 0, false)) +
-      static_cast<double>(model.layers - dense) * static_cast<double>(ffn_weights(model, model.layers - 1, false));
+  const std::int64_t blocks = model.blocks();
+  const std::int64_t dense = model.family == Family::moe ? model.dense_layers : blocks;
+  double ffn = static_cast<double>(dense) * static_cast<double>(ffn_weights(model, 0, false)) +
+               static_cast<double>(blocks - dense) * static_cast<double>(ffn_weights(model, blocks - 1, false));
+  // Of every module of multi-token prediction what joins two rows, and the vocabulary product again.
+  ffn += static_cast<double>(model.mtp_depth) * (static_cast<double>(joining_weights(model)) + head);
   if (model.windowed(seq_len)) {
     std::int64_t keys = 0;  // of a token, in all layers
-    for (std::int64_t l = 0; l < model.layers; ++l) keys += counted_keys(seq_len, model.window(l, seq_len));
+    for (std::int64_t l = 0; l < blocks; ++l) keys += counted_keys(seq_len, model.window(l, seq_len));
     const double attentions =
         static_cast<double>(keys) * static_cast<double>(model.heads * (model.head_dim + model.value_dim()));
-    return static_cast<double>(model.layers) * projections + attentions + ffn + head;
+    return static_cast<double>(blocks) * projections + attentions + ffn + head;
   }
-  return static_cast<double>(model.layers) * (projections + attention) + ffn + head;
+  return static_cast<double>(blocks) * (projections + attention) + ffn + head;
 }
 
 // Of one sequence in an encoder's heads.
@@ -244,7 +253,8 @@ std::int64_t transformer_parameters(const Model& model, std::int64_t vocab, bool
   const std::int64_t table = vocab * model.hidden;
   const std::int64_t positions = model.position == Position::learned ? model.learned_positions() * model.hidden : 0;
   std::int64_t count = table + positions + norm_parameters(model) + (model.tied_embeddings ? 0 : table);
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) count += layer_parameters(model, layer, all);
+  for (std::int64_t layer = 0; layer < model.blocks(); ++layer) count += layer_parameters(model, layer, all);
+  count += model.mtp_depth * (joining_weights(model) + 3 * norm_parameters(model));
   if (model.is_encoder()) count += model.segment_kinds * model.hidden + encoder_head_parameters(model, vocab);
   return count;
 }
@@ -366,6 +376,10 @@ std::string flop_formula(const Model& model, std::int64_t seq_len, const Adapter
                 ", attention in full (no causal discount), of w keys a token and not s in layers with a window of w: ";
   const bool latent = model.latent_attention();
   const std::string layer = latent ? "A + s heads (d + v)" : "2 h a + 2 h k + 2 s a";
+  const std::string modules =
+      model.mtp_depth == 0 ? ""
+                           : "; and so much for each of " + std::to_string(model.mtp_depth) +
+                                 " modules of multi-token prediction as for a last layer, and 6 B s (2 h^2 + h V)";
   const std::string widths = latent ? ", A = the weights of attention, d = head_dim, v = v_head_dim"
                                     : ", a = heads x head_dim, k = kv_heads x head_dim";
   switch (model.family) {
@@ -374,11 +388,12 @@ std::string flop_formula(const Model& model, std::int64_t seq_len, const Adapter
       [[fallthrough]];
     case Family::llama:
       return attention + "6 B s (L (" + layer + " + " + std::to_string(ffn_inputs(model) + 1) + " h f) + h V)" +
-             widths + ", f = ffn_hidden";
+             widths + ", f = ffn_hidden" + modules;
     case Family::moe:
       return attention + "6 B s (L (" + layer + ") + (L - D) h (e + 3 (t x + y)) + 3 D h f + h V)" + widths +
              ", e experts of width x, of which each token takes t, y = width of all shared experts, D dense layers of "
-             "width f = ffn_hidden";
+             "width f = ffn_hidden" +
+             modules;
     case Family::bert:
       return attention +
              "6 B (s L (4 h^2 + 2 s h + 2 h f) + p (h^2 + h V) + h^2 + 2 h), f = ffn_hidden, p = the tokens " +

@@ -120,6 +120,13 @@ struct Model {
   LossKind loss = LossKind::cross_entropy;  // gpt, llama, moe: always cross-entropy
   // Of a model that comes from another's file: what was read there, assumed and left out, a sentence or more each.
   std::vector<std::string> notes;
+  // llama, moe: multi-token prediction (DeepSeek-AI 2024, arXiv 2412.19437, section 2.2): so many modules behind the
+  // layers. Module k, from 1, has a norm of the hidden state before it and one of the embedding of the token k places
+  // on, a product of both to the model's width, a block like the last layer, and a norm before the head; the table of
+  // embeddings and the head are the model's own. It predicts the token k + 1 places on. Positions past a sequence's end
+  // are left out, and a module's loss, over all its tokens, has mtp_loss_weight / mtp_depth.
+  std::int64_t mtp_depth = 0;
+  double mtp_loss_weight = 0.3;
 
   bool is_transformer() const { return family != Family::cnn && family != Family::mlp && family != Family::custom; }
   // Given as layer_list.
@@ -154,6 +161,10 @@ struct Model {
   std::int64_t predicted(std::int64_t seq_len) const {
     return is_encoder() && max_predictions > 0 ? max_predictions : seq_len;
   }
+  // Whether the last part of the model has the tokens' table too: as its head, or for multi-token prediction.
+  bool table_on_two_stages() const { return tied_embeddings || mtp_depth > 0; }
+  // Transformer blocks: the layers, and behind them those of the modules of multi-token prediction, one each.
+  std::int64_t blocks() const { return layers + mtp_depth; }
   bool has_experts(std::int64_t layer) const { return family == Family::moe && layer >= dense_layers; }
   // Rows that each expert takes of `tokens` tokens of one rank: ceil(tokens x experts_per_token / experts x
   // capacity_factor), the rule of GShard (Lepikhin et al. 2020, arXiv 2006.16668) as Megatron-Core has it

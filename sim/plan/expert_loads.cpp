@@ -120,7 +120,7 @@ ExpertLoads::ExpertLoads(const Scenario& scenario) {
   choices_ = tokens * m.experts_per_token;
   const std::int64_t capacity = m.capacity_factor > 0 ? m.expert_capacity(tokens) : 0, own = m.experts / p.expert;
   patterns_ = patterns_of(m, std::max<std::int64_t>(1, scenario.training.micro_batches(p)));
-  for (std::int64_t i = 0; i < (m.layers - first_) * patterns_; ++i) {
+  for (std::int64_t i = 0; i < (m.blocks() - first_) * patterns_; ++i) {
     LayerLoads& loads = layers_.emplace_back();
     const std::int64_t layer = first_ + i / patterns_;
     loads.rows = expert_rows(expert_shares(m, scenario.training.seed, layer, i % patterns_), tokens, choices_);

@@ -65,9 +65,9 @@ void check_gradient_compression(const Node& section, const Scenario& s) {
   if (plan.pipeline > 1 && s.model.has_decoder())
     key.error("stages of encoder and decoder hold the same tables, whose gradients would be rounded apart",
               "plan.pipeline: 1");
-  else if (plan.pipeline > 1 && s.model.is_transformer() && s.model.tied_embeddings)
+  else if (plan.pipeline > 1 && s.model.is_transformer() && s.model.table_on_two_stages())
     key.error("first and last stage hold the same table, whose gradients would be rounded apart",
-              "plan.pipeline: 1, or model.tied_embeddings: false");
+              s.model.mtp_depth > 0 ? "plan.pipeline: 1" : "plan.pipeline: 1, or model.tied_embeddings: false");
   if (s.training.precision == Precision::fp16)
     key.error("with fp16 steps whose gradients overflow are skipped, which quantised sums do not show",
               "training.precision: bf16 or fp32");

@@ -244,6 +244,8 @@ class ModelReader {
     if (model_.is_vision()) return finish_vision();
     if (model_.has_decoder()) return finish_encoder_decoder();
     if (model_.family == Family::moe) finish_experts();
+    if (model_.mtp_depth == 0 && source_.given("mtp_loss_weight"))
+      source_.value("mtp_loss_weight").error("has no meaning without multi-token prediction", "mtp_depth: 1");
     finish_positions();
     finish_window();
     if (model_.latent_attention()) return finish_latent();
@@ -421,7 +423,7 @@ class ModelReader {
     }
     if (!given || model_.experts < 2) return;
     const bool rows = list.at(0).kind() == Node::Kind::sequence;
-    const std::int64_t layers = model_.layers - model_.dense_layers;
+    const std::int64_t layers = model_.blocks() - model_.dense_layers;
     if (rows && static_cast<std::int64_t>(list.size()) != layers)
       return list.error(fmt::format("{} rows are listed, but {} layers have experts", list.size(), layers));
     const Node first = rows ? list.at(0) : list;

@@ -111,6 +111,8 @@ void check_gradient_compression(const Node& plan, const Scenario& scenario);
 // vision_rules.cpp: how a vision transformer cannot be split.
 void check_vision(const Sections& sections, const Scenario& scenario);
 void check_encoder_decoder(const Sections& sections, const Scenario& scenario);
+// prediction_rules.cpp: where multi-token prediction is not available.
+void check_predictions(const Sections& sections, const Scenario& scenario);
 // hybrid_sharding.cpp: the devices of a node of the topology, if its file says so; Plan::replicas from
 // Plan::zero_group, whose key is `key`.
 std::optional<std::int64_t> devices_of_node(const ClusterRequest& cluster, const std::string& data_root);

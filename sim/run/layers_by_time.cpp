@@ -167,7 +167,7 @@ class Whose {
   std::int64_t* at(const program::Op& op, LayerTimes& times) const {
     if (const std::int64_t layer = layer_of_op(op.name); layer != kNoLayer)
       return static_cast<std::size_t>(layer) < times.layers.size() ? &times.layers[static_cast<std::size_t>(layer)]
-                                                                   : nullptr;
+                                                                   : &times.last;  // of multi-token prediction
     if (first_ && last_) return before_.contains(head_of(op.name)) ? &times.first : &times.last;
     return first_ ? &times.first : last_ ? &times.last : nullptr;
   }

@@ -338,7 +338,7 @@ double miniature_bytes(const plan::Scenario& s) {
   if (!s.model.is_transformer()) return bytes;
   const double in_flight = number(std::min(s.training.micro_batches(s.plan), s.plan.pipeline * s.plan.chunks));
   const double hidden = number(std::max(s.model.hidden, s.model.attention_width()));
-  bytes += kOfActivation * tokens * hidden * number(s.model.layers) * in_flight * number(s.plan.data);
+  bytes += kOfActivation * tokens * hidden * number(s.model.blocks()) * in_flight * number(s.plan.data);
   return bytes + kOfLogit * tokens * number(s.model.vocab) * number(s.plan.data);
 }
 

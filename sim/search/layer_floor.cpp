@@ -55,7 +55,8 @@ class Units {
   }
 
   std::int64_t of(std::string_view name) const {
-    if (const std::int64_t layer = layer_of(name); layer >= 0) return layer < layers_ ? layer : kNoUnit;
+    // Those of multi-token prediction are behind the layers.
+    if (const std::int64_t layer = layer_of(name); layer >= 0) return std::min(layer, layers_);
     const std::string prefix = head(name);
     return first_.contains(prefix) ? kFirst : last_.contains(prefix) ? layers_ : kNoUnit;
   }

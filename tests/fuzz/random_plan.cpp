@@ -56,6 +56,7 @@ class Writer {
     if (!on_host_ && c_.below(8) == 1) give_kinds(text);
     if (transformer_ && s_.pipeline > 1 && c_.below(8) == 1)
       text.insert(text.find("plan:\n") + 6, "  layers_per_stage: by_time\n");
+    if (llama_ && c_.below(4) == 1 && lacks("lora")) give_modules(text);
     return text;
   }
 
@@ -182,6 +183,13 @@ class Writer {
     const std::string before = "max_seq_len: 128", plan = "plan:\n";
     text.insert(text.find(before) + before.size(), latents);
     if (c_.below(3) == 1) text.insert(text.find(plan) + plan.size(), "  recompute_latent: true\n");
+  }
+
+  // Of multi-token prediction.
+  void give_modules(std::string& text) {
+    const std::string before = "max_seq_len: 128";
+    text.insert(text.find(before) + before.size(),
+                fmt::format(", mtp_depth: {}, mtp_loss_weight: 0.{}", 1 + c_.below(3), c_.below(10)));
   }
 
   // Shorter and longer than sequences are (training()), not felt or with layers that see all.

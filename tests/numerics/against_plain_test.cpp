@@ -98,6 +98,7 @@ std::vector<double> plain_losses(const plan::Scenario& scenario, const std::stri
     shape.lora_qkv = t.lora_qkv, shape.lora_proj = t.lora_proj;
     shape.lora_up = t.lora_fc1, shape.lora_down = t.lora_fc2;
   }
+  shape.mtp_depth = m.mtp_depth, shape.mtp_weight = m.mtp_loss_weight;
   const auto data = execute::open_data(m, t.seq_len, t.seed, data_file);
   PlainGpt<double> model(shape, initial_values(scenario));
   return model.train(
@@ -269,6 +270,51 @@ INSTANTIATE_TEST_SUITE_P(
         PlainCase{"Zero3", split(2, {kWindow, kSecond, "plan.zero=3"})},
         PlainCase{"AllToAll", split(2, {kWindow, kSecond, "plan.context=2", "plan.context_kind=all_to_all"})}),
     plain_case_name);
+
+// Modules of multi-token prediction behind latent attention and experts, as in DeepSeek-V3, and more of them.
+std::vector<PlainCase> prediction_cases() {
+  const std::string one = "model.mtp_depth=1", two = "model.mtp_depth=2", heavy = "model.mtp_loss_weight=1.4",
+                    own = "model.tied_embeddings=false", sequence = "plan.sequence_parallel=true";
+  const auto with = [](std::int64_t gpus, std::vector<std::string> more) { return split(gpus, std::move(more)); };
+  return {
+      {"One", {one}},
+      {"OneOwnHead", {one, own}},
+      {"TwoHeavy", {two, heavy, own}},
+      {"ThreeTied", {"model.mtp_depth=3", heavy}},
+      {"FullRecompute", {two, heavy, "plan.recompute=full"}},
+      {"LatentRecompute", {one, "plan.recompute_latent=true"}},
+      {"Data", with(2, {one, own})},
+      {"Zero1", with(2, {two, "plan.zero=1"})},
+      {"Zero2", with(2, {two, own, "plan.zero=2"})},
+      {"Zero3", with(2, {two, "plan.zero=3"})},
+      {"Zero3OwnHead", with(2, {two, own, "plan.zero=3", "plan.recompute=full"})},
+      {"Tensor", with(2, {two, heavy, "plan.tensor=2"})},
+      {"TensorSequence", with(2, {two, heavy, own, "plan.tensor=2", sequence})},
+      {"TensorSequenceOverlapped", with(2, {one, "plan.tensor=2", sequence, "plan.overlap_tensor_backward=true"})},
+      {"Ring", with(2, {two, heavy, "plan.context=2"})},
+      {"AllToAll", with(2, {two, own, "plan.context=2", "plan.context_kind=all_to_all"})},
+      {"Pipeline", with(2, {two, heavy, own, "plan.pipeline=2"})},
+      {"PipelineTied", with(2, {two, heavy, "plan.pipeline=2"})},
+      {"PipelineTiedZero2", with(4, {two, "plan.pipeline=2", "plan.zero=2"})},
+      {"PipelineZero3", with(4, {two, own, "plan.pipeline=2", "plan.zero=3"})},
+      {"PipelineTiedZero3", with(4, {two, "plan.pipeline=2", "plan.zero=3", "plan.recompute=full"})},
+      {"Gpipe", with(2, {one, heavy, own, "plan.pipeline=2", "plan.schedule=gpipe"})},
+      {"ZeroBubble", with(2, {two, heavy, own, "plan.pipeline=2", "plan.schedule=zero_bubble"})},
+      {"Interleaved",
+       with(2, {one, heavy, "model.layers=4", "plan.pipeline=2", "plan.chunks=2", "plan.schedule=interleaved"})},
+      {"DualPipeV", with(2, {one, heavy, own, "model.layers=4", "plan.pipeline=2", "plan.schedule=dualpipe_v"})},
+      {"DualPipeVOverlapped", with(4, {one, heavy, own, "model.layers=4", "plan.pipeline=2", "plan.schedule=dualpipe_v",
+                                       "plan.expert=2", "plan.zero=1", "plan.overlap_expert_exchange=true"})},
+      {"ZeroBubbleV", with(2, {two, heavy, "model.layers=4", "plan.pipeline=2", "plan.schedule=zero_bubble_v"})},
+      {"Expert2", with(2, {two, heavy, "plan.expert=2"})},
+      {"Expert2Pipeline2Zero1", with(4, {one, heavy, own, "plan.expert=2", "plan.pipeline=2", "plan.zero=1"})},
+      {"Expert2Zero2Sequence",
+       with(8, {two, own, "plan.expert=2", "plan.zero=2", "plan.tensor=2", sequence, "plan.pipeline=2"})},
+      {"MegatronCore", with(8, {one, heavy, own, "framework=megatron-core", "plan.expert=2", "plan.pipeline=2",
+                                "plan.tensor=2", sequence, "plan.zero=1", "plan.recompute=full"})}};
+}
+INSTANTIATE_TEST_SUITE_P(MultiTokenPrediction, LatentAgainstPlain, testing::ValuesIn(prediction_cases()),
+                         plain_case_name);
 
 // Adapters alone move: with a weight of their own of 3 / 4, and rates at which 20 steps of them are felt.
 std::vector<std::string> adapted(std::vector<std::string> more) {

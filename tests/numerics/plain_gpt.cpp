@@ -77,42 +77,48 @@ PlainGpt<Real>::PlainGpt(const GptShape& shape, const Initial& initial) : shape_
   const Index h = shape.hidden;
   words_ = add("embedding.word.weight", shape.vocab * h, initial);
   if (shape.rope == 0) positions_ = add("embedding.position.weight", shape.max_seq_len * h, initial);
-  for (Index l = 0; l < shape.layers; ++l) {
-    const std::string name = "layer" + std::to_string(l) + ".";
-    Block block;
-    block.window = shape.full_every > 0 && l % shape.full_every == shape.full_every - 1 ? 0 : shape.window;
-    block.norm1 = add_norm(name + "norm1", initial);
-    if (latent())
-      add_latent(block, name + "attention.", initial);
-    else
-      block.qkv = add_linear(name + "attention.qkv", qkv_width(), h, initial, shape.bias || shape.qkv_bias);
-    block.proj = add_linear(name + "attention.proj", h, shape.heads * value_dim(), initial, shape.bias);
-    block.norm2 = shape.parallel_norms == 1 ? block.norm1 : add_norm(name + "norm2", initial);
-    if (shape.experts > 0) {
-      block.router = add(name + "experts.router.weight", shape.experts * h, initial);
-      block.experts_up = add(name + "experts.up.weight", shape.experts * 2 * shape.expert_ffn_hidden * h, initial);
-      block.experts_down = add(name + "experts.down.weight", shape.experts * h * shape.expert_ffn_hidden, initial);
-      if (shape.shared_ffn_hidden > 0) {
-        block.shared_up = add(name + "shared.up.weight", 2 * shape.shared_ffn_hidden * h, initial);
-        block.shared_down = add(name + "shared.down.weight", h * shape.shared_ffn_hidden, initial);
-      }
-    } else {
-      block.up = add_linear(name + "mlp.up", shape.ffn_hidden, h, initial, shape.bias);
-      block.down = add_linear(name + "mlp.down", h, shape.ffn_hidden, initial, shape.bias);
-    }
-    const auto adapt = [&](bool adapted, Linear& linear, const char* product) {
-      if (shape.lora_rank > 0 && adapted) add_adapter(linear, name + product, initial);
-    };
-    adapt(shape.lora_qkv, block.qkv, "attention.qkv");
-    adapt(shape.lora_proj, block.proj, "attention.proj");
-    adapt(shape.lora_up, block.up, "mlp.up");
-    adapt(shape.lora_down, block.down, "mlp.down");
-    for (Linear* linear : {&block.qkv, &block.proj, &block.up, &block.down}) linear->eight_bits = shape.eight_bits;
-    block.proj.adds_later = block.down.adds_later = true;
-    blocks_.push_back(block);
-  }
+  for (Index l = 0; l < shape.layers; ++l) blocks_.push_back(add_block(l, initial));
   final_norm_ = add_norm("final_norm", initial);
   head_ = {shape.tied_embeddings ? words_ : add("head.weight", shape.vocab * h, initial), -1, shape.vocab, h};
+  add_modules(initial);
+}
+
+template <typename Real>
+auto PlainGpt<Real>::add_block(Index l, const Initial& initial) -> Block {
+  const GptShape& shape = shape_;
+  const Index h = shape.hidden;
+  const std::string name = "layer" + std::to_string(l) + ".";
+  Block block;
+  block.window = shape.full_every > 0 && l % shape.full_every == shape.full_every - 1 ? 0 : shape.window;
+  block.norm1 = add_norm(name + "norm1", initial);
+  if (latent())
+    add_latent(block, name + "attention.", initial);
+  else
+    block.qkv = add_linear(name + "attention.qkv", qkv_width(), h, initial, shape.bias || shape.qkv_bias);
+  block.proj = add_linear(name + "attention.proj", h, shape.heads * value_dim(), initial, shape.bias);
+  block.norm2 = shape.parallel_norms == 1 ? block.norm1 : add_norm(name + "norm2", initial);
+  if (shape.experts > 0) {
+    block.router = add(name + "experts.router.weight", shape.experts * h, initial);
+    block.experts_up = add(name + "experts.up.weight", shape.experts * 2 * shape.expert_ffn_hidden * h, initial);
+    block.experts_down = add(name + "experts.down.weight", shape.experts * h * shape.expert_ffn_hidden, initial);
+    if (shape.shared_ffn_hidden > 0) {
+      block.shared_up = add(name + "shared.up.weight", 2 * shape.shared_ffn_hidden * h, initial);
+      block.shared_down = add(name + "shared.down.weight", h * shape.shared_ffn_hidden, initial);
+    }
+  } else {
+    block.up = add_linear(name + "mlp.up", shape.ffn_hidden, h, initial, shape.bias);
+    block.down = add_linear(name + "mlp.down", h, shape.ffn_hidden, initial, shape.bias);
+  }
+  const auto adapt = [&](bool adapted, Linear& linear, const char* product) {
+    if (shape.lora_rank > 0 && adapted) add_adapter(linear, name + product, initial);
+  };
+  adapt(shape.lora_qkv, block.qkv, "attention.qkv");
+  adapt(shape.lora_proj, block.proj, "attention.proj");
+  adapt(shape.lora_up, block.up, "mlp.up");
+  adapt(shape.lora_down, block.down, "mlp.down");
+  for (Linear* linear : {&block.qkv, &block.proj, &block.up, &block.down}) linear->eight_bits = shape.eight_bits;
+  block.proj.adds_later = block.down.adds_later = true;
+  return block;
 }
 
 template <typename Real>
@@ -404,6 +410,7 @@ auto PlainGpt<Real>::forward(const Sequence& sequence, Trace& trace) const -> Va
     const Real target = at(trace.probabilities, t * shape_.vocab + at(sequence.targets, t));
     at(losses, t) = softmax(trace.probabilities, t * shape_.vocab, shape_.vocab) - target;
   }
+  modules_forward(sequence, std::move(x), trace, losses);
   return losses;
 }
 
@@ -415,6 +422,7 @@ void PlainGpt<Real>::backward(const Sequence& sequence, const Trace& trace, Real
   for (Index t = 0; t < tokens; ++t) at(d_logits, t * shape_.vocab + at(sequence.targets, t)) -= 1;
   for (Real& d : d_logits) d *= scale;
   Values dx = kept(norm_backward(final_norm_, linear_backward(head_, d_logits, trace.norm.out), trace.norm));
+  if (!modules_.empty()) dx = sum(dx, modules_backward(sequence, trace, scale));
   for (std::size_t l = blocks_.size(); l-- > 0;) dx = block_backward(blocks_[l], dx, trace.blocks[l], scale);
   for (Index t = 0; t < tokens; ++t) {
     for (Index i = 0; i < h; ++i) {

@@ -50,6 +50,9 @@ struct GptShape {
   bool lora_qkv = true, lora_proj = true, lora_up = true, lora_down = true;
   // The tokens of a sequence by the rank that routes them, in its order; none: one rank has all.
   std::vector<std::vector<std::int64_t>> shards = {};
+  // Modules of multi-token prediction behind the layers, and the weight of their losses' mean (plain_prediction.cpp).
+  std::int64_t mtp_depth = 0;
+  double mtp_weight = 0.3;
 };
 
 // torch.optim.AdamW on every parameter, after torch.nn.utils.clip_grad_norm_ (clip 0: none). bf16_moments: the averages
@@ -138,8 +141,20 @@ class PlainGpt {
     ExpertTrace experts;
     NormTrace q_norm, kv_norm;
   };
+  // A module of multi-token prediction, and what it keeps: rows are those of both norms, beside one another.
+  struct Module {
+    Norm embedding_norm, hidden_norm, final_norm;
+    Linear projection;
+    Block block;
+  };
+  struct ModuleTrace {
+    NormTrace embedding, hidden, final;
+    Values rows, probabilities;
+    BlockTrace block;
+  };
   struct Trace {
     std::vector<BlockTrace> blocks;
+    std::vector<ModuleTrace> modules;
     NormTrace norm;
     Values probabilities;  // of the next token, [tokens, vocab]
   };
@@ -180,6 +195,12 @@ class PlainGpt {
   Values experts_backward(const Block& block, const Values& dy, const Values& x, const ExpertTrace& trace, Real scale);
   std::vector<bool> open_groups(const std::vector<std::size_t>& order, const Real* score) const;
   void drop(ExpertTrace& trace, std::int64_t tokens) const;
+  Block add_block(std::int64_t layer, const Initial& initial);
+  // plain_prediction.cpp: the losses of all modules are added to those of the tokens, weighted; the gradient of the
+  // last layer's output from them.
+  void add_modules(const Initial& initial);
+  void modules_forward(const Sequence& sequence, Values hidden, Trace& trace, Values& losses) const;
+  Values modules_backward(const Sequence& sequence, const Trace& trace, Real scale);
   Values forward(const Sequence& sequence, Trace& trace) const;
   void backward(const Sequence& sequence, const Trace& trace, Real scale);
 
@@ -201,6 +222,7 @@ class PlainGpt {
   GptShape shape_;
   std::vector<Parameter> parameters_;
   std::vector<Block> blocks_;
+  std::vector<Module> modules_;
   Norm final_norm_;
   Linear head_;  // its weight is the word table if tied
   int words_ = -1, positions_ = -1;

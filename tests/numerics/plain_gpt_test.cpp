@@ -92,6 +92,16 @@ TEST(PlainGpt, GradientsAreDifferencesOfTheLossWithLatentAttention) {
   }
 }
 
+TEST(PlainGpt, GradientsAreDifferencesOfTheLossWithMultiTokenPrediction) {
+  GptShape shape = small_shape();
+  shape.rope = shape.head_dim / 2 * 2;
+  shape.mtp_weight = 0.7;
+  for (const std::int64_t depth : {1, 2}) {
+    shape.mtp_depth = depth;
+    expect_gradients_are_differences(shape);
+  }
+}
+
 TEST(PlainGpt, GradientsAreDifferencesOfTheLossWithAdapters) {
   GptShape shape = small_shape();
   shape.lora_rank = 2, shape.lora_scale = 1.5;

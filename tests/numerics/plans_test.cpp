@@ -382,6 +382,33 @@ std::vector<Case> context_cases() {
 }
 INSTANTIATE_TEST_SUITE_P(Context, Plans, testing::ValuesIn(context_cases()), name_of_case);
 
+// Multi-token prediction: modules on the head's stage, table and head the model's own.
+std::vector<Case> prediction_cases() {
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& name, const Assignments& plan, Assignments model = {}) {
+    model.insert(model.end(), {"model.mtp_depth=2", "model.mtp_loss_weight=0.8"});
+    cases.push_back({"mtp2_" + name, kLlama, plan, std::move(model)});
+  };
+  const Assignments sequence = {"plan.sequence_parallel=true"}, tied = {"model.tied_embeddings=true"};
+  add("data2_zero1", grid(2, 1, 1, 1));
+  add("data4_zero3", grid(4, 1, 1, 3));
+  add("tensor2_pipeline2_zero2", grid(8, 2, 2, 2, sequence));
+  add("pipeline2_tied", grid(2, 1, 2, 0), tied);
+  add("pipeline4_dropout", grid(4, 1, 4, 0), {"model.dropout=0.1"});
+  add("tensor2_sequence_dropout", grid(2, 2, 1, 0, sequence), {"model.dropout=0.1"});
+  add("zero_bubble", grid(2, 1, 2, 0, {"plan.schedule=zero_bubble"}));
+  add("interleaved", grid(2, 1, 2, 0, {"plan.schedule=interleaved", "plan.chunks=2"}), tied);
+  add("dualpipe_v", grid(2, 1, 2, 0, {"plan.schedule=dualpipe_v"}));
+  add("zero_bubble_v_tied", grid(2, 1, 2, 0, {"plan.schedule=zero_bubble_v"}), tied);
+  add("megatron_core", grid(4, 2, 2, 1, {"framework=megatron-core", "plan.sequence_parallel=true"}));
+  add("offloaded", grid(2, 1, 1, 2, {"plan.offload_optimizer=true"}));
+  add("recomputed_offloaded", grid(2, 1, 2, 0, {"plan.recompute=full", "plan.offload_activations=true"}));
+  add("graphs", grid(2, 1, 2, 0, {"plan.cuda_graphs=layer"}));
+  add("muon", grid(4, 2, 1, 1), {"training.optimizer=muon"});
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(MultiTokenPrediction, Plans, testing::ValuesIn(prediction_cases()), name_of_case);
+
 // Graphs of layers read copies, and nothing else is new.
 TEST(CapturedGraphs, TrainAsTheirKernelsDo) {
   const Assignments plans[] = {grid(2, 1, 1, 0), grid(8, 2, 2, 1, {"plan.sequence_parallel=true"}),

@@ -1,7 +1,8 @@
-// The first unit of a decoder: token and position embedding; of a decoder beside an encoder too. The tables are split
-// by rows over the tensor group (vocabulary parallel, Shoeybi et al. 2019): looking up gives partial sums that are
-// reduced.
+// The first unit of a decoder: token and position embedding; of a decoder beside an encoder too, and of the tokens that
+// a module of multi-token prediction reads. The tables are split by rows over the tensor group (vocabulary parallel,
+// Shoeybi et al. 2019): looking up gives partial sums that are reduced.
 #include "sim/lower/model/load.h"
+#include "sim/lower/model/prediction.h"
 #include "sim/lower/model/unit.h"
 #include "sim/lower/parallel/tensor.h"
 
@@ -13,14 +14,17 @@ using program::ElementwiseFn;
 
 class EmbeddingUnit : public Unit {
  public:
-  // `memory`: of a decoder beside an encoder, whose table of tokens is `shared` where this stage has it.
-  explicit EmbeddingUnit(UnitScope scope, CrossMemory* memory = nullptr, ParamId shared = -1)
+  // `memory`: of a decoder beside an encoder; `module`, from 1, of multi-token prediction, which reads the tokens so
+  // many places on. Both have the table of tokens that is `shared` where this stage has it.
+  explicit EmbeddingUnit(UnitScope scope, CrossMemory* memory = nullptr, ParamId shared = -1, int module = 0)
       : s_(scope),
         c_(scope.context),
         m_(scope.context.model()),
         tp_(scope.context, scope.builder, scope.parameters),
         memory_(memory),
-        name_(memory ? "decoder.embedding" : "embedding"),
+        module_(module),
+        prefix_(memory ? "decoder." : prediction_prefix(module)),
+        name_(prefix_ + "embedding"),
         table_(shared) {}
 
   ParamId table() const override { return table_; }
@@ -31,8 +35,8 @@ class EmbeddingUnit : public Unit {
       s_.parameters.add_use(table_);
     } else {
       ParamSpec spec{"embedding.word.weight", {c_.vocab, m_.hidden}, 0, program::Init::Kind::normal, 0.02};
-      spec.tied = m_.tied_embeddings || m_.has_decoder();
-      spec.copy = memory_ != nullptr;
+      spec.tied = m_.table_on_two_stages() || m_.has_decoder();
+      spec.copy = memory_ != nullptr || module_ > 0;
       spec.table = true;
       table_ = s_.parameters.add(s_.number, std::move(spec));
     }
@@ -46,17 +50,15 @@ class EmbeddingUnit : public Unit {
   BufferId declare_buffers(BufferId input, Lifetime output) override {
     if (memory_) memory_->value = input;
     const std::vector<std::int64_t> row{c_.local_tokens, m_.hidden};
-    ids_ = s_.builder.activation(memory_ ? "decoder.tokens" : "tokens", DType::i32, {c_.tokens}, Lifetime::micro_batch);
+    ids_ = s_.builder.activation(prefix_ + "tokens", DType::i32, {c_.tokens}, Lifetime::micro_batch);
     if (m_.dropout > 0) mask_ = s_.builder.activation(name_ + ".mask", DType::u8, row, Lifetime::micro_batch);
     return y_ = s_.builder.activation(name_ + ".out", c_.residual, row, output);
   }
 
   void forward(bool) override {
     RoleBuilder& b = s_.builder;
-    if (memory_)
-      load_input(s_, "decoder.tokens.load", program::InputKind::decoder_tokens, DType::i32, ids_, false);
-    else
-      load_input(s_, "tokens.load", program::InputKind::tokens, DType::i32, ids_);
+    load_input(s_, prefix_ + "tokens.load", memory_ ? program::InputKind::decoder_tokens : program::InputKind::tokens,
+               DType::i32, ids_, !memory_ && module_ == 0, module_);
     const bool more = positions_ >= 0 || mask_ >= 0;
     const bool partial = c_.groups.tensor >= 0;
     BufferId x = more || c_.sequence_parallel ? b.workspace(name_ + ".words", c_.residual, {c_.tokens, m_.hidden}) : y_;
@@ -74,7 +76,9 @@ class EmbeddingUnit : public Unit {
     if (mask_ >= 0) {
       Elementwise drop{ElementwiseFn::dropout, c_.local_tokens * m_.hidden, m_.hidden};
       drop.dropout = m_.dropout;
-      drop.site = memory_ ? static_cast<int>(4 * m_.encoder_layers) : 0;
+      drop.site = memory_       ? static_cast<int>(4 * m_.encoder_layers)
+                  : module_ > 0 ? static_cast<int>(4 * m_.blocks()) + module_
+                                : 0;
       drop.rows_split_over_tensor = c_.sequence_parallel;
       b.op(name_ + ".dropout.forward", drop, c_.compute, {{x}}, {{y_}, {mask_}});
     } else if (x != y_) {
@@ -115,7 +119,8 @@ class EmbeddingUnit : public Unit {
   const model::Model& m_;
   TensorParallel tp_;
   CrossMemory* memory_;
-  std::string name_;
+  int module_;
+  std::string prefix_, name_;
   ParamId table_, positions_ = -1;
   BufferId ids_ = -1, mask_ = -1, y_ = -1;
 };
@@ -128,6 +133,10 @@ std::unique_ptr<Unit> make_embedding(UnitScope scope) {
 
 std::unique_ptr<Unit> make_decoder_embedding(UnitScope scope, ParamId table, CrossMemory& memory) {
   return std::make_unique<EmbeddingUnit>(scope, &memory, table);
+}
+
+std::unique_ptr<Unit> make_embedding_ahead(UnitScope scope, int module, ParamId table) {
+  return std::make_unique<EmbeddingUnit>(scope, nullptr, table, module);
 }
 
 }  // namespace rehearse::lower

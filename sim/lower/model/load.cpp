@@ -7,9 +7,10 @@ using program::InputFrom;
 using program::StreamKind;
 
 void load_input(const UnitScope& scope, const std::string& name, program::InputKind kind, DType dtype, BufferId to,
-                bool first) {
+                bool first, std::int64_t ahead) {
   RoleBuilder& b = scope.builder;
   program::Input input{kind, b.buffer(to).elements()};
+  input.ahead = ahead;
   const plan::Data& data = scope.context.scenario.data;
   if (!data.takes_time()) {
     b.op(name, input, dtype, {}, {{to}}, StreamKind::copy);

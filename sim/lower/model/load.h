@@ -7,8 +7,9 @@
 
 namespace rehearse::lower {
 
-// Copies what `kind` names of the next micro-batch into `to`. `first`: of the ops that do.
+// Copies what `kind` names of the next micro-batch into `to`. `first`: of the ops that do. `ahead`: of
+// Input.
 void load_input(const UnitScope& scope, const std::string& name, program::InputKind kind, DType dtype, BufferId to,
-                bool first = true);
+                bool first = true, std::int64_t ahead = 0);
 
 }  // namespace rehearse::lower

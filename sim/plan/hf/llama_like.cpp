@@ -86,7 +86,7 @@ void deepseek(Config& c, bool third) {
   c.no_matter({"ep_size"}, "plan.expert says it");
   c.shape_or("n_group", "expert_groups", third ? 8 : 1);
   c.shape_or("topk_group", "groups_per_token", third ? 4 : 1);
-  c.left_out("num_nextn_predict_layers", "the modules of multi-token prediction");
+  if (third) c.count_or("num_nextn_predict_layers", "mtp_depth", 0);
   if (third) c.left_out_of_kind("the routers' biases, one number an expert, which no gradient trains");
   c.for_scenario("attention_dropout", kDropout);
 }

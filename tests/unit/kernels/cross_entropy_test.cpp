@@ -91,6 +91,59 @@ TEST_P(CrossEntropyTest, ThreePartsOverShardsEqualTheFused) {
   }
 }
 
+// A target of -1 leaves its row out: nothing is added to the loss, and the gradient is 0, whole and over shards.
+TEST_P(CrossEntropyTest, RowsWithoutATargetAreLeftOut) {
+  std::vector<std::int32_t> some = targets, kept_targets;
+  Floats kept_logits;
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    if (row % 3 == 1) {
+      some[at(row)] = -1;
+      continue;
+    }
+    kept_targets.push_back(targets[at(row)]);
+    kept_logits.insert(kept_logits.end(), logits.begin() + row * kCols, logits.begin() + (row + 1) * kCols);
+  }
+  const auto kept = static_cast<std::int64_t>(kept_targets.size());
+  Floats stats = poisoned(kRows * 2), d = poisoned(kRows * kCols), kept_stats = poisoned(kept * 2),
+         kept_d = poisoned(kept * kCols);
+  float loss = 0, expected = 0;
+  device->cross_entropy_forward(kRows, kCols, kValid, kScale, logits.data(), some.data(), stats.data(), &loss);
+  device->cross_entropy_forward(kept, kCols, kValid, kScale, kept_logits.data(), kept_targets.data(), kept_stats.data(),
+                                &expected);
+  EXPECT_NEAR(loss / expected, 1, kTolerance);
+  device->cross_entropy_backward(kRows, kCols, kValid, 0, kScale, nullptr, logits.data(), some.data(), stats.data(), 2,
+                                 stats.data() + 1, 2, d.data());
+  device->cross_entropy_backward(kept, kCols, kValid, 0, kScale, nullptr, kept_logits.data(), kept_targets.data(),
+                                 kept_stats.data(), 2, kept_stats.data() + 1, 2, kept_d.data());
+  const auto rows_of = [&](const Floats& gradients) {
+    Floats rows;
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      const auto first = gradients.begin() + row * kCols, last = first + kCols;
+      if (some[at(row)] >= 0)
+        rows.insert(rows.end(), first, last);
+      else
+        EXPECT_EQ(std::count(first, last, 0.0f), kCols) << row;
+    }
+    return rows;
+  };
+  EXPECT_EQ(rows_of(d), kept_d);
+  Floats max = poisoned(kRows), sums(at(kRows * 2), 0.0f);
+  device->cross_entropy_max(kRows, kCols, kValid, 0, logits.data(), max.data());
+  for (std::int64_t shard = 0; shard < 2; ++shard) {  // a second one that has padding alone
+    Floats mine = poisoned(kRows * 2);
+    device->cross_entropy_exp_sum(kRows, kCols, shard == 0 ? kValid : kCols, shard * kCols, logits.data(), some.data(),
+                                  max.data(), mine.data());
+    device->accumulate(kRows * 2, mine.data(), sums.data());
+  }
+  float parallel = 0;
+  device->cross_entropy_loss(kRows, kScale, sums.data(), &parallel);
+  EXPECT_NEAR(parallel / expected, 1, kTolerance);
+  d = poisoned(kRows * kCols);
+  device->cross_entropy_backward(kRows, kCols, kValid, 0, kScale, nullptr, logits.data(), some.data(), max.data(), 1,
+                                 sums.data(), 2, d.data());
+  EXPECT_LE(relative_error(rows_of(d), Values(kept_d.begin(), kept_d.end())), kTolerance);
+}
+
 // Logits of 1000 do not overflow: the loss of two equal logits is ln 2.
 TEST_P(CrossEntropyTest, LargeLogits) {
   const Floats big = {1000, 1000, -1000};

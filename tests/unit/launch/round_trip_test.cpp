@@ -115,6 +115,7 @@ TEST_P(RoundTrip, AKeyOfAnotherPlanIsTheSameAgainOrListed) {
       {"plan.zero=2", "plan.bucket=50MB", "training.precision=fp16", "training.loss_scale=4096"},
       {"plan.zero=1", "plan.bucket=40MB", "training.grad_dtype=bf16", "training.reduce_dtype=bf16"},
       {"plan.zero=3", "plan.zero_group=node", "plan.recompute=full", "plan.recompute_every=2"},
+      {"plan.pipeline=2", "plan.layers_per_stage=[17, 15]", "model.mtp_depth=1", "model.mtp_loss_weight=0.2"},
       {"plan.zero=2", "plan.zero_group=16", "plan.recompute=full", "plan.recompute_layers=3"},
       {"plan.tensor=4", "plan.pipeline=4", "plan.schedule=interleaved", "plan.chunks=2", "plan.sequence_parallel=true"},
       {"plan.tensor=4", "plan.pipeline=2", "plan.schedule=interleaved", "plan.chunks=4", "plan.zero=1"},
@@ -250,7 +251,10 @@ TEST(Layout, IsReadAsItIsWritten) {
   for (const Layers& layers : {Layers{3, 4, 4, 3}, Layers{0, 2, 2, 0}, Layers{7}, Layers{1, 1}})
     EXPECT_EQ(layers_of_layout(pipeline_layout(layers)), layers) << pipeline_layout(layers);
   EXPECT_EQ(layers_of_layout("Et*3|tt|,t,tL"), (Layers{3, 2, 2}));
-  for (const char* wrong : {"", "t|t", "Et|t", "E(t|)*2L", "Et|mL", "EtL|t", "Et*0|tL", "Et*99999999|L", "EEtL"})
+  EXPECT_EQ(pipeline_layout({3, 2}, 2), "Et*3|t*2mmL");  // modules of multi-token prediction, with the loss
+  EXPECT_EQ(layers_of_layout("Et*3|t*2mmL"), (Layers{3, 2}));
+  for (const char* wrong :
+       {"", "t|t", "Et|t", "E(t|)*2L", "Et|m|L", "mEtL", "EtL|t", "Et*0|tL", "Et*99999999|L", "EEtL"})
     EXPECT_EQ(layers_of_layout(wrong), std::nullopt) << wrong;
 }
 

@@ -174,6 +174,36 @@ TEST(ParameterCount, OfLatentAttentionIsWhatItsAuthorsState) {
   }
 }
 
+// DeepSeek-V3's module: "14B" with the table and the head, which it shares and the published checkpoint has again
+// (685B, its README on Hugging Face); here they count once. Tensors as in that checkpoint's model.layers.61: eh_proj,
+// enorm, hnorm, shared_head.norm, and a layer with experts, which alone is the "11.5B unique parameters" of its
+// README_WEIGHTS.md, and with table and head the "2.4B" that are active.
+TEST(ParameterCount, OfMultiTokenPredictionIsWhatItDoesNotShare) {
+  Model m = preset("deepseek-v3");
+  const std::int64_t main = parameter_count(m), active = active_parameter_count(m), h = m.hidden;
+  const std::int64_t flops_layer = static_cast<std::int64_t>(model_flops(m, 1, 4096));
+  m.mtp_depth = 1;
+  const std::int64_t module = parameter_count(m) - main, shared = 2 * m.vocab * h;
+  EXPECT_EQ(module, 2 * h * h + 3 * h + layer_parameter_count(m, 60));
+  EXPECT_EQ(module, 11'610'067'968);
+  EXPECT_NEAR(static_cast<double>(module - 2 * h * h) / 1e9, 11.5, 0.05);
+  EXPECT_NEAR(static_cast<double>(active_parameter_count(m) - active - 2 * h * h + shared) / 1e9, 2.4, 0.05);
+  EXPECT_NEAR(static_cast<double>(module + shared) / 1e9, 14, 0.55);
+  EXPECT_NEAR(static_cast<double>(parameter_count(m) + shared) / 1e9, 685, 0.55);
+  EXPECT_EQ(active_parameter_count(m) - active,
+            module - (m.experts - m.experts_per_token) * 3 * h * m.expert_ffn_hidden);
+  m.mtp_depth = 3;
+  EXPECT_EQ(parameter_count(m), main + 3 * module);
+  // FLOPs of a module: those of one more layer, of its product, and of the head again.
+  Model longer = preset("deepseek-v3");
+  longer.layers += 1;
+  m.mtp_depth = 1;
+  const double added = model_flops(m, 1, 4096) - static_cast<double>(flops_layer);
+  const double layer = model_flops(longer, 1, 4096) - static_cast<double>(flops_layer);
+  EXPECT_NEAR(added / (layer + 6.0 * 4096 * static_cast<double>(2 * h * h + h * m.vocab)), 1, 1e-9);
+  EXPECT_NE(flop_formula(m).find("1 modules of multi-token prediction"), std::string::npos);
+}
+
 TEST(ParameterCount, OfDenseAndSharedExpertsIsTheSumOfTheirTensors) {
   Model m = preset("mixtral-8x7b");
   const std::int64_t h = m.hidden, all = parameter_count(m), expert = 3 * h * m.expert_ffn_hidden;

@@ -87,8 +87,8 @@ TEST_F(HfTest, CountsAreThoseOfTheCheckpoints) {
       {"gpt2", 124'439'808},
       {"mistral-7b", 7'241'732'096},
       {"qwen2.5-7b", 7'615'616'512},
-      {"qwen3-30b-a3b", 30'532'122'624 - 48 * 2 * 128},  // less the norms of queries and keys
-      {"deepseek-v3", 671'026'419'200 - 58 * 256},       // less the routers' biases
+      {"qwen3-30b-a3b", 30'532'122'624 - 48 * 2 * 128},              // less the norms of queries and keys
+      {"deepseek-v3", 671'026'419'200 - 58 * 256 + 11'610'067'968},  // less the routers' biases, with the module
       {"deepseek-v2-lite", 15'706'484'224},
       {"opt-6.7b", 6'658'473'984},
       {"falcon-7b", 6'921'720'704},
@@ -134,7 +134,7 @@ TEST_F(HfTest, AModelThatIsAPresetIsThePreset) {
                            {"gpt2", "gpt2-small", ""},
                            {"qwen3-30b-a3b", "qwen3-30b-a3b", ""},
                            {"deepseek-v2-lite", "deepseek-v2-lite", ", max_seq_len: 4096"},
-                           {"deepseek-v3", "deepseek-v3", ", max_seq_len: 4096, aux_loss: 0.0001"}}) {
+                           {"deepseek-v3", "deepseek-v3", ", max_seq_len: 4096, aux_loss: 0.0001, mtp_depth: 0"}}) {
     const Model from_file = file(same.file, same.more);
     expect_sound();
     EXPECT_EQ(dump(from_file), dump(read_value(same.preset))) << same.file;
@@ -168,7 +168,9 @@ TEST_F(HfTest, WhatWasReadAssumedAndIgnoredIsSaid) {
   EXPECT_TRUE(says(m, "Left to the scenario: resid_pdrop (model.dropout), embd_pdrop (model.dropout), "));
   EXPECT_TRUE(says(m, "Of no matter to time or memory: "));
   const Model v3 = file("deepseek-v3");
-  EXPECT_TRUE(says(v3, "num_nextn_predict_layers 1 (the modules of multi-token prediction)"));
+  EXPECT_TRUE(says(v3, "num_nextn_predict_layers 1"));
+  EXPECT_EQ(v3.mtp_depth, 1);
+  EXPECT_EQ(changed("deepseek-v3", "  \"num_nextn_predict_layers\": 1,\n", "").mtp_depth, 0);
   EXPECT_TRUE(says(v3, "quantization_config (see training.precision)"));
   EXPECT_EQ(v3.expert_groups, 8);
   EXPECT_EQ(v3.groups_per_token, 4);

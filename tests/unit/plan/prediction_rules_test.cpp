@@ -1,0 +1,43 @@
+// What multi-token prediction cannot be with: each problem at its place, with the rule.
+#include <gtest/gtest.h>
+
+#include "tests/unit/plan/scenario_text.h"
+
+namespace rehearse::plan {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+const std::string kModel =
+    "rehearse: 1\nmodel: {family: llama, layers: 4, hidden: 96, heads: 12, ffn_hidden: 64, vocab: 100, max_seq_len: 64";
+
+std::string only(const std::string& model, const std::string& rest) {
+  const Texts found = problems(kModel + model + "}\n" + rest);
+  EXPECT_EQ(found.size(), 1U) << testing::PrintToString(found);
+  return found.empty() ? std::string() : found.front();
+}
+
+TEST(PredictionRules, WhereItIsNotAvailable) {
+  EXPECT_NE(only(", mtp_depth: 1, position: learned", "").find("model.mtp_depth: mtp_depth = 1: a module's embedding"),
+            std::string::npos);
+  EXPECT_NE(only(", mtp_depth: 4", "training: {seq_len: 4}\n")
+                .find("model.mtp_depth: mtp_depth = 4 modules look at as many tokens ahead, but sequences have 4"),
+            std::string::npos);
+  EXPECT_NE(only(", mtp_depth: 1", "training: {lora_rank: 4}\n").find("adapters alone are trained"), std::string::npos);
+  EXPECT_NE(only(", mtp_loss_weight: 0.1", "").find("model.mtp_loss_weight: has no meaning without"),
+            std::string::npos);
+  EXPECT_NE(only(", mtp_depth: 17", "").find("model.mtp_depth"), std::string::npos);
+  EXPECT_NE(only(", mtp_depth: 1", "cluster: {gpus: 2}\nplan: {pipeline: 2, gradient_compression: [fp16]}\n")
+                .find("first and last stage hold the same table"),
+            std::string::npos);
+}
+
+TEST(PredictionRules, WhatIsAvailable) {
+  const std::string model = kModel + ", mtp_depth: 2}\n";
+  for (const char* rest : {"", "training: {seq_len: 3}\n", "training: {documents: fixed, document_length: 20}\n",
+                           "cluster: {gpus: 4}\nplan: {pipeline: 2, tensor: 2, sequence_parallel: true}\n"})
+    EXPECT_TRUE(problems(model + rest).empty()) << rest;
+}
+
+}  // namespace
+}  // namespace rehearse::plan
