@@ -136,7 +136,7 @@ class StageLowering {
   ParamId table_ = -1, relative_bias_ = -1;
   int table_unit_ = 0;
   std::vector<int> bias_units_;
-  BodyId begin_ = -1, step_ = -1;
+  BodyId begin_ = -1, step_ = -1, outer_ = -1;
   std::map<std::tuple<BodyId, BodyId, int>, BodyId> merged_;  // forward, backward, its micro-batch against forward's
 };
 

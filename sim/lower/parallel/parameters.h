@@ -126,6 +126,7 @@ class ParameterStore {
 
   void emit_zero_gradients();  // start of the step
   void emit_step();            // the rest of the reductions, norm, optimizer, gathers (optimizer.cpp)
+  void emit_outer_step();      // the end of a round of local steps (outer_step.cpp)
 
  private:
   struct Param {
@@ -161,7 +162,8 @@ class ParameterStore {
     BufferId master = -1, exp_avg = -1, exp_avg_sq = -1, exp_avg_largest = -1, exp_avg_sq_largest = -1;
     // In the host's memory: our shard's reduced gradients, and its updated values in 16 bits.
     BufferId host_gradient = -1, host_values = -1;
-    BufferId residual = -1;  // what was not sent of our gradients (compression.cpp)
+    BufferId residual = -1;                    // what was not sent of our gradients (compression.cpp)
+    BufferId outer = -1, outer_momentum = -1;  // what the round began with, and its optimizer's (outer_step.cpp)
     int pending = 0;
     bool reduced = false, copied_out = false;
   };
@@ -261,6 +263,10 @@ class ParameterStore {
   void reduce(Bucket& bucket, int index);
   void make_residual(Bucket& bucket, const std::string& suffix);
   void reduce_compressed(const Bucket& bucket, int index, BufferId gradients);
+  void make_outer_state(Bucket& bucket, const std::string& suffix);
+  void emit_mean(const Bucket& bucket, int index);
+  BufferId emit_difference(const Bucket& bucket, int index);
+  void emit_outer_update(const Bucket& bucket, int index, BufferId sum);
   void reduce_transient(Bucket& bucket, int index);
   void reduce_over_replicas(BufferId shard, int index);
   BufferId prepared_gradients(const Bucket& bucket, const std::string& suffix);
