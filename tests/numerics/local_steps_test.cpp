@@ -156,17 +156,20 @@ const Assignments kNesterov = {"plan.outer_optimizer=nesterov", "plan.outer_lr=0
 
 INSTANTIATE_TEST_SUITE_P(
     Outer, LocalSteps,
-    testing::Values(Rounds{"LocalSgd", rounds_of(4)},
-                    Rounds{"FedAvgWithMomentum", rounds_of(5, {"training.momentum=0.5", "training.lr=0.05"})},
-                    Rounds{"AveragedAdamW", rounds_of(4, kAdamW)},
-                    Rounds{"DiLoCo", joined(rounds_of(5, kNesterov), kAdamW)},
-                    Rounds{"DiLoCoOfSgd", rounds_of(2, joined(kNesterov, {"training.lr=0.05"}))},
-                    Rounds{"DiLoCoWithoutMomentum",
-                           joined(rounds_of(4, {"plan.outer_optimizer=nesterov", "plan.outer_momentum=0"}), kAdamW)},
-                    Rounds{"DiLoCoOfWorkersOfTwo",
-                           joined(rounds_of(4, joined(kNesterov, {"plan.local_group=2"})), kAdamW), 2},
-                    Rounds{"DiLoCoInParts",
-                           joined(rounds_of(4, joined(kNesterov, {"plan.micro_batch=1", "plan.bucket=4B"})), kAdamW)}),
+    testing::Values(
+        Rounds{"LocalSgd", rounds_of(4)},
+        Rounds{"FedAvgWithMomentum", rounds_of(5, {"training.momentum=0.5", "training.lr=0.05"})},
+        Rounds{"AveragedAdamW", rounds_of(4, kAdamW)}, Rounds{"DiLoCo", joined(rounds_of(5, kNesterov), kAdamW)},
+        Rounds{"DiLoCoOfSgd", rounds_of(2, joined(kNesterov, {"training.lr=0.05"}))},
+        Rounds{"DiLoCoWithoutMomentum",
+               joined(rounds_of(4, {"plan.outer_optimizer=nesterov", "plan.outer_momentum=0"}), kAdamW)},
+        Rounds{"DiLoCoOfWorkersOfTwo", joined(rounds_of(4, joined(kNesterov, {"plan.local_group=2"})), kAdamW), 2},
+        Rounds{"AveragesOfWorkersOfFourPadded",
+               joined(rounds_of(4, {"cluster.gpus=8", "plan.micro_batch=1", "plan.bucket=4B", "plan.local_group=4"}),
+                      kAdamW),
+               2},
+        Rounds{"DiLoCoInParts",
+               joined(rounds_of(4, joined(kNesterov, {"plan.micro_batch=1", "plan.bucket=4B"})), kAdamW)}),
     [](const auto& tested) { return tested.param.name; });
 
 double farthest(const execute::Outcome& a, const execute::Outcome& b) {
