@@ -27,6 +27,35 @@ std::int64_t total(const Shares& shares) {
   return std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
 }
 
+// Steps that are looked at together.
+struct StepRun {
+  std::size_t first = 0, count = 1;
+};
+
+// Single steps, or whole rounds of local steps, without those that warm up; if there is none, with them, and if there
+// is no whole round, the steps there are together.
+std::vector<StepRun> runs_of(std::size_t steps, std::size_t round, std::int64_t first_step) {
+  std::vector<StepRun> all, warm;
+  const auto into = static_cast<std::size_t>(first_step) % round;
+  for (std::size_t s = (round - into) % round; s + round <= steps; s += round) {
+    all.push_back({s, round});
+    if (s >= std::min(kWarmUpSteps, steps - 1)) warm.push_back(all.back());
+  }
+  if (all.empty()) all.push_back({0, steps});
+  return warm.empty() ? all : warm;
+}
+
+// What the rank that takes longest takes for them.
+std::int64_t longest(const StepShares& shares, const StepRun& stretch) {
+  std::int64_t longest = 0;
+  for (const auto& rank : shares) {
+    std::int64_t own = 0;
+    for (std::size_t s = stretch.first; s < stretch.first + stretch.count; ++s) own += total(rank[s]);
+    longest = std::max(longest, own);
+  }
+  return longest;
+}
+
 }  // namespace
 
 Share late_share(const program::Program& program, const plan::RankGrid& grid, int rank, const Op& op, int last) {
@@ -35,28 +64,38 @@ Share late_share(const program::Program& program, const plan::RankGrid& grid, in
   return account::late(grid.coordinate(last, Axis::pipeline) == grid.coordinate(rank, Axis::pipeline));
 }
 
-void add_times(const StepShares& shares, const plan::Scenario& scenario, result::Result& out) {
-  const std::size_t steps = shares.front().size();
-  std::vector<std::pair<std::int64_t, std::size_t>> slowest;  // duration, step
-  for (std::size_t s = std::min(kWarmUpSteps, steps - 1); s < steps; ++s) {
-    std::int64_t longest = 0;
-    for (const auto& rank : shares) longest = std::max(longest, total(rank[s]));
-    slowest.emplace_back(longest, s);
-  }
+void add_times(const StepShares& shares, const plan::Scenario& scenario, std::int64_t first_step, result::Result& out) {
+  const plan::Plan& plan = scenario.plan;
+  const auto round = static_cast<std::size_t>(std::max<std::int64_t>(1, plan.local_steps));
+  const std::vector<StepRun> stretches = runs_of(shares.front().size(), round, first_step);
+  std::vector<std::pair<std::int64_t, std::size_t>> slowest;  // duration, stretch
+  for (std::size_t s = 0; s < stretches.size(); ++s) slowest.emplace_back(longest(shares, stretches[s]), s);
   std::sort(slowest.begin(), slowest.end());
-  const auto [duration, step] = slowest[(slowest.size() - 1) / 2];
+  const auto [together, chosen] = slowest[(slowest.size() - 1) / 2];
+  const StepRun& stretch = stretches[chosen];
+  const auto steps = static_cast<std::int64_t>(stretch.count);
+  const std::int64_t duration = together / steps;
 
   Shares sum{};
   for (const auto& rank : shares) {
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += rank[step][i];
-    sum[static_cast<std::size_t>(Share::other)] += duration - total(rank[step]);
+    std::int64_t own = 0;
+    for (std::size_t s = stretch.first; s < stretch.first + stretch.count; ++s) {
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += rank[s][i];
+      own += total(rank[s]);
+    }
+    sum[static_cast<std::size_t>(Share::other)] += together - own;
   }
   std::int64_t left = duration;
   for (std::size_t i = 0; i < sum.size(); ++i) {
-    out.breakdown_ps[i] = sum[i] / static_cast<std::int64_t>(shares.size());
+    out.breakdown_ps[i] = sum[i] / (static_cast<std::int64_t>(shares.size()) * steps);
     left -= out.breakdown_ps[i];
   }
   *std::max_element(out.breakdown_ps.begin(), out.breakdown_ps.end()) += left;
+  if (plan.steps_apart() && stretch.count == round) {
+    const std::int64_t outer = longest(shares, {stretch.first + stretch.count - 1, 1});
+    out.local_steps = result::local_steps(steps, plan.workers(), together, outer);
+    out.local_steps.outer = plan.outer_optimizer == plan::OuterOptimizer::average ? "average" : "nesterov";
+  }
 
   out.step_time_ps = duration;
   const double seconds = Time::from_ps(duration).seconds();
@@ -64,8 +103,8 @@ void add_times(const StepShares& shares, const plan::Scenario& scenario, result:
   const double per_step = static_cast<double>(t.global_batch * (scenario.model.reads_text() ? t.seq_len : 1));
   out.tokens_per_s = seconds > 0 ? per_step / seconds : 0;
   out.tokens_per_s_per_gpu = out.tokens_per_s / static_cast<double>(out.ranks);
-  out.interval_low_s = Time::from_ps(slowest.front().first).seconds();
-  out.interval_high_s = Time::from_ps(slowest.back().first).seconds();
+  out.interval_low_s = Time::from_ps(slowest.front().first / steps).seconds();
+  out.interval_high_s = Time::from_ps(slowest.back().first / steps).seconds();
 }
 
 void add_program(const program::Program& program, const plan::Scenario& scenario, const plan::RankGrid& grid,
@@ -86,9 +125,10 @@ void add_program(const program::Program& program, const plan::Scenario& scenario
   }
   const std::int64_t ranks_a_role = grid.ranks() / static_cast<int>(program.roles.size());
   for (const Role& role : program.roles)
-    for (const program::Slot& slot : role.slots)
-      out.ops += static_cast<std::int64_t>(role.bodies[static_cast<std::size_t>(slot.body)].ops.size()) * ranks_a_role *
-                 out.steps;
+    for (const program::Slot& slot : role.slots) {
+      const program::Body& body = role.bodies[static_cast<std::size_t>(slot.body)];
+      out.ops += static_cast<std::int64_t>(body.ops.size()) * ranks_a_role * (out.steps / body.every);
+    }
   if (names) account::name_ops(program, grid, {}, out);
 }
 

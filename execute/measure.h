@@ -25,8 +25,9 @@ result::Share late_share(const program::Program& program, const plan::RankGrid& 
 // By rank and step.
 using StepShares = std::vector<std::vector<Shares>>;
 
-// Fills step time, rates and breakdown.
-void add_times(const StepShares& shares, const plan::Scenario& scenario, result::Result& out);
+// Fills step time, rates and breakdown: of the median step, or with local steps the mean over that of the median round.
+// `first_step` is of the training.
+void add_times(const StepShares& shares, const plan::Scenario& scenario, std::int64_t first_step, result::Result& out);
 // Fills FLOPs, memory by stage, names and counts from the program.
 void add_program(const program::Program& program, const plan::Scenario& scenario, const plan::RankGrid& grid,
                  bool names, result::Result& out);

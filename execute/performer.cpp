@@ -276,7 +276,7 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
     if (run.options.keep_parameters)
       collect(run.timeline(rank.rank), run.grid, rank.rank, rank.parameters, outcome.parameters);
   }
-  add_times(shares, run.scenario, r);
+  add_times(shares, run.scenario, run.first_step, r);
   add_records(run, ranks, r);
   add_program(run.program, run.scenario, run.grid, run.options.record, r);
   outcome.shares = std::move(shares);

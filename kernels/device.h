@@ -253,6 +253,12 @@ struct Lamb {
   const StepValues* step = nullptr;  // device memory
 };
 
+// Of sim/program/op.h, OuterStep::update: momentum `mu`, where there is one.
+struct Outer {
+  std::int64_t workers = 1;
+  double lr = 1, mu = 0;
+};
+
 // Of sim/program/op.h, Muon: `matrices` matrices [rows, cols], whose rows may come in `blocks` runs each. lr is
 // *step's. Of a matrix that is cut into `parts` this is part `own`.
 struct Muon {
@@ -543,6 +549,17 @@ class Device {
   virtual void decompress(const GradientCode& code, const GradientDraw& draw, std::int64_t members,
                           const std::uint8_t* packed, Out x) {
     no_kernel(code, draw, members, packed, x);
+  }
+  // Of sim/program/op.h, OuterStep. Not on GPUs yet. With a master copy the parameter is written as its cast.
+  virtual void outer_mean(std::int64_t n, std::int64_t workers, const float* sum, Out param, float* master) {
+    no_kernel(n, workers, sum, param, master);
+  }
+  virtual void outer_difference(std::int64_t n, const float* value, const float* outer, float* difference) {
+    no_kernel(n, value, outer, difference);
+  }
+  virtual void outer_update(std::int64_t n, const Outer& o, const float* sum, float* outer, float* momentum, Out param,
+                            float* master) {
+    no_kernel(n, o, sum, outer, momentum, param, master);
   }
   // Of sim/program/op.h, Lamb: `n` elements with what the tensors are of them. squares [tensors, 2]. Not on GPUs yet.
   virtual void lamb_moments(std::int64_t n, const Lamb& o, std::span<const LambTensor> tensors, In grad,

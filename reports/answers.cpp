@@ -111,7 +111,9 @@ std::string collectives_text(const Result& r) {
   std::string out = align(rows, 2);
   if (r.collectives.size() > kTerminalCollectives)
     out += fmt::format("  and {} more in result.json\n", r.collectives.size() - kTerminalCollectives);
-  return part("Collectives (mean time from when all had come)", out);
+  return part(r.local_steps.known ? "Collectives (calls of a round; mean time from when all had come)"
+                                  : "Collectives (mean time from when all had come)",
+              out);
 }
 
 std::string what_if_text(const Result& r) {
@@ -210,11 +212,11 @@ Rows link_rows(const Result& r, std::size_t most) {
 
 std::string link_sentence(const Result& r, const LinkUse& link) {
   const double busy = r.step_time_ps > 0 ? static_cast<double>(link.busy_ps) / static_cast<double>(r.step_time_ps) : 0;
-  std::string out =
-      fmt::format("{}: in use for {} of the step, from {} to {}; most in the tenth from {}: {} of {}", link.name,
-                  percent(busy), time_text(link.first_ps), time_text(link.last_ps), time_text(link.window_from_ps),
-                  percent(result::utilisation(link, link.window_bytes, link.window_ps)),
-                  format_bandwidth(Bandwidth(link.capacity)));
+  std::string out = fmt::format("{}: in use for {} of the {}, from {} to {}; most in the tenth from {}: {} of {}",
+                                link.name, percent(busy), r.local_steps.known ? "round" : "step",
+                                time_text(link.first_ps), time_text(link.last_ps), time_text(link.window_from_ps),
+                                percent(result::utilisation(link, link.window_bytes, link.window_ps)),
+                                format_bandwidth(Bandwidth(link.capacity)));
   for (std::size_t u = 0; u < link.users.size() && user_share(link, u) >= 0.0005; ++u)
     out += fmt::format("{} {} {}", u == 0 ? "; for" : ",", link.users[u].name, percent(user_share(link, u)));
   return out + ".";

@@ -85,6 +85,17 @@ std::string epoch_text(const Result& r) {
   return text;
 }
 
+std::string local_steps_text(const result::LocalSteps& l) {
+  if (!l.known) return "";
+  const auto time = [](std::int64_t ps) { return format_time(Time::from_ps(ps)); };
+  const std::string end = fmt::format("{}, which ends with the outer step ({}) of {} workers", time(l.outer_ps),
+                                      l.outer, whole(static_cast<double>(l.workers)));
+  if (l.steps == 1) return fmt::format("every step is of {}", end);
+  return fmt::format("the step is the mean over a round of {}: {} of {}, then one of {}",
+                     whole(static_cast<double>(l.steps)), whole(static_cast<double>(l.steps - 1)), time(l.inner_ps),
+                     end);
+}
+
 std::string input_text(const Result& r) {
   const result::Input& i = r.input;
   if (!i.known) return "";

@@ -22,6 +22,8 @@ inline constexpr int kWarmupEpochs = 5;
 std::string epoch_text(const result::Result& r);
 // "a micro-batch each 40 ms at most, by storage, ..."; "" where loading takes no time.
 std::string input_text(const result::Result& r);
+// "the step is the mean over a round of 16: 15 of 0.5 s, then one of 2 s, which ends with ..."; "" without any.
+std::string local_steps_text(const result::LocalSteps& l);
 // Of training.base_batch; empty without.
 std::vector<std::string> learning_rate_sentences(const result::Result& r);
 // From the first to the second; empty where their global batches are the same or not known.

@@ -136,7 +136,7 @@ class Accountant {
       if (facts(row).main) first = std::min(first, row.start_ps);
       if (facts(row).main || (simulated && alone)) end_ = std::max(end_, end_of(row));
     }
-    begin_ = simulated ? end_ - stored_.result.step_time_ps : std::min(first, end_);
+    begin_ = simulated ? end_ - result::recorded_step_ps(stored_.result) : std::min(first, end_);
     tail_by_streams_ = simulated && alone;
   }
 
@@ -314,7 +314,7 @@ class Accountant {
       std::max_element(account.parts.begin(), account.parts.end(), [](const auto& a, const auto& b) {
         return a.ps < b.ps;
       })->ps += left;
-    const std::int64_t rest = stored_.result.step_time_ps - account.window_ps;
+    const std::int64_t rest = result::recorded_step_ps(stored_.result) - account.window_ps;
     if (rest != 0) account.parts.push_back({std::string(kNotRecorded), "", "", rest});
     return account;
   }

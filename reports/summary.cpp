@@ -63,6 +63,7 @@ std::string speed(const Result& r) {
                         format_time(Time::from_seconds(r.interval_high_s)));
   if (!r.memory_fits) step += "  as if it fitted in memory";
   std::string out = line("Step", step);
+  if (r.local_steps.known) out += labelled({{"Local steps", local_steps_text(r.local_steps)}}, kLabel);
   const std::string unit = sample_words(r), device = device_noun(r);
   out += line(unit == "tokens" ? "Tokens a second" : "Samples a second",
               fmt::format("{}, {} a {}", compact(r.tokens_per_s), compact(r.tokens_per_s_per_gpu), device));

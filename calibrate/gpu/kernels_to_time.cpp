@@ -121,7 +121,7 @@ void KernelsToTime::add(const Kernel& kernel) {
   const auto& shape = kernel.op->shape;
   if (std::holds_alternative<program::Router>(shape) || std::holds_alternative<program::Permute>(shape) ||
       std::holds_alternative<program::GroupedGemm>(shape) || std::holds_alternative<program::LatentHeads>(shape) ||
-      std::holds_alternative<program::Compress>(shape))
+      std::holds_alternative<program::Compress>(shape) || std::holds_alternative<program::OuterStep>(shape))
     return;
   const auto [place, is_new] = known_.try_emplace(key_of(*kernel.role, *kernel.op), kernels_.size());
   if (is_new) {

@@ -67,6 +67,18 @@ void check_not_foreign(const Manifest& saved, const plan::Scenario& scenario, co
                       "more --steps");
 }
 
+// Of local steps what each worker keeps is its own, which no other plan has a place for.
+void check_workers_alike(const Manifest& saved, const plan::Scenario& scenario, const std::string& folder) {
+  const std::string there = value_of_key(saved.plan, "plan.local_steps");
+  const bool apart = there != "not set" && there != "0";
+  if (!apart && !scenario.plan.steps_apart()) return;
+  refuse_checkpoint(folder + "/manifest.json",
+                    fmt::format("is of another plan (plan.local_steps {} there, {} here): with local steps each worker "
+                                "has parameters and optimizer states of its own",
+                                apart ? there : "0", scenario.plan.local_steps),
+                    "resume with the plan that wrote it, which the manifest names");
+}
+
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
@@ -112,6 +124,7 @@ Checkpoints::Checkpoints(const plan::Scenario& scenario, const Options& options,
     Manifest manifest = read_manifest(folder_of(first_));
     same_plan_ = manifest.plan == keys_of(scenario, true);
     losses_ = manifest.losses;
+    if (!same_plan_) check_workers_alike(manifest, scenario_, folder_of(first_));
     saved_ = std::make_unique<SavedRanks>(folder_of(first_), std::move(manifest));
   }
 }

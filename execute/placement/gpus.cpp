@@ -70,6 +70,9 @@ std::optional<NotOnGpus> not_on_gpus(const plan::Scenario& scenario) {
     return NotOnGpus{"kernels are not captured in graphs yet", "--device cpu, or plan.cuda_graphs: none"};
   if (scenario.training.optimizer == plan::OptimizerKind::muon)
     return NotOnGpus{"there is no kernel of GPUs for Muon's step yet", "--device cpu, or training.optimizer: adamw"};
+  if (plan.steps_apart())
+    return NotOnGpus{"there are no kernels of GPUs for the end of a round of local steps yet",
+                     "--device cpu, or plan.local_steps: 0"};
   if (plan.compresses_gradients())
     return NotOnGpus{"there are no kernels of GPUs for compressed gradients yet",
                      "--device cpu, or plan.gradient_compression: [none]"};

@@ -97,6 +97,7 @@ void add(Hash& hash, const program::Role& role) {
   for (const program::Stream& stream : role.streams) hash.add(stream.kind);
   for (const program::Body& body : role.bodies) {
     hash.add(body.name);
+    hash.add(body.every);
     for (const program::Op& op : body.ops) add(hash, role, op);
   }
   for (const program::Slot& slot : role.slots) {

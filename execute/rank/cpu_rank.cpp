@@ -261,6 +261,7 @@ void CpuRank::count_wait(Timing& timing, const WaitEnd& wait) {
 Arrival CpuRank::perform(StreamState& own, const Instance& i, std::int64_t step) {
   const Op& op = timeline_.op(i);
   Arrival last;
+  if (!timeline_.runs(i, step)) return last;
   if (program::is_transfer(op)) {
     last = transfer(i, op, step);
   } else if (const auto* input = std::get_if<program::Input>(&op.shape)) {

@@ -33,6 +33,8 @@ InitialMemory::InitialMemory(const Timeline& timeline, const plan::RankGrid& gri
     REHEARSE_CHECK(b.dtype == DType::f32, "{} begins with what is not 0", b.name);
     add(static_cast<BufferId>(id), 0, b.elements(), {{timeline.persistent[id], DType::f32, 0}});
   }
+  for (const Piece& p : state_pieces(timeline, grid, rank, "outer"))
+    add(p.buffer, p.first, p.first + p.count, {{p.offset, p.type, 0}});
   std::map<BufferId, std::vector<Piece>> pieces;  // of a parameter, of its fp32 copy
   for (const auto& kind : {parameter_pieces(timeline, grid, rank), master_pieces(timeline, grid, rank)})
     for (const Piece& p : kind) pieces[p.buffer].push_back(p);

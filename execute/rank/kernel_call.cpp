@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "execute/rank/expert_rows.h"
+#include "execute/rank/outer_call.h"
 #include "sim/base/check.h"
 #include "sim/plan/context_rows.h"
 #include "sim/plan/documents.h"
@@ -374,6 +375,7 @@ class KernelCall {
       return d_.decompress(c.code, draw, c.members, static_cast<const std::uint8_t*>(in(0).data), out(0));
     d_.compress(c.code, draw, in(0), c.feedback ? f32_out(1) : nullptr, static_cast<std::uint8_t*>(out(0).data));
   }
+  void operator()(const program::OuterStep& o) const { call_outer_step(o, d_, reads_, writes_); }
   void operator()(const program::SumSquares& s) const {
     if (s.counted_once_over_tensor && c_.tensor_coordinate != 0) return;
     d_.sum_squares(s.elements, in(0), f32_out(0));

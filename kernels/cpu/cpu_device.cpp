@@ -222,6 +222,25 @@ void CpuDevice::muon_update(const Muon& o, In u, Out param, float* master) {
   if (master) convert(o.elements, p, param);
 }
 
+void CpuDevice::outer_mean(std::int64_t n, std::int64_t workers, const float* sum, Out param, float* master) {
+  Widened w(*this);
+  float* const value = master ? master : w.write(param, n);
+  kernels_.outer_mean(n, workers, sum, value);
+  if (master) convert(n, value, param);
+}
+
+void CpuDevice::outer_difference(std::int64_t n, const float* value, const float* outer, float* difference) {
+  kernels_.outer_difference(n, value, outer, difference);
+}
+
+void CpuDevice::outer_update(std::int64_t n, const Outer& o, const float* sum, float* outer, float* momentum, Out param,
+                             float* master) {
+  Widened w(*this);
+  float* const value = master ? master : w.write(param, n);
+  kernels_.outer_update(n, o, sum, outer, momentum, value);
+  if (master) convert(n, value, param);
+}
+
 void CpuDevice::compress(const GradientCode& code, const GradientDraw& draw, In x, float* residual,
                          std::uint8_t* packed) {
   kernels_.compress(code, draw, Widened(*this).read(x, code.elements), residual, packed);

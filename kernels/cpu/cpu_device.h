@@ -145,6 +145,10 @@ class CpuDevice final : public Device {
                 std::uint8_t* packed) override;
   void decompress(const GradientCode& code, const GradientDraw& draw, std::int64_t members, const std::uint8_t* packed,
                   Out x) override;
+  void outer_mean(std::int64_t n, std::int64_t workers, const float* sum, Out param, float* master) override;
+  void outer_difference(std::int64_t n, const float* value, const float* outer, float* difference) override;
+  void outer_update(std::int64_t n, const Outer& o, const float* sum, float* outer, float* momentum, Out param,
+                    float* master) override;
   void lamb_moments(std::int64_t n, const Lamb& o, std::span<const LambTensor> tensors, In grad,
                     const float* coefficient, In value, float* exp_avg, float* exp_avg_sq, float* u,
                     float* squares) override;

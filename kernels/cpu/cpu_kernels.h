@@ -140,6 +140,9 @@ class CpuKernels {
   void muon_momentum(const Muon& o, const float* grad, float grad_scale, float* momentum, float* u);
   void muon_update(const Muon& o, const float* u, float* param);
   double sum_squares(std::int64_t n, const float* x);
+  void outer_mean(std::int64_t n, std::int64_t workers, const float* sum, float* value);
+  void outer_difference(std::int64_t n, const float* value, const float* outer, float* difference);
+  void outer_update(std::int64_t n, const Outer& o, const float* sum, float* outer, float* momentum, float* value);
   void compress(const GradientCode& c, const GradientDraw& d, const float* x, float* residual, std::uint8_t* packed);
   void decompress(const GradientCode& c, const GradientDraw& d, std::int64_t members, const std::uint8_t* packed,
                   float* x);

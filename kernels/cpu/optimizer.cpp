@@ -129,6 +129,36 @@ void CpuKernels::sgd(std::int64_t n, const Sgd& o, const float* grad, float grad
                [=](std::int64_t begin, std::int64_t end, int) { with_moments(begin, end, stored, {}, update); });
 }
 
+void CpuKernels::outer_mean(std::int64_t n, std::int64_t workers, const float* sum, float* value) {
+  const auto count = static_cast<float>(workers);
+  pool_.ranges(n, kUpdateGrain, [=](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) value[i] = sum[i] / count;
+  });
+}
+
+void CpuKernels::outer_difference(std::int64_t n, const float* value, const float* outer, float* difference) {
+  pool_.ranges(n, kUpdateGrain, [=](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) difference[i] = outer[i] - value[i];
+  });
+}
+
+void CpuKernels::outer_update(std::int64_t n, const Outer& o, const float* sum, float* outer, float* momentum,
+                              float* value) {
+  const auto workers = static_cast<float>(o.workers), lr = static_cast<float>(o.lr), mu = static_cast<float>(o.mu);
+  pool_.ranges(n, kUpdateGrain, [=](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float d = sum[i] / workers;
+      float along = d;
+      if (momentum) {
+        momentum[i] = mu * momentum[i] + d;
+        along = d + mu * momentum[i];
+      }
+      outer[i] -= lr * along;
+      value[i] = outer[i];
+    }
+  });
+}
+
 // Blocks of fixed size, added in order: the same sum for any number of threads.
 double CpuKernels::sum_squares(std::int64_t n, const float* x) {
   constexpr std::int64_t kBlock = 32768, kWays = 16;

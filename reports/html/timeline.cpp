@@ -80,7 +80,7 @@ std::int64_t origin_of(const StoredResult& run, std::int64_t first) {
   std::int64_t end = first;
   for (const result::OpRow& op : run.ops)
     if (run.text_of(op).stream == "compute") end = std::max(end, op.start_ps + op.duration_ps);
-  return end - run.result.step_time_ps;
+  return end - result::recorded_step_ps(run.result);
 }
 
 bool starts(std::string_view text, std::string_view prefix) {
@@ -101,7 +101,7 @@ Timeline timeline_of(const StoredResult& run, std::size_t most_bars) {
   const std::int64_t origin = origin_of(run, first);
   out.first_ps = first - origin;
   out.last_ps = last - origin;
-  out.window_ps = run.result.source == "measured" ? out.last_ps : run.result.step_time_ps;
+  out.window_ps = run.result.source == "measured" ? out.last_ps : result::recorded_step_ps(run.result);
   const std::vector<Row> rows = all_rows(run, origin);
   out.rows = rows;
   const std::int64_t span = last - first;

@@ -263,6 +263,7 @@ std::vector<std::string> asked(const Result& r) {
 std::vector<std::string> answered(const Result& r, const HtmlOptions& options) {
   std::vector<std::string> sentences = {speed(r, options), fit_and_limit(r), trust(r)};
   if (const std::string input = input_text(r); !input.empty()) sentences.push_back("Input: " + input + ".");
+  if (r.local_steps.known) sentences.push_back("Local steps: " + local_steps_text(r.local_steps) + ".");
   if (const std::string epoch = epoch_text(r); !epoch.empty()) sentences.push_back("An epoch: " + epoch + ".");
   for (std::string& sentence : learning_rate_sentences(r)) sentences.push_back(std::move(sentence));
   if (const std::string framework = chosen_framework(r); !framework.empty()) sentences.push_back(framework);

@@ -126,6 +126,9 @@ struct ClassOf {
     return m.backward ? MemoryClass::elementwise : MemoryClass::reduction;
   }
   MemoryClass operator()(const Optimizer&) const { return MemoryClass::optimizer; }
+  MemoryClass operator()(const OuterStep& o) const {
+    return o.part == OuterPart::update ? MemoryClass::optimizer : MemoryClass::elementwise;
+  }
   MemoryClass operator()(const Compress& c) const {
     if (c.code.sent == GradientCode::Sent::all) return MemoryClass::elementwise;
     return c.decompress ? MemoryClass::embedding_grad : MemoryClass::reduction;

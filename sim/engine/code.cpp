@@ -180,6 +180,7 @@ class RoleCompiler {
       const std::int32_t body = code_.slot_body[slot];
       code_.slot_issue.push_back(code_.issues_per_step);
       add_syncs(slot, body);
+      add_round(body, issues[static_cast<std::size_t>(body)]);
       code_.issues_per_step += issues[static_cast<std::size_t>(body)];
       code_.ops_per_step += static_cast<std::int64_t>(role_.bodies[static_cast<std::size_t>(body)].ops.size());
       for (std::int32_t stream = 0; stream < code_.streams; ++stream) {
@@ -187,6 +188,18 @@ class RoleCompiler {
           code_.stream_slots[static_cast<std::size_t>(stream)].push_back(slot);
       }
     }
+  }
+
+  // What is not launched in every step comes last in it, so that launches before a slot are the same in all steps.
+  void add_round(std::int32_t body, std::int64_t issues) {
+    const std::int64_t every = role_.bodies[static_cast<std::size_t>(body)].every;
+    REHEARSE_CHECK(every > 1 || code_.issues_of_round == 0, "{}: a slot of every step behind one of a round",
+                   role_.name);
+    REHEARSE_CHECK(every == 1 || code_.round == 1 || every == code_.round, "{}: rounds of {} and of {} steps",
+                   role_.name, code_.round, every);
+    if (every == 1) return;
+    code_.round = every;
+    code_.issues_of_round += issues;
   }
 
   void add_syncs(SlotId slot, std::int32_t body) {

@@ -94,7 +94,18 @@ struct RoleCode {
   std::span<const program::CallSequence> sequences;  // the link's
   IdVector<SyncId, SyncCode> syncs;
   std::vector<std::int32_t> compute_streams;
+  // Of bodies that run in every `round`-th step alone (program::Body::every), whose slots are the step's last, the step
+  // 0 being one of those: launches.
+  std::int64_t round = 1, issues_of_round = 0;
 
+  // Whether the slot's body runs in the step.
+  bool runs(std::int64_t step, SlotId slot) const {
+    return round == 1 || step % round == 0 || role->bodies[static_cast<std::size_t>(slot_body[slot])].every == 1;
+  }
+  // Launches before the step.
+  std::int64_t issues_before(std::int64_t step) const {
+    return step * issues_per_step - (step - (step + round - 1) / round) * issues_of_round;
+  }
   const program::Op& op(Position position) const {
     const OpRef& ref = ops[position];
     return role->bodies[static_cast<std::size_t>(ref.body)].ops[static_cast<std::size_t>(ref.op)];

@@ -35,7 +35,7 @@ struct DeviceKinds {
 };
 
 struct Options {
-  int steps = 2;                    // simulated; the last one is the steady step reported
+  int steps = 2;                    // simulated; the last one is the steady step reported (see Outcome)
   int repeats = 0;                  // of several jobs: steps the reported one does at least; below `steps`: `steps`
   Time launch_cost;                 // host time an op
   bool arena = false;               // Job::arena
@@ -75,6 +75,9 @@ struct Job {
   const DeviceKinds* kinds = nullptr;
 };
 
+// Where some bodies run in every so-manieth step alone (program::Body::every), the first simulated step is one of
+// these, and so must be the last: steps - 1 is a multiple of program::steps_per_round. What is reported of "the last
+// step" is the mean over the last round then, rounded down, but for records, which are of its last step.
 struct Outcome {
   Time step_time;                                            // of the last step
   std::vector<Time> step_ends;                               // latest rank's end of each step; see simulator/jobs.h
@@ -93,6 +96,7 @@ struct Outcome {
   std::vector<SlowRank> slow_ranks;
   std::vector<std::int64_t> faulty_links;        // by entry of noise.links: how many it befalls
   std::vector<std::vector<Time>> job_step_ends;  // of each job, the reported one first: of all steps it has done
+  Time round;                                    // the last program::steps_per_round steps together
 };
 
 // A simulation that cannot proceed: what() says who waits for whom.

@@ -75,6 +75,8 @@ struct Context {
   const plan::Plan& plan() const { return scenario.plan; }
   const plan::FrameworkProfile& profile() const { return scenario.framework; }
   double loss_weight() const;  // 1 / loss terms of the global batch
+  // The same of those of the batch that gradients are the mean of: with plan.local_steps of one group's.
+  double gradient_weight() const { return loss_weight() * static_cast<double>(plan().workers()); }
   bool all_to_all() const { return plan().context > 1 && plan().context_kind == plan::ContextKind::all_to_all; }
   // Whether a transformer block's linear layers multiply in 8 or 4 bits.
   bool fp8(std::int64_t layer) const {

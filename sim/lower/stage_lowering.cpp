@@ -451,6 +451,10 @@ void StageLowering::emit_backwards() {
 void StageLowering::emit_step() {
   step_ = builder_.begin_body("step");
   parameters_.emit_step();
+  if (!context_.plan().steps_apart()) return;
+  outer_ = builder_.begin_body("outer");
+  builder_.run_every(context_.plan().local_steps);
+  parameters_.emit_outer_step();
 }
 
 BodyId StageLowering::body_of(const ScheduleSlot& slot, const std::vector<int>& first,
@@ -506,6 +510,7 @@ std::vector<Slot> StageLowering::slots(int micro_batches) {
     add_exchange(body, &order[i], i + 1 < order.size() ? &order[i + 1] : nullptr);
   }
   slots.push_back({step_, -1});
+  if (outer_ >= 0) slots.push_back({outer_, -1});
   return slots;
 }
 

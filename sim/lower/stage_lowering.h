@@ -139,7 +139,7 @@ class StageLowering {
   int table_unit_ = 0;
   std::vector<int> bias_units_;
   Predictions predictions_;  // of multi-token prediction
-  BodyId begin_ = -1, step_ = -1;
+  BodyId begin_ = -1, step_ = -1, outer_ = -1;
   std::map<std::tuple<BodyId, BodyId, int>, BodyId> merged_;  // forward, backward, its micro-batch against forward's
 };
 

@@ -40,6 +40,8 @@ class Rules {
     if (ranks_known) spread_experts();
     if (ranks_known && all_sound("plan.zero_group", "plan.zero", "plan.rank_order"))
       resolve_zero_group(key("zero_group"), sections_.node_devices, s_);
+    if (ranks_known && all_sound("plan.local_steps", "plan.local_group", "plan.zero", "plan.rank_order"))
+      resolve_local_group(sections_.plan, sections_.node_devices, s_);
     data_parallel_only();
     if (sections_.model_sound) {
       narrow_products();
@@ -60,6 +62,7 @@ class Rules {
     check_documents(sections_, s_);
     check_offload(sections_, s_);
     check_gradient_compression(sections_.plan, s_);
+    check_local_steps(sections_.plan, s_);
     check_graphs(sections_, s_);
     check_vision(sections_, s_);
     check_encoder_decoder(sections_, s_);

@@ -49,33 +49,30 @@ std::optional<std::int64_t> devices_of_node(const ClusterRequest& cluster, const
   }
 }
 
-void resolve_zero_group(const Node& key, std::optional<std::int64_t> devices, Scenario& scenario) {
+namespace {
+
+// Plan::replicas of groups of `group` ranks with the same weights, or of those of a node (Plan::kNodeShards).
+void resolve_group(const Node& key, const char* name, std::int64_t group, std::optional<std::int64_t> devices,
+                   Scenario& scenario) {
   Plan& plan = scenario.plan;
-  plan.replicas = 1;
-  if (plan.zero_group == Plan::kAllShard) return;
   const std::int64_t all = plan.data * plan.context;
-  if (plan.zero == 0) {
-    key.error("with zero: 0 nothing is sharded", "plan.zero 1, 2 or 3, or leave zero_group out");
-    return;
-  }
-  if (plan.zero_group > 0) {
-    if (all % plan.zero_group != 0 || plan.zero_group % plan.context != 0) {
+  if (group > 0) {
+    if (all % group != 0 || group % plan.context != 0) {
       const std::string context = plan.context > 1 ? fmt::format(" * context = {} * {}", plan.data, plan.context) : "";
-      key.error(
-          fmt::format("groups of {} ranks: {} ranks have the same weights (data{}), which do not divide into such "
-                      "groups{}; nearest that do: {}",
-                      plan.zero_group, all, context,
-                      plan.context > 1 ? fmt::format(" of whole context groups of {}", plan.context) : "",
-                      nearest_divisors(all, plan.zero_group, all)));
+      key.error(fmt::format(
+          "groups of {} ranks: {} ranks have the same weights (data{}), which do not divide into such "
+          "groups{}; nearest that do: {}",
+          group, all, context, plan.context > 1 ? fmt::format(" of whole context groups of {}", plan.context) : "",
+          nearest_divisors(all, group, all)));
       return;
     }
-    plan.replicas = all / plan.zero_group;
+    plan.replicas = all / group;
     return;
   }
   if (!devices || *devices < 1) {
     key.error(
         fmt::format("topology {} does not say how many devices a node has (node.devices)", scenario.cluster.topology),
-        "give zero_group as a number of ranks");
+        fmt::format("give {} as a number of ranks", name));
     return;
   }
   for (std::int64_t replicas = 1; replicas <= plan.data; ++replicas) {
@@ -87,7 +84,37 @@ void resolve_zero_group(const Node& key, std::optional<std::int64_t> devices, Sc
   key.error(fmt::format("no two ranks with the same weights share a node of {} devices (tensor = {}, pipeline = {}, "
                         "rank_order)",
                         *devices, plan.tensor, plan.pipeline),
-            "split less, or give zero_group as a number of ranks");
+            fmt::format("split less, or give {} as a number of ranks", name));
+}
+
+}  // namespace
+
+void resolve_zero_group(const Node& key, std::optional<std::int64_t> devices, Scenario& scenario) {
+  Plan& plan = scenario.plan;
+  plan.replicas = 1;
+  if (plan.zero_group == Plan::kAllShard) return;
+  if (plan.zero == 0) {
+    key.error("with zero: 0 nothing is sharded", "plan.zero 1, 2 or 3, or leave zero_group out");
+    return;
+  }
+  resolve_group(key, "zero_group", plan.zero_group, devices, scenario);
+}
+
+void resolve_local_group(const Node& plan_node, std::optional<std::int64_t> devices, Scenario& scenario) {
+  Plan& plan = scenario.plan;
+  if (!plan.steps_apart()) return;
+  if (plan.zero > 0) {
+    plan_node.get("local_steps")
+        .error(
+            fmt::format("with plan.zero = {} a rank has no optimizer states, and no parameters, of its own to step by",
+                        plan.zero),
+            "plan.zero: 0");
+    return;
+  }
+  if (plan.local_group == Plan::kReplicaGroup)
+    plan.replicas = plan.data;
+  else
+    resolve_group(plan_node.get("local_group"), "local_group", plan.local_group, devices, scenario);
 }
 
 }  // namespace rehearse::plan::detail

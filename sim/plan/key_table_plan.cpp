@@ -61,6 +61,20 @@ Field zero_group() {
       });
 }
 
+Field local_group() {
+  return Field::of<Plan>(
+      [](const Plan& p) -> Value {
+        if (p.local_group > 0) return p.local_group;
+        return std::string(p.local_group == Plan::kNodeShards ? "node" : "replica");
+      },
+      [](Plan& p, const Value& value) {
+        if (const auto* ranks = std::get_if<std::int64_t>(&value))
+          p.local_group = *ranks;
+        else
+          p.local_group = std::get<std::string>(value) == "node" ? Plan::kNodeShards : Plan::kReplicaGroup;
+      });
+}
+
 }  // namespace
 
 std::vector<Key> plan_keys() {
@@ -354,6 +368,59 @@ std::vector<Key> plan_keys() {
        .example = "256",
        .related = "plan.gradient_compression",
        .field = &Plan::gradient_chunk},
+      {.path = "plan.local_steps",
+       .type = KeyType::integer,
+       .fallback = "0",
+       .min = 0,
+       .max = 100'000,
+       .meaning =
+           "optimizer steps that each worker takes by its own gradients before the workers' parameters become one "
+           "again, which `outer_optimizer` says how (local SGD, FedAvg, DiLoCo); 0: gradients of all data-parallel "
+           "ranks are summed in every step. What is said of a step is the mean over a round of so many",
+       .example = "16",
+       .related = "plan.local_group plan.outer_optimizer plan.outer_lr plan.outer_momentum",
+       .field = &Plan::local_steps},
+      {.path = "plan.local_group",
+       .type = KeyType::choice_or_integer,
+       .fallback = "replica",
+       .values = {"replica", "node"},
+       .min = 1,
+       .max = kMostRanks,
+       .meaning =
+           "with `local_steps`: what a worker is, a data-parallel `replica`, those of a `node`, or groups of so many "
+           "ranks with the same weights. Within a worker gradients are summed in every step",
+       .example = "node",
+       .related = "plan.local_steps plan.rank_order",
+       .field = local_group()},
+      {.path = "plan.outer_optimizer",
+       .type = KeyType::choice,
+       .fallback = "average",
+       .values = {"average", "nesterov"},
+       .meaning =
+           "with `local_steps`, at the end of a round: `average` (each worker goes on with the mean of all workers' "
+           "parameters) or `nesterov` (with those that the round began with, moved by a step of SGD with Nesterov's "
+           "momentum along the mean of how far the workers have come, as DiLoCo). `nesterov` keeps both in fp32",
+       .example = "nesterov",
+       .related = "plan.local_steps plan.outer_lr plan.outer_momentum",
+       .field = &Plan::outer_optimizer},
+      {.path = "plan.outer_lr",
+       .type = KeyType::number,
+       .fallback = "0.7",
+       .min = 0,
+       .max = 100,
+       .meaning = "with `outer_optimizer: nesterov`: its learning rate",
+       .example = "1",
+       .related = "plan.outer_optimizer plan.outer_momentum",
+       .field = &Plan::outer_lr},
+      {.path = "plan.outer_momentum",
+       .type = KeyType::number,
+       .fallback = "0.9",
+       .min = 0,
+       .max = 1,
+       .meaning = "with `outer_optimizer: nesterov`: its momentum; 0: none is kept",
+       .example = "0.8",
+       .related = "plan.outer_optimizer plan.outer_lr",
+       .field = &Plan::outer_momentum},
       {.path = "plan.embedding_tables",
        .type = KeyType::choice,
        .fallback = "replicated",

@@ -58,6 +58,9 @@ enum class EmbeddingTables : unsigned char { replicated, sharded };
 enum class SparseOptimizer : unsigned char { none, sgd, adagrad };
 // How long the documents are that sequences are packed of (documents.h); none: each sequence is one.
 enum class Documents : unsigned char { none, fixed, uniform, lognormal, table };
+// What ends a round of local steps (program::OuterStep): the mean of the replicas' parameters, or a step of SGD with
+// Nesterov's momentum along the mean of how far they have come.
+enum class OuterOptimizer : unsigned char { average, nesterov };
 // How an optimizer's averages are stored. int8: codes of blocks (sim/base/moment_codes.h).
 enum class MomentsKind : unsigned char { fp32, bf16, int8 };
 
@@ -123,6 +126,16 @@ struct Plan {
   }
   bool compresses_gradients() const { return !compresses_by("none"); }
   GradientCode gradient_code(std::int64_t elements) const;  // of a bucket; compresses_gradients()
+  // Optimizer steps that each group of ranks with the same weights takes for itself before all groups become one again;
+  // 0: gradients of all are summed in every step. Which ranks are a group: kReplicaGroup (a data-parallel replica),
+  // kNodeShards (those of a node) or a number of ranks; `replicas` is how many groups there are then.
+  static constexpr std::int64_t kReplicaGroup = 0;
+  std::int64_t local_steps = 0, local_group = kReplicaGroup;
+  OuterOptimizer outer_optimizer = OuterOptimizer::average;
+  double outer_lr = 0.7, outer_momentum = 0.9;  // of nesterov
+  bool steps_apart() const { return local_steps > 0; }
+  // Groups that step by their own gradients' mean.
+  std::int64_t workers() const { return steps_apart() ? replicas : 1; }
   AxisOrder rank_order = {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline};
 };
 

@@ -303,7 +303,7 @@ Scenario detail::read_scenario(const Source& source) {
   note_places(failures, "failures", scenario.places);
   note_places(checkpoint, "checkpoint", scenario.places);
 
-  if (scenario.plan.zero_group == Plan::kNodeShards)
+  if (scenario.plan.zero_group == Plan::kNodeShards || scenario.plan.local_group == Plan::kNodeShards)
     sections.node_devices = detail::devices_of_node(scenario.cluster, data_root);
   detail::resolve(sections, diagnostics, scenario);
   diagnostics.throw_if_any();

@@ -108,16 +108,19 @@ void check_adapters(const Node& training, const Scenario& scenario, const std::f
 void check_offload(const Sections& sections, const Scenario& scenario);
 // gradient_rules.cpp: which chains of plan.gradient_compression there are, and which plans they go with.
 void check_gradient_compression(const Node& plan, const Scenario& scenario);
+// local_step_rules.cpp: what plan.local_steps does not go with.
+void check_local_steps(const Node& plan, const Scenario& scenario);
 // vision_rules.cpp: how a vision transformer cannot be split.
 void check_vision(const Sections& sections, const Scenario& scenario);
 void check_encoder_decoder(const Sections& sections, const Scenario& scenario);
 // prediction_rules.cpp: where multi-token prediction is not available.
 void check_predictions(const Sections& sections, const Scenario& scenario);
 // hybrid_sharding.cpp: the devices of a node of the topology, if its file says so; Plan::replicas from
-// Plan::zero_group, whose key is `key`.
+// Plan::zero_group, whose key is `key`, or from Plan::local_group.
 std::optional<std::int64_t> devices_of_node(const ClusterRequest& cluster, const std::string& data_root);
 // cluster_nodes.cpp: of each of cluster.nodes, 0 where its topology does not say (its reader reports that).
 std::vector<std::int64_t> devices_of_nodes(const ClusterRequest& cluster, const std::string& data_root);
+void resolve_local_group(const Node& plan, std::optional<std::int64_t> devices, Scenario& scenario);
 void resolve_zero_group(const Node& key, std::optional<std::int64_t> devices, Scenario& scenario);
 void resolve(const Sections& sections, const Diagnostics& reported, Scenario& scenario);
 

@@ -317,6 +317,16 @@ struct ExpectedOf {
     return c.feedback ? Expected{{c.code.elements, c.code.elements}, {packed, c.code.elements}}
                       : Expected{{c.code.elements}, {packed}};
   }
+  // The parameter, and its fp32 copy, are written alone.
+  Expected operator()(const OuterStep& o) const {
+    const std::int64_t n = o.elements;
+    const Sizes values(o.master ? 2 : 1, n);
+    if (o.part == OuterPart::difference) return {{n, n}, {n}};
+    if (o.part == OuterPart::mean) return {{n}, values};
+    Expected e{o.momentum ? Sizes{n, n, n} : Sizes{n, n}, o.momentum ? Sizes{n, n} : Sizes{n}};
+    e.writes.insert(e.writes.end(), values.begin(), values.end());
+    return e;
+  }
   Expected operator()(const EmbeddingBags& e) const {
     const std::int64_t y = static_cast<std::int64_t>(e.tables.size()) * e.slices * e.batch * e.cols;
     Sizes tables, sums;

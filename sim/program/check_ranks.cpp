@@ -1,5 +1,6 @@
 // The checks of all ranks together: first whether what they call matches (crossed collectives, missing and mismatched
-// sends and receives), over the calls of one step, as every step is the same; then, if every call has its counterpart,
+// sends and receives), over the calls of one step, as every step is the same but for bodies that are not run in all
+// (Body::every), whose calls must be so on every side; then, if every call has its counterpart,
 // whether an execution gets through (check_deadlock.cpp). A missing counterpart would stop that execution anyway, so it
 // is not run and reported a second time.
 #include <fmt/format.h>
@@ -37,6 +38,11 @@ class CallCheck {
     const Slot& slot = role(side).slots[static_cast<std::size_t>(call.slot)];
     return role(side).bodies[static_cast<std::size_t>(slot.body)].ops[static_cast<std::size_t>(call.op)];
   }
+  // In which steps it calls: Body::every.
+  std::int64_t every(const MatchSide& side, const CallPlace& call) const {
+    const Slot& slot = role(side).slots[static_cast<std::size_t>(call.slot)];
+    return role(side).bodies[static_cast<std::size_t>(slot.body)].every;
+  }
   std::int64_t elements(const MatchSide& side, const CallPlace& call) const {
     const OpShape& shape = op(side, call).shape;
     if (call.leg < 0) return std::get<Collective>(shape).elements;
@@ -51,9 +57,11 @@ class CallCheck {
     if (k >= calls(side).size()) return fmt::format("{} makes only {} calls in a step", who(side), calls(side).size());
     const CallPlace& call = calls(side)[k];
     const Op& o = op(side, call);
-    return fmt::format("{} calls {} {} of {} {}{}", who(side), kind_name(o.shape), place(side, call),
+    const std::int64_t steps = every(side, call);
+    return fmt::format("{} calls {} {} of {} {}{}{}", who(side), kind_name(o.shape), place(side, call),
                        elements(side, call), name_of(o.dtype),
-                       std::get<Collective>(o.shape).reduce == ReduceOp::max ? " (max)" : "");
+                       std::get<Collective>(o.shape).reduce == ReduceOp::max ? " (max)" : "",
+                       steps > 1 ? fmt::format(" every {} steps", steps) : "");
   }
 
   bool same(const MatchSide& a, const MatchSide& b, std::size_t k) const {
@@ -62,8 +70,9 @@ class CallCheck {
     const auto& cx = std::get<Collective>(x.shape);
     const auto& cy = std::get<Collective>(y.shape);
     const bool reduces = cx.kind == CollectiveKind::all_reduce || cx.kind == CollectiveKind::reduce_scatter;
-    return cx.kind == cy.kind && cx.elements == cy.elements && cx.parts == cy.parts && cx.back == cy.back &&
-           cx.to == cy.to && x.dtype == y.dtype && (!reduces || cx.reduce == cy.reduce);
+    return every(a, calls(a)[k]) == every(b, calls(b)[k]) && cx.kind == cy.kind && cx.elements == cy.elements &&
+           cx.parts == cy.parts && cx.back == cy.back && cx.to == cy.to && x.dtype == y.dtype &&
+           (!reduces || cx.reduce == cy.reduce);
   }
 
   void compare_collectives(const Match& m, const MatchSide& a, const MatchSide& b) {
@@ -89,7 +98,8 @@ class CallCheck {
       const CallPlace& r = calls(receiver)[k];
       const DType sent = op(sender, s).dtype;
       const DType received = op(receiver, r).dtype;
-      if (elements(sender, s) == elements(receiver, r) && sent == received) continue;
+      const bool together = every(sender, s) == every(receiver, r);
+      if (elements(sender, s) == elements(receiver, r) && sent == received && together) continue;
       violations_.push_back(
           {"size-mismatch",
            fmt::format("{} sends {} {} in {} where {} receives {} {} in {} (channel {}, message {})", who(sender),

@@ -50,6 +50,7 @@ class ReferenceCheck {
     for (BodyId b = 0; b < static_cast<BodyId>(role_.bodies.size()); ++b) {
       const auto& ops = role_.bodies[static_cast<std::size_t>(b)].ops;
       for (int i = 0; i < static_cast<int>(ops.size()); ++i) check_op(b, i, ops[static_cast<std::size_t>(i)]);
+      check_every(b);
     }
     deltas_.resize(role_.bodies.size());
     if (buffers_ok_) collect_deltas();
@@ -57,6 +58,7 @@ class ReferenceCheck {
       check_interrupt();
       check_slot(s);
     }
+    check_rounds();
   }
 
  private:
@@ -102,6 +104,38 @@ class ReferenceCheck {
       if (in_range(o.buffer, role_.buffers)) continue;
       buffers_ok_ = false;
       bad(body, i, o.buffer, fmt::format("names buffer {}, of which there are {}", o.buffer, role_.buffers.size()));
+    }
+  }
+
+  // Of a body that is not run in every step nothing but what is kept may be read elsewhere: it would be of an earlier
+  // step, or of none.
+  void check_every(BodyId body) {
+    const Body& b = role_.bodies[static_cast<std::size_t>(body)];
+    if (b.every < 1) bad(-1, -1, -1, fmt::format("body {} is run every {} steps", b.name, b.every));
+    if (b.every <= 1 || !buffers_ok_) return;
+    for (int i = 0; i < static_cast<int>(b.ops.size()); ++i)
+      for (const Operand& o : b.ops[static_cast<std::size_t>(i)].writes) {
+        const Buffer& written = role_.buffers[static_cast<std::size_t>(o.buffer)];
+        const Buffer& base = written.is_view() ? role_.buffers[static_cast<std::size_t>(written.base)] : written;
+        if (base.lifetime == Lifetime::persistent || base.lifetime == Lifetime::slot) continue;
+        bad(body, i, o.buffer,
+            fmt::format("writes '{}', which lives for a {}, in every {} steps alone", base.name,
+                        base.lifetime == Lifetime::step ? "step" : "micro-batch", b.every));
+      }
+  }
+
+  // Slots that are not of every step come behind all others, and are of the same steps.
+  void check_rounds() {
+    std::int64_t round = 1;
+    for (const Slot& slot : role_.slots) {
+      if (!in_range(slot.body, role_.bodies)) return;
+      const Body& body = role_.bodies[static_cast<std::size_t>(slot.body)];
+      if (round > 1 && body.every != round)
+        return bad(-1, -1, -1,
+                   fmt::format("a slot of body {}, which is run every {} steps, comes behind one of a body run "
+                               "every {} steps",
+                               body.name, body.every, round));
+      round = body.every;
     }
   }
 

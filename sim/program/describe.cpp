@@ -109,6 +109,9 @@ struct ShapeText {
                        c.code.stochastic && !c.decompress ? " stochastic" : "", c.feedback ? " feedback" : "",
                        c.decompress ? fmt::format(" members={}", c.members) : "");
   }
+  std::string operator()(const OuterStep& o) const {
+    return fmt::format("elements={} workers={}{}", o.elements, o.workers, o.master ? " master" : "");
+  }
   std::string operator()(const SumSquares& s) const { return fmt::format("elements={}", s.elements); }
   std::string operator()(const ClipCoefficient& c) const { return fmt::format("max_norm={}", c.max_norm); }
   std::string operator()(const UpdateLossScale& u) const { return fmt::format("interval={}", u.interval); }

@@ -108,6 +108,10 @@ struct KindName {
   }
   std::string_view operator()(const Adafactor&) const { return "adafactor"; }
   std::string_view operator()(const Muon& m) const { return m.part == MuonPart::momentum ? "muon_momentum" : "muon"; }
+  std::string_view operator()(const OuterStep& o) const {
+    static constexpr std::string_view kNames[] = {"outer_mean", "outer_difference", "outer_update"};
+    return kNames[static_cast<std::size_t>(o.part)];
+  }
   std::string_view operator()(const Compress& c) const { return c.decompress ? "decompress" : "compress"; }
   std::string_view operator()(const Optimizer& o) const { return o.adam ? "adamw" : "sgd"; }
   std::string_view operator()(const SumSquares&) const { return "sum_squares"; }

@@ -15,6 +15,7 @@
 #include "sim/base/axis.h"
 #include "sim/base/gradient_code.h"
 #include "sim/program/ids.h"
+#include "sim/program/outer_step.h"
 
 namespace rehearse::program {
 
@@ -594,8 +595,8 @@ struct HostSync {};
 using OpShape =
     std::variant<Gemm, Attention, LatentHeads, Norm, Activation, Elementwise, StridedCopy, Router, Permute, GroupedGemm,
                  Embedding, EmbeddingBags, Pairs, CrossEntropy, MeanSquaredError, BinaryCrossEntropy, Optimizer,
-                 Adafactor, Muon, Lamb, Compress, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d, Pool2d,
-                 AveragePool, BatchNorm, Input, Collective, PointToPoint, HostSync>;
+                 Adafactor, Muon, Lamb, Compress, OuterStep, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d,
+                 Pool2d, AveragePool, BatchNorm, Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

@@ -39,6 +39,13 @@ RoleId role_of(const Program& program, const Coordinates& rank) {
   REHEARSE_CHECK(false, "no role for a rank of stage {}", rank[static_cast<std::size_t>(Axis::pipeline)]);
 }
 
+std::int64_t steps_per_round(const Program& program) {
+  std::int64_t steps = 1;
+  for (const Role& role : program.roles)
+    for (const Body& body : role.bodies) steps = std::max(steps, body.every);
+  return steps;
+}
+
 Within within(const Role& role, const Op& op) {
   bool host = false, device = false;
   for (const auto* operands : {&op.reads, &op.writes})

@@ -112,9 +112,13 @@ struct Op {
   int micro_batch_delta = 0;  // it is of micro-batch slot.micro_batch + delta, in a body of two micro-batches
 };
 
+// `every`: what the body does is done in every so-manieth step alone, the last of each round of as many
+// (plan.local_steps has one such body, behind the optimizer's). In the other steps its slots are passed over: ops wait,
+// record and release as they always do, but launch nothing, take no time, move nothing and change nothing.
 struct Body {
   std::string name;  // "forward", "backward.last", "optimizer"
   std::vector<Op> ops;
+  std::int64_t every = 1;
 };
 
 struct Slot {
@@ -161,6 +165,9 @@ struct Program {
   std::vector<std::vector<std::int64_t>> parts;  // of all-to-alls of unequal parts (op.h): elements by member
   std::vector<Role> roles;
 };
+
+// Steps after which everything repeats: the most that a body is `every` of; 1: all steps are alike.
+std::int64_t steps_per_round(const Program& program);
 
 // The role of a rank with these coordinates; a rank without one is a broken invariant.
 RoleId role_of(const Program& program, const Coordinates& rank);

@@ -198,6 +198,12 @@ void write_learning_rate(const LearningRate& l, JsonWriter& json) {
   json.close('}');
 }
 
+void write_local_steps(const LocalSteps& l, JsonWriter& json) {
+  json.key("local_steps").open('{').key("steps").integer(l.steps).key("workers").integer(l.workers);
+  json.key("outer_optimizer").text(l.outer).key("round_time_s").seconds(l.round_ps);
+  json.key("inner_step_time_s").seconds(l.inner_ps).key("outer_step_time_s").seconds(l.outer_ps).close('}');
+}
+
 }  // namespace
 
 double utilisation(const LinkUse& link, std::int64_t bytes, std::int64_t ps) {
@@ -228,6 +234,7 @@ void write_answers(const Result& r, JsonWriter& json) {
   if (!r.notes.empty()) write_notes(r, json);
   if (r.pace.known()) write_pace(r.pace, json);
   if (r.gpu.known()) write_gpu(r.gpu, json);
+  if (r.local_steps.known) write_local_steps(r.local_steps, json);
 }
 
 }  // namespace rehearse::result

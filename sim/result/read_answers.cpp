@@ -205,6 +205,18 @@ void read_learning_rate(JsonReader& in, const Json& document, Result& r) {
   if (rate.contains("base_lr")) r.learning_rate.base_lr = in.number(rate, "learning_rate", "base_lr");
 }
 
+void read_local_steps(JsonReader& in, const Json& document, Result& r) {
+  const Json& local = in.object(document, "", "local_steps");
+  LocalSteps& l = r.local_steps;
+  l.known = true;
+  l.steps = read_count(in, local, "local_steps", "steps", 1);
+  l.workers = read_count(in, local, "local_steps", "workers", 1);
+  l.outer = in.text(local, "local_steps", "outer_optimizer");
+  l.round_ps = in.picoseconds(local, "local_steps", "round_time_s");
+  l.inner_ps = in.picoseconds(local, "local_steps", "inner_step_time_s");
+  l.outer_ps = in.picoseconds(local, "local_steps", "outer_step_time_s");
+}
+
 }  // namespace
 
 void read_answers(JsonReader& in, const Json& document, Result& r) {
@@ -226,6 +238,7 @@ void read_answers(JsonReader& in, const Json& document, Result& r) {
     });
   if (document.contains("pace")) read_pace(in, document, r);
   if (document.contains("gpu")) read_gpu(in, document, r);
+  if (document.contains("local_steps")) read_local_steps(in, document, r);
   if (document.contains("what_if"))
     for_objects(in, document, "", "what_if", [&](const Json& item, const std::string& path) {
       r.what_if.push_back({in.text(item, path, "what"), in.picoseconds(item, path, "halved_step_time_s"),

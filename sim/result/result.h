@@ -198,6 +198,15 @@ struct ProductUse {
   std::string algorithm;
   friend bool operator==(const ProductUse&, const ProductUse&) = default;
 };
+// Local steps (plan.local_steps): a round of `steps`, of which the last ends with the outer step. All that is said of a
+// step is the mean over a round then, but for records, which are of its last step.
+struct LocalSteps {
+  bool known = false;
+  std::int64_t steps = 1, workers = 1;
+  std::string outer;  // "average", "nesterov"
+  // A round; the mean of its steps but the last, 0 if that is the only one; the last.
+  std::int64_t round_ps = 0, inner_ps = 0, outer_ps = 0;
+};
 // A measured run on GPUs: what the one with the lowest clock was like (execute/rank/gpu/state_log.h) and which products
 // were performed. samples 0: nobody could say.
 struct GpuRun {
@@ -298,6 +307,7 @@ struct Result {
   Energy energy;
   Pace pace;  // of the machine while it was measured, or of a simulation while it was calibrated; unknown: none
   GpuRun gpu;
+  LocalSteps local_steps;
   std::vector<JobResult> jobs;  // the one that all else is about first; empty: it is alone
   // Not in result.json.
   std::vector<OpRecord> records;                          // sorted by rank, then start
@@ -312,6 +322,15 @@ struct Result {
 // Whether the share is one of the result's: exposed_input is where loading takes time.
 inline bool has_share(const Result& r, Share share) {
   return share != Share::exposed_input || r.input.known;
+}
+
+// Of a round of that many steps, the last of which took outer_ps.
+inline LocalSteps local_steps(std::int64_t steps, std::int64_t workers, std::int64_t round_ps, std::int64_t outer_ps) {
+  return {true, steps, workers, "", round_ps, steps > 1 ? (round_ps - outer_ps) / (steps - 1) : 0, outer_ps};
+}
+// How long the step took that the records are of: the last of a round, or the step reported.
+inline std::int64_t recorded_step_ps(const Result& r) {
+  return r.local_steps.known ? r.local_steps.outer_ps : r.step_time_ps;
 }
 
 double mfu(const Result& r);

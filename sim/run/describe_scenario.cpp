@@ -109,7 +109,14 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
   }
   if (p.recompute_every > 1) s["plan.recompute_every"] = fmt::to_string(p.recompute_every);
   s["plan.data"] = fmt::to_string(p.data);
-  if (p.replicas > 1) s["plan.zero_group"] = fmt::to_string(p.data * p.context / p.replicas);
+  if (p.steps_apart()) {
+    for (const char* key : {"plan.local_steps", "plan.local_group", "plan.outer_optimizer"})
+      s[key] = *plan::value_text(*plan::find_key(key), scenario);
+    if (p.outer_optimizer == plan::OuterOptimizer::nesterov)
+      for (const char* key : {"plan.outer_lr", "plan.outer_momentum"})
+        s[key] = *plan::value_text(*plan::find_key(key), scenario);
+  }
+  if (p.zero > 0 && p.replicas > 1) s["plan.zero_group"] = fmt::to_string(p.data * p.context / p.replicas);
   if (p.expert > 1) s["plan.expert"] = fmt::to_string(p.expert);
   if (p.whole_experts()) s["plan.expert_tensor"] = "1";
   if (scenario.model.routing != model::Routing::uniform)

@@ -42,7 +42,8 @@ Load load_of(const program::Program& program, const Devices& devices, const Powe
         if (program::within(role, op) != program::Within::device) continue;  // what hosts take is left out
         if (runs[b] == 0 || program::is_transfer(op) || std::holds_alternative<program::HostSync>(op.shape)) continue;
         const cost::KernelEnergy energy = cost::kernel_energy(power, role, op);
-        const double times = devices.of_role[r] * static_cast<double>(runs[b]);
+        const double times =
+            devices.of_role[r] * static_cast<double>(runs[b]) / static_cast<double>(role.bodies[b].every);
         add(load.products, energy.flops, times);
         add(load.memory, energy.bytes, times);
       }

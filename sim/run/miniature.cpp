@@ -25,6 +25,8 @@ constexpr Instead kInstead[] = {{"training.precision", "bf16"},
                                 {"plan.expert", "1"},
                                 {"plan.context", "1"},
                                 {"plan.zero_group", "all"},
+                                {"plan.local_group", "replica"},
+                                {"plan.local_steps", "0"},
                                 {"plan.recompute_every", "1"},
                                 {"plan.embedding_as_layer", "false"},
                                 {"plan.chunks", "1"},
@@ -104,7 +106,8 @@ class Rows {
     split("tensor", l.tensor, s.tensor);
     split("context", l.context, s.context);
     split("expert", l.expert, s.expert);
-    if (l.replicas > 1) split("replicas of shards", l.replicas, s.replicas);
+    if (l.replicas > 1)
+      split(l.steps_apart() ? "workers of local steps" : "replicas of shards", l.replicas, s.replicas);
   }
   void strategies() {
     const plan::Plan& l = large_.plan;

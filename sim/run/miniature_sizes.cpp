@@ -212,6 +212,11 @@ class Shrinking {
       p.zero_group = l.zero_group, p.replicas = l.replicas;
     else if (is_hybrid(l) && p.data > 1 && shards > 2)
       p.replicas = 2, p.zero_group = shards / 2;
+    if (l.steps_apart()) {
+      const bool same = s_.cluster.gpus == large_.cluster.gpus;
+      p.zero_group = plan::Plan::kAllShard;
+      p.local_group = same ? l.local_group : plan::Plan::kReplicaGroup, p.replicas = same ? l.replicas : p.data;
+    }
     p.micro_batch = micro_batch_;
     if (l.recompute_layers > 0 && transformer()) {
       const int64_t had = std::max<int64_t>(1, large_.model.layers / (l.pipeline * l.chunks));

@@ -247,7 +247,7 @@ Prepared::Prepared(const plan::Scenario& scenario, const Options& options, const
       kinds_(device_kinds(*machine_->costs, machine_->others)),
       program_(lowered(this->scenario(), options)),
       input_(input_pipeline(scenario, cluster())),
-      attention_loads_(document_loads(scenario, options.steps)) {
+      attention_loads_(document_loads(scenario, simulated_steps(scenario, options.steps))) {
   check_input();
   if (options.phase) options.phase("checking");
   const bool buffered = collectives().buffered_messages();
@@ -290,6 +290,12 @@ void Prepared::prepare_jobs() {
   if (options_.steps < 2)
     throw InputError(Diagnostic{"", 0, 0, "cluster.jobs", "with jobs alongside it at least 2 steps are simulated",
                                 "--steps 2: a job's first step begins with nothing in flight"});
+  const auto apart = [](const plan::Scenario& s) { return s.plan.local_steps > 1; };
+  if (apart(scenario_) ||
+      std::any_of(scenario_.jobs.begin(), scenario_.jobs.end(), [&](const auto& job) { return apart(job.scenario); }))
+    throw InputError(Diagnostic{"", 0, 0, "cluster.jobs",
+                                "of several jobs on a cluster steps are compared, which with plan.local_steps differ",
+                                "plan.local_steps: 0, or no jobs"});
   for (std::size_t j = 0; j < scenario_.jobs.size(); ++j) {
     const plan::Scenario& other = scenario_.jobs[j].scenario;
     try {
@@ -326,9 +332,14 @@ bool Prepared::in_arena() const {
   return scenario_.framework.allocator == plan::Allocator::arena;
 }
 
+int Prepared::simulated_steps(const plan::Scenario& scenario, int steps) {
+  const auto round = static_cast<int>(scenario.plan.local_steps);
+  return round > 1 ? std::max(1, (steps + round - 2) / round) * round + 1 : steps;
+}
+
 engine::Options Prepared::engine_options() const {
   engine::Options options;
-  options.steps = options_.steps;
+  options.steps = steps();
   options.launch_cost = launch_cost();
   options.arena = in_arena();
   options.arenas = arenas();

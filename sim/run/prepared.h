@@ -82,6 +82,9 @@ class Prepared {
   // 0: this, k: the k-th job alongside it.
   const Prepared& job(std::size_t k) const { return k == 0 ? *this : *beside_.at(k - 1); }
 
+  // How many steps are simulated: as asked for, or with local steps whole rounds behind the last step of one.
+  int steps() const { return simulated_steps(scenario_, options_.steps); }
+  static int simulated_steps(const plan::Scenario& scenario, int steps);
   // Of a plain simulation: the scenario's noise, sample 0, nothing recorded.
   engine::Options engine_options() const;
   // Several threads may at once.

@@ -154,10 +154,21 @@ void widen(const cost::Device& device, result::Result& out) {
   out.interval_high_s = step * std::exp(high);
 }
 
+// A simulated run ends with a round's last step.
+void add_local_steps(const engine::Outcome& outcome, const plan::Plan& plan, result::Result& out) {
+  if (!plan.steps_apart()) return;
+  const std::int64_t steps = plan.local_steps;
+  const std::size_t last = outcome.step_ends.size() - 1;
+  const Time outer = last > 0 ? outcome.step_ends[last] - outcome.step_ends[last - 1] : outcome.step_ends[last];
+  out.local_steps = result::local_steps(steps, plan.workers(), outcome.round.ps(), outer.ps());
+  out.local_steps.outer = plan.outer_optimizer == plan::OuterOptimizer::average ? "average" : "nesterov";
+}
+
 void add_outcome(const engine::Outcome& outcome, const plan::Scenario& scenario, const Options& options,
                  result::Result& out) {
   out.step_time_ps = outcome.step_time.ps();
   out.breakdown_ps = outcome.breakdown_ps;
+  add_local_steps(outcome, scenario.plan, out);
   const double step = outcome.step_time.seconds();
   if (step > 0) {
     const auto& t = scenario.training;
@@ -226,7 +237,7 @@ result::Result simulate_scenario(const plan::Scenario& given, const Options& opt
   result::Result out;
   describe_scenario(scenario, prepared.cluster(), prepared.costs().device(), out);
   out.ranks = grid.ranks();
-  out.steps = options.steps;
+  out.steps = prepared.steps();
   out.measured_in = prepared.costs().device().measured_in;
   out.pace = prepared.costs().device().pace;
   if (options.phase) options.phase("planning the memory of");

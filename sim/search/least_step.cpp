@@ -105,6 +105,11 @@ class Steps {
     bool moved = false;
     while (stage.ends.size() < steps_) {
       const BodyPaths& body = own.bodies[static_cast<std::size_t>(slots[stage.slot].body)];
+      if (!stage.in_body && passed_over(s, slots[stage.slot].body)) {  // not in every step: a bound leaves it out
+        moved = true;
+        next_slot(stage, slots.size());
+        continue;
+      }
       if (!stage.in_body) {
         stage.values.assign(static_cast<std::size_t>(body.sources), kNotThere);
         for (std::size_t e = 0; e < body.entries.size(); ++e)
@@ -119,11 +124,20 @@ class Steps {
         stage.state[static_cast<std::size_t>(state)] = latest(paths, stage.values);
       stage.in_body = false;
       moved = true;
-      if (++stage.slot < slots.size()) continue;
-      stage.slot = 0;
-      stage.ends.push_back(*std::max_element(stage.state.begin(), stage.state.end()));
+      next_slot(stage, slots.size());
     }
     return moved;
+  }
+
+  bool passed_over(std::size_t s, program::BodyId body) const {
+    const program::Role& role = program_.roles[lowered_.role_of[s]];
+    return role.bodies[static_cast<std::size_t>(body)].every > 1;
+  }
+
+  static void next_slot(Stage& stage, std::size_t slots) {
+    if (++stage.slot < slots) return;
+    stage.slot = 0;
+    stage.ends.push_back(*std::max_element(stage.state.begin(), stage.state.end()));
   }
 
   // Whether it is over.

@@ -96,14 +96,16 @@ const std::string kDropout = [] {
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, Resumed,
-    testing::Values(Case{"one_rank_dropout", kDropout, {"cluster.gpus=1"}}, Case{"data", kGpt, grid(2, 1, 1, 0)},
-                    Case{"zero3_bf16", kGpt, grid(4, 1, 1, 3, {"training.precision=bf16"})},
-                    Case{"tensor_pipeline_zero1", kLlama,
-                         grid(8, 2, 2, 1, {"plan.sequence_parallel=true", "plan.schedule=1f1b", "plan.micro_batch=1"})},
-                    Case{"fp16_8bit_moments", kGpt,
-                         grid(2, 1, 1, 2, {"training.precision=fp16", "training.moments=int8"})},
-                    Case{"optimizer_on_host", kGpt, grid(2, 1, 1, 2, {"plan.offload_optimizer=true"})},
-                    Case{"adafactor", kGpt, grid(2, 1, 1, 0, {"training.optimizer=adafactor"})}),
+    testing::Values(
+        Case{"one_rank_dropout", kDropout, {"cluster.gpus=1"}}, Case{"data", kGpt, grid(2, 1, 1, 0)},
+        Case{"zero3_bf16", kGpt, grid(4, 1, 1, 3, {"training.precision=bf16"})},
+        Case{"tensor_pipeline_zero1", kLlama,
+             grid(8, 2, 2, 1, {"plan.sequence_parallel=true", "plan.schedule=1f1b", "plan.micro_batch=1"})},
+        Case{"fp16_8bit_moments", kGpt, grid(2, 1, 1, 2, {"training.precision=fp16", "training.moments=int8"})},
+        Case{"optimizer_on_host", kGpt, grid(2, 1, 1, 2, {"plan.offload_optimizer=true"})},
+        Case{"adafactor", kGpt, grid(2, 1, 1, 0, {"training.optimizer=adafactor"})},
+        Case{"local_steps_within_a_round", kGpt,
+             grid(4, 1, 1, 0, {"plan.local_steps=4", "plan.outer_optimizer=nesterov", "plan.micro_batch=3"})}),
     name_of_case);
 
 // From one grid to another, and from there to a third.
@@ -150,6 +152,22 @@ TEST(Resharded, CodesOf8BitMomentsAreRefusedByName) {
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what()).find("(u8) cannot be cut anew for this plan"), std::string::npos)
         << error.what();
+  }
+}
+
+TEST(Resharded, WorkersOfLocalStepsAreRefused) {
+  const Assignments apart = {"plan.local_steps=4", "plan.micro_batch=3"};
+  for (const bool to_them : {false, true}) {
+    const CheckpointFolder folder;
+    perform_with(scenario_of(kGpt, grid(4, 1, 1, 0, to_them ? Assignments{} : apart)), options_of(3, folder.path));
+    try {
+      perform_with(scenario_of(kGpt, grid(4, 1, 1, 0, to_them ? apart : Assignments{})),
+                   options_of(6, folder.path, true));
+      FAIL() << "went on";
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find("parameters and optimizer states of its own"), std::string::npos)
+          << error.what();
+    }
   }
 }
 

@@ -52,7 +52,7 @@ void Hosts::set_limit(RankId rank) {
   Host& host = hosts_[rank];
   host.limit = INT64_MAX;
   if (host.step == jobs_.stop(code.job)) return;
-  host.limit = host.step * code.issues_per_step + code.syncs[host.sync].issue;
+  host.limit = code.issues_before(host.step) + code.syncs[host.sync].issue;
 }
 
 // Passes the HostSyncs whose waits are met, and lets go of the streams they held.

@@ -70,7 +70,7 @@ class Hosts {
 
   // How many ops the host issues before the stream's slot, from the beginning of the run.
   static std::int64_t first_issue(const Place& place) {
-    return place.step * place.code->issues_per_step + place.code->slot_issue[place.slot];
+    return place.code->issues_before(place.step) + place.code->slot_issue[place.slot];
   }
   void advance(RankId rank);
   void pass(RankId rank, const SyncCode& sync);

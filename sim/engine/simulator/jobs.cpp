@@ -30,6 +30,11 @@ Jobs::Jobs(const IdVector<JobId, JobCode>& codes, const Folding& folding, const 
            const Clock& clock, Accounts& accounts, Network& network)
     : steps_(options.steps), go_on_(go_on), clock_(clock), accounts_(accounts), network_(network) {
   REHEARSE_CHECK(!go_on || (steps_ != 1 && steps_ < kMostSteps), "several jobs: {} steps", steps_);
+  if (steps_ > 0) {
+    round_ = static_cast<std::int32_t>(program::steps_per_round(codes[kReported].job->program));
+    REHEARSE_CHECK(round_ == 1 || (!go_on && steps_ > round_ && (steps_ - 1) % round_ == 0), "{} steps in rounds of {}",
+                   steps_, round_);
+  }
   for (const JobId id : codes.ids()) {
     const Job& job = *codes[id].job;
     const bool reported = id == kReported && steps_ > 0;
@@ -72,7 +77,7 @@ void Jobs::end_of_step(JobId id, std::int32_t step) {
   if (--job.enders_left[static_cast<std::size_t>(step)] > 0) return;
   job.step_ends.push_back(clock_.now());
   if (go_on_) end_repeat(id);
-  if (id == kReported && step == steps_ - 2) open_report();
+  if (id == kReported && step == steps_ - 1 - round_) open_report();
 }
 
 // A job that goes on has ended a step. Its last one must have begun with all jobs there, and not from a standstill.

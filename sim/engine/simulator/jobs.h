@@ -56,6 +56,8 @@ class Jobs {
   // A stream or host that ends steps has finished one.
   void end_of_step(JobId job, std::int32_t step);
   const std::vector<Time>& step_ends(JobId job) const { return jobs_[job].step_ends; }
+  // How many of the last steps are reported together.
+  std::int32_t reported_steps() const { return round_; }
   // Single steps are reported from the beginning.
   void open_single_step();
   // Whether what ends now ends in the step reported.
@@ -90,6 +92,7 @@ class Jobs {
   void open_report();
 
   const std::int32_t steps_;  // of the reported job; 0: none is
+  std::int32_t round_ = 1;    // of its last steps so many are reported together
   const bool go_on_;
   const Clock& clock_;
   Accounts& accounts_;

@@ -52,11 +52,34 @@ void Simulator::account_tails() {
   }
 }
 
+namespace {
+
+// Of a round of steps the mean of one, rounded down; what is left of the time goes to the largest share.
+void take_mean(std::int64_t steps, Outcome& o) {
+  const auto n = static_cast<double>(steps);
+  const auto mean = [steps](Time t) { return Time::from_ps(t.ps() / steps); };
+  o.step_time = mean(o.step_time);
+  std::int64_t left = o.step_time.ps();
+  for (std::int64_t& share : o.breakdown_ps) left -= share /= steps;
+  *std::max_element(o.breakdown_ps.begin(), o.breakdown_ps.end()) += left;
+  for (double& busy : o.coverage_busy_s) busy /= n;
+  for (double* sum : {&o.busy_low_s, &o.busy_high_s, &o.busy_s, &o.transfer_memory_bytes, &o.port_bytes}) *sum /= n;
+  for (std::int64_t& bytes : o.link_bytes) bytes /= steps;
+  o.links.bytes /= steps;
+  for (result::LinkUse& link : o.links.busiest) {
+    link.bytes /= steps, link.busy_ps /= steps;
+    for (result::LinkUser& user : link.users) user.bytes /= steps;
+  }
+}
+
+}  // namespace
+
 Outcome Simulator::outcome() {
   Outcome result;
   result.step_ends = jobs_.step_ends(kReported);
+  const auto reported = static_cast<std::size_t>(jobs_.reported_steps());
   const Time end = result.step_ends.back(),
-             before = steps_ > 1 ? result.step_ends[result.step_ends.size() - 2] : Time();
+             before = steps_ > 1 ? result.step_ends[result.step_ends.size() - 1 - reported] : Time();
   result.step_time = end - before;
   account_tails();
   std::vector<std::int64_t> alike;
@@ -84,6 +107,8 @@ Outcome Simulator::outcome() {
   result.slow_ranks = jobs_.noise(kReported).slow_ranks();
   result.faulty_links = faults_.counts();
   result.records = records_.take();
+  result.round = result.step_time;
+  if (reported > 1) take_mean(static_cast<std::int64_t>(reported), result);
   return result;
 }
 

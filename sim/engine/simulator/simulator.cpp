@@ -186,6 +186,10 @@ void Simulator::advance(StreamId id) {
   const Streams::Head head = streams_.reach(id, thread && cores_.gap_is_over(id));
   if (head == Streams::Head::asleep && thread) cores_.sleep(id);
   if (head != Streams::Head::free) return;
+  if (streams_.place(id).passed_over()) {
+    streams_.finish(id);
+    return;
+  }
   if (thread && cores_.begin_gap(id)) return;
   const Place& place = streams_.place(id);
   const Segment& segment = place.segment();

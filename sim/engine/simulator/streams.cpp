@@ -133,7 +133,7 @@ Cause Streams::account_wait(StreamId id, bool launched_late) {
 void Streams::finish(StreamId id) {
   StreamState& state = states_[id];
   const Segment& segment = state.place.segment();
-  accounts_.count_ops(segment.ops.size() * ranks_[state.place.rank].alike);
+  if (!state.place.passed_over()) accounts_.count_ops(segment.ops.size() * ranks_[state.place.rank].alike);
   state.idle_since = clock_.now();
   state.status = Status::advancing;
   state.unchecked = WaitId();

@@ -53,6 +53,8 @@ struct Place {
 
   const Segment& segment() const { return code->segments[at]; }
   bool computes() const { return role != StreamRole::communication; }
+  // The slot's body is not of this step (program::Body::every).
+  bool passed_over() const { return !code->runs(step, slot); }
 };
 
 // The wait that a stream or host is held by.

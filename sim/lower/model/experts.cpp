@@ -81,7 +81,7 @@ Router ExpertBranch::router(RouterPart part) const {
   // Of experts * sum over experts (loads / choices of the micro-batch * mean score), weighted as its tokens' losses.
   const std::int64_t all = c_.batch * c_.seq;
   r.aux = m_.aux_loss * static_cast<double>(m_.experts) / static_cast<double>(all * m_.experts_per_token) *
-          c_.loss_weight();
+          c_.gradient_weight();
   r.scaled = c_.scales_loss();
   return r;
 }

@@ -49,7 +49,7 @@ class ClassifierLoss : public Unit {
             s_.context.batch,
             classes,
             classes,
-            s_.context.loss_weight(),
+            part == CrossEntropyPart::backward ? s_.context.gradient_weight() : s_.context.loss_weight(),
             part == CrossEntropyPart::backward && s_.context.scales_loss()};
   }
   UnitScope s_;
@@ -87,7 +87,8 @@ class ValueLoss : public Unit {
   std::int64_t elements() const { return s_.builder.buffer(x_).elements(); }
   Shape loss(bool backward) const {
     const double outputs = static_cast<double>(s_.context.model().outputs());
-    return {backward, elements(), s_.context.loss_weight() / outputs, backward && s_.context.scales_loss()};
+    const double weight = backward ? s_.context.gradient_weight() : s_.context.loss_weight();
+    return {backward, elements(), weight / outputs, backward && s_.context.scales_loss()};
   }
   UnitScope s_;
   BufferId x_ = -1, values_ = -1, loss_ = -1;

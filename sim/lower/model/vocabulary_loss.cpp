@@ -25,13 +25,14 @@ void VocabularyLoss::declare_buffers() {
 }
 
 CrossEntropy VocabularyLoss::part(CrossEntropyPart part) const {
+  const bool backward = part == CrossEntropyPart::backward;
   return {part,
           parallel(),
           context_.tokens,
           columns_,
           valid_,
-          weight_,
-          part == CrossEntropyPart::backward && context_.scales_loss(),
+          backward ? weight_ * static_cast<double>(context_.plan().workers()) : weight_,
+          backward && context_.scales_loss(),
           !context_.profile().fused_loss && !chain_of_one()};
 }
 

@@ -126,6 +126,7 @@ class ParameterStore {
 
   void emit_zero_gradients();  // start of the step
   void emit_step();            // the rest of the reductions, norm, optimizer, gathers (optimizer.cpp)
+  void emit_outer_step();      // the end of a round of local steps (outer_step.cpp)
 
  private:
   struct Param {
@@ -162,6 +163,8 @@ class ParameterStore {
     // In the host's memory: our shard's reduced gradients, and its updated values in 16 bits.
     BufferId host_gradient = -1, host_values = -1;
     BufferId residual = -1;  // what was not sent of our gradients (compression.cpp)
+    // Of our part of the bucket: its values now and when the round began, and the outer optimizer's (outer_step.cpp).
+    BufferId outer_part = -1, outer = -1, outer_momentum = -1;
     int pending = 0;
     bool reduced = false, copied_out = false;
   };
@@ -261,6 +264,14 @@ class ParameterStore {
   void reduce(Bucket& bucket, int index);
   void make_residual(Bucket& bucket, const std::string& suffix);
   void reduce_compressed(const Bucket& bucket, int index, BufferId gradients);
+  // Ranks of a worker of local steps, each of which has a part of the bucket to make one with the other workers'.
+  std::int64_t outer_parts(const Bucket& bucket) const {
+    return context_.plan().steps_apart() && !bucket.frozen && group_of(bucket) >= 0 ? members_of(bucket) : 1;
+  }
+  void make_outer_state(Bucket& bucket, const std::string& suffix);
+  BufferId emit_outer_reduce(const Bucket& bucket, int index);
+  void emit_outer_update(const Bucket& bucket, int index, BufferId sum);
+  void gather_outer(const Bucket& bucket, int index);
   void reduce_transient(Bucket& bucket, int index);
   void reduce_over_replicas(BufferId shard, int index);
   BufferId prepared_gradients(const Bucket& bucket, const std::string& suffix);

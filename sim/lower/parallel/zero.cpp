@@ -22,7 +22,7 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
   const std::int64_t d = sharded(bucket) ? members_of(bucket) : 1;
   const DType stored = bucket.held == Held::eight_bits ? DType::e4m3 : context_.compute;
   const std::int64_t each = std::max<std::int64_t>(bucket.piece, bucket.moments == DType::u8 ? kMomentBlock : 1);
-  bucket.padded = round_up(bucket.elements, d * each);
+  bucket.padded = round_up(bucket.elements, std::max(d, outer_parts(bucket)) * each);
   bucket.shard = bucket.padded / d;
   const int zero = sharded(bucket) ? context_.plan().zero : 0;
 
@@ -64,6 +64,7 @@ void ParameterStore::make_buffers(Bucket& bucket, int index) {
   if (bucket.held == Held::blocks) hold_in_place_of_gradients(bucket, suffix);
   make_optimizer_state(bucket, index);
   make_residual(bucket, suffix);
+  make_outer_state(bucket, suffix);
   if (steps_on_host(bucket)) make_host_buffers(bucket, suffix);
 }
 

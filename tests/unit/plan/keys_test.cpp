@@ -161,6 +161,8 @@ std::string dump(const Scenario& s) {
                      p.offload_optimizer, p.offload_activations, p.offload_parameters);
   out += fmt::format(" {} {}", p.overlap_shared_experts, static_cast<int>(p.cuda_graphs));
   out += fmt::format(" {} {} {}", fmt::join(p.gradient_compression, ","), p.gradient_share, p.gradient_chunk);
+  out += fmt::format(" {} {} {} {} {}", p.local_steps, p.local_group, static_cast<int>(p.outer_optimizer), p.outer_lr,
+                     p.outer_momentum);
   const Training& t = s.training;
   out += fmt::format(" | {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", t.global_batch, t.seq_len,
                      static_cast<int>(t.precision), static_cast<int>(t.grad_dtype), static_cast<int>(t.reduce_dtype),

@@ -265,5 +265,48 @@ TEST(CheckRanks, StuckRanksOutsideTheCircleAreNamedToo) {
               has(check_ranks(p, grid_view(1, 3))[0].message, "Circle: rank 2 -> rank 1 -> rank 2"));
 }
 
+// Two stages that reduce together at the end of a step: one in every step, the other in every fourth alone.
+Program reducing(std::int64_t every_of_first, std::int64_t every_of_second) {
+  Program p;
+  p.groups.push_back({"world", GroupKind::world, {Axis::pipeline}, {}});
+  for (const auto& [name, every] : {std::pair{"stage0", every_of_first}, {"stage1", every_of_second}}) {
+    RoleBuilder b(name, static_cast<int>(p.roles.size()));
+    const StreamId data = b.stream("data", StreamKind::data);
+    const BufferId x = b.buffer("x", {64}, Lifetime::persistent, BufferClass::parameter, Init::Kind::zeros);
+    const BodyId outer = b.body("outer");
+    b.op(outer, "mean", Collective{CollectiveKind::all_reduce, 0, 64}, data, {x}, {x});
+    b.slot(outer);
+    b.role.bodies.back().every = every;
+    p.roles.push_back(b.role);
+  }
+  return p;
+}
+
+TEST(CheckRanks, CallsThatAreNotInEveryStepAreSoOnEverySide) {
+  EXPECT_EQ(text_of(check_ranks(reducing(4, 4), grid_view(1, 2))), "");
+  expect_only(check_ranks(reducing(4, 1), grid_view(1, 2)), "crossed-collectives",
+              {"rank 0 (stage0) calls all_reduce", "every 4 steps", "rank 1 (stage1)"});
+  expect_only(check_ranks(reducing(4, 2), grid_view(1, 2)), "crossed-collectives", {"every 4 steps", "every 2 steps"});
+}
+
+TEST(CheckRanks, WhatIsNotOfEveryStepComesLastAndLeavesNothingForOthers) {
+  Program late = reducing(4, 4);
+  for (Role& role : late.roles) {
+    role.bodies.push_back({"step", {}});
+    role.slots.push_back({1, -1});
+  }
+  const auto found = check_ranks(late, grid_view(1, 2));
+  ASSERT_EQ(found.size(), 2U) << text_of(found);
+  EXPECT_EQ(found[0].rule, "bad-reference");
+  EXPECT_TRUE(has(found[0].message, "a slot of body step, which is run every 1 steps, comes behind"))
+      << found[0].message;
+  Program kept = reducing(4, 4);
+  for (Role& role : kept.roles) role.buffers[0].lifetime = Lifetime::step;
+  const auto lost = check_ranks(kept, grid_view(1, 2));
+  ASSERT_FALSE(lost.empty());
+  EXPECT_TRUE(has(lost[0].message, "writes 'x', which lives for a step, in every 4 steps alone")) << lost[0].message;
+  EXPECT_TRUE(has(text_of(check_ranks(reducing(0, 0), grid_view(1, 2))), "body outer is run every 0 steps"));
+}
+
 }  // namespace
 }  // namespace rehearse::program
