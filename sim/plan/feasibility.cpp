@@ -63,6 +63,7 @@ class Rules {
     check_graphs(sections_, s_);
     check_vision(sections_, s_);
     check_encoder_decoder(sections_, s_);
+    check_llama_like(sections_, s_);
     check_room_for_experts(sections_.root.get("model"), s_);
     check_varying_loads(sections_.root.get("model"), s_);
     check_performed_precision(sections_.training, s_);

@@ -24,7 +24,8 @@ class Head : public Unit {
         m_(scope.context.model()),
         tp_(scope.context, scope.builder, scope.parameters, false, Lifetime::micro_batch),
         norm_(scope.context, scope.builder, scope.parameters, "final_norm"),
-        loss_(scope.context, scope.builder, scope.parameters, "", columns(), m_.vocab, c_.loss_weight()),
+        loss_(scope.context, scope.builder, scope.parameters, "", columns(), m_.vocab, c_.loss_weight(),
+              m_.logit_softcap),
         table_(table) {}
 
   void declare_parameters() override {
