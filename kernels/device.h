@@ -11,6 +11,7 @@
 // [rows, kv_heads, heads / kv_heads + 2, head_dim] (a group's queries, its key, its value). Weights are [out, in].
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -120,7 +121,14 @@ struct AttentionShape {
   bool unscaled = false;  // softmax of the scores as they are
   // Of a bias by distance: its buckets and the distance from which on all have the last (sim/base/relative_position.h).
   std::int64_t bias_buckets = 0, bias_distance = 0;
+  // Scaled scores x become softcap * tanh(x / softcap); 0: they stay. Not on GPUs yet, nor are the two after it.
+  double softcap = 0;
+  std::int64_t score_scale = 0;  // scores are divided by its square root; 0: head_dim
+  double rope_base = 10000;
 
+  double scale() const {
+    return unscaled ? 1 : 1 / std::sqrt(static_cast<double>(score_scale > 0 ? score_scale : head_dim));
+  }
   // The first key that the query at `position` of sequence `batch` sees.
   std::int64_t first_seen(std::int64_t batch, std::int64_t position) const {
     const std::int64_t first = window > 0 && position >= window ? position - window + 1 : 0;
@@ -131,6 +139,16 @@ struct AttentionShape {
   std::int64_t compared() const { return keys > 0 ? keys : seq; }
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   std::int64_t rotated() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
+};
+
+// RMSNorm of each head's query and key in packed qkv (sim/program/op.h, HeadNorm).
+struct HeadNormShape {
+  std::int64_t rows = 0, kv_heads = 0, group = 0, head_dim = 0;  // group: queries of a key
+  double eps = 1e-5;
+  bool zero_centered = false;  // gammas are what is added to 1
+
+  std::int64_t heads() const { return rows * kv_heads * (group + 1); }
+  std::int64_t packed() const { return rows * kv_heads * (group + 2) * head_dim; }
 };
 
 // Between the products of latent attention, q [rows, heads, nope + rope], kv [rows, heads, nope + value] and k_rope
@@ -336,6 +354,10 @@ class Device {
   virtual void attention_dropout_backward(const AttentionShape& s, double probability, In d_d, const std::uint8_t* mask,
                                           Out d_p) = 0;
   virtual void attention_softmax_backward(const AttentionShape& s, In d_p, In p, Out d_s) = 0;
+  // With softcap, of the scores before they are scaled.
+  virtual void attention_capped_softmax_backward(const AttentionShape& s, In d_p, In p, In scores, Out d_s) {
+    no_kernel(s, d_p, p, scores, d_s);
+  }
   virtual void attention_scores_backward_query(const AttentionShape& s, In d_s, In qkv,
                                                Out d_qkv) = 0;  // writes the query part
   virtual void attention_scores_backward_key(const AttentionShape& s, In d_s, In qkv,
@@ -348,6 +370,29 @@ class Device {
                                    In gamma, In residual, Out dx) = 0;
   virtual void norm_backward_weight(bool rms, std::int64_t rows, std::int64_t cols, In dy, In x, const float* stats,
                                     Out d_gamma, Out d_beta) = 0;  // adds
+
+  // RMSNorm times 1 + gamma; its weight's gradient is that of norm_backward_weight. Not on GPUs yet, nor is what
+  // follows of heads.
+  virtual void zero_centered_norm_forward(std::int64_t rows, std::int64_t cols, double eps, In x, In gamma, Out y,
+                                          float* stats) {
+    no_kernel(rows, cols, eps, x, gamma, y, stats);
+  }
+  virtual void zero_centered_norm_backward_input(std::int64_t rows, std::int64_t cols, In dy, In x, const float* stats,
+                                                 In gamma, In residual, Out dx) {
+    no_kernel(rows, cols, dy, x, stats, gamma, residual, dx);
+  }
+  // qkv and d_qkv in place; raw: queries and keys as they were.
+  virtual void head_norm_forward(const HeadNormShape& s, In gamma_q, In gamma_k, Out qkv, Out raw, float* stats) {
+    no_kernel(s, gamma_q, gamma_k, qkv, raw, stats);
+  }
+  virtual void head_norm_backward_input(const HeadNormShape& s, In raw, const float* stats, In gamma_q, In gamma_k,
+                                        Out d_qkv) {
+    no_kernel(s, raw, stats, gamma_q, gamma_k, d_qkv);
+  }
+  virtual void head_norm_backward_weight(const HeadNormShape& s, In d_qkv, In raw, const float* stats, Out d_gamma_q,
+                                         Out d_gamma_k) {
+    no_kernel(s, d_qkv, raw, stats, d_gamma_q, d_gamma_k);
+  }
 
   virtual void activation_forward(Unary fn, std::int64_t n, In x, Out y) = 0;
   virtual void activation_backward(Unary fn, std::int64_t n, In dy, In x, Out dx) = 0;
@@ -403,11 +448,11 @@ class Device {
   virtual void position_grad(std::int64_t rows, std::int64_t cols, std::int64_t micro_batch,
                              std::int64_t first_position, In dy, Out d_table) = 0;  // adds
   // Rotary embedding of the first n = rotated() columns of queries and keys of packed qkv, in place; half-split pairs
-  // (i, i + n / 2) as Llama and GPT-NeoX, base 10000. Rows are positions first_position, ... backward: the inverse
-  // rotation.
+  // (i, i + n / 2) as Llama and GPT-NeoX, base s.rope_base. Rows are positions first_position, ... backward: the
+  // inverse rotation.
   virtual void rope(const AttentionShape& s, std::int64_t first_position, bool backward, Out qkv) = 0;
-  // The last `rope` columns of queries, and k_rope, which all heads' keys end with, are rotated as above, base and
-  // pairs alike. backward: d_k_rope is the sum over the heads.
+  // The last `rope` columns of queries, and k_rope, which all heads' keys end with, are rotated as above, by base
+  // 10000. backward: d_k_rope is the sum over the heads.
   virtual void latent_heads(const LatentShape& s, std::int64_t first_position, In q, In kv, In k_rope, Out qkv) = 0;
   virtual void latent_heads_backward(const LatentShape& s, std::int64_t first_position, In d_qkv, Out d_q, Out d_kv,
                                      Out d_k_rope) = 0;

@@ -115,14 +115,17 @@ KernelsToTime::KernelsToTime(const std::vector<plan::Scenario>& scenarios, bool 
 void KernelsToTime::add(const Kernel& kernel) {
   const auto* attention = std::get_if<program::Attention>(&kernel.op->shape);
   // No kernels of GPUs for these yet.
-  if (attention != nullptr && (attention->keys > 0 || attention->values() != attention->head_dim ||
-                               attention->window > 0 || attention->document > 0))
+  if (attention != nullptr &&
+      (attention->keys > 0 || attention->values() != attention->head_dim || attention->window > 0 ||
+       attention->document > 0 || attention->softcap > 0 || attention->score_scale > 0))
     return;
   const auto& shape = kernel.op->shape;
   if (std::holds_alternative<program::Router>(shape) || std::holds_alternative<program::Permute>(shape) ||
       std::holds_alternative<program::GroupedGemm>(shape) || std::holds_alternative<program::LatentHeads>(shape) ||
-      std::holds_alternative<program::Compress>(shape) || std::holds_alternative<program::OuterStep>(shape))
+      std::holds_alternative<program::Compress>(shape) || std::holds_alternative<program::OuterStep>(shape) ||
+      std::holds_alternative<program::HeadNorm>(shape))
     return;
+  if (const auto* norm = std::get_if<program::Norm>(&shape); norm != nullptr && norm->zero_centered) return;
   const auto [place, is_new] = known_.try_emplace(key_of(*kernel.role, *kernel.op), kernels_.size());
   if (is_new) {
     kernels_.push_back(kernel);

@@ -63,6 +63,7 @@ class KernelCall {
   void operator()(const program::Attention& a) const {
     kernels::AttentionShape s{a.micro_batch, a.heads, a.kv_heads, a.seq, a.head_dim, a.causal, a.value_dim};
     s.window = a.window;
+    s.softcap = a.softcap, s.score_scale = a.score_scale;
     s.unscaled = a.unscaled, s.bias_buckets = a.bias_buckets, s.bias_distance = a.bias_distance;
     const std::vector<std::int32_t> starts =
         a.document > 0 ? starts_of_documents(a.document) : std::vector<std::int32_t>();
@@ -96,6 +97,7 @@ class KernelCall {
       case AttentionPart::dropout_backward:
         return d_.attention_dropout_backward(s, a.dropout, in(0), bytes(reads_, 1), out(0));
       case AttentionPart::softmax_backward:
+        if (a.softcap > 0) return d_.attention_capped_softmax_backward(s, in(0), in(1), in(2), out(0));
         return d_.attention_softmax_backward(s, in(0), in(1), out(0));
       case AttentionPart::scores_backward_query:
         return d_.attention_scores_backward_query(s, in(0), in(1), out(0));
@@ -126,13 +128,30 @@ class KernelCall {
         if (is_fp8(out(0).type))
           return d_.norm_forward_fp8(n.rms, n.rows, n.cols, n.eps, in(0), in(1), reads_.size() == 4 ? in(2) : In(),
                                      {f32(reads_.size() - 1), f32_out(2), f32_out(3)}, out(0), f32_out(1));
+        if (n.zero_centered)
+          return d_.zero_centered_norm_forward(n.rows, n.cols, n.eps, in(0), in(1), out(0), f32_out(1));
         return d_.norm_forward(n.rms, n.rows, n.cols, n.eps, in(0), in(1), optional(2), out(0), f32_out(1));
       case NormPart::backward_input:
+        if (n.zero_centered)
+          return d_.zero_centered_norm_backward_input(n.rows, n.cols, in(0), in(1), f32(2), in(3),
+                                                      n.add_residual ? in(4) : nullptr, out(0));
         return d_.norm_backward_input(n.rms, n.rows, n.cols, in(0), in(1), f32(2), in(3),
                                       n.add_residual ? in(4) : nullptr, out(0));
       case NormPart::backward_weight:
         return d_.norm_backward_weight(n.rms, n.rows, n.cols, in(0), in(1), f32(2), out(0),
                                        writes_.size() > 1 ? out(1) : nullptr);
+    }
+  }
+
+  void operator()(const program::HeadNorm& n) const {
+    const kernels::HeadNormShape s{n.rows, n.kv_heads, n.group, n.head_dim, n.eps, n.zero_centered};
+    switch (n.part) {
+      case NormPart::forward:
+        return d_.head_norm_forward(s, in(1), in(2), out(0), out(1), f32_out(2));
+      case NormPart::backward_input:
+        return d_.head_norm_backward_input(s, in(1), f32(2), in(3), in(4), out(0));
+      case NormPart::backward_weight:
+        return d_.head_norm_backward_weight(s, in(0), in(1), f32(2), out(0), out(1));
     }
   }
 
@@ -196,7 +215,7 @@ class KernelCall {
         });
       case ElementwiseFn::rope:
       case ElementwiseFn::rope_backward:
-        return rope(e.fn == ElementwiseFn::rope_backward);
+        return rope(e.fn == ElementwiseFn::rope_backward, e.value);
       case ElementwiseFn::fp8_amax:
         return d_.fp8_amax(n, in(0), f32_out(0));
       case ElementwiseFn::fp8_cast:
@@ -559,13 +578,15 @@ class KernelCall {
     });
   }
   // Of packed qkv, all of whose tokens a tensor-parallel rank holds.
-  void rope(bool backward) const {
+  void rope(bool backward, double base) const {
     const model::Model& m = c_.scenario.model;
     const std::int64_t t = c_.scenario.plan.tensor, row = micro_batch() * m.qkv_width() / t;
     std::int64_t done = 0;
     for (const plan::TokenRun& run : tokens()) {
-      d_.rope({micro_batch(), m.heads / t, m.kv_heads / t, run.count, m.head_dim, true, 0, m.rotary_dim}, run.first,
-              backward, from(out(0), done * row));
+      kernels::AttentionShape s{micro_batch(), m.heads / t, m.kv_heads / t, run.count, m.head_dim,
+                                true,          0,           m.rotary_dim};
+      if (base > 0) s.rope_base = base;
+      d_.rope(s, run.first, backward, from(out(0), done * row));
       done += run.count;
     }
   }

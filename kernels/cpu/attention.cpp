@@ -44,7 +44,12 @@ void clear_masked(const AttentionShape& s, T* row, std::int64_t first, std::int6
 }
 
 float softmax_scale(const AttentionShape& s) {
-  return s.unscaled ? 1.0F : static_cast<float>(1 / std::sqrt(static_cast<double>(s.head_dim)));
+  return static_cast<float>(s.scale());
+}
+
+// What a score becomes before the softmax.
+float capped_score(float scaled, float cap) {
+  return cap * std::tanh(scaled / cap);
 }
 
 // Of each distance of a key from a query, from 1 - seq on, the bias's bucket.
@@ -68,10 +73,15 @@ void CpuKernels::attention_scores(const AttentionShape& s, const float* queries,
 }
 
 void CpuKernels::attention_softmax(const AttentionShape& s, const float* scores, float* p) {
-  const float scale = softmax_scale(s);
+  const auto cap = static_cast<float>(s.softcap);
+  const float scale = cap > 0 ? 1 : softmax_scale(s), before_cap = softmax_scale(s);
   over_score_rows(pool_, s, [&](std::int64_t row, std::int64_t first, std::int64_t n) {
     const float* x = scores + row * s.compared() + first;
-    float* __restrict y = p + row * s.compared() + first;
+    float* y = p + row * s.compared() + first;
+    if (cap > 0) {
+      for (std::int64_t i = 0; i < n; ++i) y[i] = capped_score(x[i] * before_cap, cap);
+      x = y;
+    }
     const float max = max_of(n, x) * scale;
     const float total = sum_terms(n, [=, next = s.compared()](std::int64_t i, auto tag) {
       __builtin_prefetch(x + next + i);
@@ -196,6 +206,21 @@ void CpuKernels::attention_softmax_backward(const AttentionShape& s, const float
     const float mean = dot(n, d, probability);
     for (std::int64_t i = 0; i < n; ++i) out[i] = probability[i] * (d[i] - mean) * scale;
     clear_masked(s, d_s + row * s.compared(), first, n);
+  });
+}
+
+// d cap tanh(x / cap) / dx = 1 - tanh^2.
+void CpuKernels::attention_capped_softmax_backward(const AttentionShape& s, const float* d_p, const float* p,
+                                                   const float* scores, float* d_s) {
+  const float scale = softmax_scale(s), cap = static_cast<float>(s.softcap);
+  attention_softmax_backward(s, d_p, p, d_s);
+  over_score_rows(pool_, s, [&](std::int64_t row, std::int64_t first, std::int64_t n) {
+    const float* __restrict x = scores + row * s.compared() + first;
+    float* __restrict out = d_s + row * s.compared() + first;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const float t = std::tanh(x[i] * scale / cap);
+      out[i] *= 1 - t * t;
+    }
   });
 }
 

@@ -39,6 +39,7 @@ class CpuDevice final : public Device {
   void attention_dropout_backward(const AttentionShape& s, double probability, In d_d, const std::uint8_t* mask,
                                   Out d_p) override;
   void attention_softmax_backward(const AttentionShape& s, In d_p, In p, Out d_s) override;
+  void attention_capped_softmax_backward(const AttentionShape& s, In d_p, In p, In scores, Out d_s) override;
   void attention_scores_backward_query(const AttentionShape& s, In d_s, In qkv, Out d_qkv) override;
   void attention_scores_backward_key(const AttentionShape& s, In d_s, In qkv, Out d_qkv) override;
   void norm_forward(bool rms, std::int64_t rows, std::int64_t cols, double eps, In x, In gamma, In beta, Out y,
@@ -47,6 +48,15 @@ class CpuDevice final : public Device {
                            In residual, Out dx) override;
   void norm_backward_weight(bool rms, std::int64_t rows, std::int64_t cols, In dy, In x, const float* stats,
                             Out d_gamma, Out d_beta) override;
+  void zero_centered_norm_forward(std::int64_t rows, std::int64_t cols, double eps, In x, In gamma, Out y,
+                                  float* stats) override;
+  void zero_centered_norm_backward_input(std::int64_t rows, std::int64_t cols, In dy, In x, const float* stats,
+                                         In gamma, In residual, Out dx) override;
+  void head_norm_forward(const HeadNormShape& s, In gamma_q, In gamma_k, Out qkv, Out raw, float* stats) override;
+  void head_norm_backward_input(const HeadNormShape& s, In raw, const float* stats, In gamma_q, In gamma_k,
+                                Out d_qkv) override;
+  void head_norm_backward_weight(const HeadNormShape& s, In d_qkv, In raw, const float* stats, Out d_gamma_q,
+                                 Out d_gamma_k) override;
   void activation_forward(Unary fn, std::int64_t n, In x, Out y) override;
   void activation_backward(Unary fn, std::int64_t n, In dy, In x, Out dx) override;
   void swiglu_forward(std::int64_t rows, std::int64_t cols, In gate_up, In up, Out y) override;

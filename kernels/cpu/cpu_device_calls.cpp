@@ -176,6 +176,11 @@ void CpuDevice::attention_softmax_backward(const AttentionShape& s, In d_p, In p
   kernels_.attention_softmax_backward(s, w.read(d_p, score_size(s)), w.read(p, score_size(s)),
                                       w.write(d_s, score_size(s)));
 }
+void CpuDevice::attention_capped_softmax_backward(const AttentionShape& s, In d_p, In p, In scores, Out d_s) {
+  Widened w(*this);
+  const std::int64_t n = score_size(s);
+  kernels_.attention_capped_softmax_backward(s, w.read(d_p, n), w.read(p, n), w.read(scores, n), w.write(d_s, n));
+}
 void CpuDevice::attention_scores_backward_query(const AttentionShape& s, In d_s, In qkv, Out d_qkv) {
   Widened w(*this);
   kernels_.attention_scores_backward_query(s, w.read(d_s, score_size(s)), w.read(qkv, keys_size(s)),

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/thread_pool.h"
@@ -47,6 +49,8 @@ class CpuKernels {
   void attention_dropout_backward(const AttentionShape& s, double probability, const float* d_d,
                                   const std::uint8_t* mask, float* d_p);
   void attention_softmax_backward(const AttentionShape& s, const float* d_p, const float* p, float* d_s);
+  void attention_capped_softmax_backward(const AttentionShape& s, const float* d_p, const float* p, const float* scores,
+                                         float* d_s);
   void attention_scores_backward_query(const AttentionShape& s, const float* d_s, const float* qkv, float* d_qkv);
   void attention_scores_backward_key(const AttentionShape& s, const float* d_s, const float* qkv, float* d_qkv);
   void norm_forward(bool rms, std::int64_t rows, std::int64_t cols, double eps, const float* x, const float* gamma,
@@ -55,6 +59,12 @@ class CpuKernels {
                            const float* stats, const float* gamma, const float* residual, float* dx);
   void norm_backward_weight(bool rms, std::int64_t rows, std::int64_t cols, const float* dy, const float* x,
                             const float* stats, float* d_gamma, float* d_beta);
+  void head_norm_forward(const HeadNormShape& s, const float* gamma_q, const float* gamma_k, float* qkv, float* raw,
+                         float* stats);
+  void head_norm_backward_input(const HeadNormShape& s, const float* raw, const float* stats, const float* gamma_q,
+                                const float* gamma_k, float* d_qkv);
+  void head_norm_backward_weight(const HeadNormShape& s, const float* d_qkv, const float* raw, const float* stats,
+                                 float* d_gamma_q, float* d_gamma_k);
   void activation_forward(Unary fn, std::int64_t n, const float* x, float* y);
   void activation_backward(Unary fn, std::int64_t n, const float* dy, const float* x, float* dx);
   void swiglu_forward(std::int64_t rows, std::int64_t cols, const float* gate_up, const float* up, float* y);
@@ -164,13 +174,16 @@ class CpuKernels {
                        const flash::Gradients& to, bool add);
   // At least n floats of a worker's own, not initialised; valid until that worker's next request.
   float* scratch(int worker, std::int64_t n);
-  // {cos, sin} pairs of the first `positions` positions and every pair of dimensions, kept for the last head_dim.
-  const float* rope_table(std::int64_t positions, std::int64_t head_dim);
+  // {cos, sin} pairs of the first `positions` positions and every pair of dimensions, kept for each head_dim and base.
+  const float* rope_table(std::int64_t positions, std::int64_t head_dim, double base = 10000);
 
   ThreadPool pool_;
   std::vector<std::vector<float>> scratch_;
-  std::vector<float> rope_table_;
-  std::int64_t rope_positions_ = 0, rope_head_dim_ = 0;
+  struct RopeTable {
+    std::int64_t positions = 0;
+    std::vector<float> values;
+  };
+  std::map<std::pair<std::int64_t, double>, RopeTable> rope_tables_;
 };
 
 }  // namespace rehearse::kernels::cpu

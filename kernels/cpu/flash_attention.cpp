@@ -6,6 +6,7 @@
 // Rows come in runs of positions that follow one another: one run from 0 where an operand holds whole sequences, two
 // chunks a rank where tokens are spread over a context group. A tile lies within a run of queries and a run of keys.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -85,7 +86,14 @@ struct Flash {
   std::int64_t whole;  // tokens of a sequence
   AttentionView view;
   DropoutRow drop;
-  float scale;
+  float scale, cap;  // cap: of scaled scores; 0: they stay
+
+  // n scores become those that the softmax reads, scaled and capped.
+  void cap_scores(std::int64_t n, float* row) const {
+    for (std::int64_t k = 0; k < n; ++k) row[k] = cap * std::tanh(row[k] * scale / cap);
+  }
+  // What the softmax multiplies scores by.
+  float factor() const { return cap > 0 ? 1 : scale; }
 
   // Of whole sequences.
   Flash(const AttentionShape& shape, const DropoutSite& dropout, const float* packed)
@@ -102,7 +110,8 @@ struct Flash {
         whole(tokens),
         view(shape),
         drop(dropout),
-        scale(static_cast<float>(1 / std::sqrt(static_cast<double>(shape.head_dim)))) {}
+        scale(static_cast<float>(shape.scale())),
+        cap(static_cast<float>(shape.softcap)) {}
 
   Operand query(const Tile& t) const {
     return {qkv + view.query(t.batch, t.head) + t.first_query * view.qkv_stride, view.qkv_stride};
@@ -146,8 +155,9 @@ void Flash::softmax_step(const Tile& t, float* scores, float* acc, float* maxima
     std::fill(whole_row, row, 0.0f);
     std::fill(row + n, whole_row + t.keys, 0.0f);
     if (n == 0) continue;
-    const float before = maxima[i], now = max(before, max_of(n, row) * scale);
-    const float total = sum_terms(n, [=, factor = scale](std::int64_t k, auto tag) {
+    if (cap > 0) cap_scores(n, row);
+    const float before = maxima[i], now = max(before, max_of(n, row) * factor());
+    const float total = sum_terms(n, [=, factor = factor()](std::int64_t k, auto tag) {
       const auto e = exp(get(row + k, tag) * factor - now);
       put(row + k, e);
       return e;
@@ -216,11 +226,16 @@ void Flash::backward_scores(const Tile& t, const float* logsumexp, const float* 
     float* prob = p + i * kKeysBackward + seen.first;
     float* grad = d_p + i * kKeysBackward + seen.first;
     const float offset = logsumexp[view.per_row(t.first_query + i, t.batch, t.head)];
-    const float mean = delta[t.first_query + i];
+    const float mean = delta[t.first_query + i], factor = this->factor();
+    std::array<float, kKeysBackward> slopes;
+    if (cap > 0) {
+      cap_scores(n, prob);
+      for (std::int64_t k = 0; k < n; ++k) slopes[static_cast<std::size_t>(k)] = 1 - prob[k] / cap * (prob[k] / cap);
+    }
     if (site.probability > 0) {
       over_numbers(t, i, seen.first, n, [&](std::int64_t first, std::int64_t count, const std::uint16_t* numbers) {
         drop.each(count, numbers, nullptr, [&](std::int64_t k, auto tag, auto keep) {
-          const auto probability = exp(get(prob + first + k, tag) * scale - offset);
+          const auto probability = exp(get(prob + first + k, tag) * factor - offset);
           const auto d = kept(get(grad + first + k, tag) * drop.kept_scale, keep);
           put(grad + first + k, probability * (d - mean) * scale);
           put(prob + first + k, kept(probability * drop.kept_scale, keep));
@@ -228,11 +243,12 @@ void Flash::backward_scores(const Tile& t, const float* logsumexp, const float* 
       });
     } else {
       each(0, n, [&](std::int64_t k, auto tag) {
-        const auto probability = exp(get(prob + k, tag) * scale - offset);
+        const auto probability = exp(get(prob + k, tag) * factor - offset);
         put(grad + k, probability * (get(grad + k, tag) - mean) * scale);
         put(prob + k, probability);
       });
     }
+    for (std::int64_t k = 0; cap > 0 && k < n; ++k) grad[k] *= slopes[static_cast<std::size_t>(k)];
     for (float* row : {prob, grad}) {
       std::fill(row - seen.first, row, 0.0f);
       std::fill(row + n, row + after, 0.0f);

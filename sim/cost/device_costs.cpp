@@ -318,7 +318,7 @@ Prediction DeviceCosts::flash(const Op& op, const Work& work, const Interference
   p.coverage = kernel.points.empty() && &kernel == &data_.flash.fastest ? Coverage::spec : Coverage::extrapolated;
   for (const FlashPoint& point : kernel.points) {
     if (point.backward != backward || point.causal != a.causal || point.head_dim != a.head_dim ||
-        a.values() != a.head_dim || a.window > 0 || a.document > 0)
+        a.values() != a.head_dim || a.window > 0 || a.document > 0 || a.softcap > 0)
       continue;
     if (a.seq <= 2 * point.seq && point.seq <= 2 * a.compared()) p.coverage = Coverage::interpolated;
     if (a.keys > 0 || point.batch != a.micro_batch || point.seq != a.seq || point.heads != a.heads ||

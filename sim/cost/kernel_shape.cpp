@@ -106,6 +106,9 @@ struct ClassOf {
   MemoryClass operator()(const Norm& n) const {
     return n.part == NormPart::backward_weight ? MemoryClass::norm_weight : MemoryClass::norm;
   }
+  MemoryClass operator()(const HeadNorm& n) const {
+    return n.part == NormPart::backward_weight ? MemoryClass::norm_weight : MemoryClass::norm;
+  }
   MemoryClass operator()(const Activation&) const { return MemoryClass::activation; }
   MemoryClass operator()(const Elementwise& e) const { return elementwise_class(e); }
   MemoryClass operator()(const Attention& a) const { return attention_class(a); }

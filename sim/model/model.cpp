@@ -1,7 +1,8 @@
 // Parameter and FLOP counts, exact sums over the tensors of each family. A transformer layer holds, with h hidden, q
 // the width of queries, keys and values, a = heads x head_dim, f the feed-forward width:
 //   norms 2 x h (+ 2 x h biases), attention h q + a h (+ q + h), feed-forward 2 h f (+ f + h), or gated 3 h f (+ 2 f +
-//   h); one norm where a parallel block has one. Biases of q alone, or of norms alone, may be there without the others.
+//   h); one norm where a parallel block has one, 4 x h with norms behind the branches too, and 2 x head_dim where
+//   queries and keys have norms. Biases of q alone, or of norms alone, may be there without the others.
 // A layer of experts has in the feed-forward layer's place a router h e, e experts 3 h x each, and shared experts 3 h
 // y. Latent attention has in the place of h q + a h: h c + c, the queries' latent of width c, and c heads (n + r) to
 // queries, or h heads (n + r) where there is none; h (k + r) + k and k heads (n + v) to keys and values; heads v h. For
@@ -212,10 +213,11 @@ std::int64_t layer_parameters(const Model& model, std::int64_t layer, bool all) 
   if (model.of_decoder(layer)) return 3 * h + 2 * attention_weights(model) + ffn_weights(model, layer, all);
   const std::int64_t biases =
       (model.has_qkv_bias() ? model.qkv_width() : 0) + (model.bias ? h + ffn_inputs(model) * model.ffn_hidden + h : 0);
-  const std::int64_t norms = model.parallel_block == ParallelBlock::one_norm ? 1 : 2;
+  const std::int64_t norms = model.parallel_block == ParallelBlock::one_norm ? 1 : model.post_norms ? 4 : 2;
   const std::int64_t latent_norms = model.latent_attention() ? model.q_lora_rank + model.kv_lora_rank : 0;
-  return norms * norm_parameters(model) + latent_norms + attention_weights(model) + ffn_weights(model, layer, all) +
-         biases;
+  const std::int64_t head_norms = model.qk_norm ? 2 * model.head_dim : 0;
+  return norms * norm_parameters(model) + latent_norms + head_norms + attention_weights(model) +
+         ffn_weights(model, layer, all) + biases;
 }
 
 // vit (Dosovitskiy et al. 2020, arXiv 2010.11929): the product of the patches, the class token, a table of positions,

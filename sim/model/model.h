@@ -127,6 +127,15 @@ struct Model {
   // are left out, and a module's loss, over all its tokens, has mtp_loss_weight / mtp_depth.
   std::int64_t mtp_depth = 0;
   double mtp_loss_weight = 0.3;
+  // llama: what Gemma has besides (Gemma Team 2024, arXiv 2403.08295 and 2408.00118, 2025, arXiv 2503.19786).
+  bool scaled_embeddings = false;                   // rows of the tokens' table are multiplied by sqrt(hidden)
+  bool zero_centered_norms = false;                 // RMSNorms multiply by 1 + their weight, which begins with 0
+  bool post_norms = false;                          // a norm behind each branch too, before its sum
+  bool qk_norm = false;                             // RMSNorms of each head's queries and keys, before they are rotated
+  double attention_softcap = 0, logit_softcap = 0;  // x becomes cap tanh(x / cap), of scores, of logits; 0: as it is
+  std::int64_t query_scale = 0;                     // scores are divided by its square root; 0: head_dim
+  // Of rotated positions; of layers with a window, if that is not 0.
+  double rope_base = 10000, rope_base_local = 0;
 
   bool is_transformer() const { return family != Family::cnn && family != Family::mlp && family != Family::custom; }
   // Given as layer_list.
@@ -175,6 +184,12 @@ struct Model {
     const bool full = full_attention_every > 0 && (layer + 1) % full_attention_every == 0;
     return full || sliding_window >= seq_len ? 0 : sliding_window;
   }
+  // Of layer `layer`, from 0.
+  double rotation_base(std::int64_t layer) const {
+    const bool full = sliding_window == 0 || (full_attention_every > 0 && (layer + 1) % full_attention_every == 0);
+    return full || rope_base_local == 0 ? rope_base : rope_base_local;
+  }
+  std::int64_t score_scale() const { return query_scale > 0 ? query_scale : head_dim; }
   // Whether any layer's is felt.
   bool windowed(std::int64_t seq_len) const;
   bool has_qkv_bias() const { return bias || qkv_bias; }

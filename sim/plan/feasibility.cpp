@@ -67,6 +67,7 @@ class Rules {
     check_vision(sections_, s_);
     check_encoder_decoder(sections_, s_);
     check_predictions(sections_, s_);
+    check_llama_like(sections_, s_);
     check_room_for_experts(sections_.root.get("model"), s_);
     check_varying_loads(sections_.root.get("model"), s_);
     check_performed_precision(sections_.training, s_);

@@ -463,8 +463,8 @@ std::vector<Key> model_keys() {
        .example = "config.json",
        .related = "model.preset"},
   };
-  for (const auto& part : {transformer_keys(), latent_attention_keys(), prediction_keys(), expert_keys(),
-                           small_model_keys(), vision_keys(), layer_keys()})
+  for (const auto& part : {transformer_keys(), llama_like_keys(), latent_attention_keys(), prediction_keys(),
+                           expert_keys(), small_model_keys(), vision_keys(), layer_keys()})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }

@@ -112,6 +112,8 @@ void check_gradient_compression(const Node& plan, const Scenario& scenario);
 void check_local_steps(const Node& plan, const Scenario& scenario);
 // vision_rules.cpp: how a vision transformer cannot be split.
 void check_vision(const Sections& sections, const Scenario& scenario);
+// llama_like_rules.cpp: what of norms, capped scores and bases does not go together.
+void check_llama_like(const Sections& sections, const Scenario& scenario);
 void check_encoder_decoder(const Sections& sections, const Scenario& scenario);
 // prediction_rules.cpp: where multi-token prediction is not available.
 void check_predictions(const Sections& sections, const Scenario& scenario);

@@ -78,8 +78,9 @@ struct ExpectedOf {
         return {{out, keys}, {s}};
       case AttentionPart::context_backward_value:
         return {{out, s}, {keys}};
-      case AttentionPart::dropout_backward:
       case AttentionPart::softmax_backward:
+        return {a.softcap > 0 ? Sizes{s, s, s} : Sizes{s, s}, {s}};
+      case AttentionPart::dropout_backward:
         return {{s, s}, {s}};
       case AttentionPart::scores_backward_query:
         return {{s, keys}, {queries}};
@@ -105,6 +106,19 @@ struct ExpectedOf {
       case NormPart::backward_weight:
         if (op.reads.size() == 5) return {{x, x, stats, n.cols, n.cols}, {n.cols, n.cols}};
         return {{x, x, stats, n.cols}, {n.cols}};
+    }
+    return {};
+  }
+
+  Expected operator()(const HeadNorm& n) const {
+    const std::int64_t raw = n.heads() * n.head_dim, d = n.head_dim;
+    switch (n.part) {
+      case NormPart::forward:
+        return {{n.packed(), d, d}, {n.packed(), raw, n.heads()}};
+      case NormPart::backward_input:
+        return {{n.packed(), raw, n.heads(), d, d}, {n.packed()}};
+      case NormPart::backward_weight:
+        return {{n.packed(), raw, n.heads(), d, d}, {d, d}};
     }
     return {};
   }

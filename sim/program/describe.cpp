@@ -34,6 +34,7 @@ struct ShapeText {
     if (a.document > 0) text += fmt::format(" document={}", a.document);
     if (a.unscaled) text += " unscaled";
     if (a.bias_buckets > 0) text += fmt::format(" bias={}/{}", a.bias_buckets, a.bias_distance);
+    if (a.softcap > 0) text += fmt::format(" softcap={}", a.softcap);
     if (a.dropout > 0) text += fmt::format(" dropout={}", a.dropout);
     return text;
   }
@@ -42,6 +43,9 @@ struct ShapeText {
   }
   std::string operator()(const Norm& n) const {
     return fmt::format("rows={} cols={}{}", n.rows, n.cols, n.add_residual ? " add_residual" : "");
+  }
+  std::string operator()(const HeadNorm& n) const {
+    return fmt::format("rows={} kv_heads={} group={} head_dim={}", n.rows, n.kv_heads, n.group, n.head_dim);
   }
   std::string operator()(const Activation& a) const { return fmt::format("rows={} cols={}", a.rows, a.cols); }
   std::string operator()(const Elementwise& e) const {

@@ -40,6 +40,11 @@ struct KindName {
                                                "rms_norm_backward_weight"};
     return n.rms ? pick(rms, n.part) : pick(layer, n.part);
   }
+  std::string_view operator()(const HeadNorm& n) const {
+    static constexpr std::string_view names[] = {"head_norm_forward", "head_norm_backward_input",
+                                                 "head_norm_backward_weight"};
+    return pick(names, n.part);
+  }
   std::string_view operator()(const Activation& a) const {
     static constexpr std::string_view forward[] = {"gelu_forward",         "relu_forward", "swiglu_forward",
                                                    "squared_relu_forward", "tanh_forward", "geglu_forward"};

@@ -52,6 +52,9 @@ std::string_view name_of(Epilogue epilogue);  // "gelu_backward"; of none ""
 // -> {dD}; context_backward_value {dout, D} -> {dkv: value part}; scores_backward_query {dS, kv} -> {dq};
 // scores_backward_key {dS, q} -> {dkv: key part}.
 //
+// With softcap scaled scores x become softcap * tanh(x / softcap) before the softmax (Bello et al. 2016, arXiv
+// 1611.09940, section 4; Gemma Team 2024, arXiv 2408.00118), and softmax_backward {dP, P, S} -> {dS}.
+//
 // With a bias of the scores by distance (sim/base/relative_position.h), table [heads, bias_buckets]: softmax {S, table}
 // -> {P}; bias_gradient {dS, dtable} -> {dtable} (accumulates).
 enum class AttentionPart : unsigned char {
@@ -99,6 +102,8 @@ struct Attention {
   bool unscaled = false;  // softmax of S, not of S / sqrt(head_dim)
   // Buckets of the bias, and the distance from which on all have the last; 0: no bias. Not causal: of both directions.
   std::int64_t bias_buckets = 0, bias_distance = 0;
+  double softcap = 0;            // 0: scores as they are
+  std::int64_t score_scale = 0;  // scores are divided by its square root; 0: head_dim
 
   std::int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   // The keys that queries are compared with.
@@ -129,6 +134,22 @@ struct Norm {
   bool rms = false, add_residual = false;
   std::int64_t rows = 0, cols = 0;
   double eps = 1e-5;
+  bool zero_centered = false;  // rms: gamma is what is added to 1
+};
+
+// RMSNorm of each head's query and key in packed qkv [rows, kv_heads, group + 2, head_dim], all queries with one gamma
+// [head_dim] and all keys with another. raw [rows, kv_heads, group + 1, head_dim] is what they were before, stats one
+// number a head and row. forward {qkv, gamma_q, gamma_k} -> {qkv, raw, stats f32} in place; backward_input {dqkv, raw,
+// stats, gamma_q, gamma_k} -> {dqkv} in place; backward_weight {dqkv, raw, stats, dgamma_q, dgamma_k} -> {dgamma_q,
+// dgamma_k} (accumulates). zero_centered as Norm has it.
+struct HeadNorm {
+  NormPart part = NormPart::forward;
+  std::int64_t rows = 0, kv_heads = 0, group = 0, head_dim = 0;
+  double eps = 1e-5;
+  bool zero_centered = false;
+
+  std::int64_t heads() const { return rows * kv_heads * (group + 1); }
+  std::int64_t packed() const { return rows * kv_heads * (group + 2) * head_dim; }
 };
 
 // gelu, relu: forward {x [rows, cols]} -> {y}; backward {dy, x} -> {dx}. swiglu: forward {gate_up [rows, 2, cols]} ->
@@ -153,7 +174,8 @@ struct Activation {
 //   dropout {x} -> {y, mask u8};   dropout_backward {dy, mask} -> {dx};
 //   bias_grad {dy [rows, cols], dbias} -> {dbias} (accumulates; elements = rows * cols, cols of the bias);
 //   add_position {x, table [max_seq, cols]} -> {y};   position_grad {dy, dtable} -> {dtable} (accumulates);
-//   rope / rope_backward {qkv} -> {qkv} in place (elements = those of queries and keys that turn).
+//   rope / rope_backward {qkv} -> {qkv} in place (elements = those of queries and keys that turn; value: the base of
+//   the angles, 0: 10000).
 // Of 8-bit products, and of 4-bit ones (op.dtype e2m1), which are only simulated. A copy has its scales with its
 // elements, where blocks have scales of their own; so its size is not checked.
 //   fp8_amax {x} -> {amax f32 [1]}: the largest absolute value, of current scaling;
@@ -593,10 +615,10 @@ struct PointToPoint {
 struct HostSync {};
 
 using OpShape =
-    std::variant<Gemm, Attention, LatentHeads, Norm, Activation, Elementwise, StridedCopy, Router, Permute, GroupedGemm,
-                 Embedding, EmbeddingBags, Pairs, CrossEntropy, MeanSquaredError, BinaryCrossEntropy, Optimizer,
-                 Adafactor, Muon, Lamb, Compress, OuterStep, SumSquares, ClipCoefficient, UpdateLossScale, Conv2d,
-                 Pool2d, AveragePool, BatchNorm, Input, Collective, PointToPoint, HostSync>;
+    std::variant<Gemm, Attention, LatentHeads, Norm, HeadNorm, Activation, Elementwise, StridedCopy, Router, Permute,
+                 GroupedGemm, Embedding, EmbeddingBags, Pairs, CrossEntropy, MeanSquaredError, BinaryCrossEntropy,
+                 Optimizer, Adafactor, Muon, Lamb, Compress, OuterStep, SumSquares, ClipCoefficient, UpdateLossScale,
+                 Conv2d, Pool2d, AveragePool, BatchNorm, Input, Collective, PointToPoint, HostSync>;
 
 // "gemm", "flash_attention_forward", "layer_norm_backward_input", "all_reduce", ...: the class reports group by.
 std::string_view kind_name(const OpShape& shape);

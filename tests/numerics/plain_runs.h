@@ -73,7 +73,8 @@ inline std::function<float(const std::string&, std::int64_t)> initial_values(con
       return drawn;
     }
     const bool residual = name.ends_with(".proj.weight") || name.ends_with(".down.weight");
-    const Kind kind = name.ends_with("gamma") ? Kind::ones : name.ends_with("weight") ? Kind::normal : Kind::zeros;
+    const Kind gamma = m.zero_centered_norms ? Kind::zeros : Kind::ones;
+    const Kind kind = name.ends_with("gamma") ? gamma : name.ends_with("weight") ? Kind::normal : Kind::zeros;
     float value = 0;
     execute::draw_values(kind, residual ? deep : 0.02, name, seed, index, 1, &value);
     return value;

@@ -8,7 +8,8 @@ namespace rehearse::lower {
 using program::Elementwise;
 using program::ElementwiseFn;
 
-AttentionBranch::AttentionBranch(const UnitScope& scope, const std::string& prefix, int site, std::int64_t window)
+AttentionBranch::AttentionBranch(const UnitScope& scope, const std::string& prefix, int site, std::int64_t window,
+                                 double rope_base)
     : s_(scope),
       c_(scope.context),
       m_(scope.context.model()),
@@ -16,7 +17,9 @@ AttentionBranch::AttentionBranch(const UnitScope& scope, const std::string& pref
       name_(prefix + ".attention"),
       tp_(scope.context, scope.builder, scope.parameters, scope.fp8, scope.restored()),
       heads_(scope.context, scope.builder),
-      core_(scope, name_, site, window) {
+      core_(scope, name_, site, window),
+      rope_base_(rope_base),
+      head_norms_(scope, name_) {
   if (m_.latent_attention()) latent_.emplace(scope, prefix_, name_);
 }
 
@@ -30,6 +33,7 @@ void AttentionBranch::declare_parameters() {
                          c_.adapts(&model::Adapters::qkv), 1, true);
     qkv_b_ = add_bias(s_, name_ + ".qkv.bias", {m_.kv_heads, group * m_.head_dim}, 0, m_.has_qkv_bias());
   }
+  head_norms_.declare_parameters();
   proj_w_ = add_product(s_, tp_, name_ + ".proj", {h, m_.attention_width()}, 1, residual_weight_scale(m_),
                         c_.adapts(&model::Adapters::proj));
   proj_b_ = add_bias(s_, name_ + ".proj.bias", {h}, -1);
@@ -42,6 +46,7 @@ void AttentionBranch::declare_buffers(BufferId input) {
   const bool again = latent_ && latent_->makes_again();
   const Lifetime saved = s_.kept(), local = heads_.on() || again ? Lifetime::slot : saved;
   qkv_ = core_qkv_ = s_.builder.activation(name_ + ".qkv", c_.compute, {c_.tokens, qkv_width()}, local);
+  head_norms_.declare_buffers();
   if (heads_.on())
     core_qkv_ = s_.builder.activation(name_ + ".qkv.heads", c_.compute,
                                       {c_.batch * c_.seq, qkv_width() / c_.plan().context}, saved);
@@ -55,6 +60,7 @@ void AttentionBranch::rope(bool backward, BufferId qkv) {
   if (m_.position != model::Position::rope) return;
   Elementwise op{backward ? ElementwiseFn::rope_backward : ElementwiseFn::rope,
                  c_.tokens * (m_.heads + m_.kv_heads) / c_.tensor * m_.rotated(), m_.rotated()};
+  op.value = rope_base_;
   s_.builder.op(name_ + ".rope" + (backward ? ".backward" : ""), op, c_.compute, {{qkv}}, {{qkv}});
   const std::int64_t head = c_.tokens * m_.head_dim, keys = head * m_.kv_heads / c_.tensor;
   if (!c_.profile().fused_rope) {
@@ -72,6 +78,7 @@ void AttentionBranch::forward_core() {
   } else {
     const BufferId in = tp_.product_input(prefix_ + ".norm1", input_, m_.hidden, qkv_w_);
     tp_.product(name_ + ".qkv.forward", in, qkv_w_, qkv_b_, qkv_, qkv_width(), m_.hidden);
+    head_norms_.forward(qkv_);
     rope(false, qkv_);
   }
   if (heads_.on()) heads_.to_heads(name_ + ".qkv", qkv_, core_qkv_, qkv_width());
@@ -93,10 +100,12 @@ BufferId AttentionBranch::forward(bool again) {
 
 BufferId AttentionBranch::forward_projection() {
   RoleBuilder& b = s_.builder;
-  const BufferId projected = b.workspace(b.here(name_ + ".projected"), c_.compute, {c_.tokens, m_.hidden});
+  const bool here = output_ >= 0 && !c_.sequence_parallel;
+  const BufferId projected =
+      here ? output_ : b.workspace(b.here(name_ + ".projected"), c_.compute, {c_.tokens, m_.hidden});
   tp_.product(name_ + ".proj.forward", out_, proj_w_, c_.profile().fused_elementwise ? -1 : proj_b_, projected,
               m_.hidden, width());
-  return tp_.reduce_partial(name_ + ".proj", projected, m_.hidden);
+  return tp_.reduce_partial(name_ + ".proj", projected, m_.hidden, output_);
 }
 
 BufferId AttentionBranch::backward(BufferId out_gradient, bool input_gradient) {
@@ -123,6 +132,7 @@ BufferId AttentionBranch::backward(BufferId out_gradient, bool input_gradient) {
   }
   if (latent_) return latent_->backward(d_qkv);
   rope(true, d_qkv);
+  head_norms_.backward(d_qkv);
   return tp_.column_backward(name_ + ".qkv", d_qkv, input_, qkv_w_, qkv_b_, qkv_width(), m_.hidden, input_gradient);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "sim/lower/model/attention_core.h"
+#include "sim/lower/model/head_norms.h"
 #include "sim/lower/model/latent_attention.h"
 #include "sim/lower/model/unit.h"
 #include "sim/lower/parallel/context.h"
@@ -16,12 +17,15 @@ namespace rehearse::lower {
 
 class AttentionBranch {
  public:
-  // `prefix`: the block's name; `site` numbers the random draws of the core's dropout.
-  AttentionBranch(const UnitScope& scope, const std::string& prefix, int site, std::int64_t window = 0);
+  // `prefix`: the block's name; `site` numbers the random draws of the core's dropout; rope_base: of rotated positions.
+  AttentionBranch(const UnitScope& scope, const std::string& prefix, int site, std::int64_t window = 0,
+                  double rope_base = 10000);
 
   void declare_parameters();
   // input: the norm's output [local_tokens, hidden].
   void declare_buffers(BufferId input);
+  // Where the projection's output goes, [local_tokens, hidden], in the place of a buffer of the slot.
+  void set_output(BufferId output) { output_ = output; }
   // Returns the projection's output [local_tokens, hidden], with the bias where element-wise kernels are not fused.
   // `again`: what the micro-batch kept is not computed again.
   BufferId forward(bool again);
@@ -50,6 +54,9 @@ class AttentionBranch {
   std::optional<LatentProjections> latent_;
   ParamId qkv_w_ = -1, qkv_b_ = -1, proj_w_ = -1, proj_b_ = -1;
   BufferId input_ = -1, qkv_ = -1, out_ = -1;
+  double rope_base_;
+  HeadNorms head_norms_;
+  BufferId output_ = -1;                    // what set_output gave
   BufferId reduced_ = -1;                   // the projection's output summed over the tensor group, where that is kept
   BufferId core_qkv_ = -1, core_out_ = -1;  // as the core has them: these, or all tokens of some heads
 };

@@ -49,6 +49,8 @@ Attention AttentionCore::part(AttentionPart p) const {
   a.unscaled = m.position == model::Position::relative;
   if (biased()) a.bias_buckets = m.relative_buckets, a.bias_distance = m.relative_distance;
   a.keys = keys_;
+  a.softcap = m.attention_softcap;
+  a.score_scale = m.query_scale;
   return a;
 }
 
@@ -73,6 +75,7 @@ BufferId AttentionCore::declare(BufferId qkv, BufferId kv) {
   const Lifetime core = restores_core() ? Lifetime::slot : saved;
   const std::vector<std::int64_t> square{context_.batch, a.heads, context_.seq, keys_ > 0 ? keys_ : context_.seq};
   probabilities_ = builder_.activation(name_ + ".probabilities", context_.compute, square, core);
+  if (a.softcap > 0) scores_ = builder_.activation(name_ + ".scores", context_.compute, square, core);
   if (dropout()) {
     dropped_ = builder_.activation(name_ + ".dropped", context_.compute, square, core);
     mask_ = builder_.activation(name_ + ".mask", DType::u8, square, core);
@@ -86,9 +89,17 @@ void AttentionCore::scales_apart() {
   if (!context_.profile().fused_scores) builder_.takes_kernels(2, {all, all});
 }
 
+// Three more do, for a quotient, tanh and a product, as transformers' Gemma 2 has them (modeling_gemma2.py,
+// eager_attention_forward).
+void AttentionCore::caps_apart() {
+  const std::int64_t all = builder_.buffer(probabilities_).bytes();
+  if (scores_ >= 0) builder_.takes_kernels(4, {3 * all, 3 * all});
+}
+
 void AttentionCore::scores_to_probabilities() {
   const program::Buffer& p = builder_.buffer(probabilities_);
-  const BufferId scores = builder_.workspace(builder_.here(name_ + ".scores"), p.dtype, p.shape);
+  const BufferId scores =
+      scores_ >= 0 ? scores_ : builder_.workspace(builder_.here(name_ + ".scores"), p.dtype, p.shape);
   emit("scores", AttentionPart::scores, kv_ >= 0 ? std::vector<Operand>{{qkv_}, {kv_}} : std::vector<Operand>{{qkv_}},
        {{scores}});
   std::vector<Operand> reads{{scores}};
@@ -97,6 +108,7 @@ void AttentionCore::scores_to_probabilities() {
   // A kernel of its own reads the scores and the biases, made once a stack, and writes their sum.
   if (biased() && !context_.profile().fused_score_bias) builder_.takes_kernels(2, {2 * p.bytes(), p.bytes()});
   scales_apart();
+  caps_apart();
   if (dropout()) emit("dropout", AttentionPart::dropout, {{probabilities_}}, {{dropped_}, {mask_}});
 }
 
@@ -153,8 +165,11 @@ BufferId AttentionCore::backward_unfused(BufferId out_gradient) {
     emit("dropout.backward", AttentionPart::dropout_backward, {{d_dropped}, {mask_}}, {{d_probabilities}});
   }
   const BufferId d_scores = temporary("scores");
-  emit("softmax.backward", AttentionPart::softmax_backward, {{d_probabilities}, {probabilities_}}, {{d_scores}});
+  std::vector<Operand> softmax{{d_probabilities}, {probabilities_}};
+  if (scores_ >= 0) softmax.push_back({scores_});
+  emit("softmax.backward", AttentionPart::softmax_backward, softmax, {{d_scores}});
   scales_apart();
+  caps_apart();
   if (biased()) bias_gradient(d_scores);
   emit("scores.backward_query", AttentionPart::scores_backward_query, {{d_scores}, {keys_operand()}}, {{d_qkv}});
   emit("scores.backward_key", AttentionPart::scores_backward_key, {{d_scores}, {qkv_}}, {{d_kv_}});

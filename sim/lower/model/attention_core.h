@@ -50,6 +50,7 @@ class AttentionCore {
   }
   void scores_to_probabilities();
   void scales_apart();
+  void caps_apart();
   BufferId backward_flash(BufferId out_gradient);
   BufferId backward_unfused(BufferId out_gradient);
 
@@ -62,6 +63,7 @@ class AttentionCore {
   BufferId kv_ = -1, d_kv_ = -1;
   BufferId qkv_ = -1, out_ = -1, logsumexp_ = -1;
   BufferId probabilities_ = -1, dropped_ = -1, mask_ = -1;
+  BufferId scores_ = -1;  // kept for backward where they are capped
 };
 
 }  // namespace rehearse::lower

@@ -2,7 +2,8 @@
 // llama: RMSNorm, rope, SwiGLU, grouped queries or latent attention; moe: the same with experts. What forward keeps for
 // backward is, for unfused attention with dropout, the s b h (34 + 5 a s / h) bytes of Korthikanti et al. 2022 (arXiv
 // 2205.05198, section 4), plus the norms' statistics. With model.parallel_block the second branch reads what the first
-// one does, through the first norm or one of its own; each still has its own product over the tensor group to sum.
+// one does, through the first norm or one of its own; each still has its own product over the tensor group to sum. With
+// model.post_norms each branch has a norm behind it too, whose input, the branch's output, is kept besides.
 #include "sim/lower/model/attention.h"
 #include "sim/lower/model/experts.h"
 #include "sim/lower/model/mlp.h"
@@ -27,28 +28,35 @@ class Block : public Unit {
         name_("layer" + std::to_string(layer)),
         experts_(scope.context.model().has_experts(layer)),
         norm1_(scope.context, scope.builder, scope.parameters, name_ + ".norm1"),
-        attention_(scope, name_, layer * 4 + 1, scope.context.model().window(layer, scope.context.seq)),
+        attention_(scope, name_, layer * 4 + 1, scope.context.model().window(layer, scope.context.seq),
+                   scope.context.model().rotation_base(layer)),
+        post1_(post_norm(scope, ".attention.post_norm")),
         residual1_(scope.context, scope.builder, scope.parameters, name_, "attention", layer * 4 + 2),
         norm2_(scope.context, scope.builder, scope.parameters, name_ + ".norm2"),
         mlp_(feed_forward(scope, name_, layer)),
+        post2_(post_norm(scope, ".mlp.post_norm")),
         residual2_(scope.context, scope.builder, scope.parameters, name_, "mlp", layer * 4 + 3) {}
 
   void declare_parameters() override {
     norm1_.declare_parameters(s_.number);
     attention_.declare_parameters();
+    if (post_norms()) post1_.declare_parameters(s_.number);
     if (!one_norm()) norm2_.declare_parameters(s_.number);
     mlp_->declare_parameters();
+    if (post_norms()) post2_.declare_parameters(s_.number);
   }
 
   BufferId declare_buffers(BufferId input, Lifetime output) override {
     const Lifetime saved = s_.restored();
     x_ = input;
     attention_.declare_buffers(declare_norm(norm1_, x_, !c_.model().latent_attention(), adapts_norm1()));
+    if (post_norms()) attention_.set_output(declare_post_norm(post1_, "attention"));
     residual1_.declare_mask(saved);
     y1_ = residual1_.declare_sum("attention.residual", parallel() ? Lifetime::slot : saved);
     mlp_->declare_buffers(
         one_norm() ? norm1_.out()
                    : declare_norm(norm2_, parallel() ? x_ : y1_, !experts_, c_.adapts(&model::Adapters::fc1)));
+    if (post_norms()) mlp_->set_output(declare_post_norm(post2_, "mlp"));
     residual2_.declare_mask(saved);
     return y_ = residual2_.declare_sum("out", output);
   }
@@ -56,12 +64,14 @@ class Block : public Unit {
   // Again: stops after what backward reads where the framework does (nothing after the activation without dropout).
   void forward(bool again) override {
     norm1_.forward();
-    residual1_.forward(attention_.forward(again), attention_.bias(), x_, y1_);
+    residual1_.forward(behind(post1_, attention_.forward(again)), attention_.bias(), x_, y1_);
     if (!one_norm()) norm2_.forward();
     mlp_->forward_to_activation(again);
     const bool dropout = c_.model().dropout > 0;
-    if (again && !dropout && !mlp_->keeps_output() && c_.profile().recompute_stops_early) return;
-    const BufferId out = mlp_->forward_from_activation();
+    const bool stops = again && !dropout && c_.profile().recompute_stops_early;
+    if (stops && !mlp_->keeps_output() && !post_norms()) return;
+    const BufferId out = behind(post2_, mlp_->forward_from_activation());
+    if (stops && !mlp_->keeps_output()) return;
     BufferId y = y_;
     if (again)
       y = s_.builder.workspace(s_.builder.here(name_ + ".out_again"), c_.residual, s_.builder.buffer(y_).shape);
@@ -74,11 +84,12 @@ class Block : public Unit {
     const bool through_attention = input_gradient || trains_attention();
     const bool below_mlp = parallel() ? input_gradient : through_attention;
     BufferId d_norm2 = -1, d_y1 = output_gradient;
-    if (below_mlp || trains_mlp()) d_norm2 = mlp_->backward(residual2_.backward(output_gradient), below_mlp);
+    if (below_mlp || trains_mlp())
+      d_norm2 = mlp_->backward(before(post2_, residual2_.backward(output_gradient)), below_mlp);
     if (below_mlp && !one_norm()) d_y1 = norm2_.backward(d_norm2, output_gradient, products_of_mlp());
     if (!through_attention) return -1;
     const BufferId d_norm1 =
-        attention_.backward(residual1_.backward(parallel() ? output_gradient : d_y1), input_gradient);
+        attention_.backward(before(post1_, residual1_.backward(parallel() ? output_gradient : d_y1)), input_gradient);
     if (!input_gradient) return -1;
     return norm1_.backward(one_norm() ? sum(d_norm1, d_norm2) : d_norm1, d_y1, products_of_attention());
   }
@@ -89,6 +100,25 @@ class Block : public Unit {
   bool trains_attention() const { return attention_.trains(); }
   bool trains_mlp() const { return mlp_->trains(); }
   bool parallel() const { return c_.model().parallel_block != model::ParallelBlock::none; }
+  // Norms behind the branches, of what they give (model.post_norms).
+  bool post_norms() const { return c_.model().post_norms; }
+  NormLayer post_norm(const UnitScope& scope, const char* name) const {
+    return NormLayer::within_branch(scope.context, scope.builder, scope.parameters, name_ + name,
+                                    scope.context.model().hidden);
+  }
+  // Where the branch's output goes, which the norm's backward reads.
+  BufferId declare_post_norm(NormLayer& norm, const std::string& branch) {
+    const BufferId in = s_.builder.activation(name_ + "." + branch + ".branch", c_.compute,
+                                              {c_.local_tokens, c_.model().hidden}, s_.restored());
+    norm.declare_buffers(in, s_.restored(), Lifetime::slot, c_.compute);
+    return in;
+  }
+  BufferId behind(NormLayer& norm, BufferId branch) {
+    if (!post_norms()) return branch;
+    norm.forward();
+    return norm.out();
+  }
+  BufferId before(NormLayer& norm, BufferId gradient) { return post_norms() ? norm.backward(gradient, -1) : gradient; }
   // How many products read a norm's output.
   bool packed() const { return c_.profile().packed_products || c_.model().norm != model::NormKind::rmsnorm; }
   int products_of_attention() const { return packed() || c_.model().latent_attention() ? 1 : 3; }
@@ -119,9 +149,11 @@ class Block : public Unit {
   bool experts_;
   NormLayer norm1_;
   AttentionBranch attention_;
+  NormLayer post1_;
   Residual residual1_;
   NormLayer norm2_;
   std::unique_ptr<FeedForward> mlp_;
+  NormLayer post2_;
   Residual residual2_;
   BufferId x_ = -1, y1_ = -1, y_ = -1;
 };

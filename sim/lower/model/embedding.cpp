@@ -1,6 +1,8 @@
 // The first unit of a decoder: token and position embedding; of a decoder beside an encoder too, and of the tokens that
 // a module of multi-token prediction reads. The tables are split by rows over the tensor group (vocabulary parallel,
 // Shoeybi et al. 2019): looking up gives partial sums that are reduced.
+#include <cmath>
+
 #include "sim/lower/model/load.h"
 #include "sim/lower/model/prediction.h"
 #include "sim/lower/model/unit.h"
@@ -65,6 +67,7 @@ class EmbeddingUnit : public Unit {
     b.op(name_ + ".word.forward", program::Embedding{false, partial, c_.tokens, s_.parameters.rows(table_), m_.hidden},
          c_.compute, {{ids_}, {s_.parameters.value(table_)}}, {{x}});
     x = tp_.reduce_partial(name_ + ".word", x, m_.hidden);
+    if (m_.scaled_embeddings) scale(name_ + ".scale", x, x);
     if (positions_ >= 0) {
       const BufferId out = mask_ >= 0 ? b.workspace(name_ + ".sum", c_.residual, {c_.local_tokens, m_.hidden}) : y_;
       Elementwise add{ElementwiseFn::add_position, c_.local_tokens * m_.hidden, m_.hidden};
@@ -104,6 +107,11 @@ class EmbeddingUnit : public Unit {
       b.op(name_ + ".position.backward", add, c_.compute, {{gradient}, {target}}, {{target}});
       s_.parameters.gradient_done(positions_);
     }
+    if (m_.scaled_embeddings) {
+      const BufferId scaled = b.workspace(b.here("d_" + name_ + ".scaled"), c_.residual, {c_.local_tokens, m_.hidden});
+      scale(name_ + ".scale.backward", gradient, scaled);
+      gradient = scaled;
+    }
     gradient = tp_.gather_sequence("d_" + name_, gradient, m_.hidden);
     const BufferId target = s_.parameters.accumulated_gradient(table_);
     b.op(name_ + ".word.backward",
@@ -114,6 +122,13 @@ class EmbeddingUnit : public Unit {
   }
 
  private:
+  // By sqrt(hidden) (Vaswani et al. 2017, arXiv 1706.03762, section 3.4).
+  void scale(const std::string& name, BufferId from, BufferId to) {
+    Elementwise op{ElementwiseFn::scale, c_.local_tokens * m_.hidden};
+    op.value = std::sqrt(static_cast<double>(m_.hidden));
+    s_.builder.op(name, op, c_.residual, {{from}}, {{to}});
+  }
+
   UnitScope s_;
   const Context& c_;
   const model::Model& m_;

@@ -15,6 +15,8 @@ class FeedForward {
   virtual void declare_buffers(BufferId input) = 0;
   // Everything that backward reads up to the activation. `again`: what the micro-batch kept is not computed again.
   virtual void forward_to_activation(bool again) = 0;
+  // Where the output goes in the place of a buffer of the slot; experts do not take it.
+  void set_output(BufferId output) { output_ = output; }
   // The rest; returns the output [local_tokens, hidden].
   virtual BufferId forward_from_activation() = 0;
   // Whether backward reads what is computed after the activation.
@@ -26,6 +28,9 @@ class FeedForward {
   virtual bool trains() const = 0;
   // Of the last product, which is added with the residual or in the product; -1: none.
   virtual ParamId bias() const = 0;
+
+ protected:
+  BufferId output_ = -1;
 };
 
 }  // namespace rehearse::lower

@@ -33,7 +33,7 @@ class Output {
         module_(module),
         prefix_(prediction_prefix(module)),
         norm_(scope.context, scope.builder, scope.parameters, prefix_ + "final_norm"),
-        loss_(scope.context, scope.builder, scope.parameters, prefix_, columns(), m_.vocab, weight) {}
+        loss_(scope.context, scope.builder, scope.parameters, prefix_, columns(), m_.vocab, weight, m_.logit_softcap) {}
 
   void declare_parameters() { norm_.declare_parameters(s_.number); }
 

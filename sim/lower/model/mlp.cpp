@@ -82,10 +82,12 @@ void MlpBranch::forward_to_activation(bool again) {
 
 BufferId MlpBranch::forward_from_activation() {
   RoleBuilder& b = s_.builder;
-  const BufferId projected = b.workspace(b.here(name_ + ".projected"), c_.compute, {c_.tokens, m_.hidden});
+  const bool here = output_ >= 0 && !c_.sequence_parallel;
+  const BufferId projected =
+      here ? output_ : b.workspace(b.here(name_ + ".projected"), c_.compute, {c_.tokens, m_.hidden});
   tp_.product(name_ + ".down.forward", activation_, down_w_, c_.profile().fused_elementwise ? -1 : down_b_, projected,
               m_.hidden, width());
-  return tp_.reduce_partial(name_ + ".down", projected, m_.hidden);
+  return tp_.reduce_partial(name_ + ".down", projected, m_.hidden, output_);
 }
 
 BufferId MlpBranch::backward(BufferId out_gradient, bool input_gradient) {

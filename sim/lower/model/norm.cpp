@@ -8,7 +8,9 @@ using program::Norm;
 using program::NormPart;
 
 void NormLayer::declare_parameters(int unit) {
-  gamma_ = parameters_.add(unit, {name_ + ".gamma", {cols_}, -1, program::Init::Kind::ones, 0});
+  gamma_ = parameters_.add(
+      unit,
+      {name_ + ".gamma", {cols_}, -1, zero_centered() ? program::Init::Kind::zeros : program::Init::Kind::ones, 0});
   if (context_.model().has_norm_bias())
     beta_ = parameters_.add(unit, {name_ + ".beta", {cols_}, -1, program::Init::Kind::zeros, 0});
 }
@@ -24,7 +26,9 @@ BufferId NormLayer::declare_buffers(BufferId in, Lifetime saved, Lifetime out, D
 
 Norm NormLayer::shape(NormPart part, bool add_residual) const {
   const model::Model& m = context_.model();
-  return {part, m.norm == model::NormKind::rmsnorm, add_residual, context_.local_tokens, cols_};
+  Norm norm{part, m.norm == model::NormKind::rmsnorm, add_residual, context_.local_tokens, cols_};
+  norm.zero_centered = zero_centered();
+  return norm;
 }
 
 // The op added last, as the chain of kernels that RMSNorm is in PyTorch's eager mode.

@@ -53,6 +53,7 @@ class NormLayer {
   program::Norm shape(program::NormPart part, bool add_residual) const;
   void backward_weight(BufferId gradient);
   void takes_chain(EagerKernels (*chain)(std::int64_t)) const;
+  bool zero_centered() const { return context_.model().zero_centered_norms; }
   bool casts() const { return in_type_ != context_.compute && !wide_out_; }
 
   const Context& context_;

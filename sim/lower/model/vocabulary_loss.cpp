@@ -16,6 +16,7 @@ void VocabularyLoss::declare_buffers() {
   targets_ = builder_.activation(named("targets"), DType::i32, {rows}, kept);
   const DType type = context_.profile().fp32_logits ? DType::f32 : context_.compute;
   logits_ = builder_.activation(named("logits"), type, shape(), kept);
+  if (softcap_ > 0) tanh_ = builder_.activation(named("logits.tanh"), context_.compute, shape(), kept);
   if (parallel()) {
     max_ = builder_.activation(named("loss.max"), DType::f32, {rows}, kept);
     sums_ = builder_.activation(named("loss.sums"), DType::f32, {rows, 2}, kept);
@@ -58,10 +59,37 @@ void VocabularyLoss::forward(BufferId sum, const std::function<void(BufferId)>& 
   const bool casts = builder_.buffer(logits_).dtype != context_.compute;
   const BufferId narrow = casts ? builder_.workspace(named("logits.product"), context_.compute, shape()) : logits_;
   product(narrow);
+  if (softcap_ > 0) cap(narrow);
   if (casts)
     builder_.op(named("logits.cast"), Elementwise{ElementwiseFn::cast, elements()}, DType::f32, {{narrow}},
                 {{logits_}});
   emit_loss(sum);
+}
+
+void VocabularyLoss::scale(const std::string& name, double by, BufferId logits) {
+  Elementwise op{ElementwiseFn::scale, elements()};
+  op.value = by;
+  builder_.op(name, op, context_.compute, {{logits}}, {{logits}});
+}
+
+// A quotient, tanh, whose result autograd keeps, and a product, as transformers' Gemma 2 has them (modeling_gemma2.py).
+void VocabularyLoss::cap(BufferId logits) {
+  const program::Activation tanh{program::ActivationFn::tanh, false, context_.tokens, columns_};
+  scale(named("logits.cap.divide"), 1 / softcap_, logits);
+  builder_.op(named("logits.cap.tanh"), tanh, context_.compute, {{logits}}, {{tanh_}});
+  Elementwise by{ElementwiseFn::scale, elements()};
+  by.value = softcap_;
+  builder_.op(named("logits.cap.multiply"), by, context_.compute, {{tanh_}}, {{logits}});
+}
+
+void VocabularyLoss::cap_backward(BufferId gradient) {
+  const program::Activation tanh{program::ActivationFn::tanh, true, context_.tokens, columns_};
+  const BufferId wide = builder_.workspace(builder_.here("d_" + named("logits.cap")), context_.compute, shape());
+  scale(named("logits.cap.backward_multiply"), softcap_, gradient);
+  builder_.op(named("logits.cap.backward_tanh"), tanh, context_.compute, {{gradient}, {tanh_}}, {{wide}});
+  Elementwise by{ElementwiseFn::scale, elements()};
+  by.value = 1 / softcap_;
+  builder_.op(named("logits.cap.backward_divide"), by, context_.compute, {{wide}}, {{gradient}});
 }
 
 // Beside the logits there are: what log_softmax gives; the logits less their maximum; of DTensor's exp of these too.
@@ -113,6 +141,7 @@ BufferId VocabularyLoss::backward() {
   if (separate)
     builder_.op(named("logits.backward_cast"), Elementwise{ElementwiseFn::cast, elements()}, context_.compute,
                 {{gradient}}, {{narrow}});
+  if (softcap_ > 0) cap_backward(narrow);
   return narrow;
 }
 

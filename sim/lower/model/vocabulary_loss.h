@@ -16,15 +16,17 @@ class VocabularyLoss {
  public:
   // Of context.tokens rows of `columns` classes on this rank, of which `valid` over all ranks are no padding; split
   // where the context has a tensor group. `weight`: of each row in the loss. `prefix` begins the names.
+  // softcap: logits x become softcap * tanh(x / softcap); 0: they stay.
   VocabularyLoss(const Context& context, RoleBuilder& builder, ParameterStore& parameters, std::string prefix,
-                 std::int64_t columns, std::int64_t valid, double weight)
+                 std::int64_t columns, std::int64_t valid, double weight, double softcap = 0)
       : context_(context),
         builder_(builder),
         parameters_(parameters),
         prefix_(std::move(prefix)),
         columns_(columns),
         valid_(valid),
-        weight_(weight) {}
+        weight_(weight),
+        softcap_(softcap) {}
 
   void declare_buffers();
   BufferId targets() const { return targets_; }  // i32 [rows]
@@ -49,14 +51,17 @@ class VocabularyLoss {
   // The op's results and `more` tensors of the logits' size that are in use beside them.
   std::vector<program::Operand> with_scratch(std::vector<program::Operand> writes, const std::string& name, int more);
   void emit_loss(BufferId sum);
+  void scale(const std::string& name, double by, BufferId logits);
+  void cap(BufferId logits);
+  void cap_backward(BufferId gradient);
 
   const Context& context_;
   RoleBuilder& builder_;
   ParameterStore& parameters_;
   std::string prefix_;
   std::int64_t columns_, valid_;
-  double weight_;
-  BufferId targets_ = -1, logits_ = -1, max_ = -1, sums_ = -1;
+  double weight_, softcap_;
+  BufferId targets_ = -1, logits_ = -1, max_ = -1, sums_ = -1, tanh_ = -1;
 };
 
 }  // namespace rehearse::lower

@@ -124,9 +124,9 @@ DType ParameterStore::moments_of(const Param& p) const {
 
 // Walks the parameters in backward order and fills one open bucket a kind (sharded or replicated over the tensor
 // group, or experts that are spread over ranks; each in 16 bits or held in 8, or frozen; with moments in 8 bits or
-// not; updated by Muon or not; of this rank alone or not).
+// not; updated by Muon or not; of this rank alone or not; with gradients in parts or not).
 void ParameterStore::form_buckets() {
-  std::array<int, 72> open{};
+  std::array<int, 144> open{};
   open.fill(-1);
   for (auto id = static_cast<ParamId>(params_.size()) - 1; id >= 0; --id) {
     Param& p = params_[static_cast<std::size_t>(id)];
@@ -134,13 +134,14 @@ void ParameterStore::form_buckets() {
     const Held kind = held(p);
     const bool codes = moments_of(p) == DType::u8;
     const bool whole_matrices = by_muon(p) && context_.plan().zero > 0;
-    int& usual = open[(p.spec.spread ? 2U
-                       : replicated  ? 1U
-                                     : 0U) +
-                      (frozen(p)            ? 6U
-                       : kind != Held::none ? 3U
-                                            : 0U) +
-                      (codes ? 9U : 0U) + (by_muon(p) ? 18U : 0U) + (p.spec.owned ? 36U : 0U)];
+    int& usual =
+        open[(p.spec.spread ? 2U
+              : replicated  ? 1U
+                            : 0U) +
+             (frozen(p)            ? 6U
+              : kind != Held::none ? 3U
+                                   : 0U) +
+             (codes ? 9U : 0U) + (by_muon(p) ? 18U : 0U) + (p.spec.owned ? 36U : 0U) + (p.spec.partial ? 72U : 0U)];
     int& current = whole_matrices ? open_muon_bucket(p) : usual;
     const bool by_unit = context_.plan().zero == 3;
     const std::int64_t alone = by_unit ? context_.profile().shard_alone : 0;
@@ -164,6 +165,7 @@ void ParameterStore::form_buckets() {
       if (p.spec.tied) bucket.held_by = p.spec.held_by >= 0 ? p.spec.held_by : context_.groups.embedding;
       bucket.experts = p.spec.spread;
       bucket.owned = p.spec.owned;
+      bucket.partial = p.spec.partial;
       bucket.held = kind;
       bucket.frozen = frozen(p);
       bucket.moments = moments_of(p);

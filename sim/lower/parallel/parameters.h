@@ -50,6 +50,7 @@ struct ParamSpec {
   bool table = false;       // whose rows are looked up: its moments are not kept in 8 bits
   bool owned = false;       // of the data-parallel ranks this one alone has it (plan.embedding_tables)
   bool sparse = false;      // an op of backward updates it (training.sparse_optimizer): it has no gradient, no moments
+  bool partial = false;     // each rank of the tensor group, which all hold it, has a part of its gradient
   program::GroupId held_by = -1;  // of a tied one: the stages that hold it; -1: Groups::embedding
   // Matrices that Muon updates, one after the other, of as many columns as the last dimension: of a product in a block.
   // 0: AdamW's, as tables, the head, norms and biases are.
@@ -148,6 +149,7 @@ class ParameterStore {
     std::vector<ParamId> params;
     int unit = 0, chunk = 0;
     bool replicated = false, tied = false, copy = false, experts = false, frozen = false, owned = false;
+    bool partial = false;
     program::GroupId held_by = -1;  // of a tied one: the stages whose gradients are summed; -1: this stage alone
     bool muon = false;              // of matrices that Muon updates
     // Of shards of matrices that Muon updates: elements of a matrix, or of packed ones together. 0: cut anywhere.
@@ -206,7 +208,7 @@ class ParameterStore {
   // Whether each rank of the tensor group has a part of the gradients of parameters that all of them hold: of its shard
   // of the sequence, or of adapters, whose other matrix is split.
   bool sums_over_tensor(const Bucket& bucket) const {
-    return bucket.replicated && (context_.sequence_parallel || context_.scenario.training.lora());
+    return bucket.replicated && (context_.sequence_parallel || bucket.partial || context_.scenario.training.lora());
   }
   bool transient_gradients(const Bucket& bucket) const {
     return context_.plan().zero >= 2 && (group_of(bucket) >= 0 || keeps_gradients_on_host(bucket));

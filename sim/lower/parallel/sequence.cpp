@@ -29,9 +29,10 @@ void SequenceParallel::copy(const std::string& name, BufferId from, BufferId to)
   builder_.op(name, Elementwise{ElementwiseFn::copy, b.elements()}, b.dtype, {{from}}, {{to}});
 }
 
-BufferId SequenceParallel::reduce_scatter(const std::string& name, BufferId partial, std::int64_t width) {
-  const BufferId shard =
-      builder_.workspace(builder_.here(name + ".scattered"), context_.compute, {context_.local_tokens, width});
+BufferId SequenceParallel::reduce_scatter(const std::string& name, BufferId partial, std::int64_t width,
+                                          BufferId shard) {
+  if (shard < 0)
+    shard = builder_.workspace(builder_.here(name + ".scattered"), context_.compute, {context_.local_tokens, width});
   if (context_.profile().copies_sequence_shards) {
     const BufferId by_rank =
         builder_.workspace(builder_.here(name + ".by_rank"), context_.compute, builder_.buffer(partial).shape);

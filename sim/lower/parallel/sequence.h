@@ -45,8 +45,9 @@ class SequenceParallel {
   // The same of elements of `type`, to a buffer of `shape`.
   BufferId all_gather(const std::string& name, BufferId shard, DType type, const std::vector<std::int64_t>& shape,
                       Lifetime lifetime = Lifetime::slot);
-  // Sum of partial [tokens, width] over the tensor group -> our shard [local_tokens, width].
-  BufferId reduce_scatter(const std::string& name, BufferId partial, std::int64_t width);
+  // Sum of partial [tokens, width] over the tensor group -> our shard [local_tokens, width],
+  // the buffer `shard` if that is not -1.
+  BufferId reduce_scatter(const std::string& name, BufferId partial, std::int64_t width, BufferId shard = -1);
 
  private:
   // Between the order of tokens and that of ranks (FrameworkProfile::copies_sequence_shards).

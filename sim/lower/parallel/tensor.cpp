@@ -13,10 +13,10 @@ BufferId TensorParallel::gather_sequence(const std::string& name, BufferId shard
   return sequence_.on() ? sequence_.all_gather(name, shard, width) : shard;
 }
 
-BufferId TensorParallel::reduce_partial(const std::string& name, BufferId partial, std::int64_t width) {
+BufferId TensorParallel::reduce_partial(const std::string& name, BufferId partial, std::int64_t width, BufferId shard) {
   if (context_.groups.tensor < 0) return partial;
   if (context_.profile().holds_sent && builder_.phase() == program::Phase::forward) builder_.hold(partial);
-  if (sequence_.on()) return sequence_.reduce_scatter(name, partial, width);
+  if (sequence_.on()) return sequence_.reduce_scatter(name, partial, width, shard);
   builder_.op(name + ".all_reduce",
               Collective{CollectiveKind::all_reduce, context_.groups.tensor, context_.tokens * width}, context_.compute,
               {{partial}}, {{partial}}, StreamKind::tensor);

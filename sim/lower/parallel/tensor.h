@@ -46,8 +46,9 @@ class TensorParallel {
   BufferId gather_sequence(const std::string& name, BufferId shard, std::int64_t width);
   // The same of what products read, which may be in 8 bits.
   BufferId product_input(const std::string& name, BufferId shard, std::int64_t width, ParamId weight = -1);
-  // Sum over the tensor group of partial [tokens, width]: in place, or scattered to [local_tokens, width].
-  BufferId reduce_partial(const std::string& name, BufferId partial, std::int64_t width);
+  // Sum over the tensor group of partial [tokens, width]: in place, or scattered to [local_tokens, width], the buffer
+  // `shard` if that is not -1.
+  BufferId reduce_partial(const std::string& name, BufferId partial, std::int64_t width, BufferId shard = -1);
 
   // out [tokens, n] = in [tokens, k] W^T (+ bias).
   // `activated`: gelu(out) comes out of the same product; -1: does not.

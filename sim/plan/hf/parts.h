@@ -84,6 +84,10 @@ void deepseek_v2(Config& c);
 void deepseek_v3(Config& c);
 void phi3(Config& c);
 void cohere(Config& c);
+// gemma.cpp
+void gemma(Config& c);
+void gemma2(Config& c);
+void gemma3_text(Config& c);
 // gpt_like.cpp
 void gpt2(Config& c);
 void gpt_bigcode(Config& c);

@@ -28,6 +28,11 @@ AttentionShape windowed(AttentionShape s, std::int64_t window) {
   return s;
 }
 
+AttentionShape capped(AttentionShape s, double cap, std::int64_t scale) {
+  s.softcap = cap, s.score_scale = scale;
+  return s;
+}
+
 struct Case {
   AttentionShape shape;
   double dropout;
@@ -49,13 +54,19 @@ std::vector<Case> cases() {
     for (const std::int64_t window : {1, 7, 64, 65, 128, 150, 300, 399, 400, 1000})
       all.push_back({windowed({1, 3, 1, 400, 16}, window), dropout});
     all.push_back({windowed({2, 4, 2, 133, 6, true, 4}, 70), dropout});
+    // Capped, so that some scores are bent far, with another scale than that of the width, and a window.
+    all.push_back({capped({2, 4, 2, 5, 6}, 0.7, 0), dropout});
+    all.push_back({capped({2, 4, 2, 5, 6}, 0, 3), dropout});
+    all.push_back({capped(windowed({1, 3, 1, 261, 16}, 70), 1.5, 5), dropout});
+    all.push_back({capped({1, 2, 2, 133, 8, false}, 2, 0), dropout});
   }
   return all;
 }
 
 std::string describe(const Case& c) {
   return std::to_string(c.shape.seq) + (c.shape.causal ? " causal" : " full") + " window " +
-         std::to_string(c.shape.window) + " dropout " + std::to_string(c.dropout);
+         std::to_string(c.shape.window) + " dropout " + std::to_string(c.dropout) + " cap " +
+         std::to_string(c.shape.softcap);
 }
 
 class AttentionTest : public KernelTest {
@@ -128,7 +139,10 @@ TEST_P(AttentionTest, UnfusedBackwardIsTheGradientAndThatOfFlash) {
     device->attention_context_backward_probs(s, d_out.data(), qkv.data(), d_d.data());
     device->attention_context_backward_value(s, d_out.data(), d.data(), d_qkv.data());
     device->attention_dropout_backward(s, c.dropout, d_d.data(), mask.data(), d_p.data());
-    device->attention_softmax_backward(s, d_p.data(), p.data(), d_s.data());
+    if (s.softcap > 0)
+      device->attention_capped_softmax_backward(s, d_p.data(), p.data(), scores.data(), d_s.data());
+    else
+      device->attention_softmax_backward(s, d_p.data(), p.data(), d_s.data());
     device->attention_scores_backward_query(s, d_s.data(), qkv.data(), d_qkv.data());
     device->attention_scores_backward_key(s, d_s.data(), qkv.data(), d_qkv.data());
     const auto loss = [&](const Values& x) { return dot(reference::attention(s, site, x).out, doubles(d_out)); };

@@ -44,6 +44,11 @@ inline Attended attention(const AttentionShape& s, const DropoutSite& site, cons
     const std::int64_t width = (group + 1) * s.head_dim + s.values();
     return qkv[at(((t * s.micro_batch + b) * s.kv_heads + kv) * width + slot * s.head_dim + c)];
   };
+  // What the softmax reads of a score.
+  const auto softened = [&](double score) {
+    const double scaled = score / std::sqrt(static_cast<double>(s.score_scale > 0 ? s.score_scale : s.head_dim));
+    return s.softcap > 0 ? s.softcap * std::tanh(scaled / s.softcap) : scaled;
+  };
   Attended r;
   r.out.assign(at(s.seq * s.micro_batch * s.heads * s.values()), 0);
   r.logsumexp.assign(at(s.seq * s.micro_batch * s.heads), 0);
@@ -62,14 +67,14 @@ inline Attended attention(const AttentionShape& s, const DropoutSite& site, cons
             score += element(q, b, h / group, h % group, c) * element(k, b, h / group, group, c);
           }
           r.scores[at(row + k)] = score;
-          if (k >= first && k < keys) max = std::max(max, score / std::sqrt(static_cast<double>(s.head_dim)));
+          if (k >= first && k < keys) max = std::max(max, softened(score));
         }
         for (std::int64_t k = first; k < keys; ++k) {
-          total += std::exp(r.scores[at(row + k)] / std::sqrt(static_cast<double>(s.head_dim)) - max);
+          total += std::exp(softened(r.scores[at(row + k)]) - max);
         }
         r.logsumexp[at(token * s.heads + h)] = max + std::log(total);
         for (std::int64_t k = first; k < keys; ++k) {
-          const double p = std::exp(r.scores[at(row + k)] / std::sqrt(static_cast<double>(s.head_dim)) - max) / total;
+          const double p = std::exp(softened(r.scores[at(row + k)]) - max) / total;
           const bool keep =
               site.probability == 0 || dropout_keep(site, dropout_sequence(site, b), site.first_position + q,
                                                     attention_column(site.first_head + h, s.seq, k));

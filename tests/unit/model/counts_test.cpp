@@ -120,6 +120,43 @@ TEST(ParameterCount, OfPalmIsWhatItsAuthorsState) {
         << name;
 }
 
+// Embedding and non-embedding parameters of Gemma Team 2024, arXiv 2403.08295, table 2, and arXiv 2408.00118, table 2.
+TEST(ParameterCount, OfGemmaIsWhatItsAuthorsState) {
+  struct Stated {
+    const char* name;
+    std::int64_t embedding, others;
+  };
+  const Stated stated[] = {{"gemma-2b", 524'550'144, 1'981'884'416},
+                           {"gemma-7b", 786'825'216, 7'751'248'896},
+                           {"gemma2-2b", 590'118'912, 2'024'517'888},
+                           {"gemma2-9b", 917'962'752, 8'324'201'984},
+                           {"gemma2-27b", 1'180'237'824, 26'047'480'320}};
+  for (const Stated& s : stated) {
+    const Model m = preset(s.name);
+    EXPECT_EQ(m.vocab * m.hidden, s.embedding) << s.name;
+    EXPECT_EQ(parameter_count(m) - m.vocab * m.hidden, s.others) << s.name;
+  }
+}
+
+// Gemma Team 2025, arXiv 2503.19786, table 1, in millions without the embedding; the totals are those of the text
+// models that keras-hub's gemma3_presets.py counts (1B, 4B, 12B).
+TEST(ParameterCount, OfGemma3IsWhatItsAuthorsState) {
+  struct Stated {
+    const char* name;
+    double others;
+    std::int64_t parameters;
+  };
+  const Stated stated[] = {{"gemma3-1b", 698, 999'885'952},
+                           {"gemma3-4b", 3'209, 3'880'099'328},
+                           {"gemma3-12b", 10'759, 11'765'788'416},
+                           {"gemma3-27b", 25'600, 27'009'002'240}};
+  for (const Stated& s : stated) {
+    const Model m = preset(s.name);
+    EXPECT_EQ(parameter_count(m), s.parameters) << s.name;
+    EXPECT_NEAR(static_cast<double>(parameter_count(m) - m.vocab * m.hidden) / 1e6, s.others, 0.5) << s.name;
+  }
+}
+
 // Parmar et al. 2024, arXiv 2402.16819, and NVIDIA 2024, arXiv 2406.11704, section 2.1: billions without the two tables
 // of 256,000 tokens.
 TEST(ParameterCount, OfNemotronIsWhatItsAuthorsState) {

@@ -100,6 +100,9 @@ TEST_F(HfTest, CountsAreThoseOfTheCheckpoints) {
       {"redpajama-7b", 6'857'302'016},
       {"gpt-neox-20b", 20'554'567'680},
       {"nemotron-4-340b", 341'029'195'776},
+      {"gemma-2b", 2'506'172'416},
+      {"gemma-2-27b", 27'227'128'320},
+      {"gemma-3-1b", 999'885'952},
       {"t5-base", 222'903'552},
       {"t5-v1_1-base", 247'577'856},
       {"bert-base-uncased", 110'106'428},  // as BertForPreTraining: the file is of BertForMaskedLM, without the pooler
@@ -179,6 +182,35 @@ TEST_F(HfTest, WhatWasReadAssumedAndIgnoredIsSaid) {
       says(file("llama-2-7b"), "head_dim hidden_size / num_attention_heads, attention_bias false, mlp_bias false"));
   EXPECT_TRUE(says(changed("gpt2", "\"n_ctx\"", "\"use_flash\": true, \"n_ctx\""),
                    "Not known here, and not taken: use_flash."));
+}
+
+TEST_F(HfTest, OfGemmaCapsNormsAndBasesAreRead) {
+  const auto says = [](const Model& m) {
+    return fmt::format("{} {} {} {} {} {} | {} {} | {} {} {}", m.scaled_embeddings, m.zero_centered_norms, m.post_norms,
+                       m.qk_norm, m.attention_softcap, m.logit_softcap, m.sliding_window, m.full_attention_every,
+                       m.query_scale, m.rope_base, m.rope_base_local);
+  };
+  EXPECT_EQ(says(file("gemma-2b")), "true true false false 0 0 | 0 0 | 0 10000 0");
+  EXPECT_EQ(says(file("gemma-2-27b")), "true true true false 50 30 | 4096 2 | 144 10000 0");
+  EXPECT_EQ(says(file("gemma-3-1b")), "true true true true 0 0 | 512 6 | 256 1000000 10000");
+  EXPECT_EQ(file("gemma-2b").activation, model::ActivationKind::geglu);
+  EXPECT_TRUE(file("gemma-2b").tied_embeddings);
+  expect_sound();
+  // Newer files list the layers.
+  const std::string pattern = "\"sliding_window_pattern\": 6", types = "\"layer_types\": ";
+  const auto listed = [&](const std::string& letters) {
+    std::string list;
+    for (const char letter : letters)
+      list += fmt::format("{}\"{}_attention\"", list.empty() ? "" : ", ", letter == 's' ? "sliding" : "full");
+    return changed("gemma-3-1b", pattern, types + "[" + list + "]").full_attention_every;
+  };
+  EXPECT_EQ(listed("ssfssf"), 3);
+  EXPECT_EQ(
+      changed("gemma-2-27b", "\"attn_logit_softcapping\": 50.0", "\"attn_logit_softcapping\": null").attention_softcap,
+      0)
+      << "null: not capped";
+  changed("gemma-2b", "\"attention_bias\": false", "\"attention_bias\": true");
+  EXPECT_EQ(problem(), "5:21: biases of attention's products alone are not available yet");
 }
 
 TEST_F(HfTest, DefaultsAreThoseOfTheKind) {

@@ -139,6 +139,8 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" {} {} {} {}", m.rotary_dim, m.segment_kinds, m.max_predictions, m.full_attention_every);
   out += fmt::format(" {} {} {} {} {}", m.encoder_layers, m.decoder_layers, m.decoder_seq_len, m.relative_buckets,
                      m.relative_distance);
+  out += fmt::format(" {} {} {} {} {} {} {} {} {}", m.scaled_embeddings, m.zero_centered_norms, m.post_norms, m.qk_norm,
+                     m.attention_softcap, m.logit_softcap, m.query_scale, m.rope_base, m.rope_base_local);
   out += fmt::format(" {} {} {} {} {}", static_cast<int>(m.routing), m.routing_exponent,
                      static_cast<int>(m.routing_per), m.buffer_factor,
                      fmt::join(m.routing_table.empty() ? std::vector<double>{} : m.routing_table.front(), ","));

@@ -1,0 +1,52 @@
+// See sections.h.
+#include <fmt/format.h>
+
+#include "sim/plan/sections.h"
+
+namespace rehearse::plan::detail {
+
+namespace {
+
+// FlashAttention has it from 2.6 on; in cuDNN's and the Triton kernels of the table, and in the first FlashAttention,
+// it is not.
+bool caps_scores(model::AttentionKind kind) {
+  using model::AttentionKind;
+  return kind != AttentionKind::flash1 && kind != AttentionKind::flash_triton && kind != AttentionKind::cudnn;
+}
+
+}  // namespace
+
+// What Gemma and Qwen3 have, and the units of others do not know.
+void check_llama_like(const Sections& sections, const Scenario& s) {
+  const model::Model& m = s.model;
+  const Node model = sections.root.get("model");
+  const auto refuse = [&](const char* key, const std::string& why, const std::string& instead) {
+    (model.get(key) ? model.get(key) : model).error(why, instead);
+  };
+  if (m.attention_softcap > 0 && !caps_scores(m.attention))
+    refuse("attention_softcap",
+           fmt::format("attention: {} has no capped scores",
+                       model::kAttentionNames[static_cast<std::size_t>(m.attention)]),
+           "attention: flash, flash2, flash3 or unfused");
+  if ((m.zero_centered_norms || m.qk_norm) && m.norm != model::NormKind::rmsnorm)
+    refuse(m.qk_norm ? "qk_norm" : "zero_centered_norms", "is of RMSNorms, and the norms are layernorm",
+           "norm: rmsnorm");
+  if (m.post_norms && m.bias)
+    refuse("post_norms", "a branch's bias is added behind it, where a norm would have to come first", "bias: false");
+  if (m.post_norms && m.parallel_block != model::ParallelBlock::none)
+    refuse("post_norms", "branches side by side are added up without norms behind them", "parallel_block: none");
+  if (m.latent_attention() && (m.qk_norm || m.attention_softcap > 0 || m.query_scale > 0 || m.rope_base != 10000))
+    refuse(m.qk_norm                 ? "qk_norm"
+           : m.attention_softcap > 0 ? "attention_softcap"
+           : m.query_scale > 0       ? "query_scale"
+                                     : "rope_base",
+           "latent attention has norms, scores and angles of its own", "leave it out");
+  if (m.rope_base_local > 0 && m.sliding_window == 0)
+    refuse("rope_base_local", "is of layers with a window, and sliding_window = 0 gives none to any",
+           "rope_base, or sliding_window: 1024");
+  if (m.zero_centered_norms && s.training.narrow())
+    sections.training.get("precision")
+        .error("norms around 1 have no kernel that casts to 8 bits yet", "precision: bf16");
+}
+
+}  // namespace rehearse::plan::detail

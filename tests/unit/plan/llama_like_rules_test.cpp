@@ -1,0 +1,51 @@
+// What models like Gemma cannot be: each problem at its place, with the rule.
+#include <gtest/gtest.h>
+
+#include "tests/unit/plan/scenario_text.h"
+
+namespace rehearse::plan {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+// The only problem of a small llama with `model` and `rest`.
+std::string only(const std::string& model, const std::string& rest = "") {
+  const Texts found = problems(
+      "rehearse: 1\nmodel: {family: llama, layers: 4, hidden: 64, heads: 4, ffn_hidden: 96, vocab: 100, max_seq_len: "
+      "64, " +
+      model + "}\n" + rest);
+  EXPECT_EQ(found.size(), 1U) << testing::PrintToString(found);
+  return found.empty() ? std::string() : found.front();
+}
+
+bool has(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
+TEST(LlamaLikeRules, WhatDoesNotGoTogether) {
+  for (const char* kind : {"flash1", "flash_triton", "cudnn"})
+    EXPECT_TRUE(has(only(std::string("attention_softcap: 50, attention: ") + kind),
+                    std::string("model.attention_softcap: attention: ") + kind + " has no capped scores"));
+  EXPECT_TRUE(has(only("qk_norm: true, norm: layernorm"), "model.qk_norm: is of RMSNorms"));
+  EXPECT_TRUE(has(only("zero_centered_norms: true, norm: layernorm"), "model.zero_centered_norms: is of RMSNorms"));
+  EXPECT_TRUE(has(only("post_norms: true, bias: true"), "model.post_norms: a branch's bias is added behind it"));
+  EXPECT_TRUE(has(only("post_norms: true, parallel_block: one_norm"), "model.post_norms: branches side by side"));
+  EXPECT_TRUE(has(only("rope_base_local: 100"), "model.rope_base_local: is of layers with a window"));
+  EXPECT_TRUE(has(only("rope_base: 500000, kv_lora_rank: 8, qk_nope_head_dim: 8, qk_rope_head_dim: 8, v_head_dim: 8"),
+                  "model.rope_base: latent attention has"));
+  EXPECT_TRUE(has(only("zero_centered_norms: true", "training: {precision: fp8}\n"),
+                  "training.precision: norms around 1 have no kernel that casts to 8 bits"));
+  EXPECT_TRUE(has(only("attention_softcap: -1"), "model.attention_softcap"));
+  EXPECT_TRUE(has(only("rope_base: 0"), "model.rope_base"));
+}
+
+TEST(LlamaLikeRules, TheKeysAreOfLlamas) {
+  const Texts found = problems(
+      "rehearse: 1\nmodel: {family: gpt, layers: 4, hidden: 64, heads: 4, vocab: 100, max_seq_len: 64, post_norms: "
+      "true}\n");
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_TRUE(has(found.front(), "post_norms")) << found.front();
+}
+
+}  // namespace
+}  // namespace rehearse::plan
