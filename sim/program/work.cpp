@@ -210,8 +210,8 @@ Work work_of(const Role& role, const Op& op) {
   } else if (const auto* bags = std::get_if<EmbeddingBags>(&op.shape)) {
     // Every look-up reads a row; of gradients and updates each row that is named moves once each way.
     const bool forward = bags->part == BagPart::forward;
-    const std::size_t n = bags->tables.size(), first = forward ? 1 : 2;
-    for (std::size_t f = 0; f < n; ++f) {
+    const std::size_t tables = bags->tables.size(), first = forward ? 1 : 2;
+    for (std::size_t f = 0; f < tables; ++f) {
       const BagTable& t = bags->tables[f];
       const std::int64_t named = bags->slices * bags->batch * t.lookups,
                          used = forward ? named : std::min(named, t.rows);
@@ -220,8 +220,8 @@ Work work_of(const Role& role, const Op& op) {
       if (forward) continue;
       work.bytes_written += used * bags->cols * size_of(table.dtype) - operand_bytes(role, op.writes, f);
       if (!bags->adagrad) continue;
-      work.bytes_read += 4 * used - operand_bytes(role, op.reads, first + n + f);
-      work.bytes_written += 4 * used - operand_bytes(role, op.writes, n + f);
+      work.bytes_read += 4 * used - operand_bytes(role, op.reads, first + tables + f);
+      work.bytes_written += 4 * used - operand_bytes(role, op.writes, tables + f);
     }
   } else if (const auto* entropy = std::get_if<CrossEntropy>(&op.shape)) {
     // What a chain of kernels hands on (`separate`, or passes of the op) is counted as passes.
