@@ -239,14 +239,37 @@ void ParameterStore::gather_bucket(const Bucket& b, int index) {
                                 {}});
   const BufferId shard = on_device(b, suffix);
   if (context_.profile().gather_list_launches > 0) make_gather_list(b, suffix, shard);
-  builder_.op("gather" + suffix, Collective{CollectiveKind::all_gather, group_of(b), b.padded}, stored, {{shard}},
-              {{into}}, StreamKind::data);
-  if (into != b.values) {
-    copy_gathered(b, index, "copy_out", into, b.values);
-    if (context_.profile().gather_launches > 0)
-      builder_.takes_launches(launches(context_.profile().gather_launches, b.params.size(), members_of(b)));
-  }
+  const OpRef gather = builder_.op("gather" + suffix, Collective{CollectiveKind::all_gather, group_of(b), b.padded},
+                                   stored, {{shard}}, {{into}}, StreamKind::data);
+  if (into != b.values) copy_out(b, index, gather, into);
   host_waits("wait_for_gather" + suffix);
+}
+
+// What was gathered goes to its place. Where the host waits for it, the copies that CUDA's queue does not hold are
+// launched once the gather has ended.
+void ParameterStore::copy_out(const Bucket& b, int index, OpRef gather, BufferId from) {
+  const double each = context_.profile().gather_launches;
+  const std::int64_t all = each > 0 ? launches(each, b.params.size(), members_of(b)) : 1;
+  const bool alone = context_.profile().shard_gather == plan::ShardGather::alone;
+  if (!alone || all <= kQueuedLaunches) {
+    copy_gathered(b, index, "copy_out", from, b.values);
+    return builder_.takes_launches(all);
+  }
+  const std::string suffix = ".bucket" + std::to_string(index);
+  const std::string mark = "." + std::to_string(gather.op);
+  const std::int64_t queued = b.padded / all * kQueuedLaunches;
+  const auto copy = [&](const std::string& name, std::int64_t offset, std::int64_t elements, std::int64_t count) {
+    const std::string part = builder_.here(name + suffix) + mark;
+    const BufferId source = builder_.view(part + ".from", from, offset, {elements});
+    const BufferId target = builder_.view(part + ".to", b.values, offset, {elements});
+    builder_.op(name + suffix, Elementwise{ElementwiseFn::copy, elements}, builder_.buffer(from).dtype, {{source}},
+                {{target}}, StreamKind::data);
+    builder_.takes_launches(count);
+  };
+  copy("copy_out", 0, queued, kQueuedLaunches);
+  builder_.after(
+      builder_.op("wait_for_queue" + suffix, program::HostSync{}, context_.compute, {}, {}, StreamKind::host), gather);
+  copy("copy_rest", queued, b.padded - queued, all - kQueuedLaunches);
 }
 
 void ParameterStore::gather(int unit) {

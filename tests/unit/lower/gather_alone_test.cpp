@@ -27,7 +27,7 @@ bool begins_with(const program::Op& op, const std::string& what) {
   return op.name.rfind(what, 0) == 0;
 }
 
-// Ops of the body whose names begin with one of `kinds`, of the layer's first weight that is gathered or reduced.
+// The ops of one bucket, by its suffix, of these kinds.
 std::vector<const program::Op*> sequence(const program::Body& body, const std::vector<std::string>& kinds,
                                          const std::string& suffix) {
   std::vector<const program::Op*> found;
@@ -80,6 +80,24 @@ TEST(GatherAlone, SumsAreCopiedBackAndWaitedFor) {
   const auto ops = sequence(*backward, {"flatten", "divide", "all_reduce", "copy_back", "wait_for_reduction"}, bucket);
   EXPECT_EQ(names(ops), (std::vector<std::string>{"flatten" + bucket, "divide" + bucket, "all_reduce" + bucket,
                                                   "copy_back" + bucket, "wait_for_reduction" + bucket}));
+}
+
+// CUDA's queue holds 1,000 launches behind the gather; the host launches the others when the gather has ended.
+TEST(GatherAlone, CopiesBeyondTheQueueAreLaunchedBehindTheGather) {
+  const plan::Scenario scenario =
+      scenario_from(kEightRanks, {"framework=deepspeed-2021", "cluster.gpus=2048", "training.global_batch=2048"});
+  const program::Program p = lower::lower(scenario);
+  EXPECT_EQ(violations(p, scenario.grid()), "");
+  const program::Body& forward = p.roles.front().bodies[1];
+  const std::string bucket = suffix_of(forward, "wait_for_queue");
+  ASSERT_NE(bucket, "");
+  const auto ops = sequence(forward, {"gather", "copy_out", "wait_for_queue", "copy_rest", "wait_for_gather"}, bucket);
+  EXPECT_EQ(names(ops), (std::vector<std::string>{"gather" + bucket, "copy_out" + bucket, "wait_for_queue" + bucket,
+                                                  "copy_rest" + bucket, "wait_for_gather" + bucket}));
+  EXPECT_EQ(ops[1]->launches, 1000);
+  EXPECT_EQ(ops[3]->launches, 1048);
+  const auto elements = [](const program::Op* op) { return std::get<program::Elementwise>(op->shape).elements; };
+  EXPECT_EQ(elements(ops[1]) + elements(ops[3]), std::get<program::Collective>(ops[0]->shape).elements);
 }
 
 TEST(GatherAlone, LaterDeepSpeedWaitsForNothing) {
