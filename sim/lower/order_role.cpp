@@ -162,11 +162,10 @@ class Orderer {
 };
 
 // The op whose launch the host is at when the device has come past `op`: a queue of the compute stream's launches
-// later, or the last. A stream takes some 1,000 before a launch waits (stackoverflow.com/questions/53970187).
+// later, or the last.
 std::size_t behind_queue(const Role& role, const std::vector<Op>& ops, std::size_t op) {
-  constexpr std::int64_t kQueue = 1000;
   std::int64_t launches = 0;
-  while (op + 1 < ops.size() && launches < kQueue) {
+  while (op + 1 < ops.size() && launches < kQueuedLaunches) {
     const Op& next = ops[++op];
     if (role.streams[static_cast<std::size_t>(next.stream)].kind == StreamKind::compute) launches += next.launches;
   }

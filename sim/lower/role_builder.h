@@ -20,6 +20,9 @@ using program::Lifetime;
 using program::Operand;
 using program::Phase;
 
+// What a stream takes before a launch waits (stackoverflow.com/questions/53970187).
+inline constexpr std::int64_t kQueuedLaunches = 1000;
+
 // The place of an op: which body, which index in it.
 struct OpRef {
   BodyId body = -1;

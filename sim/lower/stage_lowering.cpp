@@ -318,17 +318,13 @@ void StageLowering::gather_for(const Chunk& chunk, int unit, int previous) {
     else
       builder_.after_compute(gather);
   }
-  wait_for_gathers(before, ops_before);
+  gather_alone(before, ops_before);
 }
 
-// ShardGather::alone: what was gathered since op `ops_before` is behind all compute, and the host waits for it.
-void StageLowering::wait_for_gathers(OpRef before, int ops_before) {
-  const int last = builder_.last_op().op;
-  if (context_.profile().shard_gather != plan::ShardGather::alone || last == ops_before) return;
+// ShardGather::alone: what was gathered since op `ops_before` is behind all compute; the host waits for it.
+void StageLowering::gather_alone(OpRef before, int ops_before) {
+  if (context_.profile().shard_gather != plan::ShardGather::alone || builder_.last_op().op == ops_before) return;
   builder_.after({builder_.current_body(), ops_before + 1}, before);
-  const OpRef end = builder_.last_op();
-  builder_.after(
-      builder_.op("wait_for_gathers", program::HostSync{}, context_.compute, {}, {}, program::StreamKind::host), end);
 }
 
 void StageLowering::emit_forward(Chunk& chunk) {
@@ -402,7 +398,7 @@ void StageLowering::emit_backward(Chunk& chunk, bool last_micro_batch, bool part
       const OpRef before = builder_.last_compute_op();
       const int ops_before = builder_.last_op().op;
       parameters_.gather_again(chunk.first_unit + u);
-      wait_for_gathers(before, ops_before);
+      gather_alone(before, ops_before);
       builder_.set_phase(Phase::backward);
     }
     // Not before the last layer's recomputation, whose collectives would queue behind it on the tensor stream.

@@ -113,7 +113,7 @@ class StageLowering {
   void copy_input_back(const Chunk& chunk, int unit);
   void inputs_come_back(const Chunk& chunk, BodyId body);
   void gather_for(const Chunk& chunk, int unit, int previous);
-  void wait_for_gathers(OpRef before, int ops_before);
+  void gather_alone(OpRef before, int ops_before);
   std::vector<int> last_micro_batches(const std::vector<plan::ScheduleSlot>& order) const;
   BodyId body_of(const plan::ScheduleSlot& slot, const std::vector<int>& first, const std::vector<int>& last) const;
   std::vector<program::Slot> slots(int micro_batches);

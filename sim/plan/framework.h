@@ -14,7 +14,7 @@ namespace rehearse::plan {
 // When ZeRO-3 gathers a layer's parameters. ahead: while the layer before it computes. after_reduce: as `ahead` in
 // forward; in backward behind the reduction of the layer before it, so that compute waits for both (FSDP's
 // BACKWARD_POST: one process group has one NCCL stream). on_use: when compute gets there, and compute waits.
-// alone: when reached, behind what was computed before, and the host waits for it.
+// alone: one by one when reached, behind what was computed before; the host waits for each, and for each reduction.
 enum class ShardGather : unsigned char { ahead, after_reduce, on_use, alone };
 
 // Where an all-gather of data parallelism writes. place: where the parameters are used. flat: into a buffer that is
@@ -131,6 +131,9 @@ struct FrameworkProfile {
   // Memory held beyond tensors on a device that is no CPU: context, communicator buffers, library workspaces.
   Bytes memory_reserve;
   double fragmentation = 0;  // share of the tensors' peak an allocator wastes
+  // ShardGather::alone: what the host does for each rank's piece of a parameter before its gather begins, in launches;
+  // `gather_launches` are while it goes on.
+  double gather_list_launches = 0;
 };
 
 // nullptr if there is no such profile.

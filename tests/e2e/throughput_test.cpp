@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Shipped, PublishedRuns,
                                          Record{"torchtitan", 11, 0.141, 0.8, true},
                                          Record{"nemo-longseq", 15, 0.162, 1, true},
                                          Record{"bloom-prequel", 4, 0.083, 1, false, "bloom-prequel-08"},
-                                         Record{"nv-dle", 58, 0.074, 0.89}),
+                                         Record{"megatron-sc21-t2", 8, 0.161, 0.75}, Record{"nv-dle", 58, 0.074, 0.89}),
                          [](const auto& test) {
                            std::string name = test.param.source;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -277,7 +277,11 @@ class ParameterStore {
   void reduce_transient(Bucket& bucket, int index);
   void reduce_over_replicas(BufferId shard, int index);
   BufferId prepared_gradients(const Bucket& bucket, const std::string& suffix);
+  BufferId copied_back(const Bucket& bucket, const std::string& suffix, BufferId summed);
+  void make_gather_list(const Bucket& bucket, const std::string& suffix, BufferId shard);
   void gather_bucket(const Bucket& bucket, int index);
+  void copy_out(const Bucket& bucket, int index, OpRef gather, BufferId from);
+  void host_waits(const std::string& name);
   std::int64_t launches(double each, std::size_t parameters, std::int64_t ranks) const;
   void copy_gathered(const Bucket& bucket, int index, const std::string& what, BufferId from, BufferId to);
   void reduce_rest();

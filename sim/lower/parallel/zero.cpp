@@ -116,7 +116,8 @@ void ParameterStore::reduce_transient(Bucket& bucket, int index) {
     if (all_reduces) {
       builder_.op("all_reduce" + suffix, Collective{CollectiveKind::all_reduce, group_of(bucket), bucket.padded},
                   context_.reduce, {{gradients}}, {{gradients}}, StreamKind::data);
-      reduced = builder_.slice(name, gradients, static_cast<int>(members_of(bucket)), axes_of(bucket));
+      reduced = builder_.slice(name, copied_back(bucket, suffix, gradients), static_cast<int>(members_of(bucket)),
+                               axes_of(bucket));
     } else {
       reduced = builder_.add_buffer(
           {name, context_.reduce, {bucket.shard}, BufferClass::communication, Lifetime::slot, -1, 0, 0, {}, {}});
@@ -134,8 +135,26 @@ void ParameterStore::reduce_transient(Bucket& bucket, int index) {
       if (!each && last_backward_) reduce_over_replicas(bucket.gradient_shard, index);
     }
   }
+  host_waits("wait_for_reduction" + suffix);
   bucket.reduced = true;
   builder_.set_phase(phase);
+}
+
+// ShardGather::alone: the host waits for what the data stream was given last.
+void ParameterStore::host_waits(const std::string& name) {
+  if (context_.profile().shard_gather != plan::ShardGather::alone) return;
+  const OpRef last = builder_.last_op();
+  builder_.after(builder_.op(name, program::HostSync{}, context_.compute, {}, {}, StreamKind::host), last);
+}
+
+// What was summed in a tensor that gradients were joined into goes back to where they were.
+BufferId ParameterStore::copied_back(const Bucket& bucket, const std::string& suffix, BufferId summed) {
+  if (!context_.profile().flattens_gradients) return summed;
+  const DType type = builder_.buffer(bucket.gradients).dtype;
+  const ElementwiseFn fn = builder_.buffer(summed).dtype == type ? ElementwiseFn::copy : ElementwiseFn::cast;
+  builder_.op("copy_back" + suffix, Elementwise{fn, bucket.padded}, type, {{summed}}, {{bucket.gradients}},
+              StreamKind::data);
+  return bucket.gradients;
 }
 
 // Hybrid sharding: the sum of a shard's gradients over the groups that shard apart. On a stream of its own, as NCCL's
@@ -190,6 +209,20 @@ void ParameterStore::copy_gathered(const Bucket& bucket, int index, const std::s
               builder_.buffer(from).dtype, {{from}}, {{to}}, StreamKind::data);
 }
 
+// The tensor that is gathered is filled with zeros and the host waits for that, then cuts it into a list of a slice a
+// rank, of which it fills its own.
+void ParameterStore::make_gather_list(const Bucket& b, const std::string& suffix, BufferId shard) {
+  const DType stored = builder_.buffer(b.values).dtype;
+  const std::string own = builder_.here("own_slice" + suffix) + "." + std::to_string(builder_.last_op().op);
+  builder_.op("zero_gathered" + suffix, Elementwise{ElementwiseFn::fill, b.padded}, stored, {}, {{b.values}},
+              StreamKind::data);
+  host_waits("wait_for_zeros" + suffix);
+  const BufferId slice = builder_.slice(own, b.values, static_cast<int>(members_of(b)), axes_of(b));
+  builder_.op("own_slice" + suffix, Elementwise{ElementwiseFn::copy, b.shard}, stored, {{shard}}, {{slice}},
+              StreamKind::data);
+  builder_.takes_launches(launches(context_.profile().gather_list_launches, b.params.size(), members_of(b)));
+}
+
 void ParameterStore::gather_bucket(const Bucket& b, int index) {
   const std::string suffix = ".bucket" + std::to_string(index);
   const DType stored = builder_.buffer(b.values).dtype;
@@ -205,12 +238,39 @@ void ParameterStore::gather_bucket(const Bucket& b, int index) {
                                 0,
                                 {},
                                 {}});
-  builder_.op("gather" + suffix, Collective{CollectiveKind::all_gather, group_of(b), b.padded}, stored,
-              {{on_device(b, suffix)}}, {{into}}, StreamKind::data);
-  if (into == b.values) return;
-  copy_gathered(b, index, "copy_out", into, b.values);
-  if (context_.profile().gather_launches > 0)
-    builder_.takes_launches(launches(context_.profile().gather_launches, b.params.size(), members_of(b)));
+  const BufferId shard = on_device(b, suffix);
+  if (context_.profile().gather_list_launches > 0) make_gather_list(b, suffix, shard);
+  const OpRef gather = builder_.op("gather" + suffix, Collective{CollectiveKind::all_gather, group_of(b), b.padded},
+                                   stored, {{shard}}, {{into}}, StreamKind::data);
+  if (into != b.values) copy_out(b, index, gather, into);
+  host_waits("wait_for_gather" + suffix);
+}
+
+// What was gathered goes to its place. Where the host waits for it, the copies that CUDA's queue does not hold are
+// launched once the gather has ended.
+void ParameterStore::copy_out(const Bucket& b, int index, OpRef gather, BufferId from) {
+  const double each = context_.profile().gather_launches;
+  const std::int64_t all = each > 0 ? launches(each, b.params.size(), members_of(b)) : 1;
+  const bool alone = context_.profile().shard_gather == plan::ShardGather::alone;
+  if (!alone || all <= kQueuedLaunches) {
+    copy_gathered(b, index, "copy_out", from, b.values);
+    return builder_.takes_launches(all);
+  }
+  const std::string suffix = ".bucket" + std::to_string(index);
+  const std::string mark = "." + std::to_string(gather.op);
+  const std::int64_t queued = b.padded / all * kQueuedLaunches;
+  const auto copy = [&](const std::string& name, std::int64_t offset, std::int64_t elements, std::int64_t count) {
+    const std::string part = builder_.here(name + suffix) + mark;
+    const BufferId source = builder_.view(part + ".from", from, offset, {elements});
+    const BufferId target = builder_.view(part + ".to", b.values, offset, {elements});
+    builder_.op(name + suffix, Elementwise{ElementwiseFn::copy, elements}, builder_.buffer(from).dtype, {{source}},
+                {{target}}, StreamKind::data);
+    builder_.takes_launches(count);
+  };
+  copy("copy_out", 0, queued, kQueuedLaunches);
+  builder_.after(
+      builder_.op("wait_for_queue" + suffix, program::HostSync{}, context_.compute, {}, {}, StreamKind::host), gather);
+  copy("copy_rest", queued, b.padded - queued, all - kQueuedLaunches);
 }
 
 void ParameterStore::gather(int unit) {

@@ -37,22 +37,24 @@ FrameworkProfile deepspeed_2021_profile() {
   p.name = "deepspeed-2021";
   p.summary = "DeepSpeed 0.3.15 to 0.5: ZeRO-3 gathers tensor by tensor in lists, and the host waits for each";
   p.sources = {
-      "microsoft/DeepSpeed v0.3.15 deepspeed/runtime/zero/partition_parameters.py, _allgather_param: an all_gather a "
-      "parameter over a list of one tensor a rank (narrow in a loop), torch.cuda.synchronize before it",
-      "deepspeed/runtime/zero/stage3.py, fetch_sub_module and _synchronize_communication: the host waits for the "
-      "gathers, then for the device. Its prefetch of 5e7 elements, which stage3_max_live_parameters of 1e9 stops with "
-      "layers as large as that, is left out",
+      "gather_list_launches, shard_gather alone: microsoft/DeepSpeed v0.3.15 "
+      "deepspeed/runtime/zero/partition_parameters.py, _allgather_param: an all_gather a parameter, into a tensor of "
+      "zeros. torch.cuda.synchronize comes before the list of one slice a rank is made (narrow and get_rank in a loop "
+      "of Python), so the device is idle while it is. Half a launch for one of them is a judgement",
+      "deepspeed/runtime/zero/stage3.py, fetch_sub_module and _synchronize_communication: by leaf module the host "
+      "waits for its gather, then for the device, and so for reductions, which allreduce_bucket makes behind what "
+      "was computed: neither lies beside a product. Here all weights of a layer are gathered so when it is reached. "
+      "The prefetch of 5e7 elements is left out: stage3_max_live_parameters of 1e9 stops it beside weights as large "
+      "as that, and beside smaller ones the host makes the list of the next weight before it launches the module",
       "gather_into flat, gather_launches: ProcessGroupNCCL gathers into a flat buffer and copies it out a tensor a "
-      "rank "
-      "(pytorch v1.8 torch/lib/c10d/ProcessGroupNCCL.cpp, allgather). A narrow in Python is taken as half a launch, a "
-      "judgement, the copy as one",
+      "rank (pytorch v1.8 torch/lib/c10d/ProcessGroupNCCL.cpp, allgather). A copy is taken as a launch",
       "all_reduces_gradients: contiguous_gradients is off by default (deepspeed/runtime/zero/constants.py), and then "
-      "buckets are joined, divided and all-reduced (stage3.py, reduce_ipg_grads, allreduce_bucket)",
+      "buckets are joined, divided, all-reduced and copied back (stage3.py, reduce_ipg_grads, allreduce_and_copy)",
       "the rest as deepspeed",
   };
   p.shard_gather = ShardGather::alone;
   p.gather_into = GatherInto::flat;
-  p.gather_launches = 1.5, p.reduce_launches = 0;
+  p.gather_launches = 1, p.gather_list_launches = 0.5, p.reduce_launches = 0;
   p.all_reduces_gradients = true;
   return p;
 }

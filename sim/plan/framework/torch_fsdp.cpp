@@ -153,7 +153,10 @@ FrameworkProfile llm_foundry_profile() {
       "False, limit_all_gathers True; mosaic_fsdp_utils.py: DEFAULT mixed precision reduces in fp32, PURE in 16 bits "
       "(training.reduce_dtype)",
       "shard_gather after_reduce: one process group has one internal NCCL stream, so a gather issued after a reduction "
-      "waits for it (pytorch torch/distributed/fsdp/_runtime_utils.py, ProcessGroupNCCL)",
+      "waits for it (ProcessGroupNCCL). A judgement: the hook behind a unit's backward issues the next gather before "
+      "the unit's own reduction (pytorch torch/distributed/fsdp/_runtime_utils.py, _post_backward_hook calls "
+      "_post_backward_reshard, which prefetches, then _reduce_grad), as BACKWARD_PRE's order is; with that, runs that "
+      "communicate much are predicted 9 to 16% too fast (docs/validation.md)",
       kEager,
       "decoupled AdamW in a loop of eager kernels (composer/optim/decoupled_weight_decay.py)",
       "fused_loss: loss_fn fused_crossentropy, flash_attn's kernels of it (mosaicml/llm-foundry@5e85bd62d "
