@@ -48,6 +48,7 @@ INSTANTIATE_TEST_SUITE_P(
         Golden{"gpt2-xl-32xa100-ethernet-top1", 0.3387, 50.87, true},
         Golden{"cnn-imagenet-slow-storage", 0.05632, 2.96, true}, Golden{"dlrm-criteo-8xa100", 0.009948, 12.21, true},
         Golden{"llama3-70b-32xh100-32xa100", 46.32, 77.40, true}, Golden{"mixtral-8x7b-64xh100", 2.599, 62.54, true},
+        Golden{"mtp-small-8xh100", 0.3801, 14.28, true}, Golden{"deepseek-v3-2048xh800", 33.35, 75.58, true},
         Golden{"palm-540b-3072xtpuv4", 15.30, 14.59, true}, Golden{"peers/gpt3-step-1024", 5.583, 81.13, true},
         Golden{"published/korthikanti-22b-full", 1.421, 61.27, true},
         Golden{"published/korthikanti-22b-selective", 1.069, 66.22, true},
