@@ -97,7 +97,7 @@ TEST(LayersByTime, GivesTheHeadsStageFewer) {
 TEST(LayersByTime, LeavesTheLastPartNoneWhereThatMayBe) {
   const LayerTimes even{{10, 10, 10, 10, 10, 10, 10, 10}, 0, 40};
   EXPECT_EQ(layers_by_time({even, even, even}, {0, 1, 2}, 1, 0), (std::vector<std::int64_t>{4, 4, 0}));
-  EXPECT_EQ(layers_by_time({even, even, even}, {0, 1, 2}, 1), (std::vector<std::int64_t>{4, 3, 1}));
+  EXPECT_EQ(layers_by_time({even, even, even}, {0, 1, 2}, 1), (std::vector<std::int64_t>{3, 4, 1}));
   EXPECT_EQ(layers_by_time({even, even}, {0, 1, 1, 0}, 1, 0), (std::vector<std::int64_t>{2, 3, 3, 0}))
       << "of two parts each, both stages take 60";
 }
