@@ -10,7 +10,7 @@ namespace {
 
 // Each place's number becomes that of the place `ahead` further on.
 void move_up(std::vector<std::int32_t>& whole, std::int64_t examples, const program::Input& input) {
-  const std::int32_t past = input.kind == program::InputKind::targets ? program::kNoTarget : 0;
+  const std::int32_t past = input.kind == program::InputKind::targets ? program::CrossEntropy::kNoTarget : 0;
   const auto moved = std::min(input.ahead * examples, static_cast<std::int64_t>(whole.size()));
   std::fill(std::copy(whole.begin() + moved, whole.end(), whole.begin()), whole.end(), past);
 }

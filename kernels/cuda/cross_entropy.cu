@@ -1,8 +1,9 @@
 // Softmax cross-entropy, fused and in the three parts of a vocabulary split over ranks (Shoeybi et al. 2019, arXiv
 // 1909.08053). A block takes a row and reads it once, keeping a running maximum and a sum that is rescaled when the
 // maximum grows (Milakov and Gimelshein 2018, arXiv 1805.02867). Rows may begin at any element: chunks are those of the
-// whole operand, cut where the row begins and ends. Padding columns are as if they were not there; a target of -1 leaves
-// its row out, another one outside the vocabulary gives a loss that is not a number. Bytes that must be moved: the logits (backward: and their gradient).
+// whole operand, cut where the row begins and ends. Padding columns are as if they were not there; a target of -1
+// leaves its row out, another one outside the vocabulary gives a loss that is not a number. Bytes that must be moved:
+// the logits (backward: and their gradient).
 #include <algorithm>
 
 #include "kernels/cuda/cuda_device.h"

@@ -28,7 +28,7 @@ using program::Role;
 using program::Slot;
 using program::StreamKind;
 
-constexpr std::size_t kMaxStreams = 16;
+constexpr std::size_t kMaxStreams = 20;
 using Clock = std::array<int, kMaxStreams>;
 
 void join(Clock& into, const Clock& from) {

@@ -226,7 +226,7 @@ class Rules {
       if (plan.layers_per_stage.empty()) plan.layers_per_stage = auto_layers(units, parts);
       return;
     }
-    if (!sound("plan.layers_per_stage")) return;
+    if (!sound("plan.layers_per_stage") || !listed_layers()) return;
     const auto listed = static_cast<std::int64_t>(plan.layers_per_stage.size());
     const auto sum = std::accumulate(plan.layers_per_stage.begin(), plan.layers_per_stage.end(), std::int64_t{0});
     if (listed != parts) {
@@ -239,6 +239,22 @@ class Rules {
     if (sum != units) {
       key("layers_per_stage").error(fmt::format("the stages add up to {}, but the model has {} {}", sum, units, what));
     }
+  }
+
+  // Each stage has a layer; but with modules of multi-token prediction the last one may have these alone, and the first
+  // the embedding.
+  bool listed_layers() {
+    const std::vector<std::int64_t>& layers = s_.plan.layers_per_stage;
+    bool sound = true;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const bool at_an_end = s_.model.mtp_depth > 0 && layers.size() > 1 && (i == 0 || i + 1 == layers.size());
+      if (layers[i] > 0 || at_an_end) continue;
+      key("layers_per_stage")
+          .at(i)
+          .error("a stage without layers: only the first and the last may have none, with model.mtp_depth");
+      sound = false;
+    }
+    return sound;
   }
 
   void embedding_as_layer(std::int64_t units, std::int64_t parts) {

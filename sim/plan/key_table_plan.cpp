@@ -122,7 +122,7 @@ std::vector<Key> plan_keys() {
        .type = KeyType::integers,
        .fallback = "auto",
        .values = {kByTime},
-       .min = 1,
+       .min = 0,
        .max = kMostRanks,
        .or_auto = true,
        .item = "number of layers",
@@ -130,7 +130,8 @@ std::vector<Key> plan_keys() {
            "one number a stage (with `chunks`, one a stage and chunk in the model's order). `auto` splits evenly "
            "and gives a remainder one each to the stages from the second on; with `framework: nanotron` by the "
            "multiplications of layers and head. `by_time` makes the slowest stage as fast as can be, by what layers, "
-           "embedding and head take on each stage's devices. Counts transformer layers; of a "
+           "embedding and head take on each stage's devices. Counts transformer layers, of which the first and the "
+           "last stage may have none with `mtp_depth`; of a "
            "cnn each convolution (with its pooling) and each linear layer, of an mlp each linear layer",
        .example = "[11, 13, 12, 12]",
        .related = "plan.pipeline plan.chunks",

@@ -244,7 +244,8 @@ class ModelReader {
     if (model_.is_vision()) return finish_vision();
     if (model_.has_decoder()) return finish_encoder_decoder();
     if (model_.family == Family::moe) finish_experts();
-    if (model_.mtp_depth == 0 && source_.given("mtp_loss_weight"))
+    // Its default may be said of any model of these families.
+    if (model_.mtp_depth == 0 && model_.mtp_loss_weight != Model().mtp_loss_weight)
       source_.value("mtp_loss_weight").error("has no meaning without multi-token prediction", "mtp_depth: 1");
     finish_positions();
     finish_window();

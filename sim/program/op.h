@@ -332,9 +332,6 @@ struct Pairs {
   std::int64_t count() const { return vectors * (vectors - 1) / 2; }
 };
 
-// A row with this target is left out: it adds nothing to the loss, and its gradient is 0.
-inline constexpr std::int32_t kNoTarget = -1;
-
 // Mean over the tokens of the global batch. fused_forward {logits [rows, cols], targets, loss} -> {stats f32 [rows, 2],
 // loss f32 [1]} (accumulates the loss). Vocabulary-parallel in three parts with collectives between: row_max {logits}
 // -> {max f32 [rows]}; exp_sum {logits, targets, max} -> {sums f32 [rows, 2]: sum of exponentials, the target's shifted
@@ -342,6 +339,7 @@ inline constexpr std::int32_t kNoTarget = -1;
 // {dlogits} (may be in place), times the scale if there is one.
 enum class CrossEntropyPart : unsigned char { fused_forward, row_max, exp_sum, loss, backward };
 struct CrossEntropy {
+  static constexpr std::int32_t kNoTarget = -1;  // a row that has it adds nothing to the loss, and its gradient is 0
   CrossEntropyPart part = CrossEntropyPart::fused_forward;
   bool vocab_parallel = false;
   std::int64_t rows = 0, cols = 0;  // cols of this rank
@@ -557,9 +555,7 @@ struct Input {
   std::int64_t elements = 0;
   InputFrom from = InputFrom::there;
   std::int64_t bytes = 0;  // what is copied, if it is another size than the elements; 0: they
-  // Of tokens and targets: those of the place so many further on in the sequence; past its end tokens are 0 and targets
-  // kNoTarget.
-  std::int64_t ahead = 0;
+  std::int64_t ahead = 0;  // of tokens, targets: the place so many further on; past the end 0, CrossEntropy::kNoTarget
 };
 
 // Collectives. `elements` is the full size a rank sees: all_reduce, broadcast, reduce: its tensor; all_gather: the

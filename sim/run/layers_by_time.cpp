@@ -59,16 +59,19 @@ class PartTimes {
   std::vector<std::pair<std::int64_t, std::int64_t>> ends_;
 };
 
-// The contiguous split whose slowest part takes least, and of these the one with the least sum of squares.
-Counts split(const PartTimes& times, std::size_t fewest) {
+// The contiguous split whose slowest part takes least, and of these the one with the least sum of squares. `last`: the
+// fewest layers of the last part.
+Counts split(const PartTimes& times, std::size_t fewest, std::size_t last) {
   const std::size_t parts = times.parts(), layers = times.layers();
+  const auto fewest_of = [&](std::size_t part) { return part + 1 == parts ? last : fewest; };
+  const auto behind = [&](std::size_t part) { return part + 1 == parts ? 0 : (parts - part - 2) * fewest + last; };
   constexpr std::int64_t kNone = INT64_MAX;
   std::vector<std::int64_t> least(layers + 1, kNone);  // of the parts so far with so many layers
   least[0] = 0;
   for (std::size_t part = 0; part < parts; ++part) {
     std::vector<std::int64_t> next(layers + 1, kNone);
-    for (std::size_t to = (part + 1) * fewest; to + (parts - part - 1) * fewest <= layers; ++to)
-      for (std::size_t from = part * fewest; from + fewest <= to; ++from)
+    for (std::size_t to = part * fewest + fewest_of(part); to + behind(part) <= layers; ++to)
+      for (std::size_t from = part * fewest; from + fewest_of(part) <= to; ++from)
         if (least[from] != kNone) next[to] = std::min(next[to], std::max(least[from], times.of(part, from, to)));
     least = std::move(next);
   }
@@ -79,8 +82,8 @@ Counts split(const PartTimes& times, std::size_t fewest) {
   for (std::size_t part = 0; part < parts; ++part) {
     std::vector<Int128> next(layers + 1, -1);
     std::vector<std::size_t>& begin = begins.emplace_back(layers + 1, 0);
-    for (std::size_t to = (part + 1) * fewest; to + (parts - part - 1) * fewest <= layers; ++to)
-      for (std::size_t from = part * fewest; from + fewest <= to; ++from) {
+    for (std::size_t to = part * fewest + fewest_of(part); to + behind(part) <= layers; ++to)
+      for (std::size_t from = part * fewest; from + fewest_of(part) <= to; ++from) {
         const std::int64_t time = times.of(part, from, to);
         if (squares[from] < 0 || time > most) continue;
         const Int128 sum = squares[from] + static_cast<Int128>(time) * time;
@@ -113,12 +116,12 @@ std::vector<std::int64_t> objective(const PartTimes& times, const Counts& counts
   return stages;
 }
 
-Counts improved(const PartTimes& times, Counts counts, std::int64_t fewest) {
+Counts improved(const PartTimes& times, Counts counts, std::int64_t fewest, std::int64_t last) {
   std::vector<std::int64_t> best = objective(times, counts);
   for (;;) {
     Counts chosen;
     for (std::size_t from = 0; from < counts.size(); ++from)
-      for (std::size_t to = 0; to < counts.size() && counts[from] > fewest; ++to) {
+      for (std::size_t to = 0; to < counts.size() && counts[from] > (from + 1 == counts.size() ? last : fewest); ++to) {
         if (from == to) continue;
         Counts moved = counts;
         --moved[from], ++moved[to];
@@ -291,12 +294,13 @@ std::vector<LayerTimes> times_of_stages(const plan::Scenario& scenario, const Ma
 }  // namespace
 
 std::vector<std::int64_t> layers_by_time(const std::vector<LayerTimes>& of_stage, const std::vector<int>& stage_of,
-                                         std::int64_t least) {
+                                         std::int64_t least, std::int64_t least_of_last) {
   const PartTimes times(of_stage, stage_of);
   const auto fewest = static_cast<std::size_t>(least);
   REHEARSE_CHECK(times.layers() >= times.parts() * fewest, "{} layers for {} parts", times.layers(), times.parts());
-  Counts counts = split(times, fewest);
-  return times.parts() == times.stages() ? counts : improved(times, std::move(counts), least);
+  const std::int64_t last = least_of_last < 0 ? least : least_of_last;
+  Counts counts = split(times, fewest, static_cast<std::size_t>(last));
+  return times.parts() == times.stages() ? counts : improved(times, std::move(counts), least, last);
 }
 
 std::vector<std::int64_t> stage_times(const std::vector<LayerTimes>& of_stage, const std::vector<int>& stage_of,
@@ -323,7 +327,10 @@ std::optional<ChosenLayers> choose_layers(const plan::Scenario& scenario, const 
     stage_of.push_back(schedule.stage_of(part, static_cast<int>(plan.pipeline)));
   const std::vector<LayerTimes> times = times_of_stages(chosen.scenario, machine, stage_of);
   const Counts even = plan.layers_per_stage;
-  plan.layers_per_stage = layers_by_time(times, stage_of, plan::least_layers(scenario));
+  // The modules of multi-token prediction are a part of their own.
+  const std::int64_t least = plan::least_layers(scenario);
+  plan.layers_per_stage =
+      layers_by_time(times, stage_of, least, scenario.model.mtp_depth > 0 && least == 1 ? 0 : least);
   const std::int64_t micro_batches = scenario.training.micro_batches(scenario.plan);
   const auto slowest = [&](const Counts& layers) {
     const std::vector<std::int64_t> stages = stage_times(times, stage_of, layers);

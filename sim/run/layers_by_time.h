@@ -27,9 +27,10 @@ struct LayerTimes {
 // Layers of each part of the model, `stage_of` saying on which stage it is; `of_stage` of each stage. The slowest stage
 // is as fast as can be: always where a stage has one part, and with several where all layers take a stage alike; else
 // no layer could move to another part and make it faster. Of equally good ones the stages, then the parts, are most
-// even. Each part has at least `least` layers, of which there must be enough.
+// even. Each part has at least `least` layers, of which there must be enough; the last one, if that is said,
+// `least_of_last`.
 std::vector<std::int64_t> layers_by_time(const std::vector<LayerTimes>& of_stage, const std::vector<int>& stage_of,
-                                         std::int64_t least = 1);
+                                         std::int64_t least = 1, std::int64_t least_of_last = -1);
 // What each stage takes then.
 std::vector<std::int64_t> stage_times(const std::vector<LayerTimes>& of_stage, const std::vector<int>& stage_of,
                                       const std::vector<std::int64_t>& layers);

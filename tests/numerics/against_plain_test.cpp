@@ -305,6 +305,8 @@ std::vector<PlainCase> prediction_cases() {
       {"DualPipeV", with(2, {one, heavy, own, "model.layers=4", "plan.pipeline=2", "plan.schedule=dualpipe_v"})},
       {"DualPipeVOverlapped", with(4, {one, heavy, own, "model.layers=4", "plan.pipeline=2", "plan.schedule=dualpipe_v",
                                        "plan.expert=2", "plan.zero=1", "plan.overlap_expert_exchange=true"})},
+      {"NoLayersAtTheEnds",
+       with(4, {one, heavy, "model.layers=4", "plan.pipeline=4", "plan.layers_per_stage=[0, 2, 2, 0]"})},
       {"ZeroBubbleV", with(2, {two, heavy, "model.layers=4", "plan.pipeline=2", "plan.schedule=zero_bubble_v"})},
       {"Expert2", with(2, {two, heavy, "plan.expert=2"})},
       {"Expert2Pipeline2Zero1", with(4, {one, heavy, own, "plan.expert=2", "plan.pipeline=2", "plan.zero=1"})},

@@ -93,6 +93,15 @@ TEST(LayersByTime, GivesTheHeadsStageFewer) {
   EXPECT_EQ(layers_by_time({even, even}, {0, 1}), (std::vector<std::int64_t>{5, 3}));
 }
 
+// What is behind the layers takes as long as four of them, so that it is best alone.
+TEST(LayersByTime, LeavesTheLastPartNoneWhereThatMayBe) {
+  const LayerTimes even{{10, 10, 10, 10, 10, 10, 10, 10}, 0, 40};
+  EXPECT_EQ(layers_by_time({even, even, even}, {0, 1, 2}, 1, 0), (std::vector<std::int64_t>{4, 4, 0}));
+  EXPECT_EQ(layers_by_time({even, even, even}, {0, 1, 2}, 1), (std::vector<std::int64_t>{3, 4, 1}));
+  EXPECT_EQ(layers_by_time({even, even}, {0, 1, 1, 0}, 1, 0), (std::vector<std::int64_t>{2, 3, 3, 0}))
+      << "of two parts each, both stages take 60";
+}
+
 TEST(LayersByTime, OfEquallyGoodSplitsTakesTheMostEven) {
   const LayerTimes even{{10, 10, 10, 10, 10, 10, 10}, 0, 20};
   EXPECT_EQ(layers_by_time({even, even, even, even}, {0, 1, 2, 3}), (std::vector<std::int64_t>{2, 2, 2, 1}))

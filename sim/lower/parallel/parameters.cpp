@@ -274,8 +274,9 @@ void ParameterStore::add_weight_gradient(Param& p, const std::string& name, Prod
     reads.push_back({p.gradient});
     emit(p.gradient);
   } else {
-    const BufferId fresh = builder_.workspace(p.spec.name + ".fresh_grad." + std::to_string(builder_.current_body()),
-                                              context_.compute, p.local_shape);
+    // Of a weight that several products of a body have, one each.
+    const std::string fresh_name = (p.uses > 1 ? name : p.spec.name) + ".fresh_grad";
+    const BufferId fresh = builder_.workspace(builder_.here(fresh_name), context_.compute, p.local_shape);
     emit(fresh);
     builder_.op(name + ".accumulate", Elementwise{ElementwiseFn::accumulate, p.elements}, context_.gradient,
                 {{fresh}, {p.gradient}}, {{p.gradient}});

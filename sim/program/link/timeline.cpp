@@ -15,7 +15,7 @@
 namespace rehearse::program {
 namespace {
 
-constexpr std::size_t kMaxStreams = 16;
+constexpr std::size_t kMaxStreams = 20;
 using Positions = std::array<std::int64_t, kMaxStreams>;  // by stream; 0: none
 
 class TimelineMaker {

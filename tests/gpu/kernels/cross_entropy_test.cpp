@@ -70,6 +70,39 @@ TEST_F(CudaCrossEntropy, FusedAddsTheLossAndItsGradientIsTheDifference) {
   }
 }
 
+// A target of -1: as if the row were not there, whole and in parts.
+TEST_F(CudaCrossEntropy, RowsWithoutATargetAreLeftOut) {
+  Case c = drawn(13, 56, 45, DType::f32);
+  double expected = 0;
+  Values d_expected = gradient(c.rows, c.cols, c.valid, c.logits, c.targets, kScale);
+  for (std::int64_t row = 0; row < c.rows; ++row) {
+    const Values x(c.logits.begin() + row * c.cols, c.logits.begin() + (row + 1) * c.cols);
+    if (row % 3 != 1)
+      expected += kScale * reference::cross_entropy(1, c.cols, c.valid, x, {c.targets[at(row)]});
+    else
+      std::fill_n(d_expected.begin() + row * c.cols, c.cols, 0.0), c.targets[at(row)] = -1;
+  }
+  const Tensor logits = given(c.logits, DType::f32), targets = raw(c.targets), loss = given({0}, DType::f32),
+               parallel = given({0}, DType::f32);
+  const Tensor stats = poisoned(2 * c.rows, DType::f32), d = poisoned(c.rows * c.cols, DType::f32),
+               max = poisoned(c.rows, DType::f32), sums = poisoned(2 * c.rows, DType::f32);
+  device().cross_entropy_forward(c.rows, c.cols, c.valid, kScale, logits.in(), targets.as<std::int32_t>(),
+                                 stats.as<float>(), loss.as<float>());
+  EXPECT_NEAR(loss.read()[0] / expected, 1, 1e-5);
+  device().cross_entropy_backward(c.rows, c.cols, c.valid, 0, kScale, nullptr, logits.in(), targets.as<std::int32_t>(),
+                                  stats.as<float>(), 2, stats.as<float>() + 1, 2, d.out());
+  expect_near(d, d_expected);
+  device().cross_entropy_max(c.rows, c.cols, c.valid, 0, logits.in(), max.as<float>());
+  device().cross_entropy_exp_sum(c.rows, c.cols, c.valid, 0, logits.in(), targets.as<std::int32_t>(), max.as<float>(),
+                                 sums.as<float>());
+  device().cross_entropy_loss(c.rows, kScale, sums.as<float>(), parallel.as<float>());
+  EXPECT_NEAR(parallel.read()[0] / expected, 1, 1e-5);
+  EXPECT_EQ(sums.read()[2], 1.0F);
+  device().cross_entropy_exp_sum(c.rows, c.cols, 2 * c.cols, c.cols, logits.in(), targets.as<std::int32_t>(),
+                                 max.as<float>(), sums.as<float>());
+  EXPECT_EQ(sums.read()[2], 0.0F) << "of all ranks one has the sum of one";
+}
+
 // 11 columns of padding: all of the last of eight shards.
 TEST_F(CudaCrossEntropy, ThreePartsOverShards) {
   for (const DType type : kTypes) {

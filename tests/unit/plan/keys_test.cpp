@@ -144,6 +144,7 @@ std::string dump(const Scenario& s) {
   out += fmt::format(" {} {} {} {} {}", static_cast<int>(m.routing), m.routing_exponent,
                      static_cast<int>(m.routing_per), m.buffer_factor,
                      fmt::join(m.routing_table.empty() ? std::vector<double>{} : m.routing_table.front(), ","));
+  out += fmt::format(" {} {}", m.mtp_depth, m.mtp_loss_weight);
   out += fmt::format(" | {} {} {} {}", s.cluster.topology, s.cluster.gpus, s.cluster.threads_per_rank,
                      rehearse::text_of(s.cluster.headroom));
   for (const auto& [key, value] : s.cluster.overrides) out += " " + key + "=" + value;

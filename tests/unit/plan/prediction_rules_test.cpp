@@ -27,7 +27,7 @@ TEST(PredictionRules, WhereItIsNotAvailable) {
   EXPECT_NE(only(", mtp_loss_weight: 0.1", "").find("model.mtp_loss_weight: has no meaning without"),
             std::string::npos);
   EXPECT_NE(only(", mtp_depth: 17", "").find("model.mtp_depth"), std::string::npos);
-  EXPECT_NE(only(", mtp_depth: 1", "cluster: {gpus: 2}\nplan: {pipeline: 2, gradient_compression: [fp16]}\n")
+  EXPECT_NE(only(", mtp_depth: 1", "cluster: {gpus: 2}\nplan: {pipeline: 2, gradient_compression: [int8]}\n")
                 .find("first and last stage hold the same table"),
             std::string::npos);
 }
@@ -35,8 +35,18 @@ TEST(PredictionRules, WhereItIsNotAvailable) {
 TEST(PredictionRules, WhatIsAvailable) {
   const std::string model = kModel + ", mtp_depth: 2}\n";
   for (const char* rest : {"", "training: {seq_len: 3}\n", "training: {documents: fixed, document_length: 20}\n",
-                           "cluster: {gpus: 4}\nplan: {pipeline: 2, tensor: 2, sequence_parallel: true}\n"})
+                           "cluster: {gpus: 4}\nplan: {pipeline: 2, tensor: 2, sequence_parallel: true}\n",
+                           "cluster: {gpus: 4}\nplan: {pipeline: 4, layers_per_stage: [0, 2, 2, 0]}\n"})
     EXPECT_TRUE(problems(model + rest).empty()) << rest;
+}
+
+// With modules an end may have no layers; nothing else may.
+TEST(PredictionRules, StagesBetweenTheEndsHaveLayers) {
+  const std::string kNone =
+      "4:43 plan.layers_per_stage[1]: a stage without layers: only the first and the last may have none, with "
+      "model.mtp_depth";
+  EXPECT_EQ(only(", mtp_depth: 1", "cluster: {gpus: 3}\nplan: {pipeline: 3, layers_per_stage: [2, 0, 2]}\n"), kNone);
+  EXPECT_EQ(only("", "cluster: {gpus: 2}\nplan: {pipeline: 2, layers_per_stage: [4, 0]}\n"), kNone);
 }
 
 }  // namespace

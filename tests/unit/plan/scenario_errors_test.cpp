@@ -484,7 +484,9 @@ TEST(ScenarioErrors, EveryStageNeedsALayer) {
   EXPECT_EQ(list[1], "4:39 plan.layers_per_stage: the stages add up to 13, but the model has 12 layers");
   const Texts zero = problems(small("cluster: {gpus: 2}\nplan: {pipeline: 2, layers_per_stage: [12, 0]}\n"));
   ASSERT_EQ(zero.size(), 1U) << testing::PrintToString(zero);
-  EXPECT_EQ(zero[0], "4:44 plan.layers_per_stage[1]: expected a number of layers: an integer, 1 to 1,000,000");
+  EXPECT_EQ(zero[0],
+            "4:44 plan.layers_per_stage[1]: a stage without layers: only the first and the last may have none, with "
+            "model.mtp_depth");
 }
 
 TEST(ScenarioErrors, SequenceParallelNeedsADivisibleSequence) {
