@@ -5,7 +5,7 @@
 #include "sim/run/run.h"
 #include "tests/support/lowered.h"
 
-namespace rehearse {
+namespace rehearse::local_steps_test {
 namespace {
 
 const std::string kSmall =
@@ -61,4 +61,4 @@ TEST(LocalStepsSimulated, TheOuterCopyAndMomentumAreMemory) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::local_steps_test
