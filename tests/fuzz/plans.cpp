@@ -115,7 +115,9 @@ void check_whole_run(const plan::Scenario& scenario, const run::Options& options
     if (role.streams[static_cast<std::size_t>(op.stream)].kind == program::StreamKind::compute)
       busy[o.rank] += static_cast<double>(o.duration_ps) * 1e-12;
   }
-  const double steps = scenario.noise.any() || !scenario.jobs.empty() ? 1 : options.steps;  // each step the same
+  // Each step the same.
+  const bool unlike = scenario.noise.any() || !scenario.jobs.empty() || scenario.plan.steps_apart();
+  const double steps = unlike ? 1 : options.steps;
   for (const auto& [rank, time] : busy)
     require(time * steps <= seconds * (1 + 1e-9),
             fmt::format("rank {} computes {} s a step, {} steps end after {} s", rank, time, steps, seconds), plan);
