@@ -152,6 +152,7 @@ std::string measured(const execute::Outcome& outcome, const plan::Scenario& scen
       {"Memory of all", arenas(r)},
       {outcome.processes == 1 ? "Process" : "Processes", processes(outcome)},
   };
+  if (r.local_steps.known) rows.push_back({"Local steps", reports::local_steps_text(r.local_steps)});
   if (outcome.checkpoints.written > 0) rows.push_back({"Checkpoints", checkpoints(outcome)});
   if (const std::string epoch = reports::epoch_text(r); !epoch.empty()) rows.push_back({"Epoch", epoch});
   if (outcome.device.total_bytes > 0)

@@ -49,7 +49,7 @@ Exported export_accelerate(const plan::Scenario& s, std::int64_t gpus_a_node) {
   for (const char* key :
        {"plan.zero", "plan.zero_group", "plan.recompute", "training.precision", "plan.context", "plan.tensor"})
     said.said(key);
-  const bool sharded = p.zero > 0, mesh = p.tensor > 1 || p.context > 1 || p.replicas > 1;
+  const bool sharded = p.zero > 0, mesh = p.tensor > 1 || p.context > 1 || (sharded && p.replicas > 1);
   std::string text = fmt::format(
       "compute_environment: LOCAL_MACHINE\ndistributed_type: {}\nmixed_precision: '{}'\nnum_machines: {}\n"
       "num_processes: {}\nmachine_rank: 0\nmain_process_ip: HOST\nmain_process_port: 29500\nrdzv_backend: static\n",

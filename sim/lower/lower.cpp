@@ -6,7 +6,7 @@
 //                decoders beside one, those of their own; conv, linear, loss of
 //                cnn and mlp
 //   parallel/    tensor, sequence, context, experts, pipeline (transfers between stages), data (reductions), zero
-//                (shards), lora (adapters); parameters in buckets, the optimizer
+//                (shards), lora (adapters); parameters in buckets, the optimizer, the outer step of local steps
 //   stage_lowering.*                 bodies and slots of a stage
 //   role_builder.*, order_role.cpp   waits and releases, derived from operands
 #include "sim/lower/lower.h"

@@ -106,8 +106,12 @@ class Rows {
     split("tensor", l.tensor, s.tensor);
     split("context", l.context, s.context);
     split("expert", l.expert, s.expert);
-    if (l.replicas > 1)
-      split(l.steps_apart() ? "workers of local steps" : "replicas of shards", l.replicas, s.replicas);
+    if (l.steps_apart()) {
+      count("workers of local steps", l.replicas, s.replicas);
+      count("local steps of a round", l.local_steps, s.local_steps);
+    } else if (l.replicas > 1) {
+      split("replicas of shards", l.replicas, s.replicas);
+    }
   }
   void strategies() {
     const plan::Plan& l = large_.plan;

@@ -214,7 +214,9 @@ class Shrinking {
       p.replicas = 2, p.zero_group = shards / 2;
     if (l.steps_apart()) {
       const bool same = s_.cluster.gpus == large_.cluster.gpus;
+      constexpr std::int64_t kSteps = 4;  // of a round: some are performed whole
       p.zero_group = plan::Plan::kAllShard;
+      p.local_steps = std::min(l.local_steps, kSteps);
       p.local_group = same ? l.local_group : plan::Plan::kReplicaGroup, p.replicas = same ? l.replicas : p.data;
     }
     p.micro_batch = micro_batch_;

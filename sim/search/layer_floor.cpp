@@ -25,7 +25,7 @@ plan::Scenario on_one_stage(plan::Scenario scenario) {
   plan::Plan& p = scenario.plan;
   p.layers_per_stage = {scenario.model.layers};
   p.pipeline = p.chunks = 1;
-  p.zero = 0, p.zero_group = plan::Plan::kAllShard, p.replicas = 1;
+  p.zero = 0, p.zero_group = plan::Plan::kAllShard, p.replicas = 1, p.local_steps = 0;
   p.data = p.expert_replicas();
   p.offload_optimizer = p.offload_parameters = p.offload_activations = false;
   p.overlap_expert_exchange = false;

@@ -46,6 +46,7 @@ TEST_P(Fuzz, MutatedInputs) {
   EXPECT_GE(counts.simulated * 2, counts.made) << "most plans are refused: they show little";
   EXPECT_GE(counts.folded * 3, counts.simulated) << "few plans have ranks that are alike";
   EXPECT_GT(counts.mixed, 0) << "no plan runs on devices of several kinds";
+  EXPECT_GT(counts.apart, 0) << "no plan has local steps";
 }
 
 INSTANTIATE_TEST_SUITE_P(Readers, Fuzz, testing::ValuesIn(names()), [](const auto& name) {

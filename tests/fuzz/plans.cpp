@@ -79,8 +79,9 @@ void check_memory(const result::Result& r, const RandomPlan& plan) {
 }
 
 void check_links(const result::Result& r, const RandomPlan& plan) {
+  const std::int64_t all = r.local_steps.known ? r.local_steps.round_ps : r.step_time_ps;  // that times are in
   for (const result::LinkUse& link : r.links.busiest) {
-    require(0 <= link.first_ps && link.first_ps <= link.last_ps && link.last_ps <= r.step_time_ps,
+    require(0 <= link.first_ps && link.first_ps <= link.last_ps && link.last_ps <= all,
             link.name + " is in use outside the step", plan);
     require(link.busy_ps <= link.last_ps - link.first_ps, link.name + " is busy for longer than it is in use", plan);
     require(result::utilisation(link, link.window_bytes, link.window_ps) <= 1 + 1e-6,
@@ -115,7 +116,9 @@ void check_whole_run(const plan::Scenario& scenario, const run::Options& options
     if (role.streams[static_cast<std::size_t>(op.stream)].kind == program::StreamKind::compute)
       busy[o.rank] += static_cast<double>(o.duration_ps) * 1e-12;
   }
-  const double steps = scenario.noise.any() || !scenario.jobs.empty() ? 1 : options.steps;  // each step the same
+  // Each step the same.
+  const bool unlike = scenario.noise.any() || !scenario.jobs.empty() || scenario.plan.steps_apart();
+  const double steps = unlike ? 1 : options.steps;
   for (const auto& [rank, time] : busy)
     require(time * steps <= seconds * (1 + 1e-9),
             fmt::format("rank {} computes {} s a step, {} steps end after {} s", rank, time, steps, seconds), plan);
@@ -202,6 +205,7 @@ void run_plan(const std::string& bytes) {
                       r.ranks_simulated, every_rank.ranks_simulated),
           plan);
   counts.mixed += r.stages.front().device.empty() ? 0 : 1;
+  counts.apart += scenario.plan.steps_apart() ? 1 : 0;
   counts.folded += r.ranks_simulated < every_rank.ranks_simulated ? 1 : 0;
   check_whole_run(scenario, plan.options, plan);
   check_bounds(scenario, plan.options, r, plan);

@@ -53,11 +53,13 @@ class Writer {
     if (transformer_ && c_.below(10) == 1 && lacks("optimizer:") && lacks("zero: 3") && lacks("lora") &&
         lacks("moments"))
       text.insert(text.find("training: {") + 11, "optimizer: muon, ");
-    if (s_.data > 1 && c_.below(8) == 1) give_local_steps(text);
     if (!on_host_ && c_.below(8) == 1) give_kinds(text);
     if (transformer_ && s_.pipeline > 1 && c_.below(8) == 1)
       text.insert(text.find("plan:\n") + 6, "  layers_per_stage: by_time\n");
     if (llama_ && c_.below(4) == 1 && lacks("lora")) give_modules(text);
+    const bool rules_it_out =
+        !lacks("offload") || !lacks("fp16") || !lacks("expert: ") || !lacks("jobs:") || !lacks("cuda_graphs: step");
+    if (s_.data > 1 && (!rules_it_out || c_.below(32) == 1) && c_.below(6) == 1) give_local_steps(text);
     return text;
   }
 
@@ -201,13 +203,14 @@ class Writer {
     text.insert(text.find(before) + before.size(), window);
   }
 
-  // Refused with other jobs, with a few plans, and where a node has all ranks with the same weights.
+  // Refused where a node has all ranks with the same weights.
   void give_local_steps(std::string& text) {
     const std::size_t zero = text.find("  zero: ");
-    if (zero != std::string::npos && !(c_.below(16) == 1)) text[zero + 8] = '0';
+    if (zero != std::string::npos && c_.below(16) != 1) text[zero + 8] = '0';
     std::string keys = fmt::format("  local_steps: {}\n", 1 + c_.below(5));
-    const std::size_t group = c_.below(4);
-    if (group > 1) keys += group == 2 ? "  local_group: node\n" : "  local_group: 2\n";
+    const std::size_t group = c_.below(3);
+    if (group == 1 && s_.gpus() > 16) keys += "  local_group: node\n";
+    if (group == 2 && s_.data > 2 && s_.data % 2 == 0) keys += "  local_group: 2\n";
     if (c_.below(2) == 1) keys += fmt::format("  outer_optimizer: nesterov\n  outer_momentum: 0.{}\n", c_.below(10));
     text.insert(text.find("plan:\n") + 6, keys);
   }

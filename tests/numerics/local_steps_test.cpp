@@ -29,7 +29,7 @@ const std::string kLinear =
     "plan: {micro_batch: 2}\n"
     "training: {global_batch: 8, precision: fp32, optimizer: sgd, lr: 0.1, momentum: 0, weight_decay: 0, clip: 0, "
     "seed: 7}\n";
-const Assignments kAdamW = {"training.optimizer=adamw", "training.lr=0.02", "training.beta2=0.99",
+const Assignments kAdamW = {"training.optimizer=adamw", "training.lr=0.02", "training.betas=[0.9, 0.99]",
                             "training.weight_decay=0.1"};
 
 // A worker's parameters and what its optimizer keeps.

@@ -5,7 +5,7 @@
 #include "sim/run/run.h"
 #include "tests/support/lowered.h"
 
-namespace rehearse {
+namespace rehearse::local_steps_test {
 namespace {
 
 const std::string kSmall =
@@ -22,6 +22,7 @@ result::Result simulated_with(std::vector<std::string> assignments, bool fold = 
 
 std::string without_engine(result::Result r) {
   r.ops = r.events = r.ranks_simulated = r.peak_rss_bytes = 0, r.wall_s = 0;
+  r.scenario_name = r.scenario_file = "";
   return to_json(r);
 }
 
@@ -61,4 +62,4 @@ TEST(LocalStepsSimulated, TheOuterCopyAndMomentumAreMemory) {
 }
 
 }  // namespace
-}  // namespace rehearse
+}  // namespace rehearse::local_steps_test

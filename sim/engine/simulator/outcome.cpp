@@ -67,8 +67,8 @@ void take_mean(std::int64_t steps, Outcome& o) {
   for (std::int64_t& bytes : o.link_bytes) bytes /= steps;
   o.links.bytes /= steps;
   for (result::LinkUse& link : o.links.busiest) {
-    link.bytes /= steps, link.busy_ps /= steps;
-    for (result::LinkUser& user : link.users) user.bytes /= steps;
+    link.bytes = 0, link.busy_ps /= steps;
+    for (result::LinkUser& user : link.users) link.bytes += user.bytes /= steps;
   }
 }
 

@@ -1,4 +1,6 @@
 // What plan.local_steps does not go with, and which ranks make a worker.
+#include <algorithm>
+
 #include "tests/unit/plan/scenario_text.h"
 
 namespace rehearse::plan {
@@ -28,7 +30,10 @@ TEST(LocalStepRules, WhatCannotBeIsSaidInWords) {
   only(of_plan("", "{global_batch: 16}", "", 1), "1 data-parallel replica makes one worker");
   only(of_plan("local_group: node", "{global_batch: 8}", "", 8), "make one worker");
   only(of_plan("offload_optimizer: true"), "in the host's memory are not averaged yet");
-  only(of_plan("cuda_graphs: step"), "a graph of a whole step is the same in every step");
+  const std::vector<std::string> graphs = of_plan("cuda_graphs: step");  // which the profile has a word on too
+  EXPECT_TRUE(std::any_of(graphs.begin(), graphs.end(), [](const std::string& problem) {
+    return problem.find("a graph of a whole step is the same in every step") != std::string::npos;
+  }));
   only(of_plan("", "{global_batch: 16, precision: fp16}"), "scales of 8 and 4 bits, and of fp16's losses");
   only(of_plan("", "{global_batch: 16, precision: fp8}"), "scales of 8 and 4 bits, and of fp16's losses");
   only(of_plan("expert: 4", "{global_batch: 16}", "model: {preset: moe-tiny}\n"), "no worker has a whole model");

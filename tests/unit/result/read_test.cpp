@@ -240,6 +240,27 @@ TEST(ReadResultJson, LoadingEpochsAndLearningRates) {
             std::string::npos);
 }
 
+// What only results with local steps have.
+TEST(ReadResultJson, LocalSteps) {
+  EXPECT_EQ(to_json(small_result()).find("\"local_steps\": {"), std::string::npos);
+  Result r = small_result();
+  r.local_steps = local_steps(4, 2, 10'000'000'000, 4'000'000'000);
+  r.local_steps.outer = "nesterov";
+  EXPECT_EQ(r.local_steps.inner_ps, 2'000'000'000) << "three inner steps";
+  EXPECT_EQ(recorded_step_ps(r), 4'000'000'000);
+  EXPECT_EQ(local_steps(1, 2, 7, 7).inner_ps, 0) << "there is none";
+  const std::string text = to_json(r);
+  for (const char* part : {"\"round_time_s\": 0.01", "\"inner_step_time_s\": 0.002", "\"outer_step_time_s\": 0.004",
+                           "\"workers\": 2", "\"outer_optimizer\": \"nesterov\""})
+    EXPECT_NE(text.find(part), std::string::npos) << part << text;
+  const Result read = parse_result_json("r.json", text);
+  EXPECT_EQ(read.local_steps.round_ps, r.local_steps.round_ps);
+  EXPECT_EQ(to_json(read), text);
+  EXPECT_NE(json_problems(replaced(text, "\"workers\": 2", "\"workers\": 0"))
+                .find("local_steps.workers: expected at least 1, found 0"),
+            std::string::npos);
+}
+
 // What only results with something in the memory of hosts have.
 TEST(ReadResultJson, MemoryOfHosts) {
   EXPECT_EQ(to_json(small_result()).find("\"host\": {\"node_bytes\""), std::string::npos);
