@@ -74,6 +74,14 @@ struct Context {
   const model::Model& model() const { return scenario.model; }
   const plan::Plan& plan() const { return scenario.plan; }
   const plan::FrameworkProfile& profile() const { return scenario.framework; }
+  // Of a rank: fewer key-value heads than ranks are one that all ranks have (AttentionBranch).
+  bool shares_key_head() const { return tensor > 1 && model().kv_heads < tensor && model().kv_heads < model().heads; }
+  std::int64_t kv_heads() const { return shares_key_head() ? 1 : model().kv_heads / tensor; }
+  std::int64_t heads_of_key() const { return model().heads / tensor / kv_heads(); }
+  std::int64_t qkv_width() const {
+    const model::Model& m = model();
+    return kv_heads() * (heads_of_key() * m.head_dim + m.head_dim + m.value_dim());
+  }
   double loss_weight() const;  // 1 / loss terms of the global batch
   bool all_to_all() const { return plan().context > 1 && plan().context_kind == plan::ContextKind::all_to_all; }
   // Whether a transformer block's linear layers multiply in 8 or 4 bits.

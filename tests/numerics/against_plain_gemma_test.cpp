@@ -117,6 +117,27 @@ INSTANTIATE_TEST_SUITE_P(
                                                                           "plan.tensor=2", "plan.pipeline=2"}))}),
     plain_case_name);
 
+// One key-value head, which each rank of a tensor group has: the sum of its gradients is the one rank's.
+INSTANTIATE_TEST_SUITE_P(
+    OneKeyHead, AgainstPlainGemma,
+    testing::Values(
+        PlainCase{"Tensor", split(2, with({"model.kv_heads=1", "plan.tensor=2"}, kThird))},
+        PlainCase{"TensorFour", split(4, with({"model.kv_heads=1", "plan.tensor=4"}, kSecond))},
+        PlainCase{"TensorUnfused", split(2, {"model.kv_heads=1", "plan.tensor=2", "model.attention=unfused"})},
+        PlainCase{"TensorSequence",
+                  split(2, with({"model.kv_heads=1", "plan.tensor=2", "plan.sequence_parallel=true"}, kThird))},
+        PlainCase{"TensorZero1", split(4, {"model.kv_heads=1", "plan.tensor=2", "plan.zero=1"})},
+        PlainCase{"TensorZero2", split(4, with({"model.kv_heads=1", "plan.tensor=2", "plan.zero=2"}, kThird))},
+        PlainCase{"TensorZero3Recomputed",
+                  split(4, {"model.kv_heads=1", "plan.tensor=2", "plan.zero=3", "plan.recompute=full"})},
+        PlainCase{"TensorPipeline", split(4, {"model.kv_heads=1", "plan.tensor=2", "plan.pipeline=2"})},
+        PlainCase{"TensorZeroBubble",
+                  split(4, {"model.kv_heads=1", "plan.tensor=2", "plan.pipeline=2", "plan.schedule=zero_bubble"})},
+        PlainCase{"TensorOpsRecompute", split(2, {"model.kv_heads=1", "plan.tensor=2", "plan.recompute=ops"})},
+        PlainCase{"TensorWithoutOverlap",
+                  split(2, {"model.kv_heads=1", "plan.tensor=2", "plan.overlap_tensor_backward=false"})}),
+    plain_case_name);
+
 // The plain model's own gradients: a step of 3e-6 either way, of some elements of each parameter.
 TEST(PlainGemma, GradientsAreThoseOfFiniteDifferences) {
   GemmaShape shape{2, 6, 4, 2, 4, 10, 9};
