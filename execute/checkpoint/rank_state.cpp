@@ -59,7 +59,7 @@ void RankState::add_tensors(const Timeline& timeline, const plan::RankGrid& grid
       REHEARSE_CHECK(holder < header_.buffers.size(), "{} of '{}' lies in no buffer that is kept", kind, b.name);
       cut[holder] = true;
       const std::int64_t payload = header_.buffers[holder].offset + p.offset - memory_[holder];
-      StateTensor tensor{b.name, kind, p.type, whole_elements(b), {}};
+      StateTensor tensor{parameter_name(b), kind, p.type, whole_elements(b), {}};
       for (const Extent& e : extents_of(b, grid.coordinate(rank, Axis::tensor), grid.position(rank, b.init.spread))) {
         const std::int64_t begin = std::max(e.local, p.first), end = std::min(e.local + e.count, p.first + p.count);
         if (begin < end)

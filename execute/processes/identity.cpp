@@ -65,6 +65,8 @@ void add(Hash& hash, const program::Buffer& b) {
   hash.add(b.init.global_shape);
   hash.add(b.init.tensor_dim);
   hash.add(b.init.spread.bits());
+  hash.add(b.init.whole);
+  hash.add(b.init.first);
 }
 
 void add(Hash& hash, const std::vector<program::Operand>& operands) {

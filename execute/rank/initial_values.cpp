@@ -47,9 +47,11 @@ struct Layout {
 
   Layout(const program::Buffer& buffer, int coordinate, int place) : own(buffer.elements()), whole(own) {
     const program::Init& init = buffer.init;
+    begin = init.first;
     if (init.spread.bits() != 0) {  // the experts before ours
-      begin = static_cast<std::int64_t>(place) * buffer.shape.front();
-      for (std::size_t d = 1; d < init.global_shape.size(); ++d) begin *= init.global_shape[d];
+      std::int64_t before = static_cast<std::int64_t>(place) * buffer.shape.front();
+      for (std::size_t d = 1; d < init.global_shape.size(); ++d) before *= init.global_shape[d];
+      begin += before;
     }
     if (init.tensor_dim < 0) return;
     const auto dim = static_cast<std::size_t>(init.tensor_dim);
@@ -69,6 +71,10 @@ struct Layout {
 
 }  // namespace
 
+const std::string& parameter_name(const program::Buffer& buffer) {
+  return buffer.init.whole.empty() ? buffer.name : buffer.init.whole;
+}
+
 std::vector<Extent> extents_of(const program::Buffer& buffer, int coordinate, int place) {
   const Layout layout(buffer, coordinate, place);
   std::vector<Extent> extents;
@@ -84,7 +90,7 @@ void draw_part(const program::Buffer& buffer, int coordinate, std::int64_t seed,
     const Extent extent = layout.extent(o);
     const std::int64_t begin = std::max(extent.local, first),
                        end = std::min(extent.local + extent.count, first + count);
-    draw_values(buffer.init.kind, buffer.init.scale, buffer.name, seed, extent.global + begin - extent.local,
+    draw_values(buffer.init.kind, buffer.init.scale, parameter_name(buffer), seed, extent.global + begin - extent.local,
                 end - begin, out + (begin - first));
   }
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +21,9 @@ void draw_values(program::Init::Kind kind, double scale, std::string_view name, 
 // `coordinate` is the rank's on the tensor axis, `place` its place in its expert group.
 void draw_part(const program::Buffer& buffer, int coordinate, std::int64_t seed, std::int64_t first, std::int64_t count,
                float* out, int place = 0);
+
+// Of the whole parameter that `buffer` is, or is a part of.
+const std::string& parameter_name(const program::Buffer& buffer);
 
 // Where the rank's part of a parameter lies in the whole: extents of consecutive elements.
 struct Extent {

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "execute/rank/expert_rows.h"
+#include "execute/rank/norm_call.h"
 #include "execute/rank/outer_call.h"
 #include "sim/base/check.h"
 #include "sim/plan/context_rows.h"
@@ -23,7 +24,6 @@ using program::AttentionPart;
 using program::ConvPart;
 using program::CrossEntropyPart;
 using program::ElementwiseFn;
-using program::NormPart;
 
 class KernelCall {
  public:
@@ -122,38 +122,8 @@ class KernelCall {
     }
   }
 
-  void operator()(const program::Norm& n) const {
-    switch (n.part) {
-      case NormPart::forward:
-        if (is_fp8(out(0).type))
-          return d_.norm_forward_fp8(n.rms, n.rows, n.cols, n.eps, in(0), in(1), reads_.size() == 4 ? in(2) : In(),
-                                     {f32(reads_.size() - 1), f32_out(2), f32_out(3)}, out(0), f32_out(1));
-        if (n.zero_centered)
-          return d_.zero_centered_norm_forward(n.rows, n.cols, n.eps, in(0), in(1), out(0), f32_out(1));
-        return d_.norm_forward(n.rms, n.rows, n.cols, n.eps, in(0), in(1), optional(2), out(0), f32_out(1));
-      case NormPart::backward_input:
-        if (n.zero_centered)
-          return d_.zero_centered_norm_backward_input(n.rows, n.cols, in(0), in(1), f32(2), in(3),
-                                                      n.add_residual ? in(4) : nullptr, out(0));
-        return d_.norm_backward_input(n.rms, n.rows, n.cols, in(0), in(1), f32(2), in(3),
-                                      n.add_residual ? in(4) : nullptr, out(0));
-      case NormPart::backward_weight:
-        return d_.norm_backward_weight(n.rms, n.rows, n.cols, in(0), in(1), f32(2), out(0),
-                                       writes_.size() > 1 ? out(1) : nullptr);
-    }
-  }
-
-  void operator()(const program::HeadNorm& n) const {
-    const kernels::HeadNormShape s{n.rows, n.kv_heads, n.group, n.head_dim, n.eps, n.zero_centered};
-    switch (n.part) {
-      case NormPart::forward:
-        return d_.head_norm_forward(s, in(1), in(2), out(0), out(1), f32_out(2));
-      case NormPart::backward_input:
-        return d_.head_norm_backward_input(s, in(1), f32(2), in(3), in(4), out(0));
-      case NormPart::backward_weight:
-        return d_.head_norm_backward_weight(s, in(0), in(1), f32(2), out(0), out(1));
-    }
-  }
+  void operator()(const program::Norm& n) const { call_norm(d_, n, reads_, writes_); }
+  void operator()(const program::HeadNorm& n) const { call_head_norm(d_, n, reads_, writes_); }
 
   void operator()(const program::Activation& a) const {
     if (is_gated(a.fn)) {
@@ -580,11 +550,12 @@ class KernelCall {
   // Of packed qkv, all of whose tokens a tensor-parallel rank holds.
   void rope(bool backward, double base) const {
     const model::Model& m = c_.scenario.model;
-    const std::int64_t t = c_.scenario.plan.tensor, row = micro_batch() * m.qkv_width() / t;
+    const std::int64_t t = c_.scenario.plan.tensor, heads = m.heads / t,
+                       kv_heads = std::max<std::int64_t>(1, m.kv_heads / t);  // one may be all ranks'
+    const std::int64_t row = micro_batch() * (heads + 2 * kv_heads) * m.head_dim;
     std::int64_t done = 0;
     for (const plan::TokenRun& run : tokens()) {
-      kernels::AttentionShape s{micro_batch(), m.heads / t, m.kv_heads / t, run.count, m.head_dim,
-                                true,          0,           m.rotary_dim};
+      kernels::AttentionShape s{micro_batch(), heads, kv_heads, run.count, m.head_dim, true, 0, m.rotary_dim};
       if (base > 0) s.rope_base = base;
       d_.rope(s, run.first, backward, from(out(0), done * row));
       done += run.count;

@@ -140,7 +140,7 @@ void collect(const Timeline& timeline, const plan::RankGrid& grid, int rank, std
   for (const Piece& p : value_pieces(timeline, grid, rank)) {
     const Buffer& b = timeline.role->buffers[static_cast<std::size_t>(p.buffer)];
     const auto& shape = b.init.global_shape;
-    std::vector<float>& values = whole[b.name];
+    std::vector<float>& values = whole[parameter_name(b)];
     values.resize(
         static_cast<std::size_t>(std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>())));
     for (const Extent& extent :

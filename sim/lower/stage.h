@@ -74,6 +74,14 @@ struct Context {
   const model::Model& model() const { return scenario.model; }
   const plan::Plan& plan() const { return scenario.plan; }
   const plan::FrameworkProfile& profile() const { return scenario.framework; }
+  // Of a rank: fewer key-value heads than ranks are one that all ranks have (AttentionBranch).
+  bool shares_key_head() const { return tensor > 1 && model().kv_heads < tensor && model().kv_heads < model().heads; }
+  std::int64_t kv_heads() const { return shares_key_head() ? 1 : model().kv_heads / tensor; }
+  std::int64_t heads_of_key() const { return model().heads / tensor / kv_heads(); }
+  std::int64_t qkv_width() const {
+    const model::Model& m = model();
+    return kv_heads() * (heads_of_key() * m.head_dim + m.head_dim + m.value_dim());
+  }
   double loss_weight() const;  // 1 / loss terms of the global batch
   // The same of those of the batch that gradients are the mean of: with plan.local_steps of one group's.
   double gradient_weight() const { return loss_weight() * static_cast<double>(plan().workers()); }

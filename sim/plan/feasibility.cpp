@@ -168,7 +168,9 @@ class Rules {
     const std::int64_t dense = moe && m.dense_layers == 0 ? 0 : m.ffn_hidden;
     const std::int64_t split = s_.plan.whole_experts() ? 0 : m.expert_ffn_hidden;
     const std::int64_t ffn = std::gcd(std::gcd(dense, split), m.shared_experts * m.shared_ffn_hidden);
-    const std::int64_t common = std::gcd(std::gcd(m.heads, m.kv_heads), ffn);
+    // One key-value head is on every rank.
+    const bool one = m.kv_heads == 1 && m.heads > 1;
+    const std::int64_t common = std::gcd(one ? m.heads : std::gcd(m.heads, m.kv_heads), ffn);
     const auto rule = [&](const char* what, std::int64_t number) {
       if (number % t == 0) return;
       key("tensor").error(fmt::format(
@@ -177,7 +179,9 @@ class Rules {
           what, number, t, m.heads, m.kv_heads, ffn, nearest_divisors(common, t, kMaxRanks)));
     };
     rule("heads", m.heads);
-    if (m.kv_heads < t && m.kv_heads != m.heads) {
+    if (one) {
+      check_shared_key_head(sections_, s_);
+    } else if (m.kv_heads < t && m.kv_heads != m.heads) {
       key("tensor").error(fmt::format(
           "kv_heads = {} is smaller than tensor = {}: every rank needs a key-value head of its own; nearest tensor "
           "sizes that work: {}",
@@ -453,7 +457,8 @@ class Rules {
                       plan.sequence_parallel ? fmt::format(", and over tensor = {}", plan.tensor) : "",
                       nearest_multiples(s_.training.seq_len, parts)));
     if (by_heads) {
-      const std::int64_t heads = m.heads / plan.tensor, kv_heads = m.kv_heads / plan.tensor;
+      const std::int64_t heads = m.heads / plan.tensor;
+      const std::int64_t kv_heads = std::max<std::int64_t>(1, m.kv_heads / plan.tensor);
       if (heads % c != 0 || kv_heads % c != 0)
         key("context").error(
             fmt::format(

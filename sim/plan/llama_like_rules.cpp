@@ -16,6 +16,29 @@ bool caps_scores(model::AttentionKind kind) {
 
 }  // namespace
 
+// What does not go with one key-value head on all ranks of a tensor group.
+void check_shared_key_head(const Sections& sections, const Scenario& s) {
+  const auto refuse = [&](const Node& section, const char* key, const std::string& why, const std::string& instead) {
+    (section.get(key) ? section.get(key) : section)
+        .error(fmt::format("kv_heads = 1 with tensor = {}: {}", s.plan.tensor, why), instead);
+  };
+  const Training& t = s.training;
+  if (s.framework.name.starts_with("megatron"))
+    refuse(sections.plan, "tensor",
+           fmt::format("{} does not replicate key and value: before Megatron-Core 0.16 it refuses this, and from then "
+                       "on it gathers what split weights give",
+                       s.framework.name),
+           "framework: rehearse, or tensor: 1");
+  if (t.lora())
+    refuse(sections.training, "lora_rank", "adapters of products of queries, and of key and value, apart are not there",
+           "lora_rank: 0, or tensor: 1");
+  if (t.narrow())
+    refuse(sections.training, "precision", "key and value have no 8-bit products of their own yet", "precision: bf16");
+  if (t.optimizer != OptimizerKind::adamw && t.optimizer != OptimizerKind::sgd)
+    refuse(sections.training, "optimizer",
+           "it looks at whole tensors, and that of queries, keys and values is held in two", "optimizer: adamw or sgd");
+}
+
 // What Gemma and Qwen3 have, and the units of others do not know.
 void check_llama_like(const Sections& sections, const Scenario& s) {
   const model::Model& m = s.model;

@@ -44,6 +44,10 @@ struct Init {
   std::vector<std::int64_t> global_shape;
   int tensor_dim = -1;
   AxisSet spread = {};
+  // Of a part of a parameter that other plans hold in one: its name, global_shape being its shape; this one's first
+  // element in it.
+  std::string whole = {};
+  std::int64_t first = 0;
 };
 
 struct Buffer {

@@ -191,13 +191,13 @@ Work work_of(const Role& role, const Op& op) {
     if (p->part == PermutePart::permute || p->part == PermutePart::unpermute_backward) work.bytes_read += again;
   } else if (const auto* a = std::get_if<Attention>(&op.shape)) {
     work.flops = attention_flops(*a);
-  } else if (const auto* n = std::get_if<HeadNorm>(&op.shape)) {
+  } else if (const auto* heads = std::get_if<HeadNorm>(&op.shape)) {
     // Values are not touched; where frameworks keep what queries and keys were, the kernel writes beside it.
-    const std::int64_t turned = n->heads() * n->head_dim;
+    const std::int64_t turned = heads->heads() * heads->head_dim;
     work.bytes_read -= operand_bytes(role, op.reads, 0) - touched_bytes(role, op.reads, 0, turned);
-    if (n->part == NormPart::forward)
+    if (heads->part == NormPart::forward)
       work.bytes_written -= operand_bytes(role, op.writes, 0);
-    else if (n->part == NormPart::backward_input)
+    else if (heads->part == NormPart::backward_input)
       work.bytes_written = touched_bytes(role, op.writes, 0, turned);
   } else if (const auto* c = std::get_if<Conv2d>(&op.shape)) {
     work.flops = conv_flops(*c);

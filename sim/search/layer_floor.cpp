@@ -38,17 +38,19 @@ plan::Scenario on_one_stage(plan::Scenario scenario) {
 
 constexpr std::int64_t kNoUnit = -2, kFirst = -1;
 
-// Numbers of units: -1 what lies before the layers, 0 on the layers, their number what lies behind them.
+// Numbers of units: -1 what lies before the layers, 0 on the layers, their number what lies behind them. Of no unit is
+// what lies between an encoder's layers and its decoder's: the stages decide which of them has it.
 class Units {
  public:
-  Units(const program::Role& role, std::int64_t layers) : layers_(layers) {
+  Units(const program::Role& role, const model::Model& model) : layers_(model.layers) {
+    if (model.has_decoder()) between_ = {"encoder", "decoder"};
     bool behind = false;
     for (const program::Body& body : role.bodies)
       for (const Op& op : body.ops) {
         if (op.phase != program::Phase::forward || body.name.find("forward") == std::string::npos) continue;
         if (layer_of(op.name) >= 0)
           behind = true;
-        else
+        else if (!is_between(op.name))
           (behind ? last_ : first_).insert(head(op.name));
       }
     for (const std::string& name : first_) last_.erase(name);
@@ -58,8 +60,10 @@ class Units {
     // Those of multi-token prediction are behind the layers.
     if (const std::int64_t layer = layer_of(name); layer >= 0) return std::min(layer, layers_);
     const std::string prefix = head(name);
+    if (between_.contains(prefix)) return kNoUnit;
     return first_.contains(prefix) ? kFirst : last_.contains(prefix) ? layers_ : kNoUnit;
   }
+  bool is_between(std::string_view name) const { return between_.contains(head(name)); }
 
  private:
   static std::string head(std::string_view name) { return std::string(name.substr(0, name.find('.'))); }
@@ -74,7 +78,7 @@ class Units {
   }
 
   std::int64_t layers_;
-  std::set<std::string> first_, last_;
+  std::set<std::string> first_, last_, between_;
 };
 
 // A body's units one after the other, each from its first kernel on the compute stream to its last.
@@ -105,6 +109,7 @@ class UnitPaths {
     if (on_compute) {
       const bool backward = op.phase == program::Phase::backward || op.phase == program::Phase::recompute;
       if (!backward && op.phase != program::Phase::forward) return leave(add);
+      if (units_.is_between(op.name)) return leave(add);
       const std::int64_t unit = units_.of(op.name);
       if (unit != kNoUnit && (unit != unit_ || backward != backward_)) {
         leave(add);
@@ -268,7 +273,7 @@ LayerFloor LayerFloor::of(const plan::Scenario& scenario, const cost::CostModel&
   const program::Program program = lower::lower(one);
   const program::Role& role = program.roles.front();
   const plan::RankGrid grid = one.grid();
-  const Units units(role, scenario.model.layers);
+  const Units units(role, scenario.model);
   floor.layers.resize(static_cast<std::size_t>(scenario.model.layers));
   TransferTimes transfers(program, grid, grid.rank(role.ranks.first()), collectives);
   UnitPaths paths(role, units, transfers, costs, !scenario.plan.overlap_expert_exchange && !uneven);

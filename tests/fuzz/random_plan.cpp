@@ -60,6 +60,8 @@ class Writer {
     const bool rules_it_out =
         !lacks("offload") || !lacks("fp16") || !lacks("expert: ") || !lacks("jobs:") || !lacks("cuda_graphs: step");
     if (s_.data > 1 && (!rules_it_out || c_.below(32) == 1) && c_.below(6) == 1) give_local_steps(text);
+    if (llama_ && c_.below(4) == 1 && lacks("experts:") && lacks("kv_lora_rank")) give_norms_and_caps(text);
+    if (transformer_ && c_.below(6) == 1) give_decoder(text);
     return text;
   }
 
@@ -213,6 +215,38 @@ class Writer {
     if (group == 2 && s_.data > 2 && s_.data % 2 == 0) keys += "  local_group: 2\n";
     if (c_.below(2) == 1) keys += fmt::format("  outer_optimizer: nesterov\n  outer_momentum: 0.{}\n", c_.below(10));
     text.insert(text.find("plan:\n") + 6, keys);
+  }
+
+  // What Gemma has, and now and then one key-value head for all ranks of a tensor group.
+  void give_norms_and_caps(std::string& text) {
+    std::string more;
+    for (const char* key : {"scaled_embeddings", "zero_centered_norms", "post_norms", "qk_norm"})
+      if (c_.below(2) == 1) more += fmt::format(", {}: true", key);
+    if (c_.below(2) == 1) more += ", attention_softcap: 50";
+    if (c_.below(2) == 1) more += ", logit_softcap: 30";
+    if (c_.below(3) == 1) more += ", query_scale: 5";
+    if (c_.below(3) == 1) more += ", activation: geglu";
+    if (c_.below(3) == 1 && text.find("sliding_window") != std::string::npos) more += ", rope_base_local: 100";
+    if (c_.below(3) == 1 && text.find("kv_heads") == std::string::npos) more += ", kv_heads: 1";
+    const std::string before = "max_seq_len: 128";
+    text.insert(text.find(before) + before.size(), more);
+  }
+
+  // An encoder with a decoder in the model's place, unless the plan has what a rule keeps from it.
+  void give_decoder(std::string& text) {
+    for (const char* not_there : {"recompute: ops", "lora", "documents", "cuda_graphs", "offload_activations", "muon",
+                                  "interleaved", "_v\n", "by_time", "expert", "recompute_latent"})
+      if (text.find(not_there) != std::string::npos) return;
+    const std::size_t heads = s_.tensor * (1U << c_.below(2)), layers = s_.pipeline + c_.below(5) + 1;
+    const std::size_t encoder = 1 + c_.below(layers - 1);
+    const std::size_t at = text.find("model: {"), end = text.find('\n', at);
+    text.replace(at, end - at,
+                 fmt::format("model: {{family: t5, encoder_layers: {}, decoder_layers: {}, hidden: {}, heads: {}, "
+                             "head_dim: {}, ffn_hidden: {}, vocab: {}, max_seq_len: 128, decoder_seq_len: {}{}{}}}",
+                             encoder, layers - encoder, 16 + 8 * c_.below(4), heads, 4 + c_.below(9),
+                             heads * (8U << c_.below(3)), 100 + 37 * c_.below(20), 16U << c_.below(3),
+                             c_.below(2) == 1 ? ", activation: geglu, tied_embeddings: false" : "",
+                             c_.below(3) == 1 ? ", dropout: 0.1" : ""));
   }
 
   // Nodes of two kinds, some ranks on either, and room for as many of another job.

@@ -117,6 +117,52 @@ INSTANTIATE_TEST_SUITE_P(
                                                                           "plan.tensor=2", "plan.pipeline=2"}))}),
     plain_case_name);
 
+// One key-value head, which each rank of a tensor group has: the sum of its gradients is the one rank's.
+INSTANTIATE_TEST_SUITE_P(
+    OneKeyHead, AgainstPlainGemma,
+    testing::Values(
+        PlainCase{"Tensor", split(2, with({"model.kv_heads=1", "plan.tensor=2"}, kThird))},
+        PlainCase{"TensorFour", split(4, with({"model.kv_heads=1", "plan.tensor=4"}, kSecond))},
+        PlainCase{"TensorUnfused", split(2, {"model.kv_heads=1", "plan.tensor=2", "model.attention=unfused"})},
+        PlainCase{"TensorSequence",
+                  split(2, with({"model.kv_heads=1", "plan.tensor=2", "plan.sequence_parallel=true"}, kThird))},
+        PlainCase{"TensorZero1", split(4, {"model.kv_heads=1", "plan.tensor=2", "plan.zero=1"})},
+        PlainCase{"TensorZero2", split(4, with({"model.kv_heads=1", "plan.tensor=2", "plan.zero=2"}, kThird))},
+        PlainCase{"TensorZero3Recomputed",
+                  split(4, {"model.kv_heads=1", "plan.tensor=2", "plan.zero=3", "plan.recompute=full"})},
+        PlainCase{"TensorPipeline", split(4, {"model.kv_heads=1", "plan.tensor=2", "plan.pipeline=2"})},
+        PlainCase{"TensorZeroBubble",
+                  split(4, {"model.kv_heads=1", "plan.tensor=2", "plan.pipeline=2", "plan.schedule=zero_bubble"})},
+        PlainCase{"TensorOpsRecompute", split(2, {"model.kv_heads=1", "plan.tensor=2", "plan.recompute=ops"})},
+        PlainCase{"TensorWithoutOverlap",
+                  split(2, {"model.kv_heads=1", "plan.tensor=2", "plan.overlap_tensor_backward=false"})}),
+    plain_case_name);
+
+// What a rank holds of them, with the gradients and the optimizer's states, which are as large: queries' rows of its
+// own, key and value whole; and their gradients are summed over the group once.
+TEST(OneKeyHead, EachRankHasItsQueriesAndAllOfKeyAndValue) {
+  const plan::Scenario scenario = scenario_from(kFirst, split(4, {"model.kv_heads=1", "plan.tensor=4"}));
+  const program::Program program = lower::lower(scenario);
+  EXPECT_EQ(violations(program, scenario.grid()), "");
+  const program::Role& role = program.roles.front();
+  std::int64_t queries = 0, keys = 0, sums = 0;
+  for (const program::Buffer& b : role.buffers) {
+    if (b.name.ends_with(".attention.q.weight") && !b.name.starts_with("grad.")) queries += b.elements();
+    if (b.name.ends_with(".attention.kv.weight") && !b.name.starts_with("grad.")) keys += b.elements();
+  }
+  EXPECT_EQ(queries, 4 * 24 * 10);   // layers x hidden x a head
+  EXPECT_EQ(keys, 4 * 24 * 2 * 10);  // twice as much for key and value
+  std::int64_t persistent = 0;
+  for (const program::Buffer& b : role.buffers)
+    if (b.cls == program::BufferClass::parameter && b.lifetime == program::Lifetime::persistent && !b.is_view())
+      persistent += b.elements();
+  const std::int64_t others = 4 * (24 * 10 + 3 * 24 * 28 / 4 + 2 * 24) + 24, table = 64 / 4 * 24;
+  EXPECT_EQ(persistent, queries + keys + others + table);
+  for (const program::Body& body : role.bodies)
+    for (const program::Op& op : body.ops) sums += op.name.starts_with("tensor_reduce.") ? 1 : 0;
+  EXPECT_GE(sums, 1);
+}
+
 // The plain model's own gradients: a step of 3e-6 either way, of some elements of each parameter.
 TEST(PlainGemma, GradientsAreThoseOfFiniteDifferences) {
   GemmaShape shape{2, 6, 4, 2, 4, 10, 9};

@@ -214,6 +214,20 @@ INSTANTIATE_TEST_SUITE_P(
                     PlainCase{"MegatronKernels", {"framework=megatron-2021", "model.dropout=0"}}),
     plain_case_name);
 
+// Each rank of the tensor group has the key-value head, with biases too, and as PaLM has it.
+INSTANTIATE_TEST_SUITE_P(
+    OneKeyHead, AgainstPlain,
+    testing::Values(
+        PlainCase{"OneRank", {"model.kv_heads=1"}},
+        PlainCase{"Tensor", split(3, {"model.kv_heads=1", "plan.tensor=3"})},
+        PlainCase{"TensorBucketsOfOne", split(4, {"model.kv_heads=1", "plan.tensor=2", "plan.bucket=1KiB"})},
+        PlainCase{"TensorFusedBiases", split(2, {"model.kv_heads=1", "plan.tensor=2", "plan.fused_epilogues=all"})},
+        PlainCase{"PalmTensorSequence",
+                  split(2, {"model.kv_heads=1", "model.parallel_block=one_norm", "model.bias=false", "plan.tensor=2",
+                            "plan.sequence_parallel=true", "plan.zero=0"})},
+        PlainCase{"TensorRing", split(4, {"model.kv_heads=1", "plan.tensor=2", "plan.context=2"})}),
+    plain_case_name);
+
 const std::string kOneNorm = "model.parallel_block=one_norm", kTwoNorms = "model.parallel_block=two_norms";
 
 INSTANTIATE_TEST_SUITE_P(

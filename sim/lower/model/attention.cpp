@@ -28,6 +28,8 @@ void AttentionBranch::declare_parameters() {
   const std::int64_t h = m_.hidden, group = m_.heads / m_.kv_heads + 2;
   if (latent_) {
     latent_->declare_parameters();
+  } else if (c_.shares_key_head()) {
+    declare_apart();
   } else {
     qkv_w_ = add_product(s_, tp_, name_ + ".qkv", {m_.kv_heads, group * m_.head_dim, h}, 0, kWeightScale,
                          c_.adapts(&model::Adapters::qkv), 1, true);
@@ -37,6 +39,60 @@ void AttentionBranch::declare_parameters() {
   proj_w_ = add_product(s_, tp_, name_ + ".proj", {h, m_.attention_width()}, 1, residual_weight_scale(m_),
                         c_.adapts(&model::Adapters::proj));
   proj_b_ = add_bias(s_, name_ + ".proj.bias", {h}, -1);
+}
+
+// In the parameters that one rank has in one, queries' rows come first.
+void AttentionBranch::declare_apart() {
+  const std::int64_t h = m_.hidden, queries = m_.heads * m_.head_dim, all = queries + key_value_width();
+  const auto part = [&](const char* name, std::vector<std::int64_t> shape, bool key) {
+    ParamSpec spec = weight_spec(s_, name_ + name, std::move(shape), key ? -1 : 1, kWeightScale);
+    spec.whole = name_ + ".qkv.weight";
+    spec.whole_shape = {1, all, h};
+    spec.whole_first = key ? queries * h : 0;
+    spec.partial = key;
+    return spec;
+  };
+  qkv_w_ = s_.parameters.add(s_.number, part(".q.weight", {1, queries, h}, false));
+  kv_w_ = s_.parameters.add(s_.number, part(".kv.weight", {1, key_value_width(), h}, true));
+  if (!m_.has_qkv_bias()) return;
+  const auto bias = [&](const char* name, std::vector<std::int64_t> shape, bool key) {
+    ParamSpec spec{name_ + name, std::move(shape), key ? -1 : 1, program::Init::Kind::zeros, 0};
+    spec.whole = name_ + ".qkv.bias";
+    spec.whole_shape = {1, all};
+    spec.whole_first = key ? queries : 0;
+    spec.partial = key;
+    return spec;
+  };
+  qkv_b_ = s_.parameters.add(s_.number, bias(".q.bias", {1, queries}, false));
+  kv_b_ = s_.parameters.add(s_.number, bias(".kv.bias", {1, key_value_width()}, true));
+}
+
+void AttentionBranch::copy_apart(const std::string& what, BufferId from, BufferId to, bool keys, bool packs) {
+  const std::int64_t cols = keys ? key_value_width() : query_width();
+  const program::Strides packed{qkv_width(), 0, keys ? query_width() : 0}, apart{cols, 0, 0};
+  s_.builder.op(name_ + what, program::StridedCopy{c_.tokens, 1, cols, packs ? apart : packed, packs ? packed : apart},
+                c_.compute, {{from}}, {{to}});
+}
+
+void AttentionBranch::product_apart(BufferId in) {
+  RoleBuilder& b = s_.builder;
+  const BufferId q = b.workspace(b.here(name_ + ".q"), c_.compute, {c_.tokens, query_width()}),
+                 kv = b.workspace(b.here(name_ + ".kv"), c_.compute, {c_.tokens, key_value_width()});
+  tp_.product(name_ + ".q.forward", in, qkv_w_, qkv_b_, q, query_width(), m_.hidden);
+  tp_.product(name_ + ".kv.forward", in, kv_w_, kv_b_, kv, key_value_width(), m_.hidden);
+  copy_apart(".q.pack", q, qkv_, false, true);
+  copy_apart(".kv.pack", kv, qkv_, true, true);
+}
+
+BufferId AttentionBranch::backward_apart(BufferId d_qkv) {
+  RoleBuilder& b = s_.builder;
+  const BufferId d_q = b.workspace(b.here("d_" + name_ + ".q"), c_.compute, {c_.tokens, query_width()}),
+                 d_kv = b.workspace(b.here("d_" + name_ + ".kv"), c_.compute, {c_.tokens, key_value_width()});
+  copy_apart(".q.unpack", d_qkv, d_q, false, false);
+  copy_apart(".kv.unpack", d_qkv, d_kv, true, false);
+  return tp_.columns_backward(
+      name_ + ".qkv", input_, m_.hidden,
+      {{name_ + ".q", d_q, qkv_w_, qkv_b_, query_width()}, {name_ + ".kv", d_kv, kv_w_, kv_b_, key_value_width()}});
 }
 
 void AttentionBranch::declare_buffers(BufferId input) {
@@ -59,12 +115,12 @@ void AttentionBranch::declare_buffers(BufferId input) {
 void AttentionBranch::rope(bool backward, BufferId qkv) {
   if (m_.position != model::Position::rope) return;
   Elementwise op{backward ? ElementwiseFn::rope_backward : ElementwiseFn::rope,
-                 c_.tokens * (m_.heads + m_.kv_heads) / c_.tensor * m_.rotated(), m_.rotated()};
+                 c_.tokens * c_.kv_heads() * (c_.heads_of_key() + 1) * m_.rotated(), m_.rotated()};
   op.value = rope_base_;
   s_.builder.op(name_ + ".rope" + (backward ? ".backward" : ""), op, c_.compute, {{qkv}}, {{qkv}});
-  const std::int64_t head = c_.tokens * m_.head_dim, keys = head * m_.kv_heads / c_.tensor;
+  const std::int64_t head = c_.tokens * m_.head_dim, keys = head * c_.kv_heads();
   if (!c_.profile().fused_rope) {
-    const EagerKernels eager = eager_rotary(op.elements, keys, m_.heads / m_.kv_heads, backward);
+    const EagerKernels eager = eager_rotary(op.elements, keys, c_.heads_of_key(), backward);
     s_.builder.takes_kernels(eager.kernels, eager.passes);
   }
   if (c_.profile().packed_heads) return;
@@ -77,7 +133,10 @@ void AttentionBranch::forward_core() {
     latent_->forward(qkv_);
   } else {
     const BufferId in = tp_.product_input(prefix_ + ".norm1", input_, m_.hidden, qkv_w_);
-    tp_.product(name_ + ".qkv.forward", in, qkv_w_, qkv_b_, qkv_, qkv_width(), m_.hidden);
+    if (c_.shares_key_head())
+      product_apart(in);
+    else
+      tp_.product(name_ + ".qkv.forward", in, qkv_w_, qkv_b_, qkv_, qkv_width(), m_.hidden);
     head_norms_.forward(qkv_);
     rope(false, qkv_);
   }
@@ -133,6 +192,7 @@ BufferId AttentionBranch::backward(BufferId out_gradient, bool input_gradient) {
   if (latent_) return latent_->backward(d_qkv);
   rope(true, d_qkv);
   head_norms_.backward(d_qkv);
+  if (c_.shares_key_head()) return backward_apart(d_qkv);
   return tp_.column_backward(name_ + ".qkv", d_qkv, input_, qkv_w_, qkv_b_, qkv_width(), m_.hidden, input_gradient);
 }
 

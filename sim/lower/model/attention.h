@@ -1,6 +1,12 @@
 // The attention branch of a block, between its norm and its residual: the qkv product (column-parallel) and rope, or
 // what gives both in latent attention (latent_attention.h), the core on this rank's heads, with context parallelism's
 // exchanges around it, and the output projection (row-parallel).
+//
+// One key-value head (multi-query attention, Shazeer 2019, arXiv 1911.02150) has no parts for the ranks of a tensor
+// group: each has the whole weight of key and value and computes both for its own queries, as PaLM's partitioning
+// replicates them (Chowdhery et al. 2022, arXiv 2204.02311, section 4; Pope et al. 2022, arXiv 2211.05102,
+// section 3.3). What a rank has of their gradient is of its queries, and the sum over the group is made with the step's
+// other reductions. (Megatron-Core, from 0.16 on, splits these weights by rows and gathers what they give instead.)
 #pragma once
 
 #include <optional>
@@ -38,7 +44,15 @@ class AttentionBranch {
   ParamId bias() const { return proj_b_; }
 
  private:
-  std::int64_t qkv_width() const { return m_.qkv_width() / c_.tensor; }
+  std::int64_t qkv_width() const { return c_.qkv_width(); }
+  // Of queries, and of the key and the value that all ranks share (Context::shares_key_head).
+  std::int64_t query_width() const { return m_.heads / c_.tensor * m_.head_dim; }
+  std::int64_t key_value_width() const { return 2 * m_.head_dim; }
+  void declare_apart();
+  void product_apart(BufferId in);
+  BufferId backward_apart(BufferId d_qkv);
+  // Between packed qkv and queries, or key and value, apart.
+  void copy_apart(const std::string& what, BufferId from, BufferId to, bool keys, bool packs);
   std::int64_t width() const { return m_.attention_width() / c_.tensor; }
   void rope(bool backward, BufferId qkv);
   void forward_core();
@@ -52,6 +66,7 @@ class AttentionBranch {
   HeadExchange heads_;
   AttentionCore core_;
   std::optional<LatentProjections> latent_;
+  ParamId kv_w_ = -1, kv_b_ = -1;  // where they are apart; qkv_w_ and qkv_b_ are of queries then
   ParamId qkv_w_ = -1, qkv_b_ = -1, proj_w_ = -1, proj_b_ = -1;
   BufferId input_ = -1, qkv_ = -1, out_ = -1;
   double rope_base_;

@@ -38,7 +38,7 @@ Attention AttentionCore::part(AttentionPart p) const {
   a.heads_split_over_context = context_.all_to_all();
   const std::int64_t split = context_.tensor * (a.heads_split_over_context ? context_.plan().context : 1);
   a.heads = m.heads / split;
-  a.kv_heads = m.kv_heads / split;
+  a.kv_heads = context_.shares_key_head() ? 1 : m.kv_heads / split;
   a.seq = rows() / context_.batch;
   a.head_dim = m.head_dim;
   a.value_dim = m.value_dim();

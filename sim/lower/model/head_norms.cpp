@@ -18,7 +18,7 @@ void HeadNorms::declare_parameters() {
 }
 
 HeadNorm HeadNorms::shape(NormPart part) const {
-  HeadNorm norm{part, c_.tokens, m_.kv_heads / c_.tensor, m_.heads / m_.kv_heads, m_.head_dim};
+  HeadNorm norm{part, c_.tokens, c_.kv_heads(), c_.heads_of_key(), m_.head_dim};
   norm.zero_centered = m_.zero_centered_norms;
   return norm;
 }

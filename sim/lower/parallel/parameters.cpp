@@ -83,17 +83,8 @@ void ParameterStore::layout() {
     const Bucket& bucket = buckets_[static_cast<std::size_t>(p.bucket)];
     const Buffer& flat = builder_.buffer(bucket.values);
     const BufferId whole = flat.is_view() ? flat.base : bucket.values;
-    p.value =
-        builder_.add_buffer({p.spec.name,
-                             flat.dtype,
-                             p.local_shape,
-                             flat.cls,
-                             flat.lifetime,
-                             whole,
-                             p.offset,
-                             0,
-                             {},
-                             {p.spec.init, p.spec.scale, p.spec.global_shape, p.spec.tensor_dim, expert_axes(p)}});
+    p.value = builder_.add_buffer(
+        {p.spec.name, flat.dtype, p.local_shape, flat.cls, flat.lifetime, whole, p.offset, 0, {}, initial_of(p)});
     if (bucket.frozen) continue;
     p.gradient = builder_.view("grad." + p.spec.name, bucket.gradients, p.offset, p.local_shape);
     if (context_.scenario.training.optimizer == plan::OptimizerKind::adafactor) make_factors(p, bucket);
@@ -101,6 +92,13 @@ void ParameterStore::layout() {
     if (context_.profile().autocast && context_.master)
       p.master = builder_.view("master." + p.spec.name, bucket.master, p.offset, p.local_shape);
   }
+}
+
+program::Init ParameterStore::initial_of(const Param& p) const {
+  const ParamSpec& spec = p.spec;
+  return {spec.init,       spec.scale,     spec.whole_shape.empty() ? spec.global_shape : spec.whole_shape,
+          spec.tensor_dim, expert_axes(p), spec.whole,
+          spec.whole_first};
 }
 
 // Elements from which on a bucket of a chunk is full.

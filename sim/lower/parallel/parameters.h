@@ -51,6 +51,11 @@ struct ParamSpec {
   bool owned = false;       // of the data-parallel ranks this one alone has it (plan.embedding_tables)
   bool sparse = false;      // an op of backward updates it (training.sparse_optimizer): it has no gradient, no moments
   bool partial = false;     // each rank of the tensor group, which all hold it, has a part of its gradient
+  // Of a part of what plans without a tensor group hold in one parameter: its shape and name, and where it begins
+  // there.
+  std::vector<std::int64_t> whole_shape = {};
+  std::string whole = {};
+  std::int64_t whole_first = 0;
   program::GroupId held_by = -1;  // of a tied one: the stages that hold it; -1: Groups::embedding
   // Matrices that Muon updates, one after the other, of as many columns as the last dimension: of a product in a block.
   // 0: AdamW's, as tables, the head, norms and biases are.
@@ -196,6 +201,7 @@ class ParameterStore {
     return bucket.experts ? kExpertShardAxes : kShardAxes;
   }
   DType moments_of(const Param& param) const;
+  program::Init initial_of(const Param& param) const;
   static std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
     return (n + multiple - 1) / multiple * multiple;
   }

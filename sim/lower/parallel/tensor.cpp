@@ -132,6 +132,50 @@ BufferId TensorParallel::column_backward(const std::string& name, BufferId out_g
   return reduced;
 }
 
+BufferId TensorParallel::columns_backward(const std::string& name, BufferId in, std::int64_t k,
+                                          const std::vector<Column>& columns) {
+  const bool overlaps = context_.plan().overlap_tensor_backward || builder_.parted();
+  BufferId whole_in = in;
+  builder_.weight_part([&] { whole_in = input_again(name + ".input_again", in, columns.front().weight, k); });
+  const BufferId in_gradient =
+      builder_.workspace(builder_.here("d_" + name + ".input"), context_.compute, {context_.tokens, k});
+  for (const Column& c : columns) {
+    Gemm gemm{context_.tokens, k, c.n, 1};
+    std::vector<Operand> reads{{c.out_gradient}, {parameters_.value(c.weight)}};
+    gemm.accumulate = &c != &columns.front();
+    if (gemm.accumulate) reads.push_back({in_gradient});
+    builder_.op(c.name + ".backward_input", gemm, context_.compute, reads, {{in_gradient}});
+  }
+  OpRef product;
+  const auto emit_weights = [&] {
+    for (const Column& c : columns) {
+      Gemm gemm{c.n, k, context_.tokens, 1};
+      gemm.transpose_a = true;
+      const bool fused = fuses_gradient(c.bias);
+      parameters_.weight_gradient(c.weight, c.name + ".backward_weight", gemm, c.out_gradient, whole_in,
+                                  fused ? c.bias : -1);
+      product = builder_.last_compute_op();
+      parameters_.gradient_done(c.weight);
+      if (fused) parameters_.gradient_done(c.bias);
+    }
+  };
+  const auto emit_biases = [&] {
+    for (const Column& c : columns)
+      if (!fuses_gradient(c.bias)) bias_gradient(c.name, c.out_gradient, c.bias, c.n);
+  };
+  if (overlaps) {
+    const BufferId reduced = reduce_partial("d_" + name, in_gradient, k);
+    builder_.weight_part(emit_weights);
+    emit_biases();
+    return reduced;
+  }
+  emit_weights();
+  emit_biases();
+  const BufferId reduced = reduce_partial("d_" + name, in_gradient, k);
+  builder_.after(builder_.last_op(), product);
+  return reduced;
+}
+
 // The input's gradient first, the adapter's part of it with it; its collective during the adapter's weight gradients
 // with plan.overlap_tensor_backward, else behind them.
 BufferId TensorParallel::frozen_column_backward(const std::string& name, BufferId out_gradient, BufferId in,

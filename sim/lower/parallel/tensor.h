@@ -7,6 +7,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "sim/lower/parallel/fp8.h"
 #include "sim/lower/parallel/lora.h"
@@ -67,6 +68,14 @@ class TensorParallel {
   // product with plan.overlap_tensor_backward; -1 without `input_gradient`, of frozen weights.
   BufferId column_backward(const std::string& name, BufferId out_gradient, BufferId in, ParamId weight, ParamId bias,
                            std::int64_t n, std::int64_t k, bool input_gradient = true);
+  // The same of several products of one input, of 16 bits or more, whose input's gradient is the sum of theirs.
+  struct Column {
+    std::string name;
+    BufferId out_gradient;
+    ParamId weight, bias;
+    std::int64_t n;
+  };
+  BufferId columns_backward(const std::string& name, BufferId in, std::int64_t k, const std::vector<Column>& columns);
   // Backward of a row-parallel layer: out_gradient [local_tokens, n] (after the bias), in [tokens, k]. Returns [tokens,
   // k]: the gradient of `in`, or where in = gelu(activated) that of `activated`, out of the same product.
   // -1 without `input_gradient`, of frozen weights.

@@ -210,7 +210,7 @@ TEST_F(HfTest, OfGemmaCapsNormsAndBasesAreRead) {
       0)
       << "null: not capped";
   changed("gemma-2b", "\"attention_bias\": false", "\"attention_bias\": true");
-  EXPECT_EQ(problem(), "5:21: biases of attention's products alone are not available yet");
+  EXPECT_EQ(problem(), "5:21: true: biases of attention's products alone are not available yet");
 }
 
 TEST_F(HfTest, DefaultsAreThoseOfTheKind) {

@@ -39,6 +39,23 @@ TEST(LlamaLikeRules, WhatDoesNotGoTogether) {
   EXPECT_TRUE(has(only("rope_base: 0"), "model.rope_base"));
 }
 
+TEST(SharedKeyHead, WhatItDoesNotGoWith) {
+  const auto of = [](const std::string& rest, int gpus = 2) {
+    return only("kv_heads: 1", "cluster: {gpus: " + std::to_string(gpus) + "}\n" + rest);
+  };
+  const std::string plan = "plan: {tensor: 2}\n";
+  EXPECT_TRUE(has(of(plan + "framework: megatron-core\n"),
+                  "plan.tensor: kv_heads = 1 with tensor = 2: megatron-core does not replicate key and value"));
+  EXPECT_TRUE(
+      has(of(plan + "training: {lora_rank: 4}\n"), "training.lora_rank: kv_heads = 1 with tensor = 2: adapters"));
+  EXPECT_TRUE(has(of(plan + "training: {precision: fp8}\n"), "training.precision: kv_heads = 1 with tensor = 2: key"));
+  EXPECT_TRUE(has(of(plan + "training: {optimizer: adafactor}\n"),
+                  "training.optimizer: kv_heads = 1 with tensor = 2: it looks at whole tensors"));
+  EXPECT_TRUE(has(of("plan: {tensor: 3}\n", 3), "plan.tensor: heads = 4 is not divisible by tensor = 3"));
+  EXPECT_TRUE(has(of("plan: {tensor: 2, context: 2, context_kind: all_to_all}\n", 4),
+                  "2 heads and 1 key-value heads a tensor rank do not divide by context = 2"));
+}
+
 TEST(LlamaLikeRules, TheKeysAreOfLlamas) {
   const Texts found = problems(
       "rehearse: 1\nmodel: {family: gpt, layers: 4, hidden: 64, heads: 4, vocab: 100, max_seq_len: 64, post_norms: "

@@ -51,9 +51,14 @@ const std::string kCustom =
     "rehearse: 1\nname: n\nmodel: {family: custom, features: 8, layer_list: [{layer: linear, width: 10}]}\n"
     "cluster: {topology: dgx-a100, gpus: 8}\ntraining: {global_batch: 16, precision: fp32}\n";
 
+const std::string kLlama =
+    "rehearse: 1\nname: n\nmodel: {family: llama, layers: 12, hidden: 96, heads: 12, ffn_hidden: 256, vocab: 1000, "
+    "max_seq_len: 128, sliding_window: 64}\n"
+    "cluster: {topology: dgx-a100, gpus: 8}\ntraining: {global_batch: 16, precision: fp32}\n";
+
 TEST(PerformedKeys, HaveEveryKeyOfModelPlanAndTraining) {
   const std::map<std::string, std::string> gpt = of(kGpt), cnn = of(kCnn), moe = of(kMoe), bert = of(kBert),
-                                           vit = of(kVit), custom = of(kCustom), t5 = of(kT5);
+                                           vit = of(kVit), custom = of(kCustom), t5 = of(kT5), llama = of(kLlama);
   // Of image and convolutions the whole is compared; embedding_as_layer is in layers_per_stage; of the
   // others there is one value yet.
   const std::set<std::string_view> others = {"plan.embedding_as_layer", "plan.expert_tensor", "model.hf"};
@@ -64,8 +69,17 @@ TEST(PerformedKeys, HaveEveryKeyOfModelPlanAndTraining) {
       continue;
     const std::string path(key.path);
     EXPECT_TRUE(gpt.contains(path) || cnn.contains(path) || moe.contains(path) || bert.contains(path) ||
-                vit.contains(path) || custom.contains(path) || t5.contains(path))
+                vit.contains(path) || custom.contains(path) || t5.contains(path) || llama.contains(path))
         << path << " is missing in performed_keys.cpp";
+  }
+}
+
+TEST(PerformedKeys, OfLlamasChangeWithTheirKeys) {
+  for (const std::string change :
+       {"scaled_embeddings=true", "zero_centered_norms=true", "post_norms=true", "qk_norm=true", "attention_softcap=50",
+        "logit_softcap=30", "query_scale=4", "rope_base=500000", "rope_base_local=100"}) {
+    const std::string key = "model." + change.substr(0, change.find('='));
+    EXPECT_NE(of(kLlama, {"model." + change}).at(key), of(kLlama).at(key)) << change;
   }
 }
 
