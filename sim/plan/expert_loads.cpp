@@ -145,9 +145,7 @@ namespace {
 // same tokens.
 std::vector<int> members_of_group(const Plan& p, const RankGrid& grid, std::int64_t group) {
   Coordinates first{};
-  const int data = grid.size(Axis::data);
-  first[static_cast<std::size_t>(Axis::data)] = static_cast<int>(group) % data;
-  first[static_cast<std::size_t>(Axis::replica)] = static_cast<int>(group) / data;
+  first[static_cast<std::size_t>(Axis::data)] = static_cast<int>(group);
   std::vector<Axis> axes{Axis::context, Axis::expert};
   if (p.whole_experts()) axes.push_back(Axis::tensor);
   return grid.members(grid.rank(first), axes);
@@ -170,7 +168,7 @@ void ExpertLoads::add_recorded(const Scenario& scenario, std::int64_t capacity) 
   const RankGrid grid = scenario.grid();
   const auto n = static_cast<std::size_t>(p.expert);
   const std::int64_t own = m.experts / p.expert;
-  groups_ = p.expert > 1 ? std::int64_t{grid.size(Axis::data)} * grid.size(Axis::replica) : 1;
+  groups_ = p.expert > 1 ? grid.size(Axis::data) : 1;
   choices_ *= p.expert;
   for (std::int64_t i = 0; i < (m.layers - first_) * patterns_ * groups_; ++i) {
     LayerLoads& loads = layers_.emplace_back();

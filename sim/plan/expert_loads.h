@@ -48,8 +48,8 @@ class ExpertLoads {
   bool any() const { return !layers_.empty(); }
   // How many different loads a layer's micro-batches have, in turn: micro-batch m has those of m % patterns().
   std::int64_t patterns() const { return patterns_; }
-  // How many expert groups have loads of their own, by their coordinates on the data axis, which runs first, and the
-  // replicas' axis: all alike is 1.
+  // How many expert groups have loads of their own, by their coordinate on the data axis (experts that are spread have
+  // no replicas of shards): all alike is 1.
   std::int64_t groups() const { return groups_; }
   // Whether ranks of the expert group have other rows in some micro-batches than in others.
   bool vary() const;

@@ -39,10 +39,11 @@ TEST(Execute, RecordsWhichExpertsTokensChose) {
   EXPECT_GT(result["experts"]["imbalance"].get<double>(), 1);
   const Outcome gone = run({"simulate", recorded, "--set", "model.routing_step=4"});
   EXPECT_EQ(gone.status, 2);
-  EXPECT_TRUE(has(gone.err, "routing.csv:1:1: the table has no step 4 (model.routing_step: 1 to 3)")) << gone.err;
+  EXPECT_TRUE(has(gone.err, "routing.csv:1:1: error: the table has no step 4 (model.routing_step: 1 to 3)"))
+      << gone.err;
   const Outcome none = run({"execute", folder.write("small.yaml", kSmallGpt), "--record-routing", folder / "r.csv"});
   EXPECT_EQ(none.status, 2);
-  EXPECT_TRUE(has(none.err, "--record-routing: the model has no experts")) << none.err;
+  EXPECT_TRUE(has(none.err, "the model has no experts for tokens to choose")) << none.err;
 }
 
 TEST(Execute, AMeasuredResultHasLossesAndSharesThatSumToTheStep) {

@@ -19,7 +19,7 @@ namespace {
 const std::string kRouted =
     "rehearse: 1\n"
     "model: {family: moe, layers: 3, hidden: 32, heads: 4, vocab: 250, max_seq_len: 16, experts: 4, "
-    "experts_per_token: 2, expert_ffn_hidden: 24, dense_layers: 1, buffer_factor: 4}\n" +
+    "experts_per_token: 2, expert_ffn_hidden: 24, ffn_hidden: 32, dense_layers: 1, buffer_factor: 4}\n" +
     kTraining;
 
 execute::Outcome recorded(const Assignments& plan, int steps, const Assignments& more = {}) {
@@ -137,8 +137,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"OfTensorGroups", "", grid(4, 2, 1, 0, {"plan.expert=2"})},
                     Case{"OfWholeExperts", "",
                          grid(4, 2, 1, 0, {"plan.expert=4", "plan.expert_tensor=1", "plan.sequence_parallel=true"})},
-                    Case{"Gathered", "", grid(4, 1, 1, 0, {"plan.expert=4", "plan.expert_dispatch=all_gather"})},
-                    Case{"OfHybridShards", "", grid(8, 1, 1, 1, {"plan.expert=2", "plan.zero_group=4"})}),
+                    Case{"Gathered", "", grid(4, 1, 1, 0, {"plan.expert=4", "plan.expert_dispatch=all_gather"})}),
     name_of_case);
 
 // However the tokens are spread, those of a batch choose as one rank's do.

@@ -16,7 +16,7 @@ namespace {
 const std::string kRecordedMoe =
     "rehearse: 1\n"
     "model: {family: moe, layers: 3, hidden: 16, heads: 2, vocab: 96, max_seq_len: 4, experts: 4, "
-    "experts_per_token: 2, expert_ffn_hidden: 24, dense_layers: 1}\n"
+    "experts_per_token: 2, expert_ffn_hidden: 24, ffn_hidden: 32, dense_layers: 1}\n"
     "cluster: {gpus: 2}\nplan: {expert: 2}\ntraining: {global_batch: 4}\n";
 const std::string kHeading = "step,micro_batch,layer,data,context,tensor,rows\n";
 
@@ -88,7 +88,7 @@ TEST(RecordedTable, IsOfEveryRankAndMicroBatch) {
 TEST(RecordedTable, OfAnotherRunIsRefused) {
   EXPECT_EQ(said(kHeading + whole_table()), "");
   EXPECT_EQ(said(kHeading + whole_table() + whole_table(5), {"model.routing_step=5"}), "");
-  expect_said(kHeading + whole_table(), "FILE:1:1: the table has no step 2 (model.routing_step: 1 to 1)",
+  expect_said(kHeading + whole_table(), "FILE:1:1: error: the table has no step 2 (model.routing_step: 1 to 1)",
               {"model.routing_step=2"});
   expect_said(kHeading + whole_table(), "has 2 replicas (data), the scenario 4", {"cluster.gpus=4", "plan.expert=4"});
   expect_said(kHeading + whole_table(), "has 2 micro-batches a replica, the scenario 4", {"training.global_batch=8"});
@@ -104,14 +104,17 @@ TEST(RecordedTable, OfAnotherRunIsRefused) {
 
 TEST(RecordedTable, ThatIsNoneIsRefusedWithItsPlace) {
   expect_said("step,layer,rows\n", "FILE:1:");
-  expect_said(kHeading, "FILE:1:1: the table has no rows");
-  expect_said(kHeading + replaced(whole_table(), "4 3 1 0", "4 3 1 x"), "FILE:2:13: rows: expected how many tokens");
-  expect_said(kHeading + replaced(whole_table(), "4 3 1 0", "4 3 1"), "FILE:3:13: rows: 4 numbers, but 3 in the first");
+  expect_said(kHeading, "FILE:1:1: error: the table has no rows");
+  expect_said(kHeading + replaced(whole_table(), "4 3 1 0", "4 3 1 x"),
+              "FILE:2:13: error: rows: expected how many tokens");
+  expect_said(kHeading + replaced(whole_table(), "4 3 1 0", "4 3 1"),
+              "FILE:3:13: error: rows: 4 numbers, but 3 in the first");
   expect_said(kHeading + replaced(whole_table(), "1,0,1,1", "1,0,-1,1"),
-              "FILE:3:5: layer: expected a whole number from 0");
+              "FILE:3:5: error: layer: expected a whole number from 0");
   expect_said(kHeading + replaced(whole_table(), "1,0,1,1", "0,0,1,1"),
-              "FILE:3:1: step: expected a whole number from 1");
-  expect_said(kHeading + replaced(whole_table(), "1,0,1,1", "1,0,1,0"), "FILE:3:1: the same place is in line 2 too");
+              "FILE:3:1: error: step: expected a whole number from 1");
+  expect_said(kHeading + replaced(whole_table(), "1,0,1,1", "1,0,1,0"),
+              "FILE:3:1: error: the same place is in line 2 too");
   expect_said(kHeading + replaced(whole_table(), "1,0,1,1,0,0,4 3 1 0\n", ""),
               "step 1 has no row for micro_batch 0, layer 1, data 1, context 0, tensor 0");
 }
