@@ -34,6 +34,7 @@
 #include "sim/base/interrupt.h"
 #include "sim/cost/calibration_file.h"
 #include "sim/lower/lower.h"
+#include "sim/model/recorded_routing.h"
 #include "sim/plan/scenario.h"
 #include "sim/result/output_file.h"
 
@@ -42,9 +43,10 @@ namespace {
 
 constexpr int kMaxSteps = 1'000'000;
 constexpr double kStepsOfMiniature = 50;  // at most, where they take as long as asked
+constexpr double kMostRouted = 1e8;       // numbers of --record-routing, 8 bytes each
 
 struct ExecuteArguments {
-  std::string scenario, output, data, metrics;
+  std::string scenario, output, data, metrics, routing;
   execute::PlacementRequest placement;
   execute::CheckpointOptions checkpoint;
   std::shared_ptr<execute::RankMaker> maker;  // of this process's ranks; null: on the CPU
@@ -220,6 +222,7 @@ execute::Options options_of(const ExecuteArguments& a) {
   options.poll = check_interrupt;
   options.maker = a.maker.get();
   options.checkpoint = a.checkpoint;
+  options.record_routing = !a.routing.empty();
   return options;
 }
 
@@ -264,6 +267,7 @@ execute::Outcome perform_baseline(ExecuteArguments a, const std::string& file, c
                                   std::int64_t threads) {
   a.output_given = false;
   a.metrics.clear();
+  a.routing.clear();
   a.checkpoint = {};
   a.assignments.insert(a.assignments.end(),
                        {"cluster.gpus=1", fmt::format("cluster.threads_per_rank={}", threads), "plan.tensor=1",
@@ -304,6 +308,7 @@ int perform_and_tell(const ExecuteArguments& a, const plan::Scenario& scenario, 
         a.output, {{"steps.csv", execute::step_table(outcome->shares, outcome->first_step, outcome->result.loss)}});
     if (a.tensorboard) result::write_files(a.output, {{kEventFile, event_file(*outcome)}});
   }
+  if (!a.routing.empty()) result::write_output(a.routing, model::routing_table_text(outcome->routing));
   std::string text = a.json ? result::to_json(outcome->result) : measured(*outcome, scenario);
   if (a.baseline) {
     const int threads = execute::threads_per_rank(scenario, static_cast<int>(world.on_this_machine().size()));
@@ -359,6 +364,20 @@ int run_shrunk(const ExecuteArguments& a, const std::string& file, const std::st
   return execute_shrunk(request, root);
 }
 
+void check_recordable(const ExecuteArguments& a, const plan::Scenario& scenario) {
+  const model::Model& m = scenario.model;
+  if (m.family != model::Family::moe)
+    refuse("--record-routing", "the model has no experts for tokens to choose", "a model of family moe");
+  const double rows = static_cast<double>(a.steps) *
+                      static_cast<double>(scenario.training.micro_batches(scenario.plan)) *
+                      static_cast<double>(m.layers - m.dense_layers) * static_cast<double>(scenario.cluster.gpus);
+  if (rows * static_cast<double>(m.experts) > kMostRouted)
+    refuse("--record-routing",
+           fmt::format("{:.3g} numbers are to be kept until the run ends; at most {:.3g}",
+                       rows * static_cast<double>(m.experts), kMostRouted),
+           "fewer --steps");
+}
+
 int run_execute(ExecuteArguments a) {
   const std::string root = data_root();
   const std::string file = scenario_file(a.scenario, root);
@@ -366,11 +385,13 @@ int run_execute(ExecuteArguments a) {
   if (!a.data.empty()) note_input(a.data);
   if (a.output_given) check_result_directory(a.output), check_output_directory(a.output, {"steps.csv", kEventFile});
   if (!a.metrics.empty()) check_output_path(a.metrics);
+  if (!a.routing.empty()) check_output_path(a.routing);
   std::string layers;
   const plan::Scenario scenario =
       with_chosen_layers(plan::read_scenario(file, a.assignments, root, plan::Purpose::perform), root, &layers);
   try {
     a.steps = steps_of(a, scenario);
+    if (!a.routing.empty()) check_recordable(a, scenario);
     const execute::Placement placement(a.placement, scenario);
     const auto world = placement.join(options_of(a), [&scenario] { return lower::lower(scenario); });
     if (world == nullptr) return start(a, scenario, placement);
@@ -465,6 +486,10 @@ void add_execute(CLI::App& app, Action& action) {
   command->add_option("--metrics", a->metrics, "Loss and rates while it runs, for Prometheus")
       ->check(not_empty())
       ->type_name("FILE");
+  command
+      ->add_option("--record-routing", a->routing, "Which experts tokens chose, for model.routing_file of a simulation")
+      ->check(not_empty())
+      ->type_name("FILE");
   CLI::Option* shrink = command->add_flag("--shrink", a->shrink, "In miniature: simulated, performed, compared");
   command->add_option("--ranks-at-most", a->miniature.ranks_at_most, "In the miniature (default: keeps every split)")
       ->check(between(1, execute::kMaxRanks))
@@ -493,7 +518,7 @@ void add_execute(CLI::App& app, Action& action) {
       "128 + signal interrupted.");
   command->callback([a, timeout, output, command, &action] {
     for (const char* name : {"--steps", "--log-every", "--products", "--attention", "--cuda-graphs", "--timeout",
-                             "--rendezvous", "--interface"})
+                             "--rendezvous", "--interface", "--record-routing"})
       if (a->shrink && command->get_option(name)->count() > 0) a->not_of_miniature = name;
     a->placement.timeout = std::chrono::milliseconds(std::llround(*timeout * 1000));
     a->placement.version = REHEARSE_VERSION;

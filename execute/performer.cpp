@@ -180,6 +180,7 @@ Report report_of(const Run& run, const Ranks& ranks) {
     r.products = rank->products();
     r.loss_scale = rank->loss_scale();
     r.checkpoints = rank->checkpoint_use();
+    r.routing = rank->routing();
   }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -272,10 +273,13 @@ Outcome outcome_of(const Run& run, const std::vector<std::string>& reports, std:
     outcome.checkpoints.bytes += rank.checkpoints.bytes;
     outcome.checkpoints.stall_s = std::max(outcome.checkpoints.stall_s, rank.checkpoints.stall_s);
     outcome.checkpoints.write_s = std::max(outcome.checkpoints.write_s, rank.checkpoints.write_s);
+    outcome.routing.insert(outcome.routing.end(), rank.routing.begin(), rank.routing.end());
     if (!rank.loss_scale.empty()) outcome.loss_scales.push_back(rank.loss_scale);
     if (run.options.keep_parameters)
       collect(run.timeline(rank.rank), run.grid, rank.rank, rank.parameters, outcome.parameters);
   }
+  std::sort(outcome.routing.begin(), outcome.routing.end(),
+            [](const auto& a, const auto& b) { return a.place() < b.place(); });
   add_times(shares, run.scenario, run.first_step, r);
   add_records(run, ranks, r);
   add_program(run.program, run.scenario, run.grid, run.options.record, r);

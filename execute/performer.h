@@ -20,6 +20,7 @@
 #include "execute/rank/parameters.h"
 #include "execute/rank/rank.h"
 #include "execute/timeline.h"
+#include "sim/model/recorded_routing.h"
 #include "sim/plan/scenario.h"
 #include "sim/program/program.h"
 #include "sim/result/result.h"
@@ -45,6 +46,7 @@ struct Options {
   RankMaker* maker = nullptr;
   // In the thread of the stream, before each op; what it throws fails that rank there.
   std::function<void(int rank, std::int64_t step, const program::Op& op)> before_op;
+  bool record_routing = false;  // fill Outcome::routing; of ranks on CPUs
 };
 
 struct Outcome {
@@ -61,6 +63,8 @@ struct Outcome {
   std::int64_t first_step = 0;  // steps done before, by the run that this one went on from
   // Of the rank that stood still longest; `bytes` of all ranks.
   CheckpointUse checkpoints;
+  // What the ranks' tokens chose, in order.
+  std::vector<model::RoutedTokens> routing = {};
 };
 
 // Throws InputError for a scenario that cannot be performed (number of ranks); perform() does too.

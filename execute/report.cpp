@@ -32,6 +32,14 @@ void put(std::string& out, const std::vector<result::ProductUse>& products) {
   }
 }
 
+void put(std::string& out, const std::vector<model::RoutedTokens>& routing) {
+  put(out, static_cast<std::uint64_t>(routing.size()));
+  for (const model::RoutedTokens& t : routing) {
+    for (const std::int64_t at : {t.step, t.micro_batch, t.layer, t.data, t.context, t.tensor}) put(out, at);
+    put(out, t.rows);
+  }
+}
+
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : left_(bytes) {}
@@ -60,6 +68,15 @@ class ByteReader {
       get(p.form);
       for (std::int64_t* size : {&p.m, &p.n, &p.k}) get(*size);
       get(p.algorithm);
+    }
+  }
+  void get(std::vector<model::RoutedTokens>& routing) {
+    std::uint64_t count = 0;
+    get(count);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      model::RoutedTokens& t = routing.emplace_back();
+      for (std::int64_t* at : {&t.step, &t.micro_batch, &t.layer, &t.data, &t.context, &t.tensor}) get(*at);
+      get(t.rows);
     }
   }
   bool done() const { return left_.empty(); }
@@ -91,6 +108,7 @@ std::string pack(const Report& report) {
     put(out, r.device);
     put(out, r.products);
     put(out, r.checkpoints);
+    put(out, r.routing);
   }
   return out;
 }
@@ -114,6 +132,7 @@ Report unpack(std::string_view bytes) {
     in.get(r.device);
     in.get(r.products);
     in.get(r.checkpoints);
+    in.get(r.routing);
   }
   REHEARSE_CHECK(in.done(), "a report goes on after its end");
   return report;

@@ -25,6 +25,7 @@ struct RankReport {
   DeviceUse device;
   std::vector<result::ProductUse> products;  // Rank::products()
   CheckpointUse checkpoints;
+  std::vector<model::RoutedTokens> routing;
 };
 struct Report {
   std::vector<RankReport> ranks;

@@ -69,6 +69,7 @@ CpuRank::CpuRank(Run& run, int rank, bool reports_loss)
     if (compute) timed_stream_ = static_cast<std::int32_t>(s);
     if (!timeline.streams[s].empty()) state.device = kernels::make_cpu_device(compute ? run.threads_per_rank : 1);
   }
+  if (run.options.record_routing) routing_ = RoutingLog::of(run.scenario, run.grid, rank);
 }
 
 CpuRank::~CpuRank() {
@@ -277,6 +278,9 @@ Arrival CpuRank::perform(StreamState& own, const Instance& i, std::int64_t step)
                 {run_.scenario, *own.device, run_.grid.coordinate(rank_, Axis::tensor),
                  run_.grid.coordinate(rank_, Axis::context), own.values, layout_.first_sequence(i), &run_.grid, rank_});
   }
+  if (const auto* router = std::get_if<program::Router>(&op.shape);
+      routing_ && router != nullptr && router->part == program::RouterPart::gate)
+    routing_->add(*router, step, layout_.first_sequence(i), operand(i.first_place + op.reads.size() + 1));
   if (i.ends_loss && reports_loss_) {
     const std::int64_t loss = timeline_.persistent[static_cast<std::size_t>(timeline_.loss)];
     run_.world.report_loss(step, rank_, *reinterpret_cast<const float*>(memory_.at(loss)));

@@ -18,6 +18,7 @@
 #include "execute/rank/kernel_call.h"
 #include "execute/rank/rank.h"
 #include "execute/rank/rank_layout.h"
+#include "execute/rank/routing_log.h"
 #include "execute/rank/run.h"
 #include "execute/timeline.h"
 #include "execute/transport/communicator.h"
@@ -43,6 +44,9 @@ class CpuRank final : public Rank {
   std::vector<float> loss_scale() const override;
   std::int64_t held_bytes() const override;
   CheckpointUse checkpoint_use() const override;
+  std::vector<model::RoutedTokens> routing() const override {
+    return routing_ ? routing_->all() : std::vector<model::RoutedTokens>();
+  }
 
  private:
   struct StreamState {
@@ -114,7 +118,8 @@ class CpuRank final : public Rank {
   int standing_ = 0;        // threads that have come to a checkpoint; with the mutex
   std::int64_t saved_ = 0;  // steps done at the last one; with the mutex
   std::condition_variable saved_changed_;
-  std::vector<Shares> shares_;  // by step; written by the compute stream
+  std::vector<Shares> shares_;           // by step; written by the compute stream
+  std::unique_ptr<RoutingLog> routing_;  // likewise; null: not asked for
 };
 
 }  // namespace rehearse::execute

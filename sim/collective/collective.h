@@ -53,7 +53,8 @@ struct TransferPlan {
 };
 
 // An all-to-all of unequal parts or of forwarded rows: of what each member sends, member i gets parts[i] bytes, or, on
-// the way back, sends each of the others that many (program::Collective).
+// the way back, sends each of the others that many (program::Collective). n * n parts of n members: of what member i
+// sends, member j gets [i * n + j], and on the way back the other way round; such are not forwarded.
 struct Exchange {
   std::vector<Bytes> parts;
   bool back = false;

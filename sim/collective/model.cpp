@@ -34,10 +34,16 @@ constexpr double kLowestUs = 1e-3;
 // Multiprocessors of a kernel that forwards: --moe-deepep-num-sms, 20 unless said otherwise (Megatron-Core).
 constexpr int kForwardingSms = 20;
 
-// Bytes of an all-to-all whose parts are all as large as the largest.
-Bytes largest_exchange(const Exchange& what) {
-  const std::int64_t most = std::max_element(what.parts.begin(), what.parts.end())->count();
-  return Bytes(most * static_cast<std::int64_t>(what.parts.size()));
+// Bytes of an all-to-all whose parts are all as large as the largest. Of parts that each member has for itself: where
+// all get as much as the one that gets, or on the way back sends, most.
+Bytes largest_exchange(const Exchange& what, std::size_t members) {
+  if (what.parts.size() == members) {
+    const std::int64_t most = std::max_element(what.parts.begin(), what.parts.end())->count();
+    return Bytes(most * static_cast<std::int64_t>(members));
+  }
+  std::vector<std::int64_t> got(members, 0);
+  for (std::size_t i = 0; i < what.parts.size(); ++i) got[i % members] += what.parts[i].count();
+  return Bytes(*std::max_element(got.begin(), got.end()));
 }
 
 Time from_us(double us) {
@@ -125,7 +131,8 @@ class MeasuredModel final : public CollectiveModel {
     const Group group = group_of(cluster_, members);
     OwnBytes own{uneven_exchange_activity(cluster_, group, members, what), 0};
     for (const Bytes part : what.parts) own.bytes += part.count();
-    const Bytes largest = largest_exchange(what);
+    own.bytes /= static_cast<std::int64_t>(what.parts.size() / members.size());  // of one sender
+    const Bytes largest = largest_exchange(what, members.size());
     if (what.to.experts == 0) return collective(CollectiveKind::all_to_all, members, largest, &own);
     const double plain = busiest(own.activity);
     Forwarding forwarded = forwarding(cluster_, group, members, what);
@@ -346,7 +353,7 @@ Time TransferPlan::alone() const {
 }
 
 TransferPlan CollectiveModel::exchange(const std::vector<int>& members, const Exchange& what) const {
-  return collective(CollectiveKind::all_to_all, members, largest_exchange(what));
+  return collective(CollectiveKind::all_to_all, members, largest_exchange(what, members.size()));
 }
 
 std::unique_ptr<CollectiveModel> make_model(const cluster::Cluster& cluster, const std::string& device_file,

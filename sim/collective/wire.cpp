@@ -135,18 +135,41 @@ std::vector<Activity> rings(const Cluster& cluster, const Group& group, EdgeByte
   return activities;
 }
 
-// What each member of a group gets from each other one, or on the way back sends to each, in the group's order.
+// What each member of a group gets from each other one, or on the way back sends to each, in the group's order; or a
+// row of these for each member, in bytes of the way that is gone.
 struct ExchangeParts {
   std::vector<std::int64_t> of;
   bool back = false;
-  std::int64_t bytes(std::size_t from, std::size_t to) const { return of[back ? from : to]; }
+  std::size_t senders = 0;  // with a row for each: how many
+  std::int64_t bytes(std::size_t from, std::size_t to) const {
+    return senders > 0 ? of[from * senders + to] : of[back ? from : to];
+  }
 };
+
+// What the members [begin, end) of a node, which send others than each other, send the rest of the group.
+void append_own_exchange(std::vector<Use>& uses, const Cluster& cluster, const Group& group, std::size_t begin,
+                         std::size_t end, const ExchangeParts& parts) {
+  std::vector<std::size_t> on_rail(static_cast<std::size_t>(cluster.devices_per_node()), end);
+  for (std::size_t i = begin; i < end; ++i)
+    on_rail[static_cast<std::size_t>(cluster.local_index(group.members[i]))] = i;
+  std::map<std::pair<std::size_t, std::size_t>, std::int64_t> pairs;
+  for (std::size_t i = begin; i < end; ++i)
+    for (std::size_t j = 0; j < group.members.size(); ++j) {
+      const bool here = j >= begin && j < end;
+      const std::size_t relay = here ? end : on_rail[static_cast<std::size_t>(cluster.local_index(group.members[j]))];
+      if (relay < end && relay != i) pairs[{i, relay}] += parts.bytes(i, j);
+      if (i != j) pairs[{relay < end ? relay : i, j}] += parts.bytes(i, j);
+    }
+  for (const auto& [pair, bytes] : pairs)
+    append_route(uses, cluster.route(group.members[pair.first], group.members[pair.second]), bytes);
+}
 
 // What the members of node k send to the rest of the group.
 void append_exchange(std::vector<Use>& uses, const Cluster& cluster, const Group& group, std::size_t k,
                      const ExchangeParts& parts) {
   const std::size_t begin = group.begins[k];
   const std::size_t end = group.begins[k + 1];
+  if (parts.senders > 0) return append_own_exchange(uses, cluster, group, begin, end, parts);
   const auto local = static_cast<std::int64_t>(end - begin);
   const auto sum = [&](std::size_t first, std::size_t last) {
     return std::accumulate(parts.of.begin() + static_cast<std::ptrdiff_t>(first),
@@ -294,12 +317,22 @@ Activity exchange_activity(const Cluster& cluster, const Group& group, std::int6
 
 Activity uneven_exchange_activity(const Cluster& cluster, const Group& group, const std::vector<int>& members,
                                   const Exchange& what) {
-  REHEARSE_CHECK(what.parts.size() == members.size(), "{} parts for {} members", what.parts.size(), members.size());
-  std::map<int, std::int64_t> part_of_member;
-  for (std::size_t i = 0; i < members.size(); ++i) part_of_member[members[i]] = what.parts[i].count();
+  const std::size_t n = members.size();
+  const bool rows = n > 1 && what.parts.size() == n * n;
+  REHEARSE_CHECK(rows || what.parts.size() == n, "{} parts for {} members", what.parts.size(), n);
+  std::map<int, std::size_t> place;
+  for (std::size_t i = 0; i < n; ++i) place[members[i]] = i;
   ExchangeParts sorted;
   sorted.back = what.back;
-  for (const int member : group.members) sorted.of.push_back(part_of_member.at(member));
+  if (rows) sorted.senders = n;
+  for (const int member : group.members) {
+    const std::size_t i = place.at(member);
+    if (!rows) sorted.of.push_back(what.parts[i].count());
+    for (std::size_t to = 0; rows && to < n; ++to) {
+      const std::size_t j = place.at(group.members[to]);
+      sorted.of.push_back(what.parts[what.back ? j * n + i : i * n + j].count());
+    }
+  }
   return exchange_of(cluster, group, sorted);
 }
 

@@ -221,6 +221,8 @@ program::RankSet ranks_of(const Context& context, const program::Program& progra
   const std::vector<Axis>& axes = program.groups[static_cast<std::size_t>(context.groups.expert)].axes;
   const int member = grid.members(0, axes).at(context.expert_place);
   for (const Axis axis : axes) ranks.only[static_cast<std::size_t>(axis)] = {grid.coordinate(member, axis)};
+  if (context.loads->groups() > 1)
+    ranks.only[static_cast<std::size_t>(Axis::data)] = {static_cast<int>(context.expert_group)};
   return ranks;
 }
 
@@ -248,13 +250,21 @@ void add_parts(const plan::ExpertLoads& loads, Context& context, program::Progra
   const model::Model& m = context.model();
   context.parts.assign(static_cast<std::size_t>(m.blocks()), -1);
   for (std::int64_t layer = m.dense_layers; layer < m.blocks(); ++layer) {
-    std::vector<std::int64_t> parts = loads.of(layer, context.load).parts;
+    const plan::LayerLoads& of_layer = loads.of(layer, context.load, context.expert_group);
+    std::vector<std::int64_t> parts = of_layer.sent.empty() ? of_layer.parts : of_layer.sent;
     for (std::int64_t& part : parts) part *= m.hidden;
     const auto known = std::find(program.parts.begin(), program.parts.end(), parts);
     context.parts[static_cast<std::size_t>(layer)] = static_cast<std::int32_t>(known - program.parts.begin());
     if (known == program.parts.end()) program.parts.push_back(std::move(parts));
   }
 }
+
+// Of ranks with the loads of one expert group: the context of the first load that its micro-batches have in turn, and
+// those of the others.
+struct ExpertGroup {
+  Context first;
+  std::vector<Context> others;
+};
 
 // The contexts of the loads after the first that micro-batches have in turn.
 std::vector<Context> contexts_of_other_loads(const plan::ExpertLoads& loads, const Context& first,
@@ -363,28 +373,35 @@ program::Program lower(const plan::Scenario& scenario) {
   const plan::ExpertLoads loads(scenario);
   context.loads = &loads;
   const bool by_place = scenario.purpose == plan::Purpose::simulate && !loads.even();
-  if (by_place) add_parts(loads, context, program);
-  std::vector<Context> other_loads;
-  if (by_place) other_loads = contexts_of_other_loads(loads, context, program);
-  if (!other_loads.empty()) context.other_loads = &other_loads;
   program.micro_batches = static_cast<int>(context.micro_batches);
   const std::vector<std::vector<LayerRange>> chunks = chunks_of_stages(context);
   const bool by_tables = context.groups.tables >= 0;
   if (by_tables) add_table_parts(context, program);
   const std::size_t places = by_place ? static_cast<std::size_t>(scenario.plan.expert) : 1;
   const std::size_t owners = by_tables ? context.first_table.size() - 1 : 1;
+  std::deque<ExpertGroup> expert_groups;
+  for (std::int64_t group = 0; group < (by_place ? loads.groups() : 1); ++group) {
+    ExpertGroup& own = expert_groups.emplace_back(ExpertGroup{context, {}});
+    own.first.expert_group = group;
+    if (!by_place) continue;
+    add_parts(loads, own.first, program);
+    own.others = contexts_of_other_loads(loads, own.first, program);
+    if (!own.others.empty()) own.first.other_loads = &own.others;
+  }
   // Models with experts have no tables of sparse features, nor the other way round.
   for (std::size_t stage = 0; stage < chunks.size(); ++stage)
-    for (std::size_t place = 0; place < places * owners; ++place) {
-      check_interrupt();
-      (by_tables ? context.table_place : context.expert_place) = place;
-      for (Context& other : other_loads) other.expert_place = context.expert_place;
-      program::Role role = StageLowering(context, static_cast<int>(stage), chunks[stage]).build();
-      role.ranks = ranks_of(context, program, static_cast<int>(stage), by_place);
-      if (by_place) role.name += fmt::format(".expert{}", place);
-      if (by_tables) role.name += fmt::format(".tables{}", place);
-      program.roles.push_back(std::move(role));
-    }
+    for (ExpertGroup& group : expert_groups)
+      for (std::size_t place = 0; place < places * owners; ++place) {
+        check_interrupt();
+        (by_tables ? group.first.table_place : group.first.expert_place) = place;
+        for (Context& other : group.others) other.expert_place = group.first.expert_place;
+        program::Role role = StageLowering(group.first, static_cast<int>(stage), chunks[stage]).build();
+        role.ranks = ranks_of(group.first, program, static_cast<int>(stage), by_place);
+        if (by_place) role.name += fmt::format(".expert{}", place);
+        if (expert_groups.size() > 1) role.name += fmt::format(".group{}", group.first.expert_group);
+        if (by_tables) role.name += fmt::format(".tables{}", place);
+        program.roles.push_back(std::move(role));
+      }
   return program;
 }
 

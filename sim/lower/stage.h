@@ -70,6 +70,8 @@ struct Context {
   struct TableParts {
     std::int32_t ids = -1, vectors = -1;
   } table_parts = {};
+  // Where expert groups have loads of their own (ExpertLoads::groups), which one this is of.
+  std::int64_t expert_group = 0;
 
   const model::Model& model() const { return scenario.model; }
   const plan::Plan& plan() const { return scenario.plan; }
@@ -118,10 +120,14 @@ struct Context {
     return t.four_bits() || (t.eight_bits() && t.fp8_block() > 0);
   }
   bool scales_loss() const { return compute == DType::f16; }
-  // Rows of one rank's tokens for the experts of this rank, without a capacity.
-  std::int64_t rows_for_own(std::int64_t layer) const { return loads->of(layer, load).parts.at(expert_place); }
+  // Rows of the expert group's tokens for the experts of this rank, without a capacity.
+  std::int64_t rows_for_own(std::int64_t layer) const {
+    return loads->rows_at(layer, load, expert_group, expert_place);
+  }
   // In the micro-batch that has most; the same for all loads.
-  std::int64_t most_rows_for_own(std::int64_t layer) const { return loads->most_rows(layer, expert_place); }
+  std::int64_t most_rows_for_own(std::int64_t layer) const {
+    return loads->most_rows_at(layer, expert_group, expert_place);
+  }
   bool loads_vary() const { return loads != nullptr && loads->vary(); }
 };
 

@@ -4,11 +4,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "sim/model/layers.h"
+#include "sim/model/recorded_routing.h"
 
 namespace rehearse::model {
 
@@ -36,8 +38,9 @@ enum class ParallelBlock : unsigned char { none, one_norm, two_norms };
 // What a router makes of its products before it chooses: a share of one for each expert (Mixtral, Qwen3), or a score of
 // each expert by itself (DeepSeek-V3).
 enum class Router : unsigned char { softmax, sigmoid };
-// How the choices of a simulated router fall on the experts: alike, by Zipf's law, or as a table says.
-enum class Routing : unsigned char { uniform, zipf, table };
+// How the choices of a simulated router fall on the experts: alike, by Zipf's law, as a table says, or as they fell
+// where they were performed.
+enum class Routing : unsigned char { uniform, zipf, table, recorded };
 // What Zipf's law is drawn for: each layer, or each micro-batch of it.
 enum class RoutingPer : unsigned char { layer, micro_batch };
 
@@ -136,6 +139,11 @@ struct Model {
   std::int64_t query_scale = 0;                     // scores are divided by its square root; 0: head_dim
   // Of rotated positions; of layers with a window, if that is not 0.
   double rope_base = 10000, rope_base_local = 0;
+  // routing recorded: the table's file, the step that was asked for (0: the last one), and what a simulation read
+  // there.
+  std::string routing_file;
+  std::int64_t routing_step = 0;
+  std::shared_ptr<const RecordedRouting> recorded_routing;
 
   bool is_transformer() const { return family != Family::cnn && family != Family::mlp && family != Family::custom; }
   // Given as layer_list.

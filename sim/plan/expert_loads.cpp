@@ -103,6 +103,7 @@ namespace {
 
 std::int64_t patterns_of(const model::Model& m, std::int64_t micro_batches) {
   if (m.routing == model::Routing::table) return std::min(m.routing_table_batches, micro_batches);
+  if (m.routing == model::Routing::recorded) return micro_batches;
   const bool anew = m.routing == model::Routing::zipf && m.routing_per == model::RoutingPer::micro_batch;
   return anew ? micro_batches : 1;
 }
@@ -120,6 +121,11 @@ ExpertLoads::ExpertLoads(const Scenario& scenario) {
   choices_ = tokens * m.experts_per_token;
   const std::int64_t capacity = m.capacity_factor > 0 ? m.expert_capacity(tokens) : 0, own = m.experts / p.expert;
   patterns_ = patterns_of(m, std::max<std::int64_t>(1, scenario.training.micro_batches(p)));
+  if (m.routing == model::Routing::recorded) {
+    add_recorded(scenario, capacity);
+    return;
+  }
+  sources_ = p.expert;
   for (std::int64_t i = 0; i < (m.blocks() - first_) * patterns_; ++i) {
     LayerLoads& loads = layers_.emplace_back();
     const std::int64_t layer = first_ + i / patterns_;
@@ -133,22 +139,80 @@ ExpertLoads::ExpertLoads(const Scenario& scenario) {
   }
 }
 
+namespace {
+
+// The ranks of an expert group, in its order: those of the first stage and the first tensor rank where these have the
+// same tokens.
+std::vector<int> members_of_group(const Plan& p, const RankGrid& grid, std::int64_t group) {
+  Coordinates first{};
+  first[static_cast<std::size_t>(Axis::data)] = static_cast<int>(group);
+  std::vector<Axis> axes{Axis::context, Axis::expert};
+  if (p.whole_experts()) axes.push_back(Axis::tensor);
+  return grid.members(grid.rank(first), axes);
+}
+
+// What a rank's tokens chose.
+const std::vector<std::int64_t>& recorded_rows(const model::RecordedRouting& all, const RankGrid& grid, int rank,
+                                               std::int64_t micro_batch, std::int64_t layer) {
+  return all
+      .of(micro_batch, layer, grid.position(rank, {Axis::expert, Axis::data, Axis::replica}),
+          grid.coordinate(rank, Axis::context), grid.coordinate(rank, Axis::tensor))
+      .rows;
+}
+
+}  // namespace
+
+void ExpertLoads::add_recorded(const Scenario& scenario, std::int64_t capacity) {
+  const model::Model& m = scenario.model;
+  const Plan& p = scenario.plan;
+  const RankGrid grid = scenario.grid();
+  const auto n = static_cast<std::size_t>(p.expert);
+  const std::int64_t own = m.experts / p.expert;
+  groups_ = p.expert > 1 ? grid.size(Axis::data) : 1;
+  choices_ *= p.expert;
+  for (std::int64_t i = 0; i < (m.blocks() - first_) * patterns_ * groups_; ++i) {
+    LayerLoads& loads = layers_.emplace_back();
+    const std::int64_t layer = first_ + i / groups_ / patterns_, micro_batch = i / groups_ % patterns_;
+    const std::vector<int> members = members_of_group(p, grid, i % groups_);
+    loads.rows.assign(static_cast<std::size_t>(m.experts), 0);
+    loads.parts.assign(n, 0);
+    if (capacity == 0) loads.sent.assign(n * n, 0);
+    for (std::size_t from = 0; from < n; ++from) {
+      const auto& rows = recorded_rows(*m.recorded_routing, grid, members[from], micro_batch, layer);
+      for (std::int64_t e = 0; e < m.experts; ++e) {
+        const std::int64_t chosen = rows[static_cast<std::size_t>(e)];
+        const auto to = static_cast<std::size_t>(e / own);
+        loads.rows[static_cast<std::size_t>(e)] += chosen;
+        loads.parts[to] += capacity > 0 ? capacity : chosen;
+        if (capacity > 0) loads.dropped += std::max<std::int64_t>(0, chosen - capacity);
+        if (capacity == 0) loads.sent[from * n + to] += chosen;
+      }
+    }
+  }
+}
+
 bool ExpertLoads::even() const {
   return std::all_of(layers_.begin(), layers_.end(), [](const LayerLoads& loads) {
-    return std::adjacent_find(loads.parts.begin(), loads.parts.end(), std::not_equal_to<>()) == loads.parts.end();
+    const auto alike = [](const std::vector<std::int64_t>& rows) {
+      return std::adjacent_find(rows.begin(), rows.end(), std::not_equal_to<>()) == rows.end();
+    };
+    return alike(loads.parts) && alike(loads.sent);
   });
 }
 
 bool ExpertLoads::vary() const {
+  const auto turn = static_cast<std::size_t>(patterns_ * groups_);
   for (std::size_t i = 0; i < layers_.size(); ++i)
-    if (layers_[i].parts != layers_[i - i % static_cast<std::size_t>(patterns_)].parts) return true;
+    if (const LayerLoads& first = layers_[i - i % turn + i % static_cast<std::size_t>(groups_)];
+        layers_[i].parts != first.parts || layers_[i].sent != first.sent)
+      return true;
   return false;
 }
 
-std::int64_t ExpertLoads::most_rows(std::int64_t layer, std::size_t place) const {
+std::int64_t ExpertLoads::most_rows_at(std::int64_t layer, std::int64_t group, std::size_t place) const {
   std::int64_t most = 0;
   for (std::int64_t pattern = 0; pattern < patterns_; ++pattern)
-    most = std::max(most, of(layer, pattern).parts.at(place));
+    most = std::max(most, rows_at(layer, pattern, group, place));
   return most;
 }
 
@@ -163,7 +227,7 @@ LoadBalance ExpertLoads::balance() const {
     const auto most = *std::max_element(parts.begin(), parts.end());
     const double imbalance = static_cast<double>(most) * static_cast<double>(parts.size()) / static_cast<double>(all);
     if (imbalance > out.imbalance)
-      out.imbalance = imbalance, out.worst_layer = first_ + static_cast<std::int64_t>(i) / patterns_;
+      out.imbalance = imbalance, out.worst_layer = first_ + static_cast<std::int64_t>(i) / patterns_ / groups_;
     sum += imbalance;
     dropped += static_cast<double>(layers_[i].dropped);
   }

@@ -19,14 +19,15 @@ void check_room_for_experts(const Node& model, const Scenario& scenario) {
 }
 
 void check_varying_loads(const Node& model, const Scenario& s) {
-  const bool table = s.model.routing == model::Routing::table;
-  const bool told = table ? s.model.routing_table_batches > 1 : s.model.routing_per == model::RoutingPer::micro_batch;
+  const bool table = s.model.routing == model::Routing::table, recorded = s.model.recorded_routing != nullptr;
+  const bool told =
+      recorded || (table ? s.model.routing_table_batches > 1 : s.model.routing_per == model::RoutingPer::micro_batch);
   if (s.model.family != model::Family::moe || !told) return;
-  const Node key = model.get(table ? "routing_table" : "routing_per");
-  if (!table && s.model.routing != model::Routing::zipf)
+  const Node key = model.get(recorded ? "routing_file" : table ? "routing_table" : "routing_per");
+  if (!recorded && !table && s.model.routing != model::Routing::zipf)
     return key.error("micro_batch: only loads that are drawn differ between micro-batches", "routing: zipf");
   if (s.purpose == Purpose::perform || !ExpertLoads(s).vary()) return;
-  const std::string same = table ? "one row of shares a layer" : "routing_per: layer";
+  const std::string same = recorded ? "another routing" : table ? "one row of shares a layer" : "routing_per: layer";
   if (s.plan.overlap_expert_exchange)
     key.error(
         "loads that differ between micro-batches have a body for each, and plan.overlap_expert_exchange makes "

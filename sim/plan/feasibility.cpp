@@ -59,6 +59,8 @@ class Rules {
     schedule(counted ? std::optional(s_.training.micro_batches(s_.plan)) : std::nullopt);
     if (sections_.model_sound && batch_known && sound("training.seq_len")) size();
     if (!reported_.list().empty()) return;
+    read_recorded_routing(sections_.root.get("model"), s_);
+    if (!reported_.list().empty()) return;
     check_documents(sections_, s_);
     check_offload(sections_, s_);
     check_gradient_compression(sections_.plan, s_);

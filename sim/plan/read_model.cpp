@@ -40,6 +40,14 @@ constexpr std::size_t kMaxListed = 1000;
 constexpr std::array kLatent = {"kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"};
 constexpr double kMostShare = 1e9;  // of an expert, in a table; its scale is free
 
+// Relative to the scenario's file if it is there, else to the working directory.
+std::string found_beside(const Node& said, const std::string& text) {
+  if (fs::path(text).is_absolute() || said.file() == "--set") return text;
+  const fs::path next = fs::path(said.file()).parent_path() / text;
+  std::error_code error;
+  return fs::exists(next, error) ? next.string() : text;
+}
+
 // Where a key's value is read: the scenario's own mapping if it has the key, else the preset's. Asking marks the key as
 // known in both, so that finish() of each reports only what no model has.
 class ModelSource {
@@ -408,7 +416,27 @@ class ModelReader {
     model_.routing_table_batches = static_cast<std::int64_t>(each);
   }
 
+  // The table itself is read once the plan is known (recorded_routing.cpp).
+  void read_routing_file() {
+    const Node file = source_.value("routing_file");
+    const bool given = file && file.kind() != Node::Kind::null;
+    if (given != (model_.routing == model::Routing::recorded)) {
+      if (given)
+        file.error("has no meaning without routing: recorded", "routing: recorded");
+      else
+        file.error("required key is missing: routing: recorded needs what was recorded",
+                   "e.g. 'routing_file: routing.csv', of execute --record-routing");
+    } else if (given) {
+      const std::string text = file.as_text().value_or("");
+      if (text.empty()) return file.error("expected the path of what execute --record-routing wrote");
+      model_.routing_file = found_beside(file, text);
+    } else if (model_.routing_step > 0) {
+      source_.value("routing_step").error("has no meaning without routing: recorded", "routing: recorded");
+    }
+  }
+
   void read_routing() {
+    read_routing_file();
     const Node list = source_.value("routing_table");
     const bool given = list.kind() == Node::Kind::sequence && list.size() > 0;
     const bool wanted = model_.routing == model::Routing::table;
@@ -511,14 +539,6 @@ std::string grouped(std::int64_t count) {
   std::string text = fmt::to_string(count);
   for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
   return text;
-}
-
-// Relative to the scenario's file if it is there, else to the working directory.
-std::string found_beside(const Node& said, const std::string& text) {
-  if (fs::path(text).is_absolute() || said.file() == "--set") return text;
-  const fs::path next = fs::path(said.file()).parent_path() / text;
-  std::error_code error;
-  return fs::exists(next, error) ? next.string() : text;
 }
 
 Model read_hf(const Node& node, const FrameworkProfile& profile, Diagnostics& diagnostics) {

@@ -89,6 +89,9 @@ struct Sections {
 // expert_room.cpp: whether the loads that a simulation takes fit into the buffers of model.buffer_factor. What is
 // performed is compared with them as it comes.
 void check_room_for_experts(const Node& model, const Scenario& scenario);
+// recorded_routing.cpp: with routing: recorded the table of model.routing_file, which must fit the model and the plan.
+// Throws InputError for what is wrong in the table itself.
+void read_recorded_routing(const Node& model, Scenario& scenario);
 // Loads that differ between micro-batches, against what runs two of these together or casts their rows.
 void check_varying_loads(const Node& model, const Scenario& scenario);
 // plan.cuda_graphs.

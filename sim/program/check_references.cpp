@@ -160,7 +160,17 @@ class ReferenceCheck {
     if (!in_range(c.parts, program_.parts))
       return bad(body, i, -1, fmt::format("has parts {}, of which there are {}", c.parts, program_.parts.size()));
     const auto& parts = program_.parts[static_cast<std::size_t>(c.parts)];
-    const auto sum = std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+    const auto sum_of = [&](std::size_t first, std::size_t n) {
+      const auto begin = parts.begin() + static_cast<std::ptrdiff_t>(first);
+      return std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(n), std::int64_t{0});
+    };
+    std::int64_t sum = sum_of(0, parts.size());
+    // A row for each member adds up to what that one sends.
+    std::size_t members = 0;
+    while (members * members < parts.size()) ++members;
+    if (sum != c.elements && members * members == parts.size())
+      for (std::size_t row = 0; row < members && (row == 0 || sum == c.elements); ++row)
+        sum = sum_of(row * members, members);
     if (c.kind != CollectiveKind::all_to_all || sum != c.elements)
       bad(body, i, -1, fmt::format("of {} elements has parts that add up to {}", c.elements, sum));
   }

@@ -265,6 +265,7 @@ struct Router {
   std::int64_t sources = 0, slices = 1, own = 0;  // receive; own also of place
   std::int64_t room = 0;                          // place with `own`
   AxisSet spread = {};
+  std::int64_t layer = -1;  // gate: of the model, for what records its choices
 };
 
 // Between tokens and rows sorted by experts (Router). permute {x [tokens, cols], places} -> {y [rows, cols]}: rows
@@ -562,9 +563,11 @@ struct Input {
 // output; reduce_scatter: the input; all_to_all: the input. {x} -> {y}; x and y may be the same buffer or a shard view
 // of it. A broadcast is from the group's first member, a reduce to it: there alone y is written.
 // An all_to_all may have unequal parts: of what each member sends, which is `elements`, member i of the group, in its
-// order, gets Program::parts[parts][i]. `back`: the way back, where member i sends each of the others that many and
-// `elements` is what each gets. `own`: elements of this rank's buffer on the other side, y or on the way back x, which
-// has room for what comes together there (and is 0 where it is `elements`). Counted: {x, counts f32 [members, experts]}
+// order, gets Program::parts[parts][i]; or, where each member sends others, parts[parts] has a row for each: of what
+// member i sends, member j gets [i * members + j]. `back`: the way back, where member i sends each of the others that
+// many and `elements` is what each gets. `own`: elements of this rank's buffer on the other side, y or on the way back
+// x, which has room for what comes together there (and is 0 where it is `elements`). Counted: {x, counts f32 [members,
+// experts]}
 // -> {y}: rows of `row` elements, sorted by experts, and how many of each member's tokens go to each expert, of which
 // the members have as many each, in order; they say what is sent where it is performed. What does not fit is an error.
 // Forwarded (`to`): of a token's rows to experts of one node one crosses the network, and of those to experts of one

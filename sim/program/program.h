@@ -166,7 +166,7 @@ struct Program {
   std::string name;
   int micro_batches = 1;  // a step, per replica
   std::vector<Group> groups;
-  std::vector<std::vector<std::int64_t>> parts;  // of all-to-alls of unequal parts (op.h): elements by member
+  std::vector<std::vector<std::int64_t>> parts;  // of all-to-alls of unequal parts (op.h, Collective): elements
   std::vector<Role> roles;
 };
 

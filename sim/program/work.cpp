@@ -251,7 +251,8 @@ std::int64_t collective_bytes(const Op& op) {
 std::vector<Bytes> part_bytes(const Program& program, std::int32_t parts, std::int64_t bytes, std::size_t members) {
   if (parts < 0) return std::vector<Bytes>(members, Bytes(bytes / static_cast<std::int64_t>(members)));
   const std::vector<std::int64_t>& elements = program.parts.at(static_cast<std::size_t>(parts));
-  const std::int64_t size = bytes / std::accumulate(elements.begin(), elements.end(), std::int64_t{0});
+  const auto senders = static_cast<std::int64_t>(elements.size() / members);  // 1, where all send the same
+  const std::int64_t size = bytes * senders / std::accumulate(elements.begin(), elements.end(), std::int64_t{0});
   std::vector<Bytes> all;
   for (const std::int64_t n : elements) all.emplace_back(n * size);
   return all;

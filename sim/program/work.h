@@ -30,7 +30,8 @@ std::int64_t log_softmax_reads(std::int64_t row_bytes);
 
 // Bytes of a collective's full tensor, or of one leg.
 std::int64_t collective_bytes(const Op& op);
-// Of an all-to-all, by member; `bytes`: of all of them. Equal ones if `parts` is -1.
+// Of an all-to-all, by member, or a row of these for each (Collective); `bytes`: of all that one sends. Equal ones if
+// `parts` is -1.
 std::vector<Bytes> part_bytes(const Program& program, std::int32_t parts, std::int64_t bytes, std::size_t members);
 std::int64_t leg_bytes(const Op& op, const Leg& leg);
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "sim/account/epoch.h"
 #include "sim/lower/stage.h"
 #include "sim/plan/keys.h"
@@ -125,6 +127,10 @@ void describe_scenario(const plan::Scenario& scenario, const cluster::Cluster& c
     s["model.routing_exponent"] = *plan::value_text(*plan::find_key("model.routing_exponent"), scenario);
   if (scenario.model.routing_per != model::RoutingPer::layer)
     s["model.routing_per"] = *plan::value_text(*plan::find_key("model.routing_per"), scenario);
+  if (const auto& recorded = scenario.model.recorded_routing) {
+    s["model.routing_file"] = std::filesystem::path(scenario.model.routing_file).filename().string();
+    s["model.routing_step"] = fmt::to_string(recorded->step());
+  }
   if (p.context > 1) s["plan.context_kind"] = *plan::value_text(*plan::find_key("plan.context_kind"), scenario);
   s["plan.micro_batches"] = fmt::to_string(t.micro_batches(p));
   s["plan.bucket_bytes"] = fmt::to_string(p.bucket.count());

@@ -57,6 +57,7 @@ std::vector<std::string> assignments_of(const plan::Scenario& large, const plan:
     if (before != after || worked_out) list.push_back(fmt::format("{}={}", key.path, *after));
   }
   if (large.model.routing == model::Routing::table) list.push_back("model.routing_table=[]");
+  if (large.model.routing == model::Routing::recorded) list.push_back("model.routing_file=null");
   list.push_back("plan.layers_per_stage=auto");
   if (large.plan.expert_tensor != small.plan.expert_tensor) list.push_back("plan.expert_tensor=auto");
   return list;

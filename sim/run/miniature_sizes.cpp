@@ -297,6 +297,9 @@ class Shrinking {
     m.routing_per = model::RoutingPer::layer;
     m.routing_table.clear();
     m.routing_table_batches = 1;
+    m.routing_file.clear();
+    m.routing_step = 0;
+    m.recorded_routing = nullptr;
   }
 
   void resize_training() {

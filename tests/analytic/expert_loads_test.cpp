@@ -101,6 +101,54 @@ TEST(ExpertLoads, PartsCrossThePortsOfSenderAndReceiver) {
   }
 }
 
+// Bytes by resource of an exchange of four GPUs that each send others than the rest.
+std::map<std::string, std::int64_t> exchanged_bytes(const cluster::Cluster& cluster, const std::vector<int>& members,
+                                                    const collective::Exchange& what) {
+  const auto model = collective::make_plain_model(cluster, Time());
+  std::map<std::string, std::int64_t> bytes;
+  for (const collective::Activity& activity : model->exchange(members, what).activities)
+    for (const collective::Use& use : activity.uses)
+      bytes[cluster.resources()[static_cast<std::size_t>(use.resource)].name] += use.bytes;
+  return bytes;
+}
+
+TEST(ExpertLoads, PartsOfEachSenderCrossItsPortAndTheReceivers) {
+  const auto cluster = cluster::build_cluster("dgx-a100", 4, {}, 0, REHEARSE_SOURCE_DIR);
+  const std::int64_t sent[4][4] = {{9, 40, 0, 1}, {10, 20, 20, 0}, {0, 50, 0, 0}, {25, 0, 25, 0}};
+  std::vector<Bytes> parts;
+  for (const auto& row : sent)
+    for (const std::int64_t part : row) parts.emplace_back(part);
+  for (const bool back : {false, true}) {
+    auto bytes = exchanged_bytes(*cluster, {0, 1, 2, 3}, {parts, back});
+    for (int i = 0; i < 4; ++i) {
+      std::int64_t out = 0, in = 0;
+      for (int j = 0; j < 4; ++j)
+        if (i != j) out += sent[i][j], in += sent[j][i];
+      const std::string gpu = "node0/gpu" + std::to_string(i) + "/nvlink";
+      EXPECT_EQ(bytes[gpu + (back ? "-in" : "-out")], out) << i << back;
+      EXPECT_EQ(bytes[gpu + (back ? "-out" : "-in")], in) << i << back;
+    }
+  }
+  // Alone it takes what an all-to-all takes in which all get as much as member 1, which gets most.
+  const auto calibrated =
+      collective::make_model(*cluster, std::string(REHEARSE_SOURCE_DIR) + "/calibrate/devices/a100-sxm-80g.yaml");
+  EXPECT_EQ(calibrated->exchange({0, 1, 2, 3}, {parts, false}).alone().ps(),
+            calibrated->collective(program::CollectiveKind::all_to_all, {0, 1, 2, 3}, Bytes(110)).alone().ps());
+}
+
+// Where every member sends the same, a row for each says what one row for all says: over rails and nodes too.
+TEST(ExpertLoads, LikePartsOfAllSendersAreThoseOfOne) {
+  const auto cluster = cluster::build_cluster("dgx-a100", 16, {}, 0, REHEARSE_SOURCE_DIR);
+  for (const std::vector<int>& members :
+       {std::vector<int>{0, 1, 8, 9}, std::vector<int>{0, 1, 2, 8}, std::vector<int>{1, 0, 9, 10}}) {
+    const std::vector<Bytes> one{Bytes(40), Bytes(20), Bytes(10), Bytes(0)};
+    std::vector<Bytes> each;
+    for (int i = 0; i < 4; ++i) each.insert(each.end(), one.begin(), one.end());
+    for (const bool back : {false, true})
+      EXPECT_EQ(exchanged_bytes(*cluster, members, {each, back}), exchanged_bytes(*cluster, members, {one, back}));
+  }
+}
+
 // Between nodes on rails: what is for member i of the other node goes over NIC i, from all eight of the node together.
 TEST(ExpertLoads, PartsCrossTheNicsOfTheReceiversRail) {
   const auto cluster = cluster::build_cluster("dgx-a100", 16, {}, 0, REHEARSE_SOURCE_DIR);

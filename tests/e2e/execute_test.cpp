@@ -13,6 +13,39 @@ namespace {
 
 using Json = nlohmann::json;
 
+// What tokens chose comes back as the loads of a simulation, found beside the scenario.
+TEST(Execute, RecordsWhichExpertsTokensChose) {
+  const Folder folder;
+  const std::string model =
+      "rehearse: 1\nmodel: {preset: moe-tiny, layers: 2, buffer_factor: 2ROUTING}\n"
+      "cluster: {topology: dgx-a100, gpus: 4}\nplan: {expert: 2, micro_batch: 1}\n"
+      "training: {global_batch: 8, seq_len: 16, precision: fp32}\n";
+  const auto with = [&model](const std::string& routing) {
+    std::string text = model;
+    return text.replace(text.find("ROUTING"), 7, routing);
+  };
+  const std::string scenario = folder.write("moe.yaml", with(""));
+  const Outcome r = run({"execute", scenario, "--steps", "3", "--record-routing", folder / "routing.csv"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const std::string table = read(folder / "routing.csv");
+  EXPECT_TRUE(table.starts_with("step,micro_batch,layer,data,context,tensor,rows\n1,0,0,0,0,0,")) << table;
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 1 + 3 * 2 * 2 * 4);
+  EXPECT_TRUE(has(table, "\n3,1,1,3,0,0,"));
+  const std::string recorded = folder.write("recorded.yaml", with(", routing: recorded, routing_file: routing.csv"));
+  const Outcome s = run({"simulate", recorded, "--json"});
+  ASSERT_EQ(s.status, 0) << s.err;
+  const Json result = Json::parse(s.out);
+  EXPECT_EQ(result["scenario"]["model.routing_step"], "3");
+  EXPECT_GT(result["experts"]["imbalance"].get<double>(), 1);
+  const Outcome gone = run({"simulate", recorded, "--set", "model.routing_step=4"});
+  EXPECT_EQ(gone.status, 2);
+  EXPECT_TRUE(has(gone.err, "routing.csv:1:1: error: the table has no step 4 (model.routing_step: 1 to 3)"))
+      << gone.err;
+  const Outcome none = run({"execute", folder.write("small.yaml", kSmallGpt), "--record-routing", folder / "r.csv"});
+  EXPECT_EQ(none.status, 2);
+  EXPECT_TRUE(has(none.err, "the model has no experts for tokens to choose")) << none.err;
+}
+
 TEST(Execute, AMeasuredResultHasLossesAndSharesThatSumToTheStep) {
   const Folder folder;
   const std::string scenario = folder.write("small.yaml", kSmallGpt);

@@ -77,6 +77,7 @@ Router ExpertBranch::router(RouterPart part) const {
   Router r{part, tokens(), m_.experts, m_.experts_per_token, capacity()};
   r.sigmoid = m_.router == model::Router::sigmoid;
   r.groups = m_.expert_groups, r.groups_per_token = m_.groups_per_token;
+  if (part == RouterPart::gate) r.layer = exchange_.layer();
   if (part != RouterPart::gate_backward || !balanced()) return r;
   // Of experts * sum over experts (loads / choices of the micro-batch * mean score), weighted as its tokens' losses.
   const std::int64_t all = c_.batch * c_.seq;

@@ -27,14 +27,13 @@ std::int64_t ExpertExchange::traded() const {
   if (capacity() > 0) return context_.model().experts * capacity();
   if (context_.groups.expert < 0) return choices();
   if (performs()) return traded_room();
-  return std::max<std::int64_t>(1, context_.rows_for_own(layer_) * context_.plan().expert);
+  return std::max<std::int64_t>(1, context_.rows_for_own(layer_));
 }
 
 std::int64_t ExpertExchange::traded_room() const {
   const double factor = context_.model().buffer_factor;
   if (capacity() > 0 || context_.groups.expert < 0) return traded();
-  if (factor == 0 && !performs())
-    return std::max<std::int64_t>(1, context_.most_rows_for_own(layer_) * context_.plan().expert);
+  if (factor == 0 && !performs()) return std::max<std::int64_t>(1, context_.most_rows_for_own(layer_));
   return static_cast<std::int64_t>(std::ceil(factor * static_cast<double>(choices())));
 }
 

@@ -22,6 +22,7 @@ class ExpertExchange {
   ExpertExchange(const Context& context, RoleBuilder& builder, std::string name, std::int64_t layer)
       : context_(context), builder_(builder), name_(std::move(name)), layer_(layer) {}
 
+  std::int64_t layer() const { return layer_; }
   // Whether every rank gets all rows of those that hold the layer's experts together (plan.expert_dispatch all_gather;
   // Megatron-Core's MoEAllGatherTokenDispatcher), over the expert group and then over the tensor group.
   bool gathers_all() const { return context_.plan().expert_dispatch == plan::ExpertDispatch::all_gather; }

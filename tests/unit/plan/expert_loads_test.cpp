@@ -130,7 +130,7 @@ TEST(ExpertLoads, AreDrawnForEveryMicroBatch) {
       for (std::size_t place = 0; place < 4; ++place)
         most[place] = std::max(most[place], one.of(layer, m).parts[place]);
     }
-    for (std::size_t place = 0; place < 4; ++place) EXPECT_EQ(one.most_rows(layer, place), most[place]);
+    for (std::size_t place = 0; place < 4; ++place) EXPECT_EQ(one.most_rows_at(layer, 0, place), 4 * most[place]);
   }
 }
 
