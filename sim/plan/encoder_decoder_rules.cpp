@@ -64,4 +64,35 @@ void check_encoder_decoder(const Sections& sections, const Scenario& s) {
         .error("blocks that attend to another sequence have no 8-bit products yet", "precision: bf16");
 }
 
+void check_encoder(const Sections& sections, const Scenario& s, const std::function<bool(const char*)>& sound) {
+  const model::Model& m = s.model;
+  if (!m.is_encoder()) return;
+  const Plan& plan = s.plan;
+  const Node model = sections.root.get("model");
+  if (s.purpose == Purpose::perform && m.max_predictions == 0)
+    model.error(
+        "what is performed masks a number of tokens and predicts these alone; logits of all tokens are "
+        "simulated only",
+        "model.max_predictions: 20");
+  if (m.max_predictions >= s.training.seq_len && sound("training.seq_len"))
+    (model.has("max_predictions") ? model.get("max_predictions") : model)
+        .error(fmt::format("{} tokens of a sequence of {} are predicted, the first of which stands for its class",
+                           m.max_predictions, s.training.seq_len),
+               fmt::format("at most {}", s.training.seq_len - 1));
+  if (s.training.eight_bits() && sound("training.precision"))
+    sections.training.get("precision")
+        .error("blocks with their norms behind their sums have no 8-bit products yet", "precision: bf16");
+  if (plan.context > 1 && sound("plan.context"))
+    sections.plan.get("context").error("context = " + fmt::to_string(plan.context) +
+                                           ": contexts are split with a causal mask in mind, which an encoder has not",
+                                       "context: 1");
+  if (plan.sequence_parallel && plan.tensor > 1 && sound("plan.sequence_parallel"))
+    sections.plan.get("sequence_parallel")
+        .error("an encoder's heads read rows of whole sequences, and its segments are not split",
+               "sequence_parallel: false");
+  if (plan.recompute == Recompute::ops && sound("plan.recompute"))
+    sections.plan.get("recompute")
+        .error("ops recomputation knows no blocks with their norms behind their sums", "full, selective or none");
+}
+
 }  // namespace rehearse::plan::detail

@@ -51,7 +51,7 @@ class Rules {
       context();
       latent_attention();
       experts();
-      encoder();
+      check_encoder(sections_, s_, [this](const char* path) { return sound(path); });
       check_adapters(sections_.training, s_, [this](const char* path) { return sound(path); });
     }
     const bool batch_known = ranks_known && batch();
@@ -485,37 +485,6 @@ class Rules {
   }
 
   // What an encoder's units do not know.
-  void encoder() {
-    const model::Model& m = s_.model;
-    if (!m.is_encoder()) return;
-    const Plan& plan = s_.plan;
-    const Node model = sections_.root.get("model");
-    if (s_.purpose == Purpose::perform && m.max_predictions == 0)
-      model.error(
-          "what is performed masks a number of tokens and predicts these alone; logits of all tokens are "
-          "simulated only",
-          "model.max_predictions: 20");
-    if (m.max_predictions >= s_.training.seq_len && sound("training.seq_len"))
-      (model.has("max_predictions") ? model.get("max_predictions") : model)
-          .error(fmt::format("{} tokens of a sequence of {} are predicted, the first of which stands for its class",
-                             m.max_predictions, s_.training.seq_len),
-                 fmt::format("at most {}", s_.training.seq_len - 1));
-    if (s_.training.eight_bits() && sound("training.precision"))
-      sections_.training.get("precision")
-          .error("blocks with their norms behind their sums have no 8-bit products yet", "precision: bf16");
-    if (plan.context > 1 && sound("plan.context"))
-      key("context").error("context = " + fmt::to_string(plan.context) +
-                               ": contexts are split with a causal mask in mind, which an encoder has not",
-                           "context: 1");
-    if (plan.sequence_parallel && plan.tensor > 1 && sound("plan.sequence_parallel"))
-      key("sequence_parallel")
-          .error("an encoder's heads read rows of whole sequences, and its segments are not split",
-                 "sequence_parallel: false");
-    if (plan.recompute == Recompute::ops && sound("plan.recompute"))
-      key("recompute")
-          .error("ops recomputation knows no blocks with their norms behind their sums", "full, selective or none");
-  }
-
   void latent_attention() {
     const bool again = s_.plan.recompute_latent && sound("plan.recompute_latent");
     if (again && !s_.model.latent_attention())

@@ -1,0 +1,115 @@
+// Shapes of what ends a step (op.h has all others): gradients on the wire, their norm, optimizers, the loss scale.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/base/axis.h"
+#include "sim/base/gradient_code.h"
+
+namespace rehearse::program {
+
+// One step of AdamW or SGD on a flat range: {grad, coefficient f32 [1]?, param, master f32?, exp_avg?, exp_avg_sq?,
+// exp_avg_largest?, exp_avg_sq_largest?} -> {param, master?, exp_avg?, exp_avg_sq?, exp_avg_largest?,
+// exp_avg_sq_largest?}. With a master copy the parameter is written as its cast; the averages are f32, or both bf16, or
+// both u8: codes of blocks of kMomentBlock elements, which `elements` is a multiple of, and of each block the largest
+// absolute value, f32 (sim/base/moment_codes.h). The coefficient multiplies the gradient; not a number: nothing
+// changes.
+struct Optimizer {
+  bool adam = true, master = false, clip = false;
+  std::int64_t elements = 0;
+  bool separate = false;    // a pass an arithmetic operation (costs; the result is the same)
+  bool eight_bits = false;  // moments are codes of blocks
+};
+// One step of Adafactor on a tensor [rows, cols] whose second moments are kept as means of rows and of columns, or with
+// rows = 0 on one of `cols` elements whose second moments are kept whole: {grad, coefficient f32 [1]?, param, master
+// f32?, row f32 [rows]?, col f32 [cols]} -> {param, master?, row?, col}. Shazeer and Stern 2018 (arXiv 1804.04235,
+// algorithms 4 and 5), without first moment, with a learning rate that is given (as fairseq's adafactor.py and that of
+// Hugging Face Transformers with relative_step, scale_parameter and warmup_init False):
+//   s = g^2 + 1e-30, beta2 = 1 - t^-0.8 in step t = 1, 2, ...; row = beta2 row + (1 - beta2) mean of s over columns,
+//   col likewise over rows; u = g / sqrt(row col / mean of row), or g / sqrt(col) with rows = 0;
+//   u /= max(1, rms of u / d), d = 1; param -= lr weight_decay param + lr u.
+struct Adafactor {
+  bool master = false, clip = false;
+  std::int64_t rows = 0, cols = 0;
+  std::int64_t elements() const { return rows > 0 ? rows * cols : cols; }
+};
+// One step of Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon, with Nesterov momentum, and the
+// scale and weight decay of Liu et al. 2025, arXiv 2502.16982, section 2.2) on `matrices` matrices [rows, cols] in a
+// tensor of `elements`: {grad, coefficient f32 [1]?, param, master f32?, momentum f32} -> {param, master?, momentum,
+// scratch}:
+//   momentum = mu momentum + g; X = g + mu momentum; X /= |X|_F + 1e-7; five times A = X X^T, X = a X + (b A + c A A) X
+//   with (a, b, c) = (3.4445, -4.7750, 2.0315), X transposed meanwhile where rows > cols;
+//   param -= lr (0.2 sqrt(max(rows, cols)) X + weight_decay param).
+// Matrices follow one another. Each may be made of `blocks` equal runs of rows, the first one at row `first`, each
+// beginning `apart` rows after the one before, in a tensor of blocks * apart rows (queries, keys or values of packed
+// qkv). scratch, of the op's type, is X twice and A twice; what it holds is not read before it is written.
+// Where a tensor group splits the matrices it takes two steps. momentum {grad, coefficient?, momentum} -> {momentum,
+// u [elements] of the op's type}: the first, u = g + mu momentum. update {u [parts * elements], param, master?} ->
+// {param, master?, scratch}: the others, X being made of u of all `parts` ranks of the group, in its order, each of
+// which has as many of a matrix's rows, or with by_columns of its columns; param is this rank's part of the result.
+enum class MuonPart : unsigned char { whole, momentum, update };
+struct Muon {
+  MuonPart part = MuonPart::whole;
+  bool master = false, clip = false;
+  std::int64_t elements = 0, matrices = 1, rows = 0, cols = 0, blocks = 1, apart = 0, first = 0;
+  std::int64_t parts = 1;  // of whole matrices, which `rows` and `cols` are of
+  bool by_columns = false;
+  std::int64_t small() const { return rows < cols ? rows : cols; }
+  std::int64_t scratch() const { return 2 * (rows * cols + small() * small()); }
+};
+// A bucket's gradients as they go over the wire (plan.gradient_compression; sim/base/gradient_code.h). compress {grad,
+// residual f32?} -> {packed, residual?}: with `feedback` the residual, what earlier steps did not send, is added first,
+// and is then what this one does not (error feedback: Seide et al. 2014; Karimireddy et al. 2019, arXiv 1901.09847).
+// decompress {packed of all members} -> {grad}: the sum of what `members` sent, in their order. packed: u8
+// [code.bytes()] of each member; fp32 [kept] where what they send adds up (GradientCode::adds_up), of which there is
+// one sum. What is drawn at random is drawn by `site`, and rounding by the rank's place among those that differ from it
+// on `spread` only.
+struct Compress {
+  bool decompress = false, feedback = false;
+  GradientCode code = {};
+  std::int64_t members = 1;
+  int site = 0;
+  AxisSet spread = {};
+};
+// LAMB (You et al. 2019, arXiv 1904.00962, algorithm 2) on a flat range of several tensors, or of a rank's shards of
+// them: `elements` from place * elements on of the range that the tensors lie in, place being that among the ranks that
+// differ on `shards` only. moments {grad, coefficient f32 [1]?, value, exp_avg f32, exp_avg_sq f32} -> {exp_avg,
+// exp_avg_sq, u f32, squares f32 [tensors, 2]}: the moments as AdamW has them, the update u = m / (sqrt(v) + eps) +
+// weight_decay w with corrected moments, and of each tensor the sum of the squares of w and of u in the range, 0 for
+// those that only the first rank of a tensor group counts (`once`). apply {u, squares, coefficient?, param, master
+// f32?}
+// -> {param, master?}: w -= lr r u with the trust ratio r = |w| / |u| of each tensor, 1 where one of the two is 0.
+// `value` is the master if there is one. A coefficient that is not a number: nothing changes.
+struct LambTensor {
+  std::int64_t offset = 0, elements = 0;
+  bool once = false;
+};
+enum class LambPart : unsigned char { moments, apply };
+struct Lamb {
+  LambPart part = LambPart::moments;
+  bool master = false, clip = false;
+  std::int64_t elements = 0;
+  AxisSet shards = {};
+  std::vector<LambTensor> tensors;
+};
+// {grad, sum f32 [1]} -> {sum}: adds the squares of the range, which is skipped on ranks with a tensor coordinate other
+// than 0 if counted_once_over_tensor (parameters replicated over the tensor group).
+struct SumSquares {
+  std::int64_t elements = 0;
+  bool counted_once_over_tensor = false;
+};
+// {sum f32 [1], loss_scale f32 [2]?} -> {coefficient f32 [1]}: min(1, max_norm / (norm + 1e-6)) / scale with norm =
+// sqrt(sum) / scale, as torch.nn.utils.clip_grad_norm_ of unscaled gradients; max_norm 0: 1 / scale. Not a number if
+// the sum is not finite: the step is skipped.
+struct ClipCoefficient {
+  double max_norm = 1;
+  bool scaled = false;  // there is a loss scale
+};
+// {coefficient f32 [1], loss_scale f32 [2]} -> {loss_scale}: the scale halves if the step is skipped, and doubles after
+// `interval` steps that were not (Micikevicius et al. 2017, arXiv 1710.03740; torch.amp.GradScaler).
+struct UpdateLossScale {
+  std::int64_t interval = 2000;
+};
+
+}  // namespace rehearse::program
