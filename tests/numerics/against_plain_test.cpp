@@ -219,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(
     OneKeyHead, AgainstPlain,
     testing::Values(
         PlainCase{"OneRank", {"model.kv_heads=1"}},
-        PlainCase{"Tensor", split(3, {"model.kv_heads=1", "plan.tensor=3"})},
+        PlainCase{"Tensor", split(2, {"model.kv_heads=1", "plan.tensor=2"})},
         PlainCase{"TensorBucketsOfOne", split(4, {"model.kv_heads=1", "plan.tensor=2", "plan.bucket=1KiB"})},
         PlainCase{"TensorFusedBiases", split(2, {"model.kv_heads=1", "plan.tensor=2", "plan.fused_epilogues=all"})},
         PlainCase{"PalmTensorSequence",
